@@ -35,7 +35,8 @@ const (
 func Scopes() []Scope {
 	return []Scope{
 		VerifyRead, ArtifactsRead, ArtifactsWrite, AnalysesRead, ReviewsWrite, ApprovalsWrite, CertificatesRead,
-		CertificatesWrite, AuditRead, MetricsRead, IntegrityRead, IntegrityWrite, IntegrityRevoke, IntegrityAdmin, OrganizationAdmin,
+		CertificatesWrite, AuditRead, MetricsRead, IntegrityRead, IntegrityWrite, IntegrityRevoke, IntegrityAdmin,
+		OrganizationAdmin,
 	}
 }
 
@@ -95,7 +96,10 @@ func (a Access) Authorize(scope Scope) error {
 		return Refuse(MissingScope, "This %s lacks the scope %s.", a.kind(), scope)
 	}
 	if !a.Role.Allows(scope) {
-		return Refuse(RoleRequired, "The scope %s needs the role %s; the %s's member is %s.", scope, OneOf(RolesFor(scope)), a.kind(), a.Role)
+		return Refuse(
+			RoleRequired, "The scope %s needs the role %s; the %s's member is %s.", scope, OneOf(RolesFor(scope)), a.kind(),
+			a.Role,
+		)
 	}
 	return nil
 }
@@ -262,7 +266,8 @@ func (s *State) judgeLink(c Origin) error {
 		return c.authorize(Access{Role: member.Role})
 	}
 	link := s.links[c.Link]
-	if member == nil || link == nil || link.Organization != c.Organization || link.Member != id || link.Subject == nil || link.WithdrawnAt != nil {
+	if member == nil || link == nil || link.Organization != c.Organization || link.Member != id || link.Subject == nil ||
+		link.WithdrawnAt != nil {
 		return ErrLinkRefused
 	}
 	return c.authorize(Access{Link: c.Link, Scopes: link.Consented, Role: member.Role})
@@ -290,7 +295,8 @@ func (s *State) withinMinute(c Origin, used int, now time.Time) error {
 	}
 	most, err := s.PerMinute(c.Organization)
 	if err == nil && used > most {
-		err = MinuteUsed(OrganizationMinute, most, max(time.Second, time.Unix((c.Minute+1)*60, 0).Sub(now))) // it may have waited until another minute
+		// it may have waited until another minute
+		err = MinuteUsed(OrganizationMinute, most, max(time.Second, time.Unix((c.Minute+1)*60, 0).Sub(now)))
 	}
 	return err
 }
@@ -349,7 +355,12 @@ func (s *State) mayActAs(c Origin, member MemberID, scopes []Scope) error {
 	}
 	for _, scope := range []Scope{ReviewsWrite, ApprovalsWrite, CertificatesWrite} {
 		if slices.Contains(scopes, scope) {
-			return Refuse(RoleRequired, "Only the member of a key with the scope %s makes or rotates it; anybody who administers the organization may revoke it.", scope)
+			return Refuse(
+				RoleRequired,
+				"Only the member of a key with the scope %s makes or rotates it; anybody who administers the organization may "+
+					"revoke it.",
+				scope,
+			)
 		}
 	}
 	return nil

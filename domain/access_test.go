@@ -37,7 +37,8 @@ func TestJudgeOfLinks(t *testing.T) {
 	}
 	want("a link that nobody has redeemed", acts(nil), IdentityNotLinked)
 	redeem := &RedeemLink{
-		Origin: Origin{Organization: operator.Organization, Actor: MemberActor(owner)}, Link: link, SecretSHA256: start.Outcome.SecretSHA256, Scopes: []Scope{ArtifactsRead},
+		Origin: Origin{Organization: operator.Organization, Actor: MemberActor(owner)}, Link: link,
+		SecretSHA256: start.Outcome.SecretSHA256, Scopes: []Scope{ArtifactsRead},
 	}
 	want("its redemption", w.execute(redeem), "")
 	want("an act", acts(nil), "")
@@ -58,7 +59,9 @@ func TestWithdrawalJudgesRole(t *testing.T) {
 	w.execute(start)
 	for role, want := range map[Role]Code{Viewer: NotFound, Admin: ""} {
 		w.execute(&ChangeMember{Origin: w.origin, Email: "admin@example.com", Role: &role})
-		if code := w.execute(&WithdrawConsent{Origin: w.origin, Link: start.Outcome.ID, Member: add.Outcome.ID}); code != want {
+		if code := w.execute(&WithdrawConsent{
+			Origin: w.origin, Link: start.Outcome.ID, Member: add.Outcome.ID,
+		}); code != want {
 			t.Errorf("%s: %q, want %q", role, code, want)
 		}
 	}
@@ -68,10 +71,17 @@ func TestWithdrawalJudgesRole(t *testing.T) {
 func TestErasedWithinAGroup(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	var key SecretKey
-	create, _ := NewCreateWebhook(CreateWebhook{Origin: w.origin, URL: "https://hooks.example/token", Description: "Ana's", Types: MaskOf(WebhookTypes())}, key, w.now)
+	create, _ := NewCreateWebhook(
+		CreateWebhook{
+			Origin: w.origin, URL: "https://hooks.example/token", Description: "Ana's", Types: MaskOf(WebhookTypes()),
+		},
+		key, w.now,
+	)
 	w.execute(create)
 	id := create.Outcome.ID
-	if code := w.execute(&EraseTexts{Origin: w.origin, Subject: id.String(), Texts: create.Outcome.texts()}); code != "" || w.state.webhooks[id].Status != WebhookDisabled {
+	if code := w.execute(&EraseTexts{
+		Origin: w.origin, Subject: id.String(), Texts: create.Outcome.texts(),
+	}); code != "" || w.state.webhooks[id].Status != WebhookDisabled {
 		t.Fatalf("%q, %+v", code, w.state.webhooks[id])
 	}
 	active := WebhookActive
@@ -123,12 +133,16 @@ func TestCommandsAboutWhatIsMissing(t *testing.T) {
 	w.execute(&AddMember{Origin: w.origin, Email: "ana@example.com", Role: Admin})
 	disabled := MemberDisabled
 	w.execute(&ChangeMember{Origin: w.origin, Email: "ana@example.com", Status: &disabled})
-	key, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "ana@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, w.now)
+	key, _ := NewCreateKey(
+		CreateKey{Origin: w.origin, Email: "ana@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, w.now,
+	)
 	company := &CreateCompany{Origin: other.origin, Reference: "theirs"}
 	other.execute(company)
 	access := &SetAccess{Origin: w.origin, Company: company.Outcome.ID, Key: w.key, Enabled: true}
 	plan := &ChangePlan{Origin: other.origin, Plan: "gratis"}
-	for name, command := range map[string]Command{"a key of a disabled member": key, "a company of others": access, "an organization of another ledger": plan} {
+	for name, command := range map[string]Command{
+		"a key of a disabled member": key, "a company of others": access, "an organization of another ledger": plan,
+	} {
 		if code := w.execute(command); code != NotFound {
 			t.Errorf("%s: %q, want %q", name, code, NotFound)
 		}
@@ -154,10 +168,18 @@ func TestWithdrawalSaysWhen(t *testing.T) {
 // A change of a destination keeps the description that it does not name.
 func TestDestinationKeepsItsDescription(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
-	create, _ := NewCreateWebhook(CreateWebhook{Origin: w.origin, URL: "https://hooks.example/token", Description: "Ana's", Types: MaskOf(WebhookTypes())}, SecretKey{}, w.now)
+	create, _ := NewCreateWebhook(
+		CreateWebhook{
+			Origin: w.origin, URL: "https://hooks.example/token", Description: "Ana's", Types: MaskOf(WebhookTypes()),
+		},
+		SecretKey{}, w.now,
+	)
 	w.execute(create)
 	for _, description := range []*string{nil, new("Eva's"), nil} {
-		update := &UpdateWebhook{Origin: w.origin, Webhook: create.Outcome.ID, URL: new("https://hooks.example/" + w.now.Format("150405")), Description: description}
+		update := &UpdateWebhook{
+			Origin: w.origin, Webhook: create.Outcome.ID, URL: new("https://hooks.example/" + w.now.Format("150405")),
+			Description: description,
+		}
 		if code := w.execute(update); code != "" {
 			t.Fatal(code)
 		}
@@ -172,7 +194,10 @@ func TestDestinationKeepsItsDescription(t *testing.T) {
 // counts.
 func TestMinuteIsJudgedAfterTheCredentialAndBeforeTheScope(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10) // one request a minute
-	reader, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: []Scope{IntegrityRead}, Lifetime: DefaultKeyLifetime}, w.now)
+	reader, _ := NewCreateKey(
+		CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: []Scope{IntegrityRead}, Lifetime: DefaultKeyLifetime},
+		w.now,
+	)
 	w.execute(reader)
 	origin := Origin{Organization: w.origin.Organization, Actor: KeyActor(reader.Outcome.ID), Minute: w.now.Unix() / 60}
 	for _, c := range []struct {

@@ -22,7 +22,8 @@ type Actor struct {
 	text string   // that names no actor: a damaged log may hold any, and an audit hashes and shows it
 }
 
-// OperatorActor and SystemActor act without a key and without a member. Go has no struct constants, so they are variables.
+// OperatorActor and SystemActor act without a key and without a member. Go has no struct constants, so they are
+// variables.
 var (
 	OperatorActor = Actor{kind: ActorOperator}
 	SystemActor   = Actor{kind: ActorSystem}

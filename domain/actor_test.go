@@ -14,7 +14,10 @@ func TestActorKeepsItsText(t *testing.T) {
 			t.Errorf("%q: %+v", text, a)
 		}
 	}
-	for _, text := range []string{"Operator", "system ", "key_x", "usr_00000000000000000000000000", "key_00000000000000000000000000", NewID[CompanyID](noon()).String()} {
+	for _, text := range []string{
+		"Operator", "system ", "key_x", "usr_00000000000000000000000000", "key_00000000000000000000000000",
+		NewID[CompanyID](noon()).String(),
+	} {
 		if a := ParseActor(text); a.Kind() != ActorNobody || a.String() != text || a == (Actor{}) || !a.Judged() {
 			t.Errorf("%q: %+v", text, a)
 		}

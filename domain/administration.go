@@ -67,7 +67,11 @@ func (s *State) administer(c Command, drafts []Draft, now time.Time) error {
 func dayUsed(most int64, reset time.Duration) *Error {
 	return &Error{
 		Code: RateLimited, RetryAfter: reset, Limit: &Limit{Name: DayLimit, Most: most},
-		Message: fmt.Sprintf("An organization may cause at most %d administrative events in a UTC day; wait until the next day. Revoking, disabling and removing still work.", most),
+		Message: fmt.Sprintf(
+			"An organization may cause at most %d administrative events in a UTC day; wait until the next day. Revoking, "+
+				"disabling and removing still work.",
+			most,
+		),
 	}
 }
 

@@ -63,10 +63,12 @@ func ValidKeyName(name string) bool {
 // KeyLimits are the limits of an API key that a declaration is judged by. They are fixed when the key is made, so what
 // authentication has read still holds when the group decides.
 type KeyLimits struct {
-	Source         *string  `json:"source"`             // the one source that the key may declare; nil: any
-	Network        *string  `json:"network"`            // from where it may be used, which authentication alone judges; nil: anywhere
-	MaxVersionStep *int32   `json:"maxVersionStep"`     // how far above the document's highest version; nil: any
-	Networks       []string `json:"networks,omitempty"` // where there are several: all of them, of which Network is the first
+	Source *string `json:"source"` // the one source that the key may declare; nil: any
+	// from where it may be used, which authentication alone judges; nil: anywhere
+	Network        *string `json:"network"`
+	MaxVersionStep *int32  `json:"maxVersionStep"` // how far above the document's highest version; nil: any
+	// where there are several: all of them, of which Network is the first
+	Networks []string `json:"networks,omitempty"`
 }
 
 // AllNetworks lists from where the key may be used; empty means anywhere.
@@ -240,7 +242,12 @@ const MaxActiveKeys = 1000
 // mayHaveKey refuses one more key.
 func (s *State) mayHaveKey(o OrganizationID) error {
 	if s.activeKeys[o] >= MaxActiveKeys {
-		return Refuse(InvalidState, "An organization may have at most %d API keys that work; revoke one first. A rotation without overlap needs no room.", MaxActiveKeys)
+		return Refuse(
+			InvalidState,
+			"An organization may have at most %d API keys that work; revoke one first. A rotation without overlap needs no "+
+				"room.",
+			MaxActiveKeys,
+		)
 	}
 	return nil
 }
@@ -248,14 +255,18 @@ func (s *State) mayHaveKey(o OrganizationID) error {
 // grants drafts the grants of the companies that are named.
 func (c *CreateKey) grants(s *State) (drafts []Draft, err error) {
 	if len(c.Companies) > MaxKeyCompanies {
-		return nil, InvalidMember("/companies", strictjson.CodeLength, fmt.Sprintf("must name at most %d companies; grant further ones one by one", MaxKeyCompanies))
+		return nil, InvalidMember(
+			"/companies", strictjson.CodeLength,
+			fmt.Sprintf("must name at most %d companies; grant further ones one by one", MaxKeyCompanies),
+		)
 	}
 	var fields []FieldError
 	for i, reference := range c.Companies {
 		company := s.CompanyByReference(c.Organization, reference)
 		if company == nil {
 			fields = append(fields, FieldError{
-				Pointer: fmt.Sprintf("/companies/%d", i), Code: "UNKNOWN", Message: fmt.Sprintf("must be the reference of a company of the organization; no company has %q", reference),
+				Pointer: fmt.Sprintf("/companies/%d", i), Code: "UNKNOWN",
+				Message: fmt.Sprintf("must be the reference of a company of the organization; no company has %q", reference),
 			})
 			continue
 		}
@@ -274,7 +285,8 @@ func grantOf(company CompanyID, key KeyID) Draft {
 // created is the event that adds the key.
 func (k *APIKey) created(secretSHA256 [32]byte) Draft {
 	return Draft{Subject: k.ID.String(), Body: &KeyCreatedBody{
-		KeyID: k.ID, MemberID: k.Member, SecretSHA256: secretSHA256[:], Scopes: k.Scopes, ExpiresAt: k.ExpiresAt, KeyLimits: k.KeyLimits,
+		KeyID: k.ID, MemberID: k.Member, SecretSHA256: secretSHA256[:], Scopes: k.Scopes, ExpiresAt: k.ExpiresAt,
+		KeyLimits: k.KeyLimits,
 	}}
 }
 
@@ -338,7 +350,9 @@ func (k *APIKey) confine(made *APIKey, grants bool) error {
 		fields = append(fields, FieldError{Pointer: pointer, Code: "KEY_LIMIT", Message: message})
 	}
 	if made.ExpiresAt.After(k.ExpiresAt) {
-		refuse("/expiresAt", "must be no later than "+evidence.FormatTime(k.ExpiresAt)+", the end of the key that makes this one")
+		refuse(
+			"/expiresAt", "must be no later than "+evidence.FormatTime(k.ExpiresAt)+", the end of the key that makes this one",
+		)
 	}
 	if made.Source == nil {
 		made.Source = k.Source
@@ -355,7 +369,10 @@ func (k *APIKey) confine(made *APIKey, grants bool) error {
 	} else if len(own) > 0 {
 		for i, network := range made.AllNetworks() {
 			if !slices.ContainsFunc(own, func(wide string) bool { return networkWithin(network, wide) }) {
-				refuse(fmt.Sprintf("/networks/%d", i), "must lie within a network of the key that makes this one: "+strings.Join(own, ", "))
+				refuse(
+					fmt.Sprintf("/networks/%d", i),
+					"must lie within a network of the key that makes this one: "+strings.Join(own, ", "),
+				)
 			}
 		}
 	}
@@ -380,19 +397,27 @@ func (l KeyLimits) check() (KeyLimits, error) {
 	}
 	networks := l.AllNetworks()
 	if len(networks) > MaxKeyNetworks {
-		return l, InvalidMember("/networks", strictjson.CodeLength, fmt.Sprintf("must name at most %d networks", MaxKeyNetworks))
+		return l, InvalidMember(
+			"/networks", strictjson.CodeLength, fmt.Sprintf("must name at most %d networks", MaxKeyNetworks),
+		)
 	}
 	for i, network := range networks {
 		if canonical, err := ParseNetwork(network); err != nil || canonical != network {
 			fields = append(fields, FieldError{
-				Pointer: fmt.Sprintf("/networks/%d", i), Code: strictjson.CodeFormat, Message: "must be a network in its canonical form, such as 192.0.2.0/24",
+				Pointer: fmt.Sprintf("/networks/%d", i), Code: strictjson.CodeFormat,
+				Message: "must be a network in its canonical form, such as 192.0.2.0/24",
 			})
 		} else if slices.Contains(networks[:i], network) {
-			fields = append(fields, FieldError{Pointer: fmt.Sprintf("/networks/%d", i), Code: strictjson.CodeDuplicate, Message: "must appear once"})
+			fields = append(
+				fields,
+				FieldError{Pointer: fmt.Sprintf("/networks/%d", i), Code: strictjson.CodeDuplicate, Message: "must appear once"},
+			)
 		}
 	}
 	if l.MaxVersionStep != nil && *l.MaxVersionStep < 1 {
-		fields = append(fields, FieldError{Pointer: "/maxVersionStep", Code: strictjson.CodeRange, Message: "must be at least 1"})
+		fields = append(
+			fields, FieldError{Pointer: "/maxVersionStep", Code: strictjson.CodeRange, Message: "must be at least 1"},
+		)
 	}
 	if fields != nil {
 		return l, Invalid(fields)
@@ -406,7 +431,12 @@ func (l KeyLimits) checkVersion(version, highest int32) error {
 	if l.MaxVersionStep == nil || int64(version) <= int64(highest)+int64(*l.MaxVersionStep) {
 		return nil
 	}
-	return InvalidMember("/version", "KEY_LIMIT", fmt.Sprintf("must be at most %d above the document's highest accepted version, the limit of this key", *l.MaxVersionStep))
+	return InvalidMember(
+		"/version", "KEY_LIMIT",
+		fmt.Sprintf(
+			"must be at most %d above the document's highest accepted version, the limit of this key", *l.MaxVersionStep,
+		),
+	)
 }
 
 // ParseNetwork reads a CIDR network, or a single address as a network of one,

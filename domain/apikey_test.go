@@ -74,14 +74,17 @@ func TestKeySource(t *testing.T) {
 
 func TestParseNetwork(t *testing.T) {
 	for text, want := range map[string]string{
-		"192.0.2.7/24": "192.0.2.0/24", "192.0.2.7": "192.0.2.7/32", "2001:DB8::1/32": "2001:db8::/32", "::1": "::1/128", "::ffff:192.0.2.7": "192.0.2.7/32",
-		"0.0.0.0/0": "0.0.0.0/0",
+		"192.0.2.7/24": "192.0.2.0/24", "192.0.2.7": "192.0.2.7/32", "2001:DB8::1/32": "2001:db8::/32", "::1": "::1/128",
+		"::ffff:192.0.2.7": "192.0.2.7/32",
+		"0.0.0.0/0":        "0.0.0.0/0",
 	} {
 		if got, err := ParseNetwork(text); err != nil || got != want {
 			t.Errorf("%s: %s, %v, want %s", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "x", "192.0.2.0/33", "192.0.2/24", "fe80::1%eth0", "fe80::1%eth0/64", "::ffff:192.0.2.0/120", " 192.0.2.1"} {
+	for _, text := range []string{
+		"", "x", "192.0.2.0/33", "192.0.2/24", "fe80::1%eth0", "fe80::1%eth0/64", "::ffff:192.0.2.0/120", " 192.0.2.1",
+	} {
 		if got, err := ParseNetwork(text); err == nil {
 			t.Errorf("%q was read as %s", text, got)
 		}
@@ -94,7 +97,8 @@ func TestKeyLimitsAreChecked(t *testing.T) {
 		w := newWorld(t, signer, 1)
 		source, network, step := "not a reference", "192.0.2.1/24", int32(0)
 		c, _ := NewCreateKey(CreateKey{
-			Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: time.Hour, KeyLimits: KeyLimits{Source: &source, Network: &network, MaxVersionStep: &step},
+			Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: time.Hour,
+			KeyLimits: KeyLimits{Source: &source, Network: &network, MaxVersionStep: &step},
 		}, w.now)
 		_, err := c.Decide(w.state, w.now)
 		var refused *Error
@@ -117,7 +121,8 @@ func TestRotateKey(t *testing.T) {
 			w.now = former.ExpiresAt.Add(-time.Minute)
 		}
 		c, text := NewRotateKey(RotateKey{
-			Origin: w.origin, Key: w.key, Lifetime: 90 * 24 * time.Hour, Overlap: overlap, CopyGrants: rapid.Bool().Draw(t, "copy"),
+			Origin: w.origin, Key: w.key, Lifetime: 90 * 24 * time.Hour, Overlap: overlap,
+			CopyGrants: rapid.Bool().Draw(t, "copy"),
 		}, w.now)
 		first, err := c.Decide(w.state, w.now)
 		if err != nil {
@@ -137,7 +142,8 @@ func TestRotateKey(t *testing.T) {
 
 		replayed := w.replay()
 		got, gone := replayed.keys[id], replayed.keys[w.key]
-		if got == nil || got.Member != former.Member || !slices.Equal(got.Scopes, former.Scopes) || got.MaxVersionStep != former.MaxVersionStep ||
+		if got == nil || got.Member != former.Member || !slices.Equal(got.Scopes, former.Scopes) ||
+			got.MaxVersionStep != former.MaxVersionStep ||
 			!got.ExpiresAt.Equal(w.now.Add(90*24*time.Hour)) || got.RevokedAt != nil {
 			t.Fatalf("successor %+v of %+v", got, former)
 		}
@@ -176,10 +182,13 @@ func TestRotateKeyRefusals(t *testing.T) {
 			change  func(*RotateKey)
 			want    Code
 		}{
-			"unknown":    {change: func(r *RotateKey) { r.Key = KeyID{1} }, want: NotFound},
-			"foreign":    {change: func(r *RotateKey) { r.Organization = OrganizationID{1} }, want: NotFound},
-			"expired":    {prepare: func(w *world) { w.now = w.state.keys[w.key].ExpiresAt }, want: InvalidState},
-			"revoked":    {prepare: func(w *world) { r := &RevokeKey{Origin: w.origin, Key: w.key}; w.execute(r) }, want: InvalidState},
+			"unknown": {change: func(r *RotateKey) { r.Key = KeyID{1} }, want: NotFound},
+			"foreign": {change: func(r *RotateKey) { r.Organization = OrganizationID{1} }, want: NotFound},
+			"expired": {prepare: func(w *world) { w.now = w.state.keys[w.key].ExpiresAt }, want: InvalidState},
+			"revoked": {prepare: func(w *world) {
+				r := &RevokeKey{Origin: w.origin, Key: w.key}
+				w.execute(r)
+			}, want: InvalidState},
 			"disabled":   {prepare: func(w *world) { w.changeMember(nil, &disabled) }, want: InvalidState},
 			"lower role": {prepare: func(w *world) { w.changeMember(&viewer, nil) }, want: RoleRequired},
 			"too long":   {change: func(r *RotateKey) { r.Lifetime = MaxKeyLifetime + 1 }, want: InvalidData},
@@ -209,7 +218,9 @@ func TestNobodyActsAsAnother(t *testing.T) {
 		w := newWorld(t, testSigner(t), 1)
 		colleague := &AddMember{Origin: w.origin, Email: "colleague@example.com", Role: Admin}
 		w.execute(colleague)
-		of, _ := NewCreateKey(CreateKey{Origin: w.origin, Member: colleague.Outcome.ID, Scopes: []Scope{scope}, Lifetime: time.Hour}, w.now)
+		of, _ := NewCreateKey(
+			CreateKey{Origin: w.origin, Member: colleague.Outcome.ID, Scopes: []Scope{scope}, Lifetime: time.Hour}, w.now,
+		)
 		if code := w.execute(of); code != "" {
 			t.Fatal(code)
 		}
@@ -218,18 +229,26 @@ func TestNobodyActsAsAnother(t *testing.T) {
 		if slices.Contains([]Scope{ReviewsWrite, ApprovalsWrite, CertificatesWrite}, scope) {
 			want = RoleRequired
 		}
-		member := Origin{Organization: w.origin.Organization, Actor: MemberActor(acting.Member), RequestID: "r", Console: true}
-		self := Origin{Organization: w.origin.Organization, Actor: MemberActor(of.Outcome.Member), RequestID: "r", Console: true}
+		member := Origin{
+			Organization: w.origin.Organization, Actor: MemberActor(acting.Member), RequestID: "r", Console: true,
+		}
+		self := Origin{
+			Organization: w.origin.Organization, Actor: MemberActor(of.Outcome.Member), RequestID: "r", Console: true,
+		}
 		for by, origin := range map[string]Origin{"a key": byKey, "a member": member, "itself": self} {
 			want := want
 			if by == "itself" {
 				want = ""
 			}
-			create, _ := NewCreateKey(CreateKey{Origin: origin, Member: colleague.Outcome.ID, Scopes: []Scope{scope}, Lifetime: time.Hour}, w.now)
+			create, _ := NewCreateKey(
+				CreateKey{Origin: origin, Member: colleague.Outcome.ID, Scopes: []Scope{scope}, Lifetime: time.Hour}, w.now,
+			)
 			if code := w.execute(create); code != want {
 				t.Errorf("%s makes a key with %s: %q, want %q", by, scope, code, want)
 			}
-			rotate, _ := NewRotateKey(RotateKey{Origin: origin, Key: of.Outcome.ID, Lifetime: time.Hour, Overlap: time.Hour}, w.now)
+			rotate, _ := NewRotateKey(
+				RotateKey{Origin: origin, Key: of.Outcome.ID, Lifetime: time.Hour, Overlap: time.Hour}, w.now,
+			)
 			if code := w.execute(rotate); code != want {
 				t.Errorf("%s rotates a key with %s: %q, want %q", by, scope, code, want)
 			}
@@ -241,13 +260,17 @@ func TestNobodyActsAsAnother(t *testing.T) {
 func TestGrantsThatARotationCopies(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	w.grantMore(2*MaxCopiedGrants + 1)
-	origin := Origin{Organization: w.origin.Organization, Actor: MemberActor(w.state.keys[w.key].Member), RequestID: "r", Console: true}
+	origin := Origin{
+		Organization: w.origin.Organization, Actor: MemberActor(w.state.keys[w.key].Member), RequestID: "r", Console: true,
+	}
 	for _, c := range []struct {
 		origin Origin
 		copy   bool
 		want   Code
 	}{{origin, true, InvalidState}, {origin, false, ""}, {w.origin, true, ""}} {
-		rotate, _ := NewRotateKey(RotateKey{Origin: c.origin, Key: w.key, Lifetime: time.Hour, Overlap: time.Hour, CopyGrants: c.copy}, w.now)
+		rotate, _ := NewRotateKey(
+			RotateKey{Origin: c.origin, Key: w.key, Lifetime: time.Hour, Overlap: time.Hour, CopyGrants: c.copy}, w.now,
+		)
 		if code := w.execute(rotate); code != c.want {
 			t.Errorf("%s copies %t: %q, want %q", c.origin.Actor, c.copy, code, c.want)
 		}
@@ -264,11 +287,15 @@ func (w *world) changeMember(role *Role, status *MemberStatus) {
 func (w *world) acting(role Role, lifetime time.Duration, limits KeyLimits, scopes ...Scope) (Origin, *APIKey) {
 	member := &AddMember{Origin: w.origin, Email: string(role) + "-acting@example.com", Role: role}
 	w.execute(member)
-	c, _ := NewCreateKey(CreateKey{Origin: w.origin, Member: member.Outcome.ID, Scopes: scopes, Lifetime: lifetime, KeyLimits: limits}, w.now)
+	c, _ := NewCreateKey(
+		CreateKey{Origin: w.origin, Member: member.Outcome.ID, Scopes: scopes, Lifetime: lifetime, KeyLimits: limits}, w.now,
+	)
 	if code := w.execute(c); code != "" {
 		w.t.Fatal(code)
 	}
-	return Origin{Organization: w.origin.Organization, Actor: KeyActor(c.Outcome.ID), RequestID: "r", Scope: OrganizationAdmin}, &c.Outcome
+	return Origin{
+		Organization: w.origin.Organization, Actor: KeyActor(c.Outcome.ID), RequestID: "r", Scope: OrganizationAdmin,
+	}, &c.Outcome
 }
 
 // TestKeysGiveWhatTheyHave makes and rotates keys with a key that has limits of its own: no key has more than the one
@@ -287,13 +314,25 @@ func TestKeysGiveWhatTheyHave(t *testing.T) {
 			k.KeyLimits = KeyLimits{Source: &source, MaxVersionStep: new(int32(1))}.from([]string{"192.0.2.128/25"})
 			k.ExpiresAt = now.Add(time.Hour)
 		}},
-		"a scope that it lacks":   {func(k *CreateKey, _ time.Time) { k.Scopes = []Scope{IntegrityRevoke} }, MissingScope, ""},
-		"a longer lifetime":       {func(k *CreateKey, _ time.Time) { k.Lifetime = 25 * time.Hour }, InvalidData, "/expiresAt"},
-		"a later end":             {func(k *CreateKey, now time.Time) { k.ExpiresAt = now.Add(24*time.Hour + time.Second) }, InvalidData, "/expiresAt"},
-		"another source":          {func(k *CreateKey, _ time.Time) { k.Source = new("payroll") }, InvalidData, "/source"},
-		"a larger step":           {func(k *CreateKey, _ time.Time) { k.MaxVersionStep = new(int32(6)) }, InvalidData, "/maxVersionStep"},
-		"a wider network":         {func(k *CreateKey, _ time.Time) { k.Networks = []string{"2001:db8:1::/48", "192.0.0.0/16"} }, InvalidData, "/networks/1"},
-		"companies without admin": {func(k *CreateKey, _ time.Time) { k.Companies = []string{"company-1"} }, MissingScope, ""},
+		"a scope that it lacks": {func(k *CreateKey, _ time.Time) {
+			k.Scopes = []Scope{IntegrityRevoke}
+		}, MissingScope, ""},
+		"a longer lifetime": {
+			func(k *CreateKey, _ time.Time) { k.Lifetime = 25 * time.Hour }, InvalidData, "/expiresAt",
+		},
+		"a later end": {func(k *CreateKey, now time.Time) {
+			k.ExpiresAt = now.Add(24*time.Hour + time.Second)
+		}, InvalidData, "/expiresAt"},
+		"another source": {func(k *CreateKey, _ time.Time) { k.Source = new("payroll") }, InvalidData, "/source"},
+		"a larger step": {
+			func(k *CreateKey, _ time.Time) { k.MaxVersionStep = new(int32(6)) }, InvalidData, "/maxVersionStep",
+		},
+		"a wider network": {func(k *CreateKey, _ time.Time) {
+			k.Networks = []string{"2001:db8:1::/48", "192.0.0.0/16"}
+		}, InvalidData, "/networks/1"},
+		"companies without admin": {func(k *CreateKey, _ time.Time) {
+			k.Companies = []string{"company-1"}
+		}, MissingScope, ""},
 	} {
 		w := newWorld(t, signer, 1)
 		origin, by := w.acting(Admin, 24*time.Hour, narrow, OrganizationAdmin, IntegrityRead)
@@ -303,7 +342,8 @@ func TestKeysGiveWhatTheyHave(t *testing.T) {
 		_, err := w.state.Decide(command, 0, w.now)
 		if c.want != "" {
 			var refused *Error
-			if !errors.As(err, &refused) || refused.Code != c.want || c.field != "" && (len(refused.Fields) != 1 || refused.Fields[0].Pointer != c.field) {
+			if !errors.As(err, &refused) || refused.Code != c.want || c.field != "" && (len(refused.Fields) != 1 ||
+				refused.Fields[0].Pointer != c.field) {
 				t.Errorf("%s: %v, want %s of %s", name, err, c.want, c.field)
 			}
 			continue
@@ -312,7 +352,8 @@ func TestKeysGiveWhatTheyHave(t *testing.T) {
 			t.Fatalf("%s: %s %v", name, code, err)
 		}
 		made := w.replay().keys[command.Outcome.ID]
-		if made.ExpiresAt.After(by.ExpiresAt) || *made.Source != source || *made.MaxVersionStep > step || made.Network == nil || made.CreatedBy != origin.Actor ||
+		if made.ExpiresAt.After(by.ExpiresAt) || *made.Source != source || *made.MaxVersionStep > step ||
+			made.Network == nil || made.CreatedBy != origin.Actor ||
 			name == "nothing but a scope" && !slices.Equal(made.AllNetworks(), narrow.Networks) {
 			t.Errorf("%s: the key is %+v, made by %+v", name, made, by)
 		}
@@ -348,11 +389,15 @@ func TestCreateKeyGrants(t *testing.T) {
 	origin := Origin{Organization: w.origin.Organization, Actor: KeyActor(w.key), RequestID: "r"}
 	second := &CreateCompany{Origin: w.origin, Reference: "company-2"}
 	w.execute(second)
-	create := CreateKey{Origin: origin, Email: "owner@example.com", Name: "Büro", Scopes: []Scope{IntegrityRead}, Companies: []string{"company-1", "missing", "company-2"}}
+	create := CreateKey{
+		Origin: origin, Email: "owner@example.com", Name: "Büro", Scopes: []Scope{IntegrityRead},
+		Companies: []string{"company-1", "missing", "company-2"},
+	}
 	command, _ := NewCreateKey(create, w.now)
 	_, err := w.state.Decide(command, 0, w.now)
 	var refused *Error
-	if !errors.As(err, &refused) || len(refused.Fields) != 1 || refused.Fields[0].Pointer != "/companies/1" || !strings.Contains(refused.Fields[0].Message, `"missing"`) {
+	if !errors.As(err, &refused) || len(refused.Fields) != 1 || refused.Fields[0].Pointer != "/companies/1" ||
+		!strings.Contains(refused.Fields[0].Message, `"missing"`) {
 		t.Fatalf("an unknown company: %+v", refused)
 	}
 	create.Companies = []string{"company-1", "company-2"}
@@ -360,7 +405,8 @@ func TestCreateKeyGrants(t *testing.T) {
 	if code := w.execute(command); code != "" {
 		t.Fatal(code)
 	}
-	if granted := w.replay().grantedTo(command.Outcome.ID); len(granted) != 2 || !slices.Contains(granted, second.Outcome.ID) {
+	if granted := w.replay().grantedTo(command.Outcome.ID); len(granted) != 2 ||
+		!slices.Contains(granted, second.Outcome.ID) {
 		t.Fatalf("granted: %v", granted)
 	}
 	if name := w.state.keyNames[command.Outcome.ID]; name.Body != "Büro" {
@@ -450,7 +496,10 @@ func (w *world) replay() *State {
 
 // FuzzParseNetwork: what is read has one spelling, which reads back as itself and holds the address that was written.
 func FuzzParseNetwork(f *testing.F) {
-	for _, seed := range []string{"192.0.2.7/24", "2001:db8::1", "::ffff:192.0.2.7", "::ffff:192.0.2.0/120", "fe80::1%eth0", "0.0.0.0/0", "1.2.3.4/033"} {
+	for _, seed := range []string{
+		"192.0.2.7/24", "2001:db8::1", "::ffff:192.0.2.7", "::ffff:192.0.2.0/120", "fe80::1%eth0", "0.0.0.0/0",
+		"1.2.3.4/033",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -473,7 +522,12 @@ func FuzzParseNetwork(f *testing.F) {
 func TestMaxActiveKeys(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1) // has one key
 	create := func() Code {
-		c, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: []Scope{IntegrityRead}, Lifetime: DefaultKeyLifetime}, w.now)
+		c, _ := NewCreateKey(
+			CreateKey{
+				Origin: w.origin, Email: "owner@example.com", Scopes: []Scope{IntegrityRead}, Lifetime: DefaultKeyLifetime,
+			},
+			w.now,
+		)
 		return w.execute(c)
 	}
 	rotate := func(overlap time.Duration) Code {

@@ -35,7 +35,9 @@ func (c *ChangeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 			return nil, InvalidMember("/name", strictjson.CodeLength, KeyNameRule)
 		}
 		text := c.name.draw(now, *c.Name)
-		drafts = append(drafts, Draft{Subject: c.Key.String(), Texts: []Text{text}, Body: &KeyRenamedBody{KeyID: c.Key, Name: text.Ref()}})
+		drafts = append(
+			drafts, Draft{Subject: c.Key.String(), Texts: []Text{text}, Body: &KeyRenamedBody{KeyID: c.Key, Name: text.Ref()}},
+		)
 	}
 	if c.ExpiresAt == nil {
 		return drafts, nil
@@ -44,9 +46,15 @@ func (c *ChangeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	case known.ended(now):
 		return nil, errEndedKey
 	case end.After(known.ExpiresAt):
-		return nil, InvalidMember("/expiresAt", strictjson.CodeRange, "must be no later than "+evidence.FormatTime(known.ExpiresAt)+", the end that the key has; create or rotate a key for a longer life")
+		return nil, InvalidMember(
+			"/expiresAt", strictjson.CodeRange,
+			"must be no later than "+evidence.FormatTime(known.ExpiresAt)+
+				", the end that the key has; create or rotate a key for a longer life",
+		)
 	case !now.Before(end):
-		return nil, InvalidMember("/expiresAt", strictjson.CodeRange, "must lie in the future; revoke the key to end it at once")
+		return nil, InvalidMember(
+			"/expiresAt", strictjson.CodeRange, "must lie in the future; revoke the key to end it at once",
+		)
 	case end.Before(known.ExpiresAt):
 		c.Outcome.ExpiresAt = end
 		drafts = append(drafts, Draft{Subject: c.Key.String(), Body: &KeyExpiryChangedBody{KeyID: c.Key, ExpiresAt: end}})

@@ -140,7 +140,9 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	case artifact == nil || artifact.Organization != c.Organization:
 		return nil, ErrUnknownArtifact
 	case artifact.Latest >= MaxArtifactVersions:
-		return nil, Refuse(InvalidState, "This artifact has %d versions and may have no more; register a new artifact.", artifact.Latest)
+		return nil, Refuse(
+			InvalidState, "This artifact has %d versions and may have no more; register a new artifact.", artifact.Latest,
+		)
 	}
 	period := PeriodOf(now)
 	limit, used := s.plans.Of(o.Plan, o.Internal).RegistrationsPerMonth, s.registrations[monthKey{c.Organization, period}]
@@ -150,9 +152,11 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	}
 	texts := []Text{c.title.draw(now, c.Content.Title)}
 	b := ArtifactVersionRegisteredBody{
-		ArtifactID: c.Artifact, VersionID: c.Version, Version: artifact.Latest + 1, Kind: c.Content.Kind, Title: c.title.Ref(),
-		MediaType: optional(c.Content.MediaType), SHA256: hex.EncodeToString(c.Content.SHA256[:]), SizeBytes: c.Content.SizeBytes,
-		Period: period, Credit: credit,
+		ArtifactID: c.Artifact, VersionID: c.Version, Version: artifact.Latest + 1, Kind: c.Content.Kind,
+		Title:     c.title.Ref(),
+		MediaType: optional(c.Content.MediaType), SHA256: hex.EncodeToString(c.Content.SHA256[:]),
+		SizeBytes: c.Content.SizeBytes,
+		Period:    period, Credit: credit,
 	}
 	if c.Content.FileName != "" {
 		texts = append(texts, c.fileName.draw(now, c.Content.FileName))
@@ -163,7 +167,8 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	}
 	results, elapsed := c.Analysis.with(duplicateResult(s.contents[ContentNeed{c.Organization, c.Content.SHA256}]))
 	a := AnalysisCompletedBody{
-		ArtifactID: c.Artifact, VersionID: c.Version, AnalysisID: c.analysisID.draw(now), Status: AnalysisCompletedStatus, Detectors: results,
+		ArtifactID: c.Artifact, VersionID: c.Version, AnalysisID: c.analysisID.draw(now), Status: AnalysisCompletedStatus,
+		Detectors:     results,
 		ElapsedMicros: elapsed, DurationMillis: c.Analysis.Duration.Milliseconds(), Limitations: c.Analysis.Limitations,
 	}
 	after := *artifact
@@ -171,8 +176,9 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	c.Outcome = ArtifactVersionRegistration{
 		Artifact: after, Event: b, Analysis: a, At: now,
 		Version: ArtifactVersion{
-			ID: c.Version, Artifact: &after, Number: b.Version, Kind: b.Kind, SHA256: c.Content.SHA256, SizeBytes: c.Content.SizeBytes,
-			State: VersionAnalyzed, Retained: b.RetainUntil != nil,
+			ID: c.Version, Artifact: &after, Number: b.Version, Kind: b.Kind, SHA256: c.Content.SHA256,
+			SizeBytes: c.Content.SizeBytes,
+			State:     VersionAnalyzed, Retained: b.RetainUntil != nil,
 		},
 	}
 	drafts := []Draft{
@@ -187,18 +193,24 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 
 // RegistrationRoom judges one more registration of a month of which used are taken: credit says that it would take a
 // credit; without room the error says when there is some.
-func RegistrationRoom(plan string, limit *int64, used, credits int64, period Period, now time.Time) (credit bool, err error) {
+func RegistrationRoom(
+	plan string, limit *int64, used, credits int64, period Period, now time.Time,
+) (credit bool, err error) {
 	switch {
 	case limit == nil || used < *limit:
 		return false, nil
 	case credits > 0:
 		return true, nil
 	case *limit == 0:
-		return false, Refuse(PlanRequired, "The plan %s does not include registrations of artifacts; a file credit pack or another plan does.", plan)
+		return false, Refuse(
+			PlanRequired, "The plan %s does not include registrations of artifacts; a file credit pack or another plan does.",
+			plan,
+		)
 	}
 	return false, &Error{
 		Code: ArtifactQuotaExhausted, RetryAfter: period.End().Sub(now),
-		Message: fmt.Sprintf("The plan %s allows %d registrations of artifacts in %s and all are used; the allowance resets at %s. A file credit pack enlarges it.",
+		Message: fmt.Sprintf("The plan %s allows %d registrations of artifacts in %s and all are used; the allowance "+
+			"resets at %s. A file credit pack enlarges it.",
 			plan, *limit, period, period.End().Format(time.RFC3339)),
 	}
 }
@@ -235,7 +247,8 @@ func (b *ArtifactVersionRegisteredBody) apply(s *State, e *Event) error {
 		return fmt.Errorf("event %s registers version %d of an artifact out of order", e.ID, b.Version)
 	}
 	v := ArtifactVersion{
-		ID: b.VersionID, Artifact: a, Number: b.Version, Kind: b.Kind, SizeBytes: b.SizeBytes, State: VersionRegistered, Retained: b.RetainUntil != nil,
+		ID: b.VersionID, Artifact: a, Number: b.Version, Kind: b.Kind, SizeBytes: b.SizeBytes, State: VersionRegistered,
+		Retained: b.RetainUntil != nil,
 	}
 	var ok bool
 	if v.SHA256, ok = ParseSHA256(b.SHA256); !ok {
@@ -285,11 +298,14 @@ func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if version == nil || version.Artifact.Organization != c.Organization || !version.Retained {
 		return nil, nil
 	}
-	return []Draft{{Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version}}}, nil
+	return []Draft{
+		{Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version}},
+	}, nil
 }
 
 // titleRule says what a title must look like.
-const titleRule = "must be 1 to 200 characters on one line, not only spaces, without control characters and without characters that change the direction of writing"
+const titleRule = "must be 1 to 200 characters on one line, not only spaces, without control characters and " +
+	"without characters that change the direction of writing"
 
 // maxTitleBytes is what a title may have before it is normalized: no character
 // comes from more than four, and none of these has more than four bytes.
@@ -381,7 +397,9 @@ func duplicateResult(others int64) DetectorResult {
 		if others == 1 {
 			r.Summary = "One other version of an artifact of this organization has the same bytes."
 		}
-		r.Evidence = []DetectorEvidence{{Structure: "version of an artifact", Count: others, Unit: "version", Positions: []int64{}}}
+		r.Evidence = []DetectorEvidence{
+			{Structure: "version of an artifact", Count: others, Unit: "version", Positions: []int64{}},
+		}
 	}
 	return r
 }

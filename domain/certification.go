@@ -53,14 +53,20 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 	case version == nil || version.Artifact.ID != c.Artifact:
 		return nil, InvalidMember("/versionId", "UNKNOWN", "must name a version of this artifact")
 	case version.State != VersionAnalyzed && version.State != VersionReviewed:
-		return nil, Refuse(InvalidState, "A review can be declared of an analyzed version until it is approved; this one is %s.", version.State)
+		return nil, Refuse(
+			InvalidState, "A review can be declared of an analyzed version until it is approved; this one is %s.",
+			version.State,
+		)
 	case version.Reviews >= MaxReviewsOfAVersion:
 		return nil, Refuse(InvalidState, "This version has %d reviews and may have no more.", version.Reviews)
 	case !c.supplies(version):
-		return nil, Refuse(FileDoesNotMatchVersion, "The file is not the one that was registered as this version: its SHA-256 differs.")
+		return nil, Refuse(
+			FileDoesNotMatchVersion, "The file is not the one that was registered as this version: its SHA-256 differs.",
+		)
 	}
 	b := ReviewDeclaredBody{
-		ArtifactID: c.Artifact, VersionID: c.Version, ReviewID: c.id.draw(now), MemberID: c.Member, Outcome: c.Outcome, Statement: c.statement.draw(now, c.Statement).Ref(),
+		ArtifactID: c.Artifact, VersionID: c.Version, ReviewID: c.id.draw(now), MemberID: c.Member, Outcome: c.Outcome,
+		Statement: c.statement.draw(now, c.Statement).Ref(),
 	}
 	after := *version
 	after.State, after.Outcome, after.Reviews = VersionReviewed, c.Outcome, version.Reviews+1
@@ -103,10 +109,13 @@ func (c *ApproveArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error
 	case version.State != VersionReviewed:
 		return nil, Refuse(InvalidState, "A version can be approved once it is reviewed; this one is %s.", version.State)
 	case version.Outcome != ReviewAccepted:
-		return nil, Refuse(InvalidState, "The latest review of this version requests changes; only an accepted review can be approved.")
+		return nil, Refuse(
+			InvalidState, "The latest review of this version requests changes; only an accepted review can be approved.",
+		)
 	}
 	b := ArtifactVersionApprovedBody{
-		ArtifactID: version.Artifact.ID, VersionID: c.Version, ApprovalID: c.id.draw(now), MemberID: c.Member, Statement: c.statement.draw(now, c.Statement).Ref(),
+		ArtifactID: version.Artifact.ID, VersionID: c.Version, ApprovalID: c.id.draw(now), MemberID: c.Member,
+		Statement: c.statement.draw(now, c.Statement).Ref(),
 	}
 	after := *version
 	after.State = VersionApproved
@@ -216,7 +225,9 @@ type Published struct {
 }
 
 // Certify signs a certificate of the bytes (hash and size) of a version.
-func (r Registrar) Certify(origin Origin, member MemberID, version ArtifactVersionID, sum [32]byte, size int64, p Published, now time.Time) *IssueCertificate {
+func (r Registrar) Certify(
+	origin Origin, member MemberID, version ArtifactVersionID, sum [32]byte, size int64, p Published, now time.Time,
+) *IssueCertificate {
 	now = now.UTC().Truncate(time.Microsecond)
 	c := &IssueCertificate{
 		Origin: origin, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}, published: p,
@@ -274,7 +285,10 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	case version.State != VersionApproved:
 		return nil, Refuse(InvalidState, "A certificate needs an approved version; this one is %s.", version.State)
 	case version.Artifact.Certified > version.Number:
-		return nil, Refuse(InvalidState, "Version %d of this artifact has a certificate; an earlier version cannot get one after it.", version.Artifact.Certified)
+		return nil, Refuse(
+			InvalidState, "Version %d of this artifact has a certificate; an earlier version cannot get one after it.",
+			version.Artifact.Certified,
+		)
 	}
 	if err := c.checkWords(s); err != nil {
 		return nil, err

@@ -72,7 +72,9 @@ func (w *certification) register(artifact domain.ArtifactID, content string) *do
 	w.t.Helper()
 	c := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
 		Origin: w.origin, Artifact: artifact,
-		Content: domain.Content{Kind: domain.TextContent, Title: "Title", SHA256: sha256.Sum256([]byte(content)), SizeBytes: int64(len(content))},
+		Content: domain.Content{
+			Kind: domain.TextContent, Title: "Title", SHA256: sha256.Sum256([]byte(content)), SizeBytes: int64(len(content)),
+		},
 	}, w.now)
 	return c
 }
@@ -80,7 +82,8 @@ func (w *certification) register(artifact domain.ArtifactID, content string) *do
 func (w *certification) review(r *domain.RegisterArtifactVersion, outcome domain.ReviewOutcome) *domain.DeclareReview {
 	w.t.Helper()
 	c := &domain.DeclareReview{
-		Origin: w.origin, Artifact: r.Artifact, Version: r.Version, Outcome: outcome, Statement: "Read.", SHA256: r.Content.SHA256,
+		Origin: w.origin, Artifact: r.Artifact, Version: r.Version, Outcome: outcome, Statement: "Read.",
+		SHA256: r.Content.SHA256,
 	}
 	return c
 }
@@ -95,7 +98,10 @@ func (w *certification) certify(r *domain.RegisterArtifactVersion) *domain.Issue
 	signer := evidence.GenerateSigner()
 	title := "Title"
 	registrar := domain.Registrar{Issuer: "https://ledger.example", Secret: []byte("secret"), Signer: signer}
-	c := registrar.Certify(w.origin, domain.MemberID{}, r.Version, r.Content.SHA256, r.Content.SizeBytes, domain.Published{Title: &title}, w.now)
+	c := registrar.Certify(
+		w.origin, domain.MemberID{}, r.Version, r.Content.SHA256, r.Content.SizeBytes, domain.Published{Title: &title},
+		w.now,
+	)
 	return c
 }
 
@@ -147,7 +153,9 @@ func TestCertificationHistory(t *testing.T) {
 	if len(w.log) != before {
 		t.Error("bytes were erased twice")
 	}
-	w.must(&domain.EraseTexts{Origin: w.origin, Subject: first.Artifact.String(), Texts: []domain.TextID{issue.Outcome.Body.Payload.ID}})
+	w.must(&domain.EraseTexts{
+		Origin: w.origin, Subject: first.Artifact.String(), Texts: []domain.TextID{issue.Outcome.Body.Payload.ID},
+	})
 
 	replayed := domain.NewState(domain.Plans{})
 	for i := range w.log {
@@ -169,7 +177,9 @@ func TestCertificationHistory(t *testing.T) {
 		repeated := e
 		repeated.Sequence++
 		switch e.Type {
-		case domain.CreditsAdded, domain.RetentionChanged, domain.TextsErased, domain.ReviewDeclared, domain.OrganizationCreated: // may come again
+		case domain.CreditsAdded, domain.RetentionChanged, domain.TextsErased, domain.ReviewDeclared,
+			domain.OrganizationCreated:
+			// may come again
 		default:
 			if replayed.Apply(&repeated) == nil {
 				t.Errorf("%s was applied twice", e.Type)
@@ -223,7 +233,10 @@ func TestCertificationOfAnother(t *testing.T) {
 	other.refused(other.certify(r), domain.NotFound)
 	issue := w.certify(r)
 	w.must(issue)
-	other.refused(&domain.RevokeCertificate{Origin: other.origin, PublicID: issue.Outcome.Body.PublicID, Reason: "not ours"}, domain.CertificateNotFound)
+	other.refused(
+		&domain.RevokeCertificate{Origin: other.origin, PublicID: issue.Outcome.Body.PublicID, Reason: "not ours"},
+		domain.CertificateNotFound,
+	)
 }
 
 // What one artifact may gather is bounded.

@@ -42,7 +42,9 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	if c.Reference == TestCompany {
-		return nil, InvalidMember("/reference", "RESERVED", "must not be "+TestCompany+", which stands for the test deliveries of webhooks")
+		return nil, InvalidMember(
+			"/reference", "RESERVED", "must not be "+TestCompany+", which stands for the test deliveries of webhooks",
+		)
 	}
 	if o.Companies >= MaxCompanies {
 		return nil, Refuse(CompanyLimit, "The organization has 10,000 companies and may have no more; use one of them.")
@@ -119,7 +121,9 @@ func (c *SetAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, errUnknownKey
 	}
 	c.UpdatedAt, c.idle = now, !c.Enabled && !s.Granted(c.Key, c.Company)
-	return []Draft{{Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}}}, nil
+	return []Draft{
+		{Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}},
+	}, nil
 }
 
 // Company is an internal partition of an organization.

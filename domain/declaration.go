@@ -17,7 +17,9 @@ import (
 const MaxVersion = 1<<31 - 1
 
 // RFC 6838 section 4.2: restricted names of at most 127 characters.
-var mimePattern = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\z`)
+var mimePattern = regexp.MustCompile(
+	`\A[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\z`,
+)
 
 // Sentences that say what a member must look like.
 const (
@@ -67,7 +69,10 @@ func ReadVersionReference(o *strictjson.Object) VersionReference {
 // ReadDeclaration reads and normalizes a declaration. What is wrong is in the
 // object's problems; the declaration is good only without any.
 func ReadDeclaration(o *strictjson.Object) Declaration {
-	d := Declaration{VersionReference: ReadVersionReference(o), SizeBytes: o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required)}
+	d := Declaration{
+		VersionReference: ReadVersionReference(o),
+		SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
+	}
 	if previous := o.NullableInt("previousVersion", 1, MaxVersion, strictjson.Optional); previous != nil {
 		v := int32(*previous)
 		d.PreviousVersion = &v
@@ -140,7 +145,12 @@ func (d *Declaration) conflict(known *Version) error {
 	var fields []FieldError
 	differs := func(differs bool, pointer string) {
 		if differs {
-			fields = append(fields, FieldError{Pointer: pointer, Code: "DIFFERS", Message: "must equal what the accepted declaration of this version says"})
+			fields = append(
+				fields,
+				FieldError{
+					Pointer: pointer, Code: "DIFFERS", Message: "must equal what the accepted declaration of this version says",
+				},
+			)
 		}
 	}
 	differs(d.SHA256 != known.SHA256, "/sha256")
@@ -218,7 +228,9 @@ func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declara
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or found
 // registered: Decide makes the signature if it is needed after all. Under the
 // shard's lock that is expensive, so it is not for declarations that will be accepted.
-func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time) *Register {
+func (r Registrar) PrepareUnsigned(
+	origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time,
+) *Register {
 	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
 	c := &Register{
 		Origin: origin, Key: key, Limits: limits, Declaration: declaration, receivedAt: receivedAt, signer: r.Signer,
@@ -233,8 +245,9 @@ func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, d
 	rand.Read(salt[:])
 	c.salt = base64.RawURLEncoding.EncodeToString(salt[:])
 	references := evidence.References{
-		CompanyReference: declaration.CompanyReference, Source: declaration.Source, DocumentReference: declaration.DocumentReference,
-		Version: int64(declaration.Version), Salt: c.salt,
+		CompanyReference: declaration.CompanyReference, Source: declaration.Source,
+		DocumentReference: declaration.DocumentReference,
+		Version:           int64(declaration.Version), Salt: c.salt,
 	}
 	c.record = evidence.RecordPayload{
 		Issuer: r.Issuer, PublicID: c.publicID.String(), SHA256: declaration.SHA256, SizeBytes: declaration.SizeBytes,
@@ -323,8 +336,10 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 func (c *Register) body(document DocumentID, reserved *Version, period Period) *RecordRegisteredBody {
 	d := &c.Declaration
 	b := &RecordRegisteredBody{
-		RecordID: c.recordID, DocumentID: document, VersionReference: d.VersionReference, PreviousVersion: d.PreviousVersion, Reserved: reserved != nil,
-		Salt: c.salt, Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
+		RecordID: c.recordID, DocumentID: document, VersionReference: d.VersionReference,
+		PreviousVersion: d.PreviousVersion, Reserved: reserved != nil,
+		Salt: c.salt, Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload,
+		Record:   c.record,
 		PublicID: c.publicID,
 	}
 	if reserved != nil && reserved.PublicID != c.publicID {
@@ -349,7 +364,9 @@ func (s *State) declarant(
 		return nil, nil, err
 	}
 	if limits.Source != nil && *limits.Source != v.Source {
-		return nil, nil, InvalidMember("/source", "KEY_LIMIT", "must be the one source that this key may declare; use a key of this source")
+		return nil, nil, InvalidMember(
+			"/source", "KEY_LIMIT", "must be the one source that this key may declare; use a key of this source",
+		)
 	}
 	c := s.CompanyByReference(o.ID, v.CompanyReference)
 	if c == nil || !s.Granted(key, c.ID) {
@@ -364,11 +381,16 @@ func (u Usage) checkRoom(plan string, now time.Time) error {
 	case u.Limit == nil || u.Used < *u.Limit:
 		return nil
 	case *u.Limit == 0:
-		return Refuse(PlanRequired, "The plan %s does not include new versions; ask the operator of the service for another plan.", plan)
+		return Refuse(
+			PlanRequired, "The plan %s does not include new versions; ask the operator of the service for another plan.", plan,
+		)
 	}
 	resets := u.Period.End()
 	return &Error{
 		Code: RegistrationQuotaExhausted, RetryAfter: resets.Sub(now),
-		Message: fmt.Sprintf("The plan %s allows %d new versions in %s and all are used; the allowance resets at %s.", plan, *u.Limit, u.Period, resets.Format(time.RFC3339)),
+		Message: fmt.Sprintf(
+			"The plan %s allows %d new versions in %s and all are used; the allowance resets at %s.", plan, *u.Limit, u.Period,
+			resets.Format(time.RFC3339),
+		),
 	}
 }

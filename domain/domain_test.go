@@ -41,14 +41,20 @@ func TestIDsCarryTheirShard(t *testing.T) {
 func TestIDsHaveOneSpelling(t *testing.T) {
 	id := NewKeyID(noon(), 1)
 	text := id.String()
-	for _, wrong := range []string{"", "key_", strings.ToUpper(text), "org_" + text[4:], text + "0", text[:len(text)-1], "key_8" + text[5:], "key_l" + text[5:]} {
+	for _, wrong := range []string{
+		"", "key_", strings.ToUpper(text), "org_" + text[4:], text + "0", text[:len(text)-1], "key_8" + text[5:],
+		"key_l" + text[5:],
+	} {
 		if _, err := ParseID[KeyID](wrong); err == nil {
 			t.Errorf("%q was read as a key id", wrong)
 		}
 	}
 	public := NewPublicID(nil, 0)
 	spelled := public.String()
-	for _, wrong := range []string{"", strings.ToUpper(spelled), spelled + "a", spelled[:25], spelled[:25] + "1", strings.Replace(spelled, spelled[:1], "=", 1)} {
+	for _, wrong := range []string{
+		"", strings.ToUpper(spelled), spelled + "a", spelled[:25], spelled[:25] + "1",
+		strings.Replace(spelled, spelled[:1], "=", 1),
+	} {
 		if _, ok := ParsePublicID(wrong); ok {
 			t.Errorf("%q was read as a public id", wrong)
 		}
@@ -90,7 +96,8 @@ func TestAPIKeyForm(t *testing.T) {
 func TestPeriods(t *testing.T) {
 	last := time.Date(2026, 12, 31, 23, 59, 59, 999999000, time.UTC)
 	p := PeriodOf(last)
-	if p.String() != "2026-12" || p.Next().String() != "2027-01" || p.Previous().String() != "2026-11" || !p.End().Equal(last.Add(time.Microsecond)) {
+	if p.String() != "2026-12" || p.Next().String() != "2027-01" || p.Previous().String() != "2026-11" ||
+		!p.End().Equal(last.Add(time.Microsecond)) {
 		t.Errorf("%s ends %s", p, p.End())
 	}
 	leap := PeriodOf(time.Date(2028, 2, 29, 12, 0, 0, 0, time.UTC))
@@ -137,7 +144,8 @@ func TestReadDeclaration(t *testing.T) {
 		return d, o.Problems()
 	}
 	d, problems := read(good)
-	if len(problems) > 0 || d.MimeType != "application/pdf" || d.GeneratedAt != "2026-11-20T09:00:00.1Z" || d.SHA256[0] != 0xab || *d.PreviousVersion != 1 {
+	if len(problems) > 0 || d.MimeType != "application/pdf" || d.GeneratedAt != "2026-11-20T09:00:00.1Z" ||
+		d.SHA256[0] != 0xab || *d.PreviousVersion != 1 {
 		t.Errorf("read %+v, %v", d, problems)
 	}
 	for change, pointers := range map[[2]string]string{
@@ -180,11 +188,17 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&OrganizationCreatedBody{Name: ref, Plan: "gratis", PerMinute: &limit},
 		&PlanChangedBody{Plan: "internal", Internal: true},
 		&LimitsChangedBody{UnfinalizedLimit: &limit}, &LimitsChangedBody{},
-		&VersionReservedBody{DocumentID: document, VersionReference: VersionReference{"c", source, "d", 7}, PublicID: PublicID{1}, ExpiresAt: noon(), Renewed: true},
+		&VersionReservedBody{
+			DocumentID: document, VersionReference: VersionReference{"c", source, "d", 7}, PublicID: PublicID{1},
+			ExpiresAt: noon(), Renewed: true,
+		},
 		&VersionReleasedBody{DocumentID: document, Version: 7},
 		&MemberAddedBody{MemberID: member, Email: ref, Role: Owner},
 		&MemberChangedBody{MemberID: member, Role: Viewer, Status: MemberEnded},
-		&KeyCreatedBody{KeyID: key, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: Scopes(), ExpiresAt: noon(), KeyLimits: KeyLimits{Source: &source}},
+		&KeyCreatedBody{
+			KeyID: key, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: Scopes(), ExpiresAt: noon(),
+			KeyLimits: KeyLimits{Source: &source},
+		},
 		&KeyRevokedBody{KeyID: key},
 		&CompanyCreatedBody{Reference: "c"},
 		&AccessChangedBody{KeyID: key, Enabled: true},
@@ -192,10 +206,15 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&QuotaWarningReachedBody{Allowance: RegistrationsAllowance, Percent: 80, Period: 202611, Used: 80, Limit: 100},
 		&RecordSupersededBody{DocumentID: document, Version: 1, ByVersion: 2},
 		&RecordRevokedBody{DocumentID: document, Version: 1, Reason: &ref},
-		&LinkStartedBody{LinkID: LinkID{1}, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: OAuthScopes(), ExpiresAt: noon()},
+		&LinkStartedBody{
+			LinkID: LinkID{1}, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: OAuthScopes(), ExpiresAt: noon(),
+		},
 		&LinkedBody{LinkID: LinkID{1}, Subject: []byte{3, 4}, Scopes: []Scope{VerifyRead}},
 		&ConsentWithdrawnBody{LinkID: LinkID{1}},
-		&PasskeyAddedBody{PasskeyID: PasskeyID{1}, MemberID: member, Name: ref, Credential: Credential{CredentialID: []byte{1}, PublicKey: []byte{2}, Transports: []string{"internal"}}},
+		&PasskeyAddedBody{
+			PasskeyID: PasskeyID{1}, MemberID: member, Name: ref,
+			Credential: Credential{CredentialID: []byte{1}, PublicKey: []byte{2}, Transports: []string{"internal"}},
+		},
 		&PasskeyRemovedBody{PasskeyID: PasskeyID{1}},
 	} {
 		row := rowByBody[reflect.TypeOf(body)]
@@ -230,14 +249,21 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 	f.Fuzz(func(t *testing.T, company, source, document string, version, previous int32, actor, request string) {
 		valid := func(s string) string { return strings.ToValidUTF8(s, "?") }
 		w := Registrar{Issuer: "https://ledger.example", Signer: signer}
-		d := Declaration{VersionReference: VersionReference{valid(company), valid(source), valid(document), version}, MimeType: "a/b", GeneratedAt: "2026-11-20T09:00:00Z"}
+		d := Declaration{
+			VersionReference: VersionReference{valid(company), valid(source), valid(document), version}, MimeType: "a/b",
+			GeneratedAt: "2026-11-20T09:00:00Z",
+		}
 		if previous > 0 {
 			d.PreviousVersion = &previous
 		}
 		organization := NewOrganizationID(noon(), 0)
-		c := w.Prepare(Origin{Organization: organization, Actor: ParseActor(valid(actor)), RequestID: valid(request)}, KeyID{}, KeyLimits{}, d, noon())
+		c := w.Prepare(
+			Origin{Organization: organization, Actor: ParseActor(valid(actor)), RequestID: valid(request)}, KeyID{},
+			KeyLimits{}, d, noon(),
+		)
 		b := &RecordRegisteredBody{
-			RecordID: c.recordID, DocumentID: DocumentID(c.recordID), VersionReference: d.VersionReference, PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,
+			RecordID: c.recordID, DocumentID: DocumentID(c.recordID), VersionReference: d.VersionReference,
+			PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,
 			KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
 		}
 		data := b.appendCanonical(nil)
@@ -245,16 +271,21 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 			t.Fatalf("not canonical (%v): %s", err, data)
 		}
 		id := NewID[EventID](noon())
-		e := Event{ID: id, Organization: organization, Sequence: 1, V: 1, Type: RecordRegistered, Actor: c.Actor, RequestID: c.RequestID, Subject: "x", OccurredAt: noon(), Data: data, Body: b}
+		e := Event{
+			ID: id, Organization: organization, Sequence: 1, V: 1, Type: RecordRegistered, Actor: c.Actor,
+			RequestID: c.RequestID, Subject: "x", OccurredAt: noon(), Data: data, Body: b,
+		}
 		leaf := e.Leaf()
 		if canonical, err := jcs.Transform(leaf); err != nil || !bytes.Equal(canonical, leaf) {
 			t.Fatalf("leaf is not canonical (%v): %s", err, leaf)
 		}
-		if read, err := evidence.ParseLeaf(leaf); err != nil || read.ID != id.String() || *read.PayloadSHA256 != sha256.Sum256(c.payload) {
+		if read, err := evidence.ParseLeaf(leaf); err != nil || read.ID != id.String() ||
+			*read.PayloadSHA256 != sha256.Sum256(c.payload) {
 			t.Fatalf("verifiers do not read the leaf as it was made: %+v, %v", read, err)
 		}
 		signed, err := ReadSignedRecord(data)
-		if err != nil || !bytes.Equal(signed.Payload, c.payload) || signed.Signature != c.signature || signed.References != b.References() {
+		if err != nil || !bytes.Equal(signed.Payload, c.payload) || signed.Signature != c.signature ||
+			signed.References != b.References() {
 			t.Fatalf("what was signed does not come back: %+v, %v", signed, err)
 		}
 	})
@@ -264,13 +295,17 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 func TestLeaf(t *testing.T) {
 	id := NewID[EventID](noon())
 	organization := NewOrganizationID(noon(), 0)
-	e := Event{ID: id, Organization: organization, Sequence: 9, V: 1, Type: CompanyCreated, Subject: "com_x", Actor: OperatorActor, RequestID: "r",
-		OccurredAt: noon().Add(1500 * time.Microsecond), Data: []byte(`{"reference":"c"}`), Body: &CompanyCreatedBody{Reference: "c"}}
-	body, _ := json.Marshal(map[string]any{"v": 1, "organization": organization.String(), "sequence": 9, "actor": "operator", "requestId": "r",
+	e := Event{ID: id, Organization: organization, Sequence: 9, V: 1, Type: CompanyCreated, Subject: "com_x",
+		Actor: OperatorActor, RequestID: "r",
+		OccurredAt: noon().Add(1500 * time.Microsecond), Data: []byte(`{"reference":"c"}`),
+		Body: &CompanyCreatedBody{Reference: "c"}}
+	body, _ := json.Marshal(map[string]any{"v": 1, "organization": organization.String(), "sequence": 9,
+		"actor": "operator", "requestId": "r",
 		"company": nil, "subject": "com_x", "data": json.RawMessage(e.Data)})
 	canonicalBody, _ := jcs.Transform(body)
 	leaf, _ := json.Marshal(map[string]any{"contract": "integrity-leaf-v1", "id": id.String(), "type": "company.created",
-		"occurredAt": evidence.FormatTime(e.OccurredAt), "payloadSha256": nil, "bodySha256": hexSum(canonicalBody), "nonce": "AAAAAAAAAAAAAAAAAAAAAA"})
+		"occurredAt": evidence.FormatTime(e.OccurredAt), "payloadSha256": nil, "bodySha256": hexSum(canonicalBody),
+		"nonce": "AAAAAAAAAAAAAAAAAAAAAA"})
 	want, _ := jcs.Transform(leaf)
 	if got := e.Leaf(); !bytes.Equal(got, want) {
 		t.Errorf("leaf\n%s, want\n%s", got, want)

@@ -96,7 +96,10 @@ func Refuse(code Code, format string, args ...any) *Error {
 
 // Invalid makes an INVALID_DATA error of the offending members.
 func Invalid(fields []FieldError) *Error {
-	return &Error{Code: InvalidData, Message: "Correct the members listed in errors and send the request again.", Fields: strictjson.Listed(fields, strictjson.MaxProblems)}
+	return &Error{
+		Code: InvalidData, Message: "Correct the members listed in errors and send the request again.",
+		Fields: strictjson.Listed(fields, strictjson.MaxProblems),
+	}
 }
 
 // InvalidMember makes an INVALID_DATA error of one offending member.
@@ -120,7 +123,8 @@ func OneOf[T ~string](names []T) string {
 }
 
 // OrganizationMinute says of which limit a refusal is, see MinuteUsed.
-const OrganizationMinute = "The organization may send %d requests a minute, which all its keys, tokens and console sessions share"
+const OrganizationMinute = "The organization may send %d requests a minute, which all its keys, tokens and console " +
+	"sessions share"
 
 // MinuteUsed makes a RATE_LIMITED error of a limit of requests a minute, and of the time until the next minute. The
 // limit's name has a place for the number.
@@ -155,11 +159,25 @@ var (
 	ErrUnknownCertificate     = Refuse(CertificateNotFound, "There is no certificate with this id that you may see.")
 	ErrErasedTitle            = Refuse(InvalidState, "The title of this version was erased and cannot be published.")
 	ErrErasedName             = Refuse(InvalidState, "The name of this organization was erased and cannot be published.")
-	ErrUnauthorizedCompany    = Refuse(CompanyNotAuthorized, "This key may not use that company: an owner or admin of the organization, or the operator, creates the company where it is missing and grants it to the key.")
-	errCompanyClosed          = Refuse(CompanyClosed, "This company is closed and takes no new versions; what was declared of it before stays as it is. An owner or admin of the organization, or the operator, may open it again.")
-	ErrKeyRefused             = Refuse(InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
-	ErrLinkRefused            = Refuse(IdentityNotLinked, "This OAuth subject is linked to no active member, or the consent was withdrawn; the member makes a link with an API key, or the operator of the service does.")
-	ErrSessionEnded           = Refuse(InvalidState, "This membership is no longer active.")
-	errUnknownPasskey         = Refuse(NotFound, "This member has no such passkey.")
-	ErrRequestUnderWay        = Refuse(RequestInProgress, "A request with this Idempotency-Key is still running; send the same request again in a moment.")
+	ErrUnauthorizedCompany    = Refuse(
+		CompanyNotAuthorized,
+		"This key may not use that company: an owner or admin of the organization, or the operator, creates the company "+
+			"where it is missing and grants it to the key.",
+	)
+	errCompanyClosed = Refuse(
+		CompanyClosed,
+		"This company is closed and takes no new versions; what was declared of it before stays as it is. An owner or "+
+			"admin of the organization, or the operator, may open it again.",
+	)
+	ErrKeyRefused  = Refuse(InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
+	ErrLinkRefused = Refuse(
+		IdentityNotLinked,
+		"This OAuth subject is linked to no active member, or the consent was withdrawn; the member makes a link with an "+
+			"API key, or the operator of the service does.",
+	)
+	ErrSessionEnded    = Refuse(InvalidState, "This membership is no longer active.")
+	errUnknownPasskey  = Refuse(NotFound, "This member has no such passkey.")
+	ErrRequestUnderWay = Refuse(
+		RequestInProgress, "A request with this Idempotency-Key is still running; send the same request again in a moment.",
+	)
 )

@@ -53,14 +53,16 @@ func (e *Event) Leaf() []byte {
 // LeafOf is Leaf of an event whose Body is not decoded: payload is that of a registration, nil for all other types.
 func (e *Event) LeafOf(payload []byte) []byte {
 	commitment := eventCommitment{
-		Actor: e.Actor, Data: e.Data, Organization: e.Organization, RequestID: e.RequestID, Sequence: e.Sequence, Subject: e.Subject, V: e.V,
+		Actor: e.Actor, Data: e.Data, Organization: e.Organization, RequestID: e.RequestID, Sequence: e.Sequence,
+		Subject: e.Subject, V: e.V,
 	}
 	if !e.Company.IsZero() {
 		commitment.Company = &e.Company
 	}
 	leaf := evidence.Leaf{
 		BodySHA256: sha256.Sum256(commitmentForm.Append(make([]byte, 0, 256+len(e.Data)), &commitment)),
-		ID:         e.ID.String(), Type: string(e.Type), Nonce: e.Nonce, OccurredAt: e.OccurredAt.UTC().Truncate(time.Microsecond),
+		ID:         e.ID.String(), Type: string(e.Type), Nonce: e.Nonce,
+		OccurredAt: e.OccurredAt.UTC().Truncate(time.Microsecond),
 	}
 	if payload != nil {
 		leaf.PayloadSHA256 = new(evidence.Hash(sha256.Sum256(payload)))
@@ -112,50 +114,71 @@ var (
 // superseded and revoked are also the change feed's; a reservation is no evidence and no change of a version, so the
 // feed never shows it.
 var (
-	OrganizationCreated       = declare("organization.created", 1, func(b *OrganizationCreatedBody) []*TextRef { return refs(&b.Name) })
-	OrganizationPlanChanged   = declare[PlanChangedBody]("organization.plan_changed", 1, nil)
-	OrganizationLimits        = declare[LimitsChangedBody]("organization.limits_changed", 1, nil)
-	RetentionChanged          = declare[RetentionChangedBody]("organization.retention_changed", 1, nil)
-	CreditsAdded              = declare[CreditsAddedBody]("organization.credits_added", 1, nil)
-	ClockReset                = declare[ClockResetBody]("clock.reset", 1, nil)
-	QuotaWarningReached       = declare[QuotaWarningReachedBody]("quota.warning_reached", 2, nil)
-	MemberAdded               = declare("member.added", 1, func(b *MemberAddedBody) []*TextRef { return refs(&b.Email) })
-	MemberChanged             = declare[MemberChangedBody]("member.changed", 1, nil)
-	InvitationMade            = declare("member.invited", 1, func(b *MemberInvitedBody) []*TextRef { return refs(&b.Email) })
-	MemberJoined              = declare[MemberJoinedBody]("member.joined", 1, nil)
-	SignInLinkMade            = declare[SignInLinkMadeBody]("member.sign_in_link_made", 1, nil)
-	KeyCreated                = declare("key.created", 2, func(b *KeyCreatedBody) []*TextRef { return refs(b.Name) })
-	KeyRenamed                = declare("key.renamed", 1, func(b *KeyRenamedBody) []*TextRef { return refs(&b.Name) })
-	KeyExpiryChanged          = declare[KeyExpiryChangedBody]("key.expiry_changed", 1, nil)
-	KeyRevoked                = declare[KeyRevokedBody]("key.revoked", 1, nil)
-	OAuthLinkStarted          = declare[LinkStartedBody]("oauth.link_started", 1, nil)
-	OAuthLinked               = declare[LinkedBody]("oauth.linked", 1, nil)
-	OAuthConsentWithdrawn     = declare[ConsentWithdrawnBody]("oauth.consent_withdrawn", 1, nil)
-	PasskeyAdded              = declare("passkey.added", 1, func(b *PasskeyAddedBody) []*TextRef { return refs(&b.Name) })
-	PasskeyRemoved            = declare[PasskeyRemovedBody]("passkey.removed", 1, nil)
-	CompanyCreated            = declare[CompanyCreatedBody]("company.created", 1, nil)
-	CompanyStatusChanged      = declare[CompanyStatusChangedBody]("company.status_changed", 1, nil)
-	CompanyAccessChanged      = declare[AccessChangedBody]("company.access_changed", 1, nil)
-	VersionReserved           = declare[VersionReservedBody]("integrity.reserved", 1, nil)
-	VersionReleased           = declare[VersionReleasedBody]("integrity.released", 1, nil)
-	RecordRegistered          = declare[RecordRegisteredBody]("integrity.registered", 1, nil)
-	RecordSuperseded          = declare[RecordSupersededBody]("integrity.superseded", 1, nil)
-	RecordRevoked             = declare("integrity.revoked", 1, func(b *RecordRevokedBody) []*TextRef { return refs(b.Reason) })
-	WebhookCreated            = declare("webhook.created", 1, func(b *WebhookCreatedBody) []*TextRef { return refs(&b.URL, b.Description) })
-	WebhookUpdated            = declare("webhook.updated", 1, func(b *WebhookUpdatedBody) []*TextRef { return refs(&b.URL, b.Description) })
+	OrganizationCreated = declare("organization.created", 1, func(b *OrganizationCreatedBody) []*TextRef {
+		return refs(&b.Name)
+	})
+	OrganizationPlanChanged = declare[PlanChangedBody]("organization.plan_changed", 1, nil)
+	OrganizationLimits      = declare[LimitsChangedBody]("organization.limits_changed", 1, nil)
+	RetentionChanged        = declare[RetentionChangedBody]("organization.retention_changed", 1, nil)
+	CreditsAdded            = declare[CreditsAddedBody]("organization.credits_added", 1, nil)
+	ClockReset              = declare[ClockResetBody]("clock.reset", 1, nil)
+	QuotaWarningReached     = declare[QuotaWarningReachedBody]("quota.warning_reached", 2, nil)
+	MemberAdded             = declare("member.added", 1, func(b *MemberAddedBody) []*TextRef { return refs(&b.Email) })
+	MemberChanged           = declare[MemberChangedBody]("member.changed", 1, nil)
+	InvitationMade          = declare("member.invited", 1, func(b *MemberInvitedBody) []*TextRef {
+		return refs(&b.Email)
+	})
+	MemberJoined          = declare[MemberJoinedBody]("member.joined", 1, nil)
+	SignInLinkMade        = declare[SignInLinkMadeBody]("member.sign_in_link_made", 1, nil)
+	KeyCreated            = declare("key.created", 2, func(b *KeyCreatedBody) []*TextRef { return refs(b.Name) })
+	KeyRenamed            = declare("key.renamed", 1, func(b *KeyRenamedBody) []*TextRef { return refs(&b.Name) })
+	KeyExpiryChanged      = declare[KeyExpiryChangedBody]("key.expiry_changed", 1, nil)
+	KeyRevoked            = declare[KeyRevokedBody]("key.revoked", 1, nil)
+	OAuthLinkStarted      = declare[LinkStartedBody]("oauth.link_started", 1, nil)
+	OAuthLinked           = declare[LinkedBody]("oauth.linked", 1, nil)
+	OAuthConsentWithdrawn = declare[ConsentWithdrawnBody]("oauth.consent_withdrawn", 1, nil)
+	PasskeyAdded          = declare("passkey.added", 1, func(b *PasskeyAddedBody) []*TextRef { return refs(&b.Name) })
+	PasskeyRemoved        = declare[PasskeyRemovedBody]("passkey.removed", 1, nil)
+	CompanyCreated        = declare[CompanyCreatedBody]("company.created", 1, nil)
+	CompanyStatusChanged  = declare[CompanyStatusChangedBody]("company.status_changed", 1, nil)
+	CompanyAccessChanged  = declare[AccessChangedBody]("company.access_changed", 1, nil)
+	VersionReserved       = declare[VersionReservedBody]("integrity.reserved", 1, nil)
+	VersionReleased       = declare[VersionReleasedBody]("integrity.released", 1, nil)
+	RecordRegistered      = declare[RecordRegisteredBody]("integrity.registered", 1, nil)
+	RecordSuperseded      = declare[RecordSupersededBody]("integrity.superseded", 1, nil)
+	RecordRevoked         = declare("integrity.revoked", 1, func(b *RecordRevokedBody) []*TextRef {
+		return refs(b.Reason)
+	})
+	WebhookCreated = declare("webhook.created", 1, func(b *WebhookCreatedBody) []*TextRef {
+		return refs(&b.URL, b.Description)
+	})
+	WebhookUpdated = declare("webhook.updated", 1, func(b *WebhookUpdatedBody) []*TextRef {
+		return refs(&b.URL, b.Description)
+	})
 	WebhookSecretRotated      = declare[WebhookSecretRotatedBody]("webhook.secret_rotated", 1, nil)
 	WebhookAutoDisabled       = declare[WebhookDisabledBody]("webhook.disabled", 1, nil)
 	WebhookDeleted            = declare[WebhookDeletedBody]("webhook.deleted", 1, nil)
 	CompanyWebhookChanged     = declare[WebhookAccessBody]("company.webhook_changed", 1, nil)
-	ArtifactVersionRegistered = declare("artifact.version_registered", 1, func(b *ArtifactVersionRegisteredBody) []*TextRef { return refs(&b.Title, b.FileName) })
-	AnalysisCompleted         = declare[AnalysisCompletedBody]("analysis.completed", 1, nil)
-	ReviewDeclared            = declare("review.declared", 1, func(b *ReviewDeclaredBody) []*TextRef { return refs(&b.Statement) })
-	ArtifactVersionApproved   = declare("version.approved", 1, func(b *ArtifactVersionApprovedBody) []*TextRef { return refs(&b.Statement) })
-	CertificateIssued         = declare("certificate.issued", 1, func(b *CertificateIssuedBody) []*TextRef { return refs(&b.Payload) })
-	CertificateReplaced       = declare[CertificateReplacedBody]("certificate.replaced", 1, nil)
-	CertificateRevoked        = declare("certificate.revoked", 1, func(b *CertificateRevokedBody) []*TextRef { return refs(&b.Reason) })
-	ContentErased             = declare[ContentErasedBody]("content.erased", 1, nil)
-	TextsErased               = declare[TextsErasedBody]("texts.erased", 1, nil)
+	ArtifactVersionRegistered = declare("artifact.version_registered", 1,
+		func(b *ArtifactVersionRegisteredBody) []*TextRef {
+			return refs(&b.Title, b.FileName)
+		})
+	AnalysisCompleted = declare[AnalysisCompletedBody]("analysis.completed", 1, nil)
+	ReviewDeclared    = declare("review.declared", 1, func(b *ReviewDeclaredBody) []*TextRef {
+		return refs(&b.Statement)
+	})
+	ArtifactVersionApproved = declare("version.approved", 1, func(b *ArtifactVersionApprovedBody) []*TextRef {
+		return refs(&b.Statement)
+	})
+	CertificateIssued = declare("certificate.issued", 1, func(b *CertificateIssuedBody) []*TextRef {
+		return refs(&b.Payload)
+	})
+	CertificateReplaced = declare[CertificateReplacedBody]("certificate.replaced", 1, nil)
+	CertificateRevoked  = declare("certificate.revoked", 1, func(b *CertificateRevokedBody) []*TextRef {
+		return refs(&b.Reason)
+	})
+	ContentErased = declare[ContentErasedBody]("content.erased", 1, nil)
+	TextsErased   = declare[TextsErasedBody]("texts.erased", 1, nil)
 )
 
 // Body is the data of one event type in its newest version: a pointer to the struct that its row names.

@@ -208,7 +208,9 @@ func ParsePublicID(s string) (PublicID, bool) {
 // StraightenLink undoes what happens to a link on its way to a reader: a code or a print in capitals, and the marks,
 // spaces and invisible characters that mail and word processors leave after it.
 func StraightenLink(text string) string {
-	return strings.ToLower(strings.TrimRightFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }))
+	return strings.ToLower(strings.TrimRightFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}))
 }
 
 // Shard recovers the shard; for an id this ledger never gave out it is arbitrary.

@@ -74,7 +74,9 @@ func ReadManifest(meter *strictjson.Meter, text []byte) (m Manifest, warnings []
 // caller asks that object for its problems: the manifest is good only without any.
 func ReadManifestMember(o *strictjson.Object, name string) Manifest {
 	if length := o.Value(name, strictjson.Required).Length(); length > MaxManifestBytes {
-		o.Problem(name, strictjson.CodeLength, fmt.Sprintf("must be at most %d bytes of JSON, not %d", MaxManifestBytes, length))
+		o.Problem(
+			name, strictjson.CodeLength, fmt.Sprintf("must be at most %d bytes of JSON, not %d", MaxManifestBytes, length),
+		)
 		return Manifest{}
 	}
 	m, _ := decodeManifest(o.Object(name, strictjson.Optional))
@@ -85,7 +87,10 @@ var manifestHash = regexp.MustCompile(`\A[a-f0-9]{64}\z`)
 
 // decodeManifest leaves what is wrong in the object's problems.
 func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
-	o.Match("kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`).MatchString, "must be "+strconv.Quote(ManifestKind))
+	o.Match(
+		"kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`).MatchString,
+		"must be "+strconv.Quote(ManifestKind),
+	)
 	o.Int("version", ManifestVersion, ManifestVersion, strictjson.Required)
 	o.Match("algorithm", strictjson.Required, regexp.MustCompile(`\ASHA-256\z`).MatchString, `must be "SHA-256"`)
 	files := o.Objects("files", strictjson.Required, 1, MaxManifestFiles)
@@ -94,9 +99,11 @@ func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 	fold := cases.Fold()
 	for i, f := range files {
 		file := ManifestFile{
-			Path:   f.Sized("path", strictjson.Required, 1, MaxManifestPath),
-			Size:   f.Int("size", 0, MaxManifestFileSize, strictjson.Required),
-			SHA256: f.Match("sha256", strictjson.Required, manifestHash.MatchString, "must be 64 lower-case hexadecimal characters"),
+			Path: f.Sized("path", strictjson.Required, 1, MaxManifestPath),
+			Size: f.Int("size", 0, MaxManifestFileSize, strictjson.Required),
+			SHA256: f.Match(
+				"sha256", strictjson.Required, manifestHash.MatchString, "must be 64 lower-case hexadecimal characters",
+			),
 		}
 		m.Files = append(m.Files, file)
 		total += file.Size

@@ -46,31 +46,46 @@ func TestManifestProblems(t *testing.T) {
 		text string
 		want []string // pointer and code
 	}{
-		"good":            {manifestText(good), nil},
-		"most files":      {manifestText(many[:MaxManifestFiles]...), nil},
-		"longest path":    {manifestText(fileText(long, 0)), nil},
-		"largest file":    {manifestText(fileText("a", 52428800)), nil},
-		"largest total":   {manifestText(append(slices.Clone(heavy[:10]), fileText("z", 24288000))...), nil},
-		"dots in a name":  {manifestText(fileText("...a/b..c/.d", 0)), nil},
-		"no members":      {`{}`, []string{"/kind REQUIRED", "/version REQUIRED", "/algorithm REQUIRED", "/files REQUIRED"}},
-		"other constants": {`{"kind":"service-file-manifest ","version":2,"algorithm":"sha-256","files":[` + good + `]}`, []string{"/kind FORMAT", "/version RANGE", "/algorithm FORMAT"}},
-		"version 1.0":     {strings.Replace(manifestText(good), `"version":1`, `"version":1.0`, 1), []string{"/version INTEGER"}},
-		"no files":        {manifestText(), []string{"/files LENGTH"}},
-		"too many files":  {manifestText(many...), []string{"/files LENGTH"}},
-		"far too many":    {manifestText(strings.Repeat("{},", 60_000) + "{}"), []string{"/files LENGTH"}},
-		"too large":       {manifestText(heavy...), []string{"/files RANGE"}},
-		"a large file":    {manifestText(fileText("a", 52428801), fileText("b", -1)), []string{"/files/0/size RANGE", "/files/1/size RANGE"}},
-		"no object":       {manifestText("7", good), []string{"/files/0 TYPE"}},
-		"members":         {manifestText(`{"path":"a","Size":1,"sha256":"` + strings.Repeat("A", 64) + `"}`), []string{"/files/0/size REQUIRED", "/files/0/sha256 FORMAT", "/files/0/Size UNKNOWN_MEMBER"}},
-		"twice a member":  {manifestText(`{"path":"a","path":"b","size":1,"sha256":"` + noHash + `"}`), []string{"/files/0/path DUPLICATE_MEMBER"}},
-		"long path":       {manifestText(fileText(long+"x", 0)), []string{"/files/0/path LENGTH"}},
-		"empty path":      {manifestText(fileText("", 0)), []string{"/files/0/path LENGTH"}},
-		"same path":       {manifestText(fileText("a/b", 0), fileText("a/b", 1)), []string{"/files/1/path DUPLICATE_PATH"}},
+		"good":           {manifestText(good), nil},
+		"most files":     {manifestText(many[:MaxManifestFiles]...), nil},
+		"longest path":   {manifestText(fileText(long, 0)), nil},
+		"largest file":   {manifestText(fileText("a", 52428800)), nil},
+		"largest total":  {manifestText(append(slices.Clone(heavy[:10]), fileText("z", 24288000))...), nil},
+		"dots in a name": {manifestText(fileText("...a/b..c/.d", 0)), nil},
+		"no members":     {`{}`, []string{"/kind REQUIRED", "/version REQUIRED", "/algorithm REQUIRED", "/files REQUIRED"}},
+		"other constants": {
+			`{"kind":"service-file-manifest ","version":2,"algorithm":"sha-256","files":[` + good + `]}`,
+			[]string{"/kind FORMAT", "/version RANGE", "/algorithm FORMAT"},
+		},
+		"version 1.0": {
+			strings.Replace(manifestText(good), `"version":1`, `"version":1.0`, 1), []string{"/version INTEGER"},
+		},
+		"no files":       {manifestText(), []string{"/files LENGTH"}},
+		"too many files": {manifestText(many...), []string{"/files LENGTH"}},
+		"far too many":   {manifestText(strings.Repeat("{},", 60_000) + "{}"), []string{"/files LENGTH"}},
+		"too large":      {manifestText(heavy...), []string{"/files RANGE"}},
+		"a large file": {
+			manifestText(fileText("a", 52428801), fileText("b", -1)), []string{"/files/0/size RANGE", "/files/1/size RANGE"},
+		},
+		"no object": {manifestText("7", good), []string{"/files/0 TYPE"}},
+		"members": {
+			manifestText(`{"path":"a","Size":1,"sha256":"` + strings.Repeat("A", 64) + `"}`),
+			[]string{"/files/0/size REQUIRED", "/files/0/sha256 FORMAT", "/files/0/Size UNKNOWN_MEMBER"},
+		},
+		"twice a member": {
+			manifestText(`{"path":"a","path":"b","size":1,"sha256":"` + noHash + `"}`),
+			[]string{"/files/0/path DUPLICATE_MEMBER"},
+		},
+		"long path":  {manifestText(fileText(long+"x", 0)), []string{"/files/0/path LENGTH"}},
+		"empty path": {manifestText(fileText("", 0)), []string{"/files/0/path LENGTH"}},
+		"same path":  {manifestText(fileText("a/b", 0), fileText("a/b", 1)), []string{"/files/1/path DUPLICATE_PATH"}},
 		"unsafe paths": {
-			manifestText(fileText("/a", 0), fileText("../a", 0), fileText("a/../b", 0), fileText("a//b", 0), fileText("a/", 0), fileText("./a", 0), fileText(`a\b`, 0),
+			manifestText(fileText("/a", 0), fileText("../a", 0), fileText("a/../b", 0), fileText("a//b", 0), fileText("a/", 0),
+				fileText("./a", 0), fileText(`a\b`, 0),
 				fileText("C:a", 0), fileText("a\nb", 0), fileText("a\u0085b", 0), fileText("e\u0301", 0)),
 			[]string{
-				"/files/0/path FORMAT", "/files/1/path FORMAT", "/files/2/path FORMAT", "/files/3/path FORMAT", "/files/4/path FORMAT", "/files/5/path FORMAT", "/files/6/path FORMAT",
+				"/files/0/path FORMAT", "/files/1/path FORMAT", "/files/2/path FORMAT", "/files/3/path FORMAT",
+				"/files/4/path FORMAT", "/files/5/path FORMAT", "/files/6/path FORMAT",
 				"/files/7/path FORMAT", "/files/8/path FORMAT", "/files/9/path FORMAT", "/files/10/path FORMAT",
 			},
 		},
@@ -92,7 +107,8 @@ func TestManifestProblems(t *testing.T) {
 func TestManifestText(t *testing.T) {
 	padded := manifestText(fileText("a", 1)) + strings.Repeat(" ", MaxManifestBytes)
 	for text, want := range map[string]Code{
-		"": MalformedJSON, "{} {}": MalformedJSON, "\xef\xbb\xbf{}": MalformedJSON, `{"kind":"\ud800"}`: MalformedJSON, `[`: MalformedJSON, `[]`: InvalidData,
+		"": MalformedJSON, "{} {}": MalformedJSON, "\xef\xbb\xbf{}": MalformedJSON, `{"kind":"\ud800"}`: MalformedJSON,
+		`[`: MalformedJSON, `[]`: InvalidData,
 		padded: PayloadTooLarge,
 	} {
 		_, _, err := ReadManifest(new(strictjson.Meter), []byte(text))
@@ -107,7 +123,10 @@ func TestManifestText(t *testing.T) {
 }
 
 func TestManifestWarnings(t *testing.T) {
-	m, warnings, err := ReadManifest(new(strictjson.Meter), []byte(manifestText(fileText("Straße", 0), fileText("b", 0), fileText("STRASSE", 0), fileText("B", 0))))
+	m, warnings, err := ReadManifest(
+		new(strictjson.Meter),
+		[]byte(manifestText(fileText("Straße", 0), fileText("b", 0), fileText("STRASSE", 0), fileText("B", 0))),
+	)
 	if err != nil || len(m.Files) != 4 {
 		t.Fatal(m, err)
 	}
@@ -163,12 +182,16 @@ func TestTitleLengths(t *testing.T) {
 		return ReadTitle(o, "title"), o.Problems()
 	}
 	for title, want := range map[string]string{
-		strings.Repeat("é", MaxTitle): strings.Repeat("é", MaxTitle), strings.Repeat("e\u0301", MaxTitle): strings.Repeat("é", MaxTitle),
-		strings.Repeat("\u03b1\u0313\u0300\u0345", MaxTitle): strings.Repeat("\u1f82", MaxTitle), strings.Repeat("\U0001f600", MaxTitle): strings.Repeat("\U0001f600", MaxTitle),
-		strings.Repeat("é", MaxTitle+1): "", strings.Repeat("\u0301", 1<<20): "", strings.Repeat("a", maxTitleBytes+1): "",
+		strings.Repeat("é", MaxTitle):                        strings.Repeat("é", MaxTitle),
+		strings.Repeat("e\u0301", MaxTitle):                  strings.Repeat("é", MaxTitle),
+		strings.Repeat("\u03b1\u0313\u0300\u0345", MaxTitle): strings.Repeat("\u1f82", MaxTitle),
+		strings.Repeat("\U0001f600", MaxTitle):               strings.Repeat("\U0001f600", MaxTitle),
+		strings.Repeat("é", MaxTitle+1):                      "", strings.Repeat("\u0301", 1<<20): "",
+		strings.Repeat("a", maxTitleBytes+1): "",
 	} {
 		got, problems := read(title)
-		if want != "" && (got != want || problems != nil) || want == "" && (len(problems) != 1 || problems[0].Code != strictjson.CodeFormat) {
+		if want != "" && (got != want || problems != nil) || want == "" && (len(problems) != 1 ||
+			problems[0].Code != strictjson.CodeFormat) {
 			t.Errorf("%d bytes became %d: %v", len(title), len(got), problems)
 		}
 	}
@@ -183,7 +206,9 @@ func FuzzManifest(f *testing.F) {
 		f.Add(shape.Text)
 	}
 	f.Add([]byte(manifestText(strings.Repeat("{},", MaxManifestFiles) + "{}")))
-	f.Add([]byte(manifestText(fileText(strings.Repeat("\u0301", MaxManifestPath), 0), fileText(strings.Repeat("\ufb03", MaxManifestPath), 0))))
+	f.Add([]byte(manifestText(
+		fileText(strings.Repeat("\u0301", MaxManifestPath), 0), fileText(strings.Repeat("\ufb03", MaxManifestPath), 0),
+	)))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, _, err := ReadManifest(new(strictjson.Meter), text)
 		if err != nil {
@@ -199,7 +224,8 @@ func FuzzManifest(f *testing.F) {
 			t.Fatalf("%s is %s for us and %s for jcs (%v)", text, canonical, transformed, err)
 		}
 		again, _, err := ReadManifest(new(strictjson.Meter), canonical)
-		if err != nil || !slices.Equal(again.Files, m.Files) || m.SHA256() != sha256.Sum256(canonical) || m.Total() > MaxManifestTotal {
+		if err != nil || !slices.Equal(again.Files, m.Files) || m.SHA256() != sha256.Sum256(canonical) ||
+			m.Total() > MaxManifestTotal {
 			t.Fatalf("%s reads as %+v: %v", canonical, again, err)
 		}
 	})

@@ -173,13 +173,17 @@ func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	if known := s.MemberByEmail(c.Organization, c.Email); known != nil {
 		if known.Role != c.Role || known.Status != MemberActive {
-			return nil, Refuse(InvalidState, "This address is already a member, as %s, %s; change that membership instead.", known.Role, known.Status)
+			return nil, Refuse(
+				InvalidState, "This address is already a member, as %s, %s; change that membership instead.", known.Role,
+				known.Status,
+			)
 		}
 		c.Outcome, c.Replayed = *known, known.ID != c.id
 		return nil, nil
 	}
 	c.Replayed, c.Outcome = false, Member{
-		ID: c.id.draw(now), Organization: c.Organization, EmailID: c.text.draw(now, c.Email).ID, Email: c.Email, Role: c.Role, Status: MemberActive, CreatedAt: now,
+		ID: c.id.draw(now), Organization: c.Organization, EmailID: c.text.draw(now, c.Email).ID, Email: c.Email,
+		Role: c.Role, Status: MemberActive, CreatedAt: now,
 	}
 	return []Draft{{
 		Subject: c.id.String(), Texts: []Text{c.text},
@@ -251,13 +255,21 @@ func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
 	case c.Replayed:
 		return nil, nil
 	case known.Status == MemberInvited && after.Status != MemberInvited && after.Status != MemberEnded:
-		return nil, Refuse(InvalidState, "This member is invited and has not joined; until then only the role can change, or the invitation be withdrawn by ending the membership.")
+		return nil, Refuse(
+			InvalidState,
+			"This member is invited and has not joined; until then only the role can change, or the invitation be withdrawn "+
+				"by ending the membership.",
+		)
 	case after.Status == MemberInvited && known.Status != MemberInvited:
 		return nil, InvalidMember("/status", "UNKNOWN", "must be active, disabled or ended")
 	case known.isActiveOwner() && !after.isActiveOwner() && !s.hasOwnerBeside(known):
-		return nil, Refuse(InvalidState, "This is the last active owner of the organization; make another member an owner first.")
+		return nil, Refuse(
+			InvalidState, "This is the last active owner of the organization; make another member an owner first.",
+		)
 	}
-	return []Draft{{Subject: known.ID.String(), Body: &MemberChangedBody{MemberID: known.ID, Role: after.Role, Status: after.Status}}}, nil
+	return []Draft{
+		{Subject: known.ID.String(), Body: &MemberChangedBody{MemberID: known.ID, Role: after.Role, Status: after.Status}},
+	}, nil
 }
 
 func (m *Member) isActiveOwner() bool { return m.Role == Owner && m.Status == MemberActive }
@@ -354,7 +366,10 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 		c.Outcome = *known
 		return nil, nil // an earlier attempt of this very command: the secret is fresh
 	case known.Status != MemberInvited:
-		return nil, Refuse(InvalidState, "This address is already a member, as %s, %s; change that membership instead.", known.Role, known.Status)
+		return nil, Refuse(
+			InvalidState, "This address is already a member, as %s, %s; change that membership instead.", known.Role,
+			known.Status,
+		)
 	default:
 		invited = *known
 	}
@@ -364,12 +379,15 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := s.mayChange(c.Origin, invited.Role, c.Role); err != nil {
 		return nil, err
 	}
-	invited.EmailID, invited.Email, invited.Role, invited.Status = c.text.draw(now, c.Email).ID, c.Email, c.Role, MemberInvited
+	invited.EmailID, invited.Email, invited.Role, invited.Status = c.text.draw(now, c.Email).ID, c.Email, c.Role,
+		MemberInvited
 	invited.InvitationSHA256, invited.InvitedUntil = &c.secretSHA256, &until
 	c.Outcome, c.Renewed = invited, known != nil
 	return []Draft{{
 		Subject: invited.ID.String(), Texts: []Text{c.text}, Sealed: c.sealed,
-		Body: &MemberInvitedBody{MemberID: invited.ID, Email: c.text.Ref(), Role: c.Role, SecretSHA256: c.secretSHA256[:], ExpiresAt: until},
+		Body: &MemberInvitedBody{
+			MemberID: invited.ID, Email: c.text.Ref(), Role: c.Role, SecretSHA256: c.secretSHA256[:], ExpiresAt: until,
+		},
 	}}, nil
 }
 
@@ -400,12 +418,20 @@ func (s *State) mayInvite(o OrganizationID, email string, known *Member, now tim
 	case pause > 0:
 		return &Error{
 			Code: RateLimited, RetryAfter: pause,
-			Message: fmt.Sprintf("This address was invited less than %d minutes ago; wait before it is invited again.", int(InvitationPause.Minutes())),
+			Message: fmt.Sprintf(
+				"This address was invited less than %d minutes ago; wait before it is invited again.",
+				int(InvitationPause.Minutes()),
+			),
 		}
 	case members >= MaxMembers:
 		return Refuse(InvalidState, "The organization has had %d members and may have no more.", MaxMembers)
 	case today >= DailyInvitations:
-		return &Error{Code: RateLimited, RetryAfter: next, Message: fmt.Sprintf("An organization invites at most %d addresses a day; wait until the first of them is a day old.", DailyInvitations)}
+		return &Error{
+			Code: RateLimited, RetryAfter: next,
+			Message: fmt.Sprintf(
+				"An organization invites at most %d addresses a day; wait until the first of them is a day old.", DailyInvitations,
+			),
+		}
 	}
 	return nil
 }
@@ -427,7 +453,8 @@ func (c *AcceptInvitation) Need(n *Needs) {
 func (c *AcceptInvitation) Decide(s *State, now time.Time) ([]Draft, error) {
 	var invited *Member
 	for _, m := range s.members {
-		if m.Organization == c.Organization && m.InvitationSHA256 != nil && subtle.ConstantTimeCompare(m.InvitationSHA256[:], c.SecretSHA256[:]) == 1 {
+		if m.Organization == c.Organization && m.InvitationSHA256 != nil &&
+			subtle.ConstantTimeCompare(m.InvitationSHA256[:], c.SecretSHA256[:]) == 1 {
 			invited = m
 		}
 	}
@@ -488,7 +515,9 @@ func (m *Member) mayJoin(now time.Time) error {
 	case m.Status != MemberInvited:
 		return Refuse(InvalidState, "This invitation was accepted already, and it works once; sign in instead.")
 	case !now.Before(*m.InvitedUntil):
-		return Refuse(InvalidState, "This invitation has expired: it lives %d days; ask for another.", int(InvitationLifetime.Hours()/24))
+		return Refuse(
+			InvalidState, "This invitation has expired: it lives %d days; ask for another.", int(InvitationLifetime.Hours()/24),
+		)
 	}
 	return nil
 }

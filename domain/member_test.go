@@ -75,7 +75,9 @@ func TestInvitations(t *testing.T) {
 		if !ok || organization != w.origin.Organization {
 			t.Fatalf("%s leads to %s", text, organization)
 		}
-		return w.execute(&AcceptInvitation{Origin: Origin{Organization: organization, Actor: SystemActor, RequestID: "r"}, SecretSHA256: secret})
+		return w.execute(&AcceptInvitation{
+			Origin: Origin{Organization: organization, Actor: SystemActor, RequestID: "r"}, SecretSHA256: secret,
+		})
 	}
 	first, former, code := invite("ana@example.com")
 	if code != "" || first.Renewed {
@@ -100,7 +102,9 @@ func TestInvitations(t *testing.T) {
 		t.Errorf("the secret before: %q", code)
 	}
 	active := MemberActive
-	if code := w.execute(&ChangeMember{Origin: w.origin, Member: first.Outcome.ID, Status: &active}); code != InvalidState {
+	if code := w.execute(&ChangeMember{
+		Origin: w.origin, Member: first.Outcome.ID, Status: &active,
+	}); code != InvalidState {
 		t.Errorf("active without joining: %q", code)
 	}
 	viewer := Viewer
@@ -139,7 +143,9 @@ func TestInvitations(t *testing.T) {
 	if _, _, code := invite("withdrawn@example.com"); code != "" {
 		t.Errorf("invited again, after it was withdrawn: %q", code)
 	}
-	for _, wrong := range []InviteMember{{Email: "Ana <ana@example.com>", Role: Viewer}, {Email: "new@example.com", Role: "king"}} {
+	for _, wrong := range []InviteMember{
+		{Email: "Ana <ana@example.com>", Role: Viewer}, {Email: "new@example.com", Role: "king"},
+	} {
 		wrong.Origin = w.origin
 		if c, _ := NewInviteMember(wrong, nil); w.execute(c) != InvalidData {
 			t.Errorf("%+v was invited", wrong)
@@ -171,10 +177,14 @@ func TestInvitationsOfADay(t *testing.T) {
 		w.now = w.now.Add(25 * time.Hour)
 		if day > 0 {
 			for i := range DailyInvitations {
-				more, _ := NewInviteMember(InviteMember{Origin: w.origin, Email: fmt.Sprintf("%d-%d@example.com", day, i), Role: Viewer}, nil)
+				more, _ := NewInviteMember(
+					InviteMember{Origin: w.origin, Email: fmt.Sprintf("%d-%d@example.com", day, i), Role: Viewer}, nil,
+				)
 				w.execute(more)
 			}
-			again, _ := NewInviteMember(InviteMember{Origin: w.origin, Email: fmt.Sprintf("%d-0@example.com", day), Role: Viewer}, nil)
+			again, _ := NewInviteMember(
+				InviteMember{Origin: w.origin, Email: fmt.Sprintf("%d-0@example.com", day), Role: Viewer}, nil,
+			)
 			w.now = w.now.Add(InvitationPause)
 			if code := w.execute(again); code != "" {
 				t.Errorf("one of the day again: %q", code)
@@ -190,9 +200,12 @@ func TestInvitationsOfADay(t *testing.T) {
 // What is no address of a person, or shows as another, is refused.
 func TestValidEmail(t *testing.T) {
 	for text, want := range map[string]bool{
-		"ana@example.org": true, "ñ@example.org": true, "Ana <ana@example.org>": false, "ana@example.org\r\nBcc: bob@example.org": false,
-		"a\xff@example.org": false, "\u202egro.elpmaxe@ana": false, "ana\u0085@example.org": false, "ana\u2028@example.org": false,
-		"ana@[127.0.0.1]": false, "ana@[::1]": false, strings.Repeat("a", 250) + "@b.c": true, strings.Repeat("a", 251) + "@b.c": false,
+		"ana@example.org": true, "ñ@example.org": true, "Ana <ana@example.org>": false,
+		"ana@example.org\r\nBcc: bob@example.org": false,
+		"a\xff@example.org":                       false, "\u202egro.elpmaxe@ana": false, "ana\u0085@example.org": false,
+		"ana\u2028@example.org": false,
+		"ana@[127.0.0.1]":       false, "ana@[::1]": false, strings.Repeat("a", 250) + "@b.c": true,
+		strings.Repeat("a", 251) + "@b.c": false,
 	} {
 		if ValidEmail(text) != want {
 			t.Errorf("%q: %t", text, !want)
@@ -208,14 +221,20 @@ func TestOneRuleForAddresses(t *testing.T) {
 		same bool
 	}{
 		{"ana@example.com", "ANA@Example.COM", true}, {"é@example.com", "é@EXAMPLE.com", true},
-		{"k@example.com", "\u212a@example.com", false}, {"é@example.com", "É@example.com", false}, {"s@example.com", "ſ@example.com", false},
-		{"i@example.com", "İ@example.com", false}, {"fi@example.com", "ﬁ@example.com", false}, {"ss@example.com", "ß@example.com", false},
+		{"k@example.com", "\u212a@example.com", false}, {"é@example.com", "É@example.com", false},
+		{"s@example.com", "ſ@example.com", false},
+		{"i@example.com", "İ@example.com", false}, {"fi@example.com", "ﬁ@example.com", false},
+		{"ss@example.com", "ß@example.com", false},
 		{"ß@example.com", "ẞ@example.com", false},
 	} {
 		w := newWorld(t, testSigner(t), 1)
 		w.execute(&AddMember{Origin: w.origin, Email: c.a, Role: Viewer})
-		if found := w.state.MemberByEmail(w.origin.Organization, c.b) != nil; found != c.same || SameEmail(c.a, c.b) != c.same || (EmailSHA256(c.a) == EmailSHA256(c.b)) != c.same {
-			t.Errorf("%q and %q: one member %v, one address %v, one hash %v; want %v", c.a, c.b, found, SameEmail(c.a, c.b), EmailSHA256(c.a) == EmailSHA256(c.b), c.same)
+		if found := w.state.MemberByEmail(w.origin.Organization, c.b) != nil; found != c.same ||
+			SameEmail(c.a, c.b) != c.same || (EmailSHA256(c.a) == EmailSHA256(c.b)) != c.same {
+			t.Errorf(
+				"%q and %q: one member %v, one address %v, one hash %v; want %v", c.a, c.b, found, SameEmail(c.a, c.b),
+				EmailSHA256(c.a) == EmailSHA256(c.b), c.same,
+			)
 		}
 	}
 }
@@ -225,9 +244,15 @@ func TestOneRuleForAddresses(t *testing.T) {
 func TestOrganizationWithOwner(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	fresh := func(name, owner string) *CreateOrganization {
-		return &CreateOrganization{Origin: Origin{Organization: NewOrganizationID(w.now, 3), Actor: SystemActor, RequestID: "r"}, Name: name, Plan: FreePlan, Owner: owner}
+		return &CreateOrganization{
+			Origin: Origin{Organization: NewOrganizationID(w.now, 3), Actor: SystemActor, RequestID: "r"}, Name: name,
+			Plan: FreePlan, Owner: owner,
+		}
 	}
-	for _, wrong := range []*CreateOrganization{fresh("", "ana@example.com"), fresh(" x", "ana@example.com"), fresh("a\x00", "ana@example.com"), fresh("Bank\u202etxe.", "ana@example.com"), fresh("Example", "nobody")} {
+	for _, wrong := range []*CreateOrganization{
+		fresh("", "ana@example.com"), fresh(" x", "ana@example.com"), fresh("a\x00", "ana@example.com"),
+		fresh("Bank\u202etxe.", "ana@example.com"), fresh("Example", "nobody"),
+	} {
 		if code := w.execute(wrong); code != InvalidData || w.state.Organization(wrong.Organization) != nil {
 			t.Errorf("%q of %q: %s", wrong.Name, wrong.Owner, code)
 		}
@@ -241,7 +266,8 @@ func TestOrganizationWithOwner(t *testing.T) {
 		t.Fatal(code)
 	}
 	owner := w.state.MemberByEmail(c.Organization, "ana@example.com")
-	if owner == nil || *owner != c.Outcome || owner.Role != Owner || owner.Status != MemberActive || first[1].Subject != owner.ID.String() {
+	if owner == nil || *owner != c.Outcome || owner.Role != Owner || owner.Status != MemberActive ||
+		first[1].Subject != owner.ID.String() {
 		t.Errorf("%+v, want %+v", owner, c.Outcome)
 	}
 	if o := w.state.Organization(c.Organization); o.Internal || o.Plan != FreePlan || o.Sequence != 2 {

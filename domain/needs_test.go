@@ -17,7 +17,9 @@ type needing struct {
 
 func (c needing) Need(n *Needs)                           { c.need(n) }
 func (needing) Decide(*State, time.Time) ([]Draft, error) { return nil, nil }
-func hostileTexts() []string                              { return []string{"\x00", "a\x00b", "\xff", "\xc0\x80", "\xed\xa0\x80"} }
+func hostileTexts() []string {
+	return []string{"\x00", "a\x00b", "\xff", "\xc0\x80", "\xed\xa0\x80"}
+}
 func setText(v reflect.Value, path []int, text string) {
 	if f := v.FieldByIndex(path); f.Kind() == reflect.String {
 		f.SetString(text)
@@ -50,7 +52,8 @@ func TestNeedsLetNoHostileTextThrough(t *testing.T) {
 			switch f := needs.Field(i).Type; {
 			case f.Kind() == reflect.Struct:
 				find(f, path)
-			case f.Kind() == reflect.Slice && (f.Elem().Kind() == reflect.Struct && len(textFields(f.Elem(), nil)) > 0 || f.Elem().Kind() == reflect.String):
+			case f.Kind() == reflect.Slice && (f.Elem().Kind() == reflect.Struct && len(textFields(f.Elem(), nil)) > 0 ||
+				f.Elem().Kind() == reflect.String):
 				lists = append(lists, path)
 			}
 		}
@@ -101,7 +104,9 @@ func TestNamesHoldNoHostileText(t *testing.T) {
 	member := w.state.keys[w.key].Member
 	person := Origin{Organization: w.origin.Organization, Actor: MemberActor(member), RequestID: "r", Console: true}
 	key, hooks := SecretKey{1}, w.origin
-	made, _ := NewCreateWebhook(CreateWebhook{Origin: hooks, URL: "https://receiver.example", Types: MaskOf(WebhookTypes())}, key, w.now)
+	made, _ := NewCreateWebhook(
+		CreateWebhook{Origin: hooks, URL: "https://receiver.example", Types: MaskOf(WebhookTypes())}, key, w.now,
+	)
 	if code := w.execute(made); code != "" {
 		t.Fatal(code)
 	}
@@ -126,8 +131,12 @@ func TestNamesHoldNoHostileText(t *testing.T) {
 		for _, c := range []Command{
 			create,
 			&ChangeKey{Origin: person, Key: w.key, Name: &name},
-			&AddPasskey{Origin: person, Member: member, Name: name, Credential: Credential{CredentialID: []byte{1}, PublicKey: []byte{1}}},
-			&CreateOrganization{Origin: Origin{Organization: NewOrganizationID(w.now, 0), Actor: OperatorActor}, Name: name, Plan: InternalPlan},
+			&AddPasskey{
+				Origin: person, Member: member, Name: name, Credential: Credential{CredentialID: []byte{1}, PublicKey: []byte{1}},
+			},
+			&CreateOrganization{
+				Origin: Origin{Organization: NewOrganizationID(w.now, 0), Actor: OperatorActor}, Name: name, Plan: InternalPlan,
+			},
 			&CreateCompany{Origin: person, Reference: name},
 			destination,
 			&UpdateWebhook{Origin: hooks, Webhook: made.Outcome.ID, Description: &name},

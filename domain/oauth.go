@@ -75,7 +75,10 @@ type LinkStartedBody struct {
 }
 
 func (b *LinkStartedBody) apply(s *State, e *Event) error {
-	l := OAuthLink{ID: b.LinkID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, CreatedAt: e.OccurredAt, ExpiresAt: b.ExpiresAt}
+	l := OAuthLink{
+		ID: b.LinkID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, CreatedAt: e.OccurredAt,
+		ExpiresAt: b.ExpiresAt,
+	}
 	copy(l.SecretSHA256[:], b.SecretSHA256)
 	s.AddLink(l)
 	return nil
@@ -226,7 +229,9 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	c.Outcome.Subject, c.Outcome.Consented, c.Outcome.LinkedAt = &c.Subject, scopes, &now
-	return []Draft{{Subject: c.Link.String(), Body: &LinkedBody{LinkID: c.Link, Subject: c.Subject[:], Scopes: scopes}}}, nil
+	return []Draft{
+		{Subject: c.Link.String(), Body: &LinkedBody{LinkID: c.Link, Subject: c.Subject[:], Scopes: scopes}},
+	}, nil
 }
 
 // Redeemable refuses a wrong secret, a link that another subject has redeemed, one that was
@@ -240,7 +245,9 @@ func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, subject OAuthSubject, now 
 	case l.Subject != nil && *l.Subject != subject:
 		return Refuse(InvalidState, "This link was used already, and it works once; ask for another.")
 	case l.Subject == nil && !now.Before(l.ExpiresAt):
-		return Refuse(InvalidState, "This link has expired: it lives %d minutes; ask for another.", int(LinkLifetime.Minutes()))
+		return Refuse(
+			InvalidState, "This link has expired: it lives %d minutes; ask for another.", int(LinkLifetime.Minutes()),
+		)
 	}
 	return nil
 }

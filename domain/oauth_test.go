@@ -24,7 +24,9 @@ func TestLinksAgainstNaiveModel(t *testing.T) {
 		w := newWorld(t, signer, 1)
 		var links []*model
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
-			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 9*time.Minute + 59*time.Second, 11 * time.Minute}).Draw(t, "pause"))
+			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{
+				0, time.Second, 9*time.Minute + 59*time.Second, 11 * time.Minute,
+			}).Draw(t, "pause"))
 			if len(links) == 0 || rapid.IntRange(0, 3).Draw(t, "start") == 0 {
 				c, code := NewStartLink(StartLink{Origin: w.origin, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now)
 				if code := w.execute(c); code != "" {
@@ -70,7 +72,8 @@ func TestLinksAgainstNaiveModel(t *testing.T) {
 		replayed := w.replay()
 		for _, m := range links {
 			l := replayed.links[m.id]
-			if l == nil || (l.WithdrawnAt != nil) != m.withdrawn || (l.Subject == nil) != (m.holder == nil) || m.holder != nil && (*l.Subject != *m.holder || !slices.Equal(l.Consented, []Scope{VerifyRead})) {
+			if l == nil || (l.WithdrawnAt != nil) != m.withdrawn || (l.Subject == nil) != (m.holder == nil) ||
+				m.holder != nil && (*l.Subject != *m.holder || !slices.Equal(l.Consented, []Scope{VerifyRead})) {
 				t.Fatalf("replayed %+v, want %+v", l, m)
 			}
 		}

@@ -96,7 +96,8 @@ func (*ClockResetBody) apply(*State, *Event) error { return nil }
 // what ValidOrganizationName wants.
 const (
 	MaxOrganizationName  = 200
-	OrganizationNameRule = "must be 1 to 200 characters on one line, neither begin nor end with a space, and have no control character and none that changes the direction of writing"
+	OrganizationNameRule = "must be 1 to 200 characters on one line, neither begin nor end with a space, and have no " +
+		"control character and none that changes the direction of writing"
 )
 
 // ValidOrganizationName reports whether a text can be the name of an organization.
@@ -143,7 +144,8 @@ func (c *CreateOrganization) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, InvalidMember("/email", strictjson.CodeFormat, EmailRule)
 	}
 	c.Outcome = Member{
-		ID: c.owner.draw(now), Organization: c.Organization, EmailID: c.email.draw(now, c.Owner).ID, Email: c.Owner, Role: Owner, Status: MemberActive, CreatedAt: now,
+		ID: c.owner.draw(now), Organization: c.Organization, EmailID: c.email.draw(now, c.Owner).ID, Email: c.Owner,
+		Role: Owner, Status: MemberActive, CreatedAt: now,
 	}
 	return append(drafts, Draft{
 		Subject: c.owner.String(), Texts: []Text{c.email},
@@ -168,8 +170,8 @@ func (c *ChangePlan) Need(n *Needs) {
 	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 }
 
-// Decide implements Command. What the meters noted of the former plan's limits becomes warnings before the change. What the
-// month has used of the new plan's allowances may call for warnings at once.
+// Decide implements Command. What the meters noted of the former plan's limits becomes warnings before the change. What
+// the month has used of the new plan's allowances may call for warnings at once.
 func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
@@ -199,7 +201,9 @@ func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 		noted,
 		[]Draft{{Subject: c.Organization.String(), Body: &after}},
 		s.warn(o, VersionsAllowance, period, s.Used(UsageKey{c.Organization, period, CompanyID{}}), plan.VersionsPerMonth),
-		s.warn(o, RegistrationsAllowance, period, s.registrations[monthKey{c.Organization, period}], plan.RegistrationsPerMonth),
+		s.warn(
+			o, RegistrationsAllowance, period, s.registrations[monthKey{c.Organization, period}], plan.RegistrationsPerMonth,
+		),
 		metered,
 	), nil
 }
@@ -207,7 +211,10 @@ func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 func (s *State) checkPlan(plan string, perMinute *int32) error {
 	var fields []FieldError
 	if _, ok := s.plans[plan]; !ok {
-		fields = append(fields, FieldError{Pointer: "/plan", Code: "UNKNOWN", Message: "must be one of " + strings.Join(s.plans.Names(), ", ")})
+		fields = append(
+			fields,
+			FieldError{Pointer: "/plan", Code: "UNKNOWN", Message: "must be one of " + strings.Join(s.plans.Names(), ", ")},
+		)
 	}
 	if perMinute != nil && *perMinute < 1 {
 		fields = append(fields, FieldError{Pointer: "/perMinute", Code: "RANGE", Message: "must be at least 1"})

@@ -43,7 +43,9 @@ type PasskeyAddedBody struct {
 }
 
 func (b *PasskeyAddedBody) apply(s *State, e *Event) error {
-	s.AddPasskey(Passkey{ID: b.PasskeyID, Organization: e.Organization, Member: b.MemberID, Credential: b.Credential, CreatedAt: e.OccurredAt})
+	s.AddPasskey(Passkey{
+		ID: b.PasskeyID, Organization: e.Organization, Member: b.MemberID, Credential: b.Credential, CreatedAt: e.OccurredAt,
+	})
 	return nil
 }
 
@@ -82,7 +84,8 @@ func (c *AddPasskey) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, InvalidMember("/name", "RANGE", "must have 1 to 100 characters on one line, without spaces at its ends, "+
 			"control characters and characters that change the direction of writing")
 	}
-	if len(c.Credential.CredentialID) == 0 || len(c.Credential.CredentialID) > maxCredential || len(c.Credential.PublicKey) == 0 || len(c.Credential.PublicKey) > maxCredential {
+	if len(c.Credential.CredentialID) == 0 || len(c.Credential.CredentialID) > maxCredential ||
+		len(c.Credential.PublicKey) == 0 || len(c.Credential.PublicKey) > maxCredential {
 		return nil, InvalidMember("/credential", "RANGE", "must have an id and a public key of at most 4096 bytes")
 	}
 	count := 0
@@ -102,7 +105,9 @@ func (c *AddPasskey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if count >= MaxPasskeys {
 		return nil, Refuse(InvalidState, "A member may have at most %d passkeys; remove one first.", MaxPasskeys)
 	}
-	c.Outcome = Passkey{ID: c.id.draw(now), Organization: c.Organization, Member: c.Member, Credential: c.Credential, CreatedAt: now}
+	c.Outcome = Passkey{
+		ID: c.id.draw(now), Organization: c.Organization, Member: c.Member, Credential: c.Credential, CreatedAt: now,
+	}
 	return []Draft{{
 		Subject: c.id.String(), Texts: []Text{c.name.draw(now, c.Name)},
 		Body: &PasskeyAddedBody{PasskeyID: c.id, MemberID: c.Member, Credential: c.Credential, Name: c.name.Ref()},

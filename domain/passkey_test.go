@@ -59,7 +59,9 @@ func TestPasskeys(t *testing.T) {
 	ana, ben := add("ana@example.com"), add("ben@example.com")
 	member := func(o Origin) MemberID { return o.Actor.Member() }
 	passkey := func(by Origin, of MemberID, name string, id byte) *AddPasskey {
-		return &AddPasskey{Origin: by, Member: of, Name: name, Credential: Credential{CredentialID: []byte{id}, PublicKey: []byte{1}}}
+		return &AddPasskey{
+			Origin: by, Member: of, Name: name, Credential: Credential{CredentialID: []byte{id}, PublicKey: []byte{1}},
+		}
 	}
 	first := passkey(ana, member(ana), "laptop", 0)
 	for what, c := range map[string]struct {
@@ -84,7 +86,8 @@ func TestPasskeys(t *testing.T) {
 		t.Errorf("the same credential twice: %q", got)
 	}
 	for i := range MaxPasskeys {
-		if got, want := w.execute(passkey(ana, member(ana), fmt.Sprint(i), byte(i+1))), Code(""); got != want && i < MaxPasskeys-1 || i == MaxPasskeys-1 && got != InvalidState {
+		if got, want := w.execute(passkey(ana, member(ana), fmt.Sprint(i), byte(i+1))), Code(""); got != want &&
+			i < MaxPasskeys-1 || i == MaxPasskeys-1 && got != InvalidState {
 			t.Errorf("passkey %d: %q", i+2, got)
 		}
 	}

@@ -82,7 +82,8 @@ func readPlan(o *strictjson.Object) Plan {
 	}
 	if o.Has("priceEur") {
 		price, err := strconv.ParseFloat(o.Value("priceEur", strictjson.Optional).Text(), 64)
-		if plan.PriceEUR = &price; err != nil || price < 0 || o.Value("priceEur", strictjson.Optional).Kind() != strictjson.Number {
+		if plan.PriceEUR = &price; err != nil || price < 0 ||
+			o.Value("priceEur", strictjson.Optional).Kind() != strictjson.Number {
 			o.Problem("priceEur", strictjson.CodeRange, "must be a number of at least 0")
 		}
 	}
@@ -134,7 +135,9 @@ func (p Period) Previous() Period { return PeriodOf(p.Start().AddDate(0, -1, 0))
 func (p Period) Next() Period { return PeriodOf(p.End()) }
 
 func (p Period) String() string {
-	return string([]byte{digit(p / 100_000), digit(p / 10_000), digit(p / 1000), digit(p / 100), '-', digit(p / 10), digit(p)})
+	return string([]byte{
+		digit(p / 100_000), digit(p / 10_000), digit(p / 1000), digit(p / 100), '-', digit(p / 10), digit(p),
+	})
 }
 
 func digit(p Period) byte { return '0' + byte(p%10) }
@@ -196,8 +199,8 @@ func (a *Allowance) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Warnings is what an organization was warned of under the last month and limit that had a warning of an allowance; nil is
-// not reached. An earlier month comes back only with a ClockReset, after which both months are warned of once more.
+// Warnings is what an organization was warned of under the last month and limit that had a warning of an allowance; nil
+// is not reached. An earlier month comes back only with a ClockReset, after which both months are warned of once more.
 //
 // A warning of another month or limit replaces those before it.
 type Warnings struct {
@@ -225,8 +228,8 @@ func (w Warnings) given(period Period, limit int64, part int) bool {
 	return w.Period == period && w.Limit == limit && w.ReachedAt[part] != nil
 }
 
-// QuotaWarningReachedBody says that the organization has used a part of an allowance. It changes nothing: nothing is ever
-// bought, and no plan changed.
+// QuotaWarningReachedBody says that the organization has used a part of an allowance. It changes nothing: nothing is
+// ever bought, and no plan changed.
 type QuotaWarningReachedBody struct {
 	Allowance Allowance `json:"allowance,omitempty"`
 	Percent   int       `json:"percent"`
@@ -249,8 +252,8 @@ func warning(o *Organization, a Allowance, period Period, percent int, used, lim
 	}}
 }
 
-// warn drafts a warning for each part of the allowance that used reaches and that was not given. A limit of nil or 0 has
-// no parts.
+// warn drafts a warning for each part of the allowance that used reaches and that was not given. A limit of nil or 0
+// has no parts.
 func (s *State) warn(o *Organization, a Allowance, period Period, used int64, limit *int64) []Draft {
 	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
 		return nil
@@ -305,9 +308,9 @@ func (s *State) AddWarnings(id OrganizationID, a Allowance, w Warnings) {
 // WarningLifetime is how long a month that has ended is still warned of.
 const WarningLifetime = 72 * time.Hour
 
-// WarnOfMeters turns what the meters have reached into events. It is the service's own, sent by the process that sees that
-// something was reached. All that it says is read under the shard's lock, so several that see the same warn once, and one
-// that stops between counting and warning leaves the warning to the next.
+// WarnOfMeters turns what the meters have reached into events. It is the service's own, sent by the process that sees
+// that something was reached. All that it says is read under the shard's lock, so several that see the same warn once,
+// and one that stops between counting and warning leaves the warning to the next.
 type WarnOfMeters struct {
 	Origin
 }
@@ -328,19 +331,22 @@ func (c *WarnOfMeters) Decide(s *State, now time.Time) ([]Draft, error) {
 	return drafts, nil
 }
 
-// warnOfPlan drafts the warnings of the limit that the organization's plan sets. The month before comes first: the process
-// that counted its last use may have stopped before it warned.
+// warnOfPlan drafts the warnings of the limit that the organization's plan sets. The month before comes first: the
+// process that counted its last use may have stopped before it warned.
 func (s *State) warnOfPlan(o *Organization, a Allowance, given *Warnings, now time.Time) []Draft {
 	period, limit := PeriodOf(now), s.plans.Of(o.Plan, o.Internal).limitOf(a)
-	return append(s.warnOfMeter(o, a, given, period.Previous(), limit, now), s.warnOfMeter(o, a, given, period, limit, now)...)
+	return append(s.warnOfMeter(o, a, given, period.Previous(), limit, now),
+		s.warnOfMeter(o, a, given, period, limit, now)...)
 }
 
-// warnOfMeter drafts a warning for each part of limit that the meter noted or, in the present month, that is used by now,
-// and adds it to given. What the meter noted of another limit belongs to a plan that is no longer in force: ChangePlan has
-// warned of it, or a process that had not heard of the change has noted it.
+// warnOfMeter drafts a warning for each part of limit that the meter noted or, in the present month, that is used by
+// now, and adds it to given. What the meter noted of another limit belongs to a plan that is no longer in force:
+// ChangePlan has warned of it, or a process that had not heard of the change has noted it.
 //
 // A month before the last warning gets none; the present one is before it only after a ClockReset.
-func (s *State) warnOfMeter(o *Organization, a Allowance, given *Warnings, period Period, limit *int64, now time.Time) []Draft {
+func (s *State) warnOfMeter(
+	o *Organization, a Allowance, given *Warnings, period Period, limit *int64, now time.Time,
+) []Draft {
 	present, u := period == PeriodOf(now), s.meters[meterKey{o.ID, a, period}]
 	if limit == nil || *limit <= 0 || given.Period > period && !present {
 		return nil

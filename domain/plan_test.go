@@ -13,13 +13,16 @@ import (
 const wholePlan = `{"perMinute": 30, "versionsPerMonth": 1000, "requestsPerMonth": null, "registrationsPerMonth": 0, "webhookAttemptsPerMonth": 1, "administrativeEventsPerDay": 5}`
 
 func TestParsePlans(t *testing.T) {
-	plans, err := ParsePlans([]byte(`{"gratis": ` + wholePlan + `, "big": ` + strings.Replace(wholePlan, "{", `{"priceEur": 29.5, `, 1) + `}`))
+	plans, err := ParsePlans([]byte(
+		`{"gratis": ` + wholePlan + `, "big": ` + strings.Replace(wholePlan, "{", `{"priceEur": 29.5, `, 1) + `}`,
+	))
 	if err != nil {
 		t.Fatal(err)
 	}
 	g, b := plans["gratis"], plans["big"]
 	if len(plans) != 2 || g.PriceEUR != nil || *b.PriceEUR != 29.5 || g.PerMinute != 30 || *g.VersionsPerMonth != 1000 ||
-		g.RequestsPerMonth != nil || *g.RegistrationsPerMonth != 0 || *g.WebhookAttemptsPerMonth != 1 || *g.AdministrativeEventsPerDay != 5 {
+		g.RequestsPerMonth != nil || *g.RegistrationsPerMonth != 0 || *g.WebhookAttemptsPerMonth != 1 ||
+		*g.AdministrativeEventsPerDay != 5 {
 		t.Errorf("%+v", plans)
 	}
 	if _, err := DefaultPlans(); err != nil {
@@ -37,14 +40,17 @@ func TestParsePlansRefuses(t *testing.T) {
 		`{"pro": ` + wholePlan + `}`:             "/gratis: the plan is missing",
 		gratis("", "") + "x":                     "invalid character",
 		gratis(`"versionsPerMonth": 1000, `, ""): "/gratis/versionsPerMonth: the member is required",
-		gratis(`, "webhookAttemptsPerMonth": 1`, ""):                 "/gratis/webhookAttemptsPerMonth: the member is required",
-		gratis(`, "administrativeEventsPerDay": 5`, ""):              "/gratis/administrativeEventsPerDay: the member is required",
-		gratis(`Day": 5`, `Day": 0`):                                 "/gratis/administrativeEventsPerDay: ",
-		gratis(`versionsPerMonth`, "versionspermonth"):               "did you mean versionsPerMonth?",
-		gratis(`"perMinute": 30`, `"perMinute": 0`):                  "/gratis/perMinute: ",
-		gratis(`"perMinute": 30`, `"perMinute": null`):               "/gratis/perMinute: ",
-		gratis(`1000`, `-1`):                                         "/gratis/versionsPerMonth: ",
-		gratis(`1000`, `1000, "versionsPerMonth": 2000`):             "/gratis/versionsPerMonth: the member appears more than once",
+		gratis(`, "webhookAttemptsPerMonth": 1`, ""): "/gratis/webhookAttemptsPerMonth: the member is " +
+			"required",
+		gratis(`, "administrativeEventsPerDay": 5`, ""): "/gratis/administrativeEventsPerDay: the member is " +
+			"required",
+		gratis(`Day": 5`, `Day": 0`):                   "/gratis/administrativeEventsPerDay: ",
+		gratis(`versionsPerMonth`, "versionspermonth"): "did you mean versionsPerMonth?",
+		gratis(`"perMinute": 30`, `"perMinute": 0`):    "/gratis/perMinute: ",
+		gratis(`"perMinute": 30`, `"perMinute": null`): "/gratis/perMinute: ",
+		gratis(`1000`, `-1`):                           "/gratis/versionsPerMonth: ",
+		gratis(`1000`, `1000, "versionsPerMonth": 2000`): "/gratis/versionsPerMonth: the member appears more " +
+			"than once",
 		gratis(`{`, `{"priceEur": -1, `):                             "/gratis/priceEur: must be a number of at least 0",
 		gratis(`{`, `{"priceEur": "1", `):                            "/gratis/priceEur: must be a number of at least 0",
 		`{"gratis": ` + wholePlan + `, "gratis": ` + wholePlan + `}`: "/gratis: the member appears more than once",
@@ -61,7 +67,8 @@ func TestShare(t *testing.T) {
 		percent int
 		want    int64
 	}{
-		{1000, 80, 800}, {1000, 95, 950}, {1000, 100, 1000}, {3, 80, 3}, {1, 80, 1}, {10, 95, 10}, {99, 80, 80}, {101, 95, 96},
+		{1000, 80, 800}, {1000, 95, 950}, {1000, 100, 1000}, {3, 80, 3}, {1, 80, 1}, {10, 95, 10}, {99, 80, 80},
+		{101, 95, 96},
 		{math.MaxInt64, 100, math.MaxInt64}, {math.MaxInt64, 80, 7378697629483820646},
 	} {
 		if got := share(c.limit, c.percent); got != c.want {
@@ -237,7 +244,8 @@ func TestWarningsOfRequests(t *testing.T) {
 	want("two looks see the same, the second", "[]")
 	// A smaller plan: more is used than it allows, and no request can be counted that would tell.
 	w.plan("gratis", false)
-	if got := allowances(w.events); fmt.Sprint(got[3:]) != "[requests 80 949/10@2026-11 requests 95 949/10@2026-11 requests 100 949/10@2026-11]" {
+	if got := allowances(w.events); fmt.Sprint(got[3:]) !=
+		"[requests 80 949/10@2026-11 requests 95 949/10@2026-11 requests 100 949/10@2026-11]" {
 		t.Errorf("a smaller plan warned of %s", got)
 	}
 	// The last moment of a month is reported in the next month; an older one is not.
@@ -276,7 +284,9 @@ func TestWarningsOfRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, want := fmt.Sprint(again.Organization(o).Warned[RequestsAllowance].Period), fmt.Sprint(PeriodOf(w.now)); got != want {
+	if got, want := fmt.Sprint(
+		again.Organization(o).Warned[RequestsAllowance].Period,
+	), fmt.Sprint(PeriodOf(w.now)); got != want {
 		t.Errorf("after a replay the last warned month is %s, want %s", got, want)
 	}
 }
@@ -288,7 +298,9 @@ func TestWarningsOfRegistrations(t *testing.T) {
 	w.state.plans["small"] = Plan{PerMinute: 1, RegistrationsPerMonth: &two}
 	register := func(want string) {
 		t.Helper()
-		c := NewRegisterArtifactVersion(RegisterArtifactVersion{Origin: w.origin, Content: Content{Kind: TextContent, Title: "Title"}}, w.now)
+		c := NewRegisterArtifactVersion(
+			RegisterArtifactVersion{Origin: w.origin, Content: Content{Kind: TextContent, Title: "Title"}}, w.now,
+		)
 		before := len(w.events)
 		if code := w.execute(c); code != "" {
 			t.Fatal(code)
@@ -309,7 +321,8 @@ func TestWarningsOfRegistrations(t *testing.T) {
 		register("[]")
 	}
 	w.plan("small", false)
-	if got := fmt.Sprint(allowances(w.events)[3:]); got != "[registrations 80 3/2@2026-12 registrations 95 3/2@2026-12 registrations 100 3/2@2026-12]" {
+	if got := fmt.Sprint(allowances(w.events)[3:]); got !=
+		"[registrations 80 3/2@2026-12 registrations 95 3/2@2026-12 registrations 100 3/2@2026-12]" {
 		t.Errorf("a smaller plan warned of %s", got)
 	}
 }
@@ -318,7 +331,9 @@ func TestWarningsOfRegistrations(t *testing.T) {
 func TestWarningsBelongToALimit(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	limit := func(n int64) Plan {
-		return Plan{PerMinute: 1, VersionsPerMonth: &n, RequestsPerMonth: &n, RegistrationsPerMonth: &n, WebhookAttemptsPerMonth: &n}
+		return Plan{
+			PerMinute: 1, VersionsPerMonth: &n, RequestsPerMonth: &n, RegistrationsPerMonth: &n, WebhookAttemptsPerMonth: &n,
+		}
 	}
 	w.state.plans["gratis"], w.state.plans["pro"], w.state.plans["twin"] = limit(10), limit(100), limit(10)
 	o, month := w.origin.Organization, PeriodOf(w.now)
@@ -429,8 +444,8 @@ func TestNotesOfAFormerPlanAreNoWarnings(t *testing.T) {
 	}
 }
 
-// What was used under another plan is no part of a former limit, neither once the plan has changed again nor in the next
-// month.
+// What was used under another plan is no part of a former limit, neither once the plan has changed again nor in the
+// next month.
 func TestNoWarningOfAFormerLimit(t *testing.T) {
 	for name, then := range map[string]func(w *world){
 		"another plan": func(w *world) { w.plan("escala", false) },
@@ -477,8 +492,10 @@ func TestWarningsOfReservations(t *testing.T) {
 	limit = 1100
 	w.execute(&ChangeLimits{Origin: w.origin, Unfinalized: &limit})
 	reserve(1000, 1001)
-	want := "[pendingReservations 80 800/1000@2026-11 pendingReservations 95 950/1000@2026-11 pendingReservations 100 1000/1000@2026-11 " +
-		"unfinalizedIdentities 80 1000/1000@2026-11 unfinalizedIdentities 95 1000/1000@2026-11 unfinalizedIdentities 100 1000/1000@2026-11 " +
+	want := "[pendingReservations 80 800/1000@2026-11 pendingReservations 95 950/1000@2026-11 pendingReservations 100 " +
+		"1000/1000@2026-11 " +
+		"unfinalizedIdentities 80 1000/1000@2026-11 unfinalizedIdentities 95 1000/1000@2026-11 unfinalizedIdentities 100 " +
+		"1000/1000@2026-11 " +
 		"unfinalizedIdentities 80 1000/1100@2026-12]"
 	if got := fmt.Sprint(allowances(w.events)); got != want {
 		t.Errorf("%s, want %s", got, want)

@@ -33,7 +33,9 @@ type naiveModel struct {
 	feed        []string
 }
 
-func (m *naiveModel) reserve(ref string, registered bool, now time.Time) (code Code, status ReservationStatus, replayed bool) {
+func (m *naiveModel) reserve(
+	ref string, registered bool, now time.Time,
+) (code Code, status ReservationStatus, replayed bool) {
 	expires, known := m.reserved[ref]
 	switch {
 	case registered:
@@ -54,7 +56,9 @@ func (m *naiveModel) reserve(ref string, registered bool, now time.Time) (code C
 	return "", ReservationPending, known
 }
 
-func (m *naiveModel) release(ref string, registered bool, now time.Time) (code Code, status ReservationStatus, replayed bool) {
+func (m *naiveModel) release(
+	ref string, registered bool, now time.Time,
+) (code Code, status ReservationStatus, replayed bool) {
 	expires, known := m.reserved[ref]
 	switch {
 	case registered:
@@ -180,7 +184,9 @@ func newWorld(t failer, signer *evidence.Signer, limit int64) *world {
 	w.origin = Origin{Organization: organization, Actor: OperatorActor, RequestID: "r"}
 	w.execute(&CreateOrganization{Origin: w.origin, Name: "Example", Plan: "gratis"})
 	w.execute(&AddMember{Origin: w.origin, Email: "owner@example.com", Role: Owner})
-	key, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, now)
+	key, _ := NewCreateKey(
+		CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, now,
+	)
 	w.execute(key)
 	company := &CreateCompany{Origin: w.origin, Reference: "company-1"}
 	w.execute(company)
@@ -190,7 +196,10 @@ func newWorld(t failer, signer *evidence.Signer, limit int64) *world {
 }
 
 func (w *world) reserve(document string, version int32) (*Reserve, Code) {
-	c := &Reserve{Origin: w.origin, Key: w.key, Limits: w.limits, Version: VersionReference{"company-1", "billing", document, version}, PublicID: NewPublicID(w.registrar.Secret, w.origin.Organization.Shard())}
+	c := &Reserve{
+		Origin: w.origin, Key: w.key, Limits: w.limits, Version: VersionReference{"company-1", "billing", document, version},
+		PublicID: NewPublicID(w.registrar.Secret, w.origin.Organization.Shard()),
+	}
 	return c, w.execute(c)
 }
 
@@ -222,7 +231,8 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 		limit := rapid.IntRange(0, 12).Draw(t, "limit")
 		unfinalized := rapid.Int32Range(1, 5).Draw(t, "unfinalized")
 		model := &naiveModel{
-			documents: map[string]map[int32]*naiveVersion{}, reserved: map[string]time.Time{}, released: map[string]bool{}, limit: limit, unfinalized: int(unfinalized),
+			documents: map[string]map[int32]*naiveVersion{}, reserved: map[string]time.Time{}, released: map[string]bool{},
+			limit: limit, unfinalized: int(unfinalized),
 		}
 		w := newWorld(t, signer, int64(limit))
 		w.execute(&ChangeLimits{Origin: w.origin, Unfinalized: &unfinalized})
@@ -241,7 +251,8 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 				c := &ReleaseReservation{Origin: w.origin, Key: w.key, PublicID: publicIDs[ref]}
 				code := w.execute(c)
 				want, status, replayed := model.release(ref, model.documents[document][version] != nil, w.now)
-				if code != want || c.Replayed != replayed || c.Outcome.Status != status || code == "" && !c.Outcome.ExpiresAt.Equal(model.reserved[ref]) {
+				if code != want || c.Replayed != replayed || c.Outcome.Status != status ||
+					code == "" && !c.Outcome.ExpiresAt.Equal(model.reserved[ref]) {
 					t.Fatalf("release %s: %q %+v replayed %t, want %q %s %t", ref, code, c.Outcome, c.Replayed, want, status, replayed)
 				}
 				continue
@@ -287,14 +298,18 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 
 func stepStatus(t *rapid.T, w *world, model *naiveModel, status CompanyStatus) {
 	before, changes := len(w.events), model.closed != (status == CompanyClosedStatus)
-	c := &SetCompanyStatus{Origin: w.origin, Company: w.state.CompanyByReference(w.origin.Organization, "company-1").ID, Status: status}
+	c := &SetCompanyStatus{
+		Origin: w.origin, Company: w.state.CompanyByReference(w.origin.Organization, "company-1").ID, Status: status,
+	}
 	if code := w.execute(c); code != "" || c.Outcome.Status() != status || (len(w.events) > before) != changes {
 		t.Fatalf("%s: %q, %+v, %d events, want some: %t", status, code, c.Outcome, len(w.events)-before, changes)
 	}
 	model.closed = status == CompanyClosedStatus
 }
 
-func stepReserve(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]PublicID, document string, version int32) {
+func stepReserve(
+	t *rapid.T, w *world, model *naiveModel, publicIDs map[string]PublicID, document string, version int32,
+) {
 	ref := fmt.Sprintf("%s %d", document, version)
 	c, code := w.reserve(document, version)
 	want, status, replayed := model.reserve(ref, model.documents[document][version] != nil, w.now)
@@ -305,7 +320,8 @@ func stepReserve(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]P
 		return
 	}
 	got := c.Outcome
-	if got.Status != status || c.Replayed != replayed || status == ReservationPending && !got.ExpiresAt.Equal(model.reserved[ref]) {
+	if got.Status != status || c.Replayed != replayed ||
+		status == ReservationPending && !got.ExpiresAt.Equal(model.reserved[ref]) {
 		t.Fatalf("reserve %s: %+v, want %s, replayed %t", ref, c.Outcome, status, replayed)
 	}
 	samePublicID(t, w, publicIDs, ref, got.PublicID)
@@ -335,7 +351,8 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 		if LeafHash(stored.Leaf()) != e.Hash {
 			t.Fatalf("event %d: the hash is not that of the stored members", i)
 		}
-		if b, ok := body.(*RecordRegisteredBody); ok && b.OpensDocument() != (replayed.Document(e.Company, b.Source, b.DocumentReference) == nil) {
+		if b, ok := body.(*RecordRegisteredBody); ok &&
+			b.OpensDocument() != (replayed.Document(e.Company, b.Source, b.DocumentReference) == nil) {
 			t.Fatalf("event %d opens a document: %t", i, b.OpensDocument())
 		}
 		if err := replayed.Apply(&stored); err != nil {
@@ -343,7 +360,9 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 		}
 		switch b := body.(type) {
 		case *RecordRegisteredBody:
-			if _, finding := evidence.VerifyRecord(trusting(t, w.registrar.Signer), b.KeyID, b.Payload, b.Signature); finding != evidence.Valid || e.Subject != b.Record.PublicID {
+			if _, finding := evidence.VerifyRecord(
+				trusting(t, w.registrar.Signer), b.KeyID, b.Payload, b.Signature,
+			); finding != evidence.Valid || e.Subject != b.Record.PublicID {
 				t.Fatalf("event %d: signature %s, subject %s", i, finding, e.Subject)
 			}
 			feed = append(feed, fmt.Sprintf("registered %s %d", b.DocumentReference, b.Version))
@@ -364,7 +383,8 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 			}
 		}
 	}
-	if company := replayed.CompanyByReference(w.origin.Organization, "company-1"); (company.Status() == CompanyClosedStatus) != model.closed {
+	if company := replayed.CompanyByReference(w.origin.Organization, "company-1"); (company.Status() ==
+		CompanyClosedStatus) != model.closed {
 		t.Fatalf("replayed company: %+v, want closed %t", company, model.closed)
 	}
 	o := replayed.Organization(w.origin.Organization)
@@ -390,7 +410,10 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 }
 
 func trusting(t *rapid.T, signer *evidence.Signer) *evidence.TrustedKeys {
-	trusted, err := evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key(), Status: evidence.KeyActive, Since: "2026-01-01T00:00:00Z"}}, nil, nil)
+	trusted, err := evidence.NewTrustedKeys(
+		[]evidence.TrustedKey{{PublicKey: signer.Key(), Status: evidence.KeyActive, Since: "2026-01-01T00:00:00Z"}}, nil,
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +468,9 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 			for range 2 {
 				scopes := rapid.SampledFrom([][]Scope{{IntegrityRead}, {IntegrityAdmin, IntegrityRead}}).Draw(t, "scopes")
 				lifetime := rapid.SampledFrom([]time.Duration{MinKeyLifetime, DefaultKeyLifetime}).Draw(t, "lifetime")
-				create, _ := NewCreateKey(CreateKey{Origin: operator, Member: add.Outcome.ID, Scopes: scopes, Lifetime: lifetime}, w.now)
+				create, _ := NewCreateKey(
+					CreateKey{Origin: operator, Member: add.Outcome.ID, Scopes: scopes, Lifetime: lifetime}, w.now,
+				)
 				w.execute(create)
 				keys = append(keys, naiveKey{create.Outcome.ID, i, scopes, create.Outcome.ExpiresAt, false})
 			}
@@ -504,7 +529,8 @@ func checkActors(t *rapid.T, events []Event) {
 	member, expires := map[KeyID]MemberID{}, map[KeyID]time.Time{}
 	revoked, inactive := map[KeyID]bool{}, map[MemberID]bool{}
 	for i, e := range events {
-		if key := e.Actor.Key(); e.Actor != OperatorActor && (revoked[key] || !e.OccurredAt.Before(expires[key]) || inactive[member[key]]) {
+		if key := e.Actor.Key(); e.Actor != OperatorActor && (revoked[key] || !e.OccurredAt.Before(expires[key]) ||
+			inactive[member[key]]) {
 			t.Fatalf("event %d, %s, is by %s, which has ended", i, e.Type, e.Actor)
 		}
 		switch b := e.Body.(type) {

@@ -56,7 +56,9 @@ func (v *Version) Reservation(now time.Time) Reservation {
 
 // Reserved shows a version that is not registered as its organization sees it at now.
 func (v *Version) Reserved(companyReference string, now time.Time) ReservedVersion {
-	return ReservedVersion{VersionReference{companyReference, v.Document.Source, v.Document.Reference, v.Version}, v.Reservation(now)}
+	return ReservedVersion{
+		VersionReference{companyReference, v.Document.Source, v.Document.Reference, v.Version}, v.Reservation(now),
+	}
 }
 
 // Reserve gives a version its public id before the file is final, or renews that.
@@ -90,7 +92,9 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &VersionReservedBody{DocumentID: c.documentID.draw(now), VersionReference: v, PublicID: c.PublicID, ExpiresAt: now.Add(ReservationLife)}
+	b := &VersionReservedBody{
+		DocumentID: c.documentID.draw(now), VersionReference: v, PublicID: c.PublicID, ExpiresAt: now.Add(ReservationLife),
+	}
 	var known *Version
 	if document := s.Document(company.ID, v.Source, v.DocumentReference); document != nil {
 		b.DocumentID = document.ID
@@ -109,15 +113,19 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 			return nil, nil
 		}
 		newPending = is.Status != ReservationPending
-	} else if err := cmp.Or(company.takesVersions(), o.checkUnfinalized(), s.checkPending(c.Organization, now)); err != nil {
+	} else if err := cmp.Or(
+		company.takesVersions(), o.checkUnfinalized(), s.checkPending(c.Organization, now),
+	); err != nil {
 		return nil, err
 	}
 	drafts := []Draft{{Company: company.ID, Subject: b.PublicID.String(), Body: b}}
 	if newPending {
-		drafts = append(drafts, s.warn(o, PendingAllowance, PeriodOf(now), int64(active+1), new(int64(MaxPendingReservations)))...)
+		drafts = append(drafts,
+			s.warn(o, PendingAllowance, PeriodOf(now), int64(active+1), new(int64(MaxPendingReservations)))...)
 	}
 	if known == nil {
-		drafts = append(drafts, s.warn(o, UnfinalizedAllowance, PeriodOf(now), int64(o.Unfinalized+1), new(int64(o.UnfinalizedMost())))...)
+		drafts = append(drafts,
+			s.warn(o, UnfinalizedAllowance, PeriodOf(now), int64(o.Unfinalized+1), new(int64(o.UnfinalizedMost())))...)
 	}
 	return drafts, nil
 }
@@ -138,7 +146,8 @@ func (o *Organization) checkUnfinalized() error {
 		return nil
 	}
 	return Refuse(UnfinalizedIdentityLimit,
-		"This organization has %d reserved versions that were never registered and may have no more: register them, or ask the operator for a higher limit.", o.Unfinalized)
+		"This organization has %d reserved versions that were never registered and may have no more: register them, or "+
+			"ask the operator for a higher limit.", o.Unfinalized)
 }
 
 // pendingOf counts an organization's active reservations, and tells when the first of them expires.
@@ -161,8 +170,12 @@ func (s *State) checkPending(id OrganizationID, now time.Time) error {
 		return nil
 	}
 	return &Error{
-		Code:       PendingReservationLimit,
-		Message:    fmt.Sprintf("This organization has %d pending reservations and may have no more: register or release some of them, or wait until one expires.", active),
+		Code: PendingReservationLimit,
+		Message: fmt.Sprintf(
+			"This organization has %d pending reservations and may have no more: register or release some of them, or wait "+
+				"until one expires.",
+			active,
+		),
 		RetryAfter: earliest.Sub(now),
 	}
 }
@@ -174,7 +187,10 @@ func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Ve
 		return nil
 	}
 	if other := s.public[*d.ReservationID]; other != nil && other.Document.Company == company {
-		return Refuse(ReservationMismatch, "That reservationId belongs to another version of this company: send the one of this version, or none.")
+		return Refuse(
+			ReservationMismatch,
+			"That reservationId belongs to another version of this company: send the one of this version, or none.",
+		)
 	}
 	return InvalidMember("/reservationId", "UNKNOWN", "must name a reservation of this company")
 }
@@ -229,10 +245,16 @@ func (c *ReleaseReservation) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, ErrUnknownReservation
 	}
 	if source := c.Limits.Source; source != nil && *source != known.Document.Source {
-		return nil, InvalidMember("/publicId", "KEY_LIMIT", "must be a reservation of the one source that this key may declare; use a key of that source")
+		return nil, InvalidMember(
+			"/publicId", "KEY_LIMIT",
+			"must be a reservation of the one source that this key may declare; use a key of that source",
+		)
 	}
 	if known.Registered() {
-		return nil, Refuse(InvalidState, "This version is registered, so there is no reservation to release; a record is revoked, where it must be.")
+		return nil, Refuse(
+			InvalidState,
+			"This version is registered, so there is no reservation to release; a record is revoked, where it must be.",
+		)
 	}
 	company := s.companies[known.Document.Company]
 	c.Outcome = known.Reserved(company.Reference, now)

@@ -25,13 +25,15 @@ func TestReservationExpiresByTheClock(t *testing.T) {
 		{7 * 24 * time.Hour, ReservationExpired},
 		{8 * 24 * time.Hour, ReservationExpired},
 	} {
-		if got := known.Reservation(start.Add(c.after)); got.Status != c.want || !got.ExpiresAt.Equal(start.Add(ReservationLife)) {
+		if got := known.Reservation(start.Add(c.after)); got.Status != c.want ||
+			!got.ExpiresAt.Equal(start.Add(ReservationLife)) {
 			t.Errorf("after %s: %+v, want %s", c.after, got, c.want)
 		}
 	}
 	w.now = start.Add(8 * 24 * time.Hour)
 	again, code := w.reserve("d", 1)
-	if code != "" || !again.Replayed || again.Outcome != (Reservation{id, w.now.Add(ReservationLife), ReservationPending}) {
+	if code != "" || !again.Replayed ||
+		again.Outcome != (Reservation{id, w.now.Add(ReservationLife), ReservationPending}) {
 		t.Errorf("reserved again: %q %+v", code, again.Outcome)
 	}
 	w.now = w.now.Add(30 * 24 * time.Hour)
@@ -40,7 +42,8 @@ func TestReservationExpiresByTheClock(t *testing.T) {
 		t.Errorf("registration with an expired reservation: %q %+v", code, late.Outcome)
 	}
 	final, code := w.reserve("d", 1)
-	if want := (Reservation{id, late.Outcome.ReceivedAt.Add(ReservationLife), ReservationFinalized}); code != "" || final.Outcome != want {
+	if want := (Reservation{id, late.Outcome.ReceivedAt.Add(ReservationLife), ReservationFinalized}); code != "" ||
+		final.Outcome != want {
 		t.Errorf("reserved after registration: %q %+v, want %+v", code, final.Outcome, want)
 	}
 	replay, code := w.register("d", 1, "x", &id)
@@ -54,7 +57,10 @@ func TestReservationExpiresByTheClock(t *testing.T) {
 func TestReservationLimits(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1_000_000)
 	refused := func(document string, code Code, after time.Duration) {
-		c := &Reserve{Origin: w.origin, Key: w.key, Limits: w.limits, Version: VersionReference{"company-1", "billing", document, 1}, PublicID: NewPublicID(w.registrar.Secret, w.origin.Organization.Shard())}
+		c := &Reserve{
+			Origin: w.origin, Key: w.key, Limits: w.limits, Version: VersionReference{"company-1", "billing", document, 1},
+			PublicID: NewPublicID(w.registrar.Secret, w.origin.Organization.Shard()),
+		}
 		_, err := c.Decide(w.state, w.now)
 		var refusal *Error
 		if !errors.As(err, &refusal) || refusal.Code != code || refusal.RetryAfter != after {
@@ -72,7 +78,8 @@ func TestReservationLimits(t *testing.T) {
 		first := start.Add(time.Second + ReservationLife)
 		if round < 9 {
 			refused("one-more", PendingReservationLimit, first.Sub(w.now))
-			if _, code := w.reserve(fmt.Sprintf("d-%d-0", round), 1); code != "" { // renewed, so the second is now the first to expire
+			if _, code := w.reserve(fmt.Sprintf("d-%d-0", round), 1); code != "" {
+				// renewed, so the second is now the first to expire
 				t.Fatal(code)
 			}
 			refused("one-more", PendingReservationLimit, first.Add(time.Second).Sub(w.now))
@@ -80,7 +87,8 @@ func TestReservationLimits(t *testing.T) {
 		if round == 1 { // expired, so renewed it would count again: it is answered as it stands
 			before := len(w.events)
 			c, code := w.reserve("d-0-1", 1)
-			if code != "" || !c.Replayed || c.Outcome.Status != ReservationExpired || c.Outcome.ExpiresAt.After(w.now) || len(w.events) != before {
+			if code != "" || !c.Replayed || c.Outcome.Status != ReservationExpired || c.Outcome.ExpiresAt.After(w.now) ||
+				len(w.events) != before {
 				t.Fatalf("a known version where there is no room: %q %+v", code, c.Outcome)
 			}
 		}
@@ -126,7 +134,8 @@ func TestReleaseGivesThePlaceBack(t *testing.T) {
 		t.Helper()
 		before := len(w.events)
 		c := &ReleaseReservation{Origin: w.origin, Key: w.key, Limits: limits, PublicID: id}
-		if code := w.execute(c); code != want || c.Outcome.Status != status || len(w.events)-before != events || code == "" && c.Replayed != (events == 0) {
+		if code := w.execute(c); code != want || c.Outcome.Status != status || len(w.events)-before != events ||
+			code == "" && c.Replayed != (events == 0) {
 			t.Fatalf("%q %+v with %d events, want %q %s with %d", code, c, len(w.events)-before, want, status, events)
 		}
 	}
@@ -149,7 +158,8 @@ func TestReleaseGivesThePlaceBack(t *testing.T) {
 	release(ids[1], KeyLimits{}, "", ReservationReleased, 1)
 	refused("yet-one-more", UnfinalizedIdentityLimit)
 	again, code := w.reserve("d-0", 1)
-	if code != "" || again.Outcome != (Reservation{ids[0], w.now.Add(ReservationLife), ReservationPending}) || !again.Replayed {
+	if code != "" || again.Outcome != (Reservation{ids[0], w.now.Add(ReservationLife), ReservationPending}) ||
+		!again.Replayed {
 		t.Fatalf("reserved again: %q %+v", code, again.Outcome)
 	}
 	registered, code := w.register("d-1", 1, "x", &ids[1])
@@ -168,6 +178,8 @@ func TestReleaseGivesThePlaceBack(t *testing.T) {
 	w.now = w.now.Add(ReservationLife + time.Hour*3)
 	release(ids[2], KeyLimits{}, "", ReservationReleased, 0)
 	release(ids[3], KeyLimits{}, "", ReservationExpired, 0)
-	w.execute(&SetAccess{Origin: w.origin, Company: w.state.companies[w.state.public[ids[4]].Document.Company].ID, Key: w.key})
+	w.execute(&SetAccess{
+		Origin: w.origin, Company: w.state.companies[w.state.public[ids[4]].Document.Company].ID, Key: w.key,
+	})
 	release(ids[4], KeyLimits{}, NotFound, "", 0)
 }

@@ -15,7 +15,9 @@ import (
 // secret of any digits come back from the text of a key.
 func TestEveryKeyIsReadAsItWasWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		raw := rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 0x1f, 0x20, 0x5f, 0x70, 0x7f, 0x80, 0xfe, 0xff}), 16, 16).Draw(t, "id")
+		raw := rapid.SliceOfN(
+			rapid.SampledFrom([]byte{0, 1, 0x1f, 0x20, 0x5f, 0x70, 0x7f, 0x80, 0xfe, 0xff}), 16, 16,
+		).Draw(t, "id")
 		shard := rapid.OneOf(rapid.Uint16(), rapid.SampledFrom([]uint16{0, 1, 255, 256, 65535})).Draw(t, "shard")
 		binary.BigEndian.PutUint16(raw[14:], shard)
 		digits := rapid.SliceOfN(rapid.SampledFrom([]byte(base62)), secretLength, secretLength).Draw(t, "secret")

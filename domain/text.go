@@ -139,7 +139,10 @@ func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
 	var drafts []Draft
 	if id, err := ParseID[MemberID](c.Subject); err == nil {
 		if m := s.memberNamed(c.Organization, id, ""); m != nil && m.Status != MemberEnded {
-			return nil, Refuse(InvalidState, "This membership is %s; end it first with: integrity member end --organization %s --member %s", m.Status, c.Organization, id)
+			return nil, Refuse(
+				InvalidState, "This membership is %s; end it first with: integrity member end --organization %s --member %s",
+				m.Status, c.Organization, id,
+			)
 		}
 	}
 	if id, err := ParseID[WebhookID](c.Subject); err == nil {

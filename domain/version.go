@@ -91,7 +91,8 @@ func (v *Version) Record(companyReference string) Record {
 	r := Record{
 		ID: v.RecordID, PublicID: v.PublicID, SHA256: v.SHA256,
 		VersionReference: VersionReference{companyReference, v.Document.Source, v.Document.Reference, v.Version},
-		PreviousVersion:  v.PreviousVersion, SizeBytes: v.SizeBytes, MimeType: v.MimeType, GeneratedAt: v.GeneratedAt, ReceivedAt: v.ReceivedAt, Status: v.Status(), RevokedAt: v.RevokedAt,
+		PreviousVersion:  v.PreviousVersion, SizeBytes: v.SizeBytes, MimeType: v.MimeType, GeneratedAt: v.GeneratedAt,
+		ReceivedAt: v.ReceivedAt, Status: v.Status(), RevokedAt: v.RevokedAt,
 	}
 	if highest := v.Document.Highest; highest != v.Version {
 		r.SupersededByVersion = &highest
@@ -200,8 +201,9 @@ func (b *RecordRegisteredBody) References() evidence.References {
 func (b *RecordRegisteredBody) Registered(d *Document) Version {
 	return Version{
 		Document: d, Version: b.Version, PublicID: b.PublicID, RecordID: b.RecordID, PreviousVersion: b.PreviousVersion,
-		SHA256: b.Record.SHA256, SizeBytes: b.Record.SizeBytes, MimeType: b.Record.MimeType, GeneratedAt: b.Record.GeneratedAt,
-		ReceivedAt: b.Record.ReceivedAt,
+		SHA256: b.Record.SHA256, SizeBytes: b.Record.SizeBytes, MimeType: b.Record.MimeType,
+		GeneratedAt: b.Record.GeneratedAt,
+		ReceivedAt:  b.Record.ReceivedAt,
 	}
 }
 
@@ -239,7 +241,8 @@ func (c *Revoke) Need(n *Needs) {
 // without a grant answers as an unknown one, and so does a reservation. A member who has signed in needs no grant.
 func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.public[c.PublicID]
-	if known == nil || !known.Registered() || known.Document.Organization != c.Organization || !c.Console && !s.Granted(c.Key, known.Document.Company) {
+	if known == nil || !known.Registered() || known.Document.Organization != c.Organization ||
+		!c.Console && !s.Granted(c.Key, known.Document.Company) {
 		return nil, ErrUnknownRecord
 	}
 	company := s.companies[known.Document.Company]

@@ -11,7 +11,8 @@ import (
 const AddressBlocked = "ADDRESS_BLOCKED"
 
 // BlockedAddressRemedy says how an operator lets webhooks go to addresses that are otherwise refused.
-const BlockedAddressRemedy = "For trying it out, serve --demo sends to http and https addresses of the service's own machine, " +
+const BlockedAddressRemedy = "For trying it out, serve --demo sends to http and https addresses of the service's " +
+	"own machine, " +
 	"and INTEGRITY_WEBHOOK_ALLOW_INSECURE=true, a setting of its operator, to every address."
 
 // Limits of webhook destinations (contract section 5).
@@ -99,7 +100,8 @@ type WebhookCreatedBody struct {
 
 func (b *WebhookCreatedBody) apply(s *State, e *Event) error {
 	s.AddWebhook(Webhook{
-		ID: b.WebhookID, Organization: e.Organization, URL: e.text(b.URL), Description: e.optionalText(b.Description), Types: MaskOf(b.Types),
+		ID: b.WebhookID, Organization: e.Organization, URL: e.text(b.URL), Description: e.optionalText(b.Description),
+		Types:  MaskOf(b.Types),
 		Status: WebhookActive, Secret: b.Secret, CreatedAt: e.OccurredAt, UpdatedAt: e.OccurredAt,
 	})
 	return nil
@@ -213,7 +215,8 @@ func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {
 // What a destination may be called.
 const (
 	MaxWebhookDescription  = 200
-	WebhookDescriptionRule = "must be at most 200 characters on one line, without control characters and characters that change " +
+	WebhookDescriptionRule = "must be at most 200 characters on one line, without control characters and characters " +
+		"that change " +
 		"the direction of writing"
 )
 
@@ -266,7 +269,9 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 		}
 	}
 	if count >= MaxWebhooks {
-		return nil, Refuse(WebhookLimit, "The organization has 50 webhook destinations and may have no more; delete one first.")
+		return nil, Refuse(
+			WebhookLimit, "The organization has 50 webhook destinations and may have no more; delete one first.",
+		)
 	}
 	texts := []Text{c.url.draw(now, c.URL)}
 	body := &WebhookCreatedBody{WebhookID: c.id, URL: c.url.Ref(), Types: c.Types.Types(), Secret: c.secret}
@@ -335,7 +340,8 @@ func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	if c.Status != nil {
 		after.Status, after.DisabledReason = *c.Status, nil
 	}
-	if texts == nil && !cleared && after.Types == known.Types && after.Status == known.Status && after.DisabledReason == known.DisabledReason {
+	if texts == nil && !cleared && after.Types == known.Types && after.Status == known.Status &&
+		after.DisabledReason == known.DisabledReason {
 		c.Outcome = *known
 		return nil, nil
 	}
@@ -397,7 +403,8 @@ func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	until := now.Add(c.Overlap)
 	c.Outcome = *known
-	c.Outcome.Secret, c.Outcome.PreviousSecret, c.Outcome.PreviousUntil, c.Outcome.UpdatedAt = c.secret, known.Secret, &until, now
+	c.Outcome.Secret, c.Outcome.PreviousSecret, c.Outcome.PreviousUntil, c.Outcome.UpdatedAt = c.secret, known.Secret,
+		&until, now
 	body := &WebhookSecretRotatedBody{WebhookID: c.Webhook, Secret: c.secret, PreviousUntil: until}
 	return []Draft{{Subject: c.Webhook.String(), Body: body}}, nil
 }
@@ -471,8 +478,12 @@ func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	authorized := s.authorized[c.Webhook][c.Company]
 	if c.Enabled && !authorized && s.destinations[c.Company] >= MaxWebhooksPerCompany {
-		return nil, Refuse(WebhookLimit, "The company has 20 authorized webhook destinations and may have no more; take one back first.")
+		return nil, Refuse(
+			WebhookLimit, "The company has 20 authorized webhook destinations and may have no more; take one back first.",
+		)
 	}
 	c.UpdatedAt, c.idle = now, !c.Enabled && !authorized
-	return []Draft{{Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}}}, nil
+	return []Draft{
+		{Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}},
+	}, nil
 }

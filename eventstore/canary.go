@@ -172,7 +172,8 @@ func (c *Canary) rehearse(ctx context.Context, shard domain.Shard) {
 	s := &c.shards[shard]
 	s.last = c.ledger.Clock.Monotonic()
 	switch {
-	case ctx.Err() != nil, clocks, lost: // Clocks that disagree are the Probe's to tell, a loss is the Guard's. The shard stays due.
+	case ctx.Err() != nil, clocks, lost:
+		// Clocks that disagree are the Probe's to tell, a loss is the Guard's. The shard stays due.
 		return
 	case err != nil && s.failed == nil:
 		c.ledger.Log.Error("the shard takes no groups", "shard", shard, "error", cluster.Loggable(err))
@@ -240,7 +241,9 @@ func (l *Ledger) rehearseOn(ctx context.Context, held *connection) error {
 // two versions, a revocation.
 func rehearsal(shard domain.Shard, plans domain.Plans, now time.Time) []domain.Command {
 	const reference, source, document = "canary", "canary", "canary"
-	by := domain.Origin{Organization: domain.NewOrganizationID(now, shard), Actor: domain.OperatorActor, RequestID: "canary"}
+	by := domain.Origin{
+		Organization: domain.NewOrganizationID(now, shard), Actor: domain.OperatorActor, RequestID: "canary",
+	}
 	registrar := domain.Registrar{Signer: evidence.GenerateSigner()}
 	sealing, _ := domain.NewSecretKey()
 	const owner = "canary@example.com"

@@ -56,7 +56,9 @@ func contents(t *testing.T, l *ledgertest.Ledger) map[string]string {
 		all[table] = rows
 	}
 	var heads string
-	ask(&heads, "SELECT string_agg(format('%s %s %s', shard, position, occurred_at), ', ' ORDER BY shard) FROM shard_heads")
+	ask(
+		&heads, "SELECT string_agg(format('%s %s %s', shard, position, occurred_at), ', ' ORDER BY shard) FROM shard_heads",
+	)
 	all["heads"] = heads
 	return all
 }
@@ -91,7 +93,9 @@ func tried(t *testing.T, c *eventstore.Canary) {
 func observed(t *testing.T) (*ledgertest.Ledger, *eventstore.Canary) {
 	t.Helper()
 	var c *eventstore.Canary
-	l := ledgertest.New(t, func(config *eventstore.Config) { config.Observe = func(r eventstore.GroupReport) { c.Group(r) } })
+	l := ledgertest.New(t, func(config *eventstore.Config) {
+		config.Observe = func(r eventstore.GroupReport) { c.Group(r) }
+	})
 	c = eventstore.NewCanary(l.Ledger, l.Installation.Shards)
 	watch(t, c)
 	tried(t, c)
@@ -126,7 +130,8 @@ func TestCanaryFindsMissingTable(t *testing.T) {
 func TestCanaryJudgesByItself(t *testing.T) {
 	l, c := observed(t)
 	for _, outcome := range []eventstore.GroupOutcome{
-		eventstore.GroupFailed, eventstore.GroupUnknown, eventstore.GroupSplit, eventstore.GroupPoisoned, eventstore.GroupClocks,
+		eventstore.GroupFailed, eventstore.GroupUnknown, eventstore.GroupSplit, eventstore.GroupPoisoned,
+		eventstore.GroupClocks,
 	} {
 		c.Group(eventstore.GroupReport{Shard: 1, Commands: 1, Outcome: outcome})
 		tried(t, c)

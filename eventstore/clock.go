@@ -65,7 +65,8 @@ const (
 	ClockBoth     ClockCause = "both"     // both were, as one machine's are, or the process stood still without knowing
 	ClockApart    ClockCause = "apart"    // they have differed since the process started
 	ClockHead     ClockCause = "head"     // both are behind the shard's last event
-	ClockPeriod   ClockCause = "period"   // the clock went so far during a round trip that the decision's month was not loaded
+	// the clock went so far during a round trip that the decision's month was not loaded
+	ClockPeriod ClockCause = "period"
 )
 
 // ClockCauses lists all causes.
@@ -92,17 +93,24 @@ func (e *ClockError) Error() string {
 		return "the clock went past the months that were loaded for the decision"
 	}
 	return fmt.Sprintf(map[ClockCause]string{
-		ClockProcess:  "this machine's clock was set by %s while the process ran: put it right; if it is right now, restart the process",
-		ClockDatabase: "the database's clock was set by %s while the process ran: put it right; if it is right now, restart the process",
-		ClockBoth:     "this machine's and the database's clock were set by %s while the process ran, or the machine stood still: if both are right now, restart the process",
-		ClockApart:    "the database's clock differs by %s from this machine's: integrity doctor says what is known of both",
-		ClockHead:     "the shard's last event is dated %s ahead of both clocks: put the clocks right; if they are right, integrity clock reset",
+		ClockProcess: "this machine's clock was set by %s while the process ran: put it right; if it is right now, " +
+			"restart the process",
+		ClockDatabase: "the database's clock was set by %s while the process ran: put it right; if it is right now, " +
+			"restart the process",
+		ClockBoth: "this machine's and the database's clock were set by %s while the process ran, or the machine stood " +
+			"still: if both are right now, restart the process",
+		ClockApart: "the database's clock differs by %s from this machine's: integrity doctor says what is known of both",
+		ClockHead: "the shard's last event is dated %s ahead of both clocks: put the clocks right; if they are right, " +
+			"integrity clock reset",
 	}[e.Cause], e.By.Round(time.Millisecond))
 }
 
 // Refusal is the answer to callers: it says nothing of the machines, nor of other organizations.
 func (e *ClockError) Refusal() *domain.Error {
-	return domain.Unavailable("The clocks of the service disagree, so that nothing can be dated and nothing was written; send the request again later.")
+	return domain.Unavailable(
+		"The clocks of the service disagree, so that nothing can be dated and nothing was written; send the request " +
+			"again later.",
+	)
 }
 
 // NewClock makes a clock that has no baseline yet.
@@ -241,7 +249,9 @@ func (c *Clock) queue(b *pgx.Batch, to *time.Time) { c.ask(b.Queue(databaseTime)
 
 // queueAwaited asks besides, in a group that holds the shard's head, whether somebody waits.
 func (c *Clock) queueAwaited(b *pgx.Batch, to *time.Time, after *Commit) {
-	c.ask(b.Queue(databaseTime+", NOT pg_try_advisory_xact_lock($1, $2)", awaitedLock, int32(after.Shard)), to, &after.Awaited)
+	c.ask(
+		b.Queue(databaseTime+", NOT pg_try_advisory_xact_lock($1, $2)", awaitedLock, int32(after.Shard)), to, &after.Awaited,
+	)
 }
 
 func (c *Clock) ask(q *pgx.QueuedQuery, to *time.Time, more ...any) {
@@ -382,7 +392,9 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 		return reset, fmt.Errorf("look for histories of the future: %w", err)
 	}
 	if len(reset.Organizations) == 0 {
-		return reset, errors.New("no event is dated as late as the shard's head: the database was changed behind the ledger's back")
+		return reset, errors.New(
+			"no event is dated as late as the shard's head: the database was changed behind the ledger's back",
+		)
 	}
 	for _, o := range reset.Organizations {
 		cause := domain.Origin{Organization: o, Actor: domain.OperatorActor, RequestID: requestID}

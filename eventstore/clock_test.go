@@ -57,7 +57,8 @@ func on(m *machine, more ...func(*eventstore.Config)) func(*eventstore.Config) {
 func wantClocks(t *testing.T, err error) {
 	t.Helper()
 	var refusal *domain.Error
-	if !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable || !strings.Contains(refusal.Message, "clocks") || refusal.RetryAfter == 0 {
+	if !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable ||
+		!strings.Contains(refusal.Message, "clocks") || refusal.RetryAfter == 0 {
 		t.Errorf("answered %v, want the refusal for clocks that disagree", err)
 	}
 }
@@ -113,7 +114,9 @@ func TestOneSecondOfAWrongClock(t *testing.T) {
 		wantClocks(t, err)
 		if refusals(l.Ledger, step.cause) != before+1 || outcome != eventstore.GroupClocks {
 			state, refused := l.Clock.State()
-			t.Errorf("%s: counted %v after %+v and reported as %v, want one of %s more", step.name, refused, state, outcome, step.cause)
+			t.Errorf(
+				"%s: counted %v after %+v and reported as %v, want one of %s more", step.name, refused, state, outcome, step.cause,
+			)
 		}
 		if _, err := l.Agreed(context.Background()); err == nil {
 			t.Errorf("%s: an observation would be signed", step.name)
@@ -130,7 +133,8 @@ func TestOneSecondOfAWrongClock(t *testing.T) {
 		l.Must(t, after)
 		<-reports
 		log := l.Events(t, 1)
-		if last := log[len(log)-1]; len(log) != events+2 && len(log) != events+1 || time.Until(last.OccurredAt).Abs() > time.Minute {
+		if last := log[len(log)-1]; len(log) != events+2 && len(log) != events+1 ||
+			time.Until(last.OccurredAt).Abs() > time.Minute {
 			t.Errorf("%s: %d events became %d, the last of %s", step.name, events, len(log), last.OccurredAt)
 		}
 	}
@@ -199,7 +203,9 @@ func TestTwoProcessesApart(t *testing.T) {
 		m.set(0, 0, 0)
 		wantClocks(t, ahead.Do(context.Background(), stale))
 		wantClocks(t, ahead.Do(context.Background(), &domain.Idempotent{Command: stale}))
-		if err := ahead.Do(context.Background(), prepared.Register(t, o, o.Declaration("late", int32(i+1), "x"))); err != nil {
+		if err := ahead.Do(
+			context.Background(), prepared.Register(t, o, o.Declaration("late", int32(i+1), "x")),
+		); err != nil {
 			t.Errorf("%s: after its clock is right: %v", wrong, err)
 		}
 	}
@@ -295,7 +301,10 @@ func TestMonthOfDecisionIsLoaded(t *testing.T) {
 	var early atomic.Bool
 	l := ledgertest.New(t, func(c *eventstore.Config) {
 		c.Plans = domain.Plans{"gratis": {PerMinute: 1000, VersionsPerMonth: &limit}}
-		c.Load = func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State) {
+		c.Load = func(
+			b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time,
+			s *domain.State,
+		) {
 			if early.Load() {
 				now = now.Add(-70 * day)
 			}
@@ -328,7 +337,10 @@ func TestMonthEnd(t *testing.T) {
 	for _, month := range []struct {
 		at     time.Time
 		period domain.Period
-	}{{end.Add(-time.Second), 210001}, {end.Add(time.Second), 210002}, {end.Add(-5 * time.Second), 210002}, {end.AddDate(0, 1, 0), 210003}} {
+	}{
+		{end.Add(-time.Second), 210001}, {end.Add(time.Second), 210002}, {end.Add(-5 * time.Second), 210002},
+		{end.AddDate(0, 1, 0), 210003},
+	} {
 		before := now()
 		move(month.at)
 		given := 0
@@ -414,12 +426,14 @@ func testClockReset(t *testing.T, by time.Duration) {
 		t.Fatal(err)
 	}
 	events := l.Events(t, 2)
-	if len(reset.Organizations) != 3 || len(events) != len(before)+3 || !reset.From.Equal(before[len(before)-1].OccurredAt) {
+	if len(reset.Organizations) != 3 || len(events) != len(before)+3 ||
+		!reset.From.Equal(before[len(before)-1].OccurredAt) {
 		t.Fatalf("%+v after %d events, now %d", reset, len(before), len(events))
 	}
 	for _, e := range events[len(before):] {
 		body, ok := e.Body.(*domain.ClockResetBody)
-		if !ok || !body.From.Equal(reset.From) || !e.OccurredAt.Equal(reset.To) || e.Actor != domain.OperatorActor || e.Organization == quiet.ID {
+		if !ok || !body.From.Equal(reset.From) || !e.OccurredAt.Equal(reset.To) || e.Actor != domain.OperatorActor ||
+			e.Organization == quiet.ID {
 			t.Errorf("event %+v", e)
 		}
 	}
@@ -460,7 +474,9 @@ func TestEmptyShardBindsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	if _, err := conn.Exec(context.Background(), "UPDATE shard_heads SET occurred_at = $1", time.Now().Add(9*day)); err != nil {
+	if _, err := conn.Exec(
+		context.Background(), "UPDATE shard_heads SET occurred_at = $1", time.Now().Add(9*day),
+	); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Ready(context.Background()); err != nil {
@@ -493,13 +509,16 @@ func TestEveryShardAhead(t *testing.T) {
 		t.Errorf("the clocks agree: %v", err)
 	}
 	// A head that is later than every event is damage, which no event of a reset can explain.
-	if _, err := conn.Exec(context.Background(), "UPDATE shard_heads SET occurred_at = $1", time.Now().Add(9*day)); err != nil {
+	if _, err := conn.Exec(
+		context.Background(), "UPDATE shard_heads SET occurred_at = $1", time.Now().Add(9*day),
+	); err != nil {
 		t.Fatal(err)
 	}
 	later := newMachine()
 	later.set(time.Hour, 0, time.Hour)
 	process := l.Process(t, l.URL, on(later))
-	if _, err := process.ResetClock(context.Background(), 2, "test"); err == nil || !strings.Contains(err.Error(), "no event") {
+	if _, err := process.ResetClock(context.Background(), 2, "test"); err == nil ||
+		!strings.Contains(err.Error(), "no event") {
 		t.Errorf("a reset of a head that no event has dated: %v", err)
 	}
 }

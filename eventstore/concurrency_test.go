@@ -44,7 +44,10 @@ func TestWriters(t *testing.T) {
 			}
 			told := make([]*accepted, organizations)
 			for i := range told {
-				told[i] = &accepted{records: map[string]map[int32]domain.PublicID{}, content: map[string]string{}, revoked: map[domain.PublicID]bool{}, links: map[string]domain.PublicID{}}
+				told[i] = &accepted{
+					records: map[string]map[int32]domain.PublicID{}, content: map[string]string{},
+					revoked: map[domain.PublicID]bool{}, links: map[string]domain.PublicID{},
+				}
 			}
 			done := make(chan struct{})
 			followers := make([][]int64, organizations)
@@ -87,7 +90,10 @@ func isFeed(t domain.EventType) bool {
 }
 
 // write does one random thing and notes the answer.
-func write(t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o ledgertest.Organization, told *accepted, random *rand.Rand) {
+func write(
+	t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o ledgertest.Organization, told *accepted,
+	random *rand.Rand,
+) {
 	document, version := fmt.Sprintf("doc-%d", random.IntN(8)), int32(1+random.IntN(12))
 	if random.IntN(6) == 0 {
 		told.mu.Lock()
@@ -179,12 +185,16 @@ func checkModel(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, t
 		}
 	}
 	var used int64
-	if err := l.Pool.QueryRow(context.Background(), `SELECT coalesce(sum(used), 0) FROM usage WHERE shard = $1 AND organization_id = $2
+	if err := l.Pool.QueryRow(context.Background(),
+		`SELECT coalesce(sum(used), 0) FROM usage WHERE shard = $1 AND organization_id = $2
 		AND company_id = '00000000-0000-0000-0000-000000000000'`, o.ID.Shard(), [16]byte(o.ID)).Scan(&used); err != nil {
 		t.Fatal(err)
 	}
 	if records != registered || int(used) != records || told.fresh != records {
-		t.Errorf("%d versions told, %d told as new, %d registered, usage %d: all must be equal", records, told.fresh, registered, used)
+		t.Errorf(
+			"%d versions told, %d told as new, %d registered, usage %d: all must be equal", records, told.fresh, registered,
+			used,
+		)
 	}
 }
 
@@ -200,7 +210,8 @@ func follow(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, done 
 		default:
 		}
 		rows, err := l.Pool.Query(context.Background(), `SELECT sequence FROM feed
-			WHERE shard = $1 AND company_id = $2 AND sequence > $3 ORDER BY sequence LIMIT 50`, o.ID.Shard(), [16]byte(o.Company.ID), after)
+			WHERE shard = $1 AND company_id = $2 AND sequence > $3 ORDER BY sequence LIMIT 50`, o.ID.Shard(),
+			[16]byte(o.Company.ID), after)
 		if err != nil {
 			t.Errorf("follow: %v", err)
 			return seen

@@ -19,7 +19,9 @@ import (
 // Of rows of the table consumers, which a transaction may write.
 var (
 	putRow  = cluster.SQL("INSERT INTO {consumers} (shard, consumer, position) VALUES ($1, $2, $3)")
-	moveRow = cluster.SQL("UPDATE {consumers} SET position = position + 1 WHERE shard = $1 AND consumer = $2 RETURNING position")
+	moveRow = cluster.SQL(
+		"UPDATE {consumers} SET position = position + 1 WHERE shard = $1 AND consumer = $2 RETURNING position",
+	)
 	countIn = cluster.SQL("SELECT count(*) FROM {consumers} WHERE shard = $1 AND consumer = $2")
 )
 
@@ -64,7 +66,9 @@ func TestWithin(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := pgtest.Ask[int](l.URL, "SELECT sum(position)::int FROM consumers WHERE consumer = 'within'"); err != nil || n != 4 {
+	if n, err := pgtest.Ask[int](
+		l.URL, "SELECT sum(position)::int FROM consumers WHERE consumer = 'within'",
+	); err != nil || n != 4 {
 		t.Errorf("kept %d, %v", n, err)
 	}
 }
@@ -89,7 +93,9 @@ func TestWithinHoldsAMove(t *testing.T) {
 			}
 			defer conn.Release()
 			var waits bool
-			err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)").Scan(&waits)
+			err = conn.QueryRow(
+				ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)",
+			).Scan(&waits)
 			return waits, err
 		})
 		_, err := tx.Exec(ctx, moveRow, shard, "within")

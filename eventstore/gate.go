@@ -58,15 +58,19 @@ type OutdatedError struct {
 func (e *OutdatedError) Error() string {
 	if e.Rule != "" {
 		return fmt.Sprintf("the ledger decides by the rule %s, which this program (version %s) does not know: "+
-			"install the version that the other processes run (integrity upgrade status) and start it again", e.Rule, e.Program.Version)
+			"install the version that the other processes run (integrity upgrade status) and start it again", e.Rule,
+			e.Program.Version)
 	}
-	return fmt.Sprintf("this program is version %s and the ledger takes %s or later: install that version and start it again",
+	return fmt.Sprintf("this program is version %s and the ledger takes %s or later: install that version and start "+
+		"it again",
 		e.Program.Version, e.Minimum)
 }
 
 // Refusal is what clients of an outdated process are answered with.
 func (e *OutdatedError) Refusal() error {
-	return domain.Unavailable("This process runs an older version of the program than the ledger takes; another process may take the request.")
+	return domain.Unavailable(
+		"This process runs an older version of the program than the ledger takes; another process may take the request.",
+	)
 }
 
 // admit answers with an *OutdatedError where the program may not write what has this minimum and these rules.
@@ -188,7 +192,9 @@ func (g *Gate) pass(err error) error {
 
 // lockHead reads the gate in the statement that locks: after a wait it returns the row as it is then, where a query of
 // another table, or in another statement's snapshot, would return what was there before.
-var lockHead = cluster.SQL("SELECT position, occurred_at, minimum_version, rules FROM {shard_heads} WHERE shard = $1 FOR UPDATE")
+var lockHead = cluster.SQL(
+	"SELECT position, occurred_at, minimum_version, rules FROM {shard_heads} WHERE shard = $1 FOR UPDATE",
+)
 
 var moveHead = cluster.SQL("UPDATE {shard_heads} SET position = $2, occurred_at = $3 WHERE shard = $1")
 

@@ -64,7 +64,8 @@ func TestNothingIsCommittedAfterTheGate(t *testing.T) {
 					c := l.Register(t, o, o.Declaration(fmt.Sprintf("%s-%d", name, w), n, "x"))
 					c.RequestID = name
 					err := process.Do(context.Background(), c)
-					if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.TemporarilyUnavailable && process == former {
+					if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.TemporarilyUnavailable &&
+						process == former {
 						return // for ever
 					}
 					if err != nil {
@@ -106,7 +107,8 @@ func TestNothingIsCommittedAfterTheGate(t *testing.T) {
 	if closings.Load() != 1 {
 		t.Errorf("the gate closed %d times", closings.Load())
 	}
-	want := "this program is version " + domain.ThisRelease.String() + " and the ledger takes " + later.String() + " or later: install that version and start it again"
+	want := "this program is version " + domain.ThisRelease.String() + " and the ledger takes " + later.String() +
+		" or later: install that version and start it again"
 	if err := former.Gate.Err(); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -116,7 +118,10 @@ func TestNothingIsCommittedAfterTheGate(t *testing.T) {
 			if e.Position > heads[shard] {
 				after++
 				if e.RequestID != "newer" {
-					t.Errorf("shard %d position %d, after the raise at %d, is of the %s version", shard, e.Position, heads[shard], e.RequestID)
+					t.Errorf(
+						"shard %d position %d, after the raise at %d, is of the %s version", shard, e.Position, heads[shard],
+						e.RequestID,
+					)
 				}
 			}
 		}
@@ -136,7 +141,9 @@ func TestTheGateIsReadWithTheLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), strings.Replace(raise, "RETURNING", "WHERE shard = 1 RETURNING", 1), later); err != nil {
+	if _, err := tx.Exec(
+		t.Context(), strings.Replace(raise, "RETURNING", "WHERE shard = 1 RETURNING", 1), later,
+	); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan error)
@@ -210,14 +217,16 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 		}
 	}
 	_, _, err = next().SwitchOn(t.Context(), l.URL)
-	if lags, ok := errors.AsType[*eventstore.LaggingError](err); !ok || len(lags.Processes) != 1 || lags.Processes[0].Name != "lagging" {
+	if lags, ok := errors.AsType[*eventstore.LaggingError](err); !ok || len(lags.Processes) != 1 ||
+		lags.Processes[0].Name != "lagging" {
 		t.Fatalf("a process does not know the rules: %v", err)
 	}
 	decides(l.Ledger, false)
 	decides(newer, false)
 	// It has died, and its row has expired by the clock of the database.
 	pgtest.Exec(t, l.URL, "UPDATE processes SET seen_at = now() - interval '31 seconds' WHERE name = 'lagging'")
-	if switched, in, err := next().SwitchOn(t.Context(), l.URL); err != nil || !slices.Equal(switched, []domain.Rule{madeUp}) || in.Minimum != later {
+	if switched, in, err := next().SwitchOn(t.Context(), l.URL); err != nil ||
+		!slices.Equal(switched, []domain.Rule{madeUp}) || in.Minimum != later {
 		t.Fatal(switched, in, err)
 	}
 	decides(newer, true)
@@ -226,7 +235,8 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 		l.Ledger: later.String(),
 		l.Process(t, l.URL, of(eventstore.Program{Version: later}, nil)): string(madeUp),
 	} {
-		if err := registers(revived); err == nil || revived.Gate.Err() == nil || !strings.Contains(revived.Gate.Err().Error(), why) {
+		if err := registers(revived); err == nil || revived.Gate.Err() == nil ||
+			!strings.Contains(revived.Gate.Err().Error(), why) {
 			t.Errorf("%v, %v, want %s", err, revived.Gate.Err(), why)
 		}
 	}
@@ -241,13 +251,18 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 	if err != nil || in.Shards != 6 {
 		t.Fatal(in, err)
 	}
-	if n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM shard_heads h, ledger l WHERE h.minimum_version = l.minimum_version AND h.rules = l.rules AND h.rules = '{made-up}'"); n != 6 || err != nil {
+	if n, err := pgtest.Ask[int](
+		l.URL,
+		"SELECT count(*)::int FROM shard_heads h, ledger l WHERE h.minimum_version = l.minimum_version AND h.rules = "+
+			"l.rules AND h.rules = '{made-up}'",
+	); n != 6 || err != nil {
 		t.Errorf("%d heads have the gate: %v", n, err)
 	}
 	l.Audit(t)
 }
 
-// TestNewLedgerHasTheFloor: a program from before the first release may not write a new ledger, which has every rule on.
+// TestNewLedgerHasTheFloor: a program from before the first release may not write a new ledger, which has every rule
+// on.
 func TestNewLedgerHasTheFloor(t *testing.T) {
 	l := ledgertest.New(t)
 	in, err := eventstore.ReadInstallation(t.Context(), direct(t, l.URL))
@@ -265,11 +280,18 @@ func TestSwitchIsCompleted(t *testing.T) {
 	l := ledgertest.New(t)
 	pgtest.Exec(t, l.URL, "UPDATE ledger SET minimum_version = 1001000, rules = '{one,two}'")
 	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET rules = '{two,three}' WHERE shard = 2")
-	if _, err := eventstore.Ensure(t.Context(), l.URL, eventstore.Settings{Issuer: "x", Shards: 4, Now: time.Now}); err != nil {
+	if _, err := eventstore.Ensure(
+		t.Context(), l.URL, eventstore.Settings{Issuer: "x", Shards: 4, Now: time.Now},
+	); err != nil {
 		t.Fatal(err)
 	}
-	got, err := pgtest.Ask[string](l.URL, "SELECT string_agg(format('%s %s %s', shard, minimum_version, array_to_string(rules, ',')), '; ' ORDER BY shard) FROM shard_heads")
-	if want := "0 1001000 one,two; 1 1001000 one,two; 2 1001000 two,three,one; 3 1001000 one,two"; err != nil || got != want {
+	got, err := pgtest.Ask[string](
+		l.URL,
+		"SELECT string_agg(format('%s %s %s', shard, minimum_version, array_to_string(rules, ',')), '; ' ORDER BY shard) "+
+			"FROM shard_heads",
+	)
+	if want := "0 1001000 one,two; 1 1001000 one,two; 2 1001000 two,three,one; 3 1001000 one,two"; err != nil ||
+		got != want {
 		t.Errorf("%s, %v, want %s", got, err, want)
 	}
 }
@@ -283,15 +305,22 @@ func TestHeartbeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	pgtest.Exec(t, l.URL, "INSERT INTO processes (id, name, version, rules, seen_at) VALUES ('a', 'dead', 1, '{}', now() - interval '61 minutes'), ('b', 'dying', 1, '{}', now() - interval '31 seconds')")
-	h := &eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(eventstore.ThisProgram(), nil), Name: "a \xff name " + strings.Repeat("x", 300)}
+	pgtest.Exec(
+		t, l.URL,
+		"INSERT INTO processes (id, name, version, rules, seen_at) VALUES ('a', 'dead', 1, '{}', now() - interval '61 "+
+			"minutes'), ('b', 'dying', 1, '{}', now() - interval '31 seconds')",
+	)
+	h := &eventstore.Heartbeat{
+		Pool: pool, Gate: eventstore.NewGate(eventstore.ThisProgram(), nil), Name: "a \xff name " + strings.Repeat("x", 300),
+	}
 	for range 2 {
 		if err := h.Beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	live, err := eventstore.Processes(t.Context(), pool)
-	if err != nil || len(live) != 1 || live[0].Version != domain.ThisRelease || !slices.Equal(live[0].Rules, eventstore.ThisProgram().RuleNames()) || !strings.HasPrefix(live[0].Name, "a ? name x") {
+	if err != nil || len(live) != 1 || live[0].Version != domain.ThisRelease ||
+		!slices.Equal(live[0].Rules, eventstore.ThisProgram().RuleNames()) || !strings.HasPrefix(live[0].Name, "a ? name x") {
 		t.Fatal(live, err)
 	}
 	if n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM processes"); n != 2 || err != nil {
@@ -322,8 +351,10 @@ func TestOldProgramDoesNotStart(t *testing.T) {
 		t.Error(err)
 	}
 	for spoil, want := range map[string]string{
-		fmt.Sprintf("UPDATE ledger SET rules = '{}', minimum_version = %d", later): "this program is version 1.0.0 and the ledger takes 1.1.0 or later: install that version and start it again",
-		"UPDATE ledger SET minimum_version = 1000000, rules = '{unheard-of}'": "the ledger decides by the rule unheard-of, which this program (version 1.0.0) does not know: " +
+		fmt.Sprintf("UPDATE ledger SET rules = '{}', minimum_version = %d", later): "this program is version 1.0.0 and " +
+			"the ledger takes 1.1.0 or later: install that version and start it again",
+		"UPDATE ledger SET minimum_version = 1000000, rules = '{unheard-of}'": "the ledger decides by the rule " +
+			"unheard-of, which this program (version 1.0.0) does not know: " +
 			"install the version that the other processes run (integrity upgrade status) and start it again",
 	} {
 		pgtest.Exec(t, l.URL, spoil)

@@ -197,8 +197,9 @@ func (c *connection) release() {
 
 func newGroup(held *connection, items []item, plans domain.Plans) *group {
 	return &group{
-		shard: held.shard, piece: held.piece, after: Commit{Shard: held.shard}, items: items, answers: make([]Answer, len(items)),
-		state: domain.NewState(plans),
+		shard: held.shard, piece: held.piece, after: Commit{Shard: held.shard}, items: items,
+		answers: make([]Answer, len(items)),
+		state:   domain.NewState(plans),
 	}
 }
 
@@ -247,7 +248,9 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	}
 	b := &pgx.Batch{}
 	l.count(b, g)
-	if err := l.lock(ctx, conn, g, b, func() { l.Load(b, g.shard, organizations, needs, l.Clock.Now(), g.state) }); err != nil {
+	if err := l.lock(ctx, conn, g, b, func() {
+		l.Load(b, g.shard, organizations, needs, l.Clock.Now(), g.state)
+	}); err != nil {
 		return poisoned(err)
 	}
 	return g.date()
@@ -405,19 +408,26 @@ func (l *Ledger) decideOne(it item, g *group) (drafts []domain.Draft, err error)
 	c := it.command
 	defer func() {
 		if p := recover(); p != nil {
-			l.Log.Error("panic in a decision", "command", fmt.Sprintf("%T", c), "requestId", c.CommandOrigin().RequestID, "stack", string(debug.Stack()))
+			l.Log.Error(
+				"panic in a decision", "command", fmt.Sprintf("%T", c), "requestId", c.CommandOrigin().RequestID, "stack",
+				string(debug.Stack()),
+			)
 			err = errInternal
 		}
 	}()
 	if at, ok := domain.DatedAt(c); ok {
 		if err := l.Clock.prepared(at, g.clock.wall, g.clock.mono-it.queued); err != nil {
-			l.Log.Error("a time that was signed before the queue is wrong", "requestId", c.CommandOrigin().RequestID, "error", err)
+			l.Log.Error(
+				"a time that was signed before the queue is wrong", "requestId", c.CommandOrigin().RequestID, "error", err,
+			)
 			return nil, cmp.Or[error](g.state.Judge(c.CommandOrigin(), it.used, g.now), err.Refusal())
 		}
 	}
 	drafts, err = g.state.Decide(c, it.used, g.now)
 	if _, refused := errors.AsType[*domain.Error](err); err != nil && !refused {
-		l.Log.Error("decision failed", "command", fmt.Sprintf("%T", c), "requestId", c.CommandOrigin().RequestID, "error", err)
+		l.Log.Error(
+			"decision failed", "command", fmt.Sprintf("%T", c), "requestId", c.CommandOrigin().RequestID, "error", err,
+		)
 		err = errInternal
 	}
 	return drafts, err
@@ -500,7 +510,9 @@ func retryable(err error) bool {
 		return false
 	}
 	pgErr, refused := errors.AsType[*pgconn.PgError](err)
-	return !refused || cluster.Moved(err) || slices.Contains([]string{"40001", "40P01", "25P03", cluster.ReadOnly}, pgErr.Code) || strings.HasPrefix(pgErr.Code, "57P")
+	return !refused || cluster.Moved(err) ||
+		slices.Contains([]string{"40001", "40P01", "25P03", cluster.ReadOnly}, pgErr.Code) ||
+		strings.HasPrefix(pgErr.Code, "57P")
 }
 
 // A row is inserted beside its shard's head, here and wherever rows come from arrays. On Citus, a SELECT that names no
@@ -537,7 +549,8 @@ func appendEvents(b *pgx.Batch, shard domain.Shard, events []domain.Event) {
 		if !e.Company.IsZero() {
 			companies[i] = (*[16]byte)(&e.Company)
 		}
-		types[i], subjects[i], times[i], actors[i], requests[i] = string(e.Type), e.Subject, e.OccurredAt, e.Actor.String(), e.RequestID
+		types[i], subjects[i], times[i], actors[i], requests[i] = string(e.Type), e.Subject, e.OccurredAt, e.Actor.String(),
+			e.RequestID
 		data[i], nonces[i], hashes[i] = e.Data, e.Nonce[:], e.Hash[:]
 		for _, t := range e.Texts {
 			textOrganizations, textIDs = append(textOrganizations, e.Organization), append(textIDs, t.ID)

@@ -91,7 +91,9 @@ const Remedy = "make a server that has everything the primary again; if none has
 
 // NewGuard begins at an epoch; 0: the database's.
 func NewGuard(epoch int64, log *slog.Logger) *Guard {
-	return &Guard{epoch: epoch, log: log, wake: make(chan struct{}, 1), marks: map[domain.Shard]mark{}, lost: map[Knowledge]string{}}
+	return &Guard{
+		epoch: epoch, log: log, wake: make(chan struct{}, 1), marks: map[domain.Shard]mark{}, lost: map[Knowledge]string{},
+	}
 }
 
 // Err is nil unless everything must stand still.
@@ -179,7 +181,9 @@ const readServer = "SELECT pg_postmaster_start_time()"
 
 // readEventHash finds the first event after a position; an equality on the position takes the index of sequences where
 // the tables have no statistics.
-var readEventHash = cluster.SQL("SELECT hash FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position LIMIT 1")
+var readEventHash = cluster.SQL(
+	"SELECT hash FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position LIMIT 1",
+)
 
 // begin asks for the event of the mark, in a group's first round trip, where the connection is new to the shard.
 func (g *Guard) begin(b *pgx.Batch, conn *pgx.Conn, shard domain.Shard) *comparison {
@@ -210,7 +214,9 @@ func (g *Guard) begin(b *pgx.Batch, conn *pgx.Conn, shard domain.Shard) *compari
 // compare judges the locked head of a group. The error is a *LostError.
 func (g *Guard) compare(of *group) error {
 	c, m := of.guarded, of.guarded.mark
-	if of.position < m.position || m.position > 0 && of.position == m.position && !of.last.Equal(m.at) && !m.at.IsZero() || c.asked && !bytes.Equal(c.hash, m.hash[:]) {
+	if of.position < m.position ||
+		m.position > 0 && of.position == m.position && !of.last.Equal(m.at) && !m.at.IsZero() ||
+		c.asked && !bytes.Equal(c.hash, m.hash[:]) {
 		g.mu.Lock()
 		g.suspected = true
 		g.judge()
@@ -333,7 +339,9 @@ func (g *Guard) lookAtEvents(ctx context.Context, db Database, marks map[domain.
 			return fmt.Errorf("look for the last event of shard %d: %w", shard, err)
 		}
 		if m := marks[shard]; !bytes.Equal(hash, m.hash[:]) {
-			missing = append(missing, fmt.Sprintf("shard %d lacks the event that was committed at position %d", shard, m.position))
+			missing = append(
+				missing, fmt.Sprintf("shard %d lacks the event that was committed at position %d", shard, m.position),
+			)
 		}
 	}
 	if missing != nil {

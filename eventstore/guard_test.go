@@ -91,7 +91,10 @@ func (g *guarded) standsStill(organizations ...ledgertest.Organization) {
 func (g *guarded) loses(shard domain.Shard, events int64) (back func()) {
 	g.t.Helper()
 	g.exec("CREATE TABLE kept AS TABLE events")
-	g.exec("DELETE FROM kept k USING shard_heads h WHERE h.shard = $1 AND (k.shard <> $1 OR k.position <= h.position - $2)", shard, events)
+	g.exec(
+		"DELETE FROM kept k USING shard_heads h WHERE h.shard = $1 AND (k.shard <> $1 OR k.position <= h.position - $2)",
+		shard, events,
+	)
 	g.exec("DELETE FROM events WHERE shard = $1 AND position IN (SELECT position FROM kept)", shard)
 	g.exec("UPDATE shard_heads SET position = position - $2 WHERE shard = $1", shard, events)
 	return func() {
@@ -115,7 +118,8 @@ func TestGuardNoticesLostEvents(t *testing.T) {
 	g.standsStill(a, b)
 	g.look()
 	g.look()
-	if text := g.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "integrity restore --external") || !strings.Contains(text, "shard 1 lacks") {
+	if text := g.log.String(); strings.Count(text, "\n") != 1 ||
+		!strings.Contains(text, "integrity restore --external") || !strings.Contains(text, "shard 1 lacks") {
 		t.Errorf("log: %s", text)
 	}
 	if lost := g.Guard.Lost(); !lost[eventstore.ByCommits] || lost[eventstore.BySignedHead] || lost[eventstore.ByWitness] {
@@ -147,7 +151,10 @@ func TestGuardNoticesAnotherHistory(t *testing.T) {
 	g := newGuarded(t)
 	a := g.Organization(t, 1, domain.InternalPlan)
 	g.goesOn(a, a)
-	g.exec("UPDATE events SET hash = sha256(hash) WHERE shard = 1 AND position = (SELECT position FROM shard_heads WHERE shard = 1)")
+	g.exec(
+		"UPDATE events SET hash = sha256(hash) WHERE shard = 1 AND position = (SELECT position FROM shard_heads WHERE " +
+			"shard = 1)",
+	)
 	other := g.Process(t, g.URL)
 	if err := other.Do(context.Background(), g.Register(t, a, a.Declaration("other", 1, "x"))); err != nil {
 		t.Fatal(err)
@@ -230,7 +237,8 @@ func TestGuardIgnoresCommitsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := g.Register(t, a, a.Declaration("other", 1, "y"))
-	if err, ok := errors.AsType[*domain.Error](g.Do(context.Background(), refused)); !ok || err.Code != domain.VersionConflict {
+	if err, ok := errors.AsType[*domain.Error](g.Do(context.Background(), refused)); !ok ||
+		err.Code != domain.VersionConflict {
 		t.Fatalf("a refused registration, whose group reads the head: %v", err)
 	}
 	g.loses(1, 1)

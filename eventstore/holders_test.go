@@ -56,7 +56,9 @@ func TestMoveWaitsForGroup(t *testing.T) {
 		}
 		defer conn.Release()
 		var waits bool
-		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)").Scan(&waits)
+		err = conn.QueryRow(
+			ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)",
+		).Scan(&waits)
 		return waits, err
 	})
 	select {
@@ -137,7 +139,8 @@ func TestReadsFollowAMove(t *testing.T) {
 
 	// The one connection of the node is given back whatever happens.
 	for _, sql := range []string{
-		cluster.SQL("SELECT 1/0 FROM {shard_heads} WHERE shard = $1"), cluster.SQL("SELECT nothing FROM {shard_heads} WHERE shard = $1"),
+		cluster.SQL("SELECT 1/0 FROM {shard_heads} WHERE shard = $1"),
+		cluster.SQL("SELECT nothing FROM {shard_heads} WHERE shard = $1"),
 		"SELECT FROM nothing WHERE $1 = 1", "SELECT FROM shard_heads WHERE shard = $1 -- which is not marked",
 	} {
 		if _, err := db.Exec(ctx, sql, domain.Shard(0)); err == nil {

@@ -90,7 +90,8 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 		if in, err = ReadInstallation(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, cluster.SQL(`INSERT INTO {shard_heads} (shard, position, occurred_at, minimum_version, rules)
+		if _, err := tx.Exec(ctx,
+			cluster.SQL(`INSERT INTO {shard_heads} (shard, position, occurred_at, minimum_version, rules)
 			SELECT shard, 0, $2, $3, $4 FROM generate_series(0, $1 - 1) AS shard ON CONFLICT (shard) DO NOTHING`),
 			in.Shards, now, in.Minimum, in.Rules); err != nil {
 			return fmt.Errorf("create shard heads: %w", err)
@@ -125,7 +126,9 @@ func nextEpoch(last int64, now time.Time, within uint32) (int64, error) {
 	}
 	next := begin + 1 + int64(within)%(end-begin-1)
 	if next > maxEpoch {
-		return 0, fmt.Errorf("the epoch after %d must be at most %d: the clock says %s", last, int64(maxEpoch), now.UTC().Format(time.RFC3339))
+		return 0, fmt.Errorf(
+			"the epoch after %d must be at most %d: the clock says %s", last, int64(maxEpoch), now.UTC().Format(time.RFC3339),
+		)
 	}
 	return next, nil
 }

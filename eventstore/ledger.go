@@ -39,7 +39,10 @@ type Config struct {
 	Refund func(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount)
 
 	// Load queues the queries that bring everything a group needs into the state; organizations may name one twice.
-	Load func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State)
+	Load func(
+		b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time,
+		s *domain.State,
+	)
 	// Apply queues the writes of the projections. Replay uses the same function.
 	Apply func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error
 	// Enqueue queues deliveries and mails in the same transaction; replay never calls it. Nil while nothing is to be
@@ -90,7 +93,8 @@ func Places(shards int) int { return max(8192, 32768/shards) }
 
 // Open starts a ledger; Close ends it.
 func Open(c Config) (*Ledger, error) {
-	if c.Pool == nil || c.Plans == nil || c.Clock == nil || c.Log == nil || c.Count == nil || c.Refund == nil || c.Load == nil || c.Apply == nil {
+	if c.Pool == nil || c.Plans == nil || c.Clock == nil || c.Log == nil || c.Count == nil || c.Refund == nil ||
+		c.Load == nil || c.Apply == nil {
 		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Count, Refund, Load and Apply")
 	}
 	c.GroupWeight, c.QueueCapacity = cmp.Or(c.GroupWeight, 512), cmp.Or(c.QueueCapacity, 8192)
@@ -226,7 +230,9 @@ func (l *Ledger) work(shard domain.Shard, q *queue) {
 	}
 }
 
-func (l *Ledger) acquire(ctx context.Context, shard domain.Shard) (conn *pgxpool.Conn, piece *cluster.Piece, err error) {
+func (l *Ledger) acquire(
+	ctx context.Context, shard domain.Shard,
+) (conn *pgxpool.Conn, piece *cluster.Piece, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if l.Nodes != nil {
@@ -248,9 +254,13 @@ func answerAll(items []item, g *group, err error) {
 }
 
 var (
-	errUnknownOutcome = domain.Unavailable("The outcome is unknown. Look up the version; if it is not there, send the same request again.")
-	errShuttingDown   = domain.Unavailable("The service is shutting down; send the request again.")
-	errInternal       = domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
+	errUnknownOutcome = domain.Unavailable(
+		"The outcome is unknown. Look up the version; if it is not there, send the same request again.",
+	)
+	errShuttingDown = domain.Unavailable("The service is shutting down; send the request again.")
+	errInternal     = domain.Refuse(
+		domain.Internal, "The service failed on this request; the failure was logged under the request id.",
+	)
 )
 
 // GroupOutcome is how a transaction of commands ended.
@@ -319,7 +329,8 @@ func (l *Ledger) startSpan(shard domain.Shard, items []item) (context.Context, t
 	if links == nil {
 		return l.running, nil
 	}
-	return l.Tracer.Start(trace.ContextWithSpanContext(l.running, links[0].SpanContext), "group", trace.WithLinks(links...),
+	return l.Tracer.Start(trace.ContextWithSpanContext(l.running, links[0].SpanContext), "group",
+		trace.WithLinks(links...),
 		trace.WithAttributes(attribute.Int("integrity.shard", int(shard)), attribute.Int("integrity.commands", len(items))))
 }
 
@@ -329,7 +340,8 @@ func endSpan(span trace.Span, r GroupReport) {
 	}
 	span.SetAttributes(attribute.String("integrity.outcome", string(r.Outcome)),
 		attribute.Int("integrity.refused", len(r.Refused)), attribute.Int("integrity.events", len(r.Events)))
-	if r.Outcome == GroupFailed || r.Outcome == GroupClocks || r.Outcome == GroupUnknown || r.Outcome == GroupPoisoned || r.Outcome == GroupLost {
+	if r.Outcome == GroupFailed || r.Outcome == GroupClocks || r.Outcome == GroupUnknown || r.Outcome == GroupPoisoned ||
+		r.Outcome == GroupLost {
 		span.SetStatus(codes.Error, string(r.Outcome))
 	}
 	span.End()

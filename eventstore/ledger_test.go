@@ -23,7 +23,8 @@ func TestRegisterSupersedeRevoke(t *testing.T) {
 
 	first := l.Register(t, o, o.Declaration("invoice-1", 1, "one"))
 	l.Must(t, first)
-	if got := first; got.Replayed || got.Outcome.Status != domain.StatusCurrent || got.Usage.Used != 1 || got.CompanyUsed != 1 {
+	if got := first; got.Replayed || got.Outcome.Status != domain.StatusCurrent || got.Usage.Used != 1 ||
+		got.CompanyUsed != 1 {
 		t.Fatalf("first registration: %+v", got)
 	}
 	again := l.Register(t, o, o.Declaration("invoice-1", 1, "one"))
@@ -164,7 +165,10 @@ func TestGroupSpans(t *testing.T) {
 	for _, group := range spans.GetSpans() {
 		if group.Name != "group" || len(group.Links) == 0 || group.Parent.SpanID() != group.Links[0].SpanContext.SpanID() ||
 			group.SpanContext.TraceID() != group.Parent.TraceID() {
-			t.Errorf("span %s of trace %s: parent %s, links %v", group.Name, group.SpanContext.TraceID(), group.Parent.SpanID(), group.Links)
+			t.Errorf(
+				"span %s of trace %s: parent %s, links %v", group.Name, group.SpanContext.TraceID(), group.Parent.SpanID(),
+				group.Links,
+			)
 		}
 		for _, link := range group.Links {
 			if requests[link.SpanContext.SpanID()].TraceID() != link.SpanContext.TraceID() {

@@ -75,7 +75,9 @@ func ask(t *testing.T, l *eventstore.Ledger, by domain.Origin) int {
 
 func meterIs(t *testing.T, l *ledgertest.Ledger, want int) {
 	t.Helper()
-	got, err := pgtest.Ask[int](l.URL, "SELECT coalesce(max(used), 0)::int FROM meters WHERE minute = "+strconv.Itoa(minute))
+	got, err := pgtest.Ask[int](
+		l.URL, "SELECT coalesce(max(used), 0)::int FROM meters WHERE minute = "+strconv.Itoa(minute),
+	)
 	if err != nil || got != want {
 		t.Errorf("the meter stands at %d, want %d (%v)", got, want, err)
 	}
@@ -158,7 +160,8 @@ func TestRefusedKeyIsNotCounted(t *testing.T) {
 			t.Errorf("request %d was counted as %d", i+1, used)
 		}
 		answer := l.Execute(context.Background(), counted(by))[0]
-		if refused, _ := errors.AsType[*domain.Error](answer.Err); refused == nil || refused.Code != domain.InvalidKey || answer.Used != 0 {
+		if refused, _ := errors.AsType[*domain.Error](answer.Err); refused == nil || refused.Code != domain.InvalidKey ||
+			answer.Used != 0 {
 			t.Errorf("a revoked key: %+v", answer)
 		}
 	}
@@ -214,7 +217,10 @@ func TestSplitGroupGivesBackOnce(t *testing.T) {
 func TestEveryCallerIsJudged(t *testing.T) {
 	var fail atomic.Bool
 	l, o := metered(t, func(c *eventstore.Config) {
-		c.Load = func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State) {
+		c.Load = func(
+			b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time,
+			s *domain.State,
+		) {
 			if fail.Load() {
 				b.Queue("DO $$ BEGIN RAISE EXCEPTION 'no'; END $$")
 			}
@@ -224,11 +230,15 @@ func TestEveryCallerIsJudged(t *testing.T) {
 	by := o.Origin()
 	by.Minute = minute
 	late := func() eventstore.Answer {
-		return l.Execute(context.Background(), l.Registrar.Prepare(by, o.Key.ID, domain.KeyLimits{}, o.Declaration("late", 1, "x"), l.Now().Add(-time.Hour)))[0]
+		return l.Execute(
+			context.Background(),
+			l.Registrar.Prepare(by, o.Key.ID, domain.KeyLimits{}, o.Declaration("late", 1, "x"), l.Now().Add(-time.Hour)),
+		)[0]
 	}
 	refuses := func(a eventstore.Answer, code domain.Code, used int, counted bool) {
 		t.Helper()
-		if refused, _ := errors.AsType[*domain.Error](a.Err); refused == nil || refused.Code != code || a.Used != used || a.Counted != counted {
+		if refused, _ := errors.AsType[*domain.Error](a.Err); refused == nil || refused.Code != code || a.Used != used ||
+			a.Counted != counted {
 			t.Errorf("%+v, want %s", a, code)
 		}
 	}
@@ -269,7 +279,8 @@ func TestRefundWaitsForNobodyWhoWaitsForIt(t *testing.T) {
 		refunded <- l.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 			b := &pgx.Batch{}
 			projections.Refund(b, 0, []*domain.MinuteCount{
-				{Organization: second.ID, Minute: minute, Requests: 1, Refused: 1}, {Organization: first.ID, Minute: minute, Requests: 1, Refused: 1},
+				{Organization: second.ID, Minute: minute, Requests: 1, Refused: 1},
+				{Organization: first.ID, Minute: minute, Requests: 1, Refused: 1},
 			})
 			return c.SendBatch(ctx, b).Close()
 		})
@@ -387,7 +398,9 @@ func countForEver() {
 	for range childCallers {
 		go func() {
 			for {
-				answer := l.Execute(context.Background(), counted(domain.Origin{Organization: id, Actor: domain.ParseActor(key)}))[0]
+				answer := l.Execute(
+					context.Background(), counted(domain.Origin{Organization: id, Actor: domain.ParseActor(key)}),
+				)[0]
 				mu.Lock()
 				fmt.Println(answer.Used)
 				mu.Unlock()

@@ -38,7 +38,11 @@ func TestAnnouncementsFollowAMove(t *testing.T) {
 			return false, err
 		}
 		defer conn.Release()
-		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 2002872692 AND mode = 'ShareLock' AND granted)").Scan(&announced)
+		err = conn.QueryRow(
+			ctx,
+			"SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 2002872692 AND mode = "+
+				"'ShareLock' AND granted)",
+		).Scan(&announced)
 		return announced, err
 	})
 	for len(commits) > 0 {
@@ -80,7 +84,9 @@ func TestABlackHoledNodeSilencesNoOther(t *testing.T) {
 	}
 	hole, reached := clustertest.Through(t, l.URL, uint16(dark[0]))
 	nodes := reached.Nodes(2, (*cluster.Primary).NotifyPool)
-	here, there := l.Notifier(t, neverLooks), l.Notifier(t, neverLooks, func(c *eventstore.NotifierConfig) { c.Nodes = nodes })
+	here, there := l.Notifier(t, neverLooks), l.Notifier(t, neverLooks, func(c *eventstore.NotifierConfig) {
+		c.Nodes = nodes
+	})
 	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) { c.Committed = here.Committed })
 	wait := func(o ledgertest.Organization) <-chan struct{} {
 		t.Helper()

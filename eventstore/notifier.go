@@ -94,7 +94,8 @@ func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 		return nil, errors.New("a notifier needs Pool, Read and Log")
 	}
 	w := &Notifier{
-		NotifierConfig: c, tails: map[domain.Shard]*shardTail{}, retail: func() {}, dirty: map[domain.Shard]bool{}, told: make(chan struct{}, 1),
+		NotifierConfig: c, tails: map[domain.Shard]*shardTail{}, retail: func() {}, dirty: map[domain.Shard]bool{},
+		told: make(chan struct{}, 1),
 	}
 	w.Poll = cmp.Or(w.Poll, time.Second)
 	w.running, w.stop = context.WithCancel(context.Background())
@@ -380,7 +381,9 @@ func (w *Notifier) place(places map[domain.Shard]string, awaited []domain.Shard)
 		if err == nil {
 			places[shard] = piece.Address()
 		} else if w.running.Err() == nil {
-			w.Log.Warn("waiting readers of a shard may be woken every second only", "shard", shard, "error", cluster.Loggable(err))
+			w.Log.Warn(
+				"waiting readers of a shard may be woken every second only", "shard", shard, "error", cluster.Loggable(err),
+			)
 		}
 	}
 }
@@ -415,7 +418,10 @@ func (w *Notifier) announceOn(n *nodeAnnouncer) {
 			leave()
 			again = listenAgain
 			if w.running.Err() == nil {
-				w.Log.Warn("waiting readers of shards on a node are woken every second only", "node", n.address, "error", cluster.Loggable(err))
+				w.Log.Warn(
+					"waiting readers of shards on a node are woken every second only", "node", n.address, "error",
+					cluster.Loggable(err),
+				)
 			}
 		}
 		select {
@@ -484,7 +490,10 @@ func (w *Notifier) tail(t *shardTail) {
 			err = w.follow(t, log)
 		}
 		if err != nil && w.running.Err() == nil {
-			w.Log.Warn("a shard could not be tailed; its waiting readers look for themselves", "shard", t.shard, "error", cluster.Loggable(err))
+			w.Log.Warn(
+				"a shard could not be tailed; its waiting readers look for themselves", "shard", t.shard, "error",
+				cluster.Loggable(err),
+			)
 			w.wakeAll(t)
 		}
 		select {
@@ -501,7 +510,9 @@ func (w *Notifier) head(shard domain.Shard) (*history.Tail, error) {
 	ctx, cancel := context.WithTimeout(w.running, answerWithin)
 	defer cancel()
 	var position int64
-	if err := w.Read.QueryRow(ctx, cluster.SQL("SELECT position FROM {shard_heads} WHERE shard = $1"), shard).Scan(&position); err != nil {
+	if err := w.Read.QueryRow(
+		ctx, cluster.SQL("SELECT position FROM {shard_heads} WHERE shard = $1"), shard,
+	).Scan(&position); err != nil {
 		return nil, fmt.Errorf("read the head of shard %d: %w", shard, err)
 	}
 	return history.NewTail(w.Read, shard, position), nil

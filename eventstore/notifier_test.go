@@ -96,7 +96,11 @@ func TestNotifierSurvivesLostNotifications(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer owner.Close(ctx)
-	if _, err := owner.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"); err != nil {
+	if _, err := owner.Exec(
+		ctx,
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> "+
+			"pg_backend_pid()",
+	); err != nil {
 		t.Fatal(err)
 	}
 	for version := int32(2); version < 5; version++ {

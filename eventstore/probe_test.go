@@ -47,8 +47,11 @@ func TestProbeOfARealDatabase(t *testing.T) {
 	}
 	do("COMMIT")
 	var temporary int64
-	for deadline := time.Now().Add(time.Minute); temporary < 1<<20 && time.Now().Before(deadline); { // statistics come late
-		if err := owner.QueryRow(ctx, "SELECT temp_bytes FROM pg_stat_database WHERE datname = current_database()").Scan(&temporary); err != nil {
+	for deadline := time.Now().Add(time.Minute); temporary < 1<<20 && time.Now().Before(deadline); {
+		// statistics come late
+		if err := owner.QueryRow(
+			ctx, "SELECT temp_bytes FROM pg_stat_database WHERE datname = current_database()",
+		).Scan(&temporary); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,12 +67,16 @@ func TestProbeOfARealDatabase(t *testing.T) {
 		t.Helper()
 		now = now.Add(time.Second)
 		var refused *domain.Error
-		if err := probe.Ready(ctx); !errors.As(err, &refused) || refused.Code != domain.TemporarilyUnavailable || !strings.Contains(refused.Message, why) {
+		if err := probe.Ready(ctx); !errors.As(err, &refused) || refused.Code != domain.TemporarilyUnavailable ||
+			!strings.Contains(refused.Message, why) {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
 	do("ALTER DATABASE " + name + " SET default_transaction_read_only = on")
-	do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'integrity probe' AND datname = current_database()")
+	do(
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'integrity probe' AND datname = " +
+			"current_database()",
+	)
 	now = now.Add(time.Second)
 	_ = probe.Ready(ctx) // may have found out only that its connection is gone
 	refused("read-only by its settings", "takes no writes")

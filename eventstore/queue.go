@@ -218,7 +218,9 @@ func (q *queue) take(weight int) []item {
 		part = max(1, weight/sharedPart)
 	}
 	q.last = sharing[0]
-	group := q.waiting.Deal(sharing, weight, part, func(a, b domain.OrganizationID) int { return bytes.Compare(a[:], b[:]) })
+	group := q.waiting.Deal(sharing, weight, part, func(a, b domain.OrganizationID) int {
+		return bytes.Compare(a[:], b[:])
+	})
 	for i, first := 1, 0; i <= len(group); i++ {
 		organization := group[first].command.CommandOrigin().Organization
 		if i == len(group) || group[i].command.CommandOrigin().Organization != organization {

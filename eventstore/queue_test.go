@@ -17,7 +17,10 @@ func (nothing) Decide(*domain.State, time.Time) ([]domain.Draft, error) { return
 func organizationOf(n byte) domain.OrganizationID { return domain.OrganizationID{n} }
 
 func command(organization byte, index int) item {
-	return item{command: nothing{domain.Origin{Organization: organizationOf(organization)}}, submission: newSubmission(1), index: index}
+	return item{
+		command: nothing{domain.Origin{Organization: organizationOf(organization)}}, submission: newSubmission(1),
+		index: index,
+	}
 }
 
 func put(q *queue, organization byte, index int) error {
@@ -220,7 +223,8 @@ func TestQuietOrganizationWaitsForAShortGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	group := q.take(weight)
-	if last := group[len(group)-1].command.CommandOrigin().Organization; len(group) != weight/sharedPart+1 || last != organizationOf(2) {
+	if last := group[len(group)-1].command.CommandOrigin().Organization; len(group) != weight/sharedPart+1 ||
+		last != organizationOf(2) {
 		t.Errorf("the next group has %d commands, the last of organization %s", len(group), last)
 	}
 	short := 1

@@ -71,7 +71,9 @@ func TestFrozenProcess(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 0, domain.InternalPlan)
 	child := exec.Command(os.Args[0], "-test.run=^TestFrozenProcess$", "-test.v")
-	child.Env = append(os.Environ(), frozenVariable+"="+strings.Join([]string{l.URL, o.ID.String(), o.Key.ID.String()}, " "))
+	child.Env = append(
+		os.Environ(), frozenVariable+"="+strings.Join([]string{l.URL, o.ID.String(), o.Key.ID.String()}, " "),
+	)
 	child.Stderr = os.Stderr
 	output, err := child.StdoutPipe()
 	if err != nil {
@@ -129,7 +131,9 @@ func frozenProcess(t *testing.T, arguments string) {
 		t.Fatal(err)
 	}
 	l := ledgertest.Attach(t, parts[0])
-	o := ledgertest.Organization{ID: organization, Company: domain.Company{Reference: "company-1"}, Key: domain.APIKey{ID: key}}
+	o := ledgertest.Organization{
+		ID: organization, Company: domain.Company{Reference: "company-1"}, Key: domain.APIKey{ID: key},
+	}
 	calls := 0
 	process := l.Process(t, l.URL, func(c *eventstore.Config) {
 		c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: func() time.Time {

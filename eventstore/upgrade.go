@@ -158,7 +158,9 @@ func (p Program) SwitchOn(ctx context.Context, url string) (switched []domain.Ru
 		}
 		in.Rules = append(in.Rules, switched...)
 		in.Minimum = max(in.Minimum, p.minimum())
-		if _, err := tx.Exec(ctx, "UPDATE ledger SET minimum_version = $1, rules = $2 WHERE id = 1", in.Minimum, in.Rules); err != nil {
+		if _, err := tx.Exec(
+			ctx, "UPDATE ledger SET minimum_version = $1, rules = $2 WHERE id = 1", in.Minimum, in.Rules,
+		); err != nil {
 			return fmt.Errorf("switch rules on: %w", err)
 		}
 		return nil

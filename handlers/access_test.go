@@ -37,9 +37,12 @@ func TestInvalidKeys(t *testing.T) {
 	}
 	wrongSum := s.org.Secret[:len(s.org.Secret)-1] + "!"
 	for name, key := range map[string]string{
-		"unknown": text(unknown), "shard beyond": text(distant), "other secret": text(s.org.Key.ID), "checksum": wrongSum, "short": "ik_",
+		"unknown": text(unknown), "shard beyond": text(distant), "other secret": text(s.org.Key.ID), "checksum": wrongSum,
+		"short": "ik_",
 	} {
-		if got := s.send(http.MethodGet, integrity+"/usage", key, nil, "X-Request-Id", "r"); string(got.body) != string(want.body) {
+		if got := s.send(
+			http.MethodGet, integrity+"/usage", key, nil, "X-Request-Id", "r",
+		); string(got.body) != string(want.body) {
 			t.Errorf("%s: %s", name, got.body)
 		}
 	}
@@ -62,7 +65,12 @@ func TestAccessIsReadEveryTime(t *testing.T) {
 	must(s, &domain.RevokeKey{Origin: s.org.Operator(), Key: key.ID})
 	use(secret).refuses(http.StatusUnauthorized, domain.InvalidKey)
 
-	create, short := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour}, now)
+	create, short := domain.NewCreateKey(
+		domain.CreateKey{
+			Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour,
+		},
+		now,
+	)
 	must(s, create)
 	use(short).is(http.StatusOK)
 	s.skew.Store(int64(time.Hour + time.Second))
@@ -72,7 +80,8 @@ func TestAccessIsReadEveryTime(t *testing.T) {
 	const email = "second@example.com"
 	must(s, &domain.AddMember{Origin: s.org.Operator(), Email: email, Role: domain.Admin})
 	create, admin := domain.NewCreateKey(domain.CreateKey{
-		Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityAdmin}, Lifetime: time.Hour,
+		Origin: s.org.Operator(), Email: email,
+		Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityAdmin}, Lifetime: time.Hour,
 	}, now)
 	must(s, create)
 	company := func() answer { return s.send(http.MethodPost, integrity+"/companies", admin, body{"reference": "x"}) }
@@ -114,7 +123,12 @@ func TestOrderOfChecks(t *testing.T) {
 	const email = "viewer@example.com"
 	now := s.Now()
 	must(s, &domain.AddMember{Origin: s.org.Operator(), Email: email, Role: domain.Analyst})
-	create, weak := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour}, now)
+	create, weak := domain.NewCreateKey(
+		domain.CreateKey{
+			Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour,
+		},
+		now,
+	)
 	must(s, create)
 	viewer := domain.Viewer
 	must(s, &domain.ChangeMember{Origin: s.org.Operator(), Email: email, Role: &viewer})
@@ -124,13 +138,16 @@ func TestOrderOfChecks(t *testing.T) {
 	s.send(http.MethodPost, path, "", large).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	s.send(http.MethodPost, path, scopeless, large).refuses(http.StatusForbidden, domain.MissingScope)
 	limited := s.send(http.MethodPost, path, scopeless, large)
-	if said := limited.detail(http.StatusTooManyRequests, domain.RateLimited); !strings.Contains(said, "requests a minute, which all its keys, tokens and console sessions share") {
+	if said := limited.detail(http.StatusTooManyRequests, domain.RateLimited); !strings.Contains(
+		said, "requests a minute, which all its keys, tokens and console sessions share",
+	) {
 		t.Errorf("the organization's minute: %s", said)
 	}
 	wait, err := strconv.Atoi(limited.header.Get("Retry-After"))
 	check(t, err)
 	next := minute.Add(time.Minute)
-	if until := next.Sub(s.Now()); time.Duration(wait)*time.Second < until || time.Duration(wait)*time.Second > until+11*time.Second {
+	if until := next.Sub(s.Now()); time.Duration(wait)*time.Second < until ||
+		time.Duration(wait)*time.Second > until+11*time.Second {
 		t.Errorf("Retry-After %d, the minute ends in %s", wait, until)
 	}
 	for _, step := range []struct {
@@ -196,7 +213,9 @@ func TestAddressLimits(t *testing.T) {
 	}
 	// What else is dear shares the limit of comparisons; pages, documents and downloads have their own.
 	s.public("/api/v1/certificates/unknown/verify").refuses(http.StatusTooManyRequests, domain.RateLimited)
-	if a := s.plainly(s.request(http.MethodPost, "/integrity/unknown", "", strings.NewReader(""))); a.status != http.StatusTooManyRequests {
+	if a := s.plainly(s.request(
+		http.MethodPost, "/integrity/unknown", "", strings.NewReader(""),
+	)); a.status != http.StatusTooManyRequests {
 		t.Errorf("a hash pasted into a page: %d", a.status)
 	}
 	s.public(path+"?sha256=").refuses(http.StatusTooManyRequests, domain.RateLimited)
@@ -228,7 +247,8 @@ func TestManyVisitorsShareAnAddress(t *testing.T) {
 	}
 	const asPage, asComparison = `"pages";q=600;w=60`, `"minute";q=60;w=60`
 	counted := []string{
-		"/integrity/" + id, "/integrity/" + id + "/qr.svg", "/api/public/integrity/" + id + "/receipt", "/developers", "/api/integrity-openapi",
+		"/integrity/" + id, "/integrity/" + id + "/qr.svg", "/api/public/integrity/" + id + "/receipt", "/developers",
+		"/api/integrity-openapi",
 		"/.well-known/integrity-trusted-keys.json", "/limits", "/api/public/log/checkpoint", "/api/public/log/timestamps",
 	}
 	for range 20 {
@@ -314,7 +334,10 @@ func TestWritesOfAKnownKey(t *testing.T) {
 	left(write(s.org.Secret), http.StatusCreated, "", 3)
 	left(write(s.org.Secret), http.StatusCreated, "", 2)
 	left(s.send(http.MethodPost, path, s.org.Secret, "x"), http.StatusBadRequest, domain.MalformedJSON, 1)
-	left(s.send(http.MethodPost, path, s.org.Secret, strings.ReplaceAll(full, "company-1", "absent")), http.StatusForbidden, domain.CompanyNotAuthorized, 0)
+	left(
+		s.send(http.MethodPost, path, s.org.Secret, strings.ReplaceAll(full, "company-1", "absent")), http.StatusForbidden,
+		domain.CompanyNotAuthorized, 0,
+	)
 	for range 2 { // the first is refused by its group, the next before it is read
 		limited := write(s.org.Secret)
 		left(limited, http.StatusTooManyRequests, domain.RateLimited, 0)
@@ -334,7 +357,12 @@ func TestWritesOfAKnownKey(t *testing.T) {
 	nextMinute()
 	const email = "analyst@example.com"
 	must(s, &domain.AddMember{Origin: s.org.Operator(), Email: email, Role: domain.Analyst})
-	create, weak := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour}, s.Now())
+	create, weak := domain.NewCreateKey(
+		domain.CreateKey{
+			Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour,
+		},
+		s.Now(),
+	)
 	must(s, create)
 	s.Grant(t, s.org, create.Outcome.ID, s.org.Company.ID, true)
 	write(weak).is(http.StatusCreated)
@@ -372,7 +400,10 @@ func TestFailedWritesOfAKnownKey(t *testing.T) {
 			}
 		},
 		ledger: func(c *eventstore.Config) {
-			c.Load = func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, state *domain.State) {
+			c.Load = func(
+				b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time,
+				state *domain.State,
+			) {
 				if noState.Load() {
 					b.Queue("DO $$ BEGIN RAISE EXCEPTION 'no'; END $$")
 				}
@@ -406,7 +437,9 @@ func TestFailedWritesOfAKnownKey(t *testing.T) {
 
 // A key that is tied to a network is known from the addresses that it has been good from, and from no other.
 func TestKnownKeyStaysInItsNetwork(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }})
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	}})
 	network := "192.0.2.0/24"
 	create, secret := domain.NewCreateKey(domain.CreateKey{
 		Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour,
@@ -415,7 +448,9 @@ func TestKnownKeyStaysInItsNetwork(t *testing.T) {
 	must(s, create)
 	s.Grant(t, s.org, create.Outcome.ID, s.org.Company.ID, true)
 	for i, from := range []string{"192.0.2.1", "192.0.2.1", "198.51.100.1", "192.0.2.1", "192.0.2.2"} {
-		a := s.send(http.MethodPost, integrity+"/records", secret, declaration(fmt.Sprint("d", i), 1, "x"), "X-Forwarded-For", from)
+		a := s.send(
+			http.MethodPost, integrity+"/records", secret, declaration(fmt.Sprint("d", i), 1, "x"), "X-Forwarded-For", from,
+		)
 		if from == "198.51.100.1" {
 			a.refuses(http.StatusUnauthorized, domain.InvalidKey)
 		} else {
@@ -429,7 +464,10 @@ func TestWritesOfAKnownKeyAskOnce(t *testing.T) {
 	s := open(t, options{})
 	write := func(document string) {
 		s.post(integrity+"/records", declaration(document, 1, "x")).is(http.StatusCreated)
-		s.post(integrity+"/reservations", map[string]any{"companyReference": "company-1", "source": "billing", "documentReference": document, "version": 2}).is(http.StatusCreated)
+		s.post(
+			integrity+"/reservations",
+			map[string]any{"companyReference": "company-1", "source": "billing", "documentReference": document, "version": 2},
+		).is(http.StatusCreated)
 	}
 	write("a")
 	var held []*pgxpool.Conn

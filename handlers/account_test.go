@@ -18,8 +18,10 @@ import (
 
 // monthly is a plan of so many requests a month at the certification API.
 func monthly(t *testing.T, requests int) domain.Plans {
-	return parsePlans(t, fmt.Sprintf(`{"gratis": {"perMinute": 10000, "versionsPerMonth": 20, "requestsPerMonth": %d, "registrationsPerMonth": 7},
-		"none": {"perMinute": 10000, "requestsPerMonth": 0}, "internal": {"perMinute": 10000, "requestsPerMonth": 1}}`, requests))
+	return parsePlans(t,
+		fmt.Sprintf(`{"gratis": {"perMinute": 10000, "versionsPerMonth": 20, "requestsPerMonth": %d, "registrationsPerMonth": 7},
+		"none": {"perMinute": 10000, "requestsPerMonth": 0}, "internal": {"perMinute": 10000, "requestsPerMonth": 1}}`,
+			requests))
 }
 
 // allowance is what GET /usage says of the month's requests.
@@ -53,7 +55,9 @@ func TestMonthlyRequests(t *testing.T) {
 	s.get("/api/v1/me?x=1").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	s.send(http.MethodGet, "/api/v1/me", "wrong", nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	wantAllowance("two answers, one mistake, one refusal", "5 3 2 []")
-	s.send(http.MethodGet, "/api/v1/me", s.org.Secret, nil, "Accept", "text/html").refuses(http.StatusNotAcceptable, domain.NotAcceptable)
+	s.send(http.MethodGet, "/api/v1/me", s.org.Secret, nil, "Accept", "text/html").refuses(
+		http.StatusNotAcceptable, domain.NotAcceptable,
+	)
 	wantAllowance("at 80 %", "5 4 1 [80]")
 	s.get("/api/v1/me").is(http.StatusOK)
 
@@ -61,7 +65,8 @@ func TestMonthlyRequests(t *testing.T) {
 	exhausted.refuses(http.StatusTooManyRequests, domain.RequestQuotaExhausted)
 	seconds, err := strconv.Atoi(exhausted.header.Get("Retry-After"))
 	check(t, err)
-	if until := s.Now().Add(time.Duration(seconds) * time.Second); until.Before(domain.PeriodOf(s.Now()).End()) || until.After(domain.PeriodOf(s.Now()).End().Add(10*time.Second)) {
+	if until := s.Now().Add(time.Duration(seconds) * time.Second); until.Before(domain.PeriodOf(s.Now()).End()) ||
+		until.After(domain.PeriodOf(s.Now()).End().Add(10*time.Second)) {
 		t.Errorf("Retry-After leads to %s", until)
 	}
 	s.registered("a", 1, "one") // the integrity API does not take from it
@@ -132,12 +137,17 @@ func (s *service) warnings() (list []string) {
 // Warnings of every allowance are events of the history, are shown where their
 // allowance is, wait to be mailed, and are not in the feed.
 func TestEveryAllowanceWarns(t *testing.T) {
-	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 2, "requestsPerMonth": 10, "registrationsPerMonth": 5},
+	s := open(t,
+		options{plan: "gratis",
+			plans: parsePlans(t,
+				`{"gratis": {"perMinute": 10000, "versionsPerMonth": 2, "requestsPerMonth": 10, "registrationsPerMonth": 5},
 		"pro": {"perMinute": 10000, "versionsPerMonth": 100, "requestsPerMonth": 100, "registrationsPerMonth": 100}}`)})
 	s.hold()
 	text := func(n int) {
 		t.Helper()
-		s.post("/api/v1/artifacts", body{"kind": "text", "title": "Title", "text": fmt.Sprint("text ", n)}).is(http.StatusCreated)
+		s.post(
+			"/api/v1/artifacts", body{"kind": "text", "title": "Title", "text": fmt.Sprint("text ", n)},
+		).is(http.StatusCreated)
 	}
 	for n := range 5 {
 		text(n)
@@ -148,10 +158,12 @@ func TestEveryAllowanceWarns(t *testing.T) {
 		s.get("/api/v1/me").is(http.StatusOK)
 	}
 	quota := s.get("/api/v1/me").is(http.StatusOK)["quota"].(map[string]any)
-	equal(t, "quota", []any{quota["versions"], quota["requests"], quota["registrations"], quota["credits"], quota["resetsAt"]}, []any{
-		map[string]any{"limit": 2, "used": 2, "remaining": 0}, map[string]any{"limit": 10, "used": 8, "remaining": 2},
-		map[string]any{"limit": 5, "used": 5, "remaining": 0}, map[string]any{"balance": 0}, domain.PeriodOf(s.Now()).End().Format(time.RFC3339),
-	})
+	equal(t, "quota",
+		[]any{quota["versions"], quota["requests"], quota["registrations"], quota["credits"], quota["resetsAt"]}, []any{
+			map[string]any{"limit": 2, "used": 2, "remaining": 0}, map[string]any{"limit": 10, "used": 8, "remaining": 2},
+			map[string]any{"limit": 5, "used": 5, "remaining": 0}, map[string]any{"balance": 0},
+			domain.PeriodOf(s.Now()).End().Format(time.RFC3339),
+		})
 	shown := func(answer map[string]any) (list []string) {
 		for _, w := range answer["warnings"].([]any) {
 			w := w.(map[string]any)
@@ -159,7 +171,8 @@ func TestEveryAllowanceWarns(t *testing.T) {
 		}
 		return list
 	}
-	const versions, account = "versions 80 versions 95 versions 100", "requests 80 registrations 80 registrations 95 registrations 100"
+	const versions, account = "versions 80 versions 95 versions 100", "requests 80 registrations 80 registrations 95 " +
+		"registrations 100"
 	if got := fmt.Sprint(shown(quota)); got != "["+versions+" "+account+"]" {
 		t.Errorf("/me shows %s", got)
 	}
@@ -169,10 +182,13 @@ func TestEveryAllowanceWarns(t *testing.T) {
 	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got != "["+versions+"]" {
 		t.Errorf("/integrity/usage shows %s", got)
 	}
-	if got := fmt.Sprint(s.warnings()); got != "[registrations 80 registrations 95 registrations 100 versions 80 versions 95 versions 100 requests 80]" {
+	if got := fmt.Sprint(s.warnings()); got !=
+		"[registrations 80 registrations 95 registrations 100 versions 80 versions 95 versions 100 requests 80]" {
 		t.Errorf("the history has %s", got)
 	}
-	if mails := s.number("SELECT count(DISTINCT (of_allowance, percent)) FROM mails WHERE shard = $1 AND organization_id = $2"); mails != 7 {
+	if mails := s.number(
+		"SELECT count(DISTINCT (of_allowance, percent)) FROM mails WHERE shard = $1 AND organization_id = $2",
+	); mails != 7 {
 		t.Errorf("%d mails", mails)
 	}
 	for _, e := range s.get(integrity + "/changes?companyReference=company-1").is(http.StatusOK)["events"].([]any) {
@@ -182,9 +198,13 @@ func TestEveryAllowanceWarns(t *testing.T) {
 	}
 	s.get("/api/v1/audit-events?action=quota.warning_reached").is(http.StatusOK)
 	first := s.get(integrity + "/usage").is(http.StatusOK)["warnings"].([]any)[0].(map[string]any)
-	equal(t, "a warning", first, map[string]any{"allowance": "versions", "percent": 80, "limit": 2, "used": 2, "reachedAt": first["reachedAt"]})
+	equal(
+		t, "a warning", first,
+		map[string]any{"allowance": "versions", "percent": 80, "limit": 2, "used": 2, "reachedAt": first["reachedAt"]},
+	)
 
-	// Another plan has other limits, of which nothing was reached; back under the former one, what it was warned of is shown.
+	// Another plan has other limits, of which nothing was reached; back under the former one, what it was warned of is
+	// shown.
 	s.changePlan("pro", false)
 	for _, path := range []string{"/api/v1/usage", integrity + "/usage"} {
 		if got := shown(s.get(path).is(http.StatusOK)); got != nil {
@@ -200,11 +220,13 @@ func TestEveryAllowanceWarns(t *testing.T) {
 	limit := int32(1)
 	must(s, &domain.ChangeLimits{Origin: s.org.Operator(), Unfinalized: &limit})
 	s.reserved("r", 1)
-	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got != "["+versions+" unfinalizedIdentities 80 unfinalizedIdentities 95 unfinalizedIdentities 100]" {
+	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got !=
+		"["+versions+" unfinalizedIdentities 80 unfinalizedIdentities 95 unfinalizedIdentities 100]" {
 		t.Errorf("with a reservation, /integrity/usage shows %s", got)
 	}
 	consumption, _ := s.tool(ordinaryMCP, s.org.Secret, "consultar_consumo", body{})
-	const reserved = "[" + versions + " unfinalizedIdentities 80 unfinalizedIdentities 95 unfinalizedIdentities 100 requests 80 "
+	const reserved = "[" + versions + " unfinalizedIdentities 80 unfinalizedIdentities 95 unfinalizedIdentities 100 " +
+		"requests 80 "
 	if got := fmt.Sprint(shown(consumption)); !strings.HasPrefix(got, reserved) {
 		t.Errorf("with a reservation, the tool shows %s", got)
 	}
@@ -230,7 +252,9 @@ func TestUsageTenAMinute(t *testing.T) {
 			t.Fatalf("RateLimit-Policy %s", got)
 		}
 		var minute, own, reset int
-		_, err := fmt.Sscanf(a.header.Get("RateLimit"), `"minute";r=%d;t=%d, "usage";r=%d;t=%d`, &minute, &reset, &own, &reset)
+		_, err := fmt.Sscanf(
+			a.header.Get("RateLimit"), `"minute";r=%d;t=%d, "usage";r=%d;t=%d`, &minute, &reset, &own, &reset,
+		)
 		check(t, err)
 		if minute != 59999-i || own != max(0, 9-i) {
 			t.Errorf("request %d: RateLimit %s", i, a.header.Get("RateLimit"))
@@ -255,7 +279,8 @@ func TestMe(t *testing.T) {
 	s := open(t, options{plan: "pro"})
 	_, key := s.Key(t, s.org, domain.AuditRead, domain.IntegrityRead)
 	me := s.send(http.MethodGet, "/api/v1/me", key, nil).is(http.StatusOK)
-	equal(t, "organization", []any{me["organization"].(map[string]any)["id"], me["organization"].(map[string]any)["plan"], me["perMinuteLimit"]},
+	equal(t, "organization",
+		[]any{me["organization"].(map[string]any)["id"], me["organization"].(map[string]any)["plan"], me["perMinuteLimit"]},
 		[]any{s.org.ID.String(), "pro", 120})
 	equal(t, "scopes", me["key"].(map[string]any)["scopes"], []domain.Scope{domain.AuditRead, domain.IntegrityRead})
 	if me["member"].(map[string]any)["role"] != string(domain.Owner) {
@@ -282,8 +307,12 @@ func TestHistoryOfAccess(t *testing.T) {
 		if action == "company.created" {
 			target = "&target=" + s.org.Company.ID.String()
 		}
-		e := s.get("/api/v1/audit-events?limit=1&action=" + action + target).is(http.StatusOK)["events"].([]any)[0].(map[string]any)
-		equal(t, action, []any{e["target"].(map[string]any)["type"], e["enabled"], e["companyId"]}, []any{want.target, want.enabled, want.company})
+		e := s.get("/api/v1/audit-events?limit=1&action=" + action +
+			target).is(http.StatusOK)["events"].([]any)[0].(map[string]any)
+		equal(
+			t, action, []any{e["target"].(map[string]any)["type"], e["enabled"], e["companyId"]},
+			[]any{want.target, want.enabled, want.company},
+		)
 	}
 }
 
@@ -317,19 +346,35 @@ func TestHistoryDetails(t *testing.T) {
 	}
 	newest := func(query string) any {
 		t.Helper()
-		return s.get("/api/v1/audit-events?limit=1&" + query).is(http.StatusOK)["events"].([]any)[0].(map[string]any)["details"]
+		return s.get("/api/v1/audit-events?limit=1&" +
+			query).is(http.StatusOK)["events"].([]any)[0].(map[string]any)["details"]
 	}
 	equal(t, "a key", newest("action=key.created"), body{
-		"keyId": auditor.ID.String(), "memberId": auditor.Member.String(), "scopes": []string{"audit:read"}, "expiresAt": evidence.FormatTime(auditor.ExpiresAt),
-		"source": nil, "network": nil, "networks": nil, "maxVersionStep": nil, "nameTextId": nil,
+		"keyId": auditor.ID.String(), "memberId": auditor.Member.String(), "scopes": []string{"audit:read"},
+		"expiresAt": evidence.FormatTime(auditor.ExpiresAt),
+		"source":    nil, "network": nil, "networks": nil, "maxVersionStep": nil, "nameTextId": nil,
 	})
 	details := newest("target=" + registered).(map[string]any)
-	equal(t, "a registration", []any{details["companyReference"], details["source"], details["documentReference"], details["version"], details["sha256"], details["reserved"], details["companyId"]},
+	equal(t, "a registration",
+		[]any{
+			details["companyReference"], details["source"], details["documentReference"], details["version"], details["sha256"],
+			details["reserved"], details["companyId"],
+		},
 		[]any{"company-1", "billing", "details", 1, hash("one"), false, s.org.Company.ID.String()})
 	s.Grant(t, s.org, s.org.Key.ID, s.org.Company.ID, false)
-	equal(t, "access", newest("action=company.access_changed"), body{"companyId": s.org.Company.ID.String(), "keyId": s.org.Key.ID.String(), "enabled": false})
-	for _, query := range []string{"target=" + registered, "action=integrity.registered", "action=integrity.reserved", "action=company.created&target=" + s.org.Company.ID.String()} {
+	equal(
+		t, "access", newest("action=company.access_changed"),
+		body{"companyId": s.org.Company.ID.String(), "keyId": s.org.Key.ID.String(), "enabled": false},
+	)
+	for _, query := range []string{
+		"target=" + registered, "action=integrity.registered", "action=integrity.reserved",
+		"action=company.created&target=" + s.org.Company.ID.String(),
+	} {
 		details := newest(query).(map[string]any)
-		equal(t, "a key without the grant, "+query, []any{details["companyReference"], details["source"], details["documentReference"], details["reference"]}, []any{nil, nil, nil, nil})
+		equal(
+			t, "a key without the grant, "+query,
+			[]any{details["companyReference"], details["source"], details["documentReference"], details["reference"]},
+			[]any{nil, nil, nil, nil},
+		)
 	}
 }

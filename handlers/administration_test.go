@@ -39,7 +39,8 @@ func TestConsoleTakesOfTheMinute(t *testing.T) {
 	const access = "/en/console/companies/access"
 	companies, p := s.manyCompanies(26), s.signedIn(s.org.Email)
 	other, _ := s.Key(t, s.org, domain.IntegrityRead)
-	granted := "SELECT count(*) FROM grants WHERE shard = $1 AND enabled AND company_id IN (SELECT company_id FROM companies WHERE shard = $1 AND organization_id = $2)"
+	granted := "SELECT count(*) FROM grants WHERE shard = $1 AND enabled AND company_id IN (SELECT company_id FROM " +
+		"companies WHERE shard = $1 AND organization_id = $2)"
 	s.freshMinute()
 	before, first := s.sequence(), s.number(granted)
 
@@ -90,7 +91,9 @@ func TestConsoleTakesOfTheMinute(t *testing.T) {
 	p.sendForm(access, matrix(companies[3:20], other.ID, false)...).leads("/en/console/companies?said=access#access")
 	p.press("/en/console/companies/many-0/close").leads("/en/console/companies")
 	p.press("/en/console/companies/many-0/open").says(http.StatusTooManyRequests)
-	p.press("/en/console/keys/" + other.ID.String() + "/revoke").leads("/en/console/keys/" + other.ID.String() + "?said=key-revoked")
+	p.press("/en/console/keys/" + other.ID.String() + "/revoke").leads(
+		"/en/console/keys/" + other.ID.String() + "?said=key-revoked",
+	)
 
 	s.skew.Add(int64(40 * time.Second))
 	p.press("/en/console/companies/many-0/open").leads("/en/console/companies")
@@ -329,7 +332,9 @@ func TestTakingAwayPassesTheMinute(t *testing.T) {
 		from("192.0.2.99", http.MethodDelete, keys+domain.NewID[domain.KeyID](s.Now()).String(),
 			nil).refuses(http.StatusTooManyRequests, domain.RateLimited)
 	}
-	from("192.0.2.99", http.MethodDelete, keys+last.ID.String(), nil).refuses(http.StatusTooManyRequests, domain.RateLimited)
+	from("192.0.2.99", http.MethodDelete, keys+last.ID.String(), nil).refuses(
+		http.StatusTooManyRequests, domain.RateLimited,
+	)
 	from("192.0.2.98", http.MethodDelete, keys+last.ID.String(), nil).is(http.StatusOK)
 
 	used := s.number("SELECT used FROM meters WHERE shard = $1 AND subject = $2 ORDER BY minute DESC LIMIT 1")

@@ -56,10 +56,15 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 	s.post(integrity+"/records/"+id+"/revoke", nil).is(http.StatusOK)
 	mark(evidence.Revoked)
 	for _, m := range moments {
-		for _, at := range []string{m.sequence, evidence.FormatTime(m.at), evidence.FormatTime(m.at.Add(time.Minute)), m.at.Add(time.Second).In(time.FixedZone("", 3600)).Format(time.RFC3339Nano)} {
+		for _, at := range []string{
+			m.sequence, evidence.FormatTime(m.at), evidence.FormatTime(m.at.Add(time.Minute)),
+			m.at.Add(time.Second).In(time.FixedZone("", 3600)).Format(time.RFC3339Nano),
+		} {
 			f := s.asOf(id, at)
-			if f.StatusAsOf != evidence.Valid || *f.AsOfStatus != m.status || strconv.FormatInt(*f.AsOfSequence, 10) != m.sequence ||
-				f.Observation != evidence.NotSupplied || f.References != evidence.Valid || (f.ExitCode() != 0) != (m.status == evidence.Revoked) {
+			if f.StatusAsOf != evidence.Valid || *f.AsOfStatus != m.status ||
+				strconv.FormatInt(*f.AsOfSequence, 10) != m.sequence ||
+				f.Observation != evidence.NotSupplied || f.References != evidence.Valid ||
+				(f.ExitCode() != 0) != (m.status == evidence.Revoked) {
 				t.Errorf("as of %s: %+v, want %s", at, f, m.status)
 			}
 			if !strings.Contains(at, "+") && strings.Contains(at, "T") && *f.AsOf != at {
@@ -72,13 +77,18 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 	beyond, err := strconv.Atoi(head)
 	check(t, err)
 	for at, words := range map[string]string{
-		before: "did not exist yet", evidence.FormatTime(beforeAt): "did not exist yet", "0001-01-01T00:00:00Z": "did not exist yet", "1": "did not exist yet",
+		before: "did not exist yet", evidence.FormatTime(beforeAt): "did not exist yet",
+		"0001-01-01T00:00:00Z": "did not exist yet", "1": "did not exist yet",
 		strconv.Itoa(beyond + 1): "whose last one is " + head, "9007199254740991": "whose last one is",
-		evidence.FormatTime(s.Now().Add(-50 * time.Second)): "at least a minute ago", "9999-12-31T23:59:59Z": "at least a minute ago",
-		"": "RFC 3339", "0": "RFC 3339", "-1": "RFC 3339", "01": "RFC 3339", "now": "RFC 3339", "2026-11-20": "RFC 3339", "2026-02-30T00:00:00Z": "RFC 3339",
+		evidence.FormatTime(s.Now().Add(-50 * time.Second)): "at least a minute ago",
+		"9999-12-31T23:59:59Z":                              "at least a minute ago",
+		"":                                                  "RFC 3339", "0": "RFC 3339", "-1": "RFC 3339",
+		"01": "RFC 3339", "now": "RFC 3339", "2026-11-20": "RFC 3339", "2026-02-30T00:00:00Z": "RFC 3339",
 		"9007199254740993": "RFC 3339", "2026-11-20T12:00:00 01:00": "RFC 3339",
 	} {
-		e := s.get(integrity+"/records/"+id+"/evidence?at="+url.QueryEscape(at)).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+		e := s.get(integrity+"/records/"+id+"/evidence?at="+url.QueryEscape(at)).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)
 		fields := e["errors"].([]any)[0].(map[string]any)
 		if fields["pointer"] != "/at" || !strings.Contains(fields["message"].(string), words) {
 			t.Errorf("at=%s: %v", at, fields)
@@ -92,17 +102,22 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 	equalRefusal(head)
 	equalRefusal("9007199254740991")
 	_, stranger := s.Key(t, s.org, domain.IntegrityRead)
-	s.send(http.MethodGet, integrity+"/records/"+id+"/evidence?at="+head, stranger, nil).refuses(http.StatusNotFound, domain.RecordNotFound)
+	s.send(
+		http.MethodGet, integrity+"/records/"+id+"/evidence?at="+head, stranger, nil,
+	).refuses(http.StatusNotFound, domain.RecordNotFound)
 
 	// The tool gives the same, and refuses the same.
 	got, isError := s.tool(integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "at": moments[0].sequence})
 	text, err := json.Marshal(got)
 	check(t, err)
-	if f := evidence.Verify(text, s.Trusted, evidence.Options{Now: s.Now()}); isError || f.StatusAsOf != evidence.Valid || *f.AsOfStatus != evidence.Current {
+	if f := evidence.Verify(text, s.Trusted, evidence.Options{Now: s.Now()}); isError ||
+		f.StatusAsOf != evidence.Valid || *f.AsOfStatus != evidence.Current {
 		t.Errorf("the tool answers %s", text)
 	}
 	for _, at := range []any{"tomorrow", strconv.Itoa(beyond + 100), 3} {
-		if refused, isError := s.tool(integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "at": at}); !isError || refused["error"].(map[string]any)["code"] != "INVALID_DATA" {
+		if refused, isError := s.tool(
+			integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "at": at},
+		); !isError || refused["error"].(map[string]any)["code"] != "INVALID_DATA" {
 			t.Errorf("the tool as of %v: %v", at, refused)
 		}
 	}
@@ -111,7 +126,9 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 	keys := *s.keys.Load()
 	keys.Signer = nil
 	s.keys.Store(&keys)
-	s.get(integrity+"/records/"+id+"/evidence?at="+head).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.get(integrity+"/records/"+id+"/evidence?at="+head).refuses(
+		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
+	)
 	s.Audit(t)
 }
 
@@ -121,7 +138,10 @@ func TestUsageIsListed(t *testing.T) {
 	s.hold()
 	const path = integrity + "/usage/entries"
 	month := s.get(path).is(http.StatusOK)
-	equal(t, "an empty month", []any{month["entries"], month["nextCursor"], month["hasMore"], month["organization"]}, []any{[]any{}, nil, false, body{"used": 0, "visible": 0, "notVisible": 0}})
+	equal(
+		t, "an empty month", []any{month["entries"], month["nextCursor"], month["hasMore"], month["organization"]},
+		[]any{[]any{}, nil, false, body{"used": 0, "visible": 0, "notVisible": 0}},
+	)
 	hidden := s.Company(t, s.org, "company-2")
 	s.Grant(t, s.org, s.org.Key.ID, hidden.ID, true)
 	for i := range 3 {
@@ -143,15 +163,25 @@ func TestUsageIsListed(t *testing.T) {
 			entry := e.(map[string]any)
 			seen[entry["sequence"]] = true
 			record := s.get(integrity + "/records/" + entry["publicId"].(string)).is(http.StatusOK)
-			equal(t, "an entry", []any{entry["companyReference"], entry["documentReference"], entry["version"]}, []any{record["companyReference"], record["documentReference"], record["version"]})
-			events := s.get(certificationAction + "/audit-events?action=integrity.registered&target=" + entry["publicId"].(string)).is(http.StatusOK)["events"].([]any)
+			equal(
+				t, "an entry", []any{entry["companyReference"], entry["documentReference"], entry["version"]},
+				[]any{record["companyReference"], record["documentReference"], record["version"]},
+			)
+			events := s.get(
+				certificationAction + "/audit-events?action=integrity.registered&target=" + entry["publicId"].(string),
+			).is(http.StatusOK)["events"].([]any)
 			event := events[0].(map[string]any)
-			equal(t, "its event", []any{len(events), event["id"], event["sequence"], event["occurredAt"]}, []any{1, entry["eventId"], entry["sequence"], entry["occurredAt"]})
+			equal(
+				t, "its event", []any{len(events), event["id"], event["sequence"], event["occurredAt"]},
+				[]any{1, entry["eventId"], entry["sequence"], entry["occurredAt"]},
+			)
 		}
 		next = ""
 		if page["hasMore"] == true && pages < 3 {
 			next = path + "?limit=2&after=" + page["nextCursor"].(string)
-		} else if again := s.get(path + "?after=" + page["nextCursor"].(string)).is(http.StatusOK); len(again["entries"].([]any)) != 0 || again["nextCursor"] != page["nextCursor"] {
+		} else if again := s.get(path + "?after=" + page["nextCursor"].(string)).is(http.StatusOK); len(
+			again["entries"].([]any),
+		) != 0 || again["nextCursor"] != page["nextCursor"] {
 			t.Errorf("behind the end: %v", again)
 		}
 	}
@@ -160,12 +190,16 @@ func TestUsageIsListed(t *testing.T) {
 	}
 	cursor := s.get(path + "?limit=1").is(http.StatusOK)["nextCursor"].(string)
 	for _, query := range []string{
-		"?period=2026-13", "?period=2026-1", "?period=", "?period=202611", "?limit=0", "?limit=1001", "?after=x", "?after=", "?after=" + cursor + "A", "?period=2020-01&after=" + cursor, "?period=2026-11&period=2026-11",
+		"?period=2026-13", "?period=2026-1", "?period=", "?period=202611", "?limit=0", "?limit=1001", "?after=x", "?after=",
+		"?after=" + cursor + "A", "?period=2020-01&after=" + cursor, "?period=2026-11&period=2026-11",
 	} {
 		s.get(path+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	}
 	past := s.get(path + "?period=2020-01").is(http.StatusOK)
-	equal(t, "another month", []any{past["period"], past["entries"], past["organization"]}, []any{"2020-01", []any{}, body{"used": 0, "visible": 0, "notVisible": 0}})
+	equal(
+		t, "another month", []any{past["period"], past["entries"], past["organization"]},
+		[]any{"2020-01", []any{}, body{"used": 0, "visible": 0, "notVisible": 0}},
+	)
 }
 
 // The history answers filters, and is followed from a sequence on.
@@ -184,15 +218,25 @@ func TestHistoryFilters(t *testing.T) {
 	equal(t, "its reason", about["events"].([]any)[0].(map[string]any)["reason"], "Wrong file.")
 	total := about["total"].(float64)
 	page := s.get(path + "?afterSequence=0&limit=3").is(http.StatusOK)
-	equal(t, "the first page", []any{page["nextCursor"], page["hasMore"], page["events"].([]any)[0].(map[string]any)["action"]}, []any{3, true, "organization.created"})
+	equal(
+		t, "the first page",
+		[]any{page["nextCursor"], page["hasMore"], page["events"].([]any)[0].(map[string]any)["action"]},
+		[]any{3, true, "organization.created"},
+	)
 	end := s.get(path + "?limit=200&afterSequence=3").is(http.StatusOK)
-	equal(t, "the rest", []any{len(end["events"].([]any)), end["nextCursor"], end["hasMore"]}, []any{total - 3, total, false})
+	equal(
+		t, "the rest", []any{len(end["events"].([]any)), end["nextCursor"], end["hasMore"]}, []any{total - 3, total, false},
+	)
 	head := strconv.Itoa(int(total))
 	nothing := s.get(path + "?afterSequence=" + head).is(http.StatusOK)
-	equal(t, "nothing yet", []any{nothing["events"], nothing["nextCursor"], nothing["hasMore"]}, []any{[]any{}, total, false})
+	equal(
+		t, "nothing yet", []any{nothing["events"], nothing["nextCursor"], nothing["hasMore"]}, []any{[]any{}, total, false},
+	)
 	for query, pointer := range map[string]string{
-		"?afterSequence=" + strconv.Itoa(int(total)+1): "/afterSequence", "?afterSequence=-1": "/afterSequence", "?afterSequence=": "/afterSequence",
-		"?action=integrity.regist": "/action", "?action=": "/action", "?target=" + strings.Repeat("a", 25): "/target", "?target=": "/target", "?target=d%20a": "/target",
+		"?afterSequence=" + strconv.Itoa(int(total)+1): "/afterSequence", "?afterSequence=-1": "/afterSequence",
+		"?afterSequence=":          "/afterSequence",
+		"?action=integrity.regist": "/action", "?action=": "/action", "?target=" + strings.Repeat("a", 25): "/target",
+		"?target=": "/target", "?target=d%20a": "/target",
 	} {
 		e := s.get(path+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 		equal(t, query, e["errors"].([]any)[0].(map[string]any)["pointer"], pointer)

@@ -66,16 +66,24 @@ func TestBatch(t *testing.T) {
 	}
 	for i, r := range send(many) {
 		result := r.(map[string]any)
-		if result["status"] != float64(201) || result["data"].(map[string]any)["documentReference"] != fmt.Sprintf("many-%d", i) {
+		if result["status"] != float64(201) ||
+			result["data"].(map[string]any)["documentReference"] != fmt.Sprintf("many-%d", i) {
 			t.Fatalf("item %d: %v", i, result)
 		}
 	}
-	for _, wrong := range []any{body{}, body{"declarations": []any{}}, body{"declarations": append(many, many[0])}, body{"declarations": many, "x": 1}, body{"declarations": body{}}} {
+	for _, wrong := range []any{
+		body{}, body{"declarations": []any{}}, body{"declarations": append(many, many[0])},
+		body{"declarations": many, "x": 1}, body{"declarations": body{}},
+	} {
 		s.post(integrity+"/records/batch", wrong).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	}
-	s.post(integrity+"/records/batch", strings.Repeat(" ", 4<<20)+"{}").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.post(integrity+"/records/batch", strings.Repeat(" ", 4<<20)+"{}").refuses(
+		http.StatusRequestEntityTooLarge, domain.PayloadTooLarge,
+	)
 	s.keys.Store(&action.Keys{Trusted: s.Trusted})
-	s.post(integrity+"/records/batch", body{"declarations": many[:1]}).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.post(integrity+"/records/batch", body{"declarations": many[:1]}).refuses(
+		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
+	)
 	s.Audit(t)
 }
 

@@ -71,7 +71,8 @@ func (w *site) forget() {
 	w.requests = nil
 }
 
-// quiet waits for the worker, which a page asks for by itself after it has loaded, and forgets what was received so far.
+// quiet waits for the worker, which a page asks for by itself after it has loaded, and forgets what was received so
+// far.
 func (w *site) quiet() {
 	w.t.Helper()
 	w.eventually("the browser has asked for the worker", func() bool {
@@ -218,7 +219,8 @@ func (p *tab) violates(scheme, rules string) {
 		check(p.site.t, err)
 		p.do(chromedp.Evaluate[chromedp.Void](string(text)))
 	}
-	for _, violation := range eval[[]string](p, `axe.run(document, {resultTypes: ["violations"], runOnly: `+rules+`}).then(found =>
+	for _, violation := range eval[[]string](p,
+		`axe.run(document, {resultTypes: ["violations"], runOnly: `+rules+`}).then(found =>
 		found.violations.map(v => v.impact + " " + v.id + ": " + v.help + "\n" + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")))`, chromedp.EvalAwaitPromise) {
 		p.T.Errorf("accessibility, %s: %s", scheme, violation)
 	}

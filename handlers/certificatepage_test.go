@@ -23,8 +23,13 @@ func (w *site) certificates() map[string]string {
 	_, revoked := w.certificate("Revoked", "revoked")
 	_, broken := w.certificate("Broken", "broken")
 	w.post(certificationAction+"/certificates/"+revoked+"/revoke", body{"reason": "a private reason"}).is(http.StatusOK)
-	w.owner(`UPDATE certificates SET signature = ` + otherSignature + ` WHERE public_id = (SELECT public_id FROM certificates ORDER BY issued_at DESC LIMIT 1)`)
-	return map[string]string{"valid": valid, "replaced": replaced, "revoked": revoked, "broken": broken, "unknown": strings.Repeat("a", 26)}
+	w.owner(
+		`UPDATE certificates SET signature = ` + otherSignature +
+			` WHERE public_id = (SELECT public_id FROM certificates ORDER BY issued_at DESC LIMIT 1)`,
+	)
+	return map[string]string{
+		"valid": valid, "replaced": replaced, "revoked": revoked, "broken": broken, "unknown": strings.Repeat("a", 26),
+	}
 }
 
 // Every outcome keeps file, signature and validity apart in both languages, with a text of its own that is about a
@@ -35,23 +40,73 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 	ids := w.certificates()
 	for prefix, table := range map[string][]shows{
 		"": {
-			{"valid", "", "FILE_NOT_COMPARED", "No se ha comparado ningún archivo", "Nada sobre su archivo", []string{"Ningún archivo comparado", "Válido: ni sustituido ni revocado"}},
-			{"valid", "valid", "MATCH_CURRENT", "Su archivo coincide con un certificado válido", "ni que existiera en un momento acreditado", []string{"Es exactamente el archivo certificado", "Válida: este servicio firmó el certificado", "Válido: ni", "Emitido"}},
-			{"replaced", "replaced", "MATCH_HISTORICAL", "Su archivo coincide, pero su certificado fue sustituido", "Qué cambia en la versión posterior", []string{"Es exactamente", "Válida", "Sustituido por"}},
-			{"valid", "another", "HASH_MISMATCH", "Su archivo no es el de este certificado", "Que alguien lo haya manipulado", []string{"No es el archivo certificado", "Válida", "Válido", "otra versión legítima"}},
-			{"revoked", "another", "HASH_MISMATCH", "Su archivo no es el de este certificado", "Que alguien lo haya manipulado", []string{"Revocado"}},
-			{"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero su certificado fue revocado", "los motivos no se publican", []string{"Es exactamente", "Válida", "Revocado por la organización"}},
-			{"broken", "broken", "SIGNATURE_INVALID", "No se pudo validar el certificado", "no es una coincidencia ni una discrepancia", []string{"Ningún archivo comparado", "No validada", "Sin determinar"}},
-			{"unknown", "", "RECORD_NOT_FOUND", "No hay ningún certificado con este enlace", "no es una discrepancia", []string{"letra a letra"}},
+			{
+				"valid", "", "FILE_NOT_COMPARED", "No se ha comparado ningún archivo", "Nada sobre su archivo",
+				[]string{"Ningún archivo comparado", "Válido: ni sustituido ni revocado"},
+			},
+			{
+				"valid", "valid", "MATCH_CURRENT", "Su archivo coincide con un certificado válido",
+				"ni que existiera en un momento acreditado",
+				[]string{
+					"Es exactamente el archivo certificado", "Válida: este servicio firmó el certificado", "Válido: ni", "Emitido",
+				},
+			},
+			{
+				"replaced", "replaced", "MATCH_HISTORICAL", "Su archivo coincide, pero su certificado fue sustituido",
+				"Qué cambia en la versión posterior", []string{"Es exactamente", "Válida", "Sustituido por"},
+			},
+			{
+				"valid", "another", "HASH_MISMATCH", "Su archivo no es el de este certificado", "Que alguien lo haya manipulado",
+				[]string{"No es el archivo certificado", "Válida", "Válido", "otra versión legítima"},
+			},
+			{
+				"revoked", "another", "HASH_MISMATCH", "Su archivo no es el de este certificado", "Que alguien lo haya manipulado",
+				[]string{"Revocado"},
+			},
+			{
+				"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero su certificado fue revocado",
+				"los motivos no se publican", []string{"Es exactamente", "Válida", "Revocado por la organización"},
+			},
+			{
+				"broken", "broken", "SIGNATURE_INVALID", "No se pudo validar el certificado",
+				"no es una coincidencia ni una discrepancia",
+				[]string{"Ningún archivo comparado", "No validada", "Sin determinar"},
+			},
+			{
+				"unknown", "", "RECORD_NOT_FOUND", "No hay ningún certificado con este enlace", "no es una discrepancia",
+				[]string{"letra a letra"},
+			},
 		},
 		"/en": {
-			{"valid", "", "FILE_NOT_COMPARED", "No file has been compared", "Anything about your file", []string{"No file compared", "Valid: neither replaced nor revoked"}},
-			{"valid", "valid", "MATCH_CURRENT", "Your file matches a valid certificate", "that it existed at a trusted time", []string{"Exactly the certified file", "Valid: this service signed the certificate", "Valid: neither", "Issued"}},
-			{"replaced", "replaced", "MATCH_HISTORICAL", "Your file matches, but its certificate was replaced", "What is different in the later version", []string{"Exactly the certified file", "Valid", "Replaced by"}},
-			{"replaced", "another", "HASH_MISMATCH", "Your file is not the one of this certificate", "That somebody tampered with it", []string{"Not the certified file", "Valid", "Replaced by", "another legitimate version"}},
-			{"revoked", "revoked", "RECORD_REVOKED", "Your file matches, but its certificate was revoked", "reasons are not published", []string{"Exactly the certified file", "Valid", "Revoked by the organization"}},
-			{"broken", "broken", "SIGNATURE_INVALID", "The certificate could not be validated", "neither a match nor a mismatch", []string{"No file compared", "Not validated", "Not established"}},
-			{"unknown", "", "RECORD_NOT_FOUND", "There is no certificate under this link", "this is not a mismatch", []string{"letter by letter"}},
+			{
+				"valid", "", "FILE_NOT_COMPARED", "No file has been compared", "Anything about your file",
+				[]string{"No file compared", "Valid: neither replaced nor revoked"},
+			},
+			{
+				"valid", "valid", "MATCH_CURRENT", "Your file matches a valid certificate", "that it existed at a trusted time",
+				[]string{"Exactly the certified file", "Valid: this service signed the certificate", "Valid: neither", "Issued"},
+			},
+			{
+				"replaced", "replaced", "MATCH_HISTORICAL", "Your file matches, but its certificate was replaced",
+				"What is different in the later version", []string{"Exactly the certified file", "Valid", "Replaced by"},
+			},
+			{
+				"replaced", "another", "HASH_MISMATCH", "Your file is not the one of this certificate",
+				"That somebody tampered with it",
+				[]string{"Not the certified file", "Valid", "Replaced by", "another legitimate version"},
+			},
+			{
+				"revoked", "revoked", "RECORD_REVOKED", "Your file matches, but its certificate was revoked",
+				"reasons are not published", []string{"Exactly the certified file", "Valid", "Revoked by the organization"},
+			},
+			{
+				"broken", "broken", "SIGNATURE_INVALID", "The certificate could not be validated",
+				"neither a match nor a mismatch", []string{"No file compared", "Not validated", "Not established"},
+			},
+			{
+				"unknown", "", "RECORD_NOT_FOUND", "There is no certificate under this link", "this is not a mismatch",
+				[]string{"letter by letter"},
+			},
 		},
 	} {
 		p := w.tab()
@@ -155,11 +210,27 @@ func TestCertificateWithoutJavaScript(t *testing.T) {
 	p := w.tab()
 	call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	for _, c := range []shows{
-		{"replaced", "replaced", "MATCH_HISTORICAL", "This hash matches, but its certificate was replaced. No file was compared", "Anything about a file", []string{"no file compared", "Replaced by"}},
-		{"valid", "valid", "MATCH_CURRENT", "This hash matches a valid certificate. No file was compared", "Anything about a file", []string{"no file compared", "Valid: neither"}},
-		{"valid", "another", "HASH_MISMATCH", "This hash does not match. No file was compared", "or that anybody tampered", []string{"no file compared", "Valid: neither"}},
-		{"revoked", "revoked", "RECORD_REVOKED", "This hash matches, but its certificate was revoked. No file was compared", "Anything about a file", []string{"Revoked"}},
-		{"broken", "broken", "SIGNATURE_INVALID", "The certificate could not be validated", "neither a match", []string{"No file compared"}},
+		{
+			"replaced", "replaced", "MATCH_HISTORICAL",
+			"This hash matches, but its certificate was replaced. No file was compared", "Anything about a file",
+			[]string{"no file compared", "Replaced by"},
+		},
+		{
+			"valid", "valid", "MATCH_CURRENT", "This hash matches a valid certificate. No file was compared",
+			"Anything about a file", []string{"no file compared", "Valid: neither"},
+		},
+		{
+			"valid", "another", "HASH_MISMATCH", "This hash does not match. No file was compared", "or that anybody tampered",
+			[]string{"no file compared", "Valid: neither"},
+		},
+		{
+			"revoked", "revoked", "RECORD_REVOKED", "This hash matches, but its certificate was revoked. No file was compared",
+			"Anything about a file", []string{"Revoked"},
+		},
+		{
+			"broken", "broken", "SIGNATURE_INVALID", "The certificate could not be validated", "neither a match",
+			[]string{"No file compared"},
+		},
 	} {
 		p.open("/en/certificates/" + ids[c.record])
 		p.do(chromedp.WaitVisible(chromedp.CSS("#needs-script")), chromedp.WaitNotVisible(chromedp.CSS("#drop")))
@@ -200,23 +271,35 @@ func TestDetailsOfTheCertificate(t *testing.T) {
 	private, unnamed := s.certificate("A private title", "two")
 	key := s.Registrar.Signer.Key()
 	for path, parts := range map[string][]string{
-		"/certificates/" + id:    {"palabras de la propia organización", "Qué acredita un certificado y qué no", "no un sello de tiempo independiente", `lang="es"`, `href="/en/certificates/` + id + `"`},
-		"/en/certificates/" + id: {"own words", "members of that organization declared that they had reviewed and approved it", "not an independent trusted timestamp", `lang="en"`, `href="/certificates/` + id + `?lang=es"`},
+		"/certificates/" + id: {
+			"palabras de la propia organización", "Qué acredita un certificado y qué no",
+			"no un sello de tiempo independiente", `lang="es"`, `href="/en/certificates/` + id + `"`,
+		},
+		"/en/certificates/" + id: {
+			"own words", "members of that organization declared that they had reviewed and approved it",
+			"not an independent trusted timestamp", `lang="en"`, `href="/certificates/` + id + `?lang=es"`,
+		},
 	} {
 		a := s.page(path)
-		for _, part := range append(parts, "<bdi>&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;&amp;amp; א</bdi>", "<bdi>Example</bdi>", key.KeyID, key.FingerprintSHA256,
-			"integrity verify certificate-"+id+".json integrity-trusted-keys.json", `data-ask="/api/v1/certificates/`+id+`/verify"`, baseURL+"/certificates/"+id) {
+		for _, part := range append(parts, "<bdi>&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;&amp;amp; א</bdi>",
+			"<bdi>Example</bdi>", key.KeyID, key.FingerprintSHA256,
+			"integrity verify certificate-"+id+".json integrity-trusted-keys.json",
+			`data-ask="/api/v1/certificates/`+id+`/verify"`, baseURL+"/certificates/"+id) {
 			if !contains(a.body, part) {
 				t.Errorf("%s does not hold %q", path, part)
 			}
 		}
-		for _, part := range []string{"<script>alert", `download="`, published.artifact, published.version, hash("one"), s.org.ID.String()} {
+		for _, part := range []string{
+			"<script>alert", `download="`, published.artifact, published.version, hash("one"), s.org.ID.String(),
+		} {
 			if contains(a.body, part) {
 				t.Errorf("%s holds %q", path, part)
 			}
 		}
 	}
-	for _, a := range []answer{s.page("/certificates/" + unnamed), s.browse(http.MethodPost, "/en/certificates/"+unnamed, "sha256="+hash("two"))} {
+	for _, a := range []answer{
+		s.page("/certificates/" + unnamed), s.browse(http.MethodPost, "/en/certificates/"+unnamed, "sha256="+hash("two")),
+	} {
 		for _, part := range []string{"A private title", "Example<", "<bdi>", private.artifact, hash("two")} {
 			if contains(a.body, part) {
 				t.Errorf("what was not authorized is published: %q", part)
@@ -225,7 +308,8 @@ func TestDetailsOfTheCertificate(t *testing.T) {
 	}
 	s.owner(`UPDATE texts SET body = NULL WHERE body LIKE '%certificate-v1%'`)
 	erased := s.page("/en/certificates/" + id)
-	if erased.status != http.StatusOK || contains(erased.body, "<bdi>") || contains(erased.body, key.KeyID) || !contains(erased.body, `data-result="SIGNATURE_INVALID"`) {
+	if erased.status != http.StatusOK || contains(erased.body, "<bdi>") || contains(erased.body, key.KeyID) ||
+		!contains(erased.body, `data-result="SIGNATURE_INVALID"`) {
 		t.Errorf("after erasure: %d %s", erased.status, erased.body)
 	}
 }
@@ -240,11 +324,15 @@ func TestCertificateLinksAndLimits(t *testing.T) {
 	issued := s.certified(v).is(http.StatusCreated)["certificate"].(map[string]any)
 	id := issued["publicId"].(string)
 	equal(t, "the link", issued["verificationUrl"], baseURL+"/certificates/"+id)
-	for language, path := range map[evidence.Language]string{evidence.Spanish: "/certificates/" + id, evidence.English: "/en/certificates/" + id} {
+	for language, path := range map[evidence.Language]string{
+		evidence.Spanish: "/certificates/" + id, evidence.English: "/en/certificates/" + id,
+	} {
 		for _, place := range []string{path, "/limits", "/api/openapi"} {
 			// html/template writes the apostrophe as a reference.
 			text := strings.ReplaceAll(string(s.page(place).body), "&#39;", "'")
-			for _, sentence := range append(evidence.CertificateLimits(language, ""), evidence.CertificateLimitsTitle(language)) {
+			for _, sentence := range append(
+				evidence.CertificateLimits(language, ""), evidence.CertificateLimitsTitle(language),
+			) {
 				if !strings.Contains(text, sentence) {
 					t.Errorf("%s does not say: %s", place, sentence)
 				}

@@ -15,7 +15,9 @@ func (s *service) member(role domain.Role) string {
 	org := s.org
 	org.Email = string(role) + "@example.com"
 	must(s, &domain.AddMember{Origin: org.Operator(), Email: org.Email, Role: domain.Owner})
-	_, secret := s.Key(s.t, org, domain.ArtifactsWrite, domain.ReviewsWrite, domain.ApprovalsWrite, domain.CertificatesWrite)
+	_, secret := s.Key(
+		s.t, org, domain.ArtifactsWrite, domain.ReviewsWrite, domain.ApprovalsWrite, domain.CertificatesWrite,
+	)
 	if role != domain.Owner {
 		must(s, &domain.ChangeMember{Origin: org.Operator(), Email: org.Email, Role: &role})
 	}
@@ -56,7 +58,8 @@ func workStates() []workState {
 			s.certifies(s.laterText(v.artifact, title, title+" 2"))
 			return v, id
 		}},
-		{"overtaken", func(s *service, title string) (workVersion, string) { // approved, but a later version has the certificate
+		{"overtaken", func(s *service, title string) (workVersion, string) {
+			// approved, but a later version has the certificate
 			v := s.registeredText(title, title)
 			s.certifies(s.laterText(v.artifact, title, title+" 2"))
 			s.reviewed(v, "accepted").is(http.StatusCreated)
@@ -82,22 +85,48 @@ func TestCertificationTable(t *testing.T) {
 		do    func(key string, v workVersion, certificate string) answer
 		by    map[string]domain.Code // what it answers; states that are missing here: yes
 	}{
-		{"register a version", append(slices.Clone(admins), domain.Analyst), func(key string, v workVersion, _ string) answer {
-			return s.send(http.MethodPost, certificationAction+"/artifacts/"+v.artifact+"/versions", key, body{"title": "x", "kind": "text", "text": "x"})
-		}, nil},
+		{"register a version", append(slices.Clone(admins), domain.Analyst),
+			func(key string, v workVersion, _ string) answer {
+				return s.send(
+					http.MethodPost, certificationAction+"/artifacts/"+v.artifact+"/versions", key,
+					body{"title": "x", "kind": "text", "text": "x"},
+				)
+			}, nil},
 		{"review", append(slices.Clone(admins), domain.Reviewer), func(key string, v workVersion, _ string) answer {
-			return s.upload(certificationAction+"/artifacts/"+v.artifact+"/reviews", key, reviewOf(v.version, "accepted"), "a.txt", "text/plain", v.content)
-		}, map[string]domain.Code{"approved": state, "certified": state, "revoked": state, "replaced": state, "overtaken": state}},
+			return s.upload(
+				certificationAction+"/artifacts/"+v.artifact+"/reviews", key, reviewOf(v.version, "accepted"), "a.txt",
+				"text/plain", v.content,
+			)
+		},
+			map[string]domain.Code{
+				"approved": state, "certified": state, "revoked": state, "replaced": state, "overtaken": state,
+			}},
 		{"approve", admins, func(key string, v workVersion, _ string) answer {
-			return s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", key, body{"statement": "x", "acceptResponsibility": true})
-		}, map[string]domain.Code{"analyzed": state, "changes requested": state, "approved": state, "certified": state, "revoked": state, "replaced": state, "overtaken": state}},
+			return s.send(
+				http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", key,
+				body{"statement": "x", "acceptResponsibility": true},
+			)
+		},
+			map[string]domain.Code{
+				"analyzed": state, "changes requested": state, "approved": state, "certified": state, "revoked": state,
+				"replaced": state, "overtaken": state,
+			}},
 		{"certify", admins, func(key string, v workVersion, _ string) answer {
-			return s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/certificates", key, body{"publicationAuthorized": true})
-		}, map[string]domain.Code{"analyzed": state, "changes requested": state, "reviewed": state, "certified": state, "revoked": state, "replaced": state, "overtaken": state}},
+			return s.send(
+				http.MethodPost, certificationAction+"/versions/"+v.version+"/certificates", key,
+				body{"publicationAuthorized": true},
+			)
+		},
+			map[string]domain.Code{
+				"analyzed": state, "changes requested": state, "reviewed": state, "certified": state, "revoked": state,
+				"replaced": state, "overtaken": state,
+			}},
 		{"revoke", admins, func(key string, _ workVersion, certificate string) answer {
 			return s.send(http.MethodPost, certificationAction+"/certificates/"+certificate+"/revoke", key, body{"reason": "x"})
-		}, map[string]domain.Code{"analyzed": domain.CertificateNotFound, "changes requested": domain.CertificateNotFound, "reviewed": domain.CertificateNotFound,
-			"approved": domain.CertificateNotFound, "overtaken": domain.CertificateNotFound}},
+		},
+			map[string]domain.Code{"analyzed": domain.CertificateNotFound, "changes requested": domain.CertificateNotFound,
+				"reviewed": domain.CertificateNotFound,
+				"approved": domain.CertificateNotFound, "overtaken": domain.CertificateNotFound}},
 	} {
 		for _, from := range workStates() {
 			v, certificate := from.make(s, action.name+from.name)
@@ -109,7 +138,9 @@ func TestCertificationTable(t *testing.T) {
 				if !slices.Contains(action.roles, role) {
 					before := s.number("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2")
 					action.do(keys[role], v, certificate).refuses(http.StatusForbidden, domain.RoleRequired)
-					if after := s.number("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2"); after != before {
+					if after := s.number(
+						"SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2",
+					); after != before {
 						t.Errorf("%s, %s, %s: the refusal changed something", action.name, from.name, role)
 					}
 				}
@@ -145,7 +176,8 @@ func statusOf(code domain.Code) int {
 func TestOtherOrganizationsCertification(t *testing.T) {
 	s := open(t, options{})
 	v, certificate := s.certificate("Secret plan", "content")
-	analysis := s.get(certificationAction + "/artifacts/" + v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["analysisId"].(string)
+	analysis := s.get(certificationAction + "/artifacts/" +
+		v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["analysisId"].(string)
 	foreign := s.Organization(t, 1, domain.InternalPlan)
 	text := body{"title": "x", "kind": "text", "text": "x"}
 	for _, c := range []struct {
@@ -156,14 +188,20 @@ func TestOtherOrganizationsCertification(t *testing.T) {
 		{http.MethodGet, "/artifacts/" + v.artifact, nil, domain.NotFound},
 		{http.MethodPost, "/artifacts/" + v.artifact + "/versions", text, domain.NotFound},
 		{http.MethodGet, "/analyses/" + analysis, nil, domain.NotFound},
-		{http.MethodPost, "/versions/" + v.version + "/approve", body{"statement": "x", "acceptResponsibility": true}, domain.NotFound},
+		{
+			http.MethodPost, "/versions/" + v.version + "/approve", body{"statement": "x", "acceptResponsibility": true},
+			domain.NotFound,
+		},
 		{http.MethodPost, "/versions/" + v.version + "/certificates", body{"publicationAuthorized": true}, domain.NotFound},
 		{http.MethodGet, "/certificates/" + certificate + "/download", nil, domain.CertificateNotFound},
 		{http.MethodPost, "/certificates/" + certificate + "/revoke", body{"reason": "x"}, domain.CertificateNotFound},
 	} {
 		s.send(c.method, certificationAction+c.path, foreign.Secret, c.body).refuses(http.StatusNotFound, c.code)
 	}
-	s.upload(certificationAction+"/artifacts/"+v.artifact+"/reviews", foreign.Secret, reviewOf(v.version, "accepted"), "a", "", v.content).refuses(http.StatusNotFound, domain.NotFound)
+	s.upload(
+		certificationAction+"/artifacts/"+v.artifact+"/reviews", foreign.Secret, reviewOf(v.version, "accepted"), "a", "",
+		v.content,
+	).refuses(http.StatusNotFound, domain.NotFound)
 	for _, path := range []string{"/artifacts/x", "/analyses/x", "/certificates/x/download"} {
 		if s.get(certificationAction+path).status != http.StatusNotFound {
 			t.Errorf("%s is known", path)
@@ -171,23 +209,42 @@ func TestOtherOrganizationsCertification(t *testing.T) {
 	}
 	// A later version of no artifact is not the first of a new one: neither a malformed id nor one of zeros begins it.
 	for _, id := range []string{"x", (domain.ArtifactID{}).String()} {
-		s.send(http.MethodPost, certificationAction+"/artifacts/"+id+"/versions", s.org.Secret, text).refuses(http.StatusNotFound, domain.NotFound)
+		s.send(
+			http.MethodPost, certificationAction+"/artifacts/"+id+"/versions", s.org.Secret, text,
+		).refuses(http.StatusNotFound, domain.NotFound)
 	}
-	own := s.send(http.MethodPost, certificationAction+"/artifacts", foreign.Secret, body{"title": "x", "kind": "text", "text": "content"}).is(http.StatusCreated)
+	own := s.send(
+		http.MethodPost, certificationAction+"/artifacts", foreign.Secret,
+		body{"title": "x", "kind": "text", "text": "content"},
+	).is(http.StatusCreated)
 	for _, d := range own["analysis"].(map[string]any)["detectors"].([]any) {
 		if d := d.(map[string]any); d["id"] == domain.DuplicateDetector && d["outcome"] != "clear" {
 			t.Errorf("the answer shows the same bytes of another organization: %v", d)
 		}
 	}
-	equal(t, "its list", s.send(http.MethodGet, certificationAction+"/artifacts", foreign.Secret, nil).is(http.StatusOK)["total"], 1)
+	equal(
+		t, "its list",
+		s.send(http.MethodGet, certificationAction+"/artifacts", foreign.Secret, nil).is(http.StatusOK)["total"], 1,
+	)
 	other := s.registeredText("Other", "other")
-	wrong := s.reviewed(workVersion{other.artifact, v.version, v.content}, "accepted").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	wrong := s.reviewed(
+		workVersion{other.artifact, v.version, v.content}, "accepted",
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	equal(t, "a version of another artifact", pointers(wrong), "/versionId UNKNOWN")
 
 	// Whoever has the public id may verify; a wrong one is unknown to everyone.
-	verify := s.send(http.MethodPost, certificationAction+"/verify", foreign.Secret, body{"publicId": certificate, "sha256": hash("content")}).is(http.StatusOK)
+	verify := s.send(
+		http.MethodPost, certificationAction+"/verify", foreign.Secret,
+		body{"publicId": certificate, "sha256": hash("content")},
+	).is(http.StatusOK)
 	equal(t, "verified by a stranger", verify["verified"], true)
-	s.post(certificationAction+"/verify", body{"publicId": "x", "sha256": hash("content")}).refuses(http.StatusNotFound, domain.CertificateNotFound)
-	s.public(certificationAction+"/certificates/aaaaaaaaaaaaaaaaaaaaaaaaaa/verify").refuses(http.StatusNotFound, domain.CertificateNotFound)
-	s.public(certificationAction+"/certificates/"+certificate+"/verify?sha256=0").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.post(
+		certificationAction+"/verify", body{"publicId": "x", "sha256": hash("content")},
+	).refuses(http.StatusNotFound, domain.CertificateNotFound)
+	s.public(
+		certificationAction+"/certificates/aaaaaaaaaaaaaaaaaaaaaaaaaa/verify",
+	).refuses(http.StatusNotFound, domain.CertificateNotFound)
+	s.public(certificationAction+"/certificates/"+certificate+"/verify?sha256=0").refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)
 }

@@ -81,8 +81,12 @@ func TestStateAcrossReset(t *testing.T) {
 	// A program that starts now finds its clocks in agreement, and a head that is not.
 	s.clock = ledgertest.Simulated(s.Now)
 	s.process(options{plans: s.Plans})
-	s.post(integrity+"/records", declaration("a", 3, "three")).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
-	s.get(integrity+"/records/"+id+"/evidence?at="+superseded).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.post(integrity+"/records", declaration("a", 3, "three")).refuses(
+		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
+	)
+	s.get(integrity+"/records/"+id+"/evidence?at="+superseded).refuses(
+		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
+	)
 
 	reset, err := s.ResetClock(context.Background(), s.org.ID.Shard(), "test")
 	check(t, err)

@@ -10,7 +10,8 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// A code of the domain that codes.json does not explain in full would be answered as an internal error, or without a page.
+// A code of the domain that codes.json does not explain in full would be answered as an internal error, or without a
+// page.
 func TestEveryCodeIsExplained(t *testing.T) {
 	explained, err := edge.ErrorCodes()
 	check(t, err)
@@ -29,7 +30,8 @@ func TestEveryCodeIsExplained(t *testing.T) {
 		}
 		english, spanish := c.Text[evidence.English], c.Text[evidence.Spanish]
 		for part, texts := range map[string][2]string{
-			"title": {english.Title, spanish.Title}, "cause": {english.Cause, spanish.Cause}, "remedy": {english.Remedy, spanish.Remedy},
+			"title": {english.Title, spanish.Title}, "cause": {english.Cause, spanish.Cause},
+			"remedy": {english.Remedy, spanish.Remedy},
 		} {
 			if texts[0] == "" || texts[1] == "" || texts[0] == texts[1] {
 				t.Errorf("the %s of %s is not in both languages: %q", part, code, texts)

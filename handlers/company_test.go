@@ -15,8 +15,8 @@ func (s *service) setStatus(key string, company domain.CompanyID, status string)
 	return s.send(http.MethodPatch, integrity+"/companies/"+company.String(), key, body{"status": status})
 }
 
-// TestClosedCompany: nothing new comes into a closed company, whichever way it is sent; everything else goes on, and what was
-// reserved before can be registered.
+// TestClosedCompany: nothing new comes into a closed company, whichever way it is sent; everything else goes on, and
+// what was reserved before can be registered.
 func TestClosedCompany(t *testing.T) {
 	s := open(t, options{})
 	s.hold()
@@ -28,7 +28,10 @@ func TestClosedCompany(t *testing.T) {
 	s.authorized(webhook, true).is(http.StatusOK)
 	s.skew.Add(int64(time.Hour))
 	closed := s.setStatus(s.org.Secret, s.org.Company.ID, "closed").is(http.StatusOK)
-	equal(t, "closed", []any{closed["id"], closed["reference"], closed["status"], closed["closedAt"] != nil}, []any{s.org.Company.ID.String(), "company-1", "closed", true})
+	equal(
+		t, "closed", []any{closed["id"], closed["reference"], closed["status"], closed["closedAt"] != nil},
+		[]any{s.org.Company.ID.String(), "company-1", "closed", true},
+	)
 	before := s.sequence()
 	equal(t, "closed again", s.setStatus(s.org.Secret, s.org.Company.ID, "closed").is(http.StatusOK), closed)
 
@@ -45,22 +48,31 @@ func TestClosedCompany(t *testing.T) {
 			a.refuses(http.StatusForbidden, domain.CompanyClosed)
 		})
 	}
-	batch := s.post(records+"/batch", body{"declarations": []any{declaration("a", 1, "one"), declaration("a", 2, "two"), declaration("a", 1, "other")}}).is(http.StatusOK)["results"].([]any)
+	batch := s.post(
+		records+"/batch",
+		body{"declarations": []any{declaration("a", 1, "one"), declaration("a", 2, "two"), declaration("a", 1, "other")}},
+	).is(http.StatusOK)["results"].([]any)
 	var statuses []any
 	for _, r := range batch {
 		statuses = append(statuses, r.(map[string]any)["status"])
 	}
 	equal(t, "a batch", statuses, []any{200, 403, 409})
-	if result, failed := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("a", 2, "two")); !failed || result["error"].(map[string]any)["code"] != "COMPANY_CLOSED" {
+	if result, failed := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("a", 2, "two")); !failed ||
+		result["error"].(map[string]any)["code"] != "COMPANY_CLOSED" {
 		t.Errorf("over MCP: %v", result)
 	}
 	// What was declared before is answered as before, and changes nothing.
 	equal(t, "a replay", s.post(records, declaration("a", 1, "one")).is(http.StatusOK)["replayed"], true)
 	s.post(records, declaration("a", 1, "other")).refuses(http.StatusConflict, domain.VersionConflict)
-	equal(t, "a registered version, reserved", s.post(reservations, version("a", 1)).is(http.StatusOK)["status"], "finalized")
+	equal(
+		t, "a registered version, reserved", s.post(reservations, version("a", 1)).is(http.StatusOK)["status"], "finalized",
+	)
 	equal(t, "a reservation as it stands", s.post(reservations, version("r", 1)).is(http.StatusOK), pending)
 	s.skew.Add(int64(domain.ReservationLife))
-	equal(t, "an expired one", s.post(reservations, version("r", 1)).is(http.StatusOK), body(pending).with(body{"status": "expired"}))
+	equal(
+		t, "an expired one", s.post(reservations, version("r", 1)).is(http.StatusOK),
+		body(pending).with(body{"status": "expired"}),
+	)
 	if after := s.sequence(); after != before {
 		t.Errorf("%d events in a closed company", after-before)
 	}
@@ -68,8 +80,13 @@ func TestClosedCompany(t *testing.T) {
 	equal(t, "a reserved version keeps its link", s.registered("r", 1, "r"), reserved)
 	named := s.post(records, declaration("late", 1, "late").with(body{"reservationId": late})).is(http.StatusCreated)
 	equal(t, "a reserved version, by its id", named["publicId"], late)
-	item := s.post(records+"/batch", body{"declarations": []any{declaration("batched", 1, "b")}}).is(http.StatusOK)["results"].([]any)[0].(map[string]any)
-	equal(t, "a reserved version, in a batch", []any{item["status"], item["data"].(map[string]any)["publicId"]}, []any{201, batched})
+	item := s.post(
+		records+"/batch", body{"declarations": []any{declaration("batched", 1, "b")}},
+	).is(http.StatusOK)["results"].([]any)[0].(map[string]any)
+	equal(
+		t, "a reserved version, in a batch", []any{item["status"], item["data"].(map[string]any)["publicId"]},
+		[]any{201, batched},
+	)
 	result, failed := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("told", 1, "t"))
 	equal(t, "a reserved version, over MCP", []any{failed, result["publicId"]}, []any{false, told})
 	// The rest goes on.
@@ -89,7 +106,10 @@ func TestClosedCompany(t *testing.T) {
 
 	s.post(integrity+"/companies", body{"reference": "company-1"}).is(http.StatusOK)
 	s.post(integrity+"/companies", body{"reference": "other"}).is(http.StatusCreated)
-	for query, want := range map[string]string{"": "[company-1 closed]", "?status=active": "[]", "?all=true&status=active": "[other active]", "?all=true&status=closed": "[company-1 closed]", "?all=true": "[company-1 closed other active]"} {
+	for query, want := range map[string]string{
+		"": "[company-1 closed]", "?status=active": "[]", "?all=true&status=active": "[other active]",
+		"?all=true&status=closed": "[company-1 closed]", "?all=true": "[company-1 closed other active]",
+	} {
 		var got []string
 		for _, c := range s.get(integrity + "/companies" + query).is(http.StatusOK)["companies"].([]any) {
 			got = append(got, fmt.Sprint(c.(map[string]any)["reference"], " ", c.(map[string]any)["status"]))
@@ -135,7 +155,9 @@ func TestCompanyManagement(t *testing.T) {
 		send(s.org.Company.ID.String(), writer).refuses(http.StatusForbidden, domain.MissingScope)
 		send(s.org.Company.ID.String(), analyst.secret).refuses(http.StatusForbidden, domain.MissingScope)
 		send(s.org.Company.ID.String(), admin.secret).is(http.StatusOK)
-		unknown := send(domain.NewID[domain.CompanyID](s.Now()).String(), s.org.Secret).refuses(http.StatusNotFound, domain.NotFound)
+		unknown := send(
+			domain.NewID[domain.CompanyID](s.Now()).String(), s.org.Secret,
+		).refuses(http.StatusNotFound, domain.NotFound)
 		for _, company := range []string{other.Company.ID.String(), distant.Company.ID.String(), "com_x", "x"} {
 			equal(t, name+" of "+company, send(company, s.org.Secret).refuses(http.StatusNotFound, domain.NotFound), unknown)
 		}
@@ -144,9 +166,12 @@ func TestCompanyManagement(t *testing.T) {
 		s.changeMember(admin.email, new(domain.Admin), nil)
 	}
 	for in, want := range map[any]string{
-		`{}`: "/status REQUIRED", `{"status":"open"}`: "/status FORMAT", `{"status":null}`: "/status TYPE", `{"status":"closed","name":"x"}`: "/name UNKNOWN_MEMBER",
+		`{}`: "/status REQUIRED", `{"status":"open"}`: "/status FORMAT", `{"status":null}`: "/status TYPE",
+		`{"status":"closed","name":"x"}`: "/name UNKNOWN_MEMBER",
 	} {
-		if got := pointers(s.send(http.MethodPatch, own, s.org.Secret, in).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+		if got := pointers(s.send(http.MethodPatch, own, s.org.Secret, in).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
@@ -157,22 +182,31 @@ func TestCompanyManagement(t *testing.T) {
 	for more, cursor := true, ""; more; {
 		page := s.get(own + "/access?limit=1" + cursor).is(http.StatusOK)
 		entry := page["access"].([]any)[0].(map[string]any)
-		got, more, cursor = append(got, []any{entry["companyId"], entry["keyId"], entry["enabled"], entry["name"]}), page["hasMore"].(bool), "&after="+page["nextCursor"].(string)
-		since := s.get(certificationAction + "/audit-events?limit=1&action=company.access_changed&target=" + entry["keyId"].(string)).is(http.StatusOK)["events"].([]any)[0].(map[string]any)["occurredAt"]
+		got, more, cursor = append(
+			got, []any{entry["companyId"], entry["keyId"], entry["enabled"], entry["name"]},
+		), page["hasMore"].(bool), "&after="+page["nextCursor"].(string)
+		since := s.get(
+			certificationAction + "/audit-events?limit=1&action=company.access_changed&target=" + entry["keyId"].(string),
+		).is(http.StatusOK)["events"].([]any)[0].(map[string]any)["occurredAt"]
 		equal(t, "since", entry["updatedAt"], since)
 	}
 	company := s.org.Company.ID.String()
 	equal(t, "access", got, []any{
-		[]any{company, s.org.Key.ID.String(), true, nil}, []any{company, analyst.key.String(), false, "reports"}, []any{company, admin.key.String(), true, nil},
+		[]any{company, s.org.Key.ID.String(), true, nil}, []any{company, analyst.key.String(), false, "reports"},
+		[]any{company, admin.key.String(), true, nil},
 	})
 	heard := s.get(own + "/webhooks").is(http.StatusOK)
 	entry := heard["webhooks"].([]any)[0].(map[string]any)
-	equal(t, "webhooks", []any{len(heard["webhooks"].([]any)), entry["webhookId"], entry["enabled"], heard["hasMore"]}, []any{1, webhook, false, false})
+	equal(
+		t, "webhooks", []any{len(heard["webhooks"].([]any)), entry["webhookId"], entry["enabled"], heard["hasMore"]},
+		[]any{1, webhook, false, false},
+	)
 	for _, list := range []string{"access", "webhooks"} {
 		page := s.get(integrity + "/companies/" + empty.ID.String() + "/" + list).is(http.StatusOK)
 		equal(t, "a company without "+list, page, body{list: []any{}, "nextCursor": nil, "hasMore": false})
 		e := s.get(own+"/"+list+"?limit=0&after=x&all=true").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
-		if got := pointers(e); !strings.Contains(got, "/limit RANGE") || !strings.Contains(got, "/after FORMAT") || !strings.Contains(got, "/all UNKNOWN_PARAMETER") {
+		if got := pointers(e); !strings.Contains(got, "/limit RANGE") || !strings.Contains(got, "/after FORMAT") ||
+			!strings.Contains(got, "/all UNKNOWN_PARAMETER") {
 			t.Errorf("%s: %s", list, got)
 		}
 	}

@@ -17,8 +17,9 @@ const unguard = "ALTER TABLE events DISABLE TRIGGER events_append_only"
 func (s *service) signatureIs(id, content, signature string) {
 	s.t.Helper()
 	got := s.compared(id, content)
-	equal(s.t, "comparison", []any{got["result"], got["verified"], got["checks"], got["receivedAt"]}, []any{"SIGNATURE_INVALID", false,
-		map[string]any{"fileMatch": nil, "signature": signature, "versionState": nil}, nil})
+	equal(s.t, "comparison", []any{got["result"], got["verified"], got["checks"], got["receivedAt"]},
+		[]any{"SIGNATURE_INVALID", false,
+			map[string]any{"fileMatch": nil, "signature": signature, "versionState": nil}, nil})
 }
 
 func (s *service) matches(id, content string) {
@@ -82,23 +83,33 @@ func TestRevokedSigningKey(t *testing.T) {
 	s.matches(id, "one")
 	key := s.Registrar.Signer.Key()
 	now := evidence.FormatTime(s.Now())
-	trusted, err := evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: key, Status: evidence.KeyActive, Since: now}},
-		[]evidence.RevokedKey{{KeyID: key.KeyID, FingerprintSHA256: key.FingerprintSHA256, Reason: evidence.ReasonCompromised, Since: now}}, nil)
+	trusted, err := evidence.NewTrustedKeys([]evidence.TrustedKey{
+		{PublicKey: key, Status: evidence.KeyActive, Since: now},
+	},
+		[]evidence.RevokedKey{
+			{KeyID: key.KeyID, FingerprintSHA256: key.FingerprintSHA256, Reason: evidence.ReasonCompromised, Since: now},
+		}, nil)
 	check(t, err)
 	s.keys.Store(&action.Keys{Signer: s.Registrar.Signer, Trusted: trusted})
 	s.signatureIs(id, "one", "untrusted")
-	s.post(integrity+"/records", declaration("b", 1, "two")).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.post(integrity+"/records", declaration("b", 1, "two")).refuses(
+		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
+	)
 	s.get(integrity+"/records/"+id+"/evidence").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	s.public("/readyz").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	s.get(integrity + "/records/" + id).is(http.StatusOK)
 	var receipt evidence.Envelope
 	check(t, json.Unmarshal(s.public("/api/public/integrity/"+id+"/receipt").body, &receipt))
-	if f := evidence.CheckSignature(trusted, receipt.KeyID, []byte(receipt.Payload), receipt.Signature); f != evidence.Untrusted {
+	if f := evidence.CheckSignature(
+		trusted, receipt.KeyID, []byte(receipt.Payload), receipt.Signature,
+	); f != evidence.Untrusted {
 		t.Errorf("finding %s", f)
 	}
 
 	s.keys.Store(&action.Keys{Trusted: s.Trusted})
-	s.post(integrity+"/records", declaration("b", 1, "two")).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.post(integrity+"/records", declaration("b", 1, "two")).refuses(
+		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
+	)
 	if got := s.compared(id, "one")["result"]; got != "MATCH_CURRENT" {
 		t.Errorf("result %v", got)
 	}
@@ -108,7 +119,10 @@ func TestComparisonOfBadHashes(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
 	h := hash("one")
-	for _, query := range []string{"sha256=", "sha256", "sha256=" + h + "&sha256=" + h, "sha256=" + h[1:], "sha256=" + h + "%0a", "sha256=%zz", "SHA256=" + h, "hash=" + h, "sha256=" + h + ";x"} {
+	for _, query := range []string{
+		"sha256=", "sha256", "sha256=" + h + "&sha256=" + h, "sha256=" + h[1:], "sha256=" + h + "%0a", "sha256=%zz",
+		"SHA256=" + h, "hash=" + h, "sha256=" + h + ";x",
+	} {
 		for _, known := range []string{id, "unknown"} { // syntax comes before existence
 			a := s.public("/api/public/integrity/" + known + "?" + query)
 			a.refuses(http.StatusUnprocessableEntity, domain.InvalidData)
@@ -119,7 +133,8 @@ func TestComparisonOfBadHashes(t *testing.T) {
 	}
 }
 
-// A comparison reflects whatever was committed before it was asked, while others keep statements under way all the time.
+// A comparison reflects whatever was committed before it was asked, while others keep statements under way all the
+// time.
 func TestComparisonSeesWhatIsCommitted(t *testing.T) {
 	s := open(t, options{})
 	first := s.registered("busy", 1, "busy")

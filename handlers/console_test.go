@@ -49,7 +49,9 @@ func openConsoleWith(t *testing.T, o options) *consoleService {
 	return c
 }
 
-var refusalWithoutCode = regexp.MustCompile(`.*"route":"[^"]*/console[^"]*","method":"[A-Z]+","status":4[0-9]+,"code":"".*`)
+var refusalWithoutCode = regexp.MustCompile(
+	`.*"route":"[^"]*/console[^"]*","method":"[A-Z]+","status":4[0-9]+,"code":"".*`,
+)
 
 // mailer is one that works until the end of the test.
 func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *console.LinkMailer {
@@ -116,7 +118,8 @@ func (p *guest) do(method, path string, body url.Values, header ...string) answe
 	a, err := p.through(&client, r)
 	check(p.t, err)
 	for _, cookie := range (&http.Response{Header: a.header}).Cookies() {
-		if !strings.HasPrefix(cookie.Name, "__Host-integrity-") || !cookie.Secure || !cookie.HttpOnly || cookie.SameSite != http.SameSiteLaxMode || cookie.Path != "/" || cookie.Domain != "" {
+		if !strings.HasPrefix(cookie.Name, "__Host-integrity-") || !cookie.Secure || !cookie.HttpOnly ||
+			cookie.SameSite != http.SameSiteLaxMode || cookie.Path != "/" || cookie.Domain != "" {
 			p.t.Errorf("cookie %s", cookie)
 		}
 		if p.cookies[cookie.Name] = cookie.Value; cookie.MaxAge < 0 {
@@ -198,13 +201,18 @@ func TestSignInByMail(t *testing.T) {
 	}
 
 	// The answer tells nothing about the address, and leads to the same page.
-	known, unknown := s.guest().press("/console/sign-in", "email", s.org.Email), s.guest().press("/console/sign-in", "email", "nobody@example.com")
+	known, unknown := s.guest().press("/console/sign-in", "email", s.org.Email), s.guest().press(
+		"/console/sign-in", "email", "nobody@example.com",
+	)
 	for _, header := range []http.Header{known.header, unknown.header} {
 		for _, own := range []string{"Date", "X-Request-Id", "Set-Cookie", "Ratelimit"} {
 			header.Del(own)
 		}
 	}
-	equal(t, "the answers to a known and an unknown address", []any{known.status, known.header, string(known.body)}, []any{unknown.status, unknown.header, string(unknown.body)})
+	equal(
+		t, "the answers to a known and an unknown address", []any{known.status, known.header, string(known.body)},
+		[]any{unknown.status, unknown.header, string(unknown.body)},
+	)
 	s.mailed()
 
 	p.press("/en/console/sign-in", "email", strings.ToUpper(s.org.Email)).leads("/en/console/sign-in/sent")
@@ -247,18 +255,22 @@ func TestSignInByMail(t *testing.T) {
 	}
 }
 
-// Whoever types somebody's address keeps nobody out: a browser that has signed in with it is mailed more links than others.
+// Whoever types somebody's address keeps nobody out: a browser that has signed in with it is mailed more links than
+// others.
 func TestKnownBrowserIsMailedMore(t *testing.T) {
 	const known = "__Host-integrity-known"
 	s := openConsole(t)
-	other := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer}).Outcome
+	other := must(
+		s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer},
+	).Outcome
 	ask := func(p *guest, address string) {
 		t.Helper()
 		p.press("/en/console/sign-in", "email", address).leads("/en/console/sign-in/sent")
 	}
 	p, stranger := s.signedIn(s.org.Email), s.signedIn(other.Email)
 	cookie := p.cookies[known]
-	if hash := domain.EmailSHA256(s.org.Email); cookie == "" || strings.Contains(cookie, s.org.Email) || strings.Contains(cookie, base64.RawURLEncoding.EncodeToString(hash[:])) {
+	if hash := domain.EmailSHA256(s.org.Email); cookie == "" || strings.Contains(cookie, s.org.Email) ||
+		strings.Contains(cookie, base64.RawURLEncoding.EncodeToString(hash[:])) {
 		t.Errorf("the cookie of the known browser is %q", cookie)
 	}
 	p.press("/en/console/security/sign-out-everywhere").leads("/en/console/sign-in")
@@ -270,7 +282,9 @@ func TestKnownBrowserIsMailedMore(t *testing.T) {
 	is := func(what string) { // refused, and the same answer as any
 		t.Helper()
 		refused++
-		s.eventually(what, func() bool { return strings.Count(s.log.String(), "no more sign-in links are mailed") == refused })
+		s.eventually(what, func() bool {
+			return strings.Count(s.log.String(), "no more sign-in links are mailed") == refused
+		})
 		if len(s.mails) != 0 {
 			t.Fatal("mailed: " + what)
 		}
@@ -283,7 +297,8 @@ func TestKnownBrowserIsMailedMore(t *testing.T) {
 	is("a stranger who is known with another address")
 	end, _, _ := strings.Cut(cookie, ".")
 	for what, value := range map[string]string{
-		"changed": cookie[:len(cookie)-2] + "AA", "prolonged": strings.Replace(cookie, end, "9"+end, 1), "of another": stranger.cookies[known], "nonsense": "x.y", "empty": "",
+		"changed": cookie[:len(cookie)-2] + "AA", "prolonged": strings.Replace(cookie, end, "9"+end, 1),
+		"of another": stranger.cookies[known], "nonsense": "x.y", "empty": "",
 	} {
 		forger := s.guest()
 		forger.cookies[known] = value
@@ -315,7 +330,9 @@ func TestSignInChoosesOrganization(t *testing.T) {
 	p.press("/en/console/sign-in", "email", s.org.Email)
 	link := s.mailed()
 	p.press(link).says(http.StatusOK, "Choose an organization", s.org.ID.String(), second.ID.String())
-	p.press(link, "organization", domain.NewOrganizationID(s.Now(), 1).String()).says(http.StatusOK, "Choose an organization")
+	p.press(link, "organization", domain.NewOrganizationID(s.Now(), 1).String()).says(
+		http.StatusOK, "Choose an organization",
+	)
 	p.press(link, "organization", second.ID.String()).leads("/en/console")
 	p.visit("/en/console/history").says(http.StatusOK, second.Key.Member.String())
 
@@ -327,7 +344,9 @@ func TestSignInChoosesOrganization(t *testing.T) {
 	anybody := s.guest()
 	anybody.press("/en/console/link/" + code).leads("/en/console")
 	anybody.visit("/en/console").says(http.StatusOK)
-	member := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer}).Outcome
+	member := must(
+		s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer},
+	).Outcome
 	code = s.operatorLink(member.ID)
 	disabled := domain.MemberDisabled
 	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: member.ID, Status: &disabled})
@@ -337,7 +356,9 @@ func TestSignInChoosesOrganization(t *testing.T) {
 // An invitation makes a member once, where somebody presses the button, and signs the person in.
 func TestInvitation(t *testing.T) {
 	s := openConsole(t)
-	invite, code := domain.NewInviteMember(domain.InviteMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Reviewer}, nil)
+	invite, code := domain.NewInviteMember(
+		domain.InviteMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Reviewer}, nil,
+	)
 	must(s.service, invite)
 	page, p := "/en/console/invitation/"+code, s.guest()
 	p.visit(page).says(http.StatusOK, "Example", "reviewer", "ana@example.com")
@@ -355,7 +376,9 @@ func TestInvitation(t *testing.T) {
 		s.guest().visit(again).says(http.StatusNotFound, "cannot be used")
 		s.guest().press(again).says(http.StatusNotFound, "cannot be used")
 	}
-	late, code := domain.NewInviteMember(domain.InviteMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Viewer}, nil)
+	late, code := domain.NewInviteMember(
+		domain.InviteMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Viewer}, nil,
+	)
 	must(s.service, late)
 	s.skew.Add(int64(domain.InvitationLifetime))
 	s.guest().press("/en/console/invitation/"+code).says(http.StatusNotFound, "cannot be used")
@@ -374,9 +397,13 @@ func TestSessionAndKeyAreApart(t *testing.T) {
 	for _, path := range []string{integrity + "/companies", "/api/v1/me", "/api/v1/usage"} {
 		s.send(http.MethodGet, path, "", nil, "Cookie", cookie).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	}
-	s.send(http.MethodPost, integrity+"/companies", "", body{"reference": "x"}, "Cookie", cookie).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.send(
+		http.MethodPost, integrity+"/companies", "", body{"reference": "x"}, "Cookie", cookie,
+	).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	s.guest().do(http.MethodGet, "/en/console", nil, "Authorization", "Bearer "+s.org.Secret).leads("/en/console/sign-in")
-	s.guest().do(http.MethodPost, "/en/console/security/sign-out-everywhere", nil, "Authorization", "Bearer "+s.org.Secret).leads("/en/console/sign-in")
+	s.guest().do(
+		http.MethodPost, "/en/console/security/sign-out-everywhere", nil, "Authorization", "Bearer "+s.org.Secret,
+	).leads("/en/console/sign-in")
 
 	// Only the hash of the token is stored.
 	_, token, _ := strings.Cut(p.cookies[sessionName], ".")
@@ -384,7 +411,13 @@ func TestSessionAndKeyAreApart(t *testing.T) {
 		t.Errorf("%d sessions", n)
 	}
 	var dump string
-	check(t, s.Pool.QueryRow(context.Background(), `SELECT string_agg(s::text, ' ') || encode(string_agg(s.data, ''), 'escape') FROM console_sessions s`).Scan(&dump))
+	check(
+		t,
+		s.Pool.QueryRow(
+			context.Background(),
+			`SELECT string_agg(s::text, ' ') || encode(string_agg(s.data, ''), 'escape') FROM console_sessions s`,
+		).Scan(&dump),
+	)
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	check(t, err)
 	if strings.Contains(dump, token) || strings.Contains(dump, hex.EncodeToString(raw)) || len(raw) != 32 {
@@ -394,9 +427,13 @@ func TestSessionAndKeyAreApart(t *testing.T) {
 	// What another site's page has a browser send changes nothing, whoever asks.
 	for name, headers := range map[string][]string{
 		"cross-site": {"Sec-Fetch-Site", "cross-site"}, "same-site": {"Sec-Fetch-Site", "same-site"},
-		"origin": {"Sec-Fetch-Site", "", "Origin", "https://elsewhere.example"}, "no origin": {"Sec-Fetch-Site", "", "Origin", "null"},
+		"origin":    {"Sec-Fetch-Site", "", "Origin", "https://elsewhere.example"},
+		"no origin": {"Sec-Fetch-Site", "", "Origin", "null"},
 	} {
-		for _, path := range []string{"/sign-out", "/security/sign-out-everywhere", "/sign-in", "/prove", "/passkey/options", "/security/passkeys/options"} {
+		for _, path := range []string{
+			"/sign-out", "/security/sign-out-everywhere", "/sign-in", "/prove", "/passkey/options",
+			"/security/passkeys/options",
+		} {
 			p.do(http.MethodPost, "/en/console"+path, nil, headers...).says(http.StatusForbidden, "Another page asked for this")
 			if p.cookies[sessionName] == "" {
 				t.Fatalf("%s: %s has signed out", name, path)
@@ -419,7 +456,10 @@ func TestSessionFixation(t *testing.T) {
 	s := openConsole(t)
 	victim, planted := s.guest(), s.signedIn(s.org.Email)
 	former := planted.cookies[sessionName]
-	for name, value := range map[string]string{"somebody's session": former, "a chosen token": "1." + strings.Repeat("A", 43), "nonsense": "x.y.z", "no shard": "65536.x"} {
+	for name, value := range map[string]string{
+		"somebody's session": former, "a chosen token": "1." + strings.Repeat("A", 43), "nonsense": "x.y.z",
+		"no shard": "65536.x",
+	} {
 		victim.cookies[sessionName] = value
 		victim.press("/en/console/sign-in", "email", s.org.Email)
 		victim.press(s.mailed()).leads("/en/console")
@@ -437,10 +477,14 @@ var sessionID = regexp.MustCompile(`ses_[0-9a-z]{26}`)
 // A session ends with its time, by its owner on any device, and by every change of role or status.
 func TestSessionsEnd(t *testing.T) {
 	s := openConsole(t)
-	member := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Admin}).Outcome
+	member := must(
+		s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Admin},
+	).Outcome
 	first, second := s.signedIn(member.Email), s.signedIn(member.Email)
 	stranger := s.signedIn(s.org.Email)
-	shown := first.visit("/en/console/security").says(http.StatusOK, "this session</strong> Unknown browser", "Go-http-client")
+	shown := first.visit("/en/console/security").says(
+		http.StatusOK, "this session</strong> Unknown browser", "Go-http-client",
+	)
 	ids := sessionID.FindAllString(string(shown.body), -1)
 	slices.Sort(ids)
 	if ids = slices.Compact(ids); len(ids) != 2 {
@@ -463,7 +507,9 @@ func TestSessionsEnd(t *testing.T) {
 
 	viewer, admin := domain.Viewer, domain.Admin
 	disabled, active := domain.MemberDisabled, domain.MemberActive
-	for what, change := range map[string][]domain.ChangeMember{"role": {{Role: &viewer}, {Role: &admin}}, "status": {{Status: &disabled}, {Status: &active}}} {
+	for what, change := range map[string][]domain.ChangeMember{
+		"role": {{Role: &viewer}, {Role: &admin}}, "status": {{Status: &disabled}, {Status: &active}},
+	} {
 		first = s.signedIn(member.Email)
 		for _, c := range change {
 			c.Origin, c.Member = s.org.Operator(), member.ID
@@ -492,21 +538,31 @@ func TestRecentProof(t *testing.T) {
 	remove := "/en/console/security/passkeys/" + domain.NewID[domain.PasskeyID](s.Now()).String() + "/remove"
 	p.press(remove).says(http.StatusNotFound)
 	s.skew.Add(int64(5*time.Minute + time.Second))
-	p.do(http.MethodPost, remove, nil, "Referer", baseURL+"/en/console/security").leads("/en/console/prove?to=%2Fen%2Fconsole%2Fsecurity")
+	p.do(http.MethodPost, remove, nil, "Referer", baseURL+"/en/console/security").leads(
+		"/en/console/prove?to=%2Fen%2Fconsole%2Fsecurity",
+	)
 	s.skew.Add(int64(-12 * time.Minute)) // a clock that steps back makes no proof fresh
 	p.press(remove).leads("/en/console/prove?to=%2Fen%2Fconsole")
 	s.skew.Add(int64(12 * time.Minute))
-	p.do(http.MethodPost, remove, nil, "Referer", "https://elsewhere.example/x").leads("/en/console/prove?to=%2Fen%2Fconsole")
+	p.do(http.MethodPost, remove, nil, "Referer", "https://elsewhere.example/x").leads(
+		"/en/console/prove?to=%2Fen%2Fconsole",
+	)
 	a := p.do(http.MethodPost, "/en/console/security/passkeys/options", nil, "Accept", "application/json")
 	if a.status != http.StatusForbidden || !contains(a.body, `"location":"/en/console/prove`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	for _, to := range []string{"https://elsewhere.example/", "//elsewhere.example", "/en/console/../../x", "/consoles", `/console\x`, "/console//elsewhere.example", "javascript:x"} {
-		if page := p.visit("/en/console/prove?to=" + url.QueryEscape(to)).says(http.StatusOK); !contains(page.body, `data-to="/en/console"`) {
+	for _, to := range []string{
+		"https://elsewhere.example/", "//elsewhere.example", "/en/console/../../x", "/consoles", `/console\x`,
+		"/console//elsewhere.example", "javascript:x",
+	} {
+		if page := p.visit("/en/console/prove?to=" + url.QueryEscape(to)).says(http.StatusOK); !contains(
+			page.body, `data-to="/en/console"`,
+		) {
 			t.Errorf("a proof leads to %s: %s", to, page.body)
 		}
 	}
-	// Nobody keeps a person from it by typing their address until no more links are mailed, or by having them in another organization.
+	// Nobody keeps a person from it by typing their address until no more links are mailed, or by having them in another
+	// organization.
 	s.Organization(t, 3, domain.InternalPlan)
 	for range session.LinksPerHour {
 		s.guest().press("/en/console/sign-in", "email", s.org.Email)
@@ -528,7 +584,9 @@ func TestRecentProof(t *testing.T) {
 	for range session.LinksPerHour - 1 {
 		s.mailed()
 	}
-	s.eventually("the sixth proof by mail is refused", func() bool { return strings.Count(s.log.String(), "no more sign-in links are mailed") == 2 })
+	s.eventually("the sixth proof by mail is refused", func() bool {
+		return strings.Count(s.log.String(), "no more sign-in links are mailed") == 2
+	})
 	if len(s.mails) != 0 {
 		t.Error("more than five proofs in an hour")
 	}
@@ -536,7 +594,10 @@ func TestRecentProof(t *testing.T) {
 
 // Plain http to another machine would carry the cookie in the clear, so there is no console.
 func TestConsoleNeedsEncryption(t *testing.T) {
-	for base, want := range map[string]int{"http://ledger.example": http.StatusNotFound, "http://127.0.0.1:9": http.StatusOK, "https://203.0.113.7": http.StatusOK} {
+	for base, want := range map[string]int{
+		"http://ledger.example": http.StatusNotFound, "http://127.0.0.1:9": http.StatusOK,
+		"https://203.0.113.7": http.StatusOK,
+	} {
 		s := open(t, options{config: func(c *handlers.Config) { c.BaseURL = base }})
 		a := s.visit("/en/console/sign-in", "", "")
 		if a.status != want {
@@ -562,15 +623,21 @@ func TestConsoleHasOneName(t *testing.T) {
 		check(t, err)
 		return a
 	}
-	ask(http.MethodGet, "127.0.0.1:9", "/en/console/prove?to=/en/console").leads("http://localhost:9/en/console/prove?to=/en/console")
+	ask(http.MethodGet, "127.0.0.1:9", "/en/console/prove?to=/en/console").leads(
+		"http://localhost:9/en/console/prove?to=/en/console",
+	)
 	if a := ask(http.MethodGet, "localhost:9", "/en/console/sign-in"); a.status != http.StatusOK {
 		t.Errorf("by the name: %d", a.status)
 	}
 	if a := ask(http.MethodGet, "elsewhere.example", "/en/console/sign-in"); a.header.Get("Location") != "" {
 		t.Errorf("by the name of another: to %s", a.header.Get("Location"))
 	}
-	shouted := consoleService{service: open(t, options{config: func(c *handlers.Config) { c.BaseURL = "https://Ledger.Example" }})}
-	if a := shouted.guest().do(http.MethodPost, "/en/console/passkey/options", nil, "Accept", "*/*"); !contains(a.body, `"rpId":"ledger.example"`) {
+	shouted := consoleService{service: open(t, options{config: func(c *handlers.Config) {
+		c.BaseURL = "https://Ledger.Example"
+	}})}
+	if a := shouted.guest().do(
+		http.MethodPost, "/en/console/passkey/options", nil, "Accept", "*/*",
+	); !contains(a.body, `"rpId":"ledger.example"`) {
 		t.Errorf("passkeys for another name: %s", a.body)
 	}
 }

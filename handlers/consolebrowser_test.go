@@ -14,9 +14,9 @@ import (
 	"integrityledger/projections/queue"
 )
 
-// A person signs in by mail, finds a file's record, makes a webhook destination, adds a passkey, signs out, signs in with the
-// passkey and removes it. No page has a fault that axe finds, needs scrolling sideways at 320 CSS pixels, or says anything to
-// the console. TestConsoleStory of cmd/integrity has both languages.
+// A person signs in by mail, finds a file's record, makes a webhook destination, adds a passkey, signs out, signs in
+// with the passkey and removes it. No page has a fault that axe finds, needs scrolling sideways at 320 CSS pixels, or
+// says anything to the console. TestConsoleStory of cmd/integrity has both languages.
 func TestConsoleInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -27,7 +27,9 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	config.LinkMailer, config.SignUp = box.mailer(t, &config), true
 	w.use(handlers.New(config))
 	w.registered("a", 1, "one")
-	viewer := must(w.service, &domain.AddMember{Origin: w.org.Operator(), Email: "viewer@example.com", Role: domain.Viewer}).Outcome
+	viewer := must(
+		w.service, &domain.AddMember{Origin: w.org.Operator(), Email: "viewer@example.com", Role: domain.Viewer},
+	).Outcome
 	most := int32(60000)
 	must(w.service, &domain.ChangePlan{Origin: w.org.Operator(), Plan: "gratis", PerMinute: &most})
 	hook := w.post(integrity+"/webhooks", body{"url": "https://hooks.example/fails"}).is(http.StatusCreated)["id"].(string)
@@ -88,7 +90,10 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.looks("console-followed")
 	w.owner("UPDATE console_sessions SET expires_at = now() - interval '1 day'")
 	soon()
-	p.do(chromedp.WaitVisible(chromedp.CSS("[data-ended]")), chromedp.WaitVisible(chromedp.CSS(`#follow[aria-pressed="false"]`)))
+	p.do(
+		chromedp.WaitVisible(chromedp.CSS("[data-ended]")),
+		chromedp.WaitVisible(chromedp.CSS(`#follow[aria-pressed="false"]`)),
+	)
 	p.looks("console-follow-ended")
 	w.owner("UPDATE console_sessions SET expires_at = now() + interval '1 day'")
 	p.open("/console/keys/new")
@@ -97,7 +102,9 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	eval[bool](p, `document.querySelector("[data-ticks-group]").click() === undefined`)
 	p.until(`document.querySelectorAll("[name=scopes]:checked").length === 8`)
 	eval[bool](p, `document.querySelector('[data-ticks="integrity:read"]').click() === undefined`)
-	p.until(`document.querySelectorAll("[name=scopes]:checked").length === 1 && /: integrity:read$/.test(document.querySelector("[data-ticked]").textContent)`)
+	p.until(
+		`document.querySelectorAll("[name=scopes]:checked").length === 1 && /: integrity:read$/.test(document.querySelector("[data-ticked]").textContent)`,
+	)
 	p.click(`[for="company-company-1"]`)
 	p.click("form.fields > .actions button")
 	p.do(chromedp.WaitVisible(chromedp.CSS(".copyable .copy")))
@@ -157,9 +164,14 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.until(`location.search === ""`)
 	shown := eval[string](p, `location.pathname.split("/").at(-1)`)
 	w.post(hooks+"/"+shown+"/test", body{}).is(http.StatusAccepted)
-	p.until(`document.querySelectorAll("#rows tr").length === 2 && document.querySelector("#told").textContent.includes("webhook.test")`)
+	p.until(
+		`document.querySelectorAll("#rows tr").length === 2 && document.querySelector("#told").textContent.includes("webhook.test")`,
+	)
 	p.window(320, 640)
-	if right := eval[float64](p, `Math.max(...[...document.querySelectorAll("#rows [data-result], #rows button")].map(e => e.getBoundingClientRect().right))`); right > 320 {
+	if right := eval[float64](
+		p,
+		`Math.max(...[...document.querySelectorAll("#rows [data-result], #rows button")].map(e => e.getBoundingClientRect().right))`,
+	); right > 320 {
 		t.Errorf("on a phone the result of a delivery ends at %v", right)
 	}
 	p.window(1280, 900)
@@ -176,7 +188,10 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("#name")))
 	p.do(chromedp.SendKeys(chromedp.CSS("#name"), "portátil"))
 	p.click("[data-new-passkey] button")
-	p.do(chromedp.WaitVisible(chromedp.CSS(`[aria-labelledby="passkeys"] tbody th`)), chromedp.WaitVisible(chromedp.CSS("[data-done]")))
+	p.do(
+		chromedp.WaitVisible(chromedp.CSS(`[aria-labelledby="passkeys"] tbody th`)),
+		chromedp.WaitVisible(chromedp.CSS("[data-done]")),
+	)
 	p.looks("console-security")
 	p.open("/console/prove?to=/console/security")
 	p.looks("console-prove")
@@ -214,7 +229,9 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.click("[data-passkey]")
 	p.do(chromedp.WaitVisible(chromedp.CSS("[data-failed]")))
 	for _, complaint := range p.Complaints() { // the browser itself names each answer that refuses, and what it clears
-		if !strings.Contains(complaint, "the server responded with a status of 409") && !strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "status of 422") && !strings.Contains(complaint, "Clear-Site-Data") {
+		if !strings.Contains(complaint, "the server responded with a status of 409") &&
+			!strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "status of 422") &&
+			!strings.Contains(complaint, "Clear-Site-Data") {
 			t.Errorf("in the console: %s", complaint)
 		}
 	}
@@ -259,7 +276,9 @@ func TestPasskeysBesideExtensions(t *testing.T) {
 	w.use(handlers.New(config))
 	for name, script := range passkeyShapes {
 		p := w.tab()
-		browsertest.Call(p.Tab, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+		browsertest.Call(
+			p.Tab, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script},
+		)
 		p.Authenticator()
 		p.open("/console/sign-in")
 		p.do(chromedp.SendKeys(chromedp.CSS("#email"), w.org.Email))

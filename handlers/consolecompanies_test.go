@@ -13,7 +13,9 @@ import (
 // as signs a new member of a role in.
 func (c *consoleService) as(role domain.Role) *guest {
 	c.t.Helper()
-	member := must(c.service, &domain.AddMember{Origin: c.org.Operator(), Email: string(role) + "@example.com", Role: role}).Outcome
+	member := must(
+		c.service, &domain.AddMember{Origin: c.org.Operator(), Email: string(role) + "@example.com", Role: role},
+	).Outcome
 	return c.signedIn(member.Email)
 }
 
@@ -37,11 +39,14 @@ func TestConsoleCompanies(t *testing.T) {
 	p.visit(page+"?said=company").says(http.StatusOK, "The company was created", `data-done`, `"/en/console/keys/new"`)
 	p.visit("/console/companies?said=access").says(http.StatusOK, "Los permisos se han guardado")
 	for _, none := range []string{"", "?said=", "?said=%3Cb%3E", "?said=passkey", "?said=Titles"} {
-		if shown := p.visit(page + none).says(http.StatusOK); contains(shown.body, "data-done") || contains(shown.body, "<b>") {
+		if shown := p.visit(page + none).says(http.StatusOK); contains(shown.body, "data-done") ||
+			contains(shown.body, "<b>") {
 			t.Errorf("%s says that something was done", none)
 		}
 	}
-	for typed, rule := range map[string]string{"": "Enter 1 to 128", "a/b": "Enter 1 to 128", "company-2": "already", domain.TestCompany: "test deliveries"} {
+	for typed, rule := range map[string]string{
+		"": "Enter 1 to 128", "a/b": "Enter 1 to 128", "company-2": "already", domain.TestCompany: "test deliveries",
+	} {
 		p.press(page, "reference", typed).says(http.StatusUnprocessableEntity, rule, `value="`+typed+`"`, `role="alert"`)
 	}
 	p.visit(page).says(http.StatusOK, "company-1", "company-2", "Close: company-2", s.org.Key.ID.String())
@@ -70,13 +75,21 @@ func TestConsoleCompanies(t *testing.T) {
 	first, err := store.CompanyByReference(t.Context(), s.org.ID, "company-1")
 	check(t, err)
 	key := s.org.Key.ID
-	p.visit(page).says(http.StatusOK, `name="was" value="0.0"`, `name="cell" value="0.0" checked`, `name="cell" value="1.0" aria`)
+	p.visit(page).says(
+		http.StatusOK, `name="was" value="0.0"`, `name="cell" value="0.0" checked`, `name="cell" value="1.0" aria`,
+	)
 	s.Grant(t, s.org, key, second().ID, true)
 	before := len(s.Events(t, s.org.ID.Shard()))
-	p.sendForm(page+"/access", "company", first.ID.String(), "key", key.String(), "was", "0.0", "cell", "0.0").leads(page + "?said=access#access")
-	p.sendForm(page+"/access?after=company-0", "company", first.ID.String(), "company", second().ID.String(), "key", key.String(), "was", "0.0").leads(page + "?after=company-0&said=access#access")
+	p.sendForm(
+		page+"/access", "company", first.ID.String(), "key", key.String(), "was", "0.0", "cell", "0.0",
+	).leads(page + "?said=access#access")
+	p.sendForm(
+		page+"/access?after=company-0", "company", first.ID.String(), "company", second().ID.String(), "key", key.String(),
+		"was", "0.0",
+	).leads(page + "?after=company-0&said=access#access")
 	events := s.Events(t, s.org.ID.Shard())[before:]
-	if len(events) != 1 || events[0].Type != domain.CompanyAccessChanged || events[0].Company != first.ID || events[0].Actor != domain.MemberActor(s.org.Key.Member) {
+	if len(events) != 1 || events[0].Type != domain.CompanyAccessChanged || events[0].Company != first.ID ||
+		events[0].Actor != domain.MemberActor(s.org.Key.Member) {
 		t.Errorf("events %+v", events)
 	}
 	p.visit(page).says(http.StatusOK, `name="cell" value="0.0" aria`, `name="cell" value="1.0" checked`)
@@ -90,18 +103,25 @@ func TestConsoleCompanies(t *testing.T) {
 	// Other organizations' ids, and roles that may not.
 	other := s.Organization(t, 2, domain.InternalPlan)
 	foreign := s.Company(t, other, "foreign")
-	p.sendForm(page+"/access", "company", foreign.ID.String(), "key", key.String(), "cell", "0.0").says(http.StatusNotFound)
-	p.sendForm(page+"/access", "company", first.ID.String(), "key", other.Key.ID.String(), "cell", "0.0").says(http.StatusNotFound)
+	p.sendForm(
+		page+"/access", "company", foreign.ID.String(), "key", key.String(), "cell", "0.0",
+	).says(http.StatusNotFound)
+	p.sendForm(
+		page+"/access", "company", first.ID.String(), "key", other.Key.ID.String(), "cell", "0.0",
+	).says(http.StatusNotFound)
 	for _, path := range []string{"/foreign/close", "/foreign/open"} {
 		p.visit(page + path).says(http.StatusNotFound)
 		p.press(page + path).says(http.StatusNotFound)
 	}
 	before = len(s.Events(t, s.org.ID.Shard()))
-	if shown := viewer.visit(page).says(http.StatusOK); contains(shown.body, "/close") || contains(shown.body, "checkbox") {
+	if shown := viewer.visit(page).says(http.StatusOK); contains(shown.body, "/close") ||
+		contains(shown.body, "checkbox") {
 		t.Errorf("a viewer is offered what a viewer may not: %s", shown.body)
 	}
 	for _, path := range []string{"", "/company-1/close", "/company-1/open", "/access"} {
-		viewer.sendForm(page+path, "reference", "company-3", "company", first.ID.String(), "key", key.String(), "cell", "0.0").says(http.StatusForbidden)
+		viewer.sendForm(
+			page+path, "reference", "company-3", "company", first.ID.String(), "key", key.String(), "cell", "0.0",
+		).says(http.StatusForbidden)
 	}
 	viewer.visit(page + "/company-1/close").says(http.StatusForbidden)
 	if n := len(s.Events(t, s.org.ID.Shard())) - before; n != 0 {
@@ -121,12 +141,15 @@ func TestConsoleCompaniesPages(t *testing.T) {
 	}
 	p := s.signedIn(s.org.Email)
 	shown := string(p.visit("/en/console/companies").says(http.StatusOK, "Next page", "Next keys", "b-y").body)
-	if n := strings.Count(shown, `type="checkbox"`); n != 25*12 || strings.Contains(shown, "company-1") || strings.Contains(shown, "First") {
+	if n := strings.Count(shown, `type="checkbox"`); n != 25*12 || strings.Contains(shown, "company-1") ||
+		strings.Contains(shown, "First") {
 		t.Errorf("%d cells: %s", n, shown)
 	}
 	next := linkTo(t, shown, "Next page")
 	shown = string(p.visit(next).says(http.StatusOK, "company-1", "First page").body)
-	shown = string(p.visit(linkTo(t, shown, "Next keys")).says(http.StatusOK, "company-1", "First page", "First keys").body)
+	shown = string(
+		p.visit(linkTo(t, shown, "Next keys")).says(http.StatusOK, "company-1", "First page", "First keys").body,
+	)
 	if n := strings.Count(shown, `type="checkbox"`); n != 2 {
 		t.Errorf("%d cells on the last page: %s", n, shown)
 	}

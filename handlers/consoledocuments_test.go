@@ -30,7 +30,9 @@ func (p *guest) uploads(path string, metadata body, content string, header ...st
 	for name, value := range p.cookies {
 		r.AddCookie(&http.Cookie{Name: name, Value: value})
 	}
-	for i, lines := 0, append([]string{"Content-Type", kind, "Accept", "application/json", "Sec-Fetch-Site", "same-origin"}, header...); i < len(lines); i += 2 {
+	for i, lines := 0, append([]string{
+		"Content-Type", kind, "Accept", "application/json", "Sec-Fetch-Site", "same-origin",
+	}, header...); i < len(lines); i += 2 {
 		r.Header.Set(lines[i], lines[i+1])
 	}
 	return p.plainly(r)
@@ -50,13 +52,18 @@ func (c *consoleService) member(role domain.Role) *guest {
 	return c.signedIn(address)
 }
 
-// People take a document from its file to a certificate and back, each role its own steps; what was typed stays where it is
-// refused, and no other organization's document is ever confirmed.
+// People take a document from its file to a certificate and back, each role its own steps; what was typed stays where
+// it is refused, and no other organization's document is ever confirmed.
 func TestConsoleDocuments(t *testing.T) {
 	s := openConsole(t)
-	owner, analyst, reviewer, viewer := s.signedIn(s.org.Email), s.member(domain.Analyst), s.member(domain.Reviewer), s.member(domain.Viewer)
-	analyst.visit(documentsPath).says(http.StatusOK, "There are no documents yet", "Upload the first one", documentsPath+"/new")
-	if page := viewer.visit(documentsPath).says(http.StatusOK, "Owners, admins and analysts"); contains(page.body, "/new") {
+	owner, analyst, reviewer, viewer := s.signedIn(s.org.Email), s.member(domain.Analyst), s.member(domain.Reviewer),
+		s.member(domain.Viewer)
+	analyst.visit(documentsPath).says(
+		http.StatusOK, "There are no documents yet", "Upload the first one", documentsPath+"/new",
+	)
+	if page := viewer.visit(documentsPath).says(
+		http.StatusOK, "Owners, admins and analysts",
+	); contains(page.body, "/new") {
 		t.Error("a viewer is offered an upload")
 	}
 	const content = "Hello"
@@ -66,18 +73,27 @@ func TestConsoleDocuments(t *testing.T) {
 		p.uploads(documentsPath+"/uploads", title, content).refuses(http.StatusForbidden, domain.RoleRequired)
 	}
 	analyst.visit(documentsPath+"/new").says(http.StatusOK, `id="upload"`, `maxlength="200"`)
-	analyst.uploads(documentsPath+"/uploads", body{"title": " "}, content).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	analyst.uploads(documentsPath+"/uploads", body{"title": " "}, content).refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)
 	version := analyst.uploads(documentsPath+"/uploads", title, content).goesOn()
 	id := version[strings.LastIndex(version, "/")+1:]
-	if claimed := s.number("SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2"); claimed != 0 {
+	if claimed := s.number(
+		"SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2",
+	); claimed != 0 {
 		t.Errorf("%d claims without a key", claimed)
 	}
-	if n := s.number("SELECT coalesce(sum(used), 0) FROM request_usage WHERE shard = $1 AND organization_id = $2"); n != 0 {
+	if n := s.number(
+		"SELECT coalesce(sum(used), 0) FROM request_usage WHERE shard = $1 AND organization_id = $2",
+	); n != 0 {
 		t.Errorf("clicks have taken %d requests of the month", n)
 	}
-	document := regexp.MustCompile(documentsPath + `/(art_[0-9a-z]+)/new`).FindStringSubmatch(string(analyst.visit(version).body))[1]
+	document := regexp.MustCompile(documentsPath + `/(art_[0-9a-z]+)/new`).FindStringSubmatch(
+		string(analyst.visit(version).body),
+	)[1]
 	viewer.visit(documentsPath).says(http.StatusOK, "Contract", "to be reviewed", documentsPath+"/"+document)
-	shown := viewer.visit(documentsPath+"/"+document).says(http.StatusOK, "Contract", hash(content), "5 bytes", "not kept", "a.txt", "Whether the document is authentic",
+	shown := viewer.visit(documentsPath+"/"+document).says(http.StatusOK, "Contract", hash(content), "5 bytes",
+		"not kept", "a.txt", "Whether the document is authentic",
 		"Type of the content", "The same file in another version", "No other version of an artifact", `lang="en"`)
 	for _, step := range []string{"/review", "/approve", "/certify", "/new"} {
 		if contains(shown.body, step+`"`) {
@@ -94,8 +110,13 @@ func TestConsoleDocuments(t *testing.T) {
 	owner.visit(version + "/approve").leads(version) // there is no review yet
 	reviewer.visit(version+"/review").says(http.StatusOK, `id="review"`, `data-sha256="`+hash(content)+`"`)
 	reviewer.uploads(reviews, word, content+" ").refuses(http.StatusUnprocessableEntity, domain.FileDoesNotMatchVersion)
-	reviewer.uploads(reviews, word.with(body{"acceptResponsibility": false}), content).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
-	equal(t, "after a review", reviewer.uploads(reviews, word.with(body{"outcome": "changes_requested"}), content).goesOn(), version)
+	reviewer.uploads(
+		reviews, word.with(body{"acceptResponsibility": false}), content,
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	equal(
+		t, "after a review", reviewer.uploads(reviews, word.with(body{"outcome": "changes_requested"}), content).goesOn(),
+		version,
+	)
 	owner.visit(version).says(http.StatusOK, "changes requested", "cannot be approved")
 	owner.visit(documentsPath).says(http.StatusOK, `data-state="changes_requested"`)
 	owner.visit(version + "/approve").leads(version)
@@ -105,21 +126,35 @@ func TestConsoleDocuments(t *testing.T) {
 	reviewer.visit(version + "/approve").says(http.StatusForbidden)
 	reviewer.press(version+"/approve", "statement", "Approved.", "consent", "on").says(http.StatusForbidden)
 	owner.visit(version+"/approve").says(http.StatusOK, `id="approve"`, "cannot be undone")
-	owner.press(version+"/approve", "statement", "as it was typed").says(http.StatusUnprocessableEntity, "as it was typed", "Tick this", `role="alert"`)
-	owner.press(version+"/approve", "statement", strings.Repeat("ü", 2001), "consent", "on").says(http.StatusUnprocessableEntity, "Enter 1 to 2000 characters", "üüü", " checked")
+	owner.press(version+"/approve", "statement", "as it was typed").says(
+		http.StatusUnprocessableEntity, "as it was typed", "Tick this", `role="alert"`,
+	)
+	owner.press(
+		version+"/approve", "statement", strings.Repeat("ü", 2001), "consent", "on",
+	).says(http.StatusUnprocessableEntity, "Enter 1 to 2000 characters", "üüü", " checked")
 	owner.press(version+"/approve", "statement", "Approved.", "consent", "on").leads(version)
 	owner.press(version+"/approve", "statement", "Again.", "consent", "on").leads(version)
 	owner.visit(version + "/review").leads(version) // approved, so that no review may follow
 
 	other := s.Organization(t, 1, domain.InternalPlan)
-	theirs := s.upload(certificationAction+"/artifacts", other.Secret, body{"title": "Theirs"}, "a.txt", "text/plain", content).is(http.StatusCreated)["version"].(map[string]any)
-	theirDocument, theirVersion := documentsPath+"/"+theirs["artifactId"].(string), documentsPath+"/versions/"+theirs["id"].(string)
-	for _, path := range []string{theirDocument, theirDocument + "/new", documentsPath + "/x", theirVersion, theirVersion + "/review", theirVersion + "/approve", theirVersion + "/certify", documentsPath + "/versions/x"} {
+	theirs := s.upload(
+		certificationAction+"/artifacts", other.Secret, body{"title": "Theirs"}, "a.txt", "text/plain", content,
+	).is(http.StatusCreated)["version"].(map[string]any)
+	theirDocument, theirVersion := documentsPath+"/"+theirs["artifactId"].(string), documentsPath+"/versions/"+
+		theirs["id"].(string)
+	for _, path := range []string{
+		theirDocument, theirDocument + "/new", documentsPath + "/x", theirVersion, theirVersion + "/review",
+		theirVersion + "/approve", theirVersion + "/certify", documentsPath + "/versions/x",
+	} {
 		owner.visit(path).says(http.StatusNotFound)
 	}
 	owner.uploads(theirDocument+"/versions", title, content).refuses(http.StatusNotFound, domain.NotFound)
-	owner.uploads(theirDocument+"/reviews", reviewOf(theirs["id"].(string), "accepted"), content).refuses(http.StatusNotFound, domain.NotFound)
-	owner.uploads(reviews, reviewOf(theirs["id"].(string), "accepted"), content).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	owner.uploads(
+		theirDocument+"/reviews", reviewOf(theirs["id"].(string), "accepted"), content,
+	).refuses(http.StatusNotFound, domain.NotFound)
+	owner.uploads(reviews, reviewOf(theirs["id"].(string), "accepted"), content).refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)
 	for _, step := range []string{"/approve", "/certify"} {
 		owner.press(theirVersion+step, "statement", "x", "consent", "on").says(http.StatusNotFound)
 	}
@@ -128,28 +163,42 @@ func TestConsoleDocuments(t *testing.T) {
 	reviewer.visit(version + "/certify").says(http.StatusForbidden)
 	reviewer.press(version+"/certify", "consent", "on").says(http.StatusForbidden)
 	s.skew.Add(int64(5*time.Minute + time.Second))
-	if a := owner.visit(version + "/certify"); a.status != http.StatusSeeOther || !strings.HasPrefix(a.header.Get("Location"), "/en/console/prove") {
+	if a := owner.visit(version + "/certify"); a.status != http.StatusSeeOther ||
+		!strings.HasPrefix(a.header.Get("Location"), "/en/console/prove") {
 		t.Errorf("without a recent proof: %d %s", a.status, a.header.Get("Location"))
 	}
-	owner.press(version+"/certify", "title-public", "on", "consent", "on").says(http.StatusForbidden, `name="title-public" checked`, `href="/en/console/prove?to=`, `target="_blank"`)
+	owner.press(version+"/certify", "title-public", "on", "consent", "on").says(
+		http.StatusForbidden, `name="title-public" checked`, `href="/en/console/prove?to=`, `target="_blank"`,
+	)
 	owner = s.member(domain.Admin)
-	owner.visit(version+"/certify").says(http.StatusOK, `id="certify"`, "What anybody with the link will see", `data-public="title"`, "Contract", `data-public="organization"`, "Example", hash(content), s.Installation.Issuer)
-	owner.press(version+"/certify", "title-public", "on").says(http.StatusUnprocessableEntity, `name="title-public" checked`, "Tick this")
+	owner.visit(version+"/certify").says(
+		http.StatusOK, `id="certify"`, "What anybody with the link will see", `data-public="title"`, "Contract",
+		`data-public="organization"`, "Example", hash(content), s.Installation.Issuer,
+	)
+	owner.press(version+"/certify", "title-public", "on").says(
+		http.StatusUnprocessableEntity, `name="title-public" checked`, "Tick this",
+	)
 	owner.press(version+"/certify", "title-public", "on", "consent", "on").leads(version)
 	owner.press(version+"/certify", "organization-public", "on", "consent", "on").leads(version)
-	certified := viewer.visit(version).says(http.StatusOK, "certificate issued", "Download the signed certificate", "Approved.", "Read in full.")
+	certified := viewer.visit(version).says(
+		http.StatusOK, "certificate issued", "Download the signed certificate", "Approved.", "Read in full.",
+	)
 	found := shownCertificate.FindStringSubmatch(string(certified.body))
 	if found == nil {
 		t.Fatalf("no certificate: %s", certified.body)
 	}
 	public := found[1]
-	answered := s.public(certificationAction + "/certificates/" + public + "/verify").is(http.StatusOK)["certificate"].(map[string]any)
+	answered := s.public(
+		certificationAction + "/certificates/" + public + "/verify",
+	).is(http.StatusOK)["certificate"].(map[string]any)
 	equal(t, "in public", []any{answered["title"], answered["organizationName"]}, []any{"Contract", nil})
 	certificate := documentsPath + "/certificates/" + public
 	a := viewer.visit(certificate + "/download")
 	var signed evidence.Signed
 	check(t, json.Unmarshal(a.body, &signed))
-	if _, finding := evidence.VerifyCertificate(s.Trusted, signed.KeyID, []byte(signed.Payload), signed.Signature); finding != evidence.Valid || !strings.HasPrefix(a.header.Get("Content-Disposition"), "attachment") {
+	if _, finding := evidence.VerifyCertificate(
+		s.Trusted, signed.KeyID, []byte(signed.Payload), signed.Signature,
+	); finding != evidence.Valid || !strings.HasPrefix(a.header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("the download is %s, %v", finding, a.header)
 	}
 
@@ -162,8 +211,12 @@ func TestConsoleDocuments(t *testing.T) {
 	}
 	owner.visit(certificate+"/revoke").says(http.StatusOK, `id="revoke"`, "cannot be undone", "What will happen")
 	owner.press(certificate+"/revoke", "reason", " ").says(http.StatusUnprocessableEntity, "1 to 500 characters")
-	s.skew.Add(int64(5*time.Minute + time.Second)) // the proof has become too old while the reason was typed: it stays in the page
-	owner.press(certificate+"/revoke", "reason", "typed in vain").says(http.StatusForbidden, "typed in vain</textarea>", `href="/en/console/prove?to=%2Fen%2Fconsole%2Fdocuments%2Fcertificates%2F`)
+	// the proof has become too old while the reason was typed: it stays in the page
+	s.skew.Add(int64(5*time.Minute + time.Second))
+	owner.press(certificate+"/revoke", "reason", "typed in vain").says(
+		http.StatusForbidden, "typed in vain</textarea>",
+		`href="/en/console/prove?to=%2Fen%2Fconsole%2Fdocuments%2Fcertificates%2F`,
+	)
 	owner = s.signedIn("admin@example.com")
 	owner.press(certificate+"/revoke", "reason", "two\r\nlines").leads(version)
 	for range 2 { // the same request twice
@@ -175,9 +228,15 @@ func TestConsoleDocuments(t *testing.T) {
 	equal(t, "reasons", []int64{s.texts("two\nlines"), s.texts("again")}, []int64{1, 0})
 
 	// A later version, whose title may be another.
-	analyst.visit(documentsPath+"/"+document+"/new").says(http.StatusOK, `value="Contract"`, documentsPath+"/"+document+"/versions")
-	later := analyst.uploads(documentsPath+"/"+document+"/versions", body{"title": "Contract, signed"}, content+"!").goesOn()
-	viewer.visit(documentsPath+"/"+document).says(http.StatusOK, "Contract, signed", version, later, hash(content), hash(content+"!"))
+	analyst.visit(documentsPath+"/"+document+"/new").says(
+		http.StatusOK, `value="Contract"`, documentsPath+"/"+document+"/versions",
+	)
+	later := analyst.uploads(
+		documentsPath+"/"+document+"/versions", body{"title": "Contract, signed"}, content+"!",
+	).goesOn()
+	viewer.visit(documentsPath+"/"+document).says(
+		http.StatusOK, "Contract, signed", version, later, hash(content), hash(content+"!"),
+	)
 	if page := viewer.visit(later).says(http.StatusOK, `data-state="revoked"`); contains(page.body, "Read in full.") {
 		t.Error("the page of a version has what was said of another")
 	}
@@ -195,19 +254,29 @@ func TestConsoleUploadOnce(t *testing.T) {
 		return s.number("SELECT count(*) FROM artifact_versions WHERE shard = $1 AND organization_id = $2")
 	}
 	first := p.uploads(documentsPath+"/uploads", body{"title": "a"}, "one", idempotencyKey, "k").goesOn()
-	equal(t, "a repetition", p.uploads(documentsPath+"/uploads", body{"title": "a"}, "one", idempotencyKey, "k").goesOn(), first)
-	p.uploads(documentsPath+"/uploads", body{"title": "a"}, "two", idempotencyKey, "k").refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
+	equal(
+		t, "a repetition", p.uploads(documentsPath+"/uploads", body{"title": "a"}, "one", idempotencyKey, "k").goesOn(),
+		first,
+	)
+	p.uploads(
+		documentsPath+"/uploads", body{"title": "a"}, "two", idempotencyKey, "k",
+	).refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
 	if n := count(); n != 1 {
 		t.Errorf("%d versions", n)
 	}
-	for what, header := range map[string][]string{"another site": {"Sec-Fetch-Site", "cross-site"}, "another origin": {"Sec-Fetch-Site", "", "Origin", "https://elsewhere.example"}} {
-		if a := p.uploads(documentsPath+"/uploads", body{"title": "a"}, "three", header...); a.status != http.StatusForbidden || count() != 1 {
+	for what, header := range map[string][]string{
+		"another site":   {"Sec-Fetch-Site", "cross-site"},
+		"another origin": {"Sec-Fetch-Site", "", "Origin", "https://elsewhere.example"},
+	} {
+		if a := p.uploads(documentsPath+"/uploads", body{"title": "a"}, "three",
+			header...); a.status != http.StatusForbidden || count() != 1 {
 			t.Errorf("%s: %d, %d versions", what, a.status, count())
 		}
 	}
 }
 
-// An upload that began in a session which is over when its last byte has come registers nothing; the answer says where to sign in.
+// An upload that began in a session which is over when its last byte has come registers nothing; the answer says where
+// to sign in.
 func TestSessionEndsDuringUpload(t *testing.T) {
 	s := openConsole(t)
 	analystRole, viewerRole := domain.Analyst, domain.Viewer
@@ -224,7 +293,9 @@ func TestSessionEndsDuringUpload(t *testing.T) {
 		connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 		check(t, err)
 		defer connection.Close()
-		_, err = fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: x\r\nCookie: %s=%s\r\nSec-Fetch-Site: same-origin\r\nContent-Type: %s\r\nContent-Length: %d\r\nIdempotency-Key: k\r\nExpect: 100-continue\r\n\r\n",
+		_, err = fmt.Fprintf(connection,
+			"POST %s HTTP/1.1\r\nHost: x\r\nCookie: %s=%s\r\nSec-Fetch-Site: same-origin\r\nContent-Type: "+
+				"%s\r\nContent-Length: %d\r\nIdempotency-Key: k\r\nExpect: 100-continue\r\n\r\n",
 			documentsPath+"/uploads", sessionName, p.cookies[sessionName], kind, len(text))
 		check(t, err)
 		answers := bufio.NewReader(connection)
@@ -241,10 +312,13 @@ func TestSessionEndsDuringUpload(t *testing.T) {
 		defer response.Body.Close()
 		answered, err := io.ReadAll(response.Body)
 		check(t, err)
-		if response.StatusCode != http.StatusUnauthorized || !contains(answered, `"location":"/en/console/sign-in"`) || s.sequence() != before {
+		if response.StatusCode != http.StatusUnauthorized || !contains(answered, `"location":"/en/console/sign-in"`) ||
+			s.sequence() != before {
 			t.Errorf("%s: %d %s, %d events", what, response.StatusCode, answered, s.sequence()-before)
 		}
-		if claims := s.number("SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2"); claims != 0 {
+		if claims := s.number(
+			"SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2",
+		); claims != 0 {
 			t.Errorf("%s: %d claims stay", what, claims)
 		}
 	}

@@ -141,8 +141,8 @@ func (w *site) posted(serve http.Handler, act func(rw http.ResponseWriter, r *ht
 	}))
 }
 
-// What is refused is said in words beside the form, and what was typed stays. An upload whose answer was lost is registered
-// once, and one that is cancelled not at all.
+// What is refused is said in words beside the form, and what was typed stays. An upload whose answer was lost is
+// registered once, and one that is cancelled not at all.
 func TestUploadsRefusedInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openDocuments(t)
@@ -159,8 +159,12 @@ func TestUploadsRefusedInTheBrowser(t *testing.T) {
 	said := func(name string, versions int64) {
 		t.Helper()
 		p.do(chromedp.WaitVisible(chromedp.CSS(`[data-said="` + name + `"]`)))
-		title, chosen := eval[string](p, `document.querySelector("#title").value`), eval[int](p, `document.querySelector("#file").files.length`)
-		if n := w.number("SELECT count(*) FROM artifact_versions WHERE shard = $1 AND organization_id = $2"); title != "Typed" || chosen != 1 || n != versions {
+		title, chosen := eval[string](p, `document.querySelector("#title").value`), eval[int](
+			p, `document.querySelector("#file").files.length`,
+		)
+		if n := w.number(
+			"SELECT count(*) FROM artifact_versions WHERE shard = $1 AND organization_id = $2",
+		); title != "Typed" || chosen != 1 || n != versions {
 			t.Errorf("%s: the title is %q, %d files, %d versions", name, title, chosen, n)
 		}
 	}
@@ -205,8 +209,13 @@ func TestUploadsRefusedInTheBrowser(t *testing.T) {
 func TestManifestReviewInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openDocuments(t)
-	manifest := map[string]any{"version": 1, "kind": domain.ManifestKind, "algorithm": "SHA-256", "files": []any{map[string]any{"size": 1, "path": "a/ñ.txt", "sha256": hash("x")}}}
-	v := w.post(certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": manifest}).is(http.StatusCreated)["version"].(map[string]any)
+	manifest := map[string]any{
+		"version": 1, "kind": domain.ManifestKind, "algorithm": "SHA-256",
+		"files": []any{map[string]any{"size": 1, "path": "a/ñ.txt", "sha256": hash("x")}},
+	}
+	v := w.post(
+		certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": manifest},
+	).is(http.StatusCreated)["version"].(map[string]any)
 	p := w.tab()
 	p.signsIn("/en")
 	p.open("/en/console/documents/versions/" + v["id"].(string) + "/review")

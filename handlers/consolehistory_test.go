@@ -34,7 +34,9 @@ var newEvents = regexp.MustCompile(`data-new="([^"]+)"`)
 // follow is the address at which a page of the history asks for what is new.
 func (p *guest) follow(query string) string {
 	p.t.Helper()
-	page := p.visit(historyPage+query).says(http.StatusOK, `id="follow"`, `aria-pressed="false"`, `data-following="Following`)
+	page := p.visit(historyPage+query).says(
+		http.StatusOK, `id="follow"`, `aria-pressed="false"`, `data-following="Following`,
+	)
 	return html.UnescapeString(string(newEvents.FindSubmatch(page.body)[1]))
 }
 
@@ -54,7 +56,8 @@ func (p *guest) ask(path string) (a answer, data followed) {
 	return a, data
 }
 
-// What happens is answered once, with the filter of the page; of more than a page has, the newest, and where the others are.
+// What happens is answered once, with the filter of the page; of more than a page has, the newest, and where the others
+// are.
 func TestFollowedHistory(t *testing.T) {
 	s := openConsole(t)
 	reader, _ := s.added("viewer@example.com", domain.Viewer)
@@ -62,7 +65,8 @@ func TestFollowedHistory(t *testing.T) {
 	reader.nothingNew(path)
 	s.registered("a", 1, "one")
 	a, data := reader.ask(path)
-	if a.status != http.StatusOK || strings.Count(data.Rows, "<tr") != 1 || !strings.Contains(data.Rows, "integrity.registered") || data.Older != nil {
+	if a.status != http.StatusOK || strings.Count(data.Rows, "<tr") != 1 ||
+		!strings.Contains(data.Rows, "integrity.registered") || data.Older != nil {
 		t.Fatalf("%d %+v", a.status, data)
 	}
 	next := fmt.Sprintf("%s/new?after=%d", historyPage, data.After)
@@ -76,7 +80,8 @@ func TestFollowedHistory(t *testing.T) {
 	}
 	reader.nothingNew(fmt.Sprintf("%s/new?action=company.created&after=%d", historyPage, data.After))
 	must(s.service, &domain.CreateCompany{Origin: s.org.Operator(), Reference: "second"})
-	if _, data = reader.ask(companies); strings.Count(data.Rows, "<tr") != 1 || !strings.Contains(data.Rows, "company.created") {
+	if _, data = reader.ask(companies); strings.Count(data.Rows, "<tr") != 1 ||
+		!strings.Contains(data.Rows, "company.created") {
 		t.Errorf("of companies: %+v", data)
 	}
 
@@ -86,10 +91,13 @@ func TestFollowedHistory(t *testing.T) {
 	}
 	s.post(integrity+"/records/batch", body{"declarations": items}).is(http.StatusOK)
 	_, data = reader.ask(next)
-	if strings.Count(data.Rows, "<tr") != 50 || data.Older == nil || !strings.Contains(data.Rows, fmt.Sprintf(`data-sequence="%d"`, *data.Older)) {
+	if strings.Count(data.Rows, "<tr") != 50 || data.Older == nil ||
+		!strings.Contains(data.Rows, fmt.Sprintf(`data-sequence="%d"`, *data.Older)) {
 		t.Fatalf("of many: %+v", data)
 	}
-	if page := reader.visit(fmt.Sprintf("%s?before=%d", historyPage, *data.Older)).says(http.StatusOK, "company.created"); contains(page.body, `id="follow"`) {
+	if page := reader.visit(fmt.Sprintf("%s?before=%d", historyPage, *data.Older)).says(
+		http.StatusOK, "company.created",
+	); contains(page.body, `id="follow"`) {
 		t.Error("a page that does not show the newest is followed")
 	}
 
@@ -100,7 +108,9 @@ func TestFollowedHistory(t *testing.T) {
 	}
 	other := s.Organization(t, s.org.ID.Shard(), domain.InternalPlan)
 	must(s.service, &domain.AddMember{Origin: other.Operator(), Email: "stranger@example.com", Role: domain.Viewer})
-	if _, data := s.signedIn("stranger@example.com").ask(historyPage + "/new?after=0"); strings.Contains(data.Rows, "integrity.registered") || data.Rows == "" {
+	if _, data := s.signedIn("stranger@example.com").ask(
+		historyPage + "/new?after=0",
+	); strings.Contains(data.Rows, "integrity.registered") || data.Rows == "" {
 		t.Errorf("another organization: %+v", data)
 	}
 }
@@ -112,7 +122,8 @@ func (p *guest) nothingNew(path string) {
 	}
 }
 
-// A page that is left open asks for ever: it costs the look at the session alone, and the session ends as if nobody asked.
+// A page that is left open asks for ever: it costs the look at the session alone, and the session ends as if nobody
+// asked.
 func TestFollowingIsNoUse(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)
@@ -139,16 +150,19 @@ func TestHistoryNamesActors(t *testing.T) {
 	manager, admin := s.added("admin@example.com", domain.Admin)
 	reader, _ := s.added("viewer@example.com", domain.Viewer)
 	manager.press("/en/console/companies", "reference", "second")
-	s.signedIn(s.org.Email).visit(historyPage).says(http.StatusOK, `<a href="/en/console/members/`+admin.ID.String()+`">`+admin.Email+"</a>")
-	if page := reader.visit(historyPage).says(http.StatusOK, admin.ID.String()); contains(page.body, admin.Email) || contains(page.body, "/members/") {
+	s.signedIn(s.org.Email).visit(historyPage).says(
+		http.StatusOK, `<a href="/en/console/members/`+admin.ID.String()+`">`+admin.Email+"</a>",
+	)
+	if page := reader.visit(historyPage).says(http.StatusOK, admin.ID.String()); contains(page.body, admin.Email) ||
+		contains(page.body, "/members/") {
 		t.Error("a viewer sees the address of another member")
 	}
 	s.owner("UPDATE texts SET body = NULL WHERE body = '" + admin.Email + "'")
 	s.signedIn(s.org.Email).visit(historyPage).says(http.StatusOK, "<code>"+admin.ID.String()+"</code></a>")
 }
 
-// Events are shown in words, and what they are about leads to its page where the role may see that, also in the rows that
-// are asked for later.
+// Events are shown in words, and what they are about leads to its page where the role may see that, also in the rows
+// that are asked for later.
 func TestHistoryInWords(t *testing.T) {
 	s := openConsole(t)
 	owner := s.signedIn(s.org.Email)
@@ -160,12 +174,17 @@ func TestHistoryInWords(t *testing.T) {
 	hook := shownWebhook.FindString(string(made.says(http.StatusOK).body))
 	forAll := []string{`href="/en/console/records/` + record + `"><code>`, `href="/en/console/companies"><code>`}
 	forManagers := []string{
-		`href="/en/console/keys/` + s.org.Key.ID.String() + `"><code>`, `href="/en/console/members/` + viewer.ID.String() + `"><code>`,
+		`href="/en/console/keys/` + s.org.Key.ID.String() + `"><code>`,
+		`href="/en/console/members/` + viewer.ID.String() + `"><code>`,
 		`href="/en/console/webhooks/` + hook + `"><code>`,
 	}
 	shown := func(p *guest) string {
 		t.Helper()
-		page := string(p.visit(historyPage).says(http.StatusOK, "Version registered <code", "Version registered · integrity.registered</option>").body)
+		page := string(
+			p.visit(historyPage).says(
+				http.StatusOK, "Version registered <code", "Version registered · integrity.registered</option>",
+			).body,
+		)
 		_, data := p.ask(historyPage + "/new" + path)
 		if rows := strings.TrimSpace(data.Rows); rows == "" || !strings.Contains(page, rows) {
 			t.Errorf("the page does not show its rows as they are asked for later: %s", rows)
@@ -186,7 +205,9 @@ func TestHistoryInWords(t *testing.T) {
 	if strings.Contains(managers, "/records/"+reserved) {
 		t.Error("a reservation leads to a record")
 	}
-	owner.visit("/console/history").says(http.StatusOK, "Versión registrada <code", "Versión registrada · integrity.registered</option>")
+	owner.visit("/console/history").says(
+		http.StatusOK, "Versión registrada <code", "Versión registrada · integrity.registered</option>",
+	)
 
 	owner.sendForm(webhooksPath + "/" + hook + "/delete").leads(webhooksPath)
 	if page := shown(owner); strings.Contains(page, "/webhooks/"+hook) {
@@ -240,7 +261,8 @@ func (s *service) audited(archive []byte) (report audit.Report, text string) {
 	return report, said.String()
 }
 
-// Those who manage everything download the whole history, which proves itself; others are refused, and pages of other sites.
+// Those who manage everything download the whole history, which proves itself; others are refused, and pages of other
+// sites.
 func TestExportInTheConsole(t *testing.T) {
 	s := openConsole(t)
 	owner, admin := s.signedIn(s.org.Email), s.as(domain.Admin)
@@ -253,18 +275,25 @@ func TestExportInTheConsole(t *testing.T) {
 	for some := range slices.Chunk(items, 500) {
 		s.post(integrity+"/records/batch", body{"declarations": some}).is(http.StatusOK)
 	}
-	secret := s.post(integrity+"/webhooks", body{"url": "https://hooks.example/a"}).is(http.StatusCreated)["secret"].(string)
+	secret := s.post(
+		integrity+"/webhooks", body{"url": "https://hooks.example/a"},
+	).is(http.StatusCreated)["secret"].(string)
 	for _, p := range []*guest{owner, admin} {
 		page := p.visit(historyPage).says(http.StatusOK, `id="export" href="`+exportPath+`"`, "Events so far: ")
 		a := p.visit(exportPath)
-		if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/zip" || !strings.Contains(a.header.Get("Content-Disposition"), "history-"+s.org.ID.String()) {
+		if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/zip" ||
+			!strings.Contains(a.header.Get("Content-Disposition"), "history-"+s.org.ID.String()) {
 			t.Fatalf("%d %v", a.status, a.header)
 		}
 		report, said := s.audited(a.body)
-		if len(report.Organizations) != 1 || report.Organizations[0].Organization != s.org.ID.String() || !contains(page.body, fmt.Sprintf("Events so far: %d<", report.Events)) {
+		if len(report.Organizations) != 1 || report.Organizations[0].Organization != s.org.ID.String() ||
+			!contains(page.body, fmt.Sprintf("Events so far: %d<", report.Events)) {
 			t.Errorf("%d events of %+v", report.Events, report.Organizations)
 		}
-		for what, want := range map[string]bool{"https://hooks.example/a": true, s.org.Email: true, "document-599": true, secret: false, s.org.Secret: false, "stranger@example.com": false} {
+		for what, want := range map[string]bool{
+			"https://hooks.example/a": true, s.org.Email: true, "document-599": true, secret: false, s.org.Secret: false,
+			"stranger@example.com": false,
+		} {
 			if strings.Contains(said, what) != want {
 				t.Errorf("the bundle says %q: %t", what, !want)
 			}
@@ -286,7 +315,8 @@ func TestExportInTheConsole(t *testing.T) {
 	}
 	if a := s.signedIn("stranger@example.com").visit(exportPath); a.status != http.StatusOK {
 		t.Errorf("another organization: %d", a.status)
-	} else if _, said := s.audited(a.body); strings.Contains(said, "hooks.example") || !strings.Contains(said, "stranger@example.com") {
+	} else if _, said := s.audited(a.body); strings.Contains(said, "hooks.example") ||
+		!strings.Contains(said, "stranger@example.com") {
 		t.Errorf("the bundle of another organization: %s", said)
 	}
 }
@@ -307,7 +337,10 @@ func (w *paused) Write(part []byte) (int, error) {
 // export begins to download, and waits until something would arrive.
 func (p *guest) export() *paused {
 	p.t.Helper()
-	w := &paused{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), goOn: make(chan struct{}), done: make(chan struct{})}
+	w := &paused{
+		ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), goOn: make(chan struct{}),
+		done: make(chan struct{}),
+	}
 	r := p.request(http.MethodGet, exportPath, "", nil)
 	for name, value := range p.cookies {
 		r.AddCookie(&http.Cookie{Name: name, Value: value})
@@ -375,7 +408,9 @@ func TestExportsAtOnce(t *testing.T) {
 	if !first.end() {
 		t.Error("the first was cut off")
 	}
-	for name, waited := range map[string]<-chan answer{"the third": third, "the fourth": fourth, "the first, again": again} {
+	for name, waited := range map[string]<-chan answer{
+		"the third": third, "the fourth": fourth, "the first, again": again,
+	} {
 		if a := <-waited; a.status != http.StatusOK {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
@@ -411,7 +446,10 @@ func TestExportEndsWithItsSession(t *testing.T) {
 		"signed out": func(p *guest) { p.press("/en/console/security/sign-out-everywhere") },
 		"another role": func(*guest) {
 			role := domain.Viewer
-			must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: s.memberCalled("admin@example.com"), Role: &role})
+			must(
+				s.service,
+				&domain.ChangeMember{Origin: s.org.Operator(), Member: s.memberCalled("admin@example.com"), Role: &role},
+			)
 		},
 		"half an hour later": func(*guest) { s.skew.Add(int64(30 * time.Minute)) },
 	} {

@@ -46,7 +46,9 @@ func TestSessionEndsWhileAFormTravels(t *testing.T) {
 			check(t, err)
 			defer connection.Close()
 			text := url.Values{"email": {"new@example.com"}, "role": {"viewer"}}.Encode()
-			_, err = fmt.Fprintf(connection, "POST /en/console/members HTTP/1.1\r\nHost: x\r\nCookie: %s=%s\r\nSec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+			_, err = fmt.Fprintf(connection,
+				"POST /en/console/members HTTP/1.1\r\nHost: x\r\nCookie: %s=%s\r\nSec-Fetch-Site: same-origin\r\nContent-Type: "+
+					"application/x-www-form-urlencoded\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
 				sessionName, p.cookies[sessionName], len(text))
 			check(t, err)
 			answers := bufio.NewReader(connection)
@@ -87,9 +89,12 @@ func (c *consoleService) newAuthenticator() authenticator {
 	member := c.org.Key.Member
 	a := authenticator{key, []byte("credential"), slices.Concat(c.org.ID[:], member[:])}
 	// COSE: {1: 2 (EC2), 3: -7 (ES256), -1: 1 (P-256), -2: x, -3: y}
-	public := slices.Concat([]byte{0xa5, 1, 2, 3, 0x26, 0x20, 1, 0x21, 0x58, 32}, point[1:33], []byte{0x22, 0x58, 32}, point[33:])
+	public := slices.Concat(
+		[]byte{0xa5, 1, 2, 3, 0x26, 0x20, 1, 0x21, 0x58, 32}, point[1:33], []byte{0x22, 0x58, 32}, point[33:],
+	)
 	must(c.service, &domain.AddPasskey{
-		Origin: domain.Origin{Organization: c.org.ID, Actor: domain.MemberActor(member), RequestID: "test", Console: true}, Member: member, Name: "laptop",
+		Origin: domain.Origin{Organization: c.org.ID, Actor: domain.MemberActor(member), RequestID: "test", Console: true},
+		Member: member, Name: "laptop",
 		Credential: domain.Credential{CredentialID: a.id, PublicKey: public, Transports: []string{}},
 	})
 	return a
@@ -106,7 +111,9 @@ func (p *guest) asked() (challenge string) {
 // answers sends what the authenticator signs.
 func (p *guest) answers(a authenticator, challenge string) answer {
 	p.t.Helper()
-	said, err := json.Marshal(map[string]any{"type": "webauthn.get", "challenge": challenge, "origin": baseURL, "crossOrigin": false})
+	said, err := json.Marshal(map[string]any{
+		"type": "webauthn.get", "challenge": challenge, "origin": baseURL, "crossOrigin": false,
+	})
 	check(p.t, err)
 	host, said256 := sha256.Sum256([]byte(strings.TrimPrefix(baseURL, "https://"))), sha256.Sum256(said)
 	data := slices.Concat(host[:], []byte{0x05, 0, 0, 0, 0})
@@ -114,9 +121,11 @@ func (p *guest) answers(a authenticator, challenge string) answer {
 	signature, err := ecdsa.SignASN1(rand.Reader, a.PrivateKey, signed[:])
 	check(p.t, err)
 	text := base64.RawURLEncoding.EncodeToString
-	sent, err := json.Marshal(map[string]any{"id": text(a.id), "rawId": text(a.id), "type": "public-key", "response": map[string]any{
-		"clientDataJSON": text(said), "authenticatorData": text(data), "signature": text(signature), "userHandle": text(a.handle),
-	}})
+	sent, err := json.Marshal(map[string]any{"id": text(a.id), "rawId": text(a.id), "type": "public-key",
+		"response": map[string]any{
+			"clientDataJSON": text(said), "authenticatorData": text(data), "signature": text(signature),
+			"userHandle": text(a.handle),
+		}})
 	check(p.t, err)
 	r := p.request(http.MethodPost, "/en/console/passkey", "", bytes.NewReader(sent))
 	r.Header.Set("Content-Type", "application/json")
@@ -129,8 +138,8 @@ func (p *guest) answers(a authenticator, challenge string) answer {
 	return answered
 }
 
-// A challenge costs the service nothing until somebody with a passkey has signed it, and is used once, in its time, in the
-// life of the ledger in which it was given out.
+// A challenge costs the service nothing until somebody with a passkey has signed it, and is used once, in its time, in
+// the life of the ledger in which it was given out.
 func TestChallenge(t *testing.T) {
 	s := openConsole(t)
 	a, p := s.newAuthenticator(), s.guest()
@@ -140,7 +149,8 @@ func TestChallenge(t *testing.T) {
 	const cookie = "__Host-integrity-challenge"
 	refused := func(what string, p *guest, challenge string) {
 		t.Helper()
-		if answered := p.answers(a, challenge); answered.status != http.StatusConflict || !contains(answered.body, "not accepted") {
+		if answered := p.answers(a, challenge); answered.status != http.StatusConflict ||
+			!contains(answered.body, "not accepted") {
 			t.Errorf("%s: %d %s", what, answered.status, answered.body)
 		}
 	}

@@ -38,18 +38,26 @@ func TestConsoleKeys(t *testing.T) {
 	for _, scope := range domain.Scopes() {
 		all = append(all, string(scope))
 	}
-	if slices.Sort(all); !slices.Equal(slices.Sorted(slices.Values(offered)), all) || offered[0] != "integrity:read" || offered[1] != "integrity:write" {
+	if slices.Sort(all); !slices.Equal(slices.Sorted(slices.Values(offered)), all) || offered[0] != "integrity:read" ||
+		offered[1] != "integrity:write" {
 		t.Errorf("offered are %v", offered)
 	}
 
 	// What is wrong is said beside its field, and what was typed stays.
-	shown := p.sendForm(page+"/new", "name", "worker", "scopes", "integrity:read", "companies", "company-1", "networks", "here", "maxVersionStep", "0", "expiresAt", "2020-01-01").
-		says(http.StatusUnprocessableEntity, `id="networks-error"`, `value="worker"`, `value="integrity:read" checked`, `value="company-1" checked`, ">here<", `value="2020-01-01"`)
+	shown := p.sendForm(
+		page+"/new", "name", "worker", "scopes", "integrity:read", "companies", "company-1", "networks", "here",
+		"maxVersionStep", "0", "expiresAt", "2020-01-01",
+	).
+		says(
+			http.StatusUnprocessableEntity, `id="networks-error"`, `value="worker"`, `value="integrity:read" checked`,
+			`value="company-1" checked`, ">here<", `value="2020-01-01"`,
+		)
 	if keyText.Match(shown.body) {
 		t.Error("a refused form has made a key")
 	}
 	for field, form := range map[string][]string{
-		"name": {"scopes", "integrity:read"}, "scopes": {"name", "x"}, "companies": {"name", "x", "scopes", "integrity:read", "companies", "unknown"},
+		"name": {"scopes", "integrity:read"}, "scopes": {"name", "x"},
+		"companies":      {"name", "x", "scopes", "integrity:read", "companies", "unknown"},
 		"source":         {"name", "x", "scopes", "integrity:read", "source", "a b"},
 		"maxVersionStep": {"name", "x", "scopes", "integrity:read", "maxVersionStep", "0"},
 		"expiresAt":      {"name", "x", "scopes", "integrity:read", "expiresAt", "2020-01-01"},
@@ -58,8 +66,11 @@ func TestConsoleKeys(t *testing.T) {
 	}
 
 	last := s.Now().AddDate(0, 2, 0).UTC().Format(time.DateOnly)
-	made := p.sendForm(page+"/new", "name", "worker", "scopes", "integrity:read", "scopes", "integrity:write", "companies", "company-1",
-		"source", "billing", "networks", "127.0.0.1\r\n::1/128", "maxVersionStep", "3", "expiresAt", last).says(http.StatusOK, "shows the key once", "curl")
+	made := p.sendForm(page+"/new", "name", "worker", "scopes", "integrity:read", "scopes", "integrity:write",
+		"companies", "company-1",
+		"source", "billing", "networks", "127.0.0.1\r\n::1/128", "maxVersionStep", "3", "expiresAt", last).says(
+		http.StatusOK, "shows the key once", "curl",
+	)
 	text := string(keyText.FindSubmatch(made.body)[1])
 	id, err := domain.ParseID[domain.KeyID](string(keyPath.FindSubmatch(made.body)[1]))
 	check(t, err)
@@ -70,8 +81,10 @@ func TestConsoleKeys(t *testing.T) {
 		return key.APIKey
 	}
 	key := read()
-	if !slices.Equal(key.Scopes, []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}) || key.Member != s.org.Key.Member || key.CreatedBy != domain.MemberActor(s.org.Key.Member) ||
-		*key.Source != "billing" || len(key.AllNetworks()) != 2 || *key.MaxVersionStep != 3 || key.ExpiresAt.Format(time.DateOnly) != s.Now().AddDate(0, 2, 1).UTC().Format(time.DateOnly) {
+	if !slices.Equal(key.Scopes, []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}) ||
+		key.Member != s.org.Key.Member || key.CreatedBy != domain.MemberActor(s.org.Key.Member) ||
+		*key.Source != "billing" || len(key.AllNetworks()) != 2 || *key.MaxVersionStep != 3 ||
+		key.ExpiresAt.Format(time.DateOnly) != s.Now().AddDate(0, 2, 1).UTC().Format(time.DateOnly) {
 		t.Errorf("the key is %+v", key)
 	}
 	s.send(http.MethodGet, integrity+"/changes?companyReference=company-1", text, nil).is(http.StatusOK)
@@ -85,9 +98,13 @@ func TestConsoleKeys(t *testing.T) {
 	// Another name, and an earlier end; never a later one.
 	p.press(own+"/rename", "name", "other").leads(own + "?said=key-name")
 	p.press(own+"/rename", "name", " ").says(http.StatusUnprocessableEntity, `id="name-error"`)
-	p.press(own+"/end", "expiresAt", s.Now().AddDate(0, 3, 0).UTC().Format(time.DateOnly)).says(http.StatusUnprocessableEntity, `id="expiresAt-error"`)
+	p.press(
+		own+"/end", "expiresAt", s.Now().AddDate(0, 3, 0).UTC().Format(time.DateOnly),
+	).says(http.StatusUnprocessableEntity, `id="expiresAt-error"`)
 	p.press(own+"/end", "expiresAt", "").says(http.StatusUnprocessableEntity, `id="expiresAt-error"`)
-	p.press(own+"/end", "expiresAt", s.Now().AddDate(0, 0, 7).UTC().Format(time.DateOnly)).leads(own + "?said=key-expiresAt")
+	p.press(
+		own+"/end", "expiresAt", s.Now().AddDate(0, 0, 7).UTC().Format(time.DateOnly),
+	).leads(own + "?said=key-expiresAt")
 	p.visit(own).says(http.StatusOK, "other", "ends soon", "127.0.0.1/32", "billing", s.org.Email)
 
 	// The successor has what the former key had; that one goes on for the overlap.
@@ -104,7 +121,9 @@ func TestConsoleKeys(t *testing.T) {
 	p.visit(own+"/revoke").says(http.StatusOK, "401", "cannot be undone", "other")
 	p.press(own + "/revoke").leads(own + "?said=key-revoked")
 	p.visit(own+"?said=key-revoked").says(http.StatusOK, "The key was revoked")
-	s.send(http.MethodGet, integrity+"/changes?companyReference=company-1", text, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.send(
+		http.MethodGet, integrity+"/changes?companyReference=company-1", text, nil,
+	).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	if a := p.visit(page); contains(a.body, id.String()) || !contains(a.body, "other") {
 		t.Errorf("the keys that work: %s", a.body)
 	}

@@ -24,8 +24,8 @@ func (c *consoleService) added(email string, role domain.Role) (*guest, domain.M
 
 var invitationLink = regexp.MustCompile(`/en/console/invitation/in_[0-9A-Za-z_]+`)
 
-// Owners and admins invite, change and end members; others see nothing of them. What only an owner may, an admin may not,
-// and sees no button for it.
+// Owners and admins invite, change and end members; others see nothing of them. What only an owner may, an admin may
+// not, and sees no button for it.
 func TestMembersInTheConsole(t *testing.T) {
 	s := openConsole(t)
 	owner := s.signedIn(s.org.Email)
@@ -34,7 +34,9 @@ func TestMembersInTheConsole(t *testing.T) {
 	if page := reader.visit("/en/console").says(http.StatusOK); contains(page.body, membersPage) {
 		t.Error("a viewer is led to the members")
 	}
-	if page := reader.visit("/en/console/history").says(http.StatusOK, admin.ID.String()); contains(page.body, admin.Email) {
+	if page := reader.visit("/en/console/history").says(
+		http.StatusOK, admin.ID.String(),
+	); contains(page.body, admin.Email) {
 		t.Error("a viewer sees the addresses of others")
 	}
 	path, mine := membersPage+"/"+viewer.ID.String(), membersPage+"/"+s.org.Key.Member.String()
@@ -42,14 +44,21 @@ func TestMembersInTheConsole(t *testing.T) {
 	for _, page := range []string{path, path + "/disable", path + "/end"} {
 		reader.visit(page).says(http.StatusForbidden)
 	}
-	for _, act := range []string{"", "/" + viewer.ID.String() + "/invite", "/" + viewer.ID.String() + "/role", "/" + viewer.ID.String() + "/enable", "/" + admin.ID.String() + "/disable", "/" + admin.ID.String() + "/end"} {
+	for _, act := range []string{
+		"", "/" + viewer.ID.String() + "/invite", "/" + viewer.ID.String() + "/role", "/" + viewer.ID.String() + "/enable",
+		"/" + admin.ID.String() + "/disable", "/" + admin.ID.String() + "/end",
+	} {
 		reader.press(membersPage+act, "email", "x@example.com", "role", "owner").says(http.StatusForbidden)
 	}
 
-	shown := owner.press(membersPage, "email", "new@example.com", "role", "analyst").says(http.StatusOK, "Invitation for", "new@example.com", "not shown again", "no address here is verified")
+	shown := owner.press(
+		membersPage, "email", "new@example.com", "role", "analyst",
+	).says(http.StatusOK, "Invitation for", "new@example.com", "not shown again", "no address here is verified")
 	owner.visit(path).says(http.StatusOK, "no address here is verified")
 	link := string(invitationLink.Find(shown.body))
-	if again := owner.visit(membersPage).says(http.StatusOK, "new@example.com", "invited", "Invitation ends"); invitationLink.Match(again.body) {
+	if again := owner.visit(membersPage).says(
+		http.StatusOK, "new@example.com", "invited", "Invitation ends",
+	); invitationLink.Match(again.body) {
 		t.Error("an invitation is shown twice")
 	}
 	s.guest().press(link).leads("/en/console")
@@ -58,21 +67,31 @@ func TestMembersInTheConsole(t *testing.T) {
 		status      int
 		words       []string
 	}{
-		"no address": {"nobody", "viewer", 422, []string{"Enter an address such as", `value="nobody"`, `value="viewer" required checked`}},
-		"no role":    {"x@example.com", "king", 422, []string{"Choose one of the roles", `value="x@example.com"`}},
-		"a member":   {"VIEWER@example.com", "admin", 409, []string{"belongs to a member already", `value="admin" required checked`}},
+		"no address": {
+			"nobody", "viewer", 422, []string{"Enter an address such as", `value="nobody"`, `value="viewer" required checked`},
+		},
+		"no role": {"x@example.com", "king", 422, []string{"Choose one of the roles", `value="x@example.com"`}},
+		"a member": {
+			"VIEWER@example.com", "admin", 409, []string{"belongs to a member already", `value="admin" required checked`},
+		},
 	} {
-		if a := owner.press(membersPage, "email", c.email, "role", c.role).says(c.status, c.words...); !contains(a.body, `aria-describedby="refused"`) {
+		if a := owner.press(membersPage, "email", c.email, "role", c.role).says(c.status, c.words...); !contains(
+			a.body, `aria-describedby="refused"`,
+		) {
 			t.Errorf("%s: the field does not say what is wrong", name)
 		}
 	}
 	manager.press(membersPage, "email", "x@example.com", "role", "owner").says(http.StatusForbidden)
 
 	// An admin finds no button for owners, and none that makes one.
-	if page := manager.visit(membersPage).says(http.StatusOK, "Only an owner makes"); contains(page.body, `value="owner"`) {
+	if page := manager.visit(membersPage).says(
+		http.StatusOK, "Only an owner makes",
+	); contains(page.body, `value="owner"`) {
 		t.Error("an admin is offered to invite an owner")
 	}
-	if page := manager.visit(mine).says(http.StatusOK, "Only an owner changes", s.org.Email); contains(page.body, "/role") || contains(page.body, "/end") {
+	if page := manager.visit(mine).says(
+		http.StatusOK, "Only an owner changes", s.org.Email,
+	); contains(page.body, "/role") || contains(page.body, "/end") {
 		t.Errorf("an admin is offered to change an owner: %s", page.body)
 	}
 	if page := manager.visit(path).says(http.StatusOK, viewer.Email); contains(page.body, `value="owner"`) {
@@ -85,7 +104,8 @@ func TestMembersInTheConsole(t *testing.T) {
 
 	// The last owner stays, and the page says so.
 	owner.visit(mine + "/end").leads(mine)
-	if page := owner.visit(mine).says(http.StatusOK, "last active owner"); contains(page.body, "/role") || contains(page.body, "/end") {
+	if page := owner.visit(mine).says(http.StatusOK, "last active owner"); contains(page.body, "/role") ||
+		contains(page.body, "/end") {
 		t.Error("there are buttons for the last owner")
 	}
 	for _, act := range []string{"/role", "/disable", "/end"} {
@@ -93,13 +113,20 @@ func TestMembersInTheConsole(t *testing.T) {
 	}
 
 	// What a step stops is named before it is taken.
-	key, _ := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Member: viewer.ID, Name: "payroll reader", Scopes: []domain.Scope{domain.IntegrityRead}}, s.Now())
+	key, _ := domain.NewCreateKey(
+		domain.CreateKey{
+			Origin: s.org.Operator(), Member: viewer.ID, Name: "payroll reader", Scopes: []domain.Scope{domain.IntegrityRead},
+		},
+		s.Now(),
+	)
 	must(s.service, key)
 	manager.press(path+"/role", "role", "king").says(http.StatusUnprocessableEntity)
 	manager.press(path+"/role", "role", "reviewer").leads(path)
 	reader.visit("/en/console").leads("/en/console/sign-in")
 	s.signedIn(viewer.Email)
-	manager.visit(path+"/disable").says(http.StatusOK, viewer.Email, "payroll reader", "Sessions that end at once: 1.", "at any time")
+	manager.visit(path+"/disable").says(
+		http.StatusOK, viewer.Email, "payroll reader", "Sessions that end at once: 1.", "at any time",
+	)
 	manager.press(path + "/disable").leads(path)
 	manager.visit(path).says(http.StatusOK, "disabled", path+"/enable")
 	manager.press(path + "/enable").leads(path)
@@ -111,7 +138,10 @@ func TestMembersInTheConsole(t *testing.T) {
 	manager.press(path+"/enable").says(http.StatusConflict, "Nothing was changed")
 	manager.visit(path + "/disable").leads(path)
 
-	for _, id := range []string{s.Organization(t, s.org.ID.Shard(), domain.InternalPlan).Key.Member.String(), domain.NewID[domain.MemberID](s.Now()).String(), "usr_x"} {
+	for _, id := range []string{
+		s.Organization(t, s.org.ID.Shard(), domain.InternalPlan).Key.Member.String(),
+		domain.NewID[domain.MemberID](s.Now()).String(), "usr_x",
+	} {
 		for _, page := range []string{"", "/disable", "/end"} {
 			owner.visit(membersPage + "/" + id + page).says(http.StatusNotFound)
 		}
@@ -127,11 +157,14 @@ func TestMembersInTheConsole(t *testing.T) {
 	s.Audit(t)
 }
 
-// An invitation is renewed with another link, not too soon, and withdrawn; where the service mails it, no page shows it.
+// An invitation is renewed with another link, not too soon, and withdrawn; where the service mails it, no page shows
+// it.
 func TestInvitingAgain(t *testing.T) {
 	s := openConsole(t)
 	owner := s.signedIn(s.org.Email)
-	former := string(invitationLink.Find(owner.press(membersPage, "email", "new@example.com", "role", "viewer").says(http.StatusOK).body))
+	former := string(invitationLink.Find(
+		owner.press(membersPage, "email", "new@example.com", "role", "viewer").says(http.StatusOK).body,
+	))
 	page := owner.visit(membersPage).says(http.StatusOK)
 	path := ""
 	for _, id := range regexp.MustCompile(`usr_[0-9a-z]{26}`).FindAllString(string(page.body), -1) {
@@ -140,7 +173,9 @@ func TestInvitingAgain(t *testing.T) {
 		}
 	}
 	owner.visit(path).says(http.StatusOK, "Invite again", "Withdraw the invitation")
-	owner.press(membersPage, "email", "new@example.com", "role", "viewer").says(http.StatusTooManyRequests, "ten minutes", `value="new@example.com"`)
+	owner.press(membersPage, "email", "new@example.com", "role", "viewer").says(
+		http.StatusTooManyRequests, "ten minutes", `value="new@example.com"`,
+	)
 	owner.press(path+"/invite").says(http.StatusTooManyRequests, "less than ten minutes ago")
 	owner.press(path+"/enable").says(http.StatusConflict, "Nothing was changed")
 	s.skew.Add(int64(domain.InvitationPause))
@@ -158,7 +193,9 @@ func TestInvitingAgain(t *testing.T) {
 	mailing := *s
 	mailing.service = s.second(options{config: func(c *handlers.Config) { c.MailsInvitations, c.SecretKey = true, &key }})
 	writer := &guest{&mailing, owner.cookies}
-	if a := writer.press(membersPage, "email", "other@example.com", "role", "viewer").says(http.StatusOK, "comes by mail"); invitationLink.Match(a.body) {
+	if a := writer.press(
+		membersPage, "email", "other@example.com", "role", "viewer",
+	).says(http.StatusOK, "comes by mail"); invitationLink.Match(a.body) {
 		t.Error("the link is mailed and shown")
 	}
 	mailing.service = s.second(options{config: func(c *handlers.Config) { c.NoInvitations = true }})
@@ -173,20 +210,30 @@ func TestInvitingAgain(t *testing.T) {
 func TestOwnersNeedRecentProof(t *testing.T) {
 	s := openConsole(t)
 	owner := s.signedIn(s.org.Email)
-	second := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "second@example.com", Role: domain.Owner}).Outcome
-	viewer := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "viewer@example.com", Role: domain.Viewer}).Outcome
+	second := must(
+		s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "second@example.com", Role: domain.Owner},
+	).Outcome
+	viewer := must(
+		s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "viewer@example.com", Role: domain.Viewer},
+	).Outcome
 	s.skew.Add(int64(5*time.Minute + time.Second))
 	before := s.sequence()
 	proves := func(a answer) {
 		t.Helper()
-		if to := a.header.Get("Location"); a.status != http.StatusSeeOther || !strings.HasPrefix(to, "/en/console/prove?to=") {
+		if to := a.header.Get("Location"); a.status != http.StatusSeeOther ||
+			!strings.HasPrefix(to, "/en/console/prove?to=") {
 			t.Errorf("%d, leads to %q", a.status, to)
 		}
 	}
 	path := membersPage + "/" + second.ID.String()
 	// What would ask for it is offered after the proof, so that nothing is typed in vain.
-	for page, fresh := range map[string]string{membersPage: `value="owner"`, path: path + "/role", membersPage + "/" + viewer.ID.String(): `value="owner"`, "/en/console/security": `data-new-passkey`} {
-		if a := owner.visit(page).says(http.StatusOK, "/en/console/prove?to="+url.QueryEscape(page)); contains(a.body, fresh) {
+	for page, fresh := range map[string]string{
+		membersPage: `value="owner"`, path: path + "/role", membersPage + "/" + viewer.ID.String(): `value="owner"`,
+		"/en/console/security": `data-new-passkey`,
+	} {
+		if a := owner.visit(page).says(
+			http.StatusOK, "/en/console/prove?to="+url.QueryEscape(page),
+		); contains(a.body, fresh) {
 			t.Errorf("%s offers what asks for a proof", page)
 		}
 	}
@@ -199,9 +246,14 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 	if after := s.sequence(); after != before {
 		t.Errorf("%d events without a proof", after-before)
 	}
-	owner.press(membersPage+"/"+viewer.ID.String()+"/role", "role", "analyst").leads(membersPage + "/" + viewer.ID.String())
+	owner.press(membersPage+"/"+viewer.ID.String()+"/role", "role", "analyst").leads(
+		membersPage + "/" + viewer.ID.String(),
+	)
 	owner = s.signedIn(s.org.Email)
-	for page, fresh := range map[string]string{membersPage: `value="owner"`, path: path + "/role", membersPage + "/" + viewer.ID.String(): `value="owner"`, "/en/console/security": `data-new-passkey`} {
+	for page, fresh := range map[string]string{
+		membersPage: `value="owner"`, path: path + "/role", membersPage + "/" + viewer.ID.String(): `value="owner"`,
+		"/en/console/security": `data-new-passkey`,
+	} {
 		if a := owner.visit(page).says(http.StatusOK, fresh); contains(a.body, "/console/prove") {
 			t.Errorf("%s asks for a proof that is there", page)
 		}
@@ -212,7 +264,9 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 
 // A service that mails invitations does not call addresses unverified.
 func TestMailedInvitationsVerify(t *testing.T) {
-	s := openConsoleWith(t, options{config: func(c *handlers.Config) { c.MailsInvitations, c.SecretKey = true, &domain.SecretKey{} }})
+	s := openConsoleWith(t, options{config: func(c *handlers.Config) {
+		c.MailsInvitations, c.SecretKey = true, &domain.SecretKey{}
+	}})
 	owner := s.signedIn(s.org.Email)
 	for _, path := range []string{membersPage, membersPage + "/" + s.org.Key.Member.String()} {
 		if page := owner.visit(path).says(http.StatusOK); contains(page.body, "no address here is verified") {

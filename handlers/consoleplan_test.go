@@ -28,7 +28,11 @@ func TestPlanInTheConsole(t *testing.T) {
 	reader, _ := s.added("viewer@example.com", domain.Viewer)
 
 	period := domain.PeriodOf(s.Now())
-	page := reader.visit("/en/console/plan").says(http.StatusOK, "Plan and use", "Plan: internal", "Those to the integrity API, such as registering versions, do not count.", "no limit", period.String(), fmt.Sprintf("month: %d.", entries), "document-0")
+	page := reader.visit("/en/console/plan").says(
+		http.StatusOK, "Plan and use", "Plan: internal",
+		"Those to the integrity API, such as registering versions, do not count.", "no limit", period.String(),
+		fmt.Sprintf("month: %d.", entries), "document-0",
+	)
 	seen, next := []string{}, regexp.MustCompile(`href="(/en/console/plan\?after=[^"#]+)#entries"`)
 	publicID := regexp.MustCompile(`/en/integrity/([0-9A-Za-z_-]+)"`)
 	for {
@@ -49,10 +53,12 @@ func TestPlanInTheConsole(t *testing.T) {
 	}
 	lines, err := csv.NewReader(bytes.NewReader(file.body)).ReadAll()
 	check(t, err)
-	if strings.Join(lines[0], " ") != "sequence occurredAt companyReference source documentReference version publicId eventId" || bytes.Count(file.body, []byte("\r\n")) != len(lines) {
+	if strings.Join(lines[0], " ") != "sequence occurredAt companyReference source documentReference version publicId "+
+		"eventId" || bytes.Count(file.body, []byte("\r\n")) != len(lines) {
 		t.Errorf("the file begins with %v", lines[0])
 	}
-	if len(lines) != entries+1 || lines[1][2] != "company-1" || lines[1][4] != "document-0" || lines[entries][4] != "last" || lines[entries][5] != "1" {
+	if len(lines) != entries+1 || lines[1][2] != "company-1" || lines[1][4] != "document-0" ||
+		lines[entries][4] != "last" || lines[entries][5] != "1" {
 		t.Errorf("%d lines, from %v to %v", len(lines), lines[1], lines[len(lines)-1])
 	}
 	var filed []string
@@ -69,7 +75,8 @@ func TestPlanInTheConsole(t *testing.T) {
 	if a := stranger.visit("/en/console/plan").says(http.StatusOK, "No new version"); contains(a.body, "document-0") {
 		t.Error("another organization's entries are shown")
 	}
-	if a := stranger.visit("/en/console/plan/entries.csv"); a.status != http.StatusOK || bytes.Count(a.body, []byte("\n")) != 1 {
+	if a := stranger.visit("/en/console/plan/entries.csv"); a.status != http.StatusOK ||
+		bytes.Count(a.body, []byte("\n")) != 1 {
 		t.Errorf("%s", a.body)
 	}
 	for _, asked := range []string{"?period=2001-01", "?period=x", "?after=x", "?period=" + period.Next().String()} {
@@ -86,7 +93,13 @@ func TestPlanInTheConsole(t *testing.T) {
 
 // The page says what is left of each allowance, and which parts were reached.
 func TestAllowancesInTheConsole(t *testing.T) {
-	s := openConsoleWith(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 2, "requestsPerMonth": 5}}`)})
+	s := openConsoleWith(
+		t,
+		options{
+			plan:  "gratis",
+			plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 2, "requestsPerMonth": 5}}`),
+		},
+	)
 	s.registered("a", 1, "one")
 	s.registered("b", 1, "two")
 	limit := int32(4)
@@ -97,10 +110,12 @@ func TestAllowancesInTheConsole(t *testing.T) {
 	last := s.post(integrity+"/reservations", version("r", 4)).is(http.StatusOK)["publicId"].(string)
 	s.send(http.MethodDelete, integrity+"/reservations/"+last, s.org.Secret, nil).is(http.StatusOK)
 	s.send(http.MethodGet, certificationAction+"/me", s.org.Secret, nil).is(http.StatusOK)
-	s.signedIn(s.org.Email).visit("/en/console/plan").says(http.StatusOK, "Plan: gratis", "<strong>2</strong> of 2 <span>(100 %; remaining: 0)", "<strong>1</strong> of 5 <span>(20 %; remaining: 4)",
+	s.signedIn(s.org.Email).visit("/en/console/plan").says(http.StatusOK, "Plan: gratis",
+		"<strong>2</strong> of 2 <span>(100 %; remaining: 0)", "<strong>1</strong> of 5 <span>(20 %; remaining: 4)",
 		"80 % reached on <time", "95 % reached on <time", "100 % reached on <time",
 		"<strong>3</strong> of 1000", `aria-label="Versions never registered: 100 %"`)
-	s.signedIn(s.org.Email).visit("/en/console").says(http.StatusOK, `href="/en/console/plan"`, "<strong>2</strong> of 2", "Webhook attempts", "100 % reached on <time",
+	s.signedIn(s.org.Email).visit("/en/console").says(http.StatusOK, `href="/en/console/plan"`, "<strong>2</strong> of 2",
+		"Webhook attempts", "100 % reached on <time",
 		`data-level="used-up"`, `aria-label="New versions: 100 %"`, `aria-label="Requests: 20 %"`)
 }
 
@@ -118,27 +133,41 @@ func (s *service) failing(webhook string) {
 	s.t.Helper()
 	id, err := domain.ParseID[domain.WebhookID](webhook)
 	check(s.t, err)
-	s.owner(fmt.Sprintf("INSERT INTO webhook_health (shard, webhook_id, failing_since) VALUES (%d, '%x', now() - interval '1 day')", s.org.ID.Shard(), id[:]))
+	s.owner(fmt.Sprintf(
+		"INSERT INTO webhook_health (shard, webhook_id, failing_since) VALUES (%d, '%x', now() - interval '1 day')",
+		s.org.ID.Shard(), id[:],
+	))
 }
 
-// The first page shows what is left of each allowance, and leads to the destinations that fail: those that are suspended,
-// and those that may be soon.
+// The first page shows what is left of each allowance, and leads to the destinations that fail: those that are
+// suspended, and those that may be soon.
 func TestOverview(t *testing.T) {
-	s := openConsoleWith(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "requestsPerMonth": 200, "webhookAttemptsPerMonth": 40}}`)})
+	s := openConsoleWith(
+		t,
+		options{
+			plan:  "gratis",
+			plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "requestsPerMonth": 200, "webhookAttemptsPerMonth": 40}}`),
+		},
+	)
 	add := func(url string) string {
 		return s.post(integrity+"/webhooks", body{"url": url}).is(http.StatusCreated)["id"].(string)
 	}
-	works, fails, gone := add("https://hooks.example/works"), add("https://hooks.example/fails"), add("https://hooks.example/gone")
+	works, fails, gone := add("https://hooks.example/works"), add(
+		"https://hooks.example/fails",
+	), add("https://hooks.example/gone")
 	s.monthUsed(170, 40)
 	s.failing(fails)
 	id, err := domain.ParseID[domain.WebhookID](gone)
 	check(t, err)
 	must(s.service, &domain.DisableWebhook{Origin: s.org.Operator(), Webhook: id, Reason: domain.DisabledGone})
 	owner, reader := s.signedIn(s.org.Email), s.as(domain.Viewer)
-	page := owner.visit("/en/console").says(http.StatusOK, `href="/en/console/webhooks/`+fails+`">https://hooks.example/fails</a>: nothing but failures since <time`,
+	page := owner.visit("/en/console").says(http.StatusOK,
+		`href="/en/console/webhooks/`+fails+`">https://hooks.example/fails</a>: nothing but failures since <time`,
 		`href="/en/console/webhooks/`+gone+`">https://hooks.example/gone</a>: nothing is sent any more, answered 410`,
-		`<div data-level="near"><dt id="use-requests">`, "<strong>170</strong> of 200 <span>(85 %; remaining: 30)", `<rect class="used" width="85"`, `d="M80 0V10"`,
-		`<div data-level="used-up"><dt id="use-webhookAttempts">`, "<strong>40</strong> of 40", "<strong>0</strong> <span>(no limit)")
+		`<div data-level="near"><dt id="use-requests">`, "<strong>170</strong> of 200 <span>(85 %; remaining: 30)",
+		`<rect class="used" width="85"`, `d="M80 0V10"`,
+		`<div data-level="used-up"><dt id="use-webhookAttempts">`, "<strong>40</strong> of 40",
+		"<strong>0</strong> <span>(no limit)")
 	if contains(page.body, works) {
 		t.Error("a destination that works is among those that fail")
 	}

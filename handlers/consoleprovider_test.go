@@ -62,18 +62,22 @@ func TestSignInByProvider(t *testing.T) {
 
 	// A provider that is away is no fault of the person's.
 	idp.away.Store(true)
-	p.press("/en/console/sign-in/provider").says(http.StatusServiceUnavailable, "does not answer", `href="/en/console/sign-in"`)
+	p.press("/en/console/sign-in/provider").says(
+		http.StatusServiceUnavailable, "does not answer", `href="/en/console/sign-in"`,
+	)
 	idp.away.Store(false)
 	s.skew.Add(int64(time.Minute))
 
 	p.visit("/en/console/sign-in").says(http.StatusOK, `id="provider"`, "Sign in with "+host)
 	p.do(http.MethodPost, "/en/console/sign-in/provider", nil, "Sec-Fetch-Site", "cross-site").says(http.StatusForbidden)
-	if a := p.visit("/en/console/sign-in/provider"); a.status != http.StatusMethodNotAllowed || p.cookies[providerName] != "" {
+	if a := p.visit("/en/console/sign-in/provider"); a.status != http.StatusMethodNotAllowed ||
+		p.cookies[providerName] != "" {
 		t.Errorf("an address begins a sign-in: %d", a.status)
 	}
 	to := p.sent("/en/console/sign-in")
 	asked := to.Query()
-	if asked.Get("scope") != "openid email" || asked.Get("code_challenge_method") != "S256" || asked.Get("nonce") == "" || asked.Get("prompt") != "" ||
+	if asked.Get("scope") != "openid email" || asked.Get("code_challenge_method") != "S256" ||
+		asked.Get("nonce") == "" || asked.Get("prompt") != "" ||
 		asked.Get("redirect_uri") != baseURL+"/oauth/signed-in" {
 		t.Errorf("sent to %s", to)
 	}
@@ -85,15 +89,18 @@ func TestSignInByProvider(t *testing.T) {
 		return "/oauth/signed-in?" + q.Encode()
 	}
 	for name, attempt := range map[string][2]string{
-		"another browser": {back.RequestURI(), ""}, "another state": {with("state", "x"), cookie}, "no code": {with("code", ""), cookie},
-		"another purpose": {back.RequestURI(), strings.Replace(cookie, ".sign-in.", ".prove.", 1)}, "a broken cookie": {back.RequestURI(), "x.y"},
-		"cancelled": {"/oauth/signed-in?error=access_denied&state=" + back.Query().Get("state"), cookie},
+		"another browser": {back.RequestURI(), ""}, "another state": {with("state", "x"), cookie},
+		"no code":         {with("code", ""), cookie},
+		"another purpose": {back.RequestURI(), strings.Replace(cookie, ".sign-in.", ".prove.", 1)},
+		"a broken cookie": {back.RequestURI(), "x.y"},
+		"cancelled":       {"/oauth/signed-in?error=access_denied&state=" + back.Query().Get("state"), cookie},
 	} {
 		other := s.guest()
 		if other.cookies[providerName] = attempt[1]; attempt[1] == "" {
 			delete(other.cookies, providerName)
 		}
-		if a := other.visit(attempt[0]); a.status != http.StatusUnauthorized || !contains(a.body, "/console/sign-in") || other.cookies[sessionName] != "" {
+		if a := other.visit(attempt[0]); a.status != http.StatusUnauthorized || !contains(a.body, "/console/sign-in") ||
+			other.cookies[sessionName] != "" {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
@@ -136,9 +143,11 @@ func TestProviderNamesAnotherClient(t *testing.T) {
 		azp      any
 		good     bool
 	}{
-		"our own": {pageClient, pageClient, true}, "none": {pageClient, nil, true}, "our own, of two audiences": {two, pageClient, true},
-		"another": {pageClient, "another", false}, "another, of two audiences": {two, "another", false},
-		"none, of two audiences": {two, nil, false}, "empty": {pageClient, "", false}, "a list": {pageClient, []string{pageClient}, false},
+		"our own": {pageClient, pageClient, true}, "none": {pageClient, nil, true},
+		"our own, of two audiences": {two, pageClient, true},
+		"another":                   {pageClient, "another", false}, "another, of two audiences": {two, "another", false},
+		"none, of two audiences": {two, nil, false}, "empty": {pageClient, "", false},
+		"a list":           {pageClient, []string{pageClient}, false},
 		"another spelling": {pageClient, strings.ToUpper(pageClient), false},
 	} {
 		idp.says(map[string]any{"email": s.org.Email, "email_verified": true, "aud": c.audience, "azp": c.azp})
@@ -154,13 +163,17 @@ func TestProviderNamesAnotherClient(t *testing.T) {
 func TestProviderMustVerifyTheAddress(t *testing.T) {
 	s, idp := openToProvider(t, nil)
 	for name, claims := range map[string]map[string]any{
-		"not verified": {"email": s.org.Email, "email_verified": false}, "a text": {"email": s.org.Email, "email_verified": "true"},
-		"a number": {"email": s.org.Email, "email_verified": 1}, "nothing said": {"email": s.org.Email, "email_verified": nil},
-		"no address": {"email": "", "email_verified": true}, "a name beside it": {"email": "Ana <" + s.org.Email + ">", "email_verified": true},
+		"not verified":     {"email": s.org.Email, "email_verified": false},
+		"a text":           {"email": s.org.Email, "email_verified": "true"},
+		"a number":         {"email": s.org.Email, "email_verified": 1},
+		"nothing said":     {"email": s.org.Email, "email_verified": nil},
+		"no address":       {"email": "", "email_verified": true},
+		"a name beside it": {"email": "Ana <" + s.org.Email + ">", "email_verified": true},
 	} {
 		idp.says(claims)
 		p := s.guest()
-		if a := p.byProvider("/en/console/sign-in"); a.status != http.StatusForbidden || !contains(a.body, "not confirmed") || p.cookies[sessionName] != "" {
+		if a := p.byProvider("/en/console/sign-in"); a.status != http.StatusForbidden ||
+			!contains(a.body, "not confirmed") || p.cookies[sessionName] != "" {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
@@ -174,7 +187,9 @@ func TestProviderChoosesOrganization(t *testing.T) {
 	idp.says(map[string]any{"email": "nobody@example.com", "email_verified": true})
 	s.guest().byProvider("/en/console/sign-in").says(http.StatusForbidden, "member of no organization here")
 	disabled := domain.MemberDisabled
-	gone := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Admin}).Outcome
+	gone := must(
+		s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Admin},
+	).Outcome
 	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: gone.ID, Status: &disabled})
 	idp.says(map[string]any{"email": gone.Email, "email_verified": true})
 	s.guest().byProvider("/en/console/sign-in").says(http.StatusForbidden, "member of no organization here")
@@ -223,14 +238,16 @@ func TestSignUpByProvider(t *testing.T) {
 	idp.says(map[string]any{"email": "ben@example.com", "email_verified": true})
 	s.guest().byProvider("/en/console/sign-in").leads("/en/console")
 	p = s.guest()
-	p.press(p.byProvider("/en/console/sign-up").header.Get("Location")).says(http.StatusOK, `id="organization"`, s.org.ID.String())
+	p.press(p.byProvider("/en/console/sign-up").header.Get("Location")).says(
+		http.StatusOK, `id="organization"`, s.org.ID.String(),
+	)
 	idp.says(map[string]any{"email": s.org.Email, "email_verified": true})
 	s.guest().byProvider("/en/console/sign-up").leads("/en/console")
 	s.Audit(t)
 }
 
-// A silent single sign-on is no proof that the person sits there: how old the proof is, the provider must say, and a new one is
-// asked for with a new sign-in.
+// A silent single sign-on is no proof that the person sits there: how old the proof is, the provider must say, and a
+// new one is asked for with a new sign-in.
 func TestProofByProvider(t *testing.T) {
 	s, idp := openToProvider(t, nil)
 	says := func(email string, authTime any) {
@@ -258,7 +275,9 @@ func TestProofByProvider(t *testing.T) {
 	says(s.org.Email, s.Now().Add(-time.Hour).Unix())
 	p := s.guest()
 	p.byProvider("/en/console/sign-in").leads("/en/console")
-	p.visit("/en/console/prove?to=/en/console/security").says(http.StatusOK, `id="provider"`, `name="to" value="/en/console/security"`)
+	p.visit("/en/console/prove?to=/en/console/security").says(
+		http.StatusOK, `id="provider"`, `name="to" value="/en/console/security"`,
+	)
 	const page, to = "/en/console/prove", "/en/console/security"
 	if asked := p.sent(page, "to", to).Query(); asked.Get("prompt") != "login" || asked.Get("max_age") != "0" {
 		t.Errorf("asked with %v", asked)
@@ -268,7 +287,8 @@ func TestProofByProvider(t *testing.T) {
 		authTime any
 		says     string
 	}{
-		"of an hour ago": {s.org.Email, s.Now().Add(-time.Hour).Unix(), "some time ago"}, "not said": {s.org.Email, nil, "some time ago"},
+		"of an hour ago":  {s.org.Email, s.Now().Add(-time.Hour).Unix(), "some time ago"},
+		"not said":        {s.org.Email, nil, "some time ago"},
 		"just before":     {s.org.Email, s.Now().Add(-time.Minute).Unix(), "some time ago"},
 		"another address": {"ben@example.com", s.Now().Unix(), "must come from the address"},
 	} {
@@ -297,7 +317,9 @@ func TestProofByProvider(t *testing.T) {
 // On loopback the provider leads back to the address, and the console is at the name.
 func TestProviderOnLoopback(t *testing.T) {
 	s, _ := openToProvider(t, func(c *handlers.Config) { c.BaseURL = "http://127.0.0.1:9" })
-	for host, want := range map[string]string{"127.0.0.1:9": "http://localhost:9/oauth/signed-in?code=x&state=y", "localhost:9": ""} {
+	for host, want := range map[string]string{
+		"127.0.0.1:9": "http://localhost:9/oauth/signed-in?code=x&state=y", "localhost:9": "",
+	} {
 		r := s.request(http.MethodGet, "/oauth/signed-in?code=x&state=y", "", nil)
 		r.Host = host
 		client := *s.http.Client()

@@ -13,8 +13,8 @@ import (
 	"integrityledger/handlers/oauth"
 )
 
-// A person signs in by a real provider, signs up with it and proves again who it is, on loopback, where the provider leads
-// back to the address and the console is at the name.
+// A person signs in by a real provider, signs up with it and proves again who it is, on loopback, where the provider
+// leads back to the address and the console is at the name.
 func TestProviderInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -25,7 +25,8 @@ func TestProviderInTheBrowser(t *testing.T) {
 	storage.RegisterClients(storage.NativeClient(client, edge.OAuthRedirect(config.BaseURL)))
 	idp := startProvider(t)
 	config.OAuth = oauth.New(oauth.Config{
-		Issuer: idp.issuer, Audience: edge.OAuthAudience(config.BaseURL), ClientID: client, RedirectURL: edge.OAuthRedirect(config.BaseURL), Now: config.Now,
+		Issuer: idp.issuer, Audience: edge.OAuthAudience(config.BaseURL), ClientID: client,
+		RedirectURL: edge.OAuthRedirect(config.BaseURL), Now: config.Now,
 	})
 	config.LinkMailer, config.SignUp = box.mailer(t, &config), true
 	w.use(handlers.New(config))
@@ -36,7 +37,10 @@ func TestProviderInTheBrowser(t *testing.T) {
 		t.Helper()
 		p.click("#provider button")
 		p.do(chromedp.WaitVisible(chromedp.CSS("#username")))
-		p.do(chromedp.SendKeys(chromedp.CSS("#username"), "test-user@127.0.0.1"), chromedp.SendKeys(chromedp.CSS("#password"), "verysecure"))
+		p.do(
+			chromedp.SendKeys(chromedp.CSS("#username"), "test-user@127.0.0.1"),
+			chromedp.SendKeys(chromedp.CSS("#password"), "verysecure"),
+		)
 		p.click(`button[type="submit"]`)
 	}
 	idp.says(map[string]any{"email": "new@example.com", "email_verified": true})
@@ -71,7 +75,8 @@ func TestProviderInTheBrowser(t *testing.T) {
 	p.on("provider-refused")
 	p.looks("console-provider-refused")
 	for _, complaint := range p.Complaints() {
-		if !strings.Contains(complaint, idp.issuer) && !strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "Clear-Site-Data") {
+		if !strings.Contains(complaint, idp.issuer) && !strings.Contains(complaint, "status of 401") &&
+			!strings.Contains(complaint, "Clear-Site-Data") {
 			t.Errorf("in the console: %s", complaint)
 		}
 	}

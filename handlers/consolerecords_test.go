@@ -28,19 +28,24 @@ func TestConsoleRecords(t *testing.T) {
 	second := register(s.org.Secret, declaration("d-1", 2, "two"))
 	company := s.Company(t, s.org, "company-2")
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
-	ungranted := register(s.org.Secret, declaration("d-2", 1, "other").with(body{"companyReference": "company-2", "source": "erp"}))
+	ungranted := register(
+		s.org.Secret, declaration("d-2", 1, "other").with(body{"companyReference": "company-2", "source": "erp"}),
+	)
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, false)
 	other := s.Organization(t, 1, domain.InternalPlan)
 	theirs := register(other.Secret, declaration("d-9", 1, "theirs"))
 
 	find := func(text string) answer { return viewer.visit(recordsPath + "?find=" + url.QueryEscape(text)) }
 	for text, id := range map[string]string{
-		first: first, baseURL + "/integrity/" + second + "?sha256=x": second, " " + strings.ToUpper(hash("two")) + " ": second + "?sha256=" + hash("two"), "d-1": second, "d-2": ungranted,
+		first: first, baseURL + "/integrity/" + second + "?sha256=x": second,
+		" " + strings.ToUpper(hash("two")) + " ": second + "?sha256=" + hash("two"), "d-1": second, "d-2": ungranted,
 		baseURL + "/en/integrity/" + ungranted + "#top": ungranted,
 	} {
 		find(text).leads(recordsPath + "/" + id)
 	}
-	for _, text := range []string{theirs, hash("theirs"), "d-9", hash("nothing"), "?", "<script>", strings.Repeat("x", 2000)} {
+	for _, text := range []string{
+		theirs, hash("theirs"), "d-9", hash("nothing"), "?", "<script>", strings.Repeat("x", 2000),
+	} {
 		find(text).says(http.StatusOK, "No record of the organization has it")
 	}
 	third := register(s.org.Secret, declaration("d-1", 1, "one").with(body{"source": "erp"}))
@@ -57,11 +62,14 @@ func TestConsoleRecords(t *testing.T) {
 	list("companyReference=company-1&source=erp&receivedFrom="+today+"&receivedTo="+today).says(http.StatusOK, third)
 	list("companyReference=company-2").says(http.StatusOK, ungranted)
 	for query, words := range map[string]string{
-		"companyReference=company-9": "no company with this reference", "companyReference=company-1&documentReference=d-1": "With a document it is required",
-		"companyReference=company-1&source=-": `value="-"`, "companyReference=company-1&receivedFrom=soon": "a date such as",
+		"companyReference=company-9":                                               "no company with this reference",
+		"companyReference=company-1&documentReference=d-1":                         "With a document it is required",
+		"companyReference=company-1&source=-":                                      `value="-"`,
+		"companyReference=company-1&receivedFrom=soon":                             "a date such as",
 		"companyReference=company-1&receivedFrom=2026-11-03&receivedTo=2026-11-01": "not before the first one",
 	} {
-		if a := list(query); a.status < 400 || a.status >= 500 || !contains(a.body, words) || !contains(a.body, `role="alert"`) {
+		if a := list(query); a.status < 400 || a.status >= 500 || !contains(a.body, words) ||
+			!contains(a.body, `role="alert"`) {
 			t.Errorf("%s: %d %s", query, a.status, a.body)
 		}
 	}
@@ -71,19 +79,26 @@ func TestConsoleRecords(t *testing.T) {
 	list("companyReference=a-company").says(http.StatusOK, "This company has no versions yet")
 	list("").says(http.StatusOK, third, `value="company-1"`)
 
-	overview := viewer.visit("/en/console").says(http.StatusOK, `/records/`+first+`">d-1</a>`, `/records/`+ungranted+`">d-2</a>`, "company-2 · erp", "superseded")
+	overview := viewer.visit("/en/console").says(
+		http.StatusOK, `/records/`+first+`">d-1</a>`, `/records/`+ungranted+`">d-2</a>`, "company-2 · erp", "superseded",
+	)
 	if contains(overview.body, "d-9") || contains(overview.body, theirs) {
 		t.Error("the overview shows another organization's record")
 	}
 
 	page := recordsPath + "/" + first
 	yours := func(query string) bool {
-		return contains(viewer.visit(page+query).says(http.StatusOK, `id="link">`+baseURL+"/integrity/"+first+"<").body, "This is your file")
+		return contains(
+			viewer.visit(page+query).says(http.StatusOK, `id="link">`+baseURL+"/integrity/"+first+"<").body,
+			"This is your file",
+		)
 	}
 	if !yours("?sha256="+hash("one")) || yours("") || yours("?sha256="+hash("two")) || yours("?sha256=") {
 		t.Error("a record's page says of another file that it is this one, or not of this one")
 	}
-	if shown := viewer.visit(page).says(http.StatusOK, hash("one"), "Version 2", second, "superseded", "by version 2"); contains(shown.body, page+"/revoke") {
+	if shown := viewer.visit(page).says(
+		http.StatusOK, hash("one"), "Version 2", second, "superseded", "by version 2",
+	); contains(shown.body, page+"/revoke") {
 		t.Error("a viewer is offered a revocation")
 	}
 	s.hold()
@@ -108,11 +123,15 @@ func TestConsoleRecords(t *testing.T) {
 	viewer.press(page + "/revoke").says(http.StatusForbidden)
 
 	p.visit(page+"/revoke").says(http.StatusOK, "What will happen", "cannot be undone")
-	p.press(page+"/revoke", "reason", strings.Repeat("ü", 501)).says(http.StatusUnprocessableEntity, "at most 500 characters", "üüü")
+	p.press(page+"/revoke", "reason", strings.Repeat("ü", 501)).says(
+		http.StatusUnprocessableEntity, "at most 500 characters", "üüü",
+	)
 	s.skew.Add(int64(5*time.Minute + time.Second))
 	prove := "/en/console/prove?to=" + url.QueryEscape(page+"/revoke")
 	p.visit(page + "/revoke").leads(prove)
-	p.press(page+"/revoke", "reason", "typed in vain").says(http.StatusForbidden, "typed in vain</textarea>", `href="`+prove+`"`)
+	p.press(page+"/revoke", "reason", "typed in vain").says(
+		http.StatusForbidden, "typed in vain</textarea>", `href="`+prove+`"`,
+	)
 	equal(t, "before a proof", s.get(integrity + "/records/" + first).is(http.StatusOK)["status"], "superseded")
 	p.press("/en/console/sign-in", "email", s.org.Email)
 	p.press(s.mailed(), "organization", s.org.ID.String()).leads("/en/console")

@@ -48,17 +48,24 @@ func TestSignUp(t *testing.T) {
 	for _, wrong := range []string{"", "nobody", "Ana <ana@example.com>"} {
 		p.press("/en/console/sign-up", "email", wrong).says(http.StatusUnprocessableEntity, "Enter an address")
 	}
-	p.do(http.MethodPost, "/en/console/sign-up", url.Values{"email": {address}}, "Sec-Fetch-Site", "cross-site").says(http.StatusForbidden)
+	p.do(
+		http.MethodPost, "/en/console/sign-up", url.Values{"email": {address}}, "Sec-Fetch-Site", "cross-site",
+	).says(http.StatusForbidden)
 
 	// The answer tells nothing about the address. The page for signing in sends nothing to an unknown one.
 	p.press("/en/console/sign-in", "email", address).leads("/en/console/sign-in/sent")
-	known, unknown := s.guest().press("/en/console/sign-up", "email", s.org.Email), s.guest().press("/en/console/sign-up", "email", "nobody@example.com")
+	known, unknown := s.guest().press("/en/console/sign-up", "email", s.org.Email), s.guest().press(
+		"/en/console/sign-up", "email", "nobody@example.com",
+	)
 	for _, header := range []http.Header{known.header, unknown.header} {
 		for _, own := range []string{"Date", "X-Request-Id", "Set-Cookie", "Ratelimit"} {
 			header.Del(own)
 		}
 	}
-	equal(t, "the answers to a known and an unknown address", []any{known.status, known.header, string(known.body)}, []any{unknown.status, unknown.header, string(unknown.body)})
+	equal(
+		t, "the answers to a known and an unknown address", []any{known.status, known.header, string(known.body)},
+		[]any{unknown.status, unknown.header, string(unknown.body)},
+	)
 	if m := <-s.mails; m.To != s.org.Email || m.SignIn.Newcomer {
 		t.Errorf("mailed to a member: %+v", m)
 	}
@@ -84,7 +91,12 @@ func TestSignUp(t *testing.T) {
 	if n := s.count("texts WHERE body ILIKE '%example.com' AND body <> $1", s.org.Email); n != 0 {
 		t.Errorf("%d addresses of strangers are stored", n)
 	}
-	again := &guest{s, map[string]string{"__Host-integrity-browser": p.cookies["__Host-integrity-browser"], addressName: p.cookies[addressName]}}
+	again := &guest{
+		s,
+		map[string]string{
+			"__Host-integrity-browser": p.cookies["__Host-integrity-browser"], addressName: p.cookies[addressName],
+		},
+	}
 	p.press(link, "name", " Ana & Sons ").leads("/en/console")
 	if p.cookies[addressName] != "" {
 		t.Error("the browser keeps the address")
@@ -93,7 +105,8 @@ func TestSignUp(t *testing.T) {
 	p.visit("/en/console/history").says(http.StatusOK, "organization.created", "member.added")
 	p.visit("/en/console/sign-up").leads("/en/console")
 	again.press(link, "name", "Twice").says(http.StatusNotFound, "cannot be used")
-	if n := s.count("organization_state WHERE plan = 'gratis' AND NOT internal"); n != 1 || s.count("organization_state") != organizations+1 {
+	if n := s.count("organization_state WHERE plan = 'gratis' AND NOT internal"); n != 1 ||
+		s.count("organization_state") != organizations+1 {
 		t.Errorf("%d organizations on the free plan", n)
 	}
 
@@ -122,7 +135,9 @@ func TestSignUpWithoutCookie(t *testing.T) {
 			t.Errorf("%s: no address is asked for: %s", name, page.body)
 		}
 		p.press(link, "name", "Example").says(http.StatusUnprocessableEntity, "Enter the address that the link was mailed to")
-		p.press(link, "name", "Example", "email", "nobody@example.com").says(http.StatusUnprocessableEntity, "Enter the address that the link was mailed to")
+		p.press(link, "name", "Example", "email", "nobody@example.com").says(
+			http.StatusUnprocessableEntity, "Enter the address that the link was mailed to",
+		)
 	}
 	p.press(link, "name", "Example", "email", "Ana.New@example.com").leads("/en/console")
 	p.visit("/en/console").says(http.StatusOK, "Ana.New@example.com")
@@ -131,7 +146,9 @@ func TestSignUpWithoutCookie(t *testing.T) {
 // A member who owns nothing may make an organization beside those of the address; asking to sign in signs in as before.
 func TestMemberSignsUp(t *testing.T) {
 	s := openToAll(t)
-	member := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer}).Outcome
+	member := must(
+		s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer},
+	).Outcome
 	s.signedIn(member.Email).press("/en/console/sign-out")
 	p := s.guest().asks(member.Email)
 	link := s.mailed()
@@ -146,7 +163,9 @@ func TestMemberSignsUp(t *testing.T) {
 
 	// A disabled member is a stranger.
 	disabled := domain.MemberDisabled
-	gone := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Admin}).Outcome
+	gone := must(
+		s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Admin},
+	).Outcome
 	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: gone.ID, Status: &disabled})
 	p = s.guest().asks(gone.Email)
 	if page := p.press(s.mailed()); contains(page.body, s.org.ID.String()) || !contains(page.body, `id="organization"`) {
@@ -168,7 +187,9 @@ func TestSignUpIsClosed(t *testing.T) {
 	if page := at.visit("/en/console/sign-in"); contains(page.body, "sign-up") {
 		t.Errorf("the closed door is shown: %s", page.body)
 	}
-	if mute := s.second(options{config: func(c *handlers.Config) { c.SignUp = true }}); mute.visit("/en/console/sign-up", "", "").status != http.StatusNotFound {
+	if mute := s.second(options{
+		config: func(c *handlers.Config) { c.SignUp = true },
+	}); mute.visit("/en/console/sign-up", "", "").status != http.StatusNotFound {
 		t.Error("without mail the door is open")
 	}
 }

@@ -21,8 +21,8 @@ var (
 	shownDelivery = regexp.MustCompile(`dlv_[0-9a-z]{26}`)
 )
 
-// An owner makes a destination, authorizes it, sees its secret once, has it tested and replayed, and deletes it. Members
-// of other roles see none of that, and no other organization's destination is ever confirmed.
+// An owner makes a destination, authorizes it, sees its secret once, has it tested and replayed, and deletes it.
+// Members of other roles see none of that, and no other organization's destination is ever confirmed.
 func TestConsoleWebhooks(t *testing.T) {
 	s := openConsole(t)
 	must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Analyst})
@@ -40,52 +40,74 @@ func TestConsoleWebhooks(t *testing.T) {
 	}
 	submit := func(path string, fields ...string) answer { return p.do(http.MethodPost, path, fill(fields...)) }
 	for words, fields := range map[string][]string{
-		"Choose at least one event":  {"url", "https://receiver.example/hook", "description", "typed before"},
-		"Enter an https URL":         {"url", "https://127.0.0.1/", "types", "integrity.revoked", "description", "typed before"},
-		"may have at most 200":       {"url", "https://receiver.example/", "types", "integrity.revoked", "description", "typed before" + strings.Repeat("x", 200)},
+		"Choose at least one event": {"url", "https://receiver.example/hook", "description", "typed before"},
+		"Enter an https URL": {
+			"url", "https://127.0.0.1/", "types", "integrity.revoked", "description", "typed before",
+		},
+		"may have at most 200": {
+			"url", "https://receiver.example/", "types", "integrity.revoked", "description",
+			"typed before" + strings.Repeat("x", 200),
+		},
 		"Enter an https URL of a re": {"url", "javascript:x", "types", "integrity.revoked", "description", "typed before"},
 	} {
 		submit(webhooksPath, fields...).says(http.StatusUnprocessableEntity, words, "typed before", `role="alert"`)
 	}
-	made := submit(webhooksPath, "url", "https://receiver.example/hook", "description", "billing", "types", "integrity.registered", "types", "integrity.revoked",
+	made := submit(webhooksPath, "url", "https://receiver.example/hook", "description", "billing", "types",
+		"integrity.registered", "types", "integrity.revoked",
 		"company", s.org.Company.ID.String())
-	secret, id := shownSecret.FindString(string(made.says(http.StatusOK, "shown once").body)), shownWebhook.FindString(string(made.body))
+	secret, id := shownSecret.FindString(string(
+		made.says(http.StatusOK, "shown once").body,
+	)), shownWebhook.FindString(string(made.body))
 	if secret == "" || id == "" || contains(made.body, "could not be authorized") {
 		t.Fatalf("%s", made.body)
 	}
 	page := webhooksPath + "/" + id
 	p.visit(webhooksPath).says(http.StatusOK, "https://receiver.example/hook", "billing", "active")
-	if shown := p.visit(page).says(http.StatusOK, "billing", "There are no deliveries", "company-2"); contains(shown.body, secret) || strings.Contains(s.log.String(), secret) {
+	if shown := p.visit(page).says(
+		http.StatusOK, "billing", "There are no deliveries", "company-2",
+	); contains(shown.body, secret) || strings.Contains(s.log.String(), secret) {
 		t.Error("a secret is shown a second time")
 	}
 	equal(t, "as the API shows it", s.get(hooks + "/" + id).is(http.StatusOK)["authorizedCompanies"], 1)
 
 	// Only what the page has shown is changed.
 	ids := map[bool]string{false: s.org.Company.ID.String(), true: second.ID.String()}
-	submit(page+"/companies", "shown", ids[false], "shown", ids[true], "company", ids[true]).leads(page + "?said=webhook-companies#companies")
-	submit(page+"/companies", "shown", ids[true], "company", ids[true], "company", ids[false]).leads(page + "?said=webhook-companies#companies")
+	submit(
+		page+"/companies", "shown", ids[false], "shown", ids[true], "company", ids[true],
+	).leads(page + "?said=webhook-companies#companies")
+	submit(
+		page+"/companies", "shown", ids[true], "company", ids[true], "company", ids[false],
+	).leads(page + "?said=webhook-companies#companies")
 	granted := s.get(integrity + "/companies/" + ids[true] + "/webhooks").is(http.StatusOK)["webhooks"].([]any)
 	former := s.get(integrity + "/companies/" + ids[false] + "/webhooks").is(http.StatusOK)["webhooks"].([]any)
-	equal(t, "authorized", []any{granted[0].(map[string]any)["enabled"], former[0].(map[string]any)["enabled"]}, []any{true, false})
+	equal(
+		t, "authorized", []any{granted[0].(map[string]any)["enabled"], former[0].(map[string]any)["enabled"]},
+		[]any{true, false},
+	)
 	submit(page+"/companies", "shown", ids[false], "company", ids[false]).leads(page + "?said=webhook-companies#companies")
 	if contains(p.visit(page).body, "receives nothing but tests") {
 		t.Error("an authorized destination is said to receive nothing")
 	}
 
 	submit(page, "url", "", "types", "integrity.revoked").says(http.StatusUnprocessableEntity, "Enter an https URL")
-	submit(page, "url", "https://other.example/", "types", "integrity.registered").leads(page + "?said=webhook-changed#change")
+	submit(page, "url", "https://other.example/", "types", "integrity.registered").leads(
+		page + "?said=webhook-changed#change",
+	)
 	equal(t, "changed", s.get(hooks + "/" + id).is(http.StatusOK)["url"], "https://other.example/")
 
 	p.visit(page+"/rotate").says(http.StatusOK, "24 hours")
 	rotated := submit(page+"/rotate", "hours", "1").says(http.StatusOK, "shown once")
-	if now := shownSecret.FindString(string(rotated.body)); now == "" || now == secret || contains(p.visit(page).body, now) {
+	if now := shownSecret.FindString(string(rotated.body)); now == "" || now == secret ||
+		contains(p.visit(page).body, now) {
 		t.Errorf("the new secret: %s", rotated.body)
 	}
 	p.visit(page).says(http.StatusOK, "The previous secret signs too until")
 
 	submit(page + "/test").leads(page + "?said=test#deliveries")
 	p.visit(page+"?said=test").says(http.StatusOK, "The test is on its way", `role="status"`)
-	delivery := shownDelivery.FindString(string(p.visit(page+"?status=pending").says(http.StatusOK, "webhook.test", "waiting", `title="pending"`).body))
+	delivery := shownDelivery.FindString(string(
+		p.visit(page+"?status=pending").says(http.StatusOK, "webhook.test", "waiting", `title="pending"`).body,
+	))
 	p.visit(page+"?status=delivered").says(http.StatusOK, "There are no deliveries")
 	submit(page + "/deliveries/" + delivery + "/redeliver").leads(page + "?said=redelivered#deliveries")
 	submit(page + "/deliveries/dlv_x/redeliver").says(http.StatusNotFound)
@@ -98,36 +120,52 @@ func TestConsoleWebhooks(t *testing.T) {
 	submit(page+"/enabled", "enabled", "true").leads(page)
 	p.visit(page+"/replay").says(http.StatusOK, "Count", `value="1"`)
 	p.visit(page+"/replay?fromSequence=1&toSequence=&companyReference=").says(http.StatusOK, "1 deliveries are missing")
-	equal(t, "a count queues nothing", len(s.get(hooks + "/" + id + "/deliveries").is(http.StatusOK)["deliveries"].([]any)), 1)
+	equal(
+		t, "a count queues nothing", len(s.get(hooks + "/" + id + "/deliveries").is(http.StatusOK)["deliveries"].([]any)), 1,
+	)
 	for words, query := range map[string]string{
-		"whole number from 1": "fromSequence=x", "not below the first": "fromSequence=5&toSequence=4", "reference of a company": "fromSequence=1&companyReference=company-9",
+		"whole number from 1": "fromSequence=x", "not below the first": "fromSequence=5&toSequence=4",
+		"reference of a company": "fromSequence=1&companyReference=company-9",
 	} {
 		p.visit(page+"/replay?"+query).says(http.StatusUnprocessableEntity, words)
 	}
-	submit(page+"/replay", "fromSequence", "1", "toSequence", "", "companyReference", "company-1").leads(page + "?said=replayed#deliveries")
+	submit(
+		page+"/replay", "fromSequence", "1", "toSequence", "", "companyReference", "company-1",
+	).leads(page + "?said=replayed#deliveries")
 	p.visit(page).says(http.StatusOK, "integrity.registered")
 	p.visit(page+"/replay?fromSequence="+strconv.Itoa(1)).says(http.StatusOK, "Nothing is missing")
 
 	// Other roles, and other organizations.
-	for _, path := range []string{"", "/new", "/" + id, "/" + id + "/deliveries", "/" + id + "/rotate", "/" + id + "/delete", "/" + id + "/replay"} {
+	for _, path := range []string{
+		"", "/new", "/" + id, "/" + id + "/deliveries", "/" + id + "/rotate", "/" + id + "/delete", "/" + id + "/replay",
+	} {
 		analyst.visit(webhooksPath + path).says(http.StatusForbidden)
 	}
 	if contains(analyst.visit("/en/console").says(http.StatusOK).body, webhooksPath) {
 		t.Error("the navigation leads to a page that is refused")
 	}
 	other := s.Organization(t, 1, domain.InternalPlan)
-	theirs := s.send(http.MethodPost, hooks, other.Secret, body{"url": "https://theirs.example/"}).is(http.StatusCreated)["id"].(string)
+	theirs := s.send(
+		http.MethodPost, hooks, other.Secret, body{"url": "https://theirs.example/"},
+	).is(http.StatusCreated)["id"].(string)
 	for _, path := range []string{"", "/companies", "/enabled", "/rotate", "/delete", "/test", "/replay"} {
 		analyst.press(page+path, "enabled", "false").says(http.StatusForbidden)
-		submit(webhooksPath+"/"+theirs+path, "url", "https://other.example/", "types", "integrity.revoked", "enabled", "true", "hours", "1", "fromSequence", "1").says(http.StatusNotFound)
+		submit(
+			webhooksPath+"/"+theirs+path, "url", "https://other.example/", "types", "integrity.revoked", "enabled", "true",
+			"hours", "1", "fromSequence", "1",
+		).says(http.StatusNotFound)
 	}
 	for _, path := range []string{"", "/rotate", "/delete", "/replay", "/replay?fromSequence=1"} {
 		p.visit(webhooksPath + "/" + theirs + path).says(http.StatusNotFound)
 	}
-	if a := p.do(http.MethodGet, webhooksPath+"/"+theirs+"/deliveries", nil, "Accept", "application/json"); a.status != http.StatusNotFound {
+	if a := p.do(
+		http.MethodGet, webhooksPath+"/"+theirs+"/deliveries", nil, "Accept", "application/json",
+	); a.status != http.StatusNotFound {
 		t.Errorf("another organization's deliveries: %d %s", a.status, a.body)
 	}
-	foreign := submit(webhooksPath, "url", "https://receiver.example/", "types", "integrity.revoked", "company", other.Company.ID.String()).says(http.StatusOK, "could not be authorized")
+	foreign := submit(
+		webhooksPath, "url", "https://receiver.example/", "types", "integrity.revoked", "company", other.Company.ID.String(),
+	).says(http.StatusOK, "could not be authorized")
 	unheard := webhooksPath + "/" + shownWebhook.FindString(string(foreign.body))
 	p.visit(unheard).says(http.StatusOK, "receives nothing but tests", `href="#companies"`)
 	submit(unheard + "/delete").leads(webhooksPath)
@@ -139,11 +177,14 @@ func TestConsoleWebhooks(t *testing.T) {
 	s.Audit(t)
 }
 
-// While a delivery is pending, the page's script asks for the rows that the page would have; that is no use of the session.
+// While a delivery is pending, the page's script asks for the rows that the page would have; that is no use of the
+// session.
 func TestFollowedDeliveries(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)
-	page := webhooksPath + "/" + s.post(hooks, body{"url": "https://receiver.example/"}).is(http.StatusCreated)["id"].(string)
+	page := webhooksPath + "/" + s.post(
+		hooks, body{"url": "https://receiver.example/"},
+	).is(http.StatusCreated)["id"].(string)
 	ask := func(query string) (a answer, rows string, pending bool) {
 		t.Helper()
 		var got struct {
@@ -185,5 +226,7 @@ func TestConsoleNamesTheLimitOfWebhookTests(t *testing.T) {
 	for range 10 {
 		p.press(page + "/test").leads(page + "?said=test#deliveries")
 	}
-	p.press(page+"/test").says(http.StatusTooManyRequests, "Too many tests or redeliveries in a minute", "all its keys and console sessions share")
+	p.press(page+"/test").says(
+		http.StatusTooManyRequests, "Too many tests or redeliveries in a minute", "all its keys and console sessions share",
+	)
 }

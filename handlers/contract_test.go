@@ -30,12 +30,16 @@ import (
 )
 
 // each calls visit for every operation that has handlers, with a request that is right but for its key.
-func (s *service) each(id string, visit func(operation *openapi3.Operation, send func(key string, body any, header ...string) answer)) {
+func (s *service) each(
+	id string, visit func(operation *openapi3.Operation, send func(key string, body any, header ...string) answer),
+) {
 	s.t.Helper()
 	p, err := published()
 	check(s.t, err)
-	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", s.org.Company.ID.String(), "{code}", "version-conflict", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py",
-		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x", "{linkId}", "lnk_x", "{keyId}", "key_x", "{memberId}", "usr_x", "{level}", "0", "{n}", "000", "{width}", "1")
+	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", s.org.Company.ID.String(), "{code}",
+		"version-conflict", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py",
+		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x", "{linkId}", "lnk_x", "{keyId}", "key_x", "{memberId}", "usr_x",
+		"{level}", "0", "{n}", "000", "{width}", "1")
 	for path, item := range p.document.Paths.Map() {
 		for method, operation := range item.Operations() {
 			visit(operation, func(key string, body any, header ...string) answer {
@@ -71,7 +75,9 @@ func answers(operation *openapi3.Operation, status int, code domain.Code) bool {
 // Every operation gives every refusal that does not depend on what it does.
 func TestRefusalsOfEveryOperation(t *testing.T) {
 	t.Parallel()
-	s := open(t, options{config: func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }})
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	}})
 	addresses := 0 // an address has 60 answers 401 a minute, and there are more operations
 	id := s.registered("a", 1, "one")
 	_, metrics := s.Key(t, s.org, domain.MetricsRead)
@@ -119,7 +125,14 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 			p, err := published()
 			check(t, err)
 			path := pathOf(p.document, o)
-			r := s.request(methodOf(p.document, o), strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{keyId}", "x", "{memberId}", "x").Replace(path), s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
+			r := s.request(
+				methodOf(p.document, o),
+				strings.NewReplacer(
+					"{publicId}", id, "{id}", id, "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x",
+					"{keyId}", "x", "{memberId}", "x",
+				).Replace(path),
+				s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")},
+			)
 			r.ContentLength = -1
 			r.Header.Set("Content-Type", "application/json")
 			if upload {
@@ -132,7 +145,8 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 
 // Every operation with a body says that one that stops arriving may be sent again.
 func TestSlowBodyOfEveryOperation(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.BodyGrace = time.Nanosecond }}) // what is not there at once is late
+	// what is not there at once is late
+	s := open(t, options{config: func(c *handlers.Config) { c.BodyGrace = time.Nanosecond }})
 	before := s.sequence()
 	s.each("x", func(o *openapi3.Operation, _ func(string, any, ...string) answer) {
 		if !documents(o, http.StatusRequestTimeout) {
@@ -144,10 +158,16 @@ func TestSlowBodyOfEveryOperation(t *testing.T) {
 		if o.OperationID == "declareReview" {
 			kind = "multipart/form-data; boundary=x"
 		}
-		path := strings.NewReplacer("{publicId}", "x", "{id}", "x", "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{keyId}", "x", "{memberId}", "x").Replace(pathOf(p.document, o))
+		path := strings.NewReplacer(
+			"{publicId}", "x", "{id}", "x", "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x",
+			"{keyId}", "x", "{memberId}", "x",
+		).Replace(pathOf(p.document, o))
 		slow(s, methodOf(p.document, o), path, kind, "Content-Length: 100\r\n\r\n{")
 	})
-	slow(s, http.MethodPost, certificationAction+"/artifacts", "multipart/form-data; boundary=x", "Content-Length: 100\r\n\r\n--x\r\n")
+	slow(
+		s, http.MethodPost, certificationAction+"/artifacts", "multipart/form-data; boundary=x",
+		"Content-Length: 100\r\n\r\n--x\r\n",
+	)
 	// A body whose length is not announced.
 	slow(s, http.MethodPost, integrity+"/mcp", "application/json", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
 	if after := s.sequence(); after != before {
@@ -158,7 +178,11 @@ func TestSlowBodyOfEveryOperation(t *testing.T) {
 // slow sends the beginning of a body, and requires the answer that the body was late on a connection that ends.
 func slow(s *service, method, path, kind, rest string) {
 	s.t.Helper()
-	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nAccept: application/json, text/event-stream\r\nContent-Type: %s\r\n%s", method, path, s.org.Secret, kind, rest)
+	text := fmt.Sprintf(
+		"%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nAccept: application/json, "+
+			"text/event-stream\r\nContent-Type: %s\r\n%s",
+		method, path, s.org.Secret, kind, rest,
+	)
 	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 	check(s.t, err)
 	defer connection.Close()
@@ -171,7 +195,8 @@ func slow(s *service, method, path, kind, rest string) {
 	said, err := io.ReadAll(response.Body)
 	check(s.t, err)
 	check(s.t, response.Body.Close())
-	if response.StatusCode != http.StatusRequestTimeout || !contains(said, `"code":"REQUEST_TIMEOUT"`) || !contains(said, `"retryable":true`) ||
+	if response.StatusCode != http.StatusRequestTimeout || !contains(said, `"code":"REQUEST_TIMEOUT"`) ||
+		!contains(said, `"retryable":true`) ||
 		!response.Close || response.Header.Get("Retry-After") != "1" {
 		s.t.Errorf("%s %s: %d %v %s", method, path, response.StatusCode, response.Header, said)
 	}
@@ -188,12 +213,16 @@ func TestAnswerBeforeTheBody(t *testing.T) {
 	const begun = "Content-Length: 100\r\n\r\n{"
 	var all sync.WaitGroup
 	for line, want := range map[string]int{
-		"POST " + certificationAction + "/artifacts HTTP/1.1\r\nAuthorization: Bearer x\r\n" + begun:           http.StatusUnauthorized,
-		"POST " + certificationAction + "/oauth/links/redeem HTTP/1.1\r\nContent-Type: text/plain\r\n" + begun: http.StatusUnsupportedMediaType,
+		"POST " + certificationAction + "/artifacts HTTP/1.1\r\nAuthorization: Bearer x\r\n" +
+			begun: http.StatusUnauthorized,
+		"POST " + certificationAction + "/oauth/links/redeem HTTP/1.1\r\nContent-Type: text/plain\r\n" +
+			begun: http.StatusUnsupportedMediaType,
 		"POST /nothing HTTP/1.1\r\n" + begun: http.StatusNotFound,
 		"GET /healthz HTTP/1.1\r\n" + begun:  http.StatusOK,
-		"POST " + certificationAction + "/verify HTTP/1.1\r\nAuthorization: Bearer " + s.org.Secret + "\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n": http.StatusUnsupportedMediaType,
-		"POST " + certificationAction + "/artifacts HTTP/1.1\r\nAuthorization: Bearer " + s.org.Secret + "\r\nContent-Type: multipart/form-data; boundary=x\r\n" +
+		"POST " + certificationAction + "/verify HTTP/1.1\r\nAuthorization: Bearer " + s.org.Secret +
+			"\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n": http.StatusUnsupportedMediaType,
+		"POST " + certificationAction + "/artifacts HTTP/1.1\r\nAuthorization: Bearer " + s.org.Secret +
+			"\r\nContent-Type: multipart/form-data; boundary=x\r\n" +
 			"Content-Length: 10000\r\n\r\n--x\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\n": http.StatusUnprocessableEntity,
 	} {
 		all.Go(func() {
@@ -252,7 +281,9 @@ func pathOf(document *openapi3.T, operation *openapi3.Operation) string {
 
 func TestLimitsOfEveryOperation(t *testing.T) {
 	plans := parsePlans(t, `{"gratis": {"perMinute": 1, "versionsPerMonth": 1}}`)
-	s := open(t, options{plan: "gratis", plans: plans, config: func(c *handlers.Config) { c.PublicPerMinute, c.PublicPagesPerMinute = 1, 1 }})
+	s := open(t, options{plan: "gratis", plans: plans, config: func(c *handlers.Config) {
+		c.PublicPerMinute, c.PublicPagesPerMinute = 1, 1
+	}})
 	s.freshMinute()
 	id := s.registered("a", 1, "one")
 	s.public("/limits")
@@ -278,7 +309,9 @@ func TestFaultsOfEveryOperation(t *testing.T) {
 		config func(*handlers.Config)
 	}{
 		{http.StatusInternalServerError, domain.Internal, func(c *handlers.Config) {
-			c.Store, c.Sessions, c.Keys, c.Transparency = nil, nil, func() action.Keys { panic("a fault of the program") }, &transparency.Reader{}
+			c.Store, c.Sessions, c.Keys, c.Transparency = nil, nil, func() action.Keys {
+				panic("a fault of the program")
+			}, &transparency.Reader{}
 		}},
 		{http.StatusServiceUnavailable, domain.TemporarilyUnavailable, func(c *handlers.Config) {
 			c.Store.Pool, c.Store.Public, c.Sessions.Pool, c.Keys = away, away, away, func() action.Keys { return action.Keys{} }
@@ -308,7 +341,8 @@ func TestPublishedContract(t *testing.T) {
 		Servers []struct{ URL string }
 	}
 	check(t, json.Unmarshal(a.body, &document))
-	if a.header.Get("Content-Type") != "application/json" || document.OpenAPI != "3.1.0" || document.Info.Version != "1.0.0" {
+	if a.header.Get("Content-Type") != "application/json" || document.OpenAPI != "3.1.0" ||
+		document.Info.Version != "1.0.0" {
 		t.Errorf("%v %s %s", a.header, document.OpenAPI, document.Info.Version)
 	}
 	equal(t, "servers", document.Servers, []any{map[string]any{"URL": "https://other.example.org"}})
@@ -354,13 +388,17 @@ func TestPublishedContract(t *testing.T) {
 	}
 	vectors, err := schemas.File(schemas.VectorsFile)
 	check(t, err)
-	if a := s.public("/schemas/" + schemas.VectorsFile); !bytes.Equal(a.body, vectors) || a.header.Get("Content-Type") != "application/json" {
+	if a := s.public("/schemas/" + schemas.VectorsFile); !bytes.Equal(a.body, vectors) ||
+		a.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%s: %v", schemas.VectorsFile, a.header)
 	}
 	for _, path := range paths {
-		a, head := s.send(http.MethodGet, path, "", nil, "Accept-Encoding", "identity"), s.send(http.MethodHead, path, "", nil)
+		a, head := s.send(
+			http.MethodGet, path, "", nil, "Accept-Encoding", "identity",
+		), s.send(http.MethodHead, path, "", nil)
 		tag := a.header.Get("ETag")
-		if a.status != http.StatusOK || tag == "" || a.header.Get("Cache-Control") != "public, max-age=300" || head.header.Get("ETag") != tag || len(head.body) != 0 {
+		if a.status != http.StatusOK || tag == "" || a.header.Get("Cache-Control") != "public, max-age=300" ||
+			head.header.Get("ETag") != tag || len(head.body) != 0 {
 			t.Errorf("%s: %d %v", path, a.status, a.header)
 		}
 		known := s.send(http.MethodGet, path, "", nil, "Accept-Encoding", "identity", "If-None-Match", tag)
@@ -371,7 +409,10 @@ func TestPublishedContract(t *testing.T) {
 			t.Errorf("%s: %s", path, a.header.Get("Content-Type"))
 		}
 	}
-	for _, path := range []string{"/schemas/integrity-v2.json", "/schemas/integrity-openapi.json", "/schemas/openapi.json", "/schemas/schemas.go", "/schemas/.."} {
+	for _, path := range []string{
+		"/schemas/integrity-v2.json", "/schemas/integrity-openapi.json", "/schemas/openapi.json", "/schemas/schemas.go",
+		"/schemas/..",
+	} {
 		if e := s.public(path).is(http.StatusNotFound); e["code"] != string(domain.NotFound) {
 			t.Errorf("%s: %v", path, e)
 		}
@@ -387,7 +428,10 @@ func TestHeadersOfAProbe(t *testing.T) {
 		defer connection.Close()
 		check(t, connection.SetDeadline(time.Now().Add(patience)))
 		// The server stops reading, and so may the writing.
-		_, _ = fmt.Fprintf(connection, "GET %s HTTP/1.1\r\nHost: localhost\r\nX-Long: %s\r\n\r\n", path, strings.Repeat("x", http.DefaultMaxHeaderBytes+8<<10))
+		_, _ = fmt.Fprintf(
+			connection, "GET %s HTTP/1.1\r\nHost: localhost\r\nX-Long: %s\r\n\r\n", path,
+			strings.Repeat("x", http.DefaultMaxHeaderBytes+8<<10),
+		)
 		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 		check(t, err)
 		said, err := io.ReadAll(response.Body)
@@ -406,16 +450,24 @@ func TestCORS(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	p, err := published()
 	check(t, err)
-	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{keyId}", "x", "{memberId}", "x", "{level}", "0", "{n}", "000", "{width}", "1")
+	fill := strings.NewReplacer(
+		"{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}",
+		"verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{keyId}", "x", "{memberId}", "x",
+		"{level}", "0", "{n}", "000", "{width}", "1",
+	)
 	for path, item := range p.document.Paths.Map() {
-		a := s.send(http.MethodOptions, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example", "Access-Control-Request-Method", "GET")
+		a := s.send(
+			http.MethodOptions, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example",
+			"Access-Control-Request-Method", "GET",
+		)
 		get := s.send(http.MethodGet, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example")
 		public := false // where the document says so
 		if item.Get != nil {
 			public = item.Get.Responses.Status(http.StatusOK).Value.Headers["Access-Control-Allow-Origin"] != nil
 		}
 		if public != (a.status == http.StatusNoContent) || public != (a.header.Get("Access-Control-Allow-Origin") == "*") ||
-			public != (get.header.Get("Access-Control-Allow-Origin") == "*") || a.header.Get("Allow") == "" && !strings.Contains(path, "reservations") && !strings.Contains(path, "batch") {
+			public != (get.header.Get("Access-Control-Allow-Origin") == "*") ||
+			a.header.Get("Allow") == "" && !strings.Contains(path, "reservations") && !strings.Contains(path, "batch") {
 			t.Errorf("%s: %d %v", path, a.status, a.header)
 		}
 	}

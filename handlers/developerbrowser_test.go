@@ -21,9 +21,9 @@ func guides(prefix string) (paths []string) {
 	return paths
 }
 
-// The pages ask nothing of others, say nothing to the console, store nothing, need no scrolling sideways at 320 CSS pixels,
-// and have no fault that axe finds. Both languages have one structure and one style: axe sees every page in one, in a drill in both, and
-// the dark scheme on a page of each shape.
+// The pages ask nothing of others, say nothing to the console, store nothing, need no scrolling sideways at 320 CSS
+// pixels, and have no fault that axe finds. Both languages have one structure and one style: axe sees every page in
+// one, in a drill in both, and the dark scheme on a page of each shape.
 func TestDeveloperPagesInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -70,7 +70,8 @@ func TestCopySample(t *testing.T) {
 	const sample = `[data-sample="start/2-register.sh"]`
 	// What the button says stands for seconds only, so it is written down.
 	const listen = `window.told = []; new MutationObserver(() => {
-		told.push([document.querySelector("#copied").textContent, document.querySelector('` + sample + ` .copy').textContent]);
+		told.push([document.querySelector("#copied").textContent, document.querySelector('` + sample +
+		` .copy').textContent]);
 	}).observe(document.body, {subtree: true, childList: true, characterData: true})`
 	p.do(chromedp.Evaluate[chromedp.Void](listen))
 	p.click(sample + " .copy")
@@ -81,7 +82,9 @@ func TestCopySample(t *testing.T) {
 		t.Errorf("copied was %q, shown is %q", copied, shown)
 	}
 	p.until(`document.querySelector('` + sample + ` .copy').textContent === "Copy"`)
-	if buttons, samples := eval[int](p, `document.querySelectorAll(".copy").length`), eval[int](p, `document.querySelectorAll(".sample").length`); buttons != samples || samples < 6 {
+	if buttons, samples := eval[int](
+		p, `document.querySelectorAll(".copy").length`,
+	), eval[int](p, `document.querySelectorAll(".sample").length`); buttons != samples || samples < 6 {
 		t.Errorf("%d buttons for %d samples", buttons, samples)
 	}
 	permit("clipboard-write", cdpbrowser.PermissionSettingDenied)
@@ -98,7 +101,8 @@ func TestDeveloperPagesWithoutJavaScript(t *testing.T) {
 	p := w.tab()
 	call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	p.open("/en/developers/reference/records")
-	if text := run(p, chromedp.Text(chromedp.CSS("main"))); !strings.Contains(text, "/api/v1/integrity/records/batch") || !strings.Contains(text, "data.companyContribution.used") {
+	if text := run(p, chromedp.Text(chromedp.CSS("main"))); !strings.Contains(text, "/api/v1/integrity/records/batch") ||
+		!strings.Contains(text, "data.companyContribution.used") {
 		t.Errorf("the reference without JavaScript: %.500s", text)
 	}
 	p.click("details summary")

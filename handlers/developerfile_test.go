@@ -32,7 +32,9 @@ func TestDeveloperFiles(t *testing.T) {
 			t.Errorf("%s: %s", path, file.ContentType)
 		}
 	}
-	for _, path := range []string{"/developers/nothing.py", "/developers/developers.go", "/developers/python/verify_integrity.py"} {
+	for _, path := range []string{
+		"/developers/nothing.py", "/developers/developers.go", "/developers/python/verify_integrity.py",
+	} {
 		if e := s.public(path).is(http.StatusNotFound); e["code"] != string(domain.NotFound) {
 			t.Errorf("%s: %v", path, e)
 		}

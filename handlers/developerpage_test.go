@@ -97,12 +97,15 @@ func TestDeveloperPagesAreWhole(t *testing.T) {
 		if !strings.Contains(text, `<html lang="es">`) || !strings.Contains(english, `<html lang="en">`) {
 			t.Errorf("%s does not say its language", path)
 		}
-		if strings.Contains(text, "{{") || strings.Contains(english, "ledger.example.") || strings.Contains(text, "<no value>") {
+		if strings.Contains(text, "{{") || strings.Contains(english, "ledger.example.") ||
+			strings.Contains(text, "<no value>") {
 			t.Errorf("%s is not rendered", path)
 		}
 	}
 	for _, from := range []string{"/", "/en", "/limits", "/errors/internal", "/integrity/" + s.registered("a", 1, "one")} {
-		if found := address.FindAllString(string(s.page(from).body), -1); !slices.ContainsFunc(found, func(a string) bool { return strings.HasSuffix(a, `/developers"`) }) {
+		if found := address.FindAllString(string(s.page(from).body), -1); !slices.ContainsFunc(found, func(a string) bool {
+			return strings.HasSuffix(a, `/developers"`)
+		}) {
 			t.Errorf("%s does not lead to the pages for developers", from)
 		}
 	}
@@ -130,7 +133,8 @@ func TestReferenceIsWhole(t *testing.T) {
 			for method, o := range item.Operations() {
 				operations++
 				group := prefix + "/developers/reference/" + strings.ReplaceAll(o.Tags[0], " ", "-")
-				if !strings.Contains(index, `href="`+group+"#"+o.OperationID+`"`) || !strings.Contains(index, "<strong>"+method+"</strong> "+path+"<") {
+				if !strings.Contains(index, `href="`+group+"#"+o.OperationID+`"`) ||
+					!strings.Contains(index, "<strong>"+method+"</strong> "+path+"<") {
 					t.Errorf("%s/developers/reference lacks %s %s", prefix, method, path)
 				}
 				_, text, found := strings.Cut(pages[group], ` id="`+o.OperationID+`"`)
@@ -180,7 +184,9 @@ func TestReferenceIsWhole(t *testing.T) {
 	if operations < 2*59 {
 		t.Errorf("only %d operations were compared", operations)
 	}
-	if found := regexp.MustCompile(`<a href="/developers/reference/[^"]*"><span lang="en">[^<]*`).FindAllString(pages["/developers/reference"], -1); found != nil {
+	if found := regexp.MustCompile(
+		`<a href="/developers/reference/[^"]*"><span lang="en">[^<]*`,
+	).FindAllString(pages["/developers/reference"], -1); found != nil {
 		t.Errorf("not in Spanish (handlers/web/texts/es.json): %v", found)
 	}
 }
@@ -210,7 +216,9 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 			if !strings.Contains(text, `href="/developers/`+file.Name+`"`) || !strings.Contains(text, file.SHA256) {
 				t.Errorf("%s is not listed", file.Name)
 			}
-			if !regexp.MustCompile(`"/developers/` + regexp.QuoteMeta(file.Name) + `"[^\n]*</dt>\n<dd><p>[A-Z]`).MatchString(text) {
+			if !regexp.MustCompile(
+				`"/developers/` + regexp.QuoteMeta(file.Name) + `"[^\n]*</dt>\n<dd><p>[A-Z]`,
+			).MatchString(text) {
 				t.Errorf("%s: nothing says what %s is for (handlers/web/texts/%s.json)", language, file.Name, language)
 			}
 		}
@@ -230,13 +238,16 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 		}
 		var rows [][]string
 		for _, row := range regexp.MustCompile(`<tr><th scope="row">.*</tr>`).FindAllString(text, -1) {
-			rows = append(rows, regexp.MustCompile(`<td>([^<]*)`).FindAllString(strings.NewReplacer(".", "", ",", "").Replace(row), -1))
+			rows = append(
+				rows, regexp.MustCompile(`<td>([^<]*)`).FindAllString(strings.NewReplacer(".", "", ",", "").Replace(row), -1),
+			)
 		}
 		for i, name := range column {
 			plan := plans[name[1]]
 			want := []string{
 				fmt.Sprint(*plan.PriceEUR), strconv.Itoa(plan.PerMinute), strconv.FormatInt(*plan.VersionsPerMonth, 10),
-				strconv.FormatInt(*plan.WebhookAttemptsPerMonth, 10), strconv.FormatInt(*plan.RequestsPerMonth, 10), strconv.FormatInt(*plan.RegistrationsPerMonth, 10),
+				strconv.FormatInt(*plan.WebhookAttemptsPerMonth, 10), strconv.FormatInt(*plan.RequestsPerMonth, 10),
+				strconv.FormatInt(*plan.RegistrationsPerMonth, 10),
 				strconv.FormatInt(*plan.AdministrativeEventsPerDay, 10),
 			}
 			for j := range want {
@@ -250,7 +261,8 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 			domain.MaxVersion, 1<<53 - 1, domain.MaxWebhooks, domain.MaxWebhooksPerCompany, domain.MaxFileBytes,
 			domain.MaxManifestFiles, domain.MaxManifestFileSize, domain.MaxManifestTotal, domain.MaxManifestBytes,
 			domain.MaxTextBytes, domain.MaxTitle, domain.MaxStatement, domain.MaxArtifactVersions, domain.MaxReviewsOfAVersion,
-			int64(domain.MinKeyLifetime / time.Hour), int64(domain.DefaultKeyLifetime / (24 * time.Hour)), int64(domain.MaxKeyLifetime / (24 * time.Hour)),
+			int64(domain.MinKeyLifetime / time.Hour), int64(domain.DefaultKeyLifetime / (24 * time.Hour)),
+			int64(domain.MaxKeyLifetime / (24 * time.Hour)),
 		} {
 			if !regexp.MustCompile(`\b` + strconv.FormatInt(limit, 10) + `\b`).MatchString(digits) {
 				t.Errorf("the page of limits in %s does not say %d", language, limit)
@@ -266,7 +278,8 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 		}
 	}
 	a := s.page("/en/developers/mcp")
-	if !contains(a.body, "Compatibility with every client or web connector is not guaranteed") || !contains(a.body, baseURL+"/api/v1/integrity/mcp") {
+	if !contains(a.body, "Compatibility with every client or web connector is not guaranteed") ||
+		!contains(a.body, baseURL+"/api/v1/integrity/mcp") {
 		t.Error("the page on MCP")
 	}
 	again := s.request(http.MethodGet, "/en/developers/mcp", "", nil)

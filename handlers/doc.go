@@ -1,5 +1,5 @@
-// Package handlers is the service over HTTP: it assembles what surrounds every request (edge), what is done (action), and
-// the faces that show it: programs (api), models (mcp), people who have signed in (console), and everybody (site).
+// Package handlers is the service over HTTP: it assembles what surrounds every request (edge), what is done (action),
+// and the faces that show it: programs (api), models (mcp), people who have signed in (console), and everybody (site).
 //
 // # The life of a declaration
 //
@@ -26,8 +26,8 @@
 //  12. projections/enqueue.go queues what must leave the service, such as a delivery for each webhook that wants the event.
 //  13. handlers/wire/integrity.go and append.go are the answer as JSON; handlers/edge/response.go writes it.
 //
-// After the commit eventstore/transparency/keeper.go puts the event into the tree, and projections/queue/webhooks/worker.go
-// sends the delivery.
+// After the commit eventstore/transparency/keeper.go puts the event into the tree, and
+// projections/queue/webhooks/worker.go sends the delivery.
 //
 // # How to add something
 //

@@ -14,7 +14,9 @@ type Endpoint struct {
 // Endpoints are all the endpoints of a service.
 func Endpoints(c Config) (list []Endpoint) {
 	for _, e := range assemble(c).endpoints {
-		list = append(list, Endpoint{e.Method, e.Template, e.Caller == edge.WithSession, e.Body.IsForm(), e.Body.ReadByHandler()})
+		list = append(
+			list, Endpoint{e.Method, e.Template, e.Caller == edge.WithSession, e.Body.IsForm(), e.Body.ReadByHandler()},
+		)
 	}
 	return list
 }

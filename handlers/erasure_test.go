@@ -16,8 +16,10 @@ import (
 // texts counts the texts of the organization that still say something like the words.
 func (s *service) texts(words string) (n int64) {
 	s.t.Helper()
-	check(s.t, s.Pool.QueryRow(context.Background(), "SELECT count(*) FROM texts WHERE shard = $1 AND organization_id = $2 AND body LIKE '%'||$3||'%'",
-		s.org.ID.Shard(), [16]byte(s.org.ID), words).Scan(&n))
+	check(s.t,
+		s.Pool.QueryRow(context.Background(),
+			"SELECT count(*) FROM texts WHERE shard = $1 AND organization_id = $2 AND body LIKE '%'||$3||'%'",
+			s.org.ID.Shard(), [16]byte(s.org.ID), words).Scan(&n))
 	return n
 }
 
@@ -56,15 +58,23 @@ func TestErasedBeforeCertificate(t *testing.T) {
 // What a destination was called and where it was goes with the change that replaces it.
 func TestReplacedDestinationsAreErased(t *testing.T) {
 	s := open(t, options{})
-	made := s.post(integrity+"/webhooks", body{"url": "https://hooks.example/first-token", "description": "Ana's first"}).is(http.StatusCreated)
+	made := s.post(
+		integrity+"/webhooks", body{"url": "https://hooks.example/first-token", "description": "Ana's first"},
+	).is(http.StatusCreated)
 	path := integrity + "/webhooks/" + made["id"].(string)
 	patch := func(change body) { s.send(http.MethodPatch, path, s.org.Secret, change).is(http.StatusOK) }
 	want := func(what string, first, second, description int64) {
 		t.Helper()
-		equal(t, what, []int64{s.texts("first-token"), s.texts("second-token"), s.texts("Ana")}, []int64{first, second, description})
+		equal(
+			t, what, []int64{s.texts("first-token"), s.texts("second-token"), s.texts("Ana")},
+			[]int64{first, second, description},
+		)
 		s.Audit(t)
 	}
-	once := s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, body{"title": "Once", "kind": "text", "text": "once"}, idempotencyKey, "once").is(http.StatusCreated)
+	once := s.send(
+		http.MethodPost, certificationAction+"/artifacts", s.org.Secret,
+		body{"title": "Once", "kind": "text", "text": "once"}, idempotencyKey, "once",
+	).is(http.StatusCreated)
 	want("created", 1, 0, 1)
 	patch(body{"enabled": false})
 	want("disabled", 1, 0, 1)
@@ -75,14 +85,19 @@ func TestReplacedDestinationsAreErased(t *testing.T) {
 	patch(body{"description": "Ana's second"})
 	s.send(http.MethodDelete, path, s.org.Secret, nil).is(http.StatusOK)
 	want("deleted", 0, 0, 0)
-	again := s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, body{"title": "Once", "kind": "text", "text": "once"}, idempotencyKey, "once")
+	again := s.send(
+		http.MethodPost, certificationAction+"/artifacts", s.org.Secret,
+		body{"title": "Once", "kind": "text", "text": "once"}, idempotencyKey, "once",
+	)
 	equal(t, "a stored answer", again.is(http.StatusCreated), once)
 }
 
 // An operator erases a destination: one that still receives is disabled with it, and works again with a new address.
 func TestErasedDestination(t *testing.T) {
 	s := open(t, options{})
-	id := s.post(integrity+"/webhooks", body{"url": "https://hooks.example/token", "description": "Ana's"}).is(http.StatusCreated)["id"].(string)
+	id := s.post(
+		integrity+"/webhooks", body{"url": "https://hooks.example/token", "description": "Ana's"},
+	).is(http.StatusCreated)["id"].(string)
 	path := integrity + "/webhooks/" + id
 	equal(t, "texts erased", []int{s.erase(id), s.erase(id)}, []int{2, 0})
 	if left := s.texts("token") + s.texts("Ana"); left != 0 {
@@ -91,7 +106,9 @@ func TestErasedDestination(t *testing.T) {
 	shown := s.get(path).is(http.StatusOK)
 	equal(t, "the destination", []any{shown["status"], shown["description"]}, []any{"disabled", nil})
 	s.send(http.MethodPatch, path, s.org.Secret, body{"enabled": true}).refuses(http.StatusConflict, domain.InvalidState)
-	s.send(http.MethodPatch, path, s.org.Secret, body{"enabled": true, "url": "https://hooks.example/new"}).is(http.StatusOK)
+	s.send(
+		http.MethodPatch, path, s.org.Secret, body{"enabled": true, "url": "https://hooks.example/new"},
+	).is(http.StatusOK)
 	equal(t, "the destination again", s.get(path).is(http.StatusOK)["status"], "active")
 
 	s.send(http.MethodDelete, path, s.org.Secret, nil).is(http.StatusOK)
@@ -152,7 +169,9 @@ func TestErasedVersion(t *testing.T) {
 		t.Errorf("kept bytes: %v", store.bodies)
 	}
 	equal(t, "titles", []int64{s.texts("First title"), s.texts("Second title")}, []int64{0, 2})
-	equal(t, "a certificate that publishes another word", s.verified(firstID, "first bytes")["reason"], "CERTIFICATE_REPLACED")
+	equal(
+		t, "a certificate that publishes another word", s.verified(firstID, "first bytes")["reason"], "CERTIFICATE_REPLACED",
+	)
 	equal(t, "texts of the second", s.erase(second.version), 4)
 	check(t, eraser.Look(context.Background()))
 	equal(t, "the second title", s.texts("Second title"), 0)

@@ -26,7 +26,9 @@ func TestEvidenceFollowsItsSchemas(t *testing.T) {
 		check(t, err)
 		return schema
 	}
-	envelope, record, status := published("integrity-evidence-v1.json"), published("integrity-v1.json"), published("integrity-status-v1.json")
+	envelope, record, status := published("integrity-evidence-v1.json"), published("integrity-v1.json"), published(
+		"integrity-status-v1.json",
+	)
 	follows := func(schema *jsonschema.Schema, text []byte) {
 		t.Helper()
 		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
@@ -43,7 +45,11 @@ func TestEvidenceFollowsItsSchemas(t *testing.T) {
 	answers = append(answers, s.get(path+"/evidence"))
 	s.post(path+"/revoke", nil).is(http.StatusOK)
 	answers = append(answers, s.get(path+"/evidence"))
-	history := s.get(path + "/evidence?at=" + strconv.Itoa(int(s.get(certificationAction + "/audit-events?limit=1").is(http.StatusOK)["total"].(float64))))
+	history := s.get(
+		path + "/evidence?at=" + strconv.Itoa(int(
+			s.get(certificationAction + "/audit-events?limit=1").is(http.StatusOK)["total"].(float64),
+		)),
+	)
 	follows(envelope, history.body)
 	var then evidence.Envelope
 	check(t, json.Unmarshal(history.body, &then))

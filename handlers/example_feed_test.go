@@ -47,7 +47,9 @@ func Example_reconciliation() {
 		}
 	}
 	var events, cursor int
-	if err := db.QueryRow("SELECT (SELECT count(*) FROM events), (SELECT sequence FROM cursor)").Scan(&events, &cursor); err != nil {
+	if err := db.QueryRow(
+		"SELECT (SELECT count(*) FROM events), (SELECT sequence FROM cursor)",
+	).Scan(&events, &cursor); err != nil {
 		panic(err)
 	}
 	fmt.Println(events, "events, cursor", cursor)
@@ -61,7 +63,9 @@ func readPage(ctx context.Context, db *sql.DB, service, key, company string) (mo
 		return false, err
 	}
 	query := url.Values{"companyReference": {company}, "after": {strconv.FormatInt(cursor, 10)}, "wait": {"25"}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, service+"/api/v1/integrity/changes?"+query.Encode(), nil)
+	request, err := http.NewRequestWithContext(
+		ctx, http.MethodGet, service+"/api/v1/integrity/changes?"+query.Encode(), nil,
+	)
 	if err != nil {
 		return false, err
 	}
@@ -71,7 +75,8 @@ func readPage(ctx context.Context, db *sql.DB, service, key, company string) (mo
 		return false, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK { // 429 and 503: again after Retry-After; CURSOR_AHEAD: the service was restored
+	if response.StatusCode != http.StatusOK {
+		// 429 and 503: again after Retry-After; CURSOR_AHEAD: the service was restored
 		return false, fmt.Errorf("the feed answers %s", response.Status)
 	}
 	var page struct {
@@ -94,11 +99,15 @@ func readPage(ctx context.Context, db *sql.DB, service, key, company string) (mo
 		if err := json.Unmarshal(raw, &event); err != nil {
 			return false, err
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO events VALUES (?, ?) ON CONFLICT DO NOTHING", event.ID, string(raw)); err != nil {
+		if _, err := tx.ExecContext(
+			ctx, "INSERT INTO events VALUES (?, ?) ON CONFLICT DO NOTHING", event.ID, string(raw),
+		); err != nil {
 			return false, err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE cursor SET sequence = ? WHERE sequence = ?", page.Data.NextCursor, cursor); err != nil {
+	if _, err := tx.ExecContext(
+		ctx, "UPDATE cursor SET sequence = ? WHERE sequence = ?", page.Data.NextCursor, cursor,
+	); err != nil {
 		return false, err
 	}
 	return page.Data.HasMore, tx.Commit()

@@ -23,7 +23,10 @@ func TestFeedPages(t *testing.T) {
 		for _, e := range page["events"].([]any) {
 			event := e.(map[string]any)
 			seen = append(seen, event["sequence"])
-			for _, name := range []string{"id", "type", "occurredAt", "publicId", "companyReference", "source", "documentReference", "version", "recordStatus"} {
+			for _, name := range []string{
+				"id", "type", "occurredAt", "publicId", "companyReference", "source", "documentReference", "version",
+				"recordStatus",
+			} {
 				if event[name] == nil {
 					t.Errorf("event without %s", name)
 				}
@@ -39,11 +42,18 @@ func TestFeedPages(t *testing.T) {
 			t.Errorf("sequences %v", seen)
 		}
 	}
-	empty := s.get(fmt.Sprintf("%s/changes?companyReference=company-1&after=%d", integrity, int64(cursor))).is(http.StatusOK)
+	empty := s.get(fmt.Sprintf(
+		"%s/changes?companyReference=company-1&after=%d", integrity, int64(cursor),
+	)).is(http.StatusOK)
 	equal(t, "after the end", empty, map[string]any{"events": []any{}, "nextCursor": cursor, "hasMore": false})
-	s.get(fmt.Sprintf("%s/changes?companyReference=company-1&after=%d", integrity, int64(cursor)+1)).refuses(http.StatusUnprocessableEntity, domain.CursorAhead)
-	bad := s.get(integrity+"/changes?after=-1&limit=1001&wait=26&offset=0").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
-	if got := pointers(bad); got != "/companyReference REQUIRED, /after RANGE, /limit RANGE, /wait RANGE, /offset UNKNOWN_PARAMETER" {
+	s.get(fmt.Sprintf(
+		"%s/changes?companyReference=company-1&after=%d", integrity, int64(cursor)+1,
+	)).refuses(http.StatusUnprocessableEntity, domain.CursorAhead)
+	bad := s.get(integrity+"/changes?after=-1&limit=1001&wait=26&offset=0").refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)
+	if got := pointers(bad); got != "/companyReference REQUIRED, /after RANGE, /limit RANGE, /wait RANGE, /offset "+
+		"UNKNOWN_PARAMETER" {
 		t.Errorf("errors %s", got)
 	}
 	s.get(integrity+"/changes?companyReference=company-2").refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
@@ -62,9 +72,13 @@ func TestFeedEpoch(t *testing.T) {
 	// A cursor of another epoch is of another history, wherever it points.
 	s.get(integrity + "/changes?companyReference=company-1&after=0&epoch=7").is(http.StatusOK)
 	for _, other := range []string{"1", "8", "9007199254740991"} {
-		s.get(integrity+"/changes?companyReference=company-1&after=0&wait=25&epoch="+other).refuses(http.StatusUnprocessableEntity, domain.CursorAhead)
+		s.get(
+			integrity+"/changes?companyReference=company-1&after=0&wait=25&epoch="+other,
+		).refuses(http.StatusUnprocessableEntity, domain.CursorAhead)
 	}
-	if got := pointers(s.get(integrity+"/changes?companyReference=company-1&epoch=9007199254740992").refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/epoch RANGE" {
+	if got := pointers(s.get(
+		integrity+"/changes?companyReference=company-1&epoch=9007199254740992",
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/epoch RANGE" {
 		t.Errorf("errors %s", got)
 	}
 }
@@ -75,7 +89,9 @@ func TestFeedWait(t *testing.T) {
 	// waiting returns once the request waits: whatever comes from then on, it is looked at again.
 	waiting := func(secret string) <-chan answer {
 		head := s.number("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2")
-		r := s.request(http.MethodGet, fmt.Sprintf("%s/changes?companyReference=company-1&wait=25&after=%d", integrity, head), secret, nil)
+		r := s.request(
+			http.MethodGet, fmt.Sprintf("%s/changes?companyReference=company-1&wait=25&after=%d", integrity, head), secret, nil,
+		)
 		answers := make(chan answer, 1)
 		go func() {
 			defer close(answers)
@@ -121,7 +137,10 @@ func (s *service) waits(n int, secret, company string, closing <-chan struct{}) 
 	before := s.number(requests)
 	answers := make(chan answer, n)
 	for range n {
-		r := s.request(http.MethodGet, fmt.Sprintf("%s/changes?companyReference=%s&wait=25&after=%d", integrity, company, head), secret, nil)
+		r := s.request(
+			http.MethodGet, fmt.Sprintf("%s/changes?companyReference=%s&wait=25&after=%d", integrity, company, head), secret,
+			nil,
+		)
 		go func() {
 			for {
 				a, err := s.tryExchange(r.Clone(r.Context()))
@@ -129,7 +148,8 @@ func (s *service) waits(n int, secret, company string, closing <-chan struct{}) 
 					s.t.Error(err)
 				}
 				var page struct{ Data struct{ Events []any } }
-				again := closing != nil && a.status == http.StatusOK && json.Unmarshal(a.body, &page) == nil && len(page.Data.Events) == 0
+				again := closing != nil && a.status == http.StatusOK && json.Unmarshal(a.body, &page) == nil &&
+					len(page.Data.Events) == 0
 				select {
 				case <-closing:
 					again = false

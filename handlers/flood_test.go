@@ -67,7 +67,9 @@ func TestFloodOfBatches(t *testing.T) {
 	s := open(t, options{ledger: func(c *eventstore.Config) {
 		c.GroupWeight = weight
 		load := c.Load
-		c.Load = func(b *pgx.Batch, shard domain.Shard, o []domain.OrganizationID, needs domain.Needs, now time.Time, state *domain.State) {
+		c.Load = func(
+			b *pgx.Batch, shard domain.Shard, o []domain.OrganizationID, needs domain.Needs, now time.Time, state *domain.State,
+		) {
 			taken.Add(int64(len(needs.Declarations)))
 			load(b, shard, o, needs, now, state)
 		}
@@ -123,9 +125,11 @@ func TestFloodOfBatches(t *testing.T) {
 		t.Errorf("%d signatures for %d registrations", n, committed)
 	}
 	var ahead int64
-	check(t, s.Pool.QueryRow(context.Background(), `SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND type = 'integrity.registered'
+	check(t,
+		s.Pool.QueryRow(context.Background(),
+			`SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND type = 'integrity.registered'
 		AND position < (SELECT position FROM events WHERE shard = $1 AND organization_id = $3 AND type = 'integrity.registered')`,
-		s.org.ID.Shard(), [16]byte(s.org.ID), [16]byte(quiet.org.ID)).Scan(&ahead))
+			s.org.ID.Shard(), [16]byte(s.org.ID), [16]byte(quiet.org.ID)).Scan(&ahead))
 	if ahead > weight+1 {
 		t.Errorf("%d registrations of the flooding organization came before %s", ahead, id)
 	}
@@ -176,7 +180,9 @@ func TestWhatIsNotAdmittedIsNotSigned(t *testing.T) {
 		results <- a
 	}()
 	s.eventually("the batch's share waits", func() bool { return queue().Waiting == 10 })
-	s.post(integrity+"/records", declaration("one-more", 1, "x")).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.post(integrity+"/records", declaration("one-more", 1, "x")).refuses(
+		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
+	)
 	signed := int(made.Load())
 	if signed < 1 || signed >= 10 {
 		t.Errorf("%d signatures for the places that a group of singles has left", signed)
@@ -208,7 +214,9 @@ func TestExhaustedQuotaIsNotSigned(t *testing.T) {
 	send("none remains", batch("e", 20), 0, map[int]int{429: 20})
 	send("replays", batch("d", 3), 0, map[int]int{200: 3})
 	made.Store(0)
-	s.post(integrity+"/records", declaration("e", 1, "x")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	s.post(integrity+"/records", declaration("e", 1, "x")).refuses(
+		http.StatusTooManyRequests, domain.RegistrationQuotaExhausted,
+	)
 	s.post(integrity+"/records", declaration("d-0", 1, "x")).is(http.StatusOK)
 	if n := made.Load(); n != 0 {
 		t.Errorf("single registrations: %d signatures", n)
@@ -225,17 +233,23 @@ func TestExhaustedQuotaIsNotSigned(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestRefusedCallerIsForgotten: of a key that is presumed, one write at most is signed in vain after its plan was changed
-// or the key revoked; and none where it was only good beyond its limit.
+// TestRefusedCallerIsForgotten: of a key that is presumed, one write at most is signed in vain after its plan was
+// changed or the key revoked; and none where it was only good beyond its limit.
 func TestRefusedCallerIsForgotten(t *testing.T) {
-	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 2, "versionsPerMonth": 10}, "none": {"perMinute": 2, "versionsPerMonth": 0}}`),
-		config: func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }})
+	s := open(t,
+		options{plan: "gratis",
+			plans: parsePlans(
+				t, `{"gratis": {"perMinute": 2, "versionsPerMonth": 10}, "none": {"perMinute": 2, "versionsPerMonth": 0}}`,
+			),
+			config: func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }})
 	s.freshMinute()
 	made := s.countSignatures()
 	write := func(from string, status int, signed int64) {
 		t.Helper()
 		made.Store(0)
-		s.send(http.MethodPost, integrity+"/records", s.org.Secret, declaration("new", 1, "x"), "X-Forwarded-For", from).is(status)
+		s.send(
+			http.MethodPost, integrity+"/records", s.org.Secret, declaration("new", 1, "x"), "X-Forwarded-For", from,
+		).is(status)
 		if n := made.Load(); n != signed {
 			t.Errorf("%d signatures, want %d", n, signed)
 		}
@@ -270,7 +284,9 @@ func TestAnotherProcessKnowsLess(t *testing.T) {
 func TestFailedPreparationGivesItsPlaceBack(t *testing.T) {
 	s := open(t, options{ledger: func(c *eventstore.Config) { c.QueueCapacity = 40 }})
 	sound := s.keys.Load()
-	s.keys.Store(&action.Keys{Signer: sound.Signer.Observed(func() func() { panic("no signature") }), Trusted: sound.Trusted})
+	s.keys.Store(&action.Keys{
+		Signer: sound.Signer.Observed(func() func() { panic("no signature") }), Trusted: sound.Trusted,
+	})
 	for range 3 {
 		equal(t, "results", s.post(integrity+"/records/batch", batch("d", 10)).statuses(), map[int]int{500: 10})
 		s.post(integrity+"/records", declaration("e", 1, "x")).refuses(http.StatusInternalServerError, domain.Internal)

@@ -19,7 +19,8 @@ func (p *tab) drops(path string) {
 		input.DispatchDragEventTypeDragEnter, input.DispatchDragEventTypeDragOver, input.DispatchDragEventTypeDrop,
 	} {
 		call(p, input.DispatchDragEvent, input.DispatchDragEventParams{
-			Type: kind, X: 400, Y: 300, Data: &input.DragData{Items: []*input.DragDataItem{}, Files: []string{path}, DragOperationsMask: 1},
+			Type: kind, X: 400, Y: 300,
+			Data: &input.DragData{Items: []*input.DragDataItem{}, Files: []string{path}, DragOperationsMask: 1},
 		})
 	}
 }
@@ -29,11 +30,14 @@ func (p *tab) ways() map[string]func(path string) {
 	return map[string]func(string){"dropped": p.drops, "chosen": func(path string) { p.choose(path) }}
 }
 
-// A folder is no file, whatever its size: it is neither compared nor sent, and every page says why. An empty file is one.
+// A folder is no file, whatever its size: it is neither compared nor sent, and every page says why. An empty file is
+// one.
 func TestFolderIsNoFile(t *testing.T) {
 	t.Parallel()
 	w := openDocuments(t)
-	made := w.upload(certificationAction+"/artifacts", w.org.Secret, body{"title": "Empty"}, "empty", "text/plain", "").is(http.StatusCreated)
+	made := w.upload(
+		certificationAction+"/artifacts", w.org.Secret, body{"title": "Empty"}, "empty", "text/plain", "",
+	).is(http.StatusCreated)
 	version := made["version"].(map[string]any)
 	certificate := w.certifies(workVersion{version["artifactId"].(string), version["id"].(string), ""})
 	p := w.tab()

@@ -12,15 +12,22 @@ import (
 )
 
 // generators are those for TypeScript, with programs that use what they make.
-var generators = nodeRoom("testdata/generators", "generate.mjs", "environment.ts", "openapi-fetch.ts", "hey-api.ts", "orval.ts", "tsconfig.json", "tsconfig.exact.json")
+var generators = nodeRoom(
+	"testdata/generators", "generate.mjs", "environment.ts", "openapi-fetch.ts", "hey-api.ts", "orval.ts",
+	"tsconfig.json", "tsconfig.exact.json",
+)
 
-// usedBy requires of a program with a generated client that it has registered version 1 of its document d-1, and has read
-// the record and the account as the service has them.
+// usedBy requires of a program with a generated client that it has registered version 1 of its document d-1, and has
+// read the record and the account as the service has them.
 func usedBy(t *testing.T, s *service, source string, out []byte) {
 	t.Helper()
 	var read struct{ Me, Record map[string]any }
 	check(t, json.Unmarshal(out, &read))
-	equal(t, "what the client of "+source+" read", []any{read.Record["source"], read.Record["documentReference"], read.Record["status"]}, []any{source, "d-1", "current"})
+	equal(
+		t, "what the client of "+source+" read",
+		[]any{read.Record["source"], read.Record["documentReference"], read.Record["status"]},
+		[]any{source, "d-1", "current"},
+	)
 	equal(t, "the record", s.get(integrity+"/records/"+read.Record["publicId"].(string)).is(http.StatusOK), read.Record)
 	me := s.get("/api/v1/me").is(http.StatusOK)
 	maps.DeleteFunc(me, func(name string, _ any) bool { return name == "quota" }) // of which each request takes one

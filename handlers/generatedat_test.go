@@ -37,7 +37,8 @@ func TestGeneratedAtForms(t *testing.T) {
 		}
 	}
 	check(t, json.Unmarshal(text, &file))
-	if a := s.public("/schemas/" + schemas.GeneratedAtFile); string(a.body) != string(text) || a.header.Get("Content-Type") != "application/json" {
+	if a := s.public("/schemas/" + schemas.GeneratedAtFile); string(a.body) != string(text) ||
+		a.header.Get("Content-Type") != "application/json" {
 		t.Errorf("published: %v", a.header)
 	}
 	var refused []body
@@ -50,18 +51,24 @@ func TestGeneratedAtForms(t *testing.T) {
 		if got := s.post(integrity+"/records", declared).is(http.StatusCreated)["generatedAt"]; got != *v.Normalized {
 			t.Errorf("%s: %s became %v", v.Name, v.Text, got)
 		}
-		again := s.post(integrity+"/records", declared.with(body{"generatedAt": *v.Normalized, "reservationId": json.RawMessage("null")})).is(http.StatusOK)
+		again := s.post(
+			integrity+"/records", declared.with(body{"generatedAt": *v.Normalized, "reservationId": json.RawMessage("null")}),
+		).is(http.StatusOK)
 		equal(t, v.Name, []any{again["replayed"], again["generatedAt"]}, []any{true, *v.Normalized})
 		s.post(integrity+"/records", declared).is(http.StatusOK)
 	}
 	differs := declaration("d-0", 1, "one").with(body{"generatedAt": "2026-11-20T10:00:01Z"})
-	if got := pointers(s.post(integrity+"/records", differs).refuses(http.StatusConflict, domain.VersionConflict)); got != "/generatedAt DIFFERS" {
+	if got := pointers(s.post(integrity+"/records", differs).refuses(
+		http.StatusConflict, domain.VersionConflict,
+	)); got != "/generatedAt DIFFERS" {
 		t.Errorf("another instant: %s", got)
 	}
 	if len(refused) < 50 {
 		t.Fatalf("only %d forms to refuse", len(refused))
 	}
-	for i, item := range s.post(integrity+"/records/batch", body{"declarations": refused}).is(http.StatusOK)["results"].([]any) {
+	for i, item := range s.post(
+		integrity+"/records/batch", body{"declarations": refused},
+	).is(http.StatusOK)["results"].([]any) {
 		e, _ := item.(map[string]any)["error"].(map[string]any)
 		if e == nil || pointers(e) != "/generatedAt FORMAT" {
 			t.Errorf("%v: %v", refused[i]["generatedAt"], item)
@@ -78,11 +85,17 @@ func TestNullReservation(t *testing.T) {
 	if registered["publicId"] != id {
 		t.Errorf("%v in the place of the reserved %v", registered["publicId"], id)
 	}
-	results := s.post(integrity+"/records/batch", body{"declarations": []body{none, none.with(body{"version": 2})}}).is(http.StatusOK)["results"].([]any)
-	equal(t, "batch", []any{results[0].(map[string]any)["status"], results[1].(map[string]any)["status"]}, []any{200.0, 201.0})
+	results := s.post(
+		integrity+"/records/batch", body{"declarations": []body{none, none.with(body{"version": 2})}},
+	).is(http.StatusOK)["results"].([]any)
+	equal(
+		t, "batch", []any{results[0].(map[string]any)["status"], results[1].(map[string]any)["status"]}, []any{200.0, 201.0},
+	)
 	object, isError := s.tool(integrityMCP, s.org.Secret, "integrity_register", none)
 	equal(t, "tool", []any{isError, object["replayed"]}, []any{false, true})
 	for _, wrong := range []string{`""`, `"null"`, `0`, `false`, `[]`} {
-		s.post(integrity+"/records", none.with(body{"reservationId": json.RawMessage(wrong)})).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+		s.post(
+			integrity+"/records", none.with(body{"reservationId": json.RawMessage(wrong)}),
+		).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	}
 }

@@ -28,7 +28,9 @@ func newGeneratedSample(t *testing.T, s *service, tools ...string) *generatedSam
 	t.Helper()
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil && os.Getenv("CI") != "true" {
-			fmt.Fprintf(os.Stderr, "%s: %s is missing (.ci/tools names the packages), so the sample is NOT run.\n", t.Name(), tool)
+			fmt.Fprintf(
+				os.Stderr, "%s: %s is missing (.ci/tools names the packages), so the sample is NOT run.\n", t.Name(), tool,
+			)
 			t.Skip(err)
 		}
 	}
@@ -36,7 +38,8 @@ func newGeneratedSample(t *testing.T, s *service, tools ...string) *generatedSam
 	if !ok {
 		t.Skip(errNoNPM)
 	}
-	return &generatedSample{t, t.TempDir(), packages, append(os.Environ(), "LC_ALL=th_TH.UTF-8", // where the year is another
+	// where the year is another
+	return &generatedSample{t, t.TempDir(), packages, append(os.Environ(), "LC_ALL=th_TH.UTF-8",
 		"INTEGRITY_BASE_URL="+s.http.URL, "INTEGRITY_API_KEY="+s.org.Secret, "INTEGRITY_COMPANY="+s.org.Company.Reference)}
 }
 
@@ -67,19 +70,25 @@ func (g *generatedSample) write(name string, text []byte) string {
 func (g *generatedSample) tried(s *service, source, name string, args ...string) {
 	g.t.Helper()
 	said := g.must(name, append(args, g.write("one.txt", []byte("one")), "d-1")...)
-	if result, rest, _ := strings.Cut(strings.TrimSpace(said), " "); !strings.EqualFold(strings.ReplaceAll(result, "_", ""), "MATCHCURRENT") ||
+	if result, rest, _ := strings.Cut(strings.TrimSpace(said), " "); !strings.EqualFold(
+		strings.ReplaceAll(result, "_", ""), "MATCHCURRENT",
+	) ||
 		!strings.HasPrefix(strings.ToLower(rest), "current ") {
 		g.t.Errorf("the sample says %q", said)
 	}
-	query := url.Values{"companyReference": {s.org.Company.Reference}, "source": {source}, "documentReference": {"d-1"}, "version": {"1"}}
+	query := url.Values{
+		"companyReference": {s.org.Company.Reference}, "source": {source}, "documentReference": {"d-1"}, "version": {"1"},
+	}
 	record := s.get(integrity + "/lookup?" + query.Encode()).is(http.StatusOK)
 	equal(g.t, "the record", []any{record["sha256"], record["sizeBytes"]}, []any{hash("one"), 3.0})
-	if at, err := time.Parse(time.RFC3339, record["generatedAt"].(string)); err != nil || time.Since(at).Abs() > time.Hour {
+	if at, err := time.Parse(time.RFC3339, record["generatedAt"].(string)); err != nil ||
+		time.Since(at).Abs() > time.Hour {
 		g.t.Errorf("generatedAt is %v", record["generatedAt"])
 	}
 	said, err := g.run(name, append(args, g.write("two.txt", []byte("another")), "d-1")...)
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(said, "409") || !strings.Contains(said, "VERSION_CONFLICT") {
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(said, "409") ||
+		!strings.Contains(said, "VERSION_CONFLICT") {
 		g.t.Errorf("another file: %v, %q", err, said)
 	}
 }
@@ -94,18 +103,20 @@ func TestCSharpSample(t *testing.T) {
 	g := newGeneratedSample(t, s, "mono", "mcs")
 	document := g.write("integrity.json", s.public("/api/integrity-openapi").is200().body)
 	nswag := filepath.Join(g.packages, "node_modules/nswag/bin/binaries/Win")
-	g.must("mono", filepath.Join(nswag, "NSwag.exe"), "openapi2csclient", "/input:"+document, "/output:Client.cs", "/namespace:Integrity", "/classname:IntegrityClient",
+	g.must("mono", filepath.Join(nswag, "NSwag.exe"), "openapi2csclient", "/input:"+document, "/output:Client.cs",
+		"/namespace:Integrity", "/classname:IntegrityClient",
 		"/OperationGenerationMode:SingleClientFromOperationId")
 	library := filepath.Join(nswag, "Newtonsoft.Json.dll")
 	g.write("Newtonsoft.Json.dll", contents(t, library))
 	g.write("Register.cs", contents(t, "developers/csharp/Register.cs"))
-	g.must("mcs", "-langversion:latest", "-out:Register.exe", "-r:"+library, "-r:System.Net.Http.dll", "-r:System.Runtime.Serialization.dll",
+	g.must("mcs", "-langversion:latest", "-out:Register.exe", "-r:"+library, "-r:System.Net.Http.dll",
+		"-r:System.Runtime.Serialization.dll",
 		"-r:System.ComponentModel.DataAnnotations.dll", "Client.cs", "Register.cs")
 	g.tried(s, "csharp", "mono", "Register.exe")
 }
 
-// The sample in Java works with a client of OpenAPI Generator. The one that npm has is of before OpenAPI 3.1, so that it
-// reads the served document in terms of 3.0; its archive also holds the libraries that its clients need.
+// The sample in Java works with a client of OpenAPI Generator. The one that npm has is of before OpenAPI 3.1, so that
+// it reads the served document in terms of 3.0; its archive also holds the libraries that its clients need.
 func TestJavaSample(t *testing.T) {
 	if testing.Short() {
 		t.Skip("generates and compiles a client")
@@ -120,10 +131,14 @@ func TestJavaSample(t *testing.T) {
 	document, err := json.Marshal(contract)
 	check(t, err)
 	generator := filepath.Join(g.packages, "node_modules/@openapitools/openapi-generator-cli/bin/openapi-generator.jar")
-	g.must("java", "-jar", generator, "generate", "--skip-validate-spec", "-g", "java", "--library", "native", "-i", g.write("integrity.json", document), "-o", "client",
+	g.must("java", "-jar", generator, "generate", "--skip-validate-spec", "-g", "java", "--library", "native", "-i",
+		g.write("integrity.json", document), "-o", "client",
 		"--additional-properties=apiPackage=integrity.api,modelPackage=integrity.model,invokerPackage=integrity,openApiNullable=false")
 	g.write("Register.java", contents(t, "developers/java/Register.java"))
-	g.must("javac", "-nowarn", "-encoding", "UTF-8", "-cp", generator, "-sourcepath", "client/src/main/java", "-d", "classes", "Register.java")
+	g.must(
+		"javac", "-nowarn", "-encoding", "UTF-8", "-cp", generator, "-sourcepath", "client/src/main/java", "-d", "classes",
+		"Register.java",
+	)
 	g.tried(s, "java", "java", "-cp", generator+string(os.PathListSeparator)+"classes", "Register")
 }
 

@@ -21,11 +21,13 @@ func TestFeedIsCompressed(t *testing.T) {
 	plain := ask(http.MethodGet, path, "identity")
 	packed := ask(http.MethodGet, path, "br;q=1, gzip;q=0.5")
 	for name, a := range map[string]answer{"plain": plain, "packed": packed} {
-		if a.status != http.StatusOK || a.header.Get("Vary") != "Accept-Encoding" || a.header.Get("Content-Type") != "application/json" {
+		if a.status != http.StatusOK || a.header.Get("Vary") != "Accept-Encoding" ||
+			a.header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %d %v", name, a.status, a.header)
 		}
 	}
-	if packed.header.Get("Content-Encoding") != "gzip" || plain.header.Get("Content-Encoding") != "" || len(packed.body) >= len(plain.body) {
+	if packed.header.Get("Content-Encoding") != "gzip" || plain.header.Get("Content-Encoding") != "" ||
+		len(packed.body) >= len(plain.body) {
 		t.Errorf("%v %v", packed.header, plain.header)
 	}
 	reader, err := gzip.NewReader(bytes.NewReader(packed.body))
@@ -38,11 +40,13 @@ func TestFeedIsCompressed(t *testing.T) {
 	if a := ask(http.MethodGet, path, "gzip;q=0"); a.header.Get("Content-Encoding") != "" {
 		t.Errorf("gzip was refused: %v", a.header)
 	}
-	if head := ask(http.MethodHead, path, "gzip"); head.status != http.StatusOK || len(head.body) != 0 || head.header.Get("Vary") != "Accept-Encoding" {
+	if head := ask(http.MethodHead, path, "gzip"); head.status != http.StatusOK || len(head.body) != 0 ||
+		head.header.Get("Vary") != "Accept-Encoding" {
 		t.Errorf("HEAD: %d %v", head.status, head.header)
 	}
 	// Only the feed: of what a key asks, nothing else has enough to gain.
-	if a := ask(http.MethodGet, integrity+"/usage", "gzip"); a.header.Get("Content-Encoding") != "" || a.header.Get("Vary") != "" {
+	if a := ask(http.MethodGet, integrity+"/usage", "gzip"); a.header.Get("Content-Encoding") != "" ||
+		a.header.Get("Vary") != "" {
 		t.Errorf("usage: %v", a.header)
 	}
 }
@@ -51,7 +55,10 @@ func TestFeedIsCompressed(t *testing.T) {
 // repeated request and HEAD have too.
 func TestDocumentsAreCompressed(t *testing.T) {
 	s := open(t, options{})
-	for _, path := range []string{"/api/integrity-openapi", "/api/openapi", "/schemas/integrity-v1.json", "/developers", "/developers/verify_integrity.py"} {
+	for _, path := range []string{
+		"/api/integrity-openapi", "/api/openapi", "/schemas/integrity-v1.json", "/developers",
+		"/developers/verify_integrity.py",
+	} {
 		ask := func(method, encoding string, header ...string) answer {
 			r := s.request(method, path, "", nil)
 			r.Header.Set("Accept-Encoding", encoding)
@@ -62,7 +69,8 @@ func TestDocumentsAreCompressed(t *testing.T) {
 		}
 		plain, packed := ask(http.MethodGet, "identity"), ask(http.MethodGet, "br, gzip;q=0.5")
 		tags := map[string]string{"identity": plain.header.Get("Etag"), "gzip": packed.header.Get("Etag")}
-		if packed.header.Get("Content-Encoding") != "gzip" || plain.header.Get("Content-Encoding") != "" || tags["gzip"] == tags["identity"] || len(packed.body)*2 > len(plain.body) {
+		if packed.header.Get("Content-Encoding") != "gzip" || plain.header.Get("Content-Encoding") != "" ||
+			tags["gzip"] == tags["identity"] || len(packed.body)*2 > len(plain.body) {
 			t.Errorf("%s: %v %v", path, packed.header, plain.header)
 			continue
 		}
@@ -86,7 +94,8 @@ func TestDocumentsAreCompressed(t *testing.T) {
 					t.Errorf("HEAD %s, %s: %s is %q", path, encoding, name, head.header.Get(name))
 				}
 			}
-			if known.status != http.StatusNotModified || known.header.Get("Etag") != tag || known.header.Get("Vary") != "Accept-Encoding" || len(known.body) != 0 {
+			if known.status != http.StatusNotModified || known.header.Get("Etag") != tag ||
+				known.header.Get("Vary") != "Accept-Encoding" || len(known.body) != 0 {
 				t.Errorf("%s, %s, again: %d %v", path, encoding, known.status, known.header)
 			}
 		}
@@ -94,7 +103,9 @@ func TestDocumentsAreCompressed(t *testing.T) {
 			t.Errorf("%s: %d for the tag of the other encoding", path, crossed.status)
 		}
 	}
-	if a := s.send(http.MethodGet, clientAddress, "", nil, "Accept-Encoding", "gzip"); a.header.Get("Content-Encoding") != "" {
+	if a := s.send(
+		http.MethodGet, clientAddress, "", nil, "Accept-Encoding", "gzip",
+	); a.header.Get("Content-Encoding") != "" {
 		t.Errorf("a package is compressed twice: %v", a.header)
 	}
 }

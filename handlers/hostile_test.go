@@ -29,7 +29,9 @@ import (
 func analysisChild(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "child")
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "../cmd/analyzer/testdata/child").CombinedOutput()
+	out, err := exec.Command(
+		"go", "build", "-buildvcs=false", "-o", program, "../cmd/analyzer/testdata/child",
+	).CombinedOutput()
 	if err != nil {
 		t.Fatalf("build: %v: %s", err, out)
 	}
@@ -67,10 +69,20 @@ func pdfBomb(t *testing.T) string {
 		packed = b.Bytes()
 	}
 	head := "%PDF-1.7\n"
-	objects := fmt.Sprintf("1 0 obj\n<< /Type /ObjStm /N 1 /First 4 /Filter [/FlateDecode /FlateDecode] /Length %d >>\nstream\n%s\nendstream\nendobj\n", len(packed), packed)
+	objects := fmt.Sprintf(
+		"1 0 obj\n<< /Type /ObjStm /N 1 /First 4 /Filter [/FlateDecode /FlateDecode] /Length %d "+
+			">>\nstream\n%s\nendstream\nendobj\n",
+		len(packed), packed,
+	)
 	start := len(head) + len(objects)
-	rows := []byte{0, 0, 0, 255, 1, byte(len(head) >> 8), byte(len(head)), 0, 2, 0, 1, 0, 1, byte(start >> 8), byte(start), 0}
-	return head + objects + fmt.Sprintf("3 0 obj\n<< /Type /XRef /Size 4 /W [1 2 1] /Root 2 0 R /Length %d >>\nstream\n%s\nendstream\nendobj\nstartxref\n%d\n%%%%EOF\n", len(rows), rows, start)
+	rows := []byte{
+		0, 0, 0, 255, 1, byte(len(head) >> 8), byte(len(head)), 0, 2, 0, 1, 0, 1, byte(start >> 8), byte(start), 0,
+	}
+	return head + objects + fmt.Sprintf(
+		"3 0 obj\n<< /Type /XRef /Size 4 /W [1 2 1] /Root 2 0 R /Length %d "+
+			">>\nstream\n%s\nendstream\nendobj\nstartxref\n%d\n%%%%EOF\n",
+		len(rows), rows, start,
+	)
 }
 
 // plainPDF has no page.
@@ -83,7 +95,12 @@ func plainPDF() string {
 		fmt.Fprintf(&b, "%d 0 obj\n%s\nendobj\n", i+1, object)
 	}
 	start := b.Len()
-	fmt.Fprintf(&b, "xref\n0 3\n0000000000 65535 f \n%010d 00000 n \n%010d 00000 n \ntrailer\n<< /Size 3 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n", offsets[0], offsets[1], start)
+	fmt.Fprintf(
+		&b,
+		"xref\n0 3\n0000000000 65535 f \n%010d 00000 n \n%010d 00000 n \ntrailer\n<< /Size 3 /Root 1 0 R "+
+			">>\nstartxref\n%d\n%%%%EOF\n",
+		offsets[0], offsets[1], start,
+	)
 	return b.String()
 }
 
@@ -113,10 +130,16 @@ func TestHostileFilesWhileRegistrationsGoOn(t *testing.T) {
 		outcomes                 map[string]string // by detector; of a finding its severity
 	}{
 		{"bomb.zip", "application/zip", zipBomb(t), map[string]string{"content-type": "clear", "archive-expansion": "high"}},
-		{"bomb.pdf", "application/pdf", pdfBomb(t), map[string]string{"content-type": "clear", "pdf-structure": "medium", "pdf-active-content": "inconclusive"}},
+		{
+			"bomb.pdf", "application/pdf", pdfBomb(t),
+			map[string]string{"content-type": "clear", "pdf-structure": "medium", "pdf-active-content": "inconclusive"},
+		},
 		{"gif.pdf", "application/pdf", gifBefore(t, pdf), map[string]string{"content-type": "high", "pdf-structure": "low"}},
 		{"gif.gif", "image/gif", gifBefore(t, pdf), map[string]string{"content-type": "high", "pdf-structure": "low"}},
-		{"truncated.pdf", "application/pdf", pdf[:len(pdf)*2/3], map[string]string{"content-type": "clear", "pdf-structure": "low"}},
+		{
+			"truncated.pdf", "application/pdf", pdf[:len(pdf)*2/3],
+			map[string]string{"content-type": "clear", "pdf-structure": "low"},
+		},
 		{"large.bin", "application/octet-stream", string(zeros(domain.MaxFileBytes + 1)), nil},
 	}
 
@@ -142,7 +165,9 @@ func TestHostileFilesWhileRegistrationsGoOn(t *testing.T) {
 	for i, h := range hostile {
 		uploads.Go(func() {
 			text, kind := form(body{"title": h.name}, h.name, h.mediaType, h.content)
-			r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.http.URL+certificationAction+"/artifacts", strings.NewReader(text))
+			r, err := http.NewRequestWithContext(
+				context.Background(), http.MethodPost, s.http.URL+certificationAction+"/artifacts", strings.NewReader(text),
+			)
 			if err == nil {
 				r.Header.Set("Authorization", "Bearer "+s.org.Secret)
 				r.Header.Set("Content-Type", kind)
@@ -166,7 +191,10 @@ func TestHostileFilesWhileRegistrationsGoOn(t *testing.T) {
 		}
 		data := answers[i].is(http.StatusCreated)
 		version, report := data["version"].(map[string]any), data["analysis"].(map[string]any)
-		equal(t, h.name, []any{version["sha256"], version["sizeBytes"], version["state"]}, []any{hash(h.content), len(h.content), "analyzed"})
+		equal(
+			t, h.name, []any{version["sha256"], version["sizeBytes"], version["state"]},
+			[]any{hash(h.content), len(h.content), "analyzed"},
+		)
 		got := map[string]string{}
 		for _, d := range report["detectors"].([]any) {
 			detector := d.(map[string]any)

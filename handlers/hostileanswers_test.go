@@ -79,7 +79,8 @@ func hostilePeers(t *testing.T) (peers []hostilePeer) {
 	}
 	holding := []string{
 		"101", "101 and a body", "101 of no protocol", "101 after 100 and 103", "1xx that drip", "silence",
-		"headers that drip", "a body that drips", "trailers that drip", "TLS", "a refusal that drips", "a body that is not sent",
+		"headers that drip", "a body that drips", "trailers that drip", "TLS", "a refusal that drips",
+		"a body that is not sent",
 	}
 	for name, shape := range peertest.Shapes() {
 		// One operation for each way in which a client reads: JSON, the feed, a signed text, bytes.

@@ -25,7 +25,8 @@ import (
 // hostileTexts are texts that PostgreSQL refuses, or that a careless reader takes for others, as bytes.
 func hostileTexts() []string {
 	return []string{
-		"\x00", "a\x00b", "\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\u202eb\u2066", strings.Repeat("é", 500), "'\"\\%s{{", "",
+		"\x00", "a\x00b", "\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\u202eb\u2066",
+		strings.Repeat("é", 500), "'\"\\%s{{", "",
 	}
 }
 
@@ -103,14 +104,18 @@ func (a *attack) signIn() {
 var (
 	variableOfPath = regexp.MustCompile(`\{(\w+)[^/}]*(?:\{[^}]*\}[^/}]*)*\}`)
 	nameInPage     = regexp.MustCompile(`<(?:input|select|textarea|button)\b[^>]*\bname="([\w.-]+)"`)
-	nameInProgram  = regexp.MustCompile(`(?:\.(?:Get|Has|String|Match|Sized|Int|Bool|NullableString|NullableInt|StringList|ReadReference)|(?i:known|integer|instant|optionalReference|readTime|readNames|textOf))\((?:\w+, )?"([\w-]+)"|\["([\w-]+)"\]`)
+	nameInProgram  = regexp.MustCompile(
+		`(?:\.(?:Get|Has|String|Match|Sized|Int|Bool|NullableString|NullableInt|StringList|ReadReference)|(?i:known|integer|instant|optionalReference|readTime|readNames|textOf))\((?:\w+, )?"([\w-]+)"|\["([\w-]+)"\]`,
+	)
 )
 
 // names are the names of all the fields and parameters that the pages offer or the handlers read.
 func names(t *testing.T) []string {
 	t.Helper()
 	found := map[string]bool{}
-	for pattern, name := range map[string]*regexp.Regexp{"web/templates/*.html": nameInPage, "web/templates/*/*.html": nameInPage, "*/*.go": nameInProgram} {
+	for pattern, name := range map[string]*regexp.Regexp{
+		"web/templates/*.html": nameInPage, "web/templates/*/*.html": nameInPage, "*/*.go": nameInProgram,
+	} {
 		files, err := filepath.Glob(pattern)
 		check(t, err)
 		for _, file := range files {
@@ -126,7 +131,9 @@ func names(t *testing.T) []string {
 			}
 		}
 	}
-	for _, known := range []string{"companies", "name", "reason", "after", "said", "email", "companyReference", "limit", "sha256"} {
+	for _, known := range []string{
+		"companies", "name", "reason", "after", "said", "email", "companyReference", "limit", "sha256",
+	} {
 		if !found[known] {
 			t.Fatalf("the field %s was not found among %v", known, slices.Sorted(maps.Keys(found)))
 		}
@@ -191,8 +198,8 @@ func eachText(value any, schema *openapi3.SchemaRef, replace func(with string) s
 
 // TestHostileTextIsNoFault sends texts that no database keeps to every path, query and form of every page, to every
 // member of every operation and to every argument of every tool. No answer is a fault of the service, and an
-// organization of the same shard that registers meanwhile is refused nothing. Routes, fields, members and tools are read
-// from the router, the pages, the OpenAPI documents and tools/list, so that a new one is covered.
+// organization of the same shard that registers meanwhile is refused nothing. Routes, fields, members and tools are
+// read from the router, the pages, the OpenAPI documents and tools/list, so that a new one is covered.
 func TestHostileTextIsNoFault(t *testing.T) {
 	var config handlers.Config
 	s := openConsoleWith(t, options{config: func(c *handlers.Config) {
@@ -241,7 +248,8 @@ func TestHostileTextIsNoFault(t *testing.T) {
 	text := func() string { next++; return hostileTexts()[next%len(hostileTexts())] }
 	plausible := map[string]string{
 		"name": "n", "scopes": "integrity:read", "email": "x@example.com", "role": "viewer", "reference": "r", "hours": "1",
-		"url": "https://example.com/hook", "types": string(domain.RecordRegistered), "overlap": "0", "statement": "s", "reason": "r",
+		"url": "https://example.com/hook", "types": string(domain.RecordRegistered), "overlap": "0", "statement": "s",
+		"reason": "r",
 	}
 	covered, every := map[string]bool{}, 1 // of how many fields one is tried
 	if testing.Short() {
@@ -295,7 +303,9 @@ func TestHostileTextIsNoFault(t *testing.T) {
 					if file {
 						title, name = "t", bad
 					}
-					text, kind := form(body{"title": title}, strings.NewReplacer("\"", "", "\n", "").Replace(name), "text/plain", "one")
+					text, kind := form(
+						body{"title": title}, strings.NewReplacer("\"", "", "\n", "").Replace(name), "text/plain", "one",
+					)
 					a.send(e, path, fmt.Sprintf("title %q and file %q", title, name), kind, text)
 				}
 			}
@@ -318,7 +328,8 @@ func TestHostileTextIsNoFault(t *testing.T) {
 			content := o.RequestBody.Value.Content["application/json"]
 			e := handlers.Endpoint{Method: method, Template: path}
 			if !slices.ContainsFunc(endpoints, func(known handlers.Endpoint) bool {
-				return known.Method == method && variableOfPath.ReplaceAllString(known.Template, "{}") == variableOfPath.ReplaceAllString(path, "{}")
+				return known.Method == method &&
+					variableOfPath.ReplaceAllString(known.Template, "{}") == variableOfPath.ReplaceAllString(path, "{}")
 			}) {
 				t.Errorf("%s %s is not in the router", method, path)
 			}

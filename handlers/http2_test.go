@@ -21,13 +21,17 @@ func TestHTTP2(t *testing.T) {
 
 	id := s.registered("a", 1, "one")
 	s.post(integrity+"/records/"+id+"/revoke", nil).is(http.StatusOK)
-	s.post(integrity+"/records", strings.Repeat(" ", 9000)).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.post(integrity+"/records", strings.Repeat(" ", 9000)).refuses(
+		http.StatusRequestEntityTooLarge, domain.PayloadTooLarge,
+	)
 	r := s.request(http.MethodPost, integrity+"/records", s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
 	r.ContentLength = -1
 	r.Header.Set("Content-Type", "application/json")
 	s.exchange(r).refuses(http.StatusLengthRequired, domain.LengthRequired)
 
-	response, err := server.Client().Do(s.request(http.MethodGet, integrity+"/changes?companyReference=company-1", s.org.Secret, nil))
+	response, err := server.Client().Do(s.request(
+		http.MethodGet, integrity+"/changes?companyReference=company-1", s.org.Secret, nil,
+	))
 	check(t, err)
 	defer response.Body.Close()
 	if response.ProtoMajor != 2 || response.StatusCode != http.StatusOK {

@@ -33,22 +33,36 @@ func TestIdempotentReplay(t *testing.T) {
 	if first.header.Get("Idempotent-Replayed") != "" || again.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("Idempotent-Replayed: %v, %v", first.header, again.header)
 	}
-	s.send(http.MethodPost, path, s.org.Secret, text.with(body{"text": "twice"}), idempotencyKey, "k1").refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
+	s.send(
+		http.MethodPost, path, s.org.Secret, text.with(body{"text": "twice"}), idempotencyKey, "k1",
+	).refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
 	if after := s.sequence(); after != before {
 		t.Errorf("replays made %d events", after-before)
 	}
 	// Another route, and another organization, have keys of their own.
-	v := workVersion{data["artifact"].(map[string]any)["id"].(string), data["version"].(map[string]any)["id"].(string), "once"}
-	s.send(http.MethodPost, path+"/"+v.artifact+"/versions", s.org.Secret, text, idempotencyKey, "k1").is(http.StatusCreated)
+	v := workVersion{
+		data["artifact"].(map[string]any)["id"].(string), data["version"].(map[string]any)["id"].(string), "once",
+	}
+	s.send(
+		http.MethodPost, path+"/"+v.artifact+"/versions", s.org.Secret, text, idempotencyKey, "k1",
+	).is(http.StatusCreated)
 	other := s.Organization(t, 1, domain.InternalPlan)
 	s.send(http.MethodPost, path, other.Secret, text, idempotencyKey, "k1").is(http.StatusCreated)
 
 	// A conflict is an answer, too; a refusal of data is not stored.
-	approve, consent := certificationAction+"/versions/"+v.version+"/approve", body{"statement": "x", "acceptResponsibility": true}
-	refused := s.send(http.MethodPost, approve, s.org.Secret, consent, idempotencyKey, "k2").refuses(http.StatusConflict, domain.InvalidState)
+	approve, consent := certificationAction+"/versions/"+v.version+"/approve", body{
+		"statement": "x", "acceptResponsibility": true,
+	}
+	refused := s.send(
+		http.MethodPost, approve, s.org.Secret, consent, idempotencyKey, "k2",
+	).refuses(http.StatusConflict, domain.InvalidState)
 	reviews := certificationAction + "/artifacts/" + v.artifact + "/reviews"
-	s.upload(reviews, s.org.Secret, reviewOf(v.version, "accepted"), "a", "", "tampered", idempotencyKey, "k3").refuses(http.StatusUnprocessableEntity, domain.FileDoesNotMatchVersion)
-	s.upload(reviews, s.org.Secret, reviewOf(v.version, "accepted"), "a", "", v.content, idempotencyKey, "k3").is(http.StatusCreated)
+	s.upload(
+		reviews, s.org.Secret, reviewOf(v.version, "accepted"), "a", "", "tampered", idempotencyKey, "k3",
+	).refuses(http.StatusUnprocessableEntity, domain.FileDoesNotMatchVersion)
+	s.upload(
+		reviews, s.org.Secret, reviewOf(v.version, "accepted"), "a", "", v.content, idempotencyKey, "k3",
+	).is(http.StatusCreated)
 	replayed := s.send(http.MethodPost, approve, s.org.Secret, consent, idempotencyKey, "k2")
 	equal(t, "the stored refusal", replayed.refuses(http.StatusConflict, domain.InvalidState), refused)
 	if replayed.header.Get("Idempotent-Replayed") != "true" {
@@ -59,18 +73,28 @@ func TestIdempotentReplay(t *testing.T) {
 	// Another version is other content, though the bodies are equal.
 	next := s.laterText(v.artifact, "Next", "next")
 	s.reviewed(next, "accepted").is(http.StatusCreated)
-	s.send(http.MethodPost, certificationAction+"/versions/"+next.version+"/approve", s.org.Secret, consent, idempotencyKey, "k4").refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
+	s.send(
+		http.MethodPost, certificationAction+"/versions/"+next.version+"/approve", s.org.Secret, consent, idempotencyKey,
+		"k4",
+	).refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
 
 	// After 24 hours the key is as new, and not before.
 	s.skew.Add(int64(24*time.Hour - time.Minute))
-	equal(t, "after nearly 24 hours", s.send(http.MethodPost, path, s.org.Secret, text, idempotencyKey, "k1").is(http.StatusCreated), data)
+	equal(
+		t, "after nearly 24 hours",
+		s.send(http.MethodPost, path, s.org.Secret, text, idempotencyKey, "k1").is(http.StatusCreated), data,
+	)
 	s.skew.Add(int64(time.Minute))
-	fresh := s.send(http.MethodPost, path, s.org.Secret, text.with(body{"text": "later"}), idempotencyKey, "k1").is(http.StatusCreated)
+	fresh := s.send(
+		http.MethodPost, path, s.org.Secret, text.with(body{"text": "later"}), idempotencyKey, "k1",
+	).is(http.StatusCreated)
 	if fresh["artifact"].(map[string]any)["id"] == v.artifact {
 		t.Error("the old answer after 24 hours")
 	}
 	for _, bad := range []string{strings.Repeat("k", 256), "a b", "é"} {
-		s.send(http.MethodPost, path, s.org.Secret, text, idempotencyKey, bad).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+		s.send(http.MethodPost, path, s.org.Secret, text, idempotencyKey, bad).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)
 	}
 	s.Audit(t)
 }
@@ -128,7 +152,10 @@ func TestIdempotentAbandoned(t *testing.T) {
 	s := open(t, options{})
 	text := body{"title": "x", "kind": "text", "text": "x"}
 	send := func(content string) answer {
-		return s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text.with(body{"text": content}), idempotencyKey, "k")
+		return s.send(
+			http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text.with(body{"text": content}), idempotencyKey,
+			"k",
+		)
 	}
 	send("x").is(http.StatusCreated)
 	s.owner("UPDATE idempotency_keys SET status = NULL, answer = NULL")
@@ -151,7 +178,10 @@ func TestIdempotentAtOnce(t *testing.T) {
 		if i%2 == 1 {
 			p = second
 		}
-		r := p.request(http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret, strings.NewReader(`{"statement":"x","acceptResponsibility":true}`))
+		r := p.request(
+			http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret,
+			strings.NewReader(`{"statement":"x","acceptResponsibility":true}`),
+		)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set(idempotencyKey, "same")
 		group.Go(func() {
@@ -176,7 +206,9 @@ func TestIdempotentAtOnce(t *testing.T) {
 func TestIdempotentLeaseLost(t *testing.T) {
 	entered, leave := make(chan struct{}, 2), make(chan struct{})
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Analyze = func(ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error) {
+		c.Analyze = func(
+			ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string,
+		) (analysis.Report, error) {
 			entered <- struct{}{}
 			<-leave
 			return analyze(ctx, o, file, size, declaredType, fileName)
@@ -209,7 +241,8 @@ func TestIdempotentLeaseLost(t *testing.T) {
 	for _, got := range []chan answer{first, heir} {
 		statuses[(<-got).status]++
 	}
-	if total := s.get(certificationAction + "/artifacts").is(http.StatusOK)["total"]; statuses[http.StatusCreated] != 1 || statuses[http.StatusConflict] != 1 || total != float64(1) {
+	if total := s.get(certificationAction + "/artifacts").is(http.StatusOK)["total"]; statuses[http.StatusCreated] !=
+		1 || statuses[http.StatusConflict] != 1 || total != float64(1) {
 		t.Errorf("answers %v, artifacts %v", statuses, total)
 	}
 	if a := <-send(); a.status != http.StatusCreated || a.header.Get("Idempotent-Replayed") != "true" {
@@ -228,19 +261,32 @@ func TestIdempotentInProgress(t *testing.T) {
 			return s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text, idempotencyKey, "r")
 		},
 		func() answer {
-			return s.send(http.MethodPost, certificationAction+"/artifacts/"+v.artifact+"/versions", s.org.Secret, text, idempotencyKey, "r")
+			return s.send(
+				http.MethodPost, certificationAction+"/artifacts/"+v.artifact+"/versions", s.org.Secret, text, idempotencyKey, "r",
+			)
 		},
 		func() answer {
-			return s.upload(certificationAction+"/artifacts/"+v.artifact+"/reviews", s.org.Secret, reviewOf(v.version, "accepted"), "a", "", "a", idempotencyKey, "r")
+			return s.upload(
+				certificationAction+"/artifacts/"+v.artifact+"/reviews", s.org.Secret, reviewOf(v.version, "accepted"), "a", "",
+				"a", idempotencyKey, "r",
+			)
 		},
 		func() answer {
-			return s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret, consent, idempotencyKey, "r")
+			return s.send(
+				http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret, consent, idempotencyKey, "r",
+			)
 		},
 		func() answer {
-			return s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/certificates", s.org.Secret, body{"publicationAuthorized": true}, idempotencyKey, "r")
+			return s.send(
+				http.MethodPost, certificationAction+"/versions/"+v.version+"/certificates", s.org.Secret,
+				body{"publicationAuthorized": true}, idempotencyKey, "r",
+			)
 		},
 		func() answer {
-			return s.send(http.MethodPost, certificationAction+"/certificates/"+certificate+"/revoke", s.org.Secret, body{"reason": "x"}, idempotencyKey, "r")
+			return s.send(
+				http.MethodPost, certificationAction+"/certificates/"+certificate+"/revoke", s.org.Secret, body{"reason": "x"},
+				idempotencyKey, "r",
+			)
 		},
 	} {
 		send()

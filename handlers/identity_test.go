@@ -193,7 +193,9 @@ func (p *identityProvider) SignatureAlgorithms(context.Context) ([]jose.Signatur
 }
 
 // GetPrivateClaimsFromScopes implements op.Storage: access tokens say their scopes (RFC 9068, section 2.2.3).
-func (p *identityProvider) GetPrivateClaimsFromScopes(_ context.Context, _, _ string, scopes []string) (map[string]any, error) {
+func (p *identityProvider) GetPrivateClaimsFromScopes(
+	_ context.Context, _, _ string, scopes []string,
+) (map[string]any, error) {
 	return map[string]any{"scope": strings.Join(scopes, " ")}, nil
 }
 
@@ -214,7 +216,10 @@ func (p *identityProvider) issue(a asking) string {
 	if a.issuer == "" {
 		a.issuer = p.issuer
 	}
-	token, err := op.CreateJWT(context.Background(), a.issuer, a, a.expires, fmt.Sprint(time.Now().UnixNano()), storage.NativeClient("mcp-client"), p)
+	token, err := op.CreateJWT(
+		context.Background(), a.issuer, a, a.expires, fmt.Sprint(time.Now().UnixNano()), storage.NativeClient("mcp-client"),
+		p,
+	)
 	check(p.t, err)
 	return token
 }
@@ -222,7 +227,9 @@ func (p *identityProvider) issue(a asking) string {
 // token is a good one of a subject.
 func (p *identityProvider) token(subject, scope string) string {
 	p.t.Helper()
-	return p.issue(asking{subject: subject, audience: edge.OAuthAudience(baseURL), scope: scope, expires: time.Now().Add(time.Hour)})
+	return p.issue(asking{
+		subject: subject, audience: edge.OAuthAudience(baseURL), scope: scope, expires: time.Now().Add(time.Hour),
+	})
 }
 
 // forge signs claims with a key and a header of the test's choice.
@@ -254,7 +261,8 @@ func (p *identityProvider) forge(algorithm jose.SignatureAlgorithm, key any, typ
 // oauth is what a service asks the provider with.
 func (p *identityProvider) oauth(c *handlers.Config) *oauth.Provider {
 	return oauth.New(oauth.Config{
-		Issuer: p.issuer, Audience: edge.OAuthAudience(baseURL), ClientID: pageClient, RedirectURL: edge.OAuthRedirect(baseURL), Now: c.Now,
+		Issuer: p.issuer, Audience: edge.OAuthAudience(baseURL), ClientID: pageClient,
+		RedirectURL: edge.OAuthRedirect(baseURL), Now: c.Now,
 	})
 }
 

@@ -51,7 +51,8 @@ func runTests(t *testing.T, directory, path, setup string) {
 	command := exec.Command("node", "--no-warnings", "--test", "--test-reporter=tap", name)
 	command.Dir, command.Env = directory, append(os.Environ(), "SETUP="+setup)
 	out, err := command.CombinedOutput()
-	if err != nil || !regexp.MustCompile(`(?m)^# pass [1-9]`).Match(out) || !regexp.MustCompile(`(?m)^# skipped 0$`).Match(out) {
+	if err != nil || !regexp.MustCompile(`(?m)^# pass [1-9]`).Match(out) ||
+		!regexp.MustCompile(`(?m)^# skipped 0$`).Match(out) {
 		t.Errorf("%s: %v\n%s", path, err, out)
 	}
 }
@@ -86,7 +87,8 @@ func (s *service) javaScriptStoryAt(address, directory, tests string) {
 	_, certificate := s.certificate("work", "the work")
 	webhook := s.post(integrity+"/webhooks", body{"url": "https://receiver.example/hook"}).is(http.StatusCreated)
 	setup, err := json.Marshal(body{
-		"baseUrl": address, "owner": s.org.Secret, "ownerId": s.org.Key.ID.String(), "worker": workerSecret, "workerId": worker.ID.String(),
+		"baseUrl": address, "owner": s.org.Secret, "ownerId": s.org.Key.ID.String(), "worker": workerSecret,
+		"workerId":    worker.ID.String(),
 		"certificate": body{"publicId": certificate, "text": "the work"}, "webhookId": webhook["id"],
 	})
 	check(t, err)
@@ -121,7 +123,13 @@ func TestJavaScriptClientPackage(t *testing.T) {
 		equal(t, name, []any{header.ModTime.Year(), header.Mode, header.Uid, header.Uname}, []any{1985, 0o644, 0, ""})
 		names = append(names, header.Name)
 	}
-	equal(t, "files", names, []string{"package/package.json", "package/client.js", "package/client.d.ts", "package/README.md", "package/CHANGELOG.md", "package/LICENSE"})
+	equal(
+		t, "files", names,
+		[]string{
+			"package/package.json", "package/client.js", "package/client.d.ts", "package/README.md", "package/CHANGELOG.md",
+			"package/LICENSE",
+		},
+	)
 	if !reader.ModTime.IsZero() {
 		t.Error("the package says when it was packed")
 	}
@@ -148,7 +156,8 @@ func TestJavaScriptClientTypes(t *testing.T) {
 	check(t, err)
 	check(t, os.WriteFile(filepath.Join(directory, "consumer.mts"), text, 0o600))
 	command := exec.Command("node", filepath.Join(packages, "node_modules/typescript/bin/tsc"),
-		"--noEmit", "--strict", "--exactOptionalPropertyTypes", "--noUncheckedIndexedAccess", "--target", "es2022", "--lib", "es2022,dom", "--module", "nodenext",
+		"--noEmit", "--strict", "--exactOptionalPropertyTypes", "--noUncheckedIndexedAccess", "--target", "es2022", "--lib",
+		"es2022,dom", "--module", "nodenext",
 		"consumer.mts")
 	command.Dir = directory
 	if out, err := command.CombinedOutput(); err != nil {
@@ -163,7 +172,9 @@ func TestJavaScriptClientTypesAreTheContract(t *testing.T) {
 	text, err := os.ReadFile(clientSource + "/client.d.ts")
 	check(t, err)
 	declared := map[string]map[string]bool{} // members of an interface, true where they may be absent
-	for _, found := range regexp.MustCompile(`(?ms)^export interface (\w+)(?: extends (\w+))? \{\n(.*?)^\}`).FindAllStringSubmatch(string(text), -1) {
+	for _, found := range regexp.MustCompile(
+		`(?ms)^export interface (\w+)(?: extends (\w+))? \{\n(.*?)^\}`,
+	).FindAllStringSubmatch(string(text), -1) {
 		members := map[string]bool{}
 		maps.Copy(members, declared[found[2]])
 		for _, member := range regexp.MustCompile(`(?m)^  (\w+)(\??):`).FindAllStringSubmatch(found[3], -1) {

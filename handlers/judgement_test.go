@@ -90,28 +90,67 @@ func TestDecisionJudgesWhoActs(t *testing.T) {
 		role domain.Scope
 		send func(secret string) answer
 	}{
-		"register":         {domain.IntegrityWrite, s.posting(integrity+"/records", declaration("new", 1, "new"))},
-		"replay":           {domain.IntegrityWrite, s.posting(integrity+"/records", declaration("known", 1, "known"))},
-		"reserve":          {domain.IntegrityWrite, s.posting(integrity+"/reservations", body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1})},
-		"revoke":           {domain.IntegrityRevoke, s.posting(integrity+"/records/"+record+"/revoke", body{"reason": "x"})},
-		"company":          {domain.IntegrityAdmin, s.posting(integrity+"/companies", body{"reference": "company-2"})},
-		"company status":   {domain.IntegrityAdmin, s.sending(http.MethodPatch, integrity+"/companies/"+companyID, body{"status": "closed"})},
-		"access":           {domain.IntegrityAdmin, s.posting(integrity+"/companies/"+companyID+"/access", body{"keyId": spare.ID.String(), "enabled": true})},
-		"webhook":          {domain.IntegrityAdmin, s.posting(integrity+"/webhooks", body{"url": "https://hooks.example/b"})},
-		"webhook update":   {domain.IntegrityAdmin, s.sending(http.MethodPatch, integrity+"/webhooks/"+webhook, body{"enabled": false})},
-		"webhook secret":   {domain.IntegrityAdmin, s.posting(integrity+"/webhooks/"+webhook+"/secret/rotate", nil)},
-		"webhook access":   {domain.IntegrityAdmin, s.posting(integrity+"/companies/"+companyID+"/webhooks", body{"webhookId": webhook, "enabled": true})},
-		"webhook test":     {domain.IntegrityAdmin, s.posting(integrity+"/webhooks/"+webhook+"/test", nil)},
-		"webhook replay":   {domain.IntegrityAdmin, s.posting(integrity+"/webhooks/"+webhook+"/replay", body{"fromSequence": 1, "dryRun": false})},
+		"register": {domain.IntegrityWrite, s.posting(integrity+"/records", declaration("new", 1, "new"))},
+		"replay":   {domain.IntegrityWrite, s.posting(integrity+"/records", declaration("known", 1, "known"))},
+		"reserve": {
+			domain.IntegrityWrite,
+			s.posting(
+				integrity+"/reservations",
+				body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1},
+			),
+		},
+		"revoke":  {domain.IntegrityRevoke, s.posting(integrity+"/records/"+record+"/revoke", body{"reason": "x"})},
+		"company": {domain.IntegrityAdmin, s.posting(integrity+"/companies", body{"reference": "company-2"})},
+		"company status": {
+			domain.IntegrityAdmin, s.sending(http.MethodPatch, integrity+"/companies/"+companyID, body{"status": "closed"}),
+		},
+		"access": {
+			domain.IntegrityAdmin,
+			s.posting(integrity+"/companies/"+companyID+"/access", body{"keyId": spare.ID.String(), "enabled": true}),
+		},
+		"webhook": {domain.IntegrityAdmin, s.posting(integrity+"/webhooks", body{"url": "https://hooks.example/b"})},
+		"webhook update": {
+			domain.IntegrityAdmin, s.sending(http.MethodPatch, integrity+"/webhooks/"+webhook, body{"enabled": false}),
+		},
+		"webhook secret": {domain.IntegrityAdmin, s.posting(integrity+"/webhooks/"+webhook+"/secret/rotate", nil)},
+		"webhook access": {
+			domain.IntegrityAdmin,
+			s.posting(integrity+"/companies/"+companyID+"/webhooks", body{"webhookId": webhook, "enabled": true}),
+		},
+		"webhook test": {domain.IntegrityAdmin, s.posting(integrity+"/webhooks/"+webhook+"/test", nil)},
+		"webhook replay": {
+			domain.IntegrityAdmin,
+			s.posting(integrity+"/webhooks/"+webhook+"/replay", body{"fromSequence": 1, "dryRun": false}),
+		},
 		"webhook deletion": {domain.IntegrityAdmin, s.sending(http.MethodDelete, integrity+"/webhooks/"+webhook, nil)},
-		"artifact":         {domain.ArtifactsWrite, s.posting(certificationAction+"/artifacts", body{"title": "x", "kind": "text", "text": "x"})},
-		"idempotent":       {domain.ArtifactsWrite, s.posting(certificationAction+"/artifacts", body{"title": "x", "kind": "text", "text": "x"}, idempotencyKey, "k")},
-		"file":             {domain.ArtifactsWrite, upload(certificationAction+"/artifacts", body{"title": "x"})},
-		"review":           {domain.ReviewsWrite, upload(certificationAction+"/artifacts/"+v.artifact+"/reviews", reviewOf(v.version, "accepted"))},
-		"approval":         {domain.ApprovalsWrite, s.posting(certificationAction+"/versions/"+approvable.version+"/approve", body{"statement": "x", "acceptResponsibility": true})},
-		"certificate":      {domain.CertificatesWrite, s.posting(certificationAction+"/versions/"+v.version+"/certificates", body{"publicationAuthorized": true})},
-		"its revocation":   {domain.CertificatesWrite, s.posting(certificationAction+"/certificates/"+certificate+"/revoke", body{"reason": "x"})},
-		"link":             {"", s.posting(certificationAction+"/oauth/links", nil)},
+		"artifact": {
+			domain.ArtifactsWrite, s.posting(certificationAction+"/artifacts", body{"title": "x", "kind": "text", "text": "x"}),
+		},
+		"idempotent": {
+			domain.ArtifactsWrite,
+			s.posting(certificationAction+"/artifacts", body{"title": "x", "kind": "text", "text": "x"}, idempotencyKey, "k"),
+		},
+		"file": {domain.ArtifactsWrite, upload(certificationAction+"/artifacts", body{"title": "x"})},
+		"review": {
+			domain.ReviewsWrite,
+			upload(certificationAction+"/artifacts/"+v.artifact+"/reviews", reviewOf(v.version, "accepted")),
+		},
+		"approval": {
+			domain.ApprovalsWrite,
+			s.posting(
+				certificationAction+"/versions/"+approvable.version+"/approve",
+				body{"statement": "x", "acceptResponsibility": true},
+			),
+		},
+		"certificate": {
+			domain.CertificatesWrite,
+			s.posting(certificationAction+"/versions/"+v.version+"/certificates", body{"publicationAuthorized": true}),
+		},
+		"its revocation": {
+			domain.CertificatesWrite,
+			s.posting(certificationAction+"/certificates/"+certificate+"/revoke", body{"reason": "x"}),
+		},
+		"link": {"", s.posting(certificationAction+"/oauth/links", nil)},
 	}
 	viewer, ended, disabled := domain.Viewer, domain.MemberEnded, domain.MemberDisabled
 	n := 0
@@ -144,7 +183,9 @@ func TestDecisionJudgesWhoActs(t *testing.T) {
 				if after := s.sequence(); after != before {
 					t.Errorf("%d events", after-before)
 				}
-				if claims := s.number("SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2"); claims != 0 {
+				if claims := s.number(
+					"SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2",
+				); claims != 0 {
 					t.Errorf("%d claims stay", claims)
 				}
 			})
@@ -167,15 +208,20 @@ func TestDecisionJudgesItemsAndTools(t *testing.T) {
 	s := open(t, b.options())
 	a := s.actor("first@example.com", domain.Admin)
 	b.happens(func() { s.revokeKey(a.key) })
-	batch := s.send(http.MethodPost, integrity+"/records/batch", a.secret, body{"declarations": []body{declaration("a", 1, "a"), declaration("b", 1, "b")}}).is(http.StatusOK)
+	batch := s.send(
+		http.MethodPost, integrity+"/records/batch", a.secret,
+		body{"declarations": []body{declaration("a", 1, "a"), declaration("b", 1, "b")}},
+	).is(http.StatusOK)
 	for _, item := range batch["results"].([]any) {
 		result := item.(map[string]any)
 		equal(t, "an item", []any{result["status"], result["error"].(map[string]any)["code"]}, []any{401, domain.InvalidKey})
 	}
 	for name, arguments := range map[string]any{
 		"integrity_register": declaration("a", 1, "a"),
-		"integrity_reserve":  body{"companyReference": "company-1", "source": "billing", "documentReference": "a", "version": 1},
-		"integrity_revoke":   body{"publicId": s.registered("to-revoke", 1, "x"), "reason": "x"},
+		"integrity_reserve": body{
+			"companyReference": "company-1", "source": "billing", "documentReference": "a", "version": 1,
+		},
+		"integrity_revoke": body{"publicId": s.registered("to-revoke", 1, "x"), "reason": "x"},
 	} {
 		a := s.actor(name+"@example.com", domain.Admin)
 		viewer := domain.Viewer
@@ -196,7 +242,9 @@ func TestRevokedDuringUpload(t *testing.T) {
 	var during atomic.Pointer[func()]
 	s := open(t, options{plan: "gratis", config: func(c *handlers.Config) {
 		c.BodyGrace = time.Minute
-		c.Analyze = func(ctx context.Context, o domain.OrganizationID, file *os.File, size int64, kind, name string) (analysis.Report, error) {
+		c.Analyze = func(
+			ctx context.Context, o domain.OrganizationID, file *os.File, size int64, kind, name string,
+		) (analysis.Report, error) {
 			analysed.Add(1)
 			if act := during.Swap(nil); act != nil {
 				(*act)()
@@ -221,7 +269,9 @@ func TestRevokedDuringUpload(t *testing.T) {
 		if after := s.sequence(); after != before {
 			t.Errorf("%s: %d events", what, after-before)
 		}
-		if claims := s.number("SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2"); claims != 0 {
+		if claims := s.number(
+			"SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2",
+		); claims != 0 {
 			t.Errorf("%s: %d claims stay", what, claims)
 		}
 	}
@@ -231,7 +281,9 @@ func TestRevokedDuringUpload(t *testing.T) {
 	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 	check(t, err)
 	defer connection.Close()
-	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nIdempotency-Key: k\r\nExpect: 100-continue\r\n\r\n",
+	_, err = fmt.Fprintf(connection,
+		"POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: "+
+			"%d\r\nIdempotency-Key: k\r\nExpect: 100-continue\r\n\r\n",
 		certificationAction, a.secret, kind, len(text))
 	check(t, err)
 	answers := bufio.NewReader(connection)
@@ -282,7 +334,8 @@ func TestReplayJudgesWhoActs(t *testing.T) {
 	send(c).refuses(http.StatusUnauthorized, domain.InvalidKey)
 }
 
-// A grant that is taken back between authentication and decision is gone for every command of a company, a replay included.
+// A grant that is taken back between authentication and decision is gone for every command of a company, a replay
+// included.
 func TestDecisionJudgesGrants(t *testing.T) {
 	var b between
 	s := open(t, b.options())
@@ -292,11 +345,21 @@ func TestDecisionJudgesGrants(t *testing.T) {
 		status int
 		code   domain.Code
 	}{
-		"register": {s.posting(integrity+"/records", declaration("new", 1, "new")), http.StatusForbidden, domain.CompanyNotAuthorized},
-		"replay":   {s.posting(integrity+"/records", declaration("known", 1, "known")), http.StatusForbidden, domain.CompanyNotAuthorized},
-		"reserve": {s.posting(integrity+"/reservations", body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1}),
+		"register": {
+			s.posting(integrity+"/records", declaration("new", 1, "new")), http.StatusForbidden, domain.CompanyNotAuthorized,
+		},
+		"replay": {
+			s.posting(integrity+"/records", declaration("known", 1, "known")), http.StatusForbidden,
+			domain.CompanyNotAuthorized,
+		},
+		"reserve": {s.posting(
+			integrity+"/reservations",
+			body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1},
+		),
 			http.StatusForbidden, domain.CompanyNotAuthorized},
-		"revoke": {s.posting(integrity+"/records/"+record+"/revoke", body{"reason": "x"}), http.StatusNotFound, domain.RecordNotFound},
+		"revoke": {
+			s.posting(integrity+"/records/"+record+"/revoke", body{"reason": "x"}), http.StatusNotFound, domain.RecordNotFound,
+		},
 	} {
 		a := s.actor(name+"@example.com", domain.Admin)
 		var before int64

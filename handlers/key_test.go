@@ -21,7 +21,8 @@ import (
 func (s *service) limitedKey(source, network *string, step *int32) (domain.APIKey, string) {
 	s.t.Helper()
 	create, text := domain.NewCreateKey(domain.CreateKey{
-		Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}, Lifetime: time.Hour,
+		Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite},
+		Lifetime:  time.Hour,
 		KeyLimits: domain.KeyLimits{Source: source, Network: network, MaxVersionStep: step},
 	}, s.Now())
 	must(s, create)
@@ -37,12 +38,16 @@ func TestKeyLimits(t *testing.T) {
 	register := func(key string, version int, content string) answer {
 		return s.send(http.MethodPost, integrity+"/records", key, declaration("a", version, content))
 	}
-	if got := pointers(register(foreign, 1, "one").refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/source KEY_LIMIT" {
+	if got := pointers(register(foreign, 1, "one").refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)); got != "/source KEY_LIMIT" {
 		t.Errorf("another source: %s", got)
 	}
 	tooFar := func(version int) {
 		t.Helper()
-		if got := pointers(register(narrow, version, "x").refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/version KEY_LIMIT" {
+		if got := pointers(register(narrow, version, "x").refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)); got != "/version KEY_LIMIT" {
 			t.Errorf("version %d: %s", version, got)
 		}
 	}
@@ -57,14 +62,17 @@ func TestKeyLimits(t *testing.T) {
 		t.Errorf("a replay: %v", replayed)
 	}
 	register(narrow, 100, "other").refuses(http.StatusConflict, domain.VersionConflict)
-	if used := s.number("SELECT sum(used) FROM usage WHERE shard = $1 AND organization_id = $2 AND company_id = '00000000-0000-0000-0000-000000000000'"); used != 4 {
+	if used := s.number(
+		"SELECT sum(used) FROM usage WHERE shard = $1 AND organization_id = $2 AND company_id = " +
+			"'00000000-0000-0000-0000-000000000000'",
+	); used != 4 {
 		t.Errorf("%d versions used, want 4", used)
 	}
 	s.Audit(t)
 }
 
-// A key with a network answers from elsewhere exactly as no key at all, and what X-Forwarded-For says counts as far as a
-// trusted proxy has written it.
+// A key with a network answers from elsewhere exactly as no key at all, and what X-Forwarded-For says counts as far as
+// a trusted proxy has written it.
 func TestKeyNetwork(t *testing.T) {
 	for _, proxied := range []bool{false, true} {
 		s := open(t, options{config: func(c *handlers.Config) {
@@ -201,8 +209,8 @@ func TestKeyUsed(t *testing.T) {
 	}
 }
 
-// TestSignerRotation takes two servers on one database through a rotation, one step apart: whichever signed, both find the
-// record valid; a retired key stays trusted, and a revoked one is not.
+// TestSignerRotation takes two servers on one database through a rotation, one step apart: whichever signed, both find
+// the record valid; a retired key stays trusted, and a revoked one is not.
 func TestSignerRotation(t *testing.T) {
 	var config handlers.Config
 	s := open(t, options{config: func(c *handlers.Config) { config = *c }})
@@ -238,7 +246,8 @@ func TestSignerRotation(t *testing.T) {
 		}
 		for id := range signedBy {
 			for _, server := range []*service{s, &two} {
-				if checks := server.compared(id, "x")["checks"].(map[string]any); checks["signature"] != "valid" || checks["fileMatch"] != true {
+				if checks := server.compared(id, "x")["checks"].(map[string]any); checks["signature"] != "valid" ||
+					checks["fileMatch"] != true {
 					t.Errorf("step %s: %v", document, checks)
 				}
 			}
@@ -259,13 +268,16 @@ func TestSignerRotation(t *testing.T) {
 			want = "untrusted"
 		}
 		view := s.compared(id, "x")
-		if got := view["checks"].(map[string]any)["signature"]; got != want || (want == "untrusted") != (view["result"] == "SIGNATURE_INVALID") {
+		if got := view["checks"].(map[string]any)["signature"]; got != want ||
+			(want == "untrusted") != (view["result"] == "SIGNATURE_INVALID") {
 			t.Errorf("after the compromise: %v, want %s", view, want)
 		}
 		// What was signed by a revoked key can still be shown, and verifies nowhere.
 		var receipt evidence.Envelope
 		check(t, json.Unmarshal(s.public("/api/public/integrity/"+id+"/receipt").body, &receipt))
-		if got := evidence.CheckSignature(revoked, receipt.KeyID, []byte(receipt.Payload), receipt.Signature); string(got) != want {
+		if got := evidence.CheckSignature(
+			revoked, receipt.KeyID, []byte(receipt.Payload), receipt.Signature,
+		); string(got) != want {
 			t.Errorf("receipt: %s, want %s", got, want)
 		}
 	}
@@ -274,7 +286,8 @@ func TestSignerRotation(t *testing.T) {
 	}
 	published, err := evidence.ParseTrustedKeys(s.public("/.well-known/integrity-trusted-keys.json").body)
 	check(t, err)
-	if key, _ := published.Lookup(former.Key().KeyID); key.KeyID != "" || len(published.Revoked()) != 1 || !published.Trusts(next.Key()) {
+	if key, _ := published.Lookup(former.Key().KeyID); key.KeyID != "" || len(published.Revoked()) != 1 ||
+		!published.Trusts(next.Key()) {
 		t.Errorf("published keys: %v, revoked %v", published.Keys(), published.Revoked())
 	}
 	s.Audit(t)

@@ -15,11 +15,14 @@ func TestLife(t *testing.T) {
 	s.hold()
 	const document = "invoice-4711"
 
-	first := s.post(integrity+"/records", declaration(document, 1, "one").with(body{"sha256": strings.ToUpper(hash("one"))}))
+	first := s.post(
+		integrity+"/records", declaration(document, 1, "one").with(body{"sha256": strings.ToUpper(hash("one"))}),
+	)
 	one := first.is(http.StatusCreated)
 	id := one["publicId"].(string)
 	for name, want := range map[string]any{
-		"sha256": hash("one"), "companyReference": "company-1", "source": "billing", "documentReference": document, "version": 1,
+		"sha256": hash("one"), "companyReference": "company-1", "source": "billing", "documentReference": document,
+		"version":         1,
 		"previousVersion": nil, "sizeBytes": 3, "mimeType": "application/pdf", "generatedAt": "2026-11-01T10:00:00Z",
 		"status": "current", "supersededByVersion": nil, "revokedAt": nil, "replayed": false,
 		"verificationUrl": baseURL + "/integrity/" + id, "evidenceUrl": baseURL + integrity + "/records/" + id + "/evidence",
@@ -38,10 +41,17 @@ func TestLife(t *testing.T) {
 		t.Errorf("Cache-Control %q", cache)
 	}
 
-	replay := s.post(integrity+"/records", declaration(document, 1, "one").with(body{"generatedAt": "2026-11-01T11:00:00.000+01:00"})).is(http.StatusOK)
-	equal(t, "replay", []any{replay["replayed"], replay["consumption"], replay["publicId"]}, []any{true, map[string]any{"applied": 0}, id})
+	replay := s.post(
+		integrity+"/records", declaration(document, 1, "one").with(body{"generatedAt": "2026-11-01T11:00:00.000+01:00"}),
+	).is(http.StatusOK)
+	equal(
+		t, "replay", []any{replay["replayed"], replay["consumption"], replay["publicId"]},
+		[]any{true, map[string]any{"applied": 0}, id},
+	)
 
-	conflict := s.post(integrity+"/records", declaration(document, 1, "other").with(body{"mimeType": "text/plain"})).refuses(http.StatusConflict, domain.VersionConflict)
+	conflict := s.post(
+		integrity+"/records", declaration(document, 1, "other").with(body{"mimeType": "text/plain"}),
+	).refuses(http.StatusConflict, domain.VersionConflict)
 	if got := pointers(conflict); got != "/sha256 DIFFERS, /sizeBytes DIFFERS, /mimeType DIFFERS" {
 		t.Errorf("conflict names %s", got)
 	}
@@ -55,7 +65,9 @@ func TestLife(t *testing.T) {
 	equal(t, "late lower version", []any{late["status"], late["supersededByVersion"]}, []any{"superseded", 3})
 	record := s.get(integrity + "/records/" + id).is(http.StatusOK)
 	equal(t, "first version", []any{record["status"], record["supersededByVersion"]}, []any{"superseded", 3})
-	looked := s.get(integrity + "/lookup?companyReference=company-1&source=billing&version=1&documentReference=" + document).is(http.StatusOK)
+	looked := s.get(
+		integrity + "/lookup?companyReference=company-1&source=billing&version=1&documentReference=" + document,
+	).is(http.StatusOK)
 	equal(t, "lookup", looked, record)
 	equal(t, "lookup of its link", s.get(integrity+"/lookup?publicId="+id).is(http.StatusOK), record)
 
@@ -69,8 +81,12 @@ func TestLife(t *testing.T) {
 	equal(t, "not compared", []any{got["result"], got["verified"], got["checks"]},
 		[]any{"FILE_NOT_COMPARED", false, map[string]any{"fileMatch": nil, "signature": "valid", "versionState": "current"}})
 	equal(t, "comparison", []any{got["publicId"], got["keyId"], got["receiptUrl"], got["limitsUrl"]},
-		[]any{three, s.Registrar.Signer.Key().KeyID, baseURL + "/api/public/integrity/" + three + "/receipt", baseURL + "/limits"})
-	if s.public("/api/public/integrity/"+strings.Repeat("a", 26)).refuses(http.StatusNotFound, domain.RecordNotFound) == nil {
+		[]any{
+			three, s.Registrar.Signer.Key().KeyID, baseURL + "/api/public/integrity/" + three + "/receipt", baseURL + "/limits",
+		})
+	if s.public("/api/public/integrity/"+strings.Repeat("a", 26)).refuses(
+		http.StatusNotFound, domain.RecordNotFound,
+	) == nil {
 		t.Fail()
 	}
 
@@ -97,7 +113,11 @@ func TestLife(t *testing.T) {
 	}
 	month := answered.is(http.StatusOK)
 	organization := month["organization"].(map[string]any)
-	equal(t, "usage", []any{month["plan"], month["companies"], month["warnings"], organization["used"], organization["remaining"], organization["unlimited"]},
+	equal(t, "usage",
+		[]any{
+			month["plan"], month["companies"], month["warnings"], organization["used"], organization["remaining"],
+			organization["unlimited"],
+		},
 		[]any{"gratis", []any{map[string]any{"companyReference": "company-1", "used": 3}}, []any{}, 3, 997, false})
 
 	var types []any
@@ -106,7 +126,8 @@ func TestLife(t *testing.T) {
 		types = append(types, []any{event["type"], event["version"], event["recordStatus"]})
 	}
 	equal(t, "feed", types, []any{
-		[]any{"integrity.registered", 1, "current"}, []any{"integrity.registered", 3, "current"}, []any{"integrity.superseded", 1, "superseded"},
+		[]any{"integrity.registered", 1, "current"}, []any{"integrity.registered", 3, "current"},
+		[]any{"integrity.superseded", 1, "superseded"},
 		[]any{"integrity.registered", 2, "superseded"}, []any{"integrity.revoked", 3, "revoked"},
 	})
 	s.Audit(t)
@@ -119,7 +140,8 @@ func (s *service) quietLog(more ...string) {
 	s.logged(`"route":"/api/v1/integrity/records/{publicId}","method":"GET","status":200,"code":"",`)
 	s.logged(`"status":409,"code":"VERSION_CONFLICT"`)
 	log := s.log.String()
-	secrets := append(more, "company-1", "billing", "declared by mistake", s.org.Secret, s.org.Secret[30:], "Bearer", s.org.Key.ID.String(),
+	secrets := append(more, "company-1", "billing", "declared by mistake", s.org.Secret, s.org.Secret[30:], "Bearer",
+		s.org.Key.ID.String(),
 		s.org.Email, "sha256", s.Registrar.Signer.Key().KeyID)
 	for _, content := range []string{"one", "two", "three", "changed", "other"} {
 		secrets = append(secrets, hash(content), strings.ToUpper(hash(content)))
@@ -147,7 +169,8 @@ func TestEvidence(t *testing.T) {
 	}
 
 	receipt := s.public("/api/public/integrity/" + id + "/receipt")
-	if f := verify(receipt.body, evidence.Options{}); f.ExitCode() != 0 || f.References != evidence.NotSupplied || f.Observation != evidence.NotSupplied {
+	if f := verify(receipt.body, evidence.Options{}); f.ExitCode() != 0 || f.References != evidence.NotSupplied ||
+		f.Observation != evidence.NotSupplied {
 		t.Errorf("receipt: %+v", f)
 	}
 	for _, name := range []string{"company-1", "billing", "invoice", "references", "statusObservation"} {
@@ -155,7 +178,8 @@ func TestEvidence(t *testing.T) {
 			t.Errorf("the public receipt contains %s", name)
 		}
 	}
-	if receipt.header.Get("Cache-Control") != "public, max-age=300" || receipt.header.Get("Access-Control-Allow-Origin") != "*" {
+	if receipt.header.Get("Cache-Control") != "public, max-age=300" ||
+		receipt.header.Get("Access-Control-Allow-Origin") != "*" {
 		t.Errorf("receipt: %v", receipt.header)
 	}
 	tag := receipt.header.Get("ETag")
@@ -164,7 +188,9 @@ func TestEvidence(t *testing.T) {
 		t.Errorf("conditional receipt: %d %q", known.status, known.body)
 	}
 
-	s.public("/api/public/integrity/"+strings.Repeat("a", 26)+"/receipt").refuses(http.StatusNotFound, domain.RecordNotFound)
+	s.public("/api/public/integrity/"+strings.Repeat("a", 26)+"/receipt").refuses(
+		http.StatusNotFound, domain.RecordNotFound,
+	)
 
 	s.registered("invoice", 2, "two")
 	historical := s.get(integrity + "/records/" + id + "/evidence")
@@ -191,7 +217,9 @@ func TestEvidence(t *testing.T) {
 // TestConflictOfEveryMember: each member of a declaration alone makes a conflict that names it.
 func TestConflictOfEveryMember(t *testing.T) {
 	s := open(t, options{})
-	accepted := declaration("d", 5, "five").with(body{"previousVersion": 2, "generatedAt": "2026-11-01T10:00:00.000000001Z"})
+	accepted := declaration("d", 5, "five").with(body{
+		"previousVersion": 2, "generatedAt": "2026-11-01T10:00:00.000000001Z",
+	})
 	s.post(integrity+"/records", accepted).is(http.StatusCreated)
 	for member, values := range map[string][]any{
 		"sha256":          {hash("other")},
@@ -201,12 +229,16 @@ func TestConflictOfEveryMember(t *testing.T) {
 		"previousVersion": {3, nil},
 	} {
 		for _, value := range values {
-			conflict := s.post(integrity+"/records", accepted.with(body{member: value})).refuses(http.StatusConflict, domain.VersionConflict)
+			conflict := s.post(integrity+"/records", accepted.with(body{member: value})).refuses(
+				http.StatusConflict, domain.VersionConflict,
+			)
 			if got, want := pointers(conflict), "/"+member+" DIFFERS"; got != want {
 				t.Errorf("%s %v: conflict names %s", member, value, got)
 			}
 		}
 	}
-	s.post(integrity+"/records", accepted.with(body{"mimeType": "Application/PDF", "sha256": strings.ToUpper(hash("five"))})).is(http.StatusOK)
+	s.post(
+		integrity+"/records", accepted.with(body{"mimeType": "Application/PDF", "sha256": strings.ToUpper(hash("five"))}),
+	).is(http.StatusOK)
 	s.Audit(t)
 }

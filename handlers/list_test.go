@@ -45,8 +45,8 @@ func column(entries []map[string]any, member string) (values []any) {
 	return values
 }
 
-// TestRecordsOfACompany: newest first, through many pages while others are registered; each filter; the rows of the search
-// by hash; nothing of what the key may not see.
+// TestRecordsOfACompany: newest first, through many pages while others are registered; each filter; the rows of the
+// search by hash; nothing of what the key may not see.
 func TestRecordsOfACompany(t *testing.T) {
 	s := open(t, options{})
 	var ids []any // newest first
@@ -68,7 +68,9 @@ func TestRecordsOfACompany(t *testing.T) {
 	s.send(http.MethodPost, integrity+"/records", other.Secret, declaration("d-1", 1, "x")).is(http.StatusCreated)
 	company := s.Company(t, s.org, "company-2")
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
-	s.post(integrity+"/records", declaration("d-1", 1, "x").with(body{"companyReference": "company-2"})).is(http.StatusCreated)
+	s.post(
+		integrity+"/records", declaration("d-1", 1, "x").with(body{"companyReference": "company-2"}),
+	).is(http.StatusCreated)
 
 	path := integrity + "/records?companyReference=company-1"
 	present := slices.Clone(ids)
@@ -96,8 +98,14 @@ func TestRecordsOfACompany(t *testing.T) {
 	}
 	equal(t, "source", column(list("&source=erp"), "publicId"), []any{erp})
 	equal(t, "another source", list("&source=nothing"), nil)
-	equal(t, "versions of a document, the highest first", column(list("&source=billing&documentReference=late"), "publicId"), []any{third, second, first})
-	equal(t, "one of them is current", column(list("&source=billing&documentReference=late&status=current"), "publicId"), []any{third})
+	equal(
+		t, "versions of a document, the highest first", column(list("&source=billing&documentReference=late"), "publicId"),
+		[]any{third, second, first},
+	)
+	equal(
+		t, "one of them is current", column(list("&source=billing&documentReference=late&status=current"), "publicId"),
+		[]any{third},
+	)
 	equal(t, "no document", list("&source=erp&documentReference=nothing"), nil)
 	equal(t, "revoked", column(list("&status=revoked"), "publicId"), []any{first})
 	equal(t, "superseded", column(list("&status=superseded"), "version"), []any{2.0, 1.0})
@@ -110,12 +118,36 @@ func TestRecordsOfACompany(t *testing.T) {
 		return list("&receivedFrom=" + url.QueryEscape(from) + "&receivedTo=" + url.QueryEscape(to))
 	}
 	equal(t, "from one on, before another", column(bounds(middle, newest), "publicId"), column(all[1:10], "publicId"))
-	equal(t, "an offset and nanoseconds", column(bounds(instant(t, middle).Add(-time.Nanosecond).In(time.FixedZone("", 5400)).Format(time.RFC3339Nano), newest), "publicId"), column(all[1:10], "publicId"))
-	equal(t, "behind one", column(bounds(instant(t, middle).Add(time.Nanosecond).Format(time.RFC3339Nano), newest), "publicId"), column(all[1:9], "publicId"))
-	equal(t, "in a document", column(list("&source=billing&documentReference=late&receivedTo="+url.QueryEscape(s.get(integrity + "/records/" + third).is(http.StatusOK)["receivedAt"].(string))), "publicId"), []any{second, first})
+	equal(
+		t, "an offset and nanoseconds",
+		column(
+			bounds(instant(t, middle).Add(-time.Nanosecond).In(time.FixedZone("", 5400)).Format(time.RFC3339Nano), newest),
+			"publicId",
+		),
+		column(all[1:10], "publicId"),
+	)
+	equal(
+		t, "behind one",
+		column(bounds(instant(t, middle).Add(time.Nanosecond).Format(time.RFC3339Nano), newest), "publicId"),
+		column(all[1:9], "publicId"),
+	)
+	equal(
+		t, "in a document",
+		column(
+			list(
+				"&source=billing&documentReference=late&receivedTo="+url.QueryEscape(
+					s.get(integrity + "/records/" + third).is(http.StatusOK)["receivedAt"].(string),
+				),
+			),
+			"publicId",
+		),
+		[]any{second, first},
+	)
 
 	for reference, secret := range map[string]string{"company-3": s.org.Secret, "company-2": other.Secret} {
-		s.send(http.MethodGet, integrity+"/records?companyReference="+reference, secret, nil).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+		s.send(
+			http.MethodGet, integrity+"/records?companyReference="+reference, secret, nil,
+		).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
 	}
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, false)
 	s.get(integrity+"/records?companyReference=company-2").refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
@@ -137,15 +169,18 @@ func TestRecordsOfACompany(t *testing.T) {
 		"?companyReference=company-1&receivedFrom=2026-11-01&receivedTo=2026-11-01T00:00:00+01:00":          "/receivedFrom FORMAT, /receivedTo FORMAT",
 		"?companyReference=company-1&receivedFrom=2026-11-01T01:00:00Z&receivedTo=2026-11-01T01:00:00.000Z": "/receivedTo RANGE",
 		"?companyReference=company-1&limit=1001":                                                            "/limit RANGE",
-		"?companyReference=company-1&sha256=" + hash("x"):                                                   "/companyReference UNKNOWN_PARAMETER",
-		"?companyReference=company-1&after=zz":                                                              "/after FORMAT",
-		"?companyReference=company-1" + forged:                                                              "/after DIFFERS",
-		"?companyReference=company-1&source=billing" + own:                                                  "/after DIFFERS",
-		"?companyReference=company-2" + own:                                                                 "/after DIFFERS",
-		"?companyReference=company-1" + cursor("&receivedTo=2030-01-01T00:00:00Z"):                          "/after DIFFERS",
-		"?companyReference=company-1&source=billing" + cursor("&source=billing&documentReference=late"):     "/after DIFFERS",
+		"?companyReference=company-1&sha256=" +
+			hash("x"): "/companyReference UNKNOWN_PARAMETER",
+		"?companyReference=company-1&after=zz":                                                          "/after FORMAT",
+		"?companyReference=company-1" + forged:                                                          "/after DIFFERS",
+		"?companyReference=company-1&source=billing" + own:                                              "/after DIFFERS",
+		"?companyReference=company-2" + own:                                                             "/after DIFFERS",
+		"?companyReference=company-1" + cursor("&receivedTo=2030-01-01T00:00:00Z"):                      "/after DIFFERS",
+		"?companyReference=company-1&source=billing" + cursor("&source=billing&documentReference=late"): "/after DIFFERS",
 	} {
-		if got := pointers(s.get(integrity+"/records"+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+		if got := pointers(s.get(integrity+"/records"+query).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)); got != want {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
 	}
@@ -154,8 +189,8 @@ func TestRecordsOfACompany(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestRecordsAreSearchedInBounds: in 30,000 registrations a filter that matches nothing searches 10,000 rows a page, and an
-// interval of time is found without reading what lies outside of it, also around a reset of the clock.
+// TestRecordsAreSearchedInBounds: in 30,000 registrations a filter that matches nothing searches 10,000 rows a page,
+// and an interval of time is found without reading what lies outside of it, also around a reset of the clock.
 func TestRecordsAreSearchedInBounds(t *testing.T) {
 	s := open(t, options{})
 	s.registered("d", 1, "x")
@@ -170,16 +205,22 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 		JOIN shard_heads h ON h.shard = 1
 		CROSS JOIN generate_series(1, %d) n
 		CROSS JOIN LATERAL (SELECT timestamptz '%s' + n * interval '1 minute' + CASE WHEN n > %d AND n <= %[1]d THEN interval '1 year' ELSE interval '0' END AS received) r
-		WHERE d.shard = 1 AND d.organization_id = %[5]s AND d.reference = 'd') g`, reset, count, start.Format(time.RFC3339), ahead, id)
+		WHERE d.shard = 1 AND d.organization_id = %[5]s AND d.reference = 'd') g`, reset, count, start.Format(time.RFC3339),
+		ahead, id)
 	event := `INSERT INTO events (shard, position, organization_id, sequence, id, v, type, subject, occurred_at, actor, request_id, data, nonce, hash) `
 	s.owner(
 		event+`SELECT 1, position, organization_id, sequence, gen_random_uuid(), 1, 'integrity.registered', '', occurred, '', '', '', '', '' FROM `+made,
-		event+fmt.Sprintf(`SELECT 1, position + 1, organization_id, sequence + 1, gen_random_uuid(), 1, 'clock.reset', '%s', received - interval '1 year', '', '', '', '', '' FROM %s WHERE n = %d`, s.org.ID, made, reset),
+		event+fmt.Sprintf(
+			`SELECT 1, position + 1, organization_id, sequence + 1, gen_random_uuid(), 1, 'clock.reset', '%s', received - interval '1 year', '', '', '', '', '' FROM %s WHERE n = %d`,
+			s.org.ID, made, reset,
+		),
 		`INSERT INTO versions (shard, document_id, version, organization_id, public_id, record_id, sha256, size_bytes, mime_type, generated_at, received_at, position)
 			SELECT 1, document_id, 1 + n, organization_id, gen_random_uuid(), gen_random_uuid(), sha256(n::text::bytea), 1, 'text/plain', '2030-01-01T00:00:00Z', received, position FROM `+made,
 		`INSERT INTO feed (shard, company_id, sequence, event_id, type, status, version, occurred_at, document_id, public_id)
 			SELECT 1, company_id, sequence, gen_random_uuid(), 1, 1, 1 + n, occurred, document_id, gen_random_uuid() FROM `+made,
-		fmt.Sprintf(`UPDATE organization_state SET sequence = sequence + %d WHERE shard = 1 AND organization_id = %s`, count+1, id),
+		fmt.Sprintf(
+			`UPDATE organization_state SET sequence = sequence + %d WHERE shard = 1 AND organization_id = %s`, count+1, id,
+		),
 		fmt.Sprintf(`UPDATE documents SET highest_version = %d WHERE shard = 1 AND organization_id = %s`, count+1, id),
 	)
 	path := integrity + "/records?companyReference=company-1&limit=50"
@@ -216,7 +257,9 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 		}
 	}
 	in := func(from, to time.Time) (versions []any, pages int) {
-		found, pages := s.pages(path+"&receivedFrom="+evidence.FormatTime(from)+"&receivedTo="+evidence.FormatTime(to), "records", nil)
+		found, pages := s.pages(
+			path+"&receivedFrom="+evidence.FormatTime(from)+"&receivedTo="+evidence.FormatTime(to), "records", nil,
+		)
 		return column(found, "version"), pages
 	}
 	minute := func(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
@@ -239,7 +282,9 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 			t.Errorf("from minute %d to %d: %d pages", c.from, c.to, pages)
 		}
 	}
-	if page := s.get(path + "&receivedTo=" + evidence.FormatTime(minute(5_000))).is(http.StatusOK); len(page["records"].([]any)) != 50 || page["records"].([]any)[0].(map[string]any)["version"] != 5_000.0 {
+	if page := s.get(path + "&receivedTo=" +
+		evidence.FormatTime(minute(5_000))).is(http.StatusOK); len(page["records"].([]any)) != 50 ||
+		page["records"].([]any)[0].(map[string]any)["version"] != 5_000.0 {
 		t.Errorf("the first page of what was received before the 5,000th minute: %v", page)
 	}
 }
@@ -266,7 +311,9 @@ func TestReservationsOfACompany(t *testing.T) {
 	pending := slices.Clone(ids[5:])
 	company := s.Company(t, s.org, "company-2")
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
-	elsewhere := s.post(integrity+"/reservations", version("d", 1).with(body{"companyReference": "company-2"})).is(http.StatusCreated)["publicId"].(string)
+	elsewhere := s.post(
+		integrity+"/reservations", version("d", 1).with(body{"companyReference": "company-2"}),
+	).is(http.StatusCreated)["publicId"].(string)
 	path := integrity + "/reservations?companyReference=company-1"
 	list := func(filters string) []map[string]any {
 		t.Helper()
@@ -288,7 +335,9 @@ func TestReservationsOfACompany(t *testing.T) {
 	entry := list("&status=pending")[0]
 	s.skew.Add(int64(time.Second))
 	released := release(id, s.org.Secret).is(http.StatusOK)
-	entry["status"], entry["expiresAt"], entry["replayed"] = "released", evidence.FormatTime(s.Now().Truncate(time.Microsecond)), false
+	entry["status"], entry["expiresAt"], entry["replayed"] = "released", evidence.FormatTime(
+		s.Now().Truncate(time.Microsecond),
+	), false
 	equal(t, "released", released, entry)
 	released["replayed"] = true
 	equal(t, "released again", release(id, s.org.Secret).is(http.StatusOK), released)
@@ -305,13 +354,16 @@ func TestReservationsOfACompany(t *testing.T) {
 	}
 	history := s.get("/api/v1/audit-events?action=integrity.released").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
 	equal(t, "history", []any{history["target"], history["actor"], history["companyId"]}, []any{
-		map[string]any{"type": "reservation", "id": id}, map[string]any{"type": "key", "id": s.org.Key.ID.String()}, s.org.Company.ID.String()})
+		map[string]any{"type": "reservation", "id": id}, map[string]any{"type": "key", "id": s.org.Key.ID.String()},
+		s.org.Company.ID.String()})
 
 	again := s.post(integrity+"/reservations", version("pending-0", 1)).is(http.StatusOK)
 	equal(t, "reserved again", []any{again["publicId"], again["status"]}, []any{id, "pending"})
 	equal(t, "pending again, the last to expire", column(list("&status=pending"), "publicId"), append(pending[1:], id))
 	release(id, s.org.Secret).is(http.StatusOK)
-	registered := s.post(integrity+"/records", declaration("pending-0", 1, "one").with(body{"reservationId": id})).is(http.StatusCreated)
+	registered := s.post(
+		integrity+"/records", declaration("pending-0", 1, "one").with(body{"reservationId": id}),
+	).is(http.StatusCreated)
 	equal(t, "registered when released", registered["publicId"], id)
 	release(id, s.org.Secret).refuses(http.StatusConflict, domain.InvalidState)
 	equal(t, "a record is no reservation", len(list("")), 9)
@@ -322,14 +374,18 @@ func TestReservationsOfACompany(t *testing.T) {
 	_, foreign := s.limitedKey(new("payroll"), nil, nil)
 	_, ungranted := s.Key(t, s.org, domain.IntegrityWrite, domain.IntegrityRead)
 	mine := pending[1].(string)
-	unknown := s.send(http.MethodDelete, integrity+"/reservations/"+strings.Repeat("a", 26), s.org.Secret, nil, "X-Request-Id", "same")
+	unknown := s.send(
+		http.MethodDelete, integrity+"/reservations/"+strings.Repeat("a", 26), s.org.Secret, nil, "X-Request-Id", "same",
+	)
 	for key, hidden := range map[string]string{other.Secret: mine, ungranted: mine, s.org.Secret: "x"} {
 		a := s.send(http.MethodDelete, integrity+"/reservations/"+hidden, key, nil, "X-Request-Id", "same")
 		a.refuses(http.StatusNotFound, domain.NotFound)
 		equal(t, "as an unknown one", string(a.body), string(unknown.body))
 	}
 	release(mine, readOnly).refuses(http.StatusForbidden, domain.MissingScope)
-	if got := pointers(release(mine, foreign).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/publicId KEY_LIMIT" {
+	if got := pointers(release(mine, foreign).refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)); got != "/publicId KEY_LIMIT" {
 		t.Errorf("of another source than the key's: %s", got)
 	}
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, false)
@@ -338,14 +394,19 @@ func TestReservationsOfACompany(t *testing.T) {
 		"": "/companyReference REQUIRED",
 		"?companyReference=company-1&status=finalized": "/status FORMAT",
 		"?companyReference=company-1&after=zz":         "/after FORMAT",
-		"?companyReference=company-1&status=pending&after=" + s.get(path + "&limit=1").is(http.StatusOK)["nextCursor"].(string): "/after DIFFERS",
+		"?companyReference=company-1&status=pending&after=" + s.get(path +
+			"&limit=1").is(http.StatusOK)["nextCursor"].(string): "/after DIFFERS",
 	} {
-		if got := pointers(s.get(integrity+"/reservations"+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+		if got := pointers(s.get(integrity+"/reservations"+query).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)); got != want {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
 	}
 	for reference, secret := range map[string]string{"company-2": s.org.Secret, "company-1": ungranted} {
-		s.send(http.MethodGet, integrity+"/reservations?companyReference="+reference, secret, nil).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+		s.send(
+			http.MethodGet, integrity+"/reservations?companyReference="+reference, secret, nil,
+		).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
 	}
 	s.Audit(t)
 

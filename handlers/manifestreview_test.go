@@ -21,7 +21,10 @@ func TestManifestReviews(t *testing.T) {
 	register := func(b body) workVersion {
 		t.Helper()
 		data := s.post(certificationAction+"/artifacts", b).is(http.StatusCreated)
-		return workVersion{artifact: data["artifact"].(map[string]any)["id"].(string), version: data["version"].(map[string]any)["id"].(string)}
+		return workVersion{
+			artifact: data["artifact"].(map[string]any)["id"].(string),
+			version:  data["version"].(map[string]any)["id"].(string),
+		}
 	}
 	manifest := register(body{"title": "a", "kind": "manifest", "manifest": json.RawMessage(text(one, two))})
 	review := func(v workVersion, content string) answer {
@@ -32,20 +35,26 @@ func TestManifestReviews(t *testing.T) {
 	m, _, err := domain.ReadManifest(meter(), []byte(text(one, two)))
 	check(t, err)
 	for name, content := range map[string]string{
-		"as it was sent": text(one, two), "canonical": string(m.Canonical()), "with white space": "\n " + strings.ReplaceAll(text(one, two), ",", " ,\r\n\t"),
-		"in another order of members": `{"files":[` + one + `,{"sha256":"` + hash("b") + `","size":2,"path":"b"}],"version":1,"algorithm":"SHA-256","kind":"service-file-manifest"}`,
-		"with escapes":                strings.Replace(text(one, two), "é", `\u00e9`, 1),
-		"as long as may be":           text(one, two) + strings.Repeat(" ", domain.MaxManifestBytes-len(text(one, two))),
+		"as it was sent": text(one, two), "canonical": string(m.Canonical()),
+		"with white space": "\n " + strings.ReplaceAll(text(one, two), ",", " ,\r\n\t"),
+		"in another order of members": `{"files":[` + one + `,{"sha256":"` + hash("b") +
+			`","size":2,"path":"b"}],"version":1,"algorithm":"SHA-256","kind":"service-file-manifest"}`,
+		"with escapes":      strings.Replace(text(one, two), "é", `\u00e9`, 1),
+		"as long as may be": text(one, two) + strings.Repeat(" ", domain.MaxManifestBytes-len(text(one, two))),
 	} {
 		if a := review(manifest, content); a.status != http.StatusCreated {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
 	for name, content := range map[string]string{
-		"another order of files": text(two, one), "a file less": text(one), "another size": text(strings.Replace(one, `"size":1`, `"size":2`, 1), two),
-		"another path": text(strings.Replace(one, "é", "e", 1), two), "an unknown member": strings.Replace(text(one, two), `"version":1`, `"version":1,"x":1`, 1),
-		"another version": strings.Replace(text(one, two), `"version":1`, `"version":1.0`, 1), "no JSON": "manifest", "nothing": "",
-		"a member twice": strings.Replace(text(one, two), `"version":1`, `"version":1,"version":1`, 1), "longer than may be": text(one, two) + strings.Repeat(" ", domain.MaxManifestBytes),
+		"another order of files": text(two, one), "a file less": text(one),
+		"another size":      text(strings.Replace(one, `"size":1`, `"size":2`, 1), two),
+		"another path":      text(strings.Replace(one, "é", "e", 1), two),
+		"an unknown member": strings.Replace(text(one, two), `"version":1`, `"version":1,"x":1`, 1),
+		"another version":   strings.Replace(text(one, two), `"version":1`, `"version":1.0`, 1), "no JSON": "manifest",
+		"nothing":            "",
+		"a member twice":     strings.Replace(text(one, two), `"version":1`, `"version":1,"version":1`, 1),
+		"longer than may be": text(one, two) + strings.Repeat(" ", domain.MaxManifestBytes),
 	} {
 		a := review(manifest, content)
 		t.Log(name)
@@ -72,15 +81,22 @@ func TestManifestsHaveOneLimit(t *testing.T) {
 	send(padded(domain.MaxManifestBytes)).is(http.StatusCreated)
 	s.post(certificationAction+"/manifests/validate", padded(domain.MaxManifestBytes)).is(http.StatusOK)
 	before := s.sequence()
-	if got := pointers(send(padded(domain.MaxManifestBytes+1)).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/manifest LENGTH" {
+	if got := pointers(send(padded(domain.MaxManifestBytes+1)).refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)); got != "/manifest LENGTH" {
 		t.Errorf("errors %s", got)
 	}
-	s.post(certificationAction+"/manifests/validate", padded(domain.MaxManifestBytes+1)).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.post(
+		certificationAction+"/manifests/validate", padded(domain.MaxManifestBytes+1),
+	).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
 	for files, want := range map[string]string{
-		strings.Repeat("{},", 16_000) + "{}": "/files LENGTH", strings.Repeat("0,", 100) + "0": "/files LENGTH", "": "/files LENGTH",
+		strings.Repeat("{},", 16_000) + "{}": "/files LENGTH", strings.Repeat("0,", 100) + "0": "/files LENGTH",
+		"": "/files LENGTH",
 	} {
 		text := strings.Replace(good, good[strings.Index(good, "[")+1:strings.Index(good, "]")], files, 1)
-		if got := pointers(s.post(certificationAction+"/manifests/validate", text).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+		if got := pointers(s.post(certificationAction+"/manifests/validate", text).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)); got != want {
 			t.Errorf("errors %s", got)
 		}
 		if got := pointers(send(text).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/manifest"+want {
@@ -90,16 +106,22 @@ func TestManifestsHaveOneLimit(t *testing.T) {
 	if got := pointers(send(`[]`).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/manifest TYPE" {
 		t.Errorf("errors %s", got)
 	}
-	many := s.post(integrity+"/records", `{"m0":0`+strings.Repeat(`,"m":0`, 3)+manyNames(500)+`}`).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	many := s.post(
+		integrity+"/records", `{"m0":0`+strings.Repeat(`,"m":0`, 3)+manyNames(500)+`}`,
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	if list := strings.Split(pointers(many), ", "); len(list) != 100 || list[99] != " MORE" {
 		t.Errorf("%d errors, the last %s", len(list), list[len(list)-1])
 	}
 	file := func(path string) string { return `{"path":"` + path + `","size":1,"sha256":"` + hash("a") + `"}` }
 	twice := strings.Replace(good, file("a"), file("a")+","+file("a"), 1)
-	if got := pointers(s.post(certificationAction+"/manifests/validate", twice).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/files/1/path DUPLICATE_PATH" {
+	if got := pointers(s.post(certificationAction+"/manifests/validate", twice).refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)); got != "/files/1/path DUPLICATE_PATH" {
 		t.Errorf("errors %s", got)
 	}
-	similar := s.post(certificationAction+"/manifests/validate", strings.Replace(good, file("a"), file("a")+","+file("A"), 1)).is(http.StatusOK)
+	similar := s.post(
+		certificationAction+"/manifests/validate", strings.Replace(good, file("a"), file("a")+","+file("A"), 1),
+	).is(http.StatusOK)
 	equal(t, "warnings", similar["warnings"].([]any)[0].(map[string]any)["code"], "SIMILAR_PATH")
 	if s.sequence() != before {
 		t.Error("a refused manifest changed something")

@@ -120,7 +120,9 @@ func TestOfficialMCPClient(t *testing.T) {
 			if endpoint == ordinaryMCP {
 				mend = calls("listar_documentos", body{"limit": 0})
 			}
-			steps = append(steps, mend, calls("nobody", body{}), clientStep{"tools/call", map[string]any{"name": "nobody", "arguments": 5}})
+			steps = append(
+				steps, mend, calls("nobody", body{}), clientStep{"tools/call", map[string]any{"name": "nobody", "arguments": 5}},
+			)
 			answers := s.run(directory, endpoint, s.org.Secret, version, steps...)
 			if len(answers) != len(steps)+1 || answers[0].Version != version || answers[0].Session != nil {
 				t.Fatalf("%s, %s: %+v", endpoint, version, answers)
@@ -173,13 +175,18 @@ func inapplicable() map[string]string {
 	)
 	return map[string]string{
 		"logging-set-level": "the server sends no log messages", "completion-complete": "the server completes nothing",
-		"tools-call-simple-text": fixture, "tools-call-image": fixture, "tools-call-audio": fixture, "tools-call-embedded-resource": fixture,
-		"tools-call-mixed-content": fixture, "tools-call-error": fixture, "json-schema-2020-12": fixture,
-		"tools-call-with-logging": events, "tools-call-with-progress": events, "server-sse-polling": events, "server-sse-multiple-streams": events,
-		"tools-call-sampling": asks, "tools-call-elicitation": asks, "elicitation-sep1034-defaults": asks, "elicitation-sep1330-enums": asks,
-		"resources-list": resources, "resources-read-text": resources, "resources-read-binary": resources, "resources-templates-read": resources,
-		"resources-subscribe": resources, "resources-unsubscribe": resources,
-		"prompts-list": prompts, "prompts-get-simple": prompts, "prompts-get-with-args": prompts, "prompts-get-embedded-resource": prompts, "prompts-get-with-image": prompts,
+		"tools-call-simple-text": fixture, "tools-call-image": fixture, "tools-call-audio": fixture,
+		"tools-call-embedded-resource": fixture,
+		"tools-call-mixed-content":     fixture, "tools-call-error": fixture, "json-schema-2020-12": fixture,
+		"tools-call-with-logging": events, "tools-call-with-progress": events, "server-sse-polling": events,
+		"server-sse-multiple-streams": events,
+		"tools-call-sampling":         asks, "tools-call-elicitation": asks, "elicitation-sep1034-defaults": asks,
+		"elicitation-sep1330-enums": asks,
+		"resources-list":            resources, "resources-read-text": resources, "resources-read-binary": resources,
+		"resources-templates-read": resources,
+		"resources-subscribe":      resources, "resources-unsubscribe": resources,
+		"prompts-list": prompts, "prompts-get-simple": prompts, "prompts-get-with-args": prompts,
+		"prompts-get-embedded-resource": prompts, "prompts-get-with-image": prompts,
 	}
 }
 
@@ -240,7 +247,8 @@ func TestMCPInspector(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	inspect := func(path string, arguments ...string) map[string]any {
 		t.Helper()
-		all := append([]string{"node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js", "--cli", s.http.URL + path,
+		all := append([]string{"node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js", "--cli",
+			s.http.URL + path,
 			"--transport", "http", "--header", "Authorization: Bearer " + s.org.Secret}, arguments...)
 		out, log, err := script(t, directory, "", all...)
 		if err != nil {
@@ -255,11 +263,16 @@ func TestMCPInspector(t *testing.T) {
 			t.Errorf("%s: %v", path, list)
 		}
 	}
-	result := inspect(integrityMCP, "--method", "tools/call", "--tool-name", "integrity_verify", "--tool-arg", "publicId="+id, "--tool-arg", "sha256="+hash("one"))
+	result := inspect(
+		integrityMCP, "--method", "tools/call", "--tool-name", "integrity_verify", "--tool-arg", "publicId="+id,
+		"--tool-arg", "sha256="+hash("one"),
+	)
 	if content := result["structuredContent"].(map[string]any); content["result"] != "MATCH_CURRENT" {
 		t.Errorf("%v", result)
 	}
-	if result := inspect(ordinaryMCP, "--method", "tools/call", "--tool-name", "consultar_consumo"); result["structuredContent"].(map[string]any)["plan"] != domain.InternalPlan {
+	if result := inspect(
+		ordinaryMCP, "--method", "tools/call", "--tool-name", "consultar_consumo",
+	); result["structuredContent"].(map[string]any)["plan"] != domain.InternalPlan {
 		t.Errorf("%v", result)
 	}
 }

@@ -38,11 +38,15 @@ func TestMCPOverHTTP(t *testing.T) {
 			t.Helper()
 			return s.rpc(path, s.org.Secret, body, header...)
 		}
-		if a := ask(ping); a.message(http.StatusOK).Error != nil || a.header.Get("Cache-Control") != "private, no-store" || a.header.Get("Mcp-Session-Id") != "" ||
-			a.header.Get("X-Request-Id") == "" || a.header.Get("RateLimit") == "" || a.header.Get("Access-Control-Allow-Origin") != "" {
+		if a := ask(ping); a.message(http.StatusOK).Error != nil || a.header.Get("Cache-Control") != "private, no-store" ||
+			a.header.Get("Mcp-Session-Id") != "" ||
+			a.header.Get("X-Request-Id") == "" || a.header.Get("RateLimit") == "" ||
+			a.header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("ping: %v %s", a.header, a.body)
 		}
-		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPut, http.MethodOptions, http.MethodHead} {
+		for _, method := range []string{
+			http.MethodGet, http.MethodDelete, http.MethodPut, http.MethodOptions, http.MethodHead,
+		} {
 			r := s.request(method, path, s.org.Secret, nil)
 			if a := s.plainly(r); a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != "POST" {
 				t.Errorf("%s: %d %v", method, a.status, a.header)
@@ -53,11 +57,14 @@ func TestMCPOverHTTP(t *testing.T) {
 		unknown := s.rpc(path, "", ping)
 		unknown.refuses(http.StatusUnauthorized, domain.InvalidKey)
 		// That of the endpoint with OAuth goes on; oauth_test.go has all of it.
-		if got, _, more := strings.Cut(unknown.header.Get("WWW-Authenticate"), " "); got != "Bearer" || more && path == integrityMCP {
+		if got, _, more := strings.Cut(unknown.header.Get("WWW-Authenticate"), " "); got != "Bearer" ||
+			more && path == integrityMCP {
 			t.Errorf("WWW-Authenticate %q", got)
 		}
 		ask(ping, "Origin", baseURL).message(http.StatusOK)
-		for _, origin := range []string{"https://page.example", "null", "http://ledger.example", baseURL + ":444", baseURL + ".evil.example"} {
+		for _, origin := range []string{
+			"https://page.example", "null", "http://ledger.example", baseURL + ":444", baseURL + ".evil.example",
+		} {
 			ask(ping, "Origin", origin).invalid(http.StatusForbidden, -32600)
 		}
 		// A page whose name was pointed here has no key. What has one is no page.
@@ -92,7 +99,8 @@ func TestMCPOverHTTP(t *testing.T) {
 		ask(full).message(http.StatusOK)
 		ask(full+" ").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
 		for body, status := range map[string]int{full: http.StatusOK, full + " ": http.StatusRequestEntityTooLarge} {
-			r := s.request(http.MethodPost, path, s.org.Secret, struct{ io.Reader }{strings.NewReader(body)}) // of no announced length
+			// of no announced length
+			r := s.request(http.MethodPost, path, s.org.Secret, struct{ io.Reader }{strings.NewReader(body)})
 			r.Header.Set("Content-Type", "application/json")
 			if a := s.plainly(r); a.status != status {
 				t.Errorf("%d bytes in chunks: %d %s", len(body), a.status, a.body)
@@ -109,7 +117,10 @@ func TestMCPOverHTTP(t *testing.T) {
 		if m := ask(request("tools/call", `{"name":"nothing"}`)).message(http.StatusOK); m.Error.Code != -32602 {
 			t.Errorf("an unknown tool: %+v", m)
 		}
-		for _, body := range []string{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `[{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}]`} {
+		for _, body := range []string{
+			`{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`,
+			`[{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}]`,
+		} {
 			if a := ask(body); a.status != http.StatusAccepted || len(a.body) != 0 || a.header.Get("Content-Type") != "" {
 				t.Errorf("%s: %d %v %s", body, a.status, a.header, a.body)
 			}
@@ -118,7 +129,9 @@ func TestMCPOverHTTP(t *testing.T) {
 		// Versions.
 		for _, version := range []string{"2025-11-25", "2025-06-18", "2025-03-26"} {
 			ask(ping, "Mcp-Protocol-Version", version).message(http.StatusOK)
-			m := ask(request("initialize", `{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`)).message(http.StatusOK)
+			m := ask(request(
+				"initialize", `{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`,
+			)).message(http.StatusOK)
 			if got := negotiated(t, m); got != version {
 				t.Errorf("%s is answered with %s", version, got)
 			}
@@ -136,7 +149,9 @@ func TestMCPOverHTTP(t *testing.T) {
 		for _, version := range []string{"2024-11-05", "2026-07-28", "x", ""} {
 			ask(ping, "Mcp-Protocol-Version", version).invalid(http.StatusBadRequest, -32600)
 		}
-		m := ask(request("initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`)).message(http.StatusOK)
+		m := ask(request(
+			"initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`,
+		)).message(http.StatusOK)
 		if got := negotiated(t, m); got != "2025-11-25" {
 			t.Errorf("an unknown version is answered with %s", got)
 		}
@@ -160,11 +175,16 @@ func TestMCPCosts(t *testing.T) {
 	costs := func(what string, n int) {
 		t.Helper()
 		used += n
-		if got := s.number("SELECT coalesce(sum(used), 0) FROM request_usage WHERE shard = $1 AND organization_id = $2"); got != int64(used) {
+		if got := s.number(
+			"SELECT coalesce(sum(used), 0) FROM request_usage WHERE shard = $1 AND organization_id = $2",
+		); got != int64(used) {
 			t.Fatalf("%s: %d requests, want %d", what, got, used)
 		}
 	}
-	s.rpc(ordinaryMCP, s.org.Secret, request("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`)).message(http.StatusOK)
+	s.rpc(
+		ordinaryMCP, s.org.Secret,
+		request("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`),
+	).message(http.StatusOK)
 	costs("initialize", 1)
 	s.rpc(ordinaryMCP, s.org.Secret, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	costs("a notification", 1)
@@ -176,14 +196,19 @@ func TestMCPCosts(t *testing.T) {
 	costs("another key of the organization", 1)
 	s.rpc(ordinaryMCP, s.org.Secret, "{").invalid(http.StatusBadRequest, -32700)
 	costs("no JSON", 1)
-	s.rpc(ordinaryMCP, s.org.Secret, ping, "Content-Type", "text/plain").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+	s.rpc(ordinaryMCP, s.org.Secret, ping, "Content-Type", "text/plain").refuses(
+		http.StatusUnsupportedMediaType, domain.UnsupportedMediaType,
+	)
 	costs("another media type", 1)
 	s.rpc(ordinaryMCP, s.org.Secret, ping, "Mcp-Protocol-Version", "2026-07-28").invalid(http.StatusBadRequest, -32600)
 	costs("another version", 1)
 	s.rpc(ordinaryMCP, s.org.Secret, "["+strings.Repeat(ping+",", 20)+ping+"]").invalid(http.StatusBadRequest, -32600)
 	costs("a batch beyond the limit, of which nothing was looked at", 1)
 
-	s.rpc(ordinaryMCP, weak, request("tools/call", `{"name":"listar_documentos","name":"consultar_consumo","Name":"listar_documentos"}`)).message(http.StatusOK)
+	s.rpc(
+		ordinaryMCP, weak,
+		request("tools/call", `{"name":"listar_documentos","name":"consultar_consumo","Name":"listar_documentos"}`),
+	).message(http.StatusOK)
 	costs("a name twice, of which the last is called", 1)
 
 	s.tool(ordinaryMCP, weak, "listar_documentos", body{})
@@ -270,8 +295,8 @@ func TestMCPMinute(t *testing.T) {
 	}
 }
 
-// A batch larger than the minute's limit is refused as such, in a minute that is used up and in any other: nobody waits for
-// a minute in which it passes. It costs as much as one message.
+// A batch larger than the minute's limit is refused as such, in a minute that is used up and in any other: nobody waits
+// for a minute in which it passes. It costs as much as one message.
 func TestMCPBatchBeyondTheMinute(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 5}}`)})
 	s.freshMinute()
@@ -279,7 +304,9 @@ func TestMCPBatchBeyondTheMinute(t *testing.T) {
 		batch := func(n int) answer { return s.rpc(endpoint, s.org.Secret, "["+strings.Repeat(ping+",", n-1)+ping+"]") }
 		a := batch(6)
 		a.invalid(http.StatusBadRequest, -32600)
-		if !contains(a.body, "This batch has 6 messages, and the organization may send 5 a minute. Send smaller batches.") || a.header.Get("Retry-After") != "" {
+		if !contains(
+			a.body, "This batch has 6 messages, and the organization may send 5 a minute. Send smaller batches.",
+		) || a.header.Get("Retry-After") != "" {
 			t.Errorf("%v %s", a.header, a.body)
 		}
 		if a := batch(4); a.status != http.StatusOK {
@@ -294,10 +321,15 @@ func TestMCPFaults(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.Keys = func() action.Keys { panic("a fault of the program") }
 	}})
-	a := s.rpc(integrityMCP, s.org.Secret, "["+request("tools/call", `{"name":"integrity_register","arguments":`+full+`}`)+","+ping+"]", "X-Request-Id", "broken")
+	a := s.rpc(
+		integrityMCP, s.org.Secret,
+		"["+request("tools/call", `{"name":"integrity_register","arguments":`+full+`}`)+","+ping+"]", "X-Request-Id",
+		"broken",
+	)
 	var list []message
 	check(t, json.Unmarshal(a.body, &list))
-	if a.status != http.StatusOK || len(list) != 2 || list[0].Error == nil || list[0].Error.Code != -32603 || list[1].Error != nil {
+	if a.status != http.StatusOK || len(list) != 2 || list[0].Error == nil || list[0].Error.Code != -32603 ||
+		list[1].Error != nil {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	var data struct{ Error map[string]any }
@@ -339,10 +371,18 @@ func TestMCPTexts(t *testing.T) {
 		language    evidence.Language
 		tools       []string
 	}{
-		ordinaryMCP:  {web.Certificate, web.Record, evidence.Spanish, []string{"verificar_documento", "verificar_certificado"}},
-		integrityMCP: {web.Record, web.Certificate, evidence.English, []string{"integrity_register", "integrity_export", "integrity_verify"}},
+		ordinaryMCP: {
+			web.Certificate, web.Record, evidence.Spanish, []string{"verificar_documento", "verificar_certificado"},
+		},
+		integrityMCP: {
+			web.Record, web.Certificate, evidence.English,
+			[]string{"integrity_register", "integrity_export", "integrity_verify"},
+		},
 	} {
-		m := s.rpc(path, s.org.Secret, request("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`)).message(http.StatusOK)
+		m := s.rpc(
+			path, s.org.Secret,
+			request("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`),
+		).message(http.StatusOK)
 		var result struct {
 			Instructions string
 			Capabilities map[string]any
@@ -364,13 +404,16 @@ func TestMCPLaterClient(t *testing.T) {
 	ctx := context.Background()
 	client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil)
 	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{
-		Endpoint: s.http.URL + integrityMCP, HTTPClient: &http.Client{Transport: keyed{s.org.Secret, s.http.Client().Transport}}, MaxRetries: -1,
+		Endpoint:   s.http.URL + integrityMCP,
+		HTTPClient: &http.Client{Transport: keyed{s.org.Secret, s.http.Client().Transport}}, MaxRetries: -1,
 	}, nil)
 	check(t, err)
 	if got := session.InitializeResult().ProtocolVersion; got != "2025-11-25" {
 		t.Errorf("version %s", got)
 	}
-	result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "integrity_register", Arguments: declaration("a", 1, "one")})
+	result, err := session.CallTool(
+		ctx, &mcp.CallToolParams{Name: "integrity_register", Arguments: declaration("a", 1, "one")},
+	)
 	check(t, err)
 	if result.IsError {
 		t.Errorf("%+v", result)

@@ -165,23 +165,61 @@ func (s *service) everyTool() []step {
 	_, certificate := s.certificate("Title", "content", "title")
 	certificates := certificationAction + "/certificates/" + certificate + "/verify"
 	return []step{
-		{integrityMCP, "integrity_reserve", reference.with(body{"version": 3}), integrity + "/reservations", reference.with(body{"version": 3}), []string{"replayed", "expiresAt"}},
-		{integrityMCP, "integrity_register", declaration("a", 1, "one"), integrity + "/records", declaration("a", 1, "one"), nil},
-		{integrityMCP, "integrity_register", declaration("a", 4, "four").with(body{"previousVersion": 2, "sha256": strings.ToUpper(hash("four"))}), integrity + "/records", declaration("a", 4, "four").with(body{"previousVersion": 2}), []string{"replayed", "consumption"}},
+		{
+			integrityMCP, "integrity_reserve", reference.with(body{"version": 3}), integrity + "/reservations",
+			reference.with(body{"version": 3}), []string{"replayed", "expiresAt"},
+		},
+		{
+			integrityMCP, "integrity_register", declaration("a", 1, "one"), integrity + "/records", declaration("a", 1, "one"),
+			nil,
+		},
+		{
+			integrityMCP, "integrity_register",
+			declaration("a", 4, "four").with(body{"previousVersion": 2, "sha256": strings.ToUpper(hash("four"))}),
+			integrity + "/records", declaration("a", 4, "four").with(body{"previousVersion": 2}),
+			[]string{"replayed", "consumption"},
+		},
 		{integrityMCP, "integrity_lookup", reference, integrity + "/lookup?" + lookup, nil, nil},
 		{integrityMCP, "integrity_lookup", body{"publicId": id}, integrity + "/lookup?publicId=" + id, nil, nil},
-		{integrityMCP, "integrity_changes", body{"companyReference": "company-1", "after": 1, "limit": 2}, integrity + "/changes?companyReference=company-1&after=1&limit=2", nil, nil},
-		{integrityMCP, "integrity_changes", body{"companyReference": "company-1", "epoch": 1}, integrity + "/changes?companyReference=company-1", nil, nil},
+		{
+			integrityMCP, "integrity_changes", body{"companyReference": "company-1", "after": 1, "limit": 2},
+			integrity + "/changes?companyReference=company-1&after=1&limit=2", nil, nil,
+		},
+		{
+			integrityMCP, "integrity_changes", body{"companyReference": "company-1", "epoch": 1},
+			integrity + "/changes?companyReference=company-1", nil, nil,
+		},
 		{integrityMCP, "integrity_export", body{"publicId": id}, "", nil, nil},
-		{integrityMCP, "integrity_revoke", body{"publicId": gone, "reason": "again"}, integrity + "/records/" + gone + "/revoke", body{}, nil},
-		{integrityMCP, "integrity_verify", body{"publicId": id, "sha256": hash("one")}, "/api/public/integrity/" + id + "?sha256=" + hash("one"), nil, []string{"checkedAt"}},
-		{integrityMCP, "integrity_verify", body{"publicId": id, "sha256": hash("other")}, "/api/public/integrity/" + id + "?sha256=" + hash("other"), nil, []string{"checkedAt"}},
-		{integrityMCP, "integrity_verify", body{"publicId": gone, "sha256": hash("gone")}, "/api/public/integrity/" + gone + "?sha256=" + hash("gone"), nil, []string{"checkedAt"}},
+		{
+			integrityMCP, "integrity_revoke", body{"publicId": gone, "reason": "again"},
+			integrity + "/records/" + gone + "/revoke", body{}, nil,
+		},
+		{
+			integrityMCP, "integrity_verify", body{"publicId": id, "sha256": hash("one")},
+			"/api/public/integrity/" + id + "?sha256=" + hash("one"), nil, []string{"checkedAt"},
+		},
+		{
+			integrityMCP, "integrity_verify", body{"publicId": id, "sha256": hash("other")},
+			"/api/public/integrity/" + id + "?sha256=" + hash("other"), nil, []string{"checkedAt"},
+		},
+		{
+			integrityMCP, "integrity_verify", body{"publicId": gone, "sha256": hash("gone")},
+			"/api/public/integrity/" + gone + "?sha256=" + hash("gone"), nil, []string{"checkedAt"},
+		},
 		{integrityMCP, "integrity_verify", body{"publicId": id}, "/api/public/integrity/" + id, nil, []string{"checkedAt"}},
-		{ordinaryMCP, "verificar_documento", body{"publicId": certificate, "sha256": hash("content")}, certificationAction + "/verify", body{"publicId": certificate, "sha256": hash("content")}, []string{"checkedAt"}},
-		{ordinaryMCP, "verificar_documento", body{"publicId": certificate, "sha256": hash("other")}, certificationAction + "/verify", body{"publicId": certificate, "sha256": hash("other")}, []string{"checkedAt"}},
+		{
+			ordinaryMCP, "verificar_documento", body{"publicId": certificate, "sha256": hash("content")},
+			certificationAction + "/verify", body{"publicId": certificate, "sha256": hash("content")}, []string{"checkedAt"},
+		},
+		{
+			ordinaryMCP, "verificar_documento", body{"publicId": certificate, "sha256": hash("other")},
+			certificationAction + "/verify", body{"publicId": certificate, "sha256": hash("other")}, []string{"checkedAt"},
+		},
 		{ordinaryMCP, "verificar_certificado", body{"publicId": certificate}, certificates, nil, []string{"checkedAt"}},
-		{ordinaryMCP, "listar_documentos", body{"limit": 1, "offset": 0}, certificationAction + "/artifacts?limit=1&offset=0", nil, nil},
+		{
+			ordinaryMCP, "listar_documentos", body{"limit": 1, "offset": 0},
+			certificationAction + "/artifacts?limit=1&offset=0", nil, nil,
+		},
 		{ordinaryMCP, "listar_documentos", body{}, certificationAction + "/artifacts", nil, nil},
 		{ordinaryMCP, "consultar_consumo", body{}, "/api/v1/usage", nil, nil},
 	}
@@ -201,7 +239,9 @@ func TestMCPTools(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: monthly(t, 1000)})
 	s.hold()
 	seen := map[string]bool{}
-	tools := map[string]map[string]listed{ordinaryMCP: s.listed(ordinaryMCP, s.org.Secret), integrityMCP: s.listed(integrityMCP, s.org.Secret)}
+	tools := map[string]map[string]listed{
+		ordinaryMCP: s.listed(ordinaryMCP, s.org.Secret), integrityMCP: s.listed(integrityMCP, s.org.Secret),
+	}
 	for _, p := range s.everyTool() {
 		tool, ok := tools[p.endpoint][p.tool]
 		if !ok {
@@ -218,7 +258,8 @@ func TestMCPTools(t *testing.T) {
 			envelope, err := json.Marshal(got)
 			check(t, err)
 			verdict := evidence.Verify(envelope, s.Trusted, evidence.Options{Now: s.Now()})
-			if verdict.Signature != evidence.Valid || verdict.References != evidence.Valid || verdict.Observation != evidence.Valid {
+			if verdict.Signature != evidence.Valid || verdict.References != evidence.Valid ||
+				verdict.Observation != evidence.Valid {
 				t.Errorf("the export does not verify: %+v", verdict)
 			}
 			continue
@@ -240,7 +281,8 @@ func TestMCPTools(t *testing.T) {
 				t.Errorf("%s is not tried, or has no title", name)
 			}
 			reads := !slices.Contains([]string{"integrity_reserve", "integrity_register", "integrity_revoke"}, name)
-			if tool.Annotations["readOnlyHint"] != reads || !tool.Annotations["idempotentHint"] || tool.Annotations["destructiveHint"] != (name == "integrity_revoke") {
+			if tool.Annotations["readOnlyHint"] != reads || !tool.Annotations["idempotentHint"] ||
+				tool.Annotations["destructiveHint"] != (name == "integrity_revoke") {
 				t.Errorf("%s: %v", name, tool.Annotations)
 			}
 		}
@@ -260,42 +302,165 @@ func TestMCPFeedHasItsEpoch(t *testing.T) {
 	}
 	check(t, json.Unmarshal(m.Result, &result))
 	equal(t, "_meta", result.Meta, map[string]any{"epoch": 7.0})
-	equal(t, "structuredContent", result.StructuredContent, s.get(integrity+"/changes?companyReference=company-1").is(http.StatusOK))
+	equal(
+		t, "structuredContent", result.StructuredContent,
+		s.get(integrity+"/changes?companyReference=company-1").is(http.StatusOK),
+	)
 }
 
 // What the caller can mend is a result, with the very error of REST.
 func TestMCPErrors(t *testing.T) {
-	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1, "requestsPerMonth": 1000}}`)})
+	s := open(
+		t,
+		options{
+			plan:  "gratis",
+			plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1, "requestsPerMonth": 1000}}`),
+		},
+	)
 	s.hold()
 	s.registered("a", 1, "one")
-	pending := s.post(integrity+"/reservations", body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1}).is(http.StatusCreated)["publicId"].(string)
+	pending := s.post(
+		integrity+"/reservations",
+		body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1},
+	).is(http.StatusCreated)["publicId"].(string)
 	unknown := strings.Repeat("a", 26)
 	s.Company(t, s.org, "company-2")
 	for _, p := range []struct {
 		code domain.Code
 		step
 	}{
-		{domain.InvalidData, step{integrityMCP, "integrity_register", body{"version": 1.5, "sha256": "x", "other": true}, integrity + "/records", body{"version": 1.5, "sha256": "x", "other": true}, nil}},
+		{
+			domain.InvalidData,
+			step{
+				integrityMCP, "integrity_register", body{"version": 1.5, "sha256": "x", "other": true}, integrity + "/records",
+				body{"version": 1.5, "sha256": "x", "other": true}, nil,
+			},
+		},
 		{domain.InvalidData, step{integrityMCP, "integrity_reserve", body{}, integrity + "/reservations", body{}, nil}},
-		{domain.InvalidData, step{integrityMCP, "integrity_revoke", body{"publicId": unknown, "reason": strings.Repeat("x", 501)}, integrity + "/records/" + unknown + "/revoke", body{"reason": strings.Repeat("x", 501)}, nil}},
-		{domain.InvalidData, step{integrityMCP, "integrity_verify", body{"publicId": unknown, "sha256": "x"}, "/api/public/integrity/" + unknown + "?sha256=x", nil, nil}},
+		{
+			domain.InvalidData,
+			step{
+				integrityMCP, "integrity_revoke", body{"publicId": unknown, "reason": strings.Repeat("x", 501)},
+				integrity + "/records/" + unknown + "/revoke", body{"reason": strings.Repeat("x", 501)}, nil,
+			},
+		},
+		{
+			domain.InvalidData,
+			step{
+				integrityMCP, "integrity_verify", body{"publicId": unknown, "sha256": "x"},
+				"/api/public/integrity/" + unknown + "?sha256=x", nil, nil,
+			},
+		},
 		{domain.InvalidData, step{ordinaryMCP, "verificar_documento", body{}, certificationAction + "/verify", body{}, nil}},
-		{domain.InvalidData, step{ordinaryMCP, "listar_documentos", body{"limit": 201}, certificationAction + "/artifacts?limit=201", nil, []string{"errors"}}},
-		{domain.VersionConflict, step{integrityMCP, "integrity_register", declaration("a", 1, "two"), integrity + "/records", declaration("a", 1, "two"), nil}},
-		{domain.CompanyNotAuthorized, step{integrityMCP, "integrity_register", declaration("a", 1, "two").with(body{"companyReference": "company-2"}), integrity + "/records", declaration("a", 1, "two").with(body{"companyReference": "company-2"}), nil}},
-		{domain.CompanyNotAuthorized, step{integrityMCP, "integrity_changes", body{"companyReference": "nobody"}, integrity + "/changes?companyReference=nobody", nil, nil}},
-		{domain.CursorAhead, step{integrityMCP, "integrity_changes", body{"companyReference": "company-1", "after": 1000}, integrity + "/changes?companyReference=company-1&after=1000", nil, nil}},
-		{domain.CursorAhead, step{integrityMCP, "integrity_changes", body{"companyReference": "company-1", "epoch": 2}, integrity + "/changes?companyReference=company-1&epoch=2", nil, nil}},
-		{domain.RegistrationQuotaExhausted, step{integrityMCP, "integrity_register", declaration("a", 2, "two"), integrity + "/records", declaration("a", 2, "two"), []string{"retryAfter"}}},
-		{domain.RecordNotFound, step{integrityMCP, "integrity_lookup", body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1}, integrity + "/lookup?companyReference=company-1&source=billing&documentReference=r&version=1", nil, nil}},
-		{domain.RecordNotFound, step{integrityMCP, "integrity_lookup", body{"publicId": pending}, integrity + "/lookup?publicId=" + pending, nil, nil}},
-		{domain.InvalidData, step{integrityMCP, "integrity_lookup", body{"publicId": pending, "version": 1, "source": "billing"}, integrity + "/lookup?publicId=" + pending + "&version=1&source=billing", nil, nil}},
-		{domain.InvalidData, step{integrityMCP, "integrity_lookup", body{"source": "billing"}, integrity + "/lookup?source=billing", nil, []string{"errors"}}},
-		{domain.RecordNotFound, step{integrityMCP, "integrity_export", body{"publicId": pending}, integrity + "/records/" + pending + "/evidence", nil, nil}},
-		{domain.RecordNotFound, step{integrityMCP, "integrity_revoke", body{"publicId": unknown}, integrity + "/records/" + unknown + "/revoke", body{}, nil}},
-		{domain.RecordNotFound, step{integrityMCP, "integrity_verify", body{"publicId": unknown}, "/api/public/integrity/" + unknown, nil, nil}},
-		{domain.CertificateNotFound, step{ordinaryMCP, "verificar_documento", body{"publicId": "x", "sha256": hash("")}, certificationAction + "/verify", body{"publicId": "x", "sha256": hash("")}, nil}},
-		{domain.CertificateNotFound, step{ordinaryMCP, "verificar_certificado", body{"publicId": unknown}, certificationAction + "/certificates/" + unknown + "/verify", nil, nil}},
+		{
+			domain.InvalidData,
+			step{
+				ordinaryMCP, "listar_documentos", body{"limit": 201}, certificationAction + "/artifacts?limit=201", nil,
+				[]string{"errors"},
+			},
+		},
+		{
+			domain.VersionConflict,
+			step{
+				integrityMCP, "integrity_register", declaration("a", 1, "two"), integrity + "/records", declaration("a", 1, "two"),
+				nil,
+			},
+		},
+		{
+			domain.CompanyNotAuthorized,
+			step{
+				integrityMCP, "integrity_register", declaration("a", 1, "two").with(body{"companyReference": "company-2"}),
+				integrity + "/records", declaration("a", 1, "two").with(body{"companyReference": "company-2"}), nil,
+			},
+		},
+		{
+			domain.CompanyNotAuthorized,
+			step{
+				integrityMCP, "integrity_changes", body{"companyReference": "nobody"},
+				integrity + "/changes?companyReference=nobody", nil, nil,
+			},
+		},
+		{
+			domain.CursorAhead,
+			step{
+				integrityMCP, "integrity_changes", body{"companyReference": "company-1", "after": 1000},
+				integrity + "/changes?companyReference=company-1&after=1000", nil, nil,
+			},
+		},
+		{
+			domain.CursorAhead,
+			step{
+				integrityMCP, "integrity_changes", body{"companyReference": "company-1", "epoch": 2},
+				integrity + "/changes?companyReference=company-1&epoch=2", nil, nil,
+			},
+		},
+		{
+			domain.RegistrationQuotaExhausted,
+			step{
+				integrityMCP, "integrity_register", declaration("a", 2, "two"), integrity + "/records", declaration("a", 2, "two"),
+				[]string{"retryAfter"},
+			},
+		},
+		{
+			domain.RecordNotFound,
+			step{
+				integrityMCP, "integrity_lookup",
+				body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1},
+				integrity + "/lookup?companyReference=company-1&source=billing&documentReference=r&version=1", nil, nil,
+			},
+		},
+		{
+			domain.RecordNotFound,
+			step{
+				integrityMCP, "integrity_lookup", body{"publicId": pending}, integrity + "/lookup?publicId=" + pending, nil, nil,
+			},
+		},
+		{
+			domain.InvalidData,
+			step{
+				integrityMCP, "integrity_lookup", body{"publicId": pending, "version": 1, "source": "billing"},
+				integrity + "/lookup?publicId=" + pending + "&version=1&source=billing", nil, nil,
+			},
+		},
+		{
+			domain.InvalidData,
+			step{
+				integrityMCP, "integrity_lookup", body{"source": "billing"}, integrity + "/lookup?source=billing", nil,
+				[]string{"errors"},
+			},
+		},
+		{
+			domain.RecordNotFound,
+			step{
+				integrityMCP, "integrity_export", body{"publicId": pending}, integrity + "/records/" + pending + "/evidence", nil,
+				nil,
+			},
+		},
+		{
+			domain.RecordNotFound,
+			step{
+				integrityMCP, "integrity_revoke", body{"publicId": unknown}, integrity + "/records/" + unknown + "/revoke", body{},
+				nil,
+			},
+		},
+		{
+			domain.RecordNotFound,
+			step{integrityMCP, "integrity_verify", body{"publicId": unknown}, "/api/public/integrity/" + unknown, nil, nil},
+		},
+		{
+			domain.CertificateNotFound,
+			step{
+				ordinaryMCP, "verificar_documento", body{"publicId": "x", "sha256": hash("")}, certificationAction + "/verify",
+				body{"publicId": "x", "sha256": hash("")}, nil,
+			},
+		},
+		{
+			domain.CertificateNotFound,
+			step{
+				ordinaryMCP, "verificar_certificado", body{"publicId": unknown},
+				certificationAction + "/certificates/" + unknown + "/verify", nil, nil,
+			},
+		},
 	} {
 		got, isError := s.tool(p.endpoint, s.org.Secret, p.tool, p.arguments)
 		if !isError {
@@ -319,7 +484,8 @@ func TestMCPErrors(t *testing.T) {
 	s.keys.Store(&action.Keys{Trusted: s.Trusted})
 	got, isError := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("a", 1, "one"))
 	failure := got["error"].(map[string]any)
-	if !isError || failure["code"] != string(domain.TemporarilyUnavailable) || failure["retryable"] != true || failure["retryAfter"] != 1.0 {
+	if !isError || failure["code"] != string(domain.TemporarilyUnavailable) || failure["retryable"] != true ||
+		failure["retryAfter"] != 1.0 {
 		t.Errorf("without a key: %v", got)
 	}
 	s.Audit(t)
@@ -353,7 +519,9 @@ func TestMCPOffers(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, got, names)
 		}
 	}
-	want("all", integrityMCP, s.org.Secret, reads+" integrity_register integrity_reserve integrity_revoke integrity_verify")
+	want(
+		"all", integrityMCP, s.org.Secret, reads+" integrity_register integrity_reserve integrity_revoke integrity_verify",
+	)
 	want("all", ordinaryMCP, s.org.Secret, "consultar_consumo listar_documentos verificar_certificado verificar_documento")
 	want("no company", integrityMCP, reader, "integrity_verify")
 	want("no company", integrityMCP, worker, "integrity_verify")
@@ -392,7 +560,9 @@ func TestMCPOffers(t *testing.T) {
 	if isError || got["result"] != "MATCH_CURRENT" {
 		t.Errorf("any public id: %v", got)
 	}
-	m := s.rpc(integrityMCP, s.org.Secret, request("tools/call", `{"name":"verificar_documento","arguments":{}}`)).message(http.StatusOK)
+	m := s.rpc(
+		integrityMCP, s.org.Secret, request("tools/call", `{"name":"verificar_documento","arguments":{}}`),
+	).message(http.StatusOK)
 	if m.Error == nil || m.Error.Code != -32602 {
 		t.Errorf("a tool of the other endpoint: %+v", m)
 	}

@@ -17,8 +17,9 @@ import (
 	"integrityledger/handlers"
 )
 
-// behindNginx puts an nginx in front of the service, as Debian's package is set up by hand: an upstream by a name, whose
-// requests have that name as Host unless more says otherwise. It returns a client that reaches the service through it.
+// behindNginx puts an nginx in front of the service, as Debian's package is set up by hand: an upstream by a name,
+// whose requests have that name as Host unless more says otherwise. It returns a client that reaches the service
+// through it.
 func (s *service) behindNginx(more string) *http.Client {
 	t := s.t
 	t.Helper()
@@ -48,7 +49,8 @@ http {
 	server { listen unix:%[2]s/socket; location / { proxy_pass http://ledger; %[4]s } }
 }`, user, dir, s.http.Listener.Addr(), more), 0o600))
 	run := func(ctx context.Context, arguments ...string) error {
-		out, err := exec.CommandContext(ctx, nginx, append(arguments, "-p", dir, "-e", dir+"/log", "-c", conf)...).CombinedOutput()
+		out, err := exec.CommandContext(ctx, nginx,
+			append(arguments, "-p", dir, "-e", dir+"/log", "-c", conf)...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("nginx: %w: %s", err, out)
 		}
@@ -81,8 +83,8 @@ func (s *service) proxied(client *http.Client, path, key string, header ...strin
 	return a
 }
 
-// TestMCPBehindNginx: an ordinary nginx passes the name of its upstream as Host. A key shows that no page of another site
-// asks; without one, the proxy must be trusted or pass the Host.
+// TestMCPBehindNginx: an ordinary nginx passes the name of its upstream as Host. A key shows that no page of another
+// site asks; without one, the proxy must be trusted or pass the Host.
 func TestMCPBehindNginx(t *testing.T) {
 	trusting := func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} }
 	for _, c := range []struct {
@@ -92,7 +94,9 @@ func TestMCPBehindNginx(t *testing.T) {
 	}{
 		{"as it is", "", nil, http.StatusForbidden},
 		{"trusted", "", trusting, http.StatusUnauthorized},
-		{"another is trusted", "", func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }, http.StatusForbidden},
+		{"another is trusted", "", func(c *handlers.Config) {
+			c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+		}, http.StatusForbidden},
 		{"with the Host", "proxy_set_header Host $host;", nil, http.StatusUnauthorized},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -106,7 +110,8 @@ func TestMCPBehindNginx(t *testing.T) {
 				if a.status != c.keyless {
 					t.Errorf("%s without a key: %d %s", path, a.status, a.body)
 				}
-				if challenge := a.header.Get("WWW-Authenticate"); a.status == http.StatusUnauthorized && path == ordinaryMCP && !strings.Contains(challenge, "resource_metadata") {
+				if challenge := a.header.Get("WWW-Authenticate"); a.status == http.StatusUnauthorized && path == ordinaryMCP &&
+					!strings.Contains(challenge, "resource_metadata") {
 					t.Errorf("a client with OAuth is not told where to get a token: %q", challenge)
 				}
 				if a.status == http.StatusForbidden && !contains(a.body, "INTEGRITY_TRUSTED_PROXIES") {

@@ -54,7 +54,8 @@ func (s *service) refusedToken(token string, status int, code domain.Code, chall
 	if e := a.is(status); e["code"] != string(code) {
 		s.t.Errorf("code %v, want %s: %s", e["code"], code, a.body)
 	}
-	want := `Bearer resource_metadata="` + baseURL + `/.well-known/oauth-protected-resource/api/v1/mcp", scope="verify:read artifacts:read"` + challenge
+	want := `Bearer resource_metadata="` + baseURL +
+		`/.well-known/oauth-protected-resource/api/v1/mcp", scope="verify:read artifacts:read"` + challenge
 	if got := a.header.Get("WWW-Authenticate"); got != want && status != http.StatusServiceUnavailable {
 		s.t.Errorf("WWW-Authenticate: %s, want %s", got, want)
 	}
@@ -86,7 +87,9 @@ func TestOAuthAtTheOrdinaryEndpoint(t *testing.T) {
 	s.linked(token)
 
 	all := s.offered(ordinaryMCP, token)
-	for _, tool := range []string{"verificar_documento", "verificar_certificado", "listar_documentos", "consultar_consumo"} {
+	for _, tool := range []string{
+		"verificar_documento", "verificar_certificado", "listar_documentos", "consultar_consumo",
+	} {
 		if !strings.Contains(all, tool) {
 			t.Errorf("%s is not offered: %s", tool, all)
 		}
@@ -95,13 +98,17 @@ func TestOAuthAtTheOrdinaryEndpoint(t *testing.T) {
 		t.Error("listar_documentos failed")
 	}
 	narrow := p.token(person, "openid verify:read")
-	if offered := s.offered(ordinaryMCP, narrow); strings.Contains(offered, "listar_documentos") || !strings.Contains(offered, "verificar_documento") {
+	if offered := s.offered(ordinaryMCP, narrow); strings.Contains(offered, "listar_documentos") ||
+		!strings.Contains(offered, "verificar_documento") {
 		t.Errorf("offered to a token with verify:read alone: %s", offered)
 	}
-	if e, failed := s.tool(ordinaryMCP, narrow, "listar_documentos", body{}); !failed || e["error"].(map[string]any)["code"] != string(domain.MissingScope) {
+	if e, failed := s.tool(ordinaryMCP, narrow, "listar_documentos", body{}); !failed ||
+		e["error"].(map[string]any)["code"] != string(domain.MissingScope) {
 		t.Errorf("without the scope: %v", e)
 	}
-	s.refusedToken(p.token(person, "openid profile"), http.StatusForbidden, domain.MissingScope, `, error="insufficient_scope"`)
+	s.refusedToken(
+		p.token(person, "openid profile"), http.StatusForbidden, domain.MissingScope, `, error="insufficient_scope"`,
+	)
 	s.refusedToken(p.token(stranger, allScopes), http.StatusForbidden, domain.IdentityNotLinked, "")
 	s.refusedToken("", http.StatusUnauthorized, domain.InvalidKey, "")
 	s.refusedToken(strings.Replace(s.org.Secret, "_", "_0", 1), http.StatusUnauthorized, domain.InvalidKey, invalidToken)
@@ -117,7 +124,8 @@ func TestOAuthAtTheOrdinaryEndpoint(t *testing.T) {
 		}
 		r := s.request(method, path, token, nil)
 		a := s.plainly(r)
-		if e := a.is(http.StatusUnauthorized); e["code"] != string(domain.InvalidKey) || a.header.Get("WWW-Authenticate") != "Bearer" {
+		if e := a.is(http.StatusUnauthorized); e["code"] != string(domain.InvalidKey) ||
+			a.header.Get("WWW-Authenticate") != "Bearer" {
 			t.Errorf("%s: %v %v", path, a.header, e)
 		}
 	}
@@ -129,12 +137,17 @@ func TestOAuthScopesAreAnIntersection(t *testing.T) {
 	s, p := withProvider(t, options{})
 	token := p.token(person, allScopes)
 	_, code := s.started(s.org.Secret)
-	data := s.send(http.MethodPost, links+"/redeem", token, body{"code": code, "scopes": []string{"artifacts:read"}}).is(http.StatusOK)
+	data := s.send(
+		http.MethodPost, links+"/redeem", token, body{"code": code, "scopes": []string{"artifacts:read"}},
+	).is(http.StatusOK)
 	equal(t, "consented", data["consentedScopes"], []string{"artifacts:read"})
-	if offered := s.offered(ordinaryMCP, token); strings.Contains(offered, "verificar") || !strings.Contains(offered, "listar_documentos") {
+	if offered := s.offered(ordinaryMCP, token); strings.Contains(offered, "verificar") ||
+		!strings.Contains(offered, "listar_documentos") {
 		t.Errorf("beyond the consent: %s", offered)
 	}
-	if e := s.send(http.MethodPost, links+"/redeem", token, body{"code": code, "scopes": []string{"integrity:admin"}}).refuses(422, domain.InvalidData); pointers(e) != "/scopes/0 UNKNOWN" {
+	if e := s.send(
+		http.MethodPost, links+"/redeem", token, body{"code": code, "scopes": []string{"integrity:admin"}},
+	).refuses(422, domain.InvalidData); pointers(e) != "/scopes/0 UNKNOWN" {
 		t.Error(pointers(e))
 	}
 }
@@ -168,19 +181,29 @@ func TestOAuthTokens(t *testing.T) {
 	changed := parts[0] + "." + segment(claims) + "." + parts[2]
 
 	for name, token := range map[string]string{
-		"expired":         p.issue(asking{subject: person, audience: audience, scope: allScopes, expires: time.Now().Add(-time.Second)}),
-		"wrong audience":  p.issue(asking{subject: person, audience: baseURL + "/api/v1/integrity/mcp", scope: allScopes, expires: hour}),
-		"own audience":    p.issue(asking{subject: person, audience: pageClient, scope: allScopes, expires: hour}),
-		"wrong issuer":    p.issue(asking{subject: person, audience: audience, scope: allScopes, expires: hour, issuer: "https://other.example"}),
-		"other provider":  other.token(person, allScopes),
-		"other's key":     other.issue(asking{subject: person, audience: audience, scope: allScopes, expires: hour, issuer: p.issuer}),
-		"alg none":        unsigned,
-		"HS256":           p.forge(jose.HS256, publicKey, "JWT", nil),
-		"shared secret":   p.forge(jose.HS256, shared, "JWT", nil),
-		"changed":         changed,
-		"no subject":      p.forge(jose.RS256, key.private, "JWT", map[string]any{"sub": ""}),
-		"no expiry":       p.forge(jose.RS256, key.private, "JWT", map[string]any{"exp": nil}),
-		"not yet":         p.forge(jose.RS256, key.private, "JWT", map[string]any{"nbf": time.Now().Add(10 * time.Minute).Unix()}),
+		"expired": p.issue(asking{
+			subject: person, audience: audience, scope: allScopes, expires: time.Now().Add(-time.Second),
+		}),
+		"wrong audience": p.issue(asking{
+			subject: person, audience: baseURL + "/api/v1/integrity/mcp", scope: allScopes, expires: hour,
+		}),
+		"own audience": p.issue(asking{subject: person, audience: pageClient, scope: allScopes, expires: hour}),
+		"wrong issuer": p.issue(asking{
+			subject: person, audience: audience, scope: allScopes, expires: hour, issuer: "https://other.example",
+		}),
+		"other provider": other.token(person, allScopes),
+		"other's key": other.issue(asking{
+			subject: person, audience: audience, scope: allScopes, expires: hour, issuer: p.issuer,
+		}),
+		"alg none":      unsigned,
+		"HS256":         p.forge(jose.HS256, publicKey, "JWT", nil),
+		"shared secret": p.forge(jose.HS256, shared, "JWT", nil),
+		"changed":       changed,
+		"no subject":    p.forge(jose.RS256, key.private, "JWT", map[string]any{"sub": ""}),
+		"no expiry":     p.forge(jose.RS256, key.private, "JWT", map[string]any{"exp": nil}),
+		"not yet": p.forge(
+			jose.RS256, key.private, "JWT", map[string]any{"nbf": time.Now().Add(10 * time.Minute).Unix()},
+		),
 		"logout token":    p.forge(jose.RS256, key.private, "logout+jwt", nil),
 		"bound to a key":  p.forge(jose.RS256, key.private, "at+jwt", map[string]any{"cnf": map[string]any{"jkt": "x"}}),
 		"nested":          p.forge(jose.RS256, key.private, "JWT", nil) + ".x",
@@ -196,8 +219,12 @@ func TestOAuthTokens(t *testing.T) {
 		"at+jwt":             p.forge(jose.RS256, key.private, "at+jwt", nil),
 		"application/at+jwt": p.forge(jose.RS256, key.private, "application/at+jwt", nil),
 		"PS256":              p.forge(jose.PS256, key.private, "JWT", nil),
-		"scp":                p.forge(jose.RS256, key.private, "JWT", map[string]any{"scope": nil, "scp": []string{"verify:read"}}),
-		"scp as a text":      p.forge(jose.RS256, key.private, "JWT", map[string]any{"scope": nil, "scp": "verify:read artifacts:read"}),
+		"scp": p.forge(
+			jose.RS256, key.private, "JWT", map[string]any{"scope": nil, "scp": []string{"verify:read"}},
+		),
+		"scp as a text": p.forge(
+			jose.RS256, key.private, "JWT", map[string]any{"scope": nil, "scp": "verify:read artifacts:read"},
+		),
 	} {
 		if offered := s.offered(ordinaryMCP, token); !strings.Contains(offered, "verificar_documento") {
 			t.Errorf("%s: offered %s", name, offered)
@@ -241,7 +268,8 @@ func TestOAuthKeysRotate(t *testing.T) {
 	s.skew.Add(int64(15 * time.Second))
 	s.offered(ordinaryMCP, known)
 	s.refusedToken(first, http.StatusServiceUnavailable, domain.TemporarilyUnavailable, "")
-	if view := s.get(links).is(http.StatusOK)["links"].([]any)[0].(map[string]any); view["id"] != id || view["status"] != "linked" {
+	if view := s.get(links).is(http.StatusOK)["links"].([]any)[0].(map[string]any); view["id"] != id ||
+		view["status"] != "linked" {
 		t.Error(view)
 	}
 }
@@ -304,12 +332,16 @@ func TestOAuthLinks(t *testing.T) {
 			t.Errorf("after %s: %d %s", c.age, a.status, a.body)
 		}
 		if c.status == 200 {
-			s.send(http.MethodDelete, links+"/"+s.get(links).is(200)["links"].([]any)[0].(map[string]any)["id"].(string), s.org.Secret, nil).is(200)
+			s.send(
+				http.MethodDelete, links+"/"+s.get(links).is(200)["links"].([]any)[0].(map[string]any)["id"].(string),
+				s.org.Secret, nil,
+			).is(200)
 		}
 	}
 
 	id, cancelled := s.started(s.org.Secret)
-	if data := s.send(http.MethodDelete, links+"/"+id, s.org.Secret, nil).is(http.StatusOK); data["status"] != "withdrawn" || data["replayed"] != false {
+	if data := s.send(http.MethodDelete, links+"/"+id, s.org.Secret, nil).is(http.StatusOK); data["status"] !=
+		"withdrawn" || data["replayed"] != false {
 		t.Error(data)
 	}
 	if data := s.send(http.MethodDelete, links+"/"+id, s.org.Secret, nil).is(http.StatusOK); data["replayed"] != true {
@@ -331,7 +363,8 @@ func TestOAuthLinks(t *testing.T) {
 		}
 	}
 	for _, e := range slices.Concat(slices.Collect(maps.Values(s.Audit(t)))...) {
-		if strings.Contains(string(e.Data), p.issuer) || strings.Contains(string(e.Data), `"`+person+`"`) || strings.Contains(string(e.Data), code) {
+		if strings.Contains(string(e.Data), p.issuer) || strings.Contains(string(e.Data), `"`+person+`"`) ||
+			strings.Contains(string(e.Data), code) {
 			t.Errorf("an event names the identity or holds the code: %s", e.Data)
 		}
 	}
@@ -374,7 +407,8 @@ func TestOAuthLinksOfOthers(t *testing.T) {
 	add := &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.org", Role: domain.Analyst}
 	must(s, add)
 	create, analyst := domain.NewCreateKey(domain.CreateKey{
-		Origin: s.org.Operator(), Email: "ana@example.org", Scopes: []domain.Scope{domain.VerifyRead}, Lifetime: time.Hour * 2,
+		Origin: s.org.Operator(), Email: "ana@example.org", Scopes: []domain.Scope{domain.VerifyRead},
+		Lifetime: time.Hour * 2,
 	}, s.Now())
 	must(s, create)
 
@@ -385,11 +419,18 @@ func TestOAuthLinksOfOthers(t *testing.T) {
 	if view["memberId"] != add.Outcome.ID.String() {
 		t.Error(view)
 	}
-	s.send(http.MethodPost, links, analyst, body{"scopes": []string{"artifacts:read"}}).refuses(http.StatusForbidden, domain.MissingScope)
+	s.send(
+		http.MethodPost, links, analyst, body{"scopes": []string{"artifacts:read"}},
+	).refuses(http.StatusForbidden, domain.MissingScope)
 	s.send(http.MethodPost, links, analyst, body{"scopes": []string{}}).refuses(422, domain.InvalidData)
-	s.send(http.MethodPost, links, analyst, body{"scopes": []string{"verify:read", "verify:read"}}).refuses(422, domain.InvalidData)
+	s.send(
+		http.MethodPost, links, analyst, body{"scopes": []string{"verify:read", "verify:read"}},
+	).refuses(422, domain.InvalidData)
 	s.send(http.MethodGet, links+"?all=true", analyst, nil).refuses(http.StatusForbidden, domain.RoleRequired)
-	beyond := s.send(http.MethodPost, links+"/redeem", p.token(person, allScopes), body{"code": code, "scopes": []string{"verify:read", "artifacts:read"}})
+	beyond := s.send(
+		http.MethodPost, links+"/redeem", p.token(person, allScopes),
+		body{"code": code, "scopes": []string{"verify:read", "artifacts:read"}},
+	)
 	if e := beyond.refuses(422, domain.InvalidData); pointers(e) != "/scopes UNKNOWN" {
 		t.Error(pointers(e))
 	}
@@ -539,10 +580,13 @@ func TestOAuthMetadata(t *testing.T) {
 	var metadata map[string]any
 	check(t, json.Unmarshal(a.body, &metadata))
 	equal(t, "metadata", metadata, map[string]any{
-		"resource": baseURL + "/api/v1/mcp", "authorization_servers": []string{p.issuer}, "scopes_supported": []string{"verify:read", "artifacts:read"},
+		"resource": baseURL + "/api/v1/mcp", "authorization_servers": []string{p.issuer},
+		"scopes_supported":         []string{"verify:read", "artifacts:read"},
 		"bearer_methods_supported": []string{"header"}, "resource_name": "Integrity Ledger",
 	})
-	if known := s.send(http.MethodGet, path+ordinaryMCP, "", nil, "If-None-Match", a.header.Get("ETag")); known.status != http.StatusNotModified {
+	if known := s.send(
+		http.MethodGet, path+ordinaryMCP, "", nil, "If-None-Match", a.header.Get("ETag"),
+	); known.status != http.StatusNotModified {
 		t.Errorf("conditional: %d", known.status)
 	}
 	for _, elsewhere := range []string{path, path + integrityMCP} {
@@ -554,7 +598,9 @@ func TestOAuthMetadata(t *testing.T) {
 func TestOAuthNotConfigured(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.OAuth = nil }})
 	p := startProvider(t)
-	for _, path := range []string{"/.well-known/oauth-protected-resource" + ordinaryMCP, links, "/oauth/link/x", "/oauth/signed-in"} {
+	for _, path := range []string{
+		"/.well-known/oauth-protected-resource" + ordinaryMCP, links, "/oauth/link/x", "/oauth/signed-in",
+	} {
 		if a := s.plainly(s.request(http.MethodGet, path, s.org.Secret, nil)); a.status != http.StatusNotFound {
 			t.Errorf("%s: %d", path, a.status)
 		}
@@ -581,7 +627,10 @@ func TestOAuthClaimOutlivesACrash(t *testing.T) {
 		check(t, err)
 		link, err := store.Link(t.Context(), parsed)
 		check(t, err)
-		check(t, store.ClaimOAuthSubject(t.Context(), domain.NewOAuthSubject(s.Installation.Secret, p.issuer, person), link, s.Now()))
+		check(
+			t,
+			store.ClaimOAuthSubject(t.Context(), domain.NewOAuthSubject(s.Installation.Secret, p.issuer, person), link, s.Now()),
+		)
 		return code
 	}
 	interrupted := claimed()

@@ -12,21 +12,24 @@ import (
 	"integrityledger/handlers"
 )
 
-// The operators' manual is shown whole, in both languages' frames: every heading, code block and table of the Markdown text, with
-// anchors that resolve, no script of its own and nothing that only the text in the repository has.
+// The operators' manual is shown whole, in both languages' frames: every heading, code block and table of the Markdown
+// text, with anchors that resolve, no script of its own and nothing that only the text in the repository has.
 func TestOperatingPage(t *testing.T) {
 	s := open(t, options{})
 	text, err := os.ReadFile("../cmd/integrity/OPERATING.md")
 	check(t, err)
 	fence := regexp.MustCompile("(?ms)^```.*?^```$")
 	var headings []string
-	for _, found := range regexp.MustCompile(`(?m)^##+ (.+)$`).FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+	for _, found := range regexp.MustCompile(`(?m)^##+ (.+)$`).FindAllStringSubmatch(
+		fence.ReplaceAllString(string(text), ""), -1,
+	) {
 		headings = append(headings, found[1])
 	}
 	tables := len(regexp.MustCompile(`(?m)^\|-`).FindAllString(string(text), -1))
 	for _, path := range []string{"/developers/operating", "/en/developers/operating"} {
 		a := s.page(path)
-		if policy := a.header.Get("Content-Security-Policy"); a.status != http.StatusOK || policy == "" || strings.Contains(policy, "unsafe-inline") {
+		if policy := a.header.Get("Content-Security-Policy"); a.status != http.StatusOK || policy == "" ||
+			strings.Contains(policy, "unsafe-inline") {
 			t.Fatalf("%s: %d, Content-Security-Policy %q", path, a.status, policy)
 		}
 		_, manual, found := strings.Cut(string(a.body), `<div class="manual" lang="en">`)
@@ -45,12 +48,14 @@ func TestOperatingPage(t *testing.T) {
 				t.Errorf("%s leads to %s", path, m[1])
 			}
 		}
-		if samples := strings.Count(manual, `<div class="sample">`); len(links) < 5 || samples != len(fence.FindAllString(string(text), -1)) || strings.Count(manual, "<table>") != tables || tables < 8 {
+		if samples := strings.Count(manual, `<div class="sample">`); len(links) < 5 ||
+			samples != len(fence.FindAllString(string(text), -1)) || strings.Count(manual, "<table>") != tables || tables < 8 {
 			t.Errorf("%s: %d links, %d code blocks, %d tables", path, len(links), samples, strings.Count(manual, "<table>"))
 		}
 	}
 	without := open(t, options{config: func(c *handlers.Config) { c.Operating = nil }})
-	if a, list := without.page("/developers/operating"), without.page("/developers"); a.status != http.StatusNotFound || contains(list.body, "/developers/operating") {
+	if a, list := without.page("/developers/operating"), without.page("/developers"); a.status != http.StatusNotFound ||
+		contains(list.body, "/developers/operating") {
 		t.Errorf("without a manual: %d", a.status)
 	}
 }

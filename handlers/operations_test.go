@@ -17,18 +17,21 @@ import (
 // noClient are operations that the clients have not, as nobody needs them for emission or verification, or a program of
 // its own does them: what evidence holds, documents and pages, keys that are pinned, and what operators and agents ask.
 var noClient = []string{
-	"getInclusion", "getContract", "getSchema", "getDownload", "getTrustedKeys", "getLimits", "getErrorPage", "getHealth", "getReadiness", "callIntegrityMcp",
+	"getInclusion", "getContract", "getSchema", "getDownload", "getTrustedKeys", "getLimits", "getErrorPage",
+	"getHealth", "getReadiness", "callIntegrityMcp",
 }
 
-// Every operation of the integrity contract, and what the clients have of the other, is in the clients for Go, JavaScript
-// and Python under one name, written as each language writes it; pages have a method that walks them.
+// Every operation of the integrity contract, and what the clients have of the other, is in the clients for Go,
+// JavaScript and Python under one name, written as each language writes it; pages have a method that walks them.
 func TestClientOperations(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(path)
 		check(t, err)
 		return string(text)
 	}
-	python, javaScript, types := read("developers/python/integrity_client.py"), read("developers/javascript/client.js"), read("developers/javascript/client.d.ts")
+	python, javaScript, types := read("developers/python/integrity_client.py"), read(
+		"developers/javascript/client.js",
+	), read("developers/javascript/client.d.ts")
 	inGo := reflect.TypeFor[*client.Client]()
 	defined := func(language, source, pattern, name string) {
 		if !regexp.MustCompile("(?m)" + strings.ReplaceAll(pattern, "NAME", name)).MatchString(source) {
@@ -52,7 +55,8 @@ func TestClientOperations(t *testing.T) {
 				documented[o.OperationID] = true
 				made, known := web.ClientOperations()[o.OperationID]
 				name := made.JavaScript
-				if !known && !slices.Contains(noClient, o.OperationID) && (file == schemas.OpenAPIFile || strings.HasPrefix(path, "/api/v1/organization")) {
+				if !known && !slices.Contains(noClient, o.OperationID) && (file == schemas.OpenAPIFile ||
+					strings.HasPrefix(path, "/api/v1/organization")) {
 					t.Errorf("%s is an operation of the contract: say which method of the clients it is", o.OperationID)
 				}
 				if name == "" {
@@ -65,7 +69,10 @@ func TestClientOperations(t *testing.T) {
 				for _, name := range walked {
 					defined("JavaScript", javaScript, `^  (async )?\*?NAME\(`, name)
 					defined("TypeScript", types, `^  NAME\(`, name)
-					defined("Python", python, `^    async def NAME\($|^    async def NAME\(self`, web.ClientOperation{JavaScript: name}.Python())
+					defined(
+						"Python", python, `^    async def NAME\($|^    async def NAME\(self`,
+						web.ClientOperation{JavaScript: name}.Python(),
+					)
 				}
 				if _, ok := inGo.MethodByName(made.Go()); !ok {
 					t.Errorf("the Go client has no %s", made.Go())
@@ -80,7 +87,8 @@ func TestClientOperations(t *testing.T) {
 	}
 }
 
-// The page of downloads shows every operation of the clients, in both languages, and the page of errors every member of one.
+// The page of downloads shows every operation of the clients, in both languages, and the page of errors every member of
+// one.
 func TestPagesListOperationsAndMembersOfErrors(t *testing.T) {
 	s := open(t, options{})
 	document, err := published()

@@ -30,7 +30,8 @@ func (w *site) records() map[string]string {
 	}
 	w.registered("replaced", 2, "replacement")
 	w.post(integrity+"/records/"+ids["revoked"]+"/revoke", nil).is(200)
-	w.owner(unguard, `UPDATE events SET data = convert_to(regexp_replace(convert_from(data, 'UTF8'), '"signature":"....', '"signature":"AAAA'), 'UTF8')
+	w.owner(unguard,
+		`UPDATE events SET data = convert_to(regexp_replace(convert_from(data, 'UTF8'), '"signature":"....', '"signature":"AAAA'), 'UTF8')
 		WHERE type = 'integrity.registered' AND convert_from(data, 'UTF8') LIKE '%"documentReference":"broken"%'`)
 	return ids
 }
@@ -42,7 +43,9 @@ func (w *site) away() {
 	check(w.t, err)
 	w.t.Cleanup(pool.Close)
 	config := w.config
-	config.Store = &query.Store{Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans}
+	config.Store = &query.Store{
+		Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans,
+	}
 	config.Sessions = &session.Store{Pool: pool, Installation: config.Store.Installation, Plans: config.Store.Plans}
 	w.use(handlers.New(config))
 }
@@ -62,7 +65,8 @@ func (p *tab) shows(want shows) {
 			p.T.Errorf("%s does not say %q:\n%s", want.result, part, text)
 		}
 	}
-	said := strings.Contains(want.title, "No file was compared") || strings.Contains(want.title, "No se comparó ningún archivo")
+	said := strings.Contains(want.title, "No file was compared") ||
+		strings.Contains(want.title, "No se comparó ningún archivo")
 	if hash := eval[bool](p, `document.querySelector("#result > .panel").dataset.compared === "hash"`); hash != said {
 		p.T.Errorf("%s of a hash: %t", want.result, hash)
 	}
@@ -76,33 +80,91 @@ func TestResultsInTheBrowser(t *testing.T) {
 	ids := w.records()
 	for prefix, table := range map[string][]shows{
 		"": {
-			{"current", "", "FILE_NOT_COMPARED", "No se ha comparado ningún archivo", "Nada sobre su archivo", []string{"Ningún archivo comparado"}},
-			{"current", "current", "MATCH_CURRENT", "Su archivo coincide con la versión vigente", "ni que existiera en un momento acreditado", []string{"Es exactamente el archivo registrado", "Válida: este servicio firmó", "Vigente"}},
-			{"historical", "historical", "MATCH_HISTORICAL", "Su archivo coincide con una versión histórica", "Qué cambia en la versión superior", []string{"Es exactamente", "Válida", "Histórica"}},
-			{"current", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado", []string{"No es el archivo registrado", "Válida", "Vigente", "otra versión legítima"}},
-			{"historical", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado", []string{"Histórica"}},
-			{"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero el registro fue revocado", "los motivos no se publican", []string{"Es exactamente", "Válida", "Revocada por la organización"}},
-			{"broken", "broken", "SIGNATURE_INVALID", "No se pudo validar el registro", "no es una coincidencia ni una discrepancia", []string{"Ningún archivo comparado", "No validada", "Sin determinar"}},
-			{"pending", "any", "REGISTRATION_PENDING", "Aún no hay nada registrado con este enlace", "no es una coincidencia ni una discrepancia", []string{"Una reserva no es una prueba", "Solo reservada"}},
-			{"unknown", "", "RECORD_NOT_FOUND", "No hay ningún registro con este enlace", "no es una discrepancia", []string{"letra a letra"}},
+			{
+				"current", "", "FILE_NOT_COMPARED", "No se ha comparado ningún archivo", "Nada sobre su archivo",
+				[]string{"Ningún archivo comparado"},
+			},
+			{
+				"current", "current", "MATCH_CURRENT", "Su archivo coincide con la versión vigente",
+				"ni que existiera en un momento acreditado",
+				[]string{"Es exactamente el archivo registrado", "Válida: este servicio firmó", "Vigente"},
+			},
+			{
+				"historical", "historical", "MATCH_HISTORICAL", "Su archivo coincide con una versión histórica",
+				"Qué cambia en la versión superior", []string{"Es exactamente", "Válida", "Histórica"},
+			},
+			{
+				"current", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado",
+				[]string{"No es el archivo registrado", "Válida", "Vigente", "otra versión legítima"},
+			},
+			{
+				"historical", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado",
+				[]string{"Histórica"},
+			},
+			{
+				"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero el registro fue revocado",
+				"los motivos no se publican", []string{"Es exactamente", "Válida", "Revocada por la organización"},
+			},
+			{
+				"broken", "broken", "SIGNATURE_INVALID", "No se pudo validar el registro",
+				"no es una coincidencia ni una discrepancia",
+				[]string{"Ningún archivo comparado", "No validada", "Sin determinar"},
+			},
+			{
+				"pending", "any", "REGISTRATION_PENDING", "Aún no hay nada registrado con este enlace",
+				"no es una coincidencia ni una discrepancia", []string{"Una reserva no es una prueba", "Solo reservada"},
+			},
+			{
+				"unknown", "", "RECORD_NOT_FOUND", "No hay ningún registro con este enlace", "no es una discrepancia",
+				[]string{"letra a letra"},
+			},
 		},
 		"/en": {
-			{"current", "", "FILE_NOT_COMPARED", "No file has been compared", "Anything about your file", []string{"No file compared"}},
-			{"current", "current", "MATCH_CURRENT", "Your file matches the current version", "that it existed at a trusted time", []string{"Exactly the registered file", "Valid: this service signed", "Current"}},
-			{"historical", "historical", "MATCH_HISTORICAL", "Your file matches a historical version", "What is different in the higher version", []string{"Exactly the registered file", "Valid", "Historical"}},
-			{"current", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it", []string{"Not the registered file", "Valid", "Current", "another legitimate version"}},
-			{"revoked", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it", []string{"Revoked"}},
-			{"revoked", "revoked", "RECORD_REVOKED", "Your file matches, but the record was revoked", "reasons are not published", []string{"Exactly the registered file", "Valid", "Revoked by the organization"}},
-			{"broken", "broken", "SIGNATURE_INVALID", "The record could not be validated", "neither a match nor a mismatch", []string{"No file compared", "Not validated", "Not established"}},
-			{"pending", "any", "REGISTRATION_PENDING", "Nothing is registered under this link yet", "neither a match nor a mismatch", []string{"A reservation is not evidence", "Reserved only"}},
-			{"unknown", "", "RECORD_NOT_FOUND", "There is no record under this link", "this is not a mismatch", []string{"letter by letter"}},
+			{
+				"current", "", "FILE_NOT_COMPARED", "No file has been compared", "Anything about your file",
+				[]string{"No file compared"},
+			},
+			{
+				"current", "current", "MATCH_CURRENT", "Your file matches the current version",
+				"that it existed at a trusted time",
+				[]string{"Exactly the registered file", "Valid: this service signed", "Current"},
+			},
+			{
+				"historical", "historical", "MATCH_HISTORICAL", "Your file matches a historical version",
+				"What is different in the higher version", []string{"Exactly the registered file", "Valid", "Historical"},
+			},
+			{
+				"current", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it",
+				[]string{"Not the registered file", "Valid", "Current", "another legitimate version"},
+			},
+			{
+				"revoked", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it",
+				[]string{"Revoked"},
+			},
+			{
+				"revoked", "revoked", "RECORD_REVOKED", "Your file matches, but the record was revoked",
+				"reasons are not published", []string{"Exactly the registered file", "Valid", "Revoked by the organization"},
+			},
+			{
+				"broken", "broken", "SIGNATURE_INVALID", "The record could not be validated", "neither a match nor a mismatch",
+				[]string{"No file compared", "Not validated", "Not established"},
+			},
+			{
+				"pending", "any", "REGISTRATION_PENDING", "Nothing is registered under this link yet",
+				"neither a match nor a mismatch", []string{"A reservation is not evidence", "Reserved only"},
+			},
+			{
+				"unknown", "", "RECORD_NOT_FOUND", "There is no record under this link", "this is not a mismatch",
+				[]string{"letter by letter"},
+			},
 		},
 	} {
 		p := w.tab()
 		for _, want := range table {
 			p.open(prefix + "/integrity/" + ids[want.record])
 			if want.file != "" {
-				if strings.Contains(p.state(), "MATCH") || eval[bool](p, `document.querySelector('#result [data-result^="MATCH"]') !== null`) {
+				if strings.Contains(p.state(), "MATCH") ||
+					eval[bool](p, `document.querySelector('#result [data-result^="MATCH"]') !== null`) {
 					t.Errorf("the page of %s looks verified before a file is compared", want.record)
 				}
 				p.choose(file(t, "contract.pdf", want.file))
@@ -138,23 +200,33 @@ func TestUnableToCheck(t *testing.T) {
 		name, path, note, title string
 		begin                   func(*tab)
 	}{
-		{"offline", "/integrity/", "No hay conexión con el servicio.", "Ahora mismo no se puede comprobar", func(p *tab) { p.offline(true) }},
-		{"offline", "/en/integrity/", "There is no connection to the service.", "Temporarily unable to check", func(p *tab) { p.offline(true) }},
-		{"503", "/integrity/", "El servicio no puede responder en este momento.", "no es una discrepancia", func(*tab) { w.away() }},
-		{"503", "/en/integrity/", "The service cannot answer at the moment.", "this is not a mismatch", func(*tab) { w.away() }},
+		{"offline", "/integrity/", "No hay conexión con el servicio.", "Ahora mismo no se puede comprobar", func(p *tab) {
+			p.offline(true)
+		}},
+		{"offline", "/en/integrity/", "There is no connection to the service.", "Temporarily unable to check", func(p *tab) {
+			p.offline(true)
+		}},
+		{"503", "/integrity/", "El servicio no puede responder en este momento.", "no es una discrepancia", func(*tab) {
+			w.away()
+		}},
+		{"503", "/en/integrity/", "The service cannot answer at the moment.", "this is not a mismatch", func(*tab) {
+			w.away()
+		}},
 		{"429", "/integrity/", "demasiadas peticiones desde su red", "Segundos de espera:", func(*tab) { limited() }},
 		{"429", "/en/integrity/", "Too many requests came from your network", "Seconds to wait:", func(*tab) { limited() }},
 		{"no JSON", "/en/integrity/", "The service cannot answer at the moment.", "this is not a mismatch", func(*tab) {
 			w.use(answering(200, "<p>Sign in to this network</p>"))
 		}},
-		{"another record's answer", "/en/integrity/", "The service cannot answer at the moment.", "Temporarily unable to check", func(*tab) {
-			other := w.registered("other"+t.Name(), 1, "one")
-			w.use(answering(200, string(w.public("/api/public/integrity/"+other+"?sha256="+hash("one")).body)))
-		}},
-		{"a match that is not verified", "/en/integrity/", "The service cannot answer at the moment.", "Temporarily unable to check", func(*tab) {
-			text := string(w.public("/api/public/integrity/" + id + "?sha256=" + hash("one")).body)
-			w.use(answering(200, strings.Replace(text, `"verified":true`, `"verified":false`, 1)))
-		}},
+		{"another record's answer", "/en/integrity/", "The service cannot answer at the moment.",
+			"Temporarily unable to check", func(*tab) {
+				other := w.registered("other"+t.Name(), 1, "one")
+				w.use(answering(200, string(w.public("/api/public/integrity/"+other+"?sha256="+hash("one")).body)))
+			}},
+		{"a match that is not verified", "/en/integrity/", "The service cannot answer at the moment.",
+			"Temporarily unable to check", func(*tab) {
+				text := string(w.public("/api/public/integrity/" + id + "?sha256=" + hash("one")).body)
+				w.use(answering(200, strings.Replace(text, `"verified":true`, `"verified":false`, 1)))
+			}},
 	} {
 		t.Run(c.name+c.path, func(t *testing.T) {
 			w.t, p.T = t, t
@@ -225,7 +297,8 @@ func (w *site) leavesHashAlone(path, asked, content string) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
 	w.quiet()
 	p.choose(file(t, "the-name-of-the-file.pdf", content))
-	if text := p.result("MATCH_CURRENT"); !strings.Contains(text, "the-name-of-the-file.pdf") || !strings.Contains(text, hash(content)) {
+	if text := p.result("MATCH_CURRENT"); !strings.Contains(text, "the-name-of-the-file.pdf") ||
+		!strings.Contains(text, hash(content)) {
 		t.Errorf("the result does not say which file it is of: %s", text)
 	}
 	requests, sent := w.received()
@@ -266,14 +339,18 @@ func TestLateLowerVersion(t *testing.T) {
 	s := open(t, options{})
 	s.registered("late", 2, "two")
 	id := s.registered("late", 1, "one")
-	for prefix, never := range map[string][]string{"": {"ya no es", "Después se", "sustitu"}, "/en": {" since", "no longer", "replaced"}} {
+	for prefix, never := range map[string][]string{
+		"": {"ya no es", "Después se", "sustitu"}, "/en": {" since", "no longer", "replaced"},
+	} {
 		for _, form := range []string{"", "sha256=" + hash("one")} {
 			method := http.MethodPost
 			if form == "" {
 				method = http.MethodGet // with the panels that the script chooses from
 			}
 			text := string(s.browse(method, prefix+"/integrity/"+id, form).body)
-			text = text[strings.Index(text, "<main"):strings.Index(text, `<section class="card record"`)] + text[strings.Index(text, `<template id="panel-MATCH_HISTORICAL"`):]
+			text = text[strings.Index(text, "<main"):strings.Index(
+				text, `<section class="card record"`,
+			)] + text[strings.Index(text, `<template id="panel-MATCH_HISTORICAL"`):]
 			text, _, _ = strings.Cut(text, `<template id="panel-HASH_MISMATCH"`)
 			for _, words := range never {
 				if strings.Contains(text, words) {
@@ -298,7 +375,8 @@ func TestWithoutJavaScript(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("#needs-script")), chromedp.WaitNotVisible(chromedp.CSS("#drop")))
 	p.shot("no-javascript")
 	p.paste(hash("historical"))
-	p.shows(shows{result: "MATCH_HISTORICAL", title: "This hash matches a historical version. No file was compared", not: "Anything about a file",
+	p.shows(shows{result: "MATCH_HISTORICAL", title: "This hash matches a historical version. No file was compared",
+		not:    "Anything about a file",
 		checks: []string{"no file compared", "Historical"}})
 }
 
@@ -329,13 +407,19 @@ func TestPastedHash(t *testing.T) {
 	p.result("MATCH_CURRENT")
 	match, looks := eval[string](p, look), map[string]bool{}
 	for _, c := range []shows{
-		{record: "current", file: "current", result: "MATCH_CURRENT", title: "Este hash coincide con la versión vigente. No se comparó ningún archivo",
+		{record: "current", file: "current", result: "MATCH_CURRENT",
+			title:  "Este hash coincide con la versión vigente. No se comparó ningún archivo",
 			checks: []string{"ningún archivo comparado", "Vigente"}},
-		{record: "historical", file: "historical", result: "MATCH_HISTORICAL", title: "Este hash coincide con una versión histórica. No se comparó ningún archivo",
+		{record: "historical", file: "historical", result: "MATCH_HISTORICAL",
+			title:  "Este hash coincide con una versión histórica. No se comparó ningún archivo",
 			checks: []string{"Histórica"}},
-		{record: "revoked", file: "revoked", result: "RECORD_REVOKED", title: "Este hash coincide, pero el registro fue revocado. No se comparó ningún archivo",
+		{record: "revoked", file: "revoked", result: "RECORD_REVOKED",
+			title:  "Este hash coincide, pero el registro fue revocado. No se comparó ningún archivo",
 			checks: []string{"Revocada"}},
-		{record: "current", file: "another", result: "HASH_MISMATCH", title: "Este hash no coincide. No se comparó ningún archivo", checks: []string{"ningún archivo comparado"}},
+		{
+			record: "current", file: "another", result: "HASH_MISMATCH",
+			title: "Este hash no coincide. No se comparó ningún archivo", checks: []string{"ningún archivo comparado"},
+		},
 		{record: "broken", file: "broken", result: "SIGNATURE_INVALID", title: "No se pudo validar el registro"},
 		{record: "pending", file: "any", result: "REGISTRATION_PENDING", title: "Aún no hay nada registrado"},
 	} {
@@ -365,7 +449,8 @@ func TestPastedHash(t *testing.T) {
 	p.shot("PASTED-invalid")
 }
 
-// The front page leads to the console where there is one, and that of a demo says how to get in. Neither has a secret to show.
+// The front page leads to the console where there is one, and that of a demo says how to get in. Neither has a secret
+// to show.
 func TestFrontPageLeadsToTheConsole(t *testing.T) {
 	for name, c := range map[string]struct {
 		config        func(*handlers.Config)

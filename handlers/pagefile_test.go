@@ -27,8 +27,8 @@ import (
 	"integrityledger/handlers/web"
 )
 
-// maxGrowth is how much memory a renderer may take for the largest file, in bytes: half of the file. What it took before
-// differs from one version of the browser to the next.
+// maxGrowth is how much memory a renderer may take for the largest file, in bytes: half of the file. What it took
+// before differs from one version of the browser to the next.
 const maxGrowth = web.MaxFile / 2
 
 // The largest file is hashed in pieces, and right; one byte more is refused before anything is read.
@@ -124,7 +124,10 @@ func (s *service) declared(document, sum string, size int) string {
 // note waits until the page says why nothing was compared.
 func (p *tab) note(text string) {
 	p.T.Helper()
-	p.until(`document.querySelector('#result [data-result="FILE_NOT_COMPARED"] .note')?.textContent.includes(` + strconv.Quote(text) + `)`)
+	p.until(
+		`document.querySelector('#result [data-result="FILE_NOT_COMPARED"] .note')?.textContent.includes(` +
+			strconv.Quote(text) + `)`,
+	)
 }
 
 // renderers is the most memory that each renderer process has had so far, in
@@ -176,7 +179,9 @@ func TestWhatIsNoFile(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
 	w.quiet()
 	gone := file(t, "gone", "one")
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#file").addEventListener("change", e => { window.chosen = [...e.target.files] }, {capture: true, once: true})`))
+	p.do(chromedp.Evaluate[chromedp.Void](
+		`document.querySelector("#file").addEventListener("change", e => { window.chosen = [...e.target.files] }, {capture: true, once: true})`,
+	))
 	p.choose(gone)
 	p.result("MATCH_CURRENT")
 	w.forget()
@@ -238,7 +243,9 @@ func TestKeyboardOnly(t *testing.T) {
 	p.open("/en/integrity/" + id)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
 	p.key(kb.Tab)
-	if !eval[bool](p, `document.activeElement.matches(".skip") && document.activeElement.getBoundingClientRect().left >= 0`) {
+	if !eval[bool](
+		p, `document.activeElement.matches(".skip") && document.activeElement.getBoundingClientRect().left >= 0`,
+	) {
 		t.Error("the first stop is not the visible link to the content")
 	}
 	p.tabTo("#file")

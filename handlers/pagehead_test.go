@@ -31,14 +31,15 @@ func (s *service) reads(path, languages string) answer {
 	return answer{t: s.t, status: response.StatusCode, header: response.Header, body: text}
 }
 
-// A link for checking opens in the language that the reader's browser prefers; one who has chosen Spanish stays there, and
-// nobody is led in a circle.
+// A link for checking opens in the language that the reader's browser prefers; one who has chosen Spanish stays there,
+// and nobody is led in a circle.
 func TestLinkOpensInTheLanguageOfItsReader(t *testing.T) {
 	s := open(t, options{})
 	_, certificate := s.certificate("Title", "one")
 	for _, path := range []string{"/integrity/" + s.registered("a", 1, "one"), "/certificates/" + certificate} {
 		for languages, english := range map[string]bool{
-			"": false, "es": false, "en": true, "en-GB,en;q=0.9,es;q=0.8": true, "es-MX,es;q=0.9,en;q=0.8": false, "fr,en;q=0.5": true, "fr": true, "de-AT,*;q=0.1": true, "*;q=0.5": false,
+			"": false, "es": false, "en": true, "en-GB,en;q=0.9,es;q=0.8": true, "es-MX,es;q=0.9,en;q=0.8": false,
+			"fr,en;q=0.5": true, "fr": true, "de-AT,*;q=0.1": true, "*;q=0.5": false,
 			"en;q=0.3,es;q=0.7": false, "en;q=0": false, "*": false, "en;q=x": false, strings.Repeat("-", 3000): false,
 			strings.Repeat("en,", 300_000): false, // which would take a second to judge
 		} {
@@ -47,11 +48,14 @@ func TestLinkOpensInTheLanguageOfItsReader(t *testing.T) {
 			if english {
 				want, location = http.StatusFound, "/en"+path
 			}
-			if a.status != want || a.header.Get("Location") != location || a.header.Get("Vary") != "Accept-Language" || a.header.Get("Cache-Control") != "no-store" {
+			if a.status != want || a.header.Get("Location") != location || a.header.Get("Vary") != "Accept-Language" ||
+				a.header.Get("Cache-Control") != "no-store" {
 				t.Errorf("%s for %.40q: %d %v", path, languages, a.status, a.header)
 			}
 		}
-		for _, stays := range []string{path + "?lang=es", path + "?lang=es&from=mail", "/en" + path, "/en" + path + "?lang=es"} {
+		for _, stays := range []string{
+			path + "?lang=es", path + "?lang=es&from=mail", "/en" + path, "/en" + path + "?lang=es",
+		} {
 			for _, languages := range []string{"en", "es"} {
 				if a := s.reads(stays, languages); a.status != http.StatusOK {
 					t.Errorf("%s for %s: %d", stays, languages, a.status)
@@ -59,7 +63,9 @@ func TestLinkOpensInTheLanguageOfItsReader(t *testing.T) {
 			}
 		}
 		change := regexp.MustCompile(`<a class="language" href="([^"]*)"`)
-		if to := html.UnescapeString(string(change.FindSubmatch(s.page("/en" + path).body)[1])); to != path+"?"+web.Chosen || s.reads(to, "en").status != http.StatusOK {
+		if to := html.UnescapeString(string(
+			change.FindSubmatch(s.page("/en" + path).body)[1],
+		)); to != path+"?"+web.Chosen || s.reads(to, "en").status != http.StatusOK {
 			t.Errorf("the way to Spanish is %s", to)
 		}
 		if to := string(change.FindSubmatch(s.page(path).body)[1]); to != "/en"+path {
@@ -82,11 +88,15 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
 	for from, to := range map[string]string{
-		"/errors/INVALID_DATA": "/errors/invalid-data", "/errors/Invalid-Data": "/errors/invalid-data", "/errors/invalid_data?a=1": "/errors/invalid-data?a=1",
-		"/errors/invalid-data/": "/errors/invalid-data", "/limits/": "/limits", "/en/": "/en", "/console/": "/console", "/en/console/": "/en/console", "/developers/": "/developers", "/en/developers/mcp/?x=1&y": "/en/developers/mcp?x=1&y",
+		"/errors/INVALID_DATA": "/errors/invalid-data", "/errors/Invalid-Data": "/errors/invalid-data",
+		"/errors/invalid_data?a=1": "/errors/invalid-data?a=1",
+		"/errors/invalid-data/":    "/errors/invalid-data", "/limits/": "/limits", "/en/": "/en", "/console/": "/console",
+		"/en/console/": "/en/console", "/developers/": "/developers", "/en/developers/mcp/?x=1&y": "/en/developers/mcp?x=1&y",
 		"/developers/verify/": "/developers/verify", "/developers/reference/records/": "/developers/reference/records",
-		"/integrity/" + id + "/": "/integrity/" + id, "/en/integrity/" + id + "/": "/en/integrity/" + id, "/certificates/x%2Fy/": "",
-		"/developers%2F": "/developers", "/en/developers/mcp%2f?x": "/en/developers/mcp?x", "/errors/invalid-data%2F": "/errors/invalid-data", "/integrity/a%20b/": "/integrity/a%20b",
+		"/integrity/" + id + "/": "/integrity/" + id, "/en/integrity/" + id + "/": "/en/integrity/" + id,
+		"/certificates/x%2Fy/": "",
+		"/developers%2F":       "/developers", "/en/developers/mcp%2f?x": "/en/developers/mcp?x",
+		"/errors/invalid-data%2F": "/errors/invalid-data", "/integrity/a%20b/": "/integrity/a%20b",
 	} {
 		a := s.reads(from, "")
 		if to == "" && a.status == http.StatusNotFound {
@@ -97,8 +107,11 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 		}
 	}
 	_, certificate := s.certificate("Title", "one")
-	for _, page := range []string{"/integrity/" + id, "/en/integrity/" + id, "/certificates/" + certificate, "/en/certificates/" + certificate} {
-		for _, typed := range []string{strings.ToUpper(page), page + ".", page + "%20", page + ")", page + "%C2%A0", page + "%E2%80%8B", page + "%EF%BC%89", page + "%E3%80%82",
+	for _, page := range []string{
+		"/integrity/" + id, "/en/integrity/" + id, "/certificates/" + certificate, "/en/certificates/" + certificate,
+	} {
+		for _, typed := range []string{strings.ToUpper(page), page + ".", page + "%20", page + ")", page + "%C2%A0",
+			page + "%E2%80%8B", page + "%EF%BC%89", page + "%E3%80%82",
 			page + "%E2%80%A6", strings.ToUpper(page) + "./", strings.ToUpper(page) + "/", strings.Replace(page, "i", "I", 1)} {
 			to := s.reads(typed+"?lang=es", "en").header.Get("Location")
 			if to != page+"?lang=es" || s.reads(to, "en").status != http.StatusOK {
@@ -114,7 +127,9 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 			}
 		}
 	}
-	for _, strict := range []string{"/api/public/integrity/" + strings.ToUpper(id), "/api/public/integrity/" + id + ".", "/API/public/integrity/" + id} {
+	for _, strict := range []string{
+		"/api/public/integrity/" + strings.ToUpper(id), "/api/public/integrity/" + id + ".", "/API/public/integrity/" + id,
+	} {
 		if a := s.reads(strict, ""); a.status != http.StatusNotFound && a.status != http.StatusNotAcceptable {
 			t.Errorf("%s: %d", strict, a.status)
 		}
@@ -122,7 +137,11 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 	if a := s.public("/errors/INVALID_DATA"); a.status != http.StatusOK { // through the redirect, which the contract has
 		t.Errorf("the code as answers write it: %d", a.status)
 	}
-	for _, nowhere := range []string{"/errors/none", "/errors/NONE/x", "/limits//", "//limits/", "//example.org/", "/none/", "/api/v1/integrity/records/", "/healthz/", "/api/integrity-openapi/", "/developers/verify_integrity.py/", "/INTEGRITY/NONE", "/integrity/" + id + "x", "/INTEGRITY/" + id[1:], "/INTEGRITY/." + id} {
+	for _, nowhere := range []string{
+		"/errors/none", "/errors/NONE/x", "/limits//", "//limits/", "//example.org/", "/none/", "/api/v1/integrity/records/",
+		"/healthz/", "/api/integrity-openapi/", "/developers/verify_integrity.py/", "/INTEGRITY/NONE",
+		"/integrity/" + id + "x", "/INTEGRITY/" + id[1:], "/INTEGRITY/." + id,
+	} {
 		if a := s.reads(nowhere, ""); a.status != http.StatusNotFound {
 			t.Errorf("%s: %d %s", nowhere, a.status, a.header.Get("Location"))
 		}
@@ -134,7 +153,10 @@ func TestFilesThatProgramsLookFor(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.SecurityContact = "mailto:security@example.org, https://example.org/security"
 	}})
-	for path, contentType := range map[string]string{"/robots.txt": "text/plain; charset=utf-8", "/favicon.ico": "image/x-icon", "/.well-known/security.txt": "text/plain; charset=utf-8"} {
+	for path, contentType := range map[string]string{
+		"/robots.txt": "text/plain; charset=utf-8", "/favicon.ico": "image/x-icon",
+		"/.well-known/security.txt": "text/plain; charset=utf-8",
+	} {
 		a := s.page(path)
 		if a.status != http.StatusOK || a.header.Get("Content-Type") != contentType || a.header.Get("ETag") == "" {
 			t.Errorf("%s: %d %v", path, a.status, a.header)
@@ -144,24 +166,31 @@ func TestFilesThatProgramsLookFor(t *testing.T) {
 		t.Error("it must be an icon")
 	}
 	text := string(s.page("/.well-known/security.txt").body)
-	for _, line := range []string{"Contact: mailto:security@example.org\n", "Contact: https://example.org/security\n", "Canonical: " + baseURL + "/.well-known/security.txt\n"} {
+	for _, line := range []string{
+		"Contact: mailto:security@example.org\n", "Contact: https://example.org/security\n",
+		"Canonical: " + baseURL + "/.well-known/security.txt\n",
+	} {
 		if !strings.Contains(text, line) {
 			t.Errorf("no %q in %q", line, text)
 		}
 	}
 	expires, err := time.Parse("Expires: 2006-01-02T15:04:05Z", regexp.MustCompile(`(?m)^Expires: .*$`).FindString(text))
-	if left := time.Until(expires); err != nil || left < 5*30*24*time.Hour || left > 365*24*time.Hour { // RFC 9116, section 2.5.5: less than a year
+	if left := time.Until(expires); err != nil || left < 5*30*24*time.Hour || left > 365*24*time.Hour {
+		// RFC 9116, section 2.5.5: less than a year
 		t.Errorf("it expires in %s: %v", left, err)
 	}
 	open(t, options{}).public("/.well-known/security.txt").refuses(http.StatusNotFound, domain.NotFound)
 }
 
-// Every page that may be listed says in a sentence what it is for, where it stands, and where its other language does; the
-// two name each other.
+// Every page that may be listed says in a sentence what it is for, where it stands, and where its other language does;
+// the two name each other.
 func TestPagesSayWhatTheyAreFor(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
-	pages := []string{"/", "/en", "/limits", "/errors/invalid-data", "/developers/verify", "/en/developers/verify", "/developers/reference/records", "/en/developers/reference/records", "/integrity/" + id, "/en/integrity/" + id}
+	pages := []string{
+		"/", "/en", "/limits", "/errors/invalid-data", "/developers/verify", "/en/developers/verify",
+		"/developers/reference/records", "/en/developers/reference/records", "/integrity/" + id, "/en/integrity/" + id,
+	}
 	for _, name := range web.DeveloperPages() {
 		if path := strings.TrimSuffix("/developers/"+name, "/"); s.page(path).status == http.StatusOK {
 			pages = append(pages, path, "/en"+path)
@@ -177,7 +206,8 @@ func TestPagesSayWhatTheyAreFor(t *testing.T) {
 	said := map[string]string{}
 	for _, path := range pages {
 		page := string(s.page(path).body)
-		if text := one(page, `<meta name="description" content="([^"]*)">`); len(text) < 30 || len(text) > 400 || said[text] != "" {
+		if text := one(page, `<meta name="description" content="([^"]*)">`); len(text) < 30 || len(text) > 400 ||
+			said[text] != "" {
 			t.Errorf("%s says %q, as does %s", path, text, said[text])
 		} else {
 			said[text] = path
@@ -186,7 +216,9 @@ func TestPagesSayWhatTheyAreFor(t *testing.T) {
 			t.Errorf("%s stands at %s", path, to)
 		}
 		var versions []string
-		for _, found := range regexp.MustCompile(`<link rel="alternate" hreflang="([^"]*)" href="([^"]*)">`).FindAllStringSubmatch(page, -1) {
+		for _, found := range regexp.MustCompile(
+			`<link rel="alternate" hreflang="([^"]*)" href="([^"]*)">`,
+		).FindAllStringSubmatch(page, -1) {
 			versions = append(versions, found[1]+" "+found[2])
 		}
 		spanish, _ := strings.CutPrefix(path, "/en")
@@ -202,7 +234,8 @@ func TestPagesSayWhatTheyAreFor(t *testing.T) {
 			t.Errorf("%s: %v, want %v", path, versions, want)
 		}
 	}
-	if page := string(s.page("/integrity/x").body); strings.Contains(page, `rel="canonical"`) || strings.Contains(page, "description") {
+	if page := string(s.page("/integrity/x").body); strings.Contains(page, `rel="canonical"`) ||
+		strings.Contains(page, "description") {
 		t.Error("a failure says where it stands")
 	}
 }

@@ -57,15 +57,20 @@ func TestHeadersOfPages(t *testing.T) {
 	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script[^>]*>[^<]|javascript:|https?://[^<]*"`)
 	for path, status := range map[string]int{
 		"/": 200, "/en": 200, "/integrity/" + id: 200, "/en/integrity/" + id: 200, "/errors/internal": 200, "/limits": 200,
-		"/certificates/" + certificate: 200, "/en/certificates/" + certificate: 200, "/certificates/" + id: 404, "/en/certificates/x": 404, "/integrity/" + certificate: 404,
-		"/developers": 200, "/en/developers/mcp": 200, "/developers/reference/records": 200, "/en/developers/reference/none": 404,
-		web.VerifyPath: 200, "/en" + web.VerifyPath: 200,
-		"/integrity/" + strings.Repeat("a", 26): 404, "/en/integrity/x": 404, "/errors/none": 404, "/none": 404, "/en/none": 404,
+		"/certificates/" + certificate: 200, "/en/certificates/" + certificate: 200, "/certificates/" + id: 404,
+		"/en/certificates/x": 404, "/integrity/" + certificate: 404,
+		"/developers": 200, "/en/developers/mcp": 200, "/developers/reference/records": 200,
+		"/en/developers/reference/none": 404,
+		web.VerifyPath:                  200, "/en" + web.VerifyPath: 200,
+		"/integrity/" + strings.Repeat("a", 26): 404, "/en/integrity/x": 404, "/errors/none": 404, "/none": 404,
+		"/en/none": 404,
 	} {
 		a := s.page(path)
 		want := map[string]string{
-			"Content-Security-Policy": pagePolicy, "X-Content-Type-Options": "nosniff", "Cross-Origin-Opener-Policy": "same-origin",
-			"Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer", "Content-Type": "text/html; charset=utf-8",
+			"Content-Security-Policy": pagePolicy, "X-Content-Type-Options": "nosniff",
+			"Cross-Origin-Opener-Policy":   "same-origin",
+			"Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer",
+			"Content-Type":                "text/html; charset=utf-8",
 			"Access-Control-Allow-Origin": "", "Set-Cookie": "",
 		}
 		if status != 200 || strings.Contains(path, "integrity") || strings.Contains(path, "certificates") {
@@ -93,17 +98,21 @@ func TestAssets(t *testing.T) {
 	s := open(t, options{})
 	page := s.page("/en/integrity/" + s.registered("a", 1, "one"))
 	urls := regexp.MustCompile(`/assets/[^"]+`).FindAllString(string(page.body), -1)
-	types := map[string]string{"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+	types := map[string]string{
+		"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml",
+	}
 	if len(urls) != 4 {
 		t.Errorf("assets: %v", urls)
 	}
 	for _, url := range urls {
 		a := s.page(url)
 		policy := a.header.Get("Content-Security-Policy")
-		if a.status != 200 || a.header.Get("Cache-Control") != "public, max-age=31536000, immutable" || a.header.Get("Content-Type") != types[url[strings.LastIndex(url, ".")+1:]] {
+		if a.status != 200 || a.header.Get("Cache-Control") != "public, max-age=31536000, immutable" ||
+			a.header.Get("Content-Type") != types[url[strings.LastIndex(url, ".")+1:]] {
 			t.Errorf("%s: %d %v", url, a.status, a.header)
 		}
-		if worker := strings.Contains(url, "worker"); worker != strings.Contains(policy, "'wasm-unsafe-eval'") || !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "connect-src") {
+		if worker := strings.Contains(url, "worker"); worker != strings.Contains(policy, "'wasm-unsafe-eval'") ||
+			!strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "connect-src") {
 			t.Errorf("%s has the policy %s", url, policy)
 		}
 	}
@@ -121,7 +130,9 @@ func TestPagesNameNobody(t *testing.T) {
 	for _, prefix := range []string{"", "/en"} {
 		path := prefix + "/integrity/" + one
 		for _, a := range []answer{s.page(path), s.browse(http.MethodPost, path, "sha256="+hash("one"))} {
-			for _, private := range []string{"private-document", "company-1", "billing", "private reason", s.org.ID.String(), hash("one"), hash("two")} {
+			for _, private := range []string{
+				"private-document", "company-1", "billing", "private reason", s.org.ID.String(), hash("one"), hash("two"),
+			} {
 				if contains(a.body, private) {
 					t.Errorf("%s shows %q", path, private)
 				}
@@ -138,14 +149,19 @@ func TestDetailsOfTheRecord(t *testing.T) {
 	record := s.get(integrity + "/records/" + id).is(http.StatusOK)
 	key := s.Registrar.Signer.Key()
 	for path, parts := range map[string][]string{
-		"/integrity/" + id: {"Lo opera Ejemplo &lt;SL&gt;.", "no una auditoría independiente", "No autoriza a descargar un documento", "Código de verificación",
-			"Descargar el justificante público", "no un sello de tiempo independiente", `lang="es"`, `href="/en/integrity/` + id + `"`},
-		"/en/integrity/" + id: {"Run by Example &lt;Ltd&gt;.", "not an independent audit", "not an authorization to download a document", "Verification code",
-			"Download the public receipt", "not an independent trusted timestamp", `lang="en"`, `href="/integrity/` + id + `?lang=es"`},
+		"/integrity/" + id: {"Lo opera Ejemplo &lt;SL&gt;.", "no una auditoría independiente",
+			"No autoriza a descargar un documento", "Código de verificación",
+			"Descargar el justificante público", "no un sello de tiempo independiente", `lang="es"`,
+			`href="/en/integrity/` + id + `"`},
+		"/en/integrity/" + id: {"Run by Example &lt;Ltd&gt;.", "not an independent audit",
+			"not an authorization to download a document", "Verification code",
+			"Download the public receipt", "not an independent trusted timestamp", `lang="en"`,
+			`href="/integrity/` + id + `?lang=es"`},
 	} {
 		a := s.page(path)
 		for _, part := range append(parts, key.KeyID, key.FingerprintSHA256, record["receivedAt"].(string),
-			`href="/api/public/integrity/`+id+`/receipt" download="integrity-receipt-`+id+`.json"`, "integrity verify integrity-receipt-"+id+".json integrity-trusted-keys.json", baseURL+"/integrity/"+id) {
+			`href="/api/public/integrity/`+id+`/receipt" download="integrity-receipt-`+id+`.json"`,
+			"integrity verify integrity-receipt-"+id+".json integrity-trusted-keys.json", baseURL+"/integrity/"+id) {
 			if !contains(a.body, part) {
 				t.Errorf("%s does not hold %q", path, part)
 			}
@@ -166,14 +182,24 @@ func TestFormIsOfThisSite(t *testing.T) {
 	_, certificate := s.certificate("Title", "one")
 	record := "/integrity/" + s.registered("a", 1, "one")
 	for _, c := range []struct{ path, site, form, result, title string }{
-		{record, "same-origin", "sha256=" + hash("one"), "MATCH_CURRENT", "Este hash coincide con la versión vigente. No se comparó ningún archivo"},
-		{record, "", "sha256=" + hash("two"), "HASH_MISMATCH", "Este hash no coincide. No se comparó ningún archivo"}, // a browser that does not say
+		{
+			record, "same-origin", "sha256=" + hash("one"), "MATCH_CURRENT",
+			"Este hash coincide con la versión vigente. No se comparó ningún archivo",
+		},
+		// a browser that does not say
+		{record, "", "sha256=" + hash("two"), "HASH_MISMATCH", "Este hash no coincide. No se comparó ningún archivo"},
 		{record, "same-origin", "sha256=1", "FILE_NOT_COMPARED", "Un SHA-256 tiene exactamente 64 caracteres"},
 		{record, "cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
 		{record, "same-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
 		{record, "cross-site", "sha256=1", "FILE_NOT_COMPARED", "Comprobar un archivo"},
-		{"/en/certificates/" + certificate, "same-origin", "sha256=" + hash("one"), "MATCH_CURRENT", "This hash matches a valid certificate. No file was compared"},
-		{"/en/certificates/" + certificate, "cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Check a file against a certificate"},
+		{
+			"/en/certificates/" + certificate, "same-origin", "sha256=" + hash("one"), "MATCH_CURRENT",
+			"This hash matches a valid certificate. No file was compared",
+		},
+		{
+			"/en/certificates/" + certificate, "cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED",
+			"Check a file against a certificate",
+		},
 	} {
 		r := s.request(http.MethodPost, c.path, "", strings.NewReader(c.form))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -211,7 +237,8 @@ func TestHashForm(t *testing.T) {
 	} {
 		a := s.browse(http.MethodPost, path, form)
 		shown := shownPanel.FindSubmatch(a.body)
-		if a.status != want.status || want.result != "" && (shown == nil || string(shown[1]) != want.result) || contains(a.body, "<script>") {
+		if a.status != want.status || want.result != "" && (shown == nil || string(shown[1]) != want.result) ||
+			contains(a.body, "<script>") {
 			t.Errorf("%.40s: %d %s, want %v", form, a.status, shown, want)
 		}
 	}
@@ -230,9 +257,12 @@ func TestFailuresAsPages(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.PublicPagesPerMinute = 3 }})
 	s.freshMinute()
 	for path, parts := range map[string][]string{
-		"/none":           {"Esta página no existe", "/errors/not-found", `href="/"`},
-		"/en/none":        {"There is no such page", "/errors/not-found", `href="/en"`},
-		"/integrity/x":    {"No hay ningún registro con este enlace", "/errors/record-not-found", "no es una discrepancia", `href="/en/integrity/x"`},
+		"/none":    {"Esta página no existe", "/errors/not-found", `href="/"`},
+		"/en/none": {"There is no such page", "/errors/not-found", `href="/en"`},
+		"/integrity/x": {
+			"No hay ningún registro con este enlace", "/errors/record-not-found", "no es una discrepancia",
+			`href="/en/integrity/x"`,
+		},
 		"/en/integrity/x": {"There is no record under this link", "this is not a mismatch", `href="/integrity/x?lang=es"`},
 	} {
 		a := s.page(path)
@@ -246,7 +276,8 @@ func TestFailuresAsPages(t *testing.T) {
 		s.freshMinute()
 		for _, path := range []string{"/none", "/developers/none", "/developers/reference/none"} {
 			a := s.reads(path, languages)
-			if a.status != http.StatusNotFound || !contains(a.body, `<html lang="`+want+`"`) || a.header.Get("Vary") != "Accept-Language" {
+			if a.status != http.StatusNotFound || !contains(a.body, `<html lang="`+want+`"`) ||
+				a.header.Get("Vary") != "Accept-Language" {
 				t.Errorf("%s for %q: %d %v", path, languages, a.status, a.header)
 			}
 		}
@@ -256,8 +287,11 @@ func TestFailuresAsPages(t *testing.T) {
 		s.page("/limits")
 	}
 	for path, parts := range map[string][]string{
-		"/integrity/x": {"Ahora mismo no se puede comprobar", "demasiadas peticiones desde su red", "no es una discrepancia", `href="/integrity/x?lang=es"`},
-		"/en":          {"Temporarily unable to check", "Too many requests came from your network"},
+		"/integrity/x": {
+			"Ahora mismo no se puede comprobar", "demasiadas peticiones desde su red", "no es una discrepancia",
+			`href="/integrity/x?lang=es"`,
+		},
+		"/en": {"Temporarily unable to check", "Too many requests came from your network"},
 	} {
 		a := s.page(path)
 		for _, part := range append(parts, `<span>`+a.header.Get("Retry-After")+`</span>`) {
@@ -280,7 +314,9 @@ func TestFrontPage(t *testing.T) {
 		"/en": {`lang="en"`, "not an independent audit", "no SLA", "does not prove existence"},
 	} {
 		a := s.page(path)
-		for _, part := range append(parts, `href="/api/integrity-openapi"`, `href="/.well-known/integrity-trusted-keys.json"`) {
+		for _, part := range append(
+			parts, `href="/api/integrity-openapi"`, `href="/.well-known/integrity-trusted-keys.json"`,
+		) {
 			if !contains(a.body, part) {
 				t.Errorf("%s does not hold %q", path, part)
 			}

@@ -19,7 +19,9 @@ func (w *site) around(serve func(rw http.ResponseWriter, r *http.Request, next h
 // loaded waits until the answer to a comparison with this hash is in the page.
 func (p *tab) loaded(sum string) {
 	p.T.Helper()
-	p.until(`performance.getEntriesByType("resource").some(entry => entry.name.endsWith("` + sum + `") && entry.responseEnd > 0)`)
+	p.until(
+		`performance.getEntriesByType("resource").some(entry => entry.name.endsWith("` + sum + `") && entry.responseEnd > 0)`,
+	)
 }
 
 // What is shown is of the file that came last, however late answers arrive, and whatever was being hashed.
@@ -125,7 +127,9 @@ func TestPageFromMemory(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
 	p.choose(file(t, "a", "one"))
 	p.result("MATCH_CURRENT")
-	p.do(chromedp.Evaluate[chromedp.Void](`setTimeout(() => dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true})))`))
+	p.do(chromedp.Evaluate[chromedp.Void](
+		`setTimeout(() => dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true})))`,
+	))
 	p.result("FILE_NOT_COMPARED")
 }
 
@@ -145,7 +149,10 @@ func TestNarrowPages(t *testing.T) {
 			t.Errorf("%s is %d pixels wide", what, width)
 		}
 	}
-	for _, path := range []string{"/", "/en", "/limits", "/errors/registration-quota-exhausted", "/none", "/integrity/" + ids["unknown"], "/integrity/" + ids["pending"], "/en/integrity/" + ids["broken"]} {
+	for _, path := range []string{
+		"/", "/en", "/limits", "/errors/registration-quota-exhausted", "/none", "/integrity/" + ids["unknown"],
+		"/integrity/" + ids["pending"], "/en/integrity/" + ids["broken"],
+	} {
 		p.open(path)
 		fits(path)
 	}

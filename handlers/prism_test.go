@@ -27,7 +27,10 @@ func prism(t *testing.T, directory, name, upstream string, document []byte) *url
 	_, port, err := net.SplitHostPort(address)
 	check(t, err)
 	check(t, free.Close())
-	run := exec.Command("node", "node_modules/@stoplight/prism-cli/dist/index.js", "proxy", "--host", "127.0.0.1", "--port", port, file, upstream)
+	run := exec.Command(
+		"node", "node_modules/@stoplight/prism-cli/dist/index.js", "proxy", "--host", "127.0.0.1", "--port", port, file,
+		upstream,
+	)
 	run.Dir = directory
 	out, err := run.StdoutPipe()
 	check(t, err)

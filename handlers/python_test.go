@@ -24,13 +24,18 @@ import (
 
 const pythonTests = "developers/python"
 
-var errNoPython = errors.New("a python3 of at least 3.11 with httpx, cryptography, asn1crypto and jsonschema is missing (Debian: sudo apt-get install python3-httpx python3-cryptography python3-asn1crypto python3-jsonschema)")
+var errNoPython = errors.New(
+	"a python3 of at least 3.11 with httpx, cryptography, asn1crypto and jsonschema is missing (Debian: sudo apt-get " +
+		"install python3-httpx python3-cryptography python3-asn1crypto python3-jsonschema)",
+)
 
 // findPython looks for an interpreter that has the packages: that of the system
 // may, where another one comes first in PATH.
 var findPython = sync.OnceValues(func() (string, error) {
 	for _, candidate := range []string{"python3", "/usr/bin/python3"} {
-		probe := exec.Command(candidate, "-c", "import sys, httpx, cryptography, asn1crypto, jsonschema; sys.exit(sys.version_info < (3, 11))")
+		probe := exec.Command(
+			candidate, "-c", "import sys, httpx, cryptography, asn1crypto, jsonschema; sys.exit(sys.version_info < (3, 11))",
+		)
 		if probe.Run() == nil {
 			return candidate, nil
 		}
@@ -75,7 +80,8 @@ func (p pythonFiles) command(t *testing.T, environ []string, args ...string) *ex
 	check(t, err)
 	command := exec.Command(interpreter, args...)
 	command.Dir = p.files
-	command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+p.files+string(os.PathListSeparator)+p.tests, "PYTHONWARNINGS=error",
+	command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1",
+		"PYTHONPATH="+p.files+string(os.PathListSeparator)+p.tests, "PYTHONWARNINGS=error",
 		"SCHEMAS="+schemas, "HTTP_PROXY=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1")
 	command.Env = append(command.Env, environ...)
 	return command
@@ -129,7 +135,12 @@ func TestPythonVerifierCannotWrite(t *testing.T) {
 func TestPythonVerifierCannotCheck(t *testing.T) {
 	t.Parallel()
 	lacking := t.TempDir()
-	check(t, os.WriteFile(filepath.Join(lacking, "cryptography.py"), []byte(`raise ImportError("No module named 'cryptography'")`), 0o600))
+	check(
+		t,
+		os.WriteFile(
+			filepath.Join(lacking, "cryptography.py"), []byte(`raise ImportError("No module named 'cryptography'")`), 0o600,
+		),
+	)
 	pipe := filepath.Join(lacking, "pipe")
 	check(t, syscall.Mkfifo(pipe, 0o600))
 	for name, c := range map[string]struct {
@@ -139,7 +150,9 @@ func TestPythonVerifierCannotCheck(t *testing.T) {
 	}{
 		"a pipe for a receipt": {[]string{pipe, "verify_integrity.py"}, nil, "must be a regular file"},
 		"a pipe for keys":      {[]string{"verify_integrity.py", pipe}, nil, "must be a regular file"},
-		"no cryptography":      {[]string{"receipt.json", "keys.json"}, []string{"PYTHONPATH=" + lacking}, "the package cryptography is needed"},
+		"no cryptography": {
+			[]string{"receipt.json", "keys.json"}, []string{"PYTHONPATH=" + lacking}, "the package cryptography is needed",
+		},
 		"no receipt":           {[]string{"receipt.json", "keys.json"}, nil, "receipt.json"},
 		"a directory":          {[]string{".", "keys.json"}, nil, "directory"},
 		"no JSON":              {[]string{"verify_integrity.py", "verify_integrity.py"}, nil, ""},
@@ -150,7 +163,8 @@ func TestPythonVerifierCannotCheck(t *testing.T) {
 		command.Stdout, command.Stderr = &stdout, &stderr
 		err := command.Run()
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 2 || stdout.Len() != 0 || strings.Contains(stderr.String(), "Traceback") || !strings.Contains(stderr.String(), c.says) {
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || stdout.Len() != 0 ||
+			strings.Contains(stderr.String(), "Traceback") || !strings.Contains(stderr.String(), c.says) {
 			t.Errorf("%s: %v, %q, %q", name, err, stdout.String(), stderr.String())
 		}
 		if name != "an argument too many" && strings.Count(stderr.String(), "\n") != 1 {
@@ -158,7 +172,9 @@ func TestPythonVerifierCannotCheck(t *testing.T) {
 		}
 	}
 	// A program that imports them gets the ordinary error, which names the package.
-	check(t, os.WriteFile(filepath.Join(lacking, "httpx.py"), []byte(`raise ImportError("No module named 'httpx'")`), 0o600))
+	check(
+		t, os.WriteFile(filepath.Join(lacking, "httpx.py"), []byte(`raise ImportError("No module named 'httpx'")`), 0o600),
+	)
 	for module, needs := range map[string]string{"verify_integrity": "cryptography", "integrity_client": "httpx"} {
 		served := python(t, nil).Dir
 		path := lacking + string(os.PathListSeparator) + served
@@ -172,13 +188,18 @@ func TestPythonVerifierCannotCheck(t *testing.T) {
 // The verifier ends with the text that stands everywhere.
 func TestPythonLimits(t *testing.T) {
 	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
-		script := fmt.Sprintf("import json, verify_integrity as v; print(json.dumps([v._TITLES[%[1]q], *v.limits(%[1]q), v._CERTIFICATE_TITLES[%[1]q], *v.limits(%[1]q, True)]))", language)
+		script := fmt.Sprintf(
+			"import json, verify_integrity as v; print(json.dumps([v._TITLES[%[1]q], *v.limits(%[1]q), "+
+				"v._CERTIFICATE_TITLES[%[1]q], *v.limits(%[1]q, True)]))",
+			language,
+		)
 		out, err := python(t, nil, "-c", script).Output()
 		check(t, err)
 		var said []string
 		check(t, json.Unmarshal(out, &said))
-		equal(t, string(language), said, slices.Concat([]string{evidence.LimitsTitle(language)}, evidence.Limits(language, ""),
-			[]string{evidence.CertificateLimitsTitle(language)}, evidence.CertificateLimits(language, "")))
+		equal(t, string(language), said,
+			slices.Concat([]string{evidence.LimitsTitle(language)}, evidence.Limits(language, ""),
+				[]string{evidence.CertificateLimitsTitle(language)}, evidence.CertificateLimits(language, "")))
 	}
 }
 
@@ -208,7 +229,8 @@ func TestPythonWheel(t *testing.T) {
 	run("", "-m", "venv", "--system-site-packages", "venv")
 	venv := filepath.Join(directory, "venv", "bin")
 	run(filepath.Join(venv, "python"), "-m", "pip", "--disable-pip-version-check", "install", "--no-index", served)
-	said := run(filepath.Join(venv, "python"), "-c", `import importlib.metadata as m, integrity_client as c, integrity_webhook, verify_integrity
+	said := run(filepath.Join(venv, "python"), "-c",
+		`import importlib.metadata as m, integrity_client as c, integrity_webhook, verify_integrity
 print(m.version("integrity-client"), c.__version__, all("/venv/" in module.__file__ for module in (c, integrity_webhook, verify_integrity)))`)
 	equal(t, "the installed wheel", said, developers.Version+" "+developers.Version+" True\n")
 	for _, command := range []string{"verify-integrity", "integrity-webhook"} {
@@ -225,13 +247,18 @@ func TestPythonTypes(t *testing.T) {
 	}
 	mypy, err := exec.LookPath("mypy")
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: mypy is missing (Debian: sudo apt-get install mypy), so the types of the Python files are NOT checked.\n", t.Name())
+		fmt.Fprintf(
+			os.Stderr,
+			"%s: mypy is missing (Debian: sudo apt-get install mypy), so the types of the Python files are NOT checked.\n",
+			t.Name(),
+		)
 		t.Skip(err)
 	}
 	command := python(t, nil)
 	files, err := filepath.Glob(filepath.Join(command.Dir, "*.py"))
 	check(t, err)
-	types := exec.Command(mypy, append([]string{"--strict", "--python-executable", command.Path, "--cache-dir", t.TempDir()}, files...)...)
+	types := exec.Command(mypy,
+		append([]string{"--strict", "--python-executable", command.Path, "--cache-dir", t.TempDir()}, files...)...)
 	types.Env = command.Env
 	if out, err := types.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -262,13 +289,17 @@ func pythonClientStoryAt(t *testing.T, files pythonFiles, s *service, proxy http
 	webhook, _ := s.webhook("https://receiver.example/")
 	directory := t.TempDir()
 	authority, trusted := filepath.Join(directory, "authority.pem"), filepath.Join(directory, "trusted-keys.json")
-	check(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
+	check(
+		t,
+		os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600),
+	)
 	keys, err := s.Trusted.Marshal()
 	check(t, err)
 	check(t, os.WriteFile(trusted, keys, 0o600))
 	files.unittest(t, []string{
 		"SERVICE=" + secure.URL, "PLAIN=" + s.http.URL, "AUTHORITY=" + authority, "TRUSTED=" + trusted,
-		"ADMIN=" + s.org.Secret, "WORKER=" + text, "ADMIN_ID=" + s.org.Key.ID.String(), "WORKER_ID=" + worker.ID.String(), "WEBHOOK_ID=" + webhook,
+		"ADMIN=" + s.org.Secret, "WORKER=" + text, "ADMIN_ID=" + s.org.Key.ID.String(), "WORKER_ID=" + worker.ID.String(),
+		"WEBHOOK_ID=" + webhook,
 	}, "test_integrity_client")
 	if log := s.log.String(); strings.Contains(log, text) || strings.Contains(log, "secret-content") {
 		t.Error("the service's log holds the key or the content")

@@ -42,7 +42,9 @@ type receiver struct {
 }
 
 func newReceiver(t *testing.T, files pythonFiles) *receiver {
-	r := &receiver{t: t, files: files, database: filepath.Join(t.TempDir(), "events.db"), arrivals: make(chan delivered, 100)}
+	r := &receiver{
+		t: t, files: files, database: filepath.Join(t.TempDir(), "events.db"), arrivals: make(chan delivered, 100),
+	}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, err := io.ReadAll(request.Body)
 		if err != nil {
@@ -58,7 +60,9 @@ func newReceiver(t *testing.T, files pythonFiles) *receiver {
 
 // send gives the sample a delivery.
 func (r *receiver) send(header http.Header, body []byte) int {
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, *r.target.Load(), bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(
+		context.Background(), http.MethodPost, *r.target.Load(), bytes.NewReader(body),
+	)
 	if err != nil {
 		return http.StatusBadGateway
 	}
@@ -75,7 +79,9 @@ func (r *receiver) send(header http.Header, body []byte) int {
 func (r *receiver) start(secret string) {
 	r.t.Helper()
 	r.kill()
-	r.process = r.files.command(r.t, []string{"INTEGRITY_WEBHOOK_SECRET=" + secret}, "integrity_webhook.py", r.database, "--listen", "127.0.0.1:0")
+	r.process = r.files.command(
+		r.t, []string{"INTEGRITY_WEBHOOK_SECRET=" + secret}, "integrity_webhook.py", r.database, "--listen", "127.0.0.1:0",
+	)
 	errs, err := r.process.StderrPipe()
 	check(r.t, err)
 	check(r.t, r.process.Start())
@@ -133,7 +139,9 @@ func (r *receiver) stored() (ids []string) {
 	}
 	check(r.t, rows.Err())
 	var pending string
-	check(r.t, db.QueryRowContext(context.Background(), "SELECT group_concat(company_reference) FROM pending").Scan(&pending))
+	check(
+		r.t, db.QueryRowContext(context.Background(), "SELECT group_concat(company_reference) FROM pending").Scan(&pending),
+	)
 	equal(r.t, "companies to read", pending, "company-1")
 	return ids
 }
@@ -169,8 +177,14 @@ func pythonReceiverStory(t *testing.T, files pythonFiles) {
 		status int
 	}{
 		{"the same delivery", first.header, first.body, http.StatusNoContent},
-		{"the same event in another attempt", signed(now.Add(-150*time.Second), first.body, secret), first.body, http.StatusNoContent},
-		{"a changed body", first.header, bytes.Replace(first.body, []byte("company-1"), []byte("company-2"), 1), http.StatusUnauthorized},
+		{
+			"the same event in another attempt", signed(now.Add(-150*time.Second), first.body, secret), first.body,
+			http.StatusNoContent,
+		},
+		{
+			"a changed body", first.header, bytes.Replace(first.body, []byte("company-1"), []byte("company-2"), 1),
+			http.StatusUnauthorized,
+		},
 		{"an old one", signed(now.Add(-400*time.Second), first.body, secret), first.body, http.StatusUnauthorized},
 		{"one of the future", signed(now.Add(400*time.Second), first.body, secret), first.body, http.StatusUnauthorized},
 		{"another secret", signed(now, first.body, secret+"x"), first.body, http.StatusUnauthorized},

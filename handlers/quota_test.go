@@ -13,14 +13,16 @@ import (
 	"integrityledger/domain"
 )
 
-// parsePlans reads a table whose plans may leave out what a test does not need: they have no limit of a month, and 10,000
-// administrative events a day.
+// parsePlans reads a table whose plans may leave out what a test does not need: they have no limit of a month, and
+// 10,000 administrative events a day.
 func parsePlans(t *testing.T, text string) domain.Plans {
 	t.Helper()
 	var table map[string]map[string]any
 	check(t, json.Unmarshal([]byte(text), &table))
 	for _, plan := range table {
-		for _, limit := range []string{"versionsPerMonth", "requestsPerMonth", "registrationsPerMonth", "webhookAttemptsPerMonth"} {
+		for _, limit := range []string{
+			"versionsPerMonth", "requestsPerMonth", "registrationsPerMonth", "webhookAttemptsPerMonth",
+		} {
 			if _, ok := plan[limit]; !ok {
 				plan[limit] = nil
 			}
@@ -60,7 +62,9 @@ func (s *service) used() string {
 	s.t.Helper()
 	u := s.get(integrity + "/usage").is(http.StatusOK)
 	o := u["organization"].(map[string]any)
-	return fmt.Sprint(u["plan"], " ", u["period"], " ", o["limit"], " ", o["used"], " ", o["remaining"], " ", o["resetsAt"])
+	return fmt.Sprint(
+		u["plan"], " ", u["period"], " ", o["limit"], " ", o["used"], " ", o["remaining"], " ", o["resetsAt"],
+	)
 }
 
 func (s *service) wantUsed(what, want string) {
@@ -88,9 +92,13 @@ func TestWarningsAreShown(t *testing.T) {
 			t.Errorf("%d of 20: warnings %s, want %s", version, got, want)
 		}
 	}
-	s.post(integrity+"/records", declaration("a", 21, "x")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	s.post(integrity+"/records", declaration("a", 21, "x")).refuses(
+		http.StatusTooManyRequests, domain.RegistrationQuotaExhausted,
+	)
 	// Warnings are no event of the feed.
-	for _, e := range s.get(integrity + "/changes?companyReference=company-1&limit=1000").is(http.StatusOK)["events"].([]any) {
+	for _, e := range s.get(
+		integrity + "/changes?companyReference=company-1&limit=1000",
+	).is(http.StatusOK)["events"].([]any) {
 		if kind := e.(map[string]any)["type"]; kind != "integrity.registered" && kind != "integrity.superseded" {
 			t.Errorf("event %v in the feed", kind)
 		}
@@ -118,7 +126,9 @@ func TestPlanChanges(t *testing.T) {
 	for version := 1; version <= 3; version++ {
 		id = s.registered("a", version, fmt.Sprint(version))
 	}
-	s.post(integrity+"/records", declaration("a", 4, "4")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	s.post(integrity+"/records", declaration("a", 4, "4")).refuses(
+		http.StatusTooManyRequests, domain.RegistrationQuotaExhausted,
+	)
 	s.changePlan("pro", false)
 	for version := 4; version <= 6; version++ {
 		s.registered("a", version, fmt.Sprint(version))
@@ -127,7 +137,9 @@ func TestPlanChanges(t *testing.T) {
 	// The subscription is cancelled.
 	s.changePlan("gratis", false)
 	s.wantUsed("cancelled", fmt.Sprintf("gratis %s 3 6 0 %s", month, end))
-	s.post(integrity+"/records", declaration("a", 7, "7")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	s.post(integrity+"/records", declaration("a", 7, "7")).refuses(
+		http.StatusTooManyRequests, domain.RegistrationQuotaExhausted,
+	)
 	if replay := s.post(integrity+"/records", declaration("a", 6, "6")).is(http.StatusOK); replay["replayed"] != true {
 		t.Errorf("replay %v", replay)
 	}
@@ -163,24 +175,34 @@ func TestMonthsEnd(t *testing.T) {
 		leap = time.Date(s.Now().Year()+1, 2, 28, 23, 30, 0, 0, time.UTC)
 	}
 	s.at(leap)
-	key, secret := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: s.org.Email, Scopes: domain.Scopes(), Lifetime: domain.MaxKeyLifetime}, s.Now())
+	key, secret := domain.NewCreateKey(
+		domain.CreateKey{
+			Origin: s.org.Operator(), Email: s.org.Email, Scopes: domain.Scopes(), Lifetime: domain.MaxKeyLifetime,
+		},
+		s.Now(),
+	)
 	must(s, key)
 	s.org.Secret = secret
 	s.Grant(t, s.org, key.Outcome.ID, s.org.Company.ID, true)
 	day := domain.PeriodOf(leap)
 	answer := s.post(integrity+"/records", declaration("a", 1, "one")).is(http.StatusCreated)
 	equal(t, "period of the last day", answer["usage"].(map[string]any)["period"], day.String())
-	s.post(integrity+"/records", declaration("a", 2, "two")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	s.post(integrity+"/records", declaration("a", 2, "two")).refuses(
+		http.StatusTooManyRequests, domain.RegistrationQuotaExhausted,
+	)
 	s.wantUsed("the last day", fmt.Sprintf("gratis %s 1 1 0 %s", day, day.End().Format(time.RFC3339)))
 
 	// Prepared, so received and signed, in the last moment; decided after midnight.
 	s.at(day.End().Add(-time.Millisecond * 500))
 	origin := s.org.Origin()
 	origin.Actor = domain.KeyActor(key.Outcome.ID)
-	register := s.Registrar.Prepare(origin, key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond))
+	register := s.Registrar.Prepare(
+		origin, key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond),
+	)
 	s.at(day.End().Add(time.Millisecond))
 	check(t, s.Do(context.Background(), register))
-	if r := register; r.Usage.Period != day.Next() || r.Usage.Used != 1 || !r.Outcome.ReceivedAt.Equal(day.End().Add(-time.Millisecond)) {
+	if r := register; r.Usage.Period != day.Next() || r.Usage.Used != 1 ||
+		!r.Outcome.ReceivedAt.Equal(day.End().Add(-time.Millisecond)) {
 		t.Errorf("received before midnight and decided after it: %+v", r)
 	}
 	s.wantUsed("the first moment", fmt.Sprintf("gratis %s 1 1 0 %s", day.Next(), day.Next().End().Format(time.RFC3339)))
@@ -216,7 +238,8 @@ func TestLastUnitsOverTwoProcesses(t *testing.T) {
 				mu.Lock()
 				winners = append(winners, i)
 				mu.Unlock()
-			case a.status == http.StatusTooManyRequests && contains(a.body, string(domain.RegistrationQuotaExhausted)) && a.header.Get("Retry-After") != "":
+			case a.status == http.StatusTooManyRequests && contains(a.body, string(domain.RegistrationQuotaExhausted)) &&
+				a.header.Get("Retry-After") != "":
 				refused.Add(1)
 			default:
 				t.Errorf("%d %s", a.status, a.body)

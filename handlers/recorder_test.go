@@ -57,7 +57,9 @@ var published = sync.OnceValues(func() (*publication, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the OpenAPI document: %w", err)
 	}
-	return &publication{document: document, older: older, router: router, met: map[string]map[int]bool{}, codes: map[string]bool{}}, nil
+	return &publication{
+		document: document, older: older, router: router, met: map[string]map[int]bool{}, codes: map[string]bool{},
+	}, nil
 })
 
 func publishedDocument(file string) (*openapi3.T, error) {
@@ -143,7 +145,9 @@ func (c recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	if err := judge(r, sent, response, body); err != nil {
-		c.t.Errorf("%s %s answers %d against the OpenAPI document: %v\n%s", r.Method, r.URL.Path, response.StatusCode, err, body)
+		c.t.Errorf(
+			"%s %s answers %d against the OpenAPI document: %v\n%s", r.Method, r.URL.Path, response.StatusCode, err, body,
+		)
 	}
 	return response, nil
 }
@@ -176,7 +180,9 @@ func judge(r *http.Request, sent []byte, response *http.Response, body []byte) e
 	operation := route.Operation
 	request := &openapi3filter.RequestValidationInput{
 		Request: asked, PathParams: variables, Route: route,
-		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, SkipSettingDefaults: true, MultiError: true},
+		Options: &openapi3filter.Options{
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, SkipSettingDefaults: true, MultiError: true,
+		},
 	}
 	var wrong []error
 	refusedInside := bytes.Contains(body, []byte(`"error":{"code":-3`)) // a message of MCP that was no right one
@@ -185,11 +191,13 @@ func judge(r *http.Request, sent []byte, response *http.Response, body []byte) e
 	}
 	if r.Method != http.MethodHead {
 		page := strings.HasPrefix(response.Header.Get("Content-Type"), "text/html") // only its type can be judged
-		if documented := operation.Responses.Status(response.StatusCode); page && documented != nil && documented.Value.Content["text/html"] == nil {
+		if documented := operation.Responses.Status(response.StatusCode); page && documented != nil &&
+			documented.Value.Content["text/html"] == nil {
 			wrong = append(wrong, errors.New("the document says nothing of a page"))
 		}
 		wrong = append(wrong, openapi3filter.ValidateResponse(r.Context(), &openapi3filter.ResponseValidationInput{
-			RequestValidationInput: request, Status: response.StatusCode, Header: response.Header, Body: io.NopCloser(bytes.NewReader(body)),
+			RequestValidationInput: request, Status: response.StatusCode, Header: response.Header,
+			Body:    io.NopCloser(bytes.NewReader(body)),
 			Options: &openapi3filter.Options{IncludeResponseStatus: true, ExcludeResponseBody: page, MultiError: true},
 		}))
 		wrong = append(wrong, p.remember(operation, response.StatusCode, body))
@@ -197,8 +205,8 @@ func judge(r *http.Request, sent []byte, response *http.Response, body []byte) e
 	return errors.Join(wrong...)
 }
 
-// judgeUndocumented looks at answers to what is no operation: an unknown path, or another method, which is OPTIONS where
-// pages of other origins may read.
+// judgeUndocumented looks at answers to what is no operation: an unknown path, or another method, which is OPTIONS
+// where pages of other origins may read.
 func (p *publication) judgeUndocumented(response *http.Response, body []byte) error {
 	if response.Request.Method == http.MethodOptions && response.StatusCode == http.StatusNoContent {
 		if len(body) != 0 || response.Header.Get("Access-Control-Allow-Origin") != "*" || response.Header.Get("Allow") == "" {
@@ -249,7 +257,9 @@ func (p *publication) remember(operation *openapi3.Operation, status int, body [
 	code := fmt.Sprint(failure.Error.Code)
 	p.codes[code] = true
 	if named := inJSON.Examples; named[code] == nil {
-		return fmt.Errorf("status %d of %s names %v, not %s", status, operation.OperationID, slices.Sorted(maps.Keys(named)), code)
+		return fmt.Errorf(
+			"status %d of %s names %v, not %s", status, operation.OperationID, slices.Sorted(maps.Keys(named)), code,
+		)
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ func TestBadBodies(t *testing.T) {
 		"mimeType": "application/pdf; charset=x", "generatedAt": "2026-02-30T00:00:00Z", "Version": 1, "extra": true,
 	})).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	for _, want := range []string{
-		"/companyReference FORMAT", "/source REQUIRED", "/documentReference TYPE", "/version RANGE", "/sha256 FORMAT", "/sizeBytes RANGE",
+		"/companyReference FORMAT", "/source REQUIRED", "/documentReference TYPE", "/version RANGE", "/sha256 FORMAT",
+		"/sizeBytes RANGE",
 		"/mimeType FORMAT", "/generatedAt FORMAT", "/Version UNKNOWN_MEMBER", "/extra UNKNOWN_MEMBER",
 	} {
 		if got := pointers(bad); !strings.Contains(got, want) {
@@ -45,26 +46,37 @@ func TestBadBodies(t *testing.T) {
 		"/source NUL":            {"source": "a\x00"},
 		"/version TYPE":          {"version": "1"},
 	} {
-		if got := pointers(s.post(path, good.with(change)).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != name {
+		if got := pointers(s.post(path, good.with(change)).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)); got != name {
 			t.Errorf("errors %s, want %s", got, name)
 		}
 	}
-	for _, text := range []string{``, `{`, `{} {}`, "\xef\xbb\xbf{}", "{\"a\":\"\xff\"}", `{"a":"\ud800"}`, strings.Repeat("[", 33) + strings.Repeat("]", 33)} {
+	for _, text := range []string{
+		``, `{`, `{} {}`, "\xef\xbb\xbf{}", "{\"a\":\"\xff\"}", `{"a":"\ud800"}`,
+		strings.Repeat("[", 33) + strings.Repeat("]", 33),
+	} {
 		s.post(path, text).refuses(http.StatusBadRequest, domain.MalformedJSON)
 	}
 	// As deep as may be: well-formed, and no declaration.
-	s.post(path, strings.Repeat("[", 32)+strings.Repeat("]", 32)).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.post(path, strings.Repeat("[", 32)+strings.Repeat("]", 32)).refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)
 	if got := pointers(s.post(path, `[]`).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != " TYPE" {
 		t.Errorf("errors %s", got)
 	}
-	if got := pointers(s.post(path+"?dry=true&dry=false", good.with(body{"version": 0})).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/dry UNKNOWN_PARAMETER, /version RANGE" {
+	if got := pointers(s.post(
+		path+"?dry=true&dry=false", good.with(body{"version": 0}),
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/dry UNKNOWN_PARAMETER, /version RANGE" {
 		t.Errorf("errors %s", got)
 	}
 	duplicate := s.post(path, `{"version":1,"version":1}`).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	if !strings.Contains(pointers(duplicate), "/version DUPLICATE_MEMBER") {
 		t.Errorf("errors %s", pointers(duplicate))
 	}
-	revoke := s.post(path+"/aaaa/revoke", body{"reason": strings.Repeat("é", 501)}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	revoke := s.post(
+		path+"/aaaa/revoke", body{"reason": strings.Repeat("é", 501)},
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	if got := pointers(revoke); got != "/reason LENGTH" {
 		t.Errorf("errors %s", got)
 	}
@@ -79,11 +91,21 @@ func TestTransport(t *testing.T) {
 	key := s.org.Secret
 	text := `{"companyReference":"company-1"}`
 
-	s.send(http.MethodPost, path, key, text, "Content-Type", "text/plain").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
-	s.send(http.MethodPost, path, key, text, "Content-Type", "application/json; charset=latin1").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
-	s.send(http.MethodPost, path, key, text, "Content-Encoding", "gzip").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
-	s.send(http.MethodPost, path, key, text, "Content-Type", "application/JSON;charset=UTF-8").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
-	s.send(http.MethodPost, path, key, strings.Repeat(" ", 8<<10)+text).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.send(http.MethodPost, path, key, text, "Content-Type", "text/plain").refuses(
+		http.StatusUnsupportedMediaType, domain.UnsupportedMediaType,
+	)
+	s.send(
+		http.MethodPost, path, key, text, "Content-Type", "application/json; charset=latin1",
+	).refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+	s.send(http.MethodPost, path, key, text, "Content-Encoding", "gzip").refuses(
+		http.StatusUnsupportedMediaType, domain.UnsupportedMediaType,
+	)
+	s.send(
+		http.MethodPost, path, key, text, "Content-Type", "application/JSON;charset=UTF-8",
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.send(http.MethodPost, path, key, strings.Repeat(" ", 8<<10)+text).refuses(
+		http.StatusRequestEntityTooLarge, domain.PayloadTooLarge,
+	)
 	padded := func(in any, size int) string {
 		whole, err := json.Marshal(in)
 		check(t, err)
@@ -101,7 +123,12 @@ func TestTransport(t *testing.T) {
 	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 	check(t, err)
 	defer connection.Close()
-	_, err = fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{", path, key)
+	_, err = fmt.Fprintf(
+		connection,
+		"POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: "+
+			"99\r\n\r\n{",
+		path, key,
+	)
 	check(t, err)
 	check(t, connection.(*net.TCPConn).CloseWrite())
 	cut, err := http.ReadResponse(bufio.NewReader(connection), nil)
@@ -111,7 +138,8 @@ func TestTransport(t *testing.T) {
 	}
 
 	for accept, status := range map[string]int{
-		"text/html": 406, "application/json;q=0, */*": 406, "text/html, application/*;q=0.1": 200, "*/*": 200, "application/json": 200, "image/png, */*;q=0": 406,
+		"text/html": 406, "application/json;q=0, */*": 406, "text/html, application/*;q=0.1": 200, "*/*": 200,
+		"application/json": 200, "image/png, */*;q=0": 406,
 	} {
 		a := s.send(http.MethodGet, integrity+"/usage", key, nil, "Accept", accept)
 		if status == 406 {
@@ -121,7 +149,8 @@ func TestTransport(t *testing.T) {
 		}
 	}
 	for path, allow := range map[string]string{
-		integrity + "/records": "GET, HEAD, POST", integrity + "/companies": "GET, HEAD, POST", "/api/public/integrity/x": "GET, HEAD, OPTIONS", "/healthz": "GET, HEAD",
+		integrity + "/records": "GET, HEAD, POST", integrity + "/companies": "GET, HEAD, POST",
+		"/api/public/integrity/x": "GET, HEAD, OPTIONS", "/healthz": "GET, HEAD",
 	} {
 		a := s.send(http.MethodDelete, path, "", nil)
 		a.refuses(http.StatusMethodNotAllowed, domain.MethodNotAllowed)
@@ -136,27 +165,39 @@ func TestTransport(t *testing.T) {
 	}
 
 	id := s.registered("a", 1, "one")
-	for _, path := range []string{integrity + "/records/" + id, "/api/public/integrity/" + id, "/healthz", "/.well-known/integrity-trusted-keys.json"} {
-		head, get := s.send(http.MethodHead, path, key, nil, "X-Request-Id", "a"), s.send(http.MethodGet, path, key, nil, "X-Request-Id", "a")
-		if head.status != get.status || len(head.body) != 0 || head.header.Get("Content-Type") != get.header.Get("Content-Type") || head.header.Get("Content-Length") == "" {
+	for _, path := range []string{
+		integrity + "/records/" + id, "/api/public/integrity/" + id, "/healthz", "/.well-known/integrity-trusted-keys.json",
+	} {
+		head, get := s.send(http.MethodHead, path, key, nil, "X-Request-Id", "a"), s.send(
+			http.MethodGet, path, key, nil, "X-Request-Id", "a",
+		)
+		if head.status != get.status || len(head.body) != 0 ||
+			head.header.Get("Content-Type") != get.header.Get("Content-Type") || head.header.Get("Content-Length") == "" {
 			t.Errorf("HEAD %s: %d %v", path, head.status, head.header)
 		}
 	}
 	preflight := s.send(http.MethodOptions, "/api/public/integrity/"+id, "", nil)
-	if preflight.status != http.StatusNoContent || preflight.header.Get("Access-Control-Allow-Methods") != "GET, HEAD, OPTIONS" || preflight.header.Get("Access-Control-Allow-Origin") != "*" {
+	if preflight.status != http.StatusNoContent ||
+		preflight.header.Get("Access-Control-Allow-Methods") != "GET, HEAD, OPTIONS" ||
+		preflight.header.Get("Access-Control-Allow-Origin") != "*" {
 		t.Errorf("preflight: %d %v", preflight.status, preflight.header)
 	}
 	if a := s.get(integrity + "/usage"); a.header.Get("Access-Control-Allow-Origin") != "" {
 		t.Error("an authenticated answer has CORS")
 	}
 
-	for sent, echoed := range map[string]bool{"Az0._-": true, strings.Repeat("x", 64): true, strings.Repeat("x", 65): false, "a b": false} {
-		if got := s.send(http.MethodGet, "/healthz", "", nil, "X-Request-Id", sent).header.Get("X-Request-Id"); (got == sent) != echoed || got == "" {
+	for sent, echoed := range map[string]bool{
+		"Az0._-": true, strings.Repeat("x", 64): true, strings.Repeat("x", 65): false, "a b": false,
+	} {
+		if got := s.send(http.MethodGet, "/healthz", "", nil, "X-Request-Id", sent).header.Get("X-Request-Id"); (got ==
+			sent) != echoed || got == "" {
 			t.Errorf("request id %q became %q", sent, got)
 		}
 	}
 	for _, path := range []string{"/healthz", integrity + "/usage"} {
-		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer"} {
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+		} {
 			if got := s.public(path).header.Get(name); got != want {
 				t.Errorf("%s of %s: %q", name, path, got)
 			}
@@ -167,13 +208,17 @@ func TestTransport(t *testing.T) {
 func TestPages(t *testing.T) {
 	s := open(t, options{})
 	page := s.public("/errors/version-conflict")
-	if page.status != http.StatusOK || !contains(page.body, "VERSION_CONFLICT") || !contains(page.body, `lang="es"`) || page.header.Get("Content-Type") != "text/html; charset=utf-8" {
+	if page.status != http.StatusOK || !contains(page.body, "VERSION_CONFLICT") || !contains(page.body, `lang="es"`) ||
+		page.header.Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Errorf("%d %s", page.status, page.body)
 	}
 	for _, code := range declaredCodes(t) {
 		name := strings.ReplaceAll(strings.ToLower(string(code)), "_", "-")
 		page := s.public("/errors/" + name)
-		for _, part := range []string{string(code), `lang="en"`, "Cause: ", "What to do: ", "Worth repeating: ", `lang="es"`, "Causa: ", "Qué hacer: ", "Conviene repetir: "} {
+		for _, part := range []string{
+			string(code), `lang="en"`, "Cause: ", "What to do: ", "Worth repeating: ", `lang="es"`, "Causa: ", "Qué hacer: ",
+			"Conviene repetir: ",
+		} {
 			if page.status != http.StatusOK || !contains(page.body, part) {
 				t.Errorf("%s: %d, without %q", name, page.status, part)
 			}
@@ -181,15 +226,20 @@ func TestPages(t *testing.T) {
 	}
 	s.public("/errors/none").refuses(http.StatusNotFound, domain.NotFound)
 	for _, path := range []string{"/errors/version-conflict", "/limits"} {
-		for preferred, want := range map[string]string{"": "en", "en-GB": "en", "es-MX,en;q=0.5": "es", "fr, es;q=0.1": "es", "?": "en", "*": "en", "de-DE, de;q=0.9": "en"} {
+		for preferred, want := range map[string]string{
+			"": "en", "en-GB": "en", "es-MX,en;q=0.5": "es", "fr, es;q=0.1": "es", "?": "en", "*": "en",
+			"de-DE, de;q=0.9": "en",
+		} {
 			page := s.send(http.MethodGet, path, "", nil, "Accept-Language", preferred)
 			first := regexp.MustCompile(`<section class="card" lang="(..)">`).FindSubmatch(page.body)
-			if first == nil || string(first[1]) != want || !contains(page.body, `<html lang="`+want+`"`) || page.header.Get("Vary") != "Accept-Language" {
+			if first == nil || string(first[1]) != want || !contains(page.body, `<html lang="`+want+`"`) ||
+				page.header.Get("Vary") != "Accept-Language" {
 				t.Errorf("%s for %q: begins with %s, want %s; Vary %q", path, preferred, first, want, page.header.Get("Vary"))
 			}
 		}
 	}
-	if limits := s.public("/limits"); !contains(limits.body, "not an independent audit") || !contains(limits.body, "no una auditoría independiente") {
+	if limits := s.public("/limits"); !contains(limits.body, "not an independent audit") ||
+		!contains(limits.body, "no una auditoría independiente") {
 		t.Errorf("%s", limits.body)
 	}
 	s.public("/healthz").is(http.StatusOK)
@@ -203,11 +253,15 @@ func TestForeignIsUnknown(t *testing.T) {
 	other := s.Organization(t, 1, "gratis")   // the same shard
 	distant := s.Organization(t, 2, "gratis") // another shard
 	foreign := func(o ledgertest.Organization) string {
-		return s.send(http.MethodPost, integrity+"/records", o.Secret, declaration("a", 1, "theirs")).is(http.StatusCreated)["publicId"].(string)
+		return s.send(
+			http.MethodPost, integrity+"/records", o.Secret, declaration("a", 1, "theirs"),
+		).is(http.StatusCreated)["publicId"].(string)
 	}
 	hidden := s.Company(t, s.org, "hidden")
 	s.Grant(t, s.org, s.org.Key.ID, hidden.ID, true)
-	ungranted := s.post(integrity+"/records", declaration("h", 1, "h").with(body{"companyReference": "hidden"})).is(http.StatusCreated)["publicId"].(string)
+	ungranted := s.post(
+		integrity+"/records", declaration("h", 1, "h").with(body{"companyReference": "hidden"}),
+	).is(http.StatusCreated)["publicId"].(string)
 	s.Grant(t, s.org, s.org.Key.ID, hidden.ID, false)
 
 	ask := func(method, path string, in any, part string) (status int, told string) {
@@ -217,13 +271,16 @@ func TestForeignIsUnknown(t *testing.T) {
 		}
 		a := s.send(method, strings.ReplaceAll(path, "*", part), s.org.Secret, in, "X-Request-Id", "r")
 		h := a.header
-		return a.status, fmt.Sprint(a.status, h.Get("Content-Type"), h.Get("Cache-Control"), h.Get("Content-Length"), len(h), string(a.body))
+		return a.status, fmt.Sprint(
+			a.status, h.Get("Content-Type"), h.Get("Cache-Control"), h.Get("Content-Length"), len(h), string(a.body),
+		)
 	}
 	same := func(method, path string, in any, known, unknown string) {
 		t.Helper()
 		status, k := ask(method, path, in, known)
 		// A batch and a search answer 200, with what was refused or found inside.
-		if within := strings.Contains(path, "/batch") || strings.Contains(path, "sha256="); (status == http.StatusOK) != within || status == http.StatusCreated {
+		if within := strings.Contains(path, "/batch") ||
+			strings.Contains(path, "sha256="); (status == http.StatusOK) != within || status == http.StatusCreated {
 			t.Errorf("%s %s answers %d", method, path, status)
 		}
 		if _, u := ask(method, path, in, unknown); k != u {
@@ -239,7 +296,10 @@ func TestForeignIsUnknown(t *testing.T) {
 			same(http.MethodPost, integrity+"/records/*/revoke", nil, known, unknown)
 		}
 	}
-	declared := fmt.Sprintf(`{"companyReference":"*","source":"billing","documentReference":"h","version":1,"sha256":"%s","sizeBytes":1,"mimeType":"a/b","generatedAt":"2026-11-01T10:00:00Z"}`, hash("h"))
+	declared := fmt.Sprintf(
+		`{"companyReference":"*","source":"billing","documentReference":"h","version":1,"sha256":"%s","sizeBytes":1,"mimeType":"a/b","generatedAt":"2026-11-01T10:00:00Z"}`,
+		hash("h"),
+	)
 	same(http.MethodPost, integrity+"/records", declared, "hidden", "absent")
 	same(http.MethodPost, integrity+"/records/batch", `{"declarations":[`+declared+`]}`, "hidden", "absent")
 	reserved := `{"companyReference":"*","source":"billing","documentReference":"h","version":%d}`
@@ -249,9 +309,14 @@ func TestForeignIsUnknown(t *testing.T) {
 	for _, known := range []string{"theirs", "h"} {
 		same(http.MethodGet, integrity+"/records?sha256=*", nil, hash(known), hash("unknown"))
 	}
-	same(http.MethodGet, integrity+"/lookup?companyReference=*&source=billing&documentReference=h&version=1", nil, "hidden", "absent")
+	same(
+		http.MethodGet, integrity+"/lookup?companyReference=*&source=billing&documentReference=h&version=1", nil, "hidden",
+		"absent",
+	)
 	same(http.MethodGet, integrity+"/changes?companyReference=*", nil, "hidden", "absent")
-	s.get(integrity+"/lookup?companyReference=company-1&source=billing&documentReference=a&version=2").refuses(http.StatusNotFound, domain.RecordNotFound)
+	s.get(
+		integrity+"/lookup?companyReference=company-1&source=billing&documentReference=a&version=2",
+	).refuses(http.StatusNotFound, domain.RecordNotFound)
 
 	unknownCompany := domain.NewID[domain.CompanyID](s.Now())
 	grant := fmt.Sprintf(`{"keyId":"%s","enabled":true}`, s.org.Key.ID)
@@ -265,7 +330,9 @@ func TestForeignIsUnknown(t *testing.T) {
 		same(http.MethodPost, access, `{"keyId":"*","enabled":true}`, known.String(), unknownKey.String())
 	}
 	s.post(access, body{"keyId": "x", "enabled": 1}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
-	if used := s.number("SELECT count(*) FROM versions WHERE shard = $1 AND organization_id = $2 AND revoked_at IS NOT NULL"); used != 0 {
+	if used := s.number(
+		"SELECT count(*) FROM versions WHERE shard = $1 AND organization_id = $2 AND revoked_at IS NOT NULL",
+	); used != 0 {
 		t.Error("a foreign record was revoked")
 	}
 }
@@ -276,15 +343,19 @@ func TestLookupNamesOneRecord(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	const version = "companyReference=company-1&source=billing&documentReference=a&version=1"
 	for query, want := range map[string]string{
-		"":                                         "/companyReference REQUIRED, /source REQUIRED, /documentReference REQUIRED, /version REQUIRED",
-		"?companyReference=company-1&version=1":    "/source REQUIRED, /documentReference REQUIRED",
-		"?publicId=" + id + "&" + version:          "/companyReference CONFLICT, /source CONFLICT, /documentReference CONFLICT, /version CONFLICT",
+		"": "/companyReference REQUIRED, /source REQUIRED, /documentReference " +
+			"REQUIRED, /version REQUIRED",
+		"?companyReference=company-1&version=1": "/source REQUIRED, /documentReference REQUIRED",
+		"?publicId=" + id + "&" + version: "/companyReference CONFLICT, /source CONFLICT, /documentReference " +
+			"CONFLICT, /version CONFLICT",
 		"?publicId=" + id + "&version=x":           "/version CONFLICT",
 		"?publicId=" + id + "&publicId=" + id:      "/publicId DUPLICATE_MEMBER",
 		"?publicId=&source=billing":                "/source CONFLICT",
 		"?publicId=" + id + "&sha256=" + hash("x"): "/sha256 UNKNOWN_PARAMETER",
 	} {
-		if got := pointers(s.get(integrity+"/lookup"+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+		if got := pointers(s.get(integrity+"/lookup"+query).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)); got != want {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
 	}
@@ -317,8 +388,13 @@ func TestCompanies(t *testing.T) {
 	if fmt.Sprint(all) != "[a-1 b-2 company-1]" {
 		t.Errorf("all companies: %v", all)
 	}
-	granted := s.post(integrity+"/companies/"+first["id"].(string)+"/access", body{"keyId": s.org.Key.ID.String(), "enabled": true}).is(http.StatusOK)
-	equal(t, "grant", []any{granted["companyId"], granted["keyId"], granted["enabled"]}, []any{first["id"], s.org.Key.ID.String(), true})
+	granted := s.post(
+		integrity+"/companies/"+first["id"].(string)+"/access", body{"keyId": s.org.Key.ID.String(), "enabled": true},
+	).is(http.StatusOK)
+	equal(
+		t, "grant", []any{granted["companyId"], granted["keyId"], granted["enabled"]},
+		[]any{first["id"], s.org.Key.ID.String(), true},
+	)
 	if got, _ := list(""); fmt.Sprint(got) != "[b-2 company-1]" {
 		t.Errorf("granted companies: %v", got)
 	}
@@ -328,7 +404,9 @@ func TestCompanies(t *testing.T) {
 }
 
 func TestQuota(t *testing.T) {
-	plans := parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 2}, "none": {"perMinute": 1000, "versionsPerMonth": 0}}`)
+	plans := parsePlans(
+		t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 2}, "none": {"perMinute": 1000, "versionsPerMonth": 0}}`,
+	)
 	s := open(t, options{plan: "gratis", plans: plans})
 	s.hold()
 	s.registered("a", 1, "one")
@@ -337,7 +415,8 @@ func TestQuota(t *testing.T) {
 	refused.refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
 	wait, err := time.ParseDuration(refused.header.Get("Retry-After") + "s")
 	check(t, err)
-	if end := domain.PeriodOf(s.Now()).End(); s.Now().Add(wait).Before(end) || s.Now().Add(wait-10*time.Second).After(end) {
+	if end := domain.PeriodOf(s.Now()).End(); s.Now().Add(wait).Before(end) ||
+		s.Now().Add(wait-10*time.Second).After(end) {
 		t.Errorf("Retry-After %s does not lead to %s", wait, end)
 	}
 	s.post(integrity+"/records", declaration("a", 1, "one")).is(http.StatusOK)
@@ -345,7 +424,9 @@ func TestQuota(t *testing.T) {
 	s.get(integrity + "/changes?companyReference=company-1").is(http.StatusOK)
 
 	none := s.Organization(t, 1, "none")
-	s.send(http.MethodPost, integrity+"/records", none.Secret, declaration("a", 1, "one")).refuses(http.StatusForbidden, domain.PlanRequired)
+	s.send(
+		http.MethodPost, integrity+"/records", none.Secret, declaration("a", 1, "one"),
+	).refuses(http.StatusForbidden, domain.PlanRequired)
 }
 
 func TestPanic(t *testing.T) {
@@ -378,7 +459,10 @@ func TestDatabaseAway(t *testing.T) {
 		c.Ready = func(ctx context.Context) error { return away.Ping(ctx) }
 	}})
 	id := domain.NewPublicID(s.Installation.Secret, 1)
-	for _, path := range []string{integrity + "/usage", "/api/public/integrity/" + id.String(), "/api/public/integrity/" + id.String() + "/receipt", "/readyz"} {
+	for _, path := range []string{
+		integrity + "/usage", "/api/public/integrity/" + id.String(), "/api/public/integrity/" + id.String() + "/receipt",
+		"/readyz",
+	} {
 		s.get(path).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	}
 	s.public("/healthz").is(http.StatusOK)

@@ -32,7 +32,9 @@ func TestTheLogSaysWhyAKeyIsRefused(t *testing.T) {
 		s.send(http.MethodGet, integrity+"/usage", key, nil, "X-Forwarded-For", from).refuses(status, want)
 		log := s.log.String()[before:]
 		id, _, _ := domain.ParseAPIKey(key)
-		if want := fmt.Sprintf(`"msg":"API key refused","reason":%q,"key":%q`, reason, id.String()); !strings.Contains(log, want) {
+		if want := fmt.Sprintf(
+			`"msg":"API key refused","reason":%q,"key":%q`, reason, id.String(),
+		); !strings.Contains(log, want) {
 			t.Errorf("the log lacks %s:\n%s", want, log)
 		}
 		if len(key) > 50 && strings.Contains(log, key[len(key)-49:len(key)-6]) {

@@ -19,7 +19,10 @@ func (s *service) credits(n int64) {
 
 // Registrations of a month are exact, credits enlarge them, and hash-only quotas know nothing of either.
 func TestMonthlyRegistrations(t *testing.T) {
-	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1, "requestsPerMonth": 1000, "registrationsPerMonth": 3},
+	s := open(t,
+		options{plan: "gratis",
+			plans: parsePlans(t,
+				`{"gratis": {"perMinute": 10000, "versionsPerMonth": 1, "requestsPerMonth": 1000, "registrationsPerMonth": 3},
 		"none": {"perMinute": 10000, "registrationsPerMonth": 0}, "internal": {"perMinute": 10000}}`)})
 	s.hold()
 	text := body{"title": "x", "kind": "text", "text": "x"}
@@ -51,12 +54,18 @@ func TestMonthlyRegistrations(t *testing.T) {
 	}
 	s.credits(2)
 	usage := s.get("/api/v1/usage").is(http.StatusOK)
-	equal(t, "usage", []any{usage["registrations"], usage["credits"]}, []any{body{"limit": 3, "used": 3, "remaining": 0}, body{"balance": 2}})
+	equal(
+		t, "usage", []any{usage["registrations"], usage["credits"]},
+		[]any{body{"limit": 3, "used": 3, "remaining": 0}, body{"balance": 2}},
+	)
 	if taken := attempts(6); taken != 2 {
 		t.Errorf("%d registrations out of 2 credits", taken)
 	}
 	usage = s.get("/api/v1/usage").is(http.StatusOK)
-	equal(t, "usage", []any{usage["registrations"], usage["credits"]}, []any{body{"limit": 3, "used": 3, "remaining": 0}, body{"balance": 0}})
+	equal(
+		t, "usage", []any{usage["registrations"], usage["credits"]},
+		[]any{body{"limit": 3, "used": 3, "remaining": 0}, body{"balance": 0}},
+	)
 	refused := s.post(certificationAction+"/artifacts", text)
 	refused.refuses(http.StatusTooManyRequests, domain.ArtifactQuotaExhausted)
 	seconds, err := strconv.Atoi(refused.header.Get("Retry-After"))
@@ -66,14 +75,21 @@ func TestMonthlyRegistrations(t *testing.T) {
 	}
 	s.credits(5)
 	s.registered("a", 1, "one")
-	s.post(integrity+"/records", declaration("a", 2, "two")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	s.post(integrity+"/records", declaration("a", 2, "two")).refuses(
+		http.StatusTooManyRequests, domain.RegistrationQuotaExhausted,
+	)
 	s.skew.Add(int64(32 * 24 * time.Hour))
 	s.post(certificationAction+"/artifacts", text).is(http.StatusCreated)
 	usage = s.get("/api/v1/usage").is(http.StatusOK)
-	equal(t, "the next month uses its own first", []any{usage["registrations"], usage["credits"]}, []any{body{"limit": 3, "used": 1, "remaining": 2}, body{"balance": 5}})
+	equal(
+		t, "the next month uses its own first", []any{usage["registrations"], usage["credits"]},
+		[]any{body{"limit": 3, "used": 1, "remaining": 2}, body{"balance": 5}},
+	)
 
 	none := s.Organization(t, 1, "none")
-	s.send(http.MethodPost, certificationAction+"/artifacts", none.Secret, text).refuses(http.StatusForbidden, domain.PlanRequired)
+	s.send(http.MethodPost, certificationAction+"/artifacts", none.Secret, text).refuses(
+		http.StatusForbidden, domain.PlanRequired,
+	)
 	if got := s.allowance(none.Secret); got != "<nil> 0 <nil> []" {
 		t.Errorf("after a refusal by plan: %s", got)
 	}
@@ -85,10 +101,26 @@ func TestManifestEndpoint(t *testing.T) {
 	file := body{"path": "a/b.txt", "size": 3, "sha256": hash("abc")}
 	manifest := body{"kind": "service-file-manifest", "version": 1, "algorithm": "SHA-256", "files": []any{file}}
 	verdict := s.post(certificationAction+"/manifests/validate", manifest).is(http.StatusOK)
-	v := s.post(certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": manifest}).is(http.StatusCreated)["version"].(map[string]any)
-	equal(t, "the registered hash", []any{v["sha256"], v["kind"], verdict["files"], verdict["totalBytes"]}, []any{verdict["sha256"], "manifest", 1, 3})
+	v := s.post(
+		certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": manifest},
+	).is(http.StatusCreated)["version"].(map[string]any)
+	equal(
+		t, "the registered hash", []any{v["sha256"], v["kind"], verdict["files"], verdict["totalBytes"]},
+		[]any{verdict["sha256"], "manifest", 1, 3},
+	)
 	bad := manifest.with(body{"files": []any{file, file.with(body{"path": "../x"})}})
-	equal(t, "a path that leads out", strings.Contains(pointers(s.post(certificationAction+"/manifests/validate", bad).refuses(http.StatusUnprocessableEntity, domain.InvalidData)), "/files/1/path"), true)
-	in := pointers(s.post(certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": bad}).refuses(http.StatusUnprocessableEntity, domain.InvalidData))
+	equal(
+		t, "a path that leads out",
+		strings.Contains(
+			pointers(s.post(certificationAction+"/manifests/validate", bad).refuses(
+				http.StatusUnprocessableEntity, domain.InvalidData,
+			)),
+			"/files/1/path",
+		),
+		true,
+	)
+	in := pointers(s.post(
+		certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": bad},
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData))
 	equal(t, "within the artifact", strings.Contains(in, "/manifest/files/1/path"), true)
 }

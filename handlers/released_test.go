@@ -13,8 +13,8 @@ import (
 // tests that it passed then. A directory is added with a version, and never changed: SHA256SUMS says so.
 const released = "developers/testdata/released"
 
-// What integrators took home of earlier versions works with the service of today: whoever has it need not change it when
-// the service does.
+// What integrators took home of earlier versions works with the service of today: whoever has it need not change it
+// when the service does.
 func TestReleasedClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the clients of every version")
@@ -33,7 +33,9 @@ func TestReleasedClients(t *testing.T) {
 			t.Run("JavaScript", func(t *testing.T) {
 				t.Parallel()
 				s := open(t, options{})
-				s.javaScriptStory(installedClient(t, filepath.Join(directory, "integrity-client-"+version.Name()+".tgz")), directory)
+				s.javaScriptStory(
+					installedClient(t, filepath.Join(directory, "integrity-client-"+version.Name()+".tgz")), directory,
+				)
 			})
 			files := pythonFiles{directory, directory}
 			if wheels, _ := filepath.Glob(filepath.Join(directory, "*.whl")); wheels != nil {

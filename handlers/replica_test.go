@@ -44,7 +44,9 @@ func openReplicated(t *testing.T, now func() time.Time) *replicated {
 	r.service = open(t, options{url: r.cluster.PrimaryURL(), config: func(c *handlers.Config) {
 		c.Store.Replica = r.replica
 	}})
-	pgtest.Eventually(t, "the ledger is on the replica", func() (bool, error) { return true, r.replica.Check(ctx, r.Installation) })
+	pgtest.Eventually(t, "the ledger is on the replica", func() (bool, error) {
+		return true, r.replica.Check(ctx, r.Installation)
+	})
 	return r
 }
 
@@ -53,7 +55,9 @@ func (r *replicated) pause() int64 {
 	r.t.Helper()
 	head := r.head()
 	pgtest.Eventually(r.t, "the standby has replayed everything", func() (bool, error) {
-		return pgtest.Ask[bool](r.cluster.StandbyURL(), fmt.Sprintf("SELECT coalesce(max(sequence), 0) >= %d FROM organization_state", head))
+		return pgtest.Ask[bool](
+			r.cluster.StandbyURL(), fmt.Sprintf("SELECT coalesce(max(sequence), 0) >= %d FROM organization_state", head),
+		)
 	})
 	pgtest.Exec(r.t, r.cluster.StandbyURL(), "SELECT pg_wal_replay_pause()")
 	pgtest.Eventually(r.t, "the replay is held up", func() (bool, error) {
@@ -96,10 +100,15 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 	r.pause()
 	lookup := integrity + "/lookup?companyReference=company-1&source=billing&documentReference=a&version=1"
 	for path, want := range map[string]int64{
-		integrity + "/records/" + id: 1, lookup: 1, integrity + "/lookup?publicId=" + id: 1, integrity + "/records?sha256=" + hash("one"): 1, integrity + "/companies": 1,
-		integrity + "/records?companyReference=company-1": 1, integrity + "/records?companyReference=company-1&source=billing&documentReference=a": 1,
-		integrity + "/reservations?companyReference=company-1": 1, integrity + "/companies?all=true": 1, feed: 1, "/api/v1/artifacts": 1, "/api/v1/audit-events": 1, "/api/v1/metrics/detectors": 1,
-		integrity + "/records/" + id + "/evidence": 0, integrity + "/usage": 0, "/api/v1/me": 0, "/api/public/integrity/" + id + "?sha256=" + hash("one"): 0,
+		integrity + "/records/" + id: 1, lookup: 1, integrity + "/lookup?publicId=" + id: 1,
+		integrity + "/records?sha256=" + hash("one"): 1, integrity + "/companies": 1,
+		integrity + "/records?companyReference=company-1":                                    1,
+		integrity + "/records?companyReference=company-1&source=billing&documentReference=a": 1,
+		integrity + "/reservations?companyReference=company-1":                               1,
+		integrity + "/companies?all=true":                                                    1, feed: 1,
+		"/api/v1/artifacts": 1, "/api/v1/audit-events": 1, "/api/v1/metrics/detectors": 1,
+		integrity + "/records/" + id + "/evidence": 0, integrity + "/usage": 0, "/api/v1/me": 0,
+		"/api/public/integrity/" + id + "?sha256=" + hash("one"): 0,
 	} {
 		for _, header := range [][]string{nil, {readAfter, "1"}} {
 			got := r.answered(func() {
@@ -119,7 +128,9 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 		t.Errorf("a replica of another ledger: %v", err)
 	}
 	for _, bad := range []string{"", "-1", "01", "x", "9007199254740992"} {
-		r.send(http.MethodGet, feed, r.org.Secret, nil, readAfter, bad).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+		r.send(http.MethodGet, feed, r.org.Secret, nil, readAfter, bad).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)
 	}
 }
 
@@ -180,7 +191,9 @@ func TestReadYourWrites(t *testing.T) {
 	}); got != 1 {
 		t.Error("the replica was not asked")
 	}
-	if got := r.public("/api/public/integrity/" + revoked + "?sha256=" + hash("one")).is(http.StatusOK)["result"]; got != "RECORD_REVOKED" {
+	if got := r.public(
+		"/api/public/integrity/" + revoked + "?sha256=" + hash("one"),
+	).is(http.StatusOK)["result"]; got != "RECORD_REVOKED" {
 		t.Errorf("compared: %v", got)
 	}
 }
@@ -227,8 +240,8 @@ func TestClientsReadTheirWrites(t *testing.T) {
 	wantRevoked(record.PublicID, 1)
 }
 
-// The feed is the same from any mixture of servers: nothing is missed, nothing comes twice, and only the primary says that
-// a cursor is ahead.
+// The feed is the same from any mixture of servers: nothing is missed, nothing comes twice, and only the primary says
+// that a cursor is ahead.
 func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 	t.Parallel()
 	r := openReplicated(t, time.Now)
@@ -278,10 +291,15 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 		t.Error("the end of the feed was the replica's, who does not know it")
 	}
 	r.after(feed+"&after="+strconv.FormatInt(head, 10), r.org.Secret, 0).is(http.StatusOK)
-	r.after(feed+"&after="+strconv.FormatInt(head+1, 10), r.org.Secret, 0).refuses(http.StatusUnprocessableEntity, domain.CursorAhead)
+	r.after(feed+"&after="+strconv.FormatInt(head+1, 10), r.org.Secret, 0).refuses(
+		http.StatusUnprocessableEntity, domain.CursorAhead,
+	)
 
 	// Who waits at what the replica takes for the end is not kept waiting by it.
-	equal(t, "events of a wait", sequences(r.after(feed+"&wait=25&after="+strconv.FormatInt(old, 10), r.org.Secret, 0)), want[slices.Index(want, old)+1:])
+	equal(
+		t, "events of a wait", sequences(r.after(feed+"&wait=25&after="+strconv.FormatInt(old, 10), r.org.Secret, 0)),
+		want[slices.Index(want, old)+1:],
+	)
 
 	// A waiter at the end is woken by the primary and gets its events, whatever it had accepted.
 	type result struct {
@@ -332,8 +350,8 @@ func TestFeedOfAReplicaFromBeforeARebuild(t *testing.T) {
 	page(1)
 }
 
-// A standby has a commit before the primary shows it, where the primary waits for a standby: the feed gives out no cursor
-// that the primary would call ahead.
+// A standby has a commit before the primary shows it, where the primary waits for a standby: the feed gives out no
+// cursor that the primary would call ahead.
 func TestFeedOfAReplicaThatIsAhead(t *testing.T) {
 	t.Parallel()
 	r := openReplicated(t, time.Now)
@@ -357,7 +375,9 @@ func TestFeedOfAReplicaThatIsAhead(t *testing.T) {
 		registered <- result{a, err}
 	}()
 	pgtest.Eventually(t, "the standby is ahead", func() (bool, error) {
-		return pgtest.Ask[bool](r.cluster.StandbyURL(), fmt.Sprintf("SELECT max(sequence) > %d FROM organization_state", head))
+		return pgtest.Ask[bool](
+			r.cluster.StandbyURL(), fmt.Sprintf("SELECT max(sequence) > %d FROM organization_state", head),
+		)
 	})
 	if got := r.answered(func() { equal(t, "feed", sequences(r.get(feed)), []int64{head}) }); got != 1 {
 		t.Error("the replica was not asked")
@@ -387,7 +407,9 @@ func TestReplicaDoesNotKnowThatAGrantIsGone(t *testing.T) {
 	for _, header := range [][]string{nil, {readAfter, "0"}} {
 		ask := func(path string) answer { return r.send(http.MethodGet, integrity+path, secret, nil, header...) }
 		ask("/records/"+id).refuses(http.StatusNotFound, domain.RecordNotFound)
-		ask("/lookup?companyReference=company-1&source=billing&documentReference=a&version=1").refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+		ask(
+			"/lookup?companyReference=company-1&source=billing&documentReference=a&version=1",
+		).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
 		ask("/changes?companyReference=company-1").refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
 		equal(t, "search", ask("/records?sha256=" + hash("one")).is(http.StatusOK)["records"], []any{})
 		equal(t, "companies", ask("/companies").is(http.StatusOK)["companies"], []any{})

@@ -63,10 +63,17 @@ func TestReservationLife(t *testing.T) {
 	}
 	s.skew.Add(int64(30 * 24 * time.Hour))
 	pending()
-	registered := s.post(integrity+"/records", declaration("d", 1, "one").with(body{"reservationId": id})).is(http.StatusCreated)
-	equal(t, "registered with an expired reservation", []any{registered["publicId"], registered["replayed"]}, []any{id, false})
+	registered := s.post(
+		integrity+"/records", declaration("d", 1, "one").with(body{"reservationId": id}),
+	).is(http.StatusCreated)
+	equal(
+		t, "registered with an expired reservation", []any{registered["publicId"], registered["replayed"]}, []any{id, false},
+	)
 	replay := s.post(integrity+"/records", declaration("d", 1, "one").with(body{"reservationId": id})).is(http.StatusOK)
-	equal(t, "replay", []any{replay["publicId"], replay["replayed"], replay["consumption"]}, []any{id, true, map[string]any{"applied": 0}})
+	equal(
+		t, "replay", []any{replay["publicId"], replay["replayed"], replay["consumption"]},
+		[]any{id, true, map[string]any{"applied": 0}},
+	)
 	if got := s.compared(id, "one"); got["result"] != "MATCH_CURRENT" {
 		t.Errorf("comparison %v", got)
 	}
@@ -77,8 +84,12 @@ func TestReservationLife(t *testing.T) {
 	}
 	equal(t, "finalized again", s.post(integrity+"/reservations", version("d", 1)).is(http.StatusOK), final)
 
-	s.post(integrity+"/reservations", version("d", 0).with(body{"source": nil, "x": 1})).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
-	s.post(integrity+"/reservations", version("d", 2).with(body{"companyReference": "other"})).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+	s.post(
+		integrity+"/reservations", version("d", 0).with(body{"source": nil, "x": 1}),
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.post(
+		integrity+"/reservations", version("d", 2).with(body{"companyReference": "other"}),
+	).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
 	s.Audit(t)
 }
 
@@ -105,7 +116,8 @@ func TestReservationIsNoRecord(t *testing.T) {
 		receipt := func(id string) answer {
 			return s.send(http.MethodGet, "/api/public/integrity/"+id+"/receipt", "", nil, "X-Request-Id", "same")
 		}
-		if got, want := receipt(id), receipt(unknown); got.status != http.StatusNotFound || string(got.body) != string(want.body) {
+		if got, want := receipt(id), receipt(unknown); got.status != http.StatusNotFound ||
+			string(got.body) != string(want.body) {
 			t.Errorf("receipt: %s, an unknown one: %s", got.body, want.body)
 		}
 	}
@@ -139,18 +151,24 @@ func TestReservationID(t *testing.T) {
 	send("d", 1, "one", two).refuses(http.StatusConflict, domain.ReservationMismatch)
 	send("fresh", 1, "one", two).refuses(http.StatusConflict, domain.ReservationMismatch)
 	unknown(send("d", 1, "one", strings.Repeat("a", 26)))
-	if got := pointers(send("d", 1, "one", strings.ToUpper(one)).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/reservationId FORMAT" {
+	if got := pointers(send("d", 1, "one", strings.ToUpper(one)).refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)); got != "/reservationId FORMAT" {
 		t.Errorf("errors %s", got)
 	}
 
 	// Of another company, and of another organization in the same shard and in another.
 	company := s.Company(t, s.org, "company-2")
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
-	elsewhere := s.post(integrity+"/reservations", version("d", 1).with(body{"companyReference": "company-2"})).is(http.StatusCreated)["publicId"]
+	elsewhere := s.post(
+		integrity+"/reservations", version("d", 1).with(body{"companyReference": "company-2"}),
+	).is(http.StatusCreated)["publicId"]
 	unknown(send("d", 1, "one", elsewhere))
 	for _, shard := range []domain.Shard{1, 2} {
 		other := s.Organization(t, shard, domain.InternalPlan)
-		foreign := s.send(http.MethodPost, integrity+"/reservations", other.Secret, version("d", 1)).is(http.StatusCreated)["publicId"]
+		foreign := s.send(
+			http.MethodPost, integrity+"/reservations", other.Secret, version("d", 1),
+		).is(http.StatusCreated)["publicId"]
 		unknown(send("d", 1, "one", foreign))
 	}
 
@@ -158,7 +176,9 @@ func TestReservationID(t *testing.T) {
 	equal(t, "adopted", adopted["publicId"], one)
 	receipt := s.public("/api/public/integrity/" + one + "/receipt")
 	document := &evidence.Document{SHA256: hash("one"), Size: 3}
-	if f := evidence.Verify(receipt.body, s.Trusted, evidence.Options{Now: s.Now(), Document: document}); f.ExitCode() != 0 {
+	if f := evidence.Verify(
+		receipt.body, s.Trusted, evidence.Options{Now: s.Now(), Document: document},
+	); f.ExitCode() != 0 {
 		t.Errorf("receipt of an adopted public id: %v", f.Reasons)
 	}
 	equal(t, "named", send("d", 2, "two", two).is(http.StatusCreated)["publicId"], two)
@@ -211,7 +231,10 @@ func TestReservationLimitsUnderConcurrency(t *testing.T) {
 	s.send(http.MethodDelete, integrity+"/reservations/"+known, s.org.Secret, nil).is(http.StatusOK)
 	s.reserved("one-more", 1)
 	again := s.post(integrity+"/reservations", version("a-0", 1)).is(http.StatusOK)
-	equal(t, "released, while 1,000 are pending", []any{again["publicId"], again["status"], again["replayed"]}, []any{known, "released", true})
+	equal(
+		t, "released, while 1,000 are pending", []any{again["publicId"], again["status"], again["replayed"]},
+		[]any{known, "released", true},
+	)
 	limit := int32(domain.MaxPendingReservations + 21)
 	must(s, &domain.ChangeLimits{Origin: s.org.Operator(), Unfinalized: &limit})
 	s.skew.Add(int64(domain.ReservationLife + time.Minute))

@@ -37,7 +37,10 @@ func retaining(t *testing.T) (*service, *blobs, *queue.Loop) {
 	t.Helper()
 	store := &blobs{bodies: map[string]string{}}
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Keep = func(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, content io.ReaderAt, size int64) error {
+		c.Keep = func(
+			ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, content io.ReaderAt,
+			size int64,
+		) error {
 			if err := c.Store.AnnounceContent(ctx, o, a, v, c.Now()); err != nil {
 				return err
 			}
@@ -74,14 +77,19 @@ func (s *service) eraser(store *blobs, ledger *eventstore.Ledger) *queue.Loop {
 func TestKeepingHasAnEnd(t *testing.T) {
 	var left time.Duration
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Keep = func(ctx context.Context, _ domain.OrganizationID, _ domain.ArtifactID, _ domain.ArtifactVersionID, _ io.ReaderAt, _ int64) error {
+		c.Keep = func(
+			ctx context.Context, _ domain.OrganizationID, _ domain.ArtifactID, _ domain.ArtifactVersionID, _ io.ReaderAt,
+			_ int64,
+		) error {
 			end, _ := ctx.Deadline()
 			left = time.Until(end)
 			return domain.Unavailable("The store hangs.")
 		}
 	}})
 	s.retention(30)
-	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.upload(
+		certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", "a",
+	).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	if left <= 0 || left > 25*time.Second {
 		t.Errorf("the store has %s", left)
 	}
@@ -95,7 +103,8 @@ func (s *service) retention(days int32) {
 // content is what the answer about an artifact says of its first version's bytes.
 func (s *service) content(v workVersion) map[string]any {
 	s.t.Helper()
-	return s.get(certificationAction + "/artifacts/" + v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["content"].(map[string]any)
+	return s.get(certificationAction + "/artifacts/" +
+		v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["content"].(map[string]any)
 }
 
 // TestRetentionByAWrongClock: a process whose clock is ahead erases nothing before its time.
@@ -103,7 +112,9 @@ func TestRetentionByAWrongClock(t *testing.T) {
 	s, store, _ := retaining(t)
 	kept := s.registeredText("kept", "the bytes")
 	eraser := s.eraser(store, s.Process(t, s.URL, func(c *eventstore.Config) {
-		c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: func() time.Time { return time.Now().Add(400 * 24 * time.Hour) }})
+		c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: func() time.Time {
+			return time.Now().Add(400 * 24 * time.Hour)
+		}})
 	}))
 	if err := eraser.Look(context.Background()); err == nil {
 		t.Error("the wrong clock was not told")
@@ -121,7 +132,8 @@ func TestRetention(t *testing.T) {
 	discarded := s.registeredText("discarded", "gone at once")
 	s.retention(30)
 	check(t, eraser.Look(ctx))
-	if store.bodies[kept.version] != "the bytes" || store.has(discarded.version) || s.content(kept)["keptUntil"] == nil || s.content(discarded)["keptUntil"] != nil {
+	if store.bodies[kept.version] != "the bytes" || store.has(discarded.version) ||
+		s.content(kept)["keptUntil"] == nil || s.content(discarded)["keptUntil"] != nil {
 		t.Fatalf("kept %v", store.bodies)
 	}
 
@@ -138,7 +150,9 @@ func TestRetention(t *testing.T) {
 	// Bytes whose registration never came go after an hour; a store that fails keeps nothing half.
 	store.failed = errors.New("the disk is full")
 	before := s.sequence()
-	s.post(certificationAction+"/artifacts", body{"title": "x", "kind": "text", "text": "never"}).refuses(http.StatusInternalServerError, domain.Internal)
+	s.post(
+		certificationAction+"/artifacts", body{"title": "x", "kind": "text", "text": "never"},
+	).refuses(http.StatusInternalServerError, domain.Internal)
 	if s.sequence() != before || len(store.bodies) != 2 {
 		t.Errorf("%d events, kept %v", s.sequence()-before, store.bodies)
 	}
@@ -166,7 +180,10 @@ func TestRetention(t *testing.T) {
 		t.Errorf("when the days are over: %v %v", store.bodies, s.content(kept))
 	}
 	newest := s.get(certificationAction + "/audit-events?limit=1").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
-	equal(t, "in the history", []any{newest["action"], newest["actor"], newest["target"]}, []any{"content.erased", body{"type": "system", "id": nil}, body{"type": "version", "id": kept.version}})
+	equal(
+		t, "in the history", []any{newest["action"], newest["actor"], newest["target"]},
+		[]any{"content.erased", body{"type": "system", "id": nil}, body{"type": "version", "id": kept.version}},
+	)
 	s.Audit(t)
 }
 
@@ -208,14 +225,22 @@ func TestErasedTexts(t *testing.T) {
 	const secret = "Very personal words"
 	v := s.registeredText(secret, "bytes")
 	s.reviewed(v, "accepted").is(http.StatusCreated)
-	s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret, body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k").is(http.StatusCreated)
+	s.send(
+		http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret,
+		body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k",
+	).is(http.StatusCreated)
 	id := s.certified(v, "title").is(http.StatusCreated)["certificate"].(map[string]any)["publicId"].(string)
 	s.post(certificationAction+"/certificates/"+id+"/revoke", body{"reason": secret}).is(http.StatusOK)
 	plain, plainID := s.certificate("Other", "other")
 	once := body{"title": "Once", "kind": "text", "text": "once"}
-	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once").is(http.StatusCreated)
+	s.send(
+		http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once",
+	).is(http.StatusCreated)
 
-	equal(t, "texts erased", []int{s.erase(v.artifact), s.erase(v.artifact), s.erase("art_none"), s.erase(plain.artifact)}, []int{5, 0, 0, 3})
+	equal(
+		t, "texts erased", []int{s.erase(v.artifact), s.erase(v.artifact), s.erase("art_none"), s.erase(plain.artifact)},
+		[]int{5, 0, 0, 3},
+	)
 	check(t, eraser.Look(context.Background()))
 	if store.has(v.version) {
 		t.Error("kept bytes of an erased artifact stay")
@@ -226,19 +251,33 @@ func TestErasedTexts(t *testing.T) {
 		}
 	}
 	// The stored answers went, too, and still no request runs twice.
-	again := s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret, body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k")
+	again := s.send(
+		http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret,
+		body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k",
+	)
 	again.refuses(http.StatusConflict, domain.InvalidState)
 	before := s.sequence()
-	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once").refuses(http.StatusConflict, domain.InvalidState)
-	if s.sequence() != before || s.number("SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2 AND (answer IS NOT NULL OR fingerprint <> '')") != 0 {
+	s.send(
+		http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once",
+	).refuses(http.StatusConflict, domain.InvalidState)
+	if s.sequence() != before ||
+		s.number(
+			"SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2 AND (answer IS NOT NULL OR "+
+				"fingerprint <> '')",
+		) != 0 {
 		t.Error("an erased answer is there, or its request ran again")
 	}
 	s.skew.Add(int64(25 * time.Hour))
-	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once").is(http.StatusCreated)
+	s.send(
+		http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once",
+	).is(http.StatusCreated)
 	equal(t, "a certificate that published the title", s.verified(id, "bytes")["reason"], "SIGNATURE_INVALID")
 	equal(t, "one that published nothing", s.verified(plainID, "other")["reason"], "MATCH")
 	var left int64
-	check(t, s.Pool.QueryRow(context.Background(), "SELECT count(*) FROM texts WHERE body LIKE '%personal words%'").Scan(&left))
+	check(
+		t,
+		s.Pool.QueryRow(context.Background(), "SELECT count(*) FROM texts WHERE body LIKE '%personal words%'").Scan(&left),
+	)
 	if left != 0 {
 		t.Errorf("%d texts still hold it", left)
 	}

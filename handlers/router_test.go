@@ -18,8 +18,8 @@ import (
 
 var pathVariable = regexp.MustCompile(`\{(\w+)[^/}]*\}`)
 
-// TestGroupsOfPaths: whatever stands in a path, the router of its group finds the template that comes first of all, with
-// the same value of each variable.
+// TestGroupsOfPaths: whatever stands in a path, the router of its group finds the template that comes first of all,
+// with the same value of each variable.
 func TestGroupsOfPaths(t *testing.T) {
 	s := assemble(Config{Edge: Edge{OAuth: oauth.New(oauth.Config{ClientID: "client"})}})
 	var answered string
@@ -47,7 +47,9 @@ func TestGroupsOfPaths(t *testing.T) {
 	for _, r := range routes {
 		for _, value := range slices.Sorted(maps.Keys(values)) {
 			filled := pathVariable.ReplaceAllLiteralString(r.Template, value)
-			for _, path := range []string{filled, filled + "/", filled + "/" + value, "/" + filled, strings.TrimPrefix(filled, "/")} {
+			for _, path := range []string{
+				filled, filled + "/", filled + "/" + value, "/" + filled, strings.TrimPrefix(filled, "/"),
+			} {
 				find := func(h http.Handler) string {
 					r := httptest.NewRequest(http.MethodGet, "/", nil)
 					r.URL = &url.URL{Path: path}

@@ -9,8 +9,8 @@ import (
 	"integrityledger/handlers"
 )
 
-// TestScansAreApart: what may read much asks on connections of its own, so that it takes none from authentication: where
-// they are missing, everything else goes on.
+// TestScansAreApart: what may read much asks on connections of its own, so that it takes none from authentication:
+// where they are missing, everything else goes on.
 func TestScansAreApart(t *testing.T) {
 	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(t.Context(), 1)
 	check(t, err)
@@ -24,8 +24,13 @@ func TestScansAreApart(t *testing.T) {
 	} {
 		s.get(path).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	}
-	s.post(integrity+"/webhooks/"+webhook+"/replay", body{"fromSequence": 1, "dryRun": true}).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
-	for _, path := range []string{integrity + "/records/" + id, integrity + "/companies", integrity + "/webhooks", integrity + "/usage", "/api/v1/me", "/api/v1/usage"} {
+	s.post(
+		integrity+"/webhooks/"+webhook+"/replay", body{"fromSequence": 1, "dryRun": true},
+	).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	for _, path := range []string{
+		integrity + "/records/" + id, integrity + "/companies", integrity + "/webhooks", integrity + "/usage", "/api/v1/me",
+		"/api/v1/usage",
+	} {
 		s.get(path).is(http.StatusOK)
 	}
 }

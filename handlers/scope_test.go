@@ -37,7 +37,8 @@ func TestMethodsOfAPathAgree(t *testing.T) {
 	s := assemble(Config{Edge: Edge{OAuth: &oauth.Provider{}}})
 	for _, rt := range edge.RoutesOf(s.endpoints) {
 		for method, e := range rt.Methods {
-			if e.Caller != rt.Policy.Caller || e.Answer != rt.Policy.Answer || e.AnyOrigin != rt.Policy.AnyOrigin || e.IsMessage() != rt.Policy.IsMessage() {
+			if e.Caller != rt.Policy.Caller || e.Answer != rt.Policy.Answer || e.AnyOrigin != rt.Policy.AnyOrigin ||
+				e.IsMessage() != rt.Policy.IsMessage() {
 				t.Errorf("%s %s: %+v, another method has %+v", method, rt.Template, e.Policy, rt.Policy)
 			}
 		}

@@ -22,7 +22,9 @@ func TestSearch(t *testing.T) {
 	s.send(http.MethodPost, integrity+"/records", other.Secret, declaration("d", 1, "same")).is(http.StatusCreated)
 	company := s.Company(t, s.org, "company-2")
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
-	second := s.post(integrity+"/records", declaration("d", 1, "same").with(body{"companyReference": "company-2"})).is(http.StatusCreated)["publicId"]
+	second := s.post(
+		integrity+"/records", declaration("d", 1, "same").with(body{"companyReference": "company-2"}),
+	).is(http.StatusCreated)["publicId"]
 
 	path := integrity + "/records?sha256=" + strings.ToUpper(hash("same"))
 	search := func(query string) (found []any, page map[string]any) {
@@ -50,7 +52,8 @@ func TestSearch(t *testing.T) {
 	equal(t, "pages", paged, ids)
 	one := s.get(integrity + "/records/" + ids[0].(string)).is(http.StatusOK)
 	equal(t, "record", page["records"].([]any)[1], one)
-	if none := s.get(integrity + "/records?sha256=" + hash("nothing")).is(http.StatusOK); len(none["records"].([]any)) != 0 || none["nextCursor"] != nil {
+	if none := s.get(integrity + "/records?sha256=" + hash("nothing")).is(http.StatusOK); len(none["records"].([]any)) !=
+		0 || none["nextCursor"] != nil {
 		t.Errorf("search of nothing: %v", none)
 	}
 	for query, want := range map[string]string{
@@ -63,7 +66,9 @@ func TestSearch(t *testing.T) {
 		"?after=Y29tcGFueQ&sha256=" + hash("x"): "/after FORMAT",
 		"?x=1&sha256=" + hash("x"):              "/x UNKNOWN_PARAMETER",
 	} {
-		if got := pointers(s.get(integrity+"/records"+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+		if got := pointers(s.get(integrity+"/records"+query).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)); got != want {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
 	}

@@ -14,13 +14,18 @@ import (
 
 var (
 	// unknownOutcome names what leaves the outcome of a write unknown.
-	unknownOutcome = regexp.MustCompile(`\b50[03]\b|5xx|\b(INTERNAL|TEMPORARILY_UNAVAILABLE)\b|lost connection|connection that breaks|no answer|outcome ?[uU]nknown|outcome is (un|not )known|conexión (perdida|que se)|sin respuesta|no se conoce`)
-	sendsAgain     = regexp.MustCompile(`(?i)\b(sends?|sent|send it|send them)\b[^.:]*\bagain\b|same again|repeat(s|ed)? (it|the same|the very)|(env(í|i)\w+)[^.:]*(otra vez|de nuevo|lo mismo)|lo mismo otra vez|repita lo mismo`)
-	looksUp        = regexp.MustCompile(`(?i)\blook\w*\b[^.]*\bup\b|\blook-up\b|consult[aeó]|reconcile`)
+	unknownOutcome = regexp.MustCompile(
+		`\b50[03]\b|5xx|\b(INTERNAL|TEMPORARILY_UNAVAILABLE)\b|lost connection|connection that breaks|no answer|outcome ?[uU]nknown|outcome is (un|not )known|conexión (perdida|que se)|sin respuesta|no se conoce`,
+	)
+	sendsAgain = regexp.MustCompile(
+		`(?i)\b(sends?|sent|send it|send them)\b[^.:]*\bagain\b|same again|repeat(s|ed)? (it|the same|the very)|(env(í|i)\w+)[^.:]*(otra vez|de nuevo|lo mismo)|lo mismo otra vez|repita lo mismo`,
+	)
+	looksUp = regexp.MustCompile(`(?i)\blook\w*\b[^.]*\bup\b|\blook-up\b|consult[aeó]|reconcile`)
 )
 
 // One rule for every write that did not succeed, everywhere: what was refused is corrected, what was not done is
-// sent again, and what is unknown, which is any 5xx and no answer, is looked up first, then sent again with the same values.
+// sent again, and what is unknown, which is any 5xx and no answer, is looked up first, then sent again with the same
+// values.
 func TestOneRuleForSendingAgain(t *testing.T) {
 	passages := map[string][]string{} // by where they stand
 	read := func(path string, split func(text string) []string) {
@@ -37,7 +42,9 @@ func TestOneRuleForSendingAgain(t *testing.T) {
 	}
 	tag := regexp.MustCompile(`<[^>]*>|\{\{.*?\}\}`)
 	read("web/templates/developers/e[ns]/*.html", func(text string) (list []string) {
-		for _, block := range regexp.MustCompile(`(?s)<(p|li|dd|tr|ol)\b.*?</(p|li|dd|tr|ol)>|<div><dt>.*?</dd>`).FindAllString(text, -1) {
+		for _, block := range regexp.MustCompile(
+			`(?s)<(p|li|dd|tr|ol)\b.*?</(p|li|dd|tr|ol)>|<div><dt>.*?</dd>`,
+		).FindAllString(text, -1) {
 			list = append(list, tag.ReplaceAllString(block, " "))
 		}
 		return list
@@ -47,8 +54,14 @@ func TestOneRuleForSendingAgain(t *testing.T) {
 	}
 	read("developers/javascript/README.md", paragraphs)
 	read("developers/python/README.md", paragraphs)
-	read("client/client.go", func(text string) []string { doc, _, _ := strings.Cut(text, "\npackage "); return paragraphs(doc) })
-	read("client/outbox/outbox.go", func(text string) []string { doc, _, _ := strings.Cut(text, "\npackage "); return paragraphs(doc) })
+	read("client/client.go", func(text string) []string {
+		doc, _, _ := strings.Cut(text, "\npackage ")
+		return paragraphs(doc)
+	})
+	read("client/outbox/outbox.go", func(text string) []string {
+		doc, _, _ := strings.Cut(text, "\npackage ")
+		return paragraphs(doc)
+	})
 	texts := func(text string) (list []string) {
 		var all any
 		check(t, json.Unmarshal([]byte(text), &all))
@@ -105,7 +118,9 @@ func TestOneRuleForSendingAgain(t *testing.T) {
 		for _, path := range []string{"/developers/errors", "/en/developers/errors"} {
 			_, entry, _ := strings.Cut(string(s.page(path).body), `<div id="`+string(code.Code)+`">`)
 			entry, _, _ = strings.Cut(entry, "</div>")
-			if unknown := regexp.MustCompile(`looked up what became of it, then|después de consultar qué fue de ella`).MatchString(entry); unknown != (code.Status >= 500) {
+			if unknown := regexp.MustCompile(
+				`looked up what became of it, then|después de consultar qué fue de ella`,
+			).MatchString(entry); unknown != (code.Status >= 500) {
 				t.Errorf("%s, %s: it says that it is looked up first: %v", path, code.Code, unknown)
 			}
 		}

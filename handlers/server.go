@@ -59,6 +59,7 @@ func assemble(c Config) service {
 	}))
 	s := service{edge: e, console: console.New(actions, pages, c.Console), site: site.New(actions, pages, c.Site)}
 	s.endpoints = slices.Concat(
-		api.API{Actions: actions}.Endpoints(), mcp.Face{Actions: actions}.Endpoints(), s.console.Endpoints(), s.site.Endpoints())
+		api.API{Actions: actions}.Endpoints(), mcp.Face{Actions: actions}.Endpoints(), s.console.Endpoints(),
+		s.site.Endpoints())
 	return s
 }

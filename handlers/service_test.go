@@ -66,7 +66,10 @@ type options struct {
 
 func open(t *testing.T, o options) *service {
 	t.Helper()
-	s := &service{t: t, log: &logBuffer{}, keys: &atomic.Pointer[action.Keys]{}, held: &atomic.Pointer[time.Time]{}, skew: &atomic.Int64{}}
+	s := &service{
+		t: t, log: &logBuffer{}, keys: &atomic.Pointer[action.Keys]{}, held: &atomic.Pointer[time.Time]{},
+		skew: &atomic.Int64{},
+	}
 	now := func() time.Time {
 		at := time.Now()
 		if held := s.held.Load(); held != nil {
@@ -338,7 +341,8 @@ func (a answer) refuses(status int, code domain.Code) map[string]any {
 		a.t.Fatalf("code %v, want %s: %s", e["code"], code, a.body)
 	}
 	waits := status == 429 || status == 503
-	retryable := waits && code != domain.CompanyLimit && code != domain.WebhookLimit && code != domain.UnfinalizedIdentityLimit
+	retryable := waits && code != domain.CompanyLimit && code != domain.WebhookLimit &&
+		code != domain.UnfinalizedIdentityLimit
 	if e["retryable"] != retryable || e["status"] != float64(status) || a.header.Get("Cache-Control") != "no-store" {
 		a.t.Errorf("retryable, status or Cache-Control of %s: %s, %s", code, a.body, a.header)
 	}
@@ -379,7 +383,8 @@ func (b body) with(change body) body {
 func declaration(document string, version int, content string) body {
 	return body{
 		"companyReference": "company-1", "source": "billing", "documentReference": document, "version": version,
-		"sha256": hash(content), "sizeBytes": len(content), "mimeType": "application/pdf", "generatedAt": "2026-11-01T10:00:00Z",
+		"sha256": hash(content), "sizeBytes": len(content), "mimeType": "application/pdf",
+		"generatedAt": "2026-11-01T10:00:00Z",
 	}
 }
 

@@ -96,14 +96,17 @@ func TestOAuthSignIn(t *testing.T) {
 		t.Errorf("in Spanish: %s", a.body)
 	}
 	for _, from := range []string{"cross-site", "same-site", "none"} { // none: an address that was mailed or typed
-		if a = s.visit(path+"/sign-in", "", from); a.status != http.StatusSeeOther || a.header.Get("Location") != path || a.header.Get("Set-Cookie") != "" {
+		if a = s.visit(path+"/sign-in", "", from); a.status != http.StatusSeeOther || a.header.Get("Location") != path ||
+			a.header.Get("Set-Cookie") != "" {
 			t.Errorf("begun by %s, without the page that tells what it is about: %d %v", from, a.status, a.header)
 		}
 	}
 
 	a = s.visit(path+"/sign-in", "", "same-origin")
 	cookie := a.header.Get("Set-Cookie")
-	for _, attribute := range []string{"; HttpOnly", "; Secure", "; SameSite=Lax", "; Path=/oauth/signed-in", "; Max-Age=600"} {
+	for _, attribute := range []string{
+		"; HttpOnly", "; Secure", "; SameSite=Lax", "; Path=/oauth/signed-in", "; Max-Age=600",
+	} {
 		if !strings.Contains(cookie, attribute) {
 			t.Errorf("the cookie lacks %s: %s", attribute, cookie)
 		}
@@ -112,7 +115,8 @@ func TestOAuthSignIn(t *testing.T) {
 	to, err := url.Parse(a.header.Get("Location"))
 	check(t, err)
 	asked := to.Query()
-	if !strings.HasPrefix(to.String(), p.issuer) || asked.Get("code_challenge_method") != "S256" || asked.Get("nonce") == "" || asked.Get("redirect_uri") != baseURL+"/oauth/signed-in" {
+	if !strings.HasPrefix(to.String(), p.issuer) || asked.Get("code_challenge_method") != "S256" ||
+		asked.Get("nonce") == "" || asked.Get("redirect_uri") != baseURL+"/oauth/signed-in" {
 		t.Errorf("sent to %s", to)
 	}
 	back := newVisitor(t).signIn(to.String())
@@ -134,7 +138,8 @@ func TestOAuthSignIn(t *testing.T) {
 	s.refusedToken(token, http.StatusForbidden, domain.IdentityNotLinked, "")
 
 	a = s.visit(back.RequestURI(), cookie, "cross-site")
-	if a.status != http.StatusOK || !contains(a.body, "Your identity is linked") || !contains(a.body, data["id"].(string)) || !strings.Contains(a.header.Get("Set-Cookie"), "Max-Age=0") {
+	if a.status != http.StatusOK || !contains(a.body, "Your identity is linked") ||
+		!contains(a.body, data["id"].(string)) || !strings.Contains(a.header.Get("Set-Cookie"), "Max-Age=0") {
 		t.Fatalf("%d %v %s", a.status, a.header, a.body)
 	}
 	s.offered(ordinaryMCP, token)
@@ -154,7 +159,8 @@ func TestOAuthSignIn(t *testing.T) {
 	cookie, _, _ = strings.Cut(a.header.Get("Set-Cookie"), ";")
 	back = newVisitor(t).signIn(a.header.Get("Location"))
 	s.skew.Add(int64(11 * time.Minute))
-	if a = s.visit(back.RequestURI(), cookie, "cross-site"); a.status != http.StatusConflict || !contains(a.body, "no se puede usar") {
+	if a = s.visit(back.RequestURI(), cookie, "cross-site"); a.status != http.StatusConflict ||
+		!contains(a.body, "no se puede usar") {
 		t.Errorf("too late: %d %s", a.status, a.body)
 	}
 	p.away.Store(true)

@@ -53,7 +53,10 @@ func (s *service) stamped(id, query string) (raw []byte, e evidence.Envelope) {
 }
 
 // existed requires that OpenSSL and Verify accept every token of evidence.
-func existed(t *testing.T, raw []byte, trusted *evidence.TrustedKeys, options evidence.Options, authorities ...*stamptest.Authority) evidence.Findings {
+func existed(
+	t *testing.T, raw []byte, trusted *evidence.TrustedKeys, options evidence.Options,
+	authorities ...*stamptest.Authority,
+) evidence.Findings {
 	t.Helper()
 	options.RequireTimestamp = true
 	f := evidence.Verify(raw, trusted, options)
@@ -73,8 +76,8 @@ func existed(t *testing.T, raw []byte, trusted *evidence.TrustedKeys, options ev
 	return f
 }
 
-// TestEvidenceWithTimestamps: a request for timestamps gets the earliest token of each authority, and any other what it always
-// got.
+// TestEvidenceWithTimestamps: a request for timestamps gets the earliest token of each authority, and any other what it
+// always got.
 func TestEvidenceWithTimestamps(t *testing.T) {
 	s := open(t, options{})
 	alpha, beta := stamptest.New(t, "alpha"), stamptest.New(t, "beta")
@@ -94,7 +97,8 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	s.hold()
 	raw, e := s.stamped(id, "")
 	f := existed(t, raw, trusted, evidence.Options{Now: s.Now(), RequireCurrent: true, RequireInclusion: true}, alpha)
-	if len(e.Timestamps) != 1 || len(e.Timestamps[0].Tokens) != 1 || *f.TimeAuthority != "alpha" || e.Timestamps[0].LeafIndex != e.Inclusion.LeafIndex {
+	if len(e.Timestamps) != 1 || len(e.Timestamps[0].Tokens) != 1 || *f.TimeAuthority != "alpha" ||
+		e.Timestamps[0].LeafIndex != e.Inclusion.LeafIndex {
 		t.Errorf("timestamps: %+v", e.Timestamps)
 	}
 	without := s.get(path).body
@@ -122,8 +126,13 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	if f := existed(t, history, trusted, evidence.Options{Now: s.Now()}, alpha); f.StatusAsOf != evidence.Valid {
 		t.Errorf("the state as of a moment, with timestamps: %+v", f)
 	}
-	for _, wrong := range []string{"timestamps=", "timestamps=1", "timestamps=TRUE", "timestamps=yes", "timestamps=true&timestamps=true", "timestamps=true&timestamps=false"} {
-		if e := s.get(path+"?"+wrong).refuses(http.StatusUnprocessableEntity, domain.InvalidData); !strings.HasPrefix(pointers(e), "/timestamps ") {
+	for _, wrong := range []string{
+		"timestamps=", "timestamps=1", "timestamps=TRUE", "timestamps=yes", "timestamps=true&timestamps=true",
+		"timestamps=true&timestamps=false",
+	} {
+		if e := s.get(path+"?"+wrong).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		); !strings.HasPrefix(pointers(e), "/timestamps ") {
 			t.Errorf("%s: %v", wrong, e)
 		}
 	}
@@ -135,10 +144,14 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	if f := evidence.Verify(text, trusted, evidence.Options{Now: s.Now()}); isError || f.Time != evidence.Valid {
 		t.Errorf("the tool answers %s", text)
 	}
-	if got, isError := s.tool(integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "timestamps": false}); isError || got["timestamps"] != nil {
+	if got, isError := s.tool(
+		integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "timestamps": false},
+	); isError || got["timestamps"] != nil {
 		t.Errorf("the tool answers timestamps that were not asked for: %v", got)
 	}
-	if refused, isError := s.tool(integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "timestamps": "true"}); !isError || refused["error"].(map[string]any)["code"] != "INVALID_DATA" {
+	if refused, isError := s.tool(
+		integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "timestamps": "true"},
+	); !isError || refused["error"].(map[string]any)["code"] != "INVALID_DATA" {
 		t.Errorf("the tool with a text: %v", refused)
 	}
 
@@ -154,13 +167,16 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 		t.Errorf("the newer record: %+v", f)
 	}
 	_, both := s.stamped(id, "")
-	if len(both.Timestamps) != 2 || both.Timestamps[0].Checkpoint != e.Timestamps[0].Checkpoint || both.Timestamps[0].TreeSize >= both.Timestamps[1].TreeSize ||
+	if len(both.Timestamps) != 2 || both.Timestamps[0].Checkpoint != e.Timestamps[0].Checkpoint ||
+		both.Timestamps[0].TreeSize >= both.Timestamps[1].TreeSize ||
 		both.Timestamps[1].Tokens[0].Authority != "beta" {
 		t.Errorf("the earliest of both authorities: %+v", both.Timestamps)
 	}
 
 	// Tokens of another history are in nobody's evidence, which keeps its proof.
-	s.owner(`UPDATE log_timestamps SET checkpoint = (SELECT checkpoint FROM log_timestamps WHERE authority = 'beta' ORDER BY tree_size DESC LIMIT 1) WHERE authority = 'alpha'`)
+	s.owner(
+		`UPDATE log_timestamps SET checkpoint = (SELECT checkpoint FROM log_timestamps WHERE authority = 'beta' ORDER BY tree_size DESC LIMIT 1) WHERE authority = 'alpha'`,
+	)
 	if raw, e := s.stamped(id, ""); e.Inclusion == nil || e.Timestamps != nil {
 		t.Errorf("with tokens of another tree: %s", raw)
 	}
@@ -185,9 +201,14 @@ func TestEvidenceFitsVerifiers(t *testing.T) {
 	}
 	// Witnesses make the rest longer: by what is left, and by one byte more.
 	room := evidence.MostReceipt - len(raw)
-	for more, want := range map[int]int{room: 4, room + 1: 3, room + base64.StdEncoding.EncodedLen(2*token): 2, room + base64.StdEncoding.EncodedLen(4*token): 0} {
+	for more, want := range map[int]int{
+		room: 4, room + 1: 3, room + base64.StdEncoding.EncodedLen(2*token): 2,
+		room + base64.StdEncoding.EncodedLen(4*token): 0,
+	} {
 		s.owner(`DELETE FROM transparency_cosignatures`,
-			fmt.Sprintf(`INSERT INTO transparency_cosignatures SELECT 'w', size, repeat('w', %d) FROM transparency_checkpoint`, more))
+			fmt.Sprintf(
+				`INSERT INTO transparency_cosignatures SELECT 'w', size, repeat('w', %d) FROM transparency_checkpoint`, more,
+			))
 		raw, e := s.stamped(id, "")
 		if len(e.Timestamps) != want || len(raw) > evidence.MostReceipt || e.Inclusion == nil {
 			t.Errorf("%d bytes more: %d bytes with %d tokens, must be %d", more, len(raw), len(e.Timestamps), want)
@@ -219,14 +240,16 @@ func TestLogTimestamps(t *testing.T) {
 		}
 		return p, a
 	}
-	if p, a := read(""); a.status != http.StatusOK || len(p.Timestamps) != 0 || p.HasMore || string(a.body) != `{"timestamps":[],"hasMore":false}`+"\n" {
+	if p, a := read(""); a.status != http.StatusOK || len(p.Timestamps) != 0 || p.HasMore ||
+		string(a.body) != `{"timestamps":[],"hasMore":false}`+"\n" {
 		t.Errorf("before the first token: %d %s", a.status, a.body)
 	}
 	alpha := stamptest.New(t, "alpha")
 	s.registered("a", 1, "one")
 	s.integrate(alpha)
 	p, a := read("")
-	if len(p.Timestamps) != 1 || p.HasMore || a.header.Get("Cache-Control") != "no-store" || a.header.Get("Access-Control-Allow-Origin") != "*" || a.header.Get("RateLimit") == "" ||
+	if len(p.Timestamps) != 1 || p.HasMore || a.header.Get("Cache-Control") != "no-store" ||
+		a.header.Get("Access-Control-Allow-Origin") != "*" || a.header.Get("RateLimit") == "" ||
 		a.header.Get("Content-Type") != "application/json" {
 		t.Fatalf("one token: %v %s", a.header, a.body)
 	}
@@ -234,21 +257,26 @@ func TestLogTimestamps(t *testing.T) {
 	alpha.Verify([]byte(one.Checkpoint), one.Token)
 	stored, err := (&transparency.Reader{Pool: s.Pool}).Timestamps(context.Background(), 0, 1)
 	check(t, err)
-	if one.TreeSize != stored[0].TreeSize || one.Authority != "alpha" || one.GenTime != evidence.FormatTime(stored[0].GenTime) {
+	if one.TreeSize != stored[0].TreeSize || one.Authority != "alpha" ||
+		one.GenTime != evidence.FormatTime(stored[0].GenTime) {
 		t.Errorf("%+v, stored as %+v", one, stored[0])
 	}
-	if _, again := read("", "If-None-Match", a.header.Get("Etag")); again.status != http.StatusNotModified || len(again.body) != 0 {
+	if _, again := read("", "If-None-Match", a.header.Get("Etag")); again.status != http.StatusNotModified ||
+		len(again.body) != 0 {
 		t.Errorf("the same page: %d", again.status)
 	}
 
 	// Three authorities, who do not all stamp every size: of some twenty the last size is whole.
-	s.owner(`INSERT INTO log_timestamps SELECT 1000 + n, a, gen_time, checkpoint, token FROM log_timestamps, generate_series(1, 23) n, unnest(ARRAY['alpha', 'b', 'c']) a WHERE n % 5 < 3 OR a = 'alpha'`)
+	s.owner(
+		`INSERT INTO log_timestamps SELECT 1000 + n, a, gen_time, checkpoint, token FROM log_timestamps, generate_series(1, 23) n, unnest(ARRAY['alpha', 'b', 'c']) a WHERE n % 5 < 3 OR a = 'alpha'`,
+	)
 	var sizes, lengths []int64
 	seen := map[string]bool{}
 	for after, more := int64(0), true; more; {
 		p, a := read(fmt.Sprint("?after=", after))
 		lengths, more = append(lengths, int64(len(p.Timestamps))), p.HasMore
-		if want := map[bool]string{true: "public, max-age=300", false: "no-store"}[more]; a.header.Get("Cache-Control") != want {
+		if want := map[bool]string{true: "public, max-age=300", false: "no-store"}[more]; a.header.Get("Cache-Control") !=
+			want {
 			t.Errorf("after %d: %s, must be %s", after, a.header.Get("Cache-Control"), want)
 		}
 		for _, one := range p.Timestamps {
@@ -273,23 +301,33 @@ func TestLogTimestamps(t *testing.T) {
 		t.Errorf("after all: %+v", p)
 	}
 	// A full page that nothing follows yet may still grow.
-	s.owner(`DELETE FROM log_timestamps WHERE tree_size > 1000`, `INSERT INTO log_timestamps SELECT 1000 + n, authority, gen_time, checkpoint, token FROM log_timestamps, generate_series(1, 20) n`)
+	s.owner(
+		`DELETE FROM log_timestamps WHERE tree_size > 1000`,
+		`INSERT INTO log_timestamps SELECT 1000 + n, authority, gen_time, checkpoint, token FROM log_timestamps, generate_series(1, 20) n`,
+	)
 	if p, a := read("?after=1000"); len(p.Timestamps) != 20 || p.HasMore || a.header.Get("Cache-Control") != "no-store" {
 		t.Errorf("a full page, the newest: %d, %v, %v", len(p.Timestamps), p.HasMore, a.header)
 	}
 
-	for _, wrong := range []string{"after=", "after=-1", "after=01", "after=x", "after=9007199254740992", "after=1&after=2"} {
-		if e := s.public(timestamps+"?"+wrong).refuses(http.StatusUnprocessableEntity, domain.InvalidData); !strings.HasPrefix(pointers(e), "/after ") {
+	for _, wrong := range []string{
+		"after=", "after=-1", "after=01", "after=x", "after=9007199254740992", "after=1&after=2",
+	} {
+		if e := s.public(timestamps+"?"+wrong).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		); !strings.HasPrefix(pointers(e), "/after ") {
 			t.Errorf("%s: %v", wrong, e)
 		}
 	}
-	if e := s.public(timestamps+"?limit=5").refuses(http.StatusUnprocessableEntity, domain.InvalidData); !strings.HasPrefix(pointers(e), "/limit ") {
+	if e := s.public(timestamps+"?limit=5").refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	); !strings.HasPrefix(pointers(e), "/limit ") {
 		t.Errorf("limit: %v", e)
 	}
 	if head := s.send(http.MethodHead, timestamps, "", nil); head.status != http.StatusOK || len(head.body) != 0 {
 		t.Errorf("HEAD: %d", head.status)
 	}
-	if preflight := s.send(http.MethodOptions, timestamps, "", nil); preflight.status != http.StatusNoContent || preflight.header.Get("Allow") != "GET, HEAD, OPTIONS" {
+	if preflight := s.send(http.MethodOptions, timestamps, "", nil); preflight.status != http.StatusNoContent ||
+		preflight.header.Get("Allow") != "GET, HEAD, OPTIONS" {
 		t.Errorf("OPTIONS: %d %v", preflight.status, preflight.header)
 	}
 }
@@ -305,7 +343,9 @@ func TestAMinuteSharesAToken(t *testing.T) {
 		for version := range 500 {
 			declarations = append(declarations, declaration(fmt.Sprint("minute-", i), version+1, "x"))
 		}
-		for _, result := range s.post(integrity+"/records/batch", body{"declarations": declarations}).is(http.StatusOK)["results"].([]any) {
+		for _, result := range s.post(
+			integrity+"/records/batch", body{"declarations": declarations},
+		).is(http.StatusOK)["results"].([]any) {
 			ids = append(ids, result.(map[string]any)["data"].(map[string]any)["publicId"].(string))
 		}
 	}
@@ -339,7 +379,8 @@ func (s *service) othersVerify(raw []byte, trusted *evidence.TrustedKeys, existe
 	keys, err := trusted.Marshal()
 	check(s.t, err)
 	file, err := json.Marshal(body{"trustedKeys": body{"k": string(keys)}, "vectors": []body{{
-		"name": "stamped", "receipt": string(raw), "receiptBase64": nil, "documentBase64": nil, "trustedKeys": "k", "now": evidence.FormatTime(s.Now()), "requireTimestamp": true,
+		"name": "stamped", "receipt": string(raw), "receiptBase64": nil, "documentBase64": nil, "trustedKeys": "k",
+		"now": evidence.FormatTime(s.Now()), "requireTimestamp": true,
 	}}})
 	check(s.t, err)
 	for _, v := range inNode(s.t, file) {

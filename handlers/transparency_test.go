@@ -33,8 +33,9 @@ func (s *service) integrate(authorities ...*stamptest.Authority) *transparency.S
 	check(s.t, err)
 	defer pool.Close()
 	config := transparency.Config{
-		Pool: pool, Signer: func() *transparency.Signer { return signer }, Now: s.Now, Log: slog.New(slog.DiscardHandler), Interval: time.Millisecond,
-		Stamp: 10 * time.Millisecond, Pinned: func(name string) (evidence.Authority, bool) {
+		Pool: pool, Signer: func() *transparency.Signer { return signer }, Now: s.Now, Log: slog.New(slog.DiscardHandler),
+		Interval: time.Millisecond,
+		Stamp:    10 * time.Millisecond, Pinned: func(name string) (evidence.Authority, bool) {
 			i := slices.IndexFunc(authorities, func(a *stamptest.Authority) bool { return a.Name == name })
 			return authorities[i].Pinned(), true
 		},
@@ -103,7 +104,8 @@ func TestTransparency(t *testing.T) {
 	signer := s.integrate()
 
 	a := s.public(checkpoint)
-	if a.status != http.StatusOK || a.header.Get("Content-Type") != "text/plain; charset=utf-8" || a.header.Get("Cache-Control") != "no-store" ||
+	if a.status != http.StatusOK || a.header.Get("Content-Type") != "text/plain; charset=utf-8" ||
+		a.header.Get("Cache-Control") != "no-store" ||
 		a.header.Get("Access-Control-Allow-Origin") != "*" || a.header.Get("RateLimit") == "" {
 		t.Errorf("checkpoint: %d %v", a.status, a.header)
 	}
@@ -127,7 +129,12 @@ func TestTransparency(t *testing.T) {
 		check(t, err)
 		proof = append(proof, hash)
 	}
-	check(t, tlog.CheckRecord(proof, answered.Data.TreeSize, root, answered.Data.LeafIndex, domain.LeafHash([]byte(answered.Data.Leaf))))
+	check(
+		t,
+		tlog.CheckRecord(
+			proof, answered.Data.TreeSize, root, answered.Data.LeafIndex, domain.LeafHash([]byte(answered.Data.Leaf)),
+		),
+	)
 	if answered.Data.Checkpoint != string(a.body) {
 		t.Error("the proof is of another checkpoint")
 	}
@@ -140,27 +147,36 @@ func TestTransparency(t *testing.T) {
 	size := lines[1]
 	tile := s.public(tiles + "0/000.p/" + size)
 	leafAt := int(answered.Data.LeafIndex) * tlog.HashSize
-	if tile.status != http.StatusOK || tile.header.Get("Content-Type") != "application/octet-stream" || tile.header.Get("Cache-Control") != "public, max-age=31536000, immutable" ||
-		len(tile.body) != int(answered.Data.TreeSize)*tlog.HashSize || tlog.Hash(tile.body[leafAt:leafAt+tlog.HashSize]) != domain.LeafHash([]byte(answered.Data.Leaf)) {
+	if tile.status != http.StatusOK || tile.header.Get("Content-Type") != "application/octet-stream" ||
+		tile.header.Get("Cache-Control") != "public, max-age=31536000, immutable" ||
+		len(tile.body) != int(answered.Data.TreeSize)*tlog.HashSize ||
+		tlog.Hash(tile.body[leafAt:leafAt+tlog.HashSize]) != domain.LeafHash([]byte(answered.Data.Leaf)) {
 		t.Errorf("tile: %d %v, %d bytes", tile.status, tile.header, len(tile.body))
 	}
 	for _, path := range []string{checkpoint, tiles + "0/000.p/1"} {
-		if head := s.send(http.MethodHead, path, "", nil); head.status != http.StatusOK || len(head.body) != 0 || head.header.Get("Content-Type") == "" {
+		if head := s.send(http.MethodHead, path, "", nil); head.status != http.StatusOK || len(head.body) != 0 ||
+			head.header.Get("Content-Type") == "" {
 			t.Errorf("HEAD %s: %d %v", path, head.status, head.header)
 		}
 	}
 	// Entries are never served, in any spelling; nor is what no checkpoint covers.
-	for _, path := range []string{"entries/000", "entries/000.p/1", "entries/x001/000", "data/000", "0/000", "0/001", "1/000", "0/0", "8/0/000", "0//000", "0/000.p/0"} {
+	for _, path := range []string{
+		"entries/000", "entries/000.p/1", "entries/x001/000", "data/000", "0/000", "0/001", "1/000", "0/0", "8/0/000",
+		"0//000", "0/000.p/0",
+	} {
 		r := s.request(http.MethodGet, tiles+path, "", nil)
 		if a := s.plainly(r); a.status != http.StatusNotFound || a.header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %v", path, a.status, a.header)
 		}
 	}
-	if e := s.get("/api/v1/integrity/records/" + strings.Repeat("a", 26) + "/inclusion").is(http.StatusNotFound); e["code"] != string(domain.RecordNotFound) {
+	if e := s.get(
+		"/api/v1/integrity/records/" + strings.Repeat("a", 26) + "/inclusion",
+	).is(http.StatusNotFound); e["code"] != string(domain.RecordNotFound) {
 		t.Errorf("an unknown record: %v", e)
 	}
 	_, stranger := s.Key(t, s.org, domain.IntegrityRead)
-	if e := s.send(http.MethodGet, inclusion, stranger, nil).is(http.StatusNotFound); e["code"] != string(domain.RecordNotFound) {
+	if e := s.send(http.MethodGet, inclusion, stranger, nil).is(http.StatusNotFound); e["code"] !=
+		string(domain.RecordNotFound) {
 		t.Errorf("a key without a grant: %v", e)
 	}
 
@@ -192,7 +208,10 @@ func (s *service) batch(n int) {
 func TestTransparencyOff(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.Transparency = nil }})
 	id := s.registered("a", 1, "one")
-	for _, path := range []string{"/api/public/log/checkpoint", "/api/public/log/timestamps", "/api/public/log/tile/0/000", "/api/public/log/tile/0/000.p/1", "/api/v1/integrity/records/" + id + "/inclusion"} {
+	for _, path := range []string{
+		"/api/public/log/checkpoint", "/api/public/log/timestamps", "/api/public/log/tile/0/000",
+		"/api/public/log/tile/0/000.p/1", "/api/v1/integrity/records/" + id + "/inclusion",
+	} {
 		if e := s.get(path).is(http.StatusNotFound); e["code"] != string(domain.NotFound) {
 			t.Errorf("%s: %v", path, e)
 		}
@@ -210,7 +229,9 @@ func TestEvidenceNeverWaitsForTheTree(t *testing.T) {
 	tx, err := owner.Begin(context.Background())
 	check(t, err)
 	defer tx.Rollback(context.Background())
-	_, err = tx.Exec(context.Background(), "LOCK TABLE public.transparency_runs, public.transparency_checkpoint IN ACCESS EXCLUSIVE MODE")
+	_, err = tx.Exec(
+		context.Background(), "LOCK TABLE public.transparency_runs, public.transparency_checkpoint IN ACCESS EXCLUSIVE MODE",
+	)
 	check(t, err)
 	s.hold()
 	for range 3 { // the first finds out, the others do not ask

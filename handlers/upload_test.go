@@ -48,43 +48,63 @@ func TestBadUploads(t *testing.T) {
 		}
 	}
 	send(file, part{name: "metadata", content: `{`}).refuses(http.StatusBadRequest, domain.MalformedJSON)
-	send(file, part{name: "metadata", content: strings.Repeat(" ", 8<<10+1)}).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	send(file, part{name: "metadata", content: strings.Repeat(" ", 8<<10+1)}).refuses(
+		http.StatusRequestEntityTooLarge, domain.PayloadTooLarge,
+	)
 	whole, kind := parts(metadata, file)
 	for _, text := range []string{whole[:len(whole)-10], whole[:len(whole)/2], "", "nothing"} {
-		got := pointers(s.send(http.MethodPost, path, s.org.Secret, text, "Content-Type", kind).refuses(http.StatusUnprocessableEntity, domain.InvalidData))
+		got := pointers(s.send(
+			http.MethodPost, path, s.org.Secret, text, "Content-Type", kind,
+		).refuses(http.StatusUnprocessableEntity, domain.InvalidData))
 		if want := " FORMAT"; got != want && strings.Contains(text, "form-data") {
 			t.Errorf("%q: %s", text, got)
 		}
 	}
-	s.send(http.MethodPost, path, s.org.Secret, whole, "Content-Type", kind, "Content-Encoding", "gzip").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
-	s.send(http.MethodPost, path+"?x=1", s.org.Secret, whole, "Content-Type", kind).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.send(
+		http.MethodPost, path, s.org.Secret, whole, "Content-Type", kind, "Content-Encoding", "gzip",
+	).refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+	s.send(
+		http.MethodPost, path+"?x=1", s.org.Secret, whole, "Content-Type", kind,
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	chunked := s.request(http.MethodPost, path, s.org.Secret, struct{ io.Reader }{strings.NewReader(whole)})
 	chunked.Header.Set("Content-Type", kind)
 	s.exchange(chunked).refuses(http.StatusLengthRequired, domain.LengthRequired)
 
 	reviews := path + "/" + v.artifact + "/reviews"
 	for want, change := range map[string]body{
-		"/statement LENGTH": {"statement": strings.Repeat("é", 2001)}, "/statement FORMAT": {"statement": " "}, "/outcome FORMAT": {"outcome": "fine"},
-		"/acceptResponsibility FORMAT": {"acceptResponsibility": false}, "/versionId FORMAT": {"versionId": "ver_1"}, "/more UNKNOWN_MEMBER": {"more": 1},
+		"/statement LENGTH": {"statement": strings.Repeat("é", 2001)}, "/statement FORMAT": {"statement": " "},
+		"/outcome FORMAT":              {"outcome": "fine"},
+		"/acceptResponsibility FORMAT": {"acceptResponsibility": false}, "/versionId FORMAT": {"versionId": "ver_1"},
+		"/more UNKNOWN_MEMBER": {"more": 1},
 	} {
-		if got := pointers(s.upload(reviews, s.org.Secret, reviewOf(v.version, "accepted").with(change), "a", "", "a").refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+		if got := pointers(s.upload(
+			reviews, s.org.Secret, reviewOf(v.version, "accepted").with(change), "a", "", "a",
+		).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	s.send(http.MethodPost, reviews, s.org.Secret, body{}).refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+	s.send(http.MethodPost, reviews, s.org.Secret, body{}).refuses(
+		http.StatusUnsupportedMediaType, domain.UnsupportedMediaType,
+	)
 	text, kind := parts(file, part{name: "metadata", content: `[`})
-	s.send(http.MethodPost, reviews, s.org.Secret, text, "Content-Type", kind).refuses(http.StatusBadRequest, domain.MalformedJSON)
+	s.send(http.MethodPost, reviews, s.org.Secret, text, "Content-Type", kind).refuses(
+		http.StatusBadRequest, domain.MalformedJSON,
+	)
 	for want, content := range map[string]body{
 		"/kind FORMAT":         {"title": "x", "kind": "file"},
 		"/text LENGTH":         {"title": "x", "kind": "text", "text": ""},
 		"/text UNKNOWN_MEMBER": {"title": "x", "kind": "manifest", "manifest": body{}, "text": "x"},
 		"/title FORMAT":        {"title": strings.Repeat("a", 201), "kind": "text", "text": "x"},
 	} {
-		if got := pointers(s.post(path, content).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); !strings.Contains(got, want) {
+		if got := pointers(s.post(path, content).refuses(
+			http.StatusUnprocessableEntity, domain.InvalidData,
+		)); !strings.Contains(got, want) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	s.post(path, body{"title": "x", "kind": "text", "text": strings.Repeat("é", 1<<19) + "a"}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.post(
+		path, body{"title": "x", "kind": "text", "text": strings.Repeat("é", 1<<19) + "a"},
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	if after := s.sequence(); after != before {
 		t.Errorf("bad uploads made %d events", after-before)
 	}
@@ -110,11 +130,17 @@ func TestLargestUpload(t *testing.T) {
 		}
 	}})
 	largest := strings.Repeat("0123456789abcdef", domain.MaxFileBytes/16)
-	v := s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest).is(http.StatusCreated)["version"].(map[string]any)
+	v := s.upload(
+		certificationAction+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest,
+	).is(http.StatusCreated)["version"].(map[string]any)
 	equal(t, "the largest file", []any{v["sizeBytes"], v["sha256"]}, []any{domain.MaxFileBytes, hash(largest)})
 	reviews := certificationAction + "/artifacts/" + v["artifactId"].(string) + "/reviews"
-	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest+"x").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
-	s.upload(reviews, s.org.Secret, reviewOf(v["id"].(string), "accepted"), "a", "", largest+"x").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.upload(
+		certificationAction+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest+"x",
+	).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.upload(
+		reviews, s.org.Secret, reviewOf(v["id"].(string), "accepted"), "a", "", largest+"x",
+	).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
 	s.upload(reviews, s.org.Secret, reviewOf(v["id"].(string), "accepted"), "a", "", largest).is(http.StatusCreated)
 	empty(t, spool)
 
@@ -122,7 +148,9 @@ func TestLargestUpload(t *testing.T) {
 	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 	check(t, err)
 	defer connection.Close()
-	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: %d\r\n\r\n",
+	_, err = fmt.Fprintf(connection,
+		"POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; "+
+			"boundary=x\r\nContent-Length: %d\r\n\r\n",
 		certificationAction, s.org.Secret, domain.MaxFileBytes+1<<20)
 	check(t, err)
 	answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
@@ -134,23 +162,36 @@ func TestLargestUpload(t *testing.T) {
 
 func TestFullSpool(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.Spool, c.BodyGrace = &edge.Spool{Most: 2600}, time.Minute }})
-	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.upload(
+		certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000),
+	).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	for range 5 { // room is given back
-		s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
+		s.upload(
+			certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500),
+		).is(http.StatusCreated)
 	}
 	// One organization's uploads leave room for another's.
 	text, kind := form(body{"title": "x"}, "a", "", strings.Repeat("a", 500))
 	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 	check(t, err)
 	defer connection.Close()
-	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", certificationAction, s.org.Secret, kind, len(text))
+	_, err = fmt.Fprintf(
+		connection,
+		"POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: "+
+			"%d\r\nExpect: 100-continue\r\n\r\n",
+		certificationAction, s.org.Secret, kind, len(text),
+	)
 	check(t, err)
 	answers := bufio.NewReader(connection)
 	line, err := answers.ReadString('\n') // 100 Continue: the handler reads, so its room is taken
 	check(t, err)
 	other := s.Organization(t, 1, domain.InternalPlan)
-	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
-	s.upload(certificationAction+"/artifacts", other.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
+	s.upload(
+		certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500),
+	).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.upload(
+		certificationAction+"/artifacts", other.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500),
+	).is(http.StatusCreated)
 	_, err = io.WriteString(connection, text)
 	check(t, err)
 	_, err = answers.ReadString('\n')
@@ -161,7 +202,9 @@ func TestFullSpool(t *testing.T) {
 		t.Errorf("%s, then %d", line, response.StatusCode)
 	}
 	gone := open(t, options{config: func(c *handlers.Config) { c.Spool = &edge.Spool{Dir: "/nonexistent"} }})
-	gone.upload(certificationAction+"/artifacts", gone.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	gone.upload(
+		certificationAction+"/artifacts", gone.org.Secret, body{"title": "x"}, "a", "", "a",
+	).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 }
 
 // A client that stops sending is cut off, and told why.
@@ -173,8 +216,10 @@ func TestSlowUpload(t *testing.T) {
 	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 	check(t, err)
 	defer connection.Close()
-	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 10000\r\n\r\n"+
-		"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nabc", certificationAction, s.org.Secret)
+	_, err = fmt.Fprintf(connection,
+		"POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; "+
+			"boundary=x\r\nContent-Length: 10000\r\n\r\n"+
+			"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nabc", certificationAction, s.org.Secret)
 	check(t, err)
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 	check(t, err)
@@ -195,13 +240,16 @@ func TestUploadBeyondBoundary(t *testing.T) {
 	}})
 	v := s.registeredText("a", "a")
 	before := s.sequence()
-	for path, metadata := range map[string]any{"/artifacts": body{"title": "x"}, "/artifacts/" + v.artifact + "/reviews": reviewOf(v.version, "accepted")} {
+	for path, metadata := range map[string]any{
+		"/artifacts": body{"title": "x"}, "/artifacts/" + v.artifact + "/reviews": reviewOf(v.version, "accepted"),
+	} {
 		text, kind := form(metadata, "a.txt", "text/plain", "a")
 		connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 		check(t, err)
 		defer connection.Close()
 		check(t, connection.SetDeadline(time.Now().Add(patience)))
-		_, err = fmt.Fprintf(connection, "POST %s%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+		_, err = fmt.Fprintf(connection,
+			"POST %s%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
 			certificationAction, path, s.org.Secret, kind, len(text)+1000, text)
 		check(t, err)
 		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
@@ -218,7 +266,10 @@ func TestUploadBeyondBoundary(t *testing.T) {
 	empty(t, spool)
 	patient := open(t, options{}) // a busy machine may be slower than that
 	text, kind := form(body{"title": "x"}, "a.txt", "text/plain", "a")
-	patient.send(http.MethodPost, certificationAction+"/artifacts", patient.org.Secret, text+strings.Repeat("epilogue", 1000), "Content-Type", kind).is(http.StatusCreated)
+	patient.send(
+		http.MethodPost, certificationAction+"/artifacts", patient.org.Secret, text+strings.Repeat("epilogue", 1000),
+		"Content-Type", kind,
+	).is(http.StatusCreated)
 }
 
 // The room of a file is for the file: headers of parts, which are read into memory, and whatever else have 64 KiB.
@@ -232,7 +283,9 @@ func TestUploadAroundTheFile(t *testing.T) {
 		"preamble": strings.Repeat("x\r\n", 30<<10) + text,
 		"epilogue": text + long,
 	} {
-		s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, bad, "Content-Type", kind).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+		s.send(
+			http.MethodPost, certificationAction+"/artifacts", s.org.Secret, bad, "Content-Type", kind,
+		).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
 		if after := s.sequence(); after != before {
 			t.Errorf("%s: %d events", name, after-before)
 		}
@@ -254,22 +307,28 @@ func TestAnalyzerIsFull(t *testing.T) {
 	}})
 	before := s.sequence()
 	text := body{"title": "x", "kind": "text", "text": "x"}
-	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text, idempotencyKey, "k").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.send(
+		http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text, idempotencyKey, "k",
+	).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	broken.Store(true) // another failure under the same key: the first was not kept
-	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text, idempotencyKey, "k").refuses(http.StatusInternalServerError, domain.Internal)
+	s.send(
+		http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text, idempotencyKey, "k",
+	).refuses(http.StatusInternalServerError, domain.Internal)
 	if after := s.sequence(); after != before {
 		t.Errorf("%d events", after-before)
 	}
 }
 
-// TestUploaderGoesAway: the analysis of a client that has gone ends with it, whatever form the bytes came in, and nothing
-// is registered or left in the spool.
+// TestUploaderGoesAway: the analysis of a client that has gone ends with it, whatever form the bytes came in, and
+// nothing is registered or left in the spool.
 func TestUploaderGoesAway(t *testing.T) {
 	spool := t.TempDir()
 	began, ended := make(chan domain.OrganizationID), make(chan error)
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.Spool = &edge.Spool{Dir: spool}
-		c.Analyze = func(ctx context.Context, o domain.OrganizationID, _ *os.File, _ int64, _, _ string) (analysis.Report, error) {
+		c.Analyze = func(
+			ctx context.Context, o domain.OrganizationID, _ *os.File, _ int64, _, _ string,
+		) (analysis.Report, error) {
 			began <- o
 			<-ctx.Done()
 			ended <- ctx.Err()
@@ -280,10 +339,13 @@ func TestUploaderGoesAway(t *testing.T) {
 	file, kind := form(body{"title": "x"}, "a.txt", "text/plain", "a")
 	text := `{"title": "x", "kind": "text", "text": "x"}`
 	for name, c := range map[string]struct{ body, contentType, key string }{
-		"a file": {file, kind, ""}, "a file under a key": {file, kind, "k1"}, "a text": {text, "application/json", ""}, "a text under a key": {text, "application/json", "k2"},
+		"a file": {file, kind, ""}, "a file under a key": {file, kind, "k1"}, "a text": {text, "application/json", ""},
+		"a text under a key": {text, "application/json", "k2"},
 	} {
 		ctx, leave := context.WithCancel(t.Context())
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.http.URL+certificationAction+"/artifacts", strings.NewReader(c.body))
+		r, err := http.NewRequestWithContext(
+			ctx, http.MethodPost, s.http.URL+certificationAction+"/artifacts", strings.NewReader(c.body),
+		)
 		check(t, err)
 		r.Header.Set("Authorization", "Bearer "+s.org.Secret)
 		r.Header.Set("Content-Type", c.contentType)

@@ -30,7 +30,8 @@ const verifierScripts = "web/assets"
 // verifierFiles are the scripts that the verifier of the page is made of.
 func verifierFiles() []string {
 	return []string{
-		"verifier.js", "envelope.js", "forms.js", "trust.js", "strictjson.js", "transparency.js", "timestamps.js", "asn1.js", "ed25519.js", "bytes.js",
+		"verifier.js", "envelope.js", "forms.js", "trust.js", "strictjson.js", "transparency.js", "timestamps.js",
+		"asn1.js", "ed25519.js", "bytes.js",
 	}
 }
 
@@ -216,7 +217,10 @@ func TestVectorsInTheBrowser(t *testing.T) {
 	check(t, err)
 	run := strings.Replace(string(runner), "export async function run", "async function run", 1)
 	w.quiet()
-	got := eval[[]verdict](p, fmt.Sprintf(`(async () => { %s; return run(await import("/assets/%s"), %s); })()`, run, verifier[1], text), chromedp.EvalAwaitPromise)
+	got := eval[[]verdict](
+		p, fmt.Sprintf(`(async () => { %s; return run(await import("/assets/%s"), %s); })()`, run, verifier[1], text),
+		chromedp.EvalAwaitPromise,
+	)
 	sameVerdicts(t, got, want)
 	if requests, _ := w.received(); len(requests) > 0 {
 		t.Errorf("verifying asked for %v", requests)
@@ -227,7 +231,9 @@ func TestVectorsInTheBrowser(t *testing.T) {
 func TestVerifierCodesHaveWords(t *testing.T) {
 	s := open(t, options{})
 	said := map[string]bool{}
-	for _, found := range regexp.MustCompile(`data-word="((?:reason|note|part)-[^"]+)"`).FindAllStringSubmatch(string(s.page("/en"+web.VerifyPath).body), -1) {
+	for _, found := range regexp.MustCompile(
+		`data-word="((?:reason|note|part)-[^"]+)"`,
+	).FindAllStringSubmatch(string(s.page("/en"+web.VerifyPath).body), -1) {
 		said[found[1]] = true
 	}
 	coded := map[string]bool{ // made of the status, and of the kind of key
@@ -238,8 +244,12 @@ func TestVerifierCodesHaveWords(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(verifierScripts, name))
 		check(t, err)
 		for _, c := range []struct{ kind, pattern string }{
-			{"reason-", `(?:Refusal\(|Untrusted\(|\.fail\("[a-z]+", |\["(?:invalid|untrusted)", |[^.]fail\(|refuse\("[a-z]+", )"([a-z0-9-]+)"`},
-			{"reason-", `"(token-[a-z]+)"(?:\);|,\n| : )`}, {"note-", `note\("([a-z-]+)"`}, {"part-", `(?:fail|failed|attempt)\("([a-z]+)", `},
+			{
+				"reason-",
+				`(?:Refusal\(|Untrusted\(|\.fail\("[a-z]+", |\["(?:invalid|untrusted)", |[^.]fail\(|refuse\("[a-z]+", )"([a-z0-9-]+)"`,
+			},
+			{"reason-", `"(token-[a-z]+)"(?:\);|,\n| : )`}, {"note-", `note\("([a-z-]+)"`},
+			{"part-", `(?:fail|failed|attempt)\("([a-z]+)", `},
 		} {
 			for _, found := range regexp.MustCompile(c.pattern).FindAllSubmatch(text, -1) {
 				coded[c.kind+string(found[1])] = true
@@ -341,21 +351,27 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 	}{
 		{
 			"", "light", "De su archivo", "No independiente: obtenidas de este mismo servicio",
-			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó", "Exactamente el SHA-256 firmado", "puede ser otra versión legítima",
-			"El registro estaba revocado en", "La versión es histórica", "no está entre las claves de confianza", "No queda acreditado si el certificado sigue siendo válido",
-			"Elija un archivo de claves", "se rechazó entero", "Vigente en el momento anterior que se indica abajo", evidence.Spanish,
+			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó", "Exactamente el SHA-256 firmado",
+			"puede ser otra versión legítima",
+			"El registro estaba revocado en", "La versión es histórica", "no está entre las claves de confianza",
+			"No queda acreditado si el certificado sigue siendo válido",
+			"Elija un archivo de claves", "se rechazó entero", "Vigente en el momento anterior que se indica abajo",
+			evidence.Spanish,
 		},
 		{
 			"/en", "dark", "From your file", "Not independent: fetched from this same service",
-			"Valid under one of the keys named below", "Current when it was observed", "Exactly the signed SHA-256", "it may be another legitimate version",
-			"The record had been revoked at", "The version is historical", "not among the trusted keys", "Whether the certificate is still valid",
+			"Valid under one of the keys named below", "Current when it was observed", "Exactly the signed SHA-256",
+			"it may be another legitimate version",
+			"The record had been revoked at", "The version is historical", "not among the trusted keys",
+			"Whether the certificate is still valid",
 			"Choose a trusted-keys file", "was refused whole", "Current at the earlier moment named below", evidence.English,
 		},
 	} {
 		p := w.tab()
 		p.openVerify(c.prefix)
-		says(t, eval[string](p, `document.querySelector("main").innerText`), append(append(evidence.Limits(c.language, ""), evidence.CertificateLimits(c.language, "")...),
-			evidence.LimitsTitle(c.language), evidence.CertificateLimitsTitle(c.language))...)
+		says(t, eval[string](p, `document.querySelector("main").innerText`),
+			append(append(evidence.Limits(c.language, ""), evidence.CertificateLimits(c.language, "")...),
+				evidence.LimitsTitle(c.language), evidence.CertificateLimitsTitle(c.language))...)
 		w.quiet()
 
 		p.give("#receipt", current)
@@ -393,7 +409,8 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		p.give("#keys", file(t, "none.json", `{"keys":[]}`))
 		says(t, p.found(), c.untrusted)
 		p.give("#receipt", file(t, "strange.json", `{"contract":"","`+strings.Repeat("\u202ex", 1000)+`":1}`))
-		if strange := p.found(); len(strange) > 4000 || !eval[bool](p, `document.querySelector('[data-list="reasons"] bdi') !== null`) {
+		if strange := p.found(); len(strange) > 4000 ||
+			!eval[bool](p, `document.querySelector('[data-list="reasons"] bdi') !== null`) {
 			t.Errorf("a strange name is not kept short and apart: %d", len(strange))
 		}
 		p.give("#receipt", certificate)
@@ -484,7 +501,9 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 	check(t, json.Unmarshal(text, &vectors))
 	now := ""
 	vector := func(name string) (receipt, keys string) {
-		i := slices.IndexFunc(vectors.Vectors, func(v struct{ Name, Receipt, TrustedKeys, Now string }) bool { return v.Name == name })
+		i := slices.IndexFunc(vectors.Vectors, func(v struct{ Name, Receipt, TrustedKeys, Now string }) bool {
+			return v.Name == name
+		})
 		v := vectors.Vectors[i]
 		now = v.Now
 		return file(t, "receipt.json", v.Receipt), file(t, "keys.json", vectors.TrustedKeys[v.TrustedKeys])
@@ -511,9 +530,11 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 	}
 	w.use(whole)
 	for _, c := range []struct{ prefix, scheme, existed, notRegistered, witnesses, untrusted, chosen string }{
-		{"", "light", "Existía antes de 2026-11-19T09:31:00Z, según Alpha", "No es la hora en que se registró", "2 de 3 testigos de confianza",
+		{"", "light", "Existía antes de 2026-11-19T09:31:00Z, según Alpha", "No es la hora en que se registró",
+			"2 de 3 testigos de confianza",
 			"La clave de firma fue revocada", "Usted ha elegido aceptarlo"},
-		{"/en", "dark", "Existed before 2026-11-19T09:31:00Z, says Alpha", "That is not when it was registered", "2 of 3 trusted witnesses",
+		{"/en", "dark", "Existed before 2026-11-19T09:31:00Z, says Alpha", "That is not when it was registered",
+			"2 of 3 trusted witnesses",
 			"The signing key has been revoked", "You chose to accept that"},
 	} {
 		p := w.tab()

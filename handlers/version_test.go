@@ -11,8 +11,8 @@ import (
 
 const versionHeader = "Integrity-Version"
 
-// Every answer of the API names the service, refusals and answers without a key included, and pages of other origins may
-// read it; a page names nothing.
+// Every answer of the API names the service, refusals and answers without a key included, and pages of other origins
+// may read it; a page names nothing.
 func TestServiceNamesItsVersion(t *testing.T) {
 	s := open(t, options{})
 	version := s.get("/api/v1/me").is200().header.Get(versionHeader)
@@ -20,7 +20,8 @@ func TestServiceNamesItsVersion(t *testing.T) {
 		t.Errorf("the service is %q", version)
 	}
 	for path, want := range map[string]string{
-		integrity + "/usage": version, integrity + "/nothing": version, "/api/public/integrity/x": version, "/api/healthz": version, "/limits": "", "/developers": "",
+		integrity + "/usage": version, integrity + "/nothing": version, "/api/public/integrity/x": version,
+		"/api/healthz": version, "/limits": "", "/developers": "",
 	} {
 		if got := s.plainly(s.request(http.MethodGet, path, "", nil)).header.Get(versionHeader); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
@@ -28,14 +29,17 @@ func TestServiceNamesItsVersion(t *testing.T) {
 	}
 	a := s.public("/api/public/integrity/x")
 	preflight := s.send(http.MethodOptions, "/api/public/integrity/x", "", nil, "Origin", "https://page.example")
-	for name, header := range map[string]http.Header{"Access-Control-Expose-Headers": a.header, "Access-Control-Allow-Headers": preflight.header} {
+	for name, header := range map[string]http.Header{
+		"Access-Control-Expose-Headers": a.header, "Access-Control-Allow-Headers": preflight.header,
+	} {
 		if !strings.Contains(header.Get(name), versionHeader) {
 			t.Errorf("%s: %s", name, header.Get(name))
 		}
 	}
 }
 
-// What a client says of itself is in the log and in /me where it is one bounded product, and nowhere else; it decides nothing.
+// What a client says of itself is in the log and in /me where it is one bounded product, and nowhere else; it decides
+// nothing.
 func TestClientNamesItsVersion(t *testing.T) {
 	s := open(t, options{})
 	named := func(values ...string) any {
@@ -50,7 +54,8 @@ func TestClientNamesItsVersion(t *testing.T) {
 		s.logged(`"client":"` + product + `"`)
 	}
 	for _, values := range [][]string{
-		nil, {""}, {"python"}, {"/1"}, {"python/"}, {"evil one/1"}, {"evil/1 other/2"}, {"evil/<script>"}, {"évil/1"}, {`evil/1"`},
+		nil, {""}, {"python"}, {"/1"}, {"python/"}, {"evil one/1"}, {"evil/1 other/2"}, {"evil/<script>"}, {"évil/1"},
+		{`evil/1"`},
 		{most + "9"}, {"n" + most}, {"evil/" + strings.Repeat("9", 8000)}, {"evil/1", "evil/2"},
 	} {
 		equal(t, strings.Join(values, "|"), named(values...), nil)
@@ -61,7 +66,8 @@ func TestClientNamesItsVersion(t *testing.T) {
 	for line := range strings.Lines(s.log.String()) {
 		var entry map[string]any
 		check(t, json.Unmarshal([]byte(line), &entry))
-		if service, _ := entry["service"].(string); entry["msg"] == "request" && !strings.HasPrefix(service, "integrity-ledger/") {
+		if service, _ := entry["service"].(string); entry["msg"] == "request" &&
+			!strings.HasPrefix(service, "integrity-ledger/") {
 			t.Errorf("no service in %s", line)
 		}
 	}

@@ -22,48 +22,79 @@ func (s *service) webhook(url string) (id, secret string) {
 
 func (s *service) authorized(webhook string, enabled bool) answer {
 	s.t.Helper()
-	return s.post(integrity+"/companies/"+s.org.Company.ID.String()+"/webhooks", body{"webhookId": webhook, "enabled": enabled})
+	return s.post(
+		integrity+"/companies/"+s.org.Company.ID.String()+"/webhooks", body{"webhookId": webhook, "enabled": enabled},
+	)
 }
 
 func TestWebhookLife(t *testing.T) {
 	s := open(t, options{})
-	made := s.post(hooks, body{"url": "https://receiver.example:8443/hook?a=b", "description": "billing ü", "types": []string{"integrity.revoked"}})
+	made := s.post(
+		hooks,
+		body{
+			"url": "https://receiver.example:8443/hook?a=b", "description": "billing ü",
+			"types": []string{"integrity.revoked"},
+		},
+	)
 	w := made.is(http.StatusCreated)
-	equal(t, "created", []any{w["url"], w["description"], w["types"], w["status"], w["authorizedCompanies"], w["disabledReason"], w["previousSecretUntil"]},
+	equal(t, "created",
+		[]any{
+			w["url"], w["description"], w["types"], w["status"], w["authorizedCompanies"], w["disabledReason"],
+			w["previousSecretUntil"],
+		},
 		[]any{"https://receiver.example:8443/hook?a=b", "billing ü", []string{"integrity.revoked"}, "active", 0, nil, nil})
 	id, secret := w["id"].(string), w["secret"].(string)
 	path := hooks + "/" + id
-	if strings.Contains(s.log.String(), secret) || contains(s.get(path).body, secret) || contains(s.get(hooks).body, "whsec_") {
+	if strings.Contains(s.log.String(), secret) || contains(s.get(path).body, secret) ||
+		contains(s.get(hooks).body, "whsec_") {
 		t.Error("a secret is shown a second time")
 	}
-	if n := s.number("SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND position(convert_to('" + secret + "', 'UTF8') in data) > 0"); n != 0 {
+	if n := s.number(
+		"SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND position(convert_to('" + secret +
+			"', 'UTF8') in data) > 0",
+	); n != 0 {
 		t.Error("a secret stands in an event")
 	}
-	if n := s.number("SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND position(convert_to('receiver.example', 'UTF8') in data) > 0"); n != 0 {
+	if n := s.number(
+		"SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND " +
+			"position(convert_to('receiver.example', 'UTF8') in data) > 0",
+	); n != 0 {
 		t.Error("an address stands in an event, so that it can never be erased")
 	}
 	equal(t, "authorized", s.authorized(id, true).is(http.StatusOK)["enabled"], true)
 	equal(t, "companies", s.get(path).is(http.StatusOK)["authorizedCompanies"], 1)
 
-	patched := s.send(http.MethodPatch, path, s.org.Secret, body{"url": "https://other.example/", "description": nil, "enabled": false, "types": []string{"integrity.registered", "integrity.superseded"}}).is(http.StatusOK)
+	patched := s.send(
+		http.MethodPatch, path, s.org.Secret,
+		body{
+			"url": "https://other.example/", "description": nil, "enabled": false,
+			"types": []string{"integrity.registered", "integrity.superseded"},
+		},
+	).is(http.StatusOK)
 	equal(t, "patched", []any{patched["url"], patched["description"], patched["types"], patched["status"]},
 		[]any{"https://other.example/", nil, []string{"integrity.registered", "integrity.superseded"}, "disabled"})
 	unchanged := s.send(http.MethodPatch, path, s.org.Secret, body{}).is(http.StatusOK)
 	equal(t, "an empty change", unchanged, patched)
 	s.post(path+"/test", body{}).refuses(http.StatusConflict, domain.InvalidState)
 	s.post(path+"/replay", body{"fromSequence": 1, "dryRun": true}).refuses(http.StatusConflict, domain.InvalidState)
-	equal(t, "enabled", s.send(http.MethodPatch, path, s.org.Secret, body{"enabled": true}).is(http.StatusOK)["status"], "active")
+	equal(
+		t, "enabled", s.send(http.MethodPatch, path, s.org.Secret, body{"enabled": true}).is(http.StatusOK)["status"],
+		"active",
+	)
 
 	rotated := s.post(path+"/secret/rotate", body{"overlapSeconds": 3600}).is(http.StatusOK)
 	if rotated["secret"] == secret || rotated["previousSecretUntil"] == nil {
 		t.Errorf("%v", rotated)
 	}
 	s.post(path+"/secret/rotate", nil).is(http.StatusOK)
-	if now := s.post(path+"/secret/rotate", body{"overlapSeconds": 0}).is(http.StatusOK); now["previousSecretUntil"] != nil {
+	if now := s.post(path+"/secret/rotate", body{"overlapSeconds": 0}).is(http.StatusOK); now["previousSecretUntil"] !=
+		nil {
 		t.Errorf("%v", now)
 	}
 
-	equal(t, "deleted", s.send(http.MethodDelete, path, s.org.Secret, nil).is(http.StatusOK), body{"id": id, "deleted": true})
+	equal(
+		t, "deleted", s.send(http.MethodDelete, path, s.org.Secret, nil).is(http.StatusOK), body{"id": id, "deleted": true},
+	)
 	if n := s.number("SELECT sum(webhooks) FROM companies WHERE shard = $1 AND organization_id = $2"); n != 0 {
 		t.Errorf("%d authorizations are left of a deleted destination", n)
 	}
@@ -83,8 +114,14 @@ func TestWebhookRefusals(t *testing.T) {
 	}{
 		{body{}, domain.InvalidData, "/url REQUIRED"},
 		{body{"url": "http://receiver.example/"}, domain.InvalidData, "/url FORMAT"},
-		{body{"url": 1, "types": []string{}, "description": strings.Repeat("x", 201)}, domain.InvalidData, "/url TYPE, /description LENGTH, /types LENGTH"},
-		{body{"url": "https://r.example", "types": []string{"a", "integrity.revoked", "integrity.revoked"}, "x": 1}, domain.InvalidData, "/types/0 UNKNOWN, /types/2 DUPLICATE_MEMBER, /x UNKNOWN_MEMBER"},
+		{
+			body{"url": 1, "types": []string{}, "description": strings.Repeat("x", 201)}, domain.InvalidData,
+			"/url TYPE, /description LENGTH, /types LENGTH",
+		},
+		{
+			body{"url": "https://r.example", "types": []string{"a", "integrity.revoked", "integrity.revoked"}, "x": 1},
+			domain.InvalidData, "/types/0 UNKNOWN, /types/2 DUPLICATE_MEMBER, /x UNKNOWN_MEMBER",
+		},
 		{body{"url": "https://127.0.0.1/"}, domain.WebhookURLBlocked, "/url BLOCKED"},
 		{body{"url": "https://169.254.169.254/", "types": []string{"a"}}, domain.InvalidData, "/types/0 UNKNOWN"},
 	} {
@@ -93,21 +130,36 @@ func TestWebhookRefusals(t *testing.T) {
 			t.Errorf("%v: %s, want %s", c.in, got, c.pointers)
 		}
 	}
-	e := s.send(http.MethodPatch, hooks+"/"+id, s.org.Secret, body{"url": nil, "types": nil, "enabled": "yes", "description": 1}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	e := s.send(
+		http.MethodPatch, hooks+"/"+id, s.org.Secret, body{"url": nil, "types": nil, "enabled": "yes", "description": 1},
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	if got := pointers(e); got != "/url TYPE, /description TYPE, /types TYPE, /enabled TYPE" {
 		t.Errorf("%s", got)
 	}
-	s.send(http.MethodPatch, hooks+"/"+id, s.org.Secret, body{"url": "https://[::1]/"}).refuses(http.StatusUnprocessableEntity, domain.WebhookURLBlocked)
-	e = s.post(hooks+"/"+id+"/replay", body{"fromSequence": 5, "toSequence": 4, "companyReference": "?", "dryRun": 1}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.send(
+		http.MethodPatch, hooks+"/"+id, s.org.Secret, body{"url": "https://[::1]/"},
+	).refuses(http.StatusUnprocessableEntity, domain.WebhookURLBlocked)
+	e = s.post(
+		hooks+"/"+id+"/replay", body{"fromSequence": 5, "toSequence": 4, "companyReference": "?", "dryRun": 1},
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	if got := pointers(e); got != "/toSequence RANGE, /companyReference FORMAT, /dryRun TYPE" {
 		t.Errorf("%s", got)
 	}
-	e = s.post(hooks+"/"+id+"/replay", body{"fromSequence": 1, "companyReference": "company-1", "dryRun": true}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	e = s.post(
+		hooks+"/"+id+"/replay", body{"fromSequence": 1, "companyReference": "company-1", "dryRun": true},
+	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	equal(t, "a company that the destination is not authorized for", pointers(e), "/companyReference UNKNOWN")
-	s.post(hooks+"/"+id+"/secret/rotate", body{"overlapSeconds": 604801}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.post(hooks+"/"+id+"/secret/rotate", body{"overlapSeconds": 604801}).refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)
 	s.post(hooks+"/"+id+"/test", body{"x": 1}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
-	s.get(hooks+"/"+id+"/deliveries?status=none&limit=0&after=x").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
-	equal(t, "nothing has changed", s.get(hooks).is(http.StatusOK)["webhooks"].([]any)[0].(map[string]any)["url"], "https://receiver.example/")
+	s.get(hooks+"/"+id+"/deliveries?status=none&limit=0&after=x").refuses(
+		http.StatusUnprocessableEntity, domain.InvalidData,
+	)
+	equal(
+		t, "nothing has changed", s.get(hooks).is(http.StatusOK)["webhooks"].([]any)[0].(map[string]any)["url"],
+		"https://receiver.example/",
+	)
 
 	// Another organization's destination, a key's scope and a member's role.
 	other := s.Organization(t, 1, "internal")
@@ -122,11 +174,19 @@ func TestWebhookRefusals(t *testing.T) {
 		s.send(method, path, other.Secret, in).refuses(http.StatusNotFound, domain.NotFound)
 		s.send(method, path, reader, in).refuses(http.StatusForbidden, domain.MissingScope)
 	}
-	s.send(http.MethodPost, integrity+"/companies/"+other.Company.ID.String()+"/webhooks", other.Secret, body{"webhookId": id, "enabled": true}).refuses(http.StatusNotFound, domain.NotFound)
-	s.send(http.MethodPost, integrity+"/companies/"+other.Company.ID.String()+"/webhooks", s.org.Secret, body{"webhookId": id, "enabled": true}).refuses(http.StatusNotFound, domain.NotFound)
+	s.send(
+		http.MethodPost, integrity+"/companies/"+other.Company.ID.String()+"/webhooks", other.Secret,
+		body{"webhookId": id, "enabled": true},
+	).refuses(http.StatusNotFound, domain.NotFound)
+	s.send(
+		http.MethodPost, integrity+"/companies/"+other.Company.ID.String()+"/webhooks", s.org.Secret,
+		body{"webhookId": id, "enabled": true},
+	).refuses(http.StatusNotFound, domain.NotFound)
 	s.post(hooks+"/deliveries/dlv_x/redeliver", nil).refuses(http.StatusNotFound, domain.NotFound)
 	s.send(http.MethodPost, hooks+"/"+id+"/secret/rotate", other.Secret, nil).refuses(http.StatusNotFound, domain.NotFound)
-	s.send(http.MethodPost, hooks+"/"+id+"/replay", other.Secret, body{"fromSequence": 1, "dryRun": true}).refuses(http.StatusNotFound, domain.NotFound)
+	s.send(
+		http.MethodPost, hooks+"/"+id+"/replay", other.Secret, body{"fromSequence": 1, "dryRun": true},
+	).refuses(http.StatusNotFound, domain.NotFound)
 	s.send(http.MethodGet, hooks+"/"+id+"/deliveries", other.Secret, nil).refuses(http.StatusNotFound, domain.NotFound)
 
 	for range domain.MaxWebhooks - 1 {
@@ -139,7 +199,9 @@ func TestWebhookRefusals(t *testing.T) {
 
 func TestNoSecretKey(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.SecretKey = nil }})
-	s.post(hooks, body{"url": "https://receiver.example/"}).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.post(hooks, body{"url": "https://receiver.example/"}).refuses(
+		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
+	)
 	s.get(hooks).is(http.StatusOK)
 }
 
@@ -161,7 +223,10 @@ func TestDeliveries(t *testing.T) {
 		for _, d := range page["deliveries"].([]any) {
 			d := d.(map[string]any)
 			seen = append(seen, d["id"].(string))
-			equal(t, "delivery", []any{d["status"], d["attempts"], d["type"], d["companyId"], d["reason"]}, []any{"pending", 0, "integrity.registered", s.org.Company.ID.String(), nil})
+			equal(
+				t, "delivery", []any{d["status"], d["attempts"], d["type"], d["companyId"], d["reason"]},
+				[]any{"pending", 0, "integrity.registered", s.org.Company.ID.String(), nil},
+			)
 		}
 		more, cursor = page["hasMore"].(bool), "&after="+page["nextCursor"].(string)
 	}
@@ -169,25 +234,40 @@ func TestDeliveries(t *testing.T) {
 		t.Fatalf("%d deliveries", len(seen))
 	}
 	last := base64.RawURLEncoding.EncodeToString([]byte(seen[4]))
-	equal(t, "an empty page keeps the cursor", s.get(path + "/deliveries?after=" + last).is(http.StatusOK)["nextCursor"], last)
+	equal(
+		t, "an empty page keeps the cursor", s.get(path + "/deliveries?after=" + last).is(http.StatusOK)["nextCursor"], last,
+	)
 	s.owner(`INSERT INTO webhook_log (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at, attempts, attempted_at, response_status, reason, status, finished_at)
 		SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at, 10, now(), 500, 'HTTP_STATUS', 2, now() FROM webhook_deliveries`,
 		`DELETE FROM webhook_deliveries`)
 	exhausted := s.get(path + "/deliveries?status=exhausted").is(http.StatusOK)["deliveries"].([]any)
-	equal(t, "exhausted", []any{len(exhausted), exhausted[0].(map[string]any)["reason"], exhausted[0].(map[string]any)["responseStatus"]}, []any{5, "HTTP_STATUS", 500})
+	equal(
+		t, "exhausted",
+		[]any{len(exhausted), exhausted[0].(map[string]any)["reason"], exhausted[0].(map[string]any)["responseStatus"]},
+		[]any{5, "HTTP_STATUS", 500},
+	)
 	equal(t, "delivered", len(s.get(path + "/deliveries?status=delivered").is(http.StatusOK)["deliveries"].([]any)), 0)
 
 	s.freshMinute()
 	again := s.post(hooks+"/deliveries/"+seen[0]+"/redeliver", nil).is(http.StatusAccepted)
 	equal(t, "again", []any{again["id"], again["status"], again["attempts"]}, []any{seen[0], "pending", 0})
 	count := s.post(path+"/replay", body{"fromSequence": 1, "dryRun": true}).is(http.StatusOK)
-	equal(t, "counted", count, body{"dryRun": true, "count": 5, "nextSequence": nil}) // four, and the one from before the authorization
-	queued := s.post(path+"/replay", body{"fromSequence": 1, "companyReference": "company-1", "toSequence": nil, "dryRun": false}).is(http.StatusAccepted)
+	// four, and the one from before the authorization
+	equal(t, "counted", count, body{"dryRun": true, "count": 5, "nextSequence": nil})
+	queued := s.post(
+		path+"/replay", body{"fromSequence": 1, "companyReference": "company-1", "toSequence": nil, "dryRun": false},
+	).is(http.StatusAccepted)
 	equal(t, "queued", queued["count"], 5)
-	equal(t, "nothing is missing", s.post(path+"/replay", body{"fromSequence": 1, "dryRun": true}).is(http.StatusOK)["count"], 0)
+	equal(
+		t, "nothing is missing", s.post(path+"/replay", body{"fromSequence": 1, "dryRun": true}).is(http.StatusOK)["count"],
+		0,
+	)
 
 	test := s.post(path+"/test", body{}).is(http.StatusAccepted)
-	equal(t, "test", []any{test["type"], test["sequence"], test["companyId"], test["status"]}, []any{"webhook.test", nil, nil, "pending"})
+	equal(
+		t, "test", []any{test["type"], test["sequence"], test["companyId"], test["status"]},
+		[]any{"webhook.test", nil, nil, "pending"},
+	)
 	second := s.second(options{})
 	for i := range 9 {
 		at := s

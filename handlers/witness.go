@@ -48,7 +48,8 @@ const (
 
 // WitnessOutcomes are all of them.
 var WitnessOutcomes = []WitnessOutcome{
-	WitnessMalformed, WitnessUntrusted, WitnessTooMany, WitnessCosigned, WitnessStale, WitnessBadProof, WitnessSplitView, WitnessFailed,
+	WitnessMalformed, WitnessUntrusted, WitnessTooMany, WitnessCosigned, WitnessStale, WitnessBadProof, WitnessSplitView,
+	WitnessFailed,
 }
 
 // cosignTimeout is how long a submission may take; logs wait for about ten seconds.

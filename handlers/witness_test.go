@@ -61,7 +61,9 @@ func newWitnessed(t *testing.T, perMinute int) *witnessed {
 	clock := func() time.Time { return w.now }
 	discard := slog.New(slog.DiscardHandler)
 	w.server = httptest.NewServer(handlers.NewWitness(handlers.WitnessConfig{
-		Witness: &witness.Witness{Pool: pool, Signer: signer, Now: clock, Log: discard}, Logs: func() witness.Logs { return logs },
+		Witness: &witness.Witness{Pool: pool, Signer: signer, Now: clock, Log: discard}, Logs: func() witness.Logs {
+			return logs
+		},
 		Now: clock, Log: discard, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, PerMinute: perMinute,
 		Observe: func(log string, outcome handlers.WitnessOutcome, _ int64) {
 			w.seen = append(w.seen, log+" "+string(outcome))
@@ -73,7 +75,9 @@ func newWitnessed(t *testing.T, perMinute int) *witnessed {
 
 // checkpoint signs a tree of one leaf, or claims one of another size.
 func (w *witnessed) checkpoint(size int64, leaf string) string {
-	signed, err := note.Sign(&note.Note{Text: fmt.Sprintf("log.example/log\n%d\n%s\n", size, tlog.RecordHash([]byte(leaf)))}, w.signer)
+	signed, err := note.Sign(
+		&note.Note{Text: fmt.Sprintf("log.example/log\n%d\n%s\n", size, tlog.RecordHash([]byte(leaf)))}, w.signer,
+	)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -123,20 +127,42 @@ func TestWitnessAnswers(t *testing.T) {
 		outcome    string
 	}{
 		{"malformed", "old x\n\n" + first, 400, "text/plain; charset=utf-8", "the body must be", " malformed"},
-		{"another origin", "old 0\n\n" + strings.Replace(first, "log.example", "other.example", 1), 404, "text/plain; charset=utf-8", "checkpoints of this origin", " untrusted"},
-		{"another key, and an old size that is too large", "old 9\n\n" + forged, 403, "text/plain; charset=utf-8", "the checkpoint must be signed", " untrusted"},
-		{"an old size that is too large", "old 2\n\n" + first, 400, "text/plain; charset=utf-8", "the old size", " malformed"},
-		{"a proof from nothing", "old 0\n" + tlog.Hash{}.String() + "\n\n" + first, 422, "text/plain; charset=utf-8", "the consistency proof", log + " bad-proof"},
+		{
+			"another origin", "old 0\n\n" + strings.Replace(first, "log.example", "other.example", 1), 404,
+			"text/plain; charset=utf-8", "checkpoints of this origin", " untrusted",
+		},
+		{
+			"another key, and an old size that is too large", "old 9\n\n" + forged, 403, "text/plain; charset=utf-8",
+			"the checkpoint must be signed", " untrusted",
+		},
+		{
+			"an old size that is too large", "old 2\n\n" + first, 400, "text/plain; charset=utf-8", "the old size",
+			" malformed",
+		},
+		{
+			"a proof from nothing", "old 0\n" + tlog.Hash{}.String() + "\n\n" + first, 422, "text/plain; charset=utf-8",
+			"the consistency proof", log + " bad-proof",
+		},
 		{"the first", "old 0\n\n" + first, 200, "text/plain; charset=utf-8", "— witness.example/w ", log + " cosigned"},
 		{"a stale size", "old 0\n\n" + first, 409, "text/x.tlog.size", "1\n", log + " stale"},
 		{"again", "old 1\n\n" + first, 200, "text/plain; charset=utf-8", "— witness.example/w ", log + " cosigned"},
-		{"another root", "old 1\n\n" + w.checkpoint(1, "b"), 409, "text/plain; charset=utf-8", "a checkpoint of this size with another root", log + " split-view"},
-		{"no proof", "old 1\n\n" + w.checkpoint(2, "b"), 422, "text/plain; charset=utf-8", "the consistency proof", log + " bad-proof"},
-		{"too large", "old 1\n\n" + first + strings.Repeat("x", witness.MostBody), 413, "text/plain; charset=utf-8", "the body must be", " malformed"},
+		{
+			"another root", "old 1\n\n" + w.checkpoint(1, "b"), 409, "text/plain; charset=utf-8",
+			"a checkpoint of this size with another root", log + " split-view",
+		},
+		{
+			"no proof", "old 1\n\n" + w.checkpoint(2, "b"), 422, "text/plain; charset=utf-8", "the consistency proof",
+			log + " bad-proof",
+		},
+		{
+			"too large", "old 1\n\n" + first + strings.Repeat("x", witness.MostBody), 413, "text/plain; charset=utf-8",
+			"the body must be", " malformed",
+		},
 	} {
 		w.seen = nil
 		status, header, text := w.ask(http.MethodPost, "/add-checkpoint", "192.0.2.1", step.body)
-		if status != step.status || header.Get("Content-Type") != step.media || !strings.HasPrefix(text, step.text) || strings.Join(w.seen, ",") != step.outcome {
+		if status != step.status || header.Get("Content-Type") != step.media || !strings.HasPrefix(text, step.text) ||
+			strings.Join(w.seen, ",") != step.outcome {
 			t.Errorf("%s: %d, %s, %q, seen %v", step.name, status, header.Get("Content-Type"), text, w.seen)
 		}
 	}
@@ -147,8 +173,8 @@ func TestWitnessAnswers(t *testing.T) {
 	}
 }
 
-// TestWitnessLimits: an address has its submissions a minute, and a log what it alone can cause: a stranger who repeats its
-// public checkpoints uses up nothing of it.
+// TestWitnessLimits: an address has its submissions a minute, and a log what it alone can cause: a stranger who repeats
+// its public checkpoints uses up nothing of it.
 func TestWitnessLimits(t *testing.T) {
 	w := newWitnessed(t, 3)
 	first := "old 0\n\n" + w.checkpoint(1, "a")
@@ -162,7 +188,8 @@ func TestWitnessLimits(t *testing.T) {
 			t.Fatal(status)
 		}
 	}
-	if status, header := post("192.0.2.1", first); status != http.StatusTooManyRequests || header.Get("Retry-After") != "60" {
+	if status, header := post("192.0.2.1", first); status != http.StatusTooManyRequests ||
+		header.Get("Retry-After") != "60" {
 		t.Errorf("the fourth of an address: %d, %v", status, header)
 	}
 	unsigned := strings.Replace(first, "\n1\n", "\n2\n", 1)
@@ -192,7 +219,8 @@ func TestWitnessWithoutDatabase(t *testing.T) {
 	w := newWitnessed(t, 10)
 	w.pool.Close()
 	status, header, text := w.ask(http.MethodPost, "/add-checkpoint", "", "old 0\n\n"+w.checkpoint(1, "a"))
-	if status != http.StatusServiceUnavailable || header.Get("Retry-After") != "1" || strings.Contains(text, "—") || strings.Join(w.seen, ",") != "log.example/log failed" {
+	if status != http.StatusServiceUnavailable || header.Get("Retry-After") != "1" || strings.Contains(text, "—") ||
+		strings.Join(w.seen, ",") != "log.example/log failed" {
 		t.Errorf("%d, %v, %s, seen %v", status, header, text, w.seen)
 	}
 	if status, _, _ := w.ask(http.MethodGet, "/readyz", "", ""); status != http.StatusServiceUnavailable {

@@ -94,13 +94,18 @@ func jsonEntries(t *testing.T, s *service) []jsonEntry {
 				InputSchema struct{ Properties map[string]any }
 			}
 		}
-		check(t, json.Unmarshal(s.rpc(path, s.org.Secret, request("tools/list", "{}")).message(http.StatusOK).Result, &result))
+		check(
+			t, json.Unmarshal(s.rpc(path, s.org.Secret, request("tools/list", "{}")).message(http.StatusOK).Result, &result),
+		)
 		if len(result.Tools) < 4 {
 			t.Errorf("%s: only %d tools", path, len(result.Tools))
 		}
 		for _, tool := range result.Tools {
 			call := request("tools/call", `{"name":"`+tool.Name+`","arguments":`)
-			e.places = append(e.places, place{strings.TrimSuffix(call, "}"), "}}", slices.Sorted(maps.Keys(tool.InputSchema.Properties)), nested})
+			e.places = append(
+				e.places,
+				place{strings.TrimSuffix(call, "}"), "}}", slices.Sorted(maps.Keys(tool.InputSchema.Properties)), nested},
+			)
 		}
 		list = append(list, e)
 	}
@@ -152,7 +157,8 @@ func TestWorkOfEveryBody(t *testing.T) {
 		t.Fatalf("only %d entry points", len(entries))
 	}
 	ids := strings.NewReplacer("{companyId}", s.org.Company.ID.String(), "{publicId}", strings.Repeat("a", 26),
-		"{webhookId}", "whk_01jd0000000000000000000000", "{deliveryId}", "dlv_01jd0000000000000000000000", "{id}", "art_01jd0000000000000000000000")
+		"{webhookId}", "whk_01jd0000000000000000000000", "{deliveryId}", "dlv_01jd0000000000000000000000", "{id}",
+		"art_01jd0000000000000000000000")
 	for _, e := range entries {
 		var worst edge.Observation
 		var of jsontest.Shape
@@ -166,7 +172,9 @@ func TestWorkOfEveryBody(t *testing.T) {
 				text := place.begin + string(shape.Text) + place.end
 				body, media := text, "application/json"
 				if e.media == "multipart/form-data" {
-					body, media = parts(part{name: "metadata", kind: "application/json", content: text}, part{"file", "a.txt", "text/plain", "a"})
+					body, media = parts(
+						part{name: "metadata", kind: "application/json", content: text}, part{"file", "a.txt", "text/plain", "a"},
+					)
 				}
 				r := s.request(e.method, ids.Replace(e.path), s.org.Secret, strings.NewReader(body))
 				r.Header.Set("Content-Type", media)
@@ -192,7 +200,10 @@ func TestWorkOfEveryBody(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("%s: %d bodies of %d bytes, at most %d steps (%.1f a byte: %s)", e.name(), sent, e.size, worst.Steps, float64(worst.Steps)/float64(e.size), of.Name)
+		t.Logf(
+			"%s: %d bodies of %d bytes, at most %d steps (%.1f a byte: %s)", e.name(), sent, e.size, worst.Steps,
+			float64(worst.Steps)/float64(e.size), of.Name,
+		)
 	}
 }
 
@@ -217,7 +228,8 @@ func TestWorkEndsWithItsCaller(t *testing.T) {
 	observed := make(chan edge.Observation, 1)
 	s := open(t, options{config: func(c *handlers.Config) { c.Observe = func(o edge.Observation) { observed <- o } }})
 	for path, size := range map[string]int{
-		certificationAction + "/manifests/validate": domain.MaxManifestBytes, integrity + "/records/batch": 4 << 20, certificationAction + "/artifacts": 4 << 20, integrityMCP: 64 << 10,
+		certificationAction + "/manifests/validate": domain.MaxManifestBytes, integrity + "/records/batch": 4 << 20,
+		certificationAction + "/artifacts": 4 << 20, integrityMCP: 64 << 10,
 	} {
 		text := []byte("[" + strings.Repeat("0,", size/2-2) + "0]")
 		ctx, cancel := context.WithCancel(context.Background())
@@ -225,7 +237,8 @@ func TestWorkEndsWithItsCaller(t *testing.T) {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, &leaving{bytes.NewReader(text), cancel})
 		r.ContentLength = int64(len(text))
 		for name, value := range map[string]string{
-			"Content-Length": fmt.Sprint(len(text)), "Content-Type": "application/json", "Authorization": "Bearer " + s.org.Secret, "Accept": "application/json, text/event-stream",
+			"Content-Length": fmt.Sprint(len(text)), "Content-Type": "application/json",
+			"Authorization": "Bearer " + s.org.Secret, "Accept": "application/json, text/event-stream",
 		} {
 			r.Header.Set(name, value)
 		}

@@ -79,7 +79,9 @@ func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, e
 			})
 		})
 	}
-	parts := []func(context.Context, pgx.Tx, doer) error{allowed, prepare, permit, balance, tryService, distribute, tryService}
+	parts := []func(context.Context, pgx.Tx, doer) error{
+		allowed, prepare, permit, balance, tryService, distribute, tryService,
+	}
 	if dryRun {
 		parts = []func(context.Context, pgx.Tx, doer) error{prepare, distribute}
 	}
@@ -105,7 +107,11 @@ func allowed(ctx context.Context, tx pgx.Tx, _ doer) error {
 		return err
 	}
 	if copies != 1 {
-		return fmt.Errorf("citus.shard_replication_factor is %d and must be 1 in this database: each piece is written on one node; its second copy is the standby of that node", copies)
+		return fmt.Errorf(
+			"citus.shard_replication_factor is %d and must be 1 in this database: each piece is written on one node; its "+
+				"second copy is the standby of that node",
+			copies,
+		)
 	}
 	return unserved(ctx, tx)
 }
@@ -116,7 +122,8 @@ func unserved(ctx context.Context, tx pgx.Tx) error {
 	const sessions = `SELECT string_agg(format('%s from %s: %s', name, at, n), ', ' ORDER BY name, at) FROM (
 		SELECT application_name AS name, coalesce(host(client_addr), 'this machine') AS at, count(*) AS n FROM pg_stat_activity
 		WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'integrity %' GROUP BY 1, 2) s`
-	if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil { // else it is what this transaction saw first
+	if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
+		// else it is what this transaction saw first
 		return err
 	}
 	var found *string
@@ -175,13 +182,19 @@ func askCitus(ctx context.Context, url, question string) (yes bool, err error) {
 }
 
 func askCluster(ctx context.Context, tx pgx.Tx) (version string, nodes int, err error) {
-	if err = tx.QueryRow(ctx, "SELECT extversion FROM pg_extension WHERE extname = 'citus'").Scan(&version); errors.Is(err, pgx.ErrNoRows) {
-		return version, nodes, fmt.Errorf("%w: set shared_preload_libraries = 'citus' on every server, run CREATE EXTENSION citus in a database of this name "+
-			"on each, and citus_set_coordinator_host and citus_add_node on the coordinator", ErrNoCitus)
+	if err = tx.QueryRow(
+		ctx, "SELECT extversion FROM pg_extension WHERE extname = 'citus'",
+	).Scan(&version); errors.Is(err, pgx.ErrNoRows) {
+		return version, nodes,
+			fmt.Errorf("%w: set shared_preload_libraries = 'citus' on every server, run CREATE EXTENSION citus in a "+
+				"database of this name "+
+				"on each, and citus_set_coordinator_host and citus_add_node on the coordinator", ErrNoCitus)
 	}
 	var worker bool
 	if err == nil {
-		err = tx.QueryRow(ctx, isWorker+", (SELECT count(*) FROM pg_dist_node WHERE isactive AND noderole = 'primary' AND shouldhaveshards)").
+		err = tx.QueryRow(
+			ctx, isWorker+", (SELECT count(*) FROM pg_dist_node WHERE isactive AND noderole = 'primary' AND shouldhaveshards)",
+		).
 			Scan(&worker, &nodes)
 	}
 	switch {
@@ -190,7 +203,9 @@ func askCluster(ctx context.Context, tx pgx.Tx) (version string, nodes int, err 
 	case worker:
 		return version, nodes, errWorker
 	case nodes == 0:
-		return version, nodes, errors.New("the cluster has no node that holds shards: add one with citus_add_node on the coordinator")
+		return version, nodes, errors.New(
+			"the cluster has no node that holds shards: add one with citus_add_node on the coordinator",
+		)
 	}
 	return version, nodes, nil
 }
@@ -261,13 +276,16 @@ func distribute(ctx context.Context, tx pgx.Tx, do doer) error {
 	}
 	// Citus calls a trigger unsafe because it cannot know that this one, which guards the log, concerns each shard alone.
 	// Distributing many tables in one transaction works only one after the other.
-	if _, err := tx.Exec(ctx, "SET LOCAL citus.enable_unsafe_triggers = on; SET LOCAL citus.multi_shard_modify_mode = sequential"); err != nil {
+	if _, err := tx.Exec(
+		ctx, "SET LOCAL citus.enable_unsafe_triggers = on; SET LOCAL citus.multi_shard_modify_mode = sequential",
+	); err != nil {
 		return err
 	}
 	if err := distributeHold(ctx, tx, do); err != nil {
 		return err
 	}
-	references, err := texts(ctx, tx, `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	references, err := texts(ctx, tx,
+		`SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = 'public' AND c.relname = ANY($1) AND NOT EXISTS (SELECT 1 FROM pg_dist_partition p WHERE p.logicalrelid = c.oid)`, referenceTables)
 	if err != nil {
 		return err
@@ -286,12 +304,17 @@ func distribute(ctx context.Context, tx pgx.Tx, do doer) error {
 		if t == beside {
 			beside = "public.placement"
 		}
-		statements := []string{fmt.Sprintf("SELECT create_distributed_table('%s', 'shard', colocate_with => '%s')", t, beside), clearLocal(t)}
+		statements := []string{
+			fmt.Sprintf("SELECT create_distributed_table('%s', 'shard', colocate_with => '%s')", t, beside), clearLocal(t),
+		}
 		switch t {
 		case "public.shard_heads":
 			statements = append(statements, "DROP TABLE public.placement")
 		case "public.events": // its guard would refuse to be truncated
-			statements = []string{statements[0], "ALTER TABLE events DISABLE TRIGGER events_append_only", statements[1], "ALTER TABLE events ENABLE TRIGGER events_append_only"}
+			statements = []string{
+				statements[0], "ALTER TABLE events DISABLE TRIGGER events_append_only", statements[1],
+				"ALTER TABLE events ENABLE TRIGGER events_append_only",
+			}
 		}
 		if err := do("distributed table "+t, statements...); err != nil {
 			return err
@@ -340,7 +363,9 @@ func distributeHold(ctx context.Context, tx pgx.Tx, do doer) error {
 func distributeRole(ctx context.Context, tx pgx.Tx, do doer) error {
 	var login bool
 	var database string
-	if err := tx.QueryRow(ctx, "SELECT rolcanlogin, quote_ident(current_database()) FROM pg_roles WHERE rolname = 'integrity_service'").Scan(&login, &database); err != nil {
+	if err := tx.QueryRow(
+		ctx, "SELECT rolcanlogin, quote_ident(current_database()) FROM pg_roles WHERE rolname = 'integrity_service'",
+	).Scan(&login, &database); err != nil {
 		return fmt.Errorf("look for the role integrity_service: %w", err)
 	}
 	if !login {
@@ -357,7 +382,10 @@ func distributeRole(ctx context.Context, tx pgx.Tx, do doer) error {
 		if slices.Contains(set, name+"=off") {
 			continue
 		}
-		if err := do("role integrity_service has "+name+" = off in this database", fmt.Sprintf("ALTER ROLE integrity_service IN DATABASE %s SET %s = off", database, name)); err != nil {
+		if err := do(
+			"role integrity_service has "+name+" = off in this database",
+			fmt.Sprintf("ALTER ROLE integrity_service IN DATABASE %s SET %s = off", database, name),
+		); err != nil {
 			return err
 		}
 	}
@@ -380,7 +408,8 @@ func tryService(ctx context.Context, tx pgx.Tx, _ doer) error {
 		_, err = tx.Exec(ctx, "SELECT count(*) FROM "+table)
 	}
 	if err != nil {
-		return fmt.Errorf("%s; they connect to each other as the role integrity_service, so pg_hba.conf of each must let it in from the others, "+
+		return fmt.Errorf("%s; they connect to each other as the role integrity_service, so pg_hba.conf of each must let "+
+			"it in from the others, "+
 			"with what it needs in their .pgpass or in pg_dist_authinfo: %w", state, err)
 	}
 	return nil

@@ -17,7 +17,9 @@ import (
 
 func TestDistributeRefusesAServerWithoutCitus(t *testing.T) {
 	pgtest.OneServer(t, "it has the extension")
-	if _, err := migrations.Distribute(context.Background(), pgtest.New(t), false); !errors.Is(err, migrations.ErrNoCitus) || !strings.Contains(err.Error(), "CREATE EXTENSION citus") {
+	if _, err := migrations.Distribute(context.Background(), pgtest.New(t), false); !errors.Is(
+		err, migrations.ErrNoCitus,
+	) || !strings.Contains(err.Error(), "CREATE EXTENSION citus") {
 		t.Errorf("%v", err)
 	}
 }
@@ -39,11 +41,13 @@ func TestDistribute(t *testing.T) {
 	defer conn.Close(ctx)
 	apart := func() (names string) {
 		t.Helper()
-		if err := conn.QueryRow(ctx, `SELECT coalesce(string_agg(c.oid::regclass::text, ' ' ORDER BY c.relname), '') FROM pg_class c
+		if err := conn.QueryRow(ctx,
+			`SELECT coalesce(string_agg(c.oid::regclass::text, ' ' ORDER BY c.relname), '') FROM pg_class c
 			LEFT JOIN pg_dist_partition p ON p.logicalrelid = c.oid
 			WHERE c.relnamespace IN ('public'::regnamespace, 'rebuild'::regnamespace) AND c.relkind = 'r'
 				AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'shard') AND p.colocationid IS DISTINCT FROM
-				(SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = 'shard_heads'::regclass)`).Scan(&names); err != nil {
+				(SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = 'shard_heads'::regclass)`).Scan(&names); err !=
+			nil {
 			t.Fatal(err)
 		}
 		return names
@@ -52,11 +56,19 @@ func TestDistribute(t *testing.T) {
 		t.Errorf("not beside the heads: %s", names)
 	}
 	var references string
-	if err := conn.QueryRow(ctx, "SELECT string_agg(logicalrelid::text, ' ' ORDER BY logicalrelid::text) FROM pg_dist_partition WHERE partmethod = 'n'").Scan(&references); err != nil || references != "ledger oauth_subjects" {
+	if err := conn.QueryRow(
+		ctx,
+		"SELECT string_agg(logicalrelid::text, ' ' ORDER BY logicalrelid::text) FROM pg_dist_partition WHERE partmethod "+
+			"= 'n'",
+	).Scan(&references); err != nil || references != "ledger oauth_subjects" {
 		t.Errorf("reference tables: %s, %v", references, err)
 	}
 	// A table without a shard stays on the coordinator.
-	if _, err := conn.Exec(ctx, "CREATE TABLE later (shard integer NOT NULL, id uuid NOT NULL, PRIMARY KEY (shard, id)); CREATE TABLE alone (id uuid PRIMARY KEY)"); err != nil {
+	if _, err := conn.Exec(
+		ctx,
+		"CREATE TABLE later (shard integer NOT NULL, id uuid NOT NULL, PRIMARY KEY (shard, id)); CREATE TABLE alone (id "+
+			"uuid PRIMARY KEY)",
+	); err != nil {
 		t.Fatal(err)
 	}
 	would, err := migrations.Distribute(ctx, url, true)
@@ -70,18 +82,26 @@ func TestDistribute(t *testing.T) {
 		t.Errorf("not beside the heads after Up: %s", names)
 	}
 	var host, port string
-	if err := conn.QueryRow(ctx, "SELECT nodename, nodeport::text FROM pg_dist_node WHERE groupid <> 0 LIMIT 1").Scan(&host, &port); err != nil {
+	if err := conn.QueryRow(
+		ctx, "SELECT nodename, nodeport::text FROM pg_dist_node WHERE groupid <> 0 LIMIT 1",
+	).Scan(&host, &port); err != nil {
 		t.Fatal(err)
 	}
-	worker := strings.NewReplacer(neturl.QueryEscape(conn.Config().Host), neturl.QueryEscape(host), strconv.Itoa(int(conn.Config().Port)), port).Replace(url)
+	worker := strings.NewReplacer(
+		neturl.QueryEscape(conn.Config().Host), neturl.QueryEscape(host), strconv.Itoa(int(conn.Config().Port)), port,
+	).Replace(url)
 	for name, enter := range map[string]func() error{
-		"Up": func() error { return migrations.Up(ctx, worker) }, "Distribute": func() error { _, err := migrations.Distribute(ctx, worker, true); return err },
+		"Up": func() error { return migrations.Up(ctx, worker) }, "Distribute": func() error {
+			_, err := migrations.Distribute(ctx, worker, true)
+			return err
+		},
 	} {
 		if err := enter(); err == nil || !strings.Contains(err.Error(), "must be that of its coordinator") {
 			t.Errorf("%s at a worker: %v", name, err)
 		}
 	}
-	if _, err := conn.Exec(ctx, "DELETE FROM events WHERE shard = 1"); err == nil || !strings.Contains(err.Error(), "append-only") {
+	if _, err := conn.Exec(ctx, "DELETE FROM events WHERE shard = 1"); err == nil ||
+		!strings.Contains(err.Error(), "append-only") {
 		t.Errorf("DELETE of events: %v", err)
 	}
 }
@@ -91,14 +111,19 @@ func whole(t *testing.T) (url string, workers []pgtest.Node) {
 	t.Helper()
 	ctx := context.Background()
 	other := connect(t, pgtest.New(t))
-	rows, _ := other.Query(ctx, "SELECT nodename, nodeport FROM pg_dist_node WHERE isactive AND noderole = 'primary' ORDER BY groupid") // its error is that of the rows
+	// its error is that of the rows
+	rows, _ := other.Query(
+		ctx, "SELECT nodename, nodeport FROM pg_dist_node WHERE isactive AND noderole = 'primary' ORDER BY groupid",
+	)
 	nodes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pgtest.Node])
 	if err != nil {
 		t.Fatal(err)
 	}
 	coordinator := other.Config().ConnString()
 	const name = "whole"
-	if err := pgtest.OnNodes(ctx, coordinator, nodes, "postgres", "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)", "CREATE DATABASE "+name); err != nil {
+	if err := pgtest.OnNodes(
+		ctx, coordinator, nodes, "postgres", "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)", "CREATE DATABASE "+name,
+	); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -123,14 +148,19 @@ func TestDistributeMovesPieces(t *testing.T) {
 	ctx := context.Background()
 	url, _ := whole(t)
 	conn := connect(t, url)
-	if _, err := conn.Exec(ctx, "INSERT INTO ledger (id, issuer, secret, shards, epoch, created_at) VALUES (1, 'moves', decode(repeat('00', 32), 'hex'), 32, 1, now())"); err != nil {
+	if _, err := conn.Exec(
+		ctx,
+		"INSERT INTO ledger (id, issuer, secret, shards, epoch, created_at) VALUES (1, 'moves', decode(repeat('00', 32), "+
+			"'hex'), 32, 1, now())",
+	); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := migrations.Distribute(ctx, url, false); err != nil {
 		t.Fatal(err)
 	}
 	var moves int
-	if err := conn.QueryRow(ctx, "SELECT moves FROM ("+migrations.Uneven+") u (moves, each)").Scan(&moves); err != nil || moves != 0 {
+	if err := conn.QueryRow(ctx, "SELECT moves FROM ("+migrations.Uneven+") u (moves, each)").Scan(&moves); err != nil ||
+		moves != 0 {
 		t.Errorf("%d moves are left to make, %v", moves, err)
 	}
 }
@@ -152,7 +182,8 @@ func TestDistributeWholeOrNotAtAll(t *testing.T) {
 	}
 	onWorkers := func(statements ...string) {
 		t.Helper()
-		if err := pgtest.OnNodes(ctx, url, workers, "whole", append([]string{"SET citus.enable_ddl_propagation = off"}, statements...)...); err != nil {
+		if err := pgtest.OnNodes(ctx, url, workers, "whole",
+			append([]string{"SET citus.enable_ddl_propagation = off"}, statements...)...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,7 +193,8 @@ func TestDistributeWholeOrNotAtAll(t *testing.T) {
 			t.Errorf("%v; must say: %s", err, why)
 		}
 		var distributed, guarded bool
-		if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid <> to_regclass('public.placement')),
+		if err := conn.QueryRow(ctx,
+			`SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid <> to_regclass('public.placement')),
 			to_regproc('public.hold_piece') IS NOT NULL`).Scan(&distributed, &guarded); err != nil || distributed || guarded {
 			t.Errorf("%s: distributed %t, function %t, %v", why, distributed, guarded, err)
 		}
@@ -180,7 +212,11 @@ func TestDistributeWholeOrNotAtAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	pgtest.Eventually(t, "the session ends", func() (bool, error) {
-		return pgtest.Ask[bool](url, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'integrity %' AND datname = current_database())")
+		return pgtest.Ask[bool](
+			url,
+			"SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'integrity %' AND datname = "+
+				"current_database())",
+		)
 	})
 
 	set("ALTER DATABASE whole SET citus.shard_replication_factor = 2")
@@ -196,15 +232,20 @@ func TestDistributeWholeOrNotAtAll(t *testing.T) {
 	set("DROP TABLE zebra")
 
 	// Somebody who comes while the tables are distributed.
-	set(`CREATE TABLE zebra (shard int PRIMARY KEY)`, `CREATE FUNCTION come() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
-		PERFORM pg_advisory_xact_lock_shared(7); END $$`, "CREATE EVENT TRIGGER come ON ddl_command_end WHEN TAG IN ('DROP TABLE') EXECUTE FUNCTION come()", "SELECT pg_advisory_lock(7)")
+	set(`CREATE TABLE zebra (shard int PRIMARY KEY)`,
+		`CREATE FUNCTION come() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM pg_advisory_xact_lock_shared(7); END $$`,
+		"CREATE EVENT TRIGGER come ON ddl_command_end WHEN TAG IN ('DROP TABLE') EXECUTE FUNCTION come()",
+		"SELECT pg_advisory_lock(7)")
 	result := make(chan error, 1)
 	go func() {
 		_, err := migrations.Distribute(ctx, url, false)
 		result <- err
 	}()
 	pgtest.Eventually(t, "the tables are distributed", func() (bool, error) {
-		return pgtest.Ask[bool](url, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted)")
+		return pgtest.Ask[bool](
+			url, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted)",
+		)
 	})
 	late := connect(t, url)
 	if _, err := late.Exec(ctx, "SET application_name = 'integrity read'"); err != nil {
@@ -238,9 +279,13 @@ func TestHoldPieceWorksForNobodyElse(t *testing.T) {
 	}
 	for _, s := range []string{
 		"SET ROLE integrity_service", "CREATE TEMP TABLE met (who text)",
-		fmt.Sprintf(`CREATE FUNCTION pg_temp.meet() RETURNS int LANGUAGE plpgsql AS $$ BEGIN INSERT INTO pg_temp.met VALUES (current_user); RETURN %d; END $$`, group),
+		fmt.Sprintf(
+			`CREATE FUNCTION pg_temp.meet() RETURNS int LANGUAGE plpgsql AS $$ BEGIN INSERT INTO pg_temp.met VALUES (current_user); RETURN %d; END $$`,
+			group,
+		),
 		"CREATE TEMP VIEW pg_dist_local_group AS SELECT pg_temp.meet() AS groupid",
-		"CREATE TEMP VIEW pg_dist_placement AS SELECT " + strconv.FormatInt(piece, 10) + "::bigint AS shardid, 1 AS shardstate, pg_temp.meet() AS groupid",
+		"CREATE TEMP VIEW pg_dist_placement AS SELECT " + strconv.FormatInt(piece, 10) +
+			"::bigint AS shardid, 1 AS shardstate, pg_temp.meet() AS groupid",
 		"SET search_path = pg_temp, public",
 	} {
 		if _, err := conn.Exec(ctx, s); err != nil {
@@ -251,7 +296,8 @@ func TestHoldPieceWorksForNobodyElse(t *testing.T) {
 		t.Errorf("the coordinator holds the piece %d: %v", piece, err)
 	}
 	var met string
-	if err := conn.QueryRow(ctx, "SELECT coalesce(string_agg(who, ' '), '') FROM pg_temp.met").Scan(&met); err != nil || met != "" {
+	if err := conn.QueryRow(ctx, "SELECT coalesce(string_agg(who, ' '), '') FROM pg_temp.met").Scan(&met); err != nil ||
+		met != "" {
 		t.Errorf("a caller's function ran as %s: %v", met, err)
 	}
 }

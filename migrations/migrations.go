@@ -28,7 +28,8 @@ var embedded embed.FS
 var files fs.FS = embedded
 
 // ErrOtherBaseline means that a program from before this baseline has made the database.
-var ErrOtherBaseline = errors.New("this database holds a ledger from before the first release, which this program cannot read: " +
+var ErrOtherBaseline = errors.New("this database holds a ledger from before the first release, which this program " +
+	"cannot read: " +
 	"keep its history with the integrity export of the program that made it, and give this program an empty database")
 
 // Up brings the database at url to the newest schema, as the role of that url. In a distributed ledger it distributes
@@ -102,8 +103,8 @@ func withProvider(ctx context.Context, url, what string, do func(*sql.DB, *goose
 	return nil
 }
 
-// refuseOtherBaseline returns ErrOtherBaseline if the database was migrated and its first migration is not this program's,
-// whatever the number of its last one.
+// refuseOtherBaseline returns ErrOtherBaseline if the database was migrated and its first migration is not this
+// program's, whatever the number of its last one.
 func refuseOtherBaseline(ctx context.Context, db *sql.DB) error {
 	text, err := fs.ReadFile(files, "00001_baseline.sql")
 	ask := func(question string, args ...any) (yes bool) {

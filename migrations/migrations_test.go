@@ -31,7 +31,11 @@ func connect(t *testing.T, url string) *pgx.Conn {
 
 // shardless are the tables that belong to no tenant.
 func shardless() []string {
-	return []string{"ledger", "oauth_subjects", "goose_db_version", "applied_migrations", "transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_cosignatures", "transparency_keys", "log_timestamps", "witness_logs", "witness_split_views", "processes"}
+	return []string{
+		"ledger", "oauth_subjects", "goose_db_version", "applied_migrations", "transparency_tree", "transparency_tiles",
+		"transparency_runs", "transparency_checkpoint", "transparency_cosignatures", "transparency_keys", "log_timestamps",
+		"witness_logs", "witness_split_views", "processes",
+	}
 }
 
 const keysWithoutShard = `SELECT n.nspname || '.' || c.relname || ': ' || coalesce(k.relname, 'no primary key')
@@ -113,7 +117,9 @@ func TestEventsAreAppendOnly(t *testing.T) {
 	if _, err := conn.Exec(ctx, "SET ROLE integrity_service"); err != nil {
 		t.Fatal(err)
 	}
-	for _, change := range append(changes, "UPDATE ledger SET epoch = 2", "DELETE FROM versions", "DELETE FROM feed", "DROP TABLE feed") {
+	for _, change := range append(
+		changes, "UPDATE ledger SET epoch = 2", "DELETE FROM versions", "DELETE FROM feed", "DROP TABLE feed",
+	) {
 		if _, err := conn.Exec(ctx, change); code(err) != "42501" {
 			t.Errorf("service: %s: %v, want insufficient_privilege", change, err)
 		}
@@ -129,7 +135,9 @@ func TestUpInSeveralProcesses(t *testing.T) {
 	url := pgtest.New(t)
 	conn := connect(t, url)
 	ctx := context.Background()
-	if _, err := conn.Exec(ctx, "DROP SCHEMA rebuild CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public"); err != nil {
+	if _, err := conn.Exec(
+		ctx, "DROP SCHEMA rebuild CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public",
+	); err != nil {
 		t.Fatal(err)
 	}
 	if database, known, err := migrations.Versions(ctx, url); err != nil || database == known {
@@ -161,13 +169,16 @@ func TestOtherBaseline(t *testing.T) {
 	ctx := context.Background()
 	relations := func() (names string) {
 		t.Helper()
-		const query = "SELECT string_agg(oid::regclass::text, ' ' ORDER BY oid) FROM pg_class WHERE relkind = 'r' AND oid >= 16384"
+		const query = "SELECT string_agg(oid::regclass::text, ' ' ORDER BY oid) FROM pg_class WHERE relkind = 'r' AND " +
+			"oid >= 16384"
 		if err := conn.QueryRow(ctx, query).Scan(&names); err != nil {
 			t.Fatal(err)
 		}
 		return names
 	}
-	if _, err := conn.Exec(ctx, "DROP SCHEMA rebuild CASCADE; DELETE FROM goose_db_version WHERE version_id > 1"); err != nil {
+	if _, err := conn.Exec(
+		ctx, "DROP SCHEMA rebuild CASCADE; DELETE FROM goose_db_version WHERE version_id > 1",
+	); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Exec(ctx, "UPDATE applied_migrations SET sha256 = 'x' WHERE version = 1"); err != nil {
@@ -205,7 +216,9 @@ func TestOtherBaseline(t *testing.T) {
 // ordinary makes a role with CREATEROLE and a database of its own on the server of admin.
 func ordinary(t *testing.T, admin *pgx.Conn, role string) (url string) {
 	t.Helper()
-	for _, statement := range []string{"CREATE ROLE " + role + " LOGIN CREATEROLE NOSUPERUSER", "CREATE DATABASE " + role + " OWNER " + role} {
+	for _, statement := range []string{
+		"CREATE ROLE " + role + " LOGIN CREATEROLE NOSUPERUSER", "CREATE DATABASE " + role + " OWNER " + role,
+	} {
 		if _, err := admin.Exec(context.Background(), statement); err != nil {
 			t.Fatalf("%s: %v", statement, err)
 		}
@@ -263,7 +276,8 @@ func TestOrdinaryRole(t *testing.T) {
 
 	second := ordinary(t, admin, "app_second")
 	if version(t, admin) >= 160000 {
-		if err := migrations.Up(ctx, second); code(err) != "42501" || !strings.Contains(err.Error(), "GRANT integrity_service TO app_second WITH SET TRUE") {
+		if err := migrations.Up(ctx, second); code(err) != "42501" ||
+			!strings.Contains(err.Error(), "GRANT integrity_service TO app_second WITH SET TRUE") {
 			t.Fatalf("a role that may not make itself a member: %v", err)
 		}
 		if _, err := admin.Exec(ctx, "GRANT integrity_service TO app_second WITH SET TRUE"); err != nil {
@@ -278,7 +292,9 @@ func TestOrdinaryRole(t *testing.T) {
 
 func version(t *testing.T, conn *pgx.Conn) (number int) {
 	t.Helper()
-	if err := conn.QueryRow(context.Background(), "SELECT current_setting('server_version_num')::int").Scan(&number); err != nil {
+	if err := conn.QueryRow(
+		context.Background(), "SELECT current_setting('server_version_num')::int",
+	).Scan(&number); err != nil {
 		t.Fatal(err)
 	}
 	return number
@@ -293,7 +309,8 @@ func TestFilesAreNumberedInOrder(t *testing.T) {
 	for _, e := range entries { // in the order of their names
 		if name, ok := strings.CutSuffix(e.Name(), ".sql"); ok {
 			var n int
-			if _, err := fmt.Sscanf(name, "%05d_", &n); err != nil || n <= last || !strings.HasPrefix(name, fmt.Sprintf("%05d_", n)) {
+			if _, err := fmt.Sscanf(name, "%05d_", &n); err != nil || n <= last ||
+				!strings.HasPrefix(name, fmt.Sprintf("%05d_", n)) {
 				t.Errorf("%s does not begin with a number above %05d", e.Name(), last)
 			}
 			last = n
@@ -304,19 +321,25 @@ func TestFilesAreNumberedInOrder(t *testing.T) {
 // TestVacuumSettings: tables that only grow and queues are vacuumed long before a fifth of their rows is new or dead.
 func TestVacuumSettings(t *testing.T) {
 	conn := connect(t, pgtest.New(t))
-	rows, err := conn.Query(context.Background(), `SELECT relname, coalesce(array_to_string(reloptions, ' '), '') FROM pg_class
+	rows, err := conn.Query(context.Background(),
+		`SELECT relname, coalesce(array_to_string(reloptions, ' '), '') FROM pg_class
 		WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	options := map[string]string{}
 	var name, option string
-	if _, err := pgx.ForEachRow(rows, []any{&name, &option}, func() error { options[name] = option; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&name, &option}, func() error {
+		options[name] = option
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for setting, tables := range map[string][]string{
 		"autovacuum_vacuum_insert_scale_factor=0.02": {"events", "feed", "versions", "documents"},
-		"autovacuum_vacuum_scale_factor=0.02":        {"versions", "documents", "webhook_deliveries", "webhook_log", "mails", "idempotency_keys", "kept_contents"},
+		"autovacuum_vacuum_scale_factor=0.02": {
+			"versions", "documents", "webhook_deliveries", "webhook_log", "mails", "idempotency_keys", "kept_contents",
+		},
 	} {
 		for _, table := range tables {
 			if !strings.Contains(options[table], setting) {

@@ -245,7 +245,8 @@ func record(ctx context.Context, db *sql.DB, p *goose.Provider) error {
 
 // Edited lists the migrations of this program whose statements are not those that the database has applied.
 func Edited(ctx context.Context, conn *pgx.Conn) (edited []string, err error) {
-	rows, _ := conn.Query(ctx, "SELECT version, encode(sha256, 'hex') FROM public.applied_migrations") // its error is that of the rows
+	// its error is that of the rows
+	rows, _ := conn.Query(ctx, "SELECT version, encode(sha256, 'hex') FROM public.applied_migrations")
 	applied := map[int64]string{}
 	var version int64
 	var sum string
@@ -324,21 +325,22 @@ func IsProjection(table string) bool {
 // url. The service gets no right to the live ones: until they are filled and Release is called, a group that needs one
 // fails as it did without the table. Otherwise it would decide on rows that are not there.
 func Recreate(ctx context.Context, url string, projections []string) error {
-	err := onProjections(ctx, url, projections, func(ctx context.Context, tx pgx.Tx, missing map[string]bool, o Object) error {
-		if !missing[o.Table] || o.Kind == GrantObject && strings.HasPrefix(o.Table, "public.") {
-			return nil
-		}
-		if _, err := tx.Exec(ctx, o.SQL); err != nil {
-			return fmt.Errorf("make %s: %w", o, err)
-		}
-		if o.Kind == TableObject && strings.HasPrefix(o.Table, "rebuild.") {
-			// An interrupted rebuild would go on after the events whose rows this empty copy lacks.
-			if _, err := tx.Exec(ctx, "DELETE FROM rebuild.progress"); err != nil {
-				return fmt.Errorf("let rebuilds begin again: %w", err)
+	err := onProjections(ctx, url, projections,
+		func(ctx context.Context, tx pgx.Tx, missing map[string]bool, o Object) error {
+			if !missing[o.Table] || o.Kind == GrantObject && strings.HasPrefix(o.Table, "public.") {
+				return nil
 			}
-		}
-		return nil
-	})
+			if _, err := tx.Exec(ctx, o.SQL); err != nil {
+				return fmt.Errorf("make %s: %w", o, err)
+			}
+			if o.Kind == TableObject && strings.HasPrefix(o.Table, "rebuild.") {
+				// An interrupted rebuild would go on after the events whose rows this empty copy lacks.
+				if _, err := tx.Exec(ctx, "DELETE FROM rebuild.progress"); err != nil {
+					return fmt.Errorf("let rebuilds begin again: %w", err)
+				}
+			}
+			return nil
+		})
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,9 @@ func TestSchemaIsGenerated(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range migrations.Compare(expected, actual(t, connect(t, pgtest.New(t)))) {
-		t.Errorf("schema.json is not what the migrations make (go generate ./migrations): %s: %s, not %s", d.Object, d.Found, d.SQL)
+		t.Errorf(
+			"schema.json is not what the migrations make (go generate ./migrations): %s: %s, not %s", d.Object, d.Found, d.SQL,
+		)
 	}
 	if file, err := os.ReadFile("schema.json"); !pgtest.OnCitus() && (err != nil || !bytes.Equal(file, text.Bytes())) {
 		t.Errorf("schema.json is not as it is generated: go generate ./migrations (%v)", err)
@@ -70,24 +72,25 @@ func TestCompareFindsDrift(t *testing.T) {
 		t.Fatal(err)
 	}
 	for change, want := range map[string]string{
-		"DROP TABLE feed":                                                      "table public.feed",
-		"ALTER TABLE feed RENAME TO feed_away":                                 "table public.feed",
-		"DROP TABLE rebuild.feed":                                              "table rebuild.feed",
-		"DROP INDEX members_email":                                             "index members_email of public.members",
-		"DROP TRIGGER events_append_only ON events":                            "trigger events_append_only of public.events",
-		"ALTER TABLE events DISABLE TRIGGER events_append_only":                "trigger events_append_only of public.events",
-		"ALTER TABLE versions DROP CONSTRAINT versions_reserved_or_registered": "constraint versions_reserved_or_registered of public.versions",
-		"ALTER TABLE versions DROP CONSTRAINT versions_shard_public_id_key":    "constraint versions_shard_public_id_key of public.versions",
-		"ALTER TABLE companies DROP COLUMN closed_at":                          "column closed_at of public.companies",
-		"ALTER TABLE usage ALTER COLUMN used TYPE integer":                     "column used of public.usage",
-		"ALTER TABLE usage ALTER COLUMN used DROP NOT NULL":                    "column used of public.usage",
-		"ALTER TABLE usage RESET (fillfactor)":                                 "options of public.usage",
-		"REVOKE INSERT ON feed FROM integrity_service":                         "grant of public.feed",
-		"ALTER TABLE feed ADD CHECK (version < 9)":                             "constraint feed_version_check of public.feed",
-		"CREATE UNIQUE INDEX mine ON feed (shard, event_id)":                   "index mine of public.feed",
-		"CREATE INDEX mine ON feed (shard, event_id)":                          "",
-		"CREATE TABLE mine (id int PRIMARY KEY)":                               "",
-		"ALTER TABLE rebuild.feed SET LOGGED":                                  "",
+		"DROP TABLE feed":                                       "table public.feed",
+		"ALTER TABLE feed RENAME TO feed_away":                  "table public.feed",
+		"DROP TABLE rebuild.feed":                               "table rebuild.feed",
+		"DROP INDEX members_email":                              "index members_email of public.members",
+		"DROP TRIGGER events_append_only ON events":             "trigger events_append_only of public.events",
+		"ALTER TABLE events DISABLE TRIGGER events_append_only": "trigger events_append_only of public.events",
+		"ALTER TABLE versions DROP CONSTRAINT versions_reserved_or_registered": "constraint " +
+			"versions_reserved_or_registered of public.versions",
+		"ALTER TABLE versions DROP CONSTRAINT versions_shard_public_id_key":                                      "constraint versions_shard_public_id_key of public.versions",
+		"ALTER TABLE companies DROP COLUMN closed_at":                                                            "column closed_at of public.companies",
+		"ALTER TABLE usage ALTER COLUMN used TYPE integer":                                                       "column used of public.usage",
+		"ALTER TABLE usage ALTER COLUMN used DROP NOT NULL":                                                      "column used of public.usage",
+		"ALTER TABLE usage RESET (fillfactor)":                                                                   "options of public.usage",
+		"REVOKE INSERT ON feed FROM integrity_service":                                                           "grant of public.feed",
+		"ALTER TABLE feed ADD CHECK (version < 9)":                                                               "constraint feed_version_check of public.feed",
+		"CREATE UNIQUE INDEX mine ON feed (shard, event_id)":                                                     "index mine of public.feed",
+		"CREATE INDEX mine ON feed (shard, event_id)":                                                            "",
+		"CREATE TABLE mine (id int PRIMARY KEY)":                                                                 "",
+		"ALTER TABLE rebuild.feed SET LOGGED":                                                                    "",
 		"CREATE OR REPLACE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'": "function public.refuse_change()",
 	} {
 		url := pgtest.New(t)

@@ -252,13 +252,17 @@ var finalizeVersions = cluster.SQL(versionRows + `
 		mime_type = excluded.mime_type, generated_at = excluded.generated_at, received_at = excluded.received_at,
 		position = excluded.position`)
 
-var releaseVersion = cluster.SQL(`UPDATE {versions} SET released_at = $4, expires_at = $5 WHERE shard = $1 AND document_id = $2 AND version = $3`)
+var releaseVersion = cluster.SQL(
+	`UPDATE {versions} SET released_at = $4, expires_at = $5 WHERE shard = $1 AND document_id = $2 AND version = $3`,
+)
 
 var revokeVersion = cluster.SQL(`UPDATE {versions} SET revoked_at = $4
 	WHERE shard = $1 AND document_id = $2 AND version = $3`)
 
 // After the upsert: a revoked version that is still the highest leaves its document without a current one.
-var revokeHighest = cluster.SQL(`UPDATE {documents} SET highest_revoked = true WHERE shard = $1 AND document_id = $2 AND highest_version = $3`)
+var revokeHighest = cluster.SQL(
+	`UPDATE {documents} SET highest_revoked = true WHERE shard = $1 AND document_id = $2 AND highest_version = $3`,
+)
 
 // registration is an event that registers a version.
 type registration struct {

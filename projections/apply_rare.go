@@ -24,11 +24,13 @@ const (
 var (
 	insertOrganization = cluster.SQL(`INSERT INTO {organization_state} (shard, organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at)
 	VALUES ($1, $2, 0, $3, $4, $5, $6, 0, $7)`)
-	updatePlan   = cluster.SQL(`UPDATE {organization_state} SET plan = $3, internal = $4, per_minute = $5 WHERE shard = $1 AND organization_id = $2`)
+	updatePlan = cluster.SQL(
+		`UPDATE {organization_state} SET plan = $3, internal = $4, per_minute = $5 WHERE shard = $1 AND organization_id = $2`,
+	)
 	updateLimits = cluster.SQL(`UPDATE {organization_state} SET unfinalized_limit = $3
 		WHERE shard = $1 AND organization_id = $2`)
-	// The first warning of a new month, or of another limit, replaces those before, which stay in the log. The warnings about
-	// versions are columns of organization_state, which every group reads.
+	// The first warning of a new month, or of another limit, replaces those before, which stay in the log. The warnings
+	// about versions are columns of organization_state, which every group reads.
 	updateWarnings = cluster.SQL(`UPDATE {organization_state} o SET warned_period = $3, warned_limit = $4,
 		warned_80  = CASE WHEN w.same THEN coalesce(warned_80, $5) ELSE $5::timestamptz END,
 		warned_95  = CASE WHEN w.same THEN coalesce(warned_95, $6) ELSE $6::timestamptz END,
@@ -54,19 +56,25 @@ var (
 	SELECT s.shard, $2, $3, $4, $5, $6, $7, $8, $9, ` + addressOfMember + `
 	ON CONFLICT (shard, organization_id, member_id) DO UPDATE SET email_id = excluded.email_id, role = excluded.role, status = excluded.status,
 		invitation_sha256 = excluded.invitation_sha256, invited_until = excluded.invited_until, email_sha256 = excluded.email_sha256`)
-	eraseAddresses = cluster.SQL(`UPDATE {members} SET email_sha256 = NULL WHERE shard = $1 AND organization_id = $2 AND email_id = ANY($3)`)
-	joinMember     = cluster.SQL(`UPDATE {members} SET status = $4
+	eraseAddresses = cluster.SQL(
+		`UPDATE {members} SET email_sha256 = NULL WHERE shard = $1 AND organization_id = $2 AND email_id = ANY($3)`,
+	)
+	joinMember = cluster.SQL(`UPDATE {members} SET status = $4
 		WHERE shard = $1 AND organization_id = $2 AND member_id = $3`)
-	updateMember = cluster.SQL(`UPDATE {members} SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`)
-	insertKey    = cluster.SQL(`INSERT INTO {api_keys} (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, networks,
+	updateMember = cluster.SQL(
+		`UPDATE {members} SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`,
+	)
+	insertKey = cluster.SQL(`INSERT INTO {api_keys} (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, networks,
 		max_version_step, name_id, created_by, created_at, expires_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`)
 	renameKey       = cluster.SQL(`UPDATE {api_keys} SET name_id = $3 WHERE shard = $1 AND key_id = $2`)
 	changeKeyExpiry = cluster.SQL(`UPDATE {api_keys} SET expires_at = $3 WHERE shard = $1 AND key_id = $2`)
 	revokeKey       = cluster.SQL(`UPDATE {api_keys} SET revoked_at = $3 WHERE shard = $1 AND key_id = $2`)
-	insertCompany   = cluster.SQL(`INSERT INTO {companies} (shard, company_id, organization_id, reference, created_at) VALUES ($1, $2, $3, $4, $5)`)
-	closeCompany    = cluster.SQL(`UPDATE {companies} SET closed_at = $3 WHERE shard = $1 AND company_id = $2`)
-	upsertGrant     = cluster.SQL(`INSERT INTO {grants} (shard, key_id, company_id, enabled, updated_at)
+	insertCompany   = cluster.SQL(
+		`INSERT INTO {companies} (shard, company_id, organization_id, reference, created_at) VALUES ($1, $2, $3, $4, $5)`,
+	)
+	closeCompany = cluster.SQL(`UPDATE {companies} SET closed_at = $3 WHERE shard = $1 AND company_id = $2`)
+	upsertGrant  = cluster.SQL(`INSERT INTO {grants} (shard, key_id, company_id, enabled, updated_at)
 		VALUES ($1, $2, $3, $4, $5)
 	ON CONFLICT (shard, key_id, company_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`)
 )
@@ -83,7 +91,9 @@ var (
 var (
 	insertLink = cluster.SQL(`INSERT INTO {oauth_links} (shard, link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
-	redeemLink      = cluster.SQL(`UPDATE {oauth_links} SET subject = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`)
+	redeemLink = cluster.SQL(
+		`UPDATE {oauth_links} SET subject = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`,
+	)
 	withdrawConsent = cluster.SQL(`UPDATE {oauth_links} SET withdrawn_at = $3 WHERE shard = $1 AND link_id = $2`)
 )
 
@@ -130,18 +140,24 @@ var (
 	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = u.used + 1`)
 	insertArtifact = cluster.SQL(`INSERT INTO {artifacts} (shard, artifact_id, organization_id, latest_version, certified, created_at, updated_at)
 	VALUES ($1, $2, $3, 1, 0, $4, $4)`)
-	advanceArtifact       = cluster.SQL(`UPDATE {artifacts} SET latest_version = $3, updated_at = $4 WHERE shard = $1 AND artifact_id = $2`)
+	advanceArtifact = cluster.SQL(
+		`UPDATE {artifacts} SET latest_version = $3, updated_at = $4 WHERE shard = $1 AND artifact_id = $2`,
+	)
 	insertArtifactVersion = cluster.SQL(`INSERT INTO {artifact_versions} (shard, version_id, artifact_id, organization_id, version, kind, title_id, file_name_id,
 		media_type, sha256, size_bytes, state, reviews, outcome, retain_until, registered_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, '', $13, $14)`)
-	setVersionState    = cluster.SQL(`UPDATE {artifact_versions} SET state = $3` + oneVersion)
-	insertAnalysis     = cluster.SQL(`INSERT INTO {analyses} (shard, analysis_id, version_id, organization_id, position) VALUES ($1, $2, $3, $4, $5)`)
+	setVersionState = cluster.SQL(`UPDATE {artifact_versions} SET state = $3` + oneVersion)
+	insertAnalysis  = cluster.SQL(
+		`INSERT INTO {analyses} (shard, analysis_id, version_id, organization_id, position) VALUES ($1, $2, $3, $4, $5)`,
+	)
 	insertDetectorRuns = cluster.SQL(`INSERT INTO {detector_runs} (shard, organization_id, detector, detector_version, analysis_id, outcome, micros)
 	SELECT s.shard, $2, n.detector, n.version, $3, n.outcome, n.micros
 	FROM {shard_heads} s, unnest($4::text[], $5::int[], $6::text[], $7::bigint[]) AS n(detector, version, outcome, micros) WHERE s.shard = $1`)
 	insertReview = cluster.SQL(`INSERT INTO {reviews} (shard, review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`)
-	reviewVersion  = cluster.SQL(`UPDATE {artifact_versions} SET state = $3, outcome = $4, reviews = reviews + 1` + oneVersion)
+	reviewVersion = cluster.SQL(
+		`UPDATE {artifact_versions} SET state = $3, outcome = $4, reviews = reviews + 1` + oneVersion,
+	)
 	insertApproval = cluster.SQL(`INSERT INTO {approvals} (shard, approval_id, version_id, organization_id, key, member_id, statement_id, approved_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
 	insertCertificate = cluster.SQL(`INSERT INTO {certificates} (shard, public_id, version_id, artifact_id, organization_id, public_fields, payload_id, key_id,
@@ -177,7 +193,8 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 	case *domain.MemberAddedBody:
 		b.Queue(insertMember, shard, organization, body.MemberID, body.Email.ID, body.Role, domain.MemberActive, e.OccurredAt)
 	case *domain.MemberInvitedBody:
-		b.Queue(inviteMember, shard, organization, body.MemberID, body.Email.ID, body.Role, domain.MemberInvited, e.OccurredAt,
+		b.Queue(inviteMember, shard, organization, body.MemberID, body.Email.ID, body.Role, domain.MemberInvited,
+			e.OccurredAt,
 			body.SecretSHA256, body.ExpiresAt)
 	case *domain.MemberJoinedBody:
 		b.Queue(joinMember, shard, organization, body.MemberID, domain.MemberActive)
@@ -185,7 +202,8 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 		b.Queue(updateMember, shard, organization, body.MemberID, body.Role, body.Status)
 	case *domain.KeyCreatedBody:
 		b.Queue(insertKey, shard, body.KeyID, organization, body.MemberID, body.SecretSHA256, body.Scopes,
-			body.Source, body.AllNetworks(), body.MaxVersionStep, textID(body.Name), e.Actor.String(), e.OccurredAt, body.ExpiresAt)
+			body.Source, body.AllNetworks(), body.MaxVersionStep, textID(body.Name), e.Actor.String(), e.OccurredAt,
+			body.ExpiresAt)
 	case *domain.KeyRenamedBody:
 		b.Queue(renameKey, shard, body.KeyID, body.Name.ID)
 	case *domain.KeyExpiryChangedBody:
@@ -239,7 +257,8 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 			column(body.Detectors, func(d domain.DetectorResult) string { return d.Outcome }), body.ElapsedMicros)
 		b.Queue(setVersionState, shard, body.VersionID, domain.VersionAnalyzed)
 	case *domain.ReviewDeclaredBody:
-		b.Queue(insertReview, shard, body.ReviewID, body.VersionID, organization, e.Actor.String(), body.MemberID, body.Outcome,
+		b.Queue(insertReview, shard, body.ReviewID, body.VersionID, organization, e.Actor.String(), body.MemberID,
+			body.Outcome,
 			body.Statement.ID, e.OccurredAt, e.Sequence)
 		b.Queue(reviewVersion, shard, body.VersionID, domain.VersionReviewed, body.Outcome)
 	case *domain.ArtifactVersionApprovedBody:
@@ -271,7 +290,9 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 	return nil
 }
 
-func queueArtifactVersion(b *pgx.Batch, shard domain.Shard, e *domain.Event, body *domain.ArtifactVersionRegisteredBody) error {
+func queueArtifactVersion(
+	b *pgx.Batch, shard domain.Shard, e *domain.Event, body *domain.ArtifactVersionRegisteredBody,
+) error {
 	sum, err := hex.DecodeString(body.SHA256)
 	if err != nil {
 		return fmt.Errorf("event %s: %w", e.ID, err)
@@ -282,7 +303,8 @@ func queueArtifactVersion(b *pgx.Batch, shard domain.Shard, e *domain.Event, bod
 		b.Queue(advanceArtifact, shard, body.ArtifactID, body.Version, e.OccurredAt)
 	}
 	b.Queue(insertArtifactVersion, shard, body.VersionID, body.ArtifactID, e.Organization, body.Version, body.Kind,
-		body.Title.ID, textID(body.FileName), body.MediaType, sum, body.SizeBytes, domain.VersionRegistered, body.RetainUntil, e.OccurredAt)
+		body.Title.ID, textID(body.FileName), body.MediaType, sum, body.SizeBytes, domain.VersionRegistered,
+		body.RetainUntil, e.OccurredAt)
 	if body.Credit {
 		b.Queue(addCredits, shard, e.Organization, int64(-1))
 	} else {

@@ -117,7 +117,9 @@ func TestLoadsAreBounded(t *testing.T) {
 			""},
 		"the end of a member by address": {&domain.ChangeMember{Origin: console, Email: "none@example.com",
 			Status: &ended}, few, domain.NotFound},
-		"a member":                  {&domain.AddMember{Origin: o.Operator(), Email: "new@example.com", Role: domain.Viewer}, few, ""},
+		"a member": {
+			&domain.AddMember{Origin: o.Operator(), Email: "new@example.com", Role: domain.Viewer}, few, "",
+		},
 		"an invitation":             {invite, domain.DailyInvitations + 1 + few, ""},
 		"an invitation of a member": {again, domain.DailyInvitations + 1 + few, domain.InvalidState},
 		"the redemption of a link": {&domain.RedeemLink{Origin: console, Link: link.Outcome.ID,

@@ -50,7 +50,8 @@ var EndSessions = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 A
 // number of its bit, from 1.
 var insertDeliveries = cluster.SQL(`INSERT INTO {webhook_deliveries} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 		created_at, due_at, attempts, reason)
-	SELECT s.shard, w.webhook_id, ` + DeliveryID + `, w.organization_id, n.company_id, n.sequence, n.event_id, n.type, n.at, n.at, 0, ''
+	SELECT s.shard, w.webhook_id, ` + DeliveryID +
+	`, w.organization_id, n.company_id, n.sequence, n.event_id, n.type, n.at, n.at, 0, ''
 	FROM {shard_heads} s CROSS JOIN unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::smallint[], $6::timestamptz[]) AS n(company_id, sequence, event_id, type, at)
 	LEFT JOIN {company_webhooks} a ON a.shard = $1 AND a.company_id = n.company_id AND a.enabled
 	LEFT JOIN {webhooks} w ON w.shard = $1 AND w.webhook_id = a.webhook_id
@@ -90,10 +91,16 @@ func enqueueMail(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	switch body := e.Body.(type) {
 	case *domain.MemberInvitedBody:
 		if e.Sealed != nil {
-			b.Queue(queueInvitation, shard, e.ID, e.Organization, body.MemberID, body.SecretSHA256, e.Sealed, e.OccurredAt, body.ExpiresAt)
+			b.Queue(
+				queueInvitation, shard, e.ID, e.Organization, body.MemberID, body.SecretSHA256, e.Sealed, e.OccurredAt,
+				body.ExpiresAt,
+			)
 		}
 	case *domain.QuotaWarningReachedBody:
-		b.Queue(queueWarning, shard, e.ID, e.Organization, int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt, body.Allowance.String())
+		b.Queue(
+			queueWarning, shard, e.ID, e.Organization, int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt,
+			body.Allowance.String(),
+		)
 	case *domain.WebhookDisabledBody:
 		b.Queue(queueDisabled, shard, e.ID, e.Organization, body.WebhookID, body.Reason, e.OccurredAt)
 	}
@@ -106,7 +113,9 @@ var eraseTexts = cluster.SQL(`UPDATE {texts} SET body = NULL
 
 // Stored answers may repeat erased texts, and fingerprints are hashes of them. The keys stay, so that a repeated
 // request is not executed again.
-var eraseAnswers = cluster.SQL(`UPDATE {idempotency_keys} SET answer = NULL, fingerprint = '' WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`)
+var eraseAnswers = cluster.SQL(
+	`UPDATE {idempotency_keys} SET answer = NULL, fingerprint = '' WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`,
+)
 
 // Content that is announced and not yet registered is not part of the artifact.
 var eraseContents = cluster.SQL(`UPDATE {kept_contents} k SET due_at = $4

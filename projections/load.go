@@ -59,17 +59,29 @@ const (
 )
 
 var (
-	loadOrganizations = cluster.SQL(eachID + OrganizationColumns + ` FROM {organization_state} o WHERE shard = $1 AND organization_id = n.id` + atItsKey)
-	loadTotals        = cluster.SQL(eachMonth + `organization_id, period, company_id, used FROM {usage}
+	loadOrganizations = cluster.SQL(
+		eachID + OrganizationColumns + ` FROM {organization_state} o WHERE shard = $1 AND organization_id = n.id` + atItsKey,
+	)
+	loadTotals = cluster.SQL(eachMonth + `organization_id, period, company_id, used FROM {usage}
 		WHERE shard = $1 AND organization_id = n.id AND period = p.period AND company_id = '00000000-0000-0000-0000-000000000000'` + atItsKey)
-	loadWarnings   = cluster.SQL(eachID + WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = n.id` + atItsKey)
+	loadWarnings = cluster.SQL(
+		eachID + WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = n.id` + atItsKey,
+	)
 	loadCompanyIDs = cluster.SQL(eachID + CompanyColumns + ` FROM {companies} c
 		WHERE shard = $1 AND company_id = n.id` + atItsKey)
-	loadAdministered = cluster.SQL(eachID + AdministeredColumns + ` FROM {administrative_usage} WHERE shard = $1 AND organization_id = n.id` + atItsKey)
-	loadLinks        = cluster.SQL(eachID + LinkColumns + ` FROM {oauth_links} l
+	loadAdministered = cluster.SQL(
+		eachID + AdministeredColumns + ` FROM {administrative_usage} WHERE shard = $1 AND organization_id = n.id` + atItsKey,
+	)
+	loadLinks = cluster.SQL(eachID + LinkColumns + ` FROM {oauth_links} l
 		WHERE shard = $1 AND link_id = n.id` + atItsKey)
-	loadPasskeys      = cluster.SQL(eachID + PasskeyColumns + ` FROM {passkeys} p WHERE shard = $1 AND member_id = n.id AND removed_at IS NULL` + atItsKey)
-	loadWebhookAccess = cluster.SQL(eachID + `company_id, webhook_id FROM {company_webhooks} WHERE shard = $1 AND company_id = n.id AND enabled` + atItsKey)
+	loadPasskeys = cluster.SQL(
+		eachID + PasskeyColumns + ` FROM {passkeys} p WHERE shard = $1 AND member_id = n.id AND removed_at IS NULL` +
+			atItsKey,
+	)
+	loadWebhookAccess = cluster.SQL(
+		eachID + `company_id, webhook_id FROM {company_webhooks} WHERE shard = $1 AND company_id = n.id AND enabled` +
+			atItsKey,
+	)
 	// The group's decision time is never before the shard's last event, so a reservation that had expired by then is
 	// expired in the group, whatever the clocks say. The limit of reservations held then, so it bounds the rows that
 	// this reads of an organization. One that was released is active in no group, even where the clock was taken back.
@@ -98,7 +110,8 @@ var (
 		ORDER BY status = 'ended', invited_until DESC NULLS LAST LIMIT 2` + memberAddress)
 	// Those invited last tell whether the invitations of the day are used up. Their addresses are not looked up.
 	loadInvited = cluster.SQL(`SELECT member_id, organization_id, email_id, '', role, status, created_at, invitation_sha256, invited_until
-	FROM unnest($2::uuid[]) AS n(id)` + memberOwn + `n.id AND invited_until IS NOT NULL ORDER BY invited_until DESC LIMIT $3 OFFSET 0) m ON true`)
+	FROM unnest($2::uuid[]) AS n(id)` + memberOwn +
+		`n.id AND invited_until IS NOT NULL ORDER BY invited_until DESC LIMIT $3 OFFSET 0) m ON true`)
 	loadMemberships = cluster.SQL(`SELECT n.id, r.count FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT count(*) AS count FROM (SELECT 1 FROM {members}
 		WHERE shard = $1 AND organization_id = n.id LIMIT $3) counted OFFSET 0) r ON true`)
@@ -150,7 +163,8 @@ var (
 		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true
 	CROSS JOIN unnest($4::int[]) AS p(period)
 	JOIN LATERAL (SELECT organization_id, period, company_id, used FROM {usage}
-		WHERE shard = $1 AND organization_id = n.organization_id AND period = p.period AND company_id = c.company_id` + atItsKey)
+		WHERE shard = $1 AND organization_id = n.organization_id AND period = p.period AND company_id = c.company_id` +
+		atItsKey)
 	loadGrants = cluster.SQL(`SELECT n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `
 	FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS n(organization_id, reference, key_id)
 	JOIN LATERAL (` + companyOwn + `organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true` + grantOf)
@@ -163,7 +177,8 @@ var (
 			WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true OFFSET 0) c
 	CROSS JOIN unnest($4::int[], $5::text[], $6::text[], $7::int[]) AS n(company, source, reference, version)
 	JOIN LATERAL (` + documentOwn + `company_id = c.ids[n.company] AND source = n.source AND reference = n.reference OFFSET 0) d ON true
-	LEFT JOIN LATERAL (` + versionOwn + `document_id = d.document_id AND version = n.version OFFSET 0) i ON true` + highestOwn)
+	LEFT JOIN LATERAL (` + versionOwn + `document_id = d.document_id AND version = n.version OFFSET 0) i ON true` +
+		highestOwn)
 	loadRecords = cluster.SQL(`SELECT ` + versionColumns + `, n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `
 	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
 	JOIN LATERAL (` + versionOwn + `public_id = n.public_id OFFSET 0) i ON true
@@ -172,7 +187,9 @@ var (
 )
 
 // MeterTables are where the allowances of domain.MeteredAllowances are counted.
-var MeterTables = map[domain.Allowance]string{domain.RequestsAllowance: "request_usage", domain.AttemptsAllowance: "webhook_usage"}
+var MeterTables = map[domain.Allowance]string{
+	domain.RequestsAllowance: "request_usage", domain.AttemptsAllowance: "webhook_usage",
+}
 
 var loadMeters = map[domain.Allowance]string{
 	domain.RequestsAllowance: cluster.SQL(fmt.Sprintf(loadMeter, MeterTables[domain.RequestsAllowance])),
@@ -182,7 +199,10 @@ var loadMeters = map[domain.Allowance]string{
 // Load queues the queries of a group's first round trip: everything that its commands need, and every organization with
 // its usage of this and the neighbouring months (the decision may fall on the other side of midnight). The state covers
 // these months: a group that is decided in another month is refused.
-func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State) {
+func Load(
+	b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time,
+	s *domain.State,
+) {
 	period := domain.PeriodOf(now)
 	periods := []int32{int32(period.Previous()), int32(period), int32(period.Next())}
 	s.Cover(period.Previous(), period, period.Next())
@@ -258,7 +278,9 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		Since   time.Time
 	}) {
 		s.AddKey(k.APIKey)
-		s.AddMember(domain.Member{ID: k.Member, Organization: k.Organization, EmailID: k.EmailID, Role: k.Role, Status: k.Status, CreatedAt: k.Since})
+		s.AddMember(domain.Member{
+			ID: k.Member, Organization: k.Organization, EmailID: k.EmailID, Role: k.Role, Status: k.Status, CreatedAt: k.Since,
+		})
 	})
 	lookUp(b, shard, loadKeyNames, needs.KeyNames, func(k struct {
 		Key domain.KeyID
@@ -284,7 +306,10 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 				func(n domain.GrantNeed) domain.CompanyID { return n.Company }))
 	}
 	if len(needs.Webhooks) > 0 {
-		read(b, func(row pgx.CollectableRow) (domain.Webhook, error) { return ScanWebhook(row) }, s.AddWebhook, loadWebhooks, shard, distinct(needs.Webhooks))
+		read(
+			b, func(row pgx.CollectableRow) (domain.Webhook, error) { return ScanWebhook(row) }, s.AddWebhook, loadWebhooks,
+			shard, distinct(needs.Webhooks),
+		)
 	}
 	lookUp(b, shard, loadWebhookAccess, needs.CompanyWebhooks, func(a struct {
 		Company domain.CompanyID
@@ -322,7 +347,8 @@ func loadDeclared(b *pgx.Batch, shard domain.Shard, list []domain.DeclarationNee
 		return grantNeed{company, d.Key}
 	})
 	companies := companyArgs(shard, places.keys)
-	read(b, pgx.RowToStructByPos, func(u loadedUsage) { s.AddUsage(u.UsageKey, u.Used) }, loadContributions, append(companies, periods)...)
+	read(b, pgx.RowToStructByPos, func(u loadedUsage) { s.AddUsage(u.UsageKey, u.Used) }, loadContributions,
+		append(companies, periods)...)
 	read(b, scanVersion, func(v loadedVersion) { v.add(s) },
 		loadDeclarations, append(companies,
 			column(grants, func(g grantNeed) int32 { return *places.of[g.CompanyNeed] }),
@@ -496,7 +522,9 @@ const (
 )
 
 var (
-	loadAccounts      = cluster.SQL(eachID + `organization_id, retention_days, credits FROM {artifact_accounts} WHERE shard = $1 AND organization_id = n.id` + atItsKey)
+	loadAccounts = cluster.SQL(
+		eachID + `organization_id, retention_days, credits FROM {artifact_accounts} WHERE shard = $1 AND organization_id = n.id` + atItsKey,
+	)
 	loadRegistrations = cluster.SQL(eachMonth + `organization_id, period, used FROM {artifact_usage}
 		WHERE shard = $1 AND organization_id = n.id AND period = p.period` + atItsKey)
 	loadArtifacts        = cluster.SQL(eachID + artifactByKey + `n.id` + atItsKey)
@@ -531,7 +559,9 @@ var loadWords = cluster.SQL(`SELECT v.version_id, v.title_id, coalesce(t.body, '
 		WHERE shard = $1 AND organization_id = v.organization_id AND id = o.name_id OFFSET 0) w ON true`)
 
 // loadCertification queues what commands of certification need.
-func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.CertificationNeeds, periods []int32, s *domain.State) {
+func loadCertification(
+	b *pgx.Batch, shard domain.Shard, needs domain.CertificationNeeds, periods []int32, s *domain.State,
+) {
 	lookUp(b, shard, loadAccounts, needs.Accounts, func(r struct {
 		Organization domain.OrganizationID
 		domain.CertificationAccount
@@ -553,8 +583,9 @@ func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.Certificat
 		Retained  bool
 	}) {
 		s.AddArtifactVersion(domain.ArtifactVersion{
-			ID: r.ID, Artifact: s.AddArtifact(r.Artifact), Number: r.Number, Kind: r.Kind, SHA256: r.SHA256, SizeBytes: r.SizeBytes,
-			State: r.State, Reviews: r.Reviews, Outcome: r.Outcome, Retained: r.Retained,
+			ID: r.ID, Artifact: s.AddArtifact(r.Artifact), Number: r.Number, Kind: r.Kind, SHA256: r.SHA256,
+			SizeBytes: r.SizeBytes,
+			State:     r.State, Reviews: r.Reviews, Outcome: r.Outcome, Retained: r.Retained,
 		})
 	})
 	addCertificate := func(r struct {
@@ -563,7 +594,9 @@ func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.Certificat
 		RevokedAt  *time.Time
 		ReplacedBy *domain.PublicID
 	}) {
-		s.AddCertificate(domain.Certificate{PublicID: r.PublicID, Artifact: s.AddArtifact(r.Artifact), RevokedAt: r.RevokedAt, ReplacedBy: r.ReplacedBy})
+		s.AddCertificate(domain.Certificate{
+			PublicID: r.PublicID, Artifact: s.AddArtifact(r.Artifact), RevokedAt: r.RevokedAt, ReplacedBy: r.ReplacedBy,
+		})
 	}
 	lookUp(b, shard, loadCertificates, needs.Certificates, addCertificate)
 	lookUp(b, shard, loadFormer, needs.Former, addCertificate)

@@ -40,7 +40,9 @@ func TestLoadOfDeclarationsOfManyCompanies(t *testing.T) {
 	need := func(o ledgertest.Organization, key domain.KeyID, company, document string, version int32) {
 		organizations = append(organizations, o.ID)
 		needs.Declarations = append(needs.Declarations, domain.DeclarationNeed{Organization: o.ID, Key: key,
-			VersionReference: domain.VersionReference{CompanyReference: company, Source: "billing", DocumentReference: document, Version: version}})
+			VersionReference: domain.VersionReference{
+				CompanyReference: company, Source: "billing", DocumentReference: document, Version: version,
+			}})
 	}
 	for _, d := range all {
 		need(d.o, d.o.Key.ID, "missing", "other", 1)
@@ -57,7 +59,8 @@ func TestLoadOfDeclarationsOfManyCompanies(t *testing.T) {
 	for i, d := range all {
 		document := state.Document(d.o.Company.ID, "billing", "same")
 		switch {
-		case document == nil || document.Highest != 2 || document.HighestPublicID != d.current.Outcome.PublicID || document.Organization != d.o.ID:
+		case document == nil || document.Highest != 2 || document.HighestPublicID != d.current.Outcome.PublicID ||
+			document.Organization != d.o.ID:
 			t.Errorf("%d: document %+v", i, document)
 		case state.Version(document.ID, 1) == nil || state.Version(document.ID, 3) != nil:
 			t.Errorf("%d: version 1 %+v, version 3 %+v", i, state.Version(document.ID, 1), state.Version(document.ID, 3))
@@ -67,7 +70,9 @@ func TestLoadOfDeclarationsOfManyCompanies(t *testing.T) {
 			t.Errorf("%d: grants of another key", i)
 		case state.CompanyByReference(d.o.ID, d.o.Company.Reference).ID != d.o.Company.ID:
 			t.Errorf("%d: another company", i)
-		case state.Used(domain.UsageKey{Organization: d.o.ID, Period: domain.PeriodOf(l.Now()), Company: d.o.Company.ID}) != 2:
+		case state.Used(domain.UsageKey{
+			Organization: d.o.ID, Period: domain.PeriodOf(l.Now()), Company: d.o.Company.ID,
+		}) != 2:
 			t.Errorf("%d: usage of the company", i)
 		}
 	}
@@ -80,15 +85,23 @@ func TestActiveKeysAreCounted(t *testing.T) {
 	ctx := context.Background()
 	copies := func(keys int, revoked, expires string) {
 		t.Helper()
-		_, err := l.Pool.Exec(ctx, `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, created_by, created_at, expires_at, revoked_at)
-			SELECT shard, gen_random_uuid(), organization_id, member_id, '\x01', scopes, created_by, created_at, `+expires+`, `+revoked+`
+		_, err := l.Pool.Exec(ctx,
+			`INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, created_by, created_at, expires_at, revoked_at)
+			SELECT shard, gen_random_uuid(), organization_id, member_id, '\x01', scopes, created_by, created_at, `+expires+
+				`, `+revoked+`
 			FROM api_keys CROSS JOIN generate_series(1, $2) WHERE shard = 1 AND key_id = $1`, o.Key.ID, keys)
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	create := func(o ledgertest.Organization) error {
-		c, _ := domain.NewCreateKey(domain.CreateKey{Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: domain.MinKeyLifetime}, l.Now())
+		c, _ := domain.NewCreateKey(
+			domain.CreateKey{
+				Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead},
+				Lifetime: domain.MinKeyLifetime,
+			},
+			l.Now(),
+		)
 		return l.Do(ctx, c)
 	}
 	copies(domain.MaxActiveKeys-2, "NULL", "expires_at")

@@ -42,7 +42,9 @@ func Count(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
 		var minute int64
 		var used int
 		_, err := pgx.ForEachRow(rows, []any{&organization, &minute, &used}, func() error {
-			i := slices.IndexFunc(counts, func(c *domain.MinuteCount) bool { return c.Organization == organization && c.Minute == minute })
+			i := slices.IndexFunc(counts, func(c *domain.MinuteCount) bool {
+				return c.Organization == organization && c.Minute == minute
+			})
 			if i < 0 {
 				return fmt.Errorf("a minute of organization %s was counted without a request", organization)
 			}

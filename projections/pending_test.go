@@ -22,11 +22,17 @@ func TestReleasedReservationIsLoadedAsInactive(t *testing.T) {
 	o := domain.NewOrganizationID(time.Now(), 0)
 	head := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	later := head.Add(time.Hour)
-	if _, err := conn.Exec(ctx, "INSERT INTO shard_heads (shard, position, occurred_at) VALUES (0, 1, $1) ON CONFLICT (shard) DO UPDATE SET occurred_at = $1", head); err != nil {
+	if _, err := conn.Exec(
+		ctx,
+		"INSERT INTO shard_heads (shard, position, occurred_at) VALUES (0, 1, $1) ON CONFLICT (shard) DO UPDATE SET "+
+			"occurred_at = $1",
+		head,
+	); err != nil {
 		t.Fatal(err)
 	}
 	for version, expires := range map[int]time.Time{1: later, 2: later.Add(time.Hour)} {
-		if _, err := conn.Exec(ctx, `INSERT INTO versions (shard, document_id, version, organization_id, public_id, expires_at, released_at)
+		if _, err := conn.Exec(ctx,
+			`INSERT INTO versions (shard, document_id, version, organization_id, public_id, expires_at, released_at)
 			VALUES (0, $1, $2, $3, gen_random_uuid(), $4, $5)`, domain.DocumentID{1}, version, o, expires, later); err != nil {
 			t.Fatal(err)
 		}

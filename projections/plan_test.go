@@ -22,16 +22,20 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
-		"declarations": loadDeclarations, "grants": loadGrants, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "key_names": loadKeyNames, "links": loadLinks,
+		"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies,
+		"contributions": loadContributions,
+		"declarations":  loadDeclarations, "grants": loadGrants, "records": loadRecords, "company_ids": loadCompanyIDs,
+		"keys": loadKeys, "key_names": loadKeyNames, "links": loadLinks,
 		"update_organizations": updateOrganizations, "pending": loadPending, "update_warnings": updateWarnings,
 		"load_warnings": loadWarnings, "administered": loadAdministered, "company_grants": loadCompanyGrants,
 		"member_ids": loadMemberIDs, "upsert_warnings": upsertWarnings, "requests": loadMeters[domain.RequestsAllowance],
 		"reserve_documents": reserveDocuments, "reserve": reserveVersions, "finalize": finalizeVersions,
-		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
+		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND " +
+			"d.company_id = n.id",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
-		good := !strings.Contains(plan, "Filter:") && !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "(shard = $1)\n")
+		good := !strings.Contains(plan, "Filter:") && !strings.Contains(plan, "Seq Scan") &&
+			!strings.Contains(plan, "(shard = $1)\n")
 		if good != (name != "never") {
 			t.Errorf("%s:\n%s", name, plan)
 		}
@@ -49,7 +53,8 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"webhooks": loadWebhooks, "webhook_access": loadWebhookAccess, "deliveries": insertDeliveries,
-		"active_keys": loadActiveKeys, "key_grants": loadKeyGrants, "addresses": loadAddresses, "invited": loadInvited, "memberships": loadMemberships, "owners": loadOwners,
+		"active_keys": loadActiveKeys, "key_grants": loadKeyGrants, "addresses": loadAddresses, "invited": loadInvited,
+		"memberships": loadMemberships, "owners": loadOwners,
 		"invitations": loadInvitations, "count_administered": countAdministered, "passkeys": loadPasskeys,
 		"add_member": insertMember, "invite_member": inviteMember, "remove_passkey": removePasskey,
 		"erase_addresses": eraseAddresses, "end_sessions": EndSessions,
@@ -71,11 +76,15 @@ func TestCertificationLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"accounts": loadAccounts, "registrations": loadRegistrations, "artifacts": loadArtifacts, "versions": loadArtifactVersions,
-		"certificates": loadCertificates, "former": loadFormer, "contents": loadContents, "claims": loadClaims, "words": loadWords,
-		"retention": setRetention, "credits": addCredits, "advance": advanceArtifact, "state": setVersionState, "review": reviewVersion,
+		"accounts": loadAccounts, "registrations": loadRegistrations, "artifacts": loadArtifacts,
+		"versions":     loadArtifactVersions,
+		"certificates": loadCertificates, "former": loadFormer, "contents": loadContents, "claims": loadClaims,
+		"words":     loadWords,
+		"retention": setRetention, "credits": addCredits, "advance": advanceArtifact, "state": setVersionState,
+		"review":  reviewVersion,
 		"certify": certifyArtifact, "replace": replaceCertificate, "revoke": revokeCertificate, "erase_content": eraseContent,
-		"answer": StoreAnswer, "schedule": scheduleErasure, "erase_texts": eraseTexts, "erase_answers": eraseAnswers, "erase_contents": eraseContents, "erase_version_content": eraseVersionContent,
+		"answer": StoreAnswer, "schedule": scheduleErasure, "erase_texts": eraseTexts, "erase_answers": eraseAnswers,
+		"erase_contents": eraseContents, "erase_version_content": eraseVersionContent,
 		"never": "UPDATE kept_contents SET due_at = $4 WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)

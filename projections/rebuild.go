@@ -102,7 +102,9 @@ func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error
 
 // ErrCopyStays says that Clear could not empty the schema rebuild, because a session reads it. The next rebuild of a
 // shard empties it.
-var ErrCopyStays = errors.New("the second copy of the tables is in use by another session and stays until the next rebuild")
+var ErrCopyStays = errors.New(
+	"the second copy of the tables is in use by another session and stays until the next rebuild",
+)
 
 // Clear empties the schema rebuild, unless a rebuild is under way, or was interrupted and may be continued.
 func (r *Rebuild) Clear(ctx context.Context) error {
@@ -114,7 +116,9 @@ func (r *Rebuild) Clear(ctx context.Context) error {
 		return err
 	}
 	err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'; LOCK TABLE rebuild.progress IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		if _, err := tx.Exec(
+			ctx, "SET LOCAL lock_timeout = '1s'; LOCK TABLE rebuild.progress IN SHARE ROW EXCLUSIVE MODE",
+		); err != nil {
 			return err
 		}
 		if err := tx.QueryRow(ctx, find).Scan(&unfinished); err != nil || unfinished {
@@ -160,14 +164,18 @@ func (w *rebuilding) run(ctx context.Context) error {
 	defer conn.Release()
 	w.conn = conn.Conn()
 	var locked bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", rebuildLock, int32(w.shard)).Scan(&locked); err != nil {
+	if err := conn.QueryRow(
+		ctx, "SELECT pg_try_advisory_lock($1, $2)", rebuildLock, int32(w.shard),
+	).Scan(&locked); err != nil {
 		return err
 	}
 	if !locked {
 		return ErrRebuilding
 	}
 	defer func() {
-		if _, err := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1, $2)", rebuildLock, int32(w.shard)); err != nil {
+		if _, err := conn.Exec(
+			context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1, $2)", rebuildLock, int32(w.shard),
+		); err != nil {
 			_ = w.conn.Close(context.WithoutCancel(ctx)) // which unlocks
 		}
 	}()
@@ -205,7 +213,9 @@ func (w *rebuilding) start(ctx context.Context) error {
 			return err
 		}
 		var scope, program string
-		err := tx.QueryRow(ctx, "SELECT scope, program, reached FROM rebuild.progress WHERE shard = $1", w.shard).Scan(&scope, &program, &w.reached)
+		err := tx.QueryRow(
+			ctx, "SELECT scope, program, reached FROM rebuild.progress WHERE shard = $1", w.shard,
+		).Scan(&scope, &program, &w.reached)
 		switch {
 		case err == nil && scope == w.Organization.String() && program == w.Program:
 			w.result.Resumed = w.reached

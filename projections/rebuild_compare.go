@@ -159,7 +159,9 @@ func (w *rebuilding) boundary(ctx context.Context, tx pgx.Tx, t table, f filter,
 	return key, err
 }
 
-func (w *rebuilding) differences(ctx context.Context, tx pgx.Tx, t table, f filter, from, to []string) ([]Difference, error) {
+func (w *rebuilding) differences(
+	ctx context.Context, tx pgx.Tx, t table, f filter, from, to []string,
+) ([]Difference, error) {
 	f = f.beyond(t, ">", from).beyond(t, "<=", to)
 	keys, joined := make([]string, len(t.key)), make([]string, len(t.key))
 	for i, k := range t.key {
@@ -222,7 +224,9 @@ func (w *rebuilding) mendDeferred(ctx context.Context, t table) error {
 		w.deferred = nil
 		err := w.mend(ctx, t, rows)
 		if isUniqueViolation(err) && !w.Organization.IsZero() {
-			return fmt.Errorf("a wrong row of another organization has a unique value of %s: rebuild the whole shard: %w", rows[0], err)
+			return fmt.Errorf(
+				"a wrong row of another organization has a unique value of %s: rebuild the whole shard: %w", rows[0], err,
+			)
 		}
 		return err
 	}
@@ -259,7 +263,9 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 	var locked time.Time
 	err := w.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		// A rebuild that is frozen while it holds the lock loses it, as a writer does.
-		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on; SET LOCAL idle_in_transaction_session_timeout = '5s'"); err != nil {
+		if _, err := tx.Exec(
+			ctx, "SET LOCAL synchronous_commit = on; SET LOCAL idle_in_transaction_session_timeout = '5s'",
+		); err != nil {
 			return err
 		}
 		if err := eventstore.LockHead(ctx, tx, w.shard); err != nil {
@@ -274,7 +280,9 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 			return err
 		}
 		if t.name == feedTable {
-			if _, err := tx.Exec(ctx, "UPDATE public.ledger SET feed_mending = true WHERE id = 1 AND NOT feed_mending"); err != nil {
+			if _, err := tx.Exec(
+				ctx, "UPDATE public.ledger SET feed_mending = true WHERE id = 1 AND NOT feed_mending",
+			); err != nil {
 				return err
 			}
 		}

@@ -49,7 +49,8 @@ func TestRebuildMendsAroundASwap(t *testing.T) {
 		"CREATE TABLE public.replaced (rows bigint)",
 		`CREATE FUNCTION public.count_replaced() RETURNS trigger LANGUAGE plpgsql AS $$
 			BEGIN INSERT INTO public.replaced SELECT count(*) FROM gone; RETURN NULL; END $$`,
-		"CREATE TRIGGER counted AFTER DELETE ON public.versions REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.count_replaced()",
+		"CREATE TRIGGER counted AFTER DELETE ON public.versions REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE " +
+			"FUNCTION public.count_replaced()",
 	} {
 		if _, err := r.owner.Exec(context.Background(), sql); err != nil {
 			t.Fatal(err)
@@ -73,13 +74,16 @@ func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
 	r.exec(t, "DELETE FROM public.organization_state WHERE organization_id = $1", r.orgs[0].ID)
 	r.exec(t, "DELETE FROM public.companies WHERE organization_id = $1", r.orgs[0].ID)
 	r.exec(t, "DELETE FROM public.feed WHERE company_id = $1", r.orgs[0].Company.ID)
-	if result, found := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Organization = r.orgs[0].ID }); result.Mended < 3 {
+	if result, found := r.rebuild(
+		t, 0, func(b *projections.Rebuild) { b.Organization = r.orgs[0].ID },
+	); result.Mended < 3 {
 		t.Errorf("%+v %v", result, found)
 	}
 	r.Audit(t)
 	unknown := domain.NewOrganizationID(r.Now(), 0)
 	b := &projections.Rebuild{Pool: r.owner, Program: "test", Organization: unknown}
-	if _, err := b.Shard(context.Background(), 0); !errors.Is(err, projections.ErrNoOrganization) || !strings.Contains(err.Error(), unknown.String()) {
+	if _, err := b.Shard(context.Background(), 0); !errors.Is(err, projections.ErrNoOrganization) ||
+		!strings.Contains(err.Error(), unknown.String()) {
 		t.Errorf("an organization that there is not: %v", err)
 	}
 }
@@ -87,7 +91,8 @@ func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
 // TestRebuildBesideAnotherOrganizationsWrongRow: what cannot be repaired alone is reported, and nothing is changed.
 func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 	r := newDamagedLedger(t)
-	const find = "SELECT public_id FROM public.versions WHERE shard = 0 AND organization_id = $1 AND record_id IS NOT NULL ORDER BY document_id, version LIMIT 1"
+	const find = "SELECT public_id FROM public.versions WHERE shard = 0 AND organization_id = $1 AND record_id IS NOT " +
+		"NULL ORDER BY document_id, version LIMIT 1"
 	var ids [2][16]byte
 	for i := range ids {
 		if err := r.owner.QueryRow(context.Background(), find, r.orgs[i].ID).Scan(&ids[i]); err != nil {
@@ -98,7 +103,8 @@ func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 		r.exec(t, "UPDATE public.versions SET public_id = $2 WHERE shard = 0 AND public_id = $1", set[0], set[1])
 	}
 	b := &projections.Rebuild{Pool: r.owner, Program: "test", Organization: r.orgs[0].ID}
-	if result, err := b.Shard(context.Background(), 0); err == nil || !strings.Contains(err.Error(), "rebuild the whole shard") || result.Mended != 0 {
+	if result, err := b.Shard(context.Background(), 0); err == nil ||
+		!strings.Contains(err.Error(), "rebuild the whole shard") || result.Mended != 0 {
 		t.Errorf("%+v, %v", result, err)
 	}
 	if result, _ := r.rebuild(t, 0, nil); result.Mended != 2 {
@@ -123,7 +129,10 @@ func TestRebuildOverridesADatabasesTimeouts(t *testing.T) {
 	}
 	defer limited.Close()
 	var timeout, ofOthers string
-	if err := limited.QueryRow(ctx, "SELECT current_setting('statement_timeout'), reset_val || unit FROM pg_settings WHERE name = 'statement_timeout'").Scan(&timeout, &ofOthers); err != nil {
+	if err := limited.QueryRow(
+		ctx,
+		"SELECT current_setting('statement_timeout'), reset_val || unit FROM pg_settings WHERE name = 'statement_timeout'",
+	).Scan(&timeout, &ofOthers); err != nil {
 		t.Fatal(err)
 	}
 	if timeout != "0" || ofOthers != "59000ms" {
@@ -173,7 +182,11 @@ func TestClearDisturbsNoOtherSession(t *testing.T) {
 		}
 	})
 	pgtest.Eventually(t, "the rebuild waits", func() (bool, error) {
-		return pgtest.Ask[bool](r.URL, "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'integrity rebuild' AND wait_event_type = 'Lock'")
+		return pgtest.Ask[bool](
+			r.URL,
+			"SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'integrity "+
+				"rebuild' AND wait_event_type = 'Lock'",
+		)
 	})
 	err = func() error {
 		for _, sql := range []string{"SET LOCAL lock_timeout = '4min'", "TRUNCATE rebuild.versions"} {

@@ -51,7 +51,9 @@ func newDamagedLedger(t *testing.T) *damagedLedger {
 	return r
 }
 
-func (r *damagedLedger) register(t *testing.T, o ledgertest.Organization, document string, version int32) domain.PublicID {
+func (r *damagedLedger) register(
+	t *testing.T, o ledgertest.Organization, document string, version int32,
+) domain.PublicID {
 	t.Helper()
 	c := r.Register(t, o, o.Declaration(document, version, fmt.Sprint(r.number.Add(1))))
 	r.Must(t, c)
@@ -62,9 +64,16 @@ func (r *damagedLedger) register(t *testing.T, o ledgertest.Organization, docume
 func (r *damagedLedger) destination(t *testing.T, o ledgertest.Organization) {
 	t.Helper()
 	key, _ := domain.NewSecretKey()
-	create, _ := domain.NewCreateWebhook(domain.CreateWebhook{Origin: o.Origin(), URL: "https://receiver.example/hook", Types: domain.MaskOf(domain.WebhookTypes())}, key, r.Now())
+	create, _ := domain.NewCreateWebhook(
+		domain.CreateWebhook{
+			Origin: o.Origin(), URL: "https://receiver.example/hook", Types: domain.MaskOf(domain.WebhookTypes()),
+		},
+		key, r.Now(),
+	)
 	r.Must(t, create)
-	r.Must(t, &domain.SetWebhookAccess{Origin: o.Origin(), Company: o.Company.ID, Webhook: create.Outcome.ID, Enabled: true})
+	r.Must(
+		t, &domain.SetWebhookAccess{Origin: o.Origin(), Company: o.Company.ID, Webhook: create.Outcome.ID, Enabled: true},
+	)
 }
 
 func (r *damagedLedger) exec(t *testing.T, sql string, args ...any) {
@@ -137,10 +146,13 @@ func (r *damagedLedger) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 	}
 	for _, change := range []string{
 		"UPDATE public.documents SET highest_version = highest_version + 1 WHERE shard = $1 AND reference = 'd-1'",
-		"UPDATE public.versions SET sha256 = sha256('x'), size_bytes = 7 WHERE shard = $1 AND version = 1 AND record_id IS NOT NULL",
+		"UPDATE public.versions SET sha256 = sha256('x'), size_bytes = 7 WHERE shard = $1 AND version = 1 AND record_id " +
+			"IS NOT NULL",
 		"UPDATE public.feed SET status = 3 WHERE shard = $1 AND version = 2",
-		"INSERT INTO public.usage SELECT shard, organization_id, period + 1, company_id, 99 FROM public.usage WHERE shard = $1 LIMIT 1",
-		"INSERT INTO public.feed SELECT shard, company_id, sequence + 1000, event_id, type, status, version, occurred_at, document_id, public_id FROM public.feed WHERE shard = $1 LIMIT 3",
+		"INSERT INTO public.usage SELECT shard, organization_id, period + 1, company_id, 99 FROM public.usage WHERE " +
+			"shard = $1 LIMIT 1",
+		"INSERT INTO public.feed SELECT shard, company_id, sequence + 1000, event_id, type, status, version, " +
+			"occurred_at, document_id, public_id FROM public.feed WHERE shard = $1 LIMIT 3",
 	} {
 		tag, err := r.owner.Exec(context.Background(), change, shard)
 		if err != nil || tag.RowsAffected() == 0 {
@@ -167,10 +179,15 @@ func (r *damagedLedger) swapPublicIDs(t *testing.T, shard domain.Shard) {
 	r.exec(t, set, shard, [16]byte{1}, last)
 }
 
-func (r *damagedLedger) rebuild(t *testing.T, shard domain.Shard, change func(*projections.Rebuild)) (projections.Rebuilt, []projections.Difference) {
+func (r *damagedLedger) rebuild(
+	t *testing.T, shard domain.Shard, change func(*projections.Rebuild),
+) (projections.Rebuilt, []projections.Difference) {
 	t.Helper()
 	var found []projections.Difference
-	b := &projections.Rebuild{Pool: r.owner, Program: "test", RangeRows: 7, MendRows: 2, Found: func(d projections.Difference) { found = append(found, d) }}
+	b := &projections.Rebuild{Pool: r.owner, Program: "test", RangeRows: 7, MendRows: 2,
+		Found: func(d projections.Difference) {
+			found = append(found, d)
+		}}
 	if change != nil {
 		change(b)
 	}
@@ -191,7 +208,8 @@ func TestRebuildRepairsEveryKindOfDamage(t *testing.T) {
 	wrong := r.spoil(t, 0)
 	before := r.count(t, "SELECT count(*) FROM public.feed")
 	checked, found := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Check = true })
-	if int(checked.Differences) != wrong || len(found) != wrong || checked.Mended != 0 || r.count(t, "SELECT count(*) FROM public.feed") != before {
+	if int(checked.Differences) != wrong || len(found) != wrong || checked.Mended != 0 ||
+		r.count(t, "SELECT count(*) FROM public.feed") != before {
 		t.Errorf("check: %+v, want %d differences and nothing changed", checked, wrong)
 	}
 	kinds := map[projections.DifferenceKind]int{}
@@ -200,7 +218,8 @@ func TestRebuildRepairsEveryKindOfDamage(t *testing.T) {
 		if d.Shard != 0 || len(d.Key) == 0 || (d.Kind == projections.DifferentRow) != (len(d.Columns) > 0) {
 			t.Errorf("difference %+v", d)
 		}
-		if d.Projection == "versions" && d.Kind == projections.DifferentRow && !slices.Equal(d.Columns, []string{"sha256", "size_bytes"}) {
+		if d.Projection == "versions" && d.Kind == projections.DifferentRow &&
+			!slices.Equal(d.Columns, []string{"sha256", "size_bytes"}) {
 			t.Errorf("columns of %s", d)
 		}
 	}
@@ -251,12 +270,17 @@ func TestRebuildStaysInItsScope(t *testing.T) {
 		t.Errorf("one organization's usage: %+v %v", result, found)
 	}
 	for i, o := range r.orgs {
-		used := r.count(t, "SELECT used FROM public.usage WHERE shard = $1 AND organization_id = $2 AND company_id = $3", o.ID.Shard(), o.ID, [16]byte{})
+		used := r.count(
+			t, "SELECT used FROM public.usage WHERE shard = $1 AND organization_id = $2 AND company_id = $3", o.ID.Shard(),
+			o.ID, [16]byte{},
+		)
 		if want := map[bool]int{true: 25, false: 30}[i == 1]; used != want {
 			t.Errorf("organization %d: %d used, want %d", i, used, want)
 		}
 	}
-	if result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Organization = r.orgs[1].ID }); result.Differences == 0 {
+	if result, _ := r.rebuild(
+		t, 0, func(b *projections.Rebuild) { b.Organization = r.orgs[1].ID },
+	); result.Differences == 0 {
 		t.Error("the feed of the organization was mended too")
 	}
 	r.rebuild(t, 0, nil)
@@ -393,11 +417,12 @@ func TestInterruptedRebuildIsContinued(t *testing.T) {
 	for broken := 0; ; broken++ {
 		ctx, breakOff := context.WithCancel(context.Background())
 		seen := 0
-		b := &projections.Rebuild{Pool: r.owner, Program: "test", RangeRows: 5, MendRows: 2, Found: func(projections.Difference) {
-			if seen++; seen == 6 {
-				breakOff()
-			}
-		}}
+		b := &projections.Rebuild{Pool: r.owner, Program: "test", RangeRows: 5, MendRows: 2,
+			Found: func(projections.Difference) {
+				if seen++; seen == 6 {
+					breakOff()
+				}
+			}}
 		result, err := b.Shard(ctx, 0)
 		breakOff()
 		r.letGo(t)
@@ -424,7 +449,8 @@ func TestInterruptedRebuildIsContinued(t *testing.T) {
 		t.Fatalf("broken off: %v", err)
 	}
 	r.letGo(t)
-	if result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Program = "another" }); result.Resumed != 0 || result.Differences != 0 {
+	if result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Program = "another" }); result.Resumed != 0 ||
+		result.Differences != 0 {
 		t.Errorf("by another program: %+v", result)
 	}
 	r.Audit(t)
@@ -460,14 +486,20 @@ func TestTwoRebuildsOfAShardExcludeEachOther(t *testing.T) {
 	wg.Wait()
 	unlocked := func(after string) {
 		t.Helper()
-		if n := r.count(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = x'72656275'::int::oid AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"); n != 0 {
+		if n := r.count(
+			t,
+			"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = x'72656275'::int::oid AND database = "+
+				"(SELECT oid FROM pg_database WHERE datname = current_database())",
+		); n != 0 {
 			t.Errorf("after %s %d shards stay locked", after, n)
 		}
 	}
 	unlocked("two rebuilds")
 	// Not a broken connection, which would unlock by itself.
 	stranger := domain.NewOrganizationID(r.Now(), 0)
-	if _, err := (&projections.Rebuild{Pool: r.owner, Program: "test", Organization: stranger}).Shard(context.Background(), 0); !errors.Is(err, projections.ErrNoOrganization) {
+	if _, err := (&projections.Rebuild{
+		Pool: r.owner, Program: "test", Organization: stranger,
+	}).Shard(context.Background(), 0); !errors.Is(err, projections.ErrNoOrganization) {
 		t.Errorf("of nobody: %v", err)
 	}
 	unlocked("one that failed")

@@ -66,7 +66,11 @@ func TestReplayOfEventsThatOpenNoDocument(t *testing.T) {
 	}
 	defer pool.Close()
 	for _, size := range []int{1, 2, 3, 5, len(events)} {
-		if _, err := pool.Exec(ctx, "TRUNCATE rebuild.organization_state, rebuild.members, rebuild.api_keys, rebuild.companies, rebuild.grants, rebuild.documents, rebuild.versions, rebuild.feed, rebuild.usage"); err != nil {
+		if _, err := pool.Exec(
+			ctx,
+			"TRUNCATE rebuild.organization_state, rebuild.members, rebuild.api_keys, rebuild.companies, rebuild.grants, "+
+				"rebuild.documents, rebuild.versions, rebuild.feed, rebuild.usage",
+		); err != nil {
 			t.Fatal(err)
 		}
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

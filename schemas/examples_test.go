@@ -93,7 +93,9 @@ func TestExamplesAgree(t *testing.T) {
 		"certificate": exampleOf(t, schemas.CertificationOpenAPIFile, "downloadCertificate", "200", "application/json"),
 	} {
 		found := evidence.Verify(text, trust, evidence.Options{
-			Document: &evidence.Document{SHA256: hex.EncodeToString(hash[:]), Size: int64(len(exampleDocument))}, Now: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), RequireReferences: name == "evidence", RequireInclusion: name == "evidence",
+			Document: &evidence.Document{SHA256: hex.EncodeToString(hash[:]), Size: int64(len(exampleDocument))},
+			Now:      time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), RequireReferences: name == "evidence",
+			RequireInclusion: name == "evidence",
 		})
 		if found.ExitCode() != 0 || found.FileMatch == nil || !*found.FileMatch {
 			t.Errorf("the %s of the examples: %+v", name, found)
@@ -103,7 +105,8 @@ func TestExamplesAgree(t *testing.T) {
 	signed := evidence.Verify(exported, trust, evidence.Options{}).Record
 	told := map[string]map[string]any{
 		"publicId": {
-			"sha256": signed.SHA256.String(), "sizeBytes": json.Number(strconv.FormatInt(signed.SizeBytes, 10)), "mimeType": signed.MimeType,
+			"sha256": signed.SHA256.String(), "sizeBytes": json.Number(strconv.FormatInt(signed.SizeBytes, 10)),
+			"mimeType":    signed.MimeType,
 			"generatedAt": string(signed.GeneratedAt), "receivedAt": evidence.FormatTime(signed.ReceivedAt),
 			"companyReference": "c-7f3a91", "source": "erp", "documentReference": "inv-2026-0001", "version": json.Number("1"),
 		},

@@ -99,8 +99,10 @@ type components struct {
 
 // componentsOf reads each document once: it is large, and a service asks for some twenty objects when it starts.
 var componentsOf = map[string]func() (components, error){
-	OpenAPIFile:              sync.OnceValues(func() (components, error) { return readComponents(OpenAPIFile) }),
-	CertificationOpenAPIFile: sync.OnceValues(func() (components, error) { return readComponents(CertificationOpenAPIFile) }),
+	OpenAPIFile: sync.OnceValues(func() (components, error) { return readComponents(OpenAPIFile) }),
+	CertificationOpenAPIFile: sync.OnceValues(func() (components, error) {
+		return readComponents(CertificationOpenAPIFile)
+	}),
 }
 
 func readComponents(file string) (components, error) {

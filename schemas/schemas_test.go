@@ -144,16 +144,27 @@ func TestVectorsFollowTheSchemas(t *testing.T) {
 func TestSchemasAgreeWithTheReader(t *testing.T) {
 	const longest = 9007199254740991
 	record := map[string][]any{
-		"contract":         {"integrity-v2", "Integrity-v1", nil, 1},
-		"algorithm":        {"SHA-512", "sha-256"},
-		"timeSource":       {"rfc3161"},
-		"issuer":           {"", "a\nb", "a\x7f", strings.Repeat("é", 512), strings.Repeat("é", 513), "é"},
-		"publicId":         {"", strings.Repeat("a", 25), strings.Repeat("a", 27), strings.Repeat("A", 26), strings.Repeat("a", 26) + "\n"},
-		"sha256":           {strings.Repeat("A", 64), strings.Repeat("a", 63), strings.Repeat("g", 64)},
-		"sizeBytes":        {-1, 0, longest, longest + 1, "1", nil, 1.5},
-		"mimeType":         {"a/b", "A/b", "a", "a/b; c=d", "a/" + strings.Repeat("b", 127), "a/" + strings.Repeat("b", 128), "/b"},
-		"generatedAt":      {"2026-11-19T09:30:00Z", "2026-11-19T09:30:00.10Z", "2026-11-19T09:30:00.123456789Z", "2026-11-19T09:30:00.1234567891Z", "2026-02-30T00:00:00Z", "2026-11-19T09:30:00+00:00", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "2026-11-19T23:59:60Z", "2024-02-29T00:00:00Z", "2026-11-19T24:00:00Z", "2026-11-19t09:30:00z"},
-		"receivedAt":       {"2026-11-19T09:30:00.123456Z", "2026-11-19T09:30:00.1234567Z", "2026-11-19T09:30:00.0Z", "2026-13-01T00:00:00Z"},
+		"contract":   {"integrity-v2", "Integrity-v1", nil, 1},
+		"algorithm":  {"SHA-512", "sha-256"},
+		"timeSource": {"rfc3161"},
+		"issuer":     {"", "a\nb", "a\x7f", strings.Repeat("é", 512), strings.Repeat("é", 513), "é"},
+		"publicId": {
+			"", strings.Repeat("a", 25), strings.Repeat("a", 27), strings.Repeat("A", 26), strings.Repeat("a", 26) + "\n",
+		},
+		"sha256":    {strings.Repeat("A", 64), strings.Repeat("a", 63), strings.Repeat("g", 64)},
+		"sizeBytes": {-1, 0, longest, longest + 1, "1", nil, 1.5},
+		"mimeType": {
+			"a/b", "A/b", "a", "a/b; c=d", "a/" + strings.Repeat("b", 127), "a/" + strings.Repeat("b", 128), "/b",
+		},
+		"generatedAt": {
+			"2026-11-19T09:30:00Z", "2026-11-19T09:30:00.10Z", "2026-11-19T09:30:00.123456789Z",
+			"2026-11-19T09:30:00.1234567891Z", "2026-02-30T00:00:00Z", "2026-11-19T09:30:00+00:00", "0000-01-01T00:00:00Z",
+			"0001-01-01T00:00:00Z", "2026-11-19T23:59:60Z", "2024-02-29T00:00:00Z", "2026-11-19T24:00:00Z",
+			"2026-11-19t09:30:00z",
+		},
+		"receivedAt": {
+			"2026-11-19T09:30:00.123456Z", "2026-11-19T09:30:00.1234567Z", "2026-11-19T09:30:00.0Z", "2026-13-01T00:00:00Z",
+		},
 		"referencesSha256": {"", strings.Repeat("0", 64)},
 		"extra":            {1},
 	}
@@ -201,10 +212,22 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 		changes map[string][]any
 		read    func([]byte) error
 	}{
-		{"certificate-v1.json", signed, certificate, func(b []byte) error { _, err := evidence.ParseCertificatePayload(b); return err }},
-		{"integrity-v1.json", read(t, "record.canonical.json"), record, func(b []byte) error { _, err := evidence.ParseRecordPayload(b); return err }},
-		{"integrity-status-v1.json", read(t, "status.canonical.json"), status, func(b []byte) error { _, err := evidence.ParseStatusPayload(b); return err }},
-		{"integrity-status-as-of-v1.json", read(t, "status-as-of.canonical.json"), asOf, func(b []byte) error { _, err := evidence.ParseStatusAsOfPayload(b); return err }},
+		{"certificate-v1.json", signed, certificate, func(b []byte) error {
+			_, err := evidence.ParseCertificatePayload(b)
+			return err
+		}},
+		{"integrity-v1.json", read(t, "record.canonical.json"), record, func(b []byte) error {
+			_, err := evidence.ParseRecordPayload(b)
+			return err
+		}},
+		{"integrity-status-v1.json", read(t, "status.canonical.json"), status, func(b []byte) error {
+			_, err := evidence.ParseStatusPayload(b)
+			return err
+		}},
+		{"integrity-status-as-of-v1.json", read(t, "status-as-of.canonical.json"), asOf, func(b []byte) error {
+			_, err := evidence.ParseStatusAsOfPayload(b)
+			return err
+		}},
 	} {
 		schema := compile(t, c.schema)
 		same := func(what string, members map[string]any) {
@@ -284,7 +307,9 @@ func TestManifestAndWebhook(t *testing.T) {
 }
 
 func TestOpenAPIAddress(t *testing.T) {
-	text, err := schemas.OpenAPI(schemas.OpenAPIFile, "https://other.example.org", "an independent audit", `a "real" <audit>`)
+	text, err := schemas.OpenAPI(
+		schemas.OpenAPIFile, "https://other.example.org", "an independent audit", `a "real" <audit>`,
+	)
 	check(t, err)
 	var document struct{ Servers []struct{ URL string } }
 	check(t, json.Unmarshal(text, &document))
@@ -310,7 +335,8 @@ func TestObject(t *testing.T) {
 	if err := json.Unmarshal(text, &object); err != nil {
 		t.Fatal(err)
 	}
-	if len(object.Properties) != 3 || len(object.Required) != 1 || object.Required[0] != "publicId" || object.Properties["after"]["description"] == "" {
+	if len(object.Properties) != 3 || len(object.Required) != 1 || object.Required[0] != "publicId" ||
+		object.Properties["after"]["description"] == "" {
 		t.Errorf("%s", text)
 	}
 	if !bytes.Contains(text, []byte(`"maximum":9007199254740991`)) {
@@ -321,7 +347,8 @@ func TestObject(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Contains(evidence, []byte("$ref")) || !bytes.Contains(evidence, []byte(`"payloadSha256"`)) && !bytes.Contains(evidence, []byte(`"leafIndex"`)) {
+	if bytes.Contains(evidence, []byte("$ref")) ||
+		!bytes.Contains(evidence, []byte(`"payloadSha256"`)) && !bytes.Contains(evidence, []byte(`"leafIndex"`)) {
 		t.Errorf("%s", evidence)
 	}
 	for _, schema := range []json.RawMessage{text, evidence} {

@@ -1,6 +1,6 @@
-// Package analyzer runs the detectors (package detect) over a file in a child process: the same program, started anew with a hidden
-// subcommand. The parsers read hostile bytes with much code that is not ours; whatever they do, the service only loses
-// that child.
+// Package analyzer runs the detectors (package detect) over a file in a child process: the same program, started anew
+// with a hidden subcommand. The parsers read hostile bytes with much code that is not ours; whatever they do, the
+// service only loses that child.
 //
 // What holds the child, and who sees to it:
 //
@@ -77,8 +77,12 @@ func New(cfg Config) (*Analyzer, error) {
 		return nil, errors.New("analyzer: a limit is negative")
 	}
 	cores := runtime.NumCPU()
-	cfg.Program, cfg.Workers, cfg.Queue = cmp.Or(cfg.Program, thisProgram), min(cmp.Or(cfg.Workers, cores), cores), cmp.Or(cfg.Queue, 64)
-	cfg.Memory, cfg.CPU, cfg.Wall = cmp.Or(cfg.Memory, 512<<20), cmp.Or(cfg.CPU, 20*time.Second), cmp.Or(cfg.Wall, 30*time.Second)
+	cfg.Program, cfg.Workers, cfg.Queue = cmp.Or(cfg.Program, thisProgram), min(
+		cmp.Or(cfg.Workers, cores), cores,
+	), cmp.Or(cfg.Queue, 64)
+	cfg.Memory, cfg.CPU, cfg.Wall = cmp.Or(cfg.Memory, 512<<20), cmp.Or(cfg.CPU, 20*time.Second), cmp.Or(
+		cfg.Wall, 30*time.Second,
+	)
 	a := &Analyzer{cfg: cfg, queue: newQueue(cfg.Workers, cfg.Queue)}
 	a.closing, a.end = context.WithCancel(context.Background())
 	return a, nil
@@ -87,10 +91,12 @@ func New(cfg Config) (*Analyzer, error) {
 // Analyze analyses the first size bytes of the open file of an organization, which it neither closes nor moves.
 // declaredType and fileName are as in detect.Input. Organizations take turns.
 //
-// A child that crashes, is too slow or too big gives a Report whose results are all inconclusive, not an error. The error
-// is ctx.Err(), after the child was killed; a domain.Error TEMPORARILY_UNAVAILABLE where the organization has its share of the queue or the
-// Analyzer is closed; or that of a machine that cannot start processes.
-func (a *Analyzer) Analyze(ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error) {
+// A child that crashes, is too slow or too big gives a Report whose results are all inconclusive, not an error. The
+// error is ctx.Err(), after the child was killed; a domain.Error TEMPORARILY_UNAVAILABLE where the organization has its
+// share of the queue or the Analyzer is closed; or that of a machine that cannot start processes.
+func (a *Analyzer) Analyze(
+	ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string,
+) (analysis.Report, error) {
 	a.mu.Lock()
 	if a.closing.Err() != nil {
 		a.mu.Unlock()
@@ -114,7 +120,9 @@ func (a *Analyzer) Analyze(ctx context.Context, o domain.OrganizationID, file *o
 	case <-ctx.Done():
 		return analysis.Report{}, a.stopped(ctx)
 	}
-	report, err := a.run(ctx, file, request{Size: size, DeclaredType: declaredType, FileName: fileName, Memory: a.cfg.Memory})
+	report, err := a.run(
+		ctx, file, request{Size: size, DeclaredType: declaredType, FileName: fileName, Memory: a.cfg.Memory},
+	)
 	if ctx.Err() != nil {
 		return analysis.Report{}, a.stopped(ctx)
 	}
@@ -178,7 +186,9 @@ func (q *queue) enter(o domain.OrganizationID) (*place, error) {
 		l = &line{}
 	}
 	if q.free == 0 && len(l.waiting)+1 > q.capacity-q.waiting {
-		refused := domain.Unavailable("As many files of your organization as possible are waiting for their analysis; send the request again later.")
+		refused := domain.Unavailable(
+			"As many files of your organization as possible are waiting for their analysis; send the request again later.",
+		)
 		refused.RetryAfter = 5 * time.Second
 		return nil, refused
 	}
@@ -214,7 +224,8 @@ func (q *queue) next() {
 	for q.free > 0 && q.waiting > 0 {
 		var best *line
 		for _, l := range q.lines {
-			if len(l.waiting) > 0 && (best == nil || l.running < best.running || l.running == best.running && l.served < best.served) {
+			if len(l.waiting) > 0 && (best == nil || l.running < best.running ||
+				l.running == best.running && l.served < best.served) {
 				best = l
 			}
 		}

@@ -84,7 +84,9 @@ var child = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(dir, "child")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./testdata/child").CombinedOutput(); err != nil {
+	if out, err := exec.Command(
+		"go", "build", "-buildvcs=false", "-o", program, "./testdata/child",
+	).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w: %s", err, out)
 	}
 	return program, nil
@@ -108,7 +110,9 @@ func TestAnalyze(t *testing.T) {
 		got, err := a.Analyze(t.Context(), domain.OrganizationID{}, f, int64(len(content)), "text/plain", "name.txt")
 		check(t, err)
 		var want []analysis.Result
-		in := detect.Input{Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: "text/plain", FileName: "name.txt"}
+		in := detect.Input{
+			Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: "text/plain", FileName: "name.txt",
+		}
 		detect.Analyze(in, func(r analysis.Result) { want = append(want, r) })
 		if !equal(t, got.Results, want) || got.Failure != "" || len(got.Elapsed) != len(want) {
 			t.Errorf("%s: the child says %+v, this process %+v", name, got, want)
@@ -157,7 +161,9 @@ func TestMemory(t *testing.T) {
 	content := pdf(150_000)
 	for memory, want := range map[int64]analysis.Reason{100 << 20: analysis.ReasonMemory, 1 << 30: ""} {
 		a := start(t, Config{Program: program, Memory: memory, CPU: patient, Wall: patient})
-		report, err := a.Analyze(t.Context(), domain.OrganizationID{}, open(t, content), int64(len(content)), "application/pdf", "")
+		report, err := a.Analyze(
+			t.Context(), domain.OrganizationID{}, open(t, content), int64(len(content)), "application/pdf", "",
+		)
 		check(t, err)
 		if report.Failure != want {
 			t.Errorf("with %d MiB: %q, not %q", memory>>20, report.Failure, want)
@@ -170,7 +176,9 @@ func TestMemory(t *testing.T) {
 func undecided(t *testing.T, report analysis.Report) {
 	t.Helper()
 	if len(report.Results) != len(analysis.Detectors()) || len(report.Elapsed) != len(report.Results) {
-		t.Errorf("%d results and %d times of %d detectors", len(report.Results), len(report.Elapsed), len(analysis.Detectors()))
+		t.Errorf(
+			"%d results and %d times of %d detectors", len(report.Results), len(report.Elapsed), len(analysis.Detectors()),
+		)
 	}
 	for _, r := range report.Results {
 		if report.Failure != "" && (r.Outcome != analysis.Inconclusive || r.Summary != string(report.Failure)) {
@@ -201,7 +209,8 @@ func TestBadChildren(t *testing.T) {
 		"unconfined":        {"exit 3", analysis.ReasonIsolation},
 		"out of memory":     {"echo 'fatal error: runtime: out of memory' >&2; exit 2", analysis.ReasonMemory},
 		"no memory for the collector": {
-			"printf 'SIGSEGV: segmentation violation\\nPC=0x1 m=0 sigcode=1 addr=0x0\\n\\nruntime.(*spanQueue).tryDrain(0x1)\\n' >&2; exit 2", analysis.ReasonMemory,
+			"printf 'SIGSEGV: segmentation violation\\nPC=0x1 m=0 sigcode=1 " +
+				"addr=0x0\\n\\nruntime.(*spanQueue).tryDrain(0x1)\\n' >&2; exit 2", analysis.ReasonMemory,
 		},
 		"fault": {"printf 'SIGSEGV: segmentation violation\\n\\nmain.main()\\n' >&2; exit 2", analysis.ReasonCrash},
 		"busy":  {"while :; do :; done", analysis.ReasonCPU},
@@ -218,8 +227,8 @@ func TestBadChildren(t *testing.T) {
 	}
 }
 
-// TestInheritance: a child knows nothing of its parent's environment, and holds none of its descriptors but the file, which
-// it cannot write to. No file of its own grows.
+// TestInheritance: a child knows nothing of its parent's environment, and holds none of its descriptors but the file,
+// which it cannot write to. No file of its own grows.
 func TestInheritance(t *testing.T) {
 	t.Setenv("INTEGRITY_SIGNING_KEY", "secret")
 	leaked, err := os.OpenFile(filepath.Join(t.TempDir(), "other"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -261,7 +270,9 @@ exec 7>&-
 // TestNoProgram: a machine that cannot start the child is the service's fault, not the file's.
 func TestNoProgram(t *testing.T) {
 	a := start(t, Config{Program: "/nowhere/at/all"})
-	if _, err := a.Analyze(t.Context(), domain.OrganizationID{}, open(t, nil), 0, "", ""); !errors.Is(err, os.ErrNotExist) {
+	if _, err := a.Analyze(
+		t.Context(), domain.OrganizationID{}, open(t, nil), 0, "", "",
+	); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -137,7 +137,8 @@ func (a *Analyzer) reason(state *os.ProcessState, errs string) analysis.Reason {
 		// The Go runtime passes over the first signal; at the hard limit the kernel kills.
 		status.Signaled() && status.Signal() == syscall.SIGKILL && state.UserTime()+state.SystemTime() >= a.cfg.CPU*3/4:
 		return analysis.ReasonCPU
-	case strings.Contains(errs, "out of memory") || strings.Contains(errs, "cannot allocate memory") || strings.Contains(errs, "pthread_create failed"),
+	case strings.Contains(errs, "out of memory") || strings.Contains(errs, "cannot allocate memory") ||
+		strings.Contains(errs, "pthread_create failed"),
 		// Go's collector uses its queue of spans without looking whether there was memory for it.
 		strings.Contains(errs, "SIGSEGV") && strings.Contains(errs, "runtime.(*spanQueue)"):
 		return analysis.ReasonMemory
@@ -145,8 +146,8 @@ func (a *Analyzer) reason(state *os.ProcessState, errs string) analysis.Reason {
 	return analysis.ReasonCrash
 }
 
-// read believes an answer only if it is one: every detector once, in order, in known words. What a taken-over parser could
-// still do is lie about its own file.
+// read believes an answer only if it is one: every detector once, in order, in known words. What a taken-over parser
+// could still do is lie about its own file.
 func read(out *bounded) (said analysis.Report, ok bool) {
 	decoder := json.NewDecoder(bytes.NewReader(out.kept))
 	decoder.DisallowUnknownFields()
@@ -162,7 +163,8 @@ func read(out *bounded) (said analysis.Report, ok bool) {
 	}
 	for i, r := range said.Results {
 		if r.ID != known[i].ID || r.Version != known[i].Version || !slices.Equal(r.Limitations, known[i].Limitations) ||
-			!slices.Contains(analysis.Outcomes(), r.Outcome) || !slices.Contains(analysis.Severities(), r.Severity) || !plausible(r) || said.Elapsed[i] < 0 {
+			!slices.Contains(analysis.Outcomes(), r.Outcome) || !slices.Contains(analysis.Severities(), r.Severity) ||
+			!plausible(r) || said.Elapsed[i] < 0 {
 			return said, false
 		}
 	}
@@ -200,9 +202,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Child is what the hidden subcommand does: it reads the request from standard input, confines this process, analyses the
-// file that is open as descriptor 3 and writes the answer to standard output. It returns the exit code. It trusts its
-// parent, not the file.
+// Child is what the hidden subcommand does: it reads the request from standard input, confines this process, analyses
+// the file that is open as descriptor 3 and writes the answer to standard output. It returns the exit code. It trusts
+// its parent, not the file.
 func Child() int {
 	text, err := io.ReadAll(io.LimitReader(os.Stdin, maxErrors))
 	if err != nil {
@@ -225,11 +227,12 @@ func Child() int {
 	}
 	var a analysis.Report
 	last := time.Now()
-	detect.Analyze(detect.Input{Content: file, Size: r.Size, DeclaredType: r.DeclaredType, FileName: r.FileName}, func(result analysis.Result) {
-		now := time.Now()
-		a.Results, a.Elapsed = append(a.Results, result), append(a.Elapsed, now.Sub(last))
-		last = now
-	})
+	detect.Analyze(detect.Input{Content: file, Size: r.Size, DeclaredType: r.DeclaredType, FileName: r.FileName},
+		func(result analysis.Result) {
+			now := time.Now()
+			a.Results, a.Elapsed = append(a.Results, result), append(a.Elapsed, now.Sub(last))
+			last = now
+		})
 	if err := json.NewEncoder(os.Stdout).Encode(a); err != nil {
 		return 1
 	}

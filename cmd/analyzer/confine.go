@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareThreads is how many threads the runtime finds idle behind the filter, where it can start none. With one processor
-// (GOMAXPROCS) it needs one that computes and one for each system call that takes its time.
+// spareThreads is how many threads the runtime finds idle behind the filter, where it can start none. With one
+// processor (GOMAXPROCS) it needs one that computes and one for each system call that takes its time.
 const spareThreads = 8
 
 // confine puts the whole process behind the filter, for ever and for all threads, and checks that it holds. On an
@@ -36,7 +36,9 @@ func confine() error {
 	}
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	//nolint:gosec // the kernel takes the program's address, and copies it
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
+	_, _, errno := unix.Syscall(
+		unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)),
+	)
 	if errno != 0 {
 		return fmt.Errorf("seccomp: %w", errno)
 	}
@@ -67,7 +69,10 @@ func confined() error {
 	_, open := unix.Open("/", unix.O_RDONLY, 0)
 	_, owner := unix.FcntlInt(1, unix.F_SETOWN, os.Getpid())
 	_, shared := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_ANON)
-	for what, err := range map[string]error{"a socket is made": socket, "a file is opened": open, "the owner of a pipe is changed": owner, "memory is shared": shared} {
+	for what, err := range map[string]error{
+		"a socket is made": socket, "a file is opened": open, "the owner of a pipe is changed": owner,
+		"memory is shared": shared,
+	} {
 		if !errors.Is(err, unix.EPERM) {
 			return errors.Join(fmt.Errorf("%s behind the filter", what), err)
 		}
@@ -113,7 +118,8 @@ func calls(pid uint32) []call {
 		{"close", 3, 57, nil},
 		{"fstat", 5, 80, nil},
 		{"lseek", 8, 62, nil},
-		// Every other command changes what others see: the owner of a descriptor's signals, its flags, leases, the pipe's size.
+		// Every other command changes what others see: the owner of a descriptor's signals, its flags, leases, the pipe's
+		// size.
 		{"fcntl", 72, 25, []rule{{1, 0, []uint32{unix.F_GETFD, unix.F_GETFL}}}},
 		{"mmap", 9, 222, []rule{{2, freeAccess, []uint32{0}}, {3, freeMemory, []uint32{countedMemory}}}},
 		{"munmap", 11, 215, nil},

@@ -112,13 +112,31 @@ func probe() int {
 	raw("timer_create", unix.SYS_TIMER_CREATE, 0, 0, 0)
 	raw("setitimer", unix.SYS_SETITIMER, 0, 0, 0)
 	// Memory that is not counted, and what is done to memory.
-	raw("shared memory", unix.SYS_MMAP, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON, ^uintptr(0), 0)
-	raw("validated shared memory", unix.SYS_MMAP, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED_VALIDATE|unix.MAP_ANON, ^uintptr(0), 0)
-	raw("a stack that grows", unix.SYS_MMAP, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_GROWSDOWN, ^uintptr(0), 0)
-	raw("locked memory", unix.SYS_MMAP, 0, 1<<12, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_LOCKED, ^uintptr(0), 0)
-	raw("huge pages", unix.SYS_MMAP, 0, 1<<21, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_HUGETLB, ^uintptr(0), 0)
+	raw(
+		"shared memory", unix.SYS_MMAP, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON, ^uintptr(0),
+		0,
+	)
+	raw(
+		"validated shared memory", unix.SYS_MMAP, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED_VALIDATE|unix.MAP_ANON, ^uintptr(0), 0,
+	)
+	raw(
+		"a stack that grows", unix.SYS_MMAP, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_GROWSDOWN, ^uintptr(0), 0,
+	)
+	raw(
+		"locked memory", unix.SYS_MMAP, 0, 1<<12, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_LOCKED, ^uintptr(0), 0,
+	)
+	raw(
+		"huge pages", unix.SYS_MMAP, 0, 1<<21, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_HUGETLB, ^uintptr(0), 0,
+	)
 	raw("memory of a file", unix.SYS_MMAP, 0, 1<<12, unix.PROT_READ, unix.MAP_PRIVATE, 3, 0)
-	raw("executable memory", unix.SYS_MMAP, 0, 1<<12, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON, ^uintptr(0), 0)
+	raw(
+		"executable memory", unix.SYS_MMAP, 0, 1<<12, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON,
+		^uintptr(0), 0,
+	)
 	raw("mprotect to execute", unix.SYS_MPROTECT, 0, 0, unix.PROT_EXEC)
 	raw("poisoned memory", unix.SYS_MADVISE, 0, 0, unix.MADV_HWPOISON)
 	raw("merged memory", unix.SYS_MADVISE, 0, 0, unix.MADV_MERGEABLE)
@@ -146,7 +164,10 @@ func probe() int {
 	raw("setns", unix.SYS_SETNS, 3, 0)
 	raw("openat2", unix.SYS_OPENAT2, 0, 0, 0, 0)
 	raw("open_by_handle_at", unix.SYS_OPEN_BY_HANDLE_AT, 3, 0, 0)
-	raw("thread", unix.SYS_CLONE, uintptr(unix.CLONE_VM|unix.CLONE_FS|unix.CLONE_FILES|unix.CLONE_SIGHAND|unix.CLONE_THREAD), 0, 0, 0)
+	raw(
+		"thread", unix.SYS_CLONE, uintptr(unix.CLONE_VM|unix.CLONE_FS|unix.CLONE_FILES|unix.CLONE_SIGHAND|unix.CLONE_THREAD),
+		0, 0, 0,
+	)
 	_, err = file.WriteAt([]byte("x"), 0)
 	list = append(list, attempt{"write to the file", err != nil, fmt.Sprint(err)})
 
@@ -244,7 +265,8 @@ func judge(t *testing.T, m machine, audit, number uint32, arguments ...uint64) u
 // TestFilter holds the filters of both architectures against their own tables: every call that is not in the list is
 // denied, and of those in the list what its rules do not name.
 func TestFilter(t *testing.T) {
-	const readWrite, private, shared = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANON, unix.MAP_SHARED | unix.MAP_ANON
+	const readWrite, private, shared = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE |
+		unix.MAP_ANON, unix.MAP_SHARED | unix.MAP_ANON
 	none := ^uint64(0)
 	for architecture, m := range machines {
 		t.Run(architecture, func(t *testing.T) {
@@ -266,8 +288,10 @@ func TestFilter(t *testing.T) {
 				}
 			}
 			for _, name := range []string{
-				"clone", "clone3", "execve", "execveat", "kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "ioctl", "prctl", "prlimit64",
-				"setpriority", "sched_setaffinity", "ptrace", "process_vm_readv", "process_vm_writev", "io_uring_setup", "userfaultfd", "keyctl", "socket", "openat",
+				"clone", "clone3", "execve", "execveat", "kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo",
+				"pidfd_send_signal", "ioctl", "prctl", "prlimit64",
+				"setpriority", "sched_setaffinity", "ptrace", "process_vm_readv", "process_vm_writev", "io_uring_setup",
+				"userfaultfd", "keyctl", "socket", "openat",
 				"timer_create", "memfd_create", "shmget", "mremap", "seccomp", "bpf", "unshare", "setns",
 			} {
 				number, ok := numbers[name]
@@ -337,8 +361,8 @@ func TestFilter(t *testing.T) {
 
 const hostileCommand = "analyzer-test-hostile"
 
-// hostile is a child whose parser was taken over: it is confined as every child, and then reaches for its parent and for
-// the machine. It says what it got on descriptor 7.
+// hostile is a child whose parser was taken over: it is confined as every child, and then reaches for its parent and
+// for the machine. It says what it got on descriptor 7.
 func hostile() int {
 	told := os.NewFile(7, "told")
 	if err := confine(); err != nil {
@@ -348,19 +372,26 @@ func hostile() int {
 	// The pipes' other ends are the parent's: what makes them ready would kill it.
 	owned := false
 	for fd := range uintptr(4) {
-		for _, c := range [][2]uintptr{{unix.F_SETSIG, uintptr(unix.SIGKILL)}, {unix.F_SETOWN, uintptr(os.Getppid())}, {unix.F_SETFL, unix.O_ASYNC | unix.O_NONBLOCK}} {
+		for _, c := range [][2]uintptr{
+			{unix.F_SETSIG, uintptr(unix.SIGKILL)}, {unix.F_SETOWN, uintptr(os.Getppid())},
+			{unix.F_SETFL, unix.O_ASYNC | unix.O_NONBLOCK},
+		} {
 			_, _, errno := unix.RawSyscall(unix.SYS_FCNTL, fd, c[0], c[1])
 			owned = owned || errno == 0
 		}
 	}
 	shared, threads := 0, 0
 	for range 64 {
-		at, _, errno := unix.RawSyscall6(unix.SYS_MMAP, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON, ^uintptr(0), 0)
+		at, _, errno := unix.RawSyscall6(
+			unix.SYS_MMAP, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON, ^uintptr(0), 0,
+		)
 		if errno == 0 && at != 0 {
 			shared++
 		}
 		// A thread without a stack would crash: what matters is whether there is one.
-		if _, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.CLONE_THREAD|unix.CLONE_VM|unix.CLONE_SIGHAND|unix.CLONE_VFORK), 0, 0, 0, 0, 0); errno == 0 {
+		if _, _, errno := unix.RawSyscall6(
+			unix.SYS_CLONE, uintptr(unix.CLONE_THREAD|unix.CLONE_VM|unix.CLONE_SIGHAND|unix.CLONE_VFORK), 0, 0, 0, 0, 0,
+		); errno == 0 {
 			threads++
 		}
 	}
@@ -369,7 +400,8 @@ func hostile() int {
 	return 0
 }
 
-// TestHostileChild: a child that was taken over kills no parent, and gets neither memory that is not counted nor threads.
+// TestHostileChild: a child that was taken over kills no parent, and gets neither memory that is not counted nor
+// threads.
 func TestHostileChild(t *testing.T) {
 	self, err := os.Executable()
 	check(t, err)

@@ -53,7 +53,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestShares: an organization that floods is refused alone; however many flood, a further one gets in. Places come back.
+// TestShares: an organization that floods is refused alone; however many flood, a further one gets in. Places come
+// back.
 func TestShares(t *testing.T) {
 	q := newQueue(1, 16)
 	var all []*place
@@ -119,7 +120,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestFewestFirst: a free worker goes to the organization with the fewest analyses under way, also where another waits longer.
+// TestFewestFirst: a free worker goes to the organization with the fewest analyses under way, also where another waits
+// longer.
 func TestFewestFirst(t *testing.T) {
 	q := newQueue(4, 16)
 	enterAll(t, q, organization(1), 2)

@@ -14,7 +14,9 @@ import (
 func TestAnalysisChild(t *testing.T) {
 	t.Parallel()
 	// A program with the race detector needs more memory than any limit.
-	a, err := analyzer.New(analyzer.Config{Program: os.Getenv(binaryVariable), Memory: 1 << 46, Wall: patient, CPU: patient})
+	a, err := analyzer.New(analyzer.Config{
+		Program: os.Getenv(binaryVariable), Memory: 1 << 46, Wall: patient, CPU: patient,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,10 @@ func TestKeyLife(t *testing.T) {
 	a := makeAccount(t, dir)
 	in := append([]string{"--organization", a.organization.ID}, at...)
 	with := func(words ...string) []string { return append(words, in...) }
-	create := with("apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read,integrity:write,integrity:revoke", "--expires", "20d")
+	create := with(
+		"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read,integrity:write,integrity:revoke",
+		"--expires", "20d",
+	)
 
 	for says, flags := range map[string][]string{
 		"--source":           {"--source", "not a reference"},
@@ -40,8 +43,14 @@ func TestKeyLife(t *testing.T) {
 		}
 	}
 	var key operator.KeyView
-	mustJSON(t, nil, &key, append(create, "--source", "billing", "--network", "127.0.0.1/8,192.0.2.0/24", "--max-version-step", "3", "--name", "emission")...)
-	if key.Source == nil || *key.Source != "billing" || !slices.Equal(key.Networks, []string{"127.0.0.0/8", "192.0.2.0/24"}) || key.Name == nil || *key.Name != "emission" || key.MaxVersionStep == nil || *key.MaxVersionStep != 3 ||
+	mustJSON(t, nil, &key,
+		append(
+			create, "--source", "billing", "--network", "127.0.0.1/8,192.0.2.0/24", "--max-version-step", "3", "--name",
+			"emission",
+		)...)
+	if key.Source == nil || *key.Source != "billing" ||
+		!slices.Equal(key.Networks, []string{"127.0.0.0/8", "192.0.2.0/24"}) || key.Name == nil ||
+		*key.Name != "emission" || key.MaxVersionStep == nil || *key.MaxVersionStep != 3 ||
 		!key.EndsSoon || key.LastUsedAt != nil || key.Key == "" {
 		t.Errorf("key: %+v", key)
 	}
@@ -62,15 +71,21 @@ func TestKeyLife(t *testing.T) {
 	if err := json.Unmarshal([]byte(registered.out), &record); err != nil || registered.code != cli.ExitOK {
 		t.Fatalf("register: %+v %v", registered, err)
 	}
-	if status, err := call(plainHTTP(), http.MethodPost, s.base+"/api/v1/integrity/records/"+record.PublicID+"/revoke", key.Key, struct{}{}, nil); err != nil || status != http.StatusOK {
+	if status, err := call(
+		plainHTTP(), http.MethodPost, s.base+"/api/v1/integrity/records/"+record.PublicID+"/revoke", key.Key, struct{}{},
+		nil,
+	); err != nil || status != http.StatusOK {
 		t.Errorf("revoke: %d %v", status, err)
 	}
 
 	var rotated operator.RotationView
-	mustJSON(t, nil, &rotated, append([]string{"apikey", "rotate", key.ID, "--overlap", "1h", "--copy-grants", "--expires", "90d"}, at...)...)
+	mustJSON(t, nil, &rotated,
+		append([]string{"apikey", "rotate", key.ID, "--overlap", "1h", "--copy-grants", "--expires", "90d"}, at...)...)
 	former := mustTime(t, rotated.FormerKey.ExpiresAt)
-	if rotated.ID == key.ID || rotated.Key == "" || rotated.Key == key.Key || len(rotated.Networks) != 2 || *rotated.Name != "emission" || rotated.EndsSoon ||
-		!slices.Equal(rotated.Grants.Companies, []string{a.company.Reference}) || former.After(time.Now().Add(time.Hour)) || former.Before(time.Now().Add(50*time.Minute)) {
+	if rotated.ID == key.ID || rotated.Key == "" || rotated.Key == key.Key || len(rotated.Networks) != 2 ||
+		*rotated.Name != "emission" || rotated.EndsSoon ||
+		!slices.Equal(rotated.Grants.Companies, []string{a.company.Reference}) || former.After(time.Now().Add(time.Hour)) ||
+		former.Before(time.Now().Add(50*time.Minute)) {
 		t.Errorf("rotated: %+v", rotated)
 	}
 	for _, text := range []string{key.Key, rotated.Key} {
@@ -86,7 +101,8 @@ func TestKeyLife(t *testing.T) {
 	if r := register(rotated.Key, "billing", "3"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "INVALID_KEY") {
 		t.Errorf("after the end: %d %s", r.code, r.errs)
 	}
-	if r := register(bare.Key, "billing", "3"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "COMPANY_NOT_AUTHORIZED") {
+	if r := register(bare.Key, "billing", "3"); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "COMPANY_NOT_AUTHORIZED") {
 		t.Errorf("without grants: %d %s", r.code, r.errs)
 	}
 	for _, c := range []struct {
@@ -100,16 +116,20 @@ func TestKeyLife(t *testing.T) {
 		{cli.ExitFailed, "not the text of the key", []string{"apikey", "affected", bare.Key}},
 		{cli.ExitNegative, "no API key with that id", []string{"apikey", "affected", "key_01m7xgk6epffy9mxnr16w1j000"}},
 	} {
-		if r := integrity(t, nil, append(c.args, at...)...); r.code != c.code || !strings.Contains(r.errs, c.says) || strings.Contains(r.errs, bare.Key) {
+		if r := integrity(t, nil, append(c.args, at...)...); r.code != c.code || !strings.Contains(r.errs, c.says) ||
+			strings.Contains(r.errs, bare.Key) {
 			t.Errorf("integrity %v: %d %s", c.args[:2], r.code, r.errs)
 		}
 	}
 
-	affected := strings.Split(strings.TrimSpace(must(t, nil, append([]string{"apikey", "affected", key.ID, "--json"}, at...)...)), "\n")
+	affected := strings.Split(
+		strings.TrimSpace(must(t, nil, append([]string{"apikey", "affected", key.ID, "--json"}, at...)...)), "\n",
+	)
 	var types []string
 	for _, line := range affected {
 		var v operator.AffectedView
-		if err := json.Unmarshal([]byte(line), &v); err != nil || v.PublicID != record.PublicID || v.Actor != key.ID || v.Version == nil || *v.Version != 3 {
+		if err := json.Unmarshal([]byte(line), &v); err != nil || v.PublicID != record.PublicID || v.Actor != key.ID ||
+			v.Version == nil || *v.Version != 3 {
 			t.Errorf("affected: %s %v", line, err)
 		}
 		types = append(types, v.Type)
@@ -144,7 +164,8 @@ func TestKeyLife(t *testing.T) {
 		}
 		return nil
 	})
-	if out := must(t, nil, with("apikey", "list")...); strings.Count(out, "ENDS SOON") != 1 || !strings.Contains(out, "version step 3") {
+	if out := must(t, nil, with("apikey", "list")...); strings.Count(out, "ENDS SOON") != 1 ||
+		!strings.Contains(out, "version step 3") {
 		t.Errorf("list: %s", out)
 	}
 	wantClean(t, s.log, key.Key, rotated.Key, bare.Key, "c-7f3a")
@@ -167,25 +188,35 @@ func apikeysOverAPI(t *testing.T, s *running, a account, worker string, in []str
 	must(t, nil, append([]string{"member", "add", "--email", "owner@example.org", "--role", "owner"}, in...)...)
 	var admin operator.KeyView
 	mustJSON(t, nil, &admin, append([]string{
-		"apikey", "create", "--member", "owner@example.org", "--scopes", "organization:admin,integrity:admin,integrity:read,integrity:write", "--expires", "60d",
+		"apikey", "create", "--member", "owner@example.org", "--scopes",
+		"organization:admin,integrity:admin,integrity:read,integrity:write", "--expires", "60d",
 	}, in...)...)
 	env := []string{config.VariableAPIKey + "=" + admin.Key}
 	url := []string{"--url", s.base}
 	api := func(words ...string) []string { return append(words, url...) }
 
 	var made operator.KeyView
-	mustJSON(t, env, &made, api("apikey", "create", "--name", "over the API", "--scopes", "integrity:read", "--company", a.company.Reference, "--network", "127.0.0.0/8", "--max-version-step", "2")...)
-	if made.Key == "" || *made.Name != "over the API" || !slices.Equal(made.Grants.Companies, []string{a.company.Reference}) || !slices.Equal(made.Networks, []string{"127.0.0.0/8"}) ||
+	mustJSON(t, env, &made,
+		api(
+			"apikey", "create", "--name", "over the API", "--scopes", "integrity:read", "--company", a.company.Reference,
+			"--network", "127.0.0.0/8", "--max-version-step", "2",
+		)...)
+	if made.Key == "" || *made.Name != "over the API" ||
+		!slices.Equal(made.Grants.Companies, []string{a.company.Reference}) ||
+		!slices.Equal(made.Networks, []string{"127.0.0.0/8"}) ||
 		*made.MaxVersionStep != 2 || made.ExpiresAt != admin.ExpiresAt {
 		t.Errorf("made: %+v", made)
 	}
-	must(t, []string{config.VariableAPIKey + "=" + made.Key}, append([]string{"changes", "--company", a.company.Reference}, url...)...)
+	must(t, []string{config.VariableAPIKey + "=" + made.Key},
+		append([]string{"changes", "--company", a.company.Reference}, url...)...)
 	var rotated operator.RotationView
 	mustJSON(t, env, &rotated, api("apikey", "rotate", made.ID, "--overlap", "0h", "--copy-grants", "--expires", "10d")...)
-	if rotated.Key == "" || rotated.FormerKey.ID != made.ID || rotated.FormerKey.RevokedAt == nil || len(rotated.Grants.Companies) != 1 || !rotated.EndsSoon {
+	if rotated.Key == "" || rotated.FormerKey.ID != made.ID || rotated.FormerKey.RevokedAt == nil ||
+		len(rotated.Grants.Companies) != 1 || !rotated.EndsSoon {
 		t.Errorf("rotated: %+v", rotated)
 	}
-	if out := must(t, env, api("apikey", "revoke", rotated.ID)...); !strings.Contains(out, rotated.ID) || !strings.Contains(out, "revoked ") {
+	if out := must(t, env, api("apikey", "revoke", rotated.ID)...); !strings.Contains(out, rotated.ID) ||
+		!strings.Contains(out, "revoked ") {
 		t.Errorf("revoked: %s", out)
 	}
 	// Both ways show the same.
@@ -208,21 +239,32 @@ func apikeysOverAPI(t *testing.T, s *running, a account, worker string, in []str
 		args []string
 	}{
 		{cli.ExitFailed, "--organization is for the database", api("apikey", "list", "--organization", a.organization.ID)},
-		{cli.ExitFailed, "--member is for the database", api("apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read")},
+		{
+			cli.ExitFailed, "--member is for the database",
+			api("apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read"),
+		},
 		{cli.ExitFailed, "--data-dir is for the database", api("apikey", "show", made.ID, "--data-dir", s.dir)},
 		{cli.ExitFailed, "--name must be", api("apikey", "create", "--scopes", "integrity:read")},
 		{cli.ExitFailed, "with --organization, or its service with --url", append([]string{"apikey", "list"}, in[2:]...)},
-		{cli.ExitFailed, "name the member with --member", append([]string{"apikey", "create", "--scopes", "integrity:read"}, in...)},
+		{
+			cli.ExitFailed, "name the member with --member",
+			append([]string{"apikey", "create", "--scopes", "integrity:read"}, in...),
+		},
 		{cli.ExitFailed, "not the text of the key", api("apikey", "revoke", made.Key)},
 		{cli.ExitNegative, "MISSING_SCOPE", api("apikey", "create", "--name", "more", "--scopes", "integrity:revoke")},
-		{cli.ExitNegative, "/expiresAt", api("apikey", "create", "--name", "longer", "--scopes", "integrity:read", "--expires", "90d")},
+		{
+			cli.ExitNegative, "/expiresAt",
+			api("apikey", "create", "--name", "longer", "--scopes", "integrity:read", "--expires", "90d"),
+		},
 		{cli.ExitNegative, "NOT_FOUND", api("apikey", "show", "key_01m7xgk6epffy9mxnr16w1j000")},
 	} {
-		if r := integrity(t, env, c.args...); r.code != c.code || !strings.Contains(r.errs, c.says) || r.out != "" || strings.Contains(r.errs, made.Key) {
+		if r := integrity(t, env, c.args...); r.code != c.code || !strings.Contains(r.errs, c.says) || r.out != "" ||
+			strings.Contains(r.errs, made.Key) {
 			t.Errorf("integrity %v: %+v", c.args, r)
 		}
 	}
-	if r := integrity(t, []string{config.VariableAPIKey + "=" + worker}, api("apikey", "list")...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "MISSING_SCOPE") {
+	if r := integrity(t, []string{config.VariableAPIKey + "=" + worker},
+		api("apikey", "list")...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "MISSING_SCOPE") {
 		t.Errorf("a worker's key: %+v", r)
 	}
 
@@ -231,7 +273,9 @@ func apikeysOverAPI(t *testing.T, s *running, a account, worker string, in []str
 	if invited.InvitationURLs == nil || invited.Mailed || invited.Renewed || invited.Status != domain.MemberInvited {
 		t.Errorf("invited: %+v", invited)
 	}
-	if out := must(t, nil, append([]string{"member", "invite", "--email", "other@example.org", "--role", "viewer"}, in...)...); strings.Count(out, "/invitation/") != 2 || !strings.Contains(out, "(viewer, invited until ") {
+	if out := must(t, nil,
+		append([]string{"member", "invite", "--email", "other@example.org", "--role", "viewer"},
+			in...)...); strings.Count(out, "/invitation/") != 2 || !strings.Contains(out, "(viewer, invited until ") {
 		t.Errorf("invited by the operator: %s", out)
 	}
 	var members, listed struct{ Members []operator.MemberView }

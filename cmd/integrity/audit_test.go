@@ -25,7 +25,10 @@ func TestAuditCommands(t *testing.T) {
 	env := []string{config.VariableAPIKey + "=" + demo.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
 	register := func(version string) {
-		must(t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", "d", "--version", version)
+		must(
+			t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", "d", "--version",
+			version,
+		)
 	}
 	register("1")
 	published := s.included(s.registerOne("published"))
@@ -35,7 +38,9 @@ func TestAuditCommands(t *testing.T) {
 	var first, second operator.ExportView
 	mustJSON(t, nil, &first, export...)
 	register("2")
-	if text := must(t, nil, at("audit", "--against", out)...); !strings.Contains(text, "verdict: everything that was checked is as it must be") || !strings.Contains(text, "compared with a replay: ") {
+	if text := must(t, nil, at("audit", "--against", out)...); !strings.Contains(
+		text, "verdict: everything that was checked is as it must be",
+	) || !strings.Contains(text, "compared with a replay: ") {
 		t.Errorf("audit: %s", text)
 	}
 	former := filepath.Join(t.TempDir(), "former")
@@ -48,8 +53,12 @@ func TestAuditCommands(t *testing.T) {
 	}
 	nowhere := []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/none", "INTEGRITY_DATA_DIR=/nonexistent"}
 	var view map[string]any
-	r := integrity(t, nowhere, "audit", out, "--json", "--trusted-keys", filepath.Join(dir, keyfiles.TrustedKeysFile), "--against", former)
-	if err := json.Unmarshal([]byte(r.out), &view); err != nil || r.code != cli.ExitOK || view["clean"] != true || view["source"] != "bundle" || view["events"] != float64(second.Events) {
+	r := integrity(
+		t, nowhere, "audit", out, "--json", "--trusted-keys", filepath.Join(dir, keyfiles.TrustedKeysFile), "--against",
+		former,
+	)
+	if err := json.Unmarshal([]byte(r.out), &view); err != nil || r.code != cli.ExitOK || view["clean"] != true ||
+		view["source"] != "bundle" || view["events"] != float64(second.Events) {
 		t.Errorf("audit of the bundle: %v %d %s %s", err, r.code, r.out, r.errs)
 	}
 	checkpoint, err := os.ReadFile(filepath.Join(out, bundle.CheckpointFile))
@@ -61,29 +70,44 @@ func TestAuditCommands(t *testing.T) {
 		t.Errorf("the bundle's checkpoint: %v, of %d leaves where %d were published before", err, c.Size, published.N)
 	}
 	write(t, filepath.Join(former, bundle.CheckpointFile), string(checkpoint)+"\n")
-	if r := integrity(t, nowhere, "audit", former); r.code != cli.ExitNegative || !strings.Contains(r.out, "file: "+bundle.CheckpointFile) {
+	if r := integrity(t, nowhere, "audit", former); r.code != cli.ExitNegative ||
+		!strings.Contains(r.out, "file: "+bundle.CheckpointFile) {
 		t.Errorf("another checkpoint: %d %s %s", r.code, r.out, r.errs)
 	}
-	if r := integrity(t, nowhere, "audit", former, "--against", out); r.code != cli.ExitNegative || !strings.Contains(r.out, "restored to an earlier state") {
+	if r := integrity(t, nowhere, "audit", former, "--against", out); r.code != cli.ExitNegative ||
+		!strings.Contains(r.out, "restored to an earlier state") {
 		t.Errorf("the former against the later: %d %s %s", r.code, r.out, r.errs)
 	}
 	s.stop() // it would mend none of this, and sign no checkpoint over it
-	spoil(t, dir, "UPDATE transparency_tiles SET hashes = set_byte(hashes, 0, get_byte(hashes, 0) # 1)", "UPDATE transparency_checkpoint SET note = replace(note, ' ', '  ')")
-	if r := integrity(t, nil, at("audit")...); r.code != cli.ExitNegative || !strings.Contains(r.out, "log: transparency_tree: expected the tree") || !strings.Contains(r.out, "log: transparency_checkpoint: expected a checkpoint") {
+	spoil(
+		t, dir, "UPDATE transparency_tiles SET hashes = set_byte(hashes, 0, get_byte(hashes, 0) # 1)",
+		"UPDATE transparency_checkpoint SET note = replace(note, ' ', '  ')",
+	)
+	if r := integrity(t, nil, at("audit")...); r.code != cli.ExitNegative ||
+		!strings.Contains(r.out, "log: transparency_tree: expected the tree") ||
+		!strings.Contains(r.out, "log: transparency_checkpoint: expected a checkpoint") {
 		t.Errorf("of a changed log: %d %s %s", r.code, r.out, r.errs)
 	}
 	spoil(t, dir, "UPDATE documents SET highest_version = 9", "UPDATE usage SET used = used + 1")
-	if r := integrity(t, nil, at("audit", "--organization", demo.OrganizationID)...); r.code != cli.ExitNegative || !strings.Contains(r.out, "another value in [highest_version]") || !strings.Contains(r.out, "another value in [used]") {
+	if r := integrity(t, nil, at("audit", "--organization", demo.OrganizationID)...); r.code != cli.ExitNegative ||
+		!strings.Contains(r.out, "another value in [highest_version]") ||
+		!strings.Contains(r.out, "another value in [used]") {
 		t.Errorf("of changed tables: %d %s %s", r.code, r.out, r.errs)
 	}
 	for want, words := range map[string][]string{
-		"no such file":                                       {"audit", "/nonexistent"},
-		"--against: bundle /nonexistent: ":                   {"audit", "--against", "/nonexistent"},
-		"org_":                                               {"audit", "--organization", "org_x"},
-		"--organization: the bundle is of ":                  {"audit", out, "--organization", "org_01m7zv4mqaeps8r8k7qpkta000"},
-		`required flag(s) "out" not set`:                     {"export", "--organization", demo.OrganizationID},
-		"There is no organization with that id":              {"export", "--organization", "org_01m7zv4mqaeps8r8k7qpkta000", "--out", filepath.Join(out, "x")},
-		"it holds another bundle, of " + demo.OrganizationID: {"export", "--without-texts", "--organization", demo.OrganizationID, "--out", out},
+		"no such file":                     {"audit", "/nonexistent"},
+		"--against: bundle /nonexistent: ": {"audit", "--against", "/nonexistent"},
+		"org_":                             {"audit", "--organization", "org_x"},
+		"--organization: the bundle is of ": {
+			"audit", out, "--organization", "org_01m7zv4mqaeps8r8k7qpkta000",
+		},
+		`required flag(s) "out" not set`: {"export", "--organization", demo.OrganizationID},
+		"There is no organization with that id": {
+			"export", "--organization", "org_01m7zv4mqaeps8r8k7qpkta000", "--out", filepath.Join(out, "x"),
+		},
+		"it holds another bundle, of " + demo.OrganizationID: {
+			"export", "--without-texts", "--organization", demo.OrganizationID, "--out", out,
+		},
 	} {
 		if r := integrity(t, nil, at(words...)...); r.code == cli.ExitOK || !strings.Contains(r.errs, want) {
 			t.Errorf("%v: %d %s", words, r.code, r.errs)

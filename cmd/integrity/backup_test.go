@@ -47,8 +47,8 @@ func databaseTime(t *testing.T, dir string) string {
 	return now.UTC().Format(time.RFC3339Nano)
 }
 
-// TestPointInTimeRestore is the drill: what was registered until a time is there afterwards, what came later is not, and
-// a reader of it gets an explanation.
+// TestPointInTimeRestore is the drill: what was registered until a time is there afterwards, what came later is not,
+// and a reader of it gets an explanation.
 func TestPointInTimeRestore(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -75,7 +75,8 @@ func TestPointInTimeRestore(t *testing.T) {
 	register(s, "before")
 	var made operator.BackupView
 	mustJSON(t, nil, &made, "backup", backups, "--data-dir", s.dir, "--with-keys")
-	if len(made.Keys) != 4 || made.Bytes == 0 || len(made.NotContained) != 1 || !strings.HasPrefix(made.NotContained[0], "kept bytes (file:///") {
+	if len(made.Keys) != 4 || made.Bytes == 0 || len(made.NotContained) != 1 ||
+		!strings.HasPrefix(made.NotContained[0], "kept bytes (file:///") {
 		t.Errorf("backup: %+v", made)
 	}
 	a := register(s, "a")
@@ -86,7 +87,8 @@ func TestPointInTimeRestore(t *testing.T) {
 	_, ahead := stored(t, copied)
 	s.stop() // the archiver brings what is left
 
-	if r := integrity(t, nil, "restore", backups, "--data-dir", s.dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "exists already") {
+	if r := integrity(t, nil, "restore", backups, "--data-dir", s.dir); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "exists already") {
 		t.Errorf("over a ledger: %d %s", r.code, r.errs)
 	}
 	former, restored := s.dir, dataDir(t)
@@ -97,7 +99,9 @@ func TestPointInTimeRestore(t *testing.T) {
 	}
 	s = start(t, restored, "--listen", address)
 	for publicID, want := range map[string]int{a.PublicID: http.StatusOK, b.PublicID: http.StatusNotFound} {
-		if status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/records/"+publicID, access.Keys.Worker, nil, nil); err != nil || status != want {
+		if status, err := call(
+			client, http.MethodGet, s.base+"/api/v1/integrity/records/"+publicID, access.Keys.Worker, nil, nil,
+		); err != nil || status != want {
 			t.Errorf("%s: %d %v, want %d", publicID, status, err, want)
 		}
 	}
@@ -105,7 +109,8 @@ func TestPointInTimeRestore(t *testing.T) {
 		t.Errorf("rebuild --check: %s", out)
 	}
 	feed := s.base + "/api/v1/integrity/changes?companyReference=" + access.CompanyReference + "&after="
-	if status, err := call(client, http.MethodGet, feed+fmt.Sprint(ahead), access.Keys.Worker, nil, nil); err != nil || status != http.StatusUnprocessableEntity {
+	if status, err := call(client, http.MethodGet, feed+fmt.Sprint(ahead), access.Keys.Worker, nil, nil); err != nil ||
+		status != http.StatusUnprocessableEntity {
 		t.Errorf("a cursor ahead: %d %v", status, err)
 	}
 	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != cli.ExitNegative {
@@ -114,7 +119,8 @@ func TestPointInTimeRestore(t *testing.T) {
 	// Past the cursor again, only the epoch tells.
 	register(s, "c")
 	register(s, "d")
-	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != cli.ExitNegative || !strings.Contains(r.errs, fmt.Sprintf("epoch 1 became %d", view.Epoch)) {
+	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, fmt.Sprintf("epoch 1 became %d", view.Epoch)) {
 		t.Errorf("reconcile with a cursor passed since: %d %s", r.code, r.errs)
 	}
 	wantSequences(t, s.base, env, access)
@@ -133,14 +139,17 @@ func TestPointInTimeRestore(t *testing.T) {
 		t.Errorf("without --keep nothing is removed: %v", err)
 	}
 	// From now on the former one is the stranger.
-	if r := integrity(t, nil, "backup", backups, "--data-dir", former, "--keep", "1"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--replaces") {
+	if r := integrity(t, nil, "backup", backups, "--data-dir", former, "--keep", "1"); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "--replaces") {
 		t.Errorf("the former ledger, after it was replaced: %d %s", r.code, r.errs)
 	}
 	mustJSON(t, nil, &next, "backup", backups, "--data-dir", restored, "--keep", "1")
 	if next.Archive == made.Archive || len(next.Keys) != 1 {
 		t.Errorf("the restored ledger's backup: %+v", next)
 	}
-	for path, kept := range map[string]bool{next.Backup: true, next.Archive: true, made.Backup: false, made.Archive: false} {
+	for path, kept := range map[string]bool{
+		next.Backup: true, next.Archive: true, made.Backup: false, made.Archive: false,
+	} {
 		if _, err := os.Stat(path); (err == nil) != kept {
 			t.Errorf("after --keep 1: %s: %v", path, err)
 		}
@@ -161,7 +170,9 @@ func TestPointInTimeRestore(t *testing.T) {
 	}
 	start(t, third, "--listen", address)
 	wantSequences(t, s.base, env, access)
-	if out := must(t, env, "changes", "--company", access.CompanyReference, "--json"); !strings.Contains(out, `"documentReference":"e"`) {
+	if out := must(
+		t, env, "changes", "--company", access.CompanyReference, "--json",
+	); !strings.Contains(out, `"documentReference":"e"`) {
 		t.Errorf("the last registration before the stop is not restored: %s", out)
 	}
 }
@@ -193,7 +204,8 @@ func signInLinks(t *testing.T, base string, access demo.Access) map[int64]bool {
 	t.Helper()
 	var page wire.AuditEvents
 	path := base + "/api/v1/audit-events?limit=200&action=" + string(domain.SignInLinkMade)
-	if status, err := call(plainHTTP(), http.MethodGet, path, access.Keys.Admin, nil, &page); err != nil || status != http.StatusOK || page.HasMore {
+	if status, err := call(plainHTTP(), http.MethodGet, path, access.Keys.Admin, nil, &page); err != nil ||
+		status != http.StatusOK || page.HasMore {
 		t.Fatal(status, err, page.HasMore)
 	}
 	sequences := map[int64]bool{}
@@ -243,13 +255,17 @@ func TestRestoreRefusals(t *testing.T) {
 	refused("no ledger to back up", "backup", backups)
 	another := dataDir(t)
 	must(t, nil, "migrate", "--data-dir", another)
-	if r := integrity(t, nil, "backup", backups, "--data-dir", another, "--keep", "1"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "backups of another ledger") {
+	if r := integrity(t, nil, "backup", backups, "--data-dir", another, "--keep", "1"); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "backups of another ledger") {
 		t.Errorf("a directory of another ledger: %d %s", r.code, r.errs)
 	}
-	if r := integrity(t, nil, "backup", dataDir(t), "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--move") {
+	if r := integrity(t, nil, "backup", dataDir(t), "--data-dir", dir); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "--move") {
 		t.Errorf("a second archive: %d %s", r.code, r.errs)
 	}
-	if r := integrity(t, []string{"INTEGRITY_DATABASE_URL=postgres:///x"}, "backup", backups); r.code != cli.ExitFailed || !strings.Contains(r.errs, "pgBackRest") {
+	if r := integrity(
+		t, []string{"INTEGRITY_DATABASE_URL=postgres:///x"}, "backup", backups,
+	); r.code != cli.ExitFailed || !strings.Contains(r.errs, "pgBackRest") {
 		t.Errorf("somebody else's database: %d %s", r.code, r.errs)
 	}
 	tablespace := filepath.Join(filepath.Dir(dataDir(t)), "slow")
@@ -264,7 +280,8 @@ func TestRestoreRefusals(t *testing.T) {
 		t.Fatal("the tablespace cannot be given to PostgreSQL")
 	}
 	alone(t, dir, "CREATE TABLESPACE slow LOCATION '"+tablespace+"'")
-	if r := integrity(t, nil, "backup", backups, "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "tablespaces (slow)") {
+	if r := integrity(t, nil, "backup", backups, "--data-dir", dir); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "tablespaces (slow)") {
 		t.Errorf("a tablespace: %d %s", r.code, r.errs)
 	}
 	// A service must not make a new ledger where one was being restored.
@@ -285,7 +302,10 @@ func TestRestoreRefusals(t *testing.T) {
 	}
 	flip(t, spoiled, 60) // the checksum of its first record
 	refused("is damaged: find another copy of the segment", "restore", backups)
-	refused("is damaged: find another copy of the segment", "restore", backups, "--to", time.Now().UTC().Format(time.RFC3339Nano))
+	refused(
+		"is damaged: find another copy of the segment", "restore", backups, "--to",
+		time.Now().UTC().Format(time.RFC3339Nano),
+	)
 	if err := os.WriteFile(spoiled, whole[:len(whole)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +350,10 @@ func TestExternalRestore(t *testing.T) {
 	var view operator.RestoredView
 	mustJSON(t, env, &view, "restore", "--external")
 	var live int
-	if err := conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM console_sessions) + (SELECT count(*) FROM console_links) + (SELECT count(*) FROM console_challenges)`).Scan(&live); err != nil || live != 0 {
+	if err := conn.QueryRow(
+		ctx,
+		`SELECT (SELECT count(*) FROM console_sessions) + (SELECT count(*) FROM console_links) + (SELECT count(*) FROM console_challenges)`,
+	).Scan(&live); err != nil || live != 0 {
 		t.Errorf("%d sessions, links and challenges live again: %v", live, err)
 	}
 	if view.Epoch <= 1 || view.Issuer != "x" {
@@ -347,7 +370,8 @@ func TestExternalRestore(t *testing.T) {
 	if _, err := conn.Exec(ctx, "UPDATE shard_heads SET position = 7000 WHERE shard = 0"); err != nil {
 		t.Fatal(err)
 	}
-	if r := integrity(t, env, "restore", "--external"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "shard 0: its head says position 7000") {
+	if r := integrity(t, env, "restore", "--external"); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "shard 0: its head says position 7000") {
 		t.Errorf("a damaged database: %d %s", r.code, r.errs)
 	}
 	var epoch int64

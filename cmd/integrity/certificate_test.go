@@ -31,27 +31,42 @@ func TestCertificateOffline(t *testing.T) {
 	}
 	upload(t, url+"/artifacts", access.Keys.Admin, `{"title":"Annual report"}`, document, &registered)
 	upload(t, url+"/artifacts/"+registered.Artifact.ID+"/reviews", access.Keys.Admin,
-		`{"versionId":"`+registered.Version.ID+`","outcome":"accepted","statement":"Read in full.","acceptResponsibility":true}`, document, nil)
+		`{"versionId":"`+registered.Version.ID+
+			`","outcome":"accepted","statement":"Read in full.","acceptResponsibility":true}`, document, nil)
 	post := func(path string, body map[string]any, data any) {
 		t.Helper()
-		if status, err := call(plainHTTP(), http.MethodPost, url+path, access.Keys.Admin, body, data); err != nil || status != http.StatusCreated {
+		if status, err := call(plainHTTP(), http.MethodPost, url+path, access.Keys.Admin, body, data); err != nil ||
+			status != http.StatusCreated {
 			t.Fatalf("%s: %d %v", path, status, err)
 		}
 	}
-	post("/versions/"+registered.Version.ID+"/approve", map[string]any{"statement": "Approved.", "acceptResponsibility": true}, nil)
+	post(
+		"/versions/"+registered.Version.ID+"/approve",
+		map[string]any{"statement": "Approved.", "acceptResponsibility": true}, nil,
+	)
 	var issued struct {
 		Certificate struct{ PublicID, VerificationURL, DownloadURL string }
 	}
-	post("/versions/"+registered.Version.ID+"/certificates", map[string]any{"publicationAuthorized": true, "publicFields": []string{"title"}}, &issued)
+	post(
+		"/versions/"+registered.Version.ID+"/certificates",
+		map[string]any{"publicationAuthorized": true, "publicFields": []string{"title"}}, &issued,
+	)
 
-	certificate := write(t, filepath.Join(files, "certificate.json"), string(fetched(t, issued.Certificate.DownloadURL, access.Keys.Admin)))
-	if page := fetched(t, issued.Certificate.VerificationURL, ""); !bytes.Contains(page, []byte("<bdi>Annual report</bdi>")) {
+	certificate := write(
+		t, filepath.Join(files, "certificate.json"), string(fetched(t, issued.Certificate.DownloadURL, access.Keys.Admin)),
+	)
+	if page := fetched(t, issued.Certificate.VerificationURL, ""); !bytes.Contains(
+		page, []byte("<bdi>Annual report</bdi>"),
+	) {
 		t.Errorf("%s is not the page of the certificate: %s", issued.Certificate.VerificationURL, page)
 	}
 	trusted := filepath.Join(s.dir, keyfiles.TrustedKeysFile)
 	s.stop() // from here on nobody can be asked
 	r := integrity(t, nil, "verify", certificate, trusted, document)
-	for _, part := range []string{"matches the certified SHA-256", issued.Certificate.PublicID, `"Annual report", in the organization's words`, "not established", evidence.CertificateLimits(evidence.English, "")[1]} {
+	for _, part := range []string{
+		"matches the certified SHA-256", issued.Certificate.PublicID, `"Annual report", in the organization's words`,
+		"not established", evidence.CertificateLimits(evidence.English, "")[1],
+	} {
 		if r.code != cli.ExitOK || !strings.Contains(r.out, part) {
 			t.Errorf("exit code %d without %q: %s%s", r.code, part, r.out, r.errs)
 		}
@@ -64,8 +79,10 @@ func TestCertificateOffline(t *testing.T) {
 		Limits         []string
 	}
 	mustJSON(t, nil, &findings, "verify", certificate, trusted, document, "--language", "es")
-	if findings.Signature != "valid" || findings.ObservedStatus != nil || findings.FileMatch == nil || !*findings.FileMatch || findings.Certificate.PublicID != issued.Certificate.PublicID ||
-		findings.Certificate.Title != "Annual report" || findings.Limits[0] != evidence.CertificateLimits(evidence.Spanish, "")[0] {
+	if findings.Signature != "valid" || findings.ObservedStatus != nil || findings.FileMatch == nil ||
+		!*findings.FileMatch || findings.Certificate.PublicID != issued.Certificate.PublicID ||
+		findings.Certificate.Title != "Annual report" ||
+		findings.Limits[0] != evidence.CertificateLimits(evidence.Spanish, "")[0] {
 		t.Errorf("%+v", findings)
 	}
 	if r := integrity(t, nil, "verify", certificate, trusted, "--require-current"); r.code != cli.ExitNegative {

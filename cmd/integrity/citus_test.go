@@ -14,10 +14,11 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestCitusCluster serves two organizations of a distributed ledger under load, each on a worker of its own, whose standbys are
-// synchronous; the URL names a worker. A worker is killed and comes back; the URL's worker is lost and its standby promoted; the
-// coordinator is killed and comes back, is lost, and its standby promoted; a worker is added and takes its part of the tables; another
-// is drained, while the ledger is given more shards, and leaves. The service runs on all the time.
+// TestCitusCluster serves two organizations of a distributed ledger under load, each on a worker of its own, whose
+// standbys are synchronous; the URL names a worker. A worker is killed and comes back; the URL's worker is lost and its
+// standby promoted; the coordinator is killed and comes back, is lost, and its standby promoted; a worker is added and
+// takes its part of the tables; another is drained, while the ledger is given more shards, and leaves. The service runs
+// on all the time.
 func TestCitusCluster(t *testing.T) {
 	pgtest.Citus(t)
 	cluster := newCitusCluster(t)
@@ -42,7 +43,9 @@ func TestCitusCluster(t *testing.T) {
 	}
 	home := cluster.NodeOf(t, 0) // of the first organization
 	far := 3 - home
-	env[0] = "INTEGRITY_DATABASE_URL=" + pgtest.URLOf(t, cluster.nodes[far].URL(), cluster.nodes[far].standby.URL("postgres"))
+	env[0] = "INTEGRITY_DATABASE_URL=" + pgtest.URLOf(
+		t, cluster.nodes[far].URL(), cluster.nodes[far].standby.URL("postgres"),
+	)
 	l := startDrill(t, env...)
 	key := externalAccount(t, env)
 	for cluster.NodeOf(t, shardOf(t, key)) == home {
@@ -122,7 +125,9 @@ func TestCitusCluster(t *testing.T) {
 	cluster.Promote(t, 0)
 	began = time.Now()
 	pgtest.Eventually(t, "the service finds the coordinator through the URL's worker", func() (bool, error) {
-		return pgtest.Ask[bool](cluster.URL(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'integrity wake')")
+		return pgtest.Ask[bool](
+			cluster.URL(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'integrity wake')",
+		)
 	})
 	t.Logf("the service has found the coordinator %s after its promotion", time.Since(began).Round(time.Millisecond))
 	hold("after the coordinator's promotion")
@@ -160,7 +165,11 @@ func TestCitusCluster(t *testing.T) {
 		d.end()
 	}
 	for i, p := range phases[:len(phases)-1] {
-		t.Logf("%s: longest silence %s, of the other organization %s", p.name, l.silence(p.at, phases[i+1].at).Round(time.Millisecond), other.silence(p.at, phases[i+1].at).Round(time.Millisecond))
+		t.Logf(
+			"%s: longest silence %s, of the other organization %s", p.name,
+			l.silence(p.at, phases[i+1].at).Round(time.Millisecond),
+			other.silence(p.at, phases[i+1].at).Round(time.Millisecond),
+		)
 	}
 	if t.Failed() {
 		return
@@ -182,14 +191,18 @@ func (l *drill) during(what string, do func() error) {
 		l.t.Fatalf("%s: %v", what, err)
 	}
 	took := time.Since(began)
-	l.t.Logf("%s in %s, %.0f registrations a second meanwhile", what, took.Round(time.Millisecond), float64(l.count.Load()-from)/took.Seconds())
+	l.t.Logf(
+		"%s in %s, %.0f registrations a second meanwhile", what, took.Round(time.Millisecond),
+		float64(l.count.Load()-from)/took.Seconds(),
+	)
 }
 
 // persist changes what becomes of the tables of counters and of rebuilds in a crash, as the README says.
 func persist(t *testing.T, url, from, to string) {
 	t.Helper()
 	tables, err := pgtest.Ask[[]string](url, `SELECT coalesce(array_agg(c.oid::regclass::text), '{}') FROM pg_class c
-		WHERE c.relkind = 'r' AND c.relpersistence = '`+from+`' AND (c.relnamespace = 'rebuild'::regnamespace OR c.oid = 'public.meters'::regclass)`)
+		WHERE c.relkind = 'r' AND c.relpersistence = '`+from+
+		`' AND (c.relnamespace = 'rebuild'::regnamespace OR c.oid = 'public.meters'::regclass)`)
 	if err != nil || len(tables) == 0 {
 		t.Fatalf("tables to be made %s: %v, %v", to, tables, err)
 	}

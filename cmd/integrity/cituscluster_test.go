@@ -14,8 +14,8 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// citusCluster is a coordinator, which is node 0, and workers, each with a synchronous standby. All of them keep what was
-// committed when they are killed.
+// citusCluster is a coordinator, which is node 0, and workers, each with a synchronous standby. All of them keep what
+// was committed when they are killed.
 type citusCluster struct {
 	nodes []*citusNode
 }
@@ -29,8 +29,8 @@ type citusNode struct {
 
 func (n *citusNode) URL() string { return n.Server.URL("postgres") }
 
-// newCitusCluster starts a cluster with two workers and an empty database, which is stopped when the test ends. It needs the
-// extension in the installation of PostgreSQL.
+// newCitusCluster starts a cluster with two workers and an empty database, which is stopped when the test ends. It
+// needs the extension in the installation of PostgreSQL.
 func newCitusCluster(t testing.TB) *citusCluster {
 	t.Helper()
 	c := &citusCluster{}
@@ -73,7 +73,9 @@ func (c *citusCluster) must(t testing.TB, sql string) {
 func (c *citusCluster) Add(t testing.TB) {
 	t.Helper()
 	n := c.begin(t)
-	if err := pgtest.OnNodes(context.Background(), c.URL(), []pgtest.Node{n}, "postgres", "CREATE EXTENSION citus"); err != nil {
+	if err := pgtest.OnNodes(
+		context.Background(), c.URL(), []pgtest.Node{n}, "postgres", "CREATE EXTENSION citus",
+	); err != nil {
 		t.Fatal("pgtest:", err)
 	}
 	c.must(t, fmt.Sprintf("SELECT citus_add_node('%s', %d)", n.Host, n.Port))
@@ -107,14 +109,22 @@ func (c *citusCluster) Promote(t testing.TB, node int) {
 	n.Server, n.standby = n.standby, nil
 	pgtest.Promote(t, n.URL())
 	at := known(t, n.Server)
-	c.must(t, c.node(node, fmt.Sprintf("SELECT citus_update_node(nodeid, '%s', %d, force => true, lock_cooldown => 1000)", at.Host, at.Port)))
+	c.must(
+		t,
+		c.node(
+			node,
+			fmt.Sprintf("SELECT citus_update_node(nodeid, '%s', %d, force => true, lock_cooldown => 1000)", at.Host, at.Port),
+		),
+	)
 	n.host = at.Host
 }
 
 // NodeOf returns the node that holds a shard of the ledger.
 func (c *citusCluster) NodeOf(t testing.TB, shard int) int {
 	t.Helper()
-	return c.ask(t, fmt.Sprintf("AND p.shardid = get_shard_id_for_distribution_column('public.shard_heads', %d)", shard))[0]
+	return c.ask(
+		t, fmt.Sprintf("AND p.shardid = get_shard_id_for_distribution_column('public.shard_heads', %d)", shard),
+	)[0]
 }
 
 // Holding returns the nodes that hold a part of the log.
@@ -125,7 +135,8 @@ func (c *citusCluster) Holding(t testing.TB) []int {
 
 func (c *citusCluster) ask(t testing.TB, which string) (nodes []int) {
 	t.Helper()
-	hosts, err := pgtest.Ask[[]string](c.URL(), `SELECT array_agg(DISTINCT n.nodename) FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid)
+	hosts, err := pgtest.Ask[[]string](c.URL(),
+		`SELECT array_agg(DISTINCT n.nodename) FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid)
 		JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' WHERE s.logicalrelid IN ('public.shard_heads'::regclass, 'public.events'::regclass) `+which)
 	if err != nil {
 		t.Fatal(err)
@@ -168,11 +179,17 @@ func known(t testing.TB, server *postgres.Server) pgtest.Node {
 	return n
 }
 
-// mortalCitus are settings under which committed transactions survive a killed server, shards move while they are written, and a
-// standby comes back to its primary at once.
+// mortalCitus are settings under which committed transactions survive a killed server, shards move while they are
+// written, and a standby comes back to its primary at once.
 func mortalCitus() map[string]string {
 	settings := pgtest.ClusterSettings()
 	maps.Copy(settings, pgtest.CitusSettings())
-	maps.Copy(settings, map[string]string{"cluster_name": pgtest.Prefix + rand.Text(), "max_connections": "200", "wal_level": "logical", "max_locks_per_transaction": "256", "wal_retrieve_retry_interval": "200ms"})
+	maps.Copy(
+		settings,
+		map[string]string{
+			"cluster_name": pgtest.Prefix + rand.Text(), "max_connections": "200", "wal_level": "logical",
+			"max_locks_per_transaction": "256", "wal_retrieve_retry_interval": "200ms",
+		},
+	)
 	return settings
 }

@@ -34,7 +34,8 @@ func testKey(t *testing.T) string {
 	return text
 }
 
-// TestCompareAnswers gives every answer that a service, or another server, may give. Only the known results are answers.
+// TestCompareAnswers gives every answer that a service, or another server, may give. Only the known results are
+// answers.
 func TestCompareAnswers(t *testing.T) {
 	id := strings.Repeat("a", 26)
 	file := write(t, filepath.Join(t.TempDir(), "f"), "x")
@@ -120,7 +121,8 @@ func TestKeyStaysHome(t *testing.T) {
 		if args[0] == "--url" {
 			args = append(args[2:len(args):len(args)], args[:2]...)
 		}
-		if r := ask(c.environ, args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, c.says) || strings.Contains(r.errs, "ik_0") {
+		if r := ask(c.environ, args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, c.says) ||
+			strings.Contains(r.errs, "ik_0") {
 			t.Errorf("%v %v: %d %s", c.environ, args, r.code, r.errs)
 		}
 	}
@@ -160,9 +162,12 @@ func TestRegisterFiles(t *testing.T) {
 			t.Errorf("%v: want %q, and nothing sent: %+v, %d", args, says, r, asked)
 		}
 	}
-	declared, err := clientcmd.Declare(&cli.App{}, wire.Declaration{CompanyReference: "c", Source: "s", Version: 1}, []string{one, two})
+	declared, err := clientcmd.Declare(
+		&cli.App{}, wire.Declaration{CompanyReference: "c", Source: "s", Version: 1}, []string{one, two},
+	)
 	if err != nil || declared[0].MimeType != "application/pdf" || declared[1].MimeType != "application/pdf" ||
-		declared[0].DocumentReference != "one.pdf" || declared[1].SizeBytes != 8 || !strings.HasSuffix(declared[0].GeneratedAt, "Z") {
+		declared[0].DocumentReference != "one.pdf" || declared[1].SizeBytes != 8 ||
+		!strings.HasSuffix(declared[0].GeneratedAt, "Z") {
 		t.Errorf("%+v, %v", declared, err)
 	}
 }

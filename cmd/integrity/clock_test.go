@@ -19,7 +19,9 @@ import (
 )
 
 // datedAhead is a ledger in which a program that believed its clock has dated one of two shards in the future.
-func datedAhead(t *testing.T, by time.Duration) (l *ledgertest.Ledger, env []string, wrong, right ledgertest.Organization) {
+func datedAhead(
+	t *testing.T, by time.Duration,
+) (l *ledgertest.Ledger, env []string, wrong, right ledgertest.Organization) {
 	t.Helper()
 	l = ledgertest.New(t)
 	wrong, right = l.Organization(t, 1, "gratis"), l.Organization(t, 2, "gratis")
@@ -30,22 +32,29 @@ func datedAhead(t *testing.T, by time.Duration) (l *ledgertest.Ledger, env []str
 	return l, []string{"INTEGRITY_DATABASE_URL=" + l.URL, "INTEGRITY_DATA_DIR=" + dataDir(t)}, wrong, right
 }
 
-// TestClockReset: an operator finds a shard that is dated in the future, takes it back, and everything that looks at the
-// history understands it.
+// TestClockReset: an operator finds a shard that is dated in the future, takes it back, and everything that looks at
+// the history understands it.
 func TestClockReset(t *testing.T) {
 	t.Parallel()
 	l, env, wrong, right := datedAhead(t, 40*24*time.Hour)
-	wantFindings(t, examine(t, cli.ExitNegative, env), "fail clock: shard 1 is dated ", "ahead of this machine's clock and of the database's")
-	if r := integrity(t, env, "company", "create", "another", "--organization", wrong.ID.String()); r.code != cli.ExitFailed || !strings.Contains(r.errs, "clocks of the service disagree") {
+	wantFindings(
+		t, examine(t, cli.ExitNegative, env), "fail clock: shard 1 is dated ",
+		"ahead of this machine's clock and of the database's",
+	)
+	if r := integrity(
+		t, env, "company", "create", "another", "--organization", wrong.ID.String(),
+	); r.code != cli.ExitFailed || !strings.Contains(r.errs, "clocks of the service disagree") {
 		t.Errorf("a command in that shard: %+v", r)
 	}
 	must(t, env, "company", "create", "another", "--organization", right.ID.String())
 	var resets []operator.ClockResetView
 	mustJSON(t, env, &resets, "clock", "reset")
-	if len(resets) != 1 || resets[0].Shard != 1 || len(resets[0].Organizations) != 1 || resets[0].Organizations[0] != wrong.ID.String() || resets[0].From <= resets[0].To {
+	if len(resets) != 1 || resets[0].Shard != 1 || len(resets[0].Organizations) != 1 ||
+		resets[0].Organizations[0] != wrong.ID.String() || resets[0].From <= resets[0].To {
 		t.Errorf("%+v", resets)
 	}
-	if r := integrity(t, env, "clock", "reset"); r.code != cli.ExitNegative || !strings.Contains(r.out, "no shard is dated ahead") {
+	if r := integrity(t, env, "clock", "reset"); r.code != cli.ExitNegative ||
+		!strings.Contains(r.out, "no shard is dated ahead") {
 		t.Errorf("a second time: %+v", r)
 	}
 	must(t, env, "company", "create", "another", "--organization", wrong.ID.String())
@@ -89,7 +98,9 @@ func TestReadyWithoutAnyShard(t *testing.T) {
 		}
 		return nil
 	})
-	if r := integrity(t, nil, "company", "create", "x", "--organization", organization.ID, "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "clocks of the service disagree") {
+	if r := integrity(
+		t, nil, "company", "create", "x", "--organization", organization.ID, "--data-dir", dir,
+	); r.code != cli.ExitFailed || !strings.Contains(r.errs, "clocks of the service disagree") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -100,14 +111,23 @@ func TestSessionsStayWhileTheClockIsWrong(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, "gratis")
 	ahead := func() time.Time { return time.Now().Add(24 * time.Hour) }
-	current := &session.Session{ID: domain.NewID[domain.SessionID](time.Now()), Organization: o.ID, Member: o.Key.Member, Role: domain.Owner, CreatedAt: time.Now(), ProvedAt: time.Now()}
+	current := &session.Session{
+		ID: domain.NewID[domain.SessionID](time.Now()), Organization: o.ID, Member: o.Key.Member, Role: domain.Owner,
+		CreatedAt: time.Now(), ProvedAt: time.Now(),
+	}
 	current.Begin()
 	sessions := session.Sessions{Store: l.Sessions(t), Now: time.Now}
-	if err := sessions.CommitCtx(session.With(t.Context(), o.ID.Shard(), current), "AAAA", []byte("x"), time.Time{}); err != nil {
+	if err := sessions.CommitCtx(
+		session.With(t.Context(), o.ID.Shard(), current), "AAAA", []byte("x"), time.Time{},
+	); err != nil {
 		t.Fatal(err)
 	}
-	wrong := l.Process(t, l.URL, func(c *eventstore.Config) { c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: ahead}) })
-	s := &service{app: &app{App: &cli.App{Now: ahead}}, log: slog.New(slog.DiscardHandler), sessions: l.Sessions(t), ledger: wrong}
+	wrong := l.Process(t, l.URL, func(c *eventstore.Config) {
+		c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: ahead})
+	})
+	s := &service{
+		app: &app{App: &cli.App{Now: ahead}}, log: slog.New(slog.DiscardHandler), sessions: l.Sessions(t), ledger: wrong,
+	}
 	s.forgetSessions(t.Context())
 	var left int
 	if err := l.Pool.QueryRow(t.Context(), "SELECT count(*) FROM console_sessions").Scan(&left); err != nil || left != 1 {

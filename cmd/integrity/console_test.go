@@ -29,15 +29,16 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestConsoleStory is what a stranger does with an open service, in both languages at once: signs up by mail, makes a passkey,
-// a company and a key, registers with curl, finds the record by its file, hears of it by webhook, invites a reviewer, who
-// accepts in a browser of their own and reviews a document that is then certified, and revokes the key; the history tells all
-// of it, and an auditor finds its bundle sound.
+// TestConsoleStory is what a stranger does with an open service, in both languages at once: signs up by mail, makes a
+// passkey, a company and a key, registers with curl, finds the record by its file, hears of it by webhook, invites a
+// reviewer, who accepts in a browser of their own and reviews a document that is then certified, and revokes the key;
+// the history tells all of it, and an auditor finds its bundle sound.
 func TestConsoleStory(t *testing.T) {
 	t.Parallel()
 	mails, port := integritytest.ServeMail(t)
 	s := surroundings{env: []string{
-		"INTEGRITY_SIGNUP=open", fmt.Sprintf("INTEGRITY_SMTP_URL=smtp://127.0.0.1:%d", port), "INTEGRITY_MAIL_FROM=ledger@example.org",
+		"INTEGRITY_SIGNUP=open", fmt.Sprintf("INTEGRITY_SMTP_URL=smtp://127.0.0.1:%d", port),
+		"INTEGRITY_MAIL_FROM=ledger@example.org",
 		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", // the receiver is on this machine
 	}}.start(t, dataDir(t))
 	told := make(chan []string, 2)
@@ -106,7 +107,10 @@ func (p person) submits(selector string) {
 // ticks is by keyboard, as some people do.
 func (p person) ticks(selector string) {
 	p.T.Helper()
-	p.Do(chromedp.Focus(chromedp.CSS(selector)), chromedp.KeyEvent(" "), chromedp.WaitVisible(chromedp.CSS(selector+":checked")))
+	p.Do(
+		chromedp.Focus(chromedp.CSS(selector)), chromedp.KeyEvent(" "),
+		chromedp.WaitVisible(chromedp.CSS(selector+":checked")),
+	)
 }
 
 // ready waits until the page's script sends a form.
@@ -193,7 +197,9 @@ func (v *visit) mailed(to string) (path string) {
 				continue
 			}
 			plain := strings.ReplaceAll(strings.ReplaceAll(mail, "=\r\n", ""), "=3D", "=") // quoted-printable
-			if found := regexp.MustCompile(`:\d+(` + v.prefix + `/console/(?:link|invitation)/\w+)`).FindStringSubmatch(plain); found != nil {
+			if found := regexp.MustCompile(
+				`:\d+(` + v.prefix + `/console/(?:link|invitation)/\w+)`,
+			).FindStringSubmatch(plain); found != nil {
 				v.mails.Mails[i], path = "", found[1] // it has been read
 				return nil
 			}
@@ -210,7 +216,10 @@ func (v *visit) curl(key, path string, body any) (status string, answer []byte) 
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	c := exec.Command("curl", "-sS", "-o", "-", "-w", "%{http_code}", "-H", "Authorization: Bearer "+key, "-H", "Content-Type: application/json", "--data-binary", "@-", v.service.base+path)
+	c := exec.Command(
+		"curl", "-sS", "-o", "-", "-w", "%{http_code}", "-H", "Authorization: Bearer "+key, "-H",
+		"Content-Type: application/json", "--data-binary", "@-", v.service.base+path,
+	)
 	c.Stdin = bytes.NewReader(text)
 	out, err := c.CombinedOutput()
 	if err != nil || len(out) < 3 {
@@ -286,7 +295,8 @@ func (v *visit) story() (secrets []string) {
 	file := write(v.t, filepath.Join(v.t.TempDir(), "contract.txt"), "the contract, "+v.name)
 	declaration := wire.Declaration{
 		CompanyReference: "story-company", Source: "crm", DocumentReference: "contract-1", Version: 1,
-		SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte("the contract, "+v.name))), SizeBytes: 16, MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+		SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte("the contract, "+v.name))), SizeBytes: 16, MimeType: "text/plain",
+		GeneratedAt: "2026-01-02T03:04:05Z",
 	}
 	register := func() (status string) {
 		v.t.Helper()
@@ -426,9 +436,11 @@ func (v *visit) story() (secrets []string) {
 
 	p.goes("/history")
 	p.on("history")
-	p.reads("main table", "organization.created", "passkey.added", "company.created", "key.created", "company.access_changed", "integrity.registered",
+	p.reads("main table", "organization.created", "passkey.added", "company.created", "key.created",
+		"company.access_changed", "integrity.registered",
 		"webhook.created", "company.webhook_changed", "member.invited", "member.joined",
-		"artifact.version_registered", "analysis.completed", "review.declared", "version.approved", "certificate.issued", "key.revoked", owner)
+		"artifact.version_registered", "analysis.completed", "review.declared", "version.approved", "certificate.issued",
+		"key.revoked", owner)
 	v.audits(p.downloads("#export"))
 	for _, tab := range []person{p, q} {
 		if foreign := tab.Foreign(); len(foreign) > 0 {

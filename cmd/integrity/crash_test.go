@@ -43,8 +43,10 @@ func (w *writer) run(t *testing.T, name, base, key, company string, stop *atomic
 	for version := int32(1); !stop.Load(); version++ {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, version))
 		d := wire.Declaration{
-			CompanyReference: company, Source: "crash", DocumentReference: fmt.Sprintf("%s-%d", name, version/3), Version: version,
-			SHA256: hex.EncodeToString(sum[:]), SizeBytes: int64(version), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
+			CompanyReference: company, Source: "crash", DocumentReference: fmt.Sprintf("%s-%d", name, version/3),
+			Version: version,
+			SHA256:  hex.EncodeToString(sum[:]), SizeBytes: int64(version), MimeType: "application/pdf",
+			GeneratedAt: "2026-01-02T03:04:05Z",
 		}
 		deadline := time.Now().Add(patient)
 		for {
@@ -151,15 +153,22 @@ func wantEverythingOnce(t *testing.T, s *running, access demo.Access, acks []ack
 	client := plainHTTP()
 	for _, ack := range acks {
 		var record wire.Registration
-		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", access.Keys.Worker, ack.declaration, &record)
+		status, err := call(
+			client, http.MethodPost, s.base+"/api/v1/integrity/records", access.Keys.Worker, ack.declaration, &record,
+		)
 		if err != nil || status != http.StatusOK || !record.Replayed || record.PublicID != ack.publicID {
-			t.Fatalf("%s version %d: want a replay of %s: %d %v %+v", ack.declaration.DocumentReference, ack.declaration.Version, ack.publicID, status, err, record)
+			t.Fatalf(
+				"%s version %d: want a replay of %s: %d %v %+v", ack.declaration.DocumentReference, ack.declaration.Version,
+				ack.publicID, status, err, record,
+			)
 		}
 	}
 	var usage struct {
 		Organization struct{ Used int } `json:"organization"`
 	}
-	if status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/usage", access.Keys.Worker, nil, &usage); err != nil || status != http.StatusOK {
+	if status, err := call(
+		client, http.MethodGet, s.base+"/api/v1/integrity/usage", access.Keys.Worker, nil, &usage,
+	); err != nil || status != http.StatusOK {
 		t.Fatal(status, err)
 	}
 	const example = 1 // the demo's own, however often it starts

@@ -37,8 +37,8 @@ func ordinaryDatabase(ctx context.Context, t *testing.T) (url, superuser string)
 	return parsed.String(), superuser
 }
 
-// TestOrdinaryDatabaseRole: a role without a superuser's rights makes a ledger on a new server, serves, checks and mends
-// it, directly and through a pooler that keeps sessions. Any other pooler is refused.
+// TestOrdinaryDatabaseRole: a role without a superuser's rights makes a ledger on a new server, serves, checks and
+// mends it, directly and through a pooler that keeps sessions. Any other pooler is refused.
 func TestOrdinaryDatabaseRole(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
@@ -49,7 +49,8 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 	shared := []string{"INTEGRITY_DATABASE_URL=" + pgtest.NewPooler(t, direct, "pool_mode = transaction")}
 	refused := func(args ...string) {
 		t.Helper()
-		if r := integrity(t, shared, args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, cluster.ErrSharedSessions.Error()) || strings.Count(r.errs, "integrity: ") != 1 {
+		if r := integrity(t, shared, args...); r.code != cli.ExitFailed ||
+			!strings.Contains(r.errs, cluster.ErrSharedSessions.Error()) || strings.Count(r.errs, "integrity: ") != 1 {
 			t.Errorf("%v behind a pooler of transactions: %d %s", args, r.code, r.errs)
 		}
 	}
@@ -68,23 +69,29 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 		client := plainHTTP()
 		var record wire.Registration
 		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", account, wire.Declaration{
-			CompanyReference: "c", Source: "s", DocumentReference: "d", Version: int32(version) + 1, SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
+			CompanyReference: "c", Source: "s", DocumentReference: "d", Version: int32(version) + 1,
+			SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
 			MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
 		}, &record)
 		if err != nil || status != http.StatusCreated {
 			t.Fatalf("register: %d %v", status, err)
 		}
 		var changes struct{ Events []wire.FeedEvent }
-		if status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/changes?companyReference=c&after=0", account, nil, &changes); err != nil || status != http.StatusOK ||
+		if status, err := call(
+			client, http.MethodGet, s.base+"/api/v1/integrity/changes?companyReference=c&after=0", account, nil, &changes,
+		); err != nil || status != http.StatusOK ||
 			!slices.ContainsFunc(changes.Events, func(e wire.FeedEvent) bool { return e.PublicID == record.PublicID }) {
 			t.Errorf("changes: %d %v %+v", status, err, changes)
 		}
-		for _, check := range [][]string{{"migrate"}, {"rebuild", "--check"}, {"rebuild"}, {"log", "check"}, {"audit", "--data-dir", dir}} {
+		for _, check := range [][]string{
+			{"migrate"}, {"rebuild", "--check"}, {"rebuild"}, {"log", "check"}, {"audit", "--data-dir", dir},
+		} {
 			must(t, database, check...)
 		}
 		report := examine(t, cli.ExitNegative, database, "--data-dir", dir, "--listen", strings.TrimPrefix(s.base, "http://"))
 		wantFindings(t, report, "ok database: PostgreSQL ", "as role app", "ok ledger: every shard's head agrees")
-		if strings.Count(report, "fail ") != strings.Count(report, "fail durability: ") { // the tests' servers forget everything in a crash
+		if strings.Count(report, "fail ") != strings.Count(report, "fail durability: ") {
+			// the tests' servers forget everything in a crash
 			t.Errorf("the doctor finds fault:\n%s", report)
 		}
 		s.stop()
@@ -93,9 +100,15 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 	refused("serve", "--listen", "127.0.0.1:0", "--data-dir", dir)
 	refused("organization", "list")
 	refused("restore", "--external")
-	wantFindings(t, examine(t, cli.ExitNegative, shared, "--data-dir", dir), "fail database: "+cluster.ErrSharedSessions.Error())
-	replica := []string{"INTEGRITY_DATABASE_URL=" + direct, "INTEGRITY_REPLICA_URL=" + strings.TrimPrefix(shared[0], "INTEGRITY_DATABASE_URL=")}
-	if r := integrity(t, replica, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_REPLICA_URL: "+cluster.ErrSharedSessions.Error()) {
+	wantFindings(
+		t, examine(t, cli.ExitNegative, shared, "--data-dir", dir), "fail database: "+cluster.ErrSharedSessions.Error(),
+	)
+	replica := []string{
+		"INTEGRITY_DATABASE_URL=" + direct,
+		"INTEGRITY_REPLICA_URL=" + strings.TrimPrefix(shared[0], "INTEGRITY_DATABASE_URL="),
+	}
+	if r := integrity(t, replica, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "INTEGRITY_REPLICA_URL: "+cluster.ErrSharedSessions.Error()) {
 		t.Errorf("a replica behind a pooler of transactions: %d %s", r.code, r.errs)
 	}
 }
@@ -123,7 +136,8 @@ func TestStartCheckWithoutAConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer away.Close()
-	if err := checkHeads(t.Context(), away); err == nil || !strings.HasPrefix(err.Error(), "check shard heads: ") || strings.Contains(err.Error(), "backup") {
+	if err := checkHeads(t.Context(), away); err == nil || !strings.HasPrefix(err.Error(), "check shard heads: ") ||
+		strings.Contains(err.Error(), "backup") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -144,13 +158,22 @@ func TestStartCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ name, spoil, mend, says, finding string }{
-		{"a head ahead of its log", "UPDATE shard_heads SET position = 7 WHERE shard = 0", "UPDATE shard_heads SET position = 0 WHERE shard = 0",
-			"the database is damaged: restore it from a backup: shard 0: its head says position 7, its last event is 0", "fail ledger: shard 0: its head says position 7"},
-		{"no right to read", "REVOKE SELECT ON shard_heads FROM integrity_service", "GRANT SELECT ON shard_heads TO integrity_service",
-			"check shard heads: ERROR: permission denied for table shard_heads", "fail ledger: check shard heads: ERROR: permission denied"},
+		{"a head ahead of its log", "UPDATE shard_heads SET position = 7 WHERE shard = 0",
+			"UPDATE shard_heads SET position = 0 WHERE shard = 0",
+			"the database is damaged: restore it from a backup: shard 0: its head says position 7, its last event is 0",
+			"fail ledger: shard 0: its head says position 7"},
+		{"no right to read", "REVOKE SELECT ON shard_heads FROM integrity_service",
+			"GRANT SELECT ON shard_heads TO integrity_service",
+			"check shard heads: ERROR: permission denied for table shard_heads",
+			"fail ledger: check shard heads: ERROR: permission denied"},
 		{"no table", "ALTER TABLE events RENAME TO elsewhere", "ALTER TABLE elsewhere RENAME TO events",
-			`check shard heads: ERROR: relation "events" does not exist`, `fail ledger: check shard heads: ERROR: relation "events" does not exist`},
-		{"a table that somebody holds", "", "", "look for shards that decide by earlier rules: ERROR: canceling statement due to lock timeout", "fail ledger: check shard heads: ERROR: canceling statement due to lock timeout"},
+			`check shard heads: ERROR: relation "events" does not exist`,
+			`fail ledger: check shard heads: ERROR: relation "events" does not exist`},
+		{
+			"a table that somebody holds", "", "",
+			"look for shards that decide by earlier rules: ERROR: canceling statement due to lock timeout",
+			"fail ledger: check shard heads: ERROR: canceling statement due to lock timeout",
+		},
 		{"no membership", "REVOKE integrity_service FROM app GRANTED BY app", "GRANT integrity_service TO app WITH SET TRUE",
 			`take on the role integrity_service: ERROR: permission denied to set role "integrity_service" (SQLSTATE 42501): let a superuser run GRANT integrity_service TO "app"`,
 			"fail database: app may not take on the role integrity_service"},
@@ -178,7 +201,8 @@ func TestStartCheck(t *testing.T) {
 			t.Errorf("%s: the doctor does not say %q:\n%s", test.name, test.finding, all)
 		}
 		damaged := strings.Contains(test.says, "damaged")
-		if strings.Contains(r.errs, "restore it from a backup") != damaged || strings.Contains(report.out, "restore a backup") != damaged {
+		if strings.Contains(r.errs, "restore it from a backup") != damaged ||
+			strings.Contains(report.out, "restore a backup") != damaged {
 			t.Errorf("%s: the wrong advice: %s%s", test.name, r.errs, report.out)
 		}
 		if _, err := conn.Exec(ctx, mend); err != nil {
@@ -192,7 +216,8 @@ func TestStartCheck(t *testing.T) {
 	s.stop()
 }
 
-// TestServeEndsOnceTheLedgerIsDistributed: a process that knows the tables as those of one server does not go on with them.
+// TestServeEndsOnceTheLedgerIsDistributed: a process that knows the tables as those of one server does not go on with
+// them.
 func TestServeEndsOnceTheLedgerIsDistributed(t *testing.T) {
 	pgtest.OneServer(t, "its catalogue is that of Citus")
 	url := pgtest.New(t)
@@ -200,7 +225,8 @@ func TestServeEndsOnceTheLedgerIsDistributed(t *testing.T) {
 	must(t, nil, "keys", "generate", "--data-dir", dir)
 	s := surroundings{env: []string{"INTEGRITY_DATABASE_URL=" + url}}.start(t, dir, "--issuer", "ledger-of-the-test")
 	// What a service looks at.
-	pgtest.Exec(t, url, `CREATE TABLE pg_dist_partition AS SELECT 'public.shard_heads'::regclass AS logicalrelid; GRANT SELECT ON pg_dist_partition TO integrity_service;
+	pgtest.Exec(t, url,
+		`CREATE TABLE pg_dist_partition AS SELECT 'public.shard_heads'::regclass AS logicalrelid; GRANT SELECT ON pg_dist_partition TO integrity_service;
 		CREATE FUNCTION hold_piece(bigint) RETURNS void LANGUAGE sql AS ''`)
 	select {
 	case <-s.exited:

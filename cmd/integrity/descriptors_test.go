@@ -10,7 +10,10 @@ import (
 // TestDoctorCountsOpenFiles runs the program with limits of which one leaves no room for clients and one leaves little.
 func TestDoctorCountsOpenFiles(t *testing.T) {
 	for limit, state := range map[string]string{"200": "fail", "700": "warn", "4096": "ok"} {
-		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "ulimit -n "+limit+" && exec \"$@\"", "sh", os.Getenv(binaryVariable), "doctor", "--data-dir", dataDir(t))
+		cmd := exec.CommandContext(
+			t.Context(), "/bin/sh", "-c", "ulimit -n "+limit+" && exec \"$@\"", "sh", os.Getenv(binaryVariable), "doctor",
+			"--data-dir", dataDir(t),
+		)
 		cmd.Env = cleanEnviron()
 		out, _ := cmd.CombinedOutput() // its exit code is of other findings too
 		var found string

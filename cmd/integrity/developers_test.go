@@ -39,7 +39,9 @@ type guideSample struct {
 	terminal   bool   // it goes on running in a terminal of its own
 }
 
-var sampleOnPage = regexp.MustCompile(`(?s)<div class="sample"(?: data-sample="([^"]+)")?(?: data-file="([^"]+)")?( data-terminal)?><pre><code>(.*?)</code></pre></div>`)
+var sampleOnPage = regexp.MustCompile(
+	`(?s)<div class="sample"(?: data-sample="([^"]+)")?(?: data-file="([^"]+)")?( data-terminal)?><pre><code>(.*?)</code></pre></div>`,
+)
 
 // guideSamples are those of a page, from top to bottom.
 func guideSamples(t *testing.T, address string) (list []guideSample, page string) {
@@ -55,7 +57,9 @@ func guideSamples(t *testing.T, address string) (list []guideSample, page string
 	}
 	page = string(body)
 	for _, found := range sampleOnPage.FindAllStringSubmatch(page, -1) {
-		list = append(list, guideSample{name: found[1], file: found[2], terminal: found[3] != "", text: html.UnescapeString(found[4])})
+		list = append(
+			list, guideSample{name: found[1], file: found[2], terminal: found[3] != "", text: html.UnescapeString(found[4])},
+		)
 	}
 	if len(list) != strings.Count(page, `class="sample"`) {
 		t.Errorf("%s: a sample is not understood", address)
@@ -70,11 +74,14 @@ func tool(t *testing.T, name string, arguments ...string) {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("%s %v: %v\n%s", name, arguments, err, out)
 		}
-		t.Skipf("%s %v does not work here, so what needs it on the pages for developers is NOT tried: %v", name, arguments, err)
+		t.Skipf(
+			"%s %v does not work here, so what needs it on the pages for developers is NOT tried: %v", name, arguments, err,
+		)
 	}
 }
 
-// pythonWith puts a python3 that has the module into a directory for programs: that of the PATH, or else that of the system.
+// pythonWith puts a python3 that has the module into a directory for programs: that of the PATH, or else that of the
+// system.
 func pythonWith(t *testing.T, directory, module string) {
 	t.Helper()
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
@@ -110,11 +117,14 @@ type terminalOf struct {
 	port     string // in the place of guidePort
 }
 
-// environment is that of a terminal that was just opened: no variable of the program, and nothing in the home directory.
+// environment is that of a terminal that was just opened: no variable of the program, and nothing in the home
+// directory.
 func (in terminalOf) environment(t *testing.T, files string) []string {
 	t.Helper()
-	environment := append(cleanEnviron(), "PATH="+in.programs+":"+filepath.Dir(os.Getenv(binaryVariable))+":"+os.Getenv("PATH"), "HOME="+files,
-		"npm_config_cache="+filepath.Join(files, ".npm"), "npm_config_audit=false", "npm_config_fund=false", "npm_config_update_notifier=false",
+	environment := append(cleanEnviron(),
+		"PATH="+in.programs+":"+filepath.Dir(os.Getenv(binaryVariable))+":"+os.Getenv("PATH"), "HOME="+files,
+		"npm_config_cache="+filepath.Join(files, ".npm"), "npm_config_audit=false", "npm_config_fund=false",
+		"npm_config_update_notifier=false",
 		"PIP_DISABLE_PIP_VERSION_CHECK=1", "GOFLAGS=-modcacherw")
 	for _, name := range []string{"GOMODCACHE", "GOCACHE", "GOPROXY", "GOSUMDB"} {
 		value, err := exec.Command("go", "env", name).Output()
@@ -129,7 +139,9 @@ func (in terminalOf) environment(t *testing.T, files string) []string {
 func (in terminalOf) open(t *testing.T) *terminal {
 	t.Helper()
 	_, in.port, _ = net.SplitHostPort(freeAddress(t))
-	w := &terminal{t: t, in: in, files: filepath.Dir(dataDir(t)), cmd: exec.Command("bash", "-euo", "pipefail", "/dev/fd/3")}
+	w := &terminal{
+		t: t, in: in, files: filepath.Dir(dataDir(t)), cmd: exec.Command("bash", "-euo", "pipefail", "/dev/fd/3"),
+	}
 	read, script, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +151,8 @@ func (in terminalOf) open(t *testing.T) *terminal {
 		t.Fatal(err)
 	}
 	w.script, w.out = script, bufio.NewReader(out)
-	w.cmd.Dir, w.cmd.Env, w.cmd.ExtraFiles, w.cmd.Stdout, w.cmd.Stderr = w.files, in.environment(t, w.files), []*os.File{read}, output, output
+	w.cmd.Dir, w.cmd.Env, w.cmd.ExtraFiles, w.cmd.Stdout, w.cmd.Stderr = w.files, in.environment(t, w.files),
+		[]*os.File{read}, output, output
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -195,10 +208,14 @@ func (w *terminal) run(text string) {
 func (w *terminal) register() {
 	w.t.Helper()
 	declaration := wire.Declaration{
-		CompanyReference: cmp.Or(w.variable("INTEGRITY_COMPANY"), w.in.access.CompanyReference), Source: "samples", DocumentReference: rand.Text(), Version: 1,
+		CompanyReference: cmp.Or(w.variable("INTEGRITY_COMPANY"), w.in.access.CompanyReference), Source: "samples",
+		DocumentReference: rand.Text(), Version: 1,
 		SHA256: strings.Repeat("0", 64), MimeType: "text/plain", GeneratedAt: "2026-11-20T10:00:00Z",
 	}
-	if status, err := call(plainHTTP(), http.MethodPost, w.in.access.BaseURL+"/api/v1/integrity/records", w.in.access.Keys.Worker, declaration, nil); err != nil || status != http.StatusCreated {
+	if status, err := call(
+		plainHTTP(), http.MethodPost, w.in.access.BaseURL+"/api/v1/integrity/records", w.in.access.Keys.Worker, declaration,
+		nil,
+	); err != nil || status != http.StatusCreated {
 		w.t.Fatalf("register: %d %v", status, err)
 	}
 }
@@ -214,7 +231,8 @@ func (w *terminal) begin(text string) (lines *bufio.Reader, errs *bytes.Buffer) 
 	w.t.Helper()
 	other := exec.Command("bash", "-euo", "pipefail", "-c", text)
 	other.Dir, other.SysProcAttr = w.files, &syscall.SysProcAttr{Setpgid: true}
-	other.Env = append(w.in.environment(w.t, w.files), config.Prefix+"LISTEN="+freeAddress(w.t)) // its usual one may be taken here
+	// its usual one may be taken here
+	other.Env = append(w.in.environment(w.t, w.files), config.Prefix+"LISTEN="+freeAddress(w.t))
 	errs = &bytes.Buffer{}
 	other.Stderr = errs
 	out, err := other.StdoutPipe()
@@ -235,7 +253,10 @@ func (in terminalOf) of(t *testing.T, s guideSample) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.NewReplacer("YOUR_ADMIN_KEY", in.access.Keys.Admin, "YOUR_KEY", in.access.Keys.Worker, "YOUR_COMPANY", in.access.CompanyReference, "YOUR_SERVICE", in.access.BaseURL, "YOUR_CHECKOUT", checkout, guidePort, in.port).Replace(s.text)
+	text := strings.NewReplacer(
+		"YOUR_ADMIN_KEY", in.access.Keys.Admin, "YOUR_KEY", in.access.Keys.Worker, "YOUR_COMPANY",
+		in.access.CompanyReference, "YOUR_SERVICE", in.access.BaseURL, "YOUR_CHECKOUT", checkout, guidePort, in.port,
+	).Replace(s.text)
 	if left := regexp.MustCompile(`YOUR_[A-Z_]+|\{base\}`).FindString(text); left != "" {
 		t.Errorf("%s: nothing says what %s is", s.name, left)
 	}
@@ -244,24 +265,29 @@ func (in terminalOf) of(t *testing.T, s guideSample) string {
 
 // says is what some samples must show, beside that every command of them succeeds.
 var says = map[string][]string{
-	"start/2-register.sh":            {`"replayed":false`},
-	"start/3-compare.sh":             {`"result":"MATCH_CURRENT","verified":true`},
-	"start/4-evidence.sh":            {"everything that was supplied and checked is valid"},
-	"start/5-changes.sh":             {`"events":[{`, `"hasMore":false`},
-	"integration/setup.sh":           {`"enabled":true`},
-	"integration/reserve.sh":         {`"status":"pending"`},
-	"integration/key.sh":             {`"name":"Billing"`, `"companies":[{`},
-	"integration/demo.sh":            {"20 documents: 20 delivered", "20 registered with evidence, 0 stopped"},
-	"integration/lookup.sh":          {`"status":"current"`},
-	"integration/certification.sh":   {`"outcome":"accepted"`, `"verified":true`, "everything that was supplied and checked is valid"},
-	"verification/commands.sh":       {"everything that was supplied and checked is valid"},
-	"verification/monitor-once.sh":   {"it continues the log of 1 saved evidence"},
-	"verification/tokens.sh":         {"existed before "},
-	"verification/openssl.sh":        {"Verification: OK"},
-	"webhooks/feed.sh":               {" events"},
-	"webhooks/feed-node.sh":          {" events"},
-	"webhooks/create.sh":             {`"secret":"whsec_`, `"enabled":true`},
-	"webhooks/deliveries.sh":         {`{"type":"integrity.superseded","status":"delivered","reason":null}`, `{"type":"integrity.revoked","status":"delivered"`, `{"type":"webhook.test","status":"delivered"`},
+	"start/2-register.sh":    {`"replayed":false`},
+	"start/3-compare.sh":     {`"result":"MATCH_CURRENT","verified":true`},
+	"start/4-evidence.sh":    {"everything that was supplied and checked is valid"},
+	"start/5-changes.sh":     {`"events":[{`, `"hasMore":false`},
+	"integration/setup.sh":   {`"enabled":true`},
+	"integration/reserve.sh": {`"status":"pending"`},
+	"integration/key.sh":     {`"name":"Billing"`, `"companies":[{`},
+	"integration/demo.sh":    {"20 documents: 20 delivered", "20 registered with evidence, 0 stopped"},
+	"integration/lookup.sh":  {`"status":"current"`},
+	"integration/certification.sh": {
+		`"outcome":"accepted"`, `"verified":true`, "everything that was supplied and checked is valid",
+	},
+	"verification/commands.sh":     {"everything that was supplied and checked is valid"},
+	"verification/monitor-once.sh": {"it continues the log of 1 saved evidence"},
+	"verification/tokens.sh":       {"existed before "},
+	"verification/openssl.sh":      {"Verification: OK"},
+	"webhooks/feed.sh":             {" events"},
+	"webhooks/feed-node.sh":        {" events"},
+	"webhooks/create.sh":           {`"secret":"whsec_`, `"enabled":true`},
+	"webhooks/deliveries.sh": {
+		`{"type":"integrity.superseded","status":"delivered","reason":null}`,
+		`{"type":"integrity.revoked","status":"delivered"`, `{"type":"webhook.test","status":"delivered"`,
+	},
 	"webhooks/revoke.sh":             {`"status":"revoked"`, " integrity.revoked "},
 	"webhooks/type.sh":               {`"type":"integrity.superseded"`, `"recordStatus":"superseded"`},
 	"webhooks/vectors.sh":            {"as it must be: another body"},
@@ -323,7 +349,8 @@ var judged = map[string]func(t *testing.T, in terminalOf, text string){
 func judgeError(t *testing.T, in terminalOf, text string) {
 	t.Helper()
 	w := in.open(t)
-	got := w.paste(`curl -sS -H 'Authorization: Bearer ` + in.access.Keys.Worker + `' --json '{"companyReference": "` + in.access.CompanyReference + `", "source": "erp",
+	got := w.paste(`curl -sS -H 'Authorization: Bearer ` + in.access.Keys.Worker + `' --json '{"companyReference": "` +
+		in.access.CompanyReference + `", "source": "erp",
 		"documentReference": "d", "version": 1, "sha256": "x", "sizeBytes": 1, "mimeType": "text/plain", "generatedAt": "2026-11-21T09:30:00Z"}' ` + in.access.BaseURL + `/api/v1/integrity/records`)
 	canonical := func(text string) string {
 		var v map[string]any
@@ -347,14 +374,19 @@ func judgeConnector(t *testing.T, in terminalOf, text string) {
 	}
 	text = strings.ReplaceAll(text, "$INTEGRITY_BASE_URL", in.access.BaseURL)
 	text = regexp.MustCompile(`\$\{AUTHORIZATION\}`).ReplaceAllString(text, "Bearer YOUR_KEY")
-	text = regexp.MustCompile(`\$\{(env:INTEGRITY_API_KEY|input:integrity-key)\}|\$INTEGRITY_API_KEY|YOUR_KEY`).ReplaceAllString(text, in.access.Keys.Worker)
+	text = regexp.MustCompile(
+		`\$\{(env:INTEGRITY_API_KEY|input:integrity-key)\}|\$INTEGRITY_API_KEY|YOUR_KEY`,
+	).ReplaceAllString(text, in.access.Keys.Worker)
 	address := regexp.MustCompile(`https?://[^\s"]+`).FindString(text)
 	header := regexp.MustCompile(`Authorization"?: ?"?(Bearer \w+)`).FindStringSubmatch(text)
 	if address == "" || header == nil {
 		t.Fatalf("no address or no key in %s", text)
 	}
 	w := in.open(t)
-	got := w.paste(`curl -sS --fail-with-body -H 'Authorization: ` + header[1] + `' -H 'Accept: application/json, text/event-stream' --json '{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}' '` + address + `'`)
+	got := w.paste(
+		`curl -sS --fail-with-body -H 'Authorization: ` + header[1] +
+			`' -H 'Accept: application/json, text/event-stream' --json '{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}' '` + address + `'`,
+	)
 	if !strings.Contains(got, `"integrity_verify"`) {
 		t.Error(got)
 	}
@@ -413,10 +445,10 @@ func (w *terminal) follow(samples []guideSample) {
 	}
 }
 
-// TestSamplesOfTheDeveloperPages pastes what every page for developers says, from top to bottom, as a reader does who has
-// just come with an empty directory. A page that needs more says that it goes on from the quick start. Pages that readers
-// follow one after the other are pasted so, too, in one terminal. In short it is no page whose tools are fetched. The pages
-// of both languages have the same samples in the same order.
+// TestSamplesOfTheDeveloperPages pastes what every page for developers says, from top to bottom, as a reader does who
+// has just come with an empty directory. A page that needs more says that it goes on from the quick start. Pages that
+// readers follow one after the other are pasted so, too, in one terminal. In short it is no page whose tools are
+// fetched. The pages of both languages have the same samples in the same order.
 func TestSamplesOfTheDeveloperPages(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"curl", "jq", "openssl", "npm"} {
@@ -474,7 +506,9 @@ func (w *terminal) pages(prefix string, names ...string) {
 		if i == 0 && strings.Contains(page, `class="goes-on"`) {
 			start, _ := guideSamples(w.t, w.page(prefix, ""))
 			for _, s := range start {
-				if needed := s.name != "start/venv.sh" || strings.Contains(page, "pip install"); needed && s.name != "start/debian.sh" && !strings.HasPrefix(s.name, "start/demo") {
+				if needed := s.name != "start/venv.sh" ||
+					strings.Contains(page, "pip install"); needed && s.name != "start/debian.sh" &&
+					!strings.HasPrefix(s.name, "start/demo") {
 					w.paste(w.in.of(w.t, s))
 				}
 			}
@@ -500,7 +534,9 @@ func openTerminals(t *testing.T) (terminalOf, *running) {
 	t.Helper()
 	authority := stamptest.New(t, "authority")
 	dir := dataDir(t)
-	s := surroundings{env: []string{"INTEGRITY_TIMESTAMP_AUTHORITIES=authority " + authority.URL, "INTEGRITY_TIMESTAMP_INTERVAL=1s"}}.start(t, dir, "--demo")
+	s := surroundings{
+		env: []string{"INTEGRITY_TIMESTAMP_AUTHORITIES=authority " + authority.URL, "INTEGRITY_TIMESTAMP_INTERVAL=1s"},
+	}.start(t, dir, "--demo")
 	path := filepath.Join(dir, keyfiles.TrustedKeysFile)
 	trusted, err := keyfiles.ReadTrusted(path)
 	if err == nil {
@@ -513,7 +549,10 @@ func openTerminals(t *testing.T) (terminalOf, *running) {
 	in := terminalOf{access: s.demo(), programs: t.TempDir()}
 	pythonWith(t, in.programs, "cryptography, httpx, ensurepip")
 	// Packages are looked up and not installed: other tests use this machine.
-	if err := os.WriteFile(filepath.Join(in.programs, "sudo"), []byte("#!/bin/sh\n[ \"$1\" = apt-get ] || exit 1\nshift\nexec apt-get --simulate \"$@\"\n"), 0o700); err != nil {
+	if err := os.WriteFile(
+		filepath.Join(in.programs, "sudo"),
+		[]byte("#!/bin/sh\n[ \"$1\" = apt-get ] || exit 1\nshift\nexec apt-get --simulate \"$@\"\n"), 0o700,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return in, s
@@ -561,7 +600,8 @@ func trySignatures(w *terminal) {
 print("".join("01"[signed(h, b'`+body+`', "`+secret+`", `+now+`)] for h in open("headers").read().split("\n")[:-1]))`)
 	write(t, filepath.Join(w.files, "try.mjs"), `import { signed } from "./signature.mjs";
 import { readFileSync } from "node:fs";
-console.log(readFileSync("headers", "utf8").split("\n").slice(0, -1).map((h) => (signed(h, Buffer.from('`+body+`'), "`+secret+`", `+now+`) ? 1 : 0)).join(""));`)
+console.log(readFileSync("headers", "utf8").split("\n").slice(0, -1).map((h) => (signed(h, Buffer.from('`+body+
+		`'), "`+secret+`", `+now+`) ? 1 : 0)).join(""));`)
 	if got := strings.TrimSpace(w.paste("python3 try.py")); got != want {
 		t.Errorf("in Python %s, want %s", got, want)
 	}

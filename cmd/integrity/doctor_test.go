@@ -61,10 +61,17 @@ func wantFindings(t *testing.T, all string, want ...string) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	wantFindings(t, examine(t, cli.ExitOK, nil, "--data-dir", dir), "ok keys: none yet", "ok database: none yet", "ok proxy: none is expected")
+	wantFindings(
+		t, examine(t, cli.ExitOK, nil, "--data-dir", dir), "ok keys: none yet", "ok database: none yet",
+		"ok proxy: none is expected",
+	)
 	public := []string{"INTEGRITY_BASE_URL=https://ledger.example"}
-	wantFindings(t, examine(t, cli.ExitOK, public, "--data-dir", dir), "warn proxy: the base URL is https and the service speaks http")
-	wantFindings(t, examine(t, cli.ExitOK, append(public, "INTEGRITY_TRUSTED_PROXIES=192.0.2.0/24, ::1"), "--data-dir", dir),
+	wantFindings(
+		t, examine(t, cli.ExitOK, public, "--data-dir", dir),
+		"warn proxy: the base URL is https and the service speaks http",
+	)
+	wantFindings(t,
+		examine(t, cli.ExitOK, append(public, "INTEGRITY_TRUSTED_PROXIES=192.0.2.0/24, ::1"), "--data-dir", dir),
 		"ok proxy: trusted: [192.0.2.0/24 ::1/128]")
 	if _, err := os.Stat(filepath.Join(dir, "pgdata")); err == nil {
 		t.Error("the doctor has made a database")
@@ -75,18 +82,25 @@ func TestDoctor(t *testing.T) {
 		return append([]string{"--data-dir", dir, "--listen", address}, more...)
 	}
 	wantFindings(t, examine(t, cli.ExitOK, []string{"INTEGRITY_LITSEN=x"}, at()...),
-		"warn configuration: INTEGRITY_LITSEN has no effect", "ok keys: signing key ", "ok durability: fsync", "ok clock: ", "ok connections: ",
-		"warn archive: nothing is archived", "ok migrations: ", "epoch 1", "ok ledger: every shard's head agrees", "ok disk: data directory")
+		"warn configuration: INTEGRITY_LITSEN has no effect", "ok keys: signing key ", "ok durability: fsync", "ok clock: ",
+		"ok connections: ",
+		"warn archive: nothing is archived", "ok migrations: ", "epoch 1", "ok ledger: every shard's head agrees",
+		"ok disk: data directory")
 	backups := dataDir(t)
 	var made operator.BackupView
 	mustJSON(t, nil, &made, "backup", backups, "--data-dir", dir)
-	wantFindings(t, examine(t, cli.ExitOK, nil, at()...), "ok archive: changes go to "+made.Archive+"; the last backup was finished at "+made.FinishedAt)
+	wantFindings(
+		t, examine(t, cli.ExitOK, nil, at()...),
+		"ok archive: changes go to "+made.Archive+"; the last backup was finished at "+made.FinishedAt,
+	)
 	description := filepath.Join(made.Backup, "backup.json")
 	text, err := os.ReadFile(description)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for was, now := range map[string]string{made.FinishedAt: "2026-01-02T03:04:05Z", filepath.Base(made.Archive): "another"} {
+	for was, now := range map[string]string{
+		made.FinishedAt: "2026-01-02T03:04:05Z", filepath.Base(made.Archive): "another",
+	} {
 		write(t, description, strings.Replace(string(text), was, now, 1))
 		code, want := cli.ExitOK, "warn archive: changes go to "+made.Archive+"; the last backup was "
 		if now == "another" {
@@ -103,7 +117,8 @@ func TestDoctor(t *testing.T) {
 	}
 	write(t, description, string(text))
 
-	if r := integrity(t, nil, "doctor", "--data-dir", dir, "--listen", "nowhere"); r.code != cli.ExitNegative || !strings.Contains(r.out, "fail  configuration") || !strings.Contains(r.out, "-> ") {
+	if r := integrity(t, nil, "doctor", "--data-dir", dir, "--listen", "nowhere"); r.code != cli.ExitNegative ||
+		!strings.Contains(r.out, "fail  configuration") || !strings.Contains(r.out, "-> ") {
 		t.Errorf("a wrong variable: %d %s", r.code, r.out)
 	}
 	key := filepath.Join(dir, keyfiles.SigningKeyFile)
@@ -112,9 +127,15 @@ func TestDoctor(t *testing.T) {
 	}
 	spoil(t, dir, "UPDATE shard_heads SET position = 7000 WHERE shard = 0")
 	alone(t, dir, "GRANT DELETE ON events TO integrity_service", "ALTER TABLE events DISABLE TRIGGER ALL")
-	wantFindings(t, examine(t, cli.ExitNegative, []string{"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example", "INTEGRITY_NATS_URL=nats://127.0.0.1:1", "INTEGRITY_BLOB_URL=file:///nowhere"}, at()...),
+	wantFindings(t,
+		examine(t, cli.ExitNegative,
+			[]string{
+				"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example",
+				"INTEGRITY_NATS_URL=nats://127.0.0.1:1", "INTEGRITY_BLOB_URL=file:///nowhere",
+			}, at()...),
 		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 0: its head says position 7000",
-		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger", `INTEGRITY_ISSUER says "another"`, "warn mail: ", "warn stream: ", "fail blob store: ")
+		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger",
+		`INTEGRITY_ISSUER says "another"`, "warn mail: ", "warn stream: ", "fail blob store: ")
 	s.stop()
 	write(t, filepath.Join(dir, keyfiles.TrustedKeysFile), `{"keys": [], "keyStatus": {}, "revokedKeys": []}`)
 	wantFindings(t, examine(t, cli.ExitNegative, nil, at()...), "fail keys: ")
@@ -170,7 +191,8 @@ func TestDoctorOfAnotherDatabase(t *testing.T) {
 	theirs := foreignDatabase(context.Background(), t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_DATA_DIR=" + dataDir(t)}
 	wantFindings(t, examine(t, cli.ExitNegative, env),
-		"fail durability: fsync is off", "fail durability: synchronous_commit is off", "fail durability: full_page_writes is off",
+		"fail durability: fsync is off", "fail durability: synchronous_commit is off",
+		"fail durability: full_page_writes is off",
 		"warn archive: archive_mode is off", "is a superuser", "warn migrations: the database is empty")
 	conn, err := pgx.Connect(context.Background(), theirs)
 	if err != nil {
@@ -178,14 +200,20 @@ func TestDoctorOfAnotherDatabase(t *testing.T) {
 	}
 	defer conn.Close(context.Background())
 	var tables int
-	if err := conn.QueryRow(context.Background(), "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace").Scan(&tables); err != nil || tables != 0 {
+	if err := conn.QueryRow(
+		context.Background(), "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace",
+	).Scan(&tables); err != nil || tables != 0 {
 		t.Errorf("the doctor has made %d tables: %v", tables, err)
 	}
 	must(t, env, "migrate", "--issuer", "x")
-	if _, err := conn.Exec(context.Background(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, true)"); err != nil {
+	if _, err := conn.Exec(
+		context.Background(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, true)",
+	); err != nil {
 		t.Fatal(err)
 	}
-	wantFindings(t, examine(t, cli.ExitNegative, env), "warn migrations: the schema has version 999, this program only knows")
+	wantFindings(
+		t, examine(t, cli.ExitNegative, env), "warn migrations: the schema has version 999, this program only knows",
+	)
 	gone := []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/x?connect_timeout=2"}
 	wantFindings(t, examine(t, cli.ExitNegative, gone, "--data-dir", dataDir(t)), "fail database: ")
 }

@@ -20,7 +20,8 @@ import (
 // holding is how long a drill's load is held between two faults.
 const holding = 7 * time.Second
 
-// honest is a transport that fails the test for an answer 5xx other than 503, and for a 503 that does not say when to come again.
+// honest is a transport that fails the test for an answer 5xx other than 503, and for a 503 that does not say when to
+// come again.
 type failOnLie struct{ t *testing.T }
 
 func (h failOnLie) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -29,7 +30,8 @@ func (h failOnLie) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	unavailable := response.StatusCode == http.StatusServiceUnavailable
-	if response.StatusCode >= http.StatusInternalServerError && !unavailable || unavailable && response.Header.Get("Retry-After") == "" {
+	if response.StatusCode >= http.StatusInternalServerError && !unavailable ||
+		unavailable && response.Header.Get("Retry-After") == "" {
 		h.t.Errorf("%s %s: %d, Retry-After %q", r.Method, r.URL.Path, response.StatusCode, response.Header.Get("Retry-After"))
 	}
 	return response, nil
@@ -68,7 +70,10 @@ func startDrill(t *testing.T, env ...string) *drill {
 			t.Log(tail(s.log))
 		}
 	})
-	l := &drill{t: t, dir: dir, base: s.base, key: key, client: &http.Client{Transport: failOnLie{t}, Timeout: 45 * time.Second}, followed: map[string]int{}}
+	l := &drill{
+		t: t, dir: dir, base: s.base, key: key, client: &http.Client{Transport: failOnLie{t}, Timeout: 45 * time.Second},
+		followed: map[string]int{},
+	}
 	l.begin(16)
 	return l
 }
@@ -113,16 +118,20 @@ func (l *drill) hold(name string) {
 // compare asks for one record with the right hash, again and again: the only result is a match.
 func (l *drill) compare() {
 	d := wire.Declaration{
-		CompanyReference: "c", Source: "drill", DocumentReference: "compared", Version: 1, SHA256: strings.Repeat("ab", 32), MimeType: "text/plain",
+		CompanyReference: "c", Source: "drill", DocumentReference: "compared", Version: 1, SHA256: strings.Repeat("ab", 32),
+		MimeType:    "text/plain",
 		GeneratedAt: "2026-01-02T03:04:05Z",
 	}
 	var record wire.Registration
 	for record.PublicID == "" && !l.stop.Load() {
-		_, _ = call(l.client, http.MethodPost, l.base+"/api/v1/integrity/records", l.key, d, &record) // until it is acknowledged
+		// until it is acknowledged
+		_, _ = call(l.client, http.MethodPost, l.base+"/api/v1/integrity/records", l.key, d, &record)
 	}
 	for !l.stop.Load() {
 		var comparison struct{ Result string }
-		status, err := call(l.client, http.MethodGet, l.base+"/api/public/integrity/"+record.PublicID+"?sha256="+d.SHA256, "", nil, &comparison)
+		status, err := call(
+			l.client, http.MethodGet, l.base+"/api/public/integrity/"+record.PublicID+"?sha256="+d.SHA256, "", nil, &comparison,
+		)
 		switch {
 		case err != nil || status == http.StatusServiceUnavailable:
 		case status != http.StatusOK || comparison.Result != "MATCH_CURRENT":
@@ -149,7 +158,11 @@ func (l *drill) page() (more bool) {
 		Events     []wire.FeedEvent
 		NextCursor int64
 	}
-	status, err := call(l.client, http.MethodGet, l.base+"/api/v1/integrity/changes?companyReference=c&limit=200&after="+strconv.FormatInt(l.cursor, 10), l.key, nil, &page)
+	status, err := call(
+		l.client, http.MethodGet,
+		l.base+"/api/v1/integrity/changes?companyReference=c&limit=200&after="+strconv.FormatInt(l.cursor, 10), l.key, nil,
+		&page,
+	)
 	if err != nil || status != http.StatusOK {
 		if err == nil && status != http.StatusServiceUnavailable {
 			l.t.Errorf("the feed after %d was answered with %d", l.cursor, status)
@@ -167,7 +180,8 @@ func (l *drill) page() (more bool) {
 	return len(page.Events) > 0
 }
 
-// silence is the longest time in which nothing was acknowledged, between two times that are not zero. The load has ended.
+// silence is the longest time in which nothing was acknowledged, between two times that are not zero. The load has
+// ended.
 func (l *drill) silence(from, to time.Time) time.Duration {
 	var times []time.Time
 	for _, w := range l.writers {
@@ -190,8 +204,8 @@ func (l *drill) silence(from, to time.Time) time.Duration {
 	return longest
 }
 
-// nothingLost ends the load, sends every acknowledged declaration again, and looks for it once in the log and in the feed
-// that was read. database is where the ledger is now.
+// nothingLost ends the load, sends every acknowledged declaration again, and looks for it once in the log and in the
+// feed that was read. database is where the ledger is now.
 func (l *drill) nothingLost(database string) {
 	l.t.Helper()
 	l.stop.Store(true)
@@ -250,11 +264,17 @@ func (l *drill) replay(acks []acknowledged) {
 	var answer wire.Batch
 	eventually(l.t, "replay", func() error {
 		answer = wire.Batch{}
-		status, err := call(l.client, http.MethodPost, l.base+"/api/v1/integrity/records/batch", l.key, map[string]any{"declarations": declarations}, &answer)
-		if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable || status == http.StatusOK && len(answer.Results) != len(acks) {
+		status, err := call(
+			l.client, http.MethodPost, l.base+"/api/v1/integrity/records/batch", l.key,
+			map[string]any{"declarations": declarations}, &answer,
+		)
+		if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable ||
+			status == http.StatusOK && len(answer.Results) != len(acks) {
 			l.t.Fatalf("replay: %d with %d results", status, len(answer.Results))
 		}
-		if err == nil && slices.ContainsFunc(answer.Results, func(r wire.BatchResult) bool { return r.Status == http.StatusServiceUnavailable }) {
+		if err == nil && slices.ContainsFunc(answer.Results, func(r wire.BatchResult) bool {
+			return r.Status == http.StatusServiceUnavailable
+		}) {
 			status = http.StatusServiceUnavailable
 		}
 		if err != nil || status != http.StatusOK { // on a busy machine too: what was acknowledged stays
@@ -269,8 +289,8 @@ func (l *drill) replay(acks []acknowledged) {
 	}
 }
 
-// TestFailover kills the primary of a synchronous pair under load and promotes the standby, then brings the killed one back
-// as a second primary, which knows nothing of the other. The service runs on all the time.
+// TestFailover kills the primary of a synchronous pair under load and promotes the standby, then brings the killed one
+// back as a second primary, which knows nothing of the other. The service runs on all the time.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -278,7 +298,10 @@ func TestFailover(t *testing.T) {
 	}
 	cluster := pgtest.NewCluster(t, true)
 	metrics := freeAddress(t)
-	l := startDrill(t, "INTEGRITY_DATABASE_URL="+cluster.URL(t), "INTEGRITY_REPLICA_URL="+cluster.StandbyURL(), "INTEGRITY_METRICS_LISTEN="+metrics)
+	l := startDrill(
+		t, "INTEGRITY_DATABASE_URL="+cluster.URL(t), "INTEGRITY_REPLICA_URL="+cluster.StandbyURL(),
+		"INTEGRITY_METRICS_LISTEN="+metrics,
+	)
 	l.hold("with both servers")
 	eventually(t, "the replica answers readers", func() error {
 		now := scrapeOf(t, metrics)
@@ -299,7 +322,10 @@ func TestFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Every connection is made anew, and the former primary stands first in the URL.
-	pgtest.Exec(t, cluster.StandbyURL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'integrity %'")
+	pgtest.Exec(
+		t, cluster.StandbyURL(),
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'integrity %'",
+	)
 	l.hold("with two primaries")
 	l.nothingLost(cluster.StandbyURL())
 	if now, err := pgtest.Ask[int64](cluster.PrimaryURL(), heads); err != nil || now != former {
@@ -307,8 +333,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestFaultsBeforeTheDatabase puts bad weather between the service and its database, under load. Nothing wrong is answered
-// meanwhile, and afterwards everything goes on by itself.
+// TestFaultsBeforeTheDatabase puts bad weather between the service and its database, under load. Nothing wrong is
+// answered meanwhile, and afterwards everything goes on by itself.
 func TestFaultsBeforeTheDatabase(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

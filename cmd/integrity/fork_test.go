@@ -25,8 +25,8 @@ func copyFile(t *testing.T, from, to, name string, mode os.FileMode) {
 	}
 }
 
-// TestForkedLog: a backup from before the rotation of the log's key is restored twice. Neither restore goes on under a key
-// of the lost history, none under the other's, and a monitor of one of the three stories finds the others out.
+// TestForkedLog: a backup from before the rotation of the log's key is restored twice. Neither restore goes on under a
+// key of the lost history, none under the other's, and a monitor of one of the three stories finds the others out.
 func TestForkedLog(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -53,7 +53,9 @@ func TestForkedLog(t *testing.T) {
 	}
 	watch := func(s *running, state, trusted string) result {
 		t.Helper()
-		return integrity(t, nil, "monitor", s.base, "--state", state, "--trusted-keys", filepath.Join(trusted, keyfiles.TrustedKeysFile))
+		return integrity(
+			t, nil, "monitor", s.base, "--state", state, "--trusted-keys", filepath.Join(trusted, keyfiles.TrustedKeysFile),
+		)
 	}
 	copied := func(path string) string {
 		t.Helper()
@@ -92,13 +94,15 @@ func TestForkedLog(t *testing.T) {
 		env := []string{"INTEGRITY_DATA_DIR=" + told.dir}
 		refused := func(want string, args ...string) {
 			t.Helper()
-			if r := integrity(t, env, append([]string{"log", "resume"}, args...)...); r.code != cli.ExitNegative || !strings.Contains(r.errs, want) {
+			if r := integrity(t, env, append([]string{"log", "resume"}, args...)...); r.code != cli.ExitNegative ||
+				!strings.Contains(r.errs, want) {
 				t.Errorf("log resume %v: %d %s%s", args, r.code, r.out, r.errs)
 			}
 		}
 		refused("must not sign another", "--fork") // the backup's own key
 		// The trusted-keys file of the backup lacks the key that signed what is lost.
-		if r := integrity(t, env, "log", "resume", "--published", published); r.code != cli.ExitFailed || !strings.Contains(r.errs, "came from the backup") {
+		if r := integrity(t, env, "log", "resume", "--published", published); r.code != cli.ExitFailed ||
+			!strings.Contains(r.errs, "came from the backup") {
 			t.Errorf("log resume with the keys of the backup: %d %s%s", r.code, r.out, r.errs)
 		}
 		refused("must not sign another", "--fork", "--published", published)
@@ -134,9 +138,15 @@ func TestForkedLog(t *testing.T) {
 		}
 		s = start(t, told.dir, "--listen", address)
 		defer s.stop()
-		for epoch, want := range map[int64]int{1: http.StatusUnprocessableEntity, former.view.Epoch: http.StatusUnprocessableEntity, told.view.Epoch: http.StatusOK} {
-			feed := fmt.Sprintf("%s/api/v1/integrity/changes?companyReference=%s&epoch=%d", s.base, access.CompanyReference, epoch)
-			if status, err := call(plainHTTP(), http.MethodGet, feed, access.Keys.Worker, nil, nil); err != nil || status != want {
+		for epoch, want := range map[int64]int{
+			1: http.StatusUnprocessableEntity, former.view.Epoch: http.StatusUnprocessableEntity,
+			told.view.Epoch: http.StatusOK,
+		} {
+			feed := fmt.Sprintf(
+				"%s/api/v1/integrity/changes?companyReference=%s&epoch=%d", s.base, access.CompanyReference, epoch,
+			)
+			if status, err := call(plainHTTP(), http.MethodGet, feed, access.Keys.Worker, nil, nil); err != nil ||
+				status != want {
 				t.Errorf("the feed with the epoch %d: %d, %v", epoch, status, err)
 			}
 		}
@@ -160,7 +170,8 @@ func TestForkedLog(t *testing.T) {
 		if r := watch(s, copied(watched), told.dir); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: ") {
 			t.Errorf("who watched what is lost: %+v", r)
 		}
-		if r := watch(s, copied(watched), original); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: unknown-key") {
+		if r := watch(s, copied(watched), original); r.code != cli.ExitNegative ||
+			!strings.Contains(r.errs, "ALARM: unknown-key") {
 			t.Errorf("who watched what is lost, and has not the new key: %+v", r)
 		}
 		if r := watch(s, told.state, told.dir); r.code != cli.ExitOK {
@@ -170,7 +181,9 @@ func TestForkedLog(t *testing.T) {
 		if out := must(t, env, "audit"); !strings.Contains(out, "verdict: everything that was checked is as it must be") {
 			t.Errorf("audit: %s", out)
 		}
-		if out := must(t, env, "audit", told.bundle); !strings.Contains(out, "verdict: everything that was checked is as it must be") {
+		if out := must(t, env, "audit", told.bundle); !strings.Contains(
+			out, "verdict: everything that was checked is as it must be",
+		) {
 			t.Errorf("audit of the bundle: %s", out)
 		}
 		if r := integrity(t, env, "audit", told.bundle, "--against", lostBundle); r.code != cli.ExitNegative {
@@ -190,10 +203,14 @@ func TestForkedLog(t *testing.T) {
 		t.Errorf("two restores of one backup are signed by %s", first.key)
 	}
 	s = start(t, second.dir, "--listen", address)
-	if r := watch(s, copied(first.state), first.dir); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: unknown-key") {
+	if r := watch(s, copied(first.state), first.dir); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "ALARM: unknown-key") {
 		t.Errorf("who watched the first restore: %+v", r)
 	}
-	if r := integrity(t, nil, "audit", second.bundle, "--against", first.bundle, "--trusted-keys", filepath.Join(second.dir, keyfiles.TrustedKeysFile)); r.code != cli.ExitNegative {
+	if r := integrity(
+		t, nil, "audit", second.bundle, "--against", first.bundle, "--trusted-keys",
+		filepath.Join(second.dir, keyfiles.TrustedKeysFile),
+	); r.code != cli.ExitNegative {
 		t.Errorf("the bundle against the other restore's: %+v", r)
 	}
 }

@@ -48,7 +48,8 @@ func TestGoClient(t *testing.T) {
 
 	created, err := admin.CreateCompany(ctx, "go-company")
 	check(err)
-	if again, err := admin.CreateCompany(ctx, "go-company"); err != nil || !again.Replayed || again.ID != created.ID || created.Replayed {
+	if again, err := admin.CreateCompany(ctx, "go-company"); err != nil || !again.Replayed || again.ID != created.ID ||
+		created.Replayed {
 		t.Errorf("the company again: %+v, %v", again, err)
 	}
 	version := wire.VersionReference{CompanyReference: "go-company", Source: "go", DocumentReference: "d-1", Version: 1}
@@ -67,13 +68,15 @@ func TestGoClient(t *testing.T) {
 		t.Errorf("all companies: %+v", all)
 	}
 	webhook := webhookTo(t, s, access, "http://127.0.0.1:9/")
-	if authorized, err := admin.GrantWebhook(ctx, created.ID, webhook, true); err != nil || !authorized.Enabled || authorized.WebhookID != webhook {
+	if authorized, err := admin.GrantWebhook(ctx, created.ID, webhook, true); err != nil || !authorized.Enabled ||
+		authorized.WebhookID != webhook {
 		t.Errorf("webhook: %+v, %v", authorized, err)
 	}
 
 	reservation, err := worker.Reserve(ctx, version)
 	check(err)
-	if compared, err := worker.Compare(ctx, reservation.PublicID, ""); err != nil || compared.Result != wire.RegistrationPending {
+	if compared, err := worker.Compare(ctx, reservation.PublicID, ""); err != nil ||
+		compared.Result != wire.RegistrationPending {
 		t.Errorf("reserved: %+v, %v", compared, err)
 	}
 	_, err = worker.Lookup(ctx, version)
@@ -82,7 +85,8 @@ func TestGoClient(t *testing.T) {
 	check(err)
 	registered, err := worker.Register(ctx, declaration)
 	check(err)
-	if registered.PublicID != reservation.PublicID || registered.Consumption.Applied != 1 || registered.Usage.Used == 0 || registered.CompanyContribution.Used != 1 {
+	if registered.PublicID != reservation.PublicID || registered.Consumption.Applied != 1 ||
+		registered.Usage.Used == 0 || registered.CompanyContribution.Used != 1 {
 		t.Errorf("registered: %+v", registered)
 	}
 	other := declaration
@@ -90,14 +94,16 @@ func TestGoClient(t *testing.T) {
 	_, err = worker.Register(ctx, other)
 	wantCode("another hash", err, domain.VersionConflict)
 	var conflict *client.Error
-	if errors.As(err, &conflict) && (conflict.Existing == nil || conflict.Existing.PublicID != registered.PublicID || len(conflict.Fields) != 1 || conflict.Fields[0].Pointer != "/sha256") {
+	if errors.As(err, &conflict) && (conflict.Existing == nil || conflict.Existing.PublicID != registered.PublicID ||
+		len(conflict.Fields) != 1 || conflict.Fields[0].Pointer != "/sha256") {
 		t.Errorf("conflict: %+v", conflict)
 	}
 	second := declaration
 	second.Version = 2
 	results, err := worker.RegisterBatch(ctx, []wire.Declaration{declaration, second, other})
 	check(err)
-	if !results[0].Registration.Replayed || results[1].Registration.Version != 2 || results[2].Err.Code != domain.VersionConflict {
+	if !results[0].Registration.Replayed || results[1].Registration.Version != 2 ||
+		results[2].Err.Code != domain.VersionConflict {
 		t.Errorf("batch: %+v", results)
 	}
 
@@ -109,33 +115,45 @@ func TestGoClient(t *testing.T) {
 		t.Errorf("looked up %+v, retrieved %+v", found, byID)
 	}
 	for sum, want := range map[string]wire.ComparisonResult{
-		declaration.SHA256: wire.MatchHistorical, strings.ToUpper(declaration.SHA256): wire.MatchHistorical, other.SHA256: wire.HashMismatch, "": wire.FileNotCompared,
+		declaration.SHA256: wire.MatchHistorical, strings.ToUpper(declaration.SHA256): wire.MatchHistorical,
+		other.SHA256: wire.HashMismatch, "": wire.FileNotCompared,
 	} {
-		if compared, err := worker.Compare(ctx, found.PublicID, sum); err != nil || compared.Result != want || compared.Verified {
+		if compared, err := worker.Compare(ctx, found.PublicID, sum); err != nil || compared.Result != want ||
+			compared.Verified {
 			t.Errorf("%q: %+v, %v", sum, compared, err)
 		}
 	}
 	verifyDeclared(t, s, worker, found.PublicID, declaration)
-	if receipt, err := as("").Receipt(ctx, found.PublicID); err != nil || !strings.Contains(string(receipt), `"payload":`) || strings.Contains(string(receipt), `"references":`) {
+	if receipt, err := as("").Receipt(ctx, found.PublicID); err != nil ||
+		!strings.Contains(string(receipt), `"payload":`) || strings.Contains(string(receipt), `"references":`) {
 		t.Errorf("receipt: %s, %v", receipt, err)
 	}
-	if listed, err := worker.Records(ctx, client.RecordsQuery{SHA256: declaration.SHA256}, ""); err != nil || len(listed.Records) != 2 || listed.HasMore {
+	if listed, err := worker.Records(ctx, client.RecordsQuery{SHA256: declaration.SHA256}, ""); err != nil ||
+		len(listed.Records) != 2 || listed.HasMore {
 		t.Errorf("records of a hash: %+v, %v", listed, err)
 	}
-	historical := client.RecordsQuery{CompanyReference: "go-company", Source: "go", DocumentReference: "d-1", Status: domain.StatusSuperseded, ReceivedFrom: found.ReceivedAt}
-	if listed, err := worker.Records(ctx, historical, ""); err != nil || len(listed.Records) != 1 || listed.Records[0].ID != found.ID {
+	historical := client.RecordsQuery{
+		CompanyReference: "go-company", Source: "go", DocumentReference: "d-1", Status: domain.StatusSuperseded,
+		ReceivedFrom: found.ReceivedAt,
+	}
+	if listed, err := worker.Records(ctx, historical, ""); err != nil || len(listed.Records) != 1 ||
+		listed.Records[0].ID != found.ID {
 		t.Errorf("records of a company: %+v, %v", listed, err)
 	}
 	historical.ReceivedTo = historical.ReceivedFrom
 	_, err = worker.Records(ctx, historical, "")
 	wantCode("an empty interval", err, domain.InvalidData)
-	unused, err := worker.Reserve(ctx, wire.VersionReference{CompanyReference: "go-company", Source: "go", DocumentReference: "d-2", Version: 1})
+	unused, err := worker.Reserve(
+		ctx, wire.VersionReference{CompanyReference: "go-company", Source: "go", DocumentReference: "d-2", Version: 1},
+	)
 	check(err)
-	if list, err := worker.Reservations(ctx, "go-company", domain.ReservationPending, ""); err != nil || len(list.Reservations) != 1 || list.Reservations[0].PublicID != unused.PublicID {
+	if list, err := worker.Reservations(ctx, "go-company", domain.ReservationPending, ""); err != nil ||
+		len(list.Reservations) != 1 || list.Reservations[0].PublicID != unused.PublicID {
 		t.Errorf("reservations: %+v, %v", list, err)
 	}
 	for _, replayed := range []bool{false, true} {
-		if released, err := worker.ReleaseReservation(ctx, unused.PublicID); err != nil || released.Status != domain.ReservationReleased || released.Replayed != replayed {
+		if released, err := worker.ReleaseReservation(ctx, unused.PublicID); err != nil ||
+			released.Status != domain.ReservationReleased || released.Replayed != replayed {
 			t.Errorf("released: %+v, %v", released, err)
 		}
 	}
@@ -161,10 +179,12 @@ func TestGoClient(t *testing.T) {
 	wantCode("the worker's key revokes", err, domain.MissingScope)
 	_, err = admin.GrantKey(ctx, created.ID, "key_"+access.Keys.Admin[3:29], true)
 	check(err)
-	if access, err := admin.CompanyAccess(ctx, created.ID, ""); err != nil || len(access.Access) != 2 || access.HasMore || !access.Access[0].Enabled {
+	if access, err := admin.CompanyAccess(ctx, created.ID, ""); err != nil || len(access.Access) != 2 ||
+		access.HasMore || !access.Access[0].Enabled {
 		t.Errorf("who may use the company: %+v, %v", access, err)
 	}
-	if told, err := admin.CompanyWebhooks(ctx, created.ID, ""); err != nil || len(told.Webhooks) != 1 || told.Webhooks[0].WebhookID != webhook {
+	if told, err := admin.CompanyWebhooks(ctx, created.ID, ""); err != nil || len(told.Webhooks) != 1 ||
+		told.Webhooks[0].WebhookID != webhook {
 		t.Errorf("who hears of the company: %+v, %v", told, err)
 	}
 	closed, err := admin.SetCompanyStatus(ctx, created.ID, domain.CompanyClosedStatus)
@@ -173,7 +193,8 @@ func TestGoClient(t *testing.T) {
 	third.Version = 3
 	_, err = worker.Register(ctx, third)
 	wantCode("a closed company", err, domain.CompanyClosed)
-	if open, err := admin.SetCompanyStatus(ctx, created.ID, domain.CompanyActive); err != nil || open.ClosedAt != nil || closed.ClosedAt == nil {
+	if open, err := admin.SetCompanyStatus(ctx, created.ID, domain.CompanyActive); err != nil || open.ClosedAt != nil ||
+		closed.ClosedAt == nil {
 		t.Errorf("closed %+v, opened %+v, %v", closed, open, err)
 	}
 	withdrawn, err := admin.Revoke(ctx, found.PublicID, "only a test")
@@ -195,7 +216,8 @@ func TestGoClient(t *testing.T) {
 	check(err)
 	another, err := admin.RotateWebhookSecret(ctx, webhook, wire.RotateRequest{OverlapSeconds: new(int64(0))})
 	check(err)
-	if read, err := admin.Webhook(ctx, webhook); err != nil || *read.Description != "changed" || changed.Status != "disabled" || another.PreviousUntil != nil {
+	if read, err := admin.Webhook(ctx, webhook); err != nil || *read.Description != "changed" ||
+		changed.Status != "disabled" || another.PreviousUntil != nil {
 		t.Errorf("webhook: %+v, %+v, %+v, %v", read, changed, another.Webhook, err)
 	}
 	if deleted, err := admin.DeleteWebhook(ctx, webhook); err != nil || !deleted.Deleted {
@@ -203,7 +225,8 @@ func TestGoClient(t *testing.T) {
 	}
 	organization, err := worker.Organization(ctx)
 	check(err)
-	if organization.ID != access.OrganizationID || organization.Limits.Versions.Used != 3 || organization.Limits.Versions.ResetsAt == "" {
+	if organization.ID != access.OrganizationID || organization.Limits.Versions.Used != 3 ||
+		organization.Limits.Versions.ResetsAt == "" {
 		t.Errorf("organization: %+v", organization)
 	}
 	_, err = worker.APIKeys(ctx, "")
@@ -229,7 +252,8 @@ func verifyDeclared(t *testing.T, s *running, c *client.Client, publicID string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, err := client.VerifyDeclared(receipt, trusted, d, time.Now()); err != nil || f.Signature != evidence.Valid || f.References != evidence.Valid {
+	if f, err := client.VerifyDeclared(receipt, trusted, d, time.Now()); err != nil || f.Signature != evidence.Valid ||
+		f.References != evidence.Valid {
 		t.Errorf("evidence: %+v, %v", f, err)
 	}
 	for name, change := range map[string]func(*wire.Declaration){
@@ -238,7 +262,8 @@ func verifyDeclared(t *testing.T, s *running, c *client.Client, publicID string,
 	} {
 		changed := d
 		change(&changed)
-		if _, err := client.VerifyDeclared(receipt, trusted, changed, time.Now()); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := client.VerifyDeclared(receipt, trusted, changed, time.Now()); err == nil ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("evidence of something else, %s: %v", name, err)
 		}
 	}

@@ -44,7 +44,8 @@ func TestCommandsGiveUp(t *testing.T) {
 		} {
 			r := integrity(t, env, args...)
 			// The peer's unasked bytes must not be printed either.
-			if r.code != cli.ExitFailed || r.out != "" || !strings.Contains(r.errs, peer) || strings.Contains(r.errs, "Unsolicited") {
+			if r.code != cli.ExitFailed || r.out != "" || !strings.Contains(r.errs, peer) ||
+				strings.Contains(r.errs, "Unsolicited") {
 				t.Errorf("%s, %s: %d %s%s", name, args[0], r.code, r.out, r.errs)
 			}
 		}

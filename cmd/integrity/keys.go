@@ -16,9 +16,9 @@ import (
 	"integrityledger/handlers/action"
 )
 
-// readSecretKey is the key of the variable, else that of the data directory, which the first start of an embedded ledger
-// makes. With an external database nothing is made, for several servers would each make their own: webhook destinations
-// then cannot be created, and the log says so. Nil means that.
+// readSecretKey is the key of the variable, else that of the data directory, which the first start of an embedded
+// ledger makes. With an external database nothing is made, for several servers would each make their own: webhook
+// destinations then cannot be created, and the log says so. Nil means that.
 func (s *service) readSecretKey() (*domain.SecretKey, error) {
 	text, path := s.cfg.SecretKey, s.cfg.InDataDir(keyfiles.SecretKeyFile)
 	if text == "" {
@@ -69,7 +69,8 @@ func (s *service) loadKeys() error {
 }
 
 // ensureLogKey makes the log's key for an embedded ledger whose trusted keys name none yet. The caller holds the data
-// directory's lock, so two starts cannot both make one. What a crash leaves, a key that is not trusted, is taken up again.
+// directory's lock, so two starts cannot both make one. What a crash leaves, a key that is not trusted, is taken up
+// again.
 func (s *service) ensureLogKey() error {
 	if s.cfg.TransparencyKey != "" || s.cfg.TrustedKeys != "" || len(s.keys.Load().Trusted.LogKeys()) > 0 {
 		return nil
@@ -89,17 +90,22 @@ func (s *service) ensureLogKey() error {
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.SigningSource().Change(func(_ keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+	if err := s.cfg.SigningSource().Change(func(
+		_ keyfiles.Files, trusted *evidence.TrustedKeys,
+	) (*evidence.TrustedKeys, error) {
 		return trusted.AddLogKey(signer.LogKey)
 	}); err != nil {
 		return err
 	}
-	s.log.Info("made a key for the transparency log, and added it to the trusted keys; keep a copy", "file", path, "name", signer.Name)
+	s.log.Info(
+		"made a key for the transparency log, and added it to the trusted keys; keep a copy", "file", path, "name",
+		signer.Name,
+	)
 	return s.loadKeys()
 }
 
-// loadLogKey reads the log's key. Without one that the trusted keys name, this process leaves the tree to others, and says so;
-// nothing else depends on it. A revoked one signs nothing.
+// loadLogKey reads the log's key. Without one that the trusted keys name, this process leaves the tree to others, and
+// says so; nothing else depends on it. A revoked one signs nothing.
 func (s *service) loadLogKey() {
 	if !s.cfg.Transparency {
 		return
@@ -108,15 +114,17 @@ func (s *service) loadLogKey() {
 	s.tree.signer.Store(signer)
 	switch {
 	case errors.Is(err, evidence.ErrRevokedKey):
-		s.log.Error("NO CHECKPOINT IS SIGNED: rotate the key of the transparency log, and SIGHUP; registrations go on", "reason", err)
+		s.log.Error(
+			"NO CHECKPOINT IS SIGNED: rotate the key of the transparency log, and SIGHUP; registrations go on", "reason", err,
+		)
 	case err != nil:
 		s.log.Warn("this process does not work on the transparency log", "reason", err)
 	}
 }
 
-// loadCertificate reads the files of what the service shows of itself, where it ends TLS on its own. It is replaced as a
-// whole, so connections that are open keep the one they began with; after an error the one read before stays in use. An
-// expired certificate never replaces another one, and a service that starts with one says so.
+// loadCertificate reads the files of what the service shows of itself, where it ends TLS on its own. It is replaced as
+// a whole, so connections that are open keep the one they began with; after an error the one read before stays in use.
+// An expired certificate never replaces another one, and a service that starts with one says so.
 func (s *service) loadCertificate() error {
 	if !s.cfg.Encrypted() {
 		return nil

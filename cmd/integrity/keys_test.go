@@ -71,20 +71,24 @@ func TestKeysFiles(t *testing.T) {
 	refused(cli.ExitFailed, "no key is staged", at("keys", "rotate", "--activate")...)
 	refused(cli.ExitNegative, "bring in another one first", append(at("keys", "retire"), "--", first.KeyID)...)
 	refused(cli.ExitNegative, "not among the trusted keys", append(at("keys", "retire"), "--", strings.Repeat("A", 43))...)
-	refused(cli.ExitNegative, "not among the trusted keys", append(at("keys", "compromise"), "--", strings.Repeat("A", 43))...)
-	refused(cli.ExitFailed, "--since must be a time in the past", append(at("keys", "compromise", "--since", "2999-01-01T00:00:00Z"), "--", first.KeyID)...)
+	refused(cli.ExitNegative, "not among the trusted keys",
+		append(at("keys", "compromise"), "--", strings.Repeat("A", 43))...)
+	refused(cli.ExitFailed, "--since must be a time in the past",
+		append(at("keys", "compromise", "--since", "2999-01-01T00:00:00Z"), "--", first.KeyID)...)
 	refused(cli.ExitFailed, "--reason", append(at("keys", "compromise", "--reason", "lost"), "--", first.KeyID)...)
 
 	var staged, again, activated operator.RotatedKey
 	mustJSON(t, nil, &staged, at("keys", "rotate", "--stage")...)
 	mustJSON(t, nil, &again, at("keys", "rotate", "--stage")...) // as after an interruption
-	if staged.KeyID == first.KeyID || again.KeyID != staged.KeyID || staged.Step != "staged" || staged.SigningKeyID == nil || *staged.SigningKeyID != first.KeyID {
+	if staged.KeyID == first.KeyID || again.KeyID != staged.KeyID || staged.Step != "staged" ||
+		staged.SigningKeyID == nil || *staged.SigningKeyID != first.KeyID {
 		t.Errorf("staged %+v, then %+v", staged, again)
 	}
 	if mode(t, trustedPath) != 0o640 || mode(t, nextPath) != 0o600 {
 		t.Errorf("modes: %o, %o", mode(t, trustedPath), mode(t, nextPath))
 	}
-	if out := must(t, nil, at("keys", "list")...); strings.Count(out, "  signs\n") != 1 || strings.Count(out, "  staged\n") != 1 {
+	if out := must(t, nil, at("keys", "list")...); strings.Count(out, "  signs\n") != 1 ||
+		strings.Count(out, "  staged\n") != 1 {
 		t.Errorf("list: %s", out)
 	}
 	// An interruption between the private key and the trusted keys: the same key is taken up.
@@ -103,11 +107,13 @@ func TestKeysFiles(t *testing.T) {
 
 	mustJSON(t, nil, &activated, at("keys", "rotate", "--activate")...)
 	signer, err := keyfiles.ReadSigner(filepath.Join(dir, keyfiles.SigningKeyFile))
-	if err != nil || !keyfiles.Named(signer, staged.KeyID) || activated.KeyID != staged.KeyID || activated.FormerKeyID == nil || *activated.FormerKeyID != first.KeyID {
+	if err != nil || !keyfiles.Named(signer, staged.KeyID) || activated.KeyID != staged.KeyID ||
+		activated.FormerKeyID == nil || *activated.FormerKeyID != first.KeyID {
 		t.Errorf("activated: %+v, %v, %v", activated, signer, err)
 	}
 	previousPath := filepath.Join(dir, "signing-key.previous.pem")
-	if previous, err := keyfiles.ReadSigner(previousPath); err != nil || !keyfiles.Named(previous, first.KeyID) || mode(t, previousPath) != 0o600 {
+	if previous, err := keyfiles.ReadSigner(previousPath); err != nil || !keyfiles.Named(previous, first.KeyID) ||
+		mode(t, previousPath) != 0o600 {
 		t.Errorf("the former key: %v, %v", previous, err)
 	}
 	refused(cli.ExitFailed, "no key is staged", at("keys", "rotate", "--activate")...)
@@ -141,14 +147,16 @@ func TestKeysFiles(t *testing.T) {
 // retireKey puts -- before the id, which may begin with a hyphen.
 func retireKey(t *testing.T, env []string, dir, id string) (v operator.PublishedKey) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(must(t, env, "keys", "retire", "--data-dir", dir, "--json", "--", id)), &v); err != nil {
+	if err := json.Unmarshal(
+		[]byte(must(t, env, "keys", "retire", "--data-dir", dir, "--json", "--", id)), &v,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return v
 }
 
-// TestKeysCommandsDoNotInterleave runs many commands at once: one key is staged, by whichever came first, and no file is
-// ever seen half written.
+// TestKeysCommandsDoNotInterleave runs many commands at once: one key is staged, by whichever came first, and no file
+// is ever seen half written.
 func TestKeysCommandsDoNotInterleave(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
@@ -182,7 +190,8 @@ func TestKeysCommandsDoNotInterleave(t *testing.T) {
 	if n := fmt.Sprint(activated); strings.Count(n, "0") != 1 {
 		t.Errorf("want one activation: %s", n)
 	}
-	if signer, err := keyfiles.ReadSigner(filepath.Join(dir, keyfiles.SigningKeyFile)); err != nil || !keyfiles.Named(signer, ids[0]) {
+	if signer, err := keyfiles.ReadSigner(filepath.Join(dir, keyfiles.SigningKeyFile)); err != nil ||
+		!keyfiles.Named(signer, ids[0]) {
 		t.Errorf("signing key: %v %v", signer, err)
 	}
 }
@@ -199,7 +208,8 @@ func TestKeyOfAVariable(t *testing.T) {
 	env := func(key []byte) []string { return []string{"INTEGRITY_SIGNING_KEY=" + string(key)} }
 	var staged operator.RotatedKey
 	mustJSON(t, env(text), &staged, "keys", "rotate", "--stage", "--data-dir", dir)
-	if r := integrity(t, env(text), "keys", "rotate", "--activate", "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_SIGNING_KEY") {
+	if r := integrity(t, env(text), "keys", "rotate", "--activate", "--data-dir", dir); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "INTEGRITY_SIGNING_KEY") {
 		t.Errorf("activate: %d %s", r.code, r.errs)
 	}
 	next, err := os.ReadFile(filepath.Join(dir, "signing-key.next.pem"))
@@ -213,8 +223,8 @@ func TestKeyOfAVariable(t *testing.T) {
 	}
 }
 
-// TestKeyFileOfAVariable rotates the file that INTEGRITY_SIGNING_KEY_FILE names, as root for a service of another user: the
-// owner stays, and a service that reads its files again signs with the new key.
+// TestKeyFileOfAVariable rotates the file that INTEGRITY_SIGNING_KEY_FILE names, as root for a service of another user:
+// the owner stays, and a service that reads its files again signs with the new key.
 func TestKeyFileOfAVariable(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
@@ -228,7 +238,10 @@ func TestKeyFileOfAVariable(t *testing.T) {
 	}
 	// The trusted-keys file is a link, as a mounted configuration is; the link stays.
 	mounted := filepath.Join(secrets, "trusted.json")
-	if err := errors.Join(os.Rename(filepath.Join(dir, keyfiles.TrustedKeysFile), mounted), os.Symlink(mounted, filepath.Join(dir, keyfiles.TrustedKeysFile))); err != nil {
+	if err := errors.Join(
+		os.Rename(filepath.Join(dir, keyfiles.TrustedKeysFile), mounted),
+		os.Symlink(mounted, filepath.Join(dir, keyfiles.TrustedKeysFile)),
+	); err != nil {
 		t.Fatal(err)
 	}
 	const nobody = 65534
@@ -315,7 +328,8 @@ func TestKeyRotation(t *testing.T) {
 		version++
 		var record wire.Registration
 		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", key, wire.Declaration{
-			CompanyReference: "c", Source: "s", DocumentReference: fmt.Sprintf("d-%d", version), Version: 1, SHA256: strings.Repeat("ab", 32),
+			CompanyReference: "c", Source: "s", DocumentReference: fmt.Sprintf("d-%d", version), Version: 1,
+			SHA256:    strings.Repeat("ab", 32),
 			SizeBytes: 1, MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
 		}, &record)
 		if want == "" {
@@ -338,12 +352,15 @@ func TestKeyRotation(t *testing.T) {
 						Result, KeyID string
 						Checks        struct{ Signature string }
 					}
-					status, err := call(client, http.MethodGet, s.base+"/api/public/integrity/"+id+"?sha256="+strings.Repeat("ab", 32), "", nil, &view)
+					status, err := call(
+						client, http.MethodGet, s.base+"/api/public/integrity/"+id+"?sha256="+strings.Repeat("ab", 32), "", nil, &view,
+					)
 					want, signature := "MATCH_CURRENT", "valid"
 					if keyID == revoked {
 						want, signature = "SIGNATURE_INVALID", "untrusted"
 					}
-					if err != nil || status != http.StatusOK || view.KeyID != keyID || view.Result != want || view.Checks.Signature != signature {
+					if err != nil || status != http.StatusOK || view.KeyID != keyID || view.Result != want ||
+						view.Checks.Signature != signature {
 						t.Errorf("signed by %s: %d %+v %v, want %s", keyID, status, view, err, want)
 					}
 				}
@@ -384,17 +401,22 @@ func TestKeyRotation(t *testing.T) {
 	register(one, staged.KeyID)
 
 	// The key that signs is lost too.
-	if r := integrity(t, env, "keys", "compromise", "--data-dir", dir, "--reason", "revoked", "--", staged.KeyID); r.code != cli.ExitOK || !strings.Contains(r.errs, "It is the signing key") ||
+	if r := integrity(
+		t, env, "keys", "compromise", "--data-dir", dir, "--reason", "revoked", "--", staged.KeyID,
+	); r.code != cli.ExitOK || !strings.Contains(r.errs, "It is the signing key") ||
 		strings.Count(r.out, "registered") != len(signed[staged.KeyID]) {
 		t.Errorf("compromise: %d %s%s", r.code, r.out, r.errs)
 	}
 	hangUp(t, one)
 	register(one, "")
 	register(two, staged.KeyID) // has not been told yet
-	if again := affectedBy(t, must(t, env, "keys", "compromise", "--data-dir", dir, "--json", "--", staged.KeyID)); len(again) != len(signed[staged.KeyID]) {
+	if again := affectedBy(
+		t, must(t, env, "keys", "compromise", "--data-dir", dir, "--json", "--", staged.KeyID),
+	); len(again) != len(signed[staged.KeyID]) {
 		t.Errorf("listed again: %v", again)
 	}
-	if r := trustedAt(t, dir).Revoked(); len(r) != 2 || r[0].Reason != evidence.ReasonCompromised || r[1].Reason != evidence.ReasonRevoked {
+	if r := trustedAt(t, dir).Revoked(); len(r) != 2 || r[0].Reason != evidence.ReasonCompromised ||
+		r[1].Reason != evidence.ReasonRevoked {
 		t.Errorf("revoked keys: %+v", r)
 	}
 	var last operator.RotatedKey
@@ -411,7 +433,8 @@ func affectedBy(t *testing.T, out string) map[string]bool {
 	found := map[string]bool{}
 	for i, line := range strings.Split(strings.TrimSpace(out), "\n") {
 		var v operator.AffectedView
-		if err := json.Unmarshal([]byte(line), &v); err != nil || (v.Type == "key") != (i == 0) || i > 0 && (v.Type != "registered" || found[v.PublicID]) {
+		if err := json.Unmarshal([]byte(line), &v); err != nil || (v.Type == "key") != (i == 0) ||
+			i > 0 && (v.Type != "registered" || found[v.PublicID]) {
 			t.Fatalf("line %d: %s: %v", i, line, err)
 		}
 		if i > 0 {

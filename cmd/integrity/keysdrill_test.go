@@ -49,7 +49,9 @@ func TestKeysDrill(t *testing.T) {
 	s.included(s.registerOne("mine"))
 	s.stop()
 	before := digests(t, dir)
-	env := []string{"INTEGRITY_DATA_DIR=" + dir, "TMPDIR=" + temporary, "INTEGRITY_DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}
+	env := []string{
+		"INTEGRITY_DATA_DIR=" + dir, "TMPDIR=" + temporary, "INTEGRITY_DATABASE_URL=postgres://nobody@127.0.0.1:1/none",
+	}
 	r := integrity(t, env, "keys", "drill")
 	if r.code != cli.ExitOK || !strings.Contains(r.out, "every step held") || strings.Contains(r.out, "FAIL") {
 		t.Errorf("drill: %d\n%s%s", r.code, r.out, r.errs)
@@ -90,14 +92,16 @@ func TestKeysDrill(t *testing.T) {
 		Steps []struct{ Found string }
 	}
 	r = integrity(t, env, "keys", "drill", "--json")
-	if err := json.Unmarshal([]byte(r.out), &view); err != nil || r.code != cli.ExitNegative || view.Held || len(view.Steps) != 1 || !strings.Contains(view.Steps[0].Found, "policies") {
+	if err := json.Unmarshal([]byte(r.out), &view); err != nil || r.code != cli.ExitNegative || view.Held ||
+		len(view.Steps) != 1 || !strings.Contains(view.Steps[0].Found, "policies") {
 		t.Errorf("with an unknown member: %+v, %+v", r, view)
 	}
 	write(t, path, string(text))
 	if err := os.Remove(filepath.Join(dir, keyfiles.SigningKeyFile)); err != nil {
 		t.Fatal(err)
 	}
-	if r := integrity(t, env, "keys", "drill"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "there is no signing key") {
+	if r := integrity(t, env, "keys", "drill"); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "there is no signing key") {
 		t.Errorf("without a signing key: %+v", r)
 	}
 }
@@ -123,7 +127,8 @@ func TestKeysDrillInterrupted(t *testing.T) {
 	if !steps.Scan() || !strings.Contains(steps.Text(), "copies are made") {
 		t.Errorf("%q, %v", steps.Text(), steps.Err())
 	}
-	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil { // as a terminal does, to every process of the group
+	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
+		// as a terminal does, to every process of the group
 		t.Error(err)
 	}
 	for steps.Scan() {

@@ -28,13 +28,17 @@ func TestWarningIsMailed(t *testing.T) {
 			"internal": {"perMinute": 1000, "versionsPerMonth": null, %[1]s}}`,
 			`"requestsPerMonth": null, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null, "administrativeEventsPerDay": 10000`))
 	s := surroundings{env: []string{
-		fmt.Sprintf("INTEGRITY_SMTP_URL=smtp://127.0.0.1:%d", port), "INTEGRITY_MAIL_FROM=ledger@example.org", "INTEGRITY_PLANS=" + plans,
+		fmt.Sprintf("INTEGRITY_SMTP_URL=smtp://127.0.0.1:%d", port), "INTEGRITY_MAIL_FROM=ledger@example.org",
+		"INTEGRITY_PLANS=" + plans,
 	}}.start(t, dir)
 	a := makeAccount(t, dir)
 	env := []string{config.VariableAPIKey + "=" + a.key.Key, config.VariableBaseURL + "=" + s.base}
 	for version := range 4 {
 		file := write(t, filepath.Join(t.TempDir(), "a.pdf"), fmt.Sprint("%PDF ", version))
-		must(t, env, "register", file, "--company", a.company.Reference, "--source", "s", "--document", "d", "--version", fmt.Sprint(version+1))
+		must(
+			t, env, "register", file, "--company", a.company.Reference, "--source", "s", "--document", "d", "--version",
+			fmt.Sprint(version+1),
+		)
 	}
 	must(t, nil, "organization", "plan", a.organization.ID, "--plan", "small", "--plans", plans, "--data-dir", dir)
 	select {
@@ -43,15 +47,22 @@ func TestWarningIsMailed(t *testing.T) {
 		t.Fatalf("no mail arrived: %s", tail(s.log))
 	}
 	box.Mu.Lock()
-	if len(box.Mails) != 1 || !strings.HasPrefix(box.Mails[0], "ana@example.org\n") || !strings.Contains(box.Mails[0], "80 % of") {
+	if len(box.Mails) != 1 || !strings.HasPrefix(box.Mails[0], "ana@example.org\n") ||
+		!strings.Contains(box.Mails[0], "80 % of") {
 		t.Errorf("mails %q", box.Mails)
 	}
 	box.Mu.Unlock()
 
 	var admin operator.KeyView
-	mustJSON(t, nil, &admin, "apikey", "create", "--organization", a.organization.ID, "--member", "ana@example.org", "--scopes", "organization:admin", "--data-dir", dir)
+	mustJSON(
+		t, nil, &admin, "apikey", "create", "--organization", a.organization.ID, "--member", "ana@example.org", "--scopes",
+		"organization:admin", "--data-dir", dir,
+	)
 	var invited wire.InvitedMember
-	status, err := call(plainHTTP(), http.MethodPost, s.base+"/api/v1/organization/members", admin.Key, map[string]string{"email": "bob@example.org", "role": "analyst"}, &invited)
+	status, err := call(
+		plainHTTP(), http.MethodPost, s.base+"/api/v1/organization/members", admin.Key,
+		map[string]string{"email": "bob@example.org", "role": "analyst"}, &invited,
+	)
 	if err != nil || status != http.StatusCreated || !invited.Mailed || invited.InvitationURLs != nil {
 		t.Fatalf("%d, %v, %+v", status, err, invited)
 	}
@@ -63,7 +74,8 @@ func TestWarningIsMailed(t *testing.T) {
 	box.Mu.Lock()
 	last := strings.ReplaceAll(box.Mails[len(box.Mails)-1], "=\r\n", "") // quoted-printable
 	code := regexp.MustCompile(`in_[0-9A-Za-z]{26}_[0-9A-Za-z]{49}`).FindString(last)
-	if !strings.HasPrefix(last, "bob@example.org\n") || !strings.Contains(last, strings.Replace(s.base, "127.0.0.1", "localhost", 1)+"/en/console/invitation/"+code) {
+	if !strings.HasPrefix(last, "bob@example.org\n") ||
+		!strings.Contains(last, strings.Replace(s.base, "127.0.0.1", "localhost", 1)+"/en/console/invitation/"+code) {
 		t.Errorf("mail %s", last)
 	}
 	box.Mu.Unlock()
@@ -76,7 +88,8 @@ func TestWarningIsMailed(t *testing.T) {
 	wantClean(t, s.log, code)
 
 	r := integrity(t, nil, "serve", "--data-dir", dir, "--listen", freeAddress(t))
-	if r.code != 2 || !strings.Contains(r.errs, "organizations have plans that the table of plans lacks (small)") || !strings.Contains(r.errs, "INTEGRITY_PLANS") {
+	if r.code != 2 || !strings.Contains(r.errs, "organizations have plans that the table of plans lacks (small)") ||
+		!strings.Contains(r.errs, "INTEGRITY_PLANS") {
 		t.Errorf("a plan is missing: %+v", r)
 	}
 }

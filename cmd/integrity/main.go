@@ -51,7 +51,10 @@ func (a *app) rootCommand() *cobra.Command {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"server", "The service", []*cobra.Command{a.serveCommand(), a.witnessCommand(), operator.MigrateCommand(a.App), a.versionCommand()}},
+		{
+			"server", "The service",
+			[]*cobra.Command{a.serveCommand(), a.witnessCommand(), operator.MigrateCommand(a.App), a.versionCommand()},
+		},
 		{"operator", "Operators (need the database)", operator.Commands(a.App)},
 		{"client", "Origin systems and people (use the API)", append(clientcmd.Commands(a.App), demo.OriginCommand(a.App))},
 	}

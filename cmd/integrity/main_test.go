@@ -66,7 +66,9 @@ func TestMain(m *testing.M) {
 			return 2, fmt.Errorf("build: %w: %s", err, out)
 		}
 		// A process that ends well would otherwise sleep for a second, for the race detector to look on.
-		if err := errors.Join(os.Setenv(binaryVariable, binary), os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")); err != nil {
+		if err := errors.Join(
+			os.Setenv(binaryVariable, binary), os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0"),
+		); err != nil {
 			return 2, err
 		}
 		defer browsertest.Close()
@@ -206,7 +208,9 @@ func prepare(t *testing.T, dir, model string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.MkdirAll(dir, 0o711), copyModel(filepath.Join(in, model), filepath.Join(dir, "pgdata"))); err != nil {
+	if err := errors.Join(
+		os.MkdirAll(dir, 0o711), copyModel(filepath.Join(in, model), filepath.Join(dir, "pgdata")),
+	); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -55,7 +55,9 @@ func TestManifestStory(t *testing.T) {
 	if !strings.Contains(created, hex.EncodeToString(sum[:])) {
 		t.Errorf("%q does not tell the hash of the written file", created)
 	}
-	if out := must(t, nil, "manifest", "create", dir, "-o", filepath.Join(t.TempDir(), "m")); strings.Contains(out, hex.EncodeToString(sum[:])) {
+	if out := must(
+		t, nil, "manifest", "create", dir, "-o", filepath.Join(t.TempDir(), "m"),
+	); strings.Contains(out, hex.EncodeToString(sum[:])) {
 		t.Error("a manifest inside, which is another file now, is left out")
 	}
 	if err := os.Rename(file, file+".away"); err != nil {
@@ -81,7 +83,8 @@ func TestManifestStory(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
 		t.Fatal(err)
 	}
-	if r.code != cli.ExitNegative || got.Matches || !slices.Equal(got.Changed, []string{"z.txt", "Ä.txt"}) || !slices.Equal(got.Missing, []string{"a/b.txt"}) || !slices.Equal(got.Extra, []string{"new"}) ||
+	if r.code != cli.ExitNegative || got.Matches || !slices.Equal(got.Changed, []string{"z.txt", "Ä.txt"}) ||
+		!slices.Equal(got.Missing, []string{"a/b.txt"}) || !slices.Equal(got.Extra, []string{"new"}) ||
 		got.SHA256 != hex.EncodeToString(sum[:]) || got.Files != 4 {
 		t.Errorf("exit code %d, %s", r.code, r.out)
 	}
@@ -95,14 +98,17 @@ func TestManifestExtra(t *testing.T) {
 	for i := range domain.MaxManifestFiles { // more than any manifest lists
 		write(t, filepath.Join(dir, fmt.Sprint("extra", i)), "")
 	}
-	if r := integrity(t, nil, "manifest", "verify", dir, file); r.code != cli.ExitNegative || !strings.Contains(r.out, `extra   "extra7"`) {
+	if r := integrity(t, nil, "manifest", "verify", dir, file); r.code != cli.ExitNegative ||
+		!strings.Contains(r.out, `extra   "extra7"`) {
 		t.Errorf("exit code %d, %s%s", r.code, r.out, r.errs)
 	}
 	must(t, nil, "manifest", "verify", dir, file, "--ignore-extra")
-	if r := integrity(t, nil, "manifest", "verify", t.TempDir(), file); r.code != cli.ExitNegative || strings.Count(r.out, "missing") != 4 {
+	if r := integrity(t, nil, "manifest", "verify", t.TempDir(), file); r.code != cli.ExitNegative ||
+		strings.Count(r.out, "missing") != 4 {
 		t.Errorf("an empty directory: exit code %d, %s%s", r.code, r.out, r.errs)
 	}
-	if r := integrity(t, nil, "manifest", "create", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "104 files") || r.out != "" {
+	if r := integrity(t, nil, "manifest", "create", dir); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "104 files") || r.out != "" {
 		t.Errorf("too many files: exit code %d, %s%s", r.code, r.out, r.errs)
 	}
 }
@@ -125,7 +131,9 @@ func TestManifestRefuses(t *testing.T) {
 		verify bool // refused by verify too
 	}{
 		"symbolic links": {func(dir string) {
-			for link, target := range map[string]string{"to-file": "z.txt", "to-directory": "a", "to-nothing": "nowhere", "out": "/etc/passwd"} {
+			for link, target := range map[string]string{
+				"to-file": "z.txt", "to-directory": "a", "to-nothing": "nowhere", "out": "/etc/passwd",
+			} {
 				if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
 					t.Fatal(err)
 				}
@@ -141,7 +149,10 @@ func TestManifestRefuses(t *testing.T) {
 				write(t, filepath.Join(dir, bad), "")
 			}
 		}, []string{`"e`, `"back\\slash"`, `"new\nline"`, `"\xff": its name is not UTF-8`, `"c:x"`}, false},
-		"large file": {func(dir string) { large(dir, "large", domain.MaxManifestFileSize+1) }, []string{`"large": it is larger than 52428800 bytes`}, false},
+		"large file": {
+			func(dir string) { large(dir, "large", domain.MaxManifestFileSize+1) },
+			[]string{`"large": it is larger than 52428800 bytes`}, false,
+		},
 		"large directory": {func(dir string) {
 			for i := range 11 {
 				large(dir, fmt.Sprint("large", i), 50_000_000)
@@ -164,7 +175,8 @@ func TestManifestRefuses(t *testing.T) {
 			if _, err := os.Stat(output); err == nil {
 				t.Error("a manifest was written")
 			}
-			if r := integrity(t, nil, "manifest", "verify", dir, manifest); c.verify != (r.code == cli.ExitFailed) || !c.verify && r.code != cli.ExitNegative {
+			if r := integrity(t, nil, "manifest", "verify", dir, manifest); c.verify != (r.code == cli.ExitFailed) ||
+				!c.verify && r.code != cli.ExitNegative {
 				t.Errorf("verify: exit code %d, %s%s", r.code, r.out, r.errs)
 			}
 		})
@@ -172,13 +184,21 @@ func TestManifestRefuses(t *testing.T) {
 	if err := os.Symlink(good, good+"-link"); err != nil {
 		t.Fatal(err)
 	}
-	bad := write(t, filepath.Join(t.TempDir(), "bad"), `{"kind":"x","version":1,"algorithm":"SHA-256","files":[{"path":"../a","size":0,"sha256":""}]}`)
-	for _, args := range [][]string{{"create", good + "-link"}, {"create", manifest}, {"create", "/nowhere"}, {"verify", good, bad}, {"verify", good, "/nowhere"}, {"create", good, "--json"}} {
-		if r := integrity(t, nil, append([]string{"manifest"}, args...)...); r.code != cli.ExitFailed || r.out != "" || r.errs == "" {
+	bad := write(
+		t, filepath.Join(t.TempDir(), "bad"),
+		`{"kind":"x","version":1,"algorithm":"SHA-256","files":[{"path":"../a","size":0,"sha256":""}]}`,
+	)
+	for _, args := range [][]string{
+		{"create", good + "-link"}, {"create", manifest}, {"create", "/nowhere"}, {"verify", good, bad},
+		{"verify", good, "/nowhere"}, {"create", good, "--json"},
+	} {
+		if r := integrity(t, nil, append([]string{"manifest"}, args...)...); r.code != cli.ExitFailed || r.out != "" ||
+			r.errs == "" {
 			t.Errorf("%v: exit code %d, %s%s", args, r.code, r.out, r.errs)
 		}
 	}
-	if r := integrity(t, nil, "manifest", "verify", good, bad); !strings.Contains(r.errs, "/files/0/path") || !strings.Contains(r.errs, "/kind") {
+	if r := integrity(t, nil, "manifest", "verify", good, bad); !strings.Contains(r.errs, "/files/0/path") ||
+		!strings.Contains(r.errs, "/kind") {
 		t.Errorf("what is wrong with the manifest is not told: %s", r.errs)
 	}
 }

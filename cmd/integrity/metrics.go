@@ -27,13 +27,18 @@ func (s *service) serveMetrics(ctx context.Context) (stop func(), err error) {
 	})
 }
 
-func serveMetrics(ctx context.Context, cfg config.Config, log *slog.Logger, handler func() http.Handler) (stop func(), err error) {
+func serveMetrics(
+	ctx context.Context, cfg config.Config, log *slog.Logger, handler func() http.Handler,
+) (stop func(), err error) {
 	if cfg.MetricsListen == config.MetricsOff {
 		return func() {}, nil
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.MetricsListen)
 	if errors.Is(err, syscall.EADDRINUSE) && !cfg.MetricsGiven {
-		log.Warn("metrics are not served: their default address is in use; "+config.Prefix+"METRICS_LISTEN names another", "listen", cfg.MetricsListen)
+		log.Warn(
+			"metrics are not served: their default address is in use; "+config.Prefix+"METRICS_LISTEN names another", "listen",
+			cfg.MetricsListen,
+		)
 		return func() {}, nil
 	}
 	if err != nil {
@@ -61,7 +66,10 @@ func (s *service) watched() ops.Service {
 	w := ops.Service{
 		Ledger: s.ledger, Canary: s.canary, Shards: s.installed.Shards, Waiting: s.notifier.Waiting, Trusted: s.trusted,
 		Expires: s.certificateEnd, Lost: s.guard.Lost, Database: s.watch,
-		Pools:    map[string]*pgxpool.Pool{"commit": s.commit, "read": s.read, "public": s.public, "scans": s.scans, "queue": s.queue, "wake": s.wake, "watch": s.watch},
+		Pools: map[string]*pgxpool.Pool{
+			"commit": s.commit, "read": s.read, "public": s.public, "scans": s.scans, "queue": s.queue, "wake": s.wake,
+			"watch": s.watch,
+		},
 		Nodes:    s.nodes,
 		Failures: map[string]func() int64{}, Replica: s.store.Replica, Now: s.Now, Log: s.log,
 	}

@@ -13,8 +13,8 @@ import (
 
 var scrapeOf = integritytest.ScrapeOf
 
-// TestMetricsListener: metrics, page and profiles are served where the operator says, and there alone; a default address
-// that is taken stops nobody.
+// TestMetricsListener: metrics, page and profiles are served where the operator says, and there alone; a default
+// address that is taken stops nobody.
 func TestMetricsListener(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
@@ -60,10 +60,14 @@ func TestMetricsListener(t *testing.T) {
 	if resp.StatusCode != http.StatusMisdirectedRequest {
 		t.Errorf("another host's name: %d", resp.StatusCode)
 	}
-	if out := integrity(t, nil, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t), "--metrics-listen", "nowhere"); out.code != cli.ExitFailed || !strings.Contains(out.errs, "INTEGRITY_METRICS_LISTEN") {
+	if out := integrity(
+		t, nil, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t), "--metrics-listen", "nowhere",
+	); out.code != cli.ExitFailed || !strings.Contains(out.errs, "INTEGRITY_METRICS_LISTEN") {
 		t.Errorf("exit code %d: %s", out.code, out.errs)
 	}
-	if out := integrity(t, nil, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t), "--metrics-listen", address); out.code != cli.ExitFailed || !strings.Contains(out.errs, "INTEGRITY_METRICS_LISTEN") {
+	if out := integrity(
+		t, nil, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t), "--metrics-listen", address,
+	); out.code != cli.ExitFailed || !strings.Contains(out.errs, "INTEGRITY_METRICS_LISTEN") {
 		t.Errorf("a named address that is taken: exit code %d: %s", out.code, out.errs)
 	}
 	// Two with the default: at most one of them has it, and both serve.
@@ -73,7 +77,9 @@ func TestMetricsListener(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has, taken := strings.Contains(string(text), "metrics are served"), strings.Contains(string(text), "metrics are not served"); has == taken {
+		if has, taken := strings.Contains(string(text), "metrics are served"), strings.Contains(
+			string(text), "metrics are not served",
+		); has == taken {
 			t.Errorf("metrics served: %v; address taken: %v", has, taken)
 		}
 	}

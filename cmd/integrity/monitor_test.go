@@ -69,7 +69,9 @@ func newWatchedLog(t *testing.T, size int) *watchedLog {
 	t.Cleanup(server.Close)
 	var err error
 	w.signer = evidence.GenerateSigner()
-	if w.trusted, err = evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: w.signer.Key()}}, nil, []evidence.LogKey{w.Key()}); err != nil {
+	if w.trusted, err = evidence.NewTrustedKeys(
+		[]evidence.TrustedKey{{PublicKey: w.signer.Key()}}, nil, []evidence.LogKey{w.Key()},
+	); err != nil {
 		t.Fatal(err)
 	}
 	text, err := w.trusted.Marshal()
@@ -78,7 +80,10 @@ func newWatchedLog(t *testing.T, size int) *watchedLog {
 	}
 	dir := t.TempDir()
 	w.url, w.state = server.URL, filepath.Join(dir, "log.json")
-	w.args = []string{"monitor", w.url, "--trusted-keys", write(t, filepath.Join(dir, "trusted-keys.json"), string(text)), "--state", w.state}
+	w.args = []string{
+		"monitor", w.url, "--trusted-keys", write(t, filepath.Join(dir, "trusted-keys.json"), string(text)), "--state",
+		w.state,
+	}
 	return w
 }
 
@@ -120,7 +125,8 @@ func (w *watchedLog) alarms() []string {
 
 func TestMonitor(t *testing.T) {
 	w := newWatchedLog(t, 3)
-	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "ledger.example/log has 3 entries") || !strings.Contains(r.out, "the first checkpoint that is kept") {
+	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "ledger.example/log has 3 entries") ||
+		!strings.Contains(r.out, "the first checkpoint that is kept") {
 		t.Fatalf("%+v", r)
 	}
 	w.keeps(w.Checkpoint())
@@ -134,14 +140,16 @@ func TestMonitor(t *testing.T) {
 		Witnesses            []string
 	}
 	r := w.run("--json")
-	if err := json.Unmarshal([]byte(r.out), &printed); err != nil || printed.Result != "consistent" || printed.Size != 300 || printed.Root == "" || printed.Witnesses == nil {
+	if err := json.Unmarshal([]byte(r.out), &printed); err != nil || printed.Result != "consistent" ||
+		printed.Size != 300 || printed.Root == "" || printed.Witnesses == nil {
 		t.Errorf("%v in %s", err, r.out)
 	}
 	good := w.Checkpoint()
 
 	// An outage keeps everything as it is and is no alarm.
 	w.Answer(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) })
-	if r := w.run(); r.code != cli.ExitFailed || !strings.Contains(r.errs, "which says nothing about the log") || strings.Contains(r.errs, "ALARM") {
+	if r := w.run(); r.code != cli.ExitFailed || !strings.Contains(r.errs, "which says nothing about the log") ||
+		strings.Contains(r.errs, "ALARM") {
 		t.Errorf("%+v", r)
 	}
 	w.Answer(nil)
@@ -151,7 +159,8 @@ func TestMonitor(t *testing.T) {
 		return append(entries, "one more")
 	})
 	for range 2 {
-		if r := w.run("--json"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || !strings.Contains(r.out, `"result":"alarm","kind":"rewritten"`) {
+		if r := w.run("--json"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") ||
+			!strings.Contains(r.out, `"result":"alarm","kind":"rewritten"`) {
 			t.Errorf("%+v", r)
 		}
 		w.keeps(good)
@@ -164,7 +173,8 @@ func TestMonitor(t *testing.T) {
 		monitor.AlarmError
 		Service, DetectedAt string
 	}
-	if err := json.Unmarshal([]byte(w.file(files[0])), &kept); err != nil || kept.Known != good || kept.Seen != w.Checkpoint() || kept.KnownFrom != w.state || kept.Service != w.url {
+	if err := json.Unmarshal([]byte(w.file(files[0])), &kept); err != nil || kept.Known != good ||
+		kept.Seen != w.Checkpoint() || kept.KnownFrom != w.state || kept.Service != w.url {
 		t.Errorf("%v: %+v", err, kept)
 	}
 }
@@ -215,8 +225,10 @@ func TestMonitorIsInterrupted(t *testing.T) {
 func (w *watchedLog) proven() string {
 	w.t.Helper()
 	record := evidence.RecordPayload{
-		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: evidence.Hash{0xbb}, MimeType: "text/plain",
-		GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: time.Date(2026, 11, 20, 9, 0, 1, 0, time.UTC), ReferencesSHA256: evidence.Hash{0xcc},
+		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: evidence.Hash{0xbb},
+		MimeType:    "text/plain",
+		GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: time.Date(2026, 11, 20, 9, 0, 1, 0, time.UTC),
+		ReferencesSHA256: evidence.Hash{0xcc},
 	}
 	envelope := evidence.NewEnvelope(w.signer.SignPayload(record.AppendCanonical(nil)))
 	leaf := string(evidence.Leaf{
@@ -232,7 +244,9 @@ func (w *watchedLog) proven() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	envelope.Inclusion = &evidence.Inclusion{Leaf: leaf, LeafIndex: size - 1, TreeSize: size, Hashes: []string{}, Checkpoint: w.Checkpoint()}
+	envelope.Inclusion = &evidence.Inclusion{
+		Leaf: leaf, LeafIndex: size - 1, TreeSize: size, Hashes: []string{}, Checkpoint: w.Checkpoint(),
+	}
 	for _, hash := range proof {
 		envelope.Inclusion.Hashes = append(envelope.Inclusion.Hashes, hash.String())
 	}
@@ -248,7 +262,8 @@ func TestMonitorWithEvidence(t *testing.T) {
 	w := newWatchedLog(t, 20)
 	saved := w.proven()
 	w.Grow(400)
-	if r := w.run("--evidence", saved, "--evidence", saved); r.code != cli.ExitOK || !strings.Contains(r.out, "it continues the log of 2 saved evidence") {
+	if r := w.run("--evidence", saved, "--evidence", saved); r.code != cli.ExitOK ||
+		!strings.Contains(r.out, "it continues the log of 2 saved evidence") {
 		t.Fatalf("%+v", r)
 	}
 	if r := w.run("--evidence", w.args[3]); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--evidence") {
@@ -262,7 +277,8 @@ func TestMonitorWithEvidence(t *testing.T) {
 		return entries
 	})
 	r := w.run("--evidence", saved)
-	if r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || len(w.alarms()) != 1 || !strings.Contains(w.file(w.alarms()[0]), saved) {
+	if r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || len(w.alarms()) != 1 ||
+		!strings.Contains(w.file(w.alarms()[0]), saved) {
 		t.Errorf("%+v", r)
 	}
 	if _, err := os.Stat(w.state); !os.IsNotExist(err) {
@@ -288,7 +304,8 @@ func TestMonitorRefuses(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		a := &app{&cli.App{Out: &out, Errs: &errs, Now: time.Now}}
-		if code := a.Run(t.Context(), a.rootCommand(), c.args); code != cli.ExitFailed || !strings.Contains(errs.String(), c.says) || out.Len() > 0 {
+		if code := a.Run(t.Context(), a.rootCommand(), c.args); code != cli.ExitFailed ||
+			!strings.Contains(errs.String(), c.says) || out.Len() > 0 {
 			t.Errorf("%s: exit code %d: %s%s", name, code, out.String(), errs.String())
 		}
 	}

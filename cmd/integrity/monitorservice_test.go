@@ -28,7 +28,10 @@ func TestMonitorOfAService(t *testing.T) {
 		env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 		document = write(t, filepath.Join(mine, name+".pdf"), "%PDF "+name)
 		var record wire.Registration
-		mustJSON(t, env, &record, "register", document, "--company", access.CompanyReference, "--source", "s", "--document", name, "--version", "1")
+		mustJSON(
+			t, env, &record, "register", document, "--company", access.CompanyReference, "--source", "s", "--document", name,
+			"--version", "1",
+		)
 		saved = filepath.Join(mine, name+".json")
 		eventually(t, "the record is in the log", func() error {
 			os.Remove(saved)
@@ -52,7 +55,9 @@ func TestMonitorOfAService(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, pinned, string(keys))
-	if out := must(t, nil, "verify", first, pinned, document, "--require-inclusion"); !strings.Contains(out, "inclusion     valid") || !strings.Contains(out, "no independent timestamp") {
+	if out := must(
+		t, nil, "verify", first, pinned, document, "--require-inclusion",
+	); !strings.Contains(out, "inclusion     valid") || !strings.Contains(out, "no independent timestamp") {
 		t.Error(out)
 	}
 	if r := watch("--evidence", first); r.code != cli.ExitOK {
@@ -69,7 +74,8 @@ func TestMonitorOfAService(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	// The proof of one record is not that of another.
-	if r := integrity(t, nil, "verify", second, pinned, document); r.code != cli.ExitNegative || !strings.Contains(r.out, "inclusion     valid") {
+	if r := integrity(t, nil, "verify", second, pinned, document); r.code != cli.ExitNegative ||
+		!strings.Contains(r.out, "inclusion     valid") {
 		t.Errorf("%+v", r)
 	}
 	s.stop()
@@ -82,7 +88,8 @@ func TestMonitorOfAService(t *testing.T) {
 	}
 	s = start(t, dir, "--demo")
 	proven("another")
-	if r := watch(); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") && !strings.Contains(r.errs, "ALARM: shrunk") {
+	if r := watch(); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "ALARM: rewritten") && !strings.Contains(r.errs, "ALARM: shrunk") {
 		t.Errorf("%+v", r)
 	}
 	if err := os.Remove(state); err != nil {

@@ -75,7 +75,8 @@ func newStamps(t *testing.T) *stamps {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tsa"}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tsa"}, NotBefore: time.Now().Add(-24 * time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Critical: true, Value: usage}},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -94,7 +95,8 @@ func (s *stamps) over(authority string, size int64, note string, at time.Time) w
 	s.t.Helper()
 	imprint := sha256.Sum256([]byte(note))
 	der, err := (&timestamp.Timestamp{
-		HashAlgorithm: crypto.SHA256, HashedMessage: imprint[:], Time: at, Policy: asn1.ObjectIdentifier{1, 2, 3}, AddTSACertificate: true,
+		HashAlgorithm: crypto.SHA256, HashedMessage: imprint[:], Time: at, Policy: asn1.ObjectIdentifier{1, 2, 3},
+		AddTSACertificate: true,
 	}).CreateResponseWithOpts(s.cert, s.key, crypto.SHA256)
 	if err != nil {
 		s.t.Fatal(err)
@@ -103,7 +105,10 @@ func (s *stamps) over(authority string, size int64, note string, at time.Time) w
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return wire.LogTimestamp{TreeSize: size, Authority: authority, GenTime: evidence.FormatTime(response.Time), Checkpoint: note, Token: response.RawToken}
+	return wire.LogTimestamp{
+		TreeSize: size, Authority: authority, GenTime: evidence.FormatTime(response.Time), Checkpoint: note,
+		Token: response.RawToken,
+	}
 }
 
 // trusts pins what add adds.
@@ -120,8 +125,8 @@ func (w *watchedLog) trusts(add func(*evidence.TrustedKeys) (*evidence.TrustedKe
 	write(w.t, w.args[3], string(text))
 }
 
-// TestMonitorCountsWitnesses: only cosignatures of pinned witnesses that hold count; fewer than are required is an answer of
-// its own, and no alarm.
+// TestMonitorCountsWitnesses: only cosignatures of pinned witnesses that hold count; fewer than are required is an
+// answer of its own, and no alarm.
 func TestMonitorCountsWitnesses(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	a, b, stranger := newCosigner(t, "w.example/a"), newCosigner(t, "w.example/b"), newCosigner(t, "w.example/x")
@@ -162,7 +167,8 @@ func TestMonitorCountsWitnesses(t *testing.T) {
 			WitnessKeys int
 		}
 		r := w.run("--json")
-		if err := json.Unmarshal([]byte(r.out), &printed); err != nil || r.code != cli.ExitOK || printed.WitnessKeys != 2 || fmt.Sprint(printed.Witnessed) != fmt.Sprint(append([]string{}, step.want...)) {
+		if err := json.Unmarshal([]byte(r.out), &printed); err != nil || r.code != cli.ExitOK || printed.WitnessKeys != 2 ||
+			fmt.Sprint(printed.Witnessed) != fmt.Sprint(append([]string{}, step.want...)) {
 			t.Errorf("%s: %v, %+v", step.name, err, r)
 		}
 		if asked != 1 {
@@ -175,7 +181,9 @@ func TestMonitorCountsWitnesses(t *testing.T) {
 			t.Errorf("%s: %+v", step.name, r)
 		}
 	}
-	if r := w.run("--require-witnesses", "1"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "TOO FEW WITNESSES: only 0 of the 1") || strings.Contains(r.errs, "ALARM") || len(w.alarms()) != 0 {
+	if r := w.run("--require-witnesses", "1"); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "TOO FEW WITNESSES: only 0 of the 1") || strings.Contains(r.errs, "ALARM") ||
+		len(w.alarms()) != 0 {
 		t.Errorf("%+v", r)
 	}
 	asked := 0 // a witness comes to a checkpoint after it
@@ -194,8 +202,8 @@ func TestMonitorCountsWitnesses(t *testing.T) {
 	}
 }
 
-// TestMonitorChecksTimestamps: the log must contain each checkpoint that a pinned authority has stamped; a token that does not
-// hold is an alarm, one that nobody pinned answers for is passed over.
+// TestMonitorChecksTimestamps: the log must contain each checkpoint that a pinned authority has stamped; a token that
+// does not hold is an alarm, one that nobody pinned answers for is passed over.
 func TestMonitorChecksTimestamps(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	tsa, other := newStamps(t), newStamps(t)
@@ -244,7 +252,10 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 	second := w.Checkpoint()
 	w.Grow(9)
 	third := w.Checkpoint()
-	tokens = []wire.LogTimestamp{tsa.over("TSA", 3, first, at.Add(-time.Minute)), tsa.over("TSA", 5, second, at), other.over("TSA", 9, third, at.Add(time.Minute))}
+	tokens = []wire.LogTimestamp{
+		tsa.over("TSA", 3, first, at.Add(-time.Minute)), tsa.over("TSA", 5, second, at),
+		other.over("TSA", 9, third, at.Add(time.Minute)),
+	}
 	var printed struct {
 		Timestamps struct {
 			Checked, Passed int
@@ -253,12 +264,14 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 		}
 	}
 	r := w.run("--json")
-	if err := json.Unmarshal([]byte(r.out), &printed); err != nil || r.code != cli.ExitOK || printed.Timestamps.Checked != 2 || printed.Timestamps.Passed != 1 ||
+	if err := json.Unmarshal([]byte(r.out), &printed); err != nil || r.code != cli.ExitOK ||
+		printed.Timestamps.Checked != 2 || printed.Timestamps.Passed != 1 ||
 		printed.Timestamps.StampedSize != 9 || printed.Timestamps.Newest["TSA"] != evidence.FormatTime(at) {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	asked = nil
-	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "0 more stamped checkpoints, the newest 1h") || !strings.Contains(r.out, "old, says TSA") || fmt.Sprint(asked) != "[9]" {
+	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "0 more stamped checkpoints, the newest 1h") ||
+		!strings.Contains(r.out, "old, says TSA") || fmt.Sprint(asked) != "[9]" {
 		t.Errorf("%+v, asked after %v", r, asked)
 	}
 
@@ -279,7 +292,8 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 	var alarm monitor.AlarmError
 	if files := w.alarms(); len(files) != 1 {
 		t.Fatalf("alarms: %v", files)
-	} else if err := json.Unmarshal([]byte(w.file(files[0])), &alarm); err != nil || alarm.Known != stamped || string(alarm.Token) != string(tokens[3].Token) || !strings.Contains(alarm.KnownFrom, "existed before") {
+	} else if err := json.Unmarshal([]byte(w.file(files[0])), &alarm); err != nil || alarm.Known != stamped ||
+		string(alarm.Token) != string(tokens[3].Token) || !strings.Contains(alarm.KnownFrom, "existed before") {
 		t.Errorf("%v, %+v", err, alarm)
 	}
 	// A stamped checkpoint is larger than the log: it was put back.
@@ -311,7 +325,8 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 	}
 }
 
-// TestMonitorOfEndlessTimestamps: a log that always has one more page of tokens holds up nothing, and what was checked is kept.
+// TestMonitorOfEndlessTimestamps: a log that always has one more page of tokens holds up nothing, and what was checked
+// is kept.
 func TestMonitorOfEndlessTimestamps(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	tsa := newStamps(t)
@@ -332,11 +347,14 @@ func TestMonitorOfEndlessTimestamps(t *testing.T) {
 		asked++
 		_, _ = fmt.Sscan(r.URL.Query().Get("after"), &after)
 		rw.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(rw).Encode(wire.LogTimestamps{HasMore: true, Timestamps: []wire.LogTimestamp{{TreeSize: after + 1, Authority: "Another"}}})
+		_ = json.NewEncoder(rw).Encode(wire.LogTimestamps{
+			HasMore: true, Timestamps: []wire.LogTimestamp{{TreeSize: after + 1, Authority: "Another"}},
+		})
 	})
 	for run := 1; run <= 2; run++ {
 		asked = 0
-		if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "more tokens are left for the next look") || asked != 100 || after != int64(100*run-1) {
+		if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "more tokens are left for the next look") ||
+			asked != 100 || after != int64(100*run-1) {
 			t.Fatalf("run %d: %+v, asked %d times, at last after %d", run, r, asked, after)
 		}
 	}

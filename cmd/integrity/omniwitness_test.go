@@ -23,8 +23,8 @@ import (
 const omniwitness = "github.com/transparency-dev/witness"
 const omniwitnessVersion = "v0.0.0-20260720115447-2e1c6971d19e"
 
-// feeder brings a log's checkpoint to a witness with the clients of others: tessera's reads the log, transparency-dev's asks
-// the witness. It prints the cosignatures.
+// feeder brings a log's checkpoint to a witness with the clients of others: tessera's reads the log, transparency-dev's
+// asks the witness. It prints the cosignatures.
 const feeder = `package main
 
 import (
@@ -82,7 +82,10 @@ func foreignWitnesses(t *testing.T) (witness, feed string) {
 	write(t, filepath.Join(dir, "go.mod"), "module scratch\n\ngo 1.26\n")
 	write(t, filepath.Join(dir, "main.go"), feeder)
 	for _, args := range [][]string{
-		{"get", omniwitness + "@" + omniwitnessVersion, omniwitness + "/cmd/omniwitness@" + omniwitnessVersion, omniwitness + "/client/http@" + omniwitnessVersion},
+		{
+			"get", omniwitness + "@" + omniwitnessVersion, omniwitness + "/cmd/omniwitness@" + omniwitnessVersion,
+			omniwitness + "/client/http@" + omniwitnessVersion,
+		},
 		{"mod", "tidy"},
 		{"build", "-buildvcs=false", "-o", "omniwitness", omniwitness + "/cmd/omniwitness"},
 		{"build", "-buildvcs=false", "-o", "feeder", "."},
@@ -115,7 +118,9 @@ func TestOmniwitness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := evidence.ParseWitnessKey(strings.TrimSpace(must(t, nil, "keys", "witness", "--data-dir", dir, "--witness-name", witnessName)))
+	ours, err := evidence.ParseWitnessKey(strings.TrimSpace(must(
+		t, nil, "keys", "witness", "--data-dir", dir, "--witness-name", witnessName,
+	)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,8 +141,15 @@ func TestOmniwitness(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirLog.Close()
-	c := exec.Command(program, "--listen", address, "--metrics_listen", "", "--db_file", filepath.Join(mine, "omniwitness.db"), "--private_key_path", write(t, filepath.Join(mine, "key"), secret),
-		"--additional_logs", write(t, filepath.Join(mine, "logs.yaml"), fmt.Sprintf("Logs:\n  - Origin: %s\n    URL: %s\n    PublicKey: %s\n    Feeder: none\n", key.Name, s.base, key.VerifierKey)))
+	c := exec.Command(program, "--listen", address, "--metrics_listen", "", "--db_file",
+		filepath.Join(mine, "omniwitness.db"), "--private_key_path", write(t, filepath.Join(mine, "key"), secret),
+		"--additional_logs",
+		write(
+			t, filepath.Join(mine, "logs.yaml"),
+			fmt.Sprintf(
+				"Logs:\n  - Origin: %s\n    URL: %s\n    PublicKey: %s\n    Feeder: none\n", key.Name, s.base, key.VerifierKey,
+			),
+		))
 	c.Stderr = theirLog
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -154,8 +166,10 @@ func TestOmniwitness(t *testing.T) {
 	for round := range 3 {
 		access := s.demo()
 		var record wire.Registration
-		mustJSON(t, []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}, &record, "register",
-			write(t, filepath.Join(mine, "document"), fmt.Sprintf("%%PDF %d", round)), "--company", access.CompanyReference, "--source", "w", "--document", fmt.Sprintf("d-%d", round), "--version", "1")
+		mustJSON(t, []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base},
+			&record, "register",
+			write(t, filepath.Join(mine, "document"), fmt.Sprintf("%%PDF %d", round)), "--company", access.CompanyReference,
+			"--source", "w", "--document", fmt.Sprintf("d-%d", round), "--version", "1")
 		eventually(t, "omniwitness has cosigned", func() error {
 			at, err := s.logHead()
 			if err == nil && (at.N <= size || names(at.text) != theirs.Name) {
@@ -170,7 +184,8 @@ func TestOmniwitness(t *testing.T) {
 		out, err := fed.CombinedOutput()
 		head, cosigned, _ := strings.Cut(string(out), "\n")
 		var seen, submitted int64
-		if _, scanErr := fmt.Sscan(head, &seen, &submitted); err != nil || scanErr != nil || submitted < size || (round > 0) != (seen > 0) || names(cosigned) != theirs.Name+" "+ours.Name {
+		if _, scanErr := fmt.Sscan(head, &seen, &submitted); err != nil || scanErr != nil || submitted < size ||
+			(round > 0) != (seen > 0) || names(cosigned) != theirs.Name+" "+ours.Name {
 			t.Errorf("round %d: %v\n%s%s", round, err, out, tail(w.logPath))
 		}
 	}

@@ -43,7 +43,8 @@ func TestOperatingIsGenerated(t *testing.T) {
 	}
 	parts := map[string]func(*testing.T) string{
 		"contents": func(*testing.T) string { return contentsList(string(text)) },
-		"settings": settingsList, "plans": plansTable, "errors": errorsList, "alarms": alarmsList, "metrics": metricsList, "commands": commandsList,
+		"settings": settingsList, "plans": plansTable, "errors": errorsList, "alarms": alarmsList, "metrics": metricsList,
+		"commands": commandsList,
 	}
 	part := regexp.MustCompile(`(?s)(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->\n)`)
 	want := part.ReplaceAllStringFunc(string(text), func(found string) string {
@@ -89,7 +90,8 @@ func TestDocumentsAreNarrow(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameTheGoOfTheModule: whoever builds the program reads everywhere the version of Go that go.mod asks for.
+// TestDocumentsNameTheGoOfTheModule: whoever builds the program reads everywhere the version of Go that go.mod asks
+// for.
 func TestDocumentsNameTheGoOfTheModule(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile(file)
@@ -100,7 +102,10 @@ func TestDocumentsNameTheGoOfTheModule(t *testing.T) {
 	}
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("../../go.mod"))
 	const pages = "../../handlers/web/templates/developers/"
-	for _, file := range []string{"../../README.md", "OPERATING.md", pages + "en/start.html", pages + "es/start.html", pages + "en/downloads.html", pages + "es/downloads.html"} {
+	for _, file := range []string{
+		"../../README.md", "OPERATING.md", pages + "en/start.html", pages + "es/start.html", pages + "en/downloads.html",
+		pages + "es/downloads.html",
+	} {
 		named := regexp.MustCompile(`\bGo (\d+\.\d+)`).FindAllStringSubmatch(read(file), -1)
 		if len(named) == 0 {
 			t.Errorf("%s does not say which Go builds the program", file)
@@ -113,8 +118,8 @@ func TestDocumentsNameTheGoOfTheModule(t *testing.T) {
 	}
 }
 
-// TestProgramUsesWhatTheDesignNames: the packages that the design of this service names are imported by the program itself,
-// not by tests alone.
+// TestProgramUsesWhatTheDesignNames: the packages that the design of this service names are imported by the program
+// itself, not by tests alone.
 func TestProgramUsesWhatTheDesignNames(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "../../...").Output()
 	if err != nil {
@@ -122,7 +127,8 @@ func TestProgramUsesWhatTheDesignNames(t *testing.T) {
 	}
 	imports := strings.Fields(string(out))
 	for _, name := range []string{
-		"github.com/jackc/pgx/v5", "github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill-sql/v3", "github.com/gorilla/mux", "github.com/gowebpki/jcs",
+		"github.com/jackc/pgx/v5", "github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill-sql/v3",
+		"github.com/gorilla/mux", "github.com/gowebpki/jcs",
 	} {
 		if !slices.ContainsFunc(imports, func(i string) bool { return i == name || strings.HasPrefix(i, name+"/") }) {
 			t.Errorf("nothing but tests imports %s", name)
@@ -257,9 +263,13 @@ func settingsList(t *testing.T) string {
 		if notes != nil {
 			note = " (" + strings.Join(notes, ", ") + ")"
 		}
-		b.WriteString(item(fmt.Sprintf("`%s`%s: %s Must be %s", s.Variable(), note, sentence(s.Help), strings.TrimSuffix(s.Expects, ".")+".")))
+		b.WriteString(item(fmt.Sprintf(
+			"`%s`%s: %s Must be %s", s.Variable(), note, sentence(s.Help), strings.TrimSuffix(s.Expects, ".")+".",
+		)))
 	}
-	return b.String() + item("`"+config.VariableAPIKey+"` (secret): API key of the commands that use the API, not of the server.")
+	return b.String() + item(
+		"`"+config.VariableAPIKey+"` (secret): API key of the commands that use the API, not of the server.",
+	)
 }
 
 // settingDefaults are the defaults of the flags of serve, and of the variables without a flag, by name.
@@ -284,7 +294,8 @@ func plansTable(t *testing.T) string {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	b.WriteString("| plan | € a month | requests a minute | new versions a month | requests a month | artifacts a month | webhook attempts a month | administrative events a day |\n" +
+	b.WriteString("| plan | € a month | requests a minute | new versions a month | requests a month | artifacts a " +
+		"month | webhook attempts a month | administrative events a day |\n" +
 		"|---|---|---|---|---|---|---|---|\n")
 	names := plans.Names()
 	slices.SortFunc(names, func(a, b string) int { return plans[a].PerMinute - plans[b].PerMinute })
@@ -314,7 +325,9 @@ func alarmsList(t *testing.T) string {
 		t.Fatal(err)
 	}
 	// The rules have one form, which Prometheus itself reads in cmd/lab/judges.
-	rule := regexp.MustCompile(`(?m)^ +- alert: (\w+)\n +expr: .*\n(?: {10}.*\n)*(?: +for: (\w+)\n)? +labels: \{severity: (\w+)\}\n +annotations:\n +summary: '.*'\n +description: '(.*)'$`)
+	rule := regexp.MustCompile(
+		`(?m)^ +- alert: (\w+)\n +expr: .*\n(?: {10}.*\n)*(?: +for: (\w+)\n)? +labels: \{severity: (\w+)\}\n +annotations:\n +summary: '.*'\n +description: '(.*)'$`,
+	)
 	rules := rule.FindAllStringSubmatch(string(text), -1)
 	if want := strings.Count(string(text), "alert: "); len(rules) != want || want == 0 {
 		t.Fatalf("%d of %d rules have the form that is read here", len(rules), want)

@@ -29,7 +29,8 @@ type account struct {
 func makeAccount(t *testing.T, dir string) (a account) {
 	t.Helper()
 	at := []string{"--data-dir", dir}
-	mustJSON(t, nil, &a.organization, append([]string{"organization", "create", "Example GmbH", "--plan", "internal"}, at...)...)
+	mustJSON(t, nil, &a.organization,
+		append([]string{"organization", "create", "Example GmbH", "--plan", "internal"}, at...)...)
 	in := append([]string{"--organization", a.organization.ID}, at...)
 	var member operator.MemberView
 	mustJSON(t, nil, &member, append([]string{"member", "add", "--email", "ana@example.org", "--role", "admin"}, in...)...)
@@ -37,7 +38,10 @@ func makeAccount(t *testing.T, dir string) (a account) {
 		t.Errorf("member: %+v", member)
 	}
 	mustJSON(t, nil, &a.company, append([]string{"company", "create", "c-7f3a"}, in...)...)
-	mustJSON(t, nil, &a.key, append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read,integrity:write", "--expires", "90d"}, in...)...)
+	mustJSON(t, nil, &a.key,
+		append([]string{
+			"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read,integrity:write", "--expires", "90d",
+		}, in...)...)
 	if a.key.Key == "" || len(a.key.Scopes) != 2 {
 		t.Errorf("key: %+v", a.key)
 	}
@@ -63,7 +67,9 @@ func TestOperatorEffects(t *testing.T) {
 	client := plainHTTP()
 	wantStatus := func(what string, want int) {
 		t.Helper()
-		status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/changes?companyReference=c-7f3a", a.key.Key, nil, nil)
+		status, err := call(
+			client, http.MethodGet, s.base+"/api/v1/integrity/changes?companyReference=c-7f3a", a.key.Key, nil, nil,
+		)
 		if err != nil || status != want {
 			t.Errorf("%s: want status %d, not %d, %v", what, want, status, err)
 		}
@@ -107,7 +113,8 @@ func TestOperatorEffects(t *testing.T) {
 		t.Errorf("members: %+v", members)
 	}
 	var organization operator.OrganizationView
-	mustJSON(t, nil, &organization, append([]string{"organization", "plan", a.organization.ID, "--plan", "pro", "--per-minute", "7"}, at...)...)
+	mustJSON(t, nil, &organization,
+		append([]string{"organization", "plan", a.organization.ID, "--plan", "pro", "--per-minute", "7"}, at...)...)
 	if organization.Plan != "pro" || organization.PerMinuteLimit != 7 || organization.Internal {
 		t.Errorf("plan: %+v", organization)
 	}
@@ -126,16 +133,19 @@ func TestOperatorEffects(t *testing.T) {
 		{"--plan internal", "internal", true, 60_000},
 		{"--plan pro --per-minute 7", "pro", false, 7},
 	} {
-		mustJSON(t, nil, &organization, append(append([]string{"organization", "plan", a.organization.ID}, strings.Fields(c.args)...), at...)...)
+		mustJSON(t, nil, &organization,
+			append(append([]string{"organization", "plan", a.organization.ID}, strings.Fields(c.args)...), at...)...)
 		if organization.Plan != c.plan || organization.Internal != c.internal || organization.PerMinuteLimit != c.perMinute {
 			t.Errorf("plan %s: %+v", c.args, organization)
 		}
 	}
-	mustJSON(t, nil, &organization, append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "20000"}, at...)...)
+	mustJSON(t, nil, &organization,
+		append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "20000"}, at...)...)
 	if organization.UnfinalizedLimit != 20_000 || organization.Unfinalized != 0 || organization.PerMinuteLimit != 7 {
 		t.Errorf("limits: %+v", organization)
 	}
-	mustJSON(t, nil, &organization, append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "default"}, at...)...)
+	mustJSON(t, nil, &organization,
+		append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "default"}, at...)...)
 	if organization.UnfinalizedLimit != domain.MaxUnfinalized {
 		t.Errorf("limits: %+v", organization)
 	}
@@ -154,7 +164,8 @@ func TestOperatorEffects(t *testing.T) {
 			t.Errorf("company %s: %+v", c[0], company)
 		}
 	}
-	if r := integrity(t, nil, with("company", "close", "absent")...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "no company with that reference") {
+	if r := integrity(t, nil, with("company", "close", "absent")...); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "no company with that reference") {
 		t.Errorf("an absent company: %d %s", r.code, r.errs)
 	}
 
@@ -171,7 +182,9 @@ func TestOperatorEffects(t *testing.T) {
 		}
 		types = append(types, string(e.Type))
 	}
-	end := []string{"organization.limits_changed", "organization.limits_changed", "company.status_changed", "company.status_changed"}
+	end := []string{
+		"organization.limits_changed", "organization.limits_changed", "company.status_changed", "company.status_changed",
+	}
 	if len(types) != 26 || types[0] != "organization.created" || !slices.Equal(types[len(types)-len(end):], end) {
 		t.Errorf("history: %v", types)
 	}
@@ -212,24 +225,68 @@ func TestOperatorRefusals(t *testing.T) {
 		code int
 		says string
 	}{
-		{append([]string{"organization", "create", "X", "--plan", "gold"}, at...), cli.ExitNegative, "must be one of escala, gratis, internal, pro"},
-		{append([]string{"organization", "plan", unknown, "--plan", "pro"}, at...), cli.ExitNegative, "no organization with that id"},
+		{
+			append([]string{"organization", "create", "X", "--plan", "gold"}, at...), cli.ExitNegative,
+			"must be one of escala, gratis, internal, pro",
+		},
+		{
+			append([]string{"organization", "plan", unknown, "--plan", "pro"}, at...), cli.ExitNegative,
+			"no organization with that id",
+		},
 		{append([]string{"organization", "plan", a.organization.ID}, at...), cli.ExitFailed, "at least one of"},
-		{append([]string{"organization", "plan", a.organization.ID, "--per-minute", "many"}, at...), cli.ExitFailed, "must be default, or a number"},
-		{append([]string{"organization", "plan", a.organization.ID, "--per-minute", "0"}, at...), cli.ExitNegative, "must be at least 1"},
-		{append([]string{"company", "create", "service:webhook-test"}, in...), cli.ExitNegative, "must not be service:webhook-test"},
-		{append([]string{"organization", "limits", unknown, "--unfinalized", "5"}, at...), cli.ExitNegative, "no organization with that id"},
-		{append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "0"}, at...), cli.ExitNegative, "at least 1"},
-		{append([]string{"member", "list", "--organization", unknown}, at...), cli.ExitNegative, "no organization with that id"},
-		{append([]string{"member", "list", "--organization", "acme"}, at...), cli.ExitFailed, "--organization: must be an id of the form org_"},
+		{
+			append([]string{"organization", "plan", a.organization.ID, "--per-minute", "many"}, at...), cli.ExitFailed,
+			"must be default, or a number",
+		},
+		{
+			append([]string{"organization", "plan", a.organization.ID, "--per-minute", "0"}, at...), cli.ExitNegative,
+			"must be at least 1",
+		},
+		{
+			append([]string{"company", "create", "service:webhook-test"}, in...), cli.ExitNegative,
+			"must not be service:webhook-test",
+		},
+		{
+			append([]string{"organization", "limits", unknown, "--unfinalized", "5"}, at...), cli.ExitNegative,
+			"no organization with that id",
+		},
+		{
+			append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "0"}, at...), cli.ExitNegative,
+			"at least 1",
+		},
+		{
+			append([]string{"member", "list", "--organization", unknown}, at...), cli.ExitNegative,
+			"no organization with that id",
+		},
+		{
+			append([]string{"member", "list", "--organization", "acme"}, at...), cli.ExitFailed,
+			"--organization: must be an id of the form org_",
+		},
 		{append([]string{"member", "add", "--email", "Ana <ana@x>", "--role", "owner"}, in...), cli.ExitFailed, "--email"},
-		{append([]string{"member", "add", "--email", "b@example.org", "--role", "boss"}, in...), cli.ExitFailed, "--role must be owner, admin, reviewer, analyst or viewer"},
+		{
+			append([]string{"member", "add", "--email", "b@example.org", "--role", "boss"}, in...), cli.ExitFailed,
+			"--role must be owner, admin, reviewer, analyst or viewer",
+		},
 		{append([]string{"member", "disable", "--email", "b@example.org"}, in...), cli.ExitNegative, "no such member"},
-		{append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:everything"}, in...), cli.ExitFailed, "is no scope"},
-		{append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read", "--expires", "731d"}, in...), cli.ExitFailed, "from 1h to 730d"},
-		{append([]string{"apikey", "grant", a.key.ID, "--company", "other"}, at...), cli.ExitNegative, "integrity company create"},
+		{
+			append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:everything"}, in...),
+			cli.ExitFailed, "is no scope",
+		},
+		{
+			append([]string{
+				"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read", "--expires", "731d",
+			}, in...),
+			cli.ExitFailed, "from 1h to 730d",
+		},
+		{
+			append([]string{"apikey", "grant", a.key.ID, "--company", "other"}, at...), cli.ExitNegative,
+			"integrity company create",
+		},
 		{append([]string{"apikey", "revoke", a.key.Key}, at...), cli.ExitFailed, "not the text of the key"},
-		{append([]string{"apikey", "revoke", a.key.ID, "--url", ""}, at...), cli.ExitFailed, "--url must be the address of a service"},
+		{
+			append([]string{"apikey", "revoke", a.key.ID, "--url", ""}, at...), cli.ExitFailed,
+			"--url must be the address of a service",
+		},
 		{append([]string{"company", "create", "-a b"}, in...), cli.ExitFailed, ""},
 		{append([]string{"keys", "generate"}, at...), cli.ExitFailed, "is not overwritten"},
 		{append([]string{"organization", "burn"}, at...), cli.ExitFailed, ""},

@@ -59,7 +59,10 @@ func TestSystemdUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It looks whether the program is there.
-	unit := write(t, filepath.Join(t.TempDir(), "integrity.service"), strings.ReplaceAll(string(text), "/usr/local/bin/integrity", os.Getenv(binaryVariable)))
+	unit := write(
+		t, filepath.Join(t.TempDir(), "integrity.service"),
+		strings.ReplaceAll(string(text), "/usr/local/bin/integrity", os.Getenv(binaryVariable)),
+	)
 	for _, args := range [][]string{{"verify", unit}, {"security", "--offline=true", "--threshold=25", unit}} {
 		if out, err := exec.Command(analyze, args...).CombinedOutput(); err != nil || args[0] == "verify" && len(out) > 0 {
 			t.Errorf("systemd-analyze %v: %v %s", args, err, out)
@@ -111,7 +114,9 @@ func TestContainerRoot(t *testing.T) {
 	if err := os.Chmod(wrapper, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s := surroundings{program: wrapper, env: append([]string{"TMPDIR=/tmp"}, database...)}.start(t, filepath.Join(filepath.Dir(root), "data"))
+	s := surroundings{
+		program: wrapper, env: append([]string{"TMPDIR=/tmp"}, database...),
+	}.start(t, filepath.Join(filepath.Dir(root), "data"))
 
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	if err != nil || !regexp.MustCompile(`(?m)^Uid:\s+65532\s+65532`).Match(status) {
@@ -126,10 +131,14 @@ func TestContainerRoot(t *testing.T) {
 	in := []string{"--organization", organization.ID}
 	must(t, database, append([]string{"member", "add", "--email", "a@example.org", "--role", "owner"}, in...)...)
 	var key operator.KeyView
-	mustJSON(t, database, &key, append([]string{"apikey", "create", "--member", "a@example.org", "--scopes", "artifacts:write,artifacts:read"}, in...)...)
+	mustJSON(t, database, &key,
+		append([]string{"apikey", "create", "--member", "a@example.org", "--scopes", "artifacts:write,artifacts:read"},
+			in...)...)
 	var form bytes.Buffer
 	parts := multipart.NewWriter(&form)
-	field, err := parts.CreatePart(map[string][]string{"Content-Disposition": {`form-data; name="metadata"`}, "Content-Type": {"application/json"}})
+	field, err := parts.CreatePart(map[string][]string{
+		"Content-Disposition": {`form-data; name="metadata"`}, "Content-Type": {"application/json"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +168,8 @@ func TestContainerRoot(t *testing.T) {
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusCreated || !bytes.Contains(answer, []byte("text-hidden-characters")) {
+	if err != nil || response.StatusCode != http.StatusCreated ||
+		!bytes.Contains(answer, []byte("text-hidden-characters")) {
 		t.Errorf("a file: %d %s %v", response.StatusCode, answer, err)
 	}
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -82,7 +82,8 @@ func TestOpsPage(t *testing.T) {
 	}
 	eventually(t, "the page has drawn what happens", func() error {
 		shown := text()
-		for _, part := range []string{"signing key trusted, database answers", "Requests", "per second", "Latency of requests", "milliseconds", "Lag",
+		for _, part := range []string{"signing key trusted, database answers", "Requests", "per second",
+			"Latency of requests", "milliseconds", "Lag",
 			"Outbox: oldest due", "seconds", "Storage by table", "versions", "KiB", "now"} {
 			if !strings.Contains(shown, part) {
 				return fmt.Errorf("no %q in %s", part, shown)
@@ -91,7 +92,12 @@ func TestOpsPage(t *testing.T) {
 		if strings.Contains(shown, "registrations 0\n") || strings.Contains(shown, "registrations –") {
 			return fmt.Errorf("no registrations: %s", shown)
 		}
-		lines, err := chromedp.Run(page, chromedp.Evaluate[int](`document.querySelectorAll("figure").length * 100 + [...document.querySelectorAll("figure > svg polyline")].filter(p => p.points.length > 2).length`))
+		lines, err := chromedp.Run(
+			page,
+			chromedp.Evaluate[int](
+				`document.querySelectorAll("figure").length * 100 + [...document.querySelectorAll("figure > svg polyline")].filter(p => p.points.length > 2).length`,
+			),
+		)
 		if err != nil || lines/100 != 9 || lines%100 < 10 {
 			return fmt.Errorf("%d figures with %d lines: %w", lines/100, lines%100, err)
 		}
@@ -103,9 +109,17 @@ func TestOpsPage(t *testing.T) {
 			scheme string
 			width  int64
 		}{{"light", 1280}, {"dark", 1280}, {"light", 390}, {"dark", 390}} {
-			_, err := chromedp.Call(page, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: look.width, Height: 900, DeviceScaleFactor: 1})
+			_, err := chromedp.Call(
+				page, emulation.SetDeviceMetricsOverride,
+				emulation.SetDeviceMetricsOverrideParams{Width: look.width, Height: 900, DeviceScaleFactor: 1},
+			)
 			check(err)
-			_, err = chromedp.Call(page, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}})
+			_, err = chromedp.Call(
+				page, emulation.SetEmulatedMedia,
+				emulation.SetEmulatedMediaParams{
+					Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}},
+				},
+			)
 			check(err)
 			picture, err := chromedp.Run(page, chromedp.FullScreenshot(100))
 			check(err)
@@ -138,7 +152,9 @@ func (s *running) register(ctx context.Context) {
 	}
 	for n := 0; ctx.Err() == nil; n++ {
 		d.DocumentReference = fmt.Sprint(n)
-		if status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", access.Keys.Worker, d, nil); err != nil || status != http.StatusCreated {
+		if status, err := call(
+			client, http.MethodPost, s.base+"/api/v1/integrity/records", access.Keys.Worker, d, nil,
+		); err != nil || status != http.StatusCreated {
 			// The minute of the plan is over, or the service is stopping.
 			select {
 			case <-ctx.Done():

@@ -83,12 +83,16 @@ func TestOriginDemo(t *testing.T) {
 	access := s.demo()
 	dir := filepath.Join(t.TempDir(), "origin")
 	e := emission{
-		t: t, dir: dir, env: []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base},
+		t: t, dir: dir,
+		env: []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base},
 		// A service that is away refuses at once; one that is only slow still gives the link.
-		args: []string{"origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", freeAddress(t), "--trusted-keys", filepath.Join(s.dir, keyfiles.TrustedKeysFile),
+		args: []string{"origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", freeAddress(t),
+			"--trusted-keys", filepath.Join(s.dir, keyfiles.TrustedKeysFile),
 			"--reserve-timeout", patient.String()},
 	}
-	taken := integrity(t, e.env, "origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", address)
+	taken := integrity(
+		t, e.env, "origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", address,
+	)
 	if taken.code == cli.ExitOK || !strings.Contains(taken.errs, "--serve must be an address that is free") {
 		t.Errorf("at an address that is taken: exit code %d, %s", taken.code, taken.errs)
 	}
@@ -103,8 +107,10 @@ func TestOriginDemo(t *testing.T) {
 	// These deaths may have come just when something had been sent and had arrived: nothing of that may be left, or the
 	// next one would be found.
 	must(t, e.env, append(e.args, "--documents", fmt.Sprint(documents))...)
-	killedAtEach(string(outbox.Sending), string(outbox.Ambiguous), string(outbox.NotFound), // the latter two of what was sent before
-		string(outbox.Answered), string(outbox.Found), string(outbox.Stored), string(outbox.Exported), string(outbox.Finished))
+	// the latter two of what was sent before
+	killedAtEach(string(outbox.Sending), string(outbox.Ambiguous), string(outbox.NotFound),
+		string(outbox.Answered), string(outbox.Found), string(outbox.Stored), string(outbox.Exported),
+		string(outbox.Finished))
 
 	// Away: documents are delivered without the link, and nothing is lost when the process dies besides.
 	s.stop()
@@ -135,17 +141,22 @@ func TestOriginDemo(t *testing.T) {
 
 	r := integrity(t, e.env, append(e.args, "--documents", fmt.Sprint(documents), "--json")...)
 	var summary demo.Summary
-	if err := json.Unmarshal([]byte(r.out[strings.LastIndex(strings.TrimSpace(r.out), "\n")+1:]), &summary); err != nil || r.code != cli.ExitOK {
+	if err := json.Unmarshal(
+		[]byte(r.out[strings.LastIndex(strings.TrimSpace(r.out), "\n")+1:]), &summary,
+	); err != nil || r.code != cli.ExitOK {
 		t.Fatalf("%v: %+v", err, r)
 	}
-	if summary.Documents != documents || summary.Delivered != documents || summary.Registered != documents || summary.Same != documents || summary.Stopped != 0 {
+	if summary.Documents != documents || summary.Delivered != documents || summary.Registered != documents ||
+		summary.Same != documents || summary.Stopped != 0 {
 		t.Errorf("%d documents were emitted: %+v", documents, summary)
 	}
 	if summary.WithLink == 0 || summary.WithLink > documents-8 {
 		t.Errorf("those emitted while the service was away should have no link, the others one: %+v", summary)
 	}
 	wantEmittedOnce(t, e, access, documents)
-	if r := integrity(t, e.env, append(e.args[:len(e.args):len(e.args)], "--source", "other")...); r.code != cli.ExitFailed || !strings.Contains(r.errs, "or another directory") {
+	if r := integrity(t, e.env,
+		append(e.args[:len(e.args):len(e.args)], "--source", "other")...); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "or another directory") {
 		t.Errorf("another source in the same directory: %+v", r)
 	}
 }

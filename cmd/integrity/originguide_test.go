@@ -28,7 +28,8 @@ func (w *terminal) interrupted(text string) string {
 	w.others = w.others[:len(w.others)-1]
 	_ = syscall.Kill(-demo.Process.Pid, syscall.SIGINT)
 	_, _ = io.Copy(io.Discard, lines)
-	if err := demo.Wait(); err == nil || !strings.Contains(errs.String(), "interrupted; the same command goes on where it was") {
+	if err := demo.Wait(); err == nil ||
+		!strings.Contains(errs.String(), "interrupted; the same command goes on where it was") {
 		w.t.Errorf("interrupted, it ends with %v: %s", err, errs)
 	}
 	return w.paste(strings.Replace(text, "--interval 1s", "", 1))
@@ -48,7 +49,9 @@ func tryReadme(w *terminal, dataDir string) {
 	if !found || len(blocks) != 4 || !strings.HasPrefix(blocks[0][1], "export INTEGRITY_API_KEY=") {
 		t.Fatalf("README.md has other things to try: %q", blocks)
 	}
-	for from, to := range map[string]string{os.Getenv(binaryVariable): "bin/integrity", filepath.Join(dataDir, "trusted-keys.json"): "data/trusted-keys.json"} {
+	for from, to := range map[string]string{
+		os.Getenv(binaryVariable): "bin/integrity", filepath.Join(dataDir, "trusted-keys.json"): "data/trusted-keys.json",
+	} {
 		to = filepath.Join(w.files, to)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			t.Fatal(err)
@@ -58,7 +61,9 @@ func tryReadme(w *terminal, dataDir string) {
 		}
 	}
 	// Its usual port may be taken here.
-	origin := strings.NewReplacer(" origin-demo ", " origin-demo --serve "+freeAddress(t)+" ", "--interval 1s", "--interval 1ms").Replace(blocks[3][1])
+	origin := strings.NewReplacer(
+		" origin-demo ", " origin-demo --serve "+freeAddress(t)+" ", "--interval 1s", "--interval 1ms",
+	).Replace(blocks[3][1])
 	w.paste("export INTEGRITY_API_KEY=" + w.in.access.Keys.Worker + " INTEGRITY_BASE_URL=" + w.in.access.BaseURL)
 	said := w.paste(blocks[1][1] + blocks[2][1] + origin)
 	for _, part := range []string{"MATCH_CURRENT", "HASH_MISMATCH", "everything that was supplied and checked is valid"} {

@@ -23,8 +23,10 @@ func TestRegistrationsFail(t *testing.T) {
 		for range 20 {
 			document++
 			items = append(items, map[string]any{
-				"companyReference": demo.CompanyReference, "source": "s", "documentReference": fmt.Sprint("d", document), "version": 1,
-				"sha256": strings.Repeat("0a", 32), "sizeBytes": 1, "mimeType": "application/pdf", "generatedAt": "2026-11-01T10:00:00Z",
+				"companyReference": demo.CompanyReference, "source": "s", "documentReference": fmt.Sprint("d", document),
+				"version": 1,
+				"sha256":  strings.Repeat("0a", 32), "sizeBytes": 1, "mimeType": "application/pdf",
+				"generatedAt": "2026-11-01T10:00:00Z",
 			})
 		}
 		var data struct {
@@ -32,7 +34,9 @@ func TestRegistrationsFail(t *testing.T) {
 				Status int `json:"status"`
 			} `json:"results"`
 		}
-		status, err := call(plainHTTP(), http.MethodPost, s.base+route, demo.Keys.Worker, map[string]any{"declarations": items}, &data)
+		status, err := call(
+			plainHTTP(), http.MethodPost, s.base+route, demo.Keys.Worker, map[string]any{"declarations": items}, &data,
+		)
 		if err != nil || status != http.StatusOK || len(data.Results) != len(items) {
 			t.Fatalf("batch: %d %v %v", status, err, data)
 		}
@@ -63,7 +67,9 @@ func TestRegistrationsFail(t *testing.T) {
 		t.Errorf("what is only read: %d %v", status, err)
 	}
 	now := scrapeOf(t, metrics)
-	if err := now.Want(20, "integrity_http_failures_total", "route", route, "code", "TEMPORARILY_UNAVAILABLE"); err != nil {
+	if err := now.Want(
+		20, "integrity_http_failures_total", "route", route, "code", "TEMPORARILY_UNAVAILABLE",
+	); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"integrity_groups_total", "integrity_shard_failing"} {

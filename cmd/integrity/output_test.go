@@ -49,7 +49,8 @@ func hostileService(t *testing.T) (origin string) {
 		case strings.HasSuffix(r.URL.Path, "/evidence"):
 			_, _ = fmt.Fprint(w, "{\"payload\":\"x\u009b2J\"}")
 		case strings.HasSuffix(r.URL.Path, "/changes"):
-			_, _ = fmt.Fprintf(w, `{"data":{"events":[{"id":"%s","sequence":1,"type":"%[1]s","source":"%[1]s"}],"nextCursor":1,"hasMore":false},
+			_, _ = fmt.Fprintf(w,
+				`{"data":{"events":[{"id":"%s","sequence":1,"type":"%[1]s","source":"%[1]s"}],"nextCursor":1,"hasMore":false},
 				"meta":{"epoch":1}}`, words)
 		default:
 			w.WriteHeader(http.StatusConflict)

@@ -30,8 +30,10 @@ func certificateFor(t *testing.T, name string, usage ...x509.ExtKeyUsage) (der, 
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		NotAfter: time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC), ExtKeyUsage: usage, BasicConstraintsValid: true, IsCA: usage == nil,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		NotAfter:  time.Date(2036, 1, 2, 3, 4, 5, 0, time.UTC), ExtKeyUsage: usage, BasicConstraintsValid: true,
+		IsCA: usage == nil,
 	}
 	der, err = x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
@@ -89,11 +91,23 @@ func TestPinned(t *testing.T) {
 		{cli.ExitNegative, "timestamp authority is not among", keys("remove-authority", "tsa")},
 		{cli.ExitFailed, "command must read", keys("add-authority", "tsa")},
 		{cli.ExitFailed, "no such file", keys("add-authority", "tsa", filepath.Join(dir, "absent.pem"))},
-		{cli.ExitFailed, "block PRIVATE KEY", keys("add-authority", "tsa", file("both.pem", append(asPEM(root), rootKey...)))},
+		{
+			cli.ExitFailed, "block PRIVATE KEY",
+			keys("add-authority", "tsa", file("both.pem", append(asPEM(root), rootKey...))),
+		},
 		{cli.ExitFailed, "certificates/0: must be", keys("add-authority", "tsa", file("text", []byte("no certificate")))},
-		{cli.ExitFailed, "holds no certificate", keys("add-authority", "tsa", file("broken.pem", []byte("-----BEGIN CERTIFICATE-----\n")))},
-		{cli.ExitFailed, "certificates/1: it is given twice", keys("add-authority", "tsa", file("root.pem", asPEM(root)), file("root.der", root))},
-		{cli.ExitFailed, "at most 1048576 bytes", keys("add-authority", "tsa", file("large", bytes.Repeat([]byte{0}, 1<<20+1)))},
+		{
+			cli.ExitFailed, "holds no certificate",
+			keys("add-authority", "tsa", file("broken.pem", []byte("-----BEGIN CERTIFICATE-----\n"))),
+		},
+		{
+			cli.ExitFailed, "certificates/1: it is given twice",
+			keys("add-authority", "tsa", file("root.pem", asPEM(root)), file("root.der", root)),
+		},
+		{
+			cli.ExitFailed, "at most 1048576 bytes",
+			keys("add-authority", "tsa", file("large", bytes.Repeat([]byte{0}, 1<<20+1))),
+		},
 		{cli.ExitFailed, "name: must be", keys("add-authority", "a b", file("root.pem", asPEM(root)))},
 	} {
 		if r := integrity(t, nil, c.args...); r.code != c.code || !strings.Contains(r.errs, c.says) || r.out != "" {
@@ -108,16 +122,22 @@ func TestPinned(t *testing.T) {
 		must(t, nil, keys("add-witness", witness.VerifierKey)...)
 	}
 	out := must(t, nil, keys("add-authority", "tsa", file("chain.pem", asPEM(root, stamper)))...)
-	for _, want := range []string{"CN=Root  2026-01-02T03:04:05Z to 2036-01-02T03:04:05Z  signs certificates", "CN=Stamper", "signs timestamps"} {
+	for _, want := range []string{
+		"CN=Root  2026-01-02T03:04:05Z to 2036-01-02T03:04:05Z  signs certificates", "CN=Stamper", "signs timestamps",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("add-authority does not say %q: %s", want, out)
 		}
 	}
-	if out := must(t, nil, keys("add-authority", "tsa", file("server.der", server))...); !strings.Contains(out, "in place of its former certificates") || !strings.Contains(out, "no token will lead to it") {
+	if out := must(t, nil,
+		keys("add-authority", "tsa", file("server.der", server))...); !strings.Contains(
+		out, "in place of its former certificates",
+	) || !strings.Contains(out, "no token will lead to it") {
 		t.Errorf("in its place: %s", out)
 	}
 	trusted := trustedAt(t, dir)
-	if a, ok := trusted.Authority("tsa"); !ok || len(a.Certificates) != 1 || !bytes.Equal(a.Certificates[0], server) || len(trusted.WitnessKeys()) != 1 {
+	if a, ok := trusted.Authority("tsa"); !ok || len(a.Certificates) != 1 || !bytes.Equal(a.Certificates[0], server) ||
+		len(trusted.WitnessKeys()) != 1 {
 		t.Errorf("pinned %v, %v", a.Name, trusted.WitnessKeys())
 	}
 	list := must(t, nil, keys("list")...)
@@ -136,18 +156,20 @@ func TestPinned(t *testing.T) {
 	for _, content := range [][]byte{newer, text} {
 		write(t, path, string(content))
 		r := integrity(t, nil, keys("remove-authority", "tsa")...)
-		if now, err := os.ReadFile(path); bytes.Equal(content, newer) && (r.code != cli.ExitFailed || !strings.Contains(r.errs, "policies") || err != nil || !bytes.Equal(now, newer)) {
+		if now, err := os.ReadFile(path); bytes.Equal(content, newer) && (r.code != cli.ExitFailed ||
+			!strings.Contains(r.errs, "policies") || err != nil || !bytes.Equal(now, newer)) {
 			t.Errorf("an unknown member: %+v, %s", r, now)
 		}
 	}
 	must(t, nil, keys("remove-witness", witness.Name)...)
-	if now, err := os.ReadFile(filepath.Join(dir, keyfiles.TrustedKeysFile)); err != nil || !bytes.Equal(now, before) || !trusts(trustedAt(t, dir), first.KeyID) {
+	if now, err := os.ReadFile(filepath.Join(dir, keyfiles.TrustedKeysFile)); err != nil || !bytes.Equal(now, before) ||
+		!trusts(trustedAt(t, dir), first.KeyID) {
 		t.Errorf("what was pinned is not gone: %s, %v", now, err)
 	}
 }
 
-// TestRevokedLogKey: under a revoked key the log signs nothing, and says so; a rotation has the newest checkpoint signed
-// anew, without another event.
+// TestRevokedLogKey: under a revoked key the log signs nothing, and says so; a rotation has the newest checkpoint
+// signed anew, without another event.
 func TestRevokedLogKey(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -156,7 +178,8 @@ func TestRevokedLogKey(t *testing.T) {
 	env := []string{"INTEGRITY_DATA_DIR=" + dir}
 	key := trustedAt(t, dir).LogKeys()[0]
 	r := integrity(t, env, "keys", "compromise", "--json", key.Name+"+"+key.KeyHash)
-	if r.code != cli.ExitOK || !strings.Contains(r.errs, "no checkpoint is signed until another signs") || !strings.Contains(r.out, `"keyId":"`+key.KeyID()+`"`) {
+	if r.code != cli.ExitOK || !strings.Contains(r.errs, "no checkpoint is signed until another signs") ||
+		!strings.Contains(r.out, `"keyId":"`+key.KeyID()+`"`) {
 		t.Errorf("compromise: %+v", r)
 	}
 	first := trustedAt(t, dir).Revoked()
@@ -164,14 +187,19 @@ func TestRevokedLogKey(t *testing.T) {
 	if again := trustedAt(t, dir).Revoked(); len(first) != 1 || len(again) != 1 || again[0] != first[0] {
 		t.Errorf("revoked %v, then %v", first, again)
 	}
-	if list := must(t, env, "keys", "list"); !strings.Contains(list, key.VerifierKey+"  compromised since ") || strings.Contains(list, "  revoked ") {
+	if list := must(t, env, "keys", "list"); !strings.Contains(list, key.VerifierKey+"  compromised since ") ||
+		strings.Contains(list, "  revoked ") {
 		t.Errorf("keys list: %s", list)
 	}
 	s.reload()
-	if log := readLog(t, s); !strings.Contains(log, "NO CHECKPOINT IS SIGNED") || !strings.Contains(log, "compromised since") {
+	if log := readLog(t, s); !strings.Contains(log, "NO CHECKPOINT IS SIGNED") ||
+		!strings.Contains(log, "compromised since") {
 		t.Errorf("the log does not say it: %s", log)
 	}
-	wantFindings(t, examine(t, cli.ExitNegative, env), "fail transparency: log key "+key.Name+"+"+key.KeyHash+": the key is revoked (compromised since ")
+	wantFindings(
+		t, examine(t, cli.ExitNegative, env),
+		"fail transparency: log key "+key.Name+"+"+key.KeyHash+": the key is revoked (compromised since ",
+	)
 	s.registerOne("meanwhile")
 	if now, err := s.logHead(); err != nil || now.text != head.text {
 		t.Errorf("a revoked key signed: %s, %v", now.text, err)

@@ -48,7 +48,8 @@ func (p *promoted) register() int {
 	p.t.Helper()
 	p.n++
 	status, err := call(plainHTTP(), http.MethodPost, p.base+"/api/v1/integrity/records", p.key, wire.Declaration{
-		CompanyReference: "c", Source: "s", DocumentReference: "d-" + strconv.Itoa(p.n), Version: 1, SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
+		CompanyReference: "c", Source: "s", DocumentReference: "d-" + strconv.Itoa(p.n), Version: 1,
+		SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
 		MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
 	}, nil)
 	if err != nil {
@@ -118,9 +119,9 @@ func (s *running) stands(what string) {
 	})
 }
 
-// TestAsynchronousPromotion: a standby that lacks acknowledged registrations and a published checkpoint is promoted under
-// a running service, which then commits and signs nothing, not after a restart either, until the operator has raised the
-// epoch. The log goes on under another key.
+// TestAsynchronousPromotion: a standby that lacks acknowledged registrations and a published checkpoint is promoted
+// under a running service, which then commits and signs nothing, not after a restart either, until the operator has
+// raised the epoch. The log goes on under another key.
 func TestAsynchronousPromotion(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -145,8 +146,11 @@ func TestAsynchronousPromotion(t *testing.T) {
 	if status := p.register(); status != http.StatusServiceUnavailable {
 		t.Errorf("a registration is answered with %d", status)
 	}
-	eventually(t, "the metric tells", func() error { return scrapeOf(t, metrics).Want(1, "integrity_history_lost", "cause", "signed_head") })
-	if text := p.logText(); !strings.Contains(text, "integrity restore --external") || !strings.Contains(text, "integrity log resume") {
+	eventually(t, "the metric tells", func() error {
+		return scrapeOf(t, metrics).Want(1, "integrity_history_lost", "cause", "signed_head")
+	})
+	if text := p.logText(); !strings.Contains(text, "integrity restore --external") ||
+		!strings.Contains(text, "integrity log resume") {
 		t.Errorf("the log does not say what to do: %s", tail(p.log))
 	}
 	if r := integrity(t, p.env, "doctor"); r.code == cli.ExitOK || !strings.Contains(r.out, "lacks the tree of") {
@@ -166,11 +170,13 @@ func TestAsynchronousPromotion(t *testing.T) {
 	must(t, p.env, "restore", "--external")
 	p.registers(3)
 	published := write(t, filepath.Join(t.TempDir(), "published"), lost.text)
-	if r := integrity(t, p.env, "log", "resume", "--published", published); r.code != cli.ExitNegative || !strings.Contains(r.errs, "published leaves were lost") {
+	if r := integrity(t, p.env, "log", "resume", "--published", published); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "published leaves were lost") {
 		t.Errorf("log resume: %d %s%s", r.code, r.out, r.errs)
 	}
 	older := write(t, filepath.Join(t.TempDir(), "older"), kept.text)
-	if r := integrity(t, p.env, "log", "resume", "--published", older); r.code != cli.ExitNegative || !strings.Contains(r.errs, strconv.FormatInt(lost.N, 10)) {
+	if r := integrity(t, p.env, "log", "resume", "--published", older); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, strconv.FormatInt(lost.N, 10)) {
 		t.Errorf("log resume with an older checkpoint: %d %s%s", r.code, r.out, r.errs)
 	}
 	must(t, p.env, "log", "resume", "--fork", "--stage")
@@ -182,7 +188,9 @@ func TestAsynchronousPromotion(t *testing.T) {
 		t.Errorf("the fork is signed by %s", h.key)
 	}
 	var feed struct{ Events []wire.FeedEvent }
-	if status, err := call(plainHTTP(), http.MethodGet, p.base+"/api/v1/integrity/changes?companyReference=c&epoch=1", p.key, nil, &feed); err != nil || status != http.StatusUnprocessableEntity {
+	if status, err := call(
+		plainHTTP(), http.MethodGet, p.base+"/api/v1/integrity/changes?companyReference=c&epoch=1", p.key, nil, &feed,
+	); err != nil || status != http.StatusUnprocessableEntity {
 		t.Errorf("the feed of the former epoch: %d %v", status, err)
 	}
 	if out := must(t, p.env, "audit"); !strings.Contains(out, "verdict: everything that was checked is as it must be") {

@@ -11,8 +11,8 @@ import (
 	"integrityledger/domain"
 )
 
-// operatingTable returns the rows of the table whose head begins with the given cell, by the code-formatted names in their
-// first cells; a row that names several is found by each.
+// operatingTable returns the rows of the table whose head begins with the given cell, by the code-formatted names in
+// their first cells; a row that names several is found by each.
 func operatingTable(t *testing.T, first string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("OPERATING.md")

@@ -51,7 +51,10 @@ func TestRebuildCommand(t *testing.T) {
 	demo := s.demo()
 	env := []string{config.VariableAPIKey + "=" + demo.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
-	must(t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", "spoiled", "--version", "1")
+	must(
+		t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", "spoiled", "--version",
+		"1",
+	)
 
 	at := func(words ...string) []string {
 		return append(append([]string{"rebuild"}, words...), "--data-dir", dir)
@@ -59,9 +62,13 @@ func TestRebuildCommand(t *testing.T) {
 	if out := must(t, nil, at("--check")...); !strings.HasSuffix(out, "0 rows differ\n") {
 		t.Errorf("of a sound ledger: %s", out)
 	}
-	spoil(t, dir, "UPDATE documents SET highest_version = 9 WHERE reference = 'spoiled'", "DELETE FROM usage", "UPDATE organization_state SET companies = 5")
+	spoil(
+		t, dir, "UPDATE documents SET highest_version = 9 WHERE reference = 'spoiled'", "DELETE FROM usage",
+		"UPDATE organization_state SET companies = 5",
+	)
 	r := integrity(t, nil, at("--check", "--projection", "documents")...)
-	if r.code != cli.ExitNegative || !strings.Contains(r.out, ": differs in highest_version\n") || strings.Contains(r.out, "usage") {
+	if r.code != cli.ExitNegative || !strings.Contains(r.out, ": differs in highest_version\n") ||
+		strings.Contains(r.out, "usage") {
 		t.Errorf("check of one projection: %d %s %s", r.code, r.out, r.errs)
 	}
 	out := must(t, nil, at("--json", "--organization", demo.OrganizationID)...)
@@ -74,7 +81,8 @@ func TestRebuildCommand(t *testing.T) {
 		lines = append(lines, v)
 	}
 	last := lines[len(lines)-1]
-	if last["differences"] != float64(len(lines)-1) || last["mended"] != last["differences"] || last["differences"].(float64) < 4 {
+	if last["differences"] != float64(len(lines)-1) || last["mended"] != last["differences"] ||
+		last["differences"].(float64) < 4 {
 		t.Errorf("rebuild of the organization: %s", out)
 	}
 	if r := integrity(t, nil, at("--check")...); r.code != cli.ExitOK {
@@ -115,7 +123,8 @@ func busyShard(t *testing.T, dir string, rebuild []string) {
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1, 3)", 0x72656275); err != nil {
 		t.Fatal(err)
 	}
-	if r := integrity(t, nil, rebuild...); r.code != cli.ExitFailed || !strings.Contains(r.errs, "shard 3: another rebuild") || !strings.HasSuffix(r.out, "0 rows differ\n") {
+	if r := integrity(t, nil, rebuild...); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "shard 3: another rebuild") || !strings.HasSuffix(r.out, "0 rows differ\n") {
 		t.Errorf("beside another rebuild: %d %s %s", r.code, r.out, r.errs)
 	}
 }
@@ -130,7 +139,10 @@ func TestRebuildDroppedTable(t *testing.T) {
 	env := []string{config.VariableAPIKey + "=" + demo.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 	register := func(document string) result {
 		file := write(t, filepath.Join(t.TempDir(), "a.pdf"), document)
-		return integrity(t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", document, "--version", "1")
+		return integrity(
+			t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", document, "--version",
+			"1",
+		)
 	}
 	type page struct {
 		Data struct {
@@ -142,7 +154,9 @@ func TestRebuildDroppedTable(t *testing.T) {
 	}
 	feed := func() (p page) {
 		t.Helper()
-		request, err := http.NewRequest(http.MethodGet, s.base+"/api/v1/integrity/changes?companyReference="+demo.CompanyReference, nil)
+		request, err := http.NewRequest(
+			http.MethodGet, s.base+"/api/v1/integrity/changes?companyReference="+demo.CompanyReference, nil,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +185,8 @@ func TestRebuildDroppedTable(t *testing.T) {
 		t.Error("registered without a feed")
 	}
 	if r := integrity(t, nil, "doctor", "--data-dir", dir); r.code != cli.ExitNegative ||
-		!strings.Contains(r.out, "table public.feed is missing") || !strings.Contains(r.out, "integrity rebuild makes it again") {
+		!strings.Contains(r.out, "table public.feed is missing") ||
+		!strings.Contains(r.out, "integrity rebuild makes it again") {
 		t.Errorf("doctor: %d %s", r.code, r.out)
 	}
 	if r := rebuild("--check"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "feed") {
@@ -183,7 +198,8 @@ func TestRebuildDroppedTable(t *testing.T) {
 	if r := rebuild(); r.code != cli.ExitOK || !strings.Contains(r.errs, "epoch was raised") {
 		t.Errorf("rebuild: %d %s %s", r.code, r.out, r.errs)
 	}
-	if r := integrity(t, nil, "doctor", "--data-dir", dir); strings.Contains(r.out, "fail  schema") || !strings.Contains(r.out, "as the migrations make them") {
+	if r := integrity(t, nil, "doctor", "--data-dir", dir); strings.Contains(r.out, "fail  schema") ||
+		!strings.Contains(r.out, "as the migrations make them") {
 		t.Errorf("doctor after the rebuild: %d %s", r.code, r.out)
 	}
 	if r := register("d"); r.code != cli.ExitOK {
@@ -196,7 +212,8 @@ func TestRebuildDroppedTable(t *testing.T) {
 		return nil
 	})
 	after := feed()
-	if n := len(before.Data.Events); n < 2 || len(after.Data.Events) != n+1 || !slices.Equal(after.Data.Events[:n], before.Data.Events) {
+	if n := len(before.Data.Events); n < 2 || len(after.Data.Events) != n+1 ||
+		!slices.Equal(after.Data.Events[:n], before.Data.Events) {
 		t.Errorf("events %v, then %v", before.Data.Events, after.Data.Events)
 	}
 	spoil(t, dir, "UPDATE documents SET highest_version = 9")

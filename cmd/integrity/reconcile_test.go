@@ -23,10 +23,13 @@ func registerMany(t *testing.T, s *running, access demo.Access, name string, n i
 	client := plainHTTP()
 	for i := range n {
 		d := wire.Declaration{
-			CompanyReference: access.CompanyReference, Source: "test", DocumentReference: fmt.Sprintf("%s-%d", name, i/2), Version: int32(i%2 + 1),
-			SHA256: strings.Repeat("a", 64), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
+			CompanyReference: access.CompanyReference, Source: "test", DocumentReference: fmt.Sprintf("%s-%d", name, i/2),
+			Version: int32(i%2 + 1),
+			SHA256:  strings.Repeat("a", 64), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
 		}
-		if status, err := call(client, "POST", s.base+"/api/v1/integrity/records", access.Keys.Worker, d, nil); err != nil || status != 201 {
+		if status, err := call(
+			client, "POST", s.base+"/api/v1/integrity/records", access.Keys.Worker, d, nil,
+		); err != nil || status != 201 {
 			t.Fatalf("register: %d %v", status, err)
 		}
 	}
@@ -128,7 +131,9 @@ func TestReconcile(t *testing.T) {
 
 		// Follows, is killed in the middle, and goes on.
 		for round := range 3 {
-			following := exec.Command(os.Getenv(binaryVariable), "reconcile", path, "--company", access.CompanyReference, "--follow")
+			following := exec.Command(
+				os.Getenv(binaryVariable), "reconcile", path, "--company", access.CompanyReference, "--follow",
+			)
 			following.Env = cleanEnviron(env...)
 			if err := following.Start(); err != nil {
 				t.Fatal(err)
@@ -155,7 +160,9 @@ func TestReconcile(t *testing.T) {
 		same("after three kills")
 
 		// Waits for what comes, and ends cleanly.
-		following := exec.Command(os.Getenv(binaryVariable), "reconcile", path, "--company", access.CompanyReference, "--follow", "--json")
+		following := exec.Command(
+			os.Getenv(binaryVariable), "reconcile", path, "--company", access.CompanyReference, "--follow", "--json",
+		)
 		following.Env = cleanEnviron(env...)
 		if err := following.Start(); err != nil {
 			t.Fatal(err)
@@ -177,18 +184,24 @@ func TestReconcile(t *testing.T) {
 		}
 
 		// Another feed does not get into the same file.
-		if r := integrity(t, env, "reconcile", path, "--company", "other"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "another file") {
+		if r := integrity(t, env, "reconcile", path, "--company", "other"); r.code != cli.ExitFailed ||
+			!strings.Contains(r.errs, "another file") {
 			t.Errorf("another company: %+v", r)
 		}
 	}
-	if r := integrity(t, env, "reconcile", filepath.Join(dir, "x.db"), "--company", "other"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "COMPANY_NOT_AUTHORIZED") {
+	if r := integrity(
+		t, env, "reconcile", filepath.Join(dir, "x.db"), "--company", "other",
+	); r.code != cli.ExitNegative || !strings.Contains(r.errs, "COMPANY_NOT_AUTHORIZED") {
 		t.Errorf("a company without a grant: %+v", r)
 	}
 	strange := write(t, filepath.Join(dir, "strange.jsonl"), "something else\n")
 	if r := integrity(t, env, "reconcile", strange, "--company", access.CompanyReference); r.code != cli.ExitFailed {
 		t.Errorf("a file of something else: %+v", r)
 	}
-	strange = write(t, filepath.Join(dir, "strange.db"), "something else that is no database at all, and longer than a header of one hundred bytes, so that SQLite reads it\n")
+	strange = write(
+		t, filepath.Join(dir, "strange.db"),
+		"something else that is no database at all, and longer than a header of one hundred bytes, so that SQLite reads it\n",
+	)
 	if r := integrity(t, env, "reconcile", strange, "--company", access.CompanyReference); r.code != cli.ExitFailed {
 		t.Errorf("a file of something else: %+v", r)
 	}
@@ -202,7 +215,9 @@ func TestReconcile(t *testing.T) {
 	}
 	defer db.Close()
 	var current, superseded int
-	if err := db.QueryRow(`SELECT count(*) FILTER (WHERE record_status = 'current'), count(*) FILTER (WHERE record_status = 'superseded') FROM versions`).Scan(&current, &superseded); err != nil {
+	if err := db.QueryRow(
+		`SELECT count(*) FILTER (WHERE record_status = 'current'), count(*) FILTER (WHERE record_status = 'superseded') FROM versions`,
+	).Scan(&current, &superseded); err != nil {
 		t.Fatal(err)
 	}
 	const example = 1 // the demo's own document has one version
@@ -215,21 +230,26 @@ func TestReconcile(t *testing.T) {
 	if _, err := db.Exec("UPDATE cursor SET epoch = epoch + 1"); err != nil {
 		t.Fatal(err)
 	}
-	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference); r.code != cli.ExitNegative || !strings.Contains(r.errs, "--from-start") {
+	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "--from-start") {
 		t.Errorf("another epoch: %+v", r)
 	}
 	if _, err := db.Exec(`UPDATE cursor SET sequence = 999999, epoch = epoch - 1;
 		INSERT INTO events SELECT 'evt_lost', 999999, type, occurred_at, public_id, source, document_reference, version, record_status, event, 1 FROM events LIMIT 1`); err != nil {
 		t.Fatal(err)
 	}
-	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference); r.code != cli.ExitNegative || !strings.Contains(r.errs, "CURSOR_AHEAD") {
+	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "CURSOR_AHEAD") {
 		t.Errorf("a cursor ahead: %+v", r)
 	}
-	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference, "--from-start"); r.code != cli.ExitOK || !strings.HasPrefix(r.out, "0 new events") {
+	if r := integrity(
+		t, env, "reconcile", path, "--company", access.CompanyReference, "--from-start",
+	); r.code != cli.ExitOK || !strings.HasPrefix(r.out, "0 new events") {
 		t.Errorf("from the start: %+v", r)
 	}
 	var lost string
-	if err := db.QueryRow("SELECT group_concat(id) FROM events WHERE confirmed = 0").Scan(&lost); err != nil || lost != "evt_lost" {
+	if err := db.QueryRow("SELECT group_concat(id) FROM events WHERE confirmed = 0").Scan(&lost); err != nil ||
+		lost != "evt_lost" {
 		t.Errorf("not confirmed: %s, %v", lost, err)
 	}
 }

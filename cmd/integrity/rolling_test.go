@@ -26,8 +26,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// balancer is a proxy as operators use them: it asks /readyz of each server, sends a request to one that was ready, once,
-// and holds it while none is: on a busy machine the only one may be too slow for its own check.
+// balancer is a proxy as operators use them: it asks /readyz of each server, sends a request to one that was ready,
+// once, and holds it while none is: on a busy machine the only one may be too slow for its own check.
 type balancer struct {
 	*httptest.Server
 	ready [2]atomic.Pointer[time.Time] // when that was asked to which the last answer was yes; nil: it was no
@@ -37,8 +37,8 @@ type balancer struct {
 
 const (
 	healthInterval = 50 * time.Millisecond
-	// healthAge is how old a yes may be, well below drainDelay: a server whose answers come late, because the machine is busy,
-	// may be about to close.
+	// healthAge is how old a yes may be, well below drainDelay: a server whose answers come late, because the machine is
+	// busy, may be about to close.
 	healthAge  = drainDelay / 3
 	drainDelay = 5 * time.Second
 )
@@ -137,7 +137,9 @@ func (w *steady) run(t *testing.T, stop *atomic.Bool, count *atomic.Int64) {
 			SHA256: hex.EncodeToString(sum[:]), SizeBytes: 1, MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
 		}
 		var record wire.Registration
-		if status, err := call(w.client, http.MethodPost, w.base+"/api/v1/integrity/records", w.key, d, &record); err != nil || status != http.StatusCreated {
+		if status, err := call(
+			w.client, http.MethodPost, w.base+"/api/v1/integrity/records", w.key, d, &record,
+		); err != nil || status != http.StatusCreated {
 			t.Errorf("%s version %d: %d %v", w.name, version, status, err)
 			return
 		}
@@ -146,10 +148,10 @@ func (w *steady) run(t *testing.T, stop *atomic.Bool, count *atomic.Int64) {
 	}
 }
 
-// TestRollingRestart restarts two processes behind a proxy, one after the other and twice, under load. No request fails.
-// INTEGRITY_TEST_PREVIOUS names the program of an earlier version: the ledger is then made by it, and the processes go
-// from it to this version, so that it works on this version's schema meanwhile. (It may not drain by itself: servers are
-// then taken out of the proxy by hand.)
+// TestRollingRestart restarts two processes behind a proxy, one after the other and twice, under load. No request
+// fails. INTEGRITY_TEST_PREVIOUS names the program of an earlier version: the ledger is then made by it, and the
+// processes go from it to this version, so that it works on this version's schema meanwhile. (It may not drain by
+// itself: servers are then taken out of the proxy by hand.)
 func TestRollingRestart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("restarts servers for a while")
@@ -168,7 +170,9 @@ func TestRollingRestart(t *testing.T) {
 	dir := dataDir(t)
 	must(t, nil, "keys", "generate", "--data-dir", dir)
 	// A program of an earlier version may not know the delay: as a variable it is not refused.
-	in := surroundings{env: append(database, "INTEGRITY_DRAIN_DELAY="+drainDelay.String(), "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32))}
+	in := surroundings{
+		env: append(database, "INTEGRITY_DRAIN_DELAY="+drainDelay.String(), "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32)),
+	}
 	addresses := [2]string{freeAddress(t), freeAddress(t)}
 	var servers [2]*running
 	for i := range servers {
@@ -220,7 +224,10 @@ func TestRollingRestart(t *testing.T) {
 			servers[i] = in.start(t, dir, "--listen", addresses[i])
 			b.out[i].Store(false)
 			b.wait(t, i)
-			t.Logf("round %d: server %d restarted in %s, %d acknowledged so far", round, i, time.Since(began).Round(time.Millisecond), count.Load())
+			t.Logf(
+				"round %d: server %d restarted in %s, %d acknowledged so far", round, i, time.Since(began).Round(time.Millisecond),
+				count.Load(),
+			)
 			more()
 		}
 	}
@@ -234,7 +241,10 @@ func TestRollingRestart(t *testing.T) {
 			var record wire.Registration
 			status, err := call(client, http.MethodPost, b.URL+"/api/v1/integrity/records", key, ack.declaration, &record)
 			if err != nil || status != http.StatusOK || !record.Replayed || record.PublicID != ack.publicID {
-				t.Fatalf("%s version %d: want a replay of %s: %d %v", ack.declaration.DocumentReference, ack.declaration.Version, ack.publicID, status, err)
+				t.Fatalf(
+					"%s version %d: want a replay of %s: %d %v", ack.declaration.DocumentReference, ack.declaration.Version,
+					ack.publicID, status, err,
+				)
 			}
 		}
 	}
@@ -243,15 +253,18 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// TestDrain looks at one process from its signal to its end: not ready, still serving, a waiting reader answered, and an
-// upload under way finished.
+// TestDrain looks at one process from its signal to its end: not ready, still serving, a waiting reader answered, and
+// an upload under way finished.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	s := surroundings{env: []string{"INTEGRITY_DRAIN_DELAY=" + config.MaxDrainDelay.String()}}.start(t, dataDir(t), "--demo")
+	s := surroundings{
+		env: []string{"INTEGRITY_DRAIN_DELAY=" + config.MaxDrainDelay.String()},
+	}.start(t, dataDir(t), "--demo")
 	access := s.demo()
 	client := plainHTTP()
 	body, err := json.Marshal(wire.Declaration{
-		CompanyReference: access.CompanyReference, Source: "s", DocumentReference: "slow", Version: 1, SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
+		CompanyReference: access.CompanyReference, Source: "s", DocumentReference: "slow", Version: 1,
+		SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
 		MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
 	})
 	if err != nil {
@@ -260,7 +273,11 @@ func TestDrain(t *testing.T) {
 	// The first half of a request, before the signal.
 	slow := dial(t, s)
 	defer slow.Close()
-	head := fmt.Sprintf("POST /api/v1/integrity/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", access.Keys.Worker, len(body))
+	head := fmt.Sprintf(
+		"POST /api/v1/integrity/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+			"application/json\r\nContent-Length: %d\r\n\r\n",
+		access.Keys.Worker, len(body),
+	)
 	if _, err := io.WriteString(slow, head+string(body[:10])); err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +298,9 @@ func TestDrain(t *testing.T) {
 	if _, err := slow.Write(body[10:]); err != nil { // at once: a body has ten seconds
 		t.Fatal(err)
 	}
-	if status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/usage", access.Keys.Worker, nil, nil); err != nil || status != http.StatusOK {
+	if status, err := call(
+		client, http.MethodGet, s.base+"/api/v1/integrity/usage", access.Keys.Worker, nil, nil,
+	); err != nil || status != http.StatusOK {
 		t.Errorf("while it drains: %d %v", status, err)
 	}
 	answer, err := io.ReadAll(slow)

@@ -21,7 +21,9 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Mkdir(disk, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "mode=0755,size=400m", "tmpfs", disk).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(
+		t.Context(), "mount", "-t", "tmpfs", "-o", "mode=0755,size=400m", "tmpfs", disk,
+	).CombinedOutput(); err != nil {
 		t.Skipf("this machine does not let root mount a small disk: %v %s", err, out)
 	}
 	t.Cleanup(func() {
@@ -55,7 +57,9 @@ func TestFullDisk(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "readyz names the full disk", func() error { return asked(http.StatusServiceUnavailable, "disk is full") })
+	eventually(t, "readyz names the full disk", func() error {
+		return asked(http.StatusServiceUnavailable, "disk is full")
+	})
 	if log, err := os.ReadFile(s.log); err != nil || !strings.Contains(string(log), "disk is full") {
 		t.Errorf("the log does not name it: %v %s", err, tail(s.log))
 	}

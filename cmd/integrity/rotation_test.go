@@ -94,8 +94,8 @@ func more(t *testing.T, what string, counter *atomic.Int64, by int64) {
 }
 
 // TestAPasswordIsRotatedUnderAService: connections that exist stay, new ones read the password from the file again,
-// and while it is not there yet requests get a 503 that allows another attempt. A process that starts meanwhile waits for the
-// password.
+// and while it is not there yet requests get a 503 that allows another attempt. A process that starts meanwhile waits
+// for the password.
 func TestAPasswordIsRotatedUnderAService(t *testing.T) {
 	t.Parallel()
 	role := pgtest.NewPasswordRole(t, "app", "former-horse")

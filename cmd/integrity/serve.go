@@ -52,7 +52,9 @@ func (a *app) serveCommand() *cobra.Command {
 	var asDemo bool
 	c := manual().Command("serve")
 	config.AddFlags(c)
-	c.Flags().BoolVar(&asDemo, "demo", false, "on loopback, with an organization, a company, granted keys and example commands")
+	c.Flags().BoolVar(
+		&asDemo, "demo", false, "on loopback, with an organization, a company, granted keys and example commands",
+	)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := config.Load(a.App, c)
 		if err != nil {
@@ -124,7 +126,8 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	lines := ops.NewLines(a.Errs)
 	defer lines.Flush()
 	s := &service{
-		app: a, cfg: cfg, asDemo: asDemo, log: newLog(lines.Through(), cfg), requests: newLog(lines, cfg), metrics: ops.NewMetrics(), clock: ledger.Clock(a.App, cfg),
+		app: a, cfg: cfg, asDemo: asDemo, log: newLog(lines.Through(), cfg), requests: newLog(lines, cfg),
+		metrics: ops.NewMetrics(), clock: ledger.Clock(a.App, cfg),
 	}
 	// Whatever reads the time from here on has a clock that does not follow a step.
 	steady := *a.App
@@ -253,8 +256,8 @@ func (s *service) openDatabase(ctx context.Context) (err error) {
 	return nil
 }
 
-// drain serves on for a while, no longer ready, so that a proxy which looks at /readyz sends the next requests elsewhere
-// before the listener closes.
+// drain serves on for a while, no longer ready, so that a proxy which looks at /readyz sends the next requests
+// elsewhere before the listener closes.
 func (s *service) drain(served <-chan error) {
 	s.draining.Store(true)
 	if s.cfg.DrainDelay == 0 {
@@ -277,8 +280,8 @@ func checkHeads(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// openReplica lets a standby answer readers, where one is configured. One that cannot be reached yet is no reason not to
-// start; one of another ledger is.
+// openReplica lets a standby answer readers, where one is configured. One that cannot be reached yet is no reason not
+// to start; one of another ledger is.
 func (s *service) openReplica(ctx context.Context) (err error) {
 	if s.cfg.ReplicaURL == "" {
 		return nil
@@ -293,7 +296,9 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 	s.store.Replica = &query.Replica{Pool: s.replica, Now: s.Now, Log: s.log}
 	err = s.store.Replica.Check(ctx, s.installed)
 	if errors.Is(err, query.ErrAnotherLedger) {
-		return fmt.Errorf("%sREPLICA_URL: %w: name a standby of the database that %sDATABASE_URL names", config.Prefix, err, config.Prefix)
+		return fmt.Errorf(
+			"%sREPLICA_URL: %w: name a standby of the database that %sDATABASE_URL names", config.Prefix, err, config.Prefix,
+		)
 	}
 	if err != nil {
 		s.log.Warn("the replica cannot be used yet; the primary answers", "error", err)
@@ -312,7 +317,9 @@ func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
 }
 
 // serveOn serves in the background, with the certificate that is shown where it ends TLS.
-func serveOn(server *http.Server, listener net.Listener, encrypted bool, shown *atomic.Pointer[tls.Certificate]) <-chan error {
+func serveOn(
+	server *http.Server, listener net.Listener, encrypted bool, shown *atomic.Pointer[tls.Certificate],
+) <-chan error {
 	served := make(chan error, 1)
 	if !encrypted {
 		go func() { served <- server.Serve(listener) }()
@@ -327,7 +334,8 @@ func serveOn(server *http.Server, listener net.Listener, encrypted bool, shown *
 	return served
 }
 
-// wait reads the files again at every reload, and returns when ctx ends or with the error that makes serving impossible.
+// wait reads the files again at every reload, and returns when ctx ends or with the error that makes serving
+// impossible.
 func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan os.Signal) error {
 	var lost <-chan struct{}
 	if s.database != nil {
@@ -365,7 +373,8 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 // lookAtTables is how often a service of one server asks whether the tables are distributed by now.
 const lookAtTables = 10 * time.Second
 
-// outdated reports whether the tables were distributed since this process has started, which knows them as those of one server.
+// outdated reports whether the tables were distributed since this process has started, which knows them as those of one
+// server.
 func (s *service) outdated(ctx context.Context) bool {
 	if s.holders != nil || s.database != nil {
 		return false
@@ -376,7 +385,8 @@ func (s *service) outdated(ctx context.Context) bool {
 	return err == nil && distributed
 }
 
-// condition is one thing that must hold for a commit. Its error is a *domain.Error that says to the proxy what does not.
+// condition is one thing that must hold for a commit. Its error is a *domain.Error that says to the proxy what does
+// not.
 type condition struct {
 	name string
 	ask  func(context.Context) error
@@ -451,7 +461,9 @@ func (s *service) closePools() {
 		s.probe.Close()
 	}
 	s.holders.Close()
-	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.stream, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
+	for _, pool := range []*pgxpool.Pool{
+		s.watch, s.tree.write, s.tree.read, s.replica, s.stream, s.queue, s.wake, s.scans, s.public, s.read, s.commit,
+	} {
 		if pool != nil {
 			pool.Close()
 		}

@@ -72,10 +72,12 @@ func TestExternalDatabase(t *testing.T) {
 	theirs := foreignDatabase(ctx, t)
 	dir := dataDir(t)
 	database := []string{"INTEGRITY_DATABASE_URL=" + theirs}
-	if r := integrity(t, database, "organization", "list"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "integrity migrate") {
+	if r := integrity(t, database, "organization", "list"); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "integrity migrate") {
 		t.Errorf("an empty database: %d %s", r.code, r.errs)
 	}
-	if r := integrity(t, database, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "integrity keys generate") {
+	if r := integrity(t, database, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "integrity keys generate") {
 		t.Errorf("without keys: %d %s", r.code, r.errs)
 	}
 	must(t, nil, "keys", "generate", "--data-dir", dir)
@@ -83,14 +85,17 @@ func TestExternalDatabase(t *testing.T) {
 		t.Errorf("a ledger without a name: %d %s", r.code, r.errs)
 	}
 	urlFile := write(t, filepath.Join(filepath.Dir(dir), "url"), theirs+"\n")
-	one := surroundings{env: []string{"INTEGRITY_DATABASE_URL_FILE=" + urlFile}}.start(t, dir, "--issuer", "ledger-of-the-test", "--shards", "2")
+	one := surroundings{env: []string{"INTEGRITY_DATABASE_URL_FILE=" + urlFile}}.start(
+		t, dir, "--issuer", "ledger-of-the-test", "--shards", "2",
+	)
 	two := surroundings{env: database}.start(t, dir)
 	key := externalAccount(t, database)
 
 	client := plainHTTP()
 	d := wire.Declaration{
-		CompanyReference: "c", Source: "s", DocumentReference: "d", Version: 1, SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
-		MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+		CompanyReference: "c", Source: "s", DocumentReference: "d", Version: 1, SHA256: strings.Repeat("ab", 32),
+		SizeBytes: 1,
+		MimeType:  "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
 	}
 	var record wire.Registration
 	register := func(s *running) int {
@@ -121,12 +126,16 @@ func TestExternalDatabase(t *testing.T) {
 		}
 		return nil
 	})
-	if status, err := call(client, http.MethodGet, two.base+"/api/v1/integrity/records/"+record.PublicID, key, nil, nil); err != nil || status != http.StatusOK {
+	if status, err := call(
+		client, http.MethodGet, two.base+"/api/v1/integrity/records/"+record.PublicID, key, nil, nil,
+	); err != nil || status != http.StatusOK {
 		t.Errorf("reading: %d %v", status, err)
 	}
 	one.stop()
 	two.stop()
-	if r := integrity(t, append(database, "INTEGRITY_ISSUER=another"), "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_ISSUER") {
+	if r := integrity(
+		t, append(database, "INTEGRITY_ISSUER=another"), "serve", "--listen", "127.0.0.1:0", "--data-dir", dir,
+	); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_ISSUER") {
 		t.Errorf("another issuer: %d %s", r.code, r.errs)
 	}
 }
@@ -151,12 +160,15 @@ func foreignDatabase(ctx context.Context, t *testing.T) (url string) {
 func externalAccount(t *testing.T, database []string) string {
 	t.Helper()
 	var organization operator.OrganizationView
-	mustJSON(t, database, &organization, "organization", "create", "X", "--plan", "internal", "--per-minute", "1000000000") // a fast machine reaches that of the plan
+	// a fast machine reaches that of the plan
+	mustJSON(t, database, &organization, "organization", "create", "X", "--plan", "internal", "--per-minute", "1000000000")
 	in := []string{"--organization", organization.ID}
 	must(t, database, append([]string{"member", "add", "--email", "a@example.org", "--role", "owner"}, in...)...)
 	must(t, database, append([]string{"company", "create", "c"}, in...)...)
 	var key operator.KeyView
-	mustJSON(t, database, &key, append([]string{"apikey", "create", "--member", "a@example.org", "--scopes", "integrity:read,integrity:write"}, in...)...)
+	mustJSON(t, database, &key,
+		append([]string{"apikey", "create", "--member", "a@example.org", "--scopes", "integrity:read,integrity:write"},
+			in...)...)
 	must(t, database, "apikey", "grant", key.ID, "--company", "c")
 	return key.Key
 }
@@ -194,7 +206,8 @@ func reloadKeys(t *testing.T, s *running, registers func(want int) error) {
 	}
 }
 
-// TestReloadWhileStarting: a SIGHUP in the middle of a start ends nothing, and the files are read again once it is over.
+// TestReloadWhileStarting: a SIGHUP in the middle of a start ends nothing, and the files are read again once it is
+// over.
 func TestReloadWhileStarting(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -253,8 +266,8 @@ func (s *running) says(what string) {
 	})
 }
 
-// TestServeWaitsForAPrimary: in the middle of a failover a process that starts waits until a server accepts writes, and a
-// signal ends the wait. What waiting cannot mend ends the process without a wait.
+// TestServeWaitsForAPrimary: in the middle of a failover a process that starts waits until a server accepts writes, and
+// a signal ends the wait. What waiting cannot mend ends the process without a wait.
 func TestServeWaitsForAPrimary(t *testing.T) {
 	t.Parallel()
 	const waits, once = "waiting for one", "no server of the database accepts writes yet"
@@ -266,7 +279,9 @@ func TestServeWaitsForAPrimary(t *testing.T) {
 		"no such database": strings.Replace(c.URL(t), "/"+postgres.Database, "/nowhere", 1),
 		"no URL":           c.URL(t) + "&connect_timeout=never",
 	} {
-		if r := integrity(t, []string{"INTEGRITY_DATABASE_URL=" + url}, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != cli.ExitFailed || strings.Contains(r.errs, waits) || strings.Count(r.errs, "integrity: ") != 1 {
+		if r := integrity(
+			t, []string{"INTEGRITY_DATABASE_URL=" + url}, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir,
+		); r.code != cli.ExitFailed || strings.Contains(r.errs, waits) || strings.Count(r.errs, "integrity: ") != 1 {
 			t.Errorf("%s: %d %s", name, r.code, r.errs)
 		}
 	}
@@ -343,19 +358,24 @@ func TestServerLimits(t *testing.T) {
 	if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Read(make([]byte, 1024)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > process.ReadTimeout {
+	if _, err := conn.Read(make([]byte, 1024)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) ||
+		time.Since(began) > process.ReadTimeout {
 		t.Errorf("headers that never end: %v after %s", err, time.Since(began))
 	}
-	if r := integrity(t, nil, "serve", "--data-dir", s.dir, "--listen", strings.TrimPrefix(s.base, "http://")); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_LISTEN") {
+	if r := integrity(
+		t, nil, "serve", "--data-dir", s.dir, "--listen", strings.TrimPrefix(s.base, "http://"),
+	); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_LISTEN") {
 		t.Errorf("an address in use: %d %s", r.code, r.errs)
 	}
-	if r := integrity(t, nil, "serve", "--demo", "--listen", "0.0.0.0:0", "--base-url", "https://x.example"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "loopback") {
+	if r := integrity(
+		t, nil, "serve", "--demo", "--listen", "0.0.0.0:0", "--base-url", "https://x.example",
+	); r.code != cli.ExitFailed || !strings.Contains(r.errs, "loopback") {
 		t.Errorf("a demo for everybody: %d %s", r.code, r.errs)
 	}
 }
 
-// TestEveryRequestIsLogged: the lines of requests are written together, and a shutdown right after the last answer loses
-// none of them.
+// TestEveryRequestIsLogged: the lines of requests are written together, and a shutdown right after the last answer
+// loses none of them.
 func TestEveryRequestIsLogged(t *testing.T) {
 	s := start(t, dataDir(t))
 	const callers, each = 8, 50
@@ -386,7 +406,9 @@ func TestEveryRequestIsLogged(t *testing.T) {
 	}
 	for caller := range callers {
 		for i := range each {
-			if id := fmt.Sprintf("requestId=request-%d-%d service=integrity-ledger/", caller, i); strings.Count(string(log), id) != 1 {
+			if id := fmt.Sprintf(
+				"requestId=request-%d-%d service=integrity-ledger/", caller, i,
+			); strings.Count(string(log), id) != 1 {
 				t.Fatalf("%s stands %d times in the log", id, strings.Count(string(log), id))
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestRaiseShards gives a ledger that is in use more shards. What is there stays where it is, and new organizations go to
-// the new ones.
+// TestRaiseShards gives a ledger that is in use more shards. What is there stays where it is, and new organizations go
+// to the new ones.
 func TestRaiseShards(t *testing.T) {
 	t.Parallel()
 	theirs := foreignDatabase(context.Background(), t)
@@ -23,7 +23,8 @@ func TestRaiseShards(t *testing.T) {
 	register := func(s *running, key string) {
 		t.Helper()
 		status, err := call(plainHTTP(), http.MethodPost, s.base+"/api/v1/integrity/records", key, wire.Declaration{
-			CompanyReference: "c", Source: "s", DocumentReference: strings.TrimPrefix(s.base, "http://"), Version: 1, SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
+			CompanyReference: "c", Source: "s", DocumentReference: strings.TrimPrefix(s.base, "http://"), Version: 1,
+			SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
 			MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
 		}, nil)
 		if err != nil || status != http.StatusCreated {

@@ -54,7 +54,9 @@ func TestDemoStory(t *testing.T) {
 	if again := register(first, "1"); !again.Replayed || again.PublicID != v1.PublicID {
 		t.Errorf("the same declaration was not a replay: %+v", again)
 	}
-	if r := integrity(t, env, append([]string{"register", second, "--version", "1"}, common...)...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "VERSION_CONFLICT") {
+	if r := integrity(t, env,
+		append([]string{"register", second, "--version", "1"}, common...)...); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "VERSION_CONFLICT") {
 		t.Errorf("other data for a version: %d %s", r.code, r.errs)
 	}
 	v2 := register(second, "2")
@@ -62,18 +64,25 @@ func TestDemoStory(t *testing.T) {
 	compare(first, v1.VerificationURL, "MATCH_HISTORICAL", cli.ExitNegative)
 	compare(first, access.BaseURL+"/api/public/integrity/"+v1.PublicID, "MATCH_HISTORICAL", cli.ExitNegative)
 	compare(first, access.BaseURL+"/integrity/"+strings.Repeat("a", 26), "RECORD_NOT_FOUND", cli.ExitNegative)
-	if r := integrity(t, nil, "compare", first, "http://"+freeAddress(t)+"/integrity/"+v1.PublicID); r.code != cli.ExitFailed || !strings.Contains(r.errs, "not a mismatch") {
+	if r := integrity(
+		t, nil, "compare", first, "http://"+freeAddress(t)+"/integrity/"+v1.PublicID,
+	); r.code != cli.ExitFailed || !strings.Contains(r.errs, "not a mismatch") {
 		t.Errorf("a service that is away: %d %s", r.code, r.errs)
 	}
 
 	reserved := strings.TrimSpace(must(t, env, append([]string{"reserve", "--quiet", "--version", "3"}, common...)...))
-	if r := integrity(t, nil, "compare", first, reserved); r.code == cli.ExitOK || !strings.HasPrefix(r.out, "REGISTRATION_PENDING\n") {
+	if r := integrity(t, nil, "compare", first, reserved); r.code == cli.ExitOK ||
+		!strings.HasPrefix(r.out, "REGISTRATION_PENDING\n") {
 		t.Errorf("compare with a reserved link: %d %s%s", r.code, r.out, r.errs)
 	}
-	if r := integrity(t, env, append([]string{"register", second, "--version", "2", "--reservation", "x"}, common...)...); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--reservation") {
+	if r := integrity(t, env,
+		append([]string{"register", second, "--version", "2", "--reservation", "x"},
+			common...)...); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--reservation") {
 		t.Errorf("a malformed reservation: %d %s", r.code, r.errs)
 	}
-	if r := integrity(t, env, append([]string{"register", second, "--version", "4", "--reservation", reserved}, common...)...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "RESERVATION_MISMATCH") {
+	if r := integrity(t, env,
+		append([]string{"register", second, "--version", "4", "--reservation", reserved},
+			common...)...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "RESERVATION_MISMATCH") {
 		t.Errorf("the reservation of another version: %d %s", r.code, r.errs)
 	}
 
@@ -88,16 +97,22 @@ func TestDemoStory(t *testing.T) {
 	}
 	sequence := regexp.MustCompile(`sequence\\":([0-9]+)`).FindSubmatch(saved)
 	must(t, env, "evidence", v1.PublicID, "--at", string(sequence[1]), "-o", history)
-	if out := must(t, nil, "verify", history, trusted, first); !strings.Contains(out, "(sequence "+string(sequence[1])+"); not the present state") || !strings.Contains(out, "observation   not-supplied\n") {
+	if out := must(t, nil, "verify", history, trusted, first); !strings.Contains(
+		out, "(sequence "+string(sequence[1])+"); not the present state",
+	) || !strings.Contains(out, "observation   not-supplied\n") {
 		t.Errorf("verify as of a sequence: %s", out)
 	}
-	if r := integrity(t, env, "evidence", v1.PublicID, "--at", "9999-01-01T00:00:00Z"); r.code != cli.ExitNegative || r.out != "" || !strings.Contains(r.errs, "at least a minute ago") {
+	if r := integrity(t, env, "evidence", v1.PublicID, "--at", "9999-01-01T00:00:00Z"); r.code != cli.ExitNegative ||
+		r.out != "" || !strings.Contains(r.errs, "at least a minute ago") {
 		t.Errorf("evidence as of the future: %d %s%s", r.code, r.out, r.errs)
 	}
 
-	other := []string{"--company", access.CompanyReference, "--source", "story-source", "--document", "story-reserved", "--version", "1"}
+	other := []string{
+		"--company", access.CompanyReference, "--source", "story-source", "--document", "story-reserved", "--version", "1",
+	}
 	link := strings.TrimSpace(must(t, env, append([]string{"reserve", "--quiet"}, other...)...))
-	if out := must(t, env, append([]string{"reserve"}, other...)...); !strings.Contains(out, "pending, until ") || !strings.Contains(out, link) {
+	if out := must(t, env, append([]string{"reserve"}, other...)...); !strings.Contains(out, "pending, until ") ||
+		!strings.Contains(out, link) {
 		t.Errorf("reserved again: %s", out)
 	}
 	var final wire.Registration
@@ -108,7 +123,8 @@ func TestDemoStory(t *testing.T) {
 	compare(first, link, "MATCH_CURRENT", cli.ExitOK)
 
 	admin := []string{config.VariableAPIKey + "=" + access.Keys.Admin, config.VariableBaseURL + "=" + access.BaseURL}
-	if r := integrity(t, env, "revoke", v2.PublicID); r.code != cli.ExitNegative || !strings.Contains(r.errs, "MISSING_SCOPE") {
+	if r := integrity(t, env, "revoke", v2.PublicID); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "MISSING_SCOPE") {
 		t.Errorf("the worker key revokes: %d %s", r.code, r.errs)
 	}
 	must(t, admin, "revoke", v2.PublicID, "--reason", "story-reason")
@@ -121,7 +137,9 @@ func TestDemoStory(t *testing.T) {
 		}
 		types = append(types, string(e.Type))
 	}
-	if got, want := strings.Join(types, " "), "integrity.registered integrity.registered integrity.registered integrity.superseded integrity.registered integrity.revoked"; got != want {
+	if got, want := strings.Join(types, " "),
+		"integrity.registered integrity.registered integrity.registered integrity.superseded integrity.registered "+
+			"integrity.revoked"; got != want {
 		t.Errorf("feed: %s, want %s", got, want)
 	}
 
@@ -129,7 +147,8 @@ func TestDemoStory(t *testing.T) {
 	demoPage(t, s)
 	s.stop()
 	again := start(t, s.dir, "--demo", "--log-format", "text")
-	if next := again.demo(); next.Keys != access.Keys || next.OrganizationID != access.OrganizationID || next.BaseURL != again.base {
+	if next := again.demo(); next.Keys != access.Keys || next.OrganizationID != access.OrganizationID ||
+		next.BaseURL != again.base {
 		t.Errorf("a second start of the demo did not reuse the first: %+v", next)
 	}
 	again.stop()
@@ -140,19 +159,25 @@ func TestDemoStory(t *testing.T) {
 		t.Errorf("a demo whose key was revoked: %+v", next)
 	}
 	compare(first, renewed.base+"/integrity/"+v1.PublicID, "MATCH_HISTORICAL", cli.ExitNegative)
-	must(t, []string{config.VariableAPIKey + "=" + next.Keys.Worker, config.VariableBaseURL + "=" + next.BaseURL}, "changes", "--company", next.CompanyReference)
+	must(
+		t, []string{config.VariableAPIKey + "=" + next.Keys.Worker, config.VariableBaseURL + "=" + next.BaseURL}, "changes",
+		"--company", next.CompanyReference,
+	)
 	renewed.stop()
 	for _, path := range []string{s.log, filepath.Join(s.dir, "postgres.log")} {
-		wantClean(t, path, v1.SHA256, v2.SHA256, v1.PublicID, v2.PublicID, access.Keys.Worker, access.Keys.Admin, access.Keys.Worker[30:], access.Keys.Admin[30:],
+		wantClean(t, path, v1.SHA256, v2.SHA256, v1.PublicID, v2.PublicID, access.Keys.Worker, access.Keys.Admin,
+			access.Keys.Worker[30:], access.Keys.Admin[30:],
 			access.CompanyReference, "story-source", "story-document", "story-reason", "contrato-perez", demo.Email)
 	}
 }
 
-// verifyStory accepts the evidence and refuses it after one byte has changed, at sampled positions of receipt and document.
+// verifyStory accepts the evidence and refuses it after one byte has changed, at sampled positions of receipt and
+// document.
 func verifyStory(t *testing.T, files, receipt, trusted, document string) {
 	t.Helper()
 	ok := integrity(t, nil, "verify", receipt, trusted, document, "--require-references")
-	if ok.code != cli.ExitOK || !strings.Contains(ok.out, "no independent") && !strings.Contains(ok.out, "not an independent audit") {
+	if ok.code != cli.ExitOK ||
+		!strings.Contains(ok.out, "no independent") && !strings.Contains(ok.out, "not an independent audit") {
 		t.Fatalf("verify: %d %s%s", ok.code, ok.out, ok.errs)
 	}
 	var findings struct {
@@ -173,8 +198,8 @@ func verifyStory(t *testing.T, files, receipt, trusted, document string) {
 	everySampledByte(t, files, []string{receipt, trusted, document}, 2)
 }
 
-// everySampledByte changes bytes of one of the files that verify accepts, and wants it refused. The command runs in this
-// process: there are many.
+// everySampledByte changes bytes of one of the files that verify accepts, and wants it refused. The command runs in
+// this process: there are many.
 func everySampledByte(t *testing.T, files string, accepted []string, which int) {
 	t.Helper()
 	text, err := os.ReadFile(accepted[which])
@@ -202,7 +227,9 @@ func demoPage(t *testing.T, s *running) {
 	}
 	defer response.Body.Close()
 	page, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(page), "No file has been compared") || !strings.Contains(string(page), "Current: no higher version") {
+	if err != nil || response.StatusCode != http.StatusOK ||
+		!strings.Contains(string(page), "No file has been compared") ||
+		!strings.Contains(string(page), "Current: no higher version") {
 		t.Errorf("the page of the demo: %v, %d\n%s", err, response.StatusCode, page)
 	}
 }
@@ -223,7 +250,8 @@ func pasteScreen(t *testing.T, s *running) {
 	// The port may be taken here, and this machine may be slow.
 	_, port, _ := net.SplitHostPort(freeAddress(t))
 	commands := strings.NewReplacer(guidePort, port, "sleep 2;",
-		`for i in {1..100}; do INTEGRITY_API_KEY=`+s.demo().Keys.Admin+` integrity webhook deliveries "${WEBHOOK%% *}" --status delivered | grep . && break; sleep 0.2; done;`).Replace(script.String())
+		`for i in {1..100}; do INTEGRITY_API_KEY=`+s.demo().Keys.Admin+
+			` integrity webhook deliveries "${WEBHOOK%% *}" --status delivered | grep . && break; sleep 0.2; done;`).Replace(script.String())
 	c := exec.Command("bash", "-c", commands)
 	c.WaitDelay = time.Minute
 	c.Env, c.Dir = cleanEnviron(), t.TempDir()
@@ -233,8 +261,10 @@ func pasteScreen(t *testing.T, s *running) {
 	}
 	got := strings.Join(regexp.MustCompile(`(?m)^[A-Z]+_[A-Z]+$`).FindAllString(string(out), -1), " ")
 	want := "MATCH_CURRENT MATCH_CURRENT MATCH_HISTORICAL HASH_MISMATCH RECORD_REVOKED"
-	if got != want || !strings.Contains(string(out), "everything that was supplied and checked is valid") || !strings.Contains(string(out), `"hasMore":false`) ||
-		!strings.Contains(string(out), `"POST /hook HTTP/1.1" 204`) || !strings.Contains(string(out), "webhook.test  delivered  1 attempts") {
+	if got != want || !strings.Contains(string(out), "everything that was supplied and checked is valid") ||
+		!strings.Contains(string(out), `"hasMore":false`) ||
+		!strings.Contains(string(out), `"POST /hook HTTP/1.1" 204`) ||
+		!strings.Contains(string(out), "webhook.test  delivered  1 attempts") {
 		t.Errorf("the printed commands gave %s, want %s:\n%s", got, want, out)
 	}
 }

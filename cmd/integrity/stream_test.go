@@ -28,7 +28,8 @@ func wantFeed(t testing.TB, b *integritytest.Broker, s *running, access demo.Acc
 	t.Helper()
 	var feed struct{ Events []json.RawMessage }
 	path := s.base + "/api/v1/integrity/changes?limit=1000&companyReference=" + access.CompanyReference
-	if status, err := call(plainHTTP(), http.MethodGet, path, access.Keys.Worker, nil, &feed); err != nil || status != http.StatusOK {
+	if status, err := call(plainHTTP(), http.MethodGet, path, access.Keys.Worker, nil, &feed); err != nil ||
+		status != http.StatusOK {
 		t.Fatalf("feed: %d %v", status, err)
 	}
 	var all []*nats.RawStreamMsg
@@ -59,12 +60,16 @@ func batch(t *testing.T, a demo.Access, base string, from, n int) {
 	declarations := make([]wire.Declaration, n)
 	for i := range declarations {
 		declarations[i] = wire.Declaration{
-			CompanyReference: a.CompanyReference, Source: "test", DocumentReference: fmt.Sprintf("s-%d", (from+i)/2), Version: int32(1 + (from+i)%2),
-			SHA256: strings.Repeat("b", 64), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
+			CompanyReference: a.CompanyReference, Source: "test", DocumentReference: fmt.Sprintf("s-%d", (from+i)/2),
+			Version: int32(1 + (from+i)%2),
+			SHA256:  strings.Repeat("b", 64), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
 		}
 	}
 	var answer struct{ Results []struct{ Status int } }
-	status, err := call(plainHTTP(), http.MethodPost, base+"/api/v1/integrity/records/batch", a.Keys.Worker, map[string]any{"declarations": declarations}, &answer)
+	status, err := call(
+		plainHTTP(), http.MethodPost, base+"/api/v1/integrity/records/batch", a.Keys.Worker,
+		map[string]any{"declarations": declarations}, &answer,
+	)
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("register: %d %v", status, err)
 	}
@@ -112,7 +117,12 @@ func TestStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := []string{"--trusted-keys", filepath.Join(s.dir, keyfiles.TrustedKeysFile), "--log-level", "info"}
-	other := surroundings{env: append(in.env, "INTEGRITY_DATABASE_URL="+server.URL(postgres.Database), "INTEGRITY_SIGNING_KEY_FILE="+filepath.Join(s.dir, keyfiles.SigningKeyFile))}.
+	other := surroundings{
+		env: append(
+			in.env, "INTEGRITY_DATABASE_URL="+server.URL(postgres.Database),
+			"INTEGRITY_SIGNING_KEY_FILE="+filepath.Join(s.dir, keyfiles.SigningKeyFile),
+		),
+	}.
 		start(t, dataDir(t), append(keys, "--base-url", s.base)...)
 	batch(t, access, s.base, 400, 100)
 	batch(t, access, other.base, 500, 100)
@@ -129,8 +139,11 @@ func TestStream(t *testing.T) {
 // TestStreamSettings: what is wrong is reported at the start.
 func TestStreamSettings(t *testing.T) {
 	t.Parallel()
-	for _, env := range [][]string{{"INTEGRITY_NATS_URL=http://127.0.0.1:4222"}, {"INTEGRITY_NATS_URL=nats://"}, {"INTEGRITY_NATS_CREDENTIALS=x.creds"}} {
-		if r := integrity(t, env, "serve", "--data-dir", dataDir(t), "--listen", "127.0.0.1:0"); r.code != cli.ExitFailed || !strings.Contains(r.errs, strings.SplitN(env[0], "=", 2)[0]) {
+	for _, env := range [][]string{
+		{"INTEGRITY_NATS_URL=http://127.0.0.1:4222"}, {"INTEGRITY_NATS_URL=nats://"}, {"INTEGRITY_NATS_CREDENTIALS=x.creds"},
+	} {
+		if r := integrity(t, env, "serve", "--data-dir", dataDir(t), "--listen", "127.0.0.1:0"); r.code != cli.ExitFailed ||
+			!strings.Contains(r.errs, strings.SplitN(env[0], "=", 2)[0]) {
 			t.Errorf("%v: %d %s", env, r.code, r.errs)
 		}
 	}

@@ -26,11 +26,15 @@ func TestTimestamps(t *testing.T) {
 		stamptest.Reply(w, liar.Forge(query, liar.Cert, func(s *timestamp.Timestamp) { s.HashedMessage = make([]byte, 32) }))
 	})
 	dir, address := dataDir(t), freeAddress(t)
-	env := []string{"INTEGRITY_TIMESTAMP_AUTHORITIES=good " + good.URL + ", liar " + liar.URL, "INTEGRITY_TIMESTAMP_INTERVAL=1s", "INTEGRITY_DATA_DIR=" + dir}
+	env := []string{
+		"INTEGRITY_TIMESTAMP_AUTHORITIES=good " + good.URL + ", liar " + liar.URL, "INTEGRITY_TIMESTAMP_INTERVAL=1s",
+		"INTEGRITY_DATA_DIR=" + dir,
+	}
 	s := surroundings{env: env}.start(t, dir, "--demo", "--metrics-listen", address)
 	id := s.registerOne("d-1")
 	first := s.included(id)
-	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "good is not asked: no certificate is pinned") || good.Asked() != 0 {
+	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "good is not asked: no certificate is pinned") ||
+		good.Asked() != 0 {
 		t.Errorf("doctor, before they are pinned: %s", out)
 	}
 	path := filepath.Join(dir, keyfiles.TrustedKeysFile)
@@ -52,15 +56,18 @@ func TestTimestamps(t *testing.T) {
 			return fmt.Errorf("%+v", status.Timestamps)
 		}
 		a, b := status.Timestamps[0], status.Timestamps[1]
-		if a.Authority != "good" || !a.Configured || a.Late || a.TreeSize == nil || *a.TreeSize < first.N || a.GenTime == nil || b.Authority != "liar" || b.TreeSize != nil || !b.Late {
+		if a.Authority != "good" || !a.Configured || a.Late || a.TreeSize == nil || *a.TreeSize < first.N ||
+			a.GenTime == nil || b.Authority != "liar" || b.TreeSize != nil || !b.Late {
 			return fmt.Errorf("%+v", status.Timestamps)
 		}
 		return nil
 	})
-	if out := must(t, env, "log", "status"); !strings.Contains(out, "leaves by good, ") || !strings.Contains(out, "never by liar\n           WARNING: ") || strings.Count(out, "WARNING") != 1 {
+	if out := must(t, env, "log", "status"); !strings.Contains(out, "leaves by good, ") ||
+		!strings.Contains(out, "never by liar\n           WARNING: ") || strings.Count(out, "WARNING") != 1 {
 		t.Errorf("log status: %s", out)
 	}
-	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "good stamps; its certificates are valid until") || !strings.Contains(out, "liar: token: it stamps something else") {
+	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "good stamps; its certificates are valid until") ||
+		!strings.Contains(out, "liar: token: it stamps something else") {
 		t.Errorf("doctor: %s", out)
 	}
 	eventually(t, "the metrics say so", func() error {
@@ -77,13 +84,17 @@ func TestTimestamps(t *testing.T) {
 		if age, found := now.Sum("integrity_timestamp_token_age_seconds", "authority", "good"); !found || age < 0 {
 			return fmt.Errorf("an age of %v s", age)
 		}
-		return errors.Join(now.Want(0, "integrity_timestamp_tokens_total", "authority", "liar"), now.Want(0, "integrity_timestamp_failures_total", "authority", "good"),
+		return errors.Join(now.Want(0, "integrity_timestamp_tokens_total", "authority", "liar"),
+			now.Want(0, "integrity_timestamp_failures_total", "authority", "good"),
 			now.Want(1, "integrity_timestamp_interval_seconds"))
 	})
 
-	saved, client := filepath.Join(t.TempDir(), "evidence.json"), []string{"INTEGRITY_BASE_URL=" + s.base, "INTEGRITY_API_KEY=" + s.demo().Keys.Worker}
+	saved, client := filepath.Join(t.TempDir(), "evidence.json"), []string{
+		"INTEGRITY_BASE_URL=" + s.base, "INTEGRITY_API_KEY=" + s.demo().Keys.Worker,
+	}
 	must(t, client, "evidence", id, "--timestamps", "-o", saved)
-	if out := must(t, nil, "verify", saved, path, "--require-timestamp"); !strings.Contains(out, "existed before ") || !strings.Contains(out, ", says good") {
+	if out := must(t, nil, "verify", saved, path, "--require-timestamp"); !strings.Contains(out, "existed before ") ||
+		!strings.Contains(out, ", says good") {
 		t.Errorf("verify: %s", out)
 	}
 	must(t, client, "evidence", id, "-o", saved)
@@ -92,7 +103,11 @@ func TestTimestamps(t *testing.T) {
 	}
 
 	var stored int
-	for _, row := range askOf[[]string](t, dir, "SELECT coalesce(array_agg(encode(convert_to(checkpoint, 'UTF8'), 'hex') || ' ' || encode(token, 'hex') || ' ' || authority), '{}') FROM log_timestamps") {
+	for _, row := range askOf[[]string](
+		t, dir,
+		"SELECT coalesce(array_agg(encode(convert_to(checkpoint, 'UTF8'), 'hex') || ' ' || encode(token, 'hex') || ' ' "+
+			"|| authority), '{}') FROM log_timestamps",
+	) {
 		var note, token []byte
 		var authority string
 		if _, err := fmt.Sscanf(row, "%x %x %s", &note, &token, &authority); err != nil || authority != "good" {
@@ -116,11 +131,17 @@ func TestTimestamps(t *testing.T) {
 	if out := must(t, env, "audit"); strings.Contains(out, "log_timestamps") {
 		t.Errorf("audit: %s", out)
 	}
-	spoil(t, dir, "UPDATE log_timestamps SET gen_time = gen_time - interval '1 hour' WHERE tree_size = (SELECT min(tree_size) FROM log_timestamps)")
-	if r := integrity(t, env, "audit"); r.code != cli.ExitNegative || strings.Count(r.out, "FINDING log: log_timestamps ") != 1 {
+	spoil(
+		t, dir,
+		"UPDATE log_timestamps SET gen_time = gen_time - interval '1 hour' WHERE tree_size = (SELECT min(tree_size) FROM "+
+			"log_timestamps)",
+	)
+	if r := integrity(t, env, "audit"); r.code != cli.ExitNegative ||
+		strings.Count(r.out, "FINDING log: log_timestamps ") != 1 {
 		t.Errorf("audit of a changed token: %d %s %s", r.code, r.out, r.errs)
 	}
-	if r := integrity(t, env, "log", "check"); r.code != cli.ExitNegative || !strings.Contains(r.out+r.errs, "the token of good for ") {
+	if r := integrity(t, env, "log", "check"); r.code != cli.ExitNegative ||
+		!strings.Contains(r.out+r.errs, "the token of good for ") {
 		t.Errorf("log check of a changed token: %d %s %s", r.code, r.out, r.errs)
 	}
 }

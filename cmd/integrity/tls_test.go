@@ -35,7 +35,8 @@ func certifyUntil(t *testing.T, end time.Time, serial int64, certFile, keyFile s
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -64,7 +65,9 @@ func TestTLS(t *testing.T) {
 			DisableKeepAlives: true, ForceAttemptHTTP2: http2, TLSClientConfig: &tls.Config{RootCAs: roots},
 		}}
 	}
-	s := surroundings{encrypted: client(true)}.start(t, dir, "--tls-cert", certFile, "--tls-key", keyFile, "--metrics-listen", address)
+	s := surroundings{encrypted: client(true)}.start(
+		t, dir, "--tls-cert", certFile, "--tls-key", keyFile, "--metrics-listen", address,
+	)
 	seen := func(c *http.Client) (major int, serial int64, err error) {
 		response, err := c.Get(s.base + "/api/integrity-openapi")
 		if err != nil {
@@ -138,7 +141,9 @@ func TestTLS(t *testing.T) {
 func TestServeRefusesMissingCertificate(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "absent.pem")
-	r := integrity(t, nil, "serve", "--listen", "127.0.0.1:0", "--data-dir", dataDir(t), "--tls-cert", missing, "--tls-key", missing)
+	r := integrity(
+		t, nil, "serve", "--listen", "127.0.0.1:0", "--data-dir", dataDir(t), "--tls-cert", missing, "--tls-key", missing,
+	)
 	if r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_TLS_CERT") {
 		t.Errorf("absent files: %d %s", r.code, r.errs)
 	}

@@ -47,21 +47,27 @@ func TestTopNamesTheOrganization(t *testing.T) {
 		return nil
 	})
 	got := top.Organizations[0]
-	if got.Organization == nil || *got.Organization != a.organization.ID || got.Name != "Example GmbH" || got.Plan != "internal" ||
+	if got.Organization == nil || *got.Organization != a.organization.ID || got.Name != "Example GmbH" ||
+		got.Plan != "internal" ||
 		got.Registrations != 3 || got.Requests < 2 || got.Refusals != 1 || got.Received < 600 || got.Sent < 600 {
 		t.Errorf("the load of the organization: %+v", got)
 	}
-	if !slices.ContainsFunc(top.Organizations, func(l operator.LoadView) bool { return l.Organization == nil && l.Refusals == 1 }) {
+	if !slices.ContainsFunc(top.Organizations, func(l operator.LoadView) bool {
+		return l.Organization == nil && l.Refusals == 1
+	}) {
 		t.Errorf("the refused key has no line: %+v", top.Organizations)
 	}
-	if out := must(t, nil, "top", "--data-dir", dir); !strings.Contains(out, a.organization.ID+"  Example GmbH  (plan internal)") {
+	if out := must(t, nil, "top", "--data-dir", dir); !strings.Contains(
+		out, a.organization.ID+"  Example GmbH  (plan internal)",
+	) {
 		t.Errorf("integrity top: %s", out)
 	}
 
 	text := readLog(t, s)
 	for _, message := range []string{"request", "group"} {
 		if !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool {
-			return strings.Contains(line, `"msg":"`+message+`"`) && strings.Contains(line, `"organization":"`+a.organization.ID+`"`)
+			return strings.Contains(line, `"msg":"`+message+`"`) &&
+				strings.Contains(line, `"organization":"`+a.organization.ID+`"`)
 		}) {
 			t.Errorf("no line %q names the organization: %s", message, text)
 		}

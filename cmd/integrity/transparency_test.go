@@ -97,7 +97,9 @@ func (s *running) included(id string) (at logHead) {
 			}
 			proof = append(proof, hash)
 		}
-		return tlog.CheckRecord(proof, at.N, at.Hash, export.Inclusion.LeafIndex, domain.LeafHash([]byte(export.Inclusion.Leaf)))
+		return tlog.CheckRecord(
+			proof, at.N, at.Hash, export.Inclusion.LeafIndex, domain.LeafHash([]byte(export.Inclusion.Leaf)),
+		)
 	})
 	return at
 }
@@ -106,10 +108,13 @@ func (s *running) registerOne(document string) (publicID string) {
 	s.t.Helper()
 	var record struct{ PublicID string }
 	body := map[string]any{
-		"companyReference": s.demo().CompanyReference, "source": "s", "documentReference": document, "version": 1, "sha256": strings.Repeat("ab", 32), "sizeBytes": 1,
+		"companyReference": s.demo().CompanyReference, "source": "s", "documentReference": document, "version": 1,
+		"sha256": strings.Repeat("ab", 32), "sizeBytes": 1,
 		"mimeType": "text/plain", "generatedAt": "2026-01-02T03:04:05Z",
 	}
-	if status, err := call(plainHTTP(), http.MethodPost, s.base+"/api/v1/integrity/records", s.demo().Keys.Worker, body, &record); err != nil || status != http.StatusCreated {
+	if status, err := call(
+		plainHTTP(), http.MethodPost, s.base+"/api/v1/integrity/records", s.demo().Keys.Worker, body, &record,
+	); err != nil || status != http.StatusCreated {
 		s.t.Fatalf("register: %d %v", status, err)
 	}
 	return record.PublicID
@@ -140,7 +145,8 @@ func TestTransparencyLog(t *testing.T) {
 		t.Errorf("keys list: %s", list)
 	}
 	mustJSON(t, env, &activated, "keys", "rotate", "--transparency-log", "--activate")
-	if activated.KeyHash != staged.KeyHash || activated.Step != "activated" || keyfiles.Exists(filepath.Join(dir, "log-key.next.pem")) {
+	if activated.KeyHash != staged.KeyHash || activated.Step != "activated" ||
+		keyfiles.Exists(filepath.Join(dir, "log-key.next.pem")) {
 		t.Errorf("staged %+v, activated %+v", staged, activated)
 	}
 	s.reload()
@@ -178,15 +184,20 @@ func TestTransparencyLog(t *testing.T) {
 	}
 	known := write(t, filepath.Join(t.TempDir(), "checkpoint"), third.text+"\n") // as jq -r writes it
 	for want, args := range map[string][]string{
-		"--published FILE or --fork":  {},
-		"signed by a trusted log key": {"--published", write(t, filepath.Join(t.TempDir(), "x"), strings.Replace(third.text, "log", "dog", 1))},
-		"must not sign another":       {"--fork"},
+		"--published FILE or --fork": {},
+		"signed by a trusted log key": {
+			"--published", write(t, filepath.Join(t.TempDir(), "x"), strings.Replace(third.text, "log", "dog", 1)),
+		},
+		"must not sign another": {"--fork"},
 	} {
-		if r := integrity(t, env, append([]string{"log", "resume"}, args...)...); r.code == cli.ExitOK || !strings.Contains(r.errs, want) {
+		if r := integrity(t, env, append([]string{"log", "resume"}, args...)...); r.code == cli.ExitOK ||
+			!strings.Contains(r.errs, want) {
 			t.Errorf("log resume %v: %d %s", args, r.code, r.errs)
 		}
 	}
-	if out := must(t, env, "log", "resume", "--published", known); !strings.Contains(out, "nothing that was published is lost") {
+	if out := must(t, env, "log", "resume", "--published", known); !strings.Contains(
+		out, "nothing that was published is lost",
+	) {
 		t.Errorf("log resume: %s", out)
 	}
 	s.included(restored)
@@ -196,7 +207,11 @@ func TestTransparencyLog(t *testing.T) {
 	}
 	s.reload()
 	eventually(t, "nobody works on the log", func() error { // a checkpoint may have been under way
-		if held := askOf[bool](t, dir, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND xact_start IS NOT NULL)"); held {
+		if held := askOf[bool](
+			t, dir,
+			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND xact_start IS "+
+				"NOT NULL)",
+		); held {
 			return fmt.Errorf("its transaction is open")
 		}
 		return nil

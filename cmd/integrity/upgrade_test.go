@@ -20,8 +20,9 @@ import (
 // declared is a version of one document of the company c.
 func declared(version int32) wire.Declaration {
 	return wire.Declaration{
-		CompanyReference: "c", Source: "s", DocumentReference: "d", Version: version, SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
-		MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+		CompanyReference: "c", Source: "s", DocumentReference: "d", Version: version, SHA256: strings.Repeat("ab", 32),
+		SizeBytes: 1,
+		MimeType:  "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
 	}
 }
 
@@ -33,8 +34,8 @@ func (s *running) registers(key string, version int32) (status int) {
 	return status
 }
 
-// TestOutdatedProgram: a process that runs while the ledger stops to take its version commits nothing more, says why once,
-// and answers reads. No other starts, and no command writes.
+// TestOutdatedProgram: a process that runs while the ledger stops to take its version commits nothing more, says why
+// once, and answers reads. No other starts, and no command writes.
 func TestOutdatedProgram(t *testing.T) {
 	t.Parallel()
 	url := foreignDatabase(t.Context(), t)
@@ -48,7 +49,8 @@ func TestOutdatedProgram(t *testing.T) {
 	}
 	var view operator.UpgradeView
 	mustJSON(t, database, &view, "upgrade", "status")
-	if len(view.Processes) != 1 || view.Processes[0].Version != view.Version || view.MinimumVersion != view.Version || len(view.Rules) != len(domain.Rules()) {
+	if len(view.Processes) != 1 || view.Processes[0].Version != view.Version || view.MinimumVersion != view.Version ||
+		len(view.Rules) != len(domain.Rules()) {
 		t.Errorf("%+v", view)
 	}
 	if said := must(t, database, "upgrade", "finish"); said != "every rule of this version was on before\n" {
@@ -73,7 +75,8 @@ func TestOutdatedProgram(t *testing.T) {
 			t.Errorf("a registration: %d", status)
 		}
 	}
-	const sentence = "this program is version 1.0.0 and the ledger takes 1.1.0 or later: install that version and start it again"
+	const sentence = "this program is version 1.0.0 and the ledger takes 1.1.0 or later: install that version and " +
+		"start it again"
 	eventually(t, "not ready", func() error {
 		response, err := plainHTTP().Get(s.base + "/readyz")
 		if err != nil {
@@ -86,14 +89,18 @@ func TestOutdatedProgram(t *testing.T) {
 		}
 		return nil
 	})
-	if status, err := call(plainHTTP(), http.MethodGet, s.base+"/api/v1/integrity/usage", key, nil, nil); status != http.StatusOK {
+	if status, err := call(
+		plainHTTP(), http.MethodGet, s.base+"/api/v1/integrity/usage", key, nil, nil,
+	); status != http.StatusOK {
 		t.Errorf("a read: %d %v", status, err)
 	}
-	if text := readLog(t, s); strings.Count(text, sentence) < 1 || strings.Count(text, `msg="nothing is committed any more`) != 1 {
+	if text := readLog(t, s); strings.Count(text, sentence) < 1 ||
+		strings.Count(text, `msg="nothing is committed any more`) != 1 {
 		t.Errorf("log: %s", text)
 	}
 	for _, args := range [][]string{
-		{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0"}, {"migrate"}, {"rebuild"}, {"organization", "create", "Y", "--plan", "internal"},
+		{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0"}, {"migrate"}, {"rebuild"},
+		{"organization", "create", "Y", "--plan", "internal"},
 		{"upgrade", "finish"}, {"audit", "--data-dir", dir},
 	} {
 		if r := integrity(t, database, args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, sentence) {
@@ -106,8 +113,8 @@ func TestOutdatedProgram(t *testing.T) {
 	}
 }
 
-// TestFormerVersionIsLockedOut: the previous version makes a ledger and writes beside this version and after it until the
-// upgrade is finished. From then on the previous version, which lacks a rule of this one, commits nothing more. The
+// TestFormerVersionIsLockedOut: the previous version makes a ledger and writes beside this version and after it until
+// the upgrade is finished. From then on the previous version, which lacks a rule of this one, commits nothing more. The
 // history is clean.
 func TestFormerVersionIsLockedOut(t *testing.T) {
 	previous := os.Getenv("INTEGRITY_TEST_PREVIOUS")

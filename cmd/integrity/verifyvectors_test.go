@@ -54,7 +54,10 @@ func TestVerifyVectors(t *testing.T) {
 			bytes := decoded(*v.ReceiptBase64)
 			receipt = &bytes
 		}
-		args := []string{"verify", "--json", write(t, filepath.Join(dir, "receipt"), *receipt), write(t, filepath.Join(dir, "trusted"), file.TrustedKeys[v.TrustedKeys])}
+		args := []string{
+			"verify", "--json", write(t, filepath.Join(dir, "receipt"), *receipt),
+			write(t, filepath.Join(dir, "trusted"), file.TrustedKeys[v.TrustedKeys]),
+		}
 		if v.DocumentBase64 != nil {
 			args = append(args, write(t, filepath.Join(dir, "document"), decoded(*v.DocumentBase64)))
 		}

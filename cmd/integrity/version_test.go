@@ -18,7 +18,8 @@ const (
 	linkedCommit = "7e57ed"
 )
 
-// TestVersion: the version is shown however the program was built. Tests and the container build it without the repository.
+// TestVersion: the version is shown however the program was built. Tests and the container build it without the
+// repository.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	form := regexp.MustCompile(`^integrity \S+ \(commit [0-9a-z]+( and changes)?\)\n$`)
@@ -28,11 +29,13 @@ func TestVersion(t *testing.T) {
 	}
 	var b edge.Build
 	mustJSON(t, nil, &b, "version")
-	if b.Module != "integrityledger" || b.Version == "" || b.Commit != linkedCommit || !strings.HasPrefix(b.Go, "go1.") || "integrity "+b.String()+"\n" != said {
+	if b.Module != "integrityledger" || b.Version == "" || b.Commit != linkedCommit ||
+		!strings.HasPrefix(b.Go, "go1.") || "integrity "+b.String()+"\n" != said {
 		t.Errorf("%+v", b)
 	}
 	container, err := os.ReadFile("ops/Containerfile")
-	if err != nil || !strings.Contains(string(container), "\nARG COMMIT=unknown\n") || !strings.Contains(string(container), `-ldflags "`+linkCommit+`$COMMIT"`) {
+	if err != nil || !strings.Contains(string(container), "\nARG COMMIT=unknown\n") ||
+		!strings.Contains(string(container), `-ldflags "`+linkCommit+`$COMMIT"`) {
 		t.Errorf("the container is not told its commit: %v", err)
 	}
 }
@@ -44,7 +47,9 @@ func TestRemediesNameCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &app{&cli.App{}}
-	named := regexp.MustCompile(`[(,] ?(?:o |or )?integrity ((?:[a-z]+ ?)+)(?:--([a-z-]+))?`).FindAllStringSubmatch(string(text), -1)
+	named := regexp.MustCompile(
+		`[(,] ?(?:o |or )?integrity ((?:[a-z]+ ?)+)(?:--([a-z-]+))?`,
+	).FindAllStringSubmatch(string(text), -1)
 	for _, m := range named {
 		words := strings.Fields(m[1])
 		if i := slices.IndexFunc(words, func(w string) bool { return w == "before" || w == "antes" }); i >= 0 {

@@ -29,7 +29,8 @@ func TestKillBeforeTheWarning(t *testing.T) {
 	of := []string{"--organization", org.ID, "--data-dir", dir}
 	must(t, in.env, append([]string{"member", "add", "--email", "ana@example.org", "--role", "owner"}, of...)...)
 	var key operator.KeyView
-	mustJSON(t, in.env, &key, append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "audit:read"}, of...)...)
+	mustJSON(t, in.env, &key,
+		append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "audit:read"}, of...)...)
 
 	server, err := postgres.Attach(t.Context(), dir)
 	if err != nil {
@@ -44,13 +45,16 @@ func TestKillBeforeTheWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 5 {
-		if status, err := call(plainHTTP(), http.MethodGet, s.base+"/api/v1/me", key.Key, nil, nil); err != nil || status != http.StatusOK {
+		if status, err := call(plainHTTP(), http.MethodGet, s.base+"/api/v1/me", key.Key, nil, nil); err != nil ||
+			status != http.StatusOK {
 			t.Fatalf("%d %v", status, err)
 		}
 	}
 	var used, told int
-	if err := conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM request_usage WHERE used = 5 AND reached_100 IS NOT NULL),
-			(SELECT count(*) FROM events WHERE type = 'quota.warning_reached')`).Scan(&used, &told); err != nil || used != 1 || told != 0 {
+	if err := conn.QueryRow(t.Context(),
+		`SELECT (SELECT count(*) FROM request_usage WHERE used = 5 AND reached_100 IS NOT NULL),
+			(SELECT count(*) FROM events WHERE type = 'quota.warning_reached')`).Scan(&used, &told); err != nil || used != 1 ||
+		told != 0 {
 		t.Fatalf("counted %d, told %d, %v", used, told, err)
 	}
 	if err := s.cmd.Process.Signal(syscall.SIGKILL); err != nil {

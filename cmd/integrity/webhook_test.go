@@ -51,17 +51,24 @@ func webhookTo(t *testing.T, s *running, access demo.Access, url string) (id str
 	t.Helper()
 	client := plainHTTP()
 	var made struct{ ID string }
-	if status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/webhooks", access.Keys.Admin, map[string]string{"url": url}, &made); err != nil || status != http.StatusCreated {
+	if status, err := call(
+		client, http.MethodPost, s.base+"/api/v1/integrity/webhooks", access.Keys.Admin, map[string]string{"url": url},
+		&made,
+	); err != nil || status != http.StatusCreated {
 		t.Fatalf("create a destination: %d %v", status, err)
 	}
 	var companies struct {
 		Companies []struct{ ID, Reference string }
 	}
-	if status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/companies?all=true", access.Keys.Admin, nil, &companies); err != nil || status != http.StatusOK {
+	if status, err := call(
+		client, http.MethodGet, s.base+"/api/v1/integrity/companies?all=true", access.Keys.Admin, nil, &companies,
+	); err != nil || status != http.StatusOK {
 		t.Fatalf("list companies: %d %v", status, err)
 	}
 	path := s.base + "/api/v1/integrity/companies/" + companies.Companies[0].ID + "/webhooks"
-	if status, err := call(client, http.MethodPost, path, access.Keys.Admin, map[string]any{"webhookId": made.ID, "enabled": true}, nil); err != nil || status != http.StatusOK {
+	if status, err := call(
+		client, http.MethodPost, path, access.Keys.Admin, map[string]any{"webhookId": made.ID, "enabled": true}, nil,
+	); err != nil || status != http.StatusOK {
 		t.Fatalf("authorize a destination: %d %v", status, err)
 	}
 	return made.ID
@@ -92,11 +99,15 @@ func TestKillWhileDelivering(t *testing.T) {
 		declarations := make([]wire.Declaration, 500)
 		for i := range declarations {
 			declarations[i] = wire.Declaration{
-				CompanyReference: access.CompanyReference, Source: "test", DocumentReference: fmt.Sprintf("d-%d-%d", n, i), Version: 1,
-				SHA256: strings.Repeat("b", 64), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
+				CompanyReference: access.CompanyReference, Source: "test", DocumentReference: fmt.Sprintf("d-%d-%d", n, i),
+				Version: 1,
+				SHA256:  strings.Repeat("b", 64), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
 			}
 		}
-		if status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records/batch", access.Keys.Worker, map[string]any{"declarations": declarations}, nil); err != nil || status != http.StatusOK {
+		if status, err := call(
+			client, http.MethodPost, s.base+"/api/v1/integrity/records/batch", access.Keys.Worker,
+			map[string]any{"declarations": declarations}, nil,
+		); err != nil || status != http.StatusOK {
 			t.Fatalf("register: %d %v", status, err)
 		}
 		if n == 2 || n == 6 {
@@ -133,7 +144,9 @@ func TestKillWhileDelivering(t *testing.T) {
 // TestSecretKeyErrors: a malformed key is named, and not repeated.
 func TestSecretKeyErrors(t *testing.T) {
 	t.Parallel()
-	r := integrity(t, []string{config.Prefix + "SECRET_KEY=short"}, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t))
+	r := integrity(
+		t, []string{config.Prefix + "SECRET_KEY=short"}, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t),
+	)
 	if r.code != cli.ExitFailed || !strings.Contains(r.errs, "SECRET_KEY") || strings.Contains(r.errs, "short") {
 		t.Errorf("%+v", r)
 	}
@@ -143,10 +156,13 @@ func TestSecretKeyErrors(t *testing.T) {
 func lookupCommands(t *testing.T, s *running, access demo.Access, record wire.Record) {
 	t.Helper()
 	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
-	byVersion := []string{"--company", record.CompanyReference, "--source", record.Source, "--document", record.DocumentReference, "--version"}
+	byVersion := []string{
+		"--company", record.CompanyReference, "--source", record.Source, "--document", record.DocumentReference, "--version",
+	}
 	for _, args := range [][]string{{record.PublicID}, {record.VerificationURL}, append(byVersion, "1")} {
 		var found wire.Record
-		if mustJSON(t, env, &found, append([]string{"lookup"}, args...)...); found.ID != record.ID || found.Status != domain.StatusRevoked {
+		if mustJSON(t, env, &found, append([]string{"lookup"}, args...)...); found.ID != record.ID ||
+			found.Status != domain.StatusRevoked {
 			t.Errorf("lookup %v: %+v", args, found)
 		}
 	}
@@ -162,7 +178,8 @@ func lookupCommands(t *testing.T, s *running, access demo.Access, record wire.Re
 		{cli.ExitFailed, "the key is for", []string{"https://elsewhere.example.org/integrity/" + record.PublicID}},
 		{cli.ExitFailed, "--version must be", append(byVersion, "0")},
 	} {
-		if r := integrity(t, env, append([]string{"lookup"}, c.args...)...); r.code != c.code || !strings.Contains(r.errs, c.says) || r.out != "" {
+		if r := integrity(t, env, append([]string{"lookup"}, c.args...)...); r.code != c.code ||
+			!strings.Contains(r.errs, c.says) || r.out != "" {
 			t.Errorf("lookup %v: %+v", c.args, r)
 		}
 	}
@@ -170,7 +187,8 @@ func lookupCommands(t *testing.T, s *running, access demo.Access, record wire.Re
 	if mustJSON(t, env, &usage, "usage"); usage.Organization.Used != 3 {
 		t.Errorf("usage: %+v", usage)
 	}
-	if out := must(t, env, "usage"); !strings.Contains(out, "versions      3 ") || !strings.Contains(out, "company       "+record.CompanyReference+"  2\n") {
+	if out := must(t, env, "usage"); !strings.Contains(out, "versions      3 ") ||
+		!strings.Contains(out, "company       "+record.CompanyReference+"  2\n") {
 		t.Errorf("usage: %s", out)
 	}
 }
@@ -197,19 +215,24 @@ func webhookCommands(t *testing.T, s *running, access demo.Access) {
 	create := []string{"webhook", "create", receiver.URL, "--types", "integrity.revoked", "--company"}
 
 	// Nothing is made where a company cannot be authorized.
-	if r := integrity(t, admin, append(create, "go-company,nobody")...); r.code != cli.ExitNegative || !strings.Contains(r.errs, `no company "nobody"`) {
+	if r := integrity(t, admin, append(create, "go-company,nobody")...); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, `no company "nobody"`) {
 		t.Errorf("an unknown company: %+v", r)
 	}
-	if r := integrity(t, as(access.Keys.Worker), append(create[:len(create)-1:len(create)-1], "--json")...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "MISSING_SCOPE") {
+	if r := integrity(t, as(access.Keys.Worker),
+		append(create[:len(create)-1:len(create)-1], "--json")...); r.code != cli.ExitNegative ||
+		!strings.Contains(r.errs, "MISSING_SCOPE") {
 		t.Errorf("a worker's key: %+v", r)
 	}
 	var made wire.WebhookWithSecret
 	mustJSON(t, admin, &made, append(create, "go-company", "--description", "from a command line")...)
-	if !strings.HasPrefix(made.Secret, "whsec_") || made.Companies != 1 || made.Description == nil || len(made.Types) != 1 {
+	if !strings.HasPrefix(made.Secret, "whsec_") || made.Companies != 1 || made.Description == nil ||
+		len(made.Types) != 1 {
 		t.Errorf("made: %+v", made.Webhook)
 	}
 	for _, flags := range [][]string{nil, {"--json"}} {
-		if out := must(t, admin, append([]string{"webhook", "list"}, flags...)...); strings.Count(out, "whk_") != 1 || !strings.Contains(out, made.ID) || strings.Contains(out, made.Secret) {
+		if out := must(t, admin, append([]string{"webhook", "list"}, flags...)...); strings.Count(out, "whk_") != 1 ||
+			!strings.Contains(out, made.ID) || strings.Contains(out, made.Secret) {
 			t.Errorf("list: %s", out)
 		}
 	}
@@ -238,7 +261,8 @@ func webhookCommands(t *testing.T, s *running, access demo.Access) {
 	if out := must(t, admin, append(replay, "--confirm")...); out != "0 deliveries were queued\n" {
 		t.Errorf("again: %s", out)
 	}
-	if out := must(t, admin, "webhook", "deliveries", made.ID, "--limit", "1"); strings.Count(out, "\n") != 1 || !strings.Contains(out, "  delivered  1 attempts, ") {
+	if out := must(t, admin, "webhook", "deliveries", made.ID, "--limit", "1"); strings.Count(out, "\n") != 1 ||
+		!strings.Contains(out, "  delivered  1 attempts, ") {
 		t.Errorf("one delivery: %s", out)
 	}
 	must(t, admin, "webhook", "redeliver", list.Deliveries[0].ID)
@@ -256,7 +280,8 @@ func webhookCommands(t *testing.T, s *running, access demo.Access) {
 		{cli.ExitNegative, "NOT_FOUND", []string{"deliveries", "whk_" + test.ID[len("dlv_"):]}},
 		{cli.ExitNegative, "/url", []string{"create", "ftp://receiver.example"}},
 	} {
-		if r := integrity(t, admin, append([]string{"webhook"}, c.args...)...); r.code != c.code || !strings.Contains(r.errs, c.says) || r.out != "" || strings.Contains(r.errs, made.Secret) {
+		if r := integrity(t, admin, append([]string{"webhook"}, c.args...)...); r.code != c.code ||
+			!strings.Contains(r.errs, c.says) || r.out != "" || strings.Contains(r.errs, made.Secret) {
 			t.Errorf("webhook %v: %+v", c.args, r)
 		}
 	}

@@ -19,12 +19,16 @@ func (w *terminal) alone(reference string) {
 	w.t.Helper()
 	path, admin := w.in.access.BaseURL+"/api/v1/integrity/companies", w.in.access.Keys.Admin
 	var company wire.Company
-	if status, err := call(plainHTTP(), http.MethodPost, path, admin, map[string]string{"reference": reference}, &company); err != nil || status != http.StatusCreated {
+	if status, err := call(
+		plainHTTP(), http.MethodPost, path, admin, map[string]string{"reference": reference}, &company,
+	); err != nil || status != http.StatusCreated {
 		w.t.Fatalf("make a company: %d %v", status, err)
 	}
 	for _, key := range []string{w.in.access.Keys.Worker, admin} {
 		grant := map[string]any{"keyId": "key_" + strings.Split(key, "_")[1], "enabled": true}
-		if status, err := call(plainHTTP(), http.MethodPost, path+"/"+company.ID+"/access", admin, grant, nil); err != nil || status != http.StatusOK {
+		if status, err := call(
+			plainHTTP(), http.MethodPost, path+"/"+company.ID+"/access", admin, grant, nil,
+		); err != nil || status != http.StatusOK {
 			w.t.Fatalf("grant it: %d %v", status, err)
 		}
 	}
@@ -78,7 +82,8 @@ func (w *terminal) deliveries() []wire.Delivery {
 	w.t.Helper()
 	path := w.in.access.BaseURL + "/api/v1/integrity/webhooks/" + w.variable("WEBHOOK_ID") + "/deliveries"
 	var list wire.Deliveries
-	if status, err := call(plainHTTP(), http.MethodGet, path, w.in.access.Keys.Admin, nil, &list); err != nil || status != http.StatusOK {
+	if status, err := call(plainHTTP(), http.MethodGet, path, w.in.access.Keys.Admin, nil, &list); err != nil ||
+		status != http.StatusOK {
 		w.t.Fatalf("deliveries: %d %v", status, err)
 	}
 	return list.Deliveries

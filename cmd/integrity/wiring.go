@@ -110,7 +110,10 @@ func (s *service) prepareLedger(ctx context.Context, source connect.Source) erro
 		return err
 	}
 	if server.Untried() {
-		s.log.Warn("this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest", cluster.NewestPostgreSQL)
+		s.log.Warn(
+			"this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest",
+			cluster.NewestPostgreSQL,
+		)
 	}
 	if err := ledger.Migrate(ctx, url); err != nil {
 		return err
@@ -119,7 +122,10 @@ func (s *service) prepareLedger(ctx context.Context, source connect.Source) erro
 		return err
 	}
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
-		return fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", config.Prefix, s.installed.Issuer)
+		return fmt.Errorf(
+			"%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", config.Prefix,
+			s.installed.Issuer,
+		)
 	}
 	s.primary, err = cluster.Find(ctx, source)
 	return err
@@ -187,7 +193,9 @@ func (s *service) register(ctx context.Context) error {
 		s.log.Error("nothing is committed any more, and the workers stop; reads go on", "error", e)
 	})
 	host, _ := os.Hostname() // without one the process id must do
-	s.heartbeat = &eventstore.Heartbeat{Pool: s.queue, Gate: s.gate, Name: strings.TrimSpace(fmt.Sprintf("%s %d", host, os.Getpid()))}
+	s.heartbeat = &eventstore.Heartbeat{
+		Pool: s.queue, Gate: s.gate, Name: strings.TrimSpace(fmt.Sprintf("%s %d", host, os.Getpid())),
+	}
 	return s.await(ctx, func() error { return s.heartbeat.Beat(ctx) })
 }
 
@@ -195,7 +203,8 @@ func (s *service) register(ctx context.Context) error {
 func (s *service) openStore(ctx context.Context) error {
 	reading := (*cluster.Primary).ReadPool
 	s.store = &query.Store{
-		Pool: s.route("read", s.read, reading), Public: s.route("public", s.public, reading), Scans: s.route("scans", s.scans, reading), Installation: s.installed, Plans: s.plans,
+		Pool: s.route("read", s.read, reading), Public: s.route("public", s.public, reading),
+		Scans: s.route("scans", s.scans, reading), Installation: s.installed, Plans: s.plans,
 	}
 	s.sessions = &session.Store{Pool: s.store.Pool, Installation: s.installed, Plans: s.plans}
 	if err := s.openReplica(ctx); err != nil {
@@ -209,7 +218,8 @@ func (s *service) openStore(ctx context.Context) error {
 		return err
 	}
 	if missing != nil {
-		return fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, or give those organizations another plan with integrity organization plan",
+		return fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, "+
+			"or give those organizations another plan with integrity organization plan",
 			strings.Join(missing, ", "), config.Prefix)
 	}
 	return nil
@@ -220,14 +230,19 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 	if s.wake, err = s.primary.NotifyPool(ctx, ledger.WakeConns); err != nil {
 		return err
 	}
-	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.store.Pool, Nodes: s.onNodes("wake", ledger.WakeConns, (*cluster.Primary).NotifyPool), Log: s.log}); err != nil {
+	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{
+		Pool: s.wake, Read: s.store.Pool, Nodes: s.onNodes("wake", ledger.WakeConns, (*cluster.Primary).NotifyPool),
+		Log: s.log,
+	}); err != nil {
 		return err
 	}
 	if s.cfg.SMTPURL != "" {
 		if s.send, err = mail.NewSender(s.cfg.SMTPURL, s.cfg.MailFrom, s.cfg.BaseURL, s.Now); err != nil {
 			return err
 		}
-		s.linkMailer = console.NewLinkMailer(console.LinkMailer{Sessions: s.sessions, Send: s.send, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log})
+		s.linkMailer = console.NewLinkMailer(console.LinkMailer{
+			Sessions: s.sessions, Send: s.send, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log,
+		})
 	}
 	do := func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }
 	queued := s.route("queue", s.queue, (*cluster.Primary).QueuePool)
@@ -262,8 +277,11 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 // openLedger opens what writes.
 func (s *service) openLedger(context.Context) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Gate: s.gate, Guard: s.guard, Count: projections.Count, Refund: projections.Refund, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
-		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
+		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool),
+		Plans: s.plans, Clock: s.clock, Log: s.log, Gate: s.gate, Guard: s.guard, Count: projections.Count,
+		Refund: projections.Refund, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped,
+		Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return err
 	}
@@ -297,7 +315,8 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 	}
 	return handlers.New(handlers.Config{
 		Edge: handlers.Edge{
-			Store: s.store, Sessions: s.sessions, Installation: s.installed, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests,
+			Store: s.store, Sessions: s.sessions, Installation: s.installed, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log,
+			Requests:       s.requests,
 			TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
 			PublicPagesPerMinute: s.cfg.PagesPerMinute, KeyUsed: s.keyUses.Note, Spool: &edge.Spool{Dir: spool},
 			OAuth: s.oauth(), Closing: closing, Observe: s.answered, Tracer: s.traces.Tracer(),
@@ -318,7 +337,10 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 }
 
 // keepContent announces bytes before it stores them, so that they are erased if their registration never comes.
-func (s *service) keepContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, content io.ReaderAt, size int64) error {
+func (s *service) keepContent(
+	ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, content io.ReaderAt,
+	size int64,
+) error {
 	if err := s.store.AnnounceContent(ctx, o, a, v, s.Now()); err != nil {
 		return err
 	}
@@ -328,12 +350,17 @@ func (s *service) keepContent(ctx context.Context, o domain.OrganizationID, a do
 // warnOfFiles says at the start what would show as refused connections under load.
 func (s *service) warnOfFiles() {
 	limit, err := ledger.OpenFiles()
-	if clients := ledger.ClientsFor(limit, ledger.DatabaseConns(s.installed.Shards)); err == nil && clients < ledger.FewClients {
-		s.log.Warn("few files may be open, so few clients can be connected at once; "+ledger.RaiseFiles, "limit", limit, "clients", max(0, clients))
+	if clients := ledger.ClientsFor(limit, ledger.DatabaseConns(s.installed.Shards)); err == nil &&
+		clients < ledger.FewClients {
+		s.log.Warn(
+			"few files may be open, so few clients can be connected at once; "+ledger.RaiseFiles, "limit", limit, "clients",
+			max(0, clients),
+		)
 	}
 }
 
-// oauth is the adapter of the ordinary MCP endpoint, or nil where none is configured. Nothing is asked of the provider yet.
+// oauth is the adapter of the ordinary MCP endpoint, or nil where none is configured. Nothing is asked of the provider
+// yet.
 func (s *service) oauth() *oauth.Provider {
 	if s.cfg.OAuthIssuer == "" {
 		return nil
@@ -353,7 +380,8 @@ type tree struct {
 	authorities []*transparency.TimestampAuthority
 }
 
-// freshTree is for how long a checkpoint that was read may be the one of evidence: a new one comes every second at most.
+// freshTree is for how long a checkpoint that was read may be the one of evidence: a new one comes every second at
+// most.
 const freshTree = 200 * time.Millisecond
 
 // openTree makes what keeps the transparency log and what answers from it.
@@ -380,24 +408,30 @@ func (s *service) openTree(ctx context.Context) error {
 	if s.tree.read, err = s.primary.ReadPool(ctx, ledger.ProofConns); err != nil {
 		return err
 	}
-	s.tree.reader = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree, Trusted: func() *evidence.TrustedKeys { return s.keys.Load().Trusted }}
+	s.tree.reader = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree, Trusted: func() *evidence.TrustedKeys {
+		return s.keys.Load().Trusted
+	}}
 	known, keep, err := s.signedHead(ctx)
 	if err != nil {
 		return err
 	}
 	s.tree.keeper, err = transparency.New(transparency.Config{
-		Pool: s.tree.write, Nodes: s.onNodes("log", ledger.LogConns/2, (*cluster.Primary).ConsumerPool), Shards: s.installed.Shards,
-		Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log, Guard: s.guard, Gate: s.gate, Known: known, Keep: keep,
+		Pool: s.tree.write, Nodes: s.onNodes("log", ledger.LogConns/2, (*cluster.Primary).ConsumerPool),
+		Shards: s.installed.Shards,
+		Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log, Guard: s.guard, Gate: s.gate,
+		Known: known, Keep: keep,
 		Authorities: s.tree.authorities, Stamp: s.cfg.TimestampInterval,
 		Pinned: func(name string) (evidence.Authority, bool) { return s.keys.Load().Trusted.Authority(name) },
 	})
 	return err
 }
 
-// signedHead reads the largest head of the log that this machine keeps outside the database, compares the database with it
-// before anything is committed, and says how later ones are kept. A directory that cannot be written is no reason not to
-// start: the process itself still notices what is lost while it runs.
-func (s *service) signedHead(ctx context.Context) (known transparency.Head, keep func(transparency.Head) (transparency.Head, error), err error) {
+// signedHead reads the largest head of the log that this machine keeps outside the database, compares the database with
+// it before anything is committed, and says how later ones are kept. A directory that cannot be written is no reason
+// not to start: the process itself still notices what is lost while it runs.
+func (s *service) signedHead(ctx context.Context) (
+	known transparency.Head, keep func(transparency.Head) (transparency.Head, error), err error,
+) {
 	file := keyfiles.NewSignedHead(s.cfg.DataDir, s.installed.ID())
 	if known, err = file.Read(s.keys.Load().Trusted, s.installed.Epoch); err != nil {
 		return known, nil, err
@@ -410,8 +444,10 @@ func (s *service) signedHead(ctx context.Context) (known transparency.Head, keep
 		s.guard.Missing(eventstore.BySignedHead, missing+" (known from "+file.Path()+")")
 	}
 	if err := file.Writable(); err != nil {
-		s.log.Warn("the signed heads of the log are not kept outside the database, so a start after lost commits does not notice them: "+
-			"let "+config.Prefix+"DATA_DIR name a directory that stays and that this process may write", "directory", s.cfg.DataDir, "error", err)
+		s.log.Warn("the signed heads of the log are not kept outside the database, so a start after lost commits does "+
+			"not notice them: "+
+			"let "+config.Prefix+"DATA_DIR name a directory that stays and that this process may write", "directory",
+			s.cfg.DataDir, "error", err)
 		return known, nil, nil
 	}
 	return known, func(h transparency.Head) (transparency.Head, error) {

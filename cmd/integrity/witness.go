@@ -28,8 +28,10 @@ import (
 
 func (a *app) witnessCommand() *cobra.Command {
 	c := manual().Command("witness")
-	config.AddFlags(c, "WITNESS_LISTEN", "WITNESS_NAME", "WITNESS_KEY", "WITNESS_LOGS", "WITNESS_PER_MINUTE", "DATABASE_URL", "DATA_DIR", "ISSUER",
-		"TLS_CERT", "TLS_KEY", "TRUSTED_PROXIES", "METRICS_LISTEN", "LOG_FORMAT", "LOG_LEVEL", "SIGNING_KEY", "TRANSPARENCY_KEY")
+	config.AddFlags(c, "WITNESS_LISTEN", "WITNESS_NAME", "WITNESS_KEY", "WITNESS_LOGS", "WITNESS_PER_MINUTE",
+		"DATABASE_URL", "DATA_DIR", "ISSUER",
+		"TLS_CERT", "TLS_KEY", "TRUSTED_PROXIES", "METRICS_LISTEN", "LOG_FORMAT", "LOG_LEVEL", "SIGNING_KEY",
+		"TRANSPARENCY_KEY")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := config.Load(a.App, c)
 		if err != nil {
@@ -74,44 +76,51 @@ func (w *witnessing) run(ctx context.Context) error {
 		return err
 	}
 	// The database outlives the signal, until those who wait are answered.
-	return ledger.WithDatabase(context.WithoutCancel(ctx), w.App, w.cfg, w.log, "integrity witness", false, func(source connect.Source) error {
-		if _, err := ledger.Ensure(ctx, w.App, source(), w.cfg); err != nil {
-			return err
-		}
-		primary, err := cluster.Find(ctx, source)
-		if err != nil {
-			return err
-		}
-		pool, err := primary.WitnessPool(ctx, witnessConns)
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		stopMetrics, err := serveMetrics(ctx, w.cfg, w.log, func() http.Handler { return w.metrics.Handler(w.log) })
-		if err != nil {
-			return err
-		}
-		defer stopMetrics()
-		server := process.NewHTTPServer(handlers.NewWitness(handlers.WitnessConfig{
-			Witness: &witness.Witness{Pool: pool, Signer: signer, Now: w.Now, Log: w.log},
-			Logs:    func() witness.Logs { return *w.logs.Load() }, Now: w.Now, Log: w.log,
-			TrustedProxies: w.cfg.TrustedProxies, PerMinute: w.cfg.WitnessPerMinute, Observe: w.metrics.Submission,
-		}))
-		server.ErrorLog = slog.NewLogLogger(w.log.Handler(), slog.LevelWarn)
-		served := serveOn(server, listener, w.cfg.Encrypted(), &w.shown)
-		w.log.Info("ready to cosign", "listen", listener.Addr().String(), "verifier_key", signer.VerifierKey, "logs", len(*w.logs.Load()))
-		err = w.wait(ctx, served, reload)
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), acceptedTimeout)
-		defer cancel()
-		w.log.Info("stopping: finishing what was accepted")
-		return errors.Join(err, server.Shutdown(stopping))
-	})
+	return ledger.WithDatabase(context.WithoutCancel(ctx), w.App, w.cfg, w.log, "integrity witness", false,
+		func(source connect.Source) error {
+			if _, err := ledger.Ensure(ctx, w.App, source(), w.cfg); err != nil {
+				return err
+			}
+			primary, err := cluster.Find(ctx, source)
+			if err != nil {
+				return err
+			}
+			pool, err := primary.WitnessPool(ctx, witnessConns)
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			stopMetrics, err := serveMetrics(ctx, w.cfg, w.log, func() http.Handler { return w.metrics.Handler(w.log) })
+			if err != nil {
+				return err
+			}
+			defer stopMetrics()
+			server := process.NewHTTPServer(handlers.NewWitness(handlers.WitnessConfig{
+				Witness: &witness.Witness{Pool: pool, Signer: signer, Now: w.Now, Log: w.log},
+				Logs:    func() witness.Logs { return *w.logs.Load() }, Now: w.Now, Log: w.log,
+				TrustedProxies: w.cfg.TrustedProxies, PerMinute: w.cfg.WitnessPerMinute, Observe: w.metrics.Submission,
+			}))
+			server.ErrorLog = slog.NewLogLogger(w.log.Handler(), slog.LevelWarn)
+			served := serveOn(server, listener, w.cfg.Encrypted(), &w.shown)
+			w.log.Info(
+				"ready to cosign", "listen", listener.Addr().String(), "verifier_key", signer.VerifierKey, "logs",
+				len(*w.logs.Load()),
+			)
+			err = w.wait(ctx, served, reload)
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), acceptedTimeout)
+			defer cancel()
+			w.log.Info("stopping: finishing what was accepted")
+			return errors.Join(err, server.Shutdown(stopping))
+		})
 }
 
 // witnessSigner is the key to cosign with, which must sign nothing else.
 func witnessSigner(cfg *config.Config) (*witness.Signer, error) {
 	if cfg.WitnessName == "" {
-		return nil, fmt.Errorf("%sWITNESS_NAME (--witness-name) is needed: it names this witness in each cosignature and in its verifier key", config.Prefix)
+		return nil, fmt.Errorf(
+			"%sWITNESS_NAME (--witness-name) is needed: it names this witness in each cosignature and in its verifier key",
+			config.Prefix,
+		)
 	}
 	source := cfg.WitnessSource()
 	signer, err := source.WitnessSigner(cfg.WitnessName)

@@ -35,7 +35,10 @@ const witnessName = "b.example/witness"
 // startWitness cosigns the logs of the file.
 func startWitness(t *testing.T, dir, logs string) *witnessProcess {
 	t.Helper()
-	w := &witnessProcess{t: t, address: freeAddress(t), metrics: freeAddress(t), logs: logs, dir: dir, logPath: filepath.Join(t.TempDir(), "witness.log")}
+	w := &witnessProcess{
+		t: t, address: freeAddress(t), metrics: freeAddress(t), logs: logs, dir: dir,
+		logPath: filepath.Join(t.TempDir(), "witness.log"),
+	}
 	w.start()
 	t.Cleanup(w.stop)
 	return w
@@ -115,19 +118,24 @@ func (w *witnessProcess) says(words ...string) {
 	})
 }
 
-// TestWitnessOfAnotherInstallation: one installation cosigns the log of another, across kills of the witness, and refuses it
-// once its history was rewritten under the same key.
+// TestWitnessOfAnotherInstallation: one installation cosigns the log of another, across kills of the witness, and
+// refuses it once its history was rewritten under the same key.
 func TestWitnessOfAnotherInstallation(t *testing.T) {
 	t.Parallel()
 	mine := t.TempDir()
 	b := start(t, dataDir(t))
-	for _, wrong := range [][]string{{"witness", "--data-dir", b.dir}, {"witness", "--data-dir", b.dir, "--witness-name", witnessName}, {"keys", "witness", "--data-dir", b.dir}} {
+	for _, wrong := range [][]string{
+		{"witness", "--data-dir", b.dir}, {"witness", "--data-dir", b.dir, "--witness-name", witnessName},
+		{"keys", "witness", "--data-dir", b.dir},
+	} {
 		if r := integrity(t, nil, wrong...); r.code != cli.ExitFailed {
 			t.Errorf("%v: %+v", wrong, r)
 		}
 	}
 	key := strings.TrimSpace(must(t, nil, "keys", "witness", "--data-dir", b.dir, "--witness-name", witnessName))
-	if again := strings.TrimSpace(must(t, nil, "keys", "witness", "--data-dir", b.dir, "--witness-name", witnessName)); again != key {
+	if again := strings.TrimSpace(must(
+		t, nil, "keys", "witness", "--data-dir", b.dir, "--witness-name", witnessName,
+	)); again != key {
 		t.Errorf("another key is printed: %s, %s", key, again)
 	}
 	pinned, err := evidence.ParseWitnessKey(key)
@@ -150,8 +158,10 @@ func TestWitnessOfAnotherInstallation(t *testing.T) {
 		access := a.demo()
 		n++
 		var record wire.Registration
-		mustJSON(t, []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + a.base}, &record, "register",
-			write(t, filepath.Join(mine, "document"), fmt.Sprintf("%%PDF %d", n)), "--company", access.CompanyReference, "--source", "w", "--document", fmt.Sprintf("d-%d", n), "--version", "1")
+		mustJSON(t, []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + a.base},
+			&record, "register",
+			write(t, filepath.Join(mine, "document"), fmt.Sprintf("%%PDF %d", n)), "--company", access.CompanyReference,
+			"--source", "w", "--document", fmt.Sprintf("d-%d", n), "--version", "1")
 	}
 	trusted, err := keyfiles.ReadTrusted(filepath.Join(dir, keyfiles.TrustedKeysFile))
 	if err != nil {
@@ -167,7 +177,8 @@ func TestWitnessOfAnotherInstallation(t *testing.T) {
 	cosigned := func(leaves int64) (at logHead) {
 		t.Helper()
 		eventually(t, "the checkpoint is cosigned", func() (err error) {
-			if at, err = a.logHead(); err == nil && (at.N < leaves || len(trusted.Cosigned(at.text, time.Now().Add(time.Hour))) != 1) {
+			if at, err = a.logHead(); err == nil && (at.N < leaves ||
+				len(trusted.Cosigned(at.text, time.Now().Add(time.Hour))) != 1) {
 				err = fmt.Errorf("not cosigned: %s", at.text)
 			}
 			return err
@@ -191,7 +202,8 @@ func TestWitnessOfAnotherInstallation(t *testing.T) {
 	register()
 	last := cosigned(second.N + 2)
 	a.stop()
-	if logs := cosignedLogs(t, b); len(logs) != 1 || logs[0].Size < last.N || logs[0].Size <= earlier[0].Size || len(logs[0].SplitViews) != 0 {
+	if logs := cosignedLogs(t, b); len(logs) != 1 || logs[0].Size < last.N || logs[0].Size <= earlier[0].Size ||
+		len(logs[0].SplitViews) != 0 {
 		t.Fatalf("%+v", logs)
 	}
 
@@ -219,7 +231,8 @@ func TestWitnessOfAnotherInstallation(t *testing.T) {
 	if now := cosignedLogs(t, b)[0]; now.Size != known.Size || now.Checkpoint != known.Checkpoint {
 		t.Errorf("%+v, was %+v", now, known)
 	}
-	if text := string(fetched(t, "http://"+w.metrics+"/metrics", "")); !strings.Contains(text, `outcome="cosigned"`) || !strings.Contains(text, "integrity_witness_cosigned_leaves{") {
+	if text := string(fetched(t, "http://"+w.metrics+"/metrics", "")); !strings.Contains(text, `outcome="cosigned"`) ||
+		!strings.Contains(text, "integrity_witness_cosigned_leaves{") {
 		t.Error(text)
 	}
 	w.stop()

@@ -30,7 +30,8 @@ const (
 // while requests and groups are finished; stop ends that too, and waits until all have let go of the database.
 func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	mailer := queue.NewMailer(queue.Mailer{
-		Pool: s.store.Pool, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey, Observe: s.metrics.Mail,
+		Pool: s.store.Pool, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey,
+		Observe: s.metrics.Mail,
 		InvitationURL: func(language evidence.Language, code string) string {
 			return action.InvitationURL(s.cfg.BaseURL, language, code)
 		},
@@ -118,7 +119,8 @@ func (s *service) warnOfKeys(ctx context.Context) {
 	}
 	if len(keys) > 0 {
 		s.log.Warn("API keys end within 30 days; integrity apikey list shows them, integrity apikey rotate makes successors",
-			"keys", len(keys), "first", keys[0].ID.String(), "organization", keys[0].Organization.String(), "ends", cli.TimeText(keys[0].ExpiresAt))
+			"keys", len(keys), "first", keys[0].ID.String(), "organization", keys[0].Organization.String(), "ends",
+			cli.TimeText(keys[0].ExpiresAt))
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package analysis is the vocabulary of what detectors say about the bytes of a file: outcomes, evidence, and the list of
-// detectors. The detectors themselves are in cmd/analyzer/detect.
+// Package analysis is the vocabulary of what detectors say about the bytes of a file: outcomes, evidence, and the list
+// of detectors. The detectors themselves are in cmd/analyzer/detect.
 package analysis
 
 import (
@@ -55,10 +55,11 @@ const MaxPositions = 16
 
 // Evidence is where a structure was found, and how often.
 type Evidence struct {
-	Structure string  `json:"structure"` // a name of the format or of this package, never one of the file's own words
-	Count     int64   `json:"count"`
-	Unit      Unit    `json:"unit"`
-	Positions []int64 `json:"positions"` // ascending, the first MaxPositions; empty where the structure has no place of its own
+	Structure string `json:"structure"` // a name of the format or of this package, never one of the file's own words
+	Count     int64  `json:"count"`
+	Unit      Unit   `json:"unit"`
+	// ascending, the first MaxPositions; empty where the structure has no place of its own
+	Positions []int64 `json:"positions"`
 }
 
 // Result is what one detector says of the file. Its JSON form is that of contract
@@ -94,7 +95,8 @@ type Detector struct {
 // Limitations holds of every analysis, whatever its results.
 func Limitations() []string {
 	return []string{
-		"The analysis looks at structures of the file. It does not say who or what made the content, or whether it is true, safe or lawful.",
+		"The analysis looks at structures of the file. It does not say who or what made the content, or whether it is " +
+			"true, safe or lawful.",
 		"It is no malware scan: nothing is executed, and no signature of known malware is looked for.",
 		"Encrypted content is not looked into.",
 	}
@@ -127,7 +129,10 @@ func (d Detector) Result(o Outcome, s Severity, summary string, evidence ...Evid
 	if evidence == nil {
 		evidence = []Evidence{}
 	}
-	return Result{ID: d.ID, Version: d.Version, Outcome: o, Severity: s, Summary: summary, Evidence: evidence, Limitations: append([]string{}, d.Limitations...)}
+	return Result{
+		ID: d.ID, Version: d.Version, Outcome: o, Severity: s, Summary: summary, Evidence: evidence,
+		Limitations: append([]string{}, d.Limitations...),
+	}
 }
 
 // Detectors lists all detectors in the order of the results.

@@ -48,15 +48,24 @@ type past struct {
 
 func newPast(t failing) *past {
 	t.Helper()
-	p := &past{t: t, state: domain.NewState(must(domain.DefaultPlans())), now: time.Date(2026, 11, 30, 23, 59, 0, 0, time.UTC), texts: map[domain.TextID]audit.Text{}}
+	p := &past{
+		t: t, state: domain.NewState(must(domain.DefaultPlans())), now: time.Date(2026, 11, 30, 23, 59, 0, 0, time.UTC),
+		texts: map[domain.TextID]audit.Text{},
+	}
 	signer := evidence.GenerateSigner()
 	p.registrar = domain.Registrar{Issuer: "https://ledger.example", Secret: domain.LedgerSecret("secret"), Signer: signer}
 	p.trusted = must(evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key()}}, nil, nil))
 	p.id = domain.NewOrganizationID(p.now, 0)
 	operator := domain.Origin{Organization: p.id, Actor: domain.OperatorActor, RequestID: "test"}
 	p.do(&domain.CreateOrganization{Origin: operator, Name: "Example", Plan: domain.InternalPlan, Internal: true})
-	p.do(&domain.AddMember{Origin: operator, Email: "ana@example.org", Role: domain.Admin}) // not the last owner, so it may be ended
-	key, _ := domain.NewCreateKey(domain.CreateKey{Origin: operator, Email: "ana@example.org", Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, p.now)
+	// not the last owner, so it may be ended
+	p.do(&domain.AddMember{Origin: operator, Email: "ana@example.org", Role: domain.Admin})
+	key, _ := domain.NewCreateKey(
+		domain.CreateKey{
+			Origin: operator, Email: "ana@example.org", Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime,
+		},
+		p.now,
+	)
 	p.do(key)
 	p.key = key.Outcome.ID
 	company := &domain.CreateCompany{Origin: operator, Reference: "c-1"}
@@ -118,15 +127,23 @@ func (p *past) cause() domain.Origin {
 
 func (p *past) register(document string, version int32) domain.PublicID {
 	c := p.registrar.Prepare(p.cause(), p.key, domain.KeyLimits{}, domain.Declaration{
-		VersionReference: domain.VersionReference{CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version},
-		SHA256:           sha256.Sum256([]byte(document)), MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
+		VersionReference: domain.VersionReference{
+			CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version,
+		},
+		SHA256: sha256.Sum256([]byte(document)), MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
 	}, p.now)
 	p.do(c)
 	return c.Outcome.PublicID
 }
 
 func (p *past) reserve(document string, version int32) domain.PublicID {
-	c := &domain.Reserve{Origin: p.cause(), Key: p.key, Limits: domain.KeyLimits{}, Version: domain.VersionReference{CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version}, PublicID: domain.NewPublicID(p.registrar.Secret, p.cause().Organization.Shard())}
+	c := &domain.Reserve{
+		Origin: p.cause(), Key: p.key, Limits: domain.KeyLimits{},
+		Version: domain.VersionReference{
+			CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version,
+		},
+		PublicID: domain.NewPublicID(p.registrar.Secret, p.cause().Organization.Shard()),
+	}
 	p.do(c)
 	return c.Outcome.PublicID
 }
@@ -137,7 +154,9 @@ func (p *past) revoke(id domain.PublicID) {
 
 // rotate ends the key after an overlap; what comes after is still asked for with it.
 func (p *past) rotate(overlap time.Duration) {
-	c, _ := domain.NewRotateKey(domain.RotateKey{Origin: p.operator(), Key: p.key, Lifetime: domain.DefaultKeyLifetime, Overlap: overlap}, p.now)
+	c, _ := domain.NewRotateKey(
+		domain.RotateKey{Origin: p.operator(), Key: p.key, Lifetime: domain.DefaultKeyLifetime, Overlap: overlap}, p.now,
+	)
 	p.do(c)
 }
 
@@ -149,11 +168,15 @@ func (p *past) operator() domain.Origin {
 func (p *past) certify(text string) {
 	sum, member := sha256.Sum256([]byte(text)), p.state.Key(p.key).Member
 	c := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
-		Origin: p.cause(), Content: domain.Content{Kind: domain.TextContent, Title: "Title", MediaType: "text/plain", SHA256: sum, SizeBytes: int64(len(text))},
+		Origin: p.cause(),
+		Content: domain.Content{
+			Kind: domain.TextContent, Title: "Title", MediaType: "text/plain", SHA256: sum, SizeBytes: int64(len(text)),
+		},
 	}, p.now)
 	p.do(c)
 	p.do(&domain.DeclareReview{
-		Origin: p.cause(), Artifact: c.Artifact, Version: c.Version, Member: member, Outcome: domain.ReviewAccepted, Statement: "read", SHA256: sum,
+		Origin: p.cause(), Artifact: c.Artifact, Version: c.Version, Member: member, Outcome: domain.ReviewAccepted,
+		Statement: "read", SHA256: sum,
 	})
 	p.do(&domain.ApproveArtifactVersion{Origin: p.cause(), Version: c.Version, Member: member, Statement: "approved"})
 	p.do(p.registrar.Certify(p.cause(), member, c.Version, sum, int64(len(text)), domain.Published{}, p.now))
@@ -207,19 +230,26 @@ func TestSoundHistories(t *testing.T) {
 		p := newPast(t)
 		var ids []domain.PublicID
 		for range rapid.IntRange(0, 25).Draw(t, "commands") {
-			document, version := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "document"), rapid.Int32Range(1, 5).Draw(t, "version")
+			document, version := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "document"),
+				rapid.Int32Range(1, 5).Draw(t, "version")
 			switch rapid.IntRange(0, 9).Draw(t, "command") {
 			case 9:
-				p.do(&domain.SetCompanyStatus{Origin: p.operator(), Company: p.company, Status: rapid.SampledFrom(domain.CompanyStatuses()).Draw(t, "status")})
+				p.do(&domain.SetCompanyStatus{
+					Origin: p.operator(), Company: p.company, Status: rapid.SampledFrom(domain.CompanyStatuses()).Draw(t, "status"),
+				})
 			case 8:
 				p.do(&domain.ChangeKey{Origin: p.operator(), Key: p.key, Name: new("accounting")})
-				invite, code := domain.NewInviteMember(domain.InviteMember{Origin: p.operator(), Email: document + "@example.org", Role: domain.Viewer}, nil)
+				invite, code := domain.NewInviteMember(
+					domain.InviteMember{Origin: p.operator(), Email: document + "@example.org", Role: domain.Viewer}, nil,
+				)
 				p.do(invite)
 				if _, secret, _ := domain.ParseInvitationCode(code); version > 2 {
 					p.do(&domain.AcceptInvitation{Origin: p.operator(), SecretSHA256: secret})
 				}
 			case 4:
-				status := rapid.SampledFrom([]domain.MemberStatus{domain.MemberActive, domain.MemberDisabled, domain.MemberEnded}).Draw(t, "status")
+				status := rapid.SampledFrom([]domain.MemberStatus{
+					domain.MemberActive, domain.MemberDisabled, domain.MemberEnded,
+				}).Draw(t, "status")
 				p.do(&domain.ChangeMember{Origin: p.operator(), Email: "ana@example.org", Status: &status})
 			case 5:
 				p.rotate(rapid.SampledFrom([]time.Duration{0, 2 * time.Second}).Draw(t, "overlap"))
@@ -234,7 +264,8 @@ func TestSoundHistories(t *testing.T) {
 			}
 		}
 		r := p.audit()
-		if r.Count != 0 || r.Events != int64(len(p.events)) || len(r.Organizations) != 1 || r.Organizations[0].Events != r.Events {
+		if r.Count != 0 || r.Events != int64(len(p.events)) || len(r.Organizations) != 1 ||
+			r.Organizations[0].Events != r.Events {
 			t.Fatalf("%+v", r)
 		}
 		used := map[string]int64{}
@@ -299,7 +330,9 @@ func TestForgeries(t *testing.T) {
 		"one publicId, two versions": {func(p *past) {
 			var first domain.RecordRegisteredBody
 			change(p, domain.RecordRegistered, 1, func(b *domain.RecordRegisteredBody) { first = *b })
-			change(p, domain.RecordRegistered, 5, func(b *domain.RecordRegisteredBody) { b.Payload, b.Record = first.Payload, first.Record })
+			change(p, domain.RecordRegistered, 5, func(b *domain.RecordRegisteredBody) {
+				b.Payload, b.Record = first.Payload, first.Record
+			})
 		}, audit.CheckUnique, "publicId"},
 		"a version above itself": {func(p *past) {
 			change(p, domain.RecordRegistered, 1, func(b *domain.RecordRegisteredBody) { b.PreviousVersion = &b.Version })
@@ -308,7 +341,9 @@ func TestForgeries(t *testing.T) {
 			change(p, domain.RecordRegistered, 1, func(b *domain.RecordRegisteredBody) { b.Period = 202512 })
 		}, audit.CheckBinding, "month"},
 		"a reservation that lives longer": {func(p *past) {
-			change(p, domain.VersionReserved, 1, func(b *domain.VersionReservedBody) { b.ExpiresAt = b.ExpiresAt.Add(time.Hour) })
+			change(p, domain.VersionReserved, 1, func(b *domain.VersionReservedBody) {
+				b.ExpiresAt = b.ExpiresAt.Add(time.Hour)
+			})
 		}, audit.CheckBinding, "seven days"},
 		"released twice": {func(p *past) {
 			i := slices.IndexFunc(p.events, func(e audit.Event) bool { return e.Type == domain.VersionReleased })
@@ -333,7 +368,9 @@ func TestForgeries(t *testing.T) {
 		}, audit.CheckHistory, "of another status"},
 		"joined without an invitation": {func(p *past) {
 			p.do(&domain.ChangeMember{Origin: p.operator(), Email: "ana@example.org", Status: new(domain.MemberDisabled)})
-			invite, code := domain.NewInviteMember(domain.InviteMember{Origin: p.operator(), Email: "bob@example.org", Role: domain.Viewer}, nil)
+			invite, code := domain.NewInviteMember(
+				domain.InviteMember{Origin: p.operator(), Email: "bob@example.org", Role: domain.Viewer}, nil,
+			)
 			p.do(invite)
 			_, secret, _ := domain.ParseInvitationCode(code)
 			p.do(&domain.AcceptInvitation{Origin: p.operator(), SecretSHA256: secret})
@@ -341,7 +378,9 @@ func TestForgeries(t *testing.T) {
 			change(p, domain.MemberJoined, 1, func(b *domain.MemberJoinedBody) { b.MemberID = p.state.Key(p.key).Member })
 		}, audit.CheckHistory, "can follow"},
 		"a member invited": {func(p *past) {
-			invite, _ := domain.NewInviteMember(domain.InviteMember{Origin: p.operator(), Email: "bob@example.org", Role: domain.Viewer}, nil)
+			invite, _ := domain.NewInviteMember(
+				domain.InviteMember{Origin: p.operator(), Email: "bob@example.org", Role: domain.Viewer}, nil,
+			)
 			p.do(invite)
 			change(p, domain.InvitationMade, 1, func(b *domain.MemberInvitedBody) { b.MemberID = p.state.Key(p.key).Member })
 		}, audit.CheckHistory, "new or invited"},
@@ -357,8 +396,9 @@ func TestForgeries(t *testing.T) {
 			p.do(&domain.AddMember{Origin: p.operator(), Email: "bob@example.org", Role: domain.Viewer})
 			member := p.state.Key(p.key).Member
 			p.do(&domain.AddPasskey{
-				Origin: domain.Origin{Organization: p.id, Actor: domain.MemberActor(member), RequestID: "test", Console: true}, Member: member,
-				Name: "laptop", Credential: domain.Credential{CredentialID: []byte{1}, PublicKey: []byte{1}},
+				Origin: domain.Origin{Organization: p.id, Actor: domain.MemberActor(member), RequestID: "test", Console: true},
+				Member: member,
+				Name:   "laptop", Credential: domain.Credential{CredentialID: []byte{1}, PublicKey: []byte{1}},
 			})
 			if r := p.audit(); r.Count != 0 {
 				p.t.Fatal("before the forgery:", r.Findings)
@@ -366,7 +406,9 @@ func TestForgeries(t *testing.T) {
 			bob := p.state.MemberByEmail(p.id, "bob@example.org").ID
 			change(p, domain.PasskeyAdded, 1, func(b *domain.PasskeyAddedBody) { b.MemberID = bob })
 		}, audit.CheckHistory, "an act of the member"},
-		"time runs back": {func(p *past) { p.events[3].OccurredAt = p.events[0].OccurredAt.Add(-time.Second) }, audit.CheckTime, "not before"},
+		"time runs back": {func(p *past) {
+			p.events[3].OccurredAt = p.events[0].OccurredAt.Add(-time.Second)
+		}, audit.CheckTime, "not before"},
 		"superseded by another": {func(p *past) {
 			change(p, domain.RecordSuperseded, 1, func(b *domain.RecordSupersededBody) { b.ByVersion = 9 })
 		}, audit.CheckHistory, "integrity.superseded only"},
@@ -384,7 +426,9 @@ func TestForgeries(t *testing.T) {
 		}, audit.CheckHistory, "the document's company"},
 		"in another shard": {func(p *past) { p.events[3].Shard = 1 }, audit.CheckBinding, "the organization's shard 0"},
 		"a certificate signed by nobody": {func(p *past) {
-			change(p, domain.CertificateIssued, 1, func(b *domain.CertificateIssuedBody) { b.Signature = strings.Repeat("A", 86) })
+			change(p, domain.CertificateIssued, 1, func(b *domain.CertificateIssuedBody) {
+				b.Signature = strings.Repeat("A", 86)
+			})
 		}, audit.CheckSignature, "trusted key"},
 		"a certificate of other content": {func(p *past) {
 			change(p, domain.ArtifactVersionRegistered, 1, func(b *domain.ArtifactVersionRegisteredBody) { b.SizeBytes++ })
@@ -423,7 +467,10 @@ func TestKeys(t *testing.T) {
 	p := newPast(t)
 	p.register("a", 1)
 	key := p.registrar.Signer.Key()
-	revoked := evidence.RevokedKey{KeyID: key.KeyID, FingerprintSHA256: key.FingerprintSHA256, Reason: evidence.ReasonCompromised, Since: "2026-12-01T00:00:00Z"}
+	revoked := evidence.RevokedKey{
+		KeyID: key.KeyID, FingerprintSHA256: key.FingerprintSHA256, Reason: evidence.ReasonCompromised,
+		Since: "2026-12-01T00:00:00Z",
+	}
 	keys := func(status evidence.KeyStatus, revoked ...evidence.RevokedKey) func(*audit.Config) {
 		var pinned []evidence.TrustedKey
 		if status != "" {
@@ -455,14 +502,17 @@ func TestErasedTexts(t *testing.T) {
 	operator := domain.Origin{Organization: p.id, Actor: domain.OperatorActor}
 	name := p.events[0].Stored[0]
 	p.events[0].Stored = []audit.Text{{ID: name.ID, Salt: name.Salt}}
-	if r := p.audit(); r.Count != 1 || r.Organizations[0].First.Check != audit.CheckText || r.Organizations[0].First.Sequence != 1 {
+	if r := p.audit(); r.Count != 1 || r.Organizations[0].First.Check != audit.CheckText ||
+		r.Organizations[0].First.Sequence != 1 {
 		t.Errorf("gone: %v", r.Findings)
 	}
 	p.do(&domain.EraseTexts{Origin: operator, Subject: p.id.String(), Texts: []domain.TextID{name.ID}})
-	if r := p.audit(); r.Count != 0 || r.Organizations[0].Sums.Erased != 1 || !strings.Contains(r.NotChecked[0], "1 texts that were erased") {
+	if r := p.audit(); r.Count != 0 || r.Organizations[0].Sums.Erased != 1 ||
+		!strings.Contains(r.NotChecked[0], "1 texts that were erased") {
 		t.Errorf("erased: %v, not checked %v", r.Findings, r.NotChecked)
 	}
-	if r := p.audit(); len(r.Erasures) != 1 || r.Erasures[0] != (audit.Erasure{Organization: p.id, Text: name.ID, Sequence: p.events[len(p.events)-1].Sequence}) {
+	if r := p.audit(); len(r.Erasures) != 1 ||
+		r.Erasures[0] != (audit.Erasure{Organization: p.id, Text: name.ID, Sequence: p.events[len(p.events)-1].Sequence}) {
 		t.Errorf("erased: %+v", r.Erasures)
 	}
 	first := &p.events[0]
@@ -474,7 +524,8 @@ func TestErasedTexts(t *testing.T) {
 		}
 		first.Stored = stored
 	}
-	if r := p.audit(func(c *audit.Config) { c.WithoutTexts = true }); r.Count != 0 || !strings.Contains(fmt.Sprint(r.NotChecked), "not supplied") {
+	if r := p.audit(func(c *audit.Config) { c.WithoutTexts = true }); r.Count != 0 ||
+		!strings.Contains(fmt.Sprint(r.NotChecked), "not supplied") {
 		t.Errorf("without texts: %v, not checked %v", r.Findings, r.NotChecked)
 	}
 }
@@ -491,7 +542,8 @@ func TestFirstFinding(t *testing.T) {
 	}
 	r := p.audit()
 	first := r.Organizations[0].First
-	if first.Check != audit.CheckPosition && first.Check != audit.CheckSequence || first.Sequence != 101 || r.Count < 150 || len(r.Findings) > 100 {
+	if first.Check != audit.CheckPosition && first.Check != audit.CheckSequence || first.Sequence != 101 ||
+		r.Count < 150 || len(r.Findings) > 100 {
 		t.Errorf("%d findings, %d kept, first %v", r.Count, len(r.Findings), first)
 	}
 }
@@ -507,7 +559,9 @@ func TestDamageBehindMuch(t *testing.T) {
 		t.Errorf("no key is trusted: damaged %t, %d findings", r.Damaged, r.Count)
 	}
 	p.events[len(p.events)-1].Hash[0] ^= 1
-	if r := p.audit(stranger); !r.Damaged || r.Count != 151 || slices.ContainsFunc(r.Findings, func(f audit.Finding) bool { return f.Check == audit.CheckHash }) {
+	if r := p.audit(stranger); !r.Damaged || r.Count != 151 || slices.ContainsFunc(r.Findings, func(f audit.Finding) bool {
+		return f.Check == audit.CheckHash
+	}) {
 		t.Errorf("and a hash is wrong: damaged %t, %d findings, %v", r.Damaged, r.Count, r.Findings)
 	}
 }
@@ -581,7 +635,8 @@ func TestFormer(t *testing.T) {
 		"the first is other": {append(slices.Clone(hashes[1:2]), hashes[1:]...), 1},
 	} {
 		r := p.audit(func(c *audit.Config) { c.Former = &known{p.id, test.hashes} })
-		if found := r.Count == 1 && r.Findings[0].Check == audit.CheckFormer && r.Findings[0].Sequence == test.want; r.Count != 0 && !found || found != (test.want > 0) {
+		if found := r.Count == 1 && r.Findings[0].Check == audit.CheckFormer &&
+			r.Findings[0].Sequence == test.want; r.Count != 0 && !found || found != (test.want > 0) {
 			t.Errorf("%s: %v", name, r.Findings)
 		}
 	}
@@ -593,7 +648,10 @@ func TestEndedActors(t *testing.T) {
 		end   func(p *past)
 		found string
 	}{
-		"a revoked key": {func(p *past) { p.do(&domain.RevokeKey{Origin: p.operator(), Key: p.key}) }, "no act of the key after it was revoked at "},
+		"a revoked key": {
+			func(p *past) { p.do(&domain.RevokeKey{Origin: p.operator(), Key: p.key}) },
+			"no act of the key after it was revoked at ",
+		},
 		"a key whose life was shortened": {func(p *past) {
 			p.rotate(time.Second)
 			p.now = p.now.Add(time.Second)
@@ -602,8 +660,12 @@ func TestEndedActors(t *testing.T) {
 			ended := domain.MemberEnded
 			p.do(&domain.ChangeMember{Origin: p.operator(), Email: "ana@example.org", Status: &ended})
 		}, "an act of an active member, not of usr_"},
-		"a key of nobody": {func(p *past) { p.actor = domain.ParseActor("key_01h2xcejqtf2nbrexx3vqjhp41") }, "an act of a key of the organization"},
-		"nobody":          {func(p *past) { p.actor = domain.ParseActor("somebody") }, "an act of a key, a member, the operator or the service"},
+		"a key of nobody": {func(p *past) {
+			p.actor = domain.ParseActor("key_01h2xcejqtf2nbrexx3vqjhp41")
+		}, "an act of a key of the organization"},
+		"nobody": {
+			func(p *past) { p.actor = domain.ParseActor("somebody") }, "an act of a key, a member, the operator or the service",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPast(t)
@@ -620,7 +682,8 @@ func TestEndedActors(t *testing.T) {
 			sequence := int64(len(p.events)) + 1
 			p.unjudged(company("after"))
 			r := p.audit()
-			if sound.Count != 0 || r.Count != 1 || r.Damaged || r.Findings[0].Check != audit.CheckActor || r.Findings[0].Sequence != sequence ||
+			if sound.Count != 0 || r.Count != 1 || r.Damaged || r.Findings[0].Check != audit.CheckActor ||
+				r.Findings[0].Sequence != sequence ||
 				!strings.HasPrefix(r.Findings[0].Expected, test.found) {
 				t.Errorf("%+v %+v", sound.Findings, r.Findings)
 			}
@@ -690,7 +753,9 @@ func TestClockReset(t *testing.T) {
 
 // signInLink has the operator make one.
 func (p *past) signInLink() {
-	link, _ := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: p.operator(), Member: p.state.Key(p.key).Member}, p.events[0].OccurredAt)
+	link, _ := domain.NewMakeSignInLink(
+		domain.MakeSignInLink{Origin: p.operator(), Member: p.state.Key(p.key).Member}, p.events[0].OccurredAt,
+	)
 	p.do(link)
 	if r := p.audit(); r.Count != 0 {
 		p.t.Fatal("before the forgery:", r.Findings)
@@ -708,7 +773,9 @@ func TestFindingsAreShort(t *testing.T) {
 			t.Errorf("%s: %d bytes", f.Check, len(f.Expected)+len(f.Found))
 		}
 	}
-	if !slices.ContainsFunc(p.audit().Findings, func(f audit.Finding) bool { return f.Check == audit.CheckActor && strings.HasSuffix(f.Found, "€…") }) {
+	if !slices.ContainsFunc(p.audit().Findings, func(f audit.Finding) bool {
+		return f.Check == audit.CheckActor && strings.HasSuffix(f.Found, "€…")
+	}) {
 		t.Error("the actor is not found")
 	}
 }
@@ -723,7 +790,8 @@ func TestManyFindingsOfOneEvent(t *testing.T) {
 		binary.BigEndian.PutUint32(text.ID[4:], uint32(i)+1)
 		last.Stored = append(last.Stored, text)
 	}
-	if r := p.audit(); r.Count != 50_000 || len(r.Findings) != 100 || r.Findings[99].Sequence != last.Sequence || r.Damaged {
+	if r := p.audit(); r.Count != 50_000 || len(r.Findings) != 100 || r.Findings[99].Sequence != last.Sequence ||
+		r.Damaged {
 		t.Errorf("%d findings, %d kept, damaged %t", r.Count, len(r.Findings), r.Damaged)
 	}
 	last.Stored = nil
@@ -739,14 +807,18 @@ func TestManyFindingsOfOneEvent(t *testing.T) {
 func TestLargeDataIsNotKept(t *testing.T) {
 	p := newPast(t)
 	events := p.events
-	body := &domain.WebhookCreatedBody{WebhookID: domain.NewID[domain.WebhookID](p.now), Types: []domain.EventType{}, Secret: make([]byte, 1<<20)}
+	body := &domain.WebhookCreatedBody{
+		WebhookID: domain.NewID[domain.WebhookID](p.now), Types: []domain.EventType{}, Secret: make([]byte, 1<<20),
+	}
 	body.URL = domain.TextRef{ID: domain.NewID[domain.TextID](p.now), SHA256: strings.Repeat("0", 64)}
 	p.forge(append(events, audit.Event{Event: domain.Event{
-		Organization: p.id, Shard: p.id.Shard(), ID: domain.NewID[domain.EventID](p.now), V: 1, Type: domain.WebhookCreated, Subject: "x",
-		Actor: domain.OperatorActor, OccurredAt: p.now, Body: body,
+		Organization: p.id, Shard: p.id.Shard(), ID: domain.NewID[domain.EventID](p.now), V: 1, Type: domain.WebhookCreated,
+		Subject: "x",
+		Actor:   domain.OperatorActor, OccurredAt: p.now, Body: body,
 	}}))
 	r := p.audit(func(c *audit.Config) { c.WithoutTexts = true })
-	if r.Count != 1 || r.Findings[0].Check != audit.CheckHistory || !strings.Contains(r.Findings[0].Found, "bytes of data") {
+	if r.Count != 1 || r.Findings[0].Check != audit.CheckHistory ||
+		!strings.Contains(r.Findings[0].Found, "bytes of data") {
 		t.Errorf("%v", r.Findings)
 	}
 }

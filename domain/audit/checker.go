@@ -209,7 +209,12 @@ func (c *Checker) placed(e *Event, h *history) (found []Finding) {
 		}
 		p = c.shards[e.Shard]
 		if e.Position != p.position+1 {
-			found = append(found, finding(e, CheckPosition, fmt.Sprintf("an event at position %d", p.position+1), fmt.Sprintf("the next at %d", e.Position)))
+			found = append(
+				found,
+				finding(
+					e, CheckPosition, fmt.Sprintf("an event at position %d", p.position+1), fmt.Sprintf("the next at %d", e.Position),
+				),
+			)
 		}
 		p.position = e.Position
 	}
@@ -217,10 +222,14 @@ func (c *Checker) placed(e *Event, h *history) (found []Finding) {
 	switch last := later(p.at, h.at); {
 	case e.Fault != "":
 	case reset == nil && e.OccurredAt.Before(last):
-		found = append(found, finding(e, CheckTime, "a time not before "+evidence.FormatTime(last), evidence.FormatTime(e.OccurredAt)))
+		found = append(
+			found, finding(e, CheckTime, "a time not before "+evidence.FormatTime(last), evidence.FormatTime(e.OccurredAt)),
+		)
 	case reset != nil && !c.mayReset(e, reset, p, h):
-		found = append(found, finding(e, CheckTime, "a reset of the date of the shard's head to an earlier one, where this organization has a later event",
-			evidence.FormatTime(reset.From)+" to "+evidence.FormatTime(e.OccurredAt)))
+		found = append(found,
+			finding(e, CheckTime,
+				"a reset of the date of the shard's head to an earlier one, where this organization has a later event",
+				evidence.FormatTime(reset.From)+" to "+evidence.FormatTime(e.OccurredAt)))
 	}
 	if reset != nil {
 		p.at, p.reset, h.at = e.OccurredAt, reset.From, e.OccurredAt
@@ -249,7 +258,9 @@ func later(a, b time.Time) time.Time {
 // ordered checks the sequence. A hole is found at the first event that is missing.
 func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 	if want := h.sequence + 1; e.Sequence != want {
-		f := finding(e, CheckSequence, fmt.Sprintf("the event of sequence %d", want), fmt.Sprintf("the next of sequence %d", e.Sequence))
+		f := finding(
+			e, CheckSequence, fmt.Sprintf("the event of sequence %d", want), fmt.Sprintf("the next of sequence %d", e.Sequence),
+		)
 		if e.Sequence > want {
 			f.Sequence, f.Event = want, ""
 		}
@@ -260,7 +271,9 @@ func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 	if o := c.state.Organization(e.Organization); o != nil {
 		o.Sequence = e.Sequence - 1
 	} else if e.Type != domain.OrganizationCreated {
-		found = append(found, finding(e, CheckHistory, "organization.created as the organization's first event", string(e.Type)))
+		found = append(
+			found, finding(e, CheckHistory, "organization.created as the organization's first event", string(e.Type)),
+		)
 		c.state.AddOrganization(domain.Organization{ID: e.Organization, Sequence: e.Sequence - 1})
 	}
 	return found
@@ -324,11 +337,14 @@ func (c *Checker) Shard(b Beside) {
 		return
 	}
 	if b.Position != p.position {
-		at.Position, at.Expected, at.Found = p.position+1, fmt.Sprintf("position %d, that of the last event", p.position), fmt.Sprintf("position %d", b.Position)
+		at.Position, at.Expected, at.Found = p.position+1, fmt.Sprintf(
+			"position %d, that of the last event", p.position,
+		), fmt.Sprintf("position %d", b.Position)
 		c.findings.add(at)
 	}
 	if !b.OccurredAt.Equal(p.at) {
-		at.Position, at.Expected, at.Found = 0, "the time of the last event, "+evidence.FormatTime(p.at), evidence.FormatTime(b.OccurredAt)
+		at.Position, at.Expected, at.Found = 0, "the time of the last event, "+
+			evidence.FormatTime(p.at), evidence.FormatTime(b.OccurredAt)
 		c.findings.add(at)
 	}
 }
@@ -365,7 +381,10 @@ func (c *Checker) compareFormer(e *Event, h *history) error {
 		}
 		if hash != e.Hash {
 			f.ended = true
-			h.findings.add(finding(e, CheckFormer, "the event with hash "+hex.EncodeToString(hash[:])+", as in the former history", hex.EncodeToString(e.Hash[:])))
+			h.findings.add(finding(
+				e, CheckFormer, "the event with hash "+hex.EncodeToString(hash[:])+", as in the former history",
+				hex.EncodeToString(e.Hash[:]),
+			))
 		}
 	}
 	return nil

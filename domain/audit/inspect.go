@@ -57,7 +57,9 @@ func (c *Checker) inspect(e *Event) (v verdict) {
 		fail(CheckCanonical, "data in the canonical form of what it says", "other bytes")
 	}
 	if e.Shard != e.Organization.Shard() && c.Whole {
-		fail(CheckBinding, fmt.Sprintf("the organization's shard %d", e.Organization.Shard()), fmt.Sprintf("shard %d", e.Shard))
+		fail(
+			CheckBinding, fmt.Sprintf("the organization's shard %d", e.Organization.Shard()), fmt.Sprintf("shard %d", e.Shard),
+		)
 	}
 	c.inspectTexts(e, &v, fail)
 	c.inspectBody(e, &v, fail)
@@ -78,7 +80,10 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 	switch b := e.Body.(type) {
 	case *domain.RecordRegisteredBody:
 		fail.agree("the payload's publicId as subject", b.Record.PublicID, e.Subject)
-		fail.agree("the payload's referencesSha256 of the event's references", b.References().SHA256().String(), b.Record.ReferencesSHA256.String())
+		fail.agree(
+			"the payload's referencesSha256 of the event's references", b.References().SHA256().String(),
+			b.Record.ReferencesSHA256.String(),
+		)
 		fail.agree("the ledger's issuer", c.Issuer, b.Record.Issuer)
 		fail.agree("the month of occurredAt", month, b.Period.String())
 		if b.Version < 1 || b.PreviousVersion != nil && (*b.PreviousVersion < 1 || *b.PreviousVersion >= b.Version) {
@@ -88,7 +93,10 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 		c.inspectSignature(v, fail, "record", b.KeyID, b.Payload, b.Signature)
 	case *domain.VersionReservedBody:
 		fail.agree("the reserved publicId as subject", b.PublicID.String(), e.Subject)
-		fail.agree("seven days after occurredAt", evidence.FormatTime(e.OccurredAt.Add(domain.ReservationLife)), evidence.FormatTime(b.ExpiresAt))
+		fail.agree(
+			"seven days after occurredAt", evidence.FormatTime(e.OccurredAt.Add(domain.ReservationLife)),
+			evidence.FormatTime(b.ExpiresAt),
+		)
 	case *domain.RecordSupersededBody:
 		if b.ByVersion <= b.Version {
 			fail(CheckBinding, fmt.Sprintf("a version above %d", b.Version), strconv.Itoa(int(b.ByVersion)))

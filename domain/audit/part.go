@@ -62,7 +62,8 @@ func (c *Checker) known(e *Event) string {
 	case *domain.MemberChangedBody:
 		return c.member(e, b.MemberID)
 	case *domain.MemberInvitedBody:
-		if m := c.state.Member(b.MemberID); m != nil && (m.Organization != e.Organization || m.Status != domain.MemberInvited) {
+		if m := c.state.Member(b.MemberID); m != nil && (m.Organization != e.Organization ||
+			m.Status != domain.MemberInvited) {
 			return "the member " + b.MemberID.String() + ", new or invited"
 		}
 	case *domain.MemberJoinedBody:
@@ -252,8 +253,9 @@ func (c *Checker) replayParts(done func(parts int)) (texts int64, err error) {
 
 func replayPart(r io.Reader) (*part, error) {
 	p := &part{
-		state: domain.NewState(domain.Plans{}), findings: map[domain.OrganizationID]*findings{}, claims: map[claimKey]claimed{},
-		next: map[domain.DocumentID]superseding{}, contents: map[domain.ArtifactVersionID]string{},
+		state: domain.NewState(domain.Plans{}), findings: map[domain.OrganizationID]*findings{},
+		claims: map[claimKey]claimed{},
+		next:   map[domain.DocumentID]superseding{}, contents: map[domain.ArtifactVersionID]string{},
 	}
 	if err := readPart(r, p.event, p.claim); err != nil {
 		return nil, err
@@ -285,7 +287,9 @@ func (p *part) claim(kind claimKind, c claimed) {
 		p.fail(c.Organization, Finding{
 			Check: CheckUnique, Organization: c.Organization.String(), Sequence: c.Sequence, Event: c.ID.String(),
 			Expected: "a " + kind.String() + " that means one thing",
-			Found:    fmt.Sprintf("that of the event of sequence %d of %s, which means another", known.Sequence, known.Organization),
+			Found: fmt.Sprintf(
+				"that of the event of sequence %d of %s, which means another", known.Sequence, known.Organization,
+			),
 		})
 	}
 }
@@ -356,7 +360,9 @@ func (p *part) registered(e *Event, b *domain.RecordRegisteredBody, fail func(ex
 func (p *part) superseded(e *Event, b *domain.RecordSupersededBody, fail func(expected, found string)) {
 	want, ok := p.next[b.DocumentID]
 	delete(p.next, b.DocumentID)
-	found := superseding{sequence: e.Sequence, version: int64(b.Version), by: int64(b.ByVersion), subject: e.Subject, event: want.event}
+	found := superseding{
+		sequence: e.Sequence, version: int64(b.Version), by: int64(b.ByVersion), subject: e.Subject, event: want.event,
+	}
 	if !ok || found != want || want.event.Company != e.Company {
 		fail("integrity.superseded only of the version that was current, right after a higher one was registered", "another")
 	}
@@ -464,8 +470,10 @@ func readAside(r io.Reader) (e Event, certificate string, err error) {
 	}
 	number := func(at int) int64 { return int64(binary.BigEndian.Uint64(h[at:])) }
 	e.Event = domain.Event{
-		Organization: domain.OrganizationID(h[:16]), ID: domain.EventID(h[16:32]), Company: domain.CompanyID(h[32:48]), Sequence: number(48), Position: number(56),
-		OccurredAt: time.UnixMicro(number(64)).UTC(), Shard: domain.Shard(binary.BigEndian.Uint16(h[72:])), V: int16(binary.BigEndian.Uint16(h[74:])),
+		Organization: domain.OrganizationID(h[:16]), ID: domain.EventID(h[16:32]), Company: domain.CompanyID(h[32:48]),
+		Sequence: number(48), Position: number(56),
+		OccurredAt: time.UnixMicro(number(64)).UTC(), Shard: domain.Shard(binary.BigEndian.Uint16(h[72:])),
+		V:    int16(binary.BigEndian.Uint16(h[74:])),
 		Type: domain.EventType(texts[0]), Subject: string(texts[1]), Data: texts[3],
 	}
 	e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data)

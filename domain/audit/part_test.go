@@ -26,7 +26,8 @@ func TestAside(t *testing.T) {
 	}
 	body := &domain.RecordSupersededBody{DocumentID: domain.NewID[domain.DocumentID](now), Version: 1, ByVersion: 2}
 	e := Event{Event: domain.Event{
-		Organization: c.Organization, ID: c.ID, Company: domain.NewID[domain.CompanyID](now), Sequence: 5, Position: -6, OccurredAt: now, Shard: 65535, V: 1,
+		Organization: c.Organization, ID: c.ID, Company: domain.NewID[domain.CompanyID](now), Sequence: 5, Position: -6,
+		OccurredAt: now, Shard: 65535, V: 1,
 		Type: domain.RecordSuperseded, Subject: "subject", Body: body,
 	}}
 	if e.Data, err = e.Canonical(); err != nil {
@@ -40,7 +41,10 @@ func TestAside(t *testing.T) {
 		Shard                          domain.Shard
 		V                              int16
 		Lengths                        [4]uint32
-	}{e.Organization, e.ID, e.Company, e.Sequence, e.Position, now.UnixMicro(), e.Shard, e.V, [4]uint32{uint32(len(e.Type)), 7, 11, uint32(len(e.Data))}})
+	}{
+		e.Organization, e.ID, e.Company, e.Sequence, e.Position, now.UnixMicro(), e.Shard, e.V,
+		[4]uint32{uint32(len(e.Type)), 7, 11, uint32(len(e.Data))},
+	})
 	want = append(append(want, string(e.Type)+"subject"+"certificate"...), e.Data...)
 	got := appendAside(nil, &e, "certificate")
 	if err != nil || !bytes.Equal(got, want) {
@@ -70,10 +74,13 @@ func TestLongHistories(t *testing.T) {
 	}
 	for name, act := range map[string]func(i int) (company [16]byte, first, second domain.Body){
 		"members, each of whom is erased": func(i int) (none [16]byte, first, second domain.Body) {
-			return none, &domain.MemberAddedBody{MemberID: id(i), Email: domain.TextRef{ID: id(i)}}, &domain.TextsErasedBody{Texts: []domain.TextID{id(i)}}
+			return none, &domain.MemberAddedBody{
+				MemberID: id(i), Email: domain.TextRef{ID: id(i)},
+			}, &domain.TextsErasedBody{Texts: []domain.TextID{id(i)}}
 		},
 		"destinations of many companies, each of which is deleted": func(i int) (company [16]byte, first, second domain.Body) {
-			return id(i), &domain.WebhookAccessBody{WebhookID: id(i), Enabled: true}, &domain.WebhookDeletedBody{WebhookID: id(i)}
+			return id(i), &domain.WebhookAccessBody{WebhookID: id(i), Enabled: true},
+				&domain.WebhookDeletedBody{WebhookID: id(i)}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -127,7 +127,8 @@ func (c *Checker) endTexts(h *history) {
 		}
 		h.findings.add(Finding{
 			Check: CheckText, Organization: h.id.String(), Sequence: sequence,
-			Expected: "the text " + id.String() + ", or a texts.erased event that names it", Found: "an empty one, and no such event",
+			Expected: "the text " + id.String() + ", or a texts.erased event that names it",
+			Found:    "an empty one, and no such event",
 		})
 	}
 }
@@ -160,16 +161,26 @@ func (c *Checker) notChecked(s Sums) []string {
 	add(s.Unsigned, "%d signatures of certificates whose signed text was erased or is not supplied")
 	add(s.UnknownKeys, "%d signatures by revoked keys that are not in the trusted-keys file")
 	for _, key := range slices.Sorted(maps.Keys(s.RevokedKeys)) {
-		not = append(not, fmt.Sprintf("%d signatures by the revoked key %s: they fit, and a holder of the key can make more", s.RevokedKeys[key], key))
+		not = append(
+			not,
+			fmt.Sprintf(
+				"%d signatures by the revoked key %s: they fit, and a holder of the key can make more", s.RevokedKeys[key], key,
+			),
+		)
 	}
 	if c.WithoutTexts {
 		not = append(not, "erasable texts: they are not supplied")
 	}
 	if c.former == nil {
-		not = append(not, "whether the history was rewritten as a whole, or its end cut off with all that depends on it: that takes a former bundle (--against)")
+		not = append(
+			not,
+			"whether the history was rewritten as a whole, or its end cut off with all that depends on it: that takes a "+
+				"former bundle (--against)",
+		)
 	}
 	return append(not,
-		"limits, quotas, scopes and roles, and whether a request had the secret of the key that acts: they are not judged again",
+		"limits, quotas, scopes and roles, and whether a request had the secret of the key that acts: they are not "+
+			"judged again",
 		"the truth of times: they are the service's own clock",
 		"anything outside the log: documents, what an origin declares, who a person is")
 }

@@ -75,7 +75,9 @@ func readAuthorities(m *strictjson.Meter, entries []strictjson.Value) ([]Authori
 	var list []Authority
 	for i, entry := range entries {
 		o := m.Decode(entry)
-		name, texts := o.String("name", strictjson.Required), o.StringList("certificates", strictjson.Required, mostCertificates)
+		name, texts := o.String("name", strictjson.Required), o.StringList(
+			"certificates", strictjson.Required, mostCertificates,
+		)
 		if err := refusal(o.Problems()); err != nil {
 			return nil, fmt.Errorf("timestamp authority %d: %w", i, err)
 		}
@@ -103,7 +105,9 @@ func (t *TrustedKeys) checkAuthorities() error {
 	}
 	seen := make(map[string]bool, len(t.authorities))
 	for i, a := range t.authorities {
-		if len(a.anchors) == 0 || !slices.EqualFunc(a.anchors, a.Certificates, func(c *x509.Certificate, der []byte) bool { return bytes.Equal(c.Raw, der) }) {
+		if len(a.anchors) == 0 || !slices.EqualFunc(a.anchors, a.Certificates, func(c *x509.Certificate, der []byte) bool {
+			return bytes.Equal(c.Raw, der)
+		}) {
 			return fmt.Errorf("timestamp authority %d: must be one made by NewAuthority", i)
 		}
 		if seen[a.Name] {
@@ -115,11 +119,11 @@ func (t *TrustedKeys) checkAuthorities() error {
 }
 
 // CheckToken checks a TimeStampToken of RFC 3161 in DER, of at most 8 KiB, over a SHA-256 imprint: its form, its
-// signature, the key usage of its signer, and that the signer's certificate was valid at the token's time and leads to one
-// that is pinned, through others of the token. Of the rest of its certificates only the outline is read, and they count for
-// nothing: authorities add some twice, and some of other chains, and no signature covers the set. But no other certificate
-// may have the issuer and the serial number of the signer's. CheckToken looks at no clock: the caller compares the token's
-// time, and its nonce if it asked for one.
+// signature, the key usage of its signer, and that the signer's certificate was valid at the token's time and leads to
+// one that is pinned, through others of the token. Of the rest of its certificates only the outline is read, and they
+// count for nothing: authorities add some twice, and some of other chains, and no signature covers the set. But no
+// other certificate may have the issuer and the serial number of the signer's. CheckToken looks at no clock: the caller
+// compares the token's time, and its nonce if it asked for one.
 //
 // The error wraps ErrUntrustedToken where the token is well made and its signer is not trusted.
 func (a Authority) CheckToken(der []byte, imprint [32]byte) (Token, error) {
@@ -144,11 +148,14 @@ var ErrUntrustedToken = errors.New("its certificate is not trusted")
 
 // checkSigner requires the certificate of a timestamp authority (RFC 3161, section 2.3).
 func checkSigner(c *x509.Certificate) error {
-	critical := slices.ContainsFunc(c.Extensions, func(e pkix.Extension) bool { return e.Critical && e.Id.Equal(oidExtKeyUsage) })
+	critical := slices.ContainsFunc(c.Extensions, func(e pkix.Extension) bool {
+		return e.Critical && e.Id.Equal(oidExtKeyUsage)
+	})
 	switch {
 	case c.IsCA:
 		return errors.New("the signer's certificate is that of a certification authority")
-	case !critical || len(c.UnknownExtKeyUsage) > 0 || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}):
+	case !critical || len(c.UnknownExtKeyUsage) > 0 ||
+		!slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}):
 		return errors.New("the signer's certificate must be for time stamping alone, and say so critically")
 	case c.KeyUsage != 0 && c.KeyUsage&(x509.KeyUsageDigitalSignature|x509.KeyUsageContentCommitment) == 0:
 		return errors.New("the signer's certificate is not for signatures")
@@ -189,7 +196,8 @@ const mostChain = 5
 // kinds of keys and signatures of a token.
 func strongChain(chain []*x509.Certificate) bool {
 	for i, c := range chain {
-		if !understood(c) || i > 0 && (!c.IsCA || !strongKey(c)) || i < len(chain)-1 && signatureHashes[c.SignatureAlgorithm] == 0 {
+		if !understood(c) || i > 0 && (!c.IsCA || !strongKey(c)) ||
+			i < len(chain)-1 && signatureHashes[c.SignatureAlgorithm] == 0 {
 			return false
 		}
 	}

@@ -78,8 +78,8 @@ type outline struct {
 	extended                                                    bool // it has extensions
 }
 
-// readOutline reads the elements of a certificate, and requires that there are no others. It checks their tags, not their
-// contents, which matter only for certificates between the signer and a pinned one.
+// readOutline reads the elements of a certificate, and requires that there are no others. It checks their tags, not
+// their contents, which matter only for certificates between the signer and a pinned one.
 func readOutline(text []byte, err *error) (o outline) {
 	f := field{text, err}
 	whole := f.read("a certificate", der.SEQUENCE)
@@ -199,7 +199,8 @@ func readExtensions(f *field, each func(id asn1.ObjectIdentifier, critical bool,
 // restrict nothing which is: distribution points of lists and policies. Constraints of names are not looked at.
 func understood(c *x509.Certificate) bool {
 	for _, e := range c.Extensions {
-		known := e.Id.Equal(oidBasicConstraints) || e.Id.Equal(oidKeyUsage) || e.Id.Equal(oidExtKeyUsage) || e.Id.Equal(oidDistribution) || e.Id.Equal(oidPolicies)
+		known := e.Id.Equal(oidBasicConstraints) || e.Id.Equal(oidKeyUsage) || e.Id.Equal(oidExtKeyUsage) ||
+			e.Id.Equal(oidDistribution) || e.Id.Equal(oidPolicies)
 		if e.Critical && !known || e.Id.Equal(oidNameConstraints) {
 			return false
 		}

@@ -41,7 +41,9 @@ type Checkpoint struct {
 // A note as this service writes it: three lines, a blank one, signatures. White space
 // in a name is refused by Unicode's property White_Space, spelled out.
 var (
-	noteSignaturePattern  = regexp.MustCompile(`^— ([^+ \x{0085}\x{00a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+) ([A-Za-z0-9+/]+=*)$`)
+	noteSignaturePattern = regexp.MustCompile(
+		`^— ([^+ \x{0085}\x{00a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+) ([A-Za-z0-9+/]+=*)$`,
+	)
 	checkpointSizePattern = regexp.MustCompile(`^(0|[1-9][0-9]{0,15})$`)
 )
 
@@ -69,7 +71,8 @@ func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 	return c, err
 }
 
-// openCheckpoint is OpenCheckpoint; since is when the last of the keys that signed was revoked, and nil where one is not.
+// openCheckpoint is OpenCheckpoint; since is when the last of the keys that signed was revoked, and nil where one is
+// not.
 func openCheckpoint(note string, trust *TrustedKeys) (c Checkpoint, since *time.Time, err error) {
 	c, signed, signatures, err := readCheckpoint(note)
 	if err != nil {
@@ -147,7 +150,9 @@ func readCheckpoint(note string) (c Checkpoint, signed string, signatures []note
 	lines := strings.Split(note, "\n")
 	last := len(lines) - 1
 	if last < 5 || lines[0] == "" || lines[3] != "" || lines[last] != "" || last-4 > maxNoteSignatures {
-		return c, "", nil, fmt.Errorf("must be three lines, a blank one and 1 to %d signatures, each ended by a newline", maxNoteSignatures)
+		return c, "", nil, fmt.Errorf(
+			"must be three lines, a blank one and 1 to %d signatures, each ended by a newline", maxNoteSignatures,
+		)
 	}
 	c.Origin = lines[0]
 	size, err := strconv.ParseInt(lines[1], 10, 64)
@@ -326,12 +331,20 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 	}
 	c, since, err := e.Inclusion.check([]byte(e.Payload), trust)
 	if err == nil && since != nil {
-		witnesses := trust.Cosigned(e.Inclusion.Checkpoint, slices.MinFunc([]time.Time{*since, future(opts.Now)}, time.Time.Compare))
+		witnesses := trust.Cosigned(
+			e.Inclusion.Checkpoint, slices.MinFunc([]time.Time{*since, future(opts.Now)}, time.Time.Compare),
+		)
 		switch {
 		case f.stampedBefore(*since):
-			f.note("The key of the log was revoked since " + FormatTime(*since) + "; a pinned authority had stamped the record's entry in the log before.")
+			f.note(
+				"The key of the log was revoked since " + FormatTime(*since) +
+					"; a pinned authority had stamped the record's entry in the log before.",
+			)
 		case opts.RequireWitnesses > 0 && len(witnesses) >= opts.RequireWitnesses:
-			f.note("The key of the log was revoked since " + FormatTime(*since) + "; pinned witnesses say that they had cosigned the checkpoint before: " + strings.Join(witnesses, ", "))
+			f.note(
+				"The key of the log was revoked since " + FormatTime(*since) +
+					"; pinned witnesses say that they had cosigned the checkpoint before: " + strings.Join(witnesses, ", "),
+			)
 		default:
 			err = ErrRevokedLogKey
 		}
@@ -345,7 +358,8 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 		return
 	}
 	f.Inclusion = Valid
-	f.note(fmt.Sprintf("The log %s of %d entries holds the record as its entry %d. That is no independent timestamp, and does not show that everybody is shown the same log.",
+	f.note(fmt.Sprintf("The log %s of %d entries holds the record as its entry %d. That is no independent timestamp, "+
+		"and does not show that everybody is shown the same log.",
 		c.Origin, c.Size, e.Inclusion.LeafIndex))
 	f.countWitnesses(c, e.Inclusion.Checkpoint, trust, opts.Now)
 }
@@ -355,9 +369,14 @@ func (f *Findings) countWitnesses(c Checkpoint, note string, trust *TrustedKeys,
 	counted := trust.Cosigned(note, future(now))
 	if n := len(trust.Witnesses()); n > 0 {
 		f.Witnessed = new(len(counted))
-		f.note(fmt.Sprintf("Of %d pinned witnesses %d cosigned the checkpoint, which are no trusted timestamps%s.", n, len(counted), listed(": ", counted)))
+		f.note(fmt.Sprintf(
+			"Of %d pinned witnesses %d cosigned the checkpoint, which are no trusted timestamps%s.", n, len(counted),
+			listed(": ", counted),
+		))
 	}
-	if rest := slices.DeleteFunc(c.Witnesses, func(name string) bool { return slices.Contains(counted, name) }); len(rest) > 0 {
+	if rest := slices.DeleteFunc(c.Witnesses, func(name string) bool {
+		return slices.Contains(counted, name)
+	}); len(rest) > 0 {
 		f.note("Cosignatures that are not by a pinned witness, or do not hold, were not counted: " + strings.Join(rest, ", "))
 	}
 }

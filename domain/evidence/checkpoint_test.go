@@ -90,8 +90,14 @@ func TestCheckpointsOfTheLibrary(t *testing.T) {
 func TestOpenCheckpoint(t *testing.T) {
 	f := newFixture(t)
 	text := checkpointText(testLogName, tlog.Tree{N: 9})
-	c, err := OpenCheckpoint(sign(t, text, f.logSigner)+noteLine("witness.example", make([]byte, 76))+noteLine("no\u202ewitness", make([]byte, 76)), f.trust)
-	if err != nil || c.Size != 9 || len(c.Witnesses) != 1 || c.Witnesses[0] != "witness.example" || !slices.Equal(c.SignedBy, []string{f.trust.LogKeys()[0].KeyHash}) {
+	c, err := OpenCheckpoint(
+		sign(t, text, f.logSigner)+noteLine("witness.example", make([]byte, 76))+noteLine(
+			"no\u202ewitness", make([]byte, 76),
+		),
+		f.trust,
+	)
+	if err != nil || c.Size != 9 || len(c.Witnesses) != 1 || c.Witnesses[0] != "witness.example" ||
+		!slices.Equal(c.SignedBy, []string{f.trust.LogKeys()[0].KeyHash}) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	// What no pinned key signed is reported as such, with its content.
@@ -101,7 +107,9 @@ func TestOpenCheckpoint(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
 	}
-	for name, note := range map[string]string{"no UTF-8": sign(t, text, f.logSigner) + "— a\xff AAAAAAA=\n", "cut": sign(t, text, f.logSigner)[:60]} {
+	for name, note := range map[string]string{
+		"no UTF-8": sign(t, text, f.logSigner) + "— a\xff AAAAAAA=\n", "cut": sign(t, text, f.logSigner)[:60],
+	} {
 		if c, err := OpenCheckpoint(note, f.trust); err == nil || errors.Is(err, ErrUnknownLogKey) || c.Size != 0 {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
@@ -124,7 +132,9 @@ func TestLogKey(t *testing.T) {
 	if (LogKey{}).Verify(nil, make([]byte, 64)) {
 		t.Error("the zero key verifies")
 	}
-	if _, err := NewTrustedKeys(nil, nil, []LogKey{{Name: "a", KeyHash: key.KeyHash, VerifierKey: key.VerifierKey}}); err == nil {
+	if _, err := NewTrustedKeys(
+		nil, nil, []LogKey{{Name: "a", KeyHash: key.KeyHash, VerifierKey: key.VerifierKey}},
+	); err == nil {
 		t.Error("a key that was not made by NewLogKey was accepted")
 	}
 }

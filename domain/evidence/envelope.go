@@ -56,10 +56,11 @@ const maxDepth = 8
 
 // Every pattern matches in full; Go's $ without (?m) is the end of the text.
 var (
-	issuerPattern    = regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,512}$`)
-	publicIDPattern  = regexp.MustCompile(`^[a-z2-7]{26}$`)
-	sha256Pattern    = regexp.MustCompile(`^[a-f0-9]{64}$`)
-	mimeTypePattern  = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$`) // RFC 6838, section 4.2
+	issuerPattern   = regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,512}$`)
+	publicIDPattern = regexp.MustCompile(`^[a-z2-7]{26}$`)
+	sha256Pattern   = regexp.MustCompile(`^[a-f0-9]{64}$`)
+	// RFC 6838, section 4.2
+	mimeTypePattern  = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$`)
 	referencePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 	statusPattern    = regexp.MustCompile(`^(current|superseded|revoked)$`)
 	keyStatusPattern = regexp.MustCompile(`^(active|retired)$`)
@@ -87,11 +88,14 @@ func readRecordPayload(payload []byte) (RecordPayload, error) {
 		constant(o, "algorithm", hashAlgorithm)
 		constant(o, "timeSource", timeSource)
 		return RecordPayload{
-			Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
-			PublicID:         readPublicID(o),
-			SHA256:           readHash(o, "sha256"),
-			SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
-			MimeType:         o.Match("mimeType", strictjson.Required, mimeTypePattern.MatchString, "must be a lower-case media type/subtype without parameters"),
+			Issuer:    o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
+			PublicID:  readPublicID(o),
+			SHA256:    readHash(o, "sha256"),
+			SizeBytes: o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
+			MimeType: o.Match(
+				"mimeType", strictjson.Required, mimeTypePattern.MatchString,
+				"must be a lower-case media type/subtype without parameters",
+			),
 			GeneratedAt:      DeclaredTime(readChecked(o, "generatedAt", checkNormalized)),
 			ReceivedAt:       readInstant(o, "receivedAt"),
 			ReferencesSHA256: readHash(o, "referencesSha256"),
@@ -99,17 +103,19 @@ func readRecordPayload(payload []byte) (RecordPayload, error) {
 	})
 }
 
-// scanRecordPayload reads what readRecordPayload accepts, and as that does, from ASCII text without escapes, which nearly
-// every payload is. Anything else is not ok, and for the other to judge.
+// scanRecordPayload reads what readRecordPayload accepts, and as that does, from ASCII text without escapes, which
+// nearly every payload is. Anything else is not ok, and for the other to judge.
 func scanRecordPayload(payload []byte) (RecordPayload, bool) {
 	var m recordMembers
 	if !recordForm.Scan(payload, &m) {
 		return RecordPayload{}, false
 	}
 	p, at := RecordPayload(m.recordFields), m.ReceivedAt
-	good := m == p.members() && plainTime(string(p.GeneratedAt), 9) && len(p.Issuer) >= 1 && len(p.Issuer) <= 512 && plainMediaType(p.MimeType) &&
-		len(p.PublicID) == 26 && only(p.PublicID, letters+"234567") && at.Year() >= 1 && at.Location() == time.UTC && at.Equal(at.Truncate(time.Microsecond)) &&
-		bytes.Equal(p.AppendCanonical(make([]byte, 0, len(payload))), payload) // of which no other spelling of the time is a part
+	good := m == p.members() && plainTime(string(p.GeneratedAt), 9) && len(p.Issuer) >= 1 && len(p.Issuer) <= 512 &&
+		plainMediaType(p.MimeType) && len(p.PublicID) == 26 && only(p.PublicID, letters+"234567") &&
+		at.Year() >= 1 && at.Location() == time.UTC && at.Equal(at.Truncate(time.Microsecond)) &&
+		// No other spelling of the time is a part of it.
+		bytes.Equal(p.AppendCanonical(make([]byte, 0, len(payload))), payload)
 	if !good {
 		return RecordPayload{}, false
 	}
@@ -157,11 +163,13 @@ func plainTime(s string, digits int) bool {
 		}
 	}
 	fraction := s[len(form) : len(s)-1]
-	if fraction != "" && (len(fraction) < 2 || len(fraction) > digits+1 || fraction[0] != '.' || !only(fraction[1:], decimals) || fraction[len(fraction)-1] == '0') {
+	if fraction != "" && (len(fraction) < 2 || len(fraction) > digits+1 || fraction[0] != '.' ||
+		!only(fraction[1:], decimals) || fraction[len(fraction)-1] == '0') {
 		return false
 	}
 	year, month, day := numbers[0], time.Month(numbers[1]), numbers[2]
-	return year >= 1 && month >= 1 && month <= 12 && day >= 1 && day <= time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day() &&
+	return year >= 1 && month >= 1 && month <= 12 && day >= 1 &&
+		day <= time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day() &&
 		numbers[3] <= 23 && numbers[4] <= 59 && numbers[5] <= 59
 }
 
@@ -175,15 +183,19 @@ func readStatus(o *strictjson.Object) StatusPayload {
 	return StatusPayload{
 		PublicID:      readPublicID(o),
 		PayloadSHA256: readHash(o, "payloadSha256"),
-		Status:        Status(o.Match("status", strictjson.Required, statusPattern.MatchString, "must be current, superseded or revoked")),
-		ObservedAt:    readInstant(o, "observedAt"),
-		Sequence:      o.Int("sequence", 1, strictjson.MaxInteger, strictjson.Required),
+		Status: Status(o.Match(
+			"status", strictjson.Required, statusPattern.MatchString, "must be current, superseded or revoked",
+		)),
+		ObservedAt: readInstant(o, "observedAt"),
+		Sequence:   o.Int("sequence", 1, strictjson.MaxInteger, strictjson.Required),
 	}
 }
 
 // parsePayload looks at the contract before anything else: a payload of another role has other members, and that is the
 // one thing to say. Then it refuses whatever is wrong, and any bytes but the canonical ones. The payload is zero then.
-func parsePayload[P interface{ AppendCanonical(dst []byte) []byte }](payload []byte, contract string, read func(*strictjson.Object) P) (none P, err error) {
+func parsePayload[P interface{ AppendCanonical(dst []byte) []byte }](
+	payload []byte, contract string, read func(*strictjson.Object) P,
+) (none P, err error) {
 	v, err := strictjson.Parse(payload, maxDepth)
 	if err != nil {
 		return none, fmt.Errorf("payload: %w", err)
@@ -308,8 +320,10 @@ func readSigned(o *strictjson.Object) Signed {
 func readKeyNames(o *strictjson.Object) KeyNames {
 	j := o.Object("publicKeyJwk", strictjson.Required)
 	return KeyNames{
-		KeyID:             o.String("keyId", strictjson.Required),
-		JWK:               JWK{j.String("kty", strictjson.Required), j.String("crv", strictjson.Required), j.String("x", strictjson.Required)},
+		KeyID: o.String("keyId", strictjson.Required),
+		JWK: JWK{
+			j.String("kty", strictjson.Required), j.String("crv", strictjson.Required), j.String("x", strictjson.Required),
+		},
 		FingerprintSHA256: o.String("fingerprintSha256", strictjson.Required),
 	}
 }

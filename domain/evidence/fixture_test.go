@@ -71,7 +71,8 @@ func instant(text string) time.Time {
 func newFixture(t testing.TB) fixture {
 	t.Helper()
 	f := fixture{
-		signer: testSigner(t, 1), retired: testSigner(t, 2), revoked: testSigner(t, 3), both: testSigner(t, 4), foreign: testSigner(t, 5),
+		signer: testSigner(t, 1), retired: testSigner(t, 2), revoked: testSigner(t, 3), both: testSigner(t, 4),
+		foreign: testSigner(t, 5),
 		references: References{
 			CompanyReference: "c-7f3a", Source: "erp", DocumentReference: "inv:2026.11-0001", Version: 2,
 			Salt: base64.RawURLEncoding.EncodeToString(bytes.Repeat([]byte{0xfb}, 16)),
@@ -89,13 +90,15 @@ func newFixture(t testing.TB) fixture {
 	barred := func(s *Signer, reason string) RevokedKey {
 		return RevokedKey{s.Key().KeyID, s.Key().FingerprintSHA256, reason, "2026-10-01T00:00:00Z"}
 	}
-	f.logSigner, f.retiredLog, f.foreignLog = testLogSigner(t, testLogName, 11), testLogSigner(t, testLogName, 12), testLogSigner(t, testLogName, 13)
+	f.logSigner, f.retiredLog, f.foreignLog = testLogSigner(t, testLogName, 11), testLogSigner(t, testLogName, 12),
+		testLogSigner(t, testLogName, 13)
 	var err error
 	f.trust, err = NewTrustedKeys([]TrustedKey{
 		{PublicKey: f.signer.Key(), Status: KeyActive, Since: "2026-11-01T00:00:00Z"},
 		{PublicKey: f.retired.Key(), Status: KeyRetired, Since: "2026-11-01T00:00:00Z"},
 		{PublicKey: f.both.Key()},
-	}, []RevokedKey{barred(f.revoked, ReasonRevoked), barred(f.both, ReasonCompromised)}, []LogKey{f.logSigner.key, f.retiredLog.key})
+	}, []RevokedKey{barred(f.revoked, ReasonRevoked), barred(f.both, ReasonCompromised)},
+		[]LogKey{f.logSigner.key, f.retiredLog.key})
 	if err != nil {
 		t.Fatal(err)
 	}

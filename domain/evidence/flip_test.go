@@ -29,7 +29,8 @@ func TestEveryByteOfTheEvidence(t *testing.T) {
 	}
 	opts := Options{Now: testNow, Document: &Document{f.record.SHA256.String(), f.record.SizeBytes}}
 	for _, receipt := range [][]byte{compact, indented} {
-		if got := Verify(receipt, f.trust, opts); got.ExitCode() != 0 || got.Signature != Valid || got.References != Valid || got.Observation != Valid {
+		if got := Verify(receipt, f.trust, opts); got.ExitCode() != 0 || got.Signature != Valid ||
+			got.References != Valid || got.Observation != Valid {
 			t.Fatalf("%s", marshal(t, got))
 		}
 		everyByte(t, f.trust, receipt, opts, masks)
@@ -120,7 +121,9 @@ func FuzzVerify(f *testing.F) {
 	f.Add(good)
 	f.Add(marshal(f, NewEnvelope(x.signer.SignPayload(x.record.AppendCanonical(nil)))))
 	f.Add(bytes.ReplaceAll(good, []byte(`,"`), []byte(", \"")))
-	f.Add([]byte(`{"contract":"integrity-evidence-v1","payload":"{}","references":{},"statusObservation":{},"inclusion":{}}`))
+	f.Add([]byte(
+		`{"contract":"integrity-evidence-v1","payload":"{}","references":{},"statusObservation":{},"inclusion":{}}`,
+	))
 	f.Fuzz(func(t *testing.T, receipt []byte) {
 		got := Verify(receipt, x.trust, Options{Now: testNow})
 		if got.ExitCode() != 0 {

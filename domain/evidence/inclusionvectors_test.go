@@ -59,7 +59,9 @@ func sign(t testing.TB, text string, signers ...logSigner) string {
 	var list []note.Signer
 	for _, s := range signers {
 		typed := append([]byte{noteEd25519}, s.private.Seed()...)
-		signer, err := note.NewSigner("PRIVATE+KEY+" + s.key.Name + "+" + s.key.KeyHash + "+" + base64.StdEncoding.EncodeToString(typed))
+		signer, err := note.NewSigner(
+			"PRIVATE+KEY+" + s.key.Name + "+" + s.key.KeyHash + "+" + base64.StdEncoding.EncodeToString(typed),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +104,10 @@ func (f fixture) inclusion(t testing.TB, leaf string, index, size int64) Inclusi
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := Inclusion{Leaf: leaf, LeafIndex: index, TreeSize: size, Hashes: []string{}, Checkpoint: sign(t, checkpointText(testLogName, tree), f.logSigner)}
+	i := Inclusion{
+		Leaf: leaf, LeafIndex: index, TreeSize: size, Hashes: []string{},
+		Checkpoint: sign(t, checkpointText(testLogName, tree), f.logSigner),
+	}
 	for _, hash := range proof {
 		i.Hashes = append(i.Hashes, hash.String())
 	}
@@ -132,16 +137,28 @@ func (b *vectorBook) inclusions() {
 	}
 	good := b.included(func(*Inclusion) {})
 	b.add("inclusion", good, included(Valid))
-	for _, place := range [][2]int64{{0, 1}, {0, 2}, {1, 2}, {2, 3}, {0, 5}, {4, 5}, {2, 6}, {0, 7}, {6, 7}, {3, 8}, {255, 256}, {256, 257}, {517, 1000}} {
+	for _, place := range [][2]int64{
+		{0, 1}, {0, 2}, {1, 2}, {2, 3}, {0, 5}, {4, 5}, {2, 6}, {0, 7}, {6, 7}, {3, 8}, {255, 256}, {256, 257}, {517, 1000},
+	} {
 		b.add(fmt.Sprintf("inclusion: entry %d of %d", place[0], place[1]), at(place[0], place[1]), included(Valid))
 	}
 	b.add("inclusion required and there", good, included(Valid), requireInclusion)
 	b.add("inclusion required and absent", b.good, requireInclusion, exits(1))
 	b.add("inclusion without log keys", good, included(NotChecked), trusting("only keys"))
-	b.add("inclusion required without log keys", good, included(NotChecked), trusting("only keys"), requireInclusion, exits(1))
-	b.add("inclusion broken without log keys", b.included(func(i *Inclusion) { i.Leaf, i.Checkpoint = "{}", "log\n1\n" }), included(NotChecked), trusting("only keys"))
-	b.add("inclusion: certificate where it is required", b.f.download(b.t, b.f.signer), partsAbsent, requireInclusion, exits(1))
-	b.add("inclusion where the record fails", bytes.Replace(good, []byte("application/pdf"), []byte("application/pdg"), 1), recordFails(Invalid), included(NotChecked), exits(1))
+	b.add(
+		"inclusion required without log keys", good, included(NotChecked), trusting("only keys"), requireInclusion, exits(1),
+	)
+	b.add("inclusion broken without log keys", b.included(func(i *Inclusion) {
+		i.Leaf, i.Checkpoint = "{}", "log\n1\n"
+	}), included(NotChecked), trusting("only keys"))
+	b.add(
+		"inclusion: certificate where it is required", b.f.download(b.t, b.f.signer), partsAbsent, requireInclusion,
+		exits(1),
+	)
+	b.add(
+		"inclusion where the record fails", bytes.Replace(good, []byte("application/pdf"), []byte("application/pdg"), 1),
+		recordFails(Invalid), included(NotChecked), exits(1),
+	)
 	b.add("inclusion and references and observation wrong", b.envelope(func(f *fixture, e *Envelope) {
 		i := f.goodInclusion(b.t)
 		i.Hashes = i.Hashes[1:]
@@ -175,18 +192,20 @@ func (b *vectorBook) inclusions() {
 		"a hash with a newline":         func(i *Inclusion) { i.Hashes[0] += "\n" },
 		"a newline within a hash":       func(i *Inclusion) { i.Hashes[0] = i.Hashes[0][:9] + "\n" + i.Hashes[0][9:] },
 		"an empty hash":                 func(i *Inclusion) { i.Hashes[0] = "" },
-		"a hash of 31 bytes":            func(i *Inclusion) { i.Hashes[0] = base64.StdEncoding.EncodeToString(make([]byte, 31)) },
-		"a hash of 33 bytes":            func(i *Inclusion) { i.Hashes[0] = base64.StdEncoding.EncodeToString(make([]byte, 33)) },
-		"a hash beyond ASCII":           func(i *Inclusion) { i.Hashes[0] = "é" + i.Hashes[0][1:] },
-		"leafIndex one less":            func(i *Inclusion) { i.LeafIndex-- },
-		"leafIndex one more":            func(i *Inclusion) { i.LeafIndex++ },
-		"leafIndex of the size":         func(i *Inclusion) { i.LeafIndex = i.TreeSize },
-		"leafIndex of 2^32 more":        func(i *Inclusion) { i.LeafIndex += 1 << 32 },
-		"leafIndex of 2^53 less 1":      func(i *Inclusion) { i.LeafIndex = 1<<53 - 1 },
-		"treeSize one less":             func(i *Inclusion) { i.TreeSize-- },
-		"treeSize one more":             func(i *Inclusion) { i.TreeSize++ },
-		"treeSize of 2^32 more":         func(i *Inclusion) { i.TreeSize += 1 << 32 },
-		"an inner node as leaf":         func(i *Inclusion) { i.Leaf = string(rune(1)) + i.Leaf },
+		"a hash of 31 bytes": func(i *Inclusion) {
+			i.Hashes[0] = base64.StdEncoding.EncodeToString(make([]byte, 31))
+		},
+		"a hash of 33 bytes":       func(i *Inclusion) { i.Hashes[0] = base64.StdEncoding.EncodeToString(make([]byte, 33)) },
+		"a hash beyond ASCII":      func(i *Inclusion) { i.Hashes[0] = "é" + i.Hashes[0][1:] },
+		"leafIndex one less":       func(i *Inclusion) { i.LeafIndex-- },
+		"leafIndex one more":       func(i *Inclusion) { i.LeafIndex++ },
+		"leafIndex of the size":    func(i *Inclusion) { i.LeafIndex = i.TreeSize },
+		"leafIndex of 2^32 more":   func(i *Inclusion) { i.LeafIndex += 1 << 32 },
+		"leafIndex of 2^53 less 1": func(i *Inclusion) { i.LeafIndex = 1<<53 - 1 },
+		"treeSize one less":        func(i *Inclusion) { i.TreeSize-- },
+		"treeSize one more":        func(i *Inclusion) { i.TreeSize++ },
+		"treeSize of 2^32 more":    func(i *Inclusion) { i.TreeSize += 1 << 32 },
+		"an inner node as leaf":    func(i *Inclusion) { i.Leaf = string(rune(1)) + i.Leaf },
 		"sixty-five hashes": func(i *Inclusion) {
 			for len(i.Hashes) < 65 {
 				i.Hashes = append(i.Hashes, i.Hashes[0])
@@ -201,9 +220,12 @@ func (b *vectorBook) inclusions() {
 		}
 	}), included(Invalid))
 	for name, receipt := range map[string]string{
-		"hashes as text": strings.Replace(string(good), `"hashes":[`, `"hashes":"","x":[`, 1), "no leaf": strings.Replace(string(good), `"leaf":`, `"lea":`, 1),
-		"a member more": strings.Replace(string(good), `"leafIndex":`, `"log":1,"leafIndex":`, 1), "a null hash": strings.Replace(string(good), `"hashes":[`, `"hashes":[null,`, 1),
-		"a case variant": strings.Replace(string(good), `"leafIndex":`, `"leafindex":`, 1), "null": strings.Replace(string(b.good), `"references":`, `"inclusion":null,"references":`, 1),
+		"hashes as text": strings.Replace(string(good), `"hashes":[`, `"hashes":"","x":[`, 1),
+		"no leaf":        strings.Replace(string(good), `"leaf":`, `"lea":`, 1),
+		"a member more":  strings.Replace(string(good), `"leafIndex":`, `"log":1,"leafIndex":`, 1),
+		"a null hash":    strings.Replace(string(good), `"hashes":[`, `"hashes":[null,`, 1),
+		"a case variant": strings.Replace(string(good), `"leafIndex":`, `"leafindex":`, 1),
+		"null":           strings.Replace(string(b.good), `"references":`, `"inclusion":null,"references":`, 1),
 		"a member twice": strings.Replace(string(good), `"leafIndex":4`, `"leafIndex":4,"leafIndex":4`, 1),
 	} {
 		b.add("inclusion: "+name, []byte(receipt), refused)
@@ -214,7 +236,8 @@ func (b *vectorBook) inclusions() {
 func (b *vectorBook) inclusionNumbers() {
 	good := string(b.included(func(*Inclusion) {}))
 	for name, number := range map[string]string{
-		"below zero": "-1", "2^53": "9007199254740992", "as text": `"4"`, "a fraction": "4.0", "an exponent": "4e0", "a leading zero": "04", "minus zero": "-0", "null": "null",
+		"below zero": "-1", "2^53": "9007199254740992", "as text": `"4"`, "a fraction": "4.0", "an exponent": "4e0",
+		"a leading zero": "04", "minus zero": "-0", "null": "null",
 	} {
 		b.add("inclusion: leafIndex "+name, []byte(strings.Replace(good, `"leafIndex":4`, `"leafIndex":`+number, 1)), refused)
 		b.add("inclusion: treeSize "+name, []byte(strings.Replace(good, `"treeSize":7`, `"treeSize":`+number, 1)), refused)
@@ -222,8 +245,10 @@ func (b *vectorBook) inclusionNumbers() {
 	b.add("inclusion: treeSize zero", []byte(strings.Replace(good, `"treeSize":7`, `"treeSize":0`, 1)), refused)
 	// The log itself signs these, so only their form is wrong.
 	for name, size := range map[string]string{
-		"with a leading zero": "07", "with a sign": "+7", "of other digits": "７", "in hexadecimal": "0x7", "with white space": "7 ", "with a separator": "7_0", "below zero": "-7",
-		"of 2^53": "9007199254740992", "of 2^53 and 7": "9007199254740999", "of 2^64 and 7": "18446744073709551623", "of zero": "0", "as a fraction": "7.0", "as nothing": "", "of another tree": "8",
+		"with a leading zero": "07", "with a sign": "+7", "of other digits": "７", "in hexadecimal": "0x7",
+		"with white space": "7 ", "with a separator": "7_0", "below zero": "-7",
+		"of 2^53": "9007199254740992", "of 2^53 and 7": "9007199254740999", "of 2^64 and 7": "18446744073709551623",
+		"of zero": "0", "as a fraction": "7.0", "as nothing": "", "of another tree": "8",
 	} {
 		b.add("inclusion: checkpoint's size "+name, b.checkpointed(func(f *fixture, text string) string {
 			return sign(b.t, strings.Replace(text, "\n7\n", "\n"+size+"\n", 1), f.logSigner)
@@ -267,17 +292,22 @@ func (b *vectorBook) leaves() {
 		"an id of other characters": func(l *Leaf) { l.ID = l.ID[:10] + "u" + l.ID[11:] },
 		"an id in upper case":       func(l *Leaf) { l.ID = "evt_" + strings.ToUpper(l.ID[4:]) },
 		"a time of nanoseconds":     func(l *Leaf) { l.OccurredAt = l.OccurredAt.Truncate(time.Second).Add(123456789) },
-		"a time with an offset":     func(l *Leaf) { l.OccurredAt = l.OccurredAt.Truncate(time.Second).In(time.FixedZone("", 3600)) },
+		"a time with an offset": func(l *Leaf) {
+			l.OccurredAt = l.OccurredAt.Truncate(time.Second).In(time.FixedZone("", 3600))
+		},
 	} {
 		add(name, changed(change), Invalid)
 	}
 	for name, leaf := range map[string]string{
-		"nothing": "", "an object of nothing": "{}", "null": "null", "the record's payload": string(b.f.record.AppendCanonical(nil)),
-		"a payload in upper case":      strings.Replace(canonical, payload, strings.ToUpper(payload), 1),
-		"a body of 63 characters":      strings.Replace(canonical, body, body[1:], 1),
-		"a nonce of 15 bytes":          strings.Replace(canonical, nonce, strings.Repeat("A", 20), 1),
-		"a nonce of another spelling":  strings.Replace(canonical, nonce, respell(b.t, nonce), 1),
-		"a nonce in standard base64":   strings.Replace(canonical, nonce, strings.NewReplacer("-", "+", "_", "/").Replace(nonce), 1),
+		"nothing": "", "an object of nothing": "{}", "null": "null",
+		"the record's payload":        string(b.f.record.AppendCanonical(nil)),
+		"a payload in upper case":     strings.Replace(canonical, payload, strings.ToUpper(payload), 1),
+		"a body of 63 characters":     strings.Replace(canonical, body, body[1:], 1),
+		"a nonce of 15 bytes":         strings.Replace(canonical, nonce, strings.Repeat("A", 20), 1),
+		"a nonce of another spelling": strings.Replace(canonical, nonce, respell(b.t, nonce), 1),
+		"a nonce in standard base64": strings.Replace(
+			canonical, nonce, strings.NewReplacer("-", "+", "_", "/").Replace(nonce), 1,
+		),
 		"a nonce with its own padding": strings.Replace(canonical, nonce, nonce+"==", 1),
 		"another contract":             strings.Replace(canonical, LeafContract, "integrity-leaf-v2", 1),
 		"no contract":                  strings.Replace(canonical, `"contract":"`+LeafContract+`",`, "", 1),
@@ -286,16 +316,18 @@ func (b *vectorBook) leaves() {
 		"a member twice":               strings.Replace(canonical, `,"type"`, `,"type":"integrity.registered","type"`, 1),
 		"a case variant":               strings.Replace(canonical, `"payloadSha256"`, `"payloadsha256"`, 1),
 		"white space":                  strings.Replace(canonical, `,"`, `, "`, 1),
-		"another order":                `{"type":"integrity.registered",` + strings.Replace(strings.TrimPrefix(canonical, "{"), `,"type":"integrity.registered"`, "", 1),
-		"a needless escape":            strings.Replace(canonical, "integrity.registered", `integrity\u002eregistered`, 1),
-		"a newline at its end":         canonical + "\n",
-		"a byte order mark":            "\ufeff" + canonical,
-		"a second value":               canonical + "{}",
-		"a null type":                  strings.Replace(canonical, `"integrity.registered"`, "null", 1),
-		"text of a lone half":          strings.Replace(canonical, `integrity.registered`, `\ud800`, 1),
-		"more than it can mean":        strings.Repeat("[", 9) + strings.Repeat("]", 9),
-		"a list of one leaf":           "[" + canonical + "]",
-		"its own leaf as a text":       strconv.Quote(canonical),
+		"another order": `{"type":"integrity.registered",` + strings.Replace(
+			strings.TrimPrefix(canonical, "{"), `,"type":"integrity.registered"`, "", 1,
+		),
+		"a needless escape":      strings.Replace(canonical, "integrity.registered", `integrity\u002eregistered`, 1),
+		"a newline at its end":   canonical + "\n",
+		"a byte order mark":      "\ufeff" + canonical,
+		"a second value":         canonical + "{}",
+		"a null type":            strings.Replace(canonical, `"integrity.registered"`, "null", 1),
+		"text of a lone half":    strings.Replace(canonical, `integrity.registered`, `\ud800`, 1),
+		"more than it can mean":  strings.Repeat("[", 9) + strings.Repeat("]", 9),
+		"a list of one leaf":     "[" + canonical + "]",
+		"its own leaf as a text": strconv.Quote(canonical),
 	} {
 		add(name, leaf, Invalid)
 	}
@@ -331,7 +363,9 @@ func (b *vectorBook) checkpoints() {
 		return decoded(b.t, line)
 	}
 	add(Valid, "by a retired log key", func(f *fixture, text string) string { return sign(b.t, text, f.retiredLog) })
-	add(Valid, "by two log keys", func(f *fixture, text string) string { return sign(b.t, text, f.retiredLog, f.logSigner) })
+	add(Valid, "by two log keys", func(f *fixture, text string) string {
+		return sign(b.t, text, f.retiredLog, f.logSigner)
+	})
 	add(Valid, "with cosignatures", appended(witness+noteLine("witness.example/w2", cosignature)))
 	add(Valid, "with a cosignature in front", func(f *fixture, text string) string {
 		return strings.Replace(signed(f, text), "\n\n", "\n\n"+witness, 1)
@@ -342,7 +376,9 @@ func (b *vectorBook) checkpoints() {
 	add(Valid, "with a witness beyond ASCII", appended(noteLine("wítness.example/😀", cosignature)))
 	add(Valid, "with a zero-width space in a name", appended(noteLine("witness\u200b\ufeff.example", cosignature)))
 	add(Valid, "with 99 cosignatures", appended(strings.Repeat(witness, 99)))
-	add(Untrusted, "by a foreign key of the log's name", func(f *fixture, text string) string { return sign(b.t, text, f.foreignLog) })
+	add(Untrusted, "by a foreign key of the log's name", func(f *fixture, text string) string {
+		return sign(b.t, text, f.foreignLog)
+	})
 	add(Untrusted, "of another origin by its own key", func(_ *fixture, text string) string {
 		return sign(b.t, strings.Replace(text, testLogName, "other.example/log", 1), elsewhere)
 	})
@@ -356,16 +392,24 @@ func (b *vectorBook) checkpoints() {
 		return sign(b.t, strings.Replace(text, testLogName, testLogName+" ", 1), f.logSigner)
 	})
 	add(Untrusted, "with a cosignature only", func(_ *fixture, text string) string { return text + "\n" + witness })
-	add(Untrusted, "by a pinned key of another log", func(_ *fixture, text string) string { return sign(b.t, text, elsewhere) }, trusting("two logs"))
-	b.trust["two logs"] = `{"keys":[` + string(marshal(b.t, b.f.signer.Key())) + `],"logKeys":[` + string(marshal(b.t, b.f.logSigner.key)) + `,` + string(marshal(b.t, elsewhere.key)) + `]}`
+	add(Untrusted, "by a pinned key of another log", func(_ *fixture, text string) string {
+		return sign(b.t, text, elsewhere)
+	}, trusting("two logs"))
+	b.trust["two logs"] = `{"keys":[` + string(marshal(b.t, b.f.signer.Key())) + `],"logKeys":[` + string(
+		marshal(b.t, b.f.logSigner.key),
+	) + `,` + string(marshal(b.t, elsewhere.key)) + `]}`
 	b.add("trusted keys: two logs", b.good, trusting("two logs"))
-	add(Valid, "by both pinned logs, of the first one's origin", func(f *fixture, text string) string { return sign(b.t, text, f.logSigner, elsewhere) }, trusting("two logs"))
+	add(Valid, "by both pinned logs, of the first one's origin", func(f *fixture, text string) string {
+		return sign(b.t, text, f.logSigner, elsewhere)
+	}, trusting("two logs"))
 	add(Untrusted, "with a byte order mark", edited(func(note string) string { return "\ufeff" + note }))
 	for name, checkpoint := range map[string]func(*fixture, string) string{
-		"empty":                        func(*fixture, string) string { return "" },
-		"without signatures":           func(_ *fixture, text string) string { return text + "\n" },
-		"without a blank line":         edited(func(note string) string { return strings.Replace(note, "\n\n", "\n", 1) }),
-		"with two blank lines":         edited(func(note string) string { return strings.Replace(note, "\n\n", "\n\n\n", 1) }),
+		"empty":                func(*fixture, string) string { return "" },
+		"without signatures":   func(_ *fixture, text string) string { return text + "\n" },
+		"without a blank line": edited(func(note string) string { return strings.Replace(note, "\n\n", "\n", 1) }),
+		"with two blank lines": edited(func(note string) string {
+			return strings.Replace(note, "\n\n", "\n\n\n", 1)
+		}),
 		"with a blank line at its end": appended("\n"),
 		"with a blank line between":    appended("\n" + witness),
 		"without a newline at its end": edited(func(note string) string { return strings.TrimSuffix(note, "\n") }),
@@ -381,16 +425,24 @@ func (b *vectorBook) checkpoints() {
 		"with an empty origin": func(f *fixture, text string) string {
 			return sign(b.t, strings.TrimPrefix(text, testLogName), f.logSigner)
 		},
-		"with another root, not signed": edited(func(note string) string { return note[:len(testLogName)+3] + tweak(note[len(testLogName)+3:]) }),
+		"with another root, not signed": edited(func(note string) string {
+			return note[:len(testLogName)+3] + tweak(note[len(testLogName)+3:])
+		}),
 		"with another root, signed": func(f *fixture, text string) string {
 			return sign(b.t, text[:len(testLogName)+3]+tweak(text[len(testLogName)+3:]), f.logSigner)
 		},
 		"with a root of another spelling": b.rootSpelled(func(root string) string { return respellPadded(b.t, root) }),
 		"with a root without padding":     b.rootSpelled(func(root string) string { return strings.TrimRight(root, "=") }),
-		"with a root of 31 bytes":         b.rootSpelled(func(string) string { return base64.StdEncoding.EncodeToString(make([]byte, 31)) }),
-		"with a root in base64url":        b.rootSpelled(func(string) string { return strings.Repeat("-_", 21) + "8=" }),
-		"with its signature twice":        edited(func(note string) string { return note + note[strings.Index(note, "\n\n")+2:] }),
-		"with two signatures of one key":  edited(func(note string) string { return note + noteLine(testLogName, tampered(raw(note), 40)) }),
+		"with a root of 31 bytes": b.rootSpelled(func(string) string {
+			return base64.StdEncoding.EncodeToString(make([]byte, 31))
+		}),
+		"with a root in base64url": b.rootSpelled(func(string) string { return strings.Repeat("-_", 21) + "8=" }),
+		"with its signature twice": edited(func(note string) string {
+			return note + note[strings.Index(note, "\n\n")+2:]
+		}),
+		"with two signatures of one key": edited(func(note string) string {
+			return note + noteLine(testLogName, tampered(raw(note), 40))
+		}),
 		"with an altered signature": edited(func(note string) string {
 			return note[:strings.Index(note, "\n\n")+2] + noteLine(testLogName, tampered(raw(note), 40))
 		}),
@@ -406,18 +458,24 @@ func (b *vectorBook) checkpoints() {
 		},
 		"signed in another role": func(f *fixture, text string) string {
 			n := signed(f, text)
-			return n[:strings.Index(n, "\n\n")+2] + noteLine(testLogName, append(keyHashOf(b.t, f.logSigner), decodedURL(b.t, f.signer.Sign([]byte(text)))...))
+			return n[:strings.Index(n, "\n\n")+2] + noteLine(
+				testLogName, append(keyHashOf(b.t, f.logSigner), decodedURL(b.t, f.signer.Sign([]byte(text)))...),
+			)
 		},
 		"with S plus L": edited(func(note string) string {
 			r := raw(note)
-			return note[:strings.Index(note, "\n\n")+2] + noteLine(testLogName, append(r[:4:4], decodedURL(b.t, plusL(b.t, base64.RawURLEncoding.EncodeToString(r[4:])))...))
+			return note[:strings.Index(note, "\n\n")+2] + noteLine(
+				testLogName, append(r[:4:4], decodedURL(b.t, plusL(b.t, base64.RawURLEncoding.EncodeToString(r[4:])))...),
+			)
 		}),
 		"with a signature in base64url":   appended("— witness.example " + strings.Repeat("-_", 10) + "\n"),
 		"with set bits after a signature": appended("— witness.example AQIDBAX=\n"),
 		"with a padding more":             appended(strings.TrimSuffix(witness, "\n") + "=\n"),
 		"with a line of four bytes":       appended(noteLine("witness.example", cosignature[:4])),
 		"with a line of no bytes":         appended("— witness.example \n"),
-		"with a line of two spaces":       appended(strings.Replace(witness, "— witness.example/w1 ", "— witness.example/w1  ", 1)),
+		"with a line of two spaces": appended(strings.Replace(
+			witness, "— witness.example/w1 ", "— witness.example/w1  ", 1,
+		)),
 		"with a space at a line's end":    appended(strings.TrimSuffix(witness, "\n") + " \n"),
 		"with a plus in a name":           appended(noteLine("a+b", cosignature)),
 		"with no name":                    appended(noteLine("", cosignature)),

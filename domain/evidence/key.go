@@ -52,7 +52,9 @@ func NewPublicKey(key ed25519.PublicKey) (PublicKey, error) {
 	x := base64.RawURLEncoding.EncodeToString(key)
 	// RFC 7638, section 3: the required members, sorted, without white space.
 	thumbprint := sha256.Sum256([]byte(`{"crv":"Ed25519","kty":"OKP","x":"` + x + `"}`))
-	names := KeyNames{base64.RawURLEncoding.EncodeToString(thumbprint[:]), JWK{Kty: "OKP", Crv: "Ed25519", X: x}, hexSHA256(der)}
+	names := KeyNames{
+		base64.RawURLEncoding.EncodeToString(thumbprint[:]), JWK{Kty: "OKP", Crv: "Ed25519", X: x}, hexSHA256(der),
+	}
 	return PublicKey{names, [ed25519.PublicKeySize]byte(key)}, nil
 }
 
@@ -188,8 +190,8 @@ type LogKey struct {
 	raw [ed25519.PublicKeySize]byte
 }
 
-// WitnessKey is a pinned key of a witness, which cosigns checkpoints of logs (C2SP tlog-cosignature). It is otherwise as
-// a LogKey; its type in the verifier key is another, so neither can be taken for the other.
+// WitnessKey is a pinned key of a witness, which cosigns checkpoints of logs (C2SP tlog-cosignature). It is otherwise
+// as a LogKey; its type in the verifier key is another, so neither can be taken for the other.
 type WitnessKey LogKey
 
 // NewLogKey names a key of the log. The errors are a name that a note cannot hold,
@@ -246,7 +248,9 @@ func parseNoteKey(kind byte, what, verifierKey string) (LogKey, error) {
 		return LogKey{}, err
 	}
 	if key.VerifierKey != verifierKey {
-		return LogKey{}, errors.New("verifierKey: its hash does not belong to the name and the key, or it has another spelling")
+		return LogKey{}, errors.New(
+			"verifierKey: its hash does not belong to the name and the key, or it has another spelling",
+		)
 	}
 	return key, nil
 }
@@ -280,7 +284,9 @@ func (k LogKey) names() KeyNames {
 }
 
 // readNoteKeys reads the member logKeys or witnessKeys; name and keyHash must be those of verifierKey.
-func readNoteKeys[K LogKey | WitnessKey](m *strictjson.Meter, what string, entries []strictjson.Value, parse func(string) (K, error)) ([]K, error) {
+func readNoteKeys[K LogKey | WitnessKey](
+	m *strictjson.Meter, what string, entries []strictjson.Value, parse func(string) (K, error),
+) ([]K, error) {
 	keys := make([]K, len(entries))
 	for i, entry := range entries {
 		o := m.Decode(entry)

@@ -69,8 +69,8 @@ func (h *Hash) UnmarshalText(text []byte) error {
 	return err
 }
 
-// DeclaredTime is a time as an origin declares it: a text that NormalizeGeneratedAt has made, because its fraction may be
-// finer than anything the service measures. Equal instants have equal texts.
+// DeclaredTime is a time as an origin declares it: a text that NormalizeGeneratedAt has made, because its fraction may
+// be finer than anything the service measures. Equal instants have equal texts.
 type DeclaredTime string
 
 // attested are the members that every payload about bytes has.
@@ -248,7 +248,9 @@ func readPublished(o *strictjson.Object, name string) *string {
 
 // VerifyCertificate checks the signature over the stored bytes and then reads them (contract, section 4.1, steps 2 to
 // 5). The payload is zero unless Valid. The caller checks that the payload's PublicID is the one it was asked for.
-func VerifyCertificate(trust *TrustedKeys, keyID string, payload []byte, signature string) (CertificatePayload, Finding) {
+func VerifyCertificate(
+	trust *TrustedKeys, keyID string, payload []byte, signature string,
+) (CertificatePayload, Finding) {
 	return verifyPayload(trust, keyID, payload, signature, ParseCertificatePayload)
 }
 
@@ -260,17 +262,22 @@ var (
 )
 
 var (
-	errTimestampForm   = errors.New("must be a timestamp such as 2026-11-20T14:03:00Z: date, T, time, at most 9 digits of fraction, Z or an offset")
-	errGeneratedAtForm = errors.New("must be a date and time such as 2026-11-20T14:03:00Z or 20261120T140300Z: date, T, hours, perhaps minutes, " +
+	errTimestampForm = errors.New(
+		"must be a timestamp such as 2026-11-20T14:03:00Z: date, T, time, at most 9 digits of fraction, Z or an offset",
+	)
+	errGeneratedAtForm = errors.New("must be a date and time such as 2026-11-20T14:03:00Z or 20261120T140300Z: date, " +
+		"T, hours, perhaps minutes, " +
 		"perhaps seconds with at most 9 digits of fraction, and Z or an offset such as +01, +0100 or +01:00")
-	errTimestampDate = errors.New("must be a real date and time: a day of that month, 00:00:00 to 23:59:59, an offset of at most 23:59")
+	errTimestampDate = errors.New(
+		"must be a real date and time: a day of that month, 00:00:00 to 23:59:59, an offset of at most 23:59",
+	)
 	errTimestampYear = errors.New("must have a year from 0001 to 9999 in UTC")
 )
 
 // NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, the zeros at the end of its fraction removed; it
-// stays text because the fraction may be finer than anything the service measures. Minutes and seconds that are left out
-// are 0, and 24:00:00 is the midnight at the end of its day. Equal instants have one normal form, and normalizing again
-// changes nothing. Contract, sections 3, 11 and 12.
+// stays text because the fraction may be finer than anything the service measures. Minutes and seconds that are left
+// out are 0, and 24:00:00 is the midnight at the end of its day. Equal instants have one normal form, and normalizing
+// again changes nothing. Contract, sections 3, 11 and 12.
 func NormalizeGeneratedAt(s string) (DeclaredTime, error) {
 	found := generatedAtPattern.FindStringSubmatch(s)
 	if found == nil {
@@ -285,7 +292,9 @@ func NormalizeGeneratedAt(s string) (DeclaredTime, error) {
 	if hours == "24" && minutes == "00" && seconds == "00" && strings.Trim(fraction, "0") == "" {
 		hours, days = "00", 1
 	}
-	normal, err := normalize(parts[0]+"-"+parts[1]+"-"+parts[2]+"T"+hours+":"+minutes+":"+seconds, days, fraction, found[15])
+	normal, err := normalize(
+		parts[0]+"-"+parts[1]+"-"+parts[2]+"T"+hours+":"+minutes+":"+seconds, days, fraction, found[15],
+	)
 	return DeclaredTime(normal), err
 }
 

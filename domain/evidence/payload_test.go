@@ -24,7 +24,10 @@ func TestCanonicalBytes(t *testing.T) {
 	f := newFixture(t)
 	golden(t, "record.canonical.json", f.record.AppendCanonical(nil))
 	golden(t, "status.canonical.json", f.status.AppendCanonical(nil))
-	golden(t, "status-as-of.canonical.json", StatusAsOfPayload{f.status, instant("2026-11-19T10:00:00Z"), 17}.AppendCanonical(nil))
+	golden(
+		t, "status-as-of.canonical.json",
+		StatusAsOfPayload{f.status, instant("2026-11-19T10:00:00Z"), 17}.AppendCanonical(nil),
+	)
 	golden(t, "references.canonical.json", f.references.AppendCanonical(nil))
 	golden(t, "signature.txt", []byte(f.signer.Sign(f.record.AppendCanonical(nil))))
 	golden(t, "private-evidence.json", marshal(t, f.envelope()))
@@ -69,15 +72,19 @@ func FuzzCanonical(f *testing.F) {
 		at := time.UnixMicro(n % (1 << 55)).UTC()
 		sum, other := Hash(sha256.Sum256([]byte(a))), Hash(sha256.Sum256([]byte(c)))
 		same(t, RecordPayload{a, b, sum, m, d, DeclaredTime(a + b), at, other}.AppendCanonical(nil), map[string]any{
-			"contract": "integrity-v1", "algorithm": "SHA-256", "timeSource": "service-clock", "issuer": a, "publicId": b, "sha256": hexSHA256([]byte(a)),
-			"sizeBytes": m, "mimeType": d, "generatedAt": a + b, "receivedAt": FormatTime(at), "referencesSha256": hexSHA256([]byte(c)),
+			"contract": "integrity-v1", "algorithm": "SHA-256", "timeSource": "service-clock", "issuer": a, "publicId": b,
+			"sha256":    hexSHA256([]byte(a)),
+			"sizeBytes": m, "mimeType": d, "generatedAt": a + b, "receivedAt": FormatTime(at),
+			"referencesSha256": hexSHA256([]byte(c)),
 		})
 		status := StatusPayload{a, sum, Status(c), at, n}
 		same(t, status.AppendCanonical(nil), map[string]any{
-			"contract": "integrity-status-v1", "publicId": a, "payloadSha256": hexSHA256([]byte(a)), "status": c, "observedAt": FormatTime(at), "sequence": n,
+			"contract": "integrity-status-v1", "publicId": a, "payloadSha256": hexSHA256([]byte(a)), "status": c,
+			"observedAt": FormatTime(at), "sequence": n,
 		})
 		same(t, StatusAsOfPayload{status, at, m}.AppendCanonical(nil), map[string]any{
-			"contract": "integrity-status-as-of-v1", "publicId": a, "payloadSha256": hexSHA256([]byte(a)), "status": c, "observedAt": FormatTime(at), "sequence": n,
+			"contract": "integrity-status-as-of-v1", "publicId": a, "payloadSha256": hexSHA256([]byte(a)), "status": c,
+			"observedAt": FormatTime(at), "sequence": n,
 			"asOf": FormatTime(at), "asOfSequence": m,
 		})
 		same(t, References{a, b, c, n, d}.AppendCanonical(nil), map[string]any{
@@ -99,9 +106,11 @@ func TestParseRecordPayload(t *testing.T) {
 		return string(bytes.Replace(good, []byte(from), []byte(to), 1))
 	}
 	for name, payload := range map[string]string{
-		"white space":         change(`,"contract"`, ` ,"contract"`),
-		"trailing newline":    string(good) + "\n",
-		"another order":       change(`"algorithm":"SHA-256","contract":"integrity-v1"`, `"contract":"integrity-v1","algorithm":"SHA-256"`),
+		"white space":      change(`,"contract"`, ` ,"contract"`),
+		"trailing newline": string(good) + "\n",
+		"another order": change(
+			`"algorithm":"SHA-256","contract":"integrity-v1"`, `"contract":"integrity-v1","algorithm":"SHA-256"`,
+		),
 		"an escape":           change(`<`, `\u003c`),
 		"upper-case hash":     change(f.record.SHA256.String(), strings.ToUpper(f.record.SHA256.String())),
 		"newline after hash":  change(f.record.SHA256.String(), f.record.SHA256.String()+`\n`),
@@ -147,18 +156,28 @@ func FuzzParsePayload(f *testing.F) {
 	x := newFixture(f)
 	f.Add(x.record.AppendCanonical(nil))
 	f.Add(x.status.AppendCanonical(nil))
-	plain := RecordPayload{"https://ledger.example", strings.Repeat("a2z7bcde", 4)[:26], Hash(bytes.Repeat([]byte{0x0f}, 32)), 9, "a/b", "2024-02-29T23:59:59.000000001Z", instant("2026-11-20T09:00:00.000001Z"), Hash(bytes.Repeat([]byte{0xa9}, 32))}
+	plain := RecordPayload{
+		"https://ledger.example", strings.Repeat("a2z7bcde", 4)[:26], Hash(bytes.Repeat([]byte{0x0f}, 32)), 9, "a/b",
+		"2024-02-29T23:59:59.000000001Z", instant("2026-11-20T09:00:00.000001Z"), Hash(bytes.Repeat([]byte{0xa9}, 32)),
+	}
 	good := string(plain.AppendCanonical(nil))
 	if got, ok := scanRecordPayload([]byte(good)); !ok || got != plain {
 		f.Errorf("scanned %+v, %t of %s", got, ok, good)
 	}
 	f.Add([]byte(good))
 	for _, change := range []struct{ from, to string }{
-		{"2024-02", "2023-02"}, {"2024", "0000"}, {"02-29", "00-01"}, {"02-29", "02-00"}, {"02-29", "13-01"}, {"02-29", "04-31"}, {"23:59:59", "24:00:00"}, {"59:59", "60:00"}, {"59.", "60."},
-		{".000000001", ""}, {".000000001", "."}, {".000000001", ".0000000001"}, {".000000001", ".10"}, {".000000001", ",1"}, {".000000001", ".+1"}, {".000001Z", ".0000001Z"}, {"T23", "t23"}, {"01Z", "01z"}, {"01Z", "01+00:00"},
-		{"https://ledger.example", ""}, {"https://ledger.example", strings.Repeat("i", 513)}, {"ledger", "l\u00e9dger"}, {"ledger", "lédger"}, {"ledger", "l\x7fdger"}, {`"a/b"`, `"A/b"`}, {`"a/b"`, `"a/b/c"`}, {`"a/b"`, `"a/"`}, {`"a/b"`, `"a"`},
-		{`"a/b"`, `"+a/b"`}, {`"a/b"`, `"a/b;c=d"`}, {`"a/b"`, `"a/` + strings.Repeat("b", 128) + `"`}, {`"a2z7`, `"a1z7`}, {`"a2z7`, `"a2z`}, {`"0f`, `"0g`}, {`"0f`, `"0F`}, {`"a9`, `"a9a`}, {":9,", ":-9,"}, {":9,", ":09,"}, {":9,", ":9007199254740991,"},
-		{":9,", ":9007199254740992,"}, {":9,", ":9.0,"}, {"service-clock", "other"}, {"integrity-v1", "integrity-v2"}, {"SHA-256", "SHA-512"}, {`}`, `} `}, {`}`, `,"a":1}`}, {`,"issuer"`, `, "issuer"`},
+		{"2024-02", "2023-02"}, {"2024", "0000"}, {"02-29", "00-01"}, {"02-29", "02-00"}, {"02-29", "13-01"},
+		{"02-29", "04-31"}, {"23:59:59", "24:00:00"}, {"59:59", "60:00"}, {"59.", "60."},
+		{".000000001", ""}, {".000000001", "."}, {".000000001", ".0000000001"}, {".000000001", ".10"}, {".000000001", ",1"},
+		{".000000001", ".+1"}, {".000001Z", ".0000001Z"}, {"T23", "t23"}, {"01Z", "01z"}, {"01Z", "01+00:00"},
+		{"https://ledger.example", ""}, {"https://ledger.example", strings.Repeat("i", 513)}, {"ledger", "l\u00e9dger"},
+		{"ledger", "lédger"}, {"ledger", "l\x7fdger"}, {`"a/b"`, `"A/b"`}, {`"a/b"`, `"a/b/c"`}, {`"a/b"`, `"a/"`},
+		{`"a/b"`, `"a"`},
+		{`"a/b"`, `"+a/b"`}, {`"a/b"`, `"a/b;c=d"`}, {`"a/b"`, `"a/` + strings.Repeat("b", 128) + `"`}, {`"a2z7`, `"a1z7`},
+		{`"a2z7`, `"a2z`}, {`"0f`, `"0g`}, {`"0f`, `"0F`}, {`"a9`, `"a9a`}, {":9,", ":-9,"}, {":9,", ":09,"},
+		{":9,", ":9007199254740991,"},
+		{":9,", ":9007199254740992,"}, {":9,", ":9.0,"}, {"service-clock", "other"}, {"integrity-v1", "integrity-v2"},
+		{"SHA-256", "SHA-512"}, {`}`, `} `}, {`}`, `,"a":1}`}, {`,"issuer"`, `, "issuer"`},
 	} {
 		f.Add([]byte(strings.Replace(good, change.from, change.to, 1)))
 	}
@@ -170,7 +189,8 @@ func FuzzParsePayload(f *testing.F) {
 			t.Fatalf("%q\nscanned %+v, %t\nread    %+v, %v", payload, scanned, ok, read, err)
 		}
 		if p, err := ParseRecordPayload(payload); err == nil {
-			if canonical, err := jcs.Transform(payload); err != nil || !bytes.Equal(canonical, payload) || !bytes.Equal(p.AppendCanonical(nil), payload) {
+			if canonical, err := jcs.Transform(payload); err != nil || !bytes.Equal(canonical, payload) ||
+				!bytes.Equal(p.AppendCanonical(nil), payload) {
 				t.Fatalf("%q", payload)
 			}
 			if p.SizeBytes < 0 || p.SizeBytes > strictjson.MaxInteger {
@@ -186,8 +206,9 @@ func FuzzParsePayload(f *testing.F) {
 // certificate is what the fixture's service would certify of the document.
 func (f fixture) certificate() CertificatePayload {
 	return CertificatePayload{
-		Issuer: f.record.Issuer, PublicID: f.record.PublicID, SHA256: sha256.Sum256(testContent), SizeBytes: int64(len(testContent)),
-		IssuedAt: instant("2026-11-19T10:00:00Z"), Title: pointer("Annual report"), OrganizationName: pointer("Example"),
+		Issuer: f.record.Issuer, PublicID: f.record.PublicID, SHA256: sha256.Sum256(testContent),
+		SizeBytes: int64(len(testContent)),
+		IssuedAt:  instant("2026-11-19T10:00:00Z"), Title: pointer("Annual report"), OrganizationName: pointer("Example"),
 	}
 }
 
@@ -196,7 +217,8 @@ func TestUnreadableCertificate(t *testing.T) {
 	f := newFixture(t)
 	all := Options{Now: testNow, RequireReferences: true, RequireCurrent: true, RequireInclusion: true}
 	text := marshal(t, f.signer.SignPayload(f.record.AppendCanonical(nil)))
-	if got := Verify(text, f.trust, all); got.Signature != Invalid || len(got.Reasons) != 1 || !strings.HasPrefix(got.Reasons[0], "signature: payload: ") {
+	if got := Verify(text, f.trust, all); got.Signature != Invalid || len(got.Reasons) != 1 ||
+		!strings.HasPrefix(got.Reasons[0], "signature: payload: ") {
 		t.Errorf("%s", marshal(t, got))
 	}
 }
@@ -235,8 +257,14 @@ func TestVerifyCertificateOffline(t *testing.T) {
 		{"by an unknown key", f.download(t, f.foreign), Options{Document: document}, Untrusted, nil, 1},
 		{"a record in its place", signed(record), Options{Document: document}, Invalid, nil, 1},
 		{"an observation in its place", signed(f.status.AppendCanonical(nil)), Options{Document: document}, Invalid, nil, 1},
-		{"a certificate in a record's place", receipt(f.certificate().AppendCanonical(nil)), Options{Document: document}, Invalid, nil, 1},
-		{"not canonical", signed([]byte(strings.Replace(string(f.certificate().AppendCanonical(nil)), ",", ", ", 1))), Options{}, Invalid, nil, 1},
+		{
+			"a certificate in a record's place", receipt(f.certificate().AppendCanonical(nil)), Options{Document: document},
+			Invalid, nil, 1,
+		},
+		{
+			"not canonical", signed([]byte(strings.Replace(string(f.certificate().AppendCanonical(nil)), ",", ", ", 1))),
+			Options{}, Invalid, nil, 1,
+		},
 		{"with a member more", with(`"status":"valid"`), Options{}, Invalid, nil, 1},
 		{"with references", with(`"references":null`), Options{}, Invalid, nil, 1},
 		{"with a contract", with(`"contract":"certificate-v1"`), Options{}, Invalid, nil, 1},
@@ -249,10 +277,13 @@ func TestVerifyCertificateOffline(t *testing.T) {
 		if got.Signature != c.signature || got.ExitCode() != c.exit || !reflect.DeepEqual(got.FileMatch, c.match) {
 			t.Errorf("%s: %s", c.name, marshal(t, got))
 		}
-		if (got.Signature == Valid) != (got.Certificate != nil) || got.Record != nil || got.ObservedStatus != nil || got.Observation == Valid || got.References == Valid {
+		if (got.Signature == Valid) != (got.Certificate != nil) || got.Record != nil || got.ObservedStatus != nil ||
+			got.Observation == Valid || got.References == Valid {
 			t.Errorf("%s establishes too much: %s", c.name, marshal(t, got))
 		}
-		if established := strings.Contains(strings.Join(got.Notes, " "), "is not established"); established != (got.Signature == Valid) {
+		if established := strings.Contains(
+			strings.Join(got.Notes, " "), "is not established",
+		); established != (got.Signature == Valid) {
 			t.Errorf("%s: %q", c.name, got.Notes)
 		}
 	}
@@ -325,7 +356,8 @@ func TestNormalizeGeneratedAt(t *testing.T) {
 		if err != nil && (errors.Is(err, errGeneratedAtForm) && v.Form) {
 			t.Errorf("%s: %q is of the right form: %v", v.Name, v.Text, err)
 		}
-		if strict, err := NormalizeTimestamp(v.Text); err == nil && (strict != want || !timestampPattern.MatchString(v.Text)) {
+		if strict, err := NormalizeTimestamp(v.Text); err == nil && (strict != want ||
+			!timestampPattern.MatchString(v.Text)) {
 			t.Errorf("%s: %q became %q as a timestamp of RFC 3339", v.Name, v.Text, strict)
 		}
 		if v.Normalized == nil {
@@ -378,10 +410,15 @@ func TestGeneratedAtSpellings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		part := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
 		hyphen, colon := part("hyphen", "-", ""), part("colon", ":", "")
-		againstNaive(t, part("year", "0000", "0001", "1999", "2026", "9999")+hyphen+part("month", "00", "01", "02", "12", "13")+hyphen+part("day", "00", "01", "28", "29", "30", "31", "32")+
-			part("T", "T", "t", " ")+part("hour", "00", "23", "24")+part("minute", "", colon+"00", colon+"59", colon+"60")+
-			part("second", "", colon+"00", colon+"59", colon+"60")+part("fraction", "", ".", ",", ".0", ",5", ".120", ",123456789", ".1234567890")+
-			part("zone", "Z", "z", "", "+00", "-00:00", "+0200", "-0330", "+23:59", "-2359", "+24:00", "+00:60", "+1", "+100"))
+		againstNaive(t,
+			part("year", "0000", "0001", "1999", "2026", "9999")+hyphen+part(
+				"month", "00", "01", "02", "12", "13",
+			)+hyphen+part("day", "00", "01", "28", "29", "30", "31", "32")+
+				part("T", "T", "t", " ")+part("hour", "00", "23", "24")+part("minute", "", colon+"00", colon+"59", colon+"60")+
+				part("second", "", colon+"00", colon+"59", colon+"60")+part(
+				"fraction", "", ".", ",", ".0", ",5", ".120", ",123456789", ".1234567890",
+			)+
+				part("zone", "Z", "z", "", "+00", "-00:00", "+0200", "-0330", "+23:59", "-2359", "+24:00", "+00:60", "+1", "+100"))
 	})
 }
 
@@ -403,7 +440,8 @@ func againstNaive(t interface {
 		return
 	}
 	got, err := time.Parse(time.RFC3339Nano, normal)
-	if err != nil || !got.Equal(want) || !strings.HasSuffix(normal, "Z") || strings.HasSuffix(normal, "0Z") && strings.Contains(normal, ".") {
+	if err != nil || !got.Equal(want) || !strings.HasSuffix(normal, "Z") ||
+		strings.HasSuffix(normal, "0Z") && strings.Contains(normal, ".") {
 		t.Fatalf("%q became %q", s, normal)
 	}
 	if again, err := NormalizeGeneratedAt(normal); err != nil || again != declared {

@@ -28,7 +28,9 @@ type stampBook struct {
 func (b *vectorBook) stamps() {
 	s := stampBook{b, newStampFixture(b.t)}
 	s.trusts(stampedKeys, s.stampFixture.trust)
-	for _, group := range []func(){s.timestamps, s.tokens, s.tokenForms, s.chains, s.cosignatures, s.revocations, s.newMembers, s.strict} {
+	for _, group := range []func(){
+		s.timestamps, s.tokens, s.tokenForms, s.chains, s.cosignatures, s.revocations, s.newMembers, s.strict,
+	} {
 		group()
 	}
 }
@@ -96,16 +98,30 @@ func (s stampBook) timestamps() {
 	s.add("time required and absent", s.export(nil), timed(NotSupplied), requireTimestamp, exits(1))
 	s.add("time without pinned authorities", s.export(good), included(Valid), noTime)
 	s.add("time required without pinned authorities", s.export(good), included(Valid), noTime, requireTimestamp, exits(1))
-	s.add("time required and not trusted", s.export([]Timestamp{s.stamped(s.t, 5, stampToken("Gamma", s.foreign.token(s.t, s.note()), goodGenTime))}), timed(Untrusted), requireTimestamp)
-	s.add("time: without log keys", s.export(good), timed(NotChecked), included(NotChecked), trusting("authorities, no log"), func(v *vector) { v.Expect.Findings.Witnessed = nil })
+	s.add(
+		"time required and not trusted",
+		s.export([]Timestamp{s.stamped(s.t, 5, stampToken("Gamma", s.foreign.token(s.t, s.note()), goodGenTime))}),
+		timed(Untrusted), requireTimestamp,
+	)
+	s.add("time: without log keys", s.export(good), timed(NotChecked), included(NotChecked),
+		trusting("authorities, no log"), func(v *vector) {
+			v.Expect.Findings.Witnessed = nil
+		})
 	s.trusts("authorities, no log", s.pinned(s.t, func(t *TrustedKeys) { t.logKeys = nil }))
 	s.add("time: certificate where it is required", s.f.download(s.t, s.f.signer), partsAbsent, requireTimestamp, exits(1))
-	s.add("time where the record fails", bytes.Replace(s.export(good), []byte("application/pdf"), []byte("application/pdg"), 1),
-		recordFails(Invalid), trusting(stampedKeys), included(NotChecked), func(v *vector) { v.Expect.Findings.Time, v.Expect.ExitCode = NotChecked, 1 })
-	s.add("time where inclusion fails", s.export(good, func(e *Envelope) { e.Inclusion.Hashes = nil; e.Inclusion.Hashes = []string{} }), timed(Valid), included(Invalid), func(v *vector) { v.Expect.Findings.Witnessed = nil })
-	s.add("time without inclusion", s.export(good, func(e *Envelope) { e.Inclusion = nil }), timed(Invalid), func(v *vector) {
-		v.Expect.Findings.Inclusion, v.Expect.Findings.Witnessed = NotSupplied, nil
-	})
+	s.add("time where the record fails",
+		bytes.Replace(s.export(good), []byte("application/pdf"), []byte("application/pdg"), 1),
+		recordFails(Invalid), trusting(stampedKeys), included(NotChecked), func(v *vector) {
+			v.Expect.Findings.Time, v.Expect.ExitCode = NotChecked, 1
+		})
+	s.add("time where inclusion fails", s.export(good, func(e *Envelope) {
+		e.Inclusion.Hashes = nil
+		e.Inclusion.Hashes = []string{}
+	}), timed(Valid), included(Invalid), func(v *vector) { v.Expect.Findings.Witnessed = nil })
+	s.add("time without inclusion", s.export(good, func(e *Envelope) { e.Inclusion = nil }), timed(Invalid),
+		func(v *vector) {
+			v.Expect.Findings.Inclusion, v.Expect.Findings.Witnessed = NotSupplied, nil
+		})
 	s.add("time: inclusion of another record", s.export(good, func(e *Envelope) {
 		other := s.fixture
 		other.record.PublicID = strings.Repeat("a", 26)
@@ -116,16 +132,45 @@ func (s stampBook) timestamps() {
 	earlier := s.beta
 	earlier.genTime = "20261119093030.5Z"
 	s.add("time: of two authorities", s.export([]Timestamp{s.stamped(s.t, 5, good[0].Tokens[0], beta)}), timed(Valid))
-	s.add("time: of two authorities, the second earlier", s.export([]Timestamp{s.stamped(s.t, 5, good[0].Tokens[0], stampToken("Beta", earlier.token(s.t, s.note()), "2026-11-19T09:30:30.5Z"))}),
+	s.add("time: of two authorities, the second earlier",
+		s.export([]Timestamp{
+			s.stamped(s.t, 5, good[0].Tokens[0], stampToken("Beta", earlier.token(s.t, s.note()), "2026-11-19T09:30:30.5Z")),
+		}),
 		timed(Valid), before("2026-11-19T09:30:30.5Z", "Beta"))
-	s.add("time: of two authorities, one with the other's token", s.export([]Timestamp{s.stamped(s.t, 5, good[0].Tokens[0], StampToken{"Beta", goodGenTime, good[0].Tokens[0].Token})}), timed(Untrusted))
-	s.add("time: an authority that is not pinned", s.export([]Timestamp{s.stamped(s.t, 5, stampToken("Gamma", s.foreign.token(s.t, s.note()), goodGenTime))}), timed(Untrusted))
-	s.add("time: an authority that is not pinned beside one that is", s.export([]Timestamp{s.stamped(s.t, 5, stampToken("Gamma", []byte("no token"), "soon"), good[0].Tokens[0])}), timed(Valid))
-	s.add("time: a name in lower case", s.export([]Timestamp{s.stamped(s.t, 5, stampToken("alpha", s.alpha.token(s.t, s.note()), goodGenTime))}), timed(Untrusted))
+	s.add(
+		"time: of two authorities, one with the other's token",
+		s.export([]Timestamp{s.stamped(s.t, 5, good[0].Tokens[0], StampToken{"Beta", goodGenTime, good[0].Tokens[0].Token})}),
+		timed(Untrusted),
+	)
+	s.add(
+		"time: an authority that is not pinned",
+		s.export([]Timestamp{s.stamped(s.t, 5, stampToken("Gamma", s.foreign.token(s.t, s.note()), goodGenTime))}),
+		timed(Untrusted),
+	)
+	s.add(
+		"time: an authority that is not pinned beside one that is",
+		s.export([]Timestamp{s.stamped(s.t, 5, stampToken("Gamma", []byte("no token"), "soon"), good[0].Tokens[0])}),
+		timed(Valid),
+	)
+	s.add(
+		"time: a name in lower case",
+		s.export([]Timestamp{s.stamped(s.t, 5, stampToken("alpha", s.alpha.token(s.t, s.note()), goodGenTime))}),
+		timed(Untrusted),
+	)
 	later := s.stamped(s.t, 6, stampToken("Beta", s.beta.token(s.t, s.stamped(s.t, 6).Checkpoint), goodGenTime))
 	s.add("time: two stamped checkpoints", s.export([]Timestamp{good[0], later}), timed(Valid))
-	s.add("time: the newest checkpoint", s.export([]Timestamp{s.stamped(s.t, 7, stampToken("Alpha", s.alpha.token(s.t, s.stamped(s.t, 7).Checkpoint), goodGenTime))}), timed(Valid))
-	s.add("time: two stamped checkpoints, the second broken", s.export([]Timestamp{good[0], {later.LeafIndex, later.TreeSize, later.Hashes[1:], later.Checkpoint, later.Tokens}}), timed(Invalid))
+	s.add(
+		"time: the newest checkpoint",
+		s.export([]Timestamp{
+			s.stamped(s.t, 7, stampToken("Alpha", s.alpha.token(s.t, s.stamped(s.t, 7).Checkpoint), goodGenTime)),
+		}),
+		timed(Valid),
+	)
+	s.add(
+		"time: two stamped checkpoints, the second broken",
+		s.export([]Timestamp{good[0], {later.LeafIndex, later.TreeSize, later.Hashes[1:], later.Checkpoint, later.Tokens}}),
+		timed(Invalid),
+	)
 
 	changed := func(name string, finding Finding, change func(t *Timestamp)) {
 		list := s.good()
@@ -138,7 +183,9 @@ func (s stampBook) timestamps() {
 	changed("a hash less", Invalid, func(t *Timestamp) { t.Hashes = t.Hashes[:len(t.Hashes)-1] })
 	changed("a hash more", Invalid, func(t *Timestamp) { t.Hashes = append(t.Hashes, t.Hashes[0]) })
 	changed("an altered hash", Invalid, func(t *Timestamp) { t.Hashes[0] = tweak(t.Hashes[0]) })
-	changed("the newer checkpoint in its place", Invalid, func(t *Timestamp) { t.Checkpoint = s.stamped(s.t, 6).Checkpoint })
+	changed("the newer checkpoint in its place", Invalid, func(t *Timestamp) {
+		t.Checkpoint = s.stamped(s.t, 6).Checkpoint
+	})
 	changed("a text in the place of a checkpoint", Invalid, func(t *Timestamp) { t.Checkpoint = "log\n5\n" })
 	changed("a checkpoint by another key of the log than was stamped", Invalid, func(t *Timestamp) {
 		text := t.Checkpoint[:strings.Index(t.Checkpoint, "\n\n")+1]
@@ -151,7 +198,9 @@ func (s stampBook) timestamps() {
 		t.Checkpoint = strings.Replace(t.Checkpoint, "— "+testLogName+" ", "— "+testLogName+" A", 1)
 	})
 	changed("genTime another", Invalid, func(t *Timestamp) { t.Tokens[0].GenTime = "2026-11-19T09:31:01Z" })
-	changed("genTime with a fraction of zero", Invalid, func(t *Timestamp) { t.Tokens[0].GenTime = "2026-11-19T09:31:00.0Z" })
+	changed("genTime with a fraction of zero", Invalid, func(t *Timestamp) {
+		t.Tokens[0].GenTime = "2026-11-19T09:31:00.0Z"
+	})
 	changed("genTime with an offset", Invalid, func(t *Timestamp) { t.Tokens[0].GenTime = "2026-11-19T10:31:00+01:00" })
 	changed("genTime empty", Invalid, func(t *Timestamp) { t.Tokens[0].GenTime = "" })
 	changed("a token in base64url", Invalid, func(t *Timestamp) {
@@ -188,14 +237,19 @@ func (s stampBook) timestamps() {
 		if !strings.Contains(whole, replace[0]) {
 			s.t.Fatalf("%s: %q does not occur", name, replace[0])
 		}
-		s.add("time, not read: "+name, []byte(strings.Replace(whole, replace[0], replace[1], 1)), refused, trusting(stampedKeys))
+		s.add(
+			"time, not read: "+name, []byte(strings.Replace(whole, replace[0], replace[1], 1)), refused, trusting(stampedKeys),
+		)
 	}
 	four := slices.Repeat(good, 4)
 	s.add("time: four stamped checkpoints", s.export(four), timed(Valid))
 	s.add("time, not read: five stamped checkpoints", s.export(append(four, good[0])), refused, trusting(stampedKeys))
 	tokens := slices.Repeat(good[0].Tokens, 4)
 	s.add("time: four tokens", s.export([]Timestamp{s.stamped(s.t, 5, tokens...)}), timed(Valid))
-	s.add("time, not read: five tokens", s.export([]Timestamp{s.stamped(s.t, 5, append(tokens, tokens[0])...)}), refused, trusting(stampedKeys))
+	s.add(
+		"time, not read: five tokens", s.export([]Timestamp{s.stamped(s.t, 5, append(tokens, tokens[0])...)}), refused,
+		trusting(stampedKeys),
+	)
 }
 
 // noTime: the timestamps are not judged, under keys without authorities.
@@ -208,7 +262,10 @@ func (s stampBook) tokens() {
 		spec.genTime = genTime
 		s.add("token: "+name, s.export(s.by(spec, member)), expect...)
 	}
-	at("with a fraction", "20261119093100.123456Z", "2026-11-19T09:31:00.123456Z", timed(Valid), before("2026-11-19T09:31:00.123456Z", "Alpha"))
+	at(
+		"with a fraction", "20261119093100.123456Z", "2026-11-19T09:31:00.123456Z", timed(Valid),
+		before("2026-11-19T09:31:00.123456Z", "Alpha"),
+	)
 	at("with seven digits of a fraction", "20261119093100.1234567Z", "2026-11-19T09:31:00.123456Z", timed(Invalid))
 	at("with a zero at the end of its fraction", "20261119093100.10Z", "2026-11-19T09:31:00.1Z", timed(Invalid))
 	at("with a fraction without digits", "20261119093100.Z", goodGenTime, timed(Invalid))
@@ -218,20 +275,41 @@ func (s stampBook) tokens() {
 	at("in local time", "20261119093100", goodGenTime, timed(Invalid))
 	at("of a day that the month lacks", "20260231093100Z", "2026-03-03T09:31:00Z", timed(Invalid))
 	at("with a leap second", "20261119093060Z", goodGenTime, timed(Invalid))
-	at("as far ahead as it may be", "20261120120500Z", "2026-11-20T12:05:00Z", timed(Valid), before("2026-11-20T12:05:00Z", "Alpha"))
+	at(
+		"as far ahead as it may be", "20261120120500Z", "2026-11-20T12:05:00Z", timed(Valid),
+		before("2026-11-20T12:05:00Z", "Alpha"),
+	)
 	at("ahead of the verifier's clock", "20261120120500.000001Z", "2026-11-20T12:05:00.000001Z", timed(Invalid))
-	at("as far behind as it may be", "20261119092505.25Z", "2026-11-19T09:25:05.25Z", timed(Valid), before("2026-11-19T09:25:05.25Z", "Alpha"))
+	at(
+		"as far behind as it may be", "20261119092505.25Z", "2026-11-19T09:25:05.25Z", timed(Valid),
+		before("2026-11-19T09:25:05.25Z", "Alpha"),
+	)
 	at("behind the record", "20261119092505.249999Z", "2026-11-19T09:25:05.249999Z", timed(Invalid))
 	accurate := func(name string, accuracy []byte, expect ...func(*vector)) {
-		s.add("token: accuracy "+name, s.export(s.by(s.alpha.with("accuracy", func([]byte) []byte { return accuracy }), goodGenTime)), expect...)
+		s.add("token: accuracy "+name, s.export(s.by(s.alpha.with("accuracy", func([]byte) []byte {
+			return accuracy
+		}), goodGenTime)), expect...)
 	}
-	accurate("of a second", tlv(tagSequence, []byte{tagInteger, 1, 1}), timed(Valid), before("2026-11-19T09:31:01Z", "Alpha"))
-	accurate("of all its parts", tlv(tagSequence, []byte{tagInteger, 1, 2, 0x80, 2, 1, 0xf4, 0x81, 1, 7}), timed(Valid), before("2026-11-19T09:31:02.500007Z", "Alpha"))
-	accurate("of milliseconds alone", tlv(tagSequence, []byte{0x80, 1, 1}), timed(Valid), before("2026-11-19T09:31:00.001Z", "Alpha"))
+	accurate(
+		"of a second", tlv(tagSequence, []byte{tagInteger, 1, 1}), timed(Valid), before("2026-11-19T09:31:01Z", "Alpha"),
+	)
+	accurate(
+		"of all its parts", tlv(tagSequence, []byte{tagInteger, 1, 2, 0x80, 2, 1, 0xf4, 0x81, 1, 7}), timed(Valid),
+		before("2026-11-19T09:31:02.500007Z", "Alpha"),
+	)
+	accurate(
+		"of milliseconds alone", tlv(tagSequence, []byte{0x80, 1, 1}), timed(Valid),
+		before("2026-11-19T09:31:00.001Z", "Alpha"),
+	)
 	accurate("of nothing", tlv(tagSequence), timed(Valid))
-	accurate("of an hour", tlv(tagSequence, []byte{tagInteger, 2, 0x0e, 0x10}), timed(Valid), before("2026-11-19T10:31:00Z", "Alpha"))
+	accurate(
+		"of an hour", tlv(tagSequence, []byte{tagInteger, 2, 0x0e, 0x10}), timed(Valid),
+		before("2026-11-19T10:31:00Z", "Alpha"),
+	)
 	accurate("of more than an hour", tlv(tagSequence, []byte{tagInteger, 2, 0x0e, 0x11}), timed(Invalid))
-	accurate("of an hour and a millisecond", tlv(tagSequence, []byte{tagInteger, 2, 0x0e, 0x10, 0x80, 1, 1}), timed(Invalid))
+	accurate(
+		"of an hour and a millisecond", tlv(tagSequence, []byte{tagInteger, 2, 0x0e, 0x10, 0x80, 1, 1}), timed(Invalid),
+	)
 	accurate("below zero", tlv(tagSequence, []byte{tagInteger, 1, 0xff}), timed(Invalid))
 	accurate("of 1000 milliseconds", tlv(tagSequence, []byte{0x80, 2, 0x03, 0xe8}), timed(Invalid))
 	accurate("of 0 microseconds", tlv(tagSequence, []byte{0x81, 1, 0}), timed(Invalid))
@@ -240,13 +318,24 @@ func (s stampBook) tokens() {
 	for name, c := range map[string]struct {
 		curve elliptic.Curve
 		hash  crypto.Hash
-	}{"P-256 with SHA-384": {elliptic.P256(), crypto.SHA384}, "P-384": {elliptic.P384(), crypto.SHA384}, "P-521": {elliptic.P521(), crypto.SHA512}, "P-384 with SHA-256": {elliptic.P384(), crypto.SHA256}} {
-		spec := stampSpec{by: certify(s.t, "Alpha "+name, curveKey(s.t, c.curve, 1), s.root, stamping(s.t)), genTime: goodTime, hash: c.hash}
+	}{
+		"P-256 with SHA-384": {elliptic.P256(), crypto.SHA384}, "P-384": {elliptic.P384(), crypto.SHA384},
+		"P-521": {elliptic.P521(), crypto.SHA512}, "P-384 with SHA-256": {elliptic.P384(), crypto.SHA256},
+	} {
+		spec := stampSpec{
+			by: certify(s.t, "Alpha "+name, curveKey(s.t, c.curve, 1), s.root, stamping(s.t)), genTime: goodTime, hash: c.hash,
+		}
 		s.add("token: by "+name, s.export(s.by(spec, goodGenTime)), timed(Valid))
 	}
-	p224 := stampSpec{by: certify(s.t, "Alpha P-224", curveKey(s.t, elliptic.P224(), 40), s.root, stamping(s.t)), genTime: goodTime, hash: crypto.SHA256}
+	p224 := stampSpec{
+		by: certify(s.t, "Alpha P-224", curveKey(s.t, elliptic.P224(), 40), s.root, stamping(s.t)), genTime: goodTime,
+		hash: crypto.SHA256,
+	}
 	s.add("token: by P-224", s.export(s.by(p224, goodGenTime)), timed(Invalid))
-	rsa := stampSpec{by: certify(s.t, "Alpha RSA", rsaKey(s.t, "timestamp-rsa-key.pem"), s.root, stamping(s.t)), genTime: goodTime, hash: crypto.SHA256}
+	rsa := stampSpec{
+		by: certify(s.t, "Alpha RSA", rsaKey(s.t, "timestamp-rsa-key.pem"), s.root, stamping(s.t)), genTime: goodTime,
+		hash: crypto.SHA256,
+	}
 	for _, hash := range []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512} {
 		rsa.hash = hash
 		s.add("token: by RSA with "+hash.String(), s.export(s.by(rsa, goodGenTime)), timed(Valid))
@@ -255,12 +344,30 @@ func (s stampBook) tokens() {
 	named := func(oid asn1.ObjectIdentifier, parameters ...[]byte) stampSpec {
 		return rsa.with("algorithm", func([]byte) []byte { return algorithmDER(oid, parameters...) })
 	}
-	s.add("token: by RSA under the name of both", s.export(s.by(named(asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11}, null), goodGenTime)), timed(Valid))
-	s.add("token: by RSA under the name of another digest", s.export(s.by(named(asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 12}, null), goodGenTime)), timed(Invalid))
-	s.add("token: by RSA under the name of SHA-1", s.export(s.by(named(asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 5}, null), goodGenTime)), timed(Invalid))
-	s.add("token: by RSA under the name of PSS", s.export(s.by(named(asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 10}), goodGenTime)), timed(Invalid))
-	s.add("token: by RSA under the name of ECDSA", s.export(s.by(named(asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}), goodGenTime)), timed(Invalid))
-	small := stampSpec{by: certify(s.t, "Alpha RSA 1024", rsaKey(s.t, "timestamp-rsa-1024-key.pem"), s.root, stamping(s.t)), genTime: goodTime, hash: crypto.SHA256}
+	s.add(
+		"token: by RSA under the name of both",
+		s.export(s.by(named(asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11}, null), goodGenTime)), timed(Valid),
+	)
+	s.add(
+		"token: by RSA under the name of another digest",
+		s.export(s.by(named(asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 12}, null), goodGenTime)), timed(Invalid),
+	)
+	s.add(
+		"token: by RSA under the name of SHA-1",
+		s.export(s.by(named(asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 5}, null), goodGenTime)), timed(Invalid),
+	)
+	s.add(
+		"token: by RSA under the name of PSS",
+		s.export(s.by(named(asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 10}), goodGenTime)), timed(Invalid),
+	)
+	s.add(
+		"token: by RSA under the name of ECDSA",
+		s.export(s.by(named(asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}), goodGenTime)), timed(Invalid),
+	)
+	small := stampSpec{
+		by:      certify(s.t, "Alpha RSA 1024", rsaKey(s.t, "timestamp-rsa-1024-key.pem"), s.root, stamping(s.t)),
+		genTime: goodTime, hash: crypto.SHA256,
+	}
 	s.add("token: by RSA of 1024 bits", s.export(s.by(small, goodGenTime)), timed(Invalid))
 	swapped := s.alpha
 	swapped.by = &testAuthority{s.alpha.by.certificate, s.beta.by.key, s.alpha.by.chain}
@@ -272,7 +379,12 @@ func (s stampBook) tokens() {
 func (w testWitness) cosign(note string, at uint64) string {
 	text := note[:strings.Index(note, "\n\n")+1]
 	signature := decodedURL(w.t, w.signer.Sign(fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text)))
-	return noteLine(w.Name, slices.Concat(keyHashOf(w.t, logSigner{key: LogKey(w.WitnessKey)}), binary.BigEndian.AppendUint64(nil, at), signature))
+	return noteLine(
+		w.Name,
+		slices.Concat(
+			keyHashOf(w.t, logSigner{key: LogKey(w.WitnessKey)}), binary.BigEndian.AppendUint64(nil, at), signature,
+		),
+	)
 }
 
 // cosignatures are of pinned witnesses, and of others.
@@ -283,7 +395,9 @@ func (s stampBook) cosignatures() {
 		return s.export(nil, func(e *Envelope) { e.Inclusion.Checkpoint += write(e.Inclusion.Checkpoint) })
 	}
 	add := func(name string, n int, write func(note string) string, expect ...func(*vector)) {
-		s.add("witnesses: "+name, with(write), append([]func(*vector){timed(NotSupplied), func(v *vector) { v.Expect.Findings.Witnessed = &n }}, expect...)...)
+		s.add("witnesses: "+name, with(write), append([]func(*vector){timed(NotSupplied), func(v *vector) {
+			v.Expect.Findings.Witnessed = &n
+		}}, expect...)...)
 	}
 	line := func(w int, at uint64) func(string) string {
 		return func(note string) string { return s.witnesses[w].cosign(note, at) }
@@ -318,13 +432,20 @@ func (s stampBook) cosignatures() {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		return sign(s.t, note[:strings.Index(note, "\n\n")+1], logSigner{key, s.witnesses[0].signer.private})[strings.Index(note, "\n\n")+2:]
+		return sign(
+			s.t, note[:strings.Index(note, "\n\n")+1], logSigner{key, s.witnesses[0].signer.private},
+		)[strings.Index(note, "\n\n")+2:]
 	})
 	add("without its time", 0, func(note string) string {
-		return noteLine(s.witnesses[0].Name, slices.Concat(keyHashOf(s.t, logSigner{key: LogKey(s.witnesses[0].WitnessKey)}), make([]byte, 64)))
+		return noteLine(
+			s.witnesses[0].Name,
+			slices.Concat(keyHashOf(s.t, logSigner{key: LogKey(s.witnesses[0].WitnessKey)}), make([]byte, 64)),
+		)
 	})
 	rotated := newTestWitness(s.t, s.witnesses[0].Name, 38)
-	s.trusts("a witness of two keys", s.pinned(s.t, func(t *TrustedKeys) { t.witnesses = append(t.witnesses, rotated.WitnessKey) }))
+	s.trusts("a witness of two keys", s.pinned(s.t, func(t *TrustedKeys) {
+		t.witnesses = append(t.witnesses, rotated.WitnessKey)
+	}))
 	both := func(note string) string { return line(0, at)(note) + rotated.cosign(note, at) }
 	add("one by both of its keys", 1, both, trusting("a witness of two keys"))
 	add("one by both of its keys, two required", 1, both, trusting("a witness of two keys"), requireWitnesses(2), exits(1))
@@ -363,14 +484,28 @@ func (s stampBook) revocations() {
 		v.Expect.Findings.Inclusion, v.Expect.Findings.Witnessed, v.Expect.ExitCode = Untrusted, nil, 1
 	}
 	s.add("revoked log key: stamped before", good, timed(Valid), trusting("log key revoked after the token"))
-	s.add("revoked log key: stamped in the moment", good, timed(Untrusted), trusting("log key revoked at the token"), untrustedLog)
-	s.add("revoked log key: stamped after", good, timed(Untrusted), trusting("log key revoked before the token"), untrustedLog)
-	s.add("revoked log key: not stamped", s.export(nil), timed(NotSupplied), trusting("log key revoked after the token"), untrustedLog)
+	s.add(
+		"revoked log key: stamped in the moment", good, timed(Untrusted), trusting("log key revoked at the token"),
+		untrustedLog,
+	)
+	s.add(
+		"revoked log key: stamped after", good, timed(Untrusted), trusting("log key revoked before the token"), untrustedLog,
+	)
+	s.add(
+		"revoked log key: not stamped", s.export(nil), timed(NotSupplied), trusting("log key revoked after the token"),
+		untrustedLog,
+	)
 	inaccurate := s.alpha.with("accuracy", replaced(tlv(tagSequence, []byte{tagInteger, 1, 1})))
-	s.add("revoked log key: stamped before, but not for certain", s.export(s.by(inaccurate, goodGenTime)), timed(Untrusted), trusting("log key revoked after the token"), untrustedLog)
+	s.add(
+		"revoked log key: stamped before, but not for certain", s.export(s.by(inaccurate, goodGenTime)), timed(Untrusted),
+		trusting("log key revoked after the token"), untrustedLog,
+	)
 	earlier := s.beta
 	earlier.genTime = "20261119093030Z"
-	s.add("revoked log key: stamped after, and by another before", s.export([]Timestamp{s.stamped(s.t, 5, s.good()[0].Tokens[0], stampToken("Beta", earlier.token(s.t, s.note()), "2026-11-19T09:30:30Z"))}),
+	s.add("revoked log key: stamped after, and by another before",
+		s.export([]Timestamp{
+			s.stamped(s.t, 5, s.good()[0].Tokens[0], stampToken("Beta", earlier.token(s.t, s.note()), "2026-11-19T09:30:30Z")),
+		}),
 		timed(Valid), trusting("log key revoked at the token"), func(v *vector) {
 			v.Expect.Findings.ExistedBefore, v.Expect.Findings.TimeAuthority = pointer("2026-11-19T09:30:30Z"), pointer("Beta")
 		})
@@ -392,12 +527,27 @@ func (s stampBook) revocations() {
 	}
 	since := uint64(time.Date(2026, 11, 19, 9, 31, 0, 0, time.UTC).Unix())
 	count := func(n int) func(*vector) { return func(v *vector) { v.Expect.Findings.Witnessed = &n } }
-	s.add("revoked log key: cosigned before by as many as required", cosigned(since-1, since-2), timed(NotSupplied), trusting("log key revoked at the token"), requireWitnesses(2), count(2))
+	s.add(
+		"revoked log key: cosigned before by as many as required", cosigned(since-1, since-2), timed(NotSupplied),
+		trusting("log key revoked at the token"), requireWitnesses(2), count(2),
+	)
 	ahead := uint64(testNow.Unix()) + 301
-	s.add("revoked log key: cosigned ahead of the verifier's clock", cosigned(ahead, ahead), timed(NotSupplied), trusting("log key revoked in the future"), requireWitnesses(2), untrustedLog)
-	s.add("revoked log key: cosigned in the moment", cosigned(since-1, since), timed(NotSupplied), trusting("log key revoked at the token"), requireWitnesses(2), untrustedLog)
-	s.add("revoked log key: cosigned before by fewer than required", cosigned(since-1), timed(NotSupplied), trusting("log key revoked at the token"), requireWitnesses(2), untrustedLog)
-	s.add("revoked log key: cosigned before, none required", cosigned(since-1, since-2), timed(NotSupplied), trusting("log key revoked at the token"), untrustedLog)
+	s.add(
+		"revoked log key: cosigned ahead of the verifier's clock", cosigned(ahead, ahead), timed(NotSupplied),
+		trusting("log key revoked in the future"), requireWitnesses(2), untrustedLog,
+	)
+	s.add(
+		"revoked log key: cosigned in the moment", cosigned(since-1, since), timed(NotSupplied),
+		trusting("log key revoked at the token"), requireWitnesses(2), untrustedLog,
+	)
+	s.add(
+		"revoked log key: cosigned before by fewer than required", cosigned(since-1), timed(NotSupplied),
+		trusting("log key revoked at the token"), requireWitnesses(2), untrustedLog,
+	)
+	s.add(
+		"revoked log key: cosigned before, none required", cosigned(since-1, since-2), timed(NotSupplied),
+		trusting("log key revoked at the token"), untrustedLog,
+	)
 
 	accepted := func(v *vector) {
 		v.AcceptStampedBeforeRevocation = true
@@ -411,18 +561,42 @@ func (s stampBook) revocations() {
 	const after2 = "signing key revoked after the token"
 	s.add("revoked signing key: not asked to accept it", good, timed(Valid), trusting(after2), fails)
 	s.add("revoked signing key: stamped before", good, timed(Valid), trusting(after2), accepted)
-	s.add("revoked signing key: stamped before, published keys", good, timed(Valid), trusting(after2+", published"), accepted)
-	s.add("revoked signing key: stamped before, its state required", good, timed(Valid), trusting(after2), accepted, requireCurrent, exits(1))
-	s.add("revoked signing key: stamped in the moment", good, timed(Valid), trusting("signing key revoked at the token"), acceptStamped, fails)
-	s.add("revoked signing key: stamped after", good, timed(Valid), trusting("signing key revoked before the token"), acceptStamped, fails)
-	s.add("revoked signing key: stamped by nobody", s.export(nil), timed(NotSupplied), trusting(after2), acceptStamped, fails, func(v *vector) { v.Expect.Findings.Time = NotSupplied })
-	s.add("revoked signing key: stamped by an authority that is not pinned", s.export([]Timestamp{s.stamped(s.t, 5, stampToken("Gamma", s.foreign.token(s.t, s.note()), goodGenTime))}), timed(Valid), trusting(after2), acceptStamped, fails)
-	s.add("revoked signing key: with the log's, stamped before both", good, timed(Valid), trusting("both revoked after the token"), accepted)
+	s.add(
+		"revoked signing key: stamped before, published keys", good, timed(Valid), trusting(after2+", published"), accepted,
+	)
+	s.add(
+		"revoked signing key: stamped before, its state required", good, timed(Valid), trusting(after2), accepted,
+		requireCurrent, exits(1),
+	)
+	s.add(
+		"revoked signing key: stamped in the moment", good, timed(Valid), trusting("signing key revoked at the token"),
+		acceptStamped, fails,
+	)
+	s.add(
+		"revoked signing key: stamped after", good, timed(Valid), trusting("signing key revoked before the token"),
+		acceptStamped, fails,
+	)
+	s.add("revoked signing key: stamped by nobody", s.export(nil), timed(NotSupplied), trusting(after2), acceptStamped,
+		fails, func(v *vector) {
+			v.Expect.Findings.Time = NotSupplied
+		})
+	s.add(
+		"revoked signing key: stamped by an authority that is not pinned",
+		s.export([]Timestamp{s.stamped(s.t, 5, stampToken("Gamma", s.foreign.token(s.t, s.note()), goodGenTime))}),
+		timed(Valid), trusting(after2), acceptStamped, fails,
+	)
+	s.add(
+		"revoked signing key: with the log's, stamped before both", good, timed(Valid),
+		trusting("both revoked after the token"), accepted,
+	)
 	s.add("revoked signing key: altered signature", s.export(s.good(), func(e *Envelope) {
 		e.Signature = strings.Repeat("A", 86)
 	}), timed(Valid), trusting(after2), acceptStamped, fails, func(v *vector) { v.Expect.Findings.Signature = Invalid })
 	foreign := s.impersonated(s.good())
-	s.add("revoked signing key: another key under its keyId", foreign, timed(Valid), trusting(after2+", published"), acceptStamped, fails)
+	s.add(
+		"revoked signing key: another key under its keyId", foreign, timed(Valid), trusting(after2+", published"),
+		acceptStamped, fails,
+	)
 	s.add("accepting what was stamped changes nothing for a key that is not revoked", good, timed(Valid), acceptStamped)
 	s.add("accepting what was stamped is no trust in a foreign key", s.envelope(func(f *fixture, e *Envelope) {
 		f.signer = f.foreign
@@ -479,7 +653,10 @@ func (s stampBook) newMembers() {
 	entry("a witness of another name", `"name": "`+w.Name+`"`, `"name": "witness.example/0"`)
 	entry("a witness of another hash", `"keyHash": "`+w.KeyHash+`"`, `"keyHash": "`+other.KeyHash+`"`)
 	witnesses := func(name string, keys ...any) {
-		with(name, only(`"logKeys":[`+string(marshal(s.t, s.logSigner.key))+`],"witnessKeys":`+string(marshal(s.t, keys))), refuses)
+		with(
+			name, only(`"logKeys":[`+string(marshal(s.t, s.logSigner.key))+`],"witnessKeys":`+string(marshal(s.t, keys))),
+			refuses,
+		)
 	}
 	witnesses("a witness twice", w, w)
 	witnesses("a log key as a witness", s.logSigner.key)
@@ -491,8 +668,10 @@ func (s stampBook) newMembers() {
 	for name, seed := range map[string]byte{"a witness that signs records": 1, "a witness that signs checkpoints": 11} {
 		witnesses(name, newTestWitness(s.t, "witness.example/1", seed).WitnessKey)
 	}
-	with("a witness that is revoked", only(`"revokedKeys":[{"keyId":"`+LogKey(w).names().KeyID+`","fingerprintSha256":"`+LogKey(w).names().FingerprintSHA256+
-		`","reason":"revoked","since":"2026-11-01T00:00:00Z"}],"witnessKeys":[`+string(marshal(s.t, w))+`]`), refuses)
+	with("a witness that is revoked",
+		only(`"revokedKeys":[{"keyId":"`+LogKey(w).names().KeyID+`","fingerprintSha256":"`+
+			LogKey(w).names().FingerprintSHA256+
+			`","reason":"revoked","since":"2026-11-01T00:00:00Z"}],"witnessKeys":[`+string(marshal(s.t, w))+`]`), refuses)
 	with("witnesses null", only(`"witnessKeys":null`), refuses)
 	root := base64.StdEncoding.EncodeToString(s.root.certificate.Raw)
 	authority := func(name, entry string, expect ...func(*vector)) {
@@ -513,9 +692,18 @@ func (s stampBook) newMembers() {
 	authority("an authority without certificates", one("A"), refuses)
 	authority("an authority with a certificate twice", one("A", root, root), refuses)
 	authority("an authority with nine certificates", one("A", slices.Repeat([]string{root}, 9)...), refuses)
-	authority("an authority whose certificate cannot be read", one("A", base64.StdEncoding.EncodeToString([]byte("certificate"))), refuses)
-	authority("an authority whose certificate has a byte more", one("A", base64.StdEncoding.EncodeToString(append(bytes.Clone(s.root.certificate.Raw), 0))), refuses)
-	authority("an authority whose certificate is in base64url", one("A", base64.RawURLEncoding.EncodeToString(s.root.certificate.Raw)), refuses)
+	authority(
+		"an authority whose certificate cannot be read", one("A", base64.StdEncoding.EncodeToString([]byte("certificate"))),
+		refuses,
+	)
+	authority(
+		"an authority whose certificate has a byte more",
+		one("A", base64.StdEncoding.EncodeToString(append(bytes.Clone(s.root.certificate.Raw), 0))), refuses,
+	)
+	authority(
+		"an authority whose certificate is in base64url",
+		one("A", base64.RawURLEncoding.EncodeToString(s.root.certificate.Raw)), refuses,
+	)
 	authority("an authority whose certificate has a newline", one("A", root+`\n`), refuses)
 	authority("an authority whose certificate is PEM", one("A", "-----BEGIN CERTIFICATE-----"), refuses)
 	authority("an authority with a member more", strings.Replace(one("A", root), `{`, `{"url":"",`, 1), refuses)

@@ -48,7 +48,8 @@ func readTimestamps(o *strictjson.Object) []Timestamp {
 		}
 		for _, s := range t.Objects("tokens", strictjson.Required, 1, MostTokens) {
 			one.Tokens = append(one.Tokens, StampToken{
-				s.String("authority", strictjson.Required), s.String("genTime", strictjson.Required), s.String("token", strictjson.Required),
+				s.String("authority", strictjson.Required), s.String("genTime", strictjson.Required),
+				s.String("token", strictjson.Required),
 			})
 		}
 		list = append(list, one)
@@ -81,13 +82,19 @@ func judgeTime(e Envelope, trust *TrustedKeys, receivedAt, now time.Time) *timin
 		return nil
 	}
 	if trust == nil || len(trust.authorities) == 0 || len(trust.logKeys) == 0 {
-		return &timing{finding: NotChecked, notes: []string{"The timestamps were not checked: the trusted keys name no timestamp authority, or no key of the log."}}
+		return &timing{
+			finding: NotChecked,
+			notes: []string{
+				"The timestamps were not checked: the trusted keys name no timestamp authority, or no key of the log.",
+			},
+		}
 	}
 	t := &timing{finding: Valid}
 	err := t.judge(e, trust, receivedAt, now)
 	switch {
 	case err == nil:
-	case errors.Is(err, ErrUnknownLogKey), errors.Is(err, ErrRevokedLogKey), errors.Is(err, ErrUntrustedToken), errors.Is(err, ErrUnknownAuthority):
+	case errors.Is(err, ErrUnknownLogKey), errors.Is(err, ErrRevokedLogKey), errors.Is(err, ErrUntrustedToken),
+		errors.Is(err, ErrUnknownAuthority):
 		t.finding, t.reason, t.stamp = Untrusted, err.Error(), stamp{}
 	default:
 		t.finding, t.reason, t.stamp = Invalid, err.Error(), stamp{}
@@ -115,7 +122,9 @@ func (t *timing) judge(e Envelope, trust *TrustedKeys, receivedAt, now time.Time
 		for _, token := range s.Tokens {
 			authority, pinned := trust.Authority(token.Authority)
 			if !pinned {
-				t.note("A token of %q was not checked: the trusted keys name no such timestamp authority.", shortened(token.Authority))
+				t.note(
+					"A token of %q was not checked: the trusted keys name no such timestamp authority.", shortened(token.Authority),
+				)
 				continue
 			}
 			before, err := token.check(authority, imprint, receivedAt, now)
@@ -137,7 +146,9 @@ func (t *timing) judge(e Envelope, trust *TrustedKeys, receivedAt, now time.Time
 }
 
 // check answers when what was stamped existed at the latest.
-func (s StampToken) check(authority Authority, imprint [sha256.Size]byte, receivedAt, now time.Time) (before time.Time, err error) {
+func (s StampToken) check(
+	authority Authority, imprint [sha256.Size]byte, receivedAt, now time.Time,
+) (before time.Time, err error) {
 	der, ok := decodeOneSpelling(base64.StdEncoding, s.Token)
 	if !ok {
 		return before, errors.New("the token must be in the one spelling of base64")
@@ -178,6 +189,8 @@ func (t *timing) tell(f *Findings) {
 	if t.finding == Valid {
 		before := FormatTime(t.stamp.before)
 		f.ExistedBefore, f.TimeAuthority = &before, &t.stamp.authority
-		f.note("The record existed before " + before + ", says " + t.stamp.authority + ". That is not when it was registered.")
+		f.note(
+			"The record existed before " + before + ", says " + t.stamp.authority + ". That is not when it was registered.",
+		)
 	}
 }

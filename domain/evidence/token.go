@@ -50,11 +50,14 @@ const rsaEncryption = "1.2.840.113549.1.1.1"
 
 var (
 	tokenHashes = map[string]crypto.Hash{
-		"2.16.840.1.101.3.4.2.1": crypto.SHA256, "2.16.840.1.101.3.4.2.2": crypto.SHA384, "2.16.840.1.101.3.4.2.3": crypto.SHA512,
+		"2.16.840.1.101.3.4.2.1": crypto.SHA256, "2.16.840.1.101.3.4.2.2": crypto.SHA384,
+		"2.16.840.1.101.3.4.2.3": crypto.SHA512,
 	}
 	tokenSignatures = map[string]x509.SignatureAlgorithm{
-		"1.2.840.113549.1.1.11": x509.SHA256WithRSA, "1.2.840.113549.1.1.12": x509.SHA384WithRSA, "1.2.840.113549.1.1.13": x509.SHA512WithRSA,
-		"1.2.840.10045.4.3.2": x509.ECDSAWithSHA256, "1.2.840.10045.4.3.3": x509.ECDSAWithSHA384, "1.2.840.10045.4.3.4": x509.ECDSAWithSHA512,
+		"1.2.840.113549.1.1.11": x509.SHA256WithRSA, "1.2.840.113549.1.1.12": x509.SHA384WithRSA,
+		"1.2.840.113549.1.1.13": x509.SHA512WithRSA,
+		"1.2.840.10045.4.3.2":   x509.ECDSAWithSHA256, "1.2.840.10045.4.3.3": x509.ECDSAWithSHA384,
+		"1.2.840.10045.4.3.4": x509.ECDSAWithSHA512,
 	}
 	signatureHashes = map[x509.SignatureAlgorithm]crypto.Hash{
 		x509.SHA256WithRSA: crypto.SHA256, x509.SHA384WithRSA: crypto.SHA384, x509.SHA512WithRSA: crypto.SHA512,

@@ -22,11 +22,19 @@ func TestEveryByteOfTheToken(t *testing.T) {
 	f := newStampFixture(t)
 	const note = "a note"
 	middle := certify(t, "Alpha Intermediate", curveKey(t, elliptic.P384(), 42), f.root, nil)
-	below := stampSpec{by: certify(t, "Alpha below", curveKey(t, elliptic.P256(), 41), middle, stamping(t)), genTime: goodTime, hash: crypto.SHA384}
-	rsa := stampSpec{by: certify(t, "Alpha RSA", rsaKey(t, "timestamp-rsa-key.pem"), f.root, stamping(t)), genTime: goodTime, hash: crypto.SHA256}
+	below := stampSpec{
+		by: certify(t, "Alpha below", curveKey(t, elliptic.P256(), 41), middle, stamping(t)), genTime: goodTime,
+		hash: crypto.SHA384,
+	}
+	rsa := stampSpec{
+		by: certify(t, "Alpha RSA", rsaKey(t, "timestamp-rsa-key.pem"), f.root, stamping(t)), genTime: goodTime,
+		hash: crypto.SHA256,
+	}
 	withRoot := f.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, f.root.certificate.Raw) })
 	alpha, _ := f.trust.Authority("Alpha")
-	for name, spec := range map[string]stampSpec{"one certificate": f.alpha, "an intermediate": below, "RSA": rsa, "the root": withRoot} {
+	for name, spec := range map[string]stampSpec{
+		"one certificate": f.alpha, "an intermediate": below, "RSA": rsa, "the root": withRoot,
+	} {
 		token := spec.token(t, note)
 		if _, err := alpha.CheckToken(token, sha256.Sum256([]byte(note))); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -56,7 +64,14 @@ func TestEveryByteOfTimedEvidence(t *testing.T) {
 	s := f.stamped(t, 5)
 	s.Tokens = []StampToken{stampToken("Alpha", f.alpha.token(t, s.Checkpoint), goodGenTime)}
 	e.Inclusion, e.Timestamps = &i, []Timestamp{s}
-	everyByte(t, f.trust, marshal(t, e), Options{Now: testNow, RequireTimestamp: true, RequireInclusion: true, Document: &Document{f.record.SHA256.String(), f.record.SizeBytes}}, fewMasks)
+	everyByte(
+		t, f.trust, marshal(t, e),
+		Options{
+			Now: testNow, RequireTimestamp: true, RequireInclusion: true,
+			Document: &Document{f.record.SHA256.String(), f.record.SizeBytes},
+		},
+		fewMasks,
+	)
 }
 
 // TestTokenOfOpenSSL: OpenSSL and this package agree on tokens of each other.
@@ -111,16 +126,28 @@ distinguished_name = name
 [name]
 `)
 	for name, algorithm := range map[string][]string{
-		"rsa": {"-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"}, "ec": {"-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"},
+		"rsa": {"-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"},
+		"ec":  {"-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"},
 	} {
 		openssl(append([]string{"genpkey", "-out", name + ".key"}, algorithm...)...)
 		openssl(append([]string{"genpkey", "-out", name + "-root.key"}, algorithm...)...)
-		openssl("req", "-x509", "-new", "-key", name+"-root.key", "-subj", "/CN="+name+" root", "-days", "30", "-out", name+"-root.pem")
+		openssl(
+			"req", "-x509", "-new", "-key", name+"-root.key", "-subj", "/CN="+name+" root", "-days", "30", "-out",
+			name+"-root.pem",
+		)
 		openssl("x509", "-in", name+"-root.pem", "-outform", "DER", "-out", name+"-root.der")
-		openssl("req", "-new", "-key", name+".key", "-subj", "/CN="+name+" authority", "-config", "tsa.cnf", "-out", name+".csr")
-		openssl("x509", "-req", "-in", name+".csr", "-CA", name+"-root.pem", "-CAkey", name+"-root.key", "-days", "30", "-extfile", "tsa.cnf", "-extensions", "usage", "-out", name+".pem")
+		openssl(
+			"req", "-new", "-key", name+".key", "-subj", "/CN="+name+" authority", "-config", "tsa.cnf", "-out", name+".csr",
+		)
+		openssl(
+			"x509", "-req", "-in", name+".csr", "-CA", name+"-root.pem", "-CAkey", name+"-root.key", "-days", "30", "-extfile",
+			"tsa.cnf", "-extensions", "usage", "-out", name+".pem",
+		)
 		openssl("ts", "-query", "-data", "note", "-sha256", "-cert", "-out", "query")
-		openssl("ts", "-reply", "-config", "tsa.cnf", "-queryfile", "query", "-signer", name+".pem", "-inkey", name+".key", "-token_out", "-out", "token")
+		openssl(
+			"ts", "-reply", "-config", "tsa.cnf", "-queryfile", "query", "-signer", name+".pem", "-inkey", name+".key",
+			"-token_out", "-out", "token",
+		)
 		a, err := NewAuthority(name, [][]byte{read(name + "-root.der")})
 		if err != nil {
 			t.Fatal(err)
@@ -132,8 +159,9 @@ distinguished_name = name
 		// Authorities add certificates twice, and of other chains.
 		others := []string{name + ".pem", name + "-root.pem", name + "-root.pem"}
 		for kind, algorithm := range map[string][]string{
-			"ed25519": {"-algorithm", "ED25519"}, "brainpool": {"-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:brainpoolP256r1"},
-			"weak": {"-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"},
+			"ed25519":   {"-algorithm", "ED25519"},
+			"brainpool": {"-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:brainpoolP256r1"},
+			"weak":      {"-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"},
 		} {
 			openssl(append([]string{"genpkey", "-out", kind + ".key"}, algorithm...)...)
 			openssl("req", "-x509", "-new", "-key", kind+".key", "-subj", "/CN=Unrelated", "-days", "30", "-out", kind+".pem")
@@ -144,13 +172,15 @@ distinguished_name = name
 			chain = append(chain, read(file)...)
 		}
 		write("chain.pem", string(chain))
-		openssl("ts", "-reply", "-config", "tsa.cnf", "-queryfile", "query", "-signer", name+".pem", "-inkey", name+".key", "-chain", "chain.pem",
+		openssl("ts", "-reply", "-config", "tsa.cnf", "-queryfile", "query", "-signer", name+".pem", "-inkey", name+".key",
+			"-chain", "chain.pem",
 			"-token_out", "-out", "crowded")
 		openssl("ts", "-verify", "-data", "note", "-token_in", "-in", "crowded", "-CAfile", name+"-root.pem")
 		if _, err := a.CheckToken(read("crowded"), sha256.Sum256([]byte(note))); err != nil {
 			t.Errorf("%s: a token with certificates that its signer does not need: %v", name, err)
 		}
-		if _, err := a.CheckToken(read("token"), sha256.Sum256([]byte("another note"))); err == nil || errors.Is(err, ErrUntrustedToken) {
+		if _, err := a.CheckToken(read("token"), sha256.Sum256([]byte("another note"))); err == nil ||
+			errors.Is(err, ErrUntrustedToken) {
 			t.Errorf("%s: of another note: %v", name, err)
 		}
 	}

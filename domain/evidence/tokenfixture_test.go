@@ -52,7 +52,9 @@ func rsaKey(t testing.TB, file string) crypto.Signer {
 }
 
 // certify makes a certificate of a key; by is nil for a root. change may be nil.
-func certify(t testing.TB, name string, key crypto.Signer, by *testAuthority, change func(c *x509.Certificate)) *testAuthority {
+func certify(
+	t testing.TB, name string, key crypto.Signer, by *testAuthority, change func(c *x509.Certificate),
+) *testAuthority {
 	t.Helper()
 	serial := sha256.Sum256([]byte(name))
 	c := &x509.Certificate{
@@ -97,7 +99,9 @@ func usage(t testing.TB, critical bool, purposes ...asn1.ObjectIdentifier) pkix.
 // stamping makes a certificate that of a timestamp authority, and changes it.
 func stamping(t testing.TB, changes ...func(c *x509.Certificate)) func(c *x509.Certificate) {
 	return func(c *x509.Certificate) {
-		c.IsCA, c.KeyUsage, c.ExtraExtensions = false, x509.KeyUsageDigitalSignature, []pkix.Extension{usage(t, true, timeStamping)}
+		c.IsCA, c.KeyUsage, c.ExtraExtensions = false, x509.KeyUsageDigitalSignature, []pkix.Extension{
+			usage(t, true, timeStamping),
+		}
 		for _, change := range changes {
 			change(c)
 		}
@@ -179,7 +183,9 @@ func (s stampSpec) with(name string, edit func(part []byte) []byte) stampSpec {
 // token makes a TimeStampToken.
 func (s stampSpec) token(t testing.TB, stamped string) []byte {
 	t.Helper()
-	hashOID := map[crypto.Hash]asn1.ObjectIdentifier{crypto.SHA256: oidSHA256, crypto.SHA384: oidSHA384, crypto.SHA512: oidSHA512}[s.hash]
+	hashOID := map[crypto.Hash]asn1.ObjectIdentifier{
+		crypto.SHA256: oidSHA256, crypto.SHA384: oidSHA384, crypto.SHA512: oidSHA512,
+	}[s.hash]
 	imprint := sha256.Sum256([]byte(stamped))
 	tstInfo := s.part("tstInfo", tlv(tagSequence,
 		s.part("tstInfo version", tlv(tagInteger, []byte{1})), oidDER(asn1.ObjectIdentifier{1, 2, 3, 4}),
@@ -190,7 +196,12 @@ func (s stampSpec) token(t testing.TB, stamped string) []byte {
 	attributes := [][]byte{
 		s.part("contentType", attributeDER(oidContentType, oidDER(oidTSTInfo))),
 		s.part("messageDigest", attributeDER(oidMessageDigest, tlv(tagOctets, digest(s.hash, tstInfo)))),
-		s.part("signingCertificate", attributeDER(oidSigningCertificateV2, tlv(tagSequence, tlv(tagSequence, tlv(tagSequence, tlv(tagOctets, certificate[:])))))),
+		s.part(
+			"signingCertificate",
+			attributeDER(
+				oidSigningCertificateV2, tlv(tagSequence, tlv(tagSequence, tlv(tagSequence, tlv(tagOctets, certificate[:])))),
+			),
+		),
 		s.part("attribute"),
 	}
 	slices.SortFunc(attributes, bytes.Compare)
@@ -202,7 +213,8 @@ func (s stampSpec) token(t testing.TB, stamped string) []byte {
 	algorithm := algorithmDER(oidRSA, null)
 	if _, ok := s.by.key.(*ecdsa.PrivateKey); ok {
 		algorithm = algorithmDER(map[crypto.Hash]asn1.ObjectIdentifier{
-			crypto.SHA256: {1, 2, 840, 10045, 4, 3, 2}, crypto.SHA384: {1, 2, 840, 10045, 4, 3, 3}, crypto.SHA512: {1, 2, 840, 10045, 4, 3, 4},
+			crypto.SHA256: {1, 2, 840, 10045, 4, 3, 2}, crypto.SHA384: {1, 2, 840, 10045, 4, 3, 3},
+			crypto.SHA512: {1, 2, 840, 10045, 4, 3, 4},
 		}[s.hash])
 	}
 	serial, err := asn1.Marshal(s.by.certificate.SerialNumber)
@@ -210,12 +222,15 @@ func (s stampSpec) token(t testing.TB, stamped string) []byte {
 		t.Fatal(err)
 	}
 	signer := s.part("signer", tlv(tagSequence,
-		s.part("signer version", tlv(tagInteger, []byte{1})), s.part("signer name", tlv(tagSequence, s.by.certificate.RawIssuer, serial)),
+		s.part("signer version", tlv(tagInteger, []byte{1})),
+		s.part("signer name", tlv(tagSequence, s.by.certificate.RawIssuer, serial)),
 		s.part("signer digest", algorithmDER(hashOID, null)), tlv(tagContext0, signed), s.part("algorithm", algorithm),
 		s.part("signature", tlv(tagOctets, signature)), s.part("unsigned")))
-	data := tlv(tagSequence, s.part("version", tlv(tagInteger, []byte{3})), s.part("digests", tlv(tagSet, algorithmDER(hashOID, null))),
+	data := tlv(tagSequence, s.part("version", tlv(tagInteger, []byte{3})),
+		s.part("digests", tlv(tagSet, algorithmDER(hashOID, null))),
 		tlv(tagSequence, s.part("type", oidDER(oidTSTInfo)), s.part("content", tlv(tagContext0, tlv(tagOctets, tstInfo)))),
-		s.part("certificates", tlv(tagContext0, s.part("chain", s.by.chain...))), s.part("crls"), s.part("signers", tlv(tagSet, signer)))
+		s.part("certificates", tlv(tagContext0, s.part("chain", s.by.chain...))), s.part("crls"),
+		s.part("signers", tlv(tagSet, signer)))
 	return s.part("token", tlv(tagSequence, oidDER(oidSignedData), tlv(tagContext0, data)))
 }
 
@@ -254,10 +269,17 @@ func newStampFixture(t testing.TB) stampFixture {
 	f.otherRoot = certify(t, "Beta Root", curveKey(t, elliptic.P384(), 22), nil, nil)
 	f.foreignRoot = certify(t, "Foreign Root", curveKey(t, elliptic.P256(), 23), nil, nil)
 	spec := func(name string, seed byte, root *testAuthority) stampSpec {
-		return stampSpec{by: certify(t, name, curveKey(t, elliptic.P256(), seed), root, stamping(t)), genTime: goodTime, hash: crypto.SHA256}
+		return stampSpec{
+			by: certify(t, name, curveKey(t, elliptic.P256(), seed), root, stamping(t)), genTime: goodTime, hash: crypto.SHA256,
+		}
 	}
-	f.alpha, f.beta, f.foreign = spec("Alpha Timestamps", 24, f.root), spec("Beta Timestamps", 25, f.otherRoot), spec("Foreign Timestamps", 26, f.foreignRoot)
-	f.witnesses = []testWitness{newTestWitness(t, "witness.example/1", 31), newTestWitness(t, "witness.example/2", 32), newTestWitness(t, "witness.example/3", 33)}
+	f.alpha, f.beta, f.foreign = spec("Alpha Timestamps", 24, f.root), spec(
+		"Beta Timestamps", 25, f.otherRoot,
+	), spec("Foreign Timestamps", 26, f.foreignRoot)
+	f.witnesses = []testWitness{
+		newTestWitness(t, "witness.example/1", 31), newTestWitness(t, "witness.example/2", 32),
+		newTestWitness(t, "witness.example/3", 33),
+	}
 	f.trust = f.pinned(t, func(t *TrustedKeys) {})
 	return f
 }

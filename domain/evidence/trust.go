@@ -150,10 +150,10 @@ func (r RevokedKey) check() error {
 
 // ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step 3), or the bare array of its keys. A
 // member of the file that is unknown is ignored, unless the file's own member critical names it, as RFC 7515, section
-// 4.1.11 has it, or its name is that of a known one but for the case of letters. Any other fault refuses the file whole:
-// an unknown member of an entry, one given twice, a repeated keyId, a JWK other than exactly kty, crv and x, a keyId or
-// fingerprint that does not recompute, a log key or witness key whose name or keyHash does not, one that signs in
-// another role too, or a certificate that cannot be read.
+// 4.1.11 has it, or its name is that of a known one but for the case of letters. Any other fault refuses the file
+// whole: an unknown member of an entry, one given twice, a repeated keyId, a JWK other than exactly kty, crv and x, a
+// keyId or fingerprint that does not recompute, a log key or witness key whose name or keyHash does not, one that signs
+// in another role too, or a certificate that cannot be read.
 func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	t, err := parseTrustedKeys(new(strictjson.Meter), file)
 	if err != nil {
@@ -265,7 +265,10 @@ func ignoreUnknown(o *strictjson.Object) (ignored []string) {
 		case seen[name] || !present[name]:
 			o.ElementProblem("critical", i, strictjson.CodeFormat, "must be the name of a member of the file, and stand once")
 		case !known[lowerASCII(name)]:
-			o.ElementProblem("critical", i, strictjson.CodeUnknown, "the file says that "+shortened(name)+" must be understood, and this program does not know it: use a newer one")
+			o.ElementProblem(
+				"critical", i, strictjson.CodeUnknown,
+				"the file says that "+shortened(name)+" must be understood, and this program does not know it: use a newer one",
+			)
 		}
 		seen[name] = true
 	}

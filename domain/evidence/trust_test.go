@@ -115,7 +115,8 @@ func TestTrustedKeysRoundTrip(t *testing.T) {
 	if err != nil || !bytes.Equal(file, again) {
 		t.Errorf("%s, %v", again, err)
 	}
-	if !reflect.DeepEqual(back.Keys(), f.trust.Keys()) || !reflect.DeepEqual(back.Revoked(), f.trust.Revoked()) || !reflect.DeepEqual(back.LogKeys(), f.trust.LogKeys()) {
+	if !reflect.DeepEqual(back.Keys(), f.trust.Keys()) || !reflect.DeepEqual(back.Revoked(), f.trust.Revoked()) ||
+		!reflect.DeepEqual(back.LogKeys(), f.trust.LogKeys()) {
 		t.Error("lists differ")
 	}
 	bare, err := ParseTrustedKeys(marshal(t, []PublicKey{f.both.Key()}))
@@ -139,7 +140,10 @@ func TestTrusts(t *testing.T) {
 	for name, c := range map[string]struct {
 		signer *Signer
 		want   bool
-	}{"active": {f.signer, true}, "retired": {f.retired, true}, "revoked": {f.revoked, false}, "both": {f.both, false}, "foreign": {f.foreign, false}} {
+	}{
+		"active": {f.signer, true}, "retired": {f.retired, true}, "revoked": {f.revoked, false}, "both": {f.both, false},
+		"foreign": {f.foreign, false},
+	} {
 		if got := f.trust.Trusts(c.signer.Key()); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -156,7 +160,10 @@ func TestTrusts(t *testing.T) {
 		t.Error(k, ok)
 	}
 	// Revoking by fingerprint alone is enough: a slip in the keyId must not save the key.
-	t2, err := NewTrustedKeys(f.trust.Keys(), []RevokedKey{{f.foreign.Key().KeyID, f.signer.Key().FingerprintSHA256, ReasonRevoked, "2026-01-01T00:00:00Z"}}, nil)
+	t2, err := NewTrustedKeys(
+		f.trust.Keys(),
+		[]RevokedKey{{f.foreign.Key().KeyID, f.signer.Key().FingerprintSHA256, ReasonRevoked, "2026-01-01T00:00:00Z"}}, nil,
+	)
 	if err != nil || t2.Trusts(f.signer.Key()) {
 		t.Error("revoked by fingerprint", err)
 	}
@@ -173,7 +180,10 @@ func TestTrustedKeysFileIsRefusedWhole(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewTrustedKeys([]TrustedKey{{PublicKey: PublicKey{KeyNames: KeyNames{KeyID: f.signer.Key().KeyID, JWK: f.signer.Key().JWK}}}}, nil, nil); err == nil {
+	if _, err := NewTrustedKeys(
+		[]TrustedKey{{PublicKey: PublicKey{KeyNames: KeyNames{KeyID: f.signer.Key().KeyID, JWK: f.signer.Key().JWK}}}}, nil,
+		nil,
+	); err == nil {
 		t.Error("a key that was not made by NewPublicKey was accepted")
 	}
 }
@@ -211,7 +221,10 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 	named := func(name string, typed []byte) string {
 		sum := sha256.Sum256(append([]byte(name+"\n"), typed...))
 		hash := hex.EncodeToString(sum[:4])
-		return logs(string(marshal(t, LogKey{Name: name, KeyHash: hash, VerifierKey: name + "+" + hash + "+" + base64.StdEncoding.EncodeToString(typed)})))
+		return logs(string(marshal(
+			t,
+			LogKey{Name: name, KeyHash: hash, VerifierKey: name + "+" + hash + "+" + base64.StdEncoding.EncodeToString(typed)},
+		)))
 	}
 	spelled := func(name string) string { return named(name, append([]byte{noteEd25519}, f.logSigner.key.raw[:]...)) }
 	typed := func(kind byte, size int) string {
@@ -229,31 +242,42 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 		return renamed(JWK{"OKP", "Ed25519", base64.RawURLEncoding.EncodeToString(raw)})
 	}
 	return map[string]string{
-		"not JSON":                  "keys",
-		"a string":                  `"keys"`,
-		"no keys":                   `{"revokedKeys":[]}`,
-		"keys twice":                change(`"revokedKeys"`, `"keys": [], "revokedKeys"`),
-		"a case variant":            change(`"revokedKeys"`, `"revokedkeys"`),
-		"unknown key member":        change(`"fingerprintSha256"`, `"name": "a", "fingerprintSha256"`),
-		"private key":               change(`"kty": "OKP"`, `"kty": "OKP", "d": "`+x+`"`),
-		"JWK with use":              change(`"kty": "OKP"`, `"kty": "OKP", "use": "sig"`),
-		"another type":              change(`"kty": "OKP"`, `"kty": "EC"`),
-		"another curve":             change(`"crv": "Ed25519"`, `"crv": "X25519"`),
-		"another x":                 change(x, f.foreign.Key().JWK.X),
-		"padded x":                  change(x, x+"="),
-		"other spelling of x":       change(x, respell(t, x)),
-		"another keyId":             change(id, f.foreign.Key().KeyID),
-		"another fingerprint":       change(f.signer.Key().FingerprintSHA256, f.foreign.Key().FingerprintSHA256),
-		"upper fingerprint":         change(f.signer.Key().FingerprintSHA256, strings.ToUpper(f.signer.Key().FingerprintSHA256)),
-		"repeated keyId":            `{"keys":[` + key + `,` + key + `]}`,
-		"repeated in an array":      `[` + key + `,` + key + `]`,
-		"unknown status":            change(`"status": "active"`, `"status": "paused"`),
-		"status without since":      change(`"since": "2026-11-01T00:00:00Z"`, `"since": ""`),
-		"since is no time":          change(`"since": "2026-11-01T00:00:00Z"`, `"since": "soon"`),
-		"status of no key":          change(`"keyStatus": {`, `"keyStatus": {"`+f.foreign.Key().KeyID+`": {"status": "active", "since": "2026-11-01T00:00:00Z"},`),
-		"status twice":              change(`"keyStatus": {`, `"keyStatus": {"`+id+`": {"status": "active", "since": "2026-11-01T00:00:00Z"},`),
-		"unknown reason":            change(`"reason": "revoked"`, `"reason": "lost"`),
-		"revocation twice":          change(f.both.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\"", f.revoked.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\""),
+		"not JSON":            "keys",
+		"a string":            `"keys"`,
+		"no keys":             `{"revokedKeys":[]}`,
+		"keys twice":          change(`"revokedKeys"`, `"keys": [], "revokedKeys"`),
+		"a case variant":      change(`"revokedKeys"`, `"revokedkeys"`),
+		"unknown key member":  change(`"fingerprintSha256"`, `"name": "a", "fingerprintSha256"`),
+		"private key":         change(`"kty": "OKP"`, `"kty": "OKP", "d": "`+x+`"`),
+		"JWK with use":        change(`"kty": "OKP"`, `"kty": "OKP", "use": "sig"`),
+		"another type":        change(`"kty": "OKP"`, `"kty": "EC"`),
+		"another curve":       change(`"crv": "Ed25519"`, `"crv": "X25519"`),
+		"another x":           change(x, f.foreign.Key().JWK.X),
+		"padded x":            change(x, x+"="),
+		"other spelling of x": change(x, respell(t, x)),
+		"another keyId":       change(id, f.foreign.Key().KeyID),
+		"another fingerprint": change(f.signer.Key().FingerprintSHA256, f.foreign.Key().FingerprintSHA256),
+		"upper fingerprint": change(
+			f.signer.Key().FingerprintSHA256, strings.ToUpper(f.signer.Key().FingerprintSHA256),
+		),
+		"repeated keyId":       `{"keys":[` + key + `,` + key + `]}`,
+		"repeated in an array": `[` + key + `,` + key + `]`,
+		"unknown status":       change(`"status": "active"`, `"status": "paused"`),
+		"status without since": change(`"since": "2026-11-01T00:00:00Z"`, `"since": ""`),
+		"since is no time":     change(`"since": "2026-11-01T00:00:00Z"`, `"since": "soon"`),
+		"status of no key": change(
+			`"keyStatus": {`,
+			`"keyStatus": {"`+f.foreign.Key().KeyID+`": {"status": "active", "since": "2026-11-01T00:00:00Z"},`,
+		),
+		"status twice": change(
+			`"keyStatus": {`, `"keyStatus": {"`+id+`": {"status": "active", "since": "2026-11-01T00:00:00Z"},`,
+		),
+		"unknown reason": change(`"reason": "revoked"`, `"reason": "lost"`),
+		"revocation twice": change(
+			f.both.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\"",
+			f.revoked.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+
+				"\",\n      \"reason\"",
+		),
 		"revoked without keyId":     change(f.revoked.Key().KeyID, ""),
 		"keys is an object":         `{"keys":{}}`,
 		"another type, well named":  renamed(JWK{"EC", "Ed25519", x}),
@@ -286,7 +310,9 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 			k.VerifierKey = strings.Replace(k.VerifierKey, k.KeyHash, "01020304", 1)
 			k.KeyHash = "01020304"
 		}),
-		"log key: newline in the base64":  logKeyChanged(func(k *LogKey) { k.VerifierKey = k.VerifierKey[:40] + "\n" + k.VerifierKey[40:] }),
+		"log key: newline in the base64": logKeyChanged(func(k *LogKey) {
+			k.VerifierKey = k.VerifierKey[:40] + "\n" + k.VerifierKey[40:]
+		}),
 		"log key: newline at the end":     logKeyChanged(func(k *LogKey) { k.VerifierKey += "\n" }),
 		"log key: base64url":              urlSafe(t),
 		"log key: a cosignature key":      typed(0x04, 33),
@@ -300,17 +326,24 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 		"log key: control in the name":    spelled("a\u007f"),
 		"log key: name of 513 characters": spelled(strings.Repeat("a", 513)),
 		"log key: it signs records":       logs(logKey(testLogSigner(t, testLogName, 1).key, "")),
-		"revoked in its keyStatus":        change(`"keyStatus": {`, `"keyStatus": {"`+f.revoked.Key().KeyID+`": {"status": "revoked", "since": "2026-11-01T00:00:00Z"},`),
-		"revoked key since soon":          change(`"keyStatus": {`, `"keyStatus": {"`+f.revoked.Key().KeyID+`": {"status": "active", "since": "soon"},`),
-		"year 0":                          change(`"since": "2026-11-01T00:00:00Z"`, `"since": "0000-12-31T23:30:00-00:29"`),
-		"year 10000":                      change(`"since": "2026-11-01T00:00:00Z"`, `"since": "9999-12-31T23:30:00-00:30"`),
-		"x of 31 bytes":                   shaped(make([]byte, 31)),
-		"x of 33 bytes":                   shaped(make([]byte, 33)),
-		"an RSA key":                      `{"keys":[` + key + `,{"keyId":"rsa","publicKeyJwk":{"kty":"RSA","n":"AQAB","e":"AQAB"},"fingerprintSha256":"` + f.signer.Key().FingerprintSHA256 + `"}]}`,
-		"null keyStatus":                  `{"keys":[` + key + `],"keyStatus":null}`,
-		"null revokedKeys":                `{"keys":[` + key + `],"revokedKeys":null}`,
-		"null in the array":               `[null]`,
-		"since with a newline":            change(`"since": "2026-11-01T00:00:00Z"`, `"since": "2026-11-01T00:00:00Z\n"`),
+		"revoked in its keyStatus": change(
+			`"keyStatus": {`,
+			`"keyStatus": {"`+f.revoked.Key().KeyID+`": {"status": "revoked", "since": "2026-11-01T00:00:00Z"},`,
+		),
+		"revoked key since soon": change(
+			`"keyStatus": {`, `"keyStatus": {"`+f.revoked.Key().KeyID+`": {"status": "active", "since": "soon"},`,
+		),
+		"year 0":        change(`"since": "2026-11-01T00:00:00Z"`, `"since": "0000-12-31T23:30:00-00:29"`),
+		"year 10000":    change(`"since": "2026-11-01T00:00:00Z"`, `"since": "9999-12-31T23:30:00-00:30"`),
+		"x of 31 bytes": shaped(make([]byte, 31)),
+		"x of 33 bytes": shaped(make([]byte, 33)),
+		"an RSA key": `{"keys":[` + key +
+			`,{"keyId":"rsa","publicKeyJwk":{"kty":"RSA","n":"AQAB","e":"AQAB"},"fingerprintSha256":"` +
+			f.signer.Key().FingerprintSHA256 + `"}]}`,
+		"null keyStatus":       `{"keys":[` + key + `],"keyStatus":null}`,
+		"null revokedKeys":     `{"keys":[` + key + `],"revokedKeys":null}`,
+		"null in the array":    `[null]`,
+		"since with a newline": change(`"since": "2026-11-01T00:00:00Z"`, `"since": "2026-11-01T00:00:00Z\n"`),
 	}
 }
 
@@ -364,8 +397,8 @@ func FuzzTrustedKeys(f *testing.F) {
 	})
 }
 
-// TestTrustChangesAgainstNaiveModel makes random changes. However they come, a key is trusted exactly when it was added and
-// never revoked; no earlier set changes; and every set reads back from its file.
+// TestTrustChangesAgainstNaiveModel makes random changes. However they come, a key is trusted exactly when it was added
+// and never revoked; no earlier set changes; and every set reads back from its file.
 func TestTrustChangesAgainstNaiveModel(t *testing.T) {
 	const since = "2026-11-20T12:00:00Z"
 	var signers []*Signer

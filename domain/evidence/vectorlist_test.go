@@ -12,9 +12,17 @@ func (b *vectorBook) goodReceipts() {
 	bare := b.envelope(func(_ *fixture, e *Envelope) { e.References, e.StatusObservation = nil, nil })
 	b.add("private export", b.good)
 	b.add("white space round members", []byte(strings.ReplaceAll(string(b.good), `,"`, " ,\r\n\t\"")))
-	b.add("contract at the end", append(bytes.TrimSuffix(b.replaced(`{"contract":"integrity-evidence-v1",`, `{`), []byte("}")), `,"contract":"integrity-evidence-v1"}`...))
+	b.add(
+		"contract at the end",
+		append(bytes.TrimSuffix(b.replaced(`{"contract":"integrity-evidence-v1",`, `{`), []byte("}")),
+			`,"contract":"integrity-evidence-v1"}`...),
+	)
 	b.add("public receipt", bare, partsAbsent)
-	b.add("public receipt of a foreign key", marshal(b.t, NewEnvelope(b.f.foreign.SignPayload(b.f.record.AppendCanonical(nil)))), recordFails(Untrusted), partsAbsent)
+	b.add(
+		"public receipt of a foreign key",
+		marshal(b.t, NewEnvelope(b.f.foreign.SignPayload(b.f.record.AppendCanonical(nil)))), recordFails(Untrusted),
+		partsAbsent,
+	)
 	b.add("references required and absent", bare, partsAbsent, requireReferences, exits(1))
 	b.add("current required and absent", bare, partsAbsent, requireCurrent, exits(1))
 	b.add("references and current required and there", b.good, requireReferences, requireCurrent)
@@ -23,13 +31,22 @@ func (b *vectorBook) goodReceipts() {
 
 func (b *vectorBook) documents() {
 	b.add("the document", b.good, compared(testContent, true))
-	b.add("the hash decides, not the length", b.issued(func(p *RecordPayload) { p.SizeBytes++ }), compared(testContent, true))
-	b.add("an empty document", b.issued(func(p *RecordPayload) { p.SHA256, p.SizeBytes = sha256.Sum256(nil), 0 }), compared([]byte{}, true))
+	b.add(
+		"the hash decides, not the length", b.issued(func(p *RecordPayload) { p.SizeBytes++ }), compared(testContent, true),
+	)
+	b.add("an empty document", b.issued(func(p *RecordPayload) {
+		p.SHA256, p.SizeBytes = sha256.Sum256(nil), 0
+	}), compared([]byte{}, true))
 	b.add("another document", b.good, compared(append(bytes.Clone(testContent), '\n'), false))
 	b.add("another document of the same length", b.good, compared(bytes.ToUpper(testContent), false))
 	b.add("an empty document in its place", b.good, compared([]byte{}, false))
-	b.add("historical, and another document", b.observed(func(p *StatusPayload) { p.Status = Superseded }), observes(Superseded, 0), compared(nil, false))
-	b.add("no hash is compared where the record fails", b.replaced("application/pdf", "application/pdg"), compared(testContent, true), recordFails(Invalid))
+	b.add("historical, and another document", b.observed(func(p *StatusPayload) {
+		p.Status = Superseded
+	}), observes(Superseded, 0), compared(nil, false))
+	b.add(
+		"no hash is compared where the record fails", b.replaced("application/pdf", "application/pdg"),
+		compared(testContent, true), recordFails(Invalid),
+	)
 }
 
 func (b *vectorBook) keys() {
@@ -46,14 +63,22 @@ func (b *vectorBook) keys() {
 	b.add("revoked key", signed(b.f.revoked), recordFails(Untrusted))
 	b.add("compromised key, in both lists", signed(b.f.both), recordFails(Untrusted))
 	b.add("foreign key", signed(b.f.foreign), recordFails(Untrusted))
-	b.add("foreign signature under a trusted keyId", names(func(e *Envelope) { e.Signature = b.f.foreign.Sign([]byte(e.Payload)) }), recordFails(Invalid))
+	b.add("foreign signature under a trusted keyId", names(func(e *Envelope) {
+		e.Signature = b.f.foreign.Sign([]byte(e.Payload))
+	}), recordFails(Invalid))
 	b.add("foreign signature and JWK under a trusted keyId", names(func(e *Envelope) {
 		e.Signature, e.JWK, e.FingerprintSHA256 = b.f.foreign.Sign([]byte(e.Payload)), foreign.JWK, foreign.FingerprintSHA256
 	}), recordFails(Invalid))
 	b.add("foreign JWK under a trusted keyId", names(func(e *Envelope) { e.JWK = foreign.JWK }), recordFails(Invalid))
-	b.add("foreign fingerprint under a trusted keyId", names(func(e *Envelope) { e.FingerprintSHA256 = foreign.FingerprintSHA256 }), recordFails(Invalid))
-	b.add("upper-case fingerprint", names(func(e *Envelope) { e.FingerprintSHA256 = strings.ToUpper(e.FingerprintSHA256) }), recordFails(Invalid))
-	b.add("keyId of another trusted key", names(func(e *Envelope) { e.KeyID = b.f.retired.Key().KeyID }), recordFails(Invalid))
+	b.add("foreign fingerprint under a trusted keyId", names(func(e *Envelope) {
+		e.FingerprintSHA256 = foreign.FingerprintSHA256
+	}), recordFails(Invalid))
+	b.add("upper-case fingerprint", names(func(e *Envelope) {
+		e.FingerprintSHA256 = strings.ToUpper(e.FingerprintSHA256)
+	}), recordFails(Invalid))
+	b.add(
+		"keyId of another trusted key", names(func(e *Envelope) { e.KeyID = b.f.retired.Key().KeyID }), recordFails(Invalid),
+	)
 	b.add("names of another trusted key", names(func(e *Envelope) {
 		k := b.f.retired.Key()
 		e.KeyID, e.JWK, e.FingerprintSHA256 = k.KeyID, k.JWK, k.FingerprintSHA256
@@ -83,7 +108,9 @@ func (b *vectorBook) signatures() {
 		"all zeros":                    func(string) string { return strings.Repeat("A", 86) },
 		"nothing":                      func(string) string { return "" },
 	} {
-		b.add("signature: "+name, b.envelope(func(_ *fixture, e *Envelope) { e.Signature = spell(e.Signature) }), recordFails(Invalid))
+		b.add("signature: "+name, b.envelope(func(_ *fixture, e *Envelope) {
+			e.Signature = spell(e.Signature)
+		}), recordFails(Invalid))
 	}
 }
 
@@ -91,7 +118,10 @@ func (b *vectorBook) signatures() {
 func (b *vectorBook) payloads() {
 	canonical, status := string(b.f.record.AppendCanonical(nil)), string(b.f.status.AppendCanonical(nil))
 	b.add("status payload in the record's place", b.payload(status), recordFails(Invalid))
-	b.add("certificate contract in the record's place", b.payload(strings.Replace(canonical, "integrity-v1", "certificate-v1", 1)), recordFails(Invalid))
+	b.add(
+		"certificate contract in the record's place",
+		b.payload(strings.Replace(canonical, "integrity-v1", "certificate-v1", 1)), recordFails(Invalid),
+	)
 	for name, change := range map[string]func(p *RecordPayload){
 		"generatedAt of February 30":  func(p *RecordPayload) { p.GeneratedAt = "2026-02-30T00:00:00Z" },
 		"generatedAt with an offset":  func(p *RecordPayload) { p.GeneratedAt = "2026-11-19T09:30:00+00:00" },
@@ -101,7 +131,9 @@ func (b *vectorBook) payloads() {
 		"generatedAt of ten digits":   func(p *RecordPayload) { p.GeneratedAt = "2026-11-19T09:30:00.1234567891Z" },
 		"generatedAt of the year 0":   func(p *RecordPayload) { p.GeneratedAt = "0000-01-01T00:00:00Z" },
 		"generatedAt in other digits": func(p *RecordPayload) { p.GeneratedAt = "２026-11-19T09:30:00Z" },
-		"receivedAt of nanoseconds":   func(p *RecordPayload) { p.ReceivedAt = p.ReceivedAt.Truncate(time.Second).Add(123456789) },
+		"receivedAt of nanoseconds": func(p *RecordPayload) {
+			p.ReceivedAt = p.ReceivedAt.Truncate(time.Second).Add(123456789)
+		},
 		"media type in upper case":    func(p *RecordPayload) { p.MimeType = "Application/pdf" },
 		"media type with a parameter": func(p *RecordPayload) { p.MimeType = "text/plain; charset=utf-8" },
 		"publicId in upper case":      func(p *RecordPayload) { p.PublicID = strings.ToUpper(p.PublicID) },
@@ -130,17 +162,25 @@ func (b *vectorBook) payloads() {
 	// Whatever a declaration may say, a payload holds the normal form alone.
 	for _, v := range generatedAtVectors(b.t) {
 		if v.Normalized != nil && *v.Normalized == v.Text {
-			b.add("good payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) { p.GeneratedAt = DeclaredTime(v.Text) }))
+			b.add("good payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) {
+				p.GeneratedAt = DeclaredTime(v.Text)
+			}))
 			continue
 		}
-		b.add("payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) { p.GeneratedAt = DeclaredTime(v.Text) }), recordFails(Invalid))
+		b.add("payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) {
+			p.GeneratedAt = DeclaredTime(v.Text)
+		}), recordFails(Invalid))
 		if v.Normalized != nil {
-			b.add("good payload: generatedAt, "+v.Name+", normalized", b.issued(func(p *RecordPayload) { p.GeneratedAt = DeclaredTime(*v.Normalized) }))
+			b.add("good payload: generatedAt, "+v.Name+", normalized", b.issued(func(p *RecordPayload) {
+				p.GeneratedAt = DeclaredTime(*v.Normalized)
+			}))
 		}
 	}
 	for name, text := range map[string]string{
-		"null": "null", "an array": "[]", "text": `"integrity-v1"`, "nothing": "", "a missing member": strings.Replace(canonical, `"mimeType":"application/pdf",`, ``, 1),
-		"a null member": strings.Replace(canonical, `"application/pdf"`, `null`, 1), "size as text": strings.Replace(canonical, `:20,`, `:"20",`, 1),
+		"null": "null", "an array": "[]", "text": `"integrity-v1"`, "nothing": "",
+		"a missing member":      strings.Replace(canonical, `"mimeType":"application/pdf",`, ``, 1),
+		"a null member":         strings.Replace(canonical, `"application/pdf"`, `null`, 1),
+		"size as text":          strings.Replace(canonical, `:20,`, `:"20",`, 1),
 		"another algorithm":     strings.Replace(canonical, `"SHA-256"`, `"SHA-512"`, 1),
 		"another time source":   strings.Replace(canonical, `"service-clock"`, `"rfc3161"`, 1),
 		"an unknown member":     strings.Replace(canonical, `"timeSource"`, `"tenant":"x","timeSource"`, 1),
@@ -155,8 +195,10 @@ func (b *vectorBook) payloads() {
 func (b *vectorBook) canonicalForms() {
 	canonical := string(b.f.record.AppendCanonical(nil))
 	for name, text := range map[string]string{
-		"white space":             strings.Replace(canonical, `,"`, `, "`, 1),
-		"other order":             strings.Replace(strings.Replace(canonical, `"algorithm":"SHA-256",`, ``, 1), `}`, `,"algorithm":"SHA-256"}`, 1),
+		"white space": strings.Replace(canonical, `,"`, `, "`, 1),
+		"other order": strings.Replace(
+			strings.Replace(canonical, `"algorithm":"SHA-256",`, ``, 1), `}`, `,"algorithm":"SHA-256"}`, 1,
+		),
 		"needless escape":         strings.Replace(canonical, `<`, `\u003c`, 1),
 		"escaped slash":           strings.Replace(canonical, `application/pdf`, `application\/pdf`, 1),
 		"escape beyond ASCII":     strings.Replace(canonical, `é`, `\u00e9`, 1),
@@ -190,7 +232,10 @@ func (b *vectorBook) envelopes() {
 	b.add("envelope: nothing", []byte{}, refused)
 	b.add("envelope: null", []byte("null"), refused)
 	b.add("envelope: no end", b.good[:len(b.good)-1], refused)
-	b.add("envelope: more than 64 KiB", append(bytes.Clone(b.good), bytes.Repeat([]byte{' '}, 64<<10-len(b.good)+1)...), refused)
+	b.add(
+		"envelope: more than 64 KiB", append(bytes.Clone(b.good), bytes.Repeat([]byte{' '}, 64<<10-len(b.good)+1)...),
+		refused,
+	)
 	for name, change := range map[string][2]string{
 		"lone surrogate":                  {"é", `\ud83d`},
 		"surrogates exchanged":            {"é", `\ude00\ud83d`},
@@ -198,33 +243,39 @@ func (b *vectorBook) envelopes() {
 		"NUL in a string":                 {"é", `\u0000`},
 		"raw newline in a string":         {"é", "\n"},
 		"unknown escape":                  {"é", `\x41`},
-		"too deep":                        {`"contract":"integrity-evidence-v1"`, `"contract":` + strings.Repeat("[", 8) + strings.Repeat("]", 8)},
-		"far too deep":                    {`"contract":"integrity-evidence-v1"`, `"contract":` + strings.Repeat("[", 20_000)},
-		"comma at the end":                {`"references"`, `,"references"`},
-		"comment":                         {`"references"`, `/**/"references"`},
-		"form feed":                       {`"references"`, "\f" + `"references"`},
-		"no-break space":                  {`"references"`, "\u00a0" + `"references"`},
-		"another contract":                {"integrity-evidence-v1", "integrity-evidence-v2"},
-		"duplicate member":                {`"signature"`, `"payload":"","signature"`},
-		"duplicate of the same value":     {`"contract":"integrity-evidence-v1"`, `"contract":"integrity-evidence-v1","contract":"integrity-evidence-v1"`},
-		"duplicate under an escape":       {`"signature"`, `"p\u0061yload":"","signature"`},
-		"duplicate within the JWK":        {`"kty":"OKP"`, `"kty":"OKP","kty":"OKP"`},
-		"case variant besides":            {`"signature"`, `"Payload":"","signature"`},
-		"case variant instead":            {`"keyId"`, `"keyID"`},
-		"unknown member":                  {`"signature"`, `"alg":"none","signature"`},
-		"unknown member __proto__":        {`"signature"`, `"__proto__":{},"signature"`},
-		"unknown member in observation":   {`"statusObservation":{`, `"statusObservation":{"alg":"none",`},
-		"duplicate in observation":        {`"statusObservation":{`, `"statusObservation":{"payload":"",`},
-		"missing member":                  {`"contract":"integrity-evidence-v1",`, ``},
-		"null references":                 {`"references":{`, `"references":null,"x":{`},
-		"null observation":                {`"statusObservation":{`, `"statusObservation":null,"x":{`},
-		"references in a list":            {`"references":{`, `"references":[],"x":{`},
-		"inclusion of another shape":      {`"references"`, `"inclusion":[],"references"`},
-		"signature as a number":           {`"signature":"`, `"signature":1,"x":"`},
+		"too deep": {
+			`"contract":"integrity-evidence-v1"`, `"contract":` + strings.Repeat("[", 8) + strings.Repeat("]", 8),
+		},
+		"far too deep":     {`"contract":"integrity-evidence-v1"`, `"contract":` + strings.Repeat("[", 20_000)},
+		"comma at the end": {`"references"`, `,"references"`},
+		"comment":          {`"references"`, `/**/"references"`},
+		"form feed":        {`"references"`, "\f" + `"references"`},
+		"no-break space":   {`"references"`, "\u00a0" + `"references"`},
+		"another contract": {"integrity-evidence-v1", "integrity-evidence-v2"},
+		"duplicate member": {`"signature"`, `"payload":"","signature"`},
+		"duplicate of the same value": {
+			`"contract":"integrity-evidence-v1"`, `"contract":"integrity-evidence-v1","contract":"integrity-evidence-v1"`,
+		},
+		"duplicate under an escape":     {`"signature"`, `"p\u0061yload":"","signature"`},
+		"duplicate within the JWK":      {`"kty":"OKP"`, `"kty":"OKP","kty":"OKP"`},
+		"case variant besides":          {`"signature"`, `"Payload":"","signature"`},
+		"case variant instead":          {`"keyId"`, `"keyID"`},
+		"unknown member":                {`"signature"`, `"alg":"none","signature"`},
+		"unknown member __proto__":      {`"signature"`, `"__proto__":{},"signature"`},
+		"unknown member in observation": {`"statusObservation":{`, `"statusObservation":{"alg":"none",`},
+		"duplicate in observation":      {`"statusObservation":{`, `"statusObservation":{"payload":"",`},
+		"missing member":                {`"contract":"integrity-evidence-v1",`, ``},
+		"null references":               {`"references":{`, `"references":null,"x":{`},
+		"null observation":              {`"statusObservation":{`, `"statusObservation":null,"x":{`},
+		"references in a list":          {`"references":{`, `"references":[],"x":{`},
+		"inclusion of another shape":    {`"references"`, `"inclusion":[],"references"`},
+		"signature as a number":         {`"signature":"`, `"signature":1,"x":"`},
 	} {
 		b.add("envelope: "+name, b.replaced(change[0], change[1]), refused)
 	}
-	b.add("envelope: empty observation", b.envelope(func(_ *fixture, e *Envelope) { e.StatusObservation = &Signed{} }), observationFails(Invalid))
+	b.add("envelope: empty observation", b.envelope(func(_ *fixture, e *Envelope) {
+		e.StatusObservation = &Signed{}
+	}), observationFails(Invalid))
 	b.add("good envelope: escapes that are no canonical form", b.replaced("é", `\u00e9`))
 }
 
@@ -232,11 +283,17 @@ func (b *vectorBook) referenceParts() {
 	bind := func(change func(r *References)) []byte {
 		return b.envelope(func(_ *fixture, e *Envelope) { change(e.References) })
 	}
-	b.add("references: source and document exchanged", bind(func(r *References) { r.Source, r.DocumentReference = r.DocumentReference, r.Source }), referencesFail)
-	b.add("references: another spelling of the salt", bind(func(r *References) { r.Salt = respell(b.t, r.Salt) }), referencesFail)
+	b.add("references: source and document exchanged", bind(func(r *References) {
+		r.Source, r.DocumentReference = r.DocumentReference, r.Source
+	}), referencesFail)
+	b.add("references: another spelling of the salt", bind(func(r *References) {
+		r.Salt = respell(b.t, r.Salt)
+	}), referencesFail)
 	b.add("references: newline at the end", bind(func(r *References) { r.Source += "\n" }), referencesFail)
 	b.add("references: all of another record", bind(func(r *References) {
-		*r = References{CompanyReference: "c-1", Source: "s", DocumentReference: "d", Version: 1, Salt: strings.Repeat("A", 22)}
+		*r = References{
+			CompanyReference: "c-1", Source: "s", DocumentReference: "d", Version: 1, Salt: strings.Repeat("A", 22),
+		}
 	}), referencesFail)
 	for name, change := range map[string][2]string{
 		"version as a fraction": {`"version":2`, `"version":2.0`},
@@ -305,11 +362,15 @@ func (b *vectorBook) observations() {
 	otherJWK := b.f.signer.SignPayload([]byte(status))
 	otherJWK.JWK = b.f.foreign.Key().JWK
 	for name, s := range map[string]Signed{
-		"record in its place":             b.f.signer.SignPayload(b.f.record.AppendCanonical(nil)),
-		"as-of in its place":              b.f.signer.SignPayload(asOf),
-		"as-of members under its name":    b.f.signer.SignPayload(bytes.Replace(asOf, []byte(StatusAsOfContract), []byte(StatusContract), 1)),
-		"not canonical":                   b.f.signer.SignPayload([]byte(status + " ")),
-		"duplicate member":                b.f.signer.SignPayload([]byte(strings.Replace(status, `"sequence":41`, `"sequence":41,"sequence":41`, 1))),
+		"record in its place": b.f.signer.SignPayload(b.f.record.AppendCanonical(nil)),
+		"as-of in its place":  b.f.signer.SignPayload(asOf),
+		"as-of members under its name": b.f.signer.SignPayload(bytes.Replace(
+			asOf, []byte(StatusAsOfContract), []byte(StatusContract), 1,
+		)),
+		"not canonical": b.f.signer.SignPayload([]byte(status + " ")),
+		"duplicate member": b.f.signer.SignPayload([]byte(strings.Replace(
+			status, `"sequence":41`, `"sequence":41,"sequence":41`, 1,
+		))),
 		"wrongly signed":                  wrongly,
 		"signature in another spelling":   respelled,
 		"foreign JWK under trusted keyId": otherJWK,
@@ -319,7 +380,10 @@ func (b *vectorBook) observations() {
 	b.add("observation: by a foreign key", place(b.f.foreign.SignPayload([]byte(status))), observationFails(Untrusted))
 	b.add("observation: by a revoked key", place(b.f.revoked.SignPayload([]byte(status))), observationFails(Untrusted))
 	b.add("observation by a retired key", place(b.f.retired.SignPayload([]byte(status))))
-	b.add("observation invalid where current is required", at(testNow.Add(time.Hour)), observationFails(Invalid), requireCurrent)
+	b.add(
+		"observation invalid where current is required", at(testNow.Add(time.Hour)), observationFails(Invalid),
+		requireCurrent,
+	)
 	b.add("references wrong and observation too", b.envelope(func(f *fixture, e *Envelope) {
 		e.References.Version, e.StatusObservation.Signature = 3, strings.Repeat("A", 86)
 	}), referencesFail, observationFails(Invalid))
@@ -336,22 +400,41 @@ func (b *vectorBook) trustFiles() {
 	with("only keys", `{"keys":[`+key+`]}`)
 	with("no key", `{"keys":[]}`, recordFails(Untrusted))
 	with("empty array", `[]`, recordFails(Untrusted))
-	with("revoked by its fingerprint alone", `{"keys":[`+key+`],"revokedKeys":[{"keyId":"`+b.f.foreign.Key().KeyID+`","fingerprintSha256":"`+
-		b.f.signer.Key().FingerprintSHA256+`","reason":"compromised","since":"2036-01-01T00:00:00Z"}]}`, recordFails(Untrusted))
-	with("revoked later than it signed", `{"keys":[`+key+`],"revokedKeys":[{"keyId":"`+b.f.signer.Key().KeyID+`","fingerprintSha256":"`+
-		b.f.signer.Key().FingerprintSHA256+`","reason":"revoked","since":"2036-01-01T00:00:00Z"}]}`, recordFails(Untrusted))
+	with("revoked by its fingerprint alone",
+		`{"keys":[`+key+`],"revokedKeys":[{"keyId":"`+b.f.foreign.Key().KeyID+`","fingerprintSha256":"`+
+			b.f.signer.Key().FingerprintSHA256+`","reason":"compromised","since":"2036-01-01T00:00:00Z"}]}`,
+		recordFails(Untrusted))
+	with("revoked later than it signed",
+		`{"keys":[`+key+`],"revokedKeys":[{"keyId":"`+b.f.signer.Key().KeyID+`","fingerprintSha256":"`+
+			b.f.signer.Key().FingerprintSHA256+`","reason":"revoked","since":"2036-01-01T00:00:00Z"}]}`, recordFails(Untrusted))
 	with("a log key under two names", `{"keys":[`+key+`],"logKeys":[`+string(marshal(b.t, b.f.logSigner.key))+`,`+
 		string(marshal(b.t, testLogSigner(b.t, "other.example/log", 11).key))+`]}`)
-	with("status of a revoked key", `{"keys":[`+key+`],"keyStatus":{"`+b.f.revoked.Key().KeyID+`":{"status":"retired","since":"2026-11-01T00:00:00Z"}},"revokedKeys":[{"keyId":"`+
-		b.f.revoked.Key().KeyID+`","fingerprintSha256":"`+b.f.revoked.Key().FingerprintSHA256+`","reason":"revoked","since":"2026-11-01T00:00:00Z"}]}`)
+	with("status of a revoked key",
+		`{"keys":[`+key+`],"keyStatus":{"`+b.f.revoked.Key().KeyID+
+			`":{"status":"retired","since":"2026-11-01T00:00:00Z"}},"revokedKeys":[{"keyId":"`+
+			b.f.revoked.Key().KeyID+`","fingerprintSha256":"`+b.f.revoked.Key().FingerprintSHA256+
+			`","reason":"revoked","since":"2026-11-01T00:00:00Z"}]}`)
 	for name, since := range map[string]string{
-		"without seconds": "2026-01-01T00:00Z", "with an offset in hours": "2026-01-01T02:00:00+02", "with an offset without colon": "2026-01-01T02:00:00+0200",
-		"with a comma": "2026-01-01T00:00:00,5Z", "in lower case": "2026-01-01t00:00:00z",
+		"without seconds": "2026-01-01T00:00Z", "with an offset in hours": "2026-01-01T02:00:00+02",
+		"with an offset without colon": "2026-01-01T02:00:00+0200",
+		"with a comma":                 "2026-01-01T00:00:00,5Z", "in lower case": "2026-01-01t00:00:00z",
 	} {
-		with("since "+name, `{"keys":[`+key+`],"keyStatus":{"`+b.f.signer.Key().KeyID+`":{"status":"retired","since":"`+since+`"}}}`, func(v *vector) { v.Expect = expectation{ExitCode: 2} })
+		with("since "+name,
+			`{"keys":[`+key+`],"keyStatus":{"`+b.f.signer.Key().KeyID+`":{"status":"retired","since":"`+since+`"}}}`,
+			func(v *vector) {
+				v.Expect = expectation{ExitCode: 2}
+			})
 	}
-	with("since in the year 1 of UTC", `{"keys":[`+key+`],"keyStatus":{"`+b.f.signer.Key().KeyID+`":{"status":"retired","since":"0000-12-31T23:30:00-00:30"}}}`)
-	with("since in the year 9999 of UTC", `{"keys":[`+key+`],"keyStatus":{"`+b.f.signer.Key().KeyID+`":{"status":"retired","since":"9999-12-31T23:59:59.999999999Z"}}}`)
+	with(
+		"since in the year 1 of UTC",
+		`{"keys":[`+key+`],"keyStatus":{"`+b.f.signer.Key().KeyID+
+			`":{"status":"retired","since":"0000-12-31T23:30:00-00:30"}}}`,
+	)
+	with(
+		"since in the year 9999 of UTC",
+		`{"keys":[`+key+`],"keyStatus":{"`+b.f.signer.Key().KeyID+
+			`":{"status":"retired","since":"9999-12-31T23:59:59.999999999Z"}}}`,
+	)
 	for name, file := range refusedTrustFiles(b.t, b.f) {
 		with(name, file, func(v *vector) { v.Expect = expectation{ExitCode: 2} })
 	}
@@ -363,7 +446,9 @@ func (b *vectorBook) tampered() {
 		b.add("tampered record: "+name, b.envelope(func(_ *fixture, e *Envelope) { e.Payload = text }), recordFails(Invalid))
 	}
 	for name, text := range b.otherMembers(b.f.status.AppendCanonical(nil)) {
-		b.add("tampered observation: "+name, b.envelope(func(_ *fixture, e *Envelope) { e.StatusObservation.Payload = text }), observationFails(Invalid))
+		b.add("tampered observation: "+name, b.envelope(func(_ *fixture, e *Envelope) {
+			e.StatusObservation.Payload = text
+		}), observationFails(Invalid))
 	}
 	references := b.f.references
 	for name, change := range map[string]func(r *References){
@@ -375,7 +460,9 @@ func (b *vectorBook) tampered() {
 	} {
 		changed := references
 		change(&changed)
-		b.add("tampered references: "+name, b.envelope(func(_ *fixture, e *Envelope) { e.References = &changed }), referencesFail)
+		b.add("tampered references: "+name, b.envelope(func(_ *fixture, e *Envelope) {
+			e.References = &changed
+		}), referencesFail)
 	}
 	for _, character := range []int{0, 43, 85} {
 		b.add("tampered signature, character "+strconv.Itoa(character), b.envelope(func(_ *fixture, e *Envelope) {
@@ -404,9 +491,13 @@ func (b *vectorBook) certificates() {
 	b.add("certificate where current is required", good, partsAbsent, requireCurrent, exits(1))
 	b.add("certificate where references are required", good, partsAbsent, requireReferences, exits(1))
 	b.add("certificate by a retired key", b.f.download(b.t, b.f.retired), partsAbsent)
-	b.add("certificate without title and name", issued(func(p *CertificatePayload) { p.Title, p.OrganizationName = nil, nil }), partsAbsent)
+	b.add("certificate without title and name", issued(func(p *CertificatePayload) {
+		p.Title, p.OrganizationName = nil, nil
+	}), partsAbsent)
 	for name, s := range map[string]*Signer{"revoked": b.f.revoked, "compromised": b.f.both, "foreign": b.f.foreign} {
-		b.add("certificate: by a "+name+" key", b.f.download(b.t, s), refused, func(v *vector) { v.Expect.Findings.Signature = Untrusted })
+		b.add("certificate: by a "+name+" key", b.f.download(b.t, s), refused, func(v *vector) {
+			v.Expect.Findings.Signature = Untrusted
+		})
 	}
 	for name, receipt := range map[string][]byte{
 		"a record in its place":       signed(string(b.f.record.AppendCanonical(nil))),

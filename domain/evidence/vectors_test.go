@@ -70,12 +70,20 @@ type expectedFindings struct {
 	Witnessed      *int    `json:"witnessed"`
 }
 
-const vectorDescription = "Test vectors for verifiers of Integrity Ledger receipts. A member that a vector leaves out has the value in defaults; so have the members of its expect and of its findings. " +
-	"The receipt is the exact text to verify, or a list of parts to join: texts, and pairs [start, length] that name Unicode characters of the receipt of the vector that from names. Where receiptBase64 is not null, it is the receipt's bytes instead. " +
-	"trustedKeys names an exact text of the member trustedKeys above; documentBase64 is the document to compare, null for none; now is the verifier's clock. " +
-	"Exit code 0: everything supplied and required holds; 1: something does not; 2: the trusted-keys file is refused, so nothing is checked and findings is null. " +
-	"An inclusion is not-checked where the trusted keys hold no logKeys, too, and a time where they hold none or no timestampAuthorities. " +
-	"Witnessed is how many pinned witnesses cosigned the checkpoint of a valid inclusion, null where none are pinned. A part that was supplied and not reached, because the record failed before, is not-checked; a receipt that cannot be read has signature invalid and every other part not-checked, and so has a certificate that does not hold. " +
+const vectorDescription = "Test vectors for verifiers of Integrity Ledger receipts. A member that a vector leaves " +
+	"out has the value in defaults; so have the members of its expect and of its findings. " +
+	"The receipt is the exact text to verify, or a list of parts to join: texts, and pairs [start, length] that name " +
+	"Unicode characters of the receipt of the vector that from names. Where receiptBase64 is not null, it is the " +
+	"receipt's bytes instead. " +
+	"trustedKeys names an exact text of the member trustedKeys above; documentBase64 is the document to compare, null " +
+	"for none; now is the verifier's clock. " +
+	"Exit code 0: everything supplied and required holds; 1: something does not; 2: the trusted-keys file is refused, " +
+	"so nothing is checked and findings is null. " +
+	"An inclusion is not-checked where the trusted keys hold no logKeys, too, and a time where they hold none or no " +
+	"timestampAuthorities. " +
+	"Witnessed is how many pinned witnesses cosigned the checkpoint of a valid inclusion, null where none are pinned. " +
+	"A part that was supplied and not reached, because the record failed before, is not-checked; a receipt that " +
+	"cannot be read has signature invalid and every other part not-checked, and so has a certificate that does not hold. " +
 	"Words of explanation are each verifier's own. The keys were made for these vectors alone: never trust them."
 
 func pointer[T any](v T) *T { return &v }
@@ -101,7 +109,9 @@ func vectors(t *testing.T) *vectorBook {
 	b.trust[standardTrust] = string(standard)
 	b.good = b.envelope(func(*fixture, *Envelope) {})
 	for _, group := range []func(){
-		b.goodReceipts, b.documents, b.keys, b.signatures, b.payloads, b.canonicalForms, b.envelopes, b.referenceParts, b.observations, b.trustFiles, b.tampered, b.certificates, b.inclusions, b.inclusionNumbers, b.leaves, b.checkpoints, b.histories, b.stamps,
+		b.goodReceipts, b.documents, b.keys, b.signatures, b.payloads, b.canonicalForms, b.envelopes, b.referenceParts,
+		b.observations, b.trustFiles, b.tampered, b.certificates, b.inclusions, b.inclusionNumbers, b.leaves, b.checkpoints,
+		b.histories, b.stamps,
 	} {
 		group()
 	}
@@ -113,7 +123,8 @@ func vectors(t *testing.T) *vectorBook {
 func (b *vectorBook) add(name string, receipt []byte, expect ...func(*vector)) {
 	v := vector{Name: name, TrustedKeys: standardTrust, Now: FormatTime(testNow)}
 	v.Expect.Findings = &expectedFindings{
-		Signature: Valid, References: Valid, Observation: Valid, ObservedStatus: pointer(Current), ObservedAt: pointer(FormatTime(b.f.status.ObservedAt)), Inclusion: NotSupplied,
+		Signature: Valid, References: Valid, Observation: Valid, ObservedStatus: pointer(Current),
+		ObservedAt: pointer(FormatTime(b.f.status.ObservedAt)), Inclusion: NotSupplied,
 		StatusAsOf: NotSupplied, Time: NotSupplied,
 	}
 	if utf8.Valid(receipt) {
@@ -221,7 +232,10 @@ func tweak(s string) string {
 // recordFails: the parts of the receipt were read, and its record does not hold.
 func recordFails(finding Finding) func(*vector) {
 	return func(v *vector) {
-		*v.Expect.Findings = expectedFindings{Signature: finding, References: NotChecked, Observation: NotChecked, Inclusion: NotSupplied, StatusAsOf: NotSupplied, Time: NotSupplied}
+		*v.Expect.Findings = expectedFindings{
+			Signature: finding, References: NotChecked, Observation: NotChecked, Inclusion: NotSupplied,
+			StatusAsOf: NotSupplied, Time: NotSupplied,
+		}
 		v.Expect.ExitCode = 1
 	}
 }
@@ -310,7 +324,10 @@ func TestVectorsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(made, published) {
-		t.Error("schemas/" + schemas.VectorsFile + " is not what the table makes: run go test ./domain/evidence -run TestVectorsFile -update")
+		t.Error(
+			"schemas/" + schemas.VectorsFile + " is not what the table makes: run go test ./domain/evidence -run " +
+				"TestVectorsFile -update",
+		)
 	}
 }
 
@@ -352,8 +369,10 @@ func run(t *testing.T, file vectorFile, v vector) expectation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Now: now, RequireReferences: v.RequireReferences, RequireCurrent: v.RequireCurrent, RequireInclusion: v.RequireInclusion,
-		RequireTimestamp: v.RequireTimestamp, RequireWitnesses: v.RequireWitnesses, AcceptStampedBeforeRevocation: v.AcceptStampedBeforeRevocation}
+	opts := Options{Now: now, RequireReferences: v.RequireReferences, RequireCurrent: v.RequireCurrent,
+		RequireInclusion: v.RequireInclusion,
+		RequireTimestamp: v.RequireTimestamp, RequireWitnesses: v.RequireWitnesses,
+		AcceptStampedBeforeRevocation: v.AcceptStampedBeforeRevocation}
 	if v.DocumentBase64 != nil {
 		content := decoded(t, *v.DocumentBase64)
 		opts.Document = &Document{hexSHA256(content), int64(len(content))}
@@ -365,13 +384,16 @@ func run(t *testing.T, file vectorFile, v vector) expectation {
 		receipt = decoded(t, *v.ReceiptBase64)
 	}
 	got := Verify(receipt, trust, opts)
-	if (got.Record != nil || got.Certificate != nil) != (got.Signature == Valid) || (got.ObservedAt == nil) != (got.ObservedStatus == nil) ||
-		(got.StatusAsOf == Valid) != (got.AsOf != nil) || (got.AsOf == nil) != (got.AsOfStatus == nil) || (got.AsOf == nil) != (got.AsOfSequence == nil) {
+	if (got.Record != nil || got.Certificate != nil) != (got.Signature == Valid) ||
+		(got.ObservedAt == nil) != (got.ObservedStatus == nil) ||
+		(got.StatusAsOf == Valid) != (got.AsOf != nil) || (got.AsOf == nil) != (got.AsOfStatus == nil) ||
+		(got.AsOf == nil) != (got.AsOfSequence == nil) {
 		t.Errorf("%s", marshal(t, got))
 	}
 	return expectation{got.ExitCode(), &expectedFindings{
 		got.Signature, got.References, got.Observation, got.ObservedStatus, got.ObservedAt, got.FileMatch, got.Inclusion,
-		got.StatusAsOf, got.AsOfStatus, got.AsOf, got.AsOfSequence, got.Time, got.ExistedBefore, got.TimeAuthority, got.Witnessed,
+		got.StatusAsOf, got.AsOfStatus, got.AsOf, got.AsOfSequence, got.Time, got.ExistedBefore, got.TimeAuthority,
+		got.Witnessed,
 	}}
 }
 

@@ -54,7 +54,9 @@ func VerifyRecord(trust *TrustedKeys, keyID string, payload []byte, signature st
 	return verifyPayload(trust, keyID, payload, signature, ParseRecordPayload)
 }
 
-func verifyPayload[P any](trust *TrustedKeys, keyID string, payload []byte, signature string, parse func([]byte) (P, error)) (p P, finding Finding) {
+func verifyPayload[P any](
+	trust *TrustedKeys, keyID string, payload []byte, signature string, parse func([]byte) (P, error),
+) (p P, finding Finding) {
 	if finding = CheckSignature(trust, keyID, payload, signature); finding != Valid {
 		return p, finding
 	}
@@ -152,7 +154,8 @@ func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
 // invalid.
 func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 	f := Findings{
-		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked, Time: NotChecked,
+		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked,
+		Time:    NotChecked,
 		Reasons: []string{}, Notes: []string{},
 	}
 	o, err := openReceipt(new(strictjson.Meter), receipt)
@@ -204,7 +207,8 @@ func (t *TrustedKeys) isRevoked(keyID string) bool {
 	return revoked
 }
 
-// acceptStamped is steps 2 to 5 for a record whose key is revoked: it stands where a pinned authority stamped it before.
+// acceptStamped is steps 2 to 5 for a record whose key is revoked: it stands where a pinned authority stamped it
+// before.
 func (f *Findings) acceptStamped(e Envelope, trust *TrustedKeys, now time.Time) {
 	refuse := func(finding Finding, reason string) {
 		f.Signature = finding
@@ -233,7 +237,10 @@ func (f *Findings) acceptStamped(e Envelope, trust *TrustedKeys, now time.Time) 
 	}
 	f.Signature, f.Record, f.accepted = Valid, &p, true
 	timing.tell(f)
-	f.note("The signing key was revoked (" + r.Reason + ") since " + r.Since + "; a pinned authority had stamped the record before.")
+	f.note(
+		"The signing key was revoked (" + r.Reason + ") since " + r.Since +
+			"; a pinned authority had stamped the record before.",
+	)
 }
 
 // revokedKey is a revoked key by its names. A published set leaves it out of its keys and names it by two hashes: then
@@ -267,8 +274,12 @@ func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, o
 		return
 	}
 	if f.Certificate = certificate; certificate != nil {
-		f.References, f.Observation, f.StatusAsOf, f.Inclusion, f.Time = NotSupplied, NotSupplied, NotSupplied, NotSupplied, NotSupplied
-		f.note("Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.")
+		f.References, f.Observation, f.StatusAsOf, f.Inclusion, f.Time = NotSupplied, NotSupplied, NotSupplied, NotSupplied,
+			NotSupplied
+		f.note(
+			"Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can " +
+				"say, online.",
+		)
 		f.compare(opts.Document, f.Certificate.SHA256.String(), f.Certificate.SizeBytes)
 	}
 	f.require(opts)
@@ -289,7 +300,9 @@ func (f *Findings) require(opts Options) {
 		f.fail("time", "a valid token of a pinned timestamp authority is required")
 	}
 	if n := opts.RequireWitnesses; n > 0 && (f.Witnessed == nil || *f.Witnessed < n) {
-		f.fail("witnesses", fmt.Sprintf("%d pinned witnesses must have cosigned the checkpoint of a valid proof of inclusion", n))
+		f.fail(
+			"witnesses", fmt.Sprintf("%d pinned witnesses must have cosigned the checkpoint of a valid proof of inclusion", n),
+		)
 	}
 }
 
@@ -387,7 +400,9 @@ const clockTolerance = 300 * time.Second
 // contract integrity-status-as-of-v1, as strictly as ParseRecordPayload.
 func ParseStatusAsOfPayload(payload []byte) (StatusAsOfPayload, error) {
 	return parsePayload(payload, StatusAsOfContract, func(o *strictjson.Object) StatusAsOfPayload {
-		return StatusAsOfPayload{readStatus(o), readInstant(o, "asOf"), o.Int("asOfSequence", 1, strictjson.MaxInteger, strictjson.Required)}
+		return StatusAsOfPayload{
+			readStatus(o), readInstant(o, "asOf"), o.Int("asOfSequence", 1, strictjson.MaxInteger, strictjson.Required),
+		}
 	})
 }
 

@@ -16,8 +16,9 @@ func TestFindingsAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]any{
-		"signature": "invalid", "references": "not-checked", "observation": "not-checked", "observedStatus": nil, "observedAt": nil,
-		"fileMatch": nil, "inclusion": "not-checked", "record": nil, "notes": []any{},
+		"signature": "invalid", "references": "not-checked", "observation": "not-checked", "observedStatus": nil,
+		"observedAt": nil,
+		"fileMatch":  nil, "inclusion": "not-checked", "record": nil, "notes": []any{},
 	} {
 		if v, ok := got[name]; !ok || !reflect.DeepEqual(v, want) {
 			t.Errorf("%s is %v", name, v)
@@ -95,10 +96,19 @@ func (b *vectorBook) histories() {
 	good := holds(Current, standard.AsOf, 40, 0)
 	b.add("as of: current then", then(unchanged), good)
 	b.add("as of: current then is not current now", then(unchanged), good, requireCurrent, exits(1))
-	b.add("as of: superseded then", then(func(p *StatusAsOfPayload) { p.Status = Superseded }), holds(Superseded, standard.AsOf, 40, 0))
-	b.add("as of: revoked then", then(func(p *StatusAsOfPayload) { p.Status = Revoked }), holds(Revoked, standard.AsOf, 40, 1))
-	b.add("as of: the record's own time", then(func(p *StatusAsOfPayload) { p.AsOf = early }), holds(Current, early, 40, 0))
-	b.add("as of: when it was observed", then(func(p *StatusAsOfPayload) { p.AsOf, p.AsOfSequence = late, 41 }), holds(Current, late, 41, 0))
+	b.add(
+		"as of: superseded then", then(func(p *StatusAsOfPayload) { p.Status = Superseded }),
+		holds(Superseded, standard.AsOf, 40, 0),
+	)
+	b.add(
+		"as of: revoked then", then(func(p *StatusAsOfPayload) { p.Status = Revoked }), holds(Revoked, standard.AsOf, 40, 1),
+	)
+	b.add(
+		"as of: the record's own time", then(func(p *StatusAsOfPayload) { p.AsOf = early }), holds(Current, early, 40, 0),
+	)
+	b.add("as of: when it was observed", then(func(p *StatusAsOfPayload) {
+		p.AsOf, p.AsOfSequence = late, 41
+	}), holds(Current, late, 41, 0))
 	b.add("as of: beside an observation", b.envelope(func(f *fixture, e *Envelope) {
 		s := f.signer.SignPayload(standard.AppendCanonical(nil))
 		e.StatusAsOf = &s
@@ -126,13 +136,21 @@ func (b *vectorBook) histories() {
 		b.add("as of: "+name, then(change), fails(Invalid))
 	}
 	canonical := string(standard.AppendCanonical(nil))
-	b.add("as of: observation in its place", export(b.f.signer.SignPayload(b.f.status.AppendCanonical(nil))), fails(Invalid))
+	b.add(
+		"as of: observation in its place", export(b.f.signer.SignPayload(b.f.status.AppendCanonical(nil))), fails(Invalid),
+	)
 	b.add("as of: not canonical", export(b.f.signer.SignPayload([]byte(canonical+" "))), fails(Invalid))
-	b.add("as of: a member more", export(b.f.signer.SignPayload([]byte(strings.Replace(canonical, `"sequence"`, `"reason":"x","sequence"`, 1)))), fails(Invalid))
+	b.add(
+		"as of: a member more",
+		export(b.f.signer.SignPayload([]byte(strings.Replace(canonical, `"sequence"`, `"reason":"x","sequence"`, 1)))),
+		fails(Invalid),
+	)
 	b.add("as of: by a foreign key", export(b.f.foreign.SignPayload([]byte(canonical))), fails(Untrusted))
 	b.add("as of: by a revoked key", export(b.f.revoked.SignPayload([]byte(canonical))), fails(Untrusted))
 	b.add("as of: by a retired key", export(b.f.retired.SignPayload([]byte(canonical))), good)
-	b.add("as of: a member more in its envelope", b.replaced(`"statusObservation":{`, `"statusAsOf":{"alg":"none",`), refused)
+	b.add(
+		"as of: a member more in its envelope", b.replaced(`"statusObservation":{`, `"statusAsOf":{"alg":"none",`), refused,
+	)
 	b.add("as of: null", b.replaced(`"statusObservation":{`, `"statusAsOf":null,"x":{`), refused)
 	for name, text := range b.otherMembers([]byte(canonical)) {
 		s := b.f.signer.SignPayload([]byte(canonical))
@@ -158,7 +176,8 @@ func TestHistoryIsNotThePresent(t *testing.T) {
 		e.StatusObservation, e.StatusAsOf = nil, &s
 		found := Verify(marshal(t, e), f.trust, Options{Now: testNow})
 		words := strings.Join(append(found.Notes, found.Reasons...), " ")
-		if found.StatusAsOf != Valid || found.Observation != NotSupplied || found.ObservedStatus != nil || found.ObservedAt != nil ||
+		if found.StatusAsOf != Valid || found.Observation != NotSupplied || found.ObservedStatus != nil ||
+			found.ObservedAt != nil ||
 			(status != Revoked) != strings.Contains(words, "History: ") || !strings.Contains(words, FormatTime(p.AsOf)) {
 			t.Errorf("%+v", found)
 		}

@@ -25,9 +25,18 @@ func TestWorkOfForeignFiles(t *testing.T) {
 		members          []string
 		read             func(*strictjson.Meter, []byte) error
 	}{
-		{"receipt", "", "", receipt, []string{"contract", "payload", "signature", "publicKeyJwk", "references", "statusObservation", "statusAsOf", "inclusion"}, verifyText},
+		{
+			"receipt", "", "", receipt,
+			[]string{
+				"contract", "payload", "signature", "publicKeyJwk", "references", "statusObservation", "statusAsOf", "inclusion",
+			},
+			verifyText,
+		},
 		{"receipt, JWK", strings.SplitAfter(whole, `"publicKeyJwk":`)[0], "}", receipt, []string{"kty", "x"}, verifyText},
-		{"receipt, inclusion", strings.TrimSuffix(whole, "}") + `,"inclusion":`, "}", receipt, []string{"leaf", "leafIndex", "hashes", "checkpoint"}, verifyText},
+		{
+			"receipt, inclusion", strings.TrimSuffix(whole, "}") + `,"inclusion":`, "}", receipt,
+			[]string{"leaf", "leafIndex", "hashes", "checkpoint"}, verifyText,
+		},
 		{"trusted keys", "", "", trusted, nil, trustText},
 		{"trusted keys, members", "", "", receipt, []string{"keys", "keyStatus", "revokedKeys", "logKeys"}, trustText},
 		{"trusted keys, status", `{"keys":[],"keyStatus":`, "}", trusted, []string{"a"}, trustText},
@@ -67,7 +76,9 @@ func trustText(m *strictjson.Meter, text []byte) error {
 
 // Payloads and leaves are signed, but a signer can be somebody else's.
 func TestLongTexts(t *testing.T) {
-	for _, shape := range jsontest.Shapes(60<<10, "contract", "issuer", "publicId", "mimeType", "generatedAt", "sizeBytes", "title", "nonce") {
+	for _, shape := range jsontest.Shapes(
+		60<<10, "contract", "issuer", "publicId", "mimeType", "generatedAt", "sizeBytes", "title", "nonce",
+	) {
 		for name, read := range map[string]func([]byte) error{
 			"record":      func(b []byte) error { _, err := ParseRecordPayload(b); return err },
 			"status":      func(b []byte) error { _, err := ParseStatusPayload(b); return err },
@@ -80,7 +91,10 @@ func TestLongTexts(t *testing.T) {
 		}
 	}
 	// The text of a note has no structure of its own to be deep in.
-	for _, note := range []string{strings.Repeat("\n", 60<<10), strings.Repeat("— a AAAA\n", 7<<10), fmt.Sprintf("a\n1\n%s\n\n%s", strings.Repeat("A", 44), bytes.Repeat([]byte("— a AAAAAAA=\n"), 5000))} {
+	for _, note := range []string{
+		strings.Repeat("\n", 60<<10), strings.Repeat("— a AAAA\n", 7<<10),
+		fmt.Sprintf("a\n1\n%s\n\n%s", strings.Repeat("A", 44), bytes.Repeat([]byte("— a AAAAAAA=\n"), 5000)),
+	} {
 		if _, err := OpenCheckpoint(note, nil); err == nil {
 			t.Errorf("%.20q was accepted", note)
 		}

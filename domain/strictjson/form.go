@@ -11,11 +11,12 @@ import (
 )
 
 // Form is the canonical JSON (RFC 8785) of a struct type, made from its JSON tags. It writes what jcs makes of
-// json.Marshal, many times faster: it is for what each registration and each export of evidence writes, and everything else
-// goes through jcs.
+// json.Marshal, many times faster: it is for what each registration and each export of evidence writes, and everything
+// else goes through jcs.
 //
 // The members are texts, integers, booleans, types that read and write themselves as text, pointers to these (nil is
-// null), and json.RawMessage, which must hold canonical JSON. A member with the option omitzero is left out if it is zero.
+// null), and json.RawMessage, which must hold canonical JSON. A member with the option omitzero is left out if it is
+// zero.
 type Form[T any] struct{ members []member }
 
 type member struct {
@@ -99,7 +100,8 @@ func codecOf(t reflect.Type) codec {
 	switch {
 	case t == reflect.TypeFor[json.RawMessage]():
 		return rawCodec
-	case pointer.Implements(reflect.TypeFor[encoding.TextAppender]()) && pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+	case pointer.Implements(reflect.TypeFor[encoding.TextAppender]()) &&
+		pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
 		return textualCodec
 	case t.Kind() == reflect.Pointer:
 		return pointerCodec(t.Elem())

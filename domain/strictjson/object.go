@@ -52,8 +52,8 @@ const (
 	Optional Presence = false
 )
 
-// Object reads the members of one JSON object, the parameters of a query or the fields of a form, and remembers all that
-// is wrong. A method whose member is missing or
+// Object reads the members of one JSON object, the parameters of a query or the fields of a form, and remembers all
+// that is wrong. A method whose member is missing or
 // wrong returns the zero value; callers read everything they know, then ask for Problems. An Object is never nil: where
 // the object itself is missing or is something else, every member is absent and no further problem is reported. It is
 // not safe for concurrent use.
@@ -195,7 +195,10 @@ func Listed(problems []Problem, most int) []Problem {
 		return problems
 	}
 	listed := most - 1
-	return append(problems[:listed:listed], Problem{Code: CodeMore, Message: fmt.Sprintf("there are more problems than the first %d, which are listed", listed)})
+	return append(
+		problems[:listed:listed],
+		Problem{Code: CodeMore, Message: fmt.Sprintf("there are more problems than the first %d, which are listed", listed)},
+	)
 }
 
 // appendUnexpected appends the members that were not asked for and those given twice,

@@ -51,7 +51,8 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	o.Problem("", "WHOLE", "…")
 	want := []string{
 		"/sha256 REQUIRED", "/version INTEGER", "/size RANGE", "/when TYPE", "/title LENGTH", "/list/1 TYPE", "/list/2 NUL",
-		"/inner/x TYPE", "/items/1 TYPE", "/items/2/n REQUIRED", "/kind FORMAT", "/flag TYPE", "/wrong TYPE", "/list/7 MINE", " WHOLE",
+		"/inner/x TYPE", "/items/1 TYPE", "/items/2/n REQUIRED", "/kind FORMAT", "/flag TYPE", "/wrong TYPE",
+		"/list/7 MINE", " WHOLE",
 		"/SHA256 UNKNOWN_MEMBER", "/sha_256 UNKNOWN_MEMBER", "/kind DUPLICATE_MEMBER",
 		"/inner/a~1b~0c UNKNOWN_MEMBER", "/inner/x DUPLICATE_MEMBER", "/items/2/N UNKNOWN_MEMBER",
 	}
@@ -70,7 +71,10 @@ func TestEveryProblemAtOnce(t *testing.T) {
 }
 
 func TestReadsWhatIsRight(t *testing.T) {
-	o := decode(t, `{"s":"é","n":-5,"none":null,"some":7,"yes":true,"list":["a","b"],"text":"x","inner":{"k":{}},"values":[1,"a"],"any":[{}]}`)
+	o := decode(
+		t,
+		`{"s":"é","n":-5,"none":null,"some":7,"yes":true,"list":["a","b"],"text":"x","inner":{"k":{}},"values":[1,"a"],"any":[{}]}`,
+	)
 	if got := o.String("s", Required); got != "é" {
 		t.Error(got)
 	}
@@ -131,8 +135,10 @@ func TestAnAbsentObjectIsOneProblem(t *testing.T) {
 func TestIntegers(t *testing.T) {
 	for text, code := range map[string]string{
 		"0": "", "-1": "", "9007199254740991": "", "-9007199254740991": "",
-		"9007199254740992": CodeRange, "-9007199254740992": CodeRange, "18446744073709551616": CodeRange, strings.Repeat("9", 400): CodeRange,
-		"-0": CodeInteger, "1.0": CodeInteger, "1e0": CodeInteger, "1E2": CodeInteger, "0.0": CodeInteger, "1e-1": CodeInteger, "-0.0": CodeInteger,
+		"9007199254740992": CodeRange, "-9007199254740992": CodeRange, "18446744073709551616": CodeRange,
+		strings.Repeat("9", 400): CodeRange,
+		"-0":                     CodeInteger, "1.0": CodeInteger, "1e0": CodeInteger, "1E2": CodeInteger,
+		"0.0": CodeInteger, "1e-1": CodeInteger, "-0.0": CodeInteger,
 		`"1"`: CodeType, "true": CodeType, "null": CodeType, "[1]": CodeType,
 	} {
 		o := decode(t, fmt.Sprintf(`{"n":%s}`, text))
@@ -152,12 +158,16 @@ func TestIntegers(t *testing.T) {
 
 func TestProblemsAreBounded(t *testing.T) {
 	o := decode(t, `{"a":0`+strings.Repeat(`,"a":0,"b":0`, 1)+`}`)
-	if got := codes(o.Problems()); !reflect.DeepEqual(got, []string{"/a UNKNOWN_MEMBER", "/a DUPLICATE_MEMBER", "/b UNKNOWN_MEMBER"}) {
+	if got := codes(o.Problems()); !reflect.DeepEqual(
+		got, []string{"/a UNKNOWN_MEMBER", "/a DUPLICATE_MEMBER", "/b UNKNOWN_MEMBER"},
+	) {
 		t.Errorf("%q", got)
 	}
 	o = decode(t, `{"a":0,"b":0,"c":0,"b":0,"a":0,"a":0}`)
 	o.Int("b", 0, 0, Required)
-	if got := codes(o.Problems()); !reflect.DeepEqual(got, []string{"/a UNKNOWN_MEMBER", "/c UNKNOWN_MEMBER", "/b DUPLICATE_MEMBER", "/a DUPLICATE_MEMBER"}) {
+	if got := codes(o.Problems()); !reflect.DeepEqual(
+		got, []string{"/a UNKNOWN_MEMBER", "/c UNKNOWN_MEMBER", "/b DUPLICATE_MEMBER", "/a DUPLICATE_MEMBER"},
+	) {
 		t.Errorf("not in the order of the text: %q", got)
 	}
 	var b strings.Builder
@@ -165,7 +175,8 @@ func TestProblemsAreBounded(t *testing.T) {
 		fmt.Fprintf(&b, `,"m%d":0`, i)
 	}
 	problems := decode(t, `{`+b.String()[1:]+`}`).Problems()
-	if len(problems) != MaxProblems || problems[MaxProblems-1].Code != CodeMore || problems[MaxProblems-2].Pointer != "/m98" {
+	if len(problems) != MaxProblems || problems[MaxProblems-1].Code != CodeMore ||
+		problems[MaxProblems-2].Pointer != "/m98" {
 		t.Errorf("%d problems: %v", len(problems), problems[len(problems)-2:])
 	}
 	if again := Listed(problems, MaxProblems); !reflect.DeepEqual(again, problems) {

@@ -33,7 +33,10 @@ const (
 
 // String names the kind as a message to a person would.
 func (k Kind) String() string {
-	return [...]string{Null: "null", Bool: "a boolean", Number: "a number", String: "a string", Array: "an array", ObjectKind: "an object", rawText: "a text"}[k]
+	return [...]string{
+		Null: "null", Bool: "a boolean", Number: "a number", String: "a string", Array: "an array", ObjectKind: "an object",
+		rawText: "a text",
+	}[k]
 }
 
 // Value is one JSON value as it was written: members in order, duplicates
@@ -146,7 +149,10 @@ func Parse(data []byte, maxDepth int) (Value, error) { return new(Meter).Parse(d
 // Parse is Parse, counted; it also fails with ErrStopped.
 func (m *Meter) Parse(data []byte, maxDepth int) (Value, error) {
 	m.add(int64(len(data)))
-	r := reader{Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)), maxDepth: maxDepth, meter: m}
+	r := reader{
+		Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)), maxDepth: maxDepth,
+		meter: m,
+	}
 	v, err := r.value()
 	m.add(r.steps)
 	if err == nil {

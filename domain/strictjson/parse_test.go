@@ -104,7 +104,8 @@ func TestParseKeepsWhatWasWritten(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `[]`, `null`, ` true `, `-0`, `1e5`, `"\ud83d\ude00"`, `"\ud83d"`, `{"a":[1,{"b":"\\\""}]}`,
-		`{"a":1,"a":2}`, "\xef\xbb\xbf{}", `[[[[[[[[[]]]]]]]]]`, `"\u0000\b\f\u001f"`, `{"":{"":""}}`, `[1,]`, `"\uD800\uDC00"`,
+		`{"a":1,"a":2}`, "\xef\xbb\xbf{}", `[[[[[[[[[]]]]]]]]]`, `"\u0000\b\f\u001f"`, `{"":{"":""}}`, `[1,]`,
+		`"\uD800\uDC00"`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -35,16 +35,18 @@ func Query(values map[string][]string) *Object {
 	return fromValues(fromQuery, values, func(text string) string { return text })
 }
 
-// Fields is Query for the fields of a form, with what browsers make of fields. Fields that are not asked for are ignored,
-// since a page may be older than the program that reads its form. Space around a text is dropped, and its lines end
-// with LF. An empty field is null to a Nullable method. A ticked box, "on", is true. A list of which nothing is ticked is
-// not sent at all: those among lists are present all the same, and empty.
+// Fields is Query for the fields of a form, with what browsers make of fields. Fields that are not asked for are
+// ignored, since a page may be older than the program that reads its form. Space around a text is dropped, and its
+// lines end with LF. An empty field is null to a Nullable method. A ticked box, "on", is true. A list of which nothing
+// is ticked is not sent at all: those among lists are present all the same, and empty.
 func Fields(values map[string][]string, lists ...string) *Object {
 	values = maps.Clone(values)
 	for _, name := range lists {
 		values[name] = append([]string{}, values[name]...)
 	}
-	return fromValues(fromForm, values, func(text string) string { return strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")) })
+	return fromValues(fromForm, values, func(text string) string {
+		return strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
+	})
 }
 
 func fromValues(s source, values map[string][]string, normalize func(string) string) *Object {
@@ -80,7 +82,8 @@ func fromValues(s source, values map[string][]string, normalize func(string) str
 // isBlank reports whether the value is one empty text of a query or a form.
 func (v Value) isBlank() bool { return v.kind == rawText && v.text == "" && len(v.items) == 1 }
 
-// asKind takes the text of a parameter or a field for a value of the kind. A text that was found wrong before is no value.
+// asKind takes the text of a parameter or a field for a value of the kind. A text that was found wrong before is no
+// value.
 func (o *Object) asKind(name string, kind Kind, v Value) (Value, bool) {
 	switch {
 	case !o.OK(name):

@@ -11,7 +11,9 @@ import (
 
 // TestQueryKeepsItsWords: the codes, messages and their order are published.
 func TestQueryKeepsItsWords(t *testing.T) {
-	values, err := url.ParseQuery("b=1&b=2&n=1.0&m=99&yes=maybe&word=x&unknown=1&unknown=2&Absent=1&empty=&list=a&list=b&a%2Fb=1&huge=99999999999999999999")
+	values, err := url.ParseQuery(
+		"b=1&b=2&n=1.0&m=99&yes=maybe&word=x&unknown=1&unknown=2&Absent=1&empty=&list=a&list=b&a%2Fb=1&huge=99999999999999999999",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,16 +56,19 @@ func TestQueryKeepsItsWords(t *testing.T) {
 
 func TestFieldsAreWhatBrowsersSend(t *testing.T) {
 	o := Fields(url.Values{
-		"text": {" two\r\nlines "}, "empty": {" "}, "step": {""}, "source": {""}, "n": {" 7"}, "consent": {"on"}, "enabled": {"false"},
-		"ticked": {"a ", "b"}, "more": {"not asked for"},
+		"text": {" two\r\nlines "}, "empty": {" "}, "step": {""}, "source": {""}, "n": {" 7"}, "consent": {"on"},
+		"enabled": {"false"},
+		"ticked":  {"a ", "b"}, "more": {"not asked for"},
 	}, "ticked", "none")
 	if got := o.String("text", Required); got != "two\nlines" {
 		t.Errorf("%q", got)
 	}
-	if o.String("empty", Required) != "" || o.NullableString("source", Optional) != nil || o.NullableInt("step", 1, 9, Optional) != nil {
+	if o.String("empty", Required) != "" || o.NullableString("source", Optional) != nil ||
+		o.NullableInt("step", 1, 9, Optional) != nil {
 		t.Error("an empty field is not null to a method that takes null, and empty to others")
 	}
-	if o.Int("n", 1, 9, Required) != 7 || !o.Bool("consent", Required) || o.Bool("enabled", Required) || o.Bool("unticked", Optional) {
+	if o.Int("n", 1, 9, Required) != 7 || !o.Bool("consent", Required) || o.Bool("enabled", Required) ||
+		o.Bool("unticked", Optional) {
 		t.Error("an integer and boxes")
 	}
 	if list := o.StringList("ticked", Required, 2); !slices.Equal(list, []string{"a", "b"}) {
@@ -82,7 +87,9 @@ func TestFieldsAreWhatBrowsersSend(t *testing.T) {
 	o.StringList("ticked", Required, 2)
 	o.Object("ticked", Required)
 	o.String("name", Required)
-	want := []string{"/step DUPLICATE_MEMBER", "/n INTEGER", "/consent FORMAT", "/ticked LENGTH", "/ticked TYPE", "/name REQUIRED"}
+	want := []string{
+		"/step DUPLICATE_MEMBER", "/n INTEGER", "/consent FORMAT", "/ticked LENGTH", "/ticked TYPE", "/name REQUIRED",
+	}
 	problems := o.Problems()
 	if got := codes(problems); !slices.Equal(got, want) || problems[5].Message != "the field is required" {
 		t.Errorf("%q", problems)
@@ -96,11 +103,19 @@ func TestNoValueIsOtherThanText(t *testing.T) {
 			"query": Query, "form": func(values map[string][]string) *Object { return Fields(values) },
 		} {
 			o := read(url.Values{"s": {bad}, "l": {"a", bad}, bad: {"x"}, "n": {"1" + bad}, "good": {"é"}})
-			got := o.String("s", Required) + strings.Join(o.StringList("l", Required, 9), "") + o.Match("s", Required, func(string) bool { return true }, "")
-			if got != "" || o.NullableString("s", Optional) != nil || o.Int("n", 0, 9, Required) != 0 || o.String("good", Required) != "é" {
+			got := o.String("s", Required) + strings.Join(
+				o.StringList("l", Required, 9), "",
+			) + o.Match("s", Required, func(string) bool {
+				return true
+			}, "")
+			if got != "" || o.NullableString("s", Optional) != nil || o.Int("n", 0, 9, Required) != 0 ||
+				o.String("good", Required) != "é" {
 				t.Errorf("%s of %q: %q", name, bad, got)
 			}
-			want := []Problem{{"", CodeFormat, TextRule}, {"/l", CodeFormat, TextRule}, {"/n", CodeFormat, TextRule}, {"/s", CodeFormat, TextRule}}
+			want := []Problem{
+				{"", CodeFormat, TextRule}, {"/l", CodeFormat, TextRule}, {"/n", CodeFormat, TextRule},
+				{"/s", CodeFormat, TextRule},
+			}
 			problems := o.Problems()
 			slices.SortFunc(problems, func(a, b Problem) int { return strings.Compare(a.Pointer, b.Pointer) })
 			if !reflect.DeepEqual(problems, want) {

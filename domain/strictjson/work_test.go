@@ -129,7 +129,8 @@ func TestLongNamesAreNotRepeated(t *testing.T) {
 	o := decode(t, `{"x":{"`+long+`":0,"`+long+`":1}}`)
 	o.Object("x", Required)
 	problems = o.Problems()
-	if len(problems) != 2 || problems[0].Pointer != "/x" || problems[0].Code != CodeUnknown || problems[1].Code != CodeDuplicate || len(problems[0].Message) > 100 {
+	if len(problems) != 2 || problems[0].Pointer != "/x" || problems[0].Code != CodeUnknown ||
+		problems[1].Code != CodeDuplicate || len(problems[0].Message) > 100 {
 		t.Fatalf("%.200v", problems)
 	}
 }
@@ -140,7 +141,8 @@ func TestLengthIsThatOfTheText(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := v.Members()[0].Value
-	if v.Length() != len(`{ "a" : [ 1 , 2 ] , "b":"x"}`) || list.Length() != len(`[ 1 , 2 ]`) || v.Members()[1].Value.Length() != 0 {
+	if v.Length() != len(`{ "a" : [ 1 , 2 ] , "b":"x"}`) || list.Length() != len(`[ 1 , 2 ]`) ||
+		v.Members()[1].Value.Length() != 0 {
 		t.Errorf("%d, %d", v.Length(), list.Length())
 	}
 }

@@ -186,8 +186,10 @@ type Event struct {
 // View is an event as it is shown.
 func View(e *domain.Event) Event {
 	v := Event{
-		Sequence: e.Sequence, ID: e.ID, V: e.V, Type: e.Type, Subject: e.Subject, OccurredAt: evidence.FormatTime(e.OccurredAt),
-		Actor: e.Actor.String(), RequestID: e.RequestID, Data: e.Data, Nonce: base64.RawURLEncoding.EncodeToString(e.Nonce[:]), Hash: hex.EncodeToString(e.Hash[:]),
+		Sequence: e.Sequence, ID: e.ID, V: e.V, Type: e.Type, Subject: e.Subject,
+		OccurredAt: evidence.FormatTime(e.OccurredAt),
+		Actor:      e.Actor.String(), RequestID: e.RequestID, Data: e.Data,
+		Nonce: base64.RawURLEncoding.EncodeToString(e.Nonce[:]), Hash: hex.EncodeToString(e.Hash[:]),
 	}
 	if !e.Company.IsZero() {
 		company := e.Company.String()
@@ -287,7 +289,8 @@ func readLine(text []byte, organization domain.OrganizationID, sequence int64) a
 }
 
 func (l *Line) event(e *audit.Event) error {
-	e.Sequence, e.ID, e.V, e.Type, e.Subject, e.Actor, e.RequestID, e.Data = l.Sequence, l.ID, l.V, l.Type, l.Subject, domain.ParseActor(l.Actor), l.RequestID, l.Data
+	e.Sequence, e.ID, e.V, e.Type, e.Subject, e.Actor, e.RequestID, e.Data = l.Sequence, l.ID, l.V, l.Type, l.Subject,
+		domain.ParseActor(l.Actor), l.RequestID, l.Data
 	if l.Company != nil {
 		company, err := domain.ParseID[domain.CompanyID](*l.Company)
 		if err != nil {

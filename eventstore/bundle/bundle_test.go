@@ -20,7 +20,9 @@ import (
 
 // TestLineWithMore: of a line that holds anything else nothing is taken, so that the history's digest differs too.
 func TestLineWithMore(t *testing.T) {
-	e := audit.Event{Event: domain.Event{Sequence: 1, V: 1, OccurredAt: time.Unix(0, 0), Data: []byte("{}"), Hash: [32]byte{1}}}
+	e := audit.Event{
+		Event: domain.Event{Sequence: 1, V: 1, OccurredAt: time.Unix(0, 0), Data: []byte("{}"), Hash: [32]byte{1}},
+	}
 	e.ID[15] = 1
 	text, err := line(&e, true)
 	if err != nil {
@@ -37,7 +39,8 @@ func TestLineWithMore(t *testing.T) {
 		strings.Replace(good, `"texts":[]`, `"texts":1`, 1):      "must be an array",
 		strings.Replace(good, `"texts":[]`, `"texts":[{},1]`, 1): "element 0 is not whole", // the rest is not looked at
 	} {
-		if read := readLine([]byte(more), e.Organization, 7); !strings.Contains(read.Fault, fault) || read.Hash != [32]byte{} || read.Sequence != 7 {
+		if read := readLine([]byte(more), e.Organization, 7); !strings.Contains(read.Fault, fault) ||
+			read.Hash != [32]byte{} || read.Sequence != 7 {
 			t.Errorf("%s: %+v", more, read)
 		}
 	}
@@ -48,7 +51,13 @@ func archived(t *testing.T) []byte {
 	t.Helper()
 	var made bytes.Buffer
 	organization := domain.OrganizationID{1}
-	if _, err := NewArchive(&made, Config{Organization: organization, Issuer: "https://ledger.example", Texts: true, TrustedKeys: []byte("{}"), Now: "2026-11-01T10:00:00Z"}).Close(); err != nil {
+	if _, err := NewArchive(
+		&made,
+		Config{
+			Organization: organization, Issuer: "https://ledger.example", Texts: true, TrustedKeys: []byte("{}"),
+			Now: "2026-11-01T10:00:00Z",
+		},
+	).Close(); err != nil {
 		t.Fatal(err)
 	}
 	return made.Bytes()
@@ -91,7 +100,8 @@ func TestArchive(t *testing.T) {
 		archive []byte
 		wrong   string
 	}{
-		"whole": {whole, ""}, "cut off": {whole[:len(whole)-30], "not a valid zip file"}, "a name twice": {twice.Bytes(), "duplicate entries"},
+		"whole": {whole, ""}, "cut off": {whole[:len(whole)-30], "not a valid zip file"},
+		"a name twice":        {twice.Bytes(), "duplicate entries"},
 		"segments of nothing": {nothing(t), "element 0 is not whole"},
 		"no zip file":         {[]byte("{}"), "not a valid zip file"},
 	} {
@@ -122,9 +132,12 @@ func TestArchive(t *testing.T) {
 func hostile(t *testing.T, text []byte, lines int64, files ...string) string {
 	t.Helper()
 	m := Manifest{
-		Contract: Contract, Organization: domain.OrganizationID{1}, Issuer: "https://ledger.example", ExportedAt: "2026-11-01T10:00:00Z", Complete: true, Events: lines,
+		Contract: Contract, Organization: domain.OrganizationID{1}, Issuer: "https://ledger.example",
+		ExportedAt: "2026-11-01T10:00:00Z", Complete: true, Events: lines,
 		HistorySHA256: emptyHistory, TrustedKeys: describe(TrustedKeysFile, []byte("{}")),
-		Segments: []Segment{{File: describe("events/000000000001.ndjson", text), First: 1, Last: lines, HistorySHA256: emptyHistory}},
+		Segments: []Segment{
+			{File: describe("events/000000000001.ndjson", text), First: 1, Last: lines, HistorySHA256: emptyHistory},
+		},
 	}
 	manifest, err := m.text()
 	if err != nil {
@@ -157,10 +170,17 @@ func TestHostileArchive(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, wrong string
 	}{
-		"more lines than bytes can hold": {hostile(t, bytes.Repeat([]byte("\n"), 1<<20), 1<<20), "segments[0] declares more events than 1048576 bytes can hold"},
-		"zeros":                          {hostile(t, make([]byte, 2*expansionFrom), 1), "it unpacks to more than 16777216 bytes"},
-		"names of many folders":          {hostile(t, make([]byte, minLine), 1, strings.Repeat("a/", 100)+"a"), "a file in it lies in 100 folders"},
-		"a long name":                    {hostile(t, make([]byte, minLine), 1, strings.Repeat("a/", 30_000)+"a"), "more than the 255 that a bundle may have"},
+		"more lines than bytes can hold": {
+			hostile(t, bytes.Repeat([]byte("\n"), 1<<20), 1<<20),
+			"segments[0] declares more events than 1048576 bytes can hold",
+		},
+		"zeros": {hostile(t, make([]byte, 2*expansionFrom), 1), "it unpacks to more than 16777216 bytes"},
+		"names of many folders": {
+			hostile(t, make([]byte, minLine), 1, strings.Repeat("a/", 100)+"a"), "a file in it lies in 100 folders",
+		},
+		"a long name": {
+			hostile(t, make([]byte, minLine), 1, strings.Repeat("a/", 30_000)+"a"), "more than the 255 that a bundle may have",
+		},
 	} {
 		if b, err := Open(c.path); err == nil || !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v", name, err)
@@ -190,8 +210,12 @@ func TestWalkStops(t *testing.T) {
 		}
 		given := int64(0)
 		var found []audit.Finding
-		err = b.Walk(func(events []audit.Event) error { given += int64(len(events)); return nil }, func(f ...audit.Finding) { found = append(found, f...) })
-		if err != nil || given > c.most || !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == audit.CheckFile && strings.Contains(f.Found, c.found) }) {
+		err = b.Walk(func(events []audit.Event) error { given += int64(len(events)); return nil }, func(f ...audit.Finding) {
+			found = append(found, f...)
+		})
+		if err != nil || given > c.most || !slices.ContainsFunc(found, func(f audit.Finding) bool {
+			return f.Check == audit.CheckFile && strings.Contains(f.Found, c.found)
+		}) {
 			t.Errorf("%s: %d lines, %v, %v", name, given, found, err)
 		}
 		b.Close()
@@ -217,8 +241,12 @@ func TestLongerThanDeclared(t *testing.T) {
 	}
 	defer b.Close()
 	var found []audit.Finding
-	if err := b.Walk(func([]audit.Event) error { return nil }, func(f ...audit.Finding) { found = append(found, f...) }); err != nil ||
-		!slices.ContainsFunc(found, func(f audit.Finding) bool { return strings.Contains(f.Found, "the rest was not read") }) {
+	if err := b.Walk(func([]audit.Event) error { return nil }, func(f ...audit.Finding) {
+		found = append(found, f...)
+	}); err != nil ||
+		!slices.ContainsFunc(found, func(f audit.Finding) bool {
+			return strings.Contains(f.Found, "the rest was not read")
+		}) {
 		t.Errorf("%v, %v", found, err)
 	}
 	if _, err := b.Former().Next(); err == nil {
@@ -236,7 +264,8 @@ func TestSegmentTwice(t *testing.T) {
 		Contract: Contract, Organization: domain.OrganizationID{1}, ExportedAt: "2026-11-01T10:00:00Z", Events: 2,
 		HistorySHA256: emptyHistory, TrustedKeys: describe(TrustedKeysFile, nil), Segments: []Segment{first, second},
 	}
-	if err := m.check(); err == nil || !strings.Contains(err.Error(), "segments[1] must be the file events/000000000002.ndjson") {
+	if err := m.check(); err == nil ||
+		!strings.Contains(err.Error(), "segments[1] must be the file events/000000000002.ndjson") {
 		t.Error(err)
 	}
 	m.Segments[1].File.File = "events/000000000002.ndjson"
@@ -286,7 +315,12 @@ func (discarded) Open(int) io.Reader       { return strings.NewReader("") }
 func TestLineOfManyValues(t *testing.T) {
 	const most = 600 << 20
 	event := func(typ domain.EventType, data string) []byte {
-		e := audit.Event{Event: domain.Event{Organization: domain.OrganizationID{1}, Sequence: 1, V: 1, Type: typ, OccurredAt: time.Unix(0, 0), Data: []byte(data)}}
+		e := audit.Event{
+			Event: domain.Event{
+				Organization: domain.OrganizationID{1}, Sequence: 1, V: 1, Type: typ, OccurredAt: time.Unix(0, 0),
+				Data: []byte(data),
+			},
+		}
 		e.ID[15] = 1
 		e.Hash = domain.LeafHash(e.Leaf())
 		text, err := line(&e, true)
@@ -302,11 +336,22 @@ func TestLineOfManyValues(t *testing.T) {
 		text  []byte
 		found string
 	}{
-		"64 MB of short values":     {[]byte(`{"detectors":[` + repeated("{}", 64<<20) + "]}\n"), "it has more than 8388608 bytes"},
-		"8 MB of short values":      {event(domain.AnalysisCompleted, `{"detectors":[`+repeated("{}", 8000000)+`]}`), "it has more than 250000 values"},
-		"as many as may be":         {event(domain.AnalysisCompleted, `{"detectors":[`+repeated("{}", 370000)+`]}`), "other bytes"},
-		"2 MB of names":             {event(domain.AnalysisCompleted, `{"limitations":[`+repeated(`"`+strings.Repeat("\\u0000", 5)+`"`, 2000000)+`]}`), "other bytes"},
-		"a member that is not read": {event(domain.AnalysisCompleted, `{"x":[`+repeated("[[]]", 8000000)+`]}`), "it has more than 250000 values"},
+		"64 MB of short values": {
+			[]byte(`{"detectors":[` + repeated("{}", 64<<20) + "]}\n"), "it has more than 8388608 bytes",
+		},
+		"8 MB of short values": {
+			event(domain.AnalysisCompleted, `{"detectors":[`+repeated("{}", 8000000)+`]}`), "it has more than 250000 values",
+		},
+		"as many as may be": {
+			event(domain.AnalysisCompleted, `{"detectors":[`+repeated("{}", 370000)+`]}`), "other bytes",
+		},
+		"2 MB of names": {
+			event(domain.AnalysisCompleted, `{"limitations":[`+repeated(`"`+strings.Repeat("\\u0000", 5)+`"`, 2000000)+`]}`),
+			"other bytes",
+		},
+		"a member that is not read": {
+			event(domain.AnalysisCompleted, `{"x":[`+repeated("[[]]", 8000000)+`]}`), "it has more than 250000 values",
+		},
 	} {
 		allocated, found := reads(t, c.text)
 		if allocated > most {

@@ -79,7 +79,9 @@ func checkArchive(archive *zip.Reader, size int64) error {
 	var unpacked uint64
 	for _, f := range archive.File {
 		if len(f.Name) > maxName {
-			return fmt.Errorf("a file in it has a name of %d bytes, more than the %d that a bundle may have", len(f.Name), maxName)
+			return fmt.Errorf(
+				"a file in it has a name of %d bytes, more than the %d that a bundle may have", len(f.Name), maxName,
+			)
 		}
 		if folders := strings.Count(f.Name, "/"); folders > maxFolders {
 			return fmt.Errorf("a file in it lies in %d folders, more than the %d that a bundle may have", folders, maxFolders)
@@ -131,7 +133,8 @@ func (f File) compare(found File) []audit.Finding {
 
 func (f File) differs(found string) []audit.Finding {
 	return []audit.Finding{{
-		Check: audit.CheckFile, Place: f.File, Expected: fmt.Sprintf("%d bytes with SHA-256 %s, by the manifest", f.Bytes, f.SHA256), Found: found,
+		Check: audit.CheckFile, Place: f.File,
+		Expected: fmt.Sprintf("%d bytes with SHA-256 %s, by the manifest", f.Bytes, f.SHA256), Found: found,
 	}}
 }
 
@@ -154,7 +157,12 @@ func (b *Bundle) foreign() (found []audit.Finding, err error) {
 	}
 	for _, entry := range entries {
 		if name := eventsDir + "/" + entry.Name(); strings.HasSuffix(name, ".ndjson") && !named[name] {
-			found = append(found, audit.Finding{Check: audit.CheckFile, Place: name, Expected: "no events that the manifest does not name", Found: "such a file"})
+			found = append(
+				found,
+				audit.Finding{
+					Check: audit.CheckFile, Place: name, Expected: "no events that the manifest does not name", Found: "such a file",
+				},
+			)
 		}
 	}
 	return found, nil
@@ -203,7 +211,10 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 			}
 			if r.endless || unreadable > maxUnreadable {
 				r.f.Close()
-				found(s.differs(fmt.Sprintf("a line of more than %d bytes, or more than %d lines without an event: nothing after them was read", maxLine, maxUnreadable))...)
+				found(s.differs(fmt.Sprintf(
+					"a line of more than %d bytes, or more than %d lines without an event: nothing after them was read", maxLine,
+					maxUnreadable,
+				))...)
 				return nil
 			}
 		}
@@ -214,7 +225,10 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 		found(r.end()...)
 		if digest := hex.EncodeToString(head[:]); digest != s.HistorySHA256 || last != s.Last {
 			found(audit.Finding{
-				Check: audit.CheckHead, Place: s.File.File, Expected: fmt.Sprintf("sequence %d at its end, and a history of SHA-256 %s up to there, by the manifest", s.Last, s.HistorySHA256),
+				Check: audit.CheckHead, Place: s.File.File,
+				Expected: fmt.Sprintf(
+					"sequence %d at its end, and a history of SHA-256 %s up to there, by the manifest", s.Last, s.HistorySHA256,
+				),
 				Found: fmt.Sprintf("sequence %d and %s", last, digest),
 			})
 		}
@@ -345,7 +359,9 @@ func (r *segmentReader) line() (line []byte, err error) {
 func (r *segmentReader) end() []audit.Finding {
 	r.f.Close()
 	if r.more {
-		return r.differs(fmt.Sprintf("more than that, or than the %d lines of its events: the rest was not read", r.Last-r.First+1))
+		return r.differs(fmt.Sprintf(
+			"more than that, or than the %d lines of its events: the rest was not read", r.Last-r.First+1,
+		))
 	}
 	return r.compare(File{r.File.File, r.read, hex.EncodeToString(r.sum.Sum(nil))})
 }

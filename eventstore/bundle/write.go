@@ -30,7 +30,9 @@ const (
 var ErrOther = errors.New("it holds another bundle")
 
 // ErrNotExtended is the answer where the history does not continue that of the bundle.
-var ErrNotExtended = errors.New("the history does not continue the bundle's: integrity audit --against says where it differs")
+var ErrNotExtended = errors.New(
+	"the history does not continue the bundle's: integrity audit --against says where it differs",
+)
 
 // Writer makes a bundle, or brings one up to date.
 type Writer struct {
@@ -70,7 +72,9 @@ func Create(dir string, c Config) (*Writer, error) {
 	case err != nil:
 		return nil, err
 	case known.Organization != c.Organization || known.Issuer != c.Issuer || known.Texts != c.Texts:
-		return nil, fmt.Errorf("%s: %w, of %s by %s, texts included: %t", dir, ErrOther, known.Organization, known.Issuer, known.Texts)
+		return nil, fmt.Errorf(
+			"%s: %w, of %s by %s, texts included: %t", dir, ErrOther, known.Organization, known.Issuer, known.Texts,
+		)
 	default:
 		w.manifest = known
 		if err := w.resume(); err != nil {
@@ -91,7 +95,8 @@ func NewArchive(to io.Writer, c Config) *Writer {
 func newWriter(c Config) *Writer {
 	c.SegmentEvents = cmp.Or(c.SegmentEvents, segmentEvents)
 	return &Writer{config: c, manifest: Manifest{
-		Contract: Contract, Organization: c.Organization, Issuer: c.Issuer, Texts: c.Texts, HistorySHA256: emptyHistory, Segments: []Segment{},
+		Contract: Contract, Organization: c.Organization, Issuer: c.Issuer, Texts: c.Texts, HistorySHA256: emptyHistory,
+		Segments: []Segment{},
 	}}
 }
 
@@ -148,7 +153,9 @@ func describe(name string, text []byte) File {
 }
 
 // temporaryPattern is the form of a file that an export was killed over, before it had its name.
-var temporaryPattern = regexp.MustCompile(`^\.(manifest\.json|trusted-keys\.json|checkpoint|[0-9]{12,19}\.ndjson)\.[0-9]+$`)
+var temporaryPattern = regexp.MustCompile(
+	`^\.(manifest\.json|trusted-keys\.json|checkpoint|[0-9]{12,19}\.ndjson)\.[0-9]+$`,
+)
 
 // removeTemporary removes what killed exports have left: it may hold texts, and nobody sees it.
 func (w *Writer) removeTemporary() error {

@@ -47,11 +47,18 @@ func mayCome(err error) bool {
 	if connecting, failed := errors.AsType[*pgconn.ConnectError](err); failed {
 		return worthWaiting(attempts(connecting))
 	}
-	if answer, answered := errors.AsType[*pgconn.PgError](err); answered { // of a server that ends or takes no more writes, or of a pooler that lost its server
-		return strings.HasPrefix(answer.Code, "08") || slices.Contains([]string{"57P01", "57P02", "57P03", "25006"}, answer.Code)
+	if answer, answered := errors.AsType[*pgconn.PgError](err); answered {
+		// of a server that ends or takes no more writes, or of a pooler that lost its server
+		return strings.HasPrefix(answer.Code, "08") ||
+			slices.Contains([]string{"57P01", "57P02", "57P03", "25006"}, answer.Code)
 	}
 	_, network := errors.AsType[*net.OpError](err)
-	return network || slices.ContainsFunc([]error{errUnsure, context.DeadlineExceeded, pgconn.ErrConnClosed, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF}, func(lost error) bool { return errors.Is(err, lost) })
+	return network ||
+		slices.ContainsFunc([]error{
+			errUnsure, context.DeadlineExceeded, pgconn.ErrConnClosed, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF,
+		}, func(lost error) bool {
+			return errors.Is(err, lost)
+		})
 }
 
 // attempts are the errors of the servers that were tried.

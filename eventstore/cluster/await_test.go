@@ -31,7 +31,10 @@ func TestAwaitGivesUp(t *testing.T) {
 		wait := func(ctx context.Context, answer func() error) error {
 			return Await(ctx, time.Minute, func(error) { told++ }, func() error { looks++; return answer() })
 		}
-		if err := wait(t.Context(), func() error { return fmt.Errorf("look %d: %w", looks, away) }); !errors.Is(err, away) || err.Error() != fmt.Sprintf("look %d: %v", looks, away) || time.Since(began) != time.Minute {
+		if err := wait(
+			t.Context(), func() error { return fmt.Errorf("look %d: %w", looks, away) },
+		); !errors.Is(err, away) || err.Error() != fmt.Sprintf("look %d: %v", looks, away) ||
+			time.Since(began) != time.Minute {
 			t.Errorf("after %s and %d looks: %v", time.Since(began), looks, err)
 		}
 		if told != 1 {
@@ -39,7 +42,8 @@ func TestAwaitGivesUp(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		began = time.Now()
-		if err := wait(ctx, func() error { cancel(); return away }); !errors.Is(err, context.Canceled) || time.Since(began) > 0 {
+		if err := wait(ctx, func() error { cancel(); return away }); !errors.Is(err, context.Canceled) ||
+			time.Since(began) > 0 {
 			t.Errorf("cancelled: %v", err)
 		}
 		damaged := errors.New("another error")

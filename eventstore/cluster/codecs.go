@@ -93,7 +93,8 @@ type bytesCodec struct{ pgtype.Codec }
 
 // PlanScan implements pgtype.Codec.
 func (c bytesCodec) PlanScan(m *pgtype.Map, oid uint32, format int16, target any) pgtype.ScanPlan {
-	if t := reflect.TypeOf(target).Elem(); format == pgtype.BinaryFormatCode && t.Kind() == reflect.Array && t.Elem().Kind() == reflect.Uint8 {
+	if t := reflect.TypeOf(target).Elem(); format == pgtype.BinaryFormatCode && t.Kind() == reflect.Array &&
+		t.Elem().Kind() == reflect.Uint8 {
 		return c
 	}
 	return c.Codec.PlanScan(m, oid, format, target)
@@ -118,10 +119,18 @@ func registerCodecs(m *pgtype.Map) {
 	register(m, "_uuid", func(c pgtype.Codec) pgtype.Codec { return idCodec{c} })
 	register(m, "uuid", func(c pgtype.Codec) pgtype.Codec { return bytesCodec{c} })
 	register(m, "bytea", func(c pgtype.Codec) pgtype.Codec { return bytesCodec{c} })
-	registerArray(m, "_int8", pgtype.Int8OID, func(int64) int { return 8 }, func(buf []byte, v int64) []byte { return binary.BigEndian.AppendUint64(buf, uint64(v)) })
-	registerArray(m, "_int4", pgtype.Int4OID, func(int32) int { return 4 }, func(buf []byte, v int32) []byte { return binary.BigEndian.AppendUint32(buf, uint32(v)) })
-	registerArray(m, "_int2", pgtype.Int2OID, func(int16) int { return 2 }, func(buf []byte, v int16) []byte { return binary.BigEndian.AppendUint16(buf, uint16(v)) })
-	registerArray(m, "_text", pgtype.TextOID, func(v string) int { return len(v) }, func(buf []byte, v string) []byte { return append(buf, v...) })
+	registerArray(m, "_int8", pgtype.Int8OID, func(int64) int { return 8 }, func(buf []byte, v int64) []byte {
+		return binary.BigEndian.AppendUint64(buf, uint64(v))
+	})
+	registerArray(m, "_int4", pgtype.Int4OID, func(int32) int { return 4 }, func(buf []byte, v int32) []byte {
+		return binary.BigEndian.AppendUint32(buf, uint32(v))
+	})
+	registerArray(m, "_int2", pgtype.Int2OID, func(int16) int { return 2 }, func(buf []byte, v int16) []byte {
+		return binary.BigEndian.AppendUint16(buf, uint16(v))
+	})
+	registerArray(m, "_text", pgtype.TextOID, func(v string) int { return len(v) }, func(buf []byte, v string) []byte {
+		return append(buf, v...)
+	})
 	registerArray(m, "_bytea", pgtype.ByteaOID, func(v []byte) int {
 		if v == nil {
 			return -1
@@ -129,15 +138,18 @@ func registerCodecs(m *pgtype.Map) {
 		return len(v)
 	}, func(buf, v []byte) []byte { return append(buf, v...) })
 	register(m, "timestamptz", func(pgtype.Codec) pgtype.Codec { return &pgtype.TimestamptzCodec{ScanLocation: time.UTC} })
-	registerArray(m, "_timestamptz", pgtype.TimestamptzOID, func(time.Time) int { return 8 }, func(buf []byte, v time.Time) []byte {
-		return binary.BigEndian.AppendUint64(buf, uint64(v.UnixMicro()-postgresEpoch))
-	})
+	registerArray(m, "_timestamptz", pgtype.TimestamptzOID, func(time.Time) int { return 8 },
+		func(buf []byte, v time.Time) []byte {
+			return binary.BigEndian.AppendUint64(buf, uint64(v.UnixMicro()-postgresEpoch))
+		})
 }
 
 // postgresEpoch is 2000-01-01 in microseconds of the Unix epoch.
 const postgresEpoch = 946_684_800_000_000
 
-func registerArray[T any](m *pgtype.Map, name string, element uint32, size func(T) int, appendValue func([]byte, T) []byte) {
+func registerArray[T any](
+	m *pgtype.Map, name string, element uint32, size func(T) int, appendValue func([]byte, T) []byte,
+) {
 	register(m, name, func(c pgtype.Codec) pgtype.Codec { return arrayCodec[T]{c, element, size, appendValue} })
 }
 

@@ -38,7 +38,8 @@ func TestArraysAsPgxEncodesThem(t *testing.T) {
 		{pgtype.TextArrayOID, []*string{nil}, false},
 		{pgtype.ByteaArrayOID, [][]byte{{0, 255}, {}, nil}, true},
 		{pgtype.TimestamptzArrayOID, []time.Time{
-			{}, time.Unix(0, 0), time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), time.Date(2026, 11, 21, 10, 0, 0, 123_456_789, time.FixedZone("", 3600)),
+			{}, time.Unix(0, 0), time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
+			time.Date(2026, 11, 21, 10, 0, 0, 123_456_789, time.FixedZone("", 3600)),
 		}, true},
 		{pgtype.BoolArrayOID, []bool{true, false}, false},
 	} {
@@ -76,7 +77,8 @@ func TestIDsAreReadIntoTheirTypes(t *testing.T) {
 		{pgtype.ByteaOID, []byte{1, 2, 3}, new(*[2]byte), new(&[2]byte{1, 2})},
 		{pgtype.ByteaOID, []byte{1, 2}, new([]byte), new([]byte{1, 2})},
 	} {
-		if err := m.Scan(c.oid, pgtype.BinaryFormatCode, c.src, c.target); err != nil || !reflect.DeepEqual(c.target, c.want) {
+		if err := m.Scan(c.oid, pgtype.BinaryFormatCode, c.src, c.target); err != nil ||
+			!reflect.DeepEqual(c.target, c.want) {
 			t.Errorf("%T of %x: %v %v, want %v", c.target, c.src, c.target, err, c.want)
 		}
 	}

@@ -42,7 +42,9 @@ func TestWarningAtACommit(t *testing.T) {
 			t.Errorf("a commit without a warning: %v", err)
 		}
 	}
-	if err := cluster.Commit(ctx, overtaken{begin("INSERT INTO warned VALUES (1)"), next}); !errors.Is(err, cluster.ErrUnknown) {
+	if err := cluster.Commit(
+		ctx, overtaken{begin("INSERT INTO warned VALUES (1)"), next},
+	); !errors.Is(err, cluster.ErrUnknown) {
 		t.Errorf("a commit with a warning: %v", err)
 	}
 }
@@ -63,7 +65,11 @@ func (tx overtaken) Commit(ctx context.Context) error {
 // the snapshot from before.
 func TestIsolation(t *testing.T) {
 	url := pgtest.New(t)
-	pgtest.Exec(t, url, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'repeatable read'); END $$")
+	pgtest.Exec(
+		t, url,
+		"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), "+
+			"'repeatable read'); END $$",
+	)
 	ctx := context.Background()
 	pool, err := cluster.At(url).CommitPool(ctx, 1)
 	if err != nil {
@@ -71,7 +77,8 @@ func TestIsolation(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	var isolation string
-	if err := pool.QueryRow(ctx, "SHOW transaction_isolation").Scan(&isolation); err != nil || isolation != "read committed" {
+	if err := pool.QueryRow(ctx, "SHOW transaction_isolation").Scan(&isolation); err != nil ||
+		isolation != "read committed" {
 		t.Errorf("%q, %v", isolation, err)
 	}
 }

@@ -79,7 +79,9 @@ func (p *Primary) Holders(ctx context.Context) (*Holders, error) {
 	h := &Holders{primary: p, asking: asking, doubted: map[*Piece]uint64{}, servers: map[int32]*server{}}
 	distributed, err := Distributed(ctx, asking)
 	if err == nil && distributed {
-		err = asking.QueryRow(ctx, "SELECT array_agg(worker_hash(shard) ORDER BY shard) FROM generate_series(0, 65535) AS shard").Scan(&h.hashes)
+		err = asking.QueryRow(
+			ctx, "SELECT array_agg(worker_hash(shard) ORDER BY shard) FROM generate_series(0, 65535) AS shard",
+		).Scan(&h.hashes)
 	}
 	if err != nil || !distributed {
 		asking.Close()
@@ -95,9 +97,13 @@ func (p *Primary) Holders(ctx context.Context) (*Holders, error) {
 // Distributed reports whether Citus has distributed the tables of the ledger. A distribution that has failed may have
 // left holdFunction.
 func Distributed(ctx context.Context, pool *pgxpool.Pool) (yes bool, err error) {
-	err = pool.QueryRow(ctx, "SELECT to_regclass('pg_dist_partition') IS NOT NULL AND to_regproc('public."+holdFunction+"') IS NOT NULL").Scan(&yes)
+	err = pool.QueryRow(
+		ctx, "SELECT to_regclass('pg_dist_partition') IS NOT NULL AND to_regproc('public."+holdFunction+"') IS NOT NULL",
+	).Scan(&yes)
 	if err == nil && yes {
-		err = pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = 'public.shard_heads'::regclass)").Scan(&yes)
+		err = pool.QueryRow(
+			ctx, "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = 'public.shard_heads'::regclass)",
+		).Scan(&yes)
 	}
 	return yes, err
 }
@@ -296,7 +302,11 @@ func (h *Holders) read(ctx context.Context) ([]*Piece, error) {
 	seen := map[int64]bool{}
 	for _, p := range pieces {
 		if seen[p.id] {
-			return nil, fmt.Errorf("the piece %d is on several nodes, of which only one would be written: give every piece one placement (citus.shard_replication_factor = 1)", p.id)
+			return nil, fmt.Errorf(
+				"the piece %d is on several nodes, of which only one would be written: give every piece one placement "+
+					"(citus.shard_replication_factor = 1)",
+				p.id,
+			)
 		}
 		seen[p.id] = true
 	}
@@ -347,7 +357,9 @@ func at(url, nodes, host string, port uint16) string {
 		if strings.Contains(host, ":") {
 			named = "[" + host + "]"
 		}
-		return strings.NewReplacer("[{host}]", "["+host+"]", "={host}", "="+neturl.QueryEscape(host), "{host}", named, "{port}", number).Replace(nodes)
+		return strings.NewReplacer(
+			"[{host}]", "["+host+"]", "={host}", "="+neturl.QueryEscape(host), "{host}", named, "{port}", number,
+		).Replace(nodes)
 	}
 	parsed, err := neturl.Parse(url)
 	if err != nil {

@@ -80,7 +80,9 @@ func TestPiecesAreThoseOfCitus(t *testing.T) {
 			t.Fatal(err)
 		}
 		var want int64
-		if err := h.asking.QueryRow(ctx, "SELECT get_shard_id_for_distribution_column('public.shard_heads', $1::int)", shard).Scan(&want); err != nil || piece.id != want {
+		if err := h.asking.QueryRow(
+			ctx, "SELECT get_shard_id_for_distribution_column('public.shard_heads', $1::int)", shard,
+		).Scan(&want); err != nil || piece.id != want {
 			t.Errorf("shard %d: piece %d, not %d: %v", shard, piece.id, want, err)
 		}
 		pieces[piece.id] = true
@@ -143,7 +145,9 @@ func silence(t *testing.T, url string, meanwhile ...string) (release func()) {
 func asked(t *testing.T, url string) {
 	t.Helper()
 	pgtest.Eventually(t, "the question is asked", func() (bool, error) {
-		return pgtest.Ask[bool](url, "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'pg_dist_node'::regclass AND NOT granted)")
+		return pgtest.Ask[bool](
+			url, "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'pg_dist_node'::regclass AND NOT granted)",
+		)
 	})
 }
 
@@ -288,8 +292,12 @@ func TestAMoveIsAskedForUntilItIsAnswered(t *testing.T) {
 // TestSecondCopiesAreRefused: nothing is written to a piece of which another node has a copy.
 func TestSecondCopiesAreRefused(t *testing.T) {
 	url := catalogue(t)
-	pgtest.Exec(t, url, "INSERT INTO pg_dist_placement SELECT shardid, shardstate, 3 - groupid FROM pg_dist_placement WHERE shardid = 102")
-	if piece, err := holdersOf(t, url).Place(context.Background(), 0); err == nil || !strings.Contains(err.Error(), "the piece 102 is on several nodes") {
+	pgtest.Exec(
+		t, url,
+		"INSERT INTO pg_dist_placement SELECT shardid, shardstate, 3 - groupid FROM pg_dist_placement WHERE shardid = 102",
+	)
+	if piece, err := holdersOf(t, url).Place(context.Background(), 0); err == nil ||
+		!strings.Contains(err.Error(), "the piece 102 is on several nodes") {
 		t.Errorf("%v, %v", piece, err)
 	}
 }

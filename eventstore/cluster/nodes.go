@@ -119,8 +119,8 @@ func (n *Nodes) Pools() map[int32]*pgxpool.Pool {
 
 // Everywhere asks one question about all shards of a ledger: one server, or each node about the shards that it holds.
 // The question names only distributed tables and joins them by shard. Pieces are not held, so a move that ends at that
-// moment may make an answer slightly old. If a node does not answer, Everywhere returns an error with the answers of the
-// others.
+// moment may make an answer slightly old. If a node does not answer, Everywhere returns an error with the answers of
+// the others.
 func Everywhere[T any](
 	ctx context.Context, pool *pgxpool.Pool, n *Nodes, shards int, scan pgx.RowToFunc[T], question string, args ...any,
 ) (answers []T, failed error) {
@@ -197,7 +197,9 @@ func (n *Nodes) groups(ctx context.Context, shards []uint16) (groups []*group, f
 const countHeld = `SELECT count(*) FROM pg_dist_placement p JOIN pg_dist_local_group l USING (groupid) WHERE p.shardid = ANY($1) AND p.shardstate = 1`
 
 // errMoved is what a node would say of a piece that it does not hold.
-var errMoved = &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: moved, Message: "a piece is on another node"}
+var errMoved = &pgconn.PgError{
+	Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: moved, Message: "a piece is on another node",
+}
 
 // ask asks a node one question about all pieces of a group, in one statement.
 func (n *Nodes) ask(ctx context.Context, g *group, question string, args []any, answered func(pgx.Rows) error) error {

@@ -40,7 +40,8 @@ func (p *Piece) Node() int32 { return p.group }
 func (p *Piece) Address() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
 
 func (p *Piece) like(is *Piece, tables, parts []string) bool {
-	same := p.id == is.id && p.from == is.from && p.to == is.to && p.group == is.group && p.host == is.host && p.port == is.port && len(p.parts) == len(tables)
+	same := p.id == is.id && p.from == is.from && p.to == is.to && p.group == is.group && p.host == is.host &&
+		p.port == is.port && len(p.parts) == len(tables)
 	for i, table := range tables {
 		same = same && p.parts[table] == parts[i]
 	}

@@ -23,8 +23,8 @@
 //	all shards             eventstore.Everywhere each node once, about all its pieces
 //
 // All four take the same steps. Holders.Place finds the piece of the shard, from the last answer of the coordinator.
-// Nodes.Acquire connects to the piece's node. Piece.Hold goes first: it keeps the piece on the node until the end of the
-// transaction, and fails if the piece has moved (Moved). The caller then calls Holders.Forget and begins again.
+// Nodes.Acquire connects to the piece's node. Piece.Hold goes first: it keeps the piece on the node until the end of
+// the transaction, and fails if the piece has moved (Moved). The caller then calls Holders.Forget and begins again.
 // Everywhere counts the pieces instead, because a lock on all of them would stop moves. Piece.Text looks up the
 // statement's text for the piece: SQL has kept the template by its text for one PostgreSQL, and each piece keeps the
 // texts that it has made. So a node sees as many distinct texts as its pieces times the statements of the program, and
@@ -154,7 +154,11 @@ func (p *Primary) judge(ctx context.Context, conn *pgconn.PgConn) (timeline uint
 	}
 	conn.CustomData()[timelineKey] = timeline
 	if !p.current(timeline) {
-		return timeline, fmt.Errorf("this server is on timeline %d, but a standby was promoted since: make it follow the present primary (pg_rewind), or restart this process if the database was replaced on purpose", timeline)
+		return timeline, fmt.Errorf(
+			"this server is on timeline %d, but a standby was promoted since: make it follow the present primary "+
+				"(pg_rewind), or restart this process if the database was replaced on purpose",
+			timeline,
+		)
 	}
 	return timeline, nil
 }
@@ -200,7 +204,9 @@ var (
 // CommitPool opens the connections that commit groups. A process that freezes between its two round trips loses the
 // shard's lock after five seconds.
 func (p *Primary) CommitPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, session{name: "integrity commit", statement: "20s", lock: "10s", idle: "5s"}, lookUps, writes, keptAlive)
+	return p.open(
+		ctx, conns, session{name: "integrity commit", statement: "20s", lock: "10s", idle: "5s"}, lookUps, writes, keptAlive,
+	)
 }
 
 // CommitConns is how many connections a process commits with: one a processor and one that waits for the disk, but no
@@ -209,19 +215,26 @@ func CommitConns(shards int) int { return min(shards, runtime.GOMAXPROCS(0)+1) }
 
 // QueuePool opens the connections of workers on the queues.
 func (p *Primary) QueuePool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, session{name: "integrity queue", statement: "10s", lock: "5s", idle: "5s"}, lookUps, writes, unflushed)
+	return p.open(
+		ctx, conns, session{name: "integrity queue", statement: "10s", lock: "5s", idle: "5s"}, lookUps, writes, unflushed,
+	)
 }
 
 // ConsumerPool opens the connections of a consumer, whose transactions stay open while a page of events is handled. A
 // position that a crash of the server loses makes events come again.
 func (p *Primary) ConsumerPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, session{name: "integrity consumer", statement: "2s", lock: "2s", idle: "2s"}, lookUps, writes, keptAlive, unflushed)
+	return p.open(
+		ctx, conns, session{name: "integrity consumer", statement: "2s", lock: "2s", idle: "2s"}, lookUps, writes, keptAlive,
+		unflushed,
+	)
 }
 
 // WitnessPool opens the connections of a witness of other logs. Its statements end before those who wait for a
 // cosignature give up.
 func (p *Primary) WitnessPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, session{name: "integrity witness", statement: "4s", lock: "2s", idle: "2s"}, lookUps, writes, keptAlive)
+	return p.open(
+		ctx, conns, session{name: "integrity witness", statement: "4s", lock: "2s", idle: "2s"}, lookUps, writes, keptAlive,
+	)
 }
 
 // ReadPool opens connections for queries and authentication, all of which look rows up by key.
@@ -237,7 +250,10 @@ func (p *Primary) NotifyPool(ctx context.Context, conns int) (*pgxpool.Pool, err
 // ProbePool opens the connection of a Probe. The statements end before the question does, so that the connection is
 // kept. What a question makes goes to the disk.
 func (p *Primary) ProbePool(ctx context.Context) (*pgxpool.Pool, error) {
-	return p.open(ctx, 1, session{name: "integrity probe", statement: "2500ms", lock: "1s", idle: "5s"}, keptAlive, settings{"work_mem": "64kB"})
+	return p.open(
+		ctx, 1, session{name: "integrity probe", statement: "2500ms", lock: "1s", idle: "5s"}, keptAlive,
+		settings{"work_mem": "64kB"},
+	)
 }
 
 // RebuildPool opens the connections of a rebuild of so many shards at a time, two each: one that writes and one that
@@ -246,14 +262,18 @@ func (p *Primary) ProbePool(ctx context.Context) (*pgxpool.Pool, error) {
 // let a statement run. A commit that waits for its standby holds a shard's lock for up to 20 s.
 func (p *Primary) RebuildPool(ctx context.Context, shards int) (*pgxpool.Pool, error) {
 	of := session{name: "integrity rebuild", statement: "0", lock: "30s", idle: "60s"}
-	return p.pool(ctx, nil, 2*shards, "", of, p.accept, lookUps, writes, unflushed, settings{"search_path": "rebuild, public"})
+	return p.pool(
+		ctx, nil, 2*shards, "", of, p.accept, lookUps, writes, unflushed, settings{"search_path": "rebuild, public"},
+	)
 }
 
 // ReplicaPool opens connections to a standby, or to several, for queries that may be answered by an earlier state. They
 // never write, also where the standby has become a primary.
 func (p *Primary) ReplicaPool(ctx context.Context, source connect.Source, conns int) (*pgxpool.Pool, error) {
 	of := session{name: "integrity replica", statement: "5s", idle: "10s"}
-	return p.pool(ctx, source, conns, serviceRole, of, p.acceptReplica, lookUps, settings{"default_transaction_read_only": "on"})
+	return p.pool(
+		ctx, source, conns, serviceRole, of, p.acceptReplica, lookUps, settings{"default_transaction_read_only": "on"},
+	)
 }
 
 func (p *Primary) open(ctx context.Context, conns int, of session, s ...settings) (*pgxpool.Pool, error) {
@@ -272,7 +292,10 @@ const (
 // pool opens connections that take on a role; an empty one means the role of the URL. A nil source means the
 // primary's own. accept judges each new connection, and current each that is handed out. Every new connection reads
 // the source again, so that a rotated password needs no restart.
-func (p *Primary) pool(ctx context.Context, source connect.Source, conns int, role string, of session, accept pgconn.ValidateConnectFunc, s ...settings) (*pgxpool.Pool, error) {
+func (p *Primary) pool(
+	ctx context.Context, source connect.Source, conns int, role string, of session, accept pgconn.ValidateConnectFunc,
+	s ...settings,
+) (*pgxpool.Pool, error) {
 	entered := source == nil && p.Entry != nil
 	if source == nil {
 		source = p.source
@@ -315,7 +338,10 @@ func (p *Primary) pool(ctx context.Context, source connect.Source, conns int, ro
 		conn.PgConn().CustomData()[warningsKey] = new(atomic.Int64)
 		tag, err := conn.Exec(ctx, begin)
 		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == insufficientPrivilege && role != "" {
-			return fmt.Errorf("take on the role %s: %w: let a superuser run GRANT %s TO %s (from PostgreSQL 16 on: … WITH SET TRUE)", role, err, role, pgx.Identifier{conn.Config().User}.Sanitize())
+			return fmt.Errorf(
+				"take on the role %s: %w: let a superuser run GRANT %s TO %s (from PostgreSQL 16 on: … WITH SET TRUE)", role,
+				err, role, pgx.Identifier{conn.Config().User}.Sanitize(),
+			)
 		}
 		if err != nil {
 			return fmt.Errorf("prepare a connection with the role %q: %w", role, err)
@@ -352,7 +378,8 @@ func (p *Primary) sessionBegin(role string, of session, s []settings) string {
 		// Each statement must see what was committed while the one before it waited for a lock, whatever role or database
 		// say.
 		"default_transaction_isolation": "read committed",
-		"application_name":              of.name, "statement_timeout": of.statement, "lock_timeout": of.lock, "idle_in_transaction_session_timeout": of.idle,
+		"application_name":              of.name, "statement_timeout": of.statement, "lock_timeout": of.lock,
+		"idle_in_transaction_session_timeout": of.idle,
 	}
 	for _, more := range s {
 		maps.Copy(all, more)
@@ -374,7 +401,8 @@ func (p *Primary) sessionBegin(role string, of session, s []settings) string {
 
 // planByParameters lets Citus, where it is installed, see the shard when it plans a statement: it cannot route a
 // statement by a generic plan. A question to all shards takes one connection of each node.
-const planByParameters = "SELECT set_config('plan_cache_mode', 'auto', false), set_config('citus.max_adaptive_executor_pool_size', '1', false) FROM pg_extension WHERE extname = 'citus'"
+const planByParameters = "SELECT set_config('plan_cache_mode', 'auto', false), " +
+	"set_config('citus.max_adaptive_executor_pool_size', '1', false) FROM pg_extension WHERE extname = 'citus'"
 
 // citusKey is where a connection's CustomData says that the database has the extension.
 const citusKey = "citus"

@@ -21,8 +21,10 @@ const (
 )
 
 // ErrSharedSessions refuses a pooler that hands connections on between transactions.
-var ErrSharedSessions = errors.New("the connection pooler in front of PostgreSQL does not keep a session for each of its clients: " +
-	"set pool_mode = session for this database (with PgBouncer's own server_reset_query, DISCARD ALL), or name PostgreSQL itself in the URL")
+var ErrSharedSessions = errors.New("the connection pooler in front of PostgreSQL does not keep a session for each " +
+	"of its clients: " +
+	"set pool_mode = session for this database (with PgBouncer's own server_reset_query, DISCARD ALL), or name " +
+	"PostgreSQL itself in the URL")
 
 // Server is a database server that a ledger can work with.
 type Server struct {
@@ -45,7 +47,10 @@ func Inspect(ctx context.Context, url string) (s Server, err error) {
 	asking, cancel := context.WithTimeout(ctx, sessionPatience)
 	defer cancel()
 	var process uint32
-	if err := conn.QueryRow(asking, "SELECT pg_backend_pid(), current_setting('server_version'), current_setting('server_version_num')::integer / 10000").
+	if err := conn.QueryRow(
+		asking,
+		"SELECT pg_backend_pid(), current_setting('server_version'), current_setting('server_version_num')::integer / 10000",
+	).
 		Scan(&process, &s.Version, &s.Major); err != nil {
 		return s, fmt.Errorf("ask the database for its version: %w", err)
 	}
@@ -70,7 +75,10 @@ const (
 )
 
 // errUnsure: what was seen is no proof against a pooler, because a lost connection looks like it.
-var errUnsure = errors.New("connections were lost while the connection pooler in front of PostgreSQL was examined, or lead to different servers: try again")
+var errUnsure = errors.New(
+	"connections were lost while the connection pooler in front of PostgreSQL was examined, or lead to different " +
+		"servers: try again",
+)
 
 // keepsSessions accuses a pooler only of what no lost connection explains. Otherwise it looks again, and in the end
 // returns what went wrong.
@@ -175,7 +183,8 @@ func lookAtSessions(ctx context.Context, url string) error {
 	if err := owner.Close(ctx); err != nil {
 		return fmt.Errorf("close a session: %w", err)
 	}
-	for deadline := time.Now().Add(sessionPatience / 2); seen.held && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(sessionPatience / 2); seen.held &&
+		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		seen, err = look(ctx, other)
 		if err = cmp.Or(err, seen.heir()); err != nil {
 			return err
@@ -192,7 +201,8 @@ func lookAtSessions(ctx context.Context, url string) error {
 	defer next.Close(context.WithoutCancel(ctx))
 	seen, err = look(ctx, next)
 	if err = cmp.Or(err, seen.heir()); err == nil && seen.held {
-		err = fmt.Errorf("a session keeps its lock for %s after its client has gone: the connection pooler must reset it (server_reset_query = DISCARD ALL), "+
+		err = fmt.Errorf("a session keeps its lock for %s after its client has gone: the connection pooler must reset it "+
+			"(server_reset_query = DISCARD ALL), "+
 			"and must reach the server", sessionPatience/2)
 	}
 	return err
@@ -271,7 +281,8 @@ func (p *Primary) readdress(ctx context.Context, config *pgx.ConnConfig) connect
 		return p.source
 	}
 	if found, err := pgx.ParseConfig(source()); err == nil { // else Renew says what is wrong
-		config.Host, config.Port, config.TLSConfig, config.Fallbacks = found.Host, found.Port, found.TLSConfig, found.Fallbacks
+		config.Host, config.Port, config.TLSConfig, config.Fallbacks = found.Host, found.Port, found.TLSConfig,
+			found.Fallbacks
 	}
 	return source
 }

@@ -47,7 +47,8 @@ func TestInspect(t *testing.T) {
 			pooled := pgtest.NewPooler(t, url, test.settings...)
 			leaveIdle(t, url, pooled, test.idle)
 			s, err := Inspect(ctx, pooled)
-			if test.shared != errors.Is(err, ErrSharedSessions) || !test.shared && err != nil || s.Major < OldestPostgreSQL || s.Untried() {
+			if test.shared != errors.Is(err, ErrSharedSessions) || !test.shared && err != nil || s.Major < OldestPostgreSQL ||
+				s.Untried() {
 				t.Errorf("%+v, %v", s, err)
 			}
 		})
@@ -57,7 +58,9 @@ func TestInspect(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if _, err := Inspect(short, pgtest.NewPooler(t, url, "pool_mode = session", "default_pool_size = 1")); errors.Is(err, ErrSharedSessions) || err == nil || !strings.Contains(err.Error(), "raise its pool size") {
+	if _, err := Inspect(
+		short, pgtest.NewPooler(t, url, "pool_mode = session", "default_pool_size = 1"),
+	); errors.Is(err, ErrSharedSessions) || err == nil || !strings.Contains(err.Error(), "raise its pool size") {
 		t.Errorf("a pool of one: %v", err)
 	}
 }
@@ -75,7 +78,9 @@ func TestInspectInBadWeather(t *testing.T) {
 		if err := cut(); err != nil {
 			t.Error(err)
 		}
-		pgtest.Eventually(t, "the session has ended", func() (bool, error) { return pgtest.Ask[bool](url, "SELECT NOT EXISTS "+holder) })
+		pgtest.Eventually(t, "the session has ended", func() (bool, error) {
+			return pgtest.Ask[bool](url, "SELECT NOT EXISTS "+holder)
+		})
 	}
 	for name, happens := range map[string]func(t *testing.T, p *pgtest.Proxy){
 		"the owner's link is cut": func(t *testing.T, p *pgtest.Proxy) {
@@ -105,7 +110,8 @@ func TestInspectInBadWeather(t *testing.T) {
 	front := announce(t, proxy.URL, func(client int) { proxy.Set(pgtest.Weather{Hole: client == 3}) })
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if _, err := Inspect(short, front); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrSharedSessions) || strings.Contains(err.Error(), "pool size") {
+	if _, err := Inspect(short, front); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrSharedSessions) ||
+		strings.Contains(err.Error(), "pool size") {
 		t.Errorf("a network that passes nothing on: %v", err)
 	}
 }
@@ -231,7 +237,12 @@ func leaveIdle(t *testing.T, url, pooled string, n int) {
 		}()
 	}
 	pgtest.Eventually(t, "each has a connection of its own", func() (bool, error) {
-		return pgtest.Ask[bool](url, fmt.Sprintf("SELECT count(*) = %d FROM pg_locks WHERE locktype = 'advisory' AND objid = %d AND NOT granted", n, lock))
+		return pgtest.Ask[bool](
+			url,
+			fmt.Sprintf(
+				"SELECT count(*) = %d FROM pg_locks WHERE locktype = 'advisory' AND objid = %d AND NOT granted", n, lock,
+			),
+		)
 	})
 	if err := holder.Close(ctx); err != nil {
 		t.Fatal(err)
@@ -248,14 +259,18 @@ func TestPoolsBehindAPooler(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)
 	pools := map[string]func(context.Context, string) (*pgxpool.Pool, error){
-		"integrity commit": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).CommitPool(ctx, 2) },
-		"integrity queue":  func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).QueuePool(ctx, 2) },
-		"integrity read":   func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).ReadPool(ctx, 2) },
+		"integrity commit": func(ctx context.Context, url string) (*pgxpool.Pool, error) {
+			return At(url).CommitPool(ctx, 2)
+		},
+		"integrity queue": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).QueuePool(ctx, 2) },
+		"integrity read":  func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).ReadPool(ctx, 2) },
 		"integrity replica": func(ctx context.Context, url string) (*pgxpool.Pool, error) {
 			return At(url).ReplicaPool(ctx, connect.Fixed(url), 2)
 		},
-		"integrity rebuild": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).RebuildPool(ctx, 2) },
-		"integrity wake":    func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).NotifyPool(ctx, 2) },
+		"integrity rebuild": func(ctx context.Context, url string) (*pgxpool.Pool, error) {
+			return At(url).RebuildPool(ctx, 2)
+		},
+		"integrity wake": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).NotifyPool(ctx, 2) },
 	}
 	const ask = `SELECT current_user::text || ' ' || array_to_string(array(SELECT name || '=' || setting FROM pg_settings
 		WHERE source IN ('session', 'client') AND name <> ALL('{client_encoding,DateStyle,extra_float_digits}') ORDER BY name), ' ')`
@@ -276,8 +291,11 @@ func TestPoolsBehindAPooler(t *testing.T) {
 			got = append(got, settings)
 		}
 		wantRole := name != "integrity rebuild"
-		if got[0] != got[1] || !strings.Contains(got[0], "application_name="+name) || strings.HasPrefix(got[0], serviceRole+" ") != wantRole ||
-			len(strings.Fields(got[0])) < 5 || !slices.ContainsFunc(strings.Fields(got[0]), func(s string) bool { return strings.HasPrefix(s, "statement_timeout=") }) {
+		if got[0] != got[1] || !strings.Contains(got[0], "application_name="+name) ||
+			strings.HasPrefix(got[0], serviceRole+" ") != wantRole ||
+			len(strings.Fields(got[0])) < 5 || !slices.ContainsFunc(strings.Fields(got[0]), func(s string) bool {
+			return strings.HasPrefix(s, "statement_timeout=")
+		}) {
 			t.Errorf("%s:\n%s\nbehind a pooler:\n%s", name, got[0], got[1])
 		}
 	}

@@ -34,7 +34,8 @@ func distributed(t *testing.T) map[string]bool {
 	}
 	tables := map[string]bool{}
 	for _, object := range schema {
-		if name, public := strings.CutPrefix(object.Table, "public."); public && strings.Contains(object.SQL, "PRIMARY KEY (shard") {
+		if name, public := strings.CutPrefix(object.Table, "public."); public &&
+			strings.Contains(object.SQL, "PRIMARY KEY (shard") {
 			tables[name] = true
 		}
 	}
@@ -107,9 +108,13 @@ func TestUnmarkedTablesAreRefused(t *testing.T) {
 	p := NewPiece([]string{"events", "usage"}, []string{"events_102", "usage_102"})
 	for sql, want := range map[string]string{
 		"COMMIT": "COMMIT",
-		SQL("SELECT e.position FROM {events} e WHERE shard = $1"):                                                "SELECT e.position FROM events_102 e WHERE shard = $1",
-		SQL("INSERT INTO {usage} AS usage (used) VALUES ('{}') ON CONFLICT DO UPDATE SET used = usage.used + 1"): "INSERT INTO usage_102 AS usage (used) VALUES ('{}') ON CONFLICT DO UPDATE SET used = usage.used + 1",
-		SQL("DELETE FROM {usage} d USING {events} AS events WHERE d.used IS DISTINCT FROM events.used"):          "DELETE FROM usage_102 d USING events_102 AS events WHERE d.used IS DISTINCT FROM events.used",
+		SQL("SELECT e.position FROM {events} e WHERE shard = $1"): "SELECT e.position FROM events_102 e WHERE shard = $1",
+		SQL(
+			"INSERT INTO {usage} AS usage (used) VALUES ('{}') ON CONFLICT DO UPDATE SET used = usage.used + 1",
+		): "INSERT INTO usage_102 AS usage (used) VALUES ('{}') ON CONFLICT DO UPDATE SET used = usage.used + 1",
+		SQL(
+			"DELETE FROM {usage} d USING {events} AS events WHERE d.used IS DISTINCT FROM events.used",
+		): "DELETE FROM usage_102 d USING events_102 AS events WHERE d.used IS DISTINCT FROM events.used",
 		"SELECT used FROM usage":                                        "",
 		"UPDATE public.usage SET used = 0":                              "",
 		SQL("SELECT FROM {events} e JOIN usage u ON u.shard = e.shard"): "",

@@ -86,7 +86,8 @@ type Config struct {
 	// these are claimed. Nil: all are.
 	News func(context.Context) ([]int, error)
 	Log  *slog.Logger
-	Poll time.Duration // between two looks for news where a wake-up was lost, and up to four times that where none was; 0 means 1 s
+	// between two looks for news where a wake-up was lost, and up to four times that where none was; 0 means 1 s
+	Poll time.Duration
 	// Gather is how long after a page the next look comes at the earliest, where no further page is there: it lets what is
 	// committed at short intervals become one page. 0 means 50 ms. Hasten ends it.
 	Gather time.Duration
@@ -134,7 +135,13 @@ func New(c Config) (*Consumer, error) {
 	c.Poll, c.Gather = cmp.Or(c.Poll, time.Second), cmp.Or(c.Gather, apart)
 	k := &Consumer{Config: c}
 	for i, s := range c.Sources {
-		k.topics = append(k.topics, &topic{Source: s, consumer: k, name: fmt.Sprintf("%s.%d", c.Name, i), woken: make(chan struct{}, 1), news: make(chan struct{}, 1), hastened: make(chan struct{}, 1)})
+		k.topics = append(
+			k.topics,
+			&topic{
+				Source: s, consumer: k, name: fmt.Sprintf("%s.%d", c.Name, i), woken: make(chan struct{}, 1),
+				news: make(chan struct{}, 1), hastened: make(chan struct{}, 1),
+			},
+		)
 	}
 	return k, nil
 }
@@ -217,7 +224,9 @@ func (c *Consumer) news(ctx context.Context) []int {
 // route runs Watermill's router over a subscriber a source.
 func (c *Consumer) route(ctx context.Context) error {
 	// The library tells at level info what it does all day long.
-	log := watermill.NewSlogLoggerWithLevelMapping(c.Log.With("consumer", c.Name), map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug - 4})
+	log := watermill.NewSlogLoggerWithLevelMapping(
+		c.Log.With("consumer", c.Name), map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug - 4},
+	)
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 2 * ackDeadline}, log)
 	if err != nil {
 		return err
@@ -343,7 +352,8 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 		select {
 		case <-t.stopped:
 		default:
-			t.consumer.Log.Warn("consumer: a page has lost its transaction and is still being handled; nothing else of this source is until it ends",
+			t.consumer.Log.Warn("consumer: a page has lost its transaction and is still being handled; nothing else of this "+
+				"source is until it ends",
 				"consumer", t.consumer.Name, "source", t.name)
 		}
 		t.mu.Lock()

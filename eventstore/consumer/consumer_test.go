@@ -37,12 +37,15 @@ func TestMain(m *testing.M) {
 const name = "test"
 
 // open counts the transactions that consumers have open.
-const open = "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND datname = current_database() AND state LIKE 'idle in%'"
+const open = "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND datname " +
+	"= current_database() AND state LIKE 'idle in%'"
 
 type take func(ctx context.Context, shard domain.Shard, events []domain.Event) (int, error)
 
 // process is one process's consumer of the first shards of a ledger; on Citus it goes to the nodes.
-func process(ctx context.Context, url string, shards int, t take, change func(*consumer.Config)) (_ *consumer.Consumer, end func(), err error) {
+func process(
+	ctx context.Context, url string, shards int, t take, change func(*consumer.Config),
+) (_ *consumer.Consumer, end func(), err error) {
 	pool, err := cluster.At(url).ConsumerPool(ctx, 4)
 	if err != nil {
 		return nil, nil, err
@@ -55,7 +58,8 @@ func process(ctx context.Context, url string, shards int, t take, change func(*c
 	}
 	reads := holders.Nodes(2, (*cluster.Primary).ConsumerPool)
 	c := consumer.Config{
-		Name: name, Pool: pool, Nodes: holders.Nodes(2, (*cluster.Primary).ConsumerPool), Log: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond,
+		Name: name, Pool: pool, Nodes: holders.Nodes(2, (*cluster.Primary).ConsumerPool),
+		Log: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond,
 		News: func(ctx context.Context) ([]int, error) {
 			return consumer.Behind(ctx, pool, reads, shards, name)
 		},
@@ -220,7 +224,8 @@ func TestConsumer(t *testing.T) {
 	stop()
 	gapless(t, seen.positions[0], false)
 	gapless(t, seen.positions[3], false)
-	if lag, err := consumer.ReadLag(context.Background(), l.Pool, "another"); err != nil || lag[0].Events != head(first) || lag[0].Since.IsZero() {
+	if lag, err := consumer.ReadLag(context.Background(), l.Pool, "another"); err != nil ||
+		lag[0].Events != head(first) || lag[0].Since.IsZero() {
 		t.Errorf("lag of a consumer that never ran: %v %v", lag, err)
 	}
 }
@@ -454,31 +459,32 @@ const (
 func child() {
 	at, ctx, pages := os.Getenv(childEnd), context.Background(), 0
 	signal := func(s syscall.Signal) { _ = syscall.Kill(os.Getpid(), s) }
-	c, _, err := process(ctx, os.Getenv(childURL), 2, func(ctx context.Context, shard domain.Shard, events []domain.Event) (int, error) {
-		if shard != 1 {
-			return len(events), nil
-		}
-		if pages++; pages == 2 && at == "stop" {
-			signal(syscall.SIGSTOP)
-			<-ctx.Done() // the other threads stop a moment later
-		}
-		f, err := os.OpenFile(os.Getenv(childFile), os.O_APPEND|os.O_WRONLY, 0)
-		if err != nil {
-			return 0, err
-		}
-		defer f.Close()
-		for i := range events {
-			if deadline, _ := ctx.Deadline(); !time.Now().Before(deadline) {
-				return 0, context.DeadlineExceeded
+	c, _, err := process(ctx, os.Getenv(childURL), 2,
+		func(ctx context.Context, shard domain.Shard, events []domain.Event) (int, error) {
+			if shard != 1 {
+				return len(events), nil
 			}
-			fmt.Fprintln(f, events[i].Position)
-		}
-		if pages == 2 && at == "kill" {
-			signal(syscall.SIGKILL)
-			select {}
-		}
-		return len(events), nil
-	}, nil)
+			if pages++; pages == 2 && at == "stop" {
+				signal(syscall.SIGSTOP)
+				<-ctx.Done() // the other threads stop a moment later
+			}
+			f, err := os.OpenFile(os.Getenv(childFile), os.O_APPEND|os.O_WRONLY, 0)
+			if err != nil {
+				return 0, err
+			}
+			defer f.Close()
+			for i := range events {
+				if deadline, _ := ctx.Deadline(); !time.Now().Before(deadline) {
+					return 0, context.DeadlineExceeded
+				}
+				fmt.Fprintln(f, events[i].Position)
+			}
+			if pages == 2 && at == "kill" {
+				signal(syscall.SIGKILL)
+				select {}
+			}
+			return len(events), nil
+		}, nil)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -59,7 +59,9 @@ func TestPageHoldsAMove(t *testing.T) {
 				})
 				// What is read for the page does not wait for the move.
 				var position int64
-				if err := db.QueryRow(ctx, cluster.SQL("SELECT position FROM {shard_heads} WHERE shard = $1"), shard).Scan(&position); err != nil || position == 0 {
+				if err := db.QueryRow(
+					ctx, cluster.SQL("SELECT position FROM {shard_heads} WHERE shard = $1"), shard,
+				).Scan(&position); err != nil || position == 0 {
 					t.Errorf("read beside the transaction: %d, %v", position, err)
 				}
 			})
@@ -97,7 +99,8 @@ func TestConsumerFollowsMoves(t *testing.T) {
 		moved <- nil
 	}()
 	for n, moving := 0, true; moving || n < 20; n++ {
-		_ = l.Do(context.Background(), l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", n), 1, "x"))) // or the move takes too long for it
+		// or the move takes too long for it
+		_ = l.Do(context.Background(), l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", n), 1, "x")))
 		c.Wake(0)
 		select {
 		case err := <-moved:
@@ -122,7 +125,12 @@ func TestQuietConsumerAsksOnce(t *testing.T) {
 	register(t, l, l.Organization(t, 1, domain.InternalPlan), 0, 1)
 	transactions := func() int {
 		t.Helper()
-		n, err := pgtest.Ask[int](l.URL, pgtest.OnAllNodes("SELECT (xact_commit + xact_rollback)::int FROM pg_stat_database WHERE datname = current_database()"))
+		n, err := pgtest.Ask[int](
+			l.URL,
+			pgtest.OnAllNodes(
+				"SELECT (xact_commit + xact_rollback)::int FROM pg_stat_database WHERE datname = current_database()",
+			),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

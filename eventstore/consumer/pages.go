@@ -37,7 +37,9 @@ type Pages struct {
 }
 
 var (
-	beginPages = cluster.SQL(`INSERT INTO {consumers} (shard, consumer, position) VALUES ($1, $2, 0) ON CONFLICT (shard, consumer) DO NOTHING`)
+	beginPages = cluster.SQL(
+		`INSERT INTO {consumers} (shard, consumer, position) VALUES ($1, $2, 0) ON CONFLICT (shard, consumer) DO NOTHING`,
+	)
 	// A position that another process has moved since the snapshot is compared again, so a head of the snapshot can be
 	// behind it, and never seems to have lost events.
 	claimPages = cluster.SQL(`SELECT c.position, h.position FROM {consumers} c JOIN {shard_heads} h ON h.shard = c.shard
@@ -47,7 +49,9 @@ var (
 		FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`)
 	advancePages = cluster.SQL(`UPDATE {consumers} SET position = $3 WHERE shard = $1 AND consumer = $2`)
 	// behindPages is asked about all shards.
-	behindPages = cluster.SQL(`SELECT h.shard FROM {shard_heads} h LEFT JOIN {consumers} c ON c.shard = h.shard AND c.consumer = $1 WHERE h.position > coalesce(c.position, 0)`)
+	behindPages = cluster.SQL(
+		`SELECT h.shard FROM {shard_heads} h LEFT JOIN {consumers} c ON c.shard = h.shard AND c.consumer = $1 WHERE h.position > coalesce(c.position, 0)`,
+	)
 )
 
 // Behind answers the News of Pages of a name, of which each is the source of the same number as its shard.
@@ -73,8 +77,8 @@ func (p *Pages) Scan(row Row) (int64, error) {
 	return p.position, err
 }
 
-// event is a line of a page's payload; the line after it is the event's data. Nonces and hashes, which only proofs need,
-// are left out.
+// event is a line of a page's payload; the line after it is the event's data. Nonces and hashes, which only proofs
+// need, are left out.
 type event struct {
 	Actor        domain.Actor          `json:"actor"`
 	Company      domain.CompanyID      `json:"company,omitzero"`

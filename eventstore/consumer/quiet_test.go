@@ -13,7 +13,9 @@ import (
 )
 
 // quietly is a consumer of so many sources, whose looks for news are counted; they find what tell says.
-func quietly(t *testing.T, sources int) (c *Consumer, looks func() []time.Duration, tell func(news []int, failed error)) {
+func quietly(
+	t *testing.T, sources int,
+) (c *Consumer, looks func() []time.Duration, tell func(news []int, failed error)) {
 	var mu sync.Mutex
 	var began []time.Time
 	var found []int
@@ -26,7 +28,10 @@ func quietly(t *testing.T, sources int) (c *Consumer, looks func() []time.Durati
 		return found, failure
 	}
 	for range sources {
-		c.topics = append(c.topics, &topic{consumer: c, woken: make(chan struct{}, 1), news: make(chan struct{}, 1), stopped: t.Context().Done()})
+		c.topics = append(
+			c.topics,
+			&topic{consumer: c, woken: make(chan struct{}, 1), news: make(chan struct{}, 1), stopped: t.Context().Done()},
+		)
 	}
 	last := time.Now()
 	go c.look(t.Context())
@@ -51,7 +56,9 @@ func TestQuietLooksComeLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, looks, _ := quietly(t, 2)
 		time.Sleep(16 * time.Second)
-		if got, want := looks(), []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second}; !slices.Equal(got, want) {
+		if got, want := looks(), []time.Duration{
+			time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second,
+		}; !slices.Equal(got, want) {
 			t.Errorf("looks after %v, want %v", got, want)
 		}
 		c.Wake(1)

@@ -141,8 +141,8 @@ func TestLineIsItsModel(t *testing.T) {
 	})
 }
 
-// TestNoKeyWaitsForMoreThanOneTurnOfEveryOther: whatever others push meanwhile, taking one item of the key whose turn it
-// is, or dealing groups, serves a waiting key before any other is served twice.
+// TestNoKeyWaitsForMoreThanOneTurnOfEveryOther: whatever others push meanwhile, taking one item of the key whose turn
+// it is, or dealing groups, serves a waiting key before any other is served twice.
 func TestNoKeyWaitsForMoreThanOneTurnOfEveryOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Line[int, int]
@@ -176,7 +176,8 @@ func TestNoKeyWaitsForMoreThanOneTurnOfEveryOther(t *testing.T) {
 	})
 }
 
-// TestRoomForAFurtherKey: whatever keys ask for, bounds hold, and a key that holds nothing gets a place while any is free.
+// TestRoomForAFurtherKey: whatever keys ask for, bounds hold, and a key that holds nothing gets a place while any is
+// free.
 func TestRoomForAFurtherKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.IntRange(1, 100).Draw(t, "total")

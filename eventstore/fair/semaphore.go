@@ -24,8 +24,8 @@ type Limits struct {
 	Closing <-chan struct{}
 }
 
-// Semaphore is a weighted semaphore that is round robin by key: what becomes free goes to the keys that wait in turn, so
-// that a request waits for one of every other key at most, however many requests these have. Requests of one key are
+// Semaphore is a weighted semaphore that is round robin by key: what becomes free goes to the keys that wait in turn,
+// so that a request waits for one of every other key at most, however many requests these have. Requests of one key are
 // served in the order of their arrival. It is safe for concurrent use.
 type Semaphore[K comparable] struct {
 	limits Limits

@@ -132,7 +132,8 @@ func TestClosingEndsWaits(t *testing.T) {
 	closing := make(chan struct{})
 	refused := make(chan error)
 	semaphores := []*Semaphore[key]{
-		NewSemaphore[key](Limits{Most: 9, Each: 1, Line: 9, Closing: closing, Patience: time.Hour}), NewSemaphore[key](Limits{Most: 9, Each: 1, Alone: 1, Line: 9, Closing: closing}),
+		NewSemaphore[key](Limits{Most: 9, Each: 1, Line: 9, Closing: closing, Patience: time.Hour}),
+		NewSemaphore[key](Limits{Most: 9, Each: 1, Alone: 1, Line: 9, Closing: closing}),
 	}
 	for _, s := range semaphores {
 		if _, err := s.Acquire(t.Context(), key{1}, 1); err != nil {

@@ -51,7 +51,10 @@ func TestAhead(t *testing.T) {
 // TestAheadIsStopped: pages that nobody has taken are an error.
 func TestAheadIsStopped(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
-	err := history.Ahead(ctx, func(context.Context) ([]int, error) { return []int{1}, nil }, func([]int) error { stop(); return nil })
+	err := history.Ahead(ctx, func(context.Context) ([]int, error) { return []int{1}, nil }, func([]int) error {
+		stop()
+		return nil
+	})
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

@@ -54,7 +54,9 @@ const (
 
 var (
 	readEvents             = cluster.SQL(eventColumns + `WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`)
-	readOrganizationEvents = cluster.SQL(eventColumns + `WHERE shard = $1 AND sequence > $2 AND organization_id = $4 ORDER BY sequence LIMIT $3`)
+	readOrganizationEvents = cluster.SQL(
+		eventColumns + `WHERE shard = $1 AND sequence > $2 AND organization_id = $4 ORDER BY sequence LIMIT $3`,
+	)
 )
 
 // Next returns up to limit further events, none at the head of the log. A hole in the numbers or an event that cannot
@@ -78,7 +80,10 @@ func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
 }
 
 // readRows reads events of a shard or an organization in order.
-func readRows[E any](ctx context.Context, from Querier, shard domain.Shard, organization domain.OrganizationID, after int64, limit int, scan func(pgx.CollectableRow, domain.Shard) (E, error)) ([]E, error) {
+func readRows[E any](
+	ctx context.Context, from Querier, shard domain.Shard, organization domain.OrganizationID, after int64, limit int,
+	scan func(pgx.CollectableRow, domain.Shard) (E, error),
+) ([]E, error) {
 	sql, args := readEvents, []any{shard, after, limit}
 	if !organization.IsZero() {
 		sql, args = readOrganizationEvents, append(args, organization)
@@ -162,21 +167,24 @@ func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end B
 	if err := s.pages(ctx, s.Pool, page, take); err != nil {
 		return end, err
 	}
-	err = pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		end.Shard = s.Shard
-		err := tx.QueryRow(ctx, cluster.SQL("SELECT position, occurred_at FROM {shard_heads} WHERE shard = $1"), s.Shard).Scan(&end.Position, &end.OccurredAt)
-		if end.Missing = errors.Is(err, pgx.ErrNoRows); err != nil && !end.Missing {
-			return fmt.Errorf("read the head of shard %d: %w", s.Shard, err)
-		}
-		sql, args := cluster.SQL("SELECT count(*) FROM {texts} WHERE shard = $1"), []any{s.Shard}
-		if !s.Organization.IsZero() {
-			sql, args = sql+" AND organization_id = $2", append(args, s.Organization)
-		}
-		if err := tx.QueryRow(ctx, sql, args...).Scan(&end.Texts); err != nil {
-			return fmt.Errorf("count the texts of shard %d: %w", s.Shard, err)
-		}
-		return s.pages(ctx, tx, 1, take)
-	})
+	err = pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			end.Shard = s.Shard
+			err := tx.QueryRow(
+				ctx, cluster.SQL("SELECT position, occurred_at FROM {shard_heads} WHERE shard = $1"), s.Shard,
+			).Scan(&end.Position, &end.OccurredAt)
+			if end.Missing = errors.Is(err, pgx.ErrNoRows); err != nil && !end.Missing {
+				return fmt.Errorf("read the head of shard %d: %w", s.Shard, err)
+			}
+			sql, args := cluster.SQL("SELECT count(*) FROM {texts} WHERE shard = $1"), []any{s.Shard}
+			if !s.Organization.IsZero() {
+				sql, args = sql+" AND organization_id = $2", append(args, s.Organization)
+			}
+			if err := tx.QueryRow(ctx, sql, args...).Scan(&end.Texts); err != nil {
+				return fmt.Errorf("count the texts of shard %d: %w", s.Shard, err)
+			}
+			return s.pages(ctx, tx, 1, take)
+		})
 	return end, err
 }
 
@@ -229,7 +237,9 @@ func Ahead[E any](ctx context.Context, next func(context.Context) ([]E, error), 
 func (s Reader) Length(ctx context.Context) (n int64, err error) {
 	sql, args := cluster.SQL("SELECT coalesce(max(position), 0) FROM {events} WHERE shard = $1"), []any{s.Shard}
 	if !s.Organization.IsZero() {
-		sql, args = cluster.SQL("SELECT coalesce(max(sequence), 0) FROM {events} WHERE shard = $1 AND organization_id = $2"), append(args, s.Organization)
+		sql, args = cluster.SQL(
+			"SELECT coalesce(max(sequence), 0) FROM {events} WHERE shard = $1 AND organization_id = $2",
+		), append(args, s.Organization)
 	}
 	if err := s.Pool.QueryRow(ctx, sql, args...).Scan(&n); err != nil {
 		return 0, fmt.Errorf("read the length of shard %d: %w", s.Shard, err)
@@ -319,7 +329,9 @@ func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Even
 
 // StillPresent gives those of the erased texts that are there all the same. The events that erased them were read
 // before.
-func StillPresent(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasure) (present []audit.Erasure, err error) {
+func StillPresent(
+	ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasure,
+) (present []audit.Erasure, err error) {
 	shards := map[domain.Shard][]audit.Erasure{}
 	for _, e := range erased {
 		shards[e.Organization.Shard()] = append(shards[e.Organization.Shard()], e)
@@ -348,7 +360,10 @@ func StillPresent(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasur
 		}
 	}
 	slices.SortFunc(present, func(a, b audit.Erasure) int {
-		return cmp.Or(bytes.Compare(a.Organization[:], b.Organization[:]), cmp.Compare(a.Sequence, b.Sequence), bytes.Compare(a.Text[:], b.Text[:]))
+		return cmp.Or(
+			bytes.Compare(a.Organization[:], b.Organization[:]), cmp.Compare(a.Sequence, b.Sequence),
+			bytes.Compare(a.Text[:], b.Text[:]),
+		)
 	})
 	return present, nil
 }
@@ -359,7 +374,9 @@ func Misplaced(ctx context.Context, pool *pgxpool.Pool, tables []string, shards 
 	for _, table := range tables {
 		var n int64
 		name := pgx.Identifier{"public", table}.Sanitize()
-		if err := pool.QueryRow(ctx, "SELECT count(*) FROM "+name+" WHERE shard < 0 OR shard >= $1", shards).Scan(&n); err != nil {
+		if err := pool.QueryRow(
+			ctx, "SELECT count(*) FROM "+name+" WHERE shard < 0 OR shard >= $1", shards,
+		).Scan(&n); err != nil {
 			return nil, fmt.Errorf("look for stray rows of %s: %w", table, err)
 		}
 		if n > 0 {

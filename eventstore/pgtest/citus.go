@@ -28,7 +28,8 @@ func Citus(t testing.TB) {
 	}
 }
 
-// OneServer skips a test that is about a single server when the tests run on a cluster; why says what it cannot do there.
+// OneServer skips a test that is about a single server when the tests run on a cluster; why says what it cannot do
+// there.
 func OneServer(t testing.TB, why string) {
 	t.Helper()
 	if OnCitus() {
@@ -39,15 +40,18 @@ func OneServer(t testing.TB, why string) {
 // OnCitus reports whether New gives databases of a cluster.
 func OnCitus() bool { return os.Getenv(CitusVariable) != "" }
 
-// LockWaits is a query for the number of sessions that wait for another's lock, as OnAllNodes counts. It reads pg_locks because
-// the service role may not see what a session waits for, but may see which locks were not granted. Citus's own list of waits
-// knows only sessions that it opened itself.
+// LockWaits is a query for the number of sessions that wait for another's lock, as OnAllNodes counts. It reads pg_locks
+// because the service role may not see what a session waits for, but may see which locks were not granted. Citus's own
+// list of waits knows only sessions that it opened itself.
 func LockWaits() string {
-	return OnAllNodes("SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()")
+	return OnAllNodes(
+		"SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = " +
+			"current_database()",
+	)
 }
 
-// OnAllNodes is a query for the sum of what a query that counts finds in the database that is asked and, on Citus, in that of
-// every other node.
+// OnAllNodes is a query for the sum of what a query that counts finds in the database that is asked and, on Citus, in
+// that of every other node.
 func OnAllNodes(count string) string {
 	if OnCitus() {
 		return "SELECT sum(result::int)::int FROM run_command_on_all_nodes($count$" + count + "$count$)"
@@ -91,7 +95,10 @@ func StartCitus(ctx context.Context) (_ *CitusNodes, err error) {
 		}
 	}
 	for _, n := range nodes { // a node also connects to itself
-		if err := OnNodes(ctx, c.URL(), []Node{n}, "postgres", "ALTER SYSTEM SET citus.local_hostname = '"+n.Host+"'", "SELECT pg_reload_conf()"); err != nil {
+		if err := OnNodes(
+			ctx, c.URL(), []Node{n}, "postgres", "ALTER SYSTEM SET citus.local_hostname = '"+n.Host+"'",
+			"SELECT pg_reload_conf()",
+		); err != nil {
 			return nil, err
 		}
 	}
@@ -141,8 +148,10 @@ func connectNode(ctx context.Context, coordinator string, n Node, database strin
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
 	if !strings.HasPrefix(name, Prefix) {
-		return nil, errors.Join(fmt.Errorf("%s points to a cluster that is not one for tests (cluster_name %q does not begin with %s): refusing to touch it",
-			CitusVariable, name, Prefix), conn.Close(ctx))
+		return nil,
+			errors.Join(fmt.Errorf("%s points to a cluster that is not one for tests (cluster_name %q does not begin with "+
+				"%s): refusing to touch it",
+				CitusVariable, name, Prefix), conn.Close(ctx))
 	}
 	return conn, nil
 }
@@ -181,7 +190,9 @@ func Join(ctx context.Context, coordinator, database string, nodes []Node) error
 
 // nodesOf lists the nodes of the cluster, the coordinator first.
 func nodesOf(ctx context.Context, conn *pgx.Conn) ([]Node, error) {
-	rows, err := conn.Query(ctx, "SELECT nodename, nodeport FROM pg_dist_node WHERE isactive AND noderole = 'primary' ORDER BY groupid")
+	rows, err := conn.Query(
+		ctx, "SELECT nodename, nodeport FROM pg_dist_node WHERE isactive AND noderole = 'primary' ORDER BY groupid",
+	)
 	if err != nil {
 		return nil, fmt.Errorf("nodes of the cluster: %w", err)
 	}
@@ -197,7 +208,9 @@ func newOnCitus(t testing.TB, coordinator string) string {
 		t.Fatal("pgtest:", err)
 	}
 	t.Cleanup(func() {
-		if err := OnNodes(context.Background(), coordinator, nodes, "postgres", "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+		if err := OnNodes(
+			context.Background(), coordinator, nodes, "postgres", "DROP DATABASE "+name+" WITH (FORCE)",
+		); err != nil {
 			t.Error("pgtest:", err)
 		}
 	})
@@ -211,7 +224,8 @@ func newOnCitus(t testing.TB, coordinator string) string {
 	return database
 }
 
-// createOnCitus clones the template on every node: the nodes' catalogues name servers, not databases, so the clones fit.
+// createOnCitus clones the template on every node: the nodes' catalogues name servers, not databases, so the clones
+// fit.
 func createOnCitus(ctx context.Context, coordinator string) (name string, nodes []Node, err error) {
 	conn, err := pgx.Connect(ctx, coordinator)
 	if err != nil {
@@ -233,7 +247,9 @@ func createOnCitus(ctx context.Context, coordinator string) (name string, nodes 
 		return "", nil, fmt.Errorf("lock the template: %w", err)
 	}
 	var found bool
-	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", template).Scan(&found); err != nil {
+	if err := conn.QueryRow(
+		ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", template,
+	).Scan(&found); err != nil {
 		return "", nil, err
 	}
 	if !found {
@@ -288,8 +304,8 @@ func Pushable(t *testing.T, statements map[string]string) {
 	}
 }
 
-// Routed requires that Citus runs each query, whose first parameter is a shard, as one task on one node without work on the
-// coordinator. The query named "never" must fail that, to show that the requirement can.
+// Routed requires that Citus runs each query, whose first parameter is a shard, as one task on one node without work on
+// the coordinator. The query named "never" must fail that, to show that the requirement can.
 func Routed(t *testing.T, pool *pgxpool.Pool, queries map[string]string) {
 	t.Helper()
 	for name, query := range queries {

@@ -25,10 +25,13 @@ type Cluster struct {
 	primaryDir string
 }
 
-// ClusterSettings make a cluster's commits as durable as those of a real one. A replay that was held up for long cancels no
-// statement when it goes on, not even the one that resumes it.
+// ClusterSettings make a cluster's commits as durable as those of a real one. A replay that was held up for long
+// cancels no statement when it goes on, not even the one that resumes it.
 func ClusterSettings() map[string]string {
-	return map[string]string{"synchronous_commit": "on", "full_page_writes": "on", "wal_keep_size": "256MB", "max_connections": "60", "max_standby_streaming_delay": "-1"}
+	return map[string]string{
+		"synchronous_commit": "on", "full_page_writes": "on", "wal_keep_size": "256MB", "max_connections": "60",
+		"max_standby_streaming_delay": "-1",
+	}
 }
 
 // NewCluster starts a cluster that is stopped when the test ends. A synchronous one acknowledges a commit only when the
@@ -91,9 +94,9 @@ func (c *Cluster) Kill(t testing.TB, server *postgres.Server) {
 	Kill(t, server)
 }
 
-// Kill ends a server as abruptly as the loss of its machine, and returns when it is gone. The first process must not outlive the
-// others, nor they it: a session that notices its end while it waits for the standby shows others what it has committed, which
-// the standby may lack.
+// Kill ends a server as abruptly as the loss of its machine, and returns when it is gone. The first process must not
+// outlive the others, nor they it: a session that notices its end while it waits for the standby shows others what it
+// has committed, which the standby may lack.
 func Kill(t testing.TB, server *postgres.Server) {
 	t.Helper()
 	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil { // it begins no more of them
@@ -137,8 +140,8 @@ func Promote(t testing.TB, standby string) {
 	})
 }
 
-// ReturnPrimary starts the killed primary again. It does not know of the other: it is a second primary, with the state in
-// which it died, and its commits wait for no standby.
+// ReturnPrimary starts the killed primary again. It does not know of the other: it is a second primary, with the state
+// in which it died, and its commits wait for no standby.
 func (c *Cluster) ReturnPrimary(t testing.TB) {
 	t.Helper()
 	c.Primary = StartMortal(t, c.primaryDir, ClusterSettings())
@@ -148,7 +151,9 @@ func (c *Cluster) ReturnPrimary(t testing.TB) {
 
 // WithStandby starts a standby of a server, which it restarts. It copies the files of the stopped primary, because
 // pg_basebackup is no server program and may be missing.
-func WithStandby(t testing.TB, server *postgres.Server, of string, settings map[string]string) (primary, standby *postgres.Server) {
+func WithStandby(
+	t testing.TB, server *postgres.Server, of string, settings map[string]string,
+) (primary, standby *postgres.Server) {
 	t.Helper()
 	dir := ClusterDir(t)
 	from, to := filepath.Join(of, "pgdata"), filepath.Join(dir, "pgdata")
@@ -165,7 +170,10 @@ func WithStandby(t testing.TB, server *postgres.Server, of string, settings map[
 		t.Fatal("pgtest:", err)
 	}
 	query := parsed.Query()
-	follow := fmt.Sprintf("primary_conninfo = 'host=%s port=%s user=%s'\nprimary_slot_name = 'standby'\n", query.Get("host"), query.Get("port"), query.Get("user"))
+	follow := fmt.Sprintf(
+		"primary_conninfo = 'host=%s port=%s user=%s'\nprimary_slot_name = 'standby'\n", query.Get("host"),
+		query.Get("port"), query.Get("user"),
+	)
 	f, err := os.OpenFile(filepath.Join(to, "postgresql.auto.conf"), os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
 		_, err = f.WriteString(follow)

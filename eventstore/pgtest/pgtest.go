@@ -49,7 +49,8 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 	}))...)
 }
 
-// Verify runs the tests of a package that needs no server, and exits. Goroutines that are left at the end fail the package.
+// Verify runs the tests of a package that needs no server, and exits. Goroutines that are left at the end fail the
+// package.
 func Verify(m goleak.TestingM) { goleak.VerifyTestMain(patientTests{m, nil}) }
 
 // patientTests waits up to a minute for goroutines that are about to end on a busy machine; goleak waits half a second.
@@ -134,8 +135,8 @@ func drop(ctx context.Context, server, name string) (err error) {
 	return nil
 }
 
-// ensureTemplate makes the template once for each server and schema. It gets its name after the migrations, so a template
-// that exists is complete.
+// ensureTemplate makes the template once for each server and schema. It gets its name after the migrations, so a
+// template that exists is complete.
 func ensureTemplate(ctx context.Context, conn *pgx.Conn, server string) (string, error) {
 	hash, err := migrations.Hash()
 	if err != nil {
@@ -157,7 +158,9 @@ func ensureTemplate(ctx context.Context, conn *pgx.Conn, server string) (string,
 		return template, err
 	}
 	unfinished := template + "_new"
-	for _, sql := range []string{"DROP DATABASE IF EXISTS " + unfinished + " WITH (FORCE)", "CREATE DATABASE " + unfinished} {
+	for _, sql := range []string{
+		"DROP DATABASE IF EXISTS " + unfinished + " WITH (FORCE)", "CREATE DATABASE " + unfinished,
+	} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return "", fmt.Errorf("make the template: %w", err)
 		}

@@ -31,7 +31,8 @@ func TestEachTestHasItsOwnMigratedDatabase(t *testing.T) {
 				}
 			}()
 			var migrated bool
-			if err := conn.QueryRow(ctx, "SELECT to_regclass('goose_db_version') IS NOT NULL").Scan(&migrated); err != nil || !migrated {
+			if err := conn.QueryRow(ctx, "SELECT to_regclass('goose_db_version') IS NOT NULL").Scan(&migrated); err != nil ||
+				!migrated {
 				t.Fatal(migrated, err)
 			}
 		})

@@ -12,14 +12,18 @@ import (
 
 var (
 	// The look-up of a shard's head, whose whole key is the shard.
-	headScan = regexp.MustCompile(`Index (?:Only )?Scan using shard_heads_pkey on shard_heads.*\n *Index Cond: \(shard = \$1\)`)
+	headScan = regexp.MustCompile(
+		`Index (?:Only )?Scan using shard_heads_pkey on shard_heads.*\n *Index Cond: \(shard = \$1\)`,
+	)
 	// A row at the place that a look-up has found; the shard is named for Citus.
 	placeScan = regexp.MustCompile(`Tid Scan on \w+ .*\n *TID Cond: .*\n *Filter: \(shard = \$1\)`)
-	indexScan = regexp.MustCompile(`(?:Index (?:Only )?Scan (?:Backward )?using|Bitmap Index Scan on) (\w+) .*\n *Index Cond: (.*)`)
+	indexScan = regexp.MustCompile(
+		`(?:Index (?:Only )?Scan (?:Backward )?using|Bitmap Index Scan on) (\w+) .*\n *Index Cond: (.*)`,
+	)
 )
 
-// Explain returns the generic plan of a statement on a pool's connections. Look-ups of a shard's head and of rows by their
-// place, which cannot walk over a table, are replaced by "head" and "place".
+// Explain returns the generic plan of a statement on a pool's connections. Look-ups of a shard's head and of rows by
+// their place, which cannot walk over a table, are replaced by "head" and "place".
 func Explain(t testing.TB, pool *pgxpool.Pool, name, query string) string {
 	t.Helper()
 	plan, err := explain(context.Background(), pool, query)
@@ -29,8 +33,8 @@ func Explain(t testing.TB, pool *pgxpool.Pool, name, query string) string {
 	return placeScan.ReplaceAllString(headScan.ReplaceAllString(plan, "head"), "place")
 }
 
-// explain is the plan of a statement whose first parameter is a shard. The others are null, or a key of zeros: a null one
-// would leave nothing to look up.
+// explain is the plan of a statement whose first parameter is a shard. The others are null, or a key of zeros: a null
+// one would leave nothing to look up.
 func explain(ctx context.Context, pool *pgxpool.Pool, query string) (plan string, err error) {
 	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		plan, err = explainOn(ctx, conn, query)
@@ -44,7 +48,9 @@ func explainOn(ctx context.Context, conn *pgxpool.Conn, query string) (string, e
 		return "", err
 	}
 	var types []string
-	if err := conn.QueryRow(ctx, "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'explained'").Scan(&types); err != nil {
+	if err := conn.QueryRow(
+		ctx, "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'explained'",
+	).Scan(&types); err != nil {
 		return "", err
 	}
 	arguments := "0"
@@ -68,8 +74,8 @@ func explainOn(ctx context.Context, conn *pgxpool.Conn, query string) (string, e
 	return plan, err
 }
 
-// LooksUpKeys reports whether a plan reads no table as a whole and binds the leading columns of every index that it uses, at
-// least two of them where it has two.
+// LooksUpKeys reports whether a plan reads no table as a whole and binds the leading columns of every index that it
+// uses, at least two of them where it has two.
 func LooksUpKeys(t testing.TB, pool *pgxpool.Pool, plan string) bool {
 	t.Helper()
 	if strings.Contains(plan, "Seq Scan") {
@@ -77,7 +83,10 @@ func LooksUpKeys(t testing.TB, pool *pgxpool.Pool, plan string) bool {
 	}
 	found := indexScan.FindAllStringSubmatch(plan, -1)
 	for _, m := range found {
-		rows, err := pool.Query(context.Background(), `SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) ORDER BY attnum`, m[1])
+		rows, err := pool.Query(
+			context.Background(), `SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) ORDER BY attnum`,
+			m[1],
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,5 +109,6 @@ func LooksUpKeys(t testing.TB, pool *pgxpool.Pool, plan string) bool {
 			return false
 		}
 	}
-	return len(found) == strings.Count(plan, " using ")+strings.Count(plan, "Bitmap Index Scan on ") && len(found) == strings.Count(plan, "Index Cond:")
+	return len(found) == strings.Count(plan, " using ")+strings.Count(plan, "Bitmap Index Scan on ") &&
+		len(found) == strings.Count(plan, "Index Cond:")
 }

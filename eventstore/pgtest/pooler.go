@@ -23,9 +23,9 @@ type Pooler struct {
 	socket string
 }
 
-// PreparePooler writes what PgBouncer needs in front of a database whose URL names a Unix socket, as New's do. It runs as the
-// owner of a path, and settings are lines of its configuration, such as "pool_mode = session". Without PgBouncer the test is
-// skipped.
+// PreparePooler writes what PgBouncer needs in front of a database whose URL names a Unix socket, as New's do. It runs
+// as the owner of a path, and settings are lines of its configuration, such as "pool_mode = session". Without PgBouncer
+// the test is skipped.
 func PreparePooler(t testing.TB, database, owned string, settings ...string) Pooler {
 	t.Helper()
 	found, err := findPgBouncer()
@@ -52,13 +52,19 @@ func PreparePooler(t testing.TB, database, owned string, settings ...string) Poo
 		t.Fatal("pgtest:", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	own, users, config, log := filepath.Join(dir, "pgbouncer"), filepath.Join(dir, "users"), filepath.Join(dir, "ini"), filepath.Join(dir, "log")
+	own, users, config, log := filepath.Join(dir, "pgbouncer"), filepath.Join(dir, "users"), filepath.Join(dir, "ini"),
+		filepath.Join(dir, "log")
 	lines := append([]string{
 		"[databases]", "* = host=" + host + " port=" + port,
-		"[pgbouncer]", "unix_socket_dir = " + dir, "listen_addr =", "listen_port = " + port, "auth_type = trust", "auth_file = " + users,
-		"default_pool_size = 60", "log_connections = 0", "log_disconnections = 0", "max_client_conn = 200", "logfile = " + log,
+		"[pgbouncer]", "unix_socket_dir = " + dir, "listen_addr =", "listen_port = " + port, "auth_type = trust",
+		"auth_file = " + users,
+		"default_pool_size = 60", "log_connections = 0", "log_disconnections = 0", "max_client_conn = 200",
+		"logfile = " + log,
 	}, settings...)
-	for path, text := range map[string]string{own: string(program), users: fmt.Sprintf("%q \"\"\n", query.Get("user")), config: strings.Join(lines, "\n") + "\n", log: ""} {
+	for path, text := range map[string]string{
+		own: string(program), users: fmt.Sprintf("%q \"\"\n", query.Get("user")), config: strings.Join(lines, "\n") + "\n",
+		log: "",
+	} {
 		if err := errors.Join(os.WriteFile(path, []byte(text), 0o700), os.Chown(path, int(owner.Uid), int(owner.Gid))); err != nil { //nolint:gosec // one of them is run
 			t.Fatal("pgtest:", err)
 		}
@@ -77,8 +83,8 @@ func PreparePooler(t testing.TB, database, owned string, settings ...string) Poo
 	return p
 }
 
-// NewPooler starts PgBouncer until the test ends, as the user who may enter the database's socket directory, and returns the
-// URL through it.
+// NewPooler starts PgBouncer until the test ends, as the user who may enter the database's socket directory, and
+// returns the URL through it.
 func NewPooler(t testing.TB, database string, settings ...string) string {
 	t.Helper()
 	parsed, err := url.Parse(database)
@@ -115,5 +121,8 @@ func findPgBouncer() (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("PgBouncer is not here (Debian package pgbouncer; make test fetches it where it may): nothing behind a pooler is tested")
+	return "", errors.New(
+		"PgBouncer is not here (Debian package pgbouncer; make test fetches it where it may): nothing behind a pooler is " +
+			"tested",
+	)
 }

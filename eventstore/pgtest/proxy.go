@@ -36,7 +36,10 @@ func NewProxy(t testing.TB, database string) *Proxy {
 	if err := os.Chmod(dir, 0o755); err != nil { // a standby of another user connects too
 		t.Fatal("pgtest:", err)
 	}
-	link := network.Listen(t, network.Address{Network: "unix", Name: filepath.Join(dir, socket)}, network.Address{Network: "unix", Name: filepath.Join(query.Get("host"), socket)})
+	link := network.Listen(
+		t, network.Address{Network: "unix", Name: filepath.Join(dir, socket)},
+		network.Address{Network: "unix", Name: filepath.Join(query.Get("host"), socket)},
+	)
 	query.Set("host", dir)
 	parsed.RawQuery = query.Encode()
 	return &Proxy{Link: link, URL: parsed.String()}

@@ -8,9 +8,10 @@
 // starts its own. A server that this package did not make is refused, whatever the environment says: tests create and
 // drop databases.
 //
-// Where INTEGRITY_TEST_CITUS_URL names a coordinator of Citus (any database of it that has the extension and the nodes),
-// New gives databases of that cluster, distributed by migrations.Distribute. Its cluster_name, and that of each node, must
-// begin with "integrity-test-". Run with -citus, pgtest/run starts such a cluster of three servers on this machine.
+// Where INTEGRITY_TEST_CITUS_URL names a coordinator of Citus (any database of it that has the extension and the
+// nodes), New gives databases of that cluster, distributed by migrations.Distribute. Its cluster_name, and that of each
+// node, must begin with "integrity-test-". Run with -citus, pgtest/run starts such a cluster of three servers on this
+// machine.
 package pgtest
 
 import (
@@ -80,8 +81,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	return errors.Join(s.server.Stop(ctx), os.RemoveAll(s.dir))
 }
 
-// sweep removes the directories that killed runs have left in the temp dir: those that are ours by name and marker, that no
-// process holds, and that are not young, because a directory is made before it is locked. It ignores errors.
+// sweep removes the directories that killed runs have left in the temp dir: those that are ours by name and marker,
+// that no process holds, and that are not young, because a directory is made before it is locked. It ignores errors.
 func sweep(ctx context.Context, temp string) {
 	markers, err := filepath.Glob(filepath.Join(temp, Prefix+"*", marker))
 	if err != nil {
@@ -101,17 +102,22 @@ func sweep(ctx context.Context, temp string) {
 	}
 }
 
-// verify refuses a server that Start did not make: its cluster_name and the marker beside its data directory must share a
-// token.
+// verify refuses a server that Start did not make: its cluster_name and the marker beside its data directory must share
+// a token.
 func verify(ctx context.Context, conn *pgx.Conn) error {
 	var name, data string
-	if err := conn.QueryRow(ctx, "SELECT current_setting('cluster_name'), current_setting('data_directory')").Scan(&name, &data); err != nil {
+	if err := conn.QueryRow(
+		ctx, "SELECT current_setting('cluster_name'), current_setting('data_directory')",
+	).Scan(&name, &data); err != nil {
 		return fmt.Errorf("ask the test server for its name: %w", err)
 	}
 	token, ours := strings.CutPrefix(name, Prefix)
 	written, err := os.ReadFile(filepath.Join(filepath.Dir(data), marker))
 	if !ours || token == "" || err != nil || string(written) != token {
-		return fmt.Errorf("%s points to a server that is not a throwaway of these tests (cluster_name %q): refusing to touch it", Variable, name)
+		return fmt.Errorf(
+			"%s points to a server that is not a throwaway of these tests (cluster_name %q): refusing to touch it", Variable,
+			name,
+		)
 	}
 	return nil
 }

@@ -32,7 +32,9 @@ func TestRefusesAServerThatIsNotItsOwn(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			server, err := postgres.Start(ctx, postgres.Config{DataDir: dir, Disposable: true, Settings: map[string]string{"cluster_name": foreign.cluster}})
+			server, err := postgres.Start(
+				ctx, postgres.Config{DataDir: dir, Disposable: true, Settings: map[string]string{"cluster_name": foreign.cluster}},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,10 +43,12 @@ func TestRefusesAServerThatIsNotItsOwn(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			if _, err := create(ctx, server.URL("postgres")); err == nil || !strings.Contains(err.Error(), "refusing to touch it") {
+			if _, err := create(ctx, server.URL("postgres")); err == nil ||
+				!strings.Contains(err.Error(), "refusing to touch it") {
 				t.Errorf("create: %v", err)
 			}
-			if err := drop(ctx, server.URL("postgres"), postgres.Database); err == nil || !strings.Contains(err.Error(), "refusing to touch it") {
+			if err := drop(ctx, server.URL("postgres"), postgres.Database); err == nil ||
+				!strings.Contains(err.Error(), "refusing to touch it") {
 				t.Errorf("drop: %v", err)
 			}
 		})

@@ -24,8 +24,8 @@ type account struct {
 	other bool
 }
 
-// accountFor picks the owner of what already exists. For something new root takes a user that other programs do not have
-// (unprivileged): a process of the same user can read and change the files, whatever PostgreSQL asks of it.
+// accountFor picks the owner of what already exists. For something new root takes a user that other programs do not
+// have (unprivileged): a process of the same user can read and change the files, whatever PostgreSQL asks of it.
 func accountFor(l layout) (account, error) {
 	self := account{uid: os.Geteuid(), gid: os.Getegid()}
 	uid, gid, err := ownerOf(l.data)
@@ -44,7 +44,11 @@ func accountFor(l layout) (account, error) {
 	case err != nil:
 		return account{}, err
 	case self.uid == 0 && uid == 0:
-		return account{}, fmt.Errorf("%s belongs to root, and PostgreSQL refuses to run as root: give it to the user who should run it (chown -R postgres %s)", l.data, l.data)
+		return account{}, fmt.Errorf(
+			"%s belongs to root, and PostgreSQL refuses to run as root: give it to the user who should run it (chown -R "+
+				"postgres %s)",
+			l.data, l.data,
+		)
 	case self.uid == 0:
 		return account{uid: uid, gid: gid, other: true}, nil
 	case self.uid != uid:
@@ -82,7 +86,10 @@ func nameless(dir string) (account, error) {
 			return account{uid: uid, gid: uid, other: true}, nil
 		}
 	}
-	return account{}, errors.New("PostgreSQL refuses to run as root, and there is no user for it: make one (useradd --system integrity), or run this as an ordinary user")
+	return account{}, errors.New(
+		"PostgreSQL refuses to run as root, and there is no user for it: make one (useradd --system integrity), or run " +
+			"this as an ordinary user",
+	)
 }
 
 // named is the account of a system user; ok is false where no user has the name, or where it is root by another name.
@@ -104,7 +111,10 @@ func borrowed() (account, error) {
 			return a, nil
 		}
 	}
-	return account{}, errors.New("initdb demands a user with a name: make one (useradd --system integrity) and give it the data directory (chown integrity), or run this as an ordinary user")
+	return account{}, errors.New(
+		"initdb demands a user with a name: make one (useradd --system integrity) and give it the data directory (chown " +
+			"integrity), or run this as an ordinary user",
+	)
 }
 
 // usersOfProcesses are those that a process runs as at the moment.
@@ -172,7 +182,8 @@ func (a account) reach(dir string) error {
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("PostgreSQL runs as user %s, who may not pass through %s to reach %s: name a directory that user can reach (INTEGRITY_DATA_DIR, for example /var/lib/integrity)",
+			return fmt.Errorf("PostgreSQL runs as user %s, who may not pass through %s to reach %s: name a directory that "+
+				"user can reach (INTEGRITY_DATA_DIR, for example /var/lib/integrity)",
 				userName(a.uid), parent, dir)
 		}
 		if parent == filepath.Dir(parent) {
@@ -258,7 +269,11 @@ func restrict(l layout, a account, disposable bool) error {
 		if name, err := systemName(uid); err == nil {
 			fmt.Fprintf(&users, "%s %s %s\n", peerMap, quoted(name), quoted(superuser))
 		} else if uid == os.Geteuid() {
-			return fmt.Errorf("this process runs as a user without a name (%w), and PostgreSQL lets in by name: give user %d a line in /etc/passwd, or run this as another user", err, uid)
+			return fmt.Errorf(
+				"this process runs as a user without a name (%w), and PostgreSQL lets in by name: give user %d a line in "+
+					"/etc/passwd, or run this as another user",
+				err, uid,
+			)
 		}
 	}
 	const note = "# Written at every start of the ledger's PostgreSQL.\n"

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// archives is the directory, beside the backups, that holds an archive for each data directory that was ever backed up there.
+	// archives is the directory, beside the backups, that holds an archive for each data directory that was ever backed up
+	// there.
 	archives = "wal"
 	// archiveDelay is how long a change may wait for the archive.
 	archiveDelay = time.Minute
@@ -34,7 +35,11 @@ const noArchive = "true"
 // configureArchive runs at every start, for data directories of programs that knew no archive too.
 func configureArchive(ctx context.Context, conn *pgx.Conn) error {
 	var mode, library, command string
-	err := conn.QueryRow(ctx, "SELECT current_setting('archive_mode'), current_setting('archive_library'), reset_val FROM pg_settings WHERE name = 'archive_command'").
+	err := conn.QueryRow(
+		ctx,
+		"SELECT current_setting('archive_mode'), current_setting('archive_library'), reset_val FROM pg_settings WHERE "+
+			"name = 'archive_command'",
+	).
 		Scan(&mode, &library, &command)
 	if err == nil && mode == "on" && library == "" && command == "" {
 		if _, err = conn.Exec(ctx, "ALTER SYSTEM SET archive_command = '"+noArchive+"'"); err == nil {
@@ -56,7 +61,8 @@ func forgetArchive(ctx context.Context, url string) error {
 	defer conn.Close(context.WithoutCancel(ctx))
 	for _, statement := range []string{
 		"LOAD 'basic_archive'",
-		"ALTER SYSTEM RESET archive_library", "ALTER SYSTEM RESET basic_archive.archive_directory", "ALTER SYSTEM RESET archive_timeout",
+		"ALTER SYSTEM RESET archive_library", "ALTER SYSTEM RESET basic_archive.archive_directory",
+		"ALTER SYSTEM RESET archive_timeout",
 		"ALTER SYSTEM SET archive_command = '" + noArchive + "'",
 	} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
@@ -69,13 +75,19 @@ func forgetArchive(ctx context.Context, url string) error {
 // currentArchive is the directory that the server archives in, empty where it does not.
 func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
 	var mode, library, dir string
-	err := conn.QueryRow(ctx, "SELECT current_setting('archive_mode'), current_setting('archive_library'), coalesce(current_setting('basic_archive.archive_directory', true), '')").
+	err := conn.QueryRow(
+		ctx,
+		"SELECT current_setting('archive_mode'), current_setting('archive_library'), "+
+			"coalesce(current_setting('basic_archive.archive_directory', true), '')",
+	).
 		Scan(&mode, &library, &dir)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("ask where WAL is archived: %w", err)
 	case mode != "on":
-		return "", errors.New("this PostgreSQL was started by a program that knew no archive: restart the service, then back up")
+		return "", errors.New(
+			"this PostgreSQL was started by a program that knew no archive: restart the service, then back up",
+		)
 	case library == "":
 		return "", nil
 	default:
@@ -83,10 +95,13 @@ func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
 	}
 }
 
-// useArchive makes the server archive its WAL below root, from now on and after every restart, and returns the directory.
-// An archive elsewhere is left only where cfg says so. newest is the archive of the newest backup there: a restored data
-// directory has the identity of the one it comes from, which may live on, and whose backups Keep would remove.
-func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, root string, cfg BackupConfig, newest string) (string, error) {
+// useArchive makes the server archive its WAL below root, from now on and after every restart, and returns the
+// directory. An archive elsewhere is left only where cfg says so. newest is the archive of the newest backup there: a
+// restored data directory has the identity of the one it comes from, which may live on, and whose backups Keep would
+// remove.
+func (s *Server) useArchive(
+	ctx context.Context, conn *pgx.Conn, root string, cfg BackupConfig, newest string,
+) (string, error) {
 	current, err := currentArchive(ctx, conn)
 	if err != nil {
 		return "", err
@@ -94,12 +109,16 @@ func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, root string, cf
 	all := filepath.Join(root, archives)
 	here := current != "" && filepath.Dir(current) == all
 	if current != "" && !here && !cfg.Move {
-		return "", fmt.Errorf("changes are archived in %s already: back up to %s, or move the archive here (--move); older backups then reach no further than now",
-			current, filepath.Dir(filepath.Dir(current)))
+		return "",
+			fmt.Errorf("changes are archived in %s already: back up to %s, or move the archive here (--move); older backups "+
+				"then reach no further than now",
+				current, filepath.Dir(filepath.Dir(current)))
 	}
 	if newest != "" && (!here || filepath.Base(current) != newest) && !cfg.Replaces {
-		return "", fmt.Errorf("%s is where another data directory of this ledger was backed up last: where this one was restored to try it, name a directory of its own; "+
-			"where the other is stopped for good, say so (--replaces)", root)
+		return "",
+			fmt.Errorf("%s is where another data directory of this ledger was backed up last: where this one was restored "+
+				"to try it, name a directory of its own; "+
+				"where the other is stopped for good, say so (--replaces)", root)
 	}
 	if here {
 		return current, nil
@@ -116,7 +135,11 @@ func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, root string, cf
 		return "", fmt.Errorf("archive: %w", err)
 	}
 	if _, err := conn.Exec(ctx, "LOAD 'basic_archive'"); err != nil {
-		return "", fmt.Errorf("PostgreSQL's own archiving module is missing (Debian: part of postgresql-%d; elsewhere install postgresql-contrib): %w", s.program.major, err)
+		return "", fmt.Errorf(
+			"PostgreSQL's own archiving module is missing (Debian: part of postgresql-%d; elsewhere install "+
+				"postgresql-contrib): %w",
+			s.program.major, err,
+		)
 	}
 	quoted := "'" + strings.ReplaceAll(dir, "'", "''") + "'"
 	for _, statement := range []string{
@@ -159,7 +182,10 @@ func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive strin
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s does not arrive in the archive %s within %s: postgres.log in the data directory says why", segment, archive, archivePatience)
+			return fmt.Errorf(
+				"%s does not arrive in the archive %s within %s: postgres.log in the data directory says why", segment, archive,
+				archivePatience,
+			)
 		}
 	}
 }
@@ -174,7 +200,8 @@ func segmentNumber(name string) (n uint64, ok bool) {
 	return log*segmentsPerLog + segment, err == nil && segment < segmentsPerLog
 }
 
-// checkArchive finds a segment that is missing between first and the archive's last: PostgreSQL would take it for the end.
+// checkArchive finds a segment that is missing between first and the archive's last: PostgreSQL would take it for the
+// end.
 func checkArchive(archive, first string) (last string, err error) {
 	from, ok := segmentNumber(first)
 	if !ok {
@@ -189,14 +216,19 @@ func checkArchive(archive, first string) (last string, err error) {
 		switch n, ok := segmentNumber(e.Name()); {
 		case !ok || n < from:
 		case n != next:
-			return "", fmt.Errorf("the archive %s has %s, but lacks a segment before it: find it, or restore another backup (--backup)", archive, e.Name())
+			return "", fmt.Errorf(
+				"the archive %s has %s, but lacks a segment before it: find it, or restore another backup (--backup)", archive,
+				e.Name(),
+			)
 		default:
 			last = e.Name()
 			next++
 		}
 	}
 	if last == "" {
-		return "", fmt.Errorf("the archive %s lacks %s, which the backup needs: find it, or restore another backup (--backup)", archive, first)
+		return "", fmt.Errorf(
+			"the archive %s lacks %s, which the backup needs: find it, or restore another backup (--backup)", archive, first,
+		)
 	}
 	return last, nil
 }

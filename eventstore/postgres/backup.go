@@ -26,7 +26,8 @@ const (
 	backupFormat = 1
 )
 
-// Backup is one complete base backup. Its directory has the name of the time it was begun at, and holds pgdata and backup.json.
+// Backup is one complete base backup. Its directory has the name of the time it was begun at, and holds pgdata and
+// backup.json.
 type Backup struct {
 	// Dir is where it stands.
 	Dir    string `json:"-"`
@@ -118,7 +119,9 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 }
 
 // archiveFor is the archive that goes on from the backup. Everything until now stands in it.
-func (s *Server) archiveFor(ctx context.Context, conn *pgx.Conn, b *Backup, root string, cfg BackupConfig) (archive string, err error) {
+func (s *Server) archiveFor(
+	ctx context.Context, conn *pgx.Conn, b *Backup, root string, cfg BackupConfig,
+) (archive string, err error) {
 	if err := noTablespaces(ctx, conn); err != nil {
 		return "", err
 	}
@@ -139,7 +142,8 @@ func (s *Server) copyBase(ctx context.Context, conn *pgx.Conn, b *Backup, part, 
 		return fmt.Errorf("backup: %w", err)
 	}
 	data := filepath.Join(part, backupData)
-	if err := run(ctx, s.program, "pg_basebackup", "--pgdata="+data, "--dbname="+s.URL(Database), "--format=plain", "--wal-method=stream",
+	if err := run(ctx, s.program, "pg_basebackup", "--pgdata="+data, "--dbname="+s.URL(Database), "--format=plain",
+		"--wal-method=stream",
 		"--checkpoint=fast", "--manifest-checksums=SHA256", "--label=integrity", "--no-password"); err != nil {
 		return err
 	}
@@ -176,17 +180,24 @@ func freeName(ctx context.Context, conn *pgx.Conn, root string) (at time.Time, d
 // noTablespaces refuses what a copy could not put beside the original.
 func noTablespaces(ctx context.Context, conn *pgx.Conn) error {
 	var names string
-	if err := conn.QueryRow(ctx, "SELECT coalesce(string_agg(spcname, ', '), '') FROM pg_tablespace WHERE spcname NOT IN ('pg_default', 'pg_global')").Scan(&names); err != nil {
+	if err := conn.QueryRow(
+		ctx,
+		"SELECT coalesce(string_agg(spcname, ', '), '') FROM pg_tablespace WHERE spcname NOT IN ('pg_default', 'pg_global')",
+	).Scan(&names); err != nil {
 		return fmt.Errorf("look for tablespaces: %w", err)
 	}
 	if names != "" {
-		return fmt.Errorf("the database has tablespaces (%s), which this backup does not know: move their tables back and drop them, or back up with pgBackRest", names)
+		return fmt.Errorf(
+			"the database has tablespaces (%s), which this backup does not know: move their tables back and drop them, or "+
+				"back up with pgBackRest",
+			names,
+		)
 	}
 	return nil
 }
 
-// ownBackups refuses a directory with backups of another database, and returns the identifier of this one and the archive
-// of the newest backup, empty without one.
+// ownBackups refuses a directory with backups of another database, and returns the identifier of this one and the
+// archive of the newest backup, empty without one.
 func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system, newest string, err error) {
 	if err := conn.QueryRow(ctx, "SELECT system_identifier::text FROM pg_control_system()").Scan(&system); err != nil {
 		return "", "", fmt.Errorf("ask for the system identifier: %w", err)
@@ -197,7 +208,9 @@ func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system, newes
 	}
 	for _, b := range all {
 		if b.System != system {
-			return "", "", fmt.Errorf("%s holds backups of another ledger (%s): name a directory of its own", root, filepath.Base(b.Dir))
+			return "", "", fmt.Errorf(
+				"%s holds backups of another ledger (%s): name a directory of its own", root, filepath.Base(b.Dir),
+			)
 		}
 		newest = b.Archive
 	}

@@ -1,5 +1,6 @@
 // Package postgres runs a private PostgreSQL as a child process of this one, in a data directory that belongs to one
-// process at a time. It knows nothing of the ledger: it hands out a connection URL and keeps the server behind it alive.
+// process at a time. It knows nothing of the ledger: it hands out a connection URL and keeps the server behind it
+// alive.
 //
 // A data directory looks like this:
 //

@@ -60,13 +60,17 @@ func newLayout(dir string) (layout, error) {
 		l.socket = filepath.Join(os.TempDir(), "integrity-"+hex.EncodeToString(sum[:8]))
 		l.shared = true
 		if len(filepath.Join(l.socket, socketFile)) > maxSocketPath {
-			return layout{}, fmt.Errorf("neither %s nor the temp dir %s is short enough for a socket (%d bytes): set INTEGRITY_DATA_DIR to a shorter path", abs, os.TempDir(), maxSocketPath)
+			return layout{}, fmt.Errorf(
+				"neither %s nor the temp dir %s is short enough for a socket (%d bytes): set INTEGRITY_DATA_DIR to a shorter path",
+				abs, os.TempDir(), maxSocketPath,
+			)
 		}
 	}
 	return l, nil
 }
 
-// makeDir makes a directory. One that root makes may be passed through by others, because PostgreSQL does not run as root.
+// makeDir makes a directory. One that root makes may be passed through by others, because PostgreSQL does not run as
+// root.
 func makeDir(path string) error {
 	mode := fs.FileMode(0o700)
 	if os.Geteuid() == 0 {
@@ -80,7 +84,9 @@ func (l layout) majorVersion() (int, error) {
 	raw, err := os.ReadFile(filepath.Join(l.data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(l.data); err == nil {
-			return 0, fmt.Errorf("%s is not a PostgreSQL data directory (it has no PG_VERSION): move it away or set INTEGRITY_DATA_DIR", l.data)
+			return 0, fmt.Errorf(
+				"%s is not a PostgreSQL data directory (it has no PG_VERSION): move it away or set INTEGRITY_DATA_DIR", l.data,
+			)
 		}
 		return 0, nil
 	}
@@ -119,8 +125,8 @@ func socketURL(socket, database string) string {
 	return "postgres:///" + url.PathEscape(database) + "?" + query.Encode()
 }
 
-// initialize makes pgdata. It appears by a rename once it is complete, so a crash leaves either all of it or a pgdata.init
-// that the next call throws away. The caller holds the lock.
+// initialize makes pgdata. It appears by a rename once it is complete, so a crash leaves either all of it or a
+// pgdata.init that the next call throws away. The caller holds the lock.
 func initialize(ctx context.Context, l layout, a account, p programs, disposable bool) error {
 	if err := os.RemoveAll(l.unfinished); err != nil {
 		return fmt.Errorf("remove an unfinished initdb: %w", err)
@@ -131,7 +137,10 @@ func initialize(ctx context.Context, l layout, a account, p programs, disposable
 	if err := a.give(l.unfinished); err != nil {
 		return err
 	}
-	args := []string{"--username=" + superuser, "--auth-local=peer", "--auth-host=reject", "--data-checksums", "--locale=C", "--encoding=UTF8", "--no-instructions"}
+	args := []string{
+		"--username=" + superuser, "--auth-local=peer", "--auth-host=reject", "--data-checksums", "--locale=C",
+		"--encoding=UTF8", "--no-instructions",
+	}
 	if disposable {
 		args = append(args, "--no-sync")
 	}

@@ -43,7 +43,8 @@ func (e *HeldError) tell(log *slog.Logger, held *HeldError, deadline time.Time) 
 		return
 	}
 	*e = *held
-	log.Warn("waiting for the data directory, which another process uses", "directory", held.Dir, "pid", held.PID, "command", held.Purpose,
+	log.Warn("waiting for the data directory, which another process uses", "directory", held.Dir, "pid", held.PID,
+		"command", held.Purpose,
 		"at_most", time.Until(deadline).Round(time.Second))
 }
 

@@ -64,7 +64,9 @@ func hold(dir string) error {
 }
 
 func config(dir string) postgres.Config {
-	return postgres.Config{DataDir: dir, Purpose: "test service", Serving: true, Settings: map[string]string{"shared_buffers": "16MB"}}
+	return postgres.Config{
+		DataDir: dir, Purpose: "test service", Serving: true, Settings: map[string]string{"shared_buffers": "16MB"},
+	}
 }
 
 // dataDir is one that a user other than root can reach.
@@ -324,7 +326,9 @@ func TestComesBackByItself(t *testing.T) {
 			}
 		})
 		eventually(t, "a new server", func() bool { return s.PID() != 0 && s.PID() != pid })
-		if got := query(t, s, "SELECT count(*)::text FROM written WHERE n > $1", round*1_000_000); got != strconv.Itoa(len(acknowledged)) &&
+		if got := query(
+			t, s, "SELECT count(*)::text FROM written WHERE n > $1", round*1_000_000,
+		); got != strconv.Itoa(len(acknowledged)) &&
 			got != strconv.Itoa(len(acknowledged)+1) { // the one in flight may have been committed
 			t.Errorf("%s rows, %d acknowledged", got, len(acknowledged))
 		}
@@ -416,7 +420,8 @@ func TestOneHolder(t *testing.T) {
 	hurried := config(dir)
 	hurried.Wait = 200 * time.Millisecond
 	var held *postgres.HeldError
-	if _, err := postgres.Start(ctx, hurried); !errors.As(err, &held) || held.PID != os.Getpid() || held.Purpose != "a command" {
+	if _, err := postgres.Start(ctx, hurried); !errors.As(err, &held) || held.PID != os.Getpid() ||
+		held.Purpose != "a command" {
 		t.Errorf("while a command runs: %v", err)
 	}
 	if _, err := postgres.Attach(ctx, dir); !errors.As(err, &held) {
@@ -446,7 +451,8 @@ func TestRefusesAnotherMajorVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := postgres.Start(context.Background(), config(dir))
-	if err == nil || !strings.Contains(err.Error(), "written by PostgreSQL 9") || !strings.Contains(err.Error(), "install") {
+	if err == nil || !strings.Contains(err.Error(), "written by PostgreSQL 9") ||
+		!strings.Contains(err.Error(), "install") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "pgdata", "base")); err != nil {
@@ -472,7 +478,8 @@ func TestRefusesADirectoryThatIsNoDatabase(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := postgres.Start(context.Background(), config(dir)); err == nil || !strings.Contains(err.Error(), "not a PostgreSQL data directory") {
+	if _, err := postgres.Start(context.Background(), config(dir)); err == nil ||
+		!strings.Contains(err.Error(), "not a PostgreSQL data directory") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -554,7 +561,8 @@ func TestBadSettingIsReportedAtOnce(t *testing.T) {
 	cfg.Settings = map[string]string{"shared_buffers": "plenty"}
 	var log bytes.Buffer // its handler locks
 	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-	if _, err := postgres.Start(context.Background(), cfg); err == nil || !strings.Contains(err.Error(), "shared_buffers") {
+	if _, err := postgres.Start(context.Background(), cfg); err == nil ||
+		!strings.Contains(err.Error(), "shared_buffers") {
 		t.Errorf("got %v", err)
 	}
 	if strings.Contains(log.String(), "does not start yet") {
@@ -641,8 +649,12 @@ func TestLetsInTheServiceAlone(t *testing.T) {
 		if err := os.Chmod(filepath.Join(socket, ".s.PGSQL.5432"), 0o777); err != nil {
 			t.Fatal(err)
 		}
-		for name, credential := range map[string][2]uint32{"the account": {uid, gid}, "nobody": {65534, 65534}, "a user without a name": {61000, 61000}} {
-			if said := enterAs(t, program, s.URL(postgres.Database), credential[0], credential[1]); !strings.Contains(said, "28000") {
+		for name, credential := range map[string][2]uint32{
+			"the account": {uid, gid}, "nobody": {65534, 65534}, "a user without a name": {61000, 61000},
+		} {
+			if said := enterAs(
+				t, program, s.URL(postgres.Database), credential[0], credential[1],
+			); !strings.Contains(said, "28000") {
 				t.Errorf("%s data directory: %s is answered %q", was, name, said)
 			}
 		}
@@ -653,7 +665,9 @@ func TestLetsInTheServiceAlone(t *testing.T) {
 		if err := os.Chmod(socket, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "pgdata", "pg_hba.conf"), []byte("local all all trust\nlocal replication all trust\n"), 0o600); err != nil {
+		if err := os.WriteFile(
+			filepath.Join(dir, "pgdata", "pg_hba.conf"), []byte("local all all trust\nlocal replication all trust\n"), 0o600,
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -665,7 +679,9 @@ func TestLinkInPlaceOfTheRules(t *testing.T) {
 	stop(t, start(t, config(dir)))
 	precious := filepath.Join(filepath.Dir(dir), "precious")
 	rules := filepath.Join(dir, "pgdata", "pg_hba.conf")
-	if err := errors.Join(os.WriteFile(precious, []byte("kept"), 0o600), os.Remove(rules), os.Symlink(precious, rules)); err != nil {
+	if err := errors.Join(
+		os.WriteFile(precious, []byte("kept"), 0o600), os.Remove(rules), os.Symlink(precious, rules),
+	); err != nil {
 		t.Fatal(err)
 	}
 	query(t, start(t, config(dir)), "SELECT 'x'")

@@ -56,8 +56,10 @@ func findPrograms(ctx context.Context, candidates []string) ([]programs, error) 
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%w (initdb and postgres, version %d or newer): install them (Debian, Ubuntu: apt-get install postgresql) or set INTEGRITY_DATABASE_URL to a running server",
-			ErrNoPrograms, oldestMajor)
+		return nil,
+			fmt.Errorf("%w (initdb and postgres, version %d or newer): install them (Debian, Ubuntu: apt-get install "+
+				"postgresql) or set INTEGRITY_DATABASE_URL to a running server",
+				ErrNoPrograms, oldestMajor)
 	}
 	slices.SortStableFunc(found, func(a, b programs) int { return cmp.Compare(b.major, a.major) })
 	return found, nil
@@ -67,7 +69,11 @@ func findPrograms(ctx context.Context, candidates []string) ([]programs, error) 
 func (p programs) has(names ...string) error {
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(p.dir, name)); err != nil {
-			return fmt.Errorf("%s of PostgreSQL %d is not in %s: install it (Debian, Ubuntu: apt-get install postgresql-client-%d postgresql-%d): %w", name, p.major, p.dir, p.major, p.major, err)
+			return fmt.Errorf(
+				"%s of PostgreSQL %d is not in %s: install it (Debian, Ubuntu: apt-get install postgresql-client-%d "+
+					"postgresql-%d): %w",
+				name, p.major, p.dir, p.major, p.major, err,
+			)
 		}
 	}
 	return nil
@@ -78,7 +84,10 @@ func candidateDirs(ctx context.Context) []string {
 	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
 		dirs = append(dirs, strings.TrimSpace(string(out)))
 	}
-	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/lib/postgresql*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql*/bin", "/usr/libexec/postgresql*"} {
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin", "/usr/lib/postgresql*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql*/bin",
+		"/usr/libexec/postgresql*",
+	} {
 		matches, _ := filepath.Glob(pattern) // fails for a malformed one alone
 		dirs = append(dirs, matches...)
 	}
@@ -94,7 +103,8 @@ func (s *Server) findPrograms(ctx context.Context, l layout) error {
 	return err
 }
 
-// choose picks the installation for a data directory: the version that wrote it, or the newest for one still to be made.
+// choose picks the installation for a data directory: the version that wrote it, or the newest for one still to be
+// made.
 func choose(installed []programs, l layout) (programs, error) {
 	written, err := l.majorVersion()
 	if err != nil {
@@ -102,8 +112,9 @@ func choose(installed []programs, l layout) (programs, error) {
 	}
 	if written == 0 {
 		if installed[0].major < oldestMajor {
-			return programs{}, fmt.Errorf("the newest PostgreSQL programs found are version %d (%s): install version %d or newer",
-				installed[0].major, installed[0].dir, oldestMajor)
+			return programs{},
+				fmt.Errorf("the newest PostgreSQL programs found are version %d (%s): install version %d or newer",
+					installed[0].major, installed[0].dir, oldestMajor)
 		}
 		return installed[0], nil
 	}
@@ -114,6 +125,9 @@ func choose(installed []programs, l layout) (programs, error) {
 		}
 		versions = append(versions, strconv.Itoa(p.major))
 	}
-	return programs{}, fmt.Errorf("%s was written by PostgreSQL %d, but only version %s is installed: install the PostgreSQL %d programs beside it (Debian: apt-get install postgresql-%d), or move the data with pg_upgrade or pg_dump; nothing was changed",
-		l.data, written, strings.Join(versions, ", "), written, written)
+	return programs{},
+		fmt.Errorf("%s was written by PostgreSQL %d, but only version %s is installed: install the PostgreSQL %d "+
+			"programs beside it (Debian: apt-get install postgresql-%d), or move the data with pg_upgrade or pg_dump; "+
+			"nothing was changed",
+			l.data, written, strings.Join(versions, ", "), written, written)
 }

@@ -8,7 +8,8 @@ import (
 )
 
 func TestSaysWhatToInstall(t *testing.T) {
-	if _, err := findPrograms(context.Background(), []string{t.TempDir()}); !errors.Is(err, ErrNoPrograms) || !strings.Contains(err.Error(), "apt-get install postgresql") {
+	if _, err := findPrograms(context.Background(), []string{t.TempDir()}); !errors.Is(err, ErrNoPrograms) ||
+		!strings.Contains(err.Error(), "apt-get install postgresql") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -17,7 +18,8 @@ func TestSaysWhatToInstall(t *testing.T) {
 func TestSaysWhichProgramIsMissing(t *testing.T) {
 	p := programs{dir: t.TempDir(), major: 15}
 	err := p.has("pg_basebackup")
-	if err == nil || !strings.Contains(err.Error(), "pg_basebackup") || !strings.Contains(err.Error(), "postgresql-client-15") {
+	if err == nil || !strings.Contains(err.Error(), "pg_basebackup") ||
+		!strings.Contains(err.Error(), "postgresql-client-15") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -29,8 +29,8 @@ type RestoreConfig struct {
 }
 
 // Restore makes the data directory, which must not hold one yet, from a backup and the WAL archived since. The restored
-// directory appears by a rename once Finish has returned and everything is on the disk: whatever interrupts it, there is
-// nothing, and it can be begun again. It archives nowhere until its first own backup.
+// directory appears by a rename once Finish has returned and everything is on the disk: whatever interrupts it, there
+// is nothing, and it can be begun again. It archives nowhere until its first own backup.
 func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	root, err := filepath.Abs(cfg.From)
 	if err != nil {
@@ -55,7 +55,9 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 		return b, err
 	}
 	defer func() { err = s.layout.withoutRoom(err) }()
-	if s.lock, err = waitLock(ctx, s.layout, holder{PID: os.Getpid(), Purpose: cfg.Purpose}, cfg.Wait, cfg.Log); err != nil {
+	if s.lock, err = waitLock(
+		ctx, s.layout, holder{PID: os.Getpid(), Purpose: cfg.Purpose}, cfg.Wait, cfg.Log,
+	); err != nil {
 		return b, err
 	}
 	defer func() { err = errors.Join(err, s.lock.release()) }()
@@ -77,11 +79,16 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 			}
 		}
 		if strings.Contains(err.Error(), "recovery ended before configured recovery target was reached") {
-			err = fmt.Errorf("the archive holds no change after %s (its last segment is %s); to restore all that it holds, give no time: %w", cfg.To.UTC().Format(time.RFC3339Nano), last, err)
+			err = fmt.Errorf(
+				"the archive holds no change after %s (its last segment is %s); to restore all that it holds, give no time: %w",
+				cfg.To.UTC().Format(time.RFC3339Nano), last, err,
+			)
 		}
 		return b, err
 	}
-	if err := s.account.run(ctx, filepath.Join(s.program.dir, "initdb"), "--sync-only", "--pgdata="+s.layout.data); err != nil {
+	if err := s.account.run(
+		ctx, filepath.Join(s.program.dir, "initdb"), "--sync-only", "--pgdata="+s.layout.data,
+	); err != nil {
 		return b, err
 	}
 	if err := os.Rename(s.layout.data, final); err != nil {
@@ -92,7 +99,10 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 
 func absent(data string) error {
 	if _, err := os.Lstat(data); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(fmt.Errorf("%s exists already: a restore replaces nothing; move it away, or name another data directory", data), err)
+		return errors.Join(
+			fmt.Errorf("%s exists already: a restore replaces nothing; move it away, or name another data directory", data),
+			err,
+		)
 	}
 	return nil
 }
@@ -109,13 +119,18 @@ func pick(all []Backup, dir, name string, to time.Time) (Backup, error) {
 		case to.IsZero() || !to.Before(b.FinishedAt):
 			return b, nil
 		case named:
-			return b, fmt.Errorf("the backup %s was finished at %s, after the time to restore", name, b.FinishedAt.Format(time.RFC3339Nano))
+			return b, fmt.Errorf(
+				"the backup %s was finished at %s, after the time to restore", name, b.FinishedAt.Format(time.RFC3339Nano),
+			)
 		}
 	}
 	if name != "" {
 		return Backup{}, fmt.Errorf("%s holds no complete backup %s", dir, name)
 	}
-	return Backup{}, fmt.Errorf("the oldest backup in %s was finished at %s, after the time to restore", dir, all[0].FinishedAt.Format(time.RFC3339Nano))
+	return Backup{}, fmt.Errorf(
+		"the oldest backup in %s was finished at %s, after the time to restore", dir,
+		all[0].FinishedAt.Format(time.RFC3339Nano),
+	)
 }
 
 // unpack verifies the backup, and the archive up to its last segment where all of it is to be replayed, and copies the
@@ -153,8 +168,15 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 		return fmt.Errorf("copy the backup: %w", err)
 	}
 	// What the account cannot read would look like the end of the archive.
-	if err := s.account.run(ctx, "/bin/sh", "-c", `for f in "$1"/*; do test ! -e "$f" || test -r "$f" || exit 1; done; test -x "$1"`, "sh", archive); err != nil {
-		return fmt.Errorf("user %s, who PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R), and let that user pass through the directories above it: %w", userName(s.account.uid), archive, err)
+	if err := s.account.run(
+		ctx, "/bin/sh", "-c", `for f in "$1"/*; do test ! -e "$f" || test -r "$f" || exit 1; done; test -x "$1"`, "sh",
+		archive,
+	); err != nil {
+		return fmt.Errorf(
+			"user %s, who PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R), and let that "+
+				"user pass through the directories above it: %w",
+			userName(s.account.uid), archive, err,
+		)
 	}
 	return s.account.privateDir(l.socket)
 }
@@ -163,12 +185,15 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 func (s *Server) checkWAL(ctx context.Context, archive, first, last string) error {
 	err := run(ctx, s.program, "pg_waldump", "--quiet", "--path="+archive, first, last)
 	if foundFault(err) {
-		return fmt.Errorf("the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err)
+		return fmt.Errorf(
+			"the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err,
+		)
 	}
 	return err
 }
 
-// foundFault says that a program has looked and found fault: one that is missing, or was interrupted, has found nothing.
+// foundFault says that a program has looked and found fault: one that is missing, or was interrupted, has found
+// nothing.
 func foundFault(err error) bool {
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	return ended && exit.Exited()
@@ -207,7 +232,9 @@ func (s *Server) recover(ctx context.Context, cfg RestoreConfig, archive string)
 // run runs a program as the account.
 func (a account) run(ctx context.Context, program string, args ...string) error {
 	var output strings.Builder // read once the program is gone
-	c, err := spawn(spawnConfig{program: program, args: args, account: a, dir: "/", output: &output, whenWeDie: syscall.SIGKILL})
+	c, err := spawn(spawnConfig{
+		program: program, args: args, account: a, dir: "/", output: &output, whenWeDie: syscall.SIGKILL,
+	})
 	if err != nil {
 		return err
 	}
@@ -218,7 +245,10 @@ func (a account) run(ctx context.Context, program string, args ...string) error 
 		<-c.exited
 	}
 	if c.err != nil { // an interruption comes before whatever it led to
-		return fmt.Errorf("%s: %w: %s", filepath.Base(program), cmp.Or(ctx.Err(), c.err), lastLines(strings.ToValidUTF8(output.String(), "?"), 5))
+		return fmt.Errorf(
+			"%s: %w: %s", filepath.Base(program), cmp.Or(ctx.Err(), c.err),
+			lastLines(strings.ToValidUTF8(output.String(), "?"), 5),
+		)
 	}
 	return nil
 }

@@ -22,7 +22,9 @@ func smallDisk(t *testing.T, size string) string {
 		t.Skip("only root can mount a small disk")
 	}
 	dir := filepath.Dir(dataDir(t))
-	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "mode=0755,size="+size, "tmpfs", dir).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(
+		t.Context(), "mount", "-t", "tmpfs", "-o", "mode=0755,size="+size, "tmpfs", dir,
+	).CombinedOutput(); err != nil {
 		t.Skipf("this machine does not let root mount a small disk: %v %s", err, out)
 	}
 	t.Cleanup(func() {
@@ -41,7 +43,9 @@ func TestNoRoomAtFirstStart(t *testing.T) {
 	if !errors.Is(err, postgres.ErrNoRoom) || !strings.Contains(err.Error(), dir) {
 		t.Fatalf("got %v", err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,size=300m", disk).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(
+		t.Context(), "mount", "-o", "remount,size=300m", disk,
+	).CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
 	query(t, start(t, config(dir)), "SELECT 'x'")

@@ -86,7 +86,9 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if s.layout, err = newLayout(cfg.DataDir); err != nil {
 		return nil, err
 	}
-	if s.lock, err = waitLock(ctx, s.layout, holder{PID: os.Getpid(), Purpose: cfg.Purpose, Serving: cfg.Serving}, cfg.Wait, cfg.Log); err != nil {
+	if s.lock, err = waitLock(
+		ctx, s.layout, holder{PID: os.Getpid(), Purpose: cfg.Purpose, Serving: cfg.Serving}, cfg.Wait, cfg.Log,
+	); err != nil {
 		return nil, s.layout.withoutRoom(err)
 	}
 	defer func() {
@@ -120,7 +122,8 @@ func (s *Server) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if name := s.account.sharedUser(); name != "" {
-		s.cfg.Log.Warn("PostgreSQL runs as a user that other programs run as too: they can read and change its files; stop the service and give the directories to a user of their own (chown -R)",
+		s.cfg.Log.Warn("PostgreSQL runs as a user that other programs run as too: they can read and change its files; "+
+			"stop the service and give the directories to a user of their own (chown -R)",
 			"user", name, "directories", []string{l.data, l.socket})
 	}
 	if err := s.findPrograms(ctx, l); err != nil {
@@ -135,7 +138,10 @@ func (s *Server) prepare(ctx context.Context) (err error) {
 	if _, err := os.Lstat(l.restoring); err == nil {
 		return fmt.Errorf("%s is a restore that was not finished: run integrity restore again, or remove it", l.restoring)
 	}
-	s.cfg.Log.Info("making a new PostgreSQL data directory", "directory", l.data, "version", s.program.major, "user", userName(s.account.uid))
+	s.cfg.Log.Info(
+		"making a new PostgreSQL data directory", "directory", l.data, "version", s.program.major, "user",
+		userName(s.account.uid),
+	)
 	return initialize(ctx, l, s.account, s.program, s.cfg.Disposable)
 }
 
@@ -165,7 +171,10 @@ func (s *Server) bringUp(ctx context.Context, always bool) (*child, error) {
 		}
 		if time.Now().After(deadline) {
 			if predecessor != 0 && worksIn(predecessor, s.layout) {
-				err = fmt.Errorf("another PostgreSQL (process %d) still runs in %s after %s: stop it first: %w", predecessor, s.layout.data, patience, err)
+				err = fmt.Errorf(
+					"another PostgreSQL (process %d) still runs in %s after %s: stop it first: %w", predecessor, s.layout.data,
+					patience, err,
+				)
 			}
 			return nil, err
 		}
@@ -173,7 +182,10 @@ func (s *Server) bringUp(ctx context.Context, always bool) (*child, error) {
 		if orphanErr != nil {
 			return nil, errors.Join(err, orphanErr)
 		}
-		s.cfg.Log.Info("PostgreSQL does not start yet", "predecessor", predecessor, "orphans_ended", ended, "error", s.layout.withoutRoom(err))
+		s.cfg.Log.Info(
+			"PostgreSQL does not start yet", "predecessor", predecessor, "orphans_ended", ended, "error",
+			s.layout.withoutRoom(err),
+		)
 		if err := pause(ctx, delay); err != nil {
 			return nil, err
 		}
@@ -225,8 +237,8 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 	}
 }
 
-// withoutRefusals leaves out the lines about connections, ours among them, that came while the server was not ready: as many
-// as there were attempts, and possibly after the line that tells why it ended.
+// withoutRefusals leaves out the lines about connections, ours among them, that came while the server was not ready: as
+// many as there were attempts, and possibly after the line that tells why it ended.
 func withoutRefusals(said string) string {
 	var lines strings.Builder
 	for line := range strings.Lines(said) {

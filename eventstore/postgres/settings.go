@@ -28,7 +28,13 @@ func arguments(l layout, cfg Config) []string {
 		}
 	}
 	if cfg.Disposable {
-		maps.Copy(settings, map[string]string{"shared_buffers": "128MB", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "archive_mode": "off"})
+		maps.Copy(
+			settings,
+			map[string]string{
+				"shared_buffers": "128MB", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
+				"archive_mode": "off",
+			},
+		)
 	}
 	maps.Copy(settings, cfg.Settings)
 	args := []string{"-D", l.data}

@@ -44,7 +44,9 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	var size int64
 	var positions []int64
 	var stored []byte
-	err = tx.QueryRow(ctx, `SELECT size, root, positions FROM transparency_tree WHERE id = 1`).Scan(&size, &stored, &positions)
+	err = tx.QueryRow(
+		ctx, `SELECT size, root, positions FROM transparency_tree WHERE id = 1`,
+	).Scan(&size, &stored, &positions)
 	begun := !errors.Is(err, pgx.ErrNoRows)
 	if begun && err != nil {
 		return d, fmt.Errorf("check the tree: %w", err)
@@ -56,7 +58,8 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	if last.size > size {
 		return d, differs("the last checkpoint covers %d leaves, the tree has %d", last.size, size)
 	}
-	if _, head, _ := strings.Cut(last.note, "\n"); last.size > 0 && !strings.HasPrefix(head, fmt.Sprintf("%d\n%s\n\n", last.size, last.root)) {
+	if _, head, _ := strings.Cut(last.note, "\n"); last.size > 0 &&
+		!strings.HasPrefix(head, fmt.Sprintf("%d\n%s\n\n", last.size, last.root)) {
 		return d, differs("the text of the last checkpoint does not name its %d leaves and their root", last.size)
 	}
 	if !begun {
@@ -77,7 +80,9 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	}
 	for shard, position := range positions {
 		if c.taken[shard] != position {
-			return d, differs("the tree says that it holds shard %d up to position %d, its runs end at %d", shard, position, c.taken[shard])
+			return d, differs(
+				"the tree says that it holds shard %d up to position %d, its runs end at %d", shard, position, c.taken[shard],
+			)
 		}
 	}
 	edge, err := readTiles(ctx, tx, edgeOf(size))
@@ -119,7 +124,9 @@ func (c *checker) next(ctx context.Context, size int64) (r run, err error) {
 	case err != nil:
 		return r, fmt.Errorf("read the runs: %w", err)
 	case r.leaves < 1 || r.firstLeaf+r.leaves > size || int(shard) >= len(c.taken) || c.taken[shard]+1 != r.firstPosition:
-		return r, differs("the run at leaf %d does not go on where shard %d ended, or goes beyond the tree", r.firstLeaf, shard)
+		return r, differs(
+			"the run at leaf %d does not go on where shard %d ended, or goes beyond the tree", r.firstLeaf, shard,
+		)
 	}
 	return r, nil
 }
@@ -140,7 +147,10 @@ func (c *checker) derive(ctx context.Context, r run) error {
 			return err
 		}
 		if int64(len(hashes)) != limit {
-			return differs("the tree holds events of shard %d after position %d that the log does not have", r.shard, after+int64(len(hashes)))
+			return differs(
+				"the tree holds events of shard %d after position %d that the log does not have", r.shard,
+				after+int64(len(hashes)),
+			)
 		}
 		next, changed := c.tree.append(hashes)
 		if err := c.compare(ctx, next.size, changed); err != nil {
@@ -150,7 +160,9 @@ func (c *checker) derive(ctx context.Context, r run) error {
 		done += limit
 		if c.tree.size == c.last.size {
 			if root, err := c.tree.root(); err != nil || root != c.last.root {
-				return errors.Join(differs("the checkpoint of %d leaves differs from the tree that the events give", c.last.size), err)
+				return errors.Join(
+					differs("the checkpoint of %d leaves differs from the tree that the events give", c.last.size), err,
+				)
 			}
 		}
 	}

@@ -15,7 +15,9 @@ import (
 // TestForkUnknownKey: a key of the lost history that nobody could name when the log went on, because the trusted-keys
 // file came from the backup too, signs nothing afterwards. A rotation after the fork goes on.
 func TestForkUnknownKey(t *testing.T) {
-	for name, published := range map[string]bool{"a fork": false, "a fork before the first checkpoint of the backup": true} {
+	for name, published := range map[string]bool{
+		"a fork": false, "a fork before the first checkpoint of the backup": true,
+	} {
 		t.Run(name, func(t *testing.T) {
 			l, a, b := ledgertest.New(t), newSigner(t), newSigner(t)
 			o := l.Organization(t, 1, domain.InternalPlan)
@@ -149,7 +151,8 @@ func TestResumeAsksWitnesses(t *testing.T) {
 		Published: older, Keys: keysOf(signer), Witnesses: []*Witness{silent, seeing},
 		Unasked: func(witness string, _ error) { unasked = append(unasked, witness) },
 	}
-	if _, _, err := Resume(ctx, pool, r); !errors.Is(err, ErrNotNewest) || !strings.Contains(err.Error(), "a tree of 7 leaves, and it has 5") {
+	if _, _, err := Resume(ctx, pool, r); !errors.Is(err, ErrNotNewest) ||
+		!strings.Contains(err.Error(), "a tree of 7 leaves, and it has 5") {
 		t.Errorf("a witness has seen more: %v", err)
 	}
 	if status, err := ReadStatus(ctx, pool); err != nil || !status.Halted || len(unasked) != 1 {

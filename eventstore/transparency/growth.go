@@ -103,7 +103,8 @@ const (
 )
 
 // ErrRestored: the database was restored since the tree was last written.
-var ErrRestored = errors.New("the database was restored from a backup since the last checkpoint, and may lack leaves that were published: " +
+var ErrRestored = errors.New("the database was restored from a backup since the last checkpoint, and may lack " +
+	"leaves that were published: " +
 	"nothing is integrated or signed until integrity log resume")
 
 // Begin implements consumer.Source.
@@ -218,7 +219,9 @@ func (g *growth) load(ctx context.Context) error {
 		return err
 	}
 	if g.row.size < last.size {
-		return fmt.Errorf("the tree has %d leaves, and a checkpoint of %d was signed: the tree was damaged", g.row.size, last.size)
+		return fmt.Errorf(
+			"the tree has %d leaves, and a checkpoint of %d was signed: the tree was damaged", g.row.size, last.size,
+		)
 	}
 	g.tree = loaded
 	return nil
@@ -336,10 +339,13 @@ func (g *growth) grow(ctx context.Context, tx *sql.Tx, positions []int64, leaves
 	var first, from, counts []int64
 	var shards []int32
 	for _, r := range runs {
-		first, shards, from, counts = append(first, r.firstLeaf), append(shards, int32(r.shard)), append(from, r.firstPosition), append(counts, r.leaves)
+		first, shards, from, counts = append(first, r.firstLeaf), append(shards, int32(r.shard)),
+			append(from, r.firstPosition), append(counts, r.leaves)
 	}
 	var moved, written int
-	if err := tx.QueryRowContext(ctx, growTree, g.tree.size, next.size, root[:], positions, levels, ns, hashes, first, shards, from, counts).
+	if err := tx.QueryRowContext(
+		ctx, growTree, g.tree.size, next.size, root[:], positions, levels, ns, hashes, first, shards, from, counts,
+	).
 		Scan(&moved, &written); err != nil {
 		return fmt.Errorf("grow the tree: %w", err)
 	}

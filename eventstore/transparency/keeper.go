@@ -77,10 +77,11 @@ type Config struct {
 	Keep func(Head) (Head, error)
 
 	Interval time.Duration // least time between two checkpoints; 0 means 1 s
-	Poll     time.Duration // between two looks where a wake-up was lost, and up to four times that where none was; 0 means 1 s
-	Batch    int           // most leaves of a transaction; 0 means 4,096
-	Witness  time.Duration // that the witnesses have to cosign a checkpoint; 0 means 2 s
-	Stamp    time.Duration // between two tokens of an authority; 0 means 60 s
+	// between two looks where a wake-up was lost, and up to four times that where none was; 0 means 1 s
+	Poll    time.Duration
+	Batch   int           // most leaves of a transaction; 0 means 4,096
+	Witness time.Duration // that the witnesses have to cosign a checkpoint; 0 means 2 s
+	Stamp   time.Duration // between two tokens of an authority; 0 means 60 s
 }
 
 // Keeper puts events into the tree and signs checkpoints. Run does all of it.
@@ -96,15 +97,19 @@ type Keeper struct {
 	key   func() *Signer // Signer, while the guard stops this process too
 	last  checkpoint     // of the one goroutine that publishes
 	known Head           // the largest that is known to be signed; of that goroutine too
-	asked *uint64        // timeline on which the witnesses were asked, before the first signature there; of that goroutine too
+	// timeline on which the witnesses were asked, before the first signature there; of that goroutine too
+	asked *uint64
 }
 
 // New makes a Keeper; Run starts it.
 func New(c Config) (*Keeper, error) {
 	if c.Pool == nil || c.Signer == nil || c.Now == nil || c.Log == nil || c.Authorities != nil && c.Pinned == nil {
-		return nil, errors.New("a keeper of the transparency tree needs Pool, Signer, Now and Log, and with Authorities Pinned")
+		return nil, errors.New(
+			"a keeper of the transparency tree needs Pool, Signer, Now and Log, and with Authorities Pinned",
+		)
 	}
-	c.Interval, c.Poll, c.Batch, c.Witness = cmp.Or(c.Interval, time.Second), cmp.Or(c.Poll, time.Second), cmp.Or(c.Batch, 4096), cmp.Or(c.Witness, 2*time.Second)
+	c.Interval, c.Poll, c.Batch, c.Witness = cmp.Or(c.Interval, time.Second), cmp.Or(c.Poll, time.Second),
+		cmp.Or(c.Batch, 4096), cmp.Or(c.Witness, 2*time.Second)
 	c.Stamp = cmp.Or(c.Stamp, time.Minute)
 	if c.Guard == nil {
 		c.Guard = eventstore.NewGuard(0, c.Log)
@@ -116,10 +121,18 @@ func New(c Config) (*Keeper, error) {
 		}
 		return key()
 	}
-	k := &Keeper{Config: c, key: key, known: c.Known, growth: &growth{pool: c.Pool, log: eventstore.Route(c.Pool, c.Nodes), shards: c.Shards, signer: c.Signer, batch: c.Batch, slow: map[int32]int{}}, grown: make(chan struct{}, 1)}
+	k := &Keeper{
+		Config: c, key: key, known: c.Known,
+		growth: &growth{
+			pool: c.Pool, log: eventstore.Route(c.Pool, c.Nodes), shards: c.Shards, signer: c.Signer, batch: c.Batch,
+			slow: map[int32]int{},
+		},
+		grown: make(chan struct{}, 1),
+	}
 	var err error
 	k.consumer, err = consumer.New(consumer.Config{
-		Name: "transparency", Pool: c.Pool, Sources: []consumer.Source{k.growth}, News: k.growth.look, Log: c.Log, Poll: c.Poll,
+		Name: "transparency", Pool: c.Pool, Sources: []consumer.Source{k.growth}, News: k.growth.look, Log: c.Log,
+		Poll:   c.Poll,
 		Gather: 2 * c.Interval, // publishing hastens it
 		Advanced: func() {
 			select {
@@ -302,7 +315,9 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 	if err := k.within(ctx, func(tx pgx.Tx) error {
 		grown, err := readGrown(ctx, tx)
 		if err == nil && (grown.epoch != next.epoch || grown.size < next.size) {
-			err = fmt.Errorf("the tree has %d leaves, and had %d when it was to be signed: the database was replaced", grown.size, next.size)
+			err = fmt.Errorf(
+				"the tree has %d leaves, and had %d when it was to be signed: the database was replaced", grown.size, next.size,
+			)
 		}
 		if err == nil {
 			err = k.continues(ctx, tx, next)

@@ -38,7 +38,9 @@ func TestLog(t *testing.T) {
 		size, root := published(t, l, signer)
 		register(t, l, first, 10*round, 3)
 		register(t, l, second, 10*round, 5)
-		if _, err := reader.Inclusion(context.Background(), 3, int64(len(l.Events(t, 3))), nil); !errors.Is(err, ErrNotIntegrated) {
+		if _, err := reader.Inclusion(
+			context.Background(), 3, int64(len(l.Events(t, 3))), nil,
+		); !errors.Is(err, ErrNotIntegrated) {
 			t.Errorf("an event that no checkpoint covers: %v", err)
 		}
 		log.turned(t)
@@ -51,20 +53,28 @@ func TestLog(t *testing.T) {
 	}
 	before := log.last.note
 	log.turned(t)
-	if status, err := ReadStatus(context.Background(), l.Pool); err != nil || log.last.note != before || status.Leaves != status.Events || status.Published != status.Events ||
-		!status.Oldest.IsZero() || status.Halted || status.SignedBy != signer.Name+"+"+signer.KeyHash || status.SignedAt.IsZero() {
+	if status, err := ReadStatus(context.Background(), l.Pool); err != nil || log.last.note != before ||
+		status.Leaves != status.Events || status.Published != status.Events ||
+		!status.Oldest.IsZero() || status.Halted || status.SignedBy != signer.Name+"+"+signer.KeyHash ||
+		status.SignedAt.IsZero() {
 		t.Errorf("a turn without news: %+v, %v", status, err)
 	}
 	register(t, l, second, 100, 2)
-	if status, err := ReadStatus(context.Background(), l.Pool); err != nil || status.Events != status.Published+2 || status.Oldest.IsZero() {
+	if status, err := ReadStatus(context.Background(), l.Pool); err != nil || status.Events != status.Published+2 ||
+		status.Oldest.IsZero() {
 		t.Errorf("behind by two: %+v, %v", status, err)
 	}
 
 	// Between the commit of the tree and that of its checkpoint.
 	exec(t, owner(t, l), "CREATE TABLE checkpoint_before AS TABLE transparency_checkpoint")
 	log.turned(t)
-	exec(t, owner(t, l), "UPDATE transparency_checkpoint c SET size = b.size, root = b.root, note = b.note FROM checkpoint_before b")
-	if i, err := (&Reader{Pool: l.Pool}).Inclusion(context.Background(), 3, int64(len(l.Events(t, 3))), nil); !errors.Is(err, ErrNotIntegrated) {
+	exec(
+		t, owner(t, l),
+		"UPDATE transparency_checkpoint c SET size = b.size, root = b.root, note = b.note FROM checkpoint_before b",
+	)
+	if i, err := (&Reader{Pool: l.Pool}).Inclusion(
+		context.Background(), 3, int64(len(l.Events(t, 3))), nil,
+	); !errors.Is(err, ErrNotIntegrated) {
 		t.Errorf("an event in the tree that is not published: %+v, %v", i, err)
 	}
 }
@@ -103,10 +113,11 @@ func TestQuietKeeper(t *testing.T) {
 			var looks []time.Duration
 			began := time.Now()
 			ctx, cancel := context.WithCancel(t.Context())
-			k, err := New(Config{Pool: pool, Witnesses: witnesses, Now: time.Now, Log: slog.New(slog.DiscardHandler), Signer: func() *Signer {
-				looks = append(looks, time.Since(began))
-				return nil // nothing is signed, and nothing asked of the database
-			}})
+			k, err := New(Config{Pool: pool, Witnesses: witnesses, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+				Signer: func() *Signer {
+					looks = append(looks, time.Since(began))
+					return nil // nothing is signed, and nothing asked of the database
+				}})
 			check(t, err)
 			go k.publishing(ctx)
 			time.Sleep(14*time.Second + time.Millisecond)
@@ -114,7 +125,10 @@ func TestQuietKeeper(t *testing.T) {
 			synctest.Wait()
 			want := []time.Duration{0, 2 * time.Second, 5 * time.Second, 10 * time.Second}
 			if witnesses != nil {
-				want = []time.Duration{0, 2 * time.Second, 4 * time.Second, 6 * time.Second, 8 * time.Second, 10 * time.Second, 12 * time.Second, 14 * time.Second}
+				want = []time.Duration{
+					0, 2 * time.Second, 4 * time.Second, 6 * time.Second, 8 * time.Second, 10 * time.Second, 12 * time.Second,
+					14 * time.Second,
+				}
 			}
 			if !slices.Equal(looks, want) {
 				t.Errorf("looks after %v, want %v", looks, want)
@@ -144,12 +158,19 @@ func TestOnTheDisk(t *testing.T) {
 	pgtest.OneServer(t, "it looks at the log of one")
 	l, signer := ledgertest.New(t), newSigner(t)
 	pool := owner(t, l)
-	exec(t, pool, `CREATE TABLE commits (id bigint GENERATED ALWAYS AS IDENTITY, relation text, setting text, inserted pg_lsn, flushed pg_lsn);
+	exec(t, pool,
+		`CREATE TABLE commits (id bigint GENERATED ALWAYS AS IDENTITY, relation text, setting text, inserted pg_lsn, flushed pg_lsn);
 		CREATE FUNCTION note_commit() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
 		$$ BEGIN INSERT INTO commits (relation, setting, inserted, flushed)
 			VALUES (TG_TABLE_NAME, current_setting('synchronous_commit'), pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn()); RETURN NULL; END $$`)
-	for _, table := range []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint"} {
-		exec(t, pool, "CREATE CONSTRAINT TRIGGER note_commit AFTER INSERT OR UPDATE ON "+table+" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_commit()")
+	for _, table := range []string{
+		"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint",
+	} {
+		exec(
+			t, pool,
+			"CREATE CONSTRAINT TRIGGER note_commit AFTER INSERT OR UPDATE ON "+table+
+				" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_commit()",
+		)
 	}
 	o := l.Organization(t, 0, domain.InternalPlan)
 	for round := range 5 {
@@ -159,11 +180,16 @@ func TestOnTheDisk(t *testing.T) {
 	complete(t, l, signer)
 	const stored = "FROM commits c WHERE relation = 'transparency_checkpoint'"
 	var checkpoints, lazy, early int
-	check(t, pool.QueryRow(context.Background(), `SELECT (SELECT count(*) `+stored+`), (SELECT count(*) `+stored+` AND setting <> 'on'),
+	check(t,
+		pool.QueryRow(context.Background(),
+			`SELECT (SELECT count(*) `+stored+`), (SELECT count(*) `+stored+` AND setting <> 'on'),
 		(SELECT count(*) `+stored+` AND EXISTS (SELECT FROM commits g WHERE g.id < c.id AND g.relation <> c.relation AND g.inserted >= c.flushed))`).
-		Scan(&checkpoints, &lazy, &early))
+			Scan(&checkpoints, &lazy, &early))
 	if checkpoints != 5 || lazy > 0 || early > 0 {
-		t.Errorf("%d checkpoints, %d did not wait for the disk, %d were stored before their tree was there", checkpoints, lazy, early)
+		t.Errorf(
+			"%d checkpoints, %d did not wait for the disk, %d were stored before their tree was there", checkpoints, lazy,
+			early,
+		)
 	}
 }
 
@@ -188,7 +214,10 @@ func TestTileBorders(t *testing.T) {
 		size, root = later, laterRoot
 		var batch []*leafQuestion
 		for i := range int64(300) {
-			batch = append(batch, &leafQuestion{position: 1 + min(i, size-1)}, &leafQuestion{position: max(1, size-i)}, &leafQuestion{position: 1 + i*size/300})
+			batch = append(
+				batch, &leafQuestion{position: 1 + min(i, size-1)}, &leafQuestion{position: max(1, size-i)},
+				&leafQuestion{position: 1 + i*size/300},
+			)
 		}
 		reader.look(struct{}{}, batch)
 		for _, q := range batch {
@@ -197,7 +226,8 @@ func TestTileBorders(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]int{
-		"0/000": 256, "0/255": 256, "0/256": 256, "0/257.p/8": 8, "0/257.p/3": 3, "0/000.p/255": 255, "1/000": 256, "1/001.p/1": 1, "2/000.p/1": 1,
+		"0/000": 256, "0/255": 256, "0/256": 256, "0/257.p/8": 8, "0/257.p/3": 3, "0/000.p/255": 255, "1/000": 256,
+		"1/001.p/1": 1, "2/000.p/1": 1,
 	} {
 		hashes, err := reader.Tile(ctx, path)
 		if err != nil || len(hashes) != want*32 {
@@ -208,7 +238,8 @@ func TestTileBorders(t *testing.T) {
 		t.Errorf("the last leaf: %v", err)
 	}
 	for _, path := range []string{
-		"entries/000", "entries/000.p/1", "data/000", "0/257", "0/257.p/9", "0/258", "1/001", "3/000.p/1", "0/0", "0/000.p/256", "0/000.p/0", "0/x000/000", "-1/000", "63/000", "0/000/", "", "0",
+		"entries/000", "entries/000.p/1", "data/000", "0/257", "0/257.p/9", "0/258", "1/001", "3/000.p/1", "0/0",
+		"0/000.p/256", "0/000.p/0", "0/x000/000", "-1/000", "63/000", "0/000/", "", "0",
 	} {
 		if _, err := reader.Tile(ctx, path); !errors.Is(err, ErrNoTile) {
 			t.Errorf("tile %s: %v", path, err)
@@ -307,7 +338,8 @@ func TestRegistrationNeverWaits(t *testing.T) {
 
 	tx, err := pool.Begin(ctx)
 	check(t, err)
-	_, err = tx.Exec(ctx, "LOCK TABLE transparency_tree, transparency_tiles, transparency_runs IN SHARE MODE") // readers of the status go on
+	// readers of the status go on
+	_, err = tx.Exec(ctx, "LOCK TABLE transparency_tree, transparency_tiles, transparency_runs IN SHARE MODE")
 	check(t, err)
 	during("locked")
 	waiting := make(chan error, 1)
@@ -317,7 +349,12 @@ func TestRegistrationNeverWaits(t *testing.T) {
 	over := false
 	eventually(t, "the tree waits for the lock", func() bool {
 		var n int
-		check(t, pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n))
+		check(
+			t,
+			pool.QueryRow(
+				ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+			).Scan(&n),
+		)
 		over = len(waiting) > 0
 		return n > 0 || over
 	})
@@ -325,7 +362,8 @@ func TestRegistrationNeverWaits(t *testing.T) {
 	n++
 	check(t, tx.Rollback(ctx))
 	var answer *pgconn.PgError // on a slow machine it gives up, as it may
-	if err := <-waiting; (err != nil || over) && (!errors.As(err, &answer) || answer.Code != "55P03" && answer.Code != "57014") {
+	if err := <-waiting; (err != nil || over) && (!errors.As(err, &answer) ||
+		answer.Code != "55P03" && answer.Code != "57014") {
 		t.Errorf("after the lock: %v", err)
 	}
 	after("locked")
@@ -341,9 +379,15 @@ func TestRegistrationNeverWaits(t *testing.T) {
 	missing = false
 	after("without a key")
 
-	exec(t, pool, `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no space' USING ERRCODE = 'disk_full'; END $$`)
+	exec(
+		t, pool,
+		`CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no space' USING ERRCODE = 'disk_full'; END $$`,
+	)
 	for _, table := range []string{"transparency_tiles", "transparency_tree", "transparency_checkpoint"} {
-		exec(t, pool, "CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON "+table+" FOR EACH STATEMENT EXECUTE FUNCTION full_disk()")
+		exec(
+			t, pool,
+			"CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON "+table+" FOR EACH STATEMENT EXECUTE FUNCTION full_disk()",
+		)
 		during("full " + table)
 		err := log.turn(ctx)
 		var answer *pgconn.PgError
@@ -393,7 +437,9 @@ func TestRevokedKeySignedAnew(t *testing.T) {
 	anew, err := ReadStatus(context.Background(), l.Pool)
 	check(t, err)
 	if anew.SignedBy != keyName(next.LogKey) || anew.Published != before.Published {
-		t.Errorf("signed by %s with %d leaves, before %s with %d", anew.SignedBy, anew.Published, before.SignedBy, before.Published)
+		t.Errorf(
+			"signed by %s with %d leaves, before %s with %d", anew.SignedBy, anew.Published, before.SignedBy, before.Published,
+		)
 	}
 	complete(t, l, next)
 }

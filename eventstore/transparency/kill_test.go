@@ -73,7 +73,9 @@ func child() {
 		if err != nil {
 			return err
 		}
-		log, err := New(Config{Pool: pool, Signer: func() *Signer { return signer }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Batch: 4})
+		log, err := New(Config{
+			Pool: pool, Signer: func() *Signer { return signer }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Batch: 4,
+		})
 		if err != nil {
 			return err
 		}
@@ -102,7 +104,11 @@ func TestKilledAtEachStep(t *testing.T) {
 		register(t, l, other, n, 3) // two shards and more than a batch
 		n += 3
 		eventually(t, "the server has noticed the death", func() bool {
-			n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND datname = current_database()")
+			n, err := pgtest.Ask[int](
+				l.URL,
+				"SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND datname = "+
+					"current_database()",
+			)
 			return err == nil && n == 0
 		})
 		c := osexec.Command(os.Args[0], "-test.run=^$")

@@ -30,7 +30,9 @@ func TestLyingAuthority(t *testing.T) {
 	o := l.Organization(t, 1, domain.InternalPlan)
 	good, liar, stranger := stamptest.New(t, "good"), stamptest.New(t, "liar"), stamptest.New(t, "liar")
 	log := process(t, l, signer, stamping(t, good, liar))
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a redirect was followed")
+	}))
 	t.Cleanup(elsewhere.Close)
 	forged := func(change func(*timestamp.Timestamp)) func(http.ResponseWriter, *http.Request, []byte) {
 		return func(w http.ResponseWriter, _ *http.Request, query []byte) {
@@ -216,7 +218,9 @@ func TestUnpinnedAuthority(t *testing.T) {
 	if log.stampNow(); a.Asked() != 1 || len(tokens(t, l, signer, a)) != 1 {
 		t.Errorf("asked %d times once it was pinned", a.Asked())
 	}
-	if _, err := New(Config{Pool: log.Pool, Signer: log.Signer, Now: time.Now, Log: log.Log, Authorities: log.Authorities}); err == nil {
+	if _, err := New(Config{
+		Pool: log.Pool, Signer: log.Signer, Now: time.Now, Log: log.Log, Authorities: log.Authorities,
+	}); err == nil {
 		t.Error("authorities without what is pinned were taken")
 	}
 }
@@ -278,7 +282,8 @@ func TestRestoredBeforeStamped(t *testing.T) {
 	check(t, err)
 	thaws := func(what, want string) {
 		t.Helper()
-		if err := log.storeStamp(ctx, log.Authorities[0], lost, der, token); err == nil || !strings.Contains(err.Error(), want) {
+		if err := log.storeStamp(ctx, log.Authorities[0], lost, der, token); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if got := tokens(t, l, signer, a); !slices.Equal(got, kept) {
@@ -310,7 +315,9 @@ func TestRestoredBeforeStamped(t *testing.T) {
 	check(t, err)
 	trusted, err = trusted.PutAuthority(a.Pinned())
 	check(t, err)
-	checked, err := CheckStamps(ctx, l.Pool, trusted, func(s Stamp, err error) { t.Errorf("the token of %d leaves: %v", s.TreeSize, err) })
+	checked, err := CheckStamps(ctx, l.Pool, trusted, func(s Stamp, err error) {
+		t.Errorf("the token of %d leaves: %v", s.TreeSize, err)
+	})
 	if err != nil || checked.Tokens != 2 || checked.Unpinned != nil {
 		t.Errorf("%+v, %v", checked, err)
 	}
@@ -343,7 +350,9 @@ func TestCheckStamps(t *testing.T) {
 	check(t, err)
 	finds := func(trusted *evidence.TrustedKeys) (faults []string, checked CheckedStamps) {
 		t.Helper()
-		checked, err := CheckStamps(context.Background(), l.Pool, trusted, func(s Stamp, err error) { faults = append(faults, s.Authority+": "+err.Error()) })
+		checked, err := CheckStamps(context.Background(), l.Pool, trusted, func(s Stamp, err error) {
+			faults = append(faults, s.Authority+": "+err.Error())
+		})
 		check(t, err)
 		return faults, checked
 	}
@@ -362,15 +371,26 @@ func TestCheckStamps(t *testing.T) {
 	exec(t, pool, "CREATE TABLE saved AS TABLE log_timestamps")
 	last := fmt.Sprintf(" WHERE authority = 'a' AND tree_size = %d", size)
 	for what, c := range map[string]struct{ sql, found string }{
-		"the token":         {"SET token = set_byte(token, length(token) - 1, get_byte(token, length(token) - 1) # 1)" + last, "signature"},
-		"its time":          {"SET gen_time = gen_time - interval '1 microsecond'" + last, "stored as"},
-		"the checkpoint":    {"SET checkpoint = (SELECT checkpoint FROM saved s WHERE s.tree_size < log_timestamps.tree_size ORDER BY s.tree_size LIMIT 1)" + last, "not that of the tree"},
+		"the token": {
+			"SET token = set_byte(token, length(token) - 1, get_byte(token, length(token) - 1) # 1)" + last, "signature",
+		},
+		"its time": {"SET gen_time = gen_time - interval '1 microsecond'" + last, "stored as"},
+		"the checkpoint": {
+			"SET checkpoint = (SELECT checkpoint FROM saved s WHERE s.tree_size < log_timestamps.tree_size ORDER BY " +
+				"s.tree_size LIMIT 1)" + last,
+			"not that of the tree",
+		},
 		"its white space":   {"SET checkpoint = checkpoint || E'\\n'" + last, "not a checkpoint"},
 		"the size":          {"SET tree_size = tree_size - 1" + last, "not that of the tree"},
 		"a size of no tree": {"SET tree_size = tree_size + 1000000" + last, "the tree is not of"},
 		"a size of 2^63-1":  {"SET tree_size = 9223372036854775807" + last, "no tree has"},
-		"another's token":   {"SET token = (SELECT token FROM saved s WHERE s.authority = 'b' AND s.tree_size = log_timestamps.tree_size)" + last, "does not lead to"},
-		"an older token":    {"SET token = (SELECT token FROM saved s WHERE s.authority = 'a' ORDER BY s.tree_size LIMIT 1)" + last, "imprint"},
+		"another's token": {
+			"SET token = (SELECT token FROM saved s WHERE s.authority = 'b' AND s.tree_size = log_timestamps.tree_size)" + last,
+			"does not lead to",
+		},
+		"an older token": {
+			"SET token = (SELECT token FROM saved s WHERE s.authority = 'a' ORDER BY s.tree_size LIMIT 1)" + last, "imprint",
+		},
 	} {
 		exec(t, pool, "UPDATE log_timestamps "+c.sql)
 		faults, _ := finds(both)
@@ -387,16 +407,21 @@ func TestCheckStamps(t *testing.T) {
 }
 
 func TestParseTimestampAuthorities(t *testing.T) {
-	list, err := ParseTimestampAuthorities("# who stamps, and where\nfreetsa https://freetsa.example/tsr\n\nlocal.1\thttp://127.0.0.1:3161/x \n")
-	if err != nil || len(list) != 2 || list[0].Name() != "freetsa" || list[0].address != "https://freetsa.example/tsr" || list[1].address != "http://127.0.0.1:3161/x" {
+	list, err := ParseTimestampAuthorities(
+		"# who stamps, and where\nfreetsa https://freetsa.example/tsr\n\nlocal.1\thttp://127.0.0.1:3161/x \n",
+	)
+	if err != nil || len(list) != 2 || list[0].Name() != "freetsa" || list[0].address != "https://freetsa.example/tsr" ||
+		list[1].address != "http://127.0.0.1:3161/x" {
 		t.Errorf("%v, %v", list, err)
 	}
 	if list, err := ParseTimestampAuthorities("a https://a.example, b http://localhost:1/"); err != nil || len(list) != 2 {
 		t.Errorf("%v, %v", list, err)
 	}
 	for _, wrong := range []string{
-		"a", "https://a.example", "a https://a.example x", "a http://a.example", "a https://u:p@a.example", "a https://a.example/?q", "a https://a.example#f", "a /x", "-a https://a.example",
-		"a/b https://a.example", "a https://a.example,a https://b.example", "a https://x,b https://x,c https://x,d https://x,e https://x",
+		"a", "https://a.example", "a https://a.example x", "a http://a.example", "a https://u:p@a.example",
+		"a https://a.example/?q", "a https://a.example#f", "a /x", "-a https://a.example",
+		"a/b https://a.example", "a https://a.example,a https://b.example",
+		"a https://x,b https://x,c https://x,d https://x,e https://x",
 	} {
 		if _, err := ParseTimestampAuthorities(wrong); err == nil {
 			t.Errorf("%s was taken", wrong)

@@ -40,16 +40,21 @@ var errLacks = errors.New("the tree was damaged or replaced")
 // known.
 func (h Head) lacks(ctx context.Context, from history.Querier, grown checkpoint) (string, error) {
 	switch {
-	case grown.epoch > h.Epoch || h.Size == 0 && grown.epoch == h.Epoch: // a restore lets the tree go on only as Resume does
+	case grown.epoch > h.Epoch || h.Size == 0 && grown.epoch == h.Epoch:
+		// a restore lets the tree go on only as Resume does
 		return "", nil
 	case grown.epoch < h.Epoch:
 		return fmt.Sprintf("the ledger's epoch was %d when the log was signed, and is %d", h.Epoch, grown.epoch), nil
 	case grown.size < h.Size:
-		return fmt.Sprintf("the transparency log lacks the tree of %d leaves that was signed: it has %d", h.Size, grown.size), nil
+		return fmt.Sprintf(
+			"the transparency log lacks the tree of %d leaves that was signed: it has %d", h.Size, grown.size,
+		), nil
 	}
 	err := holds(ctx, from, checkpoint{size: h.Size, root: h.Root})
 	if errors.Is(err, errLacks) {
-		return fmt.Sprintf("the transparency log lacks the tree of %d leaves that was signed: it has another of that size", h.Size), nil
+		return fmt.Sprintf(
+			"the transparency log lacks the tree of %d leaves that was signed: it has another of that size", h.Size,
+		), nil
 	}
 	return "", err
 }
@@ -147,7 +152,8 @@ func (k *Keeper) askFirst(ctx context.Context, grown checkpoint) error {
 			}
 		}
 		if largest > grown.size {
-			reason := fmt.Sprintf("the witness %s has seen a tree of %d leaves, and the transparency log has %d (if the witness errs, take it out of INTEGRITY_WITNESSES and start again)",
+			reason := fmt.Sprintf("the witness %s has seen a tree of %d leaves, and the transparency log has %d (if the "+
+				"witness errs, take it out of INTEGRITY_WITNESSES and start again)",
 				name, largest, grown.size)
 			k.Guard.Missing(eventstore.ByWitness, reason)
 			return errors.New("nothing is signed: " + reason)

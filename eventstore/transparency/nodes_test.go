@@ -82,7 +82,10 @@ func TestTreeGrowsWithoutANode(t *testing.T) {
 			for shard := range domain.Shard(4) {
 				node, err := holders.NodeOf(ctx, uint16(shard))
 				check(t, err)
-				lacks, err := pgtest.Ask[bool](l.URL, fmt.Sprintf("SELECT coalesce(positions[%d], 0) < %d FROM transparency_tree", shard+1, len(l.Events(t, shard))))
+				lacks, err := pgtest.Ask[bool](
+					l.URL,
+					fmt.Sprintf("SELECT coalesce(positions[%d], 0) < %d FROM transparency_tree", shard+1, len(l.Events(t, shard))),
+				)
 				check(t, err)
 				if node == away && !lacks {
 					t.Fatalf("%s: shard %d, of a node that is away, lacks no event", when, shard)
@@ -170,7 +173,8 @@ func TestAPageGoesOnWithoutAHangingNode(t *testing.T) {
 		t.Errorf("after the first page shards lack leaves: %v", got)
 	}
 	before := node.most
-	if n, err := k.integrate(ctx); !errors.Is(err, context.DeadlineExceeded) || n != 0 || node.asked != 2 || node.most >= before {
+	if n, err := k.integrate(ctx); !errors.Is(err, context.DeadlineExceeded) || n != 0 || node.asked != 2 ||
+		node.most >= before {
 		t.Errorf("without other news: %d leaves, asked %d times for %d after %d, %v", n, node.asked, node.most, before, err)
 	}
 	node.hangs = false

@@ -18,7 +18,9 @@ var comment = regexp.MustCompile(`(?m)^[\t ]*#.*$`)
 // comments. No name that add answers may stand twice.
 func readPeers(text, expects string, add func(word, address string) (name string, err error)) error {
 	names := map[string]bool{}
-	for line := range strings.FieldsFuncSeq(comment.ReplaceAllString(text, ""), func(c rune) bool { return c == ',' || c == '\n' }) {
+	for line := range strings.FieldsFuncSeq(comment.ReplaceAllString(text, ""), func(c rune) bool {
+		return c == ',' || c == '\n'
+	}) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}

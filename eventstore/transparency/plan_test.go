@@ -22,7 +22,9 @@ func TestHeadsAreLookedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	for question, good := range map[string]bool{eventstore.HeadsQuery: true, strings.Replace(eventstore.HeadsQuery, "shard >= 0 AND", "", 1): false} {
+	for question, good := range map[string]bool{
+		eventstore.HeadsQuery: true, strings.Replace(eventstore.HeadsQuery, "shard >= 0 AND", "", 1): false,
+	} {
 		rows, _ := pool.Query(ctx, "EXPLAIN "+question) // its error is that of the rows
 		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {

@@ -291,7 +291,9 @@ func ReadStatus(ctx context.Context, pool *pgxpool.Pool) (s Status, err error) {
 	}
 	var positions []int64
 	var signed, oldest *time.Time
-	if err := pool.QueryRow(ctx, readStatus, epoch).Scan(&s.Leaves, &positions, &s.Halted, &s.Published, &signed, &s.Checkpoint, &s.Cosigned); err != nil {
+	if err := pool.QueryRow(ctx, readStatus, epoch).Scan(
+		&s.Leaves, &positions, &s.Halted, &s.Published, &signed, &s.Checkpoint, &s.Cosigned,
+	); err != nil {
 		return s, fmt.Errorf("read the state of the transparency log: %w", err)
 	}
 	if signed != nil {
@@ -319,7 +321,9 @@ func signedBy(text string) string {
 // Inclusion proves that the event at a position of a shard, whose leaf (domain.Event.Leaf) the caller has read, is in
 // the published tree. The proof is checked before it is answered. Concurrent questions share a round trip. The error
 // may be ErrNotIntegrated.
-func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int64, leaf []byte) (*evidence.Inclusion, error) {
+func (r *Reader) Inclusion(
+	ctx context.Context, shard domain.Shard, position int64, leaf []byte,
+) (*evidence.Inclusion, error) {
 	inclusion, err := r.include(ctx, shard, position, leaf)
 	if errors.Is(err, errChanged) {
 		return r.include(ctx, shard, position, leaf) // what was remembered, as of a tree before a restore, is forgotten
@@ -341,7 +345,9 @@ func (r *Reader) locate(ctx context.Context, shard domain.Shard, position int64)
 	return q, q.err
 }
 
-func (r *Reader) include(ctx context.Context, shard domain.Shard, position int64, leaf []byte) (*evidence.Inclusion, error) {
+func (r *Reader) include(
+	ctx context.Context, shard domain.Shard, position int64, leaf []byte,
+) (*evidence.Inclusion, error) {
 	q, err := r.locate(ctx, shard, position)
 	if err != nil {
 		return nil, err
@@ -352,9 +358,13 @@ func (r *Reader) include(ctx context.Context, shard domain.Shard, position int64
 	}
 	if err := tlog.CheckRecord(proof, q.head.size, q.head.root, q.index, domain.LeafHash(leaf)); err != nil {
 		r.forget()
-		return nil, fmt.Errorf("leaf %d is not the event at position %d of shard %d: %w: %w", q.index, position, shard, errChanged, err)
+		return nil, fmt.Errorf(
+			"leaf %d is not the event at position %d of shard %d: %w: %w", q.index, position, shard, errChanged, err,
+		)
 	}
-	return &evidence.Inclusion{Leaf: string(leaf), LeafIndex: q.index, TreeSize: q.head.size, Hashes: proofTexts(proof), Checkpoint: q.head.note}, nil
+	return &evidence.Inclusion{
+		Leaf: string(leaf), LeafIndex: q.index, TreeSize: q.head.size, Hashes: proofTexts(proof), Checkpoint: q.head.note,
+	}, nil
 }
 
 // proofTexts writes the hashes of a proof, all in one piece of memory.

@@ -55,7 +55,9 @@ func TestConcurrentProofs(t *testing.T) {
 	var events []domain.Event
 	for shard := range domain.Shard(l.Installation.Shards) {
 		for _, e := range l.Events(t, shard) {
-			batch = append(batch, &leafQuestion{shard: shard, position: e.Position}, &leafQuestion{shard: shard + 100, position: e.Position})
+			batch = append(
+				batch, &leafQuestion{shard: shard, position: e.Position}, &leafQuestion{shard: shard + 100, position: e.Position},
+			)
 			events = append(events, e)
 		}
 	}
@@ -84,7 +86,8 @@ func TestConcurrentProofs(t *testing.T) {
 	for _, e := range events {
 		asking.Go(func() {
 			inclusion, err := reader.Inclusion(context.Background(), e.Shard, e.Position, e.Leaf())
-			if there := int(e.Position) <= integrated[e.Shard]; there != (err == nil) || !there && !errors.Is(err, ErrNotIntegrated) {
+			if there := int(e.Position) <= integrated[e.Shard]; there != (err == nil) ||
+				!there && !errors.Is(err, ErrNotIntegrated) {
 				t.Errorf("event %d of shard %d: %v", e.Position, e.Shard, err)
 			} else if there && inclusion.Leaf != string(e.Leaf()) {
 				t.Errorf("event %d of shard %d is given the leaf %s", e.Position, e.Shard, inclusion.Leaf)
@@ -107,7 +110,13 @@ func awaitLock(t *testing.T, admin *pgxpool.Pool) {
 	t.Helper()
 	eventually(t, "a question waits for the lock", func() bool {
 		var n int
-		check(t, admin.QueryRow(context.Background(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n))
+		check(
+			t,
+			admin.QueryRow(
+				context.Background(),
+				"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+			).Scan(&n),
+		)
 		return n > 0
 	})
 }
@@ -279,7 +288,10 @@ func TestLeavesAreLookedUp(t *testing.T) {
 	check(t, err)
 	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	check(t, err)
-	if text := strings.Join(plan, "\n"); !strings.Contains(text, "Index Scan Backward using transparency_runs_position") || !strings.Contains(text, "from_shard = n.from_shard) AND (first_position <= n.\"position\")") || strings.Contains(text, "Seq Scan") {
+	if text := strings.Join(plan, "\n"); !strings.Contains(
+		text, "Index Scan Backward using transparency_runs_position",
+	) || !strings.Contains(text, "from_shard = n.from_shard) AND (first_position <= n.\"position\")") ||
+		strings.Contains(text, "Seq Scan") {
 		t.Error(text)
 	}
 }

@@ -48,7 +48,8 @@ type Signer struct {
 
 // due reports whether there is something to sign: a larger tree, or the same one under a key that was revoked.
 func (s *Signer) due(last, tree checkpoint) bool {
-	return tree.size > last.size || tree.size > 0 && tree.size == last.size && slices.Contains(s.Revoked, signedBy(last.note))
+	return tree.size > last.size ||
+		tree.size > 0 && tree.size == last.size && slices.Contains(s.Revoked, signedBy(last.note))
 }
 
 // NewSigner names the key of a log.
@@ -178,8 +179,14 @@ func RecordKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) err
 
 // Answers to a key that may have signed a history which was lost.
 var (
-	ErrBarred     = errors.New("this log key may have signed the history that was lost in a restore, and must not sign another: put the log key in place that integrity log resume --fork --stage has made")
-	ErrUnrecorded = errors.New("this log key is not recorded, and the log has gone on as another history since a restore: it may have signed the history that was lost. Make one with integrity keys rotate --transparency-log --stage, which records it")
+	ErrBarred = errors.New(
+		"this log key may have signed the history that was lost in a restore, and must not sign another: put the log key " +
+			"in place that integrity log resume --fork --stage has made",
+	)
+	ErrUnrecorded = errors.New(
+		"this log key is not recorded, and the log has gone on as another history since a restore: it may have signed " +
+			"the history that was lost. Make one with integrity keys rotate --transparency-log --stage, which records it",
+	)
 )
 
 // maySign records a key that signs, and refuses a barred one, and after a fork an unknown one.
@@ -358,7 +365,9 @@ func (r Resumption) newest(ctx context.Context, pool *pgxpool.Pool) error {
 			return err
 		}
 		if !key.Barred {
-			return fmt.Errorf("%w: this machine has signed a tree of %d leaves, and it has %d", ErrNotNewest, r.Kept.Size, r.Published.Size)
+			return fmt.Errorf(
+				"%w: this machine has signed a tree of %d leaves, and it has %d", ErrNotNewest, r.Kept.Size, r.Published.Size,
+			)
 		}
 	}
 	return r.witnessed(ctx, pool)
@@ -380,7 +389,9 @@ func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 		case err != nil && !errors.Is(err, errSeenOther):
 			r.Unasked(w.Name(), err)
 		case seen > r.Published.Size:
-			return fmt.Errorf("%w: the witness %s has seen a tree of %d leaves, and it has %d", ErrNotNewest, w.Name(), seen, r.Published.Size)
+			return fmt.Errorf(
+				"%w: the witness %s has seen a tree of %d leaves, and it has %d", ErrNotNewest, w.Name(), seen, r.Published.Size,
+			)
 		}
 	}
 	return nil
@@ -390,7 +401,10 @@ func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 var (
 	ErrNotHalted = errors.New("the tree was not halted: there is nothing to resume")
 	ErrForked    = errors.New("the tree does not contain the published checkpoint: published leaves were lost")
-	ErrOlder     = errors.New("the published checkpoint must be the newest that is known outside: this one is older than the restored database's own")
+	ErrOlder     = errors.New(
+		"the published checkpoint must be the newest that is known outside: this one is older than the restored " +
+			"database's own",
+	)
 	ErrNotNewest = errors.New("the published checkpoint must be the newest that is known outside")
 	ErrSameKey   = errors.New("this log key may have signed the history that was lost, and must not sign another one")
 	ErrKnownKey  = errors.New("this log key was known before: a fork needs one that is made now")

@@ -31,7 +31,10 @@ func TestSigstoreAuthority(t *testing.T) {
 	}
 	dir := t.TempDir()
 	module, _, _ := strings.Cut(sigstoreAuthority, "@")
-	for _, args := range [][]string{{"mod", "init", "scratch"}, {"get", sigstoreAuthority}, {"build", "-o", "timestamp-server", module + "/cmd/timestamp-server"}} {
+	for _, args := range [][]string{
+		{"mod", "init", "scratch"}, {"get", sigstoreAuthority},
+		{"build", "-o", "timestamp-server", module + "/cmd/timestamp-server"},
+	} {
 		c := osexec.Command("go", args...)
 		c.Dir, c.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod -buildvcs=false")
 		if out, err := c.CombinedOutput(); err != nil {
@@ -47,7 +50,10 @@ func TestSigstoreAuthority(t *testing.T) {
 	log, err := os.Create(filepath.Join(dir, "log"))
 	check(t, err)
 	defer log.Close()
-	server := osexec.Command(filepath.Join(dir, "timestamp-server"), "serve", "--host", host, "--port", port, "--timestamp-signer", "memory", "--disable-ntp-monitoring")
+	server := osexec.Command(
+		filepath.Join(dir, "timestamp-server"), "serve", "--host", host, "--port", port, "--timestamp-signer", "memory",
+		"--disable-ntp-monitoring",
+	)
 	server.Dir, server.Stdout, server.Stderr = dir, log, log
 	check(t, server.Start())
 	defer func() {
@@ -94,7 +100,9 @@ func TestSigstoreAuthority(t *testing.T) {
 	for i, s := range stamps {
 		note, token := filepath.Join(dir, fmt.Sprint("note", i)), filepath.Join(dir, fmt.Sprint("token", i))
 		check(t, errors.Join(os.WriteFile(note, []byte(s.Checkpoint), 0o600), os.WriteFile(token, s.Token, 0o600)))
-		if out, err := osexec.Command("openssl", "ts", "-verify", "-data", note, "-token_in", "-in", token, "-CAfile", filepath.Join(dir, "above.pem")).CombinedOutput(); err != nil {
+		if out, err := osexec.Command(
+			"openssl", "ts", "-verify", "-data", note, "-token_in", "-in", token, "-CAfile", filepath.Join(dir, "above.pem"),
+		).CombinedOutput(); err != nil {
 			t.Errorf("openssl ts -verify: %v\n%s", err, out)
 		}
 	}

@@ -26,7 +26,9 @@ const stampPage = 1024
 // included, and has the root that the tree has at that size; the token is over that checkpoint and under a pinned
 // certificate. It believes the tree's tiles, which Check derives. found gets each token that is wrong, with the fault;
 // an error is one of reading.
-func CheckStamps(ctx context.Context, pool *pgxpool.Pool, trusted *evidence.TrustedKeys, found func(Stamp, error)) (checked CheckedStamps, err error) {
+func CheckStamps(
+	ctx context.Context, pool *pgxpool.Pool, trusted *evidence.TrustedKeys, found func(Stamp, error),
+) (checked CheckedStamps, err error) {
 	r := &Reader{Pool: pool}
 	for after := int64(-1); ; {
 		page, err := r.Timestamps(ctx, after, stampPage)
@@ -76,7 +78,8 @@ var errUnpinned = errors.New("no certificate is pinned under the name of its aut
 func (s Stamp) check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
 	c, err := evidence.OpenCheckpoint(s.Checkpoint, trusted)
 	switch {
-	case errors.Is(err, evidence.ErrRevokedLogKey), errors.Is(err, evidence.ErrUnknownLogKey) && len(trusted.LogKeys()) == 0:
+	case errors.Is(err, evidence.ErrRevokedLogKey), errors.Is(err, evidence.ErrUnknownLogKey) &&
+		len(trusted.LogKeys()) == 0:
 	case err != nil:
 		return err
 	}
@@ -89,7 +92,9 @@ func (s Stamp) check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
 	}
 	token, err := pinned.CheckToken(s.Token, sha256.Sum256([]byte(s.Checkpoint)))
 	if err == nil && !token.GenTime.Equal(s.GenTime) {
-		err = fmt.Errorf("its time is %s, and stored as %s", evidence.FormatTime(token.GenTime), evidence.FormatTime(s.GenTime))
+		err = fmt.Errorf(
+			"its time is %s, and stored as %s", evidence.FormatTime(token.GenTime), evidence.FormatTime(s.GenTime),
+		)
 	}
 	return err
 }

@@ -33,7 +33,8 @@ const stampColumns = `tree_size, authority, gen_time, checkpoint, token`
 // Timestamps lists the tokens of checkpoints of more than after leaves, by size of the tree and authority: at least
 // limit of them, where there are so many, and all of each size.
 func (r *Reader) Timestamps(ctx context.Context, after int64, limit int) ([]Stamp, error) {
-	const query = `SELECT ` + stampColumns + ` FROM log_timestamps WHERE tree_size > $1 ORDER BY tree_size FETCH FIRST $2 ROWS WITH TIES`
+	const query = `SELECT ` + stampColumns +
+		` FROM log_timestamps WHERE tree_size > $1 ORDER BY tree_size FETCH FIRST $2 ROWS WITH TIES`
 	rows, _ := r.Pool.Query(ctx, query, after, limit) // the error comes with the rows
 	stamps, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stamp])
 	if err != nil {
@@ -52,7 +53,9 @@ func (s Stamp) compare(other Stamp) int {
 // that it holds the leaf. A token under a log key that was revoked by then is passed over, as verifiers do: a later one
 // may count. Proofs are checked before they are answered, tokens are not. Of more than evidence has room
 // for the earliest are answered. Concurrent questions share a round trip. The error may be ErrNotIntegrated.
-func (r *Reader) Stamped(ctx context.Context, shard domain.Shard, position int64, leaf []byte) ([]evidence.Timestamp, error) {
+func (r *Reader) Stamped(
+	ctx context.Context, shard domain.Shard, position int64, leaf []byte,
+) ([]evidence.Timestamp, error) {
 	stamped, err := r.stamped(ctx, shard, position, leaf)
 	if errors.Is(err, errChanged) {
 		return r.stamped(ctx, shard, position, leaf) // what was remembered, as of a tree before a restore, is forgotten
@@ -60,7 +63,9 @@ func (r *Reader) Stamped(ctx context.Context, shard domain.Shard, position int64
 	return stamped, err
 }
 
-func (r *Reader) stamped(ctx context.Context, shard domain.Shard, position int64, leaf []byte) (stamped []evidence.Timestamp, err error) {
+func (r *Reader) stamped(
+	ctx context.Context, shard domain.Shard, position int64, leaf []byte,
+) (stamped []evidence.Timestamp, err error) {
 	located, err := r.locate(ctx, shard, position)
 	if err != nil {
 		return nil, err
@@ -74,16 +79,26 @@ func (r *Reader) stamped(ctx context.Context, shard domain.Shard, position int64
 	}
 	for len(q.stamps) > 0 && len(stamped) < evidence.MostTimestamps {
 		first := q.stamps[0]
-		same := slices.IndexFunc(q.stamps, func(s Stamp) bool { return s.TreeSize != first.TreeSize || s.Checkpoint != first.Checkpoint })
+		same := slices.IndexFunc(q.stamps, func(s Stamp) bool {
+			return s.TreeSize != first.TreeSize || s.Checkpoint != first.Checkpoint
+		})
 		if same < 0 {
 			same = len(q.stamps)
 		}
 		one, err := r.proveStamped(first, q, domain.LeafHash(leaf))
 		if err != nil {
-			return nil, fmt.Errorf("leaf %d is not the event at position %d of shard %d as it was stamped: %w", q.index, position, shard, err)
+			return nil, fmt.Errorf(
+				"leaf %d is not the event at position %d of shard %d as it was stamped: %w", q.index, position, shard, err,
+			)
 		}
 		for _, s := range q.stamps[:min(same, evidence.MostTokens)] {
-			one.Tokens = append(one.Tokens, evidence.StampToken{Authority: s.Authority, GenTime: evidence.FormatTime(s.GenTime), Token: base64.StdEncoding.EncodeToString(s.Token)})
+			one.Tokens = append(
+				one.Tokens,
+				evidence.StampToken{
+					Authority: s.Authority, GenTime: evidence.FormatTime(s.GenTime),
+					Token: base64.StdEncoding.EncodeToString(s.Token),
+				},
+			)
 		}
 		stamped, q.stamps = append(stamped, one), q.stamps[same:]
 	}
@@ -105,7 +120,9 @@ func (r *Reader) proveStamped(s Stamp, q *stampQuestion, leaf tlog.Hash) (one ev
 		r.forget()
 		return one, fmt.Errorf("%w: %w", errChanged, err)
 	}
-	return evidence.Timestamp{LeafIndex: q.index, TreeSize: s.TreeSize, Hashes: proofTexts(proof), Checkpoint: s.Checkpoint}, nil
+	return evidence.Timestamp{
+		LeafIndex: q.index, TreeSize: s.TreeSize, Hashes: proofTexts(proof), Checkpoint: s.Checkpoint,
+	}, nil
 }
 
 // rootOf is the root in the checkpoint of a token, which must be one of its size.
@@ -168,16 +185,17 @@ func (r *Reader) findStamps(ctx context.Context, batch []*stampQuestion) error {
 	var place, largest int64
 	var s Stamp
 	wanted := map[tile]bool{}
-	if _, err := pgx.ForEachRow(rows, []any{&place, &s.TreeSize, &s.Authority, &s.GenTime, &s.Checkpoint, &s.Token}, func() error {
-		q := batch[place]
-		s.Token = slices.Clone(s.Token)
-		q.stamps = append(q.stamps, s)
-		largest = max(largest, s.TreeSize)
-		for _, at := range proofTiles(q.index, s.TreeSize) {
-			wanted[at] = true
-		}
-		return nil
-	}); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&place, &s.TreeSize, &s.Authority, &s.GenTime, &s.Checkpoint, &s.Token},
+		func() error {
+			q := batch[place]
+			s.Token = slices.Clone(s.Token)
+			q.stamps = append(q.stamps, s)
+			largest = max(largest, s.TreeSize)
+			for _, at := range proofTiles(q.index, s.TreeSize) {
+				wanted[at] = true
+			}
+			return nil
+		}); err != nil {
 		return fmt.Errorf("read tokens: %w", err)
 	}
 	// A tile of a larger tree begins with what it has in a smaller one.
@@ -267,7 +285,10 @@ func ReadStamps(ctx context.Context, from rowsQuerier, names []string) (states [
 	}
 	for i, first := range unstamped {
 		var decided time.Time
-		if err := from.QueryRow(ctx, cluster.SQL(`SELECT occurred_at FROM {events} WHERE shard = $1 AND position = $2`), first.shard, first.position).Scan(&decided); err != nil {
+		if err := from.QueryRow(
+			ctx, cluster.SQL(`SELECT occurred_at FROM {events} WHERE shard = $1 AND position = $2`), first.shard,
+			first.position,
+		).Scan(&decided); err != nil {
 			return nil, fmt.Errorf("read the first event without a token: %w", err)
 		}
 		states[i].Unstamped = decided.UTC()

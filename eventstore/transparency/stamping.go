@@ -41,7 +41,10 @@ func (k *Keeper) stamp(ctx context.Context, a *TimestampAuthority) (pause time.D
 	pause = min(mostStampPause, firstStampPause<<min(a.failed, 10))
 	a.failed++
 	a.failures.Add(1)
-	k.Log.Warn("a time-stamping authority has not stamped the transparency log", "authority", a.name, "error", cluster.Loggable(err), "pause", pause)
+	k.Log.Warn(
+		"a time-stamping authority has not stamped the transparency log", "authority", a.name, "error",
+		cluster.Loggable(err), "pause", pause,
+	)
 	return pause
 }
 
@@ -53,7 +56,9 @@ func (k *Keeper) stampNewest(ctx context.Context, a *TimestampAuthority) error {
 	pinned, known := k.Pinned(a.name)
 	if !known {
 		if !a.unpinned {
-			k.Log.Warn("a time-stamping authority is not asked: the trusted keys pin no certificate under its name", "authority", a.name)
+			k.Log.Warn(
+				"a time-stamping authority is not asked: the trusted keys pin no certificate under its name", "authority", a.name,
+			)
 		}
 		a.unpinned = true
 		return nil
@@ -117,7 +122,9 @@ func (k *Keeper) ofThisTree(ctx context.Context, from rowQuerier) (last checkpoi
 // storeStamp stores a token of a checkpoint, unless the authority has one of that tree already. The tree must still
 // hold what was stamped, in the transaction that stores: since it was read this process may have been frozen, and the
 // database restored or replaced by a standby that lacks it.
-func (k *Keeper) storeStamp(ctx context.Context, a *TimestampAuthority, stamped checkpoint, der []byte, token evidence.Token) error {
+func (k *Keeper) storeStamp(
+	ctx context.Context, a *TimestampAuthority, stamped checkpoint, der []byte, token evidence.Token,
+) error {
 	k.stamps.Lock()
 	defer k.stamps.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -126,7 +133,9 @@ func (k *Keeper) storeStamp(ctx context.Context, a *TimestampAuthority, stamped 
 	err := k.within(ctx, func(tx pgx.Tx) error {
 		grown, err := readGrown(ctx, tx)
 		if err == nil && grown.size < stamped.size {
-			err = fmt.Errorf("the tree has %d leaves, and had %d when it was stamped: the database was replaced", grown.size, stamped.size)
+			err = fmt.Errorf(
+				"the tree has %d leaves, and had %d when it was stamped: the database was replaced", grown.size, stamped.size,
+			)
 		}
 		if err == nil {
 			err = holds(ctx, tx, stamped)

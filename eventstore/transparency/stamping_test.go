@@ -85,7 +85,8 @@ func TestOneTokenForAll(t *testing.T) {
 	log.stampNow()
 	log.stampNow()
 	size, root := published(t, l, signer)
-	if got, want := tokens(t, l, signer, a), []string{fmt.Sprintf("%d tsa.example", size)}; !slices.Equal(got, want) || a.Asked() != 1 {
+	if got, want := tokens(t, l, signer, a), []string{fmt.Sprintf("%d tsa.example", size)}; !slices.Equal(got, want) ||
+		a.Asked() != 1 {
 		t.Fatalf("tokens %v, want %v; the authority was asked %d times", got, want, a.Asked())
 	}
 	if log.Authorities[0].Stored() != 1 || log.Authorities[0].Failures() != 0 {
@@ -138,7 +139,9 @@ func TestStamped(t *testing.T) {
 	two := grow(100, 200, 0, 1)
 	three := grow(300, 5, 1)
 	four := grow(305, 5)
-	if got, want := strings.Join(tokens(t, l, signer, first, second), ", "), fmt.Sprintf("%d b.first, %d a.second, %d b.first, %d a.second", one, two, two, three); got != want {
+	if got, want := strings.Join(tokens(t, l, signer, first, second), ", "), fmt.Sprintf(
+		"%d b.first, %d a.second, %d b.first, %d a.second", one, two, two, three,
+	); got != want {
 		t.Fatalf("tokens %s, want %s", got, want)
 	}
 	reader := &Reader{Pool: l.Pool}
@@ -213,7 +216,8 @@ func TestStamped(t *testing.T) {
 
 	states, err := ReadStamps(ctx, l.Pool, []string{"a.second", "none"})
 	check(t, err)
-	if len(states) != 3 || states[0].TreeSize != three || states[1].TreeSize != two || states[2].TreeSize != 0 || states[2].Authority != "none" {
+	if len(states) != 3 || states[0].TreeSize != three || states[1].TreeSize != two || states[2].TreeSize != 0 ||
+		states[2].Authority != "none" {
 		t.Fatalf("states %+v", states)
 	}
 	var decided []time.Time // when each leaf's event was
@@ -251,7 +255,9 @@ func TestStampedUnderARevokedKey(t *testing.T) {
 	owner, err := pgxpool.New(ctx, l.URL)
 	check(t, err)
 	t.Cleanup(owner.Close)
-	_, err = owner.Exec(ctx, `UPDATE log_timestamps SET gen_time = gen_time - interval '1 hour' WHERE tree_size = $1`, sizes[0])
+	_, err = owner.Exec(
+		ctx, `UPDATE log_timestamps SET gen_time = gen_time - interval '1 hour' WHERE tree_size = $1`, sizes[0],
+	)
 	check(t, err)
 	stamps := stampsOf(t, l)
 	if len(stamps) != 3 {
@@ -279,7 +285,8 @@ func decidedAt(t *testing.T, l *ledgertest.Ledger, leaf int64) time.Time {
 	t.Helper()
 	for shard := range domain.Shard(l.Installation.Shards) {
 		for _, e := range l.Events(t, shard) {
-			if i, err := (&Reader{Pool: l.Pool}).Inclusion(context.Background(), shard, e.Position, e.Leaf()); err == nil && i.LeafIndex == leaf {
+			if i, err := (&Reader{Pool: l.Pool}).Inclusion(context.Background(), shard, e.Position, e.Leaf()); err == nil &&
+				i.LeafIndex == leaf {
 				return e.OccurredAt
 			}
 		}

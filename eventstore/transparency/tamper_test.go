@@ -45,26 +45,45 @@ func TestTampered(t *testing.T) {
 		// signs: a process that takes the tree over cannot see it, and need not: it is no part of what it signs.
 		signs bool
 	}{
-		"a full tile":          {"UPDATE transparency_tiles SET hashes = set_byte(hashes, 99, get_byte(hashes, 99) # 1) WHERE level = 0 AND n = 0", "tile 0/0 differs", true},
-		"the edge":             {"UPDATE transparency_tiles SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 0 AND n = 1", "tile 0/1 differs", false},
-		"an upper tile":        {"UPDATE transparency_tiles SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 1", "tile 1/0 differs", false},
-		"a missing tile":       {"DELETE FROM transparency_tiles WHERE level = 0 AND n = 0", "tile 0/0 differs", true},
-		"the root":             {"UPDATE transparency_tree SET root = sha256('x')", "stored root is not", false},
-		"the size":             {"UPDATE transparency_tree SET size = size - 1", "covers", false},
-		"no tree":              {"DELETE FROM transparency_tree", "the tree has 0", false},
-		"no tree, no tiles":    {"DELETE FROM transparency_tree; DELETE FROM transparency_tiles; DELETE FROM transparency_runs", "the tree has 0", false},
-		"the checkpoint":       {"UPDATE transparency_checkpoint SET root = sha256('x'), note = replace(note, encode(root, 'base64'), encode(sha256('x'), 'base64'))", "the checkpoint of", false},
-		"its root":             {"UPDATE transparency_checkpoint SET root = sha256('x')", "does not name", false},
-		"a position":           {"UPDATE transparency_tree SET positions[2] = positions[2] - 1", "its runs end at", true},
-		"a run's shard":        {"UPDATE transparency_runs SET from_shard = 2", "does not go on", true},
-		"a run's position":     {"UPDATE transparency_runs SET first_position = first_position + 1", "does not go on", true},
-		"a run's length":       {"UPDATE transparency_runs SET leaves = leaves - 1", "no run says", true},
-		"a run that is gone":   {"DELETE FROM transparency_runs", "no run says", true},
-		"the hash of an event": {"UPDATE events SET hash = sha256('x') WHERE shard = 1 AND position = 5", "tile 0/0 differs", true},
-		"events at the end":    {"DELETE FROM events WHERE shard = 1 AND position > 260", "does not have", true},
+		"a full tile": {
+			"UPDATE transparency_tiles SET hashes = set_byte(hashes, 99, get_byte(hashes, 99) # 1) WHERE level = 0 AND n = 0",
+			"tile 0/0 differs", true,
+		},
+		"the edge": {
+			"UPDATE transparency_tiles SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 0 AND n = 1",
+			"tile 0/1 differs", false,
+		},
+		"an upper tile": {
+			"UPDATE transparency_tiles SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 1",
+			"tile 1/0 differs", false,
+		},
+		"a missing tile": {"DELETE FROM transparency_tiles WHERE level = 0 AND n = 0", "tile 0/0 differs", true},
+		"the root":       {"UPDATE transparency_tree SET root = sha256('x')", "stored root is not", false},
+		"the size":       {"UPDATE transparency_tree SET size = size - 1", "covers", false},
+		"no tree":        {"DELETE FROM transparency_tree", "the tree has 0", false},
+		"no tree, no tiles": {
+			"DELETE FROM transparency_tree; DELETE FROM transparency_tiles; DELETE FROM transparency_runs", "the tree has 0",
+			false,
+		},
+		"the checkpoint": {
+			"UPDATE transparency_checkpoint SET root = sha256('x'), note = replace(note, encode(root, 'base64'), " +
+				"encode(sha256('x'), 'base64'))",
+			"the checkpoint of", false,
+		},
+		"its root":           {"UPDATE transparency_checkpoint SET root = sha256('x')", "does not name", false},
+		"a position":         {"UPDATE transparency_tree SET positions[2] = positions[2] - 1", "its runs end at", true},
+		"a run's shard":      {"UPDATE transparency_runs SET from_shard = 2", "does not go on", true},
+		"a run's position":   {"UPDATE transparency_runs SET first_position = first_position + 1", "does not go on", true},
+		"a run's length":     {"UPDATE transparency_runs SET leaves = leaves - 1", "no run says", true},
+		"a run that is gone": {"DELETE FROM transparency_runs", "no run says", true},
+		"the hash of an event": {
+			"UPDATE events SET hash = sha256('x') WHERE shard = 1 AND position = 5", "tile 0/0 differs", true,
+		},
+		"events at the end": {"DELETE FROM events WHERE shard = 1 AND position > 260", "does not have", true},
 	} {
 		exec(t, pool, c.sql)
-		if _, err := Check(context.Background(), l.Pool, nil); !errors.Is(err, ErrDiffers) || !strings.Contains(err.Error(), c.found) {
+		if _, err := Check(context.Background(), l.Pool, nil); !errors.Is(err, ErrDiffers) ||
+			!strings.Contains(err.Error(), c.found) {
 			t.Errorf("%s: derived anew: %v", name, err)
 		}
 		if err := process(t, l, signer).turn(context.Background()); c.signs != (err == nil) {
@@ -155,7 +174,10 @@ func TestFalseProof(t *testing.T) {
 }
 
 // saved is a backup of the log's tables; the events of the ledger go on.
-var saved = []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_keys", "log_timestamps"}
+var saved = []string{
+	"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_keys",
+	"log_timestamps",
+}
 
 func backUp(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
@@ -341,7 +363,10 @@ func TestForkNeedsNewKey(t *testing.T) {
 		t.Errorf("the key of another restore: %v", err)
 	}
 	exec(t, pool, "TRUNCATE transparency_keys") // and one that travelled with a backup of the fork
-	exec(t, pool, "INSERT INTO transparency_keys (key, epoch, made, barred) VALUES ($1, $2, true, false)", keyName(made.LogKey), first.Epoch)
+	exec(
+		t, pool, "INSERT INTO transparency_keys (key, epoch, made, barred) VALUES ($1, $2, true, false)",
+		keyName(made.LogKey), first.Epoch,
+	)
 	if err := fork(lost, made, a, b); !errors.Is(err, ErrSameKey) {
 		t.Errorf("the key that an earlier restore made: %v", err)
 	}

@@ -87,11 +87,15 @@ func (a *TimestampAuthority) Failures() int64 { return a.failures.Load() }
 
 // Stamp asks for a token of a SHA-256, and answers only one that is right: that of the imprint, with the nonce that was
 // sent, under a pinned certificate, and at most a minute from now. It takes 10 s and 64 KiB at most.
-func (a *TimestampAuthority) Stamp(ctx context.Context, pinned evidence.Authority, imprint [32]byte, now func() time.Time) (der []byte, token evidence.Token, err error) {
+func (a *TimestampAuthority) Stamp(
+	ctx context.Context, pinned evidence.Authority, imprint [32]byte, now func() time.Time,
+) (der []byte, token evidence.Token, err error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	nonce := new(big.Int).SetUint64(binary.BigEndian.Uint64(random[:]))
-	query, err := (&timestamp.Request{HashAlgorithm: crypto.SHA256, HashedMessage: imprint[:], Certificates: true, Nonce: nonce}).Marshal()
+	query, err := (&timestamp.Request{
+		HashAlgorithm: crypto.SHA256, HashedMessage: imprint[:], Certificates: true, Nonce: nonce,
+	}).Marshal()
 	if err != nil {
 		return nil, token, fmt.Errorf("make a time-stamp request: %w", err)
 	}
@@ -109,7 +113,9 @@ func (a *TimestampAuthority) Stamp(ctx context.Context, pinned evidence.Authorit
 		return nil, token, errors.New("the nonce of its token is not the one that was sent")
 	}
 	if apart := token.GenTime.Sub(now()); apart.Abs() > mostStampApart {
-		return nil, token, fmt.Errorf("the time of its token is %s from this machine's clock: one of the two is wrong", apart.Round(time.Second))
+		return nil, token, fmt.Errorf(
+			"the time of its token is %s from this machine's clock: one of the two is wrong", apart.Round(time.Second),
+		)
 	}
 	return der, token, nil
 }

@@ -62,7 +62,9 @@ func newTree(size int64, read map[tile][]byte) (*tree, error) {
 	for _, at := range edgeOf(size) {
 		hashes := read[at]
 		if len(hashes) != at.width(size)*tlog.HashSize {
-			return nil, fmt.Errorf("tile %d/%d has %d bytes, and must have %d hashes: it was damaged", at.level, at.n, len(hashes), at.width(size))
+			return nil, fmt.Errorf(
+				"tile %d/%d has %d bytes, and must have %d hashes: it was damaged", at.level, at.n, len(hashes), at.width(size),
+			)
 		}
 		for len(t.edge) <= at.level {
 			t.edge = append(t.edge, nil)

@@ -21,8 +21,8 @@ func leaves(from, to int64) (list [][32]byte) {
 	return list
 }
 
-// TestTreeOfOthers: after every step the root and the tiles are those that the go command's log would have, whatever the
-// steps.
+// TestTreeOfOthers: after every step the root and the tiles are those that the go command's log would have, whatever
+// the steps.
 func TestTreeOfOthers(t *testing.T) {
 	for _, steps := range [][]int64{
 		{1, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610},
@@ -81,7 +81,9 @@ func TestTreeOfOthers(t *testing.T) {
 				t.Fatalf("size %d, taken up from its tiles: root %v, %v", next.size, root, err)
 			}
 			mine = next
-			for _, of := range []int64{0, 1, 2, 254, 255, 256, 257, 511, 65535, 65536, mine.size / 2, mine.size - 2, mine.size - 1} {
+			for _, of := range []int64{
+				0, 1, 2, 254, 255, 256, 257, 511, 65535, 65536, mine.size / 2, mine.size - 2, mine.size - 1,
+			} {
 				if of < 0 || of >= mine.size {
 					continue
 				}
@@ -100,7 +102,8 @@ func TestTreeOfOthers(t *testing.T) {
 				}
 			}
 		}
-		if (tile{0, mine.size / tileWidth}).width(mine.size) != int(mine.size%tileWidth) || (tile{0, mine.size/tileWidth + 1}).width(mine.size) != 0 || (tile{9, 0}).width(mine.size) != 0 {
+		if (tile{0, mine.size / tileWidth}).width(mine.size) != int(mine.size%tileWidth) ||
+			(tile{0, mine.size/tileWidth + 1}).width(mine.size) != 0 || (tile{9, 0}).width(mine.size) != 0 {
 			t.Error("widths beyond the tree")
 		}
 	}

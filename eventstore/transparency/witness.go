@@ -93,7 +93,8 @@ func (w asOf) Verify(text, signature []byte) bool {
 // is left alone for a while, without further effect. The process that has signed the checkpoint asks; the others step
 // in where it has not for a while.
 func (k *Keeper) ask(ctx context.Context) {
-	if len(k.Witnesses) == 0 || k.last.size == 0 || k.Signer() == nil || k.signed.Load() != k.last.size && k.Now().Sub(k.last.signedAt) < stepIn {
+	if len(k.Witnesses) == 0 || k.last.size == 0 || k.Signer() == nil ||
+		k.signed.Load() != k.last.size && k.Now().Sub(k.last.signedAt) < stepIn {
 		return
 	}
 	asking, cancel := context.WithTimeout(ctx, k.Witness)
@@ -112,7 +113,10 @@ func (k *Keeper) ask(ctx context.Context) {
 			pause := min(mostWitnessBackoff, time.Second<<min(w.failures, 6))
 			w.failures++
 			w.next = k.Now().Add(pause)
-			k.Log.Warn("a witness has not cosigned", "witness", w.key.Name, "size", k.last.size, "error", cluster.Loggable(err), "pause", pause)
+			k.Log.Warn(
+				"a witness has not cosigned", "witness", w.key.Name, "size", k.last.size, "error", cluster.Loggable(err), "pause",
+				pause,
+			)
 		})
 	}
 	all.Wait()
@@ -139,7 +143,11 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 			if last, err := readCheckpoint(ctx, k.Pool); err != nil || seen <= last.size {
 				return err // another process has published that since, and asks for itself
 			}
-			return fmt.Errorf("it has seen a tree of this log with %d leaves, which is more than there are: published history was lost, or the witness errs", seen)
+			return fmt.Errorf(
+				"it has seen a tree of this log with %d leaves, which is more than there are: published history was lost, or "+
+					"the witness errs",
+				seen,
+			)
 		}
 		line, _, err = k.submit(ctx, w, seen)
 	}
@@ -185,7 +193,8 @@ func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string
 	switch {
 	case err != nil:
 		return "", 0, err
-	case answer.StatusCode == http.StatusConflict && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/x.tlog.size"):
+	case answer.StatusCode == http.StatusConflict &&
+		strings.HasPrefix(answer.Header.Get("Content-Type"), "text/x.tlog.size"):
 		seen, err := strconv.ParseInt(strings.TrimSuffix(string(text), "\n"), 10, 64)
 		if err != nil || seen < 0 {
 			return "", 0, errors.New("it answers 409 without the size that it has seen")

@@ -205,7 +205,9 @@ func TestWitnesses(t *testing.T) {
 	first, err := (&Reader{Pool: l.Pool}).Checkpoint(context.Background())
 	check(t, err)
 	stale := submittedText([]byte("\n\n" + first)) // once the tree has grown
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a redirect was followed")
+	}))
 	t.Cleanup(elsewhere.Close)
 	entered, release := make(chan struct{}), make(chan struct{})
 	for what, misbehave := range map[string]func(http.ResponseWriter, *http.Request, []byte){
@@ -321,7 +323,8 @@ func TestWitnessOfTwoProcesses(t *testing.T) {
 		t.Error("it was not asked")
 	}
 	w.does(func(w http.ResponseWriter, _ *http.Request, _ []byte) { conflict(w, "9999\n") })
-	if err := late.cosign(context.Background(), late.Witnesses[0]); err == nil || !strings.Contains(err.Error(), "published history was lost") {
+	if err := late.cosign(context.Background(), late.Witnesses[0]); err == nil ||
+		!strings.Contains(err.Error(), "published history was lost") {
 		t.Errorf("a witness knows a tree that nobody has published: %v", err)
 	}
 }
@@ -348,17 +351,25 @@ func submittedText(body []byte) string {
 func TestParseWitnesses(t *testing.T) {
 	w := newWitness(t, "witness.example/a", newSigner(t))
 	other := newWitness(t, "witness.example/b", newSigner(t))
-	list, err := ParseWitnesses("# who cosigns\n" + w.verifierKey() + " https://witness.example/a\n\n" + other.verifierKey() + "\thttps://b.example:8443/x/ \n")
-	if err != nil || len(list) != 2 || list[0].prefix != "https://witness.example/a" || list[1].prefix != "https://b.example:8443/x" {
+	list, err := ParseWitnesses(
+		"# who cosigns\n" + w.verifierKey() + " https://witness.example/a\n\n" + other.verifierKey() +
+			"\thttps://b.example:8443/x/ \n",
+	)
+	if err != nil || len(list) != 2 || list[0].prefix != "https://witness.example/a" ||
+		list[1].prefix != "https://b.example:8443/x" {
 		t.Errorf("%v, %v", list, err)
 	}
-	if list, err := ParseWitnesses(w.verifierKey() + " https://a.example, " + other.verifierKey() + " http://127.0.0.1:1"); err != nil || len(list) != 2 {
+	if list, err := ParseWitnesses(
+		w.verifierKey() + " https://a.example, " + other.verifierKey() + " http://127.0.0.1:1",
+	); err != nil || len(list) != 2 {
 		t.Errorf("%v, %v", list, err)
 	}
 	key := w.verifierKey()
 	for _, wrong := range []string{
-		key, key + " https://a.example x", "x https://a.example", key + " http://a.example", key + " https://u:p@a.example", key + " https://a.example/?q", key + " /x",
-		strings.Replace(key, "/a+", "/b+", 1) + " https://a.example", newSigner(t).VerifierKey + " https://a.example", key + " https://a.example," + key + " https://b.example",
+		key, key + " https://a.example x", "x https://a.example", key + " http://a.example", key + " https://u:p@a.example",
+		key + " https://a.example/?q", key + " /x",
+		strings.Replace(key, "/a+", "/b+", 1) + " https://a.example", newSigner(t).VerifierKey + " https://a.example",
+		key + " https://a.example," + key + " https://b.example",
 	} {
 		if _, err := ParseWitnesses(wrong); err == nil {
 			t.Errorf("%s was taken", wrong)

@@ -123,14 +123,17 @@ type (
 func New(e *edge.Edge, c Config) *Actions {
 	s := &Service{
 		Edge: e, Config: c,
-		waiters:   newWaiters(),
-		singles:   newSingles(e.Closing),
-		preparing: fair.NewSemaphore[domain.OrganizationID](fair.Limits{Most: preparers(), Each: preparers(), Line: math.MaxInt}),
-		used:      newUsedVersions(),
-		records:   newVerifier(),
+		waiters: newWaiters(),
+		singles: newSingles(e.Closing),
+		preparing: fair.NewSemaphore[domain.OrganizationID](fair.Limits{
+			Most: preparers(), Each: preparers(), Line: math.MaxInt,
+		}),
+		used:    newUsedVersions(),
+		records: newVerifier(),
 	}
 	return &Actions{
-		s, Records{s}, Feed{s}, Companies{s}, Allowances{s}, Proofs{s}, Comparisons{s}, Webhooks{s}, Artifacts{s}, Certificates{s},
+		s, Records{s}, Feed{s}, Companies{s}, Allowances{s}, Proofs{s}, Comparisons{s}, Webhooks{s}, Artifacts{s},
+		Certificates{s},
 		Audit{s}, Administration{s}, Links{s},
 	}
 }

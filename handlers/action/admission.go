@@ -27,7 +27,8 @@ const (
 
 func newSingles(closing <-chan struct{}) *fair.Semaphore[domain.OrganizationID] {
 	return fair.NewSemaphore[domain.OrganizationID](fair.Limits{
-		Most: math.MaxInt, Each: singlesShare, Alone: singlesAlone, Line: singlesLine, Patience: singlePatience, Closing: closing,
+		Most: math.MaxInt, Each: singlesShare, Alone: singlesAlone, Line: singlesLine, Patience: singlePatience,
+		Closing: closing,
 	})
 }
 
@@ -71,7 +72,9 @@ func (s *Service) inTurns(ctx context.Context, o domain.OrganizationID, n int, d
 }
 
 func unprepared() error {
-	return domain.Unavailable("The service was too busy to take the request up in time; nothing of it was registered. Send it again.")
+	return domain.Unavailable(
+		"The service was too busy to take the request up in time; nothing of it was registered. Send it again.",
+	)
 }
 
 // usedVersions remembers how many new versions organizations have used of the month at least, for those that have a

@@ -28,15 +28,18 @@ func viewArtifact(a query.Artifact) wire.Artifact {
 
 func viewArtifactVersion(v query.ArtifactVersion) wire.ArtifactVersion {
 	return wire.ArtifactVersion{
-		ID: v.ID.String(), ArtifactID: v.ArtifactID.String(), Version: v.Version, Title: v.Title, Kind: v.Kind, FileName: v.FileName,
+		ID: v.ID.String(), ArtifactID: v.ArtifactID.String(), Version: v.Version, Title: v.Title, Kind: v.Kind,
+		FileName:  v.FileName,
 		MediaType: v.MediaType, SHA256: v.SHA256, SizeBytes: v.SizeBytes, State: v.State, AnalysisID: v.AnalysisID.String(),
-		RegisteredAt: evidence.FormatTime(v.RegisteredAt), Content: wire.KeptContent{KeptUntil: wire.TimeOrNull(v.RetainUntil), ErasedAt: wire.TimeOrNull(v.ContentErased)},
+		RegisteredAt: evidence.FormatTime(v.RegisteredAt),
+		Content:      wire.KeptContent{KeptUntil: wire.TimeOrNull(v.RetainUntil), ErasedAt: wire.TimeOrNull(v.ContentErased)},
 	}
 }
 
 func viewAnalysis(b domain.AnalysisCompletedBody) wire.Analysis {
 	return wire.Analysis{
-		ID: b.AnalysisID.String(), VersionID: b.VersionID.String(), Status: b.Status, Detectors: b.Detectors, Limitations: b.Limitations, DurationMs: b.DurationMillis,
+		ID: b.AnalysisID.String(), VersionID: b.VersionID.String(), Status: b.Status, Detectors: b.Detectors,
+		Limitations: b.Limitations, DurationMs: b.DurationMillis,
 	}
 }
 
@@ -48,8 +51,8 @@ type RegisteredContent struct {
 	artifact domain.ArtifactID
 }
 
-// readContent takes a file, a text or a manifest in. It stays with the request, whose body is streamed. The caller closes
-// the file.
+// readContent takes a file, a text or a manifest in. It stays with the request, whose body is streamed. The caller
+// closes the file.
 func (s *Artifacts) readContent(r *http.Request) (RegisteredContent, error) {
 	if edge.CallOf(r).Body == nil {
 		return s.ReadFileContent(r)
@@ -119,8 +122,8 @@ func (s *Artifacts) RegisterVersion(r *http.Request) (any, error) {
 	})
 }
 
-// RegisterContent registers the first version of a new artifact, or a later one of an artifact, and shows it with status
-// 201. What would be refused anyway is not analysed. It closes the file.
+// RegisterContent registers the first version of a new artifact, or a later one of an artifact, and shows it with
+// status 201. What would be refused anyway is not analysed. It closes the file.
 func (s *Artifacts) RegisterContent(
 	ctx context.Context, c *edge.Call, content RegisteredContent, show func(domain.ArtifactVersionRegistration) any,
 ) (any, error) {
@@ -156,7 +159,9 @@ func (s *Artifacts) RegisterContent(
 
 // mayRegister refuses early what Decide would refuse: an unknown artifact, a month without any registration left. It
 // answers for how many days bytes are kept.
-func (s *Artifacts) mayRegister(ctx context.Context, access domain.Access, id domain.ArtifactID) (days int32, err error) {
+func (s *Artifacts) mayRegister(
+	ctx context.Context, access domain.Access, id domain.ArtifactID,
+) (days int32, err error) {
 	if !id.IsZero() {
 		if err := s.Store.KnowsArtifact(ctx, access, id); err != nil {
 			return 0, err
@@ -168,7 +173,10 @@ func (s *Artifacts) mayRegister(ctx context.Context, access domain.Access, id do
 	if err != nil {
 		return 0, err
 	}
-	_, err = domain.RegistrationRoom(access.Plan, s.Store.Plans.Of(access.Plan, access.Internal).RegistrationsPerMonth, has.Used, has.Credits, period, now)
+	_, err = domain.RegistrationRoom(
+		access.Plan, s.Store.Plans.Of(access.Plan, access.Internal).RegistrationsPerMonth, has.Used, has.Credits, period,
+		now,
+	)
 	if s.Keep == nil {
 		has.RetentionDays = 0
 	}
@@ -176,7 +184,9 @@ func (s *Artifacts) mayRegister(ctx context.Context, access domain.Access, id do
 }
 
 // analyse looks at the bytes, in a process of their own.
-func (s *Artifacts) analyse(ctx context.Context, o domain.OrganizationID, c RegisteredContent) (domain.AnalysisReport, error) {
+func (s *Artifacts) analyse(
+	ctx context.Context, o domain.OrganizationID, c RegisteredContent,
+) (domain.AnalysisReport, error) {
 	start := s.Now()
 	report, err := s.Analyze(ctx, o, c.file, c.SizeBytes, c.MediaType, c.FileName)
 	if err != nil {
@@ -185,14 +195,18 @@ func (s *Artifacts) analyse(ctx context.Context, o domain.OrganizationID, c Regi
 		}
 		return domain.AnalysisReport{}, err
 	}
-	result := domain.AnalysisReport{Duration: s.Now().Sub(start), Elapsed: report.Elapsed, Limitations: analysis.Limitations()}
+	result := domain.AnalysisReport{
+		Duration: s.Now().Sub(start), Elapsed: report.Elapsed, Limitations: analysis.Limitations(),
+	}
 	for _, r := range report.Results {
 		d := domain.DetectorResult{
 			ID: r.ID, Version: r.Version, Outcome: string(r.Outcome), Severity: string(r.Severity), Summary: r.Summary,
 			Evidence: make([]domain.DetectorEvidence, len(r.Evidence)), Limitations: r.Limitations,
 		}
 		for i, e := range r.Evidence {
-			d.Evidence[i] = domain.DetectorEvidence{Structure: e.Structure, Count: e.Count, Unit: string(e.Unit), Positions: e.Positions}
+			d.Evidence[i] = domain.DetectorEvidence{
+				Structure: e.Structure, Count: e.Count, Unit: string(e.Unit), Positions: e.Positions,
+			}
 		}
 		result.Results = append(result.Results, d)
 	}
@@ -203,12 +217,16 @@ func viewVersionRegistration(c domain.Content, o domain.ArtifactVersionRegistrat
 	at := evidence.FormatTime(o.At)
 	return wire.ArtifactRegistration{
 		Artifact: wire.Artifact{
-			ID: o.Artifact.ID.String(), Title: &c.Title, LatestVersion: o.Artifact.Latest, CreatedAt: evidence.FormatTime(o.Artifact.CreatedAt), UpdatedAt: at,
+			ID: o.Artifact.ID.String(), Title: &c.Title, LatestVersion: o.Artifact.Latest,
+			CreatedAt: evidence.FormatTime(o.Artifact.CreatedAt), UpdatedAt: at,
 		},
 		Version: wire.ArtifactVersion{
-			ID: o.Version.ID.String(), ArtifactID: o.Artifact.ID.String(), Version: o.Version.Number, Title: &c.Title, Kind: c.Kind,
-			FileName: wire.OrNull(c.FileName), MediaType: o.Event.MediaType, SHA256: o.Event.SHA256, SizeBytes: c.SizeBytes, State: o.Version.State,
-			AnalysisID: o.Analysis.AnalysisID.String(), RegisteredAt: at, Content: wire.KeptContent{KeptUntil: wire.TimeOrNull(o.Event.RetainUntil)},
+			ID: o.Version.ID.String(), ArtifactID: o.Artifact.ID.String(), Version: o.Version.Number, Title: &c.Title,
+			Kind:     c.Kind,
+			FileName: wire.OrNull(c.FileName), MediaType: o.Event.MediaType, SHA256: o.Event.SHA256, SizeBytes: c.SizeBytes,
+			State:      o.Version.State,
+			AnalysisID: o.Analysis.AnalysisID.String(), RegisteredAt: at,
+			Content: wire.KeptContent{KeptUntil: wire.TimeOrNull(o.Event.RetainUntil)},
 		},
 		Analysis: viewAnalysis(o.Analysis),
 	}
@@ -245,7 +263,9 @@ func ReadArtifactQuestion(o *strictjson.Object) (asked ArtifactQuestion) {
 func (s *Artifacts) Artifact(ctx context.Context, c *edge.Call, asked ArtifactQuestion) (wire.ArtifactHistory, error) {
 	artifact, versions, next, err := s.Store.Artifact(ctx, c.Access, asked.artifact, asked.before)
 	if asked.later {
-		versions = slices.DeleteFunc(versions, func(v query.ArtifactVersion) bool { return len(v.Reviews) == 0 && v.Approval == nil })
+		versions = slices.DeleteFunc(versions, func(v query.ArtifactVersion) bool {
+			return len(v.Reviews) == 0 && v.Approval == nil
+		})
 	}
 	return wire.ArtifactHistory{
 		Artifact: viewArtifact(artifact), Versions: wire.Each(versions, s.viewCertifiedVersion),
@@ -272,8 +292,8 @@ func (s *Artifacts) Analysis(ctx context.Context, c *edge.Call, id domain.Analys
 	return wire.ViewOrNull(found, viewAnalysis), err
 }
 
-// ValidateManifest judges a manifest and stores nothing. It stays with the request: the manifest is its whole body, with
-// warnings that no other body has.
+// ValidateManifest judges a manifest and stores nothing. It stays with the request: the manifest is its whole body,
+// with warnings that no other body has.
 func (s *Artifacts) ValidateManifest(r *http.Request) (any, error) {
 	c := edge.CallOf(r)
 	m, warnings, err := domain.ReadManifest(&c.Meter, c.Body)
@@ -295,19 +315,23 @@ func (s *Artifacts) ValidateManifest(r *http.Request) (any, error) {
 func viewReview(r query.Review) wire.Review {
 	return wire.Review{
 		ID: r.ID.String(), VersionID: r.VersionID.String(), Outcome: r.Outcome, Statement: r.Statement,
-		Reviewer: wire.Actor{KeyID: r.By.String(), MemberID: r.Member.String()}, DeclaredAt: evidence.FormatTime(r.DeclaredAt),
+		Reviewer:   wire.Actor{KeyID: r.By.String(), MemberID: r.Member.String()},
+		DeclaredAt: evidence.FormatTime(r.DeclaredAt),
 	}
 }
 
 func viewApproval(p query.Approval) wire.Approval {
 	return wire.Approval{
 		ID: p.ID.String(), VersionID: p.VersionID.String(), Statement: p.Statement,
-		Approver: wire.Actor{KeyID: p.By.String(), MemberID: p.Member.String()}, ApprovedAt: evidence.FormatTime(p.ApprovedAt),
+		Approver:   wire.Actor{KeyID: p.By.String(), MemberID: p.Member.String()},
+		ApprovedAt: evidence.FormatTime(p.ApprovedAt),
 	}
 }
 
 func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
-	return wire.ArtifactVersionState{ID: v.ID.String(), ArtifactID: v.Artifact.ID.String(), Version: v.Number, State: v.State}
+	return wire.ArtifactVersionState{
+		ID: v.ID.String(), ArtifactID: v.Artifact.ID.String(), Version: v.Number, State: v.State,
+	}
 }
 
 func (s *Artifacts) DeclareReview(r *http.Request) (any, error) {
@@ -327,8 +351,8 @@ func (s *Artifacts) DeclareReview(r *http.Request) (any, error) {
 	})
 }
 
-// ReadReview takes the exact file and a member's word about it in. It stays with the request, whose body is streamed: the
-// bytes are hashed as they arrive and not stored; a manifest is compared by what it says.
+// ReadReview takes the exact file and a member's word about it in. It stays with the request, whose body is streamed:
+// the bytes are hashed as they arrive and not stored; a manifest is compared by what it says.
 func (s *Artifacts) ReadReview(r *http.Request) (*domain.DeclareReview, error) {
 	u, err := s.readUpload(r, false)
 	if err != nil {
@@ -337,7 +361,8 @@ func (s *Artifacts) ReadReview(r *http.Request) (*domain.DeclareReview, error) {
 	o := edge.CallOf(r).Meter.Decode(u.metadata)
 	command := &domain.DeclareReview{
 		Origin: edge.Origin(r), Artifact: ArtifactID(r), Member: edge.CallOf(r).Access.Member, SHA256: u.SHA256,
-		Version: edge.ReadID(o, "versionId", domain.ParseID[domain.ArtifactVersionID]), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
+		Version:   edge.ReadID(o, "versionId", domain.ParseID[domain.ArtifactVersionID]),
+		Outcome:   domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
 		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
 	}
 	if o.OK("outcome") && command.Outcome != domain.ReviewAccepted && command.Outcome != domain.ReviewRequested {
@@ -386,7 +411,8 @@ func (s *Artifacts) Approve(ctx context.Context, c *edge.Call, approve domain.Ap
 			approved := approve.Answer
 			return edge.Response{Status: http.StatusCreated, Data: wire.ApprovedVersion{
 				Approval: viewApproval(query.Approval{
-					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, By: approve.Actor, Member: approved.Body.MemberID,
+					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, By: approve.Actor,
+					Member:    approved.Body.MemberID,
 					Statement: &approve.Statement, ApprovedAt: approved.At,
 				}),
 				Version: viewState(approved.Version),

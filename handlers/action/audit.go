@@ -17,7 +17,8 @@ import (
 // targets are the kinds of things by the prefix of their ids.
 func targets() map[string]string {
 	return map[string]string{
-		"org": "organization", "usr": "member", "key": "key", "com": "company", "whk": "webhook", "art": "artifact", "ver": "version",
+		"org": "organization", "usr": "member", "key": "key", "com": "company", "whk": "webhook", "art": "artifact",
+		"ver": "version",
 		"ana": "analysis", "rvw": "review", "apr": "approval", "lnk": "oauth_link",
 		"psk": "passkey",
 	}
@@ -69,9 +70,13 @@ func ReadAuditQuestion(o *strictjson.Object) query.AuditQuestion {
 
 // ReadAuditFilter reads which events are asked for.
 func ReadAuditFilter(o *strictjson.Object) (action domain.EventType, target string) {
-	action = domain.EventType(o.Match("action", strictjson.Optional, func(text string) bool { return domain.EventType(text).Known() },
+	action = domain.EventType(o.Match("action", strictjson.Optional, func(text string) bool {
+		return domain.EventType(text).Known()
+	},
 		"must be an action as events show it, such as certificate.issued"))
-	return action, o.Match("target", strictjson.Optional, targetPattern.MatchString, "must be the id of a target as events show it")
+	return action, o.Match(
+		"target", strictjson.Optional, targetPattern.MatchString, "must be the id of a target as events show it",
+	)
 }
 
 // AuditEvents shows the history of the organization: newest first, or what came after a sequence.
@@ -92,7 +97,8 @@ func (s *Audit) AuditEvents(ctx context.Context, c *edge.Call, question query.Au
 
 func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
 	return wire.AuditEvent{
-		ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
+		ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e),
+		Action: e.Action,
 		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled, Details: e.Details,
 		CompanyID: wire.ViewOrNull(wire.OrNull(e.Company), domain.CompanyID.String),
 	}

@@ -18,7 +18,8 @@ import (
 func (s *Service) viewCertificate(c query.Certificate) wire.Certificate {
 	return wire.Certificate{
 		PublicID: c.PublicID.String(), VersionID: c.VersionID.String(), ArtifactID: c.ArtifactID.String(), Status: c.Status(),
-		IssuedAt: evidence.FormatTime(c.IssuedAt), PublicFields: c.PublicFields, RevokedAt: wire.TimeOrNull(c.RevokedAt), ReplacedAt: wire.TimeOrNull(c.ReplacedAt),
+		IssuedAt: evidence.FormatTime(c.IssuedAt), PublicFields: c.PublicFields, RevokedAt: wire.TimeOrNull(c.RevokedAt),
+		ReplacedAt:      wire.TimeOrNull(c.ReplacedAt),
 		VerificationURL: s.BaseURL + web.Certificate.Path(c.PublicID.String()),
 		DownloadURL:     s.BaseURL + "/api/v1/certificates/" + c.PublicID.String() + "/download",
 		ReplacedBy:      wire.ViewOrNull(c.ReplacedBy, domain.PublicID.String),
@@ -101,11 +102,15 @@ func ReadCertificateID(o *strictjson.Object) domain.PublicID {
 }
 
 func ReadRevocation(o *strictjson.Object) domain.RevokeCertificate {
-	return domain.RevokeCertificate{PublicID: ReadCertificateID(o), Reason: domain.ReadStatement(o, "reason", domain.MaxReason)}
+	return domain.RevokeCertificate{
+		PublicID: ReadCertificateID(o), Reason: domain.ReadStatement(o, "reason", domain.MaxReason),
+	}
 }
 
 // RevokeCertificate revokes a certificate. The reason is seen in the audit history only.
-func (s *Certificates) RevokeCertificate(ctx context.Context, c *edge.Call, revoke domain.RevokeCertificate) (any, error) {
+func (s *Certificates) RevokeCertificate(
+	ctx context.Context, c *edge.Call, revoke domain.RevokeCertificate,
+) (any, error) {
 	return s.once(ctx, c, revoke.Reason, func() (domain.Command, func() edge.Response, error) {
 		known, err := s.Store.Certificate(ctx, c.Access, revoke.PublicID)
 		if err != nil {
@@ -127,24 +132,36 @@ func (s *Certificates) Download(ctx context.Context, c *edge.Call, id domain.Pub
 		return nil, err
 	}
 	if stored.Payload == nil {
-		return nil, domain.Refuse(domain.InvalidState, "The signed bytes of this certificate were erased with the title or name in them.")
+		return nil, domain.Refuse(
+			domain.InvalidState, "The signed bytes of this certificate were erased with the title or name in them.",
+		)
 	}
 	trust := s.Keys().Trusted
 	key, _ := trust.Lookup(stored.KeyID)
 	if key.KeyID == "" {
-		return nil, domain.Unavailable("The key that signed this certificate is not among the service's trusted keys at the moment; send the request again later.")
+		return nil, domain.Unavailable(
+			"The key that signed this certificate is not among the service's trusted keys at the moment; send the request " +
+				"again later.",
+		)
 	}
 	if _, finding := verifyCertificate(trust, stored); finding == evidence.Invalid {
 		return nil, fmt.Errorf("certificate: %w", errTampered)
 	}
 	raw, err := edge.Encode(evidence.NewSigned(stored.Payload, stored.Signature, key.PublicKey))
-	return edge.Response{Raw: raw, Header: http.Header{"Content-Disposition": {`attachment; filename="certificate-` + stored.PublicID.String() + `.json"`}}}, err
+	return edge.Response{
+		Raw: raw,
+		Header: http.Header{
+			"Content-Disposition": {`attachment; filename="certificate-` + stored.PublicID.String() + `.json"`},
+		},
+	}, err
 }
 
 // verifyCertificate judges what the ledger holds of a certificate: signature, trust, and binding to its public id. The
 // payload may be used only if the finding is Valid. Bytes of a revoked key are untrusted, unless they are another
 // certificate's.
-func verifyCertificate(trust *evidence.TrustedKeys, c query.SignedCertificate) (evidence.CertificatePayload, evidence.Finding) {
+func verifyCertificate(
+	trust *evidence.TrustedKeys, c query.SignedCertificate,
+) (evidence.CertificatePayload, evidence.Finding) {
 	payload, finding := evidence.VerifyCertificate(trust, c.KeyID, c.Payload, c.Signature)
 	switch finding {
 	case evidence.Valid:
@@ -153,7 +170,8 @@ func verifyCertificate(trust *evidence.TrustedKeys, c query.SignedCertificate) (
 		}
 		return evidence.CertificatePayload{}, evidence.Invalid
 	case evidence.Untrusted:
-		if payload, err := evidence.ParseCertificatePayload(c.Payload); err != nil || payload.PublicID != c.PublicID.String() {
+		if payload, err := evidence.ParseCertificatePayload(c.Payload); err != nil ||
+			payload.PublicID != c.PublicID.String() {
 			finding = evidence.Invalid
 		}
 	}
@@ -162,7 +180,9 @@ func verifyCertificate(trust *evidence.TrustedKeys, c query.SignedCertificate) (
 
 // Certify keeps hash, signature and validity apart: verified needs all three. Nothing is compared where sum is nil. The
 // hash compared is the one inside the verified payload.
-func (s *Certificates) Certify(stored query.SignedCertificate, sum *[32]byte) (wire.Verification, evidence.CertificatePayload) {
+func (s *Certificates) Certify(
+	stored query.SignedCertificate, sum *[32]byte,
+) (wire.Verification, evidence.CertificatePayload) {
 	payload, finding := verifyCertificate(s.Keys().Trusted, stored)
 	v := wire.Verification{
 		PublicID: stored.PublicID.String(), SignatureValid: finding == evidence.Valid, CertificateStatus: stored.Status(),
@@ -218,7 +238,9 @@ func (s *Certificates) VerifyHash(ctx context.Context, _ *edge.Call, v Verificat
 }
 
 // VerifyPublished answers anyone who has the public id of a certificate, and shows what was authorized for publication.
-func (s *Certificates) VerifyPublished(ctx context.Context, _ *edge.Call, v Verification) (wire.PublicVerification, error) {
+func (s *Certificates) VerifyPublished(
+	ctx context.Context, _ *edge.Call, v Verification,
+) (wire.PublicVerification, error) {
 	stored, err := s.Store.AnyCertificate(ctx, v.publicID)
 	if err != nil {
 		return wire.PublicVerification{}, err

@@ -14,7 +14,10 @@ import (
 )
 
 func viewCompany(c domain.Company) wire.Company {
-	return wire.Company{ID: c.ID.String(), Reference: c.Reference, Status: c.Status(), CreatedAt: evidence.FormatTime(c.CreatedAt), ClosedAt: wire.TimeOrNull(c.ClosedAt)}
+	return wire.Company{
+		ID: c.ID.String(), Reference: c.Reference, Status: c.Status(), CreatedAt: evidence.FormatTime(c.CreatedAt),
+		ClosedAt: wire.TimeOrNull(c.ClosedAt),
+	}
 }
 
 func ReadCompany(o *strictjson.Object) string { return domain.ReadReference(o, "reference") }
@@ -116,7 +119,9 @@ func (s *Companies) ListAccess(ctx context.Context, c *edge.Call, asked GrantsQu
 }
 
 func viewKeyAccess(g query.Grant[domain.KeyID]) wire.KeyAccess {
-	return wire.KeyAccess{CompanyID: g.Company.String(), KeyID: g.To.String(), Enabled: g.Enabled, UpdatedAt: evidence.FormatTime(g.UpdatedAt)}
+	return wire.KeyAccess{
+		CompanyID: g.Company.String(), KeyID: g.To.String(), Enabled: g.Enabled, UpdatedAt: evidence.FormatTime(g.UpdatedAt),
+	}
 }
 
 // ListWebhookAccess shows which destinations hear of a company, and which no longer do.
@@ -129,7 +134,10 @@ func (s *Companies) ListWebhookAccess(
 }
 
 func viewWebhookAccess(g query.Grant[domain.WebhookID]) wire.WebhookAccess {
-	return wire.WebhookAccess{CompanyID: g.Company.String(), WebhookID: g.To.String(), Enabled: g.Enabled, UpdatedAt: evidence.FormatTime(g.UpdatedAt)}
+	return wire.WebhookAccess{
+		CompanyID: g.Company.String(), WebhookID: g.To.String(), Enabled: g.Enabled,
+		UpdatedAt: evidence.FormatTime(g.UpdatedAt),
+	}
 }
 
 func ReadAccess(o *strictjson.Object) domain.SetAccess {

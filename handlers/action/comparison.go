@@ -43,7 +43,8 @@ func (s *Comparisons) Compare(ctx context.Context, _ *edge.Call, asked Compariso
 	}
 	if stored.Pending {
 		return wire.Comparison{
-			PublicID: id.String(), Result: wire.RegistrationPending, Checks: wire.ComparisonChecks{VersionState: new(pendingState)},
+			PublicID: id.String(), Result: wire.RegistrationPending,
+			Checks:    wire.ComparisonChecks{VersionState: new(pendingState)},
 			CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits",
 		}, nil
 	}
@@ -130,8 +131,9 @@ type verified struct {
 	keyID string // computed from the key (RFC 7638), so it stands for the key itself
 }
 
-// A record takes 80 bytes and up to 40 of the map. Half a million are remembered at most, 63 MB, and no more than a 32nd
-// of the memory that the operator allows (GOMEMLIMIT) holds: without that, the limit of the process only follows its use.
+// A record takes 80 bytes and up to 40 of the map. Half a million are remembered at most, 63 MB, and no more than a
+// 32nd of the memory that the operator allows (GOMEMLIMIT) holds: without that, the limit of the process only follows
+// its use.
 const (
 	mostRemembered  = 1 << 19
 	rememberedBytes = 120

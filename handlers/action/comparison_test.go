@@ -15,13 +15,18 @@ import (
 // registration makes the stored data of the registration of a file.
 func registration(t *testing.T, signer *evidence.Signer, id domain.PublicID, file string) []byte {
 	t.Helper()
-	reference := domain.VersionReference{CompanyReference: "company", Source: "billing", DocumentReference: file, Version: 1}
-	body := &domain.RecordRegisteredBody{VersionReference: reference, Salt: "AAAAAAAAAAAAAAAAAAAAAA", Status: domain.StatusCurrent}
+	reference := domain.VersionReference{
+		CompanyReference: "company", Source: "billing", DocumentReference: file, Version: 1,
+	}
+	body := &domain.RecordRegisteredBody{
+		VersionReference: reference, Salt: "AAAAAAAAAAAAAAAAAAAAAA", Status: domain.StatusCurrent,
+	}
 	references := body.References()
 	sum := sha256.Sum256([]byte(file))
 	body.Record = evidence.RecordPayload{
 		Issuer: "https://ledger.example", PublicID: id.String(), SHA256: sum, SizeBytes: 1, MimeType: "application/pdf",
-		GeneratedAt: "2026-11-01T10:00:00Z", ReceivedAt: time.Date(2026, 11, 20, 14, 3, 0, 123_400_000, time.UTC), ReferencesSHA256: references.SHA256(),
+		GeneratedAt: "2026-11-01T10:00:00Z", ReceivedAt: time.Date(2026, 11, 20, 14, 3, 0, 123_400_000, time.UTC),
+		ReferencesSHA256: references.SHA256(),
 	}
 	signed := signer.SignPayload(body.Record.AppendCanonical(nil))
 	body.Payload, body.Signature, body.KeyID = []byte(signed.Payload), signed.Signature, signed.KeyID
@@ -47,7 +52,13 @@ func TestRememberedCheck(t *testing.T) {
 	signer := evidence.GenerateSigner()
 	key := signer.Key()
 	trusted, id, other := trusting(t, key), domain.PublicID{1}, domain.PublicID{2}
-	revoked := trusting(t, key, evidence.RevokedKey{KeyID: key.KeyID, FingerprintSHA256: key.FingerprintSHA256, Reason: evidence.ReasonRevoked, Since: "2026-11-20T14:03:00Z"})
+	revoked := trusting(
+		t, key,
+		evidence.RevokedKey{
+			KeyID: key.KeyID, FingerprintSHA256: key.FingerprintSHA256, Reason: evidence.ReasonRevoked,
+			Since: "2026-11-20T14:03:00Z",
+		},
+	)
 	data := registration(t, signer, id, "a")
 	v := newVerifier()
 	for _, state := range []string{"new", "remembered"} {
@@ -62,10 +73,13 @@ func TestRememberedCheck(t *testing.T) {
 		id    domain.PublicID
 		want  evidence.Finding
 	}{
-		"another public id": {trusted, other, evidence.Invalid}, "revoked": {revoked, id, evidence.Untrusted}, "no keys": {nil, id, evidence.Untrusted},
-		"another key": {trusting(t, evidence.GenerateSigner().Key()), id, evidence.Untrusted}, "trusted again": {trusted, id, evidence.Valid},
+		"another public id": {trusted, other, evidence.Invalid}, "revoked": {revoked, id, evidence.Untrusted},
+		"no keys":       {nil, id, evidence.Untrusted},
+		"another key":   {trusting(t, evidence.GenerateSigner().Key()), id, evidence.Untrusted},
+		"trusted again": {trusted, id, evidence.Valid},
 	} {
-		if record, found := v.verify(c.trust, c.id, data); found != c.want || found != evidence.Valid && record.contents != (contents{}) {
+		if record, found := v.verify(c.trust, c.id, data); found != c.want ||
+			found != evidence.Valid && record.contents != (contents{}) {
 			t.Errorf("%s: %s, %+v", name, found, record)
 		}
 	}

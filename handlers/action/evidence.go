@@ -28,11 +28,16 @@ var errTampered = errors.New("stored evidence does not verify, or belongs to ano
 
 // receiptOf makes the envelope of a stored record. Evidence of a key that has been revoked is still given out, and
 // verifies nowhere; evidence that is not this record's is not.
-func (s *Service) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stored *query.Evidence) (evidence.Envelope, error) {
+func (s *Service) receiptOf(
+	trust *evidence.TrustedKeys, id domain.PublicID, stored *query.Evidence,
+) (evidence.Envelope, error) {
 	record := &stored.Record
 	key, _ := trust.Lookup(record.KeyID)
 	if key.KeyID == "" {
-		return evidence.Envelope{}, domain.Unavailable("The key that signed this record is not among the service's trusted keys at the moment; send the request again later.")
+		return evidence.Envelope{}, domain.Unavailable(
+			"The key that signed this record is not among the service's trusted keys at the moment; send the request again " +
+				"later.",
+		)
 	}
 	_, finding := s.records.verify(trust, id, stored.Event.Data)
 	if finding == evidence.Untrusted {
@@ -103,7 +108,9 @@ func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion)
 		receipt.StatusObservation = new(signer.SignPayload(state.AppendCanonical(nil)))
 	} else {
 		state.Status = then.Status
-		payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: asOf.UTC().Truncate(time.Microsecond), AsOfSequence: then.Sequence}
+		payload := evidence.StatusAsOfPayload{
+			StatusPayload: state, AsOf: asOf.UTC().Truncate(time.Microsecond), AsOfSequence: then.Sequence,
+		}
 		receipt.StatusAsOf = new(signer.SignPayload(payload.AppendCanonical(nil)))
 	}
 	receipt.Inclusion = ofTree(ctx, s, &s.unproven, "proof of inclusion", stored, (*transparency.Reader).Inclusion)
@@ -139,7 +146,8 @@ func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
 	ahead := receivedAt.Sub(observedAt)
 	if ahead > receivedAhead {
 		unavailable := domain.Unavailable("This record is dated " + evidence.FormatTime(receivedAt) +
-			" by a clock that was wrong, which is still to come: its state can be signed from then on. Its receipt is there meanwhile.")
+			" by a clock that was wrong, which is still to come: its state can be signed from then on. Its receipt is there " +
+			"meanwhile.")
 		unavailable.RetryAfter = ahead
 		return observedAt, unavailable
 	}
@@ -179,9 +187,15 @@ func readMoment(o *strictjson.Object) *query.Moment {
 }
 
 // evidenceAsOf reads a record with its state as of an earlier moment, which must be final at observedAt.
-func (s *Proofs) evidenceAsOf(ctx context.Context, c *edge.Call, id domain.PublicID, at query.Moment, observedAt time.Time) (*query.Evidence, query.AsOf, error) {
+func (s *Proofs) evidenceAsOf(
+	ctx context.Context, c *edge.Call, id domain.PublicID, at query.Moment, observedAt time.Time,
+) (*query.Evidence, query.AsOf, error) {
 	if at.Sequence == 0 && at.Time.After(observedAt.Add(-finalAfter)) {
-		return nil, query.AsOf{}, edge.InvalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
+		return nil, query.AsOf{}, edge.InvalidParameter(
+			"at",
+			"must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into "+
+				"the log",
+		)
 	}
 	stored, then, err := s.Store.EvidenceAsOf(ctx, c.Access, id, at)
 	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {
@@ -189,9 +203,13 @@ func (s *Proofs) evidenceAsOf(ctx context.Context, c *edge.Call, id domain.Publi
 	}
 	switch {
 	case errors.Is(err, query.ErrBeforeRecord):
-		err = edge.InvalidParameter("at", "must be a moment at or after the registration of this record: earlier, it did not exist yet")
+		err = edge.InvalidParameter(
+			"at", "must be a moment at or after the registration of this record: earlier, it did not exist yet",
+		)
 	case errors.Is(err, query.ErrBeyondHead):
-		err = edge.InvalidParameter("at", "must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
+		err = edge.InvalidParameter(
+			"at", "must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10),
+		)
 	}
 	return stored, then, err
 }
@@ -210,11 +228,22 @@ func logFailure(err error) error {
 	case errors.Is(err, transparency.ErrNoCheckpoint):
 		return domain.Unavailable("The transparency log has not signed a checkpoint yet; send the request again.")
 	case errors.Is(err, transparency.ErrNoTile):
-		return domain.Refuse(domain.NotFound, "The published tree has no such tile. A tile is <level>/<n> or <level>/<n>.p/<width>, of hashes that the checkpoint covers.")
+		return domain.Refuse(
+			domain.NotFound,
+			"The published tree has no such tile. A tile is <level>/<n> or <level>/<n>.p/<width>, of hashes that the "+
+				"checkpoint covers.",
+		)
 	case errors.Is(err, transparency.ErrNotIntegrated):
-		return domain.Refuse(domain.InvalidState, "The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again later.")
+		return domain.Refuse(
+			domain.InvalidState,
+			"The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again "+
+				"later.",
+		)
 	case err != nil:
-		return fmt.Errorf("transparency log: %w: %w", domain.Unavailable("The transparency log cannot be read at the moment; send the request again."), err)
+		return fmt.Errorf(
+			"transparency log: %w: %w",
+			domain.Unavailable("The transparency log cannot be read at the moment; send the request again."), err,
+		)
 	}
 	return nil
 }
@@ -258,8 +287,9 @@ func (s *Proofs) Inclusion(ctx context.Context, c *edge.Call, id domain.PublicID
 // timestampPage is from how many tokens on a page of them is full.
 const timestampPage = 20
 
-// Timestamps answers tokens over checkpoints, of whole sizes of the tree. A page that others follow is kept for minutes:
-// it changes only where a slower authority's token of an earlier checkpoint comes after it, or the database is restored.
+// Timestamps answers tokens over checkpoints, of whole sizes of the tree. A page that others follow is kept for
+// minutes: it changes only where a slower authority's token of an earlier checkpoint comes after it, or the database is
+// restored.
 func (s *Proofs) Timestamps(r *http.Request) (any, error) {
 	q := edge.NewQuery(r)
 	after := edge.Integer(q, "after", 0, strictjson.MaxInteger, 0)
@@ -271,7 +301,10 @@ func (s *Proofs) Timestamps(r *http.Request) (any, error) {
 	}
 	stamps, err := s.Transparency.Timestamps(r.Context(), after, timestampPage)
 	page := wire.LogTimestamps{Timestamps: wire.Each(stamps, func(t transparency.Stamp) wire.LogTimestamp {
-		return wire.LogTimestamp{TreeSize: t.TreeSize, Authority: t.Authority, GenTime: evidence.FormatTime(t.GenTime), Checkpoint: t.Checkpoint, Token: t.Token}
+		return wire.LogTimestamp{
+			TreeSize: t.TreeSize, Authority: t.Authority, GenTime: evidence.FormatTime(t.GenTime), Checkpoint: t.Checkpoint,
+			Token: t.Token,
+		}
 	})}
 	if err == nil && len(stamps) >= timestampPage {
 		var next []transparency.Stamp
@@ -289,17 +322,20 @@ func (s *Proofs) Timestamps(r *http.Request) (any, error) {
 	return resp, err
 }
 
-// ofTree answers what evidence never waits for of the tables of the log: zero where the log is not kept, has not come so
-// far, or does not answer at once. It is not asked again before a pause.
+// ofTree answers what evidence never waits for of the tables of the log: zero where the log is not kept, has not come
+// so far, or does not answer at once. It is not asked again before a pause.
 func ofTree[T any](ctx context.Context, s *Proofs, pause *atomic.Int64, what string, stored *query.Evidence,
-	ask func(r *transparency.Reader, ctx context.Context, shard domain.Shard, position int64, leaf []byte) (T, error)) (answer T) {
+	ask func(
+		r *transparency.Reader, ctx context.Context, shard domain.Shard, position int64, leaf []byte,
+	) (T, error)) (answer T) {
 	if until := pause.Load(); s.Transparency == nil || until > 0 && s.Now().UnixNano() < until {
 		return answer
 	}
 	limited, cancel := context.WithTimeout(ctx, cmp.Or(s.ProofTimeout, proofTimeout))
 	defer cancel()
 	answer, err := ask(s.Transparency, limited, stored.Event.Shard, stored.Event.Position, stored.Leaf())
-	if err == nil || errors.Is(err, transparency.ErrNotIntegrated) || ctx.Err() != nil { // a caller who has left says nothing of the log
+	if err == nil || errors.Is(err, transparency.ErrNotIntegrated) || ctx.Err() != nil {
+		// a caller who has left says nothing of the log
 		return answer
 	}
 	pause.Store(s.Now().Add(proofPause).UnixNano())
@@ -313,7 +349,9 @@ func fitTimestamps(e *evidence.Envelope) {
 	if slices.ContainsFunc(e.Timestamps, func(t evidence.Timestamp) bool { return t.LeafIndex != e.Inclusion.LeafIndex }) {
 		e.Timestamps = nil
 	}
-	for last := len(e.Timestamps) - 1; last >= 0 && len(wire.Evidence{Envelope: *e}.AppendJSON(nil)) >= evidence.MostReceipt; { // a line feed follows
+	for last := len(e.Timestamps) - 1; last >= 0 &&
+		len(wire.Evidence{Envelope: *e}.AppendJSON(nil)) >= evidence.MostReceipt; {
+		// a line feed follows
 		t := &e.Timestamps[last]
 		if t.Tokens = t.Tokens[:len(t.Tokens)-1]; len(t.Tokens) == 0 {
 			e.Timestamps, last = e.Timestamps[:last], last-1

@@ -86,7 +86,9 @@ func FeedEvent(e query.FeedEvent, company string) wire.FeedEvent {
 }
 
 func viewVersion(e query.FeedEvent, company string) wire.VersionReference {
-	return wire.VersionReference{CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version}
+	return wire.VersionReference{
+		CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version,
+	}
 }
 
 // await looks again whenever something of the company was committed, until an event is there or the wait is over.
@@ -134,8 +136,8 @@ const (
 	maxWaitsProcess      = 2000
 )
 
-// waiters counts the requests that wait: of a key, of an organization, and (under itself) of the process. It is safe for
-// concurrent use.
+// waiters counts the requests that wait: of a key, of an organization, and (under itself) of the process. It is safe
+// for concurrent use.
 type waiters struct {
 	mu     sync.Mutex
 	places map[any]int

@@ -85,9 +85,13 @@ func (s *Service) finishIdempotent(ctx context.Context, claim domain.Claim, resp
 	body := resp.Data
 	if failed != nil {
 		refused, _, explained := s.Explain(failed)
-		if explained.Status != http.StatusNotFound && explained.Status != http.StatusConflict || refused.Code == domain.RequestInProgress {
+		if explained.Status != http.StatusNotFound && explained.Status != http.StatusConflict ||
+			refused.Code == domain.RequestInProgress {
 			if err := s.Store.Release(ctx, claim); err != nil {
-				s.Log.WarnContext(ctx, "an idempotency key stays claimed until its lease ends", "requestId", edge.CallIn(ctx).RequestID, "error", err)
+				s.Log.WarnContext(
+					ctx, "an idempotency key stays claimed until its lease ends", "requestId", edge.CallIn(ctx).RequestID, "error",
+					err,
+				)
 			}
 			return
 		}
@@ -98,7 +102,10 @@ func (s *Service) finishIdempotent(ctx context.Context, claim domain.Claim, resp
 		err = s.Store.Answer(ctx, answer)
 	}
 	if err != nil {
-		s.Log.WarnContext(ctx, "the answer of an idempotent request could not be stored", "requestId", edge.CallIn(ctx).RequestID, "error", err)
+		s.Log.WarnContext(
+			ctx, "the answer of an idempotent request could not be stored", "requestId", edge.CallIn(ctx).RequestID, "error",
+			err,
+		)
 	}
 }
 

@@ -28,17 +28,24 @@ func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + co
 // StartLink begins a link for the key's own member. It can have no scope that the key has not.
 func (s *Links) StartLink(ctx context.Context, c *edge.Call, scopes []domain.Scope) (any, error) {
 	if scopes == nil {
-		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool { return c.Access.Authorize(scope) != nil })
+		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool {
+			return c.Access.Authorize(scope) != nil
+		})
 	}
 	if len(scopes) == 0 {
-		return nil, domain.Refuse(domain.MissingScope, "This key does not have the scope %s, so there is nothing to consent to.", domain.OneOf(domain.OAuthScopes()))
+		return nil, domain.Refuse(
+			domain.MissingScope, "This key does not have the scope %s, so there is nothing to consent to.",
+			domain.OneOf(domain.OAuthScopes()),
+		)
 	}
 	for _, scope := range scopes {
 		if err := c.Access.Authorize(scope); err != nil {
 			return nil, err
 		}
 	}
-	command, code := domain.NewStartLink(domain.StartLink{Origin: c.Origin(), Member: c.Access.Member, Scopes: scopes}, s.Now())
+	command, code := domain.NewStartLink(
+		domain.StartLink{Origin: c.Origin(), Member: c.Access.Member, Scopes: scopes}, s.Now(),
+	)
 	return s.Done(ctx, command, func() any {
 		answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.Start), Code: code}
 		if s.OAuth.CanSignIn() {
@@ -50,7 +57,9 @@ func (s *Links) StartLink(ctx context.Context, c *edge.Call, scopes []domain.Sco
 
 // ReadOAuthScopes reads the optional member scopes; nil where it is absent.
 func ReadOAuthScopes(o *strictjson.Object) []domain.Scope {
-	scopes := edge.ReadNames(o, "scopes", domain.OAuthScopes(), edge.CodeUnknownValue, "must be verify:read or artifacts:read")
+	scopes := edge.ReadNames(
+		o, "scopes", domain.OAuthScopes(), edge.CodeUnknownValue, "must be verify:read or artifacts:read",
+	)
 	if o.Has("scopes") && o.OK("scopes") && len(scopes) == 0 {
 		o.Problem("scopes", strictjson.CodeRange, "must name at least one scope")
 	}
@@ -72,7 +81,9 @@ func (s *Links) ListLinks(ctx context.Context, c *edge.Call, asked LinkQuestion)
 	member := c.Access.Member
 	if asked.all {
 		if !c.Access.Role.ManagesLinks() {
-			return wire.OAuthLinks{}, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.Access.Role)
+			return wire.OAuthLinks{}, domain.Refuse(
+				domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.Access.Role,
+			)
 		}
 		member = domain.MemberID{}
 	}
@@ -103,16 +114,21 @@ type redemption struct {
 
 func readRedemption(o *strictjson.Object) redemption {
 	formed := func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }
-	return redemption{o.Match("code", strictjson.Required, formed, "must be the code of a link (il_…)"), ReadOAuthScopes(o)}
+	return redemption{
+		o.Match("code", strictjson.Required, formed, "must be the code of a link (il_…)"), ReadOAuthScopes(o),
+	}
 }
 
 // RedeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
-// first, so that the provider is asked on behalf of invited people only. It stays with the request, since the token is a
-// credential: one that is missing is refused before the body is read, and each refusal counts against the address.
+// first, so that the provider is asked on behalf of invited people only. It stays with the request, since the token is
+// a credential: one that is missing is refused before the body is read, and each refusal counts against the address.
 func (s *Links) RedeemLink(r *http.Request) (any, error) {
 	raw, ok := edge.BearerText(r.Header)
 	if !ok {
-		return nil, s.RefuseKey(r, domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."))
+		return nil, s.RefuseKey(
+			r,
+			domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."),
+		)
 	}
 	return edge.Do(readRedemption, func(ctx context.Context, c *edge.Call, asked redemption) (any, error) {
 		link, secret, err := s.LinkOf(ctx, asked.code)
@@ -145,7 +161,10 @@ func (s *Links) LinkOf(ctx context.Context, code string) (link domain.OAuthLink,
 }
 
 // Redeem claims the OAuth subject, then redeems the link in the member's name.
-func (s *Links) Redeem(ctx context.Context, c *edge.Call, link domain.OAuthLink, secret [32]byte, subject domain.OAuthSubject, scopes []domain.Scope) (*domain.RedeemLink, error) {
+func (s *Links) Redeem(
+	ctx context.Context, c *edge.Call, link domain.OAuthLink, secret [32]byte, subject domain.OAuthSubject,
+	scopes []domain.Scope,
+) (*domain.RedeemLink, error) {
 	if err := link.Redeemable(secret, subject, c.Start); err != nil {
 		return nil, err
 	}
@@ -153,8 +172,10 @@ func (s *Links) Redeem(ctx context.Context, c *edge.Call, link domain.OAuthLink,
 		return nil, err
 	}
 	command := &domain.RedeemLink{
-		Origin: domain.Origin{Organization: link.Organization, Actor: domain.MemberActor(link.Member), RequestID: c.RequestID},
-		Link:   link.ID, SecretSHA256: secret, Subject: subject, Scopes: scopes,
+		Origin: domain.Origin{
+			Organization: link.Organization, Actor: domain.MemberActor(link.Member), RequestID: c.RequestID,
+		},
+		Link: link.ID, SecretSHA256: secret, Subject: subject, Scopes: scopes,
 	}
 	return command, s.Execute(ctx, command)
 }

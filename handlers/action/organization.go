@@ -18,11 +18,12 @@ import (
 	"integrityledger/projections/query"
 )
 
-// ConsoleURL is the service's address as browsers must name it in the console: WebAuthn knows names only, and an address of
-// loopback has one.
+// ConsoleURL is the service's address as browsers must name it in the console: WebAuthn knows names only, and an
+// address of loopback has one.
 func ConsoleURL(baseURL string) string {
 	base, err := url.Parse(baseURL)
-	if err != nil || base.Scheme != "http" || net.ParseIP(base.Hostname()) == nil || !domain.IsLoopbackHost(base.Hostname()) {
+	if err != nil || base.Scheme != "http" || net.ParseIP(base.Hostname()) == nil ||
+		!domain.IsLoopbackHost(base.Hostname()) {
 		return baseURL
 	}
 	base.Host = strings.TrimSuffix("localhost:"+base.Port(), ":")
@@ -47,9 +48,11 @@ func (s *Administration) Organization(ctx context.Context, c *edge.Call, _ struc
 		return wire.MonthlyLimit{Quota: viewAllowance(u), ResetsAt: evidence.FormatTime(u.Period.End())}
 	}
 	return wire.FullOrganization{
-		Organization: wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan}, CreatedAt: evidence.FormatTime(o.CreatedAt),
+		Organization: wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan},
+		CreatedAt:    evidence.FormatTime(o.CreatedAt),
 		Limits: wire.OrganizationLimits{
-			Versions: view(months[0].Versions), Requests: view(months[0].Requests), Registrations: view(months[0].Registrations), WebhookAttempts: view(months[0].WebhookAttempts),
+			Versions: view(months[0].Versions), Requests: view(months[0].Requests),
+			Registrations: view(months[0].Registrations), WebhookAttempts: view(months[0].WebhookAttempts),
 			AdministrativeEvents: wire.MonthlyLimit{Quota: viewAllowance(domain.Usage{Limit: limit, Used: day.Used}),
 				ResetsAt: evidence.FormatTime(day.End())},
 		},
@@ -59,9 +62,12 @@ func (s *Administration) Organization(ctx context.Context, c *edge.Call, _ struc
 // ViewAPIKey shows a key as the administration of an organization does, never with its secret.
 func ViewAPIKey(k query.GrantedKey) wire.APIKey {
 	return wire.APIKey{
-		ID: k.ID.String(), Name: k.Name, MemberID: k.Member.String(), Scopes: k.Scopes, Source: k.Source, MaxVersionStep: k.MaxVersionStep,
-		Networks: append([]string{}, k.AllNetworks()...), Grants: wire.KeyGrants{Companies: append([]string{}, k.Companies...), HasMore: k.More},
-		CreatedBy: wire.OrNull(k.CreatedBy.String()), CreatedAt: evidence.FormatTime(k.CreatedAt), ExpiresAt: evidence.FormatTime(k.ExpiresAt),
+		ID: k.ID.String(), Name: k.Name, MemberID: k.Member.String(), Scopes: k.Scopes, Source: k.Source,
+		MaxVersionStep: k.MaxVersionStep,
+		Networks:       append([]string{}, k.AllNetworks()...),
+		Grants:         wire.KeyGrants{Companies: append([]string{}, k.Companies...), HasMore: k.More},
+		CreatedBy:      wire.OrNull(k.CreatedBy.String()), CreatedAt: evidence.FormatTime(k.CreatedAt),
+		ExpiresAt:  evidence.FormatTime(k.ExpiresAt),
 		LastUsedAt: wire.TimeOrNull(k.LastUsedAt), RevokedAt: wire.TimeOrNull(k.RevokedAt),
 	}
 }
@@ -77,7 +83,9 @@ func ReadKeysPage(o *strictjson.Object) edge.Paging[domain.KeyID] {
 }
 
 // ListKeys shows every API key of the organization, oldest first.
-func (s *Administration) ListKeys(ctx context.Context, c *edge.Call, asked edge.Paging[domain.KeyID]) (wire.APIKeys, error) {
+func (s *Administration) ListKeys(
+	ctx context.Context, c *edge.Call, asked edge.Paging[domain.KeyID],
+) (wire.APIKeys, error) {
 	keys, more, err := s.Store.KeysPage(ctx, c.Access.Organization, asked.After, asked.Limit)
 	next := edge.NextPage(asked, keys, more, func(k query.GrantedKey) string { return k.ID.String() })
 	return wire.APIKeys{Keys: wire.Each(keys, ViewAPIKey), Next: next}, err
@@ -116,7 +124,9 @@ func readKeyName(o *strictjson.Object) string {
 
 func ReadNewKey(o *strictjson.Object) (k domain.CreateKey) {
 	k.Name = readKeyName(o)
-	k.Scopes = edge.ReadNames(o, "scopes", domain.Scopes(), edge.CodeUnknownValue, "must be one of the scopes that the reference lists")
+	k.Scopes = edge.ReadNames(
+		o, "scopes", domain.Scopes(), edge.CodeUnknownValue, "must be one of the scopes that the reference lists",
+	)
 	if !o.Has("scopes") || o.OK("scopes") && len(k.Scopes) == 0 {
 		o.Problem("scopes", strictjson.CodeLength, "must name at least one scope")
 	}
@@ -127,7 +137,9 @@ func ReadNewKey(o *strictjson.Object) (k domain.CreateKey) {
 	for i, text := range o.StringList("networks", strictjson.Optional, domain.MaxKeyNetworks) {
 		network, err := domain.ParseNetwork(text)
 		if err != nil {
-			o.ElementProblem("networks", i, strictjson.CodeFormat, "must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32")
+			o.ElementProblem(
+				"networks", i, strictjson.CodeFormat, "must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32",
+			)
 		} else if slices.Contains(k.Networks, network) {
 			o.ElementProblem("networks", i, strictjson.CodeDuplicate, "must appear once")
 		}
@@ -206,7 +218,9 @@ const DefaultKeyOverlap = 24 * time.Hour
 func ReadKeyRotation(o *strictjson.Object) domain.RotateKey {
 	rotate := domain.RotateKey{Key: ReadKeyID(o), Overlap: DefaultKeyOverlap}
 	if o.Has("overlapSeconds") {
-		rotate.Overlap = time.Duration(o.Int("overlapSeconds", 0, int64(domain.MaxKeyOverlap/time.Second), strictjson.Required)) * time.Second
+		rotate.Overlap = time.Duration(o.Int(
+			"overlapSeconds", 0, int64(domain.MaxKeyOverlap/time.Second), strictjson.Required,
+		)) * time.Second
 	}
 	rotate.CopyGrants = o.Bool("copyGrants", strictjson.Optional)
 	rotate.ExpiresAt = readTime(o, "expiresAt")
@@ -236,7 +250,10 @@ func (s *Administration) RotateKey(ctx context.Context, c *edge.Call, rotate dom
 
 // ViewMember shows a membership as the administration of an organization does.
 func ViewMember(m domain.Member) wire.FullMember {
-	v := wire.FullMember{ID: m.ID.String(), Email: wire.OrNull(m.Email), Role: m.Role, Status: m.Status, CreatedAt: evidence.FormatTime(m.CreatedAt)}
+	v := wire.FullMember{
+		ID: m.ID.String(), Email: wire.OrNull(m.Email), Role: m.Role, Status: m.Status,
+		CreatedAt: evidence.FormatTime(m.CreatedAt),
+	}
 	if m.Status == domain.MemberInvited {
 		v.InvitationExpiresAt = wire.TimeOrNull(m.InvitedUntil)
 	}
@@ -249,14 +266,18 @@ func ReadMembersPage(o *strictjson.Object) edge.Paging[domain.MemberID] {
 }
 
 // ListMembers shows every membership of the organization, oldest first, ended ones included.
-func (s *Administration) ListMembers(ctx context.Context, c *edge.Call, asked edge.Paging[domain.MemberID]) (wire.Members, error) {
+func (s *Administration) ListMembers(
+	ctx context.Context, c *edge.Call, asked edge.Paging[domain.MemberID],
+) (wire.Members, error) {
 	members, more, err := s.Store.MembersPage(ctx, c.Access.Organization, asked.After, asked.Limit)
 	next := edge.NextPage(asked, members, more, func(m domain.Member) string { return m.ID.String() })
 	return wire.Members{Members: wire.Each(members, ViewMember), Next: next}, err
 }
 
 func ReadRole(o *strictjson.Object) domain.Role {
-	return domain.Role(o.Match("role", strictjson.Required, func(text string) bool { return slices.Contains(domain.Roles(), domain.Role(text)) }, roleRule))
+	return domain.Role(o.Match("role", strictjson.Required, func(text string) bool {
+		return slices.Contains(domain.Roles(), domain.Role(text))
+	}, roleRule))
 }
 
 const roleRule = "must be owner, admin, reviewer, analyst or viewer"
@@ -274,7 +295,9 @@ const invitationPath = "/console/invitation/"
 
 // InvitationURLs are the addresses of the page of an invitation.
 func InvitationURLs(baseURL, code string) wire.InvitationURLs {
-	return wire.InvitationURLs{ES: InvitationURL(baseURL, evidence.Spanish, code), EN: InvitationURL(baseURL, evidence.English, code)}
+	return wire.InvitationURLs{
+		ES: InvitationURL(baseURL, evidence.Spanish, code), EN: InvitationURL(baseURL, evidence.English, code),
+	}
 }
 
 // InvitationURL is one of InvitationURLs.
@@ -311,7 +334,8 @@ func (s *Administration) Invite(
 	return command, code, s.Execute(ctx, command)
 }
 
-// InvitationsAreMailed reports whether an invitation shows that its reader reads the address: its link is in the mail alone.
+// InvitationsAreMailed reports whether an invitation shows that its reader reads the address: its link is in the mail
+// alone.
 func (s *Administration) InvitationsAreMailed() bool { return s.MailsInvitations && s.SecretKey != nil }
 
 // ReadMemberID reads the member that a path names.

@@ -26,7 +26,8 @@ func (s *Records) viewRecord(r domain.Record) wire.Record {
 			CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference, Version: r.Version,
 		},
 		PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
-		MimeType: r.MimeType, GeneratedAt: string(r.GeneratedAt), ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
+		MimeType: r.MimeType, GeneratedAt: string(r.GeneratedAt), ReceivedAt: evidence.FormatTime(r.ReceivedAt),
+		Status:              r.Status,
 		SupersededByVersion: r.SupersededByVersion, RevokedAt: wire.TimeOrNull(r.RevokedAt),
 		VerificationURL: s.VerificationURL(id),
 		EvidenceURL:     s.BaseURL + "/api/v1/integrity/records/" + id + "/evidence",
@@ -62,7 +63,9 @@ func (s *Records) Register(ctx context.Context, c *edge.Call, declaration domain
 // registerAll registers the declarations that have no error in errs, each as if it had been sent alone, and puts the
 // errors of these there. Those that the queue has no place for, the last ones, are refused before anything is spent on
 // them, and what the month's allowance cannot hold is not signed here.
-func (s *Records) registerAll(ctx context.Context, c *edge.Call, declarations []domain.Declaration, errs []error) ([]*domain.Register, error) {
+func (s *Records) registerAll(
+	ctx context.Context, c *edge.Call, declarations []domain.Declaration, errs []error,
+) ([]*domain.Register, error) {
 	signer, err := s.signer()
 	if err != nil {
 		return nil, err
@@ -109,7 +112,8 @@ func (s *Records) registerAll(ctx context.Context, c *edge.Call, declarations []
 		s.Reach(c, answer)
 		errs[i] = answer.Err
 		// Otherwise the command may still be under way.
-		if refused := edge.Refusal(answer.Err); answer.Err == nil || refused != nil && (refused.Code == domain.RegistrationQuotaExhausted || refused.Code == domain.PlanRequired) {
+		if refused := edge.Refusal(answer.Err); answer.Err == nil ||
+			refused != nil && (refused.Code == domain.RegistrationQuotaExhausted || refused.Code == domain.PlanRequired) {
 			usage := registrations[i].Usage
 			s.used.note(c.Access.Organization, usage)
 			if (usage.Limit == nil) != (limit == nil) || limit != nil && *usage.Limit != *limit {
@@ -202,7 +206,10 @@ func ReadRecords(o *strictjson.Object) RecordsQuestion {
 	if asked.From != nil && asked.To != nil && !asked.From.Before(*asked.To) {
 		o.Problem("receivedTo", strictjson.CodeRange, "must be later than receivedFrom")
 	}
-	same := edge.List("records", asked.Company, asked.Source, asked.Document, string(asked.Status), instantText(asked.From), instantText(asked.To))
+	same := edge.List(
+		"records", asked.Company, asked.Source, asked.Document, string(asked.Status), instantText(asked.From),
+		instantText(asked.To),
+	)
 	edge.ListCursor(o, same, func(place string) (ok bool) {
 		asked.Before, ok = ParsePlace(place)
 		return ok

@@ -17,7 +17,9 @@ import (
 func (s *Service) signer() (*evidence.Signer, error) {
 	keys := s.Keys()
 	if keys.Signer == nil || !keys.Trusted.Trusts(keys.Signer.Key()) {
-		return nil, domain.Unavailable("The service has no trusted signing key at the moment, so it signs nothing; send the request again later.")
+		return nil, domain.Unavailable(
+			"The service has no trusted signing key at the moment, so it signs nothing; send the request again later.",
+		)
 	}
 	return keys.Signer, nil
 }
@@ -35,7 +37,9 @@ func (s *Service) Execute(ctx context.Context, commands ...domain.Command) (err 
 	}
 	if refused != nil {
 		all := len(commands)
-		commands = slices.DeleteFunc(slices.Clone(commands), func(command domain.Command) bool { return !domain.TakesAway(command) })
+		commands = slices.DeleteFunc(slices.Clone(commands), func(command domain.Command) bool {
+			return !domain.TakesAway(command)
+		})
 		if len(commands) == 0 {
 			return refused
 		}

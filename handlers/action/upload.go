@@ -62,9 +62,17 @@ func (s *Artifacts) readUpload(r *http.Request, keep bool) (u upload, err error)
 		name := part.FormName()
 		switch {
 		case name != "metadata" && name != "file":
-			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: pointer(name), Code: strictjson.CodeUnknown, Message: "must be metadata or file: there is no such part"}))
+			return u, domain.Invalid(append(
+				problems,
+				domain.FieldError{
+					Pointer: pointer(name), Code: strictjson.CodeUnknown, Message: "must be metadata or file: there is no such part",
+				},
+			))
 		case seen[name]:
-			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: "/" + name, Code: strictjson.CodeDuplicate, Message: "the part appears more than once"}))
+			return u, domain.Invalid(append(
+				problems,
+				domain.FieldError{Pointer: "/" + name, Code: strictjson.CodeDuplicate, Message: "the part appears more than once"},
+			))
 		case name == "metadata":
 			u.metadata, err = readMetadata(r.Context(), part)
 		default:
@@ -79,7 +87,9 @@ func (s *Artifacts) readUpload(r *http.Request, keep bool) (u upload, err error)
 	}
 	for _, name := range []string{"metadata", "file"} {
 		if !seen[name] {
-			problems = append(problems, domain.FieldError{Pointer: "/" + name, Code: strictjson.CodeRequired, Message: "the part is required"})
+			problems = append(
+				problems, domain.FieldError{Pointer: "/" + name, Code: strictjson.CodeRequired, Message: "the part is required"},
+			)
 		}
 	}
 	return u, edge.Invalid(problems)
@@ -101,7 +111,9 @@ func broken(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return edge.TooSlow()
 	}
-	return edge.InvalidField("", strictjson.CodeFormat, "the body is not well-formed multipart/form-data, or ended before its closing boundary")
+	return edge.InvalidField(
+		"", strictjson.CodeFormat, "the body is not well-formed multipart/form-data, or ended before its closing boundary",
+	)
 }
 
 func readMetadata(ctx context.Context, part *multipart.Part) (strictjson.Value, error) {
@@ -110,7 +122,9 @@ func readMetadata(ctx context.Context, part *multipart.Part) (strictjson.Value, 
 		return strictjson.Value{}, broken(err)
 	}
 	if len(text) > edge.MaxBody {
-		return strictjson.Value{}, domain.Refuse(domain.PayloadTooLarge, "The part metadata may have at most %d bytes.", edge.MaxBody)
+		return strictjson.Value{}, domain.Refuse(
+			domain.PayloadTooLarge, "The part metadata may have at most %d bytes.", edge.MaxBody,
+		)
 	}
 	return edge.Parse(ctx, text, "The part metadata")
 }
@@ -118,8 +132,11 @@ func readMetadata(ctx context.Context, part *multipart.Part) (strictjson.Value, 
 // readFile takes the part with the bytes in, hashing them on the way.
 func (s *Artifacts) readFile(u *upload, part *multipart.Part, keep bool) error {
 	u.Kind, u.FileName, u.MediaType = domain.FileContent, part.FileName(), declaredType(part.Header.Get("Content-Type"))
-	if !utf8.ValidString(u.FileName) || utf8.RuneCountInString(u.FileName) > domain.MaxFileName || strings.ContainsFunc(u.FileName, unicode.IsControl) {
-		return edge.InvalidField("/file", strictjson.CodeFormat, "the file's name must be at most 255 characters of UTF-8 without controls")
+	if !utf8.ValidString(u.FileName) || utf8.RuneCountInString(u.FileName) > domain.MaxFileName ||
+		strings.ContainsFunc(u.FileName, unicode.IsControl) {
+		return edge.InvalidField(
+			"/file", strictjson.CodeFormat, "the file's name must be at most 255 characters of UTF-8 without controls",
+		)
 	}
 	sum, from := sha256.New(), io.LimitReader(part, domain.MaxFileBytes+1)
 	to := io.Writer(sum)

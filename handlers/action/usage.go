@@ -37,7 +37,9 @@ func (s *Allowances) quotaOf(ctx context.Context, c *edge.Call) (wire.FullMonth,
 
 // EveryAllowance reads the organization's new versions, and its month at the certification API with the warnings of all
 // allowances.
-func (s *Allowances) EveryAllowance(ctx context.Context, c *edge.Call, period domain.Period) (domain.Usage, query.AccountUsage, error) {
+func (s *Allowances) EveryAllowance(
+	ctx context.Context, c *edge.Call, period domain.Period,
+) (domain.Usage, query.AccountUsage, error) {
 	versions, err := s.Store.Usage(ctx, c.Access, period)
 	if err != nil {
 		return versions.Total, query.AccountUsage{}, err
@@ -75,14 +77,19 @@ func (s *Allowances) Usage(ctx context.Context, c *edge.Call, _ struct{}) (wire.
 			Limit: u.Total.Limit, Unlimited: u.Total.Limit == nil, Used: u.Total.Used, Remaining: u.Total.Remaining(),
 			ResetsAt: evidence.FormatTime(u.Total.Period.End()),
 		},
-		Companies: wire.Each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage { return wire.CompanyUsage(company) }),
-		Warnings:  viewWarnings(u.Warnings),
+		Companies: wire.Each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage {
+			return wire.CompanyUsage(company)
+		}),
+		Warnings: viewWarnings(u.Warnings),
 	}, err
 }
 
 func viewWarnings(warnings []query.Warning) []wire.Warning {
 	return wire.Each(warnings, func(w query.Warning) wire.Warning {
-		return wire.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, Limit: w.Limit, Used: w.Used, ReachedAt: evidence.FormatTime(w.ReachedAt)}
+		return wire.Warning{
+			Allowance: w.Allowance.String(), Percent: w.Percent, Limit: w.Limit, Used: w.Used,
+			ReachedAt: evidence.FormatTime(w.ReachedAt),
+		}
 	})
 }
 
@@ -111,17 +118,23 @@ func (s *Allowances) ReadUsageEntries(o *strictjson.Object) EntriesQuestion {
 func (s *Allowances) UsageEntries(ctx context.Context, c *edge.Call, asked EntriesQuestion) (any, error) {
 	page, err := s.Store.UsageEntries(ctx, c.Access, asked.period, asked.after, asked.limit)
 	if errors.Is(err, query.ErrBeyondHead) {
-		err = edge.InvalidParameter("after", "the cursor is of a longer history than there is: the database was restored to an earlier state; begin again")
+		err = edge.InvalidParameter(
+			"after",
+			"the cursor is of a longer history than there is: the database was restored to an earlier state; begin again",
+		)
 	}
 	if err != nil {
 		return nil, err
 	}
-	used := wire.EntriesUsed{Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible}
+	used := wire.EntriesUsed{
+		Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible,
+	}
 	answer := wire.UsageEntries{
 		Period: asked.period, ThroughSequence: page.Cursor.Through, Organization: used, Next: wire.Next{HasMore: page.More},
 		Entries: wire.Each(page.Entries, func(e query.FeedEvent) wire.UsageEntry {
 			return wire.UsageEntry{
-				EventID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
+				EventID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt),
+				PublicID:         e.PublicID.String(),
 				VersionReference: viewVersion(e, e.CompanyReference),
 			}
 		}),
@@ -141,5 +154,6 @@ func ParseUsageCursor(text string, period domain.Period) (c query.UsageCursor, o
 	var month, company string
 	_, err := fmt.Sscanf(text, "%s %d %d %d %s %d", &month, &c.Through, &c.Used, &c.Visible, &company, &c.Sequence)
 	c.Company, _ = domain.ParseID[domain.CompanyID](company)
-	return c, err == nil && FormatUsageCursor(period, c) == text && c.Visible <= c.Used && min(c.Through, c.Visible, c.Sequence) >= 0
+	return c, err == nil && FormatUsageCursor(period, c) == text && c.Visible <= c.Used &&
+		min(c.Through, c.Visible, c.Sequence) >= 0
 }

@@ -18,7 +18,8 @@ func (s *Webhooks) viewWebhook(e query.WebhookEntry) wire.Webhook {
 	v := wire.Webhook{
 		ID: e.ID.String(), Types: e.Types.Types(), Status: string(e.Status), DisabledReason: (*string)(e.DisabledReason),
 		FailingSince: wire.TimeOrNull(e.FailingSince), Companies: e.Companies,
-		CreatedAt: evidence.FormatTime(e.CreatedAt), UpdatedAt: evidence.FormatTime(e.UpdatedAt), URL: wire.OrNull(e.URL.Body),
+		CreatedAt: evidence.FormatTime(e.CreatedAt), UpdatedAt: evidence.FormatTime(e.UpdatedAt),
+		URL: wire.OrNull(e.URL.Body),
 	}
 	if e.Description != nil {
 		v.Description = wire.OrNull(e.Description.Body)
@@ -29,8 +30,8 @@ func (s *Webhooks) viewWebhook(e query.WebhookEntry) wire.Webhook {
 	return v
 }
 
-// readWebhookURL reads the address of a destination. A blocked address is an answer of its own, given only if nothing else
-// is wrong: see refuseBlocked.
+// readWebhookURL reads the address of a destination. A blocked address is an answer of its own, given only if nothing
+// else is wrong: see refuseBlocked.
 func (s *Webhooks) readWebhookURL(o *strictjson.Object) string {
 	text := o.String("url", strictjson.Required)
 	if !o.OK("url") {
@@ -54,12 +55,18 @@ func (s *Webhooks) refuseBlocked(url string) error {
 
 // readWebhookTypes reads a member types: absent means all.
 func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
-	types := edge.ReadNames(o, "types", domain.WebhookTypes(), edge.CodeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
+	types := edge.ReadNames(
+		o, "types", domain.WebhookTypes(), edge.CodeUnknownValue,
+		"must be integrity.registered, integrity.superseded or integrity.revoked",
+	)
 	if !o.OK("types") {
 		return domain.MaskOf(domain.WebhookTypes())
 	}
 	if len(types) == 0 {
-		o.Problem("types", strictjson.CodeLength, "must name at least one of integrity.registered, integrity.superseded and integrity.revoked")
+		o.Problem(
+			"types", strictjson.CodeLength,
+			"must name at least one of integrity.registered, integrity.superseded and integrity.revoked",
+		)
 	}
 	return domain.MaskOf(types)
 }
@@ -67,7 +74,9 @@ func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
 // secretKey seals secrets, or 503: without it none can be kept.
 func (s *Webhooks) secretKey() (domain.SecretKey, error) {
 	if s.SecretKey == nil {
-		return domain.SecretKey{}, domain.Unavailable("The service has no key to keep webhook secrets with; its operator must set INTEGRITY_SECRET_KEY.")
+		return domain.SecretKey{}, domain.Unavailable(
+			"The service has no key to keep webhook secrets with; its operator must set INTEGRITY_SECRET_KEY.",
+		)
 	}
 	return *s.SecretKey, nil
 }
@@ -101,7 +110,9 @@ func (s *Webhooks) CreateWebhook(
 	if err := s.Execute(ctx, command); err != nil {
 		return added, err
 	}
-	return wire.WebhookWithSecret{Webhook: s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome}), Secret: secret}, nil
+	return wire.WebhookWithSecret{
+		Webhook: s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome}), Secret: secret,
+	}, nil
 }
 
 func (s *Webhooks) ListWebhooks(ctx context.Context, c *edge.Call, _ struct{}) (wire.Webhooks, error) {
@@ -199,9 +210,11 @@ func (s *Webhooks) RotateSecret(
 
 func viewDelivery(d query.Delivery) wire.Delivery {
 	v := wire.Delivery{
-		ID: d.ID.String(), WebhookID: d.Webhook.String(), EventID: d.Event.String(), Type: d.Type, Status: string(d.Status), Attempts: d.Attempts,
-		CreatedAt: evidence.FormatTime(d.CreatedAt), LastAttemptAt: wire.TimeOrNull(d.AttemptedAt), NextAttemptAt: wire.TimeOrNull(d.NextAttemptAt),
-		FinishedAt: wire.TimeOrNull(d.FinishedAt), ResponseStatus: d.ResponseStatus, Reason: wire.OrNull(d.Reason),
+		ID: d.ID.String(), WebhookID: d.Webhook.String(), EventID: d.Event.String(), Type: d.Type, Status: string(d.Status),
+		Attempts:  d.Attempts,
+		CreatedAt: evidence.FormatTime(d.CreatedAt), LastAttemptAt: wire.TimeOrNull(d.AttemptedAt),
+		NextAttemptAt: wire.TimeOrNull(d.NextAttemptAt),
+		FinishedAt:    wire.TimeOrNull(d.FinishedAt), ResponseStatus: d.ResponseStatus, Reason: wire.OrNull(d.Reason),
 		CompanyID: wire.ViewOrNull(d.Company, domain.CompanyID.String),
 	}
 	if d.Company != nil {

@@ -37,7 +37,9 @@ var chromium = sync.OnceValues(func() (*browser, error) {
 		}
 	}
 	if path == "" {
-		return nil, errors.New("the tests of the pages need Chromium (Debian: sudo apt-get install chromium); make test installs it where it may")
+		return nil, errors.New(
+			"the tests of the pages need Chromium (Debian: sudo apt-get install chromium); make test installs it where it may",
+		)
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.WSURLReadTimeout(Patience), chromedp.NoSandbox, chromedp.DisableGPU,
@@ -104,7 +106,8 @@ func (p *Tab) hear(event any) {
 	defer p.mu.Unlock()
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, p.URL+"/") && !strings.HasPrefix(e.Request.URL, "data:") { // an icon of the browser's own, in a field for a date
+		if !strings.HasPrefix(e.Request.URL, p.URL+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
+			// an icon of the browser's own, in a field for a date
 			p.foreign = append(p.foreign, e.Request.URL)
 		}
 	case *cdplog.EventEntryAdded:
@@ -134,10 +137,12 @@ func (p *Tab) Complaints() []string {
 func (p *Tab) Authenticator() {
 	p.T.Helper()
 	Call(p, webauthn.Enable, webauthn.EnableParams{})
-	Call(p, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
-		Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true, HasUserVerification: true,
-		IsUserVerified: true, AutomaticPresenceSimulation: true,
-	}})
+	Call(p, webauthn.AddVirtualAuthenticator,
+		webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
+			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal,
+			HasResidentKey: true, HasUserVerification: true,
+			IsUserVerified: true, AutomaticPresenceSimulation: true,
+		}})
 }
 
 // Do does one thing after the other.
@@ -148,8 +153,8 @@ func (p *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// replaced is true of an action whose node or context was found in a document that gave way to another before the action
-// came to it, as where a click before has left the page. Nothing was done then: an action goes there first.
+// replaced is true of an action whose node or context was found in a document that gave way to another before the
+// action came to it, as where a click before has left the page. Nothing was done then: an action goes there first.
 func replaced(err error) bool {
 	refused, ok := errors.AsType[*cdproto.Error](err)
 	return ok && slices.Contains([]string{"Could not find node with given id", "No node with given id found",
@@ -244,7 +249,8 @@ func (p *Tab) Click(selector chromedp.CSS) {
 	p.Do(chromedp.Click(selector))
 }
 
-// Shot keeps a picture of the whole page, in light and dark, on a desktop and a phone, where SCREENSHOTS names a directory.
+// Shot keeps a picture of the whole page, in light and dark, on a desktop and a phone, where SCREENSHOTS names a
+// directory.
 func (p *Tab) Shot(name string) {
 	p.T.Helper()
 	directory := os.Getenv("SCREENSHOTS")
@@ -256,7 +262,10 @@ func (p *Tab) Shot(name string) {
 		name   string
 		width  int64
 		scheme string
-	}{{"desktop-light", 1280, "light"}, {"desktop-dark", 1280, "dark"}, {"phone-light", 390, "light"}, {"phone-dark", 390, "dark"}} {
+	}{
+		{"desktop-light", 1280, "light"}, {"desktop-dark", 1280, "dark"}, {"phone-light", 390, "light"},
+		{"phone-dark", 390, "dark"},
+	} {
 		p.Window(look.width, 844)
 		p.Scheme(look.scheme)
 		picture := Run(p, chromedp.FullScreenshot(100))

@@ -30,16 +30,17 @@ func TestPageIsReplacedUnderAnAction(t *testing.T) {
 	p := Open(t, site.URL)
 	p.Open("/one")
 	tries := 0
-	p.Do(chromedp.QueryAfter(chromedp.CSS("#name"), func(ctx context.Context, to *chromedp.Target, nodes []*chromedp.Node) (chromedp.Void, error) {
-		if tries++; tries == 1 {
-			if _, err := cdp.Call(ctx, to, page.Navigate, page.NavigateParams{URL: site.URL + "/two"}); err != nil {
-				return chromedp.Void{}, err
+	p.Do(chromedp.QueryAfter(chromedp.CSS("#name"),
+		func(ctx context.Context, to *chromedp.Target, nodes []*chromedp.Node) (chromedp.Void, error) {
+			if tries++; tries == 1 {
+				if _, err := cdp.Call(ctx, to, page.Navigate, page.NavigateParams{URL: site.URL + "/two"}); err != nil {
+					return chromedp.Void{}, err
+				}
+				p.Until(`location.pathname === "/two"`)
 			}
-			p.Until(`location.pathname === "/two"`)
-		}
-		_, err := cdp.Call(ctx, to, dom.Focus, dom.FocusParams{NodeID: nodes[0].NodeID})
-		return chromedp.Void{}, err
-	}))
+			_, err := cdp.Call(ctx, to, dom.Focus, dom.FocusParams{NodeID: nodes[0].NodeID})
+			return chromedp.Void{}, err
+		}))
 	if tries != 2 {
 		t.Errorf("%d tries", tries)
 	}

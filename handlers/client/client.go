@@ -10,8 +10,8 @@
 // No write is ever repeated by the client. When a write fails, ask two things. [Refused]: the service has decided
 // against it; sending it again does not help, it needs correction. [Unknown]: it may have happened all the same. Then
 // look the version up and send the exact same declaration again: what was registered already is answered as a replay,
-// which consumes nothing. Where both are false nothing was done, and the same is worth sending again after [RetryAfter].
-// Package outbox does all of that, and survives crashes. schemas/outcome-vectors.json holds these rules.
+// which consumes nothing. Where both are false nothing was done, and the same is worth sending again after
+// [RetryAfter]. Package outbox does all of that, and survives crashes. schemas/outcome-vectors.json holds these rules.
 //
 // # What a read shows
 //
@@ -94,7 +94,8 @@ var moduleVersion = sync.OnceValue(func() string {
 		return "devel"
 	}
 	for _, module := range append(info.Deps, &info.Main) {
-		if version := strings.TrimPrefix(module.Version, "v"); module.Path == "integrityledger" && version != "" && version != "(devel)" {
+		if version := strings.TrimPrefix(module.Version, "v"); module.Path == "integrityledger" && version != "" &&
+			version != "(devel)" {
 			return version
 		}
 	}
@@ -170,7 +171,9 @@ func (c *Client) read(ctx context.Context, a ask, to any) (wire.Meta, error) {
 	}
 	var e envelope
 	if err := json.Unmarshal(body, &e); err != nil || !utf8.Valid(body) || !hasMembers(e.Data) {
-		return wire.Meta{}, fmt.Errorf("the answer of %s must be JSON with an object data; is this the address of the service?", c.base)
+		return wire.Meta{}, fmt.Errorf(
+			"the answer of %s must be JSON with an object data; is this the address of the service?", c.base,
+		)
 	}
 	if a.query.Has("limit") {
 		if err := checkPage(e.Data, a.query.Get("after")); err != nil {
@@ -267,7 +270,9 @@ func (c *Client) request(ctx context.Context, a ask) (*http.Request, error) {
 // key.
 func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	connected := false // Do returns after the connection was made, if any
-	request, err := c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}), a)
+	request, err := c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		connected = true
+	}}), a)
 	if err != nil {
 		return nil, notSentError{err}
 	}
@@ -293,13 +298,18 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 		c.session.written(response.Header)
 		return body, nil
 	case response.StatusCode >= 300 && response.StatusCode < 400:
-		return nil, fmt.Errorf("%s redirects (%d), which is not followed: use the address that it redirects to", c.base, response.StatusCode)
+		return nil, fmt.Errorf(
+			"%s redirects (%d), which is not followed: use the address that it redirects to", c.base, response.StatusCode,
+		)
 	}
 	var e envelope
 	wait := retryAfter(response.Header.Get("Retry-After"), time.Now())
 	if err := json.Unmarshal(body, &e); err != nil || e.Error == nil || e.Error.Code == "" {
 		// A proxy's 404 is not the service's word on anything.
-		return nil, unexplainedError{fmt.Errorf("%s answered %d without a reason; is this the address of the service?", c.base, response.StatusCode), wait}
+		return nil, unexplainedError{
+			fmt.Errorf("%s answered %d without a reason; is this the address of the service?", c.base, response.StatusCode),
+			wait,
+		}
 	}
 	e.Error.Status = response.StatusCode
 	refused := newError(e.Error)

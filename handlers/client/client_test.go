@@ -44,28 +44,36 @@ func against(t *testing.T, handler http.HandlerFunc) *Client {
 
 func failure(code string, status int) string {
 	retryable := status == 503 || status == 429 && code != "COMPANY_LIMIT" || code == "REQUEST_IN_PROGRESS"
-	return fmt.Sprintf(`{"data":null,"error":{"retryable":%t,"status":%d,"code":%q,"detail":"d","errors":[{"pointer":"/x","code":"C","message":"m"}]},"meta":{"requestId":"r-1"}}`, retryable, status, code)
+	return fmt.Sprintf(
+		`{"data":null,"error":{"retryable":%t,"status":%d,"code":%q,"detail":"d","errors":[{"pointer":"/x","code":"C","message":"m"}]},"meta":{"requestId":"r-1"}}`,
+		retryable, status, code,
+	)
 }
 
 func TestBaseURL(t *testing.T) {
 	for text, want := range map[string]string{
-		"https://ledger.example.org": "https://ledger.example.org", "https://ledger.example.org:8443/": "https://ledger.example.org:8443",
-		"http://127.0.0.1:8080": "http://127.0.0.1:8080", "http://[::1]:8080": "http://[::1]:8080", "http://localhost": "http://localhost",
-		"http://ledger.example.org": "", "http://127.0.0.1.example.org": "", "https://u:p@ledger.example.org": "", "https://ledger.example.org/api": "",
-		"https://ledger.example.org?x": "", "ftp://ledger.example.org": "", "ledger.example.org": "", "": "", "https://": "",
+		"https://ledger.example.org":       "https://ledger.example.org",
+		"https://ledger.example.org:8443/": "https://ledger.example.org:8443",
+		"http://127.0.0.1:8080":            "http://127.0.0.1:8080", "http://[::1]:8080": "http://[::1]:8080",
+		"http://localhost":          "http://localhost",
+		"http://ledger.example.org": "", "http://127.0.0.1.example.org": "", "https://u:p@ledger.example.org": "",
+		"https://ledger.example.org/api": "",
+		"https://ledger.example.org?x":   "", "ftp://ledger.example.org": "", "ledger.example.org": "", "": "",
+		"https://": "",
 	} {
 		got, err := ParseBaseURL(text)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
-	if _, err := New(Config{BaseURL: "https://ledger.example.org", APIKey: "ik_secret"}); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := New(Config{BaseURL: "https://ledger.example.org", APIKey: "ik_secret"}); err == nil ||
+		strings.Contains(err.Error(), "secret") {
 		t.Errorf("a text that is no key: %v", err)
 	}
 }
 
-// TestOutcomes tells refused, unknown and worth repeating apart, as every client does (schemas/outcome-vectors.json), and
-// sends every write once.
+// TestOutcomes tells refused, unknown and worth repeating apart, as every client does (schemas/outcome-vectors.json),
+// and sends every write once.
 func TestOutcomes(t *testing.T) {
 	vectors, err := clienttest.OutcomeVectors()
 	if err != nil {
@@ -85,7 +93,8 @@ func TestOutcomes(t *testing.T) {
 			client.base = "http://127.0.0.1:1" // nobody else is given this port
 		}
 		_, err := client.Register(t.Context(), wire.Declaration{SHA256: strings.Repeat("a", 64)})
-		if wait := RetryAfter(err); err == nil || Refused(err) != v.Want.Refused || Unknown(err) != v.Want.OutcomeUnknown || !v.Waits(wait) {
+		if wait := RetryAfter(err); err == nil || Refused(err) != v.Want.Refused || Unknown(err) != v.Want.OutcomeUnknown ||
+			!v.Waits(wait) {
 			t.Errorf("%s: refused %t, unknown %t, wait %s: %v", v.Name, Refused(err), Unknown(err), wait, err)
 		}
 		if n := requests.Load(); n != 1 && v.Break != clienttest.NoConnection {
@@ -107,8 +116,12 @@ func TestOutcomes(t *testing.T) {
 	// A key that is refused may be another service's; of one that is known, the page of the code says what to do.
 	for status, code := range map[int]string{401: "INVALID_KEY", 403: "MISSING_SCOPE"} {
 		client := against(t, answer(status, failure(code, status)))
-		hint := map[int]string{401: " was asked; the key must be one of this service", 403: " was asked; " + client.base + "/errors/missing-scope says what to do"}[status]
-		if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil || !strings.HasSuffix(err.Error(), "\n  "+client.base+hint) {
+		hint := map[int]string{
+			401: " was asked; the key must be one of this service",
+			403: " was asked; " + client.base + "/errors/missing-scope says what to do",
+		}[status]
+		if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil ||
+			!strings.HasSuffix(err.Error(), "\n  "+client.base+hint) {
 			t.Errorf("%s: %v", code, err)
 		}
 	}
@@ -164,8 +177,8 @@ func TestErrorsHoldNoQuery(t *testing.T) {
 	}
 }
 
-// What cannot be asked is refused before anything is made of it: an address that cannot be read is named in an error with
-// its query.
+// What cannot be asked is refused before anything is made of it: an address that cannot be read is named in an error
+// with its query.
 func TestMalformedIDs(t *testing.T) {
 	client, err := New(Config{BaseURL: "http://127.0.0.1:1"}) // without a key
 	if err != nil {
@@ -177,7 +190,9 @@ func TestMalformedIDs(t *testing.T) {
 	_, exported := client.Evidence(t.Context(), malformed)
 	_, asOf := client.Evidence(t.Context(), malformed, AsOf("1"))
 	_, revoked := client.Revoke(t.Context(), malformed, "")
-	for name, err := range map[string]error{"Compare": compared, "Record": found, "Evidence": exported, "AsOf": asOf, "Revoke": revoked} {
+	for name, err := range map[string]error{
+		"Compare": compared, "Record": found, "Evidence": exported, "AsOf": asOf, "Revoke": revoked,
+	} {
 		if err == nil || err.Error() != "publicId must be 26 characters a-z and 2-7" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -186,7 +201,8 @@ func TestMalformedIDs(t *testing.T) {
 	_, listed := client.Deliveries(t.Context(), malformed, "", "")
 	_, redelivered := client.Redeliver(t.Context(), malformed)
 	for want, err := range map[string]error{"companyId": granted, "webhookId": listed, "deliveryId": redelivered} {
-		if err == nil || !strings.HasPrefix(err.Error(), want+" must be an id of the form ") || strings.Contains(err.Error(), malformed) {
+		if err == nil || !strings.HasPrefix(err.Error(), want+" must be an id of the form ") ||
+			strings.Contains(err.Error(), malformed) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -205,7 +221,8 @@ func answer(status int, body string, header ...string) http.HandlerFunc {
 func TestRetryAfterForms(t *testing.T) {
 	now := time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 	for text, want := range map[string]time.Duration{
-		"": 0, "x": 0, "-5": 0, "86400": 24 * time.Hour, "Sun, 01 Mar 2026 09:30:40 GMT": 40 * time.Second, "Sun, 01 Mar 2026 09:00:00 GMT": 0,
+		"": 0, "x": 0, "-5": 0, "86400": 24 * time.Hour, "Sun, 01 Mar 2026 09:30:40 GMT": 40 * time.Second,
+		"Sun, 01 Mar 2026 09:00:00 GMT": 0,
 	} {
 		if got := retryAfter(text, now); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
@@ -232,7 +249,10 @@ func TestPublicQuestions(t *testing.T) {
 		}
 		answer(status, body)(w, r)
 	})
-	for _, result := range []wire.ComparisonResult{wire.MatchCurrent, wire.MatchHistorical, wire.HashMismatch, wire.RecordRevoked, wire.FileNotCompared, wire.SignatureInvalid, wire.RegistrationPending} {
+	for _, result := range []wire.ComparisonResult{
+		wire.MatchCurrent, wire.MatchHistorical, wire.HashMismatch, wire.RecordRevoked, wire.FileNotCompared,
+		wire.SignatureInvalid, wire.RegistrationPending,
+	} {
 		body = fmt.Sprintf(`{"data":{"publicId":%q,"result":%q,"verified":true},"error":null,"meta":{}}`, publicID, result)
 		got, err := client.Compare(t.Context(), publicID, "")
 		if err != nil || got.Result != result || got.Verified != (result == wire.MatchCurrent) {
@@ -240,10 +260,14 @@ func TestPublicQuestions(t *testing.T) {
 		}
 	}
 	status, body = 404, failure("RECORD_NOT_FOUND", 404)
-	if got, err := client.Compare(t.Context(), publicID, ""); err != nil || got.Result != wire.RecordNotFound || got.Verified {
+	if got, err := client.Compare(t.Context(), publicID, ""); err != nil || got.Result != wire.RecordNotFound ||
+		got.Verified {
 		t.Errorf("unknown: %+v, %v", got, err)
 	}
-	for _, wrong := range []string{`{"data":{"publicId":"x","result":"MATCH_CURRENT","verified":true}}`, fmt.Sprintf(`{"data":{"publicId":%q,"result":"NEW","verified":true}}`, publicID)} {
+	for _, wrong := range []string{
+		`{"data":{"publicId":"x","result":"MATCH_CURRENT","verified":true}}`,
+		fmt.Sprintf(`{"data":{"publicId":%q,"result":"NEW","verified":true}}`, publicID),
+	} {
 		if status, body = 200, wrong; true {
 			if got, err := client.Compare(t.Context(), publicID, ""); err == nil || got.Verified {
 				t.Errorf("%s: %+v", wrong, got)
@@ -303,7 +327,13 @@ func TestBatchResults(t *testing.T) {
 func TestFollower(t *testing.T) {
 	event := func(n int) string { return fmt.Sprintf(`{"id":"evt_%d","sequence":%d,"more":"kept"}`, n, n) }
 	page := func(cursor int, more bool, epoch int, events ...string) http.HandlerFunc {
-		return answer(200, fmt.Sprintf(`{"data":{"events":[%s],"nextCursor":%d,"hasMore":%t},"meta":{"epoch":%d}}`, strings.Join(events, ","), cursor, more, epoch))
+		return answer(
+			200,
+			fmt.Sprintf(
+				`{"data":{"events":[%s],"nextCursor":%d,"hasMore":%t},"meta":{"epoch":%d}}`, strings.Join(events, ","), cursor,
+				more, epoch,
+			),
+		)
 	}
 	script := []http.HandlerFunc{
 		page(2, true, 1, event(1), event(2)),
@@ -348,7 +378,9 @@ func TestFollower(t *testing.T) {
 	}
 
 	script = []http.HandlerFunc{page(0, true, 1)}
-	if err := (Follower{Client: client, Company: "c", Take: func(Page) error { return nil }}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "does not move") {
+	if err := (Follower{
+		Client: client, Company: "c", Take: func(Page) error { return nil },
+	}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "does not move") {
 		t.Errorf("a cursor that does not move: %v", err)
 	}
 	script = []http.HandlerFunc{answer(422, failure("CURSOR_AHEAD", 422))}

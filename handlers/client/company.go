@@ -46,9 +46,11 @@ func (c *Client) CreateCompany(ctx context.Context, reference string) (wire.Crea
 	return post[wire.CreatedCompany](ctx, c, companiesPath, wire.CompanyRequest{Reference: reference})
 }
 
-// SetCompanyStatus closes a company, or opens it again. A closed one takes no new reservation or registration; everything
-// else of it goes on, replays too. Needs integrity:admin.
-func (c *Client) SetCompanyStatus(ctx context.Context, companyID string, status domain.CompanyStatus) (wire.Company, error) {
+// SetCompanyStatus closes a company, or opens it again. A closed one takes no new reservation or registration;
+// everything else of it goes on, replays too. Needs integrity:admin.
+func (c *Client) SetCompanyStatus(
+	ctx context.Context, companyID string, status domain.CompanyStatus,
+) (wire.Company, error) {
 	a := askCompany(http.MethodPatch, companyID, "")
 	a.document = wire.CompanyStatusRequest{Status: status}
 	answer, err := read[wire.Company](ctx, c, a)
@@ -78,14 +80,19 @@ func (c *Client) GrantKey(ctx context.Context, companyID, keyID string, enabled 
 }
 
 // GrantWebhook authorizes a destination for a company, or takes that back. Needs integrity:admin.
-func (c *Client) GrantWebhook(ctx context.Context, companyID, webhookID string, enabled bool) (wire.WebhookAccess, error) {
+func (c *Client) GrantWebhook(
+	ctx context.Context, companyID, webhookID string, enabled bool,
+) (wire.WebhookAccess, error) {
 	a := askCompany(http.MethodPost, companyID, "/webhooks")
 	a.document = wire.WebhookAccessRequest{WebhookID: webhookID, Enabled: enabled}
 	return read[wire.WebhookAccess](ctx, c, a)
 }
 
 func askCompany(method, companyID, after string) ask {
-	return ask{method: method, path: companiesPath + "/" + companyID + after, wrong: checkID("companyId", companyID, domain.ParseID[domain.CompanyID])}
+	return ask{
+		method: method, path: companiesPath + "/" + companyID + after,
+		wrong: checkID("companyId", companyID, domain.ParseID[domain.CompanyID]),
+	}
 }
 
 // checkID says why a text is no id that a path may name. The text is never shown: it may be a secret.

@@ -48,7 +48,10 @@ func (e *Error) Error() string {
 	case e.Status == http.StatusUnauthorized:
 		fmt.Fprintf(&b, "\n  %s was asked; the key must be one of this service", e.Address)
 	case e.Status == http.StatusForbidden: // the service knows the key
-		fmt.Fprintf(&b, "\n  %s was asked; %[1]s/errors/%s says what to do", e.Address, strings.ToLower(strings.ReplaceAll(string(e.Code), "_", "-")))
+		fmt.Fprintf(
+			&b, "\n  %s was asked; %[1]s/errors/%s says what to do", e.Address,
+			strings.ToLower(strings.ReplaceAll(string(e.Code), "_", "-")),
+		)
 	}
 	if e.Retryable && e.RetryAfter > 0 {
 		fmt.Fprintf(&b, "\n  try again in %d s", int64((e.RetryAfter+time.Second-1)/time.Second))
@@ -86,7 +89,8 @@ func Unknown(err error) bool {
 	return err != nil && !errors.As(err, new(notSentError))
 }
 
-// RetryAfter is how long the service, or a proxy before it, asks to wait; 0 where it says nothing, or time does not help.
+// RetryAfter is how long the service, or a proxy before it, asks to wait; 0 where it says nothing, or time does not
+// help.
 func RetryAfter(err error) time.Duration {
 	var e *Error
 	if errors.As(err, &e) && !Refused(err) {
@@ -97,8 +101,8 @@ func RetryAfter(err error) time.Duration {
 	return u.wait
 }
 
-// retryAfter reads both forms of the header (RFC 9110, section 10.2.3). Ten digits are no wait: they are a Unix time that
-// somebody has put there.
+// retryAfter reads both forms of the header (RFC 9110, section 10.2.3). Ten digits are no wait: they are a Unix time
+// that somebody has put there.
 func retryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil && len(text) < 10 {
 		return time.Duration(seconds) * time.Second

@@ -29,7 +29,8 @@ func ExampleClient_Register() {
 	// Stands for the service, which refuses another hash for a version that it has.
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusConflict)
-		fmt.Fprint(w, `{"data":null,"error":{"code":"VERSION_CONFLICT","status":409,"detail":"The version was declared with other data.",
+		fmt.Fprint(w,
+			`{"data":null,"error":{"code":"VERSION_CONFLICT","status":409,"detail":"The version was declared with other data.",
 			"existing":{"publicId":"aaaaaaaaaaaaaaaaaaaaaaaaaa","receivedAt":"2026-03-01T09:30:00Z"}},"meta":{"requestId":"r"}}`)
 	}))
 	defer service.Close()
@@ -40,7 +41,9 @@ func ExampleClient_Register() {
 	}
 	defer c.Close()
 	version := wire.VersionReference{CompanyReference: "c-7f3a91", Source: "billing", DocumentReference: "d-1", Version: 1}
-	declaration, err := client.Declare(version, strings.NewReader("%PDF-1.7 final bytes"), "application/pdf", time.Date(2026, 3, 1, 9, 29, 0, 0, time.UTC))
+	declaration, err := client.Declare(
+		version, strings.NewReader("%PDF-1.7 final bytes"), "application/pdf", time.Date(2026, 3, 1, 9, 29, 0, 0, time.UTC),
+	)
 	if err != nil {
 		panic(err)
 	}

@@ -51,7 +51,9 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 	if answer.Events == nil {
 		return Page{}, errors.New("the answer holds no list of events")
 	}
-	page := Page{Events: make([]Event, len(answer.Events)), After: after, Cursor: answer.NextCursor, HasMore: answer.HasMore}
+	page := Page{
+		Events: make([]Event, len(answer.Events)), After: after, Cursor: answer.NextCursor, HasMore: answer.HasMore,
+	}
 	if meta.Epoch != nil {
 		page.Epoch = *meta.Epoch
 	}
@@ -77,7 +79,10 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 type RestoredError struct{ Known, Now int64 }
 
 func (e *RestoredError) Error() string {
-	return fmt.Sprintf("the service was restored from a backup (epoch %d became %d): events that were read may be lost there", e.Known, e.Now)
+	return fmt.Sprintf(
+		"the service was restored from a backup (epoch %d became %d): events that were read may be lost there", e.Known,
+		e.Now,
+	)
 }
 
 // Follower reads a company's feed page by page.

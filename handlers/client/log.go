@@ -35,7 +35,10 @@ func (c *Client) LogCheckpoint(ctx context.Context) (string, error) {
 // LogTimestamps fetches a page of tokens over checkpoints of trees with more than after leaves. They are what somebody
 // sent; evidence.Authority's CheckToken checks them. No key is sent.
 func (c *Client) LogTimestamps(ctx context.Context, after int64) (page wire.LogTimestamps, err error) {
-	body, err := c.do(ctx, ask{method: http.MethodGet, path: fmt.Sprintf("%stimestamps?after=%d", logPath, after), public: true, raw: true})
+	body, err := c.do(
+		ctx,
+		ask{method: http.MethodGet, path: fmt.Sprintf("%stimestamps?after=%d", logPath, after), public: true, raw: true},
+	)
 	if err == nil {
 		err = json.Unmarshal(body, &page)
 	}

@@ -14,14 +14,14 @@ const (
 	membersPath      = organizationPath + "/members"
 )
 
-// Organization is the key's organization, with what is left of its month. Any key may ask; everything else about keys and
-// members needs organization:admin.
+// Organization is the key's organization, with what is left of its month. Any key may ask; everything else about keys
+// and members needs organization:admin.
 func (c *Client) Organization(ctx context.Context) (wire.FullOrganization, error) {
 	return get[wire.FullOrganization](ctx, c, organizationPath, nil)
 }
 
-// APIKeys reads a page of the organization's keys, the oldest first, ended ones included. after is the NextCursor of the
-// page before, or empty.
+// APIKeys reads a page of the organization's keys, the oldest first, ended ones included. after is the NextCursor of
+// the page before, or empty.
 func (c *Client) APIKeys(ctx context.Context, after string) (wire.APIKeys, error) {
 	return get[wire.APIKeys](ctx, c, apikeysPath, page(after))
 }
@@ -59,7 +59,10 @@ func (c *Client) RotateAPIKey(ctx context.Context, keyID string, r wire.APIKeyRo
 }
 
 func askAPIKey(method, keyID, after string) ask {
-	return ask{method: method, path: apikeysPath + "/" + keyID + after, wrong: checkID("keyId", keyID, domain.ParseID[domain.KeyID])}
+	return ask{
+		method: method, path: apikeysPath + "/" + keyID + after,
+		wrong: checkID("keyId", keyID, domain.ParseID[domain.KeyID]),
+	}
 }
 
 func (c *Client) apikey(ctx context.Context, a ask, keyID string) (wire.APIKey, error) {
@@ -93,7 +96,10 @@ func (c *Client) EndMember(ctx context.Context, memberID string) (wire.FullMembe
 }
 
 func askMember(method, memberID string) ask {
-	return ask{method: method, path: membersPath + "/" + memberID, wrong: checkID("memberId", memberID, domain.ParseID[domain.MemberID])}
+	return ask{
+		method: method, path: membersPath + "/" + memberID,
+		wrong: checkID("memberId", memberID, domain.ParseID[domain.MemberID]),
+	}
 }
 
 func (c *Client) member(ctx context.Context, a ask, memberID string) (wire.FullMember, error) {

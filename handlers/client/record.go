@@ -87,15 +87,21 @@ func (c *Client) Reserve(ctx context.Context, v wire.VersionReference) (wire.Res
 const reservationsPath = "/api/v1/integrity/reservations"
 
 // Reservations reads a page of a company's versions that were reserved and are not registered, the earliest to expire
-// first: of one status, or of all where it is empty. A page may be empty although more follow. after is the NextCursor of
-// the page before, or empty.
-func (c *Client) Reservations(ctx context.Context, company string, status domain.ReservationStatus, after string) (wire.Reservations, error) {
-	return get[wire.Reservations](ctx, c, reservationsPath, page(after, "companyReference", company, "status", string(status)))
+// first: of one status, or of all where it is empty. A page may be empty although more follow. after is the NextCursor
+// of the page before, or empty.
+func (c *Client) Reservations(
+	ctx context.Context, company string, status domain.ReservationStatus, after string,
+) (wire.Reservations, error) {
+	return get[wire.Reservations](
+		ctx, c, reservationsPath, page(after, "companyReference", company, "status", string(status)),
+	)
 }
 
 // ReleaseReservation gives the place of a pending reservation back; its link stays, and reserving again renews it.
 func (c *Client) ReleaseReservation(ctx context.Context, publicID string) (wire.ReleasedReservation, error) {
-	answer, err := read[wire.ReleasedReservation](ctx, c, ask{method: http.MethodDelete, path: reservationsPath + "/" + publicID, wrong: checkPublicID(publicID)})
+	answer, err := read[wire.ReleasedReservation](
+		ctx, c, ask{method: http.MethodDelete, path: reservationsPath + "/" + publicID, wrong: checkPublicID(publicID)},
+	)
 	return about(answer, err, answer.PublicID == publicID)
 }
 
@@ -126,7 +132,8 @@ type RecordsQuery struct {
 // company. A page may be empty although more follow. after is the NextCursor of the page before, or empty.
 func (c *Client) Records(ctx context.Context, of RecordsQuery, after string) (wire.Records, error) {
 	return get[wire.Records](ctx, c, "/api/v1/integrity/records", page(after,
-		"sha256", of.SHA256, "companyReference", of.CompanyReference, "source", of.Source, "documentReference", of.DocumentReference,
+		"sha256", of.SHA256, "companyReference", of.CompanyReference, "source", of.Source, "documentReference",
+		of.DocumentReference,
 		"status", string(of.Status), "receivedFrom", of.ReceivedFrom, "receivedTo", of.ReceivedTo))
 }
 
@@ -162,7 +169,9 @@ func (c *Client) signed(ctx context.Context, a ask) ([]byte, error) {
 	}
 	var envelope struct{ Payload string }
 	if err := json.Unmarshal(body, &envelope); err != nil || !utf8.Valid(body) || envelope.Payload == "" {
-		return nil, fmt.Errorf("the answer of %s must be JSON with a member payload; is this the address of the service?", c.base)
+		return nil, fmt.Errorf(
+			"the answer of %s must be JSON with a member payload; is this the address of the service?", c.base,
+		)
 	}
 	return body, nil
 }
@@ -191,7 +200,9 @@ func checkPublicID(text string) error {
 // answer, RecordNotFound included; an error means that it could not be checked, which is not a mismatch. Without a hash
 // the result is FileNotCompared at best. Accept a file on Verified alone.
 func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Comparison, error) {
-	a := ask{method: http.MethodGet, path: "/api/public/integrity/" + publicID, public: true, wrong: checkPublicID(publicID)}
+	a := ask{
+		method: http.MethodGet, path: "/api/public/integrity/" + publicID, public: true, wrong: checkPublicID(publicID),
+	}
 	if sha256 != "" {
 		a.query = url.Values{"sha256": {sha256}}
 	}
@@ -205,7 +216,8 @@ func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Com
 	case answer.PublicID != publicID:
 		return wire.Comparison{}, errOther
 	case !slices.Contains([]wire.ComparisonResult{
-		wire.MatchCurrent, wire.MatchHistorical, wire.HashMismatch, wire.RecordRevoked, wire.FileNotCompared, wire.SignatureInvalid, wire.RegistrationPending,
+		wire.MatchCurrent, wire.MatchHistorical, wire.HashMismatch, wire.RecordRevoked, wire.FileNotCompared,
+		wire.SignatureInvalid, wire.RegistrationPending,
 	}, answer.Result):
 		return wire.Comparison{}, fmt.Errorf("the result %q is not known to this program", answer.Result)
 	}
@@ -213,11 +225,12 @@ func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Com
 	return answer, nil
 }
 
-// VerifyHash compares a hash with a certificate of any organization; the key needs verify:read. Accept a file on Verified
-// alone. It consumes one request of the month.
+// VerifyHash compares a hash with a certificate of any organization; the key needs verify:read. Accept a file on
+// Verified alone. It consumes one request of the month.
 func (c *Client) VerifyHash(ctx context.Context, publicID, sha256 string) (wire.Verification, error) {
 	answer, err := read[wire.Verification](ctx, c, ask{
-		method: http.MethodPost, path: "/api/v1/verify", document: map[string]string{"publicId": publicID, "sha256": sha256}, wrong: checkPublicID(publicID),
+		method: http.MethodPost, path: "/api/v1/verify",
+		document: map[string]string{"publicId": publicID, "sha256": sha256}, wrong: checkPublicID(publicID),
 	})
 	return about(answer, err, answer.PublicID == publicID)
 }
@@ -225,13 +238,16 @@ func (c *Client) VerifyHash(ctx context.Context, publicID, sha256 string) (wire.
 // Receipt is the public receipt of a record: no key is sent. Keep the bytes as they are.
 func (c *Client) Receipt(ctx context.Context, publicID string) ([]byte, error) {
 	return c.signed(ctx, ask{
-		method: http.MethodGet, path: "/api/public/integrity/" + publicID + "/receipt", public: true, wrong: checkPublicID(publicID),
+		method: http.MethodGet, path: "/api/public/integrity/" + publicID + "/receipt", public: true,
+		wrong: checkPublicID(publicID),
 	})
 }
 
 // Declare reads the final bytes of a version to their end and makes its declaration; nothing is sent. The origin keeps
 // the declaration with the bytes and sends that very one, however often.
-func Declare(v wire.VersionReference, final io.Reader, mimeType string, generatedAt time.Time) (wire.Declaration, error) {
+func Declare(
+	v wire.VersionReference, final io.Reader, mimeType string, generatedAt time.Time,
+) (wire.Declaration, error) {
 	sum := sha256.New()
 	size, err := io.Copy(sum, final)
 	if err != nil {
@@ -239,7 +255,8 @@ func Declare(v wire.VersionReference, final io.Reader, mimeType string, generate
 	}
 	return wire.Declaration{
 		CompanyReference: v.CompanyReference, Source: v.Source, DocumentReference: v.DocumentReference, Version: v.Version,
-		SHA256: hex.EncodeToString(sum.Sum(nil)), SizeBytes: size, MimeType: mimeType, GeneratedAt: generatedAt.UTC().Format(time.RFC3339Nano),
+		SHA256: hex.EncodeToString(sum.Sum(nil)), SizeBytes: size, MimeType: mimeType,
+		GeneratedAt: generatedAt.UTC().Format(time.RFC3339Nano),
 	}, nil
 }
 
@@ -247,7 +264,9 @@ func Declare(v wire.VersionReference, final io.Reader, mimeType string, generate
 // its references. trusted must have come through a channel that is not the evidence's own. The error is nil exactly
 // when signature, references and hash are valid and the record was not revoked when observed; it says nothing about the
 // present state.
-func VerifyDeclared(receipt []byte, trusted *evidence.TrustedKeys, d wire.Declaration, now time.Time) (evidence.Findings, error) {
+func VerifyDeclared(
+	receipt []byte, trusted *evidence.TrustedKeys, d wire.Declaration, now time.Time,
+) (evidence.Findings, error) {
 	f := evidence.Verify(receipt, trusted, evidence.Options{
 		Now: now, RequireReferences: true, Document: &evidence.Document{SHA256: d.SHA256, Size: d.SizeBytes},
 	})
@@ -259,7 +278,10 @@ func VerifyDeclared(receipt []byte, trusted *evidence.TrustedKeys, d wire.Declar
 		return f, fmt.Errorf("evidence: %w", err)
 	}
 	r := envelope.References
-	if (wire.VersionReference{CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference, Version: int32(r.Version)}) != d.VersionReference() {
+	if (wire.VersionReference{
+		CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference,
+		Version: int32(r.Version),
+	}) != d.VersionReference() {
 		return f, errors.New("evidence: it is about another version")
 	}
 	return f, nil

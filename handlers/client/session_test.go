@@ -10,7 +10,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestSession: what a client asks for is never less than what it has seen, and everything where it has written nothing lately.
+// TestSession: what a client asks for is never less than what it has seen, and everything where it has written nothing
+// lately.
 func TestSession(t *testing.T) {
 	sequence, asked := 0, ""
 	c := against(t, func(w http.ResponseWriter, r *http.Request) {
@@ -20,7 +21,10 @@ func TestSession(t *testing.T) {
 			w.Header().Set("Integrity-Sequence", fmt.Sprint(sequence))
 			fmt.Fprintf(w, `{"data":{"publicId":%q},"meta":{}}`, publicID)
 		case r.URL.Path == "/api/v1/integrity/changes":
-			fmt.Fprintf(w, `{"data":{"events":[{"id":"evt_1","sequence":%d}],"nextCursor":1,"hasMore":false},"meta":{"epoch":1}}`, sequence)
+			fmt.Fprintf(
+				w, `{"data":{"events":[{"id":"evt_1","sequence":%d}],"nextCursor":1,"hasMore":false},"meta":{"epoch":1}}`,
+				sequence,
+			)
 		default:
 			fmt.Fprintf(w, `{"data":{"publicId":%q},"meta":{}}`, publicID)
 		}

@@ -42,8 +42,11 @@ func (c *Client) DeleteWebhook(ctx context.Context, webhookID string) (wire.Dele
 	return about(answer, err, answer.ID == webhookID)
 }
 
-// RotateWebhookSecret gives a destination another secret, which is in this answer only; both sign until the overlap ends.
-func (c *Client) RotateWebhookSecret(ctx context.Context, webhookID string, r wire.RotateRequest) (wire.WebhookWithSecret, error) {
+// RotateWebhookSecret gives a destination another secret, which is in this answer only; both sign until the overlap
+// ends.
+func (c *Client) RotateWebhookSecret(
+	ctx context.Context, webhookID string, r wire.RotateRequest,
+) (wire.WebhookWithSecret, error) {
 	a := askWebhook(http.MethodPost, webhookID, "/secret/rotate")
 	a.document = r
 	answer, err := read[wire.WebhookWithSecret](ctx, c, a)
@@ -85,5 +88,8 @@ func (c *Client) ReplayWebhook(ctx context.Context, webhookID string, r wire.Rep
 }
 
 func askWebhook(method, webhookID, after string) ask {
-	return ask{method: method, path: webhooksPath + "/" + webhookID + after, wrong: checkID("webhookId", webhookID, domain.ParseID[domain.WebhookID])}
+	return ask{
+		method: method, path: webhooksPath + "/" + webhookID + after,
+		wrong: checkID("webhookId", webhookID, domain.ParseID[domain.WebhookID]),
+	}
 }

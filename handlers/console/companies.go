@@ -26,9 +26,14 @@ func (s companyPages) endpoints(both func(method edge.Method, path string, handl
 	manage := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityAdmin}
 	act := manage
 	act.Body = edge.BodyForm
-	both(edge.Get, "/companies", s.companiesPage, edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRead})
+	both(
+		edge.Get, "/companies", s.companiesPage,
+		edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRead},
+	)
 	both(edge.Post, "/companies", s.createCompanyByForm, act)
-	for step, status := range map[string]domain.CompanyStatus{"close": domain.CompanyClosedStatus, "open": domain.CompanyActive} {
+	for step, status := range map[string]domain.CompanyStatus{
+		"close": domain.CompanyClosedStatus, "open": domain.CompanyActive,
+	} {
 		both(edge.Get, "/companies/{reference}/"+step, s.confirmCompanyStatus(status), manage)
 		both(edge.Post, "/companies/{reference}/"+step, s.changeCompanyStatus(status), act)
 	}
@@ -36,8 +41,8 @@ func (s companyPages) endpoints(both func(method edge.Method, path string, handl
 	both(edge.Post, "/companies/access", s.saveAccess, act)
 }
 
-// placeOf is where a list of companies and the columns of its matrix begin, of the request's query. What is malformed is
-// the beginning.
+// placeOf is where a list of companies and the columns of its matrix begin, of the request's query. What is malformed
+// is the beginning.
 func placeOf(r *http.Request) (after string, key domain.KeyID) {
 	q := r.URL.Query()
 	if after = q.Get("after"); !domain.ValidReference(after) {
@@ -76,7 +81,9 @@ func (s companyPages) showCompanies(r *http.Request, shown web.Companies) (any, 
 	}
 	shown.Console, shown.Manages = s.frameOf(r, "companies"), c.Session.Role.Allows(domain.IntegrityAdmin)
 	shown.Rows = wire.Each(list, func(company domain.Company) web.Company {
-		return web.Company{ID: company.ID.String(), Reference: company.Reference, CreatedAt: company.CreatedAt, ClosedAt: company.ClosedAt}
+		return web.Company{
+			ID: company.ID.String(), Reference: company.Reference, CreatedAt: company.CreatedAt, ClosedAt: company.ClosedAt,
+		}
 	})
 	shown.Save = companiesAt(r, "/companies/access", after, firstKey)
 	if after != "" {
@@ -90,13 +97,18 @@ func (s companyPages) showCompanies(r *http.Request, shown web.Companies) (any, 
 		if err != nil {
 			return nil, err
 		}
-		granted, err := s.Store.GrantsAmong(ctx, c.Access.Organization, wire.Each(keys, func(k query.GrantedKey) domain.KeyID { return k.ID }),
+		granted, err := s.Store.GrantsAmong(ctx, c.Access.Organization,
+			wire.Each(keys, func(k query.GrantedKey) domain.KeyID {
+				return k.ID
+			}),
 			wire.Each(list, func(company domain.Company) domain.CompanyID { return company.ID }))
 		if err != nil {
 			return nil, err
 		}
 		for i, company := range list {
-			shown.Rows[i].Granted = wire.Each(keys, func(k query.GrantedKey) bool { return granted[query.KeyCompany{Key: k.ID, Company: company.ID}] })
+			shown.Rows[i].Granted = wire.Each(keys, func(k query.GrantedKey) bool {
+				return granted[query.KeyCompany{Key: k.ID, Company: company.ID}]
+			})
 		}
 		shown.Keys = wire.Each(keys, func(k query.GrantedKey) web.KeyName { return keyName(k.UsedKey) })
 		if !firstKey.IsZero() {
@@ -148,7 +160,9 @@ func (s companyPages) createCompanyByForm(r *http.Request) (any, error) {
 // confirmCompanyStatus says what closing or opening a company does, before it is done.
 func (s companyPages) confirmCompanyStatus(status domain.CompanyStatus) edge.Handler {
 	return func(r *http.Request) (any, error) {
-		company, err := s.Store.CompanyByReference(r.Context(), edge.CallOf(r).Access.Organization, edge.Variable(r, "reference"))
+		company, err := s.Store.CompanyByReference(
+			r.Context(), edge.CallOf(r).Access.Organization, edge.Variable(r, "reference"),
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +176,9 @@ func (s companyPages) confirmCompanyStatus(status domain.CompanyStatus) edge.Han
 
 func (s companyPages) changeCompanyStatus(status domain.CompanyStatus) edge.Handler {
 	return func(r *http.Request) (any, error) {
-		company, err := s.Store.CompanyByReference(r.Context(), edge.CallOf(r).Access.Organization, edge.Variable(r, "reference"))
+		company, err := s.Store.CompanyByReference(
+			r.Context(), edge.CallOf(r).Access.Organization, edge.Variable(r, "reference"),
+		)
 		if err != nil {
 			return nil, err
 		}

@@ -98,18 +98,20 @@ const touchEvery = time.Minute
 
 // newCore makes the core of the console where it is offered.
 //
-// scs makes tokens of 256 random bits and gives the store their hashes alone. What it leaves open is decided here and in
-// session.Sessions: its middleware would store a session that was ended meanwhile once more, on every request; here the
-// use of a session is noted at most once a minute, and only where it still is. A token says nothing of the shard, so the
-// cookie's value has that before it: the organization's, which never changes.
+// scs makes tokens of 256 random bits and gives the store their hashes alone. What it leaves open is decided here and
+// in session.Sessions: its middleware would store a session that was ended meanwhile once more, on every request; here
+// the use of a session is noted at most once a minute, and only where it still is. A token says nothing of the shard,
+// so the cookie's value has that before it: the organization's, which never changes.
 func newCore(c *edge.Edge) *core {
 	named := action.ConsoleURL(c.BaseURL)
 	base, err := url.Parse(named)
 	if err != nil || !Offered(c.BaseURL) {
 		return nil
 	}
-	k := &core{origin: http.NewCrossOriginProtection(), sessions: &scs.SessionManager{ // scs.New starts a goroutine for a store of its own
-		Store: session.Sessions{Store: c.Sessions, Now: c.Now}, HashTokenInStore: true, Lifetime: session.Lifetime, Codec: scs.GobCodec{},
+	k := &core{origin: http.NewCrossOriginProtection(), sessions: &scs.SessionManager{
+		// scs.New starts a goroutine for a store of its own
+		Store: session.Sessions{Store: c.Sessions, Now: c.Now}, HashTokenInStore: true, Lifetime: session.Lifetime,
+		Codec: scs.GobCodec{},
 	}}
 	for _, own := range []string{c.BaseURL, named} {
 		if err := k.origin.AddTrustedOrigin(own); err != nil {
@@ -126,7 +128,8 @@ func newCore(c *edge.Edge) *core {
 	return k
 }
 
-// elsewhere leads a browser that has come by the address to the name: passkeys, and links that are mailed, are for that.
+// elsewhere leads a browser that has come by the address to the name: passkeys, and links that are mailed, are for
+// that.
 func (k *core) elsewhere(r *http.Request) (resp edge.Response, yes bool) {
 	if yes = k.host != "" && r.Host == k.host && (r.Method == http.MethodGet || r.Method == http.MethodHead); yes {
 		resp = edge.Redirect(k.named + r.URL.RequestURI())
@@ -224,11 +227,13 @@ func roleAllows(role domain.Role, scope domain.Scope) error {
 	if scope == edge.AnyScope || role.Allows(scope) {
 		return nil
 	}
-	return domain.Refuse(domain.RoleRequired, "This page is for the role %s; you are %s.", domain.OneOf(domain.RolesFor(scope)), role)
+	return domain.Refuse(
+		domain.RoleRequired, "This page is for the role %s; you are %s.", domain.OneOf(domain.RolesFor(scope)), role,
+	)
 }
 
-// begin signs a person in to a membership and returns the cookies: that of the session, and of the browser that is known
-// now. The token is always a new one, and the session that the browser had ends: nobody else can have chosen it.
+// begin signs a person in to a membership and returns the cookies: that of the session, and of the browser that is
+// known now. The token is always a new one, and the session that the browser had ends: nobody else can have chosen it.
 // provedAt is when the person proved who it is; zero: nobody knows.
 func (s *Console) begin(r *http.Request, m session.Membership, provedAt time.Time) (cookies []string, err error) {
 	if err := s.end(r); err != nil {
@@ -239,7 +244,9 @@ func (s *Console) begin(r *http.Request, m session.Membership, provedAt time.Tim
 		ID: domain.NewID[domain.SessionID](now), Organization: m.Organization, Member: m.Member, Role: m.Role,
 		UserAgent: shortUserAgent(r), CreatedAt: now, ProvedAt: provedAt,
 	}
-	ctx, err := s.console.sessions.Load(session.With(context.WithoutCancel(r.Context()), m.Organization.Shard(), current), "")
+	ctx, err := s.console.sessions.Load(
+		session.With(context.WithoutCancel(r.Context()), m.Organization.Shard(), current), "",
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -251,10 +258,13 @@ func (s *Console) begin(r *http.Request, m session.Membership, provedAt time.Tim
 const knownBrowserFor = 90 * 24 * time.Hour
 
 // knownCookieFor says that this browser has signed in with an address. Only the last address of a browser is known. The
-// cookie grants nothing but more mails in an hour, so nothing takes it back: not signing out, here or everywhere, and no
-// change of the member.
+// cookie grants nothing but more mails in an hour, so nothing takes it back: not signing out, here or everywhere, and
+// no change of the member.
 func (s *Console) knownCookieFor(address string, now time.Time) string {
-	return s.consoleCookie(knownCookie, domain.NewKnownBrowser(s.Installation.Secret, domain.EmailSHA256(address), now.Add(knownBrowserFor)), knownBrowserFor)
+	return s.consoleCookie(
+		knownCookie, domain.NewKnownBrowser(s.Installation.Secret, domain.EmailSHA256(address), now.Add(knownBrowserFor)),
+		knownBrowserFor,
+	)
 }
 
 // knowsBrowser reports whether the request's browser has signed in with an address lately.
@@ -380,7 +390,8 @@ func (s *Console) consolePath(r *http.Request) string {
 // consolePage is a path if it is one of the console's, in whatever language, and the first page otherwise.
 func consolePage(l evidence.Language, text string) string {
 	inner := strings.TrimPrefix(text, "/en")
-	if path.Clean(text) != text || strings.ContainsAny(text, `\%?#`) || inner != web.ConsoleRoot && !strings.HasPrefix(inner, web.ConsoleRoot+"/") {
+	if path.Clean(text) != text || strings.ContainsAny(text, `\%?#`) ||
+		inner != web.ConsoleRoot && !strings.HasPrefix(inner, web.ConsoleRoot+"/") {
 		return web.Path(l, web.ConsoleRoot)
 	}
 	return text
@@ -423,7 +434,10 @@ func saying(path, name string) string {
 // frameOf is what every page of the console shows of the person.
 func (s *Console) frameOf(r *http.Request, name string) web.Console {
 	path, _ := strings.CutPrefix(r.URL.EscapedPath(), "/en")
-	shown := web.Console{Language: edge.Language(r), Name: name, Path: path, Said: r.URL.Query().Get("said"), Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp(), Provider: s.provider()}
+	shown := web.Console{
+		Language: edge.Language(r), Name: name, Path: path, Said: r.URL.Query().Get("said"),
+		Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp(), Provider: s.provider(),
+	}
 	if session := edge.CallOf(r).Session; session != nil {
 		shown.Email, shown.Organization, shown.Role = session.Email, session.OrganizationName, session.Role
 	}
@@ -468,7 +482,10 @@ func (s *Console) Endpoints() []edge.Endpoint {
 		both(edge.Get, "/invitation/{code}", entry.invitationPage, look)
 		both(edge.Post, "/invitation/{code}", entry.acceptInvitation, knock)
 	}
-	both(edge.Post, "/sign-out", entry.signOut, edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage, Body: edge.BodyForm})
+	both(
+		edge.Post, "/sign-out", entry.signOut,
+		edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage, Body: edge.BodyForm},
+	)
 	both(edge.Get, "/security", safety.security, in)
 	both(edge.Post, "/security/sessions/{sessionId}/end", safety.endSession, act)
 	both(edge.Post, "/security/sign-out-everywhere", safety.signOutEverywhere, act)
@@ -478,7 +495,10 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	historyPages{s}.endpoints(both)
 	if s.provider() != "" {
 		both(edge.Post, "/sign-in/provider", entry.toProvider(toSignIn), knock)
-		both(edge.Post, "/prove/provider", entry.toProvider(toProve), edge.Policy{Caller: edge.WithSession, Bucket: edge.Minute, Answer: edge.AsPage, Body: edge.BodyForm})
+		both(
+			edge.Post, "/prove/provider", entry.toProvider(toProve),
+			edge.Policy{Caller: edge.WithSession, Bucket: edge.Minute, Answer: edge.AsPage, Body: edge.BodyForm},
+		)
 		if s.signUp() {
 			both(edge.Post, "/sign-up/provider", entry.toProvider(toSignUp), knock)
 		}
@@ -493,7 +513,10 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	if s.console.passkeys != nil {
 		passkeys := passkeyDoor{entry}
 		both(edge.Post, "/passkey/options", passkeys.passkeyOptions, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute})
-		both(edge.Post, "/passkey", passkeys.passkeySignIn, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyRequired})
+		both(
+			edge.Post, "/passkey", passkeys.passkeySignIn,
+			edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyRequired},
+		)
 		both(edge.Post, "/prove/options", passkeys.passkeyOptions, script)
 		both(edge.Post, "/prove/passkey", passkeys.provePasskey, spoken)
 		both(edge.Post, "/security/passkeys/options", passkeys.newPasskeyOptions, script)
@@ -502,7 +525,8 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	return endpoints
 }
 
-// checkVisitor refuses a browser that another site's page has made write, and finds the session of whoever must have signed in.
+// checkVisitor refuses a browser that another site's page has made write, and finds the session of whoever must have
+// signed in.
 func (s *Console) checkVisitor(r *http.Request, p edge.Policy) (*http.Request, *edge.Response, error) {
 	if s.console.origin.Check(r) != nil {
 		resp, err := s.fromOtherSite(r)
@@ -556,8 +580,8 @@ func textOf(form url.Values, name string) string {
 	return strings.TrimSpace(strings.ReplaceAll(form.Get(name), "\r\n", "\n"))
 }
 
-// problem is what a page says of what was typed and refused, with the page's status; neither where nothing was. Any other
-// error is not one that typing otherwise would mend, and is returned.
+// problem is what a page says of what was typed and refused, with the page's status; neither where nothing was. Any
+// other error is not one that typing otherwise would mend, and is returned.
 func (s *Console) problem(r *http.Request, err error) (web.Problem, int, error) {
 	if err == nil {
 		return web.Problem{}, 0, nil
@@ -566,7 +590,9 @@ func (s *Console) problem(r *http.Request, err error) (web.Problem, int, error) 
 		return web.Problem{Prove: s.proofOf(r, r.URL.EscapedPath())}, http.StatusForbidden, nil
 	}
 	refused := edge.Refusal(err)
-	unmendable := []domain.Code{domain.NotFound, domain.RecordNotFound, domain.RoleRequired, domain.TemporarilyUnavailable, domain.Internal}
+	unmendable := []domain.Code{
+		domain.NotFound, domain.RecordNotFound, domain.RoleRequired, domain.TemporarilyUnavailable, domain.Internal,
+	}
 	if refused == nil || refused.Limit != nil || slices.Contains(unmendable, refused.Code) {
 		return web.Problem{}, 0, err
 	}

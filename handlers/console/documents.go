@@ -37,11 +37,23 @@ func (s documentPages) endpoints(both func(method edge.Method, path string, hand
 	both(edge.Get, "/documents/versions/{id}/review", s.stepPage(reviewStep), page(domain.ReviewsWrite, edge.BodyNone))
 	both(edge.Get, "/documents/versions/{id}/approve", s.stepPage(approveStep), page(domain.ApprovalsWrite, edge.BodyNone))
 	both(edge.Post, "/documents/versions/{id}/approve", s.approveByHand, page(domain.ApprovalsWrite, edge.BodyLongForm))
-	both(edge.Get, "/documents/versions/{id}/certify", s.proven(s.stepPage(certifyStep)), page(domain.CertificatesWrite, edge.BodyNone))
+	both(
+		edge.Get, "/documents/versions/{id}/certify", s.proven(s.stepPage(certifyStep)),
+		page(domain.CertificatesWrite, edge.BodyNone),
+	)
 	both(edge.Post, "/documents/versions/{id}/certify", s.certifyByHand, page(domain.CertificatesWrite, edge.BodyForm))
-	both(edge.Get, "/documents/certificates/{id}/revoke", s.proven(s.stepPage(revokeStep)), page(domain.CertificatesWrite, edge.BodyNone))
-	both(edge.Post, "/documents/certificates/{id}/revoke", s.revokeCertificateByHand, page(domain.CertificatesWrite, edge.BodyLongForm))
-	both(edge.Get, "/documents/certificates/{id}/download", edge.Do(action.ReadCertificateID, s.Download), page(domain.CertificatesRead, edge.BodyNone))
+	both(
+		edge.Get, "/documents/certificates/{id}/revoke", s.proven(s.stepPage(revokeStep)),
+		page(domain.CertificatesWrite, edge.BodyNone),
+	)
+	both(
+		edge.Post, "/documents/certificates/{id}/revoke", s.revokeCertificateByHand,
+		page(domain.CertificatesWrite, edge.BodyLongForm),
+	)
+	both(
+		edge.Get, "/documents/certificates/{id}/download", edge.Do(action.ReadCertificateID, s.Download),
+		page(domain.CertificatesRead, edge.BodyNone),
+	)
 }
 
 // What a member may do with a version, each on a page of its own.
@@ -52,8 +64,8 @@ const (
 	revokeStep  = "revoke"
 )
 
-// steps are those that a role may take with a version as it is; later says that a later version has a certificate. What is
-// not among them, the server refuses too.
+// steps are those that a role may take with a version as it is; later says that a later version has a certificate. What
+// is not among them, the server refuses too.
 func steps(role domain.Role, v query.ArtifactVersion, later bool) (possible []string) {
 	accepted := v.LastOutcome != nil && *v.LastOutcome == domain.ReviewAccepted
 	for _, step := range []struct {
@@ -96,7 +108,9 @@ func (s documentPages) documentsPage(r *http.Request) (any, error) {
 	}
 	shown := web.Documents{
 		Console: s.frameOf(r, "documents"), MayAdd: c.Session.Role.Allows(domain.ArtifactsWrite),
-		Documents: wire.Each(list, func(a query.Artifact) web.DocumentVersion { return viewDocumentVersion(a.ArtifactVersion) }),
+		Documents: wire.Each(list, func(a query.Artifact) web.DocumentVersion {
+			return viewDocumentVersion(a.ArtifactVersion)
+		}),
 	}
 	if next := offset + edge.PageLimit; int64(next) < total && next <= edge.MaxPageOffset {
 		shown.Older = s.consoleQuery(r, url.Values{"offset": {strconv.Itoa(next)}})
@@ -106,8 +120,10 @@ func (s documentPages) documentsPage(r *http.Request) (any, error) {
 
 func viewDocumentVersion(v query.ArtifactVersion) web.DocumentVersion {
 	return web.DocumentVersion{
-		ID: v.ID.String(), Document: v.ArtifactID.String(), Number: v.Version, Kind: v.Kind, Title: v.Title, FileName: v.FileName, MediaType: v.MediaType,
-		SHA256: v.SHA256, SizeBytes: v.SizeBytes, Stage: stageOf(v), RegisteredAt: v.RegisteredAt, KeptUntil: v.RetainUntil, ErasedAt: v.ContentErased,
+		ID: v.ID.String(), Document: v.ArtifactID.String(), Number: v.Version, Kind: v.Kind, Title: v.Title,
+		FileName: v.FileName, MediaType: v.MediaType,
+		SHA256: v.SHA256, SizeBytes: v.SizeBytes, Stage: stageOf(v), RegisteredAt: v.RegisteredAt, KeptUntil: v.RetainUntil,
+		ErasedAt: v.ContentErased,
 	}
 }
 
@@ -126,18 +142,24 @@ func stageOf(v query.ArtifactVersion) string {
 
 // newDocumentPage asks for the file and the title of a new document.
 func (s documentPages) newDocumentPage(r *http.Request) (any, error) {
-	return consolePageOf(s.site.Upload(web.Upload{Console: s.frameOf(r, "document-new"), To: "/documents/uploads", MaxFile: domain.MaxFileBytes, MaxTitle: domain.MaxTitle}))
+	return consolePageOf(s.site.Upload(web.Upload{
+		Console: s.frameOf(r, "document-new"), To: "/documents/uploads", MaxFile: domain.MaxFileBytes,
+		MaxTitle: domain.MaxTitle,
+	}))
 }
 
 // newVersionPage asks for those of a later version, whose title is that of the newest until another is typed.
 func (s documentPages) newVersionPage(r *http.Request) (any, error) {
-	versions, at, err := s.Store.ArtifactVersions(r.Context(), edge.CallOf(r).Access, action.ArtifactID(r), domain.ArtifactVersionID{})
+	versions, at, err := s.Store.ArtifactVersions(
+		r.Context(), edge.CallOf(r).Access, action.ArtifactID(r), domain.ArtifactVersionID{},
+	)
 	if err != nil {
 		return nil, err
 	}
 	newest := viewDocumentVersion(versions[at])
 	return consolePageOf(s.site.Upload(web.Upload{
-		Console: s.frameOf(r, "document-version"), To: "/documents/" + newest.Document + "/versions", MaxFile: domain.MaxFileBytes, MaxTitle: domain.MaxTitle, Newest: &newest,
+		Console: s.frameOf(r, "document-version"), To: "/documents/" + newest.Document + "/versions",
+		MaxFile: domain.MaxFileBytes, MaxTitle: domain.MaxTitle, Newest: &newest,
 	}))
 }
 
@@ -190,7 +212,9 @@ func (s documentPages) versionPage(r *http.Request) (any, error) {
 	return s.showDocument(r, version.ArtifactID, version.ID)
 }
 
-func (s documentPages) showDocument(r *http.Request, document domain.ArtifactID, version domain.ArtifactVersionID) (any, error) {
+func (s documentPages) showDocument(
+	r *http.Request, document domain.ArtifactID, version domain.ArtifactVersionID,
+) (any, error) {
 	shown, analysis, err := s.documentOf(r, "document", document, version)
 	if err != nil {
 		return nil, err
@@ -201,9 +225,11 @@ func (s documentPages) showDocument(r *http.Request, document domain.ArtifactID,
 	return consolePageOf(s.site.Document(shown))
 }
 
-// documentOf reads a document with one of its versions, or with the newest where the id is zero, and with what the member
-// may do with that.
-func (s documentPages) documentOf(r *http.Request, name string, document domain.ArtifactID, version domain.ArtifactVersionID) (shown web.DocumentPage, analysis domain.AnalysisID, err error) {
+// documentOf reads a document with one of its versions, or with the newest where the id is zero, and with what the
+// member may do with that.
+func (s documentPages) documentOf(
+	r *http.Request, name string, document domain.ArtifactID, version domain.ArtifactVersionID,
+) (shown web.DocumentPage, analysis domain.AnalysisID, err error) {
 	ctx, c := r.Context(), edge.CallOf(r)
 	versions, at, err := s.Store.ArtifactVersions(ctx, c.Access, document, version)
 	if err != nil {
@@ -217,13 +243,17 @@ func (s documentPages) documentOf(r *http.Request, name string, document domain.
 	if err != nil {
 		return shown, analysis, err
 	}
-	later := slices.ContainsFunc(versions[:at], func(v query.ArtifactVersion) bool { return v.State == domain.VersionCertified })
+	later := slices.ContainsFunc(versions[:at], func(v query.ArtifactVersion) bool {
+		return v.State == domain.VersionCertified
+	})
 	role := c.Session.Role
 	shown = web.DocumentPage{
-		Console: s.frameOf(r, name), MayAdd: role.Allows(domain.ArtifactsWrite) && versions[0].Version < domain.MaxArtifactVersions, Later: later,
+		Console: s.frameOf(r, name), MayAdd: role.Allows(domain.ArtifactsWrite) &&
+			versions[0].Version < domain.MaxArtifactVersions, Later: later,
 		Version: viewCertifiedDocument(versions[at], names), Versions: wire.Each(versions, viewDocumentVersion),
 		Steps: steps(role, versions[at], later), Issuer: s.Installation.Issuer, BaseURL: s.BaseURL,
-		MaxFile: domain.MaxFileBytes, MaxManifest: domain.MaxManifestBytes, MaxStatement: domain.MaxStatement, MaxReason: domain.MaxReason,
+		MaxFile: domain.MaxFileBytes, MaxManifest: domain.MaxManifestBytes, MaxStatement: domain.MaxStatement,
+		MaxReason: domain.MaxReason,
 	}
 	return shown, versions[at].AnalysisID, nil
 }
@@ -238,10 +268,13 @@ func viewCertifiedDocument(v query.ArtifactVersion, names map[domain.MemberID]st
 		said.Outcome = string(r.Outcome)
 		return said
 	})
-	shown.Approval = wire.ViewOrNull(v.Approval, func(a query.Approval) web.Statement { return by(a.Member, a.ApprovedAt, a.Statement) })
+	shown.Approval = wire.ViewOrNull(v.Approval, func(a query.Approval) web.Statement {
+		return by(a.Member, a.ApprovedAt, a.Statement)
+	})
 	shown.Certificate = wire.ViewOrNull(v.Certificate, func(c query.Certificate) web.DocumentCertificate {
 		return web.DocumentCertificate{
-			PublicID: c.PublicID.String(), Status: string(c.Status()), IssuedAt: c.IssuedAt, RevokedAt: c.RevokedAt, ReplacedAt: c.ReplacedAt, PublicFields: c.PublicFields,
+			PublicID: c.PublicID.String(), Status: string(c.Status()), IssuedAt: c.IssuedAt, RevokedAt: c.RevokedAt,
+			ReplacedAt: c.ReplacedAt, PublicFields: c.PublicFields,
 		}
 	})
 	return shown
@@ -252,8 +285,8 @@ func (s documentPages) stepPage(step string) edge.Handler {
 	return func(r *http.Request) (any, error) { return s.showStep(r, step, web.StepForm{}, nil) }
 }
 
-// showStep shows the page of a step, also after what was typed was refused. A step that is not possible any more, as after
-// a second click, leads to the version.
+// showStep shows the page of a step, also after what was typed was refused. A step that is not possible any more, as
+// after a second click, leads to the version.
 func (s documentPages) showStep(r *http.Request, step string, typed web.StepForm, refused error) (any, error) {
 	problem, status, err := s.problem(r, refused)
 	if err != nil {
@@ -285,8 +318,8 @@ func (s documentPages) steppedOn(r *http.Request, step string) (domain.ArtifactI
 	return version.ArtifactID, version.ID, err
 }
 
-// stepByHand does what the API does with the same members, after a recent proof if the step makes or ends a certificate,
-// and leads to the page of the version.
+// stepByHand does what the API does with the same members, after a recent proof if the step makes or ends a
+// certificate, and leads to the page of the version.
 func stepByHand[Input any](
 	s documentPages, r *http.Request, step string, typed web.StepForm, members url.Values,
 	read func(*strictjson.Object) Input, do edge.Action[Input, any],
@@ -318,7 +351,9 @@ func (s documentPages) approveByHand(r *http.Request) (any, error) {
 // certifyByHand issues the certificate of a version, with the words that were ticked.
 func (s documentPages) certifyByHand(r *http.Request) (any, error) {
 	values, fields := edge.Form(r), []string{}
-	typed := web.StepForm{Title: values.Has("title-public"), Organization: values.Has("organization-public"), Consent: values.Has("consent")}
+	typed := web.StepForm{
+		Title: values.Has("title-public"), Organization: values.Has("organization-public"), Consent: values.Has("consent"),
+	}
 	if typed.Title {
 		fields = append(fields, domain.PublicTitle)
 	}

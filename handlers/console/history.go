@@ -30,17 +30,26 @@ const historyRows = 50
 
 // endpoints are the page of the history, and what is new on it.
 func (s historyPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
-	both(edge.Get, "/history", s.history, edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.AuditRead})
-	both(edge.Get, "/history/export", s.exportHistory, edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: exportScope})
-	both(edge.Get, "/history/new", s.newEvents, edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Scope: domain.AuditRead, Unattended: true})
+	both(
+		edge.Get, "/history", s.history,
+		edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.AuditRead},
+	)
+	both(
+		edge.Get, "/history/export", s.exportHistory,
+		edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: exportScope},
+	)
+	both(
+		edge.Get, "/history/new", s.newEvents,
+		edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Scope: domain.AuditRead, Unattended: true},
+	)
 }
 
 // A bundle holds more than the history shows: addresses of members, titles, statements and reasons, sealed secrets of
 // webhooks and hashes of keys. It is for those who manage all of these.
 const exportScope = domain.OrganizationAdmin
 
-// The next export waits in line: its patience is longer than crowdedWindow, after which slow readers give up their places,
-// and the rate that is asked of readers has doubled by then.
+// The next export waits in line: its patience is longer than crowdedWindow, after which slow readers give up their
+// places, and the rate that is asked of readers has doubled by then.
 const (
 	exportsAtOnce  = 2 // of a process; one of an organization
 	exportPatience = 30 * time.Second
@@ -125,7 +134,9 @@ func (s historyPages) newEvents(r *http.Request) (any, error) {
 }
 
 // memberAddresses are those of members, for whoever manages members; nobody else gets any.
-func (s *Console) memberAddresses(ctx context.Context, c *edge.Call, members []domain.MemberID) (map[domain.MemberID]string, error) {
+func (s *Console) memberAddresses(
+	ctx context.Context, c *edge.Call, members []domain.MemberID,
+) (map[domain.MemberID]string, error) {
 	if !c.Session.Role.Allows(domain.OrganizationAdmin) {
 		return nil, nil
 	}
@@ -147,14 +158,17 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 	gone, err := s.deletedDestinations(ctx, c, events)
 	return wire.Each(events, func(e query.AuditEvent) web.Happened {
 		return web.Happened{
-			At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor.String(), ActorName: names[e.Actor.Member()],
-			Gone: gone[e.Subject], Sequence: e.Sequence,
+			At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor.String(),
+			ActorName: names[e.Actor.Member()],
+			Gone:      gone[e.Subject], Sequence: e.Sequence,
 		}
 	}), err
 }
 
 // deletedDestinations are the webhook destinations that events are about and that have no page any more.
-func (s historyPages) deletedDestinations(ctx context.Context, c *edge.Call, events []query.AuditEvent) (map[string]bool, error) {
+func (s historyPages) deletedDestinations(
+	ctx context.Context, c *edge.Call, events []query.AuditEvent,
+) (map[string]bool, error) {
 	gone := map[string]bool{}
 	for _, e := range events {
 		if id, err := domain.ParseID[domain.WebhookID](e.Subject); err == nil {
@@ -171,16 +185,18 @@ func (s historyPages) deletedDestinations(ctx context.Context, c *edge.Call, eve
 	return gone, err
 }
 
-// exportHistory answers the organization's bundle for auditors, the one that integrity export makes, as a zip file. It is
-// made while it is written: neither memory nor a disk holds it, no statement or transaction outlives a page of events,
-// and a client that does not take it in is cut off.
+// exportHistory answers the organization's bundle for auditors, the one that integrity export makes, as a zip file. It
+// is made while it is written: neither memory nor a disk holds it, no statement or transaction outlives a page of
+// events, and a client that does not take it in is cut off.
 func (s historyPages) exportHistory(r *http.Request) (any, error) {
 	c := edge.CallOf(r)
 	if edge.FromElsewhere(r) {
 		return s.fromOtherSite(r)
 	}
 	answer := edge.Response{ContentType: "application/zip", Cache: edge.NoStore, Header: http.Header{
-		"Content-Disposition": {fmt.Sprintf(`attachment; filename="history-%s-%s.zip"`, c.Session.Organization, c.Start.UTC().Format(time.DateOnly))},
+		"Content-Disposition": {
+			fmt.Sprintf(`attachment; filename="history-%s-%s.zip"`, c.Session.Organization, c.Start.UTC().Format(time.DateOnly)),
+		},
 	}}
 	if r.Method == http.MethodHead {
 		answer.Empty = true
@@ -196,7 +212,8 @@ func (s historyPages) exportHistory(r *http.Request) (any, error) {
 	}
 	checkpoint := ""
 	if s.Transparency != nil {
-		if checkpoint, err = s.Transparency.Checkpoint(r.Context()); err != nil && !errors.Is(err, transparency.ErrNoCheckpoint) {
+		if checkpoint, err = s.Transparency.Checkpoint(r.Context()); err != nil &&
+			!errors.Is(err, transparency.ErrNoCheckpoint) {
 			return nil, err
 		}
 	}
@@ -207,7 +224,8 @@ func (s historyPages) exportHistory(r *http.Request) (any, error) {
 	c.Written = release
 	answer.Crowded = func() bool { return s.exports.Crowded(c.Session.Organization) }
 	answer.Pieces = s.exportPieces(r, bundle.Config{
-		Organization: c.Session.Organization, Issuer: s.Installation.Issuer, Texts: true, TrustedKeys: keys, Checkpoint: checkpoint, Now: evidence.FormatTime(c.Start),
+		Organization: c.Session.Organization, Issuer: s.Installation.Issuer, Texts: true, TrustedKeys: keys,
+		Checkpoint: checkpoint, Now: evidence.FormatTime(c.Start),
 	})
 	return answer, nil
 }
@@ -235,8 +253,8 @@ func (s historyPages) exportPieces(r *http.Request, config bundle.Config) iter.S
 }
 
 // exportedEvents are the next events of an export, none at the end. The session is looked at before, so that the export
-// ends with it, and not with its token, which a proof replaces; and the last look says that no event, and so no erasure,
-// lies between the last event and its texts.
+// ends with it, and not with its token, which a proof replaces; and the last look says that no event, and so no
+// erasure, lies between the last event and its texts.
 func (s historyPages) exportedEvents(r *http.Request, last int64) ([]audit.Event, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), edge.RequestTimeout)
 	defer stop()

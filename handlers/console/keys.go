@@ -76,8 +76,10 @@ func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.Gran
 	}
 	return wire.Each(keys, func(k query.GrantedKey) web.Key {
 		v := web.Key{
-			KeyName: keyName(k.UsedKey), Scopes: k.Scopes, Companies: k.Companies, MoreCompanies: k.More, Member: members[k.Member].Email,
-			Actor: k.CreatedBy.String(), ActorName: members[k.CreatedBy.Member()].Email, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+			KeyName: keyName(k.UsedKey), Scopes: k.Scopes, Companies: k.Companies, MoreCompanies: k.More,
+			Member: members[k.Member].Email,
+			Actor:  k.CreatedBy.String(), ActorName: members[k.CreatedBy.Member()].Email, CreatedAt: k.CreatedAt,
+			ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
 			LastUsedAt: k.LastUsedAt, Networks: k.AllNetworks(), MaxVersionStep: k.MaxVersionStep, State: "active",
 		}
 		if k.Source != nil {
@@ -146,7 +148,9 @@ func (s keyPages) newKeyPage(r *http.Request) (any, error) {
 // versions.
 func (s keyPages) newKey(r *http.Request) (web.NewKey, error) {
 	c := edge.CallOf(r)
-	companies, more, err := s.Store.Companies(r.Context(), c.Access, true, domain.CompanyActive, "", domain.MaxKeyCompanies)
+	companies, more, err := s.Store.Companies(
+		r.Context(), c.Access, true, domain.CompanyActive, "", domain.MaxKeyCompanies,
+	)
 	shown := web.NewKey{
 		Console: s.frameOf(r, "key-new"), MoreCompanies: more, MaxName: domain.MaxKeyName, MaxStep: domain.MaxVersion,
 		Companies: wire.Each(companies, func(c domain.Company) web.Choosable { return web.Choosable{Name: c.Reference} }),
@@ -176,10 +180,14 @@ func scopeGroups() []scopeGroup {
 	return []scopeGroup{
 		{"Registering", []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityRevoke}},
 		{"Certification", []domain.Scope{
-			domain.VerifyRead, domain.ArtifactsRead, domain.ArtifactsWrite, domain.AnalysesRead, domain.ReviewsWrite, domain.ApprovalsWrite, domain.CertificatesRead,
+			domain.VerifyRead, domain.ArtifactsRead, domain.ArtifactsWrite, domain.AnalysesRead, domain.ReviewsWrite,
+			domain.ApprovalsWrite, domain.CertificatesRead,
 			domain.CertificatesWrite,
 		}},
-		{"Administration", []domain.Scope{domain.AuditRead, domain.MetricsRead, domain.IntegrityAdmin, domain.OrganizationAdmin}},
+		{
+			"Administration",
+			[]domain.Scope{domain.AuditRead, domain.MetricsRead, domain.IntegrityAdmin, domain.OrganizationAdmin},
+		},
 	}
 }
 
@@ -242,7 +250,9 @@ func (s keyPages) keyPage(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return consolePageOf(s.site.Key(web.KeyForm{Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName}))
+	return consolePageOf(s.site.Key(web.KeyForm{
+		Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName,
+	}))
 }
 
 // changedKey changes a key by the one field of a form, or says what is wrong with what was typed.
@@ -267,7 +277,10 @@ func (s keyPages) changedKey(r *http.Request, field string) (any, error) {
 	if fields == nil {
 		return nil, err
 	}
-	shown := web.KeyForm{Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName, Wrong: fields}
+	shown := web.KeyForm{
+		Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName,
+		Wrong: fields,
+	}
 	shown.Path = web.ConsoleRoot + "/keys/" + key.ID
 	if field == "name" {
 		shown.Typed = edge.Form(r).Get(field)
@@ -295,7 +308,8 @@ func (s keyPages) rotateKeyPage(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return consolePageOf(s.site.RotateKey(web.RotatedKey{
-		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(), Overlap: int(action.DefaultKeyOverlap.Hours()), CopyGrants: true,
+		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(),
+		Overlap: int(action.DefaultKeyOverlap.Hours()), CopyGrants: true,
 		Least: day(edge.CallOf(r).Start), Most: lastDay(edge.CallOf(r).Start.Add(domain.MaxKeyLifetime)),
 	}))
 }
@@ -324,7 +338,8 @@ func (s keyPages) rotateKeyByForm(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return refusedForm(s.site.RotateKey(web.RotatedKey{
-		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(), Overlap: hours, CopyGrants: f.Has("copyGrants"), Ends: edge.Form(r).Get("expiresAt"), Wrong: wrong,
+		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(), Overlap: hours,
+		CopyGrants: f.Has("copyGrants"), Ends: edge.Form(r).Get("expiresAt"), Wrong: wrong,
 		Least: day(edge.CallOf(r).Start), Most: lastDay(edge.CallOf(r).Start.Add(domain.MaxKeyLifetime)),
 	}))
 }

@@ -22,8 +22,9 @@ const signInCookie = "integrity_sign_in"
 
 func (s linkDoor) cookie(value string, age int) string {
 	cookie := http.Cookie{ //nolint:gosec // Secure, but where the service itself is http on loopback
-		Name: signInCookie, Value: value, Path: edge.SignedInRoute, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteLaxMode,
-		Secure: strings.HasPrefix(s.BaseURL, "https://"),
+		Name: signInCookie, Value: value, Path: edge.SignedInRoute, MaxAge: age, HttpOnly: true,
+		SameSite: http.SameSiteLaxMode,
+		Secure:   strings.HasPrefix(s.BaseURL, "https://"),
 	}
 	return cookie.String()
 }
@@ -40,7 +41,9 @@ func attempt(random string) oauth.Attempt {
 func (s linkDoor) linkPage(r *http.Request) (any, error) {
 	code := edge.Variable(r, "code")
 	c := edge.CallOf(r)
-	shown := web.Link{Language: edge.Language(r), Path: "/oauth/link/" + code, Issuer: s.OAuth.Issuer, State: web.LinkOffered}
+	shown := web.Link{
+		Language: edge.Language(r), Path: "/oauth/link/" + code, Issuer: s.OAuth.Issuer, State: web.LinkOffered,
+	}
 	link, _, err := s.LinkOf(r.Context(), code)
 	if err != nil {
 		return s.linkFailure(shown, err)
@@ -85,7 +88,8 @@ func (s linkDoor) signedIn(r *http.Request) (any, error) {
 	c := edge.CallOf(r)
 	cookie, err := r.Cookie(signInCookie)
 	if err != nil && s.console != nil {
-		if resp, yes := s.console.elsewhere(r); yes { // on loopback the provider knows the address, and the console's cookie is the name's
+		if resp, yes := s.console.elsewhere(r); yes {
+			// on loopback the provider knows the address, and the console's cookie is the name's
 			return resp, nil
 		}
 	}
@@ -94,12 +98,16 @@ func (s linkDoor) signedIn(r *http.Request) (any, error) {
 		parts = strings.Split(cookie.Value, ".")
 	}
 	if len(parts) != 3 && s.console != nil {
-		return s.providerMessage(r, providerSignIn{language: evidence.Spanish, purpose: toSignIn}, "provider-refused", http.StatusUnauthorized)
+		return s.providerMessage(
+			r, providerSignIn{language: evidence.Spanish, purpose: toSignIn}, "provider-refused", http.StatusUnauthorized,
+		)
 	}
 	if len(parts) != 3 {
 		return s.showLink(web.Link{Language: evidence.Spanish, State: web.LinkNotSignedIn}, http.StatusUnauthorized)
 	}
-	shown := web.Link{Language: evidence.Spanish, Path: "/oauth/link/" + parts[2], Issuer: s.OAuth.Issuer, State: web.LinkNotSignedIn}
+	shown := web.Link{
+		Language: evidence.Spanish, Path: "/oauth/link/" + parts[2], Issuer: s.OAuth.Issuer, State: web.LinkNotSignedIn,
+	}
 	if parts[0] == string(evidence.English) {
 		shown.Language = evidence.English
 	}

@@ -21,7 +21,9 @@ const (
 
 // endpoints are the pages of the organization's members.
 func (s memberPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
-	manage := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.OrganizationAdmin}
+	manage := edge.Policy{
+		Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.OrganizationAdmin,
+	}
 	act := manage
 	act.Body = edge.BodyForm
 	both(edge.Get, "/members", s.members, manage)
@@ -101,8 +103,8 @@ func afterForm(resp edge.Response, status int, refused *domain.Error) edge.Respo
 	return resp
 }
 
-// rolesToGive are those that the person may give to others: an owner all, but that of an owner only after a recent proof, so
-// that what is typed is not lost to it.
+// rolesToGive are those that the person may give to others: an owner all, but that of an owner only after a recent
+// proof, so that what is typed is not lost to it.
 func (s memberPages) rolesToGive(r *http.Request) []domain.Role {
 	if edge.CallOf(r).Session.Role == domain.Owner && s.recentlyProved(r) == nil {
 		return domain.Roles()
@@ -111,7 +113,9 @@ func (s memberPages) rolesToGive(r *http.Request) []domain.Role {
 }
 
 func viewMember(c *edge.Call, m domain.Member) web.Member {
-	view := web.Member{ID: m.ID.String(), Email: m.Email, Role: m.Role, Status: m.Status, Since: m.CreatedAt, Own: m.ID == c.Session.Member}
+	view := web.Member{
+		ID: m.ID.String(), Email: m.Email, Role: m.Role, Status: m.Status, Since: m.CreatedAt, Own: m.ID == c.Session.Member,
+	}
 	if m.Status == domain.MemberInvited {
 		view.InvitedUntil, view.Expired = m.InvitedUntil, !c.Start.Before(*m.InvitedUntil)
 	}
@@ -169,7 +173,9 @@ func (s memberPages) showInvited(r *http.Request, command *domain.InviteMember, 
 }
 
 func (s memberPages) memberOfPath(r *http.Request) (domain.Member, error) {
-	return s.Store.Member(r.Context(), edge.CallOf(r).Session.Organization, edge.PathID(r, "memberId", domain.ParseID[domain.MemberID]))
+	return s.Store.Member(
+		r.Context(), edge.CallOf(r).Session.Organization, edge.PathID(r, "memberId", domain.ParseID[domain.MemberID]),
+	)
 }
 
 func (s memberPages) memberPage(r *http.Request) (any, error) {
@@ -184,7 +190,10 @@ func (s memberPages) memberPage(r *http.Request) (any, error) {
 // error.
 func (s memberPages) showMember(r *http.Request, m domain.Member, failed error) (edge.Response, error) {
 	c, status, refused := edge.CallOf(r), http.StatusOK, edge.Refusal(failed)
-	shown := web.MemberPage{Console: s.frameOf(r, "member"), Member: viewMember(c, m), Chosen: m.Role, Invites: !s.NoInvitations && m.Email != "", Unverified: !s.InvitationsAreMailed()}
+	shown := web.MemberPage{
+		Console: s.frameOf(r, "member"), Member: viewMember(c, m), Chosen: m.Role,
+		Invites: !s.NoInvitations && m.Email != "", Unverified: !s.InvitationsAreMailed(),
+	}
 	if failed != nil {
 		if shown.Refused, status = refusedWord(refused); status == 0 {
 			return edge.Response{}, failed
@@ -246,8 +255,9 @@ func (s memberPages) changeByForm(r *http.Request, change domain.ChangeMember, r
 	return onward(r, "/members/"+m.ID.String()), nil
 }
 
-// confirmStatus says what a change of the status of the member of the path stops, before it is done; the page of a member
-// who cannot be changed says why. An owner's asks for the proof here, so that the act that follows is not interrupted.
+// confirmStatus says what a change of the status of the member of the path stops, before it is done; the page of a
+// member who cannot be changed says why. An owner's asks for the proof here, so that the act that follows is not
+// interrupted.
 func (s memberPages) confirmStatus(step string) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		c := edge.CallOf(r)
@@ -273,7 +283,9 @@ func (s memberPages) confirmStatus(step string) edge.Handler {
 		if m.Status == domain.MemberInvited {
 			name = "member-withdraw"
 		}
-		shown := web.MemberStep{Console: s.frameOf(r, name), Step: step, Member: viewMember(c, m), More: more, Sessions: len(sessions)}
+		shown := web.MemberStep{
+			Console: s.frameOf(r, name), Step: step, Member: viewMember(c, m), More: more, Sessions: len(sessions),
+		}
 		shown.Keys = wire.Each(keys, func(k query.UsedKey) string {
 			if k.Name != nil {
 				return *k.Name

@@ -28,7 +28,8 @@ type passkeys struct{ *webauthn.WebAuthn }
 // its authenticator verifies the person.
 func newPasskeys(host, origin string) *passkeys {
 	return &passkeys{edge.Must(webauthn.New(&webauthn.Config{
-		RPID: host, RPDisplayName: "Integrity Ledger", RPOrigins: []string{origin}, AttestationPreference: protocol.PreferNoAttestation,
+		RPID: host, RPDisplayName: "Integrity Ledger", RPOrigins: []string{origin},
+		AttestationPreference: protocol.PreferNoAttestation,
 		AuthenticatorSelection: protocol.AuthenticatorSelection{
 			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(),
 			UserVerification: protocol.VerificationRequired,
@@ -78,7 +79,9 @@ func parseHandle(raw []byte) (o domain.OrganizationID, member domain.MemberID, o
 	return domain.OrganizationID(raw[:len(o)]), domain.MemberID(raw[len(o):]), true
 }
 
-func (s passkeyDoor) holder(ctx context.Context, o domain.OrganizationID, member domain.MemberID) (h passkeyHolder, err error) {
+func (s passkeyDoor) holder(
+	ctx context.Context, o domain.OrganizationID, member domain.MemberID,
+) (h passkeyHolder, err error) {
 	if h.Membership, err = s.Sessions.Membership(ctx, o, member); err != nil {
 		return h, err
 	}
@@ -93,15 +96,20 @@ type challenge struct {
 	webauthn.SessionData
 }
 
-// challengeOptions answers the options that the page's script gives to the browser. Anybody may ask for them, so nothing
-// is stored: the cookie carries the challenge, signed. A row is written when it is used, by whoever has a passkey.
+// challengeOptions answers the options that the page's script gives to the browser. Anybody may ask for them, so
+// nothing is stored: the cookie carries the challenge, signed. A row is written when it is used, by whoever has a
+// passkey.
 func (s passkeyDoor) challengeOptions(options any, data *webauthn.SessionData) (edge.Response, error) {
 	kept, err := json.Marshal(challenge{Epoch: s.Epoch(), Until: s.Now().Add(challengeLifetime), SessionData: *data})
 	if err != nil {
 		return edge.Response{}, err
 	}
 	body, err := edge.Encode(options)
-	header := http.Header{"Set-Cookie": {s.consoleCookie(challengeCookie, domain.SignText(s.Installation.Secret, challengeLabel, kept), challengeLifetime)}}
+	header := http.Header{
+		"Set-Cookie": {
+			s.consoleCookie(challengeCookie, domain.SignText(s.Installation.Secret, challengeLabel, kept), challengeLifetime),
+		},
+	}
 	return edge.Response{Raw: body, Cache: edge.NoStore, Header: header}, err
 }
 
@@ -126,11 +134,15 @@ func (s passkeyDoor) useChallenge(r *http.Request, c challenge) error {
 }
 
 // errPasskeyRefused is the one answer to whatever is wrong with a passkey.
-var errPasskeyRefused = domain.Refuse(domain.InvalidState, "This passkey was not accepted; try again, or sign in by mail.")
+var errPasskeyRefused = domain.Refuse(
+	domain.InvalidState, "This passkey was not accepted; try again, or sign in by mail.",
+)
 
 // passkeyOptions begins a sign-in, or a proof of a person who has signed in.
 func (s passkeyDoor) passkeyOptions(r *http.Request) (any, error) {
-	options, data, err := s.console.passkeys.BeginDiscoverableLogin(webauthn.WithUserVerification(protocol.VerificationRequired))
+	options, data, err := s.console.passkeys.BeginDiscoverableLogin(
+		webauthn.WithUserVerification(protocol.VerificationRequired),
+	)
 	if err != nil {
 		return nil, fmt.Errorf("begin a sign-in: %w", err)
 	}
@@ -202,7 +214,8 @@ func (s passkeyDoor) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 		}
 		return h, nil
 	}, asked.SessionData, answer)
-	if failed != nil && edge.Refusal(failed) == nil || edge.Refusal(failed) != nil && edge.Refusal(failed).Code == domain.TemporarilyUnavailable {
+	if failed != nil && edge.Refusal(failed) == nil ||
+		edge.Refusal(failed) != nil && edge.Refusal(failed).Code == domain.TemporarilyUnavailable {
 		return h, failed
 	}
 	if err != nil {
@@ -216,9 +229,12 @@ func (s passkeyDoor) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 			return h, err
 		}
 		// The counter is judged where it is stored, so that one of two answers at once loses.
-		counted, err := s.Sessions.UsePasskey(r.Context(), known.Passkey, int64(answer.Response.AuthenticatorData.Counter), s.Now())
+		counted, err := s.Sessions.UsePasskey(
+			r.Context(), known.Passkey, int64(answer.Response.AuthenticatorData.Counter), s.Now(),
+		)
 		if err == nil && !counted {
-			s.Log.Warn("a passkey was refused because its counter has not grown: it may have been copied", "passkey", known.ID, "organization", h.Organization,
+			s.Log.Warn("a passkey was refused because its counter has not grown: it may have been copied", "passkey", known.ID,
+				"organization", h.Organization,
 				"member", h.Member, "requestId", edge.CallOf(r).RequestID)
 			err = errPasskeyRefused
 		}
@@ -280,16 +296,20 @@ func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, s.refusePasskey(r, err)
 	}
-	made, err := s.console.passkeys.CreateCredential(passkeyHolder{Membership: session.Membership{Organization: c.Session.Organization, Member: c.Session.Member}}, asked.SessionData, answer)
+	made, err := s.console.passkeys.CreateCredential(
+		passkeyHolder{Membership: session.Membership{Organization: c.Session.Organization, Member: c.Session.Member}},
+		asked.SessionData, answer,
+	)
 	if err != nil {
 		return nil, s.refusePasskey(r, err)
 	}
 	if err := s.useChallenge(r, asked); err != nil {
 		return nil, err
 	}
-	command := &domain.AddPasskey{Origin: edge.Origin(r), Member: c.Session.Member, Name: strings.TrimSpace(name), Credential: domain.Credential{
-		CredentialID: made.ID, PublicKey: made.PublicKey, Transports: []string{}, BackupEligible: made.Flags.BackupEligible,
-	}}
+	command := &domain.AddPasskey{Origin: edge.Origin(r), Member: c.Session.Member, Name: strings.TrimSpace(name),
+		Credential: domain.Credential{
+			CredentialID: made.ID, PublicKey: made.PublicKey, Transports: []string{}, BackupEligible: made.Flags.BackupEligible,
+		}}
 	for _, known := range transports() {
 		if slices.Contains(made.Transport, known) {
 			command.Credential.Transports = append(command.Credential.Transports, string(known))
@@ -298,7 +318,9 @@ func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 	if err := s.Execute(r.Context(), command); err != nil {
 		return nil, err
 	}
-	if _, err := s.Sessions.UsePasskey(r.Context(), command.Outcome, int64(made.Authenticator.SignCount), s.Now()); err != nil {
+	if _, err := s.Sessions.UsePasskey(
+		r.Context(), command.Outcome, int64(made.Authenticator.SignCount), s.Now(),
+	); err != nil {
 		return nil, err
 	}
 	resp := s.toScript(http.StatusOK, web.Path(edge.Language(r), web.ConsoleRoot+saying("/security", "passkey")))
@@ -308,5 +330,7 @@ func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 
 // transports are the ways to reach an authenticator that are kept; a browser may say anything.
 func transports() []protocol.AuthenticatorTransport {
-	return []protocol.AuthenticatorTransport{protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal}
+	return []protocol.AuthenticatorTransport{
+		protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal,
+	}
 }

@@ -17,7 +17,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-// What the page of the plan shows: this month and the ones before it, and entries. A piece of the file has entriesPiece.
+// What the page of the plan shows: this month and the ones before it, and entries. A piece of the file has
+// entriesPiece.
 const (
 	monthsShown  = 12
 	entriesShown = 50
@@ -34,8 +35,8 @@ func (s planPages) endpoints(both func(method edge.Method, path string, handle e
 	both(edge.Get, "/plan/entries.csv", s.usageFile, see)
 }
 
-// monthsOf are the last months of the organization, newest first, and the one that the request names among them, or this
-// one.
+// monthsOf are the last months of the organization, newest first, and the one that the request names among them, or
+// this one.
 func (s planPages) monthsOf(r *http.Request) (months []domain.Period, named domain.Period, err error) {
 	c := edge.CallOf(r)
 	o, err := s.Store.Organization(r.Context(), c.Session.Organization)
@@ -78,14 +79,18 @@ func (s planPages) plan(r *http.Request) (any, error) {
 			}
 		}
 		shown.Months = append(shown.Months, web.Month{
-			Period: periods[i], Shown: periods[i] == period, Used: wire.Each(uses, func(a web.Allowance) int64 { return a.Used }),
+			Period: periods[i], Shown: periods[i] == period, Used: wire.Each(uses, func(a web.Allowance) int64 {
+				return a.Used
+			}),
 		})
 	}
 	pending, unfinalized, err := s.Store.Reserved(ctx, c.Access, c.Start)
 	if err != nil {
 		return nil, err
 	}
-	shown.Reservations = []web.Allowance{viewUse(domain.PendingAllowance, pending), viewUse(domain.UnfinalizedAllowance, unfinalized)}
+	shown.Reservations = []web.Allowance{
+		viewUse(domain.PendingAllowance, pending), viewUse(domain.UnfinalizedAllowance, unfinalized),
+	}
 	if err := s.mark(ctx, c, shown.Reservations, periods[0]); err != nil {
 		return nil, err
 	}
@@ -105,7 +110,9 @@ func viewUse(a domain.Allowance, u domain.Usage) web.Allowance {
 }
 
 // usesOf are this month's allowances with the marks at which the organization is warned.
-func (s *Console) usesOf(ctx context.Context, c *edge.Call, m query.MonthlyLimits, period domain.Period) ([]web.Allowance, error) {
+func (s *Console) usesOf(
+	ctx context.Context, c *edge.Call, m query.MonthlyLimits, period domain.Period,
+) ([]web.Allowance, error) {
 	uses := viewUses(m)
 	return uses, s.mark(ctx, c, uses, period)
 }
@@ -155,13 +162,18 @@ func (s planPages) showEntries(r *http.Request, shown web.PlanPage, period domai
 	}
 	shown.Used, shown.CSV = page.Cursor.Used, address("/plan/entries.csv", url.Values{})
 	shown.Entries = wire.Each(page.Entries, func(e query.FeedEvent) web.Entry {
-		return web.Entry{At: e.OccurredAt, PublicID: e.PublicID.String(), Company: e.CompanyReference, Source: e.Source, Document: e.DocumentReference, Version: e.Version}
+		return web.Entry{
+			At: e.OccurredAt, PublicID: e.PublicID.String(), Company: e.CompanyReference, Source: e.Source,
+			Document: e.DocumentReference, Version: e.Version,
+		}
 	})
 	if after != nil {
 		shown.First = address("/plan", url.Values{}) + "#entries"
 	}
 	if page.More {
-		shown.Next = address("/plan", url.Values{"after": {edge.FormatCursor(action.FormatUsageCursor(period, page.Cursor))}}) + "#entries"
+		shown.Next = address(
+			"/plan", url.Values{"after": {edge.FormatCursor(action.FormatUsageCursor(period, page.Cursor))}},
+		) + "#entries"
 	}
 	return consolePageOf(s.site.PlanPage(shown))
 }
@@ -178,18 +190,24 @@ func (s planPages) usageFile(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return edge.Response{
-		Pieces: s.usagePieces(context.WithoutCancel(r.Context()), access, period, first), ContentType: "text/csv; charset=utf-8; header=present", Cache: edge.NoStore,
+		Pieces:      s.usagePieces(context.WithoutCancel(r.Context()), access, period, first),
+		ContentType: "text/csv; charset=utf-8; header=present", Cache: edge.NoStore,
 		Header: http.Header{"Content-Disposition": {`attachment; filename="usage-` + period.String() + `.csv"`}},
 	}, nil
 }
 
 // usagePieces are the lines of a month's entries from its first page on. All are as of that page.
-func (s planPages) usagePieces(ctx context.Context, a domain.Access, period domain.Period, page query.UsageEntries) iter.Seq2[[]byte, error] {
+func (s planPages) usagePieces(
+	ctx context.Context, a domain.Access, period domain.Period, page query.UsageEntries,
+) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		piece := wire.AppendCSV(nil, "sequence", "occurredAt", "companyReference", "source", "documentReference", "version", "publicId", "eventId")
+		piece := wire.AppendCSV(
+			nil, "sequence", "occurredAt", "companyReference", "source", "documentReference", "version", "publicId", "eventId",
+		)
 		for {
 			for _, e := range page.Entries {
-				piece = wire.AppendCSV(piece, strconv.FormatInt(e.Sequence, 10), evidence.FormatTime(e.OccurredAt), e.CompanyReference, e.Source, e.DocumentReference,
+				piece = wire.AppendCSV(piece, strconv.FormatInt(e.Sequence, 10), evidence.FormatTime(e.OccurredAt),
+					e.CompanyReference, e.Source, e.DocumentReference,
 					strconv.Itoa(int(e.Version)), e.PublicID.String(), e.ID.String())
 			}
 			if !yield(piece, nil) || !page.More {

@@ -49,7 +49,8 @@ const (
 
 func (p providerSignIn) String() string {
 	return strings.Join([]string{
-		string(p.language), string(p.purpose), strconv.FormatInt(p.begun.Unix(), 10), base64.RawURLEncoding.EncodeToString([]byte(p.to)), p.random,
+		string(p.language), string(p.purpose), strconv.FormatInt(p.begun.Unix(), 10),
+		base64.RawURLEncoding.EncodeToString([]byte(p.to)), p.random,
 	}, ".")
 }
 
@@ -60,22 +61,26 @@ func parseProviderSignIn(text string) (p providerSignIn, ok bool) {
 	}
 	begun, wrong := strconv.ParseInt(parts[2], 10, 64)
 	to, alsoWrong := base64.RawURLEncoding.DecodeString(parts[3])
-	p = providerSignIn{language: evidence.Spanish, purpose: purpose(parts[1]), begun: time.Unix(begun, 0), to: string(to), random: parts[4]}
+	p = providerSignIn{
+		language: evidence.Spanish, purpose: purpose(parts[1]), begun: time.Unix(begun, 0), to: string(to), random: parts[4],
+	}
 	if parts[0] == string(evidence.English) {
 		p.language = evidence.English
 	}
 	return p, wrong == nil && alsoWrong == nil
 }
 
-// providerAttempt is what the provider is asked. State and nonce come from the whole cookie, under the ledger's secret: a
-// browser that says another purpose or beginning than it was given has neither.
+// providerAttempt is what the provider is asked. State and nonce come from the whole cookie, under the ledger's secret:
+// a browser that says another purpose or beginning than it was given has neither.
 func (s door) providerAttempt(p providerSignIn) oauth.Attempt {
 	derived := func(what string) string {
 		mac := hmac.New(sha256.New, s.Installation.Secret)
 		mac.Write([]byte("console-" + what + "." + p.String()))
 		return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 	}
-	return oauth.Attempt{State: derived("state"), Nonce: derived("nonce"), Verifier: p.random, Email: true, Anew: p.purpose == toProve}
+	return oauth.Attempt{
+		State: derived("state"), Nonce: derived("nonce"), Verifier: p.random, Email: true, Anew: p.purpose == toProve,
+	}
 }
 
 // toProvider sends the browser to the provider. Only a form of our own pages leads here, so that no other site begins a
@@ -83,7 +88,10 @@ func (s door) providerAttempt(p providerSignIn) oauth.Attempt {
 // nobody knows.
 func (s door) toProvider(what purpose) edge.Handler {
 	return func(r *http.Request) (any, error) {
-		attempt := providerSignIn{language: edge.Language(r), purpose: what, begun: edge.CallOf(r).Start.Truncate(time.Second), random: rand.Text() + rand.Text()}
+		attempt := providerSignIn{
+			language: edge.Language(r), purpose: what, begun: edge.CallOf(r).Start.Truncate(time.Second),
+			random: rand.Text() + rand.Text(),
+		}
 		if what == toProve {
 			attempt.to = consolePage(attempt.language, edge.Form(r).Get("to"))
 		}
@@ -153,9 +161,11 @@ func (s door) enterByProvider(r *http.Request, attempt providerSignIn, asked oau
 	return s.chooseAfterProvider(r, attempt, link, found, person.Email)
 }
 
-// chooseAfterProvider leads to the page of a link that nobody is mailed, on which the person chooses an organization, or
-// makes one.
-func (s door) chooseAfterProvider(r *http.Request, attempt providerSignIn, link *usableLink, found []session.Membership, address string) (any, error) {
+// chooseAfterProvider leads to the page of a link that nobody is mailed, on which the person chooses an organization,
+// or makes one.
+func (s door) chooseAfterProvider(
+	r *http.Request, attempt providerSignIn, link *usableLink, found []session.Membership, address string,
+) (any, error) {
 	shard := s.Sessions.ShardOf(*link.EmailSHA256)
 	if len(found) > 0 {
 		shard = found[0].Organization.Shard()
@@ -179,8 +189,8 @@ func (s door) chooseAfterProvider(r *http.Request, attempt providerSignIn, link 
 	return resp, nil
 }
 
-// proveByProvider takes a sign-in for a proof only where the person has signed in anew, with the member's own address: a
-// silent single sign-on proves nothing about who sits there.
+// proveByProvider takes a sign-in for a proof only where the person has signed in anew, with the member's own address:
+// a silent single sign-on proves nothing about who sits there.
 func (s door) proveByProvider(r *http.Request, attempt providerSignIn, person oauth.Person) (any, error) {
 	r, err := s.resume(r, edge.Policy{})
 	if err != nil {

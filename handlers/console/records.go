@@ -37,15 +37,17 @@ const (
 
 // recordsPage shows what was searched for, or else the records of a company.
 func (s recordPages) recordsPage(r *http.Request) (any, error) {
-	shown := web.Records{Console: s.frameOf(r, "records"), Find: strings.TrimSpace(r.URL.Query().Get("find")), MaxFile: web.MaxFile}
+	shown := web.Records{
+		Console: s.frameOf(r, "records"), Find: strings.TrimSpace(r.URL.Query().Get("find")), MaxFile: web.MaxFile,
+	}
 	if shown.Find != "" {
 		return s.foundPage(r, shown)
 	}
 	return s.recordsOfCompanyPage(r, shown)
 }
 
-// foundPage shows the records that a text names: one by its public id or its link, or those of a hash, or else those whose
-// document has the text as its reference. A single one is shown itself.
+// foundPage shows the records that a text names: one by its public id or its link, or those of a hash, or else those
+// whose document has the text as its reference. A single one is shown itself.
 func (s recordPages) foundPage(r *http.Request, shown web.Records) (any, error) {
 	ctx, access := r.Context(), edge.CallOf(r).Access
 	after, _ := domain.ParseID[domain.RecordID](r.URL.Query().Get("after"))
@@ -101,8 +103,9 @@ func (s *Console) consoleQuery(r *http.Request, q url.Values) string {
 
 func viewRow(record domain.Record) web.RecordRow {
 	return web.RecordRow{
-		PublicID: record.PublicID.String(), Company: record.CompanyReference, Source: record.Source, Document: record.DocumentReference,
-		Version: record.Version, Status: string(record.Status), ReceivedAt: record.ReceivedAt,
+		PublicID: record.PublicID.String(), Company: record.CompanyReference, Source: record.Source,
+		Document: record.DocumentReference,
+		Version:  record.Version, Status: string(record.Status), ReceivedAt: record.ReceivedAt,
 	}
 }
 
@@ -111,7 +114,8 @@ func recordFilters() []string {
 	return []string{"companyReference", "source", "documentReference", "status", "receivedFrom", "receivedTo"}
 }
 
-// recordsOfCompanyPage lists the records of a company: of the one that was chosen, or else of the newest registration's.
+// recordsOfCompanyPage lists the records of a company: of the one that was chosen, or else of the newest
+// registration's.
 func (s recordPages) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, error) {
 	q, c := r.URL.Query(), edge.CallOf(r)
 	companies, _, err := s.Store.Companies(r.Context(), c.Access, true, "", "", choiceCompanies)
@@ -163,7 +167,9 @@ func (s recordPages) recordsOfCompanyPage(r *http.Request, shown web.Records) (a
 
 // newestCompany is the one among some in which a version was registered last, or else their first.
 func (s recordPages) newestCompany(r *http.Request, companies []domain.Company) (reference string, err error) {
-	page, err := s.Store.AuditEvents(r.Context(), edge.CallOf(r).Access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: 1})
+	page, err := s.Store.AuditEvents(
+		r.Context(), edge.CallOf(r).Access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: 1},
+	)
 	for _, c := range companies {
 		if len(page.Events) > 0 && page.Events[0].Company == c.ID {
 			return c.Reference, err
@@ -183,8 +189,8 @@ func older(filter map[string]string, after string) url.Values {
 	return q
 }
 
-// fromDay replaces a date by the moment at which it begins in UTC, plus some days. What is no date stays, and is refused as no
-// time.
+// fromDay replaces a date by the moment at which it begins in UTC, plus some days. What is no date stays, and is
+// refused as no time.
 func fromDay(q url.Values, name string, later int) {
 	if at, err := time.Parse(time.DateOnly, q.Get(name)); err == nil {
 		q.Set(name, at.AddDate(0, 0, later).Format(time.RFC3339))
@@ -200,7 +206,8 @@ func (s recordPages) recordPage(r *http.Request) (any, error) {
 	}
 	before, _ := action.ParsePlace(r.URL.Query().Get("before"))
 	versions, err := s.Store.Records(ctx, access, query.RecordQuestion{
-		Company: record.CompanyReference, Source: record.Source, Document: record.DocumentReference, Before: before, Limit: recordRows,
+		Company: record.CompanyReference, Source: record.Source, Document: record.DocumentReference, Before: before,
+		Limit: recordRows,
 	})
 	if err != nil {
 		return nil, err
@@ -221,7 +228,8 @@ func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.
 		Console: s.frameOf(r, name), Row: viewRow(record), SHA256: record.SHA256.String(), SizeBytes: record.SizeBytes,
 		MimeType: record.MimeType, GeneratedAt: generated,
 		PreviousVersion: record.PreviousVersion, SupersededBy: record.SupersededByVersion, RevokedAt: record.RevokedAt,
-		Timestamps: len(s.Keys().Trusted.Authorities()) > 0, MayRevoke: edge.CallOf(r).Session.Role.Allows(domain.IntegrityRevoke), MaxReason: action.MaxReason,
+		Timestamps: len(s.Keys().Trusted.Authorities()) > 0,
+		MayRevoke:  edge.CallOf(r).Session.Role.Allows(domain.IntegrityRevoke), MaxReason: action.MaxReason,
 	}
 }
 
@@ -232,7 +240,9 @@ func (s recordPages) evidenceFile(r *http.Request) (any, error) {
 		return nil, err
 	}
 	id := edge.PublicID(edge.Variable(r, "publicId"))
-	return edge.WithHeader(answer.(edge.Response), "Content-Disposition", `attachment; filename="integrity-evidence-`+id.String()+`.json"`), nil
+	return edge.WithHeader(
+		answer.(edge.Response), "Content-Disposition", `attachment; filename="integrity-evidence-`+id.String()+`.json"`,
+	), nil
 }
 
 // revokePage asks for the reason, and says what a revocation does.

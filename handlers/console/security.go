@@ -27,11 +27,15 @@ func (s securityPages) overview(r *http.Request) (any, error) {
 	if shown.Allowances, err = s.usesOf(ctx, c, months[0], period); err != nil {
 		return nil, err
 	}
-	page, err := s.Store.AuditEvents(ctx, c.Access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: overviewRecords})
+	page, err := s.Store.AuditEvents(
+		ctx, c.Access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: overviewRecords},
+	)
 	if err != nil {
 		return nil, err
 	}
-	records, err := s.Store.RecordsNamed(ctx, c.Access, wire.Each(page.Events, func(e query.AuditEvent) domain.PublicID { return edge.PublicID(e.Subject) }))
+	records, err := s.Store.RecordsNamed(ctx, c.Access, wire.Each(page.Events, func(e query.AuditEvent) domain.PublicID {
+		return edge.PublicID(e.Subject)
+	}))
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +95,9 @@ func (s securityPages) security(r *http.Request) (any, error) {
 			return web.Passkey{ID: p.ID.String(), Name: p.Name, AddedAt: p.CreatedAt, UsedAt: p.LastUsedAt}
 		}),
 		Sessions: wire.Each(sessions, func(at session.Session) web.SessionView {
-			return web.SessionView{ID: at.ID.String(), UserAgent: at.UserAgent, Since: at.CreatedAt, UsedAt: at.UsedAt, Own: at.ID == c.Session.ID}
+			return web.SessionView{
+				ID: at.ID.String(), UserAgent: at.UserAgent, Since: at.CreatedAt, UsedAt: at.UsedAt, Own: at.ID == c.Session.ID,
+			}
 		}),
 		MaxName: domain.MaxNameLength, Prove: s.proveFirst(r, "/security"),
 	}))
@@ -102,7 +108,10 @@ func (s securityPages) removePasskey(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
 	}
-	command := &domain.RemovePasskey{Origin: edge.Origin(r), Member: edge.CallOf(r).Session.Member, Passkey: edge.PathID(r, "passkeyId", domain.ParseID[domain.PasskeyID])}
+	command := &domain.RemovePasskey{
+		Origin: edge.Origin(r), Member: edge.CallOf(r).Session.Member,
+		Passkey: edge.PathID(r, "passkeyId", domain.ParseID[domain.PasskeyID]),
+	}
 	return s.Done(r.Context(), command, func() any { return onward(r, "/security") })
 }
 
@@ -140,7 +149,9 @@ func (s securityPages) proveByMail(r *http.Request) (any, error) {
 		return nil, domain.Refuse(domain.InvalidState, "There is no address that a link could be sent to.")
 	}
 	browser, cookie := s.browserOf(r)
-	err := s.LinkMailer.ask(linkRequest{network: s.networkOf(r), session: session, browser: browser, language: edge.Language(r)})
+	err := s.LinkMailer.ask(linkRequest{
+		network: s.networkOf(r), session: session, browser: browser, language: edge.Language(r),
+	})
 	if err != nil {
 		return nil, err
 	}

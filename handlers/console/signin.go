@@ -45,7 +45,9 @@ func (s door) askForLink(r *http.Request) (any, error) {
 	}
 	browser, cookie := s.browserOf(r)
 	email := domain.EmailSHA256(address)
-	err = s.LinkMailer.ask(linkRequest{network: s.networkOf(r), email: email, known: s.knowsBrowser(r, email), browser: browser, language: edge.Language(r)})
+	err = s.LinkMailer.ask(linkRequest{
+		network: s.networkOf(r), email: email, known: s.knowsBrowser(r, email), browser: browser, language: edge.Language(r),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +111,8 @@ func (s door) linkOver(r *http.Request, err error) (edge.Response, error) {
 	return s.refusedMessage(r, "link-over", http.StatusNotFound, domain.NotFound)
 }
 
-// useSignInLink signs in. An address with several memberships chooses one first, and one without any makes an organization
-// where anybody may; either uses the link.
+// useSignInLink signs in. An address with several memberships chooses one first, and one without any makes an
+// organization where anybody may; either uses the link.
 func (s door) useSignInLink(r *http.Request) (any, error) {
 	link, err := s.signInLink(r)
 	if err != nil || link == nil {
@@ -128,7 +130,8 @@ func (s door) useSignInLink(r *http.Request) (any, error) {
 		return s.foundOrganization(r, link, found)
 	}
 	chosen := choice(found, typed.Get("organization"))
-	if asks := s.mayFound(link, found) && s.signUpAddress(r, link) != ""; chosen == nil || asks && !typed.Has("organization") {
+	if asks := s.mayFound(link, found) && s.signUpAddress(r, link) != ""; chosen == nil ||
+		asks && !typed.Has("organization") {
 		return s.chooseOrganization(r, link, found, web.NewOrganization{}, nil)
 	}
 	used, err := s.Sessions.UseSignInLink(r.Context(), link.SignInLink, edge.CallOf(r).Start)
@@ -191,7 +194,9 @@ func choice(found []session.Membership, organization string) *session.Membership
 
 // chooseOrganization shows the memberships among which the person chooses, and the form to make an organization where
 // the person may.
-func (s door) chooseOrganization(r *http.Request, link *usableLink, found []session.Membership, shown web.NewOrganization, err error) (edge.Response, error) {
+func (s door) chooseOrganization(
+	r *http.Request, link *usableLink, found []session.Membership, shown web.NewOrganization, err error,
+) (edge.Response, error) {
 	offered := s.mayFound(link, found)
 	if err != nil || len(found) == 0 && !offered {
 		return s.linkOver(r, err)
@@ -216,7 +221,9 @@ func (s door) chooseOrganization(r *http.Request, link *usableLink, found []sess
 }
 
 // invitation finds the member whom the invitation of the path is for, where it can still be accepted; nil otherwise.
-func (s door) invitation(r *http.Request) (found *session.Membership, until time.Time, secretSHA256 [32]byte, err error) {
+func (s door) invitation(r *http.Request) (
+	found *session.Membership, until time.Time, secretSHA256 [32]byte, err error,
+) {
 	organization, secretSHA256, ok := domain.ParseInvitationCode(edge.Variable(r, "code"))
 	if !ok {
 		return nil, until, secretSHA256, nil
@@ -253,18 +260,21 @@ func (s door) invitationPage(r *http.Request) (any, error) {
 	}))
 }
 
-// acceptInvitation makes the invited member active and signs the person in. Only a mailed invitation shows that the person
-// reads the address; pages for managers say so where none is mailed.
+// acceptInvitation makes the invited member active and signs the person in. Only a mailed invitation shows that the
+// person reads the address; pages for managers say so where none is mailed.
 func (s door) acceptInvitation(r *http.Request) (any, error) {
 	found, _, secret, err := s.invitation(r)
 	if err != nil || found == nil {
 		return s.invitationOver(r, err)
 	}
 	accept := &domain.AcceptInvitation{
-		Origin: domain.Origin{Organization: found.Organization, Actor: domain.SystemActor, RequestID: edge.CallOf(r).RequestID}, SecretSHA256: secret,
+		Origin: domain.Origin{
+			Organization: found.Organization, Actor: domain.SystemActor, RequestID: edge.CallOf(r).RequestID,
+		}, SecretSHA256: secret,
 	}
 	if err := s.Execute(r.Context(), accept); err != nil {
-		if refused := edge.Refusal(err); refused != nil && (refused.Code == domain.InvalidState || refused.Code == domain.NotFound) {
+		if refused := edge.Refusal(err); refused != nil && (refused.Code == domain.InvalidState ||
+			refused.Code == domain.NotFound) {
 			return s.invitationOver(r, nil) // somebody was faster
 		}
 		return nil, err
@@ -441,12 +451,16 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 		return err
 	}
 	if !added {
-		m.Log.Info("no more sign-in links are mailed to a member in this hour", "organization", to.Organization, "member", to.Member)
+		m.Log.Info(
+			"no more sign-in links are mailed to a member in this hour", "organization", to.Organization, "member", to.Member,
+		)
 		return nil
 	}
 	return m.Send(ctx, queue.Mail{
 		ID: domain.EventID(id), Organization: to.Organization, Member: to.Member, To: to.Email, At: now,
-		SignIn: &queue.SignIn{URL: SignInURL(m.BaseURL, request.language, code), Until: now.Add(session.LinkLifetime), Newcomer: newcomer},
+		SignIn: &queue.SignIn{
+			URL: SignInURL(m.BaseURL, request.language, code), Until: now.Add(session.LinkLifetime), Newcomer: newcomer,
+		},
 	})
 }
 

@@ -30,7 +30,9 @@ const (
 // newSignUps counts links of the last hour: each is a unit that is held for an hour. As its networks yield to others, a
 // flood from a few of them delays nobody else.
 func newSignUps() *fair.Semaphore[netip.Prefix] {
-	return fair.NewSemaphore[netip.Prefix](fair.Limits{Most: signUpsOfAll, Each: signUpsPerHour, Line: signUpsLater, Yields: true})
+	return fair.NewSemaphore[netip.Prefix](fair.Limits{
+		Most: signUpsOfAll, Each: signUpsPerHour, Line: signUpsLater, Yields: true,
+	})
 }
 
 // networkOf is the client's network, a /24 of IPv4 or a /48 of IPv6.
@@ -43,7 +45,8 @@ func (s *Console) networkOf(r *http.Request) netip.Prefix {
 	return network
 }
 
-// signUpPage asks for the address with which a person wants to make an organization. Whoever has signed in already goes on.
+// signUpPage asks for the address with which a person wants to make an organization. Whoever has signed in already goes
+// on.
 func (s door) signUpPage(r *http.Request) (any, error) {
 	if _, err := s.resume(r, edge.Policy{}); err == nil {
 		return onward(r, ""), nil
@@ -68,13 +71,16 @@ func (s door) askToSignUp(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, &domain.Error{
 			Code: domain.RateLimited, RetryAfter: time.Hour,
-			Message: fmt.Sprintf("At most %d links to sign up are mailed in an hour to one network, and more of them wait already.", signUpsPerHour),
+			Message: fmt.Sprintf(
+				"At most %d links to sign up are mailed in an hour to one network, and more of them wait already.", signUpsPerHour,
+			),
 		}
 	}
 	browser, cookie := s.browserOf(r)
 	email, later := domain.EmailSHA256(address), !turn.IsGranted()
 	err = s.LinkMailer.ask(linkRequest{
-		network: network, turn: turn, email: email, address: address, known: s.knowsBrowser(r, email), browser: browser, language: edge.Language(r),
+		network: network, turn: turn, email: email, address: address, known: s.knowsBrowser(r, email), browser: browser,
+		language: edge.Language(r),
 	})
 	if err != nil {
 		s.LinkMailer.signUps.Withdraw(network, turn)
@@ -107,7 +113,9 @@ func (s door) within(r *http.Request, limit *edge.AddressLimit, message string) 
 
 // keepAddress is the cookie in which the browser keeps the address that signs up.
 func (s door) keepAddress(address string) string {
-	return s.consoleCookie(addressCookie, base64.RawURLEncoding.EncodeToString([]byte(address)), signUpPatience+session.LinkLifetime)
+	return s.consoleCookie(
+		addressCookie, base64.RawURLEncoding.EncodeToString([]byte(address)), signUpPatience+session.LinkLifetime,
+	)
 }
 
 // signUpAddress is the address that the browser keeps, if it is the one that the link is for; empty otherwise.
@@ -143,8 +151,10 @@ func (s door) describe(r *http.Request, link *usableLink, shown *web.NewOrganiza
 	shown.MaxName, shown.Plan, shown.PerMinute = domain.MaxOrganizationName, domain.FreePlan, plan.PerMinute
 	shown.Address = s.signUpAddress(r, link)
 	shown.Allowances = []web.Allowance{
-		{Name: domain.VersionsAllowance.String(), Limit: plan.VersionsPerMonth}, {Name: domain.RequestsAllowance.String(), Limit: plan.RequestsPerMonth},
-		{Name: domain.RegistrationsAllowance.String(), Limit: plan.RegistrationsPerMonth}, {Name: "webhookAttempts", Limit: plan.WebhookAttemptsPerMonth},
+		{Name: domain.VersionsAllowance.String(), Limit: plan.VersionsPerMonth},
+		{Name: domain.RequestsAllowance.String(), Limit: plan.RequestsPerMonth},
+		{Name: domain.RegistrationsAllowance.String(), Limit: plan.RegistrationsPerMonth},
+		{Name: "webhookAttempts", Limit: plan.WebhookAttemptsPerMonth},
 	}
 }
 
@@ -184,5 +194,11 @@ func (s door) foundOrganization(r *http.Request, link *usableLink, found []sessi
 		return nil, err
 	}
 	s.Log.Info("an organization was made by signing up", "organization", id, "owner", create.Outcome.ID)
-	return s.enter(r, session.Membership{Organization: id, Member: create.Outcome.ID, Role: domain.Owner, OrganizationName: shown.Name, Email: address}, link.provedAt)
+	return s.enter(
+		r,
+		session.Membership{
+			Organization: id, Member: create.Outcome.ID, Role: domain.Owner, OrganizationName: shown.Name, Email: address,
+		},
+		link.provedAt,
+	)
 }

@@ -45,7 +45,8 @@ func (s webhookPages) endpoints(both func(method edge.Method, path string, handl
 
 func viewDestination(e query.WebhookEntry, now time.Time) web.Webhook {
 	v := web.Webhook{
-		ID: e.ID.String(), URL: e.URL.Body, Active: e.Status == domain.WebhookActive, FailingSince: e.FailingSince, Companies: e.Companies, CreatedAt: e.CreatedAt,
+		ID: e.ID.String(), URL: e.URL.Body, Active: e.Status == domain.WebhookActive, FailingSince: e.FailingSince,
+		Companies: e.Companies, CreatedAt: e.CreatedAt,
 		Types: wire.Each(e.Types.Types(), func(t domain.EventType) string { return string(t) }),
 	}
 	if e.Description != nil {
@@ -86,19 +87,28 @@ func (s webhookPages) newWebhookPage(r *http.Request) (any, error) {
 }
 
 // showNewWebhook shows the form, also after what was typed into it was refused.
-func (s webhookPages) showNewWebhook(r *http.Request, typed web.WebhookForm, companies []string, refused error) (any, error) {
+func (s webhookPages) showNewWebhook(
+	r *http.Request, typed web.WebhookForm, companies []string, refused error,
+) (any, error) {
 	problem, status, err := s.problem(r, refused)
 	if err != nil {
 		return nil, err
 	}
-	list, more, err := s.Store.AuthorizedCompanies(r.Context(), edge.CallOf(r).Access.Organization, domain.WebhookID{}, "", choiceCompanies)
+	list, more, err := s.Store.AuthorizedCompanies(
+		r.Context(), edge.CallOf(r).Access.Organization, domain.WebhookID{}, "", choiceCompanies,
+	)
 	if err != nil {
 		return nil, err
 	}
-	shown := web.NewWebhook{Console: s.frameOf(r, "webhook-new"), Form: typed, Known: webhookTypes(), More: more, MaxDescription: domain.MaxWebhookDescription}
+	shown := web.NewWebhook{
+		Console: s.frameOf(r, "webhook-new"), Form: typed, Known: webhookTypes(), More: more,
+		MaxDescription: domain.MaxWebhookDescription,
+	}
 	shown.Form.Problem, shown.Form.Local = problem, s.couldSendLocally()
 	shown.Companies = wire.Each(list, func(c query.AuthorizedCompany) web.AuthorizedCompany {
-		return web.AuthorizedCompany{ID: c.ID.String(), Reference: c.Reference, Authorized: slices.Contains(companies, c.ID.String())}
+		return web.AuthorizedCompany{
+			ID: c.ID.String(), Reference: c.Reference, Authorized: slices.Contains(companies, c.ID.String()),
+		}
 	})
 	resp, err := consolePageOf(s.site.NewWebhook(shown))
 	return afterForm(resp, status, edge.Refusal(refused)), err
@@ -111,7 +121,10 @@ func (s webhookPages) couldSendLocally() bool {
 }
 
 func readWebhookForm(values url.Values) web.WebhookForm {
-	return web.WebhookForm{URL: textOf(values, "url"), Description: textOf(values, "description"), Types: append([]string{}, values["types"]...)}
+	return web.WebhookForm{
+		URL: textOf(values, "url"), Description: textOf(values, "description"),
+		Types: append([]string{}, values["types"]...),
+	}
 }
 
 // createWebhookByHand adds a destination, authorizes it for companies, and shows its secret in this answer only.
@@ -130,7 +143,9 @@ func (s webhookPages) createWebhookByHand(r *http.Request) (any, error) {
 	var commands []domain.Command
 	for _, company := range chosen {
 		companyID, _ := domain.ParseID[domain.CompanyID](company) // a malformed one is answered as an unknown one
-		commands = append(commands, &domain.SetWebhookAccess{Origin: edge.Origin(r), Company: companyID, Webhook: id, Enabled: true})
+		commands = append(
+			commands, &domain.SetWebhookAccess{Origin: edge.Origin(r), Company: companyID, Webhook: id, Enabled: true},
+		)
 	}
 	if len(commands) > 0 {
 		// The destination is there, and its secret is shown nowhere else.
@@ -165,16 +180,21 @@ func (s webhookPages) showWebhook(r *http.Request, typed *web.WebhookForm, refus
 		return nil, err
 	}
 	shown := web.WebhookPage{
-		Console: s.frameOf(r, "webhook"), Webhook: viewDestination(entry, c.Start), Known: webhookTypes(), MaxDescription: domain.MaxWebhookDescription,
+		Console: s.frameOf(r, "webhook"), Webhook: viewDestination(entry, c.Start), Known: webhookTypes(),
+		MaxDescription: domain.MaxWebhookDescription,
 		MostAuthorized: domain.MaxWebhooksPerCompany,
 	}
 	shown.Console.Path = destinationPath(id.String())
-	shown.Form = web.WebhookForm{URL: shown.Webhook.URL, Description: shown.Webhook.Description, Types: shown.Webhook.Types}
+	shown.Form = web.WebhookForm{
+		URL: shown.Webhook.URL, Description: shown.Webhook.Description, Types: shown.Webhook.Types,
+	}
 	if typed != nil {
 		shown.Form = *typed
 	}
 	shown.Form.Problem, shown.Form.Local = problem, s.couldSendLocally()
-	companies, more, err := s.Store.AuthorizedCompanies(ctx, c.Access.Organization, id, validReference(q.Get("company")), choiceCompanies)
+	companies, more, err := s.Store.AuthorizedCompanies(
+		ctx, c.Access.Organization, id, validReference(q.Get("company")), choiceCompanies,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -213,19 +233,26 @@ func (s webhookPages) showDeliveries(r *http.Request, shown *web.WebhookPage) er
 	if status.Code() < 0 {
 		status = ""
 	}
-	list, more, err := s.Store.Deliveries(r.Context(), edge.CallOf(r).Access.Organization, webhookID(r), status, after, deliveryRows)
+	list, more, err := s.Store.Deliveries(
+		r.Context(), edge.CallOf(r).Access.Organization, webhookID(r), status, after, deliveryRows,
+	)
 	if err != nil {
 		return err
 	}
 	shown.Status = string(status)
-	shown.Statuses = wire.Each(projections.DeliveryStatuses(), func(s projections.DeliveryStatus) string { return string(s) })
+	shown.Statuses = wire.Each(projections.DeliveryStatuses(), func(s projections.DeliveryStatus) string {
+		return string(s)
+	})
 	shown.Deliveries = wire.Each(list, func(d query.Delivery) web.Delivery {
 		return web.Delivery{
-			ID: d.ID.String(), Type: string(d.Type), Sequence: d.Sequence, Status: string(d.Status), Attempts: d.Attempts, CreatedAt: d.CreatedAt,
+			ID: d.ID.String(), Type: string(d.Type), Sequence: d.Sequence, Status: string(d.Status), Attempts: d.Attempts,
+			CreatedAt:     d.CreatedAt,
 			NextAttemptAt: d.NextAttemptAt, AttemptedAt: d.AttemptedAt, ResponseStatus: d.ResponseStatus, Reason: d.Reason,
 		}
 	})
-	shown.Pending = slices.ContainsFunc(list, func(d query.Delivery) bool { return d.Status == projections.DeliveryPending })
+	shown.Pending = slices.ContainsFunc(list, func(d query.Delivery) bool {
+		return d.Status == projections.DeliveryPending
+	})
 	now := url.Values{}
 	for name, value := range map[string]string{"after": q.Get("after"), "status": string(status)} {
 		if value != "" {
@@ -267,7 +294,9 @@ func toWebhook(r *http.Request, part string) edge.Response {
 
 // changeWebhookByHand changes address, description and types.
 func (s webhookPages) changeWebhookByHand(r *http.Request) (any, error) {
-	return s.changedByHand(r, new(readWebhookForm(edge.Form(r))), toWebhook(r, saying("#change", "webhook-changed")), "types")
+	return s.changedByHand(
+		r, new(readWebhookForm(edge.Form(r))), toWebhook(r, saying("#change", "webhook-changed")), "types",
+	)
 }
 
 // enableWebhook enables a destination or disables it.
@@ -276,14 +305,19 @@ func (s webhookPages) enableWebhook(r *http.Request) (any, error) {
 }
 
 // changedByHand makes the change that a form asks for; lists are its fields that are lists.
-func (s webhookPages) changedByHand(r *http.Request, typed *web.WebhookForm, done edge.Response, lists ...string) (any, error) {
-	if _, err := edge.Submit(r, strictjson.Fields(edge.Form(r), lists...), s.ReadWebhookChange, s.UpdateWebhook); err != nil {
+func (s webhookPages) changedByHand(
+	r *http.Request, typed *web.WebhookForm, done edge.Response, lists ...string,
+) (any, error) {
+	if _, err := edge.Submit(
+		r, strictjson.Fields(edge.Form(r), lists...), s.ReadWebhookChange, s.UpdateWebhook,
+	); err != nil {
 		return s.showWebhook(r, typed, err)
 	}
 	return done, nil
 }
 
-// authorizeWebhook authorizes a destination for those companies of the page that are ticked, and for no others of the page.
+// authorizeWebhook authorizes a destination for those companies of the page that are ticked, and for no others of the
+// page.
 func (s webhookPages) authorizeWebhook(r *http.Request) (any, error) {
 	values, c, id := edge.Form(r), edge.CallOf(r), webhookID(r)
 	if _, err := s.Store.Webhook(r.Context(), c.Access.Organization, id); err != nil {
@@ -296,9 +330,13 @@ func (s webhookPages) authorizeWebhook(r *http.Request) (any, error) {
 	}
 	var commands []domain.Command
 	for _, company := range companies {
-		shown, ticked := slices.Contains(values["shown"], company.ID.String()), slices.Contains(values["company"], company.ID.String())
+		shown, ticked := slices.Contains(values["shown"], company.ID.String()), slices.Contains(
+			values["company"], company.ID.String(),
+		)
 		if shown && ticked != company.Authorized {
-			commands = append(commands, &domain.SetWebhookAccess{Origin: edge.Origin(r), Company: company.ID, Webhook: id, Enabled: ticked})
+			commands = append(
+				commands, &domain.SetWebhookAccess{Origin: edge.Origin(r), Company: company.ID, Webhook: id, Enabled: ticked},
+			)
 		}
 	}
 	if err := s.boundForm(r, "company", len(commands)); err != nil {
@@ -324,7 +362,9 @@ func (s webhookPages) confirmation(name string) edge.Handler {
 		if err != nil {
 			return nil, err
 		}
-		return consolePageOf(s.site.WebhookConfirmation(web.WebhookPage{Console: s.frameOf(r, name), Webhook: viewDestination(entry, c.Start), Overlaps: overlaps()}))
+		return consolePageOf(s.site.WebhookConfirmation(web.WebhookPage{
+			Console: s.frameOf(r, name), Webhook: viewDestination(entry, c.Start), Overlaps: overlaps(),
+		}))
 	}
 }
 
@@ -414,7 +454,10 @@ func (s webhookPages) showReplay(r *http.Request, values url.Values, count *int,
 	for _, name := range []string{"fromSequence", "toSequence", "companyReference"} {
 		typed[name] = textOf(values, name)
 	}
-	shown := web.Replay{Console: s.frameOf(r, "replay"), Webhook: viewDestination(entry, c.Start), Typed: typed, Problem: problem, Most: query.MaxReplay}
+	shown := web.Replay{
+		Console: s.frameOf(r, "replay"), Webhook: viewDestination(entry, c.Start), Typed: typed, Problem: problem,
+		Most: query.MaxReplay,
+	}
 	if refused == nil && count != nil {
 		shown.Counted, shown.Count = true, *count
 	}
@@ -432,6 +475,9 @@ func (s webhookPages) replayByHand(r *http.Request) (any, error) {
 	if replayed.NextSequence == nil {
 		return toWebhook(r, saying("#deliveries", "replayed")), nil
 	}
-	rest := url.Values{"fromSequence": {strconv.FormatInt(*replayed.NextSequence, 10)}, "toSequence": {textOf(values, "toSequence")}, "companyReference": {textOf(values, "companyReference")}}
+	rest := url.Values{
+		"fromSequence": {strconv.FormatInt(*replayed.NextSequence, 10)}, "toSequence": {textOf(values, "toSequence")},
+		"companyReference": {textOf(values, "companyReference")},
+	}
 	return toWebhook(r, "/replay?"+rest.Encode()), nil
 }

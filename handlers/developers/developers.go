@@ -1,6 +1,7 @@
 // Package developers holds what integrators take home: clients, the offline verifier and samples, embedded in the
-// binary and served under /developers/. Each works without this repository: a Python file as it stands, all of them as the
-// wheel that pip installs, and the JavaScript client as the package that npm installs. The package knows nothing of HTTP.
+// binary and served under /developers/. Each works without this repository: a Python file as it stands, all of them as
+// the wheel that pip installs, and the JavaScript client as the package that npm installs. The package knows nothing of
+// HTTP.
 //
 // All clients have one [Version], which stands in their sources as @VERSION@. What was served under a version never
 // changes: a change of a client needs a new version, its lines in CHANGELOG.md, and

@@ -12,8 +12,8 @@ import (
 
 const npmName = "integrity-client-" + Version + ".tgz"
 
-// npmPackage packs what package.json lists as npm pack would, with the changelog. The bytes follow from the files alone:
-// nothing is compressed, so they do not depend on the compressor either.
+// npmPackage packs what package.json lists as npm pack would, with the changelog. The bytes follow from the files
+// alone: nothing is compressed, so they do not depend on the compressor either.
 func npmPackage() ([]byte, error) {
 	manifest, err := source("javascript/package.json")
 	if err != nil {
@@ -35,7 +35,10 @@ func npmPackage() ([]byte, error) {
 			from = file
 		}
 		text, err := source(from)
-		header := tar.Header{Typeflag: tar.TypeReg, Name: "package/" + file, Size: int64(len(text)), Mode: 0o644, ModTime: packed, Format: tar.FormatUSTAR}
+		header := tar.Header{
+			Typeflag: tar.TypeReg, Name: "package/" + file, Size: int64(len(text)), Mode: 0o644, ModTime: packed,
+			Format: tar.FormatUSTAR,
+		}
 		if err == nil {
 			err = archive.WriteHeader(&header)
 		}

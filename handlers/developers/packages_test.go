@@ -33,7 +33,8 @@ func download(t *testing.T, kind string) developers.Download {
 	return list[i]
 }
 
-// Each file of the wheel is in RECORD with its hash and size, modules are the single files, and nothing says when it was packed.
+// Each file of the wheel is in RECORD with its hash and size, modules are the single files, and nothing says when it
+// was packed.
 func TestWheel(t *testing.T) {
 	wheel := download(t, "wheel")
 	if again := download(t, "wheel"); !bytes.Equal(again.Body, wheel.Body) {
@@ -82,7 +83,9 @@ func TestWheel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"Name": "integrity-client", "Version": developers.Version, "Requires-Python": ">=3.11", "Metadata-Version": "2.1"} {
+	for name, want := range map[string]string{
+		"Name": "integrity-client", "Version": developers.Version, "Requires-Python": ">=3.11", "Metadata-Version": "2.1",
+	} {
 		if got := metadata.Header.Get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -125,7 +128,8 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// The samples are in ASCII: a compiler of Java 17 refuses anything else where no locale says UTF-8, as in most containers.
+// The samples are in ASCII: a compiler of Java 17 refuses anything else where no locale says UTF-8, as in most
+// containers.
 func TestSamplesCompileWithoutALocale(t *testing.T) {
 	for _, sample := range []string{"Register.java", "Register.cs"} {
 		if i := bytes.IndexFunc(download(t, sample).Body, func(r rune) bool { return r > unicode.MaxASCII }); i >= 0 {

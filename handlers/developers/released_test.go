@@ -18,7 +18,8 @@ import (
 	"integrityledger/handlers/developers"
 )
 
-// released has a directory for each version that integrators may have. TestReleasedClients of package handlers runs them.
+// released has a directory for each version that integrators may have. TestReleasedClients of package handlers runs
+// them.
 const released = "testdata/released"
 
 // TestReleasedFilesStay: a released file never changes and is never deleted; a version adds files. The versions between
@@ -54,8 +55,8 @@ func TestReleasedFilesStay(t *testing.T) {
 
 var update = flag.Bool("update", false, "keep this version in testdata/released")
 
-// What is served under this version is what was released under it. A change of a client needs a new Version, its lines in
-// CHANGELOG.md, and go generate ./handlers/developers; a version that was released is not written again.
+// What is served under this version is what was released under it. A change of a client needs a new Version, its lines
+// in CHANGELOG.md, and go generate ./handlers/developers; a version that was released is not written again.
 func TestVersionIsReleased(t *testing.T) {
 	list, err := developers.Downloads()
 	if err != nil {
@@ -69,7 +70,9 @@ func TestVersionIsReleased(t *testing.T) {
 	}
 	directory := filepath.Join(released, developers.Version)
 	if _, err := os.Stat(directory); *update && errors.Is(err, fs.ErrNotExist) {
-		for name, from := range map[string]string{"service.test.js": "testdata/service.test.js", "test_integrity_client.py": "python/test_integrity_client.py"} {
+		for name, from := range map[string]string{
+			"service.test.js": "testdata/service.test.js", "test_integrity_client.py": "python/test_integrity_client.py",
+		} {
 			if files[name], err = os.ReadFile(from); err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +82,11 @@ func TestVersionIsReleased(t *testing.T) {
 	}
 	for name, body := range files {
 		if kept, err := os.ReadFile(filepath.Join(directory, name)); err != nil || !bytes.Equal(kept, body) {
-			t.Errorf("%s is not as it was released (%v): raise Version, say in CHANGELOG.md what changed, and go generate ./handlers/developers", name, err)
+			t.Errorf(
+				"%s is not as it was released (%v): raise Version, say in CHANGELOG.md what changed, and go generate "+
+					"./handlers/developers",
+				name, err,
+			)
 		}
 	}
 }

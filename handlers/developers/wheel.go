@@ -35,8 +35,8 @@ Description-Content-Type: text/markdown
 
 `
 
-// wheel packs the Python files as one pure wheel (binary distribution format 1.0). The bytes follow from the files alone:
-// nothing is compressed, and every entry has the same time.
+// wheel packs the Python files as one pure wheel (binary distribution format 1.0). The bytes follow from the files
+// alone: nothing is compressed, and every entry has the same time.
 func wheel() ([]byte, error) {
 	var description []byte
 	for _, name := range []string{"python/README.md", changelog} {
@@ -65,8 +65,14 @@ func wheel() ([]byte, error) {
 	entries = append(entries,
 		entry{distInfo + "LICENSE", licence},
 		entry{distInfo + "METADATA", append([]byte(metadata), bytes.TrimSuffix(description, []byte("\n"))...)},
-		entry{distInfo + "WHEEL", []byte("Wheel-Version: 1.0\nGenerator: integrityledger\nRoot-Is-Purelib: true\nTag: py3-none-any\n")},
-		entry{distInfo + "entry_points.txt", []byte("[console_scripts]\nintegrity-webhook = integrity_webhook:main\nverify-integrity = verify_integrity:main\n")},
+		entry{
+			distInfo + "WHEEL",
+			[]byte("Wheel-Version: 1.0\nGenerator: integrityledger\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+		},
+		entry{
+			distInfo + "entry_points.txt",
+			[]byte("[console_scripts]\nintegrity-webhook = integrity_webhook:main\nverify-integrity = verify_integrity:main\n"),
+		},
 		entry{distInfo + "top_level.txt", []byte("integrity_client\nintegrity_webhook\nverify_integrity\n")},
 	)
 	var record strings.Builder

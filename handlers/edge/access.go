@@ -17,9 +17,10 @@ import (
 )
 
 // callers remembers who stands behind the credentials that were used last. What is relied on of that never changes: the
-// key's secret, organization, member, scopes, network, source and version step. Role and plan may have changed since, and
-// tell only whether to presume the caller. Whether it may act, and whether there is room in the minute, is judged anew for each request: by its group where it is presumed, else before the request is
-// taken in. It is safe for concurrent use.
+// key's secret, organization, member, scopes, network, source and version step. Role and plan may have changed since,
+// and tell only whether to presume the caller. Whether it may act, and whether there is room in the minute, is judged
+// anew for each request: by its group where it is presumed, else before the request is taken in. It is safe for
+// concurrent use.
 type callers struct {
 	known *lru.Cache[callerName, domain.Access]
 	full  *lru.Cache[domain.OrganizationID, int64] // the last minute that an organization was seen to use up
@@ -52,7 +53,8 @@ func (s *Edge) presume(r *http.Request, p Policy) bool {
 	}
 	name := callerName{key, secret, s.ClientAddress(r)}
 	access, known := s.callers.known.Get(name)
-	if full, _ := s.callers.full.Get(access.Organization); !known || full == c.Start.Unix()/60 || Allows(access, p.Scope) != nil {
+	if full, _ := s.callers.full.Get(access.Organization); !known || full == c.Start.Unix()/60 ||
+		Allows(access, p.Scope) != nil {
 		return false
 	}
 	c.Access, c.caller, c.Scope = access, name, p.Scope
@@ -87,7 +89,9 @@ func (s *Edge) authenticate(r *http.Request, p Policy) error {
 	}
 	access, err := find(r.Context(), key, secret, name.client, c.Start)
 	if err == nil && c.counted {
-		access.UsedMinute, err = s.Store.CountMinute(r.Context(), access.Organization.Shard(), access.Organization, 0, c.Start)
+		access.UsedMinute, err = s.Store.CountMinute(
+			r.Context(), access.Organization.Shard(), access.Organization, 0, c.Start,
+		)
 	}
 	if err != nil {
 		s.callers.known.Remove(name)
@@ -120,9 +124,9 @@ func (s *Edge) judgeLate(r *http.Request, p Policy) error {
 	return err
 }
 
-// JudgeAgain looks at the key of a request that has waited, or at the session, which another role of its member ends too,
-// and takes no part of any limit. What the ledger writes is judged by the group; this is for what is answered or queued
-// without it, and for bodies that have travelled for long.
+// JudgeAgain looks at the key of a request that has waited, or at the session, which another role of its member ends
+// too, and takes no part of any limit. What the ledger writes is judged by the group; this is for what is answered or
+// queued without it, and for bodies that have travelled for long.
 func (s *Edge) JudgeAgain(ctx context.Context) error {
 	c := CallIn(ctx)
 	if c.Session != nil {
@@ -167,7 +171,8 @@ func (s *Edge) afterSpent(r *http.Request, err error) error {
 		s.refused.giveBack(s.ClientAddress(r), c.Start)
 		return err
 	}
-	if refused := Refusal(err); c.Spent != nil && refused != nil && s.Codes[refused.Code].Status < http.StatusInternalServerError {
+	if refused := Refusal(err); c.Spent != nil && refused != nil &&
+		s.Codes[refused.Code].Status < http.StatusInternalServerError {
 		return c.Spent
 	}
 	return err
@@ -175,7 +180,8 @@ func (s *Edge) afterSpent(r *http.Request, err error) error {
 
 // RefuseKey counts a refused credential against the caller's address.
 func (s *Edge) RefuseKey(r *http.Request, err error) error {
-	if refused := Refusal(err); refused == nil || refused.Code != domain.InvalidKey && refused.Code != domain.IdentityNotLinked {
+	if refused := Refusal(err); refused == nil ||
+		refused.Code != domain.InvalidKey && refused.Code != domain.IdentityNotLinked {
 		return err
 	}
 	c := CallOf(r)
@@ -257,9 +263,13 @@ func (s *Edge) authenticateToken(r *http.Request, raw string) error {
 	if err != nil {
 		return s.RefuseKey(r, err)
 	}
-	access.Scopes = slices.DeleteFunc(slices.Clone(access.Scopes), func(scope domain.Scope) bool { return !slices.Contains(token.Scopes, string(scope)) })
+	access.Scopes = slices.DeleteFunc(slices.Clone(access.Scopes), func(scope domain.Scope) bool {
+		return !slices.Contains(token.Scopes, string(scope))
+	})
 	c.Access = access
-	if err := c.Held(NewLimitState(Minute, domain.OrganizationMinute, access.PerMinute, access.UsedMinute, c.Start)); err != nil {
+	if err := c.Held(NewLimitState(
+		Minute, domain.OrganizationMinute, access.PerMinute, access.UsedMinute, c.Start,
+	)); err != nil {
 		return err
 	}
 	if len(access.Scopes) == 0 {

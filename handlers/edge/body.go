@@ -58,7 +58,9 @@ func (s *Edge) admitBody(ctx context.Context, c *Call, rule BodyRule, bytes int6
 	}
 	release, err := s.bodies.Acquire(ctx, c.Access.Organization, rule.units(bytes))
 	if err != nil {
-		return domain.Unavailable("Too many large requests of this organization are under way; wait for their answers, then send this one again.")
+		return domain.Unavailable(
+			"Too many large requests of this organization are under way; wait for their answers, then send this one again.",
+		)
 	}
 	c.over = append(c.over, release)
 	return nil
@@ -121,7 +123,8 @@ func (rule BodyRule) ReadByHandler() bool { return rule == BodyContent || rule =
 // limit is the most bytes of a body that the middleware takes in.
 func (rule BodyRule) limit() int64 {
 	return [...]int64{
-		MaxBody, MaxBody, MaxBody, BodyBatch: maxBatch, BodyManifest: domain.MaxManifestBytes, BodyContent: maxContent, BodyFile: MaxBody,
+		MaxBody, MaxBody, MaxBody, BodyBatch: maxBatch, BodyManifest: domain.MaxManifestBytes, BodyContent: maxContent,
+		BodyFile:    MaxBody,
 		BodyMessage: maxMessage, BodyForm: maxForm, BodyLongForm: maxLong,
 	}[rule]
 }
@@ -144,7 +147,9 @@ func (s *Edge) readBody(w http.ResponseWriter, r *http.Request, rule BodyRule) e
 		return s.admitUpload(w, r)
 	}
 	if !isMedia(r.Header.Get("Content-Type"), rule.mediaType()) || r.Header.Get("Content-Encoding") != "" {
-		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as %s in UTF-8, without Content-Encoding.", rule.mediaType())
+		return domain.Refuse(
+			domain.UnsupportedMediaType, "Send the body as %s in UTF-8, without Content-Encoding.", rule.mediaType(),
+		)
 	}
 	if rule != BodyMessage && (r.ContentLength < 0 || r.Header.Get("Content-Length") == "") {
 		return domain.Refuse(domain.LengthRequired, "Send the length of the body in Content-Length.")
@@ -195,7 +200,8 @@ type pacedBody struct {
 // pace lets the body be read for as long as it arrives in time, and gives the answer its own time after that.
 func (s *Edge) pace(w http.ResponseWriter, r *http.Request, rule BodyRule) (*pacedBody, error) {
 	control, now := http.NewResponseController(w), time.Now()
-	if err := control.SetWriteDeadline(now.Add(Policy{Body: rule}.timeout() + answerTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := control.SetWriteDeadline(now.Add(Policy{Body: rule}.timeout() + answerTime)); err != nil &&
+		!errors.Is(err, http.ErrNotSupported) {
 		return nil, fmt.Errorf("write deadline of a body: %w", err)
 	}
 	b := &pacedBody{ReadCloser: r.Body, control: control, due: now.Add(s.BodyGrace)}
@@ -249,7 +255,10 @@ func passOver(w http.ResponseWriter, body io.Reader, begun bool) {
 func TooSlow() error {
 	return &domain.Error{
 		Code: domain.RequestTimeout, RetryAfter: time.Second,
-		Message: fmt.Sprintf("The body did not arrive in time: it has %d seconds, and then must arrive at %d bytes a second or faster.", int(bodyGrace.Seconds()), bodyRate),
+		Message: fmt.Sprintf(
+			"The body did not arrive in time: it has %d seconds, and then must arrive at %d bytes a second or faster.",
+			int(bodyGrace.Seconds()), bodyRate,
+		),
 	}
 }
 
@@ -271,7 +280,9 @@ func isMedia(contentType, want string) bool {
 
 // Gone is the end of a request that nobody waits for any more, or whose time is over.
 func Gone(ctx context.Context) error {
-	return fmt.Errorf("%w: %w", domain.Unavailable("The request ended before it was read; send it again."), context.Cause(ctx))
+	return fmt.Errorf(
+		"%w: %w", domain.Unavailable("The request ended before it was read; send it again."), context.Cause(ctx),
+	)
 }
 
 // Parse reads one JSON value, for as long as the caller is there. what names the text in the refusal.
@@ -332,8 +343,8 @@ func Do[Input, Result any](read func(*strictjson.Object) Input, do Action[Input,
 	}
 }
 
-// membersOf are the members that the body has, or the parameters of the query for GET, with the variables of the path. All
-// parameters beside a body are wrong, and an absent body has no members.
+// membersOf are the members that the body has, or the parameters of the query for GET, with the variables of the path.
+// All parameters beside a body are wrong, and an absent body has no members.
 func membersOf(r *http.Request) (*strictjson.Object, error) {
 	var o *strictjson.Object
 	switch c := CallOf(r); {

@@ -177,7 +177,8 @@ func TestLargeBodiesWaitUnread(t *testing.T) {
 	}
 	// What is refused by its length holds nothing.
 	held := s.bodies.Held()
-	if _, err := read(3, BodyBatch, untouched{t}, maxBatch+1, true); Refusal(err).Code != domain.PayloadTooLarge || s.bodies.Held() != held {
+	if _, err := read(3, BodyBatch, untouched{t}, maxBatch+1, true); Refusal(err).Code != domain.PayloadTooLarge ||
+		s.bodies.Held() != held {
 		t.Errorf("%v; %d units are held, and %d were", err, s.bodies.Held(), held)
 	}
 }

@@ -69,7 +69,9 @@ func (c *Call) IdempotencyKey() (string, error) {
 	key := c.repeated[0]
 	unseen := func(c rune) bool { return c <= ' ' || c >= 0x7f }
 	if len(c.repeated) != 1 || len(key) < 1 || len(key) > 255 || strings.ContainsFunc(key, unseen) {
-		return "", InvalidField("", strictjson.CodeFormat, idempotencyHeader+" must be one value of 1 to 255 visible ASCII characters")
+		return "", InvalidField(
+			"", strictjson.CodeFormat, idempotencyHeader+" must be one value of 1 to 255 visible ASCII characters",
+		)
 	}
 	return key, nil
 }
@@ -98,7 +100,8 @@ func Origin(r *http.Request) domain.Origin { return CallOf(r).Origin() }
 
 func (c *Call) Origin() domain.Origin {
 	o := domain.Origin{
-		Organization: c.Access.Organization, Actor: c.Access.Actor(), Link: c.Access.Link, Console: c.Access.Console, Scope: c.Scope, RequestID: c.RequestID,
+		Organization: c.Access.Organization, Actor: c.Access.Actor(), Link: c.Access.Link, Console: c.Access.Console,
+		Scope: c.Scope, RequestID: c.RequestID,
 	}
 	if o.Spent = c.Spent; c.presumed {
 		o.Minute = c.Start.Unix() / 60

@@ -1,10 +1,10 @@
-// Package edge is what surrounds every request: who calls, how much of it may come, what it may carry, and how an answer
-// or a failure is written. It knows no resource and no face.
+// Package edge is what surrounds every request: who calls, how much of it may come, what it may carry, and how an
+// answer or a failure is written. It knows no resource and no face.
 //
-// A Handler is a func(*http.Request) (any, error): it answers data, or a Response where there is more to say. One wrapper,
-// serve, surrounds all of them: it takes the checks in the order of contract section 2, writes every answer and logs one
-// line a request. Logs carry route templates, codes and request ids only; a query string holds hashes, so it is never
-// logged.
+// A Handler is a func(*http.Request) (any, error): it answers data, or a Response where there is more to say. One
+// wrapper, serve, surrounds all of them: it takes the checks in the order of contract section 2, writes every answer
+// and logs one line a request. Logs carry route templates, codes and request ids only; a query string holds hashes, so
+// it is never logged.
 package edge
 
 import (
@@ -89,10 +89,19 @@ func New(c Config) *Edge {
 		Config: c,
 		Codes:  map[domain.Code]web.Code{},
 		addresses: map[string]*AddressLimit{
-			Minute: {name: Minute, Most: c.PublicPerMinute, says: "One network address may send %d comparisons and sign-ins a minute" + shared},
-			Pages:  {name: Pages, Most: c.PublicPagesPerMinute, says: "One network address may send %d requests for pages and downloads a minute" + shared},
+			Minute: {
+				name: Minute, Most: c.PublicPerMinute,
+				says: "One network address may send %d comparisons and sign-ins a minute" + shared,
+			},
+			Pages: {
+				name: Pages, Most: c.PublicPagesPerMinute,
+				says: "One network address may send %d requests for pages and downloads a minute" + shared,
+			},
 		},
-		refused: &AddressLimit{name: Minute, Most: refusedPerMinute, says: "One network address may send %d requests without a valid key a minute" + shared},
+		refused: &AddressLimit{
+			name: Minute, Most: refusedPerMinute,
+			says: "One network address may send %d requests without a valid key a minute" + shared,
+		},
 		bodies:  newBodies(c.Closing),
 		callers: newCallers(),
 		version: []string{Must(serviceVersion())},

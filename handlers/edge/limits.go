@@ -24,7 +24,9 @@ type LimitState struct {
 }
 
 func NewLimitState(name, says string, most, used int, now time.Time) *LimitState {
-	return &LimitState{name: name, says: says, Most: most, Used: used, Reset: now.Truncate(time.Minute).Add(time.Minute).Sub(now)}
+	return &LimitState{
+		name: name, says: says, Most: most, Used: used, Reset: now.Truncate(time.Minute).Add(time.Minute).Sub(now),
+	}
 }
 
 // setLimits writes the headers of draft-ietf-httpapi-ratelimit-headers, an item a limit.
@@ -77,8 +79,8 @@ const (
 )
 
 // AddressLimit counts requests of a UTC minute, or of a longer window, by client address: IPv4 by address, IPv6 by /64
-// and by /48. The table begins anew with every window and is bounded; what was counted longest ago goes out first. It is
-// safe for concurrent use.
+// and by /48. The table begins anew with every window and is bounded; what was counted longest ago goes out first. It
+// is safe for concurrent use.
 type AddressLimit struct {
 	name   string
 	says   string // see LimitState
@@ -145,7 +147,8 @@ func (s *Edge) limitAddress(r *http.Request, bucket string) error {
 }
 
 // ClientAddress is the right-most address that is no trusted proxy: the connection's own, then X-Forwarded-For from its
-// end. Entries are believed only as far as trusted proxies wrote them. Empty ones say nothing (RFC 9110, section 5.6.1).
+// end. Entries are believed only as far as trusted proxies wrote them. Empty ones say nothing (RFC 9110, section
+// 5.6.1).
 func (s *Edge) ClientAddress(r *http.Request) netip.Addr { return ClientAddress(r, s.TrustedProxies) }
 
 func ClientAddress(r *http.Request, proxies []netip.Prefix) netip.Addr {

@@ -8,7 +8,11 @@ import (
 )
 
 func TestClientAddress(t *testing.T) {
-	s := &Edge{Config: Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}}
+	s := &Edge{
+		Config: Config{
+			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+		},
+	}
 	for _, c := range []struct {
 		peer      string
 		forwarded []string

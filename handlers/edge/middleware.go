@@ -33,7 +33,8 @@ const (
 func (s *Edge) serve(rt Route) http.Handler {
 	timeout, own, public := rt.timeout(), s.securityHeaders(rt.Policy.AnyOrigin), s.securityHeaders(true)
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &Call{RequestID: requestID(r), client: clientVersion(r), Template: rt.Template, Start: s.Now(), challenged: s.challenged(rt.Policy), unwanted: r.Body,
+		c := &Call{RequestID: requestID(r), client: clientVersion(r), Template: rt.Template, Start: s.Now(),
+			challenged: s.challenged(rt.Policy), unwanted: r.Body,
 			Method: r.Method, Path: r.URL.Path, repeated: r.Header.Values(idempotencyHeader)}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), timeout)
 		defer cancel()
@@ -68,7 +69,8 @@ func (s *Edge) serve(rt Route) http.Handler {
 		if resp.Cache == "" && rt.Policy.Caller != Anyone {
 			resp.Cache = privateNoStore
 		}
-		if rt.Policy.Caller.withCredential() && !rt.Policy.IsMessage() && r.Method != http.MethodGet && r.Method != http.MethodHead && resp.Status < http.StatusMultipleChoices {
+		if rt.Policy.Caller.withCredential() && !rt.Policy.IsMessage() && r.Method != http.MethodGet &&
+			r.Method != http.MethodHead && resp.Status < http.StatusMultipleChoices {
 			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.Access.Sequence, c.reached), 10))
 		}
 		written := s.write(w, r, c, resp)
@@ -177,7 +179,8 @@ func (s *Edge) answer(w http.ResponseWriter, r *http.Request, e Endpoint) (Respo
 	}
 }
 
-// admit takes the checks of the caller, in the order of contract section 2: key, rate, scope, role, request of the month.
+// admit takes the checks of the caller, in the order of contract section 2: key, rate, scope, role, request of the
+// month.
 func (s *Edge) admit(r *http.Request, p Policy) error {
 	if err := s.limitAddress(r, p.Bucket); err != nil || !p.Caller.withCredential() {
 		return err
@@ -192,7 +195,10 @@ func (s *Edge) admit(r *http.Request, p Policy) error {
 		if err != nil {
 			return err
 		}
-		if err := c.Held(NewLimitState(p.KeyLimit, "This key may send %d of these requests a minute, a limit of its own beside the organization's", keyPerMinute, used, c.Start)); err != nil {
+		if err := c.Held(NewLimitState(
+			p.KeyLimit, "This key may send %d of these requests a minute, a limit of its own beside the organization's",
+			keyPerMinute, used, c.Start,
+		)); err != nil {
 			return err
 		}
 	}
@@ -218,7 +224,8 @@ func (s *Edge) takeIn(w http.ResponseWriter, r *http.Request, p Policy) error {
 			return err
 		}
 	}
-	if p.Queues || p.Caller == WithSession && p.Body != BodyNone && !p.Body.ReadByHandler() { // a session may end while the body travels
+	if p.Queues || p.Caller == WithSession && p.Body != BodyNone && !p.Body.ReadByHandler() {
+		// a session may end while the body travels
 		if err := s.JudgeAgain(r.Context()); err != nil {
 			return err
 		}
@@ -238,7 +245,9 @@ func (s *Edge) takeIn(w http.ResponseWriter, r *http.Request, p Policy) error {
 // a refusal costs nothing (specification, Errors).
 func (s *Edge) returnRequest(r *http.Request, err error) {
 	refused := Refusal(err)
-	free := []domain.Code{domain.InvalidKey, domain.MissingScope, domain.RoleRequired, domain.ArtifactQuotaExhausted, domain.PlanRequired}
+	free := []domain.Code{
+		domain.InvalidKey, domain.MissingScope, domain.RoleRequired, domain.ArtifactQuotaExhausted, domain.PlanRequired,
+	}
 	if refused == nil || !slices.Contains(free, refused.Code) {
 		return
 	}
@@ -275,18 +284,25 @@ func (s *Edge) securityHeaders(anyOrigin bool) fixedHeaders {
 		{"X-Content-Type-Options", []string{"nosniff"}},
 		{"X-Frame-Options", []string{"DENY"}},
 		{"Referrer-Policy", []string{"no-referrer"}},
-		{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}},
+		{
+			"Content-Security-Policy",
+			[]string{"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"},
+		},
 		{"Cross-Origin-Resource-Policy", []string{"same-origin"}},
 	}
 	if anyOrigin {
 		headers[len(headers)-1].values = []string{"cross-origin"}
 		headers = append(headers, fixedHeaders{
 			{"Access-Control-Allow-Origin", []string{"*"}},
-			{"Access-Control-Expose-Headers", []string{"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, Integrity-Version"}},
+			{
+				"Access-Control-Expose-Headers",
+				[]string{"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, Integrity-Version"},
+			},
 		}...)
 	}
 	if strings.HasPrefix(s.BaseURL, "https://") {
-		headers = append(headers, fixedHeaders{{"Strict-Transport-Security", []string{"max-age=31536000; includeSubDomains"}}}...)
+		headers = append(headers,
+			fixedHeaders{{"Strict-Transport-Security", []string{"max-age=31536000; includeSubDomains"}}}...)
 	}
 	return headers
 }

@@ -11,7 +11,10 @@ import (
 )
 
 func Redirect(url string) Response {
-	return Response{Status: http.StatusSeeOther, Raw: []byte{}, ContentType: HTMLType, Cache: NoStore, Header: http.Header{"Location": {url}}}
+	return Response{
+		Status: http.StatusSeeOther, Raw: []byte{}, ContentType: HTMLType, Cache: NoStore,
+		Header: http.Header{"Location": {url}},
+	}
 }
 
 // Language is what a path says: Spanish has no prefix.
@@ -22,14 +25,15 @@ func Language(r *http.Request) evidence.Language {
 	return evidence.Spanish
 }
 
-// Elsewhere leads from a link as it was typed, scanned or mailed to the page of that public id. Any other path is refused
-// with err.
+// Elsewhere leads from a link as it was typed, scanned or mailed to the page of that public id. Any other path is
+// refused with err.
 func Elsewhere(r *http.Request, err error) (Response, error) {
 	path := domain.StraightenLink(r.URL.Path)
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
 		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
 			id, found := strings.CutPrefix(path, web.Path(language, kind.Path("")))
-			if _, ok := domain.ParsePublicID(id); found && ok && path != r.URL.Path && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			if _, ok := domain.ParsePublicID(id); found && ok && path != r.URL.Path && (r.Method == http.MethodGet ||
+				r.Method == http.MethodHead) {
 				return Moved(r, path), nil
 			}
 		}
@@ -55,7 +59,9 @@ func Moved(r *http.Request, path string) Response {
 	if r.URL.RawQuery != "" {
 		path += "?" + r.URL.RawQuery
 	}
-	return Response{Status: http.StatusPermanentRedirect, Empty: true, Cache: PublicMinutes, Header: http.Header{"Location": {path}}}
+	return Response{
+		Status: http.StatusPermanentRedirect, Empty: true, Cache: PublicMinutes, Header: http.Header{"Location": {path}},
+	}
 }
 
 // WithoutSlash leads from the address of a page with a slash after it, written as %2F perhaps, to the page.

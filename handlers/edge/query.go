@@ -101,8 +101,8 @@ func Integer(o *strictjson.Object, name string, least, most, absent int64) int64
 	return o.Int(name, least, most, strictjson.Optional)
 }
 
-// Instant reads a time, nil if it is absent. Finer parts than microseconds are rounded up: no record has them, so a bound
-// still separates records as it says.
+// Instant reads a time, nil if it is absent. Finer parts than microseconds are rounded up: no record has them, so a
+// bound still separates records as it says.
 func Instant(o *strictjson.Object, name string) *time.Time {
 	text := o.String(name, strictjson.Optional)
 	if !o.OK(name) {
@@ -110,7 +110,10 @@ func Instant(o *strictjson.Object, name string) *time.Time {
 	}
 	at, ok := ParseInstant(text)
 	if !ok {
-		o.Problem(name, strictjson.CodeFormat, "must be an RFC 3339 time such as 2026-11-20T14:03:00Z; write the + of an offset as %2B")
+		o.Problem(
+			name, strictjson.CodeFormat,
+			"must be an RFC 3339 time such as 2026-11-20T14:03:00Z; write the + of an offset as %2B",
+		)
 		return nil
 	}
 	return new(at.Add(time.Microsecond - 1).Truncate(time.Microsecond))
@@ -149,7 +152,11 @@ func ListCursor(o *strictjson.Object, list string, valid func(place string) bool
 			return false
 		}
 		if of != list && len(o.Wrong()) == 0 {
-			o.Problem("after", codeOtherList, "belongs to a list that was asked for otherwise: send it with the parameters of the page that gave it, except limit, or begin again without it")
+			o.Problem(
+				"after", codeOtherList,
+				"belongs to a list that was asked for otherwise: send it with the parameters of the page that gave it, except "+
+					"limit, or begin again without it",
+			)
 		}
 		return true
 	})
@@ -214,9 +221,11 @@ func readAfter(r *http.Request) error {
 		return nil
 	}
 	sequence, err := strconv.ParseInt(values[0], 10, 64)
-	if len(values) != 1 || err != nil || strconv.FormatInt(sequence, 10) != values[0] || sequence < 0 || sequence > strictjson.MaxInteger {
-		return InvalidField("", strictjson.CodeInteger, readAfterHeader+" must be one integer from 0 to 9007199254740991 in plain digits: the "+
-			sequenceHeader+" of an earlier answer, or a sequence of the feed")
+	if len(values) != 1 || err != nil || strconv.FormatInt(sequence, 10) != values[0] || sequence < 0 ||
+		sequence > strictjson.MaxInteger {
+		return InvalidField("", strictjson.CodeInteger,
+			readAfterHeader+" must be one integer from 0 to 9007199254740991 in plain digits: the "+
+				sequenceHeader+" of an earlier answer, or a sequence of the feed")
 	}
 	CallOf(r).Access.ReadAfter = &sequence
 	return nil

@@ -89,7 +89,8 @@ func ErrorCodes() ([]web.Code, error) {
 	return codes, nil
 }
 
-// failure is the one place that turns an error into an answer. Any other error than a domain.Error is internal and never shown.
+// failure is the one place that turns an error into an answer. Any other error than a domain.Error is internal and
+// never shown.
 func (s *Edge) failure(r *http.Request, header http.Header, err error) Response {
 	refused, code, body := s.Explain(err)
 	h := http.Header{}
@@ -114,15 +115,18 @@ func (s *Edge) failure(r *http.Request, header http.Header, err error) Response 
 func (s *Edge) Explain(err error) (*domain.Error, web.Code, *wire.Failure) {
 	refused := Refusal(err)
 	if refused == nil {
-		refused = domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
+		refused = domain.Refuse(
+			domain.Internal, "The service failed on this request; the failure was logged under the request id.",
+		)
 	}
 	code, ok := s.Codes[refused.Code]
 	if !ok {
 		code = s.Codes[domain.Internal]
 	}
 	body := &wire.Failure{
-		Type: s.BaseURL + code.Address(), Title: code.Text[evidence.English].Title, Status: code.Status, Detail: refused.Message,
-		Code: refused.Code, Errors: refused.Fields, Retryable: code.Retryable,
+		Type: s.BaseURL + code.Address(), Title: code.Text[evidence.English].Title, Status: code.Status,
+		Detail: refused.Message,
+		Code:   refused.Code, Errors: refused.Fields, Retryable: code.Retryable,
 	}
 	if body.Errors == nil {
 		body.Errors = []domain.FieldError{}
@@ -161,7 +165,8 @@ const maxPooled = 16 << 10
 // write is the only function that writes an answer. It returns the bytes of the body.
 func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Response) int {
 	body := resp.Raw
-	if body == nil && resp.Pieces == nil && !resp.Empty && resp.Status != http.StatusNoContent && resp.Status != http.StatusNotModified {
+	if body == nil && resp.Pieces == nil && !resp.Empty && resp.Status != http.StatusNoContent &&
+		resp.Status != http.StatusNotModified {
 		meta := wire.Meta{RequestID: c.RequestID, Epoch: resp.Epoch}
 		if data, ok := resp.Data.(wire.Appender); ok {
 			room := answers.Get().(*[]byte)
@@ -189,7 +194,9 @@ func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Respo
 	h := w.Header()
 	maps.Copy(h, resp.Header)
 	// As Set, in one piece of memory.
-	values := []string{c.RequestID, cmp.Or(resp.Cache, NoStore), cmp.Or(resp.ContentType, JSONType), strconv.Itoa(len(body))}
+	values := []string{
+		c.RequestID, cmp.Or(resp.Cache, NoStore), cmp.Or(resp.ContentType, JSONType), strconv.Itoa(len(body)),
+	}
 	h["X-Request-Id"], h["Cache-Control"] = values[0:1:1], values[1:2:2]
 	setLimits(h, c.Limits)
 	if body != nil {
@@ -211,8 +218,8 @@ func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Respo
 
 // A client must take in each pieceRate bytes of a long answer within piecePatience. One that must keep up takes in more
 // than pieceRate bytes a second, over as long as it has kept the service waiting for paceWindow, or crowdedWindow while
-// others wait for its place. With each crowdedWindow in which others waited, the rate doubles: any client gives its place
-// up after a few minutes of waiting for it, and a fast one has got much by then.
+// others wait for its place. With each crowdedWindow in which others waited, the rate doubles: any client gives its
+// place up after a few minutes of waiting for it, and a fast one has got much by then.
 const (
 	piecePatience = RequestTimeout + answerTime
 	pieceRate     = 64 << 10
@@ -223,8 +230,8 @@ const (
 
 var errTooSlow = errors.New("the client takes it in too slowly")
 
-// writePieces writes a long answer. One that cannot be finished is cut off, so that nobody takes what has arrived for the
-// whole.
+// writePieces writes a long answer. One that cannot be finished is cut off, so that nobody takes what has arrived for
+// the whole.
 func (s *Edge) writePieces(w http.ResponseWriter, r *http.Request, c *Call, resp Response) (written int) {
 	p := &pace{control: http.NewResponseController(w), crowded: resp.Crowded}
 	stop, stopped := make(chan struct{}), make(chan struct{})

@@ -37,9 +37,10 @@ func TestLongAnswerIsCutOff(t *testing.T) {
 			faces:  Faces{Onward: func(*http.Request, Policy, error) *Response { return nil }},
 		}
 		p := Policy{Caller: Anyone, Answer: AsFile}
-		server := httptest.NewServer(s.serve(Route{"/file", p, map[string]Endpoint{http.MethodGet: {http.MethodGet, "/file", func(*http.Request) (any, error) {
-			return Response{Pieces: pieces, ContentType: "text/csv"}, nil
-		}, p}}}))
+		server := httptest.NewServer(s.serve(Route{"/file", p,
+			map[string]Endpoint{http.MethodGet: {http.MethodGet, "/file", func(*http.Request) (any, error) {
+				return Response{Pieces: pieces, ContentType: "text/csv"}, nil
+			}, p}}}))
 		answer, err := server.Client().Get(server.URL + "/file")
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +48,8 @@ func TestLongAnswerIsCutOff(t *testing.T) {
 		body, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
 		server.Close()
-		if answer.StatusCode != http.StatusOK || answer.ContentLength >= 0 || answer.Header.Get("Content-Type") != "text/csv" {
+		if answer.StatusCode != http.StatusOK || answer.ContentLength >= 0 ||
+			answer.Header.Get("Content-Type") != "text/csv" {
 			t.Errorf("%s: %d %v", name, answer.StatusCode, answer.Header)
 		}
 		if (err == nil) != c.whole || c.whole && string(body) != begin+"end" {
@@ -86,8 +88,8 @@ func (c *slowReader) Write(part []byte) (n int, err error) {
 	return len(part), nil
 }
 
-// A client that takes in a long answer too slowly is cut off, and one that holds a place is so only while others wait for
-// it; a client that keeps pace may take for ever.
+// A client that takes in a long answer too slowly is cut off, and one that holds a place is so only while others wait
+// for it; a client that keeps pace may take for ever.
 func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
 	yes, no := func() bool { return true }, func() bool { return false }
 	begun := time.Time{}
@@ -112,15 +114,18 @@ func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			begun = time.Now()
 			log := slog.New(slog.DiscardHandler)
-			s, c, w := &Edge{Config: Config{Log: log}}, &Call{}, &slowReader{ResponseWriter: httptest.NewRecorder(), perSecond: test.perSecond}
+			s, c, w := &Edge{Config: Config{Log: log}}, &Call{}, &slowReader{
+				ResponseWriter: httptest.NewRecorder(), perSecond: test.perSecond,
+			}
 			const pieces = 1500 // at these paces longer than anybody's patience
 			sent := 0
-			written := s.writePieces(w, httptest.NewRequest(http.MethodGet, "/", nil), c, Response{Crowded: test.crowded, Pieces: func(yield func([]byte, error) bool) {
-				for sent < pieces && yield(make([]byte, pieceRate), nil) {
-					sent++
-					time.Sleep(time.Second) // making the next takes as long
-				}
-			}})
+			written := s.writePieces(w, httptest.NewRequest(http.MethodGet, "/", nil), c,
+				Response{Crowded: test.crowded, Pieces: func(yield func([]byte, error) bool) {
+					for sent < pieces && yield(make([]byte, pieceRate), nil) {
+						sent++
+						time.Sleep(time.Second) // making the next takes as long
+					}
+				}})
 			whole, took := sent == pieces, time.Since(begun)
 			if c.cutOff == whole || written != w.taken || whole != (test.after == 0) {
 				t.Errorf("%s: cut off %t after %d pieces, %d bytes", name, c.cutOff, sent, written)

@@ -46,8 +46,8 @@ var pathGroups = []string{
 	"/en" + web.ConsoleRoot,
 }
 
-// NewRouter mounts all routes. gorilla/mux tries one template after another, so a request is compared with the templates
-// of its group alone.
+// NewRouter mounts all routes. gorilla/mux tries one template after another, so a request is compared with the
+// templates of its group alone.
 func NewRouter(routes []Route, serve func(Route) http.Handler) *mux.Router {
 	router := mux.NewRouter().SkipClean(true)
 	router.NotFoundHandler = serve(Route{Template: UnknownRoute})

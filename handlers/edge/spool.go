@@ -62,7 +62,9 @@ func (s *Spool) give(o domain.OrganizationID, bytes int64) {
 func (s *Spool) File() (*os.File, error) {
 	f, err := os.CreateTemp(s.Dir, "integrity-spool-*")
 	if err != nil {
-		return nil, fmt.Errorf("spool: %w: %w", domain.Unavailable("An upload cannot be taken in at the moment; send the request again."), err)
+		return nil, fmt.Errorf(
+			"spool: %w: %w", domain.Unavailable("An upload cannot be taken in at the moment; send the request again."), err,
+		)
 	}
 	if err := os.Remove(f.Name()); err != nil {
 		f.Close()
@@ -85,7 +87,9 @@ func (b *UploadBody) Read(p []byte) (int, error) {
 	}
 	if int64(len(p)) > b.around {
 		if b.around == 0 {
-			return 0, domain.Refuse(domain.PayloadTooLarge, "All that is beside the file may have at most %d bytes.", maxUploadOverhead)
+			return 0, domain.Refuse(
+				domain.PayloadTooLarge, "All that is beside the file may have at most %d bytes.", maxUploadOverhead,
+			)
 		}
 		p = p[:b.around]
 	}
@@ -98,7 +102,10 @@ func (b *UploadBody) Read(p []byte) (int, error) {
 // when the request is over.
 func (s *Edge) admitUpload(w http.ResponseWriter, r *http.Request) error {
 	if !isMultipart(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "" {
-		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as multipart/form-data with the parts metadata and file, without Content-Encoding.")
+		return domain.Refuse(
+			domain.UnsupportedMediaType,
+			"Send the body as multipart/form-data with the parts metadata and file, without Content-Encoding.",
+		)
 	}
 	if r.ContentLength < 0 || r.Header.Get("Content-Length") == "" {
 		return domain.Refuse(domain.LengthRequired, "Send the length of the body in Content-Length.")
@@ -136,7 +143,9 @@ type DiskWriter struct{ *os.File }
 func (w DiskWriter) Write(p []byte) (int, error) {
 	n, err := w.File.Write(p)
 	if err != nil {
-		err = fmt.Errorf("spool: %w: %w", domain.Unavailable("An upload cannot be taken in at the moment; send the request again."), err)
+		err = fmt.Errorf(
+			"spool: %w: %w", domain.Unavailable("An upload cannot be taken in at the moment; send the request again."), err,
+		)
 	}
 	return n, err
 }

@@ -51,8 +51,8 @@ func (b Build) String() string {
 	return fmt.Sprintf("%s (commit %s%s)", b.Version, b.Commit, modified)
 }
 
-// versionHeader says who speaks, as one product of RFC 9110: the client in a request, the service in every answer of the
-// API. It decides nothing: a missing, unknown or malformed one changes no answer.
+// versionHeader says who speaks, as one product of RFC 9110: the client in a request, the service in every answer of
+// the API. It decides nothing: a missing, unknown or malformed one changes no answer.
 const versionHeader = "Integrity-Version"
 
 // product bounds what of a caller's text reaches the log and an answer.

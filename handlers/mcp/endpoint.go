@@ -47,7 +47,9 @@ const (
 )
 
 func (e Effect) annotations() *sdk.ToolAnnotations {
-	return &sdk.ToolAnnotations{ReadOnlyHint: e == Reads, IdempotentHint: true, DestructiveHint: new(e == Destroys), OpenWorldHint: new(false)}
+	return &sdk.ToolAnnotations{
+		ReadOnlyHint: e == Reads, IdempotentHint: true, DestructiveHint: new(e == Destroys), OpenWorldHint: new(false),
+	}
 }
 
 // Result is what a tool answers: a JSON object, which the caller also gets as text.
@@ -99,7 +101,9 @@ func New(c Config) *Endpoint {
 			if err != nil {
 				return nil, err
 			}
-			answer := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(result.Object)}}, IsError: result.Failed, Meta: result.Meta}
+			answer := &sdk.CallToolResult{
+				Content: []sdk.Content{&sdk.TextContent{Text: string(result.Object)}}, IsError: result.Failed, Meta: result.Meta,
+			}
 			if !result.Failed {
 				answer.StructuredContent = result.Object
 			}

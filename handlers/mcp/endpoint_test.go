@@ -29,7 +29,9 @@ type fixture struct {
 func newFixture() *fixture {
 	f := &fixture{waiting: make(chan struct{}, 1)}
 	schema := json.RawMessage(`{"type":"object"}`)
-	tool := func(name string, effect mcp.Effect, call func(context.Context, json.RawMessage) (mcp.Result, error)) mcp.Tool {
+	tool := func(
+		name string, effect mcp.Effect, call func(context.Context, json.RawMessage) (mcp.Result, error),
+	) mcp.Tool {
 		return mcp.Tool{Name: name, Title: name, Description: name, Input: schema, Output: schema, Effect: effect, Call: call}
 	}
 	f.Endpoint = mcp.New(mcp.Config{
@@ -44,7 +46,9 @@ func newFixture() *fixture {
 			tool("fail", mcp.Reads, func(context.Context, json.RawMessage) (mcp.Result, error) {
 				return mcp.Result{}, errors.New("a secret of the service")
 			}),
-			tool("panic", mcp.Destroys, func(context.Context, json.RawMessage) (mcp.Result, error) { panic("a secret of the service") }),
+			tool("panic", mcp.Destroys, func(context.Context, json.RawMessage) (mcp.Result, error) {
+				panic("a secret of the service")
+			}),
 			tool("wait", mcp.Reads, func(ctx context.Context, _ json.RawMessage) (mcp.Result, error) {
 				f.waiting <- struct{}{}
 				<-ctx.Done()
@@ -72,7 +76,9 @@ func (f *fixture) answer(ctx context.Context, body, version string) string {
 }
 
 func call(id, name, arguments string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, id, name, arguments)
+	return fmt.Sprintf(
+		`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, id, name, arguments,
+	)
 }
 
 func TestAnswers(t *testing.T) {
@@ -81,12 +87,30 @@ func TestAnswers(t *testing.T) {
 	for _, step := range []struct{ body, version, want string }{
 		{ok, "", `{"jsonrpc":"2.0","id":1,"result":{}}`},
 		{`{"jsonrpc":"2.0","id":"ñ\u0000","method":"ping"}`, "", `{"jsonrpc":"2.0","id":"ñ\u0000","result":{}}`},
-		{`{"jsonrpc":"2.0","id":9007199254740991,"method":"ping"}`, "2025-11-25", `{"jsonrpc":"2.0","id":9007199254740991,"result":{}}`},
-		{call("7", "echo", `{"a":"<&>"}`), "2025-06-18", `{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"{\"a\":\"\u003c\u0026\u003e\"}"}],"structuredContent":{"a":"\u003c\u0026\u003e"}}}`},
-		{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo"}}`, "", `{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"{}"}],"structuredContent":{}}}`},
-		{call("7", "refuse", `{}`), "", `{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"{\"error\":{}}"}],"isError":true}}`},
-		{call("7", "fail", `{}`), "", `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"The service failed.","data":{"requestId":"r"}}}`},
-		{call("7", "panic", `{}`), "", `{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"The service failed.","data":{"requestId":"r"}}}`},
+		{
+			`{"jsonrpc":"2.0","id":9007199254740991,"method":"ping"}`, "2025-11-25",
+			`{"jsonrpc":"2.0","id":9007199254740991,"result":{}}`,
+		},
+		{
+			call("7", "echo", `{"a":"<&>"}`), "2025-06-18",
+			`{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"{\"a\":\"\u003c\u0026\u003e\"}"}],"structuredContent":{"a":"\u003c\u0026\u003e"}}}`,
+		},
+		{
+			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo"}}`, "",
+			`{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"{}"}],"structuredContent":{}}}`,
+		},
+		{
+			call("7", "refuse", `{}`), "",
+			`{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"{\"error\":{}}"}],"isError":true}}`,
+		},
+		{
+			call("7", "fail", `{}`), "",
+			`{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"The service failed.","data":{"requestId":"r"}}}`,
+		},
+		{
+			call("7", "panic", `{}`), "",
+			`{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"The service failed.","data":{"requestId":"r"}}}`,
+		},
 
 		// Nothing is answered to what nobody asked.
 		{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, "", ""},
@@ -118,7 +142,10 @@ func TestAnswers(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}`, "", "-32602 1"},
 		{`{"jsonrpc":"2.0","id":1,"method":"ping","params":null}`, "", "-32602 1"},
 		{`{"jsonrpc":"2.0","id":1,"method":"initialize"}`, "", "-32602 1"},
-		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":5}}`, "", "-32602 1"},
+		{
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":5}}`, "",
+			"-32602 1",
+		},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`, "", "-32602 1"},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":5}}`, "", "-32602 1"},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":[]}}`, "", "-32602 1"},
@@ -201,14 +228,16 @@ func TestLists(t *testing.T) {
 		t.Errorf("others may keep what one caller was shown: %s", got)
 	}
 	annotations := map[string][3]bool{ // readOnly, idempotent, destructive
-		"echo": {true, true, false}, "fail": {true, true, false}, "refuse": {false, true, false}, "panic": {false, true, true},
+		"echo": {true, true, false}, "fail": {true, true, false}, "refuse": {false, true, false},
+		"panic": {false, true, true},
 	}
 	if len(list.Result.Tools) != len(annotations) {
 		t.Errorf("tools %s", got)
 	}
 	for _, tool := range list.Result.Tools {
 		a := tool.Annotations
-		if want, ok := annotations[tool.Name]; !ok || want != [3]bool{a["readOnlyHint"], a["idempotentHint"], a["destructiveHint"]} || a["openWorldHint"] {
+		if want, ok := annotations[tool.Name]; !ok ||
+			want != [3]bool{a["readOnlyHint"], a["idempotentHint"], a["destructiveHint"]} || a["openWorldHint"] {
 			t.Errorf("%s: %v", tool.Name, a)
 		}
 	}
@@ -239,7 +268,13 @@ func TestVersionHeader(t *testing.T) {
 			t.Errorf("%v: %+v", bad, wrong)
 		}
 	}
-	_, wrong := mcp.Parse(new(strictjson.Meter), []byte(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`), "")
+	_, wrong := mcp.Parse(
+		new(strictjson.Meter),
+		[]byte(
+			`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`,
+		),
+		"",
+	)
 	if wrong == nil || wrong.Code != -32600 {
 		t.Errorf("a probe of a later protocol: %+v", wrong)
 	}
@@ -258,10 +293,13 @@ func TestStoppedReading(t *testing.T) {
 func FuzzAnswer(f *testing.F) {
 	fixture := newFixture()
 	for _, seed := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{"cursor":"","_meta":{"progressToken":1}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`,
+		`{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{"cursor":"","_meta":{"progressToken":1}}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"a","version":"b"}}}`,
-		"[" + call("1", "echo", `{"a":[1,null,"\ud83d\ude00"]}`) + "," + call("2", "panic", "{}") + "," + call("3", "refuse", "{}") + "]",
-		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, `{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}`,
+		"[" + call("1", "echo", `{"a":[1,null,"\ud83d\ude00"]}`) + "," + call("2", "panic", "{}") + "," +
+			call("3", "refuse", "{}") + "]",
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`,
+		`{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}`,
 		call("1", "fail", `{"":{"":[]}}`), `[1]`, `{`,
 	} {
 		f.Add([]byte(seed), uint8(0))
@@ -271,7 +309,9 @@ func FuzzAnswer(f *testing.F) {
 		if bytes.Contains(body, []byte("wait")) {
 			return // the tool that needs a caller who leaves
 		}
-		got := fixture.answer(context.Background(), string(body), []string{"", "2025-11-25", "2025-06-18", "2025-03-26"}[version%4])
+		got := fixture.answer(
+			context.Background(), string(body), []string{"", "2025-11-25", "2025-06-18", "2025-03-26"}[version%4],
+		)
 		if got == "" {
 			return
 		}

@@ -64,7 +64,9 @@ func InvalidRequest(format string, args ...any) *Error {
 // unsupported is the answer to other protocol versions. Later protocols do not know it, so that their clients fall back
 // to initialize.
 func unsupported() *Error {
-	return InvalidRequest("This server speaks the protocol versions %s; connect with initialize.", strings.Join(Versions(), ", "))
+	return InvalidRequest(
+		"This server speaks the protocol versions %s; connect with initialize.", strings.Join(Versions(), ", "),
+	)
 }
 
 // CheckVersion judges the MCP-Protocol-Version header; without one the client has not initialized, or is of the oldest
@@ -116,7 +118,9 @@ func Parse(meter *strictjson.Meter, body []byte, version string) (Request, *Erro
 	case n == 0:
 		return Request{}, InvalidRequest("A batch holds at least one message.")
 	case n > MaxBatch:
-		return Request{}, InvalidRequest("A batch holds at most %d messages; this one has %d, and none of them was looked at.", MaxBatch, n)
+		return Request{}, InvalidRequest(
+			"A batch holds at most %d messages; this one has %d, and none of them was looked at.", MaxBatch, n,
+		)
 	}
 	r := Request{batch: true}
 	for _, element := range value.Elements() {
@@ -221,7 +225,10 @@ func (m *Message) judge(params strictjson.Value, given bool) *Error {
 			return newError(jsonrpc.CodeInvalidParams, "arguments is a JSON object; this is %s.", arguments.Kind())
 		}
 	default:
-		return newError(jsonrpc.CodeMethodNotFound, "There is no method %q; this server has initialize, ping, tools/list and tools/call.", short(m.method))
+		return newError(
+			jsonrpc.CodeMethodNotFound, "There is no method %q; this server has initialize, ping, tools/list and tools/call.",
+			short(m.method),
+		)
 	}
 	for _, name := range needed {
 		if v := memberValue(params, name); v.Kind() != strictjson.String {

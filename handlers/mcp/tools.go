@@ -94,7 +94,8 @@ func (s Face) newEndpoint(name string, kind web.Kind, language evidence.Language
 			description += "\n\n" + s.limitsText(kind, language)
 		}
 		c.Tools = append(c.Tools, Tool{
-			Name: t.name, Title: words[t.name].Title, Description: description, Input: t.input, Output: t.output, Effect: t.effect,
+			Name: t.name, Title: words[t.name].Title, Description: description, Input: t.input, Output: t.output,
+			Effect: t.effect,
 			Call: func(ctx context.Context, arguments json.RawMessage) (Result, error) {
 				return s.callTool(ctx, t, arguments)
 			},
@@ -263,7 +264,8 @@ func (s Face) looksforeign(r *http.Request) string {
 	if err != nil || len(origins) > 1 || len(origins) == 1 && !strings.EqualFold(origins[0], base.Scheme+"://"+base.Host) {
 		return "Pages of other sites may not call this endpoint."
 	}
-	if strings.EqualFold(r.Host, base.Host) || domain.IsLoopbackHost(strings.ToLower((&url.URL{Host: r.Host}).Hostname())) ||
+	if strings.EqualFold(r.Host, base.Host) ||
+		domain.IsLoopbackHost(strings.ToLower((&url.URL{Host: r.Host}).Hostname())) ||
 		!onLoopback(r) || edge.Among(s.TrustedProxies, edge.PeerAddress(r)) {
 		return ""
 	}

@@ -55,7 +55,10 @@ type discovered struct {
 // Algorithms lists what may sign a token: asymmetric ones alone, whatever the provider announces. "none" and HMAC under
 // a public key are not among them.
 func Algorithms() []string {
-	return []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA}
+	return []string{
+		oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512,
+		oidc.EdDSA,
+	}
 }
 
 // askTimeout bounds one question to the provider.
@@ -135,7 +138,9 @@ func (p *Provider) verify(ctx context.Context, raw, audience string) (*oidc.IDTo
 		return nil, err
 	}
 	keys := &judgedKeys{KeySet: found.keys}
-	token, err := oidc.NewVerifier(p.Issuer, keys, &oidc.Config{ClientID: audience, SupportedSigningAlgs: Algorithms(), Now: p.Now}).Verify(ctx, raw)
+	token, err := oidc.NewVerifier(
+		p.Issuer, keys, &oidc.Config{ClientID: audience, SupportedSigningAlgs: Algorithms(), Now: p.Now},
+	).Verify(ctx, raw)
 	_, expired := errors.AsType[*oidc.TokenExpiredError](err)
 	switch {
 	case keys.failure != nil:
@@ -188,7 +193,9 @@ func refuse(reason string, why error) error {
 }
 
 func unavailable(why error) error {
-	return fmt.Errorf("%w: %w", domain.Unavailable("The identity provider cannot be asked at the moment; send the request again."), why)
+	return fmt.Errorf(
+		"%w: %w", domain.Unavailable("The identity provider cannot be asked at the moment; send the request again."), why,
+	)
 }
 
 // How old the provider's answer must be before the same question is put again. Any token under an unknown key makes the
@@ -321,7 +328,8 @@ func (k *currentKeys) current() (keys, former oidc.KeySet) {
 	return k.keys, k.former
 }
 
-// notAsked tells keys that could not be fetched from a signature that is wrong: only what fetching failed with is wrapped.
+// notAsked tells keys that could not be fetched from a signature that is wrong: only what fetching failed with is
+// wrapped.
 func notAsked(err error) bool { return errors.Unwrap(err) != nil }
 
 // judgedKeys keeps why keys could not be fetched: the verifier's own error no longer does.
@@ -373,14 +381,16 @@ func (p *Provider) SignIn(ctx context.Context, a Attempt) (string, error) {
 	return flow.AuthCodeURL(a.State, options...), nil
 }
 
-// SignedIn exchanges the code that the browser came back with, and answers who has signed in. What the provider does not
-// confirm is INVALID_KEY.
+// SignedIn exchanges the code that the browser came back with, and answers who has signed in. What the provider does
+// not confirm is INVALID_KEY.
 func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (person Person, err error) {
 	found, err := p.discover(ctx)
 	if err != nil {
 		return person, err
 	}
-	answer, err := p.flow(found).Exchange(oidc.ClientContext(ctx, p.client.Client), code, oauth2.VerifierOption(a.Verifier))
+	answer, err := p.flow(found).Exchange(
+		oidc.ClientContext(ctx, p.client.Client), code, oauth2.VerifierOption(a.Verifier),
+	)
 	switch refused, known := errors.AsType[*oauth2.RetrieveError](err); {
 	case known:
 		why := fmt.Errorf("it answers %s %q", refused.Response.Status, refused.ErrorCode) // its page is for nobody's log

@@ -59,7 +59,8 @@ func TestProviderThatHangs(t *testing.T) {
 	verify := func() {
 		_, err := p.Verify(t.Context(), "eyJhbGciOiJSUzI1NiJ9.e30.AA")
 		var refused *domain.Error
-		if !errors.As(err, &refused) || refused.Code != domain.TemporarilyUnavailable || strings.Contains(err.Error(), "a long page") {
+		if !errors.As(err, &refused) || refused.Code != domain.TemporarilyUnavailable ||
+			strings.Contains(err.Error(), "a long page") {
 			t.Errorf("%v", err)
 		}
 	}
@@ -107,11 +108,16 @@ func TestKeyPublishedAMomentAgo(t *testing.T) {
 			t.Fatal(err)
 		}
 		published.Store(&jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: public, KeyID: id}}})
-		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: jose.JSONWebKey{Key: private, KeyID: id}}, nil)
+		signer, err := jose.NewSigner(
+			jose.SigningKey{Algorithm: jose.EdDSA, Key: jose.JSONWebKey{Key: private, KeyID: id}}, nil,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		claims := jwt.Claims{Issuer: server.URL, Subject: "person", Audience: jwt.Audience{audience}, Expiry: jwt.NewNumericDate(now.Add(time.Hour))}
+		claims := jwt.Claims{
+			Issuer: server.URL, Subject: "person", Audience: jwt.Audience{audience},
+			Expiry: jwt.NewNumericDate(now.Add(time.Hour)),
+		}
 		if token, err = jwt.Signed(signer).Claims(claims).Serialize(); err != nil {
 			t.Fatal(err)
 		}

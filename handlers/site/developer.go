@@ -111,7 +111,9 @@ func (s *Site) developerPage(r *http.Request) (any, error) {
 // renderGuides makes the pages for developers from what this service publishes.
 func (s *Site) renderGuides() (map[string][]byte, error) {
 	d := web.Developers{Version: developers.Version, Operating: s.Operating, Codes: edge.Must(edge.ErrorCodes())}
-	for _, contract := range []struct{ address, file string }{{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile}} {
+	for _, contract := range []struct{ address, file string }{
+		{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile},
+	} {
 		text, err := schemas.OpenAPI(contract.file, s.BaseURL)
 		if err != nil {
 			return nil, err
@@ -124,7 +126,9 @@ func (s *Site) renderGuides() (map[string][]byte, error) {
 	}
 	for _, file := range s.downloads {
 		if !file.Earlier {
-			d.Downloads = append(d.Downloads, web.Download{Name: file.Name, Kind: file.Kind, Size: len(file.Body), SHA256: file.SHA256})
+			d.Downloads = append(
+				d.Downloads, web.Download{Name: file.Name, Kind: file.Kind, Size: len(file.Body), SHA256: file.SHA256},
+			)
 		}
 	}
 	for _, name := range s.Store.Plans.Names() {

@@ -13,7 +13,8 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// zipped are documents as gzip, by their tags. It holds what the program and its configuration publish, which is bounded.
+// zipped are documents as gzip, by their tags. It holds what the program and its configuration publish, which is
+// bounded.
 type zipped struct{ sync.Map }
 
 func (z *zipped) of(tag string, raw []byte) ([]byte, error) {
@@ -32,7 +33,8 @@ func (z *zipped) of(tag string, raw []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// document is cacheable for what the program publishes: compressed for a caller that takes gzip, under a tag of its own.
+// document is cacheable for what the program publishes: compressed for a caller that takes gzip, under a tag of its
+// own.
 func (s *Site) document(r *http.Request, raw []byte) (resp edge.Response, err error) {
 	tag := edge.TagOf(raw)
 	if !acceptsGzip(r.Header.Values("Accept-Encoding")) {
@@ -49,7 +51,8 @@ func (s *Site) document(r *http.Request, raw []byte) (resp edge.Response, err er
 	return resp, nil
 }
 
-// acceptsGzip reports whether Accept-Encoding asks for gzip (RFC 9110, section 12.5.3); without the header nothing does.
+// acceptsGzip reports whether Accept-Encoding asks for gzip (RFC 9110, section 12.5.3); without the header nothing
+// does.
 func acceptsGzip(lines []string) bool {
 	for part := range strings.SplitSeq(strings.Join(lines, ","), ",") {
 		coding, parameters, _ := mime.ParseMediaType(part)

@@ -1,5 +1,5 @@
-// Package site is the face for everybody: the pages in both languages, the documents for developers, and the probes of the
-// process.
+// Package site is the face for everybody: the pages in both languages, the documents for developers, and the probes of
+// the process.
 package site
 
 import (
@@ -64,7 +64,13 @@ func (s *Site) Endpoints() []edge.Endpoint {
 		path, show := kind.Path("{publicId}"), s.comparisonPage(kind)
 		both(path, show)
 		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
-			endpoints = append(endpoints, edge.Post(web.Path(language, path), show, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyForm, Answer: edge.AsPage}))
+			endpoints = append(
+				endpoints,
+				edge.Post(
+					web.Path(language, path), show,
+					edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyForm, Answer: edge.AsPage},
+				),
+			)
 		}
 		endpoints = append(endpoints, edge.Get(path+"/qr.svg", s.qrCode(kind), shown))
 	}
@@ -85,7 +91,10 @@ func (s *Site) Endpoints() []edge.Endpoint {
 		edge.Get("/robots.txt", s.robots, document),
 		edge.Get("/favicon.ico", s.favicon, document),
 		edge.Get(securityRoute, s.securityText, document),
-		edge.Get(web.DeveloperRoot+"/{file}", s.developerFile, edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage, AnyOrigin: true, NoQuery: true}),
+		edge.Get(
+			web.DeveloperRoot+"/{file}", s.developerFile,
+			edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage, AnyOrigin: true, NoQuery: true},
+		),
 		edge.Get("/.well-known/integrity-trusted-keys.json", s.trustedKeys, shown),
 		edge.Get(web.AssetRoute, s.asset, unlimited),
 		edge.Get("/healthz", s.Health, unlimited),

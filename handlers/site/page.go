@@ -48,7 +48,9 @@ func (s *Site) comparisonPage(kind web.Kind) edge.Handler {
 		if err != nil {
 			return edge.Elsewhere(r, err)
 		}
-		shown := web.Comparison{Kind: kind, Language: edge.Language(r), PublicID: id.String(), URL: s.BaseURL + kind.Path(id.String())}
+		shown := web.Comparison{
+			Kind: kind, Language: edge.Language(r), PublicID: id.String(), URL: s.BaseURL + kind.Path(id.String()),
+		}
 		var hash *[32]byte
 		if r.Method == http.MethodPost && !edge.FromElsewhere(r) {
 			if sum, text, ok := pasted(edge.Form(r)); ok {
@@ -101,8 +103,8 @@ func (s *Site) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte
 	return s.showSigned(shown, *view.ReceivedAt, *view.KeyID)
 }
 
-// certificateResults are the results under whose names a page shows the reasons of a certificate's comparison, where the
-// names differ.
+// certificateResults are the results under whose names a page shows the reasons of a certificate's comparison, where
+// the names differ.
 var certificateResults = map[wire.VerificationReason]string{
 	wire.ReasonMatch: web.MatchCurrent, wire.ReasonReplaced: web.MatchHistorical, wire.ReasonRevoked: web.RecordRevoked,
 }
@@ -212,7 +214,8 @@ func (s *Site) FailurePage(r *http.Request, resp edge.Response, err error) edge.
 		}
 	}
 	switch {
-	case resp.Status == http.StatusTooManyRequests || resp.Status == http.StatusServiceUnavailable || edge.Refusal(err) == nil:
+	case resp.Status == http.StatusTooManyRequests || resp.Status == http.StatusServiceUnavailable ||
+		edge.Refusal(err) == nil:
 		f.Result = web.Unavailable
 	case resp.Code == domain.RecordNotFound || resp.Code == domain.CertificateNotFound:
 		f.Result = web.NotFound
@@ -252,14 +255,17 @@ func (s *Site) errorPage(r *http.Request) (any, error) {
 	return inBothLanguages(s.site.Code(code, readersLanguage(r, evidence.English)))
 }
 
-// inReadersLanguage leads whoever follows a link, which is in Spanish, to the page in English where their browser prefers
-// that. A person who has chosen Spanish there stays.
+// inReadersLanguage leads whoever follows a link, which is in Spanish, to the page in English where their browser
+// prefers that. A person who has chosen Spanish there stays.
 func inReadersLanguage(r *http.Request) (resp edge.Response, elsewhere bool) {
 	if r.Method == http.MethodPost || edge.Language(r) == evidence.English || chosen(r) {
 		return resp, false
 	}
 	elsewhere = readersLanguage(r, evidence.Spanish) == evidence.English
-	return edge.Response{Status: http.StatusFound, Empty: true, Header: http.Header{"Location": {web.Path(evidence.English, r.URL.EscapedPath())}, "Vary": {"Accept-Language"}}}, elsewhere
+	return edge.Response{
+		Status: http.StatusFound, Empty: true,
+		Header: http.Header{"Location": {web.Path(evidence.English, r.URL.EscapedPath())}, "Vary": {"Accept-Language"}},
+	}, elsewhere
 }
 
 // chosen is true of a reader who has chosen Spanish.
@@ -294,7 +300,8 @@ var anyLanguage = xlanguage.MustParse("mul") // what * is read as
 var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
 
 // robots says what is not for those that list pages: what answers programs, and what is of one person.
-const robots = "User-agent: *\nAllow: /api/integrity-openapi\nAllow: /api/openapi\nDisallow: /api/\nDisallow: /console\nDisallow: /en/console\nDisallow: /oauth/\nDisallow: /en/oauth/\n"
+const robots = "User-agent: *\nAllow: /api/integrity-openapi\nAllow: /api/openapi\nDisallow: /api/\nDisallow: " +
+	"/console\nDisallow: /en/console\nDisallow: /oauth/\nDisallow: /en/oauth/\n"
 
 // plainText is a text that anyone may keep for five minutes.
 func plainText(r *http.Request, text string) (any, error) {
@@ -315,7 +322,10 @@ func (s *Site) securityText(r *http.Request) (any, error) {
 		fmt.Fprintf(&b, "Contact: %s\n", strings.TrimSpace(contact))
 	}
 	expires := s.Now().UTC().Truncate(24*time.Hour).AddDate(0, 6, 0) // the text is as true as the service's settings
-	fmt.Fprintf(&b, "Expires: %s\nPreferred-Languages: es, en\nCanonical: %s%s\n", expires.Format(time.RFC3339), s.BaseURL, securityRoute)
+	fmt.Fprintf(
+		&b, "Expires: %s\nPreferred-Languages: es, en\nCanonical: %s%s\n", expires.Format(time.RFC3339), s.BaseURL,
+		securityRoute,
+	)
 	return plainText(r, b.String())
 }
 

@@ -35,7 +35,10 @@ type Asset struct {
 	Policy      string // Content-Security-Policy
 }
 
-var assetTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".ico": "image/x-icon"}
+var assetTypes = map[string]string{
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+	".ico": "image/x-icon",
+}
 
 //go:embed assets
 var assetFiles embed.FS

@@ -23,8 +23,9 @@ type texts struct {
 	Failing, Busy, FileArgument, HashInvalid, FileCheck                                      string
 	SignatureCheck, CodeLanguage, CodeCause, CodeRemedy                                      string
 	CodeTryAgain, CodeRetry, CodeLookUp, CodeNoRetry                                         string
-	Links                                                                                    map[string]struct{ Title, Text string } // by state
-	LinkScopes                                                                               map[string]string
+	// by state
+	Links      map[string]struct{ Title, Text string }
+	LinkScopes map[string]string
 	// Summaries are what operations do, by operation id, where the words of the OpenAPI documents, which are English,
 	// are not those of the page.
 	Summaries map[string]string

@@ -16,7 +16,8 @@ import (
 
 // Both languages have every text, and none is the other's.
 func TestCatalogueIsWhole(t *testing.T) {
-	same := map[string]bool{"Brand": true, "Plan": true, "webhooks": true, "Bytes": true, "CodeNoRetry": true} // a name, and words of both languages
+	// a name, and words of both languages
+	same := map[string]bool{"Brand": true, "Plan": true, "webhooks": true, "Bytes": true, "CodeNoRetry": true}
 	var compare func(path string, es, en reflect.Value)
 	compare = func(path string, es, en reflect.Value) {
 		switch es.Kind() {
@@ -93,7 +94,9 @@ func TestCatalogueIsUsed(t *testing.T) {
 	}
 	used := map[string]bool{}
 	words := loaded[evidence.Spanish][Record].words
-	inner := map[string]map[string]any{"T": words, "D": words["Developers"].(map[string]any), "v": words["Verify"].(map[string]any)}
+	inner := map[string]map[string]any{
+		"T": words, "D": words["Developers"].(map[string]any), "v": words["Verify"].(map[string]any),
+	}
 	named := regexp.MustCompile(`\b([TDv])\.([A-Z]\w*)`)
 	err = fs.WalkDir(templateFiles, "templates", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || path.Ext(file) != ".html" {
@@ -111,7 +114,9 @@ func TestCatalogueIsUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	looked := map[string]reflect.Type{"T": reflect.TypeFor[texts](), "D": reflect.TypeOf(texts{}.Developers), "v": reflect.TypeFor[verifyTexts]()}
+	looked := map[string]reflect.Type{
+		"T": reflect.TypeFor[texts](), "D": reflect.TypeOf(texts{}.Developers), "v": reflect.TypeFor[verifyTexts](),
+	}
 	for where, texts := range inner {
 		for name := range texts {
 			_, field := looked[where].FieldByName(name)
@@ -180,15 +185,16 @@ func TestDeveloperPagesAreWhole(t *testing.T) {
 	}
 	for _, name := range DeveloperPages() {
 		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
-			if title := site.catalogue(language, Record).Developers.Pages[name]; title.Title == "" || title.Lead == "" || title.Short == "" {
+			if title := site.catalogue(language, Record).Developers.Pages[name]; title.Title == "" || title.Lead == "" ||
+				title.Short == "" {
 				t.Errorf("the page %q has no title in %s", name, language)
 			}
 		}
 	}
 }
 
-// Samples ask the service that INTEGRITY_BASE_URL names, which need not be the one whose pages a reader has before them.
-// One sets that variable, and one is an answer, which is not pasted.
+// Samples ask the service that INTEGRITY_BASE_URL names, which need not be the one whose pages a reader has before
+// them. One sets that variable, and one is an answer, which is not pasted.
 func TestSamplesAskTheServiceThatTheReaderNames(t *testing.T) {
 	site, err := New(Config{BaseURL: "https://integrity.example"})
 	if err != nil {

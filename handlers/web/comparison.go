@@ -135,7 +135,8 @@ func QR(text string) ([]byte, error) {
 	}
 	size := code.Bounds().Dx()
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[1]d" shape-rendering="crispEdges"><path fill="#fff" d="M0 0h%[1]dv%[1]dH0z"/><path d="`,
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[1]d" shape-rendering="crispEdges"><path fill="#fff" d="M0 0h%[1]dv%[1]dH0z"/><path d="`,
 		size+2*quietZone)
 	for y := range size {
 		for x := range size {
@@ -165,7 +166,9 @@ const (
 
 // fileResults are those which the script may have to show.
 func (k Kind) fileResults() []string {
-	results := []string{MatchCurrent, MatchHistorical, HashMismatch, RecordRevoked, FileNotCompared, SignatureInvalid, NotFound, Unavailable}
+	results := []string{
+		MatchCurrent, MatchHistorical, HashMismatch, RecordRevoked, FileNotCompared, SignatureInvalid, NotFound, Unavailable,
+	}
 	if k == Record {
 		results = append(results, Pending)
 	}

@@ -14,16 +14,21 @@ import (
 const ConsoleRoot = "/console"
 
 // consolePages are those of the navigation, in its order. A page that is not listed is not there.
-var consolePages = []string{"", "records", "companies", "keys", "webhooks", "documents", "members", "history", "plan", "security"}
+var consolePages = []string{
+	"", "records", "companies", "keys", "webhooks", "documents", "members", "history", "plan", "security",
+}
 
 // consoleScopes are what pages need that are not for every role.
 var consoleScopes = map[string]domain.Scope{
-	"keys": domain.OrganizationAdmin, "webhooks": domain.IntegrityAdmin, "documents": domain.ArtifactsRead, "members": domain.OrganizationAdmin,
+	"keys": domain.OrganizationAdmin, "webhooks": domain.IntegrityAdmin, "documents": domain.ArtifactsRead,
+	"members": domain.OrganizationAdmin,
 }
 
-// shownOn are the pages for what an id of a kind names, by the kind's prefix. One that ends with a slash goes on with the id.
+// shownOn are the pages for what an id of a kind names, by the kind's prefix. One that ends with a slash goes on with
+// the id.
 var shownOn = map[string]string{
-	"art": "/documents/", "com": "/companies", "key": "/keys/", "usr": "/members/", "ver": "/documents/versions/", "whk": "/webhooks/",
+	"art": "/documents/", "com": "/companies", "key": "/keys/", "usr": "/members/", "ver": "/documents/versions/",
+	"whk": "/webhooks/",
 }
 
 // PageOf is the page for what an id names; empty: this role has no such page.
@@ -111,7 +116,9 @@ func (s *Site) consoleFrame(c Console) consoleFrame {
 	t := s.catalogue(c.Language, Record)
 	words := t.words["Console"].(map[string]any)
 	f := consoleFrame{
-		frame: s.newFrame(t, c.Language, words["Titles"].(map[string]any)[c.Name].(string), Path(Other(c.Language), c.Path)), Console: c, C: words,
+		frame: s.newFrame(
+			t, c.Language, words["Titles"].(map[string]any)[c.Name].(string), Path(Other(c.Language), c.Path),
+		), Console: c, C: words,
 	}
 	f.Signed, f.Script = true, "console.js"
 	if c.Role != "" {
@@ -120,7 +127,10 @@ func (s *Site) consoleFrame(c Console) consoleFrame {
 			if !c.Role.Allows(consoleScopes[name]) {
 				continue
 			}
-			f.Pages = append(f.Pages, link{f.Page(strings.TrimSuffix("/"+name, "/")), words["Titles"].(map[string]any)[name].(string), name == c.Name})
+			f.Pages = append(
+				f.Pages,
+				link{f.Page(strings.TrimSuffix("/"+name, "/")), words["Titles"].(map[string]any)[name].(string), name == c.Name},
+			)
 		}
 	}
 	return f
@@ -145,7 +155,9 @@ func (f consoleFrame) ProviderCard(name string) *providerCard {
 		return nil
 	}
 	words := f.C["Provider"].(map[string]any)
-	return &providerCard{f.Provider, words[name].(string), f.Page("/" + name + "/provider"), words["Button"].(string), f.To}
+	return &providerCard{
+		f.Provider, words[name].(string), f.Page("/" + name + "/provider"), words["Button"].(string), f.To,
+	}
 }
 
 // ToProvider renders what leads to the OpenID provider, in a browser that does not go there by itself.
@@ -276,11 +288,13 @@ type SessionView struct {
 // browsers name others too.
 var (
 	browserMarks = [][2]string{
-		{"Edg/", "Edge"}, {"EdgA/", "Edge"}, {"EdgiOS/", "Edge"}, {"OPR/", "Opera"}, {"SamsungBrowser/", "Samsung Internet"}, {"Firefox/", "Firefox"},
+		{"Edg/", "Edge"}, {"EdgA/", "Edge"}, {"EdgiOS/", "Edge"}, {"OPR/", "Opera"},
+		{"SamsungBrowser/", "Samsung Internet"}, {"Firefox/", "Firefox"},
 		{"FxiOS/", "Firefox"}, {"Chrome/", "Chrome"}, {"CriOS/", "Chrome"}, {"Safari/", "Safari"},
 	}
 	systemMarks = [][2]string{
-		{"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Android", "Android"}, {"Windows", "Windows"}, {"CrOS", "ChromeOS"}, {"Macintosh", "macOS"}, {"Linux", "Linux"},
+		{"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Android", "Android"}, {"Windows", "Windows"}, {"CrOS", "ChromeOS"},
+		{"Macintosh", "macOS"}, {"Linux", "Linux"},
 	}
 )
 

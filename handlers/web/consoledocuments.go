@@ -98,7 +98,9 @@ type DocumentPage struct {
 
 // Outcomes are those of detectors, what deserves attention first.
 func (DocumentPage) Outcomes() []string {
-	return []string{string(analysis.Finding), string(analysis.Inconclusive), string(analysis.Clear), string(analysis.NotApplicable)}
+	return []string{
+		string(analysis.Finding), string(analysis.Inconclusive), string(analysis.Clear), string(analysis.NotApplicable),
+	}
 }
 
 // StepForm is what was typed into the form of a step.

@@ -32,8 +32,8 @@ type historyFrame struct {
 	History
 }
 
-// TargetPage is the page for what an event is about. A public id names a record once it is registered; a destination that
-// was deleted has no page.
+// TargetPage is the page for what an event is about. A public id names a record once it is registered; a destination
+// that was deleted has no page.
 func (f historyFrame) TargetPage(e Happened) string {
 	switch domain.EventType(e.Action) {
 	case domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked:

@@ -31,7 +31,10 @@ const DeveloperRoot = "/developers"
 // DeveloperPages are the names of the pages for developers below [DeveloperRoot], in the order in which they are
 // listed; the first is the root itself. The groups of the reference have pages of their own, below it.
 func DeveloperPages() []string {
-	return []string{"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog", "policy", operatingPage}
+	return []string{
+		"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog",
+		"policy", operatingPage,
+	}
 }
 
 const (
@@ -51,7 +54,9 @@ type Developers struct {
 
 // pages are those of DeveloperPages that there is something to show on.
 func (d *Developers) pages() []string {
-	return slices.DeleteFunc(DeveloperPages(), func(name string) bool { return name == operatingPage && d.Operating == nil })
+	return slices.DeleteFunc(DeveloperPages(), func(name string) bool {
+		return name == operatingPage && d.Operating == nil
+	})
 }
 
 // Contract is a published OpenAPI document.
@@ -116,7 +121,9 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 			switch name {
 			case referencePage:
 				for _, c := range d.Contracts {
-					p.Sections = append(p.Sections, link{Address: "#" + p.Slug(c.Address), Text: p.texts.Developers.Contracts[c.Address]})
+					p.Sections = append(
+						p.Sections, link{Address: "#" + p.Slug(c.Address), Text: p.texts.Developers.Contracts[c.Address]},
+					)
 				}
 			case operatingPage:
 				if p.Manual, p.Sections, err = manual(d.Operating); err != nil {
@@ -161,12 +168,19 @@ func addGuide(pages map[string][]byte, p guidePage, templateName string) error {
 func (s *Site) guide(g *guides, language evidence.Language, name string, d *Developers) guidePage {
 	t := s.catalogue(language, Record)
 	p := guidePage{
-		frame: s.newFrame(t, language, "", developerPath(Other(language), name)), Developers: d, Name: name, Language: language, texts: t,
+		frame: s.newFrame(t, language, "", developerPath(Other(language), name)), Developers: d, Name: name,
+		Language: language, texts: t,
 		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.Relationship[language]), guides: g,
 	}
 	p.D, p.Developer, p.Indexed, p.Script = t.words["Developers"].(map[string]any), true, true, "copy.js"
 	for _, chapter := range d.pages() {
-		p.Chapters = append(p.Chapters, link{developerPath(language, chapter), p.texts.Developers.Pages[chapter].Short, chapter == name || chapter != "" && strings.HasPrefix(name, chapter+"/")})
+		p.Chapters = append(
+			p.Chapters,
+			link{
+				developerPath(language, chapter), p.texts.Developers.Pages[chapter].Short,
+				chapter == name || chapter != "" && strings.HasPrefix(name, chapter+"/"),
+			},
+		)
 	}
 	return p
 }
@@ -248,7 +262,9 @@ func (p guidePage) Sample(name string) (sample, error) {
 	if !ok {
 		return sample{}, fmt.Errorf("there is no sample %s", name)
 	}
-	shown := sample{Name: name, Text: strings.TrimSpace(strings.NewReplacer("{base}", p.BaseURL, "{version}", p.Version).Replace(text))}
+	shown := sample{
+		Name: name, Text: strings.TrimSpace(strings.NewReplacer("{base}", p.BaseURL, "{version}", p.Version).Replace(text)),
+	}
 	if slices.Contains([]string{".py", ".mjs", ".ts", ".go"}, path.Ext(name)) {
 		shown.File, shown.Caption = path.Base(name), p.texts.Developers.SaveAs
 	}
@@ -350,16 +366,17 @@ func (s *Site) loadGuides() (*guides, error) {
 	return g, err
 }
 
-// Parts of the manual that a page does not show: its title and table of contents, which the page has of its own, and the
-// marks round what is generated.
+// Parts of the manual that a page does not show: its title and table of contents, which the page has of its own, and
+// the marks round what is generated.
 var notShown = regexp.MustCompile(`(?s)\A# [^\n]*\n|<!-- generated: contents -->.*?<!-- end -->\n|<!-- [^>]* -->\n`)
 
-// manual renders a text in Markdown: its headings have ids, code can be copied, and wide tables scroll by themselves. HTML
-// in the text is left out, and so is where a link leads to that does not stay on the page: the files it names are not
-// served. The sections are the headings of the second level.
+// manual renders a text in Markdown: its headings have ids, code can be copied, and wide tables scroll by themselves.
+// HTML in the text is left out, and so is where a link leads to that does not stay on the page: the files it names are
+// not served. The sections are the headings of the second level.
 func manual(markdown []byte) (template.HTML, []link, error) {
 	markdown = notShown.ReplaceAll(markdown, nil)
-	converter := goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()),
+	converter := goldmark.New(goldmark.WithExtensions(extension.Table),
+		goldmark.WithParserOptions(parser.WithAutoHeadingID()),
 		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(manualBlocks{}, 1))))
 	root := converter.Parser().Parse(text.NewReader(markdown))
 	var sections []link
@@ -419,21 +436,25 @@ type manualBlocks struct{}
 
 // RegisterFuncs implements [renderer.NodeRenderer].
 func (manualBlocks) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
-	r.Register(ast.KindFencedCodeBlock, func(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
-		if entering {
-			_, err := fmt.Fprintf(w, `<div class="sample"><pre><code>%s</code></pre></div>`+"\n",
-				util.EscapeHTML(bytes.TrimSuffix(node.Lines().Value(source), []byte("\n"))))
-			return ast.WalkSkipChildren, err
-		}
-		return ast.WalkContinue, nil
-	})
+	r.Register(ast.KindFencedCodeBlock,
+		func(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+			if entering {
+				_, err := fmt.Fprintf(w, `<div class="sample"><pre><code>%s</code></pre></div>`+"\n",
+					util.EscapeHTML(bytes.TrimSuffix(node.Lines().Value(source), []byte("\n"))))
+				return ast.WalkSkipChildren, err
+			}
+			return ast.WalkContinue, nil
+		})
 	r.Register(east.KindTable, func(w util.BufWriter, _ []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
 			_, err := w.WriteString("</table></div>\n")
 			return ast.WalkContinue, err
 		}
 		label, _ := node.AttributeString("label")
-		_, err := fmt.Fprintf(w, `<div class="scroll" role="region" aria-label="%s" tabindex="0"><table>`+"\n", template.HTMLEscapeString(fmt.Sprint(label)))
+		_, err := fmt.Fprintf(
+			w, `<div class="scroll" role="region" aria-label="%s" tabindex="0"><table>`+"\n",
+			template.HTMLEscapeString(fmt.Sprint(label)),
+		)
 		return ast.WalkContinue, err
 	})
 }

@@ -7,10 +7,10 @@
 // policy of [PageHeader] forbids both.
 //
 // The pages for developers are templates of one language each, with the same sections and anchors in both, in
-// templates/developers; what is to be copied stands once, in templates/samples: commands (.sh) are for the reader's terminal,
-// programs for a file of their name, .txt and .http to be looked at. A test in cmd/integrity pastes them page by page, in
-// order, and compares what stands in -output.txt. Package reference reads the published OpenAPI documents for the
-// reference. A new operation needs its words in texts/es.json, a new download its
+// templates/developers; what is to be copied stands once, in templates/samples: commands (.sh) are for the reader's
+// terminal, programs for a file of their name, .txt and .http to be looked at. A test in cmd/integrity pastes them page
+// by page, in order, and compares what stands in -output.txt. Package reference reads the published OpenAPI documents
+// for the reference. A new operation needs its words in texts/es.json, a new download its
 // purpose in both languages, and both a line in the changelog; tests find the first two.
 //
 // The worker that hashes is bundled from build/, where package.json says how; the result is committed, and a test makes
@@ -66,7 +66,9 @@ func New(c Config) (*Site, error) {
 	if s.templates, err = s.newTemplate().ParseFS(templateFiles, "templates/*.html"); err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
-	if s.console, err = s.newTemplate().ParseFS(templateFiles, "templates/layout.html", "templates/console/*.html"); err != nil {
+	if s.console, err = s.newTemplate().ParseFS(
+		templateFiles, "templates/layout.html", "templates/console/*.html",
+	); err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
 	return s, nil
@@ -110,8 +112,9 @@ type frame struct {
 func (s *Site) newFrame(t *texts, language evidence.Language, title, alternate string) frame {
 	front := Path(language, "")
 	f := frame{
-		T: t.words, Title: title, Front: front, Home: front, Guides: Path(language, DeveloperRoot), Alternate: alternate, Switch: alternate,
-		Demo: s.Demo, BaseURL: s.BaseURL,
+		T: t.words, Title: title, Front: front, Home: front, Guides: Path(language, DeveloperRoot), Alternate: alternate,
+		Switch: alternate,
+		Demo:   s.Demo, BaseURL: s.BaseURL,
 	}
 	if s.Console {
 		f.Enter = Path(language, ConsoleRoot)
@@ -243,7 +246,13 @@ func (s *Site) Code(c Code, first evidence.Language) ([]byte, error) {
 		case c.Retryable:
 			retry = t.CodeRetry
 		}
-		sections = append(sections, section{language, t.CodeLanguage + ": " + text.Title, []Point{{t.CodeCause, text.Cause}, {t.CodeRemedy, text.Remedy}, {t.CodeTryAgain, retry}}})
+		sections = append(
+			sections,
+			section{
+				language, t.CodeLanguage + ": " + text.Title,
+				[]Point{{t.CodeCause, text.Cause}, {t.CodeRemedy, text.Remedy}, {t.CodeTryAgain, retry}},
+			},
+		)
 	}
 	return s.both(first, c.Address(), string(c.Code), fmt.Sprintf("HTTP %d · %s", c.Status, c.Text[first].Title), sections)
 }
@@ -300,7 +309,10 @@ func (s *Site) Failure(f Failure) ([]byte, error) {
 func date(language evidence.Language, at time.Time) string {
 	at = at.UTC()
 	if language == evidence.Spanish {
-		months := [...]string{"enero", "febrero", "marzo", "abril", "mayo", "junio", "julio", "agosto", "septiembre", "octubre", "noviembre", "diciembre"}
+		months := [...]string{
+			"enero", "febrero", "marzo", "abril", "mayo", "junio", "julio", "agosto", "septiembre", "octubre", "noviembre",
+			"diciembre",
+		}
 		return fmt.Sprintf("%d de %s de %d, %s UTC", at.Day(), months[at.Month()-1], at.Year(), at.Format("15:04:05"))
 	}
 	return at.Format("2 January 2006 at 15:04:05 UTC")
@@ -389,7 +401,9 @@ func (s *Site) limits(kind Kind, language evidence.Language) section {
 
 // rows are the findings with every value that each might have.
 func (t *verifyTexts) rows() (rows []checkRow) {
-	for _, name := range []string{"signature", "references", "observation", "status", "history", "file", "inclusion", "time", "witnesses", "keys"} {
+	for _, name := range []string{
+		"signature", "references", "observation", "status", "history", "file", "inclusion", "time", "witnesses", "keys",
+	} {
 		rows = append(rows, checkRow{name, t.Rows[name], choices(true, t.Findings[name])})
 	}
 	return rows
@@ -398,7 +412,8 @@ func (t *verifyTexts) rows() (rows []checkRow) {
 // words are what the script chooses from.
 func (t *verifyTexts) words() (words []Point) {
 	for kind, texts := range map[string]map[string]string{
-		"": t.Words, "reason-": t.Reasons, "note-": t.Notes, "part-": t.Parts, "fact-": t.Facts, "source-": t.Findings["keys"],
+		"": t.Words, "reason-": t.Reasons, "note-": t.Notes, "part-": t.Parts, "fact-": t.Facts,
+		"source-": t.Findings["keys"],
 	} {
 		for name, text := range texts {
 			words = append(words, Point{kind + name, text})

@@ -40,14 +40,17 @@ var oneWord = []struct{ not, but string }{
 	{`encabezados?`, "cabecera"},
 	{`Enlace de entrada`, "enlace de acceso"},
 	{`logs?|registros? de actividad|quedó registrado`, "bitácora, of a program: a registro is a record"},
-	{`[Hh]istorial de cambios|en el historial al menos|^Cambios$`, "Novedades, of the service: the historial is the organization's, and cambios are of the feed"},
+	{
+		`[Hh]istorial de cambios|en el historial al menos|^Cambios$`,
+		"Novedades, of the service: the historial is the organization's, and cambios are of the feed",
+	},
 }
 
 // notProse is what of a page is no Spanish: code, links, templates and what is marked as English.
 var notProse = regexp.MustCompile(`(?s)<code>.*?</code>|<em>[^<]*</em>|\{\{.*?\}\}|<[^>]*>`)
 
-// Each thing has one word on the Spanish pages, in the console and in what errors mean: readers look for the word that they
-// have read elsewhere.
+// Each thing has one word on the Spanish pages, in the console and in what errors mean: readers look for the word that
+// they have read elsewhere.
 func TestSpanishHasOneWordForOneThing(t *testing.T) {
 	texts := map[string]string{}
 	err := fs.WalkDir(templateFiles, "templates/developers/es", func(file string, entry fs.DirEntry, err error) error {

@@ -37,7 +37,9 @@ func (r Registration) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `,"used":`...), r.Usage.Used, 10)
 	dst = appendNumberOrNull(append(dst, `,"remaining":`...), r.Usage.Remaining)
 	dst = appendString(append(dst, `,"resetsAt":`...), r.Usage.ResetsAt)
-	dst = appendString(append(dst, `},"companyContribution":{"companyReference":`...), r.CompanyContribution.CompanyReference)
+	dst = appendString(
+		append(dst, `},"companyContribution":{"companyReference":`...), r.CompanyContribution.CompanyReference,
+	)
 	dst = strconv.AppendInt(append(dst, `,"used":`...), r.CompanyContribution.Used, 10)
 	return append(dst, "}}"...)
 }

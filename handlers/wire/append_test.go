@@ -12,7 +12,8 @@ import (
 
 // oddStrings hold all that a JSON string has to escape, and what it has not.
 var oddStrings = []string{
-	"", "plain", `"`, `\`, "\x00\b\f\n\r\t\x1f\x7f", "<&>", "\u2028 \u2029 \u00e9 \U0001f600", "\xff", "a\xc3", "\xed\xa0\x80", "\ufffd",
+	"", "plain", `"`, `\`, "\x00\b\f\n\r\t\x1f\x7f", "<&>", "\u2028 \u2029 \u00e9 \U0001f600", "\xff", "a\xc3",
+	"\xed\xa0\x80", "\ufffd",
 }
 
 // generate fills every member of a value, whatever members its type has: pointers are sometimes nil, lists sometimes
@@ -97,7 +98,8 @@ func FuzzAppendString(f *testing.F) {
 
 func BenchmarkAppend(b *testing.B) {
 	var e Envelope[Registration]
-	e.Data.Status, e.Data.RevokedAt, e.Data.SHA256 = domain.StatusCurrent, new("2026-11-01T10:00:00Z"), "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	e.Data.Status, e.Data.RevokedAt, e.Data.SHA256 = domain.StatusCurrent, new("2026-11-01T10:00:00Z"),
+		"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	b.Run("append", func(b *testing.B) {
 		b.ReportAllocs()
 		var room []byte

@@ -2,8 +2,8 @@ package wire
 
 import "strings"
 
-// AppendCSV adds a line of a CSV file (RFC 4180). No spreadsheet takes a cell for a formula: one that might begin one has
-// an apostrophe before it.
+// AppendCSV adds a line of a CSV file (RFC 4180). No spreadsheet takes a cell for a formula: one that might begin one
+// has an apostrophe before it.
 func AppendCSV(b []byte, cells ...string) []byte {
 	for i, cell := range cells {
 		if i > 0 {

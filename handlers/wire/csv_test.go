@@ -12,7 +12,8 @@ import (
 func TestCSV(t *testing.T) {
 	cells := map[string]string{
 		"plain": "plain", "": "", "a,b": "a,b", `say "x"`: `say "x"`, "two\nlines": "two\nlines", "a=1": "a=1", "1-2": "1-2",
-		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "\tx": "'\tx", "\r=x": "'\r=x", " =1": "' =1", "＝1": "'＝1",
+		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "\tx": "'\tx", "\r=x": "'\r=x", " =1": "' =1",
+		"＝1": "'＝1",
 		`=HYPERLINK("https://example.com","a,b")`: `'=HYPERLINK("https://example.com","a,b")`,
 	}
 	for cell, want := range cells {

@@ -88,7 +88,8 @@ type Reservation struct {
 	Consumption     Consumption              `json:"consumption"`
 }
 
-// ReservedVersion is a version that was reserved and is not registered. Of a released one ExpiresAt is when it was released.
+// ReservedVersion is a version that was reserved and is not registered. Of a released one ExpiresAt is when it was
+// released.
 type ReservedVersion struct {
 	PublicID        string `json:"publicId"`
 	VerificationURL string `json:"verificationUrl"`

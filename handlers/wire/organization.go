@@ -24,8 +24,8 @@ type MonthlyLimit struct {
 	ResetsAt string `json:"resetsAt"`
 }
 
-// APIKey is an API key as the administration of an organization shows it, never with its secret. Name is null where the key
-// has none or it was erased; LastUsedAt is to the minute, null for never.
+// APIKey is an API key as the administration of an organization shows it, never with its secret. Name is null where the
+// key has none or it was erased; LastUsedAt is to the minute, null for never.
 type APIKey struct {
 	ID             string         `json:"id"`
 	Name           *string        `json:"name"`

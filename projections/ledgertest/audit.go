@@ -45,7 +45,9 @@ func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
 		must(t, l.Pool.QueryRow(ctx, fmt.Sprintf(`SELECT count(*) FROM (
 			(TABLE public.%[1]s EXCEPT ALL TABLE rebuild.%[1]s) UNION ALL (TABLE rebuild.%[1]s EXCEPT ALL TABLE public.%[1]s)) d`, table)).Scan(&differing))
 		if differing != 0 {
-			t.Errorf("projection %s: %d rows differ between the groups as committed and a replay in other groups", table, differing)
+			t.Errorf(
+				"projection %s: %d rows differ between the groups as committed and a replay in other groups", table, differing,
+			)
 		}
 	}
 	return logs

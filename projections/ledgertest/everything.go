@@ -45,8 +45,16 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	spare, _ := l.Key(t, o, domain.IntegrityRead)
 	l.Must(t, &domain.RevokeKey{Origin: o.Operator(), Key: spare.ID})
 	for _, status := range domain.CompanyStatuses() {
-		l.Must(t, &domain.SetCompanyStatus{Origin: o.Operator(), Company: l.Company(t, o, "once-"+string(status)).ID, Status: domain.CompanyClosedStatus})
-		l.Must(t, &domain.SetCompanyStatus{Origin: o.Operator(), Company: l.Company(t, o, "once-"+string(status)).ID, Status: status})
+		l.Must(
+			t,
+			&domain.SetCompanyStatus{
+				Origin: o.Operator(), Company: l.Company(t, o, "once-"+string(status)).ID, Status: domain.CompanyClosedStatus,
+			},
+		)
+		l.Must(
+			t,
+			&domain.SetCompanyStatus{Origin: o.Operator(), Company: l.Company(t, o, "once-"+string(status)).ID, Status: status},
+		)
 	}
 	l.administration(t, o)
 	l.certification(t, o)
@@ -59,20 +67,27 @@ func (l *Ledger) administration(t testing.TB, o Organization) {
 	t.Helper()
 	now := l.Now()
 	create, _ := domain.NewCreateKey(domain.CreateKey{
-		Origin: o.Origin(), Member: o.Key.Member, Name: "accounting", Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: domain.MinKeyLifetime,
-		KeyLimits: domain.KeyLimits{Networks: []string{"192.0.2.0/24", "2001:db8::/32"}}, Companies: []string{o.Company.Reference},
+		Origin: o.Origin(), Member: o.Key.Member, Name: "accounting", Scopes: []domain.Scope{domain.IntegrityRead},
+		Lifetime:  domain.MinKeyLifetime,
+		KeyLimits: domain.KeyLimits{Networks: []string{"192.0.2.0/24", "2001:db8::/32"}},
+		Companies: []string{o.Company.Reference},
 	}, now)
 	l.Must(t, create)
 	l.Must(t, &domain.ChangeKey{Origin: o.Origin(), Key: create.Outcome.ID, Name: new("invoices")})
-	rotate, _ := domain.NewRotateKey(domain.RotateKey{Origin: o.Origin(), Key: create.Outcome.ID, Lifetime: domain.MinKeyLifetime, CopyGrants: true}, now)
+	rotate, _ := domain.NewRotateKey(
+		domain.RotateKey{Origin: o.Origin(), Key: create.Outcome.ID, Lifetime: domain.MinKeyLifetime, CopyGrants: true}, now,
+	)
 	l.Must(t, rotate)
 	key, _ := domain.NewSecretKey()
 	for _, email := range []string{"joined@example.com", "invited@example.com"} {
-		invite, code := domain.NewInviteMember(domain.InviteMember{Origin: o.Origin(), Email: email, Role: domain.Reviewer}, &key)
+		invite, code := domain.NewInviteMember(
+			domain.InviteMember{Origin: o.Origin(), Email: email, Role: domain.Reviewer}, &key,
+		)
 		l.Must(t, invite)
 		if organization, secret, _ := domain.ParseInvitationCode(code); email == "joined@example.com" {
 			l.Must(t, &domain.AcceptInvitation{
-				Origin: domain.Origin{Organization: organization, Actor: domain.SystemActor, RequestID: "test"}, SecretSHA256: secret,
+				Origin:       domain.Origin{Organization: organization, Actor: domain.SystemActor, RequestID: "test"},
+				SecretSHA256: secret,
 			})
 		}
 	}
@@ -82,22 +97,36 @@ func (l *Ledger) destinations(t testing.TB, o Organization) {
 	t.Helper()
 	now := l.Now()
 	key, _ := domain.NewSecretKey()
-	create, _ := domain.NewCreateWebhook(domain.CreateWebhook{Origin: o.Origin(), URL: "https://receiver.example/hook", Description: "orders", Types: domain.MaskOf(domain.WebhookTypes())}, key, now)
+	create, _ := domain.NewCreateWebhook(
+		domain.CreateWebhook{
+			Origin: o.Origin(), URL: "https://receiver.example/hook", Description: "orders",
+			Types: domain.MaskOf(domain.WebhookTypes()),
+		},
+		key, now,
+	)
 	l.Must(t, create)
-	l.Must(t, &domain.SetWebhookAccess{Origin: o.Origin(), Company: o.Company.ID, Webhook: create.Outcome.ID, Enabled: true})
+	l.Must(
+		t, &domain.SetWebhookAccess{Origin: o.Origin(), Company: o.Company.ID, Webhook: create.Outcome.ID, Enabled: true},
+	)
 	l.Must(t, &domain.UpdateWebhook{Origin: o.Origin(), Webhook: create.Outcome.ID, Description: new("invoices")})
-	rotate, _ := domain.NewRotateSecret(domain.RotateSecret{Origin: o.Origin(), Webhook: create.Outcome.ID, Overlap: time.Hour}, key)
+	rotate, _ := domain.NewRotateSecret(
+		domain.RotateSecret{Origin: o.Origin(), Webhook: create.Outcome.ID, Overlap: time.Hour}, key,
+	)
 	l.Must(t, rotate)
 }
 
 func (l *Ledger) links(t testing.TB, o Organization) {
 	t.Helper()
 	now := l.Now()
-	start, code := domain.NewStartLink(domain.StartLink{Origin: o.Operator(), Email: o.Email, Scopes: domain.OAuthScopes()}, now)
+	start, code := domain.NewStartLink(
+		domain.StartLink{Origin: o.Operator(), Email: o.Email, Scopes: domain.OAuthScopes()}, now,
+	)
 	l.Must(t, start)
 	id, secret, _ := domain.ParseLinkCode(code)
 	redeem := &domain.RedeemLink{
-		Origin: domain.Origin{Organization: o.ID, Actor: domain.MemberActor(start.Outcome.Member), RequestID: "test"}, Link: id, SecretSHA256: secret, Subject: domain.NewOAuthSubject(l.Installation.Secret, "https://id.example", "somebody"),
+		Origin: domain.Origin{Organization: o.ID, Actor: domain.MemberActor(start.Outcome.Member), RequestID: "test"},
+		Link:   id, SecretSHA256: secret,
+		Subject: domain.NewOAuthSubject(l.Installation.Secret, "https://id.example", "somebody"),
 	}
 	l.Must(t, redeem)
 	l.Must(t, &domain.WithdrawConsent{Origin: o.Operator(), Link: id})
@@ -109,7 +138,10 @@ func (l *Ledger) passkeys(t testing.TB, o Organization) {
 	link, _ := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: o.Operator(), Member: o.Key.Member}, l.Now())
 	l.Must(t, link)
 	for i := range byte(2) {
-		add := &domain.AddPasskey{Origin: member, Member: o.Key.Member, Name: "laptop", Credential: domain.Credential{CredentialID: []byte{i}, PublicKey: []byte{1}}}
+		add := &domain.AddPasskey{
+			Origin: member, Member: o.Key.Member, Name: "laptop",
+			Credential: domain.Credential{CredentialID: []byte{i}, PublicKey: []byte{1}},
+		}
 		l.Must(t, add)
 		if i == 0 {
 			l.Must(t, &domain.RemovePasskey{Origin: member, Member: o.Key.Member, Passkey: add.Outcome.ID})
@@ -130,18 +162,29 @@ func (l *Ledger) certification(t testing.TB, o Organization) {
 		sum := sha256.Sum256([]byte(content))
 		c := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
 			Origin: o.Origin(), Artifact: artifact, Stored: true,
-			Content: domain.Content{Kind: domain.TextContent, Title: "Title " + content, FileName: content + ".txt", MediaType: "text/plain", SHA256: sum, SizeBytes: int64(len(content))},
+			Content: domain.Content{
+				Kind: domain.TextContent, Title: "Title " + content, FileName: content + ".txt", MediaType: "text/plain",
+				SHA256: sum, SizeBytes: int64(len(content)),
+			},
 		}, now)
 		l.Must(t, c)
 		artifact = c.Artifact
 		titles = append(titles, c.Outcome.Event.Title.ID)
 		member := o.Key.Member
 		review := &domain.DeclareReview{
-			Origin: o.Origin(), Artifact: artifact, Version: c.Version, Member: member, Outcome: domain.ReviewAccepted, Statement: "read " + content, SHA256: sum,
+			Origin: o.Origin(), Artifact: artifact, Version: c.Version, Member: member, Outcome: domain.ReviewAccepted,
+			Statement: "read " + content, SHA256: sum,
 		}
 		l.Must(t, review)
-		l.Must(t, &domain.ApproveArtifactVersion{Origin: o.Origin(), Version: c.Version, Member: member, Statement: "approved " + content})
-		issue := l.Registrar.Certify(o.Origin(), member, c.Version, sum, int64(len(content)), domain.Published{Title: new("Title " + content)}, now)
+		l.Must(
+			t,
+			&domain.ApproveArtifactVersion{
+				Origin: o.Origin(), Version: c.Version, Member: member, Statement: "approved " + content,
+			},
+		)
+		issue := l.Registrar.Certify(
+			o.Origin(), member, c.Version, sum, int64(len(content)), domain.Published{Title: new("Title " + content)}, now,
+		)
 		l.Must(t, issue)
 		if content == "two" {
 			l.Must(t, &domain.RevokeCertificate{Origin: o.Origin(), PublicID: issue.Outcome.Body.PublicID, Reason: "withdrawn"})

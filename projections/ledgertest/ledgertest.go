@@ -49,10 +49,15 @@ func Attach(t testing.TB, url string) *Ledger {
 	l := &Ledger{URL: url, Now: time.Now}
 	ctx := context.Background()
 	var err error
-	l.Installation, err = eventstore.Ensure(ctx, l.URL, eventstore.Settings{Issuer: "https://ledger.example", Shards: 4, Now: time.Now})
+	l.Installation, err = eventstore.Ensure(
+		ctx, l.URL, eventstore.Settings{Issuer: "https://ledger.example", Shards: 4, Now: time.Now},
+	)
 	must(t, err)
 	signer := evidence.GenerateSigner()
-	l.Trusted, err = evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now())}}, nil, nil)
+	l.Trusted, err = evidence.NewTrustedKeys(
+		[]evidence.TrustedKey{{PublicKey: signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now())}},
+		nil, nil,
+	)
 	must(t, err)
 	l.Registrar = domain.Registrar{Issuer: l.Installation.Issuer, Secret: l.Installation.Secret, Signer: signer}
 	l.Pool, err = cluster.At(l.URL).ReadPool(ctx, 8)
@@ -66,7 +71,9 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	t.Helper()
 	pool, err := cluster.At(url).CommitPool(context.Background(), 8)
 	must(t, err)
-	ledger, err := Open(pool, append([]func(*eventstore.Config){func(c *eventstore.Config) { c.Nodes = l.nodes(t, url, (*cluster.Primary).CommitPool) }}, change...)...)
+	ledger, err := Open(pool, append([]func(*eventstore.Config){func(c *eventstore.Config) {
+		c.Nodes = l.nodes(t, url, (*cluster.Primary).CommitPool)
+	}}, change...)...)
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
@@ -81,7 +88,9 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 }
 
 // nodes are those of Citus, for a URL that leads through no proxy; nil on one server.
-func (l *Ledger) nodes(t testing.TB, url string, open func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error)) *cluster.Nodes {
+func (l *Ledger) nodes(
+	t testing.TB, url string, open func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error),
+) *cluster.Nodes {
 	t.Helper()
 	if !pgtest.OnCitus() || url != l.URL {
 		return nil
@@ -105,8 +114,10 @@ func Open(pool *pgxpool.Pool, change ...func(*eventstore.Config)) (*eventstore.L
 		return nil, err
 	}
 	config := eventstore.Config{
-		Pool: pool, Plans: plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
-		Count: projections.Count, Refund: projections.Refund, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Pool: pool, Plans: plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}),
+		Log:   slog.New(slog.DiscardHandler),
+		Count: projections.Count, Refund: projections.Refund, Load: projections.Load, Apply: projections.Apply,
+		Enqueue: projections.Enqueue,
 	}
 	for _, c := range change {
 		c(&config)
@@ -135,7 +146,9 @@ func (l *Ledger) Sessions(t testing.TB) *session.Store {
 func Simulated(now func() time.Time) *eventstore.Clock {
 	start := now()
 	return eventstore.NewClock(eventstore.ClockConfig{
-		Now: now, Monotonic: func() time.Duration { return now().Sub(start) }, Database: func(time.Time) time.Time { return now() },
+		Now: now, Monotonic: func() time.Duration { return now().Sub(start) }, Database: func(time.Time) time.Time {
+			return now()
+		},
 	})
 }
 
@@ -152,7 +165,8 @@ func (l *Ledger) onePhase(t testing.TB) {
 	if claims > 0 {
 		return
 	}
-	must(t, l.Pool.QueryRow(context.Background(), `SELECT coalesce(array_agg(a.application_name), '{}') FROM pg_dist_transaction t
+	must(t,
+		l.Pool.QueryRow(context.Background(), `SELECT coalesce(array_agg(a.application_name), '{}') FROM pg_dist_transaction t
 		JOIN pg_stat_activity a ON a.pid = split_part(t.gid, '_', 3)::int
 		WHERE a.datname = current_database() AND a.application_name LIKE 'integrity %' AND a.application_name <> 'integrity rebuild'`).Scan(&sessions))
 	if len(sessions) > 0 {
@@ -166,7 +180,10 @@ func (l *Ledger) Notifier(t testing.TB, change ...func(*eventstore.NotifierConfi
 	pool, err := cluster.At(l.URL).NotifyPool(context.Background(), 2)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	config := eventstore.NotifierConfig{Pool: pool, Read: l.Routed(t), Nodes: l.nodes(t, l.URL, (*cluster.Primary).NotifyPool), Log: slog.New(slog.DiscardHandler)}
+	config := eventstore.NotifierConfig{
+		Pool: pool, Read: l.Routed(t), Nodes: l.nodes(t, l.URL, (*cluster.Primary).NotifyPool),
+		Log: slog.New(slog.DiscardHandler),
+	}
 	for _, c := range change {
 		c(&config)
 	}
@@ -201,7 +218,10 @@ func (l *Ledger) Organization(t testing.TB, shard domain.Shard, plan string) Org
 	now := l.Now()
 	id := domain.NewOrganizationID(now, shard)
 	o := Organization{ID: id, Email: "owner@example.com"}
-	l.Must(t, &domain.CreateOrganization{Origin: o.Operator(), Name: "Example", Plan: plan, Internal: plan == domain.InternalPlan})
+	l.Must(
+		t,
+		&domain.CreateOrganization{Origin: o.Operator(), Name: "Example", Plan: plan, Internal: plan == domain.InternalPlan},
+	)
 	l.Must(t, &domain.AddMember{Origin: o.Operator(), Email: o.Email, Role: domain.Owner})
 	o.Key, o.Secret = l.Key(t, o, domain.Scopes()...)
 	o.Company = l.Company(t, o, "company-1")
@@ -218,7 +238,9 @@ func (l *Ledger) SecondOwner(t testing.TB, o Organization) {
 // Key creates a key of the organization's owner.
 func (l *Ledger) Key(t testing.TB, o Organization, scopes ...domain.Scope) (domain.APIKey, string) {
 	t.Helper()
-	command, text := domain.NewCreateKey(domain.CreateKey{Origin: o.Operator(), Email: o.Email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime}, l.Now())
+	command, text := domain.NewCreateKey(
+		domain.CreateKey{Origin: o.Operator(), Email: o.Email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime}, l.Now(),
+	)
 	l.Must(t, command)
 	return command.Outcome, text
 }
@@ -246,8 +268,10 @@ func (l *Ledger) Must(t testing.TB, c domain.Command) {
 // Declaration is a declaration of the organization's company whose content stands for the file.
 func (o Organization) Declaration(document string, version int32, content string) domain.Declaration {
 	return domain.Declaration{
-		VersionReference: domain.VersionReference{CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version},
-		SHA256:           sha256.Sum256([]byte(content)), SizeBytes: int64(len(content)), MimeType: "application/pdf",
+		VersionReference: domain.VersionReference{
+			CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version,
+		},
+		SHA256: sha256.Sum256([]byte(content)), SizeBytes: int64(len(content)), MimeType: "application/pdf",
 		GeneratedAt: "2026-11-01T10:00:00Z",
 	}
 }
@@ -262,8 +286,13 @@ func (l *Ledger) Register(t testing.TB, o Organization, d domain.Declaration) *d
 // Reserve prepares a reservation of a version of the organization's company by its key.
 func (l *Ledger) Reserve(t testing.TB, o Organization, document string, version int32) *domain.Reserve {
 	t.Helper()
-	reference := domain.VersionReference{CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version}
-	command := &domain.Reserve{Origin: o.Origin(), Key: o.Key.ID, Limits: domain.KeyLimits{}, Version: reference, PublicID: domain.NewPublicID(l.Registrar.Secret, o.Origin().Organization.Shard())}
+	reference := domain.VersionReference{
+		CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version,
+	}
+	command := &domain.Reserve{
+		Origin: o.Origin(), Key: o.Key.ID, Limits: domain.KeyLimits{}, Version: reference,
+		PublicID: domain.NewPublicID(l.Registrar.Secret, o.Origin().Organization.Shard()),
+	}
 	return command
 }
 

@@ -90,8 +90,13 @@ const (
 // Authenticate reads who stands behind a key and counts the request in the organization's UTC minute, in one round trip
 // that concurrent requests of a shard share. Whatever is wrong with the key, the answer is one INVALID_KEY, and nothing
 // is counted.
-func (s *Store) Authenticate(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) (domain.Access, error) {
-	return s.access(ctx, &credential{id: key, secret: secretSHA256, client: client, at: now, counted: true, access: domain.Access{Key: key}})
+func (s *Store) Authenticate(
+	ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
+) (domain.Access, error) {
+	return s.access(
+		ctx,
+		&credential{id: key, secret: secretSHA256, client: client, at: now, counted: true, access: domain.Access{Key: key}},
+	)
 }
 
 var whyKeyRefused = cluster.SQL(`SELECT k.secret_sha256 <> $3, k.revoked_at IS NOT NULL, k.expires_at <= $4,
@@ -104,7 +109,9 @@ var whyKeyRefused = cluster.SQL(`SELECT k.secret_sha256 <> $3, k.revoked_at IS N
 
 // WhyRefused looks a second time at a key that Authenticate has refused, and says in a few words what is wrong with
 // it. It is for operators: the caller learns none of it.
-func (s *Store) WhyRefused(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) string {
+func (s *Store) WhyRefused(
+	ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
+) string {
 	if !s.Installation.Has(key.Shard()) {
 		return "shard unknown"
 	}
@@ -113,14 +120,15 @@ func (s *Store) WhyRefused(ctx context.Context, key domain.KeyID, secretSHA256 [
 		from = &client
 	}
 	reasons := [...]string{"secret wrong", "revoked", "expired", "network", "member not active"}
-	why, found, err := statement.First(ctx, s.Pool, "ask why a key is refused", func(row pgx.CollectableRow) (string, error) {
-		var holds [len(reasons)]bool
-		err := row.Scan(&holds[0], &holds[1], &holds[2], &holds[3], &holds[4])
-		if first := slices.Index(holds[:], true); first >= 0 {
-			return reasons[first], err
-		}
-		return "nothing wrong at a second look", err
-	}, whyKeyRefused, key.Shard(), key, secretSHA256[:], now, from)
+	why, found, err := statement.First(ctx, s.Pool, "ask why a key is refused",
+		func(row pgx.CollectableRow) (string, error) {
+			var holds [len(reasons)]bool
+			err := row.Scan(&holds[0], &holds[1], &holds[2], &holds[3], &holds[4])
+			if first := slices.Index(holds[:], true); first >= 0 {
+				return reasons[first], err
+			}
+			return "nothing wrong at a second look", err
+		}, whyKeyRefused, key.Shard(), key, secretSHA256[:], now, from)
 	switch {
 	case err != nil:
 		return "not known: the database did not answer"
@@ -131,14 +139,20 @@ func (s *Store) WhyRefused(ctx context.Context, key domain.KeyID, secretSHA256 [
 }
 
 // Reauthenticate is Authenticate for a request that is already counted and has waited since.
-func (s *Store) Reauthenticate(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) (domain.Access, error) {
-	return s.access(ctx, &credential{id: key, secret: secretSHA256, client: client, at: now, access: domain.Access{Key: key}})
+func (s *Store) Reauthenticate(
+	ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
+) (domain.Access, error) {
+	return s.access(
+		ctx, &credential{id: key, secret: secretSHA256, client: client, at: now, access: domain.Access{Key: key}},
+	)
 }
 
 // AuthenticateSubject reads who stands behind an OAuth subject and counts the request in the organization's UTC minute.
 // The link, its consent and the membership are those of this moment; whatever is wrong with them, the answer is one
 // IDENTITY_NOT_LINKED, and nothing is counted. Scopes are those consented to that the role still allows.
-func (s *Store) AuthenticateSubject(ctx context.Context, subject domain.OAuthSubject, now time.Time) (domain.Access, error) {
+func (s *Store) AuthenticateSubject(
+	ctx context.Context, subject domain.OAuthSubject, now time.Time,
+) (domain.Access, error) {
 	link, err := s.claimed(ctx, subject)
 	if err != nil {
 		return domain.Access{}, err
@@ -146,7 +160,9 @@ func (s *Store) AuthenticateSubject(ctx context.Context, subject domain.OAuthSub
 	if link.IsZero() {
 		return domain.Access{}, domain.ErrLinkRefused
 	}
-	a, err := s.access(ctx, &credential{id: link, secret: subject, at: now, counted: true, access: domain.Access{Link: link}})
+	a, err := s.access(
+		ctx, &credential{id: link, secret: subject, at: now, counted: true, access: domain.Access{Link: link}},
+	)
 	a.Scopes = slices.DeleteFunc(a.Scopes, func(scope domain.Scope) bool { return !a.Role.Allows(scope) })
 	return a, err
 }
@@ -160,7 +176,9 @@ func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error
 	if !s.Installation.Has(shard) {
 		return domain.Access{}, refused
 	}
-	if err := batcher.Ask(ctx, shard, c, func(shard domain.Shard, batch []*credential) { s.authenticate(shard, batch, sql) }); err != nil {
+	if err := batcher.Ask(ctx, shard, c, func(shard domain.Shard, batch []*credential) {
+		s.authenticate(shard, batch, sql)
+	}); err != nil {
 		return domain.Access{}, statement.Failed("authenticate", err)
 	}
 	switch {
@@ -170,7 +188,10 @@ func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error
 		return domain.Access{}, refused
 	}
 	if _, ok := s.Plans[c.access.Plan]; !ok {
-		return domain.Access{}, fmt.Errorf("authenticate: organization %s has the plan %q, which the table of plans lacks", c.access.Organization, c.access.Plan)
+		return domain.Access{}, fmt.Errorf(
+			"authenticate: organization %s has the plan %q, which the table of plans lacks", c.access.Organization,
+			c.access.Plan,
+		)
 	}
 	c.access.PerMinute = s.Plans.PerMinute(c.access.Plan, c.perMinute)
 	return c.access, nil
@@ -233,11 +254,15 @@ var countMinute = cluster.SQL(`INSERT INTO {meters} AS meters (shard, subject, m
 // CountMinute counts n requests of a subject (an organization; a key on one path, say), in the UTC minute of now, and
 // returns how many it has had in it, these included. The first request of a minute removes all minutes before the
 // previous one.
-func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16]byte, n int, now time.Time) (int, error) {
+func (s *Store) CountMinute(
+	ctx context.Context, shard domain.Shard, subject [16]byte, n int, now time.Time,
+) (int, error) {
 	minute := now.Unix() / 60
 	used, _, err := statement.First(ctx, s.Pool, "count a request", pgx.RowTo[int], countMinute, shard, subject, minute, n)
 	if err == nil && used == n {
-		_ = statement.Exec(ctx, s.Pool, "clear earlier minutes away", projections.ClearMinutes, shard, [][16]byte{subject}, minute-1)
+		_ = statement.Exec(
+			ctx, s.Pool, "clear earlier minutes away", projections.ClearMinutes, shard, [][16]byte{subject}, minute-1,
+		)
 	}
 	return used, err
 }

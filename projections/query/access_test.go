@@ -52,7 +52,8 @@ func TestMetersAreExactOverProcesses(t *testing.T) {
 						return
 					}
 					if rand.IntN(4) == 0 {
-						if again, err := store.Reauthenticate(context.Background(), a.key, a.secret, netip.Addr{}, at); err != nil || again.UsedMinute != 0 {
+						if again, err := store.Reauthenticate(context.Background(), a.key, a.secret, netip.Addr{}, at); err != nil ||
+							again.UsedMinute != 0 {
 							t.Errorf("looked up again: %+v, %v", again, err)
 						}
 						_, err := store.Authenticate(context.Background(), a.key, [32]byte{1}, netip.Addr{}, at)
@@ -157,7 +158,9 @@ func TestUnknownShardAsksNothing(t *testing.T) {
 	}
 	defer away.Close()
 	store := &query.Store{Pool: away, Installation: eventstore.Installation{Shards: 4}}
-	for shard, want := range map[domain.Shard]domain.Code{3: domain.TemporarilyUnavailable, 4: domain.InvalidKey, 65535: domain.InvalidKey} {
+	for shard, want := range map[domain.Shard]domain.Code{
+		3: domain.TemporarilyUnavailable, 4: domain.InvalidKey, 65535: domain.InvalidKey,
+	} {
 		key := domain.NewKeyID(now, shard)
 		_, err = store.Authenticate(ctx, key, [32]byte{}, netip.Addr{}, now)
 		refuses(t, err, want)
@@ -210,7 +213,9 @@ func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
 	_, err := store.AuthenticateSubject(ctx, subject, now)
 	refuses(t, err, domain.IdentityNotLinked)
 
-	start, code := domain.NewStartLink(domain.StartLink{Origin: o.Operator(), Email: o.Email, Scopes: domain.OAuthScopes()}, now)
+	start, code := domain.NewStartLink(
+		domain.StartLink{Origin: o.Operator(), Email: o.Email, Scopes: domain.OAuthScopes()}, now,
+	)
 	l.Must(t, start)
 	id, secret, _ := domain.ParseLinkCode(code)
 	if err := store.ClaimOAuthSubject(ctx, subject, start.Outcome, now); err != nil {
@@ -218,7 +223,13 @@ func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
 	}
 	_, err = store.AuthenticateSubject(ctx, subject, now)
 	refuses(t, err, domain.IdentityNotLinked) // claimed and not redeemed
-	l.Must(t, &domain.RedeemLink{Origin: domain.Origin{Organization: o.ID, Actor: domain.MemberActor(start.Outcome.Member)}, Link: id, SecretSHA256: secret, Subject: subject})
+	l.Must(
+		t,
+		&domain.RedeemLink{
+			Origin: domain.Origin{Organization: o.ID, Actor: domain.MemberActor(start.Outcome.Member)}, Link: id,
+			SecretSHA256: secret, Subject: subject,
+		},
+	)
 
 	change := func(role domain.Role, status domain.MemberStatus) {
 		t.Helper()
@@ -229,11 +240,14 @@ func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
 		change(role, domain.MemberActive)
 		a, err := store.AuthenticateSubject(ctx, subject, now)
 		allowed := slices.DeleteFunc(domain.OAuthScopes(), func(s domain.Scope) bool { return !role.Allows(s) })
-		if err != nil || a.Link != id || !a.Key.IsZero() || a.Organization != o.ID || a.Member != o.Key.Member || a.Role != role ||
-			!slices.Equal(a.Scopes, allowed) || a.UsedMinute != 2*n+1 || a.PerMinute == 0 || a.Sequence == 0 || !a.ExpiresAt.IsZero() {
+		if err != nil || a.Link != id || !a.Key.IsZero() || a.Organization != o.ID || a.Member != o.Key.Member ||
+			a.Role != role ||
+			!slices.Equal(a.Scopes, allowed) || a.UsedMinute != 2*n+1 || a.PerMinute == 0 || a.Sequence == 0 ||
+			!a.ExpiresAt.IsZero() {
 			t.Errorf("access %+v, %v", a, err)
 		}
-		if a, err = store.Authenticate(ctx, key, keySecret, netip.Addr{}, now); err != nil || a.UsedMinute != 2*n+2 || !a.Link.IsZero() {
+		if a, err = store.Authenticate(ctx, key, keySecret, netip.Addr{}, now); err != nil || a.UsedMinute != 2*n+2 ||
+			!a.Link.IsZero() {
 			t.Errorf("access of the key %+v, %v", a, err)
 		}
 	}

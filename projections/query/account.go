@@ -36,7 +36,10 @@ func (s *Store) Organizations(ctx context.Context) ([]NamedOrganization, error) 
 // Organization finds one organization, or refuses with NOT_FOUND.
 func (s *Store) Organization(ctx context.Context, id domain.OrganizationID) (NamedOrganization, error) {
 	query := cluster.SQL(organizationColumns + ` AND o.organization_id = $2`)
-	return statement.One(ctx, s.Pool, "find organization", domain.Refuse(domain.NotFound, "There is no organization with that id."), scanOrganization, query, id.Shard(), id)
+	return statement.One(
+		ctx, s.Pool, "find organization", domain.Refuse(domain.NotFound, "There is no organization with that id."),
+		scanOrganization, query, id.Shard(), id,
+	)
 }
 
 func scanOrganization(row pgx.CollectableRow) (o NamedOrganization, err error) {
@@ -78,29 +81,44 @@ func (s *Store) MissingPlans(ctx context.Context) ([]string, error) {
 // Members lists an organization's memberships with their addresses, oldest first.
 func (s *Store) Members(ctx context.Context, organization domain.OrganizationID) ([]domain.Member, error) {
 	query := cluster.SQL(memberRow + `true ORDER BY m.member_id`)
-	return statement.All(ctx, s.Pool, "list members", pgx.RowToStructByPos[domain.Member], query, organization.Shard(), organization)
+	return statement.All(
+		ctx, s.Pool, "list members", pgx.RowToStructByPos[domain.Member], query, organization.Shard(), organization,
+	)
 }
 
 // MembersPage lists up to limit memberships of an organization after one, oldest first, and whether more follow.
-func (s *Store) MembersPage(ctx context.Context, organization domain.OrganizationID, after domain.MemberID, limit int) ([]domain.Member, bool, error) {
-	list, err := statement.All(ctx, s.Pool, "list members", pgx.RowToStructByPos[domain.Member], pageOfMembers, organization.Shard(), organization, after, limit+1)
+func (s *Store) MembersPage(
+	ctx context.Context, organization domain.OrganizationID, after domain.MemberID, limit int,
+) ([]domain.Member, bool, error) {
+	list, err := statement.All(
+		ctx, s.Pool, "list members", pgx.RowToStructByPos[domain.Member], pageOfMembers, organization.Shard(), organization,
+		after, limit+1,
+	)
 	return statement.Page(list, limit, err)
 }
 
 // Member finds a membership of an organization, or refuses with NOT_FOUND.
-func (s *Store) Member(ctx context.Context, organization domain.OrganizationID, id domain.MemberID) (domain.Member, error) {
-	return statement.One(ctx, s.Pool, "find member", domain.Refuse(domain.NotFound, "This organization has no such member."),
+func (s *Store) Member(
+	ctx context.Context, organization domain.OrganizationID, id domain.MemberID,
+) (domain.Member, error) {
+	return statement.One(ctx, s.Pool, "find member",
+		domain.Refuse(domain.NotFound, "This organization has no such member."),
 		pgx.RowToStructByPos[domain.Member], findMember, organization.Shard(), organization, id)
 }
 
 // Invitation finds the member of an invitation by the hash of its secret, whatever became of it, or refuses with
 // NOT_FOUND.
-func (s *Store) Invitation(ctx context.Context, organization domain.OrganizationID, secretSHA256 [32]byte) (domain.Member, error) {
+func (s *Store) Invitation(
+	ctx context.Context, organization domain.OrganizationID, secretSHA256 [32]byte,
+) (domain.Member, error) {
 	unknown := domain.Refuse(domain.NotFound, "There is no such invitation; ask for another.")
 	if !s.Installation.Has(organization.Shard()) {
 		return domain.Member{}, unknown
 	}
-	return statement.One(ctx, s.Pool, "find invitation", unknown, pgx.RowToStructByPos[domain.Member], findInvitation, organization.Shard(), organization, secretSHA256[:])
+	return statement.One(
+		ctx, s.Pool, "find invitation", unknown, pgx.RowToStructByPos[domain.Member], findInvitation, organization.Shard(),
+		organization, secretSHA256[:],
+	)
 }
 
 const (
@@ -117,21 +135,31 @@ var (
 	findAddresses  = cluster.SQL(`SELECT m.member_id, t.body FROM {members} m
 		JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = m.email_id AND body IS NOT NULL OFFSET 0) t ON true
 		WHERE m.shard = $1 AND m.organization_id = $2 AND m.member_id = ANY($3)`)
-	ownersBeside = cluster.SQL(`SELECT true FROM {members} WHERE shard = $1 AND organization_id = $2 AND member_id <> $3 AND role = 'owner' AND status = 'active' LIMIT 1`)
+	ownersBeside = cluster.SQL(
+		`SELECT true FROM {members} WHERE shard = $1 AND organization_id = $2 AND member_id <> $3 AND role = 'owner' AND status = 'active' LIMIT 1`,
+	)
 )
 
 // AddressesOf reads the addresses of members; those that were erased are left out, and unknown members.
-func (s *Store) AddressesOf(ctx context.Context, organization domain.OrganizationID, ids []domain.MemberID) (map[domain.MemberID]string, error) {
+func (s *Store) AddressesOf(
+	ctx context.Context, organization domain.OrganizationID, ids []domain.MemberID,
+) (map[domain.MemberID]string, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	slices.SortFunc(ids, func(a, b domain.MemberID) int { return bytes.Compare(a[:], b[:]) })
-	return statement.Map[domain.MemberID, string](ctx, s.Pool, "read addresses", findAddresses, organization.Shard(), organization, slices.Compact(ids))
+	return statement.Map[domain.MemberID, string](
+		ctx, s.Pool, "read addresses", findAddresses, organization.Shard(), organization, slices.Compact(ids),
+	)
 }
 
 // HasOwnerBeside reports whether another member than one is an active owner of the organization.
-func (s *Store) HasOwnerBeside(ctx context.Context, organization domain.OrganizationID, id domain.MemberID) (bool, error) {
-	_, found, err := statement.First(ctx, s.Pool, "find another owner", pgx.RowTo[bool], ownersBeside, organization.Shard(), organization, id)
+func (s *Store) HasOwnerBeside(
+	ctx context.Context, organization domain.OrganizationID, id domain.MemberID,
+) (bool, error) {
+	_, found, err := statement.First(
+		ctx, s.Pool, "find another owner", pgx.RowTo[bool], ownersBeside, organization.Shard(), organization, id,
+	)
 	return found, err
 }
 
@@ -185,17 +213,24 @@ var (
 
 // KeysPage lists up to limit API keys of an organization after one, oldest first, revoked and expired ones included,
 // and whether more follow.
-func (s *Store) KeysPage(ctx context.Context, organization domain.OrganizationID, after domain.KeyID, limit int) ([]GrantedKey, bool, error) {
+func (s *Store) KeysPage(
+	ctx context.Context, organization domain.OrganizationID, after domain.KeyID, limit int,
+) ([]GrantedKey, bool, error) {
 	return s.pageOfKeys(ctx, limit, pageOfKeys, organization, after, limit+1)
 }
 
 // LivingKeys is KeysPage of those that neither are revoked nor have expired.
-func (s *Store) LivingKeys(ctx context.Context, organization domain.OrganizationID, now time.Time, after domain.KeyID, limit int) ([]GrantedKey, bool, error) {
+func (s *Store) LivingKeys(
+	ctx context.Context, organization domain.OrganizationID, now time.Time, after domain.KeyID, limit int,
+) ([]GrantedKey, bool, error) {
 	return s.pageOfKeys(ctx, limit, livingKeys, organization, after, limit+1, now)
 }
 
-func (s *Store) pageOfKeys(ctx context.Context, limit int, sql string, organization domain.OrganizationID, args ...any) ([]GrantedKey, bool, error) {
-	keys, err := statement.All(ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], sql, append([]any{organization.Shard(), organization}, args...)...)
+func (s *Store) pageOfKeys(
+	ctx context.Context, limit int, sql string, organization domain.OrganizationID, args ...any,
+) ([]GrantedKey, bool, error) {
+	keys, err := statement.All(ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], sql,
+		append([]any{organization.Shard(), organization}, args...)...)
 	keys, more, err := statement.Page(keys, limit, err)
 	if err != nil {
 		return nil, false, err
@@ -211,8 +246,12 @@ type KeyCompany struct {
 }
 
 // GrantsAmong finds which of the keys of an organization may use which of the companies.
-func (s *Store) GrantsAmong(ctx context.Context, organization domain.OrganizationID, keys []domain.KeyID, companies []domain.CompanyID) (map[KeyCompany]bool, error) {
-	list, err := statement.All(ctx, s.Pool, "list grants", pgx.RowToStructByPos[KeyCompany], grantsAmong, organization.Shard(), keys, companies)
+func (s *Store) GrantsAmong(
+	ctx context.Context, organization domain.OrganizationID, keys []domain.KeyID, companies []domain.CompanyID,
+) (map[KeyCompany]bool, error) {
+	list, err := statement.All(
+		ctx, s.Pool, "list grants", pgx.RowToStructByPos[KeyCompany], grantsAmong, organization.Shard(), keys, companies,
+	)
 	granted := make(map[KeyCompany]bool, len(list))
 	for _, pair := range list {
 		granted[pair] = true
@@ -222,14 +261,20 @@ func (s *Store) GrantsAmong(ctx context.Context, organization domain.Organizatio
 
 // KeysOfMember lists up to limit API keys of a member that neither are revoked nor have expired, oldest first, and
 // whether more follow.
-func (s *Store) KeysOfMember(ctx context.Context, organization domain.OrganizationID, id domain.MemberID, now time.Time, limit int) ([]UsedKey, bool, error) {
-	keys, err := statement.All(ctx, s.Pool, "list the keys of a member", pgx.RowToStructByPos[UsedKey], memberKeys, organization.Shard(), organization, id, now, limit+1)
+func (s *Store) KeysOfMember(
+	ctx context.Context, organization domain.OrganizationID, id domain.MemberID, now time.Time, limit int,
+) ([]UsedKey, bool, error) {
+	keys, err := statement.All(
+		ctx, s.Pool, "list the keys of a member", pgx.RowToStructByPos[UsedKey], memberKeys, organization.Shard(),
+		organization, id, now, limit+1,
+	)
 	return statement.Page(keys, limit, err)
 }
 
 // KeyOf finds an API key of an organization, or refuses with NOT_FOUND.
 func (s *Store) KeyOf(ctx context.Context, organization domain.OrganizationID, id domain.KeyID) (GrantedKey, error) {
-	key, err := statement.One(ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "This organization has no API key with that id."),
+	key, err := statement.One(ctx, s.Pool, "find key",
+		domain.Refuse(domain.NotFound, "This organization has no API key with that id."),
 		pgx.RowToStructByPos[UsedKey], findKey, organization.Shard(), organization, id)
 	if err != nil {
 		return GrantedKey{}, err
@@ -242,7 +287,9 @@ func (s *Store) KeyOf(ctx context.Context, organization domain.OrganizationID, i
 }
 
 // withGrants adds up to most companies to each key.
-func (s *Store) withGrants(ctx context.Context, organization domain.OrganizationID, keys []UsedKey, most int) ([]GrantedKey, error) {
+func (s *Store) withGrants(
+	ctx context.Context, organization domain.OrganizationID, keys []UsedKey, most int,
+) ([]GrantedKey, error) {
 	type grant struct {
 		Key       domain.KeyID
 		Reference string
@@ -262,13 +309,18 @@ func (s *Store) withGrants(ctx context.Context, organization domain.Organization
 // Keys lists an organization's API keys, oldest first, revoked and expired ones included.
 func (s *Store) Keys(ctx context.Context, organization domain.OrganizationID) ([]UsedKey, error) {
 	query := cluster.SQL(keyColumns + ` AND k.organization_id = $2 ORDER BY k.key_id`)
-	return statement.All(ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], query, organization.Shard(), organization)
+	return statement.All(
+		ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], query, organization.Shard(), organization,
+	)
 }
 
 // Key finds one API key, or refuses with NOT_FOUND.
 func (s *Store) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
 	query := cluster.SQL(keyColumns + ` AND k.key_id = $2`)
-	return statement.One(ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "There is no API key with that id."), pgx.RowToStructByPos[UsedKey], query, id.Shard(), id)
+	return statement.One(
+		ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "There is no API key with that id."),
+		pgx.RowToStructByPos[UsedKey], query, id.Shard(), id,
+	)
 }
 
 // ExpiringKeys lists the keys of all organizations that still work and end before until, the earliest first: also those
@@ -279,7 +331,9 @@ func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domai
 			AND m.member_id = k.member_id AND m.status = 'active')`)
 	var used []UsedKey
 	err := s.Installation.EachShard(ctx, s.Pool, func(ctx context.Context, shard domain.Shard) error {
-		list, err := statement.All(ctx, s.Pool, "list keys that end soon", pgx.RowToStructByPos[UsedKey], query, shard, now, until)
+		list, err := statement.All(
+			ctx, s.Pool, "list keys that end soon", pgx.RowToStructByPos[UsedKey], query, shard, now, until,
+		)
 		used = append(used, list...)
 		return err
 	})
@@ -289,10 +343,13 @@ func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domai
 }
 
 // CompanyByReference finds a company of an organization, with or without grants, or refuses with NOT_FOUND.
-func (s *Store) CompanyByReference(ctx context.Context, organization domain.OrganizationID, reference string) (domain.Company, error) {
+func (s *Store) CompanyByReference(
+	ctx context.Context, organization domain.OrganizationID, reference string,
+) (domain.Company, error) {
 	query := cluster.SQL(`SELECT ` + projections.CompanyColumns + ` FROM {companies} c
 		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $3`)
-	return statement.One(ctx, s.Pool, "find company", domain.Refuse(domain.NotFound, "This organization has no company with that reference."),
+	return statement.One(ctx, s.Pool, "find company",
+		domain.Refuse(domain.NotFound, "This organization has no company with that reference."),
 		pgx.RowToStructByPos[domain.Company], query, organization.Shard(), organization, reference)
 }
 
@@ -305,7 +362,8 @@ type grantedCompany struct {
 
 // grantedCompany finds a company by reference. An unknown one and one without a grant answer alike.
 func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference string) (grantedCompany, error) {
-	return statement.One(ctx, s.Pool, "find a granted company", domain.ErrUnauthorizedCompany, pgx.RowToStructByPos[grantedCompany], findGrantedCompany(a),
+	return statement.One(ctx, s.Pool, "find a granted company", domain.ErrUnauthorizedCompany,
+		pgx.RowToStructByPos[grantedCompany], findGrantedCompany(a),
 		a.Organization.Shard(), a.Organization, a.Key, reference)
 }
 
@@ -318,7 +376,9 @@ func findGrantedCompany(a domain.Access) string {
 
 // Companies lists up to limit companies after a reference, in the order of their references, and whether more follow:
 // those granted to the key, or all of the organization, of a status or of any (empty).
-func (s *Store) Companies(ctx context.Context, a domain.Access, all bool, status domain.CompanyStatus, after string, limit int) (companies []domain.Company, more bool, err error) {
+func (s *Store) Companies(
+	ctx context.Context, a domain.Access, all bool, status domain.CompanyStatus, after string, limit int,
+) (companies []domain.Company, more bool, err error) {
 	query := cluster.SQL(`SELECT ` + projections.CompanyColumns + ` FROM {companies} c
 		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference > $3
 			AND ($4 OR EXISTS (SELECT FROM {grants} g WHERE g.shard = $1 AND g.key_id = $5 AND g.company_id = c.company_id AND g.enabled))
@@ -352,27 +412,36 @@ const (
 )
 
 var (
-	findKeysOfCompany = cluster.SQL(`SELECT c.company_id, g.key_id, g.enabled, g.updated_at, t.body` + companyOf + `key_id, enabled, updated_at FROM {grants}
+	findKeysOfCompany = cluster.SQL(`SELECT c.company_id, g.key_id, g.enabled, g.updated_at, t.body` + companyOf +
+		`key_id, enabled, updated_at FROM {grants}
 			WHERE shard = $1 AND company_id = c.company_id AND key_id > $4 ORDER BY key_id LIMIT $5) g ON true
 		LEFT JOIN LATERAL (SELECT organization_id, name_id FROM {api_keys} WHERE shard = $1 AND key_id = g.key_id OFFSET 0) k ON true
 		LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = k.organization_id AND id = k.name_id OFFSET 0) t ON true
 		ORDER BY g.key_id`)
-	findWebhooksOfCompany = cluster.SQL(`SELECT c.company_id, g.webhook_id, g.enabled, g.updated_at, NULL::text` + companyOf + `webhook_id, enabled, updated_at FROM {company_webhooks}
+	findWebhooksOfCompany = cluster.SQL(`SELECT c.company_id, g.webhook_id, g.enabled, g.updated_at, NULL::text` +
+		companyOf + `webhook_id, enabled, updated_at FROM {company_webhooks}
 			WHERE shard = $1 AND company_id = c.company_id AND webhook_id > $4 ORDER BY webhook_id LIMIT $5) g ON true ORDER BY g.webhook_id`)
 )
 
 // KeysOfCompany lists up to limit keys that were ever granted a company, after a key, oldest first, and whether more
 // follow.
-func (s *Store) KeysOfCompany(ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.KeyID, limit int) ([]Grant[domain.KeyID], bool, error) {
+func (s *Store) KeysOfCompany(
+	ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.KeyID, limit int,
+) ([]Grant[domain.KeyID], bool, error) {
 	return grantsOf(ctx, s, "list the keys of a company", findKeysOfCompany, o, company, after, limit)
 }
 
 // WebhooksOfCompany is KeysOfCompany for destinations that were ever authorized for it.
-func (s *Store) WebhooksOfCompany(ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.WebhookID, limit int) ([]Grant[domain.WebhookID], bool, error) {
+func (s *Store) WebhooksOfCompany(
+	ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.WebhookID, limit int,
+) ([]Grant[domain.WebhookID], bool, error) {
 	return grantsOf(ctx, s, "list the destinations of a company", findWebhooksOfCompany, o, company, after, limit)
 }
 
-func grantsOf[ID domain.KeyID | domain.WebhookID](ctx context.Context, s *Store, what, sql string, o domain.OrganizationID, company domain.CompanyID, after ID, limit int) ([]Grant[ID], bool, error) {
+func grantsOf[ID domain.KeyID | domain.WebhookID](
+	ctx context.Context, s *Store, what, sql string, o domain.OrganizationID, company domain.CompanyID, after ID,
+	limit int,
+) ([]Grant[ID], bool, error) {
 	rows, err := statement.All(ctx, s.Pool, what, pgx.RowToStructByPos[struct {
 		Company   domain.CompanyID
 		To        *ID
@@ -393,7 +462,9 @@ func grantsOf[ID domain.KeyID | domain.WebhookID](ctx context.Context, s *Store,
 }
 
 // Links lists an organization's links, newest first: all of them, or a member's.
-func (s *Store) Links(ctx context.Context, organization domain.OrganizationID, member domain.MemberID, limit, offset int) (links []domain.OAuthLink, total int64, err error) {
+func (s *Store) Links(
+	ctx context.Context, organization domain.OrganizationID, member domain.MemberID, limit, offset int,
+) (links []domain.OAuthLink, total int64, err error) {
 	query := cluster.SQL(`SELECT ` + projections.LinkColumns + `, count(*) OVER () FROM {oauth_links} l
 		WHERE l.shard = $1 AND l.organization_id = $2 AND ($3::uuid = '00000000-0000-0000-0000-000000000000' OR l.member_id = $3)
 		ORDER BY l.link_id DESC LIMIT $4 OFFSET $5`)
@@ -401,7 +472,10 @@ func (s *Store) Links(ctx context.Context, organization domain.OrganizationID, m
 		domain.OAuthLink
 		Total int64
 	}
-	rows, err := statement.All(ctx, s.Pool, "list links", pgx.RowToStructByPos[row], query, organization.Shard(), organization, member, limit, offset)
+	rows, err := statement.All(
+		ctx, s.Pool, "list links", pgx.RowToStructByPos[row], query, organization.Shard(), organization, member, limit,
+		offset,
+	)
 	if len(rows) > 0 {
 		total = rows[0].Total
 	}
@@ -441,7 +515,9 @@ const claimMargin = time.Minute
 // ClaimOAuthSubject notes, before a link is redeemed, that its subject is found there. A subject that another link has,
 // or may still get, is refused: so it never belongs to two members at once, in whatever shards they are. After a crash
 // the claimed link is not redeemed: it still can be until it expires; then the claim is void and is replaced.
-func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubject, link domain.OAuthLink, now time.Time) error {
+func (s *Store) ClaimOAuthSubject(
+	ctx context.Context, identity domain.OAuthSubject, link domain.OAuthLink, now time.Time,
+) error {
 	const claim = `INSERT INTO oauth_subjects (subject, organization_id, link_id, claimed_at) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (subject) DO UPDATE SET organization_id = excluded.organization_id, link_id = excluded.link_id, claimed_at = excluded.claimed_at
 		WHERE oauth_subjects.link_id = $5
@@ -468,12 +544,16 @@ func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubj
 // claimed is the link that has claimed a subject; zero for none.
 func (s *Store) claimed(ctx context.Context, identity domain.OAuthSubject) (domain.LinkID, error) {
 	const query = `SELECT link_id FROM oauth_subjects WHERE subject = $1`
-	id, _, err := statement.First(ctx, s.Pool, "find the link of an identity", pgx.RowTo[domain.LinkID], query, identity[:])
+	id, _, err := statement.First(
+		ctx, s.Pool, "find the link of an identity", pgx.RowTo[domain.LinkID], query, identity[:],
+	)
 	return id, err
 }
 
 // checkReleased refuses a subject that the link which claimed it has, or may still get.
-func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthSubject, holder domain.LinkID, now time.Time) error {
+func (s *Store) checkReleased(
+	ctx context.Context, identity domain.OAuthSubject, holder domain.LinkID, now time.Time,
+) error {
 	l, err := s.link(ctx, holder)
 	switch {
 	case err != nil:
@@ -483,7 +563,10 @@ func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthSubject,
 	case l.Subject != nil:
 		return domain.Refuse(domain.InvalidState, "This identity is linked to a member already; withdraw that consent first.")
 	case now.Before(l.ExpiresAt.Add(claimMargin)):
-		return domain.Refuse(domain.InvalidState, "This identity is being linked by another link; repeat with that one, or wait until it has expired.")
+		return domain.Refuse(
+			domain.InvalidState,
+			"This identity is being linked by another link; repeat with that one, or wait until it has expired.",
+		)
 	}
 	return nil
 }

@@ -43,7 +43,8 @@ func TestAccountsAreReadAsTheyWereCreated(t *testing.T) {
 		t.Errorf("organization %+v, %v", one, err)
 	}
 	members, err := store.Members(ctx, first.ID)
-	if err != nil || len(members) != 1 || members[0].Email != first.Email || members[0].Role != domain.Owner || members[0].Status != domain.MemberActive {
+	if err != nil || len(members) != 1 || members[0].Email != first.Email || members[0].Role != domain.Owner ||
+		members[0].Status != domain.MemberActive {
 		t.Errorf("members %+v, %v", members, err)
 	}
 	keys, err := store.Keys(ctx, first.ID)
@@ -51,7 +52,8 @@ func TestAccountsAreReadAsTheyWereCreated(t *testing.T) {
 		t.Errorf("keys %+v, %v", keys, err)
 	}
 	key, err := store.Key(ctx, first.Key.ID)
-	if err != nil || key.Organization != first.ID || key.Member != members[0].ID || !key.ExpiresAt.Equal(first.Key.ExpiresAt) {
+	if err != nil || key.Organization != first.ID || key.Member != members[0].ID ||
+		!key.ExpiresAt.Equal(first.Key.ExpiresAt) {
 		t.Errorf("key %+v, %v", key, err)
 	}
 	company, err := store.CompanyByReference(ctx, first.ID, first.Company.Reference)
@@ -87,7 +89,8 @@ func TestAuthenticateCountsTheMinute(t *testing.T) {
 	if a, err := store.Reauthenticate(ctx, id, secret, netip.Addr{}, now); err != nil || a.Organization != o.ID {
 		t.Errorf("access %+v, %v", a, err)
 	}
-	if a, err := store.Authenticate(ctx, id, secret, netip.Addr{}, now.Add(-time.Minute)); err != nil || a.UsedMinute != 1 {
+	if a, err := store.Authenticate(ctx, id, secret, netip.Addr{}, now.Add(-time.Minute)); err != nil ||
+		a.UsedMinute != 1 {
 		t.Errorf("a clock that is behind: %+v, %v", a, err)
 	}
 	if a, err := store.Authenticate(ctx, id, secret, netip.Addr{}, now); err != nil || a.UsedMinute != 4 {
@@ -126,5 +129,7 @@ func TestUnreachableDatabaseIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = lost.Exec(ctx, "SELECT 1")
-	refuses(t, statement.Failed("authenticate", fmt.Errorf("prepare a connection: %w", err)), domain.TemporarilyUnavailable)
+	refuses(
+		t, statement.Failed("authenticate", fmt.Errorf("prepare a connection: %w", err)), domain.TemporarilyUnavailable,
+	)
 }

@@ -146,7 +146,8 @@ const (
 // auditAbout reads the events about one target: as many as a page needs from the index, and its registration.
 func auditAbout(order, direction string) string {
 	return cluster.SQL(`SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, data, granted
-		FROM ((` + auditOfTarget + ` ORDER BY sequence ` + direction + ` LIMIT $5::int + $6::int) UNION ALL (` + auditOfRecord + `)) AS about` + order)
+		FROM ((` + auditOfTarget + ` ORDER BY sequence ` + direction + ` LIMIT $5::int + $6::int) UNION ALL (` +
+		auditOfRecord + `)) AS about` + order)
 }
 
 // auditStatement reads one event more than a page holds.
@@ -174,7 +175,9 @@ func auditStatement(a domain.Access, q AuditQuestion, low, high int64) (string, 
 func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 	var e AuditEvent
 	var data []byte
-	err := row.Scan(&e.ID, &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &e.Company, &data, &e.granted)
+	err := row.Scan(
+		&e.ID, &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &e.Company, &data, &e.granted,
+	)
 	if err != nil {
 		return e, err
 	}
@@ -204,7 +207,9 @@ func (s *Store) History(ctx context.Context, a domain.Access, after int64, limit
 
 // addReasons reads the reasons that events name, unless they were erased.
 func addReasons(ctx context.Context, from source, o domain.OrganizationID, events []AuditEvent) error {
-	texts := cluster.SQL(`SELECT id, body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`)
+	texts := cluster.SQL(
+		`SELECT id, body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`,
+	)
 	var wanted []domain.TextID
 	for _, e := range events {
 		if e.reason != nil {

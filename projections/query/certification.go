@@ -109,7 +109,8 @@ const artifactVersionRest = `
 		ORDER BY version_id DESC, sequence DESC LIMIT 1) w ON true
 	LEFT JOIN LATERAL (SELECT revoked_at, replaced_by FROM {certificates} WHERE shard = $1 AND version_id = v.version_id OFFSET 0) c ON true`
 
-const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + ` FROM `
+const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` +
+	artifactVersionColumns + ` FROM `
 
 const withNewestVersion = `
 	JOIN LATERAL (SELECT ` + artifactVersionOwn + ` FROM {artifact_versions}
@@ -129,15 +130,22 @@ func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset in
 	shard, id := a.Organization.Shard(), a.Organization
 	var total int64
 	all, err := readMuch(ctx, s, a, func(from source) (_ []Artifact, err error) {
-		if total, _, err = statement.First(ctx, from, "count artifacts", pgx.RowTo[int64], countArtifacts, shard, id); err != nil {
+		if total, _, err = statement.First(
+			ctx, from, "count artifacts", pgx.RowTo[int64], countArtifacts, shard, id,
+		); err != nil {
 			return nil, err
 		}
-		return statement.All(ctx, from, "list artifacts", pgx.RowToStructByPos[Artifact], listArtifacts, shard, id, limit, offset)
+		return statement.All(
+			ctx, from, "list artifacts", pgx.RowToStructByPos[Artifact], listArtifacts, shard, id, limit, offset,
+		)
 	})
 	return all, total, err
 }
 
-var findArtifact = cluster.SQL(artifactColumns + `{artifacts} a` + withNewestVersion + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`)
+var findArtifact = cluster.SQL(
+	artifactColumns + `{artifacts} a` + withNewestVersion +
+		` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`,
+)
 
 var findArtifactVersions = cluster.SQL(`SELECT ` + artifactVersionColumns + versionsOfArtifact + artifactVersionRest + `
 	WHERE v.organization_id = $2 ORDER BY v.version`)
@@ -220,25 +228,32 @@ func before[R any, ID any](page []R, place *ID, of func(R) ID) (cut []R, more bo
 // Artifact reads an artifact with all its versions, oldest first, their certificates, and a page of the statements
 // about them; next is where the one after it begins, nil after the last. The versions are read after the artifact, so
 // they may be newer, never older.
-func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID, from StatementsBefore) (artifact Artifact, versions []ArtifactVersion, next *StatementsBefore, err error) {
+func (s *Store) Artifact(
+	ctx context.Context, a domain.Access, id domain.ArtifactID, from StatementsBefore,
+) (artifact Artifact, versions []ArtifactVersion, next *StatementsBefore, err error) {
 	args := []any{a.Organization.Shard(), a.Organization, id}
 	versions, err = read(ctx, s, a, newEnough(a), func(at source) (versions []ArtifactVersion, err error) {
 		place := from
-		if artifact, err = statement.One(ctx, at, "read an artifact", domain.ErrUnknownArtifact, pgx.RowToStructByPos[Artifact], findArtifact, args...); err != nil {
+		if artifact, err = statement.One(ctx, at, "read an artifact", domain.ErrUnknownArtifact,
+			pgx.RowToStructByPos[Artifact], findArtifact, args...); err != nil {
 			return nil, err
 		}
-		if versions, err = statement.All(ctx, at, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, args...); err != nil {
+		if versions, err = statement.All(ctx, at, "read versions", pgx.RowToStructByPos[ArtifactVersion],
+			findArtifactVersions, args...); err != nil {
 			return nil, err
 		}
-		reviews, err := statement.All(ctx, at, "read reviews", pgx.RowToStructByPos[Review], findReviews, append(args, place.Review, MaxStatements+1)...)
+		reviews, err := statement.All(ctx, at, "read reviews", pgx.RowToStructByPos[Review], findReviews,
+			append(args, place.Review, MaxStatements+1)...)
 		if err != nil {
 			return nil, err
 		}
-		approvals, err := statement.All(ctx, at, "read approvals", pgx.RowToStructByPos[Approval], findApprovals, append(args, place.Approval, MaxStatements+1)...)
+		approvals, err := statement.All(ctx, at, "read approvals", pgx.RowToStructByPos[Approval], findApprovals,
+			append(args, place.Approval, MaxStatements+1)...)
 		if err != nil {
 			return nil, err
 		}
-		certificates, err := statement.All(ctx, at, "read certificates", pgx.RowToStructByPos[Certificate], findCertificates, args...)
+		certificates, err := statement.All(ctx, at, "read certificates", pgx.RowToStructByPos[Certificate], findCertificates,
+			args...)
 		if err != nil {
 			return nil, err
 		}
@@ -256,9 +271,14 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 // ArtifactVersions reads the versions of an artifact, the highest first, and what was declared of one of them, or of
 // the highest where the id is zero: all that was declared of all of them may have hundreds of megabytes. at is where
 // that one stands.
-func (s *Store) ArtifactVersions(ctx context.Context, a domain.Access, id domain.ArtifactID, one domain.ArtifactVersionID) (versions []ArtifactVersion, at int, err error) {
+func (s *Store) ArtifactVersions(
+	ctx context.Context, a domain.Access, id domain.ArtifactID, one domain.ArtifactVersionID,
+) (versions []ArtifactVersion, at int, err error) {
 	versions, err = read(ctx, s, a, newEnough(a), func(from source) ([]ArtifactVersion, error) {
-		versions, err := statement.All(ctx, from, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, a.Organization.Shard(), a.Organization, id)
+		versions, err := statement.All(
+			ctx, from, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, a.Organization.Shard(),
+			a.Organization, id,
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -274,11 +294,13 @@ func (s *Store) ArtifactVersions(ctx context.Context, a domain.Access, id domain
 		if err != nil {
 			return nil, err
 		}
-		approvals, err := statement.All(ctx, from, "read approvals", pgx.RowToStructByPos[Approval], findApprovalOfVersion, args...)
+		approvals, err := statement.All(ctx, from, "read approvals", pgx.RowToStructByPos[Approval], findApprovalOfVersion,
+			args...)
 		if err != nil {
 			return nil, err
 		}
-		certificates, err := statement.All(ctx, from, "read certificates", pgx.RowToStructByPos[Certificate], findCertificateOfVersion, args...)
+		certificates, err := statement.All(ctx, from, "read certificates", pgx.RowToStructByPos[Certificate],
+			findCertificateOfVersion, args...)
 		declared(versions[at:at+1], reviews, approvals, certificates)
 		return versions, err
 	})
@@ -308,7 +330,10 @@ func declared(versions []ArtifactVersion, reviews []Review, approvals []Approval
 // KnowsArtifact refuses an artifact of another organization, and an unknown one.
 func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
 	query := cluster.SQL(`SELECT true FROM {artifacts} WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`)
-	_, err := statement.One(ctx, s.Pool, "find an artifact", domain.ErrUnknownArtifact, pgx.RowTo[bool], query, a.Organization.Shard(), a.Organization, id)
+	_, err := statement.One(
+		ctx, s.Pool, "find an artifact", domain.ErrUnknownArtifact, pgx.RowTo[bool], query, a.Organization.Shard(),
+		a.Organization, id,
+	)
 	return err
 }
 
@@ -316,8 +341,13 @@ var findArtifactVersion = cluster.SQL(`SELECT ` + artifactVersionColumns + versi
 	WHERE v.organization_id = $2`)
 
 // ArtifactVersion reads one version without its reviews, approval and certificate.
-func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.ArtifactVersionID) (ArtifactVersion, error) {
-	return statement.One(ctx, s.Pool, "read a version", domain.ErrUnknownArtifactVersion, pgx.RowToStructByPos[ArtifactVersion], findArtifactVersion, a.Organization.Shard(), a.Organization, id)
+func (s *Store) ArtifactVersion(
+	ctx context.Context, a domain.Access, id domain.ArtifactVersionID,
+) (ArtifactVersion, error) {
+	return statement.One(
+		ctx, s.Pool, "read a version", domain.ErrUnknownArtifactVersion, pgx.RowToStructByPos[ArtifactVersion],
+		findArtifactVersion, a.Organization.Shard(), a.Organization, id,
+	)
 }
 
 var findAnalysis = cluster.SQL(`SELECT e.type, e.v, e.data FROM {analyses} n
@@ -326,9 +356,12 @@ var findAnalysis = cluster.SQL(`SELECT e.type, e.v, e.data FROM {analyses} n
 	WHERE n.shard = $1 AND n.organization_id = $2 AND n.analysis_id = $3`)
 
 // Analysis reads a whole analysis out of its event.
-func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.AnalysisID) (*domain.AnalysisCompletedBody, error) {
+func (s *Store) Analysis(
+	ctx context.Context, a domain.Access, id domain.AnalysisID,
+) (*domain.AnalysisCompletedBody, error) {
 	body, err := read(ctx, s, a, newEnough(a), func(from source) (domain.Body, error) {
-		return statement.One(ctx, from, "read an analysis", domain.Refuse(domain.NotFound, "This organization has no analysis with that id."),
+		return statement.One(ctx, from, "read an analysis",
+			domain.Refuse(domain.NotFound, "This organization has no analysis with that id."),
 			scanBody, findAnalysis, a.Organization.Shard(), a.Organization, id)
 	})
 	if err != nil {
@@ -371,7 +404,9 @@ func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]Detecto
 		FROM {detector_runs} WHERE shard = $1 AND organization_id = $2
 		GROUP BY detector, detector_version ORDER BY detector, detector_version`)
 	return readMuch(ctx, s, a, func(from source) ([]DetectorMetric, error) {
-		return statement.All(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), a.Organization)
+		return statement.All(
+			ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), a.Organization,
+		)
 	})
 }
 
@@ -379,7 +414,9 @@ func scanDetectorMetric(row pgx.CollectableRow) (DetectorMetric, error) {
 	var m DetectorMetric
 	var clean, finding, inconclusive, notApplicable, median, p95 int64
 	err := row.Scan(&m.ID, &m.Version, &m.Runs, &clean, &finding, &inconclusive, &notApplicable, &median, &p95)
-	m.Outcomes = map[string]int64{"clear": clean, "finding": finding, "inconclusive": inconclusive, "not_applicable": notApplicable}
+	m.Outcomes = map[string]int64{
+		"clear": clean, "finding": finding, "inconclusive": inconclusive, "not_applicable": notApplicable,
+	}
 	m.Median, m.P95 = time.Duration(median)*time.Microsecond, time.Duration(p95)*time.Microsecond
 	return m, err
 }
@@ -392,12 +429,17 @@ type Registrations struct {
 }
 
 // Registrations reads a month.
-func (s *Store) Registrations(ctx context.Context, organization domain.OrganizationID, period domain.Period) (Registrations, error) {
+func (s *Store) Registrations(
+	ctx context.Context, organization domain.OrganizationID, period domain.Period,
+) (Registrations, error) {
 	query := cluster.SQL(`SELECT coalesce(u.used, 0), coalesce(a.credits, 0), coalesce(a.retention_days, 0)
 		FROM (SELECT) one
 		LEFT JOIN {artifact_usage} u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
 		LEFT JOIN {artifact_accounts} a ON a.shard = $1 AND a.organization_id = $2`)
-	r, _, err := statement.First(ctx, s.Pool, "read registrations", pgx.RowToStructByPos[Registrations], query, organization.Shard(), organization, int32(period))
+	r, _, err := statement.First(
+		ctx, s.Pool, "read registrations", pgx.RowToStructByPos[Registrations], query, organization.Shard(), organization,
+		int32(period),
+	)
 	return r, err
 }
 
@@ -423,7 +465,8 @@ var (
 
 // Certificate reads a certificate of the key's organization.
 func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (SignedCertificate, error) {
-	return statement.One(ctx, s.Pool, "read a certificate", domain.ErrUnknownCertificate, pgx.RowToStructByPos[SignedCertificate],
+	return statement.One(ctx, s.Pool, "read a certificate", domain.ErrUnknownCertificate,
+		pgx.RowToStructByPos[SignedCertificate],
 		ownCertificate, a.Organization.Shard(), id, a.Organization)
 }
 
@@ -433,7 +476,10 @@ func (s *Store) AnyCertificate(ctx context.Context, id domain.PublicID) (SignedC
 	if !s.Installation.Has(shard) {
 		return SignedCertificate{}, domain.ErrUnknownCertificate
 	}
-	return statement.One(ctx, s.Public, "read a certificate", domain.ErrUnknownCertificate, pgx.RowToStructByPos[SignedCertificate], storedCertificate, shard, id)
+	return statement.One(
+		ctx, s.Public, "read a certificate", domain.ErrUnknownCertificate, pgx.RowToStructByPos[SignedCertificate],
+		storedCertificate, shard, id,
+	)
 }
 
 // uncommittedLife is how long content may be in the blob store without the event of its registration, which says how
@@ -442,14 +488,22 @@ const uncommittedLife = time.Hour
 
 // AnnounceContent notes that content of a version is about to be put into the blob store, so that it is erased if its
 // registration never comes.
-func (s *Store) AnnounceContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, now time.Time) error {
-	insert := cluster.SQL(`INSERT INTO {kept_contents} (shard, version_id, organization_id, artifact_id, due_at) VALUES ($1, $2, $3, $4, $5)`)
-	return statement.Exec(ctx, s.Pool, "announce the bytes of a version", insert, o.Shard(), v, o, a, now.Add(uncommittedLife))
+func (s *Store) AnnounceContent(
+	ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, now time.Time,
+) error {
+	insert := cluster.SQL(
+		`INSERT INTO {kept_contents} (shard, version_id, organization_id, artifact_id, due_at) VALUES ($1, $2, $3, $4, $5)`,
+	)
+	return statement.Exec(
+		ctx, s.Pool, "announce the bytes of a version", insert, o.Shard(), v, o, a, now.Add(uncommittedLife),
+	)
 }
 
 // KeptContents counts the registered versions of a subject (an artifact, or a version of one) whose content is kept
 // beyond now.
-func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subject string, now time.Time) (versions int, err error) {
+func (s *Store) KeptContents(
+	ctx context.Context, o domain.OrganizationID, subject string, now time.Time,
+) (versions int, err error) {
 	query := cluster.SQL(`SELECT count(*)::int FROM {artifact_versions} v
 		JOIN {kept_contents} k ON k.shard = $1 AND k.version_id = v.version_id AND k.due_at > $4
 		WHERE v.shard = $1 AND v.organization_id = $2 AND `)
@@ -462,7 +516,9 @@ func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subje
 	} else {
 		return 0, nil
 	}
-	versions, _, err = statement.First(ctx, s.Pool, "count kept bytes", pgx.RowTo[int], query+column, o.Shard(), o, id, now)
+	versions, _, err = statement.First(
+		ctx, s.Pool, "count kept bytes", pgx.RowTo[int], query+column, o.Shard(), o, id, now,
+	)
 	return versions, err
 }
 
@@ -474,31 +530,40 @@ func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject st
 		WHERE shard = $1 AND organization_id = $2 AND type = ANY($3)
 			AND (subject = $4 OR position($5::bytea IN data) > 0 OR $6 AND type = $7)
 		ORDER BY sequence`)
-	known := cluster.SQL(`SELECT id FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL ORDER BY id`)
+	known := cluster.SQL(
+		`SELECT id FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL ORDER BY id`,
+	)
 	whole := subject == o.String()
 	member, published := "artifactId", domain.PublicTitle
 	if _, err := domain.ParseID[domain.ArtifactVersionID](subject); err == nil {
 		member = "versionId"
 	}
 	types := domain.TypesWithTexts()
-	if _, err := domain.ParseID[domain.MemberID](subject); err == nil { // what members have declared about artifacts is not theirs alone
+	if _, err := domain.ParseID[domain.MemberID](subject); err == nil {
+		// what members have declared about artifacts is not theirs alone
 		member, types = "memberId", []domain.EventType{domain.MemberAdded, domain.InvitationMade, domain.PasskeyAdded}
 	}
 	if whole {
 		published = domain.PublicOrganizationName
 	}
-	found, err := statement.All(ctx, s.Pool, "look for texts", scanBody, query, o.Shard(), o, types, subject, []byte(`"`+member+`":"`+subject+`"`), whole, domain.CertificateIssued)
+	found, err := statement.All(
+		ctx, s.Pool, "look for texts", scanBody, query, o.Shard(), o, types, subject, []byte(`"`+member+`":"`+subject+`"`),
+		whole, domain.CertificateIssued,
+	)
 	if err != nil {
 		return nil, err
 	}
 	var ids []domain.TextID
 	for _, body := range found {
-		if issued, ok := body.(*domain.CertificateIssuedBody); ok && issued.PublicID.String() != subject && !slices.Contains(issued.PublicFields, published) {
+		if issued, ok := body.(*domain.CertificateIssuedBody); ok && issued.PublicID.String() != subject &&
+			!slices.Contains(issued.PublicFields, published) {
 			continue
 		}
 		for _, ref := range domain.ErasableTexts(body) {
 			ids = append(ids, ref.ID)
 		}
 	}
-	return statement.All(ctx, s.Pool, "look for texts that are not erased", pgx.RowTo[domain.TextID], known, o.Shard(), o, ids)
+	return statement.All(
+		ctx, s.Pool, "look for texts that are not erased", pgx.RowTo[domain.TextID], known, o.Shard(), o, ids,
+	)
 }

@@ -34,7 +34,10 @@ const feedColumns = `f.event_id, f.sequence, f.type, f.occurred_at, f.public_id,
 // scanFeedEvent reads feedColumns and a company's reference.
 func scanFeedEvent(row pgx.CollectableRow) (e FeedEvent, err error) {
 	var kind, status int16
-	err = row.Scan(&e.ID, &e.Sequence, &kind, &e.OccurredAt, &e.PublicID, &e.Company, &e.Source, &e.DocumentReference, &e.Version, &status, &e.CompanyReference)
+	err = row.Scan(
+		&e.ID, &e.Sequence, &kind, &e.OccurredAt, &e.PublicID, &e.Company, &e.Source, &e.DocumentReference, &e.Version,
+		&status, &e.CompanyReference,
+	)
 	if err == nil {
 		e.Type, e.Status = projections.FeedType(kind), projections.FeedStatus(status)
 	}
@@ -70,7 +73,9 @@ const AnyEpoch = -1
 // head comes from a database that has since been lost; the head is read before the events, so that a cursor of this
 // history is never ahead. Both are read on the primary. A replica that has replayed the cursor may answer with a full
 // page, which changes with the epoch alone; with the end of the feed only if it is as new as the caller requires.
-func (s *Store) Changes(ctx context.Context, a domain.Access, company string, epoch, after int64, limit int) (page FeedPage, err error) {
+func (s *Store) Changes(
+	ctx context.Context, a domain.Access, company string, epoch, after int64, limit int,
+) (page FeedPage, err error) {
 	granted, err := s.grantedCompany(ctx, a, company)
 	if err != nil {
 		return page, err
@@ -78,13 +83,16 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, ep
 	page.Epoch = granted.Epoch
 	if epoch != AnyEpoch && epoch != granted.Epoch {
 		return page, domain.Refuse(domain.CursorAhead,
-			"The cursor is of epoch %d, the ledger's is %d: unless it was mistyped, the database was restored, or the feed mended, since. "+
+			"The cursor is of epoch %d, the ledger's is %d: unless it was mistyped, the database was restored, or the feed "+
+				"mended, since. "+
 				"Read the feed again from a cursor you trust, or from 0.", epoch, granted.Epoch)
 	}
 	if after > granted.Head {
 		return page, domain.Refuse(domain.CursorAhead,
-			"The cursor %d lies beyond the last event of this organization, whose sequence is %d. Either it is not one that the feed gave out, "+
-				"or the database was restored to an earlier state since. Read the feed again from a cursor you trust, or from 0.", after, granted.Head)
+			"The cursor %d lies beyond the last event of this organization, whose sequence is %d. Either it is not one that "+
+				"the feed gave out, "+
+				"or the database was restored to an earlier state since. Read the feed again from a cursor you trust, or from 0.",
+			after, granted.Head)
 	}
 	if after == granted.Head {
 		return page, nil
@@ -94,7 +102,9 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, ep
 		end = *a.ReadAfter
 	}
 	events, err := read(ctx, s, a, after, func(from source) ([]FeedEvent, error) {
-		events, err := statement.All(ctx, from, "read the change feed", scanFeedEvent, ChangesQuery, a.Organization.Shard(), granted.ID, after, limit+1)
+		events, err := statement.All(
+			ctx, from, "read the change feed", scanFeedEvent, ChangesQuery, a.Organization.Shard(), granted.ID, after, limit+1,
+		)
 		if err != nil || !from.replica {
 			return events, err
 		}
@@ -130,7 +140,9 @@ var streamEvents = cluster.SQL(`SELECT ` + feedColumns + `, c.reference
 // StreamEvents finds events of a shard's log in the feeds of their companies, in the same order; events that no feed
 // shows are left out. One that is missing in the projections is an error, and never skipped.
 func (s *Store) StreamEvents(ctx context.Context, shard domain.Shard, events []domain.Event) ([]StreamEvent, error) {
-	shown := slices.DeleteFunc(slices.Clone(events), func(e domain.Event) bool { return projections.FeedTypeCode(e.Type) == 0 })
+	shown := slices.DeleteFunc(slices.Clone(events), func(e domain.Event) bool {
+		return projections.FeedTypeCode(e.Type) == 0
+	})
 	if len(shown) == 0 {
 		return nil, nil
 	}

@@ -95,14 +95,19 @@ func TestFilteredHistoryAgreesWithTheLog(t *testing.T) {
 	for _, e := range h.events {
 		if !seen[string(e.Type)] {
 			seen[string(e.Type)] = true
-			questions = append(questions, query.AuditQuestion{Action: e.Type}, query.AuditQuestion{Action: e.Type, Target: e.Subject})
+			questions = append(
+				questions, query.AuditQuestion{Action: e.Type}, query.AuditQuestion{Action: e.Type, Target: e.Subject},
+			)
 		}
 		if !seen[e.Subject] && (e.Type != domain.RecordRegistered || len(seen)%8 == 0) {
 			seen[e.Subject] = true
 			questions = append(questions, query.AuditQuestion{Target: e.Subject})
 		}
 	}
-	questions = append(questions, query.AuditQuestion{Action: domain.CertificateIssued}, query.AuditQuestion{Target: "org_00000000000000000000000000"})
+	questions = append(
+		questions, query.AuditQuestion{Action: domain.CertificateIssued},
+		query.AuditQuestion{Target: "org_00000000000000000000000000"},
+	)
 	n := int64(len(h.events))
 	for _, q := range questions {
 		for _, bounds := range [][2]int64{{0, 0}, {n / 3, n - 4}, {n, 0}, {0, 1}} {
@@ -130,7 +135,8 @@ func TestFilteredHistoryAgreesWithTheLog(t *testing.T) {
 func (h history) matching(q query.AuditQuestion) []int64 {
 	var found []int64
 	for _, e := range h.events {
-		if (q.Action == "" || q.Action == e.Type) && (q.Target == "" || q.Target == e.Subject) && e.Sequence > q.After && (q.Before == 0 || e.Sequence < q.Before) {
+		if (q.Action == "" || q.Action == e.Type) && (q.Target == "" ||
+			q.Target == e.Subject) && e.Sequence > q.After && (q.Before == 0 || e.Sequence < q.Before) {
 			found = append(found, e.Sequence)
 		}
 	}
@@ -204,11 +210,15 @@ func TestHistorySearchIsBounded(t *testing.T) {
 	if err != nil || len(page.Events) != 0 || !page.More || page.Cursor != registered+others-query.AuditDepth+1 {
 		t.Errorf("%+v, %v", page, err)
 	}
-	page, err = store.AuditEvents(ctx, access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: 10, Before: page.Cursor})
+	page, err = store.AuditEvents(
+		ctx, access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: 10, Before: page.Cursor},
+	)
 	if err != nil || len(page.Events) != 1 || page.More || page.Events[0].Sequence != registered {
 		t.Errorf("%+v, %v", page, err)
 	}
-	page, err = store.AuditEvents(ctx, access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: 10, After: registered, Forward: true})
+	page, err = store.AuditEvents(
+		ctx, access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: 10, After: registered, Forward: true},
+	)
 	if err != nil || len(page.Events) != 0 || !page.More || page.Cursor != registered+query.AuditDepth {
 		t.Errorf("%+v, %v", page, err)
 	}
@@ -257,7 +267,9 @@ func TestEvidenceAsOfAgreesWithAReplay(t *testing.T) {
 	states := map[domain.Status]int{}
 	head := int64(len(h.events))
 	for _, e := range h.events {
-		if !slices.Contains([]domain.EventType{domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked}, e.Type) {
+		if !slices.Contains(
+			[]domain.EventType{domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked}, e.Type,
+		) {
 			continue
 		}
 		id, _ := domain.ParsePublicID(e.Subject)
@@ -279,10 +291,13 @@ func TestEvidenceAsOfAgreesWithAReplay(t *testing.T) {
 			states[want]++
 		}
 	}
-	if states[domain.StatusCurrent] == 0 || states[domain.StatusSuperseded] == 0 || states[domain.StatusRevoked] == 0 || states[""] == 0 {
+	if states[domain.StatusCurrent] == 0 || states[domain.StatusSuperseded] == 0 || states[domain.StatusRevoked] == 0 ||
+		states[""] == 0 {
 		t.Errorf("what was asked came only to %v", states)
 	}
-	id, _ := domain.ParsePublicID(h.events[slices.IndexFunc(h.events, func(e domain.Event) bool { return e.Type == domain.RecordRegistered })].Subject)
+	id, _ := domain.ParsePublicID(h.events[slices.IndexFunc(h.events, func(e domain.Event) bool {
+		return e.Type == domain.RecordRegistered
+	})].Subject)
 	for _, c := range []struct {
 		at   query.Moment
 		want error
@@ -300,7 +315,9 @@ func TestEvidenceAsOfAgreesWithAReplay(t *testing.T) {
 	refuses(t, err, domain.RecordNotFound)
 }
 
-func checkAsOf(t *testing.T, then query.AsOf, err error, sequence int64, at time.Time, status domain.Status, exists bool) {
+func checkAsOf(
+	t *testing.T, then query.AsOf, err error, sequence int64, at time.Time, status domain.Status, exists bool,
+) {
 	t.Helper()
 	if !exists {
 		if !errors.Is(err, query.ErrBeforeRecord) {
@@ -356,7 +373,8 @@ func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 			}
 			for _, limit := range []int{1, 3, 1000} {
 				first, err := h.store.UsageEntries(ctx, access, month, nil, limit)
-				if err != nil || first.Cursor.Used != usage.Total.Used || first.Cursor.Visible != visible || first.Cursor.Through != int64(len(h.events)) {
+				if err != nil || first.Cursor.Used != usage.Total.Used || first.Cursor.Visible != visible ||
+					first.Cursor.Through != int64(len(h.events)) {
 					t.Fatalf("%s: %+v, %v, want %d, %d", month, first.Cursor, err, usage.Total.Used, visible)
 				}
 				got := map[int64]string{}
@@ -383,7 +401,9 @@ func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 				}
 			}
 			for reference, left := range companies {
-				if of := slices.IndexFunc(mine.Companies, func(c query.CompanyUsage) bool { return c.CompanyReference == reference }); left != -2*mine.Companies[of].Used {
+				if of := slices.IndexFunc(mine.Companies, func(c query.CompanyUsage) bool {
+					return c.CompanyReference == reference
+				}); left != -2*mine.Companies[of].Used {
 					t.Errorf("%s: the entries of %s are not its contribution", month, reference)
 				}
 			}
@@ -396,7 +416,9 @@ func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 	if err != nil || !page.More {
 		t.Fatalf("%+v, %v", page, err)
 	}
-	d := ledgertest.Organization{ID: o, Key: domain.APIKey{ID: h.owner.Key}, Company: domain.Company{Reference: "company-d"}}
+	d := ledgertest.Organization{
+		ID: o, Key: domain.APIKey{ID: h.owner.Key}, Company: domain.Company{Reference: "company-d"},
+	}
 	late := h.Register(t, d, d.Declaration("new", 1, "x"))
 	if err := h.Do(ctx, late); err != nil {
 		t.Fatal(err)

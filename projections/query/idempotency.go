@@ -68,9 +68,15 @@ func (k keyUse) answerOf(fingerprint []byte, err error) (*KnownAnswer, error) {
 	case err != nil:
 		return nil, err
 	case k.Status != nil && k.Answer == nil: // erased
-		return nil, domain.Refuse(domain.InvalidState, "The request with this Idempotency-Key was answered; the answer has been erased since, with texts that an operator erased.")
+		return nil, domain.Refuse(
+			domain.InvalidState,
+			"The request with this Idempotency-Key was answered; the answer has been erased since, with texts that an "+
+				"operator erased.",
+		)
 	case !bytes.Equal(k.Fingerprint, fingerprint):
-		return nil, domain.Refuse(domain.IdempotencyKeyReused, "This Idempotency-Key was used with other content; use a new key for a new request.")
+		return nil, domain.Refuse(
+			domain.IdempotencyKeyReused, "This Idempotency-Key was used with other content; use a new key for a new request.",
+		)
 	case k.Status == nil:
 		return nil, domain.ErrRequestUnderWay
 	}
@@ -105,7 +111,9 @@ func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
 	const bite = 1000
 	return s.Installation.EachShard(ctx, s.Pool, func(ctx context.Context, shard domain.Shard) (err error) {
 		for forgotten := int64(bite); forgotten == bite && err == nil; {
-			forgotten, err = statement.Try(ctx, s.Pool, "forget answers of idempotent requests", forgetAnswers, shard, now.Add(-answerLife), now, bite)
+			forgotten, err = statement.Try(
+				ctx, s.Pool, "forget answers of idempotent requests", forgetAnswers, shard, now.Add(-answerLife), now, bite,
+			)
 		}
 		return err
 	})

@@ -32,7 +32,8 @@ func TestExpiredAnswersAreDeleted(t *testing.T) {
 		{"young", 0, 5, -23 * time.Hour, -23 * time.Hour},
 		{"still running", 0, 1, -30 * time.Hour, time.Minute},
 	} {
-		if _, err := conn.Exec(ctx, `INSERT INTO idempotency_keys (shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
+		if _, err := conn.Exec(ctx,
+			`INSERT INTO idempotency_keys (shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
 			SELECT $1, gen_random_uuid(), 'x', $2 || n, gen_random_uuid(), '', $3, $4 FROM generate_series(1, $5::int) n`,
 			rows.shard, rows.name, now.Add(rows.created), now.Add(rows.held), rows.count); err != nil {
 			t.Fatal(err)
@@ -42,7 +43,10 @@ func TestExpiredAnswersAreDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var young, running, all int
-	if err := conn.QueryRow(ctx, `SELECT count(*) FILTER (WHERE key LIKE 'young%'), count(*) FILTER (WHERE key LIKE 'still%'), count(*) FROM idempotency_keys`).
+	if err := conn.QueryRow(
+		ctx,
+		`SELECT count(*) FILTER (WHERE key LIKE 'young%'), count(*) FILTER (WHERE key LIKE 'still%'), count(*) FROM idempotency_keys`,
+	).
 		Scan(&young, &running, &all); err != nil {
 		t.Fatal(err)
 	}

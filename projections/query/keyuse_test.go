@@ -105,7 +105,8 @@ func TestExpiringKeysStillWork(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].ID != want[0] || list[1].ID != want[1] {
 		t.Errorf("keys %+v, %v, want %v", list, err, want)
 	}
-	if list, err := store.ExpiringKeys(ctx, now.Add(60*time.Hour), now.Add(30*24*time.Hour)); err != nil || len(list) != 0 {
+	if list, err := store.ExpiringKeys(ctx, now.Add(60*time.Hour), now.Add(30*24*time.Hour)); err != nil ||
+		len(list) != 0 {
 		t.Errorf("ended keys are listed: %+v, %v", list, err)
 	}
 }
@@ -124,10 +125,13 @@ func TestKeyWorksInsideItsNetworkOnly(t *testing.T) {
 		"10.0.0.128/25":   {"10.0.0.127": false, "10.0.0.128": true, "10.0.0.255": true},
 		"2001:db8::1/128": {"2001:db8::1": true, "2001:db8::2": false},
 
-		"192.0.2.0/24 2001:db8::/32 10.0.0.7/32": {"192.0.2.7": true, "2001:db8::1": true, "10.0.0.7": true, "10.0.0.8": false, "192.0.3.7": false},
+		"192.0.2.0/24 2001:db8::/32 10.0.0.7/32": {
+			"192.0.2.7": true, "2001:db8::1": true, "10.0.0.7": true, "10.0.0.8": false, "192.0.3.7": false,
+		},
 	} {
 		create, text := domain.NewCreateKey(domain.CreateKey{
-			Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour, KeyLimits: domain.KeyLimits{Networks: strings.Fields(network)},
+			Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour,
+			KeyLimits: domain.KeyLimits{Networks: strings.Fields(network)},
 		}, l.Now())
 		l.Must(t, create)
 		id, secret, _ := domain.ParseAPIKey(text)
@@ -154,7 +158,8 @@ func TestKeyWorksInsideItsNetworkOnly(t *testing.T) {
 		}
 		_, err := store.Authenticate(ctx, id, secret, netip.Addr{}, at)
 		refuses(t, err, domain.InvalidKey)
-		if after, err := store.Authenticate(ctx, o.Key.ID, secretOf(t, o), netip.Addr{}, at); err != nil || after.UsedMinute != used+1 {
+		if after, err := store.Authenticate(ctx, o.Key.ID, secretOf(t, o), netip.Addr{}, at); err != nil ||
+			after.UsedMinute != used+1 {
 			t.Errorf("%s: %d requests counted, want %d: %v", network, after.UsedMinute, used+1, err)
 		}
 	}

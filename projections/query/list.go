@@ -30,7 +30,9 @@ type Page[Entry, Place any] struct {
 // searched is the page that a search of at most ListDepth rows has found: placed entries, one more than limit where
 // there are so many. last finds the place of the last of ListDepth rows, if there are so many; entries behind it, which
 // came between the two questions, are left to the next page.
-func searched[Entry, Place any](found []placed[Entry, Place], limit int, behind func(a, b Place) bool, last func() (Place, bool, error)) (page Page[Entry, Place], err error) {
+func searched[Entry, Place any](
+	found []placed[Entry, Place], limit int, behind func(a, b Place) bool, last func() (Place, bool, error),
+) (page Page[Entry, Place], err error) {
 	if len(found) > limit {
 		found = found[:limit]
 		page.Next = &found[limit-1].place
@@ -76,7 +78,9 @@ const (
 		WHERE shard = $1 AND document_id = $2 AND version > $3::bigint AND version < $4::bigint ORDER BY version DESC`
 )
 
-var findDocument = cluster.SQL(`SELECT document_id FROM {documents} WHERE shard = $1 AND company_id = $2 AND source = $3 AND reference = $4`)
+var findDocument = cluster.SQL(
+	`SELECT document_id FROM {documents} WHERE shard = $1 AND company_id = $2 AND source = $3 AND reference = $4`,
+)
 
 // listRecords reads no more rows than the entries that are asked for need.
 func listRecords(rows string) string {
@@ -122,20 +126,28 @@ var (
 // Referenced finds, for a member who has signed in, the documents that have a reference, whatever their company and
 // source: the record of each one's highest version, in pages as those of Search. whole is false where not every source
 // was searched.
-func (s *Store) Referenced(ctx context.Context, a domain.Access, reference string, before domain.RecordID, limit int) (records []domain.Record, more, whole bool, err error) {
+func (s *Store) Referenced(
+	ctx context.Context, a domain.Access, reference string, before domain.RecordID, limit int,
+) (records []domain.Record, more, whole bool, err error) {
 	records, err = readMuch(ctx, s, a, func(from source) ([]domain.Record, error) {
 		type place struct {
 			Company   domain.CompanyID
 			Reference string
 			Source    *string
 		}
-		places, err := statement.All(ctx, from, "list sources", pgx.RowToStructByPos[place], sourcesOf, a.Organization.Shard(), a.Organization, SearchedSources)
+		places, err := statement.All(
+			ctx, from, "list sources", pgx.RowToStructByPos[place], sourcesOf, a.Organization.Shard(), a.Organization,
+			SearchedSources,
+		)
 		if err != nil {
 			return nil, err
 		}
 		whole = len(places) < SearchedSources
 		return statement.All(ctx, from, "find a reference", scanRecord, referenced, a.Organization.Shard(),
-			statement.Column(places, func(p place) domain.CompanyID { return p.Company }), statement.Column(places, func(p place) string { return p.Reference }),
+			statement.Column(places, func(p place) domain.CompanyID { return p.Company }),
+			statement.Column(places, func(p place) string {
+				return p.Reference
+			}),
 			statement.Column(places, func(p place) *string { return p.Source }), reference, behind(before), limit+1)
 	})
 	records, more, err = statement.Page(records, limit, err)
@@ -148,7 +160,9 @@ const receivedApart = 10 * time.Minute
 
 // Records lists records of a company that the key may use: those of its feed, the last registered first; or the
 // versions of one document, the highest first. What is registered after the first page stays out of the others.
-func (s *Store) Records(ctx context.Context, a domain.Access, q RecordQuestion) (page Page[domain.Record, int64], err error) {
+func (s *Store) Records(
+	ctx context.Context, a domain.Access, q RecordQuestion,
+) (page Page[domain.Record, int64], err error) {
 	company, err := s.grantedCompany(ctx, a, q.Company)
 	if err != nil {
 		return page, err
@@ -157,9 +171,12 @@ func (s *Store) Records(ctx context.Context, a domain.Access, q RecordQuestion) 
 		a.ReadAfter = nil // a replica might lack what the page before was followed by
 	}
 	return readMuch(ctx, s, a, func(from source) (page Page[domain.Record, int64], err error) {
-		shard, rows, of, low, high := a.Organization.Shard(), feedBackwards, [16]byte(company.ID), int64(0), int64(math.MaxInt64)
+		shard, rows, of, low, high := a.Organization.Shard(), feedBackwards, [16]byte(company.ID), int64(0),
+			int64(math.MaxInt64)
 		if q.Document != "" {
-			document, found, err := statement.First(ctx, from, "find a document", pgx.RowTo[domain.DocumentID], findDocument, shard, company.ID, q.Source, q.Document)
+			document, found, err := statement.First(
+				ctx, from, "find a document", pgx.RowTo[domain.DocumentID], findDocument, shard, company.ID, q.Source, q.Document,
+			)
 			if err != nil || !found {
 				return page, err
 			}
@@ -170,25 +187,29 @@ func (s *Store) Records(ctx context.Context, a domain.Access, q RecordQuestion) 
 		if q.Before > 0 {
 			high = min(high, q.Before)
 		}
-		found, err := statement.All(ctx, from, "list records", func(row pgx.CollectableRow) (r placed[domain.Record, int64], err error) {
-			r.entry, err = scanRecordAnd(row, &r.place)
-			return r, err
-		}, listRecords(rows), shard, of, low, high, ListDepth, q.Company, projections.FeedTypeCode(domain.RecordRegistered),
+		found, err := statement.All(ctx, from, "list records",
+			func(row pgx.CollectableRow) (r placed[domain.Record, int64], err error) {
+				r.entry, err = scanRecordAnd(row, &r.place)
+				return r, err
+			}, listRecords(rows), shard, of, low, high, ListDepth, q.Company, projections.FeedTypeCode(domain.RecordRegistered),
 			q.Source, q.Status, q.From, q.To, q.Limit+1)
 		if err != nil {
 			return page, err
 		}
 		return searched(found, q.Limit, func(a, b int64) bool { return a < b }, func() (int64, bool, error) {
-			return statement.First(ctx, from, "look how far records were searched", func(row pgx.CollectableRow) (place int64, err error) {
-				return place, row.Scan(&place, nil, nil, nil)
-			}, cluster.SQL(rows+lastRow), shard, of, low, high, ListDepth)
+			return statement.First(ctx, from, "look how far records were searched",
+				func(row pgx.CollectableRow) (place int64, err error) {
+					return place, row.Scan(&place, nil, nil, nil)
+				}, cluster.SQL(rows+lastRow), shard, of, low, high, ListDepth)
 		})
 	})
 }
 
 // registeredIn bounds the sequences, both exclusive, between which the records of an interval were registered, up to
 // head. Times follow the sequences but where a clock was reset.
-func registeredIn(ctx context.Context, from source, o domain.OrganizationID, head int64, q RecordQuestion) (low, high int64, err error) {
+func registeredIn(
+	ctx context.Context, from source, o domain.OrganizationID, head int64, q RecordQuestion,
+) (low, high int64, err error) {
 	high = head
 	if q.From != nil {
 		if low, err = findSequence(ctx, from, allBefore, o, head, q.From.Add(-receivedApart)); err != nil {
@@ -241,7 +262,9 @@ var listReservations = cluster.SQL(`SELECT w.expires_at, w.public_id, w.version,
 // Reservations lists them in the order of their expiry, the earliest first. One that is renewed between two pages comes
 // again. They have an index, in which no registered version stands. How far a page searches is asked first: what leaves
 // the list meanwhile, because it is registered, then moves no other past the page's end.
-func (s *Store) Reservations(ctx context.Context, a domain.Access, q ReservationQuestion) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
+func (s *Store) Reservations(
+	ctx context.Context, a domain.Access, q ReservationQuestion,
+) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
 	company, err := s.grantedCompany(ctx, a, q.Company)
 	if err != nil {
 		return page, err
@@ -255,7 +278,8 @@ func (s *Store) Reservations(ctx context.Context, a domain.Access, q Reservation
 	}
 	return readMuch(ctx, s, a, func(from source) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
 		end := ReservationPlace{ExpiresAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
-		last, more, err := statement.First(ctx, from, "look how far reservations are searched", pgx.RowToStructByPos[ReservationPlace],
+		last, more, err := statement.First(ctx, from, "look how far reservations are searched",
+			pgx.RowToStructByPos[ReservationPlace],
 			lastReservation, a.Organization.Shard(), a.Organization, after.ExpiresAt, ListDepth)
 		if err != nil {
 			return page, err
@@ -263,18 +287,21 @@ func (s *Store) Reservations(ctx context.Context, a domain.Access, q Reservation
 		if more {
 			end = last
 		}
-		found, err := statement.All(ctx, from, "list reservations", func(row pgx.CollectableRow) (r placed[domain.ReservedVersion, ReservationPlace], err error) {
-			d := domain.Document{}
-			v := domain.Version{Document: &d}
-			err = row.Scan(&v.ExpiresAt, &v.PublicID, &v.Version, &d.Source, &d.Reference, &v.Released)
-			r.entry, r.place = v.Reserved(q.Company, q.Now), ReservationPlace{v.ExpiresAt, v.PublicID}
-			return r, err
-		}, listReservations, a.Organization.Shard(), a.Organization, after.ExpiresAt, after.PublicID, end.ExpiresAt, company.ID, q.Status, q.Now, q.Limit+1, end.PublicID)
+		found, err := statement.All(ctx, from, "list reservations",
+			func(row pgx.CollectableRow) (r placed[domain.ReservedVersion, ReservationPlace], err error) {
+				d := domain.Document{}
+				v := domain.Version{Document: &d}
+				err = row.Scan(&v.ExpiresAt, &v.PublicID, &v.Version, &d.Source, &d.Reference, &v.Released)
+				r.entry, r.place = v.Reserved(q.Company, q.Now), ReservationPlace{v.ExpiresAt, v.PublicID}
+				return r, err
+			}, listReservations, a.Organization.Shard(), a.Organization, after.ExpiresAt, after.PublicID, end.ExpiresAt,
+			company.ID, q.Status, q.Now, q.Limit+1, end.PublicID)
 		if err != nil {
 			return page, err
 		}
-		return searched(found, q.Limit, func(a, b ReservationPlace) bool { return a.compare(b) > 0 }, func() (ReservationPlace, bool, error) {
-			return last, more, nil
-		})
+		return searched(found, q.Limit, func(a, b ReservationPlace) bool { return a.compare(b) > 0 },
+			func() (ReservationPlace, bool, error) {
+				return last, more, nil
+			})
 	})
 }

@@ -55,13 +55,14 @@ func (n *notes[K, V]) flush(ctx context.Context, s *Store, shardOf func(K) domai
 		shards[shardOf(key)] = append(shards[shardOf(key)], key)
 	}
 	values := func(keys []K) []V { return statement.Column(keys, func(key K) V { return noted[key] }) }
-	err := eventstore.EachShard(ctx, s.Pool, slices.Sorted(maps.Keys(shards)), func(ctx context.Context, shard domain.Shard) error {
-		err := write(ctx, shard, shards[shard], values(shards[shard]))
-		if err == nil {
-			delete(shards, shard)
-		}
-		return err
-	})
+	err := eventstore.EachShard(ctx, s.Pool, slices.Sorted(maps.Keys(shards)),
+		func(ctx context.Context, shard domain.Shard) error {
+			err := write(ctx, shard, shards[shard], values(shards[shard]))
+			if err == nil {
+				delete(shards, shard)
+			}
+			return err
+		})
 	for _, keys := range shards {
 		for _, key := range keys {
 			n.add(key, noted[key], merge)

@@ -20,9 +20,12 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"authenticate": authenticateKeys, "why_refused": whyKeyRefused, "authenticate_link": authenticateLinks, "comparisons": loadComparisons, "evidence": loadEvidence,
-		"keys_of_company": findKeysOfCompany, "webhooks_of_company": findWebhooksOfCompany, "clear_minutes": projections.ClearMinutes,
-		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
+		"authenticate": authenticateKeys, "why_refused": whyKeyRefused, "authenticate_link": authenticateLinks,
+		"comparisons": loadComparisons, "evidence": loadEvidence,
+		"keys_of_company": findKeysOfCompany, "webhooks_of_company": findWebhooksOfCompany,
+		"clear_minutes": projections.ClearMinutes,
+		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND " +
+			"d.company_id = n.id",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
 		good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "(shard = $1)\n")
@@ -42,8 +45,10 @@ func TestWebhookReadsLookUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"webhooks": findWebhooks, "missing": cluster.SQL(missed), "queue_missing": queueMissing, "authorized": findAuthorization, "companies": findAuthorized,
-		"deliveries": findDeliveries, "redeliver": findRedelivered, "lock_ended": lockEnded, "forget_ended": forgetEnded, "hurry": hurryDelivery,
+		"webhooks": findWebhooks, "missing": cluster.SQL(missed), "queue_missing": queueMissing,
+		"authorized": findAuthorization, "companies": findAuthorized,
+		"deliveries": findDeliveries, "redeliver": findRedelivered, "lock_ended": lockEnded, "forget_ended": forgetEnded,
+		"hurry": hurryDelivery,
 		"never": "SELECT delivery_id FROM webhook_log WHERE shard = $1 AND delivery_id = $2",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
@@ -62,7 +67,8 @@ func TestAdministrationLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"members": pageOfMembers, "addresses": findAddresses, "member": findMember, "invitation": findInvitation, "keys": pageOfKeys, "living_keys": livingKeys, "key": findKey, "grants": keyGrants,
+		"members": pageOfMembers, "addresses": findAddresses, "member": findMember, "invitation": findInvitation,
+		"keys": pageOfKeys, "living_keys": livingKeys, "key": findKey, "grants": keyGrants,
 		"grants_among": grantsAmong, "month": findMonthlyUse,
 		"owners": ownersBeside, "member_keys": memberKeys,
 		"never": "SELECT key_id FROM api_keys WHERE shard = $1 AND member_id = $2",
@@ -83,8 +89,11 @@ func TestCertificationReadsLookUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"list": listArtifacts, "count": countArtifacts, "artifact": findArtifact, "all_versions": findArtifactVersions, "one_version": findArtifactVersion,
-		"reviews": findReviews, "approvals": findApprovals, "certificates": findCertificates, "reviews_of_one": findReviewsOfVersion, "approval_of_one": findApprovalOfVersion, "certificate_of_one": findCertificateOfVersion, "certificate": storedCertificate,
+		"list": listArtifacts, "count": countArtifacts, "artifact": findArtifact, "all_versions": findArtifactVersions,
+		"one_version": findArtifactVersion,
+		"reviews":     findReviews, "approvals": findApprovals, "certificates": findCertificates,
+		"reviews_of_one": findReviewsOfVersion, "approval_of_one": findApprovalOfVersion,
+		"certificate_of_one": findCertificateOfVersion, "certificate": storedCertificate,
 		"analysis": findAnalysis, "key": findAnswer, "forget": forgetAnswers, "release": releaseKey,
 		"never": "SELECT version_id FROM artifact_versions WHERE shard = $1 AND artifact_id IS NOT NULL AND version = $2",
 	} {
@@ -104,8 +113,9 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"sources": sourcesOf, "referenced": referenced, "records_named": recordsNamed, "company": findGrantedCompany(domain.Access{Console: true}),
-		"never": "SELECT document_id FROM documents WHERE shard = $1 AND source = $2",
+		"sources": sourcesOf, "referenced": referenced, "records_named": recordsNamed,
+		"company": findGrantedCompany(domain.Access{Console: true}),
+		"never":   "SELECT document_id FROM documents WHERE shard = $1 AND source = $2",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
 		if good := pgtest.LooksUpKeys(t, pool, plan); good != (name != "never") {

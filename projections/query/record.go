@@ -107,12 +107,16 @@ func searchRecords(a domain.Access) string {
 // Search lists up to limit records of a hash, newest first, and whether more follow: those of companies granted to the
 // key, received before the record that ended the page before (the zero id begins). A record's id begins with its time,
 // so it gives the order. The index knows the first bytes of the hash alone.
-func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, before domain.RecordID, limit int) (records []domain.Record, more bool, err error) {
+func (s *Store) Search(
+	ctx context.Context, a domain.Access, sum [32]byte, before domain.RecordID, limit int,
+) (records []domain.Record, more bool, err error) {
 	records, err = read(ctx, s, a, newEnough(a), func(from source) ([]domain.Record, error) {
 		list, err := statement.All(ctx, from, "search records", scanRecord, searchRecords(a),
 			a.Organization.Shard(), a.Organization, a.Key, sum[:], behind(before), limit+1)
 		if err == nil {
-			err = s.stillGranted(ctx, from, a, statement.Column(list, func(r domain.Record) string { return r.CompanyReference })...)
+			err = s.stillGranted(ctx, from, a, statement.Column(list, func(r domain.Record) string {
+				return r.CompanyReference
+			})...)
 		}
 		return list, err
 	})
@@ -157,7 +161,8 @@ type evidenceQuestion struct {
 
 // The signed bytes come from the event, never from columns.
 var loadEvidence = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, false, i.received_at, o.sequence,
-		i.position, e.organization_id, e.sequence, e.id, e.v, e.company_id, e.type, e.subject, e.occurred_at, e.actor, e.request_id, e.nonce
+		i.position, e.organization_id, e.sequence, e.id, e.v, e.company_id, e.type, e.subject, e.occurred_at, e.actor,
+		e.request_id, e.nonce
 	FROM unnest($2::uuid[], $3::uuid[], $4::uuid[]) WITH ORDINALITY AS n(id, key_id, organization_id, place)
 	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM {versions}
 		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
@@ -218,8 +223,10 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 	answerBatch(s.Pool, batch, func(e *Evidence) []any {
 		r := &e.Event
 		// If the event of a registration is missing, its evidence verifies as nothing.
-		return []any{&e.ReceivedAt, &e.Sequence, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
-			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), &r.Actor, (*zeronull.Text)(&r.RequestID), &r.Nonce}
+		return []any{&e.ReceivedAt, &e.Sequence, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID,
+			(*zeronull.Int2)(&r.V), &r.Company,
+			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), &r.Actor,
+			(*zeronull.Text)(&r.RequestID), &r.Nonce}
 	}, loadEvidence, shard,
 		statement.Column(batch, func(q *evidenceQuestion) *domain.KeyID {
 			if q.access.Console { // without a grant, as granted has it
@@ -232,7 +239,10 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 
 // answerBatch asks about a batch, whose public ids are the first argument after the shard. A row has the columns of a
 // comparison, then those of more. One row is scanned over and over, and what it says copied.
-func answerBatch(from history.Querier, batch []*evidenceQuestion, more func(*Evidence) []any, sql string, shard domain.Shard, args ...any) {
+func answerBatch(
+	from history.Querier, batch []*evidenceQuestion, more func(*Evidence) []any, sql string, shard domain.Shard,
+	args ...any,
+) {
 	var place int
 	var e Evidence
 	var d domain.Document
@@ -308,9 +318,13 @@ const (
 )
 
 // findSequence asks for sequenceAt or allBefore, of an organization whose events up to head are known to be committed.
-func findSequence(ctx context.Context, from history.Querier, sql string, o domain.OrganizationID, head int64, at time.Time) (int64, error) {
+func findSequence(
+	ctx context.Context, from history.Querier, sql string, o domain.OrganizationID, head int64, at time.Time,
+) (int64, error) {
 	hole := errors.New("find the last event before a time: the history has a hole")
-	return statement.One(ctx, from, "find the last event before a time", hole, pgx.RowTo[int64], sql, o.Shard(), o, head, at, o.String())
+	return statement.One(
+		ctx, from, "find the last event before a time", hole, pgx.RowTo[int64], sql, o.Shard(), o, head, at, o.String(),
+	)
 }
 
 // loadAsOf reads, of a registered version: its own sequence, the time as of which the event $4 counts, whether a higher
@@ -330,7 +344,9 @@ var loadAsOf = cluster.SQL(`SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(
 // EvidenceAsOf is Evidence together with the state at a moment. The state follows from the document's events up to
 // then, which never change, so the answer never changes. The caller must refuse a time that is not past: events at it
 // may still be committed.
-func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.PublicID, at Moment) (stored *Evidence, then AsOf, err error) {
+func (s *Store) EvidenceAsOf(
+	ctx context.Context, a domain.Access, id domain.PublicID, at Moment,
+) (stored *Evidence, then AsOf, err error) {
 	if stored, err = s.Evidence(ctx, a, id); err != nil {
 		return stored, then, err
 	}
@@ -352,7 +368,8 @@ func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.Pub
 		Superseded, Revoked bool
 	}
 	missing := errors.New("read the state as of a moment: the events are missing")
-	known, err := statement.One(ctx, s.Pool, "read the state as of a moment", missing, pgx.RowToStructByPos[facts], loadAsOf,
+	known, err := statement.One(ctx, s.Pool, "read the state as of a moment", missing, pgx.RowToStructByPos[facts],
+		loadAsOf,
 		a.Organization.Shard(), a.Organization, id, then.Sequence, id.String(), a.Organization.String())
 	switch {
 	case err != nil:

@@ -26,7 +26,10 @@ func TestEvidenceHoldsTheLeaf(t *testing.T) {
 	access := domain.Access{Organization: o.ID, Key: o.Key.ID}
 	found, err := store.Evidence(ctx, access, id)
 	if err != nil || found.Event.Shard != 2 || found.Event.Position != e.Position || !bytes.Equal(found.Leaf(), e.Leaf()) {
-		t.Errorf("event %d of shard %d with the leaf %s, %v, where it is %d with %s", found.Event.Position, found.Event.Shard, found.Leaf(), err, e.Position, e.Leaf())
+		t.Errorf(
+			"event %d of shard %d with the leaf %s, %v, where it is %d with %s", found.Event.Position, found.Event.Shard,
+			found.Leaf(), err, e.Position, e.Leaf(),
+		)
 	}
 	pgtest.OneServer(t, "the guards of its tables cannot be taken away")
 	owner, err := pgx.Connect(ctx, l.URL)
@@ -34,12 +37,15 @@ func TestEvidenceHoldsTheLeaf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer owner.Close(ctx)
-	for _, sql := range []string{"ALTER TABLE events DISABLE TRIGGER USER", "DELETE FROM events WHERE shard = 2 AND subject = '" + e.Subject + "'"} {
+	for _, sql := range []string{
+		"ALTER TABLE events DISABLE TRIGGER USER", "DELETE FROM events WHERE shard = 2 AND subject = '" + e.Subject + "'",
+	} {
 		if _, err := owner.Exec(ctx, sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if found, err = store.Evidence(ctx, access, id); err != nil || found.Event.Position != e.Position || found.Record.Signature != "" || bytes.Equal(found.Leaf(), e.Leaf()) {
+	if found, err = store.Evidence(ctx, access, id); err != nil || found.Event.Position != e.Position ||
+		found.Record.Signature != "" || bytes.Equal(found.Leaf(), e.Leaf()) {
 		t.Errorf("the event is gone: %+v, %v", found, err)
 	}
 }

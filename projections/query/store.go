@@ -48,7 +48,9 @@ type Store struct {
 
 // allShards runs a query whose first argument is the shard on one shard after the other. What some of them cannot tell
 // is no answer.
-func allShards[T any](ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+func allShards[T any](
+	ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any,
+) (all []T, err error) {
 	for shard := range domain.Shard(s.Installation.Shards) {
 		list, err := statement.All(ctx, s.Pool, what, scan, sql, append([]any{shard}, args...)...)
 		if err != nil {
@@ -95,13 +97,21 @@ func (t *turns) take(ctx context.Context, o domain.OrganizationID) (give func(),
 		return func() { <-own.held; leave() }, nil
 	case <-ctx.Done():
 		leave()
-		return nil, fmt.Errorf("%w: %w", domain.Unavailable("Other questions of this organization that read much are still being answered; send the request again."), ctx.Err())
+		return nil, fmt.Errorf(
+			"%w: %w",
+			domain.Unavailable(
+				"Other questions of this organization that read much are still being answered; send the request again.",
+			),
+			ctx.Err(),
+		)
 	}
 }
 
 // scan asks a question that may read many rows: one of an organization at a time, and never on a connection that
 // authentication needs.
-func scan[T any](ctx context.Context, s *Store, o domain.OrganizationID, ask func(eventstore.Database) (T, error)) (answer T, err error) {
+func scan[T any](
+	ctx context.Context, s *Store, o domain.OrganizationID, ask func(eventstore.Database) (T, error),
+) (answer T, err error) {
 	waiting, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
 	give, err := s.scanning.take(waiting, o)
@@ -153,8 +163,13 @@ type source struct {
 var errAskPrimary = errors.New("the replica is not new enough")
 
 // read asks the replica if that has replayed the organization up to after, and otherwise the primary.
-func read[T any](ctx context.Context, s *Store, a domain.Access, after int64, ask func(source) (T, error)) (answer T, err error) {
-	if s.Replica != nil && s.Replica.answers(ctx, a, after, func(from source) error { answer, err = ask(from); return err }) {
+func read[T any](
+	ctx context.Context, s *Store, a domain.Access, after int64, ask func(source) (T, error),
+) (answer T, err error) {
+	if s.Replica != nil && s.Replica.answers(ctx, a, after, func(from source) error {
+		answer, err = ask(from)
+		return err
+	}) {
 		return answer, nil
 	}
 	return ask(source{Querier: s.Pool, sequence: math.MaxInt64})
@@ -166,7 +181,10 @@ func readMuch[T any](ctx context.Context, s *Store, a domain.Access, ask func(so
 		if from.replica {
 			return ask(from)
 		}
-		return scan(ctx, s, a.Organization, func(pool eventstore.Database) (T, error) { from.Querier = pool; return ask(from) })
+		return scan(ctx, s, a.Organization, func(pool eventstore.Database) (T, error) {
+			from.Querier = pool
+			return ask(from)
+		})
 	})
 }
 
@@ -248,7 +266,10 @@ func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, as
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	b.Queue("SELECT greatest(epoch, feed_epoch) FROM ledger WHERE id = 1").
 		QueryRow(func(row pgx.Row) error { return row.Scan(&epoch) })
-	b.Queue(cluster.SQL("SELECT sequence FROM {organization_state} WHERE shard = $1 AND organization_id = $2"), a.Organization.Shard(), a.Organization).
+	b.Queue(
+		cluster.SQL("SELECT sequence FROM {organization_state} WHERE shard = $1 AND organization_id = $2"),
+		a.Organization.Shard(), a.Organization,
+	).
 		QueryRow(func(row pgx.Row) error {
 			if err := row.Scan(&sequence); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 				return err
@@ -285,7 +306,9 @@ func (r *Replica) Check(ctx context.Context, in eventstore.Installation) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, replicaTimeout))
 	defer cancel()
 	none := errors.New("the replica has no ledger yet")
-	same, err := statement.One(ctx, r.Pool, "read the replica's ledger", none, pgx.RowTo[bool], query, []byte(in.Secret), in.Issuer)
+	same, err := statement.One(
+		ctx, r.Pool, "read the replica's ledger", none, pgx.RowTo[bool], query, []byte(in.Secret), in.Issuer,
+	)
 	if err == nil && !same {
 		err = ErrAnotherLedger
 	}

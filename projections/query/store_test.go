@@ -28,7 +28,8 @@ func TestOneQuestionOfAnOrganizationAtATime(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	var refused *domain.Error
-	if _, err := take(ended, a); !errors.As(err, &refused) || refused.Code != domain.TemporarilyUnavailable || refused.RetryAfter == 0 {
+	if _, err := take(ended, a); !errors.As(err, &refused) || refused.Code != domain.TemporarilyUnavailable ||
+		refused.RetryAfter == 0 {
 		t.Errorf("a second question of an organization: %v", err)
 	}
 	second := make(chan func())

@@ -27,7 +27,8 @@ func (l Load) Bytes() int64 { return l.Received + l.Sent }
 
 func (l Load) plus(o Load) Load {
 	return Load{
-		l.Requests + o.Requests, l.Registrations + o.Registrations, l.Refusals + o.Refusals, l.Received + o.Received, l.Sent + o.Sent,
+		l.Requests + o.Requests, l.Registrations + o.Registrations, l.Refusals + o.Refusals, l.Received + o.Received,
+		l.Sent + o.Sent,
 	}
 }
 
@@ -80,7 +81,9 @@ func (t *Traffic) Flush(ctx context.Context, s *Store, now time.Time) error {
 	return t.noted.flush(ctx, s, organizationMinute.shard, Load.plus,
 		func(ctx context.Context, shard domain.Shard, at []organizationMinute, loads []Load) error {
 			column := func(value func(Load) int64) []int64 { return statement.Column(loads, value) }
-			if _, err := statement.Try(ctx, s.Pool, "remove old load of organizations", forgetTraffic, shard, oldest); err != nil {
+			if _, err := statement.Try(
+				ctx, s.Pool, "remove old load of organizations", forgetTraffic, shard, oldest,
+			); err != nil {
 				return err
 			}
 			_, err := statement.Try(ctx, s.Pool, "write the load of organizations", writeTraffic, shard,
@@ -102,10 +105,11 @@ type OrganizationLoad struct {
 
 // Top reads the load of all organizations since a time, the heaviest by a measure first.
 func (s *Store) Top(ctx context.Context, since time.Time, by func(Load) int64) ([]OrganizationLoad, error) {
-	list, err := allShards(ctx, s, "read the load of organizations", func(row pgx.CollectableRow) (l OrganizationLoad, err error) {
-		err = row.Scan(&l.Organization, &l.Plan, &l.Name, &l.Requests, &l.Registrations, &l.Refusals, &l.Received, &l.Sent)
-		return l, err
-	}, readTraffic, since.Unix()/60)
+	list, err := allShards(ctx, s, "read the load of organizations",
+		func(row pgx.CollectableRow) (l OrganizationLoad, err error) {
+			err = row.Scan(&l.Organization, &l.Plan, &l.Name, &l.Requests, &l.Registrations, &l.Refusals, &l.Received, &l.Sent)
+			return l, err
+		}, readTraffic, since.Unix()/60)
 	slices.SortStableFunc(list, func(a, b OrganizationLoad) int { return cmp.Compare(by(b.Load), by(a.Load)) })
 	return list, err
 }

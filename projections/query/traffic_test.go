@@ -74,7 +74,9 @@ func TestTrafficAddsUpProcesses(t *testing.T) {
 	if order, _ := top(5*time.Minute, query.Load.Bytes); order[0] != quiet.ID {
 		t.Errorf("by bytes: %v", order)
 	}
-	if _, loads := top(30*time.Minute, query.Load.Bytes); !slices.ContainsFunc(loads, func(l query.Load) bool { return l.Requests == 39 }) {
+	if _, loads := top(30*time.Minute, query.Load.Bytes); !slices.ContainsFunc(loads, func(l query.Load) bool {
+		return l.Requests == 39
+	}) {
 		t.Errorf("half an hour: %+v", loads)
 	}
 	later := now.Add(query.TrafficKept)
@@ -83,7 +85,9 @@ func TestTrafficAddsUpProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The row of 20 minutes earlier is gone; its minute is asked for.
-	if _, loads := top(30*time.Minute, query.Load.Bytes); slices.ContainsFunc(loads, func(l query.Load) bool { return l.Requests > 34 }) {
+	if _, loads := top(30*time.Minute, query.Load.Bytes); slices.ContainsFunc(loads, func(l query.Load) bool {
+		return l.Requests > 34
+	}) {
 		t.Errorf("old load stays: %+v", loads)
 	}
 }

@@ -52,8 +52,8 @@ func (d *twoNodes) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 }
 
 // TestAShardThatIsAwayHoldsUpNoOther does each kind of upkeep while a node is away. The work of the other node is done,
-// the upkeep returns an error, and it waits once a round for a node that does not answer. Once the node is back, nothing
-// is left.
+// the upkeep returns an error, and it waits once a round for a node that does not answer. Once the node is back,
+// nothing is left.
 func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 	for name, kind := range map[string]struct {
 		failure error
@@ -87,9 +87,15 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 				name, left string // left counts what is not done in a shard
 				do         func() error
 			}{
-				{"answers", "SELECT count(*) FROM idempotency_keys WHERE shard = $1", func() error { return store.ForgetAnswers(ctx, now) }},
-				{"sessions", "SELECT count(*) FROM console_challenges WHERE shard = $1", func() error { return sessions.Forget(ctx, now) }},
-				{"uses of keys", "SELECT 1 - count(*) FROM api_key_uses WHERE shard = $1", func() error { return uses.Flush(ctx, store) }},
+				{"answers", "SELECT count(*) FROM idempotency_keys WHERE shard = $1", func() error {
+					return store.ForgetAnswers(ctx, now)
+				}},
+				{"sessions", "SELECT count(*) FROM console_challenges WHERE shard = $1", func() error {
+					return sessions.Forget(ctx, now)
+				}},
+				{"uses of keys", "SELECT 1 - count(*) FROM api_key_uses WHERE shard = $1", func() error {
+					return uses.Flush(ctx, store)
+				}},
 			}
 			wants := func(name, left string, want ...int) {
 				t.Helper()

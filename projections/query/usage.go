@@ -33,12 +33,16 @@ var takeRequest = cluster.SQL(`INSERT INTO {request_usage} AS r (shard, organiza
 // TakeRequests takes n of the organization's requests of the UTC month of now, all or nothing. The allowance is exact:
 // its last request is given once, whatever the number of callers and processes. It refuses with REQUEST_QUOTA_EXHAUSTED
 // if fewer than n are left, and with PLAN_REQUIRED if the plan includes no requests. The statement also notes when a
-// part of the allowance was reached, once for each limit: queue.MeterWarner turns these notes into events, and a crash in
-// between loses nothing.
+// part of the allowance was reached, once for each limit: queue.MeterWarner turns these notes into events, and a crash
+// in between loses nothing.
 func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
 	limit := s.requestsPerMonth(a)
 	if limit != nil && *limit == 0 {
-		return domain.Refuse(domain.PlanRequired, "The plan %s includes no requests to this part of the service; ask the operator of the service for another plan.", a.Plan)
+		return domain.Refuse(
+			domain.PlanRequired,
+			"The plan %s includes no requests to this part of the service; ask the operator of the service for another plan.",
+			a.Plan,
+		)
 	}
 	period := domain.PeriodOf(now)
 	reached, taken, err := false, false, error(nil)
@@ -55,7 +59,10 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 			fewer = fmt.Sprintf(", or fewer are left than the %d of this batch", n)
 		}
 		err = &domain.Error{Code: domain.RequestQuotaExhausted, RetryAfter: period.End().Sub(now),
-			Message: fmt.Sprintf("The %d requests of this month are used up%s; wait until %s, or ask the operator of the service for another plan.", *limit, fewer, period.End().Format(time.RFC3339))}
+			Message: fmt.Sprintf(
+				"The %d requests of this month are used up%s; wait until %s, or ask the operator of the service for another plan.",
+				*limit, fewer, period.End().Format(time.RFC3339),
+			)}
 	}
 	return err
 }
@@ -63,8 +70,13 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 // ReturnRequest gives back a request that TakeRequests took at now and that plan or quota then refused. A warning that
 // it caused stays: the allowance had been reached.
 func (s *Store) ReturnRequest(ctx context.Context, a domain.Access, now time.Time) error {
-	query := cluster.SQL(`UPDATE {request_usage} SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`)
-	return statement.Exec(ctx, s.Pool, "give a request of the month back", query, a.Organization.Shard(), a.Organization, int32(domain.PeriodOf(now)))
+	query := cluster.SQL(
+		`UPDATE {request_usage} SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`,
+	)
+	return statement.Exec(
+		ctx, s.Pool, "give a request of the month back", query, a.Organization.Shard(), a.Organization,
+		int32(domain.PeriodOf(now)),
+	)
 }
 
 // requestsPerMonth is the organization's allowance; nil means none.
@@ -85,7 +97,8 @@ func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain
 	requests := cluster.SQL(`SELECT used FROM {request_usage} WHERE shard = $1 AND organization_id = $2 AND period = $3`)
 	args := []any{a.Organization.Shard(), a.Organization, int32(period)}
 	u.Requests = domain.Usage{Period: period, Limit: s.requestsPerMonth(a)}
-	if u.Requests.Used, _, err = statement.First(ctx, s.Pool, "read the month's requests", pgx.RowTo[int64], requests, args...); err != nil {
+	if u.Requests.Used, _, err = statement.First(ctx, s.Pool, "read the month's requests", pgx.RowTo[int64], requests,
+		args...); err != nil {
 		return u, err
 	}
 	r, err := s.Registrations(ctx, a.Organization, period)
@@ -93,15 +106,17 @@ func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain
 		return u, err
 	}
 	u.Credits = r.Credits
-	u.Registrations = domain.Usage{Period: period, Used: r.Used, Limit: s.Plans.Of(a.Plan, a.Internal).RegistrationsPerMonth}
+	u.Registrations = domain.Usage{
+		Period: period, Used: r.Used, Limit: s.Plans.Of(a.Plan, a.Internal).RegistrationsPerMonth,
+	}
 	given, err := s.warnings(ctx, a.Organization)
 	u.Warnings = slices.Concat(warningsOf(given[domain.RequestsAllowance], domain.RequestsAllowance, u.Requests),
 		warningsOf(given[domain.RegistrationsAllowance], domain.RegistrationsAllowance, u.Registrations))
 	return u, err
 }
 
-// MonthlyLimits are all the allowances of a month with what was used of them. Those of a past month are the present ones:
-// which it had is not kept.
+// MonthlyLimits are all the allowances of a month with what was used of them. Those of a past month are the present
+// ones: which it had is not kept.
 type MonthlyLimits struct {
 	Versions, Requests, Registrations, WebhookAttempts domain.Usage
 }
@@ -121,7 +136,8 @@ func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, periods ...d
 		var versions, requests, registrations, attempts int64
 		err := row.Scan(&p, &versions, &requests, &registrations, &attempts)
 		return MonthlyLimits{
-			Versions: domain.Usage{Period: p, Limit: plan.VersionsPerMonth, Used: versions}, Requests: domain.Usage{Period: p, Limit: plan.RequestsPerMonth, Used: requests},
+			Versions:        domain.Usage{Period: p, Limit: plan.VersionsPerMonth, Used: versions},
+			Requests:        domain.Usage{Period: p, Limit: plan.RequestsPerMonth, Used: requests},
 			Registrations:   domain.Usage{Period: p, Limit: plan.RegistrationsPerMonth, Used: registrations},
 			WebhookAttempts: domain.Usage{Period: p, Limit: plan.WebhookAttemptsPerMonth, Used: attempts},
 		}, err
@@ -132,7 +148,10 @@ func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, periods ...d
 // nil means none.
 func (s *Store) Administered(ctx context.Context, a domain.Access, now time.Time) (domain.AdministeredDay, *int64,
 	error) {
-	query := cluster.SQL(`SELECT ` + projections.AdministeredColumns + ` FROM {administrative_usage} WHERE shard = $1 AND organization_id = $2`)
+	query := cluster.SQL(
+		`SELECT ` + projections.AdministeredColumns +
+			` FROM {administrative_usage} WHERE shard = $1 AND organization_id = $2`,
+	)
 	day, _, err := statement.First(ctx, s.Pool, "read the day's administrative events",
 		pgx.RowToStructByPos[domain.AdministeredDay], query,
 		a.Organization.Shard(), a.Organization)
@@ -141,16 +160,19 @@ func (s *Store) Administered(ctx context.Context, a domain.Access, now time.Time
 
 // Reserved reads how many reservations of an organization are pending at now, and how many versions it has reserved and
 // never registered, with the limit of each.
-func (s *Store) Reserved(ctx context.Context, a domain.Access, now time.Time) (pending, unfinalized domain.Usage, err error) {
+func (s *Store) Reserved(
+	ctx context.Context, a domain.Access, now time.Time,
+) (pending, unfinalized domain.Usage, err error) {
 	query := cluster.SQL(`SELECT o.unfinalized, o.unfinalized_limit, (SELECT count(*) FROM {versions}
 			WHERE shard = $1 AND organization_id = $2 AND record_id IS NULL AND expires_at > $3 AND released_at IS DISTINCT FROM expires_at)
 		FROM {organization_state} o WHERE o.shard = $1 AND o.organization_id = $2`)
 	pending.Period = domain.PeriodOf(now)
 	pending.Limit, unfinalized.Period = new(int64(domain.MaxPendingReservations)), pending.Period
-	o, err := statement.One(ctx, s.Pool, "count reservations", errNoOrganization, func(row pgx.CollectableRow) (o domain.Organization, err error) {
-		err = row.Scan(&o.Unfinalized, &o.UnfinalizedLimit, &pending.Used)
-		return o, err
-	}, query, a.Organization.Shard(), a.Organization, now)
+	o, err := statement.One(ctx, s.Pool, "count reservations", errNoOrganization,
+		func(row pgx.CollectableRow) (o domain.Organization, err error) {
+			err = row.Scan(&o.Unfinalized, &o.UnfinalizedLimit, &pending.Used)
+			return o, err
+		}, query, a.Organization.Shard(), a.Organization, now)
 	unfinalized.Used, unfinalized.Limit = int64(o.Unfinalized), new(int64(o.UnfinalizedMost()))
 	return pending, unfinalized, err
 }
@@ -189,7 +211,9 @@ func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []W
 
 // warnings reads the warnings of all allowances except versions.
 func (s *Store) warnings(ctx context.Context, id domain.OrganizationID) (map[domain.Allowance]domain.Warnings, error) {
-	query := cluster.SQL(`SELECT ` + projections.WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = $2`)
+	query := cluster.SQL(
+		`SELECT ` + projections.WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = $2`,
+	)
 	known, err := statement.All(ctx, s.Pool, "read warnings", projections.ScanWarnings, query, id.Shard(), id)
 	given := map[domain.Allowance]domain.Warnings{}
 	for _, w := range known {
@@ -221,14 +245,16 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 		ORDER BY c.reference`)
 	var versions domain.Warnings
 	var o domain.Organization
-	answer, err := statement.One(ctx, s.Pool, "read usage", errNoOrganization, func(row pgx.CollectableRow) (IntegrityUsage, error) {
-		u := IntegrityUsage{Total: domain.Usage{Period: period}}
-		w := &versions
-		err := row.Scan(&u.Plan, &o.Internal, &u.Total.Used, &w.Period, &w.Limit, &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2],
-			&w.Used[0], &w.Used[1], &w.Used[2], &o.UnfinalizedLimit)
-		u.Total.Limit = s.Plans.Of(u.Plan, o.Internal).VersionsPerMonth
-		return u, err
-	}, total, a.Organization.Shard(), a.Organization, int32(period))
+	answer, err := statement.One(ctx, s.Pool, "read usage", errNoOrganization,
+		func(row pgx.CollectableRow) (IntegrityUsage, error) {
+			u := IntegrityUsage{Total: domain.Usage{Period: period}}
+			w := &versions
+			err := row.Scan(&u.Plan, &o.Internal, &u.Total.Used, &w.Period, &w.Limit, &w.ReachedAt[0], &w.ReachedAt[1],
+				&w.ReachedAt[2],
+				&w.Used[0], &w.Used[1], &w.Used[2], &o.UnfinalizedLimit)
+			u.Total.Limit = s.Plans.Of(u.Plan, o.Internal).VersionsPerMonth
+			return u, err
+		}, total, a.Organization.Shard(), a.Organization, int32(period))
 	if err != nil {
 		return answer, err
 	}
@@ -248,7 +274,10 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 		u := domain.Usage{Period: period, Limit: of.limit}
 		answer.Warnings = append(answer.Warnings, warningsOf(given[of.allowance], of.allowance, u)...)
 	}
-	answer.Companies, err = statement.All(ctx, s.Pool, "read usage of companies", pgx.RowToStructByPos[CompanyUsage], companies, a.Organization.Shard(), a.Organization, int32(period), a.Key)
+	answer.Companies, err = statement.All(
+		ctx, s.Pool, "read usage of companies", pgx.RowToStructByPos[CompanyUsage], companies, a.Organization.Shard(),
+		a.Organization, int32(period), a.Key,
+	)
 	return answer, err
 }
 
@@ -263,8 +292,8 @@ type UsageCursor struct {
 	Sequence int64
 }
 
-// UsageEntries is a page of a month's entries: the new versions that its allowance was charged with, each a registration
-// in the feed.
+// UsageEntries is a page of a month's entries: the new versions that its allowance was charged with, each a
+// registration in the feed.
 type UsageEntries struct {
 	Entries []FeedEvent
 	Cursor  UsageCursor // behind the last entry
@@ -297,19 +326,25 @@ var loadUsageEntries = cluster.SQL(`SELECT ` + feedColumns + `, n.reference
 	ORDER BY n.place, f.sequence LIMIT $5`)
 
 // UsageEntries reads up to limit entries of a month behind a cursor, nil for the first page: those of companies that
-// the key may use now, or for a member who has signed in, of all. An entry belongs to the month of its event's time, which is the month that was charged. It
-// returns ErrBeyondHead for a cursor from a history that was longer than the present one.
-func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int) (UsageEntries, error) {
+// the key may use now, or for a member who has signed in, of all. An entry belongs to the month of its event's time,
+// which is the month that was charged. It returns ErrBeyondHead for a cursor from a history that was longer than the
+// present one.
+func (s *Store) UsageEntries(
+	ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int,
+) (UsageEntries, error) {
 	return scan(ctx, s, a.Organization, func(from eventstore.Database) (UsageEntries, error) {
 		return usagePage(ctx, from, a, period, after, limit)
 	})
 }
 
-func usagePage(ctx context.Context, from eventstore.Database, a domain.Access, period domain.Period, after *UsageCursor, limit int) (page UsageEntries, err error) {
-	page.Cursor, err = statement.One(ctx, from, "read the month's usage", errNoOrganization, func(row pgx.CollectableRow) (c UsageCursor, err error) {
-		err = row.Scan(&c.Through, &c.Used, &c.Visible)
-		return c, err
-	}, loadMonth(a), a.Organization.Shard(), a.Organization, a.Key, int32(period))
+func usagePage(
+	ctx context.Context, from eventstore.Database, a domain.Access, period domain.Period, after *UsageCursor, limit int,
+) (page UsageEntries, err error) {
+	page.Cursor, err = statement.One(ctx, from, "read the month's usage", errNoOrganization,
+		func(row pgx.CollectableRow) (c UsageCursor, err error) {
+			err = row.Scan(&c.Through, &c.Used, &c.Visible)
+			return c, err
+		}, loadMonth(a), a.Organization.Shard(), a.Organization, a.Key, int32(period))
 	switch {
 	case err != nil:
 		return page, err
@@ -321,7 +356,9 @@ func usagePage(ctx context.Context, from eventstore.Database, a domain.Access, p
 	// The month's events are those after begin, up to end.
 	var begin, end int64
 	for bound, before := range map[*int64]time.Time{&begin: period.Start(), &end: period.End()} {
-		if *bound, err = findSequence(ctx, from, sequenceAt, a.Organization, page.Cursor.Through, before.Add(-time.Microsecond)); err != nil {
+		if *bound, err = findSequence(
+			ctx, from, sequenceAt, a.Organization, page.Cursor.Through, before.Add(-time.Microsecond),
+		); err != nil {
 			return page, err
 		}
 	}
@@ -364,7 +401,9 @@ type contributor struct {
 
 // contributors are the company of the cursor and those behind it, as many as fill a page; the first may be read in
 // part.
-func contributors(ctx context.Context, from eventstore.Database, a domain.Access, period domain.Period, after UsageCursor, entries int) ([]contributor, error) {
+func contributors(
+	ctx context.Context, from eventstore.Database, a domain.Access, period domain.Period, after UsageCursor, entries int,
+) ([]contributor, error) {
 	all, err := statement.All(ctx, from, "read the companies of a month", pgx.RowToStructByPos[contributor],
 		loadContributors(a), a.Organization.Shard(), a.Organization, a.Key, int32(period), after.Company, entries+1)
 	whole := int64(0)
@@ -379,7 +418,10 @@ func contributors(ctx context.Context, from eventstore.Database, a domain.Access
 	return all, err
 }
 
-func usageEntries(ctx context.Context, from eventstore.Database, a domain.Access, companies []contributor, begin, end int64, after UsageCursor, limit int) ([]FeedEvent, error) {
+func usageEntries(
+	ctx context.Context, from eventstore.Database, a domain.Access, companies []contributor, begin, end int64,
+	after UsageCursor, limit int,
+) ([]FeedEvent, error) {
 	return statement.All(ctx, from, "read the entries of a month", scanFeedEvent, loadUsageEntries, a.Organization.Shard(),
 		statement.Column(companies, func(c contributor) domain.CompanyID { return c.ID }),
 		statement.Column(companies, func(c contributor) int64 {

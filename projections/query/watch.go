@@ -36,19 +36,23 @@ func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
 				WHERE d.shard = h.shard AND d.webhook_id = w.webhook_id ORDER BY d.due_at LIMIT 1) o WHERE w.shard = h.shard),
 			least((SELECT min(due_at) FROM {mails} WHERE shard = h.shard), (SELECT min(due_at) FROM {invitation_mails} WHERE shard = h.shard))
 		FROM {shard_heads} h ORDER BY h.shard`)
-	w.Shards, err = statement.All(ctx, pool, "look at the shards", func(row pgx.CollectableRow) (s WatchedShard, err error) {
-		err = row.Scan(&s.Shard, &s.Position, &s.Last, &s.Delivery, &s.Mail)
-		return s, err
-	}, shards)
+	w.Shards, err = statement.All(ctx, pool, "look at the shards",
+		func(row pgx.CollectableRow) (s WatchedShard, err error) {
+			err = row.Scan(&s.Shard, &s.Position, &s.Last, &s.Delivery, &s.Mail)
+			return s, err
+		}, shards)
 	if err != nil {
 		return w, err
 	}
 	failing := cluster.SQL(`SELECT count(*) FROM {webhook_health} h JOIN {webhooks} w ON w.shard = h.shard AND w.webhook_id = h.webhook_id
 		WHERE h.failing_since IS NOT NULL AND w.status = 'active'`)
-	if w.FailingDestinations, _, err = statement.First(ctx, pool, "count failing destinations", pgx.RowTo[int64], failing); err != nil {
+	if w.FailingDestinations, _, err = statement.First(
+		ctx, pool, "count failing destinations", pgx.RowTo[int64], failing,
+	); err != nil {
 		return w, err
 	}
-	const archive = "SELECT coalesce(last_failed_time > coalesce(last_archived_time, '-infinity'), false) FROM pg_stat_archiver"
+	const archive = "SELECT coalesce(last_failed_time > coalesce(last_archived_time, '-infinity'), false) FROM " +
+		"pg_stat_archiver"
 	w.ArchiveFails, _, err = statement.First(ctx, pool, "look at the archive", pgx.RowTo[bool], archive)
 	return w, err
 }
@@ -79,12 +83,16 @@ func Backlogs(ctx context.Context, pool *pgxpool.Pool) ([]Backlog, error) {
 
 func backlog(ctx context.Context, pool *pgxpool.Pool, shard domain.Shard) (b Backlog, err error) {
 	b.Shard = shard
-	for table, rows := range map[string]*int64{"webhook_deliveries": &b.Deliveries, "mails": &b.Mails, "invitation_mails": &b.Mails} {
+	for table, rows := range map[string]*int64{
+		"webhook_deliveries": &b.Deliveries, "mails": &b.Mails, "invitation_mails": &b.Mails,
+	} {
 		count := cluster.SQL(`SELECT count(*) FROM (SELECT 1 FROM {` + table + `} WHERE shard = $1 LIMIT $2) counted`)
 		n, _, err := statement.First(ctx, pool, "count the rows of a queue", pgx.RowTo[int64], count, shard, backlogCounted+1)
 		if err == nil && n > backlogCounted {
 			var estimate int64
-			estimate, _, err = statement.First(ctx, pool, "estimate the rows of a queue", pgx.RowTo[int64], estimateBacklog, table, int32(shard))
+			estimate, _, err = statement.First(
+				ctx, pool, "estimate the rows of a queue", pgx.RowTo[int64], estimateBacklog, table, int32(shard),
+			)
 			n = max(n, estimate)
 		}
 		if err != nil {

@@ -31,7 +31,8 @@ func TestLongBacklogsAreEstimated(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	const rows = 150_000
-	if _, err := l.Pool.Exec(ctx, `INSERT INTO mails (shard, mail_id, organization_id, period, percent, used, allowance, created_at, due_at, attempts, sent)
+	if _, err := l.Pool.Exec(ctx,
+		`INSERT INTO mails (shard, mail_id, organization_id, period, percent, used, allowance, created_at, due_at, attempts, sent)
 		SELECT n % 2, gen_random_uuid(), gen_random_uuid(), 202601, 80, 1, 1, now(), now(), 0, '{}' FROM generate_series(1, $1) n
 		WHERE n % 2 = 1 OR n <= 14`, 2*rows); err != nil {
 		t.Fatal(err)

@@ -37,7 +37,10 @@ func (s *Store) Webhooks(ctx context.Context, o domain.OrganizationID) ([]Webhoo
 
 // Webhook finds a destination; one of another organization is answered as unknown.
 func (s *Store) Webhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) (WebhookEntry, error) {
-	return statement.One(ctx, s.Pool, "find a webhook destination", domain.ErrUnknownWebhook, scanWebhookEntry, findWebhooks, o.Shard(), o, id)
+	return statement.One(
+		ctx, s.Pool, "find a webhook destination", domain.ErrUnknownWebhook, scanWebhookEntry, findWebhooks, o.Shard(), o,
+		id,
+	)
 }
 
 func scanWebhookEntry(row pgx.CollectableRow) (e WebhookEntry, err error) {
@@ -60,8 +63,13 @@ var findAuthorized = cluster.SQL(`SELECT c.company_id, c.reference, coalesce(a.e
 // AuthorizedCompanies lists up to limit companies of the organization after a reference, in the order of their
 // references, and whether more follow. The destination is one of the organization's; of the zero id nothing is
 // authorized.
-func (s *Store) AuthorizedCompanies(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, after string, limit int) ([]AuthorizedCompany, bool, error) {
-	list, err := statement.All(ctx, s.Pool, "list authorized companies", pgx.RowToStructByPos[AuthorizedCompany], findAuthorized, o.Shard(), o, id, after, limit+1)
+func (s *Store) AuthorizedCompanies(
+	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, after string, limit int,
+) ([]AuthorizedCompany, bool, error) {
+	list, err := statement.All(
+		ctx, s.Pool, "list authorized companies", pgx.RowToStructByPos[AuthorizedCompany], findAuthorized, o.Shard(), o, id,
+		after, limit+1,
+	)
 	return statement.Page(list, limit, err)
 }
 
@@ -102,7 +110,10 @@ var findDeliveries = cluster.SQL(`SELECT ` + deliveryColumns + ` FROM (
 
 // Deliveries lists up to limit deliveries of a destination, newest first, after one (zero: from the newest), and
 // whether more follow. A status of "" means all.
-func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, status projections.DeliveryStatus, after domain.DeliveryID, limit int) (list []Delivery, more bool, err error) {
+func (s *Store) Deliveries(
+	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, status projections.DeliveryStatus,
+	after domain.DeliveryID, limit int,
+) (list []Delivery, more bool, err error) {
 	if _, err := s.Webhook(ctx, o, id); err != nil {
 		return nil, false, err
 	}
@@ -110,7 +121,9 @@ func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id doma
 		after = domain.DeliveryID(bytes.Repeat([]byte{0xff}, len(after)))
 	}
 	list, err = scan(ctx, s, o, func(from eventstore.Database) ([]Delivery, error) { // a status may be rare
-		return statement.All(ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), id, after, limit+1, status.Code())
+		return statement.All(
+			ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), id, after, limit+1, status.Code(),
+		)
 	})
 	return statement.Page(list, limit, err)
 }
@@ -134,13 +147,18 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 func (s *Store) active(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
 	w, err := s.Webhook(ctx, o, id)
 	if err == nil && w.Status != domain.WebhookActive {
-		err = domain.Refuse(domain.InvalidState, "This destination is disabled. Enable it first: change it with \"enabled\": true.")
+		err = domain.Refuse(
+			domain.InvalidState, "This destination is disabled. Enable it first: change it with \"enabled\": true.",
+		)
 	}
 	return err
 }
 
 // TestDelivery queues a delivery with made-up references to an active destination, whatever it is authorized for.
-func (s *Store) TestDelivery(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, delivery domain.DeliveryID, event domain.EventID, now time.Time) (Delivery, error) {
+func (s *Store) TestDelivery(
+	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, delivery domain.DeliveryID, event domain.EventID,
+	now time.Time,
+) (Delivery, error) {
 	query := cluster.SQL(`INSERT INTO {webhook_deliveries} (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type,
 			created_at, due_at, attempts, reason)
 		VALUES ($1, $2, $3, $4, 0, $5, 0, $6, $6, 0, '')
@@ -185,9 +203,15 @@ var (
 
 // Redeliver starts a new schedule for a delivery, due now, whatever its status. An event that was delivered before is
 // sent again with the same id. The lease of an attempt under way ends, so that its result cannot undo this.
-func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time) (Delivery, error) {
-	unknown := domain.Refuse(domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.")
-	webhook, err := statement.One(ctx, s.Pool, "find a delivery", unknown, pgx.RowTo[domain.WebhookID], findRedelivered, o.Shard(), o, id)
+func (s *Store) Redeliver(
+	ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time,
+) (Delivery, error) {
+	unknown := domain.Refuse(
+		domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.",
+	)
+	webhook, err := statement.One(
+		ctx, s.Pool, "find a delivery", unknown, pgx.RowTo[domain.WebhookID], findRedelivered, o.Shard(), o, id,
+	)
 	if err == nil {
 		err = s.active(ctx, o, webhook)
 	}
@@ -210,7 +234,9 @@ func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domai
 			d, err = statement.One(ctx, tx, "redeliver", ended, scanDelivery, hurryDelivery, o.Shard(), id, now)
 			return err
 		}
-		if d, _, err = statement.First(ctx, tx, "redeliver", scanDelivery, queueEnded, o.Shard(), webhook, id, now); err == nil {
+		if d, _, err = statement.First(
+			ctx, tx, "redeliver", scanDelivery, queueEnded, o.Shard(), webhook, id, now,
+		); err == nil {
 			_, err = tx.Exec(ctx, forgetEnded, o.Shard(), webhook, []domain.DeliveryID{id})
 		}
 		return err
@@ -277,13 +303,22 @@ var findAuthorization = cluster.SQL(`SELECT true FROM {company_webhooks} a
 // ReplayWebhook queues what an active destination has missed, MaxReplay deliveries at most, or only counts it.
 // Deliveries that ended without success are queued again, missing ones are created. Present authorizations apply; a
 // company without one is refused.
-func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
+func (s *Store) ReplayWebhook(
+	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time,
+) (Replayed, error) {
 	if err := s.active(ctx, o, id); err != nil {
 		return Replayed{}, err
 	}
 	if r.Company != nil {
-		unknown := domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "must be a company that this destination is authorized for"}})
-		if _, err := statement.One(ctx, s.Pool, "find an authorization", unknown, pgx.RowTo[bool], findAuthorization, o.Shard(), id, *r.Company); err != nil {
+		unknown := domain.Invalid([]domain.FieldError{
+			{
+				Pointer: "/companyReference", Code: "UNKNOWN",
+				Message: "must be a company that this destination is authorized for",
+			},
+		})
+		if _, err := statement.One(
+			ctx, s.Pool, "find an authorization", unknown, pgx.RowTo[bool], findAuthorization, o.Shard(), id, *r.Company,
+		); err != nil {
 			return Replayed{}, err
 		}
 	}
@@ -293,7 +328,9 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 	return scan(ctx, s, o, func(from eventstore.Database) (Replayed, error) { return replay(ctx, from, o, id, r, now) })
 }
 
-func replay(ctx context.Context, from eventstore.Database, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
+func replay(
+	ctx context.Context, from eventstore.Database, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time,
+) (Replayed, error) {
 	count := cluster.SQL(`SELECT sequence FROM (` + missed + `) m ORDER BY sequence`)
 	args := []any{o.Shard(), id, r.From, r.To, r.Company, MaxReplay + 1}
 	sequences, err := statement.All(ctx, from, "count missing deliveries", pgx.RowTo[int64], count, args...)
@@ -311,7 +348,8 @@ func replay(ctx context.Context, from eventstore.Database, o domain.Organization
 	queuing, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
 	err = eventstore.Within(queuing, from, o.Shard(), func(tx pgx.Tx) error {
-		queued, err := statement.All(queuing, tx, "queue missing deliveries", pgx.RowTo[domain.DeliveryID], queueMissing, append(args, now)...)
+		queued, err := statement.All(queuing, tx, "queue missing deliveries", pgx.RowTo[domain.DeliveryID], queueMissing,
+			append(args, now)...)
 		if answer.Count = len(queued); err == nil {
 			_, err = tx.Exec(queuing, forgetEnded, o.Shard(), id, queued)
 		}
@@ -334,8 +372,12 @@ func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action strin
 	if err == nil && used > webhookActionsPerMinute {
 		return &domain.Error{
 			Code: domain.RateLimited, RetryAfter: now.Truncate(time.Minute).Add(time.Minute).Sub(now),
-			Limit:   &domain.Limit{Name: domain.WebhookActions, Most: webhookActionsPerMinute},
-			Message: fmt.Sprintf("An organization may send %d of these a minute, which all its keys and console sessions share; wait until the next minute.", webhookActionsPerMinute),
+			Limit: &domain.Limit{Name: domain.WebhookActions, Most: webhookActionsPerMinute},
+			Message: fmt.Sprintf(
+				"An organization may send %d of these a minute, which all its keys and console sessions share; wait until the "+
+					"next minute.",
+				webhookActionsPerMinute,
+			),
 		}
 	}
 	return err
@@ -343,6 +385,8 @@ func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action strin
 
 // Forgive forgets the failures of a destination that was enabled again.
 func (s *Store) Forgive(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
-	query := cluster.SQL(`UPDATE {webhook_health} SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL`)
+	query := cluster.SQL(
+		`UPDATE {webhook_health} SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL`,
+	)
 	return statement.Exec(ctx, s.Pool, "forget failures", query, o.Shard(), id)
 }

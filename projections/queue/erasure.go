@@ -34,10 +34,12 @@ const (
 // NewEraser makes the loop of an eraser.
 func NewEraser(e Eraser) *Loop {
 	q := Leased[dueContent]{
-		Pool: e.Pool, What: "take bytes to erase", Take: takeDue, Lease: eraseLease, Scan: pgx.RowToStructByPos[dueContent], Act: e.erase,
+		Pool: e.Pool, What: "take bytes to erase", Take: takeDue, Lease: eraseLease, Scan: pgx.RowToStructByPos[dueContent],
+		Act: e.erase,
 		Now: e.Ledger.Agreed, // a clock that is ahead would erase content before its deadline
 	}
-	return NewLoop(Loop{Pool: e.Pool, Shards: Shards(e.Shards), Every: eraseEvery, Work: q.Work, Log: e.Log, Failure: "kept bytes could not be erased; they are tried again",
+	return NewLoop(Loop{Pool: e.Pool, Shards: Shards(e.Shards), Every: eraseEvery, Work: q.Work, Log: e.Log,
+		Failure: "kept bytes could not be erased; they are tried again",
 		Due: func(ctx context.Context) ([]domain.Shard, error) {
 			now, err := q.Now(ctx)
 			if err != nil {
@@ -62,11 +64,16 @@ type dueContent struct {
 func (e Eraser) erase(ctx context.Context, shard domain.Shard, now time.Time, due dueContent) error {
 	err := e.Delete(ctx, due.Organization, due.Version)
 	if err == nil {
-		origin := domain.Origin{Organization: due.Organization, Actor: domain.SystemActor, RequestID: "erasure-" + rand.Text()}
+		origin := domain.Origin{
+			Organization: due.Organization, Actor: domain.SystemActor, RequestID: "erasure-" + rand.Text(),
+		}
 		err = e.Ledger.Do(ctx, &domain.EraseContent{Origin: origin, Version: due.Version})
 	}
 	if err == nil {
-		err = statement.Exec(ctx, e.Pool, "forget erased bytes", cluster.SQL(`DELETE FROM {kept_contents} WHERE shard = $1 AND version_id = $2`), shard, due.Version)
+		err = statement.Exec(
+			ctx, e.Pool, "forget erased bytes", cluster.SQL(`DELETE FROM {kept_contents} WHERE shard = $1 AND version_id = $2`),
+			shard, due.Version,
+		)
 	}
 	if err != nil {
 		return fmt.Errorf("version %s: %w", due.Version, err)

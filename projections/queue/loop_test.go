@@ -85,7 +85,9 @@ func (nodeOfEach) NodeOf(_ context.Context, shard domain.Shard) (int32, error) {
 // TestSilentNodeIsAskedOnceALook: what does not answer is waited for once, however many shards it has. A mail server or
 // a receiver that does not answer is no node.
 func TestSilentNodeIsAskedOnceALook(t *testing.T) {
-	for name, failure := range map[string]error{"node": statement.Failed("look", context.DeadlineExceeded), "mail server": context.DeadlineExceeded} {
+	for name, failure := range map[string]error{
+		"node": statement.Failed("look", context.DeadlineExceeded), "mail server": context.DeadlineExceeded,
+	} {
 		var worked []domain.Shard
 		l := queue.NewLoop(queue.Loop{
 			Pool: nodeOfEach{}, Shards: queue.Shards(6), Every: time.Minute, Log: slog.New(slog.DiscardHandler),

@@ -122,9 +122,11 @@ func NewMailer(m Mailer) *Loop {
 		Now: func(context.Context) (time.Time, error) { return m.Now(), nil },
 	}
 	invitations := Leased[invitationMail]{
-		Pool: m.Pool, What: "take an invitation", Take: takeInvitation, Lease: mailLease, Scan: pgx.RowToStructByPos[invitationMail], Act: m.invite, Now: q.Now,
+		Pool: m.Pool, What: "take an invitation", Take: takeInvitation, Lease: mailLease,
+		Scan: pgx.RowToStructByPos[invitationMail], Act: m.invite, Now: q.Now,
 	}
-	return NewLoop(Loop{Pool: m.Pool, Shards: Shards(m.Shards), Every: mailEvery, Log: m.Log, Failure: "the queue of mails could not be worked off",
+	return NewLoop(Loop{Pool: m.Pool, Shards: Shards(m.Shards), Every: mailEvery, Log: m.Log,
+		Failure: "the queue of mails could not be worked off",
 		Due: func(ctx context.Context) ([]domain.Shard, error) {
 			return DueIn(ctx, m.Pool, m.Shards, mailDue, m.Now())
 		},
@@ -158,9 +160,14 @@ type queuedMail struct {
 func (m Mailer) drop(ctx context.Context, shard domain.Shard) error {
 	query := cluster.SQL(`DELETE FROM {mails}
 		WHERE shard = $1 AND due_at <= $2 AND created_at <= $3 RETURNING organization_id`)
-	dropped, err := statement.All(ctx, m.Pool, "drop old mails", pgx.RowTo[domain.OrganizationID], query, shard, m.Now(), m.Now().Add(-mailLifetime))
+	dropped, err := statement.All(
+		ctx, m.Pool, "drop old mails", pgx.RowTo[domain.OrganizationID], query, shard, m.Now(), m.Now().Add(-mailLifetime),
+	)
 	if len(dropped) > 0 {
-		m.Log.Warn("mails could not be sent in time and are not sent any more", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
+		m.Log.Warn(
+			"mails could not be sent in time and are not sent any more", "shard", shard, "mails", len(dropped), "configured",
+			m.Send != nil,
+		)
 		m.Observe(MailDropped, len(dropped))
 	}
 	return err
@@ -177,8 +184,10 @@ func scanMail(row pgx.CollectableRow) (queuedMail, error) {
 	var webhook domain.WebhookDisabledBody
 	var percent zeronull.Int4
 	var of []byte
-	err := row.Scan(&q.mail.ID, &q.mail.Organization, (*zeronull.Int4)(&quota.Period), &percent, (*zeronull.Int8)(&quota.Used),
-		(*zeronull.Int8)(&quota.Limit), &of, &webhook.WebhookID, (*zeronull.Text)(&webhook.Reason), &q.mail.At, &q.attempts, &q.sent)
+	err := row.Scan(&q.mail.ID, &q.mail.Organization, (*zeronull.Int4)(&quota.Period), &percent,
+		(*zeronull.Int8)(&quota.Used),
+		(*zeronull.Int8)(&quota.Limit), &of, &webhook.WebhookID, (*zeronull.Text)(&webhook.Reason), &q.mail.At, &q.attempts,
+		&q.sent)
 	if err != nil || !webhook.WebhookID.IsZero() {
 		q.mail.Webhook = &webhook
 		return q, err
@@ -209,7 +218,10 @@ func (m Mailer) dropInvitations(ctx context.Context, shard domain.Shard) error {
 		WHERE shard = $1 AND due_at <= $2 AND expires_at <= $2 RETURNING mail_id`)
 	dropped, err := statement.All(ctx, m.Pool, "drop old invitations", pgx.RowTo[domain.EventID], query, shard, m.Now())
 	if len(dropped) > 0 {
-		m.Log.Warn("invitations could not be sent before they ended", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
+		m.Log.Warn(
+			"invitations could not be sent before they ended", "shard", shard, "mails", len(dropped), "configured",
+			m.Send != nil,
+		)
 		m.Observe(MailDropped, len(dropped))
 	}
 	return err
@@ -228,7 +240,10 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 		Address string
 		Role    domain.Role
 	}
-	to, found, err := statement.First(ctx, m.Pool, "find whom to invite", pgx.RowToStructByPos[invited], findInvited, shard, q.Organization, q.Member, q.SecretSHA256)
+	to, found, err := statement.First(
+		ctx, m.Pool, "find whom to invite", pgx.RowToStructByPos[invited], findInvited, shard, q.Organization, q.Member,
+		q.SecretSHA256,
+	)
 	if err != nil {
 		return err
 	}
@@ -242,7 +257,8 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 			err = m.Send(one, Mail{
 				ID: q.ID, Organization: q.Organization, Member: q.Member, To: to.Address, At: q.CreatedAt,
 				Invitation: &Invitation{Role: to.Role, ExpiresAt: q.ExpiresAt, URL: map[evidence.Language]string{
-					evidence.Spanish: m.InvitationURL(evidence.Spanish, code), evidence.English: m.InvitationURL(evidence.English, code),
+					evidence.Spanish: m.InvitationURL(evidence.Spanish, code),
+					evidence.English: m.InvitationURL(evidence.English, code),
 				}},
 			})
 			done()
@@ -251,7 +267,10 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 	if err != nil {
 		delay := mailDelay(q.Attempts)
 		m.Observe(MailFailed, 1)
-		m.Log.Warn("an invitation could not be sent; it is tried again", "mail", q.ID, "attempt", q.Attempts, "delay", delay, "error", err)
+		m.Log.Warn(
+			"an invitation could not be sent; it is tried again", "mail", q.ID, "attempt", q.Attempts, "delay", delay, "error",
+			err,
+		)
 		again := cluster.SQL(`UPDATE {invitation_mails} SET due_at = $4 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`)
 		return statement.Exec(ctx, m.Pool, "record what was mailed", again, shard, q.ID, q.Attempts, m.Now().Add(delay))
 	}
@@ -297,7 +316,10 @@ func (m Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q 
 	m.Log.Warn("a mail could not be sent to everyone; it is tried again", "mail", q.mail.ID, "attempt", q.attempts,
 		"failures", len(failures), "delay", delay, "error", failures[0])
 	again := cluster.SQL(`UPDATE {mails} SET due_at = $4, sent = $5 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`)
-	return statement.Exec(ctx, m.Pool, "record what was mailed", again, shard, q.mail.ID, q.attempts, m.Now().Add(delay), append([]domain.MemberID{}, q.sent...))
+	return statement.Exec(
+		ctx, m.Pool, "record what was mailed", again, shard, q.mail.ID, q.attempts, m.Now().Add(delay),
+		append([]domain.MemberID{}, q.sent...),
+	)
 }
 
 // Outcomes of a mail.

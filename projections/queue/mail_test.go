@@ -32,7 +32,9 @@ func (o *outbox) send(_ context.Context, m queue.Mail) error {
 	if o.down[m.To] {
 		return errors.New("down")
 	}
-	o.sent = append(o.sent, fmt.Sprintf("%s %d@%s %d/%d", m.To, m.Quota.Percent, m.Quota.Period, m.Quota.Used, m.Quota.Limit))
+	o.sent = append(
+		o.sent, fmt.Sprintf("%s %d@%s %d/%d", m.To, m.Quota.Percent, m.Quota.Period, m.Quota.Used, m.Quota.Limit),
+	)
 	return nil
 }
 
@@ -98,10 +100,15 @@ func TestMailReachesEveryRecipientOnce(t *testing.T) {
 	}
 	disabled := domain.MemberDisabled
 	l.Must(t, &domain.ChangeMember{Origin: o.Operator(), Email: "left@example.com", Status: &disabled})
-	if _, err := l.Pool.Exec(ctx, "UPDATE texts SET body = NULL WHERE shard = $1 AND body = 'erased@example.com'", o.ID.Shard()); err != nil {
+	if _, err := l.Pool.Exec(
+		ctx, "UPDATE texts SET body = NULL WHERE shard = $1 AND body = 'erased@example.com'", o.ID.Shard(),
+	); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Pool.Exec(ctx, "UPDATE members SET email_sha256 = NULL WHERE shard = $1 AND email_sha256 = sha256('erased@example.com')", o.ID.Shard()); err != nil {
+	if _, err := l.Pool.Exec(
+		ctx, "UPDATE members SET email_sha256 = NULL WHERE shard = $1 AND email_sha256 = sha256('erased@example.com')",
+		o.ID.Shard(),
+	); err != nil {
 		t.Fatal(err)
 	}
 	if rows(t, l) != 1 {
@@ -112,7 +119,8 @@ func TestMailReachesEveryRecipientOnce(t *testing.T) {
 	box := &outbox{down: map[string]bool{"admin@example.com": true}}
 	counted := map[string]int{}
 	mailer := queue.NewMailer(queue.Mailer{
-		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler), Send: box.send,
+		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now },
+		Log: slog.New(slog.DiscardHandler), Send: box.send,
 		Observe: func(outcome string, mails int) { counted[outcome] += mails },
 	})
 	deliver := func() {
@@ -258,17 +266,27 @@ func TestDisabledDestinationIsMailedOnce(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	o := l.Organization(t, 2, "gratis")
-	create, _ := domain.NewCreateWebhook(domain.CreateWebhook{Origin: o.Origin(), URL: "https://receiver.example", Types: 7}, domain.SecretKey{}, l.Now())
+	create, _ := domain.NewCreateWebhook(
+		domain.CreateWebhook{Origin: o.Origin(), URL: "https://receiver.example", Types: 7}, domain.SecretKey{}, l.Now(),
+	)
 	l.Must(t, create)
 	disable := func() {
 		t.Helper()
-		l.Must(t, &domain.DisableWebhook{Origin: domain.Origin{Organization: o.ID, Actor: domain.SystemActor}, Webhook: create.Outcome.ID, Reason: domain.DisabledGone})
+		l.Must(
+			t,
+			&domain.DisableWebhook{
+				Origin: domain.Origin{Organization: o.ID, Actor: domain.SystemActor}, Webhook: create.Outcome.ID,
+				Reason: domain.DisabledGone,
+			},
+		)
 	}
 	disable()
 	disable() // is disabled already: no second mail
 	var sent []queue.Mail
 	mailer := queue.NewMailer(queue.Mailer{
-		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return l.Now().Add(time.Second) }, Log: slog.New(slog.DiscardHandler),
+		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time {
+			return l.Now().Add(time.Second)
+		}, Log: slog.New(slog.DiscardHandler),
 		Send: func(_ context.Context, m queue.Mail) error {
 			sent = append(sent, m)
 			return nil
@@ -277,7 +295,9 @@ func TestDisabledDestinationIsMailedOnce(t *testing.T) {
 	if err := mailer.Look(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if len(sent) != 1 || sent[0].Quota != nil || *sent[0].Webhook != (domain.WebhookDisabledBody{WebhookID: create.Outcome.ID, Reason: domain.DisabledGone}) || sent[0].To != o.Email {
+	if len(sent) != 1 || sent[0].Quota != nil ||
+		*sent[0].Webhook != (domain.WebhookDisabledBody{WebhookID: create.Outcome.ID, Reason: domain.DisabledGone}) ||
+		sent[0].To != o.Email {
 		t.Errorf("%+v", sent)
 	}
 	l.Audit(t)
@@ -358,7 +378,9 @@ func TestInvitationsAreMailed(t *testing.T) {
 	look("withdrawn", 0)
 	for range queue.MaxInvitations { // many organizations invite one address
 		stranger := l.Organization(t, 1, "gratis")
-		c, _ := domain.NewInviteMember(domain.InviteMember{Origin: stranger.Operator(), Email: "Victim@example.com", Role: domain.Viewer}, &key)
+		c, _ := domain.NewInviteMember(
+			domain.InviteMember{Origin: stranger.Operator(), Email: "Victim@example.com", Role: domain.Viewer}, &key,
+		)
 		l.Must(t, c)
 	}
 	if err := mailer.Look(ctx); err != nil || len(sent) != queue.MaxInvitations {

@@ -12,12 +12,15 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// Two processes count, warn and change the plan at once while a month ends, and half of the requests are counted by a process
-// that has not heard of the change. Each warning is of the plan in force, true, and given once; none is missing in the end.
+// Two processes count, warn and change the plan at once while a month ends, and half of the requests are counted by a
+// process that has not heard of the change. Each warning is of the plan in force, true, and given once; none is missing
+// in the end.
 func TestWarningsUnderPlanChanges(t *testing.T) {
 	m := newMetered(t)
 	o := m.Organization(t, 1, "gratis")
-	second := m.Process(t, m.URL, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(m.Now), m.store.Plans })
+	second := m.Process(t, m.URL, func(c *eventstore.Config) {
+		c.Clock, c.Plans = ledgertest.Simulated(m.Now), m.store.Plans
+	})
 	processes := []func(context.Context, domain.Command) error{m.Do, second.Do}
 	m.store.RequestsReached = nil
 	month := domain.PeriodOf(m.Now())
@@ -28,13 +31,17 @@ func TestWarningsUnderPlanChanges(t *testing.T) {
 		work.Go(func() {
 			for range 60 {
 				// What is refused was not counted, which is all that matters.
-				_ = m.store.TakeRequests(context.Background(), domain.Access{Organization: o.ID, Plan: plans[rand.IntN(2)]}, 1+rand.IntN(3), m.Now())
+				_ = m.store.TakeRequests(
+					context.Background(), domain.Access{Organization: o.ID, Plan: plans[rand.IntN(2)]}, 1+rand.IntN(3), m.Now(),
+				)
 			}
 		})
 	}
 	work.Go(func() {
 		for i := range 12 {
-			if err := processes[i%2](context.Background(), &domain.ChangePlan{Origin: o.Operator(), Plan: plans[rand.IntN(2)]}); err != nil {
+			if err := processes[i%2](
+				context.Background(), &domain.ChangePlan{Origin: o.Operator(), Plan: plans[rand.IntN(2)]},
+			); err != nil {
 				t.Error(err)
 			}
 			m.set(m.Now().Add(10 * time.Second))
@@ -81,7 +88,8 @@ func TestWarningsUnderPlanChanges(t *testing.T) {
 	}
 	of := allowance{month.Next(), *m.store.Plans[plan].RequestsPerMonth}
 	var used int64
-	err := m.Pool.QueryRow(context.Background(), "SELECT coalesce(sum(used), 0) FROM request_usage WHERE shard = $1 AND organization_id = $2 AND period = $3",
+	err := m.Pool.QueryRow(context.Background(),
+		"SELECT coalesce(sum(used), 0) FROM request_usage WHERE shard = $1 AND organization_id = $2 AND period = $3",
 		o.ID.Shard(), o.ID, int32(of.period)).Scan(&used)
 	if err != nil {
 		t.Fatal(err)

@@ -50,13 +50,15 @@ func TestQuestionsAboutAllShardsLookUpKeys(t *testing.T) {
 		if _, err := pool.Exec(ctx, "PREPARE "+name+" AS "+c.query); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		rows, _ := pool.Query(ctx, "EXPLAIN EXECUTE "+name+c.args, pgx.QueryExecModeSimpleProtocol) // its error is that of the rows
+		// its error is that of the rows
+		rows, _ := pool.Query(ctx, "EXPLAIN EXECUTE "+name+c.args, pgx.QueryExecModeSimpleProtocol)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		plan := strings.Join(lines, "\n")
-		if good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "Hash") && !strings.Contains(plan, "Index Cond: (shard = s.shard)"); good != (name != "never") {
+		if good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "Hash") &&
+			!strings.Contains(plan, "Index Cond: (shard = s.shard)"); good != (name != "never") {
 			t.Errorf("%s:\n%s", name, plan)
 		}
 	}

@@ -18,10 +18,10 @@ import (
 
 // unwarnedOf finds organizations of a shard that reached a part of an allowance without a warning of it: those with a
 // note of a meter in month $2, or in month $3 before it if it was made after $4, of the limit that their plan sets ($5,
-// and $6 of requests and $7 of attempts). It agrees with domain.WarnOfMeters: an organization is found until it has been
-// warned, and no longer. The last charge noted at least the lowest part that it reached, so notes are only of use to the
-// processes whose limit the note of 80 % has: where plan tables differ, each would else find the notes of its own limit
-// behind the other's warning, for ever.
+// and $6 of requests and $7 of attempts). It agrees with domain.WarnOfMeters: an organization is found until it has
+// been warned, and no longer. The last charge noted at least the lowest part that it reached, so notes are only of use
+// to the processes whose limit the note of 80 % has: where plan tables differ, each would else find the notes of its
+// own limit behind the other's warning, for ever.
 const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
 	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100 FROM {%[1]s}
 		WHERE shard = %[4]s AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
@@ -64,7 +64,8 @@ const warnEvery = 10 * time.Second
 
 // NewMeterWarner makes the loop of a warner.
 func NewMeterWarner(w MeterWarner) *Loop {
-	return NewLoop(Loop{Pool: w.Pool, Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of what the month has used have to wait", Work: w.warn,
+	return NewLoop(Loop{Pool: w.Pool, Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log,
+		Failure: "warnings of what the month has used have to wait", Work: w.warn,
 		Due: func(ctx context.Context) ([]domain.Shard, error) {
 			return DueIn(ctx, w.Pool, w.Shards, anyUnwarned, w.arguments()...)
 		}})
@@ -83,7 +84,8 @@ func (w MeterWarner) arguments() []any {
 
 // warn warns every organization of a shard that has an open warning.
 func (w MeterWarner) warn(ctx context.Context, shard domain.Shard) (more bool, err error) {
-	found, err := statement.All(ctx, w.Pool, "find whom to warn of what the month has used", pgx.RowTo[domain.OrganizationID],
+	found, err := statement.All(ctx, w.Pool, "find whom to warn of what the month has used",
+		pgx.RowTo[domain.OrganizationID],
 		unwarned, append([]any{shard}, w.arguments()...)...)
 	if err != nil {
 		return false, err

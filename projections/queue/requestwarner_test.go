@@ -53,14 +53,17 @@ func (m *metered) set(now time.Time) { m.now.Store(&now) }
 // take counts requests and warns of nothing, as a process does that stops right after.
 func (m *metered) take(o ledgertest.Organization, plan string, n int) {
 	m.t.Helper()
-	if err := m.store.TakeRequests(context.Background(), domain.Access{Organization: o.ID, Plan: plan}, n, m.Now()); err != nil {
+	if err := m.store.TakeRequests(
+		context.Background(), domain.Access{Organization: o.ID, Plan: plan}, n, m.Now(),
+	); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
 func (m *metered) warner(do func(context.Context, domain.Command) error) *queue.Loop {
 	return queue.NewMeterWarner(queue.MeterWarner{
-		Pool: m.store.Pool, Shards: m.Installation.Shards, Plans: m.store.Plans, Do: do, Now: m.Now, Log: slog.New(slog.DiscardHandler),
+		Pool: m.store.Pool, Shards: m.Installation.Shards, Plans: m.store.Plans, Do: do, Now: m.Now,
+		Log: slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -94,7 +97,9 @@ func TestRequestsAreWarnedOfAfterAClockReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.set(present.Add(time.Minute))
-	process := m.Process(t, m.URL, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(m.Now), m.store.Plans })
+	process := m.Process(t, m.URL, func(c *eventstore.Config) {
+		c.Clock, c.Plans = ledgertest.Simulated(m.Now), m.store.Plans
+	})
 	if _, err := process.ResetClock(context.Background(), 1, "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +109,10 @@ func TestRequestsAreWarnedOfAfterAClockReset(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.wants("after the reset", o, "requests 80 8/10@"+future+" by system", "requests 80 8/10@"+domain.PeriodOf(m.Now()).String()+" by system")
+	m.wants(
+		"after the reset", o, "requests 80 8/10@"+future+" by system",
+		"requests 80 8/10@"+domain.PeriodOf(m.Now()).String()+" by system",
+	)
 }
 
 // A process that stops between counting a request and reporting that a part of the allowance was reached leaves the
@@ -128,7 +136,9 @@ func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 	look := func() {
 		var all sync.WaitGroup
 		for range 4 {
-			ledger := m.Process(t, m.URL, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(m.Now), m.store.Plans })
+			ledger := m.Process(t, m.URL, func(c *eventstore.Config) {
+				c.Clock, c.Plans = ledgertest.Simulated(m.Now), m.store.Plans
+			})
 			all.Go(func() {
 				if err := m.warner(ledger.Do).Look(context.Background()); err != nil {
 					t.Error(err)
@@ -148,7 +158,9 @@ func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 	m.take(o, "gratis", 2)
 	m.set(m.Now().Add(time.Hour))
 	look()
-	m.wants("in the next month", o, eighty, "requests 95 10/10@"+month+" by system", "requests 100 10/10@"+month+" by system")
+	m.wants(
+		"in the next month", o, eighty, "requests 95 10/10@"+month+" by system", "requests 100 10/10@"+month+" by system",
+	)
 	m.wants("a neighbour who reached nothing", neighbour)
 
 	// Mails wait for each of them, and name the allowance.
@@ -166,7 +178,10 @@ func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first has grown older than a mail may.
-	sent.wants(t, "what is left of the month before", "owner@example.com 95@"+month+" 10/10", "owner@example.com 100@"+month+" 10/10")
+	sent.wants(
+		t, "what is left of the month before", "owner@example.com 95@"+month+" 10/10",
+		"owner@example.com 100@"+month+" 10/10",
+	)
 }
 
 // What was reached of one plan is reported as it was, although the plan changes before the next look.
@@ -187,7 +202,8 @@ func TestWarningOutlivesItsPlan(t *testing.T) {
 	}
 	m.wants("back again", o, "requests 80 8/10@"+month+" by operator",
 		"requests 80 95/100@"+month+" by operator", "requests 95 95/100@"+month+" by operator",
-		"requests 80 95/10@"+month+" by operator", "requests 95 95/10@"+month+" by operator", "requests 100 95/10@"+month+" by operator")
+		"requests 80 95/10@"+month+" by operator", "requests 95 95/10@"+month+" by operator",
+		"requests 100 95/10@"+month+" by operator")
 }
 
 // What a clock that was ahead has warned of in a later month hides nothing of this month's, once the shard is set
@@ -251,7 +267,8 @@ func TestWebhookAttemptsAreWarnedOf(t *testing.T) {
 	o, other := m.Organization(t, 1, "gratis"), m.Organization(t, 1, "pro")
 	month := domain.PeriodOf(m.Now())
 	for _, id := range []domain.OrganizationID{o.ID, other.ID} {
-		if _, err := m.Pool.Exec(context.Background(), `INSERT INTO webhook_usage (shard, organization_id, period, used, reached_80, limit_80)
+		if _, err := m.Pool.Exec(context.Background(),
+			`INSERT INTO webhook_usage (shard, organization_id, period, used, reached_80, limit_80)
 			VALUES ($1, $2, $3, 8, $4, 10)`, o.ID.Shard(), id, int32(month), m.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +300,8 @@ func (m *metered) looks(what string, commands int) {
 	}
 }
 
-// What a month's last seconds reached of a new plan is found in the next month, once. Notes of a former plan are not found.
+// What a month's last seconds reached of a new plan is found in the next month, once. Notes of a former plan are not
+// found.
 func TestNotesOfAMonthsLastSeconds(t *testing.T) {
 	m := newMetered(t)
 	o, late := m.Organization(t, 1, "gratis"), m.Organization(t, 1, "pro")
@@ -297,7 +315,10 @@ func TestNotesOfAMonthsLastSeconds(t *testing.T) {
 	m.take(late, "gratis", 10) // by a process that has not heard of the new plan
 	m.set(month.End().Add(time.Hour))
 	m.looks("the next month", 1)
-	m.wants("the next month", o, "requests 80 8/10@"+month.String()+" by system", "requests 80 80/100@"+month.String()+" by system")
+	m.wants(
+		"the next month", o, "requests 80 8/10@"+month.String()+" by system",
+		"requests 80 80/100@"+month.String()+" by system",
+	)
 	m.wants("a former plan", late)
 }
 
@@ -312,7 +333,8 @@ func TestDifferentPlanTablesWarnWithRequestsAlone(t *testing.T) {
 	plans["gratis"] = lower
 	process := m.Process(t, m.URL, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(m.Now), plans })
 	other := &metered{Ledger: m.Ledger, t: t, store: &query.Store{
-		Pool: m.store.Pool, Public: m.store.Pool, Installation: m.Installation, Plans: plans, RequestsReached: func(domain.Shard) {},
+		Pool: m.store.Pool, Public: m.store.Pool, Installation: m.Installation, Plans: plans,
+		RequestsReached: func(domain.Shard) {},
 	}}
 	looks := func() {
 		t.Helper()

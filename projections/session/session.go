@@ -63,8 +63,8 @@ func (s *Session) Begin() { s.begins = true }
 func (s *Session) Ended() bool { return s.ended }
 
 // Sessions stores the sessions of the console for scs, as its CtxStore. The context carries the session ([With]): the
-// organization tells the shard, and what a session is about stands in columns, so that one statement finds it and judges
-// its member. scs' own idea of the time is not used.
+// organization tells the shard, and what a session is about stands in columns, so that one statement finds it and
+// judges its member. scs' own idea of the time is not used.
 type Sessions struct {
 	*Store
 	Now func() time.Time

@@ -29,7 +29,10 @@ func TestSessions(t *testing.T) {
 		number++
 		sum := sha256.Sum256([]byte{byte(number)})
 		token = base64.RawURLEncoding.EncodeToString(sum[:])
-		s := &session.Session{ID: domain.NewID[domain.SessionID](now), Organization: o.ID, Member: member, Role: domain.Owner, CreatedAt: now, ProvedAt: now}
+		s := &session.Session{
+			ID: domain.NewID[domain.SessionID](now), Organization: o.ID, Member: member, Role: domain.Owner, CreatedAt: now,
+			ProvedAt: now,
+		}
 		s.Begin()
 		if err := sessions.CommitCtx(session.With(ctx, o.ID.Shard(), s), token, []byte("data"), time.Time{}); err != nil {
 			t.Fatal(err)
@@ -53,7 +56,8 @@ func TestSessions(t *testing.T) {
 	token := begin()
 	began := now
 	s, found := find(token, 3)
-	if !found || s.Organization != o.ID || s.Member != member || s.Role != domain.Owner || s.OrganizationName != "Example" || s.Email != o.Email || s.Plan != domain.InternalPlan {
+	if !found || s.Organization != o.ID || s.Member != member || s.Role != domain.Owner ||
+		s.OrganizationName != "Example" || s.Email != o.Email || s.Plan != domain.InternalPlan {
 		t.Fatalf("%v, %+v", found, s)
 	}
 	for what, shard := range map[string]domain.Shard{"another shard": 2, "no shard": 99} {
@@ -131,7 +135,8 @@ func TestSessions(t *testing.T) {
 			t.Errorf("%s holds: %v", name, found)
 		}
 	}
-	if all, err := store.SessionsOf(ctx, o.ID, member, now.Add(-time.Hour)); err != nil || len(all) != session.MaxPerMember {
+	if all, err := store.SessionsOf(ctx, o.ID, member, now.Add(-time.Hour)); err != nil ||
+		len(all) != session.MaxPerMember {
 		t.Errorf("%d sessions, %v", len(all), err)
 	}
 	now = now.Add(-time.Hour)
@@ -184,8 +189,16 @@ func TestMemberships(t *testing.T) {
 	if got := of("ana@example.org"); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
-	ana := domain.Origin{Organization: first.ID, Actor: domain.MemberActor(add.Outcome.ID), RequestID: "test", Console: true}
-	l.Must(t, &domain.AddPasskey{Origin: ana, Member: add.Outcome.ID, Name: "Ana's", Credential: domain.Credential{CredentialID: []byte{1}, PublicKey: []byte{1}}})
+	ana := domain.Origin{
+		Organization: first.ID, Actor: domain.MemberActor(add.Outcome.ID), RequestID: "test", Console: true,
+	}
+	l.Must(
+		t,
+		&domain.AddPasskey{
+			Origin: ana, Member: add.Outcome.ID, Name: "Ana's",
+			Credential: domain.Credential{CredentialID: []byte{1}, PublicKey: []byte{1}},
+		},
+	)
 	ended := domain.MemberEnded
 	l.Must(t, &domain.ChangeMember{Origin: first.Operator(), Member: add.Outcome.ID, Status: &ended})
 	if got := of("ana@example.org"); got != nil {
@@ -200,7 +213,10 @@ func TestMemberships(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	var kept int
-	if err := l.Pool.QueryRow(ctx, "SELECT count(*) FROM members WHERE shard = $1 AND member_id = $2 AND email_sha256 IS NOT NULL", first.ID.Shard(), add.Outcome.ID).Scan(&kept); err != nil || kept != 0 {
+	if err := l.Pool.QueryRow(
+		ctx, "SELECT count(*) FROM members WHERE shard = $1 AND member_id = $2 AND email_sha256 IS NOT NULL",
+		first.ID.Shard(), add.Outcome.ID,
+	).Scan(&kept); err != nil || kept != 0 {
 		t.Errorf("the hash of an erased address is kept: %d, %v", kept, err)
 	}
 	l.Audit(t)
@@ -241,7 +257,9 @@ func TestSignInLinks(t *testing.T) {
 	}
 	wrong := link
 	wrong.SecretSHA256[0]++
-	for what, got := range map[string]bool{"a wrong secret": use(wrong, now), "too late": use(link, now.Add(session.LinkLifetime))} {
+	for what, got := range map[string]bool{
+		"a wrong secret": use(wrong, now), "too late": use(link, now.Add(session.LinkLifetime)),
+	} {
 		if got {
 			t.Errorf("used with %s", what)
 		}
@@ -249,7 +267,8 @@ func TestSignInLinks(t *testing.T) {
 	if _, found, err := store.SignInLink(ctx, link.ID, wrong.SecretSHA256); found || err != nil {
 		t.Errorf("found with a wrong secret: %v", err)
 	}
-	if known, found, err := store.SignInLink(ctx, link.ID, link.SecretSHA256); !found || err != nil || *known.EmailSHA256 != address || *known.BrowserSHA256 != [32]byte{1} || known.UsedAt != nil {
+	if known, found, err := store.SignInLink(ctx, link.ID, link.SecretSHA256); !found || err != nil ||
+		*known.EmailSHA256 != address || *known.BrowserSHA256 != [32]byte{1} || known.UsedAt != nil {
 		t.Errorf("%+v, %v, %v", known, found, err)
 	}
 	if !use(link, now) || use(link, now) {

@@ -18,7 +18,10 @@ var update = flag.Bool("update", false, "write the table of outcomes anew; then 
 
 func analyze(content []byte, declared string) []analysis.Result {
 	var list []analysis.Result
-	Analyze(Input{Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: declared}, func(r analysis.Result) { list = append(list, r) })
+	Analyze(Input{Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: declared},
+		func(r analysis.Result) {
+			list = append(list, r)
+		})
 	return list
 }
 
@@ -103,7 +106,8 @@ func wellFormed(t *testing.T, name string, list []analysis.Result) {
 		t.Fatalf("%s: %d results of %d detectors", name, len(list), len(known))
 	}
 	for i, r := range list {
-		if r.ID != known[i].ID || r.Version != known[i].Version || r.Version < 1 || !slices.Equal(r.Limitations, known[i].Limitations) || len(r.Limitations) == 0 {
+		if r.ID != known[i].ID || r.Version != known[i].Version || r.Version < 1 ||
+			!slices.Equal(r.Limitations, known[i].Limitations) || len(r.Limitations) == 0 {
 			t.Errorf("%s: result %d is %+v, of another detector than %+v", name, i, r, known[i])
 		}
 		form(t, name, r)
@@ -113,14 +117,17 @@ func wellFormed(t *testing.T, name string, list []analysis.Result) {
 // form requires of a result what holds of any.
 func form(t *testing.T, name string, r analysis.Result) {
 	t.Helper()
-	if !slices.Contains(analysis.Outcomes(), r.Outcome) || !slices.Contains(analysis.Severities(), r.Severity) || (r.Outcome == analysis.Finding) == (r.Severity == analysis.None) {
+	if !slices.Contains(analysis.Outcomes(), r.Outcome) || !slices.Contains(analysis.Severities(), r.Severity) ||
+		(r.Outcome == analysis.Finding) == (r.Severity == analysis.None) {
 		t.Errorf("%s: %s is %s, %s", name, r.ID, r.Outcome, r.Severity)
 	}
 	if r.Summary == "" || !strings.HasSuffix(r.Summary, ".") || r.Evidence == nil {
 		t.Errorf("%s: %s says %q with evidence %v", name, r.ID, r.Summary, r.Evidence)
 	}
 	for _, e := range r.Evidence {
-		if e.Structure == "" || e.Count < 0 || e.Positions == nil || len(e.Positions) > analysis.MaxPositions || !slices.IsSorted(e.Positions) || !slices.Contains([]analysis.Unit{analysis.Bytes, analysis.Objects, analysis.Entries}, e.Unit) {
+		if e.Structure == "" || e.Count < 0 || e.Positions == nil || len(e.Positions) > analysis.MaxPositions ||
+			!slices.IsSorted(e.Positions) ||
+			!slices.Contains([]analysis.Unit{analysis.Bytes, analysis.Objects, analysis.Entries}, e.Unit) {
 			t.Errorf("%s: %s has evidence %+v", name, r.ID, e)
 		}
 	}
@@ -139,22 +146,74 @@ func TestEvidence(t *testing.T) {
 		file, detector string
 		want           []analysis.Evidence
 	}{
-		{"hidden-name.pdf", "pdf-active-content", []analysis.Evidence{at("JavaScript action", 1, analysis.Objects, 3), at("OpenAction", 1, analysis.Objects, 1)}},
-		{"updated.pdf", "pdf-incremental-updates", []analysis.Evidence{at("cross-reference section", 2, analysis.Bytes), at("end-of-file marker", 2, analysis.Bytes, 233, 359)}},
-		{"signed-then-changed.pdf", "pdf-signatures", []analysis.Evidence{at("signature", 1, analysis.Objects, 3), at("signature that ends before the end of the file", 1, analysis.Objects, 3)}},
-		{"gif.pdf", "content-type", []analysis.Evidence{at("content application/pdf", 1, analysis.Bytes, 0), at("bytes before the PDF header", 1, analysis.Bytes, 0)}},
-		{"macro-as.docx", "content-type", []analysis.Evidence{at("content application/vnd.ms-word.document.macroenabled.12", 1, analysis.Bytes, 0), at("declared "+typeDOCX, 1, analysis.Bytes)}},
+		{
+			"hidden-name.pdf", "pdf-active-content",
+			[]analysis.Evidence{at("JavaScript action", 1, analysis.Objects, 3), at("OpenAction", 1, analysis.Objects, 1)},
+		},
+		{
+			"updated.pdf", "pdf-incremental-updates",
+			[]analysis.Evidence{
+				at("cross-reference section", 2, analysis.Bytes), at("end-of-file marker", 2, analysis.Bytes, 233, 359),
+			},
+		},
+		{
+			"signed-then-changed.pdf", "pdf-signatures",
+			[]analysis.Evidence{
+				at("signature", 1, analysis.Objects, 3),
+				at("signature that ends before the end of the file", 1, analysis.Objects, 3),
+			},
+		},
+		{
+			"gif.pdf", "content-type",
+			[]analysis.Evidence{
+				at("content application/pdf", 1, analysis.Bytes, 0), at("bytes before the PDF header", 1, analysis.Bytes, 0),
+			},
+		},
+		{
+			"macro-as.docx", "content-type",
+			[]analysis.Evidence{
+				at("content application/vnd.ms-word.document.macroenabled.12", 1, analysis.Bytes, 0),
+				at("declared "+typeDOCX, 1, analysis.Bytes),
+			},
+		},
 		{"macro-as.docx", "office-macros", []analysis.Evidence{at("VBA project", 1, analysis.Entries, 0)}},
-		{"template.docx", "office-external-targets", []analysis.Evidence{at("external attachedTemplate", 1, analysis.Entries, 3)}},
-		{"object.docx", "office-embedded-objects", []analysis.Evidence{at("OLE object", 1, analysis.Entries, 0), at("oleObject relationship", 1, analysis.Entries, 3)}},
+		{
+			"template.docx", "office-external-targets",
+			[]analysis.Evidence{at("external attachedTemplate", 1, analysis.Entries, 3)},
+		},
+		{
+			"object.docx", "office-embedded-objects",
+			[]analysis.Evidence{at("OLE object", 1, analysis.Entries, 0), at("oleObject relationship", 1, analysis.Entries, 3)},
+		},
 		{"macro.doc", "office-macros", []analysis.Evidence{at("_VBA_PROJECT", 1, analysis.Entries)}},
 		{"software.png", "image-software", []analysis.Evidence{at("Adobe Photoshop", 1, analysis.Bytes, 33)}},
 		{"camera.jpg", "image-location", []analysis.Evidence{at("EXIF GPS entry", 2, analysis.Bytes)}},
-		{"names.zip", "archive-names", []analysis.Evidence{at(nameAbsolute, 1, analysis.Entries, 0), at(nameTwice, 1, analysis.Entries, 3), at(nameBackslash, 1, analysis.Entries, 1), at(nameDrive, 1, analysis.Entries, 1)}},
+		{
+			"names.zip", "archive-names",
+			[]analysis.Evidence{
+				at(nameAbsolute, 1, analysis.Entries, 0), at(nameTwice, 1, analysis.Entries, 3),
+				at(nameBackslash, 1, analysis.Entries, 1), at(nameDrive, 1, analysis.Entries, 1),
+			},
+		},
 		{"link.tar", "archive-names", []analysis.Evidence{at(nameLink, 1, analysis.Entries, 0)}},
-		{"hidden.txt", "text-hidden-characters", []analysis.Evidence{at("TAG CHARACTER", 2, analysis.Bytes, 11, 15), at("ZERO WIDTH SPACE", 1, analysis.Bytes, 3)}},
-		{"override.txt", "text-bidi-controls", []analysis.Evidence{at("ISOLATE", 1, analysis.Bytes, 12), at("OVERRIDE", 1, analysis.Bytes, 9), at("POP DIRECTIONAL ISOLATE", 1, analysis.Bytes, 23), at("not closed in its line", 1, analysis.Bytes, 9)}},
-		{"mixed.txt", "text-mixed-scripts", []analysis.Evidence{at("Cyrillic and Latin in one word", 1, analysis.Bytes, 0), at("Greek and Latin in one word", 1, analysis.Bytes, 12)}},
+		{
+			"hidden.txt", "text-hidden-characters",
+			[]analysis.Evidence{at("TAG CHARACTER", 2, analysis.Bytes, 11, 15), at("ZERO WIDTH SPACE", 1, analysis.Bytes, 3)},
+		},
+		{
+			"override.txt", "text-bidi-controls",
+			[]analysis.Evidence{
+				at("ISOLATE", 1, analysis.Bytes, 12), at("OVERRIDE", 1, analysis.Bytes, 9),
+				at("POP DIRECTIONAL ISOLATE", 1, analysis.Bytes, 23), at("not closed in its line", 1, analysis.Bytes, 9),
+			},
+		},
+		{
+			"mixed.txt", "text-mixed-scripts",
+			[]analysis.Evidence{
+				at("Cyrillic and Latin in one word", 1, analysis.Bytes, 0),
+				at("Greek and Latin in one word", 1, analysis.Bytes, 12),
+			},
+		},
 		{"utf16.txt", "text-hidden-characters", []analysis.Evidence{at("ZERO WIDTH SPACE", 1, analysis.Bytes, 16)}},
 	} {
 		s, ok := files[c.file]
@@ -173,7 +232,10 @@ func TestNothingOfTheFileIsTold(t *testing.T) {
 	const secret = "Zebra4711"
 	office := officeTypes[strings.ToLower(typeDOCM)]
 	for name, content := range map[string][]byte{
-		"pdf":    rawPDF("<< /Type /Catalog /Pages 2 0 R /"+secret+" 1 /OpenAction << /S /JavaScript /JS ("+secret+") >> >>", "<< /Type /Pages /Kids [] /Count 0 >>", "<< /S /"+secret+" /Type /"+secret+" >>"),
+		"pdf": rawPDF(
+			"<< /Type /Catalog /Pages 2 0 R /"+secret+" 1 /OpenAction << /S /JavaScript /JS ("+secret+") >> >>",
+			"<< /Type /Pages /Kids [] /Count 0 >>", "<< /S /"+secret+" /Type /"+secret+" >>",
+		),
 		"office": office1(t, office, []string{"application/" + secret}, []string{secret, "hyperlink"}, []string{secret}),
 		"png":    pngText(t, "Software\x00"+secret),
 		"jpeg":   exifJPEG(t, secret, true),
@@ -181,7 +243,9 @@ func TestNothingOfTheFileIsTold(t *testing.T) {
 		"text":   []byte(secret + "\u202e" + secret + "\u0430"),
 	} {
 		for _, declared := range []string{"", "application/" + secret, "text/plain"} {
-			if text := string(must[[]byte](t)(json.Marshal(analyze(content, declared)))); strings.Contains(strings.ToLower(text), strings.ToLower(secret)) {
+			if text := string(must[[]byte](t)(json.Marshal(analyze(content, declared)))); strings.Contains(
+				strings.ToLower(text), strings.ToLower(secret),
+			) {
 				t.Errorf("%s: the results repeat the file's words: %s", name, text)
 			}
 		}
@@ -190,13 +254,17 @@ func TestNothingOfTheFileIsTold(t *testing.T) {
 
 func TestExtension(t *testing.T) {
 	pdf := rawPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [] /Count 0 >>")
-	for name, want := range map[string]analysis.Outcome{"a.pdf": analysis.Clear, "A.PDF": analysis.Clear, "a": analysis.Clear, "a.odd": analysis.Clear, "a.txt": analysis.Finding, "a.pdf.docx": analysis.Finding} {
+	for name, want := range map[string]analysis.Outcome{
+		"a.pdf": analysis.Clear, "A.PDF": analysis.Clear, "a": analysis.Clear, "a.odd": analysis.Clear,
+		"a.txt": analysis.Finding, "a.pdf.docx": analysis.Finding,
+	} {
 		var got analysis.Result
-		Analyze(Input{Content: bytes.NewReader(pdf), Size: int64(len(pdf)), DeclaredType: typePDF, FileName: name}, func(r analysis.Result) {
-			if r.ID == "content-type" {
-				got = r
-			}
-		})
+		Analyze(Input{Content: bytes.NewReader(pdf), Size: int64(len(pdf)), DeclaredType: typePDF, FileName: name},
+			func(r analysis.Result) {
+				if r.ID == "content-type" {
+					got = r
+				}
+			})
 		if got.Outcome != want {
 			t.Errorf("a PDF named %s is %s, not %s", name, got.Outcome, want)
 		}
@@ -214,8 +282,13 @@ func TestCatalogue(t *testing.T) {
 		t.Errorf("%d detectors are described, and there are %d", len(detectors()), len(looks))
 	}
 	for prefix, bound := range map[string]string{
-		"image-": fmt.Sprintf("At most %d entries and %d MiB of metadata are read; makers' notes, colour profiles and content credentials (C2PA) are not.", maxTags, maxMetadata>>20),
-		"archive-": fmt.Sprintf("At most %d MiB, %d entries and %d levels are unpacked, and from %d MiB on at most %d times the size of the file.",
+		"image-": fmt.Sprintf(
+			"At most %d entries and %d MiB of metadata are read; makers' notes, colour profiles and content credentials "+
+				"(C2PA) are not.",
+			maxTags, maxMetadata>>20,
+		),
+		"archive-": fmt.Sprintf("At most %d MiB, %d entries and %d levels are unpacked, and from %d MiB on at most %d "+
+			"times the size of the file.",
 			maxUnpacked>>20, maxEntries, maxDepth, ratioFrom>>20, highRatio),
 	} {
 		for _, d := range detectors() {
@@ -228,7 +301,9 @@ func TestCatalogue(t *testing.T) {
 
 // TestPanicIsOneDetectors: a parser that panics leaves the other detectors alone.
 func TestPanicIsOneDetectors(t *testing.T) {
-	d := detector{analysis.Detector{ID: "d", Version: 1, Limitations: []string{"l"}}, func(*subject) verdict { panic("x") }}
+	d := detector{analysis.Detector{ID: "d", Version: 1, Limitations: []string{"l"}}, func(*subject) verdict {
+		panic("x")
+	}}
 	if r := d.decide(nil); r.Outcome != analysis.Inconclusive || r.ID != "d" || r.Severity != analysis.None {
 		t.Errorf("a panic became %+v", r)
 	}

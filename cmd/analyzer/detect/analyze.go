@@ -87,13 +87,20 @@ var looks = map[string]func(*subject) verdict{
 	"image-location": imageDetector(func(i *imageFile) verdict {
 		return i.gps.verdict("The image's metadata holds no place.", analysis.Medium, "The image's metadata holds a place.")
 	}),
-	"image-software":         imageDetector(imageSoftware),
-	"archive-expansion":      archive(archiveExpansion),
-	"archive-nesting":        archive(archiveNesting),
-	"archive-names":          archive(archiveNames),
-	"text-hidden-characters": text("The text holds no invisible characters.", "The text holds invisible or control characters.", hiddenTally),
-	"text-bidi-controls":     text("The text holds no bidirectional control characters.", "The text holds bidirectional control characters.", bidiTally),
-	"text-mixed-scripts":     text("No word mixes scripts.", "Words mix letters of several scripts.", func(t *textFile) *tally { return t.mixed }),
+	"image-software":    imageDetector(imageSoftware),
+	"archive-expansion": archive(archiveExpansion),
+	"archive-nesting":   archive(archiveNesting),
+	"archive-names":     archive(archiveNames),
+	"text-hidden-characters": text(
+		"The text holds no invisible characters.", "The text holds invisible or control characters.", hiddenTally,
+	),
+	"text-bidi-controls": text(
+		"The text holds no bidirectional control characters.", "The text holds bidirectional control characters.", bidiTally,
+	),
+	"text-mixed-scripts": text("No word mixes scripts.", "Words mix letters of several scripts.",
+		func(t *textFile) *tally {
+			return t.mixed
+		}),
 }
 
 // verdict is what of a result differs from file to file.

@@ -51,8 +51,13 @@ type archiveFile struct {
 
 // archiveTypes are the archives and packages that can be looked into; closedArchives are those that cannot.
 var (
-	archiveTypes   = []string{"application/zip", "application/gzip", "application/x-tar", "application/x-bzip2", "application/zstd"}
-	closedArchives = []string{"application/x-7z-compressed", "application/vnd.rar", "application/x-xz", "application/vnd.ms-cab-compressed", "application/x-cpio", "application/x-archive", "application/lzip", "application/x-rpm", "application/x-xar"}
+	archiveTypes = []string{
+		"application/zip", "application/gzip", "application/x-tar", "application/x-bzip2", "application/zstd",
+	}
+	closedArchives = []string{
+		"application/x-7z-compressed", "application/vnd.rar", "application/x-xz", "application/vnd.ms-cab-compressed",
+		"application/x-cpio", "application/x-archive", "application/lzip", "application/x-rpm", "application/x-xar",
+	}
 )
 
 // archive looks at an archive that was read. Nothing is clear where some of it was not.
@@ -74,13 +79,15 @@ func archive(look func(*archiveFile) verdict) func(*subject) verdict {
 		case v.outcome == analysis.Clear && a.hidden.count() > 0:
 			return inconclusive(hiddenBytes, a.hidden.list()...)
 		case v.outcome == analysis.Clear && a.encrypted > 0:
-			return inconclusive("Entries of the archive are encrypted.", counted(analysis.Entries, "encrypted entry", a.encrypted)...)
+			return inconclusive("Entries of the archive are encrypted.",
+				counted(analysis.Entries, "encrypted entry", a.encrypted)...)
 		}
 		return v
 	}
 }
 
-const hiddenBytes = "The file holds bytes that belong to none of the entries it lists, and that other programs may read."
+const hiddenBytes = "The file holds bytes that belong to none of the entries it lists, and that other programs may " +
+	"read."
 
 func archiveNesting(a *archiveFile) verdict {
 	if a.depth > deepFrom {
@@ -96,7 +103,9 @@ func archiveNames(a *archiveFile) verdict {
 	case a.names.has(nameDiffers):
 		return finding(analysis.Medium, "The archive gives an entry two names.", a.names.list()...)
 	}
-	return a.names.verdict("The archive's names stay within its directory.", analysis.Low, "The archive has unusual names.")
+	return a.names.verdict(
+		"The archive's names stay within its directory.", analysis.Low, "The archive has unusual names.",
+	)
 }
 
 func archiveExpansion(a *archiveFile) verdict {
@@ -111,7 +120,8 @@ func archiveExpansion(a *archiveFile) verdict {
 	case a.overlapping:
 		return finding(analysis.High, "Entries of the archive overlap: it unpacks to more than it should.", facts.list()...)
 	case unpacked >= ratioFrom && unpacked/max(a.packed, 1) >= highRatio:
-		return finding(analysis.High, fmt.Sprintf("The archive unpacks to more than %d times its size.", highRatio), facts.list()...)
+		return finding(analysis.High, fmt.Sprintf("The archive unpacks to more than %d times its size.", highRatio),
+			facts.list()...)
 	case a.err != nil:
 		return inconclusive("The archive cannot be read whole.", facts.list()...)
 	}
@@ -179,7 +189,10 @@ func (s *subject) readArchive() *archiveFile {
 	if format == "" && !s.is(closedArchives...) {
 		return nil
 	}
-	a := &archiveFile{format: format, packed: s.Size, nested: newTally(analysis.Entries), names: newTally(analysis.Entries), hidden: newTally(analysis.Bytes), root: -1}
+	a := &archiveFile{
+		format: format, packed: s.Size, nested: newTally(analysis.Entries), names: newTally(analysis.Entries),
+		hidden: newTally(analysis.Bytes), root: -1,
+	}
 	if format != "" {
 		a.err = guarded(func() error { return a.open(format, s.Content, s.Size, 1) })
 	}
@@ -234,7 +247,9 @@ func decompress(format string, r io.Reader) (io.ReadCloser, error) {
 	case "application/x-bzip2":
 		return io.NopCloser(bzip2.NewReader(r)), nil
 	}
-	d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20), zstd.WithDecoderMaxWindow(64<<20))
+	d, err := zstd.NewReader(
+		r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20), zstd.WithDecoderMaxWindow(64<<20),
+	)
 	if err != nil {
 		return nil, err
 	}

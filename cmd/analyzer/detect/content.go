@@ -60,15 +60,20 @@ func contentType(s *subject) verdict {
 	case detected == encryptedOffice && officeTypes[declared] != "":
 		return inconclusive("The content is an encrypted Office file; its type is not known.", evidence...)
 	case !fits && others.count() > 0:
-		return finding(analysis.High, "The content is not of the declared type and can be read as more than one type.", append(evidence, declaredEvidence(declared)...)...)
+		return finding(analysis.High, "The content is not of the declared type and can be read as more than one type.",
+			append(evidence, declaredEvidence(declared)...)...)
 	case !fits:
-		return finding(analysis.Medium, "The content is not of the declared type.", append(evidence, declaredEvidence(declared)...)...)
+		return finding(analysis.Medium, "The content is not of the declared type.",
+			append(evidence, declaredEvidence(declared)...)...)
 	case others.count() > 0:
 		return finding(analysis.High, "The content can be read as more than one type.", evidence...)
 	case misnamed:
 		return finding(analysis.Low, "The file's name has the extension of another type.", evidence...)
 	case untyped:
-		return verdict{analysis.Inconclusive, analysis.None, fmt.Sprintf("No type was declared; the content looks like %s.", detected), evidence}
+		return verdict{
+			analysis.Inconclusive, analysis.None, fmt.Sprintf("No type was declared; the content looks like %s.", detected),
+			evidence,
+		}
 	case detected == "application/octet-stream":
 		return inconclusive("The content has no signature that this version knows.", evidence...)
 	}
@@ -118,13 +123,19 @@ func (s *subject) contentName() string {
 
 // extensions are those that programs choose by, and the types that they stand for.
 var extensions = map[string]string{
-	".pdf": "application/pdf", ".zip": "application/zip", ".gz": "application/gzip", ".tgz": "application/gzip", ".tar": "application/x-tar", ".7z": "application/x-7z-compressed",
+	".pdf": "application/pdf", ".zip": "application/zip", ".gz": "application/gzip", ".tgz": "application/gzip",
+	".tar": "application/x-tar", ".7z": "application/x-7z-compressed",
 	".doc": "application/msword", ".xls": "application/vnd.ms-excel", ".ppt": "application/vnd.ms-powerpoint",
-	".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document", ".docm": "application/vnd.ms-word.document.macroenabled.12",
-	".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", ".xlsm": "application/vnd.ms-excel.sheet.macroenabled.12",
-	".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation", ".pptm": "application/vnd.ms-powerpoint.presentation.macroenabled.12",
-	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".tif": "image/tiff", ".tiff": "image/tiff",
-	".txt": "text/plain", ".csv": "text/csv", ".md": "text/markdown", ".json": "application/json", ".xml": "application/xml", ".html": "text/html", ".htm": "text/html",
+	".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+	".docm": "application/vnd.ms-word.document.macroenabled.12",
+	".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+	".xlsm": "application/vnd.ms-excel.sheet.macroenabled.12",
+	".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+	".pptm": "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+	".png":  "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
+	".tif": "image/tiff", ".tiff": "image/tiff",
+	".txt": "text/plain", ".csv": "text/csv", ".md": "text/markdown", ".json": "application/json",
+	".xml": "application/xml", ".html": "text/html", ".htm": "text/html",
 }
 
 // misnamed reports whether the name's extension is known to be another type's.
@@ -145,10 +156,12 @@ func (s *subject) fits(declared, detected string) bool {
 		// Formats without a signature: what was declared a kind of text and is text fits.
 		return textual(declared)
 	case known:
-		return declared == "application/zip" || mimetype.Lookup("application/zip").Is(declared) || slices.Contains(otherNames["application/zip"], declared)
+		return declared == "application/zip" || mimetype.Lookup("application/zip").Is(declared) ||
+			slices.Contains(otherNames["application/zip"], declared)
 	case detected == "application/zip" && (strings.HasSuffix(declared, "+zip") || slices.Contains(packageTypes, declared)):
 		return true // a package that has no signature of its own
-	case detected == "application/octet-stream" && bytes.HasPrefix(s.head, []byte{0x30}) && slices.Contains(otherNames["application/pkcs7-signature"], declared):
+	case detected == "application/octet-stream" && bytes.HasPrefix(s.head, []byte{0x30}) &&
+		slices.Contains(otherNames["application/pkcs7-signature"], declared):
 		return true // DER
 	}
 	return detected == "application/octet-stream" && !knownType(declared)

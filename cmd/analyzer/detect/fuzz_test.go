@@ -14,7 +14,9 @@ import (
 // answers in its form, twice the same, and no parser's panic comes through. Large samples are left to the table of
 // outcomes.
 func fuzzFamily(f *testing.F, family string, extensions ...string) {
-	detectors := slices.DeleteFunc(slices.Clone(detectors()), func(d detector) bool { return !strings.HasPrefix(d.ID, family) })
+	detectors := slices.DeleteFunc(slices.Clone(detectors()), func(d detector) bool {
+		return !strings.HasPrefix(d.ID, family)
+	})
 	for _, s := range corpus(f) {
 		for _, extension := range extensions {
 			if strings.HasSuffix(s.name, extension) && len(s.content) < 16<<10 {

@@ -68,9 +68,12 @@ const unknownProgram = "another program"
 
 func imageSoftware(i *imageFile) verdict {
 	if i.software.has(unknownProgram) && len(i.software.found) == 1 {
-		return finding(analysis.Info, "The image's metadata names a program that is not a well-known editor.", i.software.list()...)
+		return finding(analysis.Info, "The image's metadata names a program that is not a well-known editor.",
+			i.software.list()...)
 	}
-	return i.software.verdict("The image's metadata names no program.", analysis.Low, "The image's metadata names a program that edits images.")
+	return i.software.verdict(
+		"The image's metadata names no program.", analysis.Low, "The image's metadata names a program that edits images.",
+	)
 }
 
 func imageDetector(look func(*imageFile) verdict) func(*subject) verdict {
@@ -100,7 +103,10 @@ func (s *subject) readImage() *imageFile {
 	if !strings.HasPrefix(s.detected.String(), "image/") {
 		return nil
 	}
-	i := &imageFile{metadata: newTally(analysis.Bytes), gps: newTally(analysis.Bytes), software: newTally(analysis.Bytes), unread: newTally(analysis.Bytes)}
+	i := &imageFile{
+		metadata: newTally(analysis.Bytes), gps: newTally(analysis.Bytes), software: newTally(analysis.Bytes),
+		unread: newTally(analysis.Bytes),
+	}
 	for _, f := range imageReaders {
 		if s.is(f.mediaType) {
 			i.supported = true

@@ -17,7 +17,8 @@ import (
 // packet is an XMP packet with properties, as attributes.
 func packet(properties string) string {
 	return `<?xpacket begin="" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">` +
-		`<rdf:Description rdf:about="" xmlns:exif="e" xmlns:xmp="x" xmlns:xmpMM="m" xmlns:stEvt="s" xmlns:xmpNote="n" ` + properties + `</rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end="w"?>`
+		`<rdf:Description rdf:about="" xmlns:exif="e" xmlns:xmp="x" xmlns:xmpMM="m" xmlns:stEvt="s" xmlns:xmpNote="n" ` +
+		properties + `</rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end="w"?>`
 }
 
 const xmpPlace = `exif:GPSLatitude="40,30N" exif:GPSLongitude="3,40W">`
@@ -58,7 +59,9 @@ func deflated(t testing.TB, text string) string {
 }
 
 func rawProfile(name, content string) string {
-	return fmt.Sprintf("Raw profile type %s\x00\n%s\n%8d\n%s\n", name, name, len(content), hex.EncodeToString([]byte(content)))
+	return fmt.Sprintf(
+		"Raw profile type %s\x00\n%s\n%8d\n%s\n", name, name, len(content), hex.EncodeToString([]byte(content)),
+	)
 }
 
 // jpegWith puts segments behind the beginning of an image.
@@ -84,7 +87,9 @@ func extendedXMP(t testing.TB, packet string, complete bool) []byte {
 	t.Helper()
 	id, size := strings.Repeat("A", 32), uint32(len(packet))
 	segment := func(from, to int) string {
-		return xmpExtension + id + string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, size), uint32(from))) + packet[from:to]
+		return xmpExtension + id + string(binary.BigEndian.AppendUint32(
+			binary.BigEndian.AppendUint32(nil, size), uint32(from),
+		)) + packet[from:to]
 	}
 	segments := []string{xmpHeader + strings.Replace(xmpStart, "ID", id, 1), segment(0, 100), segment(100, len(packet))}
 	if !complete {
@@ -97,7 +102,9 @@ var xmpStart = packet(`xmpNote:HasExtendedXMP="ID">`)
 
 func webpWith(name, content string) []byte {
 	chunk := func(name, content string) string {
-		return name + string(binary.LittleEndian.AppendUint32(nil, uint32(len(content)))) + content + strings.Repeat("\x00", len(content)%2)
+		return name + string(binary.LittleEndian.AppendUint32(
+			nil, uint32(len(content)),
+		)) + content + strings.Repeat("\x00", len(content)%2)
 	}
 	body := "WEBP" + chunk("VP8L", "\x2f\x0f\xc0\x03\x00\x07\x10\x11") + chunk(name, content)
 	return []byte("RIFF" + string(binary.LittleEndian.AppendUint32(nil, uint32(len(body)))) + body)
@@ -162,8 +169,13 @@ func heicWith(kind, mime, content string) []byte {
 	ftyp := box("ftyp", "heic\x00\x00\x00\x00mif1heic")
 	info := box("infe", "\x02\x00\x00\x00\x00\x01\x00\x00", kind, "\x00", mime)
 	meta := func(offset uint32) string {
-		place := "\x00\x00\x00\x00\x44\x00\x00\x01\x00\x01\x00\x00\x00\x01" + string(be.AppendUint32(be.AppendUint32(nil, offset), uint32(len(content))))
-		return box("meta", "\x00\x00\x00\x00", box("hdlr", strings.Repeat("\x00", 24)), box("iinf", "\x00\x00\x00\x00\x00\x01", info), box("iloc", place))
+		place := "\x00\x00\x00\x00\x44\x00\x00\x01\x00\x01\x00\x00\x00\x01" + string(
+			be.AppendUint32(be.AppendUint32(nil, offset), uint32(len(content))),
+		)
+		return box(
+			"meta", "\x00\x00\x00\x00", box("hdlr", strings.Repeat("\x00", 24)), box("iinf", "\x00\x00\x00\x00\x00\x01", info),
+			box("iloc", place),
+		)
 	}
 	return []byte(ftyp + meta(uint32(len(ftyp)+len(meta(0))+8)) + box("mdat", content))
 }
@@ -179,13 +191,22 @@ func images(t testing.TB) []sample {
 	iptc := []byte("\x1c\x02\x41\x00\x09GIMP 3.0 ")
 	return []sample{
 		{"xmp.png", "image/png", pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x00\x00\x00\x00"+place)},
-		{"xmp-packed.png", "image/png", pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x01\x00\x00\x00"+deflated(t, place))},
+		{
+			"xmp-packed.png", "image/png",
+			pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x01\x00\x00\x00"+deflated(t, place)),
+		},
 		{"xmp-at-end.png", "image/png", pngWith(t, true, "iTXt", "XML:com.adobe.xmp\x00\x00\x00\x00\x00"+place)},
 		{"xmp-text.png", "image/png", pngWith(t, true, "tEXt", "Comment\x00"+place)},
 		{"xmp-history.png", "image/png", pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x00\x00\x00\x00"+history)},
 		{"xmp-broken.png", "image/png", pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x00\x00\x00\x00"+history[:200])},
 		{"raw-exif.png", "image/png", pngWith(t, true, "tEXt", rawProfile("exif", "Exif\x00\x00"+string(exif)))},
-		{"raw-app1-packed.png", "image/png", pngWith(t, true, "zTXt", "Raw profile type APP1\x00\x00"+deflated(t, strings.SplitN(rawProfile("APP1", xmpHeader+place), "\x00", 2)[1]))},
+		{
+			"raw-app1-packed.png", "image/png",
+			pngWith(
+				t, true, "zTXt",
+				"Raw profile type APP1\x00\x00"+deflated(t, strings.SplitN(rawProfile("APP1", xmpHeader+place), "\x00", 2)[1]),
+			),
+		},
 		{"raw-xmp.png", "image/png", pngWith(t, true, "tEXt", rawProfile("xmp", place))},
 		{"raw-8bim.png", "image/png", pngWith(t, true, "tEXt", rawProfile("8bim", resource(0x0404, iptc)))},
 		{"raw-iptc.png", "image/png", pngWith(t, true, "tEXt", rawProfile("iptc", string(iptc)))},
@@ -200,19 +221,39 @@ func images(t testing.TB) []sample {
 		{"raw-lower-case.png", "image/png", pngWith(t, true, "tEXt", strings.ToLower(rawProfile("exif", string(exif))))},
 		{"canvas.png", "image/png", pngWith(t, false, "tEXt", "Description\x00Oil on canvas, with corelike shapes")},
 		{"xmp-geo.png", "image/png", pngWith(t, false, "tEXt", "XMP\x00"+packet(`exif:lat="40.5" exif:long="-3.7">`))},
-		{"xmp-inner.png", "image/png", pngWith(t, false, "tEXt", "XMP\x00"+packet(`><exif:GPSLatitude><x>40</x></exif:GPSLatitude>`))},
+		{
+			"xmp-inner.png", "image/png",
+			pngWith(t, false, "tEXt", "XMP\x00"+packet(`><exif:GPSLatitude><x>40</x></exif:GPSLatitude>`)),
+		},
 		{"after.png", "image/png", append(picture(t, "png"), "more"...)},
 		{"zeros-after.png", "image/png", append(picture(t, "png"), make([]byte, 100)...)},
 
-		{"second-exif.jpg", "image/jpeg", slices.Concat(innocent[:4+int(binary.BigEndian.Uint16(innocent[4:]))], segment, innocent[4+int(binary.BigEndian.Uint16(innocent[4:])):])},
+		{
+			"second-exif.jpg", "image/jpeg",
+			slices.Concat(
+				innocent[:4+int(binary.BigEndian.Uint16(innocent[4:]))], segment,
+				innocent[4+int(binary.BigEndian.Uint16(innocent[4:])):],
+			),
+		},
 		{"xmp.jpg", "image/jpeg", jpegWith(t, 0xe1, xmpHeader+place)},
 		{"extended-xmp.jpg", "image/jpeg", extendedXMP(t, place, true)},
 		{"extended-xmp-cut.jpg", "image/jpeg", extendedXMP(t, place, false)},
 		{"photoshop-exif.jpg", "image/jpeg", jpegWith(t, 0xed, photoshopBlock+resource(0x0422, exif))},
-		{"photoshop-xmp.jpg", "image/jpeg", jpegWith(t, 0xed, photoshopBlock+resource(0x03ed, []byte("x"))+resource(0x0424, []byte(place)))},
+		{
+			"photoshop-xmp.jpg", "image/jpeg",
+			jpegWith(t, 0xed, photoshopBlock+resource(0x03ed, []byte("x"))+resource(0x0424, []byte(place))),
+		},
 		{"photoshop-version.jpg", "image/jpeg", jpegWith(t, 0xed, photoshopBlock+resource(0x0421, version))},
-		{"photoshop-split.jpg", "image/jpeg", jpegWith(t, 0xed, photoshopBlock+resource(0x0424, []byte(place))[:50], photoshopBlock+resource(0x0424, []byte(place))[50:])},
-		{"photoshop-thumbnail.jpg", "image/jpeg", jpegWith(t, 0xed, photoshopBlock+resource(0x040c, append(make([]byte, 28), twice...)))},
+		{
+			"photoshop-split.jpg", "image/jpeg",
+			jpegWith(
+				t, 0xed, photoshopBlock+resource(0x0424, []byte(place))[:50], photoshopBlock+resource(0x0424, []byte(place))[50:],
+			),
+		},
+		{
+			"photoshop-thumbnail.jpg", "image/jpeg",
+			jpegWith(t, 0xed, photoshopBlock+resource(0x040c, append(make([]byte, 28), twice...))),
+		},
 		{"second-picture.jpg", "image/jpeg", slices.Concat(picture(t, "jpeg"), make([]byte, 7), twice)},
 		{"credentials.jpg", "image/jpeg", jpegWith(t, 0xeb, "JP\x00\x01jumb")},
 		{"comment.jpg", "image/jpeg", jpegWith(t, 0xfe, "Created with GIMP")},
@@ -235,7 +276,12 @@ func images(t testing.TB) []sample {
 		{"utf8.tif", "image/tiff", tiffKind(tagSoftware, 129, "GIMP 3.0")},
 		{"interoperability.tif", "image/tiff", tiffSub(tagInteroperability)}, // whose entries have the numbers of a place's
 		{"loop.tif", "image/tiff", append([]byte("II\x2a\x00\x08\x00\x00\x00\x00\x00\x08\x00\x00\x00"), make([]byte, 8)...)},
-		{"big.tif", "image/tiff", append([]byte("II\x2b\x00\x08\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x31\x01\x02\x00\x08\x00\x00\x00\x00\x00\x00\x00GIMP 3.0"), make([]byte, 8)...)},
+		{
+			"big.tif", "image/tiff",
+			append([]byte(
+				"II\x2b\x00\x08\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x31\x01\x02\x00\x08\x00\x00\x00\x00\x00\x00\x00GIMP 3.0",
+			), make([]byte, 8)...),
+		},
 		{"exif.heic", "image/heic", heicWith("Exif", "", "\x00\x00\x00\x06Exif\x00\x00"+string(exif))},
 		{"xmp.heic", "image/heif", heicWith("mime", "application/rdf+xml\x00", place)},
 		{"packed.heic", "image/heic", heicWith("mime", "application/rdf+xml\x00deflate\x00", place)},
@@ -248,8 +294,10 @@ func images(t testing.TB) []sample {
 // TestHostileImages checks that small files cannot cause unbounded decompression or unbounded steps.
 func TestHostileImages(t *testing.T) {
 	bomb := deflated(t, strings.Repeat("a", 2*maxMetadata))
-	deep := "<a>" + strings.Repeat("<li>", 20_000) + strings.Repeat("x<!---->", maxTags-1) + strings.Repeat("</li>", 20_000) + "</a>"
-	many := append([]byte("II\x2b\x00\x08\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\x7f\x00\x00\x00\x00"), make([]byte, 4096)...)
+	deep := "<a>" + strings.Repeat("<li>", 20_000) + strings.Repeat("x<!---->", maxTags-1) +
+		strings.Repeat("</li>", 20_000) + "</a>"
+	many := append([]byte("II\x2b\x00\x08\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\x7f\x00\x00\x00\x00"),
+		make([]byte, 4096)...)
 	places := "\x01\x00\x00\x00\x00\x00\xff\xff" + strings.Repeat("\x00\x01\x00\x00\x00\x00\xff\xff", 60_000)
 	heic := []byte(box("ftyp", "heic\x00\x00\x00\x00heic") + box("meta", "\x00\x00\x00\x00", box("iloc", places)))
 	repeated := func(begin, part string) []byte { return []byte(begin + strings.Repeat(part, 2*maxSteps)) }
@@ -257,13 +305,23 @@ func TestHostileImages(t *testing.T) {
 		content []byte
 		want    analysis.Outcome
 	}{
-		"millions of scans":                  {repeated("\xff\xd8\xff\xe0\x00\x02", "\xff\xda\x00\x02"), analysis.Inconclusive},
-		"millions of fill bytes":             {repeated("\xff\xd8\xff", "\xff"), analysis.Inconclusive},
-		"millions of chunks":                 {repeated(string(picture(t, "png")[:33]), "\x00\x00\x00\x00IDAT    "), analysis.Inconclusive},
-		"millions of blocks":                 {repeated(string(picture(t, "gif")[:13]), "\x21\xf9\x00"), analysis.Inconclusive},
-		"a text that unpacks to much":        {pngWith(t, false, "zTXt", "Comment\x00\x00"+bomb), analysis.Inconclusive},
-		"XMP of deep elements":               {pngWith(t, false, "zTXt", "XML:com.adobe.xmp\x00\x00"+deflated(t, deep)), analysis.Inconclusive},
-		"XMP that unpacks to much":           {pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x01\x00\x00\x00"+bomb), analysis.Inconclusive},
+		"millions of scans": {
+			repeated("\xff\xd8\xff\xe0\x00\x02", "\xff\xda\x00\x02"), analysis.Inconclusive,
+		},
+		"millions of fill bytes": {repeated("\xff\xd8\xff", "\xff"), analysis.Inconclusive},
+		"millions of chunks": {
+			repeated(string(picture(t, "png")[:33]), "\x00\x00\x00\x00IDAT    "), analysis.Inconclusive,
+		},
+		"millions of blocks": {
+			repeated(string(picture(t, "gif")[:13]), "\x21\xf9\x00"), analysis.Inconclusive,
+		},
+		"a text that unpacks to much": {pngWith(t, false, "zTXt", "Comment\x00\x00"+bomb), analysis.Inconclusive},
+		"XMP of deep elements": {
+			pngWith(t, false, "zTXt", "XML:com.adobe.xmp\x00\x00"+deflated(t, deep)), analysis.Inconclusive,
+		},
+		"XMP that unpacks to much": {
+			pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x01\x00\x00\x00"+bomb), analysis.Inconclusive,
+		},
 		"a directory of billions of entries": {many, analysis.Inconclusive},
 		"items of billions of extents":       {heic, analysis.Inconclusive},
 	} {

@@ -169,7 +169,8 @@ func (i *imageFile) jpegSegment(p *imagePart, s *jpegSegments, marker byte, text
 	case marker == 0xed && begins(photoshopBlock):
 		i.metadata.add("IPTC segment", at)
 		s.photoshop = append(s.photoshop, text[len(photoshopBlock):]...)
-	case marker == 0xe0 && begins("JFIF\x00", "JFXX\x00", "AVI1"), marker == 0xe2 && begins("ICC_PROFILE\x00", "MPF\x00", "urn:iso:std:iso:ts:21496"),
+	case marker == 0xe0 && begins("JFIF\x00", "JFXX\x00", "AVI1"), marker == 0xe2 &&
+		begins("ICC_PROFILE\x00", "MPF\x00", "urn:iso:std:iso:ts:21496"),
 		marker == 0xec && begins("Ducky"), marker == 0xed && begins("Adobe_CM\x00"), marker == 0xee && begins("Adobe"):
 	case len(bytes.Trim(text, "\x00")) > 0:
 		i.unread.add(unreadSegment, at)
@@ -216,7 +217,8 @@ func (i *imageFile) jpegEnd(p *imagePart, s *jpegSegments) error {
 
 // pngHarmless are the chunks that hold no metadata but of colours, sizes and animation (PNG, third edition, 11), and
 // those of Apple and ImageMagick.
-const pngHarmless = " IHDR PLTE IDAT IEND tRNS cHRM gAMA iCCP sBIT sRGB bKGD hIST pHYs sPLT acTL fcTL fdAT cICP mDCV mDCv cLLI cLLi oFFs pCAL sCAL sTER iDOT CgBI vpAg orNT caNv gIFg gIFx "
+const pngHarmless = " IHDR PLTE IDAT IEND tRNS cHRM gAMA iCCP sBIT sRGB bKGD hIST pHYs sPLT acTL fcTL fdAT cICP " +
+	"mDCV mDCv cLLI cLLi oFFs pCAL sCAL sTER iDOT CgBI vpAg orNT caNv gIFg gIFx "
 
 // png walks the chunks to the last one, and looks at what follows.
 func (i *imageFile) png(p *imagePart) error {
@@ -320,7 +322,8 @@ var xmpStarts = regexp.MustCompile(`<(\w+:)?(xmpmeta|xapmeta|RDF)[\s>]`)
 func (i *imageFile) pngText(p *imagePart, keyword string, words []byte, at int64) error {
 	profile, raw := strings.CutPrefix(strings.ToLower(keyword), "raw profile type ")
 	switch trimmed := bytes.TrimSpace(words); {
-	case keyword == "XML:com.adobe.xmp", bytes.HasPrefix(trimmed, []byte("<?xpacket")), xmpStarts.Match(trimmed[:min(len(trimmed), 1000)]):
+	case keyword == "XML:com.adobe.xmp", bytes.HasPrefix(trimmed, []byte("<?xpacket")),
+		xmpStarts.Match(trimmed[:min(len(trimmed), 1000)]):
 		i.metadata.add("XMP chunk", at)
 		return i.xmp(words)
 	case raw:

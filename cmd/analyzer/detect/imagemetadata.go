@@ -264,7 +264,8 @@ func (i *imageFile) xmp(packet []byte) error {
 		decoder := xml.NewDecoder(bytes.NewReader(packet))
 		property := func(name, value string) error {
 			switch name {
-			case "Software", "ProcessingSoftware", "CreatorTool", "OriginatingProgram", "HistorySoftwareAgent", "SoftwareAgent", "softwareAgent", "Producer":
+			case "Software", "ProcessingSoftware", "CreatorTool", "OriginatingProgram", "HistorySoftwareAgent",
+				"SoftwareAgent", "softwareAgent", "Producer":
 				i.names(value, -1)
 			case "HasExtendedXMP":
 				i.extends = true

@@ -48,7 +48,10 @@ func office(ooxml, binary func(*subject) verdict) func(*subject) verdict {
 				return inconclusive("The older binary Office formats are not looked into.")
 			}
 			return binary(s)
-		case s.is("application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.spreadsheet", "application/vnd.oasis.opendocument.presentation", "application/vnd.oasis.opendocument.graphics"):
+		case s.is(
+			"application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.spreadsheet",
+			"application/vnd.oasis.opendocument.presentation", "application/vnd.oasis.opendocument.graphics",
+		):
 			return inconclusive("OpenDocument files are not looked into.")
 		}
 		z := s.zip()
@@ -79,7 +82,8 @@ func (s *subject) ooxmlMacros() verdict {
 		switch t.contentType {
 		case "application/vnd.ms-office.vbaproject":
 			found.add("VBA project", t.entry)
-		case "application/vnd.ms-excel.macrosheet+xml", "application/vnd.ms-excel.intlmacrosheet+xml", "application/vnd.ms-excel.macrosheet", "application/vnd.ms-excel.intlmacrosheet":
+		case "application/vnd.ms-excel.macrosheet+xml", "application/vnd.ms-excel.intlmacrosheet+xml",
+			"application/vnd.ms-excel.macrosheet", "application/vnd.ms-excel.intlmacrosheet":
 			found.add("Excel 4.0 macro sheet", t.entry)
 		case "application/vnd.ms-word.vbadata+xml":
 			found.add("VBA data", t.entry)
@@ -100,8 +104,10 @@ func (s *subject) ooxmlMacros() verdict {
 // opens the file more than what a reader must click. All others are "other".
 var externalKinds = map[string]analysis.Severity{
 	"hyperlink": analysis.Info, "image": analysis.Low, "audio": analysis.Low, "video": analysis.Low, "media": analysis.Low,
-	"externalLinkPath": analysis.Medium, "externalLink": analysis.Medium, "xlExternalLinkPath": analysis.Medium, "mailMergeSource": analysis.Medium, "recipientData": analysis.Medium, "linkedMedia": analysis.Low,
-	"attachedTemplate": analysis.High, "oleObject": analysis.High, "frame": analysis.High, "subDocument": analysis.High, "aFChunk": analysis.High, "package": analysis.High, "control": analysis.High,
+	"externalLinkPath": analysis.Medium, "externalLink": analysis.Medium, "xlExternalLinkPath": analysis.Medium,
+	"mailMergeSource": analysis.Medium, "recipientData": analysis.Medium, "linkedMedia": analysis.Low,
+	"attachedTemplate": analysis.High, "oleObject": analysis.High, "frame": analysis.High, "subDocument": analysis.High,
+	"aFChunk": analysis.High, "package": analysis.High, "control": analysis.High,
 }
 
 func (s *subject) ooxmlExternal() verdict {
@@ -140,7 +146,8 @@ func (s *subject) ooxmlObjects() verdict {
 		}
 	}
 	for _, r := range s.zip().relationships {
-		if !r.external && slices.Contains([]string{"oleObject", "control", "activeXControlBinary", "package", "aFChunk"}, r.kind) {
+		if !r.external &&
+			slices.Contains([]string{"oleObject", "control", "activeXControlBinary", "package", "aFChunk"}, r.kind) {
 			found.add(r.kind+" relationship", r.entry)
 			if r.kind != "package" {
 				worst = analysis.Medium
@@ -174,7 +181,9 @@ func (s *subject) binaryNames() (map[string]int64, error) {
 	return names, err
 }
 
-func (s *subject) binary(found func(names map[string]int64, t *tally), none string, severity analysis.Severity, some string) verdict {
+func (s *subject) binary(
+	found func(names map[string]int64, t *tally), none string, severity analysis.Severity, some string,
+) verdict {
 	names, err := s.binaryNames()
 	switch {
 	case err != nil:
@@ -244,7 +253,8 @@ type zipFile struct {
 
 // hidden reports whether another program may find other entries than those of the directory.
 func (z *zipFile) hidden() bool {
-	return z.layoutErr != nil || z.layout.outside > 0 || z.layout.overlap || z.layout.sizes > 0 || len(z.layout.differing) > 0
+	return z.layoutErr != nil || z.layout.outside > 0 || z.layout.overlap || z.layout.sizes > 0 ||
+		len(z.layout.differing) > 0
 }
 
 // partType is the content type of a part, or of all parts of an extension, and the entry that says so.
@@ -371,7 +381,10 @@ func (z *zipFile) contentType(e xml.StartElement, entry int64) {
 
 func (z *zipFile) relationship(e xml.StartElement, entry int64) {
 	if e.Name.Local == "Relationship" {
-		z.relationships = append(z.relationships, relationship{path.Base(attribute(e, "Type")), strings.EqualFold(attribute(e, "TargetMode"), "External"), entry})
+		z.relationships = append(
+			z.relationships,
+			relationship{path.Base(attribute(e, "Type")), strings.EqualFold(attribute(e, "TargetMode"), "External"), entry},
+		)
 	}
 }
 

@@ -46,7 +46,8 @@ const maxPDFDepth = 100
 func pdfLimits(size int64) model.ResourceLimits {
 	return model.ResourceLimits{
 		MaxStreamBytes: 64 << 20, MaxDecodeBytes: unpackedBudget(size, 1<<20, 32<<20), MaxImagePixels: 1, MaxImageBytes: 1,
-		MaxObjectCount: 1_000_000, MaxObjectStreamCount: 100_000, MaxObjectStreamFirst: 4 << 20, MaxXRefEntries: 1_000_000, MaxRecursionDepth: maxPDFDepth,
+		MaxObjectCount: 1_000_000, MaxObjectStreamCount: 100_000, MaxObjectStreamFirst: 4 << 20, MaxXRefEntries: 1_000_000,
+		MaxRecursionDepth: maxPDFDepth,
 	}
 }
 
@@ -69,7 +70,10 @@ func (s *subject) readPDF() *pdfFile {
 	if s.pdfOffset() < 0 {
 		return nil
 	}
-	p := &pdfFile{active: newTally(analysis.Objects), embedded: newTally(analysis.Objects), signed: newTally(analysis.Objects), meta: newTally(analysis.Objects), worst: analysis.Info}
+	p := &pdfFile{
+		active: newTally(analysis.Objects), embedded: newTally(analysis.Objects), signed: newTally(analysis.Objects),
+		meta: newTally(analysis.Objects), worst: analysis.Info,
+	}
 	if p.err = p.search(s); p.err != nil {
 		return p
 	}
@@ -168,8 +172,10 @@ func (p *pdfFile) trailer(s *subject, text []byte, at int64) error {
 
 // actions are the action types (ISO 32000-2, 12.6.4) that do more than move within the document, and their severity.
 var actions = map[string]analysis.Severity{
-	"JavaScript": analysis.High, "Launch": analysis.High, "SubmitForm": analysis.Medium, "ImportData": analysis.Medium, "GoToE": analysis.Medium, "RichMediaExecute": analysis.Medium,
-	"Rendition": analysis.Medium, "Movie": analysis.Low, "Sound": analysis.Low, "GoToR": analysis.Low, "URI": analysis.Info,
+	"JavaScript": analysis.High, "Launch": analysis.High, "SubmitForm": analysis.Medium, "ImportData": analysis.Medium,
+	"GoToE": analysis.Medium, "RichMediaExecute": analysis.Medium,
+	"Rendition": analysis.Medium, "Movie": analysis.Low, "Sound": analysis.Low, "GoToR": analysis.Low,
+	"URI": analysis.Info,
 }
 
 // walk looks at every object of the cross-reference table, also at those that nothing refers to.
@@ -260,7 +266,9 @@ func (p *pdfFile) dict(d types.Dict, number, size int64) {
 	if kind == "EmbeddedFile" {
 		p.embedded.add("embedded file stream", number)
 	}
-	for key, structure := range map[string]string{"EF": "file specification", "EmbeddedFiles": "EmbeddedFiles name tree", "Collection": "portfolio"} {
+	for key, structure := range map[string]string{
+		"EF": "file specification", "EmbeddedFiles": "EmbeddedFiles name tree", "Collection": "portfolio",
+	} {
 		if has(d, key) {
 			p.embedded.add(structure, number)
 		}
@@ -370,10 +378,13 @@ func pdfWalk(look func(*pdfFile) verdict) func(*subject) verdict {
 		}
 		v := look(p)
 		if v.outcome == analysis.Clear && p.hybrid {
-			return inconclusive("The PDF has two cross-reference tables in one section, of which programs read one or the other.")
+			return inconclusive(
+				"The PDF has two cross-reference tables in one section, of which programs read one or the other.",
+			)
 		}
 		if v.outcome == analysis.Clear && p.unreadable > 0 {
-			return inconclusive("Some objects of the PDF cannot be read.", counted(analysis.Objects, unreadableObject, p.unreadable)...)
+			return inconclusive("Some objects of the PDF cannot be read.",
+				counted(analysis.Objects, unreadableObject, p.unreadable)...)
 		}
 		return v
 	})
@@ -442,7 +453,8 @@ func pdfSignatures(p *pdfFile) verdict {
 	case !p.signed.has("signature", "document timestamp"):
 		return finding(analysis.Info, "The PDF holds signature fields without a signature.", p.signed.list()...)
 	case !p.lastSignature:
-		return finding(analysis.Low, "The PDF holds signatures, none of which covers the file to its end.", p.signed.list()...)
+		return finding(analysis.Low, "The PDF holds signatures, none of which covers the file to its end.",
+			p.signed.list()...)
 	}
 	return finding(analysis.Info, "The PDF holds signatures.", p.signed.list()...)
 }

@@ -49,7 +49,8 @@ func text(none, some string, which func(*textFile) *tally) func(*subject) verdic
 		case t.err != nil:
 			return inconclusive("The text cannot be read.")
 		case t.invalid > 0:
-			return inconclusive("The file is not wholly text in UTF-8 or UTF-16.", counted(analysis.Bytes, "byte that is no UTF-8 or UTF-16", t.invalid)...)
+			return inconclusive("The file is not wholly text in UTF-8 or UTF-16.",
+				counted(analysis.Bytes, "byte that is no UTF-8 or UTF-16", t.invalid)...)
 		}
 		return nothing(none)
 	}
@@ -57,7 +58,8 @@ func text(none, some string, which func(*textFile) *tally) func(*subject) verdic
 
 // textual reports whether a media type is declared of what is text.
 func textual(mediaType string) bool {
-	return strings.HasPrefix(mediaType, "text/") || strings.HasSuffix(mediaType, "+json") || strings.HasSuffix(mediaType, "+xml") ||
+	return strings.HasPrefix(mediaType, "text/") || strings.HasSuffix(mediaType, "+json") ||
+		strings.HasSuffix(mediaType, "+xml") ||
 		strings.HasSuffix(mediaType, "-flat-xml") ||
 		slices.Contains([]string{
 			"application/json", "application/xml", "application/javascript", "application/ecmascript",
@@ -82,7 +84,10 @@ func (s *subject) readText() *textFile {
 	if !s.is("text/plain") && !textual(mediaType(s.DeclaredType)) {
 		return nil
 	}
-	t := &textFile{hidden: newTally(analysis.Bytes), bidi: newTally(analysis.Bytes), mixed: newTally(analysis.Bytes), worst: map[*tally]analysis.Severity{}}
+	t := &textFile{
+		hidden: newTally(analysis.Bytes), bidi: newTally(analysis.Bytes), mixed: newTally(analysis.Bytes),
+		worst: map[*tally]analysis.Severity{},
+	}
 	if s.is("text/plain") {
 		t.err = t.read(bufio.NewReaderSize(s.section(), 1<<16))
 	}
@@ -276,7 +281,8 @@ type script struct {
 var (
 	latin   = &script{"Latin", unicode.Latin}
 	scripts = []*script{
-		latin, {"Cyrillic", unicode.Cyrillic}, {"Greek", unicode.Greek}, {"Arabic", unicode.Arabic}, {"Hebrew", unicode.Hebrew}, {"Armenian", unicode.Armenian},
+		latin, {"Cyrillic", unicode.Cyrillic}, {"Greek", unicode.Greek}, {"Arabic", unicode.Arabic},
+		{"Hebrew", unicode.Hebrew}, {"Armenian", unicode.Armenian},
 		{"Georgian", unicode.Georgian}, {"Cherokee", unicode.Cherokee}, {"Coptic", unicode.Coptic},
 		{"Devanagari", unicode.Devanagari}, {"Bengali", unicode.Bengali},
 		{"Tamil", unicode.Tamil}, {"Telugu", unicode.Telugu}, {"Thai", unicode.Thai}, {"Lao", unicode.Lao},

@@ -10,7 +10,8 @@ import (
 
 // detect is the type that the first bytes show.
 func detect(head []byte) *mimetype.MIME {
-	if bytes.HasPrefix(head, []byte("II\x2b\x00\x08\x00\x00\x00")) || bytes.HasPrefix(head, []byte("MM\x00\x2b\x00\x08\x00\x00")) {
+	if bytes.HasPrefix(head, []byte("II\x2b\x00\x08\x00\x00\x00")) ||
+		bytes.HasPrefix(head, []byte("MM\x00\x2b\x00\x08\x00\x00")) {
 		return mimetype.Lookup("image/tiff") // BigTIFF
 	}
 	m := mimetype.Detect(head)

@@ -111,7 +111,10 @@ func TestWorkOfBombs(t *testing.T) {
 
 // TestBudget: what a file may unpack to grows with it, within bounds.
 func TestBudget(t *testing.T) {
-	for size, want := range map[int64]int64{0: ratioFrom, 497: ratioFrom, ratioFrom / highRatio: ratioFrom, 1 << 20: highRatio << 20, 50 << 20: maxUnpacked, 1 << 62: maxUnpacked} {
+	for size, want := range map[int64]int64{
+		0: ratioFrom, 497: ratioFrom, ratioFrom / highRatio: ratioFrom, 1 << 20: highRatio << 20, 50 << 20: maxUnpacked,
+		1 << 62: maxUnpacked,
+	} {
 		if got := unpackedBudget(size, ratioFrom, maxUnpacked); got/highRatio != want/highRatio {
 			t.Errorf("%d bytes: %d, not %d", size, got, want)
 		}
@@ -127,7 +130,8 @@ func TestWorkOfTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := `<Types><Override ContentType="` + officeTypes["application/vnd.openxmlformats-officedocument.wordprocessingml.document"] + `"/>`
+		text := `<Types><Override ContentType="` +
+			officeTypes["application/vnd.openxmlformats-officedocument.wordprocessingml.document"] + `"/>`
 		if _, err := w.Write(append([]byte(text), bytes.Repeat([]byte(" "), partsFrom*3/4)...)); err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +146,8 @@ func TestWorkOfTables(t *testing.T) {
 	if f := s.zip(); !errors.Is(f.tables, errLimit) || f.office == "" {
 		t.Errorf("tables of %d bytes in a file of %d: %v", partsFrom*3/2, packed.Len(), f.tables)
 	}
-	if small, large := pdfLimits(1000).MaxDecodeBytes, pdfLimits(10<<20).MaxDecodeBytes; small != 1<<20 || large != 32<<20 {
+	if small, large := pdfLimits(1000).MaxDecodeBytes, pdfLimits(10<<20).MaxDecodeBytes; small != 1<<20 ||
+		large != 32<<20 {
 		t.Errorf("streams of a PDF: %d and %d", small, large)
 	}
 }

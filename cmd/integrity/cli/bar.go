@@ -52,7 +52,8 @@ func (b *Bar) set(done, total int64) {
 	}
 	b.next = now.Add(100 * time.Millisecond)
 	took, part := now.Sub(b.begun), min(1, float64(done)/float64(max(total, 1)))
-	line := fmt.Sprintf("%s %3.0f%% |%-30s| %d/%d %s, %.0f %[6]s/s", b.what, 100*part, strings.Repeat("█", int(30*part)), done/b.size, total/b.size,
+	line := fmt.Sprintf("%s %3.0f%% |%-30s| %d/%d %s, %.0f %[6]s/s", b.what, 100*part, strings.Repeat("█", int(30*part)),
+		done/b.size, total/b.size,
 		b.unit, float64(done)/float64(b.size)/max(took.Seconds(), 0.001))
 	if part > 0 {
 		line += ", " + time.Duration(float64(took)*(1-part)/part).Round(time.Second).String() + " left"

@@ -31,7 +31,8 @@ func TestBar(t *testing.T) {
 		time.Sleep(time.Second)
 		b.Set(50e6, 40e6)
 		b.Close()
-		if text := screen.String(); !strings.Contains(text, " 100% ") || !strings.Contains(text, " 0s left") || !strings.HasSuffix(text, "\r\x1b[K") {
+		if text := screen.String(); !strings.Contains(text, " 100% ") || !strings.Contains(text, " 0s left") ||
+			!strings.HasSuffix(text, "\r\x1b[K") {
 			t.Errorf("%q", text)
 		}
 		empty := NewBar(&screen, "events", "events", 1, 0)

@@ -53,7 +53,8 @@ const (
 	ExitFailed   = 2 // it could not be done, so there is no answer
 )
 
-// NegativeError is an answer that was given and is no. An empty text means that the answer stands on standard output already.
+// NegativeError is an answer that was given and is no. An empty text means that the answer stands on standard output
+// already.
 type NegativeError string
 
 func (n NegativeError) Error() string { return string(n) }
@@ -122,8 +123,8 @@ func Require(c *cobra.Command, names ...string) {
 }
 
 // screen is an output in which a terminal obeys nothing: names and answers of others reach it. Control characters and
-// those that turn the direction of a text are escaped as JSON escapes them, so JSON stays the same JSON; bytes that are no
-// UTF-8 are escaped too. Every command writes whole characters at once.
+// those that turn the direction of a text are escaped as JSON escapes them, so JSON stays the same JSON; bytes that are
+// no UTF-8 are escaped too. Every command writes whole characters at once.
 type screen struct {
 	io.Writer
 	failed error // the first error: package cobra prints help without looking
@@ -198,7 +199,8 @@ func Visible(s string) string {
 	return s
 }
 
-// harmless is a message of several lines in which a terminal obeys nothing: files and answers of others are quoted in it.
+// harmless is a message of several lines in which a terminal obeys nothing: files and answers of others are quoted in
+// it.
 func harmless(message string) string {
 	var b strings.Builder
 	for _, r := range strings.ReplaceAll(message, "\n\t", "\n  ") { // cobra's proposals
@@ -272,7 +274,8 @@ func (a *App) WarnLog() *slog.Logger {
 type Manual map[string]cobra.Command
 
 // NewManual reads a text that has for each command a line "= NAME ARGUMENT…", a line that is its short help and, where
-// there is more to say, an empty line and its long help. Arguments are in capitals, those that may be missing in brackets.
+// there is more to say, an empty line and its long help. Arguments are in capitals, those that may be missing in
+// brackets.
 func NewManual(text string) Manual {
 	m := Manual{}
 	for _, part := range strings.Split("\n"+text, "\n= ")[1:] {

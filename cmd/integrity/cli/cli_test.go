@@ -14,7 +14,9 @@ import (
 func TestErrorsAreNoOrdersToTerminals(t *testing.T) {
 	var errs strings.Builder
 	a := &cli.App{Errs: &errs}
-	command := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return errors.New("año\x1b[2K\r\u202e,\nnext") }}
+	command := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error {
+		return errors.New("año\x1b[2K\r\u202e,\nnext")
+	}}
 	if a.Run(t.Context(), command, nil); errs.String() != "integrity: año\\x1b[2K\\r\\u202e,\nnext\n" {
 		t.Errorf("%q", errs.String())
 	}
@@ -37,7 +39,10 @@ func TestOutputIsNoOrderToTerminals(t *testing.T) {
 }
 
 func TestManual(t *testing.T) {
-	m := cli.NewManual("= apikey rotate KEY_ID\nShort.\n\nLong\n\n  1. first\n  2. second\n\n= audit [BUNDLE]\nProve.\n\n= clock reset\nReset.\n")
+	m := cli.NewManual(
+		"= apikey rotate KEY_ID\nShort.\n\nLong\n\n  1. first\n  2. second\n\n= audit [BUNDLE]\nProve.\n\n= clock " +
+			"reset\nReset.\n",
+	)
 	for name, want := range map[string]struct {
 		use, short, long string
 		least, most      int
@@ -73,7 +78,9 @@ func TestWhatACommandLineLacks(t *testing.T) {
 		"sub cahnge":    "Did you mean this?\n  change\n",
 		"sub elsewhere": `see root sub --help` + "\n",
 	} {
-		command := &cobra.Command{Use: "make NAME", Args: cli.Arguments(1, 1), RunE: func(*cobra.Command, []string) error { return nil }}
+		command := &cobra.Command{Use: "make NAME", Args: cli.Arguments(1, 1), RunE: func(*cobra.Command, []string) error {
+			return nil
+		}}
 		command.Flags().String("plan", "", "")
 		command.Flags().String("size", "", "")
 		cli.Require(command, "plan", "size")

@@ -15,8 +15,8 @@ import (
 	"integrityledger/domain"
 )
 
-// Where a key is refused, or something else than the service answers, a command names the address that it asked: it may be
-// another than was meant.
+// Where a key is refused, or something else than the service answers, a command names the address that it asked: it may
+// be another than was meant.
 func TestAddressIsNamed(t *testing.T) {
 	key, _ := domain.NewAPIKey(domain.NewKeyID(time.Now(), 0))
 	for name, answer := range map[string]struct {
@@ -24,8 +24,14 @@ func TestAddressIsNamed(t *testing.T) {
 		body, want string
 		exit       int
 	}{
-		"a refused key":     {401, `{"data":null,"error":{"code":"INVALID_KEY","status":401,"detail":"d"},"meta":{}}`, "INVALID_KEY", cli.ExitNegative},
-		"a missing scope":   {403, `{"data":null,"error":{"code":"MISSING_SCOPE","status":403,"detail":"d"},"meta":{}}`, "MISSING_SCOPE", cli.ExitNegative},
+		"a refused key": {
+			401, `{"data":null,"error":{"code":"INVALID_KEY","status":401,"detail":"d"},"meta":{}}`, "INVALID_KEY",
+			cli.ExitNegative,
+		},
+		"a missing scope": {
+			403, `{"data":null,"error":{"code":"MISSING_SCOPE","status":403,"detail":"d"},"meta":{}}`, "MISSING_SCOPE",
+			cli.ExitNegative,
+		},
 		"another's refusal": {404, "<html>Not Found</html>", "is this the address of the service?", cli.ExitFailed},
 		"another's page":    {200, "<html>Welcome</html>", "is this the address of the service?", cli.ExitFailed},
 	} {
@@ -34,12 +40,19 @@ func TestAddressIsNamed(t *testing.T) {
 			_, _ = io.WriteString(w, answer.body) // a command that has read enough goes away
 		}))
 		defer server.Close()
-		for _, args := range [][]string{{"usage"}, {"changes", "--company", "c"}, {"reserve", "--company", "c", "--source", "s", "--document", "d", "--version", "1"}, {"webhook", "list"}} {
+		for _, args := range [][]string{
+			{"usage"}, {"changes", "--company", "c"},
+			{"reserve", "--company", "c", "--source", "s", "--document", "d", "--version", "1"}, {"webhook", "list"},
+		} {
 			var errs strings.Builder
-			a := &cli.App{Out: io.Discard, Errs: &errs, Environ: []string{config.VariableAPIKey + "=" + key, config.VariableBaseURL + "=" + server.URL}, Now: time.Now}
+			a := &cli.App{
+				Out: io.Discard, Errs: &errs,
+				Environ: []string{config.VariableAPIKey + "=" + key, config.VariableBaseURL + "=" + server.URL}, Now: time.Now,
+			}
 			root := &cobra.Command{Use: "integrity", SilenceErrors: true, SilenceUsage: true}
 			root.AddCommand(Commands(a)...)
-			if exit := a.Run(t.Context(), root, args); exit != answer.exit || !strings.Contains(errs.String(), server.URL) || !strings.Contains(errs.String(), answer.want) {
+			if exit := a.Run(t.Context(), root, args); exit != answer.exit || !strings.Contains(errs.String(), server.URL) ||
+				!strings.Contains(errs.String(), answer.want) {
 				t.Errorf("%s, %s: exit %d: %s", name, args[0], exit, errs.String())
 			}
 			if strings.Contains(errs.String(), key) {

@@ -56,7 +56,9 @@ type Flags struct {
 // Command makes the command that help.txt describes by that name, for the service that its flags name.
 func Command(name string) (*cobra.Command, *Flags) {
 	c, f := manual().Command(name), &Flags{}
-	c.Flags().StringVar(&f.url, "url", "", "address of the service ("+config.VariableBaseURL+"; default http://127.0.0.1:8080)")
+	c.Flags().StringVar(
+		&f.url, "url", "", "address of the service ("+config.VariableBaseURL+"; default http://127.0.0.1:8080)",
+	)
 	c.Flags().BoolVar(&f.JSON, "json", false, "print JSON")
 	return c, f
 }
@@ -111,7 +113,8 @@ func written(err error) error {
 	return Unconfirmed(err, "give the same command again; what was done already is answered as a replay")
 }
 
-// Unconfirmed is Refusal for a write. If no answer came, the write may have happened: the error then says what to do next.
+// Unconfirmed is Refusal for a write. If no answer came, the write may have happened: the error then says what to do
+// next.
 func Unconfirmed(err error, then string) error {
 	if client.Unknown(err) {
 		err = fmt.Errorf("%w\n  whether it was done is not known: %s", err, then)

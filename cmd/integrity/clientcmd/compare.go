@@ -78,12 +78,16 @@ func (a *app) compareCommand() *cobra.Command {
 
 // comparisonWords explain the results (specification, Public comparison results).
 var comparisonWords = map[wire.ComparisonResult]string{
-	wire.MatchCurrent:        "The file is exactly the one that was registered, the signature is trusted and this is the current version.",
-	wire.MatchHistorical:     "The file is exactly a version that was registered and signed, but it is not the current version:\na version with a higher number is registered.",
-	wire.HashMismatch:        "The file is not the one that was registered under this link. It may be another version, or its metadata may have changed;\nthis does not say who changed it or what the change means.",
-	wire.RecordRevoked:       "The file is exactly the one that was registered, but the record has been revoked.",
-	wire.FileNotCompared:     "The service compared no file.",
-	wire.SignatureInvalid:    "The record's signature could not be validated, so its hash was not used: nothing is known about the file.",
+	wire.MatchCurrent: "The file is exactly the one that was registered, the signature is trusted and this is " +
+		"the current version.",
+	wire.MatchHistorical: "The file is exactly a version that was registered and signed, but it is not the " +
+		"current version:\na version with a higher number is registered.",
+	wire.HashMismatch: "The file is not the one that was registered under this link. It may be another " +
+		"version, or its metadata may have changed;\nthis does not say who changed it or what the change means.",
+	wire.RecordRevoked:   "The file is exactly the one that was registered, but the record has been revoked.",
+	wire.FileNotCompared: "The service compared no file.",
+	wire.SignatureInvalid: "The record's signature could not be validated, so its hash was not used: nothing is " +
+		"known about the file.",
 	wire.RegistrationPending: "The link is reserved, but nothing has been registered under it yet.",
 	wire.RecordNotFound:      "The service knows no record of this link.",
 }

@@ -21,7 +21,9 @@ func (a *app) evidenceCommand() *cobra.Command {
 	}
 	output := c.Flags().StringP("output", "o", "", "file to write (default, and -: standard output)")
 	at := c.Flags().String("at", "", "state as of this time (RFC 3339, at least a minute ago) or sequence")
-	timestamps := c.Flags().Bool("timestamps", false, "with the tokens of timestamp authorities that show before which time the record existed")
+	timestamps := c.Flags().Bool(
+		"timestamps", false, "with the tokens of timestamp authorities that show before which time the record existed",
+	)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		record, service, err := a.recordClient(args[0], flags)
 		if err != nil {
@@ -46,8 +48,8 @@ func (a *app) evidenceCommand() *cobra.Command {
 	return c
 }
 
-// recordClient makes the authenticated client for a record. A link of another service than the configured one is refused:
-// the key must not travel to wherever a link leads.
+// recordClient makes the authenticated client for a record. A link of another service than the configured one is
+// refused: the key must not travel to wherever a link leads.
 func (a *app) recordClient(text string, flags *Flags) (recordLocation, *client.Client, error) {
 	at, err := readLocation(text)
 	if err != nil {
@@ -58,7 +60,10 @@ func (a *app) recordClient(text string, flags *Flags) (recordLocation, *client.C
 		return at, nil, err
 	}
 	if at.base != "" && at.base != service.BaseURL() {
-		return at, nil, fmt.Errorf("PUBLIC_ID: the link is of %s, and the key is for %s: set --url or %s if they are the same service", at.base, service.BaseURL(), config.VariableBaseURL)
+		return at, nil, fmt.Errorf(
+			"PUBLIC_ID: the link is of %s, and the key is for %s: set --url or %s if they are the same service", at.base,
+			service.BaseURL(), config.VariableBaseURL,
+		)
 	}
 	return at, service, nil
 }
@@ -67,10 +72,22 @@ func (a *app) verifyCommand() *cobra.Command {
 	var options evidence.Options
 	c := manual().Command("verify")
 	c.Flags().BoolVar(&options.RequireReferences, "require-references", false, "fail where the references are absent")
-	c.Flags().BoolVar(&options.RequireCurrent, "require-current", false, "fail unless the evidence shows that the version was current when it was saved")
-	c.Flags().BoolVar(&options.RequireInclusion, "require-inclusion", false, "fail unless a valid proof shows that the transparency log holds the record")
-	c.Flags().BoolVar(&options.RequireTimestamp, "require-timestamp", false, "fail unless a pinned timestamp authority shows before which time the record existed")
-	c.Flags().IntVar(&options.RequireWitnesses, "require-witnesses", 0, "fail unless so many pinned witnesses cosigned the checkpoint of the proof of inclusion")
+	c.Flags().BoolVar(
+		&options.RequireCurrent, "require-current", false,
+		"fail unless the evidence shows that the version was current when it was saved",
+	)
+	c.Flags().BoolVar(
+		&options.RequireInclusion, "require-inclusion", false,
+		"fail unless a valid proof shows that the transparency log holds the record",
+	)
+	c.Flags().BoolVar(
+		&options.RequireTimestamp, "require-timestamp", false,
+		"fail unless a pinned timestamp authority shows before which time the record existed",
+	)
+	c.Flags().IntVar(
+		&options.RequireWitnesses, "require-witnesses", 0,
+		"fail unless so many pinned witnesses cosigned the checkpoint of the proof of inclusion",
+	)
 	c.Flags().BoolVar(&options.AcceptStampedBeforeRevocation, "accept-stamped-before-revocation", false,
 		"let a record stand whose signing key was revoked, where a pinned timestamp authority stamped it before")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
@@ -105,7 +122,8 @@ func (a *app) verifyCommand() *cobra.Command {
 			title, limits = evidence.CertificateLimitsTitle, evidence.CertificateLimits
 		}
 		points := limits(language, "")
-		text := describeFindings(findings, len(trusted.Witnesses())) + "\n" + title(language) + ":\n- " + strings.Join(points, "\n- ") + "\n"
+		text := describeFindings(findings, len(trusted.Witnesses())) + "\n" + title(language) + ":\n- " +
+			strings.Join(points, "\n- ") + "\n"
 		return a.answer(*asJSON, struct {
 			evidence.Findings
 			Limits []string `json:"limits"`

@@ -44,7 +44,8 @@ func (a *app) hashFile(path string) (hashed, error) {
 	return hashOpen(f, path, progress)
 }
 
-// progress is a bar of so many bytes where there is a terminal and they take long enough to show; else it shows nothing.
+// progress is a bar of so many bytes where there is a terminal and they take long enough to show; else it shows
+// nothing.
 func (a *app) progress(title string, size int64) (w io.Writer, done func()) {
 	if size < progressFrom {
 		return io.Discard, func() {}
@@ -70,7 +71,9 @@ func hashOpen(f *os.File, path string, progress io.Writer) (hashed, error) {
 	}
 	sum := sha256.New()
 	// Without the ways past the buffer.
-	if h.size, err = io.CopyBuffer(io.MultiWriter(sum, progress), struct{ io.Reader }{f}, make([]byte, 1<<20)); err != nil {
+	if h.size, err = io.CopyBuffer(
+		io.MultiWriter(sum, progress), struct{ io.Reader }{f}, make([]byte, 1<<20),
+	); err != nil {
 		return h, fmt.Errorf("%s: %w", path, err)
 	}
 	after, err := f.Stat()
@@ -84,10 +87,13 @@ func hashOpen(f *os.File, path string, progress io.Writer) (hashed, error) {
 	return h, nil
 }
 
-// mimeTypes is a table of ours, because the system's differs from machine to machine and a declaration sent again must be the same.
+// mimeTypes is a table of ours, because the system's differs from machine to machine and a declaration sent again must
+// be the same.
 var mimeTypes = map[string]string{
-	".pdf": "application/pdf", ".txt": "text/plain", ".log": "text/plain", ".md": "text/markdown", ".csv": "text/csv", ".htm": "text/html",
-	".html": "text/html", ".xml": "application/xml", ".json": "application/json", ".zip": "application/zip", ".p7m": "application/pkcs7-mime",
+	".pdf": "application/pdf", ".txt": "text/plain", ".log": "text/plain", ".md": "text/markdown", ".csv": "text/csv",
+	".htm":  "text/html",
+	".html": "text/html", ".xml": "application/xml", ".json": "application/json", ".zip": "application/zip",
+	".p7m":  "application/pkcs7-mime",
 	".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
 	".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 	".odt":  "application/vnd.oasis.opendocument.text",

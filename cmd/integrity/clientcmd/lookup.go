@@ -67,14 +67,21 @@ func usageText(u wire.Allowance) string {
 	var b strings.Builder
 	used := fmt.Sprintf("%d used, without a limit", u.Organization.Used)
 	if u.Organization.Limit != nil && u.Organization.Remaining != nil {
-		used = fmt.Sprintf("%d of %d used, %d remaining", u.Organization.Used, *u.Organization.Limit, *u.Organization.Remaining)
+		used = fmt.Sprintf(
+			"%d of %d used, %d remaining", u.Organization.Used, *u.Organization.Limit, *u.Organization.Remaining,
+		)
 	}
-	fmt.Fprintf(&b, "plan          %s\nmonth         %s, until %s\nversions      %s\n", u.Plan, u.Period, u.Organization.ResetsAt, used)
+	fmt.Fprintf(
+		&b, "plan          %s\nmonth         %s, until %s\nversions      %s\n", u.Plan, u.Period, u.Organization.ResetsAt,
+		used,
+	)
 	for _, company := range u.Companies {
 		fmt.Fprintf(&b, "company       %s  %d\n", company.CompanyReference, company.Used)
 	}
 	for _, w := range u.Warnings {
-		fmt.Fprintf(&b, "warning       %d %% of %s (%d of %d), reached at %s\n", w.Percent, w.Allowance, w.Used, w.Limit, w.ReachedAt)
+		fmt.Fprintf(
+			&b, "warning       %d %% of %s (%d of %d), reached at %s\n", w.Percent, w.Allowance, w.Used, w.Limit, w.ReachedAt,
+		)
 	}
 	return b.String()
 }

@@ -21,7 +21,10 @@ import (
 )
 
 func (a *app) manifestCommand() *cobra.Command {
-	return cli.Group("manifest", "List the files of a directory, and check them later", a.manifestCreateCommand(), a.manifestVerifyCommand())
+	return cli.Group(
+		"manifest", "List the files of a directory, and check them later", a.manifestCreateCommand(),
+		a.manifestVerifyCommand(),
+	)
 }
 
 // manifestSummary is what is printed of a manifest.
@@ -42,7 +45,9 @@ func (s manifestSummary) text() string {
 
 func (a *app) manifestCreateCommand() *cobra.Command {
 	c := manual().Command("manifest create")
-	output := c.Flags().StringP("output", "o", "", "file to write the manifest to, - for standard output; then the hash of a file is printed")
+	output := c.Flags().StringP(
+		"output", "o", "", "file to write the manifest to, - for standard output; then the hash of a file is printed",
+	)
 	asJSON := c.Flags().Bool("json", false, "print JSON (with -o)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		if *output == "-" {

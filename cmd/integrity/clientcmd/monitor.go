@@ -27,12 +27,18 @@ import (
 func (a *app) monitorCommand() *cobra.Command {
 	w := logWatch{app: a}
 	c := manual().Command("monitor")
-	trustedFile := c.Flags().String("trusted-keys", "", "trusted-keys file, with logKeys, that you got through a channel you trust")
+	trustedFile := c.Flags().String(
+		"trusted-keys", "", "trusted-keys file, with logKeys, that you got through a channel you trust",
+	)
 	c.Flags().StringVar(&w.state, "state", "", "file of the last checkpoint; it is made where it is missing")
-	kept := c.Flags().StringArray("evidence", nil, "saved evidence whose proof of inclusion the log must continue (may be given more than once)")
+	kept := c.Flags().StringArray(
+		"evidence", nil, "saved evidence whose proof of inclusion the log must continue (may be given more than once)",
+	)
 	c.Flags().BoolVar(&w.follow, "follow", false, "go on watching")
 	c.Flags().DurationVar(&w.every, "every", 10*time.Second, "how often to look while following, 1s or more")
-	c.Flags().IntVar(&w.monitor.Witnesses, "require-witnesses", 0, "how many pinned witnesses must have cosigned the checkpoint")
+	c.Flags().IntVar(
+		&w.monitor.Witnesses, "require-witnesses", 0, "how many pinned witnesses must have cosigned the checkpoint",
+	)
 	c.Flags().BoolVar(&w.asJSON, "json", false, "print JSON, one object a line")
 	cli.Require(c, "trusted-keys", "state")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -89,7 +95,9 @@ func (a *app) keptCheckpoint(path string, trusted *evidence.TrustedKeys) (monito
 	if err != nil {
 		return monitor.Kept{}, err
 	}
-	if f := evidence.Verify(receipt, trusted, evidence.Options{Now: a.Now(), RequireInclusion: true}); f.Inclusion != evidence.Valid {
+	if f := evidence.Verify(
+		receipt, trusted, evidence.Options{Now: a.Now(), RequireInclusion: true},
+	); f.Inclusion != evidence.Valid {
 		return monitor.Kept{}, errors.New(strings.Join(f.Reasons, "; "))
 	}
 	e, err := evidence.ParseEnvelope(receipt)
@@ -126,7 +134,8 @@ type LogState struct {
 	Version    int    `json:"version"`    // 1
 	Checkpoint string `json:"checkpoint"` // the signed note, whole
 	CheckedAt  string `json:"checkedAt"`
-	// StampedSize is that of the largest tree whose timestamp tokens were checked, Stamped the time of the newest by authority.
+	// StampedSize is that of the largest tree whose timestamp tokens were checked, Stamped the time of the newest by
+	// authority.
 	StampedSize int64                `json:"stampedSize,omitempty"`
 	Stamped     map[string]time.Time `json:"stamped,omitempty"`
 }
@@ -148,7 +157,11 @@ func (w *logWatch) run(ctx context.Context) error {
 					return err
 				}
 				if n := len(seen.Witnessed); n < w.monitor.Witnesses {
-					few := fmt.Sprintf("only %d of the %d witnesses that are required have cosigned the checkpoint of %d entries; that is no sign of rewritten history: a witness may be away, or slow", n, w.monitor.Witnesses, seen.Size)
+					few := fmt.Sprintf(
+						"only %d of the %d witnesses that are required have cosigned the checkpoint of %d entries; that is no sign "+
+							"of rewritten history: a witness may be away, or slow",
+						n, w.monitor.Witnesses, seen.Size,
+					)
 					if !w.follow {
 						return cli.NegativeError("TOO FEW WITNESSES: " + few)
 					}
@@ -162,7 +175,9 @@ func (w *logWatch) run(ctx context.Context) error {
 			return fmt.Errorf("it could not be checked, which says nothing about the log: %w", err)
 		case ctx.Err() == nil:
 			wait = max(wait, backoff.Next(err))
-			_, _ = fmt.Fprintf(w.Errs, "integrity: it could not be checked: %v; trying again in %s\n", err, wait.Round(time.Second))
+			_, _ = fmt.Fprintf(
+				w.Errs, "integrity: it could not be checked: %v; trying again in %s\n", err, wait.Round(time.Second),
+			)
 		}
 		if !w.follow || w.monitor.Wait(ctx, wait) != nil {
 			return nil //nolint:nilerr // an outage while following was reported, and interrupting is no failure
@@ -215,7 +230,9 @@ func (w *logWatch) look(ctx context.Context, last string) (seen monitor.Seen, er
 	if unchanged {
 		return seen, nil
 	}
-	text, err := json.MarshalIndent(LogState{1, seen.Note, evidence.FormatTime(w.Now()), stamps.after, stamps.newest}, "", "  ")
+	text, err := json.MarshalIndent(
+		LogState{1, seen.Note, evidence.FormatTime(w.Now()), stamps.after, stamps.newest}, "", "  ",
+	)
 	if err != nil {
 		return seen, err
 	}
@@ -259,8 +276,10 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 			Timestamps  stampReport `json:"timestamps"`
 			CheckedAt   string      `json:"checkedAt"`
 		}{
-			outcome, seen.Origin, seen.Size, seen.Root.String(), append([]string{}, seen.Witnesses...), append([]string{}, seen.Witnessed...),
-			len(w.monitor.Trusted.Witnesses()), len(w.kept), stampReport{w.stamps.checked, w.stamps.passed, w.stamps.after, w.stamps.more, newest}, now,
+			outcome, seen.Origin, seen.Size, seen.Root.String(), append([]string{}, seen.Witnesses...),
+			append([]string{}, seen.Witnessed...),
+			len(w.monitor.Trusted.Witnesses()), len(w.kept),
+			stampReport{w.stamps.checked, w.stamps.passed, w.stamps.after, w.stamps.more, newest}, now,
 		}, "")
 	}
 	words := "it continues the last checkpoint"

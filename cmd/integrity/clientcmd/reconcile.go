@@ -44,7 +44,9 @@ type copyHead struct {
 // check refuses to mix two feeds in one copy.
 func (h copyHead) check(asked copyHead) error {
 	if h != asked {
-		return fmt.Errorf("this file holds the feed of company %s of %s: give another file for another feed", h.Company, h.Service)
+		return fmt.Errorf(
+			"this file holds the feed of company %s of %s: give another file for another feed", h.Company, h.Service,
+		)
 	}
 	return nil
 }
@@ -53,7 +55,9 @@ func (a *app) reconcileCommand() *cobra.Command {
 	c, flags := Command("reconcile")
 	company := c.Flags().String("company", "", "reference of the company")
 	follow := c.Flags().Bool("follow", false, "go on waiting for changes")
-	fromStart := c.Flags().Bool("from-start", false, "read the whole feed again, after the service was restored (SQLite only)")
+	fromStart := c.Flags().Bool(
+		"from-start", false, "read the whole feed again, after the service was restored (SQLite only)",
+	)
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		service, err := Connect(a.App, flags)
@@ -94,7 +98,9 @@ func (a *app) reconcileCommand() *cobra.Command {
 
 // reconcile follows the feed until its end, or until ctx ends. What was stored is
 // stored: an error afterwards loses nothing.
-func (a *app) reconcile(ctx context.Context, service *client.Client, company string, to reconciled, follow bool) (added int, err error) {
+func (a *app) reconcile(
+	ctx context.Context, service *client.Client, company string, to reconciled, follow bool,
+) (added int, err error) {
 	cursor, epoch := to.position()
 	err = client.Follower{
 		Client: service, Company: company, Cursor: cursor, Epoch: epoch, Live: follow,
@@ -112,7 +118,9 @@ func (a *app) reconcile(ctx context.Context, service *client.Client, company str
 	case follow && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return added, nil
 	case errors.As(err, &restored):
-		return added, cli.NegativeError(restored.Error() + ": this copy may hold such events; read the feed again with --from-start")
+		return added, cli.NegativeError(
+			restored.Error() + ": this copy may hold such events; read the feed again with --from-start",
+		)
 	}
 	return added, Refusal(err)
 }
@@ -132,7 +140,8 @@ type sqliteCopy struct {
 func OpenSQLite(ctx context.Context, path, schema string) (*sql.DB, error) {
 	// A full disk sync at every commit: what was committed must be there after a power failure.
 	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: url.Values{
-		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}, "_txlock": {"immediate"},
+		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"},
+		"_txlock": {"immediate"},
 	}.Encode()}).String()
 	db, err := sql.Open("sqlite", name)
 	if err != nil {
@@ -140,7 +149,9 @@ func OpenSQLite(ctx context.Context, path, schema string) (*sql.DB, error) {
 	}
 	db.SetMaxOpenConns(1)
 	if _, err := db.ExecContext(ctx, schema); err != nil {
-		return nil, errors.Join(fmt.Errorf("the file must be a SQLite database of this command, or not exist yet: %w", err), db.Close())
+		return nil, errors.Join(
+			fmt.Errorf("the file must be a SQLite database of this command, or not exist yet: %w", err), db.Close(),
+		)
 	}
 	return db, nil
 }
@@ -155,12 +166,16 @@ func openSQLite(ctx context.Context, path string, head copyHead, fromStart bool)
 			_ = db.Close()
 		}
 	}()
-	if _, err := db.ExecContext(ctx, "INSERT INTO cursor VALUES (1, ?, ?, 0, 0) ON CONFLICT DO NOTHING", head.Service, head.Company); err != nil {
+	if _, err := db.ExecContext(
+		ctx, "INSERT INTO cursor VALUES (1, ?, ?, 0, 0) ON CONFLICT DO NOTHING", head.Service, head.Company,
+	); err != nil {
 		return nil, err
 	}
 	c := &sqliteCopy{db: db}
 	var known copyHead
-	if err := db.QueryRowContext(ctx, "SELECT service, company_reference, sequence, epoch FROM cursor").Scan(&known.Service, &known.Company, &c.cursor, &c.epoch); err != nil {
+	if err := db.QueryRowContext(
+		ctx, "SELECT service, company_reference, sequence, epoch FROM cursor",
+	).Scan(&known.Service, &known.Company, &c.cursor, &c.epoch); err != nil {
 		return nil, err
 	}
 	if err := known.check(head); err != nil {
@@ -187,7 +202,9 @@ func (c *sqliteCopy) store(ctx context.Context, page client.Page) (added int, er
 		return 0, nil
 	}
 	err = c.transact(ctx, func(tx *sql.Tx) error {
-		moved, err := tx.ExecContext(ctx, "UPDATE cursor SET sequence = ?, epoch = ? WHERE sequence = ?", page.Cursor, page.Epoch, page.After)
+		moved, err := tx.ExecContext(
+			ctx, "UPDATE cursor SET sequence = ?, epoch = ? WHERE sequence = ?", page.Cursor, page.Epoch, page.After,
+		)
 		if err != nil {
 			return err
 		}
@@ -198,13 +215,16 @@ func (c *sqliteCopy) store(ctx context.Context, page client.Page) (added int, er
 		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM events").Scan(&before); err != nil {
 			return err
 		}
-		insert, err := tx.PrepareContext(ctx, `INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (id) DO UPDATE SET confirmed = 1`)
+		insert, err := tx.PrepareContext(
+			ctx, `INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (id) DO UPDATE SET confirmed = 1`,
+		)
 		if err != nil {
 			return err
 		}
 		defer insert.Close()
 		for _, e := range page.Events {
-			if _, err := insert.ExecContext(ctx, e.ID, e.Sequence, e.Type, e.OccurredAt, e.PublicID, e.Source, e.DocumentReference, e.Version,
+			if _, err := insert.ExecContext(ctx, e.ID, e.Sequence, e.Type, e.OccurredAt, e.PublicID, e.Source,
+				e.DocumentReference, e.Version,
 				e.RecordStatus, string(e.Raw)); err != nil {
 				return err
 			}
@@ -348,19 +368,23 @@ func (a *app) changesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return Refusal(client.Follower{Client: service, Company: *company, Cursor: *after, Take: func(page client.Page) error {
-			for _, e := range page.Events {
-				if flags.JSON {
-					err = cli.WriteJSON(a.Out, e.Raw, "")
-				} else {
-					_, err = fmt.Fprintf(a.Out, "%6d  %s  %-22s  %s  %s %s v%d  %s\n", e.Sequence, e.OccurredAt, e.Type, e.PublicID, e.Source, e.DocumentReference, e.Version, e.RecordStatus)
+		return Refusal(client.Follower{Client: service, Company: *company, Cursor: *after,
+			Take: func(page client.Page) error {
+				for _, e := range page.Events {
+					if flags.JSON {
+						err = cli.WriteJSON(a.Out, e.Raw, "")
+					} else {
+						_, err = fmt.Fprintf(
+							a.Out, "%6d  %s  %-22s  %s  %s %s v%d  %s\n", e.Sequence, e.OccurredAt, e.Type, e.PublicID, e.Source,
+							e.DocumentReference, e.Version, e.RecordStatus,
+						)
+					}
+					if err != nil {
+						return err
+					}
 				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}}.Run(c.Context()))
+				return nil
+			}}.Run(c.Context()))
 	}
 	return c
 }

@@ -47,7 +47,10 @@ func (a *app) reserveCommand() *cobra.Command {
 		if err != nil {
 			return written(err)
 		}
-		text := fmt.Sprintf("reservation   %s, until %s\npublicId      %s\nverification  %s\n", r.Status, r.ExpiresAt, r.PublicID, r.VerificationURL)
+		text := fmt.Sprintf(
+			"reservation   %s, until %s\npublicId      %s\nverification  %s\n", r.Status, r.ExpiresAt, r.PublicID,
+			r.VerificationURL,
+		)
 		if *quiet {
 			text = r.VerificationURL + "\n"
 		}
@@ -62,7 +65,8 @@ func recordText(r wire.Record, replayed bool) string {
 	if replayed {
 		again = " (it was registered before; this consumed nothing)"
 	}
-	return fmt.Sprintf("document      %s, version %d, %s%s\nsha256        %s\nreceived at   %s\npublicId      %s\nverification  %s\n",
+	return fmt.Sprintf("document      %s, version %d, %s%s\nsha256        %s\nreceived at   %s\npublicId      "+
+		"%s\nverification  %s\n",
 		r.DocumentReference, r.Version, r.Status, again, r.SHA256, r.ReceivedAt, r.PublicID, r.VerificationURL)
 }
 
@@ -72,12 +76,19 @@ func (a *app) registerCommand() *cobra.Command {
 	var d wire.Declaration
 	c.Flags().StringVar(&d.CompanyReference, "company", "", "reference of the company")
 	c.Flags().StringVar(&d.Source, "source", "", "reference of the origin system")
-	c.Flags().StringVar(&d.DocumentReference, "document", "", "reference of the document (default: made of the file's name)")
+	c.Flags().StringVar(
+		&d.DocumentReference, "document", "", "reference of the document (default: made of the file's name)",
+	)
 	c.Flags().Int32Var(&d.Version, "version", 0, "version of the document, from 1")
 	previous := c.Flags().Int32("previous-version", 0, "version that this one follows")
 	c.Flags().StringVar(&d.MimeType, "mime-type", "", "media type, such as application/pdf")
-	c.Flags().StringVar(&d.GeneratedAt, "generated-at", "", "time at which the origin made the file, such as 2026-03-01T09:30:00Z")
-	c.Flags().StringVar(&d.ReservationID, "reservation", "", "publicId or link of the version's reservation; without it one is used all the same")
+	c.Flags().StringVar(
+		&d.GeneratedAt, "generated-at", "", "time at which the origin made the file, such as 2026-03-01T09:30:00Z",
+	)
+	c.Flags().StringVar(
+		&d.ReservationID, "reservation", "",
+		"publicId or link of the version's reservation; without it one is used all the same",
+	)
 	quiet := c.Flags().Bool("quiet", false, "print only the verification link")
 	c.MarkFlagsMutuallyExclusive("json", "quiet")
 	cli.Require(c, "company", "source", "version")
@@ -150,13 +161,18 @@ func Declare(a *cli.App, common wire.Declaration, files []string) ([]wire.Declar
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 		}
-		for name, reference := range map[string]string{"--company": d.CompanyReference, "--source": d.Source, "--document": d.DocumentReference} {
+		for name, reference := range map[string]string{
+			"--company": d.CompanyReference, "--source": d.Source, "--document": d.DocumentReference,
+		} {
 			if !domain.ValidReference(reference) {
 				return nil, fmt.Errorf("%s: %s", name, domain.ReferenceRule)
 			}
 		}
 		if other, twice := taken[d.DocumentReference]; twice {
-			return nil, fmt.Errorf("%s and %s would both be the document %s: register them one by one with --document", other, path, d.DocumentReference)
+			return nil, fmt.Errorf(
+				"%s and %s would both be the document %s: register them one by one with --document", other, path,
+				d.DocumentReference,
+			)
 		}
 		taken[d.DocumentReference] = path
 		h, err := (&app{a}).hashFile(path)

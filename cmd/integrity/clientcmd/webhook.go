@@ -16,7 +16,8 @@ import (
 
 func (a *app) webhookCommand() *cobra.Command {
 	return cli.Group("webhook", "Destinations of webhooks, and what became of their deliveries",
-		a.webhookCreateCommand(), a.webhookListCommand(), a.webhookTestCommand(), a.webhookDeliveriesCommand(), a.webhookRedeliverCommand(),
+		a.webhookCreateCommand(), a.webhookListCommand(), a.webhookTestCommand(), a.webhookDeliveriesCommand(),
+		a.webhookRedeliverCommand(),
 		a.webhookReplayCommand())
 }
 
@@ -25,7 +26,9 @@ func (a *app) webhookCreateCommand() *cobra.Command {
 	var w wire.WebhookRequest
 	c.Flags().StringVar(&w.Description, "description", "", "what it is, at most 200 characters")
 	types := c.Flags().StringSlice("types", nil, "event types that it receives, separated by commas (default: all)")
-	companies := c.Flags().StringSlice("company", nil, "references of companies whose events it receives, separated by commas")
+	companies := c.Flags().StringSlice(
+		"company", nil, "references of companies whose events it receives, separated by commas",
+	)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		w.URL = args[0]
 		for _, text := range *types {
@@ -41,13 +44,18 @@ func (a *app) webhookCreateCommand() *cobra.Command {
 		}
 		made, err := service.CreateWebhook(c.Context(), w)
 		if err != nil {
-			return Unconfirmed(err, "integrity webhook list shows whether it is there; its secret is lost then, so delete it before you make another")
+			return Unconfirmed(
+				err,
+				"integrity webhook list shows whether it is there; its secret is lost then, so delete it before you make another",
+			)
 		}
 		// The secret is shown whatever comes of the companies: nothing shows it again.
 		var granted error
 		for i, id := range ids {
 			if _, granted = service.GrantWebhook(c.Context(), id, made.ID, true); granted != nil {
-				granted = Refusal(fmt.Errorf("the destination is made, but it could not be authorized for %s: %w", (*companies)[i], granted))
+				granted = Refusal(fmt.Errorf(
+					"the destination is made, but it could not be authorized for %s: %w", (*companies)[i], granted,
+				))
 				break
 			}
 			made.Companies++
@@ -146,7 +154,9 @@ func deliveryText(d wire.Delivery) string {
 }
 
 // deliveryCommand queues one delivery.
-func (a *app) deliveryCommand(name, again string, queue func(*client.Client, context.Context, string) (wire.Delivery, error)) *cobra.Command {
+func (a *app) deliveryCommand(
+	name, again string, queue func(*client.Client, context.Context, string) (wire.Delivery, error),
+) *cobra.Command {
 	c, flags := Command(name)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		service, err := Connect(a.App, flags)
@@ -157,7 +167,9 @@ func (a *app) deliveryCommand(name, again string, queue func(*client.Client, con
 		if err != nil {
 			return Unconfirmed(err, again)
 		}
-		return a.Print(flags.JSON, d, deliveryText(d)+"integrity webhook deliveries "+d.WebhookID+" shows what became of it\n")
+		return a.Print(
+			flags.JSON, d, deliveryText(d)+"integrity webhook deliveries "+d.WebhookID+" shows what became of it\n",
+		)
 	}
 	return c
 }
@@ -233,7 +245,9 @@ func (a *app) webhookReplayCommand() *cobra.Command {
 		}
 		text := fmt.Sprintf("%d deliveries were queued\n", done.Count)
 		if done.DryRun {
-			text = fmt.Sprintf("%d deliveries would be queued; nothing was done: give the same command with --confirm\n", done.Count)
+			text = fmt.Sprintf(
+				"%d deliveries would be queued; nothing was done: give the same command with --confirm\n", done.Count,
+			)
 		}
 		return a.Print(flags.JSON, done, text)
 	}

@@ -98,20 +98,28 @@ func (c *Config) SecretKeyPath() string {
 	return c.InDataDir(keyfiles.SecretKeyFile)
 }
 
-// DefaultBaseURL fixes the public address once the listening one is known. It fails closed: keys would travel in the clear
-// over an http address that is not this machine's own.
+// DefaultBaseURL fixes the public address once the listening one is known. It fails closed: keys would travel in the
+// clear over an http address that is not this machine's own.
 func (c *Config) DefaultBaseURL(listening net.Addr) error {
 	if c.BaseURL == "" {
 		address, err := netip.ParseAddrPort(listening.String())
 		if err != nil || !address.Addr().IsLoopback() {
-			return fmt.Errorf("%sBASE_URL (--base-url) is needed where the service listens on more than loopback: set it to the public https address", Prefix)
+			return fmt.Errorf(
+				"%sBASE_URL (--base-url) is needed where the service listens on more than loopback: set it to the public https "+
+					"address",
+				Prefix,
+			)
 		}
 		if c.BaseURL = "http://" + listening.String(); c.Encrypted() {
 			c.BaseURL = "https://" + listening.String()
 		}
 	}
 	if strings.HasPrefix(c.BaseURL, "http://") && !IsLoopbackURL(c.BaseURL) && !c.InsecureHTTP {
-		return fmt.Errorf("%sBASE_URL (--base-url) is http and not loopback: use https, or set %sINSECURE_HTTP=true if you accept that keys travel in the clear", Prefix, Prefix)
+		return fmt.Errorf(
+			"%sBASE_URL (--base-url) is http and not loopback: use https, or set %sINSECURE_HTTP=true if you accept that "+
+				"keys travel in the clear",
+			Prefix, Prefix,
+		)
 	}
 	return nil
 }
@@ -141,21 +149,26 @@ func (c *Config) PlanTable() (domain.Plans, error) {
 // SigningSource says where the signing key is.
 func (c *Config) SigningSource() keyfiles.Source {
 	return keyfiles.Source{
-		DataDir: c.DataDir, Name: keyfiles.SigningKeyFile, Variable: Prefix + "SIGNING_KEY", Text: c.SigningKey, File: c.signingKeyFile, Trusted: c.TrustedKeysPath(),
+		DataDir: c.DataDir, Name: keyfiles.SigningKeyFile, Variable: Prefix + "SIGNING_KEY", Text: c.SigningKey,
+		File: c.signingKeyFile, Trusted: c.TrustedKeysPath(),
 	}
 }
 
 // LogSource says where the key of the transparency log is.
 func (c *Config) LogSource() keyfiles.Source {
 	return keyfiles.Source{
-		DataDir: c.DataDir, Name: keyfiles.LogKeyFile, Variable: Prefix + "TRANSPARENCY_KEY", Text: c.TransparencyKey, File: c.transparencyKeyFile, Trusted: c.TrustedKeysPath(),
+		DataDir: c.DataDir, Name: keyfiles.LogKeyFile, Variable: Prefix + "TRANSPARENCY_KEY", Text: c.TransparencyKey,
+		File: c.transparencyKeyFile, Trusted: c.TrustedKeysPath(),
 	}
 }
 
-// WitnessSource says where the key is with which this installation cosigns other logs. No trusted-keys file of its own names
-// that key.
+// WitnessSource says where the key is with which this installation cosigns other logs. No trusted-keys file of its own
+// names that key.
 func (c *Config) WitnessSource() keyfiles.Source {
-	return keyfiles.Source{DataDir: c.DataDir, Name: keyfiles.WitnessKeyFile, Variable: Prefix + "WITNESS_KEY", Text: c.WitnessKey, File: c.witnessKeyFile}
+	return keyfiles.Source{
+		DataDir: c.DataDir, Name: keyfiles.WitnessKeyFile, Variable: Prefix + "WITNESS_KEY", Text: c.WitnessKey,
+		File: c.witnessKeyFile,
+	}
 }
 
 // TrustedKeysPath is the file that is given, or that of the data directory.
@@ -235,8 +248,8 @@ func listed[T any](setting, text, mark string, parse func(string) (T, error)) (l
 	return list, nil
 }
 
-// AddFlags gives a command the flags of the named settings, or of all that the service has, and lists the secret variables
-// in its help.
+// AddFlags gives a command the flags of the named settings, or of all that the service has, and lists the secret
+// variables in its help.
 func AddFlags(c *cobra.Command, names ...string) {
 	var secrets []string
 	for _, s := range Settings() {
@@ -258,7 +271,8 @@ func AddFlags(c *cobra.Command, names ...string) {
 		}
 	}
 	if secrets != nil {
-		c.Long += "\n\nSecrets are read from the environment, or from the file that the variable with _FILE at its end names:\n" + strings.Join(secrets, "\n")
+		c.Long += "\n\nSecrets are read from the environment, or from the file that the variable with _FILE at its end " +
+			"names:\n" + strings.Join(secrets, "\n")
 	}
 }
 
@@ -295,7 +309,8 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 		faults = append(faults, fmt.Errorf("%sSIGNUP=open needs %sSMTP_URL: addresses are confirmed by mail", Prefix, Prefix))
 	}
 	cfg.ShardsGiven, cfg.MetricsGiven = given["SHARDS"], given["METRICS_LISTEN"]
-	cfg.signingKeyFile, cfg.transparencyKeyFile, cfg.witnessKeyFile = files["SIGNING_KEY"], files["TRANSPARENCY_KEY"], files["WITNESS_KEY"]
+	cfg.signingKeyFile, cfg.transparencyKeyFile, cfg.witnessKeyFile = files["SIGNING_KEY"], files["TRANSPARENCY_KEY"],
+		files["WITNESS_KEY"]
 	return cfg, errors.Join(faults...)
 }
 
@@ -399,8 +414,8 @@ func (s Setting) wrong(name string) error {
 	return fmt.Errorf("%s%s (--%s) must be %s", Prefix, name, flagOf(name), s.Expects)
 }
 
-// UnknownVariables lists variables that look like ours and have no effect: misspelt ones, or some of a later version. They
-// are reported and not refused, because a Kubernetes service of our name makes such variables too.
+// UnknownVariables lists variables that look like ours and have no effect: misspelt ones, or some of a later version.
+// They are reported and not refused, because a Kubernetes service of our name makes such variables too.
 func UnknownVariables(a *cli.App) []string {
 	// What the pages for developers have their readers set, and no misspelling of one of the server's.
 	known := []string{VariableAPIKey, Prefix + "COMPANY", Prefix + "WEBHOOK_SECRET"}

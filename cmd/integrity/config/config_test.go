@@ -57,8 +57,8 @@ func TestEverySettingIsDescribed(t *testing.T) {
 	}
 }
 
-// TestFormerNames: the names of the last release are read for one release more, as variable, file and flag; two names of
-// one setting are refused.
+// TestFormerNames: the names of the last release are read for one release more, as variable, file and flag; two names
+// of one setting are refused.
 func TestFormerNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(path, []byte("of a file\n"), 0o600); err != nil {
@@ -90,12 +90,21 @@ func TestFormerNames(t *testing.T) {
 		environ, args []string
 		says          string
 	}{
-		{environ: []string{"INTEGRITY_LOG=off", "INTEGRITY_TRANSPARENCY=off"}, says: "INTEGRITY_TRANSPARENCY and INTEGRITY_LOG are both set"},
-		{environ: []string{"INTEGRITY_LOG_KEY=k", "INTEGRITY_TRANSPARENCY_KEY_FILE=" + path}, says: "INTEGRITY_TRANSPARENCY_KEY_FILE and INTEGRITY_LOG_KEY are both set"},
+		{
+			environ: []string{"INTEGRITY_LOG=off", "INTEGRITY_TRANSPARENCY=off"},
+			says:    "INTEGRITY_TRANSPARENCY and INTEGRITY_LOG are both set",
+		},
+		{
+			environ: []string{"INTEGRITY_LOG_KEY=k", "INTEGRITY_TRANSPARENCY_KEY_FILE=" + path},
+			says:    "INTEGRITY_TRANSPARENCY_KEY_FILE and INTEGRITY_LOG_KEY are both set",
+		},
 		{args: []string{"--log", "off", "--transparency", "off"}, says: "--transparency and --log are both set"},
 		{environ: []string{"INTEGRITY_LOG=maybe"}, says: "INTEGRITY_LOG (--log) must be on or off"},
 		{args: []string{"--log", "maybe"}, says: "INTEGRITY_LOG (--log) must be on or off"},
-		{environ: []string{"INTEGRITY_LOG=off"}, args: []string{"--transparency", "maybe"}, says: "INTEGRITY_TRANSPARENCY (--transparency) must be on or off"},
+		{
+			environ: []string{"INTEGRITY_LOG=off"}, args: []string{"--transparency", "maybe"},
+			says: "INTEGRITY_TRANSPARENCY (--transparency) must be on or off",
+		},
 	} {
 		if _, err := load(t, c.environ, c.args...); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v %v: %v, want %q", c.environ, c.args, err, c.says)
@@ -105,7 +114,8 @@ func TestFormerNames(t *testing.T) {
 	AddFlags(serve)
 	column := strings.Index(serve.Long[strings.LastIndex(serve.Long, "\n")+1:], "secret of that registration")
 	for line := range strings.Lines(serve.Long) {
-		if variable, help, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(variable, Prefix) && strings.Index(line, strings.TrimSpace(help)) != column {
+		if variable, help, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(variable, Prefix) &&
+			strings.Index(line, strings.TrimSpace(help)) != column {
 			t.Errorf("the help of secrets has no straight edge: %q", line)
 		}
 	}
@@ -116,12 +126,15 @@ func TestFormerNames(t *testing.T) {
 
 func TestConfigDefaultsAndFlags(t *testing.T) {
 	cfg, err := load(t, nil)
-	if err != nil || cfg.Listen != "127.0.0.1:8080" || cfg.Shards != 1 || cfg.DataDir != "./data" || cfg.PublicPerMinute != 60 || cfg.PagesPerMinute != 600 {
+	if err != nil || cfg.Listen != "127.0.0.1:8080" || cfg.Shards != 1 || cfg.DataDir != "./data" ||
+		cfg.PublicPerMinute != 60 || cfg.PagesPerMinute != 600 {
 		t.Fatalf("defaults: %+v, %v", cfg, err)
 	}
-	cfg, err = load(t, []string{"INTEGRITY_LISTEN=127.0.0.1:1", "INTEGRITY_SHARDS=9", "INTEGRITY_TRUSTED_PROXIES=10.0.0.0/8, ::1"},
+	cfg, err = load(t,
+		[]string{"INTEGRITY_LISTEN=127.0.0.1:1", "INTEGRITY_SHARDS=9", "INTEGRITY_TRUSTED_PROXIES=10.0.0.0/8, ::1"},
 		"--listen", "127.0.0.1:2", "--insecure-http", "--base-url", "https://ledger.example.org/")
-	if err != nil || cfg.Listen != "127.0.0.1:2" || cfg.Shards != 9 || !cfg.InsecureHTTP || cfg.BaseURL != "https://ledger.example.org" {
+	if err != nil || cfg.Listen != "127.0.0.1:2" || cfg.Shards != 9 || !cfg.InsecureHTTP ||
+		cfg.BaseURL != "https://ledger.example.org" {
 		t.Fatalf("flags over variables: %+v, %v", cfg, err)
 	}
 	if len(cfg.TrustedProxies) != 2 || cfg.TrustedProxies[1].String() != "::1/128" {
@@ -132,8 +145,10 @@ func TestConfigDefaultsAndFlags(t *testing.T) {
 // TestConfigFaults wants the variable's name and what is right, and all faults at once.
 func TestConfigFaults(t *testing.T) {
 	for _, bad := range []string{
-		"LISTEN=8080", "BASE_URL=ledger.example.org", "BASE_URL=https://a/b", "SHARDS=0", "SHARDS=many", "SHARDS=65536", "LOG_FORMAT=xml",
-		"LOG_LEVEL=loud", "TRUSTED_PROXIES=proxy.example.org", "INSECURE_HTTP=perhaps", "PUBLIC_PER_MINUTE=0", "PUBLIC_PAGES_PER_MINUTE=0", "DATABASE_URL=mysql://secret@x",
+		"LISTEN=8080", "BASE_URL=ledger.example.org", "BASE_URL=https://a/b", "SHARDS=0", "SHARDS=many", "SHARDS=65536",
+		"LOG_FORMAT=xml",
+		"LOG_LEVEL=loud", "TRUSTED_PROXIES=proxy.example.org", "INSECURE_HTTP=perhaps", "PUBLIC_PER_MINUTE=0",
+		"PUBLIC_PAGES_PER_MINUTE=0", "DATABASE_URL=mysql://secret@x",
 	} {
 		_, err := load(t, []string{Prefix + bad})
 		name, value, _ := strings.Cut(bad, "=")
@@ -143,7 +158,9 @@ func TestConfigFaults(t *testing.T) {
 			t.Errorf("a secret is quoted: %v", err)
 		}
 	}
-	_, err := load(t, []string{"INTEGRITY_LISTEN=1", "INTEGRITY_LOG_FORMAT=2", "INTEGRITY_PUBLIC_PER_MINUTE=0", "INTEGRITY_SHARDS=x"})
+	_, err := load(
+		t, []string{"INTEGRITY_LISTEN=1", "INTEGRITY_LOG_FORMAT=2", "INTEGRITY_PUBLIC_PER_MINUTE=0", "INTEGRITY_SHARDS=x"},
+	)
 	if err == nil || strings.Count(err.Error(), " must be ") != 4 {
 		t.Errorf("four faults: %v", err)
 	}
@@ -158,10 +175,13 @@ func TestConfigSecretFile(t *testing.T) {
 	if err != nil || cfg.DatabaseURL != "postgres://u:p@h/d?target_session_attrs=read-write" {
 		t.Errorf("%q, %v", cfg.DatabaseURL, err)
 	}
-	if _, err := load(t, []string{"INTEGRITY_DATABASE_URL_FILE=" + path, "INTEGRITY_DATABASE_URL=postgres://x"}); err == nil {
+	if _, err := load(
+		t, []string{"INTEGRITY_DATABASE_URL_FILE=" + path, "INTEGRITY_DATABASE_URL=postgres://x"},
+	); err == nil {
 		t.Error("both are taken")
 	}
-	if _, err := load(t, []string{"INTEGRITY_SIGNING_KEY_FILE=" + path + "x"}); err == nil || !strings.Contains(err.Error(), "INTEGRITY_SIGNING_KEY_FILE") {
+	if _, err := load(t, []string{"INTEGRITY_SIGNING_KEY_FILE=" + path + "x"}); err == nil ||
+		!strings.Contains(err.Error(), "INTEGRITY_SIGNING_KEY_FILE") {
 		t.Errorf("a missing file: %v", err)
 	}
 	_, err = load(t, []string{"INTEGRITY_DATABASE_URL_FILE=" + path + "x", "INTEGRITY_REPLICA_URL=postgres://x"})
@@ -171,7 +191,10 @@ func TestConfigSecretFile(t *testing.T) {
 	if _, err := load(t, nil, "--database-url", "postgres://x"); err == nil {
 		t.Error("a secret has a flag")
 	}
-	a, _ := testApp("INTEGRITY_SHARD=4", "INTEGRITY_SHARDS=4", "INTEGRITY_API_KEY=x", "INTEGRITY_COMPANY=c", "INTEGRITY_WEBHOOK_SECRET=s", "OTHER=1")
+	a, _ := testApp(
+		"INTEGRITY_SHARD=4", "INTEGRITY_SHARDS=4", "INTEGRITY_API_KEY=x", "INTEGRITY_COMPANY=c",
+		"INTEGRITY_WEBHOOK_SECRET=s", "OTHER=1",
+	)
 	if unknown := UnknownVariables(a); len(unknown) != 1 || unknown[0] != "INTEGRITY_SHARD" {
 		t.Errorf("unknown: %v", unknown)
 	}
@@ -194,9 +217,11 @@ func TestDatabaseURLs(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]string{
-		{"INTEGRITY_DATABASE_URL=postgres://db1,db2/d?target_session_attrs=any"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d?target_session_attrs=standby"},
+		{"INTEGRITY_DATABASE_URL=postgres://db1,db2/d?target_session_attrs=any"},
+		{"INTEGRITY_DATABASE_URL=postgres://db1/d?target_session_attrs=standby"},
 		{"INTEGRITY_REPLICA_URL=postgres://db2/d"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d", "INTEGRITY_REPLICA_URL=db2"},
-		{"INTEGRITY_NODE_URL=postgres://{host}:{port}/d"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d", "INTEGRITY_NODE_URL=postgres://{host}/d"},
+		{"INTEGRITY_NODE_URL=postgres://{host}:{port}/d"},
+		{"INTEGRITY_DATABASE_URL=postgres://db1/d", "INTEGRITY_NODE_URL=postgres://{host}/d"},
 	} {
 		if _, err := load(t, bad); err == nil || !strings.Contains(err.Error(), " must be ") {
 			t.Errorf("%v: %v", bad, err)
@@ -233,8 +258,9 @@ func TestWebhookDeny(t *testing.T) {
 		t.Fatal(err)
 	}
 	for address, want := range map[string]bool{
-		"9.9.9.9": false, "::ffff:9.9.9.9": false, "1.1.1.1": false, "8.8.8.8": false, "64:ff9b::8.8.8.8": false, "2620:fe::fe": false,
-		"9.9.10.9": true, "1.1.1.2": true, "2620:fe:1::1": true,
+		"9.9.9.9": false, "::ffff:9.9.9.9": false, "1.1.1.1": false, "8.8.8.8": false, "64:ff9b::8.8.8.8": false,
+		"2620:fe::fe": false,
+		"9.9.10.9":    true, "1.1.1.2": true, "2620:fe:1::1": true,
 	} {
 		if got := cfg.Egress().Allows(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: %t", address, got)
@@ -244,8 +270,10 @@ func TestWebhookDeny(t *testing.T) {
 
 func TestOAuthIssuerIsJudged(t *testing.T) {
 	for issuer, good := range map[string]bool{
-		"https://id.example/": true, "https://id.example/realms/one": true, "http://127.0.0.1:8090": true, "http://localhost/x": true,
-		"http://id.example": false, "id.example": false, "https://id.example?x=1": false, "https://u@id.example": false, "https://id.example#x": false, "ftp://id.example": false,
+		"https://id.example/": true, "https://id.example/realms/one": true, "http://127.0.0.1:8090": true,
+		"http://localhost/x": true,
+		"http://id.example":  false, "id.example": false, "https://id.example?x=1": false, "https://u@id.example": false,
+		"https://id.example#x": false, "ftp://id.example": false,
 	} {
 		if _, err := load(t, []string{"INTEGRITY_OAUTH_ISSUER=" + issuer}); (err == nil) != good {
 			t.Errorf("%s: %v", issuer, err)
@@ -271,10 +299,14 @@ func TestOpenSignUpNeedsMail(t *testing.T) {
 			t.Errorf("%q: %+v, %v", signUp, cfg.SignUp, err)
 		}
 	}
-	if _, err := load(t, []string{"INTEGRITY_SIGNUP=open"}); err == nil || !strings.Contains(err.Error(), "INTEGRITY_SMTP_URL") {
+	if _, err := load(t, []string{"INTEGRITY_SIGNUP=open"}); err == nil ||
+		!strings.Contains(err.Error(), "INTEGRITY_SMTP_URL") {
 		t.Errorf("open without mail: %v", err)
 	}
-	cfg, err := load(t, []string{"INTEGRITY_SIGNUP=open", "INTEGRITY_SMTP_URL=smtp://127.0.0.1", "INTEGRITY_MAIL_FROM=ledger@example.org"})
+	cfg, err := load(
+		t,
+		[]string{"INTEGRITY_SIGNUP=open", "INTEGRITY_SMTP_URL=smtp://127.0.0.1", "INTEGRITY_MAIL_FROM=ledger@example.org"},
+	)
 	if err != nil || cfg.SignUp != (SignUp{Invited: true, Anybody: true}) {
 		t.Errorf("open: %+v, %v", cfg.SignUp, err)
 	}
@@ -291,11 +323,15 @@ func TestLists(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if list, err := cfg.TimestampAuthorityList(); err != nil || len(list) != 2 || list[1].Name() != "b" || cfg.TimestampInterval != time.Minute {
+		if list, err := cfg.TimestampAuthorityList(); err != nil || len(list) != 2 || list[1].Name() != "b" ||
+			cfg.TimestampInterval != time.Minute {
 			t.Errorf("%s: %v, every %s, %v", text, list, cfg.TimestampInterval, err)
 		}
 	}
-	for _, wrong := range []string{"INTEGRITY_TIMESTAMP_AUTHORITIES=/nonexistent", "INTEGRITY_TIMESTAMP_AUTHORITIES=a http://a.example", "INTEGRITY_TIMESTAMP_INTERVAL=0s", "INTEGRITY_TIMESTAMP_INTERVAL=2h"} {
+	for _, wrong := range []string{
+		"INTEGRITY_TIMESTAMP_AUTHORITIES=/nonexistent", "INTEGRITY_TIMESTAMP_AUTHORITIES=a http://a.example",
+		"INTEGRITY_TIMESTAMP_INTERVAL=0s", "INTEGRITY_TIMESTAMP_INTERVAL=2h",
+	} {
 		name, _, _ := strings.Cut(wrong, "=")
 		if _, err := load(t, []string{wrong}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", wrong, err)

@@ -66,18 +66,27 @@ func (c *Config) settings() []Setting {
 		{Name: "LISTEN", Default: "127.0.0.1:8080", value: checked(&c.Listen, "host:port", hostPort),
 			Help: "address to listen on"},
 		{Name: "BASE_URL", value: parsed(&c.BaseURL, "an http or https URL without path, query or user", parseOrigin),
-			Help: "public address of the service, from which every link is made (default: the listening address, where that is loopback)"},
+			Help: "public address of the service, from which every link is made (default: the listening address, where that " +
+				"is loopback)"},
 		{Name: "ISSUER", value: checked(&c.Issuer, "1 to 512 characters without controls", issuer),
 			Help: "name that signs the records; read when the ledger is made and fixed from then on (default: the base URL)"},
 		{Name: "DATABASE_URL", Secret: true,
-			value: parsed(&c.DatabaseURL, "a PostgreSQL URL (postgres://…), whose target_session_attrs, where it has one, is read-write or primary", writableURL),
-			Help:  "PostgreSQL to use, several servers separated by commas; without it the service runs its own in the data directory"},
+			value: parsed(
+				&c.DatabaseURL,
+				"a PostgreSQL URL (postgres://…), whose target_session_attrs, where it has one, is read-write or primary",
+				writableURL,
+			),
+			Help: "PostgreSQL to use, several servers separated by commas; without it the service runs its own in the data " +
+				"directory"},
 		{Name: "REPLICA_URL", Secret: true, Needs: "DATABASE_URL",
 			value: checked(&c.ReplicaURL, "a PostgreSQL URL (postgres://…), together with INTEGRITY_DATABASE_URL", postgresURL),
 			Help:  "hot standby of that PostgreSQL, which answers the feed, lists and look-ups where it is new enough"},
 		{Name: "NODE_URL", Secret: true, Needs: "DATABASE_URL",
-			value: checked(&c.NodeURL, "a PostgreSQL URL (postgres://…) with {host} and {port}, together with INTEGRITY_DATABASE_URL", nodeURL),
-			Help:  "how the nodes of a Citus cluster are reached (default: the database URL with their host and port)"},
+			value: checked(
+				&c.NodeURL, "a PostgreSQL URL (postgres://…) with {host} and {port}, together with INTEGRITY_DATABASE_URL",
+				nodeURL,
+			),
+			Help: "how the nodes of a Citus cluster are reached (default: the database URL with their host and port)"},
 		{Name: "SHARDS", Default: "1", value: between(&c.Shards, "a whole number from 1 to 65535", strconv.Atoi, 1, 65535),
 			Help: "number of ordered logs; read when the ledger is made, and may be raised later"},
 		{Name: "DATA_DIR", Default: "./data", value: text(&c.DataDir, "a directory"),
@@ -99,8 +108,9 @@ func (c *Config) settings() []Setting {
 			Help: "operator's words, in Spanish, on its relationship with an origin system"},
 		{Name: "RELATIONSHIP_EN", value: text(&c.RelationshipEN, "a text"),
 			Help: "the same in English"},
-		{Name: "SECURITY_CONTACT", value: checked(&c.SecurityContact, "mailto:, https: or tel: URIs, separated by commas", contacts),
-			Help: "where to write of a weakness, for /.well-known/security.txt"},
+		{Name: "SECURITY_CONTACT",
+			value: checked(&c.SecurityContact, "mailto:, https: or tel: URIs, separated by commas", contacts),
+			Help:  "where to write of a weakness, for /.well-known/security.txt"},
 		{Name: "INSECURE_HTTP", Default: "false", value: parsed(&c.InsecureHTTP, trueOrFalse, strconv.ParseBool),
 			Help: "allow a base URL that is http and not loopback"},
 		{Name: "PUBLIC_PER_MINUTE", Default: "60",
@@ -110,16 +120,28 @@ func (c *Config) settings() []Setting {
 			value: between(&c.PagesPerMinute, "a whole number of at least 1", strconv.Atoi, 1, math.MaxInt32),
 			Help:  "pages, public documents and downloads a minute and client address, in each process"},
 		{Name: "SMTP_URL", Secret: true, Needs: "MAIL_FROM",
-			value: checked(&c.SMTPURL, "smtp://, smtp+starttls:// or smtps://, with [user:password@]host[:port]", readBy(mail.ParseServer)),
-			Help:  "mail server for quota warnings and for links that sign people in; without it warnings are shown but not mailed"},
-		{Name: "SIGNUP", Default: "invite", value: parsed(&c.SignUp, "off, invite or open", oneOf(map[string]SignUp{"off": {}, "invite": {Invited: true}, "open": {Invited: true, Anybody: true}})),
-			Help: "who becomes a member by themselves: invite, whoever an organization has invited; open, also anybody with a mail address, " +
+			value: checked(
+				&c.SMTPURL, "smtp://, smtp+starttls:// or smtps://, with [user:password@]host[:port]", readBy(mail.ParseServer),
+			),
+			Help: "mail server for quota warnings and for links that sign people in; without it warnings are shown but not " +
+				"mailed"},
+		{Name: "SIGNUP", Default: "invite",
+			value: parsed(
+				&c.SignUp, "off, invite or open",
+				oneOf(map[string]SignUp{"off": {}, "invite": {Invited: true}, "open": {Invited: true, Anybody: true}}),
+			),
+			Help: "who becomes a member by themselves: invite, whoever an organization has invited; open, also anybody with " +
+				"a mail address, " +
 				"as owner of a new organization on the free plan (needs INTEGRITY_SMTP_URL); off, nobody"},
-		{Name: "MAIL_FROM", value: checked(&c.MailFrom, "a mail address (needed with SMTP_URL)", readBy(netmail.ParseAddress)),
-			Help: "sender of the mails"},
+		{Name: "MAIL_FROM",
+			value: checked(&c.MailFrom, "a mail address (needed with SMTP_URL)", readBy(netmail.ParseAddress)),
+			Help:  "sender of the mails"},
 		{Name: "SECRET_KEY", Secret: true,
-			value: checked(&c.SecretKey, "32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints", readBy(domain.ParseSecretKey)),
-			Help:  "key that webhook secrets are encrypted with (default: secret-key in the data directory)"},
+			value: checked(
+				&c.SecretKey, "32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints",
+				readBy(domain.ParseSecretKey),
+			),
+			Help: "key that webhook secrets are encrypted with (default: secret-key in the data directory)"},
 		{Name: "WEBHOOK_DENY", value: parsed(&c.WebhookDeny, "addresses or networks, separated by commas", networks),
 			Help: "addresses or networks that webhooks are never sent to, besides those that are not globally reachable"},
 		{Name: "WEBHOOK_ALLOW_INSECURE", Default: "false", value: parsed(&c.WebhookInsecure, trueOrFalse, strconv.ParseBool),
@@ -131,7 +153,8 @@ func (c *Config) settings() []Setting {
 			value: text(&c.TLSKey, "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT"),
 			Help:  "the certificate's private key, PEM"},
 		{Name: "BLOB_URL", value: checked(&c.BlobURL, "file:///directory or s3://bucket", blobs.CheckURL),
-			Help: "store of the bytes that organizations have kept, file:///directory or s3://bucket (default: blobs in the data directory)"},
+			Help: "store of the bytes that organizations have kept, file:///directory or s3://bucket (default: blobs in the " +
+				"data directory)"},
 		{Name: "NATS_URL", Secret: true,
 			value: checked(&c.NATSURL, "nats:// or tls://, with [user:password@]host[:port]", stream.CheckURL),
 			Help:  "NATS server with JetStream that the events of all feeds are forwarded to"},
@@ -140,18 +163,26 @@ func (c *Config) settings() []Setting {
 			Help:  "credentials file (JWT and key) for INTEGRITY_NATS_URL"},
 		{Name: "DRAIN_DELAY", Default: "0s",
 			value: between(&c.DrainDelay, "a duration from 0s to 15s", time.ParseDuration, 0, MaxDrainDelay),
-			Help:  "how long a process that stops goes on serving while /readyz answers 503: twice the interval of the proxy's health check"},
+			Help: "how long a process that stops goes on serving while /readyz answers 503: twice the interval of the " +
+				"proxy's health check"},
 		{Name: "CLOCK_TOLERANCE", Default: "10s",
-			value: between(&c.ClockTolerance, "a duration from 1s to 15s", time.ParseDuration, minClockTolerance, maxClockTolerance),
-			Help:  "how far apart the clocks of this machine, of the database and of the ledger's last event may be; beyond it nothing is committed"},
-		{Name: "METRICS_LISTEN", Default: "127.0.0.1:18080", value: checked(&c.MetricsListen, "host:port, or off", metricsAddress),
-			Help: "address of metrics, the page /ops and profiles, for operators alone; off: not served"},
+			value: between(
+				&c.ClockTolerance, "a duration from 1s to 15s", time.ParseDuration, minClockTolerance, maxClockTolerance,
+			),
+			Help: "how far apart the clocks of this machine, of the database and of the ledger's last event may be; beyond " +
+				"it nothing is committed"},
+		{Name: "METRICS_LISTEN", Default: "127.0.0.1:18080",
+			value: checked(&c.MetricsListen, "host:port, or off", metricsAddress),
+			Help:  "address of metrics, the page /ops and profiles, for operators alone; off: not served"},
 		{Name: "OAUTH_ISSUER",
-			value: checked(&c.OAuthIssuer, "the https address of an OpenID provider, exactly as its tokens write it", oauthIssuer),
-			Help:  "OpenID provider whose access tokens the ordinary MCP endpoint takes beside API keys; without it keys alone"},
+			value: checked(
+				&c.OAuthIssuer, "the https address of an OpenID provider, exactly as its tokens write it", oauthIssuer,
+			),
+			Help: "OpenID provider whose access tokens the ordinary MCP endpoint takes beside API keys; without it keys alone"},
 		{Name: "OAUTH_CLIENT_ID", Needs: "OAUTH_ISSUER",
 			value: text(&c.OAuthClientID, "the client id of this service at the provider, together with INTEGRITY_OAUTH_ISSUER"),
-			Help:  "this service's registration at the provider, with which people sign in to the console, and link their identity on a page; without it they link by API alone"},
+			Help: "this service's registration at the provider, with which people sign in to the console, and link their " +
+				"identity on a page; without it they link by API alone"},
 		{Name: "TRANSPARENCY", Former: "LOG", Default: "on",
 			value: parsed(&c.Transparency, "on or off", oneOf(map[string]bool{"on": true, "off": false})),
 			Help:  "on: keep the transparency log, a public tree of hashes over all events; off: keep and publish none"},
@@ -159,28 +190,49 @@ func (c *Config) settings() []Setting {
 			value: text(&c.TransparencyKey, "an Ed25519 private key, PKCS#8 in PEM, that is not the signing key"),
 			Help:  "key that signs the checkpoints of the transparency log (default: log-key.pem in the data directory)"},
 		{Name: "WITNESSES",
-			value: checked(&c.Witnesses, "the path of a file, or a list separated by commas, of witnesses: a verifier key, a space, an https address", witnesses),
-			Help:  "witnesses that cosign the checkpoints of the transparency log (C2SP tlog-witness): a file with one a line, or a list"},
+			value: checked(
+				&c.Witnesses,
+				"the path of a file, or a list separated by commas, of witnesses: a verifier key, a space, an https address",
+				witnesses,
+			),
+			Help: "witnesses that cosign the checkpoints of the transparency log (C2SP tlog-witness): a file with one a " +
+				"line, or a list"},
 		{Name: "TIMESTAMP_AUTHORITIES",
-			value: checked(&c.TimestampAuthorities, "the path of a file, or a list separated by commas, of at most 4: a name, a space, an https address", timestampAuthorities),
-			Help:  "authorities that stamp the checkpoints of the transparency log (RFC 3161): a file with one a line, or a list"},
+			value: checked(
+				&c.TimestampAuthorities,
+				"the path of a file, or a list separated by commas, of at most 4: a name, a space, an https address",
+				timestampAuthorities,
+			),
+			Help: "authorities that stamp the checkpoints of the transparency log (RFC 3161): a file with one a line, or a list"},
 		{Name: "TIMESTAMP_INTERVAL", Default: "60s",
 			value: between(&c.TimestampInterval, "a duration from 1s to 1h", time.ParseDuration, time.Second, time.Hour),
 			Help:  "time between two tokens of an authority, while the transparency log grows"},
-		{Name: "WITNESS_LISTEN", Witness: true, Default: "127.0.0.1:8081", value: checked(&c.WitnessListen, "host:port", hostPort),
-			Help: "address that integrity witness listens on"},
+		{Name: "WITNESS_LISTEN", Witness: true, Default: "127.0.0.1:8081",
+			value: checked(&c.WitnessListen, "host:port", hostPort),
+			Help:  "address that integrity witness listens on"},
 		{Name: "WITNESS_NAME", Witness: true,
-			value: checked(&c.WitnessName, "1 to 512 printable ASCII characters without space, plus sign and comma, such as ledger.example/witness", witnessName),
-			Help:  "name of this installation as a witness of other logs, by custom an address without its scheme; it is part of the verifier key"},
+			value: checked(
+				&c.WitnessName,
+				"1 to 512 printable ASCII characters without space, plus sign and comma, such as ledger.example/witness",
+				witnessName,
+			),
+			Help: "name of this installation as a witness of other logs, by custom an address without its scheme; it is " +
+				"part of the verifier key"},
 		{Name: "WITNESS_KEY", Secret: true, Witness: true,
 			value: text(&c.WitnessKey, "an Ed25519 private key, PKCS#8 in PEM, that signs nothing else"),
 			Help:  "key that integrity witness cosigns with (default: witness-key.pem in the data directory)"},
 		{Name: "WITNESS_LOGS", Witness: true,
-			value: checked(&c.WitnessLogs, "the path of a file, or a list separated by commas, of logs: a verifier key and, where it is another than the key's name, a space and the origin", witnessLogs),
-			Help:  "logs whose checkpoints integrity witness cosigns: a file with one key a line, or a list"},
+			value: checked(
+				&c.WitnessLogs,
+				"the path of a file, or a list separated by commas, of logs: a verifier key and, where it is another than the "+
+					"key's name, a space and the origin",
+				witnessLogs,
+			),
+			Help: "logs whose checkpoints integrity witness cosigns: a file with one key a line, or a list"},
 		{Name: "WITNESS_PER_MINUTE", Witness: true, Default: "240",
 			value: between(&c.WitnessPerMinute, "a whole number of at least 1", strconv.Atoi, 1, math.MaxInt32),
-			Help:  "submissions a minute of one client address, and larger trees a minute of one log, in each process of integrity witness"},
+			Help: "submissions a minute of one client address, and larger trees a minute of one log, in each process of " +
+				"integrity witness"},
 		{Name: "OAUTH_CLIENT_SECRET", Secret: true, Needs: "OAUTH_CLIENT_ID",
 			value: text(&c.OAuthClientSecret, "the secret of INTEGRITY_OAUTH_CLIENT_ID"),
 			Help:  "secret of that registration; without it a public client"},
@@ -203,7 +255,8 @@ func parsed[T any](to *T, expects string, parse func(string) (T, error)) value {
 func contacts(text string) error {
 	for contact := range strings.SplitSeq(text, ",") {
 		u, err := url.Parse(strings.TrimSpace(contact))
-		if err != nil || u.Scheme == "https" && u.Host == "" || u.Scheme != "https" && (u.Scheme != "mailto" && u.Scheme != "tel" || u.Opaque == "") {
+		if err != nil || u.Scheme == "https" && u.Host == "" ||
+			u.Scheme != "https" && (u.Scheme != "mailto" && u.Scheme != "tel" || u.Opaque == "") {
 			return errors.New("no contact")
 		}
 	}
@@ -296,11 +349,12 @@ func witnessName(text string) error {
 	return nil
 }
 
-// oauthIssuer judges the address of an identity provider (OpenID Connect Discovery, section 3). Keys that came over plain http
-// could be anybody's.
+// oauthIssuer judges the address of an identity provider (OpenID Connect Discovery, section 3). Keys that came over
+// plain http could be anybody's.
 func oauthIssuer(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !domain.IsLoopbackHost(u.Hostname())) || u.Hostname() == "" ||
+	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !domain.IsLoopbackHost(u.Hostname())) ||
+		u.Hostname() == "" ||
 		u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
 		return errUnexpected
 	}
@@ -323,7 +377,8 @@ func nodeURL(text string) error {
 	return postgresURL(text)
 }
 
-// writableURL makes every connection of a database URL look for the server that takes writes, whichever of several it is.
+// writableURL makes every connection of a database URL look for the server that takes writes, whichever of several it
+// is.
 func writableURL(text string) (string, error) {
 	const attributes = "target_session_attrs"
 	u, err := url.Parse(text)

@@ -82,14 +82,21 @@ type demoKeys struct {
 func Allowed(cfg config.Config, listening net.Addr) error {
 	address, err := netip.ParseAddrPort(listening.String())
 	if err != nil || !address.Addr().IsLoopback() || !config.IsLoopbackURL(cfg.BaseURL) {
-		return errors.New("the demo is for this machine alone: --listen and --base-url must be loopback, such as 127.0.0.1:8080")
+		return errors.New(
+			"the demo is for this machine alone: --listen and --base-url must be loopback, such as 127.0.0.1:8080",
+		)
 	}
 	if cfg.Encrypted() {
-		return fmt.Errorf("the demo speaks http on this machine alone: unset %sTLS_CERT and %sTLS_KEY", config.Prefix, config.Prefix)
+		return fmt.Errorf(
+			"the demo speaks http on this machine alone: unset %sTLS_CERT and %sTLS_KEY", config.Prefix, config.Prefix,
+		)
 	}
 	// A client's variable, of a demo that listened elsewhere, is also the service's.
 	if base, err := url.Parse(cfg.BaseURL); err != nil || cmp.Or(base.Port(), "80") != strconv.Itoa(int(address.Port())) {
-		return fmt.Errorf("the demo listens on %s, and %s is %s: unset it, or listen on its port with --listen", address, config.VariableBaseURL, cfg.BaseURL)
+		return fmt.Errorf(
+			"the demo listens on %s, and %s is %s: unset it, or listen on its port with --listen", address,
+			config.VariableBaseURL, cfg.BaseURL,
+		)
 	}
 	return nil
 }
@@ -145,7 +152,9 @@ func (s *Demo) demoWorks(ctx context.Context, access Access) bool {
 		}
 		page, err := api.Companies(ctx, client.CompaniesQuery{}, "")
 		api.Close()
-		if err != nil || !slices.ContainsFunc(page.Companies, func(c wire.Company) bool { return c.Reference == access.CompanyReference }) {
+		if err != nil || !slices.ContainsFunc(page.Companies, func(c wire.Company) bool {
+			return c.Reference == access.CompanyReference
+		}) {
 			return false
 		}
 	}
@@ -164,7 +173,9 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 		_, err = s.Store.Organization(ctx, organization)
 	}
 	if err != nil {
-		if organization, err = operator.CreateOrganization(ctx, s.App, s.Ledger, s.Store, "Demo", domain.InternalPlan, true, nil); err != nil {
+		if organization, err = operator.CreateOrganization(
+			ctx, s.App, s.Ledger, s.Store, "Demo", domain.InternalPlan, true, nil,
+		); err != nil {
 			return access, err
 		}
 	}
@@ -185,7 +196,10 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 		{"demo", &access.Keys.Worker, []domain.Scope{domain.IntegrityWrite, domain.IntegrityRead}},
 		{"demo admin", &access.Keys.Admin, domain.Scopes()},
 	} {
-		key, text := domain.NewCreateKey(domain.CreateKey{Origin: origin, Email: Email, Name: k.name, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime}, s.Now())
+		key, text := domain.NewCreateKey(
+			domain.CreateKey{Origin: origin, Email: Email, Name: k.name, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime},
+			s.Now(),
+		)
 		if err := s.Ledger.Do(ctx, key); err != nil {
 			return access, err
 		}
@@ -198,7 +212,8 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 	return access, nil
 }
 
-// printDemo prints the commands of a first visit. Each visit has a document of its own, so that they can be tried again.
+// printDemo prints the commands of a first visit. Each visit has a document of its own, so that they can be tried
+// again.
 func (s *Demo) printDemo(ctx context.Context, access Access) error {
 	binary, err := os.Executable()
 	if err != nil {
@@ -219,9 +234,11 @@ func (s *Demo) printDemo(ctx context.Context, access Access) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	_, err = fmt.Fprint(s.Out, strings.NewReplacer(
-		"{base}", access.BaseURL, "{integrity}", shellQuote(binary), "{worker}", access.Keys.Worker, "{admin}", access.Keys.Admin,
+		"{base}", access.BaseURL, "{integrity}", shellQuote(binary), "{worker}", access.Keys.Worker, "{admin}",
+		access.Keys.Admin,
 		"{company}", access.CompanyReference, "{document}", document, "{file}", shellQuote(example),
-		"{page}", page, "{console}", signIn, "{example}", example, "{trusted}", shellQuote(keyfiles.Absolute(s.Cfg.TrustedKeysPath())), "{dir}", directory, "{demo}", filepath.Join(directory, File),
+		"{page}", page, "{console}", signIn, "{example}", example, "{trusted}",
+		shellQuote(keyfiles.Absolute(s.Cfg.TrustedKeysPath())), "{dir}", directory, "{demo}", filepath.Join(directory, File),
 	).Replace(demoScreen))
 	return err
 }
@@ -229,7 +246,8 @@ func (s *Demo) printDemo(ctx context.Context, access Access) error {
 // demoPage registers the example, which is the same at every start, and returns the address of its page in English.
 func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string, error) {
 	declared, err := clientcmd.Declare(s.App, wire.Declaration{
-		CompanyReference: access.CompanyReference, Source: "demo", DocumentReference: "example", Version: 1, GeneratedAt: "2026-01-01T00:00:00Z",
+		CompanyReference: access.CompanyReference, Source: "demo", DocumentReference: "example", Version: 1,
+		GeneratedAt: "2026-01-01T00:00:00Z",
 	}, []string{file})
 	if err != nil {
 		return "", err
@@ -252,7 +270,9 @@ func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	link, code := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: ledger.Origin(s.App, organization), Email: Email}, s.Now())
+	link, code := domain.NewMakeSignInLink(
+		domain.MakeSignInLink{Origin: ledger.Origin(s.App, organization), Email: Email}, s.Now(),
+	)
 	if err := s.Ledger.Do(ctx, link); err != nil {
 		if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.NotFound {
 			return s.Cfg.BaseURL + "/en/console", nil // somebody has taken the membership away

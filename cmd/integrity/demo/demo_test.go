@@ -14,11 +14,14 @@ func TestOnlyLoopbackHasADemo(t *testing.T) {
 		t.Error("a demo for everybody")
 	}
 	loopback := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
-	if err := Allowed(config.Config{BaseURL: "https://127.0.0.1:1", TLSCert: "a.pem", TLSKey: "b.pem"}, loopback); err == nil {
+	if err := Allowed(
+		config.Config{BaseURL: "https://127.0.0.1:1", TLSCert: "a.pem", TLSKey: "b.pem"}, loopback,
+	); err == nil {
 		t.Error("the demo runs behind a certificate that its own commands do not trust")
 	}
 	// As where a client's variable is left from a demo that listened elsewhere.
-	if err := Allowed(config.Config{BaseURL: "http://127.0.0.1:8080"}, loopback); err == nil || !strings.Contains(err.Error(), "INTEGRITY_BASE_URL is http://127.0.0.1:8080") {
+	if err := Allowed(config.Config{BaseURL: "http://127.0.0.1:8080"}, loopback); err == nil ||
+		!strings.Contains(err.Error(), "INTEGRITY_BASE_URL is http://127.0.0.1:8080") {
 		t.Errorf("the demo names an address where it does not listen: %v", err)
 	}
 	for _, base := range []string{"http://127.0.0.1:1", "http://localhost:1"} {

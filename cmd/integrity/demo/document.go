@@ -39,7 +39,8 @@ func (d document) render() ([]byte, error) {
 	pdf.CellFormat(0, 12, "Delivery note", "", 1, "L", false, 0, "")
 	pdf.SetFont("Helvetica", "", 11)
 	for _, line := range [][2]string{
-		{"Document", d.reference}, {"Version", fmt.Sprint(d.version)}, {"Generated", d.generatedAt.UTC().Format(time.RFC3339)},
+		{"Document", d.reference}, {"Version", fmt.Sprint(d.version)},
+		{"Generated", d.generatedAt.UTC().Format(time.RFC3339)},
 	} {
 		pdf.CellFormat(32, 7, line[0], "", 0, "L", false, 0, "")
 		pdf.CellFormat(0, 7, line[1], "", 1, "L", false, 0, "")
@@ -53,7 +54,14 @@ func (d document) render() ([]byte, error) {
 		}
 		pdf.SetXY(110, 112)
 		pdf.SetFont("Helvetica", "", 8)
-		pdf.MultiCell(80, 4, latin("Compares a copy by its SHA-256. The service has not seen, reviewed or approved this document, and the link is no authorization to download it."), "", "L", false)
+		pdf.MultiCell(
+			80, 4,
+			latin(
+				"Compares a copy by its SHA-256. The service has not seen, reviewed or approved this document, and the link is "+
+					"no authorization to download it.",
+			),
+			"", "L", false,
+		)
 	}
 	var out bytes.Buffer
 	if err := pdf.Output(&out); err != nil {

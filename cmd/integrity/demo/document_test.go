@@ -94,7 +94,8 @@ func samePicture(t *testing.T, picture image.Image, text string) bool {
 func TestDocumentCodes(t *testing.T) {
 	d := document{
 		reference: "doc-1", version: 1, generatedAt: time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC),
-		downloadURL: "http://127.0.0.1:8090/documents/token", verificationURL: "https://ledger.example.org/integrity/" + strings.Repeat("a", 26),
+		downloadURL:     "http://127.0.0.1:8090/documents/token",
+		verificationURL: "https://ledger.example.org/integrity/" + strings.Repeat("a", 26),
 	}
 	for _, link := range []string{d.verificationURL, ""} {
 		d.verificationURL = link

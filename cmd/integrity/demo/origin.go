@@ -37,14 +37,23 @@ type originFlags struct {
 func OriginCommand(a *cli.App) *cobra.Command {
 	c, service := clientcmd.Command("origin-demo")
 	f := originFlags{Flags: service}
-	c.Flags().StringVar(&f.dir, "data-dir", "origin-demo", "directory of the origin system: its database, and the delivered documents")
+	c.Flags().StringVar(
+		&f.dir, "data-dir", "origin-demo", "directory of the origin system: its database, and the delivered documents",
+	)
 	c.Flags().StringVar(&f.company, "company", "", "reference of the company")
 	c.Flags().StringVar(&f.source, "source", "origin-demo", "reference of the origin system")
 	c.Flags().IntVar(&f.documents, "documents", 20, "documents in all, those of earlier runs included")
 	c.Flags().DurationVar(&f.interval, "interval", 0, "time between two documents, such as 5s")
-	c.Flags().DurationVar(&f.reserve, "reserve-timeout", 3*time.Second, "how long a document waits for its verification link, and then does without")
-	c.Flags().StringVar(&f.serve, "serve", "127.0.0.1:8091", "loopback address of the downloads; it stands in the documents")
-	c.Flags().StringVar(&f.trusted, "trusted-keys", "", "trusted-keys file by which evidence is verified before it is stored")
+	c.Flags().DurationVar(
+		&f.reserve, "reserve-timeout", 3*time.Second,
+		"how long a document waits for its verification link, and then does without",
+	)
+	c.Flags().StringVar(
+		&f.serve, "serve", "127.0.0.1:8091", "loopback address of the downloads; it stands in the documents",
+	)
+	c.Flags().StringVar(
+		&f.trusted, "trusted-keys", "", "trusted-keys file by which evidence is verified before it is stored",
+	)
 	c.Flags().BoolVar(&f.stay, "stay", false, "go on serving the downloads until interrupted")
 	c.Flags().BoolVar(&f.retry, "retry", false, "take up what needed correction, after it was mended")
 	c.Flags().BoolVar(&f.verbose, "verbose", false, "print every step")
@@ -183,7 +192,10 @@ func printStep(a *cli.App, f originFlags, s Step) {
 	case f.JSON:
 		_ = cli.WriteJSON(a.Out, s, "")
 	case f.verbose || slices.Contains(shown, s.Name):
-		_, _ = fmt.Fprintf(a.Out, "%s  %s v%d  %-10s  %s\n", s.At.Format("15:04:05.000"), s.Document.DocumentReference, s.Document.Version, s.Name, s.Detail)
+		_, _ = fmt.Fprintf(
+			a.Out, "%s  %s v%d  %-10s  %s\n", s.At.Format("15:04:05.000"), s.Document.DocumentReference, s.Document.Version,
+			s.Name, s.Detail,
+		)
 	}
 }
 
@@ -194,8 +206,10 @@ func printSummary(a *cli.App, f originFlags, s Summary) error {
 	for _, problem := range s.Problems {
 		_, _ = fmt.Fprintln(a.Errs, "integrity:", problem)
 	}
-	_, err := fmt.Fprintf(a.Out, "\n%d documents: %d delivered (the slowest %d ms after its allocation), %d with the verification link, %d registered with evidence, %d stopped\n"+
-		"%d have one SHA-256 at finalization, in the delivered file, in the service's answer and in the evidence\n",
+	_, err := fmt.Fprintf(a.Out,
+		"\n%d documents: %d delivered (the slowest %d ms after its allocation), %d with the verification link, %d "+
+			"registered with evidence, %d stopped\n"+
+			"%d have one SHA-256 at finalization, in the delivered file, in the service's answer and in the evidence\n",
 		s.Documents, s.Delivered, s.SlowestMs, s.WithLink, s.Registered, s.Stopped, s.Same)
 	return err
 }
@@ -280,7 +294,8 @@ func (s *System) differs(d issued, item outbox.Item) string {
 		return "evidence: " + err.Error()
 	}
 	for place, sum := range map[string]string{
-		"the delivered file": hexSHA256(delivered), "the declaration": item.Declaration.SHA256, "the service's answer": item.Response.SHA256, "the evidence": payload.SHA256.String(),
+		"the delivered file": hexSHA256(delivered), "the declaration": item.Declaration.SHA256,
+		"the service's answer": item.Response.SHA256, "the evidence": payload.SHA256.String(),
 	} {
 		if sum != d.sha256 {
 			return place + " has another SHA-256 than the finalized document"

@@ -46,15 +46,23 @@ func (s *System) open(ctx context.Context) (err error) {
 	// What every document of a data directory shares.
 	type identity struct{ service, company, source, public string }
 	about := identity{s.Client.BaseURL(), s.Company, s.Source, s.Public}
-	if _, err := s.db.ExecContext(ctx, `INSERT INTO origin VALUES (1, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, about.service, about.company, about.source, about.public); err != nil {
+	if _, err := s.db.ExecContext(
+		ctx, `INSERT INTO origin VALUES (1, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, about.service, about.company, about.source,
+		about.public,
+	); err != nil {
 		return err
 	}
 	var known identity
-	if err := s.db.QueryRowContext(ctx, `SELECT service, company, source, public FROM origin`).Scan(&known.service, &known.company, &known.source, &known.public); err != nil {
+	if err := s.db.QueryRowContext(
+		ctx, `SELECT service, company, source, public FROM origin`,
+	).Scan(&known.service, &known.company, &known.source, &known.public); err != nil {
 		return err
 	}
 	if known != about {
-		return fmt.Errorf("the documents in %s are of company %s and source %s at %s, downloaded from %s: use the same, or another directory", s.Dir, known.company, known.source, known.service, known.public)
+		return fmt.Errorf(
+			"the documents in %s are of company %s and source %s at %s, downloaded from %s: use the same, or another directory",
+			s.Dir, known.company, known.source, known.service, known.public,
+		)
 	}
 	return nil
 }
@@ -84,7 +92,9 @@ func scanIssued(scan func(...any) error, more ...any) (issued, error) {
 	var allocated int64
 	var finalized, delivered sql.NullInt64
 	var sum, link sql.NullString
-	err := scan(append([]any{&d.number, &d.reference, &d.version, &d.token, &allocated, &sum, &link, &finalized, &delivered}, more...)...)
+	err := scan(append([]any{
+		&d.number, &d.reference, &d.version, &d.token, &allocated, &sum, &link, &finalized, &delivered,
+	}, more...)...)
 	d.allocatedAt, d.final, d.sha256, d.link = time.UnixMilli(allocated).UTC(), sum.Valid, sum.String, link.String
 	if finalized.Valid {
 		d.finalizedAt = time.UnixMilli(finalized.Int64).UTC()
@@ -97,7 +107,8 @@ func scanIssued(scan func(...any) error, more ...any) (issued, error) {
 
 // allocate finds the document of a number, or makes its references, which stay.
 func (s *System) allocate(ctx context.Context, number int, reference, token string, now time.Time) (issued, error) {
-	_, err := s.db.ExecContext(ctx, `INSERT INTO documents (number, reference, version, token, allocated_at) VALUES (?, ?, 1, ?, ?) ON CONFLICT (number) DO NOTHING`,
+	_, err := s.db.ExecContext(ctx,
+		`INSERT INTO documents (number, reference, version, token, allocated_at) VALUES (?, ?, 1, ?, ?) ON CONFLICT (number) DO NOTHING`,
 		number, reference, token, now.UnixMilli())
 	if err != nil {
 		return issued{}, fmt.Errorf("allocate document %d: %w", number, err)
@@ -116,7 +127,8 @@ func (s *System) commit(ctx context.Context, d issued, declaration wire.Declarat
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing once committed
-	_, err = tx.ExecContext(ctx, `INSERT INTO files (number, pdf, sha256, verification_url, finalized_at) VALUES (?, ?, ?, ?, ?)`,
+	_, err = tx.ExecContext(ctx,
+		`INSERT INTO files (number, pdf, sha256, verification_url, finalized_at) VALUES (?, ?, ?, ?, ?)`,
 		d.number, d.pdf, d.sha256, d.link, d.finalizedAt.UnixMilli())
 	if err == nil {
 		err = s.outbox.Add(ctx, tx, declaration, d.finalizedAt)
@@ -133,7 +145,9 @@ func (s *System) commit(ctx context.Context, d issued, declaration wire.Declarat
 // file reads the final bytes, and gives them out only if they are still those that were finalized.
 func (s *System) file(ctx context.Context, where string, value any) (issued, error) {
 	var pdf []byte
-	d, err := scanIssued(s.db.QueryRowContext(ctx, `SELECT `+issuedColumns+`, f.pdf`+issuedTables+`WHERE `+where+` = ?`, value).Scan, &pdf)
+	d, err := scanIssued(
+		s.db.QueryRowContext(ctx, `SELECT `+issuedColumns+`, f.pdf`+issuedTables+`WHERE `+where+` = ?`, value).Scan, &pdf,
+	)
 	if err != nil {
 		return d, err
 	}

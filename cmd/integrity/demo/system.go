@@ -77,7 +77,9 @@ func (s *System) Open(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return fmt.Errorf("origin: %w", err)
 	}
-	s.worker = outbox.NewWorker(outbox.Config{Outbox: s.outbox, Client: s.Client, Trusted: s.Trusted, Now: s.Now, Report: s.registration})
+	s.worker = outbox.NewWorker(outbox.Config{
+		Outbox: s.outbox, Client: s.Client, Trusted: s.Trusted, Now: s.Now, Report: s.registration,
+	})
 	return nil
 }
 
@@ -112,7 +114,9 @@ func (s *System) registration(r outbox.Report) {
 }
 
 func (s *System) version(d issued) wire.VersionReference {
-	return wire.VersionReference{CompanyReference: s.Company, Source: s.Source, DocumentReference: d.reference, Version: d.version}
+	return wire.VersionReference{
+		CompanyReference: s.Company, Source: s.Source, DocumentReference: d.reference, Version: d.version,
+	}
 }
 
 // Emit sees to it that the document of a number, counted from 1, is delivered: what was begun by an earlier process is
@@ -182,10 +186,17 @@ func (s *System) deliver(ctx context.Context, number int) error {
 	}
 	s.step(Written, s.version(d), "")
 	now := s.Now()
-	if _, err := s.db.ExecContext(ctx, `INSERT INTO deliveries VALUES (?, ?) ON CONFLICT DO NOTHING`, number, now.UnixMilli()); err != nil {
+	if _, err := s.db.ExecContext(
+		ctx, `INSERT INTO deliveries VALUES (?, ?) ON CONFLICT DO NOTHING`, number, now.UnixMilli(),
+	); err != nil {
 		return fmt.Errorf("deliver document %d: %w", number, err)
 	}
-	s.step(Delivered, s.version(d), fmt.Sprintf("%d ms after its allocation; download %s", now.Sub(d.allocatedAt).Milliseconds(), s.Public+downloadPath+d.token))
+	s.step(
+		Delivered, s.version(d),
+		fmt.Sprintf(
+			"%d ms after its allocation; download %s", now.Sub(d.allocatedAt).Milliseconds(), s.Public+downloadPath+d.token,
+		),
+	)
 	return nil
 }
 

@@ -77,10 +77,12 @@ func TestEmissionNeedsNoService(t *testing.T) {
 			t.Errorf("%s: want one QR code, of the download: %q", name, texts)
 		}
 		item, err := s.outbox.Find(t.Context(), s.version(d))
-		if err != nil || item.State != outbox.Waiting || item.Declaration.SHA256 != hexSHA256(d.pdf) || item.Declaration.SizeBytes != int64(len(d.pdf)) || item.Declaration.ReservationID != "" {
+		if err != nil || item.State != outbox.Waiting || item.Declaration.SHA256 != hexSHA256(d.pdf) ||
+			item.Declaration.SizeBytes != int64(len(d.pdf)) || item.Declaration.ReservationID != "" {
 			t.Errorf("%s: the declaration: %+v, %v", name, item, err)
 		}
-		if sum, err := s.Summarize(t.Context()); err != nil || sum.Documents != 1 || sum.Delivered != 1 || sum.Registered != 0 || sum.Same != 0 || len(sum.Problems) != 0 {
+		if sum, err := s.Summarize(t.Context()); err != nil || sum.Documents != 1 || sum.Delivered != 1 ||
+			sum.Registered != 0 || sum.Same != 0 || len(sum.Problems) != 0 {
 			t.Errorf("%s: %+v, %v", name, sum, err)
 		}
 		second := &System{Dir: s.Dir, Company: s.Company, Source: s.Source, Public: s.Public, Client: s.Client}
@@ -107,7 +109,10 @@ func TestFinalBytes(t *testing.T) {
 	if _, err := s.Emit(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	for _, statement := range []string{`UPDATE files SET pdf = x'00'`, `UPDATE files SET sha256 = ''`, `DELETE FROM files`, `UPDATE integrity_outbox SET declaration = '{}'`} {
+	for _, statement := range []string{
+		`UPDATE files SET pdf = x'00'`, `UPDATE files SET sha256 = ''`, `DELETE FROM files`,
+		`UPDATE integrity_outbox SET declaration = '{}'`,
+	} {
 		if _, err := s.db.ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "never") {
 			t.Errorf("%s: %v", statement, err)
 		}
@@ -136,19 +141,23 @@ func TestFinalBytes(t *testing.T) {
 		return response.StatusCode, string(body), response.Header
 	}
 	if status, body, header := get(before.token); status != http.StatusOK || hexSHA256([]byte(body)) != before.sha256 ||
-		header.Get("Content-Type") != "application/pdf" || !strings.HasPrefix(header.Get("Content-Disposition"), "attachment") {
+		header.Get("Content-Type") != "application/pdf" ||
+		!strings.HasPrefix(header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("download: %d %d bytes %v", status, len(body), header)
 	}
 	if status, _, _ := get("x" + before.token); status != http.StatusNotFound {
 		t.Errorf("an unknown token: %d", status)
 	}
-	if _, err := s.db.ExecContext(t.Context(), `DROP TRIGGER files_update; UPDATE files SET pdf = pdf || x'00'`); err != nil {
+	if _, err := s.db.ExecContext(
+		t.Context(), `DROP TRIGGER files_update; UPDATE files SET pdf = pdf || x'00'`,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if status, body, _ := get(before.token); status != http.StatusInternalServerError || strings.Contains(body, "%PDF") {
 		t.Errorf("changed bytes are given out: %d", status)
 	}
-	if sum, err := s.Summarize(t.Context()); err != nil || len(sum.Problems) != 1 || !strings.Contains(sum.Problems[0], "changed from outside") {
+	if sum, err := s.Summarize(t.Context()); err != nil || len(sum.Problems) != 1 ||
+		!strings.Contains(sum.Problems[0], "changed from outside") {
 		t.Errorf("%+v, %v", sum, err)
 	}
 }

@@ -36,7 +36,9 @@ func (b *Broker) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", b.Port
 
 func (b *Broker) Start() {
 	b.t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: b.Port, JetStream: true, StoreDir: b.dir, NoSigs: true, NoLog: true})
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: b.Port, JetStream: true, StoreDir: b.dir, NoSigs: true, NoLog: true,
+	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -55,7 +57,8 @@ func (b *Broker) Stop() {
 	}
 }
 
-// Messages are all that a stream holds, in its order; none of one that is still empty. It is an error where there is no stream yet.
+// Messages are all that a stream holds, in its order; none of one that is still empty. It is an error where there is no
+// stream yet.
 func (b *Broker) Messages(name string) (all []*nats.RawStreamMsg, err error) {
 	conn, err := nats.Connect(b.URL(), nats.Timeout(Patient))
 	if err != nil {

@@ -29,9 +29,9 @@ func Eventually(t testing.TB, what string, check func() error) {
 	}
 }
 
-// FreeAddress is an address of the loopback that stays the test's own until it ends, however often a service that listens
-// there is killed and started again: it is below the ports that Linux gives to whoever asks for any, and other tests see
-// that it is taken by an abstract socket of its name.
+// FreeAddress is an address of the loopback that stays the test's own until it ends, however often a service that
+// listens there is killed and started again: it is below the ports that Linux gives to whoever asks for any, and other
+// tests see that it is taken by an abstract socket of its name.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	const first, last = 20_000, 32_000

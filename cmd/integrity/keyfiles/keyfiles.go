@@ -58,7 +58,9 @@ func (s Source) private(kind, made string) (*evidence.Signer, error) {
 	if path := s.Path(); path != "" {
 		var err error
 		if text, err = ReadFile(path); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("there is no %s: set %s or %s_FILE, or make %s with: %s", kind, s.Variable, s.Variable, path, made)
+			return nil, fmt.Errorf(
+				"there is no %s: set %s or %s_FILE, or make %s with: %s", kind, s.Variable, s.Variable, path, made,
+			)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", kind, err)
@@ -79,7 +81,11 @@ func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, 
 	}
 	trusted, err = ReadTrusted(s.Trusted)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, "", fmt.Errorf("%w: restore the file, or make one for the signing key in the data directory with: integrity keys generate --data-dir %s", err, s.DataDir)
+		return nil, nil, "", fmt.Errorf(
+			"%w: restore the file, or make one for the signing key in the data directory with: integrity keys generate "+
+				"--data-dir %s",
+			err, s.DataDir,
+		)
 	}
 	if err != nil {
 		return nil, nil, "", err
@@ -215,8 +221,8 @@ func Sync(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// MakeDataDir gives a new data directory the mode that the embedded PostgreSQL needs: as root its server runs as another
-// user, who must be able to pass through.
+// MakeDataDir gives a new data directory the mode that the embedded PostgreSQL needs: as root its server runs as
+// another user, who must be able to pass through.
 func MakeDataDir(path string) error {
 	mode := fs.FileMode(0o700)
 	if os.Geteuid() == 0 {
@@ -281,7 +287,8 @@ func LockKeys(directories ...string) (unlock func(), err error) {
 
 const lockPause = 10 * time.Millisecond
 
-// lockFile waits for the lock of a file, which it makes, for up to a time; 0: for ever. Closing the file gives the lock back.
+// lockFile waits for the lock of a file, which it makes, for up to a time; 0: for ever. Closing the file gives the lock
+// back.
 func lockFile(path string, most time.Duration) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
@@ -325,7 +332,10 @@ func (s Source) Change(do func(Files, *evidence.TrustedKeys) (*evidence.TrustedK
 		return err
 	}
 	if lost := trusted.Ignored(); lost != nil {
-		return fmt.Errorf("%s has members that this program would lose (%s): change it with the program that wrote them", f.Trusted, shortened(strings.Join(lost, ", ")))
+		return fmt.Errorf(
+			"%s has members that this program would lose (%s): change it with the program that wrote them", f.Trusted,
+			shortened(strings.Join(lost, ", ")),
+		)
 	}
 	return WriteTrusted(f.Trusted, changed)
 }
@@ -395,7 +405,9 @@ func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transpar
 		return nil, err
 	}
 	if r, revoked := trusted.LogKeyRevocation(signer.LogKey); revoked {
-		return nil, fmt.Errorf("log key %s+%s: %w (%s since %s)", signer.Name, signer.KeyHash, evidence.ErrRevokedKey, r.Reason, r.Since)
+		return nil, fmt.Errorf(
+			"log key %s+%s: %w (%s since %s)", signer.Name, signer.KeyHash, evidence.ErrRevokedKey, r.Reason, r.Since,
+		)
 	}
 	if !trusted.TrustsLogKey(signer.LogKey) {
 		return nil, fmt.Errorf("the log key %s+%s is not among the logKeys of %s", signer.Name, signer.KeyHash, s.Trusted)

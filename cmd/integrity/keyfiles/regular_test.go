@@ -23,7 +23,9 @@ func TestReadFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]string{pipe: "must be a regular file", huge: "is larger than 16777216 bytes", dir: "must be a regular file"} {
+	for path, want := range map[string]string{
+		pipe: "must be a regular file", huge: "is larger than 16777216 bytes", dir: "must be a regular file",
+	} {
 		_, plans := (&config.Config{Plans: path}).PlanTable()
 		_, logs := (&config.Config{WitnessLogs: path}).LogList()
 		_, read := keyfiles.ReadFile(path)

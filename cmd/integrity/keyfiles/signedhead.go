@@ -40,8 +40,9 @@ type keptHead struct {
 	Checkpoint string `json:"checkpoint"`
 }
 
-// Read returns the zero head if the file does not exist. A checkpoint counts only if a key of the log in the trusted keys has
-// signed it, revoked since or not. One of an epoch before that is left unread: it is older than the last restore.
+// Read returns the zero head if the file does not exist. A checkpoint counts only if a key of the log in the trusted
+// keys has signed it, revoked since or not. One of an epoch before that is left unread: it is older than the last
+// restore.
 func (f SignedHead) Read(trusted *evidence.TrustedKeys, epoch int64) (h transparency.Head, err error) {
 	kept, err := f.read()
 	if err != nil || kept.Checkpoint == "" || kept.Epoch < epoch {
@@ -52,8 +53,9 @@ func (f SignedHead) Read(trusted *evidence.TrustedKeys, epoch int64) (h transpar
 		err = nil
 	}
 	if err != nil {
-		return h, fmt.Errorf("%s: no trusted key of the log (%s) has signed it: put the newest trusted-keys file in place: %w",
-			f.path, kept.LogKey, err)
+		return h,
+			fmt.Errorf("%s: no trusted key of the log (%s) has signed it: put the newest trusted-keys file in place: %w",
+				f.path, kept.LogKey, err)
 	}
 	return transparency.Head{Epoch: kept.Epoch, Size: opened.Size, Root: opened.Root, Note: kept.Checkpoint}, nil
 }
@@ -85,8 +87,8 @@ func (f SignedHead) Writable() error {
 // keepWait is how long a process that is frozen while it keeps a head may hold up another one.
 const keepWait = 5 * time.Second
 
-// Keep puts a head on the disk, unless the file holds a later one, and returns what the file holds then, as Read does. Two
-// roots of one size are an error.
+// Keep puts a head on the disk, unless the file holds a later one, and returns what the file holds then, as Read does.
+// Two roots of one size are an error.
 func (f SignedHead) Keep(h transparency.Head, trusted *evidence.TrustedKeys) (transparency.Head, error) {
 	lock, err := lockFile(f.path+".lock", keepWait)
 	if err != nil {

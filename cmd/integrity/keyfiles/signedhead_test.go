@@ -15,8 +15,8 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// TestSignedHead: the file never goes back in an epoch, holds no second root, belongs to one ledger, and is believed only
-// with a signature of a trusted key.
+// TestSignedHead: the file never goes back in an epoch, holds no second root, belongs to one ledger, and is believed
+// only with a signature of a trusted key.
 func TestSignedHead(t *testing.T) {
 	dir := t.TempDir()
 	private, public, err := note.GenerateKey(rand.Reader, "ledger.example/log")
@@ -77,7 +77,8 @@ func TestSignedHead(t *testing.T) {
 	if other, err := NewSignedHead(dir, "two").Read(trusted, 1); err != nil || other.Size != 0 {
 		t.Errorf("another ledger reads %+v, %v", other, err)
 	}
-	if _, err := f.Read(new(evidence.TrustedKeys), 6); err == nil || !strings.Contains(err.Error(), "put the newest trusted-keys file in place") {
+	if _, err := f.Read(new(evidence.TrustedKeys), 6); err == nil ||
+		!strings.Contains(err.Error(), "put the newest trusted-keys file in place") {
 		t.Errorf("without the key: %v", err)
 	}
 	if err := os.WriteFile(f.Path(), []byte("{"), 0o600); err != nil {

@@ -43,7 +43,10 @@ func ParseServer(text string) (s Server, err error) {
 	if err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return s, errors.New("not a URL of a mail server")
 	}
-	s = Server{Scheme: u.Scheme, Host: u.Hostname(), Port: map[string]int{schemeSMTP: 25, schemeStartTLS: 587, schemeSMTPS: 465}[u.Scheme]}
+	s = Server{
+		Scheme: u.Scheme, Host: u.Hostname(),
+		Port: map[string]int{schemeSMTP: 25, schemeStartTLS: 587, schemeSMTPS: 465}[u.Scheme],
+	}
 	if s.Port == 0 {
 		return s, errors.New("not a scheme of a mail server")
 	}
@@ -78,8 +81,8 @@ func greeting(baseURL string) string {
 	return "[" + address.String() + "]"
 }
 
-// Options returns the options of a client that greets with the host of baseURL. A password never travels in the clear to another
-// machine.
+// Options returns the options of a client that greets with the host of baseURL. A password never travels in the clear
+// to another machine.
 func (s Server) Options(baseURL string, timeout time.Duration) []gomail.Option {
 	options := []gomail.Option{
 		gomail.WithHELO(greeting(baseURL)), gomail.WithPort(s.Port), gomail.WithTimeout(timeout), gomail.WithoutNoop(),
@@ -93,7 +96,10 @@ func (s Server) Options(baseURL string, timeout time.Duration) []gomail.Option {
 		options = append(options, gomail.WithTLSPolicy(gomail.TLSOpportunistic))
 	}
 	if s.User != "" {
-		options = append(options, gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover), gomail.WithUsername(s.User), gomail.WithPassword(s.Password))
+		options = append(
+			options, gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover), gomail.WithUsername(s.User),
+			gomail.WithPassword(s.Password),
+		)
 	}
 	return options
 }
@@ -103,7 +109,9 @@ const smtpTimeout = 20 * time.Second
 
 // NewSender returns what sends a mail through the server of url. It opens a connection for every mail: there are few.
 // now is the date of the mail.
-func NewSender(url, from, baseURL string, now func() time.Time, more ...gomail.Option) (func(context.Context, queue.Mail) error, error) {
+func NewSender(
+	url, from, baseURL string, now func() time.Time, more ...gomail.Option,
+) (func(context.Context, queue.Mail) error, error) {
 	server, err := ParseServer(url)
 	if err != nil {
 		return nil, fmt.Errorf("INTEGRITY_SMTP_URL: %w", err)
@@ -141,8 +149,8 @@ func NewSender(url, from, baseURL string, now func() time.Time, more ...gomail.O
 	}, nil
 }
 
-// messageID is the same in every attempt. Whoever signs up is no member yet, and an id must not end with a dot (RFC 5322,
-// section 3.2.3).
+// messageID is the same in every attempt. Whoever signs up is no member yet, and an id must not end with a dot (RFC
+// 5322, section 3.2.3).
 func messageID(m queue.Mail, host string) string {
 	if m.Member.IsZero() {
 		return fmt.Sprintf("%s@%s", m.ID, host)

@@ -20,8 +20,10 @@ func testMail(to string) queue.Mail {
 
 func TestParseSMTP(t *testing.T) {
 	for text, want := range map[string]Server{
-		"smtp://mail.example":                      {Scheme: "smtp", Host: "mail.example", Port: 25},
-		"smtp+starttls://u:p%40@mail.example/":     {Scheme: "smtp+starttls", Host: "mail.example", User: "u", Password: "p@", Port: 587},
+		"smtp://mail.example": {Scheme: "smtp", Host: "mail.example", Port: 25},
+		"smtp+starttls://u:p%40@mail.example/": {
+			Scheme: "smtp+starttls", Host: "mail.example", User: "u", Password: "p@", Port: 587,
+		},
 		"smtps://mail.example:2465":                {Scheme: "smtps", Host: "mail.example", Port: 2465},
 		"http://mail.example":                      {},
 		"smtp://":                                  {},
@@ -48,11 +50,15 @@ func TestTextOfADisabledDestination(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for reason, words := range map[domain.DisableReason]string{domain.DisabledGone: "410", domain.DisabledFailing: "five days"} {
+	for reason, words := range map[domain.DisableReason]string{
+		domain.DisabledGone: "410", domain.DisabledFailing: "five days",
+	} {
 		m := testMail("a@example.org")
 		m.Quota, m.Webhook = nil, &domain.WebhookDisabledBody{WebhookID: id, Reason: reason}
 		subject, body := mailText(m, "https://ledger.example")
-		for _, part := range []string{words, id.String(), `"enabled": true`, "2026-11-20 10:00 UTC", "El destino de webhook", "https://ledger.example"} {
+		for _, part := range []string{
+			words, id.String(), `"enabled": true`, "2026-11-20 10:00 UTC", "El destino de webhook", "https://ledger.example",
+		} {
 			if !strings.Contains(body, part) || !strings.Contains(subject, id.String()) {
 				t.Errorf("%s: without %q: %s\n%s", reason, part, subject, body)
 			}
@@ -62,9 +68,13 @@ func TestTextOfADisabledDestination(t *testing.T) {
 
 func TestTextOfASignInLink(t *testing.T) {
 	m := testMail("a@example.org")
-	m.Quota, m.SignIn = nil, &queue.SignIn{URL: "https://ledger.example/en/console/link/is_x", Until: time.Date(2026, 11, 20, 10, 15, 0, 0, time.UTC)}
+	m.Quota, m.SignIn = nil, &queue.SignIn{
+		URL: "https://ledger.example/en/console/link/is_x", Until: time.Date(2026, 11, 20, 10, 15, 0, 0, time.UTC),
+	}
 	subject, body := mailText(m, "https://ledger.example")
-	for _, part := range []string{"\n" + m.SignIn.URL + "\n", "2026-11-20 10:15 UTC", "nobody has signed in", "nadie ha entrado"} {
+	for _, part := range []string{
+		"\n" + m.SignIn.URL + "\n", "2026-11-20 10:15 UTC", "nobody has signed in", "nadie ha entrado",
+	} {
 		if !strings.Contains(body, part) || strings.Contains(subject, m.SignIn.URL) {
 			t.Errorf("without %q: %s\n%s", part, subject, body)
 		}
@@ -74,9 +84,14 @@ func TestTextOfASignInLink(t *testing.T) {
 // TestTextOfASignUpLink: both languages say what the link is for, and that nothing is kept without it.
 func TestTextOfASignUpLink(t *testing.T) {
 	m := testMail("a@example.org")
-	m.Quota, m.SignIn = nil, &queue.SignIn{URL: "https://ledger.example/console/link/is_x", Until: time.Date(2026, 11, 20, 10, 15, 0, 0, time.UTC), Newcomer: true}
+	m.Quota, m.SignIn = nil, &queue.SignIn{
+		URL: "https://ledger.example/console/link/is_x", Until: time.Date(2026, 11, 20, 10, 15, 0, 0, time.UTC),
+		Newcomer: true,
+	}
 	subject, body := mailText(m, "https://ledger.example")
-	for _, part := range []string{"\n" + m.SignIn.URL + "\n", "2026-11-20 10:15 UTC", "nothing was made", "no se ha creado nada"} {
+	for _, part := range []string{
+		"\n" + m.SignIn.URL + "\n", "2026-11-20 10:15 UTC", "nothing was made", "no se ha creado nada",
+	} {
 		if !strings.Contains(body, part) || !strings.Contains(subject, "sign up") {
 			t.Errorf("without %q: %s\n%s", part, subject, body)
 		}
@@ -98,12 +113,15 @@ func TestMessageIDOfANewcomer(t *testing.T) {
 // TestTextOfAnInvitation: both languages name the role and the end, and lead to the page in that language.
 func TestTextOfAnInvitation(t *testing.T) {
 	m := testMail("ana@example.org")
-	m.Quota, m.Invitation = nil, &queue.Invitation{Role: domain.Reviewer, ExpiresAt: time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC), URL: map[evidence.Language]string{
-		evidence.Spanish: "https://ledger.example/console/invitation/in_code", evidence.English: "https://ledger.example/en/console/invitation/in_code",
-	}}
+	m.Quota, m.Invitation = nil, &queue.Invitation{Role: domain.Reviewer,
+		ExpiresAt: time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC), URL: map[evidence.Language]string{
+			evidence.Spanish: "https://ledger.example/console/invitation/in_code",
+			evidence.English: "https://ledger.example/en/console/invitation/in_code",
+		}}
 	subject, body := mailText(m, "https://ledger.example")
 	for _, part := range []string{
-		"as reviewer", "el rol reviewer", "https://ledger.example/en/console/invitation/in_code\n", "https://ledger.example/console/invitation/in_code\n", "2026-11-27 10:00 UTC",
+		"as reviewer", "el rol reviewer", "https://ledger.example/en/console/invitation/in_code\n",
+		"https://ledger.example/console/invitation/in_code\n", "2026-11-27 10:00 UTC",
 	} {
 		if !strings.Contains(body, part) || strings.Contains(subject, "in_code") {
 			t.Errorf("without %q: %s\n%s", part, subject, body)

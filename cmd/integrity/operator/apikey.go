@@ -39,7 +39,9 @@ func (a *app) viewKey(k query.GrantedKey) KeyView {
 func (a *app) viewAPIKey(k wire.APIKey) KeyView {
 	ends, err := time.Parse(time.RFC3339, k.ExpiresAt)
 	now := a.Now()
-	return KeyView{APIKey: k, EndsSoon: err == nil && k.RevokedAt == nil && ends.After(now) && !ends.After(now.Add(domain.KeyWarning))}
+	return KeyView{
+		APIKey: k, EndsSoon: err == nil && k.RevokedAt == nil && ends.After(now) && !ends.After(now.Add(domain.KeyWarning)),
+	}
 }
 
 func (v KeyView) line() string {
@@ -73,13 +75,16 @@ func (v KeyView) line() string {
 
 func (a *app) apikeyCommand() *cobra.Command {
 	return cli.Group("apikey", "API keys and the companies they may use",
-		a.apikeyCreateCommand(), a.apikeyListCommand(), a.apikeyShowCommand(), a.apikeyRotateCommand(), a.apikeyRevokeCommand(),
+		a.apikeyCreateCommand(), a.apikeyListCommand(), a.apikeyShowCommand(), a.apikeyRotateCommand(),
+		a.apikeyRevokeCommand(),
 		a.apikeyAffectedCommand(), a.apikeyGrantCommand())
 }
 
 func (a *app) apikeyListCommand() *cobra.Command {
 	return apiList(a, "apikey list", "keys",
-		func(ctx context.Context, s *query.Store, id domain.OrganizationID, after string) ([]query.GrantedKey, bool, string, error) {
+		func(
+			ctx context.Context, s *query.Store, id domain.OrganizationID, after string,
+		) ([]query.GrantedKey, bool, string, error) {
 			from, _ := domain.ParseID[domain.KeyID](after) // empty: the first page
 			page, more, err := s.KeysPage(ctx, id, from, 1000)
 			if len(page) > 0 {
@@ -116,7 +121,9 @@ func (a *app) apikeyShowCommand() *cobra.Command {
 }
 
 func (a *app) apikeyCreateCommand() *cobra.Command {
-	v, organization := a.organizationAPIVerb("apikey create", "name", "scopes", "expires", "company", "source", "network", "max-version-step")
+	v, organization := a.organizationAPIVerb(
+		"apikey create", "name", "scopes", "expires", "company", "source", "network", "max-version-step",
+	)
 	create := domain.CreateKey{}
 	member := v.Flags().String("member", "", "id (usr_…) or address of the member")
 	v.check(func() (err error) {
@@ -125,8 +132,12 @@ func (a *app) apikeyCreateCommand() *cobra.Command {
 	})
 	v.must("name the member with --member", func() bool { return v.url != "" || *member != "" })
 	v.Flags().StringVar(&create.Name, "name", "", "what the key is for, at most 100 characters")
-	v.must("--name "+domain.KeyNameRule, func() bool { return create.Name == "" && v.url == "" || domain.ValidKeyName(create.Name) })
-	v.Flags().StringSliceVar(&create.Companies, "company", nil, "references of companies that it may use, separated by commas")
+	v.must("--name "+domain.KeyNameRule, func() bool {
+		return create.Name == "" && v.url == "" || domain.ValidKeyName(create.Name)
+	})
+	v.Flags().StringSliceVar(
+		&create.Companies, "company", nil, "references of companies that it may use, separated by commas",
+	)
 	v.scopes(&create.Scopes, nil, "scopes, separated by commas")
 	v.lifetime(&create.Lifetime, "lifetime in days or hours, from 1h to 730d")
 	v.keyLimits(&create)
@@ -137,7 +148,8 @@ func (a *app) apikeyCreateCommand() *cobra.Command {
 	}
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		made, err := service.CreateAPIKey(ctx, wire.APIKeyRequest{
-			Name: create.Name, Scopes: create.Scopes, ExpiresAt: v.end(create.Lifetime), Source: create.Source, Networks: create.Networks,
+			Name: create.Name, Scopes: create.Scopes, ExpiresAt: v.end(create.Lifetime), Source: create.Source,
+			Networks:       create.Networks,
 			MaxVersionStep: create.MaxVersionStep, Companies: create.Companies,
 		})
 		if err != nil {
@@ -156,7 +168,8 @@ func (a *app) apikeyCreateCommand() *cobra.Command {
 }
 
 // lostText is what to do where a key may have been made although no answer came.
-const lostText = "integrity apikey list shows whether it was made; its text is lost then, so revoke it before you make another"
+const lostText = "integrity apikey list shows whether it was made; its text is lost then, so revoke it before you " +
+	"make another"
 
 // keyNow shows a key after a change that is committed: as it is read now, or as the change left it where that fails.
 func (a *app) keyNow(ctx context.Context, l *ledger.Opened, key domain.APIKey) KeyView {
@@ -167,7 +180,8 @@ func (a *app) keyNow(ctx context.Context, l *ledger.Opened, key domain.APIKey) K
 	return a.viewKey(found)
 }
 
-// end is the time at which a lifetime of --expires ends; empty, which leaves it to the service, where the flag is not given.
+// end is the time at which a lifetime of --expires ends; empty, which leaves it to the service, where the flag is not
+// given.
 func (v *verb) end(lifetime time.Duration) string {
 	if !v.Flags().Changed("expires") {
 		return ""
@@ -178,11 +192,21 @@ func (v *verb) end(lifetime time.Duration) string {
 // keyLimits adds the flags that narrow what a key may declare and from where it may act.
 func (v *verb) keyLimits(to *domain.CreateKey) {
 	source := v.Flags().String("source", "", "the only source that the key may declare (default: any)")
-	networks := v.Flags().StringSlice("network", nil, fmt.Sprintf("networks (CIDR) or addresses that the key's requests must come from, up to %d (default: any)", domain.MaxKeyNetworks))
-	step := v.Flags().Int32("max-version-step", 0, "how far a new version may be above the document's highest (default: any)")
+	networks := v.Flags().StringSlice(
+		"network", nil,
+		fmt.Sprintf(
+			"networks (CIDR) or addresses that the key's requests must come from, up to %d (default: any)",
+			domain.MaxKeyNetworks,
+		),
+	)
+	step := v.Flags().Int32(
+		"max-version-step", 0, "how far a new version may be above the document's highest (default: any)",
+	)
 	given := v.Flags().Changed
 	v.must("--source: it "+domain.ReferenceRule, func() bool { return !given("source") || domain.ValidReference(*source) })
-	v.must("--max-version-step must be a whole number of at least 1", func() bool { return !given("max-version-step") || *step >= 1 })
+	v.must("--max-version-step must be a whole number of at least 1", func() bool {
+		return !given("max-version-step") || *step >= 1
+	})
 	v.check(func() (err error) {
 		if given("source") {
 			to.Source = source
@@ -260,7 +284,9 @@ type RotationView struct {
 func (a *app) apikeyRotateCommand() *cobra.Command {
 	v := a.apiVerb("apikey rotate", "overlap", "copy-grants", "expires")
 	rotate := domain.RotateKey{}
-	overlap := v.Flags().String("overlap", "24h", "how long the former key goes on working, in days or hours, from 0h to 30d")
+	overlap := v.Flags().String(
+		"overlap", "24h", "how long the former key goes on working, in days or hours, from 0h to 30d",
+	)
 	v.Flags().BoolVar(&rotate.CopyGrants, "copy-grants", false, "grant the successor every company of the former key")
 	v.lifetime(&rotate.Lifetime, "lifetime of the successor in days or hours, from 1h to 730d")
 	v.check(func() (err error) {
@@ -279,7 +305,8 @@ func (a *app) apikeyRotateCommand() *cobra.Command {
 	}
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		made, err := service.RotateAPIKey(ctx, v.args[0], wire.APIKeyRotation{
-			OverlapSeconds: new(int64(rotate.Overlap / time.Second)), CopyGrants: rotate.CopyGrants, ExpiresAt: v.end(rotate.Lifetime),
+			OverlapSeconds: new(int64(rotate.Overlap / time.Second)), CopyGrants: rotate.CopyGrants,
+			ExpiresAt: v.end(rotate.Lifetime),
 		})
 		if err != nil {
 			return clientcmd.Unconfirmed(err, lostText)
@@ -321,7 +348,9 @@ func (a *app) apikeyGrantCommand() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("%w Create it with: integrity company create REFERENCE --organization %s", err, key.Organization)
 		}
-		grant := &domain.SetAccess{Origin: ledger.Origin(a.App, key.Organization), Company: company.ID, Key: key.ID, Enabled: !*take}
+		grant := &domain.SetAccess{
+			Origin: ledger.Origin(a.App, key.Organization), Company: company.ID, Key: key.ID, Enabled: !*take,
+		}
 		if err := l.Do(ctx, grant); err != nil {
 			return err
 		}
@@ -340,7 +369,9 @@ func (a *app) apikeyAffectedCommand() *cobra.Command {
 	v.describeJSON("print JSON, one object a line")
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {
 		actor := domain.KeyActor(key.ID)
-		_, err := v.printAffected(ctx, l, []domain.Shard{key.Organization.Shard()}, func(e *domain.Event) bool { return e.Actor == actor })
+		_, err := v.printAffected(ctx, l, []domain.Shard{key.Organization.Shard()}, func(e *domain.Event) bool {
+			return e.Actor == actor
+		})
 		return err
 	})
 }

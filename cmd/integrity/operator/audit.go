@@ -88,7 +88,9 @@ func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID)
 }
 
 // auditBundle checks an exported bundle.
-func (a *app) auditBundle(cfg *config.Config, dir string, only domain.OrganizationID, o auditOptions) (auditView, error) {
+func (a *app) auditBundle(
+	cfg *config.Config, dir string, only domain.OrganizationID, o auditOptions,
+) (auditView, error) {
 	b, err := bundle.Open(dir)
 	if err != nil {
 		return auditView{}, err
@@ -139,7 +141,10 @@ func (a *app) auditBundle(cfg *config.Config, dir string, only domain.Organizati
 	}
 	v.NotChecked = append(v.NotChecked, "the tables that the service answers from: they are not in a bundle")
 	if own {
-		v.NotChecked = append(v.NotChecked, "whether the trusted keys in the bundle are the service's: give those that you pinned (--trusted-keys)")
+		v.NotChecked = append(
+			v.NotChecked,
+			"whether the trusted keys in the bundle are the service's: give those that you pinned (--trusted-keys)",
+		)
 	}
 	return v, nil
 }
@@ -167,7 +172,12 @@ func (v *auditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error 
 		return nil
 	}, func(...audit.Finding) {})
 	if err == nil && held > 0 {
-		v.NotChecked = append(v.NotChecked, fmt.Sprintf("%d texts that were erased since stand in this bundle still: destroy it, and export the history anew", held))
+		v.NotChecked = append(
+			v.NotChecked,
+			fmt.Sprintf(
+				"%d texts that were erased since stand in this bundle still: destroy it, and export the history anew", held,
+			),
+		)
 	}
 	return err
 }
@@ -186,7 +196,11 @@ func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedK
 		return nil
 	}
 	v.checkpoint(bundle.CheckpointFile, string(note), trusted)
-	v.NotChecked = append(v.NotChecked, "whether the transparency log holds these events: evidence proves it of each record (integrity verify), and integrity monitor that the log is one history since this checkpoint")
+	v.NotChecked = append(
+		v.NotChecked,
+		"whether the transparency log holds these events: evidence proves it of each record (integrity verify), and "+
+			"integrity monitor that the log is one history since this checkpoint",
+	)
 	return nil
 }
 
@@ -194,9 +208,14 @@ func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedK
 func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys) {
 	switch _, err := evidence.OpenCheckpoint(note, trusted); {
 	case errors.Is(err, evidence.ErrUnknownLogKey) && len(trusted.LogKeys()) == 0:
-		v.NotChecked = append(v.NotChecked, "the signature of the transparency log's checkpoint: the trusted keys name no log key")
+		v.NotChecked = append(
+			v.NotChecked, "the signature of the transparency log's checkpoint: the trusted keys name no log key",
+		)
 	case err != nil:
-		v.found(audit.Finding{Check: audit.CheckLog, Place: place, Expected: "a checkpoint that a trusted key of the transparency log has signed", Found: err.Error()})
+		v.found(audit.Finding{
+			Check: audit.CheckLog, Place: place, Expected: "a checkpoint that a trusted key of the transparency log has signed",
+			Found: err.Error(),
+		})
 	}
 }
 
@@ -207,7 +226,8 @@ func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, au
 	bar.Close()
 	v := auditView{
 		Events: report.Events, Organizations: report.Organizations, FindingCount: report.Count, Findings: report.Findings,
-		Projections: []string{}, NotChecked: report.NotChecked, EventsPerSecond: float64(report.Events) / max(a.Now().Sub(o.Start).Seconds(), 0.001),
+		Projections: []string{}, NotChecked: report.NotChecked,
+		EventsPerSecond: float64(report.Events) / max(a.Now().Sub(o.Start).Seconds(), 0.001),
 	}
 	return v, report, err
 }
@@ -248,7 +268,10 @@ func (v *auditView) print(w io.Writer) {
 	if more := v.FindingCount - int64(len(v.Findings)); more > 0 {
 		fmt.Fprintf(w, "and %d findings more\n", more)
 	}
-	fmt.Fprintf(w, "%d events in %s, the log at %.0f/s", v.Events, (time.Duration(v.DurationSeconds*1000) * time.Millisecond).String(), v.EventsPerSecond)
+	fmt.Fprintf(
+		w, "%d events in %s, the log at %.0f/s", v.Events,
+		(time.Duration(v.DurationSeconds*1000) * time.Millisecond).String(), v.EventsPerSecond,
+	)
 	if len(v.Projections) > 0 {
 		fmt.Fprintf(w, "; compared with a replay: %s", strings.Join(v.Projections, ", "))
 	}
@@ -260,7 +283,9 @@ func (v *auditView) print(w io.Writer) {
 		fmt.Fprintln(w, "verdict: everything that was checked is as it must be")
 		return
 	}
-	fmt.Fprintf(w, "verdict: NOT proven, %d findings; the first: %s\n", v.FindingCount, cli.Visible(v.Findings[0].String()))
+	fmt.Fprintf(
+		w, "verdict: NOT proven, %d findings; the first: %s\n", v.FindingCount, cli.Visible(v.Findings[0].String()),
+	)
 }
 
 // partBuffer is what a part keeps in memory before it goes to the disk.

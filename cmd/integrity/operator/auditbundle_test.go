@@ -35,7 +35,9 @@ func (v *evil) auditDir(dir string) (auditView, error) {
 	if err := os.WriteFile(keys, must1(v.Trusted.Marshal()), 0o600); err != nil {
 		v.t.Fatal(err)
 	}
-	return v.app.auditBundle(&config.Config{TrustedKeys: keys}, dir, domain.OrganizationID{}, auditOptions{Start: time.Now()})
+	return v.app.auditBundle(
+		&config.Config{TrustedKeys: keys}, dir, domain.OrganizationID{}, auditOptions{Start: time.Now()},
+	)
 }
 
 func files(t *testing.T, dir string) map[string][]byte {
@@ -61,7 +63,8 @@ func TestBundle(t *testing.T) {
 	dir := v.export()
 	live := v.audit()
 	view, err := v.auditDir(dir)
-	if err != nil || view.FindingCount != 0 || view.Organizations[0].Digest != live.Organizations[0].Digest || fmt.Sprint(view.Organizations[0].Sums) != fmt.Sprint(live.Organizations[0].Sums) {
+	if err != nil || view.FindingCount != 0 || view.Organizations[0].Digest != live.Organizations[0].Digest ||
+		fmt.Sprint(view.Organizations[0].Sums) != fmt.Sprint(live.Organizations[0].Sums) {
 		t.Fatalf("of a sound bundle: %v, %+v; of the database: %+v", err, view, live)
 	}
 	whole := files(t, dir)
@@ -99,9 +102,14 @@ func TestBundle(t *testing.T) {
 		spoil func()
 		want  audit.Finding
 	}{
-		"a line cut in the middle": {func() { integritytest.Write(t, filepath.Join(dir, last), string(whole[last][:len(whole[last])-9])) },
+		"a line cut in the middle": {func() {
+			integritytest.Write(t, filepath.Join(dir, last), string(whole[last][:len(whole[last])-9]))
+		},
 			audit.Finding{Check: audit.CheckReadable, Sequence: live.Organizations[0].Events, Expected: "an event"}},
-		"a file gone": {func() { os.Remove(filepath.Join(dir, last)) }, audit.Finding{Check: audit.CheckFile, Place: last, Found: "no such file"}},
+		"a file gone": {
+			func() { os.Remove(filepath.Join(dir, last)) },
+			audit.Finding{Check: audit.CheckFile, Place: last, Found: "no such file"},
+		},
 		"a file in the middle gone": {func() { os.Remove(filepath.Join(dir, "events/000000000011.ndjson")) },
 			audit.Finding{Check: audit.CheckSequence, Sequence: 11, Expected: "the event of sequence 11"}},
 		"two lines swapped": {func() {
@@ -109,13 +117,16 @@ func TestBundle(t *testing.T) {
 			lines[2], lines[3] = lines[3], lines[2]
 			integritytest.Write(t, filepath.Join(dir, "events/000000000011.ndjson"), string(bytes.Join(lines, nil)))
 		}, audit.Finding{Check: audit.CheckSequence, Sequence: 13, Expected: "the event of sequence 13"}},
-		"other trusted keys": {func() { integritytest.Write(t, filepath.Join(dir, bundle.TrustedKeysFile), `{"keys":[]}`) }, audit.Finding{Check: audit.CheckFile, Place: bundle.TrustedKeysFile}},
+		"other trusted keys": {func() {
+			integritytest.Write(t, filepath.Join(dir, bundle.TrustedKeysFile), `{"keys":[]}`)
+		}, audit.Finding{Check: audit.CheckFile, Place: bundle.TrustedKeysFile}},
 	} {
 		test.spoil()
 		view, err := v.auditDir(dir)
 		found := false
 		for _, f := range view.Findings {
-			if w := test.want; f.Check == w.Check && f.Sequence == w.Sequence && strings.HasPrefix(f.Place, w.Place) && strings.HasPrefix(f.Expected, w.Expected) && strings.HasPrefix(f.Found, w.Found) {
+			if w := test.want; f.Check == w.Check && f.Sequence == w.Sequence && strings.HasPrefix(f.Place, w.Place) &&
+				strings.HasPrefix(f.Expected, w.Expected) && strings.HasPrefix(f.Found, w.Found) {
 				found = true
 				t.Logf("%s: %s", name, f)
 			}
@@ -143,7 +154,8 @@ func TestAuditPrintsNothingThatTerminalsObey(t *testing.T) {
 	}
 	var shown strings.Builder
 	view.print(&shown)
-	if text := shown.String(); strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, "\nverdict: everything") || strings.Count(text, `\x1b[2K`) != 2 {
+	if text := shown.String(); strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, "\nverdict: everything") ||
+		strings.Count(text, `\x1b[2K`) != 2 {
 		t.Errorf("%q", text)
 	}
 }
@@ -182,16 +194,37 @@ func TestForgedBundle(t *testing.T) {
 		spoil  func(dir string)
 		want   audit.Finding // its check is empty: refused, Found being the message
 	}{
-		"as it was":                       {want: audit.Finding{}},
-		"a member twice":                  {change: once(`{"sequence":9,`, `{"actor":"forged","sequence":9,`), want: audit.Finding{Check: audit.CheckReadable, Sequence: 9}},
-		"a member in other case":          {change: once(`{"sequence":9,`, `{"Actor":"forged","sequence":9,`), want: audit.Finding{Check: audit.CheckReadable, Sequence: 9}},
-		"lines ended otherwise":           {change: once("\n", "\r\n"), want: audit.Finding{Check: audit.CheckReadable, Sequence: 1}},
-		"no line feed at the end":         {change: strings.TrimSpace, want: audit.Finding{Check: audit.CheckReadable, Sequence: v.audit().Organizations[0].Events}},
-		"a text that no event names":      {change: once(`"texts":[]`, `"texts":[{"id":"txt_01m7zy9mv5eprs3q8pymvbekjf","salt":"AAAA","body":"forged"}]`), want: audit.Finding{Check: audit.CheckText}},
-		"a line of 9 MB":                  {change: once(`{"sequence":9,`, `{"x":"`+strings.Repeat("x", 9<<20)+`","sequence":9,`), want: audit.Finding{Check: audit.CheckReadable, Sequence: 9}},
-		"events beside those of manifest": {spoil: func(dir string) { integritytest.Write(t, filepath.Join(dir, "events", "x.ndjson"), "{}\n") }, want: audit.Finding{Check: audit.CheckFile}},
+		"as it was": {want: audit.Finding{}},
+		"a member twice": {
+			change: once(`{"sequence":9,`, `{"actor":"forged","sequence":9,`),
+			want:   audit.Finding{Check: audit.CheckReadable, Sequence: 9},
+		},
+		"a member in other case": {
+			change: once(`{"sequence":9,`, `{"Actor":"forged","sequence":9,`),
+			want:   audit.Finding{Check: audit.CheckReadable, Sequence: 9},
+		},
+		"lines ended otherwise": {
+			change: once("\n", "\r\n"), want: audit.Finding{Check: audit.CheckReadable, Sequence: 1},
+		},
+		"no line feed at the end": {
+			change: strings.TrimSpace,
+			want:   audit.Finding{Check: audit.CheckReadable, Sequence: v.audit().Organizations[0].Events},
+		},
+		"a text that no event names": {
+			change: once(`"texts":[]`, `"texts":[{"id":"txt_01m7zy9mv5eprs3q8pymvbekjf","salt":"AAAA","body":"forged"}]`),
+			want:   audit.Finding{Check: audit.CheckText},
+		},
+		"a line of 9 MB": {
+			change: once(`{"sequence":9,`, `{"x":"`+strings.Repeat("x", 9<<20)+`","sequence":9,`),
+			want:   audit.Finding{Check: audit.CheckReadable, Sequence: 9},
+		},
+		"events beside those of manifest": {spoil: func(dir string) {
+			integritytest.Write(t, filepath.Join(dir, "events", "x.ndjson"), "{}\n")
+		}, want: audit.Finding{Check: audit.CheckFile}},
 		"a link": {spoil: func(dir string) {
-			if err := errors.Join(os.Remove(filepath.Join(dir, events)), os.Symlink(filepath.Join(whole, events), filepath.Join(dir, events))); err != nil {
+			if err := errors.Join(
+				os.Remove(filepath.Join(dir, events)), os.Symlink(filepath.Join(whole, events), filepath.Join(dir, events)),
+			); err != nil {
 				t.Fatal(err)
 			}
 		}, want: audit.Finding{Found: "is no regular file"}},
@@ -241,7 +274,9 @@ func checkBundleSchemas(t *testing.T, whole map[string][]byte, events int) {
 			t.Fatal(err)
 		}
 		_ = compiler.AddResource(schema, must1(jsonschema.UnmarshalJSON(bytes.NewReader(raw)))) // again: it is there
-		if err := must1(compiler.Compile(schema)).Validate(must1(jsonschema.UnmarshalJSON(bytes.NewReader(text)))); err != nil {
+		if err := must1(compiler.Compile(schema)).Validate(must1(
+			jsonschema.UnmarshalJSON(bytes.NewReader(text)),
+		)); err != nil {
 			t.Errorf("%s: %v in %s", schema, err, text)
 		}
 	}
@@ -304,7 +339,8 @@ func TestExportGoesOn(t *testing.T) {
 	dir := v.export()
 	before := v.audit().Organizations[0].Events
 	v.Must(t, v.Register(t, v.org, v.org.Declaration("more", 1, "more")))
-	temporary := must1(keyfiles.WriteTemporary(filepath.Join(dir, "events/000000000041.ndjson"), []byte("private"), 0o600)) // of a killed one
+	// of a killed one
+	temporary := must1(keyfiles.WriteTemporary(filepath.Join(dir, "events/000000000041.ndjson"), []byte("private"), 0o600))
 	v.exportTo(dir)
 	if _, err := os.Stat(temporary); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what a killed export had left: %v", err)
@@ -315,7 +351,8 @@ func TestExportGoesOn(t *testing.T) {
 			t.Errorf("%s has changed", name)
 		}
 	}
-	if view, err := v.auditDir(dir); err != nil || view.FindingCount != 0 || view.Events != before+1 || len(grown) != len(whole)+1 {
+	if view, err := v.auditDir(dir); err != nil || view.FindingCount != 0 || view.Events != before+1 ||
+		len(grown) != len(whole)+1 {
 		t.Errorf("of the grown bundle: %v, %+v", err, view)
 	}
 	for name, change := range map[string]func(*bundle.Config){
@@ -326,7 +363,10 @@ func TestExportGoesOn(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	integritytest.Write(t, filepath.Join(dir, "events/000000000001.ndjson"), strings.Replace(string(grown["events/000000000001.ndjson"]), `"v":1`, `"v":2`, 1))
+	integritytest.Write(
+		t, filepath.Join(dir, "events/000000000001.ndjson"),
+		strings.Replace(string(grown["events/000000000001.ndjson"]), `"v":1`, `"v":2`, 1),
+	)
 	if err := v.tryExport(dir); err == nil || !strings.Contains(err.Error(), "cannot be gone on with") {
 		t.Errorf("into an altered bundle: %v", err)
 	}
@@ -343,7 +383,10 @@ func TestErasedTextIsThereAgain(t *testing.T) {
 	v := newEvil(t)
 	var id domain.TextID
 	var body string
-	if err := v.owner.QueryRow(t.Context(), "SELECT id, body FROM texts WHERE organization_id = $1 AND body IS NOT NULL ORDER BY id LIMIT 1", [16]byte(v.org.ID)).
+	if err := v.owner.QueryRow(
+		t.Context(), "SELECT id, body FROM texts WHERE organization_id = $1 AND body IS NOT NULL ORDER BY id LIMIT 1",
+		[16]byte(v.org.ID),
+	).
 		Scan((*[16]byte)(&id), &body); err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +402,9 @@ func TestErasedTextIsThereAgain(t *testing.T) {
 		}
 		return view
 	}
-	if view := bundled(dir); !slices.ContainsFunc(view.NotChecked, func(s string) bool { return strings.HasPrefix(s, still) }) {
+	if view := bundled(dir); !slices.ContainsFunc(view.NotChecked, func(s string) bool {
+		return strings.HasPrefix(s, still)
+	}) {
 		t.Errorf("a bundle from before: %q", view.NotChecked)
 	}
 	if view := bundled(v.export()); strings.Contains(strings.Join(view.NotChecked, "\n"), "stand in this bundle") {
@@ -371,7 +416,8 @@ func TestErasedTextIsThereAgain(t *testing.T) {
 	v.exec("UPDATE texts SET body = $1 WHERE shard = 0 AND id = $2", body, [16]byte(id))
 	log := v.Events(t, 0)
 	view := v.audit()
-	if view.FindingCount != 1 || view.Findings[0].Check != audit.CheckText || view.Findings[0].Sequence != log[len(log)-1].Sequence ||
+	if view.FindingCount != 1 || view.Findings[0].Check != audit.CheckText ||
+		view.Findings[0].Sequence != log[len(log)-1].Sequence ||
 		!strings.Contains(view.Findings[0].Expected, id.String()) {
 		t.Errorf("put back: %v", view.Findings)
 	}
@@ -392,7 +438,8 @@ func TestActsOfEndedKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for place, view := range map[string]auditView{"database": v.audit(), "bundle": bundled} {
-		if view.FindingCount != 1 || view.Findings[0].Check != audit.CheckActor || view.Findings[0].Sequence != log[len(log)-1].Sequence ||
+		if view.FindingCount != 1 || view.Findings[0].Check != audit.CheckActor ||
+			view.Findings[0].Sequence != log[len(log)-1].Sequence ||
 			!strings.HasPrefix(view.Findings[0].Expected, "no act of the key after it was revoked at ") || view.Clean {
 			t.Errorf("%s: %v", place, view.Findings)
 		}
@@ -412,7 +459,9 @@ func TestBundleOfGrownTrust(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "bundle")
 	if err == nil {
-		err = v.tryExport(dir, func(c *bundle.Config) { c.TrustedKeys = append([]byte(`{"later": {},`), c.TrustedKeys[1:]...) })
+		err = v.tryExport(dir, func(c *bundle.Config) {
+			c.TrustedKeys = append([]byte(`{"later": {},`), c.TrustedKeys[1:]...)
+		})
 	}
 	if err != nil {
 		t.Fatal(err)

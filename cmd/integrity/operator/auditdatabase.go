@@ -35,7 +35,9 @@ type databaseAudit struct {
 }
 
 // auditDatabase checks the log of a live database, then its projections.
-func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.OrganizationID, o auditOptions) (auditView, error) {
+func (a *app) auditDatabase(
+	ctx context.Context, l *ledger.Opened, only domain.OrganizationID, o auditOptions,
+) (auditView, error) {
 	d := databaseAudit{app: a, auditOptions: o, shards: allShards(l), count: l.Installation.Shards, only: only}
 	if !only.IsZero() {
 		if d.shards = []domain.Shard{only.Shard()}; int(only.Shard()) >= d.count {
@@ -67,14 +69,17 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 		return d.view, err
 	}
 	d.view.NotChecked = append(d.view.NotChecked,
-		"tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, administrative events of the day, when keys were last used, idempotency keys, "+
+		"tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, "+
+			"administrative events of the day, when keys were last used, idempotency keys, "+
 			"who claimed a sign-in identity, the ledger's own row (but issuer and shards), cosignatures of the transparency log")
 	if report.Damaged {
 		d.view.NotChecked = append(d.view.NotChecked, "the projections: a damaged log cannot say what they should hold")
 		return d.view, nil
 	}
 	d.view.Projections = d.tables
-	err = d.projections(ctx, &projections.Rebuild{Pool: d.pool, Program: "audit " + rand.Text(), Organization: only, Check: true}, jobs)
+	err = d.projections(
+		ctx, &projections.Rebuild{Pool: d.pool, Program: "audit " + rand.Text(), Organization: only, Check: true}, jobs,
+	)
 	return d.view, err
 }
 
@@ -118,7 +123,10 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 		return report, domain.Refuse(domain.NotFound, "There is no organization with that id.")
 	}
 	if texts != report.Texts {
-		d.view.found(audit.Finding{Check: audit.CheckText, Place: "texts", Expected: fmt.Sprintf("%d rows, as many as events name", report.Texts), Found: fmt.Sprintf("%d", texts)})
+		d.view.found(audit.Finding{
+			Check: audit.CheckText, Place: "texts", Expected: fmt.Sprintf("%d rows, as many as events name", report.Texts),
+			Found: fmt.Sprintf("%d", texts),
+		})
 	}
 	return report, nil
 }
@@ -137,7 +145,10 @@ func (d *databaseAudit) placed(ctx context.Context, report audit.Report) error {
 	}
 	stray, err := history.Misplaced(ctx, d.pool, append([]string{"events", "texts", "shard_heads"}, d.tables...), d.count)
 	for _, table := range slices.Sorted(maps.Keys(stray)) {
-		d.view.found(audit.Finding{Check: audit.CheckStray, Place: table, Expected: fmt.Sprintf("rows of the shards 0 to %d only", d.count-1), Found: fmt.Sprintf("%d rows of others", stray[table])})
+		d.view.found(audit.Finding{
+			Check: audit.CheckStray, Place: table, Expected: fmt.Sprintf("rows of the shards 0 to %d only", d.count-1),
+			Found: fmt.Sprintf("%d rows of others", stray[table]),
+		})
 	}
 	return err
 }
@@ -150,7 +161,10 @@ func (d *databaseAudit) log(ctx context.Context) error {
 	})
 	bar.Close()
 	if errors.Is(err, transparency.ErrDiffers) {
-		d.view.found(audit.Finding{Check: audit.CheckLog, Place: "transparency_tree", Expected: "the tree and the checkpoint that the events give", Found: err.Error()})
+		d.view.found(audit.Finding{
+			Check: audit.CheckLog, Place: "transparency_tree", Expected: "the tree and the checkpoint that the events give",
+			Found: err.Error(),
+		})
 	} else if err != nil {
 		return err
 	}
@@ -170,7 +184,11 @@ func (d *databaseAudit) log(ctx context.Context) error {
 		})
 	})
 	if stamps.Unpinned != nil {
-		d.view.NotChecked = append(d.view.NotChecked, "who signed the tokens of "+strings.Join(stamps.Unpinned, ", ")+": the trusted keys pin no certificate under the name")
+		d.view.NotChecked = append(
+			d.view.NotChecked,
+			"who signed the tokens of "+strings.Join(stamps.Unpinned, ", ")+
+				": the trusted keys pin no certificate under the name",
+		)
 	}
 	return err
 }
@@ -202,7 +220,9 @@ func (d *databaseAudit) projections(ctx context.Context, r *projections.Rebuild,
 }
 
 func projectionFinding(d projections.Difference) audit.Finding {
-	f := audit.Finding{Check: audit.CheckProjection, Place: d.Place(), Expected: "the row that the log gives", Found: "none"}.InShard(d.Shard)
+	f := audit.Finding{
+		Check: audit.CheckProjection, Place: d.Place(), Expected: "the row that the log gives", Found: "none",
+	}.InShard(d.Shard)
 	switch d.Kind {
 	case projections.ExtraRow:
 		f.Expected, f.Found = "no such row, by the log", "one"

@@ -70,7 +70,9 @@ func (v *evil) requests() {
 	o := v.Organization(v.t, 0, "gratis")
 	store := query.Store{Pool: v.Pool, Plans: v.Plans}
 	used := int(*v.Plans["gratis"].RequestsPerMonth) * 9 / 10
-	if err := store.TakeRequests(context.Background(), domain.Access{Organization: o.ID, Plan: "gratis"}, used, time.Now()); err != nil {
+	if err := store.TakeRequests(
+		context.Background(), domain.Access{Organization: o.ID, Plan: "gratis"}, used, time.Now(),
+	); err != nil {
 		v.t.Fatal(err)
 	}
 	v.Must(v.t, &domain.WarnOfMeters{Origin: domain.Origin{Organization: o.ID, Actor: domain.SystemActor}})
@@ -117,7 +119,8 @@ func (v *evil) tryExport(dir string, change ...func(*bundle.Config)) error {
 		return err
 	}
 	config := bundle.Config{
-		Organization: v.org.ID, Issuer: v.Installation.Issuer, Texts: true, TrustedKeys: keys, Now: evidence.FormatTime(time.Now()), SegmentEvents: 10,
+		Organization: v.org.ID, Issuer: v.Installation.Issuer, Texts: true, TrustedKeys: keys,
+		Now: evidence.FormatTime(time.Now()), SegmentEvents: 10,
 		Replace: func(path string, text []byte) error { return os.WriteFile(path, text, 0o600) },
 	}
 	for _, c := range change {
@@ -157,7 +160,8 @@ type column struct{ table, name, kind string }
 // columns lists those of tables, as the database describes them.
 func (v *evil) columns(tables []string) map[string][]column {
 	v.t.Helper()
-	rows, err := v.owner.Query(context.Background(), `SELECT table_name, column_name, udt_name FROM information_schema.columns
+	rows, err := v.owner.Query(context.Background(),
+		`SELECT table_name, column_name, udt_name FROM information_schema.columns
 		WHERE table_schema = 'public' AND table_name = ANY($1) ORDER BY table_name, ordinal_position`, tables)
 	if err != nil {
 		v.t.Fatal(err)
@@ -184,7 +188,8 @@ func (c column) flipped(t *testing.T) string {
 		"int8":        "coalesce(%[1]s, 0) # 1073741824",
 		"bool":        "NOT coalesce(%[1]s, false)",
 		"timestamptz": "coalesce(%[1]s, now()) + interval '1 microsecond'",
-		"uuid":        "coalesce((left(%[1]s::text, 35) || to_hex((('x' || right(%[1]s::text, 1))::bit(4) # b'0001')::int))::uuid, gen_random_uuid())",
+		"uuid": "coalesce((left(%[1]s::text, 35) || to_hex((('x' || right(%[1]s::text, 1))::bit(4) # " +
+			"b'0001')::int))::uuid, gen_random_uuid())",
 		"text": `CASE WHEN coalesce(%[1]s, '') = '' THEN 'x' ELSE overlay(%[1]s placing chr(ascii(substr(%[1]s, (length(%[1]s) + 1) / 2, 1)) # 1)
 			from (length(%[1]s) + 1) / 2 for 1) END`,
 		"bytea": `CASE WHEN coalesce(length(%[1]s), 0) = 0 THEN '\x01' ELSE set_byte(%[1]s, length(%[1]s) / 2, get_byte(%[1]s, length(%[1]s) / 2) # 1) END`,
@@ -199,7 +204,8 @@ func (c column) flipped(t *testing.T) string {
 // flip changes one column of one row that the condition picks.
 func (v *evil) flip(c column, where string) {
 	v.t.Helper()
-	sql := fmt.Sprintf("UPDATE public.%[1]s SET %[2]s = %[3]s WHERE ctid = (SELECT ctid FROM public.%[1]s WHERE %[4]s ORDER BY ctid LIMIT 1)",
+	sql := fmt.Sprintf("UPDATE public.%[1]s SET %[2]s = %[3]s WHERE ctid = (SELECT ctid FROM public.%[1]s WHERE %[4]s "+
+		"ORDER BY ctid LIMIT 1)",
 		c.table, pgx.Identifier{c.name}.Sanitize(), c.flipped(v.t), where)
 	tag, err := v.owner.Exec(context.Background(), sql)
 	if err != nil || tag.RowsAffected() != 1 {
@@ -214,7 +220,8 @@ func TestAuditFindsEveryColumn(t *testing.T) {
 		t.Skip("audits once a column")
 	}
 	v := newEvil(t)
-	if view := v.audit(); view.FindingCount != 0 || len(view.Projections) < 20 || view.Events < 60 || len(view.Organizations) != 3 {
+	if view := v.audit(); view.FindingCount != 0 || len(view.Projections) < 20 || view.Events < 60 ||
+		len(view.Organizations) != 3 {
 		t.Fatalf("of a sound ledger: %+v", view)
 	}
 	checks, err := pgx.CollectRows(must1(v.owner.Query(context.Background(),
@@ -305,7 +312,8 @@ func (v *evil) first(view auditView, check audit.Check, sequence int64) {
 		return
 	}
 	i := slices.IndexFunc(view.Findings, func(f audit.Finding) bool { return f.Check == check })
-	if i < 0 || sequence != 0 && (view.Findings[0].Sequence != sequence || view.Findings[0].Organization != v.org.ID.String()) {
+	if i < 0 || sequence != 0 && (view.Findings[0].Sequence != sequence ||
+		view.Findings[0].Organization != v.org.ID.String()) {
 		v.t.Errorf("found %v, want %s at sequence %d", view.Findings, check, sequence)
 		return
 	}
@@ -333,7 +341,10 @@ func (v *evil) rewrite(e *domain.Event) {
 	}
 	e.Data = data
 	hash := domain.LeafHash(e.Leaf())
-	v.exec("UPDATE events SET data = $3, hash = $4, subject = $5, actor = $6 WHERE shard = $1 AND position = $2", e.Shard, e.Position, e.Data, hash[:], e.Subject, e.Actor)
+	v.exec(
+		"UPDATE events SET data = $3, hash = $4, subject = $5, actor = $6 WHERE shard = $1 AND position = $2", e.Shard,
+		e.Position, e.Data, hash[:], e.Subject, e.Actor,
+	)
 }
 
 // rebuild makes the projections again, as somebody would who hides a change.
@@ -376,7 +387,10 @@ func TestAuditFindsTampering(t *testing.T) {
 		},
 		"deleted event, the others moved up": func() {
 			v.exec("DELETE FROM events WHERE shard = 0 AND position = $1", registered.Position)
-			v.exec("UPDATE events SET sequence = -sequence WHERE shard = 0 AND organization_id = $1 AND sequence > $2", [16]byte(v.org.ID), registered.Sequence)
+			v.exec(
+				"UPDATE events SET sequence = -sequence WHERE shard = 0 AND organization_id = $1 AND sequence > $2",
+				[16]byte(v.org.ID), registered.Sequence,
+			)
 			v.exec("UPDATE events SET sequence = -sequence - 1 WHERE sequence < 0")
 			v.exec("UPDATE events SET position = -position WHERE shard = 0 AND position > $1", registered.Position)
 			v.exec("UPDATE events SET position = -position - 1 WHERE position < 0")
@@ -387,7 +401,9 @@ func TestAuditFindsTampering(t *testing.T) {
 			v.exec(`INSERT INTO events SELECT shard, -position, organization_id, -sequence, gen_random_uuid(), v, company_id, type, subject, occurred_at,
 				actor, request_id, data, nonce, hash FROM events WHERE shard = 0 AND position = $1`, registered.Position)
 			v.first(v.audit(), audit.CheckPosition, -registered.Sequence)
-			view, err := v.app.auditDatabase(context.Background(), v.as, v.org.ID, auditOptions{Trusted: v.Trusted, Start: time.Now()})
+			view, err := v.app.auditDatabase(
+				context.Background(), v.as, v.org.ID, auditOptions{Trusted: v.Trusted, Start: time.Now()},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -395,8 +411,13 @@ func TestAuditFindsTampering(t *testing.T) {
 		},
 		"two events swapped": func() {
 			v.exec("UPDATE events SET position = -2, sequence = -2 WHERE shard = 0 AND position = $1", registered.Position)
-			v.exec("UPDATE events SET position = position - 1, sequence = sequence - 1 WHERE shard = 0 AND position = $1", registered.Position+1)
-			v.exec("UPDATE events SET position = $1, sequence = $2 WHERE position = -2", registered.Position+1, registered.Sequence+1)
+			v.exec(
+				"UPDATE events SET position = position - 1, sequence = sequence - 1 WHERE shard = 0 AND position = $1",
+				registered.Position+1,
+			)
+			v.exec(
+				"UPDATE events SET position = $1, sequence = $2 WHERE position = -2", registered.Position+1, registered.Sequence+1,
+			)
 			v.first(v.audit(), audit.CheckHash, registered.Sequence)
 		},
 		"payload signed by another key": func() {
@@ -437,15 +458,25 @@ func TestAuditFindsTampering(t *testing.T) {
 			v.first(v.audit(), audit.CheckHistory, e.Sequence)
 		},
 		"erased without an event": func() {
-			v.exec("UPDATE texts SET body = NULL WHERE id = (SELECT id FROM texts WHERE shard = 0 AND organization_id = $1 AND body IS NOT NULL LIMIT 1)", [16]byte(v.org.ID))
+			v.exec(
+				"UPDATE texts SET body = NULL WHERE id = (SELECT id FROM texts WHERE shard = 0 AND organization_id = $1 AND "+
+					"body IS NOT NULL LIMIT 1)",
+				[16]byte(v.org.ID),
+			)
 			v.first(v.audit(), audit.CheckText, 0)
 		},
 		"a text too many": func() {
-			v.exec("INSERT INTO texts SELECT shard, organization_id, gen_random_uuid(), salt, body FROM texts WHERE body IS NOT NULL LIMIT 1")
+			v.exec(
+				"INSERT INTO texts SELECT shard, organization_id, gen_random_uuid(), salt, body FROM texts WHERE body IS NOT " +
+					"NULL LIMIT 1",
+			)
 			v.first(v.audit(), audit.CheckText, 0)
 		},
 		"a row where nobody looks": func() {
-			v.exec("INSERT INTO documents SELECT 77, document_id, organization_id, company_id, source, reference, highest_version, highest_revoked FROM documents LIMIT 1")
+			v.exec(
+				"INSERT INTO documents SELECT 77, document_id, organization_id, company_id, source, reference, " +
+					"highest_version, highest_revoked FROM documents LIMIT 1",
+			)
 			v.first(v.audit(), audit.CheckStray, 0)
 		},
 		"tail cut off": func() {

@@ -42,14 +42,25 @@ type BackupView struct {
 func (a *app) backupCommand() *cobra.Command {
 	v := a.verb("backup", "DATABASE_URL", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "SECRET_KEY", "BLOB_URL")
 	var to postgres.BackupConfig
-	v.Flags().IntVar(&to.Keep, "keep", 0, "remove all but this many backups, and the WAL that none of them needs; 0 removes nothing")
-	withKeys := v.Flags().Bool("with-keys", false, "include the signing key and the key of webhook secrets, where they are files")
+	v.Flags().IntVar(
+		&to.Keep, "keep", 0, "remove all but this many backups, and the WAL that none of them needs; 0 removes nothing",
+	)
+	withKeys := v.Flags().Bool(
+		"with-keys", false, "include the signing key and the key of webhook secrets, where they are files",
+	)
 	v.Flags().BoolVar(&to.Move, "move", false, "archive below DIR from now on, where another directory was used")
-	v.Flags().BoolVar(&to.Replaces, "replaces", false, "the data directory that was backed up to DIR last is stopped for good, and this one has taken its place: --keep removes its backups too")
+	v.Flags().BoolVar(
+		&to.Replaces, "replaces", false,
+		"the data directory that was backed up to DIR last is stopped for good, and this one has taken its place: --keep "+
+			"removes its backups too",
+	)
 	v.must("--keep must be a number of at least 0", func() bool { return to.Keep >= 0 })
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
 		if cfg.DatabaseURL != "" {
-			return errors.New("the database of INTEGRITY_DATABASE_URL is not the embedded one: back it up with pgBackRest, or with pg_basebackup and WAL archiving, as its operator")
+			return errors.New(
+				"the database of INTEGRITY_DATABASE_URL is not the embedded one: back it up with pgBackRest, or with " +
+					"pg_basebackup and WAL archiving, as its operator",
+			)
 		}
 		if _, err := os.Stat(cfg.InDataDir("pgdata")); err != nil {
 			return fmt.Errorf("there is no ledger to back up in %s (--data-dir): %w", cfg.DataDir, err)
@@ -60,10 +71,11 @@ func (a *app) backupCommand() *cobra.Command {
 			return err
 		}
 		var b postgres.Backup
-		if err := ledger.WithServer(ctx, cfg.DataDir, a.WarnLog(), v.CommandPath(), func(server *postgres.Server) (err error) {
-			b, err = server.Backup(ctx, to)
-			return err
-		}); err != nil {
+		if err := ledger.WithServer(ctx, cfg.DataDir, a.WarnLog(), v.CommandPath(),
+			func(server *postgres.Server) (err error) {
+				b, err = server.Backup(ctx, to)
+				return err
+			}); err != nil {
 			return err
 		}
 		blobs, err := cfg.BlobStore()
@@ -75,8 +87,10 @@ func (a *app) backupCommand() *cobra.Command {
 		view.Backup, view.FinishedAt, view.Bytes = b.Dir, cli.TimeText(b.FinishedAt), b.Bytes
 		view.Archive = filepath.Join(filepath.Dir(b.Dir), "wal", b.Archive)
 		return v.print(view, fmt.Sprintf("%s: %.1f MB, verified; it can be restored to any time from %s on\n"+
-			"changes since are archived in %s, each within a minute\nkey files in it: %s\nNOT in it: %s; keep copies of those apart\n",
-			b.Dir, float64(b.Bytes)/1e6, view.FinishedAt, view.Archive, cmp.Or(strings.Join(view.Keys, ", "), "none"), strings.Join(view.NotContained, ", ")))
+			"changes since are archived in %s, each within a minute\nkey files in it: %s\nNOT in it: %s; keep copies of "+
+			"those apart\n",
+			b.Dir, float64(b.Bytes)/1e6, view.FinishedAt, view.Archive, cmp.Or(strings.Join(view.Keys, ", "), "none"),
+			strings.Join(view.NotContained, ", ")))
 	})
 }
 
@@ -125,9 +139,14 @@ type RestoredView struct {
 func (a *app) restoreCommand() *cobra.Command {
 	v := a.verb("restore", "DATABASE_URL", "DATA_DIR", "TRUSTED_KEYS", "TRANSPARENCY_KEY")
 	v.Args = cli.Arguments(0, 1)
-	to := v.Flags().String("to", "", "time to restore, RFC 3339 (2026-11-21T17:30:00Z); without it everything that the archive holds")
+	to := v.Flags().String(
+		"to", "", "time to restore, RFC 3339 (2026-11-21T17:30:00Z); without it everything that the archive holds",
+	)
 	name := v.Flags().String("backup", "", "the backup to begin with (default: the newest that reaches --to)")
-	external := v.Flags().Bool("external", false, "the database was restored by other means, or a failover has lost commits: check it and raise the epoch")
+	external := v.Flags().Bool(
+		"external", false,
+		"the database was restored by other means, or a failover has lost commits: check it and raise the epoch",
+	)
 	v.MarkFlagsMutuallyExclusive("external", "to")
 	v.MarkFlagsMutuallyExclusive("external", "backup")
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
@@ -157,7 +176,9 @@ func (a *app) restoreCommand() *cobra.Command {
 		case len(v.args) != 1:
 			return errors.New("DIR must be the directory of the backups; see integrity restore --help")
 		case cfg.DatabaseURL != "":
-			return errors.New("INTEGRITY_DATABASE_URL is set: restore that database with its own tools, then run integrity restore --external")
+			return errors.New(
+				"INTEGRITY_DATABASE_URL is set: restore that database with its own tools, then run integrity restore --external",
+			)
 		}
 		until, err := a.readPast("--to", *to)
 		if err != nil {
@@ -292,7 +313,10 @@ func restoreKeys(c *config.Config, from string) (restored, missing []string, err
 	for _, file := range []struct {
 		name string
 		mode fs.FileMode
-	}{{keyfiles.TrustedKeysFile, 0o644}, {keyfiles.SigningKeyFile, 0o600}, {keyfiles.LogKeyFile, 0o600}, {keyfiles.SecretKeyFile, 0o600}} {
+	}{
+		{keyfiles.TrustedKeysFile, 0o644}, {keyfiles.SigningKeyFile, 0o600}, {keyfiles.LogKeyFile, 0o600},
+		{keyfiles.SecretKeyFile, 0o600},
+	} {
 		text, err := keyfiles.ReadFile(filepath.Join(from, file.name))
 		if err == nil {
 			err = keyfiles.WriteNew(c.InDataDir(file.name), text, file.mode)
@@ -313,16 +337,25 @@ func restoreKeys(c *config.Config, from string) (restored, missing []string, err
 
 func (v *RestoredView) text(where string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "restored %s: the ledger of %s, %d shards, epoch %d; every head agrees with its log\n", where, v.Issuer, v.Shards, v.Epoch)
+	fmt.Fprintf(
+		&b, "restored %s: the ledger of %s, %d shards, epoch %d; every head agrees with its log\n", where, v.Issuer,
+		v.Shards, v.Epoch,
+	)
 	if v.Keys != nil {
-		fmt.Fprintf(&b, "keys from the backup: %s; a trusted-keys file that was changed since (a revoked key) must replace it\n", strings.Join(v.Keys, ", "))
+		fmt.Fprintf(
+			&b, "keys from the backup: %s; a trusted-keys file that was changed since (a revoked key) must replace it\n",
+			strings.Join(v.Keys, ", "),
+		)
 	}
 	if v.Missing != nil {
 		fmt.Fprintf(&b, "MISSING: put %s in place, unless a variable names them\n", strings.Join(v.Missing, ", "))
 	}
-	b.WriteString("the transparency log stands still until integrity log resume has compared it with a checkpoint that was published (OPERATING.md: After a restore)\n" +
-		"next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the directory,\n" +
-		"for changes are archived from the next backup on; one that is restored only to try it is backed up elsewhere, if at all\n" +
+	b.WriteString("the transparency log stands still until integrity log resume has compared it with a checkpoint " +
+		"that was published (OPERATING.md: After a restore)\n" +
+		"next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the " +
+		"directory,\n" +
+		"for changes are archived from the next backup on; one that is restored only to try it is backed up elsewhere, " +
+		"if at all\n" +
 		"readers of the feed see the new epoch; webhooks and mails that were queued then are sent again\n")
 	return b.String()
 }

@@ -22,25 +22,33 @@ type ClockResetView struct {
 
 func (a *app) clockCommand() *cobra.Command {
 	v := a.ledgerVerb("clock reset")
-	return cli.Group("clock", "Take a ledger back that a wrong clock has dated in the future", v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		resets := []ClockResetView{}
-		var text strings.Builder
-		requestID := a.RequestID()
-		for _, shard := range allShards(l) {
-			reset, err := l.ResetClock(ctx, shard, requestID)
-			if errors.Is(err, eventstore.ErrClockRight) {
-				continue
+	return cli.Group("clock", "Take a ledger back that a wrong clock has dated in the future",
+		v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+			resets := []ClockResetView{}
+			var text strings.Builder
+			requestID := a.RequestID()
+			for _, shard := range allShards(l) {
+				reset, err := l.ResetClock(ctx, shard, requestID)
+				if errors.Is(err, eventstore.ErrClockRight) {
+					continue
+				}
+				if err != nil {
+					return errors.Join(fmt.Errorf("shard %d is left as it was: %w", shard, err), v.print(resets, text.String()))
+				}
+				view := ClockResetView{
+					Shard: int(shard), From: cli.TimeText(reset.From), To: cli.TimeText(reset.To),
+					Organizations: texts(reset.Organizations),
+				}
+				resets = append(resets, view)
+				fmt.Fprintf(
+					&text, "shard %d: from %s back to %s, in %d organizations\n", shard, view.From, view.To, len(view.Organizations),
+				)
 			}
-			if err != nil {
-				return errors.Join(fmt.Errorf("shard %d is left as it was: %w", shard, err), v.print(resets, text.String()))
+			if len(resets) == 0 {
+				return errors.Join(
+					v.print(resets, "no shard is dated ahead of the clocks by more than the tolerance\n"), cli.NegativeError(""),
+				)
 			}
-			view := ClockResetView{Shard: int(shard), From: cli.TimeText(reset.From), To: cli.TimeText(reset.To), Organizations: texts(reset.Organizations)}
-			resets = append(resets, view)
-			fmt.Fprintf(&text, "shard %d: from %s back to %s, in %d organizations\n", shard, view.From, view.To, len(view.Organizations))
-		}
-		if len(resets) == 0 {
-			return errors.Join(v.print(resets, "no shard is dated ahead of the clocks by more than the tolerance\n"), cli.NegativeError(""))
-		}
-		return v.print(resets, text.String())
-	}))
+			return v.print(resets, text.String())
+		}))
 }

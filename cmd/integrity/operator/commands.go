@@ -90,11 +90,14 @@ func (a *app) organizationVerb(name string) (*verb, *domain.OrganizationID) {
 	return v, v.organization("id of the organization (org_…)", true)
 }
 
-// apiVerb makes a command on the database that asks the service of --url in its place, with the key of INTEGRITY_API_KEY.
-// Of its other flags only the shared ones mean the same there.
+// apiVerb makes a command on the database that asks the service of --url in its place, with the key of
+// INTEGRITY_API_KEY. Of its other flags only the shared ones mean the same there.
 func (a *app) apiVerb(name string, shared ...string) *verb {
 	v := a.ledgerVerb(name)
-	v.Flags().StringVar(&v.url, "url", "", "ask the service at this address, with the key of "+config.VariableAPIKey+", in place of the database")
+	v.Flags().StringVar(
+		&v.url, "url", "",
+		"ask the service at this address, with the key of "+config.VariableAPIKey+", in place of the database",
+	)
 	v.shared = append(shared, "url", "json")
 	return v
 }
@@ -104,7 +107,9 @@ func (a *app) apiVerb(name string, shared ...string) *verb {
 func (a *app) organizationAPIVerb(name string, shared ...string) (*verb, *domain.OrganizationID) {
 	v := a.apiVerb(name, shared...)
 	id := v.organization("id of the organization (org_…)", false)
-	v.must("name the organization with --organization, or its service with --url", func() bool { return v.url != "" || !id.IsZero() })
+	v.must("name the organization with --organization, or its service with --url", func() bool {
+		return v.url != "" || !id.IsZero()
+	})
 	return v, id
 }
 
@@ -112,7 +117,10 @@ func (a *app) organizationAPIVerb(name string, shared ...string) (*verb, *domain
 func (v *verb) checkShared() (err error) {
 	v.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && !slices.Contains(v.shared, f.Name) {
-			err = fmt.Errorf("--%s is for the database; with --url the service is asked, and its key says for which organization and member", f.Name)
+			err = fmt.Errorf(
+				"--%s is for the database; with --url the service is asked, and its key says for which organization and member",
+				f.Name,
+			)
 		}
 	})
 	return err
@@ -176,9 +184,14 @@ func (v *verb) onSettings(do func(ctx context.Context, cfg *config.Config) error
 }
 
 // onDatabase makes the command work on the ledger's database, whose schema is the newest.
-func (v *verb) onDatabase(migrate bool, do func(ctx context.Context, cfg *config.Config, url string) error) *cobra.Command {
+func (v *verb) onDatabase(
+	migrate bool, do func(ctx context.Context, cfg *config.Config, url string) error,
+) *cobra.Command {
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
-		return ledger.WithDatabase(ctx, v.app.App, *cfg, v.app.WarnLog(), v.CommandPath(), migrate, func(source connect.Source) error { return do(ctx, cfg, source()) })
+		return ledger.WithDatabase(ctx, v.app.App, *cfg, v.app.WarnLog(), v.CommandPath(), migrate,
+			func(source connect.Source) error {
+				return do(ctx, cfg, source())
+			})
 	})
 }
 
@@ -189,7 +202,9 @@ func (v *verb) onLedger(do func(ctx context.Context, l *ledger.Opened) error) *c
 
 // onKey makes the command work on the API key that its argument names.
 func (v *verb) onKey(do func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error) *cobra.Command {
-	id := idArgument(v, "KEY_ID: %w (it is not the text of the key; integrity apikey list shows the ids)", domain.ParseID[domain.KeyID])
+	id := idArgument(
+		v, "KEY_ID: %w (it is not the text of the key; integrity apikey list shows the ids)", domain.ParseID[domain.KeyID],
+	)
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		key, err := l.Store.Key(ctx, *id)
 		if err != nil {
@@ -204,7 +219,9 @@ func (v *verb) onKey(do func(ctx context.Context, l *ledger.Opened, key query.Gr
 }
 
 // onOrganization makes the command work on the organization that its first argument names.
-func (v *verb) onOrganization(do func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error) *cobra.Command {
+func (v *verb) onOrganization(
+	do func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error,
+) *cobra.Command {
 	id := idArgument(v, "ID: %w", domain.ParseID[domain.OrganizationID])
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error { return do(ctx, l, *id) })
 }
@@ -304,7 +321,10 @@ func showAll[T any, V shown](v *verb, name string, all []T, view func(T) V) erro
 }
 
 // list makes a command that shows what an organization, which must exist, has.
-func list[T any, V shown](a *app, command, name string, read func(*query.Store, context.Context, domain.OrganizationID) ([]T, error), view func(T) V) *cobra.Command {
+func list[T any, V shown](
+	a *app, command, name string, read func(*query.Store, context.Context, domain.OrganizationID) ([]T, error),
+	view func(T) V,
+) *cobra.Command {
 	v, id := a.organizationVerb(command)
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		if _, err := l.Store.Organization(ctx, *id); err != nil {
@@ -318,11 +338,13 @@ func list[T any, V shown](a *app, command, name string, read func(*query.Store, 
 	})
 }
 
-// apiList is list for a command that asks the service too. Each reads a page after a cursor, and says where the next one
-// begins.
+// apiList is list for a command that asks the service too. Each reads a page after a cursor, and says where the next
+// one begins.
 func apiList[T any, V shown](
 	a *app, command, name string,
-	read func(ctx context.Context, s *query.Store, id domain.OrganizationID, after string) (page []T, more bool, next string, err error), view func(T) V,
+	read func(
+		ctx context.Context, s *query.Store, id domain.OrganizationID, after string,
+	) (page []T, more bool, next string, err error), view func(T) V,
 	ask func(ctx context.Context, service *client.Client, after string) (page []V, next wire.Next, err error),
 ) *cobra.Command {
 	v, id := a.organizationAPIVerb(command)

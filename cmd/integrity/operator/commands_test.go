@@ -42,10 +42,14 @@ func TestTrustedKeysAreReadFirst(t *testing.T) {
 	} {
 		missing := filepath.Join(t.TempDir(), "trusted-keys.json")
 		var errs bytes.Buffer
-		shared := &cli.App{Out: io.Discard, Errs: &errs, Now: time.Now, Environ: []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/ledger"}}
+		shared := &cli.App{
+			Out: io.Discard, Errs: &errs, Now: time.Now,
+			Environ: []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/ledger"},
+		}
 		root := &cobra.Command{Use: "integrity", SilenceErrors: true, SilenceUsage: true}
 		root.AddCommand(Commands(shared)...)
-		if code := shared.Run(t.Context(), root, append(words, "--trusted-keys", missing)); code != cli.ExitFailed || !strings.Contains(errs.String(), missing) {
+		if code := shared.Run(t.Context(), root, append(words, "--trusted-keys", missing)); code != cli.ExitFailed ||
+			!strings.Contains(errs.String(), missing) {
 			t.Errorf("%v: %d %s", words, code, &errs)
 		}
 	}

@@ -17,7 +17,12 @@ import (
 type CompanyView struct{ wire.Company }
 
 func viewCompany(c domain.Company) CompanyView {
-	return CompanyView{wire.Company{ID: c.ID.String(), Reference: c.Reference, Status: c.Status(), CreatedAt: cli.TimeText(c.CreatedAt), ClosedAt: cli.TimeOrNull(c.ClosedAt)}}
+	return CompanyView{
+		wire.Company{
+			ID: c.ID.String(), Reference: c.Reference, Status: c.Status(), CreatedAt: cli.TimeText(c.CreatedAt),
+			ClosedAt: cli.TimeOrNull(c.ClosedAt),
+		},
+	}
 }
 
 func (v CompanyView) line() string { return fmt.Sprintf("%s  %s  (%s)\n", v.ID, v.Reference, v.Status) }
@@ -25,7 +30,8 @@ func (v CompanyView) line() string { return fmt.Sprintf("%s  %s  (%s)\n", v.ID, 
 func (a *app) companyCommand() *cobra.Command {
 	return cli.Group("company", "Companies: internal partitions of an organization",
 		a.companyCreateCommand(), list(a, "company list", "companies", companies, viewCompany),
-		a.companyStatusCommand("company close", domain.CompanyClosedStatus), a.companyStatusCommand("company open", domain.CompanyActive))
+		a.companyStatusCommand("company close", domain.CompanyClosedStatus),
+		a.companyStatusCommand("company open", domain.CompanyActive))
 }
 
 func (a *app) companyCreateCommand() *cobra.Command {

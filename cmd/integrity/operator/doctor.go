@@ -183,7 +183,10 @@ func (d *doctor) configuration() {
 		d.fail(check, err.Error(), "correct the table of plans")
 	}
 	if d.cfg.DatabaseURL != "" && d.cfg.DrainDelay == 0 {
-		d.warn(check, "INTEGRITY_DRAIN_DELAY is 0s", "behind a proxy, set it to twice the interval of its health check, or a restart cuts requests off")
+		d.warn(
+			check, "INTEGRITY_DRAIN_DELAY is 0s",
+			"behind a proxy, set it to twice the interval of its health check, or a restart cuts requests off",
+		)
 	}
 	if !d.cfg.Encrypted() {
 		d.first("proxy", "",
@@ -191,7 +194,8 @@ func (d *doctor) configuration() {
 			verdict{
 				len(d.cfg.TrustedProxies) == 0, stateWarn,
 				"the base URL is https and the service speaks http, so a proxy stands before it, but none is trusted",
-				"name it in INTEGRITY_TRUSTED_PROXIES: all visitors share one limit, and MCP clients that sign in by OAuth are refused (403) " +
+				"name it in INTEGRITY_TRUSTED_PROXIES: all visitors share one limit, and MCP clients that sign in by OAuth are " +
+					"refused (403) " +
 					"where it passes another Host than that of the base URL (nginx: proxy_set_header Host $host)",
 			},
 			verdict{true, StateOK, fmt.Sprintf("trusted: %v", d.cfg.TrustedProxies), ""})
@@ -222,16 +226,28 @@ func (d *doctor) keys() {
 	}
 	for _, path := range []string{d.cfg.SigningSource().Path(), d.cfg.SecretKeyPath()} {
 		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o077 != 0 {
-			d.fail(check, fmt.Sprintf("%s may be read by others (mode %04o)", path, info.Mode().Perm()), "chmod 600, and consider that others may have read it")
+			d.fail(
+				check, fmt.Sprintf("%s may be read by others (mode %04o)", path, info.Mode().Perm()),
+				"chmod 600, and consider that others may have read it",
+			)
 		}
 	}
 	if info, err := os.Stat(d.cfg.TrustedKeysPath()); err == nil && info.Mode().Perm()&0o022 != 0 {
-		d.fail(check, fmt.Sprintf("%s may be written by others (mode %04o)", d.cfg.TrustedKeysPath(), info.Mode().Perm()), "chmod 644: who writes it decides what is trusted")
+		d.fail(
+			check, fmt.Sprintf("%s may be written by others (mode %04o)", d.cfg.TrustedKeysPath(), info.Mode().Perm()),
+			"chmod 644: who writes it decides what is trusted",
+		)
 	}
 	if path := d.cfg.SecretKeyPath(); path != "" && !first && !keyfiles.Exists(path) {
 		d.first("webhooks", "",
-			verdict{d.cfg.DatabaseURL != "", stateWarn, "there is no key for their secrets, so they are off", "set INTEGRITY_SECRET_KEY, the same on every server"},
-			verdict{true, stateWarn, path + " is missing", "if it was lost, restore it: the next start makes another, and every webhook secret must be rotated then"})
+			verdict{
+				d.cfg.DatabaseURL != "", stateWarn, "there is no key for their secrets, so they are off",
+				"set INTEGRITY_SECRET_KEY, the same on every server",
+			},
+			verdict{
+				true, stateWarn, path + " is missing",
+				"if it was lost, restore it: the next start makes another, and every webhook secret must be rotated then",
+			})
 	}
 }
 
@@ -240,9 +256,15 @@ func (d *doctor) kernelClock() {
 	state, err := unix.Adjtimex(&unix.Timex{})
 	switch {
 	case err != nil:
-		d.warn("clock", "the kernel does not tell whether it is synchronized: "+err.Error(), "look at chronyc tracking, or timedatectl")
+		d.warn(
+			"clock", "the kernel does not tell whether it is synchronized: "+err.Error(),
+			"look at chronyc tracking, or timedatectl",
+		)
 	case state == unix.TIME_ERROR:
-		d.warn("clock", "not synchronized, the kernel says", "run chrony or systemd-timesyncd: receivedAt of every record is this clock")
+		d.warn(
+			"clock", "not synchronized, the kernel says",
+			"run chrony or systemd-timesyncd: receivedAt of every record is this clock",
+		)
 	default:
 		d.ok("clock", "synchronized, the kernel says")
 	}
@@ -275,7 +297,8 @@ func (d *doctor) database(ctx context.Context) {
 	}
 	looking, cancel := context.WithTimeout(ctx, 3*doctorTimeout)
 	defer cancel()
-	if coordinator, err := cluster.Coordinator(looking, url, connect.Fixed(d.cfg.NodeURL)); err == nil { // else lookInto says what is wrong
+	if coordinator, err := cluster.Coordinator(looking, url, connect.Fixed(d.cfg.NodeURL)); err == nil {
+		// else lookInto says what is wrong
 		url = coordinator
 	}
 	d.lookInto(looking, url())
@@ -303,7 +326,10 @@ func (d *doctor) disks() {
 		found := fmt.Sprintf("%s: %.1f GB free in %s", what, float64(free)/1e9, dir)
 		d.first("disk", found,
 			verdict{free < noDisk, StateFail, found, "make room: PostgreSQL stops when its disk is full"},
-			verdict{free < lowDisk, stateWarn, found, "make room; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint"})
+			verdict{
+				free < lowDisk, stateWarn, found,
+				"make room; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint",
+			})
 	}
 }
 
@@ -316,10 +342,17 @@ func (d *doctor) neighbours(ctx context.Context) {
 		state, do  string // where it does not answer
 		without    string // of a service that has none
 	}{
-		{"blob store", d.cfg.BlobURL, d.askBlobs, "answers", StateFail, "files of organizations that keep bytes are refused (503) until it answers", ""},
-		{"stream", d.cfg.NATSURL, d.askNATS, "the broker answers, with JetStream", stateWarn, "events wait in the ledger until it answers; registrations go on", ""},
 		{
-			"mail", d.cfg.SMTPURL, d.askSMTP, "the server answers, and accepts the password where there is one", stateWarn, "warnings wait for 72 hours and are dropped then",
+			"blob store", d.cfg.BlobURL, d.askBlobs, "answers", StateFail,
+			"files of organizations that keep bytes are refused (503) until it answers", "",
+		},
+		{
+			"stream", d.cfg.NATSURL, d.askNATS, "the broker answers, with JetStream", stateWarn,
+			"events wait in the ledger until it answers; registrations go on", "",
+		},
+		{
+			"mail", d.cfg.SMTPURL, d.askSMTP, "the server answers, and accepts the password where there is one", stateWarn,
+			"warnings wait for 72 hours and are dropped then",
 			"no server: warnings are shown, but not mailed",
 		},
 	} {

@@ -42,8 +42,14 @@ func TestDoctorSaysWhichClock(t *testing.T) {
 	const apart = time.Hour + 500*time.Millisecond
 	wantFindings(t, look(0), "ok clock: this machine's is ", "ok clock: no shard is dated ahead of it")
 	wantFindings(t, look(2500*time.Millisecond), "warn clock: this machine's is 2.")
-	wantFindings(t, look(apart), "fail clock: this machine's is 1h0m0.", "ahead of the database's", "warn clock: no event tells which of the two is wrong")
-	wantFindings(t, look(-apart), "fail clock: this machine's is 1h0m0.", "behind the database's", "fail clock: this machine's is behind the last event")
+	wantFindings(
+		t, look(apart), "fail clock: this machine's is 1h0m0.", "ahead of the database's",
+		"warn clock: no event tells which of the two is wrong",
+	)
+	wantFindings(
+		t, look(-apart), "fail clock: this machine's is 1h0m0.", "behind the database's",
+		"fail clock: this machine's is behind the last event",
+	)
 	ahead := func() time.Time { return time.Now().Add(time.Hour) }
 	process := l.Process(t, l.URL, func(c *eventstore.Config) { c.Clock = ledgertest.Simulated(ahead) })
 	later := *l

@@ -31,7 +31,8 @@ const (
 	oldBackup = 7 * 24 * time.Hour
 	// deadRows of a table, and a fifth of it, are more than autovacuum should leave.
 	deadRows = 100_000
-	// wraparound is the age of the oldest row at which PostgreSQL has fallen behind with freezing; it stops writing at 2^31.
+	// wraparound is the age of the oldest row at which PostgreSQL has fallen behind with freezing; it stops writing at
+	// 2^31.
 	wraparound = 1_000_000_000
 )
 
@@ -45,11 +46,16 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 	}
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		d.fail(check, cluster.Explain(d.cfg.GivenBy("DATABASE_URL"), err).Error(), "the service answers 503 without it: start it, or correct INTEGRITY_DATABASE_URL")
+		d.fail(
+			check, cluster.Explain(d.cfg.GivenBy("DATABASE_URL"), err).Error(),
+			"the service answers 503 without it: start it, or correct INTEGRITY_DATABASE_URL",
+		)
 		return
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	for _, look := range []func(context.Context, *pgx.Conn) error{d.server, d.durability, d.clockOffset, d.housekeeping, d.archiving, d.standbys} {
+	for _, look := range []func(context.Context, *pgx.Conn) error{
+		d.server, d.durability, d.clockOffset, d.housekeeping, d.archiving, d.standbys,
+	} {
 		if err := look(ctx, conn); err != nil {
 			d.fail(check, err.Error(), remedy(err))
 			return
@@ -71,8 +77,14 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 		return
 	}
 	d.first("migrations", fmt.Sprintf("the schema is version %d, the newest", has),
-		verdict{has < knows, stateWarn, fmt.Sprintf("the schema has version %d, this program knows %d", has, knows), "integrity migrate, or start the service"},
-		verdict{has > knows, stateWarn, fmt.Sprintf("the schema has version %d, this program only knows %d", has, knows), "this program is older than the service: update it"})
+		verdict{
+			has < knows, stateWarn, fmt.Sprintf("the schema has version %d, this program knows %d", has, knows),
+			"integrity migrate, or start the service",
+		},
+		verdict{
+			has > knows, stateWarn, fmt.Sprintf("the schema has version %d, this program only knows %d", has, knows),
+			"this program is older than the service: update it",
+		})
 	if has < knows {
 		return // the questions that follow are for the newest schema
 	}
@@ -85,7 +97,9 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 		d.fail("ledger", err.Error(), remedy(err))
 	}
 	if took := d.Now().Sub(asked); took > 5*time.Second {
-		d.warn(check, fmt.Sprintf("these questions took %s", took.Round(time.Millisecond)), "look for load, or for a slow network")
+		d.warn(
+			check, fmt.Sprintf("these questions took %s", took.Round(time.Millisecond)), "look for load, or for a slow network",
+		)
 	}
 }
 
@@ -101,7 +115,8 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 	var version, encoding, user string
 	var number, size int64
 	var superuser, canServe bool
-	if err := conn.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('server_version_num')::bigint, current_setting('server_encoding'), session_user,
+	if err := conn.QueryRow(ctx,
+		`SELECT current_setting('server_version'), current_setting('server_version_num')::bigint, current_setting('server_encoding'), session_user,
 		(SELECT rolsuper FROM pg_roles WHERE rolname = session_user), pg_database_size(current_database()),
 		coalesce((SELECT pg_has_role(session_user, oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) FROM pg_roles WHERE rolname = 'integrity_service'), true)`).
 		Scan(&version, &number, &encoding, &user, &superuser, &size, &canServe); err != nil {
@@ -111,7 +126,9 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 	major, use := number/10000, fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL)
 	d.first(check, fmt.Sprintf("PostgreSQL %s, %.1f MB, as role %s", version, float64(size)/1e6, user),
 		verdict{major < cluster.OldestPostgreSQL, StateFail, "PostgreSQL " + version, use},
-		verdict{major > cluster.NewestPostgreSQL, stateWarn, "PostgreSQL " + version + " is newer than what the tests run on", use})
+		verdict{
+			major > cluster.NewestPostgreSQL, stateWarn, "PostgreSQL " + version + " is newer than what the tests run on", use,
+		})
 	grant := "GRANT integrity_service TO " + pgx.Identifier{user}.Sanitize()
 	if major >= 16 { // a plain one changes nothing for a role that is a member already
 		grant += " WITH SET TRUE"
@@ -119,15 +136,21 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 	d.every(check,
 		verdict{encoding != "UTF8", StateFail, "its encoding is " + encoding, "make the database with encoding UTF8"},
 		verdict{!canServe, StateFail, user + " may not take on the role integrity_service", grant},
-		verdict{superuser && d.cfg.DatabaseURL != "", stateWarn, user + " is a superuser", "give the service a role of its own, with CREATEROLE for the first migration"})
+		verdict{
+			superuser && d.cfg.DatabaseURL != "", stateWarn, user + " is a superuser",
+			"give the service a role of its own, with CREATEROLE for the first migration",
+		})
 	return nil
 }
 
 // durability asks for the settings without which an acknowledged registration may be lost.
 func (d *doctor) durability(ctx context.Context, conn *pgx.Conn) error {
 	var fsync, synchronous, pages, checksums, level string
-	if err := conn.QueryRow(ctx, `SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
-		current_setting('data_checksums'), current_setting('wal_level')`).Scan(&fsync, &synchronous, &pages, &checksums, &level); err != nil {
+	if err := conn.QueryRow(ctx,
+		`SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
+		current_setting('data_checksums'), current_setting('wal_level')`).Scan(
+		&fsync, &synchronous, &pages, &checksums, &level,
+	); err != nil {
 		return fmt.Errorf("ask for settings: %w", err)
 	}
 	const check, lost = "durability", "set it to on: what is acknowledged can be lost without it"
@@ -135,8 +158,14 @@ func (d *doctor) durability(ctx context.Context, conn *pgx.Conn) error {
 		verdict{fsync != "on", StateFail, "fsync is " + fsync, lost},
 		verdict{synchronous == "off", StateFail, "synchronous_commit is off", lost},
 		verdict{pages != "on", StateFail, "full_page_writes is " + pages, lost},
-		verdict{checksums != "on", stateWarn, "data_checksums is " + checksums, "pg_checksums --enable, at the next stop: a bad disk is found by them alone"},
-		verdict{level == "minimal", stateWarn, "wal_level is minimal", "set it to replica: neither backups nor standbys can follow otherwise"},
+		verdict{
+			checksums != "on", stateWarn, "data_checksums is " + checksums,
+			"pg_checksums --enable, at the next stop: a bad disk is found by them alone",
+		},
+		verdict{
+			level == "minimal", stateWarn, "wal_level is minimal",
+			"set it to replica: neither backups nor standbys can follow otherwise",
+		},
 	) == 0 {
 		d.ok(check, "fsync, full page writes, synchronous commit (%s), checksums", synchronous)
 	}
@@ -161,9 +190,15 @@ func (d *doctor) clockOffset(ctx context.Context, conn *pgx.Conn) error {
 	if offset < 0 {
 		where = "behind"
 	}
-	found := fmt.Sprintf("this machine's is %s %s the database's (± %s)", offset.Abs().Round(time.Millisecond), where, half.Round(time.Millisecond))
+	found := fmt.Sprintf(
+		"this machine's is %s %s the database's (± %s)", offset.Abs().Round(time.Millisecond), where,
+		half.Round(time.Millisecond),
+	)
 	d.first("clock", found,
-		verdict{offset.Abs() > d.cfg.ClockTolerance, StateFail, found, "correct the wrong one: nothing is committed while they differ by more than " + d.cfg.ClockTolerance.String()},
+		verdict{
+			offset.Abs() > d.cfg.ClockTolerance, StateFail, found,
+			"correct the wrong one: nothing is committed while they differ by more than " + d.cfg.ClockTolerance.String(),
+		},
 		verdict{offset.Abs() > lateClock, stateWarn, found, "synchronize both with the same time servers"})
 	return nil
 }
@@ -176,7 +211,10 @@ func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
 		Shard int
 		At    time.Time
 	}
-	rows, _ := conn.Query(ctx, cluster.SQL("SELECT shard, occurred_at FROM {shard_heads} WHERE position > 0 ORDER BY shard")) // its error is that of the rows
+	// its error is that of the rows
+	rows, _ := conn.Query(
+		ctx, cluster.SQL("SELECT shard, occurred_at FROM {shard_heads} WHERE position > 0 ORDER BY shard"),
+	)
 	heads, err := pgx.CollectRows(rows, pgx.RowToStructByPos[head])
 	if err != nil {
 		return fmt.Errorf("look at the heads of the shards: %w", err)
@@ -194,8 +232,14 @@ func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
 			continue
 		}
 		poisoned++
-		found := fmt.Sprintf("shard %d is dated %s, %s ahead of this machine's clock and of the database's", h.Shard, cli.TimeText(h.At), by.Round(time.Millisecond))
-		d.fail(check, found, "nothing is committed in it. If both clocks are right, a wrong one has dated its last event: integrity clock reset")
+		found := fmt.Sprintf(
+			"shard %d is dated %s, %s ahead of this machine's clock and of the database's", h.Shard, cli.TimeText(h.At),
+			by.Round(time.Millisecond),
+		)
+		d.fail(
+			check, found,
+			"nothing is committed in it. If both clocks are right, a wrong one has dated its last event: integrity clock reset",
+		)
 	}
 	if d.ahead.Abs() <= d.cfg.ClockTolerance {
 		d.every(check, verdict{poisoned == 0, StateOK, "no shard is dated ahead of it", ""})
@@ -204,8 +248,14 @@ func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
 	behind := "is behind the last event, of " + cli.TimeText(last) + ": it is the wrong one"
 	d.first(check, "",
 		verdict{last.Sub(mine) > d.cfg.ClockTolerance, StateFail, "this machine's " + behind, "set this machine's clock"},
-		verdict{last.Sub(theirs) > d.cfg.ClockTolerance, StateFail, "the database's " + behind, "set the clock of the database's machine"},
-		verdict{true, stateWarn, "no event tells which of the two is wrong", "compare both with a third clock, and set the wrong one"})
+		verdict{
+			last.Sub(theirs) > d.cfg.ClockTolerance, StateFail, "the database's " + behind,
+			"set the clock of the database's machine",
+		},
+		verdict{
+			true, stateWarn, "no event tells which of the two is wrong",
+			"compare both with a third clock, and set the wrong one",
+		})
 	return nil
 }
 
@@ -224,27 +274,51 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 	}
 	shards := d.cfg.Shards
 	err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), $1) FROM ledger", shards).Scan(&shards)
-	if missing := (*pgconn.PgError)(nil); err != nil && (!errors.As(err, &missing) || missing.Code != "42P01") { // undefined_table
+	if missing := (*pgconn.PgError)(nil); err != nil && (!errors.As(err, &missing) || missing.Code != "42P01") {
+		// undefined_table
 		return fmt.Errorf("look for the ledger: %w", err)
 	}
 	each := ledger.DatabaseConns(shards)
 	fit := (limit - others) / each
-	found := fmt.Sprintf("%d usable, %d taken by others, %d a process of the service: room for %d", limit, others, each, fit)
+	found := fmt.Sprintf(
+		"%d usable, %d taken by others, %d a process of the service: room for %d", limit, others, each, fit,
+	)
 	d.first("connections", found,
 		verdict{fit < 1, StateFail, found, "raise max_connections"},
-		verdict{fit < 2 && d.cfg.DatabaseURL != "", stateWarn, found, "raise max_connections: a restart without a gap needs two"})
+		verdict{
+			fit < 2 && d.cfg.DatabaseURL != "", stateWarn, found, "raise max_connections: a restart without a gap needs two",
+		})
 	row, open := fmt.Sprintf("the oldest row is %d transactions old", age), time.Duration(oldest)*time.Second
 	d.first("vacuum", "autovacuum is on; "+row,
-		verdict{autovacuum != "on", StateFail, "autovacuum is " + autovacuum, "set it to on: hot tables grow without end otherwise"},
-		verdict{age > wraparound, StateFail, row, "VACUUM (FREEZE) the database, and find what holds it up (prepared transactions, old replication slots)"})
-	d.every("vacuum", verdict{open > longTransaction, stateWarn, fmt.Sprintf("a transaction has been open for %s", open), "end it: nothing that died since can be cleaned up"})
-	rows, _ := conn.Query(ctx, "SELECT relname || ' (' || n_dead_tup || ' of ' || n_live_tup || ')' FROM pg_stat_user_tables WHERE n_dead_tup > $1 AND n_dead_tup > n_live_tup / 5", deadRows) // its error is that of the rows
+		verdict{
+			autovacuum != "on", StateFail, "autovacuum is " + autovacuum, "set it to on: hot tables grow without end otherwise",
+		},
+		verdict{
+			age > wraparound, StateFail, row,
+			"VACUUM (FREEZE) the database, and find what holds it up (prepared transactions, old replication slots)",
+		})
+	d.every(
+		"vacuum",
+		verdict{
+			open > longTransaction, stateWarn, fmt.Sprintf("a transaction has been open for %s", open),
+			"end it: nothing that died since can be cleaned up",
+		},
+	)
+	// its error is that of the rows
+	rows, _ := conn.Query(
+		ctx,
+		"SELECT relname || ' (' || n_dead_tup || ' of ' || n_live_tup || ')' FROM pg_stat_user_tables WHERE n_dead_tup > "+
+			"$1 AND n_dead_tup > n_live_tup / 5",
+		deadRows,
+	)
 	dead, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("ask for dead rows: %w", err)
 	}
 	for _, table := range dead {
-		d.warn("vacuum", "dead rows: "+table, "VACUUM the table, and look for a transaction or a replication slot that stays open")
+		d.warn(
+			"vacuum", "dead rows: "+table, "VACUUM the table, and look for a transaction or a replication slot that stays open",
+		)
 	}
 	return nil
 }
@@ -257,20 +331,30 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 		if err != nil {
 			d.warn(check, err.Error(), "restart the service")
 		} else if d.every(check,
-			verdict{dir == "", stateWarn, "nothing is archived: what was registered since the last copy is lost with this disk", "integrity backup DIR, on another disk"},
-			verdict{failing != "", StateFail, dir + ": " + failing, "postgres.log in the data directory says why; WAL collects here until it works"},
+			verdict{
+				dir == "", stateWarn, "nothing is archived: what was registered since the last copy is lost with this disk",
+				"integrity backup DIR, on another disk",
+			},
+			verdict{
+				failing != "", StateFail, dir + ": " + failing,
+				"postgres.log in the data directory says why; WAL collects here until it works",
+			},
 		) == 0 {
 			d.backups(dir)
 		}
 		return nil
 	}
 	var mode, failing string
-	if err := conn.QueryRow(ctx, `SELECT current_setting('archive_mode'), (SELECT CASE WHEN last_failed_time > coalesce(last_archived_time, '-infinity')
+	if err := conn.QueryRow(ctx,
+		`SELECT current_setting('archive_mode'), (SELECT CASE WHEN last_failed_time > coalesce(last_archived_time, '-infinity')
 		THEN last_failed_wal || ' failed at ' || last_failed_time ELSE '' END FROM pg_stat_archiver)`).Scan(&mode, &failing); err != nil {
 		return fmt.Errorf("ask how archiving stands: %w", err)
 	}
 	d.first(check, "WAL is archived",
-		verdict{mode == "off", stateWarn, "archive_mode is off", "archive the WAL (pgBackRest does both), unless the provider of this database makes backups to a point in time"},
+		verdict{
+			mode == "off", stateWarn, "archive_mode is off",
+			"archive the WAL (pgBackRest does both), unless the provider of this database makes backups to a point in time",
+		},
 		verdict{failing != "", StateFail, failing, "the database's log says why; WAL collects there until it works"})
 	return nil
 }
@@ -284,7 +368,10 @@ func (d *doctor) backups(archive string) {
 		_, err = os.Stat(archive)
 	}
 	if err != nil {
-		d.fail(check, err.Error(), "bring the directory back, or integrity backup --move to another: nothing can be restored without it")
+		d.fail(
+			check, err.Error(),
+			"bring the directory back, or integrity backup --move to another: nothing can be restored without it",
+		)
 		return
 	}
 	var newest postgres.Backup
@@ -294,26 +381,48 @@ func (d *doctor) backups(archive string) {
 		}
 	}
 	ago := d.Now().Sub(newest.FinishedAt)
-	d.first(check, fmt.Sprintf("changes go to %s; the last backup was finished at %s", archive, cli.TimeText(newest.FinishedAt)),
-		verdict{newest.Dir == "", StateFail, "changes go to " + archive + ", which no complete backup in " + root + " leads to", "integrity backup " + root},
-		verdict{ago > oldBackup, stateWarn, fmt.Sprintf("changes go to %s; the last backup was %d days ago", archive, int(ago.Hours()/24)), "integrity backup " + root + ", daily: a restore replays everything since"})
+	d.first(check,
+		fmt.Sprintf("changes go to %s; the last backup was finished at %s", archive, cli.TimeText(newest.FinishedAt)),
+		verdict{
+			newest.Dir == "", StateFail, "changes go to " + archive + ", which no complete backup in " + root + " leads to",
+			"integrity backup " + root,
+		},
+		verdict{
+			ago > oldBackup, stateWarn,
+			fmt.Sprintf("changes go to %s; the last backup was %d days ago", archive, int(ago.Hours()/24)),
+			"integrity backup " + root + ", daily: a restore replays everything since",
+		})
 }
 
 // standbys asks for those that a commit waits for, and for slots that keep WAL.
 func (d *doctor) standbys(ctx context.Context, conn *pgx.Conn) error {
 	var wanted, synchronous string
 	var connected, slots int
-	if err := conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))::int,
-		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(&wanted, &synchronous, &connected, &slots); err != nil {
+	if err := conn.QueryRow(ctx,
+		`SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))::int,
+		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(
+		&wanted, &synchronous, &connected, &slots,
+	); err != nil {
 		return fmt.Errorf("ask for standbys: %w", err)
 	}
 	if wanted != "" {
 		d.first("standby", fmt.Sprintf("%d synchronous", connected),
-			verdict{synchronous == "local" || synchronous == "off", stateWarn, "synchronous_commit is " + synchronous + ": no commit waits for synchronous_standby_names",
+			verdict{synchronous == "local" ||
+				synchronous == "off", stateWarn,
+				"synchronous_commit is " + synchronous + ": no commit waits for synchronous_standby_names",
 				"set it to on: what is acknowledged may be lost with the primary"},
-			verdict{connected == 0, StateFail, "no synchronous standby is connected, and commits wait for one", "bring it back: registrations answer 503 until then"})
+			verdict{
+				connected == 0, StateFail, "no synchronous standby is connected, and commits wait for one",
+				"bring it back: registrations answer 503 until then",
+			})
 	}
-	d.every("standby", verdict{slots > 0, stateWarn, fmt.Sprintf("%d replication slots are in use by nobody", slots), "drop them, or bring their readers back: they keep WAL until the disk is full"})
+	d.every(
+		"standby",
+		verdict{
+			slots > 0, stateWarn, fmt.Sprintf("%d replication slots are in use by nobody", slots),
+			"drop them, or bring their readers back: they keep WAL until the disk is full",
+		},
+	)
 	return nil
 }
 
@@ -332,7 +441,11 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 		return fmt.Errorf("look for the ledger: %w", err)
 	}
 	d.first(check, fmt.Sprintf("issuer %s, %d shards, epoch %d", issuer, shards, epoch),
-		verdict{d.cfg.Issuer != "" && d.cfg.Issuer != issuer, StateFail, fmt.Sprintf("its issuer is %q, INTEGRITY_ISSUER says %q", issuer, d.cfg.Issuer), "unset the variable: an issuer cannot change"})
+		verdict{
+			d.cfg.Issuer != "" && d.cfg.Issuer != issuer, StateFail,
+			fmt.Sprintf("its issuer is %q, INTEGRITY_ISSUER says %q", issuer, d.cfg.Issuer),
+			"unset the variable: an issuer cannot change",
+		})
 	pool, err := cluster.At(url).ReadPool(ctx, 1)
 	if err != nil {
 		return err
@@ -360,15 +473,23 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 		return fmt.Errorf("look at the log's protection: %w", err)
 	}
 	d.every(check,
-		verdict{changeable, StateFail, "the role integrity_service may change events", "REVOKE UPDATE, DELETE, TRUNCATE ON events FROM integrity_service"},
-		verdict{disabled, StateFail, "the trigger that keeps events from being changed is missing or disabled", "ALTER TABLE events ENABLE TRIGGER ALL, and integrity rebuild --check"})
+		verdict{
+			changeable, StateFail, "the role integrity_service may change events",
+			"REVOKE UPDATE, DELETE, TRUNCATE ON events FROM integrity_service",
+		},
+		verdict{
+			disabled, StateFail, "the trigger that keeps events from being changed is missing or disabled",
+			"ALTER TABLE events ENABLE TRIGGER ALL, and integrity rebuild --check",
+		})
 	return nil
 }
 
 // placement asks whether the nodes of a Citus cluster have as much to do as each other.
 func (d *doctor) placement(ctx context.Context, conn *pgx.Conn) error {
 	var distributed bool
-	if err := conn.QueryRow(ctx, "SELECT to_regproc('public.ledger_shards') IS NOT NULL").Scan(&distributed); err != nil || !distributed {
+	if err := conn.QueryRow(
+		ctx, "SELECT to_regproc('public.ledger_shards') IS NOT NULL",
+	).Scan(&distributed); err != nil || !distributed {
 		return err
 	}
 	var moves int
@@ -377,7 +498,10 @@ func (d *doctor) placement(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("ask for the nodes of the shards: %w", err)
 	}
 	d.first("nodes", "shards by node: "+found,
-		verdict{moves > 0, stateWarn, fmt.Sprintf("shards by node: %s; %d moves make it even", found, moves), "SELECT rebalance_table_shards(), as OPERATING says of Citus"})
+		verdict{
+			moves > 0, stateWarn, fmt.Sprintf("shards by node: %s; %d moves make it even", found, moves),
+			"SELECT rebalance_table_shards(), as OPERATING says of Citus",
+		})
 	return nil
 }
 
@@ -404,7 +528,10 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 		}
 		switch {
 		case errors.Is(err, evidence.ErrRevokedKey):
-			d.fail(check, err.Error(), "no checkpoint is signed: integrity keys rotate --transparency-log --stage, and --activate, then SIGHUP")
+			d.fail(
+				check, err.Error(),
+				"no checkpoint is signed: integrity keys rotate --transparency-log --stage, and --activate, then SIGHUP",
+			)
 		case err != nil:
 			d.warn(check, err.Error(), "put the log key in place, and SIGHUP: nothing else depends on it")
 		}
@@ -412,8 +539,13 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 	found := fmt.Sprintf("%d of %d events are published", status.Published, status.Events)
 	age := d.Now().Sub(status.Oldest).Round(time.Second)
 	d.first(check, found,
-		verdict{status.Halted, stateWarn, "the log stands still since the database was restored; " + found, "integrity log resume"},
-		verdict{!status.Oldest.IsZero() && age > lateLog, stateWarn, fmt.Sprintf("%s; the first of the others is %s old", found, age), "start the service, or look into its log"})
+		verdict{
+			status.Halted, stateWarn, "the log stands still since the database was restored; " + found, "integrity log resume",
+		},
+		verdict{
+			!status.Oldest.IsZero() && age > lateLog, stateWarn,
+			fmt.Sprintf("%s; the first of the others is %s old", found, age), "start the service, or look into its log",
+		})
 }
 
 // signedHead compares the log with the largest head that this data directory keeps.

@@ -41,7 +41,13 @@ func (d *doctor) schema(ctx context.Context, conn *pgx.Conn) error {
 		d.fail(check, name+" is not the migration that this database has applied: its statements were edited",
 			"use the program as it was released: what an edited migration says is not in the database")
 	}
-	d.every(check, verdict{len(drifts)+len(edited) == 0, StateOK, fmt.Sprintf("its %d parts are as the migrations make them", len(expected)), ""})
+	d.every(
+		check,
+		verdict{
+			len(drifts)+len(edited) == 0, StateOK, fmt.Sprintf("its %d parts are as the migrations make them", len(expected)),
+			"",
+		},
+	)
 	return nil
 }
 
@@ -53,7 +59,9 @@ func judgeDrift(expected, actual []migrations.Object, drift migrations.Drift) (s
 	case drift.Kind == migrations.TableObject:
 		if now := migrations.RenamedTo(expected, actual, drift.Table); now != "" {
 			_, old, _ := strings.Cut(drift.Table, ".")
-			return StateFail, fmt.Sprintf("%s is missing; it was renamed to %s", name, now), fmt.Sprintf("ALTER TABLE %s RENAME TO %s", now, old)
+			return StateFail, fmt.Sprintf(
+				"%s is missing; it was renamed to %s", name, now,
+			), fmt.Sprintf("ALTER TABLE %s RENAME TO %s", now, old)
 		}
 		if migrations.IsProjection(drift.Table) {
 			return StateFail, name + " is missing", "integrity rebuild makes it again from the log"

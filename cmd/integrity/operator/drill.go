@@ -98,10 +98,16 @@ func (a *app) keysDrillCommand() *cobra.Command {
 		}
 		at := d.Now()
 		// The commands find the database by its address, as they do where it is not the embedded one.
-		if err := ledger.WithDatabase(ctx, d.App, *d.cfg, d.WarnLog(), v.CommandPath(), true, func(source connect.Source) error {
-			d.app = &app{&cli.App{Out: io.Discard, Errs: io.Discard, Environ: append(d.Environ, config.Prefix+"DATABASE_URL="+source()), Now: d.Now}}
-			return errors.Join(d.run(ctx, at, began), d.err)
-		}); err != nil {
+		if err := ledger.WithDatabase(ctx, d.App, *d.cfg, d.WarnLog(), v.CommandPath(), true,
+			func(source connect.Source) error {
+				d.app = &app{
+					&cli.App{
+						Out: io.Discard, Errs: io.Discard, Environ: append(d.Environ, config.Prefix+"DATABASE_URL="+source()),
+						Now: d.Now,
+					},
+				}
+				return errors.Join(d.run(ctx, at, began), d.err)
+			}); err != nil {
 			return fmt.Errorf("drill: %w", err)
 		}
 		if ctx.Err() != nil {
@@ -116,7 +122,10 @@ func (a *app) keysDrillCommand() *cobra.Command {
 		if err := v.print(struct {
 			Steps []drillStep `json:"steps"`
 			Held  bool        `json:"held"`
-		}{d.steps, held}, fmt.Sprintf("%s, in %.1f s; the copies are gone, and nothing of yours was changed\n", verdict, time.Since(began).Seconds())); err != nil {
+		}{d.steps, held},
+			fmt.Sprintf(
+				"%s, in %.1f s; the copies are gone, and nothing of yours was changed\n", verdict, time.Since(began).Seconds(),
+			)); err != nil {
 			return err
 		}
 		if !held {
@@ -160,7 +169,10 @@ func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 	}
 	data := filepath.Join(dir, "data")
 	// As root the PostgreSQL of the copy runs as another user, who must be able to pass through.
-	if err := errors.Join(os.Chmod(dir, 0o711), keyfiles.MakeDataDir(data), keyfiles.WriteSigningKey(filepath.Join(data, keyfiles.SigningKeyFile), signer)); err != nil {
+	if err := errors.Join(
+		os.Chmod(dir, 0o711), keyfiles.MakeDataDir(data),
+		keyfiles.WriteSigningKey(filepath.Join(data, keyfiles.SigningKeyFile), signer),
+	); err != nil {
 		return err
 	}
 	text, err := keyfiles.ReadFile(cfg.TrustedKeysPath())
@@ -225,7 +237,9 @@ func (d *drill) run(ctx context.Context, at, began time.Time) error {
 		if err := d.hangUp(); err != nil {
 			return err
 		}
-		keeper, err := transparency.New(transparency.Config{Pool: pool, Signer: d.log.Load, Now: d.Now, Log: d.WarnLog(), Interval: drillPoll, Poll: drillPoll})
+		keeper, err := transparency.New(transparency.Config{
+			Pool: pool, Signer: d.log.Load, Now: d.Now, Log: d.WarnLog(), Interval: drillPoll, Poll: drillPoll,
+		})
 		if err != nil {
 			return err
 		}
@@ -241,7 +255,10 @@ func (d *drill) run(ctx context.Context, at, began time.Time) error {
 		}()
 		d.stepSince(at, began, "copies are made", func() (string, bool, error) {
 			err := d.prepare(ctx)
-			return fmt.Sprintf("signing key %s, log key %s, trusted keys; an empty ledger and a timestamp authority", d.formerSigning.KeyID, d.formerLog.KeyHash), true, err
+			return fmt.Sprintf(
+				"signing key %s, log key %s, trusted keys; an empty ledger and a timestamp authority", d.formerSigning.KeyID,
+				d.formerLog.KeyHash,
+			), true, err
 		})
 		d.loseSigningKey(ctx)
 		d.loseLogKey(ctx)

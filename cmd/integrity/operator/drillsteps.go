@@ -40,19 +40,31 @@ func (d *drill) prepare(ctx context.Context) (err error) {
 	} else {
 		return errors.New("the log key is revoked already: integrity keys rotate --transparency-log")
 	}
-	organization, err := CreateOrganization(ctx, d.App, d.ledger.Ledger, d.ledger.Store, drillName, domain.InternalPlan, true, nil)
+	organization, err := CreateOrganization(
+		ctx, d.App, d.ledger.Ledger, d.ledger.Store, drillName, domain.InternalPlan, true, nil,
+	)
 	if err != nil {
 		return err
 	}
 	origin := ledger.Origin(d.App, organization)
 	company := &domain.CreateCompany{Origin: origin, Reference: drillName}
-	key, _ := domain.NewCreateKey(domain.CreateKey{Origin: origin, Email: "drill@example.org", Name: drillName, Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, d.Now())
-	for _, c := range []domain.Command{&domain.AddMember{Origin: origin, Email: "drill@example.org", Role: domain.Owner}, company, key} {
+	key, _ := domain.NewCreateKey(
+		domain.CreateKey{
+			Origin: origin, Email: "drill@example.org", Name: drillName, Scopes: domain.Scopes(),
+			Lifetime: domain.DefaultKeyLifetime,
+		},
+		d.Now(),
+	)
+	for _, c := range []domain.Command{
+		&domain.AddMember{Origin: origin, Email: "drill@example.org", Role: domain.Owner}, company, key,
+	} {
 		if err := d.ledger.Do(ctx, c); err != nil {
 			return err
 		}
 	}
-	if err := d.ledger.Do(ctx, &domain.SetAccess{Origin: origin, Company: company.Outcome.ID, Key: key.Outcome.ID, Enabled: true}); err != nil {
+	if err := d.ledger.Do(
+		ctx, &domain.SetAccess{Origin: origin, Company: company.Outcome.ID, Key: key.Outcome.ID, Enabled: true},
+	); err != nil {
 		return err
 	}
 	d.access = domain.Access{Organization: organization, Key: key.Outcome.ID}
@@ -90,8 +102,12 @@ func (d *drill) loseSigningKey(ctx context.Context) {
 		return d.keys.signer.Key().KeyID + " signs", d.keys.signer.Key() != d.formerSigning, err
 	})
 	d.step("the lost key is revoked", func() (string, bool, error) {
-		err := errors.Join(d.command("keys", "compromise", "--since", evidence.FormatTime(d.signingLost), "--", d.formerSigning.KeyID), d.hangUp())
-		return "compromised since " + evidence.FormatTime(d.signingLost) + "; give the trusted-keys file out again", !d.keys.trusted.Trusts(d.formerSigning), err
+		err := errors.Join(
+			d.command("keys", "compromise", "--since", evidence.FormatTime(d.signingLost), "--", d.formerSigning.KeyID),
+			d.hangUp(),
+		)
+		return "compromised since " + evidence.FormatTime(d.signingLost) +
+			"; give the trusted-keys file out again", !d.keys.trusted.Trusts(d.formerSigning), err
 	})
 	d.step("the service goes on", func() (string, bool, error) { return d.registered(ctx, &d.later, "later") })
 	for _, c := range []struct {
@@ -120,7 +136,10 @@ func (d *drill) loseLogKey(ctx context.Context) {
 		return "at " + evidence.FormatTime(d.logLost), true, nil
 	})
 	d.step("it is revoked", func() (string, bool, error) {
-		err := errors.Join(d.command("keys", "compromise", "--since", evidence.FormatTime(d.logLost), d.formerLog.Name+"+"+d.formerLog.KeyHash), d.hangUp())
+		err := errors.Join(
+			d.command("keys", "compromise", "--since", evidence.FormatTime(d.logLost), d.formerLog.Name+"+"+d.formerLog.KeyHash),
+			d.hangUp(),
+		)
 		return "compromised since " + evidence.FormatTime(d.logLost) + "; no checkpoint is signed", d.log.Load() == nil, err
 	})
 	d.step("verify a proof of inclusion under the revoked log key", func() (string, bool, error) {
@@ -128,11 +147,16 @@ func (d *drill) loseLogKey(ctx context.Context) {
 		bare := d.later
 		bare.Timestamps = nil
 		unstamped, err2 := d.verify(bare, false)
-		return fmt.Sprintf("%s where its checkpoint was stamped before, otherwise %s", stamped.Inclusion, unstamped.Inclusion),
+		return fmt.Sprintf(
+				"%s where its checkpoint was stamped before, otherwise %s", stamped.Inclusion, unstamped.Inclusion,
+			),
 			stamped.Inclusion == evidence.Valid && unstamped.Inclusion == evidence.Untrusted, errors.Join(err, err2)
 	})
 	d.step("another log key is staged and activated", func() (string, bool, error) {
-		err := errors.Join(d.command("keys", "rotate", "--transparency-log", "--stage"), d.command("keys", "rotate", "--transparency-log", "--activate"), d.hangUp())
+		err := errors.Join(
+			d.command("keys", "rotate", "--transparency-log", "--stage"),
+			d.command("keys", "rotate", "--transparency-log", "--activate"), d.hangUp(),
+		)
 		log := d.log.Load()
 		if err != nil || log == nil {
 			return "", false, errors.Join(err, errors.New("the log has no key that may sign"))
@@ -161,12 +185,21 @@ func (d *drill) loseLogKey(ctx context.Context) {
 }
 
 // registered registers a record, waits until the log holds it, and has its checkpoint stamped.
-func (d *drill) registered(ctx context.Context, to *evidence.Envelope, document string) (found string, held bool, err error) {
-	registrar := domain.Registrar{Issuer: d.ledger.Installation.Issuer, Secret: d.ledger.Installation.Secret, Signer: d.keys.signer}
-	origin := domain.Origin{Organization: d.access.Organization, Actor: domain.KeyActor(d.access.Key), RequestID: d.RequestID()}
+func (d *drill) registered(
+	ctx context.Context, to *evidence.Envelope, document string,
+) (found string, held bool, err error) {
+	registrar := domain.Registrar{
+		Issuer: d.ledger.Installation.Issuer, Secret: d.ledger.Installation.Secret, Signer: d.keys.signer,
+	}
+	origin := domain.Origin{
+		Organization: d.access.Organization, Actor: domain.KeyActor(d.access.Key), RequestID: d.RequestID(),
+	}
 	command := registrar.Prepare(origin, d.access.Key, domain.KeyLimits{}, domain.Declaration{
-		VersionReference: domain.VersionReference{CompanyReference: drillName, Source: drillName, DocumentReference: document, Version: 1},
-		SHA256:           sha256.Sum256([]byte(document)), SizeBytes: int64(len(document)), MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+		VersionReference: domain.VersionReference{
+			CompanyReference: drillName, Source: drillName, DocumentReference: document, Version: 1,
+		},
+		SHA256: sha256.Sum256([]byte(document)), SizeBytes: int64(len(document)), MimeType: "text/plain",
+		GeneratedAt: "2026-01-02T03:04:05Z",
 	}, d.Now())
 	if err := d.ledger.Do(ctx, command); err != nil {
 		return "", false, err
@@ -185,15 +218,19 @@ func (d *drill) registered(ctx context.Context, to *evidence.Envelope, document 
 		return "", false, err
 	}
 	to.Timestamps = []evidence.Timestamp{{
-		LeafIndex: to.Inclusion.LeafIndex, TreeSize: to.Inclusion.TreeSize, Hashes: to.Inclusion.Hashes, Checkpoint: to.Inclusion.Checkpoint,
-		Tokens: []evidence.StampToken{{Authority: drillName, GenTime: evidence.FormatTime(at), Token: base64.StdEncoding.EncodeToString(token)}},
+		LeafIndex: to.Inclusion.LeafIndex, TreeSize: to.Inclusion.TreeSize, Hashes: to.Inclusion.Hashes,
+		Checkpoint: to.Inclusion.Checkpoint,
+		Tokens: []evidence.StampToken{
+			{Authority: drillName, GenTime: evidence.FormatTime(at), Token: base64.StdEncoding.EncodeToString(token)},
+		},
 	}}
 	findings, err := d.verify(*to, false)
 	found = fmt.Sprintf("signed by %s, entry %d of the log", key.KeyID, to.Inclusion.LeafIndex)
 	if findings.ExistedBefore != nil {
 		found += ", existed before " + *findings.ExistedBefore
 	}
-	return found, findings.Signature == evidence.Valid && findings.Inclusion == evidence.Valid && findings.Time == evidence.Valid, err
+	return found, findings.Signature == evidence.Valid && findings.Inclusion == evidence.Valid &&
+		findings.Time == evidence.Valid, err
 }
 
 // prove waits until the log holds a record, and adds the proof to its evidence.
@@ -282,8 +319,10 @@ func newDrillAuthority(now func() time.Time) (*drillAuthority, error) {
 		return nil, fmt.Errorf("timestamp authority: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: drillName}, NotBefore: now().Add(-drillLifetime), NotAfter: now().Add(drillLifetime),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtraExtensions: []pkix.Extension{{Id: extKeyUsage, Critical: true, Value: usage}},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: drillName}, NotBefore: now().Add(-drillLifetime),
+		NotAfter:        now().Add(drillLifetime),
+		KeyUsage:        x509.KeyUsageDigitalSignature,
+		ExtraExtensions: []pkix.Extension{{Id: extKeyUsage, Critical: true, Value: usage}},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -293,12 +332,14 @@ func newDrillAuthority(now func() time.Time) (*drillAuthority, error) {
 	return &drillAuthority{key, certificate, now}, err
 }
 
-// stamp is a token over a checkpoint, and its time. As most authorities do, it says whole seconds and how exact they are.
+// stamp is a token over a checkpoint, and its time. As most authorities do, it says whole seconds and how exact they
+// are.
 func (a *drillAuthority) stamp(checkpoint string) (token []byte, at time.Time, err error) {
 	sum := sha256.Sum256([]byte(checkpoint))
 	at = a.now().UTC().Truncate(time.Second)
 	answer, err := (&timestamp.Timestamp{
-		HashAlgorithm: crypto.SHA256, HashedMessage: sum[:], Time: at, Accuracy: time.Second, Policy: anyTSAPolicy, AddTSACertificate: true,
+		HashAlgorithm: crypto.SHA256, HashedMessage: sum[:], Time: at, Accuracy: time.Second, Policy: anyTSAPolicy,
+		AddTSACertificate: true,
 	}).CreateResponseWithOpts(a.certificate, a.key, crypto.SHA256)
 	if err != nil {
 		return nil, at, fmt.Errorf("stamp a checkpoint: %w", err)

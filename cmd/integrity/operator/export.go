@@ -56,7 +56,8 @@ func (a *app) exportCommand() *cobra.Command {
 				return err
 			}
 			w, err := bundle.Create(*out, bundle.Config{
-				Organization: *organization, Issuer: l.Installation.Issuer, Texts: !*withoutTexts, TrustedKeys: keys, Checkpoint: checkpoint, Now: evidence.FormatTime(a.Now()),
+				Organization: *organization, Issuer: l.Installation.Issuer, Texts: !*withoutTexts, TrustedKeys: keys,
+				Checkpoint: checkpoint, Now: evidence.FormatTime(a.Now()),
 				Replace: func(path string, text []byte) error { return keyfiles.Replace(path, text, 0o600) },
 			})
 			if err != nil {
@@ -70,13 +71,21 @@ func (a *app) exportCommand() *cobra.Command {
 				return err
 			}
 			view.Directory, view.Texts = *out, !*withoutTexts
-			return v.print(view, fmt.Sprintf("%d events of %s, %d of them new, in %s\nhistory %s\n", view.Events, *organization, view.Added, *out, view.HistorySHA256))
+			return v.print(
+				view,
+				fmt.Sprintf(
+					"%d events of %s, %d of them new, in %s\nhistory %s\n", view.Events, *organization, view.Added, *out,
+					view.HistorySHA256,
+				),
+			)
 		})
 	})
 }
 
 // export adds to a bundle what it lacks. Its last event is read again: history must go on from there.
-func (a *app) export(ctx context.Context, l *ledger.Opened, id domain.OrganizationID, w *bundle.Writer) (ExportView, error) {
+func (a *app) export(
+	ctx context.Context, l *ledger.Opened, id domain.OrganizationID, w *bundle.Writer,
+) (ExportView, error) {
 	last, hash := w.Last()
 	log := history.Reader{Pool: l.Read, Shard: id.Shard(), Organization: id, After: max(0, last-1)}
 	total, err := log.Length(ctx)

@@ -52,7 +52,8 @@ func (v MemberView) line() string {
 func (a *app) memberCommand() *cobra.Command {
 	return cli.Group("member", "Members of an organization and their roles",
 		a.memberAddCommand(), a.memberInviteCommand(), a.memberListCommand(), a.memberChangeCommand("member role", ""),
-		a.memberChangeCommand("member disable", domain.MemberDisabled), a.memberChangeCommand("member enable", domain.MemberActive),
+		a.memberChangeCommand("member disable", domain.MemberDisabled),
+		a.memberChangeCommand("member enable", domain.MemberActive),
 		a.memberChangeCommand("member end", domain.MemberEnded),
 		a.memberSignInLinkCommand(), a.memberLinkCommand(), a.memberLinksCommand(), a.memberUnlinkCommand(),
 	)
@@ -60,7 +61,9 @@ func (a *app) memberCommand() *cobra.Command {
 
 func (a *app) memberListCommand() *cobra.Command {
 	return apiList(a, "member list", "members",
-		func(ctx context.Context, s *query.Store, id domain.OrganizationID, after string) ([]domain.Member, bool, string, error) {
+		func(
+			ctx context.Context, s *query.Store, id domain.OrganizationID, after string,
+		) ([]domain.Member, bool, string, error) {
 			from, _ := domain.ParseID[domain.MemberID](after) // empty: the first page
 			page, more, err := s.MembersPage(ctx, id, from, 1000)
 			if len(page) > 0 {
@@ -163,7 +166,9 @@ func (a *app) memberInviteCommand() *cobra.Command {
 		return v.show(InvitationView{InvitedMember: invited})
 	}
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		invite, code := domain.NewInviteMember(domain.InviteMember{Origin: ledger.Origin(a.App, *organization), Email: *email, Role: *role}, nil)
+		invite, code := domain.NewInviteMember(
+			domain.InviteMember{Origin: ledger.Origin(a.App, *organization), Email: *email, Role: *role}, nil,
+		)
 		return v.changes(ctx, l, invite, func() shown {
 			return InvitationView{wire.InvitedMember{
 				FullMember: action.ViewMember(invite.Outcome), Renewed: invite.Renewed,
@@ -208,8 +213,8 @@ func (a *app) memberChangeCommand(name string, status domain.MemberStatus) *cobr
 	})
 }
 
-// memberNamed is the id of a member that is named by it, or by an address, which one membership has at most that has not
-// ended.
+// memberNamed is the id of a member that is named by it, or by an address, which one membership has at most that has
+// not ended.
 func memberNamed(ctx context.Context, service *client.Client, id domain.MemberID, email string) (string, error) {
 	if !id.IsZero() {
 		return id.String(), nil
@@ -245,7 +250,9 @@ func (a *app) memberSignInLinkCommand() *cobra.Command {
 	config.AddFlags(v.Command, "BASE_URL")
 	member, email := v.member()
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		link, code := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: ledger.Origin(a.App, *organization), Member: *member, Email: *email}, a.Now())
+		link, code := domain.NewMakeSignInLink(
+			domain.MakeSignInLink{Origin: ledger.Origin(a.App, *organization), Member: *member, Email: *email}, a.Now(),
+		)
 		if err := l.Do(ctx, link); err != nil {
 			return err
 		}
@@ -253,7 +260,8 @@ func (a *app) memberSignInLinkCommand() *cobra.Command {
 			return err
 		}
 		return v.show(SignInLinkView{
-			MemberID: link.Outcome.Member.String(), ExpiresAt: cli.TimeText(a.Now().Add(session.LinkLifetime)), URL: console.SignInURL(l.Config.BaseURL, evidence.English, code),
+			MemberID: link.Outcome.Member.String(), ExpiresAt: cli.TimeText(a.Now().Add(session.LinkLifetime)),
+			URL: console.SignInURL(l.Config.BaseURL, evidence.English, code),
 		})
 	})
 }
@@ -263,8 +271,9 @@ type LinkView struct{ wire.OAuthLink }
 
 func (a *app) viewLink(l domain.OAuthLink) LinkView {
 	return LinkView{wire.OAuthLink{
-		ID: l.ID.String(), MemberID: l.Member.String(), Status: l.Status(a.Now()), Scopes: l.Scopes, ConsentedScopes: l.Consented,
-		CreatedAt: cli.TimeText(l.CreatedAt), ExpiresAt: cli.TimeText(l.ExpiresAt),
+		ID: l.ID.String(), MemberID: l.Member.String(), Status: l.Status(a.Now()), Scopes: l.Scopes,
+		ConsentedScopes: l.Consented,
+		CreatedAt:       cli.TimeText(l.CreatedAt), ExpiresAt: cli.TimeText(l.ExpiresAt),
 		LinkedAt: cli.TimeOrNull(l.LinkedAt), WithdrawnAt: cli.TimeOrNull(l.WithdrawnAt),
 	}}
 }
@@ -315,9 +324,10 @@ func (a *app) memberLinksCommand() *cobra.Command {
 
 func (a *app) memberUnlinkCommand() *cobra.Command {
 	v := a.ledgerVerb("member unlink")
-	id := idArgument(v, "LINK_ID: %w (it is not the code; integrity member links shows the ids)", func(text string) (domain.LinkID, error) {
-		return domain.ParseID[domain.LinkID](strings.TrimSpace(text))
-	})
+	id := idArgument(v, "LINK_ID: %w (it is not the code; integrity member links shows the ids)",
+		func(text string) (domain.LinkID, error) {
+			return domain.ParseID[domain.LinkID](strings.TrimSpace(text))
+		})
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		known, err := l.Store.Link(ctx, *id)
 		if err != nil {

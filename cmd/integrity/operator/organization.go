@@ -43,12 +43,17 @@ func (v OrganizationView) line() string {
 	if v.Internal {
 		internal = ", internal"
 	}
-	return fmt.Sprintf("%s  %s  (plan %s%s, %d requests a minute, since %s)\n", v.ID, cli.Visible(v.Name), v.Plan, internal, v.PerMinuteLimit, v.CreatedAt)
+	return fmt.Sprintf(
+		"%s  %s  (plan %s%s, %d requests a minute, since %s)\n", v.ID, cli.Visible(v.Name), v.Plan, internal,
+		v.PerMinuteLimit, v.CreatedAt,
+	)
 }
 
 func (a *app) organizationCommand() *cobra.Command {
-	return cli.Group("organization", "Organizations and their plans", a.organizationCreateCommand(), a.organizationListCommand(), a.organizationPlanCommand(),
-		a.organizationLimitsCommand(), a.organizationRetentionCommand(), a.organizationCreditsCommand(), a.organizationEraseCommand(),
+	return cli.Group("organization", "Organizations and their plans", a.organizationCreateCommand(),
+		a.organizationListCommand(), a.organizationPlanCommand(),
+		a.organizationLimitsCommand(), a.organizationRetentionCommand(), a.organizationCreditsCommand(),
+		a.organizationEraseCommand(),
 		a.actsCommand())
 }
 
@@ -60,8 +65,13 @@ type planFlags struct {
 }
 
 func (f *planFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.plan, "plan", "", "name of the plan, as the table of plans has it: gratis, pro, escala or internal")
-	c.Flags().BoolVar(&f.internal, "internal", false, "an internal organization of the operator: no quota of new versions (the plan internal implies it)")
+	c.Flags().StringVar(
+		&f.plan, "plan", "", "name of the plan, as the table of plans has it: gratis, pro, escala or internal",
+	)
+	c.Flags().BoolVar(
+		&f.internal, "internal", false,
+		"an internal organization of the operator: no quota of new versions (the plan internal implies it)",
+	)
 	c.Flags().Var(&f.perMinute, "per-minute", "requests a minute, instead of the plan's; default: the plan's")
 }
 
@@ -115,12 +125,20 @@ func (a *app) organizationCreateCommand() *cobra.Command {
 }
 
 // CreateOrganization makes an organization that has no members yet.
-func CreateOrganization(ctx context.Context, a *cli.App, to *eventstore.Ledger, store *query.Store, name, plan string, internal bool, perMinute *int32) (domain.OrganizationID, error) {
+func CreateOrganization(
+	ctx context.Context, a *cli.App, to *eventstore.Ledger, store *query.Store, name, plan string, internal bool,
+	perMinute *int32,
+) (domain.OrganizationID, error) {
 	id, err := store.NewOrganizationID(ctx, a.Now())
 	if err != nil {
 		return id, err
 	}
-	return id, to.Do(ctx, &domain.CreateOrganization{Origin: ledger.Origin(a, id), Name: name, Plan: plan, Internal: internal, PerMinute: perMinute})
+	return id, to.Do(
+		ctx,
+		&domain.CreateOrganization{
+			Origin: ledger.Origin(a, id), Name: name, Plan: plan, Internal: internal, PerMinute: perMinute,
+		},
+	)
 }
 
 func (v *verb) showOrganization(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
@@ -138,7 +156,9 @@ func (a *app) organizationListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return showAll(v, "organizations", all, func(o query.NamedOrganization) OrganizationView { return viewOrganization(l, o) })
+		return showAll(v, "organizations", all, func(o query.NamedOrganization) OrganizationView {
+			return viewOrganization(l, o)
+		})
 	})
 }
 
@@ -149,8 +169,9 @@ func (a *app) organizationPlanCommand() *cobra.Command {
 	v.MarkFlagsOneRequired("plan", "internal", "per-minute")
 	return v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
 		if err := l.Do(ctx, &domain.ChangePlan{
-			Origin: ledger.Origin(a.App, id), Plan: flags.plan, Internal: flags.internal, KeepInternal: !v.Flags().Changed("internal"),
-			PerMinute: flags.perMinute.limit, KeepPerMinute: !v.Flags().Changed("per-minute"),
+			Origin: ledger.Origin(a.App, id), Plan: flags.plan, Internal: flags.internal,
+			KeepInternal: !v.Flags().Changed("internal"),
+			PerMinute:    flags.perMinute.limit, KeepPerMinute: !v.Flags().Changed("per-minute"),
 		}); err != nil {
 			return err
 		}
@@ -162,10 +183,15 @@ func (a *app) organizationLimitsCommand() *cobra.Command {
 	v := a.ledgerVerb("organization limits")
 	v.Long = fmt.Sprintf(v.Long, domain.MaxUnfinalized)
 	var unfinalized ownLimit
-	v.Flags().Var(&unfinalized, "unfinalized", "most versions that are reserved and not registered, expired ones included; default: the ledger's own")
+	v.Flags().Var(
+		&unfinalized, "unfinalized",
+		"most versions that are reserved and not registered, expired ones included; default: the ledger's own",
+	)
 	cli.Require(v.Command, "unfinalized")
 	return v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
-		if err := l.Do(ctx, &domain.ChangeLimits{Origin: ledger.Origin(a.App, id), Unfinalized: unfinalized.limit}); err != nil {
+		if err := l.Do(
+			ctx, &domain.ChangeLimits{Origin: ledger.Origin(a.App, id), Unfinalized: unfinalized.limit},
+		); err != nil {
 			return err
 		}
 		return v.showOrganization(ctx, l, id)
@@ -207,17 +233,18 @@ func (a *app) organizationCreditsCommand() *cobra.Command {
 	v := a.ledgerVerb("organization credits add")
 	files := v.Flags().Int64("files", 0, "registrations in the pack")
 	cli.Require(v.Command, "files")
-	return cli.Group("credits", "File credits of an organization", v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
-		pack := &domain.AddCredits{Origin: ledger.Origin(a.App, id), Credits: *files}
-		if err := l.Do(ctx, pack); err != nil {
-			return err
-		}
-		return v.print(struct {
-			ID      string `json:"id"`
-			Added   int64  `json:"added"`
-			Balance int64  `json:"balance"`
-		}{id.String(), *files, pack.Balance}, fmt.Sprintf("%s has %d file credits\n", id, pack.Balance))
-	}))
+	return cli.Group("credits", "File credits of an organization",
+		v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
+			pack := &domain.AddCredits{Origin: ledger.Origin(a.App, id), Credits: *files}
+			if err := l.Do(ctx, pack); err != nil {
+				return err
+			}
+			return v.print(struct {
+				ID      string `json:"id"`
+				Added   int64  `json:"added"`
+				Balance int64  `json:"balance"`
+			}{id.String(), *files, pack.Balance}, fmt.Sprintf("%s has %d file credits\n", id, pack.Balance))
+		}))
 }
 
 func (a *app) organizationEraseCommand() *cobra.Command {
@@ -242,17 +269,24 @@ func (a *app) organizationEraseCommand() *cobra.Command {
 			if len(texts) == 0 && (asked || contents == 0) {
 				break
 			}
-			if err := l.Do(ctx, &domain.EraseTexts{Origin: ledger.Origin(a.App, id), Subject: subject, Texts: append([]domain.TextID{}, texts...)}); err != nil {
+			if err := l.Do(
+				ctx,
+				&domain.EraseTexts{Origin: ledger.Origin(a.App, id), Subject: subject, Texts: append([]domain.TextID{}, texts...)},
+			); err != nil {
 				return err
 			}
 			erased += len(texts)
 		}
 		if erased == 0 && contents == 0 {
-			return cli.NegativeError("this organization has no text of that subject that is not erased already, and no kept bytes")
+			return cli.NegativeError(
+				"this organization has no text of that subject that is not erased already, and no kept bytes",
+			)
 		}
 		line := fmt.Sprintf("erased %d texts of %s\n", erased, subject)
 		if contents > 0 {
-			line += fmt.Sprintf("the kept bytes of %d versions go when a running service looks next, within a minute\n", contents)
+			line += fmt.Sprintf(
+				"the kept bytes of %d versions go when a running service looks next, within a minute\n", contents,
+			)
 		}
 		return v.print(struct {
 			ID       string `json:"id"`

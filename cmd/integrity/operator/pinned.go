@@ -22,12 +22,17 @@ import (
 )
 
 // pins makes a command that changes what the trusted-keys file pins of others: witnesses and timestamp authorities.
-func (a *app) pins(name string, change func(v *verb, trusted *evidence.TrustedKeys) (changed *evidence.TrustedKeys, view any, text string, err error)) *verb {
+func (a *app) pins(
+	name string,
+	change func(v *verb, trusted *evidence.TrustedKeys) (changed *evidence.TrustedKeys, view any, text string, err error),
+) *verb {
 	v := a.verb(name, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY")
 	v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		var view any
 		var text string
-		if err := cfg.SigningSource().Change(func(_ keyfiles.Files, trusted *evidence.TrustedKeys) (changed *evidence.TrustedKeys, err error) {
+		if err := cfg.SigningSource().Change(func(
+			_ keyfiles.Files, trusted *evidence.TrustedKeys,
+		) (changed *evidence.TrustedKeys, err error) {
 			if changed, view, text, err = change(v, trusted); err != nil {
 				err = keyRefusal(err)
 			}
@@ -41,14 +46,15 @@ func (a *app) pins(name string, change func(v *verb, trusted *evidence.TrustedKe
 }
 
 func (a *app) keysAddWitnessCommand() *cobra.Command {
-	return a.pins("keys add-witness", func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
-		key, err := evidence.ParseWitnessKey(v.args[0])
-		if err != nil {
-			return nil, nil, "", err
-		}
-		changed, err := trusted.AddWitnessKey(key)
-		return changed, key, fmt.Sprintf("pinned the witness %s  %s\n", key.Name, key.KeyHash), err
-	}).Command
+	return a.pins("keys add-witness",
+		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+			key, err := evidence.ParseWitnessKey(v.args[0])
+			if err != nil {
+				return nil, nil, "", err
+			}
+			changed, err := trusted.AddWitnessKey(key)
+			return changed, key, fmt.Sprintf("pinned the witness %s  %s\n", key.Name, key.KeyHash), err
+		}).Command
 }
 
 // unpinned is what a command has removed.
@@ -57,38 +63,41 @@ type unpinned struct {
 }
 
 func (a *app) keysRemoveWitnessCommand() *cobra.Command {
-	return a.pins("keys remove-witness", func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
-		changed, err := trusted.RemoveWitnessKey(v.args[0])
-		return changed, unpinned{v.args[0]}, fmt.Sprintf("the witness %s is pinned no more\n", v.args[0]), err
-	}).Command
+	return a.pins("keys remove-witness",
+		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+			changed, err := trusted.RemoveWitnessKey(v.args[0])
+			return changed, unpinned{v.args[0]}, fmt.Sprintf("the witness %s is pinned no more\n", v.args[0]), err
+		}).Command
 }
 
 func (a *app) keysRemoveAuthorityCommand() *cobra.Command {
-	return a.pins("keys remove-authority", func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
-		changed, err := trusted.RemoveAuthority(v.args[0])
-		return changed, unpinned{v.args[0]}, fmt.Sprintf("the timestamp authority %s is pinned no more\n", v.args[0]), err
-	}).Command
+	return a.pins("keys remove-authority",
+		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+			changed, err := trusted.RemoveAuthority(v.args[0])
+			return changed, unpinned{v.args[0]}, fmt.Sprintf("the timestamp authority %s is pinned no more\n", v.args[0]), err
+		}).Command
 }
 
 func (a *app) keysAddAuthorityCommand() *cobra.Command {
-	v := a.pins("keys add-authority", func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
-		var certificates [][]byte
-		for _, path := range v.args[1:] {
-			found, err := readCertificates(path)
+	v := a.pins("keys add-authority",
+		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+			var certificates [][]byte
+			for _, path := range v.args[1:] {
+				found, err := readCertificates(path)
+				if err != nil {
+					return nil, nil, "", err
+				}
+				certificates = append(certificates, found...)
+			}
+			authority, err := evidence.NewAuthority(v.args[0], certificates)
 			if err != nil {
 				return nil, nil, "", err
 			}
-			certificates = append(certificates, found...)
-		}
-		authority, err := evidence.NewAuthority(v.args[0], certificates)
-		if err != nil {
-			return nil, nil, "", err
-		}
-		_, replaced := trusted.Authority(authority.Name)
-		changed, err := trusted.PutAuthority(authority)
-		view := viewAuthority(authority, replaced)
-		return changed, view, view.text(), err
-	})
+			_, replaced := trusted.Authority(authority.Name)
+			changed, err := trusted.PutAuthority(authority)
+			view := viewAuthority(authority, replaced)
+			return changed, view, view.text(), err
+		})
 	v.Args = cli.Arguments(2, 9)
 	return v.Command
 }

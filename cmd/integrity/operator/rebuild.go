@@ -83,7 +83,10 @@ func (a *app) rebuildCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = a.rebuild(ctx, &projections.Rebuild{Pool: pool, Program: program, Organization: *only, Only: *names, Check: *check}, of, *jobs, v.json)
+		err = a.rebuild(
+			ctx, &projections.Rebuild{Pool: pool, Program: program, Organization: *only, Only: *names, Check: *check}, of,
+			*jobs, v.json,
+		)
 		if *check {
 			return err
 		}
@@ -111,7 +114,9 @@ func (a *app) recreate(ctx context.Context, url string, check, whole bool) ([]st
 		_, _ = fmt.Fprintf(a.Errs, "tables are missing: %s; integrity rebuild makes them again from the log\n", names)
 		return nil, cli.NegativeError("")
 	case !whole:
-		return nil, fmt.Errorf("tables are missing (%s): rebuild everything, without --organization, --shard and --projection", names)
+		return nil, fmt.Errorf(
+			"tables are missing (%s): rebuild everything, without --organization, --shard and --projection", names,
+		)
 	}
 	_, _ = fmt.Fprintf(a.Errs, "making tables again, for the service once they are filled: %s\n", names)
 	return lost, migrations.Recreate(ctx, url, lost)
@@ -136,7 +141,9 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 		mu.Lock()
 		defer mu.Unlock()
 		if asJSON {
-			printing = errors.Join(printing, cli.WriteJSON(a.Out, differenceView{d.Shard, d.Projection, d.Key, d.Kind, d.Columns}, ""))
+			printing = errors.Join(
+				printing, cli.WriteJSON(a.Out, differenceView{d.Shard, d.Projection, d.Key, d.Kind, d.Columns}, ""),
+			)
 			return
 		}
 		_, err := fmt.Fprintln(a.Out, d)

@@ -107,7 +107,9 @@ func (v AffectedView) line() string {
 }
 
 // printAffected writes the acts on records and certificates that are concerned, in the log's order, one a line.
-func (v *verb) printAffected(ctx context.Context, l *ledger.Opened, shards []domain.Shard, concerned func(*domain.Event) bool) (n int, err error) {
+func (v *verb) printAffected(
+	ctx context.Context, l *ledger.Opened, shards []domain.Shard, concerned func(*domain.Event) bool,
+) (n int, err error) {
 	out := bufio.NewWriter(v.app.Out)
 	defer flush(out, &err)
 	err = eachEvent(ctx, l, shards, 0, func(e *domain.Event) error {
@@ -125,7 +127,8 @@ func (v *verb) printAffected(ctx context.Context, l *ledger.Opened, shards []dom
 	return n, err
 }
 
-// flush brings to the output what is buffered for it. After a failed write it fails with the same error, which is not said again.
+// flush brings to the output what is buffered for it. After a failed write it fails with the same error, which is not
+// said again.
 func flush(out *bufio.Writer, err *error) {
 	if failed := out.Flush(); !errors.Is(*err, failed) {
 		*err = errors.Join(*err, failed)
@@ -133,7 +136,9 @@ func flush(out *bufio.Writer, err *error) {
 }
 
 // eachEvent reads the logs of shards one after the other, from a position on.
-func eachEvent(ctx context.Context, l *ledger.Opened, shards []domain.Shard, after int64, do func(*domain.Event) error) error {
+func eachEvent(
+	ctx context.Context, l *ledger.Opened, shards []domain.Shard, after int64, do func(*domain.Event) error,
+) error {
 	for _, shard := range shards {
 		tail := history.NewTail(l.Read, shard, after)
 		for {

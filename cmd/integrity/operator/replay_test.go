@@ -31,7 +31,8 @@ func TestUnwritableOutputIsReportedOnce(t *testing.T) {
 		a := &cli.App{Out: full{}, Errs: &errs, Now: time.Now, Environ: []string{"INTEGRITY_DATABASE_URL=" + v.URL}}
 		root := &cobra.Command{Use: "integrity", SilenceErrors: true, SilenceUsage: true}
 		root.AddCommand(Commands(a)...)
-		if code := a.Run(context.Background(), root, args); code != cli.ExitFailed || strings.Count(errs.String(), "no room") != 1 {
+		if code := a.Run(context.Background(), root, args); code != cli.ExitFailed ||
+			strings.Count(errs.String(), "no room") != 1 {
 			t.Errorf("%v: exit code %d, %q", args, code, errs.String())
 		}
 	}

@@ -21,8 +21,10 @@ import (
 
 func (a *app) keysCommand() *cobra.Command {
 	return cli.Group("keys", "Signing keys and the trusted-keys file",
-		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(), a.keysCompromiseCommand(), a.keysWitnessCommand(),
-		a.keysAddWitnessCommand(), a.keysRemoveWitnessCommand(), a.keysAddAuthorityCommand(), a.keysRemoveAuthorityCommand(), a.keysDrillCommand())
+		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(),
+		a.keysCompromiseCommand(), a.keysWitnessCommand(),
+		a.keysAddWitnessCommand(), a.keysRemoveWitnessCommand(), a.keysAddAuthorityCommand(),
+		a.keysRemoveAuthorityCommand(), a.keysDrillCommand())
 }
 
 // PublishedKey is a signing key as people and the trusted-keys file name it.
@@ -59,7 +61,8 @@ func (a *app) keysGenerateCommand() *cobra.Command {
 			return err
 		}
 		return v.print(PublishedKey{PublicKey: key, Status: evidence.KeyActive}, fmt.Sprintf(
-			"signing key   %s (secret; keep a copy)\ntrusted keys  %s (distribute it through a channel that your readers trust)\nkeyId         %s\nfingerprint   %s\n",
+			"signing key   %s (secret; keep a copy)\ntrusted keys  %s (distribute it through a channel that your readers "+
+				"trust)\nkeyId         %s\nfingerprint   %s\n",
 			keyPath, trustedPath, key.KeyID, key.FingerprintSHA256))
 	})
 }
@@ -181,8 +184,12 @@ func named(trusted *evidence.TrustedKeys, name string) *evidence.LogKey {
 func (a *app) keysCompromiseCommand() *cobra.Command {
 	v := a.verb("keys compromise", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY")
 	v.describeJSON("print JSON, one object a line")
-	reason := v.Flags().String("reason", evidence.ReasonCompromised, "compromised (others may hold the private key) or revoked")
-	since := v.Flags().String("since", "", "time from which on others may have had the private key, RFC 3339 (2026-11-21T17:30:00Z); default: now")
+	reason := v.Flags().String(
+		"reason", evidence.ReasonCompromised, "compromised (others may hold the private key) or revoked",
+	)
+	since := v.Flags().String(
+		"since", "", "time from which on others may have had the private key, RFC 3339 (2026-11-21T17:30:00Z); default: now",
+	)
 	v.must("--reason must be compromised or revoked", func() bool {
 		return *reason == evidence.ReasonCompromised || *reason == evidence.ReasonRevoked
 	})
@@ -195,7 +202,9 @@ func (a *app) keysCompromiseCommand() *cobra.Command {
 			at = a.Now()
 		}
 		view := compromisedView{Type: "key"}
-		if err := cfg.SigningSource().Change(func(_ keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+		if err := cfg.SigningSource().Change(func(
+			_ keyfiles.Files, trusted *evidence.TrustedKeys,
+		) (*evidence.TrustedKeys, error) {
 			id, of := v.args[0], cfg.SigningSource()
 			if view.Log = named(trusted, id); view.Log != nil {
 				id, of = view.Log.KeyID(), cfg.LogSource()
@@ -223,12 +232,17 @@ func (a *app) keysCompromiseCommand() *cobra.Command {
 
 func (v *verb) printCompromised(view compromisedView) error {
 	errs := v.app.Errs
-	text := fmt.Sprintf("%s  %s since %s. Send SIGHUP to every server and give the trusted-keys file to whoever pins it.\n", view.KeyID, view.Reason, view.Since)
+	text := fmt.Sprintf(
+		"%s  %s since %s. Send SIGHUP to every server and give the trusted-keys file to whoever pins it.\n", view.KeyID,
+		view.Reason, view.Since,
+	)
 	switch {
 	case view.Log != nil && view.Signing:
-		text += "It is the log's key: no checkpoint is signed until another signs (integrity keys rotate --transparency-log --stage, --activate).\n"
+		text += "It is the log's key: no checkpoint is signed until another signs (integrity keys rotate " +
+			"--transparency-log --stage, --activate).\n"
 	case view.Signing:
-		text += "It is the signing key: registration and evidence answer 503 until another signs (integrity keys rotate --stage, --activate).\n"
+		text += "It is the signing key: registration and evidence answer 503 until another signs (integrity keys rotate " +
+			"--stage, --activate).\n"
 	}
 	if _, err := fmt.Fprint(errs, text); err != nil {
 		return err
@@ -239,7 +253,11 @@ func (v *verb) printCompromised(view compromisedView) error {
 		}
 	}
 	if view.Log != nil {
-		_, err := fmt.Fprint(errs, "Its checkpoints are trusted no more, but for those that a pinned authority stamped, or enough pinned witnesses cosigned, before that time.\n")
+		_, err := fmt.Fprint(
+			errs,
+			"Its checkpoints are trusted no more, but for those that a pinned authority stamped, or enough pinned witnesses "+
+				"cosigned, before that time.\n",
+		)
 		return err
 	}
 	err := ledger.With(v.app.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {

@@ -25,7 +25,9 @@ type RotatedKey struct {
 }
 
 func (a *app) keysRotateCommand() *cobra.Command {
-	v := a.verb("keys rotate", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER")
+	v := a.verb(
+		"keys rotate", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER",
+	)
 	ofLog := v.Flags().Bool("transparency-log", false, "the key of the transparency log")
 	v.Flags().Bool("stage", false, "first step: make the new key and have it trusted")
 	activate := v.Flags().Bool("activate", false, "second step: sign with the staged key")
@@ -36,13 +38,16 @@ func (a *app) keysRotateCommand() *cobra.Command {
 			return a.rotateLogKey(v, cfg, *activate)
 		}
 		view := RotatedKey{Step: "staged"}
-		text := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --activate\n"
+		text := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys " +
+			"rotate --activate\n"
 		step := a.stageKey
 		if *activate {
 			view.Step, step = "activated", a.activateKey
 			text = "Send SIGHUP to every server, and then: integrity keys retire FORMER_KEY_ID\n"
 		}
-		if err := cfg.SigningSource().Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+		if err := cfg.SigningSource().Change(func(
+			f keyfiles.Files, trusted *evidence.TrustedKeys,
+		) (*evidence.TrustedKeys, error) {
 			return step(cfg, f, trusted, &view)
 		}); err != nil {
 			return err
@@ -57,7 +62,9 @@ func (a *app) keysRotateCommand() *cobra.Command {
 
 // stageKey makes the next key, unless one is staged, and has it trusted. The private half is written first: a crash in
 // between leaves a key that the same step takes up again.
-func (a *app) stageKey(c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey) (*evidence.TrustedKeys, error) {
+func (a *app) stageKey(
+	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey,
+) (*evidence.TrustedKeys, error) {
 	current, err := c.SigningSource().Current()
 	if err != nil {
 		return nil, err
@@ -86,7 +93,9 @@ func nextKey(f keyfiles.Files) (*evidence.Signer, error) {
 
 // activateKey swaps the signing key. The trusted keys stay as they are: the old key is trusted, and still active, until
 // every server has taken up the new one and it is retired.
-func (a *app) activateKey(c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey) (*evidence.TrustedKeys, error) {
+func (a *app) activateKey(
+	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey,
+) (*evidence.TrustedKeys, error) {
 	next, err := keyfiles.ReadSigner(f.Next)
 	if err != nil {
 		return nil, err
@@ -95,7 +104,9 @@ func (a *app) activateKey(c *config.Config, f keyfiles.Files, trusted *evidence.
 		return nil, errors.New("no key is staged: integrity keys rotate --stage makes one")
 	}
 	if !trusted.Trusts(next.Key()) {
-		return nil, fmt.Errorf("the staged key %s is not trusted by %s: integrity keys rotate --stage adds it", next.Key().KeyID, f.Trusted)
+		return nil, fmt.Errorf(
+			"the staged key %s is not trusted by %s: integrity keys rotate --stage adds it", next.Key().KeyID, f.Trusted,
+		)
 	}
 	current, err := c.SigningSource().Current()
 	if err != nil {
@@ -123,7 +134,10 @@ func takeUp(of keyfiles.Source, f keyfiles.Files, kind string, next *evidence.Si
 			return err
 		}
 		if !keyfiles.Named(current, next.Key().KeyID) {
-			return fmt.Errorf("the %s comes from %s: set that to the content of %s everywhere, restart the servers, and run this again", kind, of.Variable, f.Next)
+			return fmt.Errorf(
+				"the %s comes from %s: set that to the content of %s everywhere, restart the servers, and run this again", kind,
+				of.Variable, f.Next,
+			)
 		}
 		return keyfiles.RemoveKey(f.Next)
 	}
@@ -155,13 +169,17 @@ func (a *app) keysRetireCommand() *cobra.Command {
 		id := v.args[0]
 		var view PublishedKey
 		var left []string
-		if err := cfg.SigningSource().Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+		if err := cfg.SigningSource().Change(func(
+			f keyfiles.Files, trusted *evidence.TrustedKeys,
+		) (*evidence.TrustedKeys, error) {
 			current, err := cfg.SigningSource().Current()
 			if err != nil {
 				return nil, err
 			}
 			if keyfiles.Named(current, id) {
-				return nil, cli.NegativeError("this key signs at the moment: bring in another one first, with integrity keys rotate")
+				return nil, cli.NegativeError(
+					"this key signs at the moment: bring in another one first, with integrity keys rotate",
+				)
 			}
 			changed, err := trusted.Retire(id, evidence.FormatTime(a.Now()))
 			if err != nil {
@@ -185,13 +203,21 @@ func (a *app) keysRetireCommand() *cobra.Command {
 				return err
 			}
 		}
-		return v.print(view, fmt.Sprintf("%s  retired since %s; what it has signed stays valid\nSend SIGHUP to every server and give the trusted-keys file to whoever pins it.\n", view.KeyID, *view.Since))
+		return v.print(
+			view,
+			fmt.Sprintf(
+				"%s  retired since %s; what it has signed stays valid\nSend SIGHUP to every server and give the trusted-keys "+
+					"file to whoever pins it.\n",
+				view.KeyID, *view.Since,
+			),
+		)
 	})
 }
 
 // keyRefusal makes a negative answer of what the trusted keys refuse.
 func keyRefusal(err error) error {
-	if errors.Is(err, evidence.ErrUnknownKey) || errors.Is(err, evidence.ErrRevokedKey) || errors.Is(err, evidence.ErrUnknownAuthority) {
+	if errors.Is(err, evidence.ErrUnknownKey) || errors.Is(err, evidence.ErrRevokedKey) ||
+		errors.Is(err, evidence.ErrUnknownAuthority) {
 		return cli.NegativeError(err.Error() + "; integrity keys list shows them")
 	}
 	return err
@@ -203,7 +229,8 @@ type rotatedLogKey struct {
 	Step string `json:"step"` // staged or activated
 }
 
-// rotateLogKey takes a step of bringing in another key of the log. Its name is that of the keys before it, or follows from the issuer.
+// rotateLogKey takes a step of bringing in another key of the log. Its name is that of the keys before it, or follows
+// from the issuer.
 func (a *app) rotateLogKey(v *verb, cfg *config.Config, activate bool) error {
 	trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
 	if err != nil {
@@ -214,7 +241,8 @@ func (a *app) rotateLogKey(v *verb, cfg *config.Config, activate bool) error {
 		return err
 	}
 	view := rotatedLogKey{Step: "staged"}
-	next := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --transparency-log --activate\n"
+	next := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys " +
+		"rotate --transparency-log --activate\n"
 	if activate {
 		view.Step, next = "activated", "Copy the key file to every server and send SIGHUP to each.\n"
 		view.LogKey, err = activateLogKey(cfg.LogSource(), name)
@@ -243,7 +271,10 @@ func activateLogKey(of keyfiles.Source, name string) (key evidence.LogKey, err e
 		}
 		key = signer.LogKey
 		if !trusted.TrustsLogKey(key) {
-			return nil, fmt.Errorf("the staged key %s is not among the logKeys of %s: integrity keys rotate --transparency-log --stage adds it", key.KeyHash, f.Trusted)
+			return nil, fmt.Errorf(
+				"the staged key %s is not among the logKeys of %s: integrity keys rotate --transparency-log --stage adds it",
+				key.KeyHash, f.Trusted,
+			)
 		}
 		return trusted, takeUp(of, f, "log key", next)
 	})
@@ -256,7 +287,11 @@ func logName(c *config.Config, trusted *evidence.TrustedKeys) (string, error) {
 		return keys[len(keys)-1].Name, nil
 	}
 	if c.Issuer == "" {
-		return "", fmt.Errorf("%sISSUER (--issuer) is needed for the first key of the log: its name follows from the ledger's issuer, which integrity migrate prints", config.Prefix)
+		return "", fmt.Errorf(
+			"%sISSUER (--issuer) is needed for the first key of the log: its name follows from the ledger's issuer, which "+
+				"integrity migrate prints",
+			config.Prefix,
+		)
 	}
 	return transparency.LogName(c.Issuer), nil
 }

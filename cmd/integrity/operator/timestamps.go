@@ -29,7 +29,8 @@ type StampView struct {
 	TreeSize   *int64   `json:"treeSize"`
 	GenTime    *string  `json:"genTime"`
 	AgeSeconds *float64 `json:"ageSeconds"`
-	Late       bool     `json:"late"` // it is asked, and an event that was published has waited for more than ten intervals
+	// it is asked, and an event that was published has waited for more than ten intervals
+	Late bool `json:"late"`
 }
 
 // stampViews is the newest token of every authority, and what is to be printed of them.
@@ -50,7 +51,10 @@ func (a *app) stampViews(ctx context.Context, l *ledger.Opened) (views []StampVi
 	var b strings.Builder
 	views = []StampView{}
 	for _, s := range states {
-		v := StampView{Authority: s.Authority, Configured: asked[s.Authority], Late: asked[s.Authority] && s.Lag(a.Now()) > lateStamp*l.Config.TimestampInterval}
+		v := StampView{
+			Authority: s.Authority, Configured: asked[s.Authority],
+			Late: asked[s.Authority] && s.Lag(a.Now()) > lateStamp*l.Config.TimestampInterval,
+		}
 		if s.TreeSize == 0 {
 			fmt.Fprintf(&b, "stamped    never by %s\n", s.Authority)
 		} else {
@@ -59,7 +63,12 @@ func (a *app) stampViews(ctx context.Context, l *ledger.Opened) (views []StampVi
 			fmt.Fprintf(&b, "stamped    %d leaves by %s, %s ago (%s)\n", s.TreeSize, s.Authority, age.Round(time.Second), at)
 		}
 		if v.Late {
-			fmt.Fprintf(&b, "           WARNING: an event that was published has waited for its token for %s: integrity doctor, and the log of the service, say why\n", s.Lag(a.Now()).Round(time.Second))
+			fmt.Fprintf(
+				&b,
+				"           WARNING: an event that was published has waited for its token for %s: integrity doctor, and the "+
+					"log of the service, say why\n",
+				s.Lag(a.Now()).Round(time.Second),
+			)
 		}
 		views = append(views, v)
 	}
@@ -93,17 +102,28 @@ func (d *doctor) timestamps(ctx context.Context) {
 	for _, a := range list {
 		pinned, known := trusted.Authority(a.Name())
 		if !known {
-			d.warn(check, a.Name()+" is not asked: no certificate is pinned under its name", "add its certificates to timestampAuthorities of "+d.cfg.TrustedKeysPath()+", then SIGHUP")
+			d.warn(
+				check, a.Name()+" is not asked: no certificate is pinned under its name",
+				"add its certificates to timestampAuthorities of "+d.cfg.TrustedKeysPath()+", then SIGHUP",
+			)
 			continue
 		}
 		der, _, err := a.Stamp(ctx, pinned, [32]byte([]byte(rand.Text()+rand.Text())), d.Now)
 		if err != nil {
-			d.warn(check, a.Name()+": "+err.Error(), "registrations go on, and their evidence gets a token once it stamps; where its certificate has changed, pin the new one beside the old")
+			d.warn(
+				check, a.Name()+": "+err.Error(),
+				"registrations go on, and their evidence gets a token once it stamps; where its certificate has changed, pin "+
+					"the new one beside the old",
+			)
 			continue
 		}
 		ends := certificateEnd(der, pinned)
 		d.first(check, fmt.Sprintf("%s stamps; its certificates are valid until %s", a.Name(), cli.TimeText(ends)),
-			verdict{ends.Sub(d.Now()) < endingCertificate, stateWarn, fmt.Sprintf("%s stamps; a certificate of it ends at %s", a.Name(), cli.TimeText(ends)), "ask the authority for the next one, and pin it beside the old"})
+			verdict{
+				ends.Sub(d.Now()) < endingCertificate, stateWarn,
+				fmt.Sprintf("%s stamps; a certificate of it ends at %s", a.Name(), cli.TimeText(ends)),
+				"ask the authority for the next one, and pin it beside the old",
+			})
 	}
 }
 

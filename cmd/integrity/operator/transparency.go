@@ -18,7 +18,9 @@ import (
 )
 
 func (a *app) logCommand() *cobra.Command {
-	return cli.Group("log", "The transparency log: its state, its tree derived anew, its way on after a restore; other logs that are cosigned here",
+	return cli.Group("log",
+		"The transparency log: its state, its tree derived anew, its way on after a restore; other logs that are "+
+			"cosigned here",
 		a.logStatusCommand(), a.logCheckCommand(), a.logResumeCommand(), a.logCosignedCommand())
 }
 
@@ -46,7 +48,10 @@ func (a *app) logStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		view := LogStatusView{Events: s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned, Timestamps: stamps}
+		view := LogStatusView{
+			Events: s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned,
+			Timestamps: stamps,
+		}
 		text := fmt.Sprintf("events     %d\nleaves     %d\npublished  %d\n%s", s.Events, s.Leaves, s.Published, stamped)
 		if s.Checkpoint != "" {
 			at := cli.TimeText(s.SignedAt)
@@ -85,9 +90,14 @@ func (a *app) logCheckCommand() *cobra.Command {
 		if wrong != nil {
 			return cli.NegativeError(strings.Join(wrong, "\n"))
 		}
-		text := fmt.Sprintf("%d leaves, derived anew from the events, agree with the tree; %d of them are published\nroot  %s\n%d tokens of time-stamping authorities agree with it\n", d.Leaves, d.Published, d.Root, stamps.Tokens)
+		text := fmt.Sprintf(
+			"%d leaves, derived anew from the events, agree with the tree; %d of them are published\nroot  %s\n%d tokens of "+
+				"time-stamping authorities agree with it\n",
+			d.Leaves, d.Published, d.Root, stamps.Tokens,
+		)
 		if stamps.Unpinned != nil {
-			text += "not checked: who signed the tokens of " + strings.Join(stamps.Unpinned, ", ") + ", under whose names the trusted keys pin no certificate\n"
+			text += "not checked: who signed the tokens of " + strings.Join(stamps.Unpinned, ", ") +
+				", under whose names the trusted keys pin no certificate\n"
 		}
 		return v.print(struct {
 			Leaves    int64    `json:"leaves"`
@@ -106,7 +116,9 @@ func (a *app) logResumeCommand() *cobra.Command {
 	fork := v.Flags().Bool("fork", false, "go on although published leaves were lost")
 	stage := v.Flags().Bool("stage", false, "with --fork: make the log key that the fork needs, and go on later")
 	v.MarkFlagsMutuallyExclusive("stage", "published")
-	v.must("--published FILE or --fork must be given; see integrity log resume --help", func() bool { return *published != "" || *fork })
+	v.must("--published FILE or --fork must be given; see integrity log resume --help", func() bool {
+		return *published != "" || *fork
+	})
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if *stage {
 			return ledger.With(a.App, v.Command, a.stageFork)
@@ -136,20 +148,35 @@ func (a *app) logResumeCommand() *cobra.Command {
 				return err
 			}
 			size, lost, err := transparency.Resume(ctx, l.Read, transparency.Resumption{
-				Published: known, Kept: kept, Fork: *fork, Signer: signer, Keys: append(others.named(name), claimed...), Witnesses: witnesses,
+				Published: known, Kept: kept, Fork: *fork, Signer: signer, Keys: append(others.named(name), claimed...),
+				Witnesses: witnesses,
 				Unasked: func(witness string, err error) {
 					fmt.Fprintf(a.Errs, "the witness %s was not asked for what it has seen: %v\n", witness, err)
 				},
 			})
 			switch {
-			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrOlder), errors.Is(err, transparency.ErrNotNewest):
+			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked),
+				errors.Is(err, transparency.ErrOlder), errors.Is(err, transparency.ErrNotNewest):
 				return cli.NegativeError(err.Error())
 			case errors.Is(err, transparency.ErrSameKey):
-				return cli.NegativeError(strings.TrimSuffix(fmt.Sprintf("%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log --activate; %v", err, noKey), "; <nil>"))
+				return cli.NegativeError(strings.TrimSuffix(
+					fmt.Sprintf(
+						"%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log "+
+							"--activate; %v",
+						err, noKey,
+					),
+					"; <nil>",
+				))
 			case err != nil:
 				return err
 			case lost:
-				return v.print(nil, fmt.Sprintf("the tree goes on from %d leaves as ANOTHER HISTORY than the published one, under the log key %s\n", size, signer.KeyHash))
+				return v.print(
+					nil,
+					fmt.Sprintf(
+						"the tree goes on from %d leaves as ANOTHER HISTORY than the published one, under the log key %s\n", size,
+						signer.KeyHash,
+					),
+				)
 			}
 			return v.print(nil, fmt.Sprintf("nothing that was published is lost: the tree goes on from %d leaves\n", size))
 		})
@@ -158,7 +185,9 @@ func (a *app) logResumeCommand() *cobra.Command {
 
 // publishedCheckpoint is that of a file, nil without one. Of a fork it need not be signed by a trusted key, as the
 // trusted-keys file may have come from the backup: it is then nil, and only the keys that it claims are of use.
-func publishedCheckpoint(file, name string, trusted *evidence.TrustedKeys, fork bool) (known *evidence.Checkpoint, claimed []evidence.LogKey, err error) {
+func publishedCheckpoint(
+	file, name string, trusted *evidence.TrustedKeys, fork bool,
+) (known *evidence.Checkpoint, claimed []evidence.LogKey, err error) {
 	if file == "" {
 		return nil, nil, nil
 	}
@@ -180,7 +209,11 @@ func publishedCheckpoint(file, name string, trusted *evidence.TrustedKeys, fork 
 	case unknown && fork:
 		return nil, claimed, nil
 	case unknown && len(claimed) > 0:
-		err = fmt.Errorf("%s+%s is not among the logKeys; where the trusted-keys file came from the backup, put the one from before the restore in place", name, claimed[0].KeyHash)
+		err = fmt.Errorf(
+			"%s+%s is not among the logKeys; where the trusted-keys file came from the backup, put the one from before the "+
+				"restore in place",
+			name, claimed[0].KeyHash,
+		)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("--published must be a checkpoint of %s, signed by a trusted log key: %w", name, err)
@@ -190,27 +223,37 @@ func publishedCheckpoint(file, name string, trusted *evidence.TrustedKeys, fork 
 
 // stageFork makes the log key of a fork and has it trusted.
 func (a *app) stageFork(ctx context.Context, l *ledger.Opened) error {
-	key, err := stageLogKey(l.Config, transparency.LogName(l.Installation.Issuer), func(key evidence.LogKey, staged bool) error {
-		if !staged {
-			return transparency.MakeForkKey(ctx, l.Read, key)
-		}
-		known, err := transparency.KnownKey(ctx, l.Read, key)
-		if err == nil && (!known.Made || known.Barred) {
-			err = notMadeHere(key, l.Config, "after the restore")
-		}
-		return err
-	})
+	key, err := stageLogKey(l.Config, transparency.LogName(l.Installation.Issuer),
+		func(key evidence.LogKey, staged bool) error {
+			if !staged {
+				return transparency.MakeForkKey(ctx, l.Read, key)
+			}
+			known, err := transparency.KnownKey(ctx, l.Read, key)
+			if err == nil && (!known.Made || known.Barred) {
+				err = notMadeHere(key, l.Config, "after the restore")
+			}
+			return err
+		})
 	if errors.Is(err, transparency.ErrNotHalted) {
 		return cli.NegativeError(err.Error())
 	}
 	if err != nil {
 		return err
 	}
-	return a.Print(false, nil, fmt.Sprintf("staged  %s\nGive the trusted-keys file to whoever pins it, then: integrity keys rotate --transparency-log --activate, integrity log resume --fork, and SIGHUP to every server\n", key.VerifierKey))
+	return a.Print(
+		false, nil,
+		fmt.Sprintf(
+			"staged  %s\nGive the trusted-keys file to whoever pins it, then: integrity keys rotate --transparency-log "+
+				"--activate, integrity log resume --fork, and SIGHUP to every server\n",
+			key.VerifierKey,
+		),
+	)
 }
 
 func notMadeHere(key evidence.LogKey, c *config.Config, when string) error {
-	return cli.NegativeError(fmt.Sprintf("the staged log key %s was not made %s: remove %s and run this again", key.KeyHash, when, c.LogSource().StagedPath()))
+	return cli.NegativeError(fmt.Sprintf(
+		"the staged log key %s was not made %s: remove %s and run this again", key.KeyHash, when, c.LogSource().StagedPath(),
+	))
 }
 
 // recordedLogKey records a log key of a rotation in the ledger, if there is one yet.
@@ -238,9 +281,11 @@ func (a *app) recordedLogKey(v *verb, cfg *config.Config, name string) (key evid
 	return key, err
 }
 
-// stageLogKey makes the log's next key, unless one is staged, and has it trusted. record judges it before any file holds
-// a new one, so a staged key that the database does not know of was not made here.
-func stageLogKey(cfg *config.Config, name string, record func(key evidence.LogKey, staged bool) error) (key evidence.LogKey, err error) {
+// stageLogKey makes the log's next key, unless one is staged, and has it trusted. record judges it before any file
+// holds a new one, so a staged key that the database does not know of was not made here.
+func stageLogKey(
+	cfg *config.Config, name string, record func(key evidence.LogKey, staged bool) error,
+) (key evidence.LogKey, err error) {
 	err = cfg.LogSource().Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
 		next, err := keyfiles.ReadSigner(f.Next)
 		if err != nil {

@@ -28,7 +28,10 @@ type ProcessView struct {
 }
 
 func viewProcess(p eventstore.Process) ProcessView {
-	return ProcessView{p.Name, p.Version.String(), cli.TimeText(p.StartedAt), p.Seen, append([]domain.Rule{}, p.Lacks(eventstore.ThisProgram().RuleNames())...)}
+	return ProcessView{
+		p.Name, p.Version.String(), cli.TimeText(p.StartedAt), p.Seen,
+		append([]domain.Rule{}, p.Lacks(eventstore.ThisProgram().RuleNames())...),
+	}
 }
 
 func (v ProcessView) line() string {
@@ -36,7 +39,9 @@ func (v ProcessView) line() string {
 	if len(v.Lacks) > 0 {
 		lacks = "  lacks " + strings.Join(texts(v.Lacks), ", ")
 	}
-	return fmt.Sprintf("process  %s  version %s  since %s  seen %.0f s ago%s\n", v.Name, v.Version, v.StartedAt, v.SeenSecondsAgo, lacks)
+	return fmt.Sprintf(
+		"process  %s  version %s  since %s  seen %.0f s ago%s\n", v.Name, v.Version, v.StartedAt, v.SeenSecondsAgo, lacks,
+	)
 }
 
 // RuleView is a rule of this program.
@@ -64,7 +69,10 @@ type UpgradeView struct {
 }
 
 func viewUpgrade(in eventstore.Installation, processes []eventstore.Process) (view UpgradeView, text string) {
-	view = UpgradeView{Version: domain.ThisRelease.String(), MinimumVersion: in.Minimum.String(), Rules: []RuleView{}, Processes: []ProcessView{}}
+	view = UpgradeView{
+		Version: domain.ThisRelease.String(), MinimumVersion: in.Minimum.String(), Rules: []RuleView{},
+		Processes: []ProcessView{},
+	}
 	var lines strings.Builder
 	fmt.Fprintf(&lines, "program  version %s; the ledger takes %s or later\n", view.Version, view.MinimumVersion)
 	for _, r := range domain.Rules() {
@@ -83,7 +91,9 @@ func viewUpgrade(in eventstore.Installation, processes []eventstore.Process) (vi
 }
 
 func (a *app) upgradeCommand() *cobra.Command {
-	status, finish := a.verb("upgrade status", "DATABASE_URL", "DATA_DIR"), a.verb("upgrade finish", "DATABASE_URL", "DATA_DIR")
+	status, finish := a.verb("upgrade status", "DATABASE_URL", "DATA_DIR"), a.verb(
+		"upgrade finish", "DATABASE_URL", "DATA_DIR",
+	)
 	return cli.Group("upgrade", "Finish the upgrade to this version",
 		status.onDatabase(false, func(ctx context.Context, _ *config.Config, url string) error {
 			conn, err := connect.Open(ctx, url)
@@ -112,7 +122,9 @@ func (a *app) upgradeCommand() *cobra.Command {
 			}
 			text := "every rule of this version was on before\n"
 			if len(switched) > 0 {
-				text = fmt.Sprintf("switched on: %s; the ledger takes %s or later from now on\n", strings.Join(texts(switched), ", "), in.Minimum)
+				text = fmt.Sprintf(
+					"switched on: %s; the ledger takes %s or later from now on\n", strings.Join(texts(switched), ", "), in.Minimum,
+				)
 			}
 			return finish.print(struct {
 				SwitchedOn     []string `json:"switchedOn"`

@@ -99,7 +99,10 @@ func (a *app) logCosignedCommand() *cobra.Command {
 			for _, s := range found {
 				if s.Origin == c.Origin {
 					view.SplitViews = append(view.SplitViews, SplitViewView{s.Cosigned, s.Refused, s.Proof, cli.TimeText(s.FoundAt)})
-					text += fmt.Sprintf("  SPLIT VIEW, found %s: the log has signed both\n%s%s", cli.TimeText(s.FoundAt), indented(s.Cosigned), indented(s.Refused))
+					text += fmt.Sprintf(
+						"  SPLIT VIEW, found %s: the log has signed both\n%s%s", cli.TimeText(s.FoundAt), indented(s.Cosigned),
+						indented(s.Refused),
+					)
 					negative = cli.NegativeError("")
 				}
 			}

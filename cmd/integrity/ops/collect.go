@@ -103,50 +103,113 @@ func counter(name, help string, labels ...string) metric {
 var (
 	queueWaiting  = gauge("integrity_queue_commands", "Commands that wait for a transaction.", "shard")
 	queueCapacity = gauge("integrity_queue_capacity_commands", "Most commands that may wait.", "shard")
-	queueRefused  = counter("integrity_queue_refused_total", "Commands turned away because the queue, or an organization's quarter of it, was full.", "shard")
-	clockApart    = gauge("integrity_clock_apart_seconds", "How far clocks were apart at the last comparison, beyond what the round trip explains: database is the database's less the process's; process_step and database_step are theirs against the monotonic clock.", "clocks")
-	clockRefused  = counter("integrity_clock_refused_groups_total", "Transactions of commands that were refused because clocks disagree, by the clock that is wrong.", "cause")
-	shardFailing  = gauge("integrity_shard_failing", "1 where the shard takes no groups: the rehearsal of one was refused; 0: it takes them, or was not tried.", "shard")
-	shardAhead    = gauge("integrity_shard_ahead_seconds", "How far the shard's last event is dated ahead of the process's clock.", "shard")
-	readers       = gauge("integrity_waiting_readers", "Readers of the feed who wait for an event.")
-	keyTrusted    = gauge("integrity_signing_key_trusted", "1 where the signing key is trusted; 0: nothing is signed, registrations answer 503.")
-	certificate   = gauge("integrity_tls_certificate_expiry_timestamp_seconds", "When the TLS certificate that is shown ends, in seconds since 1970.")
-	poolAcquired  = gauge("integrity_pool_acquired_connections", "Connections in use.", "pool")
-	poolIdle      = gauge("integrity_pool_idle_connections", "Connections that are open and not in use.", "pool")
-	poolMost      = gauge("integrity_pool_max_connections", "Most connections of the pool.", "pool")
-	poolWaits     = counter("integrity_pool_waits_total", "Times that somebody had to wait for a connection.", "pool")
-	poolWaited    = counter("integrity_pool_wait_seconds_total", "Time spent until a connection was there.", "pool")
-	replicaReads  = counter("integrity_replica_reads_total", "Questions of readers to the replica: answered; left to the primary, because it was behind or could not; or not answered by a replica that is away.", "outcome")
-	databaseUp    = gauge("integrity_database_up", "1 where the database has answered; else what it is asked for is missing.")
-	position      = gauge("integrity_ledger_position", "Events in the shard's log.", "shard")
-	lagEvents     = gauge("integrity_consumer_lag_events", "Events that a consumer has not handled.", "consumer", "shard")
-	lagSeconds    = gauge("integrity_consumer_lag_seconds", "Age of the first event that a consumer has not handled.", "consumer", "shard")
-	failures      = counter("integrity_consumer_failures_total", "Pages of events that a consumer failed to handle, and takes again.", "consumer")
-	logEvents     = gauge("integrity_transparency_lag_events", "Events that no checkpoint of the transparency log covers.")
-	logSeconds    = gauge("integrity_transparency_lag_seconds", "Age of the first event that the tree of the transparency log lacks, or of its unsigned leaves' checkpoint.")
-	logLeaves     = gauge("integrity_transparency_leaves", "Leaves that the last checkpoint of the transparency log covers.")
-	logTrusted    = gauge("integrity_transparency_key_trusted", "1 where this process has a log key that is trusted and not revoked; 0: it signs no checkpoint.")
-	logHalted     = gauge("integrity_transparency_halted", "1 where the transparency log stands still after a restore, until integrity log resume.")
-	logCosigned   = gauge("integrity_transparency_cosigned_leaves", "Leaves of the last checkpoint that a witness has cosigned.", "witness")
-	stampAge      = gauge("integrity_timestamp_token_age_seconds", "Age of the newest token of an authority over a checkpoint of the transparency log.", "authority")
-	stampLag      = gauge("integrity_timestamp_lag_seconds", "Age of the first published event that no token of an authority covers.", "authority")
+	queueRefused  = counter(
+		"integrity_queue_refused_total",
+		"Commands turned away because the queue, or an organization's quarter of it, was full.", "shard",
+	)
+	clockApart = gauge(
+		"integrity_clock_apart_seconds",
+		"How far clocks were apart at the last comparison, beyond what the round trip explains: database is the "+
+			"database's less the process's; process_step and database_step are theirs against the monotonic clock.",
+		"clocks",
+	)
+	clockRefused = counter(
+		"integrity_clock_refused_groups_total",
+		"Transactions of commands that were refused because clocks disagree, by the clock that is wrong.", "cause",
+	)
+	shardFailing = gauge(
+		"integrity_shard_failing",
+		"1 where the shard takes no groups: the rehearsal of one was refused; 0: it takes them, or was not tried.", "shard",
+	)
+	shardAhead = gauge(
+		"integrity_shard_ahead_seconds", "How far the shard's last event is dated ahead of the process's clock.", "shard",
+	)
+	readers    = gauge("integrity_waiting_readers", "Readers of the feed who wait for an event.")
+	keyTrusted = gauge(
+		"integrity_signing_key_trusted",
+		"1 where the signing key is trusted; 0: nothing is signed, registrations answer 503.",
+	)
+	certificate = gauge(
+		"integrity_tls_certificate_expiry_timestamp_seconds",
+		"When the TLS certificate that is shown ends, in seconds since 1970.",
+	)
+	poolAcquired = gauge("integrity_pool_acquired_connections", "Connections in use.", "pool")
+	poolIdle     = gauge("integrity_pool_idle_connections", "Connections that are open and not in use.", "pool")
+	poolMost     = gauge("integrity_pool_max_connections", "Most connections of the pool.", "pool")
+	poolWaits    = counter("integrity_pool_waits_total", "Times that somebody had to wait for a connection.", "pool")
+	poolWaited   = counter("integrity_pool_wait_seconds_total", "Time spent until a connection was there.", "pool")
+	replicaReads = counter(
+		"integrity_replica_reads_total",
+		"Questions of readers to the replica: answered; left to the primary, because it was behind or could not; or not "+
+			"answered by a replica that is away.",
+		"outcome",
+	)
+	databaseUp = gauge(
+		"integrity_database_up", "1 where the database has answered; else what it is asked for is missing.",
+	)
+	position   = gauge("integrity_ledger_position", "Events in the shard's log.", "shard")
+	lagEvents  = gauge("integrity_consumer_lag_events", "Events that a consumer has not handled.", "consumer", "shard")
+	lagSeconds = gauge(
+		"integrity_consumer_lag_seconds", "Age of the first event that a consumer has not handled.", "consumer", "shard",
+	)
+	failures = counter(
+		"integrity_consumer_failures_total", "Pages of events that a consumer failed to handle, and takes again.",
+		"consumer",
+	)
+	logEvents  = gauge("integrity_transparency_lag_events", "Events that no checkpoint of the transparency log covers.")
+	logSeconds = gauge(
+		"integrity_transparency_lag_seconds",
+		"Age of the first event that the tree of the transparency log lacks, or of its unsigned leaves' checkpoint.",
+	)
+	logLeaves = gauge(
+		"integrity_transparency_leaves", "Leaves that the last checkpoint of the transparency log covers.",
+	)
+	logTrusted = gauge(
+		"integrity_transparency_key_trusted",
+		"1 where this process has a log key that is trusted and not revoked; 0: it signs no checkpoint.",
+	)
+	logHalted = gauge(
+		"integrity_transparency_halted",
+		"1 where the transparency log stands still after a restore, until integrity log resume.",
+	)
+	logCosigned = gauge(
+		"integrity_transparency_cosigned_leaves", "Leaves of the last checkpoint that a witness has cosigned.", "witness",
+	)
+	stampAge = gauge(
+		"integrity_timestamp_token_age_seconds",
+		"Age of the newest token of an authority over a checkpoint of the transparency log.", "authority",
+	)
+	stampLag = gauge(
+		"integrity_timestamp_lag_seconds", "Age of the first published event that no token of an authority covers.",
+		"authority",
+	)
 	stampInterval = gauge("integrity_timestamp_interval_seconds", "Time between two tokens of an authority.")
-	stampTokens   = counter("integrity_timestamp_tokens_total", "Tokens of an authority that this process has stored.", "authority")
-	stampFailures = counter("integrity_timestamp_failures_total", "Times that this process asked an authority and got no token that it could store.", "authority")
-	outboxRows    = gauge("integrity_outbox_deliveries", "Webhook deliveries that wait.", "shard")
-	outboxAge     = gauge("integrity_outbox_oldest_due_seconds", "How long the oldest webhook delivery has been due.", "shard")
-	mailRows      = gauge("integrity_mail_queue_mails", "Mails that wait.", "shard")
-	mailAge       = gauge("integrity_mail_oldest_due_seconds", "How long the oldest mail has been due.", "shard")
-	failing       = gauge("integrity_webhook_destinations_failing", "Active webhook destinations whose attempts all fail.")
-	archiveFails  = gauge("integrity_archive_failing", "1 where the last segment of WAL that was to be archived was not.")
-	tableBytes    = gauge("integrity_table_bytes", "Size on disk with indexes.", "table")
-	diskFree      = gauge("integrity_disk_free_bytes", "Free on the disk of the embedded PostgreSQL.")
-	diskSize      = gauge("integrity_disk_size_bytes", "Size of that disk.")
-	historyLost   = gauge("integrity_history_lost",
-		"1 where the database lacks commits of this process, or leaves that the transparency log has signed, by how it is known.", "cause")
+	stampTokens   = counter(
+		"integrity_timestamp_tokens_total", "Tokens of an authority that this process has stored.", "authority",
+	)
+	stampFailures = counter(
+		"integrity_timestamp_failures_total",
+		"Times that this process asked an authority and got no token that it could store.", "authority",
+	)
+	outboxRows = gauge("integrity_outbox_deliveries", "Webhook deliveries that wait.", "shard")
+	outboxAge  = gauge(
+		"integrity_outbox_oldest_due_seconds", "How long the oldest webhook delivery has been due.", "shard",
+	)
+	mailRows     = gauge("integrity_mail_queue_mails", "Mails that wait.", "shard")
+	mailAge      = gauge("integrity_mail_oldest_due_seconds", "How long the oldest mail has been due.", "shard")
+	failing      = gauge("integrity_webhook_destinations_failing", "Active webhook destinations whose attempts all fail.")
+	archiveFails = gauge("integrity_archive_failing", "1 where the last segment of WAL that was to be archived was not.")
+	tableBytes   = gauge("integrity_table_bytes", "Size on disk with indexes.", "table")
+	diskFree     = gauge("integrity_disk_free_bytes", "Free on the disk of the embedded PostgreSQL.")
+	diskSize     = gauge("integrity_disk_size_bytes", "Size of that disk.")
+	historyLost  = gauge("integrity_history_lost",
+		"1 where the database lacks commits of this process, or leaves that the transparency log has signed, by how it "+
+			"is known.", "cause")
 	standbys     = gauge("integrity_replication_standbys", "Standbys that are connected to the database.")
 	standbyBytes = gauge("integrity_replication_lag_bytes", "Log that a standby has not applied.", "standby")
-	standbyTime  = gauge("integrity_replication_lag_seconds", "Time until a standby applies what was committed.", "standby")
+	standbyTime  = gauge(
+		"integrity_replication_lag_seconds", "Time until a standby applies what was committed.", "standby",
+	)
 )
 
 // Describe says nothing: what there is depends on what answers.
@@ -301,7 +364,9 @@ func (c *collector) collectLog(send func(metric, float64, ...string), s transpar
 	}
 }
 
-func (c *collector) collectStamps(send func(metric, float64, ...string), states []transparency.StampState, now time.Time) {
+func (c *collector) collectStamps(
+	send func(metric, float64, ...string), states []transparency.StampState, now time.Time,
+) {
 	if c.Authorities != nil {
 		send(stampInterval, c.StampInterval.Seconds())
 	}

@@ -24,13 +24,16 @@ import (
 var page embed.FS
 
 // policy lets the page run its own files and nothing else.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
 // Handler serves /metrics, the page /ops and profiles. It asks for no key:
 // its listener must be within operators' reach alone.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 	routes := watched(m.registry, log)
-	for path, file := range map[string]string{"/ops": "page/index.html", "/ops/ops.css": "page/ops.css", "/ops/ops.js": "page/ops.js"} {
+	for path, file := range map[string]string{
+		"/ops": "page/index.html", "/ops/ops.css": "page/ops.css", "/ops/ops.js": "page/ops.js",
+	} {
 		routes.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
 			h.Set("Content-Security-Policy", policy)
@@ -119,8 +122,10 @@ type bucket struct {
 }
 
 func newSample(now time.Time, families []*dto.MetricFamily) sample {
-	s := sample{At: now.UnixMilli(), Requests: map[string]float64{}, Events: map[string]float64{}, Queue: map[string]float64{},
-		Lag: map[string]float64{}, Outbox: map[string]float64{}, Deliveries: map[string]float64{}, Tables: map[string]float64{}, Pools: map[string]float64{}}
+	s := sample{At: now.UnixMilli(), Requests: map[string]float64{}, Events: map[string]float64{},
+		Queue: map[string]float64{},
+		Lag:   map[string]float64{}, Outbox: map[string]float64{}, Deliveries: map[string]float64{},
+		Tables: map[string]float64{}, Pools: map[string]float64{}}
 	latency, group := map[float64]float64{}, map[float64]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

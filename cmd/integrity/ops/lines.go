@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Lines writes the lines of a log that are many and alike, those of requests, several at a time. A line that comes alone
-// is written at once; what follows it within linesPause waits for the rest of that time, or until linesRoom bytes are
-// there. The order of all lines stays that of their Write. While the destination is slow, Write waits: nothing is dropped.
-// A process that ends without Flush loses the lines of the last linesPause at most, and only those of requests: what is
-// written Through is there, with all before it, when Write returns. Lines is safe for concurrent use.
+// Lines writes the lines of a log that are many and alike, those of requests, several at a time. A line that comes
+// alone is written at once; what follows it within linesPause waits for the rest of that time, or until linesRoom bytes
+// are there. The order of all lines stays that of their Write. While the destination is slow, Write waits: nothing is
+// dropped. A process that ends without Flush loses the lines of the last linesPause at most, and only those of
+// requests: what is written Through is there, with all before it, when Write returns. Lines is safe for concurrent use.
 type Lines struct {
 	to io.Writer
 

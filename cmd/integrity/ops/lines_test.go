@@ -106,7 +106,8 @@ func TestLinesKeepTheOrder(t *testing.T) {
 	var next [writers]int
 	for line := range strings.Lines(to.String()) {
 		var w, i int
-		if _, err := fmt.Sscanf(line[strings.Index(line, "writer="):], "writer=%d line=%d\n", &w, &i); err != nil || i != next[w] {
+		if _, err := fmt.Sscanf(line[strings.Index(line, "writer="):], "writer=%d line=%d\n", &w, &i); err != nil ||
+			i != next[w] {
 			t.Fatalf("%s: %v, line %d must follow", line, err, next[w])
 		}
 		next[w]++

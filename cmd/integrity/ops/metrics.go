@@ -45,7 +45,10 @@ type Metrics struct {
 // newRegistry holds what is measured of every process.
 func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
+	)
 	return registry
 }
 
@@ -61,21 +64,36 @@ func NewMetrics() *Metrics {
 	}
 	m := &Metrics{
 		registry: registry,
-		requests: in.NewHistogramVec(histogram("integrity_http_request_duration_seconds", "Requests by route template, from their start to the end of the answer.",
+		requests: in.NewHistogramVec(histogram("integrity_http_request_duration_seconds",
+			"Requests by route template, from their start to the end of the answer.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30), []string{"route", "method", "status"}),
-		failures:  counter("integrity_http_failures_total", "Errors in answers, by code: of requests, of items of a batch and of calls of MCP tools.", "route", "code"),
-		groups:    counter("integrity_groups_total", "Transactions of commands, by how they ended.", "shard", "outcome"),
-		groupSize: in.NewHistogram(histogram("integrity_group_commands", "Commands in a transaction.", 1, 2, 4, 8, 16, 32, 64, 128, 256)),
-		groupDuration: in.NewHistogram(histogram("integrity_group_duration_seconds", "Transactions of commands, from their connection to the answer of COMMIT.",
+		failures: counter(
+			"integrity_http_failures_total",
+			"Errors in answers, by code: of requests, of items of a batch and of calls of MCP tools.", "route", "code",
+		),
+		groups: counter("integrity_groups_total", "Transactions of commands, by how they ended.", "shard", "outcome"),
+		groupSize: in.NewHistogram(histogram(
+			"integrity_group_commands", "Commands in a transaction.", 1, 2, 4, 8, 16, 32, 64, 128, 256,
+		)),
+		groupDuration: in.NewHistogram(histogram("integrity_group_duration_seconds",
+			"Transactions of commands, from their connection to the answer of COMMIT.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30)),
-		events:     counter("integrity_events_total", "Events that this process has committed, by type.", "type"),
-		refusals:   counter("integrity_command_refusals_total", "Commands that were decided against, by code; those of batches too.", "code"),
-		deliveries: counter("integrity_webhook_deliveries_total", "Webhook deliveries by what came of an attempt, once it is recorded.", "outcome"),
-		mails:      counter("integrity_mails_total", "Mails by what came of them.", "outcome"),
-		signing:    in.NewHistogram(histogram("integrity_signing_duration_seconds", "Signatures made.", .00002, .00005, .0001, .0002, .0005, .001, .01)),
+		events: counter("integrity_events_total", "Events that this process has committed, by type.", "type"),
+		refusals: counter(
+			"integrity_command_refusals_total", "Commands that were decided against, by code; those of batches too.", "code",
+		),
+		deliveries: counter(
+			"integrity_webhook_deliveries_total", "Webhook deliveries by what came of an attempt, once it is recorded.",
+			"outcome",
+		),
+		mails: counter("integrity_mails_total", "Mails by what came of them.", "outcome"),
+		signing: in.NewHistogram(histogram(
+			"integrity_signing_duration_seconds", "Signatures made.", .00002, .00005, .0001, .0002, .0005, .001, .01,
+		)),
 	}
 	// From zero on, so that the first of them is a rise.
-	for _, outcome := range []string{string(projections.DeliveryDelivered), webhooks.OutcomeRetried, string(projections.DeliveryExhausted),
+	for _, outcome := range []string{string(projections.DeliveryDelivered), webhooks.OutcomeRetried,
+		string(projections.DeliveryExhausted),
 		string(projections.DeliverySuppressed), string(projections.DeliveryCancelled)} {
 		m.deliveries.WithLabelValues(outcome)
 	}

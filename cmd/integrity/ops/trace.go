@@ -38,7 +38,8 @@ const groupLinks = 256
 func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 	endpoint := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
-	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || exporter == "none" || endpoint == "" && exporter == "" {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || exporter == "none" ||
+		endpoint == "" && exporter == "" {
 		return nil, nil
 	}
 	if exporter != "" && exporter != "otlp" {
@@ -101,7 +102,9 @@ func newTraces(ctx context.Context, processor sdktrace.TracerProviderOption) (*T
 	if _, err := strconv.Atoi(os.Getenv("OTEL_SPAN_LINK_COUNT_LIMIT")); err != nil {
 		limits.LinkCountLimit = groupLinks
 	}
-	return &Traces{sdktrace.NewTracerProvider(processor, sdktrace.WithResource(about), sdktrace.WithRawSpanLimits(limits))}, nil
+	return &Traces{
+		sdktrace.NewTracerProvider(processor, sdktrace.WithResource(about), sdktrace.WithRawSpanLimits(limits)),
+	}, nil
 }
 
 // Tracer makes spans; nil where nothing is traced.
@@ -120,7 +123,9 @@ func (t *Traces) Traced(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool,
 	}
 	config := pool.Config()
 	pool.Close()
-	config.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(t.provider), otelpgx.WithDisableConnectionDetailsInAttributes())
+	config.ConnConfig.Tracer = otelpgx.NewTracer(
+		otelpgx.WithTracerProvider(t.provider), otelpgx.WithDisableConnectionDetailsInAttributes(),
+	)
 	traced, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("trace a pool: %w", err)

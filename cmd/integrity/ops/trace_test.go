@@ -36,7 +36,9 @@ func TestSpansWithoutWords(t *testing.T) {
 	}
 	links := make([]trace.Link, groupLinks)
 	for i := range links {
-		links[i].SpanContext = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{byte(i), 1}})
+		links[i].SpanContext = trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{byte(i), 1},
+		})
 	}
 	_, span = traces.Tracer().Start(ctx, "group", trace.WithLinks(links...))
 	span.End()
@@ -56,11 +58,19 @@ func TestTracesConfiguration(t *testing.T) {
 	}{
 		{env: nil},
 		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, on: true},
-		{env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces", "OTEL_TRACES_EXPORTER": "otlp"}, on: true},
+		{
+			env: map[string]string{
+				"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1/v1/traces", "OTEL_TRACES_EXPORTER": "otlp",
+			},
+			on: true,
+		},
 		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}},
 		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"}},
 		{env: map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, says: "OTEL_TRACES_EXPORTER"},
-		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, says: "OTEL_EXPORTER_OTLP_PROTOCOL"},
+		{
+			env:  map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+			says: "OTEL_EXPORTER_OTLP_PROTOCOL",
+		},
 		{env: collector("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"), on: true},
 		{env: collector("OTEL_EXPORTER_OTLP_TIMEOUT", "1s"), says: "OTEL_EXPORTER_OTLP_TIMEOUT"},
 		{env: collector("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere"), says: "OTEL_EXPORTER_OTLP_CERTIFICATE"},
@@ -71,7 +81,8 @@ func TestTracesConfiguration(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			traces, err := OpenTraces(context.Background(), slog.New(slog.DiscardHandler))
-			if (traces != nil) != c.on || (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			if (traces != nil) != c.on || (err != nil) != (c.says != "") ||
+				err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v: %v, %v", c.env, traces, err)
 			}
 			if traces.Tracer() != nil != c.on {

@@ -29,9 +29,17 @@ func NewWitness() *Witness {
 		return in.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
 	return &Witness{
-		registry:    registry,
-		submissions: counter("integrity_witness_submissions_total", "Checkpoints of other logs that were submitted to integrity witness, by what came of them; log is empty where no known log has signed.", "log", "outcome"),
-		cosigned:    gauge("integrity_witness_cosigned_leaves", "Leaves of the last checkpoint of another log that this process has cosigned.", "log"),
+		registry: registry,
+		submissions: counter(
+			"integrity_witness_submissions_total",
+			"Checkpoints of other logs that were submitted to integrity witness, by what came of them; log is empty where "+
+				"no known log has signed.",
+			"log", "outcome",
+		),
+		cosigned: gauge(
+			"integrity_witness_cosigned_leaves", "Leaves of the last checkpoint of another log that this process has cosigned.",
+			"log",
+		),
 	}
 }
 

@@ -173,7 +173,9 @@ func (r *run) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	signing := evidence.TrustedKey{PublicKey: r.signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now())}
+	signing := evidence.TrustedKey{
+		PublicKey: r.signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now()),
+	}
 	trusted, err := evidence.NewTrustedKeys([]evidence.TrustedKey{signing}, nil, []evidence.LogKey{log.LogKey})
 	if err != nil {
 		return err
@@ -187,7 +189,8 @@ func (r *run) writeFiles() error {
 		return err
 	}
 	return errors.Join(
-		keyfiles.WriteSigningKey(r.file(keyfiles.SigningKeyFile), r.signer), keyfiles.WriteSigningKey(r.file(keyfiles.LogKeyFile), private),
+		keyfiles.WriteSigningKey(r.file(keyfiles.SigningKeyFile), r.signer),
+		keyfiles.WriteSigningKey(r.file(keyfiles.LogKeyFile), private),
 		os.WriteFile(r.file(keyfiles.TrustedKeysFile), keys, 0o600), os.WriteFile(r.file(plansFile), plans, 0o600))
 }
 
@@ -264,7 +267,8 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 				return fmt.Errorf("%s, c = %d: %w", c.name, c.workers, err)
 			}
 			f.Rounds = append(f.Rounds, round)
-			r.Progress(fmt.Sprintf("round %d of %d: %s, c = %d: %.0f %s/s, p50 %s, p99 %s", i+1, r.Rounds, c.name, c.workers, round.PerSecond,
+			r.Progress(fmt.Sprintf("round %d of %d: %s, c = %d: %.0f %s/s, p50 %s, p99 %s", i+1, r.Rounds, c.name, c.workers,
+				round.PerSecond,
 				c.unit, shortDuration(round.P50), shortDuration(round.P99)))
 		}
 	}
@@ -274,7 +278,9 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 	for _, f := range result.Figures {
 		f.finish()
 	}
-	for _, once := range []func(context.Context) error{r.grow, r.disk, r.webhooks, r.checkpointCycle, r.memory, r.rebuild, r.export, r.growth} {
+	for _, once := range []func(context.Context) error{
+		r.grow, r.disk, r.webhooks, r.checkpointCycle, r.memory, r.rebuild, r.export, r.growth,
+	} {
 		if err := once(ctx); err != nil {
 			return err
 		}
@@ -301,7 +307,9 @@ func (r *run) warm(ctx context.Context, c *contender) error {
 	return nil
 }
 
-func (r *run) measureOne(ctx context.Context, c *contender, duration time.Duration, first bool) (round Round, err error) {
+func (r *run) measureOne(
+	ctx context.Context, c *contender, duration time.Duration, first bool,
+) (round Round, err error) {
 	for _, ch := range r.children {
 		if err := os.Truncate(ch.log, 0); err != nil { // it would fill the disk in a long run
 			return Round{}, err

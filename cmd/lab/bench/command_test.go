@@ -192,7 +192,10 @@ func TestBench(t *testing.T) {
 	if len(missing) > 0 {
 		t.Errorf("targets are missing: %v", missing)
 	}
-	for _, name := range []string{"in-process--16-organizations.pprof", "over-HTTP--throughput.pprof", "over-HTTP--latency.pprof", "over-HTTP--one-caller.pprof"} {
+	for _, name := range []string{
+		"in-process--16-organizations.pprof", "over-HTTP--throughput.pprof", "over-HTTP--latency.pprof",
+		"over-HTTP--one-caller.pprof",
+	} {
 		if info, err := os.Stat(filepath.Join(profiles, name)); err != nil || info.Size() == 0 {
 			t.Errorf("the profile %s: %v", name, err)
 		}
@@ -231,7 +234,8 @@ func TestBenchOnAGivenDatabase(t *testing.T) {
 	soak := []string{"--quick", "--duration", "1s", "--c", "8", "--json"}
 	pgtest.Exec(t, theirs, "CREATE TABLE theirs (n integer)")
 	r := bench(t, env, soak...)
-	if r.code != cli.ExitFailed || !strings.Contains(r.errs, "1 tables, views or sequences (theirs)") || !strings.Contains(r.errs, "it must be empty") {
+	if r.code != cli.ExitFailed || !strings.Contains(r.errs, "1 tables, views or sequences (theirs)") ||
+		!strings.Contains(r.errs, "it must be empty") {
 		t.Errorf("a database in use: exit code %d: %s", r.code, r.errs)
 	}
 	const tables = "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
@@ -245,7 +249,8 @@ func TestBenchOnAGivenDatabase(t *testing.T) {
 	} else if err := json.Unmarshal([]byte(r.out), &result); err != nil {
 		t.Fatalf("%v: %s", err, r.out)
 	}
-	if shards, err := pgtest.Ask[int](theirs, "SELECT shards FROM ledger"); err != nil || shards != 3 || !result.Environment.External || result.Verified == 0 {
+	if shards, err := pgtest.Ask[int](theirs, "SELECT shards FROM ledger"); err != nil || shards != 3 ||
+		!result.Environment.External || result.Verified == 0 {
 		t.Errorf("%d shards, %d registrations verified, %+v: %v", shards, result.Verified, result.Environment, err)
 	}
 	if r := bench(t, env, "--growth"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--growth must have") {
@@ -256,7 +261,9 @@ func TestBenchOnAGivenDatabase(t *testing.T) {
 // foreignDatabase is the database of a PostgreSQL that the benchmark did not start.
 func foreignDatabase(t *testing.T) (url string) {
 	t.Helper()
-	server, err := postgres.Start(context.Background(), postgres.Config{DataDir: filepath.Join(tempDir(t), "data"), Purpose: "test", Disposable: true})
+	server, err := postgres.Start(
+		context.Background(), postgres.Config{DataDir: filepath.Join(tempDir(t), "data"), Purpose: "test", Disposable: true},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +277,11 @@ func foreignDatabase(t *testing.T) (url string) {
 
 func TestBenchFlags(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--rebuild=10"}, {"--rebuild", "--duration", "1m"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"--flood", "--quick"}, {"--outbox", "--flood"}, {"now"}} {
+	for _, args := range [][]string{
+		{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--rebuild=10"},
+		{"--rebuild", "--duration", "1m"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"--flood", "--quick"},
+		{"--outbox", "--flood"}, {"now"},
+	} {
 		r := bench(t, nil, args...)
 		if r.code != cli.ExitFailed || !strings.Contains(r.errs, "must be") && !strings.Contains(r.errs, "must read") {
 			t.Errorf("%v: exit code %d: %s", args, r.code, r.errs)
@@ -292,7 +303,8 @@ func TestBenchRebuild(t *testing.T) {
 		t.Fatalf("%v: %s", err, b.out.String())
 	}
 	m := result.Rebuild
-	if m == nil || m.Records != 5000 || m.Rebuilt.Events < m.Records || m.During.Done == 0 || m.Before.Done == 0 || m.During.Longest == 0 || result.Verified < m.Records {
+	if m == nil || m.Records != 5000 || m.Rebuilt.Events < m.Records || m.During.Done == 0 || m.Before.Done == 0 ||
+		m.During.Longest == 0 || result.Verified < m.Records {
 		t.Errorf("%+v, %d verified", m, result.Verified)
 	}
 }

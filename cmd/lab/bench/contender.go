@@ -122,9 +122,11 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 		return note, err
 	}
 	list := []*contender{
-		{name: emptyPOST, workers: busyConcurrency, unit: "requests", service: empty, method: http.MethodPost, want: http.StatusOK,
+		{name: emptyPOST, workers: busyConcurrency, unit: "requests", service: empty, method: http.MethodPost,
+			want: http.StatusOK,
 			fill: func(q *caller) { q.path, q.body = "/empty", append(q.body[:0], "{}"...) }},
-		{name: emptyGET, workers: readConcurrency, unit: "requests", service: empty, method: http.MethodGet, want: http.StatusOK,
+		{name: emptyGET, workers: readConcurrency, unit: "requests", service: empty, method: http.MethodGet,
+			want: http.StatusOK,
 			fill: func(q *caller) { q.path = "/empty" }},
 		// A transaction for each registration, at the best concurrency that there is.
 		{name: singleOne, tries: []int{1, 2, 4, 8, 32}, owners: one, unit: registrations, ledger: true, weight: 1},
@@ -136,7 +138,8 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 		alone,
 		r.registering(r.service, httpLight, 64, many),
 		r.registering(r.service, httpBusy, busyConcurrency, many),
-		{name: batches, workers: 16, owners: many, unit: registrations, service: r.service, method: http.MethodPost, want: http.StatusOK,
+		{name: batches, workers: 16, owners: many, unit: registrations, service: r.service, method: http.MethodPost,
+			want: http.StatusOK,
 			mark: `{"status":201,`, units: batchSize, fill: func(q *caller) {
 				q.path, q.body = recordsPath+"/batch", append(q.body[:0], `{"declarations":[`...)
 				for range batchSize {
@@ -145,13 +148,15 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 				q.body = append(q.body[:len(q.body)-1], "]}"...)
 			}},
 		// What anyone asks: does my file match?
-		{name: comparisons, workers: readConcurrency, unit: "requests", service: r.service, method: http.MethodGet, want: http.StatusOK, mark: `"MATCH_CURRENT"`,
+		{name: comparisons, workers: readConcurrency, unit: "requests", service: r.service, method: http.MethodGet,
+			want: http.StatusOK, mark: `"MATCH_CURRENT"`,
 			fill: func(q *caller) {
 				one := records[rand.IntN(len(records))] //nolint:gosec // any record will do
 				q.path, q.query = "/api/public/integrity/"+one.publicID, "sha256="+one.sha256
 			}},
 		// The private export, with a freshly signed observation and the proof of inclusion in the transparency log.
-		{name: evidences, workers: readConcurrency, owners: many, unit: "requests", service: r.service, method: http.MethodGet, want: http.StatusOK, mark: `"statusObservation":{`,
+		{name: evidences, workers: readConcurrency, owners: many, unit: "requests", service: r.service,
+			method: http.MethodGet, want: http.StatusOK, mark: `"statusObservation":{`,
 			fill: func(q *caller) {
 				one := records[rand.IntN(len(records))] //nolint:gosec // any record will do
 				q.owner, q.path = one.owner, recordsPath+"/"+one.publicID+"/evidence"
@@ -159,7 +164,8 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 				r.exports.Add(1)
 				r.proofs.Add(int64(bytes.Count(answer, []byte(`"inclusion":{`))))
 			}},
-		{name: feedHTTP, workers: 8, owners: many, unit: "events", service: r.service, method: http.MethodGet, want: http.StatusOK, mark: `"evt_`, units: pageSize,
+		{name: feedHTTP, workers: 8, owners: many, unit: "events", service: r.service, method: http.MethodGet,
+			want: http.StatusOK, mark: `"evt_`, units: pageSize,
 			fill: func(q *caller) {
 				p := pages[rand.IntN(len(pages))] //nolint:gosec // any page will do
 				q.owner, q.path = p.owner, "/api/v1/integrity/changes"
@@ -168,7 +174,9 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 		// The statement behind the feed, whose rows are read without being looked at.
 		{name: feedSQL, workers: 8, owners: many, unit: "events", call: func(ctx context.Context, _ int) (int, error) {
 			p := pages[rand.IntN(len(pages))] //nolint:gosec // any page will do
-			rows, err := r.lab.read.Query(ctx, query.ChangesQuery, p.owner.id.Shard(), [16]byte(p.owner.company), p.after, pageSize)
+			rows, err := r.lab.read.Query(
+				ctx, query.ChangesQuery, p.owner.id.Shard(), [16]byte(p.owner.company), p.after, pageSize,
+			)
 			if err != nil {
 				return 0, err
 			}
@@ -200,7 +208,8 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 // answered. 201 says that the document is new; a replay would be 200.
 func (r *run) registering(service *child, name string, workers int, owners []*organization) *contender {
 	c := &contender{
-		name: name, workers: workers, owners: owners[:min(workers, len(owners))], unit: registrations, service: service, method: http.MethodPost, want: http.StatusCreated,
+		name: name, workers: workers, owners: owners[:min(workers, len(owners))], unit: registrations, service: service,
+		method: http.MethodPost, want: http.StatusCreated,
 		fill: func(q *caller) { q.path, q.body = recordsPath, r.lab.appendDeclaration(q.body[:0]) },
 	}
 	c.call = c.overHTTP()
@@ -242,7 +251,8 @@ type readable struct {
 // readables are records of the sixteen, from all over the ledger.
 func (l *lab) readables(ctx context.Context) (list []readable, err error) {
 	for _, o := range l.many {
-		rows, err := l.read.Query(ctx, `SELECT public_id, sha256 FROM versions WHERE shard = $1 AND organization_id = $2 ORDER BY public_id LIMIT $3`,
+		rows, err := l.read.Query(ctx,
+			`SELECT public_id, sha256 FROM versions WHERE shard = $1 AND organization_id = $2 ORDER BY public_id LIMIT $3`,
 			o.id.Shard(), [16]byte(o.id), readRecords/len(l.many))
 		if err != nil {
 			return nil, err
@@ -269,7 +279,8 @@ type page struct {
 func (l *lab) pages(ctx context.Context) (list []page, err error) {
 	for _, o := range l.many {
 		var events, first int64
-		if err := l.read.QueryRow(ctx, `SELECT count(*), coalesce(min(sequence), 1) FROM feed WHERE shard = $1 AND company_id = $2`,
+		if err := l.read.QueryRow(ctx,
+			`SELECT count(*), coalesce(min(sequence), 1) FROM feed WHERE shard = $1 AND company_id = $2`,
 			o.id.Shard(), [16]byte(o.company)).Scan(&events, &first); err != nil {
 			return nil, err
 		}
@@ -305,7 +316,8 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 	}
 	program := r.Server.Program("pgbench")
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
-		c.missing = "pgbench is not installed beside PostgreSQL (Debian: it is part of postgresql-contrib or of the server package)"
+		c.missing = "pgbench is not installed beside PostgreSQL (Debian: it is part of postgresql-contrib or of the " +
+			"server package)"
 		return c, nil
 	}
 	l, _, err := r.newDatabase(ctx, "ceiling", 1+sixteen) // an organization a shard; it goes with the server
@@ -323,8 +335,11 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 	}
 	// They are emptied for every round, which events refuses, and what autovacuum would do meanwhile hits a round or
 	// not.
-	if err := l.exec(ctx, "ALTER TABLE events DISABLE TRIGGER USER; ALTER TABLE "+strings.Join(insertedTables, " SET (autovacuum_enabled = off); ALTER TABLE ")+
-		" SET (autovacuum_enabled = off)"); err != nil {
+	if err := l.exec(ctx,
+		"ALTER TABLE events DISABLE TRIGGER USER; ALTER TABLE "+strings.Join(
+			insertedTables, " SET (autovacuum_enabled = off); ALTER TABLE ",
+		)+
+			" SET (autovacuum_enabled = off)"); err != nil {
 		return nil, err
 	}
 	tables := strings.Join(insertedTables, ", ")
@@ -346,7 +361,8 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 			if err != nil {
 				return Round{}, errors.Join(ctx.Err(), fmt.Errorf("pgbench: %w: %.1000s", err, out))
 			}
-			if seconds < 60 && strings.Contains(string(out), "actually processed: 0\n") { // on a machine that is too busy for one in the time
+			if seconds < 60 && strings.Contains(string(out), "actually processed: 0\n") {
+				// on a machine that is too busy for one in the time
 				seconds *= 4
 				continue
 			}
@@ -401,8 +417,10 @@ func (l *lab) ceilingScript(ctx context.Context) (string, error) {
 		if table == "events" {
 			where += " AND type = 'integrity.registered'"
 		}
-		if err := l.exec(ctx, fmt.Sprintf("CREATE TABLE sample_%[1]s AS SELECT row_number() OVER () - 1 AS i, t.* FROM %[1]s t WHERE %[2]s LIMIT %[3]d",
-			table, where, ceilingRows)); err != nil {
+		if err := l.exec(ctx,
+			fmt.Sprintf("CREATE TABLE sample_%[1]s AS SELECT row_number() OVER () - 1 AS i, t.* FROM %[1]s t WHERE %[2]s "+
+				"LIMIT %[3]d",
+				table, where, ceilingRows)); err != nil {
 			return "", err
 		}
 		var insert string

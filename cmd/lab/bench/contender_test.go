@@ -29,7 +29,11 @@ func TestCeilingTables(t *testing.T) {
 	// Statistics arrive when the connections that made them have ended. Setting up has written far fewer rows of any
 	// table than there were registrations; of the tables that a group changes, few groups may have written few rows.
 	arrived := func() (bool, error) {
-		rows, err := l.owner.Query(ctx, `SELECT relname::text FROM pg_stat_user_tables WHERE schemaname = 'public' AND n_tup_ins + n_tup_upd > $1 ORDER BY 1`, 10*(1+sixteen))
+		rows, err := l.owner.Query(
+			ctx,
+			`SELECT relname::text FROM pg_stat_user_tables WHERE schemaname = 'public' AND n_tup_ins + n_tup_upd > $1 ORDER BY 1`,
+			10*(1+sixteen),
+		)
 		if err != nil {
 			return false, err
 		}
@@ -38,7 +42,10 @@ func TestCeilingTables(t *testing.T) {
 	}
 	waiting, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
-	if err := poll(waiting, 50*time.Millisecond, arrived); err != nil || slices.ContainsFunc(written, func(table string) bool { return !slices.Contains(want, table) }) {
+	if err := poll(waiting, 50*time.Millisecond, arrived); err != nil ||
+		slices.ContainsFunc(written, func(table string) bool {
+			return !slices.Contains(want, table)
+		}) {
 		t.Errorf("a registration writes %v, the ceiling %v: %v", written, want, err)
 	}
 	script, err := l.ceilingScript(ctx)
@@ -47,14 +54,17 @@ func TestCeilingTables(t *testing.T) {
 	}
 	for _, table := range want {
 		var n int64
-		if err := l.owner.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM %s WHERE shard = 1", table)).Scan(&n); err != nil || n == 0 {
+		if err := l.owner.QueryRow(
+			ctx, fmt.Sprintf("SELECT count(*) FROM %s WHERE shard = 1", table),
+		).Scan(&n); err != nil || n == 0 {
 			t.Errorf("shard 1 has %d rows of %s: %v: %s", n, table, err, script)
 		}
 	}
 }
 
 func TestReadPgbench(t *testing.T) {
-	const out = "transaction type: ceiling.sql\nnumber of transactions actually processed: 473\nlatency average = 8.4 ms\n" +
+	const out = "transaction type: ceiling.sql\nnumber of transactions actually processed: 473\nlatency average = 8.4 " +
+		"ms\n" +
 		"initial connection time = 11.9 ms\ntps = 236.861 (without initial connection time)\n"
 	round, err := readPgbench(out)
 	if err != nil || round.Done != 473*64 || round.PerSecond != 236.861*64 {

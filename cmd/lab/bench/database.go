@@ -30,8 +30,10 @@ func requireEmpty(ctx context.Context, url string) error {
 		return fmt.Errorf("look whether the database is empty: %w", err)
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("the database has %d tables, views or sequences (%s): it must be empty, made for the benchmark and dropped after it; "+
-			"without INTEGRITY_DATABASE_URL it starts a PostgreSQL of its own", len(found), strings.Join(found[:min(3, len(found))], ", "))
+		return fmt.Errorf("the database has %d tables, views or sequences (%s): it must be empty, made for the benchmark "+
+			"and dropped after it; "+
+			"without INTEGRITY_DATABASE_URL it starts a PostgreSQL of its own", len(found),
+			strings.Join(found[:min(3, len(found))], ", "))
 	}
 	return nil
 }
@@ -111,7 +113,9 @@ func (r *run) updates(ctx context.Context) ([]HOT, error) {
 	if r.Server == nil {
 		return nil, nil
 	}
-	rows, err := r.lab.owner.Query(ctx, "SELECT relname::text, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = 'public' AND relname = ANY($1) ORDER BY 1",
+	rows, err := r.lab.owner.Query(ctx,
+		"SELECT relname::text, n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = 'public' AND relname "+
+			"= ANY($1) ORDER BY 1",
 		append([]string{"documents"}, updatedTables...))
 	if err != nil {
 		return nil, err
@@ -141,10 +145,13 @@ func (r *run) readWAL(ctx context.Context) (wal, error) {
 
 func (l *lab) readWAL(ctx context.Context) (w wal, err error) {
 	counter := "SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter"
-	if version := l.owner.PgConn().ParameterStatus("server_version"); !strings.HasPrefix(version, "15") && !strings.HasPrefix(version, "16") {
+	if version := l.owner.PgConn().ParameterStatus("server_version"); !strings.HasPrefix(version, "15") &&
+		!strings.HasPrefix(version, "16") {
 		counter = "SELECT num_timed + num_requested FROM pg_stat_checkpointer"
 	}
-	err = l.owner.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint, ("+counter+")").Scan(&w.bytes, &w.checkpoints)
+	err = l.owner.QueryRow(
+		ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint, ("+counter+")",
+	).Scan(&w.bytes, &w.checkpoints)
 	return w, err
 }
 
@@ -174,7 +181,9 @@ func (r *run) growth(ctx context.Context) error {
 	}
 	var wall, work []float64
 	for i := range r.Rounds {
-		r.Progress(fmt.Sprintf("round %d of %d: a registration at %d records and at %d", i+1, r.Rounds, r.begin, r.lab.records()))
+		r.Progress(fmt.Sprintf(
+			"round %d of %d: a registration at %d records and at %d", i+1, r.Rounds, r.begin, r.lab.records(),
+		))
 		small, err := r.smallLedger(ctx, fmt.Sprintf("small%d", i))
 		if err != nil {
 			return err
@@ -183,10 +192,15 @@ func (r *run) growth(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		wall, work = append(wall, small.PerSecond/big.PerSecond), append(work, float64(big.CPU.total())/float64(small.CPU.total()))
+		wall, work = append(wall, small.PerSecond/big.PerSecond), append(
+			work, float64(big.CPU.total())/float64(small.CPU.total()),
+		)
 	}
 	cost := medianOf(work)
-	r.measured[targetGrowth] = measurement{value: cost, wall: medianOf(wall), cpu: cost, note: fmt.Sprintf("a registration at %d records : at %d", r.lab.records(), r.begin)}
+	r.measured[targetGrowth] = measurement{
+		value: cost, wall: medianOf(wall), cpu: cost,
+		note: fmt.Sprintf("a registration at %d records : at %d", r.lab.records(), r.begin),
+	}
 	return nil
 }
 

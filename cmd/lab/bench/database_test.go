@@ -19,7 +19,8 @@ func TestOnce(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	ctx := context.Background()
 	server, err := postgres.Start(ctx, postgres.Config{
-		DataDir: dir, Purpose: "tests", Disposable: true, Settings: map[string]string{"max_wal_size": "32MB", "min_wal_size": "32MB"},
+		DataDir: dir, Purpose: "tests", Disposable: true,
+		Settings: map[string]string{"max_wal_size": "32MB", "min_wal_size": "32MB"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -30,8 +31,11 @@ func TestOnce(t *testing.T) {
 		}
 	}()
 	r := &run{
-		Config: Config{Server: server, Shards: 4, Duration: 100 * time.Millisecond, Rounds: 1, Growth: 1500, Progress: func(line string) { t.Log(line) }},
-		begin:  500, measured: map[string]measurement{},
+		Config: Config{Server: server, Shards: 4, Duration: 100 * time.Millisecond, Rounds: 1, Growth: 1500,
+			Progress: func(line string) {
+				t.Log(line)
+			}},
+		begin: 500, measured: map[string]measurement{},
 	}
 	r.signer = evidence.GenerateSigner()
 	if r.lab, err = newLab(ctx, server.URL(postgres.Database), r.Shards, r.signer); err != nil {

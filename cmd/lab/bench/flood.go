@@ -58,7 +58,9 @@ func (r *run) flood(ctx context.Context, result *Result) error {
 		return err
 	}
 	flooding := r.lab.one[0]
-	quiet := r.lab.many[slices.IndexFunc(r.lab.many, func(o *organization) bool { return o.id.Shard() == flooding.id.Shard() })]
+	quiet := r.lab.many[slices.IndexFunc(r.lab.many, func(o *organization) bool {
+		return o.id.Shard() == flooding.id.Shard()
+	})]
 	f := &Flood{Floods: []FloodPhase{
 		{Name: "batches of 500", Concurrency: 4, size: batchSize},
 		{Name: "batches of 500", Concurrency: 256, size: batchSize},
@@ -77,29 +79,38 @@ func (r *run) flood(ctx context.Context, result *Result) error {
 		if err := r.floodOnce(ctx, service, flooding, quiet, length, phase); err != nil {
 			return fmt.Errorf("flood of %s, c = %d: %w", phase.Name, phase.Concurrency, err)
 		}
-		r.Progress(fmt.Sprintf("%s, c = %d: %.0f registrations/s, %.2f signatures each; quiet tenant p50 %s, p99 %s", phase.Name, phase.Concurrency,
+		r.Progress(fmt.Sprintf("%s, c = %d: %.0f registrations/s, %.2f signatures each; quiet tenant p50 %s, p99 %s",
+			phase.Name, phase.Concurrency,
 			phase.Flooding.PerSecond, phase.SignaturesPerCommit, shortDuration(phase.Quiet.P50), shortDuration(phase.Quiet.P99)))
 	}
 	for name, phase := range map[string]FloodPhase{targetQuietBatches: f.Floods[1], targetQuietSingles: f.Floods[2]} {
 		slower := float64(phase.Quiet.P99) / float64(f.Alone.P99)
-		r.measured[name] = measurement{value: slower, wall: slower, note: fmt.Sprintf("p50 %s, p99 %s of %d registrations; alone %s, %s",
-			shortDuration(phase.Quiet.P50), shortDuration(phase.Quiet.P99), phase.Quiet.Done, shortDuration(f.Alone.P50), shortDuration(f.Alone.P99))}
+		r.measured[name] = measurement{value: slower, wall: slower,
+			note: fmt.Sprintf("p50 %s, p99 %s of %d registrations; alone %s, %s",
+				shortDuration(phase.Quiet.P50), shortDuration(phase.Quiet.P99), phase.Quiet.Done, shortDuration(f.Alone.P50),
+				shortDuration(f.Alone.P99))}
 	}
 	own := measurement{missing: "nothing was committed while the flood at c = 4 lasted"}
 	if light, heavy := f.Floods[0].Flooding, f.Floods[1].Flooding; light.PerSecond > 0 {
-		own = measurement{value: heavy.PerSecond / light.PerSecond, wall: heavy.PerSecond / light.PerSecond, perSecond: heavy.PerSecond}
+		own = measurement{
+			value: heavy.PerSecond / light.PerSecond, wall: heavy.PerSecond / light.PerSecond, perSecond: heavy.PerSecond,
+		}
 	}
 	r.measured[targetFlooding], result.Flood = own, f
 	return nil
 }
 
 // floodOnce floods for so long, and then waits until it is known what was committed.
-func (r *run) floodOnce(ctx context.Context, service *child, flooding, quiet *organization, length time.Duration, phase *FloodPhase) error {
+func (r *run) floodOnce(
+	ctx context.Context, service *child, flooding, quiet *organization, length time.Duration, phase *FloodPhase,
+) error {
 	signed, err := service.signatures(ctx)
 	if err != nil {
 		return err
 	}
-	loud, calm := r.newTenant(service, flooding, phase.Concurrency, phase.size, 0), r.newTenant(service, quiet, 64, 1, 20*time.Millisecond)
+	loud, calm := r.newTenant(service, flooding, phase.Concurrency, phase.size, 0), r.newTenant(
+		service, quiet, 64, 1, 20*time.Millisecond,
+	)
 	group, running := errgroup.WithContext(ctx)
 	end, stop := context.WithCancel(running)
 	defer stop()
@@ -120,7 +131,9 @@ func (r *run) floodOnce(ctx context.Context, service *child, flooding, quiet *or
 	// Counted when the flood ends: what is committed afterwards was not committed in time.
 	committed, elapsed := loud.done.Load()-before, time.Since(began)
 	now, cpuErr := r.cpu(measured)
-	phase.Flooding = Round{PerSecond: float64(committed) / elapsed.Seconds(), Done: committed, CPU: now.per(committed+phase.Quiet.Done, spent)}
+	phase.Flooding = Round{
+		PerSecond: float64(committed) / elapsed.Seconds(), Done: committed, CPU: now.per(committed+phase.Quiet.Done, spent),
+	}
 	phase.Refused, phase.QuietRefused = loud.refused.Load(), calm.refused.Load()
 	stop()
 	if err := errors.Join(group.Wait(), err, cpuErr); err != nil {
@@ -205,7 +218,9 @@ func (t *tenant) declare(ctx context.Context, worker int, items []sending) (left
 	each := t.size > 1 && status == http.StatusOK
 	if each { // a result begins with its status
 		if results = bytes.Split(w.answer.Bytes(), []byte(`{"status":`))[1:]; len(results) != len(items) {
-			return nil, fmt.Errorf("POST %s answered %d results for %d declarations: %.300s", w.path, len(results), len(items), w.answer.Bytes())
+			return nil, fmt.Errorf(
+				"POST %s answered %d results for %d declarations: %.300s", w.path, len(results), len(items), w.answer.Bytes(),
+			)
 		}
 	}
 	for i, result := range results {

@@ -76,7 +76,9 @@ func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer
 	if _, err := migrations.Distribute(ctx, url, false); err != nil && !errors.Is(err, migrations.ErrNoCitus) {
 		return nil, err
 	}
-	if l.installation, err = eventstore.Ensure(ctx, url, eventstore.Settings{Issuer: issuer, Shards: shards, Now: time.Now}); err != nil {
+	if l.installation, err = eventstore.Ensure(
+		ctx, url, eventstore.Settings{Issuer: issuer, Shards: shards, Now: time.Now},
+	); err != nil {
 		return nil, err
 	}
 	l.registrar = domain.Registrar{Issuer: l.installation.Issuer, Secret: l.installation.Secret, Signer: signer}
@@ -165,7 +167,9 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 	const email = "bench@example.com"
 	create := &domain.CreateOrganization{Origin: operator, Name: "Benchmark", Plan: domain.InternalPlan, Internal: true}
 	member := &domain.AddMember{Origin: operator, Email: email, Role: domain.Owner}
-	key, secret := domain.NewCreateKey(domain.CreateKey{Origin: operator, Email: email, Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, now)
+	key, secret := domain.NewCreateKey(
+		domain.CreateKey{Origin: operator, Email: email, Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, now,
+	)
 	place := &domain.CreateCompany{Origin: operator, Reference: company}
 	for _, c := range []domain.Command{create, member, key, place} {
 		if err := ledger.Do(ctx, c); err != nil {
@@ -189,8 +193,10 @@ func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(),
 		return nil, nil, err
 	}
 	ledger, err := eventstore.Open(eventstore.Config{
-		Pool: pool, Nodes: holders.Nodes(cluster.CommitConns(l.installation.Shards), (*cluster.Primary).CommitPool), Plans: l.plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
-		Count: projections.Count, Refund: projections.Refund, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue, GroupWeight: weight,
+		Pool: pool, Nodes: holders.Nodes(cluster.CommitConns(l.installation.Shards), (*cluster.Primary).CommitPool),
+		Plans: l.plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
+		Count: projections.Count, Refund: projections.Refund, Load: projections.Load, Apply: projections.Apply,
+		Enqueue: projections.Enqueue, GroupWeight: weight,
 		QueueCapacity: eventstore.Places(l.installation.Shards),
 	})
 	if err != nil {
@@ -209,16 +215,19 @@ func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(),
 func (l *lab) declaration() domain.Declaration {
 	name := "document-" + strconv.FormatInt(l.documents.Add(1), 10)
 	return domain.Declaration{
-		VersionReference: domain.VersionReference{CompanyReference: company, Source: origin, DocumentReference: name, Version: 1},
-		SHA256:           sha256.Sum256([]byte(name)),
-		SizeBytes:        50_000, MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
+		VersionReference: domain.VersionReference{
+			CompanyReference: company, Source: origin, DocumentReference: name, Version: 1,
+		},
+		SHA256:    sha256.Sum256([]byte(name)),
+		SizeBytes: 50_000, MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
 	}
 }
 
 // appendDeclaration writes one as an origin system sends it.
 func (l *lab) appendDeclaration(dst []byte) []byte {
 	d := l.declaration()
-	return fmt.Appendf(dst, `{"companyReference":"%s","source":"%s","documentReference":"%s","version":%d,"sha256":"%x","sizeBytes":%d,"mimeType":"%s","generatedAt":"%s"}`,
+	return fmt.Appendf(dst,
+		`{"companyReference":"%s","source":"%s","documentReference":"%s","version":%d,"sha256":"%x","sizeBytes":%d,"mimeType":"%s","generatedAt":"%s"}`,
 		d.CompanyReference, d.Source, d.DocumentReference, d.Version, d.SHA256, d.SizeBytes, d.MimeType, d.GeneratedAt)
 }
 
@@ -244,7 +253,8 @@ func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organi
 			o.acknowledged.Add(int64(n))
 			return nil
 		}
-		if refusal := (*domain.Error)(nil); attempt == 4 || !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
+		if refusal := (*domain.Error)(nil); attempt == 4 || !errors.As(err, &refusal) ||
+			refusal.Code != domain.TemporarilyUnavailable {
 			return err
 		}
 	}

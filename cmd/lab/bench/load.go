@@ -89,7 +89,8 @@ func (l load) until(ctx context.Context, end <-chan struct{}) (Round, error) {
 	}
 	slices.Sort(all)
 	return Round{
-		PerSecond: float64(done.Load()) / elapsed.Seconds(), P50: percentile(all, 50), P99: percentile(all, 99), Longest: all[len(all)-1], Done: done.Load(),
+		PerSecond: float64(done.Load()) / elapsed.Seconds(), P50: percentile(all, 50), P99: percentile(all, 99),
+		Longest: all[len(all)-1], Done: done.Load(),
 	}, nil
 }
 
@@ -190,8 +191,9 @@ var withoutKey = header("")
 func (c *client) exchange(ctx context.Context, worker int, method string) (status int, err error) {
 	w := &c.callers[worker]
 	r := &http.Request{
-		Method: method, URL: &url.URL{Scheme: "http", Host: c.host, Path: w.path, RawQuery: w.query}, Host: c.host, Header: withoutKey,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Method: method, URL: &url.URL{Scheme: "http", Host: c.host, Path: w.path, RawQuery: w.query}, Host: c.host,
+		Header: withoutKey,
+		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	if w.owner != nil {
 		r.Header = w.owner.header

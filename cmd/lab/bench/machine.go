@@ -135,7 +135,8 @@ var shownSettings = []string{
 func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
 	build := edge.ReadBuild()
 	e := Environment{
-		StartedAt: time.Now().UTC(), CPU: "unknown", CPUs: runtime.NumCPU(), Go: runtime.Version(), Commit: build.Commit, PostgreSQL: map[string]string{},
+		StartedAt: time.Now().UTC(), CPU: "unknown", CPUs: runtime.NumCPU(), Go: runtime.Version(), Commit: build.Commit,
+		PostgreSQL: map[string]string{},
 	}
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -158,7 +159,10 @@ func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
 		return e, err
 	}
 	var name, value string
-	if _, err := pgx.ForEachRow(rows, []any{&name, &value}, func() error { e.PostgreSQL[name] = value; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&name, &value}, func() error {
+		e.PostgreSQL[name] = value
+		return nil
+	}); err != nil {
 		return e, err
 	}
 	return e, pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
@@ -195,7 +199,9 @@ func (r *run) profiled(ctx context.Context, c *contender, duration time.Duration
 	}
 	var group errgroup.Group
 	group.Go(func() error {
-		profile, err := fetch(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", c.service.metrics, max(1, int(duration/time.Second))))
+		profile, err := fetch(
+			ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", c.service.metrics, max(1, int(duration/time.Second))),
+		)
 		if err == nil {
 			_, err = file.Write(profile)
 		}

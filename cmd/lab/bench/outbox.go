@@ -38,7 +38,9 @@ func (r *run) outbox(ctx context.Context, _ *Result) (err error) {
 	if err := fillOutbox(ctx, db, box); err != nil {
 		return err
 	}
-	c, err := integrity.New(integrity.Config{BaseURL: r.service.base, APIKey: strings.TrimPrefix(o.header.Get("Authorization"), "Bearer ")})
+	c, err := integrity.New(integrity.Config{
+		BaseURL: r.service.base, APIKey: strings.TrimPrefix(o.header.Get("Authorization"), "Bearer "),
+	})
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,8 @@ func (r *run) outbox(ctx context.Context, _ *Result) (err error) {
 	}
 	r.measured[targetOutbox] = measurement{
 		value: outboxDeclarations / registered.Sub(began).Seconds(),
-		note: fmt.Sprintf("%d in %s, in %d batches; then their evidence, %.0f/s", stored, registered.Sub(began).Round(time.Millisecond), batches,
+		note: fmt.Sprintf("%d in %s, in %d batches; then their evidence, %.0f/s", stored,
+			registered.Sub(began).Round(time.Millisecond), batches,
 			outboxDeclarations/time.Since(registered).Seconds()),
 	}
 	return err
@@ -93,9 +96,12 @@ func fillOutbox(ctx context.Context, db *sql.DB, box *outbox.Outbox) error {
 	now := time.Now()
 	for n := range outboxDeclarations {
 		v := wire.VersionReference{
-			CompanyReference: company, Source: "outbox", DocumentReference: fmt.Sprintf("d-%d", n%outboxDocuments), Version: int32(1 + n/outboxDocuments),
+			CompanyReference: company, Source: "outbox", DocumentReference: fmt.Sprintf("d-%d", n%outboxDocuments),
+			Version: int32(1 + n/outboxDocuments),
 		}
-		d, err := integrity.Declare(v, strings.NewReader(fmt.Sprintf("%s %d", v.DocumentReference, v.Version)), "application/pdf", now)
+		d, err := integrity.Declare(
+			v, strings.NewReader(fmt.Sprintf("%s %d", v.DocumentReference, v.Version)), "application/pdf", now,
+		)
 		if err != nil {
 			return err
 		}

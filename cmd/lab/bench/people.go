@@ -45,7 +45,10 @@ func (r *run) people(ctx context.Context, result *Result) error {
 		{Name: peopleAlone, Concurrency: 64, Organizations: len(many), Unit: registrations},
 		{Name: peopleIdle, Concurrency: 64, Organizations: len(many), Unit: registrations},
 		{Name: peopleBeside, Concurrency: 64, Organizations: len(many), Unit: registrations},
-		{Name: peopleOpened, Concurrency: people, Organizations: len(many), Unit: "requests", Note: "their processor time stands in the row before"},
+		{
+			Name: peopleOpened, Concurrency: people, Organizations: len(many), Unit: "requests",
+			Note: "their processor time stands in the row before",
+		},
 		{Name: peoplePages, Concurrency: 8, Organizations: len(many), Unit: "requests"},
 	} {
 		result.Figures = append(result.Figures, f)
@@ -80,7 +83,9 @@ func (r *run) people(ctx context.Context, result *Result) error {
 					return errors.Join(group.Wait(), err)
 				},
 				func() error {
-					return r.figure(ctx, figures[peoplePages], &contender{name: peoplePages, workers: 8, call: v.open, service: r.service}, length)
+					return r.figure(
+						ctx, figures[peoplePages], &contender{name: peoplePages, workers: 8, call: v.open, service: r.service}, length,
+					)
 				},
 			}
 			if i%2 == 1 {
@@ -113,7 +118,10 @@ func (r *run) figure(ctx context.Context, f *Figure, c *contender, length time.D
 		return err
 	}
 	f.Rounds = append(f.Rounds, round)
-	r.Progress(fmt.Sprintf("%s, c = %d: %.0f %s/s, p50 %s, p99 %s", f.Name, f.Concurrency, round.PerSecond, f.Unit, shortDuration(round.P50), shortDuration(round.P99)))
+	r.Progress(fmt.Sprintf(
+		"%s, c = %d: %.0f %s/s, p50 %s, p99 %s", f.Name, f.Concurrency, round.PerSecond, f.Unit, shortDuration(round.P50),
+		shortDuration(round.P99),
+	))
 	return nil
 }
 
@@ -134,7 +142,9 @@ func (r *run) signIn(ctx context.Context) (*visitors, error) {
 	if err := v.each(ctx, func(ctx context.Context, i int) error {
 		o := r.lab.many[i%len(r.lab.many)]
 		id, code, secret := domain.NewSignInLink(time.Now(), o.id.Shard())
-		if _, err := store.AddSignInLink(ctx, session.SignInLink{ID: id, SecretSHA256: secret, Organization: o.id, Member: o.member}, time.Now()); err != nil {
+		if _, err := store.AddSignInLink(
+			ctx, session.SignInLink{ID: id, SecretSHA256: secret, Organization: o.id, Member: o.member}, time.Now(),
+		); err != nil {
 			return err
 		}
 		cookie, err := v.post(ctx, "/console/link/"+code, http.Header{})
@@ -143,7 +153,9 @@ func (r *run) signIn(ctx context.Context) (*visitors, error) {
 	}); err != nil {
 		return nil, err
 	}
-	return v, r.lab.exec(ctx, "UPDATE console_sessions SET used_at = used_at - get_byte(token_sha256, 0) * interval '1 minute' / 256")
+	return v, r.lab.exec(
+		ctx, "UPDATE console_sessions SET used_at = used_at - get_byte(token_sha256, 0) * interval '1 minute' / 256",
+	)
 }
 
 func (v *visitors) signOut(ctx context.Context) error {
@@ -176,7 +188,9 @@ func (v *visitors) post(ctx context.Context, path string, header http.Header) (c
 	}
 	defer answer.Body.Close()
 	if text, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusSeeOther {
-		return "", errors.Join(err, fmt.Errorf("%s answered %d: %.300s", strings.SplitAfter(path, "/link/")[0], answer.StatusCode, text))
+		return "", errors.Join(
+			err, fmt.Errorf("%s answered %d: %.300s", strings.SplitAfter(path, "/link/")[0], answer.StatusCode, text),
+		)
 	}
 	for _, c := range answer.Cookies() {
 		if strings.HasSuffix(c.Name, "-session") && c.Value != "" {
@@ -193,7 +207,8 @@ func (v *visitors) post(ctx context.Context, path string, header http.Header) (c
 func (v *visitors) open(ctx context.Context, worker int) (int, error) {
 	n := int(v.opened.Add(1))
 	w := &v.client.callers[worker]
-	w.header, w.path = v.people[n%people], console[n%len(console)] // everybody opens every page, since 3 does not divide 200
+	// everybody opens every page, since 3 does not divide 200
+	w.header, w.path = v.people[n%people], console[n%len(console)]
 	_, err := v.client.send(ctx, worker, http.MethodGet, http.StatusOK)
 	return 1, err
 }
@@ -229,8 +244,10 @@ func besidePeople(r *run) (m measurement) {
 		idle = append(idle, float64(without.CPU.total())/float64(r.figures[peopleIdle].Rounds[i].CPU.total()))
 	}
 	m = measurement{value: medianOf(less), perSecond: beside.PerSecond, wall: medianOf(wall), cpu: medianOf(less)}
-	m.note = fmt.Sprintf("rounds from %.2f to %.2f; with nothing taken off %.2f; %.0f pages/s, each %.0f µs in all; beside 200 idle sessions %.2f",
-		slices.Min(less), slices.Max(less), medianOf(nothing), opened.PerSecond, microseconds(pages.CPU.total()), medianOf(idle))
+	m.note = fmt.Sprintf("rounds from %.2f to %.2f; with nothing taken off %.2f; %.0f pages/s, each %.0f µs in all; "+
+		"beside 200 idle sessions %.2f",
+		slices.Min(less), slices.Max(less), medianOf(nothing), opened.PerSecond, microseconds(pages.CPU.total()),
+		medianOf(idle))
 	return m
 }
 
@@ -245,7 +262,9 @@ func waitsBesidePeople(r *run) measurement {
 		slower = append(slower, float64(with.P99)/float64(alone.Rounds[i].P99))
 	}
 	m.value, m.wall = medianOf(slower), medianOf(slower)
-	m.note = fmt.Sprintf("p99 %s, alone %s; rounds from %.2f to %.2f; a page p50 %s, p99 %s", shortDuration(beside.P99), shortDuration(alone.P99),
-		slices.Min(slower), slices.Max(slower), shortDuration(r.figures[peopleOpened].P50), shortDuration(r.figures[peopleOpened].P99))
+	m.note = fmt.Sprintf("p99 %s, alone %s; rounds from %.2f to %.2f; a page p50 %s, p99 %s", shortDuration(beside.P99),
+		shortDuration(alone.P99),
+		slices.Min(slower), slices.Max(slower), shortDuration(r.figures[peopleOpened].P50),
+		shortDuration(r.figures[peopleOpened].P99))
 	return m
 }

@@ -10,9 +10,10 @@ import (
 
 // Target is one row of the table of targets.
 type Target struct {
-	Name      string   `json:"name"`
-	Unit      string   `json:"unit"`
-	Value     *float64 `json:"value"` // what is judged: of two contenders the ratio of their processor time. null: not measured
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	// what is judged: of two contenders the ratio of their processor time. null: not measured
+	Value     *float64 `json:"value"`
 	PerSecond float64  `json:"perSecond,omitempty"`
 	WallRatio float64  `json:"wallRatio,omitempty"`
 	CPURatio  float64  `json:"cpuRatio,omitempty"`
@@ -66,7 +67,9 @@ type goal struct {
 var goals = []goal{
 	{"over HTTP, c = 256 : empty JSON POST", unitRatio, atLeast, 0.26, 0.32, ratio(httpBusy, emptyPOST)},
 	{"over HTTP, c = 64 : empty JSON POST", unitRatio, atLeast, 0.17, 0.22, ratio(httpLight, emptyPOST)},
-	{"one caller over HTTP, p50", unitTime, atMost, 1.6, 1.1, figure(httpAlone, func(f *Figure) measurement { return measurement{value: milliseconds(f.P50)} })},
+	{"one caller over HTTP, p50", unitTime, atMost, 1.6, 1.1, figure(httpAlone, func(f *Figure) measurement {
+		return measurement{value: milliseconds(f.P50)}
+	})},
 	{"one caller over HTTP, CPU in all", unitCPU, atMost, 2200, 1400, figure(httpAlone, costs)},
 	{"in process : group size one, 16 organizations", unitRatio, atLeast, 9, 12, ratio(groupsMany, singleMany)},
 	{"in process : group size one, 1 organization, c = 512", unitRatio, atLeast, 14, 20, ratio(groupsOne, singleOne)},
@@ -79,7 +82,10 @@ var goals = []goal{
 	// 2 × p50 + 10 ms, and 2 × p50.
 	{"p99 over HTTP, c = 64", unitTime, atMost, 10, 0, figure(httpLight, func(f *Figure) measurement {
 		p50 := milliseconds(f.P50)
-		return measurement{value: milliseconds(f.P99), base: 2 * p50, note: fmt.Sprintf("wanted 2 × p50 + 10 ms, moonshot 2 × p50; p50 is %.3g ms", p50)}
+		return measurement{
+			value: milliseconds(f.P99), base: 2 * p50,
+			note: fmt.Sprintf("wanted 2 × p50 + 10 ms, moonshot 2 × p50; p50 is %.3g ms", p50),
+		}
 	})},
 	{targetGrowth, unitRatio, atMost, 1.2, 1.1, nil},
 	{targetDisk, unitSize, atMost, 2.2, 1.8, nil},
@@ -173,10 +179,15 @@ func ratio(of, to string) func(*run) measurement {
 		m.cpu = medianOf(cpu)
 		m.value = m.cpu
 		if len(cpu) > 1 {
-			m.note = fmt.Sprintf("rounds from %.2f to %.2f, by the clock from %.2f to %.2f", slices.Min(cpu), slices.Max(cpu), slices.Min(wall), slices.Max(wall))
+			m.note = fmt.Sprintf(
+				"rounds from %.2f to %.2f, by the clock from %.2f to %.2f", slices.Min(cpu), slices.Max(cpu), slices.Min(wall),
+				slices.Max(wall),
+			)
 		}
 		if exports := r.exports.Load(); of == evidences && exports > 0 {
-			m.note = strings.TrimPrefix(fmt.Sprintf("%s; %d %% of the evidence held a proof of inclusion", m.note, r.proofs.Load()*100/exports), "; ")
+			m.note = strings.TrimPrefix(
+				fmt.Sprintf("%s; %d %% of the evidence held a proof of inclusion", m.note, r.proofs.Load()*100/exports), "; ",
+			)
 		}
 		return m
 	}
@@ -202,13 +213,14 @@ func (r Result) Table() string {
 	var b strings.Builder
 	r.environmentLines(&b)
 	if len(r.Figures) > 0 {
-		columns(&b, 34, "\tc\torgs\tper second\t\tp50\tp99\tWAL B\tCPU µs\tservice\tPostgreSQL\tload", func(row func(...any)) {
-			for _, f := range r.Figures {
-				if f.NotMeasured == "" {
-					row(f.Name, f.Concurrency, f.Organizations, whole(f.PerSecond), f.Unit, f.P50, f.P99, f.WAL, f.CPU)
+		columns(&b, 34, "\tc\torgs\tper second\t\tp50\tp99\tWAL B\tCPU µs\tservice\tPostgreSQL\tload",
+			func(row func(...any)) {
+				for _, f := range r.Figures {
+					if f.NotMeasured == "" {
+						row(f.Name, f.Concurrency, f.Organizations, whole(f.PerSecond), f.Unit, f.P50, f.P99, f.WAL, f.CPU)
+					}
 				}
-			}
-		})
+			})
 		for _, f := range r.Figures {
 			switch {
 			case f.NotMeasured != "":
@@ -239,7 +251,8 @@ func (r Result) Table() string {
 		})
 	}
 	if m := r.Rebuild; m != nil {
-		fmt.Fprintf(&b, "\nrebuild of %d records under load: %d events in %s, %.0f/s; a shard was held for %.3g ms at most", m.Records, m.Rebuilt.Events,
+		fmt.Fprintf(&b, "\nrebuild of %d records under load: %d events in %s, %.0f/s; a shard was held for %.3g ms at most",
+			m.Records, m.Rebuilt.Events,
 			m.Rebuilt.duration(), m.Rebuilt.EventsPerSecond, m.Rebuilt.LongestPauseMs)
 		columns(&b, 14, "\tregistrations\tper second\tp50\tp99\tlongest", func(row func(...any)) {
 			row("before", m.Before.Done, whole(m.Before.PerSecond), m.Before.P50, m.Before.P99, m.Before.Longest)
@@ -248,13 +261,16 @@ func (r Result) Table() string {
 	}
 	if r.Flood != nil {
 		fmt.Fprintf(&b, "\na tenant that registers %d a second, beside another that floods its shard", time.Second/quietPace)
-		columns(&b, 22, "\tc\tquiet p50\tquiet p99\trefused\tflood/s\trefused\tsignatures\tCPU µs\tservice\tPostgreSQL\tload", func(row func(...any)) {
-			row("alone", 0, r.Flood.Alone.P50, r.Flood.Alone.P99, 0, 0, 0, 0, CPU{})
-			for _, p := range r.Flood.Floods {
-				row(p.Name, p.Concurrency, p.Quiet.P50, p.Quiet.P99, fmt.Sprint(p.QuietRefused), whole(p.Flooding.PerSecond), fmt.Sprint(p.Refused),
-					fmt.Sprintf("%.2f", p.SignaturesPerCommit), p.Flooding.CPU)
-			}
-		})
+		columns(&b, 22,
+			"\tc\tquiet p50\tquiet p99\trefused\tflood/s\trefused\tsignatures\tCPU µs\tservice\tPostgreSQL\tload",
+			func(row func(...any)) {
+				row("alone", 0, r.Flood.Alone.P50, r.Flood.Alone.P99, 0, 0, 0, 0, CPU{})
+				for _, p := range r.Flood.Floods {
+					row(p.Name, p.Concurrency, p.Quiet.P50, p.Quiet.P99, fmt.Sprint(p.QuietRefused), whole(p.Flooding.PerSecond),
+						fmt.Sprint(p.Refused),
+						fmt.Sprintf("%.2f", p.SignaturesPerCommit), p.Flooding.CPU)
+				}
+			})
 	}
 	if r.Flood != nil && r.Flood.Note != "" {
 		fmt.Fprintf(&b, "  alone: %s\n", r.Flood.Note)
@@ -285,7 +301,12 @@ func (r Result) Table() string {
 			fmt.Fprintf(&b, "  %s: %s\n", t.Name, note)
 		}
 	}
-	fmt.Fprintf(&b, "\nverified: %d registrations acknowledged; each is there once, in the log and in every projection, with no hole in positions or sequences\n", r.Verified)
+	fmt.Fprintf(
+		&b,
+		"\nverified: %d registrations acknowledged; each is there once, in the log and in every projection, with no hole "+
+			"in positions or sequences\n",
+		r.Verified,
+	)
 	return b.String()
 }
 
@@ -327,7 +348,10 @@ func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
 
 func (r Result) environmentLines(b *strings.Builder) {
 	e := r.Environment
-	fmt.Fprintf(b, "%s, %d CPUs, load average %s, Linux %s, %s, commit %s, %s\nPostgreSQL", e.CPU, e.CPUs, e.Load, e.Kernel, e.Go, e.Commit, e.StartedAt.Format(time.RFC3339))
+	fmt.Fprintf(
+		b, "%s, %d CPUs, load average %s, Linux %s, %s, commit %s, %s\nPostgreSQL", e.CPU, e.CPUs, e.Load, e.Kernel, e.Go,
+		e.Commit, e.StartedAt.Format(time.RFC3339),
+	)
 	for i, name := range shownSettings {
 		if i == 0 {
 			fmt.Fprintf(b, " %s:", e.PostgreSQL[name])
@@ -339,7 +363,9 @@ func (r Result) environmentLines(b *strings.Builder) {
 		fmt.Fprintf(b, " Citus nodes %d", e.Nodes)
 	}
 	if e.External {
-		b.WriteString("\nthe database was given: its processor time is not known and stands as 0; only ratios of one run mean something\n")
+		b.WriteString(
+			"\nthe database was given: its processor time is not known and stands as 0; only ratios of one run mean something\n",
+		)
 		return
 	}
 	b.WriteString("\nload generator, service and PostgreSQL share the machine: only ratios of one run mean something\n")

@@ -52,13 +52,18 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 		f := &Figure{}
 		for _, v := range micros {
 			spent := time.Duration(v * float64(time.Microsecond))
-			f.Rounds = append(f.Rounds, Round{PerSecond: 1e6 / v / 2, CPU: CPU{Service: spent / 2, PostgreSQL: spent / 4, Load: spent / 4}})
+			f.Rounds = append(
+				f.Rounds, Round{PerSecond: 1e6 / v / 2, CPU: CPU{Service: spent / 2, PostgreSQL: spent / 4, Load: spent / 4}},
+			)
 		}
 		f.finish()
 		return f
 	}
 	r := &run{figures: map[string]*Figure{}, measured: map[string]measurement{targetDisk: {missing: "no disk"}}}
-	for _, name := range []string{singleOne, groupsOne, httpAlone, httpBusy, httpLight, emptyPOST, batches, comparisons, emptyGET, feedHTTP, feedSQL, evidences} {
+	for _, name := range []string{
+		singleOne, groupsOne, httpAlone, httpBusy, httpLight, emptyPOST, batches, comparisons, emptyGET, feedHTTP, feedSQL,
+		evidences,
+	} {
 		r.figures[name] = rounds(1, 1, 1)
 	}
 	r.figures[groupsMany], r.figures[singleMany] = rounds(100, 1000, 100), rounds(900, 9000, 950)
@@ -74,15 +79,18 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 		}
 		return targets[i]
 	}
-	if c := named(many); c.Value != nil || c.CPURatio != 0 || c.WallRatio != 9.5 || c.Verdict != notMeasured || c.Note != cpuUnknown {
+	if c := named(many); c.Value != nil || c.CPURatio != 0 || c.WallRatio != 9.5 || c.Verdict != notMeasured ||
+		c.Note != cpuUnknown {
 		t.Errorf("a database whose processor time is not known gives %+v", c)
 	}
 	r.Server = new(postgres.Server)
-	if c := named(many); c.Value == nil || *c.Value != 9 || c.CPURatio != 9 || c.WallRatio != 9.5 || c.Note != "rounds from 9.00 to 9.50, by the clock from 9.00 to 18.00" {
+	if c := named(many); c.Value == nil || *c.Value != 9 || c.CPURatio != 9 || c.WallRatio != 9.5 ||
+		c.Note != "rounds from 9.00 to 9.50, by the clock from 9.00 to 18.00" {
 		t.Errorf("%+v, not the ratio 9 of the median round", c)
 	}
 	for name, why := range map[string]string{pgbench: "not installed", targetDisk: "no disk"} {
-		if c := named(name); c.Value != nil || c.WallRatio != 0 || c.Verdict != notMeasured || !strings.Contains(c.Note, why) {
+		if c := named(name); c.Value != nil || c.WallRatio != 0 || c.Verdict != notMeasured ||
+			!strings.Contains(c.Note, why) {
 			t.Errorf("what is missing gives %+v", c)
 		}
 	}
@@ -94,7 +102,11 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 // TestPagesAreTakenOff: what people's pages cost is no loss of registrations, and all else beside them is.
 func TestPagesAreTakenOff(t *testing.T) {
 	round := func(perSecond float64, micros, done int64, p99 time.Duration) *Figure {
-		f := &Figure{Rounds: []Round{{PerSecond: perSecond, P99: p99, Done: done, CPU: CPU{Service: time.Duration(micros) * time.Microsecond}}}}
+		f := &Figure{
+			Rounds: []Round{
+				{PerSecond: perSecond, P99: p99, Done: done, CPU: CPU{Service: time.Duration(micros) * time.Microsecond}},
+			},
+		}
 		f.finish()
 		return f
 	}
@@ -106,7 +118,10 @@ func TestPagesAreTakenOff(t *testing.T) {
 	r.figures[peopleBeside] = round(3600, 340, 1000, 30)
 	r.figures[peopleOpened], r.figures[peoplePages] = round(20, 0, 10, 1), round(500, 4000, 500, 1)
 	// 10 pages of 4,000 µs beside 1,000 registrations are 40 µs of each.
-	if m := besidePeople(r); m.value != 1 || m.wall != 0.9 || !strings.Contains(m.note, "with nothing taken off 0.88; 20 pages/s, each 4000 µs in all; beside 200 idle sessions 1.00") {
+	if m := besidePeople(r); m.value != 1 || m.wall != 0.9 ||
+		!strings.Contains(
+			m.note, "with nothing taken off 0.88; 20 pages/s, each 4000 µs in all; beside 200 idle sessions 1.00",
+		) {
 		t.Errorf("%+v", m)
 	}
 	if m := waitsBesidePeople(r); m.value != 1.5 {
@@ -158,7 +173,9 @@ func TestLoadFails(t *testing.T) {
 func TestLoadEndsWhenAsked(t *testing.T) {
 	end := make(chan struct{})
 	close(end)
-	round, err := load{workers: 4, call: func(context.Context, int) (int, error) { return 3, nil }}.until(context.Background(), end)
+	round, err := load{
+		workers: 4, call: func(context.Context, int) (int, error) { return 3, nil },
+	}.until(context.Background(), end)
 	if err != nil || round.Done != 12 {
 		t.Errorf("%+v, %v", round, err)
 	}
@@ -236,7 +253,9 @@ func result() Result {
 		},
 		HOT: []HOT{{Table: "documents"}, {Table: "usage", Updates: 200, HOT: 199}},
 		Targets: []Target{
-			goal{"one", unitRatio, atLeast, 0.3, 0.5, nil}.judge(measurement{value: value, cpu: value, wall: 0.77, perSecond: 4321, note: "at 5 records"}),
+			goal{"one", unitRatio, atLeast, 0.3, 0.5, nil}.judge(measurement{
+				value: value, cpu: value, wall: 0.77, perSecond: 4321, note: "at 5 records",
+			}),
 			goal{"two", unitMB, atMost, 250, 120, nil}.judge(measurement{value: 3000}),
 			goal{"three", unitRate, atLeast, 2000, 5000, nil}.judge(measurement{missing: "not there"}),
 			goal{"four", unitRatio, atLeast, 2, 5, nil}.judge(measurement{missing: cpuUnknown, wall: 1.23}),
@@ -251,7 +270,8 @@ func TestTable(t *testing.T) {
 	spaces := regexp.MustCompile(` +`)
 	short := spaces.ReplaceAllString(table, " ")
 	for _, want := range []string{
-		"\n one 4321/s 0.77 0.40 ≥ 0.30 ≥ 0.50 reached\n", "\n two 3e+03 MB – – ≤ 250 MB ≤ 120 MB missed\n", "\n three – – – ≥ 2000/s ≥ 5000/s not measured\n",
+		"\n one 4321/s 0.77 0.40 ≥ 0.30 ≥ 0.50 reached\n", "\n two 3e+03 MB – – ≤ 250 MB ≤ 120 MB missed\n",
+		"\n three – – – ≥ 2000/s ≥ 5000/s not measured\n",
 		"\n four – 1.23 – ≥ 2.00 ≥ 5.0 not measured\n",
 		"(HOT): documents none, usage 99.5 % of 200\n",
 	} {
@@ -259,7 +279,9 @@ func TestTable(t *testing.T) {
 			t.Errorf("the table lacks %q:\n%s", want, short)
 		}
 	}
-	for _, want := range []string{"not measured: not installed", "not measured: not there", "reached", "missed", "at 5 records", "verified: 42"} {
+	for _, want := range []string{
+		"not measured: not installed", "not measured: not there", "reached", "missed", "at 5 records", "verified: 42",
+	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("the table lacks %q:\n%s", want, table)
 		}
@@ -269,9 +291,10 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var back struct{ Targets []Target }
-	if err := json.Unmarshal(text, &back); err != nil || !slices.EqualFunc(back.Targets, result().Targets, func(a, b Target) bool {
-		return a.Name == b.Name && a.Verdict == b.Verdict && (a.Value == nil) == (b.Value == nil)
-	}) {
+	if err := json.Unmarshal(text, &back); err != nil ||
+		!slices.EqualFunc(back.Targets, result().Targets, func(a, b Target) bool {
+			return a.Name == b.Name && a.Verdict == b.Verdict && (a.Value == nil) == (b.Value == nil)
+		}) {
 		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -236,7 +236,10 @@ func (r *run) idle(ctx context.Context) error {
 		return err
 	}
 	after, err := r.background()
-	r.measured[targetIdle] = measurement{value: 100 * float64(after-before) / float64(time.Since(began)), note: strings.TrimPrefix(note+fmt.Sprintf("; over %s", length), "; ")}
+	r.measured[targetIdle] = measurement{
+		value: 100 * float64(after-before) / float64(time.Since(began)),
+		note:  strings.TrimPrefix(note+fmt.Sprintf("; over %s", length), "; "),
+	}
 	return err
 }
 
@@ -247,7 +250,9 @@ func (r *run) memory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	round, err := r.registering(service, "memory", memoryConcurrency, r.lab.many).round(ctx, max(r.Duration, 2*time.Second))
+	round, err := r.registering(service, "memory", memoryConcurrency, r.lab.many).round(
+		ctx, max(r.Duration, 2*time.Second),
+	)
 	if err != nil {
 		return err
 	}
@@ -287,12 +292,15 @@ func (r *run) soak(ctx context.Context, result *Result) error {
 			return err
 		}
 		s.Slices = append(s.Slices, SoakSlice{length, round, peak})
-		r.Progress(fmt.Sprintf("%s of %s: %.0f registrations/s, p50 %s, p99 %s, service at most %.0f MB", time.Duration(i+1)*length, r.Soak,
+		r.Progress(fmt.Sprintf("%s of %s: %.0f registrations/s, p50 %s, p99 %s, service at most %.0f MB",
+			time.Duration(i+1)*length, r.Soak,
 			round.PerSecond, shortDuration(round.P50), shortDuration(round.P99), float64(peak)/1e6))
 	}
 	first, last := s.Slices[0], s.Slices[len(s.Slices)-1]
 	slower := last.PerSecond / first.PerSecond
-	r.measured[targetSoak], result.Soak = measurement{value: slower, wall: slower, perSecond: last.PerSecond, note: fmt.Sprintf("c = %d", s.Concurrency)}, s
+	r.measured[targetSoak], result.Soak = measurement{
+		value: slower, wall: slower, perSecond: last.PerSecond, note: fmt.Sprintf("c = %d", s.Concurrency),
+	}, s
 	return nil
 }
 
@@ -346,17 +354,24 @@ func (r *run) webhooks(ctx context.Context) error {
 		}
 	}
 	types := domain.MaskOf([]domain.EventType{domain.RecordRegistered})
-	create, _ := domain.NewCreateWebhook(domain.CreateWebhook{Origin: o.origin(), URL: receiver.URL, Types: types}, r.secretKey, time.Now())
+	create, _ := domain.NewCreateWebhook(
+		domain.CreateWebhook{Origin: o.origin(), URL: receiver.URL, Types: types}, r.secretKey, time.Now(),
+	)
 	if err := ledger.Do(ctx, create); err != nil {
 		return err
 	}
 	id := create.Outcome.ID
-	if err := ledger.Do(ctx, &domain.SetWebhookAccess{Origin: o.origin(), Company: o.company, Webhook: id, Enabled: true}); err != nil {
+	if err := ledger.Do(
+		ctx, &domain.SetWebhookAccess{Origin: o.origin(), Company: o.company, Webhook: id, Enabled: true},
+	); err != nil {
 		return err
 	}
 
 	c := newClient(r.service, 1)
-	c.callers[0] = caller{owner: o, path: "/api/v1/integrity/webhooks/" + id.String() + "/replay", body: []byte(`{"fromSequence":1,"dryRun":false}`)}
+	c.callers[0] = caller{
+		owner: o, path: "/api/v1/integrity/webhooks/" + id.String() + "/replay",
+		body: []byte(`{"fromSequence":1,"dryRun":false}`),
+	}
 	began := time.Now()
 	if _, err := c.send(ctx, 0, http.MethodPost, http.StatusAccepted); err != nil {
 		return err
@@ -365,7 +380,9 @@ func (r *run) webhooks(ctx context.Context) error {
 		return err
 	}
 	rate := webhookReplay / time.Since(began).Seconds()
-	timed, err := load{workers: 16, pace: webhookPace, call: r.registering(r.service, "webhooks", 16, r.lab.one).call}.lasting(ctx, webhookTimed)
+	timed, err := load{
+		workers: 16, pace: webhookPace, call: r.registering(r.service, "webhooks", 16, r.lab.one).call,
+	}.lasting(ctx, webhookTimed)
 	if err != nil {
 		return err
 	}
@@ -374,7 +391,8 @@ func (r *run) webhooks(ctx context.Context) error {
 		return err
 	}
 	slices.Sort(list)
-	r.measured[targetWebhooks] = measurement{value: rate, note: fmt.Sprintf("a queue of %d drained, queueing included; decision to arrival at %d/s: p50 %s, p99 %s",
-		webhookReplay, time.Second/webhookPace, shortDuration(percentile(list, 50)), shortDuration(percentile(list, 99)))}
+	r.measured[targetWebhooks] = measurement{value: rate,
+		note: fmt.Sprintf("a queue of %d drained, queueing included; decision to arrival at %d/s: p50 %s, p99 %s",
+			webhookReplay, time.Second/webhookPace, shortDuration(percentile(list, 50)), shortDuration(percentile(list, 99)))}
 	return ledger.Do(ctx, &domain.DeleteWebhook{Origin: o.origin(), Webhook: id})
 }

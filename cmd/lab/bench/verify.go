@@ -38,7 +38,9 @@ func (r *run) verify(ctx context.Context) (int64, error) {
 	if !audit.Clean {
 		return 0, fmt.Errorf("integrity audit: %.1000v", audit.Findings)
 	}
-	r.measured[targetAudit] = measurement{value: audit.EventsPerSecond, note: fmt.Sprintf("with every row of every projection %.3g s", audit.DurationSeconds)}
+	r.measured[targetAudit] = measurement{
+		value: audit.EventsPerSecond, note: fmt.Sprintf("with every row of every projection %.3g s", audit.DurationSeconds),
+	}
 	return r.lab.records(), nil
 }
 
@@ -47,13 +49,16 @@ func (r *run) verify(ctx context.Context) (int64, error) {
 func (l *lab) count(ctx context.Context) error {
 	for _, o := range l.everybody() {
 		var events, records int64
-		if err := l.owner.QueryRow(ctx, `SELECT (SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND type = $3),
+		if err := l.owner.QueryRow(ctx,
+			`SELECT (SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND type = $3),
 			(SELECT count(DISTINCT sha256) FROM versions WHERE shard = $1 AND organization_id = $2)`,
 			o.id.Shard(), [16]byte(o.id), string(domain.RecordRegistered)).Scan(&events, &records); err != nil {
 			return err
 		}
 		if acknowledged := o.acknowledged.Load(); events != acknowledged || records != acknowledged {
-			return fmt.Errorf("%s: %d registrations were acknowledged, %d are in the log, of %d documents", o.id, acknowledged, events, records)
+			return fmt.Errorf(
+				"%s: %d registrations were acknowledged, %d are in the log, of %d documents", o.id, acknowledged, events, records,
+			)
 		}
 	}
 	return nil
@@ -86,7 +91,10 @@ func (r *run) rebuild(ctx context.Context) error {
 	r.Progress("rebuild: every event is replayed, every row compared")
 	var b Rebuilt
 	err := r.command(ctx, &b, "rebuild", "--check", "--json")
-	r.measured[targetRebuild] = measurement{value: b.EventsPerSecond, note: fmt.Sprintf("%d events replayed and all rows compared in %s", b.Events, b.duration())}
+	r.measured[targetRebuild] = measurement{
+		value: b.EventsPerSecond,
+		note:  fmt.Sprintf("%d events replayed and all rows compared in %s", b.Events, b.duration()),
+	}
 	return err
 }
 
@@ -97,7 +105,12 @@ func (r *run) export(ctx context.Context) error {
 	var view struct{ Events int64 }
 	err := r.command(ctx, &view, "export", "--organization", r.lab.one[0].id.String(), "--out", r.file("export"), "--json")
 	elapsed := time.Since(began)
-	r.measured[targetExport] = measurement{value: float64(view.Events) / elapsed.Seconds(), note: fmt.Sprintf("%d events in %s, the start of the program included", view.Events, elapsed.Round(time.Millisecond))}
+	r.measured[targetExport] = measurement{
+		value: float64(view.Events) / elapsed.Seconds(),
+		note: fmt.Sprintf(
+			"%d events in %s, the start of the program included", view.Events, elapsed.Round(time.Millisecond),
+		),
+	}
 	return err
 }
 

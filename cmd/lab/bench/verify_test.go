@@ -27,10 +27,14 @@ func TestCountRefuses(t *testing.T) {
 	const last = "shard = 1 AND position = (SELECT max(position) FROM events WHERE shard = 1)" // a registration
 	for name, change := range map[string]string{
 		"an event is missing": "DELETE FROM events WHERE " + last,
-		"an event is there twice": "CREATE TEMP TABLE twice ON COMMIT DROP AS TABLE events; DELETE FROM twice WHERE NOT (" + last + "); " +
-			"UPDATE twice SET id = gen_random_uuid(), position = position + 1000000, sequence = sequence + 1000000; INSERT INTO events TABLE twice",
-		"one is missing, and another there twice": "UPDATE versions SET sha256 = (SELECT v.sha256 FROM versions v WHERE v.shard = 1 ORDER BY v.organization_id, v.public_id LIMIT 1) " +
-			"WHERE shard = 1 AND public_id = (SELECT v.public_id FROM versions v WHERE v.shard = 1 ORDER BY v.organization_id, v.public_id OFFSET 1 LIMIT 1)",
+		"an event is there twice": "CREATE TEMP TABLE twice ON COMMIT DROP AS TABLE events; DELETE FROM twice WHERE NOT (" +
+			last + "); " +
+			"UPDATE twice SET id = gen_random_uuid(), position = position + 1000000, sequence = sequence + 1000000; INSERT " +
+			"INTO events TABLE twice",
+		"one is missing, and another there twice": "UPDATE versions SET sha256 = (SELECT v.sha256 FROM versions v WHERE " +
+			"v.shard = 1 ORDER BY v.organization_id, v.public_id LIMIT 1) " +
+			"WHERE shard = 1 AND public_id = (SELECT v.public_id FROM versions v WHERE v.shard = 1 ORDER BY " +
+			"v.organization_id, v.public_id OFFSET 1 LIMIT 1)",
 	} {
 		if err := l.exec(ctx, "BEGIN; SET LOCAL session_replication_role = replica; "+change); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -64,7 +68,8 @@ func TestLeft(t *testing.T) {
 	if left, err := l.left(ctx); err != nil || left != leaves {
 		t.Errorf("%q, not %q: %v", left, leaves, err)
 	}
-	if err := l.exec(ctx, `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at, due_at, attempts, reason)
+	if err := l.exec(ctx,
+		`INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at, due_at, attempts, reason)
 		VALUES (0, gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 1, gen_random_uuid(), 0, now(), now(), 0, '')`); err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,9 @@ func TestGeneratedClient(t *testing.T) {
 		}
 	}
 	replace := map[string]string{} // the generated files are in their packages for this build only
-	for name, path := range map[string]string{"contractclient": "/api/integrity-openapi", "certification": "/api/openapi"} {
+	for name, path := range map[string]string{
+		"contractclient": "/api/integrity-openapi", "certification": "/api/openapi",
+	} {
 		answer, err := http.Get(s.base + path)
 		if err != nil {
 			t.Fatal(err)

@@ -31,17 +31,24 @@ func TestMailServers(t *testing.T) {
 		fails                 bool
 	}{
 		{name: "plain", url: "smtp://127.0.0.1:%d"},
-		{name: "STARTTLS where it is offered", url: "smtp://ledger:s%%2Fecret@127.0.0.1:%d", password: "s/ecret", startTLS: true},
+		{
+			name: "STARTTLS where it is offered", url: "smtp://ledger:s%%2Fecret@127.0.0.1:%d", password: "s/ecret",
+			startTLS: true,
+		},
 		{name: "STARTTLS", url: "smtp+starttls://ledger:secret@127.0.0.1:%d", password: "secret", startTLS: true},
 		{name: "STARTTLS that is not offered", url: "smtp+starttls://127.0.0.1:%d", fails: true},
 		{name: "TLS", url: "smtps://ledger:secret@127.0.0.1:%d", password: "secret", implicitTLS: true},
-		{name: "TLS with a wrong password", url: "smtps://ledger:wrong@127.0.0.1:%d", password: "secret", implicitTLS: true, fails: true},
+		{
+			name: "TLS with a wrong password", url: "smtps://ledger:wrong@127.0.0.1:%d", password: "secret", implicitTLS: true,
+			fails: true,
+		},
 		{name: "TLS with a server that has none", url: "smtps://127.0.0.1:%d", fails: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			box := &mailbox{password: c.password}
 			port, trusting := serveMail(t, box, c.implicitTLS, c.startTLS)
-			send, err := mail.NewSender(fmt.Sprintf(c.url, port), "Ledger <ledger@example.org>", "https://ledger.example", time.Now,
+			send, err := mail.NewSender(fmt.Sprintf(c.url, port), "Ledger <ledger@example.org>", "https://ledger.example",
+				time.Now,
 				gomail.WithTLSConfig(trusting))
 			if err != nil {
 				t.Fatal(err)
@@ -58,7 +65,8 @@ func TestMailServers(t *testing.T) {
 			}
 			text := strings.ReplaceAll(box.mails[0], "=\r\n", "") // quoted-printable
 			for _, part := range []string{
-				"ana@example.org\n", "From: \"Ledger\" <ledger@example.org>", "To: <ana@example.org>", "95 % of the new versions of 2026-11",
+				"ana@example.org\n", "From: \"Ledger\" <ledger@example.org>", "To: <ana@example.org>",
+				"95 % of the new versions of 2026-11",
 				"Auto-Submitted: auto-generated", "96 of 100", "2026-12-01 00:00 UTC", "<evt_01jd7z0000000000000000000a.",
 			} {
 				if !strings.Contains(text, part) {
@@ -84,9 +92,12 @@ func TestMailServers(t *testing.T) {
 func TestGreeting(t *testing.T) {
 	t.Parallel()
 	for base, want := range map[string]string{
-		"https://ledger.example": "ledger.example", "https://LEDGER.example.:8443": "ledger.example", "http://192.0.2.7:8080": "[192.0.2.7]",
-		"http://127.0.0.1:8080": "[127.0.0.1]", "https://[2001:DB8::7]": "[IPv6:2001:db8::7]", "https://[::ffff:192.0.2.7]": "[192.0.2.7]",
-		"http://[fe80::1%25eth0]:80": "[IPv6:fe80::1]", "https://bücher.example": "xn--bcher-kva.example", "https://my_ledger.example": "my_ledger.example",
+		"https://ledger.example": "ledger.example", "https://LEDGER.example.:8443": "ledger.example",
+		"http://192.0.2.7:8080": "[192.0.2.7]",
+		"http://127.0.0.1:8080": "[127.0.0.1]", "https://[2001:DB8::7]": "[IPv6:2001:db8::7]",
+		"https://[::ffff:192.0.2.7]": "[192.0.2.7]",
+		"http://[fe80::1%25eth0]:80": "[IPv6:fe80::1]", "https://bücher.example": "xn--bcher-kva.example",
+		"https://my_ledger.example": "my_ledger.example",
 	} {
 		box := &mailbox{}
 		port, _ := serveMail(t, box, false, false)

@@ -40,7 +40,10 @@ func (m *mailbox) NewSession(c *smtp.Conn) (smtp.Session, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.greeting = c.Hostname(); !fullName.MatchString(m.greeting) {
-		return nil, &smtp.SMTPError{Code: 504, EnhancedCode: smtp.EnhancedCode{5, 5, 2}, Message: "Helo command rejected: need fully-qualified hostname"}
+		return nil, &smtp.SMTPError{
+			Code: 504, EnhancedCode: smtp.EnhancedCode{5, 5, 2},
+			Message: "Helo command rejected: need fully-qualified hostname",
+		}
 	}
 	return &mailSession{mailbox: m, conn: c, in: m.password == ""}, nil
 }

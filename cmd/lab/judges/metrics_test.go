@@ -115,7 +115,8 @@ func TestMetrics(t *testing.T) {
 		if age, _ := now.Sum("integrity_consumer_lag_seconds"); age <= 0 || head < 2 {
 			return fmt.Errorf("the consumer is %v s behind %v events", age, head)
 		}
-		for _, name := range []string{"integrity_signing_duration_seconds", "integrity_group_commands", "integrity_group_duration_seconds", "integrity_groups_total",
+		for _, name := range []string{"integrity_signing_duration_seconds", "integrity_group_commands",
+			"integrity_group_duration_seconds", "integrity_groups_total",
 			"integrity_table_bytes", "integrity_disk_free_bytes", "integrity_disk_size_bytes", "go_goroutines"} {
 			if value, _ := now.Sum(name); value <= 0 {
 				return fmt.Errorf("%s is %v", name, value)
@@ -145,7 +146,9 @@ func TestMetrics(t *testing.T) {
 	if err := s.process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	integritytest.Eventually(t, "no key is trusted", func() error { return integritytest.ScrapeOf(t, address).Want(0, "integrity_signing_key_trusted") })
+	integritytest.Eventually(t, "no key is trusted", func() error {
+		return integritytest.ScrapeOf(t, address).Want(0, "integrity_signing_key_trusted")
+	})
 }
 
 func labelsOf(m *dto.Metric) map[string]string {
@@ -159,7 +162,10 @@ func labelsOf(m *dto.Metric) map[string]string {
 // noIDs looks at every label: its name is one of those that we know, its value names nothing of anybody's.
 func noIDs(t *testing.T, s map[string]*dto.MetricFamily) {
 	t.Helper()
-	known := []string{"route", "method", "status", "code", "shard", "outcome", "type", "pool", "table", "consumer", "standby", "witness", "authority", "cause", "clocks"}
+	known := []string{
+		"route", "method", "status", "code", "shard", "outcome", "type", "pool", "table", "consumer", "standby", "witness",
+		"authority", "cause", "clocks",
+	}
 	id := regexp.MustCompile(`[a-z]{3}_[0-9a-z]{26}|\b[a-z2-7]{26}\b|[0-9a-f]{32}|BREW|nothing|example\.`)
 	for name, family := range s {
 		if !strings.HasPrefix(name, "integrity_") {
@@ -180,7 +186,11 @@ func answerable(t *testing.T, s map[string]*dto.MetricFamily) {
 	t.Helper()
 	// What Prometheus adds, what needs a standby, a witness, a token or TLS (TestTLS), and what integrity witness
 	// measures.
-	elsewhere := []string{"up", "integrity_tls_certificate_expiry_timestamp_seconds", "integrity_replication_lag_bytes", "integrity_replication_lag_seconds", "integrity_transparency_cosigned_leaves", "integrity_timestamp_token_age_seconds", "integrity_witness_submissions_total"}
+	elsewhere := []string{
+		"up", "integrity_tls_certificate_expiry_timestamp_seconds", "integrity_replication_lag_bytes",
+		"integrity_replication_lag_seconds", "integrity_transparency_cosigned_leaves",
+		"integrity_timestamp_token_age_seconds", "integrity_witness_submissions_total",
+	}
 	added := []string{"job", "instance", "le", "quantile"}
 	for where, expr := range queries(t) {
 		for name, labels := range selected(t, expr) {
@@ -263,8 +273,10 @@ func sampled(address string) error {
 	if err := json.NewDecoder(resp.Body).Decode(&sample); err != nil {
 		return err
 	}
-	if sample.Requests["4xx"] < 3 || sample.Requests["2xx"] < 3 || sample.Events["integrity.registered"] < 1 || sample.Lag["nats 0"]+sample.Lag["nats 1"]+
-		sample.Lag["nats 2"]+sample.Lag["nats 3"] == 0 || sample.Outbox["0"]+sample.Outbox["1"]+sample.Outbox["2"]+sample.Outbox["3"] != 1 ||
+	if sample.Requests["4xx"] < 3 || sample.Requests["2xx"] < 3 || sample.Events["integrity.registered"] < 1 ||
+		sample.Lag["nats 0"]+sample.Lag["nats 1"]+
+			sample.Lag["nats 2"]+sample.Lag["nats 3"] == 0 ||
+		sample.Outbox["0"]+sample.Outbox["1"]+sample.Outbox["2"]+sample.Outbox["3"] != 1 ||
 		sample.Tables["events"] == 0 || sample.OutboxAge == nil || !sample.Trusted || !sample.Database {
 		return fmt.Errorf("sample: %+v", sample)
 	}
@@ -377,7 +389,9 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Skip("promtool is not here (Debian package prometheus): TestMetrics has parsed the rules, and nobody has evaluated them")
+		t.Skip(
+			"promtool is not here (Debian package prometheus): TestMetrics has parsed the rules, and nobody has evaluated them",
+		)
 	}
 	for _, args := range [][]string{{"check", "rules", ops + "alerts.yml"}, {"test", "rules", ops + "alerts_test.yml"}} {
 		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {

@@ -56,7 +56,9 @@ func TestQRCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Drawn straight, it needs no search for its corners, in which the reader fails at one code of two hundred.
-	read, err := qrcode.NewQRCodeReader().Decode(bitmap, map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true})
+	read, err := qrcode.NewQRCodeReader().Decode(
+		bitmap, map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true},
+	)
 	if err != nil || read.GetText() != link {
 		t.Errorf("the code reads %v, not %s: %v", read, link, err)
 	}

@@ -56,7 +56,10 @@ func TestTraces(t *testing.T) {
 	received := &otlpReceiver{}
 	collecting := httptest.NewServer(received)
 	defer collecting.Close()
-	s := serve(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+collecting.URL, "OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_SERVICE_NAME=ledger-of-the-test")
+	s := serve(
+		t, "OTEL_EXPORTER_OTLP_ENDPOINT="+collecting.URL, "OTEL_BSP_SCHEDULE_DELAY=100",
+		"OTEL_SERVICE_NAME=ledger-of-the-test",
+	)
 	const traceID, caller = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	client := &http.Client{Transport: traced{"00-" + traceID + "-" + caller + "-01"}}
 	d := s.declaration("reference-of-the-test")
@@ -65,10 +68,14 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	const records = "/api/v1/integrity/records"
-	if status := s.ask(t, client, http.MethodPost, records, s.Keys.Worker, string(declared)); status != http.StatusCreated {
+	if status := s.ask(
+		t, client, http.MethodPost, records, s.Keys.Worker, string(declared),
+	); status != http.StatusCreated {
 		t.Fatalf("registration: %d", status)
 	}
-	if status := s.ask(t, client, http.MethodGet, records+"?sha256="+d.SHA256, s.Keys.Worker, ""); status != http.StatusOK {
+	if status := s.ask(
+		t, client, http.MethodGet, records+"?sha256="+d.SHA256, s.Keys.Worker, "",
+	); status != http.StatusOK {
 		t.Fatalf("search: %d", status)
 	}
 	integritytest.Eventually(t, "the spans have arrived", func() error { return received.tells(traceID, caller) })
@@ -82,7 +89,10 @@ func TestTraces(t *testing.T) {
 	received.mu.Lock()
 	defer received.mu.Unlock()
 	text := received.text.String()
-	for _, secret := range []string{d.SHA256, d.DocumentReference, d.Source, record.PublicID, s.CompanyReference, s.Keys.Worker, "tracestate-of-the-test", "sha256="} {
+	for _, secret := range []string{
+		d.SHA256, d.DocumentReference, d.Source, record.PublicID, s.CompanyReference, s.Keys.Worker,
+		"tracestate-of-the-test", "sha256=",
+	} {
 		if strings.Contains(text, secret) {
 			t.Errorf("a span tells %q", secret)
 		}
@@ -108,7 +118,8 @@ func (o *otlpReceiver) tells(traceID, caller string) error {
 	defer o.mu.Unlock()
 	find := func(name, parent string) *tracepb.Span {
 		for _, span := range o.spans {
-			if fmt.Sprintf("%x", span.GetTraceId()) == traceID && fmt.Sprintf("%x", span.GetParentSpanId()) == parent && strings.HasPrefix(span.GetName(), name) {
+			if fmt.Sprintf("%x", span.GetTraceId()) == traceID && fmt.Sprintf("%x", span.GetParentSpanId()) == parent &&
+				strings.HasPrefix(span.GetName(), name) {
 				return span
 			}
 		}
@@ -130,7 +141,8 @@ func (o *otlpReceiver) tells(traceID, caller string) error {
 	if batch := find("", fmt.Sprintf("%x", group.GetSpanId())); batch == nil {
 		return errors.New("no span of a statement in the transaction")
 	}
-	if search := find("GET /api/v1/integrity/records", caller); search == nil || find("", fmt.Sprintf("%x", search.GetSpanId())) == nil {
+	if search := find("GET /api/v1/integrity/records", caller); search == nil ||
+		find("", fmt.Sprintf("%x", search.GetSpanId())) == nil {
 		return errors.New("no span of a read with its statement")
 	}
 	return nil

@@ -98,7 +98,9 @@ func TestWebhookLibraries(t *testing.T) {
 	accepted(a, made.Secret)
 	fresh, err := standard.NewWebhook(made.Secret)
 	signature := a.header.Get("Service-Signature")
-	if err := errors.Join(err, fresh.Verify(a.body, a.header), webhook.ValidatePayload(a.body, signature, made.Secret)); err != nil {
+	if err := errors.Join(
+		err, fresh.Verify(a.body, a.header), webhook.ValidatePayload(a.body, signature, made.Secret),
+	); err != nil {
 		t.Errorf("as new: %v", err)
 	}
 	changed := bytes.Replace(a.body, []byte(`"version":1}`), []byte(`"version":2}`), 1)
@@ -114,7 +116,9 @@ func TestWebhookLibraries(t *testing.T) {
 		}
 	}
 	old := domain.SignWebhook(time.Now().Add(-301*time.Second), a.body, made.Secret)
-	if err := webhook.ValidatePayloadWithTolerance(a.body, old, made.Secret, 300*time.Second); !errors.Is(err, webhook.ErrTooOld) {
+	if err := webhook.ValidatePayloadWithTolerance(
+		a.body, old, made.Secret, 300*time.Second,
+	); !errors.Is(err, webhook.ErrTooOld) {
 		t.Errorf("301 s old: %v", err)
 	}
 	next, err := s.admin.RotateWebhookSecret(ctx, made.ID, wire.RotateRequest{OverlapSeconds: new(int64(3600))})

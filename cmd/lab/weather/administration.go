@@ -68,9 +68,10 @@ func (c *client) work(key credential, company string, n int) {
 
 func (c *client) createKey(name, company string) (made credential, ok bool) {
 	call := c.begin(history.KeyCreate, company, history.Request{})
-	r := c.send(&call, outgoing{method: http.MethodPost, path: organizationAPI + "/keys", key: c.of.owner, body: wire.APIKeyRequest{
-		Name: name, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}, Companies: []string{company},
-	}})
+	r := c.send(&call,
+		outgoing{method: http.MethodPost, path: organizationAPI + "/keys", key: c.of.owner, body: wire.APIKeyRequest{
+			Name: name, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}, Companies: []string{company},
+		}})
 	key := decode[wire.CreatedAPIKey](c, &call, r)
 	call.Answer.Key = key.ID
 	c.write(call)
@@ -79,7 +80,13 @@ func (c *client) createKey(name, company string) (made credential, ok bool) {
 
 func (c *client) rotateKey(key credential, overlap int64) (made credential, ok bool) {
 	call := c.begin(history.KeyRotate, "", history.Request{Target: key.id, OverlapSeconds: overlap})
-	r := c.send(&call, outgoing{method: http.MethodPost, path: organizationAPI + "/keys/" + key.id + "/rotate", key: c.of.owner, body: wire.APIKeyRotation{OverlapSeconds: &overlap, CopyGrants: true}})
+	r := c.send(
+		&call,
+		outgoing{
+			method: http.MethodPost, path: organizationAPI + "/keys/" + key.id + "/rotate", key: c.of.owner,
+			body: wire.APIKeyRotation{OverlapSeconds: &overlap, CopyGrants: true},
+		},
+	)
 	next := decode[wire.RotatedAPIKey](c, &call, r)
 	call.Answer.Key = next.ID
 	c.write(call)
@@ -101,7 +108,13 @@ func (c *client) revokeKey(key credential) {
 func (c *client) grant(key credential, company history.Company, enabled bool) {
 	for range 20 {
 		call := c.begin(history.Grant, company.Reference, history.Request{Target: key.id, Enabled: &enabled})
-		c.send(&call, outgoing{method: http.MethodPost, path: integrityAPI + "/companies/" + company.ID + "/access", key: c.of.owner, body: wire.KeyAccessRequest{KeyID: key.id, Enabled: enabled}})
+		c.send(
+			&call,
+			outgoing{
+				method: http.MethodPost, path: integrityAPI + "/companies/" + company.ID + "/access", key: c.of.owner,
+				body: wire.KeyAccessRequest{KeyID: key.id, Enabled: enabled},
+			},
+		)
 		c.write(call)
 		if call.Outcome != history.Unknown || !c.rest() {
 			return
@@ -128,8 +141,16 @@ func (c *client) certifyDocuments() {
 			outcome = "changes_requested"
 		}
 		c.review(artifact, version, outcome, text)
-		c.step(history.Approve, "/api/v1/versions/"+version+"/approve", history.Request{Artifact: artifact, ArtifactVersion: version}, map[string]any{"statement": "Approved.", "acceptResponsibility": true})
-		certified := c.step(history.Certify, "/api/v1/versions/"+version+"/certificates", history.Request{Artifact: artifact, ArtifactVersion: version}, map[string]any{"publicationAuthorized": true, "publicFields": []string{"title"}})
+		c.step(
+			history.Approve, "/api/v1/versions/"+version+"/approve",
+			history.Request{Artifact: artifact, ArtifactVersion: version},
+			map[string]any{"statement": "Approved.", "acceptResponsibility": true},
+		)
+		certified := c.step(
+			history.Certify, "/api/v1/versions/"+version+"/certificates",
+			history.Request{Artifact: artifact, ArtifactVersion: version},
+			map[string]any{"publicationAuthorized": true, "publicFields": []string{"title"}},
+		)
 		c.readArtifact(artifact, version)
 		id := certified.Answer.Certificate
 		if id == "" {
@@ -137,7 +158,10 @@ func (c *client) certifyDocuments() {
 		}
 		c.verify(id, hashOf(text))
 		if c.rng.IntN(2) == 0 {
-			c.step(history.CertificateEnd, "/api/v1/certificates/"+id+"/revoke", history.Request{PublicID: id}, map[string]any{"reason": "weather"})
+			c.step(
+				history.CertificateEnd, "/api/v1/certificates/"+id+"/revoke", history.Request{PublicID: id},
+				map[string]any{"reason": "weather"},
+			)
 			c.verify(id, hashOf(text))
 		}
 	}
@@ -167,10 +191,13 @@ func (c *client) upload(artifact, text string) (id, version string) {
 	c.settled(func(key string) history.Call {
 		call := c.begin(history.Upload, "", history.Request{Artifact: artifact, Hash: hashOf(text), IdempotencyKey: key})
 		r := c.send(&call, outgoing{
-			method: http.MethodPost, path: path, key: c.of.owner, body: map[string]string{"title": "Weather", "kind": "text", "text": text}, header: map[string]string{"Idempotency-Key": key},
+			method: http.MethodPost, path: path, key: c.of.owner,
+			body:   map[string]string{"title": "Weather", "kind": "text", "text": text},
+			header: map[string]string{"Idempotency-Key": key},
 		})
 		if made := decode[wire.ArtifactRegistration](c, &call, r); call.Outcome == history.Answered {
-			call.Answer.Artifact, call.Answer.ArtifactVersion, call.Answer.State = made.Artifact.ID, made.Version.ID, string(made.Version.State)
+			call.Answer.Artifact, call.Answer.ArtifactVersion, call.Answer.State = made.Artifact.ID, made.Version.ID,
+				string(made.Version.State)
 			id, version = made.Artifact.ID, made.Version.ID
 		}
 		c.write(call)
@@ -185,7 +212,9 @@ func (c *client) upload(artifact, text string) (id, version string) {
 func (c *client) review(artifact, version, outcome, text string) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
-	metadata, err := json.Marshal(map[string]any{"versionId": version, "outcome": outcome, "statement": "Read in full.", "acceptResponsibility": true})
+	metadata, err := json.Marshal(map[string]any{
+		"versionId": version, "outcome": outcome, "statement": "Read in full.", "acceptResponsibility": true,
+	})
 	if err == nil {
 		err = w.WriteField("metadata", string(metadata))
 	}
@@ -203,13 +232,18 @@ func (c *client) review(artifact, version, outcome, text string) {
 		return
 	}
 	c.settled(func(key string) history.Call {
-		call := c.begin(history.Review, "", history.Request{Artifact: artifact, ArtifactVersion: version, ReviewOutcome: outcome, IdempotencyKey: key})
+		call := c.begin(
+			history.Review, "",
+			history.Request{Artifact: artifact, ArtifactVersion: version, ReviewOutcome: outcome, IdempotencyKey: key},
+		)
 		r := c.send(&call, outgoing{
-			method: http.MethodPost, path: "/api/v1/artifacts/" + artifact + "/reviews", key: c.of.owner, raw: b.Bytes(), contentType: w.FormDataContentType(),
-			header: map[string]string{"Idempotency-Key": key},
+			method: http.MethodPost, path: "/api/v1/artifacts/" + artifact + "/reviews", key: c.of.owner, raw: b.Bytes(),
+			contentType: w.FormDataContentType(),
+			header:      map[string]string{"Idempotency-Key": key},
 		})
 		if made := decode[wire.DeclaredReview](c, &call, r); call.Outcome == history.Answered {
-			call.Answer.Act, call.Answer.Artifact, call.Answer.ArtifactVersion, call.Answer.State = made.Review.ID, made.Version.ArtifactID, made.Version.ID, string(made.Version.State)
+			call.Answer.Act, call.Answer.Artifact, call.Answer.ArtifactVersion, call.Answer.State = made.Review.ID,
+				made.Version.ArtifactID, made.Version.ID, string(made.Version.State)
 		}
 		c.write(call)
 		return call
@@ -221,14 +255,22 @@ func (c *client) step(operation history.Operation, path string, request history.
 	return c.settled(func(key string) history.Call {
 		request.IdempotencyKey = key
 		call := c.begin(operation, "", request)
-		r := c.send(&call, outgoing{method: http.MethodPost, path: path, key: c.of.owner, body: body, header: map[string]string{"Idempotency-Key": key}})
+		r := c.send(
+			&call,
+			outgoing{
+				method: http.MethodPost, path: path, key: c.of.owner, body: body,
+				header: map[string]string{"Idempotency-Key": key},
+			},
+		)
 		switch operation {
 		case history.Approve:
 			made := decode[wire.ApprovedVersion](c, &call, r)
-			call.Answer.Act, call.Answer.Artifact, call.Answer.ArtifactVersion, call.Answer.State = made.Approval.ID, made.Version.ArtifactID, made.Version.ID, string(made.Version.State)
+			call.Answer.Act, call.Answer.Artifact, call.Answer.ArtifactVersion, call.Answer.State = made.Approval.ID,
+				made.Version.ArtifactID, made.Version.ID, string(made.Version.State)
 		case history.Certify:
 			made := decode[wire.IssuedCertificate](c, &call, r)
-			call.Answer.Artifact, call.Answer.ArtifactVersion, call.Answer.State = made.Version.ArtifactID, made.Version.ID, string(made.Version.State)
+			call.Answer.Artifact, call.Answer.ArtifactVersion, call.Answer.State = made.Version.ArtifactID, made.Version.ID,
+				string(made.Version.State)
 			call.Answer.Certificate, call.Answer.CertificateStatus = made.Certificate.PublicID, string(made.Certificate.Status)
 		default:
 			made := decode[wire.RevokedCertificate](c, &call, r)
@@ -258,7 +300,13 @@ func (c *client) readArtifact(artifact, version string) history.Call {
 // compareCertificate compares a hash with a certificate.
 func (c *client) compareCertificate(certificate, hash string) history.Call {
 	call := c.begin(history.CertificateRead, "", history.Request{PublicID: certificate, Hash: hash})
-	r := c.send(&call, outgoing{method: http.MethodPost, path: "/api/v1/verify", key: c.of.owner, body: map[string]string{"publicId": certificate, "sha256": hash}})
+	r := c.send(
+		&call,
+		outgoing{
+			method: http.MethodPost, path: "/api/v1/verify", key: c.of.owner,
+			body: map[string]string{"publicId": certificate, "sha256": hash},
+		},
+	)
 	if found := decode[wire.Verification](c, &call, r); call.Outcome == history.Answered {
 		call.Answer.Result, call.Answer.CertificateStatus = string(found.Reason), string(found.CertificateStatus)
 	}

@@ -26,7 +26,9 @@ func serveBroker(address, dir string) int {
 	if err != nil || convErr != nil {
 		return 2
 	}
-	s, err := natsserver.NewServer(&natsserver.Options{Host: host, Port: port, JetStream: true, StoreDir: dir, NoSigs: true})
+	s, err := natsserver.NewServer(&natsserver.Options{
+		Host: host, Port: port, JetStream: true, StoreDir: dir, NoSigs: true,
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2

@@ -79,11 +79,15 @@ func build(t testing.TB, source, to string) error {
 		filepath.Join(source, "cmd/integrity/weatherclock.go"): filepath.Join(dir, "clock.go"),
 	}}
 	description, err := json.Marshal(overlay)
-	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "time.go"), []byte(changed), 0o600), os.WriteFile(filepath.Join(dir, "clock.go"), []byte(clockFile), 0o600),
+	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "time.go"), []byte(changed), 0o600),
+		os.WriteFile(filepath.Join(dir, "clock.go"), []byte(clockFile), 0o600),
 		os.WriteFile(filepath.Join(dir, "overlay.json"), description, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-overlay", filepath.Join(dir, "overlay.json"), "-o", to, "./cmd/integrity")
+	command := exec.CommandContext(
+		t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-overlay", filepath.Join(dir, "overlay.json"), "-o", to,
+		"./cmd/integrity",
+	)
 	command.Dir, command.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w: %s", source, err, out)

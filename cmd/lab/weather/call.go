@@ -57,7 +57,8 @@ type reply struct {
 func (c *client) begin(operation history.Operation, company string, request history.Request) history.Call {
 	number := c.w.history.Number()
 	call := history.Call{
-		Number: number, RequestID: fmt.Sprintf("w-%d", number), Client: c.name, Company: company, Operation: operation, Request: request,
+		Number: number, RequestID: fmt.Sprintf("w-%d", number), Client: c.name, Company: company, Operation: operation,
+		Request: request,
 	}
 	if c.of != nil {
 		call.Organization = c.of.id
@@ -138,7 +139,9 @@ func (c *client) write(call history.Call) {
 		c.w.recoveries.acknowledged(call.Start, call.End, call.Service)
 	}
 	if call.Status >= 500 && call.Status != http.StatusServiceUnavailable && call.Status != http.StatusBadGateway {
-		c.w.violation("%s %s was answered with %d %s (request %s)", call.Operation, call.Service, call.Status, call.Code, call.RequestID)
+		c.w.violation(
+			"%s %s was answered with %d %s (request %s)", call.Operation, call.Service, call.Status, call.Code, call.RequestID,
+		)
 	}
 }
 
@@ -166,7 +169,8 @@ func (c *client) rest() bool {
 // recordAnswer is a record as the history has it.
 func recordAnswer(r wire.Record) history.RecordAnswer {
 	return history.RecordAnswer{
-		PublicID: r.PublicID, RecordID: r.ID, Company: r.CompanyReference, Source: r.Source, Document: r.DocumentReference, Version: r.Version, Hash: r.SHA256,
+		PublicID: r.PublicID, RecordID: r.ID, Company: r.CompanyReference, Source: r.Source, Document: r.DocumentReference,
+		Version: r.Version, Hash: r.SHA256,
 		Status: string(r.Status), SupersededBy: r.SupersededByVersion, ReceivedAt: r.ReceivedAt,
 	}
 }

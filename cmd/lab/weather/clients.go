@@ -29,13 +29,17 @@ func (w *world) startClients(ctx context.Context, seed uint64) *sync.WaitGroup {
 			name string
 			life func(*client)
 		}{
-			{"fresh", (*client).registerFresh}, {"origin", (*client).registerOften}, {"rival", (*client).registerOften}, {"batch", (*client).registerBatches},
-			{"reserve", (*client).reserveAndFinish}, {"revoke", (*client).revokeSome}, {"compare", (*client).compareAll}, {"reader", (*client).readOwnWrites},
-			{"feed", (*client).followFeed}, {"usage", (*client).watchUsage}, {"keys", (*client).turnKeys}, {"certify", (*client).certifyDocuments},
+			{"fresh", (*client).registerFresh}, {"origin", (*client).registerOften}, {"rival", (*client).registerOften},
+			{"batch", (*client).registerBatches},
+			{"reserve", (*client).reserveAndFinish}, {"revoke", (*client).revokeSome}, {"compare", (*client).compareAll},
+			{"reader", (*client).readOwnWrites},
+			{"feed", (*client).followFeed}, {"usage", (*client).watchUsage}, {"keys", (*client).turnKeys},
+			{"certify", (*client).certifyDocuments},
 		} {
 			number++
 			c := &client{
-				w: w, of: o, name: fmt.Sprintf("%d-%s", i+1, kind.name), rng: rand.New(rand.NewPCG(seed, number)), http: w.front.client(callPatience), ctx: ctx, pace: 250 * time.Millisecond,
+				w: w, of: o, name: fmt.Sprintf("%d-%s", i+1, kind.name), rng: rand.New(rand.NewPCG(seed, number)),
+				http: w.front.client(callPatience), ctx: ctx, pace: 250 * time.Millisecond,
 			}
 			all.Go(func() {
 				defer c.http.CloseIdleConnections()
@@ -51,14 +55,16 @@ func (w *world) startClients(ctx context.Context, seed uint64) *sync.WaitGroup {
 func declarationOf(company, document string, version int32, variant string) wire.Declaration {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", company, document, version, variant))
 	return wire.Declaration{
-		CompanyReference: company, Source: "weather", DocumentReference: document, Version: version, SHA256: hex.EncodeToString(sum[:]), SizeBytes: int64(version),
+		CompanyReference: company, Source: "weather", DocumentReference: document, Version: version,
+		SHA256: hex.EncodeToString(sum[:]), SizeBytes: int64(version),
 		MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
 	}
 }
 
 func requestOf(d wire.Declaration) history.Request {
 	return history.Request{
-		Source: d.Source, Document: d.DocumentReference, Version: d.Version, PreviousVersion: d.PreviousVersion, Hash: d.SHA256, SizeBytes: d.SizeBytes, MimeType: d.MimeType,
+		Source: d.Source, Document: d.DocumentReference, Version: d.Version, PreviousVersion: d.PreviousVersion,
+		Hash: d.SHA256, SizeBytes: d.SizeBytes, MimeType: d.MimeType,
 		GeneratedAt: d.GeneratedAt, ReservationID: d.ReservationID,
 	}
 }
@@ -66,7 +72,8 @@ func requestOf(d wire.Declaration) history.Request {
 func registered(call *history.Call, r wire.Registration) {
 	call.Answer.RecordAnswer = recordAnswer(r.Record)
 	call.Answer.Replayed, call.Answer.Applied = r.Replayed, int64(r.Consumption.Applied)
-	call.Answer.Period, call.Answer.Used, call.Answer.CompanyUsed = r.Usage.Period.String(), &r.Usage.Used, &r.CompanyContribution.Used
+	call.Answer.Period, call.Answer.Used, call.Answer.CompanyUsed = r.Usage.Period.String(), &r.Usage.Used,
+		&r.CompanyContribution.Used
 }
 
 // register declares a version. What became of an unknown call is asked for by calls of their own.
@@ -98,9 +105,20 @@ func (c *client) registerOnce(key credential, d wire.Declaration) history.Call {
 
 // lookUp asks for a version by the origin's reference.
 func (c *client) lookUp(key credential, d wire.Declaration, readAfter *int64) history.Call {
-	call := c.begin(history.Lookup, d.CompanyReference, history.Request{Source: d.Source, Document: d.DocumentReference, Version: d.Version, ReadAfter: readAfter})
-	query := url.Values{"companyReference": {d.CompanyReference}, "source": {d.Source}, "documentReference": {d.DocumentReference}, "version": {strconv.Itoa(int(d.Version))}}
-	r := c.send(&call, outgoing{method: http.MethodGet, path: integrityAPI + "/lookup?" + query.Encode(), key: key, header: after(readAfter)})
+	call := c.begin(
+		history.Lookup, d.CompanyReference,
+		history.Request{Source: d.Source, Document: d.DocumentReference, Version: d.Version, ReadAfter: readAfter},
+	)
+	query := url.Values{
+		"companyReference": {d.CompanyReference}, "source": {d.Source}, "documentReference": {d.DocumentReference},
+		"version": {strconv.Itoa(int(d.Version))},
+	}
+	r := c.send(
+		&call,
+		outgoing{
+			method: http.MethodGet, path: integrityAPI + "/lookup?" + query.Encode(), key: key, header: after(readAfter),
+		},
+	)
 	if record := decode[wire.Record](c, &call, r); call.Outcome == history.Answered {
 		call.Answer.RecordAnswer = recordAnswer(record)
 	}
@@ -150,7 +168,9 @@ func (c *client) registerBatches() {
 			if k, ok := c.of.any(c.rng); ok && c.rng.IntN(4) == 0 {
 				declarations = append(declarations, k.Declaration)
 			} else {
-				declarations = append(declarations, declarationOf(c.of.company(c.rng).Reference, fmt.Sprintf("%s-%d", c.name, n), int32(i+1), ""))
+				declarations = append(
+					declarations, declarationOf(c.of.company(c.rng).Reference, fmt.Sprintf("%s-%d", c.name, n), int32(i+1), ""),
+				)
 			}
 		}
 		for attempt := 0; attempt < 10 && c.batch(declarations); attempt++ {
@@ -164,10 +184,18 @@ func (c *client) registerBatches() {
 // batch reports whether any outcome is unknown.
 func (c *client) batch(declarations []wire.Declaration) (unknown bool) {
 	first := c.begin(history.Register, "", history.Request{})
-	r := c.send(&first, outgoing{method: http.MethodPost, path: integrityAPI + "/records/batch", key: c.of.worker, body: wire.BatchRequest{Declarations: declarations}})
+	r := c.send(
+		&first,
+		outgoing{
+			method: http.MethodPost, path: integrityAPI + "/records/batch", key: c.of.worker,
+			body: wire.BatchRequest{Declarations: declarations},
+		},
+	)
 	batch := decode[wire.Batch](c, &first, r)
 	if first.Outcome == history.Answered && len(batch.Results) != len(declarations) {
-		c.w.violation("a batch of %d was answered with %d results (request %s)", len(declarations), len(batch.Results), first.RequestID)
+		c.w.violation(
+			"a batch of %d was answered with %d results (request %s)", len(declarations), len(batch.Results), first.RequestID,
+		)
 		return false
 	}
 	number := c.w.history.Number()
@@ -217,8 +245,14 @@ func (c *client) reserveAndFinish() {
 }
 
 func (c *client) reserve(d wire.Declaration) history.Call {
-	call := c.begin(history.Reserve, d.CompanyReference, history.Request{Source: d.Source, Document: d.DocumentReference, Version: d.Version})
-	r := c.send(&call, outgoing{method: http.MethodPost, path: integrityAPI + "/reservations", key: c.of.worker, body: d.VersionReference()})
+	call := c.begin(
+		history.Reserve, d.CompanyReference,
+		history.Request{Source: d.Source, Document: d.DocumentReference, Version: d.Version},
+	)
+	r := c.send(
+		&call,
+		outgoing{method: http.MethodPost, path: integrityAPI + "/reservations", key: c.of.worker, body: d.VersionReference()},
+	)
 	if reservation := decode[wire.Reservation](c, &call, r); call.Outcome == history.Answered {
 		call.Answer.PublicID, call.Answer.ReservationStatus = reservation.PublicID, string(reservation.Status)
 		call.Answer.Replayed, call.Answer.Applied = reservation.Replayed, int64(reservation.Consumption.Applied)
@@ -229,9 +263,12 @@ func (c *client) reserve(d wire.Declaration) history.Call {
 
 func (c *client) release(d wire.Declaration, publicID string) {
 	call := c.begin(history.Release, d.CompanyReference, history.Request{PublicID: publicID})
-	r := c.send(&call, outgoing{method: http.MethodDelete, path: integrityAPI + "/reservations/" + publicID, key: c.of.worker})
+	r := c.send(
+		&call, outgoing{method: http.MethodDelete, path: integrityAPI + "/reservations/" + publicID, key: c.of.worker},
+	)
 	if released := decode[wire.ReleasedReservation](c, &call, r); call.Outcome == history.Answered {
-		call.Answer.PublicID, call.Answer.ReservationStatus, call.Answer.Replayed = released.PublicID, string(released.Status), released.Replayed
+		call.Answer.PublicID, call.Answer.ReservationStatus, call.Answer.Replayed = released.PublicID,
+			string(released.Status), released.Replayed
 	}
 	c.write(call)
 }
@@ -245,7 +282,13 @@ func (c *client) revokeSome() {
 			continue
 		}
 		call := c.begin(history.Revoke, k.CompanyReference, history.Request{PublicID: k.publicID})
-		r := c.send(&call, outgoing{method: http.MethodPost, path: integrityAPI + "/records/" + k.publicID + "/revoke", key: c.of.owner, body: wire.RevokeRequest{Reason: "weather"}})
+		r := c.send(
+			&call,
+			outgoing{
+				method: http.MethodPost, path: integrityAPI + "/records/" + k.publicID + "/revoke", key: c.of.owner,
+				body: wire.RevokeRequest{Reason: "weather"},
+			},
+		)
 		if revoked := decode[wire.Revocation](c, &call, r); call.Outcome == history.Answered {
 			call.Answer.RecordAnswer, call.Answer.Replayed = recordAnswer(revoked.Record), revoked.Replayed
 		}
@@ -300,7 +343,12 @@ func (c *client) compare(k known, hash string) {
 
 func (c *client) record(k known, readAfter *int64) history.Call {
 	call := c.begin(history.Record, k.CompanyReference, history.Request{PublicID: k.publicID, ReadAfter: readAfter})
-	r := c.send(&call, outgoing{method: http.MethodGet, path: integrityAPI + "/records/" + k.publicID, key: c.of.worker, header: after(readAfter)})
+	r := c.send(
+		&call,
+		outgoing{
+			method: http.MethodGet, path: integrityAPI + "/records/" + k.publicID, key: c.of.worker, header: after(readAfter),
+		},
+	)
 	if record := decode[wire.Record](c, &call, r); call.Outcome == history.Answered {
 		call.Answer.RecordAnswer = recordAnswer(record)
 	}
@@ -340,7 +388,13 @@ func (c *client) readOwnWrites() {
 
 func (c *client) search(hash string, readAfter *int64) {
 	call := c.begin(history.Search, "", history.Request{Hash: hash, Limit: 100, ReadAfter: readAfter})
-	r := c.send(&call, outgoing{method: http.MethodGet, path: integrityAPI + "/records?limit=100&sha256=" + hash, key: c.of.worker, header: after(readAfter)})
+	r := c.send(
+		&call,
+		outgoing{
+			method: http.MethodGet, path: integrityAPI + "/records?limit=100&sha256=" + hash, key: c.of.worker,
+			header: after(readAfter),
+		},
+	)
 	if records := decode[wire.Records](c, &call, r); call.Outcome == history.Answered {
 		for _, record := range records.Records {
 			call.Answer.Records = append(call.Answer.Records, recordAnswer(record))
@@ -366,7 +420,9 @@ func (c *client) followFeed() {
 		}
 		limit := 1 + c.rng.IntN(200)
 		call := c.begin(history.FeedPage, company, history.Request{After: cursor, Limit: limit, ReadAfter: readAfter})
-		path := fmt.Sprintf("%s/changes?companyReference=%s&after=%d&limit=%d&wait=%d", integrityAPI, company, cursor, limit, c.rng.IntN(2))
+		path := fmt.Sprintf(
+			"%s/changes?companyReference=%s&after=%d&limit=%d&wait=%d", integrityAPI, company, cursor, limit, c.rng.IntN(2),
+		)
 		r := c.send(&call, outgoing{method: http.MethodGet, path: path, key: c.of.worker, header: after(readAfter)})
 		if page := decode[wire.Feed[history.FeedEvent]](c, &call, r); call.Outcome == history.Answered {
 			call.Answer.Events, call.Answer.NextCursor, call.Answer.HasMore = page.Events, page.NextCursor, page.HasMore
@@ -397,7 +453,10 @@ func (c *client) watchUsage() {
 
 func (c *client) evidence(k known) {
 	call := c.begin(history.EvidenceRead, k.CompanyReference, history.Request{PublicID: k.publicID})
-	r := c.send(&call, outgoing{method: http.MethodGet, path: integrityAPI + "/records/" + k.publicID + "/evidence", key: c.of.worker})
+	r := c.send(
+		&call,
+		outgoing{method: http.MethodGet, path: integrityAPI + "/records/" + k.publicID + "/evidence", key: c.of.worker},
+	)
 	if call.Outcome == history.Answered {
 		call.Answer.File = filepath.Join("evidence", call.RequestID+".json")
 		if err := os.WriteFile(filepath.Join(c.w.dir, call.Answer.File), r.body, 0o600); err != nil {

@@ -17,7 +17,10 @@ import (
 func (w *world) socketLink(t testing.TB, name, toDir string) string {
 	dir := pgtest.ClusterDir(t)
 	const socket = ".s.PGSQL.5432"
-	w.links[name] = network.Listen(t, network.Address{Network: "unix", Name: filepath.Join(dir, socket)}, network.Address{Network: "unix", Name: filepath.Join(toDir, socket)})
+	w.links[name] = network.Listen(
+		t, network.Address{Network: "unix", Name: filepath.Join(dir, socket)},
+		network.Address{Network: "unix", Name: filepath.Join(toDir, socket)},
+	)
 	return dir
 }
 
@@ -35,7 +38,8 @@ func (w *world) startDatabases(t testing.TB) {
 	one.from = fmt.Sprintf(in, w.socketLink(t, "pg-one → pg-two", filepath.Join(two.dir, "socket")))
 	two.from = fmt.Sprintf(in, w.socketLink(t, "pg-two → pg-one", filepath.Join(one.dir, "socket")))
 	late.from = fmt.Sprintf("host=%s,%s port=5432,5432 user=integrity target_session_attrs=read-write",
-		w.socketLink(t, "pg-late → pg-one", filepath.Join(one.dir, "socket")), w.socketLink(t, "pg-late → pg-two", filepath.Join(two.dir, "socket")))
+		w.socketLink(t, "pg-late → pg-one", filepath.Join(one.dir, "socket")),
+		w.socketLink(t, "pg-late → pg-two", filepath.Join(two.dir, "socket")))
 	t.Cleanup(w.stop) // before the directories go
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -65,7 +69,11 @@ func (w *world) other() *server {
 func (w *world) synchronous(primary *server, patience time.Duration) error {
 	streams := func(more string) error {
 		return within(patience, func() error {
-			ok, err := ask[bool](primary, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = '"+synchronousName+"' AND state = 'streaming'"+more+")")
+			ok, err := ask[bool](
+				primary,
+				"SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = '"+synchronousName+
+					"' AND state = 'streaming'"+more+")",
+			)
 			if err == nil && !ok {
 				err = errors.New("the standby does not stream" + more)
 			}
@@ -75,7 +83,9 @@ func (w *world) synchronous(primary *server, patience time.Duration) error {
 	if err := streams(""); err != nil {
 		return err
 	}
-	if err := primary.sql("ALTER SYSTEM SET synchronous_standby_names = '"+synchronousName+"'", "SELECT pg_reload_conf()"); err != nil {
+	if err := primary.sql(
+		"ALTER SYSTEM SET synchronous_standby_names = '"+synchronousName+"'", "SELECT pg_reload_conf()",
+	); err != nil {
 		return err
 	}
 	return streams(" AND sync_state = 'sync'")
@@ -119,14 +129,19 @@ func (w *world) failOver(down time.Duration) (told string, err error) {
 	if err := w.synchronous(next, 2*time.Minute); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s lost, %s promoted; a synchronous standby again %s later", former.name, next.name, time.Since(promoted).Round(100*time.Millisecond)), nil
+	return fmt.Sprintf(
+		"%s lost, %s promoted; a synchronous standby again %s later", former.name, next.name,
+		time.Since(promoted).Round(100*time.Millisecond),
+	), nil
 }
 
 // followed says whether the late server receives from the present primary; it is made anew where it cannot.
 func (w *world) followed() error {
 	late, primary := w.servers[serverLate], w.primary.Load()
 	streams := func() error {
-		ok, err := ask[bool](primary, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = 'late' AND state = 'streaming')")
+		ok, err := ask[bool](
+			primary, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = 'late' AND state = 'streaming')",
+		)
 		if err == nil && !ok {
 			err = errors.New("the late server does not stream")
 		}
@@ -135,7 +150,9 @@ func (w *world) followed() error {
 	if within(15*time.Second, streams) == nil {
 		return nil
 	}
-	w.note("%s cannot follow %s and is copied anew: %s", late.name, primary.name, tail(filepath.Join(late.dir, "postgres.log")))
+	w.note(
+		"%s cannot follow %s and is copied anew: %s", late.name, primary.name, tail(filepath.Join(late.dir, "postgres.log")),
+	)
 	late.kill()
 	if err := late.copyFrom(primary); err != nil {
 		return err

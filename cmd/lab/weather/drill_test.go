@@ -35,19 +35,27 @@ func TestLongEndSaysWhatItWaitsFor(t *testing.T) {
 func TestFormerIsTheFirstThatBuilds(t *testing.T) {
 	repository := t.TempDir()
 	git := func(args ...string) string {
-		out, err := exec.Command("git", append([]string{"-C", repository, "-c", "user.name=test", "-c", "user.email=test@example.org"}, args...)...).CombinedOutput()
+		out, err := exec.Command("git",
+			append([]string{"-C", repository, "-c", "user.name=test", "-c", "user.email=test@example.org"},
+				args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("git %v: %v: %s", args, err, out)
 		}
 		return strings.TrimSpace(string(out))
 	}
 	program := filepath.Join(repository, "cmd/integrity/main.go")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(program), 0o755), os.WriteFile(filepath.Join(repository, "go.mod"), []byte("module former\n"), 0o600)); err != nil {
+	if err := errors.Join(
+		os.MkdirAll(filepath.Dir(program), 0o755),
+		os.WriteFile(filepath.Join(repository, "go.mod"), []byte("module former\n"), 0o600),
+	); err != nil {
 		t.Fatal(err)
 	}
 	git("init", "--quiet")
 	var commits []string
-	for _, text := range []string{"package main\n\nfunc main() { print(1) }\n", "package main\n\nfunc main() { print(2) }\n", "package main\n\nfunc main() { undefined() }\n"} {
+	for _, text := range []string{
+		"package main\n\nfunc main() { print(1) }\n", "package main\n\nfunc main() { print(2) }\n",
+		"package main\n\nfunc main() { undefined() }\n",
+	} {
 		if err := os.WriteFile(program, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

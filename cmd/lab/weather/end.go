@@ -37,7 +37,10 @@ const (
 // limitEnd ends the run when its end takes longer than patience, with what it still waits for.
 func (w *world) limitEnd(patience time.Duration, end func(why string)) (over func() bool) {
 	return time.AfterFunc(patience, func() {
-		end(fmt.Sprintf("the end of the run is not over %s after all faults were healed; what it still waits for: %s", patience, *w.waiting.Load()))
+		end(fmt.Sprintf(
+			"the end of the run is not over %s after all faults were healed; what it still waits for: %s", patience,
+			*w.waiting.Load(),
+		))
 	}).Stop
 }
 
@@ -84,7 +87,10 @@ func (w *world) settle() {
 			}
 			return nil
 		}); err != nil {
-			w.violation("%s does not become ready by itself within %s of the end of all faults: %v: %s", serviceName(i), calmPatience/2, err, tail(w.processes[serviceName(i)].logPath()))
+			w.violation(
+				"%s does not become ready by itself within %s of the end of all faults: %v: %s", serviceName(i), calmPatience/2,
+				err, tail(w.processes[serviceName(i)].logPath()),
+			)
 			w.processes[serviceName(i)].kill()
 			w.processes[serviceName(i)].start()
 		}
@@ -126,7 +132,9 @@ func (w *world) rest(log []history.LogEvent) {
 	}
 	w.await("the late server has replayed all", func() error {
 		// It waits by the clock of the primary, which may have been minutes ahead.
-		if err := w.servers[serverLate].sql("ALTER SYSTEM SET recovery_min_apply_delay = 0", "SELECT pg_reload_conf()"); err != nil {
+		if err := w.servers[serverLate].sql(
+			"ALTER SYSTEM SET recovery_min_apply_delay = 0", "SELECT pg_reload_conf()",
+		); err != nil {
 			return err
 		}
 		ok, err := ask[bool](w.servers[serverLate], "SELECT pg_last_wal_replay_lsn() >= '"+at+"'")
@@ -162,14 +170,18 @@ func (w *world) awaitDeliveries() {
 			for _, id := range w.destinationsOf(o) {
 				for _, status := range []string{"pending", "exhausted"} {
 					var page wire.Deliveries
-					if err := c.get("/api/v1/integrity/webhooks/"+id+"/deliveries?limit=200&status="+status, o.owner, &page); err != nil {
+					if err := c.get(
+						"/api/v1/integrity/webhooks/"+id+"/deliveries?limit=200&status="+status, o.owner, &page,
+					); err != nil {
 						return err
 					}
 					left += len(page.Deliveries)
 					for _, d := range page.Deliveries {
 						if d.Attempts > 0 && time.Since(again[d.ID]) > 20*time.Second && time.Since(again[o.id]) > 7*time.Second {
-							again[d.ID], again[o.id] = time.Now(), time.Now()                                                // an organization may ask for ten a minute
-							_ = c.post("/api/v1/integrity/webhooks/deliveries/"+d.ID+"/redeliver", o.owner, struct{}{}, nil) // it may be under way
+							// an organization may ask for ten a minute
+							again[d.ID], again[o.id] = time.Now(), time.Now()
+							// it may be under way
+							_ = c.post("/api/v1/integrity/webhooks/deliveries/"+d.ID+"/redeliver", o.owner, struct{}{}, nil)
 						}
 					}
 				}
@@ -249,7 +261,10 @@ func (w *world) collect(t testing.TB, log []history.LogEvent) {
 	for _, part := range []struct {
 		name string
 		read func(*plain) error
-	}{{"feeds", w.collectFeeds}, {"stream", w.collectStream}, {"deliveries", w.collectDeliveries}, {"usage", w.collectUsage}, {"evidence", w.collectEvidence}, {"tree", w.collectTree}, {"watchers", w.collectWatchers}} {
+	}{
+		{"feeds", w.collectFeeds}, {"stream", w.collectStream}, {"deliveries", w.collectDeliveries},
+		{"usage", w.collectUsage}, {"evidence", w.collectEvidence}, {"tree", w.collectTree}, {"watchers", w.collectWatchers},
+	} {
 		w.waits("the end state: " + part.name)
 		if err := within(time.Minute, func() error { return part.read(c) }); err != nil {
 			t.Errorf("the end state: %s: %v", part.name, err)
@@ -271,7 +286,10 @@ func (w *world) collectFeeds(c *plain) error {
 		for _, company := range o.Companies {
 			for after := int64(0); ; {
 				var page wire.Feed[history.FeedEvent]
-				if err := c.get(fmt.Sprintf("/api/v1/integrity/changes?companyReference=%s&limit=500&after=%d", company.Reference, after), o.worker, &page); err != nil {
+				if err := c.get(
+					fmt.Sprintf("/api/v1/integrity/changes?companyReference=%s&limit=500&after=%d", company.Reference, after),
+					o.worker, &page,
+				); err != nil {
 					return err
 				}
 				for i := range page.Events {
@@ -294,7 +312,9 @@ func (w *world) collectStream(*plain) error {
 	}
 	var ends []history.End
 	for _, m := range messages {
-		one := history.Message{Number: m.Sequence, ID: m.Header.Get("Nats-Msg-Id"), Organization: strings.Split(m.Subject, ".")[2]}
+		one := history.Message{
+			Number: m.Sequence, ID: m.Header.Get("Nats-Msg-Id"), Organization: strings.Split(m.Subject, ".")[2],
+		}
 		if err := json.Unmarshal(m.Data, &one.Event); err != nil {
 			return err
 		}
@@ -314,7 +334,10 @@ func (w *world) collectDeliveries(c *plain) error {
 					return err
 				}
 				for _, d := range page.Deliveries {
-					ends = append(ends, history.End{Delivery: &history.Delivery{ID: d.ID, Webhook: d.WebhookID, EventID: d.EventID, State: d.Status}})
+					ends = append(
+						ends,
+						history.End{Delivery: &history.Delivery{ID: d.ID, Webhook: d.WebhookID, EventID: d.EventID, State: d.Status}},
+					)
 				}
 				if !page.HasMore {
 					break
@@ -334,7 +357,10 @@ func (w *world) collectUsage(c *plain) error {
 		if err := c.get("/api/v1/integrity/usage", o.owner, &allowance); err != nil {
 			return err
 		}
-		usage := history.Usage{Organization: o.id, Period: allowance.Period.String(), Used: allowance.Organization.Used, Companies: map[string]int64{}}
+		usage := history.Usage{
+			Organization: o.id, Period: allowance.Period.String(), Used: allowance.Organization.Used,
+			Companies: map[string]int64{},
+		}
 		for _, company := range allowance.Companies {
 			usage.Companies[company.CompanyReference] = company.Used
 		}
@@ -400,7 +426,10 @@ func (w *world) collectTree(*plain) error {
 	if err := os.WriteFile(filepath.Join(w.dir, file), leaves, 0o600); err != nil {
 		return err
 	}
-	w.once([]history.End{{Leaves: &history.Leaves{File: file}}, {Checkpoint: &history.Checkpoint{Seen: w.history.Now(), By: "the harness", Note: note}}})
+	w.once([]history.End{
+		{Leaves: &history.Leaves{File: file}},
+		{Checkpoint: &history.Checkpoint{Seen: w.history.Now(), By: "the harness", Note: note}},
+	})
 	return nil
 }
 
@@ -428,7 +457,10 @@ func (w *world) collectWatchers(*plain) error {
 	if len(logs[0].SplitViews) > 0 || logs[0].Halted {
 		seen.Alarm = r.out
 	}
-	w.once(append(ends, history.End{Monitor: &seen}, history.End{Checkpoint: &history.Checkpoint{Seen: w.history.Now(), By: "the witness", Note: logs[0].Checkpoint}}))
+	w.once(append(
+		ends, history.End{Monitor: &seen},
+		history.End{Checkpoint: &history.Checkpoint{Seen: w.history.Now(), By: "the witness", Note: logs[0].Checkpoint}},
+	))
 	return nil
 }
 
@@ -437,7 +469,11 @@ func (w *world) verdicts() {
 	say := func(name, organization string, r result) {
 		w.note("%s %s: exit code %d: %s", name, organization, r.code, lastLine(r.out+r.errs))
 		output := r.out + r.errs
-		w.history.End(history.End{Verdict: &history.Verdict{Name: name, Organization: organization, Exit: r.code, Clean: r.code == 0, Output: output[:min(len(output), 4000)]}})
+		w.history.End(history.End{
+			Verdict: &history.Verdict{
+				Name: name, Organization: organization, Exit: r.code, Clean: r.code == 0, Output: output[:min(len(output), 4000)],
+			},
+		})
 	}
 	const patience = 10 * time.Minute
 	say(history.AuditVerdict, "", w.run(patience, w.ledgerEnv(), "audit"))

@@ -61,7 +61,13 @@ func (w *world) drawPlans(rng *rand.Rand, length time.Duration) (plans []plan) {
 		}
 		targets := kinds[i].targets(w)
 		slices.Sort(targets)
-		plans = append(plans, plan{at, kinds[i], targets[rng.IntN(len(targets))], 300*time.Millisecond + time.Duration(rng.Int64N(int64(most))), rng.Uint64()})
+		plans = append(
+			plans,
+			plan{
+				at, kinds[i], targets[rng.IntN(len(targets))], 300*time.Millisecond + time.Duration(rng.Int64N(int64(most))),
+				rng.Uint64(),
+			},
+		)
 	}
 	return plans
 }

@@ -39,10 +39,13 @@ func (w *world) startFront(t testing.TB) *front {
 	var transports [services]*http.Transport
 	for i := range services {
 		at := filepath.Join(dir, "s"+strconv.Itoa(i))
-		w.links[fmt.Sprintf("front → %s", serviceName(i))] = network.Listen(t, network.Address{Network: "unix", Name: at}, network.Address{Network: "tcp", Name: w.addresses[i]})
-		transports[i] = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", at)
-		}}
+		w.links[fmt.Sprintf("front → %s", serviceName(i))] = network.Listen(
+			t, network.Address{Network: "unix", Name: at}, network.Address{Network: "tcp", Name: w.addresses[i]},
+		)
+		transports[i] = &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", at)
+			}}
 		proxies[i] = &httputil.ReverseProxy{
 			Transport: transports[i],
 			Rewrite: func(r *httputil.ProxyRequest) {
@@ -116,7 +119,9 @@ func (f *front) took(requestID string) string {
 
 // client has no connection that it uses twice, so that nothing is sent twice either.
 func (f *front) client(timeout time.Duration) *http.Client {
-	return &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", f.socket)
-	}}}
+	return &http.Client{Timeout: timeout,
+		Transport: &http.Transport{DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", f.socket)
+			}}}
 }

@@ -74,26 +74,42 @@ func allKinds() []kind {
 		{name: "kill", weight: 7, targets: theHelpers, begin: killProcess},
 		{name: "freeze", weight: 6, targets: theHelpers, begin: freezeProcess},
 		{name: "cut", weight: 8, targets: theLinks, through: throughService, begin: cutLink},
-		{name: "away", weight: 6, targets: theLinks, through: throughService, begin: weatherOf(func(plan) (up, down network.Weather) { return network.Weather{Away: true}, network.Weather{Away: true} })},
+		{name: "away", weight: 6, targets: theLinks, through: throughService,
+			begin: weatherOf(func(plan) (up, down network.Weather) {
+				return network.Weather{Away: true}, network.Weather{Away: true}
+			})},
 		{name: "half-open", weight: 5, targets: theLinks, through: throughService, begin: strandLink},
-		{name: "hole", weight: 6, targets: theLinks, through: throughService, begin: weatherOf(func(plan) (up, down network.Weather) { return network.Weather{Hole: true}, network.Weather{Hole: true} })},
-		{name: "one-way", weight: 7, targets: theLinks, through: throughService, begin: weatherOf(func(p plan) (up, down network.Weather) {
-			return network.Weather{Hole: p.draw%2 == 0}, network.Weather{Hole: p.draw%2 != 0}
-		})},
-		{name: "delay", weight: 7, targets: theLinks, through: throughService, begin: weatherOf(func(p plan) (up, down network.Weather) {
-			late := network.Weather{Latency: time.Duration(5+p.draw%300) * time.Millisecond}
-			return late, late
-		})},
-		{name: "drip", weight: 6, targets: theLinks, through: throughService, begin: weatherOf(func(p plan) (up, down network.Weather) {
-			slow := network.Weather{Latency: time.Duration(1+p.draw%5) * time.Millisecond, Piece: 64 + int(p.draw%1000)}
-			return slow, slow
-		})},
+		{name: "hole", weight: 6, targets: theLinks, through: throughService,
+			begin: weatherOf(func(plan) (up, down network.Weather) {
+				return network.Weather{Hole: true}, network.Weather{Hole: true}
+			})},
+		{name: "one-way", weight: 7, targets: theLinks, through: throughService,
+			begin: weatherOf(func(p plan) (up, down network.Weather) {
+				return network.Weather{Hole: p.draw%2 == 0}, network.Weather{Hole: p.draw%2 != 0}
+			})},
+		{name: "delay", weight: 7, targets: theLinks, through: throughService,
+			begin: weatherOf(func(p plan) (up, down network.Weather) {
+				late := network.Weather{Latency: time.Duration(5+p.draw%300) * time.Millisecond}
+				return late, late
+			})},
+		{name: "drip", weight: 6, targets: theLinks, through: throughService,
+			begin: weatherOf(func(p plan) (up, down network.Weather) {
+				slow := network.Weather{Latency: time.Duration(1+p.draw%5) * time.Millisecond, Piece: 64 + int(p.draw%1000)}
+				return slow, slow
+			})},
 		{name: "commit-cut", weight: 14, targets: toThePrimary, through: throughService, begin: cutCommits},
-		{name: "rolling-restart", weight: 2, targets: one("services"), begin: rollServices, command: true, needs: func(*world, string) []string {
-			return []string{"rolling restart", serviceName(0), serviceName(1), serviceName(2)}
-		}},
-		{name: "rebuild", weight: 3, targets: one("the ledger"), begin: commandOf("rebuild", "--check"), command: true, needs: alone("rebuild")},
-		{name: "audit", weight: 2, targets: one("the ledger"), begin: commandOf("audit"), command: true, needs: alone("audit")},
+		{name: "rolling-restart", weight: 2, targets: one("services"), begin: rollServices, command: true,
+			needs: func(*world, string) []string {
+				return []string{"rolling restart", serviceName(0), serviceName(1), serviceName(2)}
+			}},
+		{
+			name: "rebuild", weight: 3, targets: one("the ledger"), begin: commandOf("rebuild", "--check"), command: true,
+			needs: alone("rebuild"),
+		},
+		{
+			name: "audit", weight: 2, targets: one("the ledger"), begin: commandOf("audit"), command: true,
+			needs: alone("audit"),
+		},
 		{name: "backup", weight: 2, targets: one("the ledger"), begin: backUp, command: true, needs: alone("backup")},
 	}
 }

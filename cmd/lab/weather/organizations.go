@@ -67,7 +67,9 @@ func (o *organization) company(rng *rand.Rand) history.Company {
 }
 
 const (
-	allScopes    = "integrity:read,integrity:write,integrity:revoke,integrity:admin,organization:admin,verify:read,artifacts:read,artifacts:write,analyses:read,reviews:write,approvals:write,certificates:read,certificates:write,audit:read"
+	allScopes    = "integrity:read,integrity:write,integrity:revoke,integrity:admin,organization:admin,verify:read," +
+		"artifacts:read,artifacts:write,analyses:read,reviews:write,approvals:write,certificates:read,certificates:write," +
+		"audit:read"
 	workerScopes = "integrity:read,integrity:write"
 )
 
@@ -95,7 +97,11 @@ func (w *world) makeOrganizations() {
 			scopes     string
 		}{{&o.owner, allScopes}, {&o.worker, workerScopes}} {
 			var key operator.KeyView
-			w.must(&key, append([]string{"apikey", "create", "--member", "owner@example.org", "--scopes", k.scopes, "--company", strings.Join(references, ",")}, in...)...)
+			w.must(&key,
+				append([]string{
+					"apikey", "create", "--member", "owner@example.org", "--scopes", k.scopes, "--company",
+					strings.Join(references, ","),
+				}, in...)...)
 			*k.credential = credential{key.ID, key.Key}
 		}
 		w.organizations = append(w.organizations, o)
@@ -111,7 +117,10 @@ func (w *world) makeDestinations(t testing.TB) {
 			var made wire.WebhookWithSecret
 			w.setUp(t, http, "/api/v1/integrity/webhooks", o.owner, wire.WebhookRequest{URL: w.receivers.url + path}, &made)
 			w.receivers.known[path] = destination{made.ID, made.Secret}
-			w.setUp(t, http, "/api/v1/integrity/companies/"+company.ID+"/webhooks", o.owner, wire.WebhookAccessRequest{WebhookID: made.ID, Enabled: true}, nil)
+			w.setUp(
+				t, http, "/api/v1/integrity/companies/"+company.ID+"/webhooks", o.owner,
+				wire.WebhookAccessRequest{WebhookID: made.ID, Enabled: true}, nil,
+			)
 			w.history.End(history.End{Webhook: &history.Webhook{ID: made.ID, Organization: o.id, Company: company.Reference}})
 		}
 	}

@@ -46,8 +46,10 @@ type server struct {
 func serverSettings() map[string]string {
 	settings := pgtest.ClusterSettings()
 	for name, value := range map[string]string{
-		"fsync": "on", "max_connections": "300", "wal_keep_size": "2GB", "max_wal_senders": "10", "wal_sender_timeout": "10s", "wal_receiver_timeout": "10s",
-		"wal_receiver_status_interval": "1s", "wal_retrieve_retry_interval": "500ms", "restart_after_crash": "on", "max_wal_size": "1GB", "checkpoint_timeout": "60s",
+		"fsync": "on", "max_connections": "300", "wal_keep_size": "2GB", "max_wal_senders": "10",
+		"wal_sender_timeout": "10s", "wal_receiver_timeout": "10s",
+		"wal_receiver_status_interval": "1s", "wal_retrieve_retry_interval": "500ms", "restart_after_crash": "on",
+		"max_wal_size": "1GB", "checkpoint_timeout": "60s",
 		"hot_standby_feedback": "on", "cluster_name": "",
 		"max_standby_streaming_delay": "30s", // a session whose client vanished does not hold up replay for ever
 	} {
@@ -260,7 +262,10 @@ func (s *server) copyFrom(primary *server) error {
 	if s.name == serverLate {
 		name, delay = "late", lateness
 	}
-	conf := fmt.Sprintf("\nprimary_conninfo = '%s application_name=%s connect_timeout=3'\nrecovery_min_apply_delay = '%s'\n", s.from, name, delay)
+	conf := fmt.Sprintf(
+		"\nprimary_conninfo = '%s application_name=%s connect_timeout=3'\nrecovery_min_apply_delay = '%s'\n", s.from, name,
+		delay,
+	)
 	f, err := os.OpenFile(filepath.Join(data, "postgresql.auto.conf"), os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
 		_, err = f.WriteString(conf)
@@ -270,7 +275,9 @@ func (s *server) copyFrom(primary *server) error {
 		return err
 	}
 	if os.Geteuid() == 0 {
-		if out, err := exec.Command("chown", "-R", fmt.Sprintf("%d:%d", stat.Uid, stat.Gid), data).CombinedOutput(); err != nil {
+		if out, err := exec.Command(
+			"chown", "-R", fmt.Sprintf("%d:%d", stat.Uid, stat.Gid), data,
+		).CombinedOutput(); err != nil {
 			return fmt.Errorf("chown: %w: %s", err, out)
 		}
 	}
@@ -281,7 +288,10 @@ func (s *server) copyFrom(primary *server) error {
 func (w *world) baseBackup(from *server, to string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	command := exec.CommandContext(ctx, filepath.Join(w.programs, "pg_basebackup"), "-h", filepath.Join(from.dir, "socket"), "-p", "5432", "-U", "integrity", "-D", to, "-X", "stream", "-c", "fast", "--no-sync")
+	command := exec.CommandContext(
+		ctx, filepath.Join(w.programs, "pg_basebackup"), "-h", filepath.Join(from.dir, "socket"), "-p", "5432", "-U",
+		"integrity", "-D", to, "-X", "stream", "-c", "fast", "--no-sync",
+	)
 	out, err := command.CombinedOutput()
 	return string(out), err
 }
@@ -319,7 +329,9 @@ if [ "$1" = -D ] && [ -f "${2%/pgdata}/faults" ]; then
 fi
 exec PROGRAMS/postgres "$@"
 `)
-	for name, text := range map[string]string{"postgres": script, "initdb": "#!/bin/sh\nexec " + w.programs + "/initdb \"$@\"\n"} {
+	for name, text := range map[string]string{
+		"postgres": script, "initdb": "#!/bin/sh\nexec " + w.programs + "/initdb \"$@\"\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -43,7 +43,10 @@ func (w *world) startReceivers(t testing.TB, rng *rand.Rand) *receivers {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	link := network.Listen(t, network.Address{Network: "tcp", Name: "127.0.0.1:0"}, network.Address{Network: "tcp", Name: strings.TrimPrefix(server.URL, "http://")})
+	link := network.Listen(
+		t, network.Address{Network: "tcp", Name: "127.0.0.1:0"},
+		network.Address{Network: "tcp", Name: strings.TrimPrefix(server.URL, "http://")},
+	)
 	w.links["services → receivers"] = link
 	r.url = "http://" + link.At.Name
 	return r
@@ -87,7 +90,8 @@ func (r *receivers) ServeHTTP(rw http.ResponseWriter, request *http.Request) {
 	}
 	sum := sha256.Sum256(body)
 	r.w.history.End(history.End{Receipt: &history.Receipt{
-		Webhook: at.id, At: r.w.history.Now(), EventID: e.ID, BodySHA256: hex.EncodeToString(sum[:]), Signed: signed(request.Header.Get("Service-Signature"), body, at.secret),
+		Webhook: at.id, At: r.w.history.Now(), EventID: e.ID, BodySHA256: hex.EncodeToString(sum[:]),
+		Signed: signed(request.Header.Get("Service-Signature"), body, at.secret),
 		Status: status, PublicID: e.PublicID, Version: e.DocumentVersion, RecordStatus: e.RecordStatus,
 	}})
 	if status == 0 {

@@ -53,7 +53,8 @@ func TestCheckAgain(t *testing.T) {
 	} {
 		var out strings.Builder
 		good, err := checkAgain(append(append(c.args, "-go-alone"), c.of.Directory), &out)
-		if err != nil || good != c.good || !strings.Contains(out.String(), c.says) || read(t, c.of, textFile) != out.String() {
+		if err != nil || good != c.good || !strings.Contains(out.String(), c.says) ||
+			read(t, c.of, textFile) != out.String() {
 			t.Errorf("%v: good %t, error %v:\n%s", c.args, good, err, &out)
 		}
 		if page := read(t, c.of, pageFile); !strings.Contains(page, "</html>") || !strings.Contains(page, `"kill"`) {
@@ -79,13 +80,16 @@ func TestReport(t *testing.T) {
 		{Number: 3, Name: "cut", Target: "service-1 → pg-one", Start: 5 * second, End: 6 * second},
 	}}
 	for i := range 10 {
-		h.Calls = append(h.Calls, history.Call{Number: int64(i + 1), Client: fmt.Sprint("c", i%2), Operation: history.Register, Outcome: history.Answered,
-			Start: int64(i) * second, End: int64(i)*second + second/100})
+		h.Calls = append(h.Calls,
+			history.Call{Number: int64(i + 1), Client: fmt.Sprint("c", i%2), Operation: history.Register,
+				Outcome: history.Answered,
+				Start:   int64(i) * second, End: int64(i)*second + second/100})
 	}
 	h.Calls[5].Outcome, h.Calls[5].Code = history.Unknown, hostile
 	v := verdicts{Again: "make weather SEED=9", Found: []string{"an alarm"}, Report: check.Report{
-		Violations: []check.Violation{{Check: check.Feed, Of: "org_1", Text: hostile, Calls: []int64{6}}}, Undecided: []check.Violation{{Check: check.Key, Of: "key_1", Text: "too long"}},
-		Counts: map[string]int64{"calls": 10},
+		Violations: []check.Violation{{Check: check.Feed, Of: "org_1", Text: hostile, Calls: []int64{6}}},
+		Undecided:  []check.Violation{{Check: check.Key, Of: "key_1", Text: "too long"}},
+		Counts:     map[string]int64{"calls": 10},
 	}}
 	if err := v.save(h); err != nil {
 		t.Fatal(err)
@@ -93,8 +97,10 @@ func TestReport(t *testing.T) {
 	text, page := read(t, h, textFile), read(t, h, pageFile)
 	spaces := strings.Join(strings.Fields(text), " ")
 	for _, want := range []string{
-		"make weather SEED=9", `violation, found by the harness: "an alarm"`, "feed 1 violations violation: ", "(calls 6)", "key undecided undecided: ", "version holds",
-		"kill 2 2 2s 2s", "cut 1 0 – –", "1s kill service-1 2s 1s", "5s 0 0 1 – – cut service-1 → pg-one", "9s 1 0 0 10ms 10ms", "10 calls",
+		"make weather SEED=9", `violation, found by the harness: "an alarm"`, "feed 1 violations violation: ", "(calls 6)",
+		"key undecided undecided: ", "version holds",
+		"kill 2 2 2s 2s", "cut 1 0 – –", "1s kill service-1 2s 1s", "5s 0 0 1 – – cut service-1 → pg-one",
+		"9s 1 0 0 10ms 10ms", "10 calls",
 		"1 violations, 1 undecided, 0 checks skipped, 1 found by the harness",
 	} {
 		if !strings.Contains(spaces, want) {

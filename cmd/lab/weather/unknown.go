@@ -36,7 +36,8 @@ func (w *world) lookUpUnknown() {
 			defer http.CloseIdleConnections()
 			for j := range jobs {
 				c := &client{
-					w: w, of: j.of, name: fmt.Sprintf("%d-after", slices.Index(w.organizations, j.of)+1), rng: rand.New(rand.NewPCG(uint64(n), 0)), http: http, ctx: context.Background(),
+					w: w, of: j.of, name: fmt.Sprintf("%d-after", slices.Index(w.organizations, j.of)+1),
+					rng: rand.New(rand.NewPCG(uint64(n), 0)), http: http, ctx: context.Background(),
 					pace: 250 * time.Millisecond,
 				}
 				call := j.ask(c)
@@ -65,7 +66,9 @@ func (o *organization) lookUps() map[string]func(*client) history.Call {
 		r := call.Request
 		switch call.Operation {
 		case history.Register:
-			d := wire.Declaration{CompanyReference: call.Company, Source: r.Source, DocumentReference: r.Document, Version: r.Version}
+			d := wire.Declaration{
+				CompanyReference: call.Company, Source: r.Source, DocumentReference: r.Document, Version: r.Version,
+			}
 			questions[fmt.Sprint("version ", d)] = func(c *client) history.Call { return c.lookUp(o.worker, d, nil) }
 		case history.Reserve, history.Release:
 			reserved[call.Company] = append(reserved[call.Company], r)
@@ -73,11 +76,17 @@ func (o *organization) lookUps() map[string]func(*client) history.Call {
 			k := known{wire.Declaration{CompanyReference: call.Company}, r.PublicID}
 			questions["record "+r.PublicID] = func(c *client) history.Call { return c.record(k, nil) }
 		case history.KeyRotate, history.KeyRevoke, history.Grant:
-			questions["key "+r.Target+" "+call.Company] = func(c *client) history.Call { return c.readKey(r.Target, call.Company) }
+			questions["key "+r.Target+" "+call.Company] = func(c *client) history.Call {
+				return c.readKey(r.Target, call.Company)
+			}
 		case history.Review, history.Approve, history.Certify:
-			questions["artifact "+r.ArtifactVersion] = func(c *client) history.Call { return c.readArtifact(r.Artifact, r.ArtifactVersion) }
+			questions["artifact "+r.ArtifactVersion] = func(c *client) history.Call {
+				return c.readArtifact(r.Artifact, r.ArtifactVersion)
+			}
 		case history.CertificateEnd:
-			questions["certificate "+r.PublicID] = func(c *client) history.Call { return c.compareCertificate(r.PublicID, hashOf("")) }
+			questions["certificate "+r.PublicID] = func(c *client) history.Call {
+				return c.compareCertificate(r.PublicID, hashOf(""))
+			}
 		}
 	}
 	for company, requests := range reserved {
@@ -93,7 +102,14 @@ func (c *client) readReservations(company string, requests []history.Request) hi
 	began := c.w.history.Now()
 	var found []wire.ReservedVersion
 	for after := ""; ; {
-		r := c.send(&call, outgoing{method: http.MethodGet, path: integrityAPI + "/reservations?limit=200&status=pending&companyReference=" + company + after, key: c.of.worker})
+		r := c.send(
+			&call,
+			outgoing{
+				method: http.MethodGet,
+				path:   integrityAPI + "/reservations?limit=200&status=pending&companyReference=" + company + after,
+				key:    c.of.worker,
+			},
+		)
 		page := decode[wire.Reservations](c, &call, r)
 		if found = append(found, page.Reservations...); !page.HasMore {
 			break
@@ -107,9 +123,14 @@ func (c *client) readReservations(company string, requests []history.Request) hi
 	}
 	for _, request := range requests {
 		one := call
-		one.Number, one.Request = c.w.history.Number(), history.Request{Source: request.Source, Document: request.Document, Version: request.Version, PublicID: request.PublicID}
+		one.Number, one.Request = c.w.history.Number(), history.Request{
+			Source: request.Source, Document: request.Document, Version: request.Version, PublicID: request.PublicID,
+		}
 		if i := slices.IndexFunc(found, func(v wire.ReservedVersion) bool {
-			return v.PublicID == request.PublicID || v.VersionReference == (wire.VersionReference{CompanyReference: company, Source: request.Source, DocumentReference: request.Document, Version: request.Version})
+			return v.PublicID == request.PublicID ||
+				v.VersionReference == (wire.VersionReference{
+					CompanyReference: company, Source: request.Source, DocumentReference: request.Document, Version: request.Version,
+				})
 		}); i >= 0 {
 			one.Answer.PublicID, one.Answer.ReservationStatus = found[i].PublicID, string(domain.ReservationPending)
 		}

@@ -85,8 +85,14 @@ func clean(more ...string) (env []string) {
 
 // ledgerEnv reaches the ledger without any link. The primary is found among both servers.
 func (w *world) ledgerEnv() []string {
-	both := fmt.Sprintf("postgres:///integrity?host=%s,%s&port=5432,5432&user=integrity", filepath.Join(w.servers[serverOne].dir, "socket"), filepath.Join(w.servers[serverTwo].dir, "socket"))
-	return clean("INTEGRITY_DATABASE_URL="+both, "INTEGRITY_DATA_DIR="+w.data, "INTEGRITY_PLANS="+w.plansPath(), "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32))
+	both := fmt.Sprintf(
+		"postgres:///integrity?host=%s,%s&port=5432,5432&user=integrity", filepath.Join(w.servers[serverOne].dir, "socket"),
+		filepath.Join(w.servers[serverTwo].dir, "socket"),
+	)
+	return clean(
+		"INTEGRITY_DATABASE_URL="+both, "INTEGRITY_DATA_DIR="+w.data, "INTEGRITY_PLANS="+w.plansPath(),
+		"INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32),
+	)
 }
 
 func (w *world) plansPath() string { return filepath.Join(w.data, "plans.json") }
@@ -144,16 +150,22 @@ const (
 // makeLedger brings the schema, the keys and the plans.
 func (w *world) makeLedger(t testing.TB) {
 	plan := func(perMonth string) string {
-		return `{"priceEur": 0, "perMinute": 1000000, "versionsPerMonth": ` + perMonth + `, "requestsPerMonth": null, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null, "administrativeEventsPerDay": 10000}`
+		return `{"priceEur": 0, "perMinute": 1000000, "versionsPerMonth": ` + perMonth +
+			`, "requestsPerMonth": null, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null, "administrativeEventsPerDay": 10000}`
 	}
-	integritytest.Write(t, w.plansPath(), fmt.Sprintf(`{"gratis": %s, "small": %s, "wide": %s}`, plan("1000"), plan(strconv.Itoa(smallQuota)), plan("null")))
+	integritytest.Write(
+		t, w.plansPath(),
+		fmt.Sprintf(`{"gratis": %s, "small": %s, "wide": %s}`, plan("1000"), plan(strconv.Itoa(smallQuota)), plan("null")),
+	)
 	w.must(nil, "keys", "generate")
 	// If a previous version is given, it makes the ledger: it cannot write to one that this version has made.
 	for _, program := range []string{w.former, w.program} {
 		if program == "" {
 			continue
 		}
-		r := w.runProgram(program, integritytest.Patient, append(w.ledgerEnv(), "INTEGRITY_SHARDS=2"), "migrate", "--issuer", issuer)
+		r := w.runProgram(
+			program, integritytest.Patient, append(w.ledgerEnv(), "INTEGRITY_SHARDS=2"), "migrate", "--issuer", issuer,
+		)
 		if r.code != 0 {
 			t.Fatal(r.errs)
 		}
@@ -167,7 +179,10 @@ func (w *world) makeLedger(t testing.TB) {
 func (w *world) startWitness(t testing.TB) (witnesses string) {
 	dir := pgtest.ClusterDir(t)
 	address := integritytest.FreeAddress(t)
-	env := clean("INTEGRITY_DATABASE_URL="+pgtest.New(t), "INTEGRITY_DATA_DIR="+dir, "INTEGRITY_METRICS_LISTEN=off", "INTEGRITY_WITNESS_NAME="+witnessName, "INTEGRITY_ISSUER=witness")
+	env := clean(
+		"INTEGRITY_DATABASE_URL="+pgtest.New(t), "INTEGRITY_DATA_DIR="+dir, "INTEGRITY_METRICS_LISTEN=off",
+		"INTEGRITY_WITNESS_NAME="+witnessName, "INTEGRITY_ISSUER=witness",
+	)
 	if r := w.run(integritytest.Patient, env, "migrate"); r.code != 0 {
 		t.Fatal(r.errs)
 	}
@@ -183,10 +198,15 @@ func (w *world) startWitness(t testing.TB) (witnesses string) {
 	}
 	logs := integritytest.Write(t, filepath.Join(dir, "logs"), trusted.LogKeys()[0].VerifierKey+"\n")
 	w.processes["witness"] = &process{
-		w: w, name: "witness", program: w.program, env: append(env, "INTEGRITY_WITNESS_LISTEN="+address, "INTEGRITY_WITNESS_LOGS="+logs, "INTEGRITY_WITNESS_PER_MINUTE=100000"),
+		w: w, name: "witness", program: w.program,
+		env: append(
+			env, "INTEGRITY_WITNESS_LISTEN="+address, "INTEGRITY_WITNESS_LOGS="+logs, "INTEGRITY_WITNESS_PER_MINUTE=100000",
+		),
 		args: []string{"witness"},
 	}
-	link := network.Listen(t, network.Address{Network: "tcp", Name: "127.0.0.1:0"}, network.Address{Network: "tcp", Name: address})
+	link := network.Listen(
+		t, network.Address{Network: "tcp", Name: "127.0.0.1:0"}, network.Address{Network: "tcp", Name: address},
+	)
 	w.links["services → witness"] = link
 	return verifier + " http://" + link.At.Name
 }
@@ -209,23 +229,34 @@ func (w *world) startServices(t testing.TB, witnesses string) {
 			}
 			// The last one reaches each server through a pooler, whose own link to it may fail.
 			behind := w.socketLink(t, "pooler of "+s+" → "+s, socket)
-			pooler := pgtest.PreparePooler(t, "postgres:///integrity?host="+behind+"&port=5432&user=integrity", filepath.Join(w.servers[s].dir, "pgdata"),
+			pooler := pgtest.PreparePooler(t, "postgres:///integrity?host="+behind+"&port=5432&user=integrity",
+				filepath.Join(w.servers[s].dir, "pgdata"),
 				"pool_mode = session", "server_connect_timeout = 3", "server_login_retry = 1", "query_wait_timeout = 10")
-			p := &process{w: w, name: "pooler of " + s, program: pooler.Program, args: pooler.Args, uid: pooler.Credential, env: clean()}
+			p := &process{
+				w: w, name: "pooler of " + s, program: pooler.Program, args: pooler.Args, uid: pooler.Credential, env: clean(),
+			}
 			w.processes[p.name] = p
 			p.start()
 			hosts = append(hosts, filepath.Dir(pooler.Log))
 		}
-		broker := network.Listen(t, network.Address{Network: "tcp", Name: "127.0.0.1:0"}, network.Address{Network: "tcp", Name: strings.TrimPrefix(w.broker.url, "nats://")})
+		broker := network.Listen(
+			t, network.Address{Network: "tcp", Name: "127.0.0.1:0"},
+			network.Address{Network: "tcp", Name: strings.TrimPrefix(w.broker.url, "nats://")},
+		)
 		w.links[name+" → broker"] = broker
 		p := &process{
 			w: w, name: name, program: w.program, args: []string{"serve"},
 			env: clean(
 				"INTEGRITY_DATABASE_URL="+fmt.Sprintf(in, hosts[0], hosts[1]),
-				"INTEGRITY_REPLICA_URL=postgres:///integrity?port=5432&user=integrity&host="+w.socketLink(t, name+" → "+serverLate, filepath.Join(w.servers[serverLate].dir, "socket")),
-				"INTEGRITY_DATA_DIR="+w.data, "INTEGRITY_LISTEN="+w.addresses[i], "INTEGRITY_BASE_URL="+w.front.url, "INTEGRITY_ISSUER="+issuer, "INTEGRITY_PLANS="+w.plansPath(),
-				"INTEGRITY_METRICS_LISTEN=off", "INTEGRITY_NATS_URL=nats://"+broker.At.Name, "INTEGRITY_WITNESSES="+witnesses, "INTEGRITY_WEBHOOK_ALLOW_INSECURE=true",
-				"INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32), "INTEGRITY_PUBLIC_PER_MINUTE=10000000", "INTEGRITY_PUBLIC_PAGES_PER_MINUTE=10000000",
+				"INTEGRITY_REPLICA_URL=postgres:///integrity?port=5432&user=integrity&host="+w.socketLink(
+					t, name+" → "+serverLate, filepath.Join(w.servers[serverLate].dir, "socket"),
+				),
+				"INTEGRITY_DATA_DIR="+w.data, "INTEGRITY_LISTEN="+w.addresses[i], "INTEGRITY_BASE_URL="+w.front.url,
+				"INTEGRITY_ISSUER="+issuer, "INTEGRITY_PLANS="+w.plansPath(),
+				"INTEGRITY_METRICS_LISTEN=off", "INTEGRITY_NATS_URL=nats://"+broker.At.Name, "INTEGRITY_WITNESSES="+witnesses,
+				"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true",
+				"INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32), "INTEGRITY_PUBLIC_PER_MINUTE=10000000",
+				"INTEGRITY_PUBLIC_PAGES_PER_MINUTE=10000000",
 				"INTEGRITY_DRAIN_DELAY=1s", "INTEGRITY_LOG_FORMAT=json", clockVariable+"="+w.clockPath(i)),
 		}
 		w.setClock(i, 0)
@@ -250,7 +281,9 @@ func (w *world) clockPath(i int) string { return filepath.Join(w.data, "clock-"+
 // setClock moves the clock of a service by whole seconds.
 func (w *world) setClock(i int, seconds int) {
 	path := w.clockPath(i)
-	if err := errors.Join(os.WriteFile(path+".new", []byte(strconv.Itoa(seconds)), 0o600), os.Rename(path+".new", path)); err != nil {
+	if err := errors.Join(
+		os.WriteFile(path+".new", []byte(strconv.Itoa(seconds)), 0o600), os.Rename(path+".new", path),
+	); err != nil {
 		w.t.Error(err)
 	}
 }
@@ -259,7 +292,10 @@ func (w *world) setClock(i int, seconds int) {
 func (w *world) startMonitor() {
 	w.processes["monitor"] = &process{
 		w: w, name: "monitor", program: w.program, env: clean(),
-		args: []string{"monitor", w.front.url, "--trusted-keys", w.pinnedPath(), "--state", w.monitorState(), "--follow", "--every", "2s", "--json"},
+		args: []string{
+			"monitor", w.front.url, "--trusted-keys", w.pinnedPath(), "--state", w.monitorState(), "--follow", "--every", "2s",
+			"--json",
+		},
 		final: func(how string) bool {
 			alarm := how == "exit status 1"
 			if alarm {

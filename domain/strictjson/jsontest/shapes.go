@@ -49,17 +49,23 @@ func Shapes(size int, members ...string) []Shape {
 		begin := fmt.Sprintf(`{"%s":`, name)
 		list = append(list,
 			Shape{name + " over and over", fill(size, "{", func(int) string { return fmt.Sprintf(`"%s":0`, name) }, ",", "}")},
-			Shape{name + " in other spellings", fill(size, "{", func(i int) string { return fmt.Sprintf(`"%s%s":0`, strings.Repeat("_", 1+i%50), name) }, ",", "}")})
+			Shape{name + " in other spellings", fill(size, "{", func(i int) string {
+				return fmt.Sprintf(`"%s%s":0`, strings.Repeat("_", 1+i%50), name)
+			}, ",", "}")})
 		for what, each := range elements {
 			list = append(list, Shape{name + ", a list of " + what, fill(size, begin+"[", each, ",", "]}")})
 		}
 		for what, each := range characters {
-			list = append(list, Shape{name + ", a string of " + what, fill(size, begin+`"`, func(int) string { return each }, "", `"}`)})
+			list = append(list, Shape{name + ", a string of " + what, fill(size, begin+`"`, func(int) string {
+				return each
+			}, "", `"}`)})
 		}
 		list = append(list,
 			Shape{name + ", a number of nines", fill(size, begin, func(int) string { return "9" }, "", "}")},
 			Shape{name + ", a number with an exponent", fill(size, begin+"1e", func(int) string { return "9" }, "", "}")},
-			Shape{name + ", an object", fill(size, begin+"{", func(i int) string { return fmt.Sprintf(`"m%d":{}`, i) }, ",", "}}")})
+			Shape{name + ", an object", fill(size, begin+"{", func(i int) string {
+				return fmt.Sprintf(`"m%d":{}`, i)
+			}, ",", "}}")})
 	}
 	return list
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // Aimed requires that each statement, as it goes to the node of a piece (cluster.Piece), names only parts of
-// distributed tables. On Citus, the node's PostgreSQL must plan it. On one server, whose distributed tables are given other names,
-// PostgreSQL must understand the piece's text and not the statement's own. There Aimed does the same with everything
-// that the linked packages have declared.
+// distributed tables. On Citus, the node's PostgreSQL must plan it. On one server, whose distributed tables are given
+// other names, PostgreSQL must understand the piece's text and not the statement's own. There Aimed does the same with
+// everything that the linked packages have declared.
 func Aimed(t *testing.T, statements map[string]string) {
 	t.Helper()
 	if pgtest.OnCitus() {
@@ -28,9 +28,11 @@ func Aimed(t *testing.T, statements map[string]string) {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	rows, _ := conn.Query(ctx, `SELECT c.relname::text FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+	rows, _ := conn.Query(ctx,
+		`SELECT c.relname::text FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
 		JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
-		WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND a.attname = 'shard'`) // its error is that of the rows
+		// its error is that of the rows
+		WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND a.attname = 'shard'`)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ func Move(ctx context.Context, url string, shard uint16) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, fmt.Sprintf(`SELECT citus_move_shard_placement(p.shardid, f.nodename, f.nodeport, o.nodename, o.nodeport, 'block_writes')
+	_, err = conn.Exec(ctx,
+		fmt.Sprintf(`SELECT citus_move_shard_placement(p.shardid, f.nodename, f.nodeport, o.nodename, o.nodeport, 'block_writes')
 		FROM pg_dist_placement p JOIN pg_dist_node f USING (groupid) JOIN pg_dist_node o ON o.shouldhaveshards AND o.groupid <> p.groupid
 		WHERE p.shardid = get_shard_id_for_distribution_column('public.shard_heads', %d)`, shard))
 	return err

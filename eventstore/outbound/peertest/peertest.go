@@ -39,8 +39,11 @@ func Shapes() map[string]Shape {
 		"silence":             func(io.Writer) {},
 		"headers without end": func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\n"); endless(conn, "X-Padding: x\r\n") },
 		"headers that drip":   func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\n"); drip(conn, "X-Padding: x\r\n") },
-		"a body without end":  func(conn io.Writer) { write(conn, chunked+"\r\n"); endless(conn, chunk(strings.Repeat(" ", 1<<15))) },
-		"a body that drips":   func(conn io.Writer) { write(conn, chunked+"\r\n"); drip(conn, chunk(" ")) },
+		"a body without end": func(conn io.Writer) {
+			write(conn, chunked+"\r\n")
+			endless(conn, chunk(strings.Repeat(" ", 1<<15)))
+		},
+		"a body that drips": func(conn io.Writer) { write(conn, chunked+"\r\n"); drip(conn, chunk(" ")) },
 		"a refusal that drips": func(conn io.Writer) {
 			write(conn, strings.Replace(chunked, "200 OK", "500 Oops", 1)+"\r\n")
 			drip(conn, chunk(" "))
@@ -49,10 +52,13 @@ func Shapes() map[string]Shape {
 			write(conn, chunked+"Content-Encoding: gzip\r\n\r\n")
 			endless(conn, chunk(bomb()))
 		},
-		"a packed body of garbage":   garbage,
-		"a body that is not sent":    func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{") },
-		"a status line without end":  func(conn io.Writer) { write(conn, "HTTP/1.1 200 "); endless(conn, "OK ") },
-		"a header without end":       func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\nX-Padding: "); endless(conn, "x") },
+		"a packed body of garbage":  garbage,
+		"a body that is not sent":   func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{") },
+		"a status line without end": func(conn io.Writer) { write(conn, "HTTP/1.1 200 "); endless(conn, "OK ") },
+		"a header without end": func(conn io.Writer) {
+			write(conn, "HTTP/1.1 200 OK\r\nX-Padding: ")
+			endless(conn, "x")
+		},
 		"a chunk's size without end": func(conn io.Writer) { write(conn, chunked+"\r\n"); endless(conn, "0") },
 		"a chunk's extension without end": func(conn io.Writer) {
 			write(conn, chunked+"\r\n1;x=")
@@ -167,7 +173,9 @@ func repeat(conn io.Writer, text string, every time.Duration) {
 
 // garbage is called packed and cannot be unpacked; the end of the connection ends it.
 func garbage(conn io.Writer) {
-	write(conn, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"+strings.Repeat("no gzip. ", 10_000))
+	write(
+		conn, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"+strings.Repeat("no gzip. ", 10_000),
+	)
 	if c, ok := conn.(io.Closer); ok {
 		_ = c.Close() // the client may have closed it
 	}

@@ -15,7 +15,8 @@ import (
 // Address is where somebody listens: a network of package net, and a host with its port or the path of a socket.
 type Address struct{ Network, Name string }
 
-// Link listens in front of an address, and passes bytes on under the weather that is set. It is safe for concurrent use.
+// Link listens in front of an address, and passes bytes on under the weather that is set. It is safe for concurrent
+// use.
 type Link struct {
 	At Address // where it listens
 
@@ -67,7 +68,10 @@ func Listen(t testing.TB, at, to Address) *Link {
 	if err != nil {
 		t.Fatal("network:", err)
 	}
-	l := &Link{At: Address{at.Network, listener.Addr().String()}, to: to, listener: listener, changed: make(chan struct{}), pairs: map[*pair]bool{}}
+	l := &Link{
+		At: Address{at.Network, listener.Addr().String()}, to: to, listener: listener, changed: make(chan struct{}),
+		pairs: map[*pair]bool{},
+	}
 	l.serving.Go(func() {
 		for {
 			client, err := listener.Accept()
@@ -110,7 +114,8 @@ func (l *Link) Cut() {
 	}
 }
 
-// Strand leaves every connection half open for ever: what is sent vanishes, and no end notices. New ones are not concerned.
+// Strand leaves every connection half open for ever: what is sent vanishes, and no end notices. New ones are not
+// concerned.
 func (l *Link) Strand() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,11 +25,12 @@ func message(kind byte, parts ...string) []byte {
 
 func startup() []byte {
 	body := "user\x00integrity\x00\x00"
-	return append(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(len(body)+8)), startupCode), body...)
+	return append(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(len(body)+8)), startupCode),
+		body...)
 }
 
-// TestFrontend: a COMMIT is found where it begins, however the bytes are cut into pieces, and is over when the server may
-// answer it.
+// TestFrontend: a COMMIT is found where it begins, however the bytes are cut into pieces, and is over when the server
+// may answer it.
 func TestFrontend(t *testing.T) {
 	t.Parallel()
 	tls := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 8), 1234<<16|5679)
@@ -41,7 +42,10 @@ func TestFrontend(t *testing.T) {
 	}{
 		{"simple", begin, message('Q', "COMMIT")},
 		{"of several statements", begin, message('Q', "SELECT 1; commit ;")},
-		{"prepared", slices.Concat(startup(), message('P', "s1", "commit", "\x00"), message('S')), slices.Concat(bind, message('E', "", "\x00\x00\x00"), message('S'))},
+		{
+			"prepared", slices.Concat(startup(), message('P', "s1", "commit", "\x00"), message('S')),
+			slices.Concat(bind, message('E', "", "\x00\x00\x00"), message('S')),
+		},
 		{"after a request for TLS", slices.Concat(tls, begin), message('Q', "END")},
 	} {
 		all := slices.Concat(test.before, test.after)
@@ -60,7 +64,9 @@ func TestFrontend(t *testing.T) {
 			}
 			// A message of which an earlier piece holds the beginning begins with the piece that completes it.
 			if at < len(test.before) || over != len(all) || piece == len(all) && at != len(test.before) {
-				t.Errorf("%s in pieces of %d: found at %d of %d, over at %d of %d", test.name, piece, at, len(test.before), over, len(all))
+				t.Errorf(
+					"%s in pieces of %d: found at %d of %d, over at %d of %d", test.name, piece, at, len(test.before), over, len(all),
+				)
 			}
 		}
 	}
@@ -107,8 +113,8 @@ func connect(t *testing.T, l *Link) net.Conn {
 	return conn
 }
 
-// TestCommitCut: the server has the COMMIT whose connection is cut after it, and has not the one that is cut before; nobody
-// hears an answer.
+// TestCommitCut: the server has the COMMIT whose connection is cut after it, and has not the one that is cut before;
+// nobody hears an answer.
 func TestCommitCut(t *testing.T) {
 	t.Parallel()
 	before := slices.Concat(startup(), message('Q', "BEGIN"))

@@ -58,14 +58,16 @@ func New(t testing.TB, name string) *Authority {
 	a := &Authority{t: t, Name: name, dir: t.TempDir()}
 	a.rootKey, a.key = newKey(t), newKey(t)
 	a.Root = a.certify(&x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name + " root"}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(60 * 24 * time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name + " root"},
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(60 * 24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	})
 	a.Cert = a.Certify(time.Now().Add(50*24*time.Hour), true)
 	private, err := x509.MarshalPKCS8PrivateKey(a.key)
 	check(t, err)
 	for file, block := range map[string]*pem.Block{
-		"key.pem": {Type: "PRIVATE KEY", Bytes: private}, "cert.pem": {Type: "CERTIFICATE", Bytes: a.Cert.Raw}, "root.pem": {Type: "CERTIFICATE", Bytes: a.Root.Raw},
+		"key.pem": {Type: "PRIVATE KEY", Bytes: private}, "cert.pem": {Type: "CERTIFICATE", Bytes: a.Cert.Raw},
+		"root.pem": {Type: "CERTIFICATE", Bytes: a.Root.Raw},
 	} {
 		a.write(file, pem.EncodeToMemory(block))
 	}
@@ -107,7 +109,8 @@ func (a *Authority) write(file string, content []byte) {
 func (a *Authority) Certify(until time.Time, stamps bool) *x509.Certificate {
 	a.t.Helper()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: a.Name}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: until, KeyUsage: x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: a.Name}, NotBefore: time.Now().Add(-24 * time.Hour),
+		NotAfter: until, KeyUsage: x509.KeyUsageDigitalSignature,
 	}
 	if stamps {
 		usage, err := asn1.Marshal([]asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 8}})
@@ -170,7 +173,10 @@ func (a *Authority) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := os.WriteFile(a.path("query"), query, 0o600); err != nil {
 		a.t.Error(err)
 	}
-	if out, err := openssl("ts", "-reply", "-config", a.path("tsa.cnf"), "-queryfile", a.path("query"), "-inkey", a.path("key.pem"), "-signer", a.path("cert.pem"), "-out", a.path("reply")); err != nil {
+	if out, err := openssl(
+		"ts", "-reply", "-config", a.path("tsa.cnf"), "-queryfile", a.path("query"), "-inkey", a.path("key.pem"), "-signer",
+		a.path("cert.pem"), "-out", a.path("reply"),
+	); err != nil {
 		a.t.Errorf("openssl ts -reply: %v\n%s", err, out)
 	}
 	answer, err := os.ReadFile(a.path("reply"))
@@ -195,7 +201,8 @@ func (a *Authority) Forge(query []byte, cert *x509.Certificate, change func(*tim
 		return nil
 	}
 	stamp := &timestamp.Timestamp{
-		HashAlgorithm: q.HashAlgorithm, HashedMessage: q.HashedMessage, Time: time.Now(), Nonce: q.Nonce, Policy: asn1.ObjectIdentifier{1, 2, 3}, AddTSACertificate: true,
+		HashAlgorithm: q.HashAlgorithm, HashedMessage: q.HashedMessage, Time: time.Now(), Nonce: q.Nonce,
+		Policy: asn1.ObjectIdentifier{1, 2, 3}, AddTSACertificate: true,
 	}
 	change(stamp)
 	der, err := stamp.CreateResponseWithOpts(cert, a.key, crypto.SHA256)
@@ -210,7 +217,9 @@ func (a *Authority) Verify(note, token []byte) {
 	a.t.Helper()
 	a.write("note", note)
 	a.write("token", token)
-	if out, err := openssl("ts", "-verify", "-data", a.path("note"), "-token_in", "-in", a.path("token"), "-CAfile", a.path("root.pem")); err != nil || !strings.Contains(string(out), "Verification: OK") {
+	if out, err := openssl(
+		"ts", "-verify", "-data", a.path("note"), "-token_in", "-in", a.path("token"), "-CAfile", a.path("root.pem"),
+	); err != nil || !strings.Contains(string(out), "Verification: OK") {
 		a.t.Errorf("openssl ts -verify: %v\n%s", err, out)
 	}
 }

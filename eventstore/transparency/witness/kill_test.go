@@ -115,7 +115,10 @@ func TestKilledAtEachStep(t *testing.T) {
 		size := len(h.leaves)
 		h.grow(t, 2, "a")
 		c := osexec.Command(os.Args[0], "-test.run=^$")
-		c.Env = append(os.Environ(), childURL+"="+l.URL, childKey+"="+string(key), childLogs+"="+h.key, childBody+"="+h.body(t, size), childStep+"="+strconv.Itoa(step))
+		c.Env = append(
+			os.Environ(), childURL+"="+l.URL, childKey+"="+string(key), childLogs+"="+h.key, childBody+"="+h.body(t, size),
+			childStep+"="+strconv.Itoa(step),
+		)
 		out, err := c.Output()
 		var exit *osexec.ExitError
 		if err != nil && (!errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL) { //nolint:forcetypeassert // it is so on Linux
@@ -133,7 +136,8 @@ func TestKilledAtEachStep(t *testing.T) {
 			t.Fatalf("step %d: %+v", step, got)
 		}
 		other := h.branch(t, size-1).grow(t, 3, "b") // of the size that was submitted
-		if err := submit(t, w, logs, other.body(t, int(got.Size))); !errors.Is(err, ErrProof) && !errors.Is(err, ErrOtherRoot) {
+		if err := submit(t, w, logs, other.body(t, int(got.Size))); !errors.Is(err, ErrProof) &&
+			!errors.Is(err, ErrOtherRoot) {
 			t.Fatalf("step %d: another history: %v", step, err)
 		}
 		check(t, submit(t, w, logs, h.body(t, int(got.Size))))

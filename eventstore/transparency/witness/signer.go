@@ -35,7 +35,9 @@ func (s *Signer) cosign(text string, at time.Time) (string, error) {
 	if seconds <= 0 {
 		return "", fmt.Errorf("cosign: the clock must be past 1970, not at %s", at)
 	}
-	signature, err := base64.RawURLEncoding.DecodeString(s.private.Sign(fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", seconds, text)))
+	signature, err := base64.RawURLEncoding.DecodeString(s.private.Sign(fmt.Appendf(
+		nil, "cosignature/v1\ntime %d\n%s", seconds, text,
+	)))
 	if err != nil {
 		return "", fmt.Errorf("cosign: %w", err)
 	}

@@ -31,7 +31,8 @@ type Contradiction struct {
 
 // ReadCosigned lists the logs, by origin.
 func ReadCosigned(ctx context.Context, from history.Querier) ([]Cosigned, error) {
-	rows, _ := from.Query(ctx, `SELECT w.origin, w.size, w.note, w.cosigned_at, w.epoch <> (SELECT epoch FROM ledger WHERE id = 1)
+	rows, _ := from.Query(ctx,
+		`SELECT w.origin, w.size, w.note, w.cosigned_at, w.epoch <> (SELECT epoch FROM ledger WHERE id = 1)
 		FROM witness_logs w WHERE w.origin <> '' ORDER BY w.origin`) // the error comes with the rows
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Cosigned])
 	if err != nil {
@@ -42,7 +43,9 @@ func ReadCosigned(ctx context.Context, from history.Querier) ([]Cosigned, error)
 
 // ReadContradictions lists the kept proofs, by log and time.
 func ReadContradictions(ctx context.Context, from history.Querier) ([]Contradiction, error) {
-	rows, _ := from.Query(ctx, `SELECT origin, cosigned, refused, proof, found_at FROM witness_split_views ORDER BY origin, found_at, size`)
+	rows, _ := from.Query(
+		ctx, `SELECT origin, cosigned, refused, proof, found_at FROM witness_split_views ORDER BY origin, found_at, size`,
+	)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Contradiction])
 	if err != nil {
 		return nil, fmt.Errorf("read the proofs of split views: %w", err)
@@ -58,7 +61,9 @@ func Resume(ctx context.Context, pool *pgxpool.Pool) (logs int64, err error) {
 		if _, err := tx.Exec(ctx, resume, emptyRoot[:]); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, `UPDATE witness_logs SET epoch = l.epoch FROM ledger l WHERE l.id = 1 AND witness_logs.epoch <> l.epoch`)
+		tag, err := tx.Exec(
+			ctx, `UPDATE witness_logs SET epoch = l.epoch FROM ledger l WHERE l.id = 1 AND witness_logs.epoch <> l.epoch`,
+		)
 		logs = tag.RowsAffected()
 		return err
 	})

@@ -26,17 +26,25 @@ var comment = regexp.MustCompile(`(?m)^[\t ]*#.*$`)
 // comments.
 func ParseLogs(text string) (Logs, error) {
 	logs := Logs{}
-	for line := range strings.FieldsFuncSeq(comment.ReplaceAllString(text, ""), func(c rune) bool { return c == ',' || c == '\n' }) {
+	for line := range strings.FieldsFuncSeq(comment.ReplaceAllString(text, ""), func(c rune) bool {
+		return c == ',' || c == '\n'
+	}) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
 		text, origin, _ := strings.Cut(line, " ")
 		key, err := note.NewVerifier(text)
 		if err != nil {
-			return nil, fmt.Errorf("each log must be a verifier key <name>+<8 hexadecimal digits>+<base64> of Ed25519 and, where its origin is another than that name, a space and the origin: %w", err)
+			return nil, fmt.Errorf(
+				"each log must be a verifier key <name>+<8 hexadecimal digits>+<base64> of Ed25519 and, where its origin is "+
+					"another than that name, a space and the origin: %w",
+				err,
+			)
 		}
 		origin = cmp.Or(strings.TrimSpace(origin), key.Name())
-		if slices.ContainsFunc(logs[origin], func(k note.Verifier) bool { return k.Name() == key.Name() && k.KeyHash() == key.KeyHash() }) {
+		if slices.ContainsFunc(logs[origin], func(k note.Verifier) bool {
+			return k.Name() == key.Name() && k.KeyHash() == key.KeyHash()
+		}) {
 			return nil, fmt.Errorf("the key %s+%08x of %s is named twice", key.Name(), key.KeyHash(), origin)
 		}
 		logs[origin] = append(logs[origin], key)
@@ -46,14 +54,22 @@ func ParseLogs(text string) (Logs, error) {
 
 // Reasons why a submission is refused, in the order in which they are looked for. A StaleError comes after ErrOldSize.
 var (
-	ErrMalformed  = errors.New("the body must be the line \"old <size>\", at most 63 lines of the consistency proof, an empty line, and a checkpoint")
+	ErrMalformed = errors.New(
+		"the body must be the line \"old <size>\", at most 63 lines of the consistency proof, an empty line, and a " +
+			"checkpoint",
+	)
 	ErrUnknownLog = errors.New("checkpoints of this origin are not cosigned here")
 	ErrUnsigned   = errors.New("the checkpoint must be signed by a key of its log that is known here")
 	ErrOldSize    = errors.New("the old size must not be greater than that of the checkpoint")
-	ErrProof      = errors.New("the consistency proof does not lead from the checkpoint that was cosigned last to this one")
-	ErrOtherRoot  = errors.New("a checkpoint of this size with another root was cosigned")
+	ErrProof      = errors.New(
+		"the consistency proof does not lead from the checkpoint that was cosigned last to this one",
+	)
+	ErrOtherRoot = errors.New("a checkpoint of this size with another root was cosigned")
 	// ErrRestored says that this ledger's database was restored, and may lack what was cosigned since its backup.
-	ErrRestored = errors.New("what was cosigned may have been lost in a restore of this witness's database: nothing is cosigned before its operator has run integrity log cosigned --resume")
+	ErrRestored = errors.New(
+		"what was cosigned may have been lost in a restore of this witness's database: nothing is cosigned before its " +
+			"operator has run integrity log cosigned --resume",
+	)
 )
 
 // StaleError says that the old size is not that of the checkpoint that was cosigned last.

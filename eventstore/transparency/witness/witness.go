@@ -128,7 +128,10 @@ func (w *Witness) lock(ctx context.Context, tx pgx.Tx, origin string) (last cosi
 // accuse tells of a checkpoint that was refused although its log has signed it, and keeps the proof where it is one.
 func (w *Witness) accuse(ctx context.Context, tx pgx.Tx, s Submission, last cosigned) error {
 	if !s.rewritten(last.root) {
-		w.Log.Warn("a signed checkpoint was refused, for its proof does not hold; that alone proves nothing against its log", "log", s.Origin, "cosigned", last.note, "refused", s.note)
+		w.Log.Warn(
+			"a signed checkpoint was refused, for its proof does not hold; that alone proves nothing against its log", "log",
+			s.Origin, "cosigned", last.note, "refused", s.note,
+		)
 		return nil
 	}
 	w.Log.Error("SPLIT VIEW: a log has signed two histories, and these checkpoints prove it",
@@ -138,7 +141,10 @@ func (w *Witness) accuse(ctx context.Context, tx pgx.Tx, s Submission, last cosi
 		err = cluster.Commit(ctx, tx)
 	}
 	if err != nil {
-		w.Log.Error("the proof of a split view could not be kept; the line above holds it", "log", s.Origin, "error", cluster.Loggable(err))
+		w.Log.Error(
+			"the proof of a split view could not be kept; the line above holds it", "log", s.Origin, "error",
+			cluster.Loggable(err),
+		)
 	}
 	return errSplitView
 }

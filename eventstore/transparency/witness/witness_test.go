@@ -202,7 +202,9 @@ func TestCosign(t *testing.T) {
 	h.grow(t, 8, "a")
 	wantStale(t, submit(t, w, logs, h.body(t, 0)), 5)
 	wantStale(t, submit(t, w, logs, h.body(t, 4)), 5)
-	if err := submit(t, w, logs, strings.Replace(h.body(t, 5), "\n\n", "\n"+tlog.Hash{}.String()+"\n\n", 1)); !errors.Is(err, ErrProof) {
+	if err := submit(
+		t, w, logs, strings.Replace(h.body(t, 5), "\n\n", "\n"+tlog.Hash{}.String()+"\n\n", 1),
+	); !errors.Is(err, ErrProof) {
 		t.Errorf("a longer proof: %v", err)
 	}
 	if err := submit(t, w, logs, "old 5\n\n"+h.checkpoint(t)); !errors.Is(err, ErrProof) || SplitView(err) {
@@ -213,7 +215,9 @@ func TestCosign(t *testing.T) {
 	if err := submit(t, w, logs, at5.body(t, 13)); !errors.Is(err, ErrOldSize) {
 		t.Errorf("a smaller tree: %v", err)
 	}
-	if err := submit(t, w, logs, strings.Replace(h.body(t, 13), "\n\n", "\n"+tlog.Hash{}.String()+"\n\n", 1)); !errors.Is(err, ErrProof) {
+	if err := submit(
+		t, w, logs, strings.Replace(h.body(t, 13), "\n\n", "\n"+tlog.Hash{}.String()+"\n\n", 1),
+	); !errors.Is(err, ErrProof) {
 		t.Errorf("a proof between trees of one size: %v", err)
 	}
 	if got := remembered(t, l.Pool); got.Size != 13 || got.Note != h.checkpoint(t) || got.At == nil || got.Halted {
@@ -247,10 +251,12 @@ func TestSplitView(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	found, err := ReadContradictions(context.Background(), l.Pool)
-	if err != nil || len(found) != 2 || found[0].Cosigned != h.checkpoint(t) || len(found[0].Proof) != 0 || found[1].Refused != other.checkpoint(t) || len(found[1].Proof) == 0 {
+	if err != nil || len(found) != 2 || found[0].Cosigned != h.checkpoint(t) || len(found[0].Proof) != 0 ||
+		found[1].Refused != other.checkpoint(t) || len(found[1].Proof) == 0 {
 		t.Fatalf("%+v, %v", found, err)
 	}
-	if text := told.String(); strings.Count(text, "SPLIT VIEW") != 3 || !strings.Contains(text, strconv.Quote(other.checkpoint(t))) {
+	if text := told.String(); strings.Count(text, "SPLIT VIEW") != 3 ||
+		!strings.Contains(text, strconv.Quote(other.checkpoint(t))) {
 		t.Error(text)
 	}
 	// The proof is one for others: from another root than the cosigned one to the refused checkpoint.
@@ -363,7 +369,9 @@ func TestOneAtATime(t *testing.T) {
 	<-judging
 	go func() { second <- submit(t, b, logs, other.body(t, 3)) }()
 	integritytest.Eventually(t, "the second waits", func() error {
-		waiting, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+		waiting, err := pgtest.Ask[int](
+			l.URL, "SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+		)
 		if err == nil && waiting == 0 && len(second) == 0 {
 			err = errors.New("not yet")
 		}
@@ -472,7 +480,13 @@ func TestFlushed(t *testing.T) {
 	check(t, submit(t, w, logs, h.body(t, 0)))
 	check(t, submit(t, w, logs, h.body(t, 1)))
 	var off, on int
-	check(t, owner.QueryRow(context.Background(), "SELECT count(*) FILTER (WHERE setting = 'off'), count(*) FILTER (WHERE setting = 'on') FROM seen").Scan(&off, &on))
+	check(
+		t,
+		owner.QueryRow(
+			context.Background(),
+			"SELECT count(*) FILTER (WHERE setting = 'off'), count(*) FILTER (WHERE setting = 'on') FROM seen",
+		).Scan(&off, &on),
+	)
 	if off != 0 || on < 2 {
 		t.Errorf("%d commits do not wait for the disk, %d do", off, on)
 	}
@@ -515,11 +529,15 @@ func TestOpen(t *testing.T) {
 	for want, bodies := range map[error][]string{
 		nil: {good, good + "— witness.example/x AAAAAAAAAAAAAAAAAAAA\n"},
 		ErrMalformed: {
-			"", "old", "old 0", "old 0\n", "\n\n", "new 0\n\n" + h.checkpoint(t), strings.Replace(good, "old 3", "old 03", 1), strings.Replace(good, "old 3", "old -3", 1),
+			"", "old", "old 0", "old 0\n", "\n\n", "new 0\n\n" + h.checkpoint(t), strings.Replace(good, "old 3", "old 03", 1),
+			strings.Replace(good, "old 3", "old -3", 1),
 			strings.Replace(good, "old 3", "old  3", 1), strings.Replace(good, "old 3", "old 9223372036854775808", 1),
-			strings.Replace(good, "old 3\n", "old 3\nAAAA\n", 1), strings.Replace(good, "old 3\n", "old 3\n"+strings.Repeat(root+"\n", 64), 1),
-			strings.Replace(good, "old 3\n", "old 3\n"+strings.TrimSuffix(root, "=")+"\n", 1), strings.TrimSuffix(good, "\n"), strings.TrimSuffix(good, "=\n") + "\n",
-			signed(origin + "\n5\n"), signed(origin + "\n05\n" + root + "\n"), signed(origin + "\n-5\n" + root + "\n"), signed(origin + "\n5\nAAAA\n"), signed(origin + "\n5\n" + root + "\n\nx\n"),
+			strings.Replace(good, "old 3\n", "old 3\nAAAA\n", 1),
+			strings.Replace(good, "old 3\n", "old 3\n"+strings.Repeat(root+"\n", 64), 1),
+			strings.Replace(good, "old 3\n", "old 3\n"+strings.TrimSuffix(root, "=")+"\n", 1), strings.TrimSuffix(good, "\n"),
+			strings.TrimSuffix(good, "=\n") + "\n",
+			signed(origin + "\n5\n"), signed(origin + "\n05\n" + root + "\n"), signed(origin + "\n-5\n" + root + "\n"),
+			signed(origin + "\n5\nAAAA\n"), signed(origin + "\n5\n" + root + "\n\nx\n"),
 		},
 		ErrUnknownLog: {"old 0\n\nother.example/log\n5\n" + root + "\n\n— x AAAA\n", "old 0\n\n\n5\n"},
 		ErrUnsigned:   {stranger.body(t, 3), strings.Replace(good, "\n5\n", "\n6\n", 1)},
@@ -539,7 +557,8 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte(h.body(f, 3)))
 	f.Add([]byte("old 0\n\n" + origin + "\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if s, err := logs.Open(body); err == nil && (s.Origin != origin || s.old > s.Size || !strings.HasPrefix(s.text, origin+"\n")) {
+		if s, err := logs.Open(body); err == nil && (s.Origin != origin || s.old > s.Size ||
+			!strings.HasPrefix(s.text, origin+"\n")) {
 			t.Errorf("%+v", s)
 		}
 	})

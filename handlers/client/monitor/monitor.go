@@ -84,8 +84,8 @@ type Monitor struct {
 	Trusted *evidence.TrustedKeys
 	Now     func() time.Time
 	Wait    func(context.Context, time.Duration) error
-	// Witnesses is how many pinned witnesses should have cosigned. A checkpoint with fewer is asked for again, as they come
-	// to it a moment after it; it passes all the same, and Seen.Witnessed tells.
+	// Witnesses is how many pinned witnesses should have cosigned. A checkpoint with fewer is asked for again, as they
+	// come to it a moment after it; it passes all the same, and Seen.Witnessed tells.
 	Witnesses int
 }
 
@@ -105,7 +105,8 @@ func (m Monitor) Check(ctx context.Context, kept []Kept) (Seen, error) {
 	var largest int64
 	for i, k := range kept {
 		c, err := evidence.OpenCheckpoint(k.Note, m.Trusted)
-		if err != nil && !errors.Is(err, evidence.ErrRevokedLogKey) { // that key signed it, and the log must still continue it
+		if err != nil && !errors.Is(err, evidence.ErrRevokedLogKey) {
+			// that key signed it, and the log must still continue it
 			return Seen{}, fmt.Errorf("%s: %w", k.Name, err)
 		}
 		known[i] = c
@@ -153,7 +154,10 @@ func (m Monitor) fetch(ctx context.Context) (Seen, error) {
 	case errors.Is(err, evidence.ErrMalformedCheckpoint):
 		return Seen{}, fmt.Errorf("%s answered no checkpoint: %w", m.Client.BaseURL(), err)
 	case errors.Is(err, evidence.ErrUnknownLogKey):
-		return Seen{}, &AlarmError{Kind: UnknownKey, Detail: "no pinned key of the log signed the checkpoint of " + fmt.Sprintf("%q", c.Origin), Seen: note}
+		return Seen{}, &AlarmError{
+			Kind: UnknownKey, Detail: "no pinned key of the log signed the checkpoint of " + fmt.Sprintf("%q", c.Origin),
+			Seen: note,
+		}
 	case errors.Is(err, evidence.ErrRevokedLogKey):
 		return Seen{}, &AlarmError{Kind: RevokedKey, Detail: err.Error(), Seen: note}
 	case err != nil:
@@ -167,10 +171,13 @@ const mostWait = time.Minute
 
 // patiently repeats a request once, after as long as the service says, where it was refused because its address asks
 // too often: a check that needs more requests than a minute allows would otherwise never end.
-func patiently[T any](ctx context.Context, wait func(context.Context, time.Duration) error, ask func() (T, error)) (T, error) {
+func patiently[T any](
+	ctx context.Context, wait func(context.Context, time.Duration) error, ask func() (T, error),
+) (T, error) {
 	answer, err := ask()
 	var refused *client.Error
-	if !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests || refused.RetryAfter <= 0 || refused.RetryAfter > mostWait {
+	if !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests || refused.RetryAfter <= 0 ||
+		refused.RetryAfter > mostWait {
 		return answer, err
 	}
 	if err := wait(ctx, refused.RetryAfter); err != nil {
@@ -184,12 +191,16 @@ func patiently[T any](ctx context.Context, wait func(context.Context, time.Durat
 func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*AlarmError, error) {
 	switch {
 	case known.Origin != seen.Origin:
-		return &AlarmError{Kind: OtherLog, Detail: fmt.Sprintf("the checkpoint is that of %s, not of %s", seen.Origin, known.Origin)}, nil
+		return &AlarmError{
+			Kind: OtherLog, Detail: fmt.Sprintf("the checkpoint is that of %s, not of %s", seen.Origin, known.Origin),
+		}, nil
 	case seen.Size < known.Size:
 		return &AlarmError{Kind: Shrunk, Detail: fmt.Sprintf(
 			"the log had %d entries and now has %d: it was restored to an earlier state, or replaced", known.Size, seen.Size)}, nil
 	case seen.Size == known.Size && seen.Root != known.Root:
-		return &AlarmError{Kind: Rewritten, Detail: fmt.Sprintf("two signed checkpoints of %d entries have different roots", known.Size)}, nil
+		return &AlarmError{
+			Kind: Rewritten, Detail: fmt.Sprintf("two signed checkpoints of %d entries have different roots", known.Size),
+		}, nil
 	case seen.Size == known.Size:
 		return nil, nil
 	}
@@ -198,7 +209,8 @@ func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*AlarmErr
 		return nil, err
 	}
 	alarm := &AlarmError{
-		Kind: Rewritten, Detail: fmt.Sprintf("the first %d entries are not those of the kept checkpoint any more", known.Size),
+		Kind:            Rewritten,
+		Detail:          fmt.Sprintf("the first %d entries are not those of the kept checkpoint any more", known.Size),
 		RootAtKnownSize: root.String(),
 	}
 	if known.Size > 0 {
@@ -245,7 +257,10 @@ func (r treeReader) unproven(err error) error {
 	if err == nil || r.tiles.failed != nil {
 		return r.tiles.failed
 	}
-	return &AlarmError{Kind: BadTiles, Detail: "the hashes that the log serves do not lead to the root that it signed: " + err.Error(), Seen: r.seen.Note}
+	return &AlarmError{
+		Kind: BadTiles, Detail: "the hashes that the log serves do not lead to the root that it signed: " + err.Error(),
+		Seen: r.seen.Note,
+	}
 }
 
 // tiles implements tlog.TileReader. It holds tiles that were checked.

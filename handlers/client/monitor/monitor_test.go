@@ -41,10 +41,11 @@ func watch(t *testing.T, size int) *watched {
 		t.Fatal(err)
 	}
 	t.Cleanup(service.Close)
-	w.Monitor = monitor.Monitor{Client: service, Trusted: w.Pinned(), Now: time.Now, Wait: func(context.Context, time.Duration) error {
-		w.paused++
-		return nil
-	}}
+	w.Monitor = monitor.Monitor{Client: service, Trusted: w.Pinned(), Now: time.Now,
+		Wait: func(context.Context, time.Duration) error {
+			w.paused++
+			return nil
+		}}
 	return w
 }
 
@@ -216,7 +217,9 @@ func TestTooManyRequests(t *testing.T) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.Header().Set("Retry-After", strconv.Itoa(wait))
 		rw.WriteHeader(http.StatusTooManyRequests)
-		_, _ = rw.Write([]byte(`{"data":null,"error":{"code":"RATE_LIMITED","retryable":true,"status":429,"title":"Too many requests","detail":"Wait."},"meta":{}}`))
+		_, _ = rw.Write([]byte(
+			`{"data":null,"error":{"code":"RATE_LIMITED","retryable":true,"status":429,"title":"Too many requests","detail":"Wait."},"meta":{}}`,
+		))
 	})
 	if seen, err := w.check(known); err != nil || seen.Size != 66_000 {
 		t.Errorf("%+v, %v", seen, err)
@@ -228,7 +231,8 @@ func TestTooManyRequests(t *testing.T) {
 	for _, c := range []struct{ retryAfter, waits int }{{7, 1}, {60, 1}, {61, 0}, {86_400, 0}} {
 		left, wait, waited = 1, c.retryAfter, nil // the checkpoint is answered
 		var alarm *monitor.AlarmError
-		if seen, err := w.check(known); client.RetryAfter(err) != time.Duration(wait)*time.Second || errors.As(err, &alarm) || len(waited) != c.waits {
+		if seen, err := w.check(known); client.RetryAfter(err) != time.Duration(wait)*time.Second ||
+			errors.As(err, &alarm) || len(waited) != c.waits {
 			t.Errorf("Retry-After %d: %+v, %v, waited %v", wait, seen, err, waited)
 		}
 	}
@@ -357,11 +361,16 @@ func TestOutagesSayNothingAboutTheLog(t *testing.T) {
 		}
 	}
 	faults := map[string]http.HandlerFunc{
-		"500": text(500, ""), "404": text(404, "<html>"), "429": text(429, ""), "503": text(503, "busy"), "nothing": text(200, ""), "a page": text(200, "<html>\n\n"),
-		"a redirection": func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/elsewhere", http.StatusFound) },
+		"500": text(500, ""), "404": text(404, "<html>"), "429": text(429, ""), "503": text(503, "busy"),
+		"nothing": text(200, ""), "a page": text(200, "<html>\n\n"),
+		"a redirection": func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, "/elsewhere", http.StatusFound)
+		},
 		"a broken line": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"endless":       endless, "half": text(200, checkpoint[:50]), "CRLF": text(200, strings.ReplaceAll(checkpoint, "\n", "\r\n")),
-		"no UTF-8": text(200, "\xff"+checkpoint), "too long": text(200, checkpoint+strings.Repeat(checkpoint[strings.LastIndex(checkpoint, "—"):], 1000)),
+		"endless":       endless, "half": text(200, checkpoint[:50]),
+		"CRLF":     text(200, strings.ReplaceAll(checkpoint, "\n", "\r\n")),
+		"no UTF-8": text(200, "\xff"+checkpoint),
+		"too long": text(200, checkpoint+strings.Repeat(checkpoint[strings.LastIndex(checkpoint, "—"):], 1000)),
 	}
 	for name, fault := range faults {
 		for _, of := range []string{"/checkpoint", "/tile/"} {
@@ -382,7 +391,8 @@ func TestOutagesSayNothingAboutTheLog(t *testing.T) {
 	foreign := monitortest.New(name, 2)
 	var alarm *monitor.AlarmError
 	w.Answer(nil)
-	if _, err := w.check(monitor.Kept{Name: "mine", Note: foreign.Checkpoint()}); err == nil || errors.As(err, &alarm) || !strings.Contains(err.Error(), "mine") {
+	if _, err := w.check(monitor.Kept{Name: "mine", Note: foreign.Checkpoint()}); err == nil || errors.As(err, &alarm) ||
+		!strings.Contains(err.Error(), "mine") {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -54,7 +54,9 @@ func (m Monitor) Stamped(ctx context.Context, after int64) (Stamped, error) {
 			s.Newest[t.Authority] = token.GenTime
 		}
 		if len(s.Kept) == 0 || s.Kept[len(s.Kept)-1].Note != t.Checkpoint {
-			name := fmt.Sprintf("the checkpoint that existed before %s, says %s", evidence.FormatTime(token.Latest()), t.Authority)
+			name := fmt.Sprintf(
+				"the checkpoint that existed before %s, says %s", evidence.FormatTime(token.Latest()), t.Authority,
+			)
 			s.Kept = append(s.Kept, Kept{name, t.Checkpoint, t.Token})
 		}
 	}
@@ -69,7 +71,9 @@ func (m Monitor) token(t wire.LogTimestamp) (evidence.Token, error) {
 		return evidence.Token{}, fmt.Errorf("%s is not pinned", t.Authority)
 	}
 	alarm := func(detail string) (evidence.Token, error) {
-		return evidence.Token{}, &AlarmError{Kind: BadTimestamp, Detail: t.Authority + ": " + detail, Seen: t.Checkpoint, Token: t.Token}
+		return evidence.Token{}, &AlarmError{
+			Kind: BadTimestamp, Detail: t.Authority + ": " + detail, Seen: t.Checkpoint, Token: t.Token,
+		}
 	}
 	checkpoint, err := evidence.OpenCheckpoint(t.Checkpoint, m.Trusted)
 	switch {

@@ -49,9 +49,13 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, now: testTime, bodies: map[string][]string{}, accepted: map[string]bool{}, refuseItem: map[string]string{}}
+	b := &bench{
+		t: t, now: testTime, bodies: map[string][]string{}, accepted: map[string]bool{}, refuseItem: map[string]string{},
+	}
 	var err error
-	if b.db, err = sql.Open("sqlite", filepath.Join(t.TempDir(), "origin.db")+"?_txlock=immediate&_pragma=synchronous(OFF)"); err != nil {
+	if b.db, err = sql.Open(
+		"sqlite", filepath.Join(t.TempDir(), "origin.db")+"?_txlock=immediate&_pragma=synchronous(OFF)",
+	); err != nil {
 		t.Fatal(err)
 	}
 	b.db.SetMaxOpenConns(1)
@@ -157,7 +161,9 @@ func publicID(document string) string {
 
 // refusedItem is a result of a batch.
 func refusedItem(status int, code string, retryable bool) string {
-	return fmt.Sprintf(`{"status":%d,"data":null,"error":{"code":%q,"retryable":%t,"detail":"d"}}`, status, code, retryable)
+	return fmt.Sprintf(
+		`{"status":%d,"data":null,"error":{"code":%q,"retryable":%t,"detail":"d"}}`, status, code, retryable,
+	)
 }
 
 func refused(status int, code string, header ...string) func(w http.ResponseWriter) {
@@ -211,7 +217,8 @@ func (b *bench) addVersion(document string, version int32) {
 func (b *bench) wantStates(want string) {
 	b.t.Helper()
 	var got string
-	if err := b.db.QueryRowContext(b.t.Context(), `SELECT group_concat(document_reference || ' v' || version || ' ' || state, ', ')
+	if err := b.db.QueryRowContext(b.t.Context(),
+		`SELECT group_concat(document_reference || ' v' || version || ' ' || state, ', ')
 		FROM (SELECT document_reference, version, state FROM integrity_outbox ORDER BY document_reference, version)`).Scan(&got); err != nil {
 		b.t.Fatal(err)
 	}

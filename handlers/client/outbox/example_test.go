@@ -107,7 +107,8 @@ func pretend() (*httptest.Server, string) {
 			return
 		}
 		id := strings.Repeat("a", 26)
-		fmt.Fprintf(w, `{"data":{"results":[{"status":201,"data":{"publicId":%q,"documentReference":"d-1","version":1,"sha256":%q,
+		fmt.Fprintf(w,
+			`{"data":{"results":[{"status":201,"data":{"publicId":%q,"documentReference":"d-1","version":1,"sha256":%q,
 			"verificationUrl":"https://ledger.example.org/integrity/%s","usage":{"period":"2026-03"}},"error":null}]},"error":null,"meta":{"requestId":"r"}}`, id, sum[:64], id)
 	})), key
 }

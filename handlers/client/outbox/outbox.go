@@ -12,15 +12,15 @@
 //
 // # Order
 //
-// Declarations are sent in batches of up to 500, one request at a time. The versions of a document are registered in the
-// order in which they were added: one at most is to be sent or under way, and those behind it are queued until its
+// Declarations are sent in batches of up to 500, one request at a time. The versions of a document are registered in
+// the order in which they were added: one at most is to be sent or under way, and those behind it are queued until its
 // answer is stored. Different documents have no order among them.
 //
-// What waiting may mend (408, 429, any 5xx, no answer) waits, no shorter than Retry-After; after a 5xx or without an answer
-// the version is then looked up before it is sent again. Where nothing of a batch was
-// decided, everything that is to be sent waits; else only the items that were not. What needs correction (401, 403, 409,
-// 422) stops that item and the later versions of its document, nothing else, and is reported: [Outbox.Retry] takes it up
-// again after it was mended, and [Outbox.Abandon] gives it up for those behind it.
+// What waiting may mend (408, 429, any 5xx, no answer) waits, no shorter than Retry-After; after a 5xx or without an
+// answer the version is then looked up before it is sent again. Where nothing of a batch was
+// decided, everything that is to be sent waits; else only the items that were not. What needs correction (401, 403,
+// 409, 422) stops that item and the later versions of its document, nothing else, and is reported: [Outbox.Retry] takes
+// it up again after it was mended, and [Outbox.Abandon] gives it up for those behind it.
 //
 // Evidence is fetched, an item a request, while no full batch of declarations is due: where they pile up, a limit of
 // requests a minute serves them first. It waits by itself, so that what keeps evidence away keeps no declaration.
@@ -113,7 +113,8 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now ti
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO integrity_outbox (company_reference, source, document_reference, version, declaration, due_at, state)
+	_, err = tx.ExecContext(ctx,
+		`INSERT INTO integrity_outbox (company_reference, source, document_reference, version, declaration, due_at, state)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, CASE WHEN EXISTS (
 			SELECT 1 FROM integrity_outbox WHERE response IS NULL AND state IN ('waiting', 'sent', 'stopped')
 				AND company_reference = ?1 AND source = ?2 AND document_reference = ?3) THEN 'queued' ELSE 'waiting' END)`,
@@ -194,8 +195,8 @@ func (o *Outbox) Counts(ctx context.Context) (map[State]int, error) {
 }
 
 // Retry makes everything due at once that waits or has stopped, after its cause was mended, and returns how many had
-// stopped. One whose outcome was not known is looked up first, as ever. A running worker that waits after a failure goes
-// on waiting; one that is started then does not.
+// stopped. One whose outcome was not known is looked up first, as ever. A running worker that waits after a failure
+// goes on waiting; one that is started then does not.
 func (o *Outbox) Retry(ctx context.Context) (int64, error) {
 	var n int64
 	for _, statement := range []string{
@@ -216,8 +217,10 @@ func (o *Outbox) Retry(ctx context.Context) (int64, error) {
 // Abandon gives up the item of a version that has stopped, and lets the later versions of its document go on. It is an
 // error where the item has not stopped, or is registered already.
 func (o *Outbox) Abandon(ctx context.Context, v wire.VersionReference) error {
-	result, err := o.db.ExecContext(ctx, `UPDATE integrity_outbox SET state = 'abandoned' WHERE state = 'stopped' AND response IS NULL
-		AND company_reference = ? AND source = ? AND document_reference = ? AND version = ?`, v.CompanyReference, v.Source, v.DocumentReference, v.Version)
+	result, err := o.db.ExecContext(ctx,
+		`UPDATE integrity_outbox SET state = 'abandoned' WHERE state = 'stopped' AND response IS NULL
+		AND company_reference = ? AND source = ? AND document_reference = ? AND version = ?`, v.CompanyReference, v.Source,
+		v.DocumentReference, v.Version)
 	if err == nil {
 		var n int64
 		if n, err = result.RowsAffected(); err == nil && n != 1 {
@@ -270,12 +273,16 @@ func (o *Outbox) save(ctx context.Context, items ...Item) error {
 					return err
 				}
 			}
-			result, err := statement.ExecContext(ctx, i.State, i.Attempts, i.due.UnixMilli(), text(response), text(i.Evidence), text([]byte(i.Problem)), i.ID)
+			result, err := statement.ExecContext(
+				ctx, i.State, i.Attempts, i.due.UnixMilli(), text(response), text(i.Evidence), text([]byte(i.Problem)), i.ID,
+			)
 			if err != nil {
 				return err
 			}
 			if n, err := result.RowsAffected(); err != nil || n != 1 {
-				return errors.Join(err, fmt.Errorf("version %d of %s is gone", i.Declaration.Version, i.Declaration.DocumentReference))
+				return errors.Join(
+					err, fmt.Errorf("version %d of %s is gone", i.Declaration.Version, i.Declaration.DocumentReference),
+				)
 			}
 		}
 		return nil

@@ -14,8 +14,11 @@ func TestWorker(t *testing.T) {
 	b := newBench(t)
 	b.add("d-1", "d-2")
 	b.run()
-	b.want("batch evidence evidence", "sending sending answered answered stored stored exported exported finished finished")
-	if i := b.item("d-2"); i.State != Done || i.Attempts != 1 || i.Response.PublicID != publicID("d-2") || string(i.Evidence) != `{"contract":"integrity-evidence-v1","payload":"x"}` || i.Problem != "" {
+	b.want(
+		"batch evidence evidence", "sending sending answered answered stored stored exported exported finished finished",
+	)
+	if i := b.item("d-2"); i.State != Done || i.Attempts != 1 || i.Response.PublicID != publicID("d-2") ||
+		string(i.Evidence) != `{"contract":"integrity-evidence-v1","payload":"x"}` || i.Problem != "" {
 		t.Errorf("%+v", i)
 	}
 	if counts, err := b.outbox.Counts(t.Context()); err != nil || len(counts) != 1 || counts[Done] != 2 {
@@ -26,14 +29,19 @@ func TestWorker(t *testing.T) {
 // TestCorrection stops an item that needs it, with what is behind it of its document, and nothing else, and takes it up
 // again when told to.
 func TestCorrection(t *testing.T) {
-	for status, code := range map[int]string{401: "INVALID_KEY", 403: "COMPANY_NOT_AUTHORIZED", 409: "VERSION_CONFLICT", 422: "INVALID_DATA"} {
+	for status, code := range map[int]string{
+		401: "INVALID_KEY", 403: "COMPANY_NOT_AUTHORIZED", 409: "VERSION_CONFLICT", 422: "INVALID_DATA",
+	} {
 		b := newBench(t)
 		b.refuseItem["d-1"] = refusedItem(status, code, false)
 		b.add("d-1", "d-2")
 		b.addVersion("d-1", 2)
 		b.addVersion("d-2", 2)
 		b.run()
-		b.want("batch evidence batch evidence", "sending sending answered halted stored exported finished sending answered stored exported finished")
+		b.want(
+			"batch evidence batch evidence",
+			"sending sending answered halted stored exported finished sending answered stored exported finished",
+		)
 		if i := b.item("d-1"); i.State != Stopped || !strings.Contains(i.Problem, code) || len(b.slept) != 0 {
 			t.Errorf("%d: %+v, slept %v", status, i, b.slept)
 		}
@@ -44,7 +52,8 @@ func TestCorrection(t *testing.T) {
 		delete(b.refuseItem, "d-1")
 		b.run2()
 		b.wantStates("d-1 v1 done, d-1 v2 done, d-2 v1 done, d-2 v2 done")
-		if bodies := b.bodies["d-1"]; len(bodies) != 3 || bodies[0] != bodies[1] || !strings.Contains(bodies[2], `"version":2`) {
+		if bodies := b.bodies["d-1"]; len(bodies) != 3 || bodies[0] != bodies[1] ||
+			!strings.Contains(bodies[2], `"version":2`) {
 			t.Errorf("%d, mended: declared %q", status, bodies)
 		}
 	}
@@ -91,7 +100,9 @@ func TestOrder(t *testing.T) {
 		t.Errorf("registered in the order %s, in batches of %v", got, b.sizes)
 	}
 	// The tables themselves refuse two at once.
-	if _, err := b.db.ExecContext(t.Context(), `UPDATE integrity_outbox SET state = 'waiting', response = NULL WHERE document_reference = 'd-1'`); err == nil || !strings.Contains(err.Error(), "UNIQUE") {
+	if _, err := b.db.ExecContext(
+		t.Context(), `UPDATE integrity_outbox SET state = 'waiting', response = NULL WHERE document_reference = 'd-1'`,
+	); err == nil || !strings.Contains(err.Error(), "UNIQUE") {
 		t.Errorf("two versions of a document to be sent: %v", err)
 	}
 }
@@ -163,7 +174,9 @@ func TestItemsWait(t *testing.T) {
 	}
 
 	b = newBench(t)
-	b.refuseItem["d-1"] = strings.Replace(refusedItem(429, "REGISTRATION_QUOTA_EXHAUSTED", true), `"retryable"`, `"retryAfter":1000,"retryable"`, 1)
+	b.refuseItem["d-1"] = strings.Replace(
+		refusedItem(429, "REGISTRATION_QUOTA_EXHAUSTED", true), `"retryable"`, `"retryAfter":1000,"retryable"`, 1,
+	)
 	b.add("d-1", "d-2")
 	b.worker.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) {
 		if b.now = b.now.Add(d); len(b.slept) == 0 {
@@ -255,8 +268,8 @@ func TestEvidenceBesideDeclarations(t *testing.T) {
 	}
 }
 
-// TestTooMuchTogether: a batch that never gets an answer of the service, such as a proxy's to what it finds too long, is
-// sent in smaller ones.
+// TestTooMuchTogether: a batch that never gets an answer of the service, such as a proxy's to what it finds too long,
+// is sent in smaller ones.
 func TestTooMuchTogether(t *testing.T) {
 	b := newBench(t)
 	b.refuse = func(_ int, w http.ResponseWriter, r *http.Request) bool {

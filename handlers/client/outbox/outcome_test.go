@@ -16,8 +16,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestOutcomes: the worker makes of an answer what every client must (schemas/outcome-vectors.json): it stops, or looks up
-// and sends again, or sends again, and waits no shorter than it is asked to.
+// TestOutcomes: the worker makes of an answer what every client must (schemas/outcome-vectors.json): it stops, or looks
+// up and sends again, or sends again, and waits no shorter than it is asked to.
 func TestOutcomes(t *testing.T) {
 	vectors, err := clienttest.OutcomeVectors()
 	if err != nil {
@@ -43,7 +43,8 @@ func TestOutcomes(t *testing.T) {
 			}
 			b.now = b.now.Add(d)
 			b.worker.config.Client = answered
-			if want := map[bool]State{true: Sent, false: Waiting}[v.Want.OutcomeUnknown]; b.item("d-1").State != want && len(b.slept) == 0 {
+			if want := map[bool]State{true: Sent, false: Waiting}[v.Want.OutcomeUnknown]; b.item("d-1").State != want &&
+				len(b.slept) == 0 {
 				t.Errorf("%s: %s, want %s", v.Name, b.item("d-1").State, want)
 			}
 			b.slept = append(b.slept, d)
@@ -56,7 +57,8 @@ func TestOutcomes(t *testing.T) {
 			continue
 		}
 		least := time.Duration(max(v.Want.RetryAfter, v.Want.RetryAfterAtLeast)) * time.Second
-		if i := b.item("d-1"); i.State != Done || b.now.Sub(testTime) < least || slices.Contains(b.requests, "lookup") != v.Want.OutcomeUnknown {
+		if i := b.item("d-1"); i.State != Done || b.now.Sub(testTime) < least ||
+			slices.Contains(b.requests, "lookup") != v.Want.OutcomeUnknown {
 			t.Errorf("%s: %+v after %s, requests %v", v.Name, i, b.now.Sub(testTime), b.requests)
 		}
 	}
@@ -80,7 +82,8 @@ func TestWaits(t *testing.T) {
 	}
 	b.add("d-1", "d-2")
 	b.run()
-	if len(at) < 5 || at[1].Sub(at[0]) < 1000*time.Second || at[2].Sub(at[1]) < time.Minute || at[4].Sub(at[2]) < 4*time.Second {
+	if len(at) < 5 || at[1].Sub(at[0]) < 1000*time.Second || at[2].Sub(at[1]) < time.Minute ||
+		at[4].Sub(at[2]) < 4*time.Second {
 		t.Errorf("requests at %v", at)
 	}
 	// A 429 was decided; the outcome of a 503 or of a proxy's answer is not known, so these are looked up.
@@ -112,8 +115,11 @@ func TestAmbiguous(t *testing.T) {
 		if arrived {
 			found = "found"
 		}
-		b.want("batch lookup batch evidence", "sending postponed ambiguous "+found+" sending answered stored exported finished")
-		if i := b.item("d-1"); i.State != Done || i.Response.Replayed != arrived || i.Attempts != 2 || b.bodies["d-1"][0] != b.bodies["d-1"][1] {
+		b.want(
+			"batch lookup batch evidence", "sending postponed ambiguous "+found+" sending answered stored exported finished",
+		)
+		if i := b.item("d-1"); i.State != Done || i.Response.Replayed != arrived || i.Attempts != 2 ||
+			b.bodies["d-1"][0] != b.bodies["d-1"][1] {
 			t.Errorf("%s: %+v", name, i)
 		}
 	}
@@ -139,7 +145,9 @@ func TestInterrupted(t *testing.T) {
 		before := len(b.requests)
 		b.run2()
 		// What was sent, and has no answer in the database, is looked up first.
-		if next := append(b.requests[before:], "nothing")[0]; next != map[Kind]string{Sending: "lookup", Answered: "evidence", Stored: "evidence", Exported: "nothing", Finished: "nothing"}[kind] {
+		if next := append(b.requests[before:], "nothing")[0]; next != map[Kind]string{
+			Sending: "lookup", Answered: "evidence", Stored: "evidence", Exported: "nothing", Finished: "nothing",
+		}[kind] {
 			t.Errorf("%s: the next worker began with %s", kind, next)
 		}
 		if i := b.item("d-1"); i.State != Done || len(slices.Compact(slices.Clone(b.bodies["d-1"]))) != 1 {
@@ -152,7 +160,8 @@ func TestInterrupted(t *testing.T) {
 func TestAnswersOfOthers(t *testing.T) {
 	b := newBench(t)
 	b.refuse = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
-		_, _ = fmt.Fprintf(w, `{"data":{"results":[{"status":201,"data":{"publicId":%q,"documentReference":"d-1","version":1,"sha256":%q,"usage":{"period":"2026-03"}}}]}}`,
+		_, _ = fmt.Fprintf(w,
+			`{"data":{"results":[{"status":201,"data":{"publicId":%q,"documentReference":"d-1","version":1,"sha256":%q,"usage":{"period":"2026-03"}}}]}}`,
 			publicID("d-1"), strings.Repeat("b", 64))
 		return true
 	}
@@ -183,7 +192,8 @@ func TestAdd(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := b.db.ExecContext(t.Context(), `UPDATE integrity_outbox SET declaration = '{}'`); err == nil || !strings.Contains(err.Error(), "never changed") {
+	if _, err := b.db.ExecContext(t.Context(), `UPDATE integrity_outbox SET declaration = '{}'`); err == nil ||
+		!strings.Contains(err.Error(), "never changed") {
 		t.Fatalf("a declaration was changed: %v", err)
 	}
 	// A transaction that does not commit leaves nothing to register.

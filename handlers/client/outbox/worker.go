@@ -153,7 +153,9 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // due are the items of a lane that can be worked on now, or else how long the first of them waits; -1: nothing waits.
-func (w *Worker) due(ctx context.Context, l lane, where string, most int) (items []Item, wait time.Duration, err error) {
+func (w *Worker) due(
+	ctx context.Context, l lane, where string, most int,
+) (items []Item, wait time.Duration, err error) {
 	if items, err = w.config.Outbox.next(ctx, where, most); err != nil || len(items) == 0 {
 		return nil, -1, err
 	}
@@ -241,11 +243,14 @@ func (w *Worker) send(ctx context.Context, items []Item) error {
 }
 
 // malformed are answers to a batch as a whole, of which one declaration may be the cause.
-var malformed = map[int]bool{http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true}
+var malformed = map[int]bool{
+	http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true,
+}
 
 // accept takes an answer that is about the declaration.
 func accept(i Item, r *wire.Registration) (*wire.Registration, error) {
-	if r.PublicID == "" || !strings.EqualFold(r.SHA256, i.Declaration.SHA256) || r.DocumentReference != i.Declaration.DocumentReference || r.Version != i.Declaration.Version {
+	if r.PublicID == "" || !strings.EqualFold(r.SHA256, i.Declaration.SHA256) ||
+		r.DocumentReference != i.Declaration.DocumentReference || r.Version != i.Declaration.Version {
 		return nil, answerError{errors.New("the service's answer is about something else than the declaration")}
 	}
 	return r, nil
@@ -328,8 +333,9 @@ func stops(err error) bool {
 	return client.Refused(err) || errors.As(err, new(answerError))
 }
 
-// saveOutcomes stores what became of items, each of which has an error or has come to the state to. What needs correction
-// stops. The others wait, and with them the lane where nothing was decided, or a limit of the organization is reached.
+// saveOutcomes stores what became of items, each of which has an error or has come to the state to. What needs
+// correction stops. The others wait, and with them the lane where nothing was decided, or a limit of the organization
+// is reached.
 func (w *Worker) saveOutcomes(ctx context.Context, l *lane, items []Item, errs []error, to State) error {
 	if len(items) == 0 {
 		return nil

@@ -126,7 +126,9 @@ func Parse(text []byte) (*Document, error) {
 	}
 	d := &Document{Version: r.Info.Version, Conventions: points(r.Info.Description, "Conventions")}
 	for _, tag := range r.Tags {
-		d.Groups = append(d.Groups, Group{Name: tag.Name, Slug: strings.ReplaceAll(tag.Name, " ", "-"), Description: tag.Description})
+		d.Groups = append(
+			d.Groups, Group{Name: tag.Name, Slug: strings.ReplaceAll(tag.Name, " ", "-"), Description: tag.Description},
+		)
 	}
 	for i, path := range slices.Concat(r.Paths, r.Webhooks) {
 		for _, method := range path.Value {
@@ -139,7 +141,9 @@ func Parse(text []byte) (*Document, error) {
 			case r.err != nil:
 				return nil, fmt.Errorf("reference: %s %s: %w", method.Name, path.Name, r.err)
 			case group < 0:
-				return nil, fmt.Errorf("reference: %s has the tags %q, but must have one that the document explains", o.ID, method.Value.Tags)
+				return nil, fmt.Errorf(
+					"reference: %s has the tags %q, but must have one that the document explains", o.ID, method.Value.Tags,
+				)
 			}
 			d.Groups[group].Operations = append(d.Groups[group].Operations, o)
 		}
@@ -215,7 +219,9 @@ func refusal(status string, response rawResponse) Refusal {
 func (r *raw) parameter(p rawParameter, known map[string]rawParameter) Member {
 	p = resolve(r, p, p.Ref, known)
 	m := r.member(p.Name, p.Schema)
-	m.In, m.Required, m.Shown, m.Example, m.Description = p.In, p.Required, p.Shown, plain(p.Example), cmp.Or(p.Description, m.Description)
+	m.In, m.Required, m.Shown, m.Example, m.Description = p.In, p.Required, p.Shown, plain(p.Example), cmp.Or(
+		p.Description, m.Description,
+	)
 	return m
 }
 
@@ -248,8 +254,8 @@ func (r *raw) resolve(s schema) schema { return resolve(r, s, s.Ref, r.Component
 var namedScope = regexp.MustCompile(`\bScope ([a-z]+:[a-z]+)`)
 
 // Curl is a request for the operation with the values of its examples, for a shell that has the variables
-// INTEGRITY_BASE_URL, INTEGRITY_API_KEY and, for a scope that the key of a worker lacks, ADMIN_KEY. It is empty where the
-// body is no JSON, the document has no example of it, or the service makes the request.
+// INTEGRITY_BASE_URL, INTEGRITY_API_KEY and, for a scope that the key of a worker lacks, ADMIN_KEY. It is empty where
+// the body is no JSON, the document has no example of it, or the service makes the request.
 func (o Operation) Curl() string {
 	if o.Delivery {
 		return ""
@@ -271,7 +277,8 @@ func (o Operation) Curl() string {
 	b.WriteString(` "$INTEGRITY_BASE_URL` + path + query + `"`)
 	if o.Key {
 		key := "INTEGRITY_API_KEY"
-		if found := namedScope.FindStringSubmatch(o.Description); found != nil && found[1] != "integrity:read" && found[1] != "integrity:write" {
+		if found := namedScope.FindStringSubmatch(o.Description); found != nil && found[1] != "integrity:read" &&
+			found[1] != "integrity:write" {
 			key = "ADMIN_KEY"
 		}
 		b.WriteString(" \\\n  -H \"Authorization: Bearer $" + key + "\"")
@@ -283,6 +290,8 @@ func (o Operation) Curl() string {
 	if body.MediaType != "application/json" || body.Example == "" {
 		return ""
 	}
-	b.WriteString(" \\\n  -H \"Content-Type: application/json\" \\\n  -d '" + strings.ReplaceAll(body.Example, "'", `'\''`) + "'")
+	b.WriteString(
+		" \\\n  -H \"Content-Type: application/json\" \\\n  -d '" + strings.ReplaceAll(body.Example, "'", `'\''`) + "'",
+	)
 	return b.String()
 }

@@ -9,7 +9,8 @@ import (
 )
 
 const document = `{
-	"info": {"title": "T", "version": "1.0.0", "description": "Text.\n\n## Conventions\n\n- One.\n- Two of ` + "`x`" + `.\n\n## Other\n\n- Three."},
+	"info": {"title": "T", "version": "1.0.0", "description": "Text.\n\n## Conventions\n\n- One.\n- Two of ` + "`x`" +
+	`.\n\n## Other\n\n- Three."},
 	"security": [{"apiKey": []}],
 	"tags": [{"name": "things of all", "description": "D."}],
 	"paths": {"/z/{id}": {"post": {
@@ -50,7 +51,10 @@ func TestParse(t *testing.T) {
 			{Parent: parent, Name: "at", Type: "string | null", Rules: []Rule{{Format, []string{"date-time"}}}},
 		}
 	}
-	members := []Member{{Name: "z", Type: "string", Required: true, Rules: []Rule{{Length, []string{"≤ 9"}}, {Pattern, []string{"^z"}}}}, {Name: "a", Type: "object | null"}}
+	members := []Member{
+		{Name: "z", Type: "string", Required: true, Rules: []Rule{{Length, []string{"≤ 9"}}, {Pattern, []string{"^z"}}}},
+		{Name: "a", Type: "object | null"},
+	}
 	members = append(members, part("a.")...)
 	members = append(members, Member{Name: "m", Type: "object[]", Rules: []Rule{{Items, []string{"≤ 3"}}, {Kind: Unique}}})
 	members = append(members, part("m[].")...)
@@ -62,16 +66,32 @@ func TestParse(t *testing.T) {
 				ID: "make", Method: "POST", Path: "/z/{id}", Summary: "Make", Description: "Makes.", Key: true,
 				Parameters: []Member{
 					{Name: "id", In: "path", Type: "string", Required: true, Description: "Of a thing.", Example: "a/b"},
-					{Name: "q", In: "query", Type: "integer", Required: true, Rules: []Rule{{Range, []string{"≥ 1"}}, {Default, []string{"5"}}}, Example: "7"},
+					{
+						Name: "q", In: "query", Type: "integer", Required: true,
+						Rules: []Rule{{Range, []string{"≥ 1"}}, {Default, []string{"5"}}}, Example: "7",
+					},
 				},
-				Bodies: []Body{{MediaType: "application/json", Variants: thing, Example: "{\n  \"z\": \"it's\",\n  \"a\": null\n}"}},
+				Bodies: []Body{
+					{MediaType: "application/json", Variants: thing, Example: "{\n  \"z\": \"it's\",\n  \"a\": null\n}"},
+				},
 				Answers: []Answer{
-					{Status: "201", Description: "New.", Headers: []Member{{Name: "Etag", Type: "string", Required: true, Description: "A tag."}}, Bodies: []Body{{"application/json", thing, "{}"}}},
+					{
+						Status: "201", Description: "New.",
+						Headers: []Member{{Name: "Etag", Type: "string", Required: true, Description: "A tag."}},
+						Bodies:  []Body{{"application/json", thing, "{}"}},
+					},
 					{Status: "200", Description: "Again.", SameAs: "201", Bodies: []Body{{"application/json", thing, ""}}},
 				},
 				Refusals: []Refusal{{Status: "404", Description: "None.", Codes: []string{"NOT_FOUND"}}},
 			},
-			{ID: "read", Method: "GET", Path: "/a", Parameters: []Member{{Name: "left", In: "query", Type: "string", Example: "x"}, {Name: "shown", In: "query", Type: "string", Shown: true, Example: "y"}}, Answers: []Answer{{Status: "204", Description: "Nothing."}}},
+			{
+				ID: "read", Method: "GET", Path: "/a",
+				Parameters: []Member{
+					{Name: "left", In: "query", Type: "string", Example: "x"},
+					{Name: "shown", In: "query", Type: "string", Shown: true, Example: "y"},
+				},
+				Answers: []Answer{{Status: "204", Description: "Nothing."}},
+			},
 			{ID: "told", Method: "POST", Delivery: true, Answers: []Answer{{Status: "200", Description: "Taken."}}},
 		}}},
 	}
@@ -79,10 +99,14 @@ func TestParse(t *testing.T) {
 		t.Errorf("%+v\nwant\n%+v", d, want)
 	}
 	curl := d.Groups[0].Operations[0].Curl()
-	if want := "curl -sS -X POST \"$INTEGRITY_BASE_URL/z/a%2Fb?q=7\" \\\n  -H \"Authorization: Bearer $INTEGRITY_API_KEY\" \\\n  -H \"Content-Type: application/json\" \\\n  -d '{\n  \"z\": \"it'\\''s\",\n  \"a\": null\n}'"; curl != want {
+	if want := "curl -sS -X POST \"$INTEGRITY_BASE_URL/z/a%2Fb?q=7\" \\\n  -H \"Authorization: Bearer " +
+		"$INTEGRITY_API_KEY\" \\\n  -H \"Content-Type: application/json\" \\\n  -d '{\n  \"z\": \"it'\\''s\",\n  \"a\": " +
+		"null\n}'"; curl != want {
 		t.Errorf("%s\nwant\n%s", curl, want)
 	}
-	for scope, key := range map[string]string{"integrity:read": "INTEGRITY_API_KEY", "integrity:write": "INTEGRITY_API_KEY", "integrity:revoke": "ADMIN_KEY"} {
+	for scope, key := range map[string]string{
+		"integrity:read": "INTEGRITY_API_KEY", "integrity:write": "INTEGRITY_API_KEY", "integrity:revoke": "ADMIN_KEY",
+	} {
 		o := Operation{Method: "GET", Path: "/a", Key: true, Description: "Does it. Scope " + scope + "; roles owner, admin."}
 		if got := o.Curl(); !strings.HasSuffix(got, "Bearer $"+key+`"`) {
 			t.Errorf("%s: %s", scope, got)
@@ -99,8 +123,10 @@ func TestParse(t *testing.T) {
 // Nothing that the document says is lost in silence.
 func TestParseRefuses(t *testing.T) {
 	for what, change := range map[string][2]string{
-		"an unknown keyword":             {`"maxLength": 9`, `"multipleOf": 9`},
-		"a reference to nothing":         {`"oneOf": [{"$ref": "#/components/schemas/Part"}`, `"oneOf": [{"$ref": "#/components/schemas/Party"}`},
+		"an unknown keyword": {`"maxLength": 9`, `"multipleOf": 9`},
+		"a reference to nothing": {
+			`"oneOf": [{"$ref": "#/components/schemas/Part"}`, `"oneOf": [{"$ref": "#/components/schemas/Party"}`,
+		},
 		"a parameter that is not there":  {`parameters/id"`, `parameters/di"`},
 		"a response that is not there":   {`responses/None"`, `responses/Nil"`},
 		"a schema that holds itself":     {`"k": {"const": "x"}`, `"k": {"$ref": "#/components/schemas/Part"}`},
@@ -109,7 +135,8 @@ func TestParseRefuses(t *testing.T) {
 		"an object where members belong": {`"paths": {`, `"paths": [], "x": {`},
 		"no JSON":                        {`"info"`, `info`},
 	} {
-		if _, err := Parse([]byte(strings.Replace(document, change[0], change[1], 1))); err == nil || !strings.Contains(document, change[0]) {
+		if _, err := Parse([]byte(strings.Replace(document, change[0], change[1], 1))); err == nil ||
+			!strings.Contains(document, change[0]) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -97,7 +97,9 @@ func (r *raw) variants(s schema) (list []Variant) {
 	}
 	for _, a := range alternatives {
 		a = r.resolve(a)
-		list = append(list, Variant{Type: strings.Join(a.Type, " | "), Description: a.Description, Members: r.members("", a, 0)})
+		list = append(
+			list, Variant{Type: strings.Join(a.Type, " | "), Description: a.Description, Members: r.members("", a, 0)},
+		)
 	}
 	return list
 }

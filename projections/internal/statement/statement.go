@@ -23,7 +23,9 @@ import (
 const Timeout = 10 * time.Second
 
 // All runs a query and reads all its rows. what names the question in errors.
-func All[T any](ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+func All[T any](
+	ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any,
+) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	rows, _ := from.Query(ctx, sql, args...) // its error is that of the rows
@@ -35,7 +37,9 @@ func All[T any](ctx context.Context, from history.Querier, what string, scan pgx
 }
 
 // First is All for a query of at most one row; found is false for none.
-func First[T any](ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
+func First[T any](
+	ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any,
+) (row T, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	rows, _ := from.Query(ctx, sql, args...)
@@ -50,7 +54,9 @@ func First[T any](ctx context.Context, from history.Querier, what string, scan p
 }
 
 // Map is All for a query of keys and values.
-func Map[K comparable, V any](ctx context.Context, from history.Querier, what, sql string, args ...any) (map[K]V, error) {
+func Map[K comparable, V any](
+	ctx context.Context, from history.Querier, what, sql string, args ...any,
+) (map[K]V, error) {
 	all := map[K]V{}
 	_, err := All(ctx, from, what, func(row pgx.CollectableRow) (k K, err error) {
 		var v V
@@ -62,7 +68,9 @@ func Map[K comparable, V any](ctx context.Context, from history.Querier, what, s
 }
 
 // One is First where a missing row is refused.
-func One[T any](ctx context.Context, from history.Querier, what string, missing error, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
+func One[T any](
+	ctx context.Context, from history.Querier, what string, missing error, scan pgx.RowToFunc[T], sql string, args ...any,
+) (T, error) {
 	row, found, err := First(ctx, from, what, scan, sql, args...)
 	if err == nil && !found {
 		err = missing
@@ -106,11 +114,14 @@ func Try(ctx context.Context, to eventstore.Database, what, sql string, args ...
 // Failed wraps the error of a statement: a database that is away, overloaded or restarting becomes a domain error that
 // is answered as 503, a fault of ours stays internal.
 func Failed(what string, err error) error {
-	if _, answered := errors.AsType[*pgconn.PgError](err); !answered && (pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded)) {
+	if _, answered := errors.AsType[*pgconn.PgError](err); !answered && (pgconn.Timeout(err) ||
+		errors.Is(err, context.DeadlineExceeded)) {
 		err = eventstore.UnansweredError{Err: err}
 	}
 	if unavailable(err) {
-		return fmt.Errorf("%s: %w: %w", what, domain.Unavailable("The database cannot be reached; send the request again."), err)
+		return fmt.Errorf(
+			"%s: %w: %w", what, domain.Unavailable("The database cannot be reached; send the request again."), err,
+		)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -23,37 +23,48 @@ type EgressPolicy struct {
 }
 
 // CheckURL refuses a URL that cannot be a destination. It must be https with a host that a resolver takes, have at most
-// 2048 characters, none of which misleads its reader, no user and no fragment, and no literal address that Allows refuses.
-// A name is judged at every connection, once it is resolved.
+// 2048 characters, none of which misleads its reader, no user and no fragment, and no literal address that Allows
+// refuses. A name is judged at every connection, once it is resolved.
 func (p EgressPolicy) CheckURL(text string) *domain.Error {
-	const rule = "must be an absolute https URL of at most 2048 characters with a host, without user, password and fragment"
+	const rule = "must be an absolute https URL of at most 2048 characters with a host, without user, password and " +
+		"fragment"
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || len(text) > maxWebhookURL || u.Host == "" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" ||
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || len(text) > maxWebhookURL || u.Host == "" ||
+		u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" ||
 		strings.ContainsAny(text, " #") || !domain.ValidName(text, maxWebhookURL) {
 		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: rule}})
 	}
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: "must have a port from 1 to 65535, or none"}})
+			return domain.Invalid([]domain.FieldError{
+				{Pointer: "/url", Code: "FORMAT", Message: "must have a port from 1 to 65535, or none"},
+			})
 		}
 	}
 	host, ok := hostName(u.Hostname())
 	address, err := netip.ParseAddr(host)
 	literal := err == nil
 	if !ok && !literal {
-		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: "must name a host of at most 253 characters, " +
-			"whose labels between the dots have 1 to 63 letters, digits, hyphens inside, or underscores"}})
+		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT",
+			Message: "must name a host of at most 253 characters, " +
+				"whose labels between the dots have 1 to 63 letters, digits, hyphens inside, or underscores"}})
 	}
 	numeric := !literal && looksNumeric(host)
 	local := host == "localhost" || strings.HasSuffix(host, ".localhost")
 	here := p.Loopback && (local || literal && address.Unmap().IsLoopback())
 	if u.Scheme == "http" && !p.Insecure && !here {
-		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: rule + ". " + domain.BlockedAddressRemedy}})
+		return domain.Invalid([]domain.FieldError{
+			{Pointer: "/url", Code: "FORMAT", Message: rule + ". " + domain.BlockedAddressRemedy},
+		})
 	}
 	if !p.Insecure && (literal && !p.Allows(address) || numeric || local && !here) {
 		return &domain.Error{
-			Code: domain.WebhookURLBlocked, Message: "The address is not globally reachable, or the operator does not allow it; use the public address of the receiver. " + domain.BlockedAddressRemedy,
-			Fields: []domain.FieldError{{Pointer: "/url", Code: "BLOCKED", Message: "must name a host that is reachable from the public Internet"}},
+			Code: domain.WebhookURLBlocked,
+			Message: "The address is not globally reachable, or the operator does not allow it; use the public address of " +
+				"the receiver. " + domain.BlockedAddressRemedy,
+			Fields: []domain.FieldError{
+				{Pointer: "/url", Code: "BLOCKED", Message: "must name a host that is reachable from the public Internet"},
+			},
 		}
 	}
 	return nil
@@ -62,8 +73,8 @@ func (p EgressPolicy) CheckURL(text string) *domain.Error {
 // hostLabel is what Go's resolver takes between two dots.
 var hostLabel = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
 
-// hostName is a host as it is resolved: in ASCII (IDNA, as net/http has it), in lower case, without the dot of the root.
-// ok is false of what no resolver takes.
+// hostName is a host as it is resolved: in ASCII (IDNA, as net/http has it), in lower case, without the dot of the
+// root. ok is false of what no resolver takes.
 func hostName(text string) (name string, ok bool) {
 	ascii, err := text, error(nil)
 	if strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) {

@@ -12,21 +12,29 @@ import (
 // One address of every block of the IANA special-purpose registries, and some that hide another address.
 func TestGloballyReachable(t *testing.T) {
 	for _, text := range []string{
-		"0.0.0.0", "0.255.255.255", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254",
-		"169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.1", "192.0.0.8", "192.0.0.170", "192.0.2.1", "192.88.99.1", "192.168.0.1",
-		"198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255",
+		"0.0.0.0", "0.255.255.255", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255", "127.0.0.1",
+		"127.255.255.254",
+		"169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.1", "192.0.0.8", "192.0.0.170", "192.0.2.1",
+		"192.88.99.1", "192.168.0.1",
+		"198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.250", "240.0.0.1",
+		"255.255.255.255",
 		"::", "::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::ffff:10.0.0.1", "::127.0.0.1", "::ffff:0:10.0.0.1",
-		"64:ff9b::1", "64:ff9b:1::1", "100::1", "100:0:0:1::1", "2001::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2", "2001:2::1", "2001:10::1",
-		"2001:db8::1", "2002:a00:1::1", "2002:7f00:1::", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254", "fe80::1", "fec0::1", "ff02::1", "4000::1",
+		"64:ff9b::1", "64:ff9b:1::1", "100::1", "100:0:0:1::1", "2001::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+		"2001:2::1", "2001:10::1",
+		"2001:db8::1", "2002:a00:1::1", "2002:7f00:1::", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254", "fe80::1",
+		"fec0::1", "ff02::1", "4000::1",
 	} {
 		if webhooks.GloballyReachable(netip.MustParseAddr(text)) {
 			t.Errorf("%s is taken for globally reachable", text)
 		}
 	}
 	for _, text := range []string{
-		"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0", "192.0.0.9", "192.0.0.10",
-		"192.0.1.0", "192.31.196.1", "192.52.193.1", "192.175.48.1", "198.17.255.255", "198.20.0.0", "223.255.255.255", "::ffff:1.1.1.1",
-		"2001:200::1", "2001:4860:4860::8888", "2606:4700::1111", "2620:4f:8000::1", "2001:1::1", "2001:4:112::1", "2001:20::1", "3ffe::1", "2a00::1",
+		"1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0",
+		"192.0.0.9", "192.0.0.10",
+		"192.0.1.0", "192.31.196.1", "192.52.193.1", "192.175.48.1", "198.17.255.255", "198.20.0.0", "223.255.255.255",
+		"::ffff:1.1.1.1",
+		"2001:200::1", "2001:4860:4860::8888", "2606:4700::1111", "2620:4f:8000::1", "2001:1::1", "2001:4:112::1",
+		"2001:20::1", "3ffe::1", "2a00::1",
 	} {
 		if !webhooks.GloballyReachable(netip.MustParseAddr(text)) {
 			t.Errorf("%s is not taken for globally reachable", text)
@@ -38,9 +46,12 @@ func TestGloballyReachable(t *testing.T) {
 }
 
 func TestEgressPolicy(t *testing.T) {
-	p := webhooks.EgressPolicy{Deny: []netip.Prefix{netip.MustParsePrefix("1.1.1.0/24"), netip.MustParsePrefix("2606:4700::/32")}}
+	p := webhooks.EgressPolicy{
+		Deny: []netip.Prefix{netip.MustParsePrefix("1.1.1.0/24"), netip.MustParsePrefix("2606:4700::/32")},
+	}
 	for text, allowed := range map[string]bool{
-		"8.8.8.8": true, "1.1.1.1": false, "::ffff:1.1.1.1": false, "64:ff9b::101:101": false, "64:ff9b::808:808": true, "64:ff9b::a00:1": false,
+		"8.8.8.8": true, "1.1.1.1": false, "::ffff:1.1.1.1": false, "64:ff9b::101:101": false, "64:ff9b::808:808": true,
+		"64:ff9b::a00:1":  false,
 		"2606:4700::1111": false, "2a00::1": true, "127.0.0.1": false,
 	} {
 		if p.Allows(netip.MustParseAddr(text)) != allowed {
@@ -52,8 +63,10 @@ func TestEgressPolicy(t *testing.T) {
 	}
 	demo := webhooks.EgressPolicy{Loopback: true, Deny: []netip.Prefix{netip.MustParsePrefix("127.9.0.0/16")}}
 	for text, allowed := range map[string]bool{
-		"127.0.0.1": true, "127.255.255.254": true, "::1": true, "::ffff:127.0.0.1": true, "127.9.0.1": false, "8.8.8.8": true,
-		"10.0.0.1": false, "192.168.0.1": false, "169.254.169.254": false, "172.16.0.1": false, "0.0.0.0": false, "::": false, "fe80::1": false, "fc00::1": false, "64:ff9b::a00:1": false,
+		"127.0.0.1": true, "127.255.255.254": true, "::1": true, "::ffff:127.0.0.1": true, "127.9.0.1": false,
+		"8.8.8.8":  true,
+		"10.0.0.1": false, "192.168.0.1": false, "169.254.169.254": false, "172.16.0.1": false, "0.0.0.0": false,
+		"::": false, "fe80::1": false, "fc00::1": false, "64:ff9b::a00:1": false,
 	} {
 		if demo.Allows(netip.MustParseAddr(text)) != allowed {
 			t.Errorf("a demo, %s: allowed is not %v", text, allowed)
@@ -165,9 +178,13 @@ func TestWebhookURLs(t *testing.T) {
 	}
 	demo := webhooks.EgressPolicy{Loopback: true}
 	for text, code := range map[string]domain.Code{
-		"http://127.0.0.1:9/": "", "https://127.0.0.1/": "", "http://localhost:9/": "", "http://[::1]:9/hook": "", "https://a.localhost/": "", "https://receiver.example/": "",
-		"http://receiver.example/": domain.InvalidData, "http://10.0.0.1/": domain.InvalidData, "http://127.1/": domain.InvalidData, "http://user@127.0.0.1/": domain.InvalidData,
-		"https://10.0.0.1/": domain.WebhookURLBlocked, "https://[64:ff9b::7f00:1]/": domain.WebhookURLBlocked, "https://0.0.0.0/": domain.WebhookURLBlocked, "https://169.254.169.254/": domain.WebhookURLBlocked, "https://127.1/": domain.WebhookURLBlocked,
+		"http://127.0.0.1:9/": "", "https://127.0.0.1/": "", "http://localhost:9/": "", "http://[::1]:9/hook": "",
+		"https://a.localhost/": "", "https://receiver.example/": "",
+		"http://receiver.example/": domain.InvalidData, "http://10.0.0.1/": domain.InvalidData,
+		"http://127.1/": domain.InvalidData, "http://user@127.0.0.1/": domain.InvalidData,
+		"https://10.0.0.1/": domain.WebhookURLBlocked, "https://[64:ff9b::7f00:1]/": domain.WebhookURLBlocked,
+		"https://0.0.0.0/": domain.WebhookURLBlocked, "https://169.254.169.254/": domain.WebhookURLBlocked,
+		"https://127.1/": domain.WebhookURLBlocked,
 	} {
 		var got domain.Code
 		if err := demo.CheckURL(text); err != nil {
@@ -178,13 +195,17 @@ func TestWebhookURLs(t *testing.T) {
 		}
 	}
 	// What a refusal for the address alone says of the settings that lift it.
-	for text, lifted := range map[string]bool{"http://receiver.example/": true, "https://127.0.0.1/": true, "https://user@receiver.example/": false} {
+	for text, lifted := range map[string]bool{
+		"http://receiver.example/": true, "https://127.0.0.1/": true, "https://user@receiver.example/": false,
+	} {
 		refused := secure.CheckURL(text)
 		if says := strings.Contains(refused.Message+refused.Fields[0].Message, domain.BlockedAddressRemedy); says != lifted {
 			t.Errorf("%q: %v %v", text, refused, refused.Fields)
 		}
 	}
-	for text, ok := range map[string]bool{"http://127.0.0.1:9/": true, "https://localhost/": true, "ftp://127.0.0.1/": false} {
+	for text, ok := range map[string]bool{
+		"http://127.0.0.1:9/": true, "https://localhost/": true, "ftp://127.0.0.1/": false,
+	} {
 		if (development.CheckURL(text) == nil) != ok {
 			t.Errorf("development, %q", text)
 		}

@@ -22,7 +22,8 @@ func limited(t *testing.T, attempts int64) *house {
 	return h
 }
 
-// warnings lets the meters be looked at, and lists what the organization was warned of. Commands that warn of nothing fail the test.
+// warnings lets the meters be looked at, and lists what the organization was warned of. Commands that warn of nothing
+// fail the test.
 func (h *house) warnings() (list []string) {
 	h.t.Helper()
 	given := func() (list []string) {
@@ -57,7 +58,9 @@ func TestNoAttemptsAtAll(t *testing.T) {
 	h.register(3)
 	h.inStatus(w.ID, 3, projections.DeliverySuppressed)
 	end()
-	if n := h.count("webhook_usage WHERE used <> 0 OR coalesce(reached_80, reached_95, reached_100) IS NOT NULL"); n != 0 || len(r.got()) != 0 {
+	if n := h.count(
+		"webhook_usage WHERE used <> 0 OR coalesce(reached_80, reached_95, reached_100) IS NOT NULL",
+	); n != 0 || len(r.got()) != 0 {
 		t.Errorf("%d were sent, and %d months have used some", len(r.got()), n)
 	}
 	if got := h.warnings(); got != nil {
@@ -78,7 +81,9 @@ func TestReleasedAttemptsAreNoWarnings(t *testing.T) {
 		w, _ := h.destination(r.URL)
 		h.register(events)
 		end := h.worker()
-		h.eventually("all are charged", func() bool { return h.count(fmt.Sprintf("webhook_usage WHERE used = %d", min(limit, events))) == 1 })
+		h.eventually("all are charged", func() bool {
+			return h.count(fmt.Sprintf("webhook_usage WHERE used = %d", min(limit, events))) == 1
+		})
 		h.eventually("the first are under way", func() bool { return len(r.got()) == made })
 		h.authorize(w.ID, false)
 		h.pass(3 * time.Second) // those that wait are given back
@@ -95,8 +100,8 @@ func TestReleasedAttemptsAreNoWarnings(t *testing.T) {
 	}
 }
 
-// Nobody sees more attempts used than there are, not even while a worker finds out which of its deliveries are too many: a
-// warning would say so for ever.
+// Nobody sees more attempts used than there are, not even while a worker finds out which of its deliveries are too
+// many: a warning would say so for ever.
 func TestUsedAttemptsNeverExceedTheAllowance(t *testing.T) {
 	pgtest.OneServer(t, "a trigger of its own")
 	h := limited(t, 7)

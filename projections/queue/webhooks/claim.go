@@ -112,7 +112,10 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 			case why != "":
 				s.put(result{item: it, kind: ended, attempts: it.attempts, status: projections.DeliveryCancelled, reason: why})
 			case !it.charged:
-				s.put(result{item: it, kind: ended, attempts: it.attempts, status: projections.DeliverySuppressed, reason: "ALLOWANCE_EXHAUSTED"})
+				s.put(result{
+					item: it, kind: ended, attempts: it.attempts, status: projections.DeliverySuppressed,
+					reason: "ALLOWANCE_EXHAUSTED",
+				})
 			default:
 				f.queue = append(f.queue, it)
 			}
@@ -146,7 +149,9 @@ func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, erro
 	list, err := statement.All(ctx, s.Pool, "find what is due", func(row pgx.CollectableRow) (found, error) {
 		var id domain.WebhookID
 		t := &target{}
-		err := row.Scan(&id, &t.organization, &t.status, &t.url, &t.sealed, &t.sealedPrevious, &t.previousUntil, &t.plan, &t.internal)
+		err := row.Scan(
+			&id, &t.organization, &t.status, &t.url, &t.sealed, &t.sealedPrevious, &t.previousUntil, &t.plan, &t.internal,
+		)
 		return found{destination: &destination{id: id}, target: t}, err
 	}, findDue, s.shard, s.after, now, enough, destinationsPerClaim)
 	if err != nil {
@@ -267,9 +272,9 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 	return it, err
 }
 
-// chargeAttempts takes attempts from the month's allowance, too many of them if fewer are left, and returns how many have
-// been taken in all. As the meter of requests it notes when a part of the allowance was reached, once for each limit, for
-// queue.MeterWarner. An allowance of none has no parts.
+// chargeAttempts takes attempts from the month's allowance, too many of them if fewer are left, and returns how many
+// have been taken in all. As the meter of requests it notes when a part of the allowance was reached, once for each
+// limit, for queue.MeterWarner. An allowance of none has no parts.
 var chargeAttempts = cluster.SQL(`INSERT INTO {webhook_usage} AS u (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
 	SELECT s.shard, n.id, $2, n.wanted, CASE WHEN 100 * n.wanted >= 80 * n.most THEN $5::timestamptz END,
 		CASE WHEN 100 * n.wanted >= 95 * n.most THEN $5 END, CASE WHEN n.wanted >= n.most THEN $5 END, n.most, n.most, n.most

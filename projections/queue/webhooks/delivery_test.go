@@ -40,9 +40,9 @@ func matchesSchema(t *testing.T, body []byte) {
 	check(t, schema.Validate(instance))
 }
 
-// The three kinds of events arrive as the feed tells them, each once, and their type follows from the signed body as the
-// guide says: current is a registration, revoked a revocation; superseded is one of two, and the event of that id in the
-// feed says which.
+// The three kinds of events arrive as the feed tells them, each once, and their type follows from the signed body as
+// the guide says: current is a registration, revoked a revocation; superseded is one of two, and the event of that id
+// in the feed says which.
 func TestEventsAsInTheFeed(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
@@ -82,8 +82,10 @@ func TestEventsAsInTheFeed(t *testing.T) {
 		}
 		a := byID[e.ID.String()]
 		check(t, json.Unmarshal(a.body, &body))
-		if body.PublicID != e.PublicID.String() || body.DocumentVersion != int(e.Version) || body.RecordStatus != string(e.Status) || body.Version != 1 ||
-			body.Source != e.Source || body.DocumentReference != e.DocumentReference || body.CompanyReference != h.org.Company.Reference ||
+		if body.PublicID != e.PublicID.String() || body.DocumentVersion != int(e.Version) ||
+			body.RecordStatus != string(e.Status) || body.Version != 1 ||
+			body.Source != e.Source || body.DocumentReference != e.DocumentReference ||
+			body.CompanyReference != h.org.Company.Reference ||
 			a.header.Get("Service-Event-Type") != string(e.Type) {
 			t.Errorf("feed %+v, delivery %s %v", e, a.body, a.header)
 		}
@@ -100,7 +102,8 @@ func TestEventsAsInTheFeed(t *testing.T) {
 		}
 	}
 	if want := (map[string][]domain.EventType{
-		"current": {domain.RecordRegistered}, "revoked": {domain.RecordRevoked}, "superseded": {domain.RecordRegistered, domain.RecordSuperseded},
+		"current": {domain.RecordRegistered}, "revoked": {domain.RecordRevoked},
+		"superseded": {domain.RecordRegistered, domain.RecordSuperseded},
 	}); !reflect.DeepEqual(ofStatus, want) {
 		t.Errorf("types by recordStatus: %v", ofStatus)
 	}
@@ -126,7 +129,8 @@ func TestFailedAttemptsFollowTheSchedule(t *testing.T) {
 	h.worker()
 	h.register(1)
 	waits := []time.Duration{
-		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour,
+		20 * time.Hour, 24 * time.Hour,
 	}
 	for i, wait := range waits {
 		var d query.Delivery
@@ -135,7 +139,8 @@ func TestFailedAttemptsFollowTheSchedule(t *testing.T) {
 			d = list[0]
 			return d.Attempts == i+1
 		})
-		if got := d.NextAttemptAt.Sub(*d.AttemptedAt); got < wait*89/100 || got > wait*111/100 || d.Status != projections.DeliveryPending || d.Reason != "HTTP_STATUS" || *d.ResponseStatus != 500 {
+		if got := d.NextAttemptAt.Sub(*d.AttemptedAt); got < wait*89/100 || got > wait*111/100 ||
+			d.Status != projections.DeliveryPending || d.Reason != "HTTP_STATUS" || *d.ResponseStatus != 500 {
 			t.Errorf("attempt %d: next after %s, want %s: %+v", i+1, got, wait, d)
 		}
 		if i == 8 {
@@ -180,7 +185,9 @@ func TestRedeliveryDuringAnAttempt(t *testing.T) {
 	})
 	w, _ := h.destination(r.URL)
 	h.register(1)
-	_, err := h.Pool.Exec(context.Background(), "UPDATE webhook_deliveries SET attempts = 9 WHERE shard = $1", h.org.ID.Shard())
+	_, err := h.Pool.Exec(
+		context.Background(), "UPDATE webhook_deliveries SET attempts = 9 WHERE shard = $1", h.org.ID.Shard(),
+	)
 	check(t, err)
 	stop := h.worker()
 	<-begun
@@ -235,10 +242,14 @@ func TestUnauthorizedDeliveryIsNotSent(t *testing.T) {
 	off := domain.WebhookDisabled
 	h.Must(t, &domain.UpdateWebhook{Origin: h.org.Origin(), Webhook: disabled.ID, Status: &off})
 	h.Must(t, &domain.DeleteWebhook{Origin: h.org.Origin(), Webhook: deleted.ID})
-	_, err := h.Pool.Exec(context.Background(), "UPDATE texts SET body = NULL WHERE shard = $1 AND body LIKE '%/erased'", h.org.ID.Shard())
+	_, err := h.Pool.Exec(
+		context.Background(), "UPDATE texts SET body = NULL WHERE shard = $1 AND body LIKE '%/erased'", h.org.ID.Shard(),
+	)
 	check(t, err)
 	h.worker()
-	for id, reason := range map[domain.WebhookID]string{taken.ID: "NOT_AUTHORIZED", disabled.ID: "DISABLED", erased.ID: "URL_ERASED"} {
+	for id, reason := range map[domain.WebhookID]string{
+		taken.ID: "NOT_AUTHORIZED", disabled.ID: "DISABLED", erased.ID: "URL_ERASED",
+	} {
 		for _, d := range h.inStatus(id, 2, projections.DeliveryCancelled) {
 			if d.Reason != reason || d.Attempts != 0 || d.AttemptedAt != nil {
 				t.Errorf("%+v, want %s", d, reason)
@@ -289,7 +300,10 @@ func TestAttemptsStopAtTheAllowance(t *testing.T) {
 		}
 	}
 	// The warner of meters finds what was reached, and of which allowance.
-	if n := h.count("webhook_usage WHERE used = 7 AND reached_80 IS NOT NULL AND reached_100 IS NOT NULL AND limit_80 = 7 AND limit_100 = 7"); n != 1 {
+	if n := h.count(
+		"webhook_usage WHERE used = 7 AND reached_80 IS NOT NULL AND reached_100 IS NOT NULL AND limit_80 = 7 AND " +
+			"limit_100 = 7",
+	); n != 1 {
 		t.Error("that the allowance was reached is not noted")
 	}
 	first() // nobody sends what a replay has queued before the next one looks at it
@@ -309,7 +323,9 @@ func TestAttemptsStopAtTheAllowance(t *testing.T) {
 	}
 	other := "other"
 	var refused *domain.Error
-	if _, err := h.store.ReplayWebhook(context.Background(), h.org.ID, w.ID, query.Replay{From: 1, Company: &other}, h.now()); !errors.As(err, &refused) || refused.Code != domain.InvalidData {
+	if _, err := h.store.ReplayWebhook(
+		context.Background(), h.org.ID, w.ID, query.Replay{From: 1, Company: &other}, h.now(),
+	); !errors.As(err, &refused) || refused.Code != domain.InvalidData {
 		t.Errorf("a company without authorization: %v", err)
 	}
 	replay(query.Replay{From: 1, To: 1}, 0)
@@ -355,7 +371,8 @@ func TestTestsTakeFromTheAllowance(t *testing.T) {
 	}
 	h.worker()
 	h.inStatus(w.ID, limit, projections.DeliveryDelivered)
-	if d := h.inStatus(w.ID, 1, projections.DeliverySuppressed)[0]; d.Type != projections.WebhookTest || len(r.got()) != limit {
+	if d := h.inStatus(w.ID, 1, projections.DeliverySuppressed)[0]; d.Type != projections.WebhookTest ||
+		len(r.got()) != limit {
 		t.Errorf("%d arrived, %+v", len(r.got()), d)
 	}
 }
@@ -375,11 +392,15 @@ func TestGoneAndFailingDestinationsAreDisabled(t *testing.T) {
 	if *d.ResponseStatus != http.StatusGone || h.count("mails WHERE reason = 'gone'") != 1 {
 		t.Errorf("%+v", d)
 	}
-	h.eventually("a failure is recorded", func() bool { return h.count("webhook_health WHERE failing_since IS NOT NULL") == 2 })
+	h.eventually("a failure is recorded", func() bool {
+		return h.count("webhook_health WHERE failing_since IS NOT NULL") == 2
+	})
 	h.pass(4 * 24 * time.Hour)
 	failing.set(nil)
 	h.register(1)
-	h.eventually("success is recorded", func() bool { return h.count("webhook_health WHERE failing_since IS NOT NULL") == 1 })
+	h.eventually("success is recorded", func() bool {
+		return h.count("webhook_health WHERE failing_since IS NOT NULL") == 1
+	})
 	failing.set(answering(http.StatusInternalServerError))
 	h.register(1)
 	h.eventually("it fails again", func() bool { return h.count("webhook_health WHERE failing_since IS NOT NULL") == 2 })
@@ -420,7 +441,9 @@ func TestBothSecretsSignDuringARotation(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
 	w, former := h.destination(r.URL)
-	rotate, secret := domain.NewRotateSecret(domain.RotateSecret{Origin: h.org.Origin(), Webhook: w.ID, Overlap: time.Hour}, h.key)
+	rotate, secret := domain.NewRotateSecret(
+		domain.RotateSecret{Origin: h.org.Origin(), Webhook: w.ID, Overlap: time.Hour}, h.key,
+	)
 	h.Must(t, rotate)
 	h.worker()
 	h.register(1)
@@ -491,7 +514,12 @@ func TestCommitSaysWhatIsQueued(t *testing.T) {
 	}
 	h.register(1)
 	wants("no destination", false)
-	create, _ := domain.NewCreateWebhook(domain.CreateWebhook{Origin: h.org.Origin(), URL: "https://example.com", Types: domain.MaskOf([]domain.EventType{domain.RecordRevoked})}, h.key, h.now())
+	create, _ := domain.NewCreateWebhook(
+		domain.CreateWebhook{
+			Origin: h.org.Origin(), URL: "https://example.com", Types: domain.MaskOf([]domain.EventType{domain.RecordRevoked}),
+		},
+		h.key, h.now(),
+	)
 	h.Must(t, create)
 	wants("a destination", false)
 	h.authorize(create.Outcome.ID, true)

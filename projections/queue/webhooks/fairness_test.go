@@ -116,7 +116,9 @@ func TestBadDestinationsDelayNoOther(t *testing.T) {
 	if n := h.count("webhook_log WHERE webhook_id = '" + uuidText(s.ID) + "'"); n != 0 {
 		t.Errorf("the slow destination has answered %d times already", n)
 	}
-	for id, reason := range map[domain.WebhookID]string{f.ID: "CONNECTION_FAILED", d.ID: "HTTP_STATUS", b.ID: "ADDRESS_BLOCKED"} {
+	for id, reason := range map[domain.WebhookID]string{
+		f.ID: "CONNECTION_FAILED", d.ID: "HTTP_STATUS", b.ID: "ADDRESS_BLOCKED",
+	} {
 		h.eventually(reason, func() bool {
 			for _, d := range h.deliveries(id) {
 				if d.Reason == reason && d.Status == projections.DeliveryPending {
@@ -166,7 +168,8 @@ func rebindingDNS(t *testing.T) *net.Resolver {
 					answer[3] = 1
 				}
 				m.Answers = []dnsmessage.Resource{{
-					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 0}, Body: &dnsmessage.AResource{A: answer},
+					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 0},
+					Body:   &dnsmessage.AResource{A: answer},
 				}}
 			}
 			if packed, err := m.Pack(); err == nil {
@@ -288,7 +291,9 @@ func TestWaitingDeliveryIsCheckedAgain(t *testing.T) {
 	w, _ := h.destination(r.URL)
 	h.register(events)
 	h.worker()
-	h.eventually("all are taken", func() bool { return h.count("webhook_deliveries WHERE leased_until IS NOT NULL") == events })
+	h.eventually("all are taken", func() bool {
+		return h.count("webhook_deliveries WHERE leased_until IS NOT NULL") == events
+	})
 	h.eventually("the first are under way", func() bool { return len(r.got()) == 8 })
 	h.authorize(w.ID, false)
 	h.pass(3 * time.Second)
@@ -307,7 +312,10 @@ func TestRowsOfADeadWorkerAreSentByAnother(t *testing.T) {
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)
 	h.register(3)
-	_, err := h.Pool.Exec(context.Background(), "UPDATE webhook_deliveries SET leased_until = $2 WHERE shard = $1", h.org.ID.Shard(), h.now().Add(30*time.Second))
+	_, err := h.Pool.Exec(
+		context.Background(), "UPDATE webhook_deliveries SET leased_until = $2 WHERE shard = $1", h.org.ID.Shard(),
+		h.now().Add(30*time.Second),
+	)
 	check(t, err)
 	h.worker()
 	h.pass(29 * time.Second)
@@ -361,5 +369,7 @@ func TestHostileAnswersAreBounded(t *testing.T) {
 	h.worker()
 	h.register(1)
 	h.inStatus(e.ID, 1, projections.DeliveryDelivered) // its status was 200
-	h.eventually("too many headers are a failure", func() bool { return h.deliveries(l.ID)[0].Reason == "CONNECTION_FAILED" })
+	h.eventually("too many headers are a failure", func() bool {
+		return h.deliveries(l.ID)[0].Reason == "CONNECTION_FAILED"
+	})
 }

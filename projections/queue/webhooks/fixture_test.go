@@ -87,8 +87,9 @@ func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 	pool, err := cluster.At(h.URL).QueuePool(context.Background(), 4)
 	check(h.t, err)
 	c := webhooks.Config{
-		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key, Allows: webhooks.EgressPolicy{Insecure: true}.Allows,
-		Do: h.Do, Now: h.now, Log: slog.New(slog.DiscardHandler),
+		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key,
+		Allows: webhooks.EgressPolicy{Insecure: true}.Allows,
+		Do:     h.Do, Now: h.now, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
 		f(&c)
@@ -117,7 +118,9 @@ func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 // destination creates one and authorizes it for the organization's company.
 func (h *house) destination(url string) (domain.Webhook, string) {
 	h.t.Helper()
-	c, secret := domain.NewCreateWebhook(domain.CreateWebhook{Origin: h.org.Origin(), URL: url, Types: domain.MaskOf(domain.WebhookTypes())}, h.key, h.now())
+	c, secret := domain.NewCreateWebhook(
+		domain.CreateWebhook{Origin: h.org.Origin(), URL: url, Types: domain.MaskOf(domain.WebhookTypes())}, h.key, h.now(),
+	)
 	h.Must(h.t, c)
 	h.authorize(c.Outcome.ID, true)
 	return c.Outcome, secret
@@ -149,7 +152,10 @@ func (h *house) feed() map[string]bool {
 	ids := map[string]bool{}
 	after := int64(0)
 	for {
-		page, err := h.store.Changes(context.Background(), domain.Access{Organization: h.org.ID, Key: h.org.Key.ID}, h.org.Company.Reference, query.AnyEpoch, after, 1000)
+		page, err := h.store.Changes(
+			context.Background(), domain.Access{Organization: h.org.ID, Key: h.org.Key.ID}, h.org.Company.Reference,
+			query.AnyEpoch, after, 1000,
+		)
 		check(h.t, err)
 		for _, e := range page.Events {
 			ids[e.ID.String()], after = true, e.Sequence

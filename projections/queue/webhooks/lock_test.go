@@ -23,7 +23,8 @@ func TestResultsLockTheirRows(t *testing.T) {
 	}
 	defer pool.Close()
 	held, gone := domain.NewID[domain.DeliveryID](l.Now()), domain.NewID[domain.DeliveryID](l.Now())
-	if _, err := pool.Exec(ctx, `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at,
+	if _, err := pool.Exec(ctx,
+		`INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at,
 			due_at, attempts, reason)
 		VALUES (1, $1, $1, $1, 1, $1, 1, now(), now(), 0, '')`, held); err != nil {
 		t.Fatal(err)
@@ -34,7 +35,8 @@ func TestResultsLockTheirRows(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
 	rows, _ := tx.Query(ctx, lockHeld, domain.Shard(1), []domain.DeliveryID{held, gone})
-	if found, err := pgx.CollectRows(rows, pgx.RowTo[domain.DeliveryID]); err != nil || len(found) != 1 || found[0] != held {
+	if found, err := pgx.CollectRows(rows, pgx.RowTo[domain.DeliveryID]); err != nil || len(found) != 1 ||
+		found[0] != held {
 		t.Fatalf("%v, %v", found, err)
 	}
 	var refused *pgconn.PgError

@@ -28,12 +28,15 @@ func TestWorkerLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"find_due": findDue, "none": findNone, "take": takeRows, "charge": chargeAttempts, "cap": capAttempts, "refund": refundAttempts, "lock": lockHeld, "ended": logEnded, "remove": removeEnded, "retried": writeRetried,
-		"released": writeReleased, "working": writeWorking, "failing": writeFailing, "overdue": findFailing, "prune": pruneLog,
+		"find_due": findDue, "none": findNone, "take": takeRows, "charge": chargeAttempts, "cap": capAttempts,
+		"refund": refundAttempts, "lock": lockHeld, "ended": logEnded, "remove": removeEnded, "retried": writeRetried,
+		"released": writeReleased, "working": writeWorking, "failing": writeFailing, "overdue": findFailing,
+		"prune": pruneLog,
 		"never": "SELECT delivery_id FROM webhook_deliveries WHERE shard = $1",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
-		if good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "Index Cond: (shard = $1)\n"); good != (name != "never") {
+		if good := !strings.Contains(plan, "Seq Scan") &&
+			!strings.Contains(plan, "Index Cond: (shard = $1)\n"); good != (name != "never") {
 			t.Errorf("%s:\n%s", name, plan)
 		}
 	}
@@ -50,7 +53,8 @@ func TestResultsLookUpKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer owner.Close(ctx)
-	if _, err := owner.Exec(ctx, `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at,
+	if _, err := owner.Exec(ctx,
+		`INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at,
 			due_at, attempts, reason)
 		SELECT 0, i, i, i, 1, i, 1, now(), now(), 0, '' FROM gen_random_uuid() AS i; ANALYZE`); err != nil {
 		t.Fatal(err)
@@ -65,14 +69,15 @@ func TestResultsLookUpKeys(t *testing.T) {
 		"never": "SELECT delivery_id FROM webhook_deliveries WHERE shard = $1",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
-		if good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "Index Cond: (shard = $1)\n"); good != (name != "never") {
+		if good := !strings.Contains(plan, "Seq Scan") &&
+			!strings.Contains(plan, "Index Cond: (shard = $1)\n"); good != (name != "never") {
 			t.Errorf("%s:\n%s", name, plan)
 		}
 	}
 }
 
-// A worker looks less often only where it has seen that no delivery is left: one that becomes due later keeps it at its pace,
-// and so does a process that holds all it may and does not look.
+// A worker looks less often only where it has seen that no delivery is left: one that becomes due later keeps it at its
+// pace, and so does a process that holds all it may and does not look.
 func TestDeliveriesToComeKeepTheWorkerAwake(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)
@@ -110,12 +115,15 @@ func TestDeliveriesToComeKeepTheWorkerAwake(t *testing.T) {
 	}
 }
 
-// A shard whose last look has found nothing is asked about with all others: one that has a delivery is woken, and no other.
+// A shard whose last look has found nothing is asked about with all others: one that has a delivery is woken, and no
+// other.
 func TestForgottenDeliveriesAreFound(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	w, err := New(Config{
-		Pool: l.Routed(t), Shards: l.Installation.Shards, Plans: domain.Plans{}, Allows: func(netip.Addr) bool { return false },
+		Pool: l.Routed(t), Shards: l.Installation.Shards, Plans: domain.Plans{}, Allows: func(netip.Addr) bool {
+			return false
+		},
 		Do: func(context.Context, domain.Command) error { return nil }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -131,7 +139,8 @@ func TestForgottenDeliveriesAreFound(t *testing.T) {
 		s.empty.Store(true)
 	}
 	wants()
-	pgtest.Exec(t, l.URL, `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at, due_at, attempts, reason)
+	pgtest.Exec(t, l.URL,
+		`INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at, due_at, attempts, reason)
 		SELECT 2, i, i, i, 1, i, 1, now(), now() + interval '1 hour', 0, '' FROM gen_random_uuid() AS i`)
 	wants(2)
 	w.shards[2].empty.Store(false) // it looks for itself

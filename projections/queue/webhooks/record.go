@@ -43,8 +43,8 @@ const OutcomeRetried = "retried"
 
 const recordMost = 1000
 
-// record writes results until finished is closed and nothing is left: all that have accumulated in one statement, without
-// waiting for a timer. It repeats a write that fails; meanwhile leases may run out and deliveries be repeated.
+// record writes results until finished is closed and nothing is left: all that have accumulated in one statement,
+// without waiting for a timer. It repeats a write that fails; meanwhile leases may run out and deliveries be repeated.
 func (s *shardWorker) record(ctx context.Context) {
 	for more := true; ; {
 		s.mu.Lock()
@@ -77,14 +77,15 @@ func (s *shardWorker) record(ctx context.Context) {
 	}
 }
 
-// A row is held while it still has the lease that was taken. lockHeld locks the rows, so that they neither change nor move
-// between the other statements, each of which Citus runs on the node of the shard. Each row is looked up by its key, and
-// then by its place, whatever the planner believes about the size of the queue: a plain join would walk over a shard that
-// was nearly empty when the statistics were taken.
+// A row is held while it still has the lease that was taken. lockHeld locks the rows, so that they neither change nor
+// move between the other statements, each of which Citus runs on the node of the shard. Each row is looked up by its
+// key, and then by its place, whatever the planner believes about the size of the queue: a plain join would walk over a
+// shard that was nearly empty when the statistics were taken.
 const (
 	results = `unnest($2::uuid[], $3::timestamptz[], $4::smallint[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[])
 		AS n(delivery_id, lease, status, attempts, attempted, due, response, reason)`
-	few = `(SELECT delivery_id, lease, attempts, attempted, due, response, reason FROM ` + results + ` LIMIT cardinality($2::uuid[])) AS n
+	few = `(SELECT delivery_id, lease, attempts, attempted, due, response, reason FROM ` + results +
+		` LIMIT cardinality($2::uuid[])) AS n
 		CROSS JOIN LATERAL (SELECT ctid AS place FROM {webhook_deliveries}
 			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0) p`
 	isHeld = ` d.shard = $1 AND d.ctid = p.place`
@@ -131,7 +132,8 @@ type tally struct {
 func (s *shardWorker) tally(batch []result) tally {
 	t := tally{
 		of: map[resultKind][]result{}, outcomes: map[string]int{}, working: map[domain.WebhookID]bool{},
-		failing: map[domain.WebhookID]domain.OrganizationID{}, gone: map[domain.WebhookID]domain.OrganizationID{}, unused: map[domain.Period]map[domain.OrganizationID]int64{},
+		failing: map[domain.WebhookID]domain.OrganizationID{}, gone: map[domain.WebhookID]domain.OrganizationID{},
+		unused: map[domain.Period]map[domain.OrganizationID]int64{},
 	}
 	for _, r := range batch {
 		t.of[r.kind] = append(t.of[r.kind], r)
@@ -200,8 +202,11 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 func (s *shardWorker) store(ctx context.Context, t tally, now time.Time) (overdue []domain.WebhookID, err error) {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	ids := statement.Column(slices.Concat(t.of[ended], t.of[retried], t.of[released]), func(r result) domain.DeliveryID { return r.item.id })
-	slices.SortFunc(ids, func(a, b domain.DeliveryID) int { return bytes.Compare(a[:], b[:]) }) // so that two processes never wait for each other
+	ids := statement.Column(slices.Concat(t.of[ended], t.of[retried], t.of[released]), func(r result) domain.DeliveryID {
+		return r.item.id
+	})
+	// so that two processes never wait for each other
+	slices.SortFunc(ids, func(a, b domain.DeliveryID) int { return bytes.Compare(a[:], b[:]) })
 	b.Queue(lockHeld, s.shard, ids)
 	if list := t.of[ended]; list != nil {
 		b.Queue(logEnded, append(s.columns(list), now)...)
@@ -244,7 +249,9 @@ func (s *shardWorker) columns(list []result) []any {
 }
 
 // disable executes a command on the ledger. If that fails, the next failed attempt repeats it.
-func (s *shardWorker) disable(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, reason domain.DisableReason) {
+func (s *shardWorker) disable(
+	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, reason domain.DisableReason,
+) {
 	origin := domain.Origin{Organization: o, Actor: domain.SystemActor, RequestID: "webhooks"}
 	if err := s.Do(ctx, &domain.DisableWebhook{Origin: origin, Webhook: id, Reason: reason}); err != nil {
 		s.Log.Warn("a webhook destination could not be disabled", "webhook", id, "reason", reason, "error", err)

@@ -29,7 +29,8 @@ const (
 func newClient(c Config) *outbound.Client {
 	return outbound.New(outbound.Config{
 		Timeout: c.Timeout, Connect: connectTimeout, Header: maxAnswerHeader, Answer: maxAnswerBody, Idle: mostParallel,
-		Plain: true, Allows: c.Allows, Resolver: c.Resolver, TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.RootCAs},
+		Plain: true, Allows: c.Allows, Resolver: c.Resolver,
+		TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.RootCAs},
 	})
 }
 
@@ -86,7 +87,8 @@ func reasonOf(err error) string {
 		return domain.AddressBlocked
 	case is[*net.DNSError](err):
 		return "DNS_FAILED"
-	case is[*tls.CertificateVerificationError](err), is[tls.AlertError](err), is[tls.RecordHeaderError](err), is[x509.UnknownAuthorityError](err),
+	case is[*tls.CertificateVerificationError](err), is[tls.AlertError](err), is[tls.RecordHeaderError](err),
+		is[x509.UnknownAuthorityError](err),
 		strings.Contains(err.Error(), "tls: "), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return "TLS_FAILED"
 	case ok && network.Timeout(), errors.Is(err, context.DeadlineExceeded):

@@ -24,7 +24,10 @@ import (
 // cmd/lab/judges.
 func verify(a arrival, secret string) error {
 	at := a.header.Get("webhook-timestamp")
-	if !slices.Contains(strings.Split(a.header.Get("Service-Signature"), ","), "v1="+hex.EncodeToString(sum([]byte(secret), at, string(a.body)))) {
+	if !slices.Contains(
+		strings.Split(a.header.Get("Service-Signature"), ","),
+		"v1="+hex.EncodeToString(sum([]byte(secret), at, string(a.body))),
+	) {
 		return errors.New("Service-Signature is not that of the secret")
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
@@ -61,11 +64,14 @@ func TestSignatures(t *testing.T) {
 		t.Error("another body or secret has the same signatures")
 	}
 	matchesSchema(t, a.body)
-	if a.header.Get("Service-Event-Type") != "integrity.registered" || a.header.Get("Service-Event-Sequence") == "" || a.header.Get("Content-Type") != "application/json" {
+	if a.header.Get("Service-Event-Type") != "integrity.registered" || a.header.Get("Service-Event-Sequence") == "" ||
+		a.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%v", a.header)
 	}
 
-	rotate, next := domain.NewRotateSecret(domain.RotateSecret{Origin: h.org.Origin(), Webhook: w.ID, Overlap: time.Hour}, h.key)
+	rotate, next := domain.NewRotateSecret(
+		domain.RotateSecret{Origin: h.org.Origin(), Webhook: w.ID, Overlap: time.Hour}, h.key,
+	)
 	h.Must(t, rotate)
 	h.pass(10 * time.Second)
 	_, err := h.store.Redeliver(context.Background(), h.org.ID, h.inStatus(w.ID, 1, "delivered")[0].ID, h.now())
@@ -78,11 +84,13 @@ func TestSignatures(t *testing.T) {
 	check(t, json.Unmarshal(a.body, &body))
 	for _, each := range []arrival{a, b} {
 		at := each.header.Get("webhook-timestamp")
-		if each.header.Get("webhook-id") != body.ID || !strings.HasPrefix(each.header.Get("Service-Signature"), "t="+at+",v1=") {
+		if each.header.Get("webhook-id") != body.ID ||
+			!strings.HasPrefix(each.header.Get("Service-Signature"), "t="+at+",v1=") {
 			t.Errorf("%v", each.header)
 		}
 	}
-	if !bytes.Equal(a.body, b.body) || a.header.Get("webhook-timestamp") == b.header.Get("webhook-timestamp") || strings.Count(b.header.Get("webhook-signature"), " ") != 1 {
+	if !bytes.Equal(a.body, b.body) || a.header.Get("webhook-timestamp") == b.header.Get("webhook-timestamp") ||
+		strings.Count(b.header.Get("webhook-signature"), " ") != 1 {
 		t.Errorf("%v\n%v", a.header, b.header)
 	}
 	h.Audit(t)

@@ -14,7 +14,9 @@ import (
 	"integrityledger/schemas"
 )
 
-var update = flag.Bool("update", false, "write schemas/"+schemas.WebhookVectorsFile+" and the delivery that the guide shows")
+var update = flag.Bool(
+	"update", false, "write schemas/"+schemas.WebhookVectorsFile+" and the delivery that the guide shows",
+)
 
 // vector is a delivery, and whether a receiver that has the secret must find it valid at a time.
 type vector struct {
@@ -38,10 +40,12 @@ type vectorHeads struct {
 }
 
 const (
-	vectorSecret     = "whsec_4Gg9Vh2Qz7LbXw5TnKc8RfYd3MpJ6sAu1EyHt0BqWi7o"
-	vectorNext       = "whsec_Zr5Kd8Wm1Xc6Pj9Tb4Nf7Lg2Hs0Qv3Ya5Eu8Ri1Oo6Gt"
-	vectorTime       = 1795168802
-	vectorsSay       = "Webhook deliveries as the service sends them. A receiver that has the secret, and whose clock shows now (Unix seconds), must find each one valid or not, by Service-Signature and by webhook-signature alike, with a tolerance of 300 seconds. A body is the text itself, in UTF-8."
+	vectorSecret = "whsec_4Gg9Vh2Qz7LbXw5TnKc8RfYd3MpJ6sAu1EyHt0BqWi7o"
+	vectorNext   = "whsec_Zr5Kd8Wm1Xc6Pj9Tb4Nf7Lg2Hs0Qv3Ya5Eu8Ri1Oo6Gt"
+	vectorTime   = 1795168802
+	vectorsSay   = "Webhook deliveries as the service sends them. A receiver that has the secret, and whose clock " +
+		"shows now (Unix seconds), must find each one valid or not, by Service-Signature and by webhook-signature alike, " +
+		"with a tolerance of 300 seconds. A body is the text itself, in UTF-8."
 	guideDelivery    = "../../../handlers/web/templates/samples/webhooks/delivery.http"
 	publishedVectors = "../../../schemas/" + schemas.WebhookVectorsFile
 )
@@ -96,7 +100,10 @@ func vectors(t *testing.T) (list []vector, shown map[string]string) {
 	}
 	first, rotating := signed(vectorTime, vectorSecret), signed(vectorTime, vectorNext, vectorSecret)
 	add("an attempt", true, vectorSecret, vectorTime, first)
-	add("a later attempt: the same id and body, another time", true, vectorSecret, vectorTime+305, signed(vectorTime+305, vectorSecret))
+	add(
+		"a later attempt: the same id and body, another time", true, vectorSecret, vectorTime+305,
+		signed(vectorTime+305, vectorSecret),
+	)
 	add("during a rotation, with the new secret", true, vectorNext, vectorTime, rotating)
 	add("during a rotation, with the previous secret", true, vectorSecret, vectorTime, rotating)
 	add("300 seconds old", true, vectorSecret, vectorTime+300, first)
@@ -109,7 +116,9 @@ func vectors(t *testing.T) (list []vector, shown map[string]string) {
 	moved := add("another time than the signed one", false, vectorSecret, vectorTime, first)
 	moved.Headers.Timestamp++
 	_, signature, _ := strings.Cut(first.ServiceSignature, ",")
-	moved.Headers.ServiceSignature = strings.Split(signed(vectorTime+1, vectorSecret).ServiceSignature, ",")[0] + "," + signature
+	moved.Headers.ServiceSignature = strings.Split(
+		signed(vectorTime+1, vectorSecret).ServiceSignature, ",",
+	)[0] + "," + signature
 	return list, shown
 }
 
@@ -136,7 +145,10 @@ func TestVectorsFile(t *testing.T) {
 			check(t, os.WriteFile(path, []byte(made), 0o644))
 		}
 		if published, err := os.ReadFile(path); err != nil || string(published) != made {
-			t.Errorf("%s is not what the table makes: run go test ./projections/queue/webhooks -run TestVectorsFile -update (%v)", path, err)
+			t.Errorf(
+				"%s is not what the table makes: run go test ./projections/queue/webhooks -run TestVectorsFile -update (%v)", path,
+				err,
+			)
 		}
 	}
 }

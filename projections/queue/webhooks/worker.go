@@ -79,7 +79,9 @@ func New(c Config) (*Worker, error) {
 	w := &Worker{Config: c}
 	w.client = newClient(c)
 	for shard := range domain.Shard(c.Shards) {
-		s := &shardWorker{Worker: w, shard: shard, finished: make(chan struct{}, 1), destinations: map[domain.WebhookID]*destination{}}
+		s := &shardWorker{
+			Worker: w, shard: shard, finished: make(chan struct{}, 1), destinations: map[domain.WebhookID]*destination{},
+		}
 		s.claims = queue.NewLoop(queue.Loop{
 			Shards: []domain.Shard{shard}, Work: func(ctx context.Context, _ domain.Shard) (bool, error) { return s.claim(ctx) },
 			Quiet: s.empty.Load,
@@ -91,9 +93,9 @@ func New(c Config) (*Worker, error) {
 	return w, nil
 }
 
-// Wake says that there may be something to send in a shard. It never waits. The process that has queued a delivery wakes
-// its own worker after the commit. What it does not come to send, because it dies, another finds with its next look, some
-// four seconds later at most; so nobody else need know of a delivery.
+// Wake says that there may be something to send in a shard. It never waits. The process that has queued a delivery
+// wakes its own worker after the commit. What it does not come to send, because it dies, another finds with its next
+// look, some four seconds later at most; so nobody else need know of a delivery.
 func (w *Worker) Wake(shard domain.Shard) {
 	if int(shard) < len(w.shards) {
 		w.shards[shard].claims.Wake(shard)
@@ -108,11 +110,15 @@ func (w *Worker) Run(ctx context.Context) {
 		all.Go(func() { s.run(ctx) })
 	}
 	watch := queue.NewLoop(queue.Loop{
-		Shards: queue.Shards(w.Shards), Every: watchEvery, Due: w.forgotten, Log: w.Log, Failure: "the queues of webhook deliveries could not be watched",
-		Work: func(_ context.Context, shard domain.Shard) (bool, error) { w.Wake(shard); return false, nil },
+		Shards: queue.Shards(w.Shards), Every: watchEvery, Due: w.forgotten, Log: w.Log,
+		Failure: "the queues of webhook deliveries could not be watched",
+		Work:    func(_ context.Context, shard domain.Shard) (bool, error) { w.Wake(shard); return false, nil },
 	})
 	all.Go(func() { watch.Run(ctx) })
-	prune := queue.NewLoop(queue.Loop{Pool: w.Pool, Shards: queue.Shards(w.Shards), Every: pruneEvery, Work: w.prune, Log: w.Log, Failure: "old webhook deliveries could not be forgotten"})
+	prune := queue.NewLoop(queue.Loop{
+		Pool: w.Pool, Shards: queue.Shards(w.Shards), Every: pruneEvery, Work: w.prune, Log: w.Log,
+		Failure: "old webhook deliveries could not be forgotten",
+	})
 	all.Go(func() { prune.Run(ctx) })
 	all.Wait()
 	w.client.CloseIdleConnections()
@@ -168,6 +174,8 @@ var pruneLog = cluster.SQL(`DELETE FROM {webhook_log} l
 
 // prune deletes deliveries that ended 30 days ago, in small steps.
 func (w *Worker) prune(ctx context.Context, shard domain.Shard) (more bool, err error) {
-	forgotten, err := statement.Try(ctx, w.Pool, "forget old deliveries", pruneLog, shard, w.Now().Add(-keepLog), pruneMost)
+	forgotten, err := statement.Try(
+		ctx, w.Pool, "forget old deliveries", pruneLog, shard, w.Now().Add(-keepLog), pruneMost,
+	)
 	return forgotten == pruneMost, err
 }

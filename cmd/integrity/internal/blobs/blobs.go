@@ -138,9 +138,11 @@ func contentName(o domain.OrganizationID, v domain.ArtifactVersionID) string {
 }
 
 // Keep stores the bytes of a version before it is registered. They are on the disk, or acknowledged by the server, when
-// it returns nil, so a power cut leaves no registration without its bytes. Keep returns when ctx ends, even if the store
-// hangs; bytes that are stored after that are erased like those of a registration that never came.
-func (c *Store) Keep(ctx context.Context, o domain.OrganizationID, v domain.ArtifactVersionID, content io.ReaderAt, size int64) error {
+// it returns nil, so a power cut leaves no registration without its bytes. Keep returns when ctx ends, even if the
+// store hangs; bytes that are stored after that are erased like those of a registration that never came.
+func (c *Store) Keep(
+	ctx context.Context, o domain.OrganizationID, v domain.ArtifactVersionID, content io.ReaderAt, size int64,
+) error {
 	err := errors.New("the store has not finished earlier ones")
 	if c.writing.Add(1) <= maxWriting {
 		stored := make(chan error, 1)
@@ -157,7 +159,13 @@ func (c *Store) Keep(ctx context.Context, o domain.OrganizationID, v domain.Arti
 		c.writing.Add(-1)
 	}
 	if err != nil {
-		return fmt.Errorf("keep the bytes of a version: %w: %w", domain.Unavailable("The bytes cannot be kept at the moment, as the organization's retention wants it; send the request again."), err)
+		return fmt.Errorf(
+			"keep the bytes of a version: %w: %w",
+			domain.Unavailable(
+				"The bytes cannot be kept at the moment, as the organization's retention wants it; send the request again.",
+			),
+			err,
+		)
 	}
 	return nil
 }
@@ -195,7 +203,8 @@ func DirectoryURL(dir string) (string, error) {
 // CheckURL accepts the URLs of directories and of buckets.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme == "file" && u.Path == "" || u.Scheme == "s3" && u.Host == "" || u.Scheme != "file" && u.Scheme != "s3" {
+	if err != nil || u.Scheme == "file" && u.Path == "" || u.Scheme == "s3" && u.Host == "" ||
+		u.Scheme != "file" && u.Scheme != "s3" {
 		return errors.New("it must be file:///directory or s3://bucket")
 	}
 	return nil

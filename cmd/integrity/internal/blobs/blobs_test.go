@@ -27,7 +27,8 @@ func TestContents(t *testing.T) {
 	}
 	var synced []string
 	c := &Store{URL: url, Sync: func(path string) error {
-		name, _, _ := strings.Cut(strings.TrimPrefix(path, dataDir), ".") // of a file that has its name only once it is on the disk
+		// of a file that has its name only once it is on the disk
+		name, _, _ := strings.Cut(strings.TrimPrefix(path, dataDir), ".")
 		synced = append(synced, name)
 		return keyfiles.Sync(path)
 	}}
@@ -49,7 +50,8 @@ func TestContents(t *testing.T) {
 	if dir, err := os.Stat(filepath.Join(dataDir, "blobs")); err != nil || dir.Mode().Perm() != 0o700 {
 		t.Errorf("%v %v", dir, err)
 	}
-	// A process that dies in the middle leaves what it has written: the same here, with a reader that looks when half is there.
+	// A process that dies in the middle leaves what it has written: the same here, with a reader that looks when half is
+	// there.
 	half := ""
 	dying := domain.ArtifactVersionID{3}
 	watch := watcher{strings.NewReader(strings.Repeat("x", 1<<20)), func() {
@@ -81,7 +83,8 @@ func TestContents(t *testing.T) {
 	}
 	c = &Store{URL: url, Sync: func(path string) error { return &fs.PathError{Op: "sync", Path: path, Err: syscall.EIO} }}
 	var refusal *domain.Error
-	if err := c.Keep(t.Context(), o, v, strings.NewReader("bytes"), 5); !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
+	if err := c.Keep(t.Context(), o, v, strings.NewReader("bytes"), 5); !errors.As(err, &refusal) ||
+		refusal.Code != domain.TemporarilyUnavailable {
 		t.Errorf("bytes that the disk did not take: %v", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(dataDir, "blobs", o.String())); err != nil || len(left) != 0 {
@@ -99,7 +102,9 @@ func TestContents(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Join(dataDir, "blobs", o.String())); err != nil || len(left) != 0 {
 		t.Errorf("after those: %v %v", left, err)
 	}
-	for text, good := range map[string]bool{"file:///x": true, "s3://bucket?region=eu": true, "file://": false, "s3://": false, "gs://x": false, "x": false} {
+	for text, good := range map[string]bool{
+		"file:///x": true, "s3://bucket?region=eu": true, "file://": false, "s3://": false, "gs://x": false, "x": false,
+	} {
 		if (CheckURL(text) == nil) != good {
 			t.Errorf("%s: %v", text, CheckURL(text))
 		}

@@ -26,11 +26,15 @@ func newCredentials(p *parameters, region string) (credentials.Provider, error) 
 	case profile != "":
 		found = &firstOf{providers: []credentials.Provider{&credentials.FileAWSCredentials{Profile: profile}}}
 	case os.Getenv("AWS_WEB_IDENTITY_TOKEN_FILE") != "":
-		found = &firstOf{providers: []credentials.Provider{new(credentials.EnvAWS), &credentials.IAM{Region: region, Endpoint: tokens}}}
+		found = &firstOf{
+			providers: []credentials.Provider{new(credentials.EnvAWS), &credentials.IAM{Region: region, Endpoint: tokens}},
+		}
 	default:
 		providers := []credentials.Provider{new(credentials.EnvAWS), new(credentials.FileAWSCredentials)}
 		// No proxy leads to the container's or instance's own address.
-		machine := &credentials.IAM{Client: outbound.New(outbound.Config{Timeout: 5 * time.Second, Connect: time.Second}).Client}
+		machine := &credentials.IAM{
+			Client: outbound.New(outbound.Config{Timeout: 5 * time.Second, Connect: time.Second}).Client,
+		}
 		contained := os.Getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")+os.Getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") != ""
 		if !contained {
 			machine.Endpoint = os.Getenv("AWS_EC2_METADATA_SERVICE_ENDPOINT")
@@ -93,7 +97,8 @@ func (a *assumedRole) RetrieveWithCredContext(c *credentials.CredContext) (crede
 	if err != nil {
 		return credentials.Value{}, err
 	}
-	a.Options.AccessKey, a.Options.SecretKey, a.Options.SessionToken = own.AccessKeyID, own.SecretAccessKey, own.SessionToken
+	a.Options.AccessKey, a.Options.SecretKey, a.Options.SessionToken = own.AccessKeyID, own.SecretAccessKey,
+		own.SessionToken
 	return a.STSAssumeRole.RetrieveWithCredContext(c)
 }
 

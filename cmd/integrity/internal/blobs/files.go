@@ -71,7 +71,8 @@ func (f *files) put(ctx context.Context, name string, content io.ReaderAt, size 
 	if err := os.MkdirAll(filepath.Dir(path), f.mode); err != nil {
 		return err
 	}
-	temporary, err := os.OpenFile(path+"."+rand.Text(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // the umask decides who reads
+	// the umask decides who reads
+	temporary, err := os.OpenFile(path+"."+rand.Text(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,8 @@ func openS3(bucket string, p *parameters) (*s3, error) {
 	accelerate := p.flag("accelerate")
 	endpoint := cmp.Or(p.text("endpoint"), os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"))
 	switch u, err := url.Parse(endpoint); {
-	case endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != ""):
+	case endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+		strings.Trim(u.Path, "/") != ""):
 		return nil, fmt.Errorf("endpoint must be http:// or https:// with a host and no path, not %q", endpoint)
 	case endpoint != "":
 		host, options.Secure = u.Host, u.Scheme == "https"
@@ -84,14 +85,17 @@ func openS3(bucket string, p *parameters) (*s3, error) {
 	if key := p.text("kmskeyid"); key != "" {
 		b.encryption["X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id"] = key
 	}
-	switch when := strings.ToLower(cmp.Or(p.text("request_checksum_calculation"), os.Getenv("AWS_REQUEST_CHECKSUM_CALCULATION"))); when {
+	switch when := strings.ToLower(cmp.Or(
+		p.text("request_checksum_calculation"), os.Getenv("AWS_REQUEST_CHECKSUM_CALCULATION"),
+	)); when {
 	case "", "when_supported":
 		b.checksum = true
 	case "when_required":
 	default:
 		return nil, fmt.Errorf("request_checksum_calculation must be when_supported or when_required, not %q", when)
 	}
-	p.ignore("response_checksum_validation", "rate_limiter_capacity", "awssdk") // of gocloud.dev, whose URLs these once were
+	// of gocloud.dev, whose URLs these once were
+	p.ignore("response_checksum_validation", "rate_limiter_capacity", "awssdk")
 	provider, err := newCredentials(p, region)
 	if err = errors.Join(err, p.finish()); err != nil {
 		return nil, err
@@ -147,7 +151,8 @@ func (b *s3) put(ctx context.Context, name string, content io.ReaderAt, size int
 	if b.checksum {
 		headers["X-Amz-Checksum-Sha256"] = base64.StdEncoding.EncodeToString(sum)
 	}
-	_, err = b.client.PutObject(ctx, b.bucket, name, io.NewSectionReader(content, 0, size), size, "", hex.EncodeToString(sum),
+	_, err = b.client.PutObject(ctx, b.bucket, name, io.NewSectionReader(content, 0, size), size, "",
+		hex.EncodeToString(sum),
 		minio.PutObjectOptions{ContentType: "application/octet-stream", UserMetadata: headers, DisableContentSha256: true})
 	return err
 }

@@ -61,7 +61,8 @@ func (s *bucketServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	sum := sha256.Sum256(body)
 	switch {
-	case err != nil || r.Header.Get("Authorization") != "" && r.Header.Get("X-Amz-Content-Sha256") != hex.EncodeToString(sum[:]):
+	case err != nil ||
+		r.Header.Get("Authorization") != "" && r.Header.Get("X-Amz-Content-Sha256") != hex.EncodeToString(sum[:]):
 		s3Error(w, http.StatusBadRequest, "XAmzContentSHA256Mismatch")
 	case r.Method == http.MethodGet:
 		_, _ = io.WriteString(w, "<ListBucketResult></ListBucketResult>")
@@ -106,7 +107,9 @@ func TestBucket(t *testing.T) {
 		path    string
 		headers map[string]string
 	}{
-		"":                {"/bucket/", map[string]string{"X-Amz-Checksum-Sha256": base64.StdEncoding.EncodeToString(sum[:])}},
+		"": {
+			"/bucket/", map[string]string{"X-Amz-Checksum-Sha256": base64.StdEncoding.EncodeToString(sum[:])},
+		},
 		"&prefix=a/b":     {"/bucket/a/b", nil},
 		"&ssetype=AES256": {"/bucket/", map[string]string{"X-Amz-Server-Side-Encryption": "AES256"}},
 		"&ssetype=aws:kms:dsse&kmskeyid=k": {"/bucket/", map[string]string{
@@ -129,7 +132,8 @@ func TestBucket(t *testing.T) {
 			}
 		}
 		if asked.Header.Get("Content-Type") != "application/octet-stream" || asked.ContentLength != 5 ||
-			!strings.Contains(asked.Header.Get("Authorization"), "Credential=key/") || !strings.Contains(asked.Header.Get("Authorization"), "/eu-west-1/s3/") {
+			!strings.Contains(asked.Header.Get("Authorization"), "Credential=key/") ||
+			!strings.Contains(asked.Header.Get("Authorization"), "/eu-west-1/s3/") {
 			t.Errorf("%s: %v", more, asked.Header)
 		}
 		for range 2 { // erasing what is gone is no error
@@ -155,8 +159,14 @@ func TestFailingBucket(t *testing.T) {
 			s3Error(w, http.StatusServiceUnavailable, "SlowDown")
 			return true
 		}, 3, ""},
-		"forbidden":    {func(w http.ResponseWriter, _ int) bool { s3Error(w, 403, "AccessDenied"); return true }, 1, "AccessDenied"},
-		"wrong region": {func(w http.ResponseWriter, _ int) bool { s3Error(w, 400, "AuthorizationHeaderMalformed"); return true }, 1, "AuthorizationHeaderMalformed"},
+		"forbidden": {func(w http.ResponseWriter, _ int) bool {
+			s3Error(w, 403, "AccessDenied")
+			return true
+		}, 1, "AccessDenied"},
+		"wrong region": {func(w http.ResponseWriter, _ int) bool {
+			s3Error(w, 400, "AuthorizationHeaderMalformed")
+			return true
+		}, 1, "AuthorizationHeaderMalformed"},
 		"an answer that breaks off": {func(w http.ResponseWriter, _ int) bool {
 			w.Header().Set("Content-Length", "100")
 			w.WriteHeader(http.StatusForbidden)
@@ -182,13 +192,15 @@ func TestFailingBucket(t *testing.T) {
 			var refusal *domain.Error
 			if kept := len(s.objects) == 1; kept != (c.says == "") || kept != (err == nil) {
 				t.Errorf("kept: %v", err)
-			} else if err != nil && (!errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable || !strings.Contains(err.Error(), c.says)) {
+			} else if err != nil && (!errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable ||
+				!strings.Contains(err.Error(), c.says)) {
 				t.Errorf("it does not say %q: %v", c.says, err)
 			}
 			if len(s.asked) != c.asked {
 				t.Errorf("asked %d times, want %d", len(s.asked), c.asked)
 			}
-			if c.says != "" && (store.Remove(t.Context(), testOrganization, testVersion) == nil || store.Check(t.Context()) == nil) {
+			if c.says != "" && (store.Remove(t.Context(), testOrganization, testVersion) == nil ||
+				store.Check(t.Context()) == nil) {
 				t.Error("the bytes are gone, or the bucket is there")
 			}
 		})
@@ -196,7 +208,8 @@ func TestFailingBucket(t *testing.T) {
 	t.Run("down", func(t *testing.T) {
 		s := serveBucket(t)
 		s.Close()
-		if err := s.keep(t, &Store{URL: s.url("")}); err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Count(err.Error(), "/bucket/") != 1 {
+		if err := s.keep(t, &Store{URL: s.url("")}); err == nil || !strings.Contains(err.Error(), "connection refused") ||
+			strings.Count(err.Error(), "/bucket/") != 1 {
 			t.Error(err)
 		}
 	})
@@ -228,18 +241,23 @@ func TestCredentials(t *testing.T) {
 		result := r.Form.Get("Action")
 		switch {
 		case result != "":
-			if result == "AssumeRole" && !strings.Contains(r.Header.Get("Authorization"), "Credential=key/") || result != "AssumeRole" && r.Form.Get("WebIdentityToken") != "identity" {
+			if result == "AssumeRole" && !strings.Contains(r.Header.Get("Authorization"), "Credential=key/") ||
+				result != "AssumeRole" && r.Form.Get("WebIdentityToken") != "identity" {
 				w.WriteHeader(http.StatusForbidden)
 				return
 			}
-			fmt.Fprintf(w, `<%sResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><%[1]sResult><Credentials><AccessKeyId>%s</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>`+
-				`<Expiration>%s</Expiration></Credentials></%[1]sResult></%[1]sResponse>`, result, r.Form.Get("RoleArn"), soon)
+			fmt.Fprintf(w,
+				`<%sResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><%[1]sResult><Credentials><AccessKeyId>%s</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>`+
+					`<Expiration>%s</Expiration></Credentials></%[1]sResult></%[1]sResponse>`, result, r.Form.Get("RoleArn"), soon)
 		case r.Method == http.MethodPut:
 			_, _ = io.WriteString(w, "token")
 		case strings.HasSuffix(r.URL.Path, "/security-credentials/") && r.Header.Get("X-Aws-Ec2-Metadata-Token") == "token":
 			_, _ = io.WriteString(w, "instance")
 		default:
-			fmt.Fprintf(w, `{"Code":"Success","AccessKeyId":%q,"SecretAccessKey":"s","Token":"t","Expiration":%q}`, filepath.Base(r.URL.Path), soon)
+			fmt.Fprintf(
+				w, `{"Code":"Success","AccessKeyId":%q,"SecretAccessKey":"s","Token":"t","Expiration":%q}`,
+				filepath.Base(r.URL.Path), soon,
+			)
 		}
 	}))
 	defer machine.Close()
@@ -250,7 +268,10 @@ func TestCredentials(t *testing.T) {
 		}
 		return path
 	}
-	shared := file("credentials", "[default]\naws_access_key_id=shared\naws_secret_access_key=s\n[other]\naws_access_key_id=other\naws_secret_access_key=s\n")
+	shared := file(
+		"credentials",
+		"[default]\naws_access_key_id=shared\naws_secret_access_key=s\n[other]\naws_access_key_id=other\naws_secret_access_key=s\n",
+	)
 	token := file("token", "identity")
 	for name, c := range map[string]struct {
 		variables map[string]string
@@ -258,19 +279,36 @@ func TestCredentials(t *testing.T) {
 		want      string // the key; empty: no request is sent, "-": it is not signed
 	}{
 		"variables before files": {map[string]string{"AWS_SHARED_CREDENTIALS_FILE": shared}, "", "key"},
-		"file":                   {map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SHARED_CREDENTIALS_FILE": shared}, "", "shared"},
-		"profile variable":       {map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SHARED_CREDENTIALS_FILE": shared, "AWS_PROFILE": "other"}, "", "other"},
-		"profile":                {map[string]string{"AWS_SHARED_CREDENTIALS_FILE": shared}, "&profile=other", "other"},
-		"missing profile":        {map[string]string{"AWS_SHARED_CREDENTIALS_FILE": shared}, "&profile=third", ""},
-		"container":              {map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_CONTAINER_CREDENTIALS_FULL_URI": machine.URL + "/container", "AWS_EC2_METADATA_SERVICE_ENDPOINT": machine.URL}, "", "container"},
-		"instance":               {map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": machine.URL}, "", "instance"},
-		"nothing":                {map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_EC2_METADATA_DISABLED": "true"}, "", ""},
+		"file": {
+			map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SHARED_CREDENTIALS_FILE": shared}, "", "shared",
+		},
+		"profile variable": {
+			map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SHARED_CREDENTIALS_FILE": shared, "AWS_PROFILE": "other"}, "",
+			"other",
+		},
+		"profile":         {map[string]string{"AWS_SHARED_CREDENTIALS_FILE": shared}, "&profile=other", "other"},
+		"missing profile": {map[string]string{"AWS_SHARED_CREDENTIALS_FILE": shared}, "&profile=third", ""},
+		"container": {
+			map[string]string{
+				"AWS_ACCESS_KEY_ID": "", "AWS_CONTAINER_CREDENTIALS_FULL_URI": machine.URL + "/container",
+				"AWS_EC2_METADATA_SERVICE_ENDPOINT": machine.URL,
+			},
+			"", "container",
+		},
+		"instance": {
+			map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": machine.URL}, "", "instance",
+		},
+		"nothing": {map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_EC2_METADATA_DISABLED": "true"}, "", ""},
 		"web identity": {map[string]string{
-			"AWS_ACCESS_KEY_ID": "", "AWS_WEB_IDENTITY_TOKEN_FILE": token, "AWS_ROLE_ARN": "arn:web", "AWS_ENDPOINT_URL_STS": machine.URL,
+			"AWS_ACCESS_KEY_ID": "", "AWS_WEB_IDENTITY_TOKEN_FILE": token, "AWS_ROLE_ARN": "arn:web",
+			"AWS_ENDPOINT_URL_STS": machine.URL,
 		}, "", "arn:web"},
-		"role":                 {map[string]string{"AWS_ENDPOINT_URL_STS": machine.URL}, "&role=arn:role", "arn:role"},
-		"role without its own": {map[string]string{"AWS_ENDPOINT_URL_STS": machine.URL, "AWS_ACCESS_KEY_ID": "", "AWS_EC2_METADATA_DISABLED": "true"}, "&role=arn:role", ""},
-		"anonymous":            {nil, "&anonymous=true", "-"},
+		"role": {map[string]string{"AWS_ENDPOINT_URL_STS": machine.URL}, "&role=arn:role", "arn:role"},
+		"role without its own": {
+			map[string]string{"AWS_ENDPOINT_URL_STS": machine.URL, "AWS_ACCESS_KEY_ID": "", "AWS_EC2_METADATA_DISABLED": "true"},
+			"&role=arn:role", "",
+		},
+		"anonymous": {nil, "&anonymous=true", "-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serveBucket(t)
@@ -331,7 +369,8 @@ func TestBucketURLs(t *testing.T) {
 		"file://" + dir + "?metadata=skip&no_tmp_dir=true&create_dir=true": "",
 	} {
 		err := (&Store{URL: text}).Check(t.Context())
-		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "INTEGRITY_BLOB_URL: ")) {
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.HasPrefix(err.Error(), "INTEGRITY_BLOB_URL: ")) {
 			t.Errorf("%s: it does not say %q: %v", text, says, err)
 		}
 	}

@@ -48,8 +48,12 @@ type Opened struct {
 }
 
 // WithServer gives do the embedded PostgreSQL: that of a running service, or one that runs for as long as do does.
-func WithServer(ctx context.Context, dataDir string, log *slog.Logger, purpose string, do func(*postgres.Server) error) (err error) {
-	server, err := postgres.StartOrAttach(ctx, postgres.Config{DataDir: dataDir, Log: log, Purpose: purpose, Wait: Patience})
+func WithServer(
+	ctx context.Context, dataDir string, log *slog.Logger, purpose string, do func(*postgres.Server) error,
+) (err error) {
+	server, err := postgres.StartOrAttach(
+		ctx, postgres.Config{DataDir: dataDir, Log: log, Purpose: purpose, Wait: Patience},
+	)
 	if err != nil {
 		return err
 	}
@@ -64,7 +68,10 @@ func WithServer(ctx context.Context, dataDir string, log *slog.Logger, purpose s
 // WithDatabase gives do the ledger's database: the configured one, that of the running server in the data
 // directory, or that of a server which runs for as long as do does. The schema is migrated where nobody else can be
 // using it; elsewhere an old schema is refused.
-func WithDatabase(ctx context.Context, a *cli.App, cfg config.Config, log *slog.Logger, purpose string, migrate bool, do func(connect.Source) error) error {
+func WithDatabase(
+	ctx context.Context, a *cli.App, cfg config.Config, log *slog.Logger, purpose string, migrate bool,
+	do func(connect.Source) error,
+) error {
 	if cfg.DatabaseURL == "" {
 		return WithServer(ctx, cfg.DataDir, log, purpose, func(server *postgres.Server) error {
 			return withSchema(ctx, connect.Fixed(server.URL(postgres.Database)), migrate || server.PID() != 0, do)
@@ -180,13 +187,19 @@ func hostName() string {
 // Ensure makes the ledger where it is missing. In somebody else's database that needs a name: the issuer stands in
 // every signed record and can never change, so it must not become a loopback address by default.
 func Ensure(ctx context.Context, a *cli.App, url string, cfg config.Config) (eventstore.Installation, error) {
-	settings := eventstore.Settings{Issuer: cmp.Or(cfg.Issuer, cfg.BaseURL, "http://"+cfg.Listen), Shards: cfg.Shards, Now: a.Now}
+	settings := eventstore.Settings{
+		Issuer: cmp.Or(cfg.Issuer, cfg.BaseURL, "http://"+cfg.Listen), Shards: cfg.Shards, Now: a.Now,
+	}
 	shards, err := existingShards(ctx, url)
 	switch {
 	case err != nil:
 		return eventstore.Installation{}, err
 	case shards == 0 && cfg.DatabaseURL != "" && cfg.Issuer == "" && config.IsLoopbackURL(settings.Issuer):
-		return eventstore.Installation{}, fmt.Errorf("%sISSUER, or a public %sBASE_URL, is needed to make a ledger: it names the issuer of every signed record and cannot change later", config.Prefix, config.Prefix)
+		return eventstore.Installation{}, fmt.Errorf(
+			"%sISSUER, or a public %sBASE_URL, is needed to make a ledger: it names the issuer of every signed record and "+
+				"cannot change later",
+			config.Prefix, config.Prefix,
+		)
 	case shards > 0 && !cfg.ShardsGiven:
 		settings.Shards = shards
 	}
@@ -238,7 +251,8 @@ const (
 
 // DatabaseConns is how many connections to the database a process of the service opens.
 func DatabaseConns(shards int) int {
-	return cluster.CommitConns(shards) + ReadConns + PublicConns + ScanConns + QueueConns + StreamConns + LogConns + ProofConns + WakeConns + probeConns + watchConns
+	return cluster.CommitConns(shards) + ReadConns + PublicConns + ScanConns + QueueConns + StreamConns + LogConns +
+		ProofConns + WakeConns + probeConns + watchConns
 }
 
 // ClientsFor is how many connections of clients an open-file limit leaves room for.

@@ -9,7 +9,8 @@ import (
 	"integrityledger/cmd/integrity/integritytest"
 )
 
-// TestStreamOfABrokerThatReadsNoMore: a forwarder ends in time beside a broker that keeps its connection and reads nothing.
+// TestStreamOfABrokerThatReadsNoMore: a forwarder ends in time beside a broker that keeps its connection and reads
+// nothing.
 func TestStreamOfABrokerThatReadsNoMore(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -27,9 +27,9 @@ const (
 	makingStream = time.Second
 )
 
-// NATS publishes to NATS JetStream: each message under TOPIC.ORGANIZATION.COMPANY with its id, by which the broker drops
-// a repetition. Several messages are one atomic batch (ADR-50 of NATS, nats-server 2.12), of which the broker stores all
-// or nothing.
+// NATS publishes to NATS JetStream: each message under TOPIC.ORGANIZATION.COMPANY with its id, by which the broker
+// drops a repetition. Several messages are one atomic batch (ADR-50 of NATS, nats-server 2.12), of which the broker
+// stores all or nothing.
 type NATS struct {
 	conn      *nats.Conn
 	broker    jetstream.JetStream

@@ -124,7 +124,9 @@ func (f *forwarding) forwarded(t testing.TB) {
 // wantStream requires that the stream holds the first n events of the feed, each once and in the feed's order.
 func (f *forwarding) wantStream(t *testing.T, b *integritytest.Broker, n int) {
 	t.Helper()
-	events, err := f.config.Store.StreamEvents(context.Background(), f.organization.ID.Shard(), f.Events(t, f.organization.ID.Shard()))
+	events, err := f.config.Store.StreamEvents(
+		context.Background(), f.organization.ID.Shard(), f.Events(t, f.organization.ID.Shard()),
+	)
 	if err != nil || len(events) < n {
 		t.Fatalf("%d events of the feed: %v", len(events), err)
 	}
@@ -263,8 +265,8 @@ func TestStreamOfABrokerWithoutBatches(t *testing.T) {
 	}
 }
 
-// TestStreamOfASlowBroker: a broker that takes long for each event gets one after the other without a pause: it is slow,
-// and nothing fails.
+// TestStreamOfASlowBroker: a broker that takes long for each event gets one after the other without a pause: it is
+// slow, and nothing fails.
 func TestStreamOfASlowBroker(t *testing.T) {
 	t.Parallel()
 	b := integritytest.NewBroker(t)

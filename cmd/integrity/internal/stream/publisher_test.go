@@ -43,8 +43,8 @@ func (s *single) Close() error {
 	return nil
 }
 
-// TestAnyPublisher: a publisher of Watermill gets the elements of the feed, each once and in order, over a refusal. Their
-// metadata are type, organization, company and the id of the request.
+// TestAnyPublisher: a publisher of Watermill gets the elements of the feed, each once and in order, over a refusal.
+// Their metadata are type, organization, company and the id of the request.
 func TestAnyPublisher(t *testing.T) {
 	t.Parallel()
 	f := newForwarding(t, integritytest.NewBroker(t))

@@ -26,7 +26,8 @@ const (
 	pageLimit = 500
 )
 
-// Metadata of a message: what the feed shows too, and as its correlation id the request's, which the feed does not show.
+// Metadata of a message: what the feed shows too, and as its correlation id the request's, which the feed does not
+// show.
 const (
 	metadataType         = "type"
 	metadataOrganization = "organization"

@@ -64,7 +64,8 @@ func (m *models) artifactEvent(e *event) {
 	}
 	at(m.artifacts, Certification, e.ArtifactID).happen(e, func(a artifact) (artifact, string) {
 		next, why := a.after(e)
-		if c := e.call; why == "" && c != nil && c.Outcome == history.Answered && c.Answer.State != "" && c.Operation != history.Upload && e.Type == primary[c.Operation] {
+		if c := e.call; why == "" && c != nil && c.Outcome == history.Answered && c.Answer.State != "" &&
+			c.Operation != history.Upload && e.Type == primary[c.Operation] {
 			if v, _ := next.version(e.VersionID); v.state != c.Answer.State {
 				why = fmt.Sprintf("the answer says that the version is %s, but it is %s", c.Answer.State, v.state)
 			}
@@ -98,7 +99,9 @@ func (a artifact) after(e *event) (artifact, string) {
 	must := func(ok bool, next string) (artifact, string) {
 		v.state = next
 		if !ok {
-			return a.with(v), fmt.Sprintf("the version is %s, with a review that says %q, and cannot become %s", was, v.outcome, next)
+			return a.with(v), fmt.Sprintf(
+				"the version is %s, with a review that says %q, and cannot become %s", was, v.outcome, next,
+			)
 		}
 		return a.with(v), ""
 	}
@@ -147,10 +150,13 @@ func (m *models) seenArtifact(c *history.Call) {
 		if c.Outcome != history.Answered || a.ArtifactVersion == "" {
 			return
 		}
-		see(m.artifactOf[a.ArtifactVersion], fmt.Sprintf("version %s is %s, with certificate %q that is %q", a.ArtifactVersion, a.State, a.Certificate, a.CertificateStatus), func(is artifact) bool {
-			v, known := is.version(a.ArtifactVersion)
-			return known && v.state == a.State && v.certificate == a.Certificate && v.status == a.CertificateStatus
-		})
+		see(m.artifactOf[a.ArtifactVersion],
+			fmt.Sprintf(
+				"version %s is %s, with certificate %q that is %q", a.ArtifactVersion, a.State, a.Certificate, a.CertificateStatus,
+			), func(is artifact) bool {
+				v, known := is.version(a.ArtifactVersion)
+				return known && v.state == a.State && v.certificate == a.Certificate && v.status == a.CertificateStatus
+			})
 	case history.CertificateEnd:
 		if c.Outcome == history.Answered && m.effect(c) == nil && r.IdempotencyKey == "" {
 			see(m.artifactOf[r.PublicID], "the certificate was revoked before", func(is artifact) bool {

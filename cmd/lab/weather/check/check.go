@@ -30,7 +30,8 @@ type Name string
 
 // The checks.
 const (
-	Log           Name = "log"           // its form, gapless positions and sequences, signatures, what each event may follow
+	// its form, gapless positions and sequences, signatures, what each event may follow
+	Log           Name = "log"
 	Order         Name = "order"         // the log's order agrees with the clients' clock
 	Acknowledged  Name = "acknowledged"  // every acknowledged write is in the log, once and as it was answered
 	Refusal       Name = "refusal"       // what was refused has changed nothing
@@ -59,7 +60,8 @@ const (
 // Names are all checks.
 func Names() []Name {
 	return []Name{
-		Log, Order, Acknowledged, Refusal, Resolved, Idempotency, Version, Document, Sequence, Quota, Key, Access, Certification, ReadAfter,
+		Log, Order, Acknowledged, Refusal, Resolved, Idempotency, Version, Document, Sequence, Quota, Key, Access,
+		Certification, ReadAfter,
 		FeedPage, Feed, Search, Stream, Webhook, Usage, Evidence, Checkpoint, Leaf, Verdict,
 	}
 }

@@ -12,7 +12,9 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-var options = check.Options{Limit: 20 * time.Second, Workers: runtime.GOMAXPROCS(0), GoAlone: true, Now: checktest.Now.Add(time.Hour)}
+var options = check.Options{
+	Limit: 20 * time.Second, Workers: runtime.GOMAXPROCS(0), GoAlone: true, Now: checktest.Now.Add(time.Hour),
+}
 
 func judge(t *testing.T, h *history.History, o check.Options) check.Report {
 	t.Helper()
@@ -60,7 +62,11 @@ func TestCorrectHistoriesPass(t *testing.T) {
 			if !r.Good() {
 				t.Errorf("violations:%s\nundecided:%s", lines(r.Violations), lines(r.Undecided))
 			}
-			for _, name := range []string{"unknown: happened", "unknown: never happened", "refused: VERSION_CONFLICT", "refused: REGISTRATION_QUOTA_EXHAUSTED", "refused: INVALID_KEY", "refused: COMPANY_NOT_AUTHORIZED", "operation: certify", "linear: porcupine's operations"} {
+			for _, name := range []string{
+				"unknown: happened", "unknown: never happened", "refused: VERSION_CONFLICT",
+				"refused: REGISTRATION_QUOTA_EXHAUSTED", "refused: INVALID_KEY", "refused: COMPANY_NOT_AUTHORIZED",
+				"operation: certify", "linear: porcupine's operations",
+			} {
 				if r.Counts[name] == 0 {
 					t.Errorf("the history has nothing of %q", name)
 				}

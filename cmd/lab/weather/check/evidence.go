@@ -86,12 +86,17 @@ func (c *checker) evidence() error {
 			c.violate(Evidence, e.of.String(), []*history.Call{e.call}, "the payload of %s is %s, of %q", e, found, p.PublicID)
 			continue
 		}
-		references := evidence.References{CompanyReference: e.CompanyReference, Source: e.Source, DocumentReference: e.DocumentReference, Version: int64(e.Version), Salt: e.Salt}
+		references := evidence.References{
+			CompanyReference: e.CompanyReference, Source: e.Source, DocumentReference: e.DocumentReference,
+			Version: int64(e.Version), Salt: e.Salt,
+		}
 		if references.SHA256() != p.ReferencesSHA256 {
 			c.violate(Evidence, e.of.String(), nil, "the payload of %s is bound to other references", e)
 		}
 		if call := e.call; call != nil && call.Request.Hash != "" && call.Request.Hash != p.SHA256.String() {
-			c.violate(Evidence, e.of.String(), []*history.Call{call}, "%s was declared, but %s is signed", call.Request.Hash, p.SHA256)
+			c.violate(
+				Evidence, e.of.String(), []*history.Call{call}, "%s was declared, but %s is signed", call.Request.Hash, p.SHA256,
+			)
 		}
 	}
 	list := c.exports()
@@ -117,7 +122,13 @@ func (c *checker) exports() (list []exported) {
 	}
 	for i := range c.Calls {
 		if call := &c.Calls[i]; call.Answer.File != "" && call.Outcome == history.Answered {
-			list = append(list, exported{file: call.Answer.File, publicID: call.Request.PublicID, certificate: call.Operation == history.CertificateRead, call: call})
+			list = append(
+				list,
+				exported{
+					file: call.Answer.File, publicID: call.Request.PublicID, certificate: call.Operation == history.CertificateRead,
+					call: call,
+				},
+			)
 		}
 	}
 	seen := map[string]bool{}
@@ -135,8 +146,9 @@ func (c *checker) exports() (list []exported) {
 func verify(e exported, trust *evidence.TrustedKeys, now time.Time) findings {
 	f := evidence.Verify(e.text, trust, evidence.Options{Now: now})
 	v := findings{
-		Signature: string(f.Signature), References: string(f.References), Observation: string(f.Observation), ObservedAt: f.ObservedAt,
-		Inclusion: string(f.Inclusion), Good: len(f.Reasons) == 0,
+		Signature: string(f.Signature), References: string(f.References), Observation: string(f.Observation),
+		ObservedAt: f.ObservedAt,
+		Inclusion:  string(f.Inclusion), Good: len(f.Reasons) == 0,
 	}
 	if f.ObservedStatus != nil {
 		v.ObservedStatus = new(string(*f.ObservedStatus))
@@ -157,7 +169,8 @@ func (c *checker) judge(e exported, f findings, payloads map[string]string) {
 	switch {
 	case e.unread != nil:
 		c.violate(Evidence, e.file, calls, "it cannot be read: %v", e.unread)
-	case f.Signature != "valid", !e.certificate && (f.References != "valid" || f.Observation != "valid"), f.Inclusion == "invalid", f.Inclusion == "untrusted", !f.Good && !revoked:
+	case f.Signature != "valid", !e.certificate && (f.References != "valid" ||
+		f.Observation != "valid"), f.Inclusion == "invalid", f.Inclusion == "untrusted", !f.Good && !revoked:
 		c.violate(Evidence, e.file, calls, "it does not verify: %s", f)
 	case f.payload.PublicID != e.publicID:
 		c.violate(Evidence, e.file, calls, "it is of %s, but %s was asked for", f.payload.PublicID, e.publicID)
@@ -186,7 +199,10 @@ func (c *checker) observed(e exported) {
 		}
 	}
 	if status != string(stated.Status) {
-		c.violate(Evidence, e.file, calls, "it states that the record is %s at sequence %d, but the log says %s", stated.Status, stated.Sequence, status)
+		c.violate(
+			Evidence, e.file, calls, "it states that the record is %s at sequence %d, but the log says %s", stated.Status,
+			stated.Sequence, status,
+		)
 	}
 	if e.call == nil {
 		return
@@ -197,8 +213,12 @@ func (c *checker) observed(e exported) {
 	}
 	if least != nil && stated.Sequence < *least {
 		c.violate(ReadAfter, e.file, calls, "it states sequence %d, but %d was asked for", stated.Sequence, *least)
-	} else if missed := c.missed("log "+of.organization, list, stated.Sequence, e.call.Start); least == nil && missed != nil {
-		c.violate(Evidence, e.file, []*history.Call{e.call, missed.call}, "it states sequence %d, but %s was acknowledged before it was asked for", stated.Sequence, missed)
+	} else if missed := c.missed("log "+of.organization, list, stated.Sequence, e.call.Start); least == nil &&
+		missed != nil {
+		c.violate(
+			Evidence, e.file, []*history.Call{e.call, missed.call},
+			"it states sequence %d, but %s was acknowledged before it was asked for", stated.Sequence, missed,
+		)
 	}
 }
 
@@ -237,7 +257,10 @@ func (c *checker) checkpoints() {
 			continue
 		}
 		if other, known := roots[opened.Size]; known && other.Root != opened.Root {
-			c.violate(Checkpoint, of, nil, "size %d has the root %s, and elsewhere %s: the log is forked", opened.Size, opened.Root, other.Root)
+			c.violate(
+				Checkpoint, of, nil, "size %d has the root %s, and elsewhere %s: the log is forked", opened.Size, opened.Root,
+				other.Root,
+			)
 		}
 		roots[opened.Size] = opened
 	}
@@ -249,7 +272,10 @@ func (c *checker) checkpoints() {
 		if err != nil {
 			c.violate(Checkpoint, fmt.Sprintf("size %d", size), nil, "%v", err)
 		} else if root != roots[size].Root {
-			c.violate(Checkpoint, fmt.Sprintf("size %d", size), nil, "its root is %s, but that of the tree's first %d leaves is %s: the log is forked", roots[size].Root, size, root)
+			c.violate(
+				Checkpoint, fmt.Sprintf("size %d", size), nil,
+				"its root is %s, but that of the tree's first %d leaves is %s: the log is forked", roots[size].Root, size, root,
+			)
 		}
 	}
 	c.add("checkpoints", int64(len(notes)))

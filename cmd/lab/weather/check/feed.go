@@ -36,8 +36,9 @@ func (c *checker) shows(check Name, of string, f history.FeedEvent, calls ...*hi
 // element is an event as feeds show it.
 func (c *checker) element(e *event) history.FeedEvent {
 	return history.FeedEvent{
-		ID: e.ID, Sequence: e.Sequence, Type: e.Type, OccurredAt: e.OccurredAt, PublicID: e.Subject, CompanyReference: e.of.company,
-		Source: e.of.source, DocumentReference: e.of.document, Version: e.of.version, RecordStatus: e.status,
+		ID: e.ID, Sequence: e.Sequence, Type: e.Type, OccurredAt: e.OccurredAt, PublicID: e.Subject,
+		CompanyReference: e.of.company,
+		Source:           e.of.source, DocumentReference: e.of.document, Version: e.of.version, RecordStatus: e.status,
 	}
 }
 
@@ -102,7 +103,10 @@ func (c *checker) page(call *history.Call) {
 	}
 	for _, e := range between(list, call.Request.After, a.NextCursor) {
 		if !shown[e.ID] {
-			c.violate(FeedPage, of, []*history.Call{call, e.call}, "the page from %d to %d passes %s: a reader never sees it", call.Request.After, a.NextCursor, e)
+			c.violate(
+				FeedPage, of, []*history.Call{call, e.call}, "the page from %d to %d passes %s: a reader never sees it",
+				call.Request.After, a.NextCursor, e,
+			)
 		}
 	}
 	if a.HasMore && len(between(list, a.NextCursor, never)) == 0 {
@@ -113,10 +117,16 @@ func (c *checker) page(call *history.Call) {
 	}
 	if after := call.Request.ReadAfter; after != nil {
 		for _, e := range between(list, a.NextCursor, *after) {
-			c.violate(ReadAfter, of, []*history.Call{call, e.call}, "the feed ends at %d, but %s lies within the sequence %d that was asked for", a.NextCursor, e, *after)
+			c.violate(
+				ReadAfter, of, []*history.Call{call, e.call},
+				"the feed ends at %d, but %s lies within the sequence %d that was asked for", a.NextCursor, e, *after,
+			)
 		}
 	} else if e := c.missed("feed "+of, list, a.NextCursor, call.Start); e != nil {
-		c.violate(FeedPage, of, []*history.Call{call, e.call}, "the feed ends at %d, but %s was acknowledged before the page was asked for", a.NextCursor, e)
+		c.violate(
+			FeedPage, of, []*history.Call{call, e.call},
+			"the feed ends at %d, but %s was acknowledged before the page was asked for", a.NextCursor, e,
+		)
 	}
 }
 
@@ -155,10 +165,15 @@ func (c *checker) stream() {
 	for _, m := range c.End.Stream {
 		list = append(list, m.Event)
 		if m.ID != m.Event.ID {
-			c.violate(Stream, "the stream", nil, "message %d has the id %s, but its body is event %s", m.Number, m.ID, m.Event.ID)
+			c.violate(
+				Stream, "the stream", nil, "message %d has the id %s, but its body is event %s", m.Number, m.ID, m.Event.ID,
+			)
 		}
 		if e := c.byID[m.ID]; e != nil && m.Organization != "" && m.Organization != e.Organization {
-			c.violate(Stream, "the stream", nil, "message %d is of %s, but event %s is of %s", m.Number, m.Organization, m.ID, e.Organization)
+			c.violate(
+				Stream, "the stream", nil, "message %d is of %s, but event %s is of %s", m.Number, m.Organization, m.ID,
+				e.Organization,
+			)
 		}
 	}
 	c.copies(Stream, "the stream", list, func(history.FeedEvent) string { return "" })
@@ -189,8 +204,12 @@ func (c *checker) search() {
 			}
 			shown[r.PublicID] = true
 			e := c.registrations[c.public[r.PublicID]]
-			if e == nil || e.Organization != call.Organization || e.after > call.End || !strings.EqualFold(r.Hash, call.Request.Hash) {
-				c.violate(Search, of, []*history.Call{call}, "record %s is shown, but the log has no such record before the end of the search", r.PublicID)
+			if e == nil || e.Organization != call.Organization || e.after > call.End ||
+				!strings.EqualFold(r.Hash, call.Request.Hash) {
+				c.violate(
+					Search, of, []*history.Call{call},
+					"record %s is shown, but the log has no such record before the end of the search", r.PublicID,
+				)
 			}
 		}
 		for _, e := range byHash[call.Organization+"/"+call.Request.Hash] {
@@ -199,9 +218,14 @@ func (c *checker) search() {
 			}
 			switch after := call.Request.ReadAfter; {
 			case after == nil && e.before < call.Start:
-				c.violate(Search, of, []*history.Call{call, e.call}, "%s was acknowledged before the search, which does not show it", e)
+				c.violate(
+					Search, of, []*history.Call{call, e.call}, "%s was acknowledged before the search, which does not show it", e,
+				)
 			case after != nil && e.Sequence <= *after:
-				c.violate(ReadAfter, of, []*history.Call{call, e.call}, "%s lies within the sequence %d that was asked for, but the search does not show it", e, *after)
+				c.violate(
+					ReadAfter, of, []*history.Call{call, e.call},
+					"%s lies within the sequence %d that was asked for, but the search does not show it", e, *after,
+				)
 			}
 		}
 	}

@@ -36,7 +36,10 @@ func (c *checker) webhooks() {
 			c.violate(Webhook, of, nil, "a receiver got an event that is not in the log")
 			continue
 		case r.PublicID != e.Subject || r.Version != e.of.version || r.RecordStatus != e.status:
-			c.violate(Webhook, of, nil, "a receiver got %s with publicId %s, version %d and status %s, but it is of %s, %d, %s", e, r.PublicID, r.Version, r.RecordStatus, e.Subject, e.of.version, e.status)
+			c.violate(
+				Webhook, of, nil, "a receiver got %s with publicId %s, version %d and status %s, but it is of %s, %d, %s", e,
+				r.PublicID, r.Version, r.RecordStatus, e.Subject, e.of.version, e.status,
+			)
 		}
 		if e.after > r.At {
 			c.violate(Webhook, of, []*history.Call{e.call}, "a receiver got %s before it was asked for", e)
@@ -128,7 +131,9 @@ func (c *checker) usage() {
 		}
 		for name, n := range u.Companies {
 			if companies[name] != n {
-				c.violate(Usage, of, nil, "company %s is charged %d versions, but the log has %d registrations", name, n, companies[name])
+				c.violate(
+					Usage, of, nil, "company %s is charged %d versions, but the log has %d registrations", name, n, companies[name],
+				)
 			}
 			delete(companies, name)
 		}
@@ -153,7 +158,9 @@ func (c *checker) usage() {
 	}
 	for m, list := range events {
 		if !told[m] && c.organizations[m.organization] != nil {
-			c.violate(Usage, m.organization+" "+m.period, nil, "the log has %d registrations, but the end state no usage", len(list))
+			c.violate(
+				Usage, m.organization+" "+m.period, nil, "the log has %d registrations, but the end state no usage", len(list),
+			)
 		}
 	}
 }

@@ -38,8 +38,10 @@ const (
 // primary is the event that a write of each operation makes; it may make others besides.
 var primary = map[history.Operation]string{
 	history.Register: registered, history.Reserve: reserved, history.Release: released, history.Revoke: revoked,
-	history.CompanyCreate: companyCreated, history.KeyCreate: keyCreated, history.KeyRotate: keyCreated, history.KeyRevoke: keyRevoked,
-	history.Grant: accessChanged, history.WebhookGrant: webhookChanged, history.Upload: artifactVersion, history.Review: reviewDeclared,
+	history.CompanyCreate: companyCreated, history.KeyCreate: keyCreated, history.KeyRotate: keyCreated,
+	history.KeyRevoke: keyRevoked,
+	history.Grant:     accessChanged, history.WebhookGrant: webhookChanged, history.Upload: artifactVersion,
+	history.Review:  reviewDeclared,
 	history.Approve: versionApproved, history.Certify: certificateIssued, history.CertificateEnd: certificateEnded,
 }
 
@@ -128,8 +130,10 @@ type index struct {
 
 func newIndex(h *history.History) (*index, error) {
 	x := &index{
-		History: h, organizations: map[string]*history.Organization{}, byRequest: map[string][]*event{}, byID: map[string]*event{},
-		sequences: map[string][]*event{}, effects: map[*history.Call][]*event{}, public: map[string]versionKey{}, references: map[string]string{},
+		History: h, organizations: map[string]*history.Organization{}, byRequest: map[string][]*event{},
+		byID:      map[string]*event{},
+		sequences: map[string][]*event{}, effects: map[*history.Call][]*event{}, public: map[string]versionKey{},
+		references:    map[string]string{},
 		registrations: map[versionKey]*event{}, feeds: map[string][]*event{},
 	}
 	if len(h.End.Log) == 0 {

@@ -49,7 +49,10 @@ type read[S any] struct {
 
 // observe adds a read, with the moments of its call.
 func (l *line[S]) observe(call *history.Call, says string, holds func(S) bool) {
-	l.reads = append(l.reads, read[S]{call: call, says: says, holds: holds, least: call.Request.ReadAfter, start: call.Start, end: call.End})
+	l.reads = append(
+		l.reads,
+		read[S]{call: call, says: says, holds: holds, least: call.Request.ReadAfter, start: call.Start, end: call.End},
+	)
 }
 
 // happen adds a write. They must come in the order of the log.
@@ -186,7 +189,9 @@ func (l *line[S]) tighten(states []S, reads []read[S]) (calls []*history.Call, t
 	}
 	for i := range n {
 		if after[i] > before[i] {
-			return []*history.Call{l.writes[i].call, beforeBy[i], afterBy[i]}, fmt.Sprintf("%s must have come before the end of one call, but after the start of another that began later", l.writes[i].event)
+			return []*history.Call{l.writes[i].call, beforeBy[i], afterBy[i]}, fmt.Sprintf(
+				"%s must have come before the end of one call, but after the start of another that began later", l.writes[i].event,
+			)
 		}
 		l.writes[i].after, l.writes[i].before = after[i], before[i]
 	}
@@ -243,10 +248,16 @@ func (l *line[S]) judge(c *checker, states []S, why []string, from, to int, read
 	var operations []porcupine.Operation
 	for i := from; i < to; i++ {
 		w := l.writes[i]
-		operations = append(operations, porcupine.Operation{ClientId: client(w.call), Input: i, Output: why[i], Call: w.after, Return: w.before})
+		operations = append(
+			operations,
+			porcupine.Operation{ClientId: client(w.call), Input: i, Output: why[i], Call: w.after, Return: w.before},
+		)
 	}
 	for i := range reads {
-		operations = append(operations, porcupine.Operation{ClientId: client(reads[i].call), Input: -1 - i, Call: reads[i].start, Return: reads[i].end})
+		operations = append(
+			operations,
+			porcupine.Operation{ClientId: client(reads[i].call), Input: -1 - i, Call: reads[i].start, Return: reads[i].end},
+		)
 	}
 	model := porcupine.Model{
 		Init: func() any { return from },
@@ -290,7 +301,12 @@ func (l *line[S]) judge(c *checker, states []S, why []string, from, to int, read
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !slices.Contains(c.Skip, l.check) {
-			c.report.Undecided = append(c.report.Undecided, Violation{Check: l.check, Of: l.of, Text: fmt.Sprintf("%d operations were not decided within %s", len(operations), c.Limit)})
+			c.report.Undecided = append(
+				c.report.Undecided,
+				Violation{
+					Check: l.check, Of: l.of, Text: fmt.Sprintf("%d operations were not decided within %s", len(operations), c.Limit),
+				},
+			)
 		}
 	}
 }

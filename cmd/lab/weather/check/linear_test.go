@@ -22,7 +22,10 @@ func random(r *rand.Rand, writes, reads int) *line[int] {
 	for i := range writes {
 		c := &history.Call{Number: int64(i)}
 		latest += r.Int64N(6)
-		w := write[int]{event: &event{LogEvent: &history.LogEvent{Sequence: int64(i + 1)}}, call: c, after: max(0, latest-r.Int64N(8)), apply: func(n int) (int, string) { return n + 1, "" }}
+		w := write[int]{event: &event{LogEvent: &history.LogEvent{Sequence: int64(i + 1)}}, call: c,
+			after: max(0, latest-r.Int64N(8)), apply: func(n int) (int, string) {
+				return n + 1, ""
+			}}
 		w.before = max(latest, w.after) + r.Int64N(8)
 		l.writes = append(l.writes, w)
 	}
@@ -99,7 +102,10 @@ func TestLongLines(t *testing.T) {
 		l := &line[int]{check: Sequence, of: "long"}
 		for i := range int64(writes) {
 			at := 100 * (i + 1)
-			w := write[int]{event: &event{LogEvent: &history.LogEvent{Sequence: i + 1}}, call: &history.Call{}, apply: func(n int) (int, string) { return n + 1, "" }}
+			w := write[int]{event: &event{LogEvent: &history.LogEvent{Sequence: i + 1}}, call: &history.Call{},
+				apply: func(n int) (int, string) {
+					return n + 1, ""
+				}}
 			w.after, w.before = max(0, at-r.Int64N(900)), at+r.Int64N(900)
 			l.writes = append(l.writes, w)
 			read := &history.Call{Start: max(0, at-r.Int64N(900)), End: at + r.Int64N(900)}

@@ -48,8 +48,10 @@ type models struct {
 
 func newModels(c *checker) *models {
 	return &models{
-		checker: c, versions: map[string]*line[version]{}, documents: map[string]*line[document]{}, sequence: map[string]*line[int64]{},
-		quotas: map[string]*line[int64]{}, keys: map[string]*line[key]{}, access: map[string]*line[bool]{}, artifacts: map[string]*line[artifact]{},
+		checker: c, versions: map[string]*line[version]{}, documents: map[string]*line[document]{},
+		sequence: map[string]*line[int64]{},
+		quotas:   map[string]*line[int64]{}, keys: map[string]*line[key]{}, access: map[string]*line[bool]{},
+		artifacts:  map[string]*line[artifact]{},
 		artifactOf: map[string]string{},
 	}
 }
@@ -75,7 +77,9 @@ func (m *models) event(e *event) {
 	case keyCreated, keyRevoked, keyExpiry:
 		m.keyEvent(e)
 	case accessChanged:
-		at(m.access, Access, e.KeyID+" "+e.Organization+"/"+m.reference(e)).happen(e, func(bool) (bool, string) { return e.Enabled, "" })
+		at(m.access, Access, e.KeyID+" "+e.Organization+"/"+m.reference(e)).happen(e, func(bool) (bool, string) {
+			return e.Enabled, ""
+		})
 	default:
 		if e.ArtifactID != "" {
 			m.artifactEvent(e)
@@ -136,13 +140,17 @@ func (m *models) seenUse(c *history.Call) {
 	if c.Outcome == history.Refused {
 		if o := m.organizations[c.Organization]; c.Code == "REGISTRATION_QUOTA_EXHAUSTED" && o.VersionsPerMonth != nil {
 			if period, ok := m.onlyPeriod(c.Organization); ok {
-				m.quota(c.Organization, period).observe(c, "the month is used up", func(used int64) bool { return used >= *o.VersionsPerMonth })
+				m.quota(c.Organization, period).observe(c, "the month is used up", func(used int64) bool {
+					return used >= *o.VersionsPerMonth
+				})
 			}
 		}
 		return
 	}
 	if used := c.Answer.Used; used != nil && c.Answer.Period != "" && m.effect(c) == nil {
-		m.quota(c.Organization, c.Answer.Period).observe(c, fmt.Sprintf("%d versions are used", *used), func(at int64) bool { return at == *used })
+		m.quota(c.Organization, c.Answer.Period).observe(c, fmt.Sprintf("%d versions are used", *used), func(at int64) bool {
+			return at == *used
+		})
 	}
 }
 
@@ -226,9 +234,13 @@ func (m *models) seenKey(c *history.Call) {
 	}
 	switch {
 	case c.Outcome == history.Refused && c.Code == "INVALID_KEY":
-		l.observe(&now, "the key was refused", func(k key) bool { return !k.exists || k.ended || k.ending && c.End >= k.least })
+		l.observe(&now, "the key was refused", func(k key) bool {
+			return !k.exists || k.ended || k.ending && c.End >= k.least
+		})
 	case c.Outcome == history.Answered, c.Status == 403, c.Status == 404, c.Status == 409, c.Status == 422:
-		l.observe(&now, "the key worked", func(k key) bool { return k.exists && !k.ended && (!k.ending || c.Start <= k.most) })
+		l.observe(&now, "the key worked", func(k key) bool {
+			return k.exists && !k.ended && (!k.ending || c.Start <= k.most)
+		})
 	}
 }
 
@@ -249,7 +261,10 @@ func (m *models) seenAccess(c *history.Call) {
 	switch {
 	case c.Operation == history.KeyRead:
 		if granted := c.Answer.Granted; company != "" && c.Outcome == history.Answered {
-			at(m.access, Access, c.Request.Target+" "+c.Organization+"/"+company).observe(c, fmt.Sprintf("the key's access to the company is %t", granted), func(is bool) bool { return is == granted })
+			at(m.access, Access, c.Request.Target+" "+c.Organization+"/"+company).observe(c,
+				fmt.Sprintf("the key's access to the company is %t", granted), func(is bool) bool {
+					return is == granted
+				})
 		}
 	case c.Operation == history.Search && c.Outcome == history.Answered:
 		for _, r := range c.Answer.Records {

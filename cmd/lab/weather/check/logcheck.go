@@ -12,7 +12,10 @@ func (c *checker) log() {
 	ids := map[string]bool{}
 	for _, e := range c.events {
 		if position[e.Shard]++; e.Position != position[e.Shard] {
-			c.violate(Log, fmt.Sprintf("shard %d", e.Shard), nil, "position %d is followed by %d: positions must have no hole and no repetition", position[e.Shard]-1, e.Position)
+			c.violate(
+				Log, fmt.Sprintf("shard %d", e.Shard), nil,
+				"position %d is followed by %d: positions must have no hole and no repetition", position[e.Shard]-1, e.Position,
+			)
 			position[e.Shard] = e.Position
 		}
 		if ids[e.ID] {
@@ -24,7 +27,10 @@ func (c *checker) log() {
 		sequence := int64(0)
 		for _, e := range c.sequences[id] {
 			if sequence++; e.Sequence != sequence {
-				c.violate(Log, id, nil, "sequence %d is followed by %d: sequences must have no hole and no repetition", sequence-1, e.Sequence)
+				c.violate(
+					Log, id, nil, "sequence %d is followed by %d: sequences must have no hole and no repetition", sequence-1,
+					e.Sequence,
+				)
 				sequence = e.Sequence
 			}
 		}
@@ -87,8 +93,12 @@ func (c *checker) replay(organization string) {
 		case registered:
 			c.registersOnce(e, d, v, calls)
 			used[e.Period]++
-			if o := c.organizations[organization]; o != nil && o.VersionsPerMonth != nil && used[e.Period] > *o.VersionsPerMonth {
-				c.violate(Quota, organization+" "+e.Period, calls, "%s is the version %d of the month, but the plan allows %d", e, used[e.Period], *o.VersionsPerMonth)
+			if o := c.organizations[organization]; o != nil && o.VersionsPerMonth != nil &&
+				used[e.Period] > *o.VersionsPerMonth {
+				c.violate(
+					Quota, organization+" "+e.Period, calls, "%s is the version %d of the month, but the plan allows %d", e,
+					used[e.Period], *o.VersionsPerMonth,
+				)
 			}
 			c.supersedes(i, e, d)
 			d.highest = max(d.highest, e.Version)
@@ -109,14 +119,20 @@ func (c *checker) replay(organization string) {
 
 func (c *checker) registersOnce(e *event, d *life, v *versionLife, calls []*history.Call) {
 	if v.registered {
-		c.violate(Log, e.of.String(), append(calls, c.registrations[e.of].call), "%s registers a version that has a record: there must be one record of a version", e)
+		c.violate(
+			Log, e.of.String(), append(calls, c.registrations[e.of].call),
+			"%s registers a version that has a record: there must be one record of a version", e,
+		)
 	}
 	status := "current"
 	if d.highest > e.Version {
 		status = "superseded"
 	}
 	if e.Status != status {
-		c.violate(Log, e.of.String(), calls, "%s has status %q from birth, but it must be %q with version %d before it", e, e.Status, status, d.highest)
+		c.violate(
+			Log, e.of.String(), calls, "%s has status %q from birth, but it must be %q with version %d before it", e, e.Status,
+			status, d.highest,
+		)
 	}
 }
 
@@ -128,9 +144,12 @@ func (c *checker) supersedes(i int, e *event, d *life) {
 	if list := c.sequences[e.Organization]; i+1 < len(list) {
 		next = list[i+1]
 	}
-	follows := next != nil && next.Type == superseded && next.of.ofDocument() == e.of.ofDocument() && next.Version == d.highest && next.ByVersion == e.Version
+	follows := next != nil && next.Type == superseded && next.of.ofDocument() == e.of.ofDocument() &&
+		next.Version == d.highest && next.ByVersion == e.Version
 	if must && !follows {
-		c.violate(Log, e.of.String(), []*history.Call{e.call}, "%s takes the place of version %d, but no event says so", e, d.highest)
+		c.violate(
+			Log, e.of.String(), []*history.Call{e.call}, "%s takes the place of version %d, but no event says so", e, d.highest,
+		)
 	}
 }
 
@@ -145,7 +164,10 @@ func (c *checker) order() {
 		}
 		shard = e.Shard
 		if latest != nil && e.before < latest.after {
-			c.violate(Order, e.Organization, []*history.Call{e.call, latest.call}, "%s was answered before %s was asked for, but stands after it in the log", e, latest)
+			c.violate(
+				Order, e.Organization, []*history.Call{e.call, latest.call},
+				"%s was answered before %s was asked for, but stands after it in the log", e, latest,
+			)
 		}
 		if e.call != nil && (latest == nil || e.after > latest.after) {
 			latest = e

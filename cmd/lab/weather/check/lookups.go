@@ -41,7 +41,10 @@ func (c *checker) lookedUp(call *history.Call) {
 	case reads == nil:
 		c.add("unknown: the log alone tells", 1)
 	case !slices.ContainsFunc(reads, func(o history.Operation) bool { return c.latest()[lookUp{o, of}] > call.End }):
-		c.violate(Resolved, call.RequestID, []*history.Call{call}, "nobody has looked up what became of an unknown %s of %s", call.Operation, of)
+		c.violate(
+			Resolved, call.RequestID, []*history.Call{call}, "nobody has looked up what became of an unknown %s of %s",
+			call.Operation, of,
+		)
 	default:
 		c.add("unknown: looked up", 1)
 	}
@@ -72,7 +75,8 @@ func (c *checker) latest() map[lookUp]int64 {
 		c.answers = map[lookUp]int64{}
 		for i := range c.Calls {
 			call := &c.Calls[i]
-			told := call.Outcome == history.Answered || slices.Contains([]string{"RECORD_NOT_FOUND", "VERSION_CONFLICT", "CERTIFICATE_NOT_FOUND"}, call.Code)
+			told := call.Outcome == history.Answered ||
+				slices.Contains([]string{"RECORD_NOT_FOUND", "VERSION_CONFLICT", "CERTIFICATE_NOT_FOUND"}, call.Code)
 			if !told || call.Request.ReadAfter != nil {
 				continue
 			}

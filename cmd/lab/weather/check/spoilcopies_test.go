@@ -62,7 +62,8 @@ func spoilCopies() []spoil {
 		{"a page that says more where nothing follows", check.FeedPage, func(s spoiled) bool {
 			c := s.pageOf(1)
 			c.Answer.Events = []history.FeedEvent{s.End.Feed[s.lastOf(c)]}
-			c.Answer.NextCursor, c.Request.After, c.Answer.HasMore = c.Answer.Events[0].Sequence, c.Answer.Events[0].Sequence-1, true
+			c.Answer.NextCursor, c.Request.After, c.Answer.HasMore = c.Answer.Events[0].Sequence, c.Answer.Events[0].Sequence-
+				1, true
 			c.End = 1 << 60
 			return true
 		}},
@@ -273,7 +274,9 @@ func spoilProofs() []spoil {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		s.End.Checkpoints = append(s.End.Checkpoints, history.Checkpoint{By: "liar", Note: checktest.SignCheckpoint(signer, size, tlog.Hash{change})})
+		s.End.Checkpoints = append(
+			s.End.Checkpoints, history.Checkpoint{By: "liar", Note: checktest.SignCheckpoint(signer, size, tlog.Hash{change})},
+		)
 	}
 	verdict := func(name string) func(s spoiled) bool {
 		return func(s spoiled) bool {
@@ -331,7 +334,10 @@ func spoilProofs() []spoil {
 				before := sha256.Sum256([]byte(e.Payload))
 				sign(&e.Signed, strings.Replace(e.Payload, `"sizeBytes":10`, `"sizeBytes":11`, 1))
 				after := sha256.Sum256([]byte(e.Payload))
-				sign(e.StatusObservation, strings.Replace(e.StatusObservation.Payload, hex.EncodeToString(before[:]), hex.EncodeToString(after[:]), 1))
+				sign(
+					e.StatusObservation,
+					strings.Replace(e.StatusObservation.Payload, hex.EncodeToString(before[:]), hex.EncodeToString(after[:]), 1),
+				)
 				if text, err = json.Marshal(e); err != nil {
 					s.t.Fatal(err)
 				}
@@ -340,31 +346,42 @@ func spoilProofs() []spoil {
 		}},
 		{"evidence of another state", check.Evidence, func(s spoiled) bool {
 			return s.reobserve(func(p *evidence.StatusPayload) {
-				p.Status = map[evidence.Status]evidence.Status{"current": "superseded", "superseded": "current", "revoked": "current"}[p.Status]
+				p.Status = map[evidence.Status]evidence.Status{
+					"current": "superseded", "superseded": "current", "revoked": "current",
+				}[p.Status]
 			})
 		}},
 		{"evidence of a state that is yet to come", check.Evidence, func(s spoiled) bool {
-			s.Calls = append(s.Calls, history.Call{Operation: history.EvidenceRead, Organization: "org_a", Outcome: history.Answered, Start: 1, End: 2,
-				Request: history.Request{PublicID: s.End.Evidence[0].PublicID}, Answer: history.Answer{File: s.End.Evidence[0].File}})
+			s.Calls = append(s.Calls,
+				history.Call{Operation: history.EvidenceRead, Organization: "org_a", Outcome: history.Answered, Start: 1, End: 2,
+					Request: history.Request{PublicID: s.End.Evidence[0].PublicID},
+					Answer:  history.Answer{File: s.End.Evidence[0].File}})
 			s.End.Evidence = nil
 			return true
 		}},
 		{"evidence of an old state", check.Evidence, func(s spoiled) bool {
-			s.Calls = append(s.Calls, history.Call{Operation: history.EvidenceRead, Organization: "org_a", Outcome: history.Answered, Start: 1 << 60, End: 1 << 60,
-				Request: history.Request{PublicID: s.End.Evidence[0].PublicID}, Answer: history.Answer{File: s.End.Evidence[0].File}})
+			s.Calls = append(s.Calls,
+				history.Call{Operation: history.EvidenceRead, Organization: "org_a", Outcome: history.Answered, Start: 1 << 60,
+					End:     1 << 60,
+					Request: history.Request{PublicID: s.End.Evidence[0].PublicID},
+					Answer:  history.Answer{File: s.End.Evidence[0].File}})
 			s.End.Evidence = nil
 			return s.reobserve(func(p *evidence.StatusPayload) { p.Sequence-- })
 		}},
 		{"evidence of a state before the one that was asked for", check.ReadAfter, func(s spoiled) bool {
-			s.Calls = append(s.Calls, history.Call{Operation: history.EvidenceRead, Organization: "org_a", Outcome: history.Answered, Start: 1 << 60, End: 1 << 60,
-				Request: history.Request{PublicID: s.End.Evidence[0].PublicID, ReadAfter: new(int64(1 << 40))}, Answer: history.Answer{File: s.End.Evidence[0].File}})
+			s.Calls = append(s.Calls,
+				history.Call{Operation: history.EvidenceRead, Organization: "org_a", Outcome: history.Answered, Start: 1 << 60,
+					End:     1 << 60,
+					Request: history.Request{PublicID: s.End.Evidence[0].PublicID, ReadAfter: new(int64(1 << 40))},
+					Answer:  history.Answer{File: s.End.Evidence[0].File}})
 			s.End.Evidence = nil
 			return s.reobserve(func(p *evidence.StatusPayload) { p.Sequence-- })
 		}},
 		{"evidence in a log of its own", check.Checkpoint, func(s spoiled) bool {
 			return s.reform(func(e *evidence.Envelope) {
 				leaf := evidence.Leaf{
-					ID: "evt_01m8bs7qz4e2vb4vqnwzmdn75b", Type: "integrity.registered", OccurredAt: time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC),
+					ID: "evt_01m8bs7qz4e2vb4vqnwzmdn75b", Type: "integrity.registered",
+					OccurredAt:    time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC),
 					PayloadSHA256: new(evidence.Hash(sha256.Sum256([]byte(e.Payload)))),
 				}.AppendCanonical(nil)
 				signer, err := checktest.Signer()
@@ -372,7 +389,8 @@ func spoilProofs() []spoil {
 					s.t.Fatal(err)
 				}
 				e.Inclusion = &evidence.Inclusion{
-					Leaf: string(leaf), TreeSize: 1, Hashes: []string{}, Checkpoint: checktest.SignCheckpoint(signer, 1, tlog.RecordHash(leaf)),
+					Leaf: string(leaf), TreeSize: 1, Hashes: []string{},
+					Checkpoint: checktest.SignCheckpoint(signer, 1, tlog.RecordHash(leaf)),
 				}
 			})
 		}},

@@ -11,7 +11,8 @@ import (
 func (s spoiled) lookUp(write, read history.Operation) *history.Call {
 	unknown := s.find(func(c *history.Call) bool { return c.Operation == write && c.Outcome == history.Unknown })
 	for i := range s.Calls {
-		if c := &s.Calls[len(s.Calls)-1-i]; unknown != nil && c.Operation == read && c.Outcome != history.Unknown && about(c, unknown) {
+		if c := &s.Calls[len(s.Calls)-1-i]; unknown != nil && c.Operation == read && c.Outcome != history.Unknown &&
+			about(c, unknown) {
 			return c
 		}
 	}
@@ -27,27 +28,33 @@ func about(c, d *history.Call) bool {
 		}
 		return c.Request.ArtifactVersion
 	}
-	return c.Organization == d.Organization && c.Company == d.Company && a.Document == b.Document && a.Version == b.Version && a.Target == b.Target && a.PublicID == b.PublicID && version(c) == version(d)
+	return c.Organization == d.Organization && c.Company == d.Company && a.Document == b.Document &&
+		a.Version == b.Version && a.Target == b.Target && a.PublicID == b.PublicID && version(c) == version(d)
 }
 
 // spoilLookUps are ways in which what became of an unknown write stays unknown, or is shown otherwise than it was.
 func spoilLookUps() (list []spoil) {
 	for write, read := range map[history.Operation]history.Operation{
-		history.Reserve: history.ReservationRead, history.Release: history.ReservationRead, history.Revoke: history.Record, history.KeyRotate: history.KeyRead, history.KeyRevoke: history.KeyRead, history.Grant: history.KeyRead,
-		history.Review: history.ArtifactRead, history.Approve: history.ArtifactRead, history.Certify: history.ArtifactRead, history.CertificateEnd: history.CertificateRead,
+		history.Reserve: history.ReservationRead, history.Release: history.ReservationRead, history.Revoke: history.Record,
+		history.KeyRotate: history.KeyRead, history.KeyRevoke: history.KeyRead, history.Grant: history.KeyRead,
+		history.Review: history.ArtifactRead, history.Approve: history.ArtifactRead, history.Certify: history.ArtifactRead,
+		history.CertificateEnd: history.CertificateRead,
 	} {
-		list = append(list, spoil{"an unknown " + string(write) + " that nobody looked up", check.Resolved, func(s spoiled) bool {
-			found := s.lookUp(write, read)
-			if found == nil {
-				return false
-			}
-			is, shown := *found, found.Answer
-			s.Calls = slices.DeleteFunc(s.Calls, func(c history.Call) bool {
-				return c.Operation == read && about(&c, &is) || write == history.Revoke && (c.Operation == history.Compare && c.Request.PublicID == is.Request.PublicID ||
-					c.Operation == history.Lookup && c.Organization == is.Organization && c.Company == shown.Company && c.Request.Document == shown.Document && c.Request.Version == shown.Version)
-			})
-			return true
-		}})
+		list = append(list,
+			spoil{"an unknown " + string(write) + " that nobody looked up", check.Resolved, func(s spoiled) bool {
+				found := s.lookUp(write, read)
+				if found == nil {
+					return false
+				}
+				is, shown := *found, found.Answer
+				s.Calls = slices.DeleteFunc(s.Calls, func(c history.Call) bool {
+					return c.Operation == read && about(&c, &is) ||
+						write == history.Revoke && (c.Operation == history.Compare && c.Request.PublicID == is.Request.PublicID ||
+							c.Operation == history.Lookup && c.Organization == is.Organization && c.Company == shown.Company &&
+								c.Request.Document == shown.Document && c.Request.Version == shown.Version)
+				})
+				return true
+			}})
 	}
 	return append(list,
 		spoil{"an unknown registration that was looked up before it was given up", check.Resolved, func(s spoiled) bool {

@@ -27,7 +27,8 @@ func (s spoiled) lonely(o history.Operation, code, kind string) *history.Call {
 			return false
 		}
 		near := s.find(func(d *history.Call) bool {
-			return (d.Operation == history.Grant || d.Operation == history.KeyRotate || d.Operation == history.KeyRevoke) && d.Request.Target == c.Key && d.Start <= c.End+1e4 && d.End+1e4 >= c.Start
+			return (d.Operation == history.Grant || d.Operation == history.KeyRotate ||
+				d.Operation == history.KeyRevoke) && d.Request.Target == c.Key && d.Start <= c.End+1e4 && d.End+1e4 >= c.Start
 		})
 		return near == nil
 	})
@@ -145,7 +146,8 @@ func spoilReads() []spoil {
 		{"a superseded version that is shown as current", check.Document, func(s spoiled) bool {
 			c := s.registeredBefore(func(c *history.Call) bool {
 				return fresh(c) && c.Answer.Status == "superseded" && s.find(func(r *history.Call) bool {
-					return created(r) && r.Request.Document == c.Request.Document && r.Company == c.Company && r.Request.Version == *c.Answer.SupersededBy && r.End < c.Start
+					return created(r) && r.Request.Document == c.Request.Document && r.Company == c.Company &&
+						r.Request.Version == *c.Answer.SupersededBy && r.End < c.Start
 				}) != nil
 			})
 			if c != nil {
@@ -207,7 +209,9 @@ func spoilReads() []spoil {
 			return c != nil
 		}},
 		{"a working key that is refused", check.Key, func(s spoiled) bool {
-			c := s.find(func(c *history.Call) bool { return answered(history.KeyUse)(c) && s.effectOn(c.Key, "key.revoked") < 0 })
+			c := s.find(func(c *history.Call) bool {
+				return answered(history.KeyUse)(c) && s.effectOn(c.Key, "key.revoked") < 0
+			})
 			c.Outcome, c.Status, c.Code = history.Refused, 401, "INVALID_KEY"
 			return true
 		}},
@@ -229,7 +233,9 @@ func spoilReads() []spoil {
 		}},
 		{"a refused company that the key has", check.Access, func(s spoiled) bool {
 			c := s.find(func(c *history.Call) bool {
-				return answered(history.FeedPage)(c) && s.find(func(d *history.Call) bool { return d.Operation == history.Grant && d.Request.Target == c.Key }) == nil
+				return answered(history.FeedPage)(c) && s.find(func(d *history.Call) bool {
+					return d.Operation == history.Grant && d.Request.Target == c.Key
+				}) == nil
 			})
 			if c != nil {
 				c.Outcome, c.Status, c.Code, c.Answer = history.Refused, 403, "COMPANY_NOT_AUTHORIZED", history.Answer{}
@@ -266,10 +272,12 @@ func spoilReads() []spoil {
 				return false
 			}
 			again := *c
-			again.RequestID, again.Outcome, again.Status, again.Code, again.Answer = "again", history.Refused, 409, "INVALID_STATE", history.Answer{}
+			again.RequestID, again.Outcome, again.Status, again.Code, again.Answer = "again", history.Refused, 409,
+				"INVALID_STATE", history.Answer{}
 			// After the review that it needs, and before the approval was asked for.
 			review := s.find(func(r *history.Call) bool {
-				return answered(history.Review)(r) && r.Request.ArtifactVersion == c.Request.ArtifactVersion && r.Request.ReviewOutcome == "accepted" && r.End < c.Start
+				return answered(history.Review)(r) && r.Request.ArtifactVersion == c.Request.ArtifactVersion &&
+					r.Request.ReviewOutcome == "accepted" && r.End < c.Start
 			})
 			if review == nil {
 				return false

@@ -48,7 +48,9 @@ func spoilWrites() []spoil {
 		}},
 		{"a repetition that changed something", check.Acknowledged, func(s spoiled) bool {
 			c := s.find(func(c *history.Call) bool { return answered(history.Register)(c) && c.Answer.Replayed && c.Batch == 0 })
-			return s.insert(0, func(e *history.LogEvent, _ map[string]any) { e.RequestID, e.Organization = c.RequestID, c.Organization })
+			return s.insert(0, func(e *history.LogEvent, _ map[string]any) {
+				e.RequestID, e.Organization = c.RequestID, c.Organization
+			})
 		}},
 		{"a lost revocation", check.Acknowledged, func(s spoiled) bool {
 			c := s.find(func(c *history.Call) bool { return answered(history.Revoke)(c) && !c.Answer.Replayed })
@@ -89,7 +91,9 @@ func spoilWrites() []spoil {
 		}},
 		{"a refusal with half an effect", check.Refusal, func(s spoiled) bool {
 			c := s.find(func(c *history.Call) bool { return refused(history.Register, "VERSION_CONFLICT")(c) && c.Batch == 0 })
-			return c != nil && s.insert(0, func(e *history.LogEvent, _ map[string]any) { e.RequestID, e.Organization = c.RequestID, c.Organization })
+			return c != nil && s.insert(0, func(e *history.LogEvent, _ map[string]any) {
+				e.RequestID, e.Organization = c.RequestID, c.Organization
+			})
 		}},
 		{"an unknown call that happened twice", check.Resolved, func(s spoiled) bool {
 			c := s.happened(history.Register, "integrity.registered")
@@ -99,9 +103,12 @@ func spoilWrites() []spoil {
 		}},
 		{"an unknown call with half an effect", check.Resolved, func(s spoiled) bool {
 			c := s.find(func(c *history.Call) bool {
-				return c.Operation == history.Register && c.Outcome == history.Unknown && c.Batch == 0 && s.effect(c, "integrity.registered") < 0
+				return c.Operation == history.Register && c.Outcome == history.Unknown && c.Batch == 0 &&
+					s.effect(c, "integrity.registered") < 0
 			})
-			return c != nil && s.insert(0, func(e *history.LogEvent, _ map[string]any) { e.RequestID, e.Organization = c.RequestID, c.Organization })
+			return c != nil && s.insert(0, func(e *history.LogEvent, _ map[string]any) {
+				e.RequestID, e.Organization = c.RequestID, c.Organization
+			})
 		}},
 		{"an unknown call that declared another version", check.Resolved, func(s spoiled) bool {
 			c := s.happened(history.Register, "integrity.registered")
@@ -123,7 +130,9 @@ func spoilWrites() []spoil {
 		{"an Idempotency-Key with two effects", check.Idempotency, func(s spoiled) bool {
 			c := s.find(func(c *history.Call) bool { return answered(history.Review)(c) && !c.Answer.Replayed })
 			d := s.find(func(d *history.Call) bool {
-				return answered(history.Review)(d) && !d.Answer.Replayed && d.Request.ArtifactVersion == c.Request.ArtifactVersion && d.RequestID != c.RequestID && d.Organization == c.Organization
+				return answered(history.Review)(d) && !d.Answer.Replayed &&
+					d.Request.ArtifactVersion == c.Request.ArtifactVersion && d.RequestID != c.RequestID &&
+					d.Organization == c.Organization
 			})
 			if d != nil {
 				d.Request.IdempotencyKey = c.Request.IdempotencyKey
@@ -136,17 +145,25 @@ func spoilWrites() []spoil {
 			return s.drop(s.effect(c, "artifact.version_registered"))
 		}},
 		{"two records for one version", check.Log, func(s spoiled) bool {
-			return s.insert(s.index(ofType("integrity.registered")), func(e *history.LogEvent, data map[string]any) { data["recordId"] = "rec_other" })
+			return s.insert(s.index(ofType("integrity.registered")), func(e *history.LogEvent, data map[string]any) {
+				data["recordId"] = "rec_other"
+			})
 		}},
 		{"a version with two public ids", check.Log, func(s spoiled) bool {
 			c := s.find(answered(history.Reserve))
-			return s.insert(s.effect(c, "integrity.reserved"), func(e *history.LogEvent, data map[string]any) { e.Subject = "other" })
+			return s.insert(s.effect(c, "integrity.reserved"), func(e *history.LogEvent, data map[string]any) {
+				e.Subject = "other"
+			})
 		}},
 		{"a public id of two versions", check.Log, func(s spoiled) bool {
-			return s.insert(s.index(ofType("integrity.registered")), func(e *history.LogEvent, data map[string]any) { data["version"] = 9 })
+			return s.insert(s.index(ofType("integrity.registered")), func(e *history.LogEvent, data map[string]any) {
+				data["version"] = 9
+			})
 		}},
 		{"a reservation of a registered version", check.Log, func(s spoiled) bool {
-			return s.insert(s.index(ofType("integrity.registered")), func(e *history.LogEvent, data map[string]any) { e.Type = "integrity.reserved" })
+			return s.insert(s.index(ofType("integrity.registered")), func(e *history.LogEvent, data map[string]any) {
+				e.Type = "integrity.reserved"
+			})
 		}},
 		{"a second release", check.Version, func(s spoiled) bool {
 			return s.insert(s.index(ofType("integrity.released")), func(*history.LogEvent, map[string]any) {})
@@ -154,7 +171,9 @@ func spoilWrites() []spoil {
 		{"a second revocation", check.Log, func(s spoiled) bool {
 			return s.insert(s.index(ofType("integrity.revoked")), func(*history.LogEvent, map[string]any) {})
 		}},
-		{"a missing supersession", check.Log, func(s spoiled) bool { return s.drop(s.index(ofType("integrity.superseded"))) }},
+		{"a missing supersession", check.Log, func(s spoiled) bool {
+			return s.drop(s.index(ofType("integrity.superseded")))
+		}},
 		{"a second supersession", check.Log, func(s spoiled) bool {
 			return s.insert(s.index(ofType("integrity.superseded")), func(*history.LogEvent, map[string]any) {})
 		}},
@@ -186,7 +205,9 @@ func spoilWrites() []spoil {
 		}},
 		{"two events in the wrong order", check.Order, func(s spoiled) bool {
 			first := s.find(func(c *history.Call) bool { return created(c) && c.Organization == "org_a" })
-			last := s.find(func(c *history.Call) bool { return created(c) && c.Organization == "org_a" && c.Start > first.End+1e4 })
+			last := s.find(func(c *history.Call) bool {
+				return created(c) && c.Organization == "org_a" && c.Start > first.End+1e4
+			})
 			i, j := s.effect(first, "integrity.registered"), s.effect(last, "integrity.registered")
 			s.End.Log[i].RequestID, s.End.Log[j].RequestID = last.RequestID, first.RequestID
 			return true

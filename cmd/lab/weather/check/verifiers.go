@@ -45,7 +45,8 @@ const question = JSON.parse(readFileSync(0, "utf8"));
 const trusted = await parseTrustedKeys(new TextEncoder().encode(question.trusted));
 const answers = [];
 for (const name of question.files) {
-  const found = await verify(new Uint8Array(readFileSync(name)), trusted, { now: new Date(question.now), document: null });
+  const bytes = new Uint8Array(readFileSync(name));
+  const found = await verify(bytes, trusted, { now: new Date(question.now), document: null });
   answers.push({ ...found, good: found.reasons.length === 0 });
 }
 process.stdout.write(JSON.stringify(answers));
@@ -72,7 +73,9 @@ func (c *checker) others(list []exported, want []findings, keys []byte, now time
 	if err := putPrograms(directory); err != nil {
 		return err
 	}
-	for _, v := range []struct{ name, program, file string }{{"Python", "python3", "ask.py"}, {"JavaScript", "node", "ask.mjs"}} {
+	for _, v := range []struct{ name, program, file string }{
+		{"Python", "python3", "ask.py"}, {"JavaScript", "node", "ask.mjs"},
+	} {
 		found, err := ask(directory, v.program, v.file, q)
 		if err != nil {
 			return fmt.Errorf("the verifier in %s: %w", v.name, err)
@@ -89,7 +92,9 @@ func (c *checker) others(list []exported, want []findings, keys []byte, now time
 			i++
 			is.payload = want[n].payload
 			if !reflect.DeepEqual(is, want[n]) {
-				c.violate(Evidence, e.file, []*history.Call{e.call}, "the verifier in %s finds %s, that in Go %s", v.name, is, want[n])
+				c.violate(
+					Evidence, e.file, []*history.Call{e.call}, "the verifier in %s finds %s, that in Go %s", v.name, is, want[n],
+				)
 			}
 		}
 		c.add("evidence: verified in "+v.name, int64(len(found)))

@@ -66,7 +66,9 @@ func TestVerifiersThatDisagree(t *testing.T) {
 	if err := c.others(list, want, keys, now); err != nil {
 		t.Fatal(err)
 	}
-	if v := c.report.Violations; len(v) != 2 || slices.ContainsFunc(v, func(v Violation) bool { return v.Check != Evidence || v.Of != list[7].file }) {
+	if v := c.report.Violations; len(v) != 2 || slices.ContainsFunc(v, func(v Violation) bool {
+		return v.Check != Evidence || v.Of != list[7].file
+	}) {
 		t.Errorf("violations %v, must be one of each other verifier about %s", v, list[7].file)
 	}
 }

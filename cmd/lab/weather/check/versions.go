@@ -88,8 +88,12 @@ func (m *models) versionEvent(e *event) {
 			if is := d.status(e.Version); is != e.Status {
 				return d, fmt.Sprintf("its status is %s, but must be %s", e.Status, is)
 			}
-			if c := e.call; c != nil && c.Outcome == history.Answered && !sameVersion(c.Answer.SupersededBy, d.supersededBy(e.Version)) {
-				return d, fmt.Sprintf("the answer says that it is superseded by %s, but the highest version is %d", text(c.Answer.SupersededBy), d.highest)
+			if c := e.call; c != nil && c.Outcome == history.Answered &&
+				!sameVersion(c.Answer.SupersededBy, d.supersededBy(e.Version)) {
+				return d, fmt.Sprintf(
+					"the answer says that it is superseded by %s, but the highest version is %d", text(c.Answer.SupersededBy),
+					d.highest,
+				)
 			}
 			return d, ""
 		})
@@ -176,9 +180,10 @@ func (m *models) seenVersion(c *history.Call) {
 		if m.effect(c) != nil {
 			return
 		}
-		l.observe(c, fmt.Sprintf("the declaration %+v was answered as a repetition of %s", declared(c), a.PublicID), func(v version) bool {
-			return v.registered && v.declaration == declared(c) && (a.PublicID == "" || a.PublicID == v.publicID)
-		})
+		l.observe(c, fmt.Sprintf("the declaration %+v was answered as a repetition of %s", declared(c), a.PublicID),
+			func(v version) bool {
+				return v.registered && v.declaration == declared(c) && (a.PublicID == "" || a.PublicID == v.publicID)
+			})
 		m.seenRecord(c, of, a.RecordAnswer)
 	case history.Reserve:
 		if m.effect(c) == nil {
@@ -194,9 +199,11 @@ func (m *models) seenVersion(c *history.Call) {
 	case history.Lookup, history.Record:
 		m.seenRecord(c, of, a.RecordAnswer)
 	case history.ReservationRead:
-		l.observe(c, fmt.Sprintf("it is listed as %q among the reservations, with the public id %q", a.ReservationStatus, a.PublicID), func(v version) bool {
-			return v.reserved == (a.ReservationStatus == "pending") && (!v.reserved || v.publicID == a.PublicID)
-		})
+		l.observe(c,
+			fmt.Sprintf("it is listed as %q among the reservations, with the public id %q", a.ReservationStatus, a.PublicID),
+			func(v version) bool {
+				return v.reserved == (a.ReservationStatus == "pending") && (!v.reserved || v.publicID == a.PublicID)
+			})
 	case history.EvidenceRead:
 		l.observe(c, "it has evidence", func(v version) bool { return v.registered })
 	case history.Compare:
@@ -209,7 +216,10 @@ func (m *models) seenStranger(c *history.Call) {
 	switch c.Operation {
 	case history.Record, history.EvidenceRead, history.Compare, history.Revoke, history.Release:
 		if c.Outcome == history.Answered {
-			m.violate(Version, c.Request.PublicID, []*history.Call{c}, "%s was answered, but the log has no version of this public id", c.Operation)
+			m.violate(
+				Version, c.Request.PublicID, []*history.Call{c}, "%s was answered, but the log has no version of this public id",
+				c.Operation,
+			)
 		}
 	}
 }
@@ -219,12 +229,15 @@ func (m *models) seenRecord(c *history.Call, of versionKey, r history.RecordAnsw
 	if r.Status == "" {
 		return
 	}
-	m.version(of).observe(c, fmt.Sprintf("record %s has the hash %s and is %s", r.PublicID, r.Hash, r.Status), func(v version) bool {
-		return v.registered && (r.PublicID == "" || r.PublicID == v.publicID) && (r.Hash == "" || r.Hash == v.hash) && v.revoked == (r.Status == "revoked")
-	})
-	m.document(of).observe(c, fmt.Sprintf("version %d is %s, superseded by %s", of.version, r.Status, text(r.SupersededBy)), func(d document) bool {
-		return d.status(of.version) == r.Status && sameVersion(r.SupersededBy, d.supersededBy(of.version))
-	})
+	m.version(of).observe(c, fmt.Sprintf("record %s has the hash %s and is %s", r.PublicID, r.Hash, r.Status),
+		func(v version) bool {
+			return v.registered && (r.PublicID == "" || r.PublicID == v.publicID) && (r.Hash == "" ||
+				r.Hash == v.hash) && v.revoked == (r.Status == "revoked")
+		})
+	m.document(of).observe(c,
+		fmt.Sprintf("version %d is %s, superseded by %s", of.version, r.Status, text(r.SupersededBy)), func(d document) bool {
+			return d.status(of.version) == r.Status && sameVersion(r.SupersededBy, d.supersededBy(of.version))
+		})
 }
 
 // refused adds what a refusal says of a version.
@@ -275,7 +288,11 @@ func (m *models) compared(c *history.Call, of versionKey) {
 		}
 		return false // a signature that is invalid
 	})
-	if status := map[string]string{"MATCH_CURRENT": "current", "MATCH_HISTORICAL": "superseded", "RECORD_REVOKED": "revoked"}[result]; status != "" {
-		m.document(of).observe(c, fmt.Sprintf("version %d compares as %s", of.version, status), func(d document) bool { return d.status(of.version) == status })
+	if status := map[string]string{
+		"MATCH_CURRENT": "current", "MATCH_HISTORICAL": "superseded", "RECORD_REVOKED": "revoked",
+	}[result]; status != "" {
+		m.document(of).observe(c, fmt.Sprintf("version %d compares as %s", of.version, status), func(d document) bool {
+			return d.status(of.version) == status
+		})
 	}
 }

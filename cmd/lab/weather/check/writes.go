@@ -15,16 +15,25 @@ func (c *checker) acknowledged() {
 		}
 		list := c.effects[call]
 		if len(list) > 1 {
-			c.violate(resolvedOr(call), call.RequestID, []*history.Call{call}, "one %s has made %s and %s", call.Operation, list[0], list[1])
+			c.violate(
+				resolvedOr(call), call.RequestID, []*history.Call{call}, "one %s has made %s and %s", call.Operation, list[0],
+				list[1],
+			)
 		}
 		switch call.Outcome {
 		case history.Answered:
 			c.answered(call)
 		case history.Refused:
 			if len(list) > 0 {
-				c.violate(Refusal, call.RequestID, []*history.Call{call}, "a %s that was refused with %d %s has made %s", call.Operation, call.Status, call.Code, list[0])
+				c.violate(
+					Refusal, call.RequestID, []*history.Call{call}, "a %s that was refused with %d %s has made %s", call.Operation,
+					call.Status, call.Code, list[0],
+				)
 			} else if other := c.byRequest[call.RequestID]; len(other) > 0 && call.Batch == 0 {
-				c.violate(Refusal, call.RequestID, []*history.Call{call}, "a %s that was refused with %d %s has made %s", call.Operation, call.Status, call.Code, other[0])
+				c.violate(
+					Refusal, call.RequestID, []*history.Call{call}, "a %s that was refused with %d %s has made %s", call.Operation,
+					call.Status, call.Code, other[0],
+				)
 			}
 		case history.Unknown:
 			c.resolved(call)
@@ -46,7 +55,8 @@ func promises(call *history.Call) bool {
 		return call.Status == 201 || call.Answer.Applied > 0
 	case history.Reserve, history.CompanyCreate:
 		return call.Status == 201
-	case history.Revoke, history.Release, history.KeyCreate, history.KeyRotate, history.Upload, history.Review, history.Approve, history.Certify,
+	case history.Revoke, history.Release, history.KeyCreate, history.KeyRotate, history.Upload, history.Review,
+		history.Approve, history.Certify,
 		history.CertificateEnd:
 		return !call.Answer.Replayed
 	}
@@ -64,7 +74,9 @@ func (c *checker) answered(call *history.Call) {
 		return
 	}
 	if a.Replayed && call.Operation != history.Reserve { // which renews what was reserved before
-		c.violate(Acknowledged, call.RequestID, calls, "a %s was answered as a repetition, but has made %s", call.Operation, e)
+		c.violate(
+			Acknowledged, call.RequestID, calls, "a %s was answered as a repetition, but has made %s", call.Operation, e,
+		)
 	}
 	if a.Sequence != 0 && a.Sequence < e.Sequence {
 		c.violate(Acknowledged, call.RequestID, calls, "the answer names sequence %d, but has made %s", a.Sequence, e)
@@ -111,7 +123,10 @@ func (c *checker) resolved(call *history.Call) {
 	} else {
 		c.add("unknown: never happened", 1)
 		if others := c.byRequest[call.RequestID]; len(others) > 0 && call.Batch == 0 {
-			c.violate(Resolved, call.RequestID, []*history.Call{call}, "an unknown %s has half an effect: %s without a %s", call.Operation, others[0], primary[call.Operation])
+			c.violate(
+				Resolved, call.RequestID, []*history.Call{call}, "an unknown %s has half an effect: %s without a %s",
+				call.Operation, others[0], primary[call.Operation],
+			)
 		}
 	}
 	c.lookedUp(call)
@@ -138,7 +153,10 @@ func (c *checker) idempotency() {
 				continue
 			}
 			if answered != nil && ids(answered) != ids(call) {
-				c.violate(Idempotency, s.organization+" "+s.route, []*history.Call{answered, call}, "one Idempotency-Key was answered with %v and with %v", ids(answered), ids(call))
+				c.violate(
+					Idempotency, s.organization+" "+s.route, []*history.Call{answered, call},
+					"one Idempotency-Key was answered with %v and with %v", ids(answered), ids(call),
+				)
 			}
 			answered = call
 		}
@@ -146,7 +164,9 @@ func (c *checker) idempotency() {
 			c.violate(Idempotency, s.organization+" "+s.route, list, "one Idempotency-Key has %d effects", effects)
 		}
 		if answered != nil && effects == 0 {
-			c.violate(Idempotency, s.organization+" "+s.route, list, "an answer was kept for an Idempotency-Key without an effect")
+			c.violate(
+				Idempotency, s.organization+" "+s.route, list, "an answer was kept for an Idempotency-Key without an effect",
+			)
 		}
 	}
 }

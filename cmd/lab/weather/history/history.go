@@ -62,18 +62,19 @@ type Operation string
 
 // The operations. One item of a batch is a call of its own: Register, with Batch set.
 const (
-	Register        Operation = "register"
-	Reserve         Operation = "reserve"
-	Release         Operation = "release" // a reservation
-	Revoke          Operation = "revoke"  // a record
-	Compare         Operation = "compare" // the public comparison
-	Lookup          Operation = "lookup"  // by the origin's reference
-	Record          Operation = "record"  // by the public id
-	FeedPage        Operation = "feedPage"
-	Search          Operation = "search"
-	UsageRead       Operation = "usage"
-	EvidenceRead    Operation = "evidence"
-	ReservationRead Operation = "reservation" // one entry of a company's pending reservations: Request.PublicID or the version
+	Register     Operation = "register"
+	Reserve      Operation = "reserve"
+	Release      Operation = "release" // a reservation
+	Revoke       Operation = "revoke"  // a record
+	Compare      Operation = "compare" // the public comparison
+	Lookup       Operation = "lookup"  // by the origin's reference
+	Record       Operation = "record"  // by the public id
+	FeedPage     Operation = "feedPage"
+	Search       Operation = "search"
+	UsageRead    Operation = "usage"
+	EvidenceRead Operation = "evidence"
+	// one entry of a company's pending reservations: Request.PublicID or the version
+	ReservationRead Operation = "reservation"
 	CompanyCreate   Operation = "companyCreate"
 	KeyCreate       Operation = "keyCreate"
 	KeyRotate       Operation = "keyRotate"
@@ -187,8 +188,9 @@ type Answer struct {
 	Applied  int64 `json:"applied,omitempty"`  // consumption.applied
 
 	RecordAnswer
-	ReservationStatus string `json:"reservationStatus,omitempty"` // pending, finalized or released; empty: not among those that are pending
-	Result            string `json:"result,omitempty"`            // of a comparison, MATCH_CURRENT …; of a certificate its reason
+	// pending, finalized or released; empty: not among those that are pending
+	ReservationStatus string `json:"reservationStatus,omitempty"`
+	Result            string `json:"result,omitempty"` // of a comparison, MATCH_CURRENT …; of a certificate its reason
 	Existing          string `json:"existing,omitempty"`
 
 	Period      string `json:"period,omitempty"`
@@ -247,8 +249,9 @@ type FeedEvent struct {
 
 // Fault is one that was made, and healed.
 type Fault struct {
-	Number int64  `json:"number"`
-	Name   string `json:"name"`   // what was done: kill, freeze, cut, delay, drip, half-open, one-way, clock, disk-full, failover …
+	Number int64 `json:"number"`
+	// what was done: kill, freeze, cut, delay, drip, half-open, one-way, clock, disk-full, failover …
+	Name   string `json:"name"`
 	Target string `json:"target"` // to which process, or between which two
 	Start  int64  `json:"start"`
 	End    int64  `json:"end"` // when it was healed

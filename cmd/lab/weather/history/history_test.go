@@ -21,7 +21,10 @@ func TestWriteAndRead(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range int64(50) {
 		all.Go(func() {
-			w.Call(Call{RequestID: "r", Operation: Register, Start: 50 - i, End: 60, Answer: Answer{RecordAnswer: RecordAnswer{PublicID: "p"}}})
+			w.Call(Call{
+				RequestID: "r", Operation: Register, Start: 50 - i, End: 60,
+				Answer: Answer{RecordAnswer: RecordAnswer{PublicID: "p"}},
+			})
 		})
 	}
 	all.Wait()
@@ -36,7 +39,8 @@ func TestWriteAndRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(h.Calls) != 50 || len(h.Faults) != 1 || len(h.End.Log) != 1 || len(h.End.Usage) != 1 || !reflect.DeepEqual(h.Header, header) {
+	if len(h.Calls) != 50 || len(h.Faults) != 1 || len(h.End.Log) != 1 || len(h.End.Usage) != 1 ||
+		!reflect.DeepEqual(h.Header, header) {
 		t.Fatalf("read %d calls, %d faults, %+v, %+v", len(h.Calls), len(h.Faults), h.End, h.Header)
 	}
 	if got := string(h.End.Log[0].Data); got != data {
@@ -57,9 +61,12 @@ func TestReadRefuses(t *testing.T) {
 	t.Parallel()
 	const header = `{"kind":"header","header":{"startedAt":"x"}}` + "\n"
 	for _, text := range []string{
-		"", `{"kind":"call","call":{"requestId":"a"}}` + "\n", header + header, header + `{"kind":"call"}` + "\n", header + `{"kind":"end","end":{}}` + "\n",
-		header + `{"kind":"end","end":{"log":{},"feed":{}}}` + "\n", header + `{"kind":"call","call":{"requestId":"a","start":2,"end":1}}` + "\n",
-		header + `{"kind":"call","call":{"operation":"register"}}` + "\n", header + `{"kind":"fau`, strings.TrimSuffix(header, "\n"),
+		"", `{"kind":"call","call":{"requestId":"a"}}` + "\n", header + header, header + `{"kind":"call"}` + "\n",
+		header + `{"kind":"end","end":{}}` + "\n",
+		header + `{"kind":"end","end":{"log":{},"feed":{}}}` + "\n",
+		header + `{"kind":"call","call":{"requestId":"a","start":2,"end":1}}` + "\n",
+		header + `{"kind":"call","call":{"operation":"register"}}` + "\n", header + `{"kind":"fau`,
+		strings.TrimSuffix(header, "\n"),
 	} {
 		directory := t.TempDir()
 		if err := os.WriteFile(filepath.Join(directory, FileName), []byte(text), 0o600); err != nil {
@@ -78,8 +85,10 @@ func TestJudge(t *testing.T) {
 		complete bool
 		want     Outcome
 	}{
-		{200, true, Answered}, {201, true, Answered}, {201, false, Unknown}, {0, false, Unknown}, {408, true, Unknown}, {500, true, Unknown},
-		{502, false, Unknown}, {503, true, Unknown}, {409, true, Refused}, {429, true, Refused}, {401, true, Refused}, {404, true, Refused},
+		{200, true, Answered}, {201, true, Answered}, {201, false, Unknown}, {0, false, Unknown}, {408, true, Unknown},
+		{500, true, Unknown},
+		{502, false, Unknown}, {503, true, Unknown}, {409, true, Refused}, {429, true, Refused}, {401, true, Refused},
+		{404, true, Refused},
 	} {
 		if got := Judge(c.status, c.complete); got != c.want {
 			t.Errorf("%d, complete %t: %s, must be %s", c.status, c.complete, got, c.want)

@@ -7,7 +7,9 @@ import (
 
 // sort brings calls and faults into the order of their starts; they are written in that of their ends.
 func (h *History) sort() {
-	slices.SortStableFunc(h.Calls, func(a, b Call) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Number, b.Number)) })
+	slices.SortStableFunc(h.Calls, func(a, b Call) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Number, b.Number))
+	})
 	slices.SortStableFunc(h.Faults, func(a, b Fault) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Number, b.Number))
 	})

@@ -1,4 +1,5 @@
-// Package clienttest serves the published answers to writes that did not succeed (schemas/outcome-vectors.json) to tests.
+// Package clienttest serves the published answers to writes that did not succeed (schemas/outcome-vectors.json) to
+// tests.
 package clienttest
 
 import (

@@ -105,7 +105,8 @@ func (l *Log) Tile(r *http.Request) ([]byte, bool) {
 	tile, err := tlog.ParseTilePath(fmt.Sprintf("tile/%d/%s", client.LogTileHeight, rest))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !found || err != nil || tile.L < 0 || (tile.N<<client.LogTileHeight+int64(tile.W))<<(tile.L*client.LogTileHeight) > int64(len(l.entries)) {
+	if !found || err != nil || tile.L < 0 ||
+		(tile.N<<client.LogTileHeight+int64(tile.W))<<(tile.L*client.LogTileHeight) > int64(len(l.entries)) {
 		return nil, false
 	}
 	return must(tlog.ReadTileData(tile, l)), true
@@ -129,7 +130,9 @@ func (l *Log) Serve(w http.ResponseWriter, r *http.Request) {
 	if !found {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)
-		_, _ = w.Write([]byte(`{"data":null,"error":{"code":"NOT_FOUND","status":404,"title":"Not found","detail":"There is no such tile."},"meta":{}}`))
+		_, _ = w.Write([]byte(
+			`{"data":null,"error":{"code":"NOT_FOUND","status":404,"title":"Not found","detail":"There is no such tile."},"meta":{}}`,
+		))
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")

@@ -81,7 +81,9 @@ func (s *simulation) certification(o *organization, c history.Call) {
 	c.Request.ArtifactVersion = v.id
 	step := s.IntN(8)
 	if s.IntN(2) == 0 { // what comes next on the way to a certificate
-		step = map[string]int{"analyzed": 1, "reviewed": 3, "approved": 4, "certified": one(s, []int{0, 0, 5, 6, 7, 7, 7})}[v.state]
+		step = map[string]int{
+			"analyzed": 1, "reviewed": 3, "approved": 4, "certified": one(s, []int{0, 0, 5, 6, 7, 7, 7}),
+		}[v.state]
 	}
 	switch step {
 	case 0:
@@ -92,7 +94,10 @@ func (s *simulation) certification(o *organization, c history.Call) {
 		s.repeat(o, c, func(c *history.Call) {
 			s.judge(c, v.state == "analyzed" || v.state == "reviewed", func() {
 				v.state, v.outcome, c.Answer.Act = "reviewed", c.Request.ReviewOutcome, s.id("rvw")
-				s.put(o, c.RequestID, "review.declared", "", c.Answer.Act, map[string]any{"artifactId": a.id, "versionId": v.id, "outcome": v.outcome})
+				s.put(
+					o, c.RequestID, "review.declared", "", c.Answer.Act,
+					map[string]any{"artifactId": a.id, "versionId": v.id, "outcome": v.outcome},
+				)
 			}, v)
 		})
 	case 3:
@@ -116,7 +121,10 @@ func (s *simulation) certification(o *organization, c history.Call) {
 				c.Answer.Certificate, c.Answer.Replayed = v.certificate, v.status == "revoked"
 				if v.status != "revoked" {
 					v.status = "revoked"
-					s.put(o, c.RequestID, "certificate.revoked", "", v.certificate, map[string]any{"artifactId": a.id, "publicId": v.certificate})
+					s.put(
+						o, c.RequestID, "certificate.revoked", "", v.certificate,
+						map[string]any{"artifactId": a.id, "publicId": v.certificate},
+					)
 				}
 			})
 		})
@@ -124,7 +132,8 @@ func (s *simulation) certification(o *organization, c history.Call) {
 		c.Operation, c.Request = history.ArtifactRead, history.Request{Artifact: a.id}
 		s.do(c, func(c *history.Call) {
 			s.admitted(o, c, func(*organization, *history.Call) {
-				c.Answer.ArtifactVersion, c.Answer.State, c.Answer.Certificate, c.Answer.CertificateStatus = v.id, v.state, v.certificate, v.status
+				c.Answer.ArtifactVersion, c.Answer.State, c.Answer.Certificate, c.Answer.CertificateStatus = v.id, v.state,
+					v.certificate, v.status
 			})
 		})
 	case 7:
@@ -135,7 +144,9 @@ func (s *simulation) certification(o *organization, c history.Call) {
 		c.Operation, c.Request = history.CertificateRead, history.Request{PublicID: v.certificate}
 		s.do(c, func(c *history.Call) {
 			s.admitted(o, c, func(*organization, *history.Call) {
-				c.Answer.Result = map[string]string{"valid": "MATCH", "revoked": "CERTIFICATE_REVOKED", "replaced": "CERTIFICATE_REPLACED"}[v.status]
+				c.Answer.Result = map[string]string{
+					"valid": "MATCH", "revoked": "CERTIFICATE_REVOKED", "replaced": "CERTIFICATE_REPLACED",
+				}[v.status]
 			})
 		})
 	}
@@ -171,7 +182,10 @@ func (s *simulation) upload(o *organization, c *history.Call, a *artifact) {
 	}
 	v := &artifactVersion{id: s.id("ver"), state: "analyzed", number: int32(len(a.versions) + 1)}
 	a.versions = append(a.versions, v)
-	s.put(o, c.RequestID, "artifact.version_registered", "", v.id, map[string]any{"artifactId": a.id, "versionId": v.id, "version": v.number, "sha256": hash(v.id)})
+	s.put(
+		o, c.RequestID, "artifact.version_registered", "", v.id,
+		map[string]any{"artifactId": a.id, "versionId": v.id, "version": v.number, "sha256": hash(v.id)},
+	)
 	s.put(o, c.RequestID, "analysis.completed", "", v.id, map[string]any{"artifactId": a.id, "versionId": v.id})
 	c.Status = 201
 	c.Answer.Artifact, c.Answer.ArtifactVersion, c.Answer.State = a.id, v.id, v.state
@@ -198,10 +212,16 @@ func (s *simulation) certify(o *organization, c *history.Call, a *artifact, v *a
 	s.judge(c, ok, func() {
 		v.state, v.certificate, v.status = "certified", s.publicID(), "valid"
 		c.Answer.Certificate = v.certificate
-		s.put(o, c.RequestID, "certificate.issued", "", v.certificate, map[string]any{"artifactId": a.id, "versionId": v.id, "publicId": v.certificate, "version": v.number})
+		s.put(
+			o, c.RequestID, "certificate.issued", "", v.certificate,
+			map[string]any{"artifactId": a.id, "versionId": v.id, "publicId": v.certificate, "version": v.number},
+		)
 		if former != nil && former.status == "valid" {
 			former.status = "replaced"
-			s.put(o, c.RequestID, "certificate.replaced", "", former.certificate, map[string]any{"artifactId": a.id, "publicId": former.certificate, "byPublicId": v.certificate})
+			s.put(
+				o, c.RequestID, "certificate.replaced", "", former.certificate,
+				map[string]any{"artifactId": a.id, "publicId": former.certificate, "byPublicId": v.certificate},
+			)
 		}
 	}, v)
 }
@@ -217,13 +237,18 @@ func (s *simulation) end() error {
 	}
 	for _, o := range s.organizations {
 		s.h.Header.Organizations = append(s.h.Header.Organizations, o.Organization)
-		e.Usage = append(e.Usage, history.Usage{Organization: o.ID, Period: period, Used: o.used, Companies: o.byCompany, Entries: o.units})
+		e.Usage = append(
+			e.Usage, history.Usage{Organization: o.ID, Period: period, Used: o.used, Companies: o.byCompany, Entries: o.units},
+		)
 		e.Verdicts = append(e.Verdicts, history.Verdict{Name: history.BundleVerdict, Organization: o.ID, Clean: true})
 		for _, company := range o.Companies {
 			s.deliver(history.Webhook{ID: s.id("whk"), Organization: o.ID, Company: company.Reference})
 		}
 	}
-	e.Verdicts = append(e.Verdicts, history.Verdict{Name: history.AuditVerdict, Clean: true}, history.Verdict{Name: history.RebuildVerdict, Clean: true})
+	e.Verdicts = append(
+		e.Verdicts, history.Verdict{Name: history.AuditVerdict, Clean: true},
+		history.Verdict{Name: history.RebuildVerdict, Clean: true},
+	)
 	e.Monitors = append(e.Monitors, history.Monitor{Name: "monitor", Size: int64(len(s.log))})
 	e.Checkpoints = append(e.Checkpoints, history.Checkpoint{Seen: s.now, By: "harness", Note: s.checkpoint()})
 	e.Leaves, e.Trust = &history.Leaves{File: leavesFile}, &history.Trust{File: trustFile}
@@ -279,9 +304,12 @@ func (s *simulation) deliver(w history.Webhook) {
 	e := &s.h.End
 	e.Webhooks = append(e.Webhooks, w)
 	for _, f := range s.feed[w.Organization+"/"+w.Company] {
-		e.Deliveries = append(e.Deliveries, history.Delivery{ID: s.id("dlv"), Webhook: w.ID, EventID: f.ID, State: "delivered"})
+		e.Deliveries = append(
+			e.Deliveries, history.Delivery{ID: s.id("dlv"), Webhook: w.ID, EventID: f.ID, State: "delivered"},
+		)
 		r := history.Receipt{
-			Webhook: w.ID, At: s.now + s.Int64N(1000), EventID: f.ID, BodySHA256: hash(f.ID), Signed: true, Status: 200, PublicID: f.PublicID, Version: f.Version,
+			Webhook: w.ID, At: s.now + s.Int64N(1000), EventID: f.ID, BodySHA256: hash(f.ID), Signed: true, Status: 200,
+			PublicID: f.PublicID, Version: f.Version,
 			RecordStatus: f.RecordStatus,
 		}
 		if s.IntN(5) == 0 {

@@ -33,9 +33,12 @@ func (s *simulation) lookUp(o *organization, c history.Call) (read history.Call,
 	read = history.Call{Company: c.Company}
 	switch c.Operation {
 	case history.Register:
-		read.Operation, read.Request = history.Lookup, history.Request{Source: r.Source, Document: r.Document, Version: r.Version}
+		read.Operation, read.Request = history.Lookup, history.Request{
+			Source: r.Source, Document: r.Document, Version: r.Version,
+		}
 		return read, func(c *history.Call) {
-			if d := o.documents[c.Company+"/"+r.Source+"/"+r.Document]; d != nil && d.versions[r.Version] != nil && d.versions[r.Version].registered {
+			if d := o.documents[c.Company+"/"+r.Source+"/"+r.Document]; d != nil && d.versions[r.Version] != nil &&
+				d.versions[r.Version].registered {
 				c.Answer.RecordAnswer = d.record(r.Version)
 			} else {
 				refuse(c, 404, "RECORD_NOT_FOUND")
@@ -67,19 +70,24 @@ func (s *simulation) lookUp(o *organization, c history.Call) (read history.Call,
 		read.Operation, read.Request = history.KeyRead, history.Request{Target: r.Target}
 		return read, func(c *history.Call) {
 			k := o.keys[r.Target]
-			c.Answer.KeyState, c.Answer.Granted = map[bool]string{true: "revoked", false: "working"}[k.revoked], k.grants[c.Company]
+			c.Answer.KeyState, c.Answer.Granted = map[bool]string{
+				true: "revoked", false: "working",
+			}[k.revoked], k.grants[c.Company]
 		}
 	case history.Review, history.Approve, history.Certify:
 		read.Operation = history.ArtifactRead
 		return read, func(c *history.Call) {
 			v := o.version(func(v *artifactVersion) bool { return v.id == r.ArtifactVersion })
-			c.Answer.ArtifactVersion, c.Answer.State, c.Answer.Certificate, c.Answer.CertificateStatus = v.id, v.state, v.certificate, v.status
+			c.Answer.ArtifactVersion, c.Answer.State, c.Answer.Certificate, c.Answer.CertificateStatus = v.id, v.state,
+				v.certificate, v.status
 		}
 	case history.CertificateEnd:
 		read.Operation, read.Request = history.CertificateRead, history.Request{PublicID: r.PublicID}
 		return read, func(c *history.Call) {
 			v := o.version(func(v *artifactVersion) bool { return v.certificate == r.PublicID })
-			c.Answer.Result = map[string]string{"valid": "MATCH", "revoked": "CERTIFICATE_REVOKED", "replaced": "CERTIFICATE_REPLACED"}[v.status]
+			c.Answer.Result = map[string]string{
+				"valid": "MATCH", "revoked": "CERTIFICATE_REVOKED", "replaced": "CERTIFICATE_REPLACED",
+			}[v.status]
 		}
 	}
 	return read, nil

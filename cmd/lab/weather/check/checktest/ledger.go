@@ -111,12 +111,16 @@ func newLedger() (*ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	notes, err := note.NewSigner("PRIVATE+KEY+" + logName + "+" + key.KeyHash + "+" + base64.StdEncoding.EncodeToString(append([]byte{1}, seed...)))
+	notes, err := note.NewSigner(
+		"PRIVATE+KEY+" + logName + "+" + key.KeyHash + "+" + base64.StdEncoding.EncodeToString(append([]byte{1}, seed...)),
+	)
 	if err != nil {
 		return nil, err
 	}
 	trust, err := evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key()}}, nil, []evidence.LogKey{key})
-	return &ledger{signer: signer, notes: notes, trust: trust, feed: map[string][]history.FeedEvent{}, position: map[int]int64{}}, err
+	return &ledger{
+		signer: signer, notes: notes, trust: trust, feed: map[string][]history.FeedEvent{}, position: map[int]int64{},
+	}, err
 }
 
 // id is a fresh name.
@@ -155,7 +159,8 @@ func (l *ledger) put(o *organization, request, kind, company, subject string, da
 	o.sequence++
 	l.position[o.shard]++
 	e := history.LogEvent{
-		Shard: o.shard, Position: l.position[o.shard], Organization: o.ID, Sequence: o.sequence, ID: l.id("evt"), Type: kind, Subject: subject,
+		Shard: o.shard, Position: l.position[o.shard], Organization: o.ID, Sequence: o.sequence, ID: l.id("evt"),
+		Type: kind, Subject: subject,
 		OccurredAt: l.time(), RequestID: request, Data: text,
 	}
 	if company != "" {
@@ -217,7 +222,8 @@ func (d *document) status(number int32) string {
 func (d *document) record(number int32) history.RecordAnswer {
 	v := d.versions[number]
 	r := history.RecordAnswer{
-		PublicID: v.publicID, RecordID: v.recordID, Company: d.company, Source: d.source, Document: d.reference, Version: number, Hash: v.hash,
+		PublicID: v.publicID, RecordID: v.recordID, Company: d.company, Source: d.source, Document: d.reference,
+		Version: number, Hash: v.hash,
 		Status: d.status(number), ReceivedAt: v.receivedAt,
 	}
 	if number != d.highest {
@@ -227,11 +233,14 @@ func (d *document) record(number int32) history.RecordAnswer {
 }
 
 // announce puts an event of the feed.
-func (l *ledger) announce(o *organization, request, kind string, d *document, number int32, status string, data map[string]any) *history.LogEvent {
+func (l *ledger) announce(
+	o *organization, request, kind string, d *document, number int32, status string, data map[string]any,
+) *history.LogEvent {
 	v := d.versions[number]
 	e := l.put(o, request, kind, d.company, v.publicID, data)
 	f := history.FeedEvent{
-		ID: e.ID, Sequence: e.Sequence, Type: kind, OccurredAt: e.OccurredAt, PublicID: v.publicID, CompanyReference: d.company, Source: d.source,
+		ID: e.ID, Sequence: e.Sequence, Type: kind, OccurredAt: e.OccurredAt, PublicID: v.publicID,
+		CompanyReference: d.company, Source: d.source,
 		DocumentReference: d.reference, Version: number, RecordStatus: status,
 	}
 	l.feed[o.ID+"/"+d.company] = append(l.feed[o.ID+"/"+d.company], f)
@@ -243,7 +252,10 @@ func (o *organization) document(l *ledger, c *history.Call) *document {
 	key := c.Company + "/" + c.Request.Source + "/" + c.Request.Document
 	d := o.documents[key]
 	if d == nil {
-		d = &document{id: l.id("doc"), company: c.Company, source: c.Request.Source, reference: c.Request.Document, versions: map[int32]*version{}}
+		d = &document{
+			id: l.id("doc"), company: c.Company, source: c.Request.Source, reference: c.Request.Document,
+			versions: map[int32]*version{},
+		}
 		o.documents[key] = d
 	}
 	if d.versions[c.Request.Version] == nil {
@@ -281,7 +293,8 @@ func (l *ledger) reserve(o *organization, c *history.Call) {
 			c.Status = 201
 		}
 		l.put(o, c.RequestID, "integrity.reserved", d.company, v.publicID, map[string]any{
-			"documentId": d.id, "companyReference": d.company, "source": d.source, "documentReference": d.reference, "version": c.Request.Version,
+			"documentId": d.id, "companyReference": d.company, "source": d.source, "documentReference": d.reference,
+			"version":  c.Request.Version,
 			"publicId": v.publicID, "renewed": v.reserved,
 		})
 		v.reserved = true
@@ -299,7 +312,9 @@ func (l *ledger) release(o *organization, c *history.Call) {
 	}
 	c.Answer.PublicID, c.Answer.ReservationStatus, c.Answer.Replayed = v.publicID, "released", !v.reserved
 	if v.reserved {
-		l.put(o, c.RequestID, "integrity.released", d.company, v.publicID, map[string]any{"documentId": d.id, "version": number})
+		l.put(
+			o, c.RequestID, "integrity.released", d.company, v.publicID, map[string]any{"documentId": d.id, "version": number},
+		)
 		v.reserved = false
 	}
 }
@@ -327,24 +342,31 @@ func (l *ledger) register(o *organization, c *history.Call) {
 	if v.publicID == "" {
 		v.publicID = l.publicID()
 	}
-	v.registered, v.recordID, v.hash, v.previous, v.receivedAt, v.generatedAt = true, l.id("rec"), r.Hash, r.PreviousVersion, l.time(), r.GeneratedAt
+	v.registered, v.recordID, v.hash, v.previous, v.receivedAt, v.generatedAt = true, l.id("rec"), r.Hash,
+		r.PreviousVersion, l.time(), r.GeneratedAt
 	v.salt = base64.RawURLEncoding.EncodeToString([]byte(v.publicID)[:16])
 	former := d.highest
 	d.highest = max(d.highest, r.Version)
-	references := evidence.References{CompanyReference: d.company, Source: d.source, DocumentReference: d.reference, Version: int64(r.Version), Salt: v.salt}
+	references := evidence.References{
+		CompanyReference: d.company, Source: d.source, DocumentReference: d.reference, Version: int64(r.Version),
+		Salt: v.salt,
+	}
 	var sum evidence.Hash
 	received, err := time.Parse(time.RFC3339Nano, v.receivedAt)
 	if err = errors.Join(err, sum.UnmarshalText([]byte(r.Hash))); err != nil {
 		panic(err) // the simulation draws both
 	}
 	payload := evidence.RecordPayload{
-		Issuer: issuer, PublicID: v.publicID, SHA256: sum, SizeBytes: r.SizeBytes, MimeType: r.MimeType, GeneratedAt: evidence.DeclaredTime(r.GeneratedAt), ReceivedAt: received,
+		Issuer: issuer, PublicID: v.publicID, SHA256: sum, SizeBytes: r.SizeBytes, MimeType: r.MimeType,
+		GeneratedAt: evidence.DeclaredTime(r.GeneratedAt), ReceivedAt: received,
 		ReferencesSHA256: references.SHA256(),
 	}.AppendCanonical(nil)
 	v.payload, v.signature = string(payload), l.signer.Sign(payload)
 	data := map[string]any{
-		"recordId": v.recordID, "documentId": d.id, "companyReference": d.company, "source": d.source, "documentReference": d.reference, "version": r.Version,
-		"previousVersion": r.PreviousVersion, "salt": v.salt, "period": period, "status": d.status(r.Version), "keyId": l.signer.Key().KeyID,
+		"recordId": v.recordID, "documentId": d.id, "companyReference": d.company, "source": d.source,
+		"documentReference": d.reference, "version": r.Version,
+		"previousVersion": r.PreviousVersion, "salt": v.salt, "period": period, "status": d.status(r.Version),
+		"keyId":     l.signer.Key().KeyID,
 		"signature": v.signature, "payload": json.RawMessage(payload),
 	}
 	e := l.announce(o, c.RequestID, "integrity.registered", d, r.Version, d.status(r.Version), data)
@@ -352,7 +374,10 @@ func (l *ledger) register(o *organization, c *history.Call) {
 	o.byCompany[d.company]++
 	o.units = append(o.units, e.ID)
 	if former > 0 && former < r.Version && !d.versions[former].revoked {
-		l.announce(o, c.RequestID, "integrity.superseded", d, former, "superseded", map[string]any{"documentId": d.id, "version": former, "byVersion": r.Version})
+		l.announce(
+			o, c.RequestID, "integrity.superseded", d, former, "superseded",
+			map[string]any{"documentId": d.id, "version": former, "byVersion": r.Version},
+		)
 	}
 	c.Status = 201
 	use(1)
@@ -368,7 +393,10 @@ func (l *ledger) revoke(o *organization, c *history.Call) {
 	c.Answer.Replayed = v.revoked
 	if !v.revoked {
 		v.revoked = true
-		l.announce(o, c.RequestID, "integrity.revoked", d, number, "revoked", map[string]any{"documentId": d.id, "version": number, "reason": nil})
+		l.announce(
+			o, c.RequestID, "integrity.revoked", d, number, "revoked",
+			map[string]any{"documentId": d.id, "version": number, "reason": nil},
+		)
 	}
 	c.Answer.RecordAnswer, c.Answer.Sequence = d.record(number), o.sequence
 }
@@ -388,7 +416,9 @@ func (o *organization) find(publicID string) (*document, int32) {
 func (l *ledger) envelope(o *organization, d *document, number int32) []byte {
 	v := d.versions[number]
 	e := evidence.NewEnvelope(evidence.NewSigned([]byte(v.payload), v.signature, l.signer.Key()))
-	e.References = &evidence.References{CompanyReference: d.company, Source: d.source, DocumentReference: d.reference, Version: int64(number), Salt: v.salt}
+	e.References = &evidence.References{
+		CompanyReference: d.company, Source: d.source, DocumentReference: d.reference, Version: int64(number), Salt: v.salt,
+	}
 	observed := l.signer.SignPayload(evidence.StatusPayload{
 		PublicID: v.publicID, PayloadSHA256: sha256.Sum256([]byte(v.payload)), Status: evidence.Status(d.status(number)),
 		ObservedAt: epoch.Add(time.Duration(l.now)).Truncate(time.Microsecond), Sequence: o.sequence,

@@ -71,7 +71,8 @@ func Simulate(directory string, seed uint64, calls int) (*history.History, error
 func (s *simulation) found() {
 	for i, name := range []string{"a", "b"} {
 		o := &organization{
-			Organization: history.Organization{ID: "org_" + name, Name: name, Plan: "pro"}, shard: i, byCompany: map[string]int64{},
+			Organization: history.Organization{ID: "org_" + name, Name: name, Plan: "pro"}, shard: i,
+			byCompany: map[string]int64{},
 			documents: map[string]*document{}, keys: map[string]*apikey{}, kept: map[string]history.Call{},
 		}
 		if i == 1 {
@@ -127,7 +128,8 @@ func (s *simulation) keyOf(o *organization) string {
 func (s *simulation) do(c history.Call, act func(c *history.Call)) history.Call {
 	s.now += 1 + s.Int64N(2000)
 	s.numbers++
-	c.Number, c.RequestID, c.Client, c.Service = s.numbers, fmt.Sprintf("r-%d", s.numbers), fmt.Sprint("client-", s.IntN(8)), fmt.Sprint("service-", s.IntN(3))
+	c.Number, c.RequestID, c.Client, c.Service = s.numbers, fmt.Sprintf("r-%d", s.numbers),
+		fmt.Sprint("client-", s.IntN(8)), fmt.Sprint("service-", s.IntN(3))
 	c.Start, c.End = s.now-s.Int64N(min(s.now, 6000)), s.now+s.Int64N(6000)
 	fate := s.IntN(100)
 	if fate >= 4 {
@@ -149,7 +151,8 @@ func (s *simulation) step() {
 	c := history.Call{Organization: o.ID, Company: company, Key: s.keyOf(o)}
 	number := int32(1 + s.IntN(4))
 	c.Request = history.Request{
-		Source: "erp", Document: fmt.Sprint("d-", s.IntN(25)), Version: number, SizeBytes: 10, MimeType: "application/pdf", GeneratedAt: "2026-11-25T00:00:00Z",
+		Source: "erp", Document: fmt.Sprint("d-", s.IntN(25)), Version: number, SizeBytes: 10, MimeType: "application/pdf",
+		GeneratedAt: "2026-11-25T00:00:00Z",
 	}
 	name := fmt.Sprint(company, c.Request.Document, number)
 	c.Request.Hash = hash(name)
@@ -166,7 +169,8 @@ func (s *simulation) step() {
 	case 4:
 		act := s.reserve
 		c.Operation = history.Reserve
-		if d := o.documents[company+"/erp/"+c.Request.Document]; number == 4 && d != nil && d.versions[number] != nil && d.versions[number].publicID != "" {
+		if d := o.documents[company+"/erp/"+c.Request.Document]; number == 4 && d != nil && d.versions[number] != nil &&
+			d.versions[number].publicID != "" {
 			act = s.release
 			c.Operation, c.Request = history.Release, history.Request{PublicID: d.versions[number].publicID}
 		}
@@ -189,11 +193,15 @@ func (s *simulation) step() {
 		s.batch(o, c)
 	}
 	if s.IntN(40) == 0 {
-		s.h.End.Checkpoints = append(s.h.End.Checkpoints, history.Checkpoint{Seen: s.now, By: "monitor", Note: s.checkpoint()})
+		s.h.End.Checkpoints = append(
+			s.h.End.Checkpoints, history.Checkpoint{Seen: s.now, By: "monitor", Note: s.checkpoint()},
+		)
 	}
 	if s.IntN(60) == 0 {
 		s.numbers++
-		s.h.Faults = append(s.h.Faults, history.Fault{Number: s.numbers, Name: "kill", Target: "service-1", Start: s.now, End: s.now + 5000})
+		s.h.Faults = append(
+			s.h.Faults, history.Fault{Number: s.numbers, Name: "kill", Target: "service-1", Start: s.now, End: s.now + 5000},
+		)
 	}
 }
 
@@ -247,7 +255,8 @@ func (s *simulation) lookup(o *organization, c history.Call) {
 					return
 				}
 			}
-			if d := o.documents[c.Company+"/erp/"+c.Request.Document]; d != nil && d.versions[c.Request.Version] != nil && d.versions[c.Request.Version].registered {
+			if d := o.documents[c.Company+"/erp/"+c.Request.Document]; d != nil && d.versions[c.Request.Version] != nil &&
+				d.versions[c.Request.Version].registered {
 				c.Answer.RecordAnswer = d.record(c.Request.Version)
 			} else {
 				refuse(c, 404, "RECORD_NOT_FOUND")
@@ -268,17 +277,20 @@ func (s *simulation) compare(o *organization, c history.Call) {
 	if s.IntN(4) == 0 {
 		content = hash("another")
 	}
-	s.do(history.Call{Operation: history.Compare, Request: history.Request{PublicID: id, Hash: content}}, func(c *history.Call) {
-		c.Outcome, c.Status = history.Answered, 200
-		switch v := d.versions[number]; {
-		case !v.registered:
-			c.Answer.Result = "REGISTRATION_PENDING"
-		case v.hash != content:
-			c.Answer.Result = "HASH_MISMATCH"
-		default:
-			c.Answer.Result = map[string]string{"current": "MATCH_CURRENT", "superseded": "MATCH_HISTORICAL", "revoked": "RECORD_REVOKED"}[d.status(number)]
-		}
-	})
+	s.do(history.Call{Operation: history.Compare, Request: history.Request{PublicID: id, Hash: content}},
+		func(c *history.Call) {
+			c.Outcome, c.Status = history.Answered, 200
+			switch v := d.versions[number]; {
+			case !v.registered:
+				c.Answer.Result = "REGISTRATION_PENDING"
+			case v.hash != content:
+				c.Answer.Result = "HASH_MISMATCH"
+			default:
+				c.Answer.Result = map[string]string{
+					"current": "MATCH_CURRENT", "superseded": "MATCH_HISTORICAL", "revoked": "RECORD_REVOKED",
+				}[d.status(number)]
+			}
+		})
 }
 
 // page goes on with one of the readers of a feed.
