@@ -67,7 +67,7 @@ func (o *organization) company(rng *rand.Rand) history.Company {
 }
 
 const (
-	allScopes    = "integrity:read,integrity:write,integrity:revoke,integrity:admin,organization:admin,verify:read," +
+	allScopes = "integrity:read,integrity:write,integrity:revoke,integrity:admin,organization:admin,verify:read," +
 		"artifacts:read,artifacts:write,analyses:read,reviews:write,approvals:write,certificates:read,certificates:write," +
 		"audit:read"
 	workerScopes = "integrity:read,integrity:write"
