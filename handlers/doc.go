@@ -19,8 +19,8 @@
 //  8. eventstore/group.go takes what waits in a shard into one transaction: it counts the minute, locks the shard's head,
 //     loads, decides, appends and applies. It says what a crash leaves.
 //  9. projections/load.go loads what the decisions of a group need, in one statement.
-//  10. domain/version.go decides: a new version, a replay, or a refusal. domain/event.go numbers the events and says how
-//     their bodies are stored.
+//  10. domain/declaration.go decides (Register.Decide): a new version, a replay, or a refusal. domain/state.go numbers the
+//     events, and domain/event.go says how their bodies are stored.
 //  11. projections/apply.go writes what follows from the events: records, feed, usage. The sequence of an event is the
 //     cursor of the feed.
 //  12. projections/enqueue.go queues what must leave the service, such as a delivery for each webhook that wants the event.

@@ -371,11 +371,7 @@ func metricsList(t *testing.T) string {
 			}
 			var texts []string
 			for _, argument := range call.Args {
-				if literal, ok := argument.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-					text, err := strconv.Unquote(literal.Value)
-					if err != nil {
-						t.Fatal(err)
-					}
+				if text, ok := literalText(argument); ok {
 					texts = append(texts, text)
 				}
 			}
@@ -394,6 +390,20 @@ func metricsList(t *testing.T) string {
 	}
 	slices.Sort(rows)
 	return strings.Join(rows, "")
+}
+
+// literalText is the value of a string literal, or of several that are joined by +.
+func literalText(e ast.Expr) (text string, ok bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil && e.Kind == token.STRING
+	case *ast.BinaryExpr:
+		left, first := literalText(e.X)
+		right, second := literalText(e.Y)
+		return left + right, first && second && e.Op == token.ADD
+	}
+	return "", false
 }
 
 // errorsList is what every error code means, in English.

@@ -81,7 +81,7 @@ func Offered(baseURL string) bool {
 	return err == nil && (base.Scheme == "https" || domain.IsLoopbackHost(base.Hostname()))
 }
 
-// core is what the pages for people who have signed in need besides the server.
+// core is what the pages for people who have signed in need beside the actions.
 type core struct {
 	sessions *scs.SessionManager
 	origin   *http.CrossOriginProtection

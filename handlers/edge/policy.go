@@ -9,63 +9,63 @@ import (
 
 // Policy states, in one value, all that the middleware does before and after the handler of an endpoint.
 type Policy struct {
-	Caller caller
+	Caller Caller
 	Scope  domain.Scope // of a key or token
-	// bucket is the limit of a client address that counts the request: minute, pages or none. A key has its own limit of
-	// the minute besides.
+	// Bucket is the limit of a client address that counts the request: Minute, Pages or none. A key shares the
+	// limit of its organization besides.
 	Bucket string
 	// KeyLimit names a further limit, of keyPerMinute for every key; empty means none.
 	KeyLimit string
-	// monthly takes one of the organization's requests of the month.
+	// Monthly takes one of the organization's requests of the month.
 	Monthly bool
 	Body    BodyRule
 	// NoQuery refuses any query parameter. Otherwise the handler reads the query, or ignores it.
 	NoQuery bool
-	Answer  answerKind
+	Answer  AnswerKind
 	// AnyOrigin lets pages of every origin read the answer (contract section 4.2).
 	AnyOrigin bool
-	// replica lets a replica answer (readAfterHeader). The endpoint only reads.
+	// Replica lets a replica answer (readAfterHeader). The endpoint only reads.
 	Replica bool
-	// queues is true of endpoints that write without the ledger, so that no group judges the actor.
+	// Queues is true of endpoints that write without the ledger, so that no group judges the actor.
 	Queues bool
-	// foreign answers a request that a page of another site has made, before anything is counted. Nil: nobody asks.
+	// Foreign answers a request that a page of another site has made, before anything is counted. Nil: nobody asks.
 	Foreign func(*http.Request) *Response
-	// enter takes the checks of the endpoint's own face, once the limits are counted. The request that it returns goes
+	// Enter takes the checks of the endpoint's own face, once the limits are counted. The request that it returns goes
 	// on, unless there is an answer. It may be nil.
 	Enter func(r *http.Request, p Policy) (with *http.Request, answer *Response, err error)
-	// compressed answers are compressed where the caller accepts it: they hold nothing secret beside what a stranger
+	// Compressed answers are compressed where the caller accepts it: they hold nothing secret beside what a stranger
 	// could choose (contract).
 	Compressed bool
-	// unattended is true of what a page asks by itself, perhaps with nobody there: it is no use of the session.
+	// Unattended is true of what a page asks by itself, perhaps with nobody there: it is no use of the session.
 	Unattended bool
-	// judged is true of endpoints whose one command has its actor judged, and the request counted, by its group.
+	// Judged is true of endpoints whose one command has its actor judged, and the request counted, by its group.
 	Judged bool
 	// TakesAway is true of endpoints whose one command may take something away (domain.TakesAway): such a command is
 	// executed after the organization's minute is used up, too.
 	TakesAway bool
 }
 
-// caller says who may call.
-type caller int
+// Caller says who may call.
+type Caller int
 
 const (
-	withKey        caller = iota // an API key
+	WithKey        Caller = iota // an API key
 	WithKeyOrToken               // an API key, or an access token while OAuth is configured
 	Anyone                       // also with a credential that the handler itself reads
 	WithSession                  // the cookie of a session of the console, and no other credential
 )
 
 // withCredential is true of callers that authenticate with each request, as programs do.
-func (c caller) withCredential() bool { return c == withKey || c == WithKeyOrToken }
+func (c Caller) withCredential() bool { return c == WithKey || c == WithKeyOrToken }
 
 // AnyScope is of endpoints that every active key may call.
 const AnyScope domain.Scope = ""
 
-// answerKind is what the handler answers.
-type answerKind int
+// AnswerKind is what the handler answers.
+type AnswerKind int
 
 const (
-	InEnvelope answerKind = iota // JSON, which Accept must allow
+	InEnvelope AnswerKind = iota // JSON, which Accept must allow
 	AsFile                       // of any type
 	AsPage                       // as AsFile; a failure is a page for a browser that asks for one
 )

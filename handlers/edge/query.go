@@ -67,7 +67,7 @@ const (
 	codeOtherList    = "DIFFERS"
 )
 
-// NewQuery reads the query of a request, as decode reads a body.
+// NewQuery reads the query of a request, as Decode reads a body.
 func NewQuery(r *http.Request) *strictjson.Object {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	q := strictjson.Query(values)

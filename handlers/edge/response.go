@@ -45,17 +45,17 @@ func WithHeader(resp Response, name, value string) Response {
 // StatusCode is the status that will be answered.
 func (r Response) StatusCode() int { return cmp.Or(r.Status, http.StatusOK) }
 
-// Response is what a handler answers. data goes into the wire.Envelope; raw replaces it.
+// Response is what a handler answers. Data goes into the wire.Envelope; Raw replaces it.
 type Response struct {
 	Status      int // 0 means 200
 	Data        any
-	Bare        bool   // data is a wire.Appender, and stands without Envelope
+	Bare        bool   // Data is a wire.Appender, and stands without Envelope
 	Epoch       *int64 // meta.epoch, of the feed
 	Failure     *wire.Failure
 	Raw         []byte
-	Pieces      iter.Seq2[[]byte, error] // in the place of raw, where the answer is long: read while it is written
-	Crowded     func() bool              // of pieces: whether others wait until they are written; see pace
-	ContentType string                   // of raw or pieces; empty means JSON
+	Pieces      iter.Seq2[[]byte, error] // in the place of Raw, where the answer is long: read while it is written
+	Crowded     func() bool              // of Pieces: whether others wait until they are written; see pace
+	ContentType string                   // of Raw or Pieces; empty means JSON
 	Empty       bool                     // no body at all
 	Cache       string                   // Cache-Control; empty means the route's default
 	Header      http.Header

@@ -28,10 +28,9 @@ func Aimed(t *testing.T, statements map[string]string) {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	rows, _ := conn.Query(ctx,
+	rows, _ := conn.Query(ctx, // its error is that of the rows
 		`SELECT c.relname::text FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
 		JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
-		// its error is that of the rows
 		WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND a.attname = 'shard'`)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
