@@ -464,10 +464,7 @@ func TestWritesOfAKnownKeyAskOnce(t *testing.T) {
 	s := open(t, options{})
 	write := func(document string) {
 		s.post(integrity+"/records", declaration(document, 1, "x")).is(http.StatusCreated)
-		s.post(
-			integrity+"/reservations",
-			map[string]any{"companyReference": "company-1", "source": "billing", "documentReference": document, "version": 2},
-		).is(http.StatusCreated)
+		s.post(integrity+"/reservations", version(document, 2)).is(http.StatusCreated)
 	}
 	write("a")
 	var held []*pgxpool.Conn

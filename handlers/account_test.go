@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 // monthly is a plan of so many requests a month at the certification API.
@@ -24,18 +26,30 @@ func monthly(t *testing.T, requests int) domain.Plans {
 			requests))
 }
 
+// shown is what v points to, or nil.
+func shown[T any](v *T) any {
+	if v == nil {
+		return nil
+	}
+	return *v
+}
+
+// quotaOf is a limit of which something was used.
+func quotaOf(limit, used int64) wire.Quota {
+	return wire.Quota{Limit: &limit, Used: used, Remaining: new(limit - used)}
+}
+
 // allowance is what GET /usage says of the month's requests.
 func (s *service) allowance(key string) string {
 	s.t.Helper()
-	u := s.send(http.MethodGet, "/api/v1/usage", key, nil).is(http.StatusOK)
-	r := u["requests"].(map[string]any)
-	var reached []any
-	for _, w := range u["warnings"].([]any) {
-		if w := w.(map[string]any); w["allowance"] == "requests" {
-			reached = append(reached, w["percent"])
+	u := read[wire.AccountUsage](s.send(http.MethodGet, "/api/v1/usage", key, nil), http.StatusOK)
+	var reached []int
+	for _, w := range u.Warnings {
+		if w.Allowance == "requests" {
+			reached = append(reached, w.Percent)
 		}
 	}
-	return fmt.Sprint(r["limit"], " ", r["used"], " ", r["remaining"], " ", reached)
+	return fmt.Sprint(shown(u.Requests.Limit), " ", u.Requests.Used, " ", shown(u.Requests.Remaining), " ", reached)
 }
 
 func TestMonthlyRequests(t *testing.T) {
@@ -157,29 +171,28 @@ func TestEveryAllowanceWarns(t *testing.T) {
 	for range 2 {
 		s.get("/api/v1/me").is(http.StatusOK)
 	}
-	quota := s.get("/api/v1/me").is(http.StatusOK)["quota"].(map[string]any)
-	equal(t, "quota",
-		[]any{quota["versions"], quota["requests"], quota["registrations"], quota["credits"], quota["resetsAt"]}, []any{
-			map[string]any{"limit": 2, "used": 2, "remaining": 0}, map[string]any{"limit": 10, "used": 8, "remaining": 2},
-			map[string]any{"limit": 5, "used": 5, "remaining": 0}, map[string]any{"balance": 0},
-			domain.PeriodOf(s.Now()).End().Format(time.RFC3339),
-		})
-	shown := func(answer map[string]any) (list []string) {
-		for _, w := range answer["warnings"].([]any) {
-			w := w.(map[string]any)
-			list = append(list, fmt.Sprint(w["allowance"], " ", w["percent"]))
+	quota := read[wire.Me](s.get("/api/v1/me"), http.StatusOK).Quota
+	equal(t, "quota", []any{quota.Versions, quota.Requests, quota.Registrations, quota.Credits, quota.ResetsAt},
+		[]any{quotaOf(2, 2), quotaOf(10, 8), quotaOf(5, 5), wire.Credits{},
+			domain.PeriodOf(s.Now()).End().Format(time.RFC3339)})
+	shown := func(warnings []wire.Warning) (list []string) {
+		for _, w := range warnings {
+			list = append(list, fmt.Sprint(w.Allowance, " ", w.Percent))
 		}
 		return list
 	}
-	const versions, account = "versions 80 versions 95 versions 100", "requests 80 registrations 80 registrations 95 " +
-		"registrations 100"
-	if got := fmt.Sprint(shown(quota)); got != "["+versions+" "+account+"]" {
+	account := func() []wire.Warning {
+		return read[wire.AccountUsage](s.get("/api/v1/usage"), http.StatusOK).Warnings
+	}
+	const versions = "versions 80 versions 95 versions 100"
+	const ofAccount = "requests 80 registrations 80 registrations 95 registrations 100"
+	if got := fmt.Sprint(shown(quota.Warnings)); got != "["+versions+" "+ofAccount+"]" {
 		t.Errorf("/me shows %s", got)
 	}
-	if got := fmt.Sprint(shown(s.get("/api/v1/usage").is(http.StatusOK))); got != "["+versions+" "+account+"]" {
+	if got := fmt.Sprint(shown(account())); got != "["+versions+" "+ofAccount+"]" {
 		t.Errorf("/usage shows %s", got)
 	}
-	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got != "["+versions+"]" {
+	if got := fmt.Sprint(shown(s.usage().Warnings)); got != "["+versions+"]" {
 		t.Errorf("/integrity/usage shows %s", got)
 	}
 	if got := fmt.Sprint(s.warnings()); got !=
@@ -191,28 +204,20 @@ func TestEveryAllowanceWarns(t *testing.T) {
 	); mails != 7 {
 		t.Errorf("%d mails", mails)
 	}
-	for _, e := range s.get(integrity + "/changes?companyReference=company-1").is(http.StatusOK)["events"].([]any) {
-		if kind := e.(map[string]any)["type"]; kind != "integrity.registered" && kind != "integrity.superseded" {
-			t.Errorf("event %v in the feed", kind)
-		}
-	}
+	s.onlyRegistrations("")
 	s.get("/api/v1/audit-events?action=quota.warning_reached").is(http.StatusOK)
-	first := s.get(integrity + "/usage").is(http.StatusOK)["warnings"].([]any)[0].(map[string]any)
-	equal(
-		t, "a warning", first,
-		map[string]any{"allowance": "versions", "percent": 80, "limit": 2, "used": 2, "reachedAt": first["reachedAt"]},
-	)
+	first := s.usage().Warnings[0]
+	equal(t, "a warning", first,
+		wire.Warning{Allowance: "versions", Percent: 80, Limit: 2, Used: 2, ReachedAt: first.ReachedAt})
 
 	// Another plan has other limits, of which nothing was reached; back under the former one, what it was warned of is
 	// shown.
 	s.changePlan("pro", false)
-	for _, path := range []string{"/api/v1/usage", integrity + "/usage"} {
-		if got := shown(s.get(path).is(http.StatusOK)); got != nil {
-			t.Errorf("%s on a larger plan shows %s", path, got)
-		}
+	if got := append(shown(account()), shown(s.usage().Warnings)...); got != nil {
+		t.Errorf("a larger plan shows %s", got)
 	}
 	s.changePlan("gratis", false)
-	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got != "["+versions+"]" {
+	if got := fmt.Sprint(shown(s.usage().Warnings)); got != "["+versions+"]" {
 		t.Errorf("back again, /integrity/usage shows %s", got)
 	}
 
@@ -220,18 +225,18 @@ func TestEveryAllowanceWarns(t *testing.T) {
 	limit := int32(1)
 	must(s, &domain.ChangeLimits{Origin: s.org.Operator(), Unfinalized: &limit})
 	s.reserved("r", 1)
-	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got !=
-		"["+versions+" unfinalizedIdentities 80 unfinalizedIdentities 95 unfinalizedIdentities 100]" {
+	const unfinalized = " unfinalizedIdentities 80 unfinalizedIdentities 95 unfinalizedIdentities 100"
+	if got := fmt.Sprint(shown(s.usage().Warnings)); got != "["+versions+unfinalized+"]" {
 		t.Errorf("with a reservation, /integrity/usage shows %s", got)
 	}
 	consumption, _ := s.tool(ordinaryMCP, s.org.Secret, "consultar_consumo", body{})
-	const reserved = "[" + versions + " unfinalizedIdentities 80 unfinalizedIdentities 95 unfinalizedIdentities 100 " +
-		"requests 80 "
-	if got := fmt.Sprint(shown(consumption)); !strings.HasPrefix(got, reserved) {
+	consumed := typed[wire.AccountUsage](t, consumption)
+	const reserved = "[" + versions + unfinalized + " requests 80 "
+	if got := fmt.Sprint(shown(consumed.Warnings)); !strings.HasPrefix(got, reserved) {
 		t.Errorf("with a reservation, the tool shows %s", got)
 	}
 	s.at(domain.PeriodOf(s.Now()).End())
-	if got := shown(s.get("/api/v1/usage").is(http.StatusOK)); got != nil {
+	if got := shown(account()); got != nil {
 		t.Errorf("the next month shows %s", got)
 	}
 	s.Audit(t)
@@ -278,14 +283,11 @@ func TestUsageTenAMinute(t *testing.T) {
 func TestMe(t *testing.T) {
 	s := open(t, options{plan: "pro"})
 	_, key := s.Key(t, s.org, domain.AuditRead, domain.IntegrityRead)
-	me := s.send(http.MethodGet, "/api/v1/me", key, nil).is(http.StatusOK)
-	equal(t, "organization",
-		[]any{me["organization"].(map[string]any)["id"], me["organization"].(map[string]any)["plan"], me["perMinuteLimit"]},
+	me := read[wire.Me](s.send(http.MethodGet, "/api/v1/me", key, nil), http.StatusOK)
+	equal(t, "organization", []any{me.Organization.ID, me.Organization.Plan, me.PerMinuteLimit},
 		[]any{s.org.ID.String(), "pro", 120})
-	equal(t, "scopes", me["key"].(map[string]any)["scopes"], []domain.Scope{domain.AuditRead, domain.IntegrityRead})
-	if me["member"].(map[string]any)["role"] != string(domain.Owner) {
-		t.Errorf("member %v", me["member"])
-	}
+	equal(t, "scopes", me.Key.Scopes, []domain.Scope{domain.AuditRead, domain.IntegrityRead})
+	equal(t, "role", me.Member.Role, domain.Owner)
 }
 
 // The history says of which company a key or a destination was given or lost access.
@@ -307,13 +309,16 @@ func TestHistoryOfAccess(t *testing.T) {
 		if action == "company.created" {
 			target = "&target=" + s.org.Company.ID.String()
 		}
-		e := s.get("/api/v1/audit-events?limit=1&action=" + action +
-			target).is(http.StatusOK)["events"].([]any)[0].(map[string]any)
-		equal(
-			t, action, []any{e["target"].(map[string]any)["type"], e["enabled"], e["companyId"]},
-			[]any{want.target, want.enabled, want.company},
-		)
+		e := s.history("limit=1&action=" + action + target)[0]
+		equal(t, action, []any{e.Target.Type, e.Enabled, e.CompanyID}, []any{want.target, want.enabled, want.company})
 	}
+}
+
+// detailsOf are the details of an event: their members depend on its action.
+func detailsOf(t *testing.T, e wire.AuditEvent) (details body) {
+	t.Helper()
+	check(t, json.Unmarshal(e.Details, &details))
+	return details
 }
 
 // TestHistoryDetails: every event says what it changed, in ids and values. References are shown to keys that may use
@@ -324,37 +329,36 @@ func TestHistoryDetails(t *testing.T) {
 	auditor, secret := s.Key(t, s.org, domain.AuditRead)
 	registered := s.registered("details", 1, "one")
 	const path = "/api/v1/audit-events?limit=200&afterSequence=0"
-	seen := map[string]bool{}
+	seen := map[domain.EventType]bool{}
 	for reader, granted := range map[string]bool{s.org.Secret: true, secret: false} {
-		for _, e := range s.send(http.MethodGet, path, reader, nil).is(http.StatusOK)["events"].([]any) {
-			action, details := e.(map[string]any)["action"].(string), e.(map[string]any)["details"].(map[string]any)
-			seen[action] = true
-			names := domain.AuditDetailNames(domain.EventType(action))
+		for _, e := range read[wire.AuditEvents](s.send(http.MethodGet, path, reader, nil), http.StatusOK).Events {
+			details := detailsOf(t, e)
+			seen[e.Action] = true
+			names := domain.AuditDetailNames(e.Action)
 			if got := slices.Sorted(maps.Keys(details)); !slices.Equal(got, slices.Sorted(slices.Values(names))) {
-				t.Errorf("%s: %v, want %v", action, got, names)
+				t.Errorf("%s: %v, want %v", e.Action, got, names)
 			}
 			if _, has := details["documentReference"]; has && (details["documentReference"] != nil) != granted {
-				t.Errorf("%s, granted %t: %v", action, granted, details)
+				t.Errorf("%s, granted %t: %v", e.Action, granted, details)
 			}
-			if company, has := details["companyId"]; has && company != e.(map[string]any)["companyId"] {
-				t.Errorf("%s: %v", action, e)
+			if company, has := details["companyId"]; has && company != shown(e.CompanyID) {
+				t.Errorf("%s: %v", e.Action, e)
 			}
 		}
 	}
 	if len(seen) < 25 {
 		t.Errorf("only %d actions were seen", len(seen))
 	}
-	newest := func(query string) any {
+	newest := func(query string) body {
 		t.Helper()
-		return s.get("/api/v1/audit-events?limit=1&" +
-			query).is(http.StatusOK)["events"].([]any)[0].(map[string]any)["details"]
+		return detailsOf(t, s.history("limit=1&" + query)[0])
 	}
 	equal(t, "a key", newest("action=key.created"), body{
 		"keyId": auditor.ID.String(), "memberId": auditor.Member.String(), "scopes": []string{"audit:read"},
 		"expiresAt": evidence.FormatTime(auditor.ExpiresAt),
 		"source":    nil, "network": nil, "networks": nil, "maxVersionStep": nil, "nameTextId": nil,
 	})
-	details := newest("target=" + registered).(map[string]any)
+	details := newest("target=" + registered)
 	equal(t, "a registration",
 		[]any{
 			details["companyReference"], details["source"], details["documentReference"], details["version"], details["sha256"],
@@ -370,7 +374,7 @@ func TestHistoryDetails(t *testing.T) {
 		"target=" + registered, "action=integrity.registered", "action=integrity.reserved",
 		"action=company.created&target=" + s.org.Company.ID.String(),
 	} {
-		details := newest(query).(map[string]any)
+		details := newest(query)
 		equal(
 			t, "a key without the grant, "+query,
 			[]any{details["companyReference"], details["source"], details["documentReference"], details["reference"]},

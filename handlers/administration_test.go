@@ -11,6 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/wire"
 )
 
 // matrix is the form of so many cells of one key, which are ticked or, if they were before, no longer are.
@@ -146,8 +147,8 @@ func TestAdministrativeEventsOfADay(t *testing.T) {
 	s.hold()
 	s.at(s.Now().Truncate(24 * time.Hour).Add(47*time.Hour + 59*time.Minute)) // a minute before midnight
 	p := s.signedIn(s.org.Email)
-	limit := func() map[string]any {
-		return s.get("/api/v1/organization").is(http.StatusOK)["limits"].(map[string]any)["administrativeEvents"].(map[string]any)
+	limit := func() wire.MonthlyLimit {
+		return read[wire.FullOrganization](s.get("/api/v1/organization"), http.StatusOK).Limits.AdministrativeEvents
 	}
 	used := func(want int64) {
 		t.Helper()
@@ -156,7 +157,7 @@ func TestAdministrativeEventsOfADay(t *testing.T) {
 		}
 	}
 	midnight := s.Now().Add(time.Minute).Format("2006-01-02T15:04:05Z")
-	equal(t, "before", limit(), body{"limit": most, "used": 0, "remaining": most, "resetsAt": midnight})
+	equal(t, "before", limit(), wire.MonthlyLimit{Quota: quotaOf(most, 0), ResetsAt: midnight})
 
 	company := s.post(integrity+"/companies", body{"reference": "a"}).is(http.StatusCreated)["id"].(string)
 	made := s.post("/api/v1/organization/keys", body{"name": "n", "scopes": []string{"integrity:read"},
@@ -172,7 +173,7 @@ func TestAdministrativeEventsOfADay(t *testing.T) {
 	s.post(integrity+"/companies", body{"reference": "a"}).is(http.StatusOK) // no event
 	used(7)
 	s.post(integrity+"/companies/"+company+"/webhooks", body{"webhookId": webhook, "enabled": true}).is(http.StatusOK)
-	equal(t, "used up", limit(), body{"limit": most, "used": most, "remaining": 0, "resetsAt": midnight})
+	equal(t, "used up", limit(), wire.MonthlyLimit{Quota: quotaOf(most, most), ResetsAt: midnight})
 
 	refusals := 0
 	for _, a := range []answer{
@@ -185,8 +186,8 @@ func TestAdministrativeEventsOfADay(t *testing.T) {
 		s.post(access, body{"keyId": s.org.Key.ID.String(), "enabled": true}),
 	} {
 		e := a.refuses(http.StatusTooManyRequests, domain.RateLimited)
-		if wait := a.header.Get("Retry-After"); wait != "60" || !strings.Contains(e["detail"].(string), strconv.Itoa(most)) {
-			t.Errorf("Retry-After %s: %v", wait, e["detail"])
+		if wait := a.header.Get("Retry-After"); wait != "60" || !strings.Contains(e.Detail, strconv.Itoa(most)) {
+			t.Errorf("Retry-After %s: %s", wait, e.Detail)
 		}
 		refusals++
 	}
@@ -223,13 +224,13 @@ func TestAdministrativeEventsOfADay(t *testing.T) {
 	s.send(http.MethodDelete, "/api/v1/organization/members/"+member, s.org.Secret, nil).is(http.StatusOK)
 	p.press("/en/console/keys/" + key + "/revoke").leads("/en/console/keys/" + key + "?said=key-revoked")
 	used(most + 8)
-	equal(t, "beyond", limit()["remaining"], 0)
+	equal(t, "beyond", limit().Remaining, 0)
 
 	// The next day begins anew, for the same request.
 	s.skew.Add(int64(time.Minute))
-	equal(t, "the next day", limit()["used"], 0)
+	equal(t, "the next day", limit().Used, 0)
 	s.post(integrity+"/companies", body{"reference": "c"}).is(http.StatusCreated)
-	equal(t, "the next day", limit()["used"], 1)
+	equal(t, "the next day", limit().Used, 1)
 	s.Audit(t)
 }
 

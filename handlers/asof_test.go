@@ -11,6 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 // asOf asks for evidence as of a moment and verifies it offline.
@@ -26,10 +27,8 @@ func (s *service) asOf(id, at string) evidence.Findings {
 // head is the organization's last event.
 func (s *service) head() (sequence string, at time.Time) {
 	s.t.Helper()
-	e := s.get(certificationAction + "/audit-events?limit=1").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
-	at, err := time.Parse(time.RFC3339Nano, e["occurredAt"].(string))
-	check(s.t, err)
-	return strconv.Itoa(int(e["sequence"].(float64))), at
+	e := s.history("limit=1")[0]
+	return strconv.FormatInt(e.Sequence, 10), instant(s.t, e.OccurredAt)
 }
 
 // The life of a record, asked for afterwards: by sequence and by time.
@@ -89,9 +88,8 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 		e := s.get(integrity+"/records/"+id+"/evidence?at="+url.QueryEscape(at)).refuses(
 			http.StatusUnprocessableEntity, domain.InvalidData,
 		)
-		fields := e["errors"].([]any)[0].(map[string]any)
-		if fields["pointer"] != "/at" || !strings.Contains(fields["message"].(string), words) {
-			t.Errorf("at=%s: %v", at, fields)
+		if field := e.Errors[0]; field.Pointer != "/at" || !strings.Contains(field.Message, words) {
+			t.Errorf("at=%s: %v", at, field)
 		}
 	}
 	unknown := strings.Repeat("a", 26)
@@ -115,11 +113,7 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 		t.Errorf("the tool answers %s", text)
 	}
 	for _, at := range []any{"tomorrow", strconv.Itoa(beyond + 100), 3} {
-		if refused, isError := s.tool(
-			integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "at": at},
-		); !isError || refused["error"].(map[string]any)["code"] != "INVALID_DATA" {
-			t.Errorf("the tool as of %v: %v", at, refused)
-		}
+		s.toolRefuses(integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "at": at}, domain.InvalidData)
 	}
 
 	// Without a trusted key nothing is signed.
@@ -137,11 +131,9 @@ func TestUsageIsListed(t *testing.T) {
 	s := open(t, options{})
 	s.hold()
 	const path = integrity + "/usage/entries"
-	month := s.get(path).is(http.StatusOK)
-	equal(
-		t, "an empty month", []any{month["entries"], month["nextCursor"], month["hasMore"], month["organization"]},
-		[]any{[]any{}, nil, false, body{"used": 0, "visible": 0, "notVisible": 0}},
-	)
+	month := read[wire.UsageEntries](s.get(path), http.StatusOK)
+	equal(t, "an empty month", []any{month.Entries, month.NextCursor, month.HasMore, month.Organization},
+		[]any{[]any{}, nil, false, wire.EntriesUsed{}})
 	hidden := s.Company(t, s.org, "company-2")
 	s.Grant(t, s.org, s.org.Key.ID, hidden.ID, true)
 	for i := range 3 {
@@ -153,36 +145,27 @@ func TestUsageIsListed(t *testing.T) {
 	s.post(integrity+"/records", other).is(http.StatusCreated)
 	s.Grant(t, s.org, s.org.Key.ID, hidden.ID, false)
 
-	used := s.get(integrity + "/usage").is(http.StatusOK)["organization"].(map[string]any)["used"]
-	seen := map[any]bool{}
+	used := s.usage().Organization.Used
+	seen := map[int64]bool{}
 	next := path + "?limit=2"
 	for pages := 0; next != ""; pages++ {
-		page := s.get(next).is(http.StatusOK)
-		equal(t, "the figures of every page", page["organization"], body{"used": used, "visible": 3, "notVisible": 1})
-		for _, e := range page["entries"].([]any) {
-			entry := e.(map[string]any)
-			seen[entry["sequence"]] = true
-			record := s.get(integrity + "/records/" + entry["publicId"].(string)).is(http.StatusOK)
-			equal(
-				t, "an entry", []any{entry["companyReference"], entry["documentReference"], entry["version"]},
-				[]any{record["companyReference"], record["documentReference"], record["version"]},
-			)
-			events := s.get(
-				certificationAction + "/audit-events?action=integrity.registered&target=" + entry["publicId"].(string),
-			).is(http.StatusOK)["events"].([]any)
-			event := events[0].(map[string]any)
-			equal(
-				t, "its event", []any{len(events), event["id"], event["sequence"], event["occurredAt"]},
-				[]any{1, entry["eventId"], entry["sequence"], entry["occurredAt"]},
-			)
+		page := read[wire.UsageEntries](s.get(next), http.StatusOK)
+		equal(t, "the figures of every page", page.Organization, wire.EntriesUsed{Used: used, Visible: 3, NotVisible: 1})
+		for _, entry := range page.Entries {
+			seen[entry.Sequence] = true
+			record := read[wire.Record](s.get(integrity+"/records/"+entry.PublicID), http.StatusOK)
+			equal(t, "an entry", entry.VersionReference, record.VersionReference)
+			events := s.history("action=integrity.registered&target=" + entry.PublicID)
+			event := events[0]
+			equal(t, "its event", []any{len(events), event.ID, event.Sequence, event.OccurredAt},
+				[]any{1, entry.EventID, entry.Sequence, entry.OccurredAt})
 		}
 		next = ""
-		if page["hasMore"] == true && pages < 3 {
-			next = path + "?limit=2&after=" + page["nextCursor"].(string)
-		} else if again := s.get(path + "?after=" + page["nextCursor"].(string)).is(http.StatusOK); len(
-			again["entries"].([]any),
-		) != 0 || again["nextCursor"] != page["nextCursor"] {
-			t.Errorf("behind the end: %v", again)
+		if page.HasMore && pages < 3 {
+			next = path + "?limit=2&after=" + *page.NextCursor
+		} else {
+			again := read[wire.UsageEntries](s.get(path+"?after="+*page.NextCursor), http.StatusOK)
+			equal(t, "behind the end", []any{len(again.Entries), again.NextCursor}, []any{0, page.NextCursor})
 		}
 	}
 	if len(seen) != 3 {
@@ -195,11 +178,9 @@ func TestUsageIsListed(t *testing.T) {
 	} {
 		s.get(path+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	}
-	past := s.get(path + "?period=2020-01").is(http.StatusOK)
-	equal(
-		t, "another month", []any{past["period"], past["entries"], past["organization"]},
-		[]any{"2020-01", []any{}, body{"used": 0, "visible": 0, "notVisible": 0}},
-	)
+	past := read[wire.UsageEntries](s.get(path+"?period=2020-01"), http.StatusOK)
+	equal(t, "another month", []any{past.Period, past.Entries, past.Organization},
+		[]any{"2020-01", []any{}, wire.EntriesUsed{}})
 }
 
 // The history answers filters, and is followed from a sequence on.
@@ -209,36 +190,29 @@ func TestHistoryFilters(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	s.registered("a", 2, "two")
 	s.post(integrity+"/records/"+id+"/revoke", body{"reason": "Wrong file."}).is(http.StatusOK)
-	about := s.get(path + "?target=" + id).is(http.StatusOK)
-	var actions []any
-	for _, e := range about["events"].([]any) {
-		actions = append(actions, e.(map[string]any)["action"])
+	get := func(query string) wire.AuditEvents { return read[wire.AuditEvents](s.get(path+query), http.StatusOK) }
+	about := get("?target=" + id)
+	var actions []domain.EventType
+	for _, e := range about.Events {
+		actions = append(actions, e.Action)
 	}
 	equal(t, "what is about a record", actions, []any{"integrity.revoked", "integrity.superseded", "integrity.registered"})
-	equal(t, "its reason", about["events"].([]any)[0].(map[string]any)["reason"], "Wrong file.")
-	total := about["total"].(float64)
-	page := s.get(path + "?afterSequence=0&limit=3").is(http.StatusOK)
-	equal(
-		t, "the first page",
-		[]any{page["nextCursor"], page["hasMore"], page["events"].([]any)[0].(map[string]any)["action"]},
-		[]any{3, true, "organization.created"},
-	)
-	end := s.get(path + "?limit=200&afterSequence=3").is(http.StatusOK)
-	equal(
-		t, "the rest", []any{len(end["events"].([]any)), end["nextCursor"], end["hasMore"]}, []any{total - 3, total, false},
-	)
-	head := strconv.Itoa(int(total))
-	nothing := s.get(path + "?afterSequence=" + head).is(http.StatusOK)
-	equal(
-		t, "nothing yet", []any{nothing["events"], nothing["nextCursor"], nothing["hasMore"]}, []any{[]any{}, total, false},
-	)
+	equal(t, "its reason", about.Events[0].Reason, "Wrong file.")
+	total := about.Total
+	page := get("?afterSequence=0&limit=3")
+	equal(t, "the first page", []any{page.NextCursor, page.HasMore, page.Events[0].Action},
+		[]any{3, true, "organization.created"})
+	end := get("?limit=200&afterSequence=3")
+	equal(t, "the rest", []any{len(end.Events), end.NextCursor, end.HasMore}, []any{total - 3, total, false})
+	nothing := get("?afterSequence=" + strconv.FormatInt(total, 10))
+	equal(t, "nothing yet", []any{nothing.Events, nothing.NextCursor, nothing.HasMore}, []any{[]any{}, total, false})
 	for query, pointer := range map[string]string{
-		"?afterSequence=" + strconv.Itoa(int(total)+1): "/afterSequence", "?afterSequence=-1": "/afterSequence",
+		"?afterSequence=" + strconv.FormatInt(total+1, 10): "/afterSequence", "?afterSequence=-1": "/afterSequence",
 		"?afterSequence=":          "/afterSequence",
 		"?action=integrity.regist": "/action", "?action=": "/action", "?target=" + strings.Repeat("a", 25): "/target",
 		"?target=": "/target", "?target=d%20a": "/target",
 	} {
 		e := s.get(path+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
-		equal(t, query, e["errors"].([]any)[0].(map[string]any)["pointer"], pointer)
+		equal(t, query, e.Errors[0].Pointer, pointer)
 	}
 }

@@ -9,7 +9,14 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers/action"
+	"integrityledger/handlers/wire"
 )
+
+// sendBatch sends declarations together.
+func (s *service) sendBatch(items ...any) []wire.BatchResult {
+	s.t.Helper()
+	return read[wire.Batch](s.post(integrity+"/records/batch", body{"declarations": items}), http.StatusOK).Results
+}
 
 // TestBatch: each item is answered as if it had been sent alone.
 func TestBatch(t *testing.T) {
@@ -26,22 +33,17 @@ func TestBatch(t *testing.T) {
 		declaration("d", 2, "two").with(body{"companyReference": "absent"}),
 		declaration("d", 4, "four").with(body{"reservationId": id}),
 	}
-	send := func(items []any) []any {
-		t.Helper()
-		return s.post(integrity+"/records/batch", body{"declarations": items}).is(http.StatusOK)["results"].([]any)
-	}
 	var got []any
-	results := send(items)
-	for _, r := range results {
-		result := r.(map[string]any)
+	results := s.sendBatch(items...)
+	for _, result := range results {
 		code, detail := any(nil), any(nil)
-		if e, ok := result["error"].(map[string]any); ok {
-			code, detail = e["code"], pointers(e)
-			if result["data"] != nil || e["status"] != result["status"] {
+		if e := result.Error; e != nil {
+			code, detail = e.Code, pointers(*e)
+			if result.Data != nil || e.Status != result.Status {
 				t.Errorf("result %v", result)
 			}
 		}
-		got = append(got, []any{result["status"], code, detail})
+		got = append(got, []any{result.Status, code, detail})
 	}
 	equal(t, "results", got, []any{
 		[]any{201, nil, nil},
@@ -53,21 +55,19 @@ func TestBatch(t *testing.T) {
 		[]any{403, "COMPANY_NOT_AUTHORIZED", ""},
 		[]any{409, "RESERVATION_MISMATCH", ""},
 	})
-	equal(t, "adopted", results[5].(map[string]any)["data"].(map[string]any)["publicId"], id)
-	if used := s.get(integrity + "/usage").is(http.StatusOK)["organization"].(map[string]any)["used"]; used != float64(2) {
-		t.Errorf("the batch consumed %v", used)
+	equal(t, "adopted", results[5].Data.PublicID, id)
+	if used := s.usage().Organization.Used; used != 2 {
+		t.Errorf("the batch consumed %d", used)
 	}
 	// Nothing of it can be sent.
-	equal(t, "statuses", send([]any{nil})[0].(map[string]any)["status"], 422)
+	equal(t, "statuses", s.sendBatch([]any{nil}...)[0].Status, 422)
 
 	var many []any
 	for i := range 500 {
 		many = append(many, declaration(fmt.Sprintf("many-%d", i), 1, "x"))
 	}
-	for i, r := range send(many) {
-		result := r.(map[string]any)
-		if result["status"] != float64(201) ||
-			result["data"].(map[string]any)["documentReference"] != fmt.Sprintf("many-%d", i) {
+	for i, result := range s.sendBatch(many...) {
+		if result.Status != http.StatusCreated || result.Data.DocumentReference != fmt.Sprintf("many-%d", i) {
 			t.Fatalf("item %d: %v", i, result)
 		}
 	}
@@ -92,8 +92,8 @@ func TestBatchListsFewProblems(t *testing.T) {
 	s := open(t, options{})
 	item := "{" + manyNames(100)[1:] + "}"
 	a := s.post(integrity+"/records/batch", `{"declarations":[`+strings.Repeat(item+",", 499)+item+`]}`)
-	for i, r := range a.is(http.StatusOK)["results"].([]any) {
-		list := strings.Split(pointers(r.(map[string]any)["error"].(map[string]any)), ", ")
+	for i, result := range read[wire.Batch](a, http.StatusOK).Results {
+		list := strings.Split(pointers(*result.Error), ", ")
 		if len(list) != 20 || list[19] != " MORE" {
 			t.Fatalf("item %d: %d problems, the last %s", i, len(list), list[len(list)-1])
 		}
@@ -107,27 +107,22 @@ func TestBatchListsFewProblems(t *testing.T) {
 func TestBatchSaysWhenToRetry(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 1}}`)})
 	s.hold()
-	items := body{"declarations": []any{declaration("d", 1, "one"), declaration("d", 2, "two"), 7}}
-	alone := func() float64 {
+	items := []any{declaration("d", 1, "one"), declaration("d", 2, "two"), 7}
+	alone := func() int64 {
 		a := s.post(integrity+"/records", declaration("d", 2, "two"))
-		if e := a.refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted); e["retryAfter"] != nil {
+		if e := a.refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted); e.RetryAfter != 0 {
 			t.Errorf("an answer with a header has the member too: %v", e)
 		}
-		seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
+		seconds, err := strconv.ParseInt(a.header.Get("Retry-After"), 10, 64)
 		check(t, err)
-		return float64(seconds)
+		return seconds
 	}
-	s.post(integrity+"/records/batch", items).is(http.StatusOK)
+	s.sendBatch(items...)
 	before := alone()
-	results := s.post(integrity+"/records/batch", items).is(http.StatusOK)["results"].([]any)
+	results := s.sendBatch(items...)
 	after := alone()
-	var waits []any
-	for _, r := range results {
-		e, _ := r.(map[string]any)["error"].(map[string]any)
-		waits = append(waits, e["retryAfter"])
-	}
-	wait, _ := waits[1].(float64)
-	if waits[0] != nil || waits[2] != nil || wait > before || wait < after {
-		t.Errorf("retryAfter %v, alone %v and then %v", waits, before, after)
+	wait := results[1].Error.RetryAfter
+	if results[0].Error != nil || results[2].Error.RetryAfter != 0 || wait > before || wait < after {
+		t.Errorf("results %v, alone %d and then %d", results, before, after)
 	}
 }

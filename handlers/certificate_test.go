@@ -30,10 +30,8 @@ func TestTamperedCertificates(t *testing.T) {
 	} {
 		s.owner("CREATE TABLE kept_texts AS TABLE texts", "CREATE TABLE kept_certificates AS TABLE certificates", change)
 		got := s.verified(id, "content")
-		equal(
-			t, name, []any{got["verified"], got["hashMatches"], got["signatureValid"], got["reason"], got["certificateStatus"]},
-			[]any{false, nil, false, "SIGNATURE_INVALID", "valid"},
-		)
+		equal(t, name, []any{got.Verified, got.HashMatches, got.SignatureValid, got.Reason, got.CertificateStatus},
+			[]any{false, nil, false, "SIGNATURE_INVALID", "valid"})
 		forged := s.public(certificationAction + "/certificates/" + id + "/verify?sha256=" + hash("forged")).is(http.StatusOK)
 		equal(
 			t, name+", in public", []any{forged["verified"], forged["hashMatches"], forged["certificate"]},
@@ -50,10 +48,8 @@ func TestTamperedCertificates(t *testing.T) {
 				"k.public_id = c.public_id",
 			"DROP TABLE kept_texts", "DROP TABLE kept_certificates")
 	}
-	equal(
-		t, "restored", []any{s.verified(id, "content")["reason"], s.verified(other, "other")["reason"]},
-		[]any{"MATCH", "MATCH"},
-	)
+	equal(t, "restored", []any{s.verified(id, "content").Reason, s.verified(other, "other").Reason},
+		[]any{"MATCH", "MATCH"})
 
 	// Signed by a key that is revoked since: untrusted, but still given out to be judged.
 	key := s.Registrar.Signer.Key()
@@ -66,7 +62,7 @@ func TestTamperedCertificates(t *testing.T) {
 	)
 	check(t, err)
 	s.keys.Store(&action.Keys{Signer: s.Registrar.Signer, Trusted: revoked})
-	equal(t, "a revoked key", s.verified(id, "content")["reason"], "SIGNATURE_INVALID")
+	equal(t, "a revoked key", s.verified(id, "content").Reason, "SIGNATURE_INVALID")
 	if a := s.get(certificationAction + "/certificates/" + id + "/download"); a.status != http.StatusOK {
 		t.Errorf("download: %s", a.body)
 	}

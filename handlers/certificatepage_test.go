@@ -321,9 +321,9 @@ func TestCertificateLinksAndLimits(t *testing.T) {
 	v := s.registeredText("Title", "one")
 	s.reviewed(v, "accepted").is(http.StatusCreated)
 	s.approved(v).is(http.StatusCreated)
-	issued := s.certified(v).is(http.StatusCreated)["certificate"].(map[string]any)
-	id := issued["publicId"].(string)
-	equal(t, "the link", issued["verificationUrl"], baseURL+"/certificates/"+id)
+	issued := s.issued(v)
+	id := issued.PublicID
+	equal(t, "the link", issued.VerificationURL, baseURL+"/certificates/"+id)
 	for language, path := range map[evidence.Language]string{
 		evidence.Spanish: "/certificates/" + id, evidence.English: "/en/certificates/" + id,
 	} {

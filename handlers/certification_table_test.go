@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
 
 // member is a key with all scopes of certification whose member has a role now.
@@ -176,8 +177,8 @@ func statusOf(code domain.Code) int {
 func TestOtherOrganizationsCertification(t *testing.T) {
 	s := open(t, options{})
 	v, certificate := s.certificate("Secret plan", "content")
-	analysis := s.get(certificationAction + "/artifacts/" +
-		v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["analysisId"].(string)
+	analysis := read[wire.ArtifactHistory](
+		s.get(certificationAction+"/artifacts/"+v.artifact), http.StatusOK).Versions[0].AnalysisID
 	foreign := s.Organization(t, 1, domain.InternalPlan)
 	text := body{"title": "x", "kind": "text", "text": "x"}
 	for _, c := range []struct {
@@ -213,12 +214,10 @@ func TestOtherOrganizationsCertification(t *testing.T) {
 			http.MethodPost, certificationAction+"/artifacts/"+id+"/versions", s.org.Secret, text,
 		).refuses(http.StatusNotFound, domain.NotFound)
 	}
-	own := s.send(
-		http.MethodPost, certificationAction+"/artifacts", foreign.Secret,
-		body{"title": "x", "kind": "text", "text": "content"},
-	).is(http.StatusCreated)
-	for _, d := range own["analysis"].(map[string]any)["detectors"].([]any) {
-		if d := d.(map[string]any); d["id"] == domain.DuplicateDetector && d["outcome"] != "clear" {
+	own := s.send(http.MethodPost, certificationAction+"/artifacts", foreign.Secret,
+		body{"title": "x", "kind": "text", "text": "content"})
+	for _, d := range read[wire.ArtifactRegistration](own, http.StatusCreated).Analysis.Detectors {
+		if d.ID == domain.DuplicateDetector && d.Outcome != "clear" {
 			t.Errorf("the answer shows the same bytes of another organization: %v", d)
 		}
 	}

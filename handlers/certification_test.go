@@ -17,6 +17,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 // analyze runs the detectors in this process; cmd/analyzer has tests of its own.
@@ -88,6 +89,13 @@ const certificationAction = "/api/v1"
 // workVersion is a version of an artifact on its way.
 type workVersion struct{ artifact, version, content string }
 
+// work is the version that an answer registered.
+func work(a answer, content string) workVersion {
+	a.t.Helper()
+	v := read[wire.ArtifactRegistration](a, http.StatusCreated).Version
+	return workVersion{v.ArtifactID, v.ID, content}
+}
+
 // registeredText registers a text as a new artifact.
 func (s *service) registeredText(title, text string) workVersion {
 	s.t.Helper()
@@ -101,9 +109,7 @@ func (s *service) laterText(artifact, title, text string) workVersion {
 	if artifact != "" {
 		path += "/" + artifact + "/versions"
 	}
-	data := s.post(path, body{"title": title, "kind": "text", "text": text}).is(http.StatusCreated)
-	v := data["version"].(map[string]any)
-	return workVersion{v["artifactId"].(string), v["id"].(string), text}
+	return work(s.post(path, body{"title": title, "kind": "text", "text": text}), text)
 }
 
 func (s *service) reviewed(v workVersion, outcome string) answer {
@@ -140,56 +146,51 @@ func (s *service) certifies(v workVersion, fields ...string) string {
 	s.t.Helper()
 	s.reviewed(v, "accepted").is(http.StatusCreated)
 	s.approved(v).is(http.StatusCreated)
-	return s.certified(v, fields...).is(http.StatusCreated)["certificate"].(map[string]any)["publicId"].(string)
+	return s.issued(v, fields...).PublicID
 }
 
-func (s *service) verified(id, content string) map[string]any {
+// issued is the certificate of an approved version.
+func (s *service) issued(v workVersion, fields ...string) wire.Certificate {
 	s.t.Helper()
-	return s.post(
-		certificationAction+"/verify", body{"publicId": id, "sha256": strings.ToUpper(hash(content))},
-	).is(http.StatusOK)
+	return read[wire.IssuedCertificate](s.certified(v, fields...), http.StatusCreated).Certificate
+}
+
+func (s *service) verified(id, content string) wire.Verification {
+	s.t.Helper()
+	return read[wire.Verification](
+		s.post(certificationAction+"/verify", body{"publicId": id, "sha256": strings.ToUpper(hash(content))}), http.StatusOK)
 }
 
 // The whole way of a file, from registration to a certificate that a second version replaces.
 func TestCertification(t *testing.T) {
 	s := open(t, options{})
 	const content = "%PDF-1.7 not really"
-	first := s.upload(
-		certificationAction+"/artifacts", s.org.Secret, body{"title": "Cafe\u0301"}, "café.pdf", "application/pdf", content,
-	).is(http.StatusCreated)
-	artifact, version, report := first["artifact"].(map[string]any), first["version"].(map[string]any),
-		first["analysis"].(map[string]any)
-	equal(t, "version",
-		[]any{
-			artifact["title"], version["kind"], version["fileName"], version["mediaType"], version["sha256"],
-			version["sizeBytes"], version["state"], version["version"],
-		},
+	first := read[wire.ArtifactRegistration](
+		s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "Cafe\u0301"}, "café.pdf", "application/pdf",
+			content), http.StatusCreated)
+	artifact, version := first.Artifact, first.Version
+	equal(t, "version", []any{artifact.Title, version.Kind, version.FileName, version.MediaType, version.SHA256,
+		version.SizeBytes, version.State, version.Version},
 		[]any{"Café", "file", "café.pdf", "application/pdf", hash(content), len(content), "analyzed", 1})
-	equal(
-		t, "the analysis read again", s.get(certificationAction+"/analyses/"+report["id"].(string)).is(http.StatusOK),
-		report,
-	)
-	v := workVersion{artifact["id"].(string), version["id"].(string), content}
+	equal(t, "the analysis read again", read[wire.Analysis](s.get(certificationAction+"/analyses/"+first.Analysis.ID),
+		http.StatusOK), first.Analysis)
+	v := workVersion{artifact.ID, version.ID, content}
 
 	tampered := workVersion{v.artifact, v.version, content + " "}
 	s.reviewed(tampered, "accepted").refuses(http.StatusUnprocessableEntity, domain.FileDoesNotMatchVersion)
 	s.approved(v).refuses(http.StatusConflict, domain.InvalidState)
 	s.reviewed(v, "changes_requested").is(http.StatusCreated)
 	s.approved(v).refuses(http.StatusConflict, domain.InvalidState)
-	review := s.reviewed(v, "accepted").is(http.StatusCreated)["review"].(map[string]any)
-	approval := s.approved(v).is(http.StatusCreated)["approval"].(map[string]any)
-	certificate := s.certified(v, "organizationName", "title").is(http.StatusCreated)["certificate"].(map[string]any)
-	id := certificate["publicId"].(string)
+	review := read[wire.DeclaredReview](s.reviewed(v, "accepted"), http.StatusCreated).Review
+	approval := read[wire.ApprovedVersion](s.approved(v), http.StatusCreated).Approval
+	certificate := s.issued(v, "organizationName", "title")
+	id := certificate.PublicID
 
-	whole := s.get(certificationAction + "/artifacts/" + v.artifact).is(http.StatusOK)
-	got := whole["versions"].([]any)[0].(map[string]any)
-	reviews := got["reviews"].([]any)
-	equal(
-		t, "the history", []any{got["state"], len(reviews), reviews[1], got["approval"], got["certificate"]},
-		[]any{"certified", 2, review, approval, certificate},
-	)
-	list := s.get(certificationAction + "/artifacts").is(http.StatusOK)
-	equal(t, "the list", []any{list["total"], list["artifacts"].([]any)[0].(map[string]any)["title"]}, []any{1, "Café"})
+	got := read[wire.ArtifactHistory](s.get(certificationAction+"/artifacts/"+v.artifact), http.StatusOK).Versions[0]
+	equal(t, "the history", []any{got.State, len(got.Reviews), got.Reviews[1], got.Approval, got.Certificate},
+		[]any{"certified", 2, review, approval, certificate})
+	list := read[wire.Artifacts](s.get(certificationAction+"/artifacts"), http.StatusOK)
+	equal(t, "the list", []any{list.Total, list.Artifacts[0].Title}, []any{1, "Café"})
 
 	// The signed certificate verifies with the pinned keys alone, and says what was authorized.
 	var signed evidence.Signed
@@ -200,78 +201,63 @@ func TestCertification(t *testing.T) {
 		*payload.Title != "Café" || *payload.OrganizationName != "Example" || payload.SizeBytes != int64(len(content)) {
 		t.Errorf("%s %+v", finding, payload)
 	}
-	public := s.public(certificationAction + "/certificates/" + id + "/verify?sha256=" + hash(content)).is(http.StatusOK)
-	shown := public["certificate"].(map[string]any)
-	equal(t, "in public", []any{public["verified"], public["reason"], shown["title"]}, []any{true, "MATCH", "Café"})
-	equal(
-		t, "issued at, as signed", []any{certificate["issuedAt"], shown["issuedAt"]},
-		[]any{evidence.FormatTime(payload.IssuedAt), evidence.FormatTime(payload.IssuedAt)},
-	)
-	opened := s.public(certificationAction + "/certificates/" + id + "/verify").is(http.StatusOK)
-	equal(
-		t, "without a hash",
-		[]any{opened["verified"], opened["hashMatches"], opened["reason"], opened["certificateCurrent"]},
-		[]any{false, nil, "FILE_NOT_COMPARED", true},
-	)
-	equal(t, "MATCH", s.verified(id, content)["verified"], true)
+	verify := func(id, query string) wire.PublicVerification {
+		t.Helper()
+		return read[wire.PublicVerification](s.public(certificationAction+"/certificates/"+id+"/verify"+query), http.StatusOK)
+	}
+	public := verify(id, "?sha256="+hash(content))
+	equal(t, "in public", []any{public.Verified, public.Reason, public.Certificate.Title}, []any{true, "MATCH", "Café"})
+	issued := evidence.FormatTime(payload.IssuedAt)
+	equal(t, "issued at, as signed", []any{certificate.IssuedAt, public.Certificate.IssuedAt}, []any{issued, issued})
+	opened := verify(id, "")
+	equal(t, "without a hash", []any{opened.Verified, opened.HashMatches, opened.Reason, opened.CertificateCurrent},
+		[]any{false, nil, "FILE_NOT_COMPARED", true})
+	equal(t, "MATCH", s.verified(id, content).Verified, true)
 	mismatch := s.verified(id, content+" ")
-	equal(
-		t, "a tampered copy",
-		[]any{mismatch["verified"], mismatch["hashMatches"], mismatch["reason"], mismatch["signatureValid"]},
-		[]any{false, false, "HASH_MISMATCH", true},
-	)
+	equal(t, "a tampered copy", []any{mismatch.Verified, mismatch.HashMatches, mismatch.Reason, mismatch.SignatureValid},
+		[]any{false, false, "HASH_MISMATCH", true})
 
 	// A certificate of a later version replaces it; then neither can be told from the other by hash.
 	next := s.laterText(v.artifact, "Second", content)
 	second := s.certifies(next)
 	old, now := s.verified(id, content), s.verified(second, content)
-	equal(
-		t, "the former", []any{old["verified"], old["hashMatches"], old["certificateStatus"], old["reason"]},
-		[]any{false, true, "replaced", "CERTIFICATE_REPLACED"},
-	)
-	equal(t, "the later", []any{now["verified"], now["reason"]}, []any{true, "MATCH"})
-	if title := s.public(
-		certificationAction + "/certificates/" + second + "/verify",
-	).is(http.StatusOK)["certificate"].(map[string]any)["title"]; title != nil {
-		t.Errorf("a title that was not authorized is published: %v", title)
+	equal(t, "the former", []any{old.Verified, old.HashMatches, old.CertificateStatus, old.Reason},
+		[]any{false, true, "replaced", "CERTIFICATE_REPLACED"})
+	equal(t, "the later", []any{now.Verified, now.Reason}, []any{true, "MATCH"})
+	if title := verify(second, "").Certificate.Title; title != nil {
+		t.Errorf("a title that was not authorized is published: %s", *title)
 	}
-	revoked := s.post(
-		certificationAction+"/certificates/"+second+"/revoke", body{"reason": "Wrong file."},
-	).is(http.StatusOK)
-	again := s.post(certificationAction+"/certificates/"+second+"/revoke", body{"reason": "Another."}).is(http.StatusOK)
-	equal(
-		t, "revoked", []any{revoked["status"], revoked["replayed"], again["replayed"], again["revokedAt"]},
-		[]any{"revoked", false, true, revoked["revokedAt"]},
-	)
+	revoke := func(reason string) wire.RevokedCertificate {
+		t.Helper()
+		return read[wire.RevokedCertificate](
+			s.post(certificationAction+"/certificates/"+second+"/revoke", body{"reason": reason}), http.StatusOK)
+	}
+	revoked, again := revoke("Wrong file."), revoke("Another.")
+	equal(t, "revoked", []any{revoked.Status, revoked.Replayed, again.Replayed, again.RevokedAt},
+		[]any{"revoked", false, true, revoked.RevokedAt})
 	gone := s.verified(second, content)
-	equal(
-		t, "after revocation", []any{gone["verified"], gone["hashMatches"], gone["reason"], gone["certificateStatus"]},
-		[]any{false, true, "CERTIFICATE_REVOKED", "revoked"},
-	)
-	equal(t, "the former stays replaced", s.verified(id, content)["certificateStatus"], "replaced")
+	equal(t, "after revocation", []any{gone.Verified, gone.HashMatches, gone.Reason, gone.CertificateStatus},
+		[]any{false, true, "CERTIFICATE_REVOKED", "revoked"})
+	equal(t, "the former stays replaced", s.verified(id, content).CertificateStatus, "replaced")
 	s.post(certificationAction+"/certificates/"+id+"/revoke", body{"reason": "Wrong file."}).is(http.StatusOK)
-	equal(t, "until it is revoked", s.verified(id, content)["certificateStatus"], "revoked")
+	equal(t, "until it is revoked", s.verified(id, content).CertificateStatus, "revoked")
 
-	history := s.get(certificationAction + "/audit-events?limit=200").is(http.StatusOK)["events"].([]any)
-	newest := history[0].(map[string]any)
-	equal(
-		t, "the newest event", []any{newest["action"], newest["reason"], newest["target"]},
-		[]any{"certificate.revoked", "Wrong file.", body{"type": "certificate", "id": id}},
-	)
+	history := s.history("limit=200")
+	newest := history[0]
+	equal(t, "the newest event", []any{newest.Action, newest.Reason, newest.Target},
+		[]any{"certificate.revoked", "Wrong file.", wire.AuditTarget{Type: "certificate", ID: id}})
 	for i, e := range history {
-		if int(e.(map[string]any)["sequence"].(float64)) != len(history)-i {
+		if int(e.Sequence) != len(history)-i {
 			t.Fatalf("the history has a hole at %d", i)
 		}
 	}
-	early := s.get(certificationAction + "/audit-events?limit=2&before=5&offset=1").is(http.StatusOK)
-	equal(
-		t, "a page of the history", []any{early["events"], early["limit"], early["offset"], early["total"]},
-		[]any{history[len(history)-3 : len(history)-1], 2, 1, len(history)},
-	)
-	metrics := s.get(certificationAction + "/metrics/detectors").is(http.StatusOK)["detectors"].([]any)
-	runs := map[string]any{}
-	for _, m := range metrics {
-		runs[m.(map[string]any)["id"].(string)] = m.(map[string]any)["outcomes"]
+	early := read[wire.AuditEvents](s.get(certificationAction+"/audit-events?limit=2&before=5&offset=1"), http.StatusOK)
+	equal(t, "a page of the history", []any{early.Events, early.Limit, early.Offset, early.Total},
+		[]any{history[len(history)-3 : len(history)-1], 2, 1, len(history)})
+	runs := map[string]map[string]int64{}
+	for _, m := range read[wire.DetectorMetrics](
+		s.get(certificationAction+"/metrics/detectors"), http.StatusOK).Detectors {
+		runs[m.ID] = m.Outcomes
 	}
 	equal(
 		t, "runs of the detector of duplicates", runs[domain.DuplicateDetector],
@@ -304,28 +290,27 @@ func TestArtifactHistoryIsBounded(t *testing.T) {
 	s.approved(versions[0]).is(http.StatusCreated)
 	path, seen, approvals, pages := certificationAction+"/artifacts/"+first.artifact, map[string]bool{}, 0, 0
 	for after := ""; ; {
-		data := s.get(path + after).is(http.StatusOK)
-		shown := data["versions"].([]any)
+		page := read[wire.ArtifactHistory](s.get(path+after), http.StatusOK)
 		n := 0
-		for _, v := range shown {
-			for _, r := range v.(map[string]any)["reviews"].([]any) {
-				seen[r.(map[string]any)["statement"].(string)] = true
+		for _, v := range page.Versions {
+			for _, r := range v.Reviews {
+				seen[*r.Statement] = true
 				n++
 			}
-			if v.(map[string]any)["approval"] != nil {
+			if v.Approval != nil {
 				approvals++
 			}
 		}
 		pages++
-		if want := map[int][2]int{1: {2, 100}, 2: {1, 2*each - 100}}[pages]; want != [2]int{len(shown), n} {
-			t.Fatalf("page %d: %d versions, %d reviews", pages, len(shown), n)
+		if want := map[int][2]int{1: {2, 100}, 2: {1, 2*each - 100}}[pages]; want != [2]int{len(page.Versions), n} {
+			t.Fatalf("page %d: %d versions, %d reviews", pages, len(page.Versions), n)
 		}
-		if more := data["hasMore"].(bool); more != (data["nextCursor"] != nil) || more != (pages == 1) {
-			t.Fatalf("page %d: %v %v", pages, data["hasMore"], data["nextCursor"])
-		} else if !more {
+		if page.HasMore != (page.NextCursor != nil) || page.HasMore != (pages == 1) {
+			t.Fatalf("page %d: %+v", pages, page.Next)
+		} else if !page.HasMore {
 			break
 		}
-		after = "?after=" + data["nextCursor"].(string)
+		after = "?after=" + *page.NextCursor
 	}
 	if len(seen) != 2*each || approvals != 1 {
 		t.Errorf("%d reviews and %d approvals", len(seen), approvals)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
 
 func (s *service) setStatus(key string, company domain.CompanyID, status string) answer {
@@ -27,13 +28,12 @@ func TestClosedCompany(t *testing.T) {
 	webhook, _ := s.webhook("https://receiver.example/")
 	s.authorized(webhook, true).is(http.StatusOK)
 	s.skew.Add(int64(time.Hour))
-	closed := s.setStatus(s.org.Secret, s.org.Company.ID, "closed").is(http.StatusOK)
-	equal(
-		t, "closed", []any{closed["id"], closed["reference"], closed["status"], closed["closedAt"] != nil},
-		[]any{s.org.Company.ID.String(), "company-1", "closed", true},
-	)
+	closed := read[wire.Company](s.setStatus(s.org.Secret, s.org.Company.ID, "closed"), http.StatusOK)
+	equal(t, "closed", []any{closed.ID, closed.Reference, closed.Status, closed.ClosedAt != nil},
+		[]any{s.org.Company.ID.String(), "company-1", "closed", true})
 	before := s.sequence()
-	equal(t, "closed again", s.setStatus(s.org.Secret, s.org.Company.ID, "closed").is(http.StatusOK), closed)
+	equal(t, "closed again", read[wire.Company](s.setStatus(s.org.Secret, s.org.Company.ID, "closed"),
+		http.StatusOK), closed)
 
 	const records, reservations = integrity + "/records", integrity + "/reservations"
 	for what, a := range map[string]answer{
@@ -48,19 +48,13 @@ func TestClosedCompany(t *testing.T) {
 			a.refuses(http.StatusForbidden, domain.CompanyClosed)
 		})
 	}
-	batch := s.post(
-		records+"/batch",
-		body{"declarations": []any{declaration("a", 1, "one"), declaration("a", 2, "two"), declaration("a", 1, "other")}},
-	).is(http.StatusOK)["results"].([]any)
-	var statuses []any
-	for _, r := range batch {
-		statuses = append(statuses, r.(map[string]any)["status"])
+	var statuses []int
+	two := declaration("a", 2, "two")
+	for _, result := range s.sendBatch(declaration("a", 1, "one"), two, declaration("a", 1, "other")) {
+		statuses = append(statuses, result.Status)
 	}
-	equal(t, "a batch", statuses, []any{200, 403, 409})
-	if result, failed := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("a", 2, "two")); !failed ||
-		result["error"].(map[string]any)["code"] != "COMPANY_CLOSED" {
-		t.Errorf("over MCP: %v", result)
-	}
+	equal(t, "a batch", statuses, []int{200, 403, 409})
+	s.toolRefuses(integrityMCP, s.org.Secret, "integrity_register", two, domain.CompanyClosed)
 	// What was declared before is answered as before, and changes nothing.
 	equal(t, "a replay", s.post(records, declaration("a", 1, "one")).is(http.StatusOK)["replayed"], true)
 	s.post(records, declaration("a", 1, "other")).refuses(http.StatusConflict, domain.VersionConflict)
@@ -80,13 +74,8 @@ func TestClosedCompany(t *testing.T) {
 	equal(t, "a reserved version keeps its link", s.registered("r", 1, "r"), reserved)
 	named := s.post(records, declaration("late", 1, "late").with(body{"reservationId": late})).is(http.StatusCreated)
 	equal(t, "a reserved version, by its id", named["publicId"], late)
-	item := s.post(
-		records+"/batch", body{"declarations": []any{declaration("batched", 1, "b")}},
-	).is(http.StatusOK)["results"].([]any)[0].(map[string]any)
-	equal(
-		t, "a reserved version, in a batch", []any{item["status"], item["data"].(map[string]any)["publicId"]},
-		[]any{201, batched},
-	)
+	item := s.sendBatch(declaration("batched", 1, "b"))[0]
+	equal(t, "a reserved version, in a batch", []any{item.Status, item.Data.PublicID}, []any{201, batched})
 	result, failed := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("told", 1, "t"))
 	equal(t, "a reserved version, over MCP", []any{failed, result["publicId"]}, []any{false, told})
 	// The rest goes on.
@@ -95,7 +84,7 @@ func TestClosedCompany(t *testing.T) {
 		t.Errorf("evidence: %d %s", a.status, a.body)
 	}
 	s.get(integrity + "/lookup?companyReference=company-1&source=billing&documentReference=a&version=1").is(http.StatusOK)
-	equal(t, "comparison", s.compared(id, "one")["result"], "MATCH_CURRENT")
+	equal(t, "comparison", s.compared(id, "one").Result, "MATCH_CURRENT")
 	s.post(records+"/"+id+"/revoke", nil).is(http.StatusOK)
 	equal(t, "the feed", len(s.get(feed).is(http.StatusOK)["events"].([]any)), 6)
 	if n := s.number("SELECT count(*) FROM webhook_deliveries WHERE shard = $1 AND organization_id = $2"); n != 5 {
@@ -111,8 +100,8 @@ func TestClosedCompany(t *testing.T) {
 		"?all=true&status=closed": "[company-1 closed]", "?all=true": "[company-1 closed other active]",
 	} {
 		var got []string
-		for _, c := range s.get(integrity + "/companies" + query).is(http.StatusOK)["companies"].([]any) {
-			got = append(got, fmt.Sprint(c.(map[string]any)["reference"], " ", c.(map[string]any)["status"]))
+		for _, c := range read[wire.Companies](s.get(integrity+"/companies"+query), http.StatusOK).Companies {
+			got = append(got, fmt.Sprint(c.Reference, " ", c.Status))
 		}
 		if fmt.Sprint(got) != want {
 			t.Errorf("companies%s: %v, want %s", query, got, want)
@@ -180,27 +169,22 @@ func TestCompanyManagement(t *testing.T) {
 	// In pages of one: every key that was ever granted, oldest first, and the destination that hears no more.
 	var got []any
 	for more, cursor := true, ""; more; {
-		page := s.get(own + "/access?limit=1" + cursor).is(http.StatusOK)
-		entry := page["access"].([]any)[0].(map[string]any)
-		got, more, cursor = append(
-			got, []any{entry["companyId"], entry["keyId"], entry["enabled"], entry["name"]},
-		), page["hasMore"].(bool), "&after="+page["nextCursor"].(string)
-		since := s.get(
-			certificationAction + "/audit-events?limit=1&action=company.access_changed&target=" + entry["keyId"].(string),
-		).is(http.StatusOK)["events"].([]any)[0].(map[string]any)["occurredAt"]
-		equal(t, "since", entry["updatedAt"], since)
+		page := read[wire.KeysAccess](s.get(own+"/access?limit=1"+cursor), http.StatusOK)
+		entry := page.Access[0]
+		got, more, cursor = append(got,
+			[]any{entry.CompanyID, entry.KeyID, entry.Enabled, entry.Name}), page.HasMore, "&after="+*page.NextCursor
+		equal(t, "since", entry.UpdatedAt,
+			s.history("limit=1&action=company.access_changed&target=" + entry.KeyID)[0].OccurredAt)
 	}
 	company := s.org.Company.ID.String()
 	equal(t, "access", got, []any{
 		[]any{company, s.org.Key.ID.String(), true, nil}, []any{company, analyst.key.String(), false, "reports"},
 		[]any{company, admin.key.String(), true, nil},
 	})
-	heard := s.get(own + "/webhooks").is(http.StatusOK)
-	entry := heard["webhooks"].([]any)[0].(map[string]any)
-	equal(
-		t, "webhooks", []any{len(heard["webhooks"].([]any)), entry["webhookId"], entry["enabled"], heard["hasMore"]},
-		[]any{1, webhook, false, false},
-	)
+	heard := read[wire.WebhooksAccess](s.get(own+"/webhooks"), http.StatusOK)
+	entry := heard.Webhooks[0]
+	equal(t, "webhooks", []any{len(heard.Webhooks), entry.WebhookID, entry.Enabled, heard.HasMore},
+		[]any{1, webhook, false, false})
 	for _, list := range []string{"access", "webhooks"} {
 		page := s.get(integrity + "/companies/" + empty.ID.String() + "/" + list).is(http.StatusOK)
 		equal(t, "a company without "+list, page, body{list: []any{}, "nextCursor": nil, "hasMore": false})

@@ -10,21 +10,21 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/action"
+	"integrityledger/handlers/wire"
 )
 
 const unguard = "ALTER TABLE events DISABLE TRIGGER events_append_only"
 
-func (s *service) signatureIs(id, content, signature string) {
+func (s *service) signatureIs(id, content string, signature evidence.Finding) {
 	s.t.Helper()
 	got := s.compared(id, content)
-	equal(s.t, "comparison", []any{got["result"], got["verified"], got["checks"], got["receivedAt"]},
-		[]any{"SIGNATURE_INVALID", false,
-			map[string]any{"fileMatch": nil, "signature": signature, "versionState": nil}, nil})
+	equal(s.t, "comparison", []any{got.Result, got.Verified, got.Checks, got.ReceivedAt},
+		[]any{wire.SignatureInvalid, false, wire.ComparisonChecks{Signature: &signature}, nil})
 }
 
 func (s *service) matches(id, content string) {
 	s.t.Helper()
-	if got := s.compared(id, content)["result"]; got != "MATCH_CURRENT" {
+	if got := s.compared(id, content).Result; got != "MATCH_CURRENT" {
 		s.t.Errorf("result %v", got)
 	}
 }
@@ -69,10 +69,10 @@ func TestChangedColumns(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
 	s.owner(`UPDATE versions SET sha256 = decode('` + hash("two") + `', 'hex')`)
-	if got := s.compared(id, "two")["result"]; got != "HASH_MISMATCH" {
+	if got := s.compared(id, "two").Result; got != "HASH_MISMATCH" {
 		t.Errorf("result %v", got)
 	}
-	if got := s.compared(id, "one")["result"]; got != "MATCH_CURRENT" {
+	if got := s.compared(id, "one").Result; got != "MATCH_CURRENT" {
 		t.Errorf("result %v", got)
 	}
 }
@@ -110,7 +110,7 @@ func TestRevokedSigningKey(t *testing.T) {
 	s.post(integrity+"/records", declaration("b", 1, "two")).refuses(
 		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
 	)
-	if got := s.compared(id, "one")["result"]; got != "MATCH_CURRENT" {
+	if got := s.compared(id, "one").Result; got != "MATCH_CURRENT" {
 		t.Errorf("result %v", got)
 	}
 }
@@ -154,9 +154,9 @@ func TestComparisonSeesWhatIsCommitted(t *testing.T) {
 			}
 		})
 	}
-	is := func(id, content, result string) {
+	is := func(id, content string, result wire.ComparisonResult) {
 		t.Helper()
-		if got := s.compared(id, content)["result"]; got != result {
+		if got := s.compared(id, content).Result; got != result {
 			t.Errorf("result %v, not %s", got, result)
 		}
 	}

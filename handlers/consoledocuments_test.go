@@ -16,6 +16,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 const documentsPath = "/en/console/documents"
@@ -137,11 +138,9 @@ func TestConsoleDocuments(t *testing.T) {
 	owner.visit(version + "/review").leads(version) // approved, so that no review may follow
 
 	other := s.Organization(t, 1, domain.InternalPlan)
-	theirs := s.upload(
-		certificationAction+"/artifacts", other.Secret, body{"title": "Theirs"}, "a.txt", "text/plain", content,
-	).is(http.StatusCreated)["version"].(map[string]any)
-	theirDocument, theirVersion := documentsPath+"/"+theirs["artifactId"].(string), documentsPath+"/versions/"+
-		theirs["id"].(string)
+	theirs := work(s.upload(certificationAction+"/artifacts", other.Secret, body{"title": "Theirs"}, "a.txt",
+		"text/plain", content), content)
+	theirDocument, theirVersion := documentsPath+"/"+theirs.artifact, documentsPath+"/versions/"+theirs.version
 	for _, path := range []string{
 		theirDocument, theirDocument + "/new", documentsPath + "/x", theirVersion, theirVersion + "/review",
 		theirVersion + "/approve", theirVersion + "/certify", documentsPath + "/versions/x",
@@ -149,12 +148,10 @@ func TestConsoleDocuments(t *testing.T) {
 		owner.visit(path).says(http.StatusNotFound)
 	}
 	owner.uploads(theirDocument+"/versions", title, content).refuses(http.StatusNotFound, domain.NotFound)
-	owner.uploads(
-		theirDocument+"/reviews", reviewOf(theirs["id"].(string), "accepted"), content,
-	).refuses(http.StatusNotFound, domain.NotFound)
-	owner.uploads(reviews, reviewOf(theirs["id"].(string), "accepted"), content).refuses(
-		http.StatusUnprocessableEntity, domain.InvalidData,
-	)
+	owner.uploads(theirDocument+"/reviews", reviewOf(theirs.version, "accepted"), content).refuses(http.StatusNotFound,
+		domain.NotFound)
+	owner.uploads(reviews, reviewOf(theirs.version, "accepted"), content).refuses(http.StatusUnprocessableEntity,
+		domain.InvalidData)
 	for _, step := range []string{"/approve", "/certify"} {
 		owner.press(theirVersion+step, "statement", "x", "consent", "on").says(http.StatusNotFound)
 	}
@@ -188,10 +185,9 @@ func TestConsoleDocuments(t *testing.T) {
 		t.Fatalf("no certificate: %s", certified.body)
 	}
 	public := found[1]
-	answered := s.public(
-		certificationAction + "/certificates/" + public + "/verify",
-	).is(http.StatusOK)["certificate"].(map[string]any)
-	equal(t, "in public", []any{answered["title"], answered["organizationName"]}, []any{"Contract", nil})
+	answered := read[wire.PublicVerification](
+		s.public(certificationAction+"/certificates/"+public+"/verify"), http.StatusOK).Certificate
+	equal(t, "in public", []any{answered.Title, answered.OrganizationName}, []any{"Contract", nil})
 	certificate := documentsPath + "/certificates/" + public
 	a := viewer.visit(certificate + "/download")
 	var signed evidence.Signed

@@ -209,16 +209,13 @@ func TestUploadsRefusedInTheBrowser(t *testing.T) {
 func TestManifestReviewInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openDocuments(t)
-	manifest := map[string]any{
-		"version": 1, "kind": domain.ManifestKind, "algorithm": "SHA-256",
-		"files": []any{map[string]any{"size": 1, "path": "a/ñ.txt", "sha256": hash("x")}},
-	}
-	v := w.post(
-		certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": manifest},
-	).is(http.StatusCreated)["version"].(map[string]any)
+	manifest := body{"version": 1, "kind": domain.ManifestKind, "algorithm": "SHA-256",
+		"files": []any{body{"size": 1, "path": "a/ñ.txt", "sha256": hash("x")}}}
+	files := body{"title": "Files", "kind": "manifest", "manifest": manifest}
+	v := work(w.post(certificationAction+"/artifacts", files), "")
 	p := w.tab()
 	p.signsIn("/en")
-	p.open("/en/console/documents/versions/" + v["id"].(string) + "/review")
+	p.open("/en/console/documents/versions/" + v.version + "/review")
 	p.until(`!document.querySelector("#review .actions button").disabled`)
 	spelled, err := json.MarshalIndent(manifest, "", "\t")
 	check(t, err)

@@ -165,17 +165,16 @@ func TestErasedVersion(t *testing.T) {
 	secondID := s.certifies(second, "title")
 	equal(t, "texts of the first", s.erase(first.version), 3)
 	check(t, eraser.Look(context.Background()))
-	if store.has(first.version) || !store.has(second.version) || s.content(first)["erasedAt"] == nil {
+	if store.has(first.version) || !store.has(second.version) || s.content(first).ErasedAt == nil {
 		t.Errorf("kept bytes: %v", store.bodies)
 	}
 	equal(t, "titles", []int64{s.texts("First title"), s.texts("Second title")}, []int64{0, 2})
-	equal(
-		t, "a certificate that publishes another word", s.verified(firstID, "first bytes")["reason"], "CERTIFICATE_REPLACED",
-	)
+	equal(t, "a certificate that publishes another word", s.verified(firstID, "first bytes").Reason,
+		"CERTIFICATE_REPLACED")
 	equal(t, "texts of the second", s.erase(second.version), 4)
 	check(t, eraser.Look(context.Background()))
 	equal(t, "the second title", s.texts("Second title"), 0)
-	equal(t, "a certificate that published it", s.verified(secondID, "second bytes")["reason"], "SIGNATURE_INVALID")
+	equal(t, "a certificate that published it", s.verified(secondID, "second bytes").Reason, "SIGNATURE_INVALID")
 	if store.has(second.version) {
 		t.Error("the second version's bytes are kept")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/wire"
 )
 
 func TestFeedPages(t *testing.T) {
@@ -16,39 +17,32 @@ func TestFeedPages(t *testing.T) {
 	for version := range 7 {
 		s.registered("a", version+1, fmt.Sprint(version))
 	}
-	seen, cursor, pages := []any{}, float64(0), 0
+	seen, cursor, pages := []int64{}, int64(0), 0
 	for more := true; more; pages++ {
-		a := s.get(fmt.Sprintf("%s/changes?companyReference=company-1&limit=3&after=%d", integrity, int64(cursor)))
-		page := a.is(http.StatusOK)
-		for _, e := range page["events"].([]any) {
-			event := e.(map[string]any)
-			seen = append(seen, event["sequence"])
-			for _, name := range []string{
-				"id", "type", "occurredAt", "publicId", "companyReference", "source", "documentReference", "version",
-				"recordStatus",
-			} {
-				if event[name] == nil {
-					t.Errorf("event without %s", name)
-				}
+		page := s.changes(fmt.Sprint("&limit=3&after=", cursor))
+		for _, e := range page.Events {
+			seen = append(seen, e.Sequence)
+			of := wire.VersionReference{CompanyReference: "company-1", Source: "billing", DocumentReference: "a",
+				Version: e.Version}
+			if e.ID == "" || e.Type == "" || e.OccurredAt == "" || e.PublicID == "" || e.RecordStatus == "" ||
+				e.VersionReference != of || e.Version == 0 {
+				t.Errorf("an event lacks a member: %+v", e)
 			}
 		}
-		cursor, more = page["nextCursor"].(float64), page["hasMore"].(bool)
+		cursor, more = page.NextCursor, page.HasMore
 	}
 	if len(seen) != 13 || pages != 5 {
 		t.Errorf("%d events in %d pages", len(seen), pages)
 	}
 	for i := 1; i < len(seen); i++ {
-		if seen[i].(float64) <= seen[i-1].(float64) {
+		if seen[i] <= seen[i-1] {
 			t.Errorf("sequences %v", seen)
 		}
 	}
-	empty := s.get(fmt.Sprintf(
-		"%s/changes?companyReference=company-1&after=%d", integrity, int64(cursor),
-	)).is(http.StatusOK)
-	equal(t, "after the end", empty, map[string]any{"events": []any{}, "nextCursor": cursor, "hasMore": false})
-	s.get(fmt.Sprintf(
-		"%s/changes?companyReference=company-1&after=%d", integrity, int64(cursor)+1,
-	)).refuses(http.StatusUnprocessableEntity, domain.CursorAhead)
+	equal(t, "after the end", s.changes(fmt.Sprint("&after=", cursor)),
+		wire.Feed[wire.FeedEvent]{Events: []wire.FeedEvent{}, NextCursor: cursor})
+	s.get(fmt.Sprintf("%s/changes?companyReference=company-1&after=%d", integrity,
+		cursor+1)).refuses(http.StatusUnprocessableEntity, domain.CursorAhead)
 	bad := s.get(integrity+"/changes?after=-1&limit=1001&wait=26&offset=0").refuses(
 		http.StatusUnprocessableEntity, domain.InvalidData,
 	)

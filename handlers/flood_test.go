@@ -15,6 +15,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
 	"integrityledger/handlers/action"
+	"integrityledger/handlers/wire"
 )
 
 // countSignatures counts what the service signs from here on.
@@ -53,8 +54,8 @@ func batch(name string, n int) body {
 func (a answer) statuses() map[int]int {
 	a.t.Helper()
 	count := map[int]int{}
-	for _, r := range a.is(http.StatusOK)["results"].([]any) {
-		count[int(r.(map[string]any)["status"].(float64))]++
+	for _, result := range read[wire.Batch](a, http.StatusOK).Results {
+		count[result.Status]++
 	}
 	return count
 }

@@ -2,7 +2,6 @@ package handlers_test
 
 import (
 	"bytes"
-	"net/http"
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
@@ -35,11 +34,8 @@ func (p *tab) ways() map[string]func(path string) {
 func TestFolderIsNoFile(t *testing.T) {
 	t.Parallel()
 	w := openDocuments(t)
-	made := w.upload(
-		certificationAction+"/artifacts", w.org.Secret, body{"title": "Empty"}, "empty", "text/plain", "",
-	).is(http.StatusCreated)
-	version := made["version"].(map[string]any)
-	certificate := w.certifies(workVersion{version["artifactId"].(string), version["id"].(string), ""})
+	made := w.upload(certificationAction+"/artifacts", w.org.Secret, body{"title": "Empty"}, "empty", "text/plain", "")
+	certificate := w.certifies(work(made, ""))
 	p := w.tab()
 	for _, address := range []string{"/en/integrity/" + w.registered("a", 1, ""), "/en/certificates/" + certificate} {
 		for way, give := range p.ways() {

@@ -9,6 +9,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 	"integrityledger/schemas"
 )
 
@@ -66,11 +67,9 @@ func TestGeneratedAtForms(t *testing.T) {
 	if len(refused) < 50 {
 		t.Fatalf("only %d forms to refuse", len(refused))
 	}
-	for i, item := range s.post(
-		integrity+"/records/batch", body{"declarations": refused},
-	).is(http.StatusOK)["results"].([]any) {
-		e, _ := item.(map[string]any)["error"].(map[string]any)
-		if e == nil || pointers(e) != "/generatedAt FORMAT" {
+	answer := s.post(integrity+"/records/batch", body{"declarations": refused})
+	for i, item := range read[wire.Batch](answer, http.StatusOK).Results {
+		if item.Error == nil || pointers(*item.Error) != "/generatedAt FORMAT" {
 			t.Errorf("%v: %v", refused[i]["generatedAt"], item)
 		}
 	}
@@ -85,12 +84,8 @@ func TestNullReservation(t *testing.T) {
 	if registered["publicId"] != id {
 		t.Errorf("%v in the place of the reserved %v", registered["publicId"], id)
 	}
-	results := s.post(
-		integrity+"/records/batch", body{"declarations": []body{none, none.with(body{"version": 2})}},
-	).is(http.StatusOK)["results"].([]any)
-	equal(
-		t, "batch", []any{results[0].(map[string]any)["status"], results[1].(map[string]any)["status"]}, []any{200.0, 201.0},
-	)
+	results := s.sendBatch(none, none.with(body{"version": 2}))
+	equal(t, "batch", []any{results[0].Status, results[1].Status}, []any{200, 201})
 	object, isError := s.tool(integrityMCP, s.org.Secret, "integrity_register", none)
 	equal(t, "tool", []any{isError, object["replayed"]}, []any{false, true})
 	for _, wrong := range []string{`""`, `"null"`, `0`, `false`, `[]`} {

@@ -22,6 +22,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/handlers"
 	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
 )
 
 // analysisChild is the real child of an analysis, built without the race detector,
@@ -189,20 +190,15 @@ func TestHostileFilesWhileRegistrationsGoOn(t *testing.T) {
 			answers[i].refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
 			continue
 		}
-		data := answers[i].is(http.StatusCreated)
-		version, report := data["version"].(map[string]any), data["analysis"].(map[string]any)
-		equal(
-			t, h.name, []any{version["sha256"], version["sizeBytes"], version["state"]},
-			[]any{hash(h.content), len(h.content), "analyzed"},
-		)
+		data := read[wire.ArtifactRegistration](answers[i], http.StatusCreated)
+		equal(t, h.name, []any{data.Version.SHA256, data.Version.SizeBytes, data.Version.State},
+			[]any{hash(h.content), len(h.content), "analyzed"})
 		got := map[string]string{}
-		for _, d := range report["detectors"].([]any) {
-			detector := d.(map[string]any)
-			outcome := detector["outcome"].(string)
-			if outcome == "finding" {
-				outcome = detector["severity"].(string)
+		for _, d := range data.Analysis.Detectors {
+			got[d.ID] = d.Outcome
+			if d.Outcome == "finding" {
+				got[d.ID] = d.Severity
 			}
-			got[detector["id"].(string)] = outcome
 		}
 		for id, want := range h.outcomes {
 			if got[id] != want {

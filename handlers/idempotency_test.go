@@ -12,6 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/analysis"
 	"integrityledger/handlers"
+	"integrityledger/handlers/wire"
 )
 
 const idempotencyKey = "Idempotency-Key"
@@ -40,9 +41,7 @@ func TestIdempotentReplay(t *testing.T) {
 		t.Errorf("replays made %d events", after-before)
 	}
 	// Another route, and another organization, have keys of their own.
-	v := workVersion{
-		data["artifact"].(map[string]any)["id"].(string), data["version"].(map[string]any)["id"].(string), "once",
-	}
+	v := work(first, "once")
 	s.send(
 		http.MethodPost, path+"/"+v.artifact+"/versions", s.org.Secret, text, idempotencyKey, "k1",
 	).is(http.StatusCreated)
@@ -85,10 +84,8 @@ func TestIdempotentReplay(t *testing.T) {
 		s.send(http.MethodPost, path, s.org.Secret, text, idempotencyKey, "k1").is(http.StatusCreated), data,
 	)
 	s.skew.Add(int64(time.Minute))
-	fresh := s.send(
-		http.MethodPost, path, s.org.Secret, text.with(body{"text": "later"}), idempotencyKey, "k1",
-	).is(http.StatusCreated)
-	if fresh["artifact"].(map[string]any)["id"] == v.artifact {
+	fresh := s.send(http.MethodPost, path, s.org.Secret, text.with(body{"text": "later"}), idempotencyKey, "k1")
+	if work(fresh, "later").artifact == v.artifact {
 		t.Error("the old answer after 24 hours")
 	}
 	for _, bad := range []string{strings.Repeat("k", 256), "a b", "é"} {
@@ -126,12 +123,12 @@ func TestIdempotencyKeyBelongsToItsCaller(t *testing.T) {
 		return s.send(http.MethodPost, certificationAction+"/artifacts", key, body{"title": "Once", "kind": "text",
 			"text": text}, idempotencyKey, name)
 	}
-	seen := map[any]bool{}
+	seen := map[string]bool{}
 	for _, key := range []string{s.org.Secret, second, admin} {
-		first := send(key, "once", "k").is(http.StatusCreated)
-		seen[first["artifact"].(map[string]any)["id"]] = true
+		first := read[wire.ArtifactRegistration](send(key, "once", "k"), http.StatusCreated)
+		seen[first.Artifact.ID] = true
 		again := send(key, "once", "k")
-		equal(t, "its own answer", again.is(http.StatusCreated), first)
+		equal(t, "its own answer", read[wire.ArtifactRegistration](again, http.StatusCreated), first)
 		equal(t, "Idempotent-Replayed", again.header.Get("Idempotent-Replayed"), "true")
 		send(key, "twice", "k").refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
 	}

@@ -17,6 +17,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/analysis"
 	"integrityledger/handlers"
+	"integrityledger/handlers/wire"
 )
 
 // between is what happens after a request was authenticated and before its command is decided.
@@ -208,29 +209,23 @@ func TestDecisionJudgesItemsAndTools(t *testing.T) {
 	s := open(t, b.options())
 	a := s.actor("first@example.com", domain.Admin)
 	b.happens(func() { s.revokeKey(a.key) })
-	batch := s.send(
-		http.MethodPost, integrity+"/records/batch", a.secret,
-		body{"declarations": []body{declaration("a", 1, "a"), declaration("b", 1, "b")}},
-	).is(http.StatusOK)
-	for _, item := range batch["results"].([]any) {
-		result := item.(map[string]any)
-		equal(t, "an item", []any{result["status"], result["error"].(map[string]any)["code"]}, []any{401, domain.InvalidKey})
+	batch := s.send(http.MethodPost, integrity+"/records/batch", a.secret,
+		body{"declarations": []body{declaration("a", 1, "a"), declaration("b", 1, "b")}})
+	for _, result := range read[wire.Batch](batch, http.StatusOK).Results {
+		equal(t, "an item", []any{result.Status, result.Error.Code}, []any{401, domain.InvalidKey})
 	}
-	for name, arguments := range map[string]any{
+	for name, arguments := range map[string]body{
 		"integrity_register": declaration("a", 1, "a"),
-		"integrity_reserve": body{
-			"companyReference": "company-1", "source": "billing", "documentReference": "a", "version": 1,
-		},
-		"integrity_revoke": body{"publicId": s.registered("to-revoke", 1, "x"), "reason": "x"},
+		"integrity_reserve":  {"companyReference": "company-1", "source": "billing", "documentReference": "a", "version": 1},
+		"integrity_revoke":   {"publicId": s.registered("to-revoke", 1, "x"), "reason": "x"},
 	} {
 		a := s.actor(name+"@example.com", domain.Admin)
 		viewer := domain.Viewer
 		b.happens(func() { s.changeMember(a.email, &viewer, nil) })
 		before := s.sequence()
-		object, failed := s.tool(integrityMCP, a.secret, name, arguments)
-		refused, _ := object["error"].(map[string]any)
-		if code := refused["code"]; !failed || code != string(domain.RoleRequired) || s.sequence() != before+1 {
-			t.Errorf("%s: %v, %d events", name, object, s.sequence()-before)
+		s.toolRefuses(integrityMCP, a.secret, name, arguments, domain.RoleRequired)
+		if events := s.sequence() - before; events != 1 {
+			t.Errorf("%s: %d events", name, events)
 		}
 	}
 	s.Audit(t)

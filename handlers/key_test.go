@@ -14,6 +14,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
 	"integrityledger/handlers/action"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
@@ -246,9 +247,8 @@ func TestSignerRotation(t *testing.T) {
 		}
 		for id := range signedBy {
 			for _, server := range []*service{s, &two} {
-				if checks := server.compared(id, "x")["checks"].(map[string]any); checks["signature"] != "valid" ||
-					checks["fileMatch"] != true {
-					t.Errorf("step %s: %v", document, checks)
+				if checks := server.compared(id, "x").Checks; *checks.Signature != evidence.Valid || !*checks.FileMatch {
+					t.Errorf("step %s: %+v", document, checks)
 				}
 			}
 		}
@@ -263,21 +263,18 @@ func TestSignerRotation(t *testing.T) {
 	counts := map[string]int{}
 	for id, keyID := range signedBy {
 		counts[keyID]++
-		want := "valid"
+		want := evidence.Valid
 		if keyID == former.Key().KeyID {
-			want = "untrusted"
+			want = evidence.Untrusted
 		}
 		view := s.compared(id, "x")
-		if got := view["checks"].(map[string]any)["signature"]; got != want ||
-			(want == "untrusted") != (view["result"] == "SIGNATURE_INVALID") {
-			t.Errorf("after the compromise: %v, want %s", view, want)
+		if *view.Checks.Signature != want || (want == evidence.Untrusted) != (view.Result == wire.SignatureInvalid) {
+			t.Errorf("after the compromise: %+v, want %s", view, want)
 		}
 		// What was signed by a revoked key can still be shown, and verifies nowhere.
 		var receipt evidence.Envelope
 		check(t, json.Unmarshal(s.public("/api/public/integrity/"+id+"/receipt").body, &receipt))
-		if got := evidence.CheckSignature(
-			revoked, receipt.KeyID, []byte(receipt.Payload), receipt.Signature,
-		); string(got) != want {
+		if got := evidence.CheckSignature(revoked, receipt.KeyID, []byte(receipt.Payload), receipt.Signature); got != want {
 			t.Errorf("receipt: %s, want %s", got, want)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 func TestLife(t *testing.T) {
@@ -18,7 +19,7 @@ func TestLife(t *testing.T) {
 	first := s.post(
 		integrity+"/records", declaration(document, 1, "one").with(body{"sha256": strings.ToUpper(hash("one"))}),
 	)
-	one := first.is(http.StatusCreated)
+	one, usage := first.is(http.StatusCreated), read[wire.Registration](first, http.StatusCreated).Usage
 	id := one["publicId"].(string)
 	for name, want := range map[string]any{
 		"sha256": hash("one"), "companyReference": "company-1", "source": "billing", "documentReference": document,
@@ -26,8 +27,8 @@ func TestLife(t *testing.T) {
 		"previousVersion": nil, "sizeBytes": 3, "mimeType": "application/pdf", "generatedAt": "2026-11-01T10:00:00Z",
 		"status": "current", "supersededByVersion": nil, "revokedAt": nil, "replayed": false,
 		"verificationUrl": baseURL + "/integrity/" + id, "evidenceUrl": baseURL + integrity + "/records/" + id + "/evidence",
-		"consumption":         map[string]any{"applied": 1},
-		"companyContribution": map[string]any{"companyReference": "company-1", "used": 1},
+		"consumption":         wire.Consumption{Applied: 1},
+		"companyContribution": wire.CompanyUsage{CompanyReference: "company-1", Used: 1},
 	} {
 		got, present := one[name]
 		if !present {
@@ -35,19 +36,15 @@ func TestLife(t *testing.T) {
 		}
 		equal(t, name, got, want)
 	}
-	usage := one["usage"].(map[string]any)
-	equal(t, "usage", []any{usage["limit"], usage["used"], usage["remaining"]}, []any{1000, 1, 999})
+	equal(t, "usage", usage.Quota, quotaOf(1000, 1))
 	if cache := first.header.Get("Cache-Control"); cache != "private, no-store" {
 		t.Errorf("Cache-Control %q", cache)
 	}
 
-	replay := s.post(
-		integrity+"/records", declaration(document, 1, "one").with(body{"generatedAt": "2026-11-01T11:00:00.000+01:00"}),
-	).is(http.StatusOK)
-	equal(
-		t, "replay", []any{replay["replayed"], replay["consumption"], replay["publicId"]},
-		[]any{true, map[string]any{"applied": 0}, id},
-	)
+	replay := read[wire.Registration](
+		s.post(integrity+"/records",
+			declaration(document, 1, "one").with(body{"generatedAt": "2026-11-01T11:00:00.000+01:00"})), http.StatusOK)
+	equal(t, "replay", []any{replay.Replayed, replay.Consumption.Applied, replay.PublicID}, []any{true, 0, id})
 
 	conflict := s.post(
 		integrity+"/records", declaration(document, 1, "other").with(body{"mimeType": "text/plain"}),
@@ -55,9 +52,9 @@ func TestLife(t *testing.T) {
 	if got := pointers(conflict); got != "/sha256 DIFFERS, /sizeBytes DIFFERS, /mimeType DIFFERS" {
 		t.Errorf("conflict names %s", got)
 	}
-	equal(t, "existing", conflict["existing"], map[string]any{"publicId": id, "receivedAt": one["receivedAt"]})
+	equal(t, "existing", conflict.Existing, wire.Existing{PublicID: id, ReceivedAt: one["receivedAt"].(string)})
 
-	if got := s.compared(id, "one"); got["result"] != "MATCH_CURRENT" || got["verified"] != true {
+	if got := s.compared(id, "one"); got.Result != "MATCH_CURRENT" || !got.Verified {
 		t.Errorf("comparison %v", got)
 	}
 	three := s.registered(document, 3, "three")
@@ -71,24 +68,22 @@ func TestLife(t *testing.T) {
 	equal(t, "lookup", looked, record)
 	equal(t, "lookup of its link", s.get(integrity+"/lookup?publicId="+id).is(http.StatusOK), record)
 
-	if got := s.compared(id, "one"); got["result"] != "MATCH_HISTORICAL" || got["verified"] != false {
+	if got := s.compared(id, "one"); got.Result != "MATCH_HISTORICAL" || got.Verified {
 		t.Errorf("comparison %v", got)
 	}
 	got := s.compared(three, "changed")
-	equal(t, "mismatch", []any{got["result"], got["verified"], got["checks"]},
-		[]any{"HASH_MISMATCH", false, map[string]any{"fileMatch": false, "signature": "valid", "versionState": "current"}})
+	equal(t, "mismatch", []any{got.Result, got.Verified, got.Checks},
+		[]any{wire.HashMismatch, false,
+			wire.ComparisonChecks{FileMatch: new(false), Signature: new(evidence.Valid), VersionState: new(evidence.Current)}})
 	got = s.compared(three, "")
-	equal(t, "not compared", []any{got["result"], got["verified"], got["checks"]},
-		[]any{"FILE_NOT_COMPARED", false, map[string]any{"fileMatch": nil, "signature": "valid", "versionState": "current"}})
-	equal(t, "comparison", []any{got["publicId"], got["keyId"], got["receiptUrl"], got["limitsUrl"]},
+	equal(t, "not compared", []any{got.Result, got.Verified, got.Checks},
+		[]any{wire.FileNotCompared, false,
+			wire.ComparisonChecks{Signature: new(evidence.Valid), VersionState: new(evidence.Current)}})
+	equal(t, "comparison", []any{got.PublicID, got.KeyID, got.ReceiptURL, got.LimitsURL},
 		[]any{
 			three, s.Registrar.Signer.Key().KeyID, baseURL + "/api/public/integrity/" + three + "/receipt", baseURL + "/limits",
 		})
-	if s.public("/api/public/integrity/"+strings.Repeat("a", 26)).refuses(
-		http.StatusNotFound, domain.RecordNotFound,
-	) == nil {
-		t.Fail()
-	}
+	s.public("/api/public/integrity/"+strings.Repeat("a", 26)).refuses(http.StatusNotFound, domain.RecordNotFound)
 
 	revoked := s.post(integrity+"/records/"+three+"/revoke", body{"reason": "declared by mistake"}).is(http.StatusOK)
 	equal(t, "revoked", []any{revoked["status"], revoked["replayed"]}, []any{"revoked", false})
@@ -97,10 +92,10 @@ func TestLife(t *testing.T) {
 	}
 	again := s.post(integrity+"/records/"+three+"/revoke", nil).is(http.StatusOK)
 	equal(t, "revoked again", []any{again["replayed"], again["revokedAt"]}, []any{true, revoked["revokedAt"]})
-	if got := s.compared(three, "three"); got["result"] != "RECORD_REVOKED" || got["verified"] != false {
+	if got := s.compared(three, "three"); got.Result != "RECORD_REVOKED" || got.Verified {
 		t.Errorf("comparison %v", got)
 	}
-	if got := s.compared(id, "one"); got["result"] != "MATCH_HISTORICAL" {
+	if got := s.compared(id, "one"); got.Result != "MATCH_HISTORICAL" {
 		t.Errorf("a lower version became current again: %v", got)
 	}
 	withdrawn := s.post(integrity+"/records", declaration(document, 3, "three")).is(http.StatusOK)
@@ -111,19 +106,14 @@ func TestLife(t *testing.T) {
 	if members := `"organization":{"limit":1000,"unlimited":false,"used":3,"remaining":997,"resetsAt":"`; !strings.Contains(string(answered.body), members) {
 		t.Errorf("the month's members are not in the contract's order: %s", answered.body)
 	}
-	month := answered.is(http.StatusOK)
-	organization := month["organization"].(map[string]any)
-	equal(t, "usage",
-		[]any{
-			month["plan"], month["companies"], month["warnings"], organization["used"], organization["remaining"],
-			organization["unlimited"],
-		},
-		[]any{"gratis", []any{map[string]any{"companyReference": "company-1", "used": 3}}, []any{}, 3, 997, false})
+	month := read[wire.Allowance](answered, http.StatusOK)
+	equal(t, "usage", []any{month.Plan, month.Companies, month.Warnings, month.Organization.Used,
+		month.Organization.Remaining, month.Organization.Unlimited},
+		[]any{"gratis", []any{wire.CompanyUsage{CompanyReference: "company-1", Used: 3}}, []any{}, 3, 997, false})
 
 	var types []any
-	for _, e := range s.get(integrity + "/changes?companyReference=company-1").is(http.StatusOK)["events"].([]any) {
-		event := e.(map[string]any)
-		types = append(types, []any{event["type"], event["version"], event["recordStatus"]})
+	for _, event := range s.changes("").Events {
+		types = append(types, []any{event.Type, event.Version, event.RecordStatus})
 	}
 	equal(t, "feed", types, []any{
 		[]any{"integrity.registered", 1, "current"}, []any{"integrity.registered", 3, "current"},

@@ -13,46 +13,62 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 // pages reads a list to its end and calls between before every further page. A page without entries counts too.
-func (s *service) pages(path, member string, between func()) (all []map[string]any, pages int) {
+func pages[P, E any](s *service, path string, parts func(P) ([]E, wire.Next), between func()) (all []E, pages int) {
 	s.t.Helper()
 	for after := ""; ; {
-		page := s.get(path + after).is(http.StatusOK)
+		entries, next := parts(read[P](s.get(path+after), http.StatusOK))
 		pages++
-		for _, entry := range page[member].([]any) {
-			all = append(all, entry.(map[string]any))
+		all = append(all, entries...)
+		if (next.NextCursor != nil) != next.HasMore {
+			s.t.Fatalf("hasMore %t, nextCursor %v", next.HasMore, next.NextCursor)
 		}
-		if (page["nextCursor"] != nil) != (page["hasMore"] == true) {
-			s.t.Fatalf("hasMore %v, nextCursor %v", page["hasMore"], page["nextCursor"])
-		}
-		if page["hasMore"] != true {
+		if !next.HasMore {
 			return all, pages
 		}
-		after = "&after=" + url.QueryEscape(page["nextCursor"].(string))
+		after = "&after=" + url.QueryEscape(*next.NextCursor)
 		if between != nil {
 			between()
 		}
 	}
 }
 
+func (s *service) records(path string, between func()) ([]wire.Record, int) {
+	s.t.Helper()
+	return pages(s, path, func(p wire.Records) ([]wire.Record, wire.Next) { return p.Records, p.Next }, between)
+}
+
+func (s *service) reservations(path string) ([]wire.ReservedVersion, int) {
+	s.t.Helper()
+	return pages(s, path, func(p wire.Reservations) ([]wire.ReservedVersion, wire.Next) { return p.Reservations, p.Next },
+		nil)
+}
+
 // column is one member of every entry.
-func column(entries []map[string]any, member string) (values []any) {
+func column[E, V any](entries []E, member func(E) V) (values []V) {
 	for _, e := range entries {
-		values = append(values, e[member])
+		values = append(values, member(e))
 	}
 	return values
 }
+
+func recordID(r wire.Record) string { return r.PublicID }
+
+func recordVersion(r wire.Record) int32 { return r.Version }
+
+func reservedID(v wire.ReservedVersion) string { return v.PublicID }
 
 // TestRecordsOfACompany: newest first, through many pages while others are registered; each filter; the rows of the
 // search by hash; nothing of what the key may not see.
 func TestRecordsOfACompany(t *testing.T) {
 	s := open(t, options{})
-	var ids []any // newest first
+	var ids []string // newest first
 	register := func(d body) string {
 		id := s.post(integrity+"/records", d).is(http.StatusCreated)["publicId"].(string)
-		ids = slices.Insert(ids, 0, any(id))
+		ids = slices.Insert(ids, 0, id)
 		return id
 	}
 	for i := range 20 {
@@ -75,74 +91,52 @@ func TestRecordsOfACompany(t *testing.T) {
 	path := integrity + "/records?companyReference=company-1"
 	present := slices.Clone(ids)
 	fresh := 0
-	found, pages := s.pages(path+"&limit=3", "records", func() {
+	found, pages := s.records(path+"&limit=3", func() {
 		fresh++
 		register(declaration(fmt.Sprint("fresh-", fresh), 1, "x"))
 		if fresh == 1 {
 			register(declaration("d-0", 2, "x")) // a record of a later page is superseded meanwhile
 		}
 	})
-	if equal(t, "those present at the start", column(found, "publicId"), present); pages < 8 {
+	if equal(t, "those present at the start", column(found, recordID), present); pages < 8 {
 		t.Errorf("%d pages", pages)
 	}
-	if last := found[len(found)-1]; last["status"] != "superseded" || last["supersededByVersion"] != 2.0 {
-		t.Errorf("a record that was superseded before its page was read: %v", last)
+	if last := found[len(found)-1]; last.Status != domain.StatusSuperseded || *last.SupersededByVersion != 2 {
+		t.Errorf("a record that was superseded before its page was read: %+v", last)
 	}
 	for _, record := range found[:5] {
-		equal(t, "row", record, s.get(integrity+"/records/"+record["publicId"].(string)).is(http.StatusOK))
+		equal(t, "row", record, read[wire.Record](s.get(integrity+"/records/"+record.PublicID), http.StatusOK))
 	}
-	list := func(filters string) []map[string]any {
+	list := func(filters string) []wire.Record {
 		t.Helper()
-		all, _ := s.pages(path+"&limit=2"+filters, "records", nil)
+		all, _ := s.records(path+"&limit=2"+filters, nil)
 		return all
 	}
-	equal(t, "source", column(list("&source=erp"), "publicId"), []any{erp})
+	equal(t, "source", column(list("&source=erp"), recordID), []string{erp})
 	equal(t, "another source", list("&source=nothing"), nil)
-	equal(
-		t, "versions of a document, the highest first", column(list("&source=billing&documentReference=late"), "publicId"),
-		[]any{third, second, first},
-	)
-	equal(
-		t, "one of them is current", column(list("&source=billing&documentReference=late&status=current"), "publicId"),
-		[]any{third},
-	)
+	equal(t, "versions of a document, the highest first", column(list("&source=billing&documentReference=late"), recordID),
+		[]string{third, second, first})
+	equal(t, "one of them is current", column(list("&source=billing&documentReference=late&status=current"), recordID),
+		[]string{third})
 	equal(t, "no document", list("&source=erp&documentReference=nothing"), nil)
-	equal(t, "revoked", column(list("&status=revoked"), "publicId"), []any{first})
-	equal(t, "superseded", column(list("&status=superseded"), "version"), []any{2.0, 1.0})
+	equal(t, "revoked", column(list("&status=revoked"), recordID), []string{first})
+	equal(t, "superseded", column(list("&status=superseded"), recordVersion), []int32{2, 1})
 	if n := len(list("&status=current")); n != len(ids)-3 {
 		t.Errorf("%d current records of %d", n, len(ids))
 	}
 	all := list("")
-	newest, middle := all[0]["receivedAt"].(string), all[9]["receivedAt"].(string)
-	bounds := func(from, to string) []map[string]any {
+	newest, middle := all[0].ReceivedAt, all[9].ReceivedAt
+	bounds := func(from, to string) []wire.Record {
 		return list("&receivedFrom=" + url.QueryEscape(from) + "&receivedTo=" + url.QueryEscape(to))
 	}
-	equal(t, "from one on, before another", column(bounds(middle, newest), "publicId"), column(all[1:10], "publicId"))
-	equal(
-		t, "an offset and nanoseconds",
-		column(
-			bounds(instant(t, middle).Add(-time.Nanosecond).In(time.FixedZone("", 5400)).Format(time.RFC3339Nano), newest),
-			"publicId",
-		),
-		column(all[1:10], "publicId"),
-	)
-	equal(
-		t, "behind one",
-		column(bounds(instant(t, middle).Add(time.Nanosecond).Format(time.RFC3339Nano), newest), "publicId"),
-		column(all[1:9], "publicId"),
-	)
-	equal(
-		t, "in a document",
-		column(
-			list(
-				"&source=billing&documentReference=late&receivedTo="+url.QueryEscape(
-					s.get(integrity + "/records/" + third).is(http.StatusOK)["receivedAt"].(string),
-				),
-			),
-			"publicId",
-		),
-		[]any{second, first},
-	)
+	equal(t, "from one on, before another", column(bounds(middle, newest), recordID), column(all[1:10], recordID))
+	earlier := instant(t, middle).Add(-time.Nanosecond).In(time.FixedZone("", 5400)).Format(time.RFC3339Nano)
+	equal(t, "an offset and nanoseconds", column(bounds(earlier, newest), recordID), column(all[1:10], recordID))
+	later := instant(t, middle).Add(time.Nanosecond).Format(time.RFC3339Nano)
+	equal(t, "behind one", column(bounds(later, newest), recordID), column(all[1:9], recordID))
+	received := read[wire.Record](s.get(integrity+"/records/"+third), http.StatusOK).ReceivedAt
+	document := list("&source=billing&documentReference=late&receivedTo=" + url.QueryEscape(received))
+	equal(t, "in a document", column(document, recordID), []string{second, first})
 
 	for reference, secret := range map[string]string{"company-3": s.org.Secret, "company-2": other.Secret} {
 		s.send(
@@ -151,8 +145,8 @@ func TestRecordsOfACompany(t *testing.T) {
 	}
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, false)
 	s.get(integrity+"/records?companyReference=company-2").refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
-	theirs := s.send(http.MethodGet, path, other.Secret, nil).is(http.StatusOK)["records"].([]any)
-	if len(theirs) != 1 || slices.Contains(ids, theirs[0].(map[string]any)["publicId"]) {
+	theirs := read[wire.Records](s.send(http.MethodGet, path, other.Secret, nil), http.StatusOK).Records
+	if len(theirs) != 1 || slices.Contains(ids, theirs[0].PublicID) {
 		t.Errorf("another organization sees %v", theirs)
 	}
 
@@ -224,9 +218,9 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 		fmt.Sprintf(`UPDATE documents SET highest_version = %d WHERE shard = 1 AND organization_id = %s`, count+1, id),
 	)
 	path := integrity + "/records?companyReference=company-1&limit=50"
-	place := func(page map[string]any) int64 {
+	place := func(page wire.Records) int64 {
 		t.Helper()
-		text, err := base64.RawURLEncoding.DecodeString(page["nextCursor"].(string))
+		text, err := base64.RawURLEncoding.DecodeString(*page.NextCursor)
 		check(t, err)
 		n, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
 		check(t, err)
@@ -243,24 +237,22 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 	} {
 		after := ""
 		for i := range int64(4) {
-			page := s.get(path + list.filters + after).is(http.StatusOK)
-			if len(page["records"].([]any)) != 0 || (page["hasMore"] == true) != (i < 3) {
-				t.Fatalf("%s: page %d: %v", list.filters, i, page)
+			page := read[wire.Records](s.get(path+list.filters+after), http.StatusOK)
+			if len(page.Records) != 0 || page.HasMore != (i < 3) {
+				t.Fatalf("%s: page %d: %+v", list.filters, i, page)
 			}
 			if i < 3 {
 				// The reset is no row of the feed, but has a sequence.
 				if got, want := place(page), list.first-(i+1)*10_000+1; got != want && got != want-1 {
 					t.Errorf("%s: page %d ends at %d, want %d", list.filters, i, got, want)
 				}
-				after = "&after=" + page["nextCursor"].(string)
+				after = "&after=" + *page.NextCursor
 			}
 		}
 	}
-	in := func(from, to time.Time) (versions []any, pages int) {
-		found, pages := s.pages(
-			path+"&receivedFrom="+evidence.FormatTime(from)+"&receivedTo="+evidence.FormatTime(to), "records", nil,
-		)
-		return column(found, "version"), pages
+	in := func(from, to time.Time) (versions []int32, pages int) {
+		found, pages := s.records(path+"&receivedFrom="+evidence.FormatTime(from)+"&receivedTo="+evidence.FormatTime(to), nil)
+		return column(found, recordVersion), pages
 	}
 	minute := func(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
 	for _, c := range []struct{ from, to, first, last int }{
@@ -273,7 +265,7 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 		{-1_000, 3, 3, 2},
 		{700_000, 700_010, 0, 0},
 	} {
-		var want []any
+		var want []int
 		for version := c.first; version > 0 && version >= c.last; version-- {
 			want = append(want, version)
 		}
@@ -282,10 +274,9 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 			t.Errorf("from minute %d to %d: %d pages", c.from, c.to, pages)
 		}
 	}
-	if page := s.get(path + "&receivedTo=" +
-		evidence.FormatTime(minute(5_000))).is(http.StatusOK); len(page["records"].([]any)) != 50 ||
-		page["records"].([]any)[0].(map[string]any)["version"] != 5_000.0 {
-		t.Errorf("the first page of what was received before the 5,000th minute: %v", page)
+	first := read[wire.Records](s.get(path+"&receivedTo="+evidence.FormatTime(minute(5_000))), http.StatusOK).Records
+	if len(first) != 50 || first[0].Version != 5_000 {
+		t.Errorf("the first page of what was received before the 5,000th minute: %+v", first)
 	}
 }
 
@@ -293,7 +284,7 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 func TestReservationsOfACompany(t *testing.T) {
 	s := open(t, options{})
 	s.hold()
-	var ids []any
+	var ids []string
 	reserve := func(document string) string {
 		s.skew.Add(int64(time.Second))
 		id := s.reserved(document, 1)
@@ -315,51 +306,49 @@ func TestReservationsOfACompany(t *testing.T) {
 		integrity+"/reservations", version("d", 1).with(body{"companyReference": "company-2"}),
 	).is(http.StatusCreated)["publicId"].(string)
 	path := integrity + "/reservations?companyReference=company-1"
-	list := func(filters string) []map[string]any {
+	list := func(filters string) []wire.ReservedVersion {
 		t.Helper()
-		all, _ := s.pages(path+"&limit=2"+filters, "reservations", nil)
+		all, _ := s.reservations(path + "&limit=2" + filters)
 		return all
 	}
-	equal(t, "all", column(list(""), "publicId"), ids)
-	equal(t, "expired", column(list("&status=expired"), "publicId"), expired)
-	equal(t, "pending", column(list("&status=pending"), "publicId"), pending)
-	theirs, _ := s.pages(integrity+"/reservations?companyReference=company-2", "reservations", nil)
-	equal(t, "of another company", column(theirs, "publicId"), []any{elsewhere})
+	equal(t, "all", column(list(""), reservedID), ids)
+	equal(t, "expired", column(list("&status=expired"), reservedID), expired)
+	equal(t, "pending", column(list("&status=pending"), reservedID), pending)
+	theirs, _ := s.reservations(integrity + "/reservations?companyReference=company-2")
+	equal(t, "of another company", column(theirs, reservedID), []string{elsewhere})
 
 	release := func(id, key string) answer {
 		t.Helper()
 		return s.send(http.MethodDelete, integrity+"/reservations/"+id, key, nil)
 	}
 	before := s.sequence()
-	id := pending[0].(string)
+	id := pending[0]
 	entry := list("&status=pending")[0]
 	s.skew.Add(int64(time.Second))
-	released := release(id, s.org.Secret).is(http.StatusOK)
-	entry["status"], entry["expiresAt"], entry["replayed"] = "released", evidence.FormatTime(
-		s.Now().Truncate(time.Microsecond),
-	), false
-	equal(t, "released", released, entry)
-	released["replayed"] = true
-	equal(t, "released again", release(id, s.org.Secret).is(http.StatusOK), released)
-	old := release(expired[0].(string), s.org.Secret).is(http.StatusOK)
-	equal(t, "an expired one", []any{old["status"], old["replayed"]}, []any{"expired", true})
+	released := read[wire.ReleasedReservation](release(id, s.org.Secret), http.StatusOK)
+	entry.Status, entry.ExpiresAt = domain.ReservationReleased, evidence.FormatTime(s.Now().Truncate(time.Microsecond))
+	equal(t, "released", released, wire.ReleasedReservation{ReservedVersion: entry})
+	released.Replayed = true
+	equal(t, "released again", read[wire.ReleasedReservation](release(id, s.org.Secret), http.StatusOK), released)
+	old := read[wire.ReleasedReservation](release(expired[0], s.org.Secret), http.StatusOK)
+	equal(t, "an expired one", []any{old.Status, old.Replayed}, []any{"expired", true})
 	if n := s.sequence() - before; n != 1 {
 		t.Errorf("%d events of one release", n)
 	}
 	equal(t, "still expired", len(list("&status=expired")), 5)
-	equal(t, "the released", column(list("&status=released"), "publicId"), []any{id})
-	equal(t, "still pending", column(list("&status=pending"), "publicId"), pending[1:])
-	if got := s.compared(id, "one"); got["result"] != "REGISTRATION_PENDING" {
+	equal(t, "the released", column(list("&status=released"), reservedID), []string{id})
+	equal(t, "still pending", column(list("&status=pending"), reservedID), pending[1:])
+	if got := s.compared(id, "one"); got.Result != "REGISTRATION_PENDING" {
 		t.Errorf("the page of a released link: %v", got)
 	}
-	history := s.get("/api/v1/audit-events?action=integrity.released").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
-	equal(t, "history", []any{history["target"], history["actor"], history["companyId"]}, []any{
-		map[string]any{"type": "reservation", "id": id}, map[string]any{"type": "key", "id": s.org.Key.ID.String()},
-		s.org.Company.ID.String()})
+	history := s.history("action=integrity.released")[0]
+	equal(t, "history", []any{history.Target, history.Actor, history.CompanyID}, []any{
+		wire.AuditTarget{Type: "reservation", ID: id}, wire.AuditActor{Type: "key",
+			ID: new(s.org.Key.ID.String())}, s.org.Company.ID.String()})
 
 	again := s.post(integrity+"/reservations", version("pending-0", 1)).is(http.StatusOK)
 	equal(t, "reserved again", []any{again["publicId"], again["status"]}, []any{id, "pending"})
-	equal(t, "pending again, the last to expire", column(list("&status=pending"), "publicId"), append(pending[1:], id))
+	equal(t, "pending again, the last to expire", column(list("&status=pending"), reservedID), append(pending[1:], id))
 	release(id, s.org.Secret).is(http.StatusOK)
 	registered := s.post(
 		integrity+"/records", declaration("pending-0", 1, "one").with(body{"reservationId": id}),
@@ -373,7 +362,7 @@ func TestReservationsOfACompany(t *testing.T) {
 	s.Grant(t, s.org, reader.ID, s.org.Company.ID, true)
 	_, foreign := s.limitedKey(new("payroll"), nil, nil)
 	_, ungranted := s.Key(t, s.org, domain.IntegrityWrite, domain.IntegrityRead)
-	mine := pending[1].(string)
+	mine := pending[1]
 	unknown := s.send(
 		http.MethodDelete, integrity+"/reservations/"+strings.Repeat("a", 26), s.org.Secret, nil, "X-Request-Id", "same",
 	)
@@ -414,9 +403,9 @@ func TestReservationsOfACompany(t *testing.T) {
 	s.owner(fmt.Sprintf(`INSERT INTO versions (shard, document_id, version, organization_id, public_id, expires_at)
 		SELECT 1, d.document_id, 1 + n, d.organization_id, gen_random_uuid(), timestamptz '2020-01-01' + n / 10 * interval '1 second'
 		FROM documents d CROSS JOIN generate_series(1, 10005) n WHERE d.shard = 1 AND d.company_id = '%x'`, company.ID[:]))
-	if page := s.get(path).is(http.StatusOK); len(page["reservations"].([]any)) != 0 || page["hasMore"] != true {
-		t.Errorf("a page behind 10,005 of another company: %v", page)
+	if page := read[wire.Reservations](s.get(path), http.StatusOK); len(page.Reservations) != 0 || !page.HasMore {
+		t.Errorf("a page behind 10,005 of another company: %+v", page)
 	}
-	found, pages := s.pages(path, "reservations", nil)
+	found, pages := s.reservations(path)
 	equal(t, "found on the second page", []any{len(found), pages}, []any{9, 2})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
 
 // A manifest is reviewed with the manifest, however its JSON is written; another
@@ -20,11 +21,7 @@ func TestManifestReviews(t *testing.T) {
 	}
 	register := func(b body) workVersion {
 		t.Helper()
-		data := s.post(certificationAction+"/artifacts", b).is(http.StatusCreated)
-		return workVersion{
-			artifact: data["artifact"].(map[string]any)["id"].(string),
-			version:  data["version"].(map[string]any)["id"].(string),
-		}
+		return work(s.post(certificationAction+"/artifacts", b), "")
 	}
 	manifest := register(body{"title": "a", "kind": "manifest", "manifest": json.RawMessage(text(one, two))})
 	review := func(v workVersion, content string) answer {
@@ -119,10 +116,9 @@ func TestManifestsHaveOneLimit(t *testing.T) {
 	)); got != "/files/1/path DUPLICATE_PATH" {
 		t.Errorf("errors %s", got)
 	}
-	similar := s.post(
-		certificationAction+"/manifests/validate", strings.Replace(good, file("a"), file("a")+","+file("A"), 1),
-	).is(http.StatusOK)
-	equal(t, "warnings", similar["warnings"].([]any)[0].(map[string]any)["code"], "SIMILAR_PATH")
+	similar := s.post(certificationAction+"/manifests/validate",
+		strings.Replace(good, file("a"), file("a")+","+file("A"), 1))
+	equal(t, "warnings", read[wire.Manifest](similar, http.StatusOK).Warnings[0].Code, "SIMILAR_PATH")
 	if s.sequence() != before {
 		t.Error("a refused manifest changed something")
 	}

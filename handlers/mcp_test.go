@@ -14,6 +14,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/action"
+	"integrityledger/handlers/wire"
 )
 
 const (
@@ -88,6 +89,17 @@ func (s *service) tool(path, key, name string, arguments any) (object map[string
 		equal(s.t, name+" as text", object, r.StructuredContent)
 	}
 	return object, r.IsError
+}
+
+// toolRefuses calls a tool that refuses with a code.
+func (s *service) toolRefuses(path, key, name string, arguments any, code domain.Code) wire.Failure {
+	s.t.Helper()
+	object, isError := s.tool(path, key, name, arguments)
+	failure := typed[wire.Refused](s.t, object).Error
+	if !isError || failure == nil || failure.Code != code {
+		s.t.Fatalf("%s: %v, want %s", name, object, code)
+	}
+	return *failure
 }
 
 // listed is what tools/list says of a tool.
@@ -469,7 +481,8 @@ func TestMCPErrors(t *testing.T) {
 		}
 		failure := got["error"].(map[string]any)
 		a := s.like(p.step)
-		want := a.refuses(a.status, p.code)
+		a.refuses(a.status, p.code)
+		want := a.is(a.status)
 		if wait, given := failure["retryAfter"]; given != (a.header.Get("Retry-After") != "") || given && wait.(float64) < 1 {
 			t.Errorf("%s, %s: retryAfter %v, header %s", p.tool, p.code, wait, a.header.Get("Retry-After"))
 		}
@@ -482,11 +495,10 @@ func TestMCPErrors(t *testing.T) {
 
 	// No signing key: come again later.
 	s.keys.Store(&action.Keys{Trusted: s.Trusted})
-	got, isError := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("a", 1, "one"))
-	failure := got["error"].(map[string]any)
-	if !isError || failure["code"] != string(domain.TemporarilyUnavailable) || failure["retryable"] != true ||
-		failure["retryAfter"] != 1.0 {
-		t.Errorf("without a key: %v", got)
+	failure := s.toolRefuses(integrityMCP, s.org.Secret, "integrity_register", declaration("a", 1, "one"),
+		domain.TemporarilyUnavailable)
+	if !failure.Retryable || failure.RetryAfter != 1 {
+		t.Errorf("without a key: %+v", failure)
 	}
 	s.Audit(t)
 }
@@ -549,10 +561,7 @@ func TestMCPOffers(t *testing.T) {
 		{integrityMCP, s.viewer(), "integrity_register", declaration("a", 1, "one"), domain.RoleRequired},
 		{ordinaryMCP, reader, "listar_documentos", body{}, domain.MissingScope},
 	} {
-		got, isError := s.tool(p.path, p.key, p.tool, p.arguments)
-		if failure, _ := got["error"].(map[string]any); !isError || failure["code"] != string(p.code) {
-			t.Errorf("%s: %v, want %s", p.tool, got, p.code)
-		}
+		s.toolRefuses(p.path, p.key, p.tool, p.arguments, p.code)
 	}
 	id := s.registered("a", 1, "one")
 	stranger := s.Organization(t, 1, domain.InternalPlan)

@@ -18,10 +18,17 @@ import (
 	"integrityledger/domain"
 	"integrityledger/handlers"
 	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
 const links = "/api/v1/oauth/links"
+
+// listLinks lists the links that a key sees.
+func (s *service) listLinks(key string) []wire.OAuthLink {
+	s.t.Helper()
+	return read[wire.OAuthLinks](s.send(http.MethodGet, links, key, nil), http.StatusOK).Links
+}
 
 // started is the code of a new link of the key's member.
 func (s *service) started(key string, scopes ...string) (id, code string) {
@@ -102,10 +109,7 @@ func TestOAuthAtTheOrdinaryEndpoint(t *testing.T) {
 		!strings.Contains(offered, "verificar_documento") {
 		t.Errorf("offered to a token with verify:read alone: %s", offered)
 	}
-	if e, failed := s.tool(ordinaryMCP, narrow, "listar_documentos", body{}); !failed ||
-		e["error"].(map[string]any)["code"] != string(domain.MissingScope) {
-		t.Errorf("without the scope: %v", e)
-	}
+	s.toolRefuses(ordinaryMCP, narrow, "listar_documentos", body{}, domain.MissingScope)
 	s.refusedToken(
 		p.token(person, "openid profile"), http.StatusForbidden, domain.MissingScope, `, error="insufficient_scope"`,
 	)
@@ -268,9 +272,8 @@ func TestOAuthKeysRotate(t *testing.T) {
 	s.skew.Add(int64(15 * time.Second))
 	s.offered(ordinaryMCP, known)
 	s.refusedToken(first, http.StatusServiceUnavailable, domain.TemporarilyUnavailable, "")
-	if view := s.get(links).is(http.StatusOK)["links"].([]any)[0].(map[string]any); view["id"] != id ||
-		view["status"] != "linked" {
-		t.Error(view)
+	if link := s.listLinks(s.org.Secret)[0]; link.ID != id || link.Status != "linked" {
+		t.Errorf("%+v", link)
 	}
 }
 
@@ -332,10 +335,7 @@ func TestOAuthLinks(t *testing.T) {
 			t.Errorf("after %s: %d %s", c.age, a.status, a.body)
 		}
 		if c.status == 200 {
-			s.send(
-				http.MethodDelete, links+"/"+s.get(links).is(200)["links"].([]any)[0].(map[string]any)["id"].(string),
-				s.org.Secret, nil,
-			).is(200)
+			s.send(http.MethodDelete, links+"/"+s.listLinks(s.org.Secret)[0].ID, s.org.Secret, nil).is(200)
 		}
 	}
 
@@ -413,11 +413,10 @@ func TestOAuthLinksOfOthers(t *testing.T) {
 	must(s, create)
 
 	own, code := s.started(analyst)
-	data := s.send(http.MethodGet, links, analyst, nil).is(http.StatusOK)
-	view := data["links"].([]any)[0].(map[string]any)
-	equal(t, "scopes of the key", view["scopes"], []string{"verify:read"})
-	if view["memberId"] != add.Outcome.ID.String() {
-		t.Error(view)
+	list := s.listLinks(analyst)
+	equal(t, "scopes of the key", list[0].Scopes, []string{"verify:read"})
+	if list[0].MemberID != add.Outcome.ID.String() {
+		t.Errorf("%+v", list[0])
 	}
 	s.send(
 		http.MethodPost, links, analyst, body{"scopes": []string{"artifacts:read"}},

@@ -2,7 +2,6 @@ package handlers_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -17,16 +16,6 @@ import (
 )
 
 const organization = "/api/v1/organization"
-
-// read takes the data of an answer.
-func read[T any](a answer, status int) (data T) {
-	a.t.Helper()
-	a.is(status)
-	var envelope struct{ Data json.RawMessage }
-	check(a.t, json.Unmarshal(a.body, &envelope))
-	check(a.t, json.Unmarshal(envelope.Data, &data))
-	return data
-}
 
 // TestKeysOfAnOrganization creates, lists, renames, shortens and revokes a key with another: its text is shown once, it
 // works from the answer on and no longer than it may, and every step stands in the history with who took it.
@@ -381,12 +370,8 @@ func TestOthersKeysAndMembers(t *testing.T) {
 			}
 			var said []any
 			for _, id := range []string{kind.own, kind.unknown, kind.malformed} {
-				said = append(
-					said,
-					s.send(c.method, organization+kind.path+id+c.after, s.org.Secret, c.body).refuses(
-						http.StatusNotFound, domain.NotFound,
-					)["detail"],
-				)
+				said = append(said, s.send(c.method, organization+kind.path+id+c.after, s.org.Secret,
+					c.body).refuses(http.StatusNotFound, domain.NotFound).Detail)
 			}
 			if said[0] != said[1] || said[1] != said[2] {
 				t.Errorf("%s %s: %v", c.method, kind.path, said)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
 
 // parsePlans reads a table whose plans may leave out what a test does not need: they have no limit of a month, and
@@ -47,12 +48,9 @@ func (s *service) changePlan(plan string, internal bool) {
 // warned lists the percentages that the usage shows.
 func (s *service) warned() (percents []int) {
 	s.t.Helper()
-	for _, w := range s.get(integrity + "/usage").is(http.StatusOK)["warnings"].([]any) {
-		w := w.(map[string]any)
-		if _, err := time.Parse(time.RFC3339, w["reachedAt"].(string)); err != nil {
-			s.t.Error(err)
-		}
-		percents = append(percents, int(w["percent"].(float64)))
+	for _, w := range s.usage().Warnings {
+		instant(s.t, w.ReachedAt)
+		percents = append(percents, w.Percent)
 	}
 	return percents
 }
@@ -60,17 +58,25 @@ func (s *service) warned() (percents []int) {
 // used is what the usage says of the month: limit, used, remaining.
 func (s *service) used() string {
 	s.t.Helper()
-	u := s.get(integrity + "/usage").is(http.StatusOK)
-	o := u["organization"].(map[string]any)
-	return fmt.Sprint(
-		u["plan"], " ", u["period"], " ", o["limit"], " ", o["used"], " ", o["remaining"], " ", o["resetsAt"],
-	)
+	u := s.usage()
+	o := u.Organization
+	return fmt.Sprint(u.Plan, " ", u.Period, " ", shown(o.Limit), " ", o.Used, " ", shown(o.Remaining), " ", o.ResetsAt)
 }
 
 func (s *service) wantUsed(what, want string) {
 	s.t.Helper()
 	if got := s.used(); got != want {
 		s.t.Errorf("%s: usage %q, want %q", what, got, want)
+	}
+}
+
+// onlyRegistrations requires that the feed tells of nothing else.
+func (s *service) onlyRegistrations(query string) {
+	s.t.Helper()
+	for _, e := range s.changes(query).Events {
+		if e.Type != "integrity.registered" && e.Type != "integrity.superseded" {
+			s.t.Errorf("event %s in the feed", e.Type)
+		}
 	}
 }
 
@@ -96,13 +102,7 @@ func TestWarningsAreShown(t *testing.T) {
 		http.StatusTooManyRequests, domain.RegistrationQuotaExhausted,
 	)
 	// Warnings are no event of the feed.
-	for _, e := range s.get(
-		integrity + "/changes?companyReference=company-1&limit=1000",
-	).is(http.StatusOK)["events"].([]any) {
-		if kind := e.(map[string]any)["type"]; kind != "integrity.registered" && kind != "integrity.superseded" {
-			t.Errorf("event %v in the feed", kind)
-		}
-	}
+	s.onlyRegistrations("&limit=1000")
 	// One mail each waits, and a new month begins without any warning.
 	if mails := s.number("SELECT count(*) FROM mails WHERE shard = $1 AND organization_id = $2"); mails != 3 {
 		t.Errorf("%d mails", mails)
@@ -146,18 +146,18 @@ func TestPlanChanges(t *testing.T) {
 	if a := s.get(integrity + "/records/" + id + "/evidence"); a.status != http.StatusOK {
 		t.Errorf("evidence after the cancellation: %d %s", a.status, a.body)
 	}
-	if got := s.compared(id, "3")["result"]; got != "MATCH_HISTORICAL" {
+	if got := s.compared(id, "3").Result; got != "MATCH_HISTORICAL" {
 		t.Errorf("comparison after the cancellation: %v", got)
 	}
 	// Internal organizations have no quota and are still reported.
 	s.changePlan("internal", true)
 	s.registered("a", 7, "7")
 	s.wantUsed("internal", fmt.Sprintf("internal %s <nil> 7 <nil> %s", month, end))
-	u := s.get(integrity + "/usage").is(http.StatusOK)
-	if u["organization"].(map[string]any)["unlimited"] != true {
-		t.Errorf("usage %v", u)
+	u := s.usage()
+	if !u.Organization.Unlimited {
+		t.Errorf("usage %+v", u)
 	}
-	equal(t, "contribution", u["companies"], []any{map[string]any{"companyReference": "company-1", "used": 7}})
+	equal(t, "contribution", u.Companies, []wire.CompanyUsage{{CompanyReference: "company-1", Used: 7}})
 	s.changePlan("gratis", false)
 	s.at(month.End())
 	s.registered("a", 8, "8")
@@ -185,8 +185,8 @@ func TestMonthsEnd(t *testing.T) {
 	s.org.Secret = secret
 	s.Grant(t, s.org, key.Outcome.ID, s.org.Company.ID, true)
 	day := domain.PeriodOf(leap)
-	answer := s.post(integrity+"/records", declaration("a", 1, "one")).is(http.StatusCreated)
-	equal(t, "period of the last day", answer["usage"].(map[string]any)["period"], day.String())
+	registration := read[wire.Registration](s.post(integrity+"/records", declaration("a", 1, "one")), http.StatusCreated)
+	equal(t, "period of the last day", registration.Usage.Period, day)
 	s.post(integrity+"/records", declaration("a", 2, "two")).refuses(
 		http.StatusTooManyRequests, domain.RegistrationQuotaExhausted,
 	)

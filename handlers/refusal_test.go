@@ -16,6 +16,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 	"integrityledger/handlers/action"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -369,10 +370,10 @@ func TestCompanies(t *testing.T) {
 	equal(t, "again", []any{again["id"], again["replayed"]}, []any{first["id"], true})
 	s.post(integrity+"/companies", body{"reference": "a-1"}).is(http.StatusCreated)
 
-	list := func(query string) (references []string, page map[string]any) {
-		page = s.get(integrity + "/companies" + query).is(http.StatusOK)
-		for _, c := range page["companies"].([]any) {
-			references = append(references, c.(map[string]any)["reference"].(string))
+	list := func(query string) (references []string, page wire.Companies) {
+		page = read[wire.Companies](s.get(integrity+"/companies"+query), http.StatusOK)
+		for _, c := range page.Companies {
+			references = append(references, c.Reference)
 		}
 		return references, page
 	}
@@ -382,8 +383,8 @@ func TestCompanies(t *testing.T) {
 	all, cursor := []string{}, ""
 	for more := true; more; {
 		references, page := list("?all=true&limit=1" + cursor)
-		all, more = append(all, references...), page["hasMore"].(bool)
-		cursor = "&after=" + page["nextCursor"].(string)
+		all, more = append(all, references...), page.HasMore
+		cursor = "&after=" + *page.NextCursor
 	}
 	if fmt.Sprint(all) != "[a-1 b-2 company-1]" {
 		t.Errorf("all companies: %v", all)
@@ -514,12 +515,12 @@ func TestLastCompanyAndGrants(t *testing.T) {
 	var pages []string
 	cursor := ""
 	for more := true; more; {
-		page := s.get(integrity + "/companies?limit=2" + cursor).is(http.StatusOK)
-		for _, c := range page["companies"].([]any) {
-			pages = append(pages, c.(map[string]any)["reference"].(string))
+		page := read[wire.Companies](s.get(integrity+"/companies?limit=2"+cursor), http.StatusOK)
+		for _, c := range page.Companies {
+			pages = append(pages, c.Reference)
 		}
-		pages, more = append(pages, "|"), page["hasMore"].(bool)
-		cursor = "&after=" + page["nextCursor"].(string)
+		pages, more = append(pages, "|"), page.HasMore
+		cursor = "&after=" + *page.NextCursor
 	}
 	if got := fmt.Sprint(pages); got != "[a c | company-1 |]" {
 		t.Errorf("granted companies in pages: %s", got)

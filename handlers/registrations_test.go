@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
 
 func (s *service) credits(n int64) {
@@ -100,14 +101,12 @@ func TestManifestEndpoint(t *testing.T) {
 	s := open(t, options{})
 	file := body{"path": "a/b.txt", "size": 3, "sha256": hash("abc")}
 	manifest := body{"kind": "service-file-manifest", "version": 1, "algorithm": "SHA-256", "files": []any{file}}
-	verdict := s.post(certificationAction+"/manifests/validate", manifest).is(http.StatusOK)
-	v := s.post(
-		certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": manifest},
-	).is(http.StatusCreated)["version"].(map[string]any)
-	equal(
-		t, "the registered hash", []any{v["sha256"], v["kind"], verdict["files"], verdict["totalBytes"]},
-		[]any{verdict["sha256"], "manifest", 1, 3},
-	)
+	verdict := read[wire.Manifest](s.post(certificationAction+"/manifests/validate", manifest), http.StatusOK)
+	registered := s.post(certificationAction+"/artifacts",
+		body{"title": "Files", "kind": "manifest", "manifest": manifest})
+	v := read[wire.ArtifactRegistration](registered, http.StatusCreated).Version
+	equal(t, "the registered hash", []any{v.SHA256, v.Kind, verdict.Files, verdict.TotalBytes},
+		[]any{verdict.SHA256, "manifest", 1, 3})
 	bad := manifest.with(body{"files": []any{file, file.with(body{"path": "../x"})}})
 	equal(
 		t, "a path that leads out",

@@ -84,8 +84,8 @@ func (r *replicated) after(path, key string, sequence int64) answer {
 
 func sequences(a answer) (list []int64) {
 	a.t.Helper()
-	for _, e := range a.is(http.StatusOK)["events"].([]any) {
-		list = append(list, int64(e.(map[string]any)["sequence"].(float64)))
+	for _, e := range read[wire.Feed[wire.FeedEvent]](a, http.StatusOK).Events {
+		list = append(list, e.Sequence)
 	}
 	return list
 }
@@ -168,9 +168,9 @@ func TestReadYourWrites(t *testing.T) {
 	// A page behind another lacks nothing that was there when that one was read.
 	r.registered("b", 2, "three")
 	list := integrity + "/records?companyReference=company-1&limit=1"
-	page := r.get(list).is(http.StatusOK)
-	page = r.after(list+"&after="+page["nextCursor"].(string), r.org.Secret, old).is(http.StatusOK)
-	equal(t, "the page behind the newest", page["records"].([]any)[0].(map[string]any)["publicId"], id)
+	page := read[wire.Records](r.get(list), http.StatusOK)
+	page = read[wire.Records](r.after(list+"&after="+*page.NextCursor, r.org.Secret, old), http.StatusOK)
+	equal(t, "the page behind the newest", page.Records[0].PublicID, id)
 
 	revocation := r.post(integrity+"/records/"+revoked+"/revoke", nil)
 	revocation.is(http.StatusOK)

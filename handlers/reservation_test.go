@@ -10,6 +10,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 func version(document string, version int) body {
@@ -22,9 +23,9 @@ func (s *service) reserved(document string, number int) string {
 	return s.post(integrity+"/reservations", version(document, number)).is(http.StatusCreated)["publicId"].(string)
 }
 
-func instant(t *testing.T, v any) time.Time {
+func instant(t *testing.T, text string) time.Time {
 	t.Helper()
-	at, err := time.Parse(time.RFC3339Nano, v.(string))
+	at, err := time.Parse(time.RFC3339Nano, text)
 	check(t, err)
 	return at
 }
@@ -34,55 +35,49 @@ func TestReservationLife(t *testing.T) {
 	s := open(t, options{plan: "gratis"})
 	const week = 7 * 24 * time.Hour
 	before := s.Now()
-	first := s.post(integrity+"/reservations", version("d", 1)).is(http.StatusCreated)
-	id := first["publicId"].(string)
-	expires := instant(t, first["expiresAt"])
+	first := read[wire.Reservation](s.post(integrity+"/reservations", version("d", 1)), http.StatusCreated)
+	id := first.PublicID
+	expires := instant(t, first.ExpiresAt)
 	if expires.Before(before.Add(week).Truncate(time.Microsecond)) || expires.After(s.Now().Add(week)) {
 		t.Errorf("expires at %s", expires)
 	}
-	equal(t, "reservation", first, map[string]any{
-		"publicId": id, "verificationUrl": baseURL + "/integrity/" + id, "expiresAt": first["expiresAt"], "status": "pending",
-		"replayed": false, "consumption": map[string]any{"applied": 0},
+	equal(t, "reservation", first, wire.Reservation{
+		PublicID: id, VerificationURL: baseURL + "/integrity/" + id, ExpiresAt: first.ExpiresAt,
+		Status: domain.ReservationPending,
 	})
 
 	pending := func() {
 		t.Helper()
 		got := s.compared(id, "one")
-		equal(t, "pending", got, map[string]any{
-			"publicId": id, "result": "REGISTRATION_PENDING", "verified": false,
-			"checks":     map[string]any{"fileMatch": nil, "signature": nil, "versionState": "pending"},
-			"receivedAt": nil, "checkedAt": got["checkedAt"], "keyId": nil, "receiptUrl": nil, "limitsUrl": baseURL + "/limits",
+		equal(t, "pending", got, wire.Comparison{
+			PublicID: id, Result: wire.RegistrationPending, CheckedAt: got.CheckedAt, LimitsURL: baseURL + "/limits",
+			Checks: wire.ComparisonChecks{VersionState: new(domain.Status("pending"))},
 		})
 	}
 	pending()
 	s.skew.Store(int64(6*24*time.Hour + 23*time.Hour + 59*time.Minute))
-	again := s.post(integrity+"/reservations", version("d", 1)).is(http.StatusOK)
-	equal(t, "renewed", []any{again["publicId"], again["status"], again["replayed"]}, []any{id, "pending", true})
-	if at := instant(t, again["expiresAt"]); at.Sub(expires) < 6*24*time.Hour+23*time.Hour {
+	again := read[wire.Reservation](s.post(integrity+"/reservations", version("d", 1)), http.StatusOK)
+	equal(t, "renewed", []any{again.PublicID, again.Status, again.Replayed}, []any{id, "pending", true})
+	if at := instant(t, again.ExpiresAt); at.Sub(expires) < 6*24*time.Hour+23*time.Hour {
 		t.Errorf("renewed from %s to %s", expires, at)
 	}
 	s.skew.Add(int64(30 * 24 * time.Hour))
 	pending()
-	registered := s.post(
-		integrity+"/records", declaration("d", 1, "one").with(body{"reservationId": id}),
-	).is(http.StatusCreated)
-	equal(
-		t, "registered with an expired reservation", []any{registered["publicId"], registered["replayed"]}, []any{id, false},
-	)
-	replay := s.post(integrity+"/records", declaration("d", 1, "one").with(body{"reservationId": id})).is(http.StatusOK)
-	equal(
-		t, "replay", []any{replay["publicId"], replay["replayed"], replay["consumption"]},
-		[]any{id, true, map[string]any{"applied": 0}},
-	)
-	if got := s.compared(id, "one"); got["result"] != "MATCH_CURRENT" {
+	declared := declaration("d", 1, "one").with(body{"reservationId": id})
+	registered := read[wire.Registration](s.post(integrity+"/records", declared), http.StatusCreated)
+	equal(t, "registered with an expired reservation", []any{registered.PublicID, registered.Replayed}, []any{id, false})
+	replay := read[wire.Registration](s.post(integrity+"/records", declared), http.StatusOK)
+	equal(t, "replay", []any{replay.PublicID, replay.Replayed, replay.Consumption.Applied}, []any{id, true, 0})
+	if got := s.compared(id, "one"); got.Result != "MATCH_CURRENT" {
 		t.Errorf("comparison %v", got)
 	}
-	final := s.post(integrity+"/reservations", version("d", 1)).is(http.StatusOK)
-	equal(t, "finalized", []any{final["publicId"], final["status"], final["replayed"]}, []any{id, "finalized", true})
-	if at := instant(t, final["expiresAt"]); !at.Equal(instant(t, registered["receivedAt"]).Add(week)) {
+	final := read[wire.Reservation](s.post(integrity+"/reservations", version("d", 1)), http.StatusOK)
+	equal(t, "finalized", []any{final.PublicID, final.Status, final.Replayed}, []any{id, "finalized", true})
+	if at := instant(t, final.ExpiresAt); !at.Equal(instant(t, registered.ReceivedAt).Add(week)) {
 		t.Errorf("finalized reservation expires at %s", at)
 	}
-	equal(t, "finalized again", s.post(integrity+"/reservations", version("d", 1)).is(http.StatusOK), final)
+	equal(t, "finalized again", read[wire.Reservation](s.post(integrity+"/reservations", version("d", 1)),
+		http.StatusOK), final)
 
 	s.post(
 		integrity+"/reservations", version("d", 0).with(body{"source": nil, "x": 1}),
@@ -125,10 +120,10 @@ func TestReservationIsNoRecord(t *testing.T) {
 	for _, q := range []string{fmt.Sprintf(lookup, "d", 2), fmt.Sprintf(lookup, "alone", 1), fmt.Sprintf(lookup, "d", 3)} {
 		s.get(q).refuses(http.StatusNotFound, domain.RecordNotFound)
 	}
-	if events := s.get(integrity + "/changes?companyReference=company-1").is(http.StatusOK)["events"].([]any); len(events) != 1 {
+	if events := s.changes("").Events; len(events) != 1 {
 		t.Errorf("the feed shows reservations: %v", events)
 	}
-	if got := s.compared(s.registered("d", 3, "three"), "three"); got["result"] != "MATCH_CURRENT" {
+	if got := s.compared(s.registered("d", 3, "three"), "three"); got.Result != "MATCH_CURRENT" {
 		t.Errorf("comparison %v", got)
 	}
 	s.Audit(t)
@@ -230,11 +225,9 @@ func TestReservationLimitsUnderConcurrency(t *testing.T) {
 	known := s.post(integrity+"/reservations", version("a-0", 1)).is(http.StatusOK)["publicId"].(string)
 	s.send(http.MethodDelete, integrity+"/reservations/"+known, s.org.Secret, nil).is(http.StatusOK)
 	s.reserved("one-more", 1)
-	again := s.post(integrity+"/reservations", version("a-0", 1)).is(http.StatusOK)
-	equal(
-		t, "released, while 1,000 are pending", []any{again["publicId"], again["status"], again["replayed"]},
-		[]any{known, "released", true},
-	)
+	again := read[wire.Reservation](s.post(integrity+"/reservations", version("a-0", 1)), http.StatusOK)
+	equal(t, "released, while 1,000 are pending", []any{again.PublicID, again.Status, again.Replayed},
+		[]any{known, "released", true})
 	limit := int32(domain.MaxPendingReservations + 21)
 	must(s, &domain.ChangeLimits{Origin: s.org.Operator(), Unfinalized: &limit})
 	s.skew.Add(int64(domain.ReservationLife + time.Minute))

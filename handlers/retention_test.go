@@ -13,6 +13,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 )
@@ -101,10 +102,10 @@ func (s *service) retention(days int32) {
 }
 
 // content is what the answer about an artifact says of its first version's bytes.
-func (s *service) content(v workVersion) map[string]any {
+func (s *service) content(v workVersion) wire.KeptContent {
 	s.t.Helper()
-	return s.get(certificationAction + "/artifacts/" +
-		v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["content"].(map[string]any)
+	return read[wire.ArtifactHistory](
+		s.get(certificationAction+"/artifacts/"+v.artifact), http.StatusOK).Versions[0].Content
 }
 
 // TestRetentionByAWrongClock: a process whose clock is ahead erases nothing before its time.
@@ -133,7 +134,7 @@ func TestRetention(t *testing.T) {
 	s.retention(30)
 	check(t, eraser.Look(ctx))
 	if store.bodies[kept.version] != "the bytes" || store.has(discarded.version) ||
-		s.content(kept)["keptUntil"] == nil || s.content(discarded)["keptUntil"] != nil {
+		s.content(kept).KeptUntil == nil || s.content(discarded).KeptUntil != nil {
 		t.Fatalf("kept %v", store.bodies)
 	}
 
@@ -142,7 +143,7 @@ func TestRetention(t *testing.T) {
 	changed := s.registeredText("changed", "on its way")
 	store.stored = nil
 	check(t, eraser.Look(ctx))
-	if store.has(changed.version) || s.content(changed)["keptUntil"] != nil {
+	if store.has(changed.version) || s.content(changed).KeptUntil != nil {
 		t.Errorf("kept against the retention: %v %v", store.bodies, s.content(changed))
 	}
 	s.retention(30)
@@ -176,14 +177,12 @@ func TestRetention(t *testing.T) {
 	for range 2 {
 		check(t, eraser.Look(ctx))
 	}
-	if store.has(kept.version) || s.content(kept)["erasedAt"] == nil || s.sequence() != before+1 {
+	if store.has(kept.version) || s.content(kept).ErasedAt == nil || s.sequence() != before+1 {
 		t.Errorf("when the days are over: %v %v", store.bodies, s.content(kept))
 	}
-	newest := s.get(certificationAction + "/audit-events?limit=1").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
-	equal(
-		t, "in the history", []any{newest["action"], newest["actor"], newest["target"]},
-		[]any{"content.erased", body{"type": "system", "id": nil}, body{"type": "version", "id": kept.version}},
-	)
+	newest := s.history("limit=1")[0]
+	equal(t, "in the history", []any{newest.Action, newest.Actor, newest.Target},
+		[]any{"content.erased", wire.AuditActor{Type: "system"}, wire.AuditTarget{Type: "version", ID: kept.version}})
 	s.Audit(t)
 }
 
@@ -229,7 +228,7 @@ func TestErasedTexts(t *testing.T) {
 		http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret,
 		body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k",
 	).is(http.StatusCreated)
-	id := s.certified(v, "title").is(http.StatusCreated)["certificate"].(map[string]any)["publicId"].(string)
+	id := s.issued(v, "title").PublicID
 	s.post(certificationAction+"/certificates/"+id+"/revoke", body{"reason": secret}).is(http.StatusOK)
 	plain, plainID := s.certificate("Other", "other")
 	once := body{"title": "Once", "kind": "text", "text": "once"}
@@ -271,8 +270,8 @@ func TestErasedTexts(t *testing.T) {
 	s.send(
 		http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once",
 	).is(http.StatusCreated)
-	equal(t, "a certificate that published the title", s.verified(id, "bytes")["reason"], "SIGNATURE_INVALID")
-	equal(t, "one that published nothing", s.verified(plainID, "other")["reason"], "MATCH")
+	equal(t, "a certificate that published the title", s.verified(id, "bytes").Reason, "SIGNATURE_INVALID")
+	equal(t, "one that published nothing", s.verified(plainID, "other").Reason, "MATCH")
 	var left int64
 	check(
 		t,

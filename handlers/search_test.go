@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
 
 // TestSearch: newest first, page by page, granted companies only.
@@ -27,35 +28,33 @@ func TestSearch(t *testing.T) {
 	).is(http.StatusCreated)["publicId"]
 
 	path := integrity + "/records?sha256=" + strings.ToUpper(hash("same"))
-	search := func(query string) (found []any, page map[string]any) {
+	search := func(query string) (found []any, page wire.Records) {
 		t.Helper()
-		page = s.get(path + query).is(http.StatusOK)
-		for _, r := range page["records"].([]any) {
-			found = append(found, r.(map[string]any)["publicId"])
+		page = read[wire.Records](s.get(path+query), http.StatusOK)
+		for _, r := range page.Records {
+			found = append(found, r.PublicID)
 		}
 		return found, page
 	}
 	found, page := search("")
-	equal(t, "found", []any{found, page["hasMore"]}, []any{append([]any{second}, ids...), false})
+	equal(t, "found", []any{found, page.HasMore}, []any{append([]any{second}, ids...), false})
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, false)
 	var paged []any
 	for after := ""; ; {
 		found, page := search("&limit=2" + after)
 		paged = append(paged, found...)
-		after = "&after=" + url.QueryEscape(page["nextCursor"].(string))
-		if page["hasMore"] != true {
+		after = "&after=" + url.QueryEscape(*page.NextCursor)
+		if !page.HasMore {
 			rest, last := search("&limit=2" + after)
-			equal(t, "after the end", []any{len(rest), last["nextCursor"], last["hasMore"]}, []any{0, page["nextCursor"], false})
+			equal(t, "after the end", []any{len(rest), last.NextCursor, last.HasMore}, []any{0, page.NextCursor, false})
 			break
 		}
 	}
 	equal(t, "pages", paged, ids)
-	one := s.get(integrity + "/records/" + ids[0].(string)).is(http.StatusOK)
-	equal(t, "record", page["records"].([]any)[1], one)
-	if none := s.get(integrity + "/records?sha256=" + hash("nothing")).is(http.StatusOK); len(none["records"].([]any)) !=
-		0 || none["nextCursor"] != nil {
-		t.Errorf("search of nothing: %v", none)
-	}
+	one := s.get(integrity + "/records/" + ids[0].(string))
+	equal(t, "record", page.Records[1], read[wire.Record](one, http.StatusOK))
+	none := read[wire.Records](s.get(integrity+"/records?sha256="+hash("nothing")), http.StatusOK)
+	equal(t, "search of nothing", none, wire.Records{Records: []wire.Record{}})
 	for query, want := range map[string]string{
 		"":                                      "/companyReference REQUIRED",
 		"?sha256=":                              "/sha256 FORMAT",

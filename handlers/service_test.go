@@ -29,6 +29,7 @@ import (
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
@@ -333,34 +334,53 @@ func (a answer) is(status int) map[string]any {
 	return envelope.Data
 }
 
-// refuses requires a code and the form of an error.
-func (a answer) refuses(status int, code domain.Code) map[string]any {
+// read requires a status and returns the data of the answer, which has the members of T and no others.
+func read[T any](a answer, status int) T {
 	a.t.Helper()
-	e := a.is(status)
-	if e["code"] != string(code) {
-		a.t.Fatalf("code %v, want %s: %s", e["code"], code, a.body)
+	return typed[T](a.t, a.is(status))
+}
+
+// typed is an object as a T, whose members it has, and no others.
+func typed[T any](t *testing.T, object map[string]any) (value T) {
+	t.Helper()
+	text, err := json.Marshal(object)
+	check(t, err)
+	check(t, json.Unmarshal(text, &value))
+	text, err = json.Marshal(value)
+	check(t, err)
+	var again map[string]any
+	check(t, json.Unmarshal(text, &again))
+	equal(t, fmt.Sprintf("the object, read as %T and written again", value), again, object)
+	return value
+}
+
+// refuses requires a code and the form of an error.
+func (a answer) refuses(status int, code domain.Code) wire.Failure {
+	a.t.Helper()
+	e := read[wire.Failure](a, status)
+	if e.Code != code {
+		a.t.Fatalf("code %v, want %s: %s", e.Code, code, a.body)
 	}
 	waits := status == 429 || status == 503
 	retryable := waits && code != domain.CompanyLimit && code != domain.WebhookLimit &&
 		code != domain.UnfinalizedIdentityLimit
-	if e["retryable"] != retryable || e["status"] != float64(status) || a.header.Get("Cache-Control") != "no-store" {
+	if e.Retryable != retryable || e.Status != status || a.header.Get("Cache-Control") != "no-store" {
 		a.t.Errorf("retryable, status or Cache-Control of %s: %s, %s", code, a.body, a.header)
 	}
 	if (a.header.Get("Retry-After") != "") != retryable {
 		a.t.Errorf("Retry-After of %s: %q", code, a.header.Get("Retry-After"))
 	}
-	if want := baseURL + "/errors/" + strings.ReplaceAll(strings.ToLower(string(code)), "_", "-"); e["type"] != want {
-		a.t.Errorf("type %v, want %s", e["type"], want)
+	if want := baseURL + "/errors/" + strings.ReplaceAll(strings.ToLower(string(code)), "_", "-"); e.Type != want {
+		a.t.Errorf("type %s, want %s", e.Type, want)
 	}
 	return e
 }
 
 // pointers lists the members that an error names.
-func pointers(e map[string]any) string {
+func pointers(e wire.Failure) string {
 	var list []string
-	for _, item := range e["errors"].([]any) {
-		field := item.(map[string]any)
-		list = append(list, fmt.Sprintf("%v %v", field["pointer"], field["code"]))
+	for _, field := range e.Errors {
+		list = append(list, fmt.Sprint(field.Pointer, " ", field.Code))
 	}
 	return strings.Join(list, ", ")
 }
@@ -402,13 +422,31 @@ func (s *service) registered(document string, version int, content string) strin
 }
 
 // compared is the result of a public comparison; no content means no hash.
-func (s *service) compared(id, content string) map[string]any {
+func (s *service) compared(id, content string) wire.Comparison {
 	s.t.Helper()
 	path := "/api/public/integrity/" + id
 	if content != "" {
 		path += "?sha256=" + hash(content)
 	}
-	return s.public(path).is(http.StatusOK)
+	return read[wire.Comparison](s.public(path), http.StatusOK)
+}
+
+// usage is the organization's month at the integrity API.
+func (s *service) usage() wire.Allowance {
+	s.t.Helper()
+	return read[wire.Allowance](s.get(integrity+"/usage"), http.StatusOK)
+}
+
+// history is a page of the organization's history; the query selects it.
+func (s *service) history(query string) []wire.AuditEvent {
+	s.t.Helper()
+	return read[wire.AuditEvents](s.get(certificationAction+"/audit-events?"+query), http.StatusOK).Events
+}
+
+// changes is a page of the feed of company-1.
+func (s *service) changes(query string) wire.Feed[wire.FeedEvent] {
+	s.t.Helper()
+	return read[wire.Feed[wire.FeedEvent]](s.get(integrity+"/changes?companyReference=company-1"+query), http.StatusOK)
 }
 
 // owner runs statements as the owner of the tables, who alone can get round their guards.

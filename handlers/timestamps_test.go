@@ -149,11 +149,8 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	); isError || got["timestamps"] != nil {
 		t.Errorf("the tool answers timestamps that were not asked for: %v", got)
 	}
-	if refused, isError := s.tool(
-		integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "timestamps": "true"},
-	); !isError || refused["error"].(map[string]any)["code"] != "INVALID_DATA" {
-		t.Errorf("the tool with a text: %v", refused)
-	}
+	s.toolRefuses(integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "timestamps": "true"},
+		domain.InvalidData)
 
 	// A tree that no authority has stamped holds the newer record; then another authority stamps it.
 	signers = append(signers, s.integrate())
@@ -339,14 +336,12 @@ func TestAMinuteSharesAToken(t *testing.T) {
 	alpha := stamptest.New(t, "alpha")
 	var ids []string
 	for i := range 2 {
-		var declarations []body
+		var declarations []any
 		for version := range 500 {
 			declarations = append(declarations, declaration(fmt.Sprint("minute-", i), version+1, "x"))
 		}
-		for _, result := range s.post(
-			integrity+"/records/batch", body{"declarations": declarations},
-		).is(http.StatusOK)["results"].([]any) {
-			ids = append(ids, result.(map[string]any)["data"].(map[string]any)["publicId"].(string))
+		for _, result := range s.sendBatch(declarations...) {
+			ids = append(ids, result.Data.PublicID)
 		}
 	}
 	trusted, shared := s.trusting([]*transparency.Signer{s.integrate()}, alpha), ""

@@ -18,6 +18,7 @@ import (
 	"integrityledger/domain/analysis"
 	"integrityledger/handlers"
 	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
 )
 
 // Whatever is wrong with an upload is answered, changes nothing, and leaves nothing behind.
@@ -130,18 +131,16 @@ func TestLargestUpload(t *testing.T) {
 		}
 	}})
 	largest := strings.Repeat("0123456789abcdef", domain.MaxFileBytes/16)
-	v := s.upload(
-		certificationAction+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest,
-	).is(http.StatusCreated)["version"].(map[string]any)
-	equal(t, "the largest file", []any{v["sizeBytes"], v["sha256"]}, []any{domain.MaxFileBytes, hash(largest)})
-	reviews := certificationAction + "/artifacts/" + v["artifactId"].(string) + "/reviews"
+	registered := s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest)
+	v := read[wire.ArtifactRegistration](registered, http.StatusCreated).Version
+	equal(t, "the largest file", []any{v.SizeBytes, v.SHA256}, []any{domain.MaxFileBytes, hash(largest)})
+	reviews := certificationAction + "/artifacts/" + v.ArtifactID + "/reviews"
 	s.upload(
 		certificationAction+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest+"x",
 	).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
-	s.upload(
-		reviews, s.org.Secret, reviewOf(v["id"].(string), "accepted"), "a", "", largest+"x",
-	).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
-	s.upload(reviews, s.org.Secret, reviewOf(v["id"].(string), "accepted"), "a", "", largest).is(http.StatusCreated)
+	s.upload(reviews, s.org.Secret, reviewOf(v.ID, "accepted"), "a", "",
+		largest+"x").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.upload(reviews, s.org.Secret, reviewOf(v.ID, "accepted"), "a", "", largest).is(http.StatusCreated)
 	empty(t, spool)
 
 	// Announced as larger than that, a body is not even begun.

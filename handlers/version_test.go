@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
 )
 
 const versionHeader = "Integrity-Version"
@@ -46,7 +47,7 @@ func TestClientNamesItsVersion(t *testing.T) {
 		t.Helper()
 		r := s.request(http.MethodGet, "/api/v1/me", s.org.Secret, nil)
 		r.Header[versionHeader] = values
-		return s.exchange(r).is(http.StatusOK)["versions"].(map[string]any)["client"]
+		return read[wire.Me](s.exchange(r), http.StatusOK).Versions.Client
 	}
 	most := strings.Repeat("n", 40) + "/" + strings.Repeat("9", 64)
 	for _, product := range []string{"integrity-python/0.3.0", "x/1.0.0-rc.1+build_2", most} {

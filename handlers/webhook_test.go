@@ -10,6 +10,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/wire"
 )
 
 const hooks = integrity + "/webhooks"
@@ -156,10 +157,8 @@ func TestWebhookRefusals(t *testing.T) {
 	s.get(hooks+"/"+id+"/deliveries?status=none&limit=0&after=x").refuses(
 		http.StatusUnprocessableEntity, domain.InvalidData,
 	)
-	equal(
-		t, "nothing has changed", s.get(hooks).is(http.StatusOK)["webhooks"].([]any)[0].(map[string]any)["url"],
-		"https://receiver.example/",
-	)
+	equal(t, "nothing has changed", read[wire.Webhooks](s.get(hooks), http.StatusOK).Webhooks[0].URL,
+		"https://receiver.example/")
 
 	// Another organization's destination, a key's scope and a member's role.
 	other := s.Organization(t, 1, "internal")
@@ -216,37 +215,33 @@ func TestDeliveries(t *testing.T) {
 	for i := range 5 {
 		s.registered(fmt.Sprint("d-", i), 1, fmt.Sprint(i))
 	}
+	deliveries := func(query string) wire.Deliveries {
+		t.Helper()
+		return read[wire.Deliveries](s.get(path+"/deliveries"+query), http.StatusOK)
+	}
 	var seen []string
 	cursor := ""
 	for more := true; more; {
-		page := s.get(path + "/deliveries?limit=2" + cursor).is(http.StatusOK)
-		for _, d := range page["deliveries"].([]any) {
-			d := d.(map[string]any)
-			seen = append(seen, d["id"].(string))
-			equal(
-				t, "delivery", []any{d["status"], d["attempts"], d["type"], d["companyId"], d["reason"]},
-				[]any{"pending", 0, "integrity.registered", s.org.Company.ID.String(), nil},
-			)
+		page := deliveries("?limit=2" + cursor)
+		for _, d := range page.Deliveries {
+			seen = append(seen, d.ID)
+			equal(t, "delivery", []any{d.Status, d.Attempts, d.Type, d.CompanyID, d.Reason},
+				[]any{"pending", 0, "integrity.registered", s.org.Company.ID.String(), nil})
 		}
-		more, cursor = page["hasMore"].(bool), "&after="+page["nextCursor"].(string)
+		more, cursor = page.HasMore, "&after="+*page.NextCursor
 	}
 	if len(seen) != 5 {
 		t.Fatalf("%d deliveries", len(seen))
 	}
 	last := base64.RawURLEncoding.EncodeToString([]byte(seen[4]))
-	equal(
-		t, "an empty page keeps the cursor", s.get(path + "/deliveries?after=" + last).is(http.StatusOK)["nextCursor"], last,
-	)
+	equal(t, "an empty page keeps the cursor", deliveries("?after="+last).NextCursor, last)
 	s.owner(`INSERT INTO webhook_log (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at, attempts, attempted_at, response_status, reason, status, finished_at)
 		SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at, 10, now(), 500, 'HTTP_STATUS', 2, now() FROM webhook_deliveries`,
 		`DELETE FROM webhook_deliveries`)
-	exhausted := s.get(path + "/deliveries?status=exhausted").is(http.StatusOK)["deliveries"].([]any)
-	equal(
-		t, "exhausted",
-		[]any{len(exhausted), exhausted[0].(map[string]any)["reason"], exhausted[0].(map[string]any)["responseStatus"]},
-		[]any{5, "HTTP_STATUS", 500},
-	)
-	equal(t, "delivered", len(s.get(path + "/deliveries?status=delivered").is(http.StatusOK)["deliveries"].([]any)), 0)
+	exhausted := deliveries("?status=exhausted").Deliveries
+	equal(t, "exhausted", []any{len(exhausted), exhausted[0].Reason, exhausted[0].ResponseStatus},
+		[]any{5, "HTTP_STATUS", 500})
+	equal(t, "delivered", len(deliveries("?status=delivered").Deliveries), 0)
 
 	s.freshMinute()
 	again := s.post(hooks+"/deliveries/"+seen[0]+"/redeliver", nil).is(http.StatusAccepted)
