@@ -22,7 +22,7 @@ const (
 )
 
 // endpoints are the pages of companies, and of which keys may use them.
-func (s companyPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+func (s companyPages) endpoints(both addition) {
 	manage := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityAdmin}
 	act := manage
 	act.Body = edge.BodyForm

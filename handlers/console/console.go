@@ -66,6 +66,9 @@ type (
 	historyPages  struct{ *Console }
 )
 
+// addition adds a page to the console, in both languages.
+type addition func(method edge.Method, path string, handle edge.Handler, p edge.Policy)
+
 // New makes the console.
 func New(a *action.Actions, site *web.Site, c Config) *Console {
 	return &Console{
@@ -455,10 +458,10 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	act := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Body: edge.BodyForm}
 	script := edge.Policy{Caller: edge.WithSession, Bucket: edge.Minute}
 	spoken := edge.Policy{Caller: edge.WithSession, Bucket: edge.Minute, Body: edge.BodyRequired}
-	door := edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage}
+	open := edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage}
 	look := edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Answer: edge.AsPage}
 	knock := edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Answer: edge.AsPage, Body: edge.BodyForm}
-	both := func(method edge.Method, path string, handle edge.Handler, p edge.Policy) {
+	var both addition = func(method edge.Method, path string, handle edge.Handler, p edge.Policy) {
 		p.Enter = s.checkVisitor
 		for _, l := range []evidence.Language{evidence.Spanish, evidence.English} {
 			endpoints = append(endpoints, method(web.Path(l, web.ConsoleRoot+path), handle, p))
@@ -466,17 +469,17 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	}
 	safety := securityPages{s}
 	both(edge.Get, "", safety.overview, in)
-	both(edge.Get, "/", s.WithoutSlash, door)
-	both(edge.Get, "/sign-in", entry.signInPage, door)
+	both(edge.Get, "/", s.WithoutSlash, open)
+	both(edge.Get, "/sign-in", entry.signInPage, open)
 	both(edge.Post, "/sign-in", entry.askForLink, knock)
-	both(edge.Get, "/sign-in/sent", entry.linkSent, door)
+	both(edge.Get, "/sign-in/sent", entry.linkSent, open)
 	if s.signUp() {
-		both(edge.Get, "/sign-up", entry.signUpPage, door)
+		both(edge.Get, "/sign-up", entry.signUpPage, open)
 		both(edge.Post, "/sign-up", entry.askToSignUp, knock)
-		both(edge.Get, "/sign-up/sent", entry.signUpSent, door)
-		both(edge.Get, "/sign-up/later", entry.signUpLater, door)
+		both(edge.Get, "/sign-up/sent", entry.signUpSent, open)
+		both(edge.Get, "/sign-up/later", entry.signUpLater, open)
 	}
-	both(edge.Get, "/link/{code}", entry.signInLinkPage, door)
+	both(edge.Get, "/link/{code}", entry.signInLinkPage, open)
 	both(edge.Post, "/link/{code}", entry.useSignInLink, knock)
 	if !s.NoInvitations {
 		both(edge.Get, "/invitation/{code}", entry.invitationPage, look)

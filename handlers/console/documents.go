@@ -19,7 +19,7 @@ import (
 
 // endpoints are the pages of certification. What is uploaded is sent by the page's script, so that it can show how far
 // it has come.
-func (s documentPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+func (s documentPages) endpoints(both addition) {
 	page := func(scope domain.Scope, body edge.BodyRule) edge.Policy {
 		return edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: scope, Body: body}
 	}

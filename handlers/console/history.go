@@ -29,7 +29,7 @@ import (
 const historyRows = 50
 
 // endpoints are the page of the history, and what is new on it.
-func (s historyPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+func (s historyPages) endpoints(both addition) {
 	both(
 		edge.Get, "/history", s.history,
 		edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.AuditRead},

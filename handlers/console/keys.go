@@ -23,7 +23,7 @@ import (
 const keyRows = 50
 
 // endpoints are the pages of API keys.
-func (s keyPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+func (s keyPages) endpoints(both addition) {
 	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.OrganizationAdmin}
 	act, create := see, see
 	act.Body, create.Body = edge.BodyForm, edge.BodyLongForm

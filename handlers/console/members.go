@@ -20,7 +20,7 @@ const (
 )
 
 // endpoints are the pages of the organization's members.
-func (s memberPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+func (s memberPages) endpoints(both addition) {
 	manage := edge.Policy{
 		Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.OrganizationAdmin,
 	}

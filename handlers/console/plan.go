@@ -29,7 +29,7 @@ const (
 const administrativeAllowance = "administrativeEvents"
 
 // endpoints are the page of the plan, and the month's entries as a file.
-func (s planPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+func (s planPages) endpoints(both addition) {
 	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRead}
 	both(edge.Get, "/plan", s.plan, see)
 	both(edge.Get, "/plan/entries.csv", s.usageFile, see)

@@ -18,7 +18,7 @@ import (
 )
 
 // endpoints are the pages of records.
-func (s recordPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+func (s recordPages) endpoints(both addition) {
 	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRead}
 	revoke := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRevoke}
 	both(edge.Get, "/records", s.recordsPage, see)

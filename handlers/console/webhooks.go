@@ -19,7 +19,7 @@ import (
 )
 
 // endpoints are the pages of webhook destinations.
-func (s webhookPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+func (s webhookPages) endpoints(both addition) {
 	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityAdmin}
 	act, send := see, see
 	act.Body, send.Body, send.Queues = edge.BodyLongForm, edge.BodyLongForm, true
