@@ -25,7 +25,7 @@ func (d AdministeredDay) In(now time.Time) AdministeredDay {
 func (d AdministeredDay) End() time.Time { return d.Day.AddDate(0, 0, 1) }
 
 // AddAdministered loads what an organization has caused in the last day in which it caused anything.
-func (s *State) AddAdministered(d AdministeredDay) { s.administered.put(d.Organization, d) }
+func (s *Loaded) AddAdministered(d AdministeredDay) { s.administered.put(d.Organization, d) }
 
 // Administered lists the counts that this state's commands have raised.
 func (s *State) Administered() []AdministeredDay {

@@ -294,12 +294,12 @@ type meterKey struct {
 }
 
 // AddMetered loads what a meter counted in a month.
-func (s *State) AddMetered(o OrganizationID, a Allowance, p Period, u MeterUsage) {
+func (s *Loaded) AddMetered(o OrganizationID, a Allowance, p Period, u MeterUsage) {
 	s.meters.put(meterKey{o, a, p}, u)
 }
 
 // AddWarnings loads what an organization that was loaded before was warned of.
-func (s *State) AddWarnings(id OrganizationID, a Allowance, w Warnings) {
+func (s *Loaded) AddWarnings(id OrganizationID, a Allowance, w Warnings) {
 	if o := s.organizations[id]; o != nil {
 		o.Warned[a] = w
 	}

@@ -14,8 +14,14 @@ import (
 //
 // The same State replays a whole log for an audit. It is not safe for concurrent use.
 type State struct {
-	plans         Plans
-	rules         []Rule // that are on
+	Loaded
+	plans Plans
+	rules []Rule // that are on
+}
+
+// Loaded is what a State knows, a table for each kind of thing. Its Add methods are for loading only. Adding a thing
+// twice keeps the first, so that rows which several commands of a group named stay one object.
+type Loaded struct {
 	organizations table[OrganizationID, *Organization]
 	members       table[MemberID, *Member]
 	keys          table[KeyID, *APIKey]
@@ -96,9 +102,6 @@ type monthKey struct {
 // NewState makes an empty state.
 func NewState(plans Plans) *State { return &State{plans: plans} }
 
-// The Add methods are for loading only. Adding a thing twice keeps the first,
-// so that rows which several commands of a group named stay one object.
-
 // table is a map that is made with its first entry.
 type table[K comparable, V any] map[K]V
 
@@ -117,91 +120,91 @@ func addOnce[K comparable, V any](known *table[K, *V], key K, v V) *V {
 	return (*known)[key]
 }
 
-func (s *State) AddOrganization(o Organization)            { addOnce(&s.organizations, o.ID, o) }
-func (s *State) AddMember(m Member)                        { addOnce(&s.members, m.ID, m) }
-func (s *State) AddKey(k APIKey)                           { addOnce(&s.keys, k.ID, k) }
-func (s *State) AddActiveKeys(o OrganizationID, count int) { s.activeKeys.put(o, count) }
-func (s *State) AddMemberships(o OrganizationID, n int)    { s.memberships.put(o, n) }
-func (s *State) AddWebhook(w Webhook)                      { addOnce(&s.webhooks, w.ID, w) } // not a deleted one
-func (s *State) AddLink(l OAuthLink)                       { addOnce(&s.links, l.ID, l) }
-func (s *State) AddPasskey(p Passkey)                      { addOnce(&s.passkeys, p.ID, p) } // not a removed one
+func (s *Loaded) AddOrganization(o Organization)            { addOnce(&s.organizations, o.ID, o) }
+func (s *Loaded) AddMember(m Member)                        { addOnce(&s.members, m.ID, m) }
+func (s *Loaded) AddKey(k APIKey)                           { addOnce(&s.keys, k.ID, k) }
+func (s *Loaded) AddActiveKeys(o OrganizationID, count int) { s.activeKeys.put(o, count) }
+func (s *Loaded) AddMemberships(o OrganizationID, n int)    { s.memberships.put(o, n) }
+func (s *Loaded) AddWebhook(w Webhook)                      { addOnce(&s.webhooks, w.ID, w) } // not a deleted one
+func (s *Loaded) AddLink(l OAuthLink)                       { addOnce(&s.links, l.ID, l) }
+func (s *Loaded) AddPasskey(p Passkey)                      { addOnce(&s.passkeys, p.ID, p) } // not a removed one
 
-func (s *State) AddCompany(c Company) {
+func (s *Loaded) AddCompany(c Company) {
 	s.references.put(CompanyNeed{c.Organization, c.Reference}, addOnce(&s.companies, c.ID, c))
 }
 
 // AddGrant loads whether a key may use a company.
-func (s *State) AddGrant(key KeyID, company CompanyID, enabled bool) {
+func (s *Loaded) AddGrant(key KeyID, company CompanyID, enabled bool) {
 	s.grants.put(grantKey{key, company}, enabled)
 }
 
 // AddDocument returns the one object that stands for the document.
-func (s *State) AddDocument(d Document) *Document {
+func (s *Loaded) AddDocument(d Document) *Document {
 	return addOnce(&s.documents, documentKey{d.Company, d.Source, d.Reference}, d)
 }
 
 // AddVersion loads a version of a document that AddDocument returned.
-func (s *State) AddVersion(v Version) {
+func (s *Loaded) AddVersion(v Version) {
 	s.public.put(v.PublicID, addOnce(&s.versions, versionKey{v.Document.ID, v.Version}, v))
 }
 
 // AddPending loads when a reservation that is not registered expires.
-func (s *State) AddPending(o OrganizationID, id PublicID, expiresAt time.Time) {
+func (s *Loaded) AddPending(o OrganizationID, id PublicID, expiresAt time.Time) {
 	expiries := s.pending[o]
 	expiries.put(id, expiresAt)
 	s.pending.put(o, expiries)
 }
 
 // Cover says that the usage of these months is loaded, as far as there is any.
-func (s *State) Cover(periods ...Period) { s.covered = append(s.covered, periods...) }
+func (s *Loaded) Cover(periods ...Period) { s.covered = append(s.covered, periods...) }
 
 // Covers reports whether the usage of a month is loaded: a decision in another month
 // would find none, and no quota would bind.
-func (s *State) Covers(p Period) bool { return slices.Contains(s.covered, p) }
+func (s *Loaded) Covers(p Period) bool { return slices.Contains(s.covered, p) }
 
-func (s *State) AddUsage(k UsageKey, used int64) { s.usage.put(k, used) }
-func (s *State) Used(k UsageKey) int64           { return s.usage[k] }
+func (s *Loaded) AddUsage(k UsageKey, used int64) { s.usage.put(k, used) }
+func (s *Loaded) Used(k UsageKey) int64           { return s.usage[k] }
 
 // account is that of an organization; an empty one if nothing was loaded.
-func (s *State) account(id OrganizationID) *CertificationAccount {
+func (s *Loaded) account(id OrganizationID) *CertificationAccount {
 	return addOnce(&s.accounts, id, CertificationAccount{})
 }
 
 // AddAccount loads what certification knows of an organization.
-func (s *State) AddAccount(id OrganizationID, a CertificationAccount) {
+func (s *Loaded) AddAccount(id OrganizationID, a CertificationAccount) {
 	*s.account(id) = a
 }
 
 // AddRegistrations loads how many registrations of a month were used.
-func (s *State) AddRegistrations(id OrganizationID, period Period, used int64) {
+func (s *Loaded) AddRegistrations(id OrganizationID, period Period, used int64) {
 	s.registrations.put(monthKey{id, period}, used)
 }
 
 // AddArtifact returns the one object that stands for the artifact; its versions and certificates point to it.
-func (s *State) AddArtifact(a Artifact) *Artifact      { return addOnce(&s.artifacts, a.ID, a) }
-func (s *State) AddArtifactVersion(v ArtifactVersion)  { addOnce(&s.artifactVersions, v.ID, v) }
-func (s *State) AddCertificate(c Certificate)          { addOnce(&s.certificates, c.PublicID, c) }
-func (s *State) AddContent(n ContentNeed, count int64) { s.contents.put(n, count) }
+func (s *Loaded) AddArtifact(a Artifact) *Artifact      { return addOnce(&s.artifacts, a.ID, a) }
+func (s *Loaded) AddArtifactVersion(v ArtifactVersion)  { addOnce(&s.artifactVersions, v.ID, v) }
+func (s *Loaded) AddCertificate(c Certificate)          { addOnce(&s.certificates, c.PublicID, c) }
+func (s *Loaded) AddContent(n ContentNeed, count int64) { s.contents.put(n, count) }
 
 // AddClaim loads that a claim of an Idempotency-Key still holds.
-func (s *State) AddClaim(c Claim) { s.claims.put(c, true) }
+func (s *Loaded) AddClaim(c Claim) { s.claims.put(c, true) }
 
 // AddTitle loads the title of a version; erased titles are left out.
-func (s *State) AddTitle(id ArtifactVersionID, title Text) {
+func (s *Loaded) AddTitle(id ArtifactVersionID, title Text) {
 	if title.Body != "" {
 		s.titles.put(id, title)
 	}
 }
 
 // AddName loads the name of an organization; an erased name is left out.
-func (s *State) AddName(id OrganizationID, name Text) {
+func (s *Loaded) AddName(id OrganizationID, name Text) {
 	if name.Body != "" {
 		s.names.put(id, name)
 	}
 }
 
 // AddKeyName loads the name of a key; an erased name is left out.
-func (s *State) AddKeyName(id KeyID, name Text) {
+func (s *Loaded) AddKeyName(id KeyID, name Text) {
 	if name.Body != "" {
 		s.keyNames.put(id, name)
 	}
@@ -209,24 +212,24 @@ func (s *State) AddKeyName(id KeyID, name Text) {
 
 // What is not in the ledger is nil.
 
-func (s *State) Organization(id OrganizationID) *Organization { return s.organizations[id] }
-func (s *State) Company(id CompanyID) *Company                { return s.companies[id] }
-func (s *State) Member(id MemberID) *Member                   { return s.members[id] }
-func (s *State) Key(id KeyID) *APIKey                         { return s.keys[id] }
+func (s *Loaded) Organization(id OrganizationID) *Organization { return s.organizations[id] }
+func (s *Loaded) Company(id CompanyID) *Company                { return s.companies[id] }
+func (s *Loaded) Member(id MemberID) *Member                   { return s.members[id] }
+func (s *Loaded) Key(id KeyID) *APIKey                         { return s.keys[id] }
 
 // CompanyByReference finds a company of an organization.
-func (s *State) CompanyByReference(o OrganizationID, reference string) *Company {
+func (s *Loaded) CompanyByReference(o OrganizationID, reference string) *Company {
 	return s.references[CompanyNeed{o, reference}]
 }
 
 // Granted reports whether a key may use a company.
-func (s *State) Granted(key KeyID, company CompanyID) bool { return s.grants[grantKey{key, company}] }
+func (s *Loaded) Granted(key KeyID, company CompanyID) bool { return s.grants[grantKey{key, company}] }
 
-func (s *State) Document(company CompanyID, source, reference string) *Document {
+func (s *Loaded) Document(company CompanyID, source, reference string) *Document {
 	return s.documents[documentKey{company, source, reference}]
 }
 
-func (s *State) Version(document DocumentID, version int32) *Version {
+func (s *Loaded) Version(document DocumentID, version int32) *Version {
 	return s.versions[versionKey{document, version}]
 }
 

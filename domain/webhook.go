@@ -202,7 +202,7 @@ func (s *State) webhook(o OrganizationID, id WebhookID) *Webhook {
 }
 
 // AddWebhookAccess loads that a destination is authorized for a company.
-func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {
+func (s *Loaded) AddWebhookAccess(company CompanyID, webhook WebhookID) {
 	companies := s.authorized[webhook]
 	if companies[company] {
 		return
