@@ -29,14 +29,14 @@ type KeyView struct {
 	Key            string `json:"key,omitempty"`
 }
 
-func (a *app) viewKey(k query.GrantedKey) KeyView {
+func (a apikeys) viewKey(k query.GrantedKey) KeyView {
 	v := a.viewAPIKey(action.ViewAPIKey(k))
 	v.OrganizationID = k.Organization.String()
 	return v
 }
 
 // viewAPIKey shows a key that the service has answered.
-func (a *app) viewAPIKey(k wire.APIKey) KeyView {
+func (a apikeys) viewAPIKey(k wire.APIKey) KeyView {
 	ends, err := time.Parse(time.RFC3339, k.ExpiresAt)
 	now := a.Now()
 	return KeyView{
@@ -73,15 +73,15 @@ func (v KeyView) line() string {
 	return fmt.Sprintf("%s%s  of %s  (%v, %s)\n", v.ID, name, v.MemberID, v.Scopes, state)
 }
 
-func (a *app) apikeyCommand() *cobra.Command {
+func (a apikeys) apikeyCommand() *cobra.Command {
 	return cli.Group("apikey", "API keys and the companies they may use",
 		a.apikeyCreateCommand(), a.apikeyListCommand(), a.apikeyShowCommand(), a.apikeyRotateCommand(),
 		a.apikeyRevokeCommand(),
 		a.apikeyAffectedCommand(), a.apikeyGrantCommand())
 }
 
-func (a *app) apikeyListCommand() *cobra.Command {
-	return apiList(a, "apikey list", "keys",
+func (a apikeys) apikeyListCommand() *cobra.Command {
+	return apiList(a.app, "apikey list", "keys",
 		func(
 			ctx context.Context, s *query.Store, id domain.OrganizationID, after string,
 		) ([]query.GrantedKey, bool, string, error) {
@@ -98,7 +98,7 @@ func (a *app) apikeyListCommand() *cobra.Command {
 		})
 }
 
-func (a *app) apikeyShowCommand() *cobra.Command {
+func (a apikeys) apikeyShowCommand() *cobra.Command {
 	v := a.apiVerb("apikey show")
 	show := func(k KeyView) error {
 		text := k.line()
@@ -120,7 +120,7 @@ func (a *app) apikeyShowCommand() *cobra.Command {
 	return v.onKey(func(_ context.Context, _ *ledger.Opened, key query.GrantedKey) error { return show(a.viewKey(key)) })
 }
 
-func (a *app) apikeyCreateCommand() *cobra.Command {
+func (a apikeys) apikeyCreateCommand() *cobra.Command {
 	v, organization := a.organizationAPIVerb(
 		"apikey create", "name", "scopes", "expires", "company", "source", "network", "max-version-step",
 	)
@@ -172,7 +172,7 @@ const lostText = "integrity apikey list shows whether it was made; its text is l
 	"make another"
 
 // keyNow shows a key after a change that is committed: as it is read now, or as the change left it where that fails.
-func (a *app) keyNow(ctx context.Context, l *ledger.Opened, key domain.APIKey) KeyView {
+func (a apikeys) keyNow(ctx context.Context, l *ledger.Opened, key domain.APIKey) KeyView {
 	found, err := l.Store.KeyOf(ctx, key.Organization, key.ID)
 	if err != nil {
 		found = query.GrantedKey{UsedKey: query.UsedKey{APIKey: key}}
@@ -281,7 +281,7 @@ type RotationView struct {
 	FormerKey KeyView `json:"formerKey"`
 }
 
-func (a *app) apikeyRotateCommand() *cobra.Command {
+func (a apikeys) apikeyRotateCommand() *cobra.Command {
 	v := a.apiVerb("apikey rotate", "overlap", "copy-grants", "expires")
 	rotate := domain.RotateKey{}
 	overlap := v.Flags().String(
@@ -323,7 +323,7 @@ func (a *app) apikeyRotateCommand() *cobra.Command {
 	})
 }
 
-func (a *app) apikeyRevokeCommand() *cobra.Command {
+func (a apikeys) apikeyRevokeCommand() *cobra.Command {
 	v := a.apiVerb("apikey revoke")
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		k, err := service.RevokeAPIKey(ctx, v.args[0])
@@ -338,7 +338,7 @@ func (a *app) apikeyRevokeCommand() *cobra.Command {
 	})
 }
 
-func (a *app) apikeyGrantCommand() *cobra.Command {
+func (a apikeys) apikeyGrantCommand() *cobra.Command {
 	v := a.ledgerVerb("apikey grant")
 	reference := v.Flags().String("company", "", "reference of an existing company of the key's organization")
 	take := v.Flags().Bool("revoke", false, "take the grant back")
@@ -364,7 +364,7 @@ func (a *app) apikeyGrantCommand() *cobra.Command {
 	})
 }
 
-func (a *app) apikeyAffectedCommand() *cobra.Command {
+func (a apikeys) apikeyAffectedCommand() *cobra.Command {
 	v := a.ledgerVerb("apikey affected")
 	v.describeJSON("print JSON, one object a line")
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {

@@ -27,20 +27,29 @@ import (
 
 type app struct{ *cli.App }
 
+// The commands of each noun that has many.
+type (
+	organizations struct{ *app }
+	members       struct{ *app }
+	apikeys       struct{ *app }
+	signingKeys   struct{ *app } // and those of the log and of others that are pinned
+	logs          struct{ *app }
+)
+
 // Commands are all of them, in the order in which --help shows them.
 func Commands(shared *cli.App) []*cobra.Command {
 	a := &app{shared}
 	return []*cobra.Command{
-		a.organizationCommand(),
-		a.memberCommand(),
-		a.apikeyCommand(),
+		organizations{a}.organizationCommand(),
+		members{a}.memberCommand(),
+		apikeys{a}.apikeyCommand(),
 		a.companyCommand(),
-		a.keysCommand(),
+		signingKeys{a}.keysCommand(),
 		a.replayCommand(),
 		a.auditCommand(),
 		a.exportCommand(),
 		a.rebuildCommand(),
-		a.logCommand(),
+		logs{a}.logCommand(),
 		a.distributeCommand(),
 		a.backupCommand(),
 		a.restoreCommand(),

@@ -74,7 +74,7 @@ type drillKeys struct {
 	trusted *evidence.TrustedKeys
 }
 
-func (a *app) keysDrillCommand() *cobra.Command {
+func (a signingKeys) keysDrillCommand() *cobra.Command {
 	v := a.verb("keys drill", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER")
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
 		began := time.Now()
@@ -86,7 +86,7 @@ func (a *app) keysDrillCommand() *cobra.Command {
 			return fmt.Errorf("drill: %w", err)
 		}
 		defer os.RemoveAll(dir)
-		d := &drill{app: a, interrupted: ctx.Err, out: func(s drillStep) error {
+		d := &drill{app: a.app, interrupted: ctx.Err, out: func(s drillStep) error {
 			if v.json {
 				return nil
 			}

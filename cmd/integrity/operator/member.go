@@ -49,7 +49,7 @@ func (v MemberView) line() string {
 	return fmt.Sprintf("%s  %s  (%s, %s)\n", v.ID, cli.Visible(email), v.Role, state)
 }
 
-func (a *app) memberCommand() *cobra.Command {
+func (a members) memberCommand() *cobra.Command {
 	return cli.Group("member", "Members of an organization and their roles",
 		a.memberAddCommand(), a.memberInviteCommand(), a.memberListCommand(), a.memberChangeCommand("member role", ""),
 		a.memberChangeCommand("member disable", domain.MemberDisabled),
@@ -59,8 +59,8 @@ func (a *app) memberCommand() *cobra.Command {
 	)
 }
 
-func (a *app) memberListCommand() *cobra.Command {
-	return apiList(a, "member list", "members",
+func (a members) memberListCommand() *cobra.Command {
+	return apiList(a.app, "member list", "members",
 		func(
 			ctx context.Context, s *query.Store, id domain.OrganizationID, after string,
 		) ([]domain.Member, bool, string, error) {
@@ -123,7 +123,7 @@ func (v *verb) role() *domain.Role {
 	return &role
 }
 
-func (a *app) memberAddCommand() *cobra.Command {
+func (a members) memberAddCommand() *cobra.Command {
 	v, organization := a.organizationVerb("member add")
 	email := v.email()
 	v.check(func() error { return checkEmail(*email) })
@@ -151,7 +151,7 @@ func (v InvitationView) line() string {
 	return text
 }
 
-func (a *app) memberInviteCommand() *cobra.Command {
+func (a members) memberInviteCommand() *cobra.Command {
 	v, organization := a.organizationAPIVerb("member invite", "email", "role")
 	config.AddFlags(v.Command, "LISTEN", "BASE_URL")
 	email := v.email()
@@ -179,7 +179,7 @@ func (a *app) memberInviteCommand() *cobra.Command {
 }
 
 // memberChangeCommand is every command that changes a membership: to the status, or without one to the role of a flag.
-func (a *app) memberChangeCommand(name string, status domain.MemberStatus) *cobra.Command {
+func (a members) memberChangeCommand(name string, status domain.MemberStatus) *cobra.Command {
 	v, organization := a.organizationAPIVerb(name, "member", "email", "role")
 	role := new(domain.Role)
 	if status == "" {
@@ -244,7 +244,7 @@ type SignInLinkView struct {
 
 func (v SignInLinkView) line() string { return v.URL + "\n" }
 
-func (a *app) memberSignInLinkCommand() *cobra.Command {
+func (a members) memberSignInLinkCommand() *cobra.Command {
 	v, organization := a.organizationVerb("member sign-in-link")
 	v.Long = fmt.Sprintf(v.Long, session.LinkLifetime)
 	config.AddFlags(v.Command, "BASE_URL")
@@ -269,7 +269,7 @@ func (a *app) memberSignInLinkCommand() *cobra.Command {
 // LinkView is a link to an OAuth subject.
 type LinkView struct{ wire.OAuthLink }
 
-func (a *app) viewLink(l domain.OAuthLink) LinkView {
+func (a members) viewLink(l domain.OAuthLink) LinkView {
 	return LinkView{wire.OAuthLink{
 		ID: l.ID.String(), MemberID: l.Member.String(), Status: l.Status(a.Now()), Scopes: l.Scopes,
 		ConsentedScopes: l.Consented,
@@ -286,7 +286,7 @@ func (v LinkView) line() string {
 	return fmt.Sprintf("%s  %s  %s  %v\n", v.ID, v.MemberID, v.Status, scopes)
 }
 
-func (a *app) memberLinkCommand() *cobra.Command {
+func (a members) memberLinkCommand() *cobra.Command {
 	v, organization := a.organizationVerb("member link")
 	v.Long = fmt.Sprintf(v.Long, domain.LinkLifetime)
 	config.AddFlags(v.Command, "BASE_URL", "OAUTH_ISSUER", "OAUTH_CLIENT_ID")
@@ -312,17 +312,17 @@ func (a *app) memberLinkCommand() *cobra.Command {
 // linksShown is how many links of an organization are listed, the newest.
 const linksShown = 1000
 
-func (a *app) memberLinksCommand() *cobra.Command {
+func (a members) memberLinksCommand() *cobra.Command {
 	newest := func(s *query.Store, ctx context.Context, id domain.OrganizationID) ([]domain.OAuthLink, error) {
 		all, _, err := s.Links(ctx, id, domain.MemberID{}, linksShown, 0)
 		return all, err
 	}
-	c := list(a, "member links", "links", newest, a.viewLink)
+	c := list(a.app, "member links", "links", newest, a.viewLink)
 	c.Short = fmt.Sprintf(c.Short, linksShown)
 	return c
 }
 
-func (a *app) memberUnlinkCommand() *cobra.Command {
+func (a members) memberUnlinkCommand() *cobra.Command {
 	v := a.ledgerVerb("member unlink")
 	id := idArgument(v, "LINK_ID: %w (it is not the code; integrity member links shows the ids)",
 		func(text string) (domain.LinkID, error) {

@@ -49,7 +49,7 @@ func (v OrganizationView) line() string {
 	)
 }
 
-func (a *app) organizationCommand() *cobra.Command {
+func (a organizations) organizationCommand() *cobra.Command {
 	return cli.Group("organization", "Organizations and their plans", a.organizationCreateCommand(),
 		a.organizationListCommand(), a.organizationPlanCommand(),
 		a.organizationLimitsCommand(), a.organizationRetentionCommand(), a.organizationCreditsCommand(),
@@ -102,7 +102,7 @@ func (l *ownLimit) Set(text string) error {
 	return nil
 }
 
-func (a *app) organizationCreateCommand() *cobra.Command {
+func (a organizations) organizationCreateCommand() *cobra.Command {
 	v := a.ledgerVerb("organization create")
 	var flags planFlags
 	flags.add(v.Command)
@@ -149,7 +149,7 @@ func (v *verb) showOrganization(ctx context.Context, l *ledger.Opened, id domain
 	return v.show(viewOrganization(l, o))
 }
 
-func (a *app) organizationListCommand() *cobra.Command {
+func (a organizations) organizationListCommand() *cobra.Command {
 	v := a.ledgerVerb("organization list")
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		all, err := l.Store.Organizations(ctx)
@@ -162,7 +162,7 @@ func (a *app) organizationListCommand() *cobra.Command {
 	})
 }
 
-func (a *app) organizationPlanCommand() *cobra.Command {
+func (a organizations) organizationPlanCommand() *cobra.Command {
 	v := a.ledgerVerb("organization plan")
 	var flags planFlags
 	flags.add(v.Command)
@@ -179,7 +179,7 @@ func (a *app) organizationPlanCommand() *cobra.Command {
 	})
 }
 
-func (a *app) organizationLimitsCommand() *cobra.Command {
+func (a organizations) organizationLimitsCommand() *cobra.Command {
 	v := a.ledgerVerb("organization limits")
 	v.Long = fmt.Sprintf(v.Long, domain.MaxUnfinalized)
 	var unfinalized ownLimit
@@ -198,7 +198,7 @@ func (a *app) organizationLimitsCommand() *cobra.Command {
 	})
 }
 
-func (a *app) organizationRetentionCommand() *cobra.Command {
+func (a organizations) organizationRetentionCommand() *cobra.Command {
 	v := a.ledgerVerb("organization retention")
 	keep := v.Flags().String("keep", "", "none, or days:N with N from 1 to 3650")
 	cli.Require(v.Command, "keep")
@@ -229,7 +229,7 @@ func parseRetention(text string) (int32, error) {
 	return int32(days), nil
 }
 
-func (a *app) organizationCreditsCommand() *cobra.Command {
+func (a organizations) organizationCreditsCommand() *cobra.Command {
 	v := a.ledgerVerb("organization credits add")
 	files := v.Flags().Int64("files", 0, "registrations in the pack")
 	cli.Require(v.Command, "files")
@@ -247,7 +247,7 @@ func (a *app) organizationCreditsCommand() *cobra.Command {
 		}))
 }
 
-func (a *app) organizationEraseCommand() *cobra.Command {
+func (a organizations) organizationEraseCommand() *cobra.Command {
 	v := a.ledgerVerb("organization erase")
 	return v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
 		subject := v.args[1]

@@ -22,7 +22,7 @@ import (
 )
 
 // pins makes a command that changes what the trusted-keys file pins of others: witnesses and timestamp authorities.
-func (a *app) pins(
+func (a signingKeys) pins(
 	name string,
 	change func(v *verb, trusted *evidence.TrustedKeys) (changed *evidence.TrustedKeys, view any, text string, err error),
 ) *verb {
@@ -45,7 +45,7 @@ func (a *app) pins(
 	return v
 }
 
-func (a *app) keysAddWitnessCommand() *cobra.Command {
+func (a signingKeys) keysAddWitnessCommand() *cobra.Command {
 	return a.pins("keys add-witness",
 		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
 			key, err := evidence.ParseWitnessKey(v.args[0])
@@ -62,7 +62,7 @@ type unpinned struct {
 	Removed string `json:"removed"`
 }
 
-func (a *app) keysRemoveWitnessCommand() *cobra.Command {
+func (a signingKeys) keysRemoveWitnessCommand() *cobra.Command {
 	return a.pins("keys remove-witness",
 		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
 			changed, err := trusted.RemoveWitnessKey(v.args[0])
@@ -70,7 +70,7 @@ func (a *app) keysRemoveWitnessCommand() *cobra.Command {
 		}).Command
 }
 
-func (a *app) keysRemoveAuthorityCommand() *cobra.Command {
+func (a signingKeys) keysRemoveAuthorityCommand() *cobra.Command {
 	return a.pins("keys remove-authority",
 		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
 			changed, err := trusted.RemoveAuthority(v.args[0])
@@ -78,7 +78,7 @@ func (a *app) keysRemoveAuthorityCommand() *cobra.Command {
 		}).Command
 }
 
-func (a *app) keysAddAuthorityCommand() *cobra.Command {
+func (a signingKeys) keysAddAuthorityCommand() *cobra.Command {
 	v := a.pins("keys add-authority",
 		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
 			var certificates [][]byte

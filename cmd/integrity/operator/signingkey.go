@@ -19,7 +19,7 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-func (a *app) keysCommand() *cobra.Command {
+func (a signingKeys) keysCommand() *cobra.Command {
 	return cli.Group("keys", "Signing keys and the trusted-keys file",
 		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(),
 		a.keysCompromiseCommand(), a.keysWitnessCommand(),
@@ -34,7 +34,7 @@ type PublishedKey struct {
 	Since  *string            `json:"since"`
 }
 
-func (a *app) keysGenerateCommand() *cobra.Command {
+func (a signingKeys) keysGenerateCommand() *cobra.Command {
 	v := a.verb("keys generate", "DATA_DIR")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if err := keyfiles.MakeDataDir(cfg.DataDir); err != nil {
@@ -67,7 +67,7 @@ func (a *app) keysGenerateCommand() *cobra.Command {
 	})
 }
 
-func (a *app) signerAt(path string) (*evidence.Signer, error) {
+func (a signingKeys) signerAt(path string) (*evidence.Signer, error) {
 	text, err := keyfiles.ReadFile(path)
 	if err == nil {
 		return evidence.ParseSignerPEM(text)
@@ -79,7 +79,7 @@ func (a *app) signerAt(path string) (*evidence.Signer, error) {
 	return signer, keyfiles.WriteSigningKey(path, signer)
 }
 
-func (a *app) keysListCommand() *cobra.Command {
+func (a signingKeys) keysListCommand() *cobra.Command {
 	v := a.verb("keys list", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY")
 	v.describeJSON("print the trusted-keys file as it is published")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
@@ -181,7 +181,7 @@ func named(trusted *evidence.TrustedKeys, name string) *evidence.LogKey {
 	return nil
 }
 
-func (a *app) keysCompromiseCommand() *cobra.Command {
+func (a signingKeys) keysCompromiseCommand() *cobra.Command {
 	v := a.verb("keys compromise", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY")
 	v.describeJSON("print JSON, one object a line")
 	reason := v.Flags().String(

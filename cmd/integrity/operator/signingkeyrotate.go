@@ -24,7 +24,7 @@ type RotatedKey struct {
 	FormerKeyID  *string `json:"formerKeyId"`  // after activation: the key to retire
 }
 
-func (a *app) keysRotateCommand() *cobra.Command {
+func (a signingKeys) keysRotateCommand() *cobra.Command {
 	v := a.verb(
 		"keys rotate", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER",
 	)
@@ -62,7 +62,7 @@ func (a *app) keysRotateCommand() *cobra.Command {
 
 // stageKey makes the next key, unless one is staged, and has it trusted. The private half is written first: a crash in
 // between leaves a key that the same step takes up again.
-func (a *app) stageKey(
+func (a signingKeys) stageKey(
 	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey,
 ) (*evidence.TrustedKeys, error) {
 	current, err := c.SigningSource().Current()
@@ -93,7 +93,7 @@ func nextKey(f keyfiles.Files) (*evidence.Signer, error) {
 
 // activateKey swaps the signing key. The trusted keys stay as they are: the old key is trusted, and still active, until
 // every server has taken up the new one and it is retired.
-func (a *app) activateKey(
+func (a signingKeys) activateKey(
 	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey,
 ) (*evidence.TrustedKeys, error) {
 	next, err := keyfiles.ReadSigner(f.Next)
@@ -163,7 +163,7 @@ func publish(k evidence.TrustedKey) PublishedKey {
 	return p
 }
 
-func (a *app) keysRetireCommand() *cobra.Command {
+func (a signingKeys) keysRetireCommand() *cobra.Command {
 	v := a.verb("keys retire", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		id := v.args[0]
@@ -231,7 +231,7 @@ type rotatedLogKey struct {
 
 // rotateLogKey takes a step of bringing in another key of the log. Its name is that of the keys before it, or follows
 // from the issuer.
-func (a *app) rotateLogKey(v *verb, cfg *config.Config, activate bool) error {
+func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) error {
 	trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
 	if err != nil {
 		return err

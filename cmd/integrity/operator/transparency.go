@@ -17,7 +17,7 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-func (a *app) logCommand() *cobra.Command {
+func (a logs) logCommand() *cobra.Command {
 	return cli.Group("log",
 		"The transparency log: its state, its tree derived anew, its way on after a restore; other logs that are "+
 			"cosigned here",
@@ -37,7 +37,7 @@ type LogStatusView struct {
 	Checkpoint *string          `json:"checkpoint"`
 }
 
-func (a *app) logStatusCommand() *cobra.Command {
+func (a logs) logStatusCommand() *cobra.Command {
 	v := a.ledgerVerb("log status")
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		s, err := transparency.ReadStatus(ctx, l.Read)
@@ -66,7 +66,7 @@ func (a *app) logStatusCommand() *cobra.Command {
 	})
 }
 
-func (a *app) logCheckCommand() *cobra.Command {
+func (a logs) logCheckCommand() *cobra.Command {
 	v := a.ledgerVerb("log check")
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		d, err := transparency.Check(ctx, l.Read, nil)
@@ -109,8 +109,8 @@ func (a *app) logCheckCommand() *cobra.Command {
 	})
 }
 
-func (a *app) logResumeCommand() *cobra.Command {
-	v := &verb{Command: manual().Command("log resume"), app: a}
+func (a logs) logResumeCommand() *cobra.Command {
+	v := &verb{Command: manual().Command("log resume"), app: a.app}
 	config.AddFlags(v.Command, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "TRANSPARENCY_KEY", "WITNESSES")
 	published := v.Flags().String("published", "", "file with the newest checkpoint that is known outside")
 	fork := v.Flags().Bool("fork", false, "go on although published leaves were lost")
@@ -222,7 +222,7 @@ func publishedCheckpoint(
 }
 
 // stageFork makes the log key of a fork and has it trusted.
-func (a *app) stageFork(ctx context.Context, l *ledger.Opened) error {
+func (a logs) stageFork(ctx context.Context, l *ledger.Opened) error {
 	key, err := stageLogKey(l.Config, transparency.LogName(l.Installation.Issuer),
 		func(key evidence.LogKey, staged bool) error {
 			if !staged {
@@ -257,7 +257,7 @@ func notMadeHere(key evidence.LogKey, c *config.Config, when string) error {
 }
 
 // recordedLogKey records a log key of a rotation in the ledger, if there is one yet.
-func (a *app) recordedLogKey(v *verb, cfg *config.Config, name string) (key evidence.LogKey, err error) {
+func (a signingKeys) recordedLogKey(v *verb, cfg *config.Config, name string) (key evidence.LogKey, err error) {
 	if cfg.DatabaseURL == "" && !keyfiles.Exists(cfg.InDataDir("pgdata")) {
 		return stageLogKey(cfg, name, func(evidence.LogKey, bool) error { return nil })
 	}

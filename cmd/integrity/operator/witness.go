@@ -17,7 +17,7 @@ import (
 	"integrityledger/eventstore/transparency/witness"
 )
 
-func (a *app) keysWitnessCommand() *cobra.Command {
+func (a signingKeys) keysWitnessCommand() *cobra.Command {
 	v := a.verb("keys witness", "DATA_DIR", "WITNESS_NAME", "WITNESS_KEY")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if cfg.WitnessName == "" {
@@ -63,7 +63,7 @@ type SplitViewView struct {
 	FoundAt  string   `json:"foundAt"`
 }
 
-func (a *app) logCosignedCommand() *cobra.Command {
+func (a logs) logCosignedCommand() *cobra.Command {
 	v := a.ledgerVerb("log cosigned")
 	resume := v.Flags().Bool("resume", false, "cosign again after the database was restored")
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
