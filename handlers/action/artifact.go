@@ -57,10 +57,10 @@ func (s *Artifacts) readContent(r *http.Request) (RegisteredContent, error) {
 	if edge.CallOf(r).Body == nil {
 		return s.ReadFileContent(r)
 	}
-	c := contentFor(r)
 	var text string
 	var manifest domain.Manifest
-	err := edge.Decode(r, func(o *strictjson.Object) {
+	c, err := edge.Read(r, func(o *strictjson.Object) RegisteredContent {
+		c := contentFor(r)
 		c.Title = domain.ReadTitle(o, "title")
 		switch c.Kind = domain.ContentKind(o.String("kind", strictjson.Required)); c.Kind {
 		case domain.TextContent:
@@ -77,6 +77,7 @@ func (s *Artifacts) readContent(r *http.Request) (RegisteredContent, error) {
 				o.Problem("kind", strictjson.CodeFormat, "must be text or manifest; a file is sent as multipart/form-data")
 			}
 		}
+		return c
 	})
 	if err != nil {
 		return c, err

@@ -86,8 +86,11 @@ func (s *Audit) AuditEvents(ctx context.Context, c *edge.Call, question query.Au
 		return nil, err
 	}
 	if question.After > page.Total {
-		return nil, edge.InvalidParameter("afterSequence", "must be a sequence of this organization, whose last one is "+
-			strconv.FormatInt(page.Total, 10)+"; a cursor beyond it is older than a restored database")
+		return nil, domain.InvalidMember(
+			"/afterSequence", strictjson.CodeRange,
+			"must be a sequence of this organization, whose last one is "+strconv.FormatInt(page.Total, 10)+
+				"; a cursor beyond it is older than a restored database",
+		)
 	}
 	return wire.AuditEvents{
 		Events: wire.Each(page.Events, viewAuditEvent), Limit: question.Limit, Offset: question.Offset, Total: page.Total,

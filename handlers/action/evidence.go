@@ -191,8 +191,8 @@ func (s *Proofs) evidenceAsOf(
 	ctx context.Context, c *edge.Call, id domain.PublicID, at query.Moment, observedAt time.Time,
 ) (*query.Evidence, query.AsOf, error) {
 	if at.Sequence == 0 && at.Time.After(observedAt.Add(-finalAfter)) {
-		return nil, query.AsOf{}, edge.InvalidParameter(
-			"at",
+		return nil, query.AsOf{}, domain.InvalidMember(
+			"/at", strictjson.CodeRange,
 			"must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into "+
 				"the log",
 		)
@@ -203,12 +203,14 @@ func (s *Proofs) evidenceAsOf(
 	}
 	switch {
 	case errors.Is(err, query.ErrBeforeRecord):
-		err = edge.InvalidParameter(
-			"at", "must be a moment at or after the registration of this record: earlier, it did not exist yet",
+		err = domain.InvalidMember(
+			"/at", strictjson.CodeRange,
+			"must be a moment at or after the registration of this record: earlier, it did not exist yet",
 		)
 	case errors.Is(err, query.ErrBeyondHead):
-		err = edge.InvalidParameter(
-			"at", "must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10),
+		err = domain.InvalidMember(
+			"/at", strictjson.CodeRange,
+			"must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10),
 		)
 	}
 	return stored, then, err

@@ -373,8 +373,7 @@ func (s *Records) readBatch(r *http.Request) (items []strictjson.Value, err erro
 		return nil, unprepared()
 	}
 	defer release()
-	err = edge.Decode(r, func(o *strictjson.Object) {
-		items = o.Values("declarations", strictjson.Required, 1, edge.MaxDeclarations)
+	return edge.Read(r, func(o *strictjson.Object) []strictjson.Value {
+		return o.Values("declarations", strictjson.Required, 1, edge.MaxDeclarations)
 	})
-	return items, err
 }

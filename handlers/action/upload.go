@@ -111,7 +111,7 @@ func broken(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return edge.TooSlow()
 	}
-	return edge.InvalidField(
+	return domain.InvalidMember(
 		"", strictjson.CodeFormat, "the body is not well-formed multipart/form-data, or ended before its closing boundary",
 	)
 }
@@ -134,7 +134,7 @@ func (s *Artifacts) readFile(u *upload, part *multipart.Part, keep bool) error {
 	u.Kind, u.FileName, u.MediaType = domain.FileContent, part.FileName(), declaredType(part.Header.Get("Content-Type"))
 	if !utf8.ValidString(u.FileName) || utf8.RuneCountInString(u.FileName) > domain.MaxFileName ||
 		strings.ContainsFunc(u.FileName, unicode.IsControl) {
-		return edge.InvalidField(
+		return domain.InvalidMember(
 			"/file", strictjson.CodeFormat, "the file's name must be at most 255 characters of UTF-8 without controls",
 		)
 	}

@@ -118,8 +118,8 @@ func (s *Allowances) ReadUsageEntries(o *strictjson.Object) EntriesQuestion {
 func (s *Allowances) UsageEntries(ctx context.Context, c *edge.Call, asked EntriesQuestion) (any, error) {
 	page, err := s.Store.UsageEntries(ctx, c.Access, asked.period, asked.after, asked.limit)
 	if errors.Is(err, query.ErrBeyondHead) {
-		err = edge.InvalidParameter(
-			"after",
+		err = domain.InvalidMember(
+			"/after", strictjson.CodeRange,
 			"the cursor is of a longer history than there is: the database was restored to an earlier state; begin again",
 		)
 	}

@@ -284,15 +284,19 @@ func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 		return nil, err
 	}
 	c := edge.CallOf(r)
-	var name string
-	var credential []byte
-	if err := edge.Decode(r, func(o *strictjson.Object) {
-		name = o.String("name", strictjson.Required)
-		credential = o.Value("credential", strictjson.Required).AppendJSON(nil)
-	}); err != nil {
+	type newPasskey struct {
+		name       string
+		credential []byte
+	}
+	sent, err := edge.Read(r, func(o *strictjson.Object) newPasskey {
+		return newPasskey{
+			o.String("name", strictjson.Required), o.Value("credential", strictjson.Required).AppendJSON(nil),
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
-	answer, err := protocol.ParseCredentialCreationResponseBytes(credential)
+	answer, err := protocol.ParseCredentialCreationResponseBytes(sent.credential)
 	if err != nil {
 		return nil, s.refusePasskey(r, err)
 	}
@@ -306,7 +310,7 @@ func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 	if err := s.useChallenge(r, asked); err != nil {
 		return nil, err
 	}
-	command := &domain.AddPasskey{Origin: edge.Origin(r), Member: c.Session.Member, Name: strings.TrimSpace(name),
+	command := &domain.AddPasskey{Origin: edge.Origin(r), Member: c.Session.Member, Name: strings.TrimSpace(sent.name),
 		Credential: domain.Credential{
 			CredentialID: made.ID, PublicKey: made.PublicKey, Transports: []string{}, BackupEligible: made.Flags.BackupEligible,
 		}}

@@ -149,7 +149,7 @@ func (s recordPages) recordsOfCompanyPage(r *http.Request, shown web.Records) (a
 	}
 	found, err := edge.Submit(r, strictjson.Query(asked), action.ReadRecords, s.RecordsOfCompany)
 	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.CompanyNotAuthorized {
-		err = edge.InvalidField("/companyReference", edge.CodeUnknownValue, refused.Message)
+		err = domain.InvalidMember("/companyReference", edge.CodeUnknownValue, refused.Message)
 	}
 	refused := err
 	problem, status, err := s.problem(r, refused)

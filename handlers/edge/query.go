@@ -67,7 +67,7 @@ const (
 	codeOtherList    = "DIFFERS"
 )
 
-// NewQuery reads the query of a request, as Decode reads a body.
+// NewQuery reads the query of a request.
 func NewQuery(r *http.Request) *strictjson.Object {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	q := strictjson.Query(values)
@@ -199,11 +199,6 @@ func BoundedPage(stopped *string) wire.Next {
 	return wire.Next{NextCursor: stopped, HasMore: stopped != nil}
 }
 
-// InvalidParameter is a refusal that only the state can give.
-func InvalidParameter(name, message string) error {
-	return InvalidField("/"+name, strictjson.CodeRange, message)
-}
-
 const (
 	// sequenceHeader tells, on the answer to every write, the organization's sequence after it: reading after that
 	// sequence shows the write.
@@ -223,7 +218,7 @@ func readAfter(r *http.Request) error {
 	sequence, err := strconv.ParseInt(values[0], 10, 64)
 	if len(values) != 1 || err != nil || strconv.FormatInt(sequence, 10) != values[0] || sequence < 0 ||
 		sequence > strictjson.MaxInteger {
-		return InvalidField("", strictjson.CodeInteger,
+		return domain.InvalidMember("", strictjson.CodeInteger,
 			readAfterHeader+" must be one integer from 0 to 9007199254740991 in plain digits: the "+
 				sequenceHeader+" of an earlier answer, or a sequence of the feed")
 	}
