@@ -48,6 +48,10 @@ func TestInvalidKeys(t *testing.T) {
 	}
 	basic := s.send(http.MethodGet, integrity+"/usage", "", nil, "Authorization", "Basic "+s.org.Secret)
 	basic.refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.registered("a", 1, "x") // from now on the key is known
+	s.send(
+		http.MethodPost, integrity+"/records", "", declaration("a", 2, "x"), "Authorization", "Basic "+s.org.Secret,
+	).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	twice := s.request(http.MethodGet, integrity+"/usage", s.org.Secret, nil)
 	twice.Header.Add("Authorization", "Bearer "+s.org.Secret)
 	s.exchange(twice).refuses(http.StatusUnauthorized, domain.InvalidKey)

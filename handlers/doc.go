@@ -9,7 +9,8 @@
 //     reader, action, and the policy of the endpoint.
 //  2. handlers/edge/middleware.go takes the checks that come before an action, in the order of contract section 2, and
 //     writes the line of the log at the end.
-//  3. handlers/edge/access.go says who calls. A caller that was there before costs no statement: the group judges it.
+//  3. handlers/edge/decision.go decides who acts, and whether it may. A caller that was there before costs no statement:
+//     its group has the last word.
 //  4. handlers/edge/body.go takes the body in, in time and within its bounds.
 //  5. domain/declaration.go reads the declaration from the JSON value, with everything that is wrong with it at once.
 //     Later it prepares the command: it makes the record of it and has domain/evidence/payload.go write the bytes that

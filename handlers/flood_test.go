@@ -234,7 +234,7 @@ func TestExhaustedQuotaIsNotSigned(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestRefusedCallerIsForgotten: of a key that is presumed, one write at most is signed in vain after its plan was
+// TestRefusedCallerIsForgotten: of a key that is remembered, one write at most is signed in vain after its plan was
 // changed or the key revoked; and none where it was only good beyond its limit.
 func TestRefusedCallerIsForgotten(t *testing.T) {
 	s := open(t,

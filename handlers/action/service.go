@@ -29,12 +29,7 @@ func (s *Service) signer() (*evidence.Signer, error) {
 // others are refused then, so that a form is not saved in part because the minute ended in its middle.
 func (s *Service) Execute(ctx context.Context, commands ...domain.Command) (err error) {
 	c := edge.CallIn(ctx)
-	var refused error
-	if c.Access.Console {
-		refused = s.CountCommands(ctx, c, len(commands))
-	} else if c.Spent != nil {
-		refused = c.Spent
-	}
+	refused := s.Room(ctx, c, len(commands))
 	if refused != nil {
 		all := len(commands)
 		commands = slices.DeleteFunc(slices.Clone(commands), func(command domain.Command) bool {
@@ -53,7 +48,6 @@ func (s *Service) Execute(ctx context.Context, commands ...domain.Command) (err 
 			err = answer.Err
 		}
 	}
-	c.TookAway = c.Spent != nil && err == nil
 	return cmp.Or(err, refused)
 }
 

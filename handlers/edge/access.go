@@ -1,8 +1,6 @@
 package edge
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,14 +11,12 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"integrityledger/domain"
-	"integrityledger/projections/session"
 )
 
 // callers remembers who stands behind the credentials that were used last. What is relied on of that never changes: the
 // key's secret, organization, member, scopes, network, source and version step. Role and plan may have changed since,
-// and tell only whether to presume the caller. Whether it may act, and whether there is room in the minute, is judged
-// anew for each request: by its group where it is presumed, else before the request is taken in. It is safe for
-// concurrent use.
+// and tell only whether it is worth asking the group at once. Whether the caller may act, and whether there is room in
+// the minute, is judged anew for each request (Decision). It is safe for concurrent use.
 type callers struct {
 	known *lru.Cache[callerName, domain.Access]
 	full  *lru.Cache[domain.OrganizationID, int64] // the last minute that an organization was seen to use up
@@ -41,24 +37,50 @@ func newCallers() *callers {
 	return &callers{known, full}
 }
 
-// presume takes the caller for the one that the same credential was before, so that the request needs no statement
-// before its group's: it may cost a signature and a place in the queue before it is refused. So a request that would be
-// refused as far as is known, or comes in a minute that is used up, is not presumed.
-func (s *Edge) presume(r *http.Request, p Policy) bool {
+// authenticate finds the organization, member and key of the credential, and counts the request.
+func (s *Edge) authenticate(r *http.Request, p Policy) error {
 	c := CallOf(r)
-	text, _ := BearerText(r.Header)
-	key, secret, formed := domain.ParseAPIKey(text)
+	text, ok := BearerText(r.Header)
+	if ok && s.challenged(p) && !domain.HasAPIKeyForm(text) {
+		return s.authenticateToken(r, text)
+	}
+	name, formed := s.callerOf(r)
 	if !formed {
-		return false
+		return s.RefuseKey(r, domain.ErrKeyRefused)
 	}
-	name := callerName{key, secret, s.ClientAddress(r)}
-	access, known := s.callers.known.Get(name)
-	if full, _ := s.callers.full.Get(access.Organization); !known || full == c.Start.Unix()/60 ||
-		Allows(access, p.Scope) != nil {
-		return false
+	access, err := s.Store.Authenticate(r.Context(), name.key, name.secret, name.client, c.Start)
+	if err := s.identify(r, name, access, err); err != nil {
+		return err
 	}
-	c.Access, c.caller, c.Scope = access, name, p.Scope
-	return true
+	if access.UsedMinute > access.PerMinute {
+		return s.minuteSpent(r, p)
+	}
+	s.callers.known.Add(name, access) // within its limit, or one tenant with many addresses could drive all others out
+	return nil
+}
+
+// callerOf is the API key of the request, and where it comes from. It is false where there is no key in the form of
+// one.
+func (s *Edge) callerOf(r *http.Request) (name callerName, formed bool) {
+	text, ok := BearerText(r.Header)
+	if !ok {
+		return name, false
+	}
+	name.key, name.secret, formed = domain.ParseAPIKey(text)
+	name.client = s.ClientAddress(r)
+	return name, formed
+}
+
+// identify takes in what the store says of a credential whose request is counted.
+func (s *Edge) identify(r *http.Request, name callerName, access domain.Access, err error) error {
+	if err != nil {
+		s.callers.known.Remove(name)
+		return s.RefuseKey(r, err)
+	}
+	c := CallOf(r)
+	c.Access, c.name, c.standing = access, name, judged
+	s.accepted(c, access.UsedMinute, access.PerMinute)
+	return nil
 }
 
 // accepted notes a request whose credential was found good and which was counted in its organization's minute.
@@ -72,73 +94,8 @@ func (s *Edge) accepted(c *Call, used, most int) {
 	c.Limits = append(c.Limits, NewLimitState(Minute, domain.OrganizationMinute, most, used, c.Start))
 }
 
-// authenticate finds the organization, member and key of the credential, and counts the request.
-func (s *Edge) authenticate(r *http.Request, p Policy) error {
-	c := CallOf(r)
-	text, ok := BearerText(r.Header)
-	if ok && s.challenged(p) && !domain.HasAPIKeyForm(text) {
-		return s.authenticateToken(r, text)
-	}
-	key, secret, formed := domain.ParseAPIKey(text)
-	if !ok || !formed {
-		return s.RefuseKey(r, domain.ErrKeyRefused)
-	}
-	name, find := callerName{key, secret, s.ClientAddress(r)}, s.Store.Authenticate
-	if c.counted {
-		find = s.Store.Reauthenticate
-	}
-	access, err := find(r.Context(), key, secret, name.client, c.Start)
-	if err == nil && c.counted {
-		access.UsedMinute, err = s.Store.CountMinute(
-			r.Context(), access.Organization.Shard(), access.Organization, 0, c.Start,
-		)
-	}
-	if err != nil {
-		s.callers.known.Remove(name)
-		return s.RefuseKey(r, err)
-	}
-	c.Access, c.caller = access, name
-	s.accepted(c, access.UsedMinute, access.PerMinute)
-	if err := c.Limits[len(c.Limits)-1].refusal(); err != nil && !c.counted {
-		return s.spent(r, p, err)
-	}
-	s.callers.known.Add(name, access) // within its limit, or one tenant with many addresses could drive all others out
-	return nil
-}
-
-// Forget no longer presumes who stands behind the request's credential.
-func (s *Edge) Forget(c *Call) { s.callers.known.Remove(c.caller) }
-
-// judgeLate takes the checks of a caller who was presumed, and whom no group has judged. What a group counts is perhaps
-// committed, so that nothing but a refused key changes the answer then.
-func (s *Edge) judgeLate(r *http.Request, p Policy) error {
-	r = r.WithContext(context.WithoutCancel(r.Context())) // the caller may have gone away
-	c := CallOf(r)
-	if !c.counted {
-		return s.admit(r, p)
-	}
-	err := s.authenticate(r, p)
-	if refused := Refusal(err); refused == nil || refused.Code == domain.TemporarilyUnavailable {
-		return nil
-	}
-	return err
-}
-
-// JudgeAgain looks at the key of a request that has waited, or at the session, which another role of its member ends
-// too, and takes no part of any limit. What the ledger writes is judged by the group; this is for what is answered or
-// queued without it, and for bodies that have travelled for long.
-func (s *Edge) JudgeAgain(ctx context.Context) error {
-	c := CallIn(ctx)
-	if c.Session != nil {
-		sessions, err := s.Sessions.SessionsOf(ctx, c.Session.Organization, c.Session.Member, s.Now())
-		if err == nil && !slices.ContainsFunc(sessions, func(one session.Session) bool { return one.ID == c.Session.ID }) {
-			err = ErrSignedOut
-		}
-		return err
-	}
-	access, err := s.Store.Reauthenticate(ctx, c.caller.key, c.caller.secret, c.caller.client, s.Now())
-	return cmp.Or(err, Allows(access, c.Scope))
-}
+// Forget no longer remembers who stands behind the request's credential.
+func (s *Edge) Forget(c *Call) { s.callers.known.Remove(c.name) }
 
 // Allows judges a scope, and the role that it needs.
 func Allows(a domain.Access, scope domain.Scope) error {
@@ -146,36 +103,6 @@ func Allows(a domain.Access, scope domain.Scope) error {
 		return nil
 	}
 	return a.Authorize(scope)
-}
-
-// spent takes in a request that came after the organization's minute was used up, and refuses it unless it may take
-// something away. It counts as a refusal against the caller's address until it has done so: what is tried without end
-// takes nothing away.
-func (s *Edge) spent(r *http.Request, p Policy, err error) error {
-	if !p.TakesAway {
-		return err
-	}
-	c := CallOf(r)
-	if limit := s.refused.Count(s.ClientAddress(r), c.Start); limit.Used > limit.Most {
-		return err
-	}
-	c.Spent = Refusal(err)
-	return nil
-}
-
-// afterSpent gives a request that was taken in by spent the refusal of its minute, unless it took something away or the
-// service failed on it.
-func (s *Edge) afterSpent(r *http.Request, err error) error {
-	c := CallOf(r)
-	if c.TookAway {
-		s.refused.giveBack(s.ClientAddress(r), c.Start)
-		return err
-	}
-	if refused := Refusal(err); c.Spent != nil && refused != nil &&
-		s.Codes[refused.Code].Status < http.StatusInternalServerError {
-		return c.Spent
-	}
-	return err
 }
 
 // RefuseKey counts a refused credential against the caller's address.
@@ -290,13 +217,3 @@ const SignedInRoute = "/oauth/signed-in"
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
 const refusedPerMinute = 60
-
-// CountCommands counts commands of the console in their organization's minute, where requests with a key count too.
-func (s *Edge) CountCommands(ctx context.Context, c *Call, n int) error {
-	o := c.Access.Organization
-	used, err := s.Store.CountMinute(ctx, o.Shard(), o, n, c.Start)
-	if err != nil {
-		return err
-	}
-	return c.Held(NewLimitState(Minute, domain.OrganizationMinute, c.Access.PerMinute, used, c.Start))
-}

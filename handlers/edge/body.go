@@ -180,7 +180,7 @@ func (s *Edge) readBody(w http.ResponseWriter, r *http.Request, rule BodyRule) e
 	paced.Arrived()
 	if rule.IsForm() {
 		if c.form, err = url.ParseQuery(string(body)); err != nil {
-			return InvalidField("", strictjson.CodeFormat, "the form is not well formed")
+			return domain.InvalidMember("", strictjson.CodeFormat, "the form is not well formed")
 		}
 		return Invalid(strictjson.Fields(c.form).Wrong())
 	}
@@ -297,36 +297,12 @@ func Parse(ctx context.Context, text []byte, what string) (strictjson.Value, err
 	return value, nil
 }
 
-// Decode reads the members of the body and refuses with everything that is wrong with them, and with the query, at
-// once. An absent optional body has no members.
-func Decode(r *http.Request, members func(*strictjson.Object)) error {
-	var problems []domain.FieldError
-	if r.URL.RawQuery != "" {
-		problems = NewQuery(r).Problems()
-	}
-	if body := CallOf(r).Body; body != nil {
-		value, err := Parse(r.Context(), body, "The body")
-		if err != nil {
-			return err
-		}
-		object := CallOf(r).Meter.Decode(value)
-		members(object)
-		problems = append(problems, object.Problems()...)
-	}
-	return Invalid(problems)
-}
-
 // Invalid refuses with what is wrong, if anything is.
 func Invalid(problems []domain.FieldError) error {
 	if len(problems) == 0 {
 		return nil
 	}
 	return domain.Invalid(problems)
-}
-
-// InvalidField refuses with the one thing that is wrong.
-func InvalidField(pointer, code, message string) error {
-	return domain.Invalid([]domain.FieldError{{Pointer: pointer, Code: code, Message: message}})
 }
 
 // Action is what is done with an input, of a request or of a tool of MCP.
@@ -341,6 +317,15 @@ func Do[Input, Result any](read func(*strictjson.Object) Input, do Action[Input,
 		}
 		return act(r.Context(), o, read, do)
 	}
+}
+
+// Read reads the input that Do hands on, for a handler that needs the request itself.
+func Read[Input any](r *http.Request, read func(*strictjson.Object) Input) (input Input, err error) {
+	o, err := membersOf(r)
+	if err != nil {
+		return input, err
+	}
+	return Judged(o, read)
 }
 
 // membersOf are the members that the body has, or the parameters of the query for GET, with the variables of the path.

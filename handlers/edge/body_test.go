@@ -134,7 +134,7 @@ func (untouched) Close() error { return nil }
 func TestLargeBodiesWaitUnread(t *testing.T) {
 	s := &Edge{Config: Config{Now: time.Now}, bodies: newBodies(nil)}
 	read := func(o byte, rule BodyRule, body io.ReadCloser, length int64, patience bool) (*Call, error) {
-		c := &Call{Access: domain.Access{Organization: domain.OrganizationID{o}}}
+		c := &Call{Decision: Decision{Access: domain.Access{Organization: domain.OrganizationID{o}}}}
 		ctx, cancel := context.WithCancel(context.WithValue(context.Background(), callKey{}, c))
 		defer cancel()
 		if !patience {

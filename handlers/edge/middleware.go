@@ -34,7 +34,7 @@ func (s *Edge) serve(rt Route) http.Handler {
 	timeout, own, public := rt.timeout(), s.securityHeaders(rt.Policy.AnyOrigin), s.securityHeaders(true)
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &Call{RequestID: requestID(r), client: clientVersion(r), Template: rt.Template, Start: s.Now(),
-			challenged: s.challenged(rt.Policy), unwanted: r.Body,
+			challenged: s.challenged(rt.Policy), Content: Content{unwanted: r.Body},
 			Method: r.Method, Path: r.URL.Path, repeated: r.Header.Values(idempotencyHeader)}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), timeout)
 		defer cancel()
@@ -122,11 +122,8 @@ func (s *Edge) run(w http.ResponseWriter, r *http.Request, rt Route) (Response, 
 			return *resp, nil
 		}
 	}
-	c := CallOf(r)
-	if c.presumed = e.Judged && s.presume(r, e.Policy); !c.presumed {
-		if err := s.admit(r, e.Policy); err != nil {
-			return Response{}, err
-		}
+	if err := s.decide(r, e); err != nil {
+		return Response{}, err
 	}
 	if e.Enter != nil {
 		with, resp, err := e.Enter(r, e.Policy)
@@ -143,12 +140,7 @@ func (s *Edge) run(w http.ResponseWriter, r *http.Request, rt Route) (Response, 
 		resp, err = s.answer(w, r, e)
 		return err
 	})
-	if c.presumed {
-		if refused := s.judgeLate(r, e.Policy); refused != nil {
-			return Response{}, refused
-		}
-	}
-	return resp, s.afterSpent(r, err)
+	return s.settle(r, e.Policy, resp, err)
 }
 
 // answer takes in what the request carries and calls the handler.
@@ -177,38 +169,6 @@ func (s *Edge) answer(w http.ResponseWriter, r *http.Request, e Endpoint) (Respo
 	default:
 		return Response{Data: answer}, nil
 	}
-}
-
-// admit takes the checks of the caller, in the order of contract section 2: key, rate, scope, role, request of the
-// month.
-func (s *Edge) admit(r *http.Request, p Policy) error {
-	if err := s.limitAddress(r, p.Bucket); err != nil || !p.Caller.withCredential() {
-		return err
-	}
-	if err := s.authenticate(r, p); err != nil {
-		return err
-	}
-	c := CallOf(r)
-	c.Scope = p.Scope
-	if p.KeyLimit != "" {
-		used, err := s.Store.CountMinute(r.Context(), c.Access.Organization.Shard(), c.Access.Credential(), 1, c.Start)
-		if err != nil {
-			return err
-		}
-		if err := c.Held(NewLimitState(
-			p.KeyLimit, "This key may send %d of these requests a minute, a limit of its own beside the organization's",
-			keyPerMinute, used, c.Start,
-		)); err != nil {
-			return err
-		}
-	}
-	if err := Allows(c.Access, p.Scope); err != nil {
-		return err
-	}
-	if p.Monthly {
-		return s.Store.TakeRequests(r.Context(), c.Access, 1, c.Start)
-	}
-	return nil
 }
 
 // takeIn judges and reads what the request carries: Accept, body, query.

@@ -216,8 +216,8 @@ func (s Face) speak(e *toolset) edge.Handler {
 // much as one message. Once the minute is used up, a single call of a tool that takes something away goes on.
 func (s Face) charge(r *http.Request, e *toolset, messages []Message) error {
 	c := edge.CallOf(r)
-	if c.Spent != nil && (len(messages) != 1 || e.tools[messages[0].Tool].effect != Destroys) {
-		return c.Spent
+	if err := c.Spent(); err != nil && (len(messages) != 1 || e.tools[messages[0].Tool].effect != Destroys) {
+		return err
 	}
 	if more := len(messages) - 1; more > 0 {
 		a := c.Access
