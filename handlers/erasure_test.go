@@ -122,7 +122,7 @@ func TestErasedMember(t *testing.T) {
 	a := s.actor("ana@example.com", domain.Admin)
 	id := s.memberOf(a)
 	erase := func() error {
-		store := &query.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+		store := query.New(query.Config{Pool: s.Pool, Public: s.Pool, Installation: s.Installation})
 		texts, err := store.TextsOf(context.Background(), s.org.ID, id.String())
 		check(t, err)
 		return s.Do(context.Background(), &domain.EraseTexts{Origin: s.org.Operator(), Subject: id.String(), Texts: texts})

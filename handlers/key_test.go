@@ -201,7 +201,7 @@ func TestKeyUsed(t *testing.T) {
 	if asked.Load() != 5 {
 		t.Errorf("%d uses were reported, want 5", asked.Load())
 	}
-	store := &query.Store{Pool: s.Pool, Installation: s.Installation}
+	store := query.New(query.Config{Pool: s.Pool, Installation: s.Installation})
 	check(t, uses.Flush(t.Context(), store))
 	k, err := store.Key(t.Context(), s.org.Key.ID)
 	check(t, err)

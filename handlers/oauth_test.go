@@ -479,7 +479,7 @@ func TestOAuthIdentityIsClaimedOnce(t *testing.T) {
 // Of links that find an identity unclaimed at the same moment, one gets it.
 func TestOAuthClaimsAtTheSameMoment(t *testing.T) {
 	s, p := withProvider(t, options{})
-	store := &query.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+	store := query.New(query.Config{Pool: s.Pool, Public: s.Pool, Installation: s.Installation})
 	rivals := make([]domain.OAuthLink, 4)
 	for i := range rivals {
 		id, _ := s.started(s.org.Secret)
@@ -618,7 +618,7 @@ func TestOAuthNotConfigured(t *testing.T) {
 func TestOAuthClaimOutlivesACrash(t *testing.T) {
 	s, p := withProvider(t, options{})
 	token := p.token(person, allScopes)
-	store := &query.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+	store := query.New(query.Config{Pool: s.Pool, Public: s.Pool, Installation: s.Installation})
 	claimed := func() (code string) {
 		t.Helper()
 		id, code := s.started(s.org.Secret)

@@ -43,9 +43,9 @@ func (w *site) away() {
 	check(w.t, err)
 	w.t.Cleanup(pool.Close)
 	config := w.config
-	config.Store = &query.Store{
+	config.Store = query.New(query.Config{
 		Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans,
-	}
+	})
 	config.Sessions = &session.Store{Pool: pool, Installation: config.Store.Installation, Plans: config.Store.Plans}
 	w.use(handlers.New(config))
 }

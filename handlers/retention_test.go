@@ -189,7 +189,7 @@ func TestRetention(t *testing.T) {
 // erase erases a subject as the operator's command does, and tells how many texts.
 func (s *service) erase(subject string) int {
 	s.t.Helper()
-	store := &query.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+	store := query.New(query.Config{Pool: s.Pool, Public: s.Pool, Installation: s.Installation})
 	texts, err := store.TextsOf(context.Background(), s.org.ID, subject)
 	check(s.t, err)
 	if len(texts) > 0 {

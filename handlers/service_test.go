@@ -121,14 +121,14 @@ func (s *service) process(o options) {
 	check(s.t, err)
 	config := handlers.Config{
 		Edge: handlers.Edge{
-			Store: &query.Store{
+			Store: query.New(query.Config{
 				Pool: routed, Public: routed, Installation: s.Installation, Plans: o.plans,
 				RequestsReached: func(domain.Shard) { // at once, so that no test has to wait
 					if err := warner.Look(context.Background()); err != nil {
 						s.t.Errorf("warn of requests: %v", err)
 					}
 				},
-			},
+			}),
 			Sessions:     &session.Store{Pool: routed, Installation: s.Installation, Plans: o.plans},
 			Installation: s.Installation, BaseURL: baseURL, Now: s.Now, Log: log,
 			PublicPerMinute: 10_000, PublicPagesPerMinute: 10_000,

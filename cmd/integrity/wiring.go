@@ -202,10 +202,10 @@ func (s *service) register(ctx context.Context) error {
 // openStore opens what reads, and refuses a table of plans that lacks one in use.
 func (s *service) openStore(ctx context.Context) error {
 	reading := (*cluster.Primary).ReadPool
-	s.store = &query.Store{
+	s.store = query.New(query.Config{
 		Pool: s.route("read", s.read, reading), Public: s.route("public", s.public, reading),
 		Scans: s.route("scans", s.scans, reading), Installation: s.installed, Plans: s.plans,
-	}
+	})
 	s.sessions = &session.Store{Pool: s.store.Pool, Installation: s.installed, Plans: s.plans}
 	if err := s.openReplica(ctx); err != nil {
 		return err

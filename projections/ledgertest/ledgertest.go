@@ -131,7 +131,7 @@ func (l *Ledger) Store(t testing.TB) *query.Store {
 	plans, err := domain.DefaultPlans()
 	must(t, err)
 	routed := l.Routed(t)
-	return &query.Store{Pool: routed, Public: routed, Installation: l.Installation, Plans: plans}
+	return query.New(query.Config{Pool: routed, Public: routed, Installation: l.Installation, Plans: plans})
 }
 
 // Sessions keeps the sessions of the console.

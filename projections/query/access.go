@@ -90,7 +90,7 @@ const (
 // Authenticate reads who stands behind a key and counts the request in the organization's UTC minute, in one round trip
 // that concurrent requests of a shard share. Whatever is wrong with the key, the answer is one INVALID_KEY, and nothing
 // is counted.
-func (s *Store) Authenticate(
+func (s IdentityReader) Authenticate(
 	ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
 ) (domain.Access, error) {
 	return s.access(
@@ -109,7 +109,7 @@ var whyKeyRefused = cluster.SQL(`SELECT k.secret_sha256 <> $3, k.revoked_at IS N
 
 // WhyRefused looks a second time at a key that Authenticate has refused, and says in a few words what is wrong with
 // it. It is for operators: the caller learns none of it.
-func (s *Store) WhyRefused(
+func (s IdentityReader) WhyRefused(
 	ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
 ) string {
 	if !s.Installation.Has(key.Shard()) {
@@ -139,7 +139,7 @@ func (s *Store) WhyRefused(
 }
 
 // Reauthenticate is Authenticate for a request that is already counted and has waited since.
-func (s *Store) Reauthenticate(
+func (s IdentityReader) Reauthenticate(
 	ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
 ) (domain.Access, error) {
 	return s.access(
@@ -150,7 +150,7 @@ func (s *Store) Reauthenticate(
 // AuthenticateSubject reads who stands behind an OAuth subject and counts the request in the organization's UTC minute.
 // The link, its consent and the membership are those of this moment; whatever is wrong with them, the answer is one
 // IDENTITY_NOT_LINKED, and nothing is counted. Scopes are those consented to that the role still allows.
-func (s *Store) AuthenticateSubject(
+func (s IdentityReader) AuthenticateSubject(
 	ctx context.Context, subject domain.OAuthSubject, now time.Time,
 ) (domain.Access, error) {
 	link, err := s.claimed(ctx, subject)
@@ -168,7 +168,7 @@ func (s *Store) AuthenticateSubject(
 }
 
 // access asks for a credential in a batch of its shard and kind.
-func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error) {
+func (s IdentityReader) access(ctx context.Context, c *credential) (domain.Access, error) {
 	shard, batcher, sql, refused := c.access.Key.Shard(), &s.keys, authenticateKeys, domain.ErrKeyRefused
 	if link := c.access.Link; !link.IsZero() {
 		shard, batcher, sql, refused = link.Shard(), &s.links, authenticateLinks, domain.ErrLinkRefused
@@ -214,7 +214,7 @@ type credential struct {
 func (c *credential) minute() int64 { return c.at.Unix() / 60 }
 
 // authenticate answers a batch.
-func (s *Store) authenticate(shard domain.Shard, batch []*credential, sql string) {
+func (s IdentityReader) authenticate(shard domain.Shard, batch []*credential, sql string) {
 	args := []any{
 		shard, statement.Column(batch, func(c *credential) [16]byte { return c.id }),
 		statement.Column(batch, func(c *credential) []byte { return c.secret[:] }),
@@ -254,7 +254,7 @@ var countMinute = cluster.SQL(`INSERT INTO {meters} AS meters (shard, subject, m
 // CountMinute counts n requests of a subject (an organization; a key on one path, say), in the UTC minute of now, and
 // returns how many it has had in it, these included. The first request of a minute removes all minutes before the
 // previous one.
-func (s *Store) CountMinute(
+func (s *reader) CountMinute(
 	ctx context.Context, shard domain.Shard, subject [16]byte, n int, now time.Time,
 ) (int, error) {
 	minute := now.Unix() / 60

@@ -157,7 +157,7 @@ func TestUnknownShardAsksNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer away.Close()
-	store := &query.Store{Pool: away, Installation: eventstore.Installation{Shards: 4}}
+	store := query.New(query.Config{Pool: away, Installation: eventstore.Installation{Shards: 4}})
 	for shard, want := range map[domain.Shard]domain.Code{
 		3: domain.TemporarilyUnavailable, 4: domain.InvalidKey, 65535: domain.InvalidKey,
 	} {

@@ -28,13 +28,13 @@ const organizationColumns = `SELECT ` + projections.OrganizationColumns + `, coa
 	WHERE o.shard = $1`
 
 // Organizations lists every organization, shard by shard, oldest first within one.
-func (s *Store) Organizations(ctx context.Context) ([]NamedOrganization, error) {
+func (s OrganizationReader) Organizations(ctx context.Context) ([]NamedOrganization, error) {
 	query := cluster.SQL(organizationColumns + ` ORDER BY o.organization_id`)
-	return allShards(ctx, s, "list organizations", scanOrganization, query)
+	return allShards(ctx, s.reader, "list organizations", scanOrganization, query)
 }
 
 // Organization finds one organization, or refuses with NOT_FOUND.
-func (s *Store) Organization(ctx context.Context, id domain.OrganizationID) (NamedOrganization, error) {
+func (s OrganizationReader) Organization(ctx context.Context, id domain.OrganizationID) (NamedOrganization, error) {
 	query := cluster.SQL(organizationColumns + ` AND o.organization_id = $2`)
 	return statement.One(
 		ctx, s.Pool, "find organization", domain.Refuse(domain.NotFound, "There is no organization with that id."),
@@ -52,7 +52,7 @@ var listOperatorActs = cluster.SQL(`SELECT organization_id, occurred_at, request
 	WHERE shard = $1 AND organization_id = $2 ORDER BY occurred_at, request_id`)
 
 // OperatorActs lists the runs of operators' commands that changed an organization, oldest first.
-func (s *Store) OperatorActs(ctx context.Context, o domain.OrganizationID) ([]projections.OperatorAct, error) {
+func (s OrganizationReader) OperatorActs(ctx context.Context, o domain.OrganizationID) ([]projections.OperatorAct, error) {
 	scan := func(row pgx.CollectableRow) (a projections.OperatorAct, err error) {
 		err = row.Scan(&a.Organization, &a.OccurredAt, &a.RequestID, &a.Person, &a.Host, &a.Command)
 		return a, err
@@ -61,7 +61,7 @@ func (s *Store) OperatorActs(ctx context.Context, o domain.OrganizationID) ([]pr
 }
 
 // NewOrganizationID draws the id of a new organization, in the shard with the fewest; there it stays.
-func (s *Store) NewOrganizationID(ctx context.Context, now time.Time) (id domain.OrganizationID, err error) {
+func (s OrganizationReader) NewOrganizationID(ctx context.Context, now time.Time) (id domain.OrganizationID, err error) {
 	shard, err := eventstore.EmptiestShard(ctx, s.Pool, s.Installation.Shards)
 	if err != nil {
 		return id, err
@@ -70,16 +70,16 @@ func (s *Store) NewOrganizationID(ctx context.Context, now time.Time) (id domain
 }
 
 // MissingPlans lists the plans that organizations have and the table of plans lacks: their limits would be unknown.
-func (s *Store) MissingPlans(ctx context.Context) ([]string, error) {
+func (s OrganizationReader) MissingPlans(ctx context.Context) ([]string, error) {
 	query := cluster.SQL(`SELECT DISTINCT plan FROM {organization_state} WHERE shard = $1 AND plan <> ALL($2)
 		ORDER BY plan`)
-	missing, err := allShards(ctx, s, "list plans in use", pgx.RowTo[string], query, s.Plans.Names())
+	missing, err := allShards(ctx, s.reader, "list plans in use", pgx.RowTo[string], query, s.Plans.Names())
 	slices.Sort(missing)
 	return slices.Compact(missing), err
 }
 
 // Members lists an organization's memberships with their addresses, oldest first.
-func (s *Store) Members(ctx context.Context, organization domain.OrganizationID) ([]domain.Member, error) {
+func (s OrganizationReader) Members(ctx context.Context, organization domain.OrganizationID) ([]domain.Member, error) {
 	query := cluster.SQL(memberRow + `true ORDER BY m.member_id`)
 	return statement.All(
 		ctx, s.Pool, "list members", pgx.RowToStructByPos[domain.Member], query, organization.Shard(), organization,
@@ -87,7 +87,7 @@ func (s *Store) Members(ctx context.Context, organization domain.OrganizationID)
 }
 
 // MembersPage lists up to limit memberships of an organization after one, oldest first, and whether more follow.
-func (s *Store) MembersPage(
+func (s OrganizationReader) MembersPage(
 	ctx context.Context, organization domain.OrganizationID, after domain.MemberID, limit int,
 ) ([]domain.Member, bool, error) {
 	list, err := statement.All(
@@ -98,7 +98,7 @@ func (s *Store) MembersPage(
 }
 
 // Member finds a membership of an organization, or refuses with NOT_FOUND.
-func (s *Store) Member(
+func (s OrganizationReader) Member(
 	ctx context.Context, organization domain.OrganizationID, id domain.MemberID,
 ) (domain.Member, error) {
 	return statement.One(ctx, s.Pool, "find member",
@@ -108,7 +108,7 @@ func (s *Store) Member(
 
 // Invitation finds the member of an invitation by the hash of its secret, whatever became of it, or refuses with
 // NOT_FOUND.
-func (s *Store) Invitation(
+func (s OrganizationReader) Invitation(
 	ctx context.Context, organization domain.OrganizationID, secretSHA256 [32]byte,
 ) (domain.Member, error) {
 	unknown := domain.Refuse(domain.NotFound, "There is no such invitation; ask for another.")
@@ -141,7 +141,7 @@ var (
 )
 
 // AddressesOf reads the addresses of members; those that were erased are left out, and unknown members.
-func (s *Store) AddressesOf(
+func (s OrganizationReader) AddressesOf(
 	ctx context.Context, organization domain.OrganizationID, ids []domain.MemberID,
 ) (map[domain.MemberID]string, error) {
 	if len(ids) == 0 {
@@ -154,7 +154,7 @@ func (s *Store) AddressesOf(
 }
 
 // HasOwnerBeside reports whether another member than one is an active owner of the organization.
-func (s *Store) HasOwnerBeside(
+func (s OrganizationReader) HasOwnerBeside(
 	ctx context.Context, organization domain.OrganizationID, id domain.MemberID,
 ) (bool, error) {
 	_, found, err := statement.First(
@@ -213,20 +213,20 @@ var (
 
 // KeysPage lists up to limit API keys of an organization after one, oldest first, revoked and expired ones included,
 // and whether more follow.
-func (s *Store) KeysPage(
+func (s KeyReader) KeysPage(
 	ctx context.Context, organization domain.OrganizationID, after domain.KeyID, limit int,
 ) ([]GrantedKey, bool, error) {
 	return s.pageOfKeys(ctx, limit, pageOfKeys, organization, after, limit+1)
 }
 
 // LivingKeys is KeysPage of those that neither are revoked nor have expired.
-func (s *Store) LivingKeys(
+func (s KeyReader) LivingKeys(
 	ctx context.Context, organization domain.OrganizationID, now time.Time, after domain.KeyID, limit int,
 ) ([]GrantedKey, bool, error) {
 	return s.pageOfKeys(ctx, limit, livingKeys, organization, after, limit+1, now)
 }
 
-func (s *Store) pageOfKeys(
+func (s KeyReader) pageOfKeys(
 	ctx context.Context, limit int, sql string, organization domain.OrganizationID, args ...any,
 ) ([]GrantedKey, bool, error) {
 	keys, err := statement.All(ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], sql,
@@ -246,7 +246,7 @@ type KeyCompany struct {
 }
 
 // GrantsAmong finds which of the keys of an organization may use which of the companies.
-func (s *Store) GrantsAmong(
+func (s KeyReader) GrantsAmong(
 	ctx context.Context, organization domain.OrganizationID, keys []domain.KeyID, companies []domain.CompanyID,
 ) (map[KeyCompany]bool, error) {
 	list, err := statement.All(
@@ -261,7 +261,7 @@ func (s *Store) GrantsAmong(
 
 // KeysOfMember lists up to limit API keys of a member that neither are revoked nor have expired, oldest first, and
 // whether more follow.
-func (s *Store) KeysOfMember(
+func (s KeyReader) KeysOfMember(
 	ctx context.Context, organization domain.OrganizationID, id domain.MemberID, now time.Time, limit int,
 ) ([]UsedKey, bool, error) {
 	keys, err := statement.All(
@@ -272,7 +272,7 @@ func (s *Store) KeysOfMember(
 }
 
 // KeyOf finds an API key of an organization, or refuses with NOT_FOUND.
-func (s *Store) KeyOf(ctx context.Context, organization domain.OrganizationID, id domain.KeyID) (GrantedKey, error) {
+func (s KeyReader) KeyOf(ctx context.Context, organization domain.OrganizationID, id domain.KeyID) (GrantedKey, error) {
 	key, err := statement.One(ctx, s.Pool, "find key",
 		domain.Refuse(domain.NotFound, "This organization has no API key with that id."),
 		pgx.RowToStructByPos[UsedKey], findKey, organization.Shard(), organization, id)
@@ -287,7 +287,7 @@ func (s *Store) KeyOf(ctx context.Context, organization domain.OrganizationID, i
 }
 
 // withGrants adds up to most companies to each key.
-func (s *Store) withGrants(
+func (s KeyReader) withGrants(
 	ctx context.Context, organization domain.OrganizationID, keys []UsedKey, most int,
 ) ([]GrantedKey, error) {
 	type grant struct {
@@ -307,7 +307,7 @@ func (s *Store) withGrants(
 }
 
 // Keys lists an organization's API keys, oldest first, revoked and expired ones included.
-func (s *Store) Keys(ctx context.Context, organization domain.OrganizationID) ([]UsedKey, error) {
+func (s KeyReader) Keys(ctx context.Context, organization domain.OrganizationID) ([]UsedKey, error) {
 	query := cluster.SQL(keyColumns + ` AND k.organization_id = $2 ORDER BY k.key_id`)
 	return statement.All(
 		ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], query, organization.Shard(), organization,
@@ -315,7 +315,7 @@ func (s *Store) Keys(ctx context.Context, organization domain.OrganizationID) ([
 }
 
 // Key finds one API key, or refuses with NOT_FOUND.
-func (s *Store) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
+func (s KeyReader) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
 	query := cluster.SQL(keyColumns + ` AND k.key_id = $2`)
 	return statement.One(
 		ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "There is no API key with that id."),
@@ -325,7 +325,7 @@ func (s *Store) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
 
 // ExpiringKeys lists the keys of all organizations that still work and end before until, the earliest first: also those
 // that were found where an error says that some could not be looked for.
-func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domain.APIKey, error) {
+func (s KeyReader) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domain.APIKey, error) {
 	query := cluster.SQL(keyColumns + ` AND k.revoked_at IS NULL AND k.expires_at > $2 AND k.expires_at <= $3
 		AND EXISTS (SELECT 1 FROM {members} m WHERE m.shard = $1 AND m.organization_id = k.organization_id
 			AND m.member_id = k.member_id AND m.status = 'active')`)
@@ -343,7 +343,7 @@ func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domai
 }
 
 // CompanyByReference finds a company of an organization, with or without grants, or refuses with NOT_FOUND.
-func (s *Store) CompanyByReference(
+func (s CompanyReader) CompanyByReference(
 	ctx context.Context, organization domain.OrganizationID, reference string,
 ) (domain.Company, error) {
 	query := cluster.SQL(`SELECT ` + projections.CompanyColumns + ` FROM {companies} c
@@ -361,7 +361,7 @@ type grantedCompany struct {
 }
 
 // grantedCompany finds a company by reference. An unknown one and one without a grant answer alike.
-func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference string) (grantedCompany, error) {
+func (s *reader) grantedCompany(ctx context.Context, a domain.Access, reference string) (grantedCompany, error) {
 	return statement.One(ctx, s.Pool, "find a granted company", domain.ErrUnauthorizedCompany,
 		pgx.RowToStructByPos[grantedCompany], findGrantedCompany(a),
 		a.Organization.Shard(), a.Organization, a.Key, reference)
@@ -376,7 +376,7 @@ func findGrantedCompany(a domain.Access) string {
 
 // Companies lists up to limit companies after a reference, in the order of their references, and whether more follow:
 // those granted to the key, or all of the organization, of a status or of any (empty).
-func (s *Store) Companies(
+func (s CompanyReader) Companies(
 	ctx context.Context, a domain.Access, all bool, status domain.CompanyStatus, after string, limit int,
 ) (companies []domain.Company, more bool, err error) {
 	query := cluster.SQL(`SELECT ` + projections.CompanyColumns + ` FROM {companies} c
@@ -384,7 +384,7 @@ func (s *Store) Companies(
 			AND ($4 OR EXISTS (SELECT FROM {grants} g WHERE g.shard = $1 AND g.key_id = $5 AND g.company_id = c.company_id AND g.enabled))
 			AND ($7 = '' OR ($7 = 'closed') = (c.closed_at IS NOT NULL))
 		ORDER BY c.reference LIMIT $6`)
-	companies, err = read(ctx, s, a, newEnough(a), func(from source) ([]domain.Company, error) {
+	companies, err = read(ctx, s.reader, a, newEnough(a), func(from source) ([]domain.Company, error) {
 		list, err := statement.All(ctx, from, "list companies", pgx.RowToStructByPos[domain.Company], query,
 			a.Organization.Shard(), a.Organization, after, all, a.Key, limit+1, string(status))
 		if err == nil && !all {
@@ -425,21 +425,21 @@ var (
 
 // KeysOfCompany lists up to limit keys that were ever granted a company, after a key, oldest first, and whether more
 // follow.
-func (s *Store) KeysOfCompany(
+func (s CompanyReader) KeysOfCompany(
 	ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.KeyID, limit int,
 ) ([]Grant[domain.KeyID], bool, error) {
-	return grantsOf(ctx, s, "list the keys of a company", findKeysOfCompany, o, company, after, limit)
+	return grantsOf(ctx, s.reader, "list the keys of a company", findKeysOfCompany, o, company, after, limit)
 }
 
 // WebhooksOfCompany is KeysOfCompany for destinations that were ever authorized for it.
-func (s *Store) WebhooksOfCompany(
+func (s CompanyReader) WebhooksOfCompany(
 	ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.WebhookID, limit int,
 ) ([]Grant[domain.WebhookID], bool, error) {
-	return grantsOf(ctx, s, "list the destinations of a company", findWebhooksOfCompany, o, company, after, limit)
+	return grantsOf(ctx, s.reader, "list the destinations of a company", findWebhooksOfCompany, o, company, after, limit)
 }
 
 func grantsOf[ID domain.KeyID | domain.WebhookID](
-	ctx context.Context, s *Store, what, sql string, o domain.OrganizationID, company domain.CompanyID, after ID,
+	ctx context.Context, s *reader, what, sql string, o domain.OrganizationID, company domain.CompanyID, after ID,
 	limit int,
 ) ([]Grant[ID], bool, error) {
 	rows, err := statement.All(ctx, s.Pool, what, pgx.RowToStructByPos[struct {
@@ -462,7 +462,7 @@ func grantsOf[ID domain.KeyID | domain.WebhookID](
 }
 
 // Links lists an organization's links, newest first: all of them, or a member's.
-func (s *Store) Links(
+func (s IdentityReader) Links(
 	ctx context.Context, organization domain.OrganizationID, member domain.MemberID, limit, offset int,
 ) (links []domain.OAuthLink, total int64, err error) {
 	query := cluster.SQL(`SELECT ` + projections.LinkColumns + `, count(*) OVER () FROM {oauth_links} l
@@ -483,7 +483,7 @@ func (s *Store) Links(
 }
 
 // Link finds a link, or refuses with NOT_FOUND.
-func (s *Store) Link(ctx context.Context, id domain.LinkID) (domain.OAuthLink, error) {
+func (s IdentityReader) Link(ctx context.Context, id domain.LinkID) (domain.OAuthLink, error) {
 	l, err := s.link(ctx, id)
 	return l.OAuthLink, err
 }
@@ -494,7 +494,7 @@ type heldLink struct {
 	Ended bool
 }
 
-func (s *Store) link(ctx context.Context, id domain.LinkID) (heldLink, error) {
+func (s IdentityReader) link(ctx context.Context, id domain.LinkID) (heldLink, error) {
 	query := cluster.SQL(`SELECT ` + projections.LinkColumns + `, m.status = 'ended' FROM {oauth_links} l
 		JOIN {members} m ON m.shard = $1 AND m.organization_id = l.organization_id AND m.member_id = l.member_id
 		WHERE l.shard = $1 AND l.link_id = $2`)
@@ -515,7 +515,7 @@ const claimMargin = time.Minute
 // ClaimOAuthSubject notes, before a link is redeemed, that its subject is found there. A subject that another link has,
 // or may still get, is refused: so it never belongs to two members at once, in whatever shards they are. After a crash
 // the claimed link is not redeemed: it still can be until it expires; then the claim is void and is replaced.
-func (s *Store) ClaimOAuthSubject(
+func (s IdentityReader) ClaimOAuthSubject(
 	ctx context.Context, identity domain.OAuthSubject, link domain.OAuthLink, now time.Time,
 ) error {
 	const claim = `INSERT INTO oauth_subjects (subject, organization_id, link_id, claimed_at) VALUES ($1, $2, $3, $4)
@@ -542,7 +542,7 @@ func (s *Store) ClaimOAuthSubject(
 }
 
 // claimed is the link that has claimed a subject; zero for none.
-func (s *Store) claimed(ctx context.Context, identity domain.OAuthSubject) (domain.LinkID, error) {
+func (s IdentityReader) claimed(ctx context.Context, identity domain.OAuthSubject) (domain.LinkID, error) {
 	const query = `SELECT link_id FROM oauth_subjects WHERE subject = $1`
 	id, _, err := statement.First(
 		ctx, s.Pool, "find the link of an identity", pgx.RowTo[domain.LinkID], query, identity[:],
@@ -551,7 +551,7 @@ func (s *Store) claimed(ctx context.Context, identity domain.OAuthSubject) (doma
 }
 
 // checkReleased refuses a subject that the link which claimed it has, or may still get.
-func (s *Store) checkReleased(
+func (s IdentityReader) checkReleased(
 	ctx context.Context, identity domain.OAuthSubject, holder domain.LinkID, now time.Time,
 ) error {
 	l, err := s.link(ctx, holder)

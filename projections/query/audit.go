@@ -63,8 +63,8 @@ const AuditDepth = 10_000
 // page is a range. For an action or a target, pages are ranges of an index, so a rare one costs as much as a frequent
 // one; only registrations without a target are found by searching at most AuditDepth events. The caller must refuse a
 // bound beyond the history (Total).
-func (s *Store) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (AuditPage, error) {
-	return readMuch(ctx, s, a, func(from source) (AuditPage, error) {
+func (s HistoryReader) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (AuditPage, error) {
+	return readMuch(ctx, s.reader, a, func(from source) (AuditPage, error) {
 		page, err := auditEvents(ctx, from, a, q)
 		granted := func(e AuditEvent) bool { return e.granted }
 		if from.replica && (q.After > page.Total || from.sequence < a.Sequence && slices.ContainsFunc(page.Events, granted)) {
@@ -198,8 +198,8 @@ func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 
 // History reads up to limit events of an organization after a sequence, as they are in the log, with the texts that
 // they name: what an export is made of. The source knows all that a.Sequence says.
-func (s *Store) History(ctx context.Context, a domain.Access, after int64, limit int) ([]audit.Event, error) {
-	return readMuch(ctx, s, a, func(from source) ([]audit.Event, error) {
+func (s HistoryReader) History(ctx context.Context, a domain.Access, after int64, limit int) ([]audit.Event, error) {
+	return readMuch(ctx, s.reader, a, func(from source) ([]audit.Event, error) {
 		log := history.Reader{Shard: a.Organization.Shard(), Organization: a.Organization, After: after}
 		return log.Next(ctx, from, limit)
 	})

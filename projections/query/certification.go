@@ -126,10 +126,10 @@ var listArtifacts = cluster.SQL(artifactColumns + `(SELECT artifact_id, latest_v
 var countArtifacts = cluster.SQL(`SELECT count(*) FROM {artifacts} WHERE shard = $1 AND organization_id = $2`)
 
 // Artifacts lists an organization's artifacts, newest first, and how many there are.
-func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset int) ([]Artifact, int64, error) {
+func (s DocumentReader) Artifacts(ctx context.Context, a domain.Access, limit, offset int) ([]Artifact, int64, error) {
 	shard, id := a.Organization.Shard(), a.Organization
 	var total int64
-	all, err := readMuch(ctx, s, a, func(from source) (_ []Artifact, err error) {
+	all, err := readMuch(ctx, s.reader, a, func(from source) (_ []Artifact, err error) {
 		if total, _, err = statement.First(
 			ctx, from, "count artifacts", pgx.RowTo[int64], countArtifacts, shard, id,
 		); err != nil {
@@ -228,11 +228,11 @@ func before[R any, ID any](page []R, place *ID, of func(R) ID) (cut []R, more bo
 // Artifact reads an artifact with all its versions, oldest first, their certificates, and a page of the statements
 // about them; next is where the one after it begins, nil after the last. The versions are read after the artifact, so
 // they may be newer, never older.
-func (s *Store) Artifact(
+func (s DocumentReader) Artifact(
 	ctx context.Context, a domain.Access, id domain.ArtifactID, from StatementsBefore,
 ) (artifact Artifact, versions []ArtifactVersion, next *StatementsBefore, err error) {
 	args := []any{a.Organization.Shard(), a.Organization, id}
-	versions, err = read(ctx, s, a, newEnough(a), func(at source) (versions []ArtifactVersion, err error) {
+	versions, err = read(ctx, s.reader, a, newEnough(a), func(at source) (versions []ArtifactVersion, err error) {
 		place := from
 		if artifact, err = statement.One(ctx, at, "read an artifact", domain.ErrUnknownArtifact,
 			pgx.RowToStructByPos[Artifact], findArtifact, args...); err != nil {
@@ -271,10 +271,10 @@ func (s *Store) Artifact(
 // ArtifactVersions reads the versions of an artifact, the highest first, and what was declared of one of them, or of
 // the highest where the id is zero: all that was declared of all of them may have hundreds of megabytes. at is where
 // that one stands.
-func (s *Store) ArtifactVersions(
+func (s DocumentReader) ArtifactVersions(
 	ctx context.Context, a domain.Access, id domain.ArtifactID, one domain.ArtifactVersionID,
 ) (versions []ArtifactVersion, at int, err error) {
-	versions, err = read(ctx, s, a, newEnough(a), func(from source) ([]ArtifactVersion, error) {
+	versions, err = read(ctx, s.reader, a, newEnough(a), func(from source) ([]ArtifactVersion, error) {
 		versions, err := statement.All(
 			ctx, from, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, a.Organization.Shard(),
 			a.Organization, id,
@@ -328,7 +328,7 @@ func declared(versions []ArtifactVersion, reviews []Review, approvals []Approval
 }
 
 // KnowsArtifact refuses an artifact of another organization, and an unknown one.
-func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
+func (s DocumentReader) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
 	query := cluster.SQL(`SELECT true FROM {artifacts} WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`)
 	_, err := statement.One(
 		ctx, s.Pool, "find an artifact", domain.ErrUnknownArtifact, pgx.RowTo[bool], query, a.Organization.Shard(),
@@ -341,7 +341,7 @@ var findArtifactVersion = cluster.SQL(`SELECT ` + artifactVersionColumns + versi
 	WHERE v.organization_id = $2`)
 
 // ArtifactVersion reads one version without its reviews, approval and certificate.
-func (s *Store) ArtifactVersion(
+func (s DocumentReader) ArtifactVersion(
 	ctx context.Context, a domain.Access, id domain.ArtifactVersionID,
 ) (ArtifactVersion, error) {
 	return statement.One(
@@ -356,10 +356,10 @@ var findAnalysis = cluster.SQL(`SELECT e.type, e.v, e.data FROM {analyses} n
 	WHERE n.shard = $1 AND n.organization_id = $2 AND n.analysis_id = $3`)
 
 // Analysis reads a whole analysis out of its event.
-func (s *Store) Analysis(
+func (s DocumentReader) Analysis(
 	ctx context.Context, a domain.Access, id domain.AnalysisID,
 ) (*domain.AnalysisCompletedBody, error) {
-	body, err := read(ctx, s, a, newEnough(a), func(from source) (domain.Body, error) {
+	body, err := read(ctx, s.reader, a, newEnough(a), func(from source) (domain.Body, error) {
 		return statement.One(ctx, from, "read an analysis",
 			domain.Refuse(domain.NotFound, "This organization has no analysis with that id."),
 			scanBody, findAnalysis, a.Organization.Shard(), a.Organization, id)
@@ -396,14 +396,14 @@ type DetectorMetric struct {
 }
 
 // DetectorMetrics reads those of an organization, in the order of detectors and versions.
-func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]DetectorMetric, error) {
+func (s DocumentReader) DetectorMetrics(ctx context.Context, a domain.Access) ([]DetectorMetric, error) {
 	query := cluster.SQL(`SELECT detector, detector_version, count(*),
 			count(*) FILTER (WHERE outcome = 'clear'), count(*) FILTER (WHERE outcome = 'finding'),
 			count(*) FILTER (WHERE outcome = 'inconclusive'), count(*) FILTER (WHERE outcome = 'not_applicable'),
 			percentile_disc(0.5) WITHIN GROUP (ORDER BY micros), percentile_disc(0.95) WITHIN GROUP (ORDER BY micros)
 		FROM {detector_runs} WHERE shard = $1 AND organization_id = $2
 		GROUP BY detector, detector_version ORDER BY detector, detector_version`)
-	return readMuch(ctx, s, a, func(from source) ([]DetectorMetric, error) {
+	return readMuch(ctx, s.reader, a, func(from source) ([]DetectorMetric, error) {
 		return statement.All(
 			ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), a.Organization,
 		)
@@ -429,7 +429,7 @@ type Registrations struct {
 }
 
 // Registrations reads a month.
-func (s *Store) Registrations(
+func (s AllowanceReader) Registrations(
 	ctx context.Context, organization domain.OrganizationID, period domain.Period,
 ) (Registrations, error) {
 	query := cluster.SQL(`SELECT coalesce(u.used, 0), coalesce(a.credits, 0), coalesce(a.retention_days, 0)
@@ -464,14 +464,14 @@ var (
 )
 
 // Certificate reads a certificate of the key's organization.
-func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (SignedCertificate, error) {
+func (s DocumentReader) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (SignedCertificate, error) {
 	return statement.One(ctx, s.Pool, "read a certificate", domain.ErrUnknownCertificate,
 		pgx.RowToStructByPos[SignedCertificate],
 		ownCertificate, a.Organization.Shard(), id, a.Organization)
 }
 
 // AnyCertificate reads a certificate for any holder of its public id.
-func (s *Store) AnyCertificate(ctx context.Context, id domain.PublicID) (SignedCertificate, error) {
+func (s DocumentReader) AnyCertificate(ctx context.Context, id domain.PublicID) (SignedCertificate, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.Installation.Has(shard) {
 		return SignedCertificate{}, domain.ErrUnknownCertificate
@@ -488,7 +488,7 @@ const uncommittedLife = time.Hour
 
 // AnnounceContent notes that content of a version is about to be put into the blob store, so that it is erased if its
 // registration never comes.
-func (s *Store) AnnounceContent(
+func (s DocumentReader) AnnounceContent(
 	ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, now time.Time,
 ) error {
 	insert := cluster.SQL(
@@ -501,7 +501,7 @@ func (s *Store) AnnounceContent(
 
 // KeptContents counts the registered versions of a subject (an artifact, or a version of one) whose content is kept
 // beyond now.
-func (s *Store) KeptContents(
+func (s DocumentReader) KeptContents(
 	ctx context.Context, o domain.OrganizationID, subject string, now time.Time,
 ) (versions int, err error) {
 	query := cluster.SQL(`SELECT count(*)::int FROM {artifact_versions} v
@@ -525,7 +525,7 @@ func (s *Store) KeptContents(
 // TextsOf lists the texts that belong to a subject of an organization and are not erased yet: those of its own events;
 // of an artifact or a version of one, those of all events that name it, with the certificates that publish a title; of
 // an organization, also the certificates that publish its name; of a member, also the names of the passkeys.
-func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject string) ([]domain.TextID, error) {
+func (s DocumentReader) TextsOf(ctx context.Context, o domain.OrganizationID, subject string) ([]domain.TextID, error) {
 	query := cluster.SQL(`SELECT type, v, data FROM {events}
 		WHERE shard = $1 AND organization_id = $2 AND type = ANY($3)
 			AND (subject = $4 OR position($5::bytea IN data) > 0 OR $6 AND type = $7)

@@ -45,7 +45,7 @@ func scanFeedEvent(row pgx.CollectableRow) (e FeedEvent, err error) {
 }
 
 // FeedCompany finds the company that a feed reader waits for, granted as Changes requires.
-func (s *Store) FeedCompany(ctx context.Context, a domain.Access, reference string) (domain.CompanyID, error) {
+func (s HistoryReader) FeedCompany(ctx context.Context, a domain.Access, reference string) (domain.CompanyID, error) {
 	granted, err := s.grantedCompany(ctx, a, reference)
 	return granted.ID, err
 }
@@ -73,7 +73,7 @@ const AnyEpoch = -1
 // head comes from a database that has since been lost; the head is read before the events, so that a cursor of this
 // history is never ahead. Both are read on the primary. A replica that has replayed the cursor may answer with a full
 // page, which changes with the epoch alone; with the end of the feed only if it is as new as the caller requires.
-func (s *Store) Changes(
+func (s HistoryReader) Changes(
 	ctx context.Context, a domain.Access, company string, epoch, after int64, limit int,
 ) (page FeedPage, err error) {
 	granted, err := s.grantedCompany(ctx, a, company)
@@ -101,7 +101,7 @@ func (s *Store) Changes(
 	if a.ReadAfter != nil {
 		end = *a.ReadAfter
 	}
-	events, err := read(ctx, s, a, after, func(from source) ([]FeedEvent, error) {
+	events, err := read(ctx, s.reader, a, after, func(from source) ([]FeedEvent, error) {
 		events, err := statement.All(
 			ctx, from, "read the change feed", scanFeedEvent, ChangesQuery, a.Organization.Shard(), granted.ID, after, limit+1,
 		)
@@ -139,7 +139,7 @@ var streamEvents = cluster.SQL(`SELECT ` + feedColumns + `, c.reference
 
 // StreamEvents finds events of a shard's log in the feeds of their companies, in the same order; events that no feed
 // shows are left out. One that is missing in the projections is an error, and never skipped.
-func (s *Store) StreamEvents(ctx context.Context, shard domain.Shard, events []domain.Event) ([]StreamEvent, error) {
+func (s HistoryReader) StreamEvents(ctx context.Context, shard domain.Shard, events []domain.Event) ([]StreamEvent, error) {
 	shown := slices.DeleteFunc(slices.Clone(events), func(e domain.Event) bool {
 		return projections.FeedTypeCode(e.Type) == 0
 	})

@@ -47,7 +47,7 @@ var findAnswer = cluster.SQL(`SELECT fingerprint, status, answer FROM {idempoten
 // Claim takes an Idempotency-Key for a request, or returns the answer of the finished request that used it. A request
 // with other content is refused with IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
 // one whose answer was erased with INVALID_STATE.
-func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
+func (s AnswerReader) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
 	shard := c.Organization.Shard()
 	_, taken, err := statement.First(ctx, s.Pool, "claim an idempotency key", pgx.RowTo[bool], claimKey,
 		shard, c.Organization, c.Scope(), c.Key, c.Token, fingerprint, now, now.Add(claimLease), now.Add(-answerLife))
@@ -84,7 +84,7 @@ func (k keyUse) answerOf(fingerprint []byte, err error) (*KnownAnswer, error) {
 }
 
 // Answer stores the answer of a claimed request without events.
-func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
+func (s AnswerReader) Answer(ctx context.Context, a domain.StoredAnswer) error {
 	return statement.Exec(ctx, s.Pool, finishKey, projections.StoreAnswer+" AND status IS NULL", a.Organization.Shard(),
 		a.Organization, a.Scope(), a.Key, a.Token, a.Status, a.Body)
 }
@@ -93,7 +93,7 @@ var releaseKey = cluster.SQL(`DELETE FROM {idempotency_keys}
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL`)
 
 // Release ends a claim, so that the same request may be sent again at once.
-func (s *Store) Release(ctx context.Context, c domain.Claim) error {
+func (s AnswerReader) Release(ctx context.Context, c domain.Claim) error {
 	return statement.Exec(ctx, s.Pool, finishKey, releaseKey, c.Organization.Shard(), c.Organization, c.Scope(), c.Key,
 		c.Token)
 }
@@ -107,7 +107,7 @@ var forgetAnswers = cluster.SQL(`DELETE FROM {idempotency_keys} k
 	WHERE k.shard = $1 AND k.ctid = d.place`)
 
 // ForgetAnswers deletes expired answers, in steps that hold up no request.
-func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
+func (s AnswerReader) ForgetAnswers(ctx context.Context, now time.Time) error {
 	const bite = 1000
 	return s.Installation.EachShard(ctx, s.Pool, func(ctx context.Context, shard domain.Shard) (err error) {
 		for forgotten := int64(bite); forgotten == bite && err == nil; {

@@ -126,10 +126,10 @@ var (
 // Referenced finds, for a member who has signed in, the documents that have a reference, whatever their company and
 // source: the record of each one's highest version, in pages as those of Search. whole is false where not every source
 // was searched.
-func (s *Store) Referenced(
+func (s RecordReader) Referenced(
 	ctx context.Context, a domain.Access, reference string, before domain.RecordID, limit int,
 ) (records []domain.Record, more, whole bool, err error) {
-	records, err = readMuch(ctx, s, a, func(from source) ([]domain.Record, error) {
+	records, err = readMuch(ctx, s.reader, a, func(from source) ([]domain.Record, error) {
 		type place struct {
 			Company   domain.CompanyID
 			Reference string
@@ -160,7 +160,7 @@ const receivedApart = 10 * time.Minute
 
 // Records lists records of a company that the key may use: those of its feed, the last registered first; or the
 // versions of one document, the highest first. What is registered after the first page stays out of the others.
-func (s *Store) Records(
+func (s RecordReader) Records(
 	ctx context.Context, a domain.Access, q RecordQuestion,
 ) (page Page[domain.Record, int64], err error) {
 	company, err := s.grantedCompany(ctx, a, q.Company)
@@ -170,7 +170,7 @@ func (s *Store) Records(
 	if q.Before > 0 {
 		a.ReadAfter = nil // a replica might lack what the page before was followed by
 	}
-	return readMuch(ctx, s, a, func(from source) (page Page[domain.Record, int64], err error) {
+	return readMuch(ctx, s.reader, a, func(from source) (page Page[domain.Record, int64], err error) {
 		shard, rows, of, low, high := a.Organization.Shard(), feedBackwards, [16]byte(company.ID), int64(0),
 			int64(math.MaxInt64)
 		if q.Document != "" {
@@ -262,7 +262,7 @@ var listReservations = cluster.SQL(`SELECT w.expires_at, w.public_id, w.version,
 // Reservations lists them in the order of their expiry, the earliest first. One that is renewed between two pages comes
 // again. They have an index, in which no registered version stands. How far a page searches is asked first: what leaves
 // the list meanwhile, because it is registered, then moves no other past the page's end.
-func (s *Store) Reservations(
+func (s RecordReader) Reservations(
 	ctx context.Context, a domain.Access, q ReservationQuestion,
 ) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
 	company, err := s.grantedCompany(ctx, a, q.Company)
@@ -276,7 +276,7 @@ func (s *Store) Reservations(
 	case q.Status == domain.ReservationPending:
 		after.ExpiresAt = q.Now
 	}
-	return readMuch(ctx, s, a, func(from source) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
+	return readMuch(ctx, s.reader, a, func(from source) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
 		end := ReservationPlace{ExpiresAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
 		last, more, err := statement.First(ctx, from, "look how far reservations are searched",
 			pgx.RowToStructByPos[ReservationPlace],

@@ -37,8 +37,8 @@ func findRecord(a domain.Access) string {
 
 // Record finds a record by public id. A record that the key may not see, and a reserved version, are answered as
 // unknown.
-func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
-	return read(ctx, s, a, newEnough(a), func(from source) (domain.Record, error) {
+func (s RecordReader) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
+	return read(ctx, s.reader, a, newEnough(a), func(from source) (domain.Record, error) {
 		found, err := statement.One(ctx, from, "find record", domain.ErrUnknownRecord, scanRecord, findRecord(a),
 			a.Organization.Shard(), id, a.Key, a.Organization)
 		if err == nil {
@@ -49,7 +49,7 @@ func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID)
 }
 
 // Lookup finds a record by the reference of its origin. The company is checked first.
-func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionReference) (domain.Record, error) {
+func (s RecordReader) Lookup(ctx context.Context, a domain.Access, v domain.VersionReference) (domain.Record, error) {
 	query := cluster.SQL(recordColumns + `
 		FROM {companies} c
 		JOIN {documents} d ON d.shard = $1 AND d.company_id = c.company_id AND d.source = $3 AND d.reference = $4
@@ -59,7 +59,7 @@ func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionRef
 	if err != nil {
 		return domain.Record{}, err
 	}
-	return read(ctx, s, a, newEnough(a), func(from source) (domain.Record, error) {
+	return read(ctx, s.reader, a, newEnough(a), func(from source) (domain.Record, error) {
 		return statement.One(ctx, from, "look a record up", domain.ErrUnknownRecord, scanRecord, query,
 			a.Organization.Shard(), company.ID, v.Source, v.DocumentReference, v.Version)
 	})
@@ -88,8 +88,8 @@ var recordsNamed = cluster.SQL(recordColumns + `
 
 // RecordsNamed reads, for a member who has signed in, the records that ids name, in that order, whatever their company.
 // An id of no record of the organization is left out.
-func (s *Store) RecordsNamed(ctx context.Context, a domain.Access, ids []domain.PublicID) ([]domain.Record, error) {
-	return read(ctx, s, a, newEnough(a), func(from source) ([]domain.Record, error) {
+func (s RecordReader) RecordsNamed(ctx context.Context, a domain.Access, ids []domain.PublicID) ([]domain.Record, error) {
+	return read(ctx, s.reader, a, newEnough(a), func(from source) ([]domain.Record, error) {
 		return statement.All(ctx, from, "read records", scanRecord, recordsNamed, a.Organization.Shard(), a.Organization, ids)
 	})
 }
@@ -107,10 +107,10 @@ func searchRecords(a domain.Access) string {
 // Search lists up to limit records of a hash, newest first, and whether more follow: those of companies granted to the
 // key, received before the record that ended the page before (the zero id begins). A record's id begins with its time,
 // so it gives the order. The index knows the first bytes of the hash alone.
-func (s *Store) Search(
+func (s RecordReader) Search(
 	ctx context.Context, a domain.Access, sum [32]byte, before domain.RecordID, limit int,
 ) (records []domain.Record, more bool, err error) {
-	records, err = read(ctx, s, a, newEnough(a), func(from source) ([]domain.Record, error) {
+	records, err = read(ctx, s.reader, a, newEnough(a), func(from source) ([]domain.Record, error) {
 		list, err := statement.All(ctx, from, "search records", scanRecord, searchRecords(a),
 			a.Organization.Shard(), a.Organization, a.Key, sum[:], behind(before), limit+1)
 		if err == nil {
@@ -181,7 +181,7 @@ var loadComparisons = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_
 	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`)
 
 // Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip.
-func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (*Evidence, error) {
+func (s RecordReader) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (*Evidence, error) {
 	q := &evidenceQuestion{id: id, access: a}
 	e, err := q.answer(s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence), domain.ErrUnknownRecord)
 	if err == nil {
@@ -192,7 +192,7 @@ func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicI
 
 // Comparison reads a registration, or that there is only a reservation, for any holder of its public id. Concurrent
 // comparisons of a shard share a round trip.
-func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (*Evidence, error) {
+func (s RecordReader) Comparison(ctx context.Context, id domain.PublicID) (*Evidence, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.Installation.Has(shard) {
 		return nil, ErrUnknownPublicID
@@ -215,11 +215,11 @@ func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (*Evidenc
 // ErrUnknownPublicID answers a public id that was never given out. A malformed one is answered as an unknown one.
 var ErrUnknownPublicID = domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
 
-func (s *Store) compare(shard domain.Shard, batch []*evidenceQuestion) {
+func (s RecordReader) compare(shard domain.Shard, batch []*evidenceQuestion) {
 	answerBatch(s.Public, batch, func(*Evidence) []any { return nil }, loadComparisons, shard)
 }
 
-func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
+func (s RecordReader) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 	answerBatch(s.Pool, batch, func(e *Evidence) []any {
 		r := &e.Event
 		// If the event of a registration is missing, its evidence verifies as nothing.
@@ -344,7 +344,7 @@ var loadAsOf = cluster.SQL(`SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(
 // EvidenceAsOf is Evidence together with the state at a moment. The state follows from the document's events up to
 // then, which never change, so the answer never changes. The caller must refuse a time that is not past: events at it
 // may still be committed.
-func (s *Store) EvidenceAsOf(
+func (s RecordReader) EvidenceAsOf(
 	ctx context.Context, a domain.Access, id domain.PublicID, at Moment,
 ) (stored *Evidence, then AsOf, err error) {
 	if stored, err = s.Evidence(ctx, a, id); err != nil {

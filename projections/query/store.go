@@ -24,9 +24,57 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Store answers the questions of readers. Nothing is kept between two calls, so every answer is the database's at that
-// moment.
+// Store answers questions, by subject. It keeps nothing between two calls, so an answer is as new as the database.
+// It is safe for concurrent use.
 type Store struct {
+	*reader
+	IdentityReader
+	OrganizationReader
+	KeyReader
+	CompanyReader
+	RecordReader
+	HistoryReader
+	DocumentReader
+	AllowanceReader
+	WebhookReader
+	AnswerReader
+}
+
+// What a Store answers.
+type (
+	// IdentityReader says which member and organization an API key or an OAuth subject acts for.
+	IdentityReader struct{ *reader }
+	// OrganizationReader answers about organizations and their members.
+	OrganizationReader struct{ *reader }
+	// KeyReader answers about API keys as their owners manage them.
+	KeyReader struct{ *reader }
+	// CompanyReader answers about companies, the partitions of an organization, and which keys and webhooks may use them.
+	CompanyReader struct{ *reader }
+	// RecordReader answers about records, reservations and their evidence.
+	RecordReader struct{ *reader }
+	// HistoryReader answers about the feed and the audit trail.
+	HistoryReader struct{ *reader }
+	// DocumentReader answers about uploaded documents, their analyses and certificates.
+	DocumentReader struct{ *reader }
+	// AllowanceReader answers about what an organization has used of its limits, and counts.
+	AllowanceReader struct{ *reader }
+	// WebhookReader answers about webhooks and deliveries.
+	WebhookReader struct{ *reader }
+	// AnswerReader keeps the answers of requests with an Idempotency-Key.
+	AnswerReader struct{ *reader }
+)
+
+// New makes a Store.
+func New(c Config) *Store {
+	r := &reader{Config: c}
+	return &Store{
+		r, IdentityReader{r}, OrganizationReader{r}, KeyReader{r}, CompanyReader{r}, RecordReader{r}, HistoryReader{r},
+		DocumentReader{r}, AllowanceReader{r}, WebhookReader{r}, AnswerReader{r},
+	}
+}
+
+// Config is where a Store reads.
+type Config struct {
 	Pool   eventstore.Database // authentication and authenticated reads
 	Public eventstore.Database // public comparison and receipt, so that they cannot starve the others
 	Scans  eventstore.Database // what may read much (scan); nil: Pool
@@ -39,7 +87,11 @@ type Store struct {
 	// RequestsReached is called with each shard in which a request has reached a part of its month's allowance; it must
 	// not wait. It may be nil.
 	RequestsReached func(domain.Shard)
+}
 
+// reader is what all answers share.
+type reader struct {
+	Config
 	scanning    turns
 	keys, links eventstore.Batcher[domain.Shard, *credential]
 	comparisons eventstore.Batcher[domain.Shard, *evidenceQuestion]
@@ -49,7 +101,7 @@ type Store struct {
 // allShards runs a query whose first argument is the shard on one shard after the other. What some of them cannot tell
 // is no answer.
 func allShards[T any](
-	ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any,
+	ctx context.Context, s *reader, what string, scan pgx.RowToFunc[T], sql string, args ...any,
 ) (all []T, err error) {
 	for shard := range domain.Shard(s.Installation.Shards) {
 		list, err := statement.All(ctx, s.Pool, what, scan, sql, append([]any{shard}, args...)...)
@@ -110,7 +162,7 @@ func (t *turns) take(ctx context.Context, o domain.OrganizationID) (give func(),
 // scan asks a question that may read many rows: one of an organization at a time, and never on a connection that
 // authentication needs.
 func scan[T any](
-	ctx context.Context, s *Store, o domain.OrganizationID, ask func(eventstore.Database) (T, error),
+	ctx context.Context, s *reader, o domain.OrganizationID, ask func(eventstore.Database) (T, error),
 ) (answer T, err error) {
 	waiting, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
@@ -164,7 +216,7 @@ var errAskPrimary = errors.New("the replica is not new enough")
 
 // read asks the replica if that has replayed the organization up to after, and otherwise the primary.
 func read[T any](
-	ctx context.Context, s *Store, a domain.Access, after int64, ask func(source) (T, error),
+	ctx context.Context, s *reader, a domain.Access, after int64, ask func(source) (T, error),
 ) (answer T, err error) {
 	if s.Replica != nil && s.Replica.answers(ctx, a, after, func(from source) error {
 		answer, err = ask(from)
@@ -176,7 +228,7 @@ func read[T any](
 }
 
 // readMuch is read for questions that may read many rows.
-func readMuch[T any](ctx context.Context, s *Store, a domain.Access, ask func(source) (T, error)) (T, error) {
+func readMuch[T any](ctx context.Context, s *reader, a domain.Access, ask func(source) (T, error)) (T, error) {
 	return read(ctx, s, a, newEnough(a), func(from source) (T, error) {
 		if from.replica {
 			return ask(from)
@@ -199,7 +251,7 @@ func newEnough(a domain.Access) int64 {
 
 // stillGranted rejects an answer of a replica that may not yet know that the key has lost a company; the primary then
 // answers.
-func (s *Store) stillGranted(ctx context.Context, from source, a domain.Access, references ...string) error {
+func (s *reader) stillGranted(ctx context.Context, from source, a domain.Access, references ...string) error {
 	if from.sequence >= a.Sequence || len(references) == 0 || a.Console {
 		return nil
 	}

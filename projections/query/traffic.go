@@ -104,8 +104,8 @@ type OrganizationLoad struct {
 }
 
 // Top reads the load of all organizations since a time, the heaviest by a measure first.
-func (s *Store) Top(ctx context.Context, since time.Time, by func(Load) int64) ([]OrganizationLoad, error) {
-	list, err := allShards(ctx, s, "read the load of organizations",
+func (s AllowanceReader) Top(ctx context.Context, since time.Time, by func(Load) int64) ([]OrganizationLoad, error) {
+	list, err := allShards(ctx, s.reader, "read the load of organizations",
 		func(row pgx.CollectableRow) (l OrganizationLoad, err error) {
 			err = row.Scan(&l.Organization, &l.Plan, &l.Name, &l.Requests, &l.Registrations, &l.Refusals, &l.Received, &l.Sent)
 			return l, err

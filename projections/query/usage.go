@@ -35,7 +35,7 @@ var takeRequest = cluster.SQL(`INSERT INTO {request_usage} AS r (shard, organiza
 // if fewer than n are left, and with PLAN_REQUIRED if the plan includes no requests. The statement also notes when a
 // part of the allowance was reached, once for each limit: queue.MeterWarner turns these notes into events, and a crash
 // in between loses nothing.
-func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
+func (s AllowanceReader) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
 	limit := s.requestsPerMonth(a)
 	if limit != nil && *limit == 0 {
 		return domain.Refuse(
@@ -69,7 +69,7 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 
 // ReturnRequest gives back a request that TakeRequests took at now and that plan or quota then refused. A warning that
 // it caused stays: the allowance had been reached.
-func (s *Store) ReturnRequest(ctx context.Context, a domain.Access, now time.Time) error {
+func (s AllowanceReader) ReturnRequest(ctx context.Context, a domain.Access, now time.Time) error {
 	query := cluster.SQL(
 		`UPDATE {request_usage} SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`,
 	)
@@ -80,7 +80,7 @@ func (s *Store) ReturnRequest(ctx context.Context, a domain.Access, now time.Tim
 }
 
 // requestsPerMonth is the organization's allowance; nil means none.
-func (s *Store) requestsPerMonth(a domain.Access) *int64 {
+func (s AllowanceReader) requestsPerMonth(a domain.Access) *int64 {
 	return s.Plans.Of(a.Plan, a.Internal).RequestsPerMonth
 }
 
@@ -93,7 +93,7 @@ type AccountUsage struct {
 }
 
 // AccountUsage reads a month; it takes no request of it.
-func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain.Period) (u AccountUsage, err error) {
+func (s AllowanceReader) AccountUsage(ctx context.Context, a domain.Access, period domain.Period) (u AccountUsage, err error) {
 	requests := cluster.SQL(`SELECT used FROM {request_usage} WHERE shard = $1 AND organization_id = $2 AND period = $3`)
 	args := []any{a.Organization.Shard(), a.Organization, int32(period)}
 	u.Requests = domain.Usage{Period: period, Limit: s.requestsPerMonth(a)}
@@ -129,7 +129,7 @@ var findMonthlyUse = cluster.SQL(`SELECT m.period,
 	FROM unnest($3::integer[]) WITH ORDINALITY AS m(period, place) ORDER BY m.place`)
 
 // MonthlyLimits reads months; it takes no request of them.
-func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, periods ...domain.Period) ([]MonthlyLimits, error) {
+func (s AllowanceReader) MonthlyLimits(ctx context.Context, a domain.Access, periods ...domain.Period) ([]MonthlyLimits, error) {
 	plan := s.Plans.Of(a.Plan, a.Internal)
 	return statement.All(ctx, s.Pool, "read the use of months", func(row pgx.CollectableRow) (MonthlyLimits, error) {
 		var p domain.Period
@@ -146,7 +146,7 @@ func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, periods ...d
 
 // Administered reads the administrative events of an organization in the UTC day of now, and its allowance of a day;
 // nil means none.
-func (s *Store) Administered(ctx context.Context, a domain.Access, now time.Time) (domain.AdministeredDay, *int64,
+func (s AllowanceReader) Administered(ctx context.Context, a domain.Access, now time.Time) (domain.AdministeredDay, *int64,
 	error) {
 	query := cluster.SQL(
 		`SELECT ` + projections.AdministeredColumns +
@@ -160,7 +160,7 @@ func (s *Store) Administered(ctx context.Context, a domain.Access, now time.Time
 
 // Reserved reads how many reservations of an organization are pending at now, and how many versions it has reserved and
 // never registered, with the limit of each.
-func (s *Store) Reserved(
+func (s AllowanceReader) Reserved(
 	ctx context.Context, a domain.Access, now time.Time,
 ) (pending, unfinalized domain.Usage, err error) {
 	query := cluster.SQL(`SELECT o.unfinalized, o.unfinalized_limit, (SELECT count(*) FROM {versions}
@@ -210,7 +210,7 @@ func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []W
 }
 
 // warnings reads the warnings of all allowances except versions.
-func (s *Store) warnings(ctx context.Context, id domain.OrganizationID) (map[domain.Allowance]domain.Warnings, error) {
+func (s AllowanceReader) warnings(ctx context.Context, id domain.OrganizationID) (map[domain.Allowance]domain.Warnings, error) {
 	query := cluster.SQL(
 		`SELECT ` + projections.WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = $2`,
 	)
@@ -229,7 +229,7 @@ type CompanyUsage struct {
 }
 
 // Usage reads the new versions of a month.
-func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period) (IntegrityUsage, error) {
+func (s AllowanceReader) Usage(ctx context.Context, a domain.Access, period domain.Period) (IntegrityUsage, error) {
 	total := cluster.SQL(`SELECT o.plan, o.internal, coalesce(u.used, 0),
 			o.warned_period, o.warned_limit, o.warned_80, o.warned_95, o.warned_100,
 			coalesce(o.warned_used_80, 0), coalesce(o.warned_used_95, 0), coalesce(o.warned_used_100, 0), o.unfinalized_limit
@@ -329,10 +329,10 @@ var loadUsageEntries = cluster.SQL(`SELECT ` + feedColumns + `, n.reference
 // the key may use now, or for a member who has signed in, of all. An entry belongs to the month of its event's time,
 // which is the month that was charged. It returns ErrBeyondHead for a cursor from a history that was longer than the
 // present one.
-func (s *Store) UsageEntries(
+func (s AllowanceReader) UsageEntries(
 	ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int,
 ) (UsageEntries, error) {
-	return scan(ctx, s, a.Organization, func(from eventstore.Database) (UsageEntries, error) {
+	return scan(ctx, s.reader, a.Organization, func(from eventstore.Database) (UsageEntries, error) {
 		return usagePage(ctx, from, a, period, after, limit)
 	})
 }

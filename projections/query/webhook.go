@@ -31,12 +31,12 @@ var findWebhooks = cluster.SQL(`SELECT ` + projections.WebhookColumns + `,
 	ORDER BY w.webhook_id`)
 
 // Webhooks lists the destinations of an organization, oldest first: at most MaxWebhooks.
-func (s *Store) Webhooks(ctx context.Context, o domain.OrganizationID) ([]WebhookEntry, error) {
+func (s WebhookReader) Webhooks(ctx context.Context, o domain.OrganizationID) ([]WebhookEntry, error) {
 	return statement.All(ctx, s.Pool, "list webhook destinations", scanWebhookEntry, findWebhooks, o.Shard(), o, nil)
 }
 
 // Webhook finds a destination; one of another organization is answered as unknown.
-func (s *Store) Webhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) (WebhookEntry, error) {
+func (s WebhookReader) Webhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) (WebhookEntry, error) {
 	return statement.One(
 		ctx, s.Pool, "find a webhook destination", domain.ErrUnknownWebhook, scanWebhookEntry, findWebhooks, o.Shard(), o,
 		id,
@@ -63,7 +63,7 @@ var findAuthorized = cluster.SQL(`SELECT c.company_id, c.reference, coalesce(a.e
 // AuthorizedCompanies lists up to limit companies of the organization after a reference, in the order of their
 // references, and whether more follow. The destination is one of the organization's; of the zero id nothing is
 // authorized.
-func (s *Store) AuthorizedCompanies(
+func (s WebhookReader) AuthorizedCompanies(
 	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, after string, limit int,
 ) ([]AuthorizedCompany, bool, error) {
 	list, err := statement.All(
@@ -110,7 +110,7 @@ var findDeliveries = cluster.SQL(`SELECT ` + deliveryColumns + ` FROM (
 
 // Deliveries lists up to limit deliveries of a destination, newest first, after one (zero: from the newest), and
 // whether more follow. A status of "" means all.
-func (s *Store) Deliveries(
+func (s WebhookReader) Deliveries(
 	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, status projections.DeliveryStatus,
 	after domain.DeliveryID, limit int,
 ) (list []Delivery, more bool, err error) {
@@ -120,7 +120,7 @@ func (s *Store) Deliveries(
 	if after.IsZero() {
 		after = domain.DeliveryID(bytes.Repeat([]byte{0xff}, len(after)))
 	}
-	list, err = scan(ctx, s, o, func(from eventstore.Database) ([]Delivery, error) { // a status may be rare
+	list, err = scan(ctx, s.reader, o, func(from eventstore.Database) ([]Delivery, error) { // a status may be rare
 		return statement.All(
 			ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), id, after, limit+1, status.Code(),
 		)
@@ -144,7 +144,7 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 }
 
 // active refuses what a disabled destination cannot receive.
-func (s *Store) active(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
+func (s WebhookReader) active(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
 	w, err := s.Webhook(ctx, o, id)
 	if err == nil && w.Status != domain.WebhookActive {
 		err = domain.Refuse(
@@ -155,7 +155,7 @@ func (s *Store) active(ctx context.Context, o domain.OrganizationID, id domain.W
 }
 
 // TestDelivery queues a delivery with made-up references to an active destination, whatever it is authorized for.
-func (s *Store) TestDelivery(
+func (s WebhookReader) TestDelivery(
 	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, delivery domain.DeliveryID, event domain.EventID,
 	now time.Time,
 ) (Delivery, error) {
@@ -203,7 +203,7 @@ var (
 
 // Redeliver starts a new schedule for a delivery, due now, whatever its status. An event that was delivered before is
 // sent again with the same id. The lease of an attempt under way ends, so that its result cannot undo this.
-func (s *Store) Redeliver(
+func (s WebhookReader) Redeliver(
 	ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time,
 ) (Delivery, error) {
 	unknown := domain.Refuse(
@@ -303,7 +303,7 @@ var findAuthorization = cluster.SQL(`SELECT true FROM {company_webhooks} a
 // ReplayWebhook queues what an active destination has missed, MaxReplay deliveries at most, or only counts it.
 // Deliveries that ended without success are queued again, missing ones are created. Present authorizations apply; a
 // company without one is refused.
-func (s *Store) ReplayWebhook(
+func (s WebhookReader) ReplayWebhook(
 	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time,
 ) (Replayed, error) {
 	if err := s.active(ctx, o, id); err != nil {
@@ -325,7 +325,7 @@ func (s *Store) ReplayWebhook(
 	if r.To == 0 {
 		r.To = 1<<63 - 1
 	}
-	return scan(ctx, s, o, func(from eventstore.Database) (Replayed, error) { return replay(ctx, from, o, id, r, now) })
+	return scan(ctx, s.reader, o, func(from eventstore.Database) (Replayed, error) { return replay(ctx, from, o, id, r, now) })
 }
 
 func replay(
@@ -366,7 +366,7 @@ const webhookActionsPerMinute = 10
 
 // meter counts an action of an organization in its UTC minute, over all processes, and refuses it beyond
 // webhookActionsPerMinute.
-func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action string, now time.Time) error {
+func (s WebhookReader) meter(ctx context.Context, o domain.OrganizationID, action string, now time.Time) error {
 	sum := sha256.Sum256(append(o[:], action...))
 	used, err := s.CountMinute(ctx, o.Shard(), [16]byte(sum[:16]), 1, now)
 	if err == nil && used > webhookActionsPerMinute {
@@ -384,7 +384,7 @@ func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action strin
 }
 
 // Forgive forgets the failures of a destination that was enabled again.
-func (s *Store) Forgive(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
+func (s WebhookReader) Forgive(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
 	query := cluster.SQL(
 		`UPDATE {webhook_health} SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL`,
 	)

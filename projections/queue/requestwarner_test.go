@@ -41,10 +41,10 @@ func newMetered(t *testing.T) *metered {
 	m.Ledger = ledgertest.New(t, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(clock), plans })
 	m.Now = clock
 	routed := m.Routed(t)
-	m.store = &query.Store{
+	m.store = query.New(query.Config{
 		Pool: routed, Public: routed, Installation: m.Installation, Plans: plans,
 		RequestsReached: func(s domain.Shard) { m.reached = append(m.reached, s) },
-	}
+	})
 	return m
 }
 
@@ -332,10 +332,10 @@ func TestDifferentPlanTablesWarnWithRequestsAlone(t *testing.T) {
 	lower.RequestsPerMonth = new(int64(9))
 	plans["gratis"] = lower
 	process := m.Process(t, m.URL, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(m.Now), plans })
-	other := &metered{Ledger: m.Ledger, t: t, store: &query.Store{
+	other := &metered{Ledger: m.Ledger, t: t, store: query.New(query.Config{
 		Pool: m.store.Pool, Public: m.store.Pool, Installation: m.Installation, Plans: plans,
 		RequestsReached: func(domain.Shard) {},
-	}}
+	})}
 	looks := func() {
 		t.Helper()
 		for _, look := range []*queue.Loop{other.warner(process.Do), m.warner(m.Do)} {

@@ -59,7 +59,7 @@ func newEvil(t *testing.T) *evil {
 	v.as = &ledger.Opened{
 		Primary: cluster.At(v.URL),
 		Ledger:  v.Ledger.Ledger, Read: v.Pool, Installation: v.Installation, URL: v.URL,
-		Store: &query.Store{Pool: v.Pool, Public: v.Pool, Installation: v.Installation},
+		Store: query.New(query.Config{Pool: v.Pool, Public: v.Pool, Installation: v.Installation}),
 	}
 	return v
 }
@@ -68,7 +68,7 @@ func newEvil(t *testing.T) *evil {
 func (v *evil) requests() {
 	v.t.Helper()
 	o := v.Organization(v.t, 0, "gratis")
-	store := query.Store{Pool: v.Pool, Plans: v.Plans}
+	store := query.New(query.Config{Pool: v.Pool, Plans: v.Plans})
 	used := int(*v.Plans["gratis"].RequestsPerMonth) * 9 / 10
 	if err := store.TakeRequests(
 		context.Background(), domain.Access{Organization: o.ID, Plan: "gratis"}, used, time.Now(),

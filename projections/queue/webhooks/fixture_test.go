@@ -55,7 +55,7 @@ func build(t *testing.T, plans domain.Plans, plan string) *house {
 		}
 	})
 	h.Now = h.now
-	h.store = &query.Store{Pool: h.Pool, Public: h.Pool, Installation: h.Installation, Plans: plans}
+	h.store = query.New(query.Config{Pool: h.Pool, Public: h.Pool, Installation: h.Installation, Plans: plans})
 	h.org = h.Organization(t, 1, plan)
 	return h
 }

@@ -153,7 +153,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 			return err
 		}
 		defer l.Read.Close()
-		l.Store = &query.Store{Pool: l.Read, Public: l.Read, Installation: l.Installation, Plans: plans}
+		l.Store = query.New(query.Config{Pool: l.Read, Public: l.Read, Installation: l.Installation, Plans: plans})
 		l.Sessions = &session.Store{Pool: l.Read, Installation: l.Installation, Plans: plans}
 		operator := projections.Operator{Person: a.Person(), Host: hostName(), Command: c.CommandPath()}
 		if l.Ledger, err = eventstore.Open(eventstore.Config{
