@@ -137,7 +137,7 @@ func (c *Canary) Run(ctx context.Context) {
 		}
 		var again <-chan time.Time
 		if !c.Idle() {
-			again = time.After(canaryPause)
+			again = time.After(canaryPause) //nolint:forbidigo // not while idle
 		}
 		select {
 		case <-ctx.Done():

@@ -18,6 +18,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
+	"integrityledger/eventstore/wait"
 )
 
 // channel is where processes tell each other that a shard has new events.
@@ -202,10 +203,8 @@ func (w *Notifier) notify() {
 			}
 			w.mu.Unlock()
 		}
-		select {
-		case <-w.running.Done():
+		if wait.For(w.running, notifyEvery) != nil {
 			return
-		case <-time.After(notifyEvery):
 		}
 	}
 }
@@ -227,10 +226,7 @@ func (w *Notifier) listen() {
 		if err := w.hear(); err != nil && w.running.Err() == nil {
 			w.Log.Warn("waiting readers are woken every second only: listening failed", "error", cluster.Loggable(err))
 		}
-		select {
-		case <-w.running.Done():
-		case <-time.After(listenAgain):
-		}
+		_ = wait.For(w.running, listenAgain)
 	}
 }
 
@@ -428,7 +424,7 @@ func (w *Notifier) announceOn(n *nodeAnnouncer) {
 		case <-w.running.Done():
 			return
 		case awaited = <-n.awaited:
-		case <-time.After(again):
+		case <-time.After(again): //nolint:forbidigo // the other end has a value
 		}
 	}
 }

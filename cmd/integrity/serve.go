@@ -265,7 +265,7 @@ func (s *service) drain(served <-chan error) {
 	}
 	s.log.Info("draining: /readyz answers 503, everything else as before", "for", s.cfg.DrainDelay)
 	select {
-	case <-time.After(s.cfg.DrainDelay):
+	case <-time.After(s.cfg.DrainDelay): //nolint:forbidigo // the other end has an error
 	case err := <-served:
 		s.log.Error("the listener is gone before the drain is over", "error", err)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"integrityledger/eventstore/wait"
+
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -34,10 +36,8 @@ func Await(ctx context.Context, patience time.Duration, waits func(why error), t
 		if first {
 			waits(err)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(awaitPause):
+		if err := wait.For(ctx, awaitPause); err != nil {
+			return err
 		}
 	}
 }

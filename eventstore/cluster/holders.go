@@ -187,7 +187,7 @@ func (h *Holders) wait(ctx context.Context, q *question, known, silent bool) err
 		if silent {
 			most = 0
 		}
-		timer := time.NewTimer(most)
+		timer := time.NewTimer(most) //nolint:forbidigo // of known holders only
 		defer timer.Stop()
 		patience = timer.C
 	}

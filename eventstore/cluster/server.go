@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/eventstore/cluster/connect"
+	"integrityledger/eventstore/wait"
 )
 
 // OldestPostgreSQL and NewestPostgreSQL are the major versions that the tests run on. Older ones lack what the
@@ -183,8 +184,10 @@ func lookAtSessions(ctx context.Context, url string) error {
 	if err := owner.Close(ctx); err != nil {
 		return fmt.Errorf("close a session: %w", err)
 	}
-	for deadline := time.Now().Add(sessionPatience / 2); seen.held &&
-		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(sessionPatience / 2); seen.held && time.Now().Before(deadline); {
+		if err := wait.For(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
 		seen, err = look(ctx, other)
 		if err = cmp.Or(err, seen.heir()); err != nil {
 			return err

@@ -40,6 +40,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/wait"
 )
 
 // Query, Row and Message are those of Watermill; Nodes are what a consumer goes to the nodes of Citus with.
@@ -184,14 +185,14 @@ func (c *Consumer) Run(ctx context.Context) {
 			if err == nil {
 				err = errors.New("the router has ended by itself")
 			}
-			Pause(ctx.Done(), nil, c.failed("start", err, failures))
+			_ = wait.For(ctx, c.failed("start", err, failures))
 		}
 	}
 }
 
 // look finds what nobody has woken a source for.
 func (c *Consumer) look(ctx context.Context) {
-	for quiet := 0; Pause(ctx.Done(), nil, c.Poll<<quiet); {
+	for quiet := 0; wait.For(ctx, c.Poll<<quiet) == nil; {
 		for _, source := range c.news(ctx) {
 			put(c.topics[source].news)
 		}
@@ -254,19 +255,6 @@ func (c *Consumer) failed(what string, err error, failures int) time.Duration {
 	d := min(mostPause, time.Second<<min(failures, 5))
 	c.Log.Warn("consumer", "consumer", c.Name, "source", what, "error", cluster.Loggable(err), "pause", d)
 	return d
-}
-
-// Pause waits for d, and reports whether nothing has ended it before: stopped, or woken, which may be nil.
-func Pause(stopped, woken <-chan struct{}, d time.Duration) (over bool) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-stopped:
-	case <-woken:
-	case <-timer.C:
-		return true
-	}
-	return false
 }
 
 // topic is a Source as watermill-sql wants it: SchemaAdapter, OffsetsAdapter and BackoffManager in one.
@@ -377,7 +365,7 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 		select {
 		case <-t.stopped:
 		default:
-			Pause(t.stopped, nil, t.consumer.failed(t.name, err, t.failures))
+			wait.Interrupted(t.consumer.failed(t.name, err, t.failures), t.stopped, nil)
 		}
 		t.failures++
 		return 0
@@ -391,11 +379,11 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 		if t.progress.More {
 			return 0
 		}
-		Pause(t.stopped, t.hastened, t.consumer.Gather)
-		Pause(t.stopped, t.woken, max(0, linger-t.consumer.Gather))
+		wait.Interrupted(t.consumer.Gather, t.stopped, t.hastened)
+		wait.Interrupted(max(0, linger-t.consumer.Gather), t.stopped, t.woken)
 		return 0
 	}
-	Pause(t.stopped, nil, apart)
+	wait.Interrupted(apart, t.stopped, nil)
 	t.unasked = false
 	select {
 	case <-t.stopped:

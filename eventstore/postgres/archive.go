@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"integrityledger/eventstore/wait"
+
 	"github.com/jackc/pgx/v5"
 )
 
@@ -177,7 +179,7 @@ func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive strin
 			if err := ping(ctx, s.URL("postgres")); err != nil {
 				return fmt.Errorf("archive: %w", err)
 			}
-			if err := pause(ctx, 100*time.Millisecond); err != nil {
+			if err := wait.For(ctx, 100*time.Millisecond); err != nil {
 				return err
 			}
 		}

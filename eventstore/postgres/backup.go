@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"integrityledger/eventstore/wait"
+
 	"github.com/jackc/pgx/v5"
 )
 
@@ -171,7 +173,7 @@ func freeName(ctx context.Context, conn *pgx.Conn, root string) (at time.Time, d
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			return at, dir, nil
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 100*time.Millisecond); err != nil {
 			return at, "", err
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"integrityledger/eventstore/wait"
 )
 
 // holder is what the lock file says of the process that holds it. The flock is the truth; this only names it.
@@ -101,7 +103,7 @@ func waitLock(ctx context.Context, l layout, h holder, patience time.Duration, l
 			return nil, held
 		}
 		told.tell(log, held, deadline)
-		if err := pause(ctx, min(100*time.Millisecond, time.Until(deadline))); err != nil {
+		if err := wait.For(ctx, min(100*time.Millisecond, time.Until(deadline))); err != nil {
 			return nil, errors.Join(err, held)
 		}
 	}
@@ -161,18 +163,6 @@ func currentHolder(l layout) (h holder, ok bool, err error) {
 	return h, true, err
 }
 
-// pause waits, or returns why the context ended.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
 // ErrNotRunning says that no process serves from the data directory.
 var ErrNotRunning = errors.New("no server runs in this data directory")
 
@@ -213,7 +203,7 @@ func Attach(ctx context.Context, dataDir string) (*Server, error) {
 		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("%w, and did not answer for %s: %w", heldErr, attachPatience, notReady)
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 50*time.Millisecond); err != nil {
 			return nil, errors.Join(err, heldErr)
 		}
 	}
@@ -243,7 +233,7 @@ func StartOrAttach(ctx context.Context, cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("waited %s: %w", cfg.Wait, held)
 		}
 		told.tell(cfg.Log, held, deadline)
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 100*time.Millisecond); err != nil {
 			return nil, errors.Join(err, held)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"integrityledger/eventstore/wait"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -186,7 +188,7 @@ func (s *Server) bringUp(ctx context.Context, always bool) (*child, error) {
 			"PostgreSQL does not start yet", "predecessor", predecessor, "orphans_ended", ended, "error",
 			s.layout.withoutRoom(err),
 		)
-		if err := pause(ctx, delay); err != nil {
+		if err := wait.For(ctx, delay); err != nil {
 			return nil, err
 		}
 		delay = min(2*delay, 2*time.Second)
@@ -230,7 +232,7 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 			n, _ := logFile.ReadAt(said, from) // best effort: the exit itself is the error
 			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(withoutRefusals(string(said[:n])), 10))
 		}
-		if pause(ctx, delay) != nil {
+		if wait.For(ctx, delay) != nil {
 			_ = s.shutdown(ctx, c) // cut short by ctx, so never clean; the next start recovers
 			return nil, fmt.Errorf("PostgreSQL did not become ready (%w): %w", err, ctx.Err())
 		}
@@ -351,14 +353,7 @@ func (s *Server) shutdown(ctx context.Context, c *child) error {
 }
 
 func (s *Server) exits(ctx context.Context, c *child, within time.Duration) bool {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	select {
-	case <-c.exited:
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	wait.Interrupted(within, ctx.Done(), c.exited)
 	return c.gone()
 }
 

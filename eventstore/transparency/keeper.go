@@ -47,6 +47,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/history"
+	"integrityledger/eventstore/wait"
 )
 
 // Config is what a Keeper is made of.
@@ -191,19 +192,19 @@ func (k *Keeper) publishing(ctx context.Context) {
 		case ctx.Err() != nil:
 		case errors.Is(err, errLost): // it is done
 		case k.Guard.Err() != nil: // which has logged it
-			consumer.Pause(ctx.Done(), nil, k.Poll)
+			_ = wait.For(ctx, k.Poll)
 			continue
 		case err != nil:
 			pause := min(mostPause, k.Interval<<min(failures, 5))
 			failures++
 			k.failures.Add(1)
 			k.Log.Warn("transparency", "error", cluster.Loggable(err), "pause", pause)
-			consumer.Pause(ctx.Done(), nil, pause)
+			_ = wait.For(ctx, pause)
 			continue
 		}
 		failures = 0
 		k.ask(ctx)
-		consumer.Pause(ctx.Done(), nil, k.Interval)
+		_ = wait.For(ctx, k.Interval)
 		// Nobody sees a tree before it is signed, and each growth costs a transaction. So what has come since the last
 		// growth is gathered until now, and where something has, its growth is waited for.
 		grown := false
@@ -213,7 +214,7 @@ func (k *Keeper) publishing(ctx context.Context) {
 		default:
 		}
 		if k.consumer.Hasten(0) || !grown {
-			if consumer.Pause(ctx.Done(), k.grown, k.Poll<<quiet) && known == k.last.size && k.Witnesses == nil {
+			if !wait.Interrupted(k.Poll<<quiet, ctx.Done(), k.grown) && known == k.last.size && k.Witnesses == nil {
 				quiet = min(quiet+1, mostQuiet)
 			} else {
 				quiet = 0 // the tree grows, here or in another process, or a witness may have to be asked again

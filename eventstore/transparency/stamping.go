@@ -12,8 +12,8 @@ import (
 
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/history"
+	"integrityledger/eventstore/wait"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 // stamping has one authority stamp checkpoints until ctx ends. Nothing else waits for it.
 func (k *Keeper) stamping(ctx context.Context, a *TimestampAuthority) {
 	for ctx.Err() == nil {
-		consumer.Pause(ctx.Done(), nil, k.stamp(ctx, a))
+		_ = wait.For(ctx, k.stamp(ctx, a))
 	}
 }
 

@@ -364,7 +364,7 @@ func TestFollower(t *testing.T) {
 			return nil
 		},
 		Failed: func(error, time.Duration) {},
-		sleep:  func(_ context.Context, d time.Duration) { waits = append(waits, d) },
+		sleep:  func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil },
 	}.Run(t.Context())
 	var restored *RestoredError
 	if !errors.As(err, &restored) || restored.Known != 1 || restored.Now != 2 {

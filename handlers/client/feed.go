@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/wire"
 )
 
@@ -99,23 +100,23 @@ type Follower struct {
 	// Failed hears of failures that waiting may mend, and of the wait. It may be nil.
 	Failed func(err error, again time.Duration)
 
-	sleep func(ctx context.Context, d time.Duration) // nil: the clock's
+	sleep func(ctx context.Context, d time.Duration) error // nil: wait.For
 }
 
 // Run hands out pages until the feed's end, or where Live until ctx ends, whose error it then returns. What was taken
 // stays taken, whatever follows.
 func (f Follower) Run(ctx context.Context) error {
-	wait := time.Duration(0)
+	patience := time.Duration(0)
 	if f.Live {
-		wait = maxWait
+		patience = maxWait
 	}
 	pause := f.sleep
 	if pause == nil {
-		pause = sleep
+		pause = wait.For
 	}
 	backoff := Backoff{}
 	for {
-		page, err := f.Client.Changes(ctx, f.Company, f.Cursor, wait)
+		page, err := f.Client.Changes(ctx, f.Company, f.Cursor, patience)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -124,7 +125,7 @@ func (f Follower) Run(ctx context.Context) error {
 			if f.Failed != nil {
 				f.Failed(err, again)
 			}
-			pause(ctx, again)
+			_ = pause(ctx, again) // ctx is looked at above
 			continue
 		case err != nil:
 			return err
@@ -139,12 +140,5 @@ func (f Follower) Run(ctx context.Context) error {
 		if !page.HasMore && !f.Live {
 			return nil
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/client/monitor"
 )
@@ -71,22 +72,12 @@ func (a *app) monitorCommand() *cobra.Command {
 			return err
 		}
 		defer service.Close()
-		w.monitor.Client, w.monitor.Trusted, w.monitor.Now, w.monitor.Wait = service, trusted, a.Now, waitFor
+		w.monitor.Client, w.monitor.Trusted, w.monitor.Now, w.monitor.Wait = service, trusted, a.Now, wait.For
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return w.run(ctx)
 	}
 	return c
-}
-
-// waitFor waits, or returns the error of ctx.
-func waitFor(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // keptCheckpoint takes the checkpoint out of saved evidence whose proof holds.

@@ -21,6 +21,7 @@ import (
 	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/client/outbox"
 )
 
@@ -171,10 +172,7 @@ func runOrigin(ctx context.Context, system *System, f originFlags) error {
 			return context.Cause(ctx)
 		}
 		if began && f.interval > 0 && number < last {
-			select {
-			case <-ctx.Done():
-			case <-time.After(f.interval):
-			}
+			_ = wait.For(ctx, f.interval)
 		}
 	}
 	system.worker.Finish()

@@ -298,7 +298,7 @@ func lockFile(path string, most time.Duration) (*os.File, error) {
 	if most > 0 {
 		how |= syscall.LOCK_NB
 	}
-	for end := time.Now().Add(most); ; time.Sleep(lockPause) {
+	for end := time.Now().Add(most); ; time.Sleep(lockPause) { //nolint:forbidigo // has an end of its own
 		err = syscall.Flock(int(f.Fd()), how)
 		if !errors.Is(err, syscall.EINTR) && (!errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end)) {
 			break

@@ -24,6 +24,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/transparency"
+	"integrityledger/eventstore/wait"
 )
 
 const (
@@ -278,10 +279,8 @@ func (d *drill) wait(ctx context.Context, done func() (bool, error)) error {
 		if over, err := done(); over || err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the log of the copy does not go on: %w", ctx.Err())
-		case <-time.After(drillPoll):
+		if err := wait.For(ctx, drillPoll); err != nil {
+			return fmt.Errorf("the log of the copy does not go on: %w", err)
 		}
 	}
 }
@@ -290,7 +289,7 @@ func (d *drill) wait(ctx context.Context, done func() (bool, error)) error {
 func (d *drill) whole() time.Time {
 	at := d.Now().UTC().Truncate(time.Second).Add(2 * time.Second)
 	for now := d.Now(); now.Before(at); now = d.Now() {
-		time.Sleep(at.Sub(now))
+		time.Sleep(at.Sub(now)) //nolint:forbidigo // two seconds at most
 	}
 	return at
 }

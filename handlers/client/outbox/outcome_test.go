@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/client/internal/clienttest"
 	"integrityledger/handlers/wire"
 )
@@ -238,7 +239,7 @@ func TestWake(t *testing.T) {
 		case waiting <- struct{}{}:
 		default:
 		}
-		sleep(ctx, time.Hour, added)
+		wait.Interrupted(time.Hour, ctx.Done(), added)
 	}
 	ended := make(chan error)
 	go func() { ended <- b.worker.Run(t.Context()) }()

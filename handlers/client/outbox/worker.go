@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 )
@@ -85,6 +86,9 @@ func NewWorker(c Config) *Worker {
 	}
 	if c.Report == nil {
 		c.Report = func(Report) {}
+	}
+	sleep := func(ctx context.Context, d time.Duration, added <-chan struct{}) {
+		wait.Interrupted(d, ctx.Done(), added)
 	}
 	return &Worker{config: c, added: make(chan struct{}, 1), sleep: sleep, most: maxBatch, lookedUp: map[int64]struct{}{}}
 }
@@ -172,15 +176,6 @@ func (w *Worker) due(
 		items = items[:later]
 	}
 	return items, 0, nil
-}
-
-// sleep ends early with ctx, and when added, which may be nil, says so.
-func sleep(ctx context.Context, d time.Duration, added <-chan struct{}) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	case <-added:
-	}
 }
 
 // answerError is an answer that cannot be accepted; the same question would get it again.

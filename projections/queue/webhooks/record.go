@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/wait"
 	"integrityledger/projections"
 	"integrityledger/projections/internal/statement"
 )
@@ -68,10 +69,7 @@ func (s *shardWorker) record(ctx context.Context) {
 			if ctx.Err() != nil {
 				break // shutting down: the leases run out
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(pollEvery):
-			}
+			_ = wait.For(ctx, pollEvery)
 		}
 		s.held.Add(-int64(n))
 	}
