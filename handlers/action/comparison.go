@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -78,22 +77,21 @@ func (s *Comparisons) Compare(ctx context.Context, _ *edge.Call, asked Compariso
 }
 
 // Receipt answers the public receipt: without references, observation and inclusion.
-func (s *Comparisons) Receipt(r *http.Request) (any, error) {
-	id := edge.PublicID(edge.Variable(r, "publicId"))
-	stored, err := s.Store.Comparison(r.Context(), id)
+func (s *Comparisons) Receipt(ctx context.Context, _ *edge.Call, id domain.PublicID) (edge.Response, error) {
+	stored, err := s.Store.Comparison(ctx, id)
 	if err == nil && stored.Pending {
 		err = query.ErrUnknownPublicID
 	}
 	if err != nil {
-		return nil, err
+		return edge.Response{}, err
 	}
 	stored.Record, _ = domain.ReadSignedRecord(stored.Event.Data)
 	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored)
 	if err != nil {
-		return nil, err
+		return edge.Response{}, err
 	}
 	raw, err := edge.Encode(wire.Evidence{Envelope: receipt})
-	return edge.Cacheable(r, raw), err
+	return edge.Cacheable(raw, edge.JSONType), err
 }
 
 // verifier judges the stored data of registrations. It remembers which bytes hold a valid record: those never change,

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -255,21 +254,24 @@ func noLog() error {
 }
 
 // Checkpoint answers the newest signed tree head, as C2SP tlog-checkpoint has it.
-func (s *Proofs) Checkpoint(r *http.Request) (any, error) {
+func (s *Proofs) Checkpoint(ctx context.Context, _ *edge.Call, _ struct{}) (edge.Response, error) {
 	if s.Transparency == nil {
-		return nil, noLog()
+		return edge.Response{}, noLog()
 	}
-	note, err := s.Transparency.Checkpoint(r.Context())
+	note, err := s.Transparency.Checkpoint(ctx)
 	return edge.Response{Raw: []byte(note), ContentType: checkpointType, Cache: edge.NoStore}, logFailure(err)
 }
 
+// ReadTile reads which tile a path names.
+func ReadTile(o *strictjson.Object) string { return o.String("tile", strictjson.Required) }
+
 // Tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles: what the events say is nobody's but
 // the organization's.
-func (s *Proofs) Tile(r *http.Request) (any, error) {
+func (s *Proofs) Tile(ctx context.Context, _ *edge.Call, tile string) (edge.Response, error) {
 	if s.Transparency == nil {
-		return nil, noLog()
+		return edge.Response{}, noLog()
 	}
-	hashes, err := s.Transparency.Tile(r.Context(), edge.Variable(r, "tile"))
+	hashes, err := s.Transparency.Tile(ctx, tile)
 	return edge.Response{Raw: hashes, ContentType: tileType, Cache: edge.PublicForever}, logFailure(err)
 }
 
@@ -289,19 +291,19 @@ func (s *Proofs) Inclusion(ctx context.Context, c *edge.Call, id domain.PublicID
 // timestampPage is from how many tokens on a page of them is full.
 const timestampPage = 20
 
+// ReadTimestamps reads the size of the tree after which a page begins.
+func ReadTimestamps(o *strictjson.Object) int64 {
+	return edge.Integer(o, "after", 0, strictjson.MaxInteger, 0)
+}
+
 // Timestamps answers tokens over checkpoints, of whole sizes of the tree. A page that others follow is kept for
 // minutes: it changes only where a slower authority's token of an earlier checkpoint comes after it, or the database is
 // restored.
-func (s *Proofs) Timestamps(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	after := edge.Integer(q, "after", 0, strictjson.MaxInteger, 0)
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
+func (s *Proofs) Timestamps(ctx context.Context, _ *edge.Call, after int64) (edge.Response, error) {
 	if s.Transparency == nil {
-		return nil, noLog()
+		return edge.Response{}, noLog()
 	}
-	stamps, err := s.Transparency.Timestamps(r.Context(), after, timestampPage)
+	stamps, err := s.Transparency.Timestamps(ctx, after, timestampPage)
 	page := wire.LogTimestamps{Timestamps: wire.Each(stamps, func(t transparency.Stamp) wire.LogTimestamp {
 		return wire.LogTimestamp{
 			TreeSize: t.TreeSize, Authority: t.Authority, GenTime: evidence.FormatTime(t.GenTime), Checkpoint: t.Checkpoint,
@@ -310,14 +312,14 @@ func (s *Proofs) Timestamps(r *http.Request) (any, error) {
 	})}
 	if err == nil && len(stamps) >= timestampPage {
 		var next []transparency.Stamp
-		next, err = s.Transparency.Timestamps(r.Context(), stamps[len(stamps)-1].TreeSize, 1)
+		next, err = s.Transparency.Timestamps(ctx, stamps[len(stamps)-1].TreeSize, 1)
 		page.HasMore = len(next) > 0
 	}
 	if err != nil {
-		return nil, logFailure(err)
+		return edge.Response{}, logFailure(err)
 	}
 	raw, err := edge.Encode(page)
-	resp := edge.Cacheable(r, raw)
+	resp := edge.Cacheable(raw, edge.JSONType)
 	if !page.HasMore {
 		resp.Cache = edge.NoStore
 	}

@@ -21,12 +21,12 @@ func (s API) Endpoints() []edge.Endpoint {
 
 // resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the path of the ordinary endpoint alone:
 // at the root it would also be taken for that of the integrity endpoint, which takes keys only.
-func (s API) resourceMetadata(r *http.Request) (any, error) {
+func (s API) resourceMetadata(*http.Request) (any, error) {
 	raw, err := edge.Encode(wire.ProtectedResource{
 		Resource: s.OAuth.Audience, AuthorizationServers: []string{s.OAuth.Issuer}, ScopesSupported: domain.OAuthScopes(),
 		BearerMethods: []string{"header"}, ResourceName: "Integrity Ledger",
 	})
-	return edge.Cacheable(r, raw), err
+	return edge.Cacheable(raw, edge.JSONType), err
 }
 
 // integrity are those of hash-only registration.
@@ -143,17 +143,17 @@ func (s API) public() []edge.Endpoint {
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true},
 		),
 		edge.Get(
-			"/api/public/integrity/{publicId}/receipt", s.Receipt,
+			"/api/public/integrity/{publicId}/receipt", edge.Do(edge.ReadPublicID, s.Receipt),
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, AnyOrigin: true, NoQuery: true},
 		),
 		edge.Get(
 			"/api/v1/certificates/{id}/verify", edge.Do(action.ReadPublicVerification, s.VerifyPublished),
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true},
 		),
-		edge.Get("/api/public/log/checkpoint", s.Checkpoint, document),
-		edge.Get("/api/public/log/tile/{tile:.+}", s.Tile, document),
+		edge.Get("/api/public/log/checkpoint", edge.Do(edge.ReadNothing, s.Checkpoint), document),
+		edge.Get("/api/public/log/tile/{tile:.+}", edge.Do(action.ReadTile, s.Tile), document),
 		edge.Get(
-			"/api/public/log/timestamps", s.Timestamps,
+			"/api/public/log/timestamps", edge.Do(action.ReadTimestamps, s.Timestamps),
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile, AnyOrigin: true},
 		),
 	}

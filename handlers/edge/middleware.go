@@ -65,7 +65,7 @@ func (s *Edge) serve(rt Route) http.Handler {
 				resp = s.faces.FailurePage(r, resp, err)
 			}
 		}
-		resp.Status = resp.StatusCode()
+		resp.Status = resp.statusFor(r)
 		if resp.Cache == "" && rt.Policy.Caller != Anyone {
 			resp.Cache = privateNoStore
 		}

@@ -42,8 +42,24 @@ func WithHeader(resp Response, name, value string) Response {
 	return resp
 }
 
-// StatusCode is the status that will be answered.
+// StatusCode is the status of the answer to a caller that has nothing of it yet.
 func (r Response) StatusCode() int { return cmp.Or(r.Status, http.StatusOK) }
+
+// statusFor is the status that will be answered: 304 to a caller that has what stands under the tag (RFC 9110, section
+// 13.1.2).
+func (r Response) statusFor(asked *http.Request) int {
+	if r.Tag != "" {
+		for known := range strings.SplitSeq(strings.Join(asked.Header.Values("If-None-Match"), ","), ",") {
+			known = strings.TrimSpace(known)
+			if known == "*" || strings.TrimPrefix(known, "W/") == r.entityTag() {
+				return http.StatusNotModified
+			}
+		}
+	}
+	return r.StatusCode()
+}
+
+func (r Response) entityTag() string { return `"` + r.Tag + `"` }
 
 // Response is what a handler answers. Data goes into the wire.Envelope; Raw replaces it.
 type Response struct {
@@ -58,6 +74,7 @@ type Response struct {
 	ContentType string                   // of Raw or Pieces; empty means JSON
 	Empty       bool                     // no body at all
 	Cache       string                   // Cache-Control; empty means the route's default
+	Tag         string                   // the inside of the entity tag of Raw: who has it gets 304 in its place
 	Header      http.Header
 	Code        domain.Code // of a failure, for the log
 }
@@ -165,8 +182,9 @@ const maxPooled = 16 << 10
 // write is the only function that writes an answer. It returns the bytes of the body.
 func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Response) int {
 	body := resp.Raw
-	if body == nil && resp.Pieces == nil && !resp.Empty && resp.Status != http.StatusNoContent &&
-		resp.Status != http.StatusNotModified {
+	if resp.Status == http.StatusNotModified {
+		body = nil
+	} else if body == nil && resp.Pieces == nil && !resp.Empty && resp.Status != http.StatusNoContent {
 		meta := wire.Meta{RequestID: c.RequestID, Epoch: resp.Epoch}
 		if data, ok := resp.Data.(wire.Appender); ok {
 			room := answers.Get().(*[]byte)
@@ -199,6 +217,12 @@ func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Respo
 	}
 	h["X-Request-Id"], h["Cache-Control"] = values[0:1:1], values[1:2:2]
 	setLimits(h, c.Limits)
+	if resp.Tag != "" {
+		h["Etag"] = []string{resp.entityTag()}
+	}
+	if resp.Status == http.StatusNotModified {
+		h.Del("Content-Encoding") // of a body that is not there
+	}
 	if body != nil {
 		h["Content-Type"], h["Content-Length"] = values[2:3:3], values[3:4:4]
 	}
@@ -350,29 +374,14 @@ func Encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Cacheable answers raw bytes that anyone may keep for five minutes, or 304 to a caller that has them already (RFC
-// 9110, sections 8.8.3 and 13.1.2).
-func Cacheable(r *http.Request, raw []byte) Response { return CacheableAs(r, raw, TagOf(raw)) }
-
-// TagOf is the inside of the entity tag of these bytes.
-func TagOf(raw []byte) string {
+// Cacheable answers raw bytes that anyone may keep for five minutes, under an entity tag of their own (RFC 9110, section
+// 8.8.3).
+func Cacheable(raw []byte, contentType string) Response {
 	sum := sha256.Sum256(raw)
-	return base64.RawURLEncoding.EncodeToString(sum[:16])
-}
-
-func CacheableAs(r *http.Request, raw []byte, tag string) Response {
-	tag = `"` + tag + `"`
-	resp := Response{Raw: raw, Cache: PublicMinutes, Header: http.Header{"Etag": {tag}}}
-	for _, line := range r.Header.Values("If-None-Match") {
-		for known := range strings.SplitSeq(line, ",") {
-			known = strings.TrimSpace(known)
-			if known == "*" || strings.TrimPrefix(known, "W/") == tag {
-				resp.Status, resp.Raw = http.StatusNotModified, nil
-				return resp
-			}
-		}
+	return Response{
+		Raw: raw, ContentType: contentType, Cache: PublicMinutes, Tag: base64.RawURLEncoding.EncodeToString(sum[:16]),
+		Header: http.Header{},
 	}
-	return resp
 }
 
 // acceptsJSON reports whether Accept allows application/json (RFC 9110, section 12.5.1): the most specific range that

@@ -35,7 +35,7 @@ func (s *Site) contract(file string) edge.Handler {
 		if err != nil {
 			return nil, err
 		}
-		return s.document(r, raw)
+		return s.document(r, raw, edge.JSONType)
 	}
 }
 
@@ -48,16 +48,15 @@ func (s *Site) schema(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.document(r, raw)
-	if !schemas.IsVectors(edge.Variable(r, "name")) {
-		resp.ContentType = schemaType
+	if schemas.IsVectors(edge.Variable(r, "name")) {
+		return s.document(r, raw, edge.JSONType)
 	}
-	return resp, err
+	return s.document(r, raw, schemaType)
 }
 
 // trustedKeys publishes the operator's file as the service knows it. A key from here must be pinned through a trusted
 // channel before anything is believed of it.
-func (s *Site) trustedKeys(r *http.Request) (any, error) {
+func (s *Site) trustedKeys(*http.Request) (any, error) {
 	trusted := s.Keys().Trusted
 	if trusted == nil {
 		return nil, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
@@ -67,7 +66,7 @@ func (s *Site) trustedKeys(r *http.Request) (any, error) {
 		return nil, err
 	}
 	raw, err := published.Marshal()
-	return edge.Cacheable(r, raw), err
+	return edge.Cacheable(raw, edge.JSONType), err
 }
 
 // developerFile serves a file for developers, to be saved and not shown.
@@ -77,14 +76,13 @@ func (s *Site) developerFile(r *http.Request) (any, error) {
 		return edge.Response{}, domain.Refuse(domain.NotFound, "There is no download of that name.")
 	}
 	file := s.downloads[i]
-	resp := edge.Cacheable(r, file.Body)
+	resp := edge.Cacheable(file.Body, file.ContentType)
 	if strings.HasPrefix(file.ContentType, "text/") { // packages are kept as they were served
 		var err error
-		if resp, err = s.document(r, file.Body); err != nil {
+		if resp, err = s.document(r, file.Body, file.ContentType); err != nil {
 			return nil, err
 		}
 	}
-	resp.ContentType = file.ContentType
 	resp.Header.Set("Content-Disposition", `attachment; filename="`+file.Name+`"`)
 	return resp, nil
 }
@@ -99,13 +97,9 @@ func (s *Site) developerPage(r *http.Request) (any, error) {
 	if !ok {
 		return nil, domain.Refuse(domain.NotFound, "There is no such page.")
 	}
-	resp, err := s.document(r, body)
-	if err != nil {
-		return nil, err
-	}
-	resp.ContentType = edge.HTMLType
+	resp, err := s.document(r, body, edge.HTMLType)
 	maps.Copy(resp.Header, web.PageHeader())
-	return resp, nil
+	return resp, err
 }
 
 // renderGuides makes the pages for developers from what this service publishes.

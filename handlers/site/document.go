@@ -35,20 +35,17 @@ func (z *zipped) of(tag string, raw []byte) ([]byte, error) {
 
 // document is cacheable for what the program publishes: compressed for a caller that takes gzip, under a tag of its
 // own.
-func (s *Site) document(r *http.Request, raw []byte) (resp edge.Response, err error) {
-	tag := edge.TagOf(raw)
-	if !acceptsGzip(r.Header.Values("Accept-Encoding")) {
-		resp = edge.CacheableAs(r, raw, tag)
-	} else {
-		if raw, err = s.zipped.of(tag, raw); err != nil {
-			return edge.Response{}, err
-		}
-		if resp = edge.CacheableAs(r, raw, tag+"-gzip"); resp.Raw != nil {
-			resp.Header.Set("Content-Encoding", "gzip")
-		}
-	}
+func (s *Site) document(r *http.Request, raw []byte, contentType string) (edge.Response, error) {
+	resp := edge.Cacheable(raw, contentType)
 	resp.Header.Set("Vary", "Accept-Encoding")
-	return resp, nil
+	if !acceptsGzip(r.Header.Values("Accept-Encoding")) {
+		return resp, nil
+	}
+	var err error
+	resp.Raw, err = s.zipped.of(resp.Tag, raw)
+	resp.Tag += "-gzip"
+	resp.Header.Set("Content-Encoding", "gzip")
+	return resp, err
 }
 
 // acceptsGzip reports whether Accept-Encoding asks for gzip (RFC 9110, section 12.5.3); without the header nothing

@@ -168,15 +168,10 @@ func (s *Site) qrCode(kind web.Kind) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		id, err := pageID(r, kind)
 		if err != nil {
-			return edge.Response{}, err
+			return nil, err
 		}
 		image, err := web.QR(s.BaseURL + kind.Path(id.String()))
-		if err != nil {
-			return edge.Response{}, err
-		}
-		resp := edge.Cacheable(r, image)
-		resp.ContentType = "image/svg+xml"
-		return resp, nil
+		return edge.Cacheable(image, "image/svg+xml"), err
 	}
 }
 
@@ -304,16 +299,14 @@ const robots = "User-agent: *\nAllow: /api/integrity-openapi\nAllow: /api/openap
 	"/console\nDisallow: /en/console\nDisallow: /oauth/\nDisallow: /en/oauth/\n"
 
 // plainText is a text that anyone may keep for five minutes.
-func plainText(r *http.Request, text string) (any, error) {
-	resp := edge.Cacheable(r, []byte(text))
-	resp.ContentType = "text/plain; charset=utf-8"
-	return resp, nil
+func plainText(text string) edge.Response {
+	return edge.Cacheable([]byte(text), "text/plain; charset=utf-8")
 }
 
-func (s *Site) robots(r *http.Request) (any, error) { return plainText(r, robots) }
+func (s *Site) robots(*http.Request) (any, error) { return plainText(robots), nil }
 
 // securityText says where to write of a weakness (RFC 9116), where the operator has said so.
-func (s *Site) securityText(r *http.Request) (any, error) {
+func (s *Site) securityText(*http.Request) (any, error) {
 	if s.SecurityContact == "" {
 		return nil, domain.Refuse(domain.NotFound, "The operator of this service has not said where to write of a weakness.")
 	}
@@ -326,15 +319,13 @@ func (s *Site) securityText(r *http.Request) (any, error) {
 		&b, "Expires: %s\nPreferred-Languages: es, en\nCanonical: %s%s\n", expires.Format(time.RFC3339), s.BaseURL,
 		securityRoute,
 	)
-	return plainText(r, b.String())
+	return plainText(b.String()), nil
 }
 
 // favicon is the picture for those that read no page.
-func (s *Site) favicon(r *http.Request) (any, error) {
+func (s *Site) favicon(*http.Request) (any, error) {
 	picture, err := web.Icon()
-	resp := edge.Cacheable(r, picture)
-	resp.ContentType = "image/x-icon"
-	return resp, err
+	return edge.Cacheable(picture, "image/x-icon"), err
 }
 
 // limitsPage shows the fixed text on what is and is not proven (contract section 10).
