@@ -127,7 +127,9 @@ func (s *service) prepareLedger(ctx context.Context, source connect.Source) erro
 			s.installed.Issuer,
 		)
 	}
-	s.primary, err = cluster.Find(ctx, source)
+	if s.primary, err = cluster.Find(ctx, source); err == nil {
+		s.primary.Tracer = s.traces.Statements()
+	}
 	return err
 }
 
@@ -144,7 +146,7 @@ func (s *service) openPools(ctx context.Context) (err error) {
 		{&s.queue, (*cluster.Primary).QueuePool, ledger.QueueConns},
 		{&s.watch, (*cluster.Primary).ReadPool, 1},
 	} {
-		if *pool.to, err = s.traced(pool.open)(s.primary, ctx, pool.conns); err != nil {
+		if *pool.to, err = pool.open(s.primary, ctx, pool.conns); err != nil {
 			return err
 		}
 	}
@@ -165,19 +167,9 @@ func (s *service) openPools(ctx context.Context) (err error) {
 // opener opens a pool of so many connections.
 type opener func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error)
 
-func (s *service) traced(open opener) opener {
-	return func(p *cluster.Primary, ctx context.Context, conns int) (*pgxpool.Pool, error) {
-		pool, err := open(p, ctx, conns)
-		if err != nil {
-			return nil, err
-		}
-		return s.traces.Traced(ctx, pool)
-	}
-}
-
 // onNodes gives so many connections to each node of Citus.
 func (s *service) onNodes(use string, conns int, open opener) *cluster.Nodes {
-	nodes := s.holders.Nodes(conns, s.traced(open))
+	nodes := s.holders.Nodes(conns, open)
 	s.nodes[use] = nodes
 	return nodes
 }

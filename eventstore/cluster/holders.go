@@ -334,7 +334,7 @@ func (h *Holders) server(p *Piece) *Primary {
 
 // node is another server with the same database, for statements that name the parts of tables.
 func (p *Primary) node(host string, port uint16) *Primary {
-	return &Primary{source: atNode(p.source, p.Nodes, host, port), direct: true}
+	return &Primary{source: atNode(p.source, p.Nodes, host, port), direct: true, Tracer: p.Tracer}
 }
 
 // atNode leads to the server of a node. nodes may be nil.

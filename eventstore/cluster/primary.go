@@ -72,7 +72,9 @@ type Primary struct {
 	Nodes connect.Source
 	// Entry is a URL of a worker of Citus, through which the coordinator is found again when it is at another address than
 	// this one's. Nil: the coordinator stays where it is.
-	Entry  connect.Source
+	Entry connect.Source
+	// Tracer makes spans of the statements of pools that are opened from now on, here and at nodes. Nil: none.
+	Tracer pgx.QueryTracer
 	entry  entrance
 	mu     sync.Mutex
 	newest uint64 // timeline that was seen at a primary
@@ -313,7 +315,7 @@ func (p *Primary) pool(
 	if p.direct {
 		config.ConnConfig.StatementCacheCapacity = heldStatements
 	}
-	config.ConnConfig.OnNotice = noteWarning
+	config.ConnConfig.OnNotice, config.ConnConfig.Tracer = noteWarning, p.Tracer
 	config.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) {
 		return p.current(Timeline(conn)), nil
 	}

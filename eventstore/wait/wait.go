@@ -14,8 +14,8 @@ func For(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Interrupted waits for d, and reports whether one of the two channels ended the wait before: closed, or with a value to
-// receive. A nil channel ends nothing.
+// Interrupted waits for d. It returns true early when one of the channels is closed or has a value, which it receives.
+// A nil channel ends nothing.
 func Interrupted(d time.Duration, stopped, woken <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

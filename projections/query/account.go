@@ -52,7 +52,9 @@ var listOperatorActs = cluster.SQL(`SELECT organization_id, occurred_at, request
 	WHERE shard = $1 AND organization_id = $2 ORDER BY occurred_at, request_id`)
 
 // OperatorActs lists the runs of operators' commands that changed an organization, oldest first.
-func (s OrganizationReader) OperatorActs(ctx context.Context, o domain.OrganizationID) ([]projections.OperatorAct, error) {
+func (s OrganizationReader) OperatorActs(
+	ctx context.Context, o domain.OrganizationID,
+) ([]projections.OperatorAct, error) {
 	scan := func(row pgx.CollectableRow) (a projections.OperatorAct, err error) {
 		err = row.Scan(&a.Organization, &a.OccurredAt, &a.RequestID, &a.Person, &a.Host, &a.Command)
 		return a, err
@@ -61,7 +63,9 @@ func (s OrganizationReader) OperatorActs(ctx context.Context, o domain.Organizat
 }
 
 // NewOrganizationID draws the id of a new organization, in the shard with the fewest; there it stays.
-func (s OrganizationReader) NewOrganizationID(ctx context.Context, now time.Time) (id domain.OrganizationID, err error) {
+func (s OrganizationReader) NewOrganizationID(
+	ctx context.Context, now time.Time,
+) (id domain.OrganizationID, err error) {
 	shard, err := eventstore.EmptiestShard(ctx, s.Pool, s.Installation.Shards)
 	if err != nil {
 		return id, err

@@ -464,7 +464,9 @@ var (
 )
 
 // Certificate reads a certificate of the key's organization.
-func (s DocumentReader) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (SignedCertificate, error) {
+func (s DocumentReader) Certificate(
+	ctx context.Context, a domain.Access, id domain.PublicID,
+) (SignedCertificate, error) {
 	return statement.One(ctx, s.Pool, "read a certificate", domain.ErrUnknownCertificate,
 		pgx.RowToStructByPos[SignedCertificate],
 		ownCertificate, a.Organization.Shard(), id, a.Organization)

@@ -139,7 +139,9 @@ var streamEvents = cluster.SQL(`SELECT ` + feedColumns + `, c.reference
 
 // StreamEvents finds events of a shard's log in the feeds of their companies, in the same order; events that no feed
 // shows are left out. One that is missing in the projections is an error, and never skipped.
-func (s HistoryReader) StreamEvents(ctx context.Context, shard domain.Shard, events []domain.Event) ([]StreamEvent, error) {
+func (s HistoryReader) StreamEvents(
+	ctx context.Context, shard domain.Shard, events []domain.Event,
+) ([]StreamEvent, error) {
 	shown := slices.DeleteFunc(slices.Clone(events), func(e domain.Event) bool {
 		return projections.FeedTypeCode(e.Type) == 0
 	})

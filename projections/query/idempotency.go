@@ -47,7 +47,9 @@ var findAnswer = cluster.SQL(`SELECT fingerprint, status, answer FROM {idempoten
 // Claim takes an Idempotency-Key for a request, or returns the answer of the finished request that used it. A request
 // with other content is refused with IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
 // one whose answer was erased with INVALID_STATE.
-func (s AnswerReader) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
+func (s AnswerReader) Claim(
+	ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time,
+) (*KnownAnswer, error) {
 	shard := c.Organization.Shard()
 	_, taken, err := statement.First(ctx, s.Pool, "claim an idempotency key", pgx.RowTo[bool], claimKey,
 		shard, c.Organization, c.Scope(), c.Key, c.Token, fingerprint, now, now.Add(claimLease), now.Add(-answerLife))

@@ -88,7 +88,9 @@ var recordsNamed = cluster.SQL(recordColumns + `
 
 // RecordsNamed reads, for a member who has signed in, the records that ids name, in that order, whatever their company.
 // An id of no record of the organization is left out.
-func (s RecordReader) RecordsNamed(ctx context.Context, a domain.Access, ids []domain.PublicID) ([]domain.Record, error) {
+func (s RecordReader) RecordsNamed(
+	ctx context.Context, a domain.Access, ids []domain.PublicID,
+) ([]domain.Record, error) {
 	return read(ctx, s.reader, a, newEnough(a), func(from source) ([]domain.Record, error) {
 		return statement.All(ctx, from, "read records", scanRecord, recordsNamed, a.Organization.Shard(), a.Organization, ids)
 	})

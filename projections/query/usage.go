@@ -93,7 +93,9 @@ type AccountUsage struct {
 }
 
 // AccountUsage reads a month; it takes no request of it.
-func (s AllowanceReader) AccountUsage(ctx context.Context, a domain.Access, period domain.Period) (u AccountUsage, err error) {
+func (s AllowanceReader) AccountUsage(
+	ctx context.Context, a domain.Access, period domain.Period,
+) (u AccountUsage, err error) {
 	requests := cluster.SQL(`SELECT used FROM {request_usage} WHERE shard = $1 AND organization_id = $2 AND period = $3`)
 	args := []any{a.Organization.Shard(), a.Organization, int32(period)}
 	u.Requests = domain.Usage{Period: period, Limit: s.requestsPerMonth(a)}
@@ -129,7 +131,9 @@ var findMonthlyUse = cluster.SQL(`SELECT m.period,
 	FROM unnest($3::integer[]) WITH ORDINALITY AS m(period, place) ORDER BY m.place`)
 
 // MonthlyLimits reads months; it takes no request of them.
-func (s AllowanceReader) MonthlyLimits(ctx context.Context, a domain.Access, periods ...domain.Period) ([]MonthlyLimits, error) {
+func (s AllowanceReader) MonthlyLimits(
+	ctx context.Context, a domain.Access, periods ...domain.Period,
+) ([]MonthlyLimits, error) {
 	plan := s.Plans.Of(a.Plan, a.Internal)
 	return statement.All(ctx, s.Pool, "read the use of months", func(row pgx.CollectableRow) (MonthlyLimits, error) {
 		var p domain.Period
@@ -146,8 +150,9 @@ func (s AllowanceReader) MonthlyLimits(ctx context.Context, a domain.Access, per
 
 // Administered reads the administrative events of an organization in the UTC day of now, and its allowance of a day;
 // nil means none.
-func (s AllowanceReader) Administered(ctx context.Context, a domain.Access, now time.Time) (domain.AdministeredDay, *int64,
-	error) {
+func (s AllowanceReader) Administered(
+	ctx context.Context, a domain.Access, now time.Time,
+) (domain.AdministeredDay, *int64, error) {
 	query := cluster.SQL(
 		`SELECT ` + projections.AdministeredColumns +
 			` FROM {administrative_usage} WHERE shard = $1 AND organization_id = $2`,
@@ -210,7 +215,9 @@ func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []W
 }
 
 // warnings reads the warnings of all allowances except versions.
-func (s AllowanceReader) warnings(ctx context.Context, id domain.OrganizationID) (map[domain.Allowance]domain.Warnings, error) {
+func (s AllowanceReader) warnings(
+	ctx context.Context, id domain.OrganizationID,
+) (map[domain.Allowance]domain.Warnings, error) {
 	query := cluster.SQL(
 		`SELECT ` + projections.WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = $2`,
 	)

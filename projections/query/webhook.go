@@ -36,7 +36,9 @@ func (s WebhookReader) Webhooks(ctx context.Context, o domain.OrganizationID) ([
 }
 
 // Webhook finds a destination; one of another organization is answered as unknown.
-func (s WebhookReader) Webhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) (WebhookEntry, error) {
+func (s WebhookReader) Webhook(
+	ctx context.Context, o domain.OrganizationID, id domain.WebhookID,
+) (WebhookEntry, error) {
 	return statement.One(
 		ctx, s.Pool, "find a webhook destination", domain.ErrUnknownWebhook, scanWebhookEntry, findWebhooks, o.Shard(), o,
 		id,
@@ -325,7 +327,9 @@ func (s WebhookReader) ReplayWebhook(
 	if r.To == 0 {
 		r.To = 1<<63 - 1
 	}
-	return scan(ctx, s.reader, o, func(from eventstore.Database) (Replayed, error) { return replay(ctx, from, o, id, r, now) })
+	return scan(ctx, s.reader, o, func(from eventstore.Database) (Replayed, error) {
+		return replay(ctx, from, o, id, r, now)
+	})
 }
 
 func replay(

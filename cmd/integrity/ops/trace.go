@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/exaring/otelpgx"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -115,22 +115,15 @@ func (t *Traces) Tracer() trace.Tracer {
 	return t.provider.Tracer("integrityledger")
 }
 
-// Traced is a pool like the given one, which it replaces before anybody has used it, whose statements are spans of the
-// context they are run with. A statement without such a context, as a worker's, makes none. Parameters are left out.
-func (t *Traces) Traced(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+// Statements traces statements, without their parameters, as spans below the span of their context. A context without a
+// span, such as a worker's, makes none. Statements is nil when nothing is traced.
+func (t *Traces) Statements() pgx.QueryTracer {
 	if t == nil {
-		return pool, nil
+		return nil
 	}
-	config := pool.Config()
-	pool.Close()
-	config.ConnConfig.Tracer = otelpgx.NewTracer(
+	return otelpgx.NewTracer(
 		otelpgx.WithTracerProvider(t.provider), otelpgx.WithDisableConnectionDetailsInAttributes(),
 	)
-	traced, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("trace a pool: %w", err)
-	}
-	return traced, nil
 }
 
 // Close sends what is left.

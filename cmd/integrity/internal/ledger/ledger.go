@@ -272,16 +272,17 @@ func OpenFiles() (uint64, error) {
 // RaiseFiles is what an operator does about a low limit.
 const RaiseFiles = "raise it: LimitNOFILE=65536 in the unit, ulimits in a container, ulimit -n in a shell"
 
-// Connections of one process; the embedded PostgreSQL has a hundred.
+// Connections of one process, by pool, beside those of groups (cluster.CommitConns). eventstore/cluster opens every
+// pool. A full pool makes only its own users wait. The embedded PostgreSQL has a hundred connections.
 const (
-	ReadConns   = 16
-	PublicConns = 8
-	ScanConns   = 2
-	QueueConns  = 4
-	StreamConns = 4 // that forward events
-	LogConns    = 4 // that write the transparency tree
-	ProofConns  = 4 // that read it
-	probeConns  = 1 // that /readyz asks
-	WakeConns   = 2 // of eventstore.NotifyPool
-	watchConns  = 1 // of those who look at the metrics
+	ReadConns   = 16 // authentication and authenticated reads; as many at the replica
+	PublicConns = 8  // comparisons and receipts, which anybody may ask for
+	ScanConns   = 2  // questions that may read many rows
+	QueueConns  = 4  // webhooks, mails, warnings, heartbeats
+	StreamConns = 4  // events forwarded to NATS
+	LogConns    = 4  // the transparency tree, written
+	ProofConns  = 4  // the transparency tree, read
+	probeConns  = 1  // /readyz
+	WakeConns   = 2  // notifications
+	watchConns  = 1  // metrics
 )
