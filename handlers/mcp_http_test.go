@@ -149,6 +149,10 @@ func TestMCPOverHTTP(t *testing.T) {
 		for _, version := range []string{"2024-11-05", "2026-07-28", "x", ""} {
 			ask(ping, "Mcp-Protocol-Version", version).invalid(http.StatusBadRequest, -32600)
 		}
+		two := s.request(http.MethodPost, path, s.org.Secret, strings.NewReader(ping))
+		two.Header.Set("Content-Type", "application/json")
+		two.Header["Mcp-Protocol-Version"] = []string{"2025-11-25", "2025-11-25"}
+		s.exchange(two).invalid(http.StatusBadRequest, -32600)
 		m := ask(request(
 			"initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`,
 		)).message(http.StatusOK)

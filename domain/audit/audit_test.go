@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -614,6 +615,39 @@ func (k *known) Next() (hash [sha256.Size]byte, err error) {
 	}
 	hash, k.hashes = k.hashes[0], k.hashes[1:]
 	return hash, nil
+}
+
+// torn is a former history that cannot be read to its end.
+type torn struct{ known }
+
+var errTorn = errors.New("torn")
+
+func (k *torn) Next() (hash [sha256.Size]byte, err error) {
+	if hash, err = k.known.Next(); err != nil {
+		err = errTorn
+	}
+	return hash, err
+}
+
+// A former history that cannot be read to its end, before this one's end or after it, ends the audit with its error.
+func TestFormerThatCannotBeRead(t *testing.T) {
+	p := newPast(t)
+	for _, read := range []int{1, len(p.events)} {
+		former := &torn{known{id: p.id}}
+		for _, e := range p.events[:read] {
+			former.hashes = append(former.hashes, e.Hash)
+		}
+		c := must(audit.New(audit.Config{
+			Issuer: p.registrar.Issuer, Trusted: p.trusted, Parts: &memory{}, Whole: true, Former: former,
+		}))
+		err := c.Add(slices.Clone(p.events))
+		if err == nil {
+			_, err = c.Finish(nil)
+		}
+		if !errors.Is(err, errTorn) {
+			t.Errorf("%d events read: %v", read, err)
+		}
+	}
 }
 
 // TestFormer: one event that is gone, or another one, is found; one that is new is not.
