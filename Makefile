@@ -1,6 +1,9 @@
 # Targets are steps of one way of working; each one can be run first. "make help" lists them.
 export GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 export FUZZTIME ?= 1m
+# The program, its tests and the linters are compiled one way, so that each finds what another has compiled.
+export CGO_ENABLED ?= 0
+export GOFLAGS ?= -trimpath
 # Git refuses a checkout of another user's; the build then goes without its revision.
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
 
@@ -37,7 +40,7 @@ lint: ## The whole tree, and the OpenAPI documents where npm is.
 	.ci/lint-contract
 
 bench: ensure build ## The benchmark. ARGS='--help' lists what it can measure.
-	CGO_ENABLED=0 go -C cmd/lab build $(VCS) -trimpath -o ../../bin/ ./bench
+	go -C cmd/lab build $(VCS) -o ../../bin/ ./bench
 	bin/bench $(ARGS)
 
 fuzz: ensure ## Every fuzz target of the tree, FUZZTIME each.
