@@ -113,10 +113,12 @@ func (s *Artifacts) ReadFileContent(r *http.Request) (RegisteredContent, error) 
 	return u.RegisteredContent, err
 }
 
-func (s *Artifacts) RegisterVersion(r *http.Request) (any, error) {
+// RegisterVersion registers a file, a text or a manifest, as RegisterContent does. It stays with the request, whose
+// body is streamed.
+func (s *Artifacts) RegisterVersion(r *http.Request) (edge.Response, error) {
 	content, err := s.readContent(r)
 	if err != nil {
-		return nil, err
+		return edge.Response{}, err
 	}
 	return s.RegisterContent(r.Context(), edge.CallOf(r), content, func(o domain.ArtifactVersionRegistration) any {
 		return viewVersionRegistration(content.Content, o)
@@ -127,7 +129,7 @@ func (s *Artifacts) RegisterVersion(r *http.Request) (any, error) {
 // status 201. What would be refused anyway is not analysed. It closes the file.
 func (s *Artifacts) RegisterContent(
 	ctx context.Context, c *edge.Call, content RegisteredContent, show func(domain.ArtifactVersionRegistration) any,
-) (any, error) {
+) (edge.Response, error) {
 	defer content.file.Close()
 	return s.once(ctx, c, content.Content, func() (domain.Command, func() edge.Response, error) {
 		id := content.artifact
@@ -233,6 +235,7 @@ func viewVersionRegistration(c domain.Content, o domain.ArtifactVersionRegistrat
 	}
 }
 
+// ListArtifacts shows the artifacts of the organization, newest first, each with its newest version.
 func (s *Artifacts) ListArtifacts(ctx context.Context, c *edge.Call, page edge.Slice) (wire.Artifacts, error) {
 	artifacts, total, err := s.Store.Artifacts(ctx, c.Access, page.Limit, page.Offset)
 	views := wire.Each(artifacts, func(a query.Artifact) wire.ListedArtifact {
@@ -288,6 +291,7 @@ func ReadAnalysisID(o *strictjson.Object) domain.AnalysisID {
 	return edge.ReadID(o, "id", domain.ParseID[domain.AnalysisID])
 }
 
+// Analysis shows what the detectors found in a version.
 func (s *Artifacts) Analysis(ctx context.Context, c *edge.Call, id domain.AnalysisID) (*wire.Analysis, error) {
 	found, err := s.Store.Analysis(ctx, c.Access, id)
 	return wire.ViewOrNull(found, viewAnalysis), err
@@ -295,14 +299,14 @@ func (s *Artifacts) Analysis(ctx context.Context, c *edge.Call, id domain.Analys
 
 // ValidateManifest judges a manifest and stores nothing. It stays with the request: the manifest is its whole body,
 // with warnings that no other body has.
-func (s *Artifacts) ValidateManifest(r *http.Request) (any, error) {
+func (s *Artifacts) ValidateManifest(r *http.Request) (wire.Manifest, error) {
 	c := edge.CallOf(r)
 	m, warnings, err := domain.ReadManifest(&c.Meter, c.Body)
 	if errors.Is(err, strictjson.ErrStopped) {
-		return nil, edge.Gone(r.Context())
+		return wire.Manifest{}, edge.Gone(r.Context())
 	}
 	if err != nil {
-		return nil, err
+		return wire.Manifest{}, err
 	}
 	if warnings == nil {
 		warnings = []domain.FieldError{}
@@ -335,10 +339,12 @@ func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
 	}
 }
 
-func (s *Artifacts) DeclareReview(r *http.Request) (any, error) {
+// DeclareReview declares the review that a request holds, with the very file. It stays with the request, whose body is
+// streamed.
+func (s *Artifacts) DeclareReview(r *http.Request) (edge.Response, error) {
 	command, err := s.ReadReview(r)
 	if err != nil {
-		return nil, err
+		return edge.Response{}, err
 	}
 	return s.Review(r.Context(), edge.CallOf(r), command, func() any {
 		declared := command.Answer
@@ -385,7 +391,7 @@ func (s *Artifacts) ReadReview(r *http.Request) (*domain.DeclareReview, error) {
 // Review declares a review and shows it with status 201.
 func (s *Artifacts) Review(
 	ctx context.Context, c *edge.Call, command *domain.DeclareReview, show func() any,
-) (any, error) {
+) (edge.Response, error) {
 	content := []any{command.Version, command.Outcome, command.Statement, command.SHA256}
 	return s.once(ctx, c, content, func() (domain.Command, func() edge.Response, error) {
 		return command, func() edge.Response { return edge.Response{Status: http.StatusCreated, Data: show()} }, nil
@@ -405,7 +411,9 @@ func ReadApproval(o *strictjson.Object) domain.ApproveArtifactVersion {
 }
 
 // Approve approves a version whose latest review accepts it.
-func (s *Artifacts) Approve(ctx context.Context, c *edge.Call, approve domain.ApproveArtifactVersion) (any, error) {
+func (s *Artifacts) Approve(
+	ctx context.Context, c *edge.Call, approve domain.ApproveArtifactVersion,
+) (edge.Response, error) {
 	return s.once(ctx, c, approve.Statement, func() (domain.Command, func() edge.Response, error) {
 		approve.Origin, approve.Member = c.Origin(), c.Access.Member
 		return &approve, func() edge.Response {

@@ -80,13 +80,15 @@ func ReadAuditFilter(o *strictjson.Object) (action domain.EventType, target stri
 }
 
 // AuditEvents shows the history of the organization: newest first, or what came after a sequence.
-func (s *Audit) AuditEvents(ctx context.Context, c *edge.Call, question query.AuditQuestion) (any, error) {
+func (s *Audit) AuditEvents(
+	ctx context.Context, c *edge.Call, question query.AuditQuestion,
+) (wire.AuditEvents, error) {
 	page, err := s.Store.AuditEvents(ctx, c.Access, question)
 	if err != nil {
-		return nil, err
+		return wire.AuditEvents{}, err
 	}
 	if question.After > page.Total {
-		return nil, domain.InvalidMember(
+		return wire.AuditEvents{}, domain.InvalidMember(
 			"/afterSequence", strictjson.CodeRange,
 			"must be a sequence of this organization, whose last one is "+strconv.FormatInt(page.Total, 10)+
 				"; a cursor beyond it is older than a restored database",

@@ -42,7 +42,11 @@ func ReadPublication(o *strictjson.Object) Publication {
 	}
 }
 
-func (s *Certificates) IssueCertificate(ctx context.Context, c *edge.Call, asked Publication) (any, error) {
+// IssueCertificate signs and publishes a certificate of an approved version, in the place of one of an earlier version.
+// Words that are to be public and were erased are refused.
+func (s *Certificates) IssueCertificate(
+	ctx context.Context, c *edge.Call, asked Publication,
+) (edge.Response, error) {
 	return s.once(ctx, c, []bool{asked.title, asked.organization}, func() (domain.Command, func() edge.Response, error) {
 		version, err := s.Store.ArtifactVersion(ctx, c.Access, asked.version)
 		if err != nil {
@@ -110,7 +114,7 @@ func ReadRevocation(o *strictjson.Object) domain.RevokeCertificate {
 // RevokeCertificate revokes a certificate. The reason is seen in the audit history only.
 func (s *Certificates) RevokeCertificate(
 	ctx context.Context, c *edge.Call, revoke domain.RevokeCertificate,
-) (any, error) {
+) (edge.Response, error) {
 	return s.once(ctx, c, revoke.Reason, func() (domain.Command, func() edge.Response, error) {
 		known, err := s.Store.Certificate(ctx, c.Access, revoke.PublicID)
 		if err != nil {
@@ -126,26 +130,26 @@ func (s *Certificates) RevokeCertificate(
 }
 
 // Download answers the signed certificate, raw.
-func (s *Certificates) Download(ctx context.Context, c *edge.Call, id domain.PublicID) (any, error) {
+func (s *Certificates) Download(ctx context.Context, c *edge.Call, id domain.PublicID) (edge.Response, error) {
 	stored, err := s.Store.Certificate(ctx, c.Access, id)
 	if err != nil {
-		return nil, err
+		return edge.Response{}, err
 	}
 	if stored.Payload == nil {
-		return nil, domain.Refuse(
+		return edge.Response{}, domain.Refuse(
 			domain.InvalidState, "The signed bytes of this certificate were erased with the title or name in them.",
 		)
 	}
 	trust := s.Keys().Trusted
 	key, _ := trust.Lookup(stored.KeyID)
 	if key.KeyID == "" {
-		return nil, domain.Unavailable(
+		return edge.Response{}, domain.Unavailable(
 			"The key that signed this certificate is not among the service's trusted keys at the moment; send the request " +
 				"again later.",
 		)
 	}
 	if _, finding := verifyCertificate(trust, stored); finding == evidence.Invalid {
-		return nil, fmt.Errorf("certificate: %w", errTampered)
+		return edge.Response{}, fmt.Errorf("certificate: %w", errTampered)
 	}
 	raw, err := edge.Encode(evidence.NewSigned(stored.Payload, stored.Signature, key.PublicKey))
 	return edge.Response{
@@ -228,10 +232,11 @@ func ReadHashless(o *strictjson.Object) Verification {
 	return Verification{publicID: edge.ReadPublicID(o)}
 }
 
-func (s *Certificates) VerifyHash(ctx context.Context, _ *edge.Call, v Verification) (any, error) {
+// VerifyHash compares a hash with a certificate, whoever's it is.
+func (s *Certificates) VerifyHash(ctx context.Context, _ *edge.Call, v Verification) (wire.Verification, error) {
 	stored, err := s.Store.AnyCertificate(ctx, v.publicID)
 	if err != nil {
-		return nil, err
+		return wire.Verification{}, err
 	}
 	view, _ := s.Certify(stored, v.sum)
 	return view, nil

@@ -22,16 +22,12 @@ func viewCompany(c domain.Company) wire.Company {
 
 func ReadCompany(o *strictjson.Object) string { return domain.ReadReference(o, "reference") }
 
-// CreateCompany answers 201, or 200 where the reference exists.
-func (s *Companies) CreateCompany(
-	ctx context.Context, c *edge.Call, reference string,
-) (created edge.Response, err error) {
+// CreateCompany makes a company, or finds the one that has the reference.
+func (s *Companies) CreateCompany(ctx context.Context, c *edge.Call, reference string) (wire.CreatedCompany, error) {
 	command := &domain.CreateCompany{Origin: c.Origin(), Reference: reference}
-	if err = s.Execute(ctx, command); err == nil {
-		created.Status = edge.CreatedStatus(command.Replayed)
-		created.Data = wire.CreatedCompany{Company: viewCompany(command.Outcome), Replayed: command.Replayed}
-	}
-	return created, err
+	return done(ctx, s.Service, command, func() wire.CreatedCompany {
+		return wire.CreatedCompany{Company: viewCompany(command.Outcome), Replayed: command.Replayed}
+	})
 }
 
 func ReadCompanyStatus(o *strictjson.Object) domain.SetCompanyStatus {
@@ -42,9 +38,11 @@ func ReadCompanyStatus(o *strictjson.Object) domain.SetCompanyStatus {
 }
 
 // SetCompanyStatus closes a company or opens it again.
-func (s *Companies) SetCompanyStatus(ctx context.Context, c *edge.Call, command domain.SetCompanyStatus) (any, error) {
+func (s *Companies) SetCompanyStatus(
+	ctx context.Context, c *edge.Call, command domain.SetCompanyStatus,
+) (wire.Company, error) {
 	command.Origin = c.Origin()
-	return s.Done(ctx, &command, func() any { return viewCompany(command.Outcome) })
+	return done(ctx, s.Service, &command, func() wire.Company { return viewCompany(command.Outcome) })
 }
 
 const companyStatusRule = "must be active or closed"
@@ -72,10 +70,12 @@ func ReadCompanies(o *strictjson.Object) CompaniesQuestion {
 }
 
 // ListCompanies shows the companies granted to the key, or all of them to an administrator.
-func (s *Companies) ListCompanies(ctx context.Context, c *edge.Call, asked CompaniesQuestion) (any, error) {
+func (s *Companies) ListCompanies(
+	ctx context.Context, c *edge.Call, asked CompaniesQuestion,
+) (wire.Companies, error) {
 	if asked.all {
 		if err := c.Access.Authorize(domain.IntegrityAdmin); err != nil {
-			return nil, err
+			return wire.Companies{}, err
 		}
 	}
 	companies, more, err := s.Store.Companies(ctx, c.Access, asked.all, asked.status, asked.After, asked.Limit)
@@ -109,7 +109,9 @@ func ReadWebhooksOfCompany(o *strictjson.Object) GrantsQuestion[domain.WebhookID
 }
 
 // ListAccess shows which keys may use a company, and which no longer may.
-func (s *Companies) ListAccess(ctx context.Context, c *edge.Call, asked GrantsQuestion[domain.KeyID]) (any, error) {
+func (s *Companies) ListAccess(
+	ctx context.Context, c *edge.Call, asked GrantsQuestion[domain.KeyID],
+) (wire.KeysAccess, error) {
 	list, more, err := s.Store.KeysOfCompany(ctx, c.Access.Organization, asked.company, asked.After, asked.Limit)
 	next := edge.NextPage(asked.Paging, list, more, func(g query.Grant[domain.KeyID]) string { return g.To.String() })
 	named := func(g query.Grant[domain.KeyID]) wire.NamedKeyAccess {
@@ -127,7 +129,7 @@ func viewKeyAccess(g query.Grant[domain.KeyID]) wire.KeyAccess {
 // ListWebhookAccess shows which destinations hear of a company, and which no longer do.
 func (s *Companies) ListWebhookAccess(
 	ctx context.Context, c *edge.Call, asked GrantsQuestion[domain.WebhookID],
-) (any, error) {
+) (wire.WebhooksAccess, error) {
 	list, more, err := s.Store.WebhooksOfCompany(ctx, c.Access.Organization, asked.company, asked.After, asked.Limit)
 	next := edge.NextPage(asked.Paging, list, more, func(g query.Grant[domain.WebhookID]) string { return g.To.String() })
 	return wire.WebhooksAccess{Webhooks: wire.Each(list, viewWebhookAccess), Next: next}, err
@@ -147,9 +149,10 @@ func ReadAccess(o *strictjson.Object) domain.SetAccess {
 	}
 }
 
-func (s *Companies) SetAccess(ctx context.Context, c *edge.Call, command domain.SetAccess) (any, error) {
+// SetAccess grants a company to a key, or takes it back. What is so already is dated and told in the history anew.
+func (s *Companies) SetAccess(ctx context.Context, c *edge.Call, command domain.SetAccess) (wire.KeyAccess, error) {
 	command.Origin = c.Origin()
-	return s.Done(ctx, &command, func() any {
+	return done(ctx, s.Service, &command, func() wire.KeyAccess {
 		return viewKeyAccess(query.Grant[domain.KeyID]{
 			Company: command.Company, To: command.Key, Enabled: command.Enabled, UpdatedAt: command.UpdatedAt,
 		})
@@ -162,9 +165,13 @@ func ReadWebhookAccess(o *strictjson.Object) domain.SetWebhookAccess {
 	}
 }
 
-func (s *Companies) SetWebhookAccess(ctx context.Context, c *edge.Call, command domain.SetWebhookAccess) (any, error) {
+// SetWebhookAccess has a destination hear of a company, or no more. What is so already is dated and told in the history
+// anew.
+func (s *Companies) SetWebhookAccess(
+	ctx context.Context, c *edge.Call, command domain.SetWebhookAccess,
+) (wire.WebhookAccess, error) {
 	command.Origin = c.Origin()
-	return s.Done(ctx, &command, func() any {
+	return done(ctx, s.Service, &command, func() wire.WebhookAccess {
 		return viewWebhookAccess(query.Grant[domain.WebhookID]{
 			Company: command.Company, To: command.Webhook, Enabled: command.Enabled, UpdatedAt: command.UpdatedAt,
 		})

@@ -61,11 +61,11 @@ func ReadExport(o *strictjson.Object) ExportQuestion {
 	return ExportQuestion{edge.ReadPublicID(o), readMoment(o), o.Bool("timestamps", strictjson.Optional)}
 }
 
-// Evidence answers the private export, raw: receipt, references and a fresh observation of the state, or the state as
+// Evidence answers the private export: receipt, references and a fresh observation of the state, or the state as
 // of an earlier moment.
-func (s *Proofs) Evidence(ctx context.Context, c *edge.Call, asked ExportQuestion) (any, error) {
+func (s *Proofs) Evidence(ctx context.Context, c *edge.Call, asked ExportQuestion) (wire.Evidence, error) {
 	envelope, err := s.export(ctx, c, asked)
-	return edge.Response{Data: wire.Evidence{Envelope: envelope}, Bare: true}, err
+	return wire.Evidence{Envelope: envelope}, err
 }
 
 func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion) (evidence.Envelope, error) {
@@ -276,7 +276,7 @@ func (s *Proofs) Tile(ctx context.Context, _ *edge.Call, tile string) (edge.Resp
 }
 
 // Inclusion answers the proof that the registration of a record is in the published tree.
-func (s *Proofs) Inclusion(ctx context.Context, c *edge.Call, id domain.PublicID) (any, error) {
+func (s *Proofs) Inclusion(ctx context.Context, c *edge.Call, id domain.PublicID) (*evidence.Inclusion, error) {
 	stored, err := s.Store.Evidence(ctx, c.Access, id)
 	if err != nil {
 		return nil, err

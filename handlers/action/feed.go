@@ -50,14 +50,20 @@ func ReadLongPoll(o *strictjson.Object) FeedQuestion {
 	return asked
 }
 
+// FeedPage is a page of the feed, and the epoch that its cursors are of.
+type FeedPage struct {
+	wire.Feed[wire.FeedEvent]
+	Epoch int64
+}
+
 // Changes answers a page of the change feed; where it is empty, the caller may wait for the next event.
-func (s *Feed) Changes(ctx context.Context, c *edge.Call, asked FeedQuestion) (any, error) {
+func (s *Feed) Changes(ctx context.Context, c *edge.Call, asked FeedQuestion) (FeedPage, error) {
 	page, epoch, err := s.changesAfter(ctx, c.Access, asked)
 	if err == nil && len(page.Events) == 0 && asked.wait > 0 {
 		asked.epoch = epoch
 		page, err = s.await(ctx, c.Access, asked)
 	}
-	return edge.Response{Data: page, Epoch: &epoch}, err
+	return FeedPage{page, epoch}, err
 }
 
 // changesAfter reads a page of the feed without waiting, and the epoch that it is of.

@@ -21,14 +21,14 @@ type prepared func() (command domain.Command, render func() edge.Response, err e
 // once executes what prepare makes under the request's Idempotency-Key, where it has one: a repetition of a finished
 // request gets its answer, and the answer of this one is stored in the transaction of its events. content is what was
 // parsed of the request; other content under the same key is refused.
-func (s *Service) once(ctx context.Context, c *edge.Call, content any, prepare prepared) (any, error) {
+func (s *Service) once(ctx context.Context, c *edge.Call, content any, prepare prepared) (edge.Response, error) {
 	claim, known, err := s.claim(ctx, c, content)
 	if err != nil {
-		return nil, err
+		return edge.Response{}, err
 	}
 	if known != nil {
 		if err := s.JudgeAgain(ctx); err != nil {
-			return nil, err
+			return edge.Response{}, err
 		}
 		return replayed(known.Status, known.Body)
 	}
@@ -49,7 +49,7 @@ func (s *Service) once(ctx context.Context, c *edge.Call, content any, prepare p
 		if claim != nil {
 			s.finishIdempotent(ctx, *claim, edge.Response{}, err)
 		}
-		return nil, err
+		return edge.Response{}, err
 	}
 	if !stored {
 		if resp = render(); claim != nil {

@@ -26,32 +26,32 @@ func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
 func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
 
 // StartLink begins a link for the key's own member. It can have no scope that the key has not.
-func (s *Links) StartLink(ctx context.Context, c *edge.Call, scopes []domain.Scope) (any, error) {
+func (s *Links) StartLink(ctx context.Context, c *edge.Call, scopes []domain.Scope) (wire.StartedLink, error) {
 	if scopes == nil {
 		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool {
 			return c.Access.Authorize(scope) != nil
 		})
 	}
 	if len(scopes) == 0 {
-		return nil, domain.Refuse(
+		return wire.StartedLink{}, domain.Refuse(
 			domain.MissingScope, "This key does not have the scope %s, so there is nothing to consent to.",
 			domain.OneOf(domain.OAuthScopes()),
 		)
 	}
 	for _, scope := range scopes {
 		if err := c.Access.Authorize(scope); err != nil {
-			return nil, err
+			return wire.StartedLink{}, err
 		}
 	}
 	command, code := domain.NewStartLink(
 		domain.StartLink{Origin: c.Origin(), Member: c.Access.Member, Scopes: scopes}, s.Now(),
 	)
-	return s.Done(ctx, command, func() any {
+	return done(ctx, s.Service, command, func() wire.StartedLink {
 		answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.Start), Code: code}
 		if s.OAuth.CanSignIn() {
 			answer.URL = new(LinkURL(s.BaseURL, code))
 		}
-		return edge.Response{Status: http.StatusCreated, Data: answer}
+		return answer
 	})
 }
 
@@ -98,9 +98,11 @@ func ReadLinkID(o *strictjson.Object) domain.LinkID {
 }
 
 // WithdrawConsent ends a link of the key's member; of any member for an owner or admin.
-func (s *Links) WithdrawConsent(ctx context.Context, c *edge.Call, id domain.LinkID) (any, error) {
+func (s *Links) WithdrawConsent(ctx context.Context, c *edge.Call, id domain.LinkID) (wire.ChangedLink, error) {
 	command := &domain.WithdrawConsent{Origin: c.Origin(), Link: id, Member: c.Access.Member}
-	return s.Done(ctx, command, func() any { return viewLinkChange(command.Outcome, command.Replayed, c.Start) })
+	return done(ctx, s.Service, command, func() wire.ChangedLink {
+		return viewLinkChange(command.Outcome, command.Replayed, c.Start)
+	})
 }
 
 func viewLinkChange(link domain.OAuthLink, replayed bool, now time.Time) wire.ChangedLink {
@@ -122,29 +124,32 @@ func readRedemption(o *strictjson.Object) redemption {
 // RedeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
 // first, so that the provider is asked on behalf of invited people only. It stays with the request, since the token is
 // a credential: one that is missing is refused before the body is read, and each refusal counts against the address.
-func (s *Links) RedeemLink(r *http.Request) (any, error) {
+func (s *Links) RedeemLink(r *http.Request) (redeemed wire.ChangedLink, err error) {
 	raw, ok := edge.BearerText(r.Header)
 	if !ok {
-		return nil, s.RefuseKey(
+		return redeemed, s.RefuseKey(
 			r,
 			domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."),
 		)
 	}
-	return edge.Do(readRedemption, func(ctx context.Context, c *edge.Call, asked redemption) (any, error) {
-		link, secret, err := s.LinkOf(ctx, asked.code)
-		if err != nil {
-			return nil, err
-		}
-		token, err := s.OAuth.Verify(ctx, raw)
-		if err != nil {
-			return nil, s.RefuseKey(r, err)
-		}
-		redeemed, err := s.Redeem(ctx, c, link, secret, s.OauthSubject(token.Subject), asked.scopes)
-		if err != nil {
-			return nil, err
-		}
-		return viewLinkChange(redeemed.Outcome, redeemed.Replayed, c.Start), nil
-	})(r)
+	asked, err := edge.Read(r, readRedemption)
+	if err != nil {
+		return redeemed, err
+	}
+	ctx, c := r.Context(), edge.CallOf(r)
+	link, secret, err := s.LinkOf(ctx, asked.code)
+	if err != nil {
+		return redeemed, err
+	}
+	token, err := s.OAuth.Verify(ctx, raw)
+	if err != nil {
+		return redeemed, s.RefuseKey(r, err)
+	}
+	command, err := s.Redeem(ctx, c, link, secret, s.OauthSubject(token.Subject), asked.scopes)
+	if err != nil {
+		return redeemed, err
+	}
+	return viewLinkChange(command.Outcome, command.Replayed, c.Start), nil
 }
 
 // LinkOf finds the link of a code, whatever its state; a wrong secret finds none.

@@ -3,7 +3,6 @@ package action
 import (
 	"context"
 	"net"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -31,18 +30,20 @@ func ConsoleURL(baseURL string) string {
 }
 
 // Organization shows an organization and what is left of its month, to any of its keys.
-func (s *Administration) Organization(ctx context.Context, c *edge.Call, _ struct{}) (any, error) {
+func (s *Administration) Organization(
+	ctx context.Context, c *edge.Call, _ struct{},
+) (shown wire.FullOrganization, err error) {
 	o, err := s.Store.Organization(ctx, c.Access.Organization)
 	if err != nil {
-		return nil, err
+		return shown, err
 	}
 	months, err := s.Store.MonthlyLimits(ctx, c.Access, domain.PeriodOf(c.Start))
 	if err != nil {
-		return nil, err
+		return shown, err
 	}
 	day, limit, err := s.Store.Administered(ctx, c.Access, c.Start)
 	if err != nil {
-		return nil, err
+		return shown, err
 	}
 	view := func(u domain.Usage) wire.MonthlyLimit {
 		return wire.MonthlyLimit{Quota: viewAllowance(u), ResetsAt: evidence.FormatTime(u.Period.End())}
@@ -91,6 +92,7 @@ func (s *Administration) ListKeys(
 	return wire.APIKeys{Keys: wire.Each(keys, ViewAPIKey), Next: next}, err
 }
 
+// Key shows a key of the organization, revoked or not.
 func (s *Administration) Key(ctx context.Context, c *edge.Call, id domain.KeyID) (wire.APIKey, error) {
 	found, err := s.Store.KeyOf(ctx, c.Access.Organization, id)
 	return ViewAPIKey(found), err
@@ -178,12 +180,14 @@ func (s *Administration) MakeKey(ctx context.Context, c *edge.Call, create domai
 }
 
 // CreateKey makes a key and shows it.
-func (s *Administration) CreateKey(ctx context.Context, c *edge.Call, create domain.CreateKey) (any, error) {
+func (s *Administration) CreateKey(
+	ctx context.Context, c *edge.Call, create domain.CreateKey,
+) (wire.CreatedAPIKey, error) {
 	made, err := s.MakeKey(ctx, c, create)
 	if err != nil {
-		return nil, err
+		return wire.CreatedAPIKey{}, err
 	}
-	return edge.Response{Status: http.StatusCreated, Data: s.viewMade(ctx, made)}, nil
+	return s.viewMade(ctx, made), nil
 }
 
 func (s *Administration) viewMade(ctx context.Context, made MadeKey) wire.CreatedAPIKey {
@@ -202,14 +206,15 @@ func ReadKeyChange(o *strictjson.Object) domain.ChangeKey {
 }
 
 // UpdateKey renames a key, or brings its end forward.
-func (s *Administration) UpdateKey(ctx context.Context, c *edge.Call, change domain.ChangeKey) (any, error) {
+func (s *Administration) UpdateKey(ctx context.Context, c *edge.Call, change domain.ChangeKey) (wire.APIKey, error) {
 	change.Origin = c.Origin()
-	return s.Done(ctx, &change, func() any { return s.keyAfter(ctx, change.Outcome) })
+	return done(ctx, s.Service, &change, func() wire.APIKey { return s.keyAfter(ctx, change.Outcome) })
 }
 
-func (s *Administration) RevokeKey(ctx context.Context, c *edge.Call, id domain.KeyID) (any, error) {
+// RevokeKey ends a key for good, at once. One that is revoked already is left as it is.
+func (s *Administration) RevokeKey(ctx context.Context, c *edge.Call, id domain.KeyID) (wire.APIKey, error) {
 	command := &domain.RevokeKey{Origin: c.Origin(), Key: id}
-	return s.Done(ctx, command, func() any { return s.keyAfter(ctx, command.Outcome) })
+	return done(ctx, s.Service, command, func() wire.APIKey { return s.keyAfter(ctx, command.Outcome) })
 }
 
 // DefaultKeyOverlap is how long the former key goes on working after a rotation that names no overlap.
@@ -238,14 +243,14 @@ func (s *Administration) Succeed(ctx context.Context, c *edge.Call, rotate domai
 }
 
 // RotateKey gives a key a successor and shows both.
-func (s *Administration) RotateKey(ctx context.Context, c *edge.Call, rotate domain.RotateKey) (any, error) {
+func (s *Administration) RotateKey(
+	ctx context.Context, c *edge.Call, rotate domain.RotateKey,
+) (wire.RotatedAPIKey, error) {
 	made, err := s.Succeed(ctx, c, rotate)
 	if err != nil {
-		return nil, err
+		return wire.RotatedAPIKey{}, err
 	}
-	return edge.Response{Status: http.StatusCreated, Data: wire.RotatedAPIKey{
-		CreatedAPIKey: s.viewMade(ctx, made), FormerKey: s.keyAfter(ctx, made.Former),
-	}}, nil
+	return wire.RotatedAPIKey{CreatedAPIKey: s.viewMade(ctx, made), FormerKey: s.keyAfter(ctx, made.Former)}, nil
 }
 
 // ViewMember shows a membership as the administration of an organization does.
@@ -306,16 +311,18 @@ func InvitationURL(baseURL string, language evidence.Language, code string) stri
 }
 
 // InviteMember mails an invitation, or where no mail can be sent answers with its link, which is shown nowhere else.
-func (s *Administration) InviteMember(ctx context.Context, c *edge.Call, invite domain.InviteMember) (any, error) {
+func (s *Administration) InviteMember(
+	ctx context.Context, c *edge.Call, invite domain.InviteMember,
+) (wire.InvitedMember, error) {
 	command, code, err := s.Invite(ctx, c, invite)
 	if err != nil {
-		return nil, err
+		return wire.InvitedMember{}, err
 	}
 	v := wire.InvitedMember{FullMember: ViewMember(command.Outcome), Renewed: command.Renewed, Mailed: code == ""}
 	if !v.Mailed {
 		v.InvitationURLs = new(InvitationURLs(s.BaseURL, code))
 	}
-	return edge.Response{Status: edge.CreatedStatus(v.Renewed), Data: v}, nil
+	return v, nil
 }
 
 // Invite invites an address. The code of the link is empty where it is mailed.
@@ -357,16 +364,18 @@ func ReadMemberChange(o *strictjson.Object) domain.ChangeMember {
 }
 
 // UpdateMember changes the role of a member, or disables or enables one.
-func (s *Administration) UpdateMember(ctx context.Context, c *edge.Call, change domain.ChangeMember) (any, error) {
+func (s *Administration) UpdateMember(
+	ctx context.Context, c *edge.Call, change domain.ChangeMember,
+) (wire.FullMember, error) {
 	change.Origin = c.Origin()
 	if change.Member.IsZero() { // which would name a member by an address
 		_, err := s.Store.Member(ctx, change.Organization, change.Member)
-		return nil, err
+		return wire.FullMember{}, err
 	}
-	return s.Done(ctx, &change, func() any { return ViewMember(change.Outcome) })
+	return done(ctx, s.Service, &change, func() wire.FullMember { return ViewMember(change.Outcome) })
 }
 
 // EndMember ends a membership for good, or withdraws an invitation.
-func (s *Administration) EndMember(ctx context.Context, c *edge.Call, id domain.MemberID) (any, error) {
+func (s *Administration) EndMember(ctx context.Context, c *edge.Call, id domain.MemberID) (wire.FullMember, error) {
 	return s.UpdateMember(ctx, c, domain.ChangeMember{Member: id, Status: new(domain.MemberEnded)})
 }

@@ -49,15 +49,17 @@ func (s *Records) viewRegistration(c *domain.Register) wire.Registration {
 	return v
 }
 
-// Register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
-func (s *Records) Register(ctx context.Context, c *edge.Call, declaration domain.Declaration) (any, error) {
+// Register registers a version. A declaration that was registered before is a replay, which consumes nothing and shows
+// the record as it is now; one that differs from what was registered is refused as a conflict.
+func (s *Records) Register(
+	ctx context.Context, c *edge.Call, declaration domain.Declaration,
+) (wire.Registration, error) {
 	errs := make([]error, 1)
 	commands, err := s.registerAll(ctx, c, []domain.Declaration{declaration}, errs)
 	if err = cmp.Or(err, errs[0]); err != nil {
-		return nil, err
+		return wire.Registration{}, err
 	}
-	registered := s.viewRegistration(commands[0])
-	return edge.Response{Status: edge.CreatedStatus(registered.Replayed), Data: registered}, nil
+	return s.viewRegistration(commands[0]), nil
 }
 
 // registerAll registers the declarations that have no error in errs, each as if it had been sent alone, and puts the
@@ -124,6 +126,7 @@ func (s *Records) registerAll(
 	return registrations, nil
 }
 
+// Record finds a record of the key's companies; any other is unknown.
 func (s *Records) Record(ctx context.Context, c *edge.Call, id domain.PublicID) (wire.Record, error) {
 	found, err := s.Store.Record(ctx, c.Access, id)
 	return s.viewRecord(found), err
@@ -172,9 +175,10 @@ func ReadRevoke(o *strictjson.Object) domain.Revoke {
 	return domain.Revoke{PublicID: edge.ReadPublicID(o), Reason: o.Sized("reason", strictjson.Optional, 0, MaxReason)}
 }
 
-func (s *Records) Revoke(ctx context.Context, c *edge.Call, command domain.Revoke) (any, error) {
+// Revoke revokes a record for good. One that is revoked already is left as it is.
+func (s *Records) Revoke(ctx context.Context, c *edge.Call, command domain.Revoke) (wire.Revocation, error) {
 	command.Origin, command.Key = c.Origin(), c.Access.Key
-	return s.Done(ctx, &command, func() any {
+	return done(ctx, s.Service, &command, func() wire.Revocation {
 		return wire.Revocation{Record: s.viewRecord(command.Outcome), Replayed: command.Replayed}
 	})
 }
@@ -218,7 +222,7 @@ func ReadRecords(o *strictjson.Object) RecordsQuestion {
 }
 
 // FindRecords lists the records of a hash, or those of a company, newest first.
-func (s *Records) FindRecords(ctx context.Context, c *edge.Call, asked RecordsQuestion) (any, error) {
+func (s *Records) FindRecords(ctx context.Context, c *edge.Call, asked RecordsQuestion) (wire.Records, error) {
 	if asked.hash != nil {
 		records, more, err := s.Store.Search(ctx, c.Access, *asked.hash, asked.page.After, asked.page.Limit)
 		next := edge.NextPage(asked.page, records, more, func(record domain.Record) string { return record.ID.String() })
@@ -256,19 +260,20 @@ func ParsePlace(text string) (int64, bool) {
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == text
 }
 
-// Reserve gives a version its public id: 201 for a new one, 200 again.
-func (s *Records) Reserve(ctx context.Context, c *edge.Call, version domain.VersionReference) (any, error) {
+// Reserve gives a version its public id. A version that has one already, reserved or registered, gets the same again.
+func (s *Records) Reserve(
+	ctx context.Context, c *edge.Call, version domain.VersionReference,
+) (wire.Reservation, error) {
 	command := &domain.Reserve{
 		Origin: c.Origin(), Key: c.Access.Key, Limits: c.Access.Limits, Version: version,
 		PublicID: domain.NewPublicID(s.Installation.Secret, c.Access.Organization.Shard()),
 	}
-	return s.Done(ctx, command, func() any {
-		reservation, replayed := command.Outcome, command.Replayed
-		id := reservation.PublicID.String()
-		return edge.Response{Status: edge.CreatedStatus(replayed), Data: wire.Reservation{
+	return done(ctx, s.Service, command, func() wire.Reservation {
+		reservation, id := command.Outcome, command.Outcome.PublicID.String()
+		return wire.Reservation{
 			PublicID: id, VerificationURL: s.VerificationURL(id), ExpiresAt: evidence.FormatTime(reservation.ExpiresAt),
-			Status: reservation.Status, Replayed: replayed,
-		}}
+			Status: reservation.Status, Replayed: command.Replayed,
+		}
 	})
 }
 
@@ -281,9 +286,11 @@ func (s *Records) viewReserved(r domain.ReservedVersion) wire.ReservedVersion {
 }
 
 // Release gives the place of a pending reservation back. One that has none is left as it is.
-func (s *Records) Release(ctx context.Context, c *edge.Call, id domain.PublicID) (any, error) {
+func (s *Records) Release(
+	ctx context.Context, c *edge.Call, id domain.PublicID,
+) (wire.ReleasedReservation, error) {
 	command := &domain.ReleaseReservation{Origin: c.Origin(), Key: c.Access.Key, Limits: c.Access.Limits, PublicID: id}
-	return s.Done(ctx, command, func() any {
+	return done(ctx, s.Service, command, func() wire.ReleasedReservation {
 		return wire.ReleasedReservation{ReservedVersion: s.viewReserved(command.Outcome), Replayed: command.Replayed}
 	})
 }
@@ -310,7 +317,9 @@ func ReadReservations(o *strictjson.Object) ReservationsQuestion {
 }
 
 // ListReservations lists versions of a company that were reserved and are not registered, the first to expire first.
-func (s *Records) ListReservations(ctx context.Context, c *edge.Call, asked ReservationsQuestion) (any, error) {
+func (s *Records) ListReservations(
+	ctx context.Context, c *edge.Call, asked ReservationsQuestion,
+) (wire.Reservations, error) {
 	asked.Now = c.Start
 	page, err := s.Store.Reservations(ctx, c.Access, asked.ReservationQuestion)
 	next := wire.ViewOrNull(page.Next, func(place query.ReservationPlace) string {
@@ -330,12 +339,13 @@ func (s *Records) VerificationURL(publicID string) string {
 const maxItemProblems = 20
 
 // RegisterBatch registers up to 500 declarations with one wait for the ledger. An item that is refused costs the others
-// nothing; pointers of its errors begin at the item.
-func (s *Records) RegisterBatch(r *http.Request) (any, error) {
+// nothing; pointers of its errors begin at the item. It stays with the request, whose body is read in one of the
+// organization's turns with a processor.
+func (s *Records) RegisterBatch(r *http.Request) (wire.Batch, error) {
 	c := edge.CallOf(r)
 	items, err := s.readBatch(r)
 	if err != nil {
-		return nil, err
+		return wire.Batch{}, err
 	}
 	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
 	declarations := make([]domain.Declaration, len(items))
@@ -346,11 +356,11 @@ func (s *Records) RegisterBatch(r *http.Request) (any, error) {
 			return edge.Invalid(strictjson.Listed(object.Problems(), maxItemProblems))
 		})
 	}); err != nil {
-		return edge.Response{}, err
+		return wire.Batch{}, err
 	}
 	registrations, err := s.registerAll(r.Context(), c, declarations, errs)
 	if err != nil {
-		return edge.Response{}, err
+		return wire.Batch{}, err
 	}
 	for i, err := range errs {
 		if err == nil {

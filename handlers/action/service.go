@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/edge"
-	"integrityledger/handlers/wire"
 )
 
 // signer is the key to sign with, or 503: an untrusted key signs nothing.
@@ -51,31 +49,26 @@ func (s *Service) Execute(ctx context.Context, commands ...domain.Command) (err 
 	return cmp.Or(err, refused)
 }
 
-// Done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.
-func (s *Service) Done(ctx context.Context, command domain.Command, show func() any) (any, error) {
-	if err := s.Execute(ctx, command); err != nil {
-		return nil, err
+// done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.
+func done[Result any](
+	ctx context.Context, s *Service, command domain.Command, show func() Result,
+) (shown Result, err error) {
+	if err = s.Execute(ctx, command); err == nil {
+		shown = show()
 	}
-	return show(), nil
+	return shown, err
 }
 
-// Health says that the process answers, and nothing about the database.
-func (s *Service) Health(*http.Request) (any, error) {
-	return wire.Health{Status: "ok"}, nil
-}
-
-// Readiness says whether registrations can be taken: what Ready asks, and the signing key.
-func (s *Service) Readiness(r *http.Request) (any, error) {
+// Readiness refuses where registrations cannot be taken: it asks Ready, and looks for the signing key.
+func (s *Service) Readiness(ctx context.Context) error {
 	if s.Ready != nil {
-		if err := s.Ready(r.Context()); err != nil {
+		if err := s.Ready(ctx); err != nil {
 			if edge.Refusal(err) == nil {
 				err = fmt.Errorf("%w: %w", domain.Unavailable("The database is not ready."), err)
 			}
-			return nil, err
+			return err
 		}
 	}
-	if _, err := s.signer(); err != nil {
-		return nil, err
-	}
-	return wire.Health{Status: "ready"}, nil
+	_, err := s.signer()
+	return err
 }

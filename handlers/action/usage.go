@@ -51,11 +51,11 @@ func (s *Allowances) EveryAllowance(
 
 // Me shows the organization, the key and the member of a request, and what is left of the organization's month, this
 // request included.
-func (s *Allowances) Me(ctx context.Context, c *edge.Call, _ struct{}) (any, error) {
+func (s *Allowances) Me(ctx context.Context, c *edge.Call, _ struct{}) (wire.Me, error) {
 	a := c.Access
 	o, err := s.Store.Organization(ctx, a.Organization)
 	if err != nil {
-		return nil, err
+		return wire.Me{}, err
 	}
 	quota, err := s.quotaOf(ctx, c)
 	return wire.Me{
@@ -115,7 +115,11 @@ func (s *Allowances) ReadUsageEntries(o *strictjson.Object) EntriesQuestion {
 	return asked
 }
 
-func (s *Allowances) UsageEntries(ctx context.Context, c *edge.Call, asked EntriesQuestion) (any, error) {
+// UsageEntries lists what counts of a month's allowance. All pages of a list are of the state at which it began; a
+// cursor of more than there is, since a restore, is refused.
+func (s *Allowances) UsageEntries(
+	ctx context.Context, c *edge.Call, asked EntriesQuestion,
+) (wire.UsageEntries, error) {
 	page, err := s.Store.UsageEntries(ctx, c.Access, asked.period, asked.after, asked.limit)
 	if errors.Is(err, query.ErrBeyondHead) {
 		err = domain.InvalidMember(
@@ -124,7 +128,7 @@ func (s *Allowances) UsageEntries(ctx context.Context, c *edge.Call, asked Entri
 		)
 	}
 	if err != nil {
-		return nil, err
+		return wire.UsageEntries{}, err
 	}
 	used := wire.EntriesUsed{
 		Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible,

@@ -2,7 +2,6 @@ package action
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"integrityledger/domain"
@@ -115,11 +114,13 @@ func (s *Webhooks) CreateWebhook(
 	}, nil
 }
 
+// ListWebhooks shows the destinations of the organization. Their number is bounded, so they are on one page.
 func (s *Webhooks) ListWebhooks(ctx context.Context, c *edge.Call, _ struct{}) (wire.Webhooks, error) {
 	list, err := s.Store.Webhooks(ctx, c.Access.Organization)
 	return wire.Webhooks{Webhooks: wire.Each(list, s.viewWebhook)}, err
 }
 
+// Webhook shows a destination, never with its secret.
 func (s *Webhooks) Webhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (wire.Webhook, error) {
 	found, err := s.Store.Webhook(ctx, c.Access.Organization, id)
 	return s.viewWebhook(found), err
@@ -154,27 +155,34 @@ func (s *Webhooks) ReadWebhookChange(o *strictjson.Object) (change domain.Update
 
 // UpdateWebhook changes the members that are there. Enabling a destination that was disabled is how its owner says that
 // it works again.
-func (s *Webhooks) UpdateWebhook(ctx context.Context, c *edge.Call, change domain.UpdateWebhook) (any, error) {
+func (s *Webhooks) UpdateWebhook(
+	ctx context.Context, c *edge.Call, change domain.UpdateWebhook,
+) (changed wire.Webhook, err error) {
 	if change.URL != nil {
 		if err := s.refuseBlocked(*change.URL); err != nil {
-			return nil, err
+			return changed, err
 		}
 	}
 	command := &change
 	command.Origin = c.Origin()
-	err := s.Execute(ctx, command)
+	err = s.Execute(ctx, command)
 	if err == nil && command.Status != nil && *command.Status == domain.WebhookActive {
 		err = s.Store.Forgive(ctx, command.Organization, command.Webhook)
 	}
 	if err != nil {
-		return nil, err
+		return changed, err
 	}
 	return s.Webhook(ctx, c, command.Webhook)
 }
 
-func (s *Webhooks) DeleteWebhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (any, error) {
+// DeleteWebhook ends a destination for good. What still waits for it is cancelled.
+func (s *Webhooks) DeleteWebhook(
+	ctx context.Context, c *edge.Call, id domain.WebhookID,
+) (wire.DeletedWebhook, error) {
 	command := &domain.DeleteWebhook{Origin: c.Origin(), Webhook: id}
-	return s.Done(ctx, command, func() any { return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true} })
+	return done(ctx, s.Service, command, func() wire.DeletedWebhook {
+		return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true}
+	})
 }
 
 // ReadSecretRotation reads for how long the former secret goes on signing.
@@ -240,7 +248,9 @@ func ReadDeliveries(o *strictjson.Object) DeliveriesQuestion {
 }
 
 // ListDeliveries shows the deliveries of a destination, newest first.
-func (s *Webhooks) ListDeliveries(ctx context.Context, c *edge.Call, asked DeliveriesQuestion) (any, error) {
+func (s *Webhooks) ListDeliveries(
+	ctx context.Context, c *edge.Call, asked DeliveriesQuestion,
+) (wire.Deliveries, error) {
 	organization := c.Access.Organization
 	list, more, err := s.Store.Deliveries(ctx, organization, asked.webhook, asked.status, asked.After, asked.Limit)
 	next := edge.NextPage(asked.Paging, list, more, func(d query.Delivery) string { return d.ID.String() })
@@ -248,20 +258,23 @@ func (s *Webhooks) ListDeliveries(ctx context.Context, c *edge.Call, asked Deliv
 }
 
 // TestWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
-func (s *Webhooks) TestWebhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (any, error) {
+func (s *Webhooks) TestWebhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (wire.Delivery, error) {
 	now := s.Now()
 	delivery, event := domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now)
 	d, err := s.Store.TestDelivery(ctx, c.Access.Organization, id, delivery, event, now)
-	return s.accepted(c, viewDelivery(d), err)
+	s.wake(c, err)
+	return viewDelivery(d), err
 }
 
 func ReadDeliveryID(o *strictjson.Object) domain.DeliveryID {
 	return edge.ReadID(o, "deliveryId", domain.ParseID[domain.DeliveryID])
 }
 
-func (s *Webhooks) Redeliver(ctx context.Context, c *edge.Call, id domain.DeliveryID) (any, error) {
+// Redeliver queues a delivery anew, whatever has become of it.
+func (s *Webhooks) Redeliver(ctx context.Context, c *edge.Call, id domain.DeliveryID) (wire.Delivery, error) {
 	d, err := s.Store.Redeliver(ctx, c.Access.Organization, id, s.Now())
-	return s.accepted(c, viewDelivery(d), err)
+	s.wake(c, err)
+	return viewDelivery(d), err
 }
 
 // wake wakes the worker of this process, unless nothing was queued for an error.
@@ -271,25 +284,10 @@ func (s *Webhooks) wake(c *edge.Call, err error) {
 	}
 }
 
-// accepted answers 202 for what was queued.
-func (s *Webhooks) accepted(c *edge.Call, data any, err error) (any, error) {
-	s.wake(c, err)
-	return edge.Response{Status: http.StatusAccepted, Data: data}, err
-}
-
 // Replay asks for what a destination has missed.
 type Replay struct {
 	query.Replay
 	webhook domain.WebhookID
-}
-
-// Replay queues what a destination has missed, or counts it.
-func (s *Webhooks) Replay(ctx context.Context, c *edge.Call, asked Replay) (any, error) {
-	answer, err := s.Replayed(ctx, c, asked)
-	if asked.DryRun {
-		return answer, err
-	}
-	return edge.Response{Status: http.StatusAccepted, Data: answer}, err
 }
 
 func ReadReplay(o *strictjson.Object) (replay Replay) {
@@ -309,8 +307,8 @@ func ReadReplay(o *strictjson.Object) (replay Replay) {
 	return replay
 }
 
-// Replayed is Replay without a status.
-func (s *Webhooks) Replayed(ctx context.Context, c *edge.Call, asked Replay) (wire.Replay, error) {
+// Replay queues what a destination has missed, or counts it.
+func (s *Webhooks) Replay(ctx context.Context, c *edge.Call, asked Replay) (wire.Replay, error) {
 	done, err := s.Store.ReplayWebhook(ctx, c.Access.Organization, asked.webhook, asked.Replay, s.Now())
 	if !asked.DryRun {
 		s.wake(c, err)

@@ -29,6 +29,20 @@ func (s API) resourceMetadata(*http.Request) (any, error) {
 	return edge.Cacheable(raw, edge.JSONType), err
 }
 
+// evidenceFile is evidence as it is kept: without an envelope.
+func evidenceFile(e wire.Evidence) edge.Response { return edge.Response{Data: e, Bare: true} }
+
+// feedPage is a page of the feed, with its epoch beside it.
+func feedPage(p action.FeedPage) edge.Response { return edge.Response{Data: p.Feed, Epoch: &p.Epoch} }
+
+// queued answers 202, unless a replay was only counted.
+func queued(r wire.Replay) edge.Response {
+	if r.DryRun {
+		return edge.Response{Data: r}
+	}
+	return edge.Response{Status: http.StatusAccepted, Data: r}
+}
+
 // integrity are those of hash-only registration.
 func (s API) integrity() []edge.Endpoint {
 	const integrity = "/api/v1/integrity"
@@ -37,16 +51,21 @@ func (s API) integrity() []edge.Endpoint {
 	adminRead := edge.Policy{Scope: domain.IntegrityAdmin, NoQuery: true}
 	change := edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyRequired, TakesAway: true}
 	return []edge.Endpoint{
-		edge.Post(integrity+"/records", edge.Do(domain.ReadDeclaration, action.Single(s.Service, s.Register)), write),
+		edge.Post(
+			integrity+"/records",
+			edge.Do(domain.ReadDeclaration, edge.CreatedOnce(action.Single(s.Service, s.Register))), write,
+		),
 		edge.Get(
 			integrity+"/records", edge.Do(action.ReadRecords, s.FindRecords),
 			edge.Policy{Scope: domain.IntegrityRead, Replica: true},
 		),
 		edge.Post(
-			integrity+"/records/batch", s.RegisterBatch, edge.Policy{Scope: domain.IntegrityWrite, Body: edge.BodyBatch},
+			integrity+"/records/batch", edge.OfRequest(s.RegisterBatch),
+			edge.Policy{Scope: domain.IntegrityWrite, Body: edge.BodyBatch},
 		),
 		edge.Post(
-			integrity+"/reservations", edge.Do(domain.ReadVersionReference, action.Single(s.Service, s.Reserve)), write,
+			integrity+"/reservations",
+			edge.Do(domain.ReadVersionReference, edge.CreatedOnce(action.Single(s.Service, s.Reserve))), write,
 		),
 		edge.Get(
 			integrity+"/reservations", edge.Do(action.ReadReservations, s.ListReservations),
@@ -61,7 +80,7 @@ func (s API) integrity() []edge.Endpoint {
 			edge.Policy{Scope: domain.IntegrityRead, Replica: true, NoQuery: true},
 		),
 		edge.Get(
-			integrity+"/records/{publicId}/evidence", edge.Do(action.ReadExport, s.Evidence),
+			integrity+"/records/{publicId}/evidence", edge.Do(action.ReadExport, edge.Viewed(s.Evidence, evidenceFile)),
 			edge.Policy{Scope: domain.IntegrityRead},
 		),
 		edge.Get(
@@ -76,7 +95,7 @@ func (s API) integrity() []edge.Endpoint {
 			integrity+"/lookup", edge.Do(action.ReadLookup, s.Lookup), edge.Policy{Scope: domain.IntegrityRead, Replica: true},
 		),
 		edge.Get(
-			integrity+"/changes", edge.Do(action.ReadLongPoll, s.Changes),
+			integrity+"/changes", edge.Do(action.ReadLongPoll, edge.Viewed(s.Changes, feedPage)),
 			edge.Policy{Scope: domain.IntegrityRead, Replica: true, Compressed: true},
 		),
 		edge.Get(
@@ -90,7 +109,7 @@ func (s API) integrity() []edge.Endpoint {
 			integrity+"/companies", edge.Do(action.ReadCompanies, s.ListCompanies),
 			edge.Policy{Scope: domain.IntegrityRead, Replica: true},
 		),
-		edge.Post(integrity+"/companies", edge.Do(action.ReadCompany, s.CreateCompany), admin),
+		edge.Post(integrity+"/companies", edge.Do(action.ReadCompany, edge.CreatedOnce(s.CreateCompany)), admin),
 		edge.Patch(integrity+"/companies/{companyId}", edge.Do(action.ReadCompanyStatus, s.SetCompanyStatus), change),
 		edge.Get(
 			integrity+"/companies/{companyId}/access", edge.Do(action.ReadKeysOfCompany, s.ListAccess),
@@ -116,11 +135,11 @@ func (s API) integrity() []edge.Endpoint {
 			edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional},
 		),
 		edge.Post(
-			integrity+"/webhooks/{webhookId}/test", edge.Do(action.ReadWebhookID, s.TestWebhook),
+			integrity+"/webhooks/{webhookId}/test", edge.Do(action.ReadWebhookID, edge.Accepted(s.TestWebhook)),
 			edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional, Queues: true},
 		),
 		edge.Post(
-			integrity+"/webhooks/{webhookId}/replay", edge.Do(action.ReadReplay, s.Replay),
+			integrity+"/webhooks/{webhookId}/replay", edge.Do(action.ReadReplay, edge.Viewed(s.Replay, queued)),
 			edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyRequired, Queues: true},
 		),
 		edge.Get(
@@ -128,7 +147,7 @@ func (s API) integrity() []edge.Endpoint {
 			edge.Policy{Scope: domain.IntegrityAdmin},
 		),
 		edge.Post(
-			integrity+"/webhooks/deliveries/{deliveryId}/redeliver", edge.Do(action.ReadDeliveryID, s.Redeliver),
+			integrity+"/webhooks/deliveries/{deliveryId}/redeliver", edge.Do(action.ReadDeliveryID, edge.Accepted(s.Redeliver)),
 			edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional, Queues: true},
 		),
 	}
@@ -172,14 +191,14 @@ func (s API) certification() []edge.Endpoint {
 			"/api/v1/artifacts", edge.Do(edge.ReadPage, s.ListArtifacts),
 			edge.Policy{Scope: domain.ArtifactsRead, Monthly: true, Replica: true},
 		),
-		edge.Post("/api/v1/artifacts", s.RegisterVersion, content),
+		edge.Post("/api/v1/artifacts", edge.OfRequest(s.RegisterVersion), content),
 		edge.Get(
 			"/api/v1/artifacts/{id}", edge.Do(action.ReadArtifactQuestion, s.Artifact),
 			edge.Policy{Scope: domain.ArtifactsRead, Monthly: true, Replica: true},
 		),
-		edge.Post("/api/v1/artifacts/{id}/versions", s.RegisterVersion, content),
+		edge.Post("/api/v1/artifacts/{id}/versions", edge.OfRequest(s.RegisterVersion), content),
 		edge.Post(
-			"/api/v1/artifacts/{id}/reviews", s.DeclareReview,
+			"/api/v1/artifacts/{id}/reviews", edge.OfRequest(s.DeclareReview),
 			edge.Policy{Scope: domain.ReviewsWrite, Monthly: true, Body: edge.BodyFile},
 		),
 		edge.Get(
@@ -208,7 +227,7 @@ func (s API) certification() []edge.Endpoint {
 			edge.Policy{Scope: domain.MetricsRead, Monthly: true, Replica: true, NoQuery: true},
 		),
 		edge.Post(
-			"/api/v1/manifests/validate", s.ValidateManifest,
+			"/api/v1/manifests/validate", edge.OfRequest(s.ValidateManifest),
 			edge.Policy{Scope: domain.ArtifactsRead, Monthly: true, Body: edge.BodyManifest, NoQuery: true},
 		),
 	}
@@ -239,19 +258,19 @@ func (s API) organization() []edge.Endpoint {
 		edge.Get(
 			organization+"/keys", edge.Do(action.ReadKeysPage, s.ListKeys), edge.Policy{Scope: domain.OrganizationAdmin},
 		),
-		edge.Post(organization+"/keys", edge.Do(action.ReadNewKey, s.CreateKey), write),
+		edge.Post(organization+"/keys", edge.Do(action.ReadNewKey, edge.Created(s.CreateKey)), write),
 		edge.Get(organization+"/keys/{keyId}", edge.Do(action.ReadKeyID, s.Key), read),
 		edge.Patch(organization+"/keys/{keyId}", edge.Do(action.ReadKeyChange, s.UpdateKey), write),
 		edge.Delete(organization+"/keys/{keyId}", edge.Do(action.ReadKeyID, s.RevokeKey), remove),
 		edge.Post(
-			organization+"/keys/{keyId}/rotate", edge.Do(action.ReadKeyRotation, s.RotateKey),
+			organization+"/keys/{keyId}/rotate", edge.Do(action.ReadKeyRotation, edge.Created(s.RotateKey)),
 			edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyOptional},
 		),
 		edge.Get(
 			organization+"/members", edge.Do(action.ReadMembersPage, s.ListMembers),
 			edge.Policy{Scope: domain.OrganizationAdmin},
 		),
-		edge.Post(organization+"/members", edge.Do(action.ReadInvitation, s.InviteMember), write),
+		edge.Post(organization+"/members", edge.Do(action.ReadInvitation, edge.CreatedOnce(s.InviteMember)), write),
 		edge.Patch(
 			organization+"/members/{memberId}", edge.Do(action.ReadMemberChange, s.UpdateMember),
 			edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyRequired, TakesAway: true},
@@ -272,11 +291,11 @@ func (s API) oauth() []edge.Endpoint {
 		),
 		edge.Get("/api/v1/oauth/links", edge.Do(action.ReadLinkQuestion, s.ListLinks), edge.Policy{Scope: edge.AnyScope}),
 		edge.Post(
-			"/api/v1/oauth/links", edge.Do(action.ReadOAuthScopes, s.StartLink),
+			"/api/v1/oauth/links", edge.Do(action.ReadOAuthScopes, edge.Created(s.StartLink)),
 			edge.Policy{Scope: edge.AnyScope, Body: edge.BodyOptional},
 		),
 		edge.Post(
-			"/api/v1/oauth/links/redeem", s.RedeemLink,
+			"/api/v1/oauth/links/redeem", edge.OfRequest(s.RedeemLink),
 			edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyRequired},
 		),
 		edge.Delete(

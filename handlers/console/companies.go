@@ -151,7 +151,7 @@ func (s companyPages) createCompanyByForm(r *http.Request) (any, error) {
 		return refuse("Reserved")
 	case err != nil:
 		return nil, err
-	case created.Status == http.StatusOK:
+	case created.Replayed:
 		return refuse("Exists")
 	}
 	return onward(r, saying("/companies", "company")), nil

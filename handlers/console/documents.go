@@ -322,7 +322,7 @@ func (s documentPages) steppedOn(r *http.Request, step string) (domain.ArtifactI
 // certificate, and leads to the page of the version.
 func stepByHand[Input any](
 	s documentPages, r *http.Request, step string, typed web.StepForm, members url.Values,
-	read func(*strictjson.Object) Input, do edge.Action[Input, any],
+	read func(*strictjson.Object) Input, do edge.Action[Input, edge.Response],
 ) (any, error) {
 	_, version, err := s.steppedOn(r, step)
 	if err != nil {

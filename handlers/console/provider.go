@@ -110,24 +110,26 @@ func (s door) toProvider(what purpose) edge.Handler {
 
 // fromProvider answers a browser that the provider has sent back, where it was sent there by the console; ours is false
 // for any other.
-func (s door) fromProvider(r *http.Request) (answer any, ours bool, err error) {
+func (s door) fromProvider(r *http.Request) (answer edge.Response, ours bool, err error) {
 	attempt, ok := parseProviderSignIn(s.cookieValue(r, providerCookie))
 	if s.console == nil || !ok {
-		return nil, false, nil
+		return answer, false, nil
 	}
 	asked, q := s.providerAttempt(attempt), r.URL.Query()
 	if !hmac.Equal([]byte(q.Get("state")), []byte(asked.State)) {
-		return nil, false, nil
+		return answer, false, nil
 	}
 	answer, err = s.enterByProvider(r, attempt, asked, q.Get("code"))
-	if resp, whole := answer.(edge.Response); whole && err == nil {
-		resp.Header.Add("Set-Cookie", s.consoleCookie(providerCookie, "", 0))
+	if err == nil {
+		answer.Header.Add("Set-Cookie", s.consoleCookie(providerCookie, "", 0))
 	}
 	return answer, true, err
 }
 
 // enterByProvider signs the person in, or proves who the person is, by what the provider confirms.
-func (s door) enterByProvider(r *http.Request, attempt providerSignIn, asked oauth.Attempt, code string) (any, error) {
+func (s door) enterByProvider(
+	r *http.Request, attempt providerSignIn, asked oauth.Attempt, code string,
+) (edge.Response, error) {
 	now := edge.CallOf(r).Start
 	if code == "" || now.Sub(attempt.begun) > providerPatience {
 		return s.providerMessage(r, attempt, "provider-refused", http.StatusUnauthorized)
@@ -149,7 +151,7 @@ func (s door) enterByProvider(r *http.Request, attempt providerSignIn, asked oau
 	link.EmailSHA256 = new(domain.EmailSHA256(person.Email))
 	found, err := s.membershipsOf(r, link)
 	if err != nil {
-		return nil, err
+		return edge.Response{}, err
 	}
 	offered := s.mayFound(link, found)
 	switch {
@@ -165,7 +167,7 @@ func (s door) enterByProvider(r *http.Request, attempt providerSignIn, asked oau
 // or makes one.
 func (s door) chooseAfterProvider(
 	r *http.Request, attempt providerSignIn, link *usableLink, found []session.Membership, address string,
-) (any, error) {
+) (edge.Response, error) {
 	shard := s.Sessions.ShardOf(*link.EmailSHA256)
 	if len(found) > 0 {
 		shard = found[0].Organization.Shard()
@@ -177,7 +179,7 @@ func (s door) chooseAfterProvider(
 	link.ID, link.BrowserSHA256, link.KnownBrowser = id, &browser, true
 	added, err := s.Sessions.AddSignInLink(r.Context(), link.SignInLink, now)
 	if err != nil {
-		return nil, err
+		return edge.Response{}, err
 	}
 	if !added {
 		return s.providerMessage(r, attempt, "provider-often", http.StatusTooManyRequests)
@@ -191,7 +193,7 @@ func (s door) chooseAfterProvider(
 
 // proveByProvider takes a sign-in for a proof only where the person has signed in anew, with the member's own address:
 // a silent single sign-on proves nothing about who sits there.
-func (s door) proveByProvider(r *http.Request, attempt providerSignIn, person oauth.Person) (any, error) {
+func (s door) proveByProvider(r *http.Request, attempt providerSignIn, person oauth.Person) (edge.Response, error) {
 	r, err := s.resume(r, edge.Policy{})
 	if err != nil {
 		return s.providerMessage(r, attempt, "provider-refused", http.StatusUnauthorized)
@@ -204,7 +206,7 @@ func (s door) proveByProvider(r *http.Request, attempt providerSignIn, person oa
 	}
 	cookie, err := s.proved(r, person.AuthTime)
 	if err != nil {
-		return nil, err
+		return edge.Response{}, err
 	}
 	resp := edge.Redirect(consolePage(attempt.language, attempt.to))
 	resp.Header.Add("Set-Cookie", cookie)
@@ -212,10 +214,10 @@ func (s door) proveByProvider(r *http.Request, attempt providerSignIn, person oa
 }
 
 // providerFailure says in words that the provider is away, or has not confirmed who the person is.
-func (s door) providerFailure(r *http.Request, attempt providerSignIn, err error) (any, error) {
+func (s door) providerFailure(r *http.Request, attempt providerSignIn, err error) (edge.Response, error) {
 	switch refused := edge.Refusal(err); {
 	case refused == nil:
-		return nil, err
+		return edge.Response{}, err
 	case refused.Code == domain.TemporarilyUnavailable:
 		s.Log.Warn("the identity provider cannot be asked for a sign-in to the console", "error", err)
 		return s.providerMessage(r, attempt, "provider-away", http.StatusServiceUnavailable)
@@ -223,7 +225,7 @@ func (s door) providerFailure(r *http.Request, attempt providerSignIn, err error
 		s.Log.Info("a sign-in to the console was not accepted", "error", err)
 		return s.providerMessage(r, attempt, "provider-refused", http.StatusUnauthorized)
 	}
-	return nil, err
+	return edge.Response{}, err
 }
 
 // providerMessage says why nobody has signed in, and leads back to the page where it was begun.

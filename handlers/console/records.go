@@ -235,14 +235,11 @@ func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.
 
 // evidenceFile is the private export as the API answers it, to be saved.
 func (s recordPages) evidenceFile(r *http.Request) (any, error) {
-	answer, err := edge.Do(action.ReadExport, s.Evidence)(r)
-	if err != nil {
-		return nil, err
-	}
+	exported, err := edge.Submit(r, edge.NewQuery(r), action.ReadExport, s.Evidence)
 	id := edge.PublicID(edge.Variable(r, "publicId"))
-	return edge.WithHeader(
-		answer.(edge.Response), "Content-Disposition", `attachment; filename="integrity-evidence-`+id.String()+`.json"`,
-	), nil
+	return edge.Response{Data: exported, Bare: true, Header: http.Header{
+		"Content-Disposition": {`attachment; filename="integrity-evidence-` + id.String() + `.json"`},
+	}}, err
 }
 
 // revokePage asks for the reason, and says what a revocation does.

@@ -112,7 +112,7 @@ func (s securityPages) removePasskey(r *http.Request) (any, error) {
 		Origin: edge.Origin(r), Member: edge.CallOf(r).Session.Member,
 		Passkey: edge.PathID(r, "passkeyId", domain.ParseID[domain.PasskeyID]),
 	}
-	return s.Done(r.Context(), command, func() any { return onward(r, "/security") })
+	return onward(r, "/security"), s.Execute(r.Context(), command)
 }
 
 // endSession ends a session of the person's, this one included.

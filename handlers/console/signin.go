@@ -147,10 +147,12 @@ func (s door) enter(r *http.Request, m session.Membership, provedAt time.Time) (
 }
 
 // enterIn is enter where the language is not that of the path.
-func (s door) enterIn(r *http.Request, l evidence.Language, m session.Membership, provedAt time.Time) (any, error) {
+func (s door) enterIn(
+	r *http.Request, l evidence.Language, m session.Membership, provedAt time.Time,
+) (edge.Response, error) {
 	cookies, err := s.begin(r, m, provedAt)
 	if err != nil {
-		return nil, err
+		return edge.Response{}, err
 	}
 	resp := edge.Redirect(web.Path(l, web.ConsoleRoot))
 	for _, cookie := range append(cookies, s.consoleCookie(browserCookie, "", 0), s.consoleCookie(addressCookie, "", 0)) {

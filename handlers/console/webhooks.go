@@ -426,7 +426,7 @@ func (s webhookPages) sentByHand(r *http.Request, err error, said string) (any, 
 func (s webhookPages) replayOf(r *http.Request, typed url.Values, dryRun bool) (wire.Replay, error) {
 	typed = maps.Clone(typed)
 	typed.Set("dryRun", strconv.FormatBool(dryRun))
-	return edge.Submit(r, strictjson.Fields(typed), action.ReadReplay, s.Replayed)
+	return edge.Submit(r, strictjson.Fields(typed), action.ReadReplay, s.Replay)
 }
 
 // replayPage asks for a range, and counts what the destination has missed of one that was asked for.

@@ -378,19 +378,44 @@ func ReadNames[Name ~string](o *strictjson.Object, member string, known []Name, 
 	return names
 }
 
+// Viewed is an action whose result is shown as view makes it.
+func Viewed[Input, Result, View any](do Action[Input, Result], view func(Result) View) Action[Input, View] {
+	return func(ctx context.Context, c *Call, input Input) (shown View, err error) {
+		result, err := do(ctx, c, input)
+		if err == nil {
+			shown = view(result)
+		}
+		return shown, err
+	}
+}
+
 // Created is an action that answers 201 with what it has made.
 func Created[Input, Result any](do Action[Input, Result]) Action[Input, Response] {
-	return func(ctx context.Context, c *Call, input Input) (Response, error) {
-		made, err := do(ctx, c, input)
-		return Response{Status: http.StatusCreated, Data: made}, err
-	}
+	return Viewed(do, func(made Result) Response { return Response{Status: http.StatusCreated, Data: made} })
+}
+
+// CreatedOnce is an action that answers 201 with what it has made, or 200 with what was there before.
+func CreatedOnce[Input any, Result interface{ Existed() bool }](do Action[Input, Result]) Action[Input, Response] {
+	return Viewed(do, func(made Result) Response {
+		return Response{Status: CreatedStatus(made.Existed()), Data: made}
+	})
+}
+
+// Accepted is an action that answers 202 with what it has queued.
+func Accepted[Input, Result any](do Action[Input, Result]) Action[Input, Response] {
+	return Viewed(do, func(queued Result) Response { return Response{Status: http.StatusAccepted, Data: queued} })
+}
+
+// OfRequest is the handler of an action that needs the request itself.
+func OfRequest[Result any](do func(*http.Request) (Result, error)) Handler {
+	return func(r *http.Request) (any, error) { return do(r) }
 }
 
 // Called is an action with its reader, as a tool of MCP.
 func Called[Input, Result any](
 	read func(*strictjson.Object) Input, do Action[Input, Result],
-) func(context.Context, *strictjson.Object) (any, error) {
-	return func(ctx context.Context, o *strictjson.Object) (any, error) { return act(ctx, o, read, do) }
+) func(context.Context, *strictjson.Object) (Result, error) {
+	return func(ctx context.Context, o *strictjson.Object) (Result, error) { return act(ctx, o, read, do) }
 }
 
 // Submit does what the fields of a form ask for, with the variables of the path.

@@ -53,8 +53,24 @@ type tool struct {
 	granted       bool // of no use to a key without any company
 	effect        Effect
 	input, output json.RawMessage
-	call          func(ctx context.Context, arguments *strictjson.Object) (any, error)
+	call          func(ctx context.Context, arguments *strictjson.Object) (answer, error)
 }
+
+// answer is what a tool answers, with what stands beside it.
+type answer struct {
+	data any
+	meta map[string]any
+}
+
+// called is an action with its reader, as what a tool does.
+func called[Input, Output any](
+	read func(*strictjson.Object) Input, do edge.Action[Input, Output],
+) func(context.Context, *strictjson.Object) (answer, error) {
+	return edge.Called(read, edge.Viewed(do, func(o Output) answer { return answer{data: o} }))
+}
+
+// feedPage is a page of the feed, with its epoch beside it.
+func feedPage(p action.FeedPage) answer { return answer{p.Feed, map[string]any{"epoch": p.Epoch}} }
 
 // wordings says what the endpoints and their tools are for, by their names.
 //
@@ -134,34 +150,27 @@ func (s Face) offers(ctx context.Context, e *toolset) (func(string) bool, error)
 // callTool takes scope, role and arguments in the order of contract section 2. What the caller can mend is a result,
 // with the error of REST.
 func (s Face) callTool(ctx context.Context, t tool, arguments json.RawMessage) (Result, error) {
-	data, err := s.runTool(ctx, t, arguments)
+	answered, err := s.runTool(ctx, t, arguments)
 	failed := err != nil
 	if refused := edge.Refusal(err); failed && (refused == nil || refused.Code == domain.Internal) {
 		return Result{}, err
 	}
-	result := Result{Failed: failed}
 	if failed {
-		data = wire.Refused{Error: s.ItemError(edge.CallIn(ctx), err)}
-	} else if resp, whole := data.(edge.Response); whole {
-		data = resp.Data
-		if resp.Epoch != nil {
-			result.Meta = map[string]any{"epoch": *resp.Epoch}
-		}
+		answered.data = wire.Refused{Error: s.ItemError(edge.CallIn(ctx), err)}
 	}
-	text, err := edge.Encode(data)
-	result.Object = bytes.TrimSpace(text)
-	return result, err
+	text, err := edge.Encode(answered.data)
+	return Result{Object: bytes.TrimSpace(text), Failed: failed, Meta: answered.meta}, err
 }
 
-func (s Face) runTool(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
+func (s Face) runTool(ctx context.Context, t tool, arguments json.RawMessage) (answer, error) {
 	c := edge.CallIn(ctx)
 	if err := edge.Allows(c.Access, t.scope); err != nil {
-		return nil, err
+		return answer{}, err
 	}
 	c.Scope = t.scope
 	value, err := edge.Parse(ctx, arguments, "The value of arguments")
 	if err != nil {
-		return nil, err
+		return answer{}, err
 	}
 	return t.call(ctx, c.Meter.Decode(value))
 }
@@ -300,16 +309,16 @@ func (s Face) ordinaryMCP() *toolset {
 	e := s.newEndpoint("integrity-ledger", web.Certificate, evidence.Spanish, []tool{
 		{name: "verificar_documento", scope: domain.VerifyRead, effect: Reads, limits: true,
 			input: object(contract, "VerifyRequest"), output: object(contract, "Verification"),
-			call: edge.Called(action.ReadVerification, s.VerifyHash)},
+			call: called(action.ReadVerification, s.VerifyHash)},
 		{name: "verificar_certificado", scope: domain.VerifyRead, effect: Reads, limits: true,
 			input: json.RawMessage(certificateOnly), output: object(contract, "PublicVerification"),
-			call: edge.Called(action.ReadHashless, s.VerifyPublished)},
+			call: called(action.ReadHashless, s.VerifyPublished)},
 		{name: "listar_documentos", scope: domain.ArtifactsRead, effect: Reads,
 			input: object(contract, "", "pageLimit", "offset"), output: object(contract, "Artifacts"),
-			call: edge.Called(edge.ReadPage, s.ListArtifacts)},
+			call: called(edge.ReadPage, s.ListArtifacts)},
 		{name: "consultar_consumo", scope: edge.AnyScope, effect: Reads,
 			input: object(contract, ""), output: object(contract, "AccountUsage"),
-			call: edge.Called(edge.ReadNothing, s.AccountUsage)},
+			call: called(edge.ReadNothing, s.AccountUsage)},
 	})
 	e.monthly = true
 	return e
@@ -321,24 +330,24 @@ func (s Face) integrityMCP() *toolset {
 	return s.newEndpoint("integrity-ledger-integrity", web.Record, evidence.English, []tool{
 		{name: "integrity_reserve", scope: domain.IntegrityWrite, granted: true, effect: Repeats,
 			input: object(contract, "ReservationRequest"), output: object(contract, "Reservation"),
-			call: edge.Called(domain.ReadVersionReference, action.Single(s.Service, s.Reserve))},
+			call: called(domain.ReadVersionReference, action.Single(s.Service, s.Reserve))},
 		{name: "integrity_register", scope: domain.IntegrityWrite, granted: true, effect: Repeats, limits: true,
 			input: object(contract, "Declaration"), output: object(contract, "Registration"),
-			call: edge.Called(domain.ReadDeclaration, action.Single(s.Service, s.Register))},
+			call: called(domain.ReadDeclaration, action.Single(s.Service, s.Register))},
 		{name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: Reads,
 			input:  object(contract, "", "lookupPublicId", "lookupCompany", "lookupSource", "lookupDocument", "lookupVersion"),
-			output: object(contract, "RecordView"), call: edge.Called(action.ReadLookup, s.Lookup)},
+			output: object(contract, "RecordView"), call: called(action.ReadLookup, s.Lookup)},
 		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: Reads,
 			input: object(contract, "", "companyReference", "sequence", "epoch", "limit"), output: object(contract, "Feed"),
-			call: edge.Called(action.ReadFeed, s.Changes)},
+			call: edge.Called(action.ReadFeed, edge.Viewed(s.Changes, feedPage))},
 		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: Reads, limits: true,
 			input: object(contract, "", "publicId", "at", "timestamps"), output: object(contract, "Evidence"),
-			call: edge.Called(action.ReadExport, s.Evidence)},
+			call: called(action.ReadExport, s.Evidence)},
 		{name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: Destroys,
 			input: object(contract, "RevokeRequest", "publicId"), output: object(contract, "RevokedRecord"),
-			call: edge.Called(action.ReadRevoke, action.Single(s.Service, s.Revoke))},
+			call: called(action.ReadRevoke, action.Single(s.Service, s.Revoke))},
 		{name: "integrity_verify", scope: domain.IntegrityRead, effect: Reads, limits: true,
 			input: object(contract, "", "publicId", "sha256"), output: object(contract, "Comparison"),
-			call: edge.Called(action.ReadComparison, s.Compare)},
+			call: called(action.ReadComparison, s.Compare)},
 	})
 }

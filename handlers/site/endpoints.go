@@ -97,6 +97,6 @@ func (s *Site) Endpoints() []edge.Endpoint {
 		),
 		edge.Get("/.well-known/integrity-trusted-keys.json", s.trustedKeys, shown),
 		edge.Get(web.AssetRoute, s.asset, unlimited),
-		edge.Get("/healthz", s.Health, unlimited),
-		edge.Get("/readyz", s.Readiness, unlimited))
+		edge.Get("/healthz", health, unlimited),
+		edge.Get("/readyz", s.readiness, unlimited))
 }

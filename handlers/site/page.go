@@ -335,3 +335,11 @@ func (s *Site) limitsPage(r *http.Request) (any, error) {
 
 // securityRoute is where RFC 9116 has whoever finds a weakness look.
 const securityRoute = "/.well-known/security.txt"
+
+// health says that the process answers, and nothing about the database.
+func health(*http.Request) (any, error) { return wire.Health{Status: "ok"}, nil }
+
+// readiness says whether registrations can be taken.
+func (s *Site) readiness(r *http.Request) (any, error) {
+	return wire.Health{Status: "ready"}, s.Readiness(r.Context())
+}

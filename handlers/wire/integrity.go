@@ -72,6 +72,9 @@ type Registration struct {
 	CompanyContribution CompanyUsage `json:"companyContribution"`
 }
 
+// Existed reports whether the version was registered before.
+func (r Registration) Existed() bool { return r.Replayed }
+
 // Revocation answers the revocation of a record; Replayed: it was revoked before.
 type Revocation struct {
 	Record
@@ -87,6 +90,9 @@ type Reservation struct {
 	Replayed        bool                     `json:"replayed"`
 	Consumption     Consumption              `json:"consumption"`
 }
+
+// Existed reports whether the version had its public id before.
+func (r Reservation) Existed() bool { return r.Replayed }
 
 // ReservedVersion is a version that was reserved and is not registered. Of a released one ExpiresAt is when it was
 // released.
@@ -295,6 +301,9 @@ type CreatedCompany struct {
 	Company
 	Replayed bool `json:"replayed"`
 }
+
+// Existed reports whether the company was there before.
+func (c CreatedCompany) Existed() bool { return c.Replayed }
 
 // Companies is a page of companies.
 type Companies struct {

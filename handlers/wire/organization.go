@@ -88,6 +88,9 @@ type InvitedMember struct {
 	InvitationURLs *InvitationURLs `json:"invitationUrls"`
 }
 
+// Existed reports whether the address was invited before.
+func (m InvitedMember) Existed() bool { return m.Renewed }
+
 // InvitationURLs are the one link of an invitation, to its page in each language.
 type InvitationURLs struct {
 	ES string `json:"es"`
