@@ -251,6 +251,7 @@ type ArtifactQuestion struct {
 	later    bool
 }
 
+// ReadArtifactQuestion reads the artifact of the path, and the cursor of a later page of its statements.
 func ReadArtifactQuestion(o *strictjson.Object) (asked ArtifactQuestion) {
 	asked.artifact, asked.before = edge.ReadID(o, "id", domain.ParseID[domain.ArtifactID]), query.NewestStatements()
 	asked.later = edge.Cursor(o, func(text string) bool {
@@ -402,6 +403,7 @@ func readVersionID(o *strictjson.Object) domain.ArtifactVersionID {
 	return edge.ReadID(o, "id", domain.ParseID[domain.ArtifactVersionID])
 }
 
+// ReadApproval reads a statement about the version of the path. It refuses one without acceptResponsibility.
 func ReadApproval(o *strictjson.Object) domain.ApproveArtifactVersion {
 	approve := domain.ApproveArtifactVersion{
 		Version: readVersionID(o), Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),

@@ -109,6 +109,8 @@ func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
 	}
 }
 
+// DetectorMetrics shows what each version of a detector has found in the organization's documents, and how long it
+// took.
 func (s *Audit) DetectorMetrics(ctx context.Context, c *edge.Call, _ struct{}) (wire.DetectorMetrics, error) {
 	metrics, err := s.Store.DetectorMetrics(ctx, c.Access)
 	return wire.DetectorMetrics{Detectors: wire.Each(metrics, func(m query.DetectorMetric) wire.DetectorMetric {

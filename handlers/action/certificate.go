@@ -32,6 +32,8 @@ type Publication struct {
 	title, organization bool
 }
 
+// ReadPublication reads which words of a version are to be public: none where publicFields is absent. It refuses a
+// publication without publicationAuthorized.
 func ReadPublication(o *strictjson.Object) Publication {
 	domain.ReadConsent(o, "publicationAuthorized")
 	fields := edge.ReadNames(o, "publicFields", []string{domain.PublicTitle, domain.PublicOrganizationName},
@@ -105,6 +107,7 @@ func ReadCertificateID(o *strictjson.Object) domain.PublicID {
 	return edge.PublicID(o.String("id", strictjson.Required))
 }
 
+// ReadRevocation reads the certificate of the path, and the reason, which is required.
 func ReadRevocation(o *strictjson.Object) domain.RevokeCertificate {
 	return domain.RevokeCertificate{
 		PublicID: ReadCertificateID(o), Reason: domain.ReadStatement(o, "reason", domain.MaxReason),
@@ -218,6 +221,7 @@ type Verification struct {
 	sum      *[32]byte
 }
 
+// ReadVerification reads a Verification of a body, which has a hash.
 func ReadVerification(o *strictjson.Object) Verification {
 	return Verification{edge.ReadPublicID(o), edge.ReadSHA256(o, strictjson.Required)}
 }

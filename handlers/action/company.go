@@ -20,6 +20,7 @@ func viewCompany(c domain.Company) wire.Company {
 	}
 }
 
+// ReadCompany reads the reference of a company that is to be there.
 func ReadCompany(o *strictjson.Object) string { return domain.ReadReference(o, "reference") }
 
 // CreateCompany makes a company, or finds the one that has the reference.
@@ -30,6 +31,7 @@ func (s *Companies) CreateCompany(ctx context.Context, c *edge.Call, reference s
 	})
 }
 
+// ReadCompanyStatus reads the company of the path, and the status that it is to have.
 func ReadCompanyStatus(o *strictjson.Object) domain.SetCompanyStatus {
 	return domain.SetCompanyStatus{
 		Company: readCompanyID(o),
@@ -62,6 +64,7 @@ type CompaniesQuestion struct {
 	status domain.CompanyStatus
 }
 
+// ReadCompanies reads whether all companies are asked for, or those of one status, and which page.
 func ReadCompanies(o *strictjson.Object) CompaniesQuestion {
 	return CompaniesQuestion{
 		all: o.Bool("all", strictjson.Optional), Paging: edge.ReadPaging(o, parseReference),
@@ -100,10 +103,13 @@ func readGrants[ID any](o *strictjson.Object, parse func(string) (ID, error)) Gr
 	return GrantsQuestion[ID]{edge.ReadPaging(o, parse), readCompanyID(o)}
 }
 
+// ReadKeysOfCompany reads which page of the keys that have ever been granted the company of the path.
 func ReadKeysOfCompany(o *strictjson.Object) GrantsQuestion[domain.KeyID] {
 	return readGrants(o, domain.ParseID[domain.KeyID])
 }
 
+// ReadWebhooksOfCompany reads which page of the destinations that have ever been authorized for the company of the
+// path.
 func ReadWebhooksOfCompany(o *strictjson.Object) GrantsQuestion[domain.WebhookID] {
 	return readGrants(o, domain.ParseID[domain.WebhookID])
 }
@@ -142,6 +148,8 @@ func viewWebhookAccess(g query.Grant[domain.WebhookID]) wire.WebhookAccess {
 	}
 }
 
+// ReadAccess reads a grant of the company of the path. enabled is required: no grant is given or taken back by
+// omission.
 func ReadAccess(o *strictjson.Object) domain.SetAccess {
 	return domain.SetAccess{
 		Company: readCompanyID(o), Key: edge.ReadID(o, "keyId", domain.ParseID[domain.KeyID]),
@@ -159,6 +167,7 @@ func (s *Companies) SetAccess(ctx context.Context, c *edge.Call, command domain.
 	})
 }
 
+// ReadWebhookAccess reads an authorization for the company of the path. enabled is required, as for a grant.
 func ReadWebhookAccess(o *strictjson.Object) domain.SetWebhookAccess {
 	return domain.SetWebhookAccess{
 		Company: readCompanyID(o), Webhook: ReadWebhookID(o), Enabled: o.Bool("enabled", strictjson.Required),

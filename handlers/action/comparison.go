@@ -27,6 +27,7 @@ type ComparisonQuestion struct {
 	SHA256   *[32]byte
 }
 
+// ReadComparison reads the public id of a record, and the hash, which may be absent.
 func ReadComparison(o *strictjson.Object) ComparisonQuestion {
 	return ComparisonQuestion{edge.ReadPublicID(o), edge.OptionalHash(o)}
 }

@@ -57,6 +57,7 @@ type ExportQuestion struct {
 	timestamps bool          // with the tokens of timestamp authorities
 }
 
+// ReadExport reads the public id of a record, the moment (now where at is absent), and whether tokens are asked for.
 func ReadExport(o *strictjson.Object) ExportQuestion {
 	return ExportQuestion{edge.ReadPublicID(o), readMoment(o), o.Bool("timestamps", strictjson.Optional)}
 }

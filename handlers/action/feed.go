@@ -35,6 +35,8 @@ type FeedQuestion struct {
 	wait         time.Duration // for the next event
 }
 
+// ReadFeed reads a question of a caller that does not wait. Without a cursor the feed begins at its beginning, and
+// without an epoch any is right.
 func ReadFeed(o *strictjson.Object) FeedQuestion {
 	return FeedQuestion{
 		company: domain.ReadReference(o, "companyReference"), after: edge.Integer(o, "after", 0, strictjson.MaxInteger, 0),

@@ -72,6 +72,7 @@ type LinkQuestion struct {
 	edge.Slice
 }
 
+// ReadLinkQuestion reads which page, and whether links of all members are asked for.
 func ReadLinkQuestion(o *strictjson.Object) LinkQuestion {
 	return LinkQuestion{o.Bool("all", strictjson.Optional), edge.ReadPage(o)}
 }

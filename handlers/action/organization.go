@@ -124,6 +124,7 @@ func readKeyName(o *strictjson.Object) string {
 	return o.Match("name", strictjson.Required, domain.ValidKeyName, domain.KeyNameRule)
 }
 
+// ReadNewKey reads a key that is to be made. A name and a scope are required; the rest bounds what the key may do.
 func ReadNewKey(o *strictjson.Object) (k domain.CreateKey) {
 	k.Name = readKeyName(o)
 	k.Scopes = edge.ReadNames(
@@ -194,6 +195,7 @@ func (s *Administration) viewMade(ctx context.Context, made MadeKey) wire.Create
 	return wire.CreatedAPIKey{APIKey: s.keyAfter(ctx, made.APIKey), Key: made.Text}
 }
 
+// ReadKeyChange reads the key of the path, and its new name or end. What is absent stays.
 func ReadKeyChange(o *strictjson.Object) domain.ChangeKey {
 	change := domain.ChangeKey{Key: ReadKeyID(o)}
 	if o.Has("name") {
@@ -220,6 +222,8 @@ func (s *Administration) RevokeKey(ctx context.Context, c *edge.Call, id domain.
 // DefaultKeyOverlap is how long the former key goes on working after a rotation that names no overlap.
 const DefaultKeyOverlap = 24 * time.Hour
 
+// ReadKeyRotation reads the key of the path, and what its successor gets. Without overlapSeconds the former key goes
+// on for DefaultKeyOverlap; grants are copied only where that is asked for.
 func ReadKeyRotation(o *strictjson.Object) domain.RotateKey {
 	rotate := domain.RotateKey{Key: ReadKeyID(o), Overlap: DefaultKeyOverlap}
 	if o.Has("overlapSeconds") {
@@ -279,6 +283,7 @@ func (s *Administration) ListMembers(
 	return wire.Members{Members: wire.Each(members, ViewMember), Next: next}, err
 }
 
+// ReadRole reads a required role.
 func ReadRole(o *strictjson.Object) domain.Role {
 	return domain.Role(o.Match("role", strictjson.Required, func(text string) bool {
 		return slices.Contains(domain.Roles(), domain.Role(text))
@@ -287,10 +292,12 @@ func ReadRole(o *strictjson.Object) domain.Role {
 
 const roleRule = "must be owner, admin, reviewer, analyst or viewer"
 
+// ReadEmail reads a required address, with the rules of domain.ValidEmail.
 func ReadEmail(o *strictjson.Object) string {
 	return o.Match("email", strictjson.Required, domain.ValidEmail, domain.EmailRule)
 }
 
+// ReadInvitation reads whom an invitation is for, and as what. Both are required.
 func ReadInvitation(o *strictjson.Object) domain.InviteMember {
 	return domain.InviteMember{Email: ReadEmail(o), Role: ReadRole(o)}
 }
@@ -350,6 +357,8 @@ func ReadMemberID(o *strictjson.Object) domain.MemberID {
 	return edge.ReadID(o, "memberId", domain.ParseID[domain.MemberID])
 }
 
+// ReadMemberChange reads the member of the path, and the new role or status. What is absent stays; a membership is
+// ended elsewhere.
 func ReadMemberChange(o *strictjson.Object) domain.ChangeMember {
 	change := domain.ChangeMember{Member: ReadMemberID(o)}
 	if o.Has("role") {

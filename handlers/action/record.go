@@ -147,6 +147,8 @@ type RecordName struct {
 	version  domain.VersionReference
 }
 
+// ReadLookup reads a public id, or else all four members of a version's name. It refuses members of a name beside a
+// public id.
 func ReadLookup(o *strictjson.Object) RecordName {
 	if !o.Has("publicId") {
 		return RecordName{version: domain.ReadVersionReference(o)}
@@ -169,8 +171,10 @@ func (s *Records) Lookup(ctx context.Context, c *edge.Call, name RecordName) (wi
 	return s.viewRecord(found), err
 }
 
+// MaxReason is the most characters of the reason of a revocation.
 const MaxReason = 500
 
+// ReadRevoke reads the public id of a record, and a reason, which may be absent.
 func ReadRevoke(o *strictjson.Object) domain.Revoke {
 	return domain.Revoke{PublicID: edge.ReadPublicID(o), Reason: o.Sized("reason", strictjson.Optional, 0, MaxReason)}
 }
@@ -191,6 +195,8 @@ type RecordsQuestion struct {
 	list    string // of a company: what cursors of the same list begin with
 }
 
+// ReadRecords reads a search by hash, if there is one, or else by company. A cursor belongs to the search that gave
+// it.
 func ReadRecords(o *strictjson.Object) RecordsQuestion {
 	if o.Has("sha256") {
 		return RecordsQuestion{
@@ -238,6 +244,7 @@ type FoundRecords struct {
 	Next    *string
 }
 
+// RecordsOfCompany is FindRecords for a search by company, with the records as the ledger has them.
 func (s *Records) RecordsOfCompany(ctx context.Context, c *edge.Call, asked RecordsQuestion) (FoundRecords, error) {
 	page, err := s.Store.Records(ctx, c.Access, asked.company)
 	next := wire.ViewOrNull(page.Next, func(place int64) string {
@@ -301,6 +308,7 @@ type ReservationsQuestion struct {
 	list string
 }
 
+// ReadReservations reads which reservations of a company are asked for. A cursor belongs to the question that gave it.
 func ReadReservations(o *strictjson.Object) ReservationsQuestion {
 	asked := query.ReservationQuestion{Company: domain.ReadReference(o, "companyReference"), Limit: edge.ReadLimit(o)}
 	asked.Status = edge.Known(o, "status",

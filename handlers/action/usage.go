@@ -149,6 +149,7 @@ func (s *Allowances) UsageEntries(
 	return answer, nil
 }
 
+// FormatUsageCursor is the text of a cursor within the list of a month.
 func FormatUsageCursor(period domain.Period, c query.UsageCursor) string {
 	return fmt.Sprintf("%s %d %d %d %s %d", period, c.Through, c.Used, c.Visible, c.Company, c.Sequence)
 }

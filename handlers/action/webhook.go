@@ -89,6 +89,7 @@ func readDescription(o *strictjson.Object) string {
 	return text
 }
 
+// ReadWebhook reads a destination that is to be added. An address that is blocked is refused later, by the action.
 func (s *Webhooks) ReadWebhook(o *strictjson.Object) domain.CreateWebhook {
 	return domain.CreateWebhook{URL: s.readWebhookURL(o), Description: readDescription(o), Types: readWebhookTypes(o)}
 }
@@ -126,10 +127,13 @@ func (s *Webhooks) Webhook(ctx context.Context, c *edge.Call, id domain.WebhookI
 	return s.viewWebhook(found), err
 }
 
+// ReadWebhookID reads the destination that a path names.
 func ReadWebhookID(o *strictjson.Object) domain.WebhookID {
 	return edge.ReadID(o, "webhookId", domain.ParseID[domain.WebhookID])
 }
 
+// ReadWebhookChange reads the destination of the path, and what is to change of it. What is absent stays; a
+// description of null is removed.
 func (s *Webhooks) ReadWebhookChange(o *strictjson.Object) (change domain.UpdateWebhook) {
 	change.Webhook = ReadWebhookID(o)
 	if o.Has("url") {
@@ -238,6 +242,8 @@ type DeliveriesQuestion struct {
 	status  projections.DeliveryStatus
 }
 
+// ReadDeliveries reads which page of the deliveries of the destination of the path, and of which status; without one,
+// of any.
 func ReadDeliveries(o *strictjson.Object) DeliveriesQuestion {
 	known := func(text string) bool { return projections.DeliveryStatus(text).Code() >= 0 }
 	return DeliveriesQuestion{
@@ -266,6 +272,7 @@ func (s *Webhooks) TestWebhook(ctx context.Context, c *edge.Call, id domain.Webh
 	return viewDelivery(d), err
 }
 
+// ReadDeliveryID reads the delivery that a path names.
 func ReadDeliveryID(o *strictjson.Object) domain.DeliveryID {
 	return edge.ReadID(o, "deliveryId", domain.ParseID[domain.DeliveryID])
 }
@@ -290,6 +297,8 @@ type Replay struct {
 	webhook domain.WebhookID
 }
 
+// ReadReplay reads a range of the feed, which dryRun has counted only. Without an end it goes on to the newest event,
+// without a company it is of all.
 func ReadReplay(o *strictjson.Object) (replay Replay) {
 	replay.webhook = ReadWebhookID(o)
 	replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
