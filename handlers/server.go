@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"integrityledger/eventstore"
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/api"
 	"integrityledger/handlers/console"
@@ -15,6 +16,7 @@ import (
 
 // Config is what the service is made of, room by room.
 type Config struct {
+	Ledger *eventstore.Ledger
 	Edge
 	Action
 	Console
@@ -53,7 +55,7 @@ type service struct {
 
 func assemble(c Config) service {
 	e := edge.New(c.Edge)
-	actions := action.New(e, c.Action)
+	actions := action.New(e, c.Ledger, c.Action)
 	pages := edge.Must(web.New(web.Config{
 		BaseURL: e.BaseURL, Relationship: c.Relationship, Console: console.Offered(e.BaseURL), Demo: c.Demo,
 	}))

@@ -136,8 +136,9 @@ func (s *service) process(o options) {
 				Issuer: "https://identity.example", Audience: edge.OAuthAudience(baseURL), Now: s.Now,
 			}),
 		},
+		Ledger: ledger,
 		Action: handlers.Action{
-			Ledger: ledger, Notifier: notifier, Keys: func() action.Keys { return *s.keys.Load() },
+			Notifier: notifier, Keys: func() action.Keys { return *s.keys.Load() },
 			SecretKey: &domain.SecretKey{1}, Analyze: analyze,
 			Transparency: &transparency.Reader{Pool: s.Pool, Limit: patience}, ProofTimeout: patience,
 		},

@@ -313,8 +313,9 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 			PublicPagesPerMinute: s.cfg.PagesPerMinute, KeyUsed: s.keyUses.Note, Spool: &edge.Spool{Dir: spool},
 			OAuth: s.oauth(), Closing: closing, Observe: s.answered, Tracer: s.traces.Tracer(),
 		},
+		Ledger: s.ledger,
 		Action: handlers.Action{
-			Ledger: s.ledger, Notifier: s.notifier, Keys: func() action.Keys { return *s.keys.Load() },
+			Notifier: s.notifier, Keys: func() action.Keys { return *s.keys.Load() },
 			Analyze: s.analyzer.Analyze, Keep: s.keepContent, Ready: s.ready, SecretKey: s.secretKey,
 			MailsInvitations: s.cfg.SMTPURL != "", Egress: s.egress(), Queued: s.webhooks.Wake, Transparency: s.tree.reader,
 			Relationship: map[evidence.Language]string{

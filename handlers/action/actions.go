@@ -24,7 +24,6 @@ import (
 
 // Config is what actions are made of.
 type Config struct {
-	Ledger   *eventstore.Ledger
 	Notifier *eventstore.Notifier // wakes the requests that wait for the feed
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.
 	Keys func() Keys
@@ -64,6 +63,7 @@ type Keys struct {
 type Service struct {
 	*edge.Edge
 	Config
+	ledger    *eventstore.Ledger
 	waiters   *waiters
 	singles   *fair.Semaphore[domain.OrganizationID] // single commands under way
 	preparing *fair.Semaphore[domain.OrganizationID] // processors that prepare batches
@@ -89,6 +89,7 @@ type Actions struct {
 	Audit
 	Administration
 	Links
+	People
 }
 
 // The actions of each resource.
@@ -117,12 +118,14 @@ type (
 	Administration struct{ *Service }
 	// Links ties identities of an OAuth provider to members.
 	Links struct{ *Service }
+	// People are what a person does for itself in the console.
+	People struct{ *Service }
 )
 
 // New makes the actions of a service.
-func New(e *edge.Edge, c Config) *Actions {
+func New(e *edge.Edge, ledger *eventstore.Ledger, c Config) *Actions {
 	s := &Service{
-		Edge: e, Config: c,
+		Edge: e, Config: c, ledger: ledger,
 		waiters: newWaiters(),
 		singles: newSingles(e.Closing),
 		preparing: fair.NewSemaphore[domain.OrganizationID](fair.Limits{
@@ -134,6 +137,6 @@ func New(e *edge.Edge, c Config) *Actions {
 	return &Actions{
 		s, Records{s}, Feed{s}, Companies{s}, Allowances{s}, Proofs{s}, Comparisons{s}, Webhooks{s}, Artifacts{s},
 		Certificates{s},
-		Audit{s}, Administration{s}, Links{s},
+		Audit{s}, Administration{s}, Links{s}, People{s},
 	}
 }

@@ -167,6 +167,22 @@ func (s *Companies) SetAccess(ctx context.Context, c *edge.Call, command domain.
 	})
 }
 
+// ChangeAccess makes several changes of which keys may use which companies.
+func (s *Companies) ChangeAccess(ctx context.Context, c *edge.Call, changes []domain.SetAccess) error {
+	return s.execute(ctx, wire.Each(changes, func(change domain.SetAccess) domain.Command {
+		change.Origin = c.Origin()
+		return &change
+	})...)
+}
+
+// ChangeWebhookAccess makes several changes of which companies a webhook has events of.
+func (s *Companies) ChangeWebhookAccess(ctx context.Context, c *edge.Call, changes []domain.SetWebhookAccess) error {
+	return s.execute(ctx, wire.Each(changes, func(change domain.SetWebhookAccess) domain.Command {
+		change.Origin = c.Origin()
+		return &change
+	})...)
+}
+
 // ReadWebhookAccess reads an authorization for the company of the path. enabled is required, as for a grant.
 func ReadWebhookAccess(o *strictjson.Object) domain.SetWebhookAccess {
 	return domain.SetWebhookAccess{

@@ -124,7 +124,7 @@ func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion)
 // observationTime is what a signed observation is dated with: nothing is signed while the clocks disagree, or while the
 // database lacks what was committed.
 func (s *Proofs) observationTime(ctx context.Context) (time.Time, error) {
-	now, err := s.Ledger.Agreed(ctx)
+	now, err := s.ledger.Agreed(ctx)
 	if clocks, ok := errors.AsType[*eventstore.ClockError](err); ok {
 		return now, clocks.Refusal()
 	}

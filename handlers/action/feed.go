@@ -21,10 +21,10 @@ const (
 
 // Epoch is the ledger's: a restore may have raised it since the process started.
 func (s *Feed) Epoch() int64 {
-	if s.Ledger == nil {
+	if s.ledger == nil {
 		return s.Installation.Epoch
 	}
-	return max(s.Installation.Epoch, s.Ledger.Guard.Epoch())
+	return max(s.Installation.Epoch, s.ledger.Guard.Epoch())
 }
 
 // FeedQuestion asks for a page of the feed of a company.

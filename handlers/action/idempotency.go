@@ -43,7 +43,7 @@ func (s *Service) once(ctx context.Context, c *edge.Call, content any, prepare p
 		}}
 	}
 	if err == nil {
-		err = s.Execute(ctx, command)
+		err = s.execute(ctx, command)
 	}
 	if err != nil { // nothing of resp may be read: the command may still be under way
 		if claim != nil {

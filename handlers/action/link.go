@@ -183,5 +183,5 @@ func (s *Links) Redeem(
 		},
 		Link: link.ID, SecretSHA256: secret, Subject: subject, Scopes: scopes,
 	}
-	return command, s.Execute(ctx, command)
+	return command, s.execute(ctx, command)
 }

@@ -174,7 +174,7 @@ type MadeKey struct {
 func (s *Administration) MakeKey(ctx context.Context, c *edge.Call, create domain.CreateKey) (MadeKey, error) {
 	create.Origin, create.Member = c.Origin(), c.Access.Member
 	command, text := domain.NewCreateKey(create, s.Now())
-	if err := s.Execute(ctx, command); err != nil {
+	if err := s.execute(ctx, command); err != nil {
 		return MadeKey{}, err
 	}
 	return MadeKey{APIKey: command.Outcome, Text: text}, nil
@@ -240,7 +240,7 @@ func ReadKeyRotation(o *strictjson.Object) domain.RotateKey {
 func (s *Administration) Succeed(ctx context.Context, c *edge.Call, rotate domain.RotateKey) (MadeKey, error) {
 	rotate.Origin = c.Origin()
 	command, text := domain.NewRotateKey(rotate, s.Now())
-	if err := s.Execute(ctx, command); err != nil {
+	if err := s.execute(ctx, command); err != nil {
 		return MadeKey{}, err
 	}
 	return MadeKey{command.Outcome.Key, text, command.Outcome.Former}, nil
@@ -345,7 +345,7 @@ func (s *Administration) Invite(
 	if seal != nil {
 		code = ""
 	}
-	return command, code, s.Execute(ctx, command)
+	return command, code, s.execute(ctx, command)
 }
 
 // InvitationsAreMailed reports whether an invitation shows that its reader reads the address: its link is in the mail

@@ -79,7 +79,7 @@ func (s *Records) registerAll(
 		}
 	}
 	registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
-	admission, err := s.Ledger.Admit(c.Access.Organization, len(sent))
+	admission, err := s.ledger.Admit(c.Access.Organization, len(sent))
 	if err != nil {
 		return nil, err
 	}

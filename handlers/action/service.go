@@ -22,10 +22,10 @@ func (s *Service) signer() (*evidence.Signer, error) {
 	return keys.Signer, nil
 }
 
-// Execute has the ledger decide commands of the request under way, each as if it had been sent alone, and answers the
+// execute has the ledger decide commands of the request under way, each as if it had been sent alone, and answers the
 // first refusal. Once the organization's minute is used up, only those that take something away are executed; all the
 // others are refused then, so that a form is not saved in part because the minute ended in its middle.
-func (s *Service) Execute(ctx context.Context, commands ...domain.Command) (err error) {
+func (s *Service) execute(ctx context.Context, commands ...domain.Command) (err error) {
 	c := edge.CallIn(ctx)
 	refused := s.Room(ctx, c, len(commands))
 	if refused != nil {
@@ -40,7 +40,7 @@ func (s *Service) Execute(ctx context.Context, commands ...domain.Command) (err 
 			refused = nil
 		}
 	}
-	for _, answer := range s.Ledger.Execute(ctx, commands...) {
+	for _, answer := range s.ledger.Execute(ctx, commands...) {
 		s.Reach(c, answer)
 		if err == nil {
 			err = answer.Err
@@ -53,7 +53,7 @@ func (s *Service) Execute(ctx context.Context, commands ...domain.Command) (err 
 func done[Result any](
 	ctx context.Context, s *Service, command domain.Command, show func() Result,
 ) (shown Result, err error) {
-	if err = s.Execute(ctx, command); err == nil {
+	if err = s.execute(ctx, command); err == nil {
 		shown = show()
 	}
 	return shown, err

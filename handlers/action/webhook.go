@@ -107,7 +107,7 @@ func (s *Webhooks) CreateWebhook(
 		return added, err
 	}
 	command, secret := domain.NewCreateWebhook(created, key, s.Now())
-	if err := s.Execute(ctx, command); err != nil {
+	if err := s.execute(ctx, command); err != nil {
 		return added, err
 	}
 	return wire.WebhookWithSecret{
@@ -169,7 +169,7 @@ func (s *Webhooks) UpdateWebhook(
 	}
 	command := &change
 	command.Origin = c.Origin()
-	err = s.Execute(ctx, command)
+	err = s.execute(ctx, command)
 	if err == nil && command.Status != nil && *command.Status == domain.WebhookActive {
 		err = s.Store.Forgive(ctx, command.Organization, command.Webhook)
 	}
@@ -209,7 +209,7 @@ func (s *Webhooks) RotateSecret(
 	}
 	rotation.Origin = c.Origin()
 	command, secret := domain.NewRotateSecret(rotation, key)
-	if err := s.Execute(ctx, command); err != nil {
+	if err := s.execute(ctx, command); err != nil {
 		return rotated, err
 	}
 	e, err := s.Store.Webhook(ctx, command.Organization, command.Webhook)

@@ -211,21 +211,21 @@ func (s companyPages) saveAccess(r *http.Request) (any, error) {
 	if len(f["company"]) > companyRows || len(f["key"]) > keyColumns {
 		return nil, s.boundForm(r, "cell", companyRows*keyColumns) // no page of ours sends it
 	}
-	var commands []domain.Command
+	var changes []domain.SetAccess
 	for i, row := range f["company"] {
 		company, _ := domain.ParseID[domain.CompanyID](row)
 		for j, column := range f["key"] {
 			key, _ := domain.ParseID[domain.KeyID](column)
 			cell := fmt.Sprintf("%d.%d", i, j)
 			if ticked := slices.Contains(f["cell"], cell); ticked != slices.Contains(f["was"], cell) {
-				commands = append(commands, &domain.SetAccess{Origin: edge.Origin(r), Company: company, Key: key, Enabled: ticked})
+				changes = append(changes, domain.SetAccess{Company: company, Key: key, Enabled: ticked})
 			}
 		}
 	}
-	if err := s.boundForm(r, "cell", len(commands)); err != nil {
+	if err := s.boundForm(r, "cell", len(changes)); err != nil {
 		return nil, err
 	}
-	if err := s.Execute(r.Context(), commands...); err != nil {
+	if err := s.ChangeAccess(r.Context(), edge.CallOf(r), changes); err != nil {
 		return nil, err
 	}
 	after, key := placeOf(r)

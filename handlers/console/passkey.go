@@ -310,20 +310,20 @@ func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 	if err := s.useChallenge(r, asked); err != nil {
 		return nil, err
 	}
-	command := &domain.AddPasskey{Origin: edge.Origin(r), Member: c.Session.Member, Name: strings.TrimSpace(sent.name),
-		Credential: domain.Credential{
-			CredentialID: made.ID, PublicKey: made.PublicKey, Transports: []string{}, BackupEligible: made.Flags.BackupEligible,
-		}}
+	credential := domain.Credential{
+		CredentialID: made.ID, PublicKey: made.PublicKey, Transports: []string{}, BackupEligible: made.Flags.BackupEligible,
+	}
 	for _, known := range transports() {
 		if slices.Contains(made.Transport, known) {
-			command.Credential.Transports = append(command.Credential.Transports, string(known))
+			credential.Transports = append(credential.Transports, string(known))
 		}
 	}
-	if err := s.Execute(r.Context(), command); err != nil {
+	passkey, err := s.AddPasskey(r.Context(), c, strings.TrimSpace(sent.name), credential)
+	if err != nil {
 		return nil, err
 	}
 	if _, err := s.Sessions.UsePasskey(
-		r.Context(), command.Outcome, int64(made.Authenticator.SignCount), s.Now(),
+		r.Context(), passkey, int64(made.Authenticator.SignCount), s.Now(),
 	); err != nil {
 		return nil, err
 	}

@@ -108,11 +108,11 @@ func (s securityPages) removePasskey(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
 	}
-	command := &domain.RemovePasskey{
-		Origin: edge.Origin(r), Member: edge.CallOf(r).Session.Member,
-		Passkey: edge.PathID(r, "passkeyId", domain.ParseID[domain.PasskeyID]),
+	id := edge.PathID(r, "passkeyId", domain.ParseID[domain.PasskeyID])
+	if err := s.RemovePasskey(r.Context(), edge.CallOf(r), id); err != nil {
+		return nil, err
 	}
-	return onward(r, "/security"), s.Execute(r.Context(), command)
+	return onward(r, "/security"), nil
 }
 
 // endSession ends a session of the person's, this one included.

@@ -269,12 +269,7 @@ func (s door) acceptInvitation(r *http.Request) (any, error) {
 	if err != nil || found == nil {
 		return s.invitationOver(r, err)
 	}
-	accept := &domain.AcceptInvitation{
-		Origin: domain.Origin{
-			Organization: found.Organization, Actor: domain.SystemActor, RequestID: edge.CallOf(r).RequestID,
-		}, SecretSHA256: secret,
-	}
-	if err := s.Execute(r.Context(), accept); err != nil {
+	if err := s.AcceptInvitation(r.Context(), edge.CallOf(r), found.Organization, secret); err != nil {
 		if refused := edge.Refusal(err); refused != nil && (refused.Code == domain.InvalidState ||
 			refused.Code == domain.NotFound) {
 			return s.invitationOver(r, nil) // somebody was faster

@@ -186,18 +186,15 @@ func (s door) foundOrganization(r *http.Request, link *usableLink, found []sessi
 	if err != nil || !used {
 		return s.linkOver(r, err)
 	}
-	create := &domain.CreateOrganization{
-		Origin: domain.Origin{Organization: id, Actor: domain.SystemActor, RequestID: edge.CallOf(r).RequestID},
-		Name:   shown.Name, Plan: domain.FreePlan, Owner: address,
-	}
-	if err := s.Execute(r.Context(), create); err != nil {
+	owner, err := s.Found(r.Context(), edge.CallOf(r), id, shown.Name, address)
+	if err != nil {
 		return nil, err
 	}
-	s.Log.Info("an organization was made by signing up", "organization", id, "owner", create.Outcome.ID)
+	s.Log.Info("an organization was made by signing up", "organization", id, "owner", owner)
 	return s.enter(
 		r,
 		session.Membership{
-			Organization: id, Member: create.Outcome.ID, Role: domain.Owner, OrganizationName: shown.Name, Email: address,
+			Organization: id, Member: owner, Role: domain.Owner, OrganizationName: shown.Name, Email: address,
 		},
 		link.provedAt,
 	)

@@ -140,16 +140,13 @@ func (s webhookPages) createWebhookByHand(r *http.Request) (any, error) {
 	}
 	id, _ := domain.ParseID[domain.WebhookID](added.ID)
 	shown := s.shownSecret(r, added.ID, added.Secret)
-	var commands []domain.Command
-	for _, company := range chosen {
+	changes := wire.Each(chosen, func(company string) domain.SetWebhookAccess {
 		companyID, _ := domain.ParseID[domain.CompanyID](company) // a malformed one is answered as an unknown one
-		commands = append(
-			commands, &domain.SetWebhookAccess{Origin: edge.Origin(r), Company: companyID, Webhook: id, Enabled: true},
-		)
-	}
-	if len(commands) > 0 {
+		return domain.SetWebhookAccess{Company: companyID, Webhook: id, Enabled: true}
+	})
+	if len(changes) > 0 {
 		// The destination is there, and its secret is shown nowhere else.
-		shown.Unauthorized = s.Execute(r.Context(), commands...) != nil
+		shown.Unauthorized = s.ChangeWebhookAccess(r.Context(), edge.CallOf(r), changes) != nil
 	}
 	return consolePageOf(s.site.WebhookSecret(shown))
 }
@@ -328,22 +325,20 @@ func (s webhookPages) authorizeWebhook(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var commands []domain.Command
+	var changes []domain.SetWebhookAccess
 	for _, company := range companies {
 		shown, ticked := slices.Contains(values["shown"], company.ID.String()), slices.Contains(
 			values["company"], company.ID.String(),
 		)
 		if shown && ticked != company.Authorized {
-			commands = append(
-				commands, &domain.SetWebhookAccess{Origin: edge.Origin(r), Company: company.ID, Webhook: id, Enabled: ticked},
-			)
+			changes = append(changes, domain.SetWebhookAccess{Company: company.ID, Webhook: id, Enabled: ticked})
 		}
 	}
-	if err := s.boundForm(r, "company", len(commands)); err != nil {
+	if err := s.boundForm(r, "company", len(changes)); err != nil {
 		return nil, err
 	}
-	if len(commands) > 0 {
-		if err := s.Execute(r.Context(), commands...); err != nil {
+	if len(changes) > 0 {
+		if err := s.ChangeWebhookAccess(r.Context(), c, changes); err != nil {
 			return s.showWebhook(r, nil, err)
 		}
 	}

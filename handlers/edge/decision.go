@@ -89,7 +89,7 @@ func (s *Edge) admit(r *http.Request, p Policy) error {
 		return err
 	}
 	if p.Monthly {
-		return s.Store.TakeRequests(r.Context(), c.Access, 1, c.Start)
+		return s.TakeOfMonth(r.Context(), c, 1)
 	}
 	return nil
 }
@@ -125,12 +125,22 @@ func (s *Edge) Room(ctx context.Context, c *Call, n int) error {
 	if !c.Access.Console {
 		return c.Spent()
 	}
+	return s.CountInMinute(ctx, c, n)
+}
+
+// CountInMinute counts n more requests in the organization's minute, and refuses them when they do not fit.
+func (s *Edge) CountInMinute(ctx context.Context, c *Call, n int) error {
 	o := c.Access.Organization
 	used, err := s.Store.CountMinute(ctx, o.Shard(), o, n, c.Start)
 	if err != nil {
 		return err
 	}
 	return c.Held(NewLimitState(Minute, domain.OrganizationMinute, c.Access.PerMinute, used, c.Start))
+}
+
+// TakeOfMonth takes n of the organization's requests of the month, or refuses when so many are not left.
+func (s *Edge) TakeOfMonth(ctx context.Context, c *Call, n int) error {
+	return s.Store.TakeRequests(ctx, c.Access, n, c.Start)
 }
 
 // Reach takes in what a group says besides its decision: the organization's sequence, and what became of a caller who

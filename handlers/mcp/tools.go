@@ -229,13 +229,8 @@ func (s Face) charge(r *http.Request, e *toolset, messages []Message) error {
 		return err
 	}
 	if more := len(messages) - 1; more > 0 {
-		a := c.Access
-		used, err := s.Store.CountMinute(r.Context(), a.Organization.Shard(), a.Organization, more, c.Start)
-		if err != nil {
-			return err
-		}
-		c.Limits = c.Limits[:0]
-		if err := c.Held(edge.NewLimitState(edge.Minute, domain.OrganizationMinute, a.PerMinute, used, c.Start)); err != nil {
+		c.Limits = c.Limits[:0] // of the first alone
+		if err := s.CountInMinute(r.Context(), c, more); err != nil {
 			return err
 		}
 	}
@@ -254,7 +249,7 @@ func (s Face) charge(r *http.Request, e *toolset, messages []Message) error {
 	if cost == 0 {
 		return nil
 	}
-	return s.Store.TakeRequests(r.Context(), c.Access, cost, c.Start)
+	return s.TakeOfMonth(r.Context(), c, cost)
 }
 
 // foreign says why a request looks like one of another site's page (MCP, Transports, Security Warning), or nothing.

@@ -9,7 +9,7 @@ import (
 
 // The group judges the role of a key by the scope of the tool, so each tool that writes names its scope.
 func TestToolsThatWriteNameTheirScope(t *testing.T) {
-	s := Face{action.New(edge.New(edge.Config{}), action.Config{})}
+	s := Face{action.New(edge.New(edge.Config{}), nil, action.Config{})}
 	tools := 0
 	for _, e := range []*toolset{s.ordinaryMCP(), s.integrityMCP()} {
 		for _, tool := range e.tools {

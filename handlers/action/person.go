@@ -1,0 +1,49 @@
+package action
+
+import (
+	"context"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/edge"
+)
+
+// AddPasskey gives the signed-in member another passkey.
+func (s *People) AddPasskey(
+	ctx context.Context, c *edge.Call, name string, credential domain.Credential,
+) (domain.Passkey, error) {
+	command := &domain.AddPasskey{Origin: c.Origin(), Member: c.Access.Member, Name: name, Credential: credential}
+	if err := s.execute(ctx, command); err != nil {
+		return domain.Passkey{}, err
+	}
+	return command.Outcome, nil
+}
+
+// RemovePasskey takes one of the signed-in member's passkeys away.
+func (s *People) RemovePasskey(ctx context.Context, c *edge.Call, id domain.PasskeyID) error {
+	return s.execute(ctx, &domain.RemovePasskey{Origin: c.Origin(), Member: c.Access.Member, Passkey: id})
+}
+
+// AcceptInvitation makes an invited person an active member of an organization. The actor is the service: the person is
+// no active member before.
+func (s *People) AcceptInvitation(
+	ctx context.Context, c *edge.Call, organization domain.OrganizationID, secretSHA256 [32]byte,
+) error {
+	return s.execute(ctx, &domain.AcceptInvitation{Origin: ownOrigin(c, organization), SecretSHA256: secretSHA256})
+}
+
+// Found makes an organization on the free plan and its owner, in one command. The actor is the service: the person is no
+// member before. id comes from query.Store.NewOrganizationID.
+func (s *People) Found(
+	ctx context.Context, c *edge.Call, id domain.OrganizationID, name, owner string,
+) (domain.MemberID, error) {
+	create := &domain.CreateOrganization{Origin: ownOrigin(c, id), Name: name, Plan: domain.FreePlan, Owner: owner}
+	if err := s.execute(ctx, create); err != nil {
+		return domain.MemberID{}, err
+	}
+	return create.Outcome.ID, nil
+}
+
+// ownOrigin is of a command that the service gives itself.
+func ownOrigin(c *edge.Call, organization domain.OrganizationID) domain.Origin {
+	return domain.Origin{Organization: organization, Actor: domain.SystemActor, RequestID: c.RequestID}
+}
