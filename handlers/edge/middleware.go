@@ -319,7 +319,7 @@ func (s *Edge) logRequest(ctx context.Context, c *Call, o Observation, written i
 // FaultAttributes is a fault of the service in the log, with the stack of a panic.
 func FaultAttributes(err error) []slog.Attr {
 	attributes := []slog.Attr{slog.Any("error", err)}
-	if p, ok := errors.AsType[*PanicError](err); ok {
+	if p, ok := errors.AsType[*panicError](err); ok {
 		attributes = append(attributes, slog.String("stack", p.Stack))
 	}
 	return attributes

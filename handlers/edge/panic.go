@@ -17,16 +17,16 @@ func Contain(do func() error) (err error) {
 	return do()
 }
 
-// PanicError is a panic as an error. The value of a panic may hold anything, so only a runtime error's own words are
+// panicError is a panic as an error. The value of a panic may hold anything, so only a runtime error's own words are
 // kept.
-type PanicError struct {
+type panicError struct {
 	What  string
 	Stack string
 }
 
 // newPanicError makes an error of a recovered value, with the stack of the caller.
-func newPanicError(value any) *PanicError {
-	p := &PanicError{What: fmt.Sprintf("a value of type %T", value), Stack: string(debug.Stack())}
+func newPanicError(value any) *panicError {
+	p := &panicError{What: fmt.Sprintf("a value of type %T", value), Stack: string(debug.Stack())}
 	e, _ := value.(error)
 	if fault, ok := errors.AsType[runtime.Error](e); ok {
 		p.What = fault.Error()
@@ -34,4 +34,4 @@ func newPanicError(value any) *PanicError {
 	return p
 }
 
-func (p *PanicError) Error() string { return "panic: " + p.What }
+func (p *panicError) Error() string { return "panic: " + p.What }
