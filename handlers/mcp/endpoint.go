@@ -1,10 +1,10 @@
-// Package mcp is the face for models. An Endpoint speaks the Model Context Protocol: Streamable HTTP without sessions
-// and without event streams, one JSON answer a request, in the protocol versions of Versions. The protocol itself is
-// the official SDK's. What stands in front of it here is what a strict server owes its callers and the SDK leaves out:
-// JSON-RPC errors as JSON, ids that come back as they were sent, batches where the version has them, panics contained,
-// an answer to tools/list that only its caller may keep.
+// Package mcp is the face for models. An endpoint speaks the Model Context Protocol: Streamable HTTP without sessions
+// and without event streams, one JSON answer a request, in the protocol versions that message.go lists. The protocol
+// itself is the official SDK's. What stands in front of it here is what a strict server owes its callers and the SDK
+// leaves out: JSON-RPC errors as JSON, ids that come back as they were sent, batches where the version has them, panics
+// contained, an answer to tools/list that only its caller may keep.
 //
-// An Endpoint knows nothing of ledgers, keys or limits. Face makes the two that there are: it says who may call, what a
+// An endpoint knows nothing of ledgers, keys or limits. Face makes the two that there are: it says who may call, what a
 // call costs, and which action a tool is.
 package mcp
 
@@ -23,37 +23,37 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// Tool is what a model may call.
-type Tool struct {
+// rawTool is what a model may call, as the protocol has it.
+type rawTool struct {
 	Name        string
 	Title       string
 	Description string
 	Input       json.RawMessage // JSON Schema of an object
 	Output      json.RawMessage // JSON Schema of an object
-	Effect      Effect
+	Effect      effect
 	// Call does the work. arguments is a JSON object, as it was sent: duplicates are still in it, and it was not
-	// validated against Input. An error is a fault of the service (-32603); whatever the caller can mend is a Result.
-	Call func(ctx context.Context, arguments json.RawMessage) (Result, error)
+	// validated against Input. An error is a fault of the service (-32603); whatever the caller can mend is a result.
+	Call func(ctx context.Context, arguments json.RawMessage) (toolResult, error)
 }
 
-// Effect is what calling a tool does to the world.
-type Effect int
+// effect is what calling a tool does to the world.
+type effect int
 
 // Effects, as the annotations of a tool tell them.
 const (
-	Reads    Effect = iota // changes nothing
-	Repeats                // adds; the same call again changes nothing more
-	Destroys               // takes something away; the same call again changes nothing more
+	reads    effect = iota // changes nothing
+	repeats                // adds; the same call again changes nothing more
+	destroys               // takes something away; the same call again changes nothing more
 )
 
-func (e Effect) annotations() *sdk.ToolAnnotations {
+func (e effect) annotations() *sdk.ToolAnnotations {
 	return &sdk.ToolAnnotations{
-		ReadOnlyHint: e == Reads, IdempotentHint: true, DestructiveHint: new(e == Destroys), OpenWorldHint: new(false),
+		ReadOnlyHint: e == reads, IdempotentHint: true, DestructiveHint: new(e == destroys), OpenWorldHint: new(false),
 	}
 }
 
-// Result is what a tool answers: a JSON object, which the caller also gets as text.
-type Result struct {
+// toolResult is what a tool answers: a JSON object, which the caller also gets as text.
+type toolResult struct {
 	Object json.RawMessage
 	// Failed says that Object tells what the caller is to mend. It does not follow Output then, and clients hold
 	// structured content against that: it is text only.
@@ -61,33 +61,33 @@ type Result struct {
 	Meta   map[string]any // nil: none
 }
 
-// Config is what an Endpoint is made of.
-type Config struct {
+// config is what an endpoint is made of.
+type config struct {
 	Name, Title, Version string
 	Instructions         string // for the model, about all tools
-	Tools                []Tool
+	Tools                []rawTool
 	// Offers tells which tools the caller of ctx is shown.
 	Offers func(ctx context.Context) (func(tool string) bool, error)
 	// Fault hears of a fault of the service, panics included, and returns what the caller may know of it.
-	Fault func(ctx context.Context, err error) *Error
+	Fault func(ctx context.Context, err error) *rpcError
 }
 
-// Endpoint answers requests. It is safe for concurrent use.
-type Endpoint struct {
-	Config
+// endpoint answers requests. It is safe for concurrent use.
+type endpoint struct {
+	config
 	handler http.Handler
 }
 
-// New makes an endpoint. It panics where a tool has no schema of an object.
-func New(c Config) *Endpoint {
+// newProtocol makes an endpoint. It panics where a tool has no schema of an object.
+func newProtocol(c config) *endpoint {
 	server := sdk.NewServer(&sdk.Implementation{Name: c.Name, Title: c.Title, Version: c.Version}, &sdk.ServerOptions{
 		Instructions:              c.Instructions,
 		Capabilities:              &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
-		SupportedProtocolVersions: Versions(),
+		SupportedProtocolVersions: versions(),
 		// What is offered depends on the caller.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope, c.TTLMs = "private", 0 },
 	})
-	e := &Endpoint{Config: c}
+	e := &endpoint{config: c}
 	for _, tool := range c.Tools {
 		server.AddTool(&sdk.Tool{
 			Name: tool.Name, Title: tool.Title, Description: tool.Description,
@@ -113,18 +113,18 @@ func New(c Config) *Endpoint {
 	server.AddReceivingMiddleware(e.surround)
 	e.handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true,
-		// The caller of Answer has read the body, and knows its own origin and host.
+		// The caller of answer has read the body, and knows its own origin and host.
 		MaxRequestBodyBytes: -1, DisableLocalhostProtection: true,
 	})
 	return e
 }
 
-// callerKey finds the context of Answer. The SDK hands tools one that has its values, but lives on when the caller has
+// callerKey finds the context of answer. The SDK hands tools one that has its values, but lives on when the caller has
 // gone away.
 type callerKey struct{}
 
 // surround contains what goes wrong inside a method, and shows a caller its own tools only.
-func (e *Endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
+func (e *endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (result sdk.Result, err error) {
 		ctx = ctx.Value(callerKey{}).(context.Context)
 		defer func() {
@@ -150,16 +150,16 @@ func (e *Endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// Internal is the error of a fault of the service.
-func Internal(message string, data any) *Error {
+// internalError is the error of a fault of the service.
+func internalError(message string, data any) *rpcError {
 	e := newError(jsonrpc.CodeInternalError, "%s", message)
 	e.Data, _ = json.Marshal(data)
 	return e
 }
 
-// Answer runs the messages of a request one after the other and returns the body of the answer, nil where none is due
+// answer runs the messages of a request one after the other and returns the body of the answer, nil where none is due
 // (202).
-func (e *Endpoint) Answer(ctx context.Context, r Request, version string) []byte {
+func (e *endpoint) answer(ctx context.Context, r request, version string) []byte {
 	ctx = context.WithValue(ctx, callerKey{}, ctx)
 	var answers [][]byte
 	for _, m := range r.Messages {
@@ -179,7 +179,7 @@ func (e *Endpoint) Answer(ctx context.Context, r Request, version string) []byte
 
 // one answers a message. Notifications and answers of a client mean nothing to a server that keeps no session and asks
 // nothing.
-func (e *Endpoint) one(ctx context.Context, m Message, version string) []byte {
+func (e *endpoint) one(ctx context.Context, m message, version string) []byte {
 	switch {
 	case m.wrong != nil:
 		return m.wrong.JSON(m.id)
@@ -204,9 +204,9 @@ func (e *Endpoint) one(ctx context.Context, m Message, version string) []byte {
 }
 
 // judged is the SDK's answer, or a JSON-RPC error in place of a refusal in another form.
-func (e *Endpoint) judged(ctx context.Context, m Message, w *answerWriter) []byte {
+func (e *endpoint) judged(ctx context.Context, m message, w *answerWriter) []byte {
 	var answer struct {
-		Error *Error `json:"error"`
+		Error *rpcError `json:"error"`
 	}
 	text := bytes.TrimSpace(w.body.Bytes())
 	switch err := json.Unmarshal(text, &answer); {

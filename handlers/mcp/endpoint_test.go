@@ -1,4 +1,4 @@
-package mcp_test
+package mcp
 
 import (
 	"bytes"
@@ -14,14 +14,13 @@ import (
 	"go.uber.org/goleak"
 
 	"integrityledger/domain/strictjson"
-	"integrityledger/handlers/mcp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fixture is an endpoint with one tool for every way that a call can end.
 type fixture struct {
-	*mcp.Endpoint
+	*endpoint
 	faults  atomic.Int64
 	waiting chan struct{} // told by the tool wait
 }
@@ -30,37 +29,37 @@ func newFixture() *fixture {
 	f := &fixture{waiting: make(chan struct{}, 1)}
 	schema := json.RawMessage(`{"type":"object"}`)
 	tool := func(
-		name string, effect mcp.Effect, call func(context.Context, json.RawMessage) (mcp.Result, error),
-	) mcp.Tool {
-		return mcp.Tool{Name: name, Title: name, Description: name, Input: schema, Output: schema, Effect: effect, Call: call}
+		name string, effect effect, call func(context.Context, json.RawMessage) (toolResult, error),
+	) rawTool {
+		return rawTool{Name: name, Title: name, Description: name, Input: schema, Output: schema, Effect: effect, Call: call}
 	}
-	f.Endpoint = mcp.New(mcp.Config{
+	f.endpoint = newProtocol(config{
 		Name: "fixture", Version: "1",
-		Tools: []mcp.Tool{
-			tool("echo", mcp.Reads, func(_ context.Context, arguments json.RawMessage) (mcp.Result, error) {
-				return mcp.Result{Object: arguments}, nil
+		Tools: []rawTool{
+			tool("echo", reads, func(_ context.Context, arguments json.RawMessage) (toolResult, error) {
+				return toolResult{Object: arguments}, nil
 			}),
-			tool("refuse", mcp.Repeats, func(context.Context, json.RawMessage) (mcp.Result, error) {
-				return mcp.Result{Object: json.RawMessage(`{"error":{}}`), Failed: true}, nil
+			tool("refuse", repeats, func(context.Context, json.RawMessage) (toolResult, error) {
+				return toolResult{Object: json.RawMessage(`{"error":{}}`), Failed: true}, nil
 			}),
-			tool("fail", mcp.Reads, func(context.Context, json.RawMessage) (mcp.Result, error) {
-				return mcp.Result{}, errors.New("a secret of the service")
+			tool("fail", reads, func(context.Context, json.RawMessage) (toolResult, error) {
+				return toolResult{}, errors.New("a secret of the service")
 			}),
-			tool("panic", mcp.Destroys, func(context.Context, json.RawMessage) (mcp.Result, error) {
+			tool("panic", destroys, func(context.Context, json.RawMessage) (toolResult, error) {
 				panic("a secret of the service")
 			}),
-			tool("wait", mcp.Reads, func(ctx context.Context, _ json.RawMessage) (mcp.Result, error) {
+			tool("wait", reads, func(ctx context.Context, _ json.RawMessage) (toolResult, error) {
 				f.waiting <- struct{}{}
 				<-ctx.Done()
-				return mcp.Result{}, ctx.Err()
+				return toolResult{}, ctx.Err()
 			}),
 		},
 		Offers: func(context.Context) (func(string) bool, error) {
 			return func(name string) bool { return name != "wait" }, nil
 		},
-		Fault: func(_ context.Context, err error) *mcp.Error {
+		Fault: func(_ context.Context, err error) *rpcError {
 			f.faults.Add(1)
-			return mcp.Internal("The service failed.", map[string]string{"requestId": "r"})
+			return internalError("The service failed.", map[string]string{"requestId": "r"})
 		},
 	})
 	return f
@@ -68,11 +67,11 @@ func newFixture() *fixture {
 
 // answer runs a body, as the HTTP handler does.
 func (f *fixture) answer(ctx context.Context, body, version string) string {
-	r, wrong := mcp.Parse(new(strictjson.Meter), []byte(body), version)
+	r, wrong := parse(new(strictjson.Meter), []byte(body), version)
 	if wrong != nil {
 		return string(wrong.JSON(nil))
 	}
-	return string(f.Answer(ctx, r, version))
+	return string(f.endpoint.answer(ctx, r, version))
 }
 
 func call(id, name, arguments string) string {
@@ -178,7 +177,7 @@ type outcome struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
 	Result  json.RawMessage `json:"result"`
-	Error   *mcp.Error      `json:"error"`
+	Error   *rpcError       `json:"error"`
 }
 
 // codes names the error codes and ids of an answer.
@@ -258,17 +257,17 @@ func TestCallerGoesAway(t *testing.T) {
 
 func TestVersionHeader(t *testing.T) {
 	for _, good := range [][]string{nil, {"2025-11-25"}, {"2025-06-18"}, {"2025-03-26"}} {
-		if wrong := mcp.CheckVersion(good); wrong != nil {
+		if wrong := checkVersion(good); wrong != nil {
 			t.Errorf("%v: %v", good, wrong)
 		}
 	}
 	for _, bad := range [][]string{{""}, {"2024-11-05"}, {"2026-07-28"}, {"2025-11-25", "2025-11-25"}} {
 		// What later protocols have codes for makes their clients go on in them.
-		if wrong := mcp.CheckVersion(bad); wrong == nil || wrong.Code != -32600 || wrong.Data != nil {
+		if wrong := checkVersion(bad); wrong == nil || wrong.Code != -32600 || wrong.Data != nil {
 			t.Errorf("%v: %+v", bad, wrong)
 		}
 	}
-	_, wrong := mcp.Parse(
+	_, wrong := parse(
 		new(strictjson.Meter),
 		[]byte(
 			`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`,
@@ -283,7 +282,7 @@ func TestVersionHeader(t *testing.T) {
 // TestStoppedReading: nothing is said of a body that was not read to its end.
 func TestStoppedReading(t *testing.T) {
 	body := []byte("[" + strings.Repeat("0,", 10_000) + "0]")
-	_, wrong := mcp.Parse(&strictjson.Meter{Stop: func() bool { return true }}, body, "")
+	_, wrong := parse(&strictjson.Meter{Stop: func() bool { return true }}, body, "")
 	if wrong == nil || !strings.Contains(string(wrong.JSON(nil)), `"code":-32603,"message":"The request ended`) {
 		t.Errorf("%v", wrong)
 	}

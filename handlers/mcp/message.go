@@ -21,11 +21,11 @@ const (
 	batches = "2025-03-26"
 )
 
-// Versions lists the protocol versions that are spoken, newest first.
-func Versions() []string { return []string{newest, middle, batches} }
+// versions lists the protocol versions that are spoken, newest first.
+func versions() []string { return []string{newest, middle, batches} }
 
-// MaxBatch is the most messages of a batch.
-const MaxBatch = 20
+// maxBatch is the most messages of a batch.
+const maxBatch = 20
 
 // maxDepth bounds the nesting of a message, the arguments of a tool included.
 const maxDepth = 32
@@ -33,15 +33,15 @@ const maxDepth = 32
 // metaVersion is where requests of later protocols name their version.
 const metaVersion = "io.modelcontextprotocol/protocolVersion"
 
-// Error is a JSON-RPC error, which the caller gets under the id of its message, or under null without one.
-type Error struct{ jsonrpc.Error }
+// rpcError is a JSON-RPC error, which the caller gets under the id of its message, or under null without one.
+type rpcError struct{ jsonrpc.Error }
 
-func newError(code int64, format string, args ...any) *Error {
-	return &Error{jsonrpc.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+func newError(code int64, format string, args ...any) *rpcError {
+	return &rpcError{jsonrpc.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
 // JSON is the error as an answer to the message with this id, a JSON text; empty means null.
-func (e *Error) JSON(id []byte) []byte {
+func (e *rpcError) JSON(id []byte) []byte {
 	if len(id) == 0 {
 		id = []byte("null")
 	}
@@ -51,82 +51,82 @@ func (e *Error) JSON(id []byte) []byte {
 	_ = encoder.Encode(struct { // text and JSON alone, which can be encoded
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
-		Error   *Error          `json:"error"`
+		Error   *rpcError       `json:"error"`
 	}{"2.0", id, e})
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// InvalidRequest is an error about a whole request.
-func InvalidRequest(format string, args ...any) *Error {
+// invalidRequest is an error about a whole request.
+func invalidRequest(format string, args ...any) *rpcError {
 	return newError(jsonrpc.CodeInvalidRequest, format, args...)
 }
 
 // unsupported is the answer to other protocol versions. Later protocols do not know it, so that their clients fall back
 // to initialize.
-func unsupported() *Error {
-	return InvalidRequest(
-		"This server speaks the protocol versions %s; connect with initialize.", strings.Join(Versions(), ", "),
+func unsupported() *rpcError {
+	return invalidRequest(
+		"This server speaks the protocol versions %s; connect with initialize.", strings.Join(versions(), ", "),
 	)
 }
 
-// CheckVersion judges the MCP-Protocol-Version header; without one the client has not initialized, or is of the oldest
+// checkVersion judges the MCP-Protocol-Version header; without one the client has not initialized, or is of the oldest
 // version.
-func CheckVersion(header []string) *Error {
-	if len(header) > 1 || len(header) == 1 && !slices.Contains(Versions(), header[0]) {
+func checkVersion(header []string) *rpcError {
+	if len(header) > 1 || len(header) == 1 && !slices.Contains(versions(), header[0]) {
 		return unsupported()
 	}
 	return nil
 }
 
-// Request is the body of an HTTP request: a message, or a batch of them.
-type Request struct {
-	Messages []Message
+// request is the body of an HTTP request: a message, or a batch of them.
+type request struct {
+	Messages []message
 	batch    bool
 }
 
-// Message is one JSON-RPC message of a client.
-type Message struct {
+// message is one JSON-RPC message of a client.
+type message struct {
 	// Tool is the name that tools/call gives, known or not; otherwise empty.
 	Tool string
 
 	method string
 	id     []byte // as it was sent; nil for what is not answered
 	text   []byte
-	wrong  *Error // why it is not passed on
+	wrong  *rpcError // why it is not passed on
 }
 
-// Parse reads a body. version is what the MCP-Protocol-Version header says, or empty. An error is about the whole body;
+// parse reads a body. version is what the MCP-Protocol-Version header says, or empty. An error is about the whole body;
 // what is wrong with one message of a batch is answered in its place.
-func Parse(meter *strictjson.Meter, body []byte, version string) (Request, *Error) {
+func parse(meter *strictjson.Meter, body []byte, version string) (request, *rpcError) {
 	value, err := meter.Parse(body, maxDepth)
 	if errors.Is(err, strictjson.ErrStopped) {
-		return Request{}, newError(jsonrpc.CodeInternalError, "The request ended before it was read; send it again.")
+		return request{}, newError(jsonrpc.CodeInternalError, "The request ended before it was read; send it again.")
 	}
 	if err != nil {
-		return Request{}, newError(jsonrpc.CodeParseError, "The body is not one JSON value: %s.", err)
+		return request{}, newError(jsonrpc.CodeParseError, "The body is not one JSON value: %s.", err)
 	}
 	if value.Kind() != strictjson.Array {
 		m := read(value)
 		if m.wrong != nil && m.wrong.Code == jsonrpc.CodeInvalidRequest {
-			return Request{}, m.wrong
+			return request{}, m.wrong
 		}
-		return Request{Messages: []Message{m}}, nil
+		return request{Messages: []message{m}}, nil
 	}
 	switch n := value.Len(); {
 	case version != "" && version != batches:
-		return Request{}, InvalidRequest("Protocol version %s has no batches; send one message a request.", version)
+		return request{}, invalidRequest("Protocol version %s has no batches; send one message a request.", version)
 	case n == 0:
-		return Request{}, InvalidRequest("A batch holds at least one message.")
-	case n > MaxBatch:
-		return Request{}, InvalidRequest(
-			"A batch holds at most %d messages; this one has %d, and none of them was looked at.", MaxBatch, n,
+		return request{}, invalidRequest("A batch holds at least one message.")
+	case n > maxBatch:
+		return request{}, invalidRequest(
+			"A batch holds at most %d messages; this one has %d, and none of them was looked at.", maxBatch, n,
 		)
 	}
-	r := Request{batch: true}
+	r := request{batch: true}
 	for _, element := range value.Elements() {
 		m := read(element)
 		if m.method == "initialize" && m.wrong == nil {
-			m.wrong = InvalidRequest("initialize cannot be part of a batch.")
+			m.wrong = invalidRequest("initialize cannot be part of a batch.")
 		}
 		r.Messages = append(r.Messages, m)
 	}
@@ -134,28 +134,28 @@ func Parse(meter *strictjson.Meter, body []byte, version string) (Request, *Erro
 }
 
 // read judges the form of one message (JSON-RPC 2.0, section 4; MCP, Base Protocol).
-func read(v strictjson.Value) Message {
+func read(v strictjson.Value) message {
 	if v.Kind() != strictjson.ObjectKind {
-		return Message{wrong: InvalidRequest("A message is a JSON object; this is %s.", v.Kind())}
+		return message{wrong: invalidRequest("A message is a JSON object; this is %s.", v.Kind())}
 	}
 	members := map[string]strictjson.Value{}
 	for _, m := range v.Members() {
 		if _, twice := members[m.Name]; twice {
-			return Message{wrong: InvalidRequest("The member %q appears more than once.", short(m.Name))}
+			return message{wrong: invalidRequest("The member %q appears more than once.", short(m.Name))}
 		}
 		members[m.Name] = m.Value
 	}
-	m := Message{text: v.AppendJSON(nil)}
+	m := message{text: v.AppendJSON(nil)}
 	id, asked := members["id"]
 	if asked {
 		if !validID(id) {
-			m.wrong = InvalidRequest("An id is a string or an integer that a double holds exactly.")
+			m.wrong = invalidRequest("An id is a string or an integer that a double holds exactly.")
 			return m
 		}
 		m.id = id.AppendJSON(nil)
 	}
 	if version := members["jsonrpc"]; version.Kind() != strictjson.String || version.Text() != "2.0" {
-		m.wrong = InvalidRequest(`A message has the member "jsonrpc": "2.0".`)
+		m.wrong = invalidRequest(`A message has the member "jsonrpc": "2.0".`)
 		return m
 	}
 	method, named := members["method"]
@@ -166,7 +166,7 @@ func read(v strictjson.Value) Message {
 		m.id = nil
 		return m
 	case method.Kind() != strictjson.String:
-		m.wrong = InvalidRequest(`A message has a "method", a string.`)
+		m.wrong = invalidRequest(`A message has a "method", a string.`)
 		return m
 	}
 	m.method = method.Text()
@@ -175,7 +175,7 @@ func read(v strictjson.Value) Message {
 		params, given := members["params"]
 		m.wrong = m.judge(params, given)
 	case !strings.HasPrefix(m.method, "notifications/"):
-		m.wrong = InvalidRequest("The method %q needs an id.", short(m.method))
+		m.wrong = invalidRequest("The method %q needs an id.", short(m.method))
 	}
 	return m
 }
@@ -204,11 +204,11 @@ func validID(v strictjson.Value) bool {
 }
 
 // judge looks at the method of a call and at the form of its params.
-func (m *Message) judge(params strictjson.Value, given bool) *Error {
+func (m *message) judge(params strictjson.Value, given bool) *rpcError {
 	if given && params.Kind() != strictjson.ObjectKind {
 		return newError(jsonrpc.CodeInvalidParams, "params is a JSON object; this is %s.", params.Kind())
 	}
-	if other, ok := memberOf(memberValue(params, "_meta"), metaVersion); ok && !slices.Contains(Versions(), other.Text()) {
+	if other, ok := memberOf(memberValue(params, "_meta"), metaVersion); ok && !slices.Contains(versions(), other.Text()) {
 		return unsupported()
 	}
 	var needed []string

@@ -39,7 +39,7 @@ func (s Face) Endpoints() []edge.Endpoint {
 
 // toolset is one of the two MCP endpoints.
 type toolset struct {
-	*Endpoint
+	*endpoint
 	tools map[string]tool
 	// monthly: every message costs one of the organization's requests of the month.
 	monthly bool
@@ -51,7 +51,7 @@ type tool struct {
 	limits        bool // its answer attests something
 	scope         domain.Scope
 	granted       bool // of no use to a key without any company
-	effect        Effect
+	effect        effect
 	input, output json.RawMessage
 	call          func(ctx context.Context, arguments *strictjson.Object) (answer, error)
 }
@@ -97,7 +97,7 @@ func (s Face) newEndpoint(name string, kind web.Kind, language evidence.Language
 	}
 	e := &toolset{tools: map[string]tool{}}
 	fixed := wording{Es: s.limitsText(kind, evidence.Spanish), En: s.limitsText(kind, evidence.English)}
-	c := Config{
+	c := config{
 		Name: name, Title: words[name].Title, Version: edge.ReadBuild().String(),
 		Instructions: words[name].in(evidence.Spanish) + "\n\n" + fixed.in(evidence.Spanish),
 		Offers:       func(ctx context.Context) (func(string) bool, error) { return s.offers(ctx, e) },
@@ -109,15 +109,15 @@ func (s Face) newEndpoint(name string, kind web.Kind, language evidence.Language
 		if t.limits {
 			description += "\n\n" + s.limitsText(kind, language)
 		}
-		c.Tools = append(c.Tools, Tool{
+		c.Tools = append(c.Tools, rawTool{
 			Name: t.name, Title: words[t.name].Title, Description: description, Input: t.input, Output: t.output,
 			Effect: t.effect,
-			Call: func(ctx context.Context, arguments json.RawMessage) (Result, error) {
+			Call: func(ctx context.Context, arguments json.RawMessage) (toolResult, error) {
 				return s.callTool(ctx, t, arguments)
 			},
 		})
 	}
-	e.Endpoint = New(c)
+	e.endpoint = newProtocol(c)
 	return e
 }
 
@@ -149,17 +149,17 @@ func (s Face) offers(ctx context.Context, e *toolset) (func(string) bool, error)
 
 // callTool takes scope, role and arguments in the order of contract section 2. What the caller can mend is a result,
 // with the error of REST.
-func (s Face) callTool(ctx context.Context, t tool, arguments json.RawMessage) (Result, error) {
+func (s Face) callTool(ctx context.Context, t tool, arguments json.RawMessage) (toolResult, error) {
 	answered, err := s.runTool(ctx, t, arguments)
 	failed := err != nil
 	if refused := edge.Refusal(err); failed && (refused == nil || refused.Code == domain.Internal) {
-		return Result{}, err
+		return toolResult{}, err
 	}
 	if failed {
 		answered.data = wire.Refused{Error: s.ItemError(edge.CallIn(ctx), err)}
 	}
 	text, err := edge.Encode(answered.data)
-	return Result{Object: bytes.TrimSpace(text), Failed: failed, Meta: answered.meta}, err
+	return toolResult{Object: bytes.TrimSpace(text), Failed: failed, Meta: answered.meta}, err
 }
 
 func (s Face) runTool(ctx context.Context, t tool, arguments json.RawMessage) (answer, error) {
@@ -176,12 +176,12 @@ func (s Face) runTool(ctx context.Context, t tool, arguments json.RawMessage) (a
 }
 
 // toolFault logs a fault of the service, and returns what the caller may know of it.
-func (s Face) toolFault(ctx context.Context, err error) *Error {
+func (s Face) toolFault(ctx context.Context, err error) *rpcError {
 	c := edge.CallIn(ctx)
 	body := s.ItemError(c, err)
 	attributes := append([]slog.Attr{slog.String("requestId", c.RequestID)}, edge.FaultAttributes(err)...)
 	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call", attributes...)
-	return Internal(body.Detail, wire.Refused{Error: body})
+	return internalError(body.Detail, wire.Refused{Error: body})
 }
 
 // speak answers the body of a request to an MCP endpoint.
@@ -189,20 +189,20 @@ func (s Face) speak(e *toolset) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		c := edge.CallOf(r)
 		versions := r.Header.Values("Mcp-Protocol-Version")
-		var request Request
-		wrong := CheckVersion(versions)
+		var sent request
+		wrong := checkVersion(versions)
 		version := strings.Join(versions, ",")
 		if wrong == nil && c.Unread == nil {
-			request, wrong = Parse(&c.Meter, c.Body, version)
+			sent, wrong = parse(&c.Meter, c.Body, version)
 		}
-		if n, most := len(request.Messages), c.Access.PerMinute; n > most { // waiting would change nothing
-			request, wrong = Request{}, InvalidRequest("This batch has %d messages, and the organization may send %d "+
+		if n, most := len(sent.Messages), c.Access.PerMinute; n > most { // waiting would change nothing
+			sent, wrong = request{}, invalidRequest("This batch has %d messages, and the organization may send %d "+
 				"a minute. Send smaller batches.", n, most)
 		}
 		if late := edge.Refusal(c.Unread); late != nil && late.Code == domain.RequestTimeout {
 			return edge.Response{}, c.Unread // costs nothing, and net/http has ended the request's context
 		}
-		if err := s.charge(r, e, request.Messages); err != nil {
+		if err := s.charge(r, e, sent.Messages); err != nil {
 			return edge.Response{}, err
 		}
 		switch {
@@ -211,7 +211,7 @@ func (s Face) speak(e *toolset) edge.Handler {
 		case wrong != nil:
 			return edge.Response{Status: http.StatusBadRequest, Raw: wrong.JSON(nil)}, nil
 		}
-		answer := e.Answer(r.Context(), request, version)
+		answer := e.answer(r.Context(), sent, version)
 		if answer == nil {
 			return edge.Response{Status: http.StatusAccepted, Empty: true}, nil
 		}
@@ -223,9 +223,9 @@ func (s Face) speak(e *toolset) edge.Handler {
 // what all of them cost of its month. A batch that does not fit into either is refused whole and takes nothing of the
 // month. Calls that the key's scopes or role do not allow are free; a body that is there and cannot be read costs as
 // much as one message. Once the minute is used up, a single call of a tool that takes something away goes on.
-func (s Face) charge(r *http.Request, e *toolset, messages []Message) error {
+func (s Face) charge(r *http.Request, e *toolset, messages []message) error {
 	c := edge.CallOf(r)
-	if err := c.Spent(); err != nil && (len(messages) != 1 || e.tools[messages[0].Tool].effect != Destroys) {
+	if err := c.Spent(); err != nil && (len(messages) != 1 || e.tools[messages[0].Tool].effect != destroys) {
 		return err
 	}
 	if more := len(messages) - 1; more > 0 {
@@ -257,7 +257,7 @@ func (s Face) charge(r *http.Request, e *toolset, messages []Message) error {
 // does a proxy that passes the name of its upstream; but it holds no key, and no browser adds one by itself.
 func (s Face) foreign(r *http.Request) *edge.Response {
 	if why := s.looksforeign(r); why != "" {
-		return &edge.Response{Status: http.StatusForbidden, Raw: InvalidRequest("%s", why).JSON(nil)}
+		return &edge.Response{Status: http.StatusForbidden, Raw: invalidRequest("%s", why).JSON(nil)}
 	}
 	return nil
 }
@@ -302,16 +302,16 @@ const certificateOnly = `{"type":"object","additionalProperties":false,"required
 func (s Face) ordinaryMCP() *toolset {
 	const contract = schemas.CertificationOpenAPIFile
 	e := s.newEndpoint("integrity-ledger", web.Certificate, evidence.Spanish, []tool{
-		{name: "verificar_documento", scope: domain.VerifyRead, effect: Reads, limits: true,
+		{name: "verificar_documento", scope: domain.VerifyRead, effect: reads, limits: true,
 			input: object(contract, "VerifyRequest"), output: object(contract, "Verification"),
 			call: called(action.ReadVerification, s.VerifyHash)},
-		{name: "verificar_certificado", scope: domain.VerifyRead, effect: Reads, limits: true,
+		{name: "verificar_certificado", scope: domain.VerifyRead, effect: reads, limits: true,
 			input: json.RawMessage(certificateOnly), output: object(contract, "PublicVerification"),
 			call: called(action.ReadHashless, s.VerifyPublished)},
-		{name: "listar_documentos", scope: domain.ArtifactsRead, effect: Reads,
+		{name: "listar_documentos", scope: domain.ArtifactsRead, effect: reads,
 			input: object(contract, "", "pageLimit", "offset"), output: object(contract, "Artifacts"),
 			call: called(edge.ReadPage, s.ListArtifacts)},
-		{name: "consultar_consumo", scope: edge.AnyScope, effect: Reads,
+		{name: "consultar_consumo", scope: edge.AnyScope, effect: reads,
 			input: object(contract, ""), output: object(contract, "AccountUsage"),
 			call: called(edge.ReadNothing, s.AccountUsage)},
 	})
@@ -323,25 +323,25 @@ func (s Face) ordinaryMCP() *toolset {
 func (s Face) integrityMCP() *toolset {
 	const contract = schemas.OpenAPIFile
 	return s.newEndpoint("integrity-ledger-integrity", web.Record, evidence.English, []tool{
-		{name: "integrity_reserve", scope: domain.IntegrityWrite, granted: true, effect: Repeats,
+		{name: "integrity_reserve", scope: domain.IntegrityWrite, granted: true, effect: repeats,
 			input: object(contract, "ReservationRequest"), output: object(contract, "Reservation"),
 			call: called(domain.ReadVersionReference, action.Single(s.Service, s.Reserve))},
-		{name: "integrity_register", scope: domain.IntegrityWrite, granted: true, effect: Repeats, limits: true,
+		{name: "integrity_register", scope: domain.IntegrityWrite, granted: true, effect: repeats, limits: true,
 			input: object(contract, "Declaration"), output: object(contract, "Registration"),
 			call: called(domain.ReadDeclaration, action.Single(s.Service, s.Register))},
-		{name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: Reads,
+		{name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: reads,
 			input:  object(contract, "", "lookupPublicId", "lookupCompany", "lookupSource", "lookupDocument", "lookupVersion"),
 			output: object(contract, "RecordView"), call: called(action.ReadLookup, s.Lookup)},
-		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: Reads,
+		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: reads,
 			input: object(contract, "", "companyReference", "sequence", "epoch", "limit"), output: object(contract, "Feed"),
 			call: edge.Called(action.ReadFeed, edge.Viewed(s.Changes, feedPage))},
-		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: Reads, limits: true,
+		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: reads, limits: true,
 			input: object(contract, "", "publicId", "at", "timestamps"), output: object(contract, "Evidence"),
 			call: called(action.ReadExport, s.Evidence)},
-		{name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: Destroys,
+		{name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: destroys,
 			input: object(contract, "RevokeRequest", "publicId"), output: object(contract, "RevokedRecord"),
 			call: called(action.ReadRevoke, action.Single(s.Service, s.Revoke))},
-		{name: "integrity_verify", scope: domain.IntegrityRead, effect: Reads, limits: true,
+		{name: "integrity_verify", scope: domain.IntegrityRead, effect: reads, limits: true,
 			input: object(contract, "", "publicId", "sha256"), output: object(contract, "Comparison"),
 			call: called(action.ReadComparison, s.Compare)},
 	})

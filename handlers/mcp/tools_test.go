@@ -14,7 +14,7 @@ func TestToolsThatWriteNameTheirScope(t *testing.T) {
 	for _, e := range []*toolset{s.ordinaryMCP(), s.integrityMCP()} {
 		for _, tool := range e.tools {
 			tools++
-			if tool.effect != Reads && tool.scope == edge.AnyScope {
+			if tool.effect != reads && tool.scope == edge.AnyScope {
 				t.Errorf("%s names no scope", tool.name)
 			}
 		}
