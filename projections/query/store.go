@@ -20,6 +20,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/fair"
 	"integrityledger/eventstore/history"
 	"integrityledger/projections/internal/statement"
 )
@@ -66,7 +67,7 @@ type (
 
 // New makes a Store.
 func New(c Config) *Store {
-	r := &reader{Config: c}
+	r := &reader{Config: c, scanning: newTurns()}
 	return &Store{
 		r, IdentityReader{r}, OrganizationReader{r}, KeyReader{r}, CompanyReader{r}, RecordReader{r}, HistoryReader{r},
 		DocumentReader{r}, AllowanceReader{r}, WebhookReader{r}, AnswerReader{r},
@@ -92,7 +93,7 @@ type Config struct {
 // reader is what all answers share.
 type reader struct {
 	Config
-	scanning    turns
+	scanning    *fair.Semaphore[domain.OrganizationID]
 	keys, links eventstore.Batcher[domain.Shard, *credential]
 	comparisons eventstore.Batcher[domain.Shard, *evidenceQuestion]
 	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
@@ -113,50 +114,9 @@ func allShards[T any](
 	return all, nil
 }
 
-// turns admits one question of an organization at a time, in the order in which they come. The zero value is ready.
-type turns struct {
-	mu sync.Mutex
-	of map[domain.OrganizationID]*turn
-}
-
-type turn struct {
-	held  chan struct{} // full while a question is under way
-	users int           // the question under way and those that wait
-}
-
-// take waits for an organization's turn until ctx ends; give ends the turn.
-func (t *turns) take(ctx context.Context, o domain.OrganizationID) (give func(), err error) {
-	t.mu.Lock()
-	own := t.of[o]
-	if own == nil {
-		if t.of == nil {
-			t.of = map[domain.OrganizationID]*turn{}
-		}
-		own = &turn{held: make(chan struct{}, 1)}
-		t.of[o] = own
-	}
-	own.users++
-	t.mu.Unlock()
-	leave := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if own.users--; own.users == 0 {
-			delete(t.of, o)
-		}
-	}
-	select {
-	case own.held <- struct{}{}:
-		return func() { <-own.held; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, fmt.Errorf(
-			"%w: %w",
-			domain.Unavailable(
-				"Other questions of this organization that read much are still being answered; send the request again.",
-			),
-			ctx.Err(),
-		)
-	}
+// newTurns gives each organization one question at a time that may read many rows, in the order in which they come.
+func newTurns() *fair.Semaphore[domain.OrganizationID] {
+	return fair.NewSemaphore[domain.OrganizationID](fair.Limits{Most: math.MaxInt, Each: 1, Line: math.MaxInt})
 }
 
 // scan asks a question that may read many rows: one of an organization at a time, and never on a connection that
@@ -166,11 +126,17 @@ func scan[T any](
 ) (answer T, err error) {
 	waiting, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
-	give, err := s.scanning.take(waiting, o)
+	release, err := s.scanning.Acquire(waiting, o, 1)
 	if err != nil {
-		return answer, err
+		return answer, fmt.Errorf(
+			"%w: %w",
+			domain.Unavailable(
+				"Other questions of this organization that read much are still being answered; send the request again.",
+			),
+			err,
+		)
 	}
-	defer give()
+	defer release()
 	return ask(cmp.Or(s.Scans, s.Pool))
 }
 
