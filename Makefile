@@ -36,7 +36,7 @@ newest: ensure ## What else runs a server, on the newest PostgreSQL.
 lint: ## The whole tree, and the OpenAPI documents where npm is.
 	$(GOLANGCI) run --allow-parallel-runners ./...
 	cd cmd/lab && $(GOLANGCI) run --allow-parallel-runners ./...
-	.ci/words
+	.ci/prose
 	.ci/lint-contract
 
 bench: ensure build ## The benchmark. ARGS='--help' lists what it can measure.
