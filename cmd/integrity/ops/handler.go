@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	dto "github.com/prometheus/client_model/go"
 
 	"integrityledger/domain"
 )
@@ -44,7 +43,7 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 		})
 	}
 	routes.HandleFunc("GET /ops/sample", func(w http.ResponseWriter, _ *http.Request) {
-		families, err := m.registry.Gather()
+		shown, err := newSample(time.Now(), m.registry)
 		if err != nil {
 			log.Warn("metrics could not be gathered", "error", err)
 			http.Error(w, "metrics could not be gathered; the log says why", http.StatusInternalServerError)
@@ -52,7 +51,7 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(newSample(time.Now(), families)) // the caller may have gone away
+		_ = json.NewEncoder(w).Encode(shown) // the caller may have gone away
 	})
 	routes.Handle("GET /{$}", http.RedirectHandler("/ops", http.StatusFound))
 	return ownHost(routes)
@@ -121,7 +120,11 @@ type bucket struct {
 	Count float64  `json:"count"`
 }
 
-func newSample(now time.Time, families []*dto.MetricFamily) sample {
+func newSample(now time.Time, metrics prometheus.Gatherer) (sample, error) {
+	families, err := metrics.Gather()
+	if err != nil {
+		return sample{}, err
+	}
 	s := sample{At: now.UnixMilli(), Requests: map[string]float64{}, Events: map[string]float64{},
 		Queue: map[string]float64{},
 		Lag:   map[string]float64{}, Outbox: map[string]float64{}, Deliveries: map[string]float64{},
@@ -134,15 +137,24 @@ func newSample(now time.Time, families []*dto.MetricFamily) sample {
 				label[l.GetName()] = l.GetValue()
 			}
 			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			all := m.GetHistogram().GetSampleCount()
+			addTo := func(counts map[float64]float64) {
+				for _, b := range m.GetHistogram().GetBucket() {
+					if !math.IsInf(b.GetUpperBound(), 1) {
+						counts[b.GetUpperBound()] += float64(b.GetCumulativeCount())
+					}
+				}
+				counts[math.Inf(1)] += float64(all) // the last bucket, which holds all, is gathered at times only
+			}
 			switch f.GetName() {
 			case "integrity_http_request_duration_seconds":
-				s.Requests[label["status"][:1]+"xx"] += float64(m.GetHistogram().GetSampleCount())
+				s.Requests[label["status"][:1]+"xx"] += float64(all)
 				if route := label["route"]; strings.HasPrefix(route, "/api/") && route != "/api/v1/integrity/changes" {
-					addBuckets(latency, m.GetHistogram())
+					addTo(latency)
 				}
 			case "integrity_group_duration_seconds":
-				s.Groups = float64(m.GetHistogram().GetSampleCount())
-				addBuckets(group, m.GetHistogram())
+				s.Groups = float64(all)
+				addTo(group)
 			case "integrity_events_total":
 				s.Events[label["type"]] = value
 			case "integrity_queue_commands":
@@ -173,17 +185,7 @@ func newSample(now time.Time, families []*dto.MetricFamily) sample {
 		}
 	}
 	s.Latency, s.Group = buckets(latency), buckets(group)
-	return s
-}
-
-func addBuckets(to map[float64]float64, h *dto.Histogram) {
-	for _, b := range h.GetBucket() {
-		if !math.IsInf(b.GetUpperBound(), 1) {
-			to[b.GetUpperBound()] += float64(b.GetCumulativeCount())
-		}
-	}
-	// The last bucket, which holds all, is gathered at times only.
-	to[math.Inf(1)] += float64(h.GetSampleCount())
+	return s, nil
 }
 
 func buckets(counts map[float64]float64) []bucket {
