@@ -1,7 +1,8 @@
 // Package action is what the service does, one file a resource. An action takes values that were validated by the one
-// reader of its input, has the ledger decide a command or asks a question, and returns a result. The faces (api, mcp,
-// console, site) differ in where the values come from and in what a result looks like; only this package reaches the
-// ledger, and no face decides anything.
+// reader of its input, has the ledger decide a command or asks a question, and returns a result of its own type. The
+// faces (api, mcp, console, site) differ in where the values come from and in what a result looks like; only this
+// package reaches the ledger, and no face decides anything. An edge.Response is a result only where its bytes are: of
+// documents as they are kept, and of answers that a repetition gets again.
 package action
 
 import (

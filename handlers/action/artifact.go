@@ -99,7 +99,8 @@ func contentFor(r *http.Request) RegisteredContent {
 	return RegisteredContent{later: edge.Variable(r, "id") != "", artifact: ArtifactID(r)}
 }
 
-// ReadFileContent takes a file in. The caller hands it on to RegisterContent.
+// ReadFileContent takes a file in. The caller hands it on to RegisterContent. It stays with the request, whose body is
+// streamed.
 func (s *Artifacts) ReadFileContent(r *http.Request) (RegisteredContent, error) {
 	u, err := s.readUpload(r, true)
 	if err != nil {

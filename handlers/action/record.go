@@ -373,7 +373,7 @@ func (s *Records) RegisterBatch(r *http.Request) (wire.Batch, error) {
 	for i, err := range errs {
 		if err == nil {
 			view := s.viewRegistration(registrations[i])
-			results[i] = wire.BatchResult{Status: edge.CreatedStatus(view.Replayed), Data: &view}
+			results[i] = wire.BatchResult{Status: edge.CreatedStatus(view.Existed()), Data: &view}
 			continue
 		}
 		if edge.Refusal(err) == nil {

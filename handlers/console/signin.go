@@ -293,7 +293,8 @@ func (s door) signOut(r *http.Request) (any, error) {
 
 func (s *Console) signedOut(r *http.Request) edge.Response {
 	resp := onward(r, "/sign-in", s.consoleCookie(sessionCookie, "", 0))
-	return edge.WithHeader(resp, "Clear-Site-Data", `"cache", "storage"`) // cookies would be those of other hosts too
+	resp.Header.Set("Clear-Site-Data", `"cache", "storage"`) // cookies would be those of other hosts too
+	return resp
 }
 
 // linkRequest is an address that was typed into the page, or the member who has signed in and proves it again, with the

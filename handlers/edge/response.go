@@ -26,20 +26,12 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-func CreatedStatus(replayed bool) int {
-	if replayed {
+// CreatedStatus is 201 for what was made, or 200 for what existed before.
+func CreatedStatus(existed bool) int {
+	if existed {
 		return http.StatusOK
 	}
 	return http.StatusCreated
-}
-
-// WithHeader is a response with one more header.
-func WithHeader(resp Response, name, value string) Response {
-	header := http.Header{}
-	maps.Copy(header, resp.Header)
-	header.Set(name, value)
-	resp.Header = header
-	return resp
 }
 
 // StatusCode is the status of the answer to a caller that has nothing of it yet.
@@ -374,8 +366,8 @@ func Encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Cacheable answers raw bytes that anyone may keep for five minutes, under an entity tag of their own (RFC 9110, section
-// 8.8.3).
+// Cacheable answers raw bytes that anyone may keep for five minutes, under an entity tag of their own (RFC 9110,
+// section 8.8.3).
 func Cacheable(raw []byte, contentType string) Response {
 	sum := sha256.Sum256(raw)
 	return Response{
