@@ -1,12 +1,12 @@
-// Package eventstore is the log: it takes commands, has them decided, and appends their events, many commands to a
-// transaction.
+// Package eventstore is the append-only log. It takes commands, has them decided, and appends their events, with many
+// commands in one transaction.
 //
 // # Group commit
 //
-// A shard is one ordered log. Its positions are handed out under the row lock of its head, held to the commit, so they
-// are gapless and in commit order: a reader that has passed a position can never meet an earlier one later, which a
-// database sequence could not promise. The lock makes writers take turns, so a transaction carries as many commands as
-// are waiting:
+// A shard is one ordered log. Positions are assigned under the row lock of the shard's head, which is held until the
+// commit, so they are gapless and in commit order. A reader that has passed a position never meets an earlier one
+// later; a database sequence could not guarantee that. Because of the lock, writers take turns, so each transaction
+// carries all the commands that are waiting:
 //
 //	Execute ─▶ queue (bounded, round robin by organization)
 //	               └▶ group of up to 512 commands
@@ -16,22 +16,22 @@
 //	                    2. events, projections, queues, head; COMMIT
 //	               ◀── everyone is answered
 //
-// Before a command is made its place in the queue can be taken (Admit), so that no signature is spent on one that the
-// queue would refuse. An organization has at most a quarter of the places, as many as it leaves free, and an eighth of
-// a group while others use the shard.
+// Admit takes a command's place in the queue before the command is created, so that no signature is spent on a command
+// that the queue would refuse. An organization may take at most a quarter of the places and at most as many as it
+// leaves free. It may take an eighth of a group while other organizations use the shard.
 //
-// A process has one group of a shard under way; what arrives meanwhile becomes the next. Nobody waits for a timer: a
-// lone command is a group of one.
+// A process has one group per shard in progress; commands that arrive meanwhile form the next group. There is no
+// batching delay: a lone command is a group of one.
 //
-// # When it fails
+// # Failures
 //
-// A refusal or a panic in a decision concerns its command. An error in a command's data (SQLSTATE classes 22, 23, 54)
-// halves the group until the bad one stands alone and gets 500. Serialization failures, deadlocks and connections lost
-// before the commit was sent are tried again, three times at most. When the commit was sent and its answer is not
-// known, nothing is repeated and no caller is answered with success: callers get 503, look up, and send the same
-// command again. A process that freezes with the lock loses its transaction after five seconds.
+// A refusal or a panic in a decision affects only its command. An error in a command's data (SQLSTATE classes 22, 23,
+// 54) halves the group until the bad command stands alone and gets 500. Serialization failures, deadlocks and
+// connections lost before the commit was sent are retried, at most three times. If the commit was sent but its outcome
+// is unknown, nothing is repeated and no caller is answered with success: callers get 503, look up the result, and send
+// the same command again. A process that freezes while it holds the lock loses its transaction after five seconds.
 //
-// When the primary is lost and a standby promoted, every pool finds the new primary by itself, and a former one that
-// comes back is known by its timeline (cluster.Primary). With a synchronous standby a commit is acknowledged once both
-// have it; a warning that the standby was not waited for makes the outcome unknown.
+// When a standby replaces a lost primary, every pool finds the new primary by itself. A former primary that returns is
+// recognized by its timeline (cluster.Primary). With a synchronous standby, a commit is acknowledged once both servers
+// have it. If PostgreSQL warns that it did not wait for the standby, the outcome is unknown.
 package eventstore

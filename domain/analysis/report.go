@@ -1,5 +1,5 @@
-// Package analysis is the vocabulary of what detectors say about the bytes of a file: outcomes, evidence, and the list
-// of detectors. The detectors themselves are in cmd/analyzer/detect.
+// Package analysis defines the results of analysing a file: outcomes, evidence and the list of detectors. The detectors
+// themselves are in cmd/analyzer/detect.
 package analysis
 
 import (

@@ -1,22 +1,24 @@
-// Package audit proves a history from its stored bytes alone. It is fed with events as they stand in a log or in a
-// bundle, and says where the first one is that cannot be what the ledger wrote.
+// Package audit checks a history from its stored bytes alone. The caller feeds it events from a log or a bundle, and it
+// reports the first event that the ledger cannot have written.
 //
-// Of each event it recomputes the hash from the stored members (contract section 4.3) and the canonical form from what
-// they say, checks signatures against pinned keys, historical ones included, the salted hashes of the texts that it
-// names, and what a signed payload binds. Positions and sequences have no hole, and every event can follow those before
-// it, by the same domain.State.Apply that the ledger decides with. No key acts before it was made or after it was
-// revoked or has expired, no member who is not active. Limits, quotas, scopes and roles are not judged again: they
-// depend on plans and policies as they were then. No time is checked against another clock.
+// For each event it recomputes the hash from the stored members (contract section 4.3) and the canonical form from
+// their values. It then checks the signatures against pinned keys, including historical keys, the salted hashes of
+// referenced texts, and the values that a signed payload binds. Positions and sequences must have no gaps. Every event
+// must be a valid successor of the events before it, by the same domain.State.Apply that the ledger uses. A key must
+// not act before it was created or after it was revoked or expired, and only active members may act.
+//
+// Limits, quotas, scopes and roles are not checked again, because they depended on the plans and policies of the time.
+// Times are not compared with another clock.
 //
 // # Memory
 //
-// What grows with the history is the state of its documents and artifacts, and no document knows of another. So the
-// first pass keeps only organizations, members, keys, companies and destinations; events of documents and artifacts are
-// set aside in one of 256 parts, by the document's or artifact's id, and each part is replayed by itself at the end.
-// The same parts hold what must be unique: one public id is one version, one reference is one document, one event id is
-// one event.
+// Memory grows with the state of documents and artifacts, and documents are independent of each other. So the first
+// pass keeps only organizations, members, keys, companies and destinations. It sets events of documents and artifacts
+// aside in one of 256 parts, chosen by the id of the document or artifact. At the end each part is replayed by itself.
+// The parts also serve to check uniqueness: a public id names one version, a reference one document, an event id one
+// event.
 //
-// The package reads no database and no file. The caller keeps the parts.
+// The package reads no database and no file. The caller stores the parts.
 package audit
 
 import (

@@ -1,13 +1,13 @@
-// Package evidence holds what the ledger signs and how anyone verifies it: the canonical payloads, the keys, the
-// operator's pinned set of trusted keys, the portable envelope and the verification of a receipt. The server's public
-// comparison, the command line and the tests use this one implementation.
+// Package evidence implements the formats that the ledger signs, and their verification: canonical payloads, keys, the
+// pinned set of trusted keys, the portable envelope and receipts. The server's public comparison, the command line and
+// the tests share this implementation.
 //
-// Three rules carry the rest. Signed bytes are made once and kept; nothing is encoded again to be verified. A key found
-// in a receipt proves nothing: only the pinned set can name a key (RFC 8037 keys, RFC 7638 names). A verdict is a set
-// of findings, never one boolean.
+// It follows three rules. Signed bytes are created once and kept; verification never encodes them again. A key found in
+// a receipt proves nothing: only the pinned set can name a key (RFC 8037 keys, RFC 7638 names). A verdict is a set of
+// findings, never one boolean.
 //
-// The package is pure: it reads no clock, no file and no network, and it never
-// knows a company, an organization or a document beyond what a payload says.
+// The package is pure: it reads no clock, no file and no network. It knows nothing about a company, organization or
+// document except what a payload says.
 package evidence
 
 import (

@@ -1,7 +1,7 @@
-// Package strictjson reads JSON from outside that will be signed, hashed or charged for, so that no two
-// readers can understand it differently: member names are case-sensitive, duplicates and unknown members are reported
-// rather than dropped, integers are digits, and text is well formed UTF-8 throughout (RFC 8259, RFC 7493). All faults
-// of a text are reported at once. It knows nothing about the meaning of any member.
+// Package strictjson parses JSON from outside that will be signed, hashed or charged for, so that no two readers can
+// interpret it differently. Member names are case-sensitive, duplicate and unknown members are reported rather than
+// dropped, integers are plain digits, and text is well-formed UTF-8 throughout (RFC 8259, RFC 7493). All errors in a
+// text are reported at once. The package knows nothing about the meaning of any member.
 package strictjson
 
 import (

@@ -1,17 +1,17 @@
-// Package bundle is the form in which an organization's whole history leaves the
-// service, to be audited without it: a directory of files, or one zip file of them.
+// Package bundle reads and writes an organization's exported history, which can be audited without the service. A
+// bundle is a directory of files, or one zip file of them.
 //
-//	manifest.json       what is here, by name, length and SHA-256 (Manifest)
-//	events/<first>.ndjson  events in the order of their sequences, a JSON object a line (Line)
-//	trusted-keys.json   the trusted-keys file as the service had it
-//	checkpoint          the newest one of the transparency log then, a signed note; where there is one
+//	manifest.json       the files of the bundle by name, length and SHA-256 (Manifest)
+//	events/<first>.ndjson  events in the order of their sequences, one JSON object per line (Line)
+//	trusted-keys.json   the service's trusted-keys file at the time of the export
+//	checkpoint          the newest checkpoint of the transparency log at that time, a signed note; optional
 //
-// Segments of events are only ever added: a bundle that is brought up to date keeps every byte of the history that it
-// had. The manifest is replaced whole, after what it names is on the disk, so a crash leaves a bundle that says it is
-// not complete and that the next export goes on with.
+// Updating a bundle only adds segments of events and keeps every byte of the earlier history. The manifest is replaced
+// whole, after the files that it names are on disk. So after a crash the bundle reports itself as incomplete, and the
+// next export continues it.
 //
-// Nothing in a bundle is signed but what the service signed at the time: records, certificates and the checkpoint. That
-// nobody has rewritten the rest is shown by the digest of its history, when that was kept elsewhere.
+// Only records, certificates and the checkpoint are signed, as they were when the service signed them. To detect a
+// rewrite of anything else, compare the digest of the history with a copy kept elsewhere.
 package bundle
 
 import (

@@ -1,8 +1,8 @@
-// Package cluster connects to the servers of a ledger's database: which of them is the primary, with which settings and
-// role each kind of work connects, whether a pooler in between keeps sessions, and what is different on Citus.
+// Package cluster connects to the servers of a ledger's database. It finds the primary, chooses the settings and role
+// for each kind of work, detects whether a pooler keeps sessions, and handles the differences on Citus.
 //
-// A Primary is a value: all pools that are made from one share what any of them has seen, so that none uses a former
-// primary once its successor was met.
+// All pools opened from one Primary share what any of them has learned, so that no pool uses a former primary once
+// another pool has met its successor.
 //
 // # The life of a statement
 //
@@ -11,31 +11,31 @@
 //	var lockHead = cluster.SQL("SELECT position FROM {shard_heads} WHERE shard = $1 FOR UPDATE")
 //
 // SQL returns the text for one PostgreSQL, with each mark replaced by the table's name. Packages pass this text to pgx
-// as it is, to a pool, a batch or a transaction. On one PostgreSQL, and through the coordinator of Citus, nothing else
+// unchanged, to a pool, a batch or a transaction. On one PostgreSQL, and through the coordinator of Citus, nothing else
 // happens to it.
 //
-// On Citus each distributed table is cut into parts by shard. The parts of a range of shards lie together on one node
-// and make a Piece. A statement goes to a node in one of four ways, and names the parts there:
+// On Citus each distributed table is split by shard. All table parts for one range of shards are on one node and form a
+// Piece. A statement reaches a node in one of four ways and uses the names of the parts there:
 //
 //	group commit           eventstore.Ledger    the connection of a shard's worker
 //	one statement or batch eventstore.Router    if its first argument is a domain.Shard
 //	a transaction          eventstore.Within    several round trips on one shard; consumers do the same
-//	all shards             eventstore.Everywhere each node once, about all its pieces
+//	all shards             eventstore.Everywhere each node once, for all its pieces
 //
-// All four take the same steps. Holders.Place finds the piece of the shard, from the last answer of the coordinator.
+// All four take the same steps. Holders.Place finds the piece of the shard in the coordinator's last answer.
 // Nodes.Acquire connects to the piece's node. Piece.Hold goes first: it keeps the piece on the node until the end of
-// the transaction, and fails if the piece has moved (Moved). The caller then calls Holders.Forget and begins again.
-// Everywhere counts the pieces instead, because a lock on all of them would stop moves. Piece.Text looks up the
-// statement's text for the piece: SQL has kept the template by its text for one PostgreSQL, and each piece keeps the
-// texts that it has made. So a node sees as many distinct texts as its pieces times the statements of the program, and
-// pgx prepares each once on a connection. The node's own PostgreSQL plans them, and neither the coordinator nor Citus's
-// planner takes part.
+// the transaction, and fails if the piece has moved (Moved). The caller then calls Holders.Forget and starts again.
+// Everywhere counts the pieces instead, because locking all of them would block moves. Piece.Text returns the
+// statement's text for the piece. It looks the template up by the text for one PostgreSQL, and each piece caches the
+// texts that it has generated. A node therefore sees at most one distinct text for each of its pieces and each
+// statement of the program, and pgx prepares each text once per connection. The node's own PostgreSQL plans the
+// statements, without the coordinator or the Citus planner.
 //
-// Text refuses a statement that names a distributed table without a mark: on a node that name leads back to Citus.
-// Statements on reference tables alone, which Citus writes on every node, go through the coordinator.
+// Text refuses a statement that names a distributed table without a mark, because on a node that name leads back to
+// Citus. Statements that use only reference tables, which Citus writes on every node, go through the coordinator.
 //
-// migrations.Distribute makes the parts and the function behind Hold. eventstore.EachShard is a loop over shards for
-// upkeep, which leaves out the other shards of a node that does not answer.
+// migrations.Distribute creates the parts and the function behind Hold. eventstore.EachShard loops over shards for
+// maintenance. If a node does not answer, it skips the remaining shards of that node.
 package cluster
 
 import (

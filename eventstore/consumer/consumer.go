@@ -1,25 +1,26 @@
-// Package consumer runs what follows the log after the commit: Watermill's router, over subscribers of watermill-sql
-// whose topics are rows of our own.
+// Package consumer runs the work that follows the log after the commit. It uses Watermill's router with watermill-sql
+// subscribers whose topics are rows of our own tables.
 //
-// A Source is one topic: a row that remembers how far its work has come, and the work. Each message is a page of
+// A Source is one topic: the work, and a row that stores how far the work has progressed. Each message is a page of
 // events:
 //
 //	BEGIN ── Claim locks the row, unless another process has it ── Read ── Handle ── Advance ── COMMIT
 //
-// The subscriber's message names the page that it has claimed. The router's middlewares conclude it, give it a time and
-// recover from panics. The last one puts the events into it, by Read, so that reading them has a time and recovery too.
+// The subscriber's message names the page that it has claimed. The router's middlewares end the message, limit its time
+// and recover from panics. The last middleware reads the events into the message, so that the time limit and the
+// recovery apply to reading too.
 //
-// The row lock is the lease. Of all processes one at a time works on a Source, no clock is compared, and whatever ends
-// a process or its connection frees the row. A process that is frozen while it holds the row loses its transaction
-// after two seconds, by PostgreSQL's idle_in_transaction_session_timeout, and with it all that it could still write.
+// The row lock is the lease. Only one process at a time works on a Source, no clocks are compared, and the end of a
+// process or connection frees the row. If a process freezes while it holds the row, PostgreSQL's
+// idle_in_transaction_session_timeout ends its transaction after two seconds, so it can no longer write.
 //
-// A page has 1.5 s. No transaction is open for longer than 2 s, so slow work outside (a broker) gets only what it can
-// do in that time done, advances by that, and leaves the rest to the next page. Handle that fails or panics is repeated
-// with growing pauses and smaller pages, outside of the transaction. Nothing is ever skipped.
+// A page has 1.5 s, and no transaction stays open for longer than 2 s. Slow external work (a broker) does as much as it
+// can in that time, advances that far, and leaves the rest to the next page. If Handle fails or panics, it is retried
+// outside the transaction with growing backoff and smaller pages. No event is skipped.
 //
-// What a crash leaves: before the COMMIT, the page comes again; after it, the next one. The position may also be lost
-// in a crash of the database, whose commits are not waited for, and then pages come again too. So effects outside of
-// the transaction must be idempotent, and effects inside of it happen once.
+// After a crash before the COMMIT, the page is delivered again; after the COMMIT, the next page is. Commits of the
+// position are not flushed, so a crash of the database may lose them, and pages are then delivered again. Effects
+// outside the transaction must therefore be idempotent. Effects inside it happen once.
 package consumer
 
 import (

@@ -1,6 +1,6 @@
 // Package fair shares a queue or a resource among keys, such as organizations. Line decides the order: keys take turns,
-// so that an item waits for a few items of every other key, however many that key has queued. Room decides the bound:
-// however much some keys hold, another one gets in.
+// so an item waits for only a few items of every other key, however long their queues are. Room decides the bound:
+// however much some keys hold, another key still gets in.
 package fair
 
 import (

@@ -1,5 +1,6 @@
-// Package history reads the log: Tail follows it as replay, rebuild, consumers and waiting readers do; Reader reads it
-// for an audit, with whatever is damaged; CheckHeads, StillPresent and Misplaced compare it with what stands beside it.
+// Package history reads the log. Tail follows it for replay, rebuild, consumers and waiting readers. Reader reads it
+// for an audit and also returns damaged events. CheckHeads, StillPresent and Misplaced compare the log with the tables
+// beside it.
 package history
 
 import (

@@ -1,11 +1,12 @@
-// Package outbound makes the HTTP clients with which the product asks others: witnesses, time-stamping authorities,
+// Package outbound creates the product's HTTP clients for external services: witnesses, time-stamping authorities,
 // OpenID providers, webhook receivers, object stores, and the service itself. A linter forbids every other client.
 //
-// A peer may be hostile or broken. Each exchange ends within its timeout, from dialling to the last byte of the answer;
-// headers and body are bounded; redirects are answered as they are, never followed; and 101 Switching Protocols, after
-// which package net/http obeys neither timeout nor context (golang/go#44988), is an error.
+// A peer may be hostile or broken. Each exchange ends within its timeout, from dialling to the last byte of the answer.
+// Headers and body are bounded. Redirects are returned to the caller, never followed. The answer 101 Switching
+// Protocols is an error, because net/http then obeys neither timeout nor context (golang/go#44988).
 //
-// The package knows nothing of what is asked, and imports the standard library alone, so that every room can use it.
+// The package knows nothing about the requests and imports only the standard library, so that every other package can
+// use it.
 package outbound
 
 import (

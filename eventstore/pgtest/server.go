@@ -4,14 +4,14 @@
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// and each test calls New. Run through pgtest/run, all packages share one throwaway server; without it each package
-// starts its own. A server that this package did not make is refused, whatever the environment says: tests create and
-// drop databases.
+// and each test calls New. Under pgtest/run all packages share one throwaway server; otherwise each package starts its
+// own. Because tests create and drop databases, pgtest refuses a server that it did not create, whatever the
+// environment says.
 //
-// Where INTEGRITY_TEST_CITUS_URL names a coordinator of Citus (any database of it that has the extension and the
-// nodes), New gives databases of that cluster, distributed by migrations.Distribute. Its cluster_name, and that of each
-// node, must begin with "integrity-test-". Run with -citus, pgtest/run starts such a cluster of three servers on this
-// machine.
+// If INTEGRITY_TEST_CITUS_URL names a Citus coordinator (any of its databases that has the extension and the nodes),
+// New creates databases in that cluster, distributed by migrations.Distribute. The cluster_name of the coordinator and
+// of each node must begin with "integrity-test-". With -citus, pgtest/run starts such a cluster of three servers on
+// this machine.
 package pgtest
 
 import (

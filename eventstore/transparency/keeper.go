@@ -1,31 +1,30 @@
-// Package transparency keeps one Merkle tree (RFC 6962) over the events of all organizations of all shards, and lets
-// anybody check that its history was never rewritten. A leaf is an event's hash (contract, section 4.3). Leaves stand
-// in the order in which the tree took them, which transparency_runs remembers. The tree shows hashes and how many there
-// are, and nothing else; it says nothing about when.
+// Package transparency maintains one Merkle tree (RFC 6962) over the events of all organizations in all shards, so that
+// anyone can check that the history was never rewritten. A leaf is an event's hash (contract, section 4.3). Leaves are
+// in the order in which the tree received them, which transparency_runs stores. The tree reveals hashes and their
+// number, and nothing else; it proves nothing about times.
 //
-// It works after the commit. No writer of the ledger waits for it or knows of it: whatever fails here, registrations go
-// on, and the tree catches up.
+// It works after the commit. No writer of the ledger waits for it or depends on it: if it fails, registrations go on
+// and the tree catches up later.
 //
 //	events ──▶ grow: tiles, runs, root ── COMMIT ──▶ confirm ── COMMIT ──▶ sign ── COMMIT ──▶ served
 //
-// The tree is a source of package consumer: its one row remembers how far it has come in every shard, and the process
-// that has locked it lets the tree grow, in one statement of that transaction. So each event is a leaf exactly once,
-// whatever ends a process. Any process may sign: the tree only grows, and a checkpoint never gives way to a smaller
-// one.
+// The tree is a Source of package consumer. Its one row stores how far it has read in every shard. The process that has
+// locked the row grows the tree with one statement in that transaction. So each event becomes a leaf exactly once, even
+// if processes crash. Any process may sign: the tree only grows, and a smaller checkpoint never replaces a larger one.
 //
-// A checkpoint is signed only once the tree that it covers is on the disk, by the server's plain word, and where there
-// is a synchronous standby there too: confirming is a commit that is flushed, and proves it of all that it has read. So
-// no failure that an acknowledged registration survives can make the tree forget what it has signed, and there are
-// never two roots for one size. What a crash leaves:
+// A checkpoint is signed only once its tree is on the server's disk, and on the synchronous standby if there is one.
+// The confirming commit is flushed, which proves that everything it has read is on disk too. So no failure that an
+// acknowledged registration survives can make the tree forget what it has signed, and there are never two roots for one
+// size. The effect of a crash depends on its time:
 //
-//	before the first COMMIT   nothing: the events are read again, in another order perhaps
-//	before the third          a tree that nobody outside has seen; its checkpoint is signed next
-//	after the third           a checkpoint that is served
+//	before the first COMMIT   nothing is lost: the events are read again, perhaps in another order
+//	before the third          the tree was not published; its checkpoint is signed next
+//	after the third           the checkpoint is served
 //
-// A database that was restored to an earlier state would grow into another tree than the one that was published. The
-// epoch, which a restore raises, stops the tree until the operator has compared it with what is known outside (Resume).
-// A tree that goes on as another history goes on under a key that was made after the restore; transparency_keys bars
-// all others, and from then on a key that it does not know signs nothing.
+// A database that was restored to an earlier state would grow a tree different from the published one. A restore raises
+// the epoch, which stops the tree until the operator has compared it with published checkpoints (Resume). If the tree
+// continues as a different history, it uses a key that was created after the restore. transparency_keys bars all other
+// keys, and from then on a key that it does not list signs nothing.
 package transparency
 
 import (

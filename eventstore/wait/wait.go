@@ -1,4 +1,4 @@
-// Package wait is how the service and its clients let time pass.
+// Package wait implements the delays of the service and its clients, which a context or a channel can end early.
 package wait
 
 import (

@@ -1,5 +1,5 @@
-// Package jsontest makes JSON texts that are dear to a careless reader. Tests of whatever reads JSON count the work
-// that each of them makes, and fuzz targets begin with them. It knows nothing of any reader.
+// Package jsontest generates JSON texts that are expensive for a careless parser. Tests of JSON readers measure the
+// work that each text causes, and fuzz targets use the texts as seeds. It knows nothing about any reader.
 package jsontest
 
 import (

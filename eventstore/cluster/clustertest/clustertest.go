@@ -1,4 +1,4 @@
-// Package clustertest holds what tests of statements share that go to the nodes of a cluster.
+// Package clustertest holds helpers for tests of statements that run on the nodes of a cluster.
 package clustertest
 
 import (

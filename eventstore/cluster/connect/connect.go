@@ -1,5 +1,5 @@
-// Package connect opens connections to PostgreSQL. It bounds how long opening takes, notices a server that vanished,
-// and knows nothing of ledgers, so that migrations use it too.
+// Package connect opens connections to PostgreSQL. It bounds the time to connect and detects a server that has
+// vanished. It knows nothing about ledgers, so migrations use it too.
 package connect
 
 import (

@@ -1,4 +1,4 @@
-// Package peertest has peers that hold whoever asks them over HTTP, for tests of everything that asks.
+// Package peertest provides HTTP servers that stall their clients or answer with garbage, for tests of HTTP clients.
 package peertest
 
 import (

@@ -1,4 +1,4 @@
-// Package network puts links that can be disturbed between processes of tests.
+// Package network provides disturbable network links between the processes of a test.
 package network
 
 import (

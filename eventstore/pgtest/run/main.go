@@ -2,9 +2,9 @@
 //
 //	run go test ./...
 //
-// With -citus as its first argument it starts a cluster of Citus instead: a coordinator and two workers.
+// With -citus as the first argument it starts a Citus cluster instead: a coordinator and two workers.
 //
-// It passes signals on and exits as the command does.
+// It forwards signals to the command and exits with the command's exit code.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package stamptest has a time-stamping authority (RFC 3161) for tests, whose tokens OpenSSL makes and checks.
+// Package stamptest provides a time-stamping authority (RFC 3161) for tests. OpenSSL creates and checks its tokens.
 package stamptest
 
 import (

@@ -1,15 +1,14 @@
 // Package witness cosigns checkpoints of other transparency logs (C2SP tlog-witness and tlog-cosignature). A
-// cosignature says that, at its time, the tree that it covers was the largest of the log that this witness had seen,
-// and contained every tree of the log that it had cosigned before. Its time is the witness's own word, no trusted
-// timestamp.
+// cosignature states that, at its time, the tree was the largest of its log that this witness had seen, and contained
+// every tree of that log that it had cosigned before. The time is the witness's own statement, not a trusted timestamp.
 //
-// A checkpoint is judged under the lock of its log's row, and cosigned only after the commit that remembers it is on
-// the disk, and on the synchronous standby where there is one. So whatever ends a process, and however many of them
-// work on one database, no size goes back and no two roots of one size are cosigned:
+// A checkpoint is judged under the lock of its log's row. It is cosigned only after the commit that stores it is on
+// disk, and on the synchronous standby if there is one. So sizes never go back and two roots of one size are never
+// cosigned, even if processes crash or several of them share one database:
 //
 //	judge, remember ── COMMIT ──▶ cosign ──▶ answer
 //
-// What a crash after the COMMIT loses is an answer: the log asks again, from the size that the witness remembers.
+// A crash after the COMMIT loses only the answer: the log asks again, from the size that the witness has stored.
 package witness
 
 import (
