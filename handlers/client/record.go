@@ -87,8 +87,8 @@ func (c *Client) Reserve(ctx context.Context, v wire.VersionReference) (wire.Res
 const reservationsPath = "/api/v1/integrity/reservations"
 
 // Reservations reads a page of a company's versions that were reserved and are not registered, the earliest to expire
-// first: of one status, or of all where it is empty. A page may be empty although more follow. after is the NextCursor
-// of the page before, or empty.
+// first: with one status, or with any if status is empty. A page may be empty although more follow. after is the
+// NextCursor of the page before, or empty.
 func (c *Client) Reservations(
 	ctx context.Context, company string, status domain.ReservationStatus, after string,
 ) (wire.Reservations, error) {

@@ -61,8 +61,8 @@ func (c *Client) TestWebhook(ctx context.Context, webhookID string) (wire.Delive
 	return about(answer, err, answer.WebhookID == webhookID)
 }
 
-// Deliveries reads a page of a destination's deliveries, the newest first: of one status, or of all where it is empty.
-// after is the NextCursor of the page before, or empty.
+// Deliveries reads a page of a destination's deliveries, the newest first: with one status, or with any if status is
+// empty. after is the NextCursor of the page before, or empty.
 func (c *Client) Deliveries(ctx context.Context, webhookID, status, after string) (wire.Deliveries, error) {
 	a := askWebhook(http.MethodGet, webhookID, "/deliveries")
 	a.query = page(after, "status", status)

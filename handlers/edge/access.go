@@ -59,8 +59,8 @@ func (s *Edge) authenticate(r *http.Request, p Policy) error {
 	return nil
 }
 
-// callerOf is the API key of the request, and where it comes from. It is false where there is no key in the form of
-// one.
+// callerOf is the API key of the request, and where it comes from. It is false unless the
+// request has a well-formed key.
 func (s *Edge) callerOf(r *http.Request) (name callerName, formed bool) {
 	text, ok := BearerText(r.Header)
 	if !ok {

@@ -43,8 +43,8 @@ type Content struct {
 	ReceivedAt time.Time  // when the body was read
 	Arrived    bool       // the whole body has
 	Unread     error      // of an MCP message: why there is no body
-	form       url.Values // of the body, where that is a form
-	unwanted   io.Reader  // the body, where it is passed over
+	form       url.Values // of the body, if it is a form
+	unwanted   io.Reader  // the body, if it is skipped
 	arriving   *pacedBody // nil: no body was read
 	Meter      strictjson.Meter
 }

@@ -267,7 +267,7 @@ func (s *Edge) securityHeaders(anyOrigin bool) fixedHeaders {
 	return headers
 }
 
-// requestID echoes the caller's id where it is well formed: [A-Za-z0-9._-]{1,64}.
+// requestID echoes the caller's id if it is well formed: [A-Za-z0-9._-]{1,64}.
 func requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-Id")
 	malformed := func(c rune) bool {

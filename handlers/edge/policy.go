@@ -84,7 +84,7 @@ func (p Policy) timeout() time.Duration {
 // IsMessage is true of MCP: what is wrong with the body is found after it is paid for.
 func (p Policy) IsMessage() bool { return p.Body == BodyMessage }
 
-// Handler answers a request with the data of its answer, or with a response where there is more to say.
+// Handler answers a request with the data of its answer, or with a Response that also sets a status or headers.
 type Handler func(r *http.Request) (any, error)
 
 // Endpoint is a method on a path.

@@ -83,7 +83,7 @@ func Judged[Input any](o *strictjson.Object, read func(*strictjson.Object) Input
 	return input, Invalid(o.Problems())
 }
 
-// Known reads a parameter that is one of a few words; empty where it is absent.
+// Known reads a parameter that must be one of a few words. An absent parameter is empty.
 func Known[Word ~string](o *strictjson.Object, name string, words ...Word) Word {
 	return Word(o.Match(name, strictjson.Optional, func(text string) bool { return slices.Contains(words, Word(text)) },
 		"must be one of "+strings.Join(wire.Each(words, func(w Word) string { return string(w) }), ", ")))
@@ -209,7 +209,7 @@ const (
 	readAfterHeader = "Integrity-Read-After"
 )
 
-// readAfter notes the caller's readAfterHeader, where there is one.
+// readAfter notes the caller's readAfterHeader, if the request has one.
 func readAfter(r *http.Request) error {
 	values := r.Header.Values(readAfterHeader)
 	if len(values) == 0 {

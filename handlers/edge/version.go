@@ -67,7 +67,7 @@ func clientVersion(r *http.Request) string {
 	return values[0]
 }
 
-// serviceVersion is the version of the contract, and the commit of the build where that is known.
+// serviceVersion is the version of the contract, and the commit of the build if it is known.
 func serviceVersion() (string, error) {
 	text, err := schemas.File(schemas.OpenAPIFile)
 	if err != nil {

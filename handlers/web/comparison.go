@@ -63,9 +63,9 @@ type Comparison struct {
 	// Result is the comparison without a file, or with the hash that was pasted.
 	Result      string
 	Values      Values
-	Pasted      bool   // somebody has pasted a hash
-	HashInvalid bool   // what was pasted is no hash
-	HashText    string // as it was pasted, where it is no hash
+	Pasted      bool   // the visitor has pasted a hash
+	HashInvalid bool   // the pasted text is no hash
+	HashText    string // the pasted text, if it is no hash
 	// Of what was validated; zero and empty otherwise.
 	At                time.Time // of receipt, or of issue
 	KeyID             string
@@ -225,7 +225,7 @@ func choices(file bool, words map[string]string) (list []choice) {
 	return list
 }
 
-// ofHash begins the values of what is compared where it is a hash that was pasted.
+// ofHash is the prefix of the values that compare a pasted hash.
 const ofHash = "hash-"
 
 // panel shows a result with these values.

@@ -96,7 +96,7 @@ func (f consoleFrame) Moment(at any) moment {
 
 type moment struct{ At, Text string }
 
-// Tell is what the page says of what was done, where that is one of names; empty otherwise.
+// Tell returns the message about the last action if its name is one of names, and nil otherwise.
 func (f consoleFrame) Tell(names ...string) any {
 	if !slices.Contains(names, f.Said) {
 		return nil

@@ -18,7 +18,7 @@ type Members struct {
 	Typed         string        // an address that was refused
 	Chosen        domain.Role   // with it
 	Refused       string        // why: the name of the words
-	Until         time.Time     // how long to wait, where that is why
+	Until         time.Time     // the end of the wait, if that is the reason
 	Invited, Link string        // the address that was invited just now, and its link where no mail is sent
 }
 

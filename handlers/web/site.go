@@ -329,7 +329,7 @@ const (
 // Link is the page on which a person consents to a link of their identity at an OAuth provider.
 type Link struct {
 	Language     evidence.Language
-	Path         string // of this page in Spanish; empty where it is not known
+	Path         string // of this page in Spanish; empty if it is not known
 	State        string
 	Issuer       string
 	Organization string

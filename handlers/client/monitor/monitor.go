@@ -46,11 +46,11 @@ const (
 	BadTiles Kind = "bad-tiles"
 )
 
-// Kept is a checkpoint that somebody holds of the log.
+// Kept is a checkpoint of the log that was stored outside it.
 type Kept struct {
-	Name string // where it is kept, for people
+	Name string // the place where it is stored, for people
 	Note string // the signed note, whole
-	// Token is that of a timestamp authority over the note, which shows that it existed before its time.
+	// Token is a timestamp authority's token over the note, which shows that the note existed before the token's time.
 	Token []byte
 }
 
