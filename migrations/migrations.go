@@ -1,7 +1,7 @@
-// Package migrations holds the database schema as embedded SQL and applies it. It begins with a baseline; a database
-// that was made with another baseline is refused.
+// Package migrations embeds the database schema as SQL files and applies them. The first one is a baseline; a database
+// created with another baseline is refused.
 //
-// Several processes may call Up at the same moment: goose's session locker lets one migrate while the others wait.
+// Several processes may call Up at the same time: a session lock lets one of them migrate while the others wait.
 package migrations
 
 import (

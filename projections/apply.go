@@ -1,10 +1,10 @@
-// Package projections is the write side of what is derived from the log: Load reads the state that a group of commands
-// is decided on, Apply writes the projections of its events, Enqueue queues what they give reason to send, and Rebuild
-// derives the projections again. Package query reads them, package queue works the queues off.
+// Package projections writes the tables derived from the log. Load reads the state on which a group of commands is
+// decided, Apply writes the projections of the group's events, Enqueue queues the messages that they cause, and Rebuild
+// derives the projections again. Package query reads the projections; package queue works through the queues.
 //
-// Apply is a function of events alone: it is called in a group's transaction and again by replay, and cutting one
-// history into other groups must give the same tables. Queues of deliveries are not projections and never written by
-// Apply. Every statement names the shard.
+// Apply depends on the events alone. A group's transaction and replay both call it, and dividing one history into
+// different groups must produce the same tables. Delivery queues are not projections, and Apply never writes them.
+// Every statement names the shard.
 package projections
 
 import (

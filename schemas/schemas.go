@@ -1,5 +1,5 @@
-// Package schemas holds the published contract: the OpenAPI documents and the JSON Schemas, as files that are served as
-// they are. It knows nothing of the code that follows them; tests compare the two.
+// Package schemas embeds the published contract: the OpenAPI documents and the JSON Schemas, which are served
+// unchanged. It knows nothing about the code that implements them; tests compare the two.
 package schemas
 
 import (

@@ -1,8 +1,8 @@
-// Package action is what the service does, one file a resource. An action takes values that were validated by the one
-// reader of its input, has the ledger decide a command or asks a question, and returns a result of its own type. The
-// faces (api, mcp, console, site) differ in where the values come from and in what a result looks like; only this
-// package reaches the ledger, and no face decides anything. An edge.Response is a result only where its bytes are: of
-// documents as they are kept, and of answers that a repetition gets again.
+// Package action implements what the service does, with one file per resource. An action takes input that its one
+// reader has validated, asks the ledger to decide a command or answers a query, and returns a result of its own type.
+// The faces (api, mcp, console, site) differ only in the source of the input and the form of the result. Only this
+// package reaches the ledger, and no face makes decisions. An action returns an edge.Response only if the bytes
+// themselves are the result: stored documents, and stored answers to repeated requests.
 package action
 
 import (

@@ -1,4 +1,4 @@
-// Package api is the face for programs: a method and a path for each action, as the OpenAPI documents publish them.
+// Package api is the face for programs: a method and a path for each action, as published in the OpenAPI documents.
 package api
 
 import (

@@ -1,4 +1,4 @@
-// Package browsertest drives a real Chromium for the tests of pages.
+// Package browsertest drives a real Chromium in tests of pages.
 package browsertest
 
 import (

@@ -1,22 +1,23 @@
-// Package client is what an origin system uses of the integrity API: it declares the hashes of final files, reserves
-// links, looks records up, follows the change feed, compares, and keeps evidence that it can verify offline. It never
-// sends the bytes of a file.
+// Package client is an origin system's client of the integrity API. It declares the hashes of final files, reserves
+// links, looks up records, follows the change feed, compares files, and keeps evidence that can be verified offline. It
+// never sends the bytes of a file.
 //
-// A client speaks https, or http to this machine alone; it follows no redirect, bounds every request in time, and sends
-// the key to the configured service only, never with a public question.
+// A client uses https, or http to this machine only. It follows no redirects, limits the time of every request, and
+// sends the API key only to the configured service, never with a public request.
 //
-// # What became of a write
+// # The outcome of a write
 //
-// No write is ever repeated by the client. When a write fails, ask two things. [Refused]: the service has decided
-// against it; sending it again does not help, it needs correction. [Unknown]: it may have happened all the same. Then
-// look the version up and send the exact same declaration again: what was registered already is answered as a replay,
-// which consumes nothing. Where both are false nothing was done, and the same is worth sending again after
-// [RetryAfter]. Package outbox does all of that, and survives crashes. schemas/outcome-vectors.json holds these rules.
+// The client never repeats a write. If a write fails, check two conditions. [Refused] means that the service decided
+// against the write: sending it again does not help, it needs correction. [Unknown] means that the write may have
+// happened: look up the version and send the exact same declaration again. If it was already registered, the answer is
+// a replay, which consumes nothing. If both are false, nothing was done, and the same write may be sent again after
+// [RetryAfter]. Package outbox does all of this and survives crashes. schemas/outcome-vectors.json defines these rules.
 //
-// # What a read shows
+// # The consistency of reads
 //
-// Everything that was committed before it. Within ten seconds of a write of the same client, look-ups and lists may
-// come from a read replica of the service, and then show at least what the client has written and has read in the feed.
+// A read shows everything that was committed before it. Within ten seconds of a write by the same client, look-ups and
+// lists may come from a read replica of the service. They then show at least everything that this client has written or
+// has read in the feed.
 package client
 
 import (

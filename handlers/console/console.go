@@ -1,4 +1,4 @@
-// Package console is the face for people who have signed in: pages and forms over the actions, and the way in.
+// Package console is the face for people who have signed in: pages and forms over the actions, and the sign-in itself.
 package console
 
 import (

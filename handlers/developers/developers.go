@@ -1,14 +1,13 @@
-// Package developers holds what integrators take home: clients, the offline verifier and samples, embedded in the
-// binary and served under /developers/. Each works without this repository: a Python file as it stands, all of them as
-// the wheel that pip installs, and the JavaScript client as the package that npm installs. The package knows nothing of
-// HTTP.
+// Package developers embeds the files that integrators download from /developers/: clients, the offline verifier and
+// samples. Each works without this repository: a Python file on its own, all Python files as a wheel for pip, and the
+// JavaScript client as a package for npm. The package knows nothing about HTTP.
 //
-// All clients have one [Version], which stands in their sources as @VERSION@. What was served under a version never
-// changes: a change of a client needs a new version, its lines in CHANGELOG.md, and
+// All clients share one [Version], written as @VERSION@ in their sources. Files served under a version never change. To
+// change a client, choose a new version, describe it in CHANGELOG.md, and run
 //
 //	go generate ./handlers/developers
 //
-// which keeps the version in testdata/released, to be run against every later service.
+// which stores the version in testdata/released. Tests run every stored version against all later services.
 package developers
 
 import (

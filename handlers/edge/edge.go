@@ -1,10 +1,10 @@
-// Package edge is what surrounds every request: who calls, how much of it may come, what it may carry, and how an
-// answer or a failure is written. It knows no resource and no face.
+// Package edge handles what all requests have in common: identity, limits, bodies, answers and errors. It knows no
+// resource and no face.
 //
-// A Handler is a func(*http.Request) (any, error): it answers data, or a Response where there is more to say. One
-// wrapper, serve, surrounds all of them: it takes the checks in the order of contract section 2, writes every answer
-// and logs one line a request. Logs carry route templates, codes and request ids only; a query string holds hashes, so
-// it is never logged.
+// A Handler is a func(*http.Request) (any, error): it returns the data of the answer, or a Response if it also sets a
+// status or headers. One wrapper, serve, surrounds all handlers: it makes the checks in the order of contract section
+// 2, writes every answer and logs one line per request. Logs contain only route templates, codes and request ids. Query
+// strings contain hashes, so they are never logged.
 package edge
 
 import (

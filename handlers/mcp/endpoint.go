@@ -1,11 +1,11 @@
-// Package mcp is the face for models. An endpoint speaks the Model Context Protocol: Streamable HTTP without sessions
-// and without event streams, one JSON answer a request, in the protocol versions that message.go lists. The protocol
-// itself is the official SDK's. What stands in front of it here is what a strict server owes its callers and the SDK
-// leaves out: JSON-RPC errors as JSON, ids that come back as they were sent, batches where the version has them, panics
-// contained, an answer to tools/list that only its caller may keep.
+// Package mcp is the face for models. An endpoint implements the Model Context Protocol: Streamable HTTP without
+// sessions or event streams, with one JSON answer per request, in the protocol versions that message.go lists. The
+// official SDK implements the protocol itself. This package adds the behaviour of a strict server that the SDK lacks:
+// JSON-RPC errors as JSON, ids returned exactly as sent, batches in the versions that have them, recovery from panics,
+// and an answer to tools/list that only its caller may cache.
 //
-// An endpoint knows nothing of ledgers, keys or limits. Face makes the two that there are: it says who may call, what a
-// call costs, and which action a tool is.
+// An endpoint knows nothing about ledgers, API keys or limits. Face creates the two endpoints and defines who may call
+// them, the cost of a call, and the action of each tool.
 package mcp
 
 import (

@@ -1,8 +1,9 @@
 // Package oauth verifies what an external OpenID provider signs: access tokens for one resource (RFC 9068, RFC 6750),
 // and the sign-in of a person (OpenID Connect Core, authorization code with PKCE).
 //
-// It knows nothing of members, links or consents: who an identity is here, and what it may do, is for its caller to
-// say. Nothing is asked of the provider before the first token comes, so one that is away keeps nobody from starting.
+// It knows nothing about members, links or consents: its caller maps an identity to a member and decides what the
+// member may do. It contacts the provider only when the first token arrives, so an unreachable provider does not
+// prevent the service from starting.
 package oauth
 
 import (

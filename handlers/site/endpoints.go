@@ -1,4 +1,4 @@
-// Package site is the face for everybody: the pages in both languages, the documents for developers, and the probes of
+// Package site is the public face: the pages in both languages, the documents for developers, and the health probes of
 // the process.
 package site
 

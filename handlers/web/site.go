@@ -1,19 +1,19 @@
-// Package web renders what people see in a browser: the page on which anybody compares a file, the front page, the
-// pages that explain codes and limits, and those for developers.
+// Package web renders the pages of the service: the public comparison page, the front page, the pages that explain
+// codes and limits, the console, and the pages for developers.
 //
-// It knows no request, record or database: its caller decides, it shows. Every text is in one catalogue of two
-// languages; a page carries the panels of all results as templates, so that the script holds no text and the server and
-// the script show the same ones. Nothing a page loads comes from elsewhere, and no page has inline script or style: the
+// It knows no request, record or database: the caller passes the values that a page shows. All texts are in one
+// catalogue with two languages. A page contains the panels of all results as templates, so that scripts contain no text
+// and show the same panels as the server. A page loads nothing from elsewhere and has no inline script or style: the
 // policy of [PageHeader] forbids both.
 //
-// The pages for developers are templates of one language each, with the same sections and anchors in both, in
-// templates/developers; what is to be copied stands once, in templates/samples: commands (.sh) are for the reader's
-// terminal, programs for a file of their name, .txt and .http to be looked at. A test in cmd/integrity pastes them page
-// by page, in order, and compares what stands in -output.txt. Package reference reads the published OpenAPI documents
-// for the reference. A new operation needs its words in texts/es.json, a new download its
-// purpose in both languages, and both a line in the changelog; tests find the first two.
+// The pages for developers are templates in templates/developers. Each language has its own template, with the same
+// sections and anchors. Samples exist once, in templates/samples: commands (.sh) for the reader's terminal, programs to
+// store under their own name, and .txt and .http files to read. A test in cmd/integrity runs them page by page, in
+// order, and compares the results with the files named -output.txt. Package reference reads the published OpenAPI
+// documents. A new operation needs its words in texts/es.json, a new download its purpose in both languages, and both
+// need a line in the changelog; tests find only the first two omissions.
 //
-// The worker that hashes is bundled from build/, where package.json says how; the result is committed, and a test makes
+// The hash worker is bundled from build/, and package.json there says how. The result is committed, and a test builds
 // it again and compares.
 package web
 

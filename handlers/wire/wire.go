@@ -1,9 +1,9 @@
-// Package wire holds the JSON of the API's requests and answers, as the published OpenAPI documents describe it. The
+// Package wire defines the JSON of the API's requests and answers, as described in the published OpenAPI documents. The
 // handlers write these types and handlers/client reads them, so the two cannot disagree. It knows neither the server
-// nor how anything is stored.
+// nor how data is stored.
 //
-// Timestamps are RFC 3339 text in UTC. All members are always present unless a tag says omitempty; null stands for what
-// is not established.
+// Timestamps are RFC 3339 text in UTC. All members are always present unless a tag says omitempty. A value that is not
+// established is null.
 package wire
 
 import (

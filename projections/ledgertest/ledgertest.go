@@ -1,5 +1,5 @@
-// Package ledgertest opens whole ledgers on fresh databases for the tests of every room, with organizations that are
-// ready to register.
+// Package ledgertest opens complete ledgers on fresh databases for the tests of every package, with organizations that
+// are ready to register.
 package ledgertest
 
 import (

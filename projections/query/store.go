@@ -1,7 +1,6 @@
-// Package query answers readers: every question that handlers, the MCP server and operators ask of the projections, and
-// authentication, which is asked before each of them. It never writes what Apply writes; the few rows that it writes
-// (meters, claims of Idempotency-Keys, last uses of keys, replays of deliveries) are no projections. Every statement
-// names the shard.
+// Package query answers all queries of the handlers, the MCP server and operators on the projections, and authenticates
+// requests. It never writes the tables that Apply writes. The few rows that it writes (meters, claims of
+// Idempotency-Keys, last uses of keys, replays of deliveries) are not projections. Every statement names the shard.
 package query
 
 import (

@@ -1,5 +1,5 @@
-// Package queue holds the workers behind a commit: they take the rows that projections.Enqueue has queued, act outside
-// any transaction (a mail server, a blob store, a receiver's endpoint) and record what came of it.
+// Package queue holds the workers that run after a commit. They take the rows that projections.Enqueue has queued, act
+// outside any transaction (through a mail server, a blob store or a receiver's endpoint), and record the result.
 package queue
 
 import (

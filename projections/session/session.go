@@ -1,5 +1,5 @@
-// Package session stores what people need to sign in to the console: sessions, sign-in links, used challenges and the
-// counters of passkeys. The log knows none of it: no event stores or ends a session, and a restore ends all of them
+// Package session stores the data for signing in to the console: sessions, sign-in links, used challenges and the
+// counters of passkeys. None of it is in the log: no event stores or ends a session, and a restore ends all of them
 // ([EndSignIns]). Memberships and passkeys are read from the projections. The package knows neither cookies nor pages.
 // Every statement names the shard.
 package session

@@ -1,7 +1,7 @@
 // Package vectortest reads and writes schemas/verification-vectors.json for tests. In the file, a receipt is either a
 // text or a list of parts: texts, and pairs [start, length] that name characters (Unicode code points) of the receipt
-// of the vector "from". Members that a vector leaves out have the value in the file's "defaults", and so have those of
-// its findings.
+// of the vector "from". Members that a vector omits have the value in the file's "defaults". The same holds for the
+// members of its findings.
 package vectortest
 
 import (

@@ -1,12 +1,12 @@
-// Package monitor watches the transparency log of a service that it does not trust: every checkpoint must be signed by
-// a pinned key of the log and continue each one that was kept, so that history which anybody has seen is never
-// rewritten without notice. It keeps nothing itself; whoever calls it keeps the last checkpoint.
+// Package monitor watches the transparency log of a service that it does not trust. Every checkpoint must be signed by
+// a pinned key of the log and must extend every stored checkpoint, so that published history cannot be rewritten
+// unnoticed. The package stores nothing: the caller stores the last checkpoint.
 //
-// What cannot be fetched, or is no checkpoint at all, is an error and says nothing about the log. An [AlarmError] is
-// the log's own doing, and is never made of an outage.
+// An answer that cannot be fetched, or that is no checkpoint, is an ordinary error and says nothing about the log. An
+// [AlarmError] shows misconduct of the log and never results from an outage.
 //
-// A monitor sees what the service shows to it. That others are shown the same log is established only by comparing with
-// them: by monitors elsewhere, by witnesses, or by kept evidence, whose checkpoints can be given here too.
+// A monitor sees only the log that the service shows to it. To find out whether other clients see the same log, compare
+// with other monitors, witnesses or stored evidence, whose checkpoints this package also accepts.
 package monitor
 
 import (

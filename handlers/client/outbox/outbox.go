@@ -1,31 +1,33 @@
-// Package outbox registers declarations that an origin system has stored in its own database, so that emission never
-// depends on the service: the origin adds a declaration in the very transaction that stores the final file, delivers
-// the file at once, and a [Worker] registers the declaration when it can, once, and stores the answer and the evidence.
+// Package outbox registers declarations that an origin system has stored in its own database, so that issuing a
+// document never depends on the service. The origin adds a declaration in the transaction that stores the final file,
+// and delivers the file at once. A [Worker] registers the declaration, once, when it can, and stores the answer and the
+// evidence.
 //
-// # What holds after a crash at any point
+// # Crash safety
 //
-// A declaration is in the outbox exactly if its file is in the origin's tables: they were committed together. It is
-// never changed (a trigger refuses it). Before it is sent it is marked as sent, so an attempt whose outcome was lost,
-// through a crash or a broken connection, is known to be one: the worker then looks the version up and sends the same
-// bytes again, which the service answers as a replay where the first attempt had arrived. No second version is ever
-// invented. An answer is stored before evidence is asked for, and an item is done when the evidence is stored.
+// A declaration is in the outbox exactly if its file is in the origin's tables, because one transaction commits both.
+// It never changes (a trigger refuses it). The worker marks it as sent before it sends it, so it recognizes an attempt
+// whose outcome was lost in a crash or a broken connection. It then looks up the version and sends the same bytes
+// again. If the first attempt had arrived, the service answers with a replay. No second version is ever created. The
+// answer is stored before evidence is requested, and an item is done when its evidence is stored.
 //
 // # Order
 //
 // Declarations are sent in batches of up to 500, one request at a time. The versions of a document are registered in
-// the order in which they were added: one at most is to be sent or under way, and those behind it are queued until its
+// the order in which they were added: at most one is ready or in progress, and later versions are queued until its
 // answer is stored. Different documents have no order among them.
 //
-// What waiting may mend (408, 429, any 5xx, no answer) waits, no shorter than Retry-After; after a 5xx or without an
-// answer the version is then looked up before it is sent again. Where nothing of a batch was
-// decided, everything that is to be sent waits; else only the items that were not. What needs correction (401, 403,
-// 409, 422) stops that item and the later versions of its document, nothing else, and is reported: [Outbox.Retry] takes
-// it up again after it was mended, and [Outbox.Abandon] gives it up for those behind it.
+// After an error that waiting may solve (408, 429, any 5xx, no answer), the worker waits, at least for Retry-After.
+// After a 5xx or no answer it then looks up the version before it sends it again. If nothing in a batch was decided,
+// all ready items wait; otherwise only the undecided items do. An error that needs correction (401, 403, 409, 422)
+// stops that item and the later versions of its document, nothing else, and is reported. [Outbox.Retry] resumes the
+// item after the correction, and [Outbox.Abandon] gives it up so that later versions can proceed.
 //
-// Evidence is fetched, an item a request, while no full batch of declarations is due: where they pile up, a limit of
-// requests a minute serves them first. It waits by itself, so that what keeps evidence away keeps no declaration.
+// Evidence is fetched with one request per item while no full batch of declarations is due, so that declarations come
+// first when they pile up against the rate limit. Evidence has its own backoff: a problem with evidence never delays a
+// declaration.
 //
-// The tables are in the dialect of SQLite. One worker an outbox is enough; a second one would only send replays, which
+// The tables use the SQLite dialect. One worker per outbox is enough; a second one would only send replays, which
 // consume nothing.
 package outbox
 

@@ -1,8 +1,9 @@
-// Package reference reads an OpenAPI 3.1 document into what a page shows of it: groups of operations with their
-// parameters, bodies, answers and refusals.
+// Package reference turns an OpenAPI 3.1 document into the content of a reference page: groups of operations with their
+// parameters, bodies, answers and errors.
 //
-// It understands what the documents of package schemas use, keeps the order in which they say things, resolves every
-// $ref, and refuses what it does not know, so that no constraint is lost in silence. It knows no page and no request.
+// It supports the parts of OpenAPI that the documents in package schemas use, keeps their order, and resolves every
+// $ref. It refuses a document with anything else, so that no constraint is lost silently. It knows no page and no
+// request.
 package reference
 
 import (

@@ -1,5 +1,5 @@
-// Package statement runs one SQL statement of a reader or a worker: it bounds its time, reads its rows and tells a
-// database that is away from a fault of ours.
+// Package statement runs one SQL statement for a reader or a worker: it limits its time, reads its rows, and
+// distinguishes an unavailable database from a bug.
 package statement
 
 import (

@@ -1,30 +1,29 @@
-// Package webhooks delivers what projections.Enqueue has queued: it takes due rows, speaks to the receivers, and
-// records what came of it.
+// Package webhooks delivers the webhooks that projections.Enqueue has queued: it takes due rows, sends them to the
+// receivers, and records the results.
 //
 // # One delivery
 //
-//	claim   which destinations have something due (one look-up each), then up to
-//	        a window of rows of each, leased; authorizations and the month's allowance of attempts are checked here
-//	send    outside of any transaction, at most a few at once to a destination
+//	claim   find the destinations with due rows (one look-up each), then lease up to a window of rows
+//	        of each; check authorizations and the month's allowance of attempts
+//	send    outside any transaction, at most a few at once to each destination
 //	record  many results in one statement; a delivery that has ended moves from
 //	        webhook_deliveries to webhook_log
 //
-// A row is taken by FOR UPDATE SKIP LOCKED and a lease in leased_until, so several processes work on one queue. A
-// result is recorded only while the lease is still the one that was taken. A process that dies between sending and
-// recording lets its lease run out, and another sends the event again under the same id: at least once, never lost.
-// Claims and results do not wait for the disk: a crash of the database that loses one repeats a delivery and does
-// nothing else.
+// A row is taken with FOR UPDATE SKIP LOCKED and a lease in leased_until, so several processes can work on one queue. A
+// result is recorded only while the worker's own lease holds. If a process dies between sending and recording, its
+// lease expires and another process sends the event again under the same id. Delivery is at least once. Commits of
+// claims and results are not flushed: if a crash of the database loses one, the only effect is a repeated delivery.
 //
 // # Fairness
 //
-// Rows are taken by destination, in turn, and each destination has a queue, a window and a number of connections of its
-// own. Both grow while it answers quickly and shrink while it is slow or fails, so that a destination that answers
-// after 14 seconds holds a handful of rows and connections, and no other waits behind it. A row that has waited here
-// for two seconds goes back unsent: what was checked about it may have changed.
+// Destinations take turns. Each has its own queue, window and number of connections. The window and the connections
+// grow while the destination answers quickly, and shrink while it is slow or fails. A destination that answers after 14
+// seconds therefore holds only a few rows and connections and delays no other. A row that has waited in the process for
+// two seconds goes back unsent, because the results of its checks may be out of date.
 //
 // # Safety
 //
-// Receivers are chosen by tenants. Every connection is checked when it is dialled, after the name was resolved, so that
-// no answer of a DNS server leads to a private address; there is no proxy, no redirect is followed, and of an answer
-// only the status is kept.
+// Tenants choose the receivers. Every connection is checked when it is dialled, after name resolution, so that no DNS
+// answer can lead to a private address. No proxy is used, no redirect is followed, and only the status of an answer is
+// kept.
 package webhooks

@@ -1,5 +1,5 @@
-// Package clienttest serves the published answers to writes that did not succeed (schemas/outcome-vectors.json) to
-// tests.
+// Package clienttest serves, in tests, the published answers to writes that did not succeed
+// (schemas/outcome-vectors.json).
 package clienttest
 
 import (

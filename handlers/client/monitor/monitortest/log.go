@@ -1,5 +1,5 @@
-// Package monitortest is a transparency log in memory for the tests of whoever watches one. It can do everything that a
-// log must not do: forget, rewrite, sign with another key. It is no log for anything else.
+// Package monitortest is an in-memory transparency log for tests of monitors. It can do everything that a log must not
+// do: forget, rewrite, sign with another key. Do not use it for anything else.
 package monitortest
 
 import (
