@@ -1,5 +1,5 @@
-// Command integrity is the whole of Integrity Ledger in one binary: the server, the operator's commands and the clients
-// of its API. This package wires them and holds no rule of the ledger.
+// Command integrity is the complete Integrity Ledger in one binary: the server, the operator's commands and the clients
+// of its API. This package connects the parts and contains no rule of the ledger.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package lab is the module of everything that judges the ledger and that no user runs: the benchmark, the weather
-// drill, and tests by other people's code. The product's module does not require what only these need. The lab imports
-// exported packages of the product, and otherwise sees only the running program.
+// Package lab is the root of a module for programs and tests that judge the ledger but are not part of the product: the
+// benchmark, the weather drill, and tests with third-party code. Their dependencies stay out of the product's module.
+// The lab imports exported packages of the product and otherwise sees only the running program.
 package lab

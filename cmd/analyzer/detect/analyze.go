@@ -1,20 +1,19 @@
-// Package detect looks at the bytes of a file and says what structures they hold: whether the content fits the
+// Package detect examines the bytes of a file and reports the structures that it finds: a content that does not fit the
 // declared type, scripts and attachments of a PDF, macros of an Office file, metadata of an image, entries of an
-// archive, invisible characters of a text.
+// archive, invisible characters in a text.
 //
-// What must stay true:
+// The detectors maintain these invariants:
 //
-//   - The same input gives the same results, byte for byte: no clock, no
-//     randomness, no environment, no map order.
-//   - Evidence is names of structures, counts and positions. It never holds a
-//     piece of the file: no text, no entry's name, no coordinates, no author.
-//   - Nothing is said about who or what wrote the content, or whether it is true.
-//   - "clear" is said only of what was looked at whole. What could not be read,
-//     or went past a limit, is "inconclusive".
-//   - A parser that panics makes its family inconclusive and no other.
+//   - The same input gives the same results, byte for byte: no clock, no randomness, no environment, no map order.
+//   - Evidence consists of names of structures, counts and positions. It never contains a piece of the file: no text,
+//     no entry's name, no coordinates, no author.
+//   - Results say nothing about the author or tool that wrote the content, or about its truth.
+//   - "clear" means that the content was examined completely. Content that could not be read, or that exceeded a
+//     limit, is "inconclusive".
+//   - A parser that panics makes only its own family of detectors inconclusive.
 //
-// The parsers read hostile files with other people's code, so the bytes of a stranger belong into the child process of
-// cmd/analyzer, which bounds memory and time; here only what a library unpacks is bounded.
+// The parsers process hostile files with third-party code. Run them on untrusted files only in the child process of
+// cmd/analyzer, which limits memory and time; this package limits only the output of decompression.
 package detect
 
 import (

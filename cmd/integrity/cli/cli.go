@@ -1,4 +1,5 @@
-// Package cli holds what all commands share: the world outside, exit codes, and the forms of output and of arguments.
+// Package cli holds the parts that all commands share: the environment of a command, exit codes, and the formats of
+// output and arguments.
 package cli
 
 import (

@@ -1,4 +1,4 @@
-// Package clientcmd holds the commands of origin systems and people: they use the API, or nothing but files.
+// Package clientcmd implements the commands for origin systems and end users. They use the API, or only local files.
 package clientcmd
 
 import (

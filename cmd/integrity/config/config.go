@@ -1,5 +1,5 @@
-// Package config holds the settings of the service. Each is declared once, in settings.go: its name, default, check and
-// help. A flag is nothing but another way to set its variable.
+// Package config defines the settings of the service. settings.go declares each setting once, with its name, default,
+// check and help. A command-line flag is only another way to set the setting's variable.
 package config
 
 import (

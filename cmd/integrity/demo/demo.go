@@ -1,29 +1,30 @@
-// Package demo shows the service to a newcomer: what serve --demo makes and prints, and origin-demo.
+// Package demo shows the service to a newcomer: it implements the output and data of serve --demo, and the command
+// origin-demo.
 //
 // # The origin system
 //
-// It emits PDF documents, delivers them at once and registers them with the service, in the six steps of the
+// It issues PDF documents, delivers them at once and registers them with the service, in the six steps of the
 // specification's "Intended integration pattern".
 //
-//  1. Company, document and version references are allocated and stored.
-//  2. The verification link is reserved, within --reserve-timeout.
-//  3. Where that fails, for whatever reason, the document is emitted without the
-//     link: emission and download never depend on the service.
-//  4. The link is embedded, the PDF is finalized and its SHA-256 computed.
-//  5. One SQLite transaction stores the final PDF, its references and the outbox
-//     item with the declaration; the PDF is delivered immediately.
-//  6. A worker (package outbox) registers the declaration and stores the answer and
-//     the evidence.
+//  1. Allocate and store the company, document and version references.
+//  2. Reserve the verification link, within --reserve-timeout.
+//  3. If that fails, for whatever reason, issue the document without the link: issuing and downloading never depend
+//     on the service.
+//  4. Embed the link, finalize the PDF and compute its SHA-256.
+//  5. Store the final PDF, its references and the outbox item with the declaration in one SQLite transaction, and
+//     deliver the PDF at once.
+//  6. A worker (package outbox) registers the declaration and stores the answer and the evidence.
 //
-// A document's principal QR code is its own direct download from this system. The
-// service's link is a second one, labelled as verification.
+// The principal QR code of a document is a direct download link to this system. The service's link is a second QR code,
+// labelled as verification.
 //
-// # A crash at any point
+// # Crash safety
 //
-// Before step 5 commits, nothing was delivered or declared: the document, whose references stay, is made anew, and
-// reserving again gives the same link. After it, the final bytes exist and are never changed: triggers refuse it, and
-// every way out of the database compares them with their hash first. What was committed and not delivered is delivered
-// at the next start; delivering twice writes the same file. Registration survives by itself, see package outbox.
+// Before step 5 commits, nothing was delivered or declared. The document keeps its references and is created again, and
+// reserving again gives the same link. After step 5, the final bytes exist and never change: triggers refuse changes,
+// and all code that reads the bytes first compares them with their hash. A document that was committed but not
+// delivered is delivered at the next start. Delivering twice writes the same file. Package outbox makes the
+// registration crash-safe.
 package demo
 
 import (

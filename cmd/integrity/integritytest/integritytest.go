@@ -1,4 +1,4 @@
-// Package integritytest holds what the tests of the packages beside it share.
+// Package integritytest holds helpers that the tests of several commands share.
 package integritytest
 
 import (

@@ -1,4 +1,4 @@
-// Package mail writes the service's mails and hands them to an SMTP server.
+// Package mail writes the service's mails and sends them through an SMTP server.
 package mail
 
 import (

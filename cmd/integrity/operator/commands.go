@@ -1,5 +1,6 @@
-// Package operator holds the commands of whoever runs the service: they use its database, its key files or its data
-// directory. Some of them, about keys and members, ask the service too, for an organization that administers itself.
+// Package operator implements the commands for the operator of the service. They use the service's database, its key
+// files or its data directory. For organizations that administer themselves, some commands about API keys and members
+// also call the service.
 package operator
 
 import (

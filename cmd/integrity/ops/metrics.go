@@ -1,12 +1,12 @@
-// Package ops holds what operators watch a service with: metrics for Prometheus, the page /ops, profiles, traces by
-// OpenTelemetry, and beside the code a Grafana dashboard and alert rules, which are tested against a scrape.
+// Package ops provides monitoring of the service: Prometheus metrics, the page /ops, profiles and OpenTelemetry traces.
+// Beside the code are a Grafana dashboard and alert rules, which are tested against a scrape.
 //
-// Labels are route templates, codes, shards, tables, pools and outcomes: never ids, references or hashes. It measures
-// where others tell it (Observe in their Config) and otherwise asks when it is scraped, so a service that nobody
-// scrapes pays for counters alone.
+// Labels are route templates, codes, shards, tables, pools and outcomes, never ids, references or hashes. Other
+// packages report through the Observe function in their Config; everything else is collected during a scrape. A service
+// that is never scraped therefore pays only for counters.
 //
-// Projections are written in the transaction of their events and so have no lag;
-// consumers come after the commit, and have one.
+// Projections are written in the transaction of their events and so have no lag. Consumers run after the commit and
+// have one.
 package ops
 
 import (

@@ -1,4 +1,5 @@
-// Package process sets up what every process of the program shares: the limits of its HTTP servers and of its garbage.
+// Package process sets the limits that every process of the program shares: for its HTTP servers and its garbage
+// collector.
 package process
 
 import (

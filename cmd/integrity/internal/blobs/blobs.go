@@ -1,4 +1,4 @@
-// Package blobs keeps the bytes of files that organizations want kept, in a directory or in a bucket of S3.
+// Package blobs stores the bytes of files for organizations with retention, in a directory or in an S3 bucket.
 package blobs
 
 import (

@@ -1,4 +1,4 @@
-// Package ledger opens the ledger that the settings name, for the service and for operators' commands.
+// Package ledger opens the ledger named by the settings, for the service and for operators' commands.
 package ledger
 
 import (

@@ -1,4 +1,4 @@
-// Package stream forwards the events of all change feeds to a publisher of Watermill: to NATS JetStream.
+// Package stream forwards the events of all change feeds to NATS JetStream, through a Watermill publisher.
 package stream
 
 import (

@@ -1,16 +1,17 @@
-// Package check judges a recorded run of bad weather: whether all answers that clients got are those of one ledger
-// that took every request at one moment between its start and its end.
+// Package check judges the recorded history of a weather drill. It decides whether all answers to clients are
+// consistent with one ledger that executed every request at one moment between its start and its end.
 //
-// The log of the end state is the witness. A request's id stands in each event that the request made, so the log tells
-// which unknown calls took effect, and in which order all effects came. Nothing of that is believed: direct checks
-// hold the log against every acknowledged call, and porcupine (github.com/anishathalye/porcupine) decides whether each
-// version, document, key, grant and artifact, and each organization's sequence and quota, is linearizable with it.
+// The final log is the evidence. Each event contains the id of its request, so the log shows which unknown calls took
+// effect, and the order of all effects. The log is not trusted blindly: direct checks compare it with every
+// acknowledged call, and porcupine (github.com/anishathalye/porcupine) decides whether each version, document, key,
+// grant and artifact, and each organization's sequence and quota, is linearizable with it.
 //
 //   - A call that was answered took effect between its start and its end.
-//   - A refusal changed nothing, and was right at one moment in between.
+//   - A refusal changed nothing, and was correct at one moment in between.
 //   - An unknown call with an event took effect after its start, and before the end of every call whose event comes
-//     later in the log. One without an event never did; whoever has seen its effect is a violation.
-//   - A read with Integrity-Read-After may be answered from the past, but not from before that sequence.
+//     later in the log. An unknown call without an event never took effect, and it is a violation if any client has
+//     seen its effect.
+//   - A read with Integrity-Read-After may be answered from an earlier state, but not from before that sequence.
 package check
 
 import (

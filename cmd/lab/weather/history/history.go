@@ -1,11 +1,11 @@
-// Package history is the record of a run of bad weather: what every client asked and saw, which faults there were, and
-// what the ledger holds at the end. The harness writes it and the checker reads it; neither knows the other.
+// Package history is the record of a weather drill: the calls and answers of every client, the faults, and the final
+// content of the ledger. The harness writes it and the checker reads it; neither knows the other.
 //
-// A run is a directory. history.jsonl holds one Entry a line, in any order but that the header is the first. Beside it
-// lie the files that entries name, by paths relative to the directory.
+// A run is a directory. history.jsonl holds one Entry per line, in any order except that the header comes first.
+// Entries name other files in the directory by relative path.
 //
-// All times are nanoseconds of one monotonic clock, that of the harness, from the moment at which the run began.
-// Clocks of services may lie; this one must not.
+// All times are nanoseconds on one monotonic clock of the harness, from the start of the run. The clocks of services
+// may be wrong; this one must not.
 package history
 
 // FileName is the history in the directory of a run.

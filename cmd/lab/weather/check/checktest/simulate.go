@@ -1,5 +1,5 @@
-// Package checktest makes histories of a correct ledger that the checker must accept, and that tests then spoil. Calls
-// overlap, answers get lost, and some requests take effect after their clients have given up.
+// Package checktest generates histories of a correct ledger. The checker must accept them, and tests then corrupt them.
+// Calls overlap, answers get lost, and some requests take effect after their clients have given up.
 package checktest
 
 import (
