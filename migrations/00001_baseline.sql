@@ -165,8 +165,7 @@ CREATE TABLE organization_state (
     unfinalized       integer     NOT NULL DEFAULT 0, -- versions reserved and not registered, expired ones included
     unfinalized_limit integer,
     created_at        timestamptz NOT NULL,
-    -- The warnings about versions: what was reached in the last month that had a warning, of which limit, and the use
-    -- then.
+    -- Warnings about versions in the last month that had one: the limit, and per percentage the time and the usage.
     warned_period     integer     NOT NULL DEFAULT 0,
     warned_limit      bigint      NOT NULL DEFAULT 0,
     warned_80         timestamptz,
@@ -854,10 +853,9 @@ CREATE TABLE log_timestamps (
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 CREATE INDEX log_timestamps_size ON log_timestamps (tree_size, authority);
 
--- The witness: what this installation has cosigned of other logs (C2SP tlog-witness). On Citus these tables stay on the
--- coordinator.
+-- The witness: cosigned checkpoints of other logs (C2SP tlog-witness). On Citus these tables stay on the coordinator.
 
--- What was cosigned last of each log. The row is locked while a checkpoint is judged, and its size never decreases.
+-- The last cosigned checkpoint of each log. The row is locked while a checkpoint is judged; its size never decreases.
 CREATE TABLE witness_logs (
     origin      text COLLATE "C" NOT NULL PRIMARY KEY,
     size        bigint           NOT NULL CHECK (size >= 0),

@@ -37,8 +37,8 @@ func offences(migration string) (found []string) {
 	return found
 }
 
-// TestMigrationsOnlyAdd: during a rolling restart the previous version works on the newer schema. What is no longer
-// used is dropped one version later, by a migration that says so in a line "-- unused since <number>".
+// TestMigrationsOnlyAdd: during a rolling restart the previous version works on the newer schema. An unused column
+// or table is dropped one version later, by a migration that says so in a line "-- unused since <number>".
 func TestMigrationsOnlyAdd(t *testing.T) {
 	paths, err := filepath.Glob("*.sql")
 	if err != nil {

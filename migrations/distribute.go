@@ -23,15 +23,15 @@ var errWorker = errors.New("this is a worker node of Citus: the URL must be that
 type Distribution struct {
 	Version string   // of Citus
 	Nodes   int      // that hold shards
-	Steps   []string // what was done, or would be; empty when all was done before
+	Steps   []string // steps that were done, or would be; empty if the ledger was distributed before
 }
 
 // distributeLock is the advisory lock that lets one process distribute at a time.
 const distributeLock = 0x64697374
 
 // referenceTables have a copy on every node: no group writes them, and every shard's statements may read them. Every
-// table that has neither a shard nor a copy stays on the coordinator alone: those of the transparency log, which one
-// process at a time writes, and goose's own.
+// table that has neither a shard nor a copy stays on the coordinator alone: the tables of the transparency log, which
+// one process at a time writes, and goose's own.
 var referenceTables = []string{"ledger", "oauth_subjects"}
 
 // serviceSettings keep the plans of a node's own planner to index look-ups. On one server the settings of the serving
@@ -51,11 +51,12 @@ const tenantTables = `SELECT format('%I.%I', n.nspname, c.relname)
 	ORDER BY c.relname <> 'shard_heads', 1`
 
 // Distribute distributes the tables of the ledger at url, the coordinator of a Citus cluster, by shard, so that all
-// rows of a shard are on one node and each node has as many shards as the next, and makes reference tables of what
-// every shard reads. It works as the role of url, leaves alone what is done already, and changes nothing with dryRun.
-// The ledger's own tables change in one transaction, with the function by which a service knows that they are
-// distributed: a failure leaves them as they were, and what was made before for no use. A ledger that is served is
-// refused, and so are nodes that cannot be used. A database without the extension is answered with ErrNoCitus.
+// rows of a shard are on one node and every node has the same number of shards. Tables that every shard reads become
+// reference tables. It works as the role of url, skips steps that are already done, and changes nothing with dryRun.
+//
+// The ledger's own tables change in one transaction, together with the function that tells a service that they are
+// distributed. After a failure they are unchanged, and objects created earlier are unused. Distribute refuses a ledger
+// that is being served, and unusable nodes. It returns ErrNoCitus for a database without the extension.
 func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, err error) {
 	do := func(part func(context.Context, pgx.Tx, doer) error) error {
 		return inTransaction(ctx, url, func(tx pgx.Tx) (err error) {
@@ -96,7 +97,7 @@ func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, e
 // undistributed is true before the ledger's own tables are distributed.
 const undistributed = "NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = 'public.shard_heads'::regclass)"
 
-// allowed refuses what would leave a ledger that nobody can serve.
+// allowed refuses to distribute a ledger that could not be served afterwards.
 func allowed(ctx context.Context, tx pgx.Tx, _ doer) error {
 	wanted, err := ask(ctx, tx, undistributed)
 	if err != nil || !wanted {
@@ -136,10 +137,10 @@ func unserved(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// doer does a step by its statements, or only tells of it.
+// doer executes the statements of a step, or only lists the step.
 type doer func(step string, statements ...string) error
 
-// prepare makes what has no rows of the ledger.
+// prepare creates everything that holds no rows of the ledger.
 func prepare(ctx context.Context, tx pgx.Tx, do doer) error {
 	if err := distributeRole(ctx, tx, do); err != nil {
 		return err
@@ -334,9 +335,9 @@ func clearLocal(table string) string {
 
 // holdPiece lets a transaction write the part of a table that its node holds, by the part's own name. A move takes the
 // lock of each piece exclusively before it names another node in pg_dist_placement, and has it until that is committed.
-// So who got it, and then finds the node of the session there, is on the right one until the transaction ends. Each
-// statement of a volatile function sees what was committed before it began. It works as the owner, so every name in it
-// is qualified, and what a caller has in pg_temp comes last.
+// So a transaction that has got the lock, and then finds its own node there, is on the right node until it ends. Each
+// statement of a volatile function sees everything that was committed before that statement began. The function runs
+// as its owner, so every name in it is qualified, and pg_temp, where a caller may create objects, is searched last.
 const holdPiece = `CREATE OR REPLACE FUNCTION public.hold_piece(piece bigint) RETURNS void
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$` + holdPieceBody + `$$`
 
@@ -434,6 +435,6 @@ func hasFunction(ctx context.Context, tx pgx.Tx, name, body string) (bool, error
 }
 
 func texts(ctx context.Context, tx pgx.Tx, query string, args ...any) ([]string, error) {
-	rows, _ := tx.Query(ctx, query, args...) // its error is that of the rows
+	rows, _ := tx.Query(ctx, query, args...) // CollectRows returns its error
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

@@ -111,7 +111,7 @@ func whole(t *testing.T) (url string, workers []pgtest.Node) {
 	t.Helper()
 	ctx := context.Background()
 	other := connect(t, pgtest.New(t))
-	// its error is that of the rows
+	// CollectRows returns its error
 	rows, _ := other.Query(
 		ctx, "SELECT nodename, nodeport FROM pg_dist_node WHERE isactive AND noderole = 'primary' ORDER BY groupid",
 	)

@@ -6,7 +6,7 @@ import (
 	"testing/fstest"
 )
 
-// AddFile adds a migration to those of the program, or changes it, until the test ends.
+// AddFile adds a migration to the program's migrations, or changes one, until the test ends.
 func AddFile(t *testing.T, name, text string) {
 	t.Helper()
 	before, all := files, fstest.MapFS{name: {Data: []byte(text)}}

@@ -139,7 +139,7 @@ func Actual(ctx context.Context, conn *pgx.Conn) (all []Object, err error) {
 		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog; SET LOCAL lock_timeout = '5s'"); err != nil {
 			return err
 		}
-		rows, _ := tx.Query(ctx, catalogue) // its error is that of the rows
+		rows, _ := tx.Query(ctx, catalogue) // CollectRows returns its error
 		all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Object])
 		return err
 	})
@@ -221,7 +221,7 @@ func record(ctx context.Context, db *sql.DB, p *goose.Provider) error {
 	if err != nil {
 		return fmt.Errorf("list the migrations: %w", err)
 	}
-	var known string // of the versions, so that a role that may only read can start what is recorded
+	var known string // versions; with them, a read-only role can start if all migrations are recorded
 	const query = "SELECT coalesce(string_agg(version::text, ' '), '') FROM public.applied_migrations"
 	if err := db.QueryRowContext(ctx, query).Scan(&known); err != nil {
 		return fmt.Errorf("read which migrations were applied: %w", err)
@@ -245,7 +245,7 @@ func record(ctx context.Context, db *sql.DB, p *goose.Provider) error {
 
 // Edited lists the migrations of this program whose statements are not those that the database has applied.
 func Edited(ctx context.Context, conn *pgx.Conn) (edited []string, err error) {
-	// its error is that of the rows
+	// ForEachRow returns its error.
 	rows, _ := conn.Query(ctx, "SELECT version, encode(sha256, 'hex') FROM public.applied_migrations")
 	applied := map[int64]string{}
 	var version int64
