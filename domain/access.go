@@ -164,9 +164,9 @@ func (n DeclarationNeed) texts() [3]string {
 }
 func (c Claim) texts() [3]string { return [3]string{c.Route, c.Caller.String(), c.Key} }
 
-// Decide judges the actor, decides the command and charges its events. It is the only way from a group to a command's
-// Decide: what was known of the actor before the queue may have ended since. used is which request of its
-// organization's minute the command is, where its group has counted it.
+// Decide checks the actor's authorization, decides the command and charges its events. It is the only way from a group
+// to a command's Decide, because the actor's access may have ended while the command was queued. used is the number of
+// the command's request in its organization's minute, if its group has counted it.
 func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
 	by, spent := c.CommandOrigin(), error(nil)
 	if TakesAway(c) {
@@ -347,8 +347,8 @@ func (s *State) actingMember(c Origin) MemberID {
 	return c.Actor.Member()
 }
 
-// mayActAs refuses whoever would make a key of another member with which that member reviews, approves or certifies: a
-// person's word is given by that person. Operators and the service itself may.
+// mayActAs refuses to create a key of another member with which that member reviews, approves or certifies: such a
+// declaration must come from the member. Operators and the service itself may.
 func (s *State) mayActAs(c Origin, member MemberID, scopes []Scope) error {
 	if id := s.actingMember(c); id.IsZero() || id == member {
 		return nil
@@ -366,8 +366,8 @@ func (s *State) mayActAs(c Origin, member MemberID, scopes []Scope) error {
 	return nil
 }
 
-// mayChange refuses whoever would make, change, end or act as an owner without being one. Operators and the service
-// itself may.
+// mayChange refuses an actor that is not an owner and would create, change, end or act as an owner. Operators and the
+// service itself may.
 func (s *State) mayChange(c Origin, roles ...Role) error {
 	if !c.Actor.Judged() || !slices.Contains(roles, Owner) {
 		return nil

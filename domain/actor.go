@@ -14,8 +14,8 @@ const (
 	ActorSystem // the service itself
 )
 
-// Actor is who acts: an API key, a member, the operator or the service itself. Actors are equal if their texts are. The
-// zero Actor is nobody, and nobody may act.
+// Actor is the subject of an action: an API key, a member, the operator or the service itself. Actors are equal if
+// their texts are equal. The zero Actor names no actor and may not act.
 type Actor struct {
 	kind ActorKind
 	id   [16]byte // of the key or the member
@@ -29,7 +29,7 @@ var (
 	SystemActor   = Actor{kind: ActorSystem}
 )
 
-// KeyActor is an API key that acts. The zero key is nobody.
+// KeyActor returns the actor for an API key. The zero key gives the zero Actor.
 func KeyActor(id KeyID) Actor {
 	if id.IsZero() {
 		return Actor{}
@@ -37,7 +37,7 @@ func KeyActor(id KeyID) Actor {
 	return Actor{kind: ActorKey, id: id}
 }
 
-// MemberActor is a member who acts without a key. The zero member is nobody.
+// MemberActor returns the actor for a member who acts without a key. The zero member gives the zero Actor.
 func MemberActor(id MemberID) Actor {
 	if id.IsZero() {
 		return Actor{}
@@ -45,7 +45,7 @@ func MemberActor(id MemberID) Actor {
 	return Actor{kind: ActorMember, id: id}
 }
 
-// ParseActor reads what String writes. A text that names no actor is nobody, and stays the text of this nobody.
+// ParseActor reads the output of String. A text that names no actor gives an Actor that may not act and keeps the text.
 func ParseActor(text string) Actor {
 	switch {
 	case text == OperatorActor.String():
@@ -119,7 +119,7 @@ func (a *Actor) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Scan reads a text column (sql.Scanner); NULL is nobody.
+// Scan reads a text column (sql.Scanner). NULL gives the zero Actor.
 func (a *Actor) Scan(column any) error {
 	switch text := column.(type) {
 	case nil:

@@ -45,7 +45,7 @@ const MaxKeyNetworks = 16
 // MaxKeyCompanies is how many companies are granted to an API key in the command that makes it.
 const MaxKeyCompanies = 100
 
-// MaxCopiedGrants is how many grants a rotation copies for whoever is not the operator.
+// MaxCopiedGrants is the largest number of grants that a rotation copies, unless the operator requests it.
 const MaxCopiedGrants = 1000
 
 // What the name of an API key may be.

@@ -71,7 +71,7 @@ type ArtifactVersion struct {
 	Retained  bool          // its bytes are kept
 }
 
-// Content is what is registered: the bytes by hash and size, and what was declared of them.
+// Content is the content of a version: the bytes by hash and size, and the declared properties.
 type Content struct {
 	Kind      ContentKind
 	Title     string
@@ -110,7 +110,7 @@ type ArtifactVersionRegistration struct {
 	At       time.Time
 }
 
-// NewRegisterArtifactVersion draws the version's id, for the blob store, and that of a new artifact.
+// NewRegisterArtifactVersion draws the version's id, for the blob store, and the id of a new artifact.
 func NewRegisterArtifactVersion(c RegisterArtifactVersion, now time.Time) *RegisterArtifactVersion {
 	c.Version = NewID[ArtifactVersionID](now)
 	if c.begins = c.Artifact.IsZero(); c.begins {

@@ -74,8 +74,8 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
 }
 
-// supplies reports whether the bytes are those of the version. A manifest may have
-// another spelling: what was registered of it is its canonical form.
+// supplies reports whether the bytes belong to the version. A manifest may be spelled differently, because its
+// canonical form was registered.
 func (c *DeclareReview) supplies(v *ArtifactVersion) bool {
 	return v.SHA256 == c.SHA256 || v.Kind == ManifestContent && c.Manifest != nil && v.SHA256 == *c.Manifest
 }
@@ -184,7 +184,7 @@ type Certificate struct {
 	ReplacedBy *PublicID
 }
 
-// Status follows from what has happened to the certificate.
+// Status derives the status from the certificate's history.
 func (c *Certificate) Status() CertificateStatus {
 	switch {
 	case c.RevokedAt != nil:
@@ -196,14 +196,14 @@ func (c *Certificate) Status() CertificateStatus {
 	}
 }
 
-// IssueCertificate issues the one certificate of an approved version. It replaces
-// that of an earlier version of the artifact.
+// IssueCertificate issues the one certificate of an approved version. It replaces the certificate of an earlier version
+// of the artifact.
 type IssueCertificate struct {
 	Origin
 	Version ArtifactVersionID
 	Member  MemberID
 
-	sum       [32]byte // of what was signed
+	sum       [32]byte // of the signed bytes
 	publicID  PublicID
 	issuedAt  time.Time
 	fields    []string
@@ -218,7 +218,7 @@ type IssueCertificate struct {
 	}
 }
 
-// Published is what the caller authorized to stand in a certificate; nil for what was not.
+// Published holds the values that the caller authorized for publication in a certificate; nil for every other value.
 type Published struct {
 	Title            *string
 	OrganizationName *string

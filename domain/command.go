@@ -97,7 +97,7 @@ func (n *Needs) addAddress(o OrganizationID, email string) {
 	n.Addresses = append(n.Addresses, AddressNeed{o, EmailSHA256(email)})
 }
 
-// addMember names a member by id, or by address where that is zero.
+// addMember names a member by id, or by address if the id is zero.
 func (n *Needs) addMember(o OrganizationID, id MemberID, email string) {
 	if id.IsZero() {
 		n.addAddress(o, email)

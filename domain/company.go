@@ -145,7 +145,7 @@ func (c *Company) Status() CompanyStatus {
 	return CompanyActive
 }
 
-// takesVersions refuses what is new of a closed company.
+// takesVersions refuses new versions in a closed company.
 func (c *Company) takesVersions() error {
 	if c.ClosedAt != nil {
 		return errCompanyClosed

@@ -66,8 +66,8 @@ func ReadVersionReference(o *strictjson.Object) VersionReference {
 	}
 }
 
-// ReadDeclaration reads and normalizes a declaration. What is wrong is in the
-// object's problems; the declaration is good only without any.
+// ReadDeclaration reads and normalizes a declaration. Errors are in the object's problems; the declaration is valid
+// only if there are none.
 func ReadDeclaration(o *strictjson.Object) Declaration {
 	d := Declaration{
 		VersionReference: ReadVersionReference(o),
@@ -124,7 +124,7 @@ type VersionReference struct {
 	Version           int32  `json:"version"`
 }
 
-// check refuses what is no reference, whatever the caller has checked.
+// check refuses an invalid reference, even if the caller has checked it.
 func (v VersionReference) check() error {
 	var fields []FieldError
 	for _, member := range [...]struct{ pointer, value string }{
@@ -208,7 +208,7 @@ type Usage struct {
 	Used   int64
 }
 
-// Remaining is what is left, never negative; nil without a limit.
+// Remaining is the unused part, never negative; nil without a limit.
 func (u Usage) Remaining() *int64 {
 	if u.Limit == nil {
 		return nil
@@ -216,9 +216,9 @@ func (u Usage) Remaining() *int64 {
 	return new(max(0, *u.Limit-u.Used))
 }
 
-// Prepare makes a Register of a declaration that arrived at receivedAt, signed with the public id of the reservation
-// that it names, else with a fresh one. Whether there is such a reservation is for Decide to say. The limits are those
-// of the key, as authentication has read them.
+// Prepare makes a Register of a declaration that arrived at receivedAt. It signs with the public id of the reservation
+// that the declaration names, or otherwise with a new one. Decide checks whether the reservation exists. limits are the
+// key's limits, as read by authentication.
 func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) *Register {
 	c := r.PrepareUnsigned(origin, key, limits, d, receivedAt)
 	c.signature = r.Signer.Sign(c.payload)

@@ -140,8 +140,8 @@ func Unavailable(message string) *Error {
 	return &Error{Code: TemporarilyUnavailable, Message: message, RetryAfter: time.Second}
 }
 
-// Refusals that are given in several places. What an organization or a key must not know of is answered as what is not
-// there.
+// Refusals that are used in several places. Objects that an organization or a key must not know of are answered as if
+// they did not exist.
 var (
 	errUnknownOrganization    = Refuse(NotFound, "There is no organization with that id.")
 	errUnknownActiveMember    = Refuse(NotFound, "This organization has no such active member.")

@@ -50,7 +50,8 @@ func (e *Event) Leaf() []byte {
 	return e.LeafOf(nil)
 }
 
-// LeafOf is Leaf of an event whose Body is not decoded: payload is that of a registration, nil for all other types.
+// LeafOf is Leaf for an event whose Body is not decoded: payload is the signed payload of a registration, nil for all
+// other types.
 func (e *Event) LeafOf(payload []byte) []byte {
 	commitment := eventCommitment{
 		Actor: e.Actor, Data: e.Data, Organization: e.Organization, RequestID: e.RequestID, Sequence: e.Sequence,
@@ -248,7 +249,7 @@ func readBody(k *eventRow, data []byte) (Body, error) {
 	body := k.empty()
 	r, registered := body.(*RecordRegisteredBody)
 	if !registered || !registeredForm.Scan(data, r) {
-		body = k.empty() // without what was scanned
+		body = k.empty() // without the scanned values
 		if err := json.Unmarshal(data, body); err != nil {
 			return nil, err
 		}

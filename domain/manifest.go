@@ -85,7 +85,7 @@ func ReadManifestMember(o *strictjson.Object, name string) Manifest {
 
 var manifestHash = regexp.MustCompile(`\A[a-f0-9]{64}\z`)
 
-// decodeManifest leaves what is wrong in the object's problems.
+// decodeManifest leaves errors in the object's problems.
 func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 	o.Match(
 		"kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`).MatchString,
@@ -135,7 +135,7 @@ func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 	return m, warnings
 }
 
-// pathProblem says what is wrong with a path; empty where it is safe on any file system.
+// pathProblem returns the reason why a path is refused, or "" if the path is safe on any file system.
 func pathProblem(path string) string {
 	switch {
 	case strings.HasPrefix(path, "/"):
@@ -175,7 +175,7 @@ func CheckManifestFile(path string, size int64) error {
 	return nil
 }
 
-// Canonical is the RFC 8785 form of the manifest, with its files in their order: what is hashed, signed and registered.
+// Canonical is the RFC 8785 form of the manifest, with its files in order. This form is hashed, signed and registered.
 func (m Manifest) Canonical() []byte {
 	b := []byte(`{"algorithm":"SHA-256","files":[`)
 	for i, f := range m.Files {

@@ -230,7 +230,7 @@ func (c *ChangeMember) Need(n *Needs) {
 	n.Owners = append(n.Owners, c.Organization)
 }
 
-// Decide implements Command. An end is for good; that of an invited member withdraws the invitation. An organization
+// Decide implements Command. An end is permanent; ending an invited member withdraws the invitation. An organization
 // keeps an active owner.
 func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
 	known := s.memberNamed(c.Organization, c.Member, c.Email)
@@ -391,8 +391,8 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// mayInvite refuses an invitation that comes too early after the last one of its address, or beyond those of a day or
-// of all time, of known where that is invited again. Invitations that were accepted or withdrawn count.
+// mayInvite refuses an invitation that follows the last one to its address too soon, or that exceeds the limit for a
+// day or for all time. known is the member if the address is invited again. Accepted and withdrawn invitations count.
 func (s *State) mayInvite(o OrganizationID, email string, known *Member, now time.Time) error {
 	members, today, next, pause := s.memberships[o], 0, time.Duration(0), time.Duration(0)
 	if known != nil {
@@ -436,8 +436,8 @@ func (s *State) mayInvite(o OrganizationID, email string, known *Member, now tim
 	return nil
 }
 
-// AcceptInvitation makes the invited member active. Whoever has the code is not yet a member who could act: the service
-// itself is the actor.
+// AcceptInvitation makes the invited member active. A person with the code is not yet a member who could act, so the
+// service itself is the actor.
 type AcceptInvitation struct {
 	Origin
 	SecretSHA256 [32]byte

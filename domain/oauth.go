@@ -14,8 +14,8 @@ import (
 // LinkLifetime is how long a link may be redeemed.
 const LinkLifetime = 10 * time.Minute
 
-// OAuthScopes lists the scopes that an OAuth token can carry: those of the tools
-// of the ordinary MCP endpoint, the only place where such tokens are accepted.
+// OAuthScopes lists the scopes that an OAuth token can carry: the scopes of the tools of the ordinary MCP endpoint, the
+// only place where such tokens are accepted.
 func OAuthScopes() []Scope { return []Scope{VerifyRead, ArtifactsRead} }
 
 // OAuthSubject stands for one subject of one issuer. Events and tables hold it instead of their names, which only a

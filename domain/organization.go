@@ -62,7 +62,8 @@ func (b *LimitsChangedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// RetentionChangedBody sets for how many days the bytes of what is registered from now on are kept; 0: not at all.
+// RetentionChangedBody sets the number of days for which the bytes of future registrations are kept; 0 means that they
+// are not kept.
 type RetentionChangedBody struct {
 	Days int32 `json:"days"`
 }
@@ -82,9 +83,9 @@ func (b *CreditsAddedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// ClockResetBody says that the organization's shard goes back from the date of its head
-// to that of this event: the one place where the dates of a history decrease. Every
-// organization that has an event dated later than this one has such an event of its own.
+// ClockResetBody says that the date of the organization's shard goes back from the date of its head to the date of this
+// event: the only case in which dates of a history decrease. Every organization with an event dated later than this one
+// has such an event of its own.
 type ClockResetBody struct {
 	From time.Time `json:"from"`
 }
@@ -250,8 +251,8 @@ func (c *ChangeLimits) Decide(s *State, now time.Time) ([]Draft, error) {
 // MaxRetentionDays is the longest that bytes are kept.
 const MaxRetentionDays = 3650
 
-// ChangeRetention sets how long the bytes of what is registered from now on are
-// kept. Content that is already kept is still erased at its deadline.
+// ChangeRetention sets the retention of the bytes of future registrations. Content that is already kept is still erased
+// at its deadline.
 type ChangeRetention struct {
 	Origin
 	Days int32

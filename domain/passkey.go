@@ -74,8 +74,8 @@ type AddPasskey struct {
 
 func (c *AddPasskey) Need(n *Needs) { n.Passkeys = append(n.Passkeys, c.Member) }
 
-// Decide implements Command. Only the member who has signed in adds a passkey: whoever else could would sign in as the
-// member.
+// Decide implements Command. Only the member who has signed in adds a passkey, because any other actor could then sign
+// in as the member.
 func (c *AddPasskey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if !c.Console || c.Actor != MemberActor(c.Member) {
 		return nil, ErrSessionEnded

@@ -52,8 +52,9 @@ func ParseSignInCode(text string) (id SignInID, secretSHA256 [32]byte, ok bool) 
 	return parseSecretText[SignInID](text, signInPrefix)
 }
 
-// NewKnownBrowser makes what a browser keeps that has signed in with an address: the moment until which it is known,
-// and HMAC-SHA-256 under the ledger's secret of the address's hash and that moment. It names the address to nobody.
+// NewKnownBrowser makes the value that a browser stores after a sign-in with an address: the time until which the
+// browser is known, and HMAC-SHA-256 under the ledger's secret of the address's hash and that time. It does not reveal
+// the address.
 func NewKnownBrowser(secret LedgerSecret, emailSHA256 [32]byte, until time.Time) string {
 	end := strconv.FormatInt(until.Unix(), 10)
 	return end + "." + secret.digest("known-browser", emailSHA256[:], []byte(end))
@@ -214,7 +215,7 @@ func (k SecretKey) gcm() cipher.AEAD {
 	}
 	gcm, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		panic(err) // the block is that of AES
+		panic(err) // cannot happen: the block is an AES block
 	}
 	return gcm
 }

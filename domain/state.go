@@ -165,7 +165,7 @@ func (s *Loaded) Covers(p Period) bool { return slices.Contains(s.covered, p) }
 func (s *Loaded) AddUsage(k UsageKey, used int64) { s.usage.put(k, used) }
 func (s *Loaded) Used(k UsageKey) int64           { return s.usage[k] }
 
-// account is that of an organization; an empty one if nothing was loaded.
+// account returns an organization's account; an empty one if nothing was loaded.
 func (s *Loaded) account(id OrganizationID) *CertificationAccount {
 	return addOnce(&s.accounts, id, CertificationAccount{})
 }
@@ -210,7 +210,7 @@ func (s *Loaded) AddKeyName(id KeyID, name Text) {
 	}
 }
 
-// What is not in the ledger is nil.
+// Values that are not in the ledger are nil.
 
 func (s *Loaded) Organization(id OrganizationID) *Organization { return s.organizations[id] }
 func (s *Loaded) Company(id CompanyID) *Company                { return s.companies[id] }

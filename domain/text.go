@@ -103,8 +103,8 @@ func TextRefs(body Body) []TextRef {
 	return list
 }
 
-// ErasableTexts are the texts that an event names. The signed bytes of a certificate that publishes nothing hold no
-// words of anybody, and are not among them.
+// ErasableTexts are the texts that an event names. The signed bytes of a certificate that publishes nothing contain no
+// personal words and are not included.
 func ErasableTexts(body Body) []TextRef {
 	if b, ok := body.(*CertificateIssuedBody); ok && len(b.PublicFields) == 0 {
 		return nil

@@ -119,8 +119,8 @@ type RecordRegisteredBody struct {
 	PublicID PublicID               `json:"-"` // of Record
 }
 
-// OpensDocument reports that no event before this one is of its document: the id of such a document is made of the bits
-// of the id of its first record. False says nothing: before there was this rule, a new document had an id of its own.
+// OpensDocument reports that no earlier event belongs to the document: the id of such a document is made of the bits of
+// the id of its first record. False says nothing, because before this rule a new document had an id of its own.
 func (b *RecordRegisteredBody) OpensDocument() bool { return DocumentID(b.RecordID) == b.DocumentID }
 
 // RecordSupersededBody says that a higher version took the place of this one.

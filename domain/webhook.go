@@ -23,8 +23,8 @@ const (
 	DefaultSecretOverlap  = 24 * time.Hour
 )
 
-// WebhookTypes are the kinds of events that a destination can receive, which are
-// those of the change feed, in the order of their bits in a WebhookMask.
+// WebhookTypes are the kinds of events that a destination can receive. They are the events of the change feed, in the
+// order of their bits in a WebhookMask.
 func WebhookTypes() []EventType {
 	return []EventType{RecordRegistered, RecordSuperseded, RecordRevoked}
 }
@@ -365,7 +365,7 @@ func (w *Webhook) updated() *WebhookUpdatedBody {
 	return b
 }
 
-// texts are those of a destination that are not erased.
+// texts are the texts of a destination that are not erased.
 func (w *Webhook) texts() []TextID {
 	var ids []TextID
 	if w.URL.Body != "" {

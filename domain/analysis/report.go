@@ -13,8 +13,8 @@ import (
 // Outcome is what a detector came to (contract section 7).
 type Outcome string
 
-// The outcomes. Clear says that the detector saw everything it looks at and found
-// nothing; NotApplicable that the file is of another kind.
+// The outcomes. Clear means that the detector examined its whole subject and found nothing; NotApplicable that the file
+// is of another kind.
 const (
 	Clear         Outcome = "clear"
 	Finding       Outcome = "finding"
@@ -25,7 +25,7 @@ const (
 // Outcomes lists all outcomes.
 func Outcomes() []Outcome { return []Outcome{Clear, Finding, Inconclusive, NotApplicable} }
 
-// Severity says how much attention a finding deserves; None where there is no finding.
+// Severity says how much attention a finding deserves; None if there is no finding.
 type Severity string
 
 // The severities. Info is a fact without a risk of its own, such as a signature.
@@ -62,8 +62,8 @@ type Evidence struct {
 	Positions []int64 `json:"positions"`
 }
 
-// Result is what one detector says of the file. Its JSON form is that of contract
-// section 7; all members are always present.
+// Result is one detector's result for the file. Its JSON form is defined in contract section 7; all members are always
+// present.
 type Result struct {
 	ID          string     `json:"id"`
 	Version     int        `json:"version"` // raised when the same bytes may give another result

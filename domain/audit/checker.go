@@ -39,7 +39,7 @@ import (
 // PartCount is how many parts the events of documents and artifacts are set aside in.
 const PartCount = 256
 
-// Parts keeps what is set aside until the whole history has been seen.
+// Parts stores events that are set aside until the whole history has been read.
 type Parts interface {
 	// Append adds bytes, which it does not keep, to the end of a part.
 	Append(part int, bytes []byte) error
@@ -59,8 +59,8 @@ type Config struct {
 	Issuer  string                // of the ledger, one for all payloads
 	Trusted *evidence.TrustedKeys // pinned; nil trusts no key
 	Parts   Parts
-	// Whole says that events are fed a whole shard after the other, so that positions
-	// are checked; else they are those of organizations, and positions mean nothing.
+	// Whole says that events arrive shard by shard and complete, so that positions are checked. Otherwise they arrive
+	// by organization, and positions are not checked.
 	Whole bool
 	// WithoutTexts says that no text is supplied, so that none is missed.
 	WithoutTexts bool
@@ -81,7 +81,7 @@ type Checker struct {
 	findings  findings // of no organization
 	events    int64
 	former    *formerHistory
-	aside     []byte // what is just set aside; its space is used again
+	aside     []byte // the event being set aside; the buffer is reused
 }
 
 // place is how far a shard's log has come.
@@ -91,7 +91,7 @@ type place struct {
 	reset    time.Time // from which date the last reset went back
 }
 
-// history is what is known of one organization.
+// history is the state of one organization during the check.
 type history struct {
 	id       domain.OrganizationID
 	sequence int64
@@ -241,8 +241,8 @@ func (c *Checker) placed(e *Event, h *history) (found []Finding) {
 	return found
 }
 
-// mayReset reports whether a reset says what is: the organization has a later event, and
-// the shard's head was dated as the reset says, or was reset so for the one before.
+// mayReset reports whether a reset is justified: the organization has a later event, and the shard's head had the date
+// that the reset names, or was reset for the organization before.
 func (c *Checker) mayReset(e *Event, b *domain.ClockResetBody, p *place, h *history) bool {
 	if !e.OccurredAt.Before(h.at) || h.at.After(b.From) {
 		return false

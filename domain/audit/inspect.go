@@ -17,7 +17,7 @@ type Event struct {
 	domain.Event
 	// Fault says why the row or line could not be read whole; empty where it could.
 	Fault string
-	// Stored are those of the texts that the event names that are there.
+	// Stored are the texts named by the event that still exist.
 	Stored []Text
 }
 

@@ -42,8 +42,8 @@ func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 	return nil
 }
 
-// maxKept is more than the data of any event that the state keeps to the end: those of keys, members, companies and
-// destinations. A history of larger ones would take as much memory as it is long.
+// maxKept exceeds the data of any event that the state keeps to the end: events of keys, members, companies and
+// destinations. Without it, a history of larger events would need as much memory as its length.
 const maxKept = 64 << 10
 
 // known names what an event refers to and no event before it has made.
@@ -211,7 +211,7 @@ type part struct {
 	texts    int64
 	// next is the superseded event that must follow a registration at once.
 	next map[domain.DocumentID]superseding
-	// contents is what each version of an artifact is of: hash and size.
+	// contents holds the hash and size of each version of an artifact.
 	contents map[domain.ArtifactVersionID]string
 }
 
@@ -392,8 +392,8 @@ func (p *part) sameDocument(e *Event, id domain.DocumentID, version int32, fail 
 	}
 }
 
-// What is set aside in a part: events of documents and artifacts, and claims of ids,
-// in the order of the history. Each begins with its kind.
+// The records of a part: events of documents and artifacts, and claims of ids, in the order of the history. Each begins
+// with its kind.
 const asideEvent = 0
 
 // claimKind is what an id means one of.

@@ -11,7 +11,7 @@ import (
 	"integrityledger/domain"
 )
 
-// Sums are what was checked, in numbers.
+// Sums are the numbers of checked items.
 type Sums struct {
 	Records      int64 `json:"recordSignatures"`
 	Certificates int64 `json:"certificateSignatures"`
@@ -37,7 +37,7 @@ func (s *Sums) add(more Sums) {
 	}
 }
 
-// History is what was found of one organization.
+// History is the result for one organization.
 type History struct {
 	Organization string `json:"organization"`
 	Events       int64  `json:"events"` // the last sequence
@@ -185,7 +185,7 @@ func (c *Checker) notChecked(s Sums) []string {
 		"anything outside the log: documents, what an origin declares, who a person is")
 }
 
-// Check names what was found wrong. The set only grows.
+// Check names a kind of finding. The set only grows.
 type Check string
 
 // Checks.
@@ -301,7 +301,7 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:enough], "") + "…"
 }
 
-// trim puts the findings in the order of sequences; those of one event stay as they were.
+// trim puts the findings in the order of sequences; findings about one event keep their order.
 func (f *findings) trim() []Finding {
 	slices.SortStableFunc(f.all, func(a, b Finding) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	if len(f.all) > most {

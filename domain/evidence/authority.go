@@ -189,7 +189,7 @@ func (a Authority) checkChain(t signedToken) error {
 	return nil
 }
 
-// mostChain is the signer's certificate, three intermediates and what is pinned.
+// mostChain is the signer's certificate, three intermediates and the pinned certificate.
 const mostChain = 5
 
 // strongChain requires of a chain what crypto/x509 does not: its length, extensions that every verifier knows, and the

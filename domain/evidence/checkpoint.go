@@ -19,7 +19,7 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// Reasons why a checkpoint was not opened. Any other is that of a pinned key's signature.
+// Reasons why a checkpoint was not opened. Any other error concerns the signature of a pinned key.
 var (
 	// ErrMalformedCheckpoint says that a text is no checkpoint at all.
 	ErrMalformedCheckpoint = errors.New("not a checkpoint")
@@ -258,9 +258,9 @@ func ParseLeaf(text []byte) (Leaf, error) {
 	return l, err
 }
 
-// Check is the verification of a proof (contract, section 4.3): a pinned log key signed the checkpoint, its tree of
-// TreeSize entries holds the leaf at LeafIndex, and the leaf is that of the registration of this payload. The error
-// wraps ErrUnknownLogKey or ErrRevokedLogKey where no such key signed. It answers the checkpoint.
+// Check verifies a proof (contract, section 4.3): a pinned log key signed the checkpoint, its tree of TreeSize entries
+// holds the leaf at LeafIndex, and the leaf belongs to the registration of this payload. The error wraps
+// ErrUnknownLogKey or ErrRevokedLogKey if no such key signed. It returns the checkpoint.
 func (i Inclusion) Check(payload []byte, trust *TrustedKeys) (Checkpoint, error) {
 	c, since, err := i.check(payload, trust)
 	if err == nil && since != nil {
@@ -304,7 +304,7 @@ func (c Checkpoint) holds(index, size int64, hashes []string, leaf tlog.Hash) er
 	return nil
 }
 
-// checkLeaf requires that the leaf is that of the registration of this payload.
+// checkLeaf requires that the leaf belongs to the registration of this payload.
 func (i Inclusion) checkLeaf(payload []byte) error {
 	leaf, err := ParseLeaf([]byte(i.Leaf))
 	if err != nil {

@@ -127,7 +127,7 @@ const (
 	letters  = "abcdefghijklmnopqrstuvwxyz"
 )
 
-// only reports whether a text is of these characters alone.
+// only reports whether a text consists only of these characters.
 func only(s, these string) bool { return strings.Trim(s, these) == "" }
 
 func plainSHA256(s string) bool { return len(s) == 64 && only(s, decimals+"abcdef") }
@@ -248,7 +248,7 @@ func readChecked(o *strictjson.Object, name string, check func(string) error) st
 	return s
 }
 
-// MostReceipt is of how many bytes a receipt may be, for any verifier.
+// MostReceipt is the largest receipt in bytes that any verifier accepts.
 const MostReceipt = 64 << 10
 
 // openReceipt reads what a verifier is given: at most MostReceipt bytes, one JSON object.

@@ -82,7 +82,7 @@ type Signer struct {
 	begin   func() (end func()) // nil: no observer
 }
 
-// NewSigner takes a private key. The only errors are those of a malformed key.
+// NewSigner takes a private key. It fails only if the key is malformed.
 func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
 	if len(private) != ed25519.PrivateKeySize {
 		return nil, fmt.Errorf("must be an Ed25519 private key of %d bytes, not %d", ed25519.PrivateKeySize, len(private))
@@ -200,7 +200,7 @@ func NewLogKey(name string, key ed25519.PublicKey) (LogKey, error) {
 	return newNoteKey(noteEd25519, name, key)
 }
 
-// NewWitnessKey names a key of a witness. The errors are those of NewLogKey.
+// NewWitnessKey names a key of a witness. It returns the same errors as NewLogKey.
 func NewWitnessKey(name string, key ed25519.PublicKey) (WitnessKey, error) {
 	k, err := newNoteKey(cosignatureEd25519, name, key)
 	return WitnessKey(k), err
@@ -277,13 +277,13 @@ func (k WitnessKey) Verify(text, cosignature []byte) (at time.Time, ok bool) {
 // KeyID is the thumbprint of the key (RFC 7638), by which a revocation names it.
 func (k LogKey) KeyID() string { return k.names().KeyID }
 
-// names are those of the key as a signing key has them, by which a revocation names it.
+// names returns the names that the key would have as a signing key; a revocation uses them.
 func (k LogKey) names() KeyNames {
 	key, _ := NewPublicKey(k.raw[:]) // it has the length
 	return key.KeyNames
 }
 
-// readNoteKeys reads the member logKeys or witnessKeys; name and keyHash must be those of verifierKey.
+// readNoteKeys reads the member logKeys or witnessKeys; name and keyHash must match verifierKey.
 func readNoteKeys[K LogKey | WitnessKey](
 	m *strictjson.Meter, what string, entries []strictjson.Value, parse func(string) (K, error),
 ) ([]K, error) {

@@ -48,9 +48,9 @@ func limitsIn(language Language) limitsText {
 // LimitsTitle heads Limits.
 func LimitsTitle(language Language) string { return limitsIn(language).Title }
 
-// Limits is the fixed text on what is and is not proven (contract, section 10), one sentence or two a point, the same
-// wherever it is shown. relationship is the operator's own words on its relationship with an origin system
-// (INTEGRITY_RELATIONSHIP_ES, _EN); the general disclosure stands whether or not there are any.
+// Limits returns the fixed text on the limits of the proof (contract, section 10), one or two sentences per point,
+// the same in all places. relationship is the operator's own text about its relationship with an origin system
+// (INTEGRITY_RELATIONSHIP_ES, _EN). The general disclosure is always included.
 func Limits(language Language, relationship string) []string {
 	text := limitsIn(language)
 	return text.disclosed(text.Points, relationship)

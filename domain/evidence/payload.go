@@ -79,7 +79,7 @@ type attested struct {
 	TimeSource string `json:"timeSource"`
 }
 
-// canonical is the RFC 8785 form of what is signed seldom. A Form writes what each registration and each export signs.
+// canonical returns the RFC 8785 form of rarely signed values. A Form writes the payloads of registrations and exports.
 func canonical(members any) []byte {
 	text, err := json.Marshal(members)
 	if err == nil {
@@ -119,7 +119,7 @@ func (p RecordPayload) members() recordMembers {
 
 var recordForm = strictjson.FormOf[recordMembers]()
 
-// AppendCanonical appends the RFC 8785 form, which is what is signed and the payload's only encoding.
+// AppendCanonical appends the RFC 8785 form, which is the signed form and the payload's only encoding.
 func (p RecordPayload) AppendCanonical(dst []byte) []byte {
 	return recordForm.Append(dst, new(p.members()))
 }
@@ -144,7 +144,7 @@ type statusMembers struct {
 
 var statusForm = strictjson.FormOf[statusMembers]()
 
-// AppendCanonical appends the RFC 8785 form, which is what is signed.
+// AppendCanonical appends the RFC 8785 form, which is the signed form.
 func (p StatusPayload) AppendCanonical(dst []byte) []byte {
 	return statusForm.Append(dst, &statusMembers{StatusContract, p})
 }
@@ -157,7 +157,7 @@ type StatusAsOfPayload struct {
 	AsOfSequence int64     `json:"asOfSequence"`
 }
 
-// AppendCanonical appends the RFC 8785 form, which is what is signed.
+// AppendCanonical appends the RFC 8785 form, which is the signed form.
 func (p StatusAsOfPayload) AppendCanonical(dst []byte) []byte {
 	return append(dst, canonical(struct {
 		Contract string `json:"contract"`
@@ -206,7 +206,7 @@ type CertificatePayload struct {
 
 type certificateFields CertificatePayload // without methods
 
-// AppendCanonical appends the RFC 8785 form, which is what is signed and the payload's only encoding.
+// AppendCanonical appends the RFC 8785 form, which is the signed form and the payload's only encoding.
 func (p CertificatePayload) AppendCanonical(dst []byte) []byte {
 	return append(dst, canonical(struct {
 		attested

@@ -17,7 +17,7 @@ const (
 	MostTokens     = 4 // of one checkpoint
 )
 
-// Timestamp proves that a stamped checkpoint holds the record, whose leaf is that of Inclusion. What is stamped is the
+// Timestamp proves that a stamped checkpoint contains the record, whose leaf is Inclusion's leaf. The stamp covers the
 // SHA-256 of Checkpoint.
 type Timestamp struct {
 	LeafIndex  int64        `json:"leafIndex"`  // from 0
@@ -75,8 +75,8 @@ func (t *timing) note(format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
-// judgeTime takes the timestamps through their steps, of which the first that fails ends the part. The record was
-// received at receivedAt, by the service's clock. It is nil where there is nothing to judge.
+// judgeTime takes the timestamps through their steps; the first step that fails ends the part. The record was received
+// at receivedAt, by the service's clock. The result is nil if there is nothing to judge.
 func judgeTime(e Envelope, trust *TrustedKeys, receivedAt, now time.Time) *timing {
 	if e.Timestamps == nil {
 		return nil
@@ -145,7 +145,7 @@ func (t *timing) judge(e Envelope, trust *TrustedKeys, receivedAt, now time.Time
 	return nil
 }
 
-// check answers when what was stamped existed at the latest.
+// check returns the latest time at which the stamped bytes came into existence.
 func (s StampToken) check(
 	authority Authority, imprint [sha256.Size]byte, receivedAt, now time.Time,
 ) (before time.Time, err error) {

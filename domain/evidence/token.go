@@ -24,10 +24,11 @@ type Token struct {
 	GenTime  time.Time     // UTC, of at most six digits of a fraction
 	Accuracy time.Duration // how far the authority's clock may be off; 0 where it does not say
 	Nonce    *big.Int      // nil: none
-	Imprint  [32]byte      // SHA-256 of what was stamped
+	Imprint  [32]byte      // SHA-256 of the stamped bytes
 }
 
-// Latest is when what was stamped existed at the latest, by the authority's word: GenTime and the accuracy.
+// Latest is the latest time at which the stamped bytes came into existence, as the authority states: GenTime plus the
+// accuracy.
 func (t Token) Latest() time.Time { return t.GenTime.Add(t.Accuracy) }
 
 // signedToken is a token whose signature holds. Whose it is, is not judged.
@@ -262,7 +263,7 @@ func (t *signedToken) readSigner(f field, tstInfo []byte, listed crypto.Hash) {
 	if *f.err != nil {
 		return
 	}
-	// What is signed is the set itself, not its implicit tag (RFC 5652, section 5.4).
+	// The signature covers the set itself, not its implicit tag (RFC 5652, section 5.4).
 	var b cryptobyte.Builder
 	b.AddASN1(der.SET, func(b *cryptobyte.Builder) { b.AddBytes(attributes.String) })
 	signed, err := b.Bytes()
@@ -342,7 +343,7 @@ func (t *signedToken) bindSigner(values *field, second bool) {
 	}
 }
 
-// Bits of an RSA modulus: fewer are weak, and more cost whoever verifies, for a stranger can send them.
+// Bits of an RSA modulus: a shorter one is weak, and a longer one is expensive to verify, and strangers can send one.
 const leastRSA, mostRSA = 2048, 8192
 
 // strongKey reports whether a certificate's key is one that signatures are accepted of.

@@ -148,12 +148,13 @@ func (r RevokedKey) check() error {
 	return nil
 }
 
-// ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step 3), or the bare array of its keys. A
-// member of the file that is unknown is ignored, unless the file's own member critical names it, as RFC 7515, section
-// 4.1.11 has it, or its name is that of a known one but for the case of letters. Any other fault refuses the file
-// whole: an unknown member of an entry, one given twice, a repeated keyId, a JWK other than exactly kty, crv and x, a
-// keyId or fingerprint that does not recompute, a log key or witness key whose name or keyHash does not, one that signs
-// in another role too, or a certificate that cannot be read.
+// ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step 3), or the bare array of its keys.
+//
+// An unknown member of the file is ignored, unless the file's own member critical names it (as in RFC 7515, section
+// 4.1.11) or it differs from a known name only in the case of letters. Any other fault refuses the whole file: an
+// unknown member of an entry, a duplicate member, a repeated keyId, a JWK other than exactly kty, crv and x, a keyId or
+// fingerprint that does not recompute, a log key or witness key whose name or keyHash does not, a key that also signs
+// in another role, or a certificate that cannot be read.
 func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	t, err := parseTrustedKeys(new(strictjson.Meter), file)
 	if err != nil {
@@ -441,8 +442,8 @@ func (t *TrustedKeys) Add(key PublicKey, since string) (*TrustedKeys, error) {
 	})
 }
 
-// AddLogKey is the set with one more key of the transparency log; a key that is in it already changes nothing. The
-// errors are those of NewTrustedKeys, and ErrRevokedKey.
+// AddLogKey returns the set with one more key of the transparency log; adding a key twice changes nothing. It returns
+// the errors of NewTrustedKeys, and ErrRevokedKey.
 func (t *TrustedKeys) AddLogKey(key LogKey) (*TrustedKeys, error) {
 	if slices.Contains(t.logKeys, key) {
 		return t, nil

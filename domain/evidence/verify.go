@@ -75,7 +75,7 @@ func checkSigned(trust *TrustedKeys, s Signed) (Finding, TrustedKey, string) {
 	return finding, key, reason
 }
 
-// Document is a file to compare: what was computed from its bytes.
+// Document is a file to compare, by the values computed from its bytes.
 type Document struct {
 	SHA256 string // hexadecimal, of either case
 	Size   int64  // bytes; negative where unknown
@@ -102,8 +102,8 @@ type Options struct {
 	AcceptStampedBeforeRevocation bool
 }
 
-// Findings is what a receipt proves, part by part. A part that was not reached
-// because an earlier one failed is NotChecked; what is not established is nil.
+// Findings are the results for a receipt, part by part. A part that was not reached because an earlier part failed is
+// NotChecked. A result that is not established is nil.
 type Findings struct {
 	Signature      Finding `json:"signature"`
 	References     Finding `json:"references"`
@@ -148,10 +148,10 @@ func (f *Findings) fail(part, reason string) { f.Reasons = append(f.Reasons, par
 func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
 
 // Verify takes a receipt, or a downloaded certificate of certification, through the nine steps of the contract, section
-// 4.1, a proof of inclusion through those of 4.3 where the trusted keys name a key of the log, and tokens of timestamp
-// authorities where they name some. It proves the conserved signature, not present validity: only the service can say
-// what is current now. What has no member contract is read as a certificate; a payload of another role in either is
-// invalid.
+// 4.1. It also checks a proof of inclusion by the steps of section 4.3 if the trusted keys name a log key, and tokens
+// of timestamp authorities if they name authorities. It proves the conserved signature, not present validity: only the
+// service knows the current status. A text without the member contract is read as a certificate; a payload with another
+// role makes either of them invalid.
 func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 	f := Findings{
 		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked,
@@ -408,8 +408,8 @@ func ParseStatusAsOfPayload(payload []byte) (StatusAsOfPayload, error) {
 
 func (p StatusPayload) state() StatusPayload { return p }
 
-// verifyState is steps 2 to 5 for a state of the record: it refuses one of another record than this one, and one that
-// was observed in the verifier's future, and says what is wrong with it.
+// verifyState makes steps 2 to 5 for a state of the record. It refuses a state of another record, and a state observed
+// in the verifier's future, and returns the reason.
 func verifyState[P interface{ state() StatusPayload }](
 	f *Findings, part string, e Envelope, s Signed, trust *TrustedKeys, now time.Time, parse func([]byte) (P, error),
 ) (p P, finding Finding) {

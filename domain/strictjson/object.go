@@ -52,14 +52,13 @@ const (
 	Optional Presence = false
 )
 
-// Object reads the members of one JSON object, the parameters of a query or the fields of a form, and remembers all
-// that is wrong. A method whose member is missing or
-// wrong returns the zero value; callers read everything they know, then ask for Problems. An Object is never nil: where
-// the object itself is missing or is something else, every member is absent and no further problem is reported. It is
-// not safe for concurrent use.
+// Object reads the members of one JSON object, the parameters of a query or the fields of a form, and collects all
+// problems. A method whose member is missing or invalid returns the zero value; callers read everything they know, then
+// ask for Problems. An Object is never nil: if the object itself is missing or has another type, every member is absent
+// and no further problem is reported. It is not safe for concurrent use.
 //
-// Reading takes time in proportion to the length of the text, whatever it holds: a member is found by its name, what is
-// wrong is known at the member that it is wrong with, and a list that is too long is one problem.
+// Reading takes time in proportion to the length of the text, whatever it holds: members are found by name, each
+// problem is detected at its member, and a list that is too long is one problem.
 type Object struct {
 	report  *report
 	parent  *Object // of which this is the member name, or an element of it
@@ -168,12 +167,12 @@ func (o *Object) entry(name string) *entry {
 // text read by one of these names is always right; a member of the same name stays unknown.
 func (o *Object) Bind(texts map[string]string) { o.bound = texts }
 
-// Also adds what is wrong elsewhere to the problems.
+// Also adds problems found elsewhere.
 func (o *Object) Also(problems []Problem) { o.report.problems = append(o.report.problems, problems...) }
 
-// Problems lists what is wrong with the object and with the objects read from it: what the reading methods found, in
-// that order, then unknown and duplicate members, each where it stands. Where they are more than MaxProblems, the last
-// entry says so.
+// Problems lists the problems of the object and of the objects read from it: first the problems found by the reading
+// methods, in that order, then unknown and duplicate members, each at its place. If there are more than MaxProblems,
+// the last entry says so.
 func (o *Object) Problems() []Problem {
 	r := o.report
 	list := o.Wrong()
@@ -188,8 +187,8 @@ func (o *Object) Problems() []Problem {
 // Wrong lists what the reading methods have found wrong so far. Unknown members are not among it.
 func (o *Object) Wrong() []Problem { return append([]Problem(nil), o.report.problems...) }
 
-// Listed is the list of problems as it is shown: where it is longer than most,
-// the last of so many is of CodeMore and stands for the rest.
+// Listed returns the list of problems for display. If it has more than most entries, the last displayed entry has
+// CodeMore and stands for the rest.
 func Listed(problems []Problem, most int) []Problem {
 	if len(problems) <= most {
 		return problems
@@ -337,7 +336,7 @@ func (o *Object) Names() []string {
 	return names
 }
 
-// Value reads a member of any type; null where it is missing. Nothing within it is checked.
+// Value reads a member of any type; null if it is missing. Its content is not checked.
 func (o *Object) Value(name string, p Presence) Value {
 	v, _ := o.get(name, p)
 	return v
@@ -349,7 +348,7 @@ func (o *Object) String(name string, p Presence) string {
 	return s
 }
 
-// NullableString reads a string or null; nil where it is null, missing or wrong.
+// NullableString reads a string or null; nil if it is null, missing or invalid.
 func (o *Object) NullableString(name string, p Presence) *string {
 	return given(o.text(name, p, true))
 }
@@ -381,7 +380,7 @@ func (o *Object) Int(name string, least, most int64, p Presence) int64 {
 	return n
 }
 
-// NullableInt reads an integer or null; nil where it is null, missing or wrong.
+// NullableInt reads an integer or null; nil if it is null, missing or invalid.
 func (o *Object) NullableInt(name string, least, most int64, p Presence) *int64 {
 	return given(o.integer(name, p, true, least, most))
 }
@@ -426,14 +425,14 @@ func (o *Object) StringList(name string, p Presence, most int) []string {
 	return list
 }
 
-// Object reads a member that is an object; its problems are among those of o.
+// Object reads a member that is an object; its problems are included in the problems of o.
 func (o *Object) Object(name string, p Presence) *Object {
 	v, ok := o.get(name, p)
 	return newObject(o.report, o, name, o.at(name), v, ok)
 }
 
-// Objects reads an array of least to most objects, each with problems among those
-// of o. It stops when more is wrong than will be listed.
+// Objects reads an array of least to most objects, each with problems that are included in the problems of o. It stops
+// when it has found more problems than will be listed.
 func (o *Object) Objects(name string, p Presence, least, most int) []*Object {
 	items, ok := o.list(name, p, least, most)
 	if !ok {

@@ -118,9 +118,9 @@ func (v Value) AppendJSON(dst []byte) []byte {
 	return append(dst, end)
 }
 
-// AppendString appends s as a JSON string in the one form of RFC 8785, section 3.2.2.2: short escapes where they exist,
-// \u00xx with lower-case digits for the other controls, everything else as it is. An invalid byte becomes U+FFFD, as in
-// encoding/json, so that the output is UTF-8 whatever s holds; what is to be signed must be valid before.
+// AppendString appends s as a JSON string in the one form of RFC 8785, section 3.2.2.2: short escapes if they exist,
+// \u00xx with lower-case digits for the other controls, everything else unchanged. An invalid byte becomes U+FFFD, as
+// in encoding/json, so the output is UTF-8 whatever s holds. Text to be signed must be valid before.
 func AppendString(dst []byte, s string) []byte {
 	dst, _ = jsontext.AppendQuote(dst, s) // the error says that an invalid byte was replaced
 	return dst
@@ -281,7 +281,7 @@ type Meter struct {
 	steps atomic.Int64
 }
 
-// Steps is how many steps were taken so far. Those of an Object count once it is asked for its Problems.
+// Steps returns the number of steps taken so far. The steps of an Object count once its Problems are requested.
 func (m *Meter) Steps() int64 { return m.steps.Load() }
 
 func (m *Meter) add(steps int64) { m.steps.Add(steps) }

@@ -2,7 +2,7 @@ package strictjson
 
 // Scanner reads JSON as programs write it: without spaces, of ASCII text without escapes, with integers from 0 on. What
 // it refuses may be JSON all the same, for a slower reader to judge. It judges no duplicate members.
-type Scanner struct{ Rest []byte } // what is not read yet
+type Scanner struct{ Rest []byte } // the unread part
 
 // Skip reads a token, as it stands.
 func (s *Scanner) Skip(token string) bool {

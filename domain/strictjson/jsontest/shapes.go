@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Shape is a text with a name that says what is dear about it.
+// Shape is a text with a name for the reason that it is expensive.
 type Shape struct {
 	Name string
 	Text []byte
 }
 
-// depth is that of the shapes that are nested as deeply as most readers allow.
+// depth is the depth of the deeply nested shapes, which most readers allow.
 const depth = 31
 
 // Shapes are texts of nearly size bytes, never more; some are not JSON. members are names that the reader knows: each
