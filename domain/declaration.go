@@ -67,7 +67,7 @@ func ReadVersionReference(o *strictjson.Object) VersionReference {
 }
 
 // ReadDeclaration reads and normalizes a declaration. Errors are in the object's problems; the declaration is valid
-// only if there are none.
+// only without problems.
 func ReadDeclaration(o *strictjson.Object) Declaration {
 	d := Declaration{
 		VersionReference: ReadVersionReference(o),
