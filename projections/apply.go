@@ -63,7 +63,7 @@ type fold struct {
 // documentChange is what a run of events registers of one document.
 type documentChange struct {
 	highest registration
-	isNew   bool // no event before the run is of the document
+	isNew   bool // no event before the run belongs to the document
 }
 
 // organizationChange is what a run of events does to one organization.

@@ -13,11 +13,11 @@ import (
 )
 
 // Enqueue queues the effects of events: a delivery for each destination that is authorized for the event's company at
-// this moment, a mail for each quota warning and each disabled destination, what certification stores and erases, and
-// the end of sessions. It runs in the group's transaction and never in a replay. state is the group's: if none of its
-// companies has a destination, no delivery is looked for; queued is set where there is one. The counts of
-// administrative events are written here and not by Apply: like the meters they are no projection, so a process of a
-// version that does not count them leaves nothing behind that a rebuild would find wrong.
+// this moment, a mail for each quota warning and each disabled destination, the storage and erasure of certified
+// content, and the end of sessions. It runs in the group's transaction and never in a replay. state is the group's: if
+// none of its companies has a destination, no delivery is looked for; queued is set if there is one. Enqueue, not
+// Apply, writes the counts of administrative events: like the meters they are not a projection, so a process of a
+// version that does not count them leaves no difference for a rebuild to report.
 func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool) {
 	enqueueDeliveries(b, shard, events, state, queued)
 	for i := range events {
@@ -128,8 +128,8 @@ var eraseVersionContent = cluster.SQL(`UPDATE {kept_contents} k SET due_at = $4
 		WHERE shard = $1 AND version_id >= $3 AND version_id <= $3 ORDER BY version_id LIMIT 1) v
 	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`)
 
-// enqueueCertification writes what is not a projection: the answer of an idempotent request, the deadline of kept
-// content, and the erasure of texts.
+// enqueueCertification writes everything that is not a projection: the answer of an idempotent request, the deadline of
+// kept content, and the erasure of texts.
 func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	if a := e.Answer; a != nil {
 		b.Queue(StoreAnswer, shard, a.Organization, a.Scope(), a.Key, a.Token, a.Status, a.Body)

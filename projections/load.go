@@ -31,7 +31,7 @@ const (
 	CompanyColumns      = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0, c.closed_at`
 	KeyColumns          = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.networks[1], k.max_version_step,
 		CASE WHEN cardinality(k.networks) > 1 THEN k.networks END, k.created_by, k.created_at, k.expires_at, k.revoked_at`
-	// MemberColumns are those of a member and of the text t of its address.
+	// MemberColumns are the columns of a member and of the text t of its address.
 	MemberColumns = `m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at,
 		m.invitation_sha256, m.invited_until`
 	LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
@@ -268,7 +268,7 @@ func Load(
 	}) {
 		s.AddMemberships(m.Organization, m.Count)
 	}, domain.MaxMembers+1)
-	// These members and that of a key come without the address, so after the members that come with it.
+	// These members and the member of a key come without the address, so they come after the members that have it.
 	lookUp(b, shard, loadInvited, needs.Invited, s.AddMember, domain.DailyInvitations+1)
 	lookUp(b, shard, loadKeys, needs.Keys, func(k struct {
 		domain.APIKey

@@ -22,8 +22,8 @@ var (
 	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
 	RETURNING subject, minute, used`)
 
-	// ClearMinutes removes the earlier minutes of subjects, except rows that another session has locked. If it fails, the
-	// request is still counted, and the next minute removes what was left.
+	// ClearMinutes removes the earlier minutes of subjects, except rows that another session has locked. If it fails,
+	// the request is still counted, and the next minute removes the remaining rows.
 	ClearMinutes = cluster.SQL(`DELETE FROM {meters} m USING (
 		SELECT ctid AS place FROM {meters} WHERE shard = $1 AND subject = ANY($2::uuid[]) AND minute < $3 FOR UPDATE SKIP LOCKED
 	) d WHERE m.shard = $1 AND m.ctid = d.place`)

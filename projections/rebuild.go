@@ -20,12 +20,12 @@ import (
 // Rebuild derives projections from the log again and repairs the rows that differ, while the service writes.
 //
 // A shard's log is replayed by Apply into the tables of the schema rebuild. Both are compared, a range of keys at a
-// time, each in one snapshot in which the replay has come to the very position of the live tables. Rows that differ are
-// copied under the lock of the shard's head, a few thousand a lock, after the replay has been taken to the head once
-// more: no writer sees half of a copy, and none waits longer than one copy takes. Queues are never touched.
+// time, each in one snapshot in which the replay is at the exact position of the live tables. Rows that differ are
+// copied under the lock of the shard's head, a few thousand per lock, after the replay has caught up with the head: no
+// writer sees half of a copy, and none waits longer than one copy takes. Queues are never touched.
 //
-// A crash leaves each live row as it was or as it should be. What was replayed stays, with its position in the same
-// transaction, and the next Rebuild of the same program and scope goes on there.
+// After a crash each live row is either unchanged or repaired. Replayed rows stay, with their position in the same
+// transaction, and the next Rebuild of the same program and scope continues there.
 type Rebuild struct {
 	Pool *pgxpool.Pool // from cluster.RebuildPool, for as many shards as are under way
 	// Program names what projects. Another program's replay is not continued.
@@ -53,7 +53,7 @@ type Difference struct {
 	Columns    []string // of DifferentRow
 }
 
-// DifferenceKind says what is wrong with a row.
+// DifferenceKind names the kind of difference in a row.
 type DifferenceKind string
 
 const (

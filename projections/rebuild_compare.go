@@ -40,7 +40,7 @@ const projectedTables = `SELECT c.relname, array_agg(a.attname ORDER BY k.n), ar
 
 // projected finds the projections: the tables of the schema rebuild.
 func projected(ctx context.Context, from history.Querier) ([]table, error) {
-	rows, _ := from.Query(ctx, projectedTables) // its error is that of the rows
+	rows, _ := from.Query(ctx, projectedTables) // CollectRows returns its error
 	tables, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t table, err error) {
 		err = row.Scan(&t.name, &t.key, &t.types, &t.all, &t.byCompany)
 		t.live, t.rebuilt = pgx.Identifier{"public", t.name}.Sanitize(), pgx.Identifier{"rebuild", t.name}.Sanitize()

@@ -87,7 +87,7 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	return ledger
 }
 
-// nodes are those of Citus, for a URL that leads through no proxy; nil on one server.
+// nodes returns the nodes of Citus for a URL that leads through no proxy; nil on one server.
 func (l *Ledger) nodes(
 	t testing.TB, url string, open func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error),
 ) *cluster.Nodes {

@@ -22,7 +22,7 @@ import (
 // there. Every worker behind a commit runs on one; several processes may each have theirs.
 type Loop struct {
 	Shards []domain.Shard
-	Every  time.Duration // between two looks, which find what another process left and what has become due
+	Every  time.Duration // between two looks, which find due work and work that another process left
 	// Due says in which shards a look has work, by one question about all of them. Where it fails, those are worked on
 	// that it has found all the same. Nil: in all.
 	Due func(context.Context) ([]domain.Shard, error)
@@ -31,7 +31,7 @@ type Loop struct {
 	Quiet func() bool
 	// Pool is where Work looks; it may be nil.
 	Pool eventstore.Database
-	// Work does what is due in a shard; more asks for another call at once.
+	// Work does the due work of a shard; more asks for another call at once.
 	Work func(context.Context, domain.Shard) (more bool, err error)
 	Log  *slog.Logger
 	// Failure is logged when Work fails; the next look tries again.
@@ -133,15 +133,15 @@ func (l *Loop) work(ctx context.Context, shards []domain.Shard) (failed error) {
 		}
 		return err
 	})
-	if ctx.Err() != nil { // whoever ends it asks for no report
+	if ctx.Err() != nil { // a loop that is ended needs no report
 		failed = nil
 	}
 	return failed
 }
 
-// Leased is a queue that is worked off row by row. A row is taken by moving its due_at to the end of a lease, with FOR
-// UPDATE SKIP LOCKED, so that no two workers have it; then Act works outside any transaction and records what came of
-// it. A process that dies in between leaves the row to whoever looks when the lease is over.
+// Leased is a queue whose rows are processed one by one. A worker takes a row by moving its due_at to the end of a
+// lease, with FOR UPDATE SKIP LOCKED, so that no two workers have it. Act then works outside any transaction and
+// records the result. If a process dies in between, another worker takes the row when the lease is over.
 type Leased[R any] struct {
 	Pool  eventstore.Database
 	Now   func(context.Context) (time.Time, error)

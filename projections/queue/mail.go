@@ -65,8 +65,9 @@ type Mailer struct {
 	invited *invitedAddresses
 }
 
-// MaxInvitations is how many invitations each process mails to an address in a UTC day, whoever invites: where anybody
-// may make organizations, a limit of one organization protects no reader. Further ones wait as those that fail do.
+// MaxInvitations is the number of invitations that each process mails to an address in a UTC day, for all organizations
+// together: if anyone may create organizations, a limit for each organization protects no reader. Further invitations
+// wait like failed mails.
 const MaxInvitations = 20
 
 // invitedAddresses counts the invitations that an address was mailed. It is safe for concurrent use.
@@ -78,7 +79,7 @@ type invitedAddresses struct {
 
 var errInvitedOften = errors.New("its address was mailed as many invitations as in a day it may")
 
-// count adds n invitations of an address, or refuses where it has had all those of the day.
+// count adds n invitations to an address, or refuses if the day's limit is used up.
 func (i *invitedAddresses) count(address string, n int, now time.Time) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -110,8 +111,8 @@ func mailDelay(attempts int) time.Duration {
 	return min(maxMailDelay, time.Minute<<min(attempts-1, 10))
 }
 
-// NewMailer makes the loop of a mailer. Its errors are those of the database; a mail that could not be sent is logged
-// and tried again later.
+// NewMailer makes the loop of a mailer. It returns errors of the database; a mail that could not be sent is logged and
+// retried later.
 func NewMailer(m Mailer) *Loop {
 	if m.Observe == nil {
 		m.Observe = func(string, int) {}

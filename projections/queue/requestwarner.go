@@ -71,7 +71,7 @@ func NewMeterWarner(w MeterWarner) *Loop {
 		}})
 }
 
-// arguments are those of unwarnedOf after the shard.
+// arguments are the arguments of unwarnedOf after the shard.
 func (w MeterWarner) arguments() []any {
 	now, names := w.Now(), w.Plans.Names()
 	period := domain.PeriodOf(now)

@@ -41,7 +41,7 @@ var findPasskeys = cluster.SQL(`SELECT ` + projections.PasskeyColumns + `,
 		WHERE shard = $1 AND passkey_id = p.passkey_id OFFSET 0) u ON true
 	WHERE p.shard = $1 AND p.organization_id = $2 AND p.member_id = $3 AND p.removed_at IS NULL ORDER BY p.passkey_id`)
 
-// Passkeys lists those of a member, oldest first.
+// Passkeys lists a member's passkeys, oldest first.
 func (s *Store) Passkeys(ctx context.Context, o domain.OrganizationID, member domain.MemberID) ([]NamedPasskey, error) {
 	if !s.Installation.Has(o.Shard()) {
 		return nil, nil

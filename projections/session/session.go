@@ -44,7 +44,7 @@ type Session struct {
 	ProvedAt     time.Time // the last proof of identity
 	UsedAt       time.Time
 
-	// What was read with it.
+	// Values read with the session.
 	Plan             string
 	Internal         bool
 	PerMinute        int   // the organization's limit
@@ -224,8 +224,8 @@ func (s *Store) EndSessions(ctx context.Context, o domain.OrganizationID, member
 	return statement.Exec(ctx, s.Pool, "end all sessions", projections.EndSessions, o.Shard(), member)
 }
 
-// EndSignIns ends all sessions, and uses up all links: for a restored database, in which those that have ended since
-// live again. What is to be restored of the ledger is not among them.
+// EndSignIns ends all sessions and uses up all links. Run it on a restored database, in which sessions that have ended
+// since the backup live again. The ledger itself is not affected.
 func EndSignIns(ctx context.Context, pool *pgxpool.Pool) error {
 	for _, query := range []string{
 		cluster.SQL("DELETE FROM {console_sessions}"),

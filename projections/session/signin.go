@@ -66,7 +66,7 @@ func (s *Store) Membership(ctx context.Context, o domain.OrganizationID, member 
 		findMembership, o.Shard(), o, member)
 }
 
-// ShardOf is the shard of what has a hash and no organization: a challenge, or the links for an address without a
+// ShardOf is the shard of a hash without an organization: a challenge, or the links for an address without a
 // membership, which are counted together so.
 func (s *Store) ShardOf(sha256 [32]byte) domain.Shard {
 	return domain.Shard(int(binary.BigEndian.Uint16(sha256[:])) % s.Installation.Shards)
@@ -75,8 +75,8 @@ func (s *Store) ShardOf(sha256 [32]byte) domain.Shard {
 // LinkLifetime is how long a link that signs a person in may be used.
 const LinkLifetime = 15 * time.Minute
 
-// How many links an address is sent in an hour: on requests of any browser, and once these are used up, of browsers
-// that have signed in with it before. So a stranger who types the address again and again keeps nobody out.
+// The number of links that an address is sent in an hour: on requests of any browser, and once these are used up, of
+// browsers that have signed in with it before. So a stranger who types the address again and again locks no member out.
 const (
 	LinksPerHour      = 5
 	KnownLinksPerHour = 10
@@ -95,8 +95,9 @@ type SignInLink struct {
 	UsedAt        *time.Time
 }
 
-// An operator's link names neither address nor browser, so it counts against nobody's hour. A link with which a person
-// who has signed in proves who they are counts against that member's: nobody else uses it up by typing the address.
+// An operator's link names neither address nor browser, so it counts against no hour. A link with which a person who
+// has signed in proves their identity counts against that member's hour, which strangers cannot use up by typing the
+// address.
 const (
 	insertLink = `INSERT INTO {console_links} (shard, link_id, secret_sha256, email_sha256, browser_sha256,
 		organization_id, member_id, created_at, expires_at)

@@ -28,7 +28,7 @@ func All[T any](
 ) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	rows, _ := from.Query(ctx, sql, args...) // its error is that of the rows
+	rows, _ := from.Query(ctx, sql, args...) // CollectRows returns its error
 	list, err := pgx.CollectRows(rows, scan)
 	if err != nil {
 		return nil, Failed(what, err)

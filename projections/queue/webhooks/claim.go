@@ -20,8 +20,8 @@ import (
 
 const destinationsPerClaim = 64
 
-// findDue lists destinations that have something due, by jumping from one to the next in the index of due rows, except
-// those of which this process holds enough.
+// findDue lists destinations with due deliveries, by jumping from one to the next in the index of due rows. It leaves
+// out destinations of which this process holds enough.
 var findDue = cluster.SQL(`WITH RECURSIVE d AS (
 		(SELECT webhook_id, due_at FROM {webhook_deliveries}
 			WHERE shard = $1 AND webhook_id > $2 ORDER BY webhook_id, due_at LIMIT 1)
@@ -128,7 +128,7 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	return more && charging == nil, charging
 }
 
-// found is a destination that has something due, and what was taken of that.
+// found is a destination with due deliveries, and the deliveries taken from it.
 type found struct {
 	*destination
 	target *target
@@ -163,8 +163,8 @@ func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, erro
 	for _, d := range s.destinations {
 		held[d.organization] += d.holds()
 	}
-	// What is left of an organization's share goes to those of its destinations that hold least: the others may have
-	// nothing to take, because all of theirs is leased.
+	// The rest of an organization's share goes to its destinations with the fewest rows held: the others may have
+	// nothing to take, because all their rows are leased.
 	least := make([]*found, len(list))
 	for i := range list {
 		f := &list[i]
@@ -293,7 +293,8 @@ var chargeAttempts = cluster.SQL(`INSERT INTO {webhook_usage} AS u (shard, organ
 		limit_100 = CASE WHEN u.used + excluded.used >= excluded.limit_100 THEN excluded.limit_100 ELSE u.limit_100 END
 	RETURNING organization_id, used`)
 
-// capAttempts gives back what chargeAttempts has taken too many, in its transaction: nobody sees them.
+// capAttempts gives back the attempts that chargeAttempts has taken beyond the limit, in the same transaction, so they
+// are never visible.
 var capAttempts = cluster.SQL(`UPDATE {webhook_usage} u SET used = greatest(u.used - n.wanted, n.most)
 	FROM (SELECT id, wanted, most FROM unnest($3::uuid[], $4::bigint[], $5::bigint[]) AS u(id, wanted, most) LIMIT cardinality($3::uuid[])) AS n
 	WHERE u.shard = $1 AND u.organization_id = n.id AND u.period = $2 AND u.used > n.most`)
@@ -345,8 +346,8 @@ func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) e
 	return nil
 }
 
-// refundAttempts also takes the notes of parts that are no longer reached: a look that
-// comes after it warns of no attempts that were not made. One that came before has counted what was claimed.
+// refundAttempts also removes the notes of thresholds that are no longer reached, so that a later look does not warn of
+// attempts that were not made. An earlier look has counted the claimed attempts.
 var refundAttempts = cluster.SQL(`UPDATE {webhook_usage} SET used = greatest(0, used - $4),
 		reached_80 = CASE WHEN 100 * (used - $4) >= 80 * limit_80 THEN reached_80 END,
 		reached_95 = CASE WHEN 100 * (used - $4) >= 95 * limit_95 THEN reached_95 END,

@@ -163,7 +163,7 @@ func (s *shardWorker) tally(batch []result) tally {
 
 // write records results in one transaction, gives unused attempts back, and disables what must not go on.
 func (s *shardWorker) write(ctx context.Context, batch []result) error {
-	// A shutdown does not interrupt it: what was sent must not be sent again.
+	// A shutdown does not interrupt it, because deliveries that were sent must not be sent again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statement.Timeout)
 	defer cancel()
 	now, t := s.Now().UTC(), s.tally(batch)

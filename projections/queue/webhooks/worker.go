@@ -52,7 +52,7 @@ const (
 	failingLimit = 5 * 24 * time.Hour
 
 	lease      = 30 * time.Second // more than staleAfter, attemptTimeout and a write
-	pollEvery  = time.Second      // finds what has become due
+	pollEvery  = time.Second      // finds due deliveries
 	watchEvery = 4 * time.Second  // finds what a lost wake-up was for, where there was nothing
 	keepLog    = 30 * 24 * time.Hour
 	pruneEvery = 10 * time.Minute
@@ -93,9 +93,9 @@ func New(c Config) (*Worker, error) {
 	return w, nil
 }
 
-// Wake says that there may be something to send in a shard. It never waits. The process that has queued a delivery
-// wakes its own worker after the commit. What it does not come to send, because it dies, another finds with its next
-// look, some four seconds later at most; so nobody else need know of a delivery.
+// Wake says that there may be deliveries to send in a shard. It never waits. The process that has queued a delivery
+// wakes its own worker after the commit. If that process dies before it sends, another process finds the delivery with
+// its next look, at most about four seconds later, so it needs no notice.
 func (w *Worker) Wake(shard domain.Shard) {
 	if int(shard) < len(w.shards) {
 		w.shards[shard].claims.Wake(shard)
