@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -65,14 +64,12 @@ func (s *State) administer(c Command, drafts []Draft, now time.Time) error {
 
 // dayUsed refuses an administrative command until the UTC day ends.
 func dayUsed(most int64, reset time.Duration) *Error {
-	return &Error{
-		Code: RateLimited, RetryAfter: reset, Limit: &Limit{Name: DayLimit, Most: most},
-		Message: fmt.Sprintf(
-			"An organization may cause at most %d administrative events in a UTC day; wait until the next day. Revoking, "+
-				"disabling and removing still work.",
-			most,
-		),
-	}
+	return Refuse(
+		RateLimited,
+		"An organization may cause at most %d administrative events in a UTC day; wait until the next day. Revoking, "+
+			"disabling and removing still work.",
+		most,
+	).After(reset).Of(DayLimit, most)
 }
 
 // administrative reports whether the events of a command are charged to its organization's day: whatever members and

@@ -257,17 +257,17 @@ func (c *CreateKey) grants(s *State) (drafts []Draft, err error) {
 	if len(c.Companies) > MaxKeyCompanies {
 		return nil, InvalidMember(
 			"/companies", strictjson.CodeLength,
-			fmt.Sprintf("must name at most %d companies; grant further ones one by one", MaxKeyCompanies),
+			"must name at most %d companies; grant further ones one by one", MaxKeyCompanies,
 		)
 	}
 	var fields []FieldError
 	for i, reference := range c.Companies {
 		company := s.CompanyByReference(c.Organization, reference)
 		if company == nil {
-			fields = append(fields, FieldError{
-				Pointer: fmt.Sprintf("/companies/%d", i), Code: "UNKNOWN",
-				Message: fmt.Sprintf("must be the reference of a company of the organization; no company has %q", reference),
-			})
+			fields = append(fields, strictjson.NewProblem(
+				fmt.Sprintf("/companies/%d", i), "UNKNOWN",
+				"must be the reference of a company of the organization; no company has %q", reference,
+			))
 			continue
 		}
 		drafts = append(drafts, grantOf(company.ID, c.id))
@@ -346,23 +346,23 @@ func (k *APIKey) confine(made *APIKey, grants bool) error {
 		return Refuse(MissingScope, "This key lacks the scope %s, so it cannot grant companies.", IntegrityAdmin)
 	}
 	var fields []FieldError
-	refuse := func(pointer, message string) {
-		fields = append(fields, FieldError{Pointer: pointer, Code: "KEY_LIMIT", Message: message})
+	refuse := func(pointer, format string, args ...any) {
+		fields = append(fields, strictjson.NewProblem(pointer, "KEY_LIMIT", format, args...))
 	}
 	if made.ExpiresAt.After(k.ExpiresAt) {
 		refuse(
-			"/expiresAt", "must be no later than "+evidence.FormatTime(k.ExpiresAt)+", the end of the key that makes this one",
+			"/expiresAt", "must be no later than %s, the end of the key that makes this one", evidence.FormatTime(k.ExpiresAt),
 		)
 	}
 	if made.Source == nil {
 		made.Source = k.Source
 	} else if k.Source != nil && *made.Source != *k.Source {
-		refuse("/source", "must be "+*k.Source+", the source of the key that makes this one")
+		refuse("/source", "must be %s, the source of the key that makes this one", *k.Source)
 	}
 	if made.MaxVersionStep == nil {
 		made.MaxVersionStep = k.MaxVersionStep
 	} else if k.MaxVersionStep != nil && *made.MaxVersionStep > *k.MaxVersionStep {
-		refuse("/maxVersionStep", fmt.Sprintf("must be at most %d, that of the key that makes this one", *k.MaxVersionStep))
+		refuse("/maxVersionStep", "must be at most %d, as for the key that makes this one", *k.MaxVersionStep)
 	}
 	if own := k.AllNetworks(); made.Network == nil {
 		made.KeyLimits = made.from(own)
@@ -371,7 +371,7 @@ func (k *APIKey) confine(made *APIKey, grants bool) error {
 			if !slices.ContainsFunc(own, func(wide string) bool { return networkWithin(network, wide) }) {
 				refuse(
 					fmt.Sprintf("/networks/%d", i),
-					"must lie within a network of the key that makes this one: "+strings.Join(own, ", "),
+					"must lie within a network of the key that makes this one: %s", strings.Join(own, ", "),
 				)
 			}
 		}
@@ -398,7 +398,7 @@ func (l KeyLimits) check() (KeyLimits, error) {
 	networks := l.AllNetworks()
 	if len(networks) > MaxKeyNetworks {
 		return l, InvalidMember(
-			"/networks", strictjson.CodeLength, fmt.Sprintf("must name at most %d networks", MaxKeyNetworks),
+			"/networks", strictjson.CodeLength, "must name at most %d networks", MaxKeyNetworks,
 		)
 	}
 	for i, network := range networks {
@@ -433,9 +433,7 @@ func (l KeyLimits) checkVersion(version, highest int32) error {
 	}
 	return InvalidMember(
 		"/version", "KEY_LIMIT",
-		fmt.Sprintf(
-			"must be at most %d above the document's highest accepted version, the limit of this key", *l.MaxVersionStep,
-		),
+		"must be at most %d above the document's highest accepted version, the limit of this key", *l.MaxVersionStep,
 	)
 }
 

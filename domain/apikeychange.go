@@ -48,8 +48,8 @@ func (c *ChangeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	case end.After(known.ExpiresAt):
 		return nil, InvalidMember(
 			"/expiresAt", strictjson.CodeRange,
-			"must be no later than "+evidence.FormatTime(known.ExpiresAt)+
-				", the end that the key has; create or rotate a key for a longer life",
+			"must be no later than %s, the end that the key has; create or rotate a key for a longer life",
+			evidence.FormatTime(known.ExpiresAt),
 		)
 	case !now.Before(end):
 		return nil, InvalidMember(

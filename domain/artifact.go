@@ -207,12 +207,11 @@ func RegistrationRoom(
 			plan,
 		)
 	}
-	return false, &Error{
-		Code: ArtifactQuotaExhausted, RetryAfter: period.End().Sub(now),
-		Message: fmt.Sprintf("The plan %s allows %d registrations of artifacts in %s and all are used; the allowance "+
+	return false, Refuse(
+		ArtifactQuotaExhausted, "The plan %s allows %d registrations of artifacts in %s and all are used; the allowance "+
 			"resets at %s. A file credit pack enlarges it.",
-			plan, *limit, period, period.End().Format(time.RFC3339)),
-	}
+		plan, *limit, period, period.End().Format(time.RFC3339),
+	).After(period.End().Sub(now))
 }
 
 func optional(s string) *string {

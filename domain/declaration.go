@@ -162,12 +162,11 @@ func (d *Declaration) conflict(known *Version) error {
 	if fields == nil {
 		return nil
 	}
-	return &Error{
-		Code:     VersionConflict,
-		Message:  "This version was already declared with other data; a changed document needs a higher version number.",
-		Fields:   fields,
-		Existing: &Existing{PublicID: known.PublicID, ReceivedAt: known.ReceivedAt},
-	}
+	e := Refuse(
+		VersionConflict, "This version was already declared with other data; a changed document needs a higher version number.",
+	)
+	e.Fields, e.Existing = fields, &Existing{PublicID: known.PublicID, ReceivedAt: known.ReceivedAt}
+	return e
 }
 
 // Registrar prepares registrations and certificates: everything random, and the signature, which
@@ -386,11 +385,9 @@ func (u Usage) checkRoom(plan string, now time.Time) error {
 		)
 	}
 	resets := u.Period.End()
-	return &Error{
-		Code: RegistrationQuotaExhausted, RetryAfter: resets.Sub(now),
-		Message: fmt.Sprintf(
-			"The plan %s allows %d new versions in %s and all are used; the allowance resets at %s.", plan, *u.Limit, u.Period,
-			resets.Format(time.RFC3339),
-		),
-	}
+	return Refuse(
+		RegistrationQuotaExhausted,
+		"The plan %s allows %d new versions in %s and all are used; the allowance resets at %s.", plan, *u.Limit, u.Period,
+		resets.Format(time.RFC3339),
+	).After(resets.Sub(now))
 }

@@ -1,8 +1,6 @@
 package domain
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"integrityledger/domain/strictjson"
@@ -58,7 +56,8 @@ type FieldError = strictjson.Problem
 // Error is a refusal that the caller sees. Every other error is internal and never shown.
 type Error struct {
 	Code    Code
-	Message string       // one sentence that a person can act on
+	Message string // one sentence that a person can act on, in English
+	said    strictjson.Sentence
 	Fields  []FieldError // every offending member, where members are at fault
 	// RetryAfter is how long until the same request can succeed; zero where the code names no such time.
 	RetryAfter time.Duration
@@ -89,37 +88,51 @@ type Existing struct {
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
-// Refuse makes an Error of a code and a sentence.
+// Refuse makes an Error of a code and a sentence (strictjson.Sentence).
 func Refuse(code Code, format string, args ...any) *Error {
-	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+	said := strictjson.Sentence{Format: format, Args: args}
+	return &Error{Code: code, Message: said.String(), said: said}
+}
+
+// In is the message in another language; see strictjson.Sentence.In.
+func (e *Error) In(translate func(english string) string) string {
+	if e.said.Format == "" {
+		return translate(e.Message)
+	}
+	return e.said.In(translate)
+}
+
+// After says how long it is until the same request can succeed.
+func (e *Error) After(d time.Duration) *Error {
+	e.RetryAfter = d
+	return e
+}
+
+// Of names the limit that the request ran into.
+func (e *Error) Of(limit string, most int64) *Error {
+	e.Limit = &Limit{Name: limit, Most: most}
+	return e
 }
 
 // Invalid makes an INVALID_DATA error of the offending members.
 func Invalid(fields []FieldError) *Error {
-	return &Error{
-		Code: InvalidData, Message: "Correct the members listed in errors and send the request again.",
-		Fields: strictjson.Listed(fields, strictjson.MaxProblems),
-	}
+	e := Refuse(InvalidData, "Correct the members listed in errors and send the request again.")
+	e.Fields = strictjson.Listed(fields, strictjson.MaxProblems)
+	return e
 }
 
 // InvalidMember makes an INVALID_DATA error of one offending member.
-func InvalidMember(pointer, code, message string) *Error {
-	return Invalid([]FieldError{{Pointer: pointer, Code: code, Message: message}})
+func InvalidMember(pointer, code, format string, args ...any) *Error {
+	return Invalid([]FieldError{strictjson.NewProblem(pointer, code, format, args...)})
 }
 
 // OneOf lists names in a sentence: a, b or c.
-func OneOf[T ~string](names []T) string {
-	var b strings.Builder
+func OneOf[T ~string](names []T) strictjson.Choice {
+	list := make(strictjson.Choice, len(names))
 	for i, name := range names {
-		switch {
-		case i > 0 && i == len(names)-1:
-			b.WriteString(" or ")
-		case i > 0:
-			b.WriteString(", ")
-		}
-		b.WriteString(string(name))
+		list[i] = string(name)
 	}
-	return b.String()
+	return list
 }
 
 // OrganizationMinute says of which limit a refusal is, see MinuteUsed.
@@ -129,15 +142,14 @@ const OrganizationMinute = "The organization may send %d requests a minute, whic
 // MinuteUsed makes a RATE_LIMITED error of a limit of requests a minute, and of the time until the next minute. The
 // limit's name has a place for the number.
 func MinuteUsed(limit string, most int, reset time.Duration) *Error {
-	return &Error{
-		Code: RateLimited, RetryAfter: reset, Limit: &Limit{Name: MinuteLimit, Most: int64(most)},
-		Message: fmt.Sprintf(limit+"; wait until the next minute.", most),
-	}
+	return Refuse(
+		RateLimited, "%s; wait until the next minute.", strictjson.Sentence{Format: limit, Args: []any{most}},
+	).After(reset).Of(MinuteLimit, int64(most))
 }
 
-// Unavailable makes a TEMPORARILY_UNAVAILABLE error.
-func Unavailable(message string) *Error {
-	return &Error{Code: TemporarilyUnavailable, Message: message, RetryAfter: time.Second}
+// Unavailable makes a TEMPORARILY_UNAVAILABLE error of a sentence (strictjson.Sentence).
+func Unavailable(format string, args ...any) *Error {
+	return Refuse(TemporarilyUnavailable, format, args...).After(time.Second)
 }
 
 // Refusals that are used in several places. Objects that an organization or a key must not know of are answered as if

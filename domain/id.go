@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode"
 
+	"integrityledger/domain/strictjson"
+
 	typeid "go.jetify.com/typeid/base32"
 )
 
@@ -129,7 +131,7 @@ func ParseID[I ID[K], K kind](s string) (I, error) {
 	suffix, ok := strings.CutPrefix(s, k.prefix()+"_")
 	raw, err := typeid.Decode(suffix)
 	if !ok || err != nil || typeid.Encode([16]byte(raw)) != suffix {
-		return I{}, fmt.Errorf("must be an id of the form %s_ and 26 characters", k.prefix())
+		return I{}, strictjson.Sentence{Format: "must be an id of the form %s_ and 26 characters", Args: []any{k.prefix()}}
 	}
 	return I(raw), nil
 }

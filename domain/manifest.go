@@ -75,7 +75,7 @@ func ReadManifest(meter *strictjson.Meter, text []byte) (m Manifest, warnings []
 func ReadManifestMember(o *strictjson.Object, name string) Manifest {
 	if length := o.Value(name, strictjson.Required).Length(); length > MaxManifestBytes {
 		o.Problem(
-			name, strictjson.CodeLength, fmt.Sprintf("must be at most %d bytes of JSON, not %d", MaxManifestBytes, length),
+			name, strictjson.CodeLength, "must be at most %d bytes of JSON, not %d", MaxManifestBytes, length,
 		)
 		return Manifest{}
 	}
@@ -89,7 +89,7 @@ var manifestHash = regexp.MustCompile(`\A[a-f0-9]{64}\z`)
 func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 	o.Match(
 		"kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`).MatchString,
-		"must be "+strconv.Quote(ManifestKind),
+		"must be %q", ManifestKind,
 	)
 	o.Int("version", ManifestVersion, ManifestVersion, strictjson.Required)
 	o.Match("algorithm", strictjson.Required, regexp.MustCompile(`\ASHA-256\z`).MatchString, `must be "SHA-256"`)
@@ -115,22 +115,21 @@ func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 			continue
 		}
 		if first, twice := seen[file.Path]; twice {
-			f.Problem("path", CodeDuplicatePath, fmt.Sprintf("must differ from the path of /files/%d", first))
+			f.Problem("path", CodeDuplicatePath, "must differ from the path of /files/%d", first)
 			continue
 		}
 		seen[file.Path] = i
 		key := norm.NFC.String(fold.String(file.Path))
 		if first, similar := folded[key]; similar {
-			warnings = append(warnings, FieldError{
-				Pointer: fmt.Sprintf("/files/%d/path", i), Code: CodeSimilarPath,
-				Message: fmt.Sprintf("it differs from the path of /files/%d in case only", first),
-			})
+			warnings = append(warnings, strictjson.NewProblem(
+				fmt.Sprintf("/files/%d/path", i), CodeSimilarPath, "it differs from the path of /files/%d in case only", first,
+			))
 			continue
 		}
 		folded[key] = i
 	}
 	if total > MaxManifestTotal {
-		o.Problem("files", strictjson.CodeRange, fmt.Sprintf("must sum to at most %d bytes, not %d", MaxManifestTotal, total))
+		o.Problem("files", strictjson.CodeRange, "must sum to at most %d bytes, not %d", MaxManifestTotal, total)
 	}
 	return m, warnings
 }

@@ -354,7 +354,7 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, InvalidMember("/email", strictjson.CodeFormat, EmailRule)
 	}
 	if !slices.Contains(Roles(), c.Role) {
-		return nil, InvalidMember("/role", "UNKNOWN", "must be "+OneOf(Roles()))
+		return nil, InvalidMember("/role", "UNKNOWN", "must be %s", OneOf(Roles()))
 	}
 	until := now.Add(InvitationLifetime)
 	invited := Member{Organization: c.Organization, CreatedAt: now}
@@ -416,22 +416,17 @@ func (s *State) mayInvite(o OrganizationID, email string, known *Member, now tim
 	}
 	switch {
 	case pause > 0:
-		return &Error{
-			Code: RateLimited, RetryAfter: pause,
-			Message: fmt.Sprintf(
-				"This address was invited less than %d minutes ago; wait before it is invited again.",
-				int(InvitationPause.Minutes()),
-			),
-		}
+		return Refuse(
+			RateLimited, "This address was invited less than %d minutes ago; wait before it is invited again.",
+			int(InvitationPause.Minutes()),
+		).After(pause)
 	case members >= MaxMembers:
 		return Refuse(InvalidState, "The organization has had %d members and may have no more.", MaxMembers)
 	case today >= DailyInvitations:
-		return &Error{
-			Code: RateLimited, RetryAfter: next,
-			Message: fmt.Sprintf(
-				"An organization invites at most %d addresses a day; wait until the first of them is a day old.", DailyInvitations,
-			),
-		}
+		return Refuse(
+			RateLimited, "An organization invites at most %d addresses a day; wait until the first of them is a day old.",
+			DailyInvitations,
+		).After(next)
 	}
 	return nil
 }

@@ -181,7 +181,7 @@ func checkSubset(pointer string, scopes, all []Scope) error {
 	}
 	for _, scope := range scopes {
 		if !slices.Contains(names, string(scope)) {
-			return InvalidMember(pointer, "UNKNOWN", "must be among "+strings.Join(names, ", "))
+			return InvalidMember(pointer, "UNKNOWN", "must be among %s", strings.Join(names, ", "))
 		}
 	}
 	return nil

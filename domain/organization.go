@@ -214,7 +214,7 @@ func (s *State) checkPlan(plan string, perMinute *int32) error {
 	if _, ok := s.plans[plan]; !ok {
 		fields = append(
 			fields,
-			FieldError{Pointer: "/plan", Code: "UNKNOWN", Message: "must be one of " + strings.Join(s.plans.Names(), ", ")},
+			strictjson.NewProblem("/plan", "UNKNOWN", "must be one of %s", strings.Join(s.plans.Names(), ", ")),
 		)
 	}
 	if perMinute != nil && *perMinute < 1 {

@@ -169,15 +169,12 @@ func (s *State) checkPending(id OrganizationID, now time.Time) error {
 	if active < MaxPendingReservations {
 		return nil
 	}
-	return &Error{
-		Code: PendingReservationLimit,
-		Message: fmt.Sprintf(
-			"This organization has %d pending reservations and may have no more: register or release some of them, or wait "+
-				"until one expires.",
-			active,
-		),
-		RetryAfter: earliest.Sub(now),
-	}
+	return Refuse(
+		PendingReservationLimit,
+		"This organization has %d pending reservations and may have no more: register or release some of them, or wait "+
+			"until one expires.",
+		active,
+	).After(earliest.Sub(now))
 }
 
 // checkReservation judges the reservation that a declaration names. reserved is

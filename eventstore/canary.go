@@ -94,7 +94,7 @@ func (c *Canary) Ready(context.Context) error {
 		}
 		if s.failed != nil && cause == nil {
 			cause = s.failed
-			err = domain.Unavailable("Nothing can be committed: groups fail in every shard, and " + reason(cause) + ".")
+			err = domain.Unavailable("Nothing can be committed: groups fail in every shard, and %s.", reason(cause))
 		}
 	}
 	if cause == nil {

@@ -82,7 +82,7 @@ func (e *LostError) Error() string { return "the database has lost what was comm
 
 // Refusal is the answer to a client.
 func (e *LostError) Refusal() *domain.Error {
-	return domain.Unavailable("Nothing can be committed: " + e.Error() + ". The log of the service says what to do.")
+	return domain.Unavailable("Nothing can be committed: %s. The log of the service says what to do.", e.Error())
 }
 
 // Remedy says what an operator does about a loss.

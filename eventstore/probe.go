@@ -120,7 +120,7 @@ func (p *Probe) ask() {
 		err = p.Clocks(ctx)
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: %w", domain.Unavailable("Nothing can be committed: "+reason(err)+"."), err)
+		err = fmt.Errorf("%w: %w", domain.Unavailable("Nothing can be committed: %s.", reason(err)), err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,7 +1,6 @@
 package strictjson
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -10,9 +9,10 @@ import (
 
 // Problem is one offending member of a text.
 type Problem struct {
-	Pointer string `json:"pointer"` // RFC 6901; empty for the whole value
-	Code    string `json:"code"`
-	Message string `json:"message"` // what the member must be
+	Pointer string    `json:"pointer"` // RFC 6901; empty for the whole value
+	Code    string    `json:"code"`
+	Message string    `json:"message"` // what the member must be, in English
+	said    *Sentence // nil: all of Message
 }
 
 // Codes of the problems that this package finds; callers may add others.
@@ -113,7 +113,7 @@ func newObject(r *report, parent *Object, name, pointer string, v Value, given b
 	switch {
 	case !given:
 	case v.kind != ObjectKind:
-		o.Problem("", CodeType, fmt.Sprintf("must be an object, not %s", v.kind))
+		o.Problem("", CodeType, "must be an object, not %s", v.kind)
 	default:
 		o.present, o.members = true, v.items
 		o.entries = make([]entry, 0, min(len(v.items), 4*fewEntries))
@@ -196,7 +196,7 @@ func Listed(problems []Problem, most int) []Problem {
 	listed := most - 1
 	return append(
 		problems[:listed:listed],
-		Problem{Code: CodeMore, Message: fmt.Sprintf("there are more problems than the first %d, which are listed", listed)},
+		NewProblem("", CodeMore, "there are more problems than the first %d, which are listed", listed),
 	)
 }
 
@@ -212,13 +212,13 @@ func (o *Object) appendUnexpected(list []Problem) []Problem {
 		seen[i]++
 		switch {
 		case seen[i] == 2:
-			list = append(list, o.about(m.Name, CodeDuplicate, "the member appears more than once"))
+			list = append(list, o.about(m.Name, CodeDuplicate, Sentence{Format: "the member appears more than once"}))
 		case seen[i] == 1 && !o.entries[i].asked && o.report.source == fromQuery:
-			list = append(list, o.about(m.Name, CodeParameter, "there is no such parameter"))
+			list = append(list, o.about(m.Name, CodeParameter, Sentence{Format: "there is no such parameter"}))
 		case seen[i] == 1 && !o.entries[i].asked:
-			message := "there is no such member"
+			message := Sentence{Format: "there is no such member"}
 			if similar := o.similar(m.Name); similar != "" {
-				message += fmt.Sprintf("; did you mean %s?", similar)
+				message = Sentence{"there is no such member; did you mean %s?", []any{similar}}
 			}
 			list = append(list, o.about(m.Name, CodeUnknown, message))
 		}
@@ -245,11 +245,11 @@ const maxShownName = 200
 
 // about is a problem of a member whose name the author of the text made up. A
 // name that is too long to be repeated is reported at the object.
-func (o *Object) about(name, code, message string) Problem {
+func (o *Object) about(name, code string, message Sentence) Problem {
 	if len(name) > maxShownName {
-		return Problem{o.pointer, code, fmt.Sprintf("%s (its name has %d bytes)", message, len(name))}
+		return NewProblem(o.pointer, code, "%s (its name has %d bytes)", message, len(name))
 	}
-	return Problem{o.at(name), code, message}
+	return NewProblem(o.at(name), code, message.Format, message.Args...)
 }
 
 // similar is the known member that differs from name in case, "_" and "-" only.
@@ -267,17 +267,18 @@ func (o *Object) similar(name string) string {
 	return ""
 }
 
-// Problem adds a problem of a member; name "" means the object itself.
-func (o *Object) Problem(name, code, message string) { o.add(name, "", code, message) }
+// Problem adds a problem of a member; name "" means the object itself. format and args say what the member must be; see
+// Sentence.
+func (o *Object) Problem(name, code, format string, args ...any) { o.add(name, "", code, format, args) }
 
 // ElementProblem adds a problem of one element of an array member.
-func (o *Object) ElementProblem(name string, index int, code, message string) {
-	o.add(name, "/"+strconv.Itoa(index), code, message)
+func (o *Object) ElementProblem(name string, index int, code, format string, args ...any) {
+	o.add(name, "/"+strconv.Itoa(index), code, format, args)
 }
 
 // add lists a problem of the object, of a member or of an element of it, unless enough are listed. The member is
 // wrong, and so is every object round it.
-func (o *Object) add(name, element, code, message string) {
+func (o *Object) add(name, element, code, format string, args []any) {
 	at, member := o, name
 	if name == "" {
 		at, member = o.parent, o.name
@@ -296,7 +297,7 @@ func (o *Object) add(name, element, code, message string) {
 	if name != "" {
 		pointer = o.at(name) + element
 	}
-	o.report.problems = append(o.report.problems, Problem{pointer, code, message})
+	o.report.problems = append(o.report.problems, NewProblem(pointer, code, format, args...))
 }
 
 // at points to a member. A name that is too long to be repeated is cut.
@@ -353,12 +354,14 @@ func (o *Object) NullableString(name string, p Presence) *string {
 	return given(o.text(name, p, true))
 }
 
-// Match reads a string that must match; otherwise the problem is FORMAT with the
-// message, which says what the member must be.
-func (o *Object) Match(name string, p Presence, matches func(string) bool, message string) string {
+// Match reads a string that must match; otherwise the problem is FORMAT with the message, which says what the member
+// must be.
+func (o *Object) Match(
+	name string, p Presence, matches func(string) bool, format string, args ...any,
+) string {
 	s, ok := o.text(name, p, false)
 	if ok && !matches(s) {
-		o.Problem(name, CodeFormat, message)
+		o.Problem(name, CodeFormat, format, args...)
 		return ""
 	}
 	return s
@@ -368,7 +371,7 @@ func (o *Object) Match(name string, p Presence, matches func(string) bool, messa
 func (o *Object) Sized(name string, p Presence, least, most int) string {
 	s, ok := o.text(name, p, false)
 	if n := utf8.RuneCountInString(s); ok && (n < least || n > most) {
-		o.Problem(name, CodeLength, fmt.Sprintf("must have %d to %d characters", least, most))
+		o.Problem(name, CodeLength, "must have %d to %d characters", least, most)
 		return ""
 	}
 	return s
@@ -409,7 +412,7 @@ func (o *Object) StringList(name string, p Presence, most int) []string {
 		o.report.steps += int64(len(item.Value.text))
 		switch v := item.Value; {
 		case v.kind != String:
-			o.ElementProblem(name, i, CodeType, fmt.Sprintf("must be %s, not %s", String, v.kind))
+			o.ElementProblem(name, i, CodeType, "must be %s, not %s", String, v.kind)
 		case strings.IndexByte(v.text, 0) >= 0:
 			o.ElementProblem(name, i, CodeNUL, withoutNUL)
 		default:
@@ -458,11 +461,11 @@ func (o *Object) Values(name string, p Presence, least, most int) []Value {
 func (o *Object) list(name string, p Presence, least, most int) ([]Member, bool) {
 	v, ok := o.typed(name, p, false, Array)
 	if n := len(v.items); ok && (n < least || n > most) {
-		rule := fmt.Sprintf("must have %d to %d elements", least, most)
 		if most == AnyLength {
-			rule = fmt.Sprintf("must have at least %d elements", least)
+			o.Problem(name, CodeLength, "must have at least %d elements, not %d", least, n)
+		} else {
+			o.Problem(name, CodeLength, "must have %d to %d elements, not %d", least, most, n)
 		}
-		o.Problem(name, CodeLength, fmt.Sprintf("%s, not %d", rule, n))
 		return nil, false
 	}
 	o.report.steps += int64(len(v.items))
@@ -477,7 +480,7 @@ func (o *Object) get(name string, p Presence) (Value, bool) {
 		return o.members[e.first].Value, true
 	}
 	if p == Required && o.present {
-		o.Problem(name, CodeRequired, "the "+o.report.source.noun()+" is required")
+		o.Problem(name, CodeRequired, "the %s is required", o.report.source.noun())
 	}
 	return Value{}, false
 }
@@ -491,7 +494,7 @@ func (o *Object) typed(name string, p Presence, nullable bool, kind Kind) (v Val
 	case v.kind == rawText:
 		return o.asKind(name, kind, v)
 	case v.kind != kind:
-		o.Problem(name, CodeType, fmt.Sprintf("must be %s, not %s", kind, v.kind))
+		o.Problem(name, CodeType, "must be %s, not %s", kind, v.kind)
 		return Value{}, false
 	}
 	o.report.steps += int64(len(v.text))
@@ -524,7 +527,7 @@ func (o *Object) integer(name string, p Presence, nullable bool, least, most int
 	least, most = max(least, MinInteger), min(most, MaxInteger)
 	n, err := strconv.ParseInt(v.text, 10, 64)
 	if err != nil || n < least || n > most {
-		o.Problem(name, CodeRange, fmt.Sprintf("must be an integer from %d to %d", least, most))
+		o.Problem(name, CodeRange, "must be an integer from %d to %d", least, most)
 		return 0, false
 	}
 	return n, true

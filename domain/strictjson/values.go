@@ -90,7 +90,7 @@ func (o *Object) asKind(name string, kind Kind, v Value) (Value, bool) {
 	case kind == Array:
 		return v, true
 	case len(v.items) > 1:
-		o.Problem(name, CodeDuplicate, "the "+o.report.source.noun()+" appears more than once")
+		o.Problem(name, CodeDuplicate, "the %s appears more than once", o.report.source.noun())
 	case kind == Bool && o.report.source == fromForm && v.text == "on":
 		return Value{kind: Bool, text: "true"}, true
 	case kind == Bool && v.text != "true" && v.text != "false":

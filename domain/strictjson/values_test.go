@@ -35,22 +35,22 @@ func TestQueryKeepsItsWords(t *testing.T) {
 		t.Error(list)
 	}
 	want := []Problem{
-		{"/b", CodeDuplicate, "the parameter appears more than once"},
-		{"/n", CodeInteger, "must be an integer in plain digits"},
-		{"/m", CodeRange, "must be an integer from 1 to 10"},
-		{"/huge", CodeInteger, "must be an integer in plain digits"},
-		{"/yes", CodeFormat, "must be true or false"},
-		{"/word", CodeFormat, "must be a word"},
-		{"/absent", CodeRequired, "the parameter is required"},
+		NewProblem("/b", CodeDuplicate, "the %s appears more than once", "parameter"),
+		NewProblem("/n", CodeInteger, "must be an integer in plain digits"),
+		NewProblem("/m", CodeRange, "must be an integer from %d to %d", int64(1), int64(10)),
+		NewProblem("/huge", CodeInteger, "must be an integer in plain digits"),
+		NewProblem("/yes", CodeFormat, "must be true or false"),
+		NewProblem("/word", CodeFormat, "must be a word"),
+		NewProblem("/absent", CodeRequired, "the %s is required", "parameter"),
 	}
 	if wrong := o.Wrong(); !reflect.DeepEqual(wrong, want) {
-		t.Errorf("wrong: %q", wrong)
+		t.Errorf("wrong: %v", wrong)
 	}
 	for _, name := range []string{"/Absent", "/a~1b", "/unknown"} {
-		want = append(want, Problem{name, "UNKNOWN_PARAMETER", "there is no such parameter"})
+		want = append(want, NewProblem(name, "UNKNOWN_PARAMETER", "there is no such parameter"))
 	}
 	if problems := o.Problems(); !reflect.DeepEqual(problems, want) {
-		t.Errorf("problems: %q", problems)
+		t.Errorf("problems: %v", problems)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestFieldsAreWhatBrowsersSend(t *testing.T) {
 		t.Errorf("a list of which nothing is ticked: %v", list)
 	}
 	if problems := o.Problems(); problems != nil {
-		t.Errorf("%q", problems)
+		t.Errorf("%v", problems)
 	}
 	o = Fields(url.Values{"step": {"", ""}, "n": {""}, "consent": {"yes"}, "ticked": {"a", "b", "c"}})
 	o.NullableInt("step", 1, 9, Optional)
@@ -92,7 +92,7 @@ func TestFieldsAreWhatBrowsersSend(t *testing.T) {
 	}
 	problems := o.Problems()
 	if got := codes(problems); !slices.Equal(got, want) || problems[5].Message != "the field is required" {
-		t.Errorf("%q", problems)
+		t.Errorf("%v", problems)
 	}
 }
 
@@ -113,13 +113,13 @@ func TestNoValueIsOtherThanText(t *testing.T) {
 				t.Errorf("%s of %q: %q", name, bad, got)
 			}
 			want := []Problem{
-				{"", CodeFormat, TextRule}, {"/l", CodeFormat, TextRule}, {"/n", CodeFormat, TextRule},
-				{"/s", CodeFormat, TextRule},
+				NewProblem("", CodeFormat, TextRule), NewProblem("/l", CodeFormat, TextRule),
+				NewProblem("/n", CodeFormat, TextRule), NewProblem("/s", CodeFormat, TextRule),
 			}
 			problems := o.Problems()
 			slices.SortFunc(problems, func(a, b Problem) int { return strings.Compare(a.Pointer, b.Pointer) })
 			if !reflect.DeepEqual(problems, want) {
-				t.Errorf("%s of %q: %q", name, bad, problems)
+				t.Errorf("%s of %q: %v", name, bad, problems)
 			}
 		}
 	}

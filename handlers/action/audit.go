@@ -3,7 +3,6 @@ package action
 import (
 	"context"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"integrityledger/domain"
@@ -90,8 +89,8 @@ func (s *Audit) AuditEvents(
 	if question.After > page.Total {
 		return wire.AuditEvents{}, domain.InvalidMember(
 			"/afterSequence", strictjson.CodeRange,
-			"must be a sequence of this organization, whose last one is "+strconv.FormatInt(page.Total, 10)+
-				"; a cursor beyond it is older than a restored database",
+			"must be a sequence of this organization, whose last one is %d; a cursor beyond it is older than a restored database",
+			page.Total,
 		)
 	}
 	return wire.AuditEvents{

@@ -145,11 +145,11 @@ const receivedAhead = time.Minute
 func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
 	ahead := receivedAt.Sub(observedAt)
 	if ahead > receivedAhead {
-		unavailable := domain.Unavailable("This record is dated " + evidence.FormatTime(receivedAt) +
-			" by a clock that was wrong, which is still to come: its state can be signed from then on. Its receipt is there " +
-			"meanwhile.")
-		unavailable.RetryAfter = ahead
-		return observedAt, unavailable
+		return observedAt, domain.Unavailable(
+			"This record is dated %s by a clock that was wrong, which is still to come: its state can be signed from then on. "+
+				"Its receipt is there meanwhile.",
+			evidence.FormatTime(receivedAt),
+		).After(ahead)
 	}
 	return slices.MaxFunc([]time.Time{observedAt, receivedAt}, time.Time.Compare), nil
 }
@@ -210,7 +210,7 @@ func (s *Proofs) evidenceAsOf(
 	case errors.Is(err, query.ErrBeyondHead):
 		err = domain.InvalidMember(
 			"/at", strictjson.CodeRange,
-			"must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10),
+			"must be a sequence of this organization, whose last one is %d", stored.Sequence,
 		)
 	}
 	return stored, then, err

@@ -84,7 +84,7 @@ func (s *Service) finishIdempotent(ctx context.Context, claim domain.Claim, resp
 	answer := domain.StoredAnswer{Claim: claim, Status: resp.StatusCode()}
 	body := resp.Data
 	if failed != nil {
-		refused, _, explained := s.Explain(failed)
+		refused, _, explained := s.Explain(edge.CallIn(ctx), failed)
 		if explained.Status != http.StatusNotFound && explained.Status != http.StatusConflict ||
 			refused.Code == domain.RequestInProgress {
 			if err := s.Store.Release(ctx, claim); err != nil {

@@ -199,9 +199,8 @@ func (s *Console) boundForm(r *http.Request, field string, changes int) error {
 		return nil
 	}
 	err := domain.InvalidMember("/"+field, strictjson.CodeLength,
-		fmt.Sprintf("must change at most %d entries in one form; save in several steps", most))
-	err.Limit = &domain.Limit{Name: field, Most: int64(most)}
-	return err
+		"must change at most %d entries in one form; save in several steps", most)
+	return err.Of(field, int64(most))
 }
 
 // saveAccess grants what was ticked and takes back what no longer is. The form says what it has shown, so that what

@@ -2,7 +2,6 @@ package console
 
 import (
 	"encoding/base64"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -69,12 +68,10 @@ func (s door) askToSignUp(r *http.Request) (any, error) {
 	network := s.networkOf(r)
 	turn, err := s.LinkMailer.signUps.Enter(network, 1)
 	if err != nil {
-		return nil, &domain.Error{
-			Code: domain.RateLimited, RetryAfter: time.Hour,
-			Message: fmt.Sprintf(
-				"At most %d links to sign up are mailed in an hour to one network, and more of them wait already.", signUpsPerHour,
-			),
-		}
+		return nil, domain.Refuse(
+			domain.RateLimited,
+			"At most %d links to sign up are mailed in an hour to one network, and more of them wait already.", signUpsPerHour,
+		).After(time.Hour)
 	}
 	browser, cookie := s.browserOf(r)
 	email, later := domain.EmailSHA256(address), !turn.IsGranted()
@@ -108,7 +105,7 @@ func (s door) within(r *http.Request, limit *edge.AddressLimit, message string) 
 	if state.Used <= state.Most {
 		return nil
 	}
-	return &domain.Error{Code: domain.RateLimited, RetryAfter: state.Reset, Message: fmt.Sprintf(message, state.Most)}
+	return domain.Refuse(domain.RateLimited, message, state.Most).After(state.Reset)
 }
 
 // keepAddress is the cookie in which the browser keeps the address that signs up.

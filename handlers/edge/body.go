@@ -253,13 +253,11 @@ func passOver(w http.ResponseWriter, body io.Reader, begun bool) {
 }
 
 func TooSlow() error {
-	return &domain.Error{
-		Code: domain.RequestTimeout, RetryAfter: time.Second,
-		Message: fmt.Sprintf(
-			"The body did not arrive in time: it has %d seconds, and then must arrive at %d bytes a second or faster.",
-			int(bodyGrace.Seconds()), bodyRate,
-		),
-	}
+	return domain.Refuse(
+		domain.RequestTimeout,
+		"The body did not arrive in time: it has %d seconds, and then must arrive at %d bytes a second or faster.",
+		int(bodyGrace.Seconds()), bodyRate,
+	).After(time.Second)
 }
 
 func isMedia(contentType, want string) bool {
@@ -358,7 +356,7 @@ func ReadNothing(*strictjson.Object) struct{} { return struct{}{} }
 func ReadID[ID any](o *strictjson.Object, name string, parse func(string) (ID, error)) ID {
 	id, err := parse(o.String(name, strictjson.Required))
 	if err != nil && o.OK(name) {
-		o.Problem(name, strictjson.CodeFormat, err.Error())
+		o.Problem(name, strictjson.CodeFormat, "%s", err)
 	}
 	return id
 }

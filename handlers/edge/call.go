@@ -22,6 +22,7 @@ type Call struct {
 	Start     time.Time // the moment at which everything about the request is decided
 	client    string    // that the request names: a product, or empty
 	repeated  []string  // the values of idempotencyHeader
+	languages []string  // the values of Accept-Language
 
 	Decision
 	Content

@@ -68,6 +68,7 @@ type Edge struct {
 	bodies    *fair.Semaphore[domain.OrganizationID] // large ones, from before they are read until they are answered
 	callers   *callers
 	version   []string // of the service: the value of its header
+	spanish   map[string]string
 	faces     Faces
 }
 
@@ -105,6 +106,7 @@ func New(c Config) *Edge {
 		bodies:  newBodies(c.Closing),
 		callers: newCallers(),
 		version: []string{Must(serviceVersion())},
+		spanish: Must(spanishMessages()),
 	}
 	for _, code := range Must(ErrorCodes()) {
 		e.Codes[code.Code] = code

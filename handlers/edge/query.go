@@ -86,7 +86,7 @@ func Judged[Input any](o *strictjson.Object, read func(*strictjson.Object) Input
 // Known reads a parameter that must be one of a few words. An absent parameter is empty.
 func Known[Word ~string](o *strictjson.Object, name string, words ...Word) Word {
 	return Word(o.Match(name, strictjson.Optional, func(text string) bool { return slices.Contains(words, Word(text)) },
-		"must be one of "+strings.Join(wire.Each(words, func(w Word) string { return string(w) }), ", ")))
+		"must be one of %s", strings.Join(wire.Each(words, func(w Word) string { return string(w) }), ", ")))
 }
 
 func OptionalReference(o *strictjson.Object, name string) string {

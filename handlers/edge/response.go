@@ -101,10 +101,12 @@ func ErrorCodes() ([]web.Code, error) {
 // failure is the one place that turns an error into an answer. Any other error than a domain.Error is internal and
 // never shown.
 func (s *Edge) failure(r *http.Request, header http.Header, err error) Response {
-	refused, code, body := s.Explain(err)
+	c := CallOf(r)
+	refused, code, body := s.Explain(c, err)
 	h := http.Header{}
 	maps.Copy(h, header)
-	switch c := CallOf(r); {
+	h.Add("Vary", "Accept-Language")
+	switch {
 	case c.challenged && (body.Status == http.StatusUnauthorized || body.Status == http.StatusForbidden):
 		_, presented := BearerText(r.Header)
 		h.Set("WWW-Authenticate", s.challenge(refused.Code, presented))
@@ -120,8 +122,9 @@ func (s *Edge) failure(r *http.Request, header http.Header, err error) Response 
 	return Response{Status: body.Status, Failure: body, Cache: NoStore, Header: h, Code: refused.Code}
 }
 
-// Explain makes the member error of an answer.
-func (s *Edge) Explain(err error) (*domain.Error, web.Code, *wire.Failure) {
+// Explain makes the member error of an answer, in Spanish when Accept-Language prefers that, else in English. Codes and
+// pointers are the same in both.
+func (s *Edge) Explain(c *Call, err error) (*domain.Error, web.Code, *wire.Failure) {
 	refused := Refusal(err)
 	if refused == nil {
 		refused = domain.Refuse(
@@ -132,13 +135,19 @@ func (s *Edge) Explain(err error) (*domain.Error, web.Code, *wire.Failure) {
 	if !ok {
 		code = s.Codes[domain.Internal]
 	}
+	language := PreferredLanguage(c.languages, evidence.English)
 	body := &wire.Failure{
-		Type: s.BaseURL + code.Address(), Title: code.Text[evidence.English].Title, Status: code.Status,
-		Detail: refused.Message,
-		Code:   refused.Code, Errors: refused.Fields, Retryable: code.Retryable,
+		Type: s.BaseURL + code.Address(), Title: code.Text[language].Title, Status: code.Status, Detail: refused.Message,
+		Code: refused.Code, Errors: slices.Clone(refused.Fields), Retryable: code.Retryable,
 	}
 	if body.Errors == nil {
 		body.Errors = []domain.FieldError{}
+	}
+	if language == evidence.Spanish {
+		body.Detail = refused.In(s.translated)
+		for i, field := range body.Errors {
+			body.Errors[i].Message = field.In(s.translated)
+		}
 	}
 	if e := refused.Existing; e != nil {
 		body.Existing = &wire.Existing{PublicID: e.PublicID.String(), ReceivedAt: evidence.FormatTime(e.ReceivedAt)}
@@ -148,7 +157,7 @@ func (s *Edge) Explain(err error) (*domain.Error, web.Code, *wire.Failure) {
 
 // ItemError is explain for what has no headers of its own.
 func (s *Edge) ItemError(c *Call, err error) *wire.Failure {
-	refused, code, body := s.Explain(err)
+	refused, code, body := s.Explain(c, err)
 	if c.failedItems == nil {
 		c.failedItems = map[domain.Code]int{}
 	}
@@ -202,7 +211,11 @@ func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Respo
 		passOver(w, c.unwanted, r.Header.Get("Expect") == "")
 	}
 	h := w.Header()
+	varies := h["Vary"] // by what surrounds the route
 	maps.Copy(h, resp.Header)
+	if len(varies) > 0 {
+		h["Vary"] = slices.Concat(varies, resp.Header["Vary"])
+	}
 	// As Set, in one piece of memory.
 	values := []string{
 		c.RequestID, cmp.Or(resp.Cache, NoStore), cmp.Or(resp.ContentType, JSONType), strconv.Itoa(len(body)),

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	xlanguage "golang.org/x/text/language"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/action"
@@ -195,7 +193,7 @@ func (s *Site) FailurePage(r *http.Request, resp edge.Response, err error) edge.
 		RetryAfter: resp.Header.Get("Retry-After"), NotFound: resp.Status == http.StatusNotFound,
 	}
 	if f.NotFound && f.Language == evidence.Spanish && !chosen(r) { // what is not there has no language of its own
-		f.Language = readersLanguage(r, f.Language)
+		f.Language = edge.PreferredLanguage(r.Header.Values("Accept-Language"), f.Language)
 		resp.Header.Set("Vary", "Accept-Language")
 	}
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
@@ -247,7 +245,7 @@ func (s *Site) errorPage(r *http.Request) (any, error) {
 	case code.Address() != r.URL.Path: // the code as answers write it
 		return edge.Moved(r, code.Address()), nil
 	}
-	return inBothLanguages(s.site.Code(code, readersLanguage(r, evidence.English)))
+	return inBothLanguages(s.site.Code(code, edge.PreferredLanguage(r.Header.Values("Accept-Language"), evidence.English)))
 }
 
 // inReadersLanguage leads whoever follows a link, which is in Spanish, to the page in English where their browser
@@ -256,7 +254,7 @@ func inReadersLanguage(r *http.Request) (resp edge.Response, elsewhere bool) {
 	if r.Method == http.MethodPost || edge.Language(r) == evidence.English || chosen(r) {
 		return resp, false
 	}
-	elsewhere = readersLanguage(r, evidence.Spanish) == evidence.English
+	elsewhere = edge.PreferredLanguage(r.Header.Values("Accept-Language"), evidence.Spanish) == evidence.English
 	return edge.Response{
 		Status: http.StatusFound, Empty: true,
 		Header: http.Header{"Location": {web.Path(evidence.English, r.URL.EscapedPath())}, "Vary": {"Accept-Language"}},
@@ -267,32 +265,6 @@ func inReadersLanguage(r *http.Request) (resp edge.Response, elsewhere bool) {
 func chosen(r *http.Request) bool {
 	return slices.Contains(strings.Split(r.URL.RawQuery, "&"), web.Chosen)
 }
-
-// maxLanguages bounds, in bytes, the Accept-Language that is judged; a longer one prefers nothing.
-const maxLanguages = 500
-
-// readersLanguage is the one that the browser prefers, and English for a reader of other languages only. A browser that
-// names no language, as * does not, gets the other.
-func readersLanguage(r *http.Request, other evidence.Language) evidence.Language {
-	preferred := strings.Join(r.Header.Values("Accept-Language"), ",")
-	if len(preferred) > maxLanguages {
-		return other
-	}
-	wanted, _, _ := xlanguage.ParseAcceptLanguage(preferred)
-	wanted = slices.DeleteFunc(wanted, func(tag xlanguage.Tag) bool { return tag == anyLanguage })
-	switch _, i, sure := ownLanguages.Match(wanted...); {
-	case len(wanted) == 0:
-		return other
-	case sure == xlanguage.No:
-		return evidence.English
-	default:
-		return []evidence.Language{evidence.Spanish, evidence.English}[i]
-	}
-}
-
-var anyLanguage = xlanguage.MustParse("mul") // what * is read as
-
-var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
 
 // robots says what is not for those that list pages: what answers programs, and what is of one person.
 const robots = "User-agent: *\nAllow: /api/integrity-openapi\nAllow: /api/openapi\nDisallow: /api/\nDisallow: " +
@@ -330,7 +302,7 @@ func (s *Site) favicon(*http.Request) (any, error) {
 
 // limitsPage shows the fixed text on what is and is not proven (contract section 10).
 func (s *Site) limitsPage(r *http.Request) (any, error) {
-	return inBothLanguages(s.site.Limits(readersLanguage(r, evidence.English)))
+	return inBothLanguages(s.site.Limits(edge.PreferredLanguage(r.Header.Values("Accept-Language"), evidence.English)))
 }
 
 // securityRoute is where RFC 9116 has whoever finds a weakness look.

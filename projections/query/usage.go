@@ -3,13 +3,13 @@ package query
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
@@ -54,15 +54,15 @@ func (s AllowanceReader) TakeRequests(ctx context.Context, a domain.Access, n in
 		s.RequestsReached(a.Organization.Shard())
 	}
 	if err == nil && !taken {
-		fewer := ""
+		var fewer strictjson.Sentence
 		if n > 1 {
-			fewer = fmt.Sprintf(", or fewer are left than the %d of this batch", n)
+			fewer = strictjson.Sentence{Format: ", or fewer are left than the %d of this batch", Args: []any{n}}
 		}
-		err = &domain.Error{Code: domain.RequestQuotaExhausted, RetryAfter: period.End().Sub(now),
-			Message: fmt.Sprintf(
-				"The %d requests of this month are used up%s; wait until %s, or ask the operator of the service for another plan.",
-				*limit, fewer, period.End().Format(time.RFC3339),
-			)}
+		err = domain.Refuse(
+			domain.RequestQuotaExhausted,
+			"The %d requests of this month are used up%s; wait until %s, or ask the operator of the service for another plan.",
+			*limit, fewer, period.End().Format(time.RFC3339),
+		).After(period.End().Sub(now))
 	}
 	return err
 }

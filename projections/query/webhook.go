@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -374,15 +373,12 @@ func (s WebhookReader) meter(ctx context.Context, o domain.OrganizationID, actio
 	sum := sha256.Sum256(append(o[:], action...))
 	used, err := s.CountMinute(ctx, o.Shard(), [16]byte(sum[:16]), 1, now)
 	if err == nil && used > webhookActionsPerMinute {
-		return &domain.Error{
-			Code: domain.RateLimited, RetryAfter: now.Truncate(time.Minute).Add(time.Minute).Sub(now),
-			Limit: &domain.Limit{Name: domain.WebhookActions, Most: webhookActionsPerMinute},
-			Message: fmt.Sprintf(
-				"An organization may send %d of these a minute, which all its keys and console sessions share; wait until the "+
-					"next minute.",
-				webhookActionsPerMinute,
-			),
-		}
+		return domain.Refuse(
+			domain.RateLimited,
+			"An organization may send %d of these a minute, which all its keys and console sessions share; wait until the "+
+				"next minute.",
+			webhookActionsPerMinute,
+		).After(now.Truncate(time.Minute).Add(time.Minute).Sub(now)).Of(domain.WebhookActions, webhookActionsPerMinute)
 	}
 	return err
 }

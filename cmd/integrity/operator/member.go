@@ -116,7 +116,7 @@ func (v *verb) member() (id *domain.MemberID, email *string) {
 // role adds the flag of that name.
 func (v *verb) role() *domain.Role {
 	var role domain.Role
-	roles := domain.OneOf(domain.Roles())
+	roles := domain.OneOf(domain.Roles()).String()
 	v.Flags().StringVar((*string)(&role), "role", "", roles)
 	cli.Require(v.Command, "role")
 	v.must("--role must be "+roles, func() bool { return slices.Contains(domain.Roles(), role) })

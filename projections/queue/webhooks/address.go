@@ -58,14 +58,14 @@ func (p EgressPolicy) CheckURL(text string) *domain.Error {
 		})
 	}
 	if !p.Insecure && (literal && !p.Allows(address) || numeric || local && !here) {
-		return &domain.Error{
-			Code: domain.WebhookURLBlocked,
-			Message: "The address is not globally reachable, or the operator does not allow it; use the public address of " +
-				"the receiver. " + domain.BlockedAddressRemedy,
-			Fields: []domain.FieldError{
-				{Pointer: "/url", Code: "BLOCKED", Message: "must name a host that is reachable from the public Internet"},
-			},
+		blocked := domain.Refuse(
+			domain.WebhookURLBlocked, "The address is not globally reachable, or the operator does not allow it; use the public "+
+				"address of the receiver. "+domain.BlockedAddressRemedy,
+		)
+		blocked.Fields = []domain.FieldError{
+			{Pointer: "/url", Code: "BLOCKED", Message: "must name a host that is reachable from the public Internet"},
 		}
+		return blocked
 	}
 	return nil
 }

@@ -1,0 +1,75 @@
+package strictjson
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Sentence is a text for people that other languages have too. Format is English, a format of package fmt, and names the
+// sentence in catalogues. Args are the values that it names.
+type Sentence struct {
+	Format string
+	Args   []any
+}
+
+// Error makes a Sentence an error, for callers that hand it on as a reason.
+func (s Sentence) Error() string { return s.String() }
+
+func (s Sentence) String() string {
+	if len(s.Args) == 0 {
+		return s.Format
+	}
+	return fmt.Sprintf(s.Format, s.Args...)
+}
+
+// In says the sentence in another language. translate looks up a format, and returns any other text as it is. Arguments
+// that are sentences, texts or kinds of values are looked up too.
+func (s Sentence) In(translate func(english string) string) string {
+	args := slices.Clone(s.Args)
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case Sentence:
+			args[i] = arg.In(translate)
+		case Choice:
+			args[i] = arg.joined(translate(choiceWord))
+		case Kind:
+			args[i] = translate(arg.String())
+		case string:
+			args[i] = translate(arg)
+		}
+	}
+	return Sentence{translate(s.Format), args}.String()
+}
+
+// Choice is a list of names, of which a sentence wants one.
+type Choice []string
+
+const choiceWord = " or "
+
+func (c Choice) String() string { return c.joined(choiceWord) }
+
+func (c Choice) joined(word string) string {
+	if len(c) < 2 {
+		return strings.Join(c, "")
+	}
+	return strings.Join(c[:len(c)-1], ", ") + word + c[len(c)-1]
+}
+
+// NewProblem makes a Problem whose message is a format with its arguments.
+func NewProblem(pointer, code, format string, args ...any) Problem {
+	said := Sentence{format, args}
+	p := Problem{Pointer: pointer, Code: code, Message: said.String()}
+	if len(args) > 0 {
+		p.said = &said
+	}
+	return p
+}
+
+// In is the message in another language; see Sentence.In.
+func (p Problem) In(translate func(english string) string) string {
+	if p.said == nil {
+		return translate(p.Message)
+	}
+	return p.said.In(translate)
+}

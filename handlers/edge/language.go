@@ -1,0 +1,61 @@
+package edge
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	xlanguage "golang.org/x/text/language"
+
+	"integrityledger/domain/evidence"
+)
+
+// maxLanguages bounds, in bytes, the Accept-Language that is judged; a longer one prefers nothing.
+const maxLanguages = 500
+
+// PreferredLanguage is the language of the service that Accept-Language (RFC 9110, section 12.5.4) prefers: English for
+// readers of other languages only, and other when the header names no language, as * does not.
+func PreferredLanguage(acceptLanguage []string, other evidence.Language) evidence.Language {
+	preferred := strings.Join(acceptLanguage, ",")
+	if len(preferred) > maxLanguages {
+		return other
+	}
+	wanted, _, _ := xlanguage.ParseAcceptLanguage(preferred)
+	wanted = slices.DeleteFunc(wanted, func(tag xlanguage.Tag) bool { return tag == anyLanguage })
+	switch _, i, sure := ownLanguages.Match(wanted...); {
+	case len(wanted) == 0:
+		return other
+	case sure == xlanguage.No:
+		return evidence.English
+	default:
+		return []evidence.Language{evidence.Spanish, evidence.English}[i]
+	}
+}
+
+var anyLanguage = xlanguage.MustParse("mul") // what * is read as
+
+var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
+
+// messagesFile has the Spanish text of every message that the API answers, by its English format
+// (strictjson.Sentence).
+//
+//go:embed messages.es.json
+var messagesFile []byte
+
+func spanishMessages() (map[string]string, error) {
+	var messages map[string]string
+	if err := json.Unmarshal(messagesFile, &messages); err != nil {
+		return nil, fmt.Errorf("messages.es.json: %w", err)
+	}
+	return messages, nil
+}
+
+// translated is a message in Spanish, or any other text as it is.
+func (s *Edge) translated(message string) string {
+	if spanish, ok := s.spanish[message]; ok {
+		return spanish
+	}
+	return message
+}
