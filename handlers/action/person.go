@@ -31,8 +31,8 @@ func (s *People) AcceptInvitation(
 	return s.execute(ctx, &domain.AcceptInvitation{Origin: ownOrigin(c, organization), SecretSHA256: secretSHA256})
 }
 
-// Found makes an organization on the free plan and its owner, in one command. The actor is the service: the person is no
-// member before. id comes from query.Store.NewOrganizationID.
+// Found makes an organization on the free plan and its owner, in one command. The actor is the service, because the
+// person is no member yet. id comes from query.Store.NewOrganizationID.
 func (s *People) Found(
 	ctx context.Context, c *edge.Call, id domain.OrganizationID, name, owner string,
 ) (domain.MemberID, error) {
