@@ -49,7 +49,9 @@ func generate(r *rand.Rand, v reflect.Value) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			generate(r, v.Field(i))
+			if field := v.Field(i); field.CanSet() { // JSON knows no other
+				generate(r, field)
+			}
 		}
 	default:
 		panic("generate knows no " + v.Type().String())
