@@ -163,7 +163,8 @@ func (d *Declaration) conflict(known *Version) error {
 		return nil
 	}
 	e := Refuse(
-		VersionConflict, "This version was already declared with other data; a changed document needs a higher version number.",
+		VersionConflict,
+		"This version was already declared with other data; a changed document needs a higher version number.",
 	)
 	e.Fields, e.Existing = fields, &Existing{PublicID: known.PublicID, ReceivedAt: known.ReceivedAt}
 	return e

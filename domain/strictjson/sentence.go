@@ -6,15 +6,12 @@ import (
 	"strings"
 )
 
-// Sentence is a text for people that other languages have too. Format is English, a format of package fmt, and names the
-// sentence in catalogues. Args are the values that it names.
+// Sentence is a text for people that other languages have too. Format is a format of package fmt in English, and the key
+// of the sentence in catalogues. Args are the values that it names.
 type Sentence struct {
 	Format string
 	Args   []any
 }
-
-// Error makes a Sentence an error, for callers that hand it on as a reason.
-func (s Sentence) Error() string { return s.String() }
 
 func (s Sentence) String() string {
 	if len(s.Args) == 0 {
@@ -31,6 +28,8 @@ func (s Sentence) In(translate func(english string) string) string {
 		switch arg := arg.(type) {
 		case Sentence:
 			args[i] = arg.In(translate)
+		case SentenceError:
+			args[i] = arg.In(translate)
 		case Choice:
 			args[i] = arg.joined(translate(choiceWord))
 		case Kind:
@@ -41,6 +40,11 @@ func (s Sentence) In(translate func(english string) string) string {
 	}
 	return Sentence{translate(s.Format), args}.String()
 }
+
+// SentenceError is a sentence as a reason that callers hand on.
+type SentenceError struct{ Sentence }
+
+func (e SentenceError) Error() string { return e.String() }
 
 // Choice is a list of names, of which a sentence wants one.
 type Choice []string

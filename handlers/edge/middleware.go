@@ -35,7 +35,8 @@ func (s *Edge) serve(rt Route) http.Handler {
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &Call{RequestID: requestID(r), client: clientVersion(r), Template: rt.Template, Start: s.Now(),
 			challenged: s.challenged(rt.Policy), Content: Content{unwanted: r.Body},
-			Method: r.Method, Path: r.URL.Path, repeated: r.Header.Values(idempotencyHeader), languages: r.Header.Values("Accept-Language")}
+			Method: r.Method, Path: r.URL.Path, repeated: r.Header.Values(idempotencyHeader),
+			languages: r.Header.Values("Accept-Language")}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), timeout)
 		defer cancel()
 		ctx, span := s.startSpan(ctx, rt, r)

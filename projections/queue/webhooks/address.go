@@ -59,8 +59,9 @@ func (p EgressPolicy) CheckURL(text string) *domain.Error {
 	}
 	if !p.Insecure && (literal && !p.Allows(address) || numeric || local && !here) {
 		blocked := domain.Refuse(
-			domain.WebhookURLBlocked, "The address is not globally reachable, or the operator does not allow it; use the public "+
-				"address of the receiver. "+domain.BlockedAddressRemedy,
+			domain.WebhookURLBlocked,
+			"The address is not globally reachable, or the operator does not allow it; use the public address of the receiver. "+
+				domain.BlockedAddressRemedy,
 		)
 		blocked.Fields = []domain.FieldError{
 			{Pointer: "/url", Code: "BLOCKED", Message: "must name a host that is reachable from the public Internet"},
