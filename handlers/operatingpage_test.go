@@ -16,6 +16,18 @@ import (
 // text, with anchors that resolve, no script of its own and nothing that only the text in the repository has.
 func TestOperatingPage(t *testing.T) {
 	s := open(t, options{})
+	onCall := s.page("/en/developers/operating/on-call")
+	for _, part := range []string{
+		`<h3 id="integritydown">IntegrityDown</h3>`, `href="/en/developers/operating#clocks"`,
+		`href="/en/developers/operating"`, `<title>On call`,
+	} {
+		if onCall.status != http.StatusOK || !contains(onCall.body, part) {
+			t.Errorf("%d: the page on call lacks %s", onCall.status, part)
+		}
+	}
+	if !contains(s.page("/developers/operating").body, `href="/developers/operating/on-call"`) {
+		t.Error("the manual does not lead to the page on call")
+	}
 	text, err := os.ReadFile("../cmd/integrity/OPERATING.md")
 	check(t, err)
 	fence := regexp.MustCompile("(?ms)^```.*?^```$")
@@ -44,7 +56,8 @@ func TestOperatingPage(t *testing.T) {
 		equal(t, "headings of "+path, shown, any(headings))
 		links := address.FindAllStringSubmatch(manual, -1)
 		for _, m := range links {
-			if name, ok := strings.CutPrefix(m[1], "#"); !ok || !slices.Contains(anchors, name) {
+			if name, ok := strings.CutPrefix(m[1], "#"); (!ok || !slices.Contains(anchors, name)) &&
+				!strings.HasSuffix(m[1], path+"/on-call") {
 				t.Errorf("%s leads to %s", path, m[1])
 			}
 		}
@@ -53,7 +66,7 @@ func TestOperatingPage(t *testing.T) {
 			t.Errorf("%s: %d links, %d code blocks, %d tables", path, len(links), samples, strings.Count(manual, "<table>"))
 		}
 	}
-	without := open(t, options{config: func(c *handlers.Config) { c.Operating = nil }})
+	without := open(t, options{config: func(c *handlers.Config) { c.Manual = nil }})
 	if a, list := without.page("/developers/operating"), without.page("/developers"); a.status != http.StatusNotFound ||
 		contains(list.body, "/developers/operating") {
 		t.Errorf("without a manual: %d", a.status)

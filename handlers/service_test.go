@@ -29,6 +29,7 @@ import (
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
+	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
@@ -119,6 +120,8 @@ func (s *service) process(o options) {
 	})
 	operating, err := os.ReadFile("../cmd/integrity/OPERATING.md")
 	check(s.t, err)
+	onCall, err := os.ReadFile("../cmd/integrity/manual/on-call.md")
+	check(s.t, err)
 	config := handlers.Config{
 		Edge: handlers.Edge{
 			Store: query.New(query.Config{
@@ -142,7 +145,7 @@ func (s *service) process(o options) {
 			SecretKey: &domain.SecretKey{1}, Analyze: analyze,
 			Transparency: &transparency.Reader{Pool: s.Pool, Limit: patience}, ProofTimeout: patience,
 		},
-		Site: handlers.Site{Operating: operating},
+		Site: handlers.Site{Manual: web.Manual{"operating": operating, "operating/on-call": onCall}},
 	}
 	if o.config != nil {
 		o.config(&config)

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"text/template"
 	"unicode"
 
 	"integrityledger/cmd/integrity/cli"
@@ -43,7 +42,7 @@ func TestOperatingIsGenerated(t *testing.T) {
 	}
 	parts := map[string]func(*testing.T) string{
 		"contents": func(*testing.T) string { return contentsList(string(text)) },
-		"settings": settingsList, "plans": plansTable, "errors": errorsList, "alarms": alarmsList, "metrics": metricsList,
+		"settings": settingsList, "plans": plansTable, "errors": errorsList, "metrics": metricsList,
 		"commands": commandsList,
 	}
 	part := regexp.MustCompile(`(?s)(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->\n)`)
@@ -73,7 +72,7 @@ func TestOperatingIsGenerated(t *testing.T) {
 
 // TestDocumentsAreNarrow keeps README and OPERATING readable in a terminal, and README short.
 func TestDocumentsAreNarrow(t *testing.T) {
-	for file, most := range map[string]int{"../../README.md": 250, "OPERATING.md": 1220} {
+	for file, most := range map[string]int{"../../README.md": 250, "OPERATING.md": 1165, "manual/on-call.md": 300} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +159,7 @@ func TestRecipes(t *testing.T) {
 // TestLinksOfDocuments: every relative link of README and OPERATING leads to a file, and every anchor to a heading.
 func TestLinksOfDocuments(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)]+)\)`)
-	for _, file := range []string{"../../README.md", "OPERATING.md"} {
+	for _, file := range []string{"../../README.md", "OPERATING.md", "manual/on-call.md"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -318,38 +317,49 @@ func plansTable(t *testing.T) string {
 	return b.String()
 }
 
-// alarmsList is what the alert rules say to a person; labels that a rule fills in are left out.
-func alarmsList(t *testing.T) string {
-	text, err := os.ReadFile("ops/alerts.yml")
+// Each alert has an entry on call, which its runbook_url opens and which says how urgent it is; no entry is of another.
+func TestAlertsHaveRunbooks(t *testing.T) {
+	rules, err := os.ReadFile("ops/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual, err := os.ReadFile("manual/on-call.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The rules have one form, which Prometheus itself reads in cmd/lab/judges.
-	rule := regexp.MustCompile(
-		`(?m)^ +- alert: (\w+)\n +expr: .*\n(?: {10}.*\n)*(?: +for: (\w+)\n)? +labels: \{severity: (\w+)\}\n +annotations:\n +summary: '.*'\n +description: '(.*)'$`,
-	)
-	rules := rule.FindAllStringSubmatch(string(text), -1)
-	if want := strings.Count(string(text), "alert: "); len(rules) != want || want == 0 {
-		t.Fatalf("%d of %d rules have the form that is read here", len(rules), want)
+	rule := regexp.MustCompile(`(?m)^ +- alert: (\w+)\n(?:.*\n)*?(?: +for: (\d+)([mh])\n)?` +
+		` +labels: \{severity: (\w+)\}\n +annotations:\n +summary: .*\n +description: .*\n +runbook_url: '(.*)'$`)
+	alerts := rule.FindAllStringSubmatch(string(rules), -1)
+	if want := strings.Count(string(rules), "alert: "); len(alerts) != want || want == 0 {
+		t.Fatalf("%d of %d rules have the form that is read here", len(alerts), want)
 	}
-	var b strings.Builder
-	for _, r := range rules {
-		name, wait, severity, description := r[1], r[2], r[3], strings.ReplaceAll(r[4], "''", "'")
-		filled, err := template.New("").Parse("{{$labels := .}}" + description)
-		if err != nil {
-			t.Fatal(err)
+	var names []string
+	for _, a := range alerts {
+		name, after, unit, severity, url := a[1], a[2], a[3], a[4], a[5]
+		names = append(names, name)
+		if want := "{{ $externalLabels.integrity_url }}/developers/operating/on-call#" + strings.ToLower(name); url != want {
+			t.Errorf("the runbook of %s is %s, not %s", name, url, want)
 		}
-		var text strings.Builder
-		if err := filled.Execute(&text, map[string]string{}); err != nil {
-			t.Fatal(err)
+		urgency := strings.ToUpper(severity[:1]) + severity[1:]
+		if after != "" {
+			urgency += ", after " + after + map[string]string{"m": " minute", "h": " hour"}[unit]
+			if after != "1" {
+				urgency += "s"
+			}
 		}
-		after := ""
-		if wait != "" {
-			after = ", after " + wait
+		if entry := "### " + name + "\n\n*" + urgency + ".* "; !strings.Contains(string(manual), entry) {
+			t.Errorf("manual/on-call.md lacks %q", entry)
 		}
-		b.WriteString(item(fmt.Sprintf("`%s` (%s%s): %s", name, severity, after, text.String())))
 	}
-	return b.String()
+	for _, found := range regexp.MustCompile(`(?m)^### (.+)$`).FindAllStringSubmatch(string(manual), -1) {
+		if !slices.Contains(names, found[1]) {
+			t.Errorf("manual/on-call.md has an entry %s, which is no alert", found[1])
+		}
+	}
+	if words := len(strings.Fields(string(manual))); words > 1800 {
+		t.Errorf("manual/on-call.md has %d words, at most 1,800 are allowed", words)
+	}
 }
 
 // metricsList reads names and descriptions of the metrics from where they are declared.

@@ -32,6 +32,7 @@ import (
 	"integrityledger/handlers/console"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
+	"integrityledger/handlers/web"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
@@ -39,10 +40,13 @@ import (
 	"integrityledger/projections/session"
 )
 
-// operating is the operators' manual, which the service shows at /developers/operating.
-//
-//go:embed OPERATING.md
-var operating []byte
+// The operators' manual, which the service shows at /developers/operating and below it.
+var (
+	//go:embed OPERATING.md
+	operating []byte
+	//go:embed manual/on-call.md
+	onCall []byte
+)
 
 // wire makes the handler of everything behind it, in steps of which each needs those before it. Requests that wait for
 // the feed answer once closing is closed. After an error closePools closes what was opened.
@@ -325,7 +329,7 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 		Console: handlers.Console{
 			NoInvitations: !s.cfg.SignUp.Invited, SignUp: s.cfg.SignUp.Anybody, LinkMailer: s.linkMailer,
 		},
-		Site: handlers.Site{Operating: operating, Demo: s.asDemo, SecurityContact: s.cfg.SecurityContact},
+		Site: handlers.Site{Manual: web.Manual{"operating": operating, "operating/on-call": onCall}, Demo: s.asDemo, SecurityContact: s.cfg.SecurityContact},
 	}), nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Sentence is a text for people that other languages have too. Format is a format of package fmt in English, and the key
+// Sentence is a text for people that other languages have too. Format is a format of package fmt in English and the key
 // of the sentence in catalogues. Args are the values that it names.
 type Sentence struct {
 	Format string

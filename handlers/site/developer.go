@@ -104,7 +104,7 @@ func (s *Site) developerPage(r *http.Request) (any, error) {
 
 // renderGuides makes the pages for developers from what this service publishes.
 func (s *Site) renderGuides() (map[string][]byte, error) {
-	d := web.Developers{Version: developers.Version, Operating: s.Operating, Codes: edge.Must(edge.ErrorCodes())}
+	d := web.Developers{Version: developers.Version, Manual: s.Manual, Codes: edge.Must(edge.ErrorCodes())}
 	for _, contract := range []struct{ address, file string }{
 		{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile},
 	} {

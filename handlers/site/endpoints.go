@@ -18,8 +18,8 @@ import (
 
 // Config is what the pages are made of, beside the actions.
 type Config struct {
-	// Operating is the operators' manual, in Markdown, shown at /developers/operating. Nil: there is no such page.
-	Operating []byte
+	// Manual is the operators' manual, shown below /developers/operating. Pages that it lacks do not exist.
+	Manual web.Manual
 	// Demo says that the service is a demo, whose terminal shows a link into the console.
 	Demo bool
 	// SecurityContact is where whoever finds a weakness may write, each a URI, separated by commas (RFC 9116); empty: the

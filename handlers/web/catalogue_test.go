@@ -166,7 +166,8 @@ func TestDeveloperPagesAreWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, want := Developers{Operating: []byte("# A\n")}, len(DeveloperPages())
+	text := []byte("# A\n")
+	d, want := Developers{Manual: Manual{operatingPage: text, onCallPage: text}}, len(DeveloperPages())
 	for _, file := range []string{schemas.OpenAPIFile, schemas.CertificationOpenAPIFile} {
 		text, err := schemas.OpenAPI(file, site.BaseURL)
 		if err != nil {

@@ -33,13 +33,15 @@ const DeveloperRoot = "/developers"
 func DeveloperPages() []string {
 	return []string{
 		"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog",
-		"policy", operatingPage,
+		"policy", operatingPage, onCallPage,
 	}
 }
 
 const (
 	referencePage = "reference"
-	operatingPage = "operating" // in English alone, and only where Developers.Operating is given
+	// The operators' manual is in English only, and shown if Developers.Manual has it.
+	operatingPage = "operating"
+	onCallPage    = "operating/on-call"
 )
 
 // Developers is what the pages for developers show beside their own words.
@@ -49,13 +51,19 @@ type Developers struct {
 	Downloads []Download
 	Codes     []Code
 	Plans     []Plan
-	Operating []byte // the operators' manual, in Markdown
+	Manual    Manual
 }
+
+// Manual is the operators' manual: its pages in Markdown, by their names among DeveloperPages.
+type Manual map[string][]byte
+
+// manualFiles are the files of the manual in the repository, by which its pages link to each other.
+var manualFiles = map[string]string{"OPERATING.md": operatingPage, "on-call.md": onCallPage}
 
 // pages are those of DeveloperPages that there is something to show on.
 func (d *Developers) pages() []string {
 	return slices.DeleteFunc(DeveloperPages(), func(name string) bool {
-		return name == operatingPage && d.Operating == nil
+		return strings.HasPrefix(name, operatingPage) && d.Manual[name] == nil
 	})
 }
 
@@ -125,8 +133,8 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 						p.Sections, link{Address: "#" + p.Slug(c.Address), Text: p.texts.Developers.Contracts[c.Address]},
 					)
 				}
-			case operatingPage:
-				if p.Manual, p.Sections, err = manual(d.Operating); err != nil {
+			case operatingPage, onCallPage:
+				if p.Manual, p.Sections, err = manual(d.Manual[name], p.Page); err != nil {
 					return nil, fmt.Errorf("page: %w", err)
 				}
 			}
@@ -150,8 +158,10 @@ func guideTemplate(language evidence.Language, name string) string {
 	switch name {
 	case "":
 		name = "start"
-	case referencePage, operatingPage:
-		return name + ".html"
+	case referencePage:
+		return "reference.html"
+	case operatingPage, onCallPage:
+		return "operating.html"
 	}
 	return string(language) + "/" + name
 }
@@ -371,9 +381,9 @@ func (s *Site) loadGuides() (*guides, error) {
 var notShown = regexp.MustCompile(`(?s)\A# [^\n]*\n|<!-- generated: contents -->.*?<!-- end -->\n|<!-- [^>]* -->\n`)
 
 // manual renders a text in Markdown: its headings have ids, code can be copied, and wide tables scroll by themselves.
-// HTML in the text is left out, and so is where a link leads to that does not stay on the page: the files it names are
-// not served. The sections are the headings of the second level.
-func manual(markdown []byte) (template.HTML, []link, error) {
+// HTML in the text is left out. A link to another page of the manual leads to its address; any other link that leaves
+// the page is left out, because the file it names is not served. The sections are the headings of the second level.
+func manual(markdown []byte, address func(name string) string) (template.HTML, []link, error) {
 	markdown = notShown.ReplaceAll(markdown, nil)
 	converter := goldmark.New(goldmark.WithExtensions(extension.Table),
 		goldmark.WithParserOptions(parser.WithAutoHeadingID()),
@@ -393,8 +403,15 @@ func manual(markdown []byte) (template.HTML, []link, error) {
 				sections = append(sections, link{Address: fmt.Sprintf("#%s", id), Text: label})
 			}
 		case *ast.Link:
-			if !bytes.HasPrefix(n.Destination, []byte("#")) {
+			file, anchor, anchored := strings.Cut(string(n.Destination), "#")
+			switch name := manualFiles[path.Base(file)]; {
+			case file == "":
+			case name == "":
 				leaving = append(leaving, n)
+			case anchored:
+				n.Destination = []byte(address(name) + "#" + anchor)
+			default:
+				n.Destination = []byte(address(name))
 			}
 		case *east.Table:
 			tables++

@@ -102,8 +102,6 @@ func TestMetrics(t *testing.T) {
 			now.Want(0, "integrity_transparency_lag_seconds"),
 			now.Want(0, "integrity_transparency_halted"),
 			now.Want(16, "integrity_pool_max_connections", "pool", "read"),
-			// Nothing is forwarded while the broker is away.
-			now.Want(head, "integrity_consumer_lag_events", "consumer", "nats"),
 		} {
 			if err != nil {
 				return err
@@ -112,8 +110,11 @@ func TestMetrics(t *testing.T) {
 		if failed, _ := now.Sum("integrity_webhook_deliveries_total", "outcome", "retried"); failed < 1 { // again after 5 s
 			return fmt.Errorf("%v deliveries have failed", failed)
 		}
-		if age, _ := now.Sum("integrity_consumer_lag_seconds"); age <= 0 || head < 2 {
-			return fmt.Errorf("the consumer is %v s behind %v events", age, head)
+		// Nothing is forwarded while the broker is away. What the stream does not publish, such as the events of the setup,
+		// the consumer may pass: the registration and the webhook after it are left.
+		age, _ := now.Sum("integrity_consumer_lag_seconds")
+		if lag, _ := now.Sum("integrity_consumer_lag_events", "consumer", "nats"); age <= 0 || lag < 2 || lag > head {
+			return fmt.Errorf("the consumer is %v s and %v events behind %v", age, lag, head)
 		}
 		for _, name := range []string{"integrity_signing_duration_seconds", "integrity_group_commands",
 			"integrity_group_duration_seconds", "integrity_groups_total",
