@@ -436,3 +436,20 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Header.Set("Authorization", "Bearer "+k.key)
 	return k.next.RoundTrip(r)
 }
+
+// A batch whose further messages cannot be counted shows the minute as the first message has left it.
+func TestMCPBatchThatCannotBeCounted(t *testing.T) {
+	s := open(t, options{plan: "gratis"})
+	s.freshMinute()
+	s.rpc(integrityMCP, s.org.Secret, ping).message(http.StatusOK)
+	s.owner(
+		`CREATE FUNCTION no_more() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF NEW.used > OLD.used + 1 THEN RAISE EXCEPTION 'no'; END IF; RETURN NEW; END $$`,
+		"CREATE TRIGGER no_more BEFORE UPDATE ON meters FOR EACH ROW EXECUTE FUNCTION no_more()",
+	)
+	a := s.rpc(integrityMCP, s.org.Secret, "["+ping+","+ping+","+ping+"]", "Mcp-Protocol-Version", "2025-03-26")
+	if a.status != http.StatusInternalServerError || !strings.Contains(a.header.Get("RateLimit"), `"minute";r=`) ||
+		!strings.Contains(a.header.Get("RateLimit-Policy"), `"minute";q=`) {
+		t.Errorf("%d, %q, %q", a.status, a.header.Get("RateLimit"), a.header.Get("RateLimit-Policy"))
+	}
+}

@@ -329,7 +329,10 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 		Console: handlers.Console{
 			NoInvitations: !s.cfg.SignUp.Invited, SignUp: s.cfg.SignUp.Anybody, LinkMailer: s.linkMailer,
 		},
-		Site: handlers.Site{Manual: web.Manual{"operating": operating, "operating/on-call": onCall}, Demo: s.asDemo, SecurityContact: s.cfg.SecurityContact},
+		Site: handlers.Site{
+			Manual: web.Manual{"operating": operating, "operating/on-call": onCall}, Demo: s.asDemo,
+			SecurityContact: s.cfg.SecurityContact,
+		},
 	}), nil
 }
 

@@ -193,6 +193,9 @@ func (s *Edge) judgeLate(r *http.Request, p Policy) error {
 			access.UsedMinute, err = s.Store.CountMinute(r.Context(), o.Shard(), o, 0, c.Start)
 		}
 		err = s.identify(r, c.name, access, err)
+		if err == nil {
+			s.callers.known.Add(c.name, access)
+		}
 		if refused := Refusal(err); refused != nil && refused.Code != domain.TemporarilyUnavailable {
 			return err
 		}

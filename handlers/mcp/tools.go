@@ -229,8 +229,12 @@ func (s Face) charge(r *http.Request, e *toolset, messages []message) error {
 		return err
 	}
 	if more := len(messages) - 1; more > 0 {
-		c.Limits = c.Limits[:0] // of the first alone
-		if err := s.CountInMinute(r.Context(), c, more); err != nil {
+		first := len(c.Limits)
+		err := s.CountInMinute(r.Context(), c, more)
+		if len(c.Limits) > first {
+			c.Limits = c.Limits[first:] // it counts the first message too
+		}
+		if err != nil {
 			return err
 		}
 	}
