@@ -170,7 +170,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	// Ends before the server is shut down, so that requests which wait for the feed answer at once.
 	serving, stopWaiting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWaiting()
-	handler, err := s.wire(ctx, serving.Done())
+	handler, err := assembly{s}.wire(ctx, serving.Done())
 	defer s.closePools()
 	if err != nil && ctx.Err() != nil {
 		s.log.Info("told to stop before it was ready", "error", err)

@@ -48,9 +48,12 @@ var (
 	onCall []byte
 )
 
+// assembly makes the parts of a service.
+type assembly struct{ *service }
+
 // wire makes the handler of everything behind it, in steps of which each needs those before it. Requests that wait for
 // the feed answer once closing is closed. After an error closePools closes what was opened.
-func (s *service) wire(ctx context.Context, closing <-chan struct{}) (http.Handler, error) {
+func (s assembly) wire(ctx context.Context, closing <-chan struct{}) (http.Handler, error) {
 	for _, step := range []func(context.Context) error{
 		s.readFiles, s.openLedgerData, s.openPools, s.register, s.openStore, s.openWorkers, s.openLedger, s.openContents,
 	} {
@@ -62,7 +65,7 @@ func (s *service) wire(ctx context.Context, closing <-chan struct{}) (http.Handl
 }
 
 // readFiles reads what can be wrong before the database is touched.
-func (s *service) readFiles(context.Context) (err error) {
+func (s assembly) readFiles(context.Context) (err error) {
 	if s.plans, err = s.cfg.PlanTable(); err != nil {
 		return err
 	}
@@ -73,7 +76,7 @@ func (s *service) readFiles(context.Context) (err error) {
 }
 
 // openLedgerData waits for a server that accepts writes, because another's database may be in the middle of a failover.
-func (s *service) openLedgerData(ctx context.Context) error {
+func (s assembly) openLedgerData(ctx context.Context) error {
 	if s.database != nil {
 		return s.prepareLedger(ctx, connect.Fixed(s.database.URL(postgres.Database)))
 	}
@@ -93,7 +96,7 @@ func (s *service) openLedgerData(ctx context.Context) error {
 
 // await asks the database what a start must know, for up to ledger.Patience from the first question on: a failover
 // may come at any point of the start.
-func (s *service) await(ctx context.Context, ask func() error) error {
+func (s assembly) await(ctx context.Context, ask func() error) error {
 	if s.database != nil {
 		return ask()
 	}
@@ -107,7 +110,7 @@ func (s *service) await(ctx context.Context, ask func() error) error {
 }
 
 // prepareLedger brings the schema to its newest form and makes the ledger where it is missing.
-func (s *service) prepareLedger(ctx context.Context, source connect.Source) error {
+func (s assembly) prepareLedger(ctx context.Context, source connect.Source) error {
 	url := source()
 	server, err := cluster.Inspect(ctx, url)
 	if err != nil {
@@ -137,7 +140,7 @@ func (s *service) prepareLedger(ctx context.Context, source connect.Source) erro
 	return err
 }
 
-func (s *service) openPools(ctx context.Context) (err error) {
+func (s assembly) openPools(ctx context.Context) (err error) {
 	for _, pool := range []struct {
 		to    **pgxpool.Pool
 		open  opener
@@ -172,19 +175,19 @@ func (s *service) openPools(ctx context.Context) (err error) {
 type opener func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error)
 
 // onNodes gives so many connections to each node of Citus.
-func (s *service) onNodes(use string, conns int, open opener) *cluster.Nodes {
+func (s assembly) onNodes(use string, conns int, open opener) *cluster.Nodes {
 	nodes := s.holders.Nodes(conns, open)
 	s.nodes[use] = nodes
 	return nodes
 }
 
 // route gives as many to each as a pool has.
-func (s *service) route(use string, pool *pgxpool.Pool, open opener) eventstore.Database {
+func (s assembly) route(use string, pool *pgxpool.Pool, open opener) eventstore.Database {
 	return eventstore.Route(pool, s.onNodes(use, int(pool.Config().MaxConns), open))
 }
 
 // register shows that this process serves, before it decides anything.
-func (s *service) register(ctx context.Context) error {
+func (s assembly) register(ctx context.Context) error {
 	s.gate = eventstore.NewGate(eventstore.ThisProgram(), func(e *eventstore.OutdatedError) {
 		s.log.Error("nothing is committed any more, and the workers stop; reads go on", "error", e)
 	})
@@ -196,7 +199,7 @@ func (s *service) register(ctx context.Context) error {
 }
 
 // openStore opens what reads, and refuses a table of plans that lacks one in use.
-func (s *service) openStore(ctx context.Context) error {
+func (s assembly) openStore(ctx context.Context) error {
 	reading := (*cluster.Primary).ReadPool
 	s.store = query.New(query.Config{
 		Pool: s.route("read", s.read, reading), Public: s.route("public", s.public, reading),
@@ -222,7 +225,7 @@ func (s *service) openStore(ctx context.Context) error {
 }
 
 // openWorkers makes what works after a commit. Nothing runs yet: startWorkers starts it.
-func (s *service) openWorkers(ctx context.Context) (err error) {
+func (s assembly) openWorkers(ctx context.Context) (err error) {
 	if s.wake, err = s.primary.NotifyPool(ctx, ledger.WakeConns); err != nil {
 		return err
 	}
@@ -271,7 +274,7 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 }
 
 // openLedger opens what writes.
-func (s *service) openLedger(context.Context) (err error) {
+func (s assembly) openLedger(context.Context) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
 		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool),
 		Plans: s.plans, Clock: s.clock, Log: s.log, Gate: s.gate, Guard: s.guard, Count: projections.Count,
@@ -287,7 +290,7 @@ func (s *service) openLedger(context.Context) (err error) {
 }
 
 // openContents opens what looks at files and keeps them.
-func (s *service) openContents(context.Context) error {
+func (s assembly) openContents(context.Context) error {
 	url, err := s.cfg.BlobStore()
 	if err != nil {
 		return err
@@ -298,13 +301,13 @@ func (s *service) openContents(context.Context) error {
 }
 
 // egress is what webhooks may be sent to; a demo, which is for one machine alone, sends them on that machine too.
-func (s *service) egress() webhooks.EgressPolicy {
+func (s assembly) egress() webhooks.EgressPolicy {
 	policy := s.cfg.Egress()
 	policy.Loopback = s.asDemo
 	return policy
 }
 
-func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
+func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 	spool, err := s.cfg.SpoolDir()
 	if err != nil {
 		return nil, err
@@ -337,7 +340,7 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 }
 
 // keepContent announces bytes before it stores them, so that they are erased if their registration never comes.
-func (s *service) keepContent(
+func (s assembly) keepContent(
 	ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, content io.ReaderAt,
 	size int64,
 ) error {
@@ -361,7 +364,7 @@ func (s *service) warnOfFiles() {
 
 // oauth is the adapter of the ordinary MCP endpoint, or nil where none is configured. Nothing is asked of the provider
 // yet.
-func (s *service) oauth() *oauth.Provider {
+func (s assembly) oauth() *oauth.Provider {
 	if s.cfg.OAuthIssuer == "" {
 		return nil
 	}
@@ -385,7 +388,7 @@ type tree struct {
 const freshTree = 200 * time.Millisecond
 
 // openTree makes what keeps the transparency log and what answers from it.
-func (s *service) openTree(ctx context.Context) error {
+func (s assembly) openTree(ctx context.Context) error {
 	if !s.cfg.Transparency {
 		return nil
 	}
@@ -429,7 +432,7 @@ func (s *service) openTree(ctx context.Context) error {
 // signedHead reads the largest head of the log that this machine keeps outside the database, compares the database with
 // it before anything is committed, and says how later ones are kept. A directory that cannot be written is no reason
 // not to start: the process itself still notices what is lost while it runs.
-func (s *service) signedHead(ctx context.Context) (
+func (s assembly) signedHead(ctx context.Context) (
 	known transparency.Head, keep func(transparency.Head) (transparency.Head, error), err error,
 ) {
 	file := keyfiles.NewSignedHead(s.cfg.DataDir, s.installed.ID())

@@ -38,7 +38,7 @@ func newCallers() *callers {
 }
 
 // authenticate finds the organization, member and key of the credential, and counts the request.
-func (s *Edge) authenticate(r *http.Request, p Policy) error {
+func (s *Identity) authenticate(r *http.Request, p Policy) error {
 	c := CallOf(r)
 	text, ok := BearerText(r.Header)
 	if ok && s.challenged(p) && !domain.HasAPIKeyForm(text) {
@@ -61,7 +61,7 @@ func (s *Edge) authenticate(r *http.Request, p Policy) error {
 
 // callerOf is the API key of the request, and where it comes from. It is false unless the
 // request has a well-formed key.
-func (s *Edge) callerOf(r *http.Request) (name callerName, formed bool) {
+func (s *Identity) callerOf(r *http.Request) (name callerName, formed bool) {
 	text, ok := BearerText(r.Header)
 	if !ok {
 		return name, false
@@ -72,7 +72,7 @@ func (s *Edge) callerOf(r *http.Request) (name callerName, formed bool) {
 }
 
 // identify takes in what the store says of a credential whose request is counted.
-func (s *Edge) identify(r *http.Request, name callerName, access domain.Access, err error) error {
+func (s *Identity) identify(r *http.Request, name callerName, access domain.Access, err error) error {
 	if err != nil {
 		s.callers.known.Remove(name)
 		return s.RefuseKey(r, err)
@@ -84,7 +84,7 @@ func (s *Edge) identify(r *http.Request, name callerName, access domain.Access, 
 }
 
 // accepted notes a request whose credential was found good and which was counted in its organization's minute.
-func (s *Edge) accepted(c *Call, used, most int) {
+func (s *Identity) accepted(c *Call, used, most int) {
 	if s.KeyUsed != nil {
 		s.KeyUsed(c.Access.Key, c.Start)
 	}
@@ -95,7 +95,7 @@ func (s *Edge) accepted(c *Call, used, most int) {
 }
 
 // Forget no longer remembers who stands behind the request's credential.
-func (s *Edge) Forget(c *Call) { s.callers.known.Remove(c.name) }
+func (s *Identity) Forget(c *Call) { s.callers.known.Remove(c.name) }
 
 // Allows judges a scope, and the role that it needs.
 func Allows(a domain.Access, scope domain.Scope) error {
@@ -106,7 +106,7 @@ func Allows(a domain.Access, scope domain.Scope) error {
 }
 
 // RefuseKey counts a refused credential against the caller's address.
-func (s *Edge) RefuseKey(r *http.Request, err error) error {
+func (s *Identity) RefuseKey(r *http.Request, err error) error {
 	if refused := Refusal(err); refused == nil ||
 		refused.Code != domain.InvalidKey && refused.Code != domain.IdentityNotLinked {
 		return err
@@ -123,7 +123,7 @@ func (s *Edge) RefuseKey(r *http.Request, err error) error {
 
 // logRefusal says why an API key was refused, and never its secret. The limit of the caller's address bounds the
 // statements.
-func (s *Edge) logRefusal(r *http.Request, limited bool) {
+func (s *Identity) logRefusal(r *http.Request, limited bool) {
 	text, _ := BearerText(r.Header)
 	if !domain.HasAPIKeyForm(text) {
 		return
@@ -162,10 +162,10 @@ func OAuthRedirect(baseURL string) string { return strings.TrimRight(baseURL, "/
 const ResourceMetadataRoute = "/.well-known/oauth-protected-resource" + OrdinaryMCPRoute
 
 // challenged is true of requests whose refusals tell where to get a token.
-func (s *Edge) challenged(p Policy) bool { return s.OAuth != nil && p.Caller == WithKeyOrToken }
+func (s *Identity) challenged(p Policy) bool { return s.OAuth != nil && p.Caller == WithKeyOrToken }
 
 // challenge is WWW-Authenticate of a refusal (RFC 6750, section 3; RFC 9728, section 5.1).
-func (s *Edge) challenge(code domain.Code, presented bool) string {
+func (s *Identity) challenge(code domain.Code, presented bool) string {
 	scopes := strings.Trim(fmt.Sprint(domain.OAuthScopes()), "[]")
 	text := `Bearer resource_metadata="` + s.BaseURL + ResourceMetadataRoute + `", scope="` + scopes + `"`
 	switch {
@@ -179,7 +179,7 @@ func (s *Edge) challenge(code domain.Code, presented bool) string {
 
 // authenticateToken finds who stands behind an access token and counts the request. Link, consent, membership and role
 // are those of this moment. What may be done is what the token, the consent and the role all allow.
-func (s *Edge) authenticateToken(r *http.Request, raw string) error {
+func (s *Identity) authenticateToken(r *http.Request, raw string) error {
 	c := CallOf(r)
 	token, err := s.OAuth.Verify(r.Context(), raw)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *Edge) authenticateToken(r *http.Request, raw string) error {
 }
 
 // OauthSubject stands for a subject of the provider.
-func (s *Edge) OauthSubject(subject string) domain.OAuthSubject {
+func (s *Identity) OauthSubject(subject string) domain.OAuthSubject {
 	return domain.NewOAuthSubject(s.Installation.Secret, s.OAuth.Issuer, subject)
 }
 

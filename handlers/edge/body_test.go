@@ -37,7 +37,7 @@ func (portions) Close() error { return nil }
 // TestBodyTimeGrows: after the grace every 64 KiB that have arrived are worth a second, whether or not the length was
 // announced, and the answer still has its time after the largest body.
 func TestBodyTimeGrows(t *testing.T) {
-	s := &Edge{Config: Config{BodyGrace: bodyGrace}}
+	s := &Edge{Identity: Identity{Config: Config{BodyGrace: bodyGrace}}}
 	for _, rule := range []BodyRule{BodyRequired, BodyBatch, BodyManifest, BodyMessage, BodyFile} {
 		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 		r := httptest.NewRequest(http.MethodPost, "/", portions{strings.NewReader(strings.Repeat(" ", 3*bodyRate)), bodyRate})
@@ -132,7 +132,7 @@ func (untouched) Close() error { return nil }
 // TestLargeBodiesWaitUnread: beyond an organization's share nothing of a large body is
 // read, while small bodies and other organizations go on.
 func TestLargeBodiesWaitUnread(t *testing.T) {
-	s := &Edge{Config: Config{Now: time.Now}, bodies: newBodies(nil)}
+	s := &Edge{Identity: Identity{Config: Config{Now: time.Now}}, bodies: newBodies(nil)}
 	read := func(o byte, rule BodyRule, body io.ReadCloser, length int64, patience bool) (*Call, error) {
 		c := &Call{Decision: Decision{Access: domain.Access{Organization: domain.OrganizationID{o}}}}
 		ctx, cancel := context.WithCancel(context.WithValue(context.Background(), callKey{}, c))

@@ -37,7 +37,7 @@ const (
 
 // decide finds who acts, and judges whether it may. A caller of an endpoint that is Judged is taken for the one that
 // the same credential was before, so that the request needs no statement before its group's.
-func (s *Edge) decide(r *http.Request, e Endpoint) error {
+func (s *Identity) decide(r *http.Request, e Endpoint) error {
 	if e.Judged && s.remember(r, e.Policy) {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (s *Edge) decide(r *http.Request, e Endpoint) error {
 // remember is true where the credential is known. Such a request may cost a signature and a place in the queue before
 // it is refused; so one that would be refused as far as is known, or comes in a minute that is used up, is not taken
 // for a known one.
-func (s *Edge) remember(r *http.Request, p Policy) bool {
+func (s *Identity) remember(r *http.Request, p Policy) bool {
 	c := CallOf(r)
 	name, formed := s.callerOf(r)
 	if !formed {
@@ -64,7 +64,7 @@ func (s *Edge) remember(r *http.Request, p Policy) bool {
 
 // admit takes the checks of the caller, in the order of contract section 2: key, rate, scope, role, request of the
 // month.
-func (s *Edge) admit(r *http.Request, p Policy) error {
+func (s *Identity) admit(r *http.Request, p Policy) error {
 	if err := s.limitAddress(r, p.Bucket); err != nil || !p.Caller.withCredential() {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *Edge) admit(r *http.Request, p Policy) error {
 // minuteSpent takes in a request that came after the organization's minute was used up, and refuses it unless it may
 // take something away. It counts as a refusal against the caller's address until it has done so: what is tried without
 // end takes nothing away.
-func (s *Edge) minuteSpent(r *http.Request, p Policy) error {
+func (s *Identity) minuteSpent(r *http.Request, p Policy) error {
 	c := CallOf(r)
 	err := c.Limits[len(c.Limits)-1].refusal()
 	if !p.TakesAway {
@@ -121,7 +121,7 @@ func (d *Decision) Spent() error {
 
 // Room says whether n commands of the request fit into its organization's minute. Those of the console are counted
 // here, beside the requests with a key, which were counted when they came.
-func (s *Edge) Room(ctx context.Context, c *Call, n int) error {
+func (s *Identity) Room(ctx context.Context, c *Call, n int) error {
 	if !c.Access.Console {
 		return c.Spent()
 	}
@@ -129,7 +129,7 @@ func (s *Edge) Room(ctx context.Context, c *Call, n int) error {
 }
 
 // CountInMinute counts n more requests in the organization's minute, and refuses them when they do not fit.
-func (s *Edge) CountInMinute(ctx context.Context, c *Call, n int) error {
+func (s *Identity) CountInMinute(ctx context.Context, c *Call, n int) error {
 	o := c.Access.Organization
 	used, err := s.Store.CountMinute(ctx, o.Shard(), o, n, c.Start)
 	if err != nil {
@@ -139,13 +139,13 @@ func (s *Edge) CountInMinute(ctx context.Context, c *Call, n int) error {
 }
 
 // TakeOfMonth takes n of the organization's requests of the month, or refuses when so many are not left.
-func (s *Edge) TakeOfMonth(ctx context.Context, c *Call, n int) error {
+func (s *Identity) TakeOfMonth(ctx context.Context, c *Call, n int) error {
 	return s.Store.TakeRequests(ctx, c.Access, n, c.Start)
 }
 
 // Reach takes in what a group says besides its decision: the organization's sequence, and what became of a caller who
 // was remembered.
-func (s *Edge) Reach(c *Call, answer eventstore.Answer) {
+func (s *Identity) Reach(c *Call, answer eventstore.Answer) {
 	c.reached = max(c.reached, answer.Sequence)
 	c.tookAway = c.spent != nil && answer.Err == nil
 	switch {
@@ -161,7 +161,7 @@ func (s *Edge) Reach(c *Call, answer eventstore.Answer) {
 // settle has the last word on a request whose handler has returned. A remembered caller whom no group has judged is
 // judged now. A request that came after its minute was used up gets the minute's refusal, unless it took something away
 // or the service failed on it.
-func (s *Edge) settle(r *http.Request, p Policy, resp Response, err error) (Response, error) {
+func (s *Identity) settle(r *http.Request, p Policy, resp Response, err error) (Response, error) {
 	if refused := s.judgeLate(r, p); refused != nil {
 		return Response{}, refused
 	}
@@ -179,7 +179,7 @@ func (s *Edge) settle(r *http.Request, p Policy, resp Response, err error) (Resp
 
 // judgeLate takes the checks of a remembered caller whom no group has judged. What a group has counted is perhaps
 // committed, so that nothing but a refused key changes the answer then.
-func (s *Edge) judgeLate(r *http.Request, p Policy) error {
+func (s *Identity) judgeLate(r *http.Request, p Policy) error {
 	r = r.WithContext(context.WithoutCancel(r.Context())) // the caller may have gone away
 	c := CallOf(r)
 	switch c.standing {
@@ -206,7 +206,7 @@ func (s *Edge) judgeLate(r *http.Request, p Policy) error {
 // JudgeAgain looks at the key of a request that has waited, or at the session, which another role of its member ends
 // too, and takes no part of any limit. What the ledger writes is judged by the group; this is for what is answered or
 // queued without it, and for bodies that have travelled for long.
-func (s *Edge) JudgeAgain(ctx context.Context) error {
+func (s *Identity) JudgeAgain(ctx context.Context) error {
 	c := CallIn(ctx)
 	if c.Session != nil {
 		sessions, err := s.Sessions.SessionsOf(ctx, c.Session.Organization, c.Session.Member, s.Now())
@@ -220,6 +220,6 @@ func (s *Edge) JudgeAgain(ctx context.Context) error {
 }
 
 // reauthenticate looks the request's credential up again, and counts nothing.
-func (s *Edge) reauthenticate(ctx context.Context, c *Call, at time.Time) (domain.Access, error) {
+func (s *Identity) reauthenticate(ctx context.Context, c *Call, at time.Time) (domain.Access, error) {
 	return s.Store.Reauthenticate(ctx, c.name.key, c.name.secret, c.name.client, at)
 }

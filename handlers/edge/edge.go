@@ -61,15 +61,21 @@ type Config struct {
 
 // Edge surrounds the requests of one service. It is safe for concurrent use.
 type Edge struct {
+	Identity
+	bodies  *fair.Semaphore[domain.OrganizationID] // large ones, from before they are read until they are answered
+	version []string                               // of the service: the value of its header
+	spanish map[string]string
+	faces   Faces
+}
+
+// Identity finds who acts in a request and judges whether it may, within the limits of its address and its
+// organization.
+type Identity struct {
 	Config
 	Codes     map[domain.Code]web.Code
-	addresses map[string]*AddressLimit               // of public routes, by bucket
-	refused   *AddressLimit                          // answers with 401
-	bodies    *fair.Semaphore[domain.OrganizationID] // large ones, from before they are read until they are answered
+	addresses map[string]*AddressLimit // of public routes, by bucket
+	refused   *AddressLimit            // answers with 401
 	callers   *callers
-	version   []string // of the service: the value of its header
-	spanish   map[string]string
-	faces     Faces
 }
 
 // Faces are what the console and the pages for people do with an outcome.
@@ -87,24 +93,26 @@ func New(c Config) *Edge {
 	c.BodyGrace, c.Spool = cmp.Or(c.BodyGrace, bodyGrace), cmp.Or(c.Spool, &Spool{})
 	const shared = ", shared by all clients behind it"
 	e := &Edge{
-		Config: c,
-		Codes:  map[domain.Code]web.Code{},
-		addresses: map[string]*AddressLimit{
-			Minute: {
-				name: Minute, Most: c.PublicPerMinute,
-				says: "One network address may send %d comparisons and sign-ins a minute" + shared,
+		Identity: Identity{
+			Config: c,
+			Codes:  map[domain.Code]web.Code{},
+			addresses: map[string]*AddressLimit{
+				Minute: {
+					name: Minute, Most: c.PublicPerMinute,
+					says: "One network address may send %d comparisons and sign-ins a minute" + shared,
+				},
+				Pages: {
+					name: Pages, Most: c.PublicPagesPerMinute,
+					says: "One network address may send %d requests for pages and downloads a minute" + shared,
+				},
 			},
-			Pages: {
-				name: Pages, Most: c.PublicPagesPerMinute,
-				says: "One network address may send %d requests for pages and downloads a minute" + shared,
+			refused: &AddressLimit{
+				name: Minute, Most: refusedPerMinute,
+				says: "One network address may send %d requests without a valid key a minute" + shared,
 			},
-		},
-		refused: &AddressLimit{
-			name: Minute, Most: refusedPerMinute,
-			says: "One network address may send %d requests without a valid key a minute" + shared,
+			callers: newCallers(),
 		},
 		bodies:  newBodies(c.Closing),
-		callers: newCallers(),
 		version: []string{Must(serviceVersion())},
 		spanish: Must(spanishMessages()),
 	}

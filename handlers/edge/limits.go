@@ -138,7 +138,7 @@ func (l *AddressLimit) add(address netip.Addr, bits, n int) int {
 }
 
 // limitAddress counts a request against the bucket of its client address.
-func (s *Edge) limitAddress(r *http.Request, bucket string) error {
+func (s *Identity) limitAddress(r *http.Request, bucket string) error {
 	limit, c := s.addresses[bucket], CallOf(r)
 	if limit == nil {
 		return nil
@@ -149,7 +149,9 @@ func (s *Edge) limitAddress(r *http.Request, bucket string) error {
 // ClientAddress is the right-most address that is no trusted proxy: the connection's own, then X-Forwarded-For from its
 // end. Entries are believed only as far as trusted proxies wrote them. Empty ones say nothing (RFC 9110, section
 // 5.6.1).
-func (s *Edge) ClientAddress(r *http.Request) netip.Addr { return ClientAddress(r, s.TrustedProxies) }
+func (s *Identity) ClientAddress(r *http.Request) netip.Addr {
+	return ClientAddress(r, s.TrustedProxies)
+}
 
 func ClientAddress(r *http.Request, proxies []netip.Prefix) netip.Addr {
 	address := PeerAddress(r)

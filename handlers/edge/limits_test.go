@@ -8,7 +8,7 @@ import (
 )
 
 func TestClientAddress(t *testing.T) {
-	s := &Edge{
+	s := &Identity{
 		Config: Config{
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 		},

@@ -33,8 +33,8 @@ func TestLongAnswerIsCutOff(t *testing.T) {
 		})
 		log := slog.New(slog.DiscardHandler)
 		s := &Edge{
-			Config: Config{Now: time.Now, Log: log, Requests: log},
-			faces:  Faces{Onward: func(*http.Request, Policy, error) *Response { return nil }},
+			Identity: Identity{Config: Config{Now: time.Now, Log: log, Requests: log}},
+			faces:    Faces{Onward: func(*http.Request, Policy, error) *Response { return nil }},
 		}
 		p := Policy{Caller: Anyone, Answer: AsFile}
 		server := httptest.NewServer(s.serve(Route{"/file", p,
@@ -114,7 +114,7 @@ func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			begun = time.Now()
 			log := slog.New(slog.DiscardHandler)
-			s, c, w := &Edge{Config: Config{Log: log}}, &Call{}, &slowReader{
+			s, c, w := &Edge{Identity: Identity{Config: Config{Log: log}}}, &Call{}, &slowReader{
 				ResponseWriter: httptest.NewRecorder(), perSecond: test.perSecond,
 			}
 			const pieces = 1500 // at these paces longer than anybody's patience
