@@ -187,7 +187,7 @@ const (
 // filter is the program that the kernel runs at every system call. A call of another architecture's numbering ends the
 // process; a call that is not in the list fails with EPERM.
 func (m machine) filter(pid uint32) []bpf.Instruction {
-	const x32 = 0x40000000 // on amd64, numbers from here on are of another table
+	const x32 = 0x40000000 // on amd64, numbers from here on belong to another table
 	list := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArchitecture, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: m.audit, SkipTrue: 1},

@@ -15,7 +15,7 @@ func TestDoctorCountsOpenFiles(t *testing.T) {
 			"--data-dir", dataDir(t),
 		)
 		cmd.Env = cleanEnviron()
-		out, _ := cmd.CombinedOutput() // its exit code is of other findings too
+		out, _ := cmd.CombinedOutput() // other findings set its exit code too
 		var found string
 		for line := range strings.Lines(string(out)) {
 			if strings.Contains(line, "open files") {

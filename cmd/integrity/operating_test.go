@@ -317,7 +317,7 @@ func plansTable(t *testing.T) string {
 	return b.String()
 }
 
-// Each alert has an entry on call, which its runbook_url opens and which says how urgent it is; no entry is of another.
+// Each alert has an entry on call, which its runbook_url opens and which says how urgent it is. Each entry has its alert.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	rules, err := os.ReadFile("ops/alerts.yml")
 	if err != nil {

@@ -152,7 +152,7 @@ type subject struct {
 	detected   *mimetype.MIME // of head
 	unreadable error          // the content could not be read at all
 
-	// Each of them reads the file once; all but zip answer nil where it is of another kind.
+	// Each of them reads the file once; all but zip return nil if it has another format.
 	pdf     func() *pdfFile
 	zip     func() *zipFile
 	image   func() *imageFile

@@ -14,8 +14,7 @@ func isoFile(brand string, compatible ...string) []byte {
 	return append([]byte{0, 0, 0, byte(8 + len(body))}, "ftyp"+body+strings.Repeat("\x00", 64)...)
 }
 
-// TestOtherNames: content is of the declared type under each of the names that programs send it with, and under no
-// other.
+// TestOtherNames: content has the declared type under each name that programs send for it, and under no other.
 func TestOtherNames(t *testing.T) {
 	const csv, rtf = "a;b\r\n1;2\r\n", `{\rtf1\ansi text}`
 	bigTIFF := append([]byte("II\x2b\x00\x08\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00"), make([]byte, 64)...)

@@ -30,7 +30,7 @@ const (
 // render makes the final bytes. Nothing is added to them afterwards.
 func (d document) render() ([]byte, error) {
 	pdf := fpdf.New("P", "mm", "A4", "")
-	latin := pdf.UnicodeTranslatorFromDescriptor("") // the built-in fonts are of code page 1252
+	latin := pdf.UnicodeTranslatorFromDescriptor("") // the built-in fonts use code page 1252
 	pdf.SetTitle("Delivery note "+d.reference, true)
 	pdf.SetCreationDate(d.generatedAt)
 	pdf.SetModificationDate(d.generatedAt)

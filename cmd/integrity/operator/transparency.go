@@ -184,7 +184,7 @@ func (a logs) logResumeCommand() *cobra.Command {
 }
 
 // publishedCheckpoint is that of a file, nil without one. Of a fork it need not be signed by a trusted key, as the
-// trusted-keys file may have come from the backup: it is then nil, and only the keys that it claims are of use.
+// trusted-keys file may have come from the backup: it is then nil, and only the keys that it names are used.
 func publishedCheckpoint(
 	file, name string, trusted *evidence.TrustedKeys, fork bool,
 ) (known *evidence.Checkpoint, claimed []evidence.LogKey, err error) {

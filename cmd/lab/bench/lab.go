@@ -211,7 +211,7 @@ func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(),
 	}, nil
 }
 
-// declaration is of a document that nobody has declared before.
+// declaration declares a new document.
 func (l *lab) declaration() domain.Declaration {
 	name := "document-" + strconv.FormatInt(l.documents.Add(1), 10)
 	return domain.Declaration{

@@ -30,7 +30,7 @@ const (
 	deliveryPatience = 6 * time.Minute
 	// endPatience, and the length of the run, is how long everything may take from the last fault to the verdict.
 	endPatience = 7 * time.Minute
-	// exports is of how many records evidence is asked for at the end.
+	// exports is the number of records whose evidence is read at the end.
 	exports = 60
 )
 

@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// smallQuota is of the organization that uses its month up.
+// smallQuota is the quota of the organization that uses up its month.
 const smallQuota = 400
 
 // organization is one with its keys, and with what its clients know together.

@@ -121,7 +121,7 @@ func (a artifact) after(e *event) (artifact, string) {
 	return a, "" // what else the log says of an artifact changes no state
 }
 
-// certificateOf is the certificate that an event is of.
+// certificateOf is the certificate that an event names.
 func (e *event) certificateOf() string {
 	if e.PublicID != "" {
 		return e.PublicID

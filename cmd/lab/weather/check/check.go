@@ -53,7 +53,7 @@ const (
 	Webhook       Name = "webhook"       // receivers got each event of theirs
 	Usage         Name = "usage"         // usage = units = events
 	Evidence      Name = "evidence"      // every evidence verifies, with three verifiers
-	Checkpoint    Name = "checkpoint"    // every checkpoint is of one tree
+	Checkpoint    Name = "checkpoint"    // all checkpoints belong to one tree
 	Leaf          Name = "leaf"          // the tree holds each event of the log once
 	Verdict       Name = "verdict"       // audit, rebuild --check and the bundles are clean, monitors content
 )
