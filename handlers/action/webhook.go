@@ -238,8 +238,8 @@ func viewDelivery(d query.Delivery) wire.Delivery {
 // DeliveriesQuestion asks for deliveries of a destination.
 type DeliveriesQuestion struct {
 	edge.Paging[domain.DeliveryID]
-	webhook domain.WebhookID
-	status  projections.DeliveryStatus
+	Webhook domain.WebhookID
+	Status  projections.DeliveryStatus // empty: any
 }
 
 // ReadDeliveries reads which page of the deliveries of the destination of the path, and of which status; without one,
@@ -258,7 +258,7 @@ func (s *Webhooks) ListDeliveries(
 	ctx context.Context, c *edge.Call, asked DeliveriesQuestion,
 ) (wire.Deliveries, error) {
 	organization := c.Access.Organization
-	list, more, err := s.Store.Deliveries(ctx, organization, asked.webhook, asked.status, asked.After, asked.Limit)
+	list, more, err := s.Store.Deliveries(ctx, organization, asked.Webhook, asked.Status, asked.After, asked.Limit)
 	next := edge.NextPage(asked.Paging, list, more, func(d query.Delivery) string { return d.ID.String() })
 	return wire.Deliveries{Deliveries: wire.Each(list, viewDelivery), Next: next}, err
 }

@@ -178,9 +178,9 @@ func (s historyPages) deletedDestinations(
 	if len(gone) == 0 || !c.Session.Role.Allows(domain.IntegrityAdmin) {
 		return nil, nil
 	}
-	there, err := s.Store.Webhooks(ctx, c.Session.Organization)
-	for _, w := range there {
-		delete(gone, w.ID.String())
+	there, err := s.ListWebhooks(ctx, c, struct{}{})
+	for _, w := range there.Webhooks {
+		delete(gone, w.ID)
 	}
 	return gone, err
 }

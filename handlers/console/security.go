@@ -65,14 +65,14 @@ func (s securityPages) overview(r *http.Request) (any, error) {
 
 // failingDestinations are the webhook destinations that nothing is sent to any more, and those of which nothing but
 // failures have come since their last success. Who may not see destinations sees none.
-func (s securityPages) failingDestinations(ctx context.Context, c *edge.Call) (failing []web.Webhook, err error) {
+func (s securityPages) failingDestinations(ctx context.Context, c *edge.Call) (failing []wire.Webhook, err error) {
 	if !c.Session.Role.Allows(domain.IntegrityAdmin) {
 		return nil, nil
 	}
-	all, err := s.Store.Webhooks(ctx, c.Session.Organization)
-	for _, w := range all {
-		if w.DisabledReason != nil || w.Status == domain.WebhookActive && w.FailingSince != nil {
-			failing = append(failing, viewDestination(w, c.Start))
+	all, err := s.ListWebhooks(ctx, c, struct{}{})
+	for _, w := range all.Webhooks {
+		if w.DisabledReason != nil || w.Status == string(domain.WebhookActive) && w.FailingSince != nil {
+			failing = append(failing, w)
 		}
 	}
 	return failing, err

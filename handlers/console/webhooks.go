@@ -43,43 +43,25 @@ func (s webhookPages) endpoints(both addition) {
 	both(edge.Post, "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver", s.redeliverByHand, send)
 }
 
-func viewDestination(e query.WebhookEntry, now time.Time) web.Webhook {
-	v := web.Webhook{
-		ID: e.ID.String(), URL: e.URL.Body, Active: e.Status == domain.WebhookActive, FailingSince: e.FailingSince,
-		Companies: e.Companies, CreatedAt: e.CreatedAt,
-		Types: wire.Each(e.Types.Types(), func(t domain.EventType) string { return string(t) }),
-	}
-	if e.Description != nil {
-		v.Description = e.Description.Body
-	}
-	if e.DisabledReason != nil {
-		v.Reason = string(*e.DisabledReason)
-	}
-	if e.PreviousUntil != nil && e.PreviousUntil.After(now) {
-		v.PreviousUntil = e.PreviousUntil
-	}
-	return v
-}
-
 func webhookID(r *http.Request) domain.WebhookID {
 	return edge.PathID(r, "webhookId", domain.ParseID[domain.WebhookID])
 }
 
 // webhooksPage lists the destinations.
 func (s webhookPages) webhooksPage(r *http.Request) (any, error) {
-	c := edge.CallOf(r)
-	list, err := s.Store.Webhooks(r.Context(), c.Access.Organization)
+	list, err := s.ListWebhooks(r.Context(), edge.CallOf(r), struct{}{})
 	if err != nil {
 		return nil, err
 	}
 	return consolePageOf(s.site.Webhooks(web.Webhooks{
-		Console: s.frameOf(r, "webhooks"), Most: domain.MaxWebhooks,
-		Webhooks: wire.Each(list, func(e query.WebhookEntry) web.Webhook { return viewDestination(e, c.Start) }),
+		Console: s.frameOf(r, "webhooks"), Most: domain.MaxWebhooks, Webhooks: list.Webhooks,
 	}))
 }
 
-func webhookTypes() []string {
-	return wire.Each(domain.WebhookTypes(), func(t domain.EventType) string { return string(t) })
+func webhookTypes() []string { return typeNames(domain.WebhookTypes()) }
+
+func typeNames(types []domain.EventType) []string {
+	return wire.Each(types, func(t domain.EventType) string { return string(t) })
 }
 
 func (s webhookPages) newWebhookPage(r *http.Request) (any, error) {
@@ -172,22 +154,26 @@ func (s webhookPages) showWebhook(r *http.Request, typed *web.WebhookForm, refus
 		return nil, err
 	}
 	ctx, c, id, q := r.Context(), edge.CallOf(r), webhookID(r), r.URL.Query()
-	entry, err := s.Store.Webhook(ctx, c.Access.Organization, id)
+	destination, err := s.Webhook(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
 	shown := web.WebhookPage{
-		Console: s.frameOf(r, "webhook"), Webhook: viewDestination(entry, c.Start), Known: webhookTypes(),
+		Console: s.frameOf(r, "webhook"), Webhook: destination, Known: webhookTypes(),
 		MaxDescription: domain.MaxWebhookDescription,
 		MostAuthorized: domain.MaxWebhooksPerCompany,
 	}
 	shown.Console.Path = destinationPath(id.String())
-	shown.Form = web.WebhookForm{
-		URL: shown.Webhook.URL, Description: shown.Webhook.Description, Types: shown.Webhook.Types,
+	if typed == nil {
+		typed = &web.WebhookForm{Types: typeNames(destination.Types)}
+		if destination.URL != nil {
+			typed.URL = *destination.URL
+		}
+		if destination.Description != nil {
+			typed.Description = *destination.Description
+		}
 	}
-	if typed != nil {
-		shown.Form = *typed
-	}
+	shown.Form = *typed
 	shown.Form.Problem, shown.Form.Local = problem, s.couldSendLocally()
 	companies, more, err := s.Store.AuthorizedCompanies(
 		ctx, c.Access.Organization, id, validReference(q.Get("company")), choiceCompanies,
@@ -230,25 +216,18 @@ func (s webhookPages) showDeliveries(r *http.Request, shown *web.WebhookPage) er
 	if status.Code() < 0 {
 		status = ""
 	}
-	list, more, err := s.Store.Deliveries(
-		r.Context(), edge.CallOf(r).Access.Organization, webhookID(r), status, after, deliveryRows,
-	)
+	list, err := s.ListDeliveries(r.Context(), edge.CallOf(r), action.DeliveriesQuestion{
+		Paging: edge.Paging[domain.DeliveryID]{After: after, Limit: deliveryRows}, Webhook: webhookID(r), Status: status,
+	})
 	if err != nil {
 		return err
 	}
-	shown.Status = string(status)
+	shown.Status, shown.Deliveries = string(status), list.Deliveries
 	shown.Statuses = wire.Each(projections.DeliveryStatuses(), func(s projections.DeliveryStatus) string {
 		return string(s)
 	})
-	shown.Deliveries = wire.Each(list, func(d query.Delivery) web.Delivery {
-		return web.Delivery{
-			ID: d.ID.String(), Type: string(d.Type), Sequence: d.Sequence, Status: string(d.Status), Attempts: d.Attempts,
-			CreatedAt:     d.CreatedAt,
-			NextAttemptAt: d.NextAttemptAt, AttemptedAt: d.AttemptedAt, ResponseStatus: d.ResponseStatus, Reason: d.Reason,
-		}
-	})
-	shown.Pending = slices.ContainsFunc(list, func(d query.Delivery) bool {
-		return d.Status == projections.DeliveryPending
+	shown.Pending = slices.ContainsFunc(list.Deliveries, func(d wire.Delivery) bool {
+		return d.Status == string(projections.DeliveryPending)
 	})
 	now := url.Values{}
 	for name, value := range map[string]string{"after": q.Get("after"), "status": string(status)} {
@@ -257,8 +236,8 @@ func (s webhookPages) showDeliveries(r *http.Request, shown *web.WebhookPage) er
 		}
 	}
 	shown.Now = web.Path(edge.Language(r), destinationPath(webhookID(r).String())) + "/deliveries?" + now.Encode()
-	if more {
-		next := url.Values{"after": {list[len(list)-1].ID.String()}}
+	if list.HasMore {
+		next := url.Values{"after": {list.Deliveries[len(list.Deliveries)-1].ID}}
 		if status != "" {
 			next.Set("status", string(status))
 		}
@@ -269,11 +248,11 @@ func (s webhookPages) showDeliveries(r *http.Request, shown *web.WebhookPage) er
 
 // deliveriesNow answers the rows that the page would have now, for a script that asks while one of them is pending.
 func (s webhookPages) deliveriesNow(r *http.Request) (any, error) {
-	entry, err := s.Store.Webhook(r.Context(), edge.CallOf(r).Access.Organization, webhookID(r))
+	destination, err := s.Webhook(r.Context(), edge.CallOf(r), webhookID(r))
 	if err != nil {
 		return nil, err
 	}
-	shown := web.WebhookPage{Console: s.frameOf(r, "webhook"), Webhook: viewDestination(entry, edge.CallOf(r).Start)}
+	shown := web.WebhookPage{Console: s.frameOf(r, "webhook"), Webhook: destination}
 	if err := s.showDeliveries(r, &shown); err != nil {
 		return nil, err
 	}
@@ -317,7 +296,7 @@ func (s webhookPages) changedByHand(
 // page.
 func (s webhookPages) authorizeWebhook(r *http.Request) (any, error) {
 	values, c, id := edge.Form(r), edge.CallOf(r), webhookID(r)
-	if _, err := s.Store.Webhook(r.Context(), c.Access.Organization, id); err != nil {
+	if _, err := s.Webhook(r.Context(), c, id); err != nil {
 		return nil, err
 	}
 	after := validReference(values.Get("after"))
@@ -352,13 +331,12 @@ func (s webhookPages) authorizeWebhook(r *http.Request) (any, error) {
 // confirmation says what an act on a destination does, before it is done.
 func (s webhookPages) confirmation(name string) edge.Handler {
 	return func(r *http.Request) (any, error) {
-		c := edge.CallOf(r)
-		entry, err := s.Store.Webhook(r.Context(), c.Access.Organization, webhookID(r))
+		destination, err := s.Webhook(r.Context(), edge.CallOf(r), webhookID(r))
 		if err != nil {
 			return nil, err
 		}
 		return consolePageOf(s.site.WebhookConfirmation(web.WebhookPage{
-			Console: s.frameOf(r, name), Webhook: viewDestination(entry, c.Start), Overlaps: overlaps(),
+			Console: s.frameOf(r, name), Webhook: destination, Overlaps: overlaps(),
 		}))
 	}
 }
@@ -440,8 +418,7 @@ func (s webhookPages) showReplay(r *http.Request, values url.Values, count *int,
 	if err != nil {
 		return nil, err
 	}
-	c := edge.CallOf(r)
-	entry, err := s.Store.Webhook(r.Context(), c.Access.Organization, webhookID(r))
+	destination, err := s.Webhook(r.Context(), edge.CallOf(r), webhookID(r))
 	if err != nil {
 		return nil, err
 	}
@@ -450,7 +427,7 @@ func (s webhookPages) showReplay(r *http.Request, values url.Values, count *int,
 		typed[name] = textOf(values, name)
 	}
 	shown := web.Replay{
-		Console: s.frameOf(r, "replay"), Webhook: viewDestination(entry, c.Start), Typed: typed, Problem: problem,
+		Console: s.frameOf(r, "replay"), Webhook: destination, Typed: typed, Problem: problem,
 		Most: query.MaxReplay,
 	}
 	if refused == nil && count != nil {

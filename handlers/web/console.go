@@ -8,6 +8,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 // ConsoleRoot is where the pages for people who have signed in begin; English ones have /en before it.
@@ -82,17 +83,32 @@ func (f consoleFrame) RecordPath(publicID string) string {
 	return Path(f.Language, Record.Path(publicID))
 }
 
-// Moment is a time for people: the script writes it in their own zone.
+// Moment is a time for people, of a time or of its text: the script writes it in their own zone.
 func (f consoleFrame) Moment(at any) moment {
-	t, ok := at.(time.Time)
-	if p, pointer := at.(*time.Time); pointer && p != nil {
-		t, ok = *p, true
-	}
-	if !ok {
+	var t time.Time
+	switch at := at.(type) {
+	case time.Time:
+		t = at
+	case *time.Time:
+		if at == nil {
+			return moment{}
+		}
+		t = *at
+	case string:
+		t, _ = time.Parse(time.RFC3339, at) // the service has written it
+	case *string:
+		if at != nil {
+			return f.Moment(*at)
+		}
+		return moment{}
+	default:
 		return moment{}
 	}
 	return moment{evidence.FormatTime(t), date(f.Language, t)}
 }
+
+// Text is a text that may be null, for index, which takes no pointers.
+func (consoleFrame) Text(text string) string { return text }
 
 type moment struct{ At, Text string }
 
@@ -245,7 +261,7 @@ type Overview struct {
 	Resets                 time.Time
 	Allowances             []Allowance
 	Records                []RecordRow
-	Failing                []Webhook
+	Failing                []wire.Webhook
 	HasPasskey, HasCompany bool
 	HasKey                 bool // also where the person may make none
 }

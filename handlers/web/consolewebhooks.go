@@ -2,25 +2,14 @@ package web
 
 import (
 	"slices"
-	"time"
-)
 
-// Webhook is a destination.
-type Webhook struct {
-	ID, URL, Description string // the address is empty once erased
-	Types                []string
-	Active               bool
-	Reason               string     // why the service has disabled it; empty where it has not
-	FailingSince         *time.Time // nothing but failures since then
-	PreviousUntil        *time.Time // the previous secret signs too until then
-	Companies            int        // that it is authorized for
-	CreatedAt            time.Time
-}
+	"integrityledger/handlers/wire"
+)
 
 // Webhooks is the list of destinations.
 type Webhooks struct {
 	Console  Console
-	Webhooks []Webhook
+	Webhooks []wire.Webhook
 	Most     int
 }
 
@@ -85,7 +74,7 @@ func (s ConsolePages) WebhookSecret(p WebhookSecret) ([]byte, error) {
 // WebhookPage is a destination with its companies and deliveries.
 type WebhookPage struct {
 	Console         Console
-	Webhook         Webhook
+	Webhook         wire.Webhook
 	Form            WebhookForm
 	Known           []string // types
 	MaxDescription  int
@@ -93,26 +82,13 @@ type WebhookPage struct {
 	After           string // the reference before the first of Companies
 	MoreCompanies   string // address of the page with the others
 	MostAuthorized  int    // destinations of a company
-	Deliveries      []Delivery
+	Deliveries      []wire.Delivery
 	Status          string // the filter
 	Statuses        []string
 	Pending         bool   // one of Deliveries
 	Now             string // address of what Deliveries are by now
 	OlderDeliveries string
 	Overlaps        []int // hours, of a confirmation
-}
-
-// Delivery is an event on its way to the destination, or after its end.
-type Delivery struct {
-	ID, Type       string
-	Sequence       int64 // 0 of a test
-	Status         string
-	Attempts       int
-	CreatedAt      time.Time
-	AttemptedAt    *time.Time
-	NextAttemptAt  *time.Time
-	ResponseStatus *int
-	Reason         string
 }
 
 // Webhook renders it.
@@ -142,7 +118,7 @@ func (s ConsolePages) webhookPage(name string, p WebhookPage) ([]byte, error) {
 // Replay is the page on which what a destination has missed is counted, then queued.
 type Replay struct {
 	Console Console
-	Webhook Webhook
+	Webhook wire.Webhook
 	Typed   map[string]string // by the name of the API's member
 	Problem Problem
 	Counted bool
