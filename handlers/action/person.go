@@ -5,6 +5,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers/edge"
+	"integrityledger/projections/query"
 )
 
 // AddPasskey gives the signed-in member another passkey.
@@ -23,12 +24,35 @@ func (s *People) RemovePasskey(ctx context.Context, c *edge.Call, id domain.Pass
 	return s.execute(ctx, &domain.RemovePasskey{Origin: c.Origin(), Member: c.Access.Member, Passkey: id})
 }
 
+// Invitation is what an invited person may accept.
+type Invitation struct {
+	domain.Member
+	OrganizationName string
+	secretSHA256     [32]byte
+}
+
+// Invitation finds the invitation of a code. It refuses with NOT_FOUND one that is unknown, was accepted or has ended.
+func (s *People) Invitation(ctx context.Context, c *edge.Call, code string) (found Invitation, err error) {
+	organization, secret, ok := domain.ParseInvitationCode(code)
+	if !ok {
+		return found, query.UnknownInvitation()
+	}
+	found.secretSHA256 = secret
+	if found.Member, err = s.Store.Invitation(ctx, organization, secret); err != nil {
+		return found, err
+	}
+	if found.Status != domain.MemberInvited || !c.Start.Before(*found.InvitedUntil) {
+		return found, query.UnknownInvitation()
+	}
+	named, err := s.Store.Organization(ctx, organization)
+	found.OrganizationName = named.Name
+	return found, err
+}
+
 // AcceptInvitation makes an invited person an active member of an organization. The actor is the service: the person is
 // no active member before.
-func (s *People) AcceptInvitation(
-	ctx context.Context, c *edge.Call, organization domain.OrganizationID, secretSHA256 [32]byte,
-) error {
-	return s.execute(ctx, &domain.AcceptInvitation{Origin: ownOrigin(c, organization), SecretSHA256: secretSHA256})
+func (s *People) AcceptInvitation(ctx context.Context, c *edge.Call, i Invitation) error {
+	return s.execute(ctx, &domain.AcceptInvitation{Origin: ownOrigin(c, i.Organization), SecretSHA256: i.secretSHA256})
 }
 
 // Found makes an organization on the free plan and its owner, in one command. The actor is the service, because the

@@ -222,30 +222,10 @@ func (s door) chooseOrganization(
 	return answer(s.site.SignInLink(s.frameOf(r, name), choices, form))
 }
 
-// invitation finds the member whom the invitation of the path is for, where it can still be accepted; nil otherwise.
-func (s door) invitation(r *http.Request) (
-	found *session.Membership, until time.Time, secretSHA256 [32]byte, err error,
-) {
-	organization, secretSHA256, ok := domain.ParseInvitationCode(edge.Variable(r, "code"))
-	if !ok {
-		return nil, until, secretSHA256, nil
-	}
-	member, err := s.Store.Invitation(r.Context(), organization, secretSHA256)
-	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.NotFound {
-		return nil, until, secretSHA256, nil
-	}
-	if err != nil || member.Status != domain.MemberInvited || !edge.CallOf(r).Start.Before(*member.InvitedUntil) {
-		return nil, until, secretSHA256, err
-	}
-	named, err := s.Store.Organization(r.Context(), organization)
-	return &session.Membership{
-		Organization: organization, Member: member.ID, Role: member.Role, OrganizationName: named.Name, Email: member.Email,
-	}, *member.InvitedUntil, secretSHA256, err
-}
-
 // invitationOver answers an invitation that is unknown, was accepted or has ended.
 func (s door) invitationOver(r *http.Request, err error) (edge.Response, error) {
-	if err != nil {
+	if refused := edge.Refusal(err); refused == nil || refused.Code != domain.InvalidState &&
+		refused.Code != domain.NotFound {
 		return edge.Response{}, err
 	}
 	return s.refusedMessage(r, "invitation-over", http.StatusNotFound, domain.NotFound)
@@ -253,30 +233,30 @@ func (s door) invitationOver(r *http.Request, err error) (edge.Response, error) 
 
 // invitationPage says who invites, and as what. It shows a button, as the page of a link does.
 func (s door) invitationPage(r *http.Request) (any, error) {
-	found, until, _, err := s.invitation(r)
-	if err != nil || found == nil {
+	found, err := s.Invitation(r.Context(), edge.CallOf(r), edge.Variable(r, "code"))
+	if err != nil {
 		return s.invitationOver(r, err)
 	}
 	return consolePageOf(s.site.Invitation(web.Invitation{
-		Console: s.frameOf(r, "invitation"), Name: found.OrganizationName, Address: found.Email, As: found.Role, Until: until,
+		Console: s.frameOf(r, "invitation"), Name: found.OrganizationName, Address: found.Email, As: found.Role,
+		Until: *found.InvitedUntil,
 	}))
 }
 
 // acceptInvitation makes the invited member active and signs the person in. Only a mailed invitation shows that the
 // person reads the address; pages for managers say so where none is mailed.
 func (s door) acceptInvitation(r *http.Request) (any, error) {
-	found, _, secret, err := s.invitation(r)
-	if err != nil || found == nil {
+	found, err := s.Invitation(r.Context(), edge.CallOf(r), edge.Variable(r, "code"))
+	if err == nil {
+		err = s.AcceptInvitation(r.Context(), edge.CallOf(r), found)
+	}
+	if err != nil { // perhaps somebody was faster
 		return s.invitationOver(r, err)
 	}
-	if err := s.AcceptInvitation(r.Context(), edge.CallOf(r), found.Organization, secret); err != nil {
-		if refused := edge.Refusal(err); refused != nil && (refused.Code == domain.InvalidState ||
-			refused.Code == domain.NotFound) {
-			return s.invitationOver(r, nil) // somebody was faster
-		}
-		return nil, err
-	}
-	cookies, err := s.begin(r, *found, s.Now())
+	cookies, err := s.begin(r, session.Membership{
+		Organization: found.Organization, Member: found.ID, Role: found.Role, OrganizationName: found.OrganizationName,
+		Email: found.Email,
+	}, s.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -110,12 +110,17 @@ func (s OrganizationReader) Member(
 		pgx.RowToStructByPos[domain.Member], findMember, organization.Shard(), organization, id)
 }
 
+// UnknownInvitation is the one answer to every code without an invitation.
+func UnknownInvitation() *domain.Error {
+	return domain.Refuse(domain.NotFound, "There is no such invitation; ask for another.")
+}
+
 // Invitation finds the member of an invitation by the hash of its secret, whatever became of it, or refuses with
 // NOT_FOUND.
 func (s OrganizationReader) Invitation(
 	ctx context.Context, organization domain.OrganizationID, secretSHA256 [32]byte,
 ) (domain.Member, error) {
-	unknown := domain.Refuse(domain.NotFound, "There is no such invitation; ask for another.")
+	unknown := UnknownInvitation()
 	if !s.Installation.Has(organization.Shard()) {
 		return domain.Member{}, unknown
 	}
