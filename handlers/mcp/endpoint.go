@@ -159,11 +159,11 @@ func internalError(message string, data any) *rpcError {
 
 // answer runs the messages of a request one after the other and returns the body of the answer, nil where none is due
 // (202).
-func (e *endpoint) answer(ctx context.Context, r request, version string) []byte {
+func (e *endpoint) answer(ctx context.Context, r request) []byte {
 	ctx = context.WithValue(ctx, callerKey{}, ctx)
 	var answers [][]byte
 	for _, m := range r.Messages {
-		if answer := e.one(ctx, m, version); answer != nil {
+		if answer := e.one(ctx, m); answer != nil {
 			answers = append(answers, answer)
 		}
 	}
@@ -179,7 +179,7 @@ func (e *endpoint) answer(ctx context.Context, r request, version string) []byte
 
 // one answers a message. Notifications and answers of a client mean nothing to a server that keeps no session and asks
 // nothing.
-func (e *endpoint) one(ctx context.Context, m message, version string) []byte {
+func (e *endpoint) one(ctx context.Context, m message) []byte {
 	switch {
 	case m.wrong != nil:
 		return m.wrong.JSON(m.id)
@@ -192,9 +192,6 @@ func (e *endpoint) one(ctx context.Context, m message, version string) []byte {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
-	if version != "" {
-		r.Header.Set("Mcp-Protocol-Version", version)
-	}
 	w := &answerWriter{header: http.Header{}, status: http.StatusOK}
 	e.handler.ServeHTTP(w, r)
 	if ctx.Err() != nil {

@@ -71,7 +71,7 @@ func (f *fixture) answer(ctx context.Context, body, version string) string {
 	if wrong != nil {
 		return string(wrong.JSON(nil))
 	}
-	return string(f.endpoint.answer(ctx, r, version))
+	return string(f.endpoint.answer(ctx, r))
 }
 
 func call(id, name, arguments string) string {

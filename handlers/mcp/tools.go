@@ -211,7 +211,7 @@ func (s Face) speak(e *toolset) edge.Handler {
 		case wrong != nil:
 			return edge.Response{Status: http.StatusBadRequest, Raw: wrong.JSON(nil)}, nil
 		}
-		answer := e.answer(r.Context(), sent, version)
+		answer := e.answer(r.Context(), sent)
 		if answer == nil {
 			return edge.Response{Status: http.StatusAccepted, Empty: true}, nil
 		}
