@@ -259,6 +259,7 @@ func TestProofByProvider(t *testing.T) {
 	}{
 		"not said": {nil, false}, "of an hour ago": {s.Now().Add(-time.Hour).Unix(), false}, "of now": {s.Now().Unix(), true},
 		"of the future": {s.Now().Add(time.Hour).Unix(), true}, "before time": {-1, false}, "absurd": {1e18, true},
+		"before every calendar": {-1e18, false},
 	} {
 		says(s.org.Email, c.authTime)
 		p := s.guest()

@@ -116,9 +116,11 @@ func TestOAuthSignIn(t *testing.T) {
 	check(t, err)
 	asked := to.Query()
 	if !strings.HasPrefix(to.String(), p.issuer) || asked.Get("code_challenge_method") != "S256" ||
-		asked.Get("nonce") == "" || asked.Get("redirect_uri") != baseURL+"/oauth/signed-in" {
+		asked.Get("nonce") == "" || asked.Get("redirect_uri") != baseURL+"/oauth/signed-in" ||
+		asked.Get("scope") != "openid" {
 		t.Errorf("sent to %s", to)
 	}
+	p.says(map[string]any{"email": 5, "auth_time": "x"}) // nobody has asked
 	back := newVisitor(t).signIn(to.String())
 
 	// What does not belong together links nobody.

@@ -1,0 +1,10 @@
+package consumer
+
+import "testing"
+
+// The library cannot append events.
+func TestTopicInsertsNothing(t *testing.T) {
+	if q, err := new(topic).InsertQuery("t", nil); err == nil {
+		t.Errorf("%+v", q)
+	}
+}
