@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
@@ -394,4 +398,81 @@ func TestInvitationsAreMailed(t *testing.T) {
 	late, _ := invite("late@example.com")
 	pass(late.InvitedUntil.Sub(clock()))
 	look("too late", 0)
+}
+
+// What the database refuses is reported, of mails and of invitations alike: taking one, finding whom to send it to,
+// recording that it failed or was sent, and dropping it.
+func TestMailErrorsAreReported(t *testing.T) {
+	if pgtest.OnCitus() {
+		t.Skip("its distributed tables have no triggers")
+	}
+	ctx := context.Background()
+	l := smallPlans(t)
+	o := warned(t, l)
+	key, _ := domain.NewSecretKey()
+	invitation, _ := domain.NewInviteMember(
+		domain.InviteMember{Origin: o.Operator(), Email: "ana@example.com", Role: domain.Analyst}, &key,
+	)
+	l.Must(t, invitation)
+	owner, err := pgx.Connect(ctx, l.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close(ctx)
+	exec := func(format string, args ...any) {
+		t.Helper()
+		if _, err := owner.Exec(ctx, fmt.Sprintf(format, args...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE '%% refuses', TG_TABLE_NAME; END $$`)
+	now := l.Now()
+	var answer error
+	mailer := queue.NewMailer(queue.Mailer{
+		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
+		SecretKey: &key, InvitationURL: func(_ evidence.Language, code string) string { return code },
+		Send: func(context.Context, queue.Mail) error { return answer },
+	})
+	look := func(what string, want ...string) {
+		t.Helper()
+		now = now.Add(time.Hour)
+		err := mailer.Look(ctx)
+		for _, part := range want {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %v, want %s", what, err, part)
+			}
+		}
+	}
+	exec("ALTER TABLE members RENAME TO away")
+	look("whom to send it to", "find whom to warn", "find whom to invite")
+	exec("ALTER TABLE away RENAME TO members")
+	tables := []string{"mails", "invitation_mails"}
+	for _, step := range []struct {
+		what, when string
+		answer     error
+	}{
+		{"taking", "UPDATE ON %s FOR EACH ROW", nil},
+		{"recording a failure", "UPDATE ON %s FOR EACH ROW WHEN (NEW.attempts = OLD.attempts)", errors.New("down")},
+		{"recording a success", "DELETE ON %s FOR EACH ROW", nil},
+	} {
+		answer = step.answer
+		for _, table := range tables {
+			exec("CREATE TRIGGER refuse BEFORE "+step.when+" EXECUTE FUNCTION refuse()", table)
+		}
+		look(step.what, "ERROR: mails refuses", "ERROR: invitation_mails refuses")
+		if step.what == "recording a success" {
+			break
+		}
+		for _, table := range tables {
+			exec("DROP TRIGGER refuse ON %s", table)
+		}
+	}
+	now = invitation.Outcome.InvitedUntil.Add(time.Hour)
+	look("dropping", "ERROR: mails refuses")
+	exec("DROP TRIGGER refuse ON mails")
+	look("dropping an invitation", "ERROR: invitation_mails refuses")
+	exec("DROP TRIGGER refuse ON invitation_mails")
+	if err := mailer.Look(ctx); err != nil || rows(t, l) != 0 {
+		t.Errorf("%v, %d mails are left", err, rows(t, l))
+	}
 }
