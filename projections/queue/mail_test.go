@@ -468,9 +468,9 @@ func TestMailErrorsAreReported(t *testing.T) {
 		}
 	}
 	now = invitation.Outcome.InvitedUntil.Add(time.Hour)
-	look("dropping", "ERROR: mails refuses")
+	look("dropping", "drop old mails: ERROR: mails refuses")
 	exec("DROP TRIGGER refuse ON mails")
-	look("dropping an invitation", "ERROR: invitation_mails refuses")
+	look("dropping an invitation", "drop old invitations: ERROR: invitation_mails refuses")
 	exec("DROP TRIGGER refuse ON invitation_mails")
 	if err := mailer.Look(ctx); err != nil || rows(t, l) != 0 {
 		t.Errorf("%v, %d mails are left", err, rows(t, l))
