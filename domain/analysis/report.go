@@ -13,8 +13,8 @@ import (
 // Outcome is what a detector came to (contract section 7).
 type Outcome string
 
-// The outcomes. Clear means that the detector examined its whole subject and found nothing; NotApplicable that the file
-// is of another kind.
+// The outcomes. Clear means that the detector examined its whole subject and found nothing. NotApplicable means that the
+// file has another format.
 const (
 	Clear         Outcome = "clear"
 	Finding       Outcome = "finding"

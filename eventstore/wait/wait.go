@@ -6,12 +6,10 @@ import (
 	"time"
 )
 
-// For waits for d. It returns early, with the error of ctx, when ctx ends.
+// For waits for d. It returns early when ctx ends, and always returns the error of ctx.
 func For(ctx context.Context, d time.Duration) error {
-	if Interrupted(d, ctx.Done(), nil) {
-		return ctx.Err()
-	}
-	return nil
+	Interrupted(d, ctx.Done(), nil)
+	return ctx.Err()
 }
 
 // Interrupted waits for d. It returns true early when one of the channels is closed or has a value, which it receives.

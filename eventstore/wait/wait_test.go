@@ -22,6 +22,11 @@ func TestFor(t *testing.T) {
 		if err := wait.For(ctx, time.Hour); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
+		for range 100 { // an ended context wins over a time that is over
+			if err := wait.For(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+		}
 	})
 }
 
@@ -40,7 +45,7 @@ func TestInterrupted(t *testing.T) {
 			}
 		}
 		if wait.Interrupted(time.Hour, stopped, nil) {
-			t.Error("nobody ended the wait")
+			t.Error("a wait without an end was interrupted")
 		}
 	})
 }

@@ -236,7 +236,7 @@ func ReadHashless(o *strictjson.Object) Verification {
 	return Verification{publicID: edge.ReadPublicID(o)}
 }
 
-// VerifyHash compares a hash with a certificate, whoever's it is.
+// VerifyHash compares a hash with a certificate of any organization.
 func (s *Certificates) VerifyHash(ctx context.Context, _ *edge.Call, v Verification) (wire.Verification, error) {
 	stored, err := s.Store.AnyCertificate(ctx, v.publicID)
 	if err != nil {

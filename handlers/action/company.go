@@ -64,7 +64,7 @@ type CompaniesQuestion struct {
 	status domain.CompanyStatus
 }
 
-// ReadCompanies reads whether all companies are asked for, or those of one status, and which page.
+// ReadCompanies reads which page of companies is wanted, and whether all of them or only one status.
 func ReadCompanies(o *strictjson.Object) CompaniesQuestion {
 	return CompaniesQuestion{
 		all: o.Bool("all", strictjson.Optional), Paging: edge.ReadPaging(o, parseReference),
@@ -157,7 +157,7 @@ func ReadAccess(o *strictjson.Object) domain.SetAccess {
 	}
 }
 
-// SetAccess grants a company to a key, or takes it back. What is so already is dated and told in the history anew.
+// SetAccess grants a company to a key or takes the grant back. Repeating it changes the date and adds an event.
 func (s *Companies) SetAccess(ctx context.Context, c *edge.Call, command domain.SetAccess) (wire.KeyAccess, error) {
 	command.Origin = c.Origin()
 	return done(ctx, s.Service, &command, func() wire.KeyAccess {
@@ -190,8 +190,8 @@ func ReadWebhookAccess(o *strictjson.Object) domain.SetWebhookAccess {
 	}
 }
 
-// SetWebhookAccess has a destination hear of a company, or no more. What is so already is dated and told in the history
-// anew.
+// SetWebhookAccess authorizes a destination for the events of a company or takes the authorization back. Repeating it
+// changes the date and adds an event.
 func (s *Companies) SetWebhookAccess(
 	ctx context.Context, c *edge.Call, command domain.SetWebhookAccess,
 ) (wire.WebhookAccess, error) {

@@ -52,7 +52,7 @@ func ReadLongPoll(o *strictjson.Object) FeedQuestion {
 	return asked
 }
 
-// FeedPage is a page of the feed, and the epoch that its cursors are of.
+// FeedPage is a page of the feed, with the epoch of its cursors.
 type FeedPage struct {
 	wire.Feed[wire.FeedEvent]
 	Epoch int64

@@ -91,6 +91,17 @@ var messageAt = map[string]int{
 // messageFields are members of composite literals that hold a message.
 var messageFields = []string{"Message", "Format", "says"}
 
+// nameOf is the name of a function or a type, without its package.
+func nameOf(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	}
+	return ""
+}
+
 // messages are all that the source gives as a message: a call of one of these functions, such a field, or a text that is
 // returned as the reason in one of these functions.
 func (s sources) messages() map[string]bool {
@@ -109,13 +120,7 @@ func (s sources) messages() map[string]bool {
 			ast.Inspect(file, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.CallExpr:
-					name := ""
-					switch f := n.Fun.(type) {
-					case *ast.Ident:
-						name = f.Name
-					case *ast.SelectorExpr:
-						name = f.Sel.Name
-					}
+					name := nameOf(n.Fun)
 					if i, ok := messageAt[name]; ok && i < len(n.Args) {
 						add(n.Args[i])
 					}
@@ -127,14 +132,7 @@ func (s sources) messages() map[string]bool {
 						add(n.Value)
 					}
 				case *ast.CompositeLit:
-					name := ""
-					switch typ := n.Type.(type) {
-					case *ast.Ident:
-						name = typ.Name
-					case *ast.SelectorExpr:
-						name = typ.Sel.Name
-					}
-					if name == "Sentence" && len(n.Elts) > 0 {
+					if nameOf(n.Type) == "Sentence" && len(n.Elts) > 0 {
 						add(n.Elts[0])
 					}
 				case *ast.FuncDecl:

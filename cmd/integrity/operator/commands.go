@@ -33,7 +33,7 @@ type (
 	organizations struct{ *app }
 	members       struct{ *app }
 	apikeys       struct{ *app }
-	signingKeys   struct{ *app } // and those of the log and of others that are pinned
+	signingKeys   struct{ *app } // also log keys, and pinned witnesses and authorities
 	logs          struct{ *app }
 )
 

@@ -272,11 +272,11 @@ func OpenFiles() (uint64, error) {
 // RaiseFiles is what an operator does about a low limit.
 const RaiseFiles = "raise it: LimitNOFILE=65536 in the unit, ulimits in a container, ulimit -n in a shell"
 
-// Connections of one process, by pool, beside those of groups (cluster.CommitConns). eventstore/cluster opens every
-// pool. A full pool makes only its own users wait. The embedded PostgreSQL has a hundred connections.
+// The size of each pool of a process; cluster.CommitConns is the size of the pool that commits. eventstore/cluster opens
+// every pool. A full pool makes only its own users wait. The embedded PostgreSQL has a hundred connections.
 const (
 	ReadConns   = 16 // authentication and authenticated reads; as many at the replica
-	PublicConns = 8  // comparisons and receipts, which anybody may ask for
+	PublicConns = 8  // public comparisons and receipts
 	ScanConns   = 2  // questions that may read many rows
 	QueueConns  = 4  // webhooks, mails, warnings, heartbeats
 	StreamConns = 4  // events forwarded to NATS

@@ -41,7 +41,8 @@ func newForwarding(t testing.TB, b *integritytest.Broker) *forwarding {
 	}
 	t.Cleanup(pool.Close)
 	s := Config{
-		Log: slog.New(slog.DiscardHandler), Pool: pool, Store: query.New(query.Config{Pool: l.Pool}), Shards: l.Installation.Shards,
+		Log: slog.New(slog.DiscardHandler), Pool: pool, Store: query.New(query.Config{Pool: l.Pool}),
+		Shards: l.Installation.Shards,
 	}
 	o := l.Organization(t, 1, domain.InternalPlan)
 	second := o
