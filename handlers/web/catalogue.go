@@ -9,7 +9,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-//go:embed texts
+//go:embed texts/*.json
 var textFiles embed.FS
 
 // texts are the words of the pages of a kind in one language, as texts/<language>.json has them. What is and is not
