@@ -14,8 +14,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestAdministrativeEventsAreLimitedExactly: however many callers of two processes change things at once, exactly the
-// events of the allowance are written, in one shard as in another.
+// TestAdministrativeEventsAreLimitedExactly: however many callers of two processes make changes at once, exactly the
+// allowed number of events is written, in every shard.
 func TestAdministrativeEventsAreLimitedExactly(t *testing.T) {
 	const allowance = 37
 	plans, err := domain.DefaultPlans()

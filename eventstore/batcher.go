@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// Batcher brings concurrent questions to one place, such as a shard, together into one statement. A question joins only
-// a batch that has not been sent: the answer of one under way may be older than the question, and a key revoked in
-// between would slip in. A lone question is sent at once, without a timer. Q holds question and answer, by pointer. The
-// zero Batcher is ready; it is safe for concurrent use.
+// Batcher combines concurrent questions about one place, such as a shard, into one statement. A question never joins a
+// batch that was already sent: that answer may be older than the question, and a key revoked in between would slip
+// through. A lone question is sent at once, without a timer. Q points to a question and its answer. The zero Batcher is
+// ready for use and safe for concurrent use.
 type Batcher[P comparable, Q any] struct {
 	mu     sync.Mutex
 	queues map[P]*batchQueue[Q]
@@ -24,13 +24,13 @@ type batch[Q any] struct {
 	answered  chan struct{}
 }
 
-// maxBatch is the most questions of a statement. One statement a place is under way: what arrives meanwhile goes
-// together.
+// maxBatch is the largest number of questions in a statement. Each place has one statement in progress; questions that
+// arrive meanwhile form the next batch.
 const maxBatch = 128
 
-// Ask has send answer the question, in a goroutine of its own that belongs to no single question: one that goes away
-// takes no other with it. send bounds its time itself. Ask returns once the question is answered, or with the error of
-// ctx: then the answer may still be written, and must not be read.
+// Ask returns once send has answered the question. send runs in its own goroutine, so a caller that gives up does not
+// cancel the questions of others, and it must limit its own time. If ctx ends first, Ask returns its error; the answer
+// may still be written then and must not be read.
 func (g *Batcher[P, Q]) Ask(ctx context.Context, place P, question Q, send func(P, []Q)) error {
 	batch := g.join(place, question, send)
 	select {
@@ -69,7 +69,7 @@ func (g *Batcher[P, Q]) join(place P, question Q, send func(P, []Q)) *batch[Q] {
 	return batch
 }
 
-// take closes a batch: what comes later goes into another. Nil means that nothing waits and the sender is done.
+// take removes the next batch; later questions start another. It returns nil if no question waits, and the sender ends.
 func (g *Batcher[P, Q]) take(q *batchQueue[Q]) *batch[Q] {
 	g.mu.Lock()
 	defer g.mu.Unlock()

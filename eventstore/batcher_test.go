@@ -9,7 +9,7 @@ import (
 	"integrityledger/domain"
 )
 
-// A question that comes while a batch is under way is answered by a later one.
+// TestGateNeverJoinsABatchUnderWay: a question that arrives while a batch is in progress is answered by a later batch.
 func TestGateNeverJoinsABatchUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Batcher[domain.Shard, *int]
@@ -52,13 +52,13 @@ func TestGateNeverJoinsABatchUnderWay(t *testing.T) {
 		}
 		answer <- struct{}{}
 		synctest.Wait()
-		ask() // the sender has ended, and another begins
+		ask() // the first sender has ended, and another begins
 		<-sent
 		answer <- struct{}{}
 	})
 }
 
-// Who goes away takes nobody along.
+// TestGateOutlivesAQuestion: a caller that gives up does not cancel the other callers' questions.
 func TestGateOutlivesAQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Batcher[domain.Shard, *int]

@@ -16,18 +16,19 @@ import (
 )
 
 const (
-	// canaryPause is the time between two rounds while a shard takes no groups, and the least time between two
-	// rehearsals of one shard.
+	// canaryPause separates two rounds while a shard fails to commit, and is the shortest time between two rehearsals of
+	// one shard.
 	canaryPause = 2 * time.Second
-	// canaryDoubt is the least time between two rehearsals that commands which cannot be written cause.
+	// canaryDoubt is the shortest time between two rehearsals caused by commands that cannot be written.
 	canaryDoubt = time.Minute
-	// canaryTimeout ends a rehearsal, whose lock on the head of the shard makes writers wait.
+	// canaryTimeout limits a rehearsal: writers wait while it holds the lock on the shard's head.
 	canaryTimeout = 5 * time.Second
 )
 
-// Canary knows which shards take groups. It believes groups that are committed. After a group that failed it rehearses:
-// a transaction with the statements of a real group, for an organization that does not exist, is rolled back. So a
-// process that can reach the database, and still cannot register, says so. While no group fails, it does nothing.
+// Canary tracks which shards can commit groups. A committed group proves that its shard can. After a failed group,
+// Canary rehearses: it runs the statements of a real group for an organization that does not exist, and rolls them
+// back. A process that reaches the database but cannot register therefore reports it. While no group fails, Canary does
+// nothing.
 //
 // It is safe for concurrent use.
 type Canary struct {
@@ -42,11 +43,11 @@ type Canary struct {
 type rehearsed struct {
 	due    bool
 	last   time.Duration // monotonic time of the last rehearsal; 0: none
-	known  bool          // a rehearsal or a group has told
+	known  bool          // from a rehearsal or a group
 	failed error         // nil: the shard takes groups
 }
 
-// NewCanary makes a canary for all shards of a ledger, each of which is due.
+// NewCanary returns a Canary for all shards of a ledger, with a rehearsal due in each.
 func NewCanary(l *Ledger, shards int) *Canary {
 	c := &Canary{ledger: l, wake: make(chan struct{}, 1), shards: make([]rehearsed, shards)}
 	for i := range c.shards {
@@ -55,8 +56,9 @@ func NewCanary(l *Ledger, shards int) *Canary {
 	return c
 }
 
-// Group takes note of every group. A group that failed makes its shard due. So does a command that cannot be written,
-// but rarely: a tenant may send many, and a head that is behind its log makes every command one.
+// Group must be called with the report of every group. A failed group makes a rehearsal of its shard due. So does a
+// command that cannot be written, but at most once per canaryDoubt: a tenant may send many such commands, and if a head
+// is behind its log, no command can be written.
 func (c *Canary) Group(r GroupReport) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,8 +82,8 @@ func (c *Canary) Group(r GroupReport) {
 	}
 }
 
-// Ready is nil if a shard takes groups, else a *domain.Error that says why none does. One shard of several that fails
-// must not turn all others away: it shows in Failing.
+// Ready returns nil if any shard can commit, otherwise a *domain.Error with the reason. One failing shard must not stop
+// requests to all others; Failing reports it.
 func (c *Canary) Ready(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +105,7 @@ func (c *Canary) Ready(context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Failing tells for each shard whether it takes no groups.
+// Failing reports for each shard whether commits fail there.
 func (c *Canary) Failing() []bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,8 +116,8 @@ func (c *Canary) Failing() []bool {
 	return failing
 }
 
-// First rehearses until a shard takes a group, none is left, or canaryTimeout is over: a start waits for it, so that a
-// process is ready from its first request on. Run does the others.
+// First rehearses shards until one can commit, all were tried, or canaryTimeout has passed. Startup waits for it, so
+// that a process is ready for its first request. Run rehearses the remaining shards.
 func (c *Canary) First(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
 	defer cancel()
@@ -127,7 +129,7 @@ func (c *Canary) First(ctx context.Context) {
 	}
 }
 
-// Run rehearses shards that are due, until ctx ends.
+// Run rehearses the shards that are due until ctx ends.
 func (c *Canary) Run(ctx context.Context) {
 	for {
 		for shard := range c.shards {
@@ -162,7 +164,7 @@ func (c *Canary) Idle() bool {
 	return !slices.ContainsFunc(c.shards, func(s rehearsed) bool { return s.due || s.failed != nil })
 }
 
-// rehearse tries one shard. When a shard begins to fail, all others are due: a table that one lacks, they lack too.
+// rehearse tries one shard. When a shard starts to fail, all others become due: they may lack the same table.
 func (c *Canary) rehearse(ctx context.Context, shard domain.Shard) {
 	err := c.ledger.rehearse(ctx, shard)
 	_, clocks := errors.AsType[*ClockError](err)
@@ -173,7 +175,7 @@ func (c *Canary) rehearse(ctx context.Context, shard domain.Shard) {
 	s.last = c.ledger.Clock.Monotonic()
 	switch {
 	case ctx.Err() != nil, clocks, lost:
-		// Clocks that disagree are the Probe's to tell, a loss is the Guard's. The shard stays due.
+		// The Probe reports clocks that disagree, and the Guard reports a loss. The shard stays due.
 		return
 	case err != nil && s.failed == nil:
 		c.ledger.Log.Error("the shard takes no groups", "shard", shard, "error", cluster.Loggable(err))
@@ -186,12 +188,12 @@ func (c *Canary) rehearse(ctx context.Context, shard domain.Shard) {
 	s.due, s.known, s.failed = false, true, err
 }
 
-// rehearse runs the statements of a group for the commands of a rehearsal and rolls them back. Positions are handed out
-// by the head's row, so none is consumed; a notification follows a commit, so none is sent.
+// rehearse runs the statements of a group for the commands of a rehearsal and rolls them back. It consumes no
+// positions, because the head's row assigns them, and sends no notification, because notifications follow a commit.
 func (l *Ledger) rehearse(ctx context.Context, shard domain.Shard) (err error) {
 	held := connection{shard: shard}
 	defer held.release()
-	for range 2 { // the first connection may lead to a server that is gone
+	for range 2 { // the first connection may lead to a lost server
 		if err := l.connect(ctx, &held); err != nil {
 			return err
 		}
@@ -237,8 +239,8 @@ func (l *Ledger) rehearseOn(ctx context.Context, held *connection) error {
 	return nil
 }
 
-// rehearsal is the life of an organization that never exists: its owner, a company, a key, a webhook, a reservation,
-// two versions, a revocation.
+// rehearsal returns the commands of an organization that never exists: its owner, a company, a key, a webhook, a
+// reservation, two versions and a revocation.
 func rehearsal(shard domain.Shard, plans domain.Plans, now time.Time) []domain.Command {
 	const reference, source, document = "canary", "canary", "canary"
 	by := domain.Origin{
@@ -277,7 +279,7 @@ func rehearsal(shard domain.Shard, plans domain.Plans, now time.Time) []domain.C
 	}
 }
 
-// following is a command that names what commands before it in the same group make.
+// following is a command that refers to objects created by earlier commands of the same group.
 type following struct {
 	domain.Command
 	name func()

@@ -14,7 +14,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestCanaryLeavesNothing: a rehearsal of each shard writes to no table, hands out no position and dates no head.
+// TestCanaryLeavesNothing: a rehearsal of each shard writes to no table, assigns no position and changes no head's
+// date.
 func TestCanaryLeavesNothing(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -37,7 +38,7 @@ func TestCanaryLeavesNothing(t *testing.T) {
 	}
 }
 
-// contents is the number of rows of each table, and where the heads are.
+// contents returns the number of rows of each table, and the heads.
 func contents(t *testing.T, l *ledgertest.Ledger) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -89,7 +90,7 @@ func tried(t *testing.T, c *eventstore.Canary) {
 	}
 }
 
-// observed opens a ledger whose groups a canary hears of.
+// observed opens a ledger whose group reports a canary receives.
 func observed(t *testing.T) (*ledgertest.Ledger, *eventstore.Canary) {
 	t.Helper()
 	var c *eventstore.Canary
@@ -102,8 +103,8 @@ func observed(t *testing.T) (*ledgertest.Ledger, *eventstore.Canary) {
 	return l, c
 }
 
-// TestCanaryFindsMissingTable: the group that fails makes the process say so, and it is ready again without any further
-// group. What is lacking is one of the tables of a registration each time.
+// TestCanaryFindsMissingTable: a failed group makes the process report that it is not ready, and it becomes ready again
+// without another group. Each case lacks one of the tables of a registration.
 func TestCanaryFindsMissingTable(t *testing.T) {
 	pgtest.OneServer(t, "a renamed table keeps its pieces")
 	l, c := observed(t)
@@ -126,7 +127,7 @@ func TestCanaryFindsMissingTable(t *testing.T) {
 	l.Must(t, l.Register(t, o, o.Declaration("again", 1, "x")))
 }
 
-// TestCanaryJudgesByItself: what a tenant sends, and a shard that alone fails, do not turn the others away.
+// TestCanaryJudgesByItself: neither a tenant's commands nor a single failing shard stops the other tenants.
 func TestCanaryJudgesByItself(t *testing.T) {
 	l, c := observed(t)
 	for _, outcome := range []eventstore.GroupOutcome{

@@ -26,7 +26,7 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Routed(t, pool, routed)
 }
 
-// Citus pushes down no INSERT that selects from what has no relation.
+// Citus does not push down an INSERT that selects from no relation.
 func TestInsertsSelectFromRelations(t *testing.T) { pgtest.Pushable(t, routed) }
 
 // See the test of the same name in projections.

@@ -15,57 +15,57 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// DefaultClockTolerance is how far apart clocks may be that count as agreeing.
+// DefaultClockTolerance is the largest difference at which two clocks still agree.
 const DefaultClockTolerance = 10 * time.Second
 
-// ClockConfig is what a Clock is made of.
+// ClockConfig configures a Clock.
 type ClockConfig struct {
-	Now func() time.Time // the process's clock, which may be set
-	// Monotonic goes on evenly whatever is done to Now; nil means that of Go, which stands still while the machine is
+	Now func() time.Time // the process's clock, which an operator may set
+	// Monotonic advances evenly even if Now is set. Nil means Go's monotonic clock, which stops while the machine is
 	// suspended.
 	Monotonic func() time.Duration
 	Tolerance time.Duration // 0 means DefaultClockTolerance
-	// Database changes the time that the database has answered. Nil, but in tests.
+	// Database changes the time that the database returned. Only tests set it.
 	Database func(time.Time) time.Time
 }
 
-// Clock compares the process's clock with the database's, and both with the monotonic clock, because an event's date
-// binds every later event of its shard: no single clock is believed. The database's clock is that of the server that
-// connections go to, on a cluster the coordinator, so that there is one for all shards.
+// Clock compares the process's clock with the database's, and both with the monotonic clock. It trusts no single clock,
+// because no event may be dated before an earlier event of its shard. The database's clock belongs to the server that
+// connections go to, the coordinator on a cluster, so that all shards share one.
 //
-// What the clocks were when they last agreed is the baseline that a step shows against. It follows small corrections
-// slowly, and is never taken from clocks that disagree: one that was set stays refused until it is put right or the
-// process is restarted.
+// The baseline is the reading at which the clocks last agreed; a step is measured against it. It follows small
+// corrections slowly and is never taken from clocks that disagree. A clock that was set is therefore refused until it
+// is corrected or the process restarts.
 type Clock struct {
 	ClockConfig
 	epoch time.Time // of the baselines, without a monotonic reading
 
-	// The baseline of the process's clock: its distance from epoch less the monotonic time. It holds once the clocks
+	// The baseline of the process's clock: its distance from epoch minus the monotonic time. It is valid once the clocks
 	// have agreed.
 	agreed  atomic.Bool
 	process atomic.Int64
 
 	mu       sync.Mutex
-	database time.Duration // the same of the database's clock
+	database time.Duration // the baseline of the database's clock
 	state    ClockState
 	checked  time.Duration // monotonic time of state; before the first, state is zero
 	known    bool
 	refused  map[ClockCause]int64
 
-	asking chan struct{} // held by the one that asks the database besides groups
+	asking chan struct{} // held by the caller that asks the database outside of a group
 }
 
-// ClockCause says which clock is wrong, as far as that is known.
+// ClockCause names the clock that is wrong, if known.
 type ClockCause string
 
-// Why nothing can be dated.
+// Reasons why nothing can be dated.
 const (
 	ClockProcess  ClockCause = "process"  // the process's clock was set
 	ClockDatabase ClockCause = "database" // the database's clock was set
-	ClockBoth     ClockCause = "both"     // both were, as one machine's are, or the process stood still without knowing
+	ClockBoth     ClockCause = "both"     // both were set, as on one machine, or the process was suspended
 	ClockApart    ClockCause = "apart"    // they have differed since the process started
 	ClockHead     ClockCause = "head"     // both are behind the shard's last event
-	// the clock went so far during a round trip that the decision's month was not loaded
+	// the clock moved so far during a round trip that the month of the decision was not loaded
 	ClockPeriod ClockCause = "period"
 )
 
@@ -74,10 +74,11 @@ func ClockCauses() []ClockCause {
 	return []ClockCause{ClockProcess, ClockDatabase, ClockBoth, ClockApart, ClockHead, ClockPeriod}
 }
 
-// ClockState is how far clocks were apart at the last comparison, as far as the length of the round trip lets one say.
+// ClockState holds the differences between the clocks at the last comparison, as exactly as the length of the round
+// trip allows.
 type ClockState struct {
 	Cause        ClockCause    // empty: they agree
-	Apart        time.Duration // database's clock less process's
+	Apart        time.Duration // database's clock minus process's
 	ProcessStep  time.Duration // process's clock against the monotonic
 	DatabaseStep time.Duration // database's clock against the monotonic
 }
@@ -93,19 +94,19 @@ func (e *ClockError) Error() string {
 		return "the clock went past the months that were loaded for the decision"
 	}
 	return fmt.Sprintf(map[ClockCause]string{
-		ClockProcess: "this machine's clock was set by %s while the process ran: put it right; if it is right now, " +
+		ClockProcess: "this machine's clock was set by %s while the process ran: correct it; if it is correct now, " +
 			"restart the process",
-		ClockDatabase: "the database's clock was set by %s while the process ran: put it right; if it is right now, " +
+		ClockDatabase: "the database's clock was set by %s while the process ran: correct it; if it is correct now, " +
 			"restart the process",
 		ClockBoth: "this machine's and the database's clock were set by %s while the process ran, or the machine stood " +
-			"still: if both are right now, restart the process",
-		ClockApart: "the database's clock differs by %s from this machine's: integrity doctor says what is known of both",
-		ClockHead: "the shard's last event is dated %s ahead of both clocks: put the clocks right; if they are right, " +
+			"still: if both are correct now, restart the process",
+		ClockApart: "the database's clock differs by %s from this machine's: run integrity doctor to find the wrong one",
+		ClockHead: "the shard's last event is dated %s ahead of both clocks: correct the clocks; if they are correct, run " +
 			"integrity clock reset",
 	}[e.Cause], e.By.Round(time.Millisecond))
 }
 
-// Refusal is the answer to callers: it says nothing of the machines, nor of other organizations.
+// Refusal returns the error for clients. It reveals nothing about the machines or other organizations.
 func (e *ClockError) Refusal() *domain.Error {
 	return domain.Unavailable(
 		"The clocks of the service disagree, so that nothing can be dated and nothing was written; send the request " +
@@ -113,7 +114,7 @@ func (e *ClockError) Refusal() *domain.Error {
 	)
 }
 
-// NewClock makes a clock that has no baseline yet.
+// NewClock returns a Clock without a baseline.
 func NewClock(c ClockConfig) *Clock {
 	c.Tolerance = cmp.Or(c.Tolerance, DefaultClockTolerance)
 	if c.Monotonic == nil {
@@ -123,13 +124,13 @@ func NewClock(c ClockConfig) *Clock {
 	return &Clock{ClockConfig: c, epoch: c.Now().Round(0), refused: map[ClockCause]int64{}, asking: make(chan struct{}, 1)}
 }
 
-// reading is one moment on the process's and on the monotonic clock.
+// reading is one moment on the process's clock and on the monotonic clock.
 type reading struct {
 	wall time.Time
 	mono time.Duration
 }
 
-// read takes both clocks at one moment: a process that is stopped between them reads again.
+// read reads both clocks at one moment. If the process was suspended in between, it reads again.
 func (c *Clock) read() (r reading) {
 	for range 3 {
 		before := c.Monotonic()
@@ -143,8 +144,8 @@ func (c *Clock) read() (r reading) {
 
 func (c *Clock) offset(r reading) time.Duration { return r.wall.Sub(c.epoch) - r.mono }
 
-// Now is the process's time. Once the clocks have agreed, a step beyond the tolerance does not move it: it goes on with
-// the monotonic clock.
+// Now returns the process's time. Once the clocks have agreed, it ignores a step beyond the tolerance and follows the
+// monotonic clock.
 func (c *Clock) Now() time.Time {
 	wall := c.ClockConfig.Now()
 	if !c.agreed.Load() {
@@ -157,7 +158,7 @@ func (c *Clock) Now() time.Time {
 	return wall
 }
 
-// State is what the last comparison has found, and how many groups were refused by cause.
+// State returns the result of the last comparison and the number of groups refused for each cause.
 func (c *Clock) State() (ClockState, map[ClockCause]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,8 +175,8 @@ func (c *Clock) refuse(cause ClockCause) {
 	c.refused[cause]++
 }
 
-// compare judges a round trip, which was sent at a monotonic time and ended with a reading; the database read its clock
-// in between, after any wait for a lock. head is the date of the last event, zero where the log is empty.
+// compare checks the clocks after a round trip that was sent at a monotonic time and ended with a reading. The database
+// read its clock in between, after any wait for a lock. head is the date of the last event, zero if the log is empty.
 func (c *Clock) compare(sent time.Duration, received reading, database, head time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,31 +210,31 @@ func (c *Clock) compare(sent time.Duration, received reading, database, head tim
 	}
 	if !c.agreed.Load() {
 		if trip > c.Tolerance {
-			return nil // half of it is how far a baseline could be off
+			return nil // a baseline could be off by half of it
 		}
 		c.process.Store(int64(process))
 		c.database = late + trip/2
 		c.agreed.Store(true)
 		return nil
 	}
-	// A tenth of the time: faster than any clock is slewed, and too slow for steps to add up.
+	// A tenth of the elapsed time: clocks are slewed more slowly, and steps cannot add up.
 	most := max(0, elapsed/10)
 	c.process.Add(int64(min(max(s.ProcessStep, -most), most)))
 	c.database += min(max(s.DatabaseStep, -most), most)
 	return nil
 }
 
-// outside is how far x lies before low (negative) or after high; 0 between.
+// outside returns the distance of x below low (negative) or above high, and 0 in between.
 func outside(x, low, high time.Duration) time.Duration {
 	return x - min(max(x, low), high)
 }
 
-// preparation is the longest time from the arrival of a request to its hand-over to the queue: a signature, and
-// admission. Requests are cut off soon after it.
+// preparation is the longest time from the arrival of a request until it is queued: admission and a signature. Requests
+// time out soon afterwards.
 const preparation = 30 * time.Second
 
-// prepared judges a time that was read before the queue, in which the command has waited for so long: outside of that,
-// and of the tolerance, the clock was wrong then or is now.
+// prepared checks a time that was read before its command waited in the queue. If it differs from now by more than the
+// wait, preparation and the tolerance explain, the clock was wrong then or is wrong now.
 func (c *Clock) prepared(at, now time.Time, waited time.Duration) *ClockError {
 	if off := outside(now.Sub(at), 0, max(0, waited)+preparation); off.Abs() > c.Tolerance {
 		return &ClockError{ClockProcess, -off}
@@ -241,13 +242,13 @@ func (c *Clock) prepared(at, now time.Time, waited time.Duration) *ClockError {
 	return nil
 }
 
-// databaseTime is asked in a statement of its own: in the one that locks the head it would be computed before the wait
-// for the lock.
+// databaseTime is a separate statement: in the statement that locks the head, it would be computed before the wait for
+// the lock.
 const databaseTime = "SELECT clock_timestamp()"
 
 func (c *Clock) queue(b *pgx.Batch, to *time.Time) { c.ask(b.Queue(databaseTime), to) }
 
-// queueAwaited asks besides, in a group that holds the shard's head, whether somebody waits.
+// queueAwaited also asks whether any process waits for events of the shard. The group must hold the shard's head.
 func (c *Clock) queueAwaited(b *pgx.Batch, to *time.Time, after *Commit) {
 	c.ask(
 		b.Queue(databaseTime+", NOT pg_try_advisory_xact_lock($1, $2)", awaitedLock, int32(after.Shard)), to, &after.Awaited,
@@ -266,11 +267,11 @@ func (c *Clock) ask(q *pgx.QueuedQuery, to *time.Time, more ...any) {
 	})
 }
 
-// fresh is how long a comparison is believed by callers that commit nothing.
+// fresh is how long callers that commit nothing rely on a comparison.
 const fresh = time.Second
 
-// Agreed is the time, once the clocks agree: every group compares them, and where none did lately, this asks. A
-// *ClockError says that they disagree, a *LostError that nothing may be signed.
+// Agreed returns the time if the clocks agree. Every group compares them; if no group did recently, Agreed asks the
+// database. It returns a *ClockError if they disagree and a *LostError if nothing may be signed.
 func (l *Ledger) Agreed(ctx context.Context) (time.Time, error) {
 	if err := l.Guard.Err(); err != nil {
 		return time.Time{}, err
@@ -285,7 +286,7 @@ func (l *Ledger) Agreed(ctx context.Context) (time.Time, error) {
 		}
 		if c.stale() {
 			err := l.Ready(ctx)
-			// What the clocks say is in the state, and a head binds events alone.
+			// The state has the result of the comparison, and a head restricts only events.
 			if _, disagree := errors.AsType[*ClockError](err); err != nil && !disagree {
 				return time.Time{}, err
 			}
@@ -300,7 +301,7 @@ func (c *Clock) stale() bool {
 	return !c.known || c.Monotonic()-c.checked > fresh
 }
 
-// now is the time, unless the last comparison or the baseline speaks against it.
+// now returns the time, unless the last comparison or the baseline contradicts it.
 func (c *Clock) now() (time.Time, error) {
 	r := c.read()
 	c.mu.Lock()
@@ -315,13 +316,12 @@ func (c *Clock) now() (time.Time, error) {
 	return r.wall, nil
 }
 
-// earliestHead is the earliest of the dates that bind shards: ahead of the clocks, it leaves none in which anything can
-// be committed.
+// earliestHead returns the earliest date of the shards' heads. If it is ahead of the clocks, no shard can commit.
 var earliestHead = cluster.SQL("SELECT coalesce(min(occurred_at), 'epoch') FROM {shard_heads} WHERE position > 0")
 
 const readyTimeout = 5 * time.Second
 
-// Ready compares the clocks, and says whether a group could be committed.
+// Ready compares the clocks and returns nil if a group could be committed.
 func (l *Ledger) Ready(ctx context.Context) error {
 	var database, head time.Time
 	b := &pgx.Batch{}
@@ -341,25 +341,25 @@ func (l *Ledger) Ready(ctx context.Context) error {
 	return l.Clock.compare(sent, l.Clock.read(), database, head.UTC())
 }
 
-// ClockReset is what a reset of one shard has done.
+// ClockReset is the result of resetting one shard.
 type ClockReset struct {
 	Shard         domain.Shard
 	From, To      time.Time
-	Organizations []domain.OrganizationID // with an event of it
+	Organizations []domain.OrganizationID // that got an event for the reset
 }
 
-// ErrClockRight says that a shard's head is not dated ahead of the clocks.
+// ErrClockRight means that a shard's head is not dated ahead of the clocks.
 var ErrClockRight = errors.New("the shard's last event is not dated ahead of the clocks by more than the tolerance")
 
-// datedLater lists the organizations whose last event is later than a time.
+// datedLater lists the organizations with a last event later than a time.
 var datedLater = cluster.SQL(`SELECT o.organization_id FROM {organization_state} o
 	JOIN LATERAL (SELECT occurred_at FROM {events} WHERE shard = $1 AND organization_id = o.organization_id
 		AND sequence >= o.sequence AND sequence <= o.sequence ORDER BY sequence LIMIT 1) e ON true
 	WHERE o.shard = $1 AND e.occurred_at > $2 ORDER BY o.organization_id`)
 
-// ResetClock takes a shard whose head is dated ahead of the clocks, while these agree, back to their time: in one
-// transaction, an event for each organization that has a later one, so that every history by itself shows why its time
-// goes back. Nothing else changes: what was dated and charged wrongly stays so.
+// ResetClock sets a shard whose head is dated ahead of the clocks back to their time. The clocks must agree. One
+// transaction appends an event for each organization that has a later one, so that each organization's history shows
+// why its time goes back. Nothing else changes: wrong dates and charges stay.
 func (l *Ledger) ResetClock(ctx context.Context, shard domain.Shard, requestID string) (ClockReset, error) {
 	connecting, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -383,17 +383,17 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 	if err == nil {
 		return ClockReset{}, ErrClockRight
 	}
-	if clocks, ok := errors.AsType[*ClockError](err); !ok || clocks.Cause != ClockHead { // any other head is left alone
+	if clocks, ok := errors.AsType[*ClockError](err); !ok || clocks.Cause != ClockHead { // only a future head is reset
 		return ClockReset{}, err
 	}
 	reset := ClockReset{Shard: g.shard, From: g.last.UTC(), To: g.clock.wall.Truncate(time.Microsecond)}
-	rows, _ := conn.Query(ctx, datedLater, g.shard, reset.To) // its error is that of the rows
+	rows, _ := conn.Query(ctx, datedLater, g.shard, reset.To) // rows carry its error
 	if reset.Organizations, err = pgx.CollectRows(rows, pgx.RowTo[domain.OrganizationID]); err != nil {
-		return reset, fmt.Errorf("look for histories of the future: %w", err)
+		return reset, fmt.Errorf("look for events dated in the future: %w", err)
 	}
 	if len(reset.Organizations) == 0 {
 		return reset, errors.New(
-			"no event is dated as late as the shard's head: the database was changed behind the ledger's back",
+			"no event is dated as late as the shard's head: the database was changed by another program",
 		)
 	}
 	for _, o := range reset.Organizations {

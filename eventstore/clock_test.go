@@ -20,7 +20,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// machine is where a process runs: each of its clocks can be set, and that of the database is the real one until it is.
+// machine is a machine whose clocks a test can set. The database's clock is real until it is set.
 type machine struct {
 	wall, mono, database atomic.Int64
 	started              time.Time
@@ -43,7 +43,7 @@ func (m *machine) set(wall, mono, database time.Duration) {
 	m.database.Store(int64(database))
 }
 
-// on opens a process on a machine.
+// on makes a process use the clocks of a machine.
 func on(m *machine, more ...func(*eventstore.Config)) func(*eventstore.Config) {
 	return func(c *eventstore.Config) {
 		c.Clock = m.clock()
@@ -53,7 +53,7 @@ func on(m *machine, more ...func(*eventstore.Config)) func(*eventstore.Config) {
 	}
 }
 
-// wantClocks asks for the refusal of everybody whose clocks disagree.
+// wantClocks fails unless err is the refusal for clocks that disagree.
 func wantClocks(t *testing.T, err error) {
 	t.Helper()
 	var refusal *domain.Error
@@ -141,7 +141,7 @@ func TestOneSecondOfAWrongClock(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestSuspended: a monotonic clock that counts the time of a suspension agrees with the others after it.
+// TestSuspended: a monotonic clock that counts suspended time agrees with the other clocks afterwards.
 func TestSuspended(t *testing.T) {
 	m := newMachine()
 	l := ledgertest.New(t, on(m))
@@ -151,7 +151,7 @@ func TestSuspended(t *testing.T) {
 	l.Must(t, l.Register(t, o, o.Declaration("a", 1, "x")))
 }
 
-// TestStepsDoNotAddUp: each is below the tolerance, and none is long enough after the other to be a correction.
+// TestStepsDoNotAddUp: each step is below the tolerance, but they follow each other too quickly to be corrections.
 func TestStepsDoNotAddUp(t *testing.T) {
 	m := newMachine()
 	l := ledgertest.New(t, on(m))
@@ -198,7 +198,7 @@ func TestTwoProcessesApart(t *testing.T) {
 		if last := events[len(events)-1]; time.Until(last.OccurredAt).Abs() > time.Minute {
 			t.Errorf("%s: the other process dates %s", wrong, last.OccurredAt)
 		}
-		// It has never agreed, so that setting its clock right is no step; what was signed before is.
+		// The clocks have never agreed, so correcting this one is no step. The time signed before is wrong, however.
 		stale := prepared.Register(t, o, o.Declaration("stale", 1, "x"))
 		m.set(0, 0, 0)
 		wantClocks(t, ahead.Do(context.Background(), stale))
@@ -212,7 +212,7 @@ func TestTwoProcessesApart(t *testing.T) {
 	right.Audit(t)
 }
 
-// TestLockWait: the time before the lock was there makes no clock wrong.
+// TestLockWait: waiting for the lock makes no clock look wrong.
 func TestLockWait(t *testing.T) {
 	m := newMachine()
 	l := ledgertest.New(t, on(m))
@@ -244,7 +244,7 @@ func TestLockWait(t *testing.T) {
 	}
 }
 
-// TestSlowFirstRoundTrip: what a long round trip says of the database's clock is no baseline for those after it.
+// TestSlowFirstRoundTrip: a long round trip sets no baseline for the database's clock.
 func TestSlowFirstRoundTrip(t *testing.T) {
 	m := newMachine()
 	var slow atomic.Bool
@@ -253,7 +253,7 @@ func TestSlowFirstRoundTrip(t *testing.T) {
 		config.Database = func(at time.Time) time.Time {
 			at = at.Add(time.Duration(m.database.Load()))
 			if slow.CompareAndSwap(true, false) {
-				m.set(time.Minute, time.Minute, time.Minute) // as if a minute passed until the answer is read
+				m.set(time.Minute, time.Minute, time.Minute) // as if a minute passed before the answer is read
 			}
 			return at
 		}
@@ -272,7 +272,7 @@ func TestSlowFirstRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFrozenBetweenReadings: a process that is stopped between its two clocks reads both again.
+// TestFrozenBetweenReadings: a process suspended between reading its two clocks reads both again.
 func TestFrozenBetweenReadings(t *testing.T) {
 	m := newMachine()
 	var freeze atomic.Bool
@@ -295,7 +295,7 @@ func TestFrozenBetweenReadings(t *testing.T) {
 	}
 }
 
-// TestMonthOfDecisionIsLoaded: a group that is decided in a month whose usage it has not read is refused.
+// TestMonthOfDecisionIsLoaded: a group decided in a month whose usage it has not read is refused.
 func TestMonthOfDecisionIsLoaded(t *testing.T) {
 	limit := int64(3)
 	var early atomic.Bool
@@ -321,7 +321,7 @@ func TestMonthOfDecisionIsLoaded(t *testing.T) {
 	l.Must(t, l.Register(t, o, o.Declaration("a", 1, "x")))
 }
 
-// TestMonthEnd: at the end of a month each version is charged to the month of its decision, whose quota binds.
+// TestMonthEnd: at the end of a month each version counts towards the quota of the month of its decision.
 func TestMonthEnd(t *testing.T) {
 	limit := int64(3)
 	var at atomic.Pointer[time.Time]
@@ -363,7 +363,7 @@ func TestMonthEnd(t *testing.T) {
 	}
 }
 
-// poisoned is a shard that a program which believed its clock has dated in the future.
+// poisoned returns a shard whose head a program with a wrong clock has dated in the future.
 func poisoned(t *testing.T, l *ledgertest.Ledger, by time.Duration) {
 	t.Helper()
 	m := newMachine()
@@ -394,7 +394,7 @@ func testClockReset(t *testing.T, by time.Duration) {
 	quiet := l.Organization(t, 2, "gratis")
 	other := l.Organization(t, 1, "gratis")
 	poisoned(t, l, by)
-	// old has an event of the future, too; quiet has none.
+	// old also has an event dated in the future; quiet has none.
 	future := newMachine()
 	future.set(by, 0, by)
 	wrong := *l
@@ -451,7 +451,7 @@ func testClockReset(t *testing.T, by time.Duration) {
 				t.Errorf("charged to %s", c.Usage.Period)
 			}
 		}
-		// What was charged to another month stays there.
+		// Versions charged to another month stay there.
 		want := 4
 		if o.ID == old.ID {
 			want = 3
@@ -466,7 +466,7 @@ func testClockReset(t *testing.T, by time.Duration) {
 	l.Audit(t)
 }
 
-// TestEmptyShardBindsNothing: the head of an empty shard has the time of its making, by any clock.
+// TestEmptyShardBindsNothing: the head of an empty shard has its creation time, by any clock.
 func TestEmptyShardBindsNothing(t *testing.T) {
 	l := ledgertest.New(t)
 	conn, err := pgx.Connect(context.Background(), l.URL)
@@ -489,7 +489,7 @@ func TestEmptyShardBindsNothing(t *testing.T) {
 	}
 }
 
-// TestEveryShardAhead: where no shard can commit, the process is not ready.
+// TestEveryShardAhead: if no shard can commit, the process is not ready.
 func TestEveryShardAhead(t *testing.T) {
 	l := ledgertest.New(t, func(c *eventstore.Config) {
 		c.Plans = domain.Plans{"gratis": {PerMinute: 1000}}
@@ -504,11 +504,11 @@ func TestEveryShardAhead(t *testing.T) {
 	if err := l.Ready(context.Background()); !errors.As(err, &clocks) || clocks.Cause != eventstore.ClockHead {
 		t.Errorf("ready: %v", err)
 	}
-	// The first question of a process asks the clocks itself.
+	// The first call in a process compares the clocks itself.
 	if _, err := l.Process(t, l.URL).Agreed(context.Background()); err != nil {
 		t.Errorf("the clocks agree: %v", err)
 	}
-	// A head that is later than every event is damage, which no event of a reset can explain.
+	// A head later than every event is damage that no reset event can explain.
 	if _, err := conn.Exec(
 		context.Background(), "UPDATE shard_heads SET occurred_at = $1", time.Now().Add(9*day),
 	); err != nil {
@@ -523,7 +523,7 @@ func TestEveryShardAhead(t *testing.T) {
 	}
 }
 
-// TestClockCostsNoRoundTrip: the clocks are compared in the two round trips that a group has.
+// TestClockCostsNoRoundTrip: comparing the clocks adds no round trip to the two of a group.
 func TestClockCostsNoRoundTrip(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)

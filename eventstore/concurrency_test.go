@@ -13,17 +13,17 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// accepted is what writers were answered, by version.
+// accepted holds the answers to writers, by version.
 type accepted struct {
 	mu      sync.Mutex
 	records map[string]map[int32]domain.PublicID // document, version
-	content map[string]string                    // document and version → content that was accepted
+	content map[string]string                    // document and version → accepted content
 	revoked map[domain.PublicID]bool
-	links   map[string]domain.PublicID // document and version → the public id told first, reserved or registered
+	links   map[string]domain.PublicID // document and version → the first public id returned, reserved or registered
 	fresh   int
 }
 
-// sameLink notes the public id of a version, which is one for its whole life.
+// sameLink records the public id of a version and fails if it has changed.
 func (told *accepted) sameLink(t *testing.T, ref string, id domain.PublicID) {
 	if known, ok := told.links[ref]; ok && known != id {
 		t.Errorf("%s has two public ids", ref)
@@ -89,7 +89,7 @@ func isFeed(t domain.EventType) bool {
 	return t == domain.RecordRegistered || t == domain.RecordSuperseded || t == domain.RecordRevoked
 }
 
-// write does one random thing and notes the answer.
+// write performs one random action and records the answer.
 func write(
 	t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o ledgertest.Organization, told *accepted,
 	random *rand.Rand,
@@ -198,7 +198,7 @@ func checkModel(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, t
 	}
 }
 
-// follow pages through a company's feed until writing is done and the last page was empty.
+// follow pages through a company's feed until writing is done and a page is empty.
 func follow(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, done <-chan struct{}) []int64 {
 	var seen []int64
 	after := int64(0)

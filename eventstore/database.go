@@ -15,8 +15,8 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Database is what readers and workers send statements to: a pool, or on Citus a Router. Package cluster tells the way
-// of a statement.
+// Database executes the statements of readers and workers: it is a pool, or a Router on Citus. Package cluster
+// describes how statements are routed.
 type Database interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
@@ -25,8 +25,8 @@ type Database interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Router sends a statement whose first argument is a shard to the node of Citus that holds it, and any other statement
-// through the coordinator. It waits for a move that is being finished. Safe for concurrent use.
+// Router sends a statement whose first argument is a shard to the Citus node that holds the shard, and every other
+// statement to the coordinator. It waits while a move of the shard is being finished. It is safe for concurrent use.
 type Router struct {
 	*pgxpool.Pool
 	nodes *cluster.Nodes
@@ -58,7 +58,7 @@ type finder interface {
 	NodeOf(ctx context.Context, shard domain.Shard) (node int32, err error)
 }
 
-// NodeOf returns the number of the node that is asked for a shard.
+// NodeOf returns the number of the node that serves a shard.
 func (r *Router) NodeOf(ctx context.Context, shard domain.Shard) (int32, error) {
 	return r.nodes.NodeOf(ctx, uint16(shard))
 }
@@ -73,7 +73,7 @@ func (r *Router) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 
 // QueryRow implements Database.
 func (r *Router) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	rows, _ := r.Query(ctx, sql, args...) // its error is that of the rows
+	rows, _ := r.Query(ctx, sql, args...) // rows carry its error
 	return firstRow{rows}
 }
 
@@ -93,7 +93,7 @@ func namesShard(args []any) bool {
 	return ok
 }
 
-// SendBatch implements Database. All statements of a batch that name a shard name the same one.
+// SendBatch implements Database. The statements of a batch that name a shard must all name the same one.
 func (r *Router) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	first := slices.IndexFunc(b.QueuedQueries, func(q *pgx.QueuedQuery) bool { return namesShard(q.Arguments) })
 	if first < 0 {
@@ -109,8 +109,8 @@ func (r *Router) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	}
 }
 
-// send holds the piece just before the first statement that names the shard. It returns the error of everything up to
-// then.
+// send locks the piece just before the first statement that names the shard, and returns the error of any statement up
+// to that point.
 func (r *Router) send(ctx context.Context, b *pgx.Batch, first int) (pgx.BatchResults, *cluster.Piece, error) {
 	shard := b.QueuedQueries[first].Arguments[0].(domain.Shard) //nolint:forcetypeassert // the caller has looked
 	conn, piece, err := r.nodes.Acquire(ctx, uint16(shard))
@@ -132,7 +132,7 @@ func (r *Router) send(ctx context.Context, b *pgx.Batch, first int) (pgx.BatchRe
 	return results, piece, err
 }
 
-// releasing gives the connection back with the results.
+// releasing releases the connection when the results are closed.
 type releasing struct {
 	pgx.BatchResults
 	conn *pgxpool.Conn
@@ -145,7 +145,7 @@ func (r releasing) Close() error {
 }
 
 // Within runs do in a transaction on the rows of a shard. On Citus the transaction runs on the node that holds the
-// shard, which stays there until the end, and all statements name distributed tables.
+// shard, and the shard cannot move until it ends. All its statements must name distributed tables.
 func Within(ctx context.Context, db Database, shard domain.Shard, do func(pgx.Tx) error) error {
 	r, ok := db.(*Router)
 	if !ok {
@@ -160,7 +160,7 @@ func Within(ctx context.Context, db Database, shard domain.Shard, do func(pgx.Tx
 	}
 }
 
-// within reports whether do was begun: the node holds the shard.
+// within also reports whether do was called, which means that the node held the shard.
 func (r *Router) within(ctx context.Context, shard domain.Shard, do func(pgx.Tx) error) (
 	piece *cluster.Piece, begun bool, err error,
 ) {
@@ -189,7 +189,7 @@ type pieceTx struct {
 
 // Begin implements pgx.Tx.
 func (t pieceTx) Begin(context.Context) (pgx.Tx, error) {
-	return nil, errors.New("a transaction of a shard has no others within it")
+	return nil, errors.New("a transaction on a shard cannot contain another transaction")
 }
 
 // SendBatch implements pgx.Tx.
@@ -204,7 +204,7 @@ func (t pieceTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, 
 
 // QueryRow implements pgx.Tx.
 func (t pieceTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	rows, _ := t.Query(ctx, sql, args...) // its error is that of the rows
+	rows, _ := t.Query(ctx, sql, args...) // rows carry its error
 	return firstRow{rows}
 }
 
@@ -230,7 +230,7 @@ func exec(ctx context.Context, to cluster.Sender, sql string, args []any) (pgcon
 	return tag, cmp.Or(err, results.Close())
 }
 
-// onlyRows are the rows of a batch of one query, which ends with them.
+// onlyRows are the rows of a batch with one query. Closing them closes the batch.
 type onlyRows struct {
 	pgx.Rows
 	results pgx.BatchResults
@@ -256,7 +256,7 @@ func (r *onlyRows) Close() {
 
 func (r *onlyRows) Err() error { return r.err }
 
-// firstRow is the first of rows.
+// firstRow is the first row of a query.
 type firstRow struct{ pgx.Rows }
 
 func (r firstRow) Scan(targets ...any) error {
@@ -271,20 +271,19 @@ func (r firstRow) Scan(targets ...any) error {
 	return r.Err()
 }
 
-// Everywhere asks one question about all shards of a ledger: one server, or each node (cluster.Everywhere).
+// Everywhere runs one query over all shards of a ledger: on the one server, or on each node (cluster.Everywhere).
 func Everywhere[T any](
 	ctx context.Context, db Database, shards int, scan pgx.RowToFunc[T], question string, args ...any,
 ) ([]T, error) {
 	if r, ok := db.(*Router); ok {
 		return cluster.Everywhere(ctx, r.Pool, r.nodes, shards, scan, question, args...)
 	}
-	rows, _ := db.Query(ctx, question, args...) // its error is that of the rows
+	rows, _ := db.Query(ctx, question, args...) // rows carry its error
 	return pgx.CollectRows(rows, scan)
 }
 
-// EachShard is one round of upkeep: it works in one shard after another, goes on after an error and returns all errors.
-// After an UnansweredError it leaves out the other shards of that node until the next round, so that a silent node
-// costs the others one wait.
+// EachShard calls do for one shard after another. It continues after an error and returns all errors joined. After an
+// UnansweredError it skips the other shards of that node, so that a silent node delays the round only once.
 func EachShard(
 	ctx context.Context, db Database, shards []domain.Shard, do func(context.Context, domain.Shard) error,
 ) (failed error) {
@@ -308,12 +307,12 @@ func EachShard(
 	}
 	if leftOut > 0 {
 		failed = errors.Join(failed, fmt.Errorf(
-			"%d more shards of the nodes that did not answer are left for the next round", leftOut))
+			"skipped %d more shards of nodes that did not answer until the next round", leftOut))
 	}
 	return failed
 }
 
-// UnansweredError is the error of a statement that was not answered in time.
+// UnansweredError means that a statement was not answered in time.
 type UnansweredError struct{ Err error }
 
 func (u UnansweredError) Error() string { return u.Err.Error() }

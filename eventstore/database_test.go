@@ -16,7 +16,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// Of rows of the table consumers, which a transaction may write.
+// Statements on the table consumers, which any transaction may write.
 var (
 	putRow  = cluster.SQL("INSERT INTO {consumers} (shard, consumer, position) VALUES ($1, $2, $3)")
 	moveRow = cluster.SQL(
@@ -25,8 +25,8 @@ var (
 	countIn = cluster.SQL("SELECT count(*) FROM {consumers} WHERE shard = $1 AND consumer = $2")
 )
 
-// TestWithin: several round trips on one shard are kept together or not at all, and the connection is given back each
-// time.
+// TestWithin: several round trips on one shard are committed together or not at all, and the connection is always
+// released.
 func TestWithin(t *testing.T) {
 	l := ledgertest.New(t)
 	db, ctx, shard := l.Routed(t), context.Background(), domain.Shard(2)
@@ -74,7 +74,7 @@ func TestWithin(t *testing.T) {
 }
 
 // TestWithinHoldsAMove: a move waits for a transaction of its shard, and the next transaction goes to the other node,
-// although nobody has told this process.
+// although this process was not informed.
 func TestWithinHoldsAMove(t *testing.T) {
 	pgtest.Citus(t)
 	l := ledgertest.New(t)
@@ -119,7 +119,7 @@ func TestWithinHoldsAMove(t *testing.T) {
 	}
 }
 
-// TestEverywhereFollowsMoves: a question about all shards is answered by the nodes that hold them at that moment: the
+// TestEverywhereFollowsMoves: a query over all shards is answered by the nodes that currently hold them, although a
 // former node keeps a copy for a while after a move.
 func TestEverywhereFollowsMoves(t *testing.T) {
 	l := ledgertest.New(t)

@@ -14,13 +14,13 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// Program is what a process decides with: its version, and the rules that it knows.
+// Program is the version of a program and the decision rules that it knows.
 type Program struct {
 	Version domain.Release
 	Rules   []domain.RuleEntry
 }
 
-// ThisProgram is the program that runs.
+// ThisProgram returns the running program.
 func ThisProgram() Program { return Program{domain.ThisRelease, domain.Rules()} }
 
 // RuleNames lists the names of the rules that the program knows.
@@ -46,15 +46,15 @@ func (p Program) minimum() domain.Release {
 	return minimum
 }
 
-// OutdatedError refuses a program that is older than a ledger takes. It is final for the process: a ledger never takes
+// OutdatedError means that the program is too old for the ledger. It is final for the process: a ledger never accepts
 // older programs again.
 type OutdatedError struct {
 	Program Program
-	Minimum domain.Release // that the ledger takes
-	Rule    domain.Rule    // that is on and unknown to the program, whose version is high enough; empty: it is not
+	Minimum domain.Release // the lowest version that the ledger accepts
+	Rule    domain.Rule    // the active rule that the program does not know; empty if its version is too low
 }
 
-// Error says what to do.
+// Error also says how to fix it.
 func (e *OutdatedError) Error() string {
 	if e.Rule != "" {
 		return fmt.Sprintf("the ledger decides by the rule %s, which this program (version %s) does not know: "+
@@ -66,14 +66,14 @@ func (e *OutdatedError) Error() string {
 		e.Program.Version, e.Minimum)
 }
 
-// Refusal is what clients of an outdated process are answered with.
+// Refusal returns the error for clients.
 func (e *OutdatedError) Refusal() error {
 	return domain.Unavailable(
 		"This process runs an older version of the program than the ledger takes; another process may take the request.",
 	)
 }
 
-// admit answers with an *OutdatedError where the program may not write what has this minimum and these rules.
+// admit returns an *OutdatedError if the program may not write with this minimum and these rules.
 func (p Program) admit(minimum domain.Release, rules []domain.Rule) error {
 	if p.Version < minimum {
 		return &OutdatedError{Program: p, Minimum: minimum}
@@ -86,13 +86,14 @@ func (p Program) admit(minimum domain.Release, rules []domain.Rule) error {
 	return nil
 }
 
-// readLedgerGate is what a process obeys when it starts; while it runs, each shard's head says the same of its shard.
+// readLedgerGate reads the requirements that a process checks when it starts. While it runs, each shard's head repeats
+// them for its shard.
 const readLedgerGate = "SELECT minimum_version, rules FROM ledger WHERE id = 1"
 
 // hasLedger is false for a database that is not migrated yet.
 const hasLedger = "SELECT to_regclass('public.ledger') IS NOT NULL"
 
-// Admitted returns an *OutdatedError if the program is older than the ledger takes. A database without a ledger takes
+// Admitted returns an *OutdatedError if the program is too old for the ledger. A database without a ledger accepts
 // every program.
 func (p Program) Admitted(ctx context.Context, from history.Querier) error {
 	rows, _ := from.Query(ctx, hasLedger) // CollectOneRow returns its error
@@ -107,7 +108,7 @@ func (p Program) Admitted(ctx context.Context, from history.Querier) error {
 }
 
 func (p Program) obeys(ctx context.Context, from history.Querier) error {
-	rows, _ := from.Query(ctx, readLedgerGate) // its error is that of the rows
+	rows, _ := from.Query(ctx, readLedgerGate) // rows carry its error
 	gates, err := pgx.CollectRows(rows, pgx.RowToStructByPos[headGate])
 	if err != nil {
 		return fmt.Errorf("ask for the lowest version that may serve: %w", err)
@@ -120,13 +121,13 @@ func (p Program) obeys(ctx context.Context, from history.Querier) error {
 	return nil
 }
 
-// headGate is what a head, or the ledger, demands of those who write.
+// headGate is what a head, or the ledger, requires of programs that write.
 type headGate struct {
 	Minimum domain.Release
 	Rules   []domain.Rule
 }
 
-// AdmittedAt is Admitted for a database that is not connected to yet.
+// AdmittedAt connects to url and calls Admitted.
 func (p Program) AdmittedAt(ctx context.Context, url string) error {
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
@@ -136,8 +137,8 @@ func (p Program) AdmittedAt(ctx context.Context, url string) error {
 	return p.Admitted(ctx, conn)
 }
 
-// Gate knows whether this process may write. It closes once and for good, by what the process reads: a head that a
-// group has locked, or the ledger's row (Heartbeat). Safe for concurrent use.
+// Gate holds whether this process may write. It closes permanently when the process reads that the ledger accepts only
+// newer programs, in a head that a group has locked or in the ledger's row (Heartbeat). It is safe for concurrent use.
 type Gate struct {
 	Program
 	// Outdated is called once, when the gate closes. It may be nil.
@@ -148,15 +149,15 @@ type Gate struct {
 	why    *OutdatedError
 }
 
-// NewGate makes an open gate.
+// NewGate returns an open gate.
 func NewGate(p Program, outdated func(*OutdatedError)) *Gate {
 	return &Gate{Program: p, Outdated: outdated, closed: make(chan struct{})}
 }
 
-// Closed is closed with the gate.
+// Closed returns a channel that is closed when the gate closes.
 func (g *Gate) Closed() <-chan struct{} { return g.closed }
 
-// Err is an *OutdatedError where the gate is closed.
+// Err returns an *OutdatedError if the gate is closed.
 func (g *Gate) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,12 +167,12 @@ func (g *Gate) Err() error {
 	return g.why
 }
 
-// Ask asks the ledger's row, in which every process can read that the ledger takes only newer programs.
+// Ask reads the ledger's row and closes the gate if the ledger accepts only newer programs.
 func (g *Gate) Ask(ctx context.Context, from history.Querier) error {
 	return g.pass(g.obeys(ctx, from))
 }
 
-// pass closes the gate where the error is an *OutdatedError, and returns it.
+// pass closes the gate if the error is an *OutdatedError, and returns the error.
 func (g *Gate) pass(err error) error {
 	why, outdated := err.(*OutdatedError) //nolint:errorlint // admit wraps nothing
 	if !outdated {
@@ -190,16 +191,16 @@ func (g *Gate) pass(err error) error {
 	return why
 }
 
-// lockHead reads the gate in the statement that locks: after a wait it returns the row as it is then, where a query of
-// another table, or in another statement's snapshot, would return what was there before.
+// lockHead reads the gate in the statement that takes the lock. After a wait it returns the current row, whereas a
+// query of another table, or a statement with an older snapshot, would return the row from before the wait.
 var lockHead = cluster.SQL(
 	"SELECT position, occurred_at, minimum_version, rules FROM {shard_heads} WHERE shard = $1 FOR UPDATE",
 )
 
 var moveHead = cluster.SQL("UPDATE {shard_heads} SET position = $2, occurred_at = $3 WHERE shard = $1")
 
-// LockHead locks a shard for a transaction that writes rows of it without appending to its log, and refuses programs
-// that are older than the ledger takes.
+// LockHead locks a shard for a transaction that writes its rows without appending to its log. It returns an
+// *OutdatedError if the program is too old for the ledger.
 func LockHead(ctx context.Context, tx pgx.Tx, shard domain.Shard) error {
 	var head struct {
 		position int64

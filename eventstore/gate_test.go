@@ -22,7 +22,7 @@ import (
 
 const later = domain.ThisRelease + 1000 // the next minor version
 
-// of makes a process run another program.
+// of makes a process use another program.
 func of(p eventstore.Program, outdated func(*eventstore.OutdatedError)) func(*eventstore.Config) {
 	return func(c *eventstore.Config) { c.Gate = eventstore.NewGate(p, outdated) }
 }
@@ -37,11 +37,11 @@ func direct(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// raise is what a migration does that an older program cannot work with.
+// raise is what a migration does that breaks older programs.
 const raise = "UPDATE shard_heads SET minimum_version = greatest(minimum_version, $1) RETURNING shard, position"
 
-// TestNothingIsCommittedAfterTheGate: two versions register into one ledger while it is raised above the older one.
-// From each head's position at that moment on, every event comes from the newer one, which goes on.
+// TestNothingIsCommittedAfterTheGate: two versions register in one ledger while its minimum is raised above the older
+// version. From each head's position at that moment on, every event comes from the newer version, which continues.
 func TestNothingIsCommittedAfterTheGate(t *testing.T) {
 	l := ledgertest.New(t)
 	var closings atomic.Int64
@@ -66,7 +66,7 @@ func TestNothingIsCommittedAfterTheGate(t *testing.T) {
 					err := process.Do(context.Background(), c)
 					if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.TemporarilyUnavailable &&
 						process == former {
-						return // for ever
+						return // refused permanently
 					}
 					if err != nil {
 						t.Errorf("%s: %v", name, err)
@@ -131,7 +131,7 @@ func TestNothingIsCommittedAfterTheGate(t *testing.T) {
 	}
 }
 
-// TestTheGateIsReadWithTheLock: a group that waits for the head while the gate is raised sees it raised.
+// TestTheGateIsReadWithTheLock: a group that waits for the head while the gate is raised sees the raised gate.
 func TestTheGateIsReadWithTheLock(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -171,7 +171,7 @@ func next() eventstore.Program {
 
 const madeUp domain.Rule = "made-up"
 
-// observing is a command that changes nothing. It notes whether the made-up rule was on when it was decided.
+// observing is a command that changes nothing. It records whether the made-up rule was on when it was decided.
 type observing struct {
 	domain.Origin
 	on bool
@@ -184,7 +184,7 @@ func (c *observing) Decide(s *domain.State, _ time.Time) ([]domain.Draft, error)
 	return nil, nil
 }
 
-// TestRulesAreSwitchedOn: a rule is on when every live process knows it, not before, and never off again.
+// TestRulesAreSwitchedOn: a rule is switched on only once every live process knows it, and never off again.
 func TestRulesAreSwitchedOn(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -223,14 +223,14 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 	}
 	decides(l.Ledger, false)
 	decides(newer, false)
-	// It has died, and its row has expired by the clock of the database.
+	// The process has died, and its row has expired by the database's clock.
 	pgtest.Exec(t, l.URL, "UPDATE processes SET seen_at = now() - interval '31 seconds' WHERE name = 'lagging'")
 	if switched, in, err := next().SwitchOn(t.Context(), l.URL); err != nil ||
 		!slices.Equal(switched, []domain.Rule{madeUp}) || in.Minimum != later {
 		t.Fatal(switched, in, err)
 	}
 	decides(newer, true)
-	// It was only frozen: it does not decide without the rule, whatever version it calls itself.
+	// The process was only frozen. It does not decide without the rule, whatever version it claims.
 	for revived, why := range map[*eventstore.Ledger]string{
 		l.Ledger: later.String(),
 		l.Process(t, l.URL, of(eventstore.Program{Version: later}, nil)): string(madeUp),
@@ -246,7 +246,7 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 	if switched, _, err := next().SwitchOn(t.Context(), l.URL); err != nil || len(switched) > 0 {
 		t.Errorf("nothing is left to switch on: %v, %v", switched, err)
 	}
-	// Shards that are added have the gate of the others.
+	// Added shards get the same gate.
 	in, err := eventstore.Ensure(t.Context(), l.URL, eventstore.Settings{Issuer: "x", Shards: 6, Now: time.Now})
 	if err != nil || in.Shards != 6 {
 		t.Fatal(in, err)
@@ -261,7 +261,7 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestNewLedgerHasTheFloor: a program from before the first release may not write a new ledger, which has every rule
+// TestNewLedgerHasTheFloor: a program older than the first release may not write a new ledger, in which every rule is
 // on.
 func TestNewLedgerHasTheFloor(t *testing.T) {
 	l := ledgertest.New(t)
@@ -296,7 +296,7 @@ func TestSwitchIsCompleted(t *testing.T) {
 	}
 }
 
-// TestHeartbeat: a process shows itself while it runs, rows of the dead are forgotten, and an idle process learns that
+// TestHeartbeat: a process is listed while it runs, rows of dead processes are deleted, and an idle process learns that
 // it is outdated.
 func TestHeartbeat(t *testing.T) {
 	l := ledgertest.New(t)
@@ -343,7 +343,7 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// TestOldProgramDoesNotStart: who opens a ledger is refused in one sentence; who opens something else is not.
+// TestOldProgramDoesNotStart: opening a ledger is refused with one sentence; opening another database is not refused.
 func TestOldProgramDoesNotStart(t *testing.T) {
 	l := ledgertest.New(t)
 	program := eventstore.ThisProgram()

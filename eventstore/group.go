@@ -18,7 +18,7 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// group is one transaction under way.
+// group is one transaction in progress.
 type group struct {
 	shard    domain.Shard
 	piece    *cluster.Piece // where its statements go
@@ -28,26 +28,26 @@ type group struct {
 	position int64     // of the shard's last event
 	last     time.Time // of the shard's last event
 	now      time.Time // decision time of the whole group
-	clock    reading   // that the clocks agreed with after the first round trip
+	clock    reading   // at which the clocks agreed after the first round trip
 	guarded  *comparison
 	events   []domain.Event
-	warnings int64  // that the server had sent on the connection before
-	after    Commit // what its commit leaves to be done
+	warnings int64  // sent by the server on the connection before the group
+	after    Commit // follow-up work once it is committed
 }
 
-// errPoison lies in the data of a command.
+// errPoison means that the data of a command cannot be written.
 var errPoison = errors.New("a command cannot be written")
 
 const maxAttempts = 3
 
-// loadTimeout ends a first round trip that a server without a word has swallowed. It is longer than any wait for the
-// shard's lock.
+// loadTimeout limits the first round trip, in case the server never answers. It is longer than any wait for the shard's
+// lock.
 const loadTimeout = 12 * time.Second
 
-// commit takes a group through its two round trips and answers everyone in it.
+// commit takes a group through its two round trips and answers all its commands.
 //
-// What a crash leaves: before COMMIT reaches the server, nothing; after it, the whole group. When it cannot be told
-// which, no caller is answered with success and nothing is repeated.
+// A crash before COMMIT reaches the server leaves nothing; a crash afterwards leaves the whole group. If the outcome is
+// unknown, no caller is answered with success and nothing is repeated.
 func (l *Ledger) commit(held *connection, q *queue, items []item) {
 	start, shard := l.Clock.Now(), held.shard
 	ctx, span := l.startSpan(shard, items)
@@ -92,11 +92,11 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 		if len(g.events) > 0 && l.Committed != nil {
 			l.Committed(g.after)
 		}
-		log.Info("group", "refused", len(report.Refused), "events", len(g.events),
+		log.Info("group committed", "refused", len(report.Refused), "events", len(g.events),
 			"position", g.position+int64(len(g.events)), "duration", l.Clock.Now().Sub(start))
 	case errors.Is(err, cluster.ErrUnknown):
 		report.Outcome = GroupUnknown
-		log.Error("group", "error", cluster.Loggable(err))
+		log.Error("outcome of the group is unknown", "error", cluster.Loggable(err))
 		answerAll(items, g, errUnknownOutcome)
 	case lost != nil: // the guard has logged it
 		report.Outcome = GroupLost
@@ -104,7 +104,7 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 	case disagree:
 		report.Outcome = GroupClocks
 		l.Clock.refuse(clocks.Cause)
-		log.Error("group", "error", clocks)
+		log.Error("group refused", "error", clocks)
 		answerAll(items, g, clocks.Refusal())
 	case outdated:
 		answerAll(items, g, old.Refusal()) // the gate has logged it
@@ -119,14 +119,14 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 		log.Error("command cannot be written", "requestId", by.RequestID, "error", cluster.Loggable(err))
 		answerAll(items, g, errInternal)
 	default:
-		log.Error("group", "error", cluster.Loggable(err))
+		log.Error("group failed", "error", cluster.Loggable(err))
 		answerAll(items, g, domain.Unavailable("The database did not take the change; send the request again."))
 	}
 }
 
-// split halves a group with poison between organizations until the organization that sent it is found. The commands of
-// that organization go back to the queue, to be committed one by one. So a shared group is split a few times only,
-// however much of it is poison.
+// split halves a poisoned group between organizations until it finds the organization that sent the poison. That
+// organization's commands return to the queue and are committed one by one. A shared group is therefore split only a
+// few times, however much of it is poison.
 func (l *Ledger) split(held *connection, q *queue, items []item) {
 	if n := boundary(items); n > 0 {
 		l.commit(held, q, items[:n])
@@ -136,7 +136,7 @@ func (l *Ledger) split(held *connection, q *queue, items []item) {
 	q.isolate(items[0].command.CommandOrigin().Organization, items...)
 }
 
-// boundary is where, nearest to its middle, a group passes from one organization to the next; 0 if it has one only.
+// boundary returns the index nearest to the middle at which the next organization begins, 0 if there is only one.
 func boundary(items []item) int {
 	differ := func(i int) bool {
 		return items[i-1].command.CommandOrigin().Organization != items[i].command.CommandOrigin().Organization
@@ -152,7 +152,7 @@ func boundary(items []item) int {
 	return 0
 }
 
-// busiest is the organization with the most of a group's commands, which stand together by organization.
+// busiest returns the organization with the most commands in a group. Commands must be ordered by organization.
 func busiest(items []item) (organization domain.OrganizationID) {
 	most, begin := 0, 0
 	for i := range items {
@@ -167,15 +167,15 @@ func busiest(items []item) (organization domain.OrganizationID) {
 	return organization
 }
 
-// connection is what a shard's worker holds of the pool: one connection, or none while the database cannot be reached.
+// connection is the connection that a shard's worker holds, if any.
 type connection struct {
 	shard domain.Shard
 	conn  *pgxpool.Conn
-	piece *cluster.Piece // the shard's, where a node of Citus is connected to
+	piece *cluster.Piece // the shard's, if conn leads to a Citus node
 }
 
-// connect replaces a connection that was lost. The lost one is given back first: when a server goes, every worker has
-// lost its own, and none may wait for another's.
+// connect replaces a lost connection. It releases the lost one first: if the server is lost, so is every worker's
+// connection, and the workers would wait for each other.
 func (l *Ledger) connect(ctx context.Context, held *connection) (err error) {
 	if held.conn != nil && !held.conn.Conn().IsClosed() {
 		return nil
@@ -203,7 +203,7 @@ func newGroup(held *connection, items []item, plans domain.Plans) *group {
 	}
 }
 
-// attempt is one transaction. It leaves the connection outside of one, or closed.
+// attempt runs one transaction. It leaves the connection outside of a transaction, or closed.
 func (l *Ledger) attempt(ctx context.Context, held *connection, items []item) (*group, error) {
 	conn := held.conn.Conn()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -211,7 +211,7 @@ func (l *Ledger) attempt(ctx context.Context, held *connection, items []item) (*
 	g := newGroup(held, items, l.Plans)
 	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)
 	defer cancelLoading()
-	err := cmp.Or(l.Gate.Err(), l.Guard.Err()) // then nothing is asked
+	err := cmp.Or(l.Gate.Err(), l.Guard.Err()) // if set, ask nothing
 	if err == nil {
 		err = l.load(loading, conn, g)
 	}
@@ -238,7 +238,7 @@ func rollBack(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// load is the first round trip: begin, lock the shard's head, read what the commands need.
+// load is the first round trip: begin, lock the shard's head, read the state that the commands need.
 func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	var needs domain.Needs
 	var organizations []domain.OrganizationID
@@ -256,8 +256,8 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	return g.date()
 }
 
-// count queues the count of the requests that no try has counted yet. One that was counted by a lost connection is
-// counted again.
+// count queues the count of the requests that no earlier attempt has counted. A request counted on a connection that
+// was then lost is counted again.
 func (l *Ledger) count(b *pgx.Batch, g *group) {
 	type minute struct {
 		organization domain.OrganizationID
@@ -296,7 +296,7 @@ func (l *Ledger) count(b *pgx.Batch, g *group) {
 	})
 }
 
-// refund takes refused requests out of the count before the callers have their answers.
+// refund removes refused requests from the count before the callers get their answers.
 func (l *Ledger) refund(ctx context.Context, held *connection, g *group) {
 	var counts []*domain.MinuteCount
 	for i, it := range g.items {
@@ -319,10 +319,10 @@ func (l *Ledger) refund(ctx context.Context, held *connection, g *group) {
 	g.piece.Hold(b)
 	l.Refund(b, g.shard, counts)
 	if err := g.piece.Send(ctx, held.conn.Conn(), b).Close(); err != nil {
-		l.Log.Warn("counts of requests stay as they are", "shard", g.shard, "error", cluster.Loggable(err))
+		l.Log.Warn("refused requests stay counted", "shard", g.shard, "error", cluster.Loggable(err))
 	}
 	for _, c := range counts {
-		c.Refused = 0 // the other half of a split group is in the same count
+		c.Refused = 0 // the other half of a split group shares the count
 	}
 }
 
@@ -331,8 +331,8 @@ func invalidKey(err error) bool {
 	return ok && refused.Code == domain.InvalidKey
 }
 
-// lock begins a transaction with the shard's head and compares the clocks; more may be asked in the same round trip.
-// The lock comes first and in a statement of its own: a statement keeps the snapshot from before it waited.
+// lock begins a transaction, locks the shard's head and compares the clocks; more may queue further queries for the
+// same round trip. Lock first, in a separate statement: a statement keeps the snapshot from before it waited.
 func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batch, more func()) error {
 	g.warnings = cluster.Warnings(conn)
 	b.Queue("BEGIN")
@@ -355,7 +355,7 @@ func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batc
 	}
 	g.clock = l.Clock.read()
 	if g.position == 0 {
-		g.last = time.Time{} // the head of an empty log has the time of its making, which binds nothing
+		g.last = time.Time{} // the head of an empty log has its creation time, which restricts nothing
 	}
 	if err := l.Guard.compare(g); err != nil {
 		return err
@@ -363,8 +363,8 @@ func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batc
 	return l.Clock.compare(sent, g.clock, database, g.last)
 }
 
-// date is the decision time of the whole group: the very reading that the clocks agreed with, or the head, which is
-// then hardly ahead. Its month must have been loaded, or quotas would find no use.
+// date sets the decision time of the whole group: the reading at which the clocks agreed, or the head's time if that is
+// slightly ahead. Its month must have been loaded, or quotas would see no usage.
 func (g *group) date() error {
 	g.now = g.clock.wall.Truncate(time.Microsecond)
 	if g.now.Before(g.last) {
@@ -376,8 +376,8 @@ func (g *group) date() error {
 	return nil
 }
 
-// decide takes the commands in arrival order; each sees the effects of those before it. A refusal or a panic concerns
-// its command alone.
+// decide decides the commands in arrival order; each sees the effects of the earlier commands. A refusal or a panic
+// affects only its command.
 func (l *Ledger) decide(g *group) error {
 	for i, it := range g.items {
 		drafts, err := l.decideOne(it, g)
@@ -418,7 +418,7 @@ func (l *Ledger) decideOne(it item, g *group) (drafts []domain.Draft, err error)
 	if at, ok := domain.DatedAt(c); ok {
 		if err := l.Clock.prepared(at, g.clock.wall, g.clock.mono-it.queued); err != nil {
 			l.Log.Error(
-				"a time that was signed before the queue is wrong", "requestId", c.CommandOrigin().RequestID, "error", err,
+				"a command carries a signed time that is wrong", "requestId", c.CommandOrigin().RequestID, "error", err,
 			)
 			return nil, cmp.Or[error](g.state.Judge(c.CommandOrigin(), it.used, g.now), err.Refusal())
 		}
@@ -433,10 +433,10 @@ func (l *Ledger) decideOne(it item, g *group) (drafts []domain.Draft, err error)
 	return drafts, err
 }
 
-// write is the second round trip: events, projections, queues, head, commit.
+// write is the second round trip: write events, projections, queues and head, then commit.
 func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	b := &pgx.Batch{}
-	written, tag := false, "" // all rows were taken; the answer to COMMIT
+	written, tag := false, "" // all rows were accepted; the answer to COMMIT
 	if len(g.events) > 0 {
 		if err := l.queueWrites(b, g, func() { written = true }); err != nil {
 			return fmt.Errorf("%w: %w", errPoison, err)
@@ -464,7 +464,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	}
 }
 
-// queueWrites queues what a group writes, the move of the head last. written is called when all rows were taken; it may
+// queueWrites queues the writes of a group, with the head last. written is called once all rows were accepted; it may
 // be nil.
 func (l *Ledger) queueWrites(b *pgx.Batch, g *group, written func()) error {
 	appendEvents(b, g.shard, g.events)
@@ -483,7 +483,7 @@ func (l *Ledger) queueWrites(b *pgx.Batch, g *group, written func()) error {
 	return nil
 }
 
-// poisoned marks the errors of PostgreSQL that lie in the data of a command: class 22 is data exception, 23 integrity
+// poisoned marks PostgreSQL errors that are caused by a command's data: class 22 is data exception, 23 integrity
 // constraint violation, 54 program limit exceeded.
 func poisoned(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
@@ -493,9 +493,9 @@ func poisoned(err error) error {
 	return err
 }
 
-// retryable errors left nothing behind, and another try may succeed: serialization failure, deadlock, a lock given up
-// while this process was frozen, a server that was made a standby, and a connection that was lost (or refused by a
-// server that restarts) before the commit was sent.
+// retryable reports whether an error left nothing behind and another attempt may succeed: serialization failure,
+// deadlock, a lock lost while this process was frozen, a server that became a standby, or a connection that was lost
+// before the commit was sent (or refused by a restarting server).
 func retryable(err error) bool {
 	if errors.Is(err, errPoison) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -515,11 +515,10 @@ func retryable(err error) bool {
 		strings.HasPrefix(pgErr.Code, "57P")
 }
 
-// A row is inserted beside its shard's head, here and wherever rows come from arrays. On Citus, a SELECT that names no
-// distributed table runs on the coordinator, and what it gives is copied to the node in a two-phase commit; with the
-// head in it the whole statement runs on the node of the shard. The arrays, which are of one length, are unnested by
-// the select list: in FROM, each would first be written to a store of its own, and a subquery of theirs would name no
-// table.
+// Every statement that inserts rows from arrays selects from the shard's head. On Citus, a SELECT without a distributed
+// table runs on the coordinator, and its rows are copied to the node in a two-phase commit; with the head in it, the
+// whole statement runs on the shard's node. The arrays have equal lengths and are unnested in the select list: in FROM,
+// each would first be materialized, and a subquery over them would name no table.
 
 var insertEvents = cluster.SQL(`INSERT INTO {events} (shard, position, organization_id, sequence, id, v, company_id, type,
 		subject, occurred_at, actor, request_id, data, nonce, hash)
@@ -532,7 +531,7 @@ var insertTexts = cluster.SQL(`INSERT INTO {texts} (shard, organization_id, id, 
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::bytea[]), unnest($5::text[])
 	FROM {shard_heads} s WHERE s.shard = $1`)
 
-// appendEvents queues the rows of new events and of their erasable texts.
+// appendEvents queues the inserts of new events and their erasable texts.
 func appendEvents(b *pgx.Batch, shard domain.Shard, events []domain.Event) {
 	n := len(events)
 	positions, sequences, versions := make([]int64, n), make([]int64, n), make([]int16, n)

@@ -30,7 +30,7 @@ func (g *groupLog) Enabled(context.Context, slog.Level) bool { return true }
 func (g *groupLog) WithAttrs([]slog.Attr) slog.Handler       { return g }
 func (g *groupLog) WithGroup(string) slog.Handler            { return g }
 func (g *groupLog) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "group" {
+	if r.Message == "group committed" {
 		r.Attrs(func(a slog.Attr) bool {
 			if a.Key == "commands" {
 				g.mu.Lock()
@@ -132,7 +132,7 @@ func registrations(events []domain.Event) int {
 	return n
 }
 
-// panics is a command whose decision fails in the worst way.
+// panics is a command whose decision panics.
 type panics struct{ domain.Origin }
 
 func (panics) Need(*domain.Needs)                                      {}

@@ -19,36 +19,37 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Guard notices a database that has less than this process has seen in it: a standby without the last commits was
-// promoted, or an earlier state was put back. Going on there would give the same positions and leaves to another
-// history. So while something is missing the ledger commits nothing and no checkpoint is signed.
+// Guard detects that the database has lost events that this process has seen in it: a standby without the last commits
+// was promoted, or an earlier state was restored. Continuing would assign the same positions and leaves to another
+// history. While something is missing, the ledger therefore commits nothing and signs no checkpoint.
 //
-// A process remembers, for each shard, the last event of its own whose commit was acknowledged. Commits of others do
-// not count: with a synchronous standby, one that was never acknowledged may be visible for a while and then be lost.
-// Every group compares its locked head with that, and where its connection is new or leads to another server, the event
-// itself, because another process may have gone on from an earlier one.
+// A process remembers, for each shard, its own last event whose commit was acknowledged. Commits of other processes do
+// not count: with a synchronous standby, a commit that was never acknowledged may be visible for a while and then be
+// lost. Every group compares its locked head with that event's position and time. If its connection is new or leads to
+// another server, the group also compares the event itself, because another process may have continued from an earlier
+// one.
 //
-// Everything is accepted once the ledger's epoch is higher than the process knows it: somebody has run integrity
-// restore since, which says that the operator knows of the loss.
+// Once the ledger's epoch is higher than the epoch that the process knows, the Guard accepts every loss: an operator
+// has run integrity restore since, and so knows of it.
 //
 // A Guard is safe for concurrent use.
 type Guard struct {
 	log     *slog.Logger
-	conns   atomic.Uint64 // that were seen; each has its number
+	conns   atomic.Uint64 // connections seen so far; numbers them
 	stopped atomic.Pointer[LostError]
 	wake    chan struct{} // holds one when there may be a loss
 
 	mu        sync.Mutex
 	epoch     int64 // 0: not read yet
 	marks     map[domain.Shard]mark
-	suspected bool // by a group; Look finds out
+	suspected bool // a group suspects a loss; Look decides
 	lost      map[Knowledge]string
 }
 
-// Knowledge is where something is known from that the database lacks.
+// Knowledge is the source from which a loss is known.
 type Knowledge string
 
-// What a loss is known by. A witness gives only its word, so it stops the signing of checkpoints and nothing else.
+// Sources of knowledge about a loss. A witness proves nothing, so its word stops only the signing of checkpoints.
 const (
 	ByCommits    Knowledge = "commits"
 	BySignedHead Knowledge = "signed_head"
@@ -58,45 +59,45 @@ const (
 // mark is the last acknowledged event of this process in a shard.
 type mark struct {
 	position int64
-	at       time.Time // zero: the event was found, whatever the head says of its time
+	at       time.Time // zero: the event was found, and the head's time is not compared
 	hash     [32]byte
-	on       connected // the newest connection to its server on which it was found
+	on       connected // the newest connection to its server that found it
 }
 
-// connected is a connection, by its number, and the server that it leads to, by its start. During a failover two
-// servers may take commits, and a pool may hold connections to both.
+// connected identifies a connection by number, and its server by start time. During a failover two servers may accept
+// commits, and a pool may hold connections to both.
 type connected struct {
 	number uint64
 	server time.Time
 }
 
-// proves reports whether what was found on c is there on another connection as well.
+// proves reports whether an event found on c must also be visible on another connection.
 func (c connected) proves(other connected) bool {
 	return c.server.Equal(other.server) && other.number <= c.number
 }
 
-// LostError says that the database lacks what this process has seen in it.
+// LostError means that the database lacks events that this process has seen in it.
 type LostError struct{ Reason string }
 
-func (e *LostError) Error() string { return "the database has lost what was committed: " + e.Reason }
+func (e *LostError) Error() string { return "the database has lost committed events: " + e.Reason }
 
-// Refusal is the answer to a client.
+// Refusal returns the error for clients.
 func (e *LostError) Refusal() *domain.Error {
 	return domain.Unavailable("Nothing can be committed: %s. The log of the service says what to do.", e.Error())
 }
 
-// Remedy says what an operator does about a loss.
+// Remedy tells an operator how to repair a loss.
 const Remedy = "make a server that has everything the primary again; if none has, run integrity restore --external, " +
 	"which raises the epoch, and then integrity log resume (OPERATING.md, Lost commits)"
 
-// NewGuard begins at an epoch; 0: the database's.
+// NewGuard returns a Guard that knows the ledger's epoch, or reads it from the database if it is 0.
 func NewGuard(epoch int64, log *slog.Logger) *Guard {
 	return &Guard{
 		epoch: epoch, log: log, wake: make(chan struct{}, 1), marks: map[domain.Shard]mark{}, lost: map[Knowledge]string{},
 	}
 }
 
-// Err is nil unless everything must stand still.
+// Err returns a *LostError while nothing may be committed or signed.
 func (g *Guard) Err() error {
 	if lost := g.stopped.Load(); lost != nil {
 		return lost
@@ -104,14 +105,14 @@ func (g *Guard) Err() error {
 	return nil
 }
 
-// Epoch is the ledger's, as this process has accepted it.
+// Epoch returns the ledger's epoch that this process has accepted.
 func (g *Guard) Epoch() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.epoch
 }
 
-// Lost says, for every kind of knowledge, whether something is missing by it.
+// Lost reports for each source whether something is missing.
 func (g *Guard) Lost() map[Knowledge]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,7 +123,7 @@ func (g *Guard) Lost() map[Knowledge]bool {
 	return is
 }
 
-// Missing notes what the database lacks.
+// Missing records a loss known from a source. The reason names the missing events.
 func (g *Guard) Missing(by Knowledge, reason string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,24 +132,24 @@ func (g *Guard) Missing(by Knowledge, reason string) {
 		if by == ByWitness {
 			stands = "no checkpoint is signed"
 		}
-		g.log.Error("the database has lost what was committed: "+stands, "missing", reason, "known_by", by, "remedy", Remedy)
+		g.log.Error("the database has lost committed events: "+stands, "missing", reason, "known_by", by, "remedy", Remedy)
 	}
 	g.lost[by] = reason
 	g.judge()
 }
 
-// Found takes a Missing back.
+// Found withdraws the loss that Missing recorded for a source.
 func (g *Guard) Found(by Knowledge) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.lost[by] != "" {
 		delete(g.lost, by)
-		g.log.Info("the database has again what it lacked", "known_by", by)
+		g.log.Info("lost events are in the database again", "known_by", by)
 	}
 	g.judge()
 }
 
-// judge is called with the lock.
+// judge updates stopped. The caller must hold the lock.
 func (g *Guard) judge() {
 	var reasons []string
 	for _, by := range []Knowledge{ByCommits, BySignedHead} {
@@ -160,13 +161,13 @@ func (g *Guard) judge() {
 	case reasons != nil:
 		g.stopped.Store(&LostError{strings.Join(reasons, "; ")})
 	case g.suspected:
-		g.stopped.Store(&LostError{"a shard is behind the last commit of this process, which is being looked into"})
+		g.stopped.Store(&LostError{"a shard is behind the last commit of this process; the cause is being checked"})
 	default:
 		g.stopped.Store(nil)
 	}
 }
 
-// comparison is what a group compares its shard with.
+// comparison is the event that a group compares its shard with.
 type comparison struct {
 	mark  mark
 	on    *connected
@@ -174,18 +175,19 @@ type comparison struct {
 	hash  []byte // nil: there is no event
 }
 
-// guardKey is where a connection's CustomData holds its *connected.
+// guardKey is the key of the *connected in a connection's CustomData.
 const guardKey = "guard"
 
 const readServer = "SELECT pg_postmaster_start_time()"
 
-// readEventHash finds the first event after a position; an equality on the position takes the index of sequences where
-// the tables have no statistics.
+// readEventHash finds the first event after a position. Do not compare the position with =: without statistics,
+// PostgreSQL would then use the index of sequences.
 var readEventHash = cluster.SQL(
 	"SELECT hash FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position LIMIT 1",
 )
 
-// begin asks for the event of the mark, in a group's first round trip, where the connection is new to the shard.
+// begin queues a query for the mark's event in the first round trip of a group, unless this connection or a newer one
+// to the same server has found it.
 func (g *Guard) begin(b *pgx.Batch, conn *pgx.Conn, shard domain.Shard) *comparison {
 	custom := conn.PgConn().CustomData()
 	on, known := custom[guardKey].(*connected)
@@ -211,7 +213,7 @@ func (g *Guard) begin(b *pgx.Batch, conn *pgx.Conn, shard domain.Shard) *compari
 	return c
 }
 
-// compare judges the locked head of a group. The error is a *LostError.
+// compare compares the locked head of a group with the mark. The error is a *LostError.
 func (g *Guard) compare(of *group) error {
 	c, m := of.guarded, of.guarded.mark
 	if of.position < m.position ||
@@ -233,7 +235,7 @@ func (g *Guard) compare(of *group) error {
 	return g.Err()
 }
 
-// acknowledged remembers the last event of a group whose commit the server has confirmed.
+// acknowledged remembers the last event of a group once the server has confirmed its commit.
 func (g *Guard) acknowledged(of *group) {
 	if len(of.events) == 0 {
 		return
@@ -248,10 +250,10 @@ func (g *Guard) acknowledged(of *group) {
 	g.marks[of.shard] = mark{last.Position, of.now, last.Hash, on}
 }
 
-// lookEvery is how often a process that commits nothing compares, and how soon a raised epoch is accepted.
+// lookEvery is how often Run calls Look, and so the longest time until a raised epoch is accepted.
 const lookEvery = 2 * time.Second
 
-// Run looks until ctx ends.
+// Run calls Look regularly until ctx ends.
 func (g *Guard) Run(ctx context.Context, db Database, shards int) {
 	again := time.NewTicker(lookEvery)
 	defer again.Stop()
@@ -261,7 +263,7 @@ func (g *Guard) Run(ctx context.Context, db Database, shards int) {
 		err := g.Look(looking, db, shards)
 		cancel()
 		if err != nil && ctx.Err() == nil && !failed {
-			g.log.Warn("the database cannot be compared with what was committed; it is asked again", "error", err)
+			g.log.Warn("the database could not be checked for lost commits; trying again", "error", err)
 		}
 		failed = err != nil
 		select {
@@ -279,10 +281,10 @@ type Head struct {
 	Position int64
 }
 
-// HeadsQuery asks about all shards that have events. It names them, so that there is a key to look up.
+// HeadsQuery reads the heads of all shards that have events. Its condition on shard lets it use the index.
 var HeadsQuery = cluster.SQL("SELECT shard, position FROM {shard_heads} WHERE shard >= 0 AND position > 0")
 
-// ReadHeads reads the heads of all shards that have events. With an error some may be missing.
+// ReadHeads reads the heads of all shards that have events. If it returns an error, some may be missing.
 func ReadHeads(ctx context.Context, db Database, shards int) ([]Head, error) {
 	return Everywhere(ctx, db, shards, func(row pgx.CollectableRow) (h Head, err error) {
 		var shard int32
@@ -292,7 +294,7 @@ func ReadHeads(ctx context.Context, db Database, shards int) ([]Head, error) {
 	}, HeadsQuery)
 }
 
-// Look compares the database with all that is remembered, and accepts a raised epoch.
+// Look compares the database with all marks and accepts a raised epoch.
 func (g *Guard) Look(ctx context.Context, db Database, shards int) error {
 	g.mu.Lock()
 	marks, known, doubt := maps.Clone(g.marks), g.epoch, g.suspected || g.lost[ByCommits] != ""
@@ -329,7 +331,7 @@ func (g *Guard) Look(ctx context.Context, db Database, shards int) error {
 	return g.lookAtEvents(ctx, db, marks)
 }
 
-// lookAtEvents looks for the events themselves.
+// lookAtEvents compares the events themselves.
 func (g *Guard) lookAtEvents(ctx context.Context, db Database, marks map[domain.Shard]mark) error {
 	var missing []string
 	for _, shard := range slices.Sorted(maps.Keys(marks)) {
@@ -367,12 +369,12 @@ func (g *Guard) found() {
 	g.Found(ByCommits)
 }
 
-// accept forgets everything: the operator has said by the epoch that the database is as it must be.
+// accept forgets all marks and losses: by raising the epoch, the operator has accepted the database as it is.
 func (g *Guard) accept(epoch int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.epoch != 0 {
-		g.log.Warn("the ledger's epoch was raised: what the database lacks is accepted", "epoch", epoch, "before", g.epoch)
+		g.log.Warn("the ledger's epoch was raised: losses are accepted", "epoch", epoch, "before", g.epoch)
 	}
 	g.epoch, g.suspected = epoch, false
 	clear(g.marks)

@@ -19,7 +19,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// guarded is a ledger whose database can be made to lose what was committed.
+// guarded is a ledger whose database can be made to lose committed events.
 type guarded struct {
 	*ledgertest.Ledger
 	t     *testing.T
@@ -87,7 +87,7 @@ func (g *guarded) standsStill(organizations ...ledgertest.Organization) {
 	}
 }
 
-// loses takes the last events of a shard away, and returns what puts them back.
+// loses removes the last events of a shard and returns a function that restores them.
 func (g *guarded) loses(shard domain.Shard, events int64) (back func()) {
 	g.t.Helper()
 	g.exec("CREATE TABLE kept AS TABLE events")
@@ -104,8 +104,8 @@ func (g *guarded) loses(shard domain.Shard, events int64) (back func()) {
 	}
 }
 
-// TestGuardNoticesLostEvents: a group that finds its shard behind stops every shard, until the events are there again,
-// or the epoch says that the operator knows.
+// TestGuardNoticesLostEvents: a group that finds its shard behind stops every shard until the events are back, or a
+// raised epoch shows that the operator knows.
 func TestGuardNoticesLostEvents(t *testing.T) {
 	g := newGuarded(t)
 	a, b := g.Organization(t, 1, domain.InternalPlan), g.Organization(t, 2, domain.InternalPlan)
@@ -145,8 +145,8 @@ func TestGuardNoticesLostEvents(t *testing.T) {
 	g.standsStill(a)
 }
 
-// TestGuardNoticesAnotherHistory: where another process has gone on from the earlier state, the head is no sign. A new
-// connection looks for the event itself.
+// TestGuardNoticesAnotherHistory: if another process has continued from the earlier state, the head reveals nothing. A
+// new connection compares the event itself.
 func TestGuardNoticesAnotherHistory(t *testing.T) {
 	g := newGuarded(t)
 	a := g.Organization(t, 1, domain.InternalPlan)
@@ -168,8 +168,7 @@ func TestGuardNoticesAnotherHistory(t *testing.T) {
 	}
 }
 
-// TestGuardBelievesTheEvent: a head that somebody has dated anew stops a shard until the event itself was found, and
-// not for ever.
+// TestGuardBelievesTheEvent: a head whose date was changed stops a shard only until the event itself is found.
 func TestGuardBelievesTheEvent(t *testing.T) {
 	g := newGuarded(t)
 	a := g.Organization(t, 1, domain.InternalPlan)
@@ -180,8 +179,8 @@ func TestGuardBelievesTheEvent(t *testing.T) {
 	g.goesOn(a, a)
 }
 
-// TestGuardTellsServersApart: while two servers take commits, a connection to the former one that was opened first
-// commits nothing after a commit on the other, though the shard's head is beyond that by now.
+// TestGuardTellsServersApart: while two servers accept commits, an earlier connection to the former primary commits
+// nothing after a commit on the new one, although the shard's head is already past it.
 func TestGuardTellsServersApart(t *testing.T) {
 	pgtest.OneServer(t, "a primary and its standby are servers of their own")
 	c, ctx := pgtest.NewCluster(t, false), context.Background()
@@ -226,8 +225,7 @@ func TestGuardTellsServersApart(t *testing.T) {
 	}
 }
 
-// TestGuardIgnoresCommitsOfOthers: what another process has committed, acknowledged or not, may be lost without an
-// alarm.
+// TestGuardIgnoresCommitsOfOthers: commits of another process, acknowledged or not, may be lost without an alarm.
 func TestGuardIgnoresCommitsOfOthers(t *testing.T) {
 	g := newGuarded(t)
 	a, b := g.Organization(t, 1, domain.InternalPlan), g.Organization(t, 2, domain.InternalPlan)

@@ -17,8 +17,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestMoveWaitsForGroup moves a shard to the other node while a group of it is under way: the move waits for the group,
-// and the next group goes to the other node, although nobody has told this process.
+// TestMoveWaitsForGroup moves a shard to the other node during a group: the move waits for the group, and the next
+// group goes to the other node, although this process was not informed.
 func TestMoveWaitsForGroup(t *testing.T) {
 	pgtest.Citus(t)
 	arrived, goOn := make(chan struct{}, 1), make(chan struct{})
@@ -42,7 +42,7 @@ func TestMoveWaitsForGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	defer letGo() // else the ledger is never closed
+	defer letGo() // otherwise the ledger never closes
 	holdUp.Store(true)
 	registered := make(chan error, 1)
 	go func() { registered <- l.Do(ctx, l.Register(t, o, o.Declaration("d", 2, "meanwhile"))) }()
@@ -93,7 +93,7 @@ func TestMoveWaitsForGroup(t *testing.T) {
 	}
 }
 
-// commits are connections to the nodes, as a ledger has them.
+// commits returns connections to the nodes like a ledger's.
 func commits(t *testing.T, url string) *cluster.Nodes {
 	t.Helper()
 	holders, err := cluster.At(url).Holders(context.Background())
@@ -104,7 +104,8 @@ func commits(t *testing.T, url string) *cluster.Nodes {
 	return holders.Nodes(1, (*cluster.Primary).CommitPool)
 }
 
-// What is read of a shard is what its node has at that moment: the former node keeps a copy for a while after a move.
+// TestReadsFollowAMove: a read of a shard returns the rows of its current node, although the former node keeps a copy
+// for a while after a move.
 func TestReadsFollowAMove(t *testing.T) {
 	pgtest.Citus(t)
 	l := ledgertest.New(t)
@@ -137,7 +138,7 @@ func TestReadsFollowAMove(t *testing.T) {
 		}
 	}
 
-	// The one connection of the node is given back whatever happens.
+	// The node's only connection is always released.
 	for _, sql := range []string{
 		cluster.SQL("SELECT 1/0 FROM {shard_heads} WHERE shard = $1"),
 		cluster.SQL("SELECT nothing FROM {shard_heads} WHERE shard = $1"),

@@ -18,19 +18,19 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// Installation is the one row that makes a database a ledger. It is written at creation and travels with backups.
+// Installation is the single row that makes a database a ledger. It is written at creation and included in backups.
 type Installation struct {
 	Issuer    string
 	Secret    domain.LedgerSecret
 	Shards    int
-	Epoch     int64 // raised by every restore, to a value that no other restore gives
+	Epoch     int64 // raised by every restore to a unique value
 	CreatedAt time.Time
-	Minimum   domain.Release // the lowest program version that may serve; 0: every one
-	Rules     []domain.Rule  // that are on
-	FeedEpoch int64          // Epoch, or a later one that a rebuild of the feed has given
+	Minimum   domain.Release // the lowest program version that may serve; 0: any
+	Rules     []domain.Rule  // that are switched on
+	FeedEpoch int64          // Epoch, or a later one after a rebuild of the feed
 }
 
-// Has reports whether the ledger has the shard, which an id from outside may name.
+// Has reports whether the ledger has the shard. Use it for shards in ids that clients send.
 func (in Installation) Has(shard domain.Shard) bool { return int(shard) < in.Shards }
 
 // EachShard is [EachShard] over all shards.
@@ -42,22 +42,22 @@ func (in Installation) EachShard(ctx context.Context, db Database, do func(conte
 	return EachShard(ctx, db, shards, do)
 }
 
-// ID tells ledgers apart. It tells nothing of the secret.
+// ID identifies the ledger. It reveals nothing about the secret.
 func (in Installation) ID() string {
 	sum := sha256.Sum256(append([]byte("integrity ledger id\n"), in.Secret...))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Settings are what a new ledger is created with. Issuer is fixed then; a larger number of shards later adds empty
-// ones, which new organizations go to.
+// Settings configure a new ledger. Issuer cannot change later. Raising the number of shards later adds empty shards,
+// which new organizations fill.
 type Settings struct {
 	Issuer string
 	Shards int
 	Now    func() time.Time
 }
 
-// Ensure creates the ledger row and the shard heads where they are missing, as the role of url, and returns the row. A
-// new ledger follows all rules from its first event on. Several processes may call it at once.
+// Ensure creates the ledger row and the shard heads that are missing, as the role of url, and returns the row. A new
+// ledger follows all rules from its first event on. Several processes may call Ensure at once.
 func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	var none Installation
 	if s.Shards < 1 || s.Shards > 65535 {
@@ -104,20 +104,20 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	return in, followLedger(ctx, conn)
 }
 
-// Epochs count time in steps of 1/epochStep of a minute, so that a later restore has the higher one. Within its
-// millisecond each is random: two restores of one backup differ.
+// Epochs count time in steps of 1/epochStep minute, so that a later restore has a higher epoch. Within a millisecond
+// they are random, so that two restores of one backup differ.
 const (
 	epochStep = 1 << 26
-	maxEpoch  = 1<<53 - 1 // what every JSON reader takes exactly
+	maxEpoch  = 1<<53 - 1 // the largest integer that every JSON reader represents exactly
 )
 
-// epochAt begins the epochs of a millisecond.
+// epochAt returns the first epoch of a millisecond.
 func epochAt(millisecond int64) int64 {
 	return millisecond/60_000*epochStep + millisecond%60_000*epochStep/60_000
 }
 
-// nextEpoch is higher than last, also where the clock is behind: then chance alone tells two restores of one backup
-// apart, and has more room. within is the place in that room.
+// nextEpoch returns an epoch higher than last, even if the clock is behind. In that case only randomness distinguishes
+// two restores of one backup, so the range is larger. within selects the value in the range.
 func nextEpoch(last int64, now time.Time, within uint32) (int64, error) {
 	at := now.UnixMilli()
 	begin, end := epochAt(at), epochAt(at+1)
@@ -139,8 +139,8 @@ func freshEpoch(last int64, now time.Time) (int64, error) {
 	return nextEpoch(last, now, binary.BigEndian.Uint32(random[:]))
 }
 
-// RaiseFeedEpoch tells the readers of the feed, and nobody else, that a rebuild has changed rows of it: rows that they
-// have read are gone, or rows lie before their cursor that they have not read. It reports whether a rebuild has.
+// RaiseFeedEpoch tells only the readers of the feed that a rebuild has changed its rows: rows that they have read are
+// gone, or rows that they have not read lie before their cursor. It reports whether a rebuild has changed rows.
 func RaiseFeedEpoch(ctx context.Context, url string, now time.Time) (raised bool, err error) {
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
@@ -169,8 +169,8 @@ func RaiseFeedEpoch(ctx context.Context, url string, now time.Time) (raised bool
 	return raised, nil
 }
 
-// RaiseEpoch tells every consumer of a feed that the ledger at url was restored from a backup. It is called once for
-// each restore, before the ledger serves again.
+// RaiseEpoch tells every consumer of a feed that the ledger at url was restored from a backup. Call it once per
+// restore, before the ledger serves again.
 func RaiseEpoch(ctx context.Context, url string, now time.Time) (Installation, error) {
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
@@ -203,7 +203,7 @@ func RaiseEpoch(ctx context.Context, url string, now time.Time) (Installation, e
 func ReadInstallation(ctx context.Context, from history.Querier) (Installation, error) {
 	const query = `SELECT issuer, secret, shards, epoch, created_at, minimum_version, rules, greatest(epoch, feed_epoch)
 		FROM ledger WHERE id = 1`
-	rows, _ := from.Query(ctx, query) // its error is that of the rows
+	rows, _ := from.Query(ctx, query) // rows carry its error
 	in, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[Installation])
 	if err != nil {
 		return in, fmt.Errorf("read ledger row: %w", err)
@@ -211,7 +211,7 @@ func ReadInstallation(ctx context.Context, from history.Querier) (Installation, 
 	return in, nil
 }
 
-// EmptiestShard is where a new organization goes.
+// EmptiestShard returns the shard with the fewest organizations, for a new one.
 func EmptiestShard(ctx context.Context, db Database, shards int) (domain.Shard, error) {
 	query := cluster.SQL(`SELECT n.shard FROM generate_series(0, $1 - 1) AS n(shard)
 		LEFT JOIN (SELECT shard, count(*) AS organizations FROM {organization_state} GROUP BY shard) o ON o.shard = n.shard

@@ -9,8 +9,8 @@ import (
 	"integrityledger/eventstore/pgtest"
 )
 
-// TestEpochsDiffer: a restore raises the epoch above that of its backup, whatever the clock says, and two restores of
-// one backup give different ones, also at the same moment.
+// TestEpochsDiffer: a restore raises the epoch above its backup's, whatever the clock says, and two restores of one
+// backup get different epochs, even at the same moment.
 func TestEpochsDiffer(t *testing.T) {
 	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	seen := map[int64]bool{}
@@ -23,7 +23,7 @@ func TestEpochsDiffer(t *testing.T) {
 			seen[next] = true
 		}
 	}
-	// The later restore has the higher one, be it a millisecond later.
+	// The later restore has the higher epoch, even if it is only a millisecond later.
 	for ms := range 200 {
 		at := at.Add(time.Minute - 100*time.Millisecond + time.Duration(ms)*time.Millisecond)
 		for within := range uint32(2000) {
@@ -44,7 +44,7 @@ func TestEpochsDiffer(t *testing.T) {
 	}
 }
 
-// TestRestoredTwice: the caller gets what the database keeps, and a later restore of the same backup the higher epoch.
+// TestRestoredTwice: the returned epoch is the stored one, and a later restore of the same backup has a higher epoch.
 func TestRestoredTwice(t *testing.T) {
 	url := pgtest.New(t)
 	ctx := context.Background()

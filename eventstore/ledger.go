@@ -19,59 +19,59 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Config is what a Ledger is made of.
+// Config configures a Ledger.
 type Config struct {
-	Pool *pgxpool.Pool // from CommitPool: its size is the number of groups under way
-	// Nodes, where the database is distributed by Citus, take the groups to where their shards are; Pool then only tells
-	// the time.
+	Pool *pgxpool.Pool // from CommitPool; its size limits the groups in progress
+	// Nodes is set if Citus distributes the database. Groups then run on the nodes of their shards, and Pool is used only
+	// to read the time.
 	Nodes *cluster.Nodes
 	Plans domain.Plans
 	Clock *Clock
 	Log   *slog.Logger
-	// Gate is the process's; nil: one of this program, which is logged when it closes.
+	// Gate is the process's gate. Nil means a new gate for this program, whose closing is logged.
 	Gate *Gate
 
-	// Count queues the statement that counts requests (Origin.Minute) and sets Used; it is a transaction of its own, so
-	// that no reader waits for a group and a group that fails takes nothing back. Refund queues statements that give back
-	// the requests that were refused, and that clear earlier minutes if these counts begin one; if it fails, the counts
-	// stay as they are, and nothing else is wrong.
+	// Count queues the statement that counts requests (Origin.Minute) and sets Used. It runs in a separate transaction, so
+	// that no reader waits for a group and a failed group does not undo the count. Refund queues statements that subtract
+	// refused requests, and that clear earlier minutes if these counts begin a new one. If it fails, the requests stay
+	// counted and nothing else is affected.
 	Count  func(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount)
 	Refund func(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount)
 
-	// Load queues the queries that bring everything a group needs into the state; organizations may name one twice.
+	// Load queues the queries that read everything a group needs into the state. organizations may contain duplicates.
 	Load func(
 		b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time,
 		s *domain.State,
 	)
 	// Apply queues the writes of the projections. Replay uses the same function.
 	Apply func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error
-	// Enqueue queues deliveries and mails in the same transaction; replay never calls it. Nil while nothing is to be
-	// delivered. It sets queued where a worker on the queue of deliveries has something to do, as late as with the
-	// answers to the batch.
+	// Enqueue queues deliveries and mails in the same transaction. Replay never calls it. It may be nil if nothing is
+	// delivered. It sets queued if a delivery worker has something to do, at the latest while the results of the batch are
+	// read.
 	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool)
 
-	// Guard stops the ledger where its database has lost what was committed. Nil: one of its own, which nothing but groups
-	// tells of a loss.
+	// Guard stops the ledger if its database has lost committed events. Nil means a new Guard, which only groups inform of
+	// a loss.
 	Guard *Guard
 
-	// Committed is called for each group with new events, after its commit. It must not wait. It may be nil.
+	// Committed is called for each group with new events, after its commit. It must not block. It may be nil.
 	Committed func(Commit)
 
-	// Observe is called for every group once its callers have their answers. It must not wait. It may be nil.
+	// Observe is called for every group once its callers have their answers. It must not block. It may be nil.
 	Observe func(GroupReport)
-	// Tracer makes a span of every group in which a request is traced. Nil: none.
+	// Tracer starts a span for every group that contains a traced request. Nil disables tracing.
 	Tracer trace.Tracer
 
-	// GroupWeight is the most commands in a transaction; 0 means 512.
+	// GroupWeight is the maximum number of commands in a transaction; 0 means 512.
 	GroupWeight int
-	// QueueCapacity is the most commands that wait in a shard (see Places); 0 means 8192.
+	// QueueCapacity is the maximum number of commands waiting in a shard (see Places); 0 means 8192.
 	QueueCapacity int
 }
 
-// Commit is what a group that was committed leaves to be done.
+// Commit describes the follow-up work of a committed group.
 type Commit struct {
 	Shard   domain.Shard
-	Awaited bool // a process has announced that somebody there waits for events of the shard; see Notifier
+	Awaited bool // a process has announced that readers wait for events of the shard; see Notifier
 	Queued  bool // a delivery was queued
 }
 
@@ -87,8 +87,8 @@ type Ledger struct {
 	running context.Context //nolint:containedctx // the life of the workers, which outlives every call
 }
 
-// Places is how many commands may wait in each of so many shards: at least 8192, and 32768 in all, so that a ledger of
-// few shards takes in as much at once as one of four.
+// Places returns the number of commands that may wait in each of several shards: at least 8192, and 32768 in total, so
+// that a ledger with fewer than four shards accepts as many at once as a ledger with four.
 func Places(shards int) int { return max(8192, 32768/shards) }
 
 // Open starts a ledger; Close ends it.
@@ -99,7 +99,7 @@ func Open(c Config) (*Ledger, error) {
 	}
 	c.GroupWeight, c.QueueCapacity = cmp.Or(c.GroupWeight, 512), cmp.Or(c.QueueCapacity, 8192)
 	if c.Gate == nil {
-		c.Gate = NewGate(ThisProgram(), func(e *OutdatedError) { c.Log.Error("nothing is committed any more", "error", e) })
+		c.Gate = NewGate(ThisProgram(), func(e *OutdatedError) { c.Log.Error("commits stopped", "error", e) })
 	}
 	if c.Guard == nil {
 		c.Guard = NewGuard(0, c.Log)
@@ -109,26 +109,26 @@ func Open(c Config) (*Ledger, error) {
 	return l, nil
 }
 
-// Do executes one command. Nil means decided and committed: the command's Outcome may be read. A *domain.Error is a
-// refusal, or 503 where the outcome is not known.
+// Do executes one command. Nil means that the command was decided and committed, and its Outcome may be read. A
+// *domain.Error is a refusal, or 503 if the outcome is unknown.
 func (l *Ledger) Do(ctx context.Context, c domain.Command) error {
 	return l.Execute(ctx, c)[0].Err
 }
 
-// Answer is what became of one command.
+// Answer is the result of one command.
 type Answer struct {
 	Err error // as Do returns it
-	// Sequence is its organization's, right after the command was committed or changed nothing.
+	// Sequence is the organization's sequence right after the command was committed or changed nothing.
 	Sequence int64
-	// Used is which request of its organization's minute a command is that its group counted and whose credential it
-	// found good, and Most how many there may be. Used is 0 of any other.
+	// Used is the ordinal of the request within its organization's minute, and Most the limit. Used is 0 if the group did
+	// not count the request or found its credential invalid.
 	Used, Most int
-	// Counted is true of a request that its group has counted, or will, where no more than that may be known.
+	// Counted reports that the group has counted the request, or will, if nothing more is known about it.
 	Counted bool
 }
 
-// Execute decides each command as if it had been sent alone and returns one answer for each, in order. Commands of one
-// organization are decided in the order given. A caller that goes away cancels nothing: its commands may still be
+// Execute decides each command as if it had been sent alone and returns one answer per command, in order. Commands of
+// one organization are decided in the order given. Cancelling ctx does not cancel the commands: they may still be
 // committed, and their Outcome must not be read.
 func (l *Ledger) Execute(ctx context.Context, commands ...domain.Command) []Answer {
 	return l.execute(ctx, nil, commands)
@@ -165,8 +165,8 @@ func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []d
 	return left
 }
 
-// Close refuses new commands, finishes what was accepted and stops. When ctx ends first, groups under way are broken
-// off; their callers learn that the outcome is unknown.
+// Close refuses new commands, finishes accepted ones and stops. If ctx ends first, it cancels the groups in progress,
+// whose callers learn that the outcome is unknown.
 func (l *Ledger) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
@@ -191,7 +191,7 @@ func (l *Ledger) Close(ctx context.Context) error {
 	}
 }
 
-// queue finds a shard's queue and starts its worker with the first command.
+// queue returns a shard's queue. The first call for a shard also starts its worker.
 func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,9 +208,9 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 	return q, nil
 }
 
-// work commits groups until the queue is closed and empty. A group is taken when the one before it is committed and a
-// connection is there for it, so that it holds all that came until then: one that waited for the lock of the shard,
-// which the group before it holds, would be closed to what arrives meanwhile.
+// work commits groups until the queue is closed and empty. It takes a group only once the previous group is committed
+// and a connection is available, so that the group includes every command that has arrived by then. A group taken
+// earlier would wait for the shard's lock, and later commands could not join it.
 func (l *Ledger) work(shard domain.Shard, q *queue) {
 	for q.wait() {
 		held := connection{shard: shard}
@@ -242,7 +242,7 @@ func (l *Ledger) acquire(
 	return conn, nil, err
 }
 
-// answerAll answers the items of a group that failed; g is its last try, nil where there was none.
+// answerAll answers the items of a failed group. g is its last attempt, or nil if there was none.
 func answerAll(items []item, g *group, err error) {
 	for i, it := range items {
 		a := Answer{Err: err, Counted: it.count != nil}
@@ -263,16 +263,16 @@ var (
 	)
 )
 
-// GroupOutcome is how a transaction of commands ended.
+// GroupOutcome is the outcome of a group.
 type GroupOutcome string
 
-// Outcomes of groups. One that was split is followed by groups of the same commands.
+// Outcomes of groups. A split group is followed by groups of the same commands.
 const (
 	GroupCommitted GroupOutcome = "committed"
 	GroupFailed    GroupOutcome = "failed"   // nothing was committed
 	GroupUnknown   GroupOutcome = "unknown"  // no caller was answered with success
-	GroupSplit     GroupOutcome = "split"    // one of its commands is poison
-	GroupPoisoned  GroupOutcome = "poisoned" // its only command is poison: PostgreSQL refused the command's data
+	GroupSplit     GroupOutcome = "split"    // one of its commands is poison: PostgreSQL refused the command's data
+	GroupPoisoned  GroupOutcome = "poisoned" // its only command is poison
 	GroupClocks    GroupOutcome = "clocks"   // refused because clocks disagree; nothing was committed
 	GroupLost      GroupOutcome = "lost"     // refused because the database lacks earlier commits; nothing was committed
 )
@@ -282,24 +282,24 @@ func GroupOutcomes() []GroupOutcome {
 	return []GroupOutcome{GroupCommitted, GroupFailed, GroupUnknown, GroupSplit, GroupPoisoned, GroupClocks, GroupLost}
 }
 
-// GroupReport is what became of a group. Nothing in it may be changed.
+// GroupReport describes a finished group. Receivers must not modify it.
 type GroupReport struct {
 	Shard    domain.Shard
 	Commands int
 	Outcome  GroupOutcome
-	Refused  []error        // answers of a committed group's commands that were refused
+	Refused  []error        // refusals of commands in a committed group
 	Events   []domain.Event // of a committed group
-	// Duration is from the moment at which a connection was there, repetitions included.
+	// Duration starts when a connection is available and includes retries.
 	Duration time.Duration
 }
 
-// QueueState is how full the queue of a shard is.
+// QueueState is the fill level of a shard's queue.
 type QueueState struct {
 	Waiting, Capacity int
-	Refused           int64 // commands turned away because it was full, since the start
+	Refused           int64 // commands refused because it was full, since the start
 }
 
-// Queues are the states of the queues of all shards that had a command.
+// Queues returns the state of the queue of every shard that has had a command.
 func (l *Ledger) Queues() map[domain.Shard]QueueState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -312,8 +312,8 @@ func (l *Ledger) Queues() map[domain.Shard]QueueState {
 	return states
 }
 
-// startSpan begins a group's span where any of its requests is traced: in the trace of the first of these, whose
-// sampling it shares, and linked to all of them. The context is that of the workers, not of any request.
+// startSpan starts a group's span if any of its requests is traced. The span belongs to the trace of the first traced
+// request, shares its sampling decision, and links to all of them. The context is the workers', not a request's.
 func (l *Ledger) startSpan(shard domain.Shard, items []item) (context.Context, trace.Span) {
 	if l.Tracer == nil {
 		return l.running, nil

@@ -84,8 +84,8 @@ func TestRegisterSupersedeRevoke(t *testing.T) {
 	}
 }
 
-// TestGroupSpans: a group that is filled while another process holds the shard has one span, in the trace of a request
-// of its own, linked to every traced request in it and to no other; a group of requests that nobody traces has none.
+// TestGroupSpans: a group that fills while another process holds the shard has one span, in the trace of one of its
+// requests, linked to every traced request in it and to no other. A group without traced requests has no span.
 func TestGroupSpans(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
@@ -95,7 +95,7 @@ func TestGroupSpans(t *testing.T) {
 	l := ledgertest.New(t, func(c *eventstore.Config) {
 		c.Tracer = tracer
 		c.Observe = func(r eventstore.GroupReport) {
-			// A group is reported after its callers have their answers, so those that set the organization up may come late.
+			// A group is reported after its callers have their answers, so the setup groups may be reported late.
 			if len(r.Events) > 0 && r.Events[0].Type != domain.RecordRegistered {
 				return
 			}
@@ -137,7 +137,7 @@ func TestGroupSpans(t *testing.T) {
 	for n := range untraced {
 		send(ctx, traced+n)
 	}
-	// A worker takes what is there and waits for the shard; the rest fills the next group.
+	// A worker takes the waiting commands and waits for the shard. The other commands fill the next group.
 	pgtest.Eventually(t, "a worker waits for the shard", func() (bool, error) {
 		var waiting int
 		err := l.Pool.QueryRow(ctx, pgtest.LockWaits()).Scan(&waiting)
@@ -188,7 +188,7 @@ func TestGroupSpans(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestGroupWithoutADatabase: a group that finds no connection is answered, and reported as failed.
+// TestGroupWithoutADatabase: a group without a connection is answered and reported as failed.
 func TestGroupWithoutADatabase(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 0, domain.InternalPlan)

@@ -26,7 +26,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// What a child process gets.
+// Environment variables of a child process.
 const (
 	childURL   = "METER_CHILD_URL"
 	childActor = "METER_CHILD_ACTOR"
@@ -44,7 +44,7 @@ const (
 	most   = 500
 )
 
-// counted is a request that its group counts: the revocation of a record that is not there.
+// counted returns a request that its group counts: the revocation of a missing record.
 func counted(by domain.Origin) domain.Command {
 	by.Minute, by.Scope = minute, domain.IntegrityRevoke
 	return &domain.Revoke{Origin: by, PublicID: domain.NewPublicID(domain.LedgerSecret("secret"), by.Organization.Shard())}
@@ -59,7 +59,7 @@ func metered(t *testing.T, change ...func(*eventstore.Config)) (*ledgertest.Ledg
 	return l, o
 }
 
-// ask sends a request and returns which of the minute it was, 0 where that is not known.
+// ask sends a request and returns its ordinal within the minute, 0 if unknown.
 func ask(t *testing.T, l *eventstore.Ledger, by domain.Origin) int {
 	t.Helper()
 	answer := l.Execute(context.Background(), counted(by))[0]
@@ -83,7 +83,7 @@ func meterIs(t *testing.T, l *ledgertest.Ledger, want int) {
 	}
 }
 
-// TestGroupsCountExactly: of the requests that two processes take at once, each is another one of the minute.
+// TestGroupsCountExactly: requests that two processes receive at once get different ordinals in the minute.
 func TestGroupsCountExactly(t *testing.T) {
 	l, o := metered(t)
 	processes := []*eventstore.Ledger{l.Ledger, l.Process(t, l.URL)}
@@ -110,8 +110,7 @@ func TestGroupsCountExactly(t *testing.T) {
 	meterIs(t, l, 1000)
 }
 
-// TestGroupThatFailsStaysCounted: what was counted is not taken back with the group, and not counted again by its
-// repetition.
+// TestGroupThatFailsStaysCounted: a failed group does not undo its count, and retrying it does not count again.
 func TestGroupThatFailsStaysCounted(t *testing.T) {
 	var fail atomic.Bool
 	l, o := metered(t, func(c *eventstore.Config) {
@@ -148,7 +147,7 @@ func TestGroupThatFailsStaysCounted(t *testing.T) {
 	meterIs(t, l, 4)
 }
 
-// TestRefusedKeyIsNotCounted: requests of a credential that its group refuses are given back.
+// TestRefusedKeyIsNotCounted: requests with a credential that the group refuses are subtracted from the count.
 func TestRefusedKeyIsNotCounted(t *testing.T) {
 	l, o := metered(t)
 	other, _ := l.Key(t, o, domain.Scopes()...)
@@ -168,7 +167,7 @@ func TestRefusedKeyIsNotCounted(t *testing.T) {
 	meterIs(t, l, 3)
 }
 
-// TestSplitGroupGivesBackOnce: what is refused in one half of a group is not given back with the other half again.
+// TestSplitGroupGivesBackOnce: a request refused in one half of a group is not subtracted again with the other half.
 func TestSplitGroupGivesBackOnce(t *testing.T) {
 	l, o := metered(t, func(c *eventstore.Config) {
 		c.Apply = func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
@@ -212,8 +211,8 @@ func TestSplitGroupGivesBackOnce(t *testing.T) {
 	meterIs(t, l, 3)
 }
 
-// TestEveryCallerIsJudged: whoever sends a command that is refused before it is decided is judged all the same, and who
-// could not be judged is not said to be good.
+// TestEveryCallerIsJudged: the sender of a command that is refused before the decision is still authenticated, and a
+// sender that could not be authenticated is not reported as valid.
 func TestEveryCallerIsJudged(t *testing.T) {
 	var fail atomic.Bool
 	l, o := metered(t, func(c *eventstore.Config) {
@@ -295,7 +294,7 @@ func TestRefundWaitsForNobodyWhoWaitsForIt(t *testing.T) {
 	}
 }
 
-// TestMinutesAreCleared: the first request of a minute clears earlier ones away, but the one before.
+// TestMinutesAreCleared: the first request of a minute deletes earlier minutes, except the previous one.
 func TestMinutesAreCleared(t *testing.T) {
 	l, o := metered(t)
 	for _, m := range []int64{minute - 3, minute - 2, minute - 1, minute} {
@@ -310,7 +309,7 @@ func TestMinutesAreCleared(t *testing.T) {
 }
 
 // TestKilledProcessCountsExactly: one of two processes is killed while both count. No request passes beyond the limit,
-// none is another's, and only what was under way is lost.
+// no ordinal is given twice, and only requests in progress are lost.
 func TestKilledProcessCountsExactly(t *testing.T) {
 	l, o := metered(t)
 	child := exec.Command(os.Args[0], "-test.run=^$")
@@ -378,7 +377,7 @@ func TestKilledProcessCountsExactly(t *testing.T) {
 
 const childCallers = 8
 
-// countForEver has requests counted and prints which of the minute each was, until it is killed.
+// countForEver sends requests and prints their ordinals until it is killed.
 func countForEver() {
 	var key, organization string
 	_, err := fmt.Sscan(os.Getenv(childActor), &key, &organization)

@@ -13,7 +13,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestAnnouncementsFollowAMove: who waits in a shard is announced on the node that it was moved to.
+// TestAnnouncementsFollowAMove: readers waiting for a shard are announced on the node that the shard was moved to.
 func TestAnnouncementsFollowAMove(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
@@ -58,8 +58,8 @@ func TestAnnouncementsFollowAMove(t *testing.T) {
 	within(t, "after the move", woken)
 }
 
-// TestABlackHoledNodeSilencesNoOther: while a node gives no answer and no end of a connection, waiters in shards of the
-// others are announced and woken as before.
+// TestABlackHoledNodeSilencesNoOther: while a node neither answers nor closes its connections, readers of other nodes'
+// shards are still announced and woken.
 func TestABlackHoledNodeSilencesNoOther(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
@@ -101,7 +101,7 @@ func TestABlackHoledNodeSilencesNoOther(t *testing.T) {
 	woken := wait(one)
 	announcements(t, l, true, 2)
 	hole.Set(pgtest.Weather{Hole: true})
-	later := wait(other) // makes it look after all announcements
+	later := wait(other) // makes it check all announcements
 	for version := range int32(3) {
 		l.Must(t, l.Register(t, one, one.Declaration("a", version+1, strconv.Itoa(int(version)))))
 		within(t, "a node that answers", woken)
@@ -111,7 +111,7 @@ func TestABlackHoledNodeSilencesNoOther(t *testing.T) {
 	within(t, "a shard that is awaited later", later)
 }
 
-// placesOf are connections to the nodes.
+// placesOf returns connections to the nodes.
 func placesOf(t *testing.T, url string) *cluster.Nodes {
 	t.Helper()
 	holders, err := cluster.At(url).Holders(context.Background())

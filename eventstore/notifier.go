@@ -21,68 +21,68 @@ import (
 	"integrityledger/eventstore/wait"
 )
 
-// channel is where processes tell each other that a shard has new events.
+// channel is the PostgreSQL channel on which processes tell each other that a shard has new events.
 const channel = "integrity_committed"
 
 const (
-	// notifyEvery is the least time between two notifications of a process.
+	// notifyEvery is the shortest time between two notifications of a process.
 	notifyEvery = 5 * time.Millisecond
-	// listenAgain is the rest after a connection was lost.
+	// listenAgain is the pause after a connection was lost.
 	listenAgain = time.Second
 	tailPage    = 1000
-	// announceAgain is how often announcements are looked after: Citus may have moved a shard to another node.
+	// announceAgain is how often announcements are checked: Citus may have moved a shard to another node.
 	announceAgain = 10 * time.Second
-	// answerWithin is how long a server may take for one statement: longer than a session of NotifyPool lets it run.
+	// answerWithin limits one statement. It is longer than the statement timeout of NotifyPool's sessions.
 	answerWithin = 7 * time.Second
-	// awaitedLock is the class of the advisory locks, one a shard, by which processes announce that they wait.
+	// awaitedLock is the class of the advisory locks, one per shard, by which processes announce that readers wait.
 	awaitedLock = 0x77616974
 )
 
-// NotifierConfig is what a Notifier is made of.
+// NotifierConfig configures a Notifier.
 type NotifierConfig struct {
 	Pool *pgxpool.Pool // from NotifyPool: one connection listens, one notifies
-	Read Database      // for the tails
-	// Nodes, as the ledger has them, take the announcements to the nodes on which groups are committed. The
-	// notifications themselves go through Pool.
+	Read Database      // for reading new events
+	// Nodes are the ledger's nodes, if any. Announcements are made on the nodes, where groups are committed. Notifications
+	// go through Pool.
 	Nodes *cluster.Nodes
 	Log   *slog.Logger
-	// Poll is between two looks for what was committed without a notification: by an operator's command, or while this
-	// process did not listen. 0 means 1 s.
+	// Poll is how often a shard is read without a notification, to find events that an operator's command committed or
+	// that were committed while this process did not listen. 0 means 1 s.
 	Poll time.Duration
 }
 
-// Notifier wakes those who wait for events of a company, whichever process committed them. A process listens once, and
-// tails each shard in which anyone waits once. A wake-up is a hint only: a waiter that is woken reads for itself. Safe
-// for concurrent use.
+// Notifier wakes readers that wait for events of a company, whichever process committed them. A process listens on one
+// connection and tails each shard with waiting readers once. A wake-up is only a hint: the reader must read the feed
+// itself. Notifier is safe for concurrent use.
 //
-// Where nobody waits, a commit costs nothing. Waiters of the own process are known to it. That there are some in any
-// process is announced by a lock:
+// If no reader waits, a commit costs nothing extra. A process knows its own readers. Readers of any process are
+// announced by a lock:
 //
-//	waiting     LISTEN ── pg_advisory_lock_shared(shard) ── read what is new ── wait
-//	committing  BEGIN ── head's lock ── pg_try_advisory_xact_lock(shard) ── … ── COMMIT ── NOTIFY, if it was not got
+//	waiting     LISTEN ── pg_advisory_lock_shared(shard) ── read new events ── wait
+//	committing  BEGIN ── head's lock ── pg_try_advisory_xact_lock(shard) ── … ── COMMIT ── NOTIFY if not acquired
 //
-// A group that gets the lock has it until it is committed. So an announcement either comes before, and the group
-// notifies, or waits until the group can be read, and the reading that follows it finds the group. The lock belongs to
-// the connection that listens: whatever ends one ends the other.
+// A group that gets the lock holds it until its commit. If the announcement comes first, the group sends a
+// notification. Otherwise the announcement waits until the group is visible, and the read that follows finds the group.
+// The lock belongs to the listening connection, so it ends with it.
 //
-// The notification comes after the commit, never inside it (a NOTIFY in a transaction takes a lock of the whole
-// database), and a process sends at most one a shard and 5 ms. A look every second covers one that was lost.
+// The notification is sent after the commit, never inside the transaction, where NOTIFY would lock the whole database.
+// A process sends at most one per shard every 5 ms. Polling every second makes up for lost notifications.
 //
-// On Citus the locks are on the nodes, on a connection of each, and notifications go through the coordinator. One that
-// is away concerns its own shards alone: no other waits for it.
+// On Citus the locks are taken on the nodes, with one connection each, and notifications go through the coordinator. An
+// unreachable node affects only its own shards.
 type Notifier struct {
 	NotifierConfig
 	mu      sync.Mutex
 	tails   map[domain.Shard]*shardTail
-	retail  context.CancelFunc    // interrupts the listener, because tails has changed
-	dirty   map[domain.Shard]bool // committed here and not told yet: whether any process has announced that it waits
+	retail  context.CancelFunc    // tells the listener that tails has changed
+	dirty   map[domain.Shard]bool // committed here, not yet notified; true if a process has announced readers
 	told    chan struct{}         // holds one when dirty is not empty
 	workers sync.WaitGroup
 	stop    context.CancelFunc
 	running context.Context //nolint:containedctx // the life of the workers, which outlives every call
 }
 
-// shardTail is one shard's part of a process's waiters.
+// shardTail holds the readers of one process that wait for one shard.
 type shardTail struct {
 	shard   domain.Shard
 	waiters map[domain.CompanyID]map[chan struct{}]bool
@@ -108,15 +108,15 @@ func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 	return w, nil
 }
 
-// Close ends everything. Waiters are not woken any more.
+// Close stops the notifier and waits for its goroutines. Waiting readers are not woken.
 func (w *Notifier) Close() {
 	w.mu.Lock()
-	w.stop() // so that no tail begins any more
+	w.stop() // under the lock, so that no tail starts afterwards
 	w.mu.Unlock()
 	w.workers.Wait()
 }
 
-// Committed wakes those who wait for events of a shard, in every process. It never waits.
+// Committed wakes the readers that wait for events of a shard, in every process. It never blocks.
 func (w *Notifier) Committed(c Commit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,9 +126,9 @@ func (w *Notifier) Committed(c Commit) {
 	}
 }
 
-// Wait announces that somebody waits for events of a company. The channel receives after every event that is committed
-// from now on, and may receive without one. The caller reads the feed after this call, never before: what was committed
-// earlier is not announced. leave must be called.
+// Wait registers a reader that waits for events of a company. woken receives after each event that is committed from
+// now on, and sometimes without one. Read the feed after this call, not before: earlier commits cause no wake-up. The
+// caller must call leave.
 func (w *Notifier) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan struct{}, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,7 +155,7 @@ func (w *Notifier) Wait(shard domain.Shard, company domain.CompanyID) (woken <-c
 	}
 }
 
-// Waiting is how many wait in this process now.
+// Waiting returns the number of readers that wait in this process.
 func (w *Notifier) Waiting() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,7 +168,7 @@ func (w *Notifier) Waiting() int {
 	return n
 }
 
-// wake puts one into a channel that holds at most one.
+// wake sends to a channel of capacity one unless it is full.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -176,7 +176,7 @@ func wake(c chan struct{}) {
 	}
 }
 
-// notify tells what was committed here: at once after a rest, else when 5 ms have passed since the last time.
+// notify announces this process's commits: at once after a pause, otherwise 5 ms after the previous notification.
 func (w *Notifier) notify() {
 	for {
 		select {
@@ -196,9 +196,9 @@ func (w *Notifier) notify() {
 		clear(w.dirty)
 		w.mu.Unlock()
 		if err := w.send(announced); err != nil && w.running.Err() == nil {
-			w.Log.Warn("waiting readers could not be woken; they look every second", "error", cluster.Loggable(err))
+			w.Log.Warn("waking waiting readers failed; they are woken within a second", "error", cluster.Loggable(err))
 			w.mu.Lock()
-			for _, shard := range announced { // those of this process at least
+			for _, shard := range announced { // wake at least the readers of this process
 				w.kick(shard)
 			}
 			w.mu.Unlock()
@@ -220,17 +220,17 @@ func (w *Notifier) send(shards []domain.Shard) error {
 	return err
 }
 
-// listen hears every process's notifications, and begins again whenever its connection is lost.
+// listen receives the notifications of all processes and reconnects whenever its connection is lost.
 func (w *Notifier) listen() {
 	for w.running.Err() == nil {
 		if err := w.hear(); err != nil && w.running.Err() == nil {
-			w.Log.Warn("waiting readers are woken every second only: listening failed", "error", cluster.Loggable(err))
+			w.Log.Warn("listening failed; waiting readers are woken only every second", "error", cluster.Loggable(err))
 		}
 		_ = wait.For(w.running, listenAgain)
 	}
 }
 
-// hear listens, and on one server also announces in which shards anybody waits, until its connection is lost.
+// hear listens until its connection is lost. On a single server, it also announces the shards with waiting readers.
 func (w *Notifier) hear() error {
 	ctx, cancel := context.WithTimeout(w.running, answerWithin)
 	defer cancel()
@@ -238,13 +238,13 @@ func (w *Notifier) hear() error {
 	if err != nil {
 		return err
 	}
-	// Not given back: it listens to more than its next user would expect.
+	// Not released to the pool: its next user would not expect a listening connection.
 	listening := conn.Hijack()
 	defer closeSoon(listening)
 	if _, err := listening.Exec(ctx, "LISTEN "+channel); err != nil {
 		return err
 	}
-	w.kickAll() // what was committed until now was perhaps not heard
+	w.kickAll() // notifications of earlier commits may have been missed
 	if w.Nodes != nil {
 		for err == nil {
 			err = w.next(w.running, listening)
@@ -266,8 +266,8 @@ func (w *Notifier) hear() error {
 	}
 }
 
-// untilChanged is the shards in which anybody waits, and a context that ends when they change, or when announcements
-// are looked after again.
+// untilChanged returns the shards with waiting readers, and a context that ends when they change or announcements must
+// be checked.
 func (w *Notifier) untilChanged() (unchanged context.Context, end context.CancelFunc, awaited []domain.Shard) {
 	unchanged, end = context.WithTimeout(w.running, announceAgain)
 	w.mu.Lock()
@@ -282,14 +282,14 @@ func closeSoon(conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// announcer is a connection and the shards whose locks it has.
+// announcer is a connection and the shards whose locks it holds.
 type announcer struct {
 	conn *pgx.Conn
 	made map[domain.Shard]bool
 }
 
-// announce makes the shards that are awaited those that are announced. What was committed there until now was perhaps
-// not notified, and is read.
+// announce takes the locks of awaited shards and releases all others. It also makes newly announced shards be read,
+// because earlier commits there may not have been notified.
 func (w *Notifier) announce(a *announcer, awaited []domain.Shard) error {
 	for shard := range a.made {
 		if !slices.Contains(awaited, shard) {
@@ -307,8 +307,11 @@ func (w *Notifier) announce(a *announcer, awaited []domain.Shard) error {
 		if err != nil && a.conn.IsClosed() {
 			return err
 		}
-		if err != nil { // a group has it for long
-			w.Log.Warn("waiting readers of a shard are woken every second only", "shard", shard, "error", cluster.Loggable(err))
+		if err != nil { // a group has held the lock for too long
+			w.Log.Warn(
+				"announcing a shard failed; its readers are woken only every second", "shard", shard, "error",
+				cluster.Loggable(err),
+			)
 			continue
 		}
 		a.made[shard] = true
@@ -326,13 +329,13 @@ func (w *Notifier) lock(a *announcer, statement string, shard domain.Shard) erro
 	return err
 }
 
-// nodeAnnouncer announces on one server of Citus, in its own time.
+// nodeAnnouncer announces on one Citus node, independently of the others.
 type nodeAnnouncer struct {
 	address string
-	awaited chan []domain.Shard // holds the newest; none: nobody waits there any more
+	awaited chan []domain.Shard // holds the newest shards; none: no reader waits there
 }
 
-// announceOnNodes tells the node of each shard in which anybody waits.
+// announceOnNodes announces each shard with waiting readers on its node.
 func (w *Notifier) announceOnNodes() {
 	nodes := map[string]*nodeAnnouncer{}
 	places := map[domain.Shard]string{}
@@ -353,7 +356,7 @@ func (w *Notifier) announceOnNodes() {
 			}
 		}
 		for address, n := range nodes {
-			select { // nobody else sends
+			select { // replace an older value; this is the only sender
 			case <-n.awaited:
 			default:
 			}
@@ -367,7 +370,7 @@ func (w *Notifier) announceOnNodes() {
 	}
 }
 
-// place keeps the addresses of the nodes that hold the shards. One that is not known now is where it was.
+// place updates the addresses of the nodes that hold the shards. If a lookup fails, the last known address stays.
 func (w *Notifier) place(places map[domain.Shard]string, awaited []domain.Shard) {
 	maps.DeleteFunc(places, func(shard domain.Shard, _ string) bool { return !slices.Contains(awaited, shard) })
 	ctx, cancel := context.WithTimeout(w.running, answerWithin)
@@ -378,18 +381,19 @@ func (w *Notifier) place(places map[domain.Shard]string, awaited []domain.Shard)
 			places[shard] = piece.Address()
 		} else if w.running.Err() == nil {
 			w.Log.Warn(
-				"waiting readers of a shard may be woken every second only", "shard", shard, "error", cluster.Loggable(err),
+				"finding the node of a shard failed; its readers may be woken only every second", "shard", shard, "error",
+				cluster.Loggable(err),
 			)
 		}
 	}
 }
 
-// announceOn announces on a node until nobody waits there, and begins again whenever its connection is lost.
+// announceOn announces on a node until no reader waits there, and reconnects whenever its connection is lost.
 func (w *Notifier) announceOn(n *nodeAnnouncer) {
 	var held *pgxpool.Conn
 	leave := func() {
 		if held != nil {
-			closeSoon(held.Conn()) // and with it what was announced
+			closeSoon(held.Conn()) // this releases its locks
 			held.Release()
 			held = nil
 		}
@@ -415,7 +419,7 @@ func (w *Notifier) announceOn(n *nodeAnnouncer) {
 			again = listenAgain
 			if w.running.Err() == nil {
 				w.Log.Warn(
-					"waiting readers of shards on a node are woken every second only", "node", n.address, "error",
+					"announcing readers on a node failed; they are woken only every second", "node", n.address, "error",
 					cluster.Loggable(err),
 				)
 			}
@@ -424,22 +428,22 @@ func (w *Notifier) announceOn(n *nodeAnnouncer) {
 		case <-w.running.Done():
 			return
 		case awaited = <-n.awaited:
-		case <-time.After(again): //nolint:forbidigo // the other end has a value
+		case <-time.After(again): //nolint:forbidigo // the other end holds a value
 		}
 	}
 }
 
 // connectTo connects to a node that holds a shard.
 func (w *Notifier) connectTo(n *nodeAnnouncer, shard domain.Shard) (*pgxpool.Conn, error) {
-	conn, piece, err := w.Nodes.Acquire(w.running, uint16(shard)) // which has a deadline of its own
+	conn, piece, err := w.Nodes.Acquire(w.running, uint16(shard)) // Acquire has its own deadline
 	if err == nil && piece.Address() != n.address {
 		conn.Release()
-		conn, err = nil, fmt.Errorf("shard %d is on %s by now", shard, piece.Address())
+		conn, err = nil, fmt.Errorf("shard %d has moved to %s", shard, piece.Address())
 	}
 	return conn, err
 }
 
-// next hears one notification.
+// next receives one notification.
 func (w *Notifier) next(ctx context.Context, listening *pgx.Conn) error {
 	n, err := listening.WaitForNotification(ctx)
 	if err != nil {
@@ -455,7 +459,7 @@ func (w *Notifier) next(ctx context.Context, listening *pgx.Conn) error {
 	return nil
 }
 
-// kickAll makes every tail look.
+// kickAll makes every tail read.
 func (w *Notifier) kickAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -464,15 +468,15 @@ func (w *Notifier) kickAll() {
 	}
 }
 
-// kick makes the tail of a shard look, where there is one. The caller has the lock.
+// kick makes the tail of a shard, if any, read. The caller must hold the lock.
 func (w *Notifier) kick(shard domain.Shard) {
 	if t := w.tails[shard]; t != nil {
 		wake(t.kick)
 	}
 }
 
-// tail follows a shard while anybody waits in it. It begins at the head of the moment and then wakes everyone once,
-// because a waiter's own first look may have been earlier than that head.
+// tail follows a shard while readers wait for it. It starts at the current head and then wakes every reader once,
+// because a reader may have read the feed before that head.
 func (w *Notifier) tail(t *shardTail) {
 	poll := time.NewTicker(w.Poll)
 	defer poll.Stop()
@@ -487,7 +491,7 @@ func (w *Notifier) tail(t *shardTail) {
 		}
 		if err != nil && w.running.Err() == nil {
 			w.Log.Warn(
-				"a shard could not be tailed; its waiting readers look for themselves", "shard", t.shard, "error",
+				"reading a shard failed; its waiting readers were woken", "shard", t.shard, "error",
 				cluster.Loggable(err),
 			)
 			w.wakeAll(t)
@@ -501,7 +505,7 @@ func (w *Notifier) tail(t *shardTail) {
 	}
 }
 
-// head is a tail that begins behind the last event.
+// head returns a tail that starts after the last event.
 func (w *Notifier) head(shard domain.Shard) (*history.Tail, error) {
 	ctx, cancel := context.WithTimeout(w.running, answerWithin)
 	defer cancel()
@@ -514,7 +518,7 @@ func (w *Notifier) head(shard domain.Shard) (*history.Tail, error) {
 	return history.NewTail(w.Read, shard, position), nil
 }
 
-// follow reads what is new and wakes whom it concerns.
+// follow reads new events and wakes the readers that wait for them.
 func (w *Notifier) follow(t *shardTail, log *history.Tail) error {
 	for {
 		ctx, cancel := context.WithTimeout(w.running, answerWithin)
@@ -536,7 +540,8 @@ func (w *Notifier) follow(t *shardTail, log *history.Tail) error {
 	}
 }
 
-// awaited reports whether anybody waits in a shard. Where nobody does, the next one gets another tail.
+// awaited reports whether any reader waits for a shard. If none does, it removes the tail; the next reader starts
+// another.
 func (w *Notifier) awaited(t *shardTail) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// within fails where somebody is not woken in time.
+// within fails the test if a reader is not woken in time.
 func within(t *testing.T, what string, woken <-chan struct{}) {
 	t.Helper()
 	const limit = 4 * time.Minute
@@ -37,7 +37,7 @@ func quiet(t *testing.T, what string, woken <-chan struct{}) {
 // neverLooks leaves everything to notifications.
 func neverLooks(c *eventstore.NotifierConfig) { c.Poll = time.Hour }
 
-// announcements waits until processes have announced so often that they wait, or are about to.
+// announcements waits until there are n locks of announcements, granted or still waiting.
 func announcements(t *testing.T, l *ledgertest.Ledger, granted bool, n int) {
 	t.Helper()
 	counted := fmt.Sprintf(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid <= 2 AND mode = 'ShareLock'
@@ -48,8 +48,8 @@ func announcements(t *testing.T, l *ledgertest.Ledger, granted bool, n int) {
 	})
 }
 
-// TestNotifierWakesByCompany: two processes; the one that commits wakes the waiters of the other, those of the company
-// alone.
+// TestNotifierWakesByCompany: the process that commits wakes readers in another process, but only those waiting for the
+// company.
 func TestNotifierWakesByCompany(t *testing.T) {
 	l := ledgertest.Attach(t, pgtest.New(t))
 	here, there := l.Notifier(t, neverLooks), l.Notifier(t, neverLooks)
@@ -58,7 +58,7 @@ func TestNotifierWakesByCompany(t *testing.T) {
 	other := l.Company(t, o, "company-2")
 
 	mine, leaveMine := there.Wait(1, o.Company.ID)
-	within(t, "the tail begins", mine) // once, for what may have come before
+	within(t, "the tail begins", mine) // once, for earlier events
 	ofAnother, leaveOther := there.Wait(1, other.ID)
 	own, leaveOwn := here.Wait(1, o.Company.ID)
 	within(t, "the tail of the own process begins", own)
@@ -72,17 +72,18 @@ func TestNotifierWakesByCompany(t *testing.T) {
 	leaveOther()
 	leaveOwn()
 
-	// Whoever comes when all have left is served anew, whether the tail has noticed or not.
+	// A reader that arrives after all others have left is served again, whether or not the tail has noticed.
 	again, leave := there.Wait(1, o.Company.ID)
 	defer leave()
 	l.Must(t, l.Register(t, o, o.Declaration("b", 1, "x")))
 	within(t, "after a rest", again)
 }
 
-// A lost notification is covered by a look every second, and a lost connection by a new one.
+// TestNotifierSurvivesLostNotifications: polling every second makes up for a lost notification, and a new connection
+// for a lost one.
 func TestNotifierSurvivesLostNotifications(t *testing.T) {
 	ctx := context.Background()
-	l := ledgertest.New(t) // tells nobody of its commits
+	l := ledgertest.New(t) // sends no notifications
 	notifier := l.Notifier(t)
 	o := l.Organization(t, 2, domain.InternalPlan)
 	woken, leave := notifier.Wait(2, o.Company.ID)
@@ -112,7 +113,8 @@ func TestNotifierSurvivesLostNotifications(t *testing.T) {
 	}
 }
 
-// TestNotifierSparesTheDatabase: however many groups commit, a process sends at most one notification a shard and 5 ms.
+// TestNotifierSparesTheDatabase: however many groups commit, a process sends at most one notification per shard every 5
+// ms.
 func TestNotifierSparesTheDatabase(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -145,8 +147,8 @@ func TestNotifierSparesTheDatabase(t *testing.T) {
 	}
 }
 
-// TestNotifierIsSilent: nothing is sent where nobody waits, and again nothing once the last has left. A process that
-// starts later is heard.
+// TestNotifierIsSilent: nothing is sent unless a reader waits, and nothing once the last reader has left. A process
+// that starts later is notified.
 func TestNotifierIsSilent(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -199,8 +201,7 @@ func TestNotifierIsSilent(t *testing.T) {
 	}
 }
 
-// TestNotifierMissesNoWaiter: a waiter that comes while a group is under way, which no longer learns of it, is woken
-// all the same.
+// TestNotifierMissesNoWaiter: a reader that arrives during a group, too late for the group to see it, is still woken.
 func TestNotifierMissesNoWaiter(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -219,7 +220,7 @@ func TestNotifierMissesNoWaiter(t *testing.T) {
 	<-writing
 	woken, leave := there.Wait(1, o.Company.ID)
 	defer leave()
-	within(t, "the tail begins", woken) // and its waiter reads, and finds nothing
+	within(t, "the tail begins", woken) // and its reader finds nothing
 	announcements(t, l, false, 1)
 	write <- true
 	if err := <-done; err != nil {
@@ -231,8 +232,8 @@ func TestNotifierMissesNoWaiter(t *testing.T) {
 	}
 }
 
-// TestNotifierListensAgain: what was committed while the connection was lost, and with it the announcement, is found
-// when there is another, and from then on all is as before.
+// TestNotifierListensAgain: events committed while the connection, and with it the announcement, was lost are found on
+// the next connection, and wake-ups work again from then on.
 func TestNotifierListensAgain(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.Attach(t, pgtest.New(t))

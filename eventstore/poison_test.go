@@ -22,8 +22,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// poisonedLedger is a ledger on which a registration of document "load" makes the first round trip fail, and a
-// registration of document "write" the second, with an error that lies in the text of a tenant.
+// poisonedLedger is a ledger on which registering document "load" makes the first round trip fail, and registering
+// document "write" the second, with an error caused by a tenant's text.
 type poisonedLedger struct {
 	*ledgertest.Ledger
 	mu      sync.Mutex
@@ -76,8 +76,8 @@ func openPoisoned(t *testing.T) *poisonedLedger {
 	return p
 }
 
-// together executes commands while another group is under way, so that they wait in the queue together, and returns
-// their answers with the reports of their groups.
+// together executes commands during another group, so that they wait in the queue together, and returns their answers
+// and the reports of their groups.
 func (p *poisonedLedger) together(
 	t *testing.T, first domain.Command, commands ...domain.Command,
 ) ([]eventstore.Answer, []eventstore.GroupReport) {
@@ -118,8 +118,8 @@ func outcomes(reports []eventstore.GroupReport) map[eventstore.GroupOutcome]int 
 	return count
 }
 
-// TestPoisonFailsItsCommandAlone: poison of the first round trip, or of the second, is answered 500. Its neighbours and
-// the other commands of its sender are committed. Its sender is then committed alone for a minute.
+// TestPoisonFailsItsCommandAlone: poison in either round trip is answered 500. Its neighbours and the sender's other
+// commands are committed. The sender is then committed alone for a minute.
 func TestPoisonFailsItsCommandAlone(t *testing.T) {
 	for _, trip := range []string{"load", "write"} {
 		t.Run(trip, func(t *testing.T) {

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// rememberAnswer is how long an answer of a Probe stands, for all callers.
+	// rememberAnswer is how long a Probe reuses an answer, for all callers.
 	rememberAnswer = time.Second
-	// proofAge is how long a commit proves that the log of the database can be written, where no group has failed
-	// since. Each further proof would make an idle database that is archived fill another segment.
+	// proofAge is how long a commit proves that the database can write its log, unless a group fails. More frequent proofs
+	// would make an idle database with archiving fill more segments.
 	proofAge = 5 * time.Minute
-	// questionTimeout ends a question that the database does not answer, or a commit that waits for a standby.
+	// questionTimeout limits a question to the database, including a commit that waits for a standby.
 	questionTimeout = 3 * time.Second
 )
 
-// Probe knows whether groups can be committed at the moment: from the groups themselves, and where none has been
-// committed for a second, by asking. It has one connection of its own, asks one question at a time, and takes no lock.
-// It is safe for concurrent use.
+// Probe reports whether groups can currently be committed. It learns this from the groups themselves, and asks the
+// database if none was committed for a second. It has its own connection, asks one question at a time, and takes no
+// lock. It is safe for concurrent use.
 type Probe struct {
-	// Clocks is asked besides, where it is set: nothing is committed while clocks disagree.
+	// Clocks, if set, is also asked: nothing is committed while clocks disagree.
 	Clocks func(context.Context) error
 
 	pool    *pgxpool.Pool
@@ -39,13 +39,13 @@ type Probe struct {
 	inquire func(ctx context.Context, prove bool) error // question
 
 	mu     sync.Mutex
-	asked  time.Time     // of the last answer; zero before the first
-	answer error         // nil: groups can be committed
+	asked  time.Time     // time of the last answer; zero before the first
+	answer error         // nil if groups can be committed
 	proven time.Time     // the last commit that changed something; zero since a group has failed
-	asking chan struct{} // closed with the answer; nil: no question is under way
+	asking chan struct{} // closed when the question is answered; nil if none is in progress
 }
 
-// OpenProbe prepares to ask the database that groups are committed to, with the settings that they have.
+// OpenProbe returns a Probe of the database that groups are committed to, with the same session settings.
 func OpenProbe(ctx context.Context, primary *cluster.Primary, now func() time.Time) (*Probe, error) {
 	pool, err := primary.ProbePool(ctx)
 	if err != nil {
@@ -62,15 +62,15 @@ func newProbe(now func() time.Time) *Probe {
 	return p
 }
 
-// Close ends a question that is under way.
+// Close cancels a question in progress and closes the connection.
 func (p *Probe) Close() {
 	p.stop()
 	p.work.Wait()
 	p.pool.Close()
 }
 
-// Group takes note of every group. One that was committed answers the question; one that failed makes the next caller
-// ask.
+// Group must be called with the report of every group. A committed group answers the question. A failed group makes the
+// next caller ask the database.
 func (p *Probe) Group(r GroupReport) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *Probe) Group(r GroupReport) {
 	}
 }
 
-// Ready is nil where groups can be committed, else a *domain.Error that says why not.
+// Ready returns nil if groups can be committed, otherwise a *domain.Error with the reason.
 func (p *Probe) Ready(ctx context.Context) error {
 	p.mu.Lock()
 	if since := p.now().Sub(p.asked); p.asking == nil && !p.asked.IsZero() && since >= 0 && since < rememberAnswer {
@@ -135,12 +135,12 @@ func (p *Probe) ask() {
 	p.asking = nil
 }
 
-// errReadOnly is a database that would refuse every group.
+// errReadOnly means that the database would refuse every group.
 var errReadOnly = errors.New("transactions are read-only")
 
-// question finds out whether the database writes. The first statement makes it put 1 MB into a temporary file, which a
-// full disk refuses and which leaves nothing behind. To prove a commit it puts a message into the log of the database,
-// which no table keeps: nothing grows, and no row is locked.
+// question checks whether the database can write. The first statement makes PostgreSQL write 1 MB to a temporary file,
+// which fails if the disk is full and leaves nothing behind. To prove a commit, it writes a message to the write-ahead
+// log: no table grows, and no row is locked.
 func (p *Probe) question(ctx context.Context, prove bool) error {
 	tx, err := p.pool.Begin(ctx)
 	if err != nil {
@@ -151,7 +151,7 @@ func (p *Probe) question(ctx context.Context, prove bool) error {
 	var rows int
 	if err := tx.QueryRow(ctx, `SELECT current_setting('transaction_read_only') = 'on',
 		(SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128])))`).Scan(&readOnly, &rows); err != nil {
-		return fmt.Errorf("ask for room: %w", err)
+		return fmt.Errorf("write a temporary file: %w", err)
 	}
 	if readOnly {
 		_ = tx.Conn().Close(ctx) // another connection may get other settings
@@ -165,7 +165,7 @@ func (p *Probe) question(ctx context.Context, prove bool) error {
 	return cluster.Commit(ctx, tx)
 }
 
-// reason says in a few words why the database does not commit, for operators.
+// reason describes in a few words, for operators, why the database does not commit.
 func reason(err error) string {
 	pgErr, refused := errors.AsType[*pgconn.PgError](err)
 	_, clocks := errors.AsType[*ClockError](err)

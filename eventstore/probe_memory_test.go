@@ -11,7 +11,7 @@ import (
 	"integrityledger/domain"
 )
 
-// questions is a database that counts what it is asked.
+// questions is a database that counts the questions it receives.
 type questions struct {
 	mu     sync.Mutex
 	asked  int
@@ -36,7 +36,7 @@ func (q *questions) are(t *testing.T, asked, proofs int) {
 	}
 }
 
-// TestProbeRemembers: how often it is asked costs the database nothing, and a group answers in place of a question.
+// TestProbeRemembers: repeated calls cost the database nothing, and a group replaces a question.
 func TestProbeRemembers(t *testing.T) {
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	var q questions
@@ -76,7 +76,7 @@ func TestProbeRemembers(t *testing.T) {
 	ready(false)
 	ready(false)
 	q.are(t, 5, 4)
-	p.Group(GroupReport{Outcome: GroupCommitted}) // it wrote nothing
+	p.Group(GroupReport{Outcome: GroupCommitted}) // a group without events
 	ready(false)
 	q.are(t, 5, 4)
 	now = now.Add(rememberAnswer)
@@ -88,7 +88,7 @@ func TestProbeRemembers(t *testing.T) {
 	q.are(t, 7, 6)
 }
 
-// TestProbeAsksTheClocks: what nothing may be dated by is not ready, and a group that says so is believed at once.
+// TestProbeAsksTheClocks: it is not ready while clocks disagree, and believes a group that reports so at once.
 func TestProbeAsksTheClocks(t *testing.T) {
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	var q questions
@@ -113,8 +113,8 @@ func TestProbeAsksTheClocks(t *testing.T) {
 	q.are(t, 3, 2) // a commit is proven again after each failure
 }
 
-// TestProbeAsksOneQuestion: callers who come while a question is under way wait for its answer, and none of them who
-// goes away ends it.
+// TestProbeAsksOneQuestion: callers that arrive during a question wait for its answer, and a caller that gives up does
+// not end it.
 func TestProbeAsksOneQuestion(t *testing.T) {
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	begun, answer := make(chan struct{}, 200), make(chan error)
@@ -149,7 +149,7 @@ func TestProbeAsksOneQuestion(t *testing.T) {
 	callers.Wait()
 }
 
-// TestProbeEnds: closing ends a question that nobody answers.
+// TestProbeEnds: Close ends a question that is never answered.
 func TestProbeEnds(t *testing.T) {
 	p := newProbe(time.Now)
 	begun := make(chan struct{})

@@ -16,8 +16,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestProbeOfARealDatabase: a ledger without traffic says whether it can commit, takes no lock of a shard for it, and
-// leaves no row behind.
+// TestProbeOfARealDatabase: a ledger without traffic reports whether it can commit, without taking a shard's lock or
+// leaving a row behind.
 func TestProbeOfARealDatabase(t *testing.T) {
 	pgtest.OneServer(t, "it reads the statistics of the server that it asks")
 	l := ledgertest.New(t)
@@ -78,7 +78,7 @@ func TestProbeOfARealDatabase(t *testing.T) {
 			"current_database()",
 	)
 	now = now.Add(time.Second)
-	_ = probe.Ready(ctx) // may have found out only that its connection is gone
+	_ = probe.Ready(ctx) // may only have noticed that its connection was lost
 	refused("read-only by its settings", "takes no writes")
 	do("BEGIN READ WRITE")
 	do("ALTER DATABASE " + name + " RESET default_transaction_read_only")

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// cut says what the proxy does to the next COMMIT.
+// cut is what the proxy does to the next COMMIT.
 type cut int32
 
 const (
@@ -74,12 +74,12 @@ func (p *proxy) serve(client net.Conn) {
 		return
 	}
 	defer func() { _ = server.Close() }()
-	var deaf atomic.Bool // the client hears nothing more
+	var deaf atomic.Bool // the client receives nothing more
 	go func() {
 		buffer := make([]byte, 64<<10)
 		for {
 			n, err := server.Read(buffer)
-			if err != nil || deaf.Load() { // what was read is the answer to the COMMIT
+			if err != nil || deaf.Load() { // the bytes read are the answer to the COMMIT
 				_ = client.Close()
 				return
 			}

@@ -13,23 +13,23 @@ import (
 	"integrityledger/eventstore/fair"
 )
 
-// item is one command on its way to a group.
+// item is a queued command.
 type item struct {
 	command    domain.Command
 	submission *submission
 	index      int
-	queued     time.Duration       // by the monotonic clock, when it was handed over
-	count      *domain.MinuteCount // in which the request was counted; nil: it was not
-	used       int                 // which request of its organization's minute it is then
+	queued     time.Duration       // monotonic time at which it was queued
+	count      *domain.MinuteCount // the count that includes the request; nil if not counted
+	used       int                 // the ordinal of the request in its organization's minute, if counted
 }
 
-// submission is one call of Execute: done is closed when every command has its answer.
+// submission is one call of Execute. done is closed once every command has an answer.
 type submission struct {
 	mu      sync.Mutex
 	answers []Answer
 	waiting int
 	done    chan struct{}
-	span    trace.SpanContext // of the caller; the zero value where it is not traced
+	span    trace.SpanContext // the caller's; zero if it is not traced
 }
 
 func newSubmission(n int) *submission {
@@ -46,37 +46,38 @@ func (it item) answer(a Answer) {
 	}
 }
 
-// queue holds the commands of one shard that no group has taken yet. It is bounded in places: one for a command that
-// waits, and one for each that is admitted and yet to come. One organization may hold a quarter of them, and no more
-// than it leaves free, so that whatever it and others hold, a further organization gets in; groups are filled round
-// robin by organization, so that a busy organization does not delay the others, and in arrival order within an
-// organization. An organization that has sent poison is committed alone: see isolate.
+// queue holds the commands of one shard that no group has taken yet. It has a fixed number of places: one for each
+// waiting command and one for each admitted command that has not arrived. One organization may hold at most a quarter
+// of them, and no more than it leaves free, so that another organization always gets in. Groups are filled round robin
+// by organization, so that a busy organization does not delay the others, and in arrival order within an organization.
+// An organization that has sent poison is committed alone (see isolate).
 type queue struct {
 	mu       sync.Mutex
 	arrived  *sync.Cond
 	waiting  fair.Line[domain.OrganizationID, item]
 	held     map[domain.OrganizationID]int
-	taken    int // places that are held
+	taken    int // places held
 	capacity int
-	refused  int64 // because the queue, or the organization's share of it, was full
+	refused  int64 // commands refused because the queue, or the organization's share of it, was full
 	closed   bool
 
-	last   domain.OrganizationID // the first of the group before
-	shared int                   // groups to come in which one organization may have a part only
+	last   domain.OrganizationID // the first organization of the previous group
+	shared int                   // number of groups to come in which an organization gets only a part
 
 	now      func() time.Duration                    // the monotonic clock
-	isolated map[domain.OrganizationID]time.Duration // until when an organization is committed alone
-	alone    bool                                    // the group before was a single command of such an organization
+	isolated map[domain.OrganizationID]time.Duration // end of the isolation
+	alone    bool                                    // the previous group was a single command of an isolated organization
 }
 
-// For sharedGroups groups after one that shows more than one organization at work, an organization has at most one
-// sharedPart of a group: the next command of a quiet organization waits for a short transaction, not for the longest.
+// After a group shows that more than one organization is active, an organization gets at most 1/sharedPart of each of
+// the next sharedGroups groups. A command of a quiet organization then waits for a short transaction, not for the
+// longest one.
 const (
-	sharedPart   = 8 // of the weight of a group
+	sharedPart   = 8 // fraction of a group's weight
 	sharedGroups = 512
 )
 
-// isolation is for how long an organization is committed alone after its last poison.
+// isolation is how long an organization is committed alone after its last poison.
 const isolation = time.Minute
 
 func newQueue(capacity int) *queue {
@@ -88,12 +89,12 @@ func newQueue(capacity int) *queue {
 	return q
 }
 
-// QueueFull answers a command for which its queue, or its organization's share of it, has no place.
+// QueueFull returns the refusal of a command whose queue, or whose organization's share of it, is full.
 func QueueFull() *domain.Error {
 	return domain.Unavailable("Too many requests are waiting to be committed; send the request again.")
 }
 
-// admit takes up to n places for an organization and returns how many.
+// admit takes up to n places for an organization and returns the number taken.
 func (q *queue) admit(organization domain.OrganizationID, n int) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,7 +114,7 @@ func (q *queue) hold(organization domain.OrganizationID, n int) (int, error) {
 	return admitted, nil
 }
 
-// release gives places back that no command has come for.
+// release returns unused places.
 func (q *queue) release(organization domain.OrganizationID, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -127,8 +128,7 @@ func (q *queue) free(organization domain.OrganizationID, n int) {
 	}
 }
 
-// put takes a command in, into a place that it was admitted to where it has one, or refuses it because the queue is
-// full or closed.
+// put adds a command, using an admitted place if it has one. It refuses the command if the queue is full or closed.
 func (q *queue) put(it item, admitted bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,7 +149,7 @@ func (q *queue) put(it item, admitted bool) error {
 	return nil
 }
 
-// wait blocks until a command is there, and reports false once the queue is closed and empty.
+// wait blocks until a command is waiting. It returns false once the queue is closed and empty.
 func (q *queue) wait() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -162,10 +162,10 @@ func (q *queue) wait() bool {
 	return true
 }
 
-// isolate makes an organization commit alone from now on: its commands go into groups of one, and every second group is
-// for the other organizations as long as these have commands. So poison costs the others one short transaction between
-// two groups, however many organizations send it. The commands in back were taken and have no answer: they come first
-// again.
+// isolate makes an organization commit alone for a while: its commands form groups of one, and every second group is
+// for the other organizations while they have commands. Poison thus costs the others only one short transaction between
+// two groups, however many organizations send it. The commands in back were taken without an answer and return to the
+// front.
 func (q *queue) isolate(organization domain.OrganizationID, back ...item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,7 +179,7 @@ func (q *queue) isolate(organization domain.OrganizationID, back ...item) {
 	}
 }
 
-// parted returns the organizations that share groups and those that are committed alone, each in turn.
+// parted returns the organizations that share groups and the isolated ones, both in turn order.
 func (q *queue) parted() (sharing, alone []domain.OrganizationID) {
 	if len(q.isolated) == 0 {
 		return q.waiting.Keys(), nil
@@ -195,9 +195,9 @@ func (q *queue) parted() (sharing, alone []domain.OrganizationID) {
 	return sharing, alone
 }
 
-// take removes up to weight commands, in fair shares: one of each organization in turn, until the group is full or each
-// has its part. The group has them by organization, and in arrival order within one, because that is the order of its
-// rows on disk: a page of an organization's feed then reads few of them. Poison is also found sooner by organization.
+// take removes up to weight commands in fair shares: one of each organization in turn, until the group is full or each
+// has its part. The result is ordered by organization, then by arrival. That is the order of the rows on disk, so a
+// page of an organization's feed reads few disk pages. It also finds poison sooner.
 func (q *queue) take(weight int) []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -231,7 +231,7 @@ func (q *queue) take(weight int) []item {
 	return group
 }
 
-// close refuses what comes from now on; what is waiting is still taken.
+// close refuses new commands. Waiting commands are still taken.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -239,9 +239,9 @@ func (q *queue) close() {
 	q.arrived.Broadcast()
 }
 
-// Admission is places in the queue of a shard for commands of one organization that are yet to be made. What is
-// expensive, a signature above all, is spent on admitted commands only: otherwise an organization that sends more than
-// its share has the service work for answers that refuse. Release must be called; it is not safe for concurrent use.
+// Admission reserves places in a shard's queue for commands of one organization. Reserve them before expensive work
+// such as signing. Otherwise an organization that exceeds its share makes the service work for commands that are then
+// refused. The caller must call Release. An Admission is not safe for concurrent use.
 type Admission struct {
 	ledger       *Ledger
 	queue        *queue
@@ -249,8 +249,8 @@ type Admission struct {
 	places       int
 }
 
-// Admit takes places for up to n commands of an organization: fewer, or none, where the queue or the organization's
-// share of it is full. It never waits. The error is that of a ledger which is being closed.
+// Admit reserves places for up to n commands of an organization. It reserves fewer, or none, if the queue or the
+// organization's share of it is full. It never blocks. It returns an error only if the ledger is closing.
 func (l *Ledger) Admit(organization domain.OrganizationID, n int) (*Admission, error) {
 	q, err := l.queue(organization.Shard())
 	if err != nil {
@@ -261,16 +261,16 @@ func (l *Ledger) Admit(organization domain.OrganizationID, n int) (*Admission, e
 	return a, err
 }
 
-// Places is how many commands may still come.
+// Places returns the number of places left.
 func (a *Admission) Places() int { return a.places }
 
-// Execute is Ledger.Execute for commands that have their places. One too many, or of another organization, is taken in
-// as if it had not been admitted.
+// Execute is Ledger.Execute for admitted commands. Commands beyond the places left, or of another organization, are
+// treated as not admitted.
 func (a *Admission) Execute(ctx context.Context, commands ...domain.Command) []Answer {
 	return a.ledger.execute(ctx, a, commands)
 }
 
-// use takes the place of a command, where there is one.
+// use takes a place for a command and reports whether there was one.
 func (a *Admission) use(it item) bool {
 	if a == nil || a.places == 0 || it.command.CommandOrigin().Organization != a.organization {
 		return false
@@ -279,7 +279,7 @@ func (a *Admission) use(it item) bool {
 	return true
 }
 
-// Release gives back the places that no command has come for.
+// Release returns the unused places.
 func (a *Admission) Release() {
 	a.queue.release(a.organization, a.places)
 	a.places = 0

@@ -58,8 +58,8 @@ func TestQueueServesOrganizationsInTurn(t *testing.T) {
 	}
 }
 
-// TestQueueGoesOnWhereTheGroupEnded: where there are more organizations than a group has places, the next group begins
-// with those that had no turn, or fewer.
+// TestQueueGoesOnWhereTheGroupEnded: if there are more organizations than places in a group, the next group begins with
+// those that had no turn, or fewer.
 func TestQueueGoesOnWhereTheGroupEnded(t *testing.T) {
 	q := newQueue(1000)
 	for _, organization := range []byte{9, 1, 2, 3, 4, 5, 6, 7, 8} {
@@ -105,7 +105,7 @@ func TestQueueIsBoundedAndShared(t *testing.T) {
 			}
 		}
 	}
-	// Half of what is free, of what that leaves, and so on.
+	// Each gets half of the places that are still free.
 	for i, o := range []byte{4, 4, 4, 4, 4, 5, 5, 5, 6, 7} {
 		if err := put(q, o, i); err != nil {
 			t.Fatalf("organization %d: %v", o, err)
@@ -130,8 +130,8 @@ func TestQueueIsBoundedAndShared(t *testing.T) {
 	}
 }
 
-// TestQueueHasRoomForAFurtherOrganization: however many organizations flood a shard, one that has nothing in its queue
-// is let in.
+// TestQueueHasRoomForAFurtherOrganization: however many organizations flood a shard, an organization with an empty
+// queue still gets in.
 func TestQueueHasRoomForAFurtherOrganization(t *testing.T) {
 	const capacity, batch, group = 8192, 500, 256
 	for _, floods := range []byte{4, 5, 16} {
@@ -176,7 +176,7 @@ func TestAdmissionHoldsPlaces(t *testing.T) {
 	if put(q, 4, 0) == nil {
 		t.Error("a command took a place that another was admitted to")
 	}
-	// A place passes from the admission to the command, and is free once a group has taken that.
+	// A place passes from the admission to the command, and becomes free once a group takes the command.
 	for i := range 10 {
 		if err := q.put(command(1, i), true); err != nil {
 			t.Fatal(err)
@@ -206,8 +206,8 @@ func TestAdmissionHoldsPlaces(t *testing.T) {
 	}
 }
 
-// TestQuietOrganizationWaitsForAShortGroup: beside a flood, the command of another organization is in the very next
-// group, and that and those after it are short.
+// TestQuietOrganizationWaitsForAShortGroup: during a flood, another organization's command is in the very next group,
+// and that group and the following ones are short.
 func TestQuietOrganizationWaitsForAShortGroup(t *testing.T) {
 	const weight = 256
 	q := newQueue(1_000_000)
@@ -247,8 +247,8 @@ func TestQuietOrganizationWaitsForAShortGroup(t *testing.T) {
 	}
 }
 
-// TestIsolatedOrganizationsShareEverySecondGroup: however many organizations are committed alone, every second group is
-// for the others, and each isolated organization has its turn, in arrival order, for a minute after its last poison.
+// TestIsolatedOrganizationsShareEverySecondGroup: however many organizations are isolated, every second group is for
+// the others. Each isolated organization has its turn, in arrival order, for a minute after its last poison.
 func TestIsolatedOrganizationsShareEverySecondGroup(t *testing.T) {
 	q, now := newQueue(4000), time.Duration(0)
 	q.now = func() time.Duration { return now }
@@ -263,7 +263,7 @@ func TestIsolatedOrganizationsShareEverySecondGroup(t *testing.T) {
 	if len(back) != 18 {
 		t.Fatalf("a group of %d", len(back))
 	}
-	for organization := byte(1); organization <= 6; organization++ { // as if all their commands were given back
+	for organization := byte(1); organization <= 6; organization++ { // as if all their commands were returned
 		q.isolate(organizationOf(organization), back[3*(organization-1):3*organization]...)
 	}
 	now += isolation / 2
@@ -290,7 +290,7 @@ func TestIsolatedOrganizationsShareEverySecondGroup(t *testing.T) {
 	if got := groups(13); got != want {
 		t.Errorf("groups %s, want %s", got, want)
 	}
-	if err := put(q, 3, 3); err != nil { // in its order
+	if err := put(q, 3, 3); err != nil { // in arrival order
 		t.Fatal(err)
 	}
 	now++

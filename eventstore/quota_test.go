@@ -13,10 +13,10 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestQuotaIsExact: of 50 registrations at once, a month's quota of ten lets exactly ten in. Two processes over HTTP
-// share one in handlers (TestLastUnitsOverTwoProcesses).
+// TestQuotaIsExact: of 50 concurrent registrations, a monthly quota of ten admits exactly ten.
+// TestLastUnitsOverTwoProcesses in handlers shares a quota between two processes over HTTP.
 func TestQuotaIsExact(t *testing.T) {
-	now := time.Now().Add(time.Minute) // it stands still, so that no month ends meanwhile
+	now := time.Now().Add(time.Minute) // fixed, so that no month ends during the test
 	clock := func() time.Time { return now }
 	l := ledgertest.New(t, func(c *eventstore.Config) {
 		limit := int64(10)

@@ -17,8 +17,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestConnectionCutDuringCommit: whichever side of the commit the connection breaks on, the caller gets 503, nothing is
-// repeated, and sending the same declaration again leaves exactly one record.
+// TestConnectionCutDuringCommit: whether the connection breaks before or after the commit, the caller gets 503, nothing
+// is retried, and sending the same declaration again leaves exactly one record.
 func TestConnectionCutDuringCommit(t *testing.T) {
 	for name, where := range map[string]cut{"before the server saw it": cutBefore, "after the server did it": cutAfter} {
 		t.Run(name, func(t *testing.T) {
@@ -38,13 +38,13 @@ func TestConnectionCutDuringCommit(t *testing.T) {
 			if !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable || p.cuts.Load() != 1 {
 				t.Fatalf("answer %v after %d cuts, want 503 after one", err, p.cuts.Load())
 			}
-			// Behind the shard's lock, so after the fate of the first is decided.
+			// This waits for the shard's lock, so the first outcome is decided by then.
 			again := l.Register(t, o, o.Declaration("a", 1, "x"))
 			l.Must(t, again)
 			if committed := where == cutAfter; again.Replayed != committed {
 				t.Errorf("replayed is %t, want %t", again.Replayed, committed)
 			}
-			// The very same command, once more: its own public id is its own success.
+			// The same command again: finding its own public id is its success.
 			if where == cutAfter {
 				l.Must(t, first)
 				if first.Replayed {
@@ -62,7 +62,7 @@ func TestConnectionCutDuringCommit(t *testing.T) {
 const frozenVariable = "LEDGER_TEST_FROZEN"
 
 // TestFrozenProcess stops (SIGSTOP) one of two processes between its two round trips, while it holds the shard's lock.
-// The other goes on; the frozen one wakes up without its lock, and nothing is lost or doubled.
+// The other continues; the frozen one resumes without its lock, and nothing is lost or duplicated.
 func TestFrozenProcess(t *testing.T) {
 	if arguments := os.Getenv(frozenVariable); arguments != "" {
 		frozenProcess(t, arguments)
@@ -137,15 +137,15 @@ func frozenProcess(t *testing.T, arguments string) {
 	calls := 0
 	process := l.Process(t, l.URL, func(c *eventstore.Config) {
 		c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: func() time.Time {
-			// The clock is asked for its baseline, and in a group at its start, for the load, and for the decision: the
-			// fourth time is between the round trips.
+			// The clock is read for the baseline, and in a group at its start, for the load, and for the decision: the fourth
+			// reading is between the round trips.
 			if calls++; calls == 4 {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 			}
 			return time.Now()
 		}})
 	})
-	// Its connection is gone and with it the answer: it may be told 503, and then sends the very same command again.
+	// Its connection is lost, and with it the answer. If the command gets 503, send the same command again.
 	command := l.Register(t, o, o.Declaration("frozen", 1, "x"))
 	for range 3 {
 		if err = process.Do(context.Background(), command); err == nil {

@@ -26,16 +26,16 @@ const (
 const (
 	renewProcess = `INSERT INTO processes (id, name, version, rules) VALUES ($1, left($2, 200), $3, $4)
 		ON CONFLICT (id) DO UPDATE SET seen_at = now()`
-	// An hour is long after a row has stopped to count as a live process. This bounds the table by the starts of an hour.
+	// A row stops counting as a live process long before an hour. This limits the table to the starts of one hour.
 	forgetProcesses = "DELETE FROM processes WHERE seen_at < now() - interval '1 hour'"
 	endProcess      = "DELETE FROM processes WHERE id = $1"
-	// A process is live for six beats after it was seen. By the clock of the database alone.
+	// A process counts as live for six beats after it was last seen, by the database's clock alone.
 	readProcesses = `SELECT id, name, version, rules, started_at, extract(epoch FROM now() - seen_at)::float8 FROM processes
 		WHERE seen_at >= now() - interval '30 seconds' ORDER BY version, name, id`
 )
 
-// Heartbeat shows operators, and whoever switches rules on, that this process serves, and closes the gate of a process
-// in which no group does.
+// Heartbeat shows operators and SwitchOn that this process serves. It also closes the gate of a process that commits no
+// groups.
 type Heartbeat struct {
 	Pool Database
 	Gate *Gate
@@ -44,8 +44,8 @@ type Heartbeat struct {
 	id string
 }
 
-// Beat renews the process's row and reads the ledger's gate, with an *OutdatedError where that is closed. The first one
-// comes before the process serves.
+// Beat renews the process's row and reads the ledger's gate. It returns an *OutdatedError if the gate is closed. The
+// first call must come before the process serves.
 func (h *Heartbeat) Beat(ctx context.Context) error {
 	if h.id == "" {
 		h.id = rand.Text()
@@ -56,12 +56,13 @@ func (h *Heartbeat) Beat(ctx context.Context) error {
 	b.Queue(renewProcess, h.id, strings.ToValidUTF8(h.Name, "?"), h.Gate.Version, h.Gate.RuleNames())
 	b.Queue(forgetProcesses)
 	if err := h.Pool.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("write that this process serves: %w", err)
+		return fmt.Errorf("renew the heartbeat of this process: %w", err)
 	}
 	return h.Gate.Ask(ctx, h.Pool)
 }
 
-// Run beats until ctx ends, and takes the process's row away then. A beat that fails is logged by failed.
+// Run calls Beat regularly until ctx ends, then deletes the process's row. It calls failed with the error of a failed
+// beat.
 func (h *Heartbeat) Run(ctx context.Context, failed func(error)) {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
@@ -75,7 +76,7 @@ func (h *Heartbeat) Run(ctx context.Context, failed func(error)) {
 			}
 			return
 		case <-tick.C:
-			var outdated *OutdatedError // the gate has said so
+			var outdated *OutdatedError // the gate has logged it
 			if err := h.Beat(ctx); err != nil && !errors.As(err, &outdated) && ctx.Err() == nil {
 				failed(err)
 			}
@@ -83,17 +84,17 @@ func (h *Heartbeat) Run(ctx context.Context, failed func(error)) {
 	}
 }
 
-// Process is one that serves, or did less than half a minute ago.
+// Process is a process that serves, or served less than half a minute ago.
 type Process struct {
 	ID        string
 	Name      string
 	Version   domain.Release
-	Rules     []domain.Rule // that it knows
+	Rules     []domain.Rule // the rules that it knows
 	StartedAt time.Time
 	Seen      float64 // seconds ago, by the database's clock
 }
 
-// Lacks lists which of the rules the process does not know.
+// Lacks lists the rules that the process does not know.
 func (p Process) Lacks(rules []domain.Rule) (unknown []domain.Rule) {
 	for _, r := range rules {
 		if !slices.Contains(p.Rules, r) {
@@ -105,7 +106,7 @@ func (p Process) Lacks(rules []domain.Rule) (unknown []domain.Rule) {
 
 // Processes lists the live processes by their heartbeats.
 func Processes(ctx context.Context, from history.Querier) ([]Process, error) {
-	rows, _ := from.Query(ctx, readProcesses) // its error is that of the rows
+	rows, _ := from.Query(ctx, readProcesses) // rows carry its error
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Process])
 	if err != nil {
 		return nil, fmt.Errorf("list the processes that serve: %w", err)
@@ -113,12 +114,12 @@ func Processes(ctx context.Context, from history.Querier) ([]Process, error) {
 	return all, nil
 }
 
-// LaggingError lists processes that would stop if the rules were switched on.
+// LaggingError lists the processes that would stop if the rules were switched on.
 type LaggingError struct{ Processes []Process }
 
 func (e *LaggingError) Error() string {
 	var text strings.Builder
-	text.WriteString("nothing is switched on while processes run that do not know every rule: update or stop ")
+	text.WriteString("some running processes do not know every rule: update or stop ")
 	for i, p := range e.Processes {
 		if i > 0 {
 			text.WriteString(", ")
@@ -129,11 +130,11 @@ func (e *LaggingError) Error() string {
 }
 
 // SwitchOn makes the ledger follow every rule of the program from each shard's next group on, and raises the lowest
-// version that may serve to the one that the rules need. It refuses with a *LaggingError while a live process does not
-// know all of them. Nothing is ever switched off. It connects as the role of url, which owns the tables.
+// version that may serve to the version that the rules require. It returns a *LaggingError while any live process does
+// not know all of them. Rules are never switched off. It connects as the role of url, which must own the tables.
 //
-// The ledger's row comes first, so that no process starts that would have to stop. If this process ends before all
-// heads have followed, the next Ensure, of whatever process, or another call completes it.
+// It changes the ledger's row first, so that no process starts that would have to stop. If this process ends before all
+// heads have followed, another call or the next Ensure of any process completes the change.
 func (p Program) SwitchOn(ctx context.Context, url string) (switched []domain.Rule, in Installation, err error) {
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
@@ -174,21 +175,20 @@ func (p Program) SwitchOn(ctx context.Context, url string) (switched []domain.Ru
 var (
 	lateHeads = cluster.SQL(`SELECT h.shard FROM {shard_heads} h, ledger l
 		WHERE l.id = 1 AND (h.minimum_version < l.minimum_version OR NOT h.rules @> l.rules) ORDER BY h.shard`)
-	// It waits for the head's lock: the group that holds it ends before the gate is raised.
+	// It waits for the head's lock: a group that holds it ends before the gate is raised.
 	raiseHead = cluster.SQL(`UPDATE {shard_heads} SET minimum_version = greatest(minimum_version, $2),
 		rules = rules || ARRAY(SELECT r FROM unnest($3::text[]) r WHERE NOT r = ANY(rules)) WHERE shard = $1`)
 )
 
-// followLedger brings heads to what the ledger's row says, one after the other: each shard stands still for one short
+// followLedger updates the heads to match the ledger's row, one after another. Each shard pauses for one short
 // transaction.
 //
-// It changes how long the connection waits for a lock: a session that holds the table must not hold up a start for
-// ever.
+// It sets lock_timeout on the connection: a session that holds the table must not block a start indefinitely.
 func followLedger(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "SET lock_timeout = '10s'"); err != nil {
 		return fmt.Errorf("limit the wait for heads: %w", err)
 	}
-	rows, _ := conn.Query(ctx, lateHeads) // its error is that of the rows
+	rows, _ := conn.Query(ctx, lateHeads) // rows carry its error
 	late, err := pgx.CollectRows(rows, pgx.RowTo[domain.Shard])
 	if err != nil || len(late) == 0 {
 		return wrapped("look for shards that decide by earlier rules", err)

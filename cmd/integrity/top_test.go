@@ -64,7 +64,7 @@ func TestTopNamesTheOrganization(t *testing.T) {
 	}
 
 	text := readLog(t, s)
-	for _, message := range []string{"request", "group"} {
+	for _, message := range []string{"request", "group committed"} {
 		if !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool {
 			return strings.Contains(line, `"msg":"`+message+`"`) &&
 				strings.Contains(line, `"organization":"`+a.organization.ID+`"`)

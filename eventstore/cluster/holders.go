@@ -281,7 +281,7 @@ func (h *Holders) read(ctx context.Context) ([]*Piece, error) {
 	h.mu.Lock()
 	former := h.pieces
 	h.mu.Unlock()
-	rows, _ := h.asking.Query(ctx, readPieces) // its error is that of the rows
+	rows, _ := h.asking.Query(ctx, readPieces) // rows carry its error
 	pieces, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Piece, error) {
 		var is Piece
 		var port int32

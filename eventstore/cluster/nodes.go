@@ -125,7 +125,7 @@ func Everywhere[T any](
 	ctx context.Context, pool *pgxpool.Pool, n *Nodes, shards int, scan pgx.RowToFunc[T], question string, args ...any,
 ) (answers []T, failed error) {
 	if n == nil {
-		rows, _ := pool.Query(ctx, question, args...) // its error is that of the rows
+		rows, _ := pool.Query(ctx, question, args...) // rows carry its error
 		return pgx.CollectRows(rows, scan)
 	}
 	const mostAttempts = 3

@@ -89,7 +89,7 @@ func readRows[E any](
 	if !organization.IsZero() {
 		sql, args = readOrganizationEvents, append(args, organization)
 	}
-	rows, _ := from.Query(ctx, sql, args...) // its error is that of the rows
+	rows, _ := from.Query(ctx, sql, args...) // rows carry its error
 	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (E, error) { return scan(row, shard) })
 	if err != nil {
 		return nil, fmt.Errorf("read events of shard %d after %d: %w", shard, after, err)

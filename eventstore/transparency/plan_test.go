@@ -25,7 +25,7 @@ func TestHeadsAreLookedUp(t *testing.T) {
 	for question, good := range map[string]bool{
 		eventstore.HeadsQuery: true, strings.Replace(eventstore.HeadsQuery, "shard >= 0 AND", "", 1): false,
 	} {
-		rows, _ := pool.Query(ctx, "EXPLAIN "+question) // its error is that of the rows
+		rows, _ := pool.Query(ctx, "EXPLAIN "+question) // rows carry its error
 		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			t.Fatal(err)

@@ -50,7 +50,7 @@ func TestQuestionsAboutAllShardsLookUpKeys(t *testing.T) {
 		if _, err := pool.Exec(ctx, "PREPARE "+name+" AS "+c.query); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		// its error is that of the rows
+		// rows carry its error
 		rows, _ := pool.Query(ctx, "EXPLAIN EXECUTE "+name+c.args, pgx.QueryExecModeSimpleProtocol)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {

@@ -28,7 +28,7 @@ func Aimed(t *testing.T, statements map[string]string) {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	rows, _ := conn.Query(ctx, // its error is that of the rows
+	rows, _ := conn.Query(ctx, // rows carry its error
 		`SELECT c.relname::text FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
 		JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
 		WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND a.attname = 'shard'`)
