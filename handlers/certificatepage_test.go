@@ -52,7 +52,7 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 				},
 			},
 			{
-				"replaced", "replaced", "MATCH_HISTORICAL", "Su archivo coincide, pero su certificado fue sustituido",
+				"replaced", "replaced", "MATCH_HISTORICAL", "Su archivo coincide, pero su certificado se ha sustituido",
 				"Qué cambia en la versión posterior", []string{"Es exactamente", "Válida", "Sustituido por"},
 			},
 			{
@@ -64,11 +64,11 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 				[]string{"Revocado"},
 			},
 			{
-				"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero su certificado fue revocado",
+				"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero su certificado está revocado",
 				"los motivos no se publican", []string{"Es exactamente", "Válida", "Revocado por la organización"},
 			},
 			{
-				"broken", "broken", "SIGNATURE_INVALID", "No se pudo validar el certificado",
+				"broken", "broken", "SIGNATURE_INVALID", "No se ha podido validar el certificado",
 				"no es una coincidencia ni una discrepancia",
 				[]string{"Ningún archivo comparado", "No validada", "Sin determinar"},
 			},
@@ -88,10 +88,10 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 			},
 			{
 				"replaced", "replaced", "MATCH_HISTORICAL", "Your file matches, but its certificate was replaced",
-				"What is different in the later version", []string{"Exactly the certified file", "Valid", "Replaced by"},
+				"What differs in the later version", []string{"Exactly the certified file", "Valid", "Replaced by"},
 			},
 			{
-				"replaced", "another", "HASH_MISMATCH", "Your file is not the one of this certificate",
+				"replaced", "another", "HASH_MISMATCH", "Your file is not the one certified under this link",
 				"That somebody tampered with it",
 				[]string{"Not the certified file", "Valid", "Replaced by", "another legitimate version"},
 			},
@@ -220,7 +220,7 @@ func TestCertificateWithoutJavaScript(t *testing.T) {
 			"Anything about a file", []string{"no file compared", "Valid: neither"},
 		},
 		{
-			"valid", "another", "HASH_MISMATCH", "This hash does not match. No file was compared", "or that anybody tampered",
+			"valid", "another", "HASH_MISMATCH", "This hash does not match. No file was compared", "or that somebody tampered",
 			[]string{"no file compared", "Valid: neither"},
 		},
 		{

@@ -66,7 +66,7 @@ func (p *tab) shows(want shows) {
 		}
 	}
 	said := strings.Contains(want.title, "No file was compared") ||
-		strings.Contains(want.title, "No se comparó ningún archivo")
+		strings.Contains(want.title, ". No se ha comparado ningún archivo")
 	if hash := eval[bool](p, `document.querySelector("#result > .panel").dataset.compared === "hash"`); hash != said {
 		p.T.Errorf("%s of a hash: %t", want.result, hash)
 	}
@@ -102,11 +102,11 @@ func TestResultsInTheBrowser(t *testing.T) {
 				[]string{"Histórica"},
 			},
 			{
-				"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero el registro fue revocado",
+				"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero el registro está revocado",
 				"los motivos no se publican", []string{"Es exactamente", "Válida", "Revocada por la organización"},
 			},
 			{
-				"broken", "broken", "SIGNATURE_INVALID", "No se pudo validar el registro",
+				"broken", "broken", "SIGNATURE_INVALID", "No se ha podido validar el registro",
 				"no es una coincidencia ni una discrepancia",
 				[]string{"Ningún archivo comparado", "No validada", "Sin determinar"},
 			},
@@ -131,14 +131,16 @@ func TestResultsInTheBrowser(t *testing.T) {
 			},
 			{
 				"historical", "historical", "MATCH_HISTORICAL", "Your file matches a historical version",
-				"What is different in the higher version", []string{"Exactly the registered file", "Valid", "Historical"},
+				"What differs in the higher version", []string{"Exactly the registered file", "Valid", "Historical"},
 			},
 			{
-				"current", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it",
+				"current", "another", "HASH_MISMATCH", "Your file is not the one registered under this link",
+				"That somebody tampered with it",
 				[]string{"Not the registered file", "Valid", "Current", "another legitimate version"},
 			},
 			{
-				"revoked", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it",
+				"revoked", "another", "HASH_MISMATCH", "Your file is not the one registered under this link",
+				"That somebody tampered with it",
 				[]string{"Revoked"},
 			},
 			{
@@ -408,26 +410,26 @@ func TestPastedHash(t *testing.T) {
 	match, looks := eval[string](p, look), map[string]bool{}
 	for _, c := range []shows{
 		{record: "current", file: "current", result: "MATCH_CURRENT",
-			title:  "Este hash coincide con la versión vigente. No se comparó ningún archivo",
+			title:  "Esta huella coincide con la versión vigente. No se ha comparado ningún archivo",
 			checks: []string{"ningún archivo comparado", "Vigente"}},
 		{record: "historical", file: "historical", result: "MATCH_HISTORICAL",
-			title:  "Este hash coincide con una versión histórica. No se comparó ningún archivo",
+			title:  "Esta huella coincide con una versión histórica. No se ha comparado ningún archivo",
 			checks: []string{"Histórica"}},
 		{record: "revoked", file: "revoked", result: "RECORD_REVOKED",
-			title:  "Este hash coincide, pero el registro fue revocado. No se comparó ningún archivo",
+			title:  "Esta huella coincide, pero el registro está revocado. No se ha comparado ningún archivo",
 			checks: []string{"Revocada"}},
 		{
 			record: "current", file: "another", result: "HASH_MISMATCH",
-			title: "Este hash no coincide. No se comparó ningún archivo", checks: []string{"ningún archivo comparado"},
+			title: "Esta huella no coincide. No se ha comparado ningún archivo", checks: []string{"ningún archivo comparado"},
 		},
-		{record: "broken", file: "broken", result: "SIGNATURE_INVALID", title: "No se pudo validar el registro"},
+		{record: "broken", file: "broken", result: "SIGNATURE_INVALID", title: "No se ha podido validar el registro"},
 		{record: "pending", file: "any", result: "REGISTRATION_PENDING", title: "Aún no hay nada registrado"},
 	} {
 		p.open("/integrity/" + ids[c.record])
 		p.paste("  " + strings.ToUpper(hash(c.file)) + " ")
 		p.shows(c)
 		shown := eval[string](p, look)
-		if strings.Contains(c.title, "No se comparó") && !strings.Contains(shown, "dashed") || shown == match {
+		if strings.Contains(c.title, ". No se ha comparado") && !strings.Contains(shown, "dashed") || shown == match {
 			t.Errorf("%s looks like the result of a file", c.result)
 		}
 		if looks[shown] {

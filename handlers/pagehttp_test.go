@@ -184,11 +184,11 @@ func TestFormIsOfThisSite(t *testing.T) {
 	for _, c := range []struct{ path, site, form, result, title string }{
 		{
 			record, "same-origin", "sha256=" + hash("one"), "MATCH_CURRENT",
-			"Este hash coincide con la versión vigente. No se comparó ningún archivo",
+			"Esta huella coincide con la versión vigente. No se ha comparado ningún archivo",
 		},
 		// a browser that does not say
-		{record, "", "sha256=" + hash("two"), "HASH_MISMATCH", "Este hash no coincide. No se comparó ningún archivo"},
-		{record, "same-origin", "sha256=1", "FILE_NOT_COMPARED", "Un SHA-256 tiene exactamente 64 caracteres"},
+		{record, "", "sha256=" + hash("two"), "HASH_MISMATCH", "Esta huella no coincide. No se ha comparado ningún archivo"},
+		{record, "same-origin", "sha256=1", "FILE_NOT_COMPARED", "Una huella SHA-256 tiene exactamente 64 caracteres"},
 		{record, "cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
 		{record, "same-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
 		{record, "cross-site", "sha256=1", "FILE_NOT_COMPARED", "Comprobar un archivo"},

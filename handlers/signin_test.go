@@ -92,7 +92,7 @@ func TestOAuthSignIn(t *testing.T) {
 			t.Errorf("the page (%d) does not say %s: %s", a.status, part, a.body)
 		}
 	}
-	if a = s.visit("/oauth/link/"+code, "", ""); !contains(a.body, "Doy mi consentimiento") {
+	if a = s.visit("/oauth/link/"+code, "", ""); !contains(a.body, "Dar mi consentimiento") {
 		t.Errorf("in Spanish: %s", a.body)
 	}
 	for _, from := range []string{"cross-site", "same-site", "none"} { // none: an address that was mailed or typed
