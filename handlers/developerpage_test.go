@@ -187,7 +187,7 @@ func TestReferenceIsWhole(t *testing.T) {
 	if found := regexp.MustCompile(
 		`<a href="/developers/reference/[^"]*"><span lang="en">[^<]*`,
 	).FindAllString(pages["/developers/reference"], -1); found != nil {
-		t.Errorf("not in Spanish (handlers/web/texts/es.json): %v", found)
+		t.Errorf("not in Spanish (handlers/web/reference/reference.es.json): %v", found)
 	}
 }
 

@@ -26,9 +26,6 @@ type texts struct {
 	// by state
 	Links      map[string]struct{ Title, Text string }
 	LinkScopes map[string]string
-	// Summaries are what operations do, by operation id, where the words of the OpenAPI documents, which are English,
-	// are not those of the page.
-	Summaries map[string]string
 
 	// In which the pages of a record and of a certificate differ.
 	CheckTitle, StateCheck string

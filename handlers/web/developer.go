@@ -201,7 +201,7 @@ func (s *Site) groupPage(g *guides, language evidence.Language, d *Developers, g
 	p.Title = fmt.Sprintf("%s: %s", p.texts.Developers.Pages[referencePage].Short, p.texts.Developers.Groups[group.Name])
 	p.publish(p.Title + ". " + p.texts.Developers.Pages[referencePage].Lead)
 	for _, o := range group.Operations {
-		p.Sections = append(p.Sections, link{Address: "#" + o.ID, Text: p.Summary(o).Text})
+		p.Sections = append(p.Sections, link{Address: "#" + o.ID, Text: p.Quote(o.Summary).Text})
 	}
 	return p
 }
@@ -216,20 +216,15 @@ func (p guidePage) Page(name string) string { return developerPath(p.Language, n
 // phrase is a text that may be in another language than its page.
 type phrase struct{ Text, Lang string }
 
-// Quote is a text of the OpenAPI documents, which are in English, on this page.
+// Quote returns a text of the OpenAPI documents, which are in English, in the language of the page if it is translated.
 func (p guidePage) Quote(text string) phrase {
 	if p.Language == evidence.English {
 		return phrase{Text: text}
 	}
-	return phrase{text, string(evidence.English)}
-}
-
-// Summary is what an operation does, in the language of the page where it is known.
-func (p guidePage) Summary(o reference.Operation) phrase {
-	if text := p.texts.Summaries[o.ID]; text != "" {
-		return phrase{Text: text}
+	if spanish := p.guides.spanish[text]; spanish != "" {
+		return phrase{Text: spanish}
 	}
-	return p.Quote(o.Summary)
+	return phrase{text, string(evidence.English)}
 }
 
 // Slug is the address of a document as an anchor.
@@ -291,9 +286,9 @@ func (p guidePage) Terminal(name string) (sample, error) {
 // Code is a text to copy that is no sample.
 func (p guidePage) Code(text string) sample { return sample{Text: text} }
 
-// Inline splits a text at its backticks: every second part is code.
-func (p guidePage) Inline(text string) (parts []inlinePart) {
-	for i, part := range strings.Split(text, "`") {
+// Parts splits the text at its backticks: every second part is code.
+func (p phrase) Parts() (parts []inlinePart) {
+	for i, part := range strings.Split(p.Text, "`") {
 		parts = append(parts, inlinePart{part, i%2 == 1})
 	}
 	return parts
@@ -341,12 +336,16 @@ type guides struct {
 	templates *template.Template
 	sections  map[string][]link // headings of each page, by template
 	samples   map[string]string // by name
+	spanish   map[string]string // texts of the OpenAPI documents, by their English
 }
 
 // loadGuides reads the pages for developers: a template a page and language, named by both, and the samples.
 func (s *Site) loadGuides() (*guides, error) {
 	g := &guides{sections: map[string][]link{}, samples: map[string]string{}}
 	var err error
+	if g.spanish, err = reference.Spanish(); err != nil {
+		return nil, err
+	}
 	g.templates, err = s.newTemplate().ParseFS(templateFiles, "templates/layout.html", "templates/developers/*.html")
 	if err != nil {
 		return nil, err

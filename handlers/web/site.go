@@ -10,8 +10,8 @@
 // sections and anchors. Samples exist once, in templates/samples: commands (.sh) for the reader's terminal, programs to
 // store under their own name, and .txt and .http files to read. A test in cmd/integrity runs them page by page, in
 // order, and compares the results with the files named -output.txt. Package reference reads the published OpenAPI
-// documents. A new operation needs its words in texts/es.json, a new download its purpose in both languages, and both
-// need a line in the changelog; tests find only the first two omissions.
+// documents. A new operation needs its Spanish in reference/reference.es.json, a new download its purpose in both
+// languages, and both need a line in the changelog; tests find only the first two omissions.
 //
 // The hash worker is bundled from build/, and package.json there says how. The result is committed, and a test builds
 // it again and compares.
