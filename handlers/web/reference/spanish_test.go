@@ -49,8 +49,8 @@ var fact = regexp.MustCompile("`[^`]+`|" + // code
 // name is a fact outside code. A hyphenated word is a name if both parts begin with a capital, as in a header.
 var name = regexp.MustCompile(`[0-9_:/]|[a-z][A-Z]|[a-z]\.[a-z]|^[A-Z]{2,}$|^[A-Z][a-z]+-[A-Z]`)
 
-// thousands is the separator in a number, which is a comma in English and a point in Spanish.
-var thousands = regexp.MustCompile(`\b(\d{1,3})[.,](\d{3})\b`)
+// thousands is the separator in a number: a comma in English and a hard space in Spanish.
+var thousands = regexp.MustCompile(`\b(\d{1,3})[,\x{a0}](\d{3})\b`)
 
 // facts returns the code, the numbers and the names in a text, sorted.
 func facts(text string) (list []string) {
