@@ -177,7 +177,7 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	if raw, e := s.stamped(id, ""); e.Inclusion == nil || e.Timestamps != nil {
 		t.Errorf("with tokens of another tree: %s", raw)
 	}
-	s.logged("evidence goes without timestamps")
+	s.logged("evidence made without timestamps")
 }
 
 // TestEvidenceFitsVerifiers: the tokens of the latest checkpoints give way where evidence would be too long to verify.

@@ -242,7 +242,7 @@ func TestEvidenceNeverWaitsForTheTree(t *testing.T) {
 			t.Errorf("evidence: %d %s", a.status, a.body)
 		}
 	}
-	if n := strings.Count(s.log.String(), "evidence goes without proof"); n != 1 {
+	if n := strings.Count(s.log.String(), "evidence made without proof"); n != 1 {
 		t.Errorf("the tree was asked %d times", n)
 	}
 	s.registered("b", 1, "two")

@@ -23,32 +23,33 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// Config is what actions are made of.
+// Config configures the actions.
 type Config struct {
-	Notifier *eventstore.Notifier // wakes the requests that wait for the feed
-	// Keys answers the signing keys as they are now; they may be reloaded at any time.
+	Notifier *eventstore.Notifier // wakes the requests that wait for feed events
+	// Keys returns the current signing keys; they may be reloaded at any time.
 	Keys func() Keys
-	// Analyze looks at an open file of size bytes (see cmd/analyzer).
+	// Analyze analyses an open file of size bytes (see cmd/analyzer).
 	Analyze func(ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string) (
 		analysis.Report, error)
-	// Keep stores the bytes of a version that is about to be registered, where the organization's retention wants them
-	// kept. Nil means nothing is ever kept.
+	// Keep stores the bytes of a version that is about to be registered, if the organization's retention keeps them. Nil
+	// means that no bytes are kept.
 	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID,
 		version domain.ArtifactVersionID, content io.ReaderAt, size int64) error
-	// Ready reports why nothing can be committed; the answer shows the sentence of a *domain.Error. It is asked as
-	// often as anybody likes, so it must remember. Nil means nothing is asked.
+	// Ready reports why nothing can be committed; the answer shows the message of a *domain.Error. Any request may ask at
+	// any rate, so it must cache its result. Nil means always ready.
 	Ready func(context.Context) error
-	// SecretKey seals webhook secrets, and the codes of invitations for the queue of mails. Nil: no webhook can be made.
+	// SecretKey encrypts webhook secrets, and invitation codes in the mail queue. Nil means that no webhook can be
+	// created.
 	SecretKey *domain.SecretKey
-	// MailsInvitations says that invitations are mailed, where SecretKey is there too; otherwise they are answered.
+	// MailsInvitations says that invitations are mailed if SecretKey is set; otherwise the answer contains their link.
 	MailsInvitations bool
-	// Egress judges the addresses of webhook destinations.
+	// Egress decides which addresses webhook destinations may have.
 	Egress webhooks.EgressPolicy
-	// Queued hears of each shard in which a request has queued deliveries. It may be nil.
+	// Queued is called for each shard in which a request has queued deliveries. It may be nil.
 	Queued func(domain.Shard)
-	// Transparency answers what the transparency log publishes. Nil: the service keeps no log.
+	// Transparency reads the published transparency log. Nil means that the service keeps no log.
 	Transparency *transparency.Reader
-	// ProofTimeout is for how long evidence waits for the log's tables before it goes without a proof; 0 means 300 ms.
+	// ProofTimeout is how long evidence waits for the log's tables before it is answered without a proof; 0 means 300 ms.
 	ProofTimeout time.Duration
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
@@ -56,26 +57,26 @@ type Config struct {
 
 // Keys are the keys that the service signs and verifies with.
 type Keys struct {
-	Signer  *evidence.Signer // nil: the service must not sign
+	Signer  *evidence.Signer // nil if the service must not sign
 	Trusted *evidence.TrustedKeys
 }
 
-// Service is what all actions share. It is safe for concurrent use.
+// Service is the state that all actions share. It is safe for concurrent use.
 type Service struct {
 	*edge.Edge
 	Config
 	ledger    *eventstore.Ledger
 	waiters   *waiters
-	singles   *fair.Semaphore[domain.OrganizationID] // single commands under way
+	singles   *fair.Semaphore[domain.OrganizationID] // single commands in progress
 	preparing *fair.Semaphore[domain.OrganizationID] // processors that prepare batches
 	used      *usedVersions
 	records   *verifier
-	// unproven and unstamped are, in nanoseconds since 1970, until when evidence is made without asking for a proof of
-	// inclusion, and for timestamps.
+	// unproven and unstamped are pauses: until these times, in nanoseconds since 1970, evidence is made without asking for
+	// a proof of inclusion, or for timestamps.
 	unproven, unstamped atomic.Int64
 }
 
-// Actions are all of them, by resource.
+// Actions are all actions, grouped by resource.
 type Actions struct {
 	*Service
 	Records
@@ -97,29 +98,29 @@ type Actions struct {
 type (
 	// Records registers, reserves, finds and revokes versions of documents.
 	Records struct{ *Service }
-	// Feed shows what has changed in a company.
+	// Feed lists the changes in a company.
 	Feed struct{ *Service }
-	// Companies partitions an organization, and says who may use which part.
+	// Companies divides an organization into companies and grants them to keys and webhooks.
 	Companies struct{ *Service }
-	// Allowances show what is used of an organization's allowances.
+	// Allowances shows how much of an organization's allowances is used.
 	Allowances struct{ *Service }
-	// Proofs exports what proves a record, and the transparency log behind it.
+	// Proofs exports the evidence of a record and the transparency log behind it.
 	Proofs struct{ *Service }
-	// Comparisons compares a hash with a record, for anybody.
+	// Comparisons compares a hash with a record, for callers without a credential too.
 	Comparisons struct{ *Service }
-	// Webhooks manages destinations, and what is delivered to them.
+	// Webhooks manages destinations and their deliveries.
 	Webhooks struct{ *Service }
-	// Artifacts takes documents in, has them analysed, reviewed and approved.
+	// Artifacts registers documents and has them analysed, reviewed and approved.
 	Artifacts struct{ *Service }
 	// Certificates issues, verifies and revokes certificates of versions.
 	Certificates struct{ *Service }
-	// Audit lists what has happened in an organization.
+	// Audit lists the events of an organization.
 	Audit struct{ *Service }
-	// Administration is of keys and members.
+	// Administration manages keys and members.
 	Administration struct{ *Service }
 	// Links ties identities of an OAuth provider to members.
 	Links struct{ *Service }
-	// People are what a person does for itself in the console.
+	// People has the actions of a person in the console on its own account.
 	People struct{ *Service }
 )
 

@@ -15,13 +15,13 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// Single registrations, reservations and revocations of an organization that are under way at once. Alone it may have
-// as many as fill the largest groups; beside others it has so few that theirs wait neither for a processor nor for long
-// transactions.
+// Limits of an organization's single registrations, reservations and revocations in progress. An organization alone on
+// the service may have enough to fill the largest groups. Beside others it may have only so few that their requests
+// wait neither for a processor nor for long transactions.
 const (
 	singlesShare   = 64
 	singlesAlone   = 1024
-	singlePatience = 5 * time.Second // for which a request waits at most
+	singlePatience = 5 * time.Second // the longest wait of a request
 	singlesLine    = 2048
 )
 
@@ -32,7 +32,7 @@ func newSingles(closing <-chan struct{}) *fair.Semaphore[domain.OrganizationID] 
 	})
 }
 
-// Single does a single command once the organization may have one more of them under way.
+// Single makes an action that waits until the organization may have another single command in progress.
 func Single[Input, Result any](s *Service, do edge.Action[Input, Result]) edge.Action[Input, Result] {
 	return func(ctx context.Context, c *edge.Call, input Input) (result Result, err error) {
 		release, err := s.singles.Acquire(ctx, c.Access.Organization, 1)
@@ -44,14 +44,15 @@ func Single[Input, Result any](s *Service, do edge.Action[Input, Result]) edge.A
 	}
 }
 
-// preparers is how many processors prepare batches: all but one, which stays free for everybody else's requests.
+// preparers returns the number of processors that may prepare batches: all but one, which stays free for other
+// requests.
 func preparers() int { return max(1, runtime.GOMAXPROCS(0)-1) }
 
-// preparedAtOnce is how many items of a batch are prepared in one turn of its organization.
+// preparedAtOnce is the number of batch items prepared in one turn of their organization.
 const preparedAtOnce = 8
 
-// inTurns calls do for every item of 0…n-1, a few in each of the organization's turns with a processor. It stops where
-// ctx ends.
+// inTurns calls do for every item of 0…n-1, with a few items in each of the organization's turns on a processor. It
+// stops when ctx ends.
 func (s *Service) inTurns(ctx context.Context, o domain.OrganizationID, n int, do func(item int)) error {
 	var turns errgroup.Group
 	turns.SetLimit(preparers())
@@ -73,14 +74,14 @@ func (s *Service) inTurns(ctx context.Context, o domain.OrganizationID, n int, d
 
 func unprepared() error {
 	return domain.Unavailable(
-		"The service was too busy to take the request up in time; nothing of it was registered. Send it again.",
+		"The service was too busy to process the request in time. Nothing was registered; send the request again.",
 	)
 }
 
-// usedVersions remembers how many new versions organizations have used of the month at least, for those that have a
-// limit. The number never falls within a month, so what remains is never more than this says: declarations beyond it
-// are not signed before they are decided. It decides nothing: a replay succeeds with an exhausted quota, and Decide
-// signs what it accepts. It is safe for concurrent use.
+// usedVersions caches the number of new versions that organizations with a limit have used of the month. The number
+// never falls within a month, so the cache never understates what remains. Declarations beyond the remainder are not
+// signed in advance. The cache decides nothing: a replay succeeds even if the quota is exhausted, and Decide signs
+// every declaration that it accepts. usedVersions is safe for concurrent use.
 type usedVersions struct {
 	organizations *lru.Cache[domain.OrganizationID, domain.Usage]
 }
@@ -88,11 +89,11 @@ type usedVersions struct {
 const maxUsedVersions = 10_000
 
 func newUsedVersions() *usedVersions {
-	organizations, _ := lru.New[domain.OrganizationID, domain.Usage](maxUsedVersions) // fails for a size below 1 only
+	organizations, _ := lru.New[domain.OrganizationID, domain.Usage](maxUsedVersions) // fails only for a size below 1
 	return &usedVersions{organizations}
 }
 
-// note learns from a decision. Of two at once the older may be the one that is remembered.
+// note updates the cache after a decision. Of two concurrent calls, the older number may win.
 func (u *usedVersions) note(o domain.OrganizationID, usage domain.Usage) {
 	known, _ := u.organizations.Get(o)
 	if usage.Limit != nil && (usage.Period > known.Period || usage.Period == known.Period && usage.Used > known.Used) {
@@ -100,7 +101,7 @@ func (u *usedVersions) note(o domain.OrganizationID, usage domain.Usage) {
 	}
 }
 
-// remaining is how many of n new versions the quota has room for at most.
+// remaining returns how many of n new versions the quota may still have room for.
 func (u *usedVersions) remaining(o domain.OrganizationID, limit *int64, p domain.Period, n int) int {
 	if limit == nil {
 		return n

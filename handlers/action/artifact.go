@@ -43,16 +43,16 @@ func viewAnalysis(b domain.AnalysisCompletedBody) wire.Analysis {
 	}
 }
 
-// RegisteredContent is what a request registers; its file is the spool's.
+// RegisteredContent is the content that a request registers. Its file belongs to the spool.
 type RegisteredContent struct {
 	domain.Content
 	file     *os.File
-	later    bool // a version of the artifact in the path, not a new one
+	later    bool // a new version of the artifact in the path, not of a new artifact
 	artifact domain.ArtifactID
 }
 
-// readContent takes a file, a text or a manifest in. It stays with the request, whose body is streamed. The caller
-// closes the file.
+// readContent reads a file, a text or a manifest. It takes the request itself because the body is streamed. The caller
+// must close the file.
 func (s *Artifacts) readContent(r *http.Request) (RegisteredContent, error) {
 	if edge.CallOf(r).Body == nil {
 		return s.ReadFileContent(r)
@@ -90,7 +90,7 @@ func (s *Artifacts) readContent(r *http.Request) (RegisteredContent, error) {
 	return c, err
 }
 
-// ArtifactID is the artifact that the path of an upload or a page names.
+// ArtifactID returns the artifact that the path of an upload or a page names.
 func ArtifactID(r *http.Request) domain.ArtifactID {
 	return edge.PathID(r, "id", domain.ParseID[domain.ArtifactID])
 }
@@ -99,8 +99,8 @@ func contentFor(r *http.Request) RegisteredContent {
 	return RegisteredContent{later: edge.Variable(r, "id") != "", artifact: ArtifactID(r)}
 }
 
-// ReadFileContent takes a file in. The caller hands it on to RegisterContent. It stays with the request, whose body is
-// streamed.
+// ReadFileContent reads an uploaded file, which the caller passes to RegisterContent. It takes the request itself
+// because the body is streamed.
 func (s *Artifacts) ReadFileContent(r *http.Request) (RegisteredContent, error) {
 	u, err := s.readUpload(r, true)
 	if err != nil {
@@ -114,8 +114,8 @@ func (s *Artifacts) ReadFileContent(r *http.Request) (RegisteredContent, error) 
 	return u.RegisteredContent, err
 }
 
-// RegisterVersion registers a file, a text or a manifest, as RegisterContent does. It stays with the request, whose
-// body is streamed.
+// RegisterVersion registers a file, a text or a manifest, as RegisterContent does. It takes the request itself because
+// the body is streamed.
 func (s *Artifacts) RegisterVersion(r *http.Request) (edge.Response, error) {
 	content, err := s.readContent(r)
 	if err != nil {
@@ -126,8 +126,8 @@ func (s *Artifacts) RegisterVersion(r *http.Request) (edge.Response, error) {
 	})
 }
 
-// RegisterContent registers the first version of a new artifact, or a later one of an artifact, and shows it with
-// status 201. What would be refused anyway is not analysed. It closes the file.
+// RegisterContent registers the first version of a new artifact, or a later version of an existing one, and answers it
+// with status 201. Content that would be refused anyway is not analysed. RegisterContent closes the file.
 func (s *Artifacts) RegisterContent(
 	ctx context.Context, c *edge.Call, content RegisteredContent, show func(domain.ArtifactVersionRegistration) any,
 ) (edge.Response, error) {
@@ -161,8 +161,8 @@ func (s *Artifacts) RegisterContent(
 	})
 }
 
-// mayRegister refuses early what Decide would refuse: an unknown artifact, a month without any registration left. It
-// answers for how many days bytes are kept.
+// mayRegister refuses early if Decide would refuse later: an unknown artifact, or no registrations left in the month.
+// It returns the number of days for which bytes are kept.
 func (s *Artifacts) mayRegister(
 	ctx context.Context, access domain.Access, id domain.ArtifactID,
 ) (days int32, err error) {
@@ -187,7 +187,7 @@ func (s *Artifacts) mayRegister(
 	return has.RetentionDays, err
 }
 
-// analyse looks at the bytes, in a process of their own.
+// analyse runs the analysis of the bytes in a separate process.
 func (s *Artifacts) analyse(
 	ctx context.Context, o domain.OrganizationID, c RegisteredContent,
 ) (domain.AnalysisReport, error) {
@@ -195,7 +195,7 @@ func (s *Artifacts) analyse(
 	report, err := s.Analyze(ctx, o, c.file, c.SizeBytes, c.MediaType, c.FileName)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = domain.Unavailable("The analysis did not begin in time; send the request again.")
+			err = domain.Unavailable("The analysis did not start in time; send the request again.")
 		}
 		return domain.AnalysisReport{}, err
 	}
@@ -236,7 +236,7 @@ func viewVersionRegistration(c domain.Content, o domain.ArtifactVersionRegistrat
 	}
 }
 
-// ListArtifacts shows the artifacts of the organization, newest first, each with its newest version.
+// ListArtifacts lists the artifacts of the organization, newest first, each with its newest version.
 func (s *Artifacts) ListArtifacts(ctx context.Context, c *edge.Call, page edge.Slice) (wire.Artifacts, error) {
 	artifacts, total, err := s.Store.Artifacts(ctx, c.Access, page.Limit, page.Offset)
 	views := wire.Each(artifacts, func(a query.Artifact) wire.ListedArtifact {
@@ -245,14 +245,14 @@ func (s *Artifacts) ListArtifacts(ctx context.Context, c *edge.Call, page edge.S
 	return wire.Artifacts{Artifacts: views, Limit: page.Limit, Offset: page.Offset, Total: total}, err
 }
 
-// ArtifactQuestion asks for an artifact, with its newest statements or with those before others.
+// ArtifactQuestion asks for an artifact, with its newest statements or with the statements before a cursor.
 type ArtifactQuestion struct {
 	artifact domain.ArtifactID
 	before   query.StatementsBefore
 	later    bool
 }
 
-// ReadArtifactQuestion reads the artifact of the path, and the cursor of a later page of its statements.
+// ReadArtifactQuestion reads the artifact in the path, and the cursor of a later page of its statements.
 func ReadArtifactQuestion(o *strictjson.Object) (asked ArtifactQuestion) {
 	asked.artifact, asked.before = edge.ReadID(o, "id", domain.ParseID[domain.ArtifactID]), query.NewestStatements()
 	asked.later = edge.Cursor(o, func(text string) bool {
@@ -265,7 +265,7 @@ func ReadArtifactQuestion(o *strictjson.Object) (asked ArtifactQuestion) {
 	return asked
 }
 
-// Artifact answers an artifact with its statements. A later page has the versions alone that its statements are about.
+// Artifact answers an artifact with its statements. A later page has only the versions that its statements are about.
 func (s *Artifacts) Artifact(ctx context.Context, c *edge.Call, asked ArtifactQuestion) (wire.ArtifactHistory, error) {
 	artifact, versions, next, err := s.Store.Artifact(ctx, c.Access, asked.artifact, asked.before)
 	if asked.later {
@@ -288,7 +288,7 @@ func (s *Artifacts) viewCertifiedVersion(v query.ArtifactVersion) wire.Certified
 	}
 }
 
-// ReadAnalysisID reads the analysis that a path names.
+// ReadAnalysisID reads the analysis in the path.
 func ReadAnalysisID(o *strictjson.Object) domain.AnalysisID {
 	return edge.ReadID(o, "id", domain.ParseID[domain.AnalysisID])
 }
@@ -299,8 +299,8 @@ func (s *Artifacts) Analysis(ctx context.Context, c *edge.Call, id domain.Analys
 	return wire.ViewOrNull(found, viewAnalysis), err
 }
 
-// ValidateManifest judges a manifest and stores nothing. It stays with the request: the manifest is its whole body,
-// with warnings that no other body has.
+// ValidateManifest validates a manifest without storing it. It takes the request itself because the manifest is the
+// whole body, with warnings that no other body has.
 func (s *Artifacts) ValidateManifest(r *http.Request) (wire.Manifest, error) {
 	c := edge.CallOf(r)
 	m, warnings, err := domain.ReadManifest(&c.Meter, c.Body)
@@ -341,8 +341,7 @@ func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
 	}
 }
 
-// DeclareReview declares the review that a request holds, with the very file. It stays with the request, whose body is
-// streamed.
+// DeclareReview declares a review of the uploaded file. It takes the request itself because the body is streamed.
 func (s *Artifacts) DeclareReview(r *http.Request) (edge.Response, error) {
 	command, err := s.ReadReview(r)
 	if err != nil {
@@ -360,8 +359,8 @@ func (s *Artifacts) DeclareReview(r *http.Request) (edge.Response, error) {
 	})
 }
 
-// ReadReview takes the exact file and a member's word about it in. It stays with the request, whose body is streamed:
-// the bytes are hashed as they arrive and not stored; a manifest is compared by what it says.
+// ReadReview reads the reviewed file and the member's statement about it. It takes the request itself because the body
+// is streamed: the bytes are hashed as they arrive and not stored. A manifest is compared in its canonical form.
 func (s *Artifacts) ReadReview(r *http.Request) (*domain.DeclareReview, error) {
 	u, err := s.readUpload(r, false)
 	if err != nil {
@@ -390,7 +389,7 @@ func (s *Artifacts) ReadReview(r *http.Request) (*domain.DeclareReview, error) {
 	return command, nil
 }
 
-// Review declares a review and shows it with status 201.
+// Review declares a review and answers it with status 201.
 func (s *Artifacts) Review(
 	ctx context.Context, c *edge.Call, command *domain.DeclareReview, show func() any,
 ) (edge.Response, error) {
@@ -404,7 +403,7 @@ func readVersionID(o *strictjson.Object) domain.ArtifactVersionID {
 	return edge.ReadID(o, "id", domain.ParseID[domain.ArtifactVersionID])
 }
 
-// ReadApproval reads a statement about the version of the path. It refuses one without acceptResponsibility.
+// ReadApproval reads a statement about the version in the path. It requires acceptResponsibility.
 func ReadApproval(o *strictjson.Object) domain.ApproveArtifactVersion {
 	approve := domain.ApproveArtifactVersion{
 		Version: readVersionID(o), Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),

@@ -13,7 +13,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// targets are the kinds of things by the prefix of their ids.
+// targets maps the prefixes of ids to the kinds of targets.
 func targets() map[string]string {
 	return map[string]string{
 		"org": "organization", "usr": "member", "key": "key", "com": "company", "whk": "webhook", "art": "artifact",
@@ -23,7 +23,7 @@ func targets() map[string]string {
 	}
 }
 
-// targetOf names what an event is about. A public id has no prefix: the event says whose it is.
+// targetOf names the target of an event. A public id has no prefix, so the type of the event tells its kind.
 func targetOf(e query.AuditEvent) wire.AuditTarget {
 	prefix, _, found := strings.Cut(e.Subject, "_")
 	kind := targets()[prefix]
@@ -53,10 +53,11 @@ func actorOf(e query.AuditEvent) wire.AuditActor {
 	return wire.AuditActor{Type: "key", ID: &text}
 }
 
-// targetPattern is the form of whatever events are about: an id, or a public id.
+// targetPattern matches every target of an event: an id or a public id.
 var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[a-z2-7]{26})$`)
 
-// ReadAuditQuestion reads the parameters of the history. With afterSequence the events after it come, oldest first.
+// ReadAuditQuestion reads the parameters of the history. With afterSequence, the history has the events after it,
+// oldest first.
 func ReadAuditQuestion(o *strictjson.Object) query.AuditQuestion {
 	page := edge.ReadPage(o)
 	question := query.AuditQuestion{
@@ -67,7 +68,7 @@ func ReadAuditQuestion(o *strictjson.Object) query.AuditQuestion {
 	return question
 }
 
-// ReadAuditFilter reads which events are asked for.
+// ReadAuditFilter reads the filter by action and target.
 func ReadAuditFilter(o *strictjson.Object) (action domain.EventType, target string) {
 	action = domain.EventType(o.Match("action", strictjson.Optional, func(text string) bool {
 		return domain.EventType(text).Known()
@@ -78,7 +79,7 @@ func ReadAuditFilter(o *strictjson.Object) (action domain.EventType, target stri
 	)
 }
 
-// AuditEvents shows the history of the organization: newest first, or what came after a sequence.
+// AuditEvents lists the history of the organization: newest first, or in order after a sequence.
 func (s *Audit) AuditEvents(
 	ctx context.Context, c *edge.Call, question query.AuditQuestion,
 ) (wire.AuditEvents, error) {
@@ -89,7 +90,8 @@ func (s *Audit) AuditEvents(
 	if question.After > page.Total {
 		return wire.AuditEvents{}, domain.InvalidMember(
 			"/afterSequence", strictjson.CodeRange,
-			"must be a sequence of this organization, whose last one is %d; a cursor beyond it is older than a restored database",
+			"must be a sequence of this organization, whose last one is %d; a cursor beyond it is older than a restored "+
+				"database",
 			page.Total,
 		)
 	}
@@ -108,8 +110,7 @@ func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
 	}
 }
 
-// DetectorMetrics shows what each version of a detector has found in the organization's documents, and how long it
-// took.
+// DetectorMetrics shows the findings of each detector version in the organization's documents, and its run times.
 func (s *Audit) DetectorMetrics(ctx context.Context, c *edge.Call, _ struct{}) (wire.DetectorMetrics, error) {
 	metrics, err := s.Store.DetectorMetrics(ctx, c.Access)
 	return wire.DetectorMetrics{Detectors: wire.Each(metrics, func(m query.DetectorMetric) wire.DetectorMetric {

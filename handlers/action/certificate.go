@@ -26,14 +26,14 @@ func (s *Service) viewCertificate(c query.Certificate) wire.Certificate {
 	}
 }
 
-// Publication asks for the certificate of a version, with the words that it makes public.
+// Publication asks to certify a version and names the texts that the certificate makes public.
 type Publication struct {
 	version             domain.ArtifactVersionID
 	title, organization bool
 }
 
-// ReadPublication reads which words of a version are to be public: none where publicFields is absent. It refuses a
-// publication without publicationAuthorized.
+// ReadPublication reads which texts of a version the certificate makes public: none if publicFields is absent. It
+// requires publicationAuthorized.
 func ReadPublication(o *strictjson.Object) Publication {
 	domain.ReadConsent(o, "publicationAuthorized")
 	fields := edge.ReadNames(o, "publicFields", []string{domain.PublicTitle, domain.PublicOrganizationName},
@@ -44,8 +44,8 @@ func ReadPublication(o *strictjson.Object) Publication {
 	}
 }
 
-// IssueCertificate signs and publishes a certificate of an approved version, in the place of one of an earlier version.
-// Words that are to be public and were erased are refused.
+// IssueCertificate signs and publishes a certificate of an approved version. It replaces the certificate of an earlier
+// version. It refuses to publish texts that were erased.
 func (s *Certificates) IssueCertificate(
 	ctx context.Context, c *edge.Call, asked Publication,
 ) (edge.Response, error) {
@@ -81,7 +81,7 @@ func (s *Certificates) IssueCertificate(
 	})
 }
 
-// published finds the words that are to stand in a certificate. What was erased cannot be published.
+// published finds the texts to publish in a certificate. An erased text cannot be published.
 func (s *Certificates) published(
 	ctx context.Context, c *edge.Call, version query.ArtifactVersion, asked Publication,
 ) (p domain.Published, err error) {
@@ -102,19 +102,19 @@ func (s *Certificates) published(
 	return p, nil
 }
 
-// ReadCertificateID reads the certificate that a path names.
+// ReadCertificateID reads the certificate in the path.
 func ReadCertificateID(o *strictjson.Object) domain.PublicID {
 	return edge.PublicID(o.String("id", strictjson.Required))
 }
 
-// ReadRevocation reads the certificate of the path, and the reason, which is required.
+// ReadRevocation reads the certificate in the path and the required reason.
 func ReadRevocation(o *strictjson.Object) domain.RevokeCertificate {
 	return domain.RevokeCertificate{
 		PublicID: ReadCertificateID(o), Reason: domain.ReadStatement(o, "reason", domain.MaxReason),
 	}
 }
 
-// RevokeCertificate revokes a certificate. The reason is seen in the audit history only.
+// RevokeCertificate revokes a certificate. Only the audit history shows the reason.
 func (s *Certificates) RevokeCertificate(
 	ctx context.Context, c *edge.Call, revoke domain.RevokeCertificate,
 ) (edge.Response, error) {
@@ -132,7 +132,7 @@ func (s *Certificates) RevokeCertificate(
 	})
 }
 
-// Download answers the signed certificate, raw.
+// Download answers the signed certificate as raw bytes.
 func (s *Certificates) Download(ctx context.Context, c *edge.Call, id domain.PublicID) (edge.Response, error) {
 	stored, err := s.Store.Certificate(ctx, c.Access, id)
 	if err != nil {
@@ -163,9 +163,9 @@ func (s *Certificates) Download(ctx context.Context, c *edge.Call, id domain.Pub
 	}, err
 }
 
-// verifyCertificate judges what the ledger holds of a certificate: signature, trust, and binding to its public id. The
-// payload may be used only if the finding is Valid. Bytes of a revoked key are untrusted, unless they are another
-// certificate's.
+// verifyCertificate verifies a stored certificate: signature, trust, and binding to its public id. The payload may be
+// used only if the finding is Valid. A certificate of a revoked key is Untrusted, unless it is bound to another public
+// id: then it is Invalid.
 func verifyCertificate(
 	trust *evidence.TrustedKeys, c query.SignedCertificate,
 ) (evidence.CertificatePayload, evidence.Finding) {
@@ -185,8 +185,8 @@ func verifyCertificate(
 	return evidence.CertificatePayload{}, finding
 }
 
-// Certify keeps hash, signature and validity apart: verified needs all three. Nothing is compared where sum is nil. The
-// hash compared is the one inside the verified payload.
+// Certify reports hash, signature and validity separately; Verified requires all three. If sum is nil, no hash is
+// compared. The compared hash is the one inside the verified payload.
 func (s *Certificates) Certify(
 	stored query.SignedCertificate, sum *[32]byte,
 ) (wire.Verification, evidence.CertificatePayload) {
@@ -215,18 +215,18 @@ func (s *Certificates) Certify(
 	return v, payload
 }
 
-// Verification asks to compare a hash, if there is one, with any organization's certificate.
+// Verification asks about the certificate of any organization, and compares a hash with it if there is one.
 type Verification struct {
 	publicID domain.PublicID
 	sum      *[32]byte
 }
 
-// ReadVerification reads a Verification of a body, which has a hash.
+// ReadVerification reads a Verification with a hash from a body.
 func ReadVerification(o *strictjson.Object) Verification {
 	return Verification{edge.ReadPublicID(o), edge.ReadSHA256(o, strictjson.Required)}
 }
 
-// ReadPublicVerification reads a Verification from an address.
+// ReadPublicVerification reads a Verification from path and query; the hash is optional.
 func ReadPublicVerification(o *strictjson.Object) Verification {
 	return Verification{ReadCertificateID(o), edge.OptionalHash(o)}
 }
@@ -246,7 +246,8 @@ func (s *Certificates) VerifyHash(ctx context.Context, _ *edge.Call, v Verificat
 	return view, nil
 }
 
-// VerifyPublished answers anyone who has the public id of a certificate, and shows what was authorized for publication.
+// VerifyPublished answers any caller that knows the public id of a certificate, and shows the texts whose publication
+// was authorized.
 func (s *Certificates) VerifyPublished(
 	ctx context.Context, _ *edge.Call, v Verification,
 ) (wire.PublicVerification, error) {

@@ -20,10 +20,10 @@ func viewCompany(c domain.Company) wire.Company {
 	}
 }
 
-// ReadCompany reads the reference of a company that is to be there.
+// ReadCompany reads the reference of a company to create.
 func ReadCompany(o *strictjson.Object) string { return domain.ReadReference(o, "reference") }
 
-// CreateCompany makes a company, or finds the one that has the reference.
+// CreateCompany creates a company, or returns the existing one with this reference.
 func (s *Companies) CreateCompany(ctx context.Context, c *edge.Call, reference string) (wire.CreatedCompany, error) {
 	command := &domain.CreateCompany{Origin: c.Origin(), Reference: reference}
 	return done(ctx, s.Service, command, func() wire.CreatedCompany {
@@ -31,7 +31,7 @@ func (s *Companies) CreateCompany(ctx context.Context, c *edge.Call, reference s
 	})
 }
 
-// ReadCompanyStatus reads the company of the path, and the status that it is to have.
+// ReadCompanyStatus reads the company in the path and its new status.
 func ReadCompanyStatus(o *strictjson.Object) domain.SetCompanyStatus {
 	return domain.SetCompanyStatus{
 		Company: readCompanyID(o),
@@ -39,7 +39,7 @@ func ReadCompanyStatus(o *strictjson.Object) domain.SetCompanyStatus {
 	}
 }
 
-// SetCompanyStatus closes a company or opens it again.
+// SetCompanyStatus closes a company or reopens it.
 func (s *Companies) SetCompanyStatus(
 	ctx context.Context, c *edge.Call, command domain.SetCompanyStatus,
 ) (wire.Company, error) {
@@ -57,14 +57,14 @@ func readCompanyID(o *strictjson.Object) domain.CompanyID {
 	return edge.ReadID(o, "companyId", domain.ParseID[domain.CompanyID])
 }
 
-// CompaniesQuestion asks for companies of an organization.
+// CompaniesQuestion asks for the companies of an organization.
 type CompaniesQuestion struct {
 	edge.Paging[string]
-	all    bool // also those that are not granted to the key
+	all    bool // including companies that are not granted to the key
 	status domain.CompanyStatus
 }
 
-// ReadCompanies reads which page of companies is wanted, and whether all of them or only one status.
+// ReadCompanies reads which page of companies is wanted, and whether to list all companies or those of one status.
 func ReadCompanies(o *strictjson.Object) CompaniesQuestion {
 	return CompaniesQuestion{
 		all: o.Bool("all", strictjson.Optional), Paging: edge.ReadPaging(o, parseReference),
@@ -72,7 +72,7 @@ func ReadCompanies(o *strictjson.Object) CompaniesQuestion {
 	}
 }
 
-// ListCompanies shows the companies granted to the key, or all of them to an administrator.
+// ListCompanies lists the companies granted to the key, or all companies for an administrator.
 func (s *Companies) ListCompanies(
 	ctx context.Context, c *edge.Call, asked CompaniesQuestion,
 ) (wire.Companies, error) {
@@ -93,7 +93,7 @@ func parseReference(text string) (string, error) {
 	return text, nil
 }
 
-// GrantsQuestion asks to what a company is granted.
+// GrantsQuestion asks for the keys or webhooks that a company is granted to.
 type GrantsQuestion[ID any] struct {
 	edge.Paging[ID]
 	company domain.CompanyID
@@ -103,18 +103,17 @@ func readGrants[ID any](o *strictjson.Object, parse func(string) (ID, error)) Gr
 	return GrantsQuestion[ID]{edge.ReadPaging(o, parse), readCompanyID(o)}
 }
 
-// ReadKeysOfCompany reads which page of the keys that have ever been granted the company of the path.
+// ReadKeysOfCompany reads a page of all keys that have ever been granted the company in the path.
 func ReadKeysOfCompany(o *strictjson.Object) GrantsQuestion[domain.KeyID] {
 	return readGrants(o, domain.ParseID[domain.KeyID])
 }
 
-// ReadWebhooksOfCompany reads which page of the destinations that have ever been authorized for the company of the
-// path.
+// ReadWebhooksOfCompany reads a page of all destinations that have ever been authorized for the company in the path.
 func ReadWebhooksOfCompany(o *strictjson.Object) GrantsQuestion[domain.WebhookID] {
 	return readGrants(o, domain.ParseID[domain.WebhookID])
 }
 
-// ListAccess shows which keys may use a company, and which no longer may.
+// ListAccess lists the keys that may use a company, and those whose grant was withdrawn.
 func (s *Companies) ListAccess(
 	ctx context.Context, c *edge.Call, asked GrantsQuestion[domain.KeyID],
 ) (wire.KeysAccess, error) {
@@ -132,7 +131,7 @@ func viewKeyAccess(g query.Grant[domain.KeyID]) wire.KeyAccess {
 	}
 }
 
-// ListWebhookAccess shows which destinations hear of a company, and which no longer do.
+// ListWebhookAccess lists the destinations that receive the events of a company, and former ones.
 func (s *Companies) ListWebhookAccess(
 	ctx context.Context, c *edge.Call, asked GrantsQuestion[domain.WebhookID],
 ) (wire.WebhooksAccess, error) {
@@ -148,8 +147,8 @@ func viewWebhookAccess(g query.Grant[domain.WebhookID]) wire.WebhookAccess {
 	}
 }
 
-// ReadAccess reads a grant of the company of the path. enabled is required: no grant is given or taken back by
-// omission.
+// ReadAccess reads a grant of the company in the path. enabled is required, so that no omission grants or withdraws
+// access.
 func ReadAccess(o *strictjson.Object) domain.SetAccess {
 	return domain.SetAccess{
 		Company: readCompanyID(o), Key: edge.ReadID(o, "keyId", domain.ParseID[domain.KeyID]),
@@ -157,7 +156,7 @@ func ReadAccess(o *strictjson.Object) domain.SetAccess {
 	}
 }
 
-// SetAccess grants a company to a key or takes the grant back. Repeating it changes the date and adds an event.
+// SetAccess grants a company to a key or withdraws the grant. Repeating a grant changes its date and adds an event.
 func (s *Companies) SetAccess(ctx context.Context, c *edge.Call, command domain.SetAccess) (wire.KeyAccess, error) {
 	command.Origin = c.Origin()
 	return done(ctx, s.Service, &command, func() wire.KeyAccess {
@@ -167,7 +166,7 @@ func (s *Companies) SetAccess(ctx context.Context, c *edge.Call, command domain.
 	})
 }
 
-// ChangeAccess makes several changes of which keys may use which companies.
+// ChangeAccess makes several changes to the grants of companies to keys.
 func (s *Companies) ChangeAccess(ctx context.Context, c *edge.Call, changes []domain.SetAccess) error {
 	return s.execute(ctx, wire.Each(changes, func(change domain.SetAccess) domain.Command {
 		change.Origin = c.Origin()
@@ -175,7 +174,7 @@ func (s *Companies) ChangeAccess(ctx context.Context, c *edge.Call, changes []do
 	})...)
 }
 
-// ChangeWebhookAccess makes several changes of which companies a webhook has events of.
+// ChangeWebhookAccess makes several changes to the authorizations of webhooks for companies.
 func (s *Companies) ChangeWebhookAccess(ctx context.Context, c *edge.Call, changes []domain.SetWebhookAccess) error {
 	return s.execute(ctx, wire.Each(changes, func(change domain.SetWebhookAccess) domain.Command {
 		change.Origin = c.Origin()
@@ -183,15 +182,15 @@ func (s *Companies) ChangeWebhookAccess(ctx context.Context, c *edge.Call, chang
 	})...)
 }
 
-// ReadWebhookAccess reads an authorization for the company of the path. enabled is required, as for a grant.
+// ReadWebhookAccess reads an authorization for the company in the path. enabled is required, as in ReadAccess.
 func ReadWebhookAccess(o *strictjson.Object) domain.SetWebhookAccess {
 	return domain.SetWebhookAccess{
 		Company: readCompanyID(o), Webhook: ReadWebhookID(o), Enabled: o.Bool("enabled", strictjson.Required),
 	}
 }
 
-// SetWebhookAccess authorizes a destination for the events of a company or takes the authorization back. Repeating it
-// changes the date and adds an event.
+// SetWebhookAccess authorizes a destination for the events of a company or withdraws the authorization. Repeating an
+// authorization changes its date and adds an event.
 func (s *Companies) SetWebhookAccess(
 	ctx context.Context, c *edge.Call, command domain.SetWebhookAccess,
 ) (wire.WebhookAccess, error) {

@@ -18,23 +18,22 @@ import (
 	"integrityledger/projections/query"
 )
 
-// pendingState stands where a version's state would: there is no version yet.
+// pendingState is shown as the state of a version that is only reserved.
 const pendingState domain.Status = "pending"
 
-// ComparisonQuestion asks about a record, with the hash of a file or without.
+// ComparisonQuestion asks about a record, with or without the hash of a file.
 type ComparisonQuestion struct {
 	PublicID domain.PublicID
 	SHA256   *[32]byte
 }
 
-// ReadComparison reads the public id of a record, and the hash, which may be absent.
+// ReadComparison reads the public id of a record and an optional hash.
 func ReadComparison(o *strictjson.Object) ComparisonQuestion {
 	return ComparisonQuestion{edge.ReadPublicID(o), edge.OptionalHash(o)}
 }
 
 // Compare answers the public comparison, decided in the order of contract section 4.2: hash syntax, unknown, pending,
-// signature, no hash, mismatch, state. The hash that is compared is the one inside the verified payload, and it is
-// never answered.
+// signature, no hash, mismatch, state. The compared hash is the one inside the verified payload; no answer contains it.
 func (s *Comparisons) Compare(ctx context.Context, _ *edge.Call, asked ComparisonQuestion) (wire.Comparison, error) {
 	id, sum := asked.PublicID, asked.SHA256
 	stored, err := s.Store.Comparison(ctx, id)
@@ -95,61 +94,61 @@ func (s *Comparisons) Receipt(ctx context.Context, _ *edge.Call, id domain.Publi
 	return edge.Cacheable(raw, edge.JSONType), err
 }
 
-// verifier judges the stored data of registrations. It remembers which bytes hold a valid record: those never change,
-// and checking them anew is most of a comparison. Other bytes, or the same for another public id, are other checks.
-// Trust and state are never remembered. It is safe for concurrent use.
+// verifier verifies the stored data of registrations. It caches which bytes contain a valid record: those never change,
+// and verifying them is most of the work of a comparison. The public id is part of the cached check. Trust and state
+// are never cached. verifier is safe for concurrent use.
 type verifier struct {
-	most int // records
+	maxRecords int
 
 	mu    sync.Mutex
-	known [][]remembered    // pages of pageOfChecks; the oldest give way to new ones
-	place map[uint64]uint32 // in known, by the beginning of the check
-	next  int               // place
-	keys  []string          // key ids that contents name
+	known [][]remembered    // pages of pageOfChecks; new checks overwrite the oldest
+	place map[uint64]uint32 // in known, by the first bytes of the check
+	next  int               // the place that the next check takes
+	keys  []string          // the key ids that contents refer to
 }
 
-// remembered holds no pointers, so that the collector passes over all that is remembered.
+// remembered has no pointers, so that the garbage collector does not scan the cache.
 type remembered struct {
 	check
 	contents
 }
 
-// check names what was checked: SHA-256 of the public id asked for and the data of its registration.
+// check is the SHA-256 of a public id and the data of its registration.
 type check [sha256.Size]byte
 
-// contents are what valid bytes say.
+// contents are the facts that valid bytes state.
 type contents struct {
 	sha256     [sha256.Size]byte // of the file
 	receivedAt int64             // microseconds since 1970
 	key        uint32            // in verifier.keys
 }
 
-// verified is a record that was judged. All but the key id is zero unless it is valid.
+// verified is the result of verifying a record. If the record is not valid, only the key id is set.
 type verified struct {
 	contents
-	keyID string // computed from the key (RFC 7638), so it stands for the key itself
+	keyID string // computed from the key (RFC 7638), so it identifies the key
 }
 
-// A record takes 80 bytes and up to 40 of the map. Half a million are remembered at most, 63 MB, and no more than a
-// 32nd of the memory that the operator allows (GOMEMLIMIT) holds: without that, the limit of the process only follows
-// its use.
+// A cached record takes 80 bytes, and up to 40 in the map. The cache holds at most half a million records, 63 MB, and
+// at most 1/32 of the memory that the operator allows (GOMEMLIMIT). Without GOMEMLIMIT the share does not apply: the
+// process's limit would only follow its use.
 const (
-	mostRemembered  = 1 << 19
+	maxRemembered   = 1 << 19
 	rememberedBytes = 120
 	memoryShare     = 32
 	pageOfChecks    = 1 << 10
 )
 
 func newVerifier() *verifier {
-	most := int64(mostRemembered)
+	most := int64(maxRemembered)
 	if os.Getenv("GOMEMLIMIT") != "" {
 		most = max(1, min(most, debug.SetMemoryLimit(-1)/memoryShare/rememberedBytes)) // -1 changes nothing
 	}
-	return &verifier{most: int(most), place: map[uint64]uint32{}}
+	return &verifier{maxRecords: int(most), place: map[uint64]uint32{}}
 }
 
-// verify judges the data of a registration: signature, trust, and binding to the public id asked for and to the event's
-// references (contract sections 4.1 and 4.2).
+// verify verifies the data of a registration: signature, trust, and binding to the public id asked for and to the
+// event's references (contract sections 4.1 and 4.2).
 func (v *verifier) verify(trust *evidence.TrustedKeys, id domain.PublicID, data []byte) (verified, evidence.Finding) {
 	name := nameOf(id, data)
 	if known, ok := v.recall(name); ok {
@@ -179,7 +178,7 @@ func nameOf(id domain.PublicID, data []byte) (name check) {
 	return name
 }
 
-// beginning is enough to find a check: where two begin alike, the later takes the place of the other.
+// beginning is the map key of a check. If two checks begin alike, the later one replaces the other.
 func (c *check) beginning() uint64 { return binary.LittleEndian.Uint64(c[:]) }
 
 func (v *verifier) at(place int) *remembered { return &v.known[place/pageOfChecks][place%pageOfChecks] }
@@ -207,10 +206,10 @@ func (v *verifier) remember(name check, record verified) {
 		v.known = append(v.known, make([]remembered, pageOfChecks))
 	}
 	to := v.at(v.next)
-	delete(v.place, to.beginning()) // of what was there; of a new place, of nothing
+	delete(v.place, to.beginning()) // the overwritten check; a new place has none
 	*to = remembered{name, record.contents}
 	v.place[name.beginning()] = uint32(v.next)
-	v.next = (v.next + 1) % v.most
+	v.next = (v.next + 1) % v.maxRecords
 }
 
 func bound(payload evidence.RecordPayload, id domain.PublicID, stored *domain.SignedRecord) bool {

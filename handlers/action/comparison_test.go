@@ -100,7 +100,7 @@ func TestRememberedCheck(t *testing.T) {
 func TestVerifierForgets(t *testing.T) {
 	const most = 3 * pageOfChecks / 2
 	v := newVerifier()
-	v.most = most
+	v.maxRecords = most
 	name := func(i int) check { return sha256.Sum256([]byte(strconv.Itoa(i))) }
 	for i := range 3 * most {
 		key := strconv.Itoa(i / pageOfChecks)
@@ -125,9 +125,9 @@ func TestVerifierForgets(t *testing.T) {
 // The memory that the operator allows bounds what is remembered; a limit that the process has set itself does not.
 func TestVerifierFollowsTheMemory(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30))
-	for allowed, want := range map[string]int{"": mostRemembered, "1GiB": (1 << 25) / rememberedBytes} {
+	for allowed, want := range map[string]int{"": maxRemembered, "1GiB": (1 << 25) / rememberedBytes} {
 		t.Setenv("GOMEMLIMIT", allowed)
-		if got := newVerifier().most; got != want {
+		if got := newVerifier().maxRecords; got != want {
 			t.Errorf("%q: %d records, not %d", allowed, got, want)
 		}
 	}

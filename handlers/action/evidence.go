@@ -22,11 +22,11 @@ import (
 	"integrityledger/projections/query"
 )
 
-// errTampered is internal: it says that the database was changed behind the ledger's back, which no caller can mend.
+// errTampered is internal: the database was changed behind the ledger's back, which no caller can repair.
 var errTampered = errors.New("stored evidence does not verify, or belongs to another record")
 
-// receiptOf makes the envelope of a stored record. Evidence of a key that has been revoked is still given out, and
-// verifies nowhere; evidence that is not this record's is not.
+// receiptOf makes the envelope of a stored record. Evidence signed by a revoked key is still answered, although no
+// verifier accepts it. Evidence of another record is refused.
 func (s *Service) receiptOf(
 	trust *evidence.TrustedKeys, id domain.PublicID, stored *query.Evidence,
 ) (evidence.Envelope, error) {
@@ -54,16 +54,16 @@ func (s *Service) receiptOf(
 type ExportQuestion struct {
 	publicID   domain.PublicID
 	at         *query.Moment // nil: now
-	timestamps bool          // with the tokens of timestamp authorities
+	timestamps bool          // include the tokens of timestamp authorities
 }
 
-// ReadExport reads the public id of a record, the moment (now where at is absent), and whether tokens are asked for.
+// ReadExport reads the public id of a record, the moment (now if at is absent), and whether to include timestamps.
 func ReadExport(o *strictjson.Object) ExportQuestion {
 	return ExportQuestion{edge.ReadPublicID(o), readMoment(o), o.Bool("timestamps", strictjson.Optional)}
 }
 
-// Evidence answers the private export: receipt, references and a fresh observation of the state, or the state as
-// of an earlier moment.
+// Evidence answers the private export: receipt, references, and a fresh observation of the state or the state as of an
+// earlier moment.
 func (s *Proofs) Evidence(ctx context.Context, c *edge.Call, asked ExportQuestion) (wire.Evidence, error) {
 	envelope, err := s.export(ctx, c, asked)
 	return wire.Evidence{Envelope: envelope}, err
@@ -71,7 +71,7 @@ func (s *Proofs) Evidence(ctx context.Context, c *edge.Call, asked ExportQuestio
 
 func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion) (evidence.Envelope, error) {
 	id, at := asked.publicID, asked.at
-	// Before the state is read: a state must not be dated later than it was seen.
+	// Read the time before the state: a state must not be dated later than it was read.
 	observedAt, err := s.observationTime(ctx)
 	if err != nil {
 		return evidence.Envelope{}, err
@@ -94,7 +94,7 @@ func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion)
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
-	// The record is received before its events, and seen after them, whatever clocks say.
+	// Clocks may differ, but a record is received before its events and observed after them.
 	asOf := slices.MaxFunc([]time.Time{then.Time, stored.ReceivedAt}, time.Time.Compare)
 	if observedAt, err = notBefore(asOf, observedAt); err != nil {
 		return evidence.Envelope{}, err
@@ -121,8 +121,8 @@ func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion)
 	return receipt, nil
 }
 
-// observationTime is what a signed observation is dated with: nothing is signed while the clocks disagree, or while the
-// database lacks what was committed.
+// observationTime returns the time for a signed observation. Nothing is signed while the clocks disagree or while the
+// database lacks events that were committed.
 func (s *Proofs) observationTime(ctx context.Context) (time.Time, error) {
 	now, err := s.ledger.Agreed(ctx)
 	if clocks, ok := errors.AsType[*eventstore.ClockError](err); ok {
@@ -137,33 +137,34 @@ func (s *Proofs) observationTime(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
-// receivedAhead is how far ahead of this clock a record may have been received: registered in between, or by a clock
-// that agrees with this one. A later date comes from a clock that was wrong.
+// receivedAhead is how far in the future a record may have been received: it may have been registered since observedAt
+// was read, or by a clock that agrees with this one. A later date comes from a clock that was wrong.
 const receivedAhead = time.Minute
 
-// notBefore is observedAt, or ReceivedAt where that is hardly later: a record is received before it is seen.
+// notBefore returns the later of the two times, since a record is received before it is observed. It refuses if
+// receivedAt is ahead by more than receivedAhead.
 func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
 	ahead := receivedAt.Sub(observedAt)
 	if ahead > receivedAhead {
 		return observedAt, domain.Unavailable(
-			"This record is dated %s by a clock that was wrong, which is still to come: its state can be signed from then on. "+
-				"Its receipt is there meanwhile.",
+			"This record carries the future date %s because a clock was wrong. Its state can be signed after that date; its "+
+				"receipt is available now.",
 			evidence.FormatTime(receivedAt),
 		).After(ahead)
 	}
 	return slices.MaxFunc([]time.Time{observedAt, receivedAt}, time.Time.Compare), nil
 }
 
-// finalAfter is how long ago a time must lie for the state as of it to be signed. An event's time is taken before its
-// commit, which a group reaches within 30 seconds or never; the rest is for servers whose clocks are behind this one's,
-// by the tolerance of both.
+// finalAfter is how long ago a moment must be for the state as of it to be signed. The time of an event is taken before
+// its commit, which a group reaches within 30 seconds or never; the rest allows for servers whose clocks are behind,
+// within the tolerance of both clocks.
 const finalAfter = time.Minute
 
 const momentRule = "must be an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits"
 
 var sequencePattern = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
 
-// parseMoment reads a sequence or a time, of which finer parts than microseconds are cut off: no event has them.
+// parseMoment reads a sequence or a time. Fractions of a microsecond are cut off: no event has them.
 func parseMoment(text string) (at query.Moment, ok bool) {
 	if sequencePattern.MatchString(text) {
 		sequence, err := strconv.ParseInt(text, 10, 64)
@@ -174,7 +175,7 @@ func parseMoment(text string) (at query.Moment, ok bool) {
 	return at, ok
 }
 
-// readMoment reads the member at; nil if it is absent.
+// readMoment reads the member at; it returns nil if at is absent.
 func readMoment(o *strictjson.Object) *query.Moment {
 	if !o.Has("at") {
 		return nil
@@ -218,13 +219,13 @@ func (s *Proofs) evidenceAsOf(
 
 const (
 	proofTimeout = 300 * time.Millisecond
-	proofPause   = 5 * time.Second // for how long evidence does not ask for a proof after it has waited in vain
+	proofPause   = 5 * time.Second // after an unanswered wait, evidence is made without asking for a proof for this long
 
 	checkpointType = "text/plain; charset=utf-8"
 	tileType       = "application/octet-stream"
 )
 
-// logFailure is what a caller may know of a question that the log has not answered.
+// logFailure turns an error of the transparency log into one that callers may see.
 func logFailure(err error) error {
 	switch {
 	case errors.Is(err, transparency.ErrNoCheckpoint):
@@ -254,7 +255,7 @@ func noLog() error {
 	return domain.Refuse(domain.NotFound, "This service keeps no transparency log.")
 }
 
-// Checkpoint answers the newest signed tree head, as C2SP tlog-checkpoint has it.
+// Checkpoint answers the newest signed tree head in the format of C2SP tlog-checkpoint.
 func (s *Proofs) Checkpoint(ctx context.Context, _ *edge.Call, _ struct{}) (edge.Response, error) {
 	if s.Transparency == nil {
 		return edge.Response{}, noLog()
@@ -263,11 +264,11 @@ func (s *Proofs) Checkpoint(ctx context.Context, _ *edge.Call, _ struct{}) (edge
 	return edge.Response{Raw: []byte(note), ContentType: checkpointType, Cache: edge.NoStore}, logFailure(err)
 }
 
-// ReadTile reads which tile a path names.
+// ReadTile reads the tile in the path.
 func ReadTile(o *strictjson.Object) string { return o.String("tile", strictjson.Required) }
 
-// Tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles: what the events say is nobody's but
-// the organization's.
+// Tile answers a hash tile by its C2SP tlog-tiles name. There are no entry tiles: the contents of events belong to the
+// organization alone.
 func (s *Proofs) Tile(ctx context.Context, _ *edge.Call, tile string) (edge.Response, error) {
 	if s.Transparency == nil {
 		return edge.Response{}, noLog()
@@ -289,17 +290,17 @@ func (s *Proofs) Inclusion(ctx context.Context, c *edge.Call, id domain.PublicID
 	return proof, logFailure(err)
 }
 
-// timestampPage is from how many tokens on a page of them is full.
+// timestampPage is the number of tokens after which a page is full.
 const timestampPage = 20
 
-// ReadTimestamps reads the size of the tree after which a page begins.
+// ReadTimestamps reads the tree size after which a page begins.
 func ReadTimestamps(o *strictjson.Object) int64 {
 	return edge.Integer(o, "after", 0, strictjson.MaxInteger, 0)
 }
 
-// Timestamps answers tokens over checkpoints, of whole sizes of the tree. A page that others follow is kept for
-// minutes: it changes only where a slower authority's token of an earlier checkpoint comes after it, or the database is
-// restored.
+// Timestamps answers tokens over checkpoints. A page has all tokens of the tree sizes it covers. A page with successors
+// may be cached for minutes: it changes only if a slower authority's token of an earlier checkpoint arrives after it,
+// or the database is restored.
 func (s *Proofs) Timestamps(ctx context.Context, _ *edge.Call, after int64) (edge.Response, error) {
 	if s.Transparency == nil {
 		return edge.Response{}, noLog()
@@ -327,8 +328,9 @@ func (s *Proofs) Timestamps(ctx context.Context, _ *edge.Call, after int64) (edg
 	return resp, err
 }
 
-// ofTree answers what evidence never waits for of the tables of the log: zero where the log is not kept, has not come
-// so far, or does not answer at once. It is not asked again before a pause.
+// ofTree asks the log for an optional part of evidence, for which evidence does not wait long. It returns zero if there
+// is no log, the log has not reached the event, or the log does not answer in time. After a failure it does not ask
+// again until the pause is over.
 func ofTree[T any](ctx context.Context, s *Proofs, pause *atomic.Int64, what string, stored *query.Evidence,
 	ask func(
 		r *transparency.Reader, ctx context.Context, shard domain.Shard, position int64, leaf []byte,
@@ -340,16 +342,16 @@ func ofTree[T any](ctx context.Context, s *Proofs, pause *atomic.Int64, what str
 	defer cancel()
 	answer, err := ask(s.Transparency, limited, stored.Event.Shard, stored.Event.Position, stored.Leaf())
 	if err == nil || errors.Is(err, transparency.ErrNotIntegrated) || ctx.Err() != nil {
-		// a caller who has left says nothing of the log
+		// If the caller has left, the error says nothing about the log.
 		return answer
 	}
 	pause.Store(s.Now().Add(proofPause).UnixNano())
-	s.Log.WarnContext(ctx, "evidence goes without "+what+" for a while", "error", err, "pause", proofPause)
+	s.Log.WarnContext(ctx, "evidence made without "+what, "error", err, "pause", proofPause)
 	return answer
 }
 
-// fitTimestamps leaves out timestamps of another tree than that of the proof of inclusion, as a restore between the two
-// reads can give, and as many tokens, the last first, as make evidence longer than verifiers take it.
+// fitTimestamps drops timestamps that are not of the tree in the proof of inclusion, which happens if the database is
+// restored between the two reads. It also drops the last tokens until the evidence is no longer than verifiers accept.
 func fitTimestamps(e *evidence.Envelope) {
 	if slices.ContainsFunc(e.Timestamps, func(t evidence.Timestamp) bool { return t.LeafIndex != e.Inclusion.LeafIndex }) {
 		e.Timestamps = nil

@@ -19,7 +19,7 @@ const (
 	feedLimit    = 100
 )
 
-// Epoch is the ledger's: a restore may have raised it since the process started.
+// Epoch returns the ledger's epoch: a restore may have raised it since the process started.
 func (s *Feed) Epoch() int64 {
 	if s.ledger == nil {
 		return s.Installation.Epoch
@@ -32,11 +32,11 @@ type FeedQuestion struct {
 	company      string
 	after, epoch int64
 	limit        int
-	wait         time.Duration // for the next event
+	wait         time.Duration // the longest wait for the next event
 }
 
-// ReadFeed reads a question of a caller that does not wait. Without a cursor the feed begins at its beginning, and
-// without an epoch any is right.
+// ReadFeed reads a question that does not wait. Without a cursor the feed starts at its first event; without an epoch
+// any epoch is accepted.
 func ReadFeed(o *strictjson.Object) FeedQuestion {
 	return FeedQuestion{
 		company: domain.ReadReference(o, "companyReference"), after: edge.Integer(o, "after", 0, strictjson.MaxInteger, 0),
@@ -45,7 +45,7 @@ func ReadFeed(o *strictjson.Object) FeedQuestion {
 	}
 }
 
-// ReadLongPoll is ReadFeed of a caller that may wait.
+// ReadLongPoll is ReadFeed for a caller that may wait.
 func ReadLongPoll(o *strictjson.Object) FeedQuestion {
 	asked := ReadFeed(o)
 	asked.wait = time.Duration(edge.Integer(o, "wait", 0, 25, 0)) * time.Second
@@ -58,7 +58,7 @@ type FeedPage struct {
 	Epoch int64
 }
 
-// Changes answers a page of the change feed; where it is empty, the caller may wait for the next event.
+// Changes answers a page of the change feed. If the page is empty, the caller may wait for the next event.
 func (s *Feed) Changes(ctx context.Context, c *edge.Call, asked FeedQuestion) (FeedPage, error) {
 	page, epoch, err := s.changesAfter(ctx, c.Access, asked)
 	if err == nil && len(page.Events) == 0 && asked.wait > 0 {
@@ -68,7 +68,7 @@ func (s *Feed) Changes(ctx context.Context, c *edge.Call, asked FeedQuestion) (F
 	return FeedPage{page, epoch}, err
 }
 
-// changesAfter reads a page of the feed without waiting, and the epoch that it is of.
+// changesAfter reads a page of the feed and its epoch without waiting.
 func (s *Feed) changesAfter(
 	ctx context.Context, access domain.Access, asked FeedQuestion,
 ) (wire.Feed[wire.FeedEvent], int64, error) {
@@ -85,7 +85,7 @@ func viewFeed(asked FeedQuestion, events []query.FeedEvent, more bool) wire.Feed
 	return answer
 }
 
-// FeedEvent is an event as the feed and the stream of the same events show it.
+// FeedEvent returns an event in the form of the feed and of its stream.
 func FeedEvent(e query.FeedEvent, company string) wire.FeedEvent {
 	return wire.FeedEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, Type: e.Type, OccurredAt: evidence.FormatTime(e.OccurredAt),
@@ -99,9 +99,9 @@ func viewVersion(e query.FeedEvent, company string) wire.VersionReference {
 	}
 }
 
-// await looks again whenever something of the company was committed, until an event is there or the wait is over.
-// Between two looks no connection is held; every look reads the grant anew, and the key is checked again before events
-// are sent. A caller that waits wants what is new, so an older state of a replica will not do.
+// await reads the feed again after every commit in the company, until there is an event or the wait is over. It holds
+// no connection while it waits. Every read checks the grant again, and the key is checked again before events are sent.
+// A waiting caller wants new events, so an older state of a replica will not do.
 func (s *Feed) await(ctx context.Context, access domain.Access, asked FeedQuestion) (wire.Feed[wire.FeedEvent], error) {
 	empty := viewFeed(asked, nil, false)
 	leave, ok := s.waiters.enter(access)
@@ -119,7 +119,7 @@ func (s *Feed) await(ctx context.Context, access domain.Access, asked FeedQuesti
 	waiting, cancel := context.WithTimeout(ctx, asked.wait)
 	defer cancel()
 	for {
-		// Also at once: something may have come between the first look and the announcement.
+		// Read at once: an event may have been committed between the first read and Wait.
 		page, _, err := s.changesAfter(ctx, access, asked)
 		switch {
 		case err != nil:
@@ -137,15 +137,15 @@ func (s *Feed) await(ctx context.Context, access domain.Access, asked FeedQuesti
 	}
 }
 
-// How many may wait at once (contract section 3).
+// Numbers of requests that may wait at the same time (contract section 3).
 const (
 	maxWaitsKey          = 5
 	maxWaitsOrganization = 50
 	maxWaitsProcess      = 2000
 )
 
-// waiters counts the requests that wait: of a key, of an organization, and (under itself) of the process. It is safe
-// for concurrent use.
+// waiters counts the waiting requests of each key, of each organization and, under the waiters itself, of the process.
+// It is safe for concurrent use.
 type waiters struct {
 	mu     sync.Mutex
 	places map[any]int
@@ -153,7 +153,7 @@ type waiters struct {
 
 func newWaiters() *waiters { return &waiters{places: map[any]int{}} }
 
-// enter takes a place, unless all are taken; leave gives it back.
+// enter takes a place unless all are taken; leave returns it.
 func (w *waiters) enter(a domain.Access) (leave func(), ok bool) {
 	most := map[any]int{w: maxWaitsProcess, a.Key: maxWaitsKey, a.Organization: maxWaitsOrganization}
 	w.mu.Lock()

@@ -15,12 +15,12 @@ import (
 	"integrityledger/projections/query"
 )
 
-// prepared is a command that is ready to be executed, and what makes the answer of its outcome.
+// prepared returns a command that is ready to be executed, and a function that renders the answer from its outcome.
 type prepared func() (command domain.Command, render func() edge.Response, err error)
 
-// once executes what prepare makes under the request's Idempotency-Key, where it has one: a repetition of a finished
-// request gets its answer, and the answer of this one is stored in the transaction of its events. content is what was
-// parsed of the request; other content under the same key is refused.
+// once executes the command that prepare makes, under the request's Idempotency-Key if it has one. A repetition of a
+// finished request gets the stored answer. The answer of a new request is stored in the transaction of its events.
+// content is the parsed content of the request; other content under the same key is refused.
 func (s *Service) once(ctx context.Context, c *edge.Call, content any, prepare prepared) (edge.Response, error) {
 	claim, known, err := s.claim(ctx, c, content)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Service) once(ctx context.Context, c *edge.Call, content any, prepare p
 	if err == nil {
 		err = s.execute(ctx, command)
 	}
-	if err != nil { // nothing of resp may be read: the command may still be under way
+	if err != nil { // do not read resp: the command may still be in progress
 		if claim != nil {
 			s.finishIdempotent(ctx, *claim, edge.Response{}, err)
 		}
@@ -59,7 +59,8 @@ func (s *Service) once(ctx context.Context, c *edge.Call, content any, prepare p
 	return resp, nil
 }
 
-// claim takes the request's Idempotency-Key, nil without one, or finds the answer of a finished request under it.
+// claim takes the request's Idempotency-Key, or finds the answer of a finished request with the same key. Both results
+// are nil if the request has no key.
 func (s *Service) claim(ctx context.Context, c *edge.Call, content any) (*domain.Claim, *query.KnownAnswer, error) {
 	key, err := c.IdempotencyKey()
 	if err != nil || key == "" {
@@ -78,8 +79,8 @@ func (s *Service) claim(ctx context.Context, c *edge.Call, content any) (*domain
 	return &claim, known, err
 }
 
-// finishIdempotent ends a claim whose request made no event: the answer is stored where the same request would get it
-// again, else the claim is given up.
+// finishIdempotent ends the claim of a request that made no event. The answer is stored if the same request would get
+// it again; otherwise the claim is released.
 func (s *Service) finishIdempotent(ctx context.Context, claim domain.Claim, resp edge.Response, failed error) {
 	answer := domain.StoredAnswer{Claim: claim, Status: resp.StatusCode()}
 	body := resp.Data
@@ -89,7 +90,7 @@ func (s *Service) finishIdempotent(ctx context.Context, claim domain.Claim, resp
 			refused.Code == domain.RequestInProgress {
 			if err := s.Store.Release(ctx, claim); err != nil {
 				s.Log.WarnContext(
-					ctx, "an idempotency key stays claimed until its lease ends", "requestId", edge.CallIn(ctx).RequestID, "error",
+					ctx, "idempotency key not released before its lease ends", "requestId", edge.CallIn(ctx).RequestID, "error",
 					err,
 				)
 			}
@@ -103,13 +104,13 @@ func (s *Service) finishIdempotent(ctx context.Context, claim domain.Claim, resp
 	}
 	if err != nil {
 		s.Log.WarnContext(
-			ctx, "the answer of an idempotent request could not be stored", "requestId", edge.CallIn(ctx).RequestID, "error",
+			ctx, "answer of an idempotent request not stored", "requestId", edge.CallIn(ctx).RequestID, "error",
 			err,
 		)
 	}
 }
 
-// replayed is a stored answer, under the request id of this request.
+// replayed returns a stored answer with the id of this request.
 func replayed(status int, body []byte) (edge.Response, error) {
 	resp := edge.Response{Status: status, Header: http.Header{"Idempotent-Replayed": {"true"}}}
 	if status < http.StatusBadRequest {

@@ -22,10 +22,10 @@ func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
 	}
 }
 
-// LinkURL is the page on which a code is redeemed.
+// LinkURL returns the address of the page on which a code is redeemed.
 func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
 
-// StartLink begins a link for the key's own member. It can have no scope that the key has not.
+// StartLink begins a link for the key's own member, with no more scopes than the key has.
 func (s *Links) StartLink(ctx context.Context, c *edge.Call, scopes []domain.Scope) (wire.StartedLink, error) {
 	if scopes == nil {
 		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool {
@@ -55,7 +55,7 @@ func (s *Links) StartLink(ctx context.Context, c *edge.Call, scopes []domain.Sco
 	})
 }
 
-// ReadOAuthScopes reads the optional member scopes; nil where it is absent.
+// ReadOAuthScopes reads the optional member scopes; it returns nil if scopes is absent.
 func ReadOAuthScopes(o *strictjson.Object) []domain.Scope {
 	scopes := edge.ReadNames(
 		o, "scopes", domain.OAuthScopes(), edge.CodeUnknownValue, "must be verify:read or artifacts:read",
@@ -72,18 +72,19 @@ type LinkQuestion struct {
 	edge.Slice
 }
 
-// ReadLinkQuestion reads which page, and whether links of all members are asked for.
+// ReadLinkQuestion reads which page is wanted, and whether it lists the links of all members.
 func ReadLinkQuestion(o *strictjson.Object) LinkQuestion {
 	return LinkQuestion{o.Bool("all", strictjson.Optional), edge.ReadPage(o)}
 }
 
-// ListLinks shows the links of the key's member, newest first; those of all members to an owner or admin.
+// ListLinks lists the links of the key's member, newest first. An owner or admin may list the links of all members.
 func (s *Links) ListLinks(ctx context.Context, c *edge.Call, asked LinkQuestion) (wire.OAuthLinks, error) {
 	member := c.Access.Member
 	if asked.all {
 		if !c.Access.Role.ManagesLinks() {
 			return wire.OAuthLinks{}, domain.Refuse(
-				domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.Access.Role,
+				domain.RoleRequired, "Only an owner or admin may list the links of all members; the key's member is %s.",
+				c.Access.Role,
 			)
 		}
 		member = domain.MemberID{}
@@ -93,12 +94,12 @@ func (s *Links) ListLinks(ctx context.Context, c *edge.Call, asked LinkQuestion)
 	return wire.OAuthLinks{Links: views, Limit: asked.Limit, Offset: asked.Offset, Total: total}, err
 }
 
-// ReadLinkID reads the link that a path names.
+// ReadLinkID reads the link in the path.
 func ReadLinkID(o *strictjson.Object) domain.LinkID {
 	return edge.ReadID(o, "linkId", domain.ParseID[domain.LinkID])
 }
 
-// WithdrawConsent ends a link of the key's member; of any member for an owner or admin.
+// WithdrawConsent ends a link of the key's member. An owner or admin may end the links of all members.
 func (s *Links) WithdrawConsent(ctx context.Context, c *edge.Call, id domain.LinkID) (wire.ChangedLink, error) {
 	command := &domain.WithdrawConsent{Origin: c.Origin(), Link: id, Member: c.Access.Member}
 	return done(ctx, s.Service, command, func() wire.ChangedLink {
@@ -122,9 +123,10 @@ func readRedemption(o *strictjson.Object) redemption {
 	}
 }
 
-// RedeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
-// first, so that the provider is asked on behalf of invited people only. It stays with the request, since the token is
-// a credential: one that is missing is refused before the body is read, and each refusal counts against the address.
+// RedeemLink links the identity of the request's access token to the member of the link. It checks the code first, so
+// that only requests with a valid code cause questions to the provider. It takes the request itself because the token
+// is a credential: a missing token is refused before the body is read, and each refusal counts against the client
+// address.
 func (s *Links) RedeemLink(r *http.Request) (redeemed wire.ChangedLink, err error) {
 	raw, ok := edge.BearerText(r.Header)
 	if !ok {
@@ -153,7 +155,7 @@ func (s *Links) RedeemLink(r *http.Request) (redeemed wire.ChangedLink, err erro
 	return viewLinkChange(command.Outcome, command.Replayed, c.Start), nil
 }
 
-// LinkOf finds the link of a code, whatever its state; a wrong secret finds none.
+// LinkOf finds the link of a code in any state. A wrong secret finds no link.
 func (s *Links) LinkOf(ctx context.Context, code string) (link domain.OAuthLink, secretSHA256 [32]byte, err error) {
 	id, secretSHA256, ok := domain.ParseLinkCode(code)
 	if !ok {

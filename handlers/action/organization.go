@@ -17,8 +17,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-// ConsoleURL is the service's address as browsers must name it in the console: WebAuthn knows names only, and an
-// address of loopback has one.
+// ConsoleURL returns the address under which browsers must open the console. WebAuthn needs a host name, so a loopback
+// address becomes localhost.
 func ConsoleURL(baseURL string) string {
 	base, err := url.Parse(baseURL)
 	if err != nil || base.Scheme != "http" || net.ParseIP(base.Hostname()) == nil ||
@@ -29,7 +29,7 @@ func ConsoleURL(baseURL string) string {
 	return base.String()
 }
 
-// Organization shows an organization and what is left of its month, to any of its keys.
+// Organization shows an organization and its remaining monthly limits, to any of its keys.
 func (s *Administration) Organization(
 	ctx context.Context, c *edge.Call, _ struct{},
 ) (shown wire.FullOrganization, err error) {
@@ -60,7 +60,7 @@ func (s *Administration) Organization(
 	}, nil
 }
 
-// ViewAPIKey shows a key as the administration of an organization does, never with its secret.
+// ViewAPIKey shows a key to the administration of its organization, without its secret.
 func ViewAPIKey(k query.GrantedKey) wire.APIKey {
 	return wire.APIKey{
 		ID: k.ID.String(), Name: k.Name, MemberID: k.Member.String(), Scopes: k.Scopes, Source: k.Source,
@@ -73,17 +73,17 @@ func ViewAPIKey(k query.GrantedKey) wire.APIKey {
 	}
 }
 
-// ReadKeyID reads the key that a path names.
+// ReadKeyID reads the key in the path.
 func ReadKeyID(o *strictjson.Object) domain.KeyID {
 	return edge.ReadID(o, "keyId", domain.ParseID[domain.KeyID])
 }
 
-// ReadKeysPage reads which keys of a list are asked for.
+// ReadKeysPage reads which page of keys is wanted.
 func ReadKeysPage(o *strictjson.Object) edge.Paging[domain.KeyID] {
 	return edge.ReadPaging(o, domain.ParseID[domain.KeyID])
 }
 
-// ListKeys shows every API key of the organization, oldest first.
+// ListKeys lists every API key of the organization, oldest first.
 func (s *Administration) ListKeys(
 	ctx context.Context, c *edge.Call, asked edge.Paging[domain.KeyID],
 ) (wire.APIKeys, error) {
@@ -98,7 +98,8 @@ func (s *Administration) Key(ctx context.Context, c *edge.Call, id domain.KeyID)
 	return ViewAPIKey(found), err
 }
 
-// keyAfter shows a key after a change that is committed: as it is read now, or as the change left it where that fails.
+// keyAfter shows a key after a committed change: as the database has it now, or as the change left it if the read
+// fails.
 func (s *Administration) keyAfter(ctx context.Context, key domain.APIKey) wire.APIKey {
 	found, err := s.Store.KeyOf(ctx, key.Organization, key.ID)
 	if err != nil {
@@ -114,7 +115,7 @@ func readTime(o *strictjson.Object, name string) (at time.Time) {
 		return at
 	}
 	at, err := time.Parse(time.RFC3339, *text)
-	if err != nil || at.IsZero() { // which would be none
+	if err != nil || at.IsZero() { // the zero time means no time
 		o.Problem(name, strictjson.CodeFormat, "must be a time such as 2026-12-31T23:00:00Z")
 	}
 	return at
@@ -124,7 +125,7 @@ func readKeyName(o *strictjson.Object) string {
 	return o.Match("name", strictjson.Required, domain.ValidKeyName, domain.KeyNameRule)
 }
 
-// ReadNewKey reads a key that is to be made. A name and a scope are required; the rest bounds what the key may do.
+// ReadNewKey reads a key to create. A name and a scope are required; the other members restrict the key.
 func ReadNewKey(o *strictjson.Object) (k domain.CreateKey) {
 	k.Name = readKeyName(o)
 	k.Scopes = edge.ReadNames(
@@ -163,14 +164,14 @@ func ReadNewKey(o *strictjson.Object) (k domain.CreateKey) {
 	return k
 }
 
-// MadeKey is a key that was made, with its text, which nothing shows again.
+// MadeKey is a new key with its text, which is never shown again.
 type MadeKey struct {
 	domain.APIKey
 	Text   string
-	Former domain.APIKey // that it succeeds, if any
+	Former domain.APIKey // the key that it succeeds, if any
 }
 
-// MakeKey makes a key of the caller's member.
+// MakeKey creates a key of the caller's member.
 func (s *Administration) MakeKey(ctx context.Context, c *edge.Call, create domain.CreateKey) (MadeKey, error) {
 	create.Origin, create.Member = c.Origin(), c.Access.Member
 	command, text := domain.NewCreateKey(create, s.Now())
@@ -180,7 +181,7 @@ func (s *Administration) MakeKey(ctx context.Context, c *edge.Call, create domai
 	return MadeKey{APIKey: command.Outcome, Text: text}, nil
 }
 
-// CreateKey makes a key and shows it.
+// CreateKey creates a key and shows it.
 func (s *Administration) CreateKey(
 	ctx context.Context, c *edge.Call, create domain.CreateKey,
 ) (wire.CreatedAPIKey, error) {
@@ -195,7 +196,7 @@ func (s *Administration) viewMade(ctx context.Context, made MadeKey) wire.Create
 	return wire.CreatedAPIKey{APIKey: s.keyAfter(ctx, made.APIKey), Key: made.Text}
 }
 
-// ReadKeyChange reads the key of the path, and its new name or end. What is absent stays.
+// ReadKeyChange reads the key in the path, and its new name or end. Absent members do not change.
 func ReadKeyChange(o *strictjson.Object) domain.ChangeKey {
 	change := domain.ChangeKey{Key: ReadKeyID(o)}
 	if o.Has("name") {
@@ -207,23 +208,23 @@ func ReadKeyChange(o *strictjson.Object) domain.ChangeKey {
 	return change
 }
 
-// UpdateKey renames a key, or brings its end forward.
+// UpdateKey renames a key or moves its end forward.
 func (s *Administration) UpdateKey(ctx context.Context, c *edge.Call, change domain.ChangeKey) (wire.APIKey, error) {
 	change.Origin = c.Origin()
 	return done(ctx, s.Service, &change, func() wire.APIKey { return s.keyAfter(ctx, change.Outcome) })
 }
 
-// RevokeKey ends a key for good, at once. One that is revoked already is left as it is.
+// RevokeKey revokes a key for good, at once. A revoked key does not change.
 func (s *Administration) RevokeKey(ctx context.Context, c *edge.Call, id domain.KeyID) (wire.APIKey, error) {
 	command := &domain.RevokeKey{Origin: c.Origin(), Key: id}
 	return done(ctx, s.Service, command, func() wire.APIKey { return s.keyAfter(ctx, command.Outcome) })
 }
 
-// DefaultKeyOverlap is how long the former key goes on working after a rotation that names no overlap.
+// DefaultKeyOverlap is how long the former key keeps working after a rotation that names no overlap.
 const DefaultKeyOverlap = 24 * time.Hour
 
-// ReadKeyRotation reads the key of the path, and what its successor gets. Without overlapSeconds the former key goes
-// on for DefaultKeyOverlap; grants are copied only where that is asked for.
+// ReadKeyRotation reads the key in the path and the properties of its successor. Without overlapSeconds the former key
+// keeps working for DefaultKeyOverlap. Grants are copied only on request.
 func ReadKeyRotation(o *strictjson.Object) domain.RotateKey {
 	rotate := domain.RotateKey{Key: ReadKeyID(o), Overlap: DefaultKeyOverlap}
 	if o.Has("overlapSeconds") {
@@ -236,7 +237,7 @@ func ReadKeyRotation(o *strictjson.Object) domain.RotateKey {
 	return rotate
 }
 
-// Succeed gives a key a successor.
+// Succeed creates the successor of a key.
 func (s *Administration) Succeed(ctx context.Context, c *edge.Call, rotate domain.RotateKey) (MadeKey, error) {
 	rotate.Origin = c.Origin()
 	command, text := domain.NewRotateKey(rotate, s.Now())
@@ -246,7 +247,7 @@ func (s *Administration) Succeed(ctx context.Context, c *edge.Call, rotate domai
 	return MadeKey{command.Outcome.Key, text, command.Outcome.Former}, nil
 }
 
-// RotateKey gives a key a successor and shows both.
+// RotateKey creates the successor of a key and shows both.
 func (s *Administration) RotateKey(
 	ctx context.Context, c *edge.Call, rotate domain.RotateKey,
 ) (wire.RotatedAPIKey, error) {
@@ -257,7 +258,7 @@ func (s *Administration) RotateKey(
 	return wire.RotatedAPIKey{CreatedAPIKey: s.viewMade(ctx, made), FormerKey: s.keyAfter(ctx, made.Former)}, nil
 }
 
-// ViewMember shows a membership as the administration of an organization does.
+// ViewMember shows a membership to the administration of its organization.
 func ViewMember(m domain.Member) wire.FullMember {
 	v := wire.FullMember{
 		ID: m.ID.String(), Email: wire.OrNull(m.Email), Role: m.Role, Status: m.Status,
@@ -269,12 +270,12 @@ func ViewMember(m domain.Member) wire.FullMember {
 	return v
 }
 
-// ReadMembersPage reads which members of a list are asked for.
+// ReadMembersPage reads which page of members is wanted.
 func ReadMembersPage(o *strictjson.Object) edge.Paging[domain.MemberID] {
 	return edge.ReadPaging(o, domain.ParseID[domain.MemberID])
 }
 
-// ListMembers shows every membership of the organization, oldest first, ended ones included.
+// ListMembers lists every membership of the organization, oldest first, including ended ones.
 func (s *Administration) ListMembers(
 	ctx context.Context, c *edge.Call, asked edge.Paging[domain.MemberID],
 ) (wire.Members, error) {
@@ -292,32 +293,32 @@ func ReadRole(o *strictjson.Object) domain.Role {
 
 const roleRule = "must be owner, admin, reviewer, analyst or viewer"
 
-// ReadEmail reads a required address, with the rules of domain.ValidEmail.
+// ReadEmail reads a required address that follows the rules of domain.ValidEmail.
 func ReadEmail(o *strictjson.Object) string {
 	return o.Match("email", strictjson.Required, domain.ValidEmail, domain.EmailRule)
 }
 
-// ReadInvitation reads whom an invitation is for, and as what. Both are required.
+// ReadInvitation reads the address and the role of an invitation. Both are required.
 func ReadInvitation(o *strictjson.Object) domain.InviteMember {
 	return domain.InviteMember{Email: ReadEmail(o), Role: ReadRole(o)}
 }
 
-// invitationPath leads to the page on which an invitation is accepted.
+// invitationPath is the page on which an invitation is accepted.
 const invitationPath = "/console/invitation/"
 
-// InvitationURLs are the addresses of the page of an invitation.
+// InvitationURLs returns the addresses of the page of an invitation in both languages.
 func InvitationURLs(baseURL, code string) wire.InvitationURLs {
 	return wire.InvitationURLs{
 		ES: InvitationURL(baseURL, evidence.Spanish, code), EN: InvitationURL(baseURL, evidence.English, code),
 	}
 }
 
-// InvitationURL is one of InvitationURLs.
+// InvitationURL returns the address of the page of an invitation in one language.
 func InvitationURL(baseURL string, language evidence.Language, code string) string {
 	return ConsoleURL(strings.TrimRight(baseURL, "/")) + web.Path(language, invitationPath+code)
 }
 
-// InviteMember mails an invitation, or where no mail can be sent answers with its link, which is shown nowhere else.
+// InviteMember mails an invitation. If no mail can be sent, the answer contains the link, which is shown nowhere else.
 func (s *Administration) InviteMember(
 	ctx context.Context, c *edge.Call, invite domain.InviteMember,
 ) (wire.InvitedMember, error) {
@@ -332,7 +333,7 @@ func (s *Administration) InviteMember(
 	return v, nil
 }
 
-// Invite invites an address. The code of the link is empty where it is mailed.
+// Invite invites an address. The returned code of the link is empty if the invitation is mailed.
 func (s *Administration) Invite(
 	ctx context.Context, c *edge.Call, invite domain.InviteMember,
 ) (command *domain.InviteMember, code string, err error) {
@@ -348,17 +349,17 @@ func (s *Administration) Invite(
 	return command, code, s.execute(ctx, command)
 }
 
-// InvitationsAreMailed reports whether an invitation shows that its reader reads the address: its link is in the mail
-// alone.
+// InvitationsAreMailed reports whether invitations are mailed. Their link is then only in the mail, so accepting one
+// proves that the person reads the address.
 func (s *Administration) InvitationsAreMailed() bool { return s.MailsInvitations && s.SecretKey != nil }
 
-// ReadMemberID reads the member that a path names.
+// ReadMemberID reads the member in the path.
 func ReadMemberID(o *strictjson.Object) domain.MemberID {
 	return edge.ReadID(o, "memberId", domain.ParseID[domain.MemberID])
 }
 
-// ReadMemberChange reads the member of the path, and the new role or status. What is absent stays; a membership is
-// ended elsewhere.
+// ReadMemberChange reads the member in the path, and the new role or status. Absent members of the body do not change.
+// EndMember ends a membership.
 func ReadMemberChange(o *strictjson.Object) domain.ChangeMember {
 	change := domain.ChangeMember{Member: ReadMemberID(o)}
 	if o.Has("role") {
@@ -372,12 +373,12 @@ func ReadMemberChange(o *strictjson.Object) domain.ChangeMember {
 	return change
 }
 
-// UpdateMember changes the role of a member, or disables or enables one.
+// UpdateMember changes the role of a member, or disables or enables the member.
 func (s *Administration) UpdateMember(
 	ctx context.Context, c *edge.Call, change domain.ChangeMember,
 ) (wire.FullMember, error) {
 	change.Origin = c.Origin()
-	if change.Member.IsZero() { // which would name a member by an address
+	if change.Member.IsZero() { // ChangeMember without an id names the member by address
 		_, err := s.Store.Member(ctx, change.Organization, change.Member)
 		return wire.FullMember{}, err
 	}

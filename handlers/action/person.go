@@ -8,7 +8,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// AddPasskey gives the signed-in member another passkey.
+// AddPasskey adds a passkey to the signed-in member.
 func (s *People) AddPasskey(
 	ctx context.Context, c *edge.Call, name string, credential domain.Credential,
 ) (domain.Passkey, error) {
@@ -19,19 +19,20 @@ func (s *People) AddPasskey(
 	return command.Outcome, nil
 }
 
-// RemovePasskey takes one of the signed-in member's passkeys away.
+// RemovePasskey removes a passkey of the signed-in member.
 func (s *People) RemovePasskey(ctx context.Context, c *edge.Call, id domain.PasskeyID) error {
 	return s.execute(ctx, &domain.RemovePasskey{Origin: c.Origin(), Member: c.Access.Member, Passkey: id})
 }
 
-// Invitation is what an invited person may accept.
+// Invitation is an invitation that a person may accept.
 type Invitation struct {
 	domain.Member
 	OrganizationName string
 	secretSHA256     [32]byte
 }
 
-// Invitation finds the invitation of a code. It refuses with NOT_FOUND one that is unknown, was accepted or has ended.
+// Invitation finds the invitation of a code. It refuses with NOT_FOUND if the invitation is unknown, was accepted or
+// has ended.
 func (s *People) Invitation(ctx context.Context, c *edge.Call, code string) (found Invitation, err error) {
 	organization, secret, ok := domain.ParseInvitationCode(code)
 	if !ok {
@@ -49,14 +50,14 @@ func (s *People) Invitation(ctx context.Context, c *edge.Call, code string) (fou
 	return found, err
 }
 
-// AcceptInvitation makes an invited person an active member of an organization. The actor is the service: the person is
-// no active member before.
+// AcceptInvitation makes an invited person an active member of an organization. The actor is the service, because the
+// person is not an active member before.
 func (s *People) AcceptInvitation(ctx context.Context, c *edge.Call, i Invitation) error {
 	return s.execute(ctx, &domain.AcceptInvitation{Origin: ownOrigin(c, i.Organization), SecretSHA256: i.secretSHA256})
 }
 
-// Found makes an organization on the free plan and its owner, in one command. The actor is the service, because the
-// person is no member yet. id comes from query.Store.NewOrganizationID.
+// Found creates an organization on the free plan and its owner, in one command. The actor is the service, because the
+// person is not a member yet. id comes from query.Store.NewOrganizationID.
 func (s *People) Found(
 	ctx context.Context, c *edge.Call, id domain.OrganizationID, name, owner string,
 ) (domain.MemberID, error) {
@@ -67,7 +68,7 @@ func (s *People) Found(
 	return create.Outcome.ID, nil
 }
 
-// ownOrigin is of a command that the service gives itself.
+// ownOrigin is the origin of a command whose actor is the service itself.
 func ownOrigin(c *edge.Call, organization domain.OrganizationID) domain.Origin {
 	return domain.Origin{Organization: organization, Actor: domain.SystemActor, RequestID: c.RequestID}
 }

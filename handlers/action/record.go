@@ -50,7 +50,7 @@ func (s *Records) viewRegistration(c *domain.Register) wire.Registration {
 }
 
 // Register registers a version. A declaration that was registered before is a replay, which consumes nothing and shows
-// the record as it is now; one that differs from what was registered is refused as a conflict.
+// the record as it is now. A declaration that differs from the registered one is refused as a conflict.
 func (s *Records) Register(
 	ctx context.Context, c *edge.Call, declaration domain.Declaration,
 ) (wire.Registration, error) {
@@ -62,9 +62,9 @@ func (s *Records) Register(
 	return s.viewRegistration(commands[0]), nil
 }
 
-// registerAll registers the declarations that have no error in errs, each as if it had been sent alone, and puts the
-// errors of these there. Those that the queue has no place for, the last ones, are refused before anything is spent on
-// them, and what the month's allowance cannot hold is not signed here.
+// registerAll registers the declarations that have no error in errs, each as if it had been sent alone, and stores
+// their errors in errs. If the queue has room for only some of them, the rest are refused before they are signed.
+// Declarations beyond the month's allowance are not signed here either.
 func (s *Records) registerAll(
 	ctx context.Context, c *edge.Call, declarations []domain.Declaration, errs []error,
 ) ([]*domain.Register, error) {
@@ -72,7 +72,7 @@ func (s *Records) registerAll(
 	if err != nil {
 		return nil, err
 	}
-	var sent []int // which declarations
+	var sent []int // indexes of declarations
 	for i, err := range errs {
 		if err == nil {
 			sent = append(sent, i)
@@ -113,32 +113,32 @@ func (s *Records) registerAll(
 		i := sent[k]
 		s.Reach(c, answer)
 		errs[i] = answer.Err
-		// Otherwise the command may still be under way.
+		// After any other error the command may still be in progress.
 		if refused := edge.Refusal(answer.Err); answer.Err == nil ||
 			refused != nil && (refused.Code == domain.RegistrationQuotaExhausted || refused.Code == domain.PlanRequired) {
 			usage := registrations[i].Usage
 			s.used.note(c.Access.Organization, usage)
 			if (usage.Limit == nil) != (limit == nil) || limit != nil && *usage.Limit != *limit {
-				s.Forget(c) // the plan is not what is remembered
+				s.Forget(c) // the cached plan is out of date
 			}
 		}
 	}
 	return registrations, nil
 }
 
-// Record finds a record of the key's companies; any other is unknown.
+// Record finds a record of a company that the key may use. Any other record is unknown.
 func (s *Records) Record(ctx context.Context, c *edge.Call, id domain.PublicID) (wire.Record, error) {
 	found, err := s.Store.Record(ctx, c.Access, id)
 	return s.viewRecord(found), err
 }
 
-// What is said of a part of a version's name beside a link.
+// The problem of a version's member next to a publicId.
 const (
 	codeConflict = "CONFLICT"
-	besideLink   = "must be left out: publicId names the record"
+	besideLink   = "must be absent, because publicId names the record"
 )
 
-// versionMembers name a version where no link does.
+// versionMembers name a version if there is no public id.
 var versionMembers = []string{"companyReference", "source", "documentReference", "version"}
 
 // RecordName names a record: by its public id, or else by its version.
@@ -147,8 +147,7 @@ type RecordName struct {
 	version  domain.VersionReference
 }
 
-// ReadLookup reads a public id, or else all four members of a version's name. It refuses members of a name beside a
-// public id.
+// ReadLookup reads a public id, or all four members of a version's name. It refuses a request with both.
 func ReadLookup(o *strictjson.Object) RecordName {
 	if !o.Has("publicId") {
 		return RecordName{version: domain.ReadVersionReference(o)}
@@ -162,7 +161,7 @@ func ReadLookup(o *strictjson.Object) RecordName {
 	return RecordName{publicID: &id}
 }
 
-// Lookup finds the record of a link, or of a version.
+// Lookup finds a record by its public id or its version.
 func (s *Records) Lookup(ctx context.Context, c *edge.Call, name RecordName) (wire.Record, error) {
 	if name.publicID != nil {
 		return s.Record(ctx, c, *name.publicID)
@@ -171,15 +170,15 @@ func (s *Records) Lookup(ctx context.Context, c *edge.Call, name RecordName) (wi
 	return s.viewRecord(found), err
 }
 
-// MaxReason is the most characters of the reason of a revocation.
+// MaxReason is the largest number of characters in the reason of a revocation.
 const MaxReason = 500
 
-// ReadRevoke reads the public id of a record, and a reason, which may be absent.
+// ReadRevoke reads the public id of a record and an optional reason.
 func ReadRevoke(o *strictjson.Object) domain.Revoke {
 	return domain.Revoke{PublicID: edge.ReadPublicID(o), Reason: o.Sized("reason", strictjson.Optional, 0, MaxReason)}
 }
 
-// Revoke revokes a record for good. One that is revoked already is left as it is.
+// Revoke revokes a record for good. A revoked record does not change.
 func (s *Records) Revoke(ctx context.Context, c *edge.Call, command domain.Revoke) (wire.Revocation, error) {
 	command.Origin, command.Key = c.Origin(), c.Access.Key
 	return done(ctx, s.Service, &command, func() wire.Revocation {
@@ -187,16 +186,16 @@ func (s *Records) Revoke(ctx context.Context, c *edge.Call, command domain.Revok
 	})
 }
 
-// RecordsQuestion asks for the records of a hash, or else for those of a company.
+// RecordsQuestion asks for the records with a hash, or for the records of a company.
 type RecordsQuestion struct {
 	hash    *[32]byte
-	page    edge.Paging[domain.RecordID] // of a hash
+	page    edge.Paging[domain.RecordID] // of the search by hash
 	company query.RecordQuestion
-	list    string // of a company: what cursors of the same list begin with
+	list    string // of the search by company: the text that cursors of the same list begin with
 }
 
-// ReadRecords reads a search by hash, if there is one, or else by company. A cursor belongs to the search that gave
-// it.
+// ReadRecords reads a search by hash if there is a hash, otherwise by company. A cursor is valid only for the search
+// that returned it.
 func ReadRecords(o *strictjson.Object) RecordsQuestion {
 	if o.Has("sha256") {
 		return RecordsQuestion{
@@ -227,7 +226,7 @@ func ReadRecords(o *strictjson.Object) RecordsQuestion {
 	return RecordsQuestion{company: asked, list: same}
 }
 
-// FindRecords lists the records of a hash, or those of a company, newest first.
+// FindRecords lists the records with a hash, or the records of a company, newest first.
 func (s *Records) FindRecords(ctx context.Context, c *edge.Call, asked RecordsQuestion) (wire.Records, error) {
 	if asked.hash != nil {
 		records, more, err := s.Store.Search(ctx, c.Access, *asked.hash, asked.page.After, asked.page.Limit)
@@ -238,13 +237,13 @@ func (s *Records) FindRecords(ctx context.Context, c *edge.Call, asked RecordsQu
 	return wire.Records{Records: wire.Each(found.Records, s.viewRecord), Next: edge.BoundedPage(found.Next)}, err
 }
 
-// FoundRecords is a page of a bounded search, and the cursor of the next one.
+// FoundRecords is a page of a bounded search and the cursor of the next page.
 type FoundRecords struct {
 	Records []domain.Record
 	Next    *string
 }
 
-// RecordsOfCompany is FindRecords for a search by company, with the records as the ledger has them.
+// RecordsOfCompany searches by company, like FindRecords, and returns the ledger's records.
 func (s *Records) RecordsOfCompany(ctx context.Context, c *edge.Call, asked RecordsQuestion) (FoundRecords, error) {
 	page, err := s.Store.Records(ctx, c.Access, asked.company)
 	next := wire.ViewOrNull(page.Next, func(place int64) string {
@@ -253,7 +252,7 @@ func (s *Records) RecordsOfCompany(ctx context.Context, c *edge.Call, asked Reco
 	return FoundRecords{page.Entries, next}, err
 }
 
-// instantText is a bound of time in one spelling.
+// instantText formats a bound of time in its only spelling.
 func instantText(at *time.Time) string {
 	if at == nil {
 		return ""
@@ -261,13 +260,13 @@ func instantText(at *time.Time) string {
 	return strconv.FormatInt(at.UnixMicro(), 10)
 }
 
-// ParsePlace reads a positive number in its one spelling.
+// ParsePlace parses a positive number and accepts only its canonical spelling.
 func ParsePlace(text string) (int64, bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == text
 }
 
-// Reserve gives a version its public id. A version that has one already, reserved or registered, gets the same again.
+// Reserve assigns a public id to a version. A version that already has one, reserved or registered, keeps it.
 func (s *Records) Reserve(
 	ctx context.Context, c *edge.Call, version domain.VersionReference,
 ) (wire.Reservation, error) {
@@ -292,7 +291,7 @@ func (s *Records) viewReserved(r domain.ReservedVersion) wire.ReservedVersion {
 	}
 }
 
-// Release gives the place of a pending reservation back. One that has none is left as it is.
+// Release cancels a pending reservation and frees its place. A reservation that is not pending does not change.
 func (s *Records) Release(
 	ctx context.Context, c *edge.Call, id domain.PublicID,
 ) (wire.ReleasedReservation, error) {
@@ -308,7 +307,8 @@ type ReservationsQuestion struct {
 	list string
 }
 
-// ReadReservations reads which reservations of a company are asked for. A cursor belongs to the question that gave it.
+// ReadReservations reads which reservations of a company are wanted. A cursor is valid only for the question that
+// returned it.
 func ReadReservations(o *strictjson.Object) ReservationsQuestion {
 	asked := query.ReservationQuestion{Company: domain.ReadReference(o, "companyReference"), Limit: edge.ReadLimit(o)}
 	asked.Status = edge.Known(o, "status",
@@ -324,7 +324,8 @@ func ReadReservations(o *strictjson.Object) ReservationsQuestion {
 	return ReservationsQuestion{asked, same}
 }
 
-// ListReservations lists versions of a company that were reserved and are not registered, the first to expire first.
+// ListReservations lists versions of a company that were reserved and are not registered. The first to expire comes
+// first.
 func (s *Records) ListReservations(
 	ctx context.Context, c *edge.Call, asked ReservationsQuestion,
 ) (wire.Reservations, error) {
@@ -337,18 +338,18 @@ func (s *Records) ListReservations(
 	return wire.Reservations{Reservations: wire.Each(page.Entries, s.viewReserved), Next: edge.BoundedPage(next)}, err
 }
 
-// VerificationURL is the link that may stand in the document.
+// VerificationURL returns the link that may be printed in the document.
 func (s *Records) VerificationURL(publicID string) string {
 	return s.BaseURL + web.Record.Path(publicID)
 }
 
-// maxItemProblems is how many problems of an item are listed: more than a declaration has members, and so few that the
-// answer stays about as large as the largest body.
+// maxItemProblems is the number of problems listed for an item: more than a declaration has members, and few enough to
+// keep the answer about as small as the largest body.
 const maxItemProblems = 20
 
-// RegisterBatch registers up to 500 declarations with one wait for the ledger. An item that is refused costs the others
-// nothing; pointers of its errors begin at the item. It stays with the request, whose body is read in one of the
-// organization's turns with a processor.
+// RegisterBatch registers up to 500 declarations with one wait for the ledger. A refused item does not affect the
+// others; pointers in its errors are relative to the item. It takes the request itself because the body is read in one
+// of the organization's turns on a processor.
 func (s *Records) RegisterBatch(r *http.Request) (wire.Batch, error) {
 	c := edge.CallOf(r)
 	items, err := s.readBatch(r)
@@ -377,7 +378,7 @@ func (s *Records) RegisterBatch(r *http.Request) (wire.Batch, error) {
 			continue
 		}
 		if edge.Refusal(err) == nil {
-			s.Log.ErrorContext(r.Context(), "item of a batch", "requestId", c.RequestID, "item", i, "error", err)
+			s.Log.ErrorContext(r.Context(), "batch item failed", "requestId", c.RequestID, "item", i, "error", err)
 		}
 		explained := s.ItemError(c, err)
 		results[i] = wire.BatchResult{Status: explained.Status, Error: explained}

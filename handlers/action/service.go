@@ -11,7 +11,7 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// signer is the key to sign with, or 503: an untrusted key signs nothing.
+// signer returns the signing key, or refuses with 503 if there is no trusted one.
 func (s *Service) signer() (*evidence.Signer, error) {
 	keys := s.Keys()
 	if keys.Signer == nil || !keys.Trusted.Trusts(keys.Signer.Key()) {
@@ -22,9 +22,9 @@ func (s *Service) signer() (*evidence.Signer, error) {
 	return keys.Signer, nil
 }
 
-// execute has the ledger decide commands of the request under way, each as if it had been sent alone, and answers the
-// first refusal. Once the organization's minute is used up, only those that take something away are executed; all the
-// others are refused then, so that a form is not saved in part because the minute ended in its middle.
+// execute has the ledger decide commands of the current request, each as if it had been sent alone, and returns the
+// first refusal. After the organization's minute is used up, only commands that take something away are executed. All
+// others are then refused, so that a form is not saved in part because the minute ended halfway.
 func (s *Service) execute(ctx context.Context, commands ...domain.Command) (err error) {
 	c := edge.CallIn(ctx)
 	refused := s.Room(ctx, c, len(commands))
@@ -49,7 +49,8 @@ func (s *Service) execute(ctx context.Context, commands ...domain.Command) (err 
 	return cmp.Or(err, refused)
 }
 
-// done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.
+// done executes a command and returns its outcome as show makes it. After an error, the command may still be in
+// progress.
 func done[Result any](
 	ctx context.Context, s *Service, command domain.Command, show func() Result,
 ) (shown Result, err error) {
@@ -59,7 +60,7 @@ func done[Result any](
 	return shown, err
 }
 
-// Readiness refuses where registrations cannot be taken: it asks Ready, and looks for the signing key.
+// Readiness refuses if the service cannot take registrations: it asks Ready, and checks for a signing key.
 func (s *Service) Readiness(ctx context.Context) error {
 	if s.Ready != nil {
 		if err := s.Ready(ctx); err != nil {

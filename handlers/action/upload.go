@@ -18,25 +18,25 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// upload is a body of two parts, metadata and file, which is nil where the bytes were only hashed.
+// upload is a body with two parts, metadata and file. The file is nil if the bytes were only hashed.
 type upload struct {
 	RegisteredContent
 	metadata strictjson.Value
-	text     []byte // where the bytes were only hashed, and could be a manifest's
+	text     []byte // the bytes, if they were only hashed and are short enough for a manifest
 }
 
-// readUpload takes the body in. keep says whether the bytes go to the spool, or are only hashed. The caller closes the
+// readUpload reads the body. keep says whether the bytes go to the spool or are only hashed. The caller must close the
 // file.
 func (s *Artifacts) readUpload(r *http.Request, keep bool) (u upload, err error) {
 	body := r.Body.(*edge.UploadBody) // of admitUpload
 	u.RegisteredContent = contentFor(r)
 	defer func() {
-		if err == nil { // what follows the closing boundary; without that end the body is not there
+		if err == nil { // the body must be read to its end, beyond the closing boundary
 			if _, err = io.Copy(io.Discard, body); err != nil {
 				err = broken(err)
 			}
 		}
-		if err == nil { // the body may have taken minutes
+		if err == nil { // the body may have taken minutes to arrive
 			body.Arrived()
 			edge.CallOf(r).Arrived = true
 			err = s.JudgeAgain(r.Context())
@@ -95,7 +95,7 @@ func (s *Artifacts) readUpload(r *http.Request, keep bool) (u upload, err error)
 	return u, edge.Invalid(problems)
 }
 
-// pointer is a JSON pointer to a name that the caller made up.
+// pointer returns the JSON pointer of a name that the caller chose.
 func pointer(name string) string {
 	if name == "" || len(name) > 100 || !utf8.ValidString(name) {
 		return ""
@@ -103,7 +103,8 @@ func pointer(name string) string {
 	return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
 
-// broken is a body that is no multipart/form-data, or ends too early, came too slowly, or has too much beside its file.
+// broken returns the refusal of a body that is not multipart/form-data, ends too early, arrives too slowly, or has too
+// much outside its file.
 func broken(err error) error {
 	if edge.Refusal(err) != nil {
 		return err
@@ -129,7 +130,7 @@ func readMetadata(ctx context.Context, part *multipart.Part) (strictjson.Value, 
 	return edge.Parse(ctx, text, "The part metadata")
 }
 
-// readFile takes the part with the bytes in, hashing them on the way.
+// readFile reads the part with the bytes and hashes them on the way.
 func (s *Artifacts) readFile(u *upload, part *multipart.Part, keep bool) error {
 	u.Kind, u.FileName, u.MediaType = domain.FileContent, part.FileName(), declaredType(part.Header.Get("Content-Type"))
 	if !utf8.ValidString(u.FileName) || utf8.RuneCountInString(u.FileName) > domain.MaxFileName ||
@@ -165,7 +166,8 @@ func (s *Artifacts) readFile(u *upload, part *multipart.Part, keep bool) error {
 	return nil
 }
 
-// declaredType is the media type of a part. What clients send when they know nothing is no declaration.
+// declaredType returns the media type of a part. application/octet-stream, which clients send for unknown types, is no
+// declaration.
 func declaredType(header string) string {
 	media, _, err := mime.ParseMediaType(header)
 	if err != nil || media == "application/octet-stream" || !domain.ValidMediaType(media) {
@@ -174,7 +176,7 @@ func declaredType(header string) string {
 	return media
 }
 
-// spoolText puts bytes that came in another form into the spool.
+// spoolText writes bytes that did not arrive as a file to the spool.
 func (s *Artifacts) spoolText(text []byte) (*os.File, error) {
 	f, err := s.Spool.File()
 	if err != nil {

@@ -17,8 +17,8 @@ func viewAllowance(u domain.Usage) wire.Quota {
 	return wire.Quota{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining()}
 }
 
-// AccountUsage shows what is left of the month at the certification API. It consumes none of it, so it also answers
-// when the month is used up.
+// AccountUsage shows the remaining monthly allowance of the certification API. It consumes none of it, so it also
+// answers when the month is used up.
 func (s *Allowances) AccountUsage(ctx context.Context, c *edge.Call, _ struct{}) (wire.AccountUsage, error) {
 	month, err := s.quotaOf(ctx, c)
 	return wire.AccountUsage{Plan: c.Access.Plan, Month: month.Month, PerMinuteLimit: c.Access.PerMinute}, err
@@ -35,8 +35,8 @@ func (s *Allowances) quotaOf(ctx context.Context, c *edge.Call) (wire.FullMonth,
 	}}, err
 }
 
-// EveryAllowance reads the organization's new versions, and its month at the certification API with the warnings of all
-// allowances.
+// EveryAllowance reads the organization's usage of new versions, and its month at the certification API with the
+// warnings of all allowances.
 func (s *Allowances) EveryAllowance(
 	ctx context.Context, c *edge.Call, period domain.Period,
 ) (domain.Usage, query.AccountUsage, error) {
@@ -49,8 +49,8 @@ func (s *Allowances) EveryAllowance(
 	return versions.Total, u, err
 }
 
-// Me shows the organization, the key and the member of a request, and what is left of the organization's month, this
-// request included.
+// Me shows the organization, key and member of the request, and the rest of the organization's month, this request
+// included.
 func (s *Allowances) Me(ctx context.Context, c *edge.Call, _ struct{}) (wire.Me, error) {
 	a := c.Access
 	o, err := s.Store.Organization(ctx, a.Organization)
@@ -68,7 +68,7 @@ func (s *Allowances) Me(ctx context.Context, c *edge.Call, _ struct{}) (wire.Me,
 	}, err
 }
 
-// Usage shows the organization's month and what the key's companies contributed.
+// Usage shows the organization's month and the contributions of the key's companies.
 func (s *Allowances) Usage(ctx context.Context, c *edge.Call, _ struct{}) (wire.Allowance, error) {
 	u, err := s.Store.Usage(ctx, c.Access, domain.PeriodOf(c.Start))
 	return wire.Allowance{
@@ -93,14 +93,14 @@ func viewWarnings(warnings []query.Warning) []wire.Warning {
 	})
 }
 
-// EntriesQuestion asks for what counts of a month's allowance.
+// EntriesQuestion asks for the entries that count against a month's allowance.
 type EntriesQuestion struct {
 	period domain.Period
 	limit  int
 	after  *query.UsageCursor
 }
 
-// ReadUsageEntries reads it; without a month, it is the one under way.
+// ReadUsageEntries reads an EntriesQuestion; without a period it is about the current month.
 func (s *Allowances) ReadUsageEntries(o *strictjson.Object) EntriesQuestion {
 	asked := EntriesQuestion{period: domain.PeriodOf(s.Now())}
 	o.Match("period", strictjson.Optional, func(text string) bool {
@@ -115,8 +115,8 @@ func (s *Allowances) ReadUsageEntries(o *strictjson.Object) EntriesQuestion {
 	return asked
 }
 
-// UsageEntries lists what counts of a month's allowance. All pages of a list are of the state at which it began; a
-// cursor of more than there is, since a restore, is refused.
+// UsageEntries lists the entries that count against a month's allowance. All pages of a list show the state at its
+// first page. A cursor beyond the history, from before a restore, is refused.
 func (s *Allowances) UsageEntries(
 	ctx context.Context, c *edge.Call, asked EntriesQuestion,
 ) (wire.UsageEntries, error) {
@@ -124,7 +124,7 @@ func (s *Allowances) UsageEntries(
 	if errors.Is(err, query.ErrBeyondHead) {
 		err = domain.InvalidMember(
 			"/after", strictjson.CodeRange,
-			"the cursor is of a longer history than there is: the database was restored to an earlier state; begin again",
+			"the cursor is from a longer history: the database was restored to an earlier state; start again without it",
 		)
 	}
 	if err != nil {
@@ -149,12 +149,12 @@ func (s *Allowances) UsageEntries(
 	return answer, nil
 }
 
-// FormatUsageCursor is the text of a cursor within the list of a month.
+// FormatUsageCursor returns the text of a cursor within the list of a month.
 func FormatUsageCursor(period domain.Period, c query.UsageCursor) string {
 	return fmt.Sprintf("%s %d %d %d %s %d", period, c.Through, c.Used, c.Visible, c.Company, c.Sequence)
 }
 
-// ParseUsageCursor reads a cursor of the same month. Only what FormatUsageCursor writes is one.
+// ParseUsageCursor reads a cursor of the same month. It accepts only text that FormatUsageCursor writes.
 func ParseUsageCursor(text string, period domain.Period) (c query.UsageCursor, ok bool) {
 	var month, company string
 	_, err := fmt.Sscanf(text, "%s %d %d %d %s %d", &month, &c.Through, &c.Used, &c.Visible, &company, &c.Sequence)

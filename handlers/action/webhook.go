@@ -29,8 +29,8 @@ func (s *Webhooks) viewWebhook(e query.WebhookEntry) wire.Webhook {
 	return v
 }
 
-// readWebhookURL reads the address of a destination. A blocked address is an answer of its own, given only if nothing
-// else is wrong: see refuseBlocked.
+// readWebhookURL reads the address of a destination. A blocked address has an error code of its own, which the action
+// answers if nothing else is wrong: see refuseBlocked.
 func (s *Webhooks) readWebhookURL(o *strictjson.Object) string {
 	text := o.String("url", strictjson.Required)
 	if !o.OK("url") {
@@ -44,7 +44,7 @@ func (s *Webhooks) readWebhookURL(o *strictjson.Object) string {
 	return text
 }
 
-// refuseBlocked refuses an address that nothing may be sent to.
+// refuseBlocked refuses an address that the operator's egress policy blocks.
 func (s *Webhooks) refuseBlocked(url string) error {
 	if refused := s.Egress.CheckURL(url); refused != nil {
 		return refused
@@ -52,7 +52,7 @@ func (s *Webhooks) refuseBlocked(url string) error {
 	return nil
 }
 
-// readWebhookTypes reads a member types: absent means all.
+// readWebhookTypes reads the member types: absent means all.
 func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
 	types := edge.ReadNames(
 		o, "types", domain.WebhookTypes(), edge.CodeUnknownValue,
@@ -70,17 +70,17 @@ func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
 	return domain.MaskOf(types)
 }
 
-// secretKey seals secrets, or 503: without it none can be kept.
+// secretKey returns the key that encrypts secrets. Without one no secret can be stored, and it refuses with 503.
 func (s *Webhooks) secretKey() (domain.SecretKey, error) {
 	if s.SecretKey == nil {
 		return domain.SecretKey{}, domain.Unavailable(
-			"The service has no key to keep webhook secrets with; its operator must set INTEGRITY_SECRET_KEY.",
+			"The service has no key to encrypt webhook secrets; its operator must set INTEGRITY_SECRET_KEY.",
 		)
 	}
 	return *s.SecretKey, nil
 }
 
-// readDescription reads what a destination is called.
+// readDescription reads the description of a destination.
 func readDescription(o *strictjson.Object) string {
 	text := o.Sized("description", strictjson.Optional, 0, domain.MaxWebhookDescription)
 	if text != "" && !domain.ValidName(text, domain.MaxWebhookDescription) {
@@ -89,12 +89,12 @@ func readDescription(o *strictjson.Object) string {
 	return text
 }
 
-// ReadWebhook reads a destination that is to be added. An address that is blocked is refused later, by the action.
+// ReadWebhook reads a destination to add. The action refuses a blocked address later.
 func (s *Webhooks) ReadWebhook(o *strictjson.Object) domain.CreateWebhook {
 	return domain.CreateWebhook{URL: s.readWebhookURL(o), Description: readDescription(o), Types: readWebhookTypes(o)}
 }
 
-// CreateWebhook adds a destination; its secret is in this answer only.
+// CreateWebhook adds a destination. Only this answer contains its secret.
 func (s *Webhooks) CreateWebhook(
 	ctx context.Context, c *edge.Call, created domain.CreateWebhook,
 ) (added wire.WebhookWithSecret, err error) {
@@ -115,25 +115,25 @@ func (s *Webhooks) CreateWebhook(
 	}, nil
 }
 
-// ListWebhooks shows the destinations of the organization. Their number is bounded, so they are on one page.
+// ListWebhooks lists the destinations of the organization. Their number is bounded, so they fit on one page.
 func (s *Webhooks) ListWebhooks(ctx context.Context, c *edge.Call, _ struct{}) (wire.Webhooks, error) {
 	list, err := s.Store.Webhooks(ctx, c.Access.Organization)
 	return wire.Webhooks{Webhooks: wire.Each(list, s.viewWebhook)}, err
 }
 
-// Webhook shows a destination, never with its secret.
+// Webhook shows a destination without its secret.
 func (s *Webhooks) Webhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (wire.Webhook, error) {
 	found, err := s.Store.Webhook(ctx, c.Access.Organization, id)
 	return s.viewWebhook(found), err
 }
 
-// ReadWebhookID reads the destination that a path names.
+// ReadWebhookID reads the destination in the path.
 func ReadWebhookID(o *strictjson.Object) domain.WebhookID {
 	return edge.ReadID(o, "webhookId", domain.ParseID[domain.WebhookID])
 }
 
-// ReadWebhookChange reads the destination of the path, and what is to change of it. What is absent stays; a
-// description of null is removed.
+// ReadWebhookChange reads the destination in the path and its changes. Absent members do not change; a null description
+// is removed.
 func (s *Webhooks) ReadWebhookChange(o *strictjson.Object) (change domain.UpdateWebhook) {
 	change.Webhook = ReadWebhookID(o)
 	if o.Has("url") {
@@ -157,8 +157,7 @@ func (s *Webhooks) ReadWebhookChange(o *strictjson.Object) (change domain.Update
 	return change
 }
 
-// UpdateWebhook changes the members that are there. Enabling a destination that was disabled is how its owner says that
-// it works again.
+// UpdateWebhook changes the given members. By enabling a disabled destination, its owner says that it works again.
 func (s *Webhooks) UpdateWebhook(
 	ctx context.Context, c *edge.Call, change domain.UpdateWebhook,
 ) (changed wire.Webhook, err error) {
@@ -179,7 +178,7 @@ func (s *Webhooks) UpdateWebhook(
 	return s.Webhook(ctx, c, command.Webhook)
 }
 
-// DeleteWebhook ends a destination for good. What still waits for it is cancelled.
+// DeleteWebhook deletes a destination for good and cancels its pending deliveries.
 func (s *Webhooks) DeleteWebhook(
 	ctx context.Context, c *edge.Call, id domain.WebhookID,
 ) (wire.DeletedWebhook, error) {
@@ -189,7 +188,7 @@ func (s *Webhooks) DeleteWebhook(
 	})
 }
 
-// ReadSecretRotation reads for how long the former secret goes on signing.
+// ReadSecretRotation reads how long the former secret keeps signing.
 func ReadSecretRotation(o *strictjson.Object) domain.RotateSecret {
 	rotation := domain.RotateSecret{Webhook: ReadWebhookID(o), Overlap: domain.DefaultSecretOverlap}
 	if o.Has("overlapSeconds") {
@@ -199,7 +198,7 @@ func ReadSecretRotation(o *strictjson.Object) domain.RotateSecret {
 	return rotation
 }
 
-// RotateSecret answers the new secret once; both sign until the overlap ends.
+// RotateSecret creates a new secret and shows it once; both secrets sign until the overlap ends.
 func (s *Webhooks) RotateSecret(
 	ctx context.Context, c *edge.Call, rotation domain.RotateSecret,
 ) (rotated wire.WebhookWithSecret, err error) {
@@ -214,7 +213,7 @@ func (s *Webhooks) RotateSecret(
 	}
 	e, err := s.Store.Webhook(ctx, command.Organization, command.Webhook)
 	if err != nil {
-		// The rotation is committed and its secret shown nowhere else.
+		// The rotation is committed, and only this answer shows its secret.
 		e = query.WebhookEntry{Webhook: command.Outcome}
 	}
 	return wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}, nil
@@ -235,15 +234,15 @@ func viewDelivery(d query.Delivery) wire.Delivery {
 	return v
 }
 
-// DeliveriesQuestion asks for deliveries of a destination.
+// DeliveriesQuestion asks for the deliveries of a destination.
 type DeliveriesQuestion struct {
 	edge.Paging[domain.DeliveryID]
 	Webhook domain.WebhookID
 	Status  projections.DeliveryStatus // empty: any
 }
 
-// ReadDeliveries reads which page of the deliveries of the destination of the path, and of which status; without one,
-// of any.
+// ReadDeliveries reads which page of the deliveries of the destination in the path is wanted, and of which status;
+// absent means any.
 func ReadDeliveries(o *strictjson.Object) DeliveriesQuestion {
 	known := func(text string) bool { return projections.DeliveryStatus(text).Code() >= 0 }
 	return DeliveriesQuestion{
@@ -253,7 +252,7 @@ func ReadDeliveries(o *strictjson.Object) DeliveriesQuestion {
 	}
 }
 
-// ListDeliveries shows the deliveries of a destination, newest first.
+// ListDeliveries lists the deliveries of a destination, newest first.
 func (s *Webhooks) ListDeliveries(
 	ctx context.Context, c *edge.Call, asked DeliveriesQuestion,
 ) (wire.Deliveries, error) {
@@ -263,7 +262,7 @@ func (s *Webhooks) ListDeliveries(
 	return wire.Deliveries{Deliveries: wire.Each(list, viewDelivery), Next: next}, err
 }
 
-// TestWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
+// TestWebhook queues a test delivery, which belongs to no event. The list of deliveries shows its outcome.
 func (s *Webhooks) TestWebhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (wire.Delivery, error) {
 	now := s.Now()
 	delivery, event := domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now)
@@ -272,33 +271,33 @@ func (s *Webhooks) TestWebhook(ctx context.Context, c *edge.Call, id domain.Webh
 	return viewDelivery(d), err
 }
 
-// ReadDeliveryID reads the delivery that a path names.
+// ReadDeliveryID reads the delivery in the path.
 func ReadDeliveryID(o *strictjson.Object) domain.DeliveryID {
 	return edge.ReadID(o, "deliveryId", domain.ParseID[domain.DeliveryID])
 }
 
-// Redeliver queues a delivery anew, whatever has become of it.
+// Redeliver queues a delivery again, whatever its status.
 func (s *Webhooks) Redeliver(ctx context.Context, c *edge.Call, id domain.DeliveryID) (wire.Delivery, error) {
 	d, err := s.Store.Redeliver(ctx, c.Access.Organization, id, s.Now())
 	s.wake(c, err)
 	return viewDelivery(d), err
 }
 
-// wake wakes the worker of this process, unless nothing was queued for an error.
+// wake wakes this process's worker unless an error kept the delivery from being queued.
 func (s *Webhooks) wake(c *edge.Call, err error) {
 	if err == nil && s.Queued != nil {
 		s.Queued(c.Access.Organization.Shard())
 	}
 }
 
-// Replay asks for what a destination has missed.
+// Replay asks to queue past events for a destination.
 type Replay struct {
 	query.Replay
 	webhook domain.WebhookID
 }
 
-// ReadReplay reads a range of the feed, which dryRun has counted only. Without an end it goes on to the newest event,
-// without a company it is of all.
+// ReadReplay reads a range of the feed. dryRun only counts its events. Without toSequence the range ends at the newest
+// event; without companyReference it covers all companies.
 func ReadReplay(o *strictjson.Object) (replay Replay) {
 	replay.webhook = ReadWebhookID(o)
 	replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
@@ -316,7 +315,7 @@ func ReadReplay(o *strictjson.Object) (replay Replay) {
 	return replay
 }
 
-// Replay queues what a destination has missed, or counts it.
+// Replay queues the events of a range for a destination, or counts them.
 func (s *Webhooks) Replay(ctx context.Context, c *edge.Call, asked Replay) (wire.Replay, error) {
 	done, err := s.Store.ReplayWebhook(ctx, c.Access.Organization, asked.webhook, asked.Replay, s.Now())
 	if !asked.DryRun {

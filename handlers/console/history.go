@@ -219,7 +219,7 @@ func (s historyPages) exportHistory(r *http.Request) (any, error) {
 	}
 	release, err := s.exports.Acquire(r.Context(), c.Session.Organization, 1)
 	if err != nil {
-		return nil, domain.Unavailable("Other exports are under way; send the request again when one of them has ended.")
+		return nil, domain.Unavailable("Other exports are in progress; send the request again when one of them has ended.")
 	}
 	c.Written = release
 	answer.Crowded = func() bool { return s.exports.Crowded(c.Session.Organization) }

@@ -13,16 +13,16 @@ import (
 	"integrityledger/domain"
 )
 
-// callers remembers who stands behind the credentials that were used last. What is relied on of that never changes: the
-// key's secret, organization, member, scopes, network, source and version step. Role and plan may have changed since,
-// and tell only whether it is worth asking the group at once. Whether the caller may act, and whether there is room in
-// the minute, is judged anew for each request (Decision). It is safe for concurrent use.
+// callers caches the access that recent credentials have. Requests rely only on the parts that never change: the key's
+// secret, organization, member, scopes, network, source and version step. Role and plan may have changed since, so they
+// only tell whether asking the group is worthwhile. Every request is judged again: whether the caller may act, and
+// whether the minute has room (Decision). callers is safe for concurrent use.
 type callers struct {
 	known *lru.Cache[callerName, domain.Access]
-	full  *lru.Cache[domain.OrganizationID, int64] // the last minute that an organization was seen to use up
+	full  *lru.Cache[domain.OrganizationID, int64] // the latest minute that each organization is known to have used up
 }
 
-// callerName is a credential and the address that it was good from.
+// callerName is a credential and the client address that it was accepted from.
 type callerName struct {
 	key    domain.KeyID
 	secret [32]byte
@@ -32,7 +32,7 @@ type callerName struct {
 const maxCallers = 10_000
 
 func newCallers() *callers {
-	known, _ := lru.New[callerName, domain.Access](maxCallers) // both fail for a size below 1 only
+	known, _ := lru.New[callerName, domain.Access](maxCallers) // lru.New fails only for a size below 1
 	full, _ := lru.New[domain.OrganizationID, int64](maxCallers)
 	return &callers{known, full}
 }
@@ -55,12 +55,11 @@ func (s *Identity) authenticate(r *http.Request, p Policy) error {
 	if access.UsedMinute > access.PerMinute {
 		return s.minuteSpent(r, p)
 	}
-	s.callers.known.Add(name, access) // within its limit, or one tenant with many addresses could drive all others out
+	s.callers.known.Add(name, access) // within its limit: one tenant with many addresses could otherwise evict all others
 	return nil
 }
 
-// callerOf is the API key of the request, and where it comes from. It is false unless the
-// request has a well-formed key.
+// callerOf returns the request's API key and client address. formed is false unless the key is well formed.
 func (s *Identity) callerOf(r *http.Request) (name callerName, formed bool) {
 	text, ok := BearerText(r.Header)
 	if !ok {
@@ -71,7 +70,7 @@ func (s *Identity) callerOf(r *http.Request) (name callerName, formed bool) {
 	return name, formed
 }
 
-// identify takes in what the store says of a credential whose request is counted.
+// identify records the store's answer for a credential whose request has been counted.
 func (s *Identity) identify(r *http.Request, name callerName, access domain.Access, err error) error {
 	if err != nil {
 		s.callers.known.Remove(name)
@@ -83,7 +82,7 @@ func (s *Identity) identify(r *http.Request, name callerName, access domain.Acce
 	return nil
 }
 
-// accepted notes a request whose credential was found good and which was counted in its organization's minute.
+// accepted records a request with a valid credential that was counted in its organization's minute.
 func (s *Identity) accepted(c *Call, used, most int) {
 	if s.KeyUsed != nil {
 		s.KeyUsed(c.Access.Key, c.Start)
@@ -94,10 +93,10 @@ func (s *Identity) accepted(c *Call, used, most int) {
 	c.Limits = append(c.Limits, NewLimitState(Minute, domain.OrganizationMinute, most, used, c.Start))
 }
 
-// Forget no longer remembers who stands behind the request's credential.
+// Forget removes the request's credential from the cache.
 func (s *Identity) Forget(c *Call) { s.callers.known.Remove(c.name) }
 
-// Allows judges a scope, and the role that it needs.
+// Allows checks that the caller has the scope, and the role that the scope needs.
 func Allows(a domain.Access, scope domain.Scope) error {
 	if scope == AnyScope {
 		return nil
@@ -121,8 +120,8 @@ func (s *Identity) RefuseKey(r *http.Request, err error) error {
 	return err
 }
 
-// logRefusal says why an API key was refused, and never its secret. The limit of the caller's address bounds the
-// statements.
+// logRefusal logs why an API key was refused, never its secret. The limit of refusals per client address bounds the
+// number of statements.
 func (s *Identity) logRefusal(r *http.Request, limited bool) {
 	text, _ := BearerText(r.Header)
 	if !domain.HasAPIKeyForm(text) {
@@ -139,7 +138,7 @@ func (s *Identity) logRefusal(r *http.Request, limited bool) {
 	s.Log.Info("API key refused", "reason", reason, "key", key.String(), "requestId", c.RequestID)
 }
 
-// BearerText reads the one Authorization header (RFC 6750, section 2.1).
+// BearerText returns the token of the Authorization header, which must appear once (RFC 6750, section 2.1).
 func BearerText(h http.Header) (text string, ok bool) {
 	values := h.Values("Authorization")
 	if len(values) != 1 {
@@ -150,21 +149,21 @@ func BearerText(h http.Header) (text string, ok bool) {
 	return text, found && strings.EqualFold(scheme, "Bearer") && text != ""
 }
 
-// OrdinaryMCPRoute is the one route that takes access tokens beside API keys (specification, Authentication 10).
+// OrdinaryMCPRoute is the only route that accepts access tokens as well as API keys (specification, Authentication 10).
 const OrdinaryMCPRoute = "/api/v1/mcp"
 
-// OAuthAudience is the resource that access tokens are for.
+// OAuthAudience returns the resource that access tokens must be issued for.
 func OAuthAudience(baseURL string) string { return strings.TrimRight(baseURL, "/") + OrdinaryMCPRoute }
 
-// OAuthRedirect is where a person comes back to after signing in.
+// OAuthRedirect returns the URL to which the provider sends a person back after signing in.
 func OAuthRedirect(baseURL string) string { return strings.TrimRight(baseURL, "/") + SignedInRoute }
 
 const ResourceMetadataRoute = "/.well-known/oauth-protected-resource" + OrdinaryMCPRoute
 
-// challenged is true of requests whose refusals tell where to get a token.
+// challenged reports whether a refusal of the request says where to get a token.
 func (s *Identity) challenged(p Policy) bool { return s.OAuth != nil && p.Caller == WithKeyOrToken }
 
-// challenge is WWW-Authenticate of a refusal (RFC 6750, section 3; RFC 9728, section 5.1).
+// challenge returns the WWW-Authenticate header of a refusal (RFC 6750, section 3; RFC 9728, section 5.1).
 func (s *Identity) challenge(code domain.Code, presented bool) string {
 	scopes := strings.Trim(fmt.Sprint(domain.OAuthScopes()), "[]")
 	text := `Bearer resource_metadata="` + s.BaseURL + ResourceMetadataRoute + `", scope="` + scopes + `"`
@@ -177,13 +176,13 @@ func (s *Identity) challenge(code domain.Code, presented bool) string {
 	return text
 }
 
-// authenticateToken finds who stands behind an access token and counts the request. Link, consent, membership and role
-// are those of this moment. What may be done is what the token, the consent and the role all allow.
+// authenticateToken finds the identity behind an access token and counts the request. Link, consent, membership and
+// role are read anew each time. The caller may do only what the token, the consent and the role all allow.
 func (s *Identity) authenticateToken(r *http.Request, raw string) error {
 	c := CallOf(r)
 	token, err := s.OAuth.Verify(r.Context(), raw)
 	if err != nil {
-		s.Log.Debug("an access token was not accepted", "requestId", c.RequestID, "error", err)
+		s.Log.Debug("access token refused", "requestId", c.RequestID, "error", err)
 		return s.RefuseKey(r, err)
 	}
 	access, err := s.Store.AuthenticateSubject(r.Context(), s.OauthSubject(token.Subject), c.Start)
@@ -200,20 +199,20 @@ func (s *Identity) authenticateToken(r *http.Request, raw string) error {
 		return err
 	}
 	if len(access.Scopes) == 0 {
-		return domain.Refuse(domain.MissingScope, "No scope is common to this token, the consent and the role of the member.")
+		return domain.Refuse(domain.MissingScope, "The token, the consent and the member's role have no scope in common.")
 	}
 	return nil
 }
 
-// OauthSubject stands for a subject of the provider.
+// OauthSubject returns the pseudonym under which the ledger knows a subject of the provider.
 func (s *Identity) OauthSubject(subject string) domain.OAuthSubject {
 	return domain.NewOAuthSubject(s.Installation.Secret, s.OAuth.Issuer, subject)
 }
 
-// ErrSignedOut is answered with the way to sign in.
-var ErrSignedOut = errors.New("nobody has signed in")
+// ErrSignedOut means that the request has no valid session. The answer leads to the page for signing in.
+var ErrSignedOut = errors.New("no valid session")
 
 const SignedInRoute = "/oauth/signed-in"
 
-// refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
+// refusedPerMinute is the number of 401 answers that an address may cause in a minute (contract section 2).
 const refusedPerMinute = 60

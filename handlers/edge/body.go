@@ -20,9 +20,9 @@ import (
 	"integrityledger/eventstore/fair"
 )
 
-// Large bodies are counted in units of the work that they may be: an item of a batch, or bytesPerUnit. An organization
-// may have bodyShare under way, from before a body is read until its answer, which is about its share of a shard's
-// queue. What comes beyond that waits unread, and costs next to nothing.
+// A large body is counted in units of the work it may cause: one for each item of a batch, or for each bytesPerUnit. An
+// organization may have bodyShare units in progress, from before a body is read until its answer, which is about its
+// share of a shard's queue. Further bodies wait unread, at almost no cost.
 const (
 	bytesPerUnit = 8 << 10
 	bytesPerItem = 200 // a valid declaration is longer
@@ -31,9 +31,9 @@ const (
 	bodyLine     = 256
 )
 
-// How long a request waits for its admission at most. bodyPatience is for a whole line: a request that gives up comes
-// last again, so that with less the same callers give up for ever, and their repetitions are work for nothing. It is
-// shorter than the server's read timeout.
+// bodyPatience is the longest time that a request waits for admission. It is long enough for a whole line to be served:
+// a request that gives up returns to the end of the line, so with less patience the same callers would give up again
+// and again, and their retries would be wasted work. It is shorter than the server's read timeout.
 const (
 	bodyPatience = 25 * time.Second
 )
@@ -51,7 +51,7 @@ func (rule BodyRule) units(bytes int64) int {
 	return int(bytes/bytesPerUnit) + 1
 }
 
-// admitBody waits until the organization may have a large body read, and answered.
+// admitBody waits until the organization may have another large body read and answered.
 func (s *Edge) admitBody(ctx context.Context, c *Call, rule BodyRule, bytes int64) error {
 	if rule.limit() <= maxMessage {
 		return nil
@@ -59,26 +59,26 @@ func (s *Edge) admitBody(ctx context.Context, c *Call, rule BodyRule, bytes int6
 	release, err := s.bodies.Acquire(ctx, c.Access.Organization, rule.units(bytes))
 	if err != nil {
 		return domain.Unavailable(
-			"Too many large requests of this organization are under way; wait for their answers, then send this one again.",
+			"This organization has too many large requests in progress; wait for their answers, then send this one again.",
 		)
 	}
 	c.over = append(c.over, release)
 	return nil
 }
 
-// BodyRule says what a request may carry.
+// BodyRule is the kind of body that an endpoint accepts.
 type BodyRule int
 
 const (
-	BodyNone     BodyRule = iota // whatever is there is not read
+	BodyNone     BodyRule = iota // a body is not read
 	BodyRequired                 // JSON, Content-Length required
-	BodyOptional                 // nothing, or JSON
-	BodyBatch                    // BodyRequired, with room for many
+	BodyOptional                 // no body, or JSON
+	BodyBatch                    // BodyRequired, with room for a batch
 	BodyManifest                 // BodyRequired, with room for a file manifest
 	BodyContent                  // JSON with room for a text, or multipart/form-data, which the handler reads
 	BodyFile                     // multipart/form-data, which the handler reads
-	BodyMessage                  // JSON of MCP; its length need not be announced
-	BodyForm                     // of a page, Content-Length required
+	BodyMessage                  // JSON of MCP; Content-Length is optional
+	BodyForm                     // the form of a page, Content-Length required
 	BodyLongForm                 // BodyForm, with room for many fields
 )
 
@@ -90,13 +90,13 @@ const (
 	maxLong    = 32 << 10
 	maxMessage = 64 << 10
 	maxDepth   = 32
-	maxNames   = 100 // of a list of names such as scopes, each of which may stand in it once
+	maxNames   = 100 // in a list of names, such as scopes; each may appear once
 
-	// A body may fall bodyGrace behind bodyRate.
+	// A body may arrive bodyGrace later than bodyRate allows.
 	bodyGrace = 10 * time.Second
 	bodyRate  = 64 << 10 // bytes a second
 
-	// A body that nobody wants may be silent for restTime before the answer comes, and have maxRest bytes.
+	// An unwanted body is read up to maxRest bytes. If it pauses for restTime, the answer is written at once.
 	restTime = time.Second
 	maxRest  = 256 << 10
 )
@@ -105,8 +105,8 @@ func bodyTime(bytes int64) time.Duration {
 	return bodyGrace + time.Duration(bytes)*time.Second/bodyRate
 }
 
-// most is how long a body of the kind may take.
-func (rule BodyRule) most() time.Duration {
+// timeout returns how long a body may take to arrive.
+func (rule BodyRule) timeout() time.Duration {
 	switch {
 	case rule == BodyNone:
 		return 0
@@ -117,10 +117,10 @@ func (rule BodyRule) most() time.Duration {
 	}
 }
 
-// ReadByHandler is true of bodies that the middleware does not take in.
+// ReadByHandler reports whether the handler reads the body instead of the middleware.
 func (rule BodyRule) ReadByHandler() bool { return rule == BodyContent || rule == BodyFile }
 
-// limit is the most bytes of a body that the middleware takes in.
+// limit returns the number of bytes that the middleware reads of a body.
 func (rule BodyRule) limit() int64 {
 	return [...]int64{
 		MaxBody, MaxBody, MaxBody, BodyBatch: maxBatch, BodyManifest: domain.MaxManifestBytes, BodyContent: maxContent,
@@ -136,7 +136,7 @@ func (rule BodyRule) mediaType() string {
 	return JSONType
 }
 
-// readBody takes the body in: 415, 411, 413, 408 in this order.
+// readBody reads the body. It refuses with 415, 411, 413 or 408, in this order.
 func (s *Edge) readBody(w http.ResponseWriter, r *http.Request, rule BodyRule) error {
 	c := CallOf(r)
 	if rule == BodyNone || rule == BodyOptional && r.ContentLength == 0 {
@@ -189,15 +189,15 @@ func (s *Edge) readBody(w http.ResponseWriter, r *http.Request, rule BodyRule) e
 
 func (rule BodyRule) IsForm() bool { return rule == BodyForm || rule == BodyLongForm }
 
-// pacedBody is a body that must arrive in time. The deadlines are the connection's, so they follow the real clock.
+// pacedBody is a body that must arrive in time. Its deadlines are set on the connection, so they follow the real clock.
 type pacedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
-	due     time.Time // of the first byte
+	due     time.Time // when the first byte must arrive
 	read    int64
 }
 
-// pace lets the body be read for as long as it arrives in time, and gives the answer its own time after that.
+// pace gives the body its read deadline, which moves as bytes arrive, and gives the answer time of its own after that.
 func (s *Edge) pace(w http.ResponseWriter, r *http.Request, rule BodyRule) (*pacedBody, error) {
 	control, now := http.NewResponseController(w), time.Now()
 	if err := control.SetWriteDeadline(now.Add(Policy{Body: rule}.timeout() + answerTime)); err != nil &&
@@ -219,7 +219,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bytes is the number of bytes that have arrived; nil has none.
+// bytes returns the number of bytes that have arrived. A nil body has none.
 func (b *pacedBody) bytes() int64 {
 	if b == nil {
 		return 0
@@ -227,14 +227,15 @@ func (b *pacedBody) bytes() int64 {
 	return b.read
 }
 
-// Arrived lifts the deadline: from now on the server watches the connection for a caller who goes away.
+// Arrived removes the deadline: from now on the server watches the connection for a caller who goes away.
 func (b *pacedBody) Arrived() {
-	_ = b.control.SetReadDeadline(time.Time{}) // a connection that is gone shows when the answer is written
+	_ = b.control.SetReadDeadline(time.Time{}) // a broken connection surfaces when the answer is written
 }
 
-// passOver reads what is left of a body before the answer, for as long as it arrives. Without that the server itself
-// waits for it until its own deadline, and then answers nothing; and a client that is still sending may lose an answer
-// after which the connection ends. A body that was to be asked for is not begun.
+// passOver reads the rest of a body before the answer, for as long as it keeps arriving. Otherwise the server would
+// wait for the rest until its own deadline and then send no answer, and a client that is still sending may lose an
+// answer after which the connection ends. If begun is false, the client has not begun to send (Expect), and nothing is
+// read.
 func passOver(w http.ResponseWriter, body io.Reader, begun bool) {
 	control, end, buffer := http.NewResponseController(w), time.Now().Add(bodyGrace), make([]byte, 4<<10)
 	for left := maxRest; left > 0; {
@@ -246,7 +247,7 @@ func passOver(w http.ResponseWriter, body io.Reader, begun bool) {
 			return
 		}
 		n, err := body.Read(buffer)
-		if left -= n; err != nil { // also a late one: then the server ends the connection after the answer
+		if left -= n; err != nil { // or the body is late: the server then closes the connection after the answer
 			return
 		}
 	}
@@ -255,7 +256,7 @@ func passOver(w http.ResponseWriter, body io.Reader, begun bool) {
 func TooSlow() error {
 	return domain.Refuse(
 		domain.RequestTimeout,
-		"The body did not arrive in time: it has %d seconds, and then must arrive at %d bytes a second or faster.",
+		"The body did not arrive in time: after the first %d seconds it must arrive at %d bytes a second or faster.",
 		int(bodyGrace.Seconds()), bodyRate,
 	).After(time.Second)
 }
@@ -276,14 +277,14 @@ func isMedia(contentType, want string) bool {
 	return true
 }
 
-// Gone is the end of a request that nobody waits for any more, or whose time is over.
+// Gone is the error of a request whose caller has gone away or whose time is over.
 func Gone(ctx context.Context) error {
 	return fmt.Errorf(
 		"%w: %w", domain.Unavailable("The request ended before it was read; send it again."), context.Cause(ctx),
 	)
 }
 
-// Parse reads one JSON value, for as long as the caller is there. what names the text in the refusal.
+// Parse reads one JSON value and stops if the caller goes away. what names the text in the refusal.
 func Parse(ctx context.Context, text []byte, what string) (strictjson.Value, error) {
 	value, err := CallIn(ctx).Meter.Parse(text, maxDepth)
 	switch {
@@ -295,7 +296,7 @@ func Parse(ctx context.Context, text []byte, what string) (strictjson.Value, err
 	return value, nil
 }
 
-// Invalid refuses with what is wrong, if anything is.
+// Invalid refuses with the problems. Without problems it returns nil.
 func Invalid(problems []domain.FieldError) error {
 	if len(problems) == 0 {
 		return nil
@@ -303,10 +304,10 @@ func Invalid(problems []domain.FieldError) error {
 	return domain.Invalid(problems)
 }
 
-// Action is what is done with an input, of a request or of a tool of MCP.
+// Action does one thing with the input of a request or of an MCP tool call.
 type Action[Input, Result any] func(ctx context.Context, c *Call, input Input) (Result, error)
 
-// Do is the handler of an action, whose input read takes from the body, or for GET from the query, and from the path.
+// Do makes a handler of an action. read takes the input from the body (for GET from the query) and from the path.
 func Do[Input, Result any](read func(*strictjson.Object) Input, do Action[Input, Result]) Handler {
 	return func(r *http.Request) (any, error) {
 		o, err := membersOf(r)
@@ -317,7 +318,7 @@ func Do[Input, Result any](read func(*strictjson.Object) Input, do Action[Input,
 	}
 }
 
-// Read reads the input that Do hands on, for a handler that needs the request itself.
+// Read reads the input as Do does, for a handler that needs the request itself.
 func Read[Input any](r *http.Request, read func(*strictjson.Object) Input) (input Input, err error) {
 	o, err := membersOf(r)
 	if err != nil {
@@ -326,8 +327,8 @@ func Read[Input any](r *http.Request, read func(*strictjson.Object) Input) (inpu
 	return Judged(o, read)
 }
 
-// membersOf are the members that the body has, or the parameters of the query for GET, with the variables of the path.
-// All parameters beside a body are wrong, and an absent body has no members.
+// membersOf returns the members of the body, or for GET the parameters of the query, with the variables of the path. If
+// the request has a body, every query parameter is a problem. An absent body has no members.
 func membersOf(r *http.Request) (*strictjson.Object, error) {
 	var o *strictjson.Object
 	switch c := CallOf(r); {
@@ -352,7 +353,8 @@ func membersOf(r *http.Request) (*strictjson.Object, error) {
 // ReadNothing reads a body that has no members.
 func ReadNothing(*strictjson.Object) struct{} { return struct{}{} }
 
-// ReadID reads an id that parse knows. A malformed id of a path is the zero id, which is answered as an unknown one.
+// ReadID reads an id in the form that parse accepts. A malformed id in the path becomes the zero id, which is then
+// answered like an unknown one.
 func ReadID[ID any](o *strictjson.Object, name string, parse func(string) (ID, error)) ID {
 	id, err := parse(o.String(name, strictjson.Required))
 	if err != nil && o.OK(name) {
@@ -361,7 +363,7 @@ func ReadID[ID any](o *strictjson.Object, name string, parse func(string) (ID, e
 	return id
 }
 
-// ReadNames reads an optional list of known names, each of which may stand in it once.
+// ReadNames reads an optional list of known names without duplicates.
 func ReadNames[Name ~string](o *strictjson.Object, member string, known []Name, code, rule string) (names []Name) {
 	for i, text := range o.StringList(member, strictjson.Optional, maxNames) {
 		name := Name(text)
@@ -376,7 +378,7 @@ func ReadNames[Name ~string](o *strictjson.Object, member string, known []Name, 
 	return names
 }
 
-// Viewed is an action whose result is shown as view makes it.
+// Viewed makes an action that returns what view makes of the result of do.
 func Viewed[Input, Result, View any](do Action[Input, Result], view func(Result) View) Action[Input, View] {
 	return func(ctx context.Context, c *Call, input Input) (shown View, err error) {
 		result, err := do(ctx, c, input)
@@ -387,36 +389,36 @@ func Viewed[Input, Result, View any](do Action[Input, Result], view func(Result)
 	}
 }
 
-// Created is an action that answers 201 with what it has made.
+// Created makes an action that answers 201 with the resource that do has created.
 func Created[Input, Result any](do Action[Input, Result]) Action[Input, Response] {
 	return Viewed(do, func(made Result) Response { return Response{Status: http.StatusCreated, Data: made} })
 }
 
-// CreatedOnce is an action that answers 201 with what it has made, or 200 with what was there before.
+// CreatedOnce makes an action that answers 201 with a new resource, or 200 with one that existed before.
 func CreatedOnce[Input any, Result interface{ Existed() bool }](do Action[Input, Result]) Action[Input, Response] {
 	return Viewed(do, func(made Result) Response {
 		return Response{Status: CreatedStatus(made.Existed()), Data: made}
 	})
 }
 
-// Accepted is an action that answers 202 with what it has queued.
+// Accepted makes an action that answers 202 with the work that do has queued.
 func Accepted[Input, Result any](do Action[Input, Result]) Action[Input, Response] {
 	return Viewed(do, func(queued Result) Response { return Response{Status: http.StatusAccepted, Data: queued} })
 }
 
-// OfRequest is the handler of an action that needs the request itself.
+// OfRequest makes a handler of an action that needs the request itself.
 func OfRequest[Result any](do func(*http.Request) (Result, error)) Handler {
 	return func(r *http.Request) (any, error) { return do(r) }
 }
 
-// Called is an action with its reader, as a tool of MCP.
+// Called makes an MCP tool of an action and its reader.
 func Called[Input, Result any](
 	read func(*strictjson.Object) Input, do Action[Input, Result],
 ) func(context.Context, *strictjson.Object) (Result, error) {
 	return func(ctx context.Context, o *strictjson.Object) (Result, error) { return act(ctx, o, read, do) }
 }
 
-// Submit does what the fields of a form ask for, with the variables of the path.
+// Submit runs an action on the fields of a form and the variables of the path.
 func Submit[Input, Result any](
 	r *http.Request, fields *strictjson.Object, read func(*strictjson.Object) Input, do Action[Input, Result],
 ) (Result, error) {
@@ -424,7 +426,7 @@ func Submit[Input, Result any](
 	return act(r.Context(), fields, read, do)
 }
 
-// act refuses with everything that is wrong with the members at once.
+// act runs an action, unless its members have problems: then it refuses with all of them at once.
 func act[Input, Result any](
 	ctx context.Context, o *strictjson.Object, read func(*strictjson.Object) Input, do Action[Input, Result],
 ) (result Result, err error) {
@@ -435,5 +437,5 @@ func act[Input, Result any](
 	return result, err
 }
 
-// MaxDeclarations is the most items of a batch (contract section 3).
+// MaxDeclarations is the largest number of items in a batch (contract section 3).
 const MaxDeclarations = 500

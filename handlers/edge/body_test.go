@@ -65,7 +65,7 @@ func TestBodyTimeGrows(t *testing.T) {
 		if last := w.read[len(w.read)-1]; !last.IsZero() {
 			t.Errorf("rule %d: the deadline stays at %s", rule, last)
 		}
-		if wants := after.Add(rule.most() + RequestTimeout); w.write.Before(wants) {
+		if wants := after.Add(rule.timeout() + RequestTimeout); w.write.Before(wants) {
 			t.Errorf("rule %d: the answer must be written %s too early", rule, wants.Sub(w.write))
 		}
 	}
@@ -175,7 +175,7 @@ func TestLargeBodiesWaitUnread(t *testing.T) {
 	if _, err := read(1, BodyBatch, io.NopCloser(strings.NewReader("{}")), 2, true); err != nil {
 		t.Error(err)
 	}
-	// What is refused by its length holds nothing.
+	// A body that is refused for its length holds no units.
 	held := s.bodies.Held()
 	if _, err := read(3, BodyBatch, untouched{t}, maxBatch+1, true); Refusal(err).Code != domain.PayloadTooLarge ||
 		s.bodies.Held() != held {

@@ -12,57 +12,56 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// Call is what is known about the request under way: how it came, who acts in it, what it carries, and what becomes of
-// it.
+// Call is the state of the request in progress: where it came from, who acts, what it carries, and what happens to it.
 type Call struct {
 	RequestID string
 	Template  string // of the route
 	Method    string
 	Path      string
-	Start     time.Time // the moment at which everything about the request is decided
-	client    string    // that the request names: a product, or empty
+	Start     time.Time // everything about the request is decided as of this moment
+	client    string    // product that the request names, or empty
 	repeated  []string  // the values of idempotencyHeader
 	languages []string  // the values of Accept-Language
 
 	Decision
 	Content
 
-	Limits  []*LimitState // that the answer shows
-	Written func()        // when the answer is written; may be nil
+	Limits  []*LimitState // to show in the answer
+	Written func()        // called after the answer has been written; may be nil
 	reached int64         // the organization's sequence after what the request has written
-	over    []func()      // when the handler has returned
-	// challenged is true where a refusal tells how to get a token.
+	over    []func()      // called after the handler has returned
+	// challenged reports whether a refusal says how to get a token.
 	challenged bool
-	cutOff     bool // the answer ends before its end
-	// failedItems counts failures that the answer holds beside its own status: items of a batch, calls of MCP tools.
+	cutOff     bool // the answer was not written to its end
+	// failedItems counts failures inside the answer, apart from its own status: items of a batch, calls of MCP tools.
 	failedItems map[domain.Code]int
 }
 
-// Content is what a request carries.
+// Content is the body of a request.
 type Content struct {
 	Body       []byte
 	ReceivedAt time.Time  // when the body was read
-	Arrived    bool       // the whole body has
-	Unread     error      // of an MCP message: why there is no body
-	form       url.Values // of the body, if it is a form
-	unwanted   io.Reader  // the body, if it is skipped
-	arriving   *pacedBody // nil: no body was read
+	Arrived    bool       // the whole body has been read
+	Unread     error      // why an MCP message has no body
+	form       url.Values // of a body that is a form
+	unwanted   io.Reader  // the body, to be skipped if it was not read
+	arriving   *pacedBody // nil if no body was read
 	Meter      strictjson.Meter
 }
 
-// Form is the body of a form.
+// Form returns the fields of a form that the request has sent.
 func Form(r *http.Request) url.Values { return CallOf(r).form }
 
-// Held puts a limit on the answer and refuses a request that goes beyond it.
+// Held adds a limit to the answer, and refuses the request if it exceeds the limit.
 func (c *Call) Held(l *LimitState) error {
 	c.Limits = append(c.Limits, l)
 	return l.refusal()
 }
 
-// idempotencyHeader is that of draft-ietf-httpapi-idempotency-key-header.
+// idempotencyHeader is defined in draft-ietf-httpapi-idempotency-key-header.
 const idempotencyHeader = "Idempotency-Key"
 
-// IdempotencyKey is the one of the request; empty without one.
+// IdempotencyKey returns the request's key, or an empty string if it has none.
 func (c *Call) IdempotencyKey() (string, error) {
 	if len(c.repeated) == 0 {
 		return "", nil
@@ -79,13 +78,13 @@ func (c *Call) IdempotencyKey() (string, error) {
 
 type callKey struct{}
 
-// CallOf is what is known about a request.
+// CallOf returns the state of a request.
 func CallOf(r *http.Request) *Call { return CallIn(r.Context()) }
 
-// CallIn is the request under way, which a context of it knows.
+// CallIn returns the state of the request that ctx belongs to.
 func CallIn(ctx context.Context) *Call { return ctx.Value(callKey{}).(*Call) }
 
-// Origin is on whose behalf the request acts.
+// Origin returns the origin of commands that the request sends.
 func Origin(r *http.Request) domain.Origin { return CallOf(r).Origin() }
 
 func (c *Call) Origin() domain.Origin {

@@ -12,31 +12,31 @@ import (
 	"integrityledger/projections/session"
 )
 
-// Decision is who acts in a request, on whose behalf, and whether it may. It is made once: decide makes it before the
-// request is taken in; of a caller who is remembered, the group of its command has the last word (Reach), or settle
-// where no group had one.
+// Decision says who acts in a request, for which organization, and whether the caller is authorized. decide makes it
+// before the request is read. For a cached caller the group of its command makes the final decision (Reach), or settle
+// does if no group has.
 type Decision struct {
 	Access  domain.Access
-	Scope   domain.Scope     // that the action under way needs; of an MCP request, the tool's
-	Session *session.Session // of the console; nil elsewhere
+	Scope   domain.Scope     // that the action needs; in an MCP request, the tool's
+	Session *session.Session // in the console; otherwise nil
 
-	name     callerName // the credential, to look it up again after a wait
+	name     callerName // the credential, to be looked up again after a wait
 	standing standing
-	spent    *domain.Error // the minute's refusal, of a request that may still take something away
-	tookAway bool          // it did
+	spent    *domain.Error // the refusal for a used-up minute, while the request may still take something away
+	tookAway bool          // the request did so
 }
 
-// standing is how far the caller of a request has been judged.
+// standing tells how far the caller of a request has been judged.
 type standing int
 
 const (
-	judged     standing = iota // or nobody to be judged
-	remembered                 // of an earlier request with the same credential
-	counted                    // remembered; a group has counted the request, perhaps without judging the caller
+	judged     standing = iota // or there is no caller to judge
+	remembered                 // in the cache, after an earlier request with the same credential
+	counted                    // remembered, and counted by a group, which perhaps did not judge the caller
 )
 
-// decide finds who acts, and judges whether it may. A caller of an endpoint that is Judged is taken for the one that
-// the same credential was before, so that the request needs no statement before its group's.
+// decide identifies the caller and checks that it is authorized. For an endpoint that is Judged it reuses the access
+// that this credential had on an earlier request, so the request needs no statement before its group's.
 func (s *Identity) decide(r *http.Request, e Endpoint) error {
 	if e.Judged && s.remember(r, e.Policy) {
 		return nil
@@ -44,9 +44,9 @@ func (s *Identity) decide(r *http.Request, e Endpoint) error {
 	return s.admit(r, e.Policy)
 }
 
-// remember is true where the credential is known. Such a request may cost a signature and a place in the queue before
-// it is refused; so one that would be refused as far as is known, or comes in a minute that is used up, is not taken
-// for a known one.
+// remember reports whether the credential is in the cache. A remembered request may cost a signature and a place in the
+// queue before it is refused. Requests that would be refused as far as the cache knows, or that come in a minute that
+// is used up, are therefore treated as unknown.
 func (s *Identity) remember(r *http.Request, p Policy) bool {
 	c := CallOf(r)
 	name, formed := s.callerOf(r)
@@ -62,8 +62,7 @@ func (s *Identity) remember(r *http.Request, p Policy) bool {
 	return true
 }
 
-// admit takes the checks of the caller, in the order of contract section 2: key, rate, scope, role, request of the
-// month.
+// admit checks the caller in the order of contract section 2: key, rate, scope, role, monthly requests.
 func (s *Identity) admit(r *http.Request, p Policy) error {
 	if err := s.limitAddress(r, p.Bucket); err != nil || !p.Caller.withCredential() {
 		return err
@@ -79,7 +78,7 @@ func (s *Identity) admit(r *http.Request, p Policy) error {
 			return err
 		}
 		if err := c.Held(NewLimitState(
-			p.KeyLimit, "This key may send %d of these requests a minute, a limit of its own beside the organization's",
+			p.KeyLimit, "This key may send %d of these requests a minute, in addition to the organization's limit",
 			keyPerMinute, used, c.Start,
 		)); err != nil {
 			return err
@@ -94,9 +93,9 @@ func (s *Identity) admit(r *http.Request, p Policy) error {
 	return nil
 }
 
-// minuteSpent takes in a request that came after the organization's minute was used up, and refuses it unless it may
-// take something away. It counts as a refusal against the caller's address until it has done so: what is tried without
-// end takes nothing away.
+// minuteSpent refuses a request that came after the organization's minute was used up, unless it may take something
+// away. Such a request counts as a refusal against the client address until it has taken something away, so that
+// endless attempts that take nothing away are refused too.
 func (s *Identity) minuteSpent(r *http.Request, p Policy) error {
 	c := CallOf(r)
 	err := c.Limits[len(c.Limits)-1].refusal()
@@ -110,8 +109,8 @@ func (s *Identity) minuteSpent(r *http.Request, p Policy) error {
 	return nil
 }
 
-// Spent is the refusal of a request that came after its organization's minute was used up, and was taken in because it
-// may take something away. It is nil of any other.
+// Spent returns the refusal of a request that came after its organization's minute was used up and was let through
+// because it may take something away. It is nil for all other requests.
 func (d *Decision) Spent() error {
 	if d.spent == nil {
 		return nil
@@ -119,8 +118,8 @@ func (d *Decision) Spent() error {
 	return d.spent
 }
 
-// Room says whether n commands of the request fit into its organization's minute. Those of the console are counted
-// here, beside the requests with a key, which were counted when they came.
+// Room checks that n commands of the request fit into its organization's minute. Commands of the console are counted
+// here; requests with a key were counted on arrival.
 func (s *Identity) Room(ctx context.Context, c *Call, n int) error {
 	if !c.Access.Console {
 		return c.Spent()
@@ -128,7 +127,7 @@ func (s *Identity) Room(ctx context.Context, c *Call, n int) error {
 	return s.CountInMinute(ctx, c, n)
 }
 
-// CountInMinute counts n more requests in the organization's minute, and refuses them when they do not fit.
+// CountInMinute counts n more requests in the organization's minute, and refuses them if they do not fit.
 func (s *Identity) CountInMinute(ctx context.Context, c *Call, n int) error {
 	o := c.Access.Organization
 	used, err := s.Store.CountMinute(ctx, o.Shard(), o, n, c.Start)
@@ -138,13 +137,13 @@ func (s *Identity) CountInMinute(ctx context.Context, c *Call, n int) error {
 	return c.Held(NewLimitState(Minute, domain.OrganizationMinute, c.Access.PerMinute, used, c.Start))
 }
 
-// TakeOfMonth takes n of the organization's requests of the month, or refuses when so many are not left.
+// TakeOfMonth takes n of the organization's monthly requests, or refuses if fewer are left.
 func (s *Identity) TakeOfMonth(ctx context.Context, c *Call, n int) error {
 	return s.Store.TakeRequests(ctx, c.Access, n, c.Start)
 }
 
-// Reach takes in what a group says besides its decision: the organization's sequence, and what became of a caller who
-// was remembered.
+// Reach records what a group answers besides its decision: the organization's sequence, and its judgement of a
+// remembered caller.
 func (s *Identity) Reach(c *Call, answer eventstore.Answer) {
 	c.reached = max(c.reached, answer.Sequence)
 	c.tookAway = c.spent != nil && answer.Err == nil
@@ -158,9 +157,9 @@ func (s *Identity) Reach(c *Call, answer eventstore.Answer) {
 	}
 }
 
-// settle has the last word on a request whose handler has returned. A remembered caller whom no group has judged is
-// judged now. A request that came after its minute was used up gets the minute's refusal, unless it took something away
-// or the service failed on it.
+// settle makes the final decision on a request whose handler has returned. It judges a remembered caller that no group
+// has judged. A request that came after its minute was used up gets the minute's refusal, unless it took something away
+// or the service failed.
 func (s *Identity) settle(r *http.Request, p Policy, resp Response, err error) (Response, error) {
 	if refused := s.judgeLate(r, p); refused != nil {
 		return Response{}, refused
@@ -177,8 +176,8 @@ func (s *Identity) settle(r *http.Request, p Policy, resp Response, err error) (
 	return resp, err
 }
 
-// judgeLate takes the checks of a remembered caller whom no group has judged. What a group has counted is perhaps
-// committed, so that nothing but a refused key changes the answer then.
+// judgeLate checks a remembered caller that no group has judged. If a group has counted the request, its command may be
+// committed, so only a refused key changes the answer.
 func (s *Identity) judgeLate(r *http.Request, p Policy) error {
 	r = r.WithContext(context.WithoutCancel(r.Context())) // the caller may have gone away
 	c := CallOf(r)
@@ -203,9 +202,9 @@ func (s *Identity) judgeLate(r *http.Request, p Policy) error {
 	return nil
 }
 
-// JudgeAgain looks at the key of a request that has waited, or at the session, which another role of its member ends
-// too, and takes no part of any limit. What the ledger writes is judged by the group; this is for what is answered or
-// queued without it, and for bodies that have travelled for long.
+// JudgeAgain checks the key or the session of a request that has waited, without counting it against any limit. A
+// session also ends when its member's role changes. Groups judge the caller of every write to the ledger; JudgeAgain is
+// for answers and queued work that need no group, and for bodies that took long to arrive.
 func (s *Identity) JudgeAgain(ctx context.Context) error {
 	c := CallIn(ctx)
 	if c.Session != nil {
@@ -219,7 +218,7 @@ func (s *Identity) JudgeAgain(ctx context.Context) error {
 	return cmp.Or(err, Allows(access, c.Scope))
 }
 
-// reauthenticate looks the request's credential up again, and counts nothing.
+// reauthenticate looks up the request's credential again without counting anything.
 func (s *Identity) reauthenticate(ctx context.Context, c *Call, at time.Time) (domain.Access, error) {
 	return s.Store.Reauthenticate(ctx, c.name.key, c.name.secret, c.name.client, at)
 }

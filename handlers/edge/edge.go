@@ -26,49 +26,49 @@ import (
 	"integrityledger/projections/session"
 )
 
-// Config is what an Edge is made of.
+// Config configures an Edge.
 type Config struct {
 	Store        *query.Store
 	Sessions     *session.Store
 	Installation eventstore.Installation
-	BaseURL      string // without a slash at its end; the only source of URLs, never Host
+	BaseURL      string // without a trailing slash; the only source of URLs, never Host
 	Now          func() time.Time
 	Log          *slog.Logger
-	// Requests writes the line of a request that has not failed for a fault of the service; it may write later. Nil
-	// means Log.
+	// Requests logs requests that did not fail because of the service; it may write later. Nil means Log.
 	Requests *slog.Logger
-	// TrustedProxies are those whose X-Forwarded-For entries are believed.
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For entries are believed.
 	TrustedProxies []netip.Prefix
 	// BodyGrace is how long a body may take before it must arrive at 64 KiB a second; 0 means ten seconds.
 	BodyGrace time.Duration
-	// PublicPerMinute is the limit of a client address on comparisons and what else is public and expensive; 0 means 60.
+	// PublicPerMinute is the number of comparisons and other expensive public requests allowed per client address; 0 means
+	// 60.
 	PublicPerMinute int
-	// PublicPagesPerMinute is its limit on pages, documents and downloads; 0 means 600.
+	// PublicPagesPerMinute is the number of pages, documents and downloads allowed per client address; 0 means 600.
 	PublicPagesPerMinute int
-	// KeyUsed hears of every request that a key has authenticated. It may be nil.
+	// KeyUsed is called for every request that a key has authenticated. It may be nil.
 	KeyUsed func(key domain.KeyID, at time.Time)
-	// Spool takes uploads in. Nil means one in the system's directory for temporary files.
+	// Spool stores uploads while they are processed. Nil means a spool in the system's directory for temporary files.
 	Spool *Spool
-	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: keys only.
+	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil means that only API keys are accepted.
 	OAuth *oauth.Provider
-	// Closing, once closed, makes requests that wait answer what they have. Nil means never.
+	// Closing, once closed, makes waiting requests answer with what they have. Nil means never.
 	Closing <-chan struct{}
-	// Observe hears of every request after its answer; it must not wait. It may be nil.
+	// Observe is called for every request after its answer; it must not block. It may be nil.
 	Observe func(Observation)
-	// Tracer makes a span of every request. Nil: none.
+	// Tracer makes a span for every request. Nil means no spans.
 	Tracer trace.Tracer
 }
 
 // Edge surrounds the requests of one service. It is safe for concurrent use.
 type Edge struct {
 	Identity
-	bodies  *fair.Semaphore[domain.OrganizationID] // large ones, from before they are read until they are answered
-	version []string                               // of the service: the value of its header
+	bodies  *fair.Semaphore[domain.OrganizationID] // large bodies, from before they are read until they are answered
+	version []string                               // of the service: the value of versionHeader
 	spanish map[string]string
 	faces   Faces
 }
 
-// Identity finds who acts in a request and judges whether it may, within the limits of its address and its
+// Identity identifies the caller of a request and checks that it may act, within the limits of its address and its
 // organization.
 type Identity struct {
 	Config
@@ -78,15 +78,16 @@ type Identity struct {
 	callers   *callers
 }
 
-// Faces are what the console and the pages for people do with an outcome.
+// Faces are the ways in which the console and the public pages answer a failure.
 type Faces struct {
-	// Onward is the answer to what only the console refuses: the way on. Nil: the outcome is any other.
+	// Onward answers a refusal that only the console has, such as a missing session, with the way on. It returns nil for
+	// all other outcomes.
 	Onward func(r *http.Request, p Policy, err error) *Response
 	// FailurePage shows a failure to a person.
 	FailurePage func(r *http.Request, failed Response, err error) Response
 }
 
-// New makes an Edge. It panics only if the program itself is broken: what it embeds does not parse.
+// New makes an Edge. It panics only if the program itself is broken: an embedded file does not parse.
 func New(c Config) *Edge {
 	c.PublicPerMinute, c.PublicPagesPerMinute = cmp.Or(c.PublicPerMinute, 60), cmp.Or(c.PublicPagesPerMinute, 600)
 	c.Requests, c.BaseURL = cmp.Or(c.Requests, c.Log), strings.TrimRight(c.BaseURL, "/")
@@ -122,13 +123,13 @@ func New(c Config) *Edge {
 	return e
 }
 
-// Router is the handler of all endpoints. Of two that match a path, the first answers.
+// Router returns the handler of all endpoints. If two match a path, the first one answers.
 func (s *Edge) Router(endpoints []Endpoint, faces Faces) http.Handler {
 	s.faces = faces
 	return NewRouter(RoutesOf(endpoints), s.serve)
 }
 
-// Must is for what is compiled in.
+// Must returns v, or panics: err means that an embedded file is broken.
 func Must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

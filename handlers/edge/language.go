@@ -12,11 +12,11 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// maxLanguages bounds, in bytes, the Accept-Language that is judged; a longer one prefers nothing.
+// maxLanguages is the number of bytes of Accept-Language that are read; a longer header is ignored.
 const maxLanguages = 500
 
-// PreferredLanguage is the language of the service that Accept-Language (RFC 9110, section 12.5.4) prefers: English for
-// readers of other languages only, and other when the header names no language, as * does not.
+// PreferredLanguage returns the service's language that Accept-Language (RFC 9110, section 12.5.4) prefers. It returns
+// English if the header names only other languages, and other if it names none; * names none.
 func PreferredLanguage(acceptLanguage []string, other evidence.Language) evidence.Language {
 	preferred := strings.Join(acceptLanguage, ",")
 	if len(preferred) > maxLanguages {
@@ -34,12 +34,11 @@ func PreferredLanguage(acceptLanguage []string, other evidence.Language) evidenc
 	}
 }
 
-var anyLanguage = xlanguage.MustParse("mul") // what * is read as
+var anyLanguage = xlanguage.MustParse("mul") // the parser's tag for *
 
 var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
 
-// messagesFile has the Spanish text of every message that the API answers, by its English format
-// (strictjson.Sentence).
+// messagesFile has the Spanish text of every message of the API, by its English format (strictjson.Sentence).
 //
 //go:embed messages.es.json
 var messagesFile []byte
@@ -52,7 +51,7 @@ func spanishMessages() (map[string]string, error) {
 	return messages, nil
 }
 
-// translated is a message in Spanish, or any other text as it is.
+// translated returns the Spanish text of a message. Any other text is returned unchanged.
 func (s *Edge) translated(message string) string {
 	if spanish, ok := s.spanish[message]; ok {
 		return spanish

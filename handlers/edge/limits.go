@@ -15,12 +15,12 @@ import (
 	"integrityledger/domain"
 )
 
-// LimitState is a caller's UTC minute, or another window, this request included.
+// LimitState is the state of a limit in its window, such as the UTC minute, this request included.
 type LimitState struct {
 	name       string
 	says       string // which limit it is, and who shares it (domain.MinuteUsed)
 	Most, Used int
-	Reset      time.Duration // until the next one
+	Reset      time.Duration // until the next window
 }
 
 func NewLimitState(name, says string, most, used int, now time.Time) *LimitState {
@@ -29,7 +29,7 @@ func NewLimitState(name, says string, most, used int, now time.Time) *LimitState
 	}
 }
 
-// setLimits writes the headers of draft-ietf-httpapi-ratelimit-headers, an item a limit.
+// setLimits writes the headers of draft-ietf-httpapi-ratelimit-headers, with one item for each limit.
 func setLimits(h http.Header, limits []*LimitState) {
 	if len(limits) == 0 {
 		return
@@ -64,49 +64,49 @@ func (l *LimitState) refusal() error {
 	return domain.MinuteUsed(l.says, l.Most, l.Reset)
 }
 
-// Names of limits in the headers of answers. A visit to a page takes several requests and one comparison, and a whole
-// office may share an address, so that pages have a limit of their own.
+// Names of limits in the headers of answers. Pages have a limit of their own: a visit to a page takes several requests
+// but only one comparison, and a whole office may share an address.
 const (
-	Minute = "minute" // of a key; of an address for comparisons, and what else is expensive
+	Minute = "minute" // of an organization; of an address for comparisons and other expensive requests
 	Pages  = "pages"  // pages, documents and downloads
 )
 
 const (
 	maxAddresses = 100_000
-	siteMultiple = 10 // a /48 may have the requests of ten /64
+	siteMultiple = 10 // a /48 may send as many requests as ten /64
 	ipv6HostBits = 64
 	IPv6SiteBits = 48
 )
 
-// AddressLimit counts requests of a UTC minute, or of a longer window, by client address: IPv4 by address, IPv6 by /64
-// and by /48. The table begins anew with every window and is bounded; what was counted longest ago goes out first. It
+// AddressLimit counts requests by client address within a UTC minute or a longer window: IPv4 by address, IPv6 by /64
+// and by /48. Each window starts with an empty table of bounded size, which evicts the address counted longest ago. It
 // is safe for concurrent use.
 type AddressLimit struct {
 	name   string
 	says   string // see LimitState
 	Most   int
-	Window time.Duration // 0: a minute
+	Window time.Duration // 0 means a minute
 
 	mu     sync.Mutex
 	since  time.Time // when the window began
 	counts *simplelru.LRU[netip.Prefix, int]
 }
 
-// Count adds a request of an address.
+// Count counts a request from an address.
 func (l *AddressLimit) Count(address netip.Addr, now time.Time) *LimitState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	window := cmp.Or(l.Window, time.Minute)
 	if since := now.UTC().Truncate(window); !since.Equal(l.since) {
 		l.since = since
-		l.counts, _ = simplelru.NewLRU[netip.Prefix, int](maxAddresses, nil) // fails for a size below 1 only
+		l.counts, _ = simplelru.NewLRU[netip.Prefix, int](maxAddresses, nil) // fails only for a size below 1
 	}
 	state := &LimitState{name: l.name, says: l.says, Most: l.Most, Reset: l.since.Add(window).Sub(now)}
 	if address.Is4() {
 		state.Used = l.add(address, address.BitLen(), 1)
 		return state
 	}
-	// What is refused by its /64 is not counted against its neighbours in the /48.
+	// A request that its /64 refuses does not count against the neighbours in the /48.
 	state.Used = l.add(address, ipv6HostBits, 1)
 	if state.Used <= l.Most && l.add(address, IPv6SiteBits, 1) > l.Most*siteMultiple {
 		state.Used = l.Most + 1
@@ -114,7 +114,7 @@ func (l *AddressLimit) Count(address netip.Addr, now time.Time) *LimitState {
 	return state
 }
 
-// giveBack takes back one count of an address that was within its limit, if that was in the window of now.
+// giveBack takes back one count of an address that was within its limit, if it was counted in the window of now.
 func (l *AddressLimit) giveBack(address netip.Addr, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +137,7 @@ func (l *AddressLimit) add(address netip.Addr, bits, n int) int {
 	return used
 }
 
-// limitAddress counts a request against the bucket of its client address.
+// limitAddress counts a request against the limit of its client address in a bucket.
 func (s *Identity) limitAddress(r *http.Request, bucket string) error {
 	limit, c := s.addresses[bucket], CallOf(r)
 	if limit == nil {
@@ -146,9 +146,9 @@ func (s *Identity) limitAddress(r *http.Request, bucket string) error {
 	return c.Held(limit.Count(s.ClientAddress(r), c.Start))
 }
 
-// ClientAddress is the right-most address that is no trusted proxy: the connection's own, then X-Forwarded-For from its
-// end. Entries are believed only as far as trusted proxies wrote them. Empty ones say nothing (RFC 9110, section
-// 5.6.1).
+// ClientAddress returns the right-most address that is not a trusted proxy, starting with the connection's own and
+// continuing with X-Forwarded-For from its end. An entry is believed only if a trusted proxy wrote it. Empty entries
+// are skipped (RFC 9110, section 5.6.1).
 func (s *Identity) ClientAddress(r *http.Request) netip.Addr {
 	return ClientAddress(r, s.TrustedProxies)
 }
@@ -170,7 +170,7 @@ func ClientAddress(r *http.Request, proxies []netip.Prefix) netip.Addr {
 	return address
 }
 
-// PeerAddress is the connection's own address.
+// PeerAddress returns the connection's own address.
 func PeerAddress(r *http.Request) netip.Addr {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return peer.Addr().Unmap().WithZone("")
@@ -180,7 +180,7 @@ func Among(networks []netip.Prefix, address netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// forwardedAddress reads an entry with or without a port. Some proxies put IPv6 into brackets even without one.
+// forwardedAddress reads an entry with or without a port. Some proxies write IPv6 in brackets even without a port.
 func forwardedAddress(entry string) (netip.Addr, bool) {
 	address, err := netip.ParseAddr(entry)
 	for _, port := range []string{"", ":0"} {

@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// RequestTimeout ends a request that nothing else has ended, counted from the moment at which its body is there:
-	// after the longest wait of the feed (25 s), before the server's write timeout (40 s).
+	// RequestTimeout bounds a request that nothing else has ended, from the moment its body has been read. It is longer
+	// than the longest wait of the feed (25 s) and shorter than the server's write timeout (40 s).
 	RequestTimeout = 35 * time.Second
-	// answerTime is how long an answer may take to be written.
+	// answerTime is the time allowed for writing an answer.
 	answerTime = 5 * time.Second
 )
 
-// serve surrounds a route. Nothing is written before the handler has returned, so a panic is an ordinary 500.
+// serve surrounds a route. Nothing is written before the handler has returned, so a panic becomes an ordinary 500.
 func (s *Edge) serve(rt Route) http.Handler {
 	timeout, own, public := rt.timeout(), s.securityHeaders(rt.Policy.AnyOrigin), s.securityHeaders(true)
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +98,7 @@ func (s *Edge) serve(rt Route) http.Handler {
 	return h
 }
 
-// run takes the checks that come before a handler, in the order of contract section 2, then calls it.
+// run makes the checks that precede a handler, in the order of contract section 2, then calls the handler.
 func (s *Edge) run(w http.ResponseWriter, r *http.Request, rt Route) (Response, error) {
 	if !domain.ValidText(r.URL.Path) {
 		return Response{}, domain.Refuse(domain.MalformedPath, "The path %s.", domain.TextRule)
@@ -116,7 +116,7 @@ func (s *Edge) run(w http.ResponseWriter, r *http.Request, rt Route) (Response, 
 	e, ok := rt.Methods[method]
 	if !ok {
 		return Response{Header: http.Header{"Allow": {rt.allow()}}},
-			domain.Refuse(domain.MethodNotAllowed, "This path answers %s only.", rt.allow())
+			domain.Refuse(domain.MethodNotAllowed, "This path supports only %s.", rt.allow())
 	}
 	if e.Foreign != nil {
 		if resp := e.Foreign(r); resp != nil {
@@ -144,7 +144,7 @@ func (s *Edge) run(w http.ResponseWriter, r *http.Request, rt Route) (Response, 
 	return s.settle(r, e.Policy, resp, err)
 }
 
-// answer takes in what the request carries and calls the handler.
+// answer reads the request and calls the handler.
 func (s *Edge) answer(w http.ResponseWriter, r *http.Request, e Endpoint) (Response, error) {
 	err := s.takeIn(w, r, e.Policy)
 	if e.IsMessage() {
@@ -153,7 +153,7 @@ func (s *Edge) answer(w http.ResponseWriter, r *http.Request, e Endpoint) (Respo
 	if err != nil {
 		return Response{}, err
 	}
-	if !e.Body.ReadByHandler() { // what follows once the body is there is bounded
+	if !e.Body.ReadByHandler() { // bound the time after the body has been read
 		ctx, cancel := context.WithTimeout(r.Context(), RequestTimeout)
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -172,7 +172,7 @@ func (s *Edge) answer(w http.ResponseWriter, r *http.Request, e Endpoint) (Respo
 	}
 }
 
-// takeIn judges and reads what the request carries: Accept, body, query.
+// takeIn checks and reads the request: Accept, body, query.
 func (s *Edge) takeIn(w http.ResponseWriter, r *http.Request, p Policy) error {
 	if p.Answer == InEnvelope && !acceptsJSON(r.Header.Values("Accept")) {
 		return domain.Refuse(domain.NotAcceptable, "The answer is application/json, which the Accept header excludes.")
@@ -180,13 +180,13 @@ func (s *Edge) takeIn(w http.ResponseWriter, r *http.Request, p Policy) error {
 	if err := s.readBody(w, r, p.Body); err != nil {
 		return err
 	}
-	if r.URL.RawQuery != "" { // also for handlers that read no query
+	if r.URL.RawQuery != "" { // even if the handler reads no query
 		if err := Invalid(strictjson.Query(r.URL.Query()).Wrong()); err != nil {
 			return err
 		}
 	}
 	if p.Queues || p.Caller == WithSession && p.Body != BodyNone && !p.Body.ReadByHandler() {
-		// a session may end while the body travels
+		// The session may have ended while the body arrived.
 		if err := s.JudgeAgain(r.Context()); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (s *Edge) takeIn(w http.ResponseWriter, r *http.Request, p Policy) error {
 	return nil
 }
 
-// returnRequest gives the request of the month back where a handler refused it by key, scope, role, plan or quota: such
+// returnRequest returns the monthly request if the handler refused it because of key, scope, role, plan or quota: such
 // a refusal costs nothing (specification, Errors).
 func (s *Edge) returnRequest(r *http.Request, err error) {
 	refused := Refusal(err)
@@ -214,7 +214,7 @@ func (s *Edge) returnRequest(r *http.Request, err error) {
 	}
 	c := CallOf(r)
 	if err := s.Store.ReturnRequest(r.Context(), c.Access, c.Start); err != nil {
-		s.Log.WarnContext(r.Context(), "a refused request stays counted", "requestId", c.RequestID, "error", err)
+		s.Log.WarnContext(r.Context(), "monthly request not returned", "requestId", c.RequestID, "error", err)
 	}
 }
 
@@ -227,7 +227,8 @@ func preflight(rt Route) Response {
 	}}
 }
 
-// fixedHeaders are the same on every answer of a route. Their values are shared: headers are replaced, never changed.
+// fixedHeaders are the same on every answer of a route. Their values are shared: replace a header, never change its
+// values.
 type fixedHeaders []struct {
 	name   string // in canonical form
 	values []string
@@ -239,7 +240,8 @@ func (f fixedHeaders) set(h http.Header) {
 	}
 }
 
-// securityHeaders are on every answer. Only the public API may be read by pages of other origins, its errors included.
+// securityHeaders are on every answer. Only the public API, including its errors, may be read by pages of other
+// origins.
 func (s *Edge) securityHeaders(anyOrigin bool) fixedHeaders {
 	headers := fixedHeaders{
 		{"X-Content-Type-Options", []string{"nosniff"}},
@@ -268,7 +270,7 @@ func (s *Edge) securityHeaders(anyOrigin bool) fixedHeaders {
 	return headers
 }
 
-// requestID echoes the caller's id if it is well formed: [A-Za-z0-9._-]{1,64}.
+// requestID returns the caller's id if it is well formed, [A-Za-z0-9._-]{1,64}, and otherwise a new one.
 func requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-Id")
 	malformed := func(c rune) bool {
@@ -280,7 +282,7 @@ func requestID(r *http.Request) string {
 	return id
 }
 
-// logRequest writes the one line of a request. That of a fault is written at once.
+// logRequest writes the log line of a request. The line of a fault is written at once.
 func (s *Edge) logRequest(ctx context.Context, c *Call, o Observation, written int, err error) {
 	log, level := s.Requests, slog.LevelInfo
 	if o.Status >= http.StatusInternalServerError {
@@ -292,7 +294,7 @@ func (s *Edge) logRequest(ctx context.Context, c *Call, o Observation, written i
 	if !log.Enabled(ctx, level) {
 		return
 	}
-	record := slog.NewRecord(time.Now(), level, "request", 0) // as LogAttrs, which looks for its caller
+	record := slog.NewRecord(time.Now(), level, "request", 0) // like LogAttrs, but without looking up the caller
 	record.AddAttrs(
 		slog.String("route", o.Route), slog.String("method", o.Method), slog.Int("status", o.Status),
 		slog.String("code", string(o.Code)), slog.Duration("duration", o.Duration),
@@ -314,10 +316,10 @@ func (s *Edge) logRequest(ctx context.Context, c *Call, o Observation, written i
 	if level > slog.LevelInfo {
 		record.AddAttrs(FaultAttributes(err)...)
 	}
-	_ = log.Handler().Handle(ctx, record) // as LogAttrs
+	_ = log.Handler().Handle(ctx, record) // LogAttrs ignores the error too
 }
 
-// FaultAttributes is a fault of the service in the log, with the stack of a panic.
+// FaultAttributes describes a fault of the service for the log, with the stack of a panic.
 func FaultAttributes(err error) []slog.Attr {
 	attributes := []slog.Attr{slog.Any("error", err)}
 	if p, ok := errors.AsType[*panicError](err); ok {
@@ -326,31 +328,31 @@ func FaultAttributes(err error) []slog.Attr {
 	return attributes
 }
 
-// Observation is what is measured of a request. None of it is the caller's own text.
+// Observation is what the service measures of a request. It contains no text chosen by the caller.
 type Observation struct {
-	Route  string // template; "unknown" where nothing answers
-	Method string // "other" where the route does not have it
+	Route  string // template; "unknown" if no route matches
+	Method string // "other" if the route does not have the method
 	Status int
 	Code   domain.Code // of a failure
 	// FailedItems counts failures within the answer, whatever its status: items of a batch, calls of MCP tools.
 	FailedItems map[domain.Code]int
 	Duration    time.Duration
-	Steps       int64 // of reading what the request carried: strictjson.Meter
-	// Organization is whose credential the request had; zero without a valid one. It is no label of a metric.
+	Steps       int64 // spent on reading the request: strictjson.Meter
+	// Organization owns the request's credential; it is zero without a valid one. It must not become a label of a metric.
 	Organization   domain.OrganizationID
 	Received, Sent int64 // bytes of the two bodies
 }
 
-// method names the request's method.
+// method returns the request's method, or "other" if the route does not have it.
 func (rt Route) method(r *http.Request) string {
 	if _, ok := rt.Methods[r.Method]; !ok && r.Method != http.MethodHead && r.Method != http.MethodOptions {
-		return "other" // free text of the caller
+		return "other" // the caller may send any text
 	}
 	return r.Method
 }
 
-// startSpan begins a request's span, in the caller's trace where it names one (W3C Trace Context, header traceparent).
-// tracestate is any text of the caller's, and is left out; so are path, query and headers.
+// startSpan starts the span of a request, in the caller's trace if the request names one (W3C Trace Context, header
+// traceparent). The span omits tracestate, which may be any text, and also path, query and headers.
 func (s *Edge) startSpan(ctx context.Context, rt Route, r *http.Request) (context.Context, trace.Span) {
 	if s.Tracer == nil {
 		return ctx, nil

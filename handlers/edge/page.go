@@ -17,7 +17,7 @@ func Redirect(url string) Response {
 	}
 }
 
-// Language is what a path says: Spanish has no prefix.
+// Language returns the language of the page at the request's path: Spanish paths have no prefix.
 func Language(r *http.Request) evidence.Language {
 	if r.URL.Path == "/en" || strings.HasPrefix(r.URL.Path, "/en/") {
 		return evidence.English
@@ -25,8 +25,8 @@ func Language(r *http.Request) evidence.Language {
 	return evidence.Spanish
 }
 
-// Elsewhere leads from a link as it was typed, scanned or mailed to the page of that public id. Any other path is
-// refused with err.
+// Elsewhere redirects a link as it was typed, scanned or mailed to the page of its public id. It refuses any other path
+// with err.
 func Elsewhere(r *http.Request, err error) (Response, error) {
 	path := domain.StraightenLink(r.URL.Path)
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
@@ -41,8 +41,8 @@ func Elsewhere(r *http.Request, err error) (Response, error) {
 	return Response{}, err
 }
 
-// FromElsewhere is true of requests which a page of another site has made, as the browser says (Fetch Metadata). Origin
-// cannot tell: with the policy no-referrer it is "null" on our own form.
+// FromElsewhere reports whether a page of another site made the request, according to the browser (Fetch Metadata).
+// Origin would not do: under the policy no-referrer it is "null" on our own forms.
 func FromElsewhere(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
@@ -54,7 +54,7 @@ func Page(body []byte, err error) (Response, error) {
 	return Response{Raw: body, ContentType: HTMLType, Header: web.PageHeader()}, err
 }
 
-// Moved leads to the path under which a page stands, with the query of the request.
+// Moved redirects to the canonical path of a page, keeping the query of the request.
 func Moved(r *http.Request, path string) Response {
 	if r.URL.RawQuery != "" {
 		path += "?" + r.URL.RawQuery
@@ -64,7 +64,7 @@ func Moved(r *http.Request, path string) Response {
 	}
 }
 
-// WithoutSlash leads from the address of a page with a slash after it, written as %2F perhaps, to the page.
+// WithoutSlash redirects the address of a page with a trailing slash, perhaps written as %2F, to the page.
 func (s *Edge) WithoutSlash(r *http.Request) (any, error) {
 	page := url.URL{Path: strings.TrimSuffix(r.URL.Path, "/")}
 	return Moved(r, page.EscapedPath()), nil

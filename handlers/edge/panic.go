@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 )
 
-// Contain makes an error of a panic.
+// Contain calls do and returns a panic as an error.
 func Contain(do func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -17,14 +17,14 @@ func Contain(do func() error) (err error) {
 	return do()
 }
 
-// panicError is a panic as an error. The value of a panic may hold anything, so only a runtime error's own words are
+// panicError is a panic as an error. The value of a panic may contain anything, so only the text of a runtime error is
 // kept.
 type panicError struct {
 	What  string
 	Stack string
 }
 
-// newPanicError makes an error of a recovered value, with the stack of the caller.
+// newPanicError wraps a recovered value, with the stack of the panic.
 func newPanicError(value any) *panicError {
 	p := &panicError{What: fmt.Sprintf("a value of type %T", value), Stack: string(debug.Stack())}
 	e, _ := value.(error)

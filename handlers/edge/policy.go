@@ -7,16 +7,16 @@ import (
 	"integrityledger/domain"
 )
 
-// Policy states, in one value, all that the middleware does before and after the handler of an endpoint.
+// Policy states everything that the middleware does before and after the handler of an endpoint.
 type Policy struct {
 	Caller Caller
-	Scope  domain.Scope // of a key or token
-	// Bucket is the limit of a client address that counts the request: Minute, Pages or none. A key shares the
-	// limit of its organization besides.
+	Scope  domain.Scope // that the key or token must have
+	// Bucket is the limit by client address that counts the request: Minute, Pages or none. Requests with a key also share
+	// the limit of their organization.
 	Bucket string
-	// KeyLimit names a further limit, of keyPerMinute for every key; empty means none.
+	// KeyLimit names a further limit of keyPerMinute requests for every key; empty means none.
 	KeyLimit string
-	// Monthly takes one of the organization's requests of the month.
+	// Monthly consumes one of the organization's monthly requests.
 	Monthly bool
 	Body    BodyRule
 	// NoQuery refuses any query parameter. Otherwise the handler reads the query, or ignores it.
@@ -26,62 +26,64 @@ type Policy struct {
 	AnyOrigin bool
 	// Replica lets a replica answer (readAfterHeader). The endpoint only reads.
 	Replica bool
-	// Queues is true of endpoints that write without the ledger, so that no group judges the actor.
+	// Queues marks endpoints that write without the ledger, so that no group judges the caller.
 	Queues bool
-	// Foreign answers a request that a page of another site has made, before anything is counted. Nil: nobody asks.
+	// Foreign answers a request made by a page of another site, before anything is counted. Nil means that such requests
+	// are treated like any other.
 	Foreign func(*http.Request) *Response
-	// Enter takes the checks of the endpoint's own face, once the limits are counted. The request that it returns goes
-	// on, unless there is an answer. It may be nil.
+	// Enter makes the checks of the endpoint's own face after the limits have been counted. The handler gets the request
+	// that Enter returns, unless Enter returns an answer. It may be nil.
 	Enter func(r *http.Request, p Policy) (with *http.Request, answer *Response, err error)
-	// Compressed answers are compressed where the caller accepts it: they hold nothing secret beside what a stranger
+	// Compressed answers are compressed if the caller accepts it: they contain no secret next to text that a stranger
 	// could choose (contract).
 	Compressed bool
-	// Unattended is true of what a page asks by itself, perhaps with nobody there: it is no use of the session.
+	// Unattended marks requests that a page sends by itself, perhaps with no person present: they do not extend the
+	// session.
 	Unattended bool
-	// Judged is true of endpoints whose one command has its actor judged, and the request counted, by its group.
+	// Judged marks endpoints with a single command, whose group judges the caller and counts the request.
 	Judged bool
-	// TakesAway is true of endpoints whose one command may take something away (domain.TakesAway): such a command is
-	// executed after the organization's minute is used up, too.
+	// TakesAway marks endpoints with a single command that may take something away (domain.TakesAway): such a command is
+	// executed even after the organization's minute is used up.
 	TakesAway bool
 }
 
-// Caller says who may call.
+// Caller says who may call an endpoint.
 type Caller int
 
 const (
 	WithKey        Caller = iota // an API key
 	WithKeyOrToken               // an API key, or an access token while OAuth is configured
-	Anyone                       // also with a credential that the handler itself reads
-	WithSession                  // the cookie of a session of the console, and no other credential
+	Anyone                       // a credential, if any, is read by the handler itself
+	WithSession                  // the cookie of a console session, and no other credential
 )
 
-// withCredential is true of callers that authenticate with each request, as programs do.
+// withCredential reports whether callers authenticate with each request, as programs do.
 func (c Caller) withCredential() bool { return c == WithKey || c == WithKeyOrToken }
 
-// AnyScope is of endpoints that every active key may call.
+// AnyScope marks endpoints that every active key may call.
 const AnyScope domain.Scope = ""
 
-// AnswerKind is what the handler answers.
+// AnswerKind is the kind of answer that the handler gives.
 type AnswerKind int
 
 const (
 	InEnvelope AnswerKind = iota // JSON, which Accept must allow
-	AsFile                       // of any type
-	AsPage                       // as AsFile; a failure is a page for a browser that asks for one
+	AsFile                       // any media type
+	AsPage                       // like AsFile, but a browser that asks for a page gets failures as pages
 )
 
-// keyPerMinute is how often a key may call an endpoint that has a limit of its own (specification, Limits).
+// keyPerMinute is how often a key may call an endpoint that has a KeyLimit (specification, Limits).
 const keyPerMinute = 10
 
-// timeout is how long a request may take.
+// timeout returns how long a request may take.
 func (p Policy) timeout() time.Duration {
 	if p.Body.ReadByHandler() {
-		return p.Body.most() + AnalysisPatience
+		return p.Body.timeout() + AnalysisPatience
 	}
-	return p.Body.most() + RequestTimeout
+	return p.Body.timeout() + RequestTimeout
 }
 
-// IsMessage is true of MCP: what is wrong with the body is found after it is paid for.
+// IsMessage reports whether the endpoint is MCP: the body of a message is judged after the request has been paid for.
 func (p Policy) IsMessage() bool { return p.Body == BodyMessage }
 
 // Handler answers a request with the data of its answer, or with a Response that also sets a status or headers.
@@ -94,7 +96,7 @@ type Endpoint struct {
 	Policy
 }
 
-// Method makes an Endpoint of a path, its handler and its policy.
+// Method makes an Endpoint from a path, its handler and its policy.
 type Method func(template string, handle Handler, p Policy) Endpoint
 
 // Get makes an endpoint for GET, which also answers HEAD.

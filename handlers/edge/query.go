@@ -23,14 +23,14 @@ const (
 	MaxPageOffset = 10_000
 )
 
-// Slice is which entries of a list are asked for, by their number.
+// Slice says which entries of a list are wanted, by their number.
 type Slice struct{ Limit, Offset int }
 
 func ReadPage(o *strictjson.Object) Slice {
 	return Slice{int(Integer(o, "limit", 1, maxPageLimit, PageLimit)), int(Integer(o, "offset", 0, MaxPageOffset, 0))}
 }
 
-// ReadSHA256 reads a hash; nil if it is absent or wrong.
+// ReadSHA256 reads a hash; it returns nil if the hash is absent or malformed.
 func ReadSHA256(o *strictjson.Object, presence strictjson.Presence) *[32]byte {
 	text := o.String("sha256", presence)
 	if !o.OK("sha256") {
@@ -44,7 +44,7 @@ func ReadSHA256(o *strictjson.Object, presence strictjson.Presence) *[32]byte {
 	return &sum
 }
 
-// OptionalHash reads the hash of a comparison, which may be asked for without one.
+// OptionalHash reads the hash of a comparison, which may be absent.
 func OptionalHash(o *strictjson.Object) *[32]byte { return ReadSHA256(o, strictjson.Optional) }
 
 func ParseInstant(text string) (at time.Time, ok bool) {
@@ -55,13 +55,13 @@ func ParseInstant(text string) (at time.Time, ok bool) {
 	return at.UTC(), err == nil
 }
 
-// PathID reads an id of the path. A malformed id is the zero id, which is answered as an unknown one.
+// PathID reads an id in the path. A malformed id becomes the zero id, which is then answered like an unknown one.
 func PathID[ID any](r *http.Request, name string, parse func(string) (ID, error)) ID {
 	id, _ := parse(Variable(r, name))
 	return id
 }
 
-// Codes of field errors, beside those of strictjson.
+// Codes of field errors, in addition to the codes of strictjson.
 const (
 	CodeUnknownValue = "UNKNOWN"
 	codeOtherList    = "DIFFERS"
@@ -77,13 +77,14 @@ func NewQuery(r *http.Request) *strictjson.Object {
 	return q
 }
 
-// Judged reads a value, and refuses with everything that is wrong with it.
+// Judged reads a value, or refuses with all of its problems.
 func Judged[Input any](o *strictjson.Object, read func(*strictjson.Object) Input) (Input, error) {
 	input := read(o)
 	return input, Invalid(o.Problems())
 }
 
-// Known reads a parameter that must be one of a few words. An absent parameter is empty.
+// Known reads an optional parameter that must be one of a few words. It returns an empty word if the parameter is
+// absent.
 func Known[Word ~string](o *strictjson.Object, name string, words ...Word) Word {
 	return Word(o.Match(name, strictjson.Optional, func(text string) bool { return slices.Contains(words, Word(text)) },
 		"must be one of %s", strings.Join(wire.Each(words, func(w Word) string { return string(w) }), ", ")))
@@ -93,7 +94,7 @@ func OptionalReference(o *strictjson.Object, name string) string {
 	return o.Match(name, strictjson.Optional, domain.ValidReference, domain.ReferenceRule)
 }
 
-// Integer reads an optional integer.
+// Integer reads an optional integer between least and most.
 func Integer(o *strictjson.Object, name string, least, most, absent int64) int64 {
 	if !o.Has(name) {
 		return absent
@@ -101,8 +102,8 @@ func Integer(o *strictjson.Object, name string, least, most, absent int64) int64
 	return o.Int(name, least, most, strictjson.Optional)
 }
 
-// Instant reads a time, nil if it is absent. Finer parts than microseconds are rounded up: no record has them, so a
-// bound still separates records as it says.
+// Instant reads a time; it returns nil if the time is absent. Fractions of a microsecond are rounded up: no record has
+// them, so the bound still separates the same records.
 func Instant(o *strictjson.Object, name string) *time.Time {
 	text := o.String(name, strictjson.Optional)
 	if !o.OK(name) {
@@ -119,13 +120,13 @@ func Instant(o *strictjson.Object, name string) *time.Time {
 	return new(at.Add(time.Microsecond - 1).Truncate(time.Microsecond))
 }
 
-// ReadLimit reads the number of entries that a page may have.
+// ReadLimit reads the largest number of entries on a page.
 func ReadLimit(o *strictjson.Object) int { return int(Integer(o, "limit", 1, 1000, 100)) }
 
-// A cursor is opaque to callers: it is what the last entry of the page before is ordered by.
+// FormatCursor makes a cursor of the sort key of the last entry on a page. Cursors are opaque to callers.
 func FormatCursor(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-// Cursor reads the cursor after, whose text must be valid; "" if it is absent.
+// Cursor reads the parameter after, whose text must be valid; it returns "" if the parameter is absent.
 func Cursor(o *strictjson.Object, valid func(text string) bool) string {
 	value := o.String("after", strictjson.Optional)
 	if !o.OK("after") {
@@ -138,7 +139,8 @@ func Cursor(o *strictjson.Object, valid func(text string) bool) string {
 	return string(text)
 }
 
-// List names a list by all that it was asked for, except how much of it: the text that its cursors begin with.
+// List names a list by every parameter of its question except its size and place. Cursors of the list begin with this
+// name.
 func List(asked ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(asked, "\x00")))
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
@@ -154,8 +156,8 @@ func ListCursor(o *strictjson.Object, list string, valid func(place string) bool
 		if of != list && len(o.Wrong()) == 0 {
 			o.Problem(
 				"after", codeOtherList,
-				"belongs to a list that was asked for otherwise: send it with the parameters of the page that gave it, except "+
-					"limit, or begin again without it",
+				"belongs to another list: send it with the parameters of the page that returned it (only limit may differ), or "+
+					"start again without it",
 			)
 		}
 		return true
@@ -164,14 +166,14 @@ func ListCursor(o *strictjson.Object, list string, valid func(place string) bool
 
 func FormatListCursor(list, place string) string { return FormatCursor(list + " " + place) }
 
-// Paging is which page of a list is asked for: how many entries, and after which place.
+// Paging says which page of a list is wanted: the number of entries, and the place after which they begin.
 type Paging[Place any] struct {
 	Limit  int
 	After  Place
 	cursor string
 }
 
-// ReadPaging reads a limit, and a cursor whose text parse knows.
+// ReadPaging reads a limit, and a cursor whose text parse accepts.
 func ReadPaging[Place any](o *strictjson.Object, parse func(string) (Place, error)) (asked Paging[Place]) {
 	asked.Limit = ReadLimit(o)
 	asked.cursor = Cursor(o, func(text string) bool {
@@ -182,7 +184,7 @@ func ReadPaging[Place any](o *strictjson.Object, parse func(string) (Place, erro
 	return asked
 }
 
-// NextPage leads on from the last entry of a page, or where the page is empty, from where it began.
+// NextPage continues after the last entry of a page, or after the start of the page if it is empty.
 func NextPage[Place, Entry any](asked Paging[Place], page []Entry, more bool, of func(Entry) string) wire.Next {
 	next := wire.Next{HasMore: more}
 	if asked.cursor != "" {
@@ -194,22 +196,22 @@ func NextPage[Place, Entry any](asked Paging[Place], page []Entry, more bool, of
 	return next
 }
 
-// BoundedPage leads on from where a bounded search has stopped, if it has.
+// BoundedPage continues after the place at which a bounded search stopped, if it did.
 func BoundedPage(stopped *string) wire.Next {
 	return wire.Next{NextCursor: stopped, HasMore: stopped != nil}
 }
 
 const (
-	// sequenceHeader tells, on the answer to every write, the organization's sequence after it: reading after that
+	// sequenceHeader is on the answer to every write: the organization's sequence after the write. A read after that
 	// sequence shows the write.
 	sequenceHeader = "Integrity-Sequence"
-	// readAfterHeader names the least sequence of the organization from which a caller wants a reading request
-	// answered. A replica that has replayed it may answer then, even where the primary is further; without the header
-	// every answer shows all that was committed before the request.
+	// readAfterHeader names the lowest sequence of the organization that the answer to a read must include. A replica that
+	// has replayed this sequence may answer, even if the primary is ahead. Without the header every answer includes
+	// everything committed before the request.
 	readAfterHeader = "Integrity-Read-After"
 )
 
-// readAfter notes the caller's readAfterHeader, if the request has one.
+// readAfter stores the sequence of the request's readAfterHeader, if there is one.
 func readAfter(r *http.Request) error {
 	values := r.Header.Values(readAfterHeader)
 	if len(values) == 0 {
@@ -226,12 +228,12 @@ func readAfter(r *http.Request) error {
 	return nil
 }
 
-// ReadPublicID reads what names a record or a certificate.
+// ReadPublicID reads the public id of a record or a certificate.
 func ReadPublicID(o *strictjson.Object) domain.PublicID {
 	return PublicID(o.String("publicId", strictjson.Required))
 }
 
-// PublicID reads a public id. A malformed one is the zero one, which is answered as an unknown one.
+// PublicID parses a public id. A malformed one becomes the zero id, which is then answered like an unknown one.
 func PublicID(text string) domain.PublicID {
 	if id, ok := domain.ParsePublicID(text); ok {
 		return id

@@ -26,7 +26,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// CreatedStatus is 201 for what was made, or 200 for what existed before.
+// CreatedStatus is 201 for a new resource, or 200 for one that existed before.
 func CreatedStatus(existed bool) int {
 	if existed {
 		return http.StatusOK
@@ -34,10 +34,10 @@ func CreatedStatus(existed bool) int {
 	return http.StatusCreated
 }
 
-// StatusCode is the status of the answer to a caller that has nothing of it yet.
+// StatusCode returns the status for a caller that has no copy of the answer.
 func (r Response) StatusCode() int { return cmp.Or(r.Status, http.StatusOK) }
 
-// statusFor is the status that will be answered: 304 to a caller that has what stands under the tag (RFC 9110, section
+// statusFor returns the status to send: 304 if the caller already has the body with this entity tag (RFC 9110, section
 // 13.1.2).
 func (r Response) statusFor(asked *http.Request) int {
 	if r.Tag != "" {
@@ -53,20 +53,20 @@ func (r Response) statusFor(asked *http.Request) int {
 
 func (r Response) entityTag() string { return `"` + r.Tag + `"` }
 
-// Response is what a handler answers. Data goes into the wire.Envelope; Raw replaces it.
+// Response is the answer of a handler. Data goes into the wire.Envelope; Raw replaces the envelope.
 type Response struct {
 	Status      int // 0 means 200
 	Data        any
-	Bare        bool   // Data is a wire.Appender, and stands without Envelope
+	Bare        bool   // Data is a wire.Appender and is written without the envelope
 	Epoch       *int64 // meta.epoch, of the feed
 	Failure     *wire.Failure
 	Raw         []byte
-	Pieces      iter.Seq2[[]byte, error] // in the place of Raw, where the answer is long: read while it is written
-	Crowded     func() bool              // of Pieces: whether others wait until they are written; see pace
+	Pieces      iter.Seq2[[]byte, error] // replaces Raw in a long answer: read while it is written
+	Crowded     func() bool              // of Pieces: whether others wait for the end of this answer; see pace
 	ContentType string                   // of Raw or Pieces; empty means JSON
 	Empty       bool                     // no body at all
 	Cache       string                   // Cache-Control; empty means the route's default
-	Tag         string                   // the inside of the entity tag of Raw: who has it gets 304 in its place
+	Tag         string                   // the entity tag of Raw, without quotes: a caller that has it gets 304
 	Header      http.Header
 	Code        domain.Code // of a failure, for the log
 }
@@ -76,13 +76,13 @@ const (
 	NoStore        = "no-store"
 	privateNoStore = "private, no-store"
 	PublicMinutes  = "public, max-age=300"
-	PublicForever  = "public, max-age=31536000, immutable" // of what another content has another address
+	PublicForever  = "public, max-age=31536000, immutable" // for addresses whose content never changes
 )
 
 const JSONType = "application/json"
 
-// codesFile is the one table of error codes (contract section 2): status, whether a repetition helps, Retry-After, and
-// the words of the page in both languages.
+// codesFile is the table of error codes (contract section 2): status, whether a retry helps, Retry-After, and the texts
+// of the page in both languages.
 //
 //go:embed codes.json
 var codesFile []byte
@@ -98,8 +98,8 @@ func ErrorCodes() ([]web.Code, error) {
 	return codes, nil
 }
 
-// failure is the one place that turns an error into an answer. Any other error than a domain.Error is internal and
-// never shown.
+// failure turns an error into an answer; no other function does. An error that is no domain.Error is internal and never
+// shown.
 func (s *Edge) failure(r *http.Request, header http.Header, err error) Response {
 	c := CallOf(r)
 	refused, code, body := s.Explain(c, err)
@@ -122,8 +122,8 @@ func (s *Edge) failure(r *http.Request, header http.Header, err error) Response 
 	return Response{Status: body.Status, Failure: body, Cache: NoStore, Header: h, Code: refused.Code}
 }
 
-// Explain makes the member error of an answer, in Spanish when Accept-Language prefers that, else in English. Codes and
-// pointers are the same in both.
+// Explain makes the member error of an answer, in Spanish if Accept-Language prefers it, otherwise in English. Codes
+// and pointers do not depend on the language.
 func (s *Edge) Explain(c *Call, err error) (*domain.Error, web.Code, *wire.Failure) {
 	refused := Refusal(err)
 	if refused == nil {
@@ -155,7 +155,7 @@ func (s *Edge) Explain(c *Call, err error) (*domain.Error, web.Code, *wire.Failu
 	return refused, code, body
 }
 
-// ItemError is explain for what has no headers of its own.
+// ItemError explains a failure inside an answer, which has no headers of its own.
 func (s *Edge) ItemError(c *Call, err error) *wire.Failure {
 	refused, code, body := s.Explain(c, err)
 	if c.failedItems == nil {
@@ -166,8 +166,8 @@ func (s *Edge) ItemError(c *Call, err error) *wire.Failure {
 	return body
 }
 
-// retryAfter is what a refusal says in seconds, or else what its code does; 0 for a code after which waiting does not
-// help. It is rounded up, so that a client never retries too early.
+// retryAfter returns the seconds to wait before a retry: from the refusal, or otherwise from its code. It returns 0 for
+// a code after which waiting does not help. The result is rounded up so that clients never retry too early.
 func retryAfter(refused *domain.Error, code web.Code) int64 {
 	if code.RetryAfter == 0 || refused.RetryAfter <= 0 {
 		return code.RetryAfter
@@ -175,12 +175,12 @@ func retryAfter(refused *domain.Error, code web.Code) int64 {
 	return int64((refused.RetryAfter + time.Second - 1) / time.Second)
 }
 
-// answers are buffers for those of busy routes; longer ones than maxPooled bytes are not kept.
+// answers are buffers for the answers of busy routes; buffers larger than maxPooled bytes are not kept.
 var answers = sync.Pool{New: func() any { return new([]byte) }}
 
 const maxPooled = 16 << 10
 
-// write is the only function that writes an answer. It returns the bytes of the body.
+// write writes every answer and returns the number of bytes of its body. No other function writes one.
 func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Response) int {
 	body := resp.Raw
 	if resp.Status == http.StatusNotModified {
@@ -200,8 +200,8 @@ func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Respo
 		} else {
 			var err error
 			if body, err = Encode(wire.Envelope[any]{Data: resp.Data, Error: resp.Failure, Meta: meta}); err != nil {
-				// Nothing that handlers answer can fail to encode.
-				s.Log.ErrorContext(r.Context(), "an answer cannot be encoded", "requestId", c.RequestID, "error", err)
+				// Unreachable: every answer of a handler can be encoded.
+				s.Log.ErrorContext(r.Context(), "answer not encoded", "requestId", c.RequestID, "error", err)
 				w.WriteHeader(http.StatusInternalServerError)
 				return 0
 			}
@@ -211,12 +211,12 @@ func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Respo
 		passOver(w, c.unwanted, r.Header.Get("Expect") == "")
 	}
 	h := w.Header()
-	varies := h["Vary"] // by what surrounds the route
+	varies := h["Vary"] // set by the compression around the route
 	maps.Copy(h, resp.Header)
 	if len(varies) > 0 {
 		h["Vary"] = slices.Concat(varies, resp.Header["Vary"])
 	}
-	// As Set, in one piece of memory.
+	// Like Set, with one allocation.
 	values := []string{
 		c.RequestID, cmp.Or(resp.Cache, NoStore), cmp.Or(resp.ContentType, JSONType), strconv.Itoa(len(body)),
 	}
@@ -226,7 +226,7 @@ func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Respo
 		h["Etag"] = []string{resp.entityTag()}
 	}
 	if resp.Status == http.StatusNotModified {
-		h.Del("Content-Encoding") // of a body that is not there
+		h.Del("Content-Encoding") // there is no body
 	}
 	if body != nil {
 		h["Content-Type"], h["Content-Length"] = values[2:3:3], values[3:4:4]
@@ -241,14 +241,15 @@ func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Respo
 	if r.Method == http.MethodHead || body == nil {
 		return 0
 	}
-	n, _ := w.Write(body) // a caller that has gone away gets nothing
+	n, _ := w.Write(body) // the caller may have gone away
 	return n
 }
 
-// A client must take in each pieceRate bytes of a long answer within piecePatience. One that must keep up takes in more
-// than pieceRate bytes a second, over as long as it has kept the service waiting for paceWindow, or crowdedWindow while
-// others wait for its place. With each crowdedWindow in which others waited, the rate doubles: any client gives its
-// place up after a few minutes of waiting for it, and a fast one has got much by then.
+// A client must read each pieceRate bytes of a long answer within piecePatience. A client that must keep up has to read
+// more than pieceRate bytes a second, measured once it has kept the service waiting for paceWindow, or for
+// crowdedWindow while others wait for its place. The required rate doubles with each crowdedWindow in which others
+// waited: every client gives up its place after it has kept the service waiting for a few minutes, and a fast client
+// has read a lot by then.
 const (
 	piecePatience = RequestTimeout + answerTime
 	pieceRate     = 64 << 10
@@ -257,10 +258,10 @@ const (
 	paceTick      = time.Second
 )
 
-var errTooSlow = errors.New("the client takes it in too slowly")
+var errTooSlow = errors.New("client reads too slowly")
 
-// writePieces writes a long answer. One that cannot be finished is cut off, so that nobody takes what has arrived for
-// the whole.
+// writePieces writes a long answer. An answer that cannot be finished ends with a broken connection, so that no client
+// mistakes the part for the whole.
 func (s *Edge) writePieces(w http.ResponseWriter, r *http.Request, c *Call, resp Response) (written int) {
 	p := &pace{control: http.NewResponseController(w), crowded: resp.Crowded}
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -284,21 +285,21 @@ func (s *Edge) writePieces(w http.ResponseWriter, r *http.Request, c *Call, resp
 		return nil
 	})
 	close(stop)
-	<-stopped // it uses the connection
+	<-stopped // watch uses the connection
 	if err != nil {
-		s.Log.WarnContext(r.Context(), "an answer was cut off", "requestId", c.RequestID, "error", err)
+		s.Log.WarnContext(r.Context(), "answer cut off", "requestId", c.RequestID, "error", err)
 		c.cutOff = true
 	}
 	return written
 }
 
-// pace measures how fast a client takes in a long answer. The time in which the answer is made does not count.
+// pace measures how fast a client reads a long answer. The time spent making the answer does not count.
 type pace struct {
 	control *http.ResponseController
-	crowded func() bool // whether others wait for the client's place; nil: it must keep up in any case
+	crowded func() bool // whether others wait for the client's place; nil means that the client must always keep up
 
 	mu     sync.Mutex
-	since  time.Time     // when the write under way began, or counts from; zero: there is no such write
+	since  time.Time     // when the current write began or was last measured; otherwise zero
 	waited time.Duration // for the client, in this window
 	taken  int           // bytes, in this window
 	turns  int           // windows in which others waited
@@ -312,7 +313,7 @@ func (p *pace) begin() error {
 		return errTooSlow
 	}
 	p.since = time.Now()
-	_ = p.control.SetWriteDeadline(p.since.Add(piecePatience)) // a connection that is gone shows when the part is written
+	_ = p.control.SetWriteDeadline(p.since.Add(piecePatience)) // a broken connection surfaces in the write
 	return nil
 }
 
@@ -329,7 +330,7 @@ func (p *pace) end(n int, err error) error {
 	return nil
 }
 
-// watch ends the answer of a client that is too slow, also in the middle of a write.
+// watch ends the answer of a client that reads too slowly, even in the middle of a write.
 func (p *pace) watch(stop <-chan struct{}) {
 	tick := time.NewTicker(paceTick)
 	defer tick.Stop()
@@ -365,7 +366,7 @@ func (p *pace) judge(now time.Time) {
 	p.waited, p.taken = 0, 0
 }
 
-// Encode writes a value as JSON, with a new line after it.
+// Encode encodes a value as JSON, followed by a line feed.
 func Encode(v any) ([]byte, error) {
 	if a, ok := v.(wire.Appender); ok {
 		return append(a.AppendJSON(nil), '\n'), nil
@@ -379,7 +380,7 @@ func Encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Cacheable answers raw bytes that anyone may keep for five minutes, under an entity tag of their own (RFC 9110,
+// Cacheable answers raw bytes that anyone may cache for five minutes, with an entity tag made from the bytes (RFC 9110,
 // section 8.8.3).
 func Cacheable(raw []byte, contentType string) Response {
 	sum := sha256.Sum256(raw)
@@ -389,8 +390,8 @@ func Cacheable(raw []byte, contentType string) Response {
 	}
 }
 
-// acceptsJSON reports whether Accept allows application/json (RFC 9110, section 12.5.1): the most specific range that
-// matches decides, no header allows all.
+// acceptsJSON reports whether Accept allows application/json (RFC 9110, section 12.5.1). The most specific matching
+// range decides; without a header everything is allowed.
 func acceptsJSON(lines []string) bool {
 	accept := strings.Join(lines, ",")
 	if accept == JSONType || accept == "*/*" || strings.TrimSpace(accept) == "" {
@@ -408,7 +409,7 @@ func acceptsJSON(lines []string) bool {
 	return allowed
 }
 
-// Refusal finds the domain's error in err, or nil for an internal one.
+// Refusal returns the domain's error in err, or nil if err is internal.
 func Refusal(err error) *domain.Error {
 	refused, _ := errors.AsType[*domain.Error](err)
 	return refused

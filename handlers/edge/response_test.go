@@ -117,7 +117,7 @@ func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
 			s, c, w := &Edge{Identity: Identity{Config: Config{Log: log}}}, &Call{}, &slowReader{
 				ResponseWriter: httptest.NewRecorder(), perSecond: test.perSecond,
 			}
-			const pieces = 1500 // at these paces longer than anybody's patience
+			const pieces = 1500 // at these paces longer than any patience
 			sent := 0
 			written := s.writePieces(w, httptest.NewRequest(http.MethodGet, "/", nil), c,
 				Response{Crowded: test.crowded, Pieces: func(yield func([]byte, error) bool) {

@@ -12,23 +12,23 @@ import (
 	"integrityledger/handlers/web"
 )
 
-// wantsPage is true of requests which a person's browser has made for a page.
+// wantsPage reports whether a browser asked for a page.
 func (rt Route) wantsPage(r *http.Request) bool {
 	page := rt.Policy.Answer == AsPage && rt.Methods != nil || rt.Methods == nil && !strings.HasPrefix(r.URL.Path, "/api/")
 	return page && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// UnknownRoute stands in the log for paths that nothing answers.
+// UnknownRoute is the route in the log for paths that no endpoint answers.
 const UnknownRoute = "unknown"
 
-// Route is all the endpoints of a path.
+// Route has all endpoints of a path.
 type Route struct {
 	Template string
-	Policy   Policy // of one of them; Caller, Answer and AnyOrigin are those of all
+	Policy   Policy // of one endpoint; all of them share Caller, Answer and AnyOrigin
 	Methods  map[string]Endpoint
 }
 
-// RoutesOf puts the endpoints of the same path together, in the order in which paths come first.
+// RoutesOf groups endpoints by path, in the order in which the paths first appear.
 func RoutesOf(endpoints []Endpoint) (routes []Route) {
 	for _, e := range endpoints {
 		i := slices.IndexFunc(routes, func(rt Route) bool { return rt.Template == e.Template })
@@ -40,14 +40,15 @@ func RoutesOf(endpoints []Endpoint) (routes []Route) {
 	return routes
 }
 
-// pathGroups are the beginnings of paths that have a router of their own. The first that a template begins with is its.
+// pathGroups are path prefixes that have a router of their own. A template belongs to the first one that it begins
+// with.
 var pathGroups = []string{
 	"/api/v1/integrity", "/api/v1", "/api/public", web.DeveloperRoot, "/en" + web.DeveloperRoot, web.ConsoleRoot,
 	"/en" + web.ConsoleRoot,
 }
 
-// NewRouter mounts all routes. gorilla/mux tries one template after another, so a request is compared with the
-// templates of its group alone.
+// NewRouter mounts all routes. gorilla/mux tries templates one after another, so each group has its own router: a
+// request is compared only with the templates of its group.
 func NewRouter(routes []Route, serve func(Route) http.Handler) *mux.Router {
 	router := mux.NewRouter().SkipClean(true)
 	router.NotFoundHandler = serve(Route{Template: UnknownRoute})
@@ -70,7 +71,7 @@ func NewRouter(routes []Route, serve func(Route) http.Handler) *mux.Router {
 // Variable returns the value of a variable in the path's template.
 func Variable(r *http.Request, name string) string { return mux.Vars(r)[name] }
 
-// timeout is how long a request of the route may take.
+// timeout returns how long a request of the route may take.
 func (rt Route) timeout() time.Duration {
 	most := RequestTimeout
 	for _, e := range rt.Methods {

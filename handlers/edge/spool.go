@@ -14,27 +14,27 @@ import (
 
 // Limits of an upload (contract sections 7 and 9).
 const (
-	// maxUploadOverhead is what metadata, boundaries and part headers may add to the file.
+	// maxUploadOverhead is the number of bytes that metadata, boundaries and part headers may add to the file.
 	maxUploadOverhead = 64 << 10
-	// AnalysisPatience is how long an answer may take once the body is there.
+	// AnalysisPatience is the time allowed for the answer after the body has been read.
 	AnalysisPatience = 90 * time.Second
-	// KeepPatience is how long the store of kept bytes may take of that.
+	// KeepPatience is the part of AnalysisPatience that the store of kept bytes may take.
 	KeepPatience = 25 * time.Second
 )
 
-// Spool holds uploaded bytes on disk while they are looked at. The files have no name, so that nothing is left behind,
-// however the process ends. It is safe for concurrent use.
+// Spool holds uploaded bytes on disk while they are processed. Its files have no name, so none remain even if the
+// process is killed. It is safe for concurrent use.
 type Spool struct {
 	Dir  string // empty: the system's directory for temporary files
-	Most int64  // bytes of all uploads at once; 0 means 2 GiB
+	Most int64  // bytes of all uploads together; 0 means 2 GiB
 
 	mu   sync.Mutex
 	used int64
-	by   map[domain.OrganizationID]int64 // those that use any
+	by   map[domain.OrganizationID]int64 // for organizations that use any
 }
 
-// take reserves room for an upload. One organization may hold as much as it leaves free, so that whatever it and others
-// hold, a further organization gets in.
+// take reserves room for an upload. An organization may hold at most as many bytes as remain free after it, so there is
+// always room for another organization.
 func (s *Spool) take(o domain.OrganizationID, bytes int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,12 +58,12 @@ func (s *Spool) give(o domain.OrganizationID, bytes int64) {
 	}
 }
 
-// File is an open file without a name.
+// File returns an open file without a name.
 func (s *Spool) File() (*os.File, error) {
 	f, err := os.CreateTemp(s.Dir, "integrity-spool-*")
 	if err != nil {
 		return nil, fmt.Errorf(
-			"spool: %w: %w", domain.Unavailable("An upload cannot be taken in at the moment; send the request again."), err,
+			"spool: %w: %w", domain.Unavailable("The service cannot store an upload at the moment; send the request again."), err,
 		)
 	}
 	if err := os.Remove(f.Name()); err != nil {
@@ -73,10 +73,12 @@ func (s *Spool) File() (*os.File, error) {
 	return f, nil
 }
 
-// UploadBody is the body of an upload. The reader's buffer of 4 KiB may hold the beginning of the file already.
+// UploadBody is the body of an upload. The multipart reader's buffer of 4 KiB may already contain the beginning of the
+// file.
 type UploadBody struct {
 	*pacedBody
-	// around is how much may still be read beside the file, for a part's headers are held in memory.
+	// around is the number of bytes that may still be read outside the file. It is bounded because the headers of parts
+	// are held in memory.
 	around int64
 	InFile bool
 }
@@ -88,7 +90,7 @@ func (b *UploadBody) Read(p []byte) (int, error) {
 	if int64(len(p)) > b.around {
 		if b.around == 0 {
 			return 0, domain.Refuse(
-				domain.PayloadTooLarge, "All that is beside the file may have at most %d bytes.", maxUploadOverhead,
+				domain.PayloadTooLarge, "The parts other than the file may have at most %d bytes in total.", maxUploadOverhead,
 			)
 		}
 		p = p[:b.around]
@@ -98,8 +100,8 @@ func (b *UploadBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// admitUpload takes the checks of a body that the handler will read: 415, 411, 413. The room in the spool is given back
-// when the request is over.
+// admitUpload checks a body that the handler will read: 415, 411, 413. The room in the spool is released at the end of
+// the request.
 func (s *Edge) admitUpload(w http.ResponseWriter, r *http.Request) error {
 	if !isMultipart(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "" {
 		return domain.Refuse(
@@ -137,14 +139,14 @@ func TooLarge() error {
 	return domain.Refuse(domain.PayloadTooLarge, "The file may have at most %d bytes.", domain.MaxFileBytes)
 }
 
-// DiskWriter tells a disk that is full from a body that is broken.
+// DiskWriter marks errors of the disk, so that a full disk is not mistaken for a broken body.
 type DiskWriter struct{ *os.File }
 
 func (w DiskWriter) Write(p []byte) (int, error) {
 	n, err := w.File.Write(p)
 	if err != nil {
 		err = fmt.Errorf(
-			"spool: %w: %w", domain.Unavailable("An upload cannot be taken in at the moment; send the request again."), err,
+			"spool: %w: %w", domain.Unavailable("The service cannot store an upload at the moment; send the request again."), err,
 		)
 	}
 	return n, err

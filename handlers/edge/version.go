@@ -12,19 +12,19 @@ import (
 	"integrityledger/schemas"
 )
 
-// commit is set by the linker (-X integrityledger/handlers/edge.commit=…) where a build cannot see the repository.
+// commit is set by the linker (-X integrityledger/handlers/edge.commit=…) for a build that cannot see the repository.
 var commit = "unknown"
 
-// Build is what is known of the program that runs.
+// Build describes the running program.
 type Build struct {
 	Module   string `json:"module"`
-	Version  string `json:"version"` // of the module; (devel) where the build does not know it
-	Commit   string `json:"commit"`  // unknown where the build does not know it
+	Version  string `json:"version"` // of the module; (devel) if the build does not know it
+	Commit   string `json:"commit"`  // unknown if the build does not know it
 	Modified bool   `json:"modified"`
 	Go       string `json:"go"`
 }
 
-// ReadBuild reads it from the program itself. It answers something, however the program was built.
+// ReadBuild reads the description from the program itself. It returns one however the program was built.
 func ReadBuild() Build {
 	b := Build{Module: "integrityledger", Version: "(devel)", Commit: commit}
 	info, ok := debug.ReadBuildInfo()
@@ -51,14 +51,15 @@ func (b Build) String() string {
 	return fmt.Sprintf("%s (commit %s%s)", b.Version, b.Commit, modified)
 }
 
-// versionHeader says who speaks, as one product of RFC 9110: the client in a request, the service in every answer of
-// the API. It decides nothing: a missing, unknown or malformed one changes no answer.
+// versionHeader names the sender as one product of RFC 9110: the client in a request, the service in every answer of
+// the API. It is informational: a missing, unknown or malformed value changes no answer.
 const versionHeader = "Integrity-Version"
 
-// product bounds what of a caller's text reaches the log and an answer.
+// product bounds the caller's text that reaches the log and an answer.
 var product = regexp.MustCompile(`^[A-Za-z0-9._-]{1,40}/[A-Za-z0-9.+_-]{1,64}$`)
 
-// clientVersion is the client that a request names; empty where it names none, more than one, or something else.
+// clientVersion returns the client that a request names. It is empty unless the request names exactly one in the right
+// form.
 func clientVersion(r *http.Request) string {
 	values := r.Header[versionHeader]
 	if len(values) != 1 || !product.MatchString(values[0]) {
@@ -67,7 +68,7 @@ func clientVersion(r *http.Request) string {
 	return values[0]
 }
 
-// serviceVersion is the version of the contract, and the commit of the build if it is known.
+// serviceVersion returns the version of the contract, and the commit of the build if it is known.
 func serviceVersion() (string, error) {
 	text, err := schemas.File(schemas.OpenAPIFile)
 	if err != nil {
@@ -84,7 +85,7 @@ func serviceVersion() (string, error) {
 	return version, nil
 }
 
-// Versions are those of a request's two ends.
+// Versions returns the versions of the client and the service.
 func (s *Edge) Versions(c *Call) wire.Versions {
 	return wire.Versions{Service: s.version[0], Client: wire.OrNull(c.client)}
 }

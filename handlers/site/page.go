@@ -20,7 +20,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// frontPage says what the service is.
+// frontPage describes the service.
 func (s *Site) frontPage(r *http.Request) (any, error) {
 	return publicPage(s.site.Front(edge.Language(r)))
 }
@@ -30,9 +30,9 @@ func (s *Site) verifyPage(r *http.Request) (any, error) {
 	return publicPage(s.site.Verify(edge.Language(r)))
 }
 
-// comparisonPage is the page behind a public link. It ignores the query and the forms of other sites, so that nobody
-// can lead a person to a result; a hash is compared only where somebody has pasted it into the form, and then no file
-// was.
+// comparisonPage is the page behind a public link. It ignores the query and forms of other sites, so that no link can
+// lead a person to a prepared result. It compares a hash only if a person pasted it into the form, and then the result
+// does not claim that a file was compared.
 func (s *Site) comparisonPage(kind web.Kind) edge.Handler {
 	show := s.showRecord
 	if kind == web.Certificate {
@@ -81,7 +81,7 @@ func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	}
 }
 
-// showRecord adds the comparison with a record, and what is shown of a validated one.
+// showRecord adds the comparison with a record, and the details of a validated record.
 func (s *Site) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
 	view, err := s.Compare(ctx, edge.CallIn(ctx), action.ComparisonQuestion{PublicID: id, SHA256: sum})
 	if err != nil {
@@ -101,14 +101,14 @@ func (s *Site) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte
 	return s.showSigned(shown, *view.ReceivedAt, *view.KeyID)
 }
 
-// certificateResults are the results under whose names a page shows the reasons of a certificate's comparison, where
-// the names differ.
+// certificateResults are the results that a page shows for the reasons of a certificate's comparison, if the names
+// differ.
 var certificateResults = map[wire.VerificationReason]string{
 	wire.ReasonMatch: web.MatchCurrent, wire.ReasonReplaced: web.MatchHistorical, wire.ReasonRevoked: web.RecordRevoked,
 }
 
-// showCertificate adds the comparison with a certificate, and what was authorized for publication in a validated one.
-// The state of any other is not shown.
+// showCertificate adds the comparison with a certificate, and the published texts of a validated certificate. It does
+// not show the state of a certificate whose signature is invalid.
 func (s *Site) showCertificate(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
 	stored, err := s.Store.AnyCertificate(ctx, id)
 	if err != nil {
@@ -131,8 +131,8 @@ func (s *Site) showCertificate(ctx context.Context, id domain.PublicID, sum *[32
 	return s.showSigned(shown, evidence.FormatTime(payload.IssuedAt), stored.KeyID)
 }
 
-// pastedResult says that a pasted hash was compared, where one was: the server has seen no file, so no result that it
-// shows is that of one.
+// pastedResult shows the comparison of a pasted hash, if there was one. The server has seen no file, so the result must
+// not look like the comparison of a file.
 func pastedResult(shown *web.Comparison, match *bool) {
 	switch {
 	case match == nil:
@@ -143,7 +143,7 @@ func pastedResult(shown *web.Comparison, match *bool) {
 	}
 }
 
-// showSigned adds when, and with which key, what was validated was signed.
+// showSigned adds the time and the key of the signature.
 func (s *Site) showSigned(shown *web.Comparison, at, keyID string) (err error) {
 	key, _ := s.Keys().Trusted.Lookup(keyID)
 	shown.KeyID, shown.FingerprintSHA256 = key.KeyID, key.FingerprintSHA256
@@ -151,7 +151,7 @@ func (s *Site) showSigned(shown *web.Comparison, at, keyID string) (err error) {
 	return err
 }
 
-// pasted reads the form. Spaces round a hash come from copying.
+// pasted reads the form. It removes spaces around the hash, which come from copying.
 func pasted(values url.Values) (sum [32]byte, text string, ok bool) {
 	if len(values["sha256"]) != 1 {
 		return sum, "", false
@@ -161,7 +161,7 @@ func pasted(values url.Values) (sum [32]byte, text string, ok bool) {
 	return sum, text, ok
 }
 
-// qrCode draws the link of a page. It says nothing about whether there is anything under it.
+// qrCode draws the link of a page, whether or not the page exists.
 func (s *Site) qrCode(kind web.Kind) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		id, err := pageID(r, kind)
@@ -173,7 +173,7 @@ func (s *Site) qrCode(kind web.Kind) edge.Handler {
 	}
 }
 
-// asset serves what pages load, for ever: its name changes with its bytes.
+// asset serves a file that pages load. It may be cached for good: its name changes with its bytes.
 func (s *Site) asset(r *http.Request) (any, error) {
 	asset, ok := s.site.Asset(edge.Variable(r, "name"))
 	if !ok {
@@ -185,21 +185,21 @@ func (s *Site) asset(r *http.Request) (any, error) {
 	}, nil
 }
 
-// FailurePage shows a failure to a person; status, code and headers stay those of resp. What keeps a record from being
-// shown is never the look of a mismatch.
+// FailurePage shows a failure to a person. Status, code and headers of resp remain. A failure to show a record must
+// never look like a mismatch.
 func (s *Site) FailurePage(r *http.Request, resp edge.Response, err error) edge.Response {
 	f := web.Failure{
 		Language: edge.Language(r), Code: resp.Code, Path: r.URL.EscapedPath(),
 		RetryAfter: resp.Header.Get("Retry-After"), NotFound: resp.Status == http.StatusNotFound,
 	}
-	if f.NotFound && f.Language == evidence.Spanish && !chosen(r) { // what is not there has no language of its own
+	if f.NotFound && f.Language == evidence.Spanish && !chosen(r) { // a missing page has no language of its own
 		f.Language = edge.PreferredLanguage(r.Header.Values("Accept-Language"), f.Language)
 		resp.Header.Set("Vary", "Accept-Language")
 	}
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
 		if path := strings.TrimPrefix(f.Path, "/en"); strings.HasPrefix(path, kind.Path("")) {
 			f.Kind, f.Translation = kind, web.Path(web.Other(f.Language), path)
-			if f.Language == evidence.Spanish { // also for a person whose browser prefers English
+			if f.Language == evidence.Spanish { // even if the browser prefers English
 				f.Path += "?" + web.Chosen
 			} else {
 				f.Translation += "?" + web.Chosen
@@ -222,34 +222,34 @@ func (s *Site) FailurePage(r *http.Request, resp edge.Response, err error) edge.
 	return resp
 }
 
-// publicPage is a page that is the same for everybody: anyone may keep it for five minutes.
+// publicPage answers a page that is the same for every reader. Anyone may cache it for five minutes.
 func publicPage(body []byte, err error) (edge.Response, error) {
 	resp, err := edge.Page(body, err)
 	resp.Cache = edge.PublicMinutes
 	return resp, err
 }
 
-// inBothLanguages is a public page that begins in the one that the browser prefers.
+// inBothLanguages answers a public page with both languages, starting with the one that the browser prefers.
 func inBothLanguages(body []byte, err error) (edge.Response, error) {
 	resp, err := publicPage(body, err)
 	resp.Header.Set("Vary", "Accept-Language")
 	return resp, err
 }
 
-// errorPage explains a code: it is where the type of an error leads.
+// errorPage explains an error code. The type of an error is the address of this page.
 func (s *Site) errorPage(r *http.Request) (any, error) {
 	code, ok := s.Codes[domain.Code(strings.ReplaceAll(strings.ToUpper(edge.Variable(r, "code")), "-", "_"))]
 	switch {
 	case !ok:
 		return nil, domain.Refuse(domain.NotFound, "There is no error with that name.")
-	case code.Address() != r.URL.Path: // the code as answers write it
+	case code.Address() != r.URL.Path: // the canonical spelling of the code
 		return edge.Moved(r, code.Address()), nil
 	}
 	return inBothLanguages(s.site.Code(code, edge.PreferredLanguage(r.Header.Values("Accept-Language"), evidence.English)))
 }
 
-// inReadersLanguage leads whoever follows a link, which is in Spanish, to the page in English where their browser
-// prefers that. A person who has chosen Spanish there stays.
+// inReadersLanguage redirects a reader from a link, which is in Spanish, to the English page if the browser prefers
+// English. A reader who has chosen Spanish there stays.
 func inReadersLanguage(r *http.Request) (resp edge.Response, elsewhere bool) {
 	if r.Method == http.MethodPost || edge.Language(r) == evidence.English || chosen(r) {
 		return resp, false
@@ -261,32 +261,34 @@ func inReadersLanguage(r *http.Request) (resp edge.Response, elsewhere bool) {
 	}, elsewhere
 }
 
-// chosen is true of a reader who has chosen Spanish.
+// chosen reports whether the reader has chosen Spanish.
 func chosen(r *http.Request) bool {
 	return slices.Contains(strings.Split(r.URL.RawQuery, "&"), web.Chosen)
 }
 
-// robots says what is not for those that list pages: what answers programs, and what is of one person.
+// robots excludes the API and personal pages from search engines.
 const robots = "User-agent: *\nAllow: /api/integrity-openapi\nAllow: /api/openapi\nDisallow: /api/\nDisallow: " +
 	"/console\nDisallow: /en/console\nDisallow: /oauth/\nDisallow: /en/oauth/\n"
 
-// plainText is a text that anyone may keep for five minutes.
+// plainText answers a text that anyone may cache for five minutes.
 func plainText(text string) edge.Response {
 	return edge.Cacheable([]byte(text), "text/plain; charset=utf-8")
 }
 
 func (s *Site) robots(*http.Request) (any, error) { return plainText(robots), nil }
 
-// securityText says where to write of a weakness (RFC 9116), where the operator has said so.
+// securityText publishes the contact for reports of vulnerabilities (RFC 9116), if the operator has set one.
 func (s *Site) securityText(*http.Request) (any, error) {
 	if s.SecurityContact == "" {
-		return nil, domain.Refuse(domain.NotFound, "The operator of this service has not said where to write of a weakness.")
+		return nil, domain.Refuse(
+			domain.NotFound, "The operator of this service has not published a contact for security reports.",
+		)
 	}
 	var b strings.Builder
 	for contact := range strings.SplitSeq(s.SecurityContact, ",") {
 		fmt.Fprintf(&b, "Contact: %s\n", strings.TrimSpace(contact))
 	}
-	expires := s.Now().UTC().Truncate(24*time.Hour).AddDate(0, 6, 0) // the text is as true as the service's settings
+	expires := s.Now().UTC().Truncate(24*time.Hour).AddDate(0, 6, 0) // the text is as current as the service's settings
 	fmt.Fprintf(
 		&b, "Expires: %s\nPreferred-Languages: es, en\nCanonical: %s%s\n", expires.Format(time.RFC3339), s.BaseURL,
 		securityRoute,
@@ -294,24 +296,24 @@ func (s *Site) securityText(*http.Request) (any, error) {
 	return plainText(b.String()), nil
 }
 
-// favicon is the picture for those that read no page.
+// favicon serves the icon for clients that read no page.
 func (s *Site) favicon(*http.Request) (any, error) {
 	picture, err := web.Icon()
 	return edge.Cacheable(picture, "image/x-icon"), err
 }
 
-// limitsPage shows the fixed text on what is and is not proven (contract section 10).
+// limitsPage shows the fixed text on the limits of the evidence (contract section 10).
 func (s *Site) limitsPage(r *http.Request) (any, error) {
 	return inBothLanguages(s.site.Limits(edge.PreferredLanguage(r.Header.Values("Accept-Language"), evidence.English)))
 }
 
-// securityRoute is where RFC 9116 has whoever finds a weakness look.
+// securityRoute is the path that RFC 9116 defines.
 const securityRoute = "/.well-known/security.txt"
 
-// health says that the process answers, and nothing about the database.
+// health reports that the process answers. It does not check the database.
 func health(*http.Request) (any, error) { return wire.Health{Status: "ok"}, nil }
 
-// readiness says whether registrations can be taken.
+// readiness reports whether the service can take registrations.
 func (s *Site) readiness(r *http.Request) (any, error) {
 	return wire.Health{Status: "ready"}, s.Readiness(r.Context())
 }
