@@ -14,13 +14,13 @@ import (
 // API is the face for programs.
 type API struct{ *action.Actions }
 
-// Endpoints are all of them.
+// Endpoints returns all endpoints of the API.
 func (s API) Endpoints() []edge.Endpoint {
 	return slices.Concat(s.integrity(), s.public(), s.certification(), s.account(), s.organization(), s.oauth())
 }
 
-// resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the path of the ordinary endpoint alone:
-// at the root it would also be taken for that of the integrity endpoint, which takes keys only.
+// resourceMetadata tells clients where to get tokens (RFC 9728). It is served only under the path of the ordinary MCP
+// endpoint. At the root it would also apply to the integrity endpoint, which accepts only API keys.
 func (s API) resourceMetadata(*http.Request) (any, error) {
 	raw, err := edge.Encode(wire.ProtectedResource{
 		Resource: s.OAuth.Audience, AuthorizationServers: []string{s.OAuth.Issuer}, ScopesSupported: domain.OAuthScopes(),
@@ -29,13 +29,13 @@ func (s API) resourceMetadata(*http.Request) (any, error) {
 	return edge.Cacheable(raw, edge.JSONType), err
 }
 
-// evidenceFile is evidence as it is kept: without an envelope.
+// evidenceFile answers evidence as a file, without an envelope.
 func evidenceFile(e wire.Evidence) edge.Response { return edge.Response{Data: e, Bare: true} }
 
-// feedPage is a page of the feed, with its epoch beside it.
+// feedPage answers a page of the feed with its epoch in meta.
 func feedPage(p action.FeedPage) edge.Response { return edge.Response{Data: p.Feed, Epoch: &p.Epoch} }
 
-// queued answers 202, unless a replay was only counted.
+// queued answers a replay with 202, or with 200 if the events were only counted.
 func queued(r wire.Replay) edge.Response {
 	if r.DryRun {
 		return edge.Response{Data: r}
@@ -43,7 +43,7 @@ func queued(r wire.Replay) edge.Response {
 	return edge.Response{Status: http.StatusAccepted, Data: r}
 }
 
-// integrity are those of hash-only registration.
+// integrity returns the endpoints of hash-only registration.
 func (s API) integrity() []edge.Endpoint {
 	const integrity = "/api/v1/integrity"
 	write := edge.Policy{Scope: domain.IntegrityWrite, Body: edge.BodyRequired, Judged: true}
@@ -153,7 +153,7 @@ func (s API) integrity() []edge.Endpoint {
 	}
 }
 
-// public need no key, and pages of every origin may read them.
+// public returns the endpoints that need no key. Pages of every origin may read their answers.
 func (s API) public() []edge.Endpoint {
 	document := edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile, AnyOrigin: true, NoQuery: true}
 	return []edge.Endpoint{
@@ -178,7 +178,8 @@ func (s API) public() []edge.Endpoint {
 	}
 }
 
-// certification are those of artifacts, reviews, approvals and certificates. Each takes a request of the month.
+// certification returns the endpoints of artifacts, reviews, approvals and certificates. Each call consumes a monthly
+// request.
 func (s API) certification() []edge.Endpoint {
 	content := edge.Policy{Scope: domain.ArtifactsWrite, Monthly: true, Body: edge.BodyContent}
 	certify := edge.Policy{Scope: domain.CertificatesWrite, Monthly: true, Body: edge.BodyRequired}
@@ -233,7 +234,7 @@ func (s API) certification() []edge.Endpoint {
 	}
 }
 
-// account are of every key.
+// account returns the endpoints that any API key may call.
 func (s API) account() []edge.Endpoint {
 	return []edge.Endpoint{
 		edge.Get(
@@ -246,8 +247,8 @@ func (s API) account() []edge.Endpoint {
 	}
 }
 
-// organization are of the organization's own administration. None takes a request of the month: an owner must be
-// able to revoke a leaked key in a month that is used up.
+// organization returns the endpoints with which an organization administers itself. None consumes a monthly request: an
+// owner must be able to revoke a leaked key when the month is used up.
 func (s API) organization() []edge.Endpoint {
 	const organization = "/api/v1/organization"
 	write := edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyRequired}
@@ -279,7 +280,7 @@ func (s API) organization() []edge.Endpoint {
 	}
 }
 
-// oauth are there only while the adapter is configured.
+// oauth returns the endpoints of OAuth, if a provider is configured.
 func (s API) oauth() []edge.Endpoint {
 	if s.OAuth == nil {
 		return nil

@@ -11,13 +11,13 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// Appender is an answer of a busy route, which writes itself: byte for byte what encoding/json writes of it without
-// escaping HTML, in a tenth of the time. A type that embeds one must have an AppendJSON of its own.
+// Appender is an answer of a busy route. It writes the same bytes as encoding/json without HTML escaping, in a tenth of
+// the time. A type that embeds an Appender must have an AppendJSON of its own.
 type Appender interface {
 	AppendJSON(dst []byte) []byte
 }
 
-// AppendEnvelope appends the Envelope of data, with the new line that a json.Encoder writes.
+// AppendEnvelope appends the Envelope of data and a line feed, as a json.Encoder does.
 func AppendEnvelope(dst []byte, data Appender, meta Meta) []byte {
 	dst = data.AppendJSON(append(dst, `{"data":`...))
 	dst = appendString(append(dst, `,"error":null,"meta":{"requestId":`...), meta.RequestID)
@@ -44,7 +44,7 @@ func (r Registration) AppendJSON(dst []byte) []byte {
 	return append(dst, "}}"...)
 }
 
-// appendMembers appends what stands between the braces.
+// appendMembers appends the members without the braces.
 func (r Record) appendMembers(dst []byte) []byte {
 	dst = appendString(append(dst, `"id":`...), r.ID)
 	dst = appendString(append(dst, `,"publicId":`...), r.PublicID)
@@ -138,7 +138,7 @@ func (e Evidence) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendSigned appends what stands between the braces.
+// appendSigned appends the members without the braces.
 func appendSigned(dst []byte, s *evidence.Signed) []byte {
 	dst = appendString(append(dst, `"payload":`...), s.Payload)
 	dst = appendString(append(dst, `,"signature":`...), s.Signature)
@@ -163,7 +163,8 @@ func appendStrings(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-// appendString leaves what is not ASCII, and most controls, to appendText.
+// appendString appends a JSON string. It leaves strings with non-ASCII characters, and most control characters, to
+// appendText.
 func appendString[S ~string](dst []byte, s S) []byte {
 	before, from := len(dst), 0
 	dst = append(dst, '"')
@@ -185,7 +186,7 @@ func appendString[S ~string](dst []byte, s S) []byte {
 	return append(append(dst, s[from:]...), '"')
 }
 
-// appendText leaves to encoding/json what RFC 8785 writes otherwise: invalid UTF-8, and the line ends of Unicode.
+// appendText leaves the strings that RFC 8785 encodes differently to encoding/json: invalid UTF-8, U+2028 and U+2029.
 func appendText(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) || strings.Contains(s, "\u2028") || strings.Contains(s, "\u2029") {
 		return appendValue(dst, s)
@@ -207,7 +208,7 @@ func appendNumberOrNull[N int32 | int64](dst []byte, n *N) []byte {
 	return strconv.AppendInt(dst, int64(*n), 10)
 }
 
-// appendValue appends what cannot fail to encode: strings, refusals and timestamps.
+// appendValue appends a value that always encodes: a string, a Failure or timestamps.
 func appendValue(dst []byte, v any) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

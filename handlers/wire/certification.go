@@ -4,7 +4,7 @@ import (
 	"integrityledger/domain"
 )
 
-// Artifact is a document of the certification API. Title is that of its newest version; null once erased.
+// Artifact is a document of the certification API. Title is the title of its newest version, or null once erased.
 type Artifact struct {
 	ID            string  `json:"id"`
 	Title         *string `json:"title"`
@@ -35,7 +35,7 @@ type ArtifactVersion struct {
 	Content      KeptContent         `json:"content"`
 }
 
-// Analysis is what the detectors found in a version. It is no verdict.
+// Analysis lists the findings of the detectors in a version. It is not a verdict.
 type Analysis struct {
 	ID          string                  `json:"id"`
 	VersionID   string                  `json:"versionId"`
@@ -69,7 +69,7 @@ type ArtifactHistory struct {
 	Next
 }
 
-// CertifiedVersion is a version with what was declared about it.
+// CertifiedVersion is a version with its reviews, approval and certificate.
 type CertifiedVersion struct {
 	ArtifactVersion
 	Reviews     []Review     `json:"reviews"`
@@ -77,7 +77,7 @@ type CertifiedVersion struct {
 	Certificate *Certificate `json:"certificate"`
 }
 
-// Manifest answers the validation of a file manifest.
+// Manifest is the answer to the validation of a file manifest.
 type Manifest struct {
 	Valid      bool                `json:"valid"`
 	Files      int                 `json:"files"`
@@ -86,13 +86,13 @@ type Manifest struct {
 	Warnings   []domain.FieldError `json:"warnings"`
 }
 
-// Actor is who declared something: the key, and the member responsible.
+// Actor names the key that sent a statement and the member responsible for it.
 type Actor struct {
 	KeyID    string `json:"keyId"`
 	MemberID string `json:"memberId"`
 }
 
-// Review is a member's word about the exact bytes of a version.
+// Review is a member's statement about the exact bytes of a version.
 type Review struct {
 	ID         string               `json:"id"`
 	VersionID  string               `json:"versionId"`
@@ -110,7 +110,7 @@ type Approval struct {
 	ApprovedAt string  `json:"approvedAt"`
 }
 
-// ArtifactVersionState is how far a version has come.
+// ArtifactVersionState is the state of a version in its life cycle.
 type ArtifactVersionState struct {
 	ID         string              `json:"id"`
 	ArtifactID string              `json:"artifactId"`
@@ -148,13 +148,13 @@ type IssuedCertificate struct {
 	Version     ArtifactVersionState `json:"version"`
 }
 
-// RevokedCertificate answers a revocation; Replayed: it was revoked before.
+// RevokedCertificate is the answer to a revocation. Replayed is true if the certificate was revoked before.
 type RevokedCertificate struct {
 	Certificate
 	Replayed bool `json:"replayed"`
 }
 
-// VerificationReason says what decided a verification (contract section 7).
+// VerificationReason names the check that decided a verification (contract section 7).
 type VerificationReason string
 
 // The reasons of a verification.
@@ -167,7 +167,7 @@ const (
 	ReasonMatch     VerificationReason = "MATCH"
 )
 
-// Verification keeps hash, signature and validity apart; Verified needs all three.
+// Verification reports hash, signature and validity separately; Verified requires all three.
 type Verification struct {
 	PublicID           string                   `json:"publicId"`
 	Verified           bool                     `json:"verified"`
@@ -180,7 +180,7 @@ type Verification struct {
 	CheckedAt          string                   `json:"checkedAt"`
 }
 
-// PublishedCertificate is what the organization authorized for publication, and who signed it.
+// PublishedCertificate has the texts that the organization authorized for publication, and the key that signed them.
 type PublishedCertificate struct {
 	Issuer           string  `json:"issuer"`
 	IssuedAt         string  `json:"issuedAt"`
@@ -189,7 +189,7 @@ type PublishedCertificate struct {
 	OrganizationName *string `json:"organizationName"`
 }
 
-// PublicVerification is a verification with what may be published.
+// PublicVerification is a verification with the published texts of the certificate.
 type PublicVerification struct {
 	Verification
 	Certificate *PublishedCertificate `json:"certificate"`

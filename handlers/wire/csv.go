@@ -2,8 +2,8 @@ package wire
 
 import "strings"
 
-// AppendCSV adds a line of a CSV file (RFC 4180). No spreadsheet takes a cell for a formula: one that might begin one
-// has an apostrophe before it.
+// AppendCSV appends a line of a CSV file (RFC 4180). A cell that a spreadsheet might read as a formula gets an
+// apostrophe in front.
 func AppendCSV(b []byte, cells ...string) []byte {
 	for i, cell := range cells {
 		if i > 0 {

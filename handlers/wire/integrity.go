@@ -5,8 +5,8 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// VersionReference names a version: the body of a reservation, and what a look-up asks for. With the organization of
-// the key it is the key of the version, and never changes.
+// VersionReference names a version, in the body of a reservation and in look-ups. Within an organization it identifies
+// the version and never changes.
 type VersionReference struct {
 	CompanyReference  string `json:"companyReference"`
 	Source            string `json:"source"`
@@ -22,7 +22,7 @@ type Declaration struct {
 	Version           int32  `json:"version"`
 	PreviousVersion   *int32 `json:"previousVersion"`
 	SHA256            string `json:"sha256"`    // 64 hexadecimal characters
-	SizeBytes         int64  `json:"sizeBytes"` // as the origin declares it
+	SizeBytes         int64  `json:"sizeBytes"` // as declared by the origin
 	MimeType          string `json:"mimeType"`  // type/subtype, without parameters
 	GeneratedAt       string `json:"generatedAt"`
 	ReservationID     string `json:"reservationId,omitempty"` // publicId of the version's reservation
@@ -33,7 +33,7 @@ func (d Declaration) VersionReference() VersionReference {
 	return VersionReference{d.CompanyReference, d.Source, d.DocumentReference, d.Version}
 }
 
-// Record has the members of contract section 3, all always present.
+// Record has the members of contract section 3. All of them are always present.
 type Record struct {
 	ID       string `json:"id"`
 	PublicID string `json:"publicId"`
@@ -51,19 +51,19 @@ type Record struct {
 	EvidenceURL         string        `json:"evidenceUrl"`
 }
 
-// Consumption says how many registrations of the month the request took.
+// Consumption is the number of the month's registrations that the request consumed.
 type Consumption struct {
 	Applied int `json:"applied"`
 }
 
-// Usage is the organization's month.
+// Usage is the organization's month of new versions.
 type Usage struct {
 	Period domain.Period `json:"period"`
 	Quota
 	ResetsAt string `json:"resetsAt"`
 }
 
-// Registration is a record with what its registration cost.
+// Registration is a record with the cost of its registration.
 type Registration struct {
 	Record
 	Replayed            bool         `json:"replayed"`
@@ -75,13 +75,13 @@ type Registration struct {
 // Existed reports whether the version was registered before.
 func (r Registration) Existed() bool { return r.Replayed }
 
-// Revocation answers the revocation of a record; Replayed: it was revoked before.
+// Revocation is the answer to the revocation of a record. Replayed is true if the record was revoked before.
 type Revocation struct {
 	Record
 	Replayed bool `json:"replayed"`
 }
 
-// Reservation is the link of a version before its bytes are final. It is no evidence.
+// Reservation is the link of a version whose bytes are not final. It is not evidence.
 type Reservation struct {
 	PublicID        string                   `json:"publicId"`
 	VerificationURL string                   `json:"verificationUrl"`
@@ -91,11 +91,11 @@ type Reservation struct {
 	Consumption     Consumption              `json:"consumption"`
 }
 
-// Existed reports whether the version had its public id before.
+// Existed reports whether the version already had its public id.
 func (r Reservation) Existed() bool { return r.Replayed }
 
-// ReservedVersion is a version that was reserved and is not registered. Of a released one ExpiresAt is when it was
-// released.
+// ReservedVersion is a version that was reserved and is not registered. ExpiresAt of a released reservation is the time
+// of its release.
 type ReservedVersion struct {
 	PublicID        string `json:"publicId"`
 	VerificationURL string `json:"verificationUrl"`
@@ -104,7 +104,8 @@ type ReservedVersion struct {
 	ExpiresAt string                   `json:"expiresAt"`
 }
 
-// ReleasedReservation answers a release; Replayed: it was released before, or had expired.
+// ReleasedReservation is the answer to a release. Replayed is true if the reservation was released before or had
+// expired.
 type ReleasedReservation struct {
 	ReservedVersion
 	Replayed bool `json:"replayed"`
@@ -116,14 +117,15 @@ type Reservations struct {
 	Next
 }
 
-// BatchResult answers one declaration of a batch as if it had been sent alone: exactly one of Data and Error is set.
+// BatchResult is the answer to one declaration of a batch, as if it had been sent alone. Exactly one of Data and Error
+// is set.
 type BatchResult struct {
 	Status int           `json:"status"`
 	Data   *Registration `json:"data"`
 	Error  *Failure      `json:"error"`
 }
 
-// Batch answers the declarations of a batch in their order.
+// Batch has the answers to the declarations of a batch in their order.
 type Batch struct {
 	Results []BatchResult `json:"results"`
 }
@@ -134,7 +136,8 @@ type Records struct {
 	Next
 }
 
-// FeedEvent is one change of a version. Version is the document's, RecordStatus the state right after the event.
+// FeedEvent is a change of a version. Version is the document's version; RecordStatus is the state right after the
+// event.
 type FeedEvent struct {
 	ID         string           `json:"id"`
 	Sequence   int64            `json:"sequence"`
@@ -145,15 +148,15 @@ type FeedEvent struct {
 	RecordStatus domain.Status `json:"recordStatus"`
 }
 
-// Feed is a page of a company's changes, in order: of FeedEvent, or of their raw JSON.
+// Feed is a page of a company's changes in order. Its events are FeedEvents or their raw JSON.
 type Feed[E any] struct {
 	Events     []E   `json:"events"`
 	NextCursor int64 `json:"nextCursor"`
 	HasMore    bool  `json:"hasMore"`
 }
 
-// UsageEntries is a page of what a month's allowance was charged with. Figures and entries are those of the
-// organization's sequence ThroughSequence, on every page alike.
+// UsageEntries is a page of the entries that count against a month's allowance. All pages show figures and entries as
+// of the organization's sequence ThroughSequence.
 type UsageEntries struct {
 	Period          domain.Period `json:"period"`
 	ThroughSequence int64         `json:"throughSequence"`
@@ -162,15 +165,15 @@ type UsageEntries struct {
 	Next
 }
 
-// EntriesUsed is the month's use: Visible entries are of companies granted to the key, and only those are listed; Used
-// is their sum with NotVisible.
+// EntriesUsed is the use of a month. Visible counts the entries of companies granted to the key, which are the listed
+// ones. Used is the sum of Visible and NotVisible.
 type EntriesUsed struct {
 	Used       int64 `json:"used"`
 	Visible    int64 `json:"visible"`
 	NotVisible int64 `json:"notVisible"`
 }
 
-// UsageEntry is one new version, with the event of its registration.
+// UsageEntry is a new version with the event of its registration.
 type UsageEntry struct {
 	EventID    string `json:"eventId"`
 	Sequence   int64  `json:"sequence"`
@@ -205,14 +208,14 @@ type RevokeRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// WebhookRequest makes a destination. Without types it receives all.
+// WebhookRequest creates a destination. Without types it receives all types.
 type WebhookRequest struct {
 	URL         string             `json:"url"`
 	Description string             `json:"description,omitempty"`
 	Types       []domain.EventType `json:"types,omitempty"`
 }
 
-// WebhookChange changes a destination; what is nil stays as it is. Enabled says whether it may receive.
+// WebhookChange changes a destination. Nil members do not change. Enabled says whether it receives deliveries.
 type WebhookChange struct {
 	URL         *string            `json:"url,omitempty"`
 	Description *string            `json:"description,omitempty"`
@@ -220,12 +223,12 @@ type WebhookChange struct {
 	Enabled     *bool              `json:"enabled,omitempty"`
 }
 
-// RotateRequest gives a destination another secret. A nil OverlapSeconds is a day.
+// RotateRequest rotates the secret of a destination. A nil OverlapSeconds means a day.
 type RotateRequest struct {
 	OverlapSeconds *int64 `json:"overlapSeconds,omitempty"`
 }
 
-// ReplayRequest names what a destination may have missed, both ends included; a zero ToSequence is the last one.
+// ReplayRequest names the range of events to send again, both ends included. A zero ToSequence means the newest event.
 type ReplayRequest struct {
 	FromSequence     int64  `json:"fromSequence"`
 	ToSequence       int64  `json:"toSequence,omitempty"`
@@ -233,11 +236,10 @@ type ReplayRequest struct {
 	DryRun           bool   `json:"dryRun"`
 }
 
-// ComparisonResult is one of the specification's public comparison results. They are never collapsed into one pass or
-// fail.
+// ComparisonResult is one of the specification's public comparison results, which must not be reduced to pass or fail.
 type ComparisonResult string
 
-// The results of a comparison. RecordNotFound is answered as an error of that code with status 404.
+// The results of a comparison. RecordNotFound is answered as an error with this code and status 404.
 const (
 	MatchCurrent        ComparisonResult = "MATCH_CURRENT"
 	MatchHistorical     ComparisonResult = "MATCH_HISTORICAL"
@@ -249,14 +251,15 @@ const (
 	RecordNotFound      ComparisonResult = "RECORD_NOT_FOUND"
 )
 
-// ComparisonChecks are the three things that a comparison reports apart; nil is not established, which is not false.
+// ComparisonChecks are the three checks that a comparison reports separately. Nil means not established, which is not
+// the same as false.
 type ComparisonChecks struct {
 	FileMatch    *bool             `json:"fileMatch"`
 	Signature    *evidence.Finding `json:"signature"`
 	VersionState *domain.Status    `json:"versionState"`
 }
 
-// Comparison answers the public comparison (contract section 4.2).
+// Comparison is the answer to the public comparison (contract section 4.2).
 type Comparison struct {
 	PublicID   string           `json:"publicId"`
 	Result     ComparisonResult `json:"result"`
@@ -269,10 +272,10 @@ type Comparison struct {
 	LimitsURL  string           `json:"limitsUrl"`
 }
 
-// Evidence answers receipts and exports, without an Envelope around it.
+// Evidence is the answer of receipts and exports, without an Envelope.
 type Evidence struct{ evidence.Envelope }
 
-// LogTimestamps is a page of tokens over checkpoints of the transparency log, by size of the tree and authority.
+// LogTimestamps is a page of tokens over checkpoints of the transparency log, sorted by tree size and authority.
 type LogTimestamps struct {
 	Timestamps []LogTimestamp `json:"timestamps"`
 	HasMore    bool           `json:"hasMore"` // after the last TreeSize of this page
@@ -283,26 +286,26 @@ type LogTimestamp struct {
 	TreeSize   int64  `json:"treeSize"` // of the checkpoint
 	Authority  string `json:"authority"`
 	GenTime    string `json:"genTime"`
-	Checkpoint string `json:"checkpoint"` // the signed note, with the log's own signature and no other
+	Checkpoint string `json:"checkpoint"` // the signed note, with only the log's own signature
 	Token      []byte `json:"token"`      // DER, in standard base64
 }
 
-// Company is an integration partition of an organization, no verified entity.
+// Company is a partition of an organization for its integrations, not a verified entity.
 type Company struct {
 	ID        string               `json:"id"`
 	Reference string               `json:"reference"`
 	Status    domain.CompanyStatus `json:"status"`
 	CreatedAt string               `json:"createdAt"`
-	ClosedAt  *string              `json:"closedAt"` // nil: it is active
+	ClosedAt  *string              `json:"closedAt"` // nil if the company is active
 }
 
-// CreatedCompany answers a creation; Replayed: the reference existed.
+// CreatedCompany is the answer to a creation. Replayed is true if the reference existed.
 type CreatedCompany struct {
 	Company
 	Replayed bool `json:"replayed"`
 }
 
-// Existed reports whether the company was there before.
+// Existed reports whether the company existed before.
 func (c CreatedCompany) Existed() bool { return c.Replayed }
 
 // Companies is a page of companies.
@@ -318,13 +321,13 @@ type KeyAccess struct {
 	UpdatedAt string `json:"updatedAt"`
 }
 
-// KeysAccess is a page of the keys that may use a company, and of those that no longer may.
+// KeysAccess is a page of the keys that may use a company, including keys whose grant was withdrawn.
 type KeysAccess struct {
 	Access []NamedKeyAccess `json:"access"`
 	Next
 }
 
-// NamedKeyAccess is an entry of that list. Name is nil where the key has none, or it was erased.
+// NamedKeyAccess is an entry of KeysAccess. Name is nil if the key has no name or its name was erased.
 type NamedKeyAccess struct {
 	KeyAccess
 	Name *string `json:"name"`
@@ -337,19 +340,19 @@ type WebhookAccess struct {
 	UpdatedAt string `json:"updatedAt"`
 }
 
-// WebhooksAccess is a page of the destinations that hear of a company, and of those that no longer do.
+// WebhooksAccess is a page of the destinations that receive the events of a company, including former ones.
 type WebhooksAccess struct {
 	Webhooks []WebhookAccess `json:"webhooks"`
 	Next
 }
 
-// CompanyUsage is what a company contributed to the organization's month.
+// CompanyUsage is the contribution of a company to the organization's month.
 type CompanyUsage struct {
 	CompanyReference string `json:"companyReference"`
 	Used             int64  `json:"used"`
 }
 
-// Warning is a part of an allowance that was reached, with the limit and the use of that moment.
+// Warning says that a percentage of an allowance was reached, with limit and use at that time.
 type Warning struct {
 	Allowance string `json:"allowance"` // the name of a domain.Allowance
 	Percent   int    `json:"percent"`
@@ -367,7 +370,7 @@ type Allowance struct {
 	Warnings     []Warning      `json:"warnings"`
 }
 
-// MonthlyUsage is the organization's month, its members in the contract's order; Limit and Remaining are nil where
+// MonthlyUsage is the organization's month, with its members in the contract's order. Limit and Remaining are nil if
 // Unlimited.
 type MonthlyUsage struct {
 	Limit     *int64 `json:"limit"`
@@ -377,7 +380,7 @@ type MonthlyUsage struct {
 	ResetsAt  string `json:"resetsAt"`
 }
 
-// Webhook is a destination of deliveries; URL is null once erased.
+// Webhook is a destination of deliveries. URL is null once erased.
 type Webhook struct {
 	ID             string             `json:"id"`
 	URL            *string            `json:"url"`
@@ -392,7 +395,7 @@ type Webhook struct {
 	UpdatedAt      string             `json:"updatedAt"`
 }
 
-// WebhookWithSecret is the only answer that ever holds a secret.
+// WebhookWithSecret is the only answer that contains a secret.
 type WebhookWithSecret struct {
 	Webhook
 	Secret string `json:"secret"`
@@ -407,7 +410,7 @@ type DeletedWebhook struct {
 	Deleted bool   `json:"deleted"`
 }
 
-// Delivery is one event for one destination. Sequence and CompanyID are null of a test.
+// Delivery is the delivery of one event to one destination. Sequence and CompanyID are null for a test delivery.
 type Delivery struct {
 	ID             string           `json:"id"`
 	WebhookID      string           `json:"webhookId"`
@@ -431,7 +434,7 @@ type Deliveries struct {
 	Next
 }
 
-// Replay answers a replay; NextSequence is where the next one begins, null when nothing is left.
+// Replay is the answer to a replay. NextSequence is where the next replay must begin, or null if the range is done.
 type Replay struct {
 	DryRun       bool   `json:"dryRun"`
 	Count        int    `json:"count"`

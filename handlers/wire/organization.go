@@ -2,14 +2,14 @@ package wire
 
 import "integrityledger/domain"
 
-// FullOrganization is an organization as its keys see it, with what is left of its month.
+// FullOrganization is an organization as its keys see it, with its remaining monthly limits.
 type FullOrganization struct {
 	Organization
 	Limits    OrganizationLimits `json:"limits"`
 	CreatedAt string             `json:"createdAt"`
 }
 
-// OrganizationLimits are the allowances of the month, and the allowance of administrative events of the day.
+// OrganizationLimits are the allowances of the month, and the daily allowance of administrative events.
 type OrganizationLimits struct {
 	Versions        MonthlyLimit `json:"versions"`
 	Requests        MonthlyLimit `json:"requests"`
@@ -24,8 +24,8 @@ type MonthlyLimit struct {
 	ResetsAt string `json:"resetsAt"`
 }
 
-// APIKey is an API key as the administration of an organization shows it, never with its secret. Name is null where the
-// key has none or it was erased; LastUsedAt is to the minute, null for never.
+// APIKey is an API key as the administration of an organization shows it, without its secret. Name is null if the key
+// has no name or its name was erased. LastUsedAt is exact to the minute, or null if the key was never used.
 type APIKey struct {
 	ID             string         `json:"id"`
 	Name           *string        `json:"name"`
@@ -42,7 +42,7 @@ type APIKey struct {
 	RevokedAt      *string        `json:"revokedAt"`
 }
 
-// KeyGrants are references of the companies that a key may use, the first ones by when the companies were created.
+// KeyGrants are references of companies that a key may use: the companies created first.
 type KeyGrants struct {
 	Companies []string `json:"companies"`
 	HasMore   bool     `json:"hasMore"`
@@ -53,19 +53,19 @@ type APIKeys struct {
 	Next
 }
 
-// CreatedAPIKey is a key with its text, which no other answer shows.
+// CreatedAPIKey is a key with its text, which no other answer contains.
 type CreatedAPIKey struct {
 	APIKey
 	Key string `json:"key"`
 }
 
-// RotatedAPIKey is the successor of a key, with what became of the former one.
+// RotatedAPIKey is the successor of a key, with the former key after the rotation.
 type RotatedAPIKey struct {
 	CreatedAPIKey
 	FormerKey APIKey `json:"formerKey"`
 }
 
-// FullMember is a membership. Email is null once erased, InvitationExpiresAt unless the member is invited.
+// FullMember is a membership. Email is null once erased. InvitationExpiresAt is null unless the member is invited.
 type FullMember struct {
 	ID                  string              `json:"id"`
 	Email               *string             `json:"email"`
@@ -80,10 +80,10 @@ type Members struct {
 	Next
 }
 
-// InvitedMember is an invited member. InvitationURLs is null where the service mails the invitation.
+// InvitedMember is an invited member. InvitationURLs is null if the service mails the invitation.
 type InvitedMember struct {
 	FullMember
-	Renewed        bool            `json:"renewed"` // the address was invited before; that link works no more
+	Renewed        bool            `json:"renewed"` // the address was invited before; the earlier link no longer works
 	Mailed         bool            `json:"mailed"`
 	InvitationURLs *InvitationURLs `json:"invitationUrls"`
 }
@@ -91,13 +91,13 @@ type InvitedMember struct {
 // Existed reports whether the address was invited before.
 func (m InvitedMember) Existed() bool { return m.Renewed }
 
-// InvitationURLs are the one link of an invitation, to its page in each language.
+// InvitationURLs are the addresses of the page of an invitation in each language.
 type InvitationURLs struct {
 	ES string `json:"es"`
 	EN string `json:"en"`
 }
 
-// APIKeyRequest makes a key. Without ExpiresAt it lives for a year, but no longer than the key that makes it.
+// APIKeyRequest creates a key. Without ExpiresAt it lives for a year, but no longer than the key that creates it.
 type APIKeyRequest struct {
 	Name           string         `json:"name"`
 	Scopes         []domain.Scope `json:"scopes"`
@@ -108,13 +108,13 @@ type APIKeyRequest struct {
 	Companies      []string       `json:"companies,omitempty"` // references
 }
 
-// APIKeyChange renames a key, or brings its end forward; what is empty stays as it is.
+// APIKeyChange renames a key or moves its end forward. Empty members do not change.
 type APIKeyChange struct {
 	Name      string `json:"name,omitempty"`
 	ExpiresAt string `json:"expiresAt,omitempty"`
 }
 
-// APIKeyRotation makes the successor of a key. A nil OverlapSeconds is a day.
+// APIKeyRotation creates the successor of a key. A nil OverlapSeconds means a day.
 type APIKeyRotation struct {
 	OverlapSeconds *int64 `json:"overlapSeconds,omitempty"`
 	CopyGrants     bool   `json:"copyGrants,omitempty"`
@@ -126,7 +126,7 @@ type Invitation struct {
 	Role  domain.Role `json:"role"`
 }
 
-// MemberChange changes a membership; what is empty stays as it is.
+// MemberChange changes a membership. Empty members do not change.
 type MemberChange struct {
 	Role   domain.Role         `json:"role,omitempty"`
 	Status domain.MemberStatus `json:"status,omitempty"`

@@ -8,7 +8,7 @@ import (
 
 func TimeOrNull(t *time.Time) *string { return ViewOrNull(t, evidence.FormatTime) }
 
-// Each shows every item of a list; an empty list is [], never null.
+// Each returns the view of every item. The result is never nil, so an empty list encodes as [].
 func Each[Item, View any](list []Item, show func(Item) View) []View {
 	views := make([]View, len(list))
 	for i, item := range list {
@@ -17,7 +17,7 @@ func Each[Item, View any](list []Item, show func(Item) View) []View {
 	return views
 }
 
-// ViewOrNull shows what there is, or null.
+// ViewOrNull returns the view of an item, or nil without one.
 func ViewOrNull[Item, View any](item *Item, show func(Item) View) *View {
 	if item == nil {
 		return nil
@@ -25,7 +25,7 @@ func ViewOrNull[Item, View any](item *Item, show func(Item) View) *View {
 	return new(show(*item))
 }
 
-// OrNull is null in the place of nothing.
+// OrNull returns a pointer to a value, or nil for the zero value.
 func OrNull[Value comparable](value Value) *Value {
 	if value == *new(Value) {
 		return nil

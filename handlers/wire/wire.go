@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain"
 )
 
-// Meta is the member meta of every envelope. Epoch is of the feed alone.
+// Meta is the member meta of every envelope. Only the feed sets Epoch.
 type Meta struct {
 	RequestID string `json:"requestId"`
 	Epoch     *int64 `json:"epoch,omitempty"`
@@ -28,17 +28,17 @@ type Failure struct {
 	Retryable bool                `json:"retryable"`
 	Errors    []domain.FieldError `json:"errors"`
 	Existing  *Existing           `json:"existing,omitempty"`
-	// RetryAfter is of an item of a batch, which has no header of that name.
+	// RetryAfter is set only for an item of a batch, which has no Retry-After header.
 	RetryAfter int64 `json:"retryAfter,omitempty"`
 }
 
-// Existing is the accepted version that a conflicting declaration met.
+// Existing is the accepted version that a declaration conflicts with.
 type Existing struct {
 	PublicID   string `json:"publicId"`
 	ReceivedAt string `json:"receivedAt"`
 }
 
-// Next leads from a page of a list to the one after it. NextCursor is opaque.
+// Next leads from a page of a list to the following one. NextCursor is opaque.
 type Next struct {
 	NextCursor *string `json:"nextCursor"`
 	HasMore    bool    `json:"hasMore"`
@@ -51,12 +51,12 @@ type Envelope[D any] struct {
 	Meta  Meta     `json:"meta"`
 }
 
-// Refused is a failure of a tool, which has no envelope.
+// Refused is a failure of an MCP tool, which has no envelope.
 type Refused struct {
 	Error *Failure `json:"error"`
 }
 
-// Quota is one allowance of the month; Limit and Remaining are null without a limit.
+// Quota is an allowance of the month. Limit and Remaining are null if there is no limit.
 type Quota struct {
 	Limit     *int64 `json:"limit"`
 	Used      int64  `json:"used"`
@@ -72,7 +72,7 @@ type Credits struct {
 	Balance int64 `json:"balance"`
 }
 
-// Month is what is left of the month at the certification API.
+// Month shows the allowances of the month at the certification API.
 type Month struct {
 	Period        Period    `json:"period"`
 	Requests      Quota     `json:"requests"`
@@ -88,7 +88,7 @@ type AccountUsage struct {
 	PerMinuteLimit int `json:"perMinuteLimit"`
 }
 
-// Me is who stands behind a key, and what is left of the month.
+// Me shows the organization, member and key of the caller, and the rest of the month.
 type Me struct {
 	Organization   Organization `json:"organization"`
 	Key            Key          `json:"key"`
@@ -98,13 +98,13 @@ type Me struct {
 	Versions       Versions     `json:"versions"`
 }
 
-// Versions are those of the two ends of a request: what the header Integrity-Version says in it and in its answer.
+// Versions has the versions in the Integrity-Version headers of a request and of its answer.
 type Versions struct {
 	Service string  `json:"service"`
-	Client  *string `json:"client"` // null where the request names none
+	Client  *string `json:"client"` // null if the request names no client
 }
 
-// FullMonth is the month with the new versions of the integrity API.
+// FullMonth adds the new versions of the integrity API to the month.
 type FullMonth struct {
 	Versions Quota `json:"versions"`
 	Month
@@ -129,7 +129,7 @@ type Member struct {
 }
 
 // OAuthLink is a link between a member and an OAuth subject, which is not shown. ConsentedScopes is null until the link
-// is redeemed; ExpiresAt is of the code.
+// is redeemed. ExpiresAt is the expiry of the code.
 type OAuthLink struct {
 	ID              string         `json:"id"`
 	MemberID        string         `json:"memberId"`
@@ -142,7 +142,7 @@ type OAuthLink struct {
 	WithdrawnAt     *string        `json:"withdrawnAt"`
 }
 
-// StartedLink answers the start of a link. URL is null where this service is not registered at the provider.
+// StartedLink is the answer to the start of a link. URL is null if this service is not registered with the provider.
 type StartedLink struct {
 	OAuthLink
 	Code string  `json:"code"`
@@ -156,7 +156,7 @@ type OAuthLinks struct {
 	Total  int64       `json:"total"`
 }
 
-// ChangedLink answers a change of a link; Replayed: nothing changed any more.
+// ChangedLink is the answer to a change of a link. Replayed is true if the request changed nothing.
 type ChangedLink struct {
 	OAuthLink
 	Replayed bool `json:"replayed"`
@@ -175,7 +175,7 @@ type Health struct {
 	Status string `json:"status"`
 }
 
-// AuditActor is who caused an event; ID is null of operator and system.
+// AuditActor caused an event. ID is null for the operator and the system.
 type AuditActor struct {
 	Type string  `json:"type"`
 	ID   *string `json:"id"`
@@ -186,8 +186,9 @@ type AuditTarget struct {
 	ID   string `json:"id"`
 }
 
-// AuditEvent is an event of the organization's history. CompanyID is of an event of a company; Enabled of a change of
-// access: given, or taken back. Details has the members that the contract lists for the action.
+// AuditEvent is an event of the organization's history. CompanyID is set for events of a company. Enabled is set for
+// changes of access: true if access was granted, false if it was withdrawn. Details has the members that the contract
+// lists for the action.
 type AuditEvent struct {
 	ID         string           `json:"id"`
 	Sequence   int64            `json:"sequence"`
@@ -211,7 +212,7 @@ type AuditEvents struct {
 	HasMore    bool         `json:"hasMore"`
 }
 
-// DetectorMetric is what the runs of a detector came to.
+// DetectorMetric summarizes the runs of a detector.
 type DetectorMetric struct {
 	ID       string           `json:"id"`
 	Version  int32            `json:"version"`
