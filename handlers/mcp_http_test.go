@@ -341,7 +341,7 @@ func TestMCPFaults(t *testing.T) {
 	if data.Error["code"] != string(domain.Internal) || strings.Contains(string(a.body), "a fault of the program") {
 		t.Errorf("%s", a.body)
 	}
-	s.logged(`"msg":"MCP call","requestId":"broken"`)
+	s.logged(`"msg":"MCP call failed","requestId":"broken"`)
 	s.logged("panic: a value of type string")
 	if log := s.log.String(); strings.Contains(log, "a fault of the program") {
 		t.Errorf("log %s", log)

@@ -23,7 +23,7 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// rawTool is what a model may call, as the protocol has it.
+// rawTool is a tool as the protocol sees it.
 type rawTool struct {
 	Name        string
 	Title       string
@@ -31,19 +31,20 @@ type rawTool struct {
 	Input       json.RawMessage // JSON Schema of an object
 	Output      json.RawMessage // JSON Schema of an object
 	Effect      effect
-	// Call does the work. arguments is a JSON object, as it was sent: duplicates are still in it, and it was not
-	// validated against Input. An error is a fault of the service (-32603); whatever the caller can mend is a result.
+	// Call runs the tool. arguments is a JSON object exactly as it was sent: it may have duplicate members and has not
+	// been validated against Input. An error is a fault of the service (-32603). A failure that the caller can correct is
+	// a result.
 	Call func(ctx context.Context, arguments json.RawMessage) (toolResult, error)
 }
 
-// effect is what calling a tool does to the world.
+// effect is the effect of a call on the world.
 type effect int
 
-// Effects, as the annotations of a tool tell them.
+// Effects, as shown by the annotations of a tool.
 const (
 	reads    effect = iota // changes nothing
-	repeats                // adds; the same call again changes nothing more
-	destroys               // takes something away; the same call again changes nothing more
+	repeats                // adds; repeating the call changes nothing more
+	destroys               // takes something away; repeating the call changes nothing more
 )
 
 func (e effect) annotations() *sdk.ToolAnnotations {
@@ -52,23 +53,23 @@ func (e effect) annotations() *sdk.ToolAnnotations {
 	}
 }
 
-// toolResult is what a tool answers: a JSON object, which the caller also gets as text.
+// toolResult is the answer of a tool: a JSON object, which the caller also gets as text.
 type toolResult struct {
 	Object json.RawMessage
-	// Failed says that Object tells what the caller is to mend. It does not follow Output then, and clients hold
-	// structured content against that: it is text only.
+	// Failed says that Object describes a failure that the caller can correct. Such an object does not follow the Output
+	// schema, which clients check for structured content, so it is sent only as text.
 	Failed bool
-	Meta   map[string]any // nil: none
+	Meta   map[string]any // may be nil
 }
 
-// config is what an endpoint is made of.
+// config configures an endpoint.
 type config struct {
 	Name, Title, Version string
 	Instructions         string // for the model, about all tools
 	Tools                []rawTool
-	// Offers tells which tools the caller of ctx is shown.
+	// Offers returns a filter of the tools to show to the caller of ctx.
 	Offers func(ctx context.Context) (func(tool string) bool, error)
-	// Fault hears of a fault of the service, panics included, and returns what the caller may know of it.
+	// Fault is called for every fault of the service, including panics, and returns the error that the caller may see.
 	Fault func(ctx context.Context, err error) *rpcError
 }
 
@@ -78,13 +79,13 @@ type endpoint struct {
 	handler http.Handler
 }
 
-// newProtocol makes an endpoint. It panics where a tool has no schema of an object.
+// newProtocol makes an endpoint. It panics if a tool has no object schema.
 func newProtocol(c config) *endpoint {
 	server := sdk.NewServer(&sdk.Implementation{Name: c.Name, Title: c.Title, Version: c.Version}, &sdk.ServerOptions{
 		Instructions:              c.Instructions,
 		Capabilities:              &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
 		SupportedProtocolVersions: versions(),
-		// What is offered depends on the caller.
+		// The offered tools depend on the caller.
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope, c.TTLMs = "private", 0 },
 	})
 	e := &endpoint{config: c}
@@ -113,17 +114,17 @@ func newProtocol(c config) *endpoint {
 	server.AddReceivingMiddleware(e.surround)
 	e.handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true,
-		// The caller of answer has read the body, and knows its own origin and host.
+		// edge has read the body, and foreign has checked origin and host.
 		MaxRequestBodyBytes: -1, DisableLocalhostProtection: true,
 	})
 	return e
 }
 
-// callerKey finds the context of answer. The SDK hands tools one that has its values, but lives on when the caller has
-// gone away.
+// callerKey finds the context passed to answer. The SDK passes tools a context with the same values that is not
+// cancelled when the caller goes away.
 type callerKey struct{}
 
-// surround contains what goes wrong inside a method, and shows a caller its own tools only.
+// surround recovers from panics and errors in a method, and shows a caller only its own tools.
 func (e *endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (result sdk.Result, err error) {
 		ctx = ctx.Value(callerKey{}).(context.Context)
@@ -150,15 +151,15 @@ func (e *endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// internalError is the error of a fault of the service.
+// internalError is the JSON-RPC error of a fault of the service.
 func internalError(message string, data any) *rpcError {
 	e := newError(jsonrpc.CodeInternalError, "%s", message)
 	e.Data, _ = json.Marshal(data)
 	return e
 }
 
-// answer runs the messages of a request one after the other and returns the body of the answer, nil where none is due
-// (202).
+// answer handles the messages of a request one after another and returns the body of the answer, or nil if no message
+// needs an answer (202).
 func (e *endpoint) answer(ctx context.Context, r request) []byte {
 	ctx = context.WithValue(ctx, callerKey{}, ctx)
 	var answers [][]byte
@@ -177,8 +178,7 @@ func (e *endpoint) answer(ctx context.Context, r request) []byte {
 	}
 }
 
-// one answers a message. Notifications and answers of a client mean nothing to a server that keeps no session and asks
-// nothing.
+// one answers a message. It ignores notifications and responses: the server has no session and sends no requests.
 func (e *endpoint) one(ctx context.Context, m message) []byte {
 	switch {
 	case m.wrong != nil:
@@ -200,7 +200,7 @@ func (e *endpoint) one(ctx context.Context, m message) []byte {
 	return e.judged(ctx, m, w)
 }
 
-// judged is the SDK's answer, or a JSON-RPC error in place of a refusal in another form.
+// judged returns the SDK's answer. If the SDK refuses in another form, judged returns a JSON-RPC error instead.
 func (e *endpoint) judged(ctx context.Context, m message, w *answerWriter) []byte {
 	var answer struct {
 		Error *rpcError `json:"error"`
@@ -212,13 +212,13 @@ func (e *endpoint) judged(ctx context.Context, m message, w *answerWriter) []byt
 	case err != nil:
 		return e.Fault(ctx, fmt.Errorf("mcp: the SDK answers %d and no JSON: %w", w.status, err)).JSON(m.id)
 	case answer.Error != nil && answer.Error.Code != jsonrpc.CodeInternalError:
-		// Only a method's own faults are internal; the rest is the form of the call.
+		// Only faults of a method are internal; all other errors are about the form of the call.
 		return newError(jsonrpc.CodeInvalidParams, "%s", answer.Error.Message).JSON(m.id)
 	}
 	return text
 }
 
-// answerWriter keeps what the SDK writes.
+// answerWriter records the SDK's answer.
 type answerWriter struct {
 	header http.Header
 	status int

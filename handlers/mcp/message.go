@@ -21,26 +21,26 @@ const (
 	batches = "2025-03-26"
 )
 
-// versions lists the protocol versions that are spoken, newest first.
+// versions lists the supported protocol versions, newest first.
 func versions() []string { return []string{newest, middle, batches} }
 
-// maxBatch is the most messages of a batch.
+// maxBatch is the largest number of messages in a batch.
 const maxBatch = 20
 
-// maxDepth bounds the nesting of a message, the arguments of a tool included.
+// maxDepth bounds the nesting of a message, including the arguments of a tool.
 const maxDepth = 32
 
-// metaVersion is where requests of later protocols name their version.
+// metaVersion is the member in which requests of later protocols name their version.
 const metaVersion = "io.modelcontextprotocol/protocolVersion"
 
-// rpcError is a JSON-RPC error, which the caller gets under the id of its message, or under null without one.
+// rpcError is a JSON-RPC error. The caller gets it under the id of its message, or under null if the message has no id.
 type rpcError struct{ jsonrpc.Error }
 
 func newError(code int64, format string, args ...any) *rpcError {
 	return &rpcError{jsonrpc.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
-// JSON is the error as an answer to the message with this id, a JSON text; empty means null.
+// JSON encodes the error as the answer to the message with this id, which is JSON text; empty means null.
 func (e *rpcError) JSON(id []byte) []byte {
 	if len(id) == 0 {
 		id = []byte("null")
@@ -48,7 +48,7 @@ func (e *rpcError) JSON(id []byte) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(struct { // text and JSON alone, which can be encoded
+	_ = encoder.Encode(struct { // strings and JSON always encode
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Error   *rpcError       `json:"error"`
@@ -61,16 +61,16 @@ func invalidRequest(format string, args ...any) *rpcError {
 	return newError(jsonrpc.CodeInvalidRequest, format, args...)
 }
 
-// unsupported is the answer to other protocol versions. Later protocols do not know it, so that their clients fall back
-// to initialize.
+// unsupported is the answer to other protocol versions. Clients of later protocols do not know this error, so they fall
+// back to initialize.
 func unsupported() *rpcError {
 	return invalidRequest(
 		"This server speaks the protocol versions %s; connect with initialize.", strings.Join(versions(), ", "),
 	)
 }
 
-// checkVersion judges the MCP-Protocol-Version header; without one the client has not initialized, or is of the oldest
-// version.
+// checkVersion checks the MCP-Protocol-Version header. Without the header the client has not initialized yet or uses
+// the oldest version.
 func checkVersion(header []string) *rpcError {
 	if len(header) > 1 || len(header) == 1 && !slices.Contains(versions(), header[0]) {
 		return unsupported()
@@ -78,25 +78,25 @@ func checkVersion(header []string) *rpcError {
 	return nil
 }
 
-// request is the body of an HTTP request: a message, or a batch of them.
+// request is the body of an HTTP request: one message or a batch.
 type request struct {
 	Messages []message
 	batch    bool
 }
 
-// message is one JSON-RPC message of a client.
+// message is a JSON-RPC message of a client.
 type message struct {
-	// Tool is the name that tools/call gives, known or not; otherwise empty.
+	// Tool is the name in tools/call, even of an unknown tool; otherwise empty.
 	Tool string
 
 	method string
-	id     []byte // as it was sent; nil for what is not answered
+	id     []byte // as it was sent; nil if the message needs no answer
 	text   []byte
-	wrong  *rpcError // why it is not passed on
+	wrong  *rpcError // why the message is not passed on
 }
 
-// parse reads a body. version is what the MCP-Protocol-Version header says, or empty. An error is about the whole body;
-// what is wrong with one message of a batch is answered in its place.
+// parse reads a body. version is the MCP-Protocol-Version header, or empty. An error concerns the whole body; a problem
+// of one message in a batch is answered in its place.
 func parse(meter *strictjson.Meter, body []byte, version string) (request, *rpcError) {
 	value, err := meter.Parse(body, maxDepth)
 	if errors.Is(err, strictjson.ErrStopped) {
@@ -116,10 +116,10 @@ func parse(meter *strictjson.Meter, body []byte, version string) (request, *rpcE
 	case version != "" && version != batches:
 		return request{}, invalidRequest("Protocol version %s has no batches; send one message a request.", version)
 	case n == 0:
-		return request{}, invalidRequest("A batch holds at least one message.")
+		return request{}, invalidRequest("A batch must have at least one message.")
 	case n > maxBatch:
 		return request{}, invalidRequest(
-			"A batch holds at most %d messages; this one has %d, and none of them was looked at.", maxBatch, n,
+			"A batch may have at most %d messages; this one has %d, and none was processed.", maxBatch, n,
 		)
 	}
 	r := request{batch: true}
@@ -133,10 +133,10 @@ func parse(meter *strictjson.Meter, body []byte, version string) (request, *rpcE
 	return r, nil
 }
 
-// read judges the form of one message (JSON-RPC 2.0, section 4; MCP, Base Protocol).
+// read checks the form of a message (JSON-RPC 2.0, section 4; MCP, Base Protocol).
 func read(v strictjson.Value) message {
 	if v.Kind() != strictjson.ObjectKind {
-		return message{wrong: invalidRequest("A message is a JSON object; this is %s.", v.Kind())}
+		return message{wrong: invalidRequest("A message must be a JSON object, not %s.", v.Kind())}
 	}
 	members := map[string]strictjson.Value{}
 	for _, m := range v.Members() {
@@ -149,24 +149,24 @@ func read(v strictjson.Value) message {
 	id, asked := members["id"]
 	if asked {
 		if !validID(id) {
-			m.wrong = invalidRequest("An id is a string or an integer that a double holds exactly.")
+			m.wrong = invalidRequest("An id must be a string or an integer that a double represents exactly.")
 			return m
 		}
 		m.id = id.AppendJSON(nil)
 	}
 	if version := members["jsonrpc"]; version.Kind() != strictjson.String || version.Text() != "2.0" {
-		m.wrong = invalidRequest(`A message has the member "jsonrpc": "2.0".`)
+		m.wrong = invalidRequest(`A message must have the member "jsonrpc": "2.0".`)
 		return m
 	}
 	method, named := members["method"]
 	_, result := members["result"]
 	_, failure := members["error"]
 	switch {
-	case !named && asked && result != failure: // an answer, though nobody asked
+	case !named && asked && result != failure: // a response, although this server sends no requests
 		m.id = nil
 		return m
 	case method.Kind() != strictjson.String:
-		m.wrong = invalidRequest(`A message has a "method", a string.`)
+		m.wrong = invalidRequest(`A message must have a string "method".`)
 		return m
 	}
 	m.method = method.Text()
@@ -180,7 +180,7 @@ func read(v strictjson.Value) message {
 	return m
 }
 
-// maxShown is the most bytes of a name that an answer repeats.
+// maxShown is the number of bytes of a name that an answer repeats.
 const maxShown = 100
 
 func short(name string) string {
@@ -190,7 +190,7 @@ func short(name string) string {
 	return strings.ToValidUTF8(name[:maxShown], "") + "…"
 }
 
-// validID refuses what would not come back as it was sent. MCP has no null ids.
+// validID refuses ids that would not be returned exactly as sent. MCP has no null ids.
 func validID(v strictjson.Value) bool {
 	switch v.Kind() {
 	case strictjson.String:
@@ -203,10 +203,10 @@ func validID(v strictjson.Value) bool {
 	}
 }
 
-// judge looks at the method of a call and at the form of its params.
+// judge checks the method of a call and the form of its params.
 func (m *message) judge(params strictjson.Value, given bool) *rpcError {
 	if given && params.Kind() != strictjson.ObjectKind {
-		return newError(jsonrpc.CodeInvalidParams, "params is a JSON object; this is %s.", params.Kind())
+		return newError(jsonrpc.CodeInvalidParams, "params must be a JSON object, not %s.", params.Kind())
 	}
 	if other, ok := memberOf(memberValue(params, "_meta"), metaVersion); ok && !slices.Contains(versions(), other.Text()) {
 		return unsupported()
@@ -222,7 +222,7 @@ func (m *message) judge(params strictjson.Value, given bool) *rpcError {
 			return newError(jsonrpc.CodeInvalidParams, "There is no tool %q.", short(m.Tool))
 		}
 		if arguments, ok := memberOf(params, "arguments"); ok && arguments.Kind() != strictjson.ObjectKind {
-			return newError(jsonrpc.CodeInvalidParams, "arguments is a JSON object; this is %s.", arguments.Kind())
+			return newError(jsonrpc.CodeInvalidParams, "arguments must be a JSON object, not %s.", arguments.Kind())
 		}
 	default:
 		return newError(
@@ -232,13 +232,13 @@ func (m *message) judge(params strictjson.Value, given bool) *rpcError {
 	}
 	for _, name := range needed {
 		if v := memberValue(params, name); v.Kind() != strictjson.String {
-			return newError(jsonrpc.CodeInvalidParams, "The params of %s have %q, a string.", m.method, name)
+			return newError(jsonrpc.CodeInvalidParams, "The params of %s must have a string %q.", m.method, name)
 		}
 	}
 	return nil
 }
 
-// memberOf finds a member of an object; the last of several, as the SDK does.
+// memberOf finds a member of an object. Of duplicates it returns the last, as the SDK does.
 func memberOf(v strictjson.Value, name string) (found strictjson.Value, ok bool) {
 	for _, m := range v.Members() {
 		if m.Name == name {

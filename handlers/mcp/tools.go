@@ -22,10 +22,10 @@ import (
 	"integrityledger/schemas"
 )
 
-// Face is the face for models: a tool for each action that one may call.
+// Face is the face for models: each tool is an action.
 type Face struct{ *action.Actions }
 
-// Endpoints are the two MCP endpoints.
+// Endpoints returns the two MCP endpoints.
 func (s Face) Endpoints() []edge.Endpoint {
 	return []edge.Endpoint{
 		edge.Post("/api/v1/integrity/mcp", s.speak(s.integrityMCP()), edge.Policy{
@@ -41,46 +41,46 @@ func (s Face) Endpoints() []edge.Endpoint {
 type toolset struct {
 	*endpoint
 	tools map[string]tool
-	// monthly: every message costs one of the organization's requests of the month.
+	// monthly says that every message consumes one of the organization's monthly requests.
 	monthly bool
 }
 
-// tool is what a model may call. It reaches the same functions as REST.
+// tool is an action that a model may call. It calls the same functions as REST.
 type tool struct {
 	name          string
-	limits        bool // its answer attests something
+	limits        bool // the answer is evidence or a verification
 	scope         domain.Scope
-	granted       bool // of no use to a key without any company
+	granted       bool // only useful to a key with access to a company
 	effect        effect
 	input, output json.RawMessage
 	call          func(ctx context.Context, arguments *strictjson.Object) (answer, error)
 }
 
-// answer is what a tool answers, with what stands beside it.
+// answer is the answer of a tool, with its metadata.
 type answer struct {
 	data any
 	meta map[string]any
 }
 
-// called is an action with its reader, as what a tool does.
+// called makes a tool of an action and its reader.
 func called[Input, Output any](
 	read func(*strictjson.Object) Input, do edge.Action[Input, Output],
 ) func(context.Context, *strictjson.Object) (answer, error) {
 	return edge.Called(read, edge.Viewed(do, func(o Output) answer { return answer{data: o} }))
 }
 
-// feedPage is a page of the feed, with its epoch beside it.
+// feedPage answers a page of the feed with its epoch in the metadata.
 func feedPage(p action.FeedPage) answer { return answer{p.Feed, map[string]any{"epoch": p.Epoch}} }
 
-// wordings says what the endpoints and their tools are for, by their names.
+// wordings has the titles and descriptions of the endpoints and their tools, by name.
 //
 //go:embed mcp.json
 var wordings []byte
 
-// wording is what a model reads of an endpoint or a tool in both languages, beside its schemas.
+// wording is the text about an endpoint or a tool that a model reads in addition to the schemas.
 type wording struct{ Title, Es, En string }
 
-// in is both languages, this one first.
+// in returns the text in both languages, this language first.
 func (t wording) in(language evidence.Language) string {
 	if language == evidence.English {
 		return t.En + "\n\n" + t.Es
@@ -88,12 +88,12 @@ func (t wording) in(language evidence.Language) string {
 	return t.Es + "\n\n" + t.En
 }
 
-// newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in the instructions in both
-// languages, and in the one given with every tool that attests something.
+// newEndpoint makes an endpoint. The fixed text on what records or certificates prove is in the instructions in both
+// languages. In the given language it is also part of the description of every tool with limits.
 func (s Face) newEndpoint(name string, kind web.Kind, language evidence.Language, tools []tool) *toolset {
 	words := map[string]wording{}
 	if err := json.Unmarshal(wordings, &words); err != nil {
-		panic(err) // the file is compiled in
+		panic(err) // the file is embedded
 	}
 	e := &toolset{tools: map[string]tool{}}
 	fixed := wording{Es: s.limitsText(kind, evidence.Spanish), En: s.limitsText(kind, evidence.English)}
@@ -121,13 +121,13 @@ func (s Face) newEndpoint(name string, kind web.Kind, language evidence.Language
 	return e
 }
 
-// limitsText is the fixed text as a list.
+// limitsText formats the fixed text as a list.
 func (s Face) limitsText(kind web.Kind, language evidence.Language) string {
 	title, points := kind.Limits(language, s.Relationship[language])
 	return title + ":\n- " + strings.Join(points, "\n- ")
 }
 
-// offers shows a caller the tools that its key may use, now.
+// offers returns a filter of the tools that the caller may use at the moment.
 func (s Face) offers(ctx context.Context, e *toolset) (func(string) bool, error) {
 	access := edge.CallIn(ctx).Access
 	granted, asked := false, false
@@ -147,8 +147,8 @@ func (s Face) offers(ctx context.Context, e *toolset) (func(string) bool, error)
 	}, nil
 }
 
-// callTool takes scope, role and arguments in the order of contract section 2. What the caller can mend is a result,
-// with the error of REST.
+// callTool checks scope, role and arguments in the order of contract section 2. A failure that the caller can correct
+// is a result with the error that REST would answer.
 func (s Face) callTool(ctx context.Context, t tool, arguments json.RawMessage) (toolResult, error) {
 	answered, err := s.runTool(ctx, t, arguments)
 	failed := err != nil
@@ -175,16 +175,16 @@ func (s Face) runTool(ctx context.Context, t tool, arguments json.RawMessage) (a
 	return t.call(ctx, c.Meter.Decode(value))
 }
 
-// toolFault logs a fault of the service, and returns what the caller may know of it.
+// toolFault logs a fault of the service and returns the error that the caller may see.
 func (s Face) toolFault(ctx context.Context, err error) *rpcError {
 	c := edge.CallIn(ctx)
 	body := s.ItemError(c, err)
 	attributes := append([]slog.Attr{slog.String("requestId", c.RequestID)}, edge.FaultAttributes(err)...)
-	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call", attributes...)
+	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call failed", attributes...)
 	return internalError(body.Detail, wire.Refused{Error: body})
 }
 
-// speak answers the body of a request to an MCP endpoint.
+// speak makes the handler of an MCP endpoint.
 func (s Face) speak(e *toolset) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		c := edge.CallOf(r)
@@ -195,12 +195,12 @@ func (s Face) speak(e *toolset) edge.Handler {
 		if wrong == nil && c.Unread == nil {
 			sent, wrong = parse(&c.Meter, c.Body, version)
 		}
-		if n, most := len(sent.Messages), c.Access.PerMinute; n > most { // waiting would change nothing
+		if n, most := len(sent.Messages), c.Access.PerMinute; n > most { // waiting would not help
 			sent, wrong = request{}, invalidRequest("This batch has %d messages, and the organization may send %d "+
 				"a minute. Send smaller batches.", n, most)
 		}
 		if late := edge.Refusal(c.Unread); late != nil && late.Code == domain.RequestTimeout {
-			return edge.Response{}, c.Unread // costs nothing, and net/http has ended the request's context
+			return edge.Response{}, c.Unread // free of charge; net/http has cancelled the request's context
 		}
 		if err := s.charge(r, e, sent.Messages); err != nil {
 			return edge.Response{}, err
@@ -219,10 +219,11 @@ func (s Face) speak(e *toolset) edge.Handler {
 	}
 }
 
-// charge counts the messages beyond the first, which authenticate has counted, in the organization's minute, and takes
-// what all of them cost of its month. A batch that does not fit into either is refused whole and takes nothing of the
-// month. Calls that the key's scopes or role do not allow are free; a body that is there and cannot be read costs as
-// much as one message. Once the minute is used up, a single call of a tool that takes something away goes on.
+// charge counts every message but the first, which authenticate has counted, in the organization's minute. It then
+// takes the monthly requests for all messages. A batch that does not fit into the minute or the month is refused as a
+// whole and consumes no monthly requests. Calls that the key's scopes or role do not allow are free. An unreadable body
+// costs as much as one message. After the minute is used up, only a single call of a tool that takes something away is
+// let through.
 func (s Face) charge(r *http.Request, e *toolset, messages []message) error {
 	c := edge.CallOf(r)
 	if err := c.Spent(); err != nil && (len(messages) != 1 || e.tools[messages[0].Tool].effect != destroys) {
@@ -232,7 +233,7 @@ func (s Face) charge(r *http.Request, e *toolset, messages []message) error {
 		first := len(c.Limits)
 		err := s.CountInMinute(r.Context(), c, more)
 		if len(c.Limits) > first {
-			c.Limits = c.Limits[first:] // it counts the first message too
+			c.Limits = c.Limits[first:] // this limit includes the first message
 		}
 		if err != nil {
 			return err
@@ -256,9 +257,10 @@ func (s Face) charge(r *http.Request, e *toolset, messages []message) error {
 	return s.TakeOfMonth(r.Context(), c, cost)
 }
 
-// foreign says why a request looks like one of another site's page (MCP, Transports, Security Warning), or nothing.
-// Programs send no Origin. A page whose name was pointed at a local service (DNS rebinding) sends that name as Host, as
-// does a proxy that passes the name of its upstream; but it holds no key, and no browser adds one by itself.
+// foreign refuses a request that seems to come from a page of another site (MCP, Transports, Security Warning).
+// Programs send no Origin. A page whose host name was pointed at a local service (DNS rebinding) sends that name as
+// Host. So does a proxy that passes the name of its upstream. But such a page has no key, and no browser adds one by
+// itself.
 func (s Face) foreign(r *http.Request) *edge.Response {
 	if why := s.looksforeign(r); why != "" {
 		return &edge.Response{Status: http.StatusForbidden, Raw: invalidRequest("%s", why).JSON(nil)}
@@ -280,11 +282,11 @@ func (s Face) looksforeign(r *http.Request) string {
 	if _, presented := edge.BearerText(r.Header); presented {
 		return ""
 	}
-	return "Without a key this endpoint may not be called under another name than its own. " +
-		"Behind a proxy, have it pass the Host header, or name it in INTEGRITY_TRUSTED_PROXIES."
+	return "Without a key, requests must name this endpoint's own host. " +
+		"Behind a proxy, make it pass the Host header, or list it in INTEGRITY_TRUSTED_PROXIES."
 }
 
-// onLoopback reports whether a request came in at a loopback address of this machine.
+// onLoopback reports whether a request arrived on a loopback address of this machine.
 func onLoopback(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local == nil {
@@ -294,7 +296,7 @@ func onLoopback(r *http.Request) bool {
 	return err == nil && at.Addr().IsLoopback()
 }
 
-// object is a schema of the published contract.
+// object returns a schema of the published contract.
 func object(file, component string, parameters ...string) json.RawMessage {
 	return edge.Must(schemas.Object(file, component, parameters...))
 }
@@ -302,7 +304,7 @@ func object(file, component string, parameters ...string) json.RawMessage {
 // certificateOnly is the contract's VerifyRequest without a hash.
 const certificateOnly = `{"type":"object","additionalProperties":false,"required":["publicId"],"properties":{"publicId":{"type":"string","description":"Of a certificate."}}}`
 
-// ordinaryMCP has read-oriented tools (specification, MCP endpoints).
+// ordinaryMCP has read-only tools (specification, MCP endpoints).
 func (s Face) ordinaryMCP() *toolset {
 	const contract = schemas.CertificationOpenAPIFile
 	e := s.newEndpoint("integrity-ledger", web.Certificate, evidence.Spanish, []tool{

@@ -26,11 +26,11 @@ import (
 	"integrityledger/eventstore/outbound"
 )
 
-// Config is what a Provider is made of.
+// Config configures a Provider.
 type Config struct {
-	Issuer   string // exactly as its tokens and its discovery document write it
+	Issuer   string // exactly as in its tokens and its discovery document
 	Audience string // the resource that access tokens must be for
-	// ClientID is this service's own registration at the provider, for SignIn; empty where it has none. ClientSecret is
+	// ClientID is the registration of this service with the provider, for SignIn; empty if it has none. ClientSecret is
 	// empty for a public client.
 	ClientID     string
 	ClientSecret string
@@ -38,7 +38,7 @@ type Config struct {
 	Now          func() time.Time
 }
 
-// Provider asks one OpenID provider. It is safe for concurrent use.
+// Provider is a client of one OpenID provider. It is safe for concurrent use.
 type Provider struct {
 	Config
 	client *outbound.Client
@@ -47,14 +47,14 @@ type Provider struct {
 	found *discovered
 }
 
-// discovered is what the discovery document says.
+// discovered is the content of the discovery document.
 type discovered struct {
 	provider *oidc.Provider
 	keys     oidc.KeySet
 }
 
-// Algorithms lists what may sign a token: asymmetric ones alone, whatever the provider announces. "none" and HMAC under
-// a public key are not among them.
+// Algorithms lists the accepted signature algorithms of tokens. All are asymmetric, whatever the provider announces:
+// "none" would need no key, and HMAC could be computed with the public key.
 func Algorithms() []string {
 	return []string{
 		oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512,
@@ -62,25 +62,26 @@ func Algorithms() []string {
 	}
 }
 
-// askTimeout bounds one question to the provider.
+// askTimeout bounds each request to the provider.
 const askTimeout = 5 * time.Second
 
-// New makes a Provider. It asks nothing yet.
+// New makes a Provider. It does not contact the provider yet.
 func New(c Config) *Provider {
-	client := outbound.New(outbound.Config{Timeout: askTimeout, Answer: mostBytes, Proxy: true})
+	client := outbound.New(outbound.Config{Timeout: askTimeout, Answer: maxBytes, Proxy: true})
 	client.Transport = &sparing{now: c.Now, next: client.Transport}
 	return &Provider{Config: c, client: client}
 }
 
-// Token is what an access token says of its bearer.
+// Token has the claims of an access token.
 type Token struct {
 	Subject string
 	Scopes  []string
 }
 
-// Verify checks an access token: one of Algorithms under a key that the provider publishes (see keysAge), its issuer,
-// its audience, its times (exp; nbf with 5 minutes of tolerance), and that it is a bearer's access token. It refuses
-// with INVALID_KEY, or with TEMPORARILY_UNAVAILABLE where the provider has to be asked and does not answer.
+// Verify checks an access token: its signature with one of Algorithms under a key that the provider publishes (see
+// keysAge), its issuer, its audience, its times (exp; nbf with 5 minutes of tolerance), and that it is an access token
+// that any bearer may use. It refuses with INVALID_KEY, or with TEMPORARILY_UNAVAILABLE if it must ask the provider and
+// gets no answer.
 func (p *Provider) Verify(ctx context.Context, raw string) (Token, error) {
 	if !accessTokenType(raw) {
 		return Token{}, refuse("it is no access token", errors.New("header typ"))
@@ -91,7 +92,7 @@ func (p *Provider) Verify(ctx context.Context, raw string) (Token, error) {
 	}
 	var claims struct {
 		Scope        string          `json:"scope"`
-		Scp          json.RawMessage `json:"scp"` // what some providers write instead
+		Scp          json.RawMessage `json:"scp"` // some providers use scp instead
 		Confirmation json.RawMessage `json:"cnf"`
 	}
 	if err := token.Claims(&claims); err != nil {
@@ -103,7 +104,7 @@ func (p *Provider) Verify(ctx context.Context, raw string) (Token, error) {
 	return Token{Subject: token.Subject, Scopes: append(strings.Fields(claims.Scope), scp(claims.Scp)...)}, nil
 }
 
-// scp reads a list of texts, or one text.
+// scp reads a list of strings or a single string.
 func scp(raw json.RawMessage) []string {
 	var list []string
 	var text string
@@ -114,8 +115,9 @@ func scp(raw json.RawMessage) []string {
 	return strings.Fields(text)
 }
 
-// accessTokenType accepts the types of access tokens (RFC 9068, section 2.1), the general one, which other providers
-// write, and none. A logout token or a DPoP proof that carries the right claims is still no access token.
+// accessTokenType reports whether the token's type is a type of access tokens (RFC 9068, section 2.1), the general JWT,
+// which other providers write, or absent. A logout token or a DPoP proof is not an access token, even with the right
+// claims.
 func accessTokenType(raw string) bool {
 	header, _, _ := strings.Cut(raw, ".")
 	text, err := base64.RawURLEncoding.DecodeString(header)
@@ -156,8 +158,8 @@ func (p *Provider) verify(ctx context.Context, raw, audience string) (*oidc.IDTo
 	return token, nil
 }
 
-// discover reads the provider's document until it has been read once. Requests that wait here for a provider that does
-// not answer get the failure that sparing remembers.
+// discover returns the provider's document, and reads it if that has not succeeded yet. If the provider does not
+// answer, requests that wait here get the failure that sparing caches.
 func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +173,8 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	return p.found, nil
 }
 
-// ask is not ended by the request that happens to be the first.
+// ask reads the provider's document. It continues when the request that caused it is cancelled, because other requests
+// wait for the answer.
 func (p *Provider) ask(ctx context.Context) (*discovered, error) {
 	ctx = oidc.ClientContext(context.WithoutCancel(ctx), p.client.Client)
 	provider, err := oidc.NewProvider(ctx, p.Issuer)
@@ -188,7 +191,7 @@ func (p *Provider) ask(ctx context.Context) (*discovered, error) {
 	return &discovered{provider: provider, keys: &currentKeys{now: p.Now, read: read}}, nil
 }
 
-// refuse is the answer to a token that does not hold; why is for the log.
+// refuse returns the refusal of a token; only the log shows why.
 func refuse(reason string, why error) error {
 	return fmt.Errorf("%w: %w", domain.Refuse(domain.InvalidKey, "The access token is not accepted: %s.", reason), why)
 }
@@ -199,19 +202,19 @@ func unavailable(why error) error {
 	)
 }
 
-// How old the provider's answer must be before the same question is put again. Any token under an unknown key makes the
-// key set be read anew, and anybody can send such tokens. A new key, or that the provider is back, is noticed so much
-// later at most.
+// Minimum ages of the provider's answer before the same request is sent again. Any client can send tokens under unknown
+// keys, and each of them causes the key set to be read. These ages also bound how late a new key, or the provider's
+// return, is noticed.
 const (
-	leastAge   = 10 * time.Second
-	failureAge = 5 * time.Second // from the end of the attempt, which may have taken as long
+	minAnswerAge  = 10 * time.Second
+	minFailureAge = 5 * time.Second // from the end of the attempt, which may have taken as long
 )
 
-// mostBytes is the longest answer that is read: key sets and discovery documents are far shorter.
-const mostBytes = 1 << 20
+// maxBytes is the largest answer that is read. Key sets and discovery documents are far smaller.
+const maxBytes = 1 << 20
 
-// sparing repeats the answer to a GET, or that there was none, while it is young, instead of asking again. Anything but
-// 200 is a failure, whose body nobody sees. It is safe for concurrent use.
+// sparing caches the answer to a GET, or its failure, for a short time instead of sending it again. Any status but 200
+// is a failure, and its body is dropped. It is safe for concurrent use.
 type sparing struct {
 	now  func() time.Time
 	next http.RoundTripper
@@ -229,9 +232,9 @@ type answer struct {
 
 func (a answer) young(now time.Time) bool {
 	if a.err != nil {
-		return now.Sub(a.at) < failureAge
+		return now.Sub(a.at) < minFailureAge
 	}
-	return now.Sub(a.at) < leastAge
+	return now.Sub(a.at) < minAnswerAge
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -260,7 +263,7 @@ func (s *sparing) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// ask puts the question. A good answer is as old as the question.
+// ask sends the request. The age of a good answer counts from the request.
 func (s *sparing) ask(r *http.Request) answer {
 	asked := s.now()
 	response, err := s.next.RoundTrip(r)
@@ -278,15 +281,15 @@ func (s *sparing) ask(r *http.Request) answer {
 	return answer{at: asked, header: response.Header.Clone(), body: body}
 }
 
-// keysAge is how long a key that the provider no longer publishes may still be trusted. (A new one is looked for as
-// soon as a token names it.)
+// keysAge is how long a key may be trusted after the provider stopped publishing it. A new key is read as soon as a
+// token names it.
 const keysAge = 5 * time.Minute
 
-// currentKeys are those that the provider publishes, read anew every keysAge. While it cannot be asked, those that were
-// read last go on. It is safe for concurrent use.
+// currentKeys are the keys that the provider publishes, read again after keysAge. If the provider cannot be reached,
+// the former keys remain in use. It is safe for concurrent use.
 type currentKeys struct {
 	now  func() time.Time
-	read func() oidc.KeySet // an empty set, which asks the provider when it is used first
+	read func() oidc.KeySet // returns an empty set, which asks the provider on first use
 
 	mu     sync.Mutex
 	keys   oidc.KeySet
@@ -294,8 +297,8 @@ type currentKeys struct {
 	since  time.Time   // of keys
 }
 
-// VerifySignature implements oidc.KeySet. What keys refuses is judged once more by keys read for it alone: others may
-// join a question of keys when its answer is already there, and older than their token.
+// VerifySignature implements oidc.KeySet. If keys refuses a token, VerifySignature reads the keys once more for this
+// token alone: keys may have joined a request whose answer arrived before the token and is older.
 func (k *currentKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
 	keys, former := k.current()
 	payload, err := keys.VerifySignature(ctx, jwt)
@@ -329,11 +332,11 @@ func (k *currentKeys) current() (keys, former oidc.KeySet) {
 	return k.keys, k.former
 }
 
-// notAsked tells keys that could not be fetched from a signature that is wrong: only what fetching failed with is
+// notAsked tells whether keys could not be fetched, rather than the signature being wrong: only an error of fetching is
 // wrapped.
 func notAsked(err error) bool { return errors.Unwrap(err) != nil }
 
-// judgedKeys keeps why keys could not be fetched: the verifier's own error no longer does.
+// judgedKeys records why keys could not be fetched, which the verifier's own error does not say.
 type judgedKeys struct {
 	oidc.KeySet
 	failure error
@@ -347,26 +350,26 @@ func (k *judgedKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, e
 	return payload, err
 }
 
-// Attempt is one sign-in under way, known to the person's browser alone.
+// Attempt is a sign-in in progress. Only the person's browser knows it.
 type Attempt struct {
 	State, Nonce string
 	Verifier     string // of PKCE (RFC 7636)
-	Email        bool   // the person's address is asked for, besides who it is
-	Anew         bool   // a person who has signed in at the provider already is asked again
+	Email        bool   // ask for the person's address, in addition to the identity
+	Anew         bool   // ask for credentials even if the person has a session with the provider
 }
 
-// Person is who has signed in.
+// Person is the person who has signed in.
 type Person struct {
 	Subject string
-	// Where the address was asked for.
-	Email    string    // that the provider has verified; empty: none
-	AuthTime time.Time // when the person proved to the provider who it is; zero: it does not say
+	// Only if Attempt.Email was set.
+	Email    string    // verified by the provider; otherwise empty
+	AuthTime time.Time // when the person authenticated; zero if the provider does not say
 }
 
-// CanSignIn tells whether this service is registered at the provider.
+// CanSignIn reports whether this service is registered with the provider.
 func (p *Provider) CanSignIn() bool { return p.ClientID != "" }
 
-// SignIn is where the browser is sent.
+// SignIn returns the URL to which the browser is sent.
 func (p *Provider) SignIn(ctx context.Context, a Attempt) (string, error) {
 	found, err := p.discover(ctx)
 	if err != nil {
@@ -382,8 +385,8 @@ func (p *Provider) SignIn(ctx context.Context, a Attempt) (string, error) {
 	return flow.AuthCodeURL(a.State, options...), nil
 }
 
-// SignedIn exchanges the code that the browser came back with, and answers who has signed in. What the provider does
-// not confirm is INVALID_KEY.
+// SignedIn exchanges the code that the browser brought back and returns the person. It refuses with INVALID_KEY if the
+// provider does not confirm the sign-in.
 func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (person Person, err error) {
 	found, err := p.discover(ctx)
 	if err != nil {
@@ -394,7 +397,7 @@ func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (person
 	)
 	switch refused, known := errors.AsType[*oauth2.RetrieveError](err); {
 	case known:
-		why := fmt.Errorf("it answers %s %q", refused.Response.Status, refused.ErrorCode) // its page is for nobody's log
+		why := fmt.Errorf("it answers %s %q", refused.Response.Status, refused.ErrorCode) // the body is not logged
 		if refused.Response.StatusCode >= http.StatusInternalServerError {
 			return person, unavailable(why)
 		}
@@ -419,9 +422,9 @@ func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (person
 	return readPerson(token)
 }
 
-// askedFor judges the authorized party of an ID token (OpenID Connect Core, section 3.1.3.7): it must be this service
-// where the token names one, and a token for several audiences must. That of an access token is the client that calls
-// the resource, which is another program than this service.
+// askedFor checks the authorized party of an ID token (OpenID Connect Core, section 3.1.3.7). If the token names one,
+// it must be this service; a token with several audiences must name one. Access tokens are not checked: their
+// authorized party is the client that calls the resource, not this service.
 func (p *Provider) askedFor(token *oidc.IDToken) bool {
 	var claims struct {
 		Party *string `json:"azp"`
@@ -432,8 +435,7 @@ func (p *Provider) askedFor(token *oidc.IDToken) bool {
 	return claims.Party == nil && len(token.Audience) == 1 || claims.Party != nil && *claims.Party == p.ClientID
 }
 
-// readPerson reads an ID token. An address counts only where the provider says, with the JSON value true, that it has
-// verified it.
+// readPerson reads an ID token. The address counts only if email_verified is the JSON value true.
 func readPerson(token *oidc.IDToken) (Person, error) {
 	var claims struct {
 		Email    string          `json:"email"`

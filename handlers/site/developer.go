@@ -21,7 +21,7 @@ import (
 
 const schemaType = "application/schema+json"
 
-// contract serves an OpenAPI document of this service: its own address, and the operator's words on its relationship
+// contract serves an OpenAPI document with this service's address and the operator's disclosure of its relationship
 // with an origin system.
 func (s *Site) contract(file string) edge.Handler {
 	var disclosed []string
@@ -39,7 +39,7 @@ func (s *Site) contract(file string) edge.Handler {
 	}
 }
 
-// schema serves a JSON Schema, or test vectors.
+// schema serves a JSON Schema or test vectors.
 func (s *Site) schema(r *http.Request) (any, error) {
 	raw, err := schemas.Schema(edge.Variable(r, "name"), s.BaseURL)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
@@ -54,8 +54,8 @@ func (s *Site) schema(r *http.Request) (any, error) {
 	return s.document(r, raw, schemaType)
 }
 
-// trustedKeys publishes the operator's file as the service knows it. A key from here must be pinned through a trusted
-// channel before anything is believed of it.
+// trustedKeys publishes the operator's trusted-keys file as the service has loaded it. Before relying on a key, a
+// verifier must pin it through a channel it already trusts.
 func (s *Site) trustedKeys(*http.Request) (any, error) {
 	trusted := s.Keys().Trusted
 	if trusted == nil {
@@ -69,7 +69,7 @@ func (s *Site) trustedKeys(*http.Request) (any, error) {
 	return edge.Cacheable(raw, edge.JSONType), err
 }
 
-// developerFile serves a file for developers, to be saved and not shown.
+// developerFile serves a file that developers download.
 func (s *Site) developerFile(r *http.Request) (any, error) {
 	i := slices.IndexFunc(s.downloads, func(d developers.Download) bool { return d.Name == edge.Variable(r, "file") })
 	if i < 0 {
@@ -77,7 +77,7 @@ func (s *Site) developerFile(r *http.Request) (any, error) {
 	}
 	file := s.downloads[i]
 	resp := edge.Cacheable(file.Body, file.ContentType)
-	if strings.HasPrefix(file.ContentType, "text/") { // packages are kept as they were served
+	if strings.HasPrefix(file.ContentType, "text/") { // packages are served without compression
 		var err error
 		if resp, err = s.document(r, file.Body, file.ContentType); err != nil {
 			return nil, err
@@ -87,7 +87,7 @@ func (s *Site) developerFile(r *http.Request) (any, error) {
 	return resp, nil
 }
 
-// developerPage is the same for everybody and for the life of the process.
+// developerPage serves a page that is the same for every reader and does not change while the process runs.
 func (s *Site) developerPage(r *http.Request) (any, error) {
 	pages, err := s.guides()
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *Site) developerPage(r *http.Request) (any, error) {
 	return resp, err
 }
 
-// renderGuides makes the pages for developers from what this service publishes.
+// renderGuides renders the pages for developers from the contracts, downloads and plans of this service.
 func (s *Site) renderGuides() (map[string][]byte, error) {
 	d := web.Developers{Version: developers.Version, Manual: s.Manual, Codes: edge.Must(edge.ErrorCodes())}
 	for _, contract := range []struct{ address, file string }{

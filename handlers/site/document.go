@@ -13,8 +13,8 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// zipped are documents as gzip, by their tags. It holds what the program and its configuration publish, which is
-// bounded.
+// zipped caches documents compressed with gzip, by tag. It only holds documents of the program and its configuration,
+// so its size is bounded.
 type zipped struct{ sync.Map }
 
 func (z *zipped) of(tag string, raw []byte) ([]byte, error) {
@@ -33,7 +33,7 @@ func (z *zipped) of(tag string, raw []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// document is cacheable for what the program publishes: compressed for a caller that takes gzip, under a tag of its
+// document makes a cacheable answer of a document. A caller that accepts gzip gets it compressed, under a tag of its
 // own.
 func (s *Site) document(r *http.Request, raw []byte, contentType string) (edge.Response, error) {
 	resp := edge.Cacheable(raw, contentType)
@@ -48,8 +48,8 @@ func (s *Site) document(r *http.Request, raw []byte, contentType string) (edge.R
 	return resp, err
 }
 
-// acceptsGzip reports whether Accept-Encoding asks for gzip (RFC 9110, section 12.5.3); without the header nothing
-// does.
+// acceptsGzip reports whether Accept-Encoding allows gzip (RFC 9110, section 12.5.3). Without the header the answer is
+// no.
 func acceptsGzip(lines []string) bool {
 	for part := range strings.SplitSeq(strings.Join(lines, ","), ",") {
 		coding, parameters, _ := mime.ParseMediaType(part)

@@ -16,18 +16,18 @@ import (
 	"integrityledger/schemas"
 )
 
-// Config is what the pages are made of, beside the actions.
+// Config configures the pages, in addition to the actions.
 type Config struct {
-	// Manual is the operators' manual, shown below /developers/operating. Pages that it lacks do not exist.
+	// Manual is the operators' manual, shown below /developers/operating. Pages missing from it do not exist.
 	Manual web.Manual
 	// Demo says that the service is a demo, whose terminal shows a link into the console.
 	Demo bool
-	// SecurityContact is where whoever finds a weakness may write, each a URI, separated by commas (RFC 9116); empty: the
-	// service does not say.
+	// SecurityContact is where to report a vulnerability: URIs separated by commas (RFC 9116). If it is empty, the service
+	// publishes no contact.
 	SecurityContact string
 }
 
-// Site is the face for everybody.
+// Site is the face for the public.
 type Site struct {
 	*action.Actions
 	Config
@@ -37,14 +37,14 @@ type Site struct {
 	zipped    zipped
 }
 
-// New makes the site. It panics only if the program itself is broken: what it embeds does not parse.
+// New makes the site. It panics only if the program itself is broken: an embedded file does not parse.
 func New(a *action.Actions, pages *web.Site, c Config) *Site {
 	s := &Site{Actions: a, Config: c, site: pages, downloads: edge.Must(developers.Downloads())}
 	s.guides = sync.OnceValues(s.renderGuides)
 	return s
 }
 
-// Endpoints are the pages in both languages, with what they load, and the probes of the process.
+// Endpoints returns the pages in both languages, with their assets, and the probes of the process.
 func (s *Site) Endpoints() []edge.Endpoint {
 	shown := edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage}
 	unlimited := edge.Policy{Caller: edge.Anyone, Answer: edge.AsFile}
@@ -77,7 +77,7 @@ func (s *Site) Endpoints() []edge.Endpoint {
 	endpoints = append(endpoints,
 		edge.Get("/errors/{code}", s.errorPage, shown),
 		edge.Get(web.LimitsPath, s.limitsPage, shown))
-	for _, e := range slices.Clone(endpoints) { // the one address of a page has no slash after it
+	for _, e := range slices.Clone(endpoints) { // the canonical address of a page has no trailing slash
 		if e.Method == http.MethodGet && e.Template != "/" {
 			endpoints = append(endpoints, edge.Get(e.Template+"/", s.WithoutSlash, shown))
 		}
