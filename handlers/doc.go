@@ -10,7 +10,7 @@
 //     API with their method, path, reader, action and policy.
 //  2. handlers/edge/middleware.go makes the checks that precede an action, in the order of contract section 2, and
 //     finally writes the log line.
-//  3. handlers/edge/decision.go decides who acts and whether the caller is authorized. A caller seen before costs no
+//  3. handlers/edge/decision.go decides who acts and whether the caller is authorized. A caller in the cache costs no
 //     statement, because the group makes the final decision.
 //  4. handlers/edge/body.go reads the body within its time and size limits.
 //  5. domain/declaration.go reads the declaration from the JSON value and reports all of its errors at once. Later it

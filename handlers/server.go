@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers/web"
 )
 
-// Config is what the service is made of, room by room.
+// Config configures the service, room by room.
 type Config struct {
 	Ledger *eventstore.Ledger
 	Edge
@@ -31,7 +31,7 @@ type (
 	Site    = site.Config
 )
 
-// New makes the handler of every route. It panics only if the program itself is broken: what it embeds does not parse.
+// New makes the handler of all routes. It panics only if the program itself is broken: an embedded file does not parse.
 func New(c Config) http.Handler {
 	s := assemble(c)
 	return s.edge.Router(s.endpoints, edge.Faces{
@@ -45,12 +45,12 @@ func New(c Config) http.Handler {
 	})
 }
 
-// service is what New assembles.
+// service holds the rooms that New connects.
 type service struct {
 	edge      *edge.Edge
 	console   *console.Console
 	site      *site.Site
-	endpoints []edge.Endpoint // of two that match a path, the first answers
+	endpoints []edge.Endpoint // if two match a path, the first one answers
 }
 
 func assemble(c Config) service {

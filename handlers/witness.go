@@ -17,27 +17,28 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// WitnessConfig is what the handler of a witness is made of.
+// WitnessConfig configures the handler of a witness.
 type WitnessConfig struct {
 	Witness *witness.Witness
-	Logs    func() witness.Logs // as they are now; they may be reloaded at any time
+	Logs    func() witness.Logs // returns the current logs, which may be reloaded at any time
 	Now     func() time.Time
 	Log     *slog.Logger
-	// TrustedProxies are those whose X-Forwarded-For entries are believed.
+	// TrustedProxies are the networks of proxies whose X-Forwarded-For entries are believed.
 	TrustedProxies []netip.Prefix
-	// PerMinute is the limit of submissions of one client address, and of larger trees and split views of one log.
+	// PerMinute is the limit of submissions per client address, and of larger trees and split views per log.
 	PerMinute int
-	// Observe hears what came of each submission; it must not wait. The log is empty before its signature has held.
+	// Observe is called with the outcome of each submission; it must not block. log is empty until the log's signature has
+	// been verified.
 	Observe func(log string, outcome WitnessOutcome, size int64)
 }
 
-// WitnessOutcome is what came of a submission to a witness.
+// WitnessOutcome is the outcome of a submission to a witness.
 type WitnessOutcome string
 
-// What came of submissions. The first three are of everybody, the others of a log.
+// Outcomes of submissions. The first three may come from any client, the others only from a log.
 const (
 	WitnessMalformed WitnessOutcome = "malformed"
-	WitnessUntrusted WitnessOutcome = "untrusted" // an unknown log, or not signed by it
+	WitnessUntrusted WitnessOutcome = "untrusted" // an unknown log, or not signed by the log
 	WitnessTooMany   WitnessOutcome = "too-many"
 	WitnessCosigned  WitnessOutcome = "cosigned"
 	WitnessStale     WitnessOutcome = "stale"
@@ -46,13 +47,13 @@ const (
 	WitnessFailed    WitnessOutcome = "failed"
 )
 
-// WitnessOutcomes are all of them.
+// WitnessOutcomes lists all outcomes.
 var WitnessOutcomes = []WitnessOutcome{
 	WitnessMalformed, WitnessUntrusted, WitnessTooMany, WitnessCosigned, WitnessStale, WitnessBadProof, WitnessSplitView,
 	WitnessFailed,
 }
 
-// cosignTimeout is how long a submission may take; logs wait for about ten seconds.
+// cosignTimeout is the longest time for a submission; logs wait for about ten seconds.
 const cosignTimeout = 8 * time.Second
 
 type witnessServer struct {
@@ -61,7 +62,7 @@ type witnessServer struct {
 
 	mu     sync.Mutex
 	minute time.Time
-	signed map[string]int // larger trees and split views of a log in that minute
+	signed map[string]int // larger trees and split views of each log in that minute
 
 	asking  sync.Mutex
 	asked   time.Time
@@ -78,7 +79,7 @@ func NewWitness(c WitnessConfig) http.Handler {
 	return routes
 }
 
-// tooManyError refuses for so long.
+// tooManyError refuses a submission and says how long to wait.
 type tooManyError time.Duration
 
 func (e tooManyError) Error() string { return "too many submissions in this minute" }
@@ -104,18 +105,18 @@ func (s *witnessServer) addCheckpoint(w http.ResponseWriter, r *http.Request) {
 	case isTooMany:
 		h.Set("Retry-After", strconv.FormatInt(int64((time.Duration(wait)+time.Second-1)/time.Second), 10))
 	case outcome == WitnessFailed:
-		s.Log.Warn("a checkpoint could not be cosigned", "log", submitted.Origin, "error", cluster.Loggable(err))
+		s.Log.Warn("checkpoint not cosigned", "log", submitted.Origin, "error", cluster.Loggable(err))
 		h.Set("Retry-After", "1")
 		if !errors.Is(err, witness.ErrRestored) {
-			text = "the witness cannot answer at the moment; send the same again later\n"
+			text = "the witness cannot answer at the moment; send the same request again later\n"
 		}
 	}
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text) //nolint:gosec // plain text, and no browser asks; the caller may have gone away
+	_, _ = io.WriteString(w, text) //nolint:gosec // plain text, not for browsers; the caller may have gone away
 	s.Observe(submitted.Origin, outcome, submitted.Size)
 }
 
-// judgedSubmission is the status that C2SP tlog-witness has for a refusal.
+// judgedSubmission returns the outcome of an error, and its status according to C2SP tlog-witness.
 func judgedSubmission(err error) (WitnessOutcome, int) {
 	_, isStale := errors.AsType[*witness.StaleError](err)
 	_, tooMany := errors.AsType[tooManyError](err)
@@ -145,8 +146,9 @@ func judgedSubmission(err error) (WitnessOutcome, int) {
 	return outcome, status
 }
 
-// cosign takes a submission in and answers the signature line. An address is counted before its body is read, a log for
-// what nobody else can cause: a larger tree, or two histories. Anybody can repeat its public checkpoints.
+// cosign reads a submission and returns the signature line. The client address is counted before the body is read. A
+// log is counted only for submissions that need its signing key: a larger tree, or two histories. Other clients can
+// repeat its public checkpoints without using up its limit.
 func (s *witnessServer) cosign(w http.ResponseWriter, r *http.Request, submitted *witness.Submission) (string, error) {
 	now := s.Now()
 	if limit := s.addresses.Count(edge.ClientAddress(r, s.TrustedProxies), now); limit.Used > limit.Most {
@@ -164,17 +166,17 @@ func (s *witnessServer) cosign(w http.ResponseWriter, r *http.Request, submitted
 	if err := s.limitLog(opened.Origin, now, 0); err != nil {
 		return "", err
 	}
-	// A caller who goes away leaves no connection broken behind.
+	// If the caller goes away, cosigning continues, so no database connection breaks.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), cosignTimeout)
 	defer cancel()
 	line, err := s.Witness.Cosign(ctx, opened)
 	if err == nil && opened.Grows() || witness.SplitView(err) {
-		_ = s.limitLog(opened.Origin, now, 1) // the next one is refused
+		_ = s.limitLog(opened.Origin, now, 1) // only the next submission is refused
 	}
 	return line, err
 }
 
-// limitLog refuses what a log sends past its limit, and adds n to what it has sent.
+// limitLog refuses submissions of a log beyond its limit, and otherwise adds n to its count.
 func (s *witnessServer) limitLog(origin string, now time.Time, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +191,7 @@ func (s *witnessServer) limitLog(origin string, now time.Time, n int) error {
 	return nil
 }
 
-// ready asks the database once a second at most, whoever asks.
+// ready asks the database at most once a second, however many requests ask.
 func (s *witnessServer) ready(ctx context.Context) error {
 	s.asking.Lock()
 	defer s.asking.Unlock()
