@@ -351,11 +351,11 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 	}{
 		{
 			"", "light", "De su archivo", "No independiente: obtenidas de este mismo servicio",
-			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó", "Exactamente el SHA-256 firmado",
+			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó", "Exactamente la huella SHA-256 firmada",
 			"puede ser otra versión legítima",
-			"El registro estaba revocado en", "La versión es histórica", "no está entre las claves de confianza",
+			"El registro ya estaba revocado el", "La versión es histórica", "no está entre las claves de confianza",
 			"No queda acreditado si el certificado sigue siendo válido",
-			"Elija un archivo de claves", "se rechazó entero", "Vigente en el momento anterior que se indica abajo",
+			"Elija un archivo de claves", "se ha rechazado por completo", "Vigente en el momento anterior que se indica abajo",
 			evidence.Spanish,
 		},
 		{
@@ -364,7 +364,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 			"it may be another legitimate version",
 			"The record had been revoked at", "The version is historical", "not among the trusted keys",
 			"Whether the certificate is still valid",
-			"Choose a trusted-keys file", "was refused whole", "Current at the earlier moment named below", evidence.English,
+			"Choose a trusted-keys file", "was refused as a whole", "Current at the earlier moment named below", evidence.English,
 		},
 	} {
 		p := w.tab()
@@ -524,7 +524,7 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 	p.give("#keys", pinned)
 	p.give("#receipt", stamped)
 	found := p.found()
-	says(t, found, "what reads them could not be loaded", "Not checked")
+	says(t, found, "the code that reads them could not be loaded", "Not checked")
 	if strings.Contains(found, "Existed before") {
 		t.Errorf("a token that was not read is valid: %s", found)
 	}
@@ -532,7 +532,7 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 	for _, c := range []struct{ prefix, scheme, existed, notRegistered, witnesses, untrusted, chosen string }{
 		{"", "light", "Existía antes de 2026-11-19T09:31:00Z, según Alpha", "No es la hora en que se registró",
 			"2 de 3 testigos de confianza",
-			"La clave de firma fue revocada", "Usted ha elegido aceptarlo"},
+			"La clave de firma está revocada", "Usted ha elegido aceptarlo"},
 		{"/en", "dark", "Existed before 2026-11-19T09:31:00Z, says Alpha", "That is not when it was registered",
 			"2 of 3 trusted witnesses",
 			"The signing key has been revoked", "You chose to accept that"},
