@@ -67,7 +67,7 @@ func TestCopySample(t *testing.T) {
 	permit("clipboard-write", cdpbrowser.PermissionSettingGranted)
 	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	p.open("/en/developers")
-	const sample = `[data-sample="start/2-register.sh"]`
+	const sample = `[data-sample="start/1-register.sh"]`
 	// What the button says stands for seconds only, so it is written down.
 	const listen = `window.told = []; new MutationObserver(() => {
 		told.push([document.querySelector("#copied").textContent, document.querySelector('` + sample +
@@ -78,7 +78,7 @@ func TestCopySample(t *testing.T) {
 	p.until(`told.some(([status, button]) => status === "Copied" && button === "Copied")`)
 	copied := eval[string](p, `navigator.clipboard.readText()`, chromedp.EvalAwaitPromise)
 	shown := eval[string](p, `document.querySelector('`+sample+` code').textContent`)
-	if copied != shown || !strings.HasPrefix(copied, "curl -sS") || strings.Contains(copied, "Copy") {
+	if copied != shown || !strings.HasPrefix(copied, "printf 'The final") || strings.Contains(copied, "Copy") {
 		t.Errorf("copied was %q, shown is %q", copied, shown)
 	}
 	p.until(`document.querySelector('` + sample + ` .copy').textContent === "Copy"`)

@@ -157,6 +157,17 @@ func TestDeveloperPagesAreWhole(t *testing.T) {
 	}
 }
 
+// The first thing that a developer pastes has eight lines.
+func TestFirstSampleHasEightLines(t *testing.T) {
+	text, err := templateFiles.ReadFile("templates/samples/start/1-register.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(string(text), "\n"); lines != 8 {
+		t.Errorf("it has %d", lines)
+	}
+}
+
 // Samples ask the service that INTEGRITY_BASE_URL names, which need not be the one whose pages a reader has before
 // them. One sets that variable, and one is an answer, which is not pasted.
 func TestSamplesAskTheServiceThatTheReaderNames(t *testing.T) {
