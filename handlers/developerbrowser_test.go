@@ -15,7 +15,9 @@ import (
 
 // guides are the pages for developers that are looked at in a browser: every kind of them.
 func guides(prefix string) (paths []string) {
-	for _, name := range append(web.DeveloperPages(), "reference/records", "reference/webhooks", "reference/public") {
+	for _, name := range append(
+		web.DeveloperPages(), "reference/records", "reference/webhooks", "reference/public", "search?q=hash",
+	) {
 		paths = append(paths, prefix+strings.TrimSuffix(web.DeveloperRoot+"/"+name, "/"))
 	}
 	return paths
@@ -107,9 +109,12 @@ func TestDeveloperPagesWithoutJavaScript(t *testing.T) {
 	}
 	p.click("details summary")
 	p.do(chromedp.WaitVisible(chromedp.CSS("details[open] pre")))
-	if eval[int](p, `document.querySelectorAll("button").length`) != 0 {
+	if eval[int](p, `document.querySelectorAll("main button").length`) != 0 {
 		t.Error("there are buttons that nothing moves")
 	}
 	p.click(`.chapters a[href="/en/developers/webhooks"]`)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#signature")))
+	p.do(chromedp.SendKeys(chromedp.CSS(".search input"), "revoke webhook\r"))
+	p.do(chromedp.WaitVisible(chromedp.CSS(".found mark")))
+	p.Fits("/en/developers/search")
 }

@@ -291,3 +291,42 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 		t.Errorf("conditional: %d %v", known.StatusCode, a.header)
 	}
 }
+
+// A search answers without a script, in the language of its page, and every result stands where it says.
+func TestSearchOfTheDeveloperPages(t *testing.T) {
+	s := open(t, options{})
+	result := regexp.MustCompile(`<li><a href="([^"]*)">`)
+	for query, want := range map[string]string{
+		"/en/developers/search?q=VERSION_CONFLICT":        "/en/developers/errors#VERSION_CONFLICT",
+		"/en/developers/search?q=rotate+secret":           "/en/developers/webhooks#rotate",
+		"/developers/search?q=verificacion%20SIN%20linea": "",
+		"/developers/search?q=renovar+secreto":            "/developers/webhooks#rotate",
+	} {
+		page := s.page(query)
+		_, list, _ := strings.Cut(string(page.body), `<ol class="found">`)
+		found := result.FindAllStringSubmatch(list, -1)
+		if page.status != http.StatusOK || len(found) > 20 || want != "" && (len(found) == 0 || found[0][1] != want) {
+			t.Errorf("%s: %d, %q, want %s", query, page.status, found, want)
+		}
+		for _, one := range found {
+			path, fragment, anchored := strings.Cut(one[1], "#")
+			if anchored && strings.Count(string(s.page(path).body), ` id="`+fragment+`"`) != 1 {
+				t.Errorf("%s leads to %s, which there is not once", query, one[1])
+			}
+		}
+	}
+	for query, want := range map[string]string{
+		"?q=%22%3E%3Cscript%3Ex": `value="&#34;&gt;&lt;script&gt;x"`, "?q=qqqq": "No page has all of these words",
+		"": `name="q" value=""`, "?q=a%20b&q=c": `value="a b"`,
+		"?q=" + strings.Repeat("x", 5000): "No page has",
+	} {
+		page := s.page("/en/developers/search" + query)
+		if page.status != http.StatusOK || !contains(page.body, want) || contains(page.body, "<script>x") ||
+			!contains(page.body, `<meta name="robots" content="noindex">`) {
+			t.Errorf("%s: %d %s", query, page.status, page.body)
+		}
+	}
+	if page := s.page("/en/developers/search?q=hash+link"); !contains(page.body, `href="/developers/search?q=hash&#43;link"`) {
+		t.Error("the other language loses the words")
+	}
+}

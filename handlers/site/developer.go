@@ -89,11 +89,11 @@ func (s *Site) developerFile(r *http.Request) (any, error) {
 
 // developerPage serves a page that is the same for every reader and does not change while the process runs.
 func (s *Site) developerPage(r *http.Request) (any, error) {
-	pages, err := s.guides()
+	guides, err := s.guides()
 	if err != nil {
 		return nil, err
 	}
-	body, ok := pages[r.URL.Path]
+	body, ok := guides.Pages[r.URL.Path]
 	if !ok {
 		return nil, domain.Refuse(domain.NotFound, "There is no such page.")
 	}
@@ -102,8 +102,17 @@ func (s *Site) developerPage(r *http.Request) (any, error) {
 	return resp, err
 }
 
+// searchPage answers a search in the pages for developers, without a script.
+func (s *Site) searchPage(r *http.Request) (any, error) {
+	guides, err := s.guides()
+	if err != nil {
+		return nil, err
+	}
+	return publicPage(guides.Search(edge.Language(r), r.URL.Query().Get("q")))
+}
+
 // renderGuides renders the pages for developers from the contracts, downloads and plans of this service.
-func (s *Site) renderGuides() (map[string][]byte, error) {
+func (s *Site) renderGuides() (*web.Guides, error) {
 	d := web.Developers{Version: developers.Version, Manual: s.Manual, Codes: edge.Must(edge.ErrorCodes())}
 	for _, contract := range []struct{ address, file string }{
 		{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile},

@@ -32,7 +32,7 @@ type Site struct {
 	*action.Actions
 	Config
 	site      *web.Site
-	guides    func() (map[string][]byte, error) // pages for developers, by path
+	guides    func() (*web.Guides, error) // pages for developers
 	downloads []developers.Download
 	zipped    zipped
 }
@@ -58,6 +58,7 @@ func (s *Site) Endpoints() []edge.Endpoint {
 		both(strings.TrimSuffix(web.DeveloperRoot+"/"+name, "/"), s.developerPage)
 	}
 	both(web.DeveloperRoot+"/reference/{group}", s.developerPage)
+	both(web.SearchPath, s.searchPage)
 	both(web.VerifyPath, s.verifyPage)
 	both("", s.frontPage)
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {

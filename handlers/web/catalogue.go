@@ -39,6 +39,8 @@ type texts struct {
 		Files  map[string]string                              // what a download is for
 		// SaveAs stands before a file's name, OtherTerminal above what goes on running.
 		SaveAs, OtherTerminal string
+		// Search is the title of the results, SearchLead what is searched.
+		Search, SearchLead string
 		// Contracts are the OpenAPI documents, by their paths.
 		Contracts map[string]string
 	}

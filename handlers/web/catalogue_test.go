@@ -143,9 +143,12 @@ func TestDeveloperPagesAreWhole(t *testing.T) {
 		d.Contracts = append(d.Contracts, Contract{Document: document, Address: "/" + file})
 		want += len(document.Groups)
 	}
-	pages, err := site.Developers(d)
-	if err != nil || len(pages) != 2*want {
-		t.Errorf("%d pages, want %d: %v", len(pages), 2*want, err)
+	guides, err := site.Developers(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(guides.Pages) != 2*want {
+		t.Errorf("%d pages, want %d", len(guides.Pages), 2*want)
 	}
 	for _, name := range DeveloperPages() {
 		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {

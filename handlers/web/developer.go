@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -39,6 +40,7 @@ func DeveloperPages() []string {
 
 const (
 	referencePage = "reference"
+	searchPage    = "search"
 	// The operators' manual is in English only, and shown if Developers.Manual has it.
 	operatingPage = "operating"
 	onCallPage    = "operating/on-call"
@@ -100,6 +102,8 @@ type guidePage struct {
 	Limits      []string
 	Group       *reference.Group // nil elsewhere
 	Manual      template.HTML    // of the page for operators
+	Query       string           // of the page of results
+	Found       []found
 
 	Language evidence.Language
 	texts    *texts
@@ -111,15 +115,31 @@ type link struct {
 	Here          bool
 }
 
-// Developers renders every page for developers, in both languages, by path. It fails where a text or a sample that a
-// page names is missing.
-func (s *Site) Developers(d Developers) (map[string][]byte, error) {
+// Guides are the pages for developers, as they were rendered when the program started.
+type Guides struct {
+	Pages map[string][]byte // by path
+
+	site    *Site
+	sources *guides
+	shown   Developers
+	indexes map[evidence.Language]*index
+}
+
+// SearchPath is the address of the results of a search in the pages for developers, in Spanish. The words come as q.
+const SearchPath = DeveloperRoot + "/" + searchPage
+
+// Developers renders every page for developers, in both languages. It fails if a text or a sample that a page names is
+// missing.
+func (s *Site) Developers(d Developers) (*Guides, error) {
 	g, err := s.loadGuides()
 	if err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
-	pages := map[string][]byte{}
+	all := &Guides{
+		Pages: map[string][]byte{}, site: s, sources: g, shown: d, indexes: map[evidence.Language]*index{},
+	}
 	for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+		all.indexes[language] = &index{}
 		for _, name := range d.pages() {
 			p := s.guide(g, language, name, &d)
 			title := p.texts.Developers.Pages[name]
@@ -138,19 +158,39 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 					return nil, fmt.Errorf("page: %w", err)
 				}
 			}
-			if err := addGuide(pages, p, guideTemplate(language, name)); err != nil {
+			if err := all.add(p, guideTemplate(language, name)); err != nil {
 				return nil, err
 			}
 		}
 		for i := range d.Contracts {
 			for j := range d.Contracts[i].Groups {
-				if err := addGuide(pages, s.groupPage(g, language, &d, &d.Contracts[i].Groups[j]), "operations.html"); err != nil {
+				if err := all.add(s.groupPage(g, language, &d, &d.Contracts[i].Groups[j]), "operations.html"); err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
-	return pages, nil
+	return all, nil
+}
+
+// add renders a page and indexes its words.
+func (g *Guides) add(p guidePage, templateName string) error {
+	body, err := render(g.sources.templates, templateName, p)
+	if err != nil {
+		return err
+	}
+	address := p.Page(p.Name)
+	g.Pages[address] = body
+	return g.indexes[p.Language].add(address, body)
+}
+
+// Search renders the sections of the pages of a language that have all words of a query.
+func (g *Guides) Search(language evidence.Language, query string) ([]byte, error) {
+	p := g.site.guide(g.sources, language, searchPage, &g.shown)
+	p.Title, p.Lead = p.texts.Developers.Search, p.texts.Developers.SearchLead
+	p.Indexed, p.Switch = false, p.Alternate+"?q="+url.QueryEscape(query)
+	p.Query, p.Found = query, g.indexes[language].find(query)
+	return render(g.sources.templates, "search.html", p)
 }
 
 // guideTemplate is the name of the template of a page in a language.
@@ -164,15 +204,6 @@ func guideTemplate(language evidence.Language, name string) string {
 		return "operating.html"
 	}
 	return string(language) + "/" + name
-}
-
-func addGuide(pages map[string][]byte, p guidePage, templateName string) error {
-	var b bytes.Buffer
-	if err := p.guides.templates.ExecuteTemplate(&b, templateName, p); err != nil {
-		return fmt.Errorf("page: %w", err)
-	}
-	pages[p.Page(p.Name)] = b.Bytes()
-	return nil
 }
 
 func (s *Site) guide(g *guides, language evidence.Language, name string, d *Developers) guidePage {

@@ -13,6 +13,8 @@
 // documents. A new operation needs its Spanish in reference/reference.es.json, a new download its purpose in both
 // languages, and both need a line in the changelog; tests find only the first two omissions.
 //
+// The rendered pages are the one source of their search. The service answers it, so it needs no script.
+//
 // The hash worker is bundled from build/, and package.json there says how. The result is committed, and a test builds
 // it again and compares.
 package web
