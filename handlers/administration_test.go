@@ -65,7 +65,7 @@ func TestConsoleTakesOfTheMinute(t *testing.T) {
 
 	s.skew.Add(int64(20 * time.Second))
 	refused := p.sendForm(access, matrix(companies[20:], other.ID, true)...).says(http.StatusTooManyRequests,
-		"Too many changes in a minute", "<strong>30</strong>", "You can go on from")
+		"Too many changes in a minute", "<strong>30</strong>", "You can continue from")
 	if got := refused.header.Get("Retry-After"); got != "40" {
 		t.Errorf("Retry-After %s, want 40", got)
 	}
@@ -192,7 +192,7 @@ func TestAdministrativeEventsOfADay(t *testing.T) {
 		refusals++
 	}
 	p.press("/en/console/companies", "reference", "c").says(http.StatusTooManyRequests, "Too many changes in a day",
-		"<strong>8</strong>", "You can go on from", "0:00")
+		"<strong>8</strong>", "You can continue from", "0:00")
 	p.press("/console/keys/"+key+"/rename", "name", "x").says(http.StatusTooManyRequests, "Demasiados cambios en un día",
 		"<strong>8</strong>")
 	p.press("/en/console/members", "email", "later@example.com", "role", "viewer").says(http.StatusTooManyRequests,

@@ -224,7 +224,7 @@ func TestSignInByMail(t *testing.T) {
 	s.guest().press(link).says(http.StatusForbidden, "another browser")
 	p.visit(link).says(http.StatusOK, "Press the button")
 	p.press(link).leads("/en/console")
-	p.visit("/en/console").says(http.StatusOK, "Example", s.org.Email, "Overview", "Use of this month")
+	p.visit("/en/console").says(http.StatusOK, "Example", s.org.Email, "Overview", "Usage this month")
 	p.visit("/console").says(http.StatusOK, "Resumen", "propietario")
 	p.visit("/en/console/sign-in").leads("/en/console")
 	other := &guest{s, map[string]string{"__Host-integrity-browser": p.cookies["__Host-integrity-browser"]}}
@@ -434,7 +434,7 @@ func TestSessionAndKeyAreApart(t *testing.T) {
 			"/sign-out", "/security/sign-out-everywhere", "/sign-in", "/prove", "/passkey/options",
 			"/security/passkeys/options",
 		} {
-			p.do(http.MethodPost, "/en/console"+path, nil, headers...).says(http.StatusForbidden, "Another page asked for this")
+			p.do(http.MethodPost, "/en/console"+path, nil, headers...).says(http.StatusForbidden, "This request came from another site")
 			if p.cookies[sessionName] == "" {
 				t.Fatalf("%s: %s has signed out", name, path)
 			}

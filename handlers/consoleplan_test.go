@@ -29,8 +29,8 @@ func TestPlanInTheConsole(t *testing.T) {
 
 	period := domain.PeriodOf(s.Now())
 	page := reader.visit("/en/console/plan").says(
-		http.StatusOK, "Plan and use", "Plan: internal",
-		"Those to the integrity API, such as registering versions, do not count.", "no limit", period.String(),
+		http.StatusOK, "Plan and usage", "Plan: internal",
+		"Requests to the integrity API, such as registering versions, do not count.", "no limit", period.String(),
 		fmt.Sprintf("month: %d.", entries), "document-0",
 	)
 	seen, next := []string{}, regexp.MustCompile(`href="(/en/console/plan\?after=[^"#]+)#entries"`)

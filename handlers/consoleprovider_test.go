@@ -63,7 +63,7 @@ func TestSignInByProvider(t *testing.T) {
 	// A provider that is away is no fault of the person's.
 	idp.away.Store(true)
 	p.press("/en/console/sign-in/provider").says(
-		http.StatusServiceUnavailable, "does not answer", `href="/en/console/sign-in"`,
+		http.StatusServiceUnavailable, "is not responding", `href="/en/console/sign-in"`,
 	)
 	idp.away.Store(false)
 	s.skew.Add(int64(time.Minute))
@@ -127,7 +127,7 @@ func TestSignInByProvider(t *testing.T) {
 	p = s.guest()
 	back = newVisitor(t).signIn(p.sent("/en/console/sign-in").String())
 	idp.away.Store(true)
-	p.visit(back.RequestURI()).says(http.StatusServiceUnavailable, "does not answer")
+	p.visit(back.RequestURI()).says(http.StatusServiceUnavailable, "is not responding")
 	if log := s.log.String(); strings.Contains(log, s.org.Email) {
 		t.Error("an address stands in the log")
 	}
@@ -173,7 +173,7 @@ func TestProviderMustVerifyTheAddress(t *testing.T) {
 		idp.says(claims)
 		p := s.guest()
 		if a := p.byProvider("/en/console/sign-in"); a.status != http.StatusForbidden ||
-			!contains(a.body, "not confirmed") || p.cookies[sessionName] != "" {
+			!contains(a.body, "not verified") || p.cookies[sessionName] != "" {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
@@ -185,14 +185,14 @@ func TestProviderMustVerifyTheAddress(t *testing.T) {
 func TestProviderChoosesOrganization(t *testing.T) {
 	s, idp := openToProvider(t, nil)
 	idp.says(map[string]any{"email": "nobody@example.com", "email_verified": true})
-	s.guest().byProvider("/en/console/sign-in").says(http.StatusForbidden, "member of no organization here")
+	s.guest().byProvider("/en/console/sign-in").says(http.StatusForbidden, "not a member of any organization here")
 	disabled := domain.MemberDisabled
 	gone := must(
 		s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Admin},
 	).Outcome
 	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: gone.ID, Status: &disabled})
 	idp.says(map[string]any{"email": gone.Email, "email_verified": true})
-	s.guest().byProvider("/en/console/sign-in").says(http.StatusForbidden, "member of no organization here")
+	s.guest().byProvider("/en/console/sign-in").says(http.StatusForbidden, "not a member of any organization here")
 
 	// Several memberships: the person chooses, in this browser, and the proof is as old as it was.
 	second := s.Organization(t, 3, domain.InternalPlan)
@@ -291,7 +291,7 @@ func TestProofByProvider(t *testing.T) {
 		"of an hour ago":  {s.org.Email, s.Now().Add(-time.Hour).Unix(), "some time ago"},
 		"not said":        {s.org.Email, nil, "some time ago"},
 		"just before":     {s.org.Email, s.Now().Add(-time.Minute).Unix(), "some time ago"},
-		"another address": {"ben@example.com", s.Now().Unix(), "must come from the address"},
+		"another address": {"ben@example.com", s.Now().Unix(), "must sign in there with the address"},
 	} {
 		says(c.email, c.authTime)
 		if a := p.byProvider(page, "to", to); a.status != http.StatusForbidden || !contains(a.body, c.says) {

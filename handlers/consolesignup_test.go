@@ -74,7 +74,7 @@ func TestSignUp(t *testing.T) {
 	}
 
 	p.asks(address)
-	p.visit("/en/console/sign-up/sent").says(http.StatusOK, "A link arrives")
+	p.visit("/en/console/sign-up/sent").says(http.StatusOK, "A link will arrive")
 	link, organizations := s.mailed(), s.count("organization_state")
 	s.guest().visit(link).says(http.StatusOK, "Press the button")
 	s.guest().press(link, "name", "Stolen").says(http.StatusForbidden, "another browser")
@@ -101,7 +101,7 @@ func TestSignUp(t *testing.T) {
 	if p.cookies[addressName] != "" {
 		t.Error("the browser keeps the address")
 	}
-	p.visit("/en/console").says(http.StatusOK, "Ana &amp; Sons", address, "owner", "What to do first", "Create a key")
+	p.visit("/en/console").says(http.StatusOK, "Ana &amp; Sons", address, "owner", "First steps", "Create a key")
 	p.visit("/en/console/history").says(http.StatusOK, "organization.created", "member.added")
 	p.visit("/en/console/sign-up").leads("/en/console")
 	again.press(link, "name", "Twice").says(http.StatusNotFound, "cannot be used")
@@ -134,9 +134,9 @@ func TestSignUpWithoutCookie(t *testing.T) {
 		if page := p.visit(link); !contains(page.body, `id="email"`) {
 			t.Errorf("%s: no address is asked for: %s", name, page.body)
 		}
-		p.press(link, "name", "Example").says(http.StatusUnprocessableEntity, "Enter the address that the link was mailed to")
+		p.press(link, "name", "Example").says(http.StatusUnprocessableEntity, "Enter the address that the link was sent to")
 		p.press(link, "name", "Example", "email", "nobody@example.com").says(
-			http.StatusUnprocessableEntity, "Enter the address that the link was mailed to",
+			http.StatusUnprocessableEntity, "Enter the address that the link was sent to",
 		)
 	}
 	p.press(link, "name", "Example", "email", "Ana.New@example.com").leads("/en/console")
@@ -212,7 +212,7 @@ func TestSignUpLimits(t *testing.T) {
 	}
 	_, a := s.asksFrom("192.0.2.2", "often@example.com")
 	a.leads("/en/console/sign-up/sent")
-	s.guest().visit("/en/console/sign-up/sent").says(http.StatusOK, "sent five links within an hour, none arrives")
+	s.guest().visit("/en/console/sign-up/sent").says(http.StatusOK, "sent five links within an hour, none will arrive")
 
 	// A client address makes five organizations a day, and the link of the sixth stays.
 	for i := range 6 {

@@ -476,7 +476,7 @@ func TestFrontPageLeadsToTheConsole(t *testing.T) {
 			}
 		}
 		if c.console {
-			if a := s.page("/en/console/sign-in"); contains(a.body, "This demo sends no mail") != c.demo {
+			if a := s.page("/en/console/sign-in"); contains(a.body, "This demo sends no email") != c.demo {
 				t.Errorf("%s: the way in: %s", name, a.body)
 			}
 		}

@@ -351,7 +351,8 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 	}{
 		{
 			"", "light", "De su archivo", "No independiente: obtenidas de este mismo servicio",
-			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó", "Exactamente la huella SHA-256 firmada",
+			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó",
+			"Exactamente la huella SHA-256 firmada",
 			"puede ser otra versión legítima",
 			"El registro ya estaba revocado el", "La versión es histórica", "no está entre las claves de confianza",
 			"No queda acreditado si el certificado sigue siendo válido",
@@ -364,7 +365,8 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 			"it may be another legitimate version",
 			"The record had been revoked at", "The version is historical", "not among the trusted keys",
 			"Whether the certificate is still valid",
-			"Choose a trusted-keys file", "was refused as a whole", "Current at the earlier moment named below", evidence.English,
+			"Choose a trusted-keys file", "was refused as a whole", "Current at the earlier moment named below",
+			evidence.English,
 		},
 	} {
 		p := w.tab()
