@@ -88,7 +88,7 @@ func (e *LostError) Refusal() *domain.Error {
 
 // Remedy tells an operator how to repair a loss.
 const Remedy = "make a server that has everything the primary again; if none has, run integrity restore --external, " +
-	"which raises the epoch, and then integrity log resume (OPERATING.md, Lost commits)"
+	"which raises the epoch, and then integrity log resume (operators' manual: Disasters, Commits are lost)"
 
 // NewGuard returns a Guard that knows the ledger's epoch, or reads it from the database if it is 0.
 func NewGuard(epoch int64, log *slog.Logger) *Guard {

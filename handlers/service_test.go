@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/cmd/integrity/manual"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/pgtest"
@@ -29,7 +29,6 @@ import (
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
-	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
@@ -118,10 +117,6 @@ func (s *service) process(o options) {
 	warner := queue.NewMeterWarner(queue.MeterWarner{
 		Pool: routed, Shards: s.Installation.Shards, Plans: o.plans, Do: ledger.Do, Now: s.Now, Log: log,
 	})
-	operating, err := os.ReadFile("../cmd/integrity/OPERATING.md")
-	check(s.t, err)
-	onCall, err := os.ReadFile("../cmd/integrity/manual/on-call.md")
-	check(s.t, err)
 	config := handlers.Config{
 		Edge: handlers.Edge{
 			Store: query.New(query.Config{
@@ -145,7 +140,7 @@ func (s *service) process(o options) {
 			SecretKey: &domain.SecretKey{1}, Analyze: analyze,
 			Transparency: &transparency.Reader{Pool: s.Pool, Limit: patience}, ProofTimeout: patience,
 		},
-		Site: handlers.Site{Manual: web.Manual{"operating": operating, "operating/on-call": onCall}},
+		Site: handlers.Site{Manual: manual.Pages},
 	}
 	if o.config != nil {
 		o.config(&config)

@@ -11,17 +11,17 @@ import (
 	"integrityledger/domain"
 )
 
-// operatingTable returns the rows of the table whose head begins with the given cell, by the code-formatted names in
+// accountsTable returns the rows of the table whose head begins with the given cell, by the code-formatted names in
 // their first cells; a row that names several is found by each.
-func operatingTable(t *testing.T, first string) map[string][]string {
+func accountsTable(t *testing.T, first string) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("OPERATING.md")
+	text, err := os.ReadFile("manual/accounts.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, table, found := strings.Cut(string(text), "\n| "+first+" |")
 	if !found {
-		t.Fatalf("OPERATING.md has no table of %s", first)
+		t.Fatalf("manual/accounts.md has no table of %s", first)
 	}
 	name := regexp.MustCompile("`([^`]+)`")
 	rows := map[string][]string{}
@@ -35,7 +35,7 @@ func operatingTable(t *testing.T, first string) map[string][]string {
 		cells := strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "| "), " |"), " | ")
 		for _, match := range name.FindAllStringSubmatch(cells[0], -1) {
 			if rows[match[1]] != nil {
-				t.Errorf("OPERATING.md has two rows of %s", match[1])
+				t.Errorf("manual/accounts.md has two rows of %s", match[1])
 			}
 			rows[match[1]] = cells
 		}
@@ -48,18 +48,18 @@ func sameNames(t *testing.T, what string, rows map[string][]string, names []stri
 	t.Helper()
 	for _, name := range names {
 		if rows[name] == nil {
-			t.Errorf("OPERATING.md does not list the %s %s", what, name)
+			t.Errorf("manual/accounts.md does not list the %s %s", what, name)
 		}
 	}
 	for name := range rows {
 		if !slices.Contains(names, name) {
-			t.Errorf("OPERATING.md lists the %s %s, which does not exist", what, name)
+			t.Errorf("manual/accounts.md lists the %s %s, which does not exist", what, name)
 		}
 	}
 }
 
-func TestOperatingScopesAndRoles(t *testing.T) {
-	scopes := operatingTable(t, "scope")
+func TestManualScopesAndRoles(t *testing.T) {
+	scopes := accountsTable(t, "scope")
 	var names []string
 	for _, scope := range domain.Scopes() {
 		names = append(names, string(scope))
@@ -72,7 +72,7 @@ func TestOperatingScopesAndRoles(t *testing.T) {
 			want = "all"
 		}
 		if row := scopes[string(scope)]; row != nil && row[1] != want {
-			t.Errorf("OPERATING.md gives %s to %s, not to %s", scope, row[1], want)
+			t.Errorf("manual/accounts.md gives %s to %s, not to %s", scope, row[1], want)
 		}
 	}
 	sameNames(t, "scope", scopes, names)
@@ -80,7 +80,7 @@ func TestOperatingScopesAndRoles(t *testing.T) {
 	for _, role := range domain.Roles() {
 		names = append(names, string(role))
 	}
-	sameNames(t, "role", operatingTable(t, "role"), names)
+	sameNames(t, "role", accountsTable(t, "role"), names)
 }
 
 // thousands writes 25000 as 25,000.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 	"integrityledger/cmd/integrity/internal/stream"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/mail"
+	manualpages "integrityledger/cmd/integrity/manual"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
@@ -32,20 +32,11 @@ import (
 	"integrityledger/handlers/console"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
-	"integrityledger/handlers/web"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 	"integrityledger/projections/queue/webhooks"
 	"integrityledger/projections/session"
-)
-
-// The operators' manual, which the service shows at /developers/operating and below it.
-var (
-	//go:embed OPERATING.md
-	operating []byte
-	//go:embed manual/on-call.md
-	onCall []byte
 )
 
 // assembly makes the parts of a service.
@@ -333,7 +324,7 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 			NoInvitations: !s.cfg.SignUp.Invited, SignUp: s.cfg.SignUp.Anybody, LinkMailer: s.linkMailer,
 		},
 		Site: handlers.Site{
-			Manual: web.Manual{"operating": operating, "operating/on-call": onCall}, Demo: s.asDemo,
+			Manual: manualpages.Pages, Demo: s.asDemo,
 			SecurityContact: s.cfg.SecurityContact,
 		},
 	}), nil

@@ -3,6 +3,7 @@
 package site
 
 import (
+	"io/fs"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,8 +19,8 @@ import (
 
 // Config configures the pages, in addition to the actions.
 type Config struct {
-	// Manual is the operators' manual, shown below /developers/operating. Pages missing from it do not exist.
-	Manual web.Manual
+	// Manual is the operators' manual (web.Developers), shown at /developers/operating and below it.
+	Manual fs.FS
 	// Demo says that the service is a demo, whose terminal shows a link into the console.
 	Demo bool
 	// SecurityContact is where to report a vulnerability: URIs separated by commas (RFC 9116). If it is empty, the service

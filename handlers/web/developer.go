@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"html/template"
 	"io/fs"
@@ -34,16 +35,17 @@ const DeveloperRoot = "/developers"
 func DeveloperPages() []string {
 	return []string{
 		"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog",
-		"policy", operatingPage, onCallPage,
+		"policy", operatingPage, operatingPage + "/on-call", operatingPage + "/install", operatingPage + "/accounts",
+		operatingPage + "/routine", operatingPage + "/disasters", operatingPage + "/capacity",
+		operatingPage + "/concepts", operatingPage + "/reference",
 	}
 }
 
 const (
 	referencePage = "reference"
 	searchPage    = "search"
-	// The operators' manual is in English only, and shown if Developers.Manual has it.
+	// The operators' manual is in English only.
 	operatingPage = "operating"
-	onCallPage    = "operating/on-call"
 )
 
 // Developers is what the pages for developers show beside their own words.
@@ -53,20 +55,29 @@ type Developers struct {
 	Downloads []Download
 	Codes     []Code
 	Plans     []Plan
-	Manual    Manual
+	// Manual is the operators' manual in Markdown, a file for each page below "operating"; index.md is that page itself.
+	// Without a manual these pages do not exist.
+	Manual fs.FS
 }
 
-// Manual is the operators' manual: its pages in Markdown, by their names among DeveloperPages.
-type Manual map[string][]byte
-
-// manualFiles are the files of the manual in the repository, by which its pages link to each other.
-var manualFiles = map[string]string{"OPERATING.md": operatingPage, "on-call.md": onCallPage}
-
-// pages are those of DeveloperPages that there is something to show on.
+// pages are the names of the pages that exist.
 func (d *Developers) pages() []string {
-	return slices.DeleteFunc(DeveloperPages(), func(name string) bool {
-		return strings.HasPrefix(name, operatingPage) && d.Manual[name] == nil
-	})
+	return slices.DeleteFunc(DeveloperPages(), func(name string) bool { return d.Manual == nil && isManual(name) })
+}
+
+// isManual reports whether a page is part of the operators' manual.
+func isManual(name string) bool {
+	return name == operatingPage || strings.HasPrefix(name, operatingPage+"/")
+}
+
+// manualPage is the name of the page of a file, without its extension.
+func manualPage(file string) string {
+	return strings.TrimSuffix(operatingPage+"/"+file, "/index")
+}
+
+// manualFile is the file of a page of the manual.
+func manualFile(name string) string {
+	return cmp.Or(strings.TrimPrefix(strings.TrimPrefix(name, operatingPage), "/"), "index") + ".md"
 }
 
 // Contract is a published OpenAPI document.
@@ -146,15 +157,19 @@ func (s *Site) Developers(d Developers) (*Guides, error) {
 			p.Title, p.Lead = title.Title, title.Lead
 			p.publish(p.Lead)
 			p.Sections = g.sections[guideTemplate(language, name)]
-			switch name {
-			case referencePage:
+			switch {
+			case name == referencePage:
 				for _, c := range d.Contracts {
 					p.Sections = append(
 						p.Sections, link{Address: "#" + p.Slug(c.Address), Text: p.texts.Developers.Contracts[c.Address]},
 					)
 				}
-			case operatingPage, onCallPage:
-				if p.Manual, p.Sections, err = manual(d.Manual[name], p.Page); err != nil {
+			case isManual(name):
+				markdown, err := fs.ReadFile(d.Manual, manualFile(name))
+				if err == nil {
+					p.Manual, p.Sections, err = manual(markdown, p.Page)
+				}
+				if err != nil {
 					return nil, fmt.Errorf("page: %w", err)
 				}
 			}
@@ -195,12 +210,12 @@ func (g *Guides) Search(language evidence.Language, query string) ([]byte, error
 
 // guideTemplate is the name of the template of a page in a language.
 func guideTemplate(language evidence.Language, name string) string {
-	switch name {
-	case "":
+	switch {
+	case name == "":
 		name = "start"
-	case referencePage:
+	case name == referencePage:
 		return "reference.html"
-	case operatingPage, onCallPage:
+	case isManual(name):
 		return "operating.html"
 	}
 	return string(language) + "/" + name
@@ -215,6 +230,9 @@ func (s *Site) guide(g *guides, language evidence.Language, name string, d *Deve
 	}
 	p.D, p.Developer, p.Indexed, p.Script = t.words["Developers"].(map[string]any), true, true, "copy.js"
 	for _, chapter := range d.pages() {
+		if strings.HasPrefix(chapter, operatingPage+"/") && !isManual(name) {
+			continue // the manual's own pages list these
+		}
 		p.Chapters = append(
 			p.Chapters,
 			link{
@@ -406,9 +424,8 @@ func (s *Site) loadGuides() (*guides, error) {
 	return g, err
 }
 
-// Parts of the manual that a page does not show: its title and table of contents, which the page has of its own, and
-// the marks round what is generated.
-var notShown = regexp.MustCompile(`(?s)\A# [^\n]*\n|<!-- generated: contents -->.*?<!-- end -->\n|<!-- [^>]* -->\n`)
+// notShown is what a page leaves out: the title, which the page has of its own, and the marks round generated parts.
+var notShown = regexp.MustCompile(`\A# [^\n]*\n|<!-- [^>]* -->\n`)
 
 // manual renders a text in Markdown: its headings have ids, code can be copied, and wide tables scroll by themselves.
 // HTML in the text is left out. A link to another page of the manual leads to its address; any other link that leaves
@@ -434,14 +451,17 @@ func manual(markdown []byte, address func(name string) string) (template.HTML, [
 			}
 		case *ast.Link:
 			file, anchor, anchored := strings.Cut(string(n.Destination), "#")
-			switch name := manualFiles[path.Base(file)]; {
+			name, isPage := strings.CutSuffix(file, ".md")
+			switch {
 			case file == "":
-			case name == "":
+			case !isPage || strings.Contains(name, "/"):
 				leaving = append(leaving, n)
-			case anchored:
-				n.Destination = []byte(address(name) + "#" + anchor)
 			default:
-				n.Destination = []byte(address(name))
+				to := address(manualPage(name))
+				if anchored {
+					to += "#" + anchor
+				}
+				n.Destination = []byte(to)
 			}
 		case *east.Table:
 			tables++

@@ -351,7 +351,7 @@ func (v *RestoredView) text(where string) string {
 		fmt.Fprintf(&b, "MISSING: put %s in place, unless a variable names them\n", strings.Join(v.Missing, ", "))
 	}
 	b.WriteString("the transparency log stands still until integrity log resume has compared it with a checkpoint " +
-		"that was published (OPERATING.md: After a restore)\n" +
+		"that was published (operators' manual: Disasters, The log after a restore)\n" +
 		"next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the " +
 		"directory,\n" +
 		"for changes are archived from the next backup on; one that is restored only to try it is backed up elsewhere, " +

@@ -220,7 +220,7 @@ func (d *doctor) keys() {
 	} else if err != nil {
 		d.fail(check, err.Error(), "put the key files in place: nothing can be signed without them")
 	} else if why != "" {
-		d.fail(check, why, "registration answers 503; see Keys in OPERATING.md, then SIGHUP")
+		d.fail(check, why, "registration answers 503; see the operators' manual, Routine: Rotate the signing key; then SIGHUP")
 	} else {
 		d.ok(check, "signing key %s, trusted", signer.Key().KeyID)
 	}

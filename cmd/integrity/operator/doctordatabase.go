@@ -500,7 +500,7 @@ func (d *doctor) placement(ctx context.Context, conn *pgx.Conn) error {
 	d.first("nodes", "shards by node: "+found,
 		verdict{
 			moves > 0, stateWarn, fmt.Sprintf("shards by node: %s; %d moves make it even", found, moves),
-			"SELECT rebalance_table_shards(), as OPERATING says of Citus",
+			"SELECT rebalance_table_shards(), as the operators' manual says (Capacity: Citus)",
 		})
 	return nil
 }

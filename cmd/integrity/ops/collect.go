@@ -65,7 +65,7 @@ func (m *Metrics) Watch(s Service) {
 	}
 }
 
-// collector asks; the descriptions are the names that OPERATING.md, dashboard and rules use.
+// collector asks; the descriptions are the names that the manual, dashboard and rules use.
 type collector struct {
 	Service
 	mu    sync.Mutex

@@ -26,64 +26,81 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-//go:generate go test -count=1 -run ^TestOperatingIsGenerated$ . -update
+//go:generate go test -count=1 -run ^TestManualIsGenerated$ . -update
 
-var update = flag.Bool("update", false, "write the generated parts of OPERATING.md again")
+var update = flag.Bool("update", false, "write the generated parts of the manual again")
 
-// operatingWidth is the longest line that a reader of a terminal or of a diff has to take in.
-const operatingWidth = 160
+// documentWidth is the longest line of a document, in characters, so that it fits a terminal and a diff.
+const documentWidth = 160
 
-// TestOperatingIsGenerated fails where the long lists of OPERATING.md differ from the code that they describe.
-func TestOperatingIsGenerated(t *testing.T) {
-	const file = "OPERATING.md"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := map[string]func(*testing.T) string{
-		"contents": func(*testing.T) string { return contentsList(string(text)) },
-		"settings": settingsList, "plans": plansTable, "errors": errorsList, "metrics": metricsList,
-		"commands": commandsList,
-	}
-	part := regexp.MustCompile(`(?s)(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->\n)`)
-	want := part.ReplaceAllStringFunc(string(text), func(found string) string {
-		m := part.FindStringSubmatch(found)
-		generate := parts[m[2]]
-		if generate == nil {
-			t.Errorf("%s has a part %s, or has it twice, and nothing generates it", file, m[2])
-			return found
-		}
-		delete(parts, m[2])
-		return m[1] + "\n" + generate(t) + "\n" + m[3]
-	})
-	for name := range parts {
-		t.Errorf("%s has no part %s", file, name)
-	}
-	switch {
-	case want == string(text) || t.Failed():
-	case *update:
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Errorf("%s is not what the code says; go generate ./cmd/integrity writes it", file)
-	}
-}
+// generated is a part of the manual that comes from the code.
+var generated = regexp.MustCompile(`(?s)(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->\n)`)
 
-// TestDocumentsAreNarrow keeps README and OPERATING readable in a terminal, and README short.
-func TestDocumentsAreNarrow(t *testing.T) {
-	for file, most := range map[string]int{"../../README.md": 250, "OPERATING.md": 1165, "manual/on-call.md": 300} {
+// documents are the text of README and of every page of the manual, by file.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("manual/*.md")
+	if err != nil || len(files) < 9 {
+		t.Fatalf("the manual has the pages %q: %v", files, err)
+	}
+	texts := map[string]string{}
+	for _, file := range append(files, "../../README.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-		if len(lines) > most {
-			t.Errorf("%s has %d lines, at most %d are allowed", file, len(lines), most)
+		texts[file] = string(text)
+	}
+	return texts
+}
+
+// The long lists of the manual are what the code says.
+func TestManualIsGenerated(t *testing.T) {
+	parts := map[string]func(*testing.T) string{
+		"settings": settingsList, "plans": plansTable, "errors": errorsList, "metrics": metricsList,
+		"commands": commandsList,
+	}
+	for file, text := range documents(t) {
+		want := generated.ReplaceAllStringFunc(text, func(found string) string {
+			m := generated.FindStringSubmatch(found)
+			generate := parts[m[2]]
+			if generate == nil {
+				t.Errorf("%s has a part %s that nothing generates, or that stands there twice", file, m[2])
+				return found
+			}
+			delete(parts, m[2])
+			return m[1] + "\n" + generate(t) + "\n" + m[3]
+		})
+		switch {
+		case want == text || t.Failed():
+		case *update:
+			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Errorf("%s is not what the code says; go generate ./cmd/integrity writes it", file)
+		}
+	}
+	for name := range parts {
+		t.Errorf("no page has a part %s", name)
+	}
+}
+
+// README and the manual are readable in a terminal, and short: README in lines, a page of the manual in words.
+func TestDocumentsAreShort(t *testing.T) {
+	const readmeLines, pageWords = 200, 1800
+	for file, text := range documents(t) {
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if strings.HasSuffix(file, "README.md") {
+			if len(lines) > readmeLines {
+				t.Errorf("%s has %d lines, at most %d are allowed", file, len(lines), readmeLines)
+			}
+		} else if words := len(strings.Fields(generated.ReplaceAllString(text, ""))); words > pageWords {
+			t.Errorf("%s has %d words, at most %d are allowed besides generated ones", file, words, pageWords)
 		}
 		for i, line := range lines {
-			if width := len([]rune(line)); width > operatingWidth {
-				t.Errorf("%s:%d is %d characters wide, at most %d are allowed", file, i+1, width, operatingWidth)
+			if width := len([]rune(line)); width > documentWidth {
+				t.Errorf("%s:%d is %d characters wide, at most %d are allowed", file, i+1, width, documentWidth)
 			}
 		}
 	}
@@ -102,7 +119,7 @@ func TestDocumentsNameTheGoOfTheModule(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("../../go.mod"))
 	const pages = "../../handlers/web/templates/developers/"
 	for _, file := range []string{
-		"../../README.md", "OPERATING.md", pages + "en/start.html", pages + "es/start.html", pages + "en/downloads.html",
+		"../../README.md", "manual/install.md", pages + "en/start.html", pages + "es/start.html", pages + "en/downloads.html",
 		pages + "es/downloads.html",
 	} {
 		named := regexp.MustCompile(`\bGo (\d+\.\d+)`).FindAllStringSubmatch(read(file), -1)
@@ -156,21 +173,18 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// TestLinksOfDocuments: every relative link of README and OPERATING leads to a file, and every anchor to a heading.
+// TestLinksOfDocuments: every relative link of README and the manual leads to a file, and every anchor to a heading.
 func TestLinksOfDocuments(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)]+)\)`)
-	for _, file := range []string{"../../README.md", "OPERATING.md", "manual/on-call.md"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range link.FindAllStringSubmatch(string(text), -1) {
+	for file, text := range documents(t) {
+		for _, found := range link.FindAllStringSubmatch(text, -1) {
 			path, anchor, _ := strings.Cut(found[1], "#")
 			if strings.Contains(path, "://") {
 				continue
 			}
-			target := text
+			target := []byte(text)
 			if path != "" {
+				var err error
 				if target, err = os.ReadFile(filepath.Join(filepath.Dir(file), path)); err != nil {
 					if info, statErr := os.Stat(filepath.Join(filepath.Dir(file), path)); statErr != nil || !info.IsDir() {
 						t.Errorf("%s: %v", file, err)
@@ -187,7 +201,7 @@ func TestLinksOfDocuments(t *testing.T) {
 
 var (
 	heading = regexp.MustCompile(`(?m)^(##+) (.+)$`)
-	fenced  = regexp.MustCompile("(?ms)^```.*?^```$")
+	fenced  = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 )
 
 // anchors are the names by which the headings of a Markdown text are linked.
@@ -211,14 +225,6 @@ func anchor(text string) string {
 	}, text)
 }
 
-func contentsList(text string) string {
-	var links []string
-	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
-		links = append(links, fmt.Sprintf("[%s](#%s)", m[2], anchor(m[2])))
-	}
-	return item(strings.Join(links, " · "))
-}
-
 // item is an entry of a list, broken into lines.
 func item(text string) string {
 	var b strings.Builder
@@ -227,7 +233,7 @@ func item(text string) string {
 		switch size := len([]rune(word)); {
 		case i == 0:
 			width = size
-		case width+1+size > operatingWidth-2:
+		case width+1+size > documentWidth-2:
 			b.WriteString("\n  ")
 			width = 2 + size
 		default:
@@ -247,26 +253,57 @@ func sentence(text string) string {
 	return strings.TrimSuffix(text, ".") + "."
 }
 
+// settingTopics are the settings by topic.
+var settingTopics = []struct{ title, names string }{
+	{"Service", "LISTEN BASE_URL ISSUER DATA_DIR DRAIN_DELAY CLOCK_TOLERANCE LOG_FORMAT LOG_LEVEL METRICS_LISTEN"},
+	{"Database", "DATABASE_URL REPLICA_URL NODE_URL SHARDS"},
+	{"Keys", "SIGNING_KEY TRUSTED_KEYS SECRET_KEY"},
+	{"TLS and proxies", "TLS_CERT TLS_KEY TRUSTED_PROXIES INSECURE_HTTP"},
+	{"Accounts and limits", "PLANS SIGNUP PUBLIC_PER_MINUTE PUBLIC_PAGES_PER_MINUTE OAUTH_ISSUER OAUTH_CLIENT_ID " +
+		"OAUTH_CLIENT_SECRET"},
+	{"Mail, webhooks, kept files, NATS", "SMTP_URL MAIL_FROM WEBHOOK_DENY WEBHOOK_ALLOW_INSECURE BLOB_URL NATS_URL " +
+		"NATS_CREDENTIALS"},
+	{"Transparency log", "TRANSPARENCY TRANSPARENCY_KEY WITNESSES TIMESTAMP_AUTHORITIES TIMESTAMP_INTERVAL"},
+	{"Witness of other logs", "WITNESS_LISTEN WITNESS_NAME WITNESS_KEY WITNESS_LOGS WITNESS_PER_MINUTE"},
+	{"Public pages", "RELATIONSHIP_ES RELATIONSHIP_EN SECURITY_CONTACT"},
+}
+
 func settingsList(t *testing.T) string {
+	settings := map[string]config.Setting{}
+	for _, s := range config.Settings() {
+		settings[s.Name] = s
+	}
 	defaults := settingDefaults(t)
 	var b strings.Builder
-	for _, s := range config.Settings() {
-		var notes []string
-		if value := defaults[s.Name]; value != "" {
-			notes = append(notes, "default `"+value+"`")
+	for _, topic := range settingTopics {
+		fmt.Fprintf(&b, "### %s\n\n", topic.title)
+		for _, name := range strings.Fields(topic.names) {
+			s, ok := settings[name]
+			if !ok {
+				t.Errorf("the topic %s names %s, which is no setting", topic.title, name)
+			}
+			delete(settings, name)
+			var notes []string
+			if value := defaults[name]; value != "" {
+				notes = append(notes, "default `"+value+"`")
+			}
+			if s.Secret {
+				notes = append(notes, "secret")
+			}
+			note := ""
+			if notes != nil {
+				note = " (" + strings.Join(notes, ", ") + ")"
+			}
+			b.WriteString(item(fmt.Sprintf(
+				"`%s`%s: %s Must be %s", s.Variable(), note, sentence(s.Help), strings.TrimSuffix(s.Expects, ".")+".",
+			)))
 		}
-		if s.Secret {
-			notes = append(notes, "secret")
-		}
-		note := ""
-		if notes != nil {
-			note = " (" + strings.Join(notes, ", ") + ")"
-		}
-		b.WriteString(item(fmt.Sprintf(
-			"`%s`%s: %s Must be %s", s.Variable(), note, sentence(s.Help), strings.TrimSuffix(s.Expects, ".")+".",
-		)))
+		b.WriteByte('\n')
 	}
-	return b.String() + item(
+	for name := range settings {
+		t.Errorf("settingTopics lacks %s", name)
+	}
+	return b.String() + "### Client commands\n\n" + item(
 		"`"+config.VariableAPIKey+"` (secret): API key of the commands that use the API, not of the server.",
 	)
 }
@@ -356,9 +393,6 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 		if !slices.Contains(names, found[1]) {
 			t.Errorf("manual/on-call.md has an entry %s, which is no alert", found[1])
 		}
-	}
-	if words := len(strings.Fields(string(manual))); words > 1800 {
-		t.Errorf("manual/on-call.md has %d words, at most 1,800 are allowed", words)
 	}
 }
 
