@@ -125,8 +125,9 @@ func TestCatalogueIsUsed(t *testing.T) {
 	}
 }
 
-// Every page for developers has a title, and an address of its own.
-func TestDeveloperPagesAreWhole(t *testing.T) {
+// renderReference renders the pages for developers with the published documents.
+func renderReference(t *testing.T) (map[string][]byte, Developers) {
+	t.Helper()
 	site, err := New(Config{BaseURL: "https://integrity.example"})
 	if err != nil {
 		t.Fatal(err)
@@ -135,8 +136,10 @@ func TestDeveloperPagesAreWhole(t *testing.T) {
 	for _, name := range slices.DeleteFunc(DeveloperPages(), func(name string) bool { return !isManual(name) }) {
 		operating[manualFile(name)] = &fstest.MapFile{Data: []byte("# A\n")}
 	}
-	d, want := Developers{Manual: operating}, len(DeveloperPages())
-	for _, file := range []string{schemas.OpenAPIFile, schemas.CertificationOpenAPIFile} {
+	d := Developers{Manual: operating}
+	for address, file := range map[string]string{
+		"/api/integrity-openapi": schemas.OpenAPIFile, "/api/openapi": schemas.CertificationOpenAPIFile,
+	} {
 		text, err := schemas.OpenAPI(file, site.BaseURL)
 		if err != nil {
 			t.Fatal(err)
@@ -145,15 +148,28 @@ func TestDeveloperPagesAreWhole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Contracts = append(d.Contracts, Contract{Document: document, Address: "/" + file})
-		want += len(document.Groups)
+		d.Contracts = append(d.Contracts, Contract{Document: document, Address: address})
 	}
 	guides, err := site.Developers(d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(guides.Pages) != 2*want {
-		t.Errorf("%d pages, want %d", len(guides.Pages), 2*want)
+	return guides.Pages, d
+}
+
+// Every page for developers has a title, and an address of its own.
+func TestDeveloperPagesAreWhole(t *testing.T) {
+	pages, d := renderReference(t)
+	want := len(DeveloperPages())
+	for _, contract := range d.Contracts {
+		want += len(contract.Groups)
+	}
+	if len(pages) != 2*want {
+		t.Errorf("%d pages, want %d", len(pages), 2*want)
+	}
+	site, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, name := range DeveloperPages() {
 		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {

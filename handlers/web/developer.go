@@ -179,7 +179,11 @@ func (s *Site) Developers(d Developers) (*Guides, error) {
 		}
 		for i := range d.Contracts {
 			for j := range d.Contracts[i].Groups {
-				if err := all.add(s.groupPage(g, language, &d, &d.Contracts[i].Groups[j]), "operations.html"); err != nil {
+				p, err := s.groupPage(g, language, &d, &d.Contracts[i].Groups[j])
+				if err == nil {
+					err = all.add(p, "operations.html")
+				}
+				if err != nil {
 					return nil, err
 				}
 			}
@@ -244,15 +248,25 @@ func (s *Site) guide(g *guides, language evidence.Language, name string, d *Deve
 	return p
 }
 
-func (s *Site) groupPage(g *guides, language evidence.Language, d *Developers, group *reference.Group) guidePage {
+func (s *Site) groupPage(
+	g *guides, language evidence.Language, d *Developers, group *reference.Group,
+) (guidePage, error) {
 	p := s.guide(g, language, referencePage+"/"+group.Slug, d)
-	p.Group, p.Lead = group, group.Description
+	p.Group = group
+	var err error
+	if p.Lead, err = p.say(group.Description); err != nil {
+		return p, err
+	}
 	p.Title = fmt.Sprintf("%s: %s", p.texts.Developers.Pages[referencePage].Short, p.texts.Developers.Groups[group.Name])
 	p.publish(p.Title + ". " + p.texts.Developers.Pages[referencePage].Lead)
 	for _, o := range group.Operations {
-		p.Sections = append(p.Sections, link{Address: "#" + o.ID, Text: p.Quote(o.Summary).Text})
+		summary, err := p.say(o.Summary)
+		if err != nil {
+			return p, err
+		}
+		p.Sections = append(p.Sections, link{Address: "#" + o.ID, Text: summary})
 	}
-	return p
+	return p, nil
 }
 
 func developerPath(language evidence.Language, name string) string {
@@ -262,18 +276,31 @@ func developerPath(language evidence.Language, name string) string {
 // Page is the address of a page for developers in the language of this one.
 func (p guidePage) Page(name string) string { return developerPath(p.Language, name) }
 
-// phrase is a text that may be in another language than its page.
-type phrase struct{ Text, Lang string }
-
-// Quote returns a text of the OpenAPI documents, which are in English, in the language of the page if it is translated.
-func (p guidePage) Quote(text string) phrase {
+// say returns a text of the OpenAPI documents, which are in English, in the language of the page.
+func (p guidePage) say(english string) (string, error) {
 	if p.Language == evidence.English {
-		return phrase{Text: text}
+		return english, nil
 	}
-	if spanish := p.guides.spanish[text]; spanish != "" {
-		return phrase{Text: spanish}
+	text, ok := p.guides.spanish[english]
+	if !ok {
+		return "", fmt.Errorf("page: reference.es.json lacks %q", english)
 	}
-	return phrase{text, string(evidence.English)}
+	return text, nil
+}
+
+// Quote returns a text of the OpenAPI documents in the language of the page, split at its backticks: every second part
+// is code.
+func (p guidePage) Quote(english string) (parts []inlinePart, err error) {
+	text, err := p.say(english)
+	for i, part := range strings.Split(text, "`") {
+		parts = append(parts, inlinePart{part, i%2 == 1})
+	}
+	return parts, err
+}
+
+type inlinePart struct {
+	Text string
+	Code bool
 }
 
 // Slug is the address of a document as an anchor.
@@ -334,19 +361,6 @@ func (p guidePage) Terminal(name string) (sample, error) {
 
 // Code is a text to copy that is no sample.
 func (p guidePage) Code(text string) sample { return sample{Text: text} }
-
-// Parts splits the text at its backticks: every second part is code.
-func (p phrase) Parts() (parts []inlinePart) {
-	for i, part := range strings.Split(p.Text, "`") {
-		parts = append(parts, inlinePart{part, i%2 == 1})
-	}
-	return parts
-}
-
-type inlinePart struct {
-	Text string
-	Code bool
-}
 
 // Count writes a number of a plan, with its thousands apart.
 func (p guidePage) Count(n *int64) string {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"encoding/json"
+	"html"
 	"io/fs"
 	"os"
 	"path"
@@ -115,5 +116,45 @@ func TestSpanishHasOneWordForOneThing(t *testing.T) {
 				t.Errorf("%s: %q, want %s: %.120q", where, found[1], word.but, text[max(0, strings.Index(text, found[0])-40):])
 			}
 		}
+	}
+}
+
+// english finds words that Spanish texts do not have. A name, such as If-None-Match, may contain them.
+var english = regexp.MustCompile(`(?i)[^.]*[\s(«](the|of|and|is|are|was|with|which|this|that|not|from|only|for|or|by|` +
+	`if|at|it|required|optional)[\s.,;:)»][^.]*`)
+
+// The reference in Spanish shows no English but code and the name of the other language.
+func TestSpanishReferenceHasNoEnglish(t *testing.T) {
+	pages, d := renderReference(t)
+	read := 0
+	for address, page := range pages {
+		name, ok := strings.CutPrefix(address, DeveloperRoot+"/")
+		if !ok || !strings.HasPrefix(name, referencePage) {
+			continue
+		}
+		read++
+		if lang := regexp.MustCompile(` lang="en"[^>]*>[^<]*`).FindAllString(string(page), -1); len(lang) != 1 ||
+			!strings.HasSuffix(lang[0], ">English") {
+			t.Errorf("%s is partly in another language: %q", address, lang)
+		}
+		text := string(page)
+		for _, change := range [][2]string{
+			{`(?s)<(pre|code|a class="language")\b.*?</(pre|code|a)>`, "`"},
+			{`<[^>]*?\b(?:aria-label|content|title|alt)="([^"]*)"`, " $1. <"},
+			{`<[^>]*>`, " "},
+		} {
+			text = regexp.MustCompile(change[0]).ReplaceAllString(text, change[1])
+		}
+		text = html.UnescapeString(text)
+		for _, found := range english.FindAllString(text, -1) {
+			t.Errorf("%s: %q", address, strings.Join(strings.Fields(found), " "))
+		}
+	}
+	groups := 0
+	for _, contract := range d.Contracts {
+		groups += len(contract.Groups)
+	}
+	if read != groups+1 {
+		t.Errorf("%d pages of the reference, want %d", read, groups+1)
 	}
 }
