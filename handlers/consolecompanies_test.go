@@ -53,7 +53,7 @@ func TestConsoleCompanies(t *testing.T) {
 	p.visit("/console/companies").says(http.StatusOK, "Empresas", "activa")
 	viewer.visit(page).says(http.StatusOK, "company-2")
 
-	p.visit(page+"/company-2/close").says(http.StatusOK, "COMPANY_CLOSED", "company-2", "again at any time")
+	p.visit(page+"/company-2/close").says(http.StatusOK, "COMPANY_CLOSED", "company-2", "at any time")
 	p.press(page + "/company-2/close").leads(page)
 	store := s.Store(t)
 	second := func() domain.Company {
@@ -64,7 +64,7 @@ func TestConsoleCompanies(t *testing.T) {
 	if second().ClosedAt == nil {
 		t.Error("the company is not closed")
 	}
-	p.visit(page).says(http.StatusOK, "Open again: company-2")
+	p.visit(page).says(http.StatusOK, "Reopen: company-2")
 	p.visit(page+"/company-2/open").says(http.StatusOK, "again")
 	p.press(page + "/company-2/open").leads(page)
 	if second().ClosedAt != nil {

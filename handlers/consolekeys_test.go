@@ -105,11 +105,11 @@ func TestConsoleKeys(t *testing.T) {
 	p.press(
 		own+"/end", "expiresAt", s.Now().AddDate(0, 0, 7).UTC().Format(time.DateOnly),
 	).leads(own + "?said=key-expiresAt")
-	p.visit(own).says(http.StatusOK, "other", "ends soon", "127.0.0.1/32", "billing", s.org.Email)
+	p.visit(own).says(http.StatusOK, "other", "expires soon", "127.0.0.1/32", "billing", s.org.Email)
 
 	// The successor has what the former key had; that one goes on for the overlap.
 	p.press(own+"/rotate", "overlap", "5").says(http.StatusUnprocessableEntity, `id="overlap-error"`)
-	rotated := p.press(own+"/rotate", "overlap", "1", "copyGrants", "on").says(http.StatusOK, "former key works until")
+	rotated := p.press(own+"/rotate", "overlap", "1", "copyGrants", "on").says(http.StatusOK, "previous key works until")
 	successor := string(keyText.FindSubmatch(rotated.body)[1])
 	for _, works := range []string{text, successor} {
 		s.send(http.MethodGet, integrity+"/changes?companyReference=company-1", works, nil).is(http.StatusOK)

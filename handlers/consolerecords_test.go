@@ -63,7 +63,7 @@ func TestConsoleRecords(t *testing.T) {
 	list("companyReference=company-2").says(http.StatusOK, ungranted)
 	for query, words := range map[string]string{
 		"companyReference=company-9":                                               "no company with this reference",
-		"companyReference=company-1&documentReference=d-1":                         "With a document it is required",
+		"companyReference=company-1&documentReference=d-1":                         "A document needs a source",
 		"companyReference=company-1&source=-":                                      `value="-"`,
 		"companyReference=company-1&receivedFrom=soon":                             "a date such as",
 		"companyReference=company-1&receivedFrom=2026-11-03&receivedTo=2026-11-01": "not before the first one",
