@@ -27,7 +27,7 @@ import (
 // Patience bounds each wait for the browser. No test asserts a time.
 const Patience = 4 * time.Minute
 
-// chromium is the one browser of the run. It can reach this machine alone.
+// chromium is the browser shared by all tests of the run. It can only reach this machine.
 var chromium = sync.OnceValues(func() (*browser, error) {
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -38,13 +38,13 @@ var chromium = sync.OnceValues(func() (*browser, error) {
 	}
 	if path == "" {
 		return nil, errors.New(
-			"the tests of the pages need Chromium (Debian: sudo apt-get install chromium); make test installs it where it may",
+			"the tests of the pages need Chromium (Debian: sudo apt-get install chromium); make test installs it if it may",
 		)
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.WSURLReadTimeout(Patience), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("accept-lang", "es"), // pages open in the language of the person
+		chromedp.Flag("accept-lang", "es"), // pages open in the browser's language
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, _ := chromedp.NewContext(allocator)
@@ -62,7 +62,7 @@ type browser struct {
 
 var started atomic.Bool
 
-// Close ends the browser where one was started. No test may start one afterwards.
+// Close stops the browser if one was started. No test may start one afterwards.
 func Close() {
 	if !started.Load() {
 		return
@@ -76,13 +76,13 @@ func Close() {
 type Tab struct {
 	context.Context
 	T   testing.TB
-	URL string // of the service, without a slash at the end
+	URL string // of the service, without a trailing slash
 
 	mu                  sync.Mutex
 	foreign, complaints []string
 }
 
-// Open opens an empty page, light and of a desktop's size, and closes it when the test ends.
+// Open opens an empty page in the light scheme and of desktop size, and closes it when the test ends.
 func Open(t testing.TB, url string) *Tab {
 	t.Helper()
 	started.Store(true)
@@ -91,7 +91,7 @@ func Open(t testing.TB, url string) *Tab {
 	ctx, cancel := chromedp.NewContext(b, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	p := &Tab{Context: ctx, T: t, URL: url}
-	check(t, chromedp.Do(ctx)) // the page lives as long as the context of its first action
+	check(t, chromedp.Do(ctx)) // the page closes with the context of its first action
 	check(t, chromedp.Listen(ctx, p.hear))
 	Call(p, network.Enable, network.EnableParams{})
 	Call(p, cdplog.Enable, struct{}{})
@@ -107,7 +107,7 @@ func (p *Tab) hear(event any) {
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
 		if !strings.HasPrefix(e.Request.URL, p.URL+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
-			// an icon of the browser's own, in a field for a date
+			// data: is the browser's icon in a date field
 			p.foreign = append(p.foreign, e.Request.URL)
 		}
 	case *cdplog.EventEntryAdded:
@@ -119,21 +119,21 @@ func (p *Tab) hear(event any) {
 	}
 }
 
-// Foreign are the requests that were not for the service.
+// Foreign returns the requests that were not sent to the service.
 func (p *Tab) Foreign() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.foreign...)
 }
 
-// Complaints are what the page has written to the console, and what it has thrown.
+// Complaints returns the messages that the page wrote to the console and the exceptions that it threw.
 func (p *Tab) Complaints() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.complaints...)
 }
 
-// Authenticator gives the page a device that makes passkeys, and says yes at once.
+// Authenticator gives the page a virtual device for passkeys that confirms at once.
 func (p *Tab) Authenticator() {
 	p.T.Helper()
 	Call(p, webauthn.Enable, webauthn.EnableParams{})
@@ -145,7 +145,7 @@ func (p *Tab) Authenticator() {
 		}})
 }
 
-// Do does one thing after the other.
+// Do runs actions one after another.
 func (p *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.T.Helper()
 	for _, action := range actions {
@@ -153,15 +153,15 @@ func (p *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// replaced is true of an action whose node or context was found in a document that gave way to another before the
-// action came to it, as where a click before has left the page. Nothing was done then: an action goes there first.
+// replaced reports whether an action failed because its node or context belonged to a document that has been replaced,
+// for example after a click left the page. Such an action has done nothing: it looks up its node first.
 func replaced(err error) bool {
 	refused, ok := errors.AsType[*cdproto.Error](err)
 	return ok && slices.Contains([]string{"Could not find node with given id", "No node with given id found",
 		"Node with given id does not belong to the document", "Cannot find context with specified id"}, refused.Message)
 }
 
-// Run is an action with a value.
+// Run runs an action and returns its value.
 func Run[T any](p *Tab, action chromedp.Action[T]) T {
 	p.T.Helper()
 	ctx, cancel := context.WithTimeout(p, Patience)
@@ -176,13 +176,13 @@ func Run[T any](p *Tab, action chromedp.Action[T]) T {
 	return value
 }
 
-// Eval is what an expression of the page's is.
+// Eval returns the value of a JavaScript expression in the page.
 func Eval[T any](p *Tab, expression string, options ...chromedp.EvaluateOption) T {
 	p.T.Helper()
 	return Run(p, chromedp.Evaluate[T](expression, options...))
 }
 
-// Call is a command of the protocol.
+// Call runs a command of the DevTools protocol.
 func Call[P, R any](p *Tab, command cdp.Command[P, R], parameters P) R {
 	p.T.Helper()
 	value, err := chromedp.Call(p, command, parameters)
@@ -190,13 +190,13 @@ func Call[P, R any](p *Tab, command cdp.Command[P, R], parameters P) R {
 	return value
 }
 
-// Until waits until an expression of the page's is true.
+// Until waits until a JavaScript expression in the page is true.
 func (p *Tab) Until(expression string) {
 	p.T.Helper()
-	Run(p, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(0))) // Run's own patience bounds it
+	Run(p, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(0))) // Run bounds the wait
 }
 
-// Window is the size of the page, in CSS pixels; a narrow one is a phone's.
+// Window sets the size of the page in CSS pixels. A narrow page emulates a phone.
 func (p *Tab) Window(width, height int64) {
 	p.T.Helper()
 	Call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
@@ -204,7 +204,8 @@ func (p *Tab) Window(width, height int64) {
 	})
 }
 
-// Fits requires that the page needs no scrolling sideways at 320 CSS pixels (WCAG 2.2, 1.4.10); name is the page's.
+// Fits requires that the page needs no horizontal scrolling at 320 CSS pixels (WCAG 2.2, 1.4.10). name is the page's
+// name in the failure.
 func (p *Tab) Fits(name string) {
 	p.T.Helper()
 	p.Window(320, 640)
@@ -215,7 +216,8 @@ func (p *Tab) Fits(name string) {
 	p.Window(1280, 900)
 }
 
-// Scheme is what the person prefers, light or dark. Nothing moves: a click would miss what is still being scrolled.
+// Scheme sets the color scheme, light or dark. It also reduces motion: a click would miss an element that is still
+// scrolling.
 func (p *Tab) Scheme(name string) {
 	p.T.Helper()
 	Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -223,7 +225,7 @@ func (p *Tab) Scheme(name string) {
 	}})
 }
 
-// State is what stands on the page, for the message of a failure.
+// State returns the address and text of the page, for failure messages.
 func (p *Tab) State() (text string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.Context), 5*time.Second)
 	defer cancel()
@@ -231,25 +233,25 @@ func (p *Tab) State() (text string) {
 	return text
 }
 
-// Open goes to a path of the service.
+// Open opens a path of the service.
 func (p *Tab) Open(path string) {
 	p.T.Helper()
 	p.Do(chromedp.Navigate(p.URL + path))
 }
 
-// Choose gives files to the page as its file dialogue would.
+// Choose passes files to the page, as its file dialogue would.
 func (p *Tab) Choose(paths ...string) {
 	p.T.Helper()
 	p.Do(chromedp.SetUploadFiles(chromedp.CSS("#file"), paths, chromedp.NodeReady))
 }
 
-// Click clicks what a selector finds first.
+// Click clicks the first element that matches a selector.
 func (p *Tab) Click(selector chromedp.CSS) {
 	p.T.Helper()
 	p.Do(chromedp.Click(selector))
 }
 
-// Shot keeps a picture of the whole page, in light and dark, on a desktop and a phone, where SCREENSHOTS names a
+// Shot saves screenshots of the whole page, in light and dark, on a desktop and a phone, if SCREENSHOTS names a
 // directory.
 func (p *Tab) Shot(name string) {
 	p.T.Helper()

@@ -43,33 +43,33 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// MaxAnswer is the most bytes of an answer that are read.
+// MaxAnswer is the largest answer that the client reads, in bytes.
 const MaxAnswer = 8 << 20
 
-// Config says whose client it is.
+// Config configures a Client.
 type Config struct {
-	// BaseURL is the origin of the service, https://host[:port] without a path. http is for loopback addresses only.
+	// BaseURL is the origin of the service, https://host[:port] without a path. http is only for loopback addresses.
 	BaseURL string
-	// APIKey is sent with everything but public questions. Without one, only those can be asked.
+	// APIKey is sent with every request except public ones. Without a key, only public requests work.
 	APIKey string
-	// Timeout bounds each request and its answer, waits for the feed included; 0 means a minute.
+	// Timeout bounds each request and its answer, including waits for the feed; 0 means a minute.
 	Timeout time.Duration
-	// UserAgent names the origin system in the logs of a proxy; it may be empty. This client's own name follows it.
+	// UserAgent names the origin system in the logs of a proxy; it may be empty. The name of this client follows it.
 	UserAgent string
-	// Name is that of the program in Integrity-Version, which the service logs: at most 40 letters, digits and . _ - ;
+	// Name is the program's name in Integrity-Version, which the service logs: at most 40 letters, digits and . _ - ;
 	// empty means integrity-go.
 	Name string
 }
 
-// Client speaks to one service. It is safe for concurrent use.
+// Client calls one service. It is safe for concurrent use.
 type Client struct {
 	base, key, agent, version string
 	http                      *outbound.Client
 	session                   session
 }
 
-// New makes a client. It refuses an address to which a key must not travel, and a text that is no API key; the error
-// never shows the key.
+// New makes a client. It refuses an address to which a key must not be sent, and a text that is not an API key; the
+// error never shows the key.
 func New(c Config) (*Client, error) {
 	base, err := ParseBaseURL(c.BaseURL)
 	if err != nil {
@@ -88,7 +88,7 @@ func New(c Config) (*Client, error) {
 	}, nil
 }
 
-// moduleVersion is the version of this module in the program that runs; devel where the build does not know it.
+// moduleVersion is the version of this module in the running program, or devel if the build does not know it.
 var moduleVersion = sync.OnceValue(func() string {
 	info, _ := debug.ReadBuildInfo()
 	if info == nil {
@@ -103,14 +103,14 @@ var moduleVersion = sync.OnceValue(func() string {
 	return "devel"
 })
 
-// BaseURL is the origin of the service.
+// BaseURL returns the origin of the service.
 func (c *Client) BaseURL() string { return c.base }
 
-// Close lets go of idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// ParseBaseURL reads the origin of a service: scheme, host and port, and nothing else. http is refused unless the host
-// is this machine.
+// ParseBaseURL parses the origin of a service: only scheme, host and port. It refuses http unless the host is this
+// machine.
 func ParseBaseURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
@@ -118,42 +118,42 @@ func ParseBaseURL(text string) (string, error) {
 		return "", errors.New("must be an http or https URL without path, query or user")
 	}
 	if u.Scheme == "http" && !domain.IsLoopbackHost(u.Hostname()) {
-		return "", errors.New("must be https; http goes to this machine only, because anybody between could read and answer")
+		return "", errors.New("must be https; http is only for this machine: others on the network could read and answer")
 	}
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// ask is one request; public ones carry no key.
+// ask is one request. Public requests carry no key.
 type ask struct {
 	method, path string
 	query        url.Values
-	document     any // the body as JSON; bytes are sent as they stand
+	document     any // the body as JSON; a []byte is sent unchanged
 	public       bool
-	newest       bool  // everything that was committed is to be in the answer
-	raw          bool  // the answer is no JSON
-	wrong        error // why it cannot be asked
+	newest       bool  // the answer must include everything that was committed
+	raw          bool  // the answer is not JSON
+	wrong        error // why the request cannot be sent
 }
 
-// envelope is every answer but raw evidence.
+// envelope surrounds every answer except raw evidence.
 type envelope = wire.Envelope[json.RawMessage]
 
-// read asks once and reads the member data.
+// read sends one request and decodes the member data.
 func read[Data any](ctx context.Context, c *Client, a ask) (data Data, err error) {
 	_, err = c.read(ctx, a, &data)
 	return data, err
 }
 
-// get reads the answer to a question.
+// get sends a GET request.
 func get[Data any](ctx context.Context, c *Client, path string, query url.Values) (Data, error) {
 	return read[Data](ctx, c, ask{method: http.MethodGet, path: path, query: query})
 }
 
-// post sends a document once.
+// post sends a document.
 func post[Data any](ctx context.Context, c *Client, path string, document any) (Data, error) {
 	return read[Data](ctx, c, ask{method: http.MethodPost, path: path, document: document})
 }
 
-// about refuses an answer to another question.
+// about refuses an answer that does not match the request.
 func about[Data any](data Data, err error, asked bool) (Data, error) {
 	if err == nil && !asked {
 		err = errOther
@@ -161,10 +161,10 @@ func about[Data any](data Data, err error, asked bool) (Data, error) {
 	return data, err
 }
 
-// errOther means that an answer came, and not to the question.
-var errOther = errors.New("the answer is about something else than what was asked")
+// errOther means that an answer belongs to another request.
+var errOther = errors.New("the answer does not match the request")
 
-// read reads the member data of a success.
+// read decodes the member data of a successful answer.
 func (c *Client) read(ctx context.Context, a ask, to any) (wire.Meta, error) {
 	body, err := c.do(ctx, a)
 	if err != nil {
@@ -182,17 +182,17 @@ func (c *Client) read(ctx context.Context, a ask, to any) (wire.Meta, error) {
 		}
 	}
 	if err := json.Unmarshal(e.Data, to); err != nil {
-		return wire.Meta{}, fmt.Errorf("the answer of %s is of another form than this program knows: %w", c.base, err)
+		return wire.Meta{}, fmt.Errorf("the answer of %s has a form that this program does not know: %w", c.base, err)
 	}
 	return e.Meta, nil
 }
 
-// hasMembers reports whether a text of JSON is an object that is not empty.
+// hasMembers reports whether JSON text is an object with at least one member.
 func hasMembers(data json.RawMessage) bool {
 	return len(data) > 0 && data[0] == '{' && bytes.TrimSpace(data[1:])[0] != '}'
 }
 
-// checkPage requires of a page that it says whether there is more, and then a cursor other than the one asked with.
+// checkPage requires that a page says whether there is more, and that its cursor then differs from after.
 func checkPage(data json.RawMessage, after string) error {
 	var page struct {
 		HasMore    *bool `json:"hasMore"`
@@ -208,10 +208,10 @@ func checkPage(data json.RawMessage, after string) error {
 	return nil
 }
 
-// Walk asks for page after page until there is no more. It fails when the cursors repeat, as a broken service's do: the
-// walk would never end.
+// Walk calls ask for page after page until there is no more. If a broken service repeats its cursors, Walk fails
+// instead of running without end.
 func Walk(ask func(after string) (wire.Next, error)) error {
-	after, mark := "", "" // Brent's algorithm: a circle comes back to a mark, which is set ever more rarely
+	after, mark := "", "" // Brent's algorithm: a cycle returns to the mark, which moves after 1, 2, 4, … pages
 	for n := 1; ; n++ {
 		next, err := ask(after)
 		if err != nil || !next.HasMore || next.NextCursor == nil {
@@ -226,7 +226,7 @@ func Walk(ask func(after string) (wire.Next, error)) error {
 	}
 }
 
-// request makes what is sent.
+// request makes the HTTP request.
 func (c *Client) request(ctx context.Context, a ask) (*http.Request, error) {
 	if a.wrong != nil {
 		return nil, a.wrong
@@ -257,7 +257,7 @@ func (c *Client) request(ctx context.Context, a ask) (*http.Request, error) {
 	switch {
 	case a.public:
 	case c.key == "":
-		return nil, errors.New("an API key must be set: only public questions can be asked without one")
+		return nil, errors.New("an API key is required: only public requests work without one")
 	default:
 		request.Header.Set("Authorization", "Bearer "+c.key)
 		if a.method == http.MethodGet && !a.newest {
@@ -267,10 +267,10 @@ func (c *Client) request(ctx context.Context, a ask) (*http.Request, error) {
 	return request, nil
 }
 
-// do asks once and returns the body of a success. Its errors never hold a query, which may hold a hash, and never the
-// key.
+// do sends one request and returns the body of a successful answer. Its errors never contain the query, which may
+// contain a hash, and never the key.
 func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
-	connected := false // Do returns after the connection was made, if any
+	connected := false // set before Do returns
 	request, err := c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
 		connected = true
 	}}), a)
@@ -306,7 +306,7 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	var e envelope
 	wait := retryAfter(response.Header.Get("Retry-After"), time.Now())
 	if err := json.Unmarshal(body, &e); err != nil || e.Error == nil || e.Error.Code == "" {
-		// A proxy's 404 is not the service's word on anything.
+		// A 404 of a proxy says nothing about the service.
 		return nil, unexplainedError{
 			fmt.Errorf("%s answered %d without a reason; is this the address of the service?", c.base, response.StatusCode),
 			wait,
@@ -318,13 +318,14 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	return nil, refused
 }
 
-// sessionLength is for how long after a write its client is content with any state that has what it has seen. A write
-// tells the organization's sequence after it, so nothing that is read within that time is older than that.
+// sessionLength is how long after a write the client accepts answers that may miss newer events of others, as long as
+// they include everything it has seen. The answer to a write names the organization's sequence, so no answer in this
+// time is older than the write.
 const sessionLength = 10 * time.Second
 
-// session lets a read replica answer a client that has just written, and yet shows it its own writes and whatever it
-// has read in the feed: the replica answers where it has come to the highest sequence seen. Before the first write and
-// some time after the last no sequence is named, and an answer shows everything.
+// session lets a read replica answer a client that has just written. The replica answers only if it has replayed the
+// highest sequence seen, so the client sees its own writes and everything it has read in the feed. Before the first
+// write, and some time after the last, requests name no sequence and the answer includes everything.
 type session struct {
 	now func() time.Time
 
@@ -333,25 +334,25 @@ type session struct {
 	until time.Time
 }
 
-// written takes note of a write's answer.
+// written notes the sequence in the answer to a write.
 func (s *session) written(h http.Header) {
 	sequence, err := strconv.ParseInt(h.Get("Integrity-Sequence"), 10, 64)
 	if err != nil {
-		return // no write
+		return // not a write
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen, s.until = max(s.seen, sequence), s.now().Add(sessionLength)
 }
 
-// saw takes note of an event of the feed.
+// saw notes the sequence of a feed event.
 func (s *session) saw(sequence int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = max(s.seen, sequence)
 }
 
-// read asks, within a session, for a state that has all that was seen.
+// read requests, within a session, a state that includes everything the client has seen.
 func (s *session) read(h http.Header) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

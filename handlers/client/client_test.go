@@ -90,7 +90,7 @@ func TestOutcomes(t *testing.T) {
 			v.Serve(w)
 		})
 		if v.Break == clienttest.NoConnection {
-			client.base = "http://127.0.0.1:1" // nobody else is given this port
+			client.base = "http://127.0.0.1:1" // no server listens on this port
 		}
 		_, err := client.Register(t.Context(), wire.Declaration{SHA256: strings.Repeat("a", 64)})
 		if wait := RetryAfter(err); err == nil || Refused(err) != v.Want.Refused || Unknown(err) != v.Want.OutcomeUnknown ||
@@ -108,25 +108,25 @@ func TestOutcomes(t *testing.T) {
 	if Refused(nil) || Unknown(nil) {
 		t.Error("a success is neither refused nor unknown")
 	}
-	// What the service refuses names every member, and what cannot be asked was not sent.
+	// A refusal names every offending member. A request that cannot be made was not sent.
 	client := against(t, answer(422, failure("INVALID_DATA", 422)))
 	if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil || !strings.Contains(err.Error(), "/x m") {
 		t.Errorf("a refused member: %v", err)
 	}
-	// A key that is refused may be another service's; of one that is known, the page of the code says what to do.
+	// A refused key may belong to another service. For a known key, the page of the code says what to do.
 	for status, code := range map[int]string{401: "INVALID_KEY", 403: "MISSING_SCOPE"} {
 		client := against(t, answer(status, failure(code, status)))
 		hint := map[int]string{
-			401: " was asked; the key must be one of this service",
-			403: " was asked; " + client.base + "/errors/missing-scope says what to do",
+			401: "the key must belong to the service at " + client.base,
+			403: client.base + "/errors/missing-scope says what to do",
 		}[status]
 		if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil ||
-			!strings.HasSuffix(err.Error(), "\n  "+client.base+hint) {
+			!strings.HasSuffix(err.Error(), "\n  "+hint) {
 			t.Errorf("%s: %v", code, err)
 		}
 	}
 	if _, err := client.Revoke(t.Context(), "x", ""); err == nil || Unknown(err) || Refused(err) {
-		t.Errorf("what cannot be asked: %v", err)
+		t.Errorf("a request that cannot be made: %v", err)
 	}
 	client.key = ""
 	if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil || Unknown(err) {

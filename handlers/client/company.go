@@ -12,13 +12,13 @@ import (
 
 const companiesPath = "/api/v1/integrity/companies"
 
-// CompaniesQuery says which companies are listed.
+// CompaniesQuery says which companies to list.
 type CompaniesQuery struct {
-	All    bool                 // those of the organization, which needs integrity:admin; else those granted to the key
+	All    bool                 // all companies of the organization (needs integrity:admin), not only those granted to the key
 	Status domain.CompanyStatus // empty: any
 }
 
-// Companies reads a page of companies. after is the NextCursor of the page before, or empty.
+// Companies reads a page of companies. after is the NextCursor of the previous page, or empty.
 func (c *Client) Companies(ctx context.Context, of CompaniesQuery, after string) (wire.Companies, error) {
 	query := page(after, "status", string(of.Status))
 	if of.All {
@@ -27,8 +27,7 @@ func (c *Client) Companies(ctx context.Context, of CompaniesQuery, after string)
 	return get[wire.Companies](ctx, c, companiesPath, query)
 }
 
-// page asks for as many entries as there may be, after those of a page before. What follows are names and values, which
-// do not limit where they are empty.
+// page asks for the largest page after a cursor. of lists names and values; empty values are omitted.
 func page(after string, of ...string) url.Values {
 	query := url.Values{"limit": {"1000"}}
 	of = append(of, "after", after)
@@ -40,14 +39,14 @@ func page(after string, of ...string) url.Values {
 	return query
 }
 
-// CreateCompany makes a company, or finds the one of that reference. It is granted to no key, not even the creating
-// one. Needs integrity:admin.
+// CreateCompany creates a company, or finds the company with this reference. The new company is granted to no key, not
+// even to the key that creates it. It needs integrity:admin.
 func (c *Client) CreateCompany(ctx context.Context, reference string) (wire.CreatedCompany, error) {
 	return post[wire.CreatedCompany](ctx, c, companiesPath, wire.CompanyRequest{Reference: reference})
 }
 
-// SetCompanyStatus closes a company, or opens it again. A closed one takes no new reservation or registration;
-// everything else of it goes on, replays too. Needs integrity:admin.
+// SetCompanyStatus closes a company or reopens it. A closed company accepts no new reservation or registration;
+// everything else continues, including replays. It needs integrity:admin.
 func (c *Client) SetCompanyStatus(
 	ctx context.Context, companyID string, status domain.CompanyStatus,
 ) (wire.Company, error) {
@@ -57,8 +56,8 @@ func (c *Client) SetCompanyStatus(
 	return about(answer, err, answer.ID == companyID)
 }
 
-// CompanyAccess reads a page of the keys that may use a company, and of those that no longer may. after is the
-// NextCursor of the page before, or empty. Needs integrity:admin, as CompanyWebhooks does.
+// CompanyAccess reads a page of the keys that may use a company, including keys whose grant was withdrawn. after is the
+// NextCursor of the previous page, or empty. CompanyAccess and CompanyWebhooks need integrity:admin.
 func (c *Client) CompanyAccess(ctx context.Context, companyID, after string) (wire.KeysAccess, error) {
 	a := askCompany(http.MethodGet, companyID, "/access")
 	a.query = page(after)
@@ -72,14 +71,14 @@ func (c *Client) CompanyWebhooks(ctx context.Context, companyID, after string) (
 	return read[wire.WebhooksAccess](ctx, c, a)
 }
 
-// GrantKey lets a key use a company, or takes that back. Needs integrity:admin.
+// GrantKey grants a company to a key, or withdraws the grant. It needs integrity:admin.
 func (c *Client) GrantKey(ctx context.Context, companyID, keyID string, enabled bool) (wire.KeyAccess, error) {
 	a := askCompany(http.MethodPost, companyID, "/access")
 	a.document = wire.KeyAccessRequest{KeyID: keyID, Enabled: enabled}
 	return read[wire.KeyAccess](ctx, c, a)
 }
 
-// GrantWebhook authorizes a destination for a company, or takes that back. Needs integrity:admin.
+// GrantWebhook authorizes a destination for a company, or withdraws the authorization. It needs integrity:admin.
 func (c *Client) GrantWebhook(
 	ctx context.Context, companyID, webhookID string, enabled bool,
 ) (wire.WebhookAccess, error) {
@@ -95,7 +94,7 @@ func askCompany(method, companyID, after string) ask {
 	}
 }
 
-// checkID says why a text is no id that a path may name. The text is never shown: it may be a secret.
+// checkID returns an error if a text is not an id. The error does not show the text, which may be a secret.
 func checkID[I any](name, text string, parse func(string) (I, error)) error {
 	if _, err := parse(text); err != nil {
 		return fmt.Errorf("%s %w", name, err)
@@ -103,13 +102,13 @@ func checkID[I any](name, text string, parse func(string) (I, error)) error {
 	return nil
 }
 
-// Usage is the organization's month, with what the key's companies contributed.
+// Usage returns the organization's month with the contributions of the key's companies.
 func (c *Client) Usage(ctx context.Context) (wire.Allowance, error) {
 	return get[wire.Allowance](ctx, c, "/api/v1/integrity/usage", nil)
 }
 
-// UsageEntries reads a page of what a month, such as 2026-11, was charged with: up to 1,000 entries. after is the
-// NextCursor of the page before, or empty.
+// UsageEntries reads a page of up to 1,000 entries that count against the allowance of a month such as 2026-11. after
+// is the NextCursor of the previous page, or empty.
 func (c *Client) UsageEntries(ctx context.Context, period domain.Period, after string) (wire.UsageEntries, error) {
 	return get[wire.UsageEntries](ctx, c, "/api/v1/integrity/usage/entries", page(after, "period", period.String()))
 }

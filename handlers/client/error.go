@@ -13,18 +13,18 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Error is an answer of the service that is no success. Every other error of this package means that the service has
-// not answered, or that something else has.
+// Error is an unsuccessful answer of the service. Every other error of this package means that the service has not
+// answered, or that another server has.
 type Error struct {
 	Status     int
 	Code       domain.Code
 	Detail     string              // one sentence that a person can act on
 	Fields     []domain.FieldError // every offending member
-	Existing   *wire.Existing      // of VERSION_CONFLICT: the accepted version
-	Retryable  bool                // time alone may help
-	RetryAfter time.Duration       // how long until it can succeed; 0 where the service says nothing
+	Existing   *wire.Existing      // for VERSION_CONFLICT: the accepted version
+	Retryable  bool                // the same request may succeed later
+	RetryAfter time.Duration       // time until the request can succeed; 0 if the service does not say
 	RequestID  string              // names the request to the service's operator
-	Address    string              // that was asked: the service's origin; empty for an item of a batch
+	Address    string              // the origin of the service; empty for an item of a batch
 }
 
 func newError(f *wire.Failure) *Error {
@@ -41,15 +41,15 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, "\n  %s %s", f.Pointer, f.Message)
 	}
 	if e.Existing != nil {
-		fmt.Fprintf(&b, "\n  the accepted one is %s, received at %s", e.Existing.PublicID, e.Existing.ReceivedAt)
+		fmt.Fprintf(&b, "\n  the accepted version is %s, received at %s", e.Existing.PublicID, e.Existing.ReceivedAt)
 	}
 	switch {
 	case e.Address == "":
 	case e.Status == http.StatusUnauthorized:
-		fmt.Fprintf(&b, "\n  %s was asked; the key must be one of this service", e.Address)
+		fmt.Fprintf(&b, "\n  the key must belong to the service at %s", e.Address)
 	case e.Status == http.StatusForbidden: // the service knows the key
 		fmt.Fprintf(
-			&b, "\n  %s was asked; %[1]s/errors/%s says what to do", e.Address,
+			&b, "\n  %s/errors/%s says what to do", e.Address,
 			strings.ToLower(strings.ReplaceAll(string(e.Code), "_", "-")),
 		)
 	}
@@ -59,28 +59,28 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// notSentError means that nothing was sent: the request could not be made, or no connection.
+// notSentError means that nothing was sent: the request could not be made, or there was no connection.
 type notSentError struct{ error }
 
 func (e notSentError) Unwrap() error { return e.error }
 
-// unexplainedError is a refusal that is not the service's word.
+// unexplainedError is an error answer that is not from the service.
 type unexplainedError struct {
 	error
-	wait time.Duration // that it asks for
+	wait time.Duration // from Retry-After
 }
 
-// Refused is true when the service has decided: nothing was done, and the same request again does not help (401, 403,
-// 409, 422 and the like, specification "Errors", and a limit that does not pass with time). It is false for what
-// waiting may mend: what the service calls retryable, 408, 5xx, and no answer at all.
+// Refused reports whether the service decided against the request: nothing was done, and the same request would fail
+// again (401, 403, 409, 422 and others, specification "Errors", and limits that do not pass with time). It is false if
+// waiting may help: for errors that the service calls retryable, 408, 5xx, and no answer.
 func Refused(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Status >= 400 && e.Status < 500 && !e.Retryable && e.Status != http.StatusRequestTimeout
 }
 
-// Unknown is true when a write that failed may have happened all the same: look it up, and send the exact same one
-// again. What could not be asked, a connection that was never made, and any answer of the service below 500 (a 408 too:
-// the request had not arrived) mean that nothing was done.
+// Unknown reports whether a failed write may have happened: look it up, and send the exact same write again. It is
+// false if the request was never sent, and for every answer of the service below 500, because then nothing was done.
+// (After a 408 the request had not fully arrived.)
 func Unknown(err error) bool {
 	var e *Error
 	if errors.As(err, &e) {
@@ -89,8 +89,8 @@ func Unknown(err error) bool {
 	return err != nil && !errors.As(err, new(notSentError))
 }
 
-// RetryAfter is how long the service, or a proxy before it, asks to wait; 0 where it says nothing, or time does not
-// help.
+// RetryAfter returns the wait that the service, or a proxy in front of it, asks for. It is 0 if none is given or
+// waiting does not help.
 func RetryAfter(err error) time.Duration {
 	var e *Error
 	if errors.As(err, &e) && !Refused(err) {
@@ -101,8 +101,8 @@ func RetryAfter(err error) time.Duration {
 	return u.wait
 }
 
-// retryAfter reads both forms of the header (RFC 9110, section 10.2.3). Ten digits are no wait: they are a Unix time
-// that somebody has put there.
+// retryAfter reads both forms of the header (RFC 9110, section 10.2.3). It ignores ten or more digits: they are a Unix
+// time sent by mistake.
 func retryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil && len(text) < 10 {
 		return time.Duration(seconds) * time.Second
@@ -115,18 +115,18 @@ func retryAfter(text string, now time.Time) time.Duration {
 
 const (
 	firstBackoff = time.Second
-	mostBackoff  = time.Minute
+	maxBackoff   = time.Minute
 )
 
-// Backoff says how long to wait between attempts: 1 s, doubled up to a minute, each up to a quarter longer so that
-// clients do not come back at once.
+// Backoff is the wait between attempts: 1 s, doubled with each failure up to a minute. Each wait is extended at random
+// by up to a quarter, so that clients do not all return at once.
 type Backoff struct {
 	Failures int // so far
 }
 
-// Next is the wait after one more failure.
+// Next returns the wait after another failure.
 func (b *Backoff) Next(err error) time.Duration {
-	wait := min(firstBackoff<<min(b.Failures, 10), mostBackoff)
+	wait := min(firstBackoff<<min(b.Failures, 10), maxBackoff)
 	b.Failures++
 	wait += rand.N(wait / 4) //nolint:gosec // spreads load; guessing it gains nothing
 	return max(wait, RetryAfter(err))

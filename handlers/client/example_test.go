@@ -60,5 +60,5 @@ func ExampleClient_Register() {
 	}
 	// Output:
 	// needs correction: VERSION_CONFLICT (409): The version was declared with other data.
-	//   the accepted one is aaaaaaaaaaaaaaaaaaaaaaaaaa, received at 2026-03-01T09:30:00Z
+	//   the accepted version is aaaaaaaaaaaaaaaaaaaaaaaaaa, received at 2026-03-01T09:30:00Z
 }

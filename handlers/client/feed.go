@@ -20,23 +20,23 @@ const (
 	maxWait   = 25 * time.Second
 )
 
-// Event is a change, with the bytes that the service gave.
+// Event is a change, with the bytes that the service sent.
 type Event struct {
 	wire.FeedEvent
 	Raw json.RawMessage
 }
 
-// Page is one answer of the change feed.
+// Page is an answer of the change feed.
 type Page struct {
 	Events  []Event
-	After   int64 // the cursor that was asked with
-	Cursor  int64 // where to go on: of the last event, or After
+	After   int64 // the cursor of the request
+	Cursor  int64 // the cursor of the next request: the last event's, or After
 	Epoch   int64 // raised when the service was restored from a backup
 	HasMore bool
 }
 
-// Changes reads up to 1,000 changes of a company after a sequence. With wait, in whole seconds up to 25, an empty page
-// is held open until something happens.
+// Changes reads up to 1,000 changes of a company after a sequence. If there are none, the service waits for one up to
+// wait, in whole seconds and at most 25.
 func (c *Client) Changes(ctx context.Context, company string, after int64, wait time.Duration) (Page, error) {
 	a := ask{method: http.MethodGet, path: "/api/v1/integrity/changes", newest: true, query: url.Values{
 		"companyReference": {company}, "after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(maxEvents)},
@@ -50,7 +50,7 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 		return Page{}, err
 	}
 	if answer.Events == nil {
-		return Page{}, errors.New("the answer holds no list of events")
+		return Page{}, errors.New("the answer has no list of events")
 	}
 	page := Page{
 		Events: make([]Event, len(answer.Events)), After: after, Cursor: answer.NextCursor, HasMore: answer.HasMore,
@@ -64,24 +64,24 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 	for i, raw := range answer.Events {
 		e := Event{Raw: raw}
 		if err := json.Unmarshal(raw, &e.FeedEvent); err != nil || e.ID == "" {
-			return Page{}, errors.New("an event is of another form than this program knows")
+			return Page{}, errors.New("an event has a form that this program does not know")
 		}
 		page.Events[i] = e
 		c.session.saw(e.Sequence)
 	}
 	if (page.HasMore || len(page.Events) > 0) && page.Cursor <= after || page.Cursor < after {
-		return Page{}, errors.New("the service's cursor does not move: the answer cannot be right")
+		return Page{}, errors.New("the cursor of the answer does not move")
 	}
 	return page, nil
 }
 
-// RestoredError means that the service was restored from a backup since the consumer's last page: the consumer may hold
+// RestoredError means that the service was restored from a backup after the consumer's last page: the consumer may have
 // events that the service has lost. Read the feed again from 0 and deduplicate by id.
 type RestoredError struct{ Known, Now int64 }
 
 func (e *RestoredError) Error() string {
 	return fmt.Sprintf(
-		"the service was restored from a backup (epoch %d became %d): events that were read may be lost there", e.Known,
+		"the service was restored from a backup (epoch %d became %d): it may have lost events that were read before", e.Known,
 		e.Now,
 	)
 }
@@ -90,21 +90,21 @@ func (e *RestoredError) Error() string {
 type Follower struct {
 	Client  *Client
 	Company string
-	Cursor  int64 // where to begin
-	Epoch   int64 // of the last page that was taken; 0: none
-	// Live waits at the end for further changes, and gets through outages.
+	Cursor  int64 // of the last page that was taken; 0 for the beginning
+	Epoch   int64 // of the last page that was taken; 0 before the first
+	// Live keeps waiting for further changes at the end of the feed, and retries after outages.
 	Live bool
-	// Take stores the events together with the page's Cursor and Epoch, and drops events whose id it has already. Pages
-	// without events come too.
+	// Take stores the events together with the page's Cursor and Epoch, and drops events whose id is already stored. It is
+	// also called for pages without events.
 	Take func(Page) error
-	// Failed hears of failures that waiting may mend, and of the wait. It may be nil.
+	// Failed is called for failures after which Run retries, with the wait. It may be nil.
 	Failed func(err error, again time.Duration)
 
-	sleep func(ctx context.Context, d time.Duration) error // nil: wait.For
+	sleep func(ctx context.Context, d time.Duration) error // nil means wait.For
 }
 
-// Run hands out pages until the feed's end, or where Live until ctx ends, whose error it then returns. What was taken
-// stays taken, whatever follows.
+// Run takes pages until the end of the feed, or if Live until ctx ends; it then returns the error of ctx. Pages that
+// were taken remain taken.
 func (f Follower) Run(ctx context.Context) error {
 	patience := time.Duration(0)
 	if f.Live {
@@ -125,7 +125,7 @@ func (f Follower) Run(ctx context.Context) error {
 			if f.Failed != nil {
 				f.Failed(err, again)
 			}
-			_ = pause(ctx, again) // ctx is looked at above
+			_ = pause(ctx, again) // ctx is checked above
 			continue
 		case err != nil:
 			return err

@@ -19,21 +19,21 @@ const LogTileHeight = 8
 const logPath = "/api/public/log/"
 
 // LogCheckpoint fetches the newest checkpoint of the transparency log, a signed note. It proves nothing until
-// evidence.OpenCheckpoint has opened it. No key is sent.
+// evidence.OpenCheckpoint has verified it. The request carries no key.
 func (c *Client) LogCheckpoint(ctx context.Context) (string, error) {
-	const most = 64 << 10
+	const limit = 64 << 10
 	body, err := c.do(ctx, ask{method: http.MethodGet, path: logPath + "checkpoint", public: true, raw: true})
 	if err != nil {
 		return "", err
 	}
-	if len(body) > most {
-		return "", fmt.Errorf("the checkpoint of %s is longer than %d bytes", c.base, most)
+	if len(body) > limit {
+		return "", fmt.Errorf("the checkpoint of %s is longer than %d bytes", c.base, limit)
 	}
 	return string(body), nil
 }
 
-// LogTimestamps fetches a page of tokens over checkpoints of trees with more than after leaves. They are what somebody
-// sent; evidence.Authority's CheckToken checks them. No key is sent.
+// LogTimestamps fetches a page of tokens over checkpoints of trees with more than after leaves. The tokens are
+// unverified: check them with CheckToken of evidence.Authority. The request carries no key.
 func (c *Client) LogTimestamps(ctx context.Context, after int64) (page wire.LogTimestamps, err error) {
 	body, err := c.do(
 		ctx,
@@ -48,8 +48,8 @@ func (c *Client) LogTimestamps(ctx context.Context, after int64) (page wire.LogT
 	return page, nil
 }
 
-// LogTile fetches a tile of hashes: the whole tile, cut, where the partial one is no longer kept. The hashes are what
-// somebody sent; tlog.TileHashReader checks them.
+// LogTile fetches a tile of hashes. If a partial tile is no longer kept, it fetches the full tile and cuts it. The
+// hashes are unverified: check them with tlog.TileHashReader.
 func (c *Client) LogTile(ctx context.Context, tile tlog.Tile) ([]byte, error) {
 	body, err := c.do(ctx, ask{method: http.MethodGet, path: logPath + tilePath(tile), public: true, raw: true})
 	var refused *Error
@@ -70,7 +70,7 @@ func (c *Client) LogTile(ctx context.Context, tile tlog.Tile) ([]byte, error) {
 	return body, nil
 }
 
-// tilePath is a tile's path by C2SP tlog-tiles, which names no height.
+// tilePath returns the path of a tile in C2SP tlog-tiles, which has no height.
 func tilePath(tile tlog.Tile) string {
 	return "tile/" + strings.TrimPrefix(tile.Path(), fmt.Sprintf("tile/%d/", LogTileHeight))
 }

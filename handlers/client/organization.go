@@ -14,14 +14,14 @@ const (
 	membersPath      = organizationPath + "/members"
 )
 
-// Organization is the key's organization, with what is left of its month. Any key may ask; everything else about keys
-// and members needs organization:admin.
+// Organization returns the key's organization with its remaining monthly limits. Any key may call it. All other methods
+// about keys and members need organization:admin.
 func (c *Client) Organization(ctx context.Context) (wire.FullOrganization, error) {
 	return get[wire.FullOrganization](ctx, c, organizationPath, nil)
 }
 
-// APIKeys reads a page of the organization's keys, the oldest first, ended ones included. after is the NextCursor of
-// the page before, or empty.
+// APIKeys reads a page of the organization's keys, oldest first, including ended ones. after is the NextCursor of the
+// previous page, or empty.
 func (c *Client) APIKeys(ctx context.Context, after string) (wire.APIKeys, error) {
 	return get[wire.APIKeys](ctx, c, apikeysPath, page(after))
 }
@@ -31,26 +31,26 @@ func (c *Client) APIKey(ctx context.Context, keyID string) (wire.APIKey, error) 
 	return c.apikey(ctx, askAPIKey(http.MethodGet, keyID, ""), keyID)
 }
 
-// CreateAPIKey makes a key of the member that the asking key acts for, another one with each call. Its text is in this
-// answer only. No key gives more than it has: scopes, end and limits.
+// CreateAPIKey creates another key of the member that the calling key acts for, with each call. Only this answer
+// contains its text. A key cannot grant more than it has: scopes, end and limits.
 func (c *Client) CreateAPIKey(ctx context.Context, k wire.APIKeyRequest) (wire.CreatedAPIKey, error) {
 	answer, err := post[wire.CreatedAPIKey](ctx, c, apikeysPath, k)
 	return about(answer, err, answer.ID != "" && answer.Key != "")
 }
 
-// UpdateAPIKey renames a key, or brings its end forward.
+// UpdateAPIKey renames a key or moves its end forward.
 func (c *Client) UpdateAPIKey(ctx context.Context, keyID string, change wire.APIKeyChange) (wire.APIKey, error) {
 	a := askAPIKey(http.MethodPatch, keyID, "")
 	a.document = change
 	return c.apikey(ctx, a, keyID)
 }
 
-// RevokeAPIKey ends a key for good.
+// RevokeAPIKey revokes a key for good.
 func (c *Client) RevokeAPIKey(ctx context.Context, keyID string) (wire.APIKey, error) {
 	return c.apikey(ctx, askAPIKey(http.MethodDelete, keyID, ""), keyID)
 }
 
-// RotateAPIKey makes a successor with the same member, scopes and limits; its text is in this answer only.
+// RotateAPIKey creates a successor with the same member, scopes and limits. Only this answer contains its text.
 func (c *Client) RotateAPIKey(ctx context.Context, keyID string, r wire.APIKeyRotation) (wire.RotatedAPIKey, error) {
 	a := askAPIKey(http.MethodPost, keyID, "/rotate")
 	a.document = r
@@ -70,20 +70,20 @@ func (c *Client) apikey(ctx context.Context, a ask, keyID string) (wire.APIKey, 
 	return about(answer, err, answer.ID == keyID)
 }
 
-// Members reads a page of the organization's members, the oldest first, ended memberships included. after is the
-// NextCursor of the page before, or empty.
+// Members reads a page of the organization's members, oldest first, including ended memberships. after is the
+// NextCursor of the previous page, or empty.
 func (c *Client) Members(ctx context.Context, after string) (wire.Members, error) {
 	return get[wire.Members](ctx, c, membersPath, page(after))
 }
 
-// InviteMember invites an address; again, it makes another link, and the former one works no more. Where the service
-// sends no mail, the link is in this answer only.
+// InviteMember invites an address. Inviting it again makes a new link, and the former link no longer works. If the
+// service sends no mail, only this answer contains the link.
 func (c *Client) InviteMember(ctx context.Context, email string, role domain.Role) (wire.InvitedMember, error) {
 	answer, err := post[wire.InvitedMember](ctx, c, membersPath, wire.Invitation{Email: email, Role: role})
 	return about(answer, err, answer.ID != "")
 }
 
-// UpdateMember gives a member another role, or disables or enables one.
+// UpdateMember changes the role of a member, or disables or enables the member.
 func (c *Client) UpdateMember(ctx context.Context, memberID string, change wire.MemberChange) (wire.FullMember, error) {
 	a := askMember(http.MethodPatch, memberID)
 	a.document = change

@@ -21,13 +21,13 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Register declares the hash of a version's final bytes. A replay is a success with Replayed. Its outcome may be
-// [Unknown].
+// Register declares the hash of a version's final bytes. A replay is a success with Replayed set. After an error the
+// outcome may be [Unknown].
 func (c *Client) Register(ctx context.Context, d wire.Declaration) (wire.Registration, error) {
 	return c.register(ctx, d)
 }
 
-// RegisterSaved sends a saved declaration as its bytes stand: what replays must do.
+// RegisterSaved sends a saved declaration byte for byte, as a replay must.
 func (c *Client) RegisterSaved(ctx context.Context, declaration []byte) (wire.Registration, error) {
 	return c.register(ctx, declaration)
 }
@@ -37,19 +37,19 @@ func (c *Client) register(ctx context.Context, declaration any) (wire.Registrati
 	return about(answer, err, answer.PublicID != "")
 }
 
-// BatchResult is what became of one declaration: exactly one of Registration and Err is set.
+// BatchResult is the outcome of one declaration. Exactly one of Registration and Err is set.
 type BatchResult struct {
 	Registration *wire.Registration
 	Err          *Error
 }
 
-// RegisterBatch declares 1 to 500 versions in one request, each decided as if sent alone; the results are in the order
-// of the declarations. An error of its own means that the request failed as a whole, and may be [Unknown].
+// RegisterBatch declares 1 to 500 versions in one request. Each is decided as if it were sent alone. The results are in
+// the order of the declarations. An error means that the request failed as a whole; its outcome may be [Unknown].
 func (c *Client) RegisterBatch(ctx context.Context, declarations []wire.Declaration) ([]BatchResult, error) {
 	return c.registerBatch(ctx, wire.BatchRequest{Declarations: declarations}, len(declarations))
 }
 
-// RegisterBatchSaved is RegisterBatch with saved declarations, each sent as its bytes stand: what replays must do.
+// RegisterBatchSaved is RegisterBatch with saved declarations, each sent byte for byte, as a replay must.
 func (c *Client) RegisterBatchSaved(ctx context.Context, declarations [][]byte) ([]BatchResult, error) {
 	body := slices.Concat([]byte(`{"declarations":[`), bytes.Join(declarations, []byte(",")), []byte("]}"))
 	return c.registerBatch(ctx, body, len(declarations))
@@ -78,7 +78,8 @@ func (c *Client) registerBatch(ctx context.Context, batch any, size int) ([]Batc
 	return results, nil
 }
 
-// Reserve gives a version its link before the bytes are final; again, it renews. A reservation is no evidence.
+// Reserve assigns a link to a version before its bytes are final. Reserving again renews the reservation. A reservation
+// is not evidence.
 func (c *Client) Reserve(ctx context.Context, v wire.VersionReference) (wire.Reservation, error) {
 	answer, err := post[wire.Reservation](ctx, c, reservationsPath, v)
 	return about(answer, err, answer.PublicID != "" && answer.VerificationURL != "")
@@ -86,9 +87,9 @@ func (c *Client) Reserve(ctx context.Context, v wire.VersionReference) (wire.Res
 
 const reservationsPath = "/api/v1/integrity/reservations"
 
-// Reservations reads a page of a company's versions that were reserved and are not registered, the earliest to expire
-// first: with one status, or with any if status is empty. A page may be empty although more follow. after is the
-// NextCursor of the page before, or empty.
+// Reservations reads a page of a company's versions that were reserved and are not registered. The first to expire
+// comes first. An empty status means any. A page may be empty although more follow. after is the NextCursor of the
+// previous page, or empty.
 func (c *Client) Reservations(
 	ctx context.Context, company string, status domain.ReservationStatus, after string,
 ) (wire.Reservations, error) {
@@ -97,7 +98,7 @@ func (c *Client) Reservations(
 	)
 }
 
-// ReleaseReservation gives the place of a pending reservation back; its link stays, and reserving again renews it.
+// ReleaseReservation cancels a pending reservation and frees its place. Its link stays, and reserving again renews it.
 func (c *Client) ReleaseReservation(ctx context.Context, publicID string) (wire.ReleasedReservation, error) {
 	answer, err := read[wire.ReleasedReservation](
 		ctx, c, ask{method: http.MethodDelete, path: reservationsPath + "/" + publicID, wrong: checkPublicID(publicID)},
@@ -105,7 +106,7 @@ func (c *Client) ReleaseReservation(ctx context.Context, publicID string) (wire.
 	return about(answer, err, answer.PublicID == publicID)
 }
 
-// Lookup finds the record of a version; RECORD_NOT_FOUND where nothing is registered.
+// Lookup finds the record of a version. It fails with RECORD_NOT_FOUND if the version is not registered.
 func (c *Client) Lookup(ctx context.Context, v wire.VersionReference) (wire.Record, error) {
 	answer, err := get[wire.Record](ctx, c, "/api/v1/integrity/lookup", url.Values{
 		"companyReference": {v.CompanyReference}, "source": {v.Source},
@@ -120,16 +121,17 @@ func (c *Client) Record(ctx context.Context, publicID string) (wire.Record, erro
 	return about(answer, err, answer.PublicID == publicID)
 }
 
-// RecordsQuery says which records are listed; an empty member does not limit. A SHA256 stands alone.
+// RecordsQuery says which records to list; empty members do not restrict the list. SHA256 must not be combined with
+// other members.
 type RecordsQuery struct {
 	SHA256                                      string // 64 hexadecimal characters
 	CompanyReference, Source, DocumentReference string // without SHA256 the company is required
 	Status                                      domain.Status
-	ReceivedFrom, ReceivedTo                    string // RFC 3339: from the one on, and before the other
+	ReceivedFrom, ReceivedTo                    string // RFC 3339; from inclusive, to exclusive
 }
 
-// Records reads a page of records, the newest first, in companies granted to the key: those of a hash, or those of a
-// company. A page may be empty although more follow. after is the NextCursor of the page before, or empty.
+// Records reads a page of the records with a hash, or of a company, in companies granted to the key, newest first. A
+// page may be empty although more follow. after is the NextCursor of the previous page, or empty.
 func (c *Client) Records(ctx context.Context, of RecordsQuery, after string) (wire.Records, error) {
 	return get[wire.Records](ctx, c, "/api/v1/integrity/records", page(after,
 		"sha256", of.SHA256, "companyReference", of.CompanyReference, "source", of.Source, "documentReference",
@@ -137,21 +139,21 @@ func (c *Client) Records(ctx context.Context, of RecordsQuery, after string) (wi
 		"status", string(of.Status), "receivedFrom", of.ReceivedFrom, "receivedTo", of.ReceivedTo))
 }
 
-// EvidenceOption asks for evidence with something more, or of another moment.
+// EvidenceOption changes a request for evidence.
 type EvidenceOption func(query url.Values)
 
-// AsOf asks for the signed state as of an earlier moment in the place of an observation: history, never the present
+// AsOf asks for the signed state as of an earlier moment instead of an observation: it shows history, not the present
 // state. at is an RFC 3339 time at least a minute ago, or the sequence of an event in plain digits.
 func AsOf(at string) EvidenceOption { return func(query url.Values) { query.Set("at", at) } }
 
-// WithTimestamps asks for the tokens of timestamp authorities (RFC 3161) that show before which time the record
-// existed. The evidence has none while no authority has stamped a checkpoint of the log that holds the record.
+// WithTimestamps asks for the tokens of timestamp authorities (RFC 3161), which show that the record existed before a
+// time. The evidence has no tokens until an authority has stamped a checkpoint of the log that includes the record.
 func WithTimestamps() EvidenceOption {
 	return func(query url.Values) { query.Set("timestamps", "true") }
 }
 
-// Evidence is the raw signed export of a record, with references and a dated observation of its state. Keep the bytes
-// as they are.
+// Evidence returns the raw signed export of a record, with references and a dated observation of its state. Keep the
+// bytes unchanged.
 func (c *Client) Evidence(ctx context.Context, publicID string, options ...EvidenceOption) ([]byte, error) {
 	a := askRecord(http.MethodGet, publicID, "/evidence")
 	a.query = url.Values{}
@@ -161,7 +163,7 @@ func (c *Client) Evidence(ctx context.Context, publicID string, options ...Evide
 	return c.signed(ctx, a)
 }
 
-// signed reads bytes that are kept as they are, once they look like signed evidence.
+// signed returns the raw bytes of an answer, after checking that they look like signed evidence.
 func (c *Client) signed(ctx context.Context, a ask) ([]byte, error) {
 	body, err := c.do(ctx, a)
 	if err != nil {
@@ -176,8 +178,8 @@ func (c *Client) signed(ctx context.Context, a ask) ([]byte, error) {
 	return body, nil
 }
 
-// Revoke revokes a record for good; the key needs integrity:revoke. The reason, at most 500 characters, may be empty;
-// it is kept for the organization only.
+// Revoke revokes a record for good; the key needs integrity:revoke. The reason, at most 500 characters, may be empty.
+// Only the organization can see it.
 func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Revocation, error) {
 	a := askRecord(http.MethodPost, publicID, "/revoke")
 	a.document = wire.RevokeRequest{Reason: reason}
@@ -196,9 +198,9 @@ func checkPublicID(text string) error {
 	return nil
 }
 
-// Compare asks publicly, without the key, how a hash relates to a record. Every result of the specification is an
-// answer, RecordNotFound included; an error means that it could not be checked, which is not a mismatch. Without a hash
-// the result is FileNotCompared at best. Accept a file on Verified alone.
+// Compare compares a hash with a record in a public request without the key. Every result of the specification is an
+// answer, including RecordNotFound. An error means that nothing could be compared, which is not a mismatch. Without a
+// hash the best result is FileNotCompared. Accept a file only if Verified is true.
 func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Comparison, error) {
 	a := ask{
 		method: http.MethodGet, path: "/api/public/integrity/" + publicID, public: true, wrong: checkPublicID(publicID),
@@ -225,8 +227,8 @@ func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Com
 	return answer, nil
 }
 
-// VerifyHash compares a hash with a certificate of any organization; the key needs verify:read. Accept a file on
-// Verified alone. It consumes one request of the month.
+// VerifyHash compares a hash with a certificate of any organization; the key needs verify:read. Accept a file only if
+// Verified is true. It consumes a monthly request.
 func (c *Client) VerifyHash(ctx context.Context, publicID, sha256 string) (wire.Verification, error) {
 	answer, err := read[wire.Verification](ctx, c, ask{
 		method: http.MethodPost, path: "/api/v1/verify",
@@ -235,7 +237,7 @@ func (c *Client) VerifyHash(ctx context.Context, publicID, sha256 string) (wire.
 	return about(answer, err, answer.PublicID == publicID)
 }
 
-// Receipt is the public receipt of a record: no key is sent. Keep the bytes as they are.
+// Receipt returns the public receipt of a record. The request carries no key. Keep the bytes unchanged.
 func (c *Client) Receipt(ctx context.Context, publicID string) ([]byte, error) {
 	return c.signed(ctx, ask{
 		method: http.MethodGet, path: "/api/public/integrity/" + publicID + "/receipt", public: true,
@@ -243,8 +245,8 @@ func (c *Client) Receipt(ctx context.Context, publicID string) ([]byte, error) {
 	})
 }
 
-// Declare reads the final bytes of a version to their end and makes its declaration; nothing is sent. The origin keeps
-// the declaration with the bytes and sends that very one, however often.
+// Declare reads the final bytes of a version to their end and makes its declaration; it sends nothing. Store the
+// declaration with the bytes and send this same declaration in every attempt.
 func Declare(
 	v wire.VersionReference, final io.Reader, mimeType string, generatedAt time.Time,
 ) (wire.Declaration, error) {
@@ -261,9 +263,8 @@ func Declare(
 }
 
 // VerifyDeclared verifies saved evidence offline (contract section 4.1) and requires that it is about d: its hash and
-// its references. trusted must have come through a channel that is not the evidence's own. The error is nil exactly
-// when signature, references and hash are valid and the record was not revoked when observed; it says nothing about the
-// present state.
+// its references. Obtain trusted through another channel than the evidence. The error is nil exactly when signature,
+// references and hash are valid and the record was not revoked when observed. It says nothing about the present state.
 func VerifyDeclared(
 	receipt []byte, trusted *evidence.TrustedKeys, d wire.Declaration, now time.Time,
 ) (evidence.Findings, error) {
@@ -282,7 +283,7 @@ func VerifyDeclared(
 		CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference,
 		Version: int32(r.Version),
 	}) != d.VersionReference() {
-		return f, errors.New("evidence: it is about another version")
+		return f, errors.New("evidence: it belongs to another version")
 	}
 	return f, nil
 }

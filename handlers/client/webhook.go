@@ -10,14 +10,15 @@ import (
 
 const webhooksPath = "/api/v1/integrity/webhooks"
 
-// CreateWebhook makes a destination, another one with each call. Its secret is in this answer only. It receives nothing
-// until [Client.GrantWebhook] authorizes it for a company. Everything about destinations needs integrity:admin.
+// CreateWebhook creates another destination with each call. Only this answer contains its secret. The destination
+// receives nothing until [Client.GrantWebhook] authorizes it for a company. All methods about destinations need
+// integrity:admin.
 func (c *Client) CreateWebhook(ctx context.Context, w wire.WebhookRequest) (wire.WebhookWithSecret, error) {
 	answer, err := post[wire.WebhookWithSecret](ctx, c, webhooksPath, w)
 	return about(answer, err, answer.ID != "" && answer.Secret != "")
 }
 
-// Webhooks are all destinations, the oldest first.
+// Webhooks lists all destinations, oldest first.
 func (c *Client) Webhooks(ctx context.Context) (wire.Webhooks, error) {
 	return get[wire.Webhooks](ctx, c, webhooksPath, nil)
 }
@@ -28,7 +29,7 @@ func (c *Client) Webhook(ctx context.Context, webhookID string) (wire.Webhook, e
 	return about(answer, err, answer.ID == webhookID)
 }
 
-// UpdateWebhook changes a destination. Enabling one that was disabled says that it works again.
+// UpdateWebhook changes a destination. Enabling a disabled destination says that it works again.
 func (c *Client) UpdateWebhook(ctx context.Context, webhookID string, change wire.WebhookChange) (wire.Webhook, error) {
 	a := askWebhook(http.MethodPatch, webhookID, "")
 	a.document = change
@@ -36,14 +37,14 @@ func (c *Client) UpdateWebhook(ctx context.Context, webhookID string, change wir
 	return about(answer, err, answer.ID == webhookID)
 }
 
-// DeleteWebhook deletes a destination with its authorizations; what is queued for it is not sent.
+// DeleteWebhook deletes a destination with its authorizations and cancels its queued deliveries.
 func (c *Client) DeleteWebhook(ctx context.Context, webhookID string) (wire.DeletedWebhook, error) {
 	answer, err := read[wire.DeletedWebhook](ctx, c, askWebhook(http.MethodDelete, webhookID, ""))
 	return about(answer, err, answer.ID == webhookID)
 }
 
-// RotateWebhookSecret gives a destination another secret, which is in this answer only; both sign until the overlap
-// ends.
+// RotateWebhookSecret creates a new secret for a destination. Only this answer contains it. Both secrets sign until the
+// overlap ends.
 func (c *Client) RotateWebhookSecret(
 	ctx context.Context, webhookID string, r wire.RotateRequest,
 ) (wire.WebhookWithSecret, error) {
@@ -53,7 +54,7 @@ func (c *Client) RotateWebhookSecret(
 	return about(answer, err, answer.ID == webhookID && answer.Secret != "")
 }
 
-// TestWebhook queues a delivery that stands for no record; what becomes of it stands in [Client.Deliveries].
+// TestWebhook queues a test delivery, which belongs to no record. [Client.Deliveries] shows its outcome.
 func (c *Client) TestWebhook(ctx context.Context, webhookID string) (wire.Delivery, error) {
 	a := askWebhook(http.MethodPost, webhookID, "/test")
 	a.document = struct{}{}
@@ -61,15 +62,15 @@ func (c *Client) TestWebhook(ctx context.Context, webhookID string) (wire.Delive
 	return about(answer, err, answer.WebhookID == webhookID)
 }
 
-// Deliveries reads a page of a destination's deliveries, the newest first: with one status, or with any if status is
-// empty. after is the NextCursor of the page before, or empty.
+// Deliveries reads a page of a destination's deliveries, newest first. An empty status means any. after is the
+// NextCursor of the previous page, or empty.
 func (c *Client) Deliveries(ctx context.Context, webhookID, status, after string) (wire.Deliveries, error) {
 	a := askWebhook(http.MethodGet, webhookID, "/deliveries")
 	a.query = page(after, "status", status)
 	return read[wire.Deliveries](ctx, c, a)
 }
 
-// Redeliver begins the attempts of a delivery again, at once.
+// Redeliver restarts the attempts of a delivery at once.
 func (c *Client) Redeliver(ctx context.Context, deliveryID string) (wire.Delivery, error) {
 	answer, err := read[wire.Delivery](ctx, c, ask{
 		method: http.MethodPost, path: webhooksPath + "/deliveries/" + deliveryID + "/redeliver", document: struct{}{},
@@ -78,8 +79,8 @@ func (c *Client) Redeliver(ctx context.Context, deliveryID string) (wire.Deliver
 	return about(answer, err, answer.ID == deliveryID)
 }
 
-// ReplayWebhook queues what a destination has missed, up to 10,000 deliveries, or with DryRun counts it. The same again
-// queues nothing twice. Where NextSequence is set, go on from there.
+// ReplayWebhook queues past events for a destination, up to 10,000 deliveries, or with DryRun counts them. Repeating a
+// replay queues nothing twice. If NextSequence is set, continue from there.
 func (c *Client) ReplayWebhook(ctx context.Context, webhookID string, r wire.ReplayRequest) (wire.Replay, error) {
 	a := askWebhook(http.MethodPost, webhookID, "/replay")
 	a.document = r

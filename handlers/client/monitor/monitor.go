@@ -23,38 +23,38 @@ import (
 	"integrityledger/handlers/client"
 )
 
-// Kind says what a log did.
+// Kind is the kind of misconduct.
 type Kind string
 
 // The kinds of an AlarmError.
 const (
-	// Rewritten: what was signed before is not what the log holds now.
+	// Rewritten: the log no longer contains what it signed before.
 	Rewritten Kind = "rewritten"
 	// Shrunk: the log is smaller than it was, as after a restore to an earlier state.
 	Shrunk Kind = "shrunk"
-	// OtherLog: the checkpoint is that of another pinned log.
+	// OtherLog: the checkpoint belongs to another pinned log.
 	OtherLog Kind = "other-log"
 	// UnknownKey: no pinned key of the log signed the checkpoint.
 	UnknownKey Kind = "unknown-key"
-	// BadSignature: it names a pinned key, whose signature does not belong to it.
+	// BadSignature: the checkpoint names a pinned key, but the signature is not the key's.
 	BadSignature Kind = "bad-signature"
 	// RevokedKey: every pinned key that signed the checkpoint was revoked.
 	RevokedKey Kind = "revoked-key"
-	// BadTimestamp: a token that the log serves as that of a pinned authority does not hold over its checkpoint.
+	// BadTimestamp: the log serves a token in the name of a pinned authority that is not valid for its checkpoint.
 	BadTimestamp Kind = "bad-timestamp"
-	// BadTiles: the hashes that the log serves do not lead to the root that it signed.
+	// BadTiles: the served hashes do not lead to the signed root.
 	BadTiles Kind = "bad-tiles"
 )
 
 // Kept is a checkpoint of the log that was stored outside it.
 type Kept struct {
-	Name string // the place where it is stored, for people
-	Note string // the signed note, whole
+	Name string // the place of storage, for people
+	Note string // the whole signed note
 	// Token is a timestamp authority's token over the note, which shows that the note existed before the token's time.
 	Token []byte
 }
 
-// AlarmError is what must be looked at by a person. Known and Seen are whole signed notes.
+// AlarmError needs the attention of a person. Known and Seen are whole signed notes.
 type AlarmError struct {
 	Kind      Kind   `json:"kind"`
 	Detail    string `json:"detail"`
@@ -62,51 +62,52 @@ type AlarmError struct {
 	Known     string `json:"known,omitempty"`     // the kept checkpoint that Seen contradicts
 	Token     []byte `json:"token,omitempty"`     // Kept.Token, DER in base64
 	Seen      string `json:"seen"`
-	// RootAtKnownSize and Proof are of Rewritten where Seen is the larger: the root that Seen's tree has at Known's
-	// size, which is not Known's, and the consistency proof from it to Seen (RFC 9162, section 2.1.4), all in base64.
+	// RootAtKnownSize and Proof are set for Rewritten if Seen is larger than Known: the root of Seen's tree at Known's
+	// size, which differs from Known's root, and the consistency proof from it to Seen (RFC 9162, section 2.1.4), all in
+	// base64.
 	RootAtKnownSize string   `json:"rootAtKnownSize,omitempty"`
 	Proof           []string `json:"proof,omitempty"`
 }
 
 func (a *AlarmError) Error() string { return string(a.Kind) + ": " + a.Detail }
 
-// Seen is a checkpoint that passed.
+// Seen is a checkpoint that passed all checks.
 type Seen struct {
 	evidence.Checkpoint
 	Note string
-	// Witnessed are the names of the pinned witnesses whose cosignatures hold.
+	// Witnessed lists the pinned witnesses with a valid cosignature.
 	Witnessed []string
 }
 
-// Monitor checks one log. Wait must end with ctx.
+// Monitor checks one log. Wait must return when ctx ends.
 type Monitor struct {
 	Client  *client.Client
 	Trusted *evidence.TrustedKeys
 	Now     func() time.Time
 	Wait    func(context.Context, time.Duration) error
-	// Witnesses is how many pinned witnesses should have cosigned. A checkpoint with fewer is asked for again, as they
-	// come to it a moment after it; it passes all the same, and Seen.Witnessed tells.
+	// Witnesses is the number of pinned witnesses that should have cosigned. A checkpoint with fewer cosignatures is
+	// fetched again, since they arrive a moment after it. It passes even so; Seen.Witnessed has the cosignatures found.
 	Witnesses int
 }
 
-// mostAhead is how far ahead of Now the time of a cosignature or token may be.
-const mostAhead = 300 * time.Second
+// maxAhead is how far ahead of Now the time of a cosignature or token may be.
+const maxAhead = 300 * time.Second
 
 const (
-	staleAttempts = 3 // of a checkpoint that is smaller than a kept one, or lacks cosignatures
+	staleAttempts = 3 // to fetch a checkpoint that is smaller than a kept one or lacks cosignatures
 	stalePause    = 2 * time.Second
 )
 
-// Check fetches the newest checkpoint and requires that it continues every kept one. The error is an *AlarmError or
-// says why nothing could be checked. A smaller checkpoint is asked for again before it is believed: a proxy may hold an
-// older one for a moment. A request that is refused as one too many waits for up to a minute.
+// Check fetches the newest checkpoint and requires that it extends every kept one. The error is an *AlarmError, or says
+// why nothing could be checked. A smaller checkpoint is fetched again before it counts, because a proxy may serve an
+// older one for a moment. A request that exceeds the rate limit waits for up to a minute.
 func (m Monitor) Check(ctx context.Context, kept []Kept) (Seen, error) {
 	known := make([]evidence.Checkpoint, len(kept))
 	var largest int64
 	for i, k := range kept {
 		c, err := evidence.OpenCheckpoint(k.Note, m.Trusted)
 		if err != nil && !errors.Is(err, evidence.ErrRevokedLogKey) {
-			// that key signed it, and the log must still continue it
+			// The log must also extend a checkpoint signed by a key that was revoked later.
 			return Seen{}, fmt.Errorf("%s: %w", k.Name, err)
 		}
 		known[i] = c
@@ -163,21 +164,21 @@ func (m Monitor) fetch(ctx context.Context) (Seen, error) {
 	case err != nil:
 		return Seen{}, &AlarmError{Kind: BadSignature, Detail: err.Error(), Seen: note}
 	}
-	return Seen{c, note, m.Trusted.Cosigned(note, m.Now().Add(mostAhead))}, nil
+	return Seen{c, note, m.Trusted.Cosigned(note, m.Now().Add(maxAhead))}, nil
 }
 
-// mostWait is the longest that one request waits, because the limits of an address are those of a minute.
-const mostWait = time.Minute
+// maxWait is the longest wait of a request: limits by address last a minute.
+const maxWait = time.Minute
 
-// patiently repeats a request once, after as long as the service says, where it was refused because its address asks
-// too often: a check that needs more requests than a minute allows would otherwise never end.
+// patiently repeats a request once if the service refused it for the rate limit, after the wait that the service asks
+// for. Otherwise a check that needs more requests than a minute allows would never finish.
 func patiently[T any](
 	ctx context.Context, wait func(context.Context, time.Duration) error, ask func() (T, error),
 ) (T, error) {
 	answer, err := ask()
 	var refused *client.Error
 	if !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests || refused.RetryAfter <= 0 ||
-		refused.RetryAfter > mostWait {
+		refused.RetryAfter > maxWait {
 		return answer, err
 	}
 	if err := wait(ctx, refused.RetryAfter); err != nil {
@@ -186,13 +187,12 @@ func patiently[T any](
 	return ask()
 }
 
-// compare says what is wrong where seen does not continue a known checkpoint; the error is why that could not be
-// established.
+// compare returns an alarm if seen does not extend a known checkpoint. The error says why this could not be determined.
 func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*AlarmError, error) {
 	switch {
 	case known.Origin != seen.Origin:
 		return &AlarmError{
-			Kind: OtherLog, Detail: fmt.Sprintf("the checkpoint is that of %s, not of %s", seen.Origin, known.Origin),
+			Kind: OtherLog, Detail: fmt.Sprintf("the checkpoint belongs to %s, not to %s", seen.Origin, known.Origin),
 		}, nil
 	case seen.Size < known.Size:
 		return &AlarmError{Kind: Shrunk, Detail: fmt.Sprintf(
@@ -210,7 +210,7 @@ func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*AlarmErr
 	}
 	alarm := &AlarmError{
 		Kind:            Rewritten,
-		Detail:          fmt.Sprintf("the first %d entries are not those of the kept checkpoint any more", known.Size),
+		Detail:          fmt.Sprintf("the first %d entries differ from those of the kept checkpoint", known.Size),
 		RootAtKnownSize: root.String(),
 	}
 	if known.Size > 0 {
@@ -225,7 +225,7 @@ func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*AlarmErr
 	return alarm, nil
 }
 
-// treeReader reads hashes of seen's tree, each led to seen's root.
+// treeReader reads hashes of seen's tree and verifies each against seen's root.
 type treeReader struct {
 	tlog.HashReader
 	seen  Seen
@@ -239,41 +239,41 @@ func (m Monitor) hashes(ctx context.Context, seen Seen) treeReader {
 	return treeReader{tlog.TileHashReader(tlog.Tree{N: seen.Size, Hash: seen.Root}, t), seen, t}
 }
 
-// root is that of the first size entries.
+// root returns the root of the first size entries.
 func (r treeReader) root(size int64) (tlog.Hash, error) {
 	if size > 0 {
 		root, err := tlog.TreeHash(size, r)
 		return root, r.unproven(err)
 	}
-	empty := tlog.Hash(sha256.Sum256(nil)) // RFC 6962, section 2.1; no tile holds it
+	empty := tlog.Hash(sha256.Sum256(nil)) // RFC 6962, section 2.1; no tile contains it
 	if r.seen.Size == 0 && r.seen.Root != empty {
-		return tlog.Hash{}, r.unproven(errors.New("the root of an empty log is another"))
+		return tlog.Hash{}, r.unproven(errors.New("the signed root is not the root of an empty log"))
 	}
 	return empty, nil
 }
 
-// unproven tells an outage from hashes that do not fit.
+// unproven distinguishes an outage from hashes that do not match.
 func (r treeReader) unproven(err error) error {
 	if err == nil || r.tiles.failed != nil {
 		return r.tiles.failed
 	}
 	return &AlarmError{
-		Kind: BadTiles, Detail: "the hashes that the log serves do not lead to the root that it signed: " + err.Error(),
+		Kind: BadTiles, Detail: "the served hashes do not lead to the signed root: " + err.Error(),
 		Seen: r.seen.Note,
 	}
 }
 
-// tiles implements tlog.TileReader. It holds tiles that were checked.
+// tiles implements tlog.TileReader. It caches verified tiles.
 type tiles struct {
 	fetch  func(tlog.Tile) ([]byte, error)
 	held   map[tlog.Tile][]byte
 	failed error
 }
 
-// Height is that of tlog-tiles.
+// Height is the height in tlog-tiles.
 func (t *tiles) Height() int { return client.LogTileHeight }
 
-// ReadTiles fetches the tiles that are not held yet.
+// ReadTiles fetches the tiles that are not in the cache.
 func (t *tiles) ReadTiles(list []tlog.Tile) ([][]byte, error) {
 	data := make([][]byte, len(list))
 	for i, tile := range list {
@@ -287,7 +287,7 @@ func (t *tiles) ReadTiles(list []tlog.Tile) ([][]byte, error) {
 	return data, nil
 }
 
-// SaveTiles holds what the library has checked.
+// SaveTiles caches tiles that the library has verified.
 func (t *tiles) SaveTiles(list []tlog.Tile, data [][]byte) {
 	for i, tile := range list {
 		t.held[tile] = data[i]

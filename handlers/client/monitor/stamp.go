@@ -13,25 +13,25 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Stamped is a page of the tokens of pinned authorities over checkpoints of the log (RFC 3161), all of which hold.
+// Stamped is a page of valid tokens of pinned authorities over checkpoints of the log (RFC 3161).
 type Stamped struct {
-	// Kept are the stamped checkpoints, one of each size, for Check: the log must contain all of them.
+	// Kept has one stamped checkpoint of each size, for Check: the log must contain all of them.
 	Kept   []Kept
 	Newest map[string]time.Time // GenTime of the newest token, by authority
-	// Passed is how many tokens were passed over: of authorities that are not pinned, or whose certificates do not lead to
-	// a pinned one, and over checkpoints that no pinned key of the log signed, a revoked one included.
+	// Passed is the number of tokens that were skipped: their authority is not pinned, their certificates do not lead to a
+	// pinned one, or no pinned key of the log that is not revoked signed their checkpoint.
 	Passed int
-	Next   int64 // to ask for more after; after itself where the page is empty
+	Next   int64 // the after of the next page; the same after if this page is empty
 	More   bool
 }
 
-// Stamped fetches tokens over checkpoints of trees with more than after leaves and checks those of pinned authorities.
-// The error is an *AlarmError where one does not hold. A service that has no tokens answers an empty page.
+// Stamped fetches tokens over checkpoints of trees with more than after leaves and verifies the tokens of pinned
+// authorities. The error is an *AlarmError if one is not valid. A service that has no tokens answers an empty page.
 func (m Monitor) Stamped(ctx context.Context, after int64) (Stamped, error) {
 	s := Stamped{Newest: map[string]time.Time{}, Next: after}
 	page, err := patiently(ctx, m.Wait, func() (wire.LogTimestamps, error) { return m.Client.LogTimestamps(ctx, after) })
 	if refused, ok := errors.AsType[*client.Error](err); ok && refused.Status == http.StatusNotFound {
-		return s, nil // of a release before tokens
+		return s, nil // a release without tokens
 	}
 	if err != nil {
 		return s, err
@@ -64,7 +64,8 @@ func (m Monitor) Stamped(ctx context.Context, after int64) (Stamped, error) {
 	return s, nil
 }
 
-// token is that of an entry. The error is an *AlarmError where the service errs, else why the entry is passed over.
+// token verifies the token of an entry. The error is an *AlarmError if the service is wrong, otherwise it says why the
+// entry is skipped.
 func (m Monitor) token(t wire.LogTimestamp) (evidence.Token, error) {
 	authority, pinned := m.Trusted.Authority(t.Authority)
 	if !pinned {
@@ -79,7 +80,7 @@ func (m Monitor) token(t wire.LogTimestamp) (evidence.Token, error) {
 	switch {
 	case errors.Is(err, evidence.ErrUnknownLogKey):
 		return evidence.Token{}, err
-	case err != nil && !errors.Is(err, evidence.ErrRevokedLogKey): // the log publishes it as its own still
+	case err != nil && !errors.Is(err, evidence.ErrRevokedLogKey): // the log still publishes the checkpoint as its own
 		return alarm(err.Error())
 	case checkpoint.Size != t.TreeSize:
 		return alarm(fmt.Sprintf("treeSize is %d, the checkpoint's size %d", t.TreeSize, checkpoint.Size))
@@ -91,9 +92,9 @@ func (m Monitor) token(t wire.LogTimestamp) (evidence.Token, error) {
 	case err != nil:
 		return alarm(err.Error())
 	case evidence.FormatTime(token.GenTime) != t.GenTime:
-		return alarm("genTime is another than the token's")
-	case token.GenTime.After(m.Now().Add(mostAhead)):
-		return alarm("the token is of the future")
+		return alarm("genTime differs from the token's")
+	case token.GenTime.After(m.Now().Add(maxAhead)):
+		return alarm("the token's time is in the future")
 	}
 	return token, nil
 }

@@ -49,31 +49,31 @@ import (
 //go:embed outbox.sql
 var schema string
 
-// State is how far an item is.
+// State is the state of an item.
 type State string
 
-// The states of an item. Sent means that an attempt was begun whose outcome is not known.
+// The states of an item. Sent means that an attempt began and its outcome is not known.
 const (
-	Queued     State = "queued" // behind an earlier one of its document
+	Queued     State = "queued" // behind an earlier version of its document
 	Waiting    State = "waiting"
 	Sent       State = "sent"
-	Registered State = "registered" // the answer is stored, the evidence not yet
+	Registered State = "registered" // the answer is stored, the evidence is not
 	Done       State = "done"
 	Stopped    State = "stopped"   // needs correction
 	Abandoned  State = "abandoned" // by [Outbox.Abandon]
 )
 
-// Item is a declaration on its way.
+// Item is a declaration in the outbox.
 type Item struct {
 	ID          int64
 	Declaration wire.Declaration
 	State       State
-	Attempts    int                // registrations that were begun
+	Attempts    int                // registrations that began
 	Response    *wire.Registration // nil before Registered
 	Evidence    []byte             // nil before Done
-	Problem     string             // of the last attempt that failed
+	Problem     string             // of the last failed attempt
 
-	saved []byte // the declaration as it is sent
+	saved []byte // the bytes to send
 	due   time.Time
 }
 
@@ -92,21 +92,21 @@ func New(ctx context.Context, db *sql.DB) (*Outbox, error) {
 	return o, nil
 }
 
-// transact commits what do has done, or leaves nothing of it.
+// transact runs do in a transaction, which it commits unless do fails.
 func (o *Outbox) transact(ctx context.Context, do func(*sql.Tx) error) error {
 	tx, err := o.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing once committed
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
 	if err := do(tx); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-// Add puts a declaration into the outbox within the transaction that stores the final file. A version that was added
-// before is an error. What the service would refuse for its form is refused here, so that it cannot be stored.
+// Add adds a declaration in the transaction that stores the final file. It fails for a version that was added before,
+// and for a declaration that the service would refuse because of its form.
 func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now time.Time) error {
 	text, err := json.Marshal(d)
 	if err == nil {
@@ -127,7 +127,7 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now ti
 	return nil
 }
 
-// check reads a declaration as the service does.
+// check validates a declaration as the service does.
 func check(declaration []byte) error {
 	value, err := strictjson.Parse(declaration, 2)
 	if err != nil {
@@ -166,7 +166,7 @@ func scan(r interface{ Scan(...any) error }) (Item, error) {
 	return i, nil
 }
 
-// Find returns the item of a version; sql.ErrNoRows without one.
+// Find returns the item of a version, or sql.ErrNoRows.
 func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error) {
 	i, err := scan(o.db.QueryRowContext(ctx, `SELECT `+columns+` FROM integrity_outbox
 		WHERE company_reference = ? AND source = ? AND document_reference = ? AND version = ?`,
@@ -177,7 +177,7 @@ func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error
 	return i, nil
 }
 
-// Counts says how many items are in each state.
+// Counts returns the number of items in each state.
 func (o *Outbox) Counts(ctx context.Context) (map[State]int, error) {
 	rows, err := o.db.QueryContext(ctx, `SELECT state, count(*) FROM integrity_outbox GROUP BY state`)
 	if err != nil {
@@ -196,9 +196,9 @@ func (o *Outbox) Counts(ctx context.Context) (map[State]int, error) {
 	return counts, rows.Err()
 }
 
-// Retry makes everything due at once that waits or has stopped, after its cause was mended, and returns how many had
-// stopped. One whose outcome was not known is looked up first, as ever. A running worker that waits after a failure
-// goes on waiting; one that is started then does not.
+// Retry makes all waiting and stopped items due at once, after their problem was corrected, and returns the number of
+// stopped items. An item whose outcome is unknown is looked up first, as always. A running worker that waits after a
+// failure keeps waiting; a worker started afterwards does not.
 func (o *Outbox) Retry(ctx context.Context) (int64, error) {
 	var n int64
 	for _, statement := range []string{
@@ -216,8 +216,8 @@ func (o *Outbox) Retry(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// Abandon gives up the item of a version that has stopped, and lets the later versions of its document go on. It is an
-// error where the item has not stopped, or is registered already.
+// Abandon gives up the stopped item of a version, so that later versions of its document can proceed. It fails if the
+// item has not stopped or is already registered.
 func (o *Outbox) Abandon(ctx context.Context, v wire.VersionReference) error {
 	result, err := o.db.ExecContext(ctx,
 		`UPDATE integrity_outbox SET state = 'abandoned' WHERE state = 'stopped' AND response IS NULL
@@ -226,7 +226,7 @@ func (o *Outbox) Abandon(ctx context.Context, v wire.VersionReference) error {
 	if err == nil {
 		var n int64
 		if n, err = result.RowsAffected(); err == nil && n != 1 {
-			err = errors.New("only what has stopped before it was registered can be abandoned")
+			err = errors.New("only an item that stopped before it was registered can be abandoned")
 		}
 	}
 	if err != nil {
@@ -235,15 +235,15 @@ func (o *Outbox) Abandon(ctx context.Context, v wire.VersionReference) error {
 	return nil
 }
 
-// Where the items of each kind of work are: an index has each.
+// Conditions for the items of each lane. Each has an index.
 const (
 	toSend   = `state IN ('waiting', 'sent')`
 	toExport = `state = 'registered'`
 )
 
-// next are the items that are due first, whether yet or later, at most so many.
-func (o *Outbox) next(ctx context.Context, where string, most int) (items []Item, err error) {
-	rows, err := o.db.QueryContext(ctx, `SELECT `+columns+` FROM integrity_outbox WHERE `+where+` ORDER BY due_at, id LIMIT ?`, most) //nolint:gosec // both are constants of this package
+// next returns up to limit items in the order in which they are due, now or later.
+func (o *Outbox) next(ctx context.Context, where string, limit int) (items []Item, err error) {
+	rows, err := o.db.QueryContext(ctx, `SELECT `+columns+` FROM integrity_outbox WHERE `+where+` ORDER BY due_at, id LIMIT ?`, limit) //nolint:gosec // both are constants of this package
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func (o *Outbox) next(ctx context.Context, where string, most int) (items []Item
 	return items, rows.Err()
 }
 
-// save stores how far items are, in one transaction. What another worker has stored meanwhile stays.
+// save stores the state of items in one transaction. It does not overwrite progress that another worker has stored.
 func (o *Outbox) save(ctx context.Context, items ...Item) error {
 	err := o.transact(ctx, func(tx *sql.Tx) error {
 		statement, err := tx.PrepareContext(ctx, `UPDATE integrity_outbox SET
@@ -295,5 +295,5 @@ func (o *Outbox) save(ctx context.Context, items ...Item) error {
 	return nil
 }
 
-// text is a column's text; empty: NULL.
+// text is the text of a column; an empty text is NULL.
 func text(t []byte) sql.NullString { return sql.NullString{String: string(t), Valid: len(t) > 0} }

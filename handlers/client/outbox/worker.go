@@ -18,34 +18,34 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Kind is what a worker has just done.
+// Kind is the step that a worker has taken.
 type Kind string
 
-// The steps of an item, in their order. A report is made after the step is in the database, but Answered and Exported,
-// which come before.
+// The steps of an item, in their order. A step is reported after it is in the database, except Answered and Exported,
+// which are reported before.
 const (
 	Sending   Kind = "sending"   // marked as sent; the request follows
-	Ambiguous Kind = "ambiguous" // an earlier attempt's outcome is not known; the look-up follows
-	Found     Kind = "found"     // the look-up: it had arrived; the replay follows
-	NotFound  Kind = "not-found" // the look-up: it had not; the same declaration follows
-	Answered  Kind = "answered"  // the service has registered it
-	Stored    Kind = "stored"    // its answer is stored
-	Exported  Kind = "exported"  // evidence came, and is verified where trusted keys were given
+	Ambiguous Kind = "ambiguous" // the outcome of an earlier attempt is not known; the look-up follows
+	Found     Kind = "found"     // looked up: it had arrived; the replay follows
+	NotFound  Kind = "not-found" // looked up: it had not; the same declaration follows
+	Answered  Kind = "answered"  // the service has registered the version
+	Stored    Kind = "stored"    // the answer is stored
+	Exported  Kind = "exported"  // evidence was fetched, and verified if there are trusted keys
 	Finished  Kind = "finished"  // evidence is stored
-	Postponed Kind = "postponed" // waiting may mend it
+	Postponed Kind = "postponed" // to be repeated after a wait
 	Halted    Kind = "halted"    // needs correction
 )
 
-// Report tells of a step.
+// Report describes a step.
 type Report struct {
 	Kind         Kind
 	Version      wire.VersionReference
-	Registration *wire.Registration // of Answered and later
-	Err          error              // of Postponed and Halted
-	Again        time.Duration      // of Postponed: how long the item waits
+	Registration *wire.Registration // for Answered and later
+	Err          error              // for Postponed and Halted
+	Again        time.Duration      // for Postponed: the wait of the item
 }
 
-// Worker registers what is in an outbox, in batches.
+// Worker registers the items of an outbox in batches.
 type Worker struct {
 	config   Config
 	added    chan struct{}
@@ -53,27 +53,27 @@ type Worker struct {
 	sleep    func(ctx context.Context, d time.Duration, added <-chan struct{})
 
 	sending, exporting lane
-	most               int                // declarations of the next batch
-	lookedUp           map[int64]struct{} // items since their last attempt
+	batchSize          int                // of the next batch
+	lookedUp           map[int64]struct{} // items looked up since their last attempt
 }
 
-// lane is one of the two kinds of work, each of which waits by itself.
+// lane is one of the two kinds of work. Each lane has its own waits.
 type lane struct {
 	backoff client.Backoff
-	until   time.Time // it waits, after what waiting may mend
+	until   time.Time // end of the wait after a failure
 }
 
 const (
 	maxBatch = 500 // contract section 3
-	parallel = 16  // look-ups, or evidence, at once
+	parallel = 16  // look-ups or evidence requests at the same time
 )
 
-// Config of a worker. Outbox and Client are required.
+// Config configures a worker. Outbox and Client are required.
 type Config struct {
 	Outbox *Outbox
 	Client *client.Client
-	// Trusted are pinned keys: evidence that does not verify by them, for the very declaration, stops its item. Without
-	// them evidence is stored as it came.
+	// Trusted are pinned keys. Evidence that they do not verify for this exact declaration stops its item. Without them,
+	// evidence is stored unverified.
 	Trusted *evidence.TrustedKeys
 	Now     func() time.Time // nil means time.Now
 	Report  func(Report)     // called in order, by Run's goroutine; may be nil
@@ -90,11 +90,13 @@ func NewWorker(c Config) *Worker {
 	sleep := func(ctx context.Context, d time.Duration, added <-chan struct{}) {
 		wait.Interrupted(d, ctx.Done(), added)
 	}
-	return &Worker{config: c, added: make(chan struct{}, 1), sleep: sleep, most: maxBatch, lookedUp: map[int64]struct{}{}}
+	return &Worker{
+		config: c, added: make(chan struct{}, 1), sleep: sleep, batchSize: maxBatch, lookedUp: map[int64]struct{}{},
+	}
 }
 
-// Wake tells that something was added; a worker that is not told looks every minute. It does not shorten the wait after
-// a failure.
+// Wake says that an item was added. Without it the worker looks every minute. It does not shorten the wait after a
+// failure.
 func (w *Worker) Wake() {
 	select {
 	case w.added <- struct{}{}:
@@ -102,7 +104,7 @@ func (w *Worker) Wake() {
 	}
 }
 
-// Finish tells that nothing will be added any more: Run then ends once nothing waits.
+// Finish says that no more items will be added: Run returns once no item is waiting.
 func (w *Worker) Finish() {
 	w.finished.Store(true)
 	w.Wake()
@@ -110,21 +112,21 @@ func (w *Worker) Finish() {
 
 const lookEvery = time.Minute
 
-// Run works until ctx ends, whose error it then returns, or the database fails. After Finish it returns nil once every
-// item is done, abandoned, or stopped or queued behind one that is. An item that an end of ctx interrupts is taken up
+// Run works until ctx ends and returns its error, or until the database fails. After Finish it returns nil once every
+// item is done, abandoned, stopped, or queued behind a stopped one. An item that the end of ctx interrupts resumes
 // where it was.
 func (w *Worker) Run(ctx context.Context) error {
 	for {
-		finished := w.finished.Load() // before the look: what was added earlier is seen by it
-		wait := time.Duration(-1)     // nothing waits
+		finished := w.finished.Load() // load before looking: an item added before Finish must be found
+		wait := time.Duration(-1)     // no item waits
 		worked := false
 		for _, work := range []struct {
 			*lane
 			items string
-			most  int
+			limit int
 			do    func(context.Context, []Item) error
-		}{{&w.sending, toSend, w.most, w.send}, {&w.exporting, toExport, parallel, w.export}} {
-			items, again, err := w.due(ctx, *work.lane, work.items, work.most)
+		}{{&w.sending, toSend, w.batchSize, w.send}, {&w.exporting, toExport, parallel, w.export}} {
+			items, again, err := w.due(ctx, *work.lane, work.items, work.limit)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -135,7 +137,7 @@ func (w *Worker) Run(ctx context.Context) error {
 				if err := work.do(ctx, items); err != nil {
 					return err
 				}
-				if worked = true; len(items) == work.most {
+				if worked = true; len(items) == work.limit {
 					break // more of them may be due
 				}
 				continue
@@ -156,18 +158,19 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// due are the items of a lane that can be worked on now, or else how long the first of them waits; -1: nothing waits.
+// due returns the items of a lane that can be worked on now, or the wait until the first one can; -1 means that no item
+// waits.
 func (w *Worker) due(
-	ctx context.Context, l lane, where string, most int,
+	ctx context.Context, l lane, where string, limit int,
 ) (items []Item, wait time.Duration, err error) {
-	if items, err = w.config.Outbox.next(ctx, where, most); err != nil || len(items) == 0 {
+	if items, err = w.config.Outbox.next(ctx, where, limit); err != nil || len(items) == 0 {
 		return nil, -1, err
 	}
 	now := w.config.Now()
 	if l.until.After(now) {
 		return nil, l.until.Sub(now), nil
 	}
-	// What was never attempted waits for nothing: where its due time is to come, the clock was put back.
+	// An item that was never attempted does not wait: if its due time is in the future, the clock was set back.
 	later := slices.IndexFunc(items, func(i Item) bool { return i.Attempts > 0 && i.due.After(now) })
 	if later == 0 {
 		return nil, items[0].due.Sub(now), nil
@@ -178,7 +181,7 @@ func (w *Worker) due(
 	return items, 0, nil
 }
 
-// answerError is an answer that cannot be accepted; the same question would get it again.
+// answerError is an answer that cannot be accepted. The same request would get it again.
 type answerError struct{ error }
 
 func (e answerError) Unwrap() error { return e.error }
@@ -189,7 +192,7 @@ func (w *Worker) say(kind Kind, items ...Item) {
 	}
 }
 
-// send declares items in one request and stores what became of each. Its error is the database's, or that of ctx.
+// send declares items in one request and stores the outcome of each. It fails only if the database fails or ctx ends.
 func (w *Worker) send(ctx context.Context, items []Item) error {
 	items, err := w.lookUp(ctx, items)
 	if err != nil || len(items) == 0 {
@@ -213,9 +216,9 @@ func (w *Worker) send(ctx context.Context, items []Item) error {
 	}
 	switch {
 	case spoilt || client.Unknown(err):
-		w.most = (len(items) + 1) / 2 // one of them spoils the others, or together they are too much for what is between
+		w.batchSize = (len(items) + 1) / 2 // one item may spoil the batch, or the batch may be too large for a proxy
 	case err == nil || stops(err):
-		w.most = min(2*w.most, maxBatch)
+		w.batchSize = min(2*w.batchSize, maxBatch)
 	}
 	if spoilt {
 		return w.config.Outbox.save(context.WithoutCancel(ctx), items...)
@@ -237,23 +240,23 @@ func (w *Worker) send(ctx context.Context, items []Item) error {
 	return w.saveOutcomes(ctx, &w.sending, items, errs, Registered)
 }
 
-// malformed are answers to a batch as a whole, of which one declaration may be the cause.
+// malformed are statuses of a whole batch that may be the fault of a single declaration.
 var malformed = map[int]bool{
 	http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true,
 }
 
-// accept takes an answer that is about the declaration.
+// accept checks that an answer is about the declaration.
 func accept(i Item, r *wire.Registration) (*wire.Registration, error) {
 	if r.PublicID == "" || !strings.EqualFold(r.SHA256, i.Declaration.SHA256) ||
 		r.DocumentReference != i.Declaration.DocumentReference || r.Version != i.Declaration.Version {
-		return nil, answerError{errors.New("the service's answer is about something else than the declaration")}
+		return nil, answerError{errors.New("the service's answer does not match the declaration")}
 	}
 	return r, nil
 }
 
-// lookUp asks what became of earlier attempts whose outcome is not known, and returns the items that can be sent now:
-// none where the look-ups must wait. Whatever it finds, the very same declaration follows: the replay confirms every
-// declared member.
+// lookUp looks up earlier attempts whose outcome is not known, and returns the items that can be sent now: no items if
+// the look-ups must wait. Whether an item is found or not, the very same declaration is sent again: the replay confirms
+// every declared member.
 func (w *Worker) lookUp(ctx context.Context, items []Item) ([]Item, error) {
 	unknown := func(i Item) bool {
 		_, looked := w.lookedUp[i.ID]
@@ -292,7 +295,7 @@ func (w *Worker) lookUp(ctx context.Context, items []Item) ([]Item, error) {
 	return ready, nil
 }
 
-// inParallel does something for each item at once.
+// inParallel calls do for all items concurrently.
 func inParallel(items []Item, do func(k int, i Item) error) []error {
 	errs := make([]error, len(items))
 	var all sync.WaitGroup
@@ -303,7 +306,7 @@ func inParallel(items []Item, do func(k int, i Item) error) []error {
 	return errs
 }
 
-// export fetches the evidence of registered items, verifies and stores it.
+// export fetches, verifies and stores the evidence of registered items.
 func (w *Worker) export(ctx context.Context, items []Item) error {
 	errs := inParallel(items, func(k int, i Item) error {
 		receipt, err := w.config.Client.Evidence(ctx, i.Response.PublicID)
@@ -323,14 +326,14 @@ func (w *Worker) export(ctx context.Context, items []Item) error {
 	return w.saveOutcomes(ctx, &w.exporting, items, errs, Done)
 }
 
-// stops is true of what needs correction.
+// stops reports whether an error needs correction.
 func stops(err error) bool {
 	return client.Refused(err) || errors.As(err, new(answerError))
 }
 
-// saveOutcomes stores what became of items, each of which has an error or has come to the state to. What needs
-// correction stops. The others wait, and with them the lane where nothing was decided, or a limit of the organization
-// is reached.
+// saveOutcomes stores the outcomes of items: each has an error or has reached the state to. An item that needs
+// correction stops. The others wait. Their lane waits too if no item was decided or a limit of the organization was
+// reached.
 func (w *Worker) saveOutcomes(ctx context.Context, l *lane, items []Item, errs []error, to State) error {
 	if len(items) == 0 {
 		return nil
@@ -374,7 +377,7 @@ func (w *Worker) saveOutcomes(ctx context.Context, l *lane, items []Item, errs [
 		}
 		reports[k] = r
 	}
-	// What the service has decided is kept although ctx may have ended.
+	// Store the service's decisions even if ctx has ended.
 	if err := w.config.Outbox.save(context.WithoutCancel(ctx), items...); err != nil {
 		return err
 	}
@@ -384,5 +387,5 @@ func (w *Worker) saveOutcomes(ctx context.Context, l *lane, items []Item, errs [
 	return nil
 }
 
-// arrived are the steps of an item that has come to a state: before that is stored, and after.
+// arrived are the steps reported when an item reaches a state: before the state is stored, and after.
 var arrived = map[State][2]Kind{Registered: {Answered, Stored}, Done: {Exported, Finished}}

@@ -12,10 +12,10 @@ import (
 	"integrityledger/schemas"
 )
 
-// OutcomeVector is an answer to a write that did not succeed, and what a client must make of it.
+// OutcomeVector is an unsuccessful answer to a write, and what a client must conclude from it.
 type OutcomeVector struct {
 	Name  string
-	Break string // where the connection breaks, in place of an answer; empty: nowhere
+	Break string // where the connection breaks; empty if there is an answer
 
 	Answer struct {
 		Status  int
@@ -47,7 +47,7 @@ func OutcomeVectors() ([]OutcomeVector, error) {
 	return file.Vectors, nil
 }
 
-// Serve answers a request whose body was read, or breaks its connection by a panic with http.ErrAbortHandler.
+// Serve answers a request whose body was read. To break the connection, it panics with http.ErrAbortHandler.
 func (v OutcomeVector) Serve(w http.ResponseWriter) {
 	if v.Break == withinAnswer {
 		w.Header().Set("Content-Length", strconv.Itoa(100))
@@ -62,10 +62,10 @@ func (v OutcomeVector) Serve(w http.ResponseWriter) {
 		w.Header().Set(name, value)
 	}
 	w.WriteHeader(v.Answer.Status)
-	_, _ = w.Write([]byte(v.Answer.Body)) // a client that has read enough goes away
+	_, _ = w.Write([]byte(v.Answer.Body)) // the client may stop reading
 }
 
-// Waits says whether a client waits as it must.
+// Waits reports whether d is the wait that the vector requires.
 func (v OutcomeVector) Waits(d time.Duration) bool {
 	if least := v.Want.RetryAfterAtLeast; least > 0 {
 		return d >= time.Duration(least)*time.Second

@@ -21,7 +21,7 @@ import (
 
 const path = "/api/public/log/"
 
-// Log is safe for concurrent use. It panics where a test misuses it.
+// Log is a transparency log for tests. It is safe for concurrent use. It panics if a test misuses it.
 type Log struct {
 	name    string
 	private ed25519.PrivateKey
@@ -44,17 +44,17 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Key is what a monitor pins.
+// Key returns the log key that a monitor pins.
 func (l *Log) Key() evidence.LogKey {
 	return must(evidence.NewLogKey(l.name, l.private.Public().(ed25519.PublicKey)))
 }
 
-// Pinned is a set that pins the log alone.
+// Pinned returns a set that pins only this log.
 func (l *Log) Pinned() *evidence.TrustedKeys {
 	return must(evidence.NewTrustedKeys(nil, nil, []evidence.LogKey{l.Key()}))
 }
 
-// Edit changes the entries as it likes, and makes the whole tree anew.
+// Edit changes the entries and rebuilds the whole tree.
 func (l *Log) Edit(change func(entries []string) []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func (l *Log) Edit(change func(entries []string) []string) {
 	}
 }
 
-// Grow appends entries until the log has so many.
+// Grow appends entries until the log has size entries.
 func (l *Log) Grow(size int) {
 	l.Edit(func(entries []string) []string {
 		for len(entries) < size {
@@ -83,7 +83,7 @@ func (l *Log) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return read, nil
 }
 
-// Checkpoint is what the log signs now.
+// Checkpoint signs the current tree head.
 func (l *Log) Checkpoint() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,7 @@ func (l *Log) Sign(text string) string {
 	return string(must(note.Sign(&note.Note{Text: text}, signer)))
 }
 
-// Tile is the content of a tile, or false where the log has none such.
+// Tile returns the content of a tile, or false if the log has no such tile.
 func (l *Log) Tile(r *http.Request) ([]byte, bool) {
 	rest, found := strings.CutPrefix(r.URL.Path, path+"tile/")
 	tile, err := tlog.ParseTilePath(fmt.Sprintf("tile/%d/%s", client.LogTileHeight, rest))
@@ -112,14 +112,14 @@ func (l *Log) Tile(r *http.Request) ([]byte, bool) {
 	return must(tlog.ReadTileData(tile, l)), true
 }
 
-// Answer has a handler answer instead of the log, until it is nil again.
+// Answer makes a handler answer instead of the log, until it is called with nil.
 func (l *Log) Answer(with http.HandlerFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.answer = with
 }
 
-// Serve answers as the service does.
+// Serve answers like the service.
 func (l *Log) Serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == path+"checkpoint" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -139,7 +139,7 @@ func (l *Log) Serve(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(tile)
 }
 
-// ServeHTTP answers, or has Answer's handler do it.
+// ServeHTTP implements http.Handler with Answer's handler or with Serve.
 func (l *Log) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	with := l.answer
