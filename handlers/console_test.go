@@ -246,7 +246,7 @@ func TestSignInByMail(t *testing.T) {
 	}
 	s.mailed()
 	s.mailed()
-	s.logged("no more sign-in links are mailed")
+	s.logged("hourly limit of sign-in links reached")
 	if len(s.mails) != 0 {
 		t.Error("more than five links in an hour")
 	}
@@ -283,7 +283,7 @@ func TestKnownBrowserIsMailedMore(t *testing.T) {
 		t.Helper()
 		refused++
 		s.eventually(what, func() bool {
-			return strings.Count(s.log.String(), "no more sign-in links are mailed") == refused
+			return strings.Count(s.log.String(), "hourly limit of sign-in links reached") == refused
 		})
 		if len(s.mails) != 0 {
 			t.Fatal("mailed: " + what)
@@ -570,7 +570,7 @@ func TestRecentProof(t *testing.T) {
 	for range session.LinksPerHour - 1 { // p has signed in with one
 		s.mailed()
 	}
-	s.logged("no more sign-in links are mailed")
+	s.logged("hourly limit of sign-in links reached")
 	before := p.cookies[sessionName]
 	p.press("/en/console/prove").leads("/en/console/sign-in/sent")
 	p.press(s.mailed()).leads("/en/console")
@@ -585,7 +585,7 @@ func TestRecentProof(t *testing.T) {
 		s.mailed()
 	}
 	s.eventually("the sixth proof by mail is refused", func() bool {
-		return strings.Count(s.log.String(), "no more sign-in links are mailed") == 2
+		return strings.Count(s.log.String(), "hourly limit of sign-in links reached") == 2
 	})
 	if len(s.mails) != 0 {
 		t.Error("more than five proofs in an hour")

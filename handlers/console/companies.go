@@ -15,13 +15,13 @@ import (
 	"integrityledger/projections/query"
 )
 
-// Companies that a page shows, and keys that its matrix has columns for. What is saved names all of both.
+// Numbers of companies on a page, and of keys in its matrix. A saved form names all of them.
 const (
 	companyRows = 25
 	keyColumns  = 12
 )
 
-// endpoints are the pages of companies, and of which keys may use them.
+// endpoints adds the pages of companies and of their access by keys.
 func (s companyPages) endpoints(both addition) {
 	manage := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityAdmin}
 	act := manage
@@ -41,8 +41,8 @@ func (s companyPages) endpoints(both addition) {
 	both(edge.Post, "/companies/access", s.saveAccess, act)
 }
 
-// placeOf is where a list of companies and the columns of its matrix begin, of the request's query. What is malformed
-// is the beginning.
+// placeOf reads from the query where a list of companies and the columns of its matrix begin. Malformed values mean the
+// beginning.
 func placeOf(r *http.Request) (after string, key domain.KeyID) {
 	q := r.URL.Query()
 	if after = q.Get("after"); !domain.ValidReference(after) {
@@ -52,7 +52,7 @@ func placeOf(r *http.Request) (after string, key domain.KeyID) {
 	return after, key
 }
 
-// companiesAt is the address of companies from a place on.
+// companiesAt returns the address of the companies after a place.
 func companiesAt(r *http.Request, path, after string, key domain.KeyID) string {
 	place := url.Values{}
 	if after != "" {
@@ -71,7 +71,7 @@ func (s companyPages) companiesPage(r *http.Request) (any, error) {
 	return s.showCompanies(r, web.Companies{})
 }
 
-// showCompanies shows a page of companies, and to those who manage access the matrix of keys that work.
+// showCompanies shows a page of companies, and to members who manage access the matrix of active keys.
 func (s companyPages) showCompanies(r *http.Request, shown web.Companies) (any, error) {
 	ctx, c := r.Context(), edge.CallOf(r)
 	after, firstKey := placeOf(r)
@@ -125,7 +125,7 @@ func (s companyPages) showCompanies(r *http.Request, shown web.Companies) (any, 
 	return resp, err
 }
 
-// keyName is what people know a key by.
+// keyName returns the name of a key for people.
 func keyName(k query.UsedKey) web.KeyName {
 	name := web.KeyName{ID: k.ID.String()}
 	if k.Name != nil {
@@ -134,7 +134,7 @@ func keyName(k query.UsedKey) web.KeyName {
 	return name
 }
 
-// createCompanyByForm creates a company with the reference that was typed.
+// createCompanyByForm creates a company with the typed reference.
 func (s companyPages) createCompanyByForm(r *http.Request) (any, error) {
 	refuse := func(rule string) (any, error) {
 		return s.showCompanies(r, web.Companies{Error: rule, Typed: edge.Form(r).Get("reference")})
@@ -157,7 +157,7 @@ func (s companyPages) createCompanyByForm(r *http.Request) (any, error) {
 	return onward(r, saying("/companies", "company")), nil
 }
 
-// confirmCompanyStatus says what closing or opening a company does, before it is done.
+// confirmCompanyStatus explains the effect of closing or reopening a company before the change is made.
 func (s companyPages) confirmCompanyStatus(status domain.CompanyStatus) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		company, err := s.Store.CompanyByReference(
@@ -187,28 +187,28 @@ func (s companyPages) changeCompanyStatus(status domain.CompanyStatus) edge.Hand
 	}
 }
 
-// formChanges is the number of changes that one form may make, each a command. It fits into the minute of every plan of
-// the embedded table.
+// formChanges is the number of changes that one form may make. Each is a command. It fits into the minute of every plan
+// in the embedded table.
 const formChanges = 25
 
-// boundForm refuses a form that changes more at once, by a field, than formChanges or the organization's minute has
-// room for: such a form could never be saved.
+// boundForm refuses a form with more changes to a field than formChanges or the organization's minute allows: such a
+// form could never be saved.
 func (s *Console) boundForm(r *http.Request, field string, changes int) error {
-	most := min(formChanges, edge.CallOf(r).Access.PerMinute)
-	if changes <= most {
+	limit := min(formChanges, edge.CallOf(r).Access.PerMinute)
+	if changes <= limit {
 		return nil
 	}
 	err := domain.InvalidMember("/"+field, strictjson.CodeLength,
-		"must change at most %d entries in one form; save in several steps", most)
-	return err.Of(field, int64(most))
+		"must change at most %d entries in one form; save in several steps", limit)
+	return err.Of(field, int64(limit))
 }
 
-// saveAccess grants what was ticked and takes back what no longer is. The form says what it has shown, so that what
-// others have changed meanwhile stays.
+// saveAccess grants the ticked cells and withdraws the others. The form says which state it showed, so changes that
+// others have made meanwhile remain.
 func (s companyPages) saveAccess(r *http.Request) (any, error) {
 	f := edge.Form(r)
 	if len(f["company"]) > companyRows || len(f["key"]) > keyColumns {
-		return nil, s.boundForm(r, "cell", companyRows*keyColumns) // no page of ours sends it
+		return nil, s.boundForm(r, "cell", companyRows*keyColumns) // no page of the console sends this
 	}
 	var changes []domain.SetAccess
 	for i, row := range f["company"] {

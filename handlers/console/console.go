@@ -30,24 +30,25 @@ import (
 	"integrityledger/projections/session"
 )
 
-// Config is what the console is made of, beside the actions.
+// Config configures the console, in addition to the actions.
 type Config struct {
-	// NoInvitations keeps invited people out: the page on which they accept is not there.
+	// NoInvitations removes the page on which invited people accept.
 	NoInvitations bool
-	// SignUp lets anybody who can read the mail of an address make an organization on the free plan. It needs LinkMailer.
+	// SignUp lets every person who can read the mail of an address create an organization on the free plan. It needs
+	// LinkMailer.
 	SignUp bool
-	// LinkMailer mails links that sign people in to the console. Nil: no mail is sent.
+	// LinkMailer mails links for signing in to the console. Nil means that no mail is sent.
 	LinkMailer *LinkMailer
 }
 
-// Console is the face for people who have signed in, and the way in.
+// Console is the face for people who have signed in, and the pages for signing in.
 type Console struct {
 	*action.Actions
 	Config
 	site    web.ConsolePages
-	console *core                                  // nil: the pages for people who have signed in are not there
-	exports *fair.Semaphore[domain.OrganizationID] // of histories under way
-	founded *edge.AddressLimit                     // organizations that people have made by themselves
+	console *core                                  // nil if the pages that need a session do not exist
+	exports *fair.Semaphore[domain.OrganizationID] // exports of histories in progress
+	founded *edge.AddressLimit                     // organizations created by sign-up
 }
 
 // The parts of the console.
@@ -78,33 +79,33 @@ func New(a *action.Actions, site *web.Site, c Config) *Console {
 	}
 }
 
-// Offered reports whether a service has a console: not where its cookie would travel in the clear.
+// Offered reports whether a service has a console. It has none if its cookies would be sent unencrypted.
 func Offered(baseURL string) bool {
 	base, err := url.Parse(action.ConsoleURL(baseURL))
 	return err == nil && (base.Scheme == "https" || domain.IsLoopbackHost(base.Hostname()))
 }
 
-// core is what the pages for people who have signed in need beside the actions.
+// core has what the pages for signed-in people need in addition to the actions.
 type core struct {
 	sessions *scs.SessionManager
 	origin   *http.CrossOriginProtection
-	passkeys *passkeys // nil: the service is named by an address, and no authenticator signs for that
-	// Where the service is named by an address of loopback: that address, and the one that its browsers are led to.
+	passkeys *passkeys // nil if the service has an IP address as its host, for which authenticators do not sign
+	// If the service has a loopback address as its host: that host, and the URL to which browsers are redirected.
 	host, named string
 }
 
-// recentProof is how fresh a proof must be for what could take an organization over.
+// recentProof is the largest age of a proof of identity for actions that could take over an organization.
 const recentProof = 5 * time.Minute
 
-// touchEvery is how often the use of a session is written down.
+// touchEvery is the interval at which the use of a session is stored.
 const touchEvery = time.Minute
 
-// newCore makes the core of the console where it is offered.
+// newCore makes the core if the console is offered.
 //
-// scs makes tokens of 256 random bits and gives the store their hashes alone. What it leaves open is decided here and
-// in session.Sessions: its middleware would store a session that was ended meanwhile once more, on every request; here
-// the use of a session is noted at most once a minute, and only where it still is. A token says nothing of the shard,
-// so the cookie's value has that before it: the organization's, which never changes.
+// scs makes tokens of 256 random bits and passes only their hashes to the store. Its middleware is not used: on every
+// request it would store a session again even if the session had ended meanwhile. Here the use of a session is stored
+// at most once a minute, and only if the session still exists. A token does not tell its shard, so the cookie's value
+// begins with the organization's shard, which never changes.
 func newCore(c *edge.Edge) *core {
 	named := action.ConsoleURL(c.BaseURL)
 	base, err := url.Parse(named)
@@ -131,8 +132,8 @@ func newCore(c *edge.Edge) *core {
 	return k
 }
 
-// elsewhere leads a browser that has come by the address to the name: passkeys, and links that are mailed, are for
-// that.
+// elsewhere redirects a browser from the loopback address to the host name, for which passkeys and mailed links are
+// made.
 func (k *core) elsewhere(r *http.Request) (resp edge.Response, yes bool) {
 	if yes = k.host != "" && r.Host == k.host && (r.Method == http.MethodGet || r.Method == http.MethodHead); yes {
 		resp = edge.Redirect(k.named + r.URL.RequestURI())
@@ -140,14 +141,14 @@ func (k *core) elsewhere(r *http.Request) (resp edge.Response, yes bool) {
 	return resp, yes
 }
 
-// Cookies of the console. On https each is bound to the host alone (prefix __Host-).
+// Cookies of the console. On https each is bound to the host (prefix __Host-).
 const (
 	sessionCookie   = "integrity-session"
-	browserCookie   = "integrity-browser"   // which browser has asked for a link
-	challengeCookie = "integrity-challenge" // which challenge an authenticator is signing
-	addressCookie   = "integrity-address"   // with which address the browser signs up, in base64url: nothing else keeps it
-	providerCookie  = "integrity-provider"  // a sign-in at the OpenID provider under way: providerSignIn
-	knownCookie     = "integrity-known"     // that the browser has signed in with an address
+	browserCookie   = "integrity-browser"   // the browser that asked for a link
+	challengeCookie = "integrity-challenge" // the challenge that an authenticator is signing
+	addressCookie   = "integrity-address"   // the address that signs up, in base64url: it is stored nowhere else
+	providerCookie  = "integrity-provider"  // a sign-in with the OpenID provider in progress: providerSignIn
+	knownCookie     = "integrity-known"     // the browser has signed in with an address
 )
 
 func (s *Console) consoleCookie(name, value string, age time.Duration) string {
@@ -159,7 +160,7 @@ func (s *Console) consoleCookie(name, value string, age time.Duration) string {
 	if value == "" {
 		seconds = -1
 	}
-	cookie := http.Cookie{ //nolint:gosec // Secure, but where the service itself is http on loopback
+	cookie := http.Cookie{ //nolint:gosec // Secure unless the service itself is http on loopback
 		Name: name, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: secure,
 	}
 	return cookie.String()
@@ -177,7 +178,7 @@ func (s *Console) cookieValue(r *http.Request, name string) string {
 	return cookie.Value
 }
 
-// shardAndSecret splits a cookie's value into the shard and the secret text behind it.
+// shardAndSecret splits a cookie's value into its shard and the secret after it.
 func shardAndSecret(value string) (shard domain.Shard, secret string, ok bool) {
 	number, secret, found := strings.Cut(value, ".")
 	n, err := strconv.ParseUint(number, 10, 16)
@@ -193,8 +194,8 @@ func randomSecret() string {
 	return base64.RawURLEncoding.EncodeToString(raw[:])
 }
 
-// resume finds the session of the request's cookie, or refuses with ErrSignedOut. The request that it returns carries
-// the session.
+// resume finds the session of the request's cookie, or refuses with ErrSignedOut. The returned request carries the
+// session.
 func (s *Console) resume(r *http.Request, p edge.Policy) (*http.Request, error) {
 	shard, token, ok := shardAndSecret(s.cookieValue(r, sessionCookie))
 	if !ok {
@@ -225,7 +226,7 @@ func accessOf(current *session.Session) domain.Access {
 	}
 }
 
-// roleAllows refuses a member whose role may not see a page, or do what is on it.
+// roleAllows refuses a member whose role may not use a page.
 func roleAllows(role domain.Role, scope domain.Scope) error {
 	if scope == edge.AnyScope || role.Allows(scope) {
 		return nil
@@ -235,9 +236,9 @@ func roleAllows(role domain.Role, scope domain.Scope) error {
 	)
 }
 
-// begin signs a person in to a membership and returns the cookies: that of the session, and of the browser that is
-// known now. The token is always a new one, and the session that the browser had ends: nobody else can have chosen it.
-// provedAt is when the person proved who it is; zero: nobody knows.
+// begin signs a person in to a membership and returns the cookies of the session and of the known browser. The token is
+// always new, and a session that the browser had before ends, so no attacker can have chosen the token in advance.
+// provedAt is the time of the proof of identity, or zero if it is unknown.
 func (s *Console) begin(r *http.Request, m session.Membership, provedAt time.Time) (cookies []string, err error) {
 	if err := s.end(r); err != nil {
 		return nil, err
@@ -257,12 +258,12 @@ func (s *Console) begin(r *http.Request, m session.Membership, provedAt time.Tim
 	return []string{cookie, s.knownCookieFor(m.Email, now)}, err
 }
 
-// knownBrowserFor is how long a browser is known from its last sign-in on.
+// knownBrowserFor is how long a browser is known after its last sign-in.
 const knownBrowserFor = 90 * 24 * time.Hour
 
-// knownCookieFor says that this browser has signed in with an address. Only the last address of a browser is known. The
-// cookie grants nothing but more mails in an hour, so nothing takes it back: not signing out, here or everywhere, and
-// no change of the member.
+// knownCookieFor returns a cookie that says that this browser has signed in with an address. Only the last address of a
+// browser is known. The cookie only allows more mails in an hour, so nothing revokes it: neither signing out, here or
+// everywhere, nor a change of the member.
 func (s *Console) knownCookieFor(address string, now time.Time) string {
 	return s.consoleCookie(
 		knownCookie, domain.NewKnownBrowser(s.Installation.Secret, domain.EmailSHA256(address), now.Add(knownBrowserFor)),
@@ -270,12 +271,12 @@ func (s *Console) knownCookieFor(address string, now time.Time) string {
 	)
 }
 
-// knowsBrowser reports whether the request's browser has signed in with an address lately.
+// knowsBrowser reports whether the request's browser has recently signed in with an address.
 func (s *Console) knowsBrowser(r *http.Request, emailSHA256 [32]byte) bool {
 	return domain.KnowsBrowser(s.Installation.Secret, s.cookieValue(r, knownCookie), emailSHA256, edge.CallOf(r).Start)
 }
 
-// renew gives a session a new token, under which it is stored.
+// renew stores a session under a new token.
 func (s *Console) renew(ctx context.Context, current *session.Session) (cookie string, err error) {
 	current.Begin()
 	if err := s.console.sessions.RenewToken(ctx); err != nil {
@@ -288,14 +289,14 @@ func (s *Console) renew(ctx context.Context, current *session.Session) (cookie s
 	return s.consoleCookie(sessionCookie, withShard(current.Organization.Shard(), token), session.Lifetime), err
 }
 
-// proved notes when the person has proved who they are, under a new token.
+// proved records a new proof of identity in the session, under a new token.
 func (s *Console) proved(r *http.Request, at time.Time) (cookie string, err error) {
 	session := edge.CallOf(r).Session
 	session.ProvedAt = at
 	return s.renew(r.Context(), session)
 }
 
-// end ends the session of the request's cookie, where it has one.
+// end ends the session of the request's cookie, if there is one.
 func (s *Console) end(r *http.Request) error {
 	shard, token, ok := shardAndSecret(s.cookieValue(r, sessionCookie))
 	if !ok {
@@ -308,7 +309,7 @@ func (s *Console) end(r *http.Request) error {
 	return s.console.sessions.Destroy(ctx)
 }
 
-// maxUserAgent bounds what is kept of the name that a browser gives itself.
+// maxUserAgent is the number of characters that are stored of a browser's User-Agent.
 const maxUserAgent = 200
 
 func shortUserAgent(r *http.Request) string {
@@ -321,15 +322,17 @@ func shortUserAgent(r *http.Request) string {
 	return string(text[:min(len(text), maxUserAgent)])
 }
 
-// recentlyProved refuses, with the way to prove it again, where the last proof of identity is too old.
+// recentlyProved refuses a request whose last proof of identity is too old. The answer leads to the page for a new
+// proof.
 func (s *Console) recentlyProved(r *http.Request) error {
-	if c := edge.CallOf(r); c.Start.Sub(c.Session.ProvedAt).Abs() > recentProof { // a clock may have stepped back
+	if c := edge.CallOf(r); c.Start.Sub(c.Session.ProvedAt).Abs() > recentProof { // the clock may have been set back
 		return errProofNeeded
 	}
 	return nil
 }
 
-// proveFirst is where to prove who the person is before something is typed on a page; empty: the last proof is recent.
+// proveFirst returns the page for a new proof of identity, to be visited before typing on a page. It is empty if the
+// last proof is recent.
 func (s *Console) proveFirst(r *http.Request, page string) string {
 	if s.recentlyProved(r) == nil {
 		return ""
@@ -337,14 +340,14 @@ func (s *Console) proveFirst(r *http.Request, page string) string {
 	return s.proofOf(r, web.Path(edge.Language(r), web.ConsoleRoot+page))
 }
 
-// proofOf is the page that asks for a proof, and then goes on to a page.
+// proofOf returns the page that asks for a proof of identity and then continues to page.
 func (s *Console) proofOf(r *http.Request, page string) string {
 	return web.Path(edge.Language(r), web.ConsoleRoot+"/prove") + "?to=" + url.QueryEscape(page)
 }
 
 var errProofNeeded = domain.Refuse(domain.InvalidState, "The last proof of identity is too old.")
 
-// Onward turns what only the console refuses into the way on: a page, or for a script the address of one.
+// Onward turns refusals that only the console has into the way on: a redirect, or for a script the address of a page.
 func (s *Console) Onward(r *http.Request, p edge.Policy, err error) *edge.Response {
 	var to string
 	var status int
@@ -371,14 +374,14 @@ func (s *Console) Onward(r *http.Request, p edge.Policy, err error) *edge.Respon
 	return &resp
 }
 
-// toScript tells a script of ours where to go on.
+// toScript tells a script of the console where to continue.
 func (s *Console) toScript(status int, location string) edge.Response {
 	body, _ := edge.Encode(map[string]string{"location": location})
 	return edge.Response{Status: status, Raw: body, Cache: edge.NoStore}
 }
 
-// consolePath is the page of the console to come back to: the request's own, or for a form that of the page which has
-// it. Pages of others, and whatever is no page, lead to the first one.
+// consolePath returns the page of the console to return to: the request's own page, or for a form the page that
+// contains it. Any other origin leads to the first page.
 func (s *Console) consolePath(r *http.Request) string {
 	if r.Method == http.MethodGet {
 		return r.URL.EscapedPath()
@@ -390,7 +393,7 @@ func (s *Console) consolePath(r *http.Request) string {
 	return consolePage(edge.Language(r), from.EscapedPath())
 }
 
-// consolePage is a path if it is one of the console's, in whatever language, and the first page otherwise.
+// consolePage returns text if it is the path of a page of the console in either language, and otherwise the first page.
 func consolePage(l evidence.Language, text string) string {
 	inner := strings.TrimPrefix(text, "/en")
 	if path.Clean(text) != text || strings.ContainsAny(text, `\%?#`) ||
@@ -400,11 +403,11 @@ func consolePage(l evidence.Language, text string) string {
 	return text
 }
 
-// consolePageOf answers a page of the console, which nobody keeps.
+// consolePageOf answers a page of the console, which must not be cached.
 func consolePageOf(body []byte, err error, cookies ...string) (edge.Response, error) {
 	resp, err := edge.Page(body, err)
 	resp.Cache = edge.NoStore
-	// Our own forms must name their origin, or they look like those of other sites.
+	// The console's own forms must send their origin, or they would look like forms of other sites.
 	resp.Header.Set("Referrer-Policy", "same-origin")
 	for _, cookie := range cookies {
 		resp.Header.Add("Set-Cookie", cookie)
@@ -412,7 +415,7 @@ func consolePageOf(body []byte, err error, cookies ...string) (edge.Response, er
 	return resp, err
 }
 
-// onward leads to a page of the console, after a form.
+// onward redirects to a page of the console after a form.
 func onward(r *http.Request, path string, cookies ...string) edge.Response {
 	resp := edge.Redirect(web.Path(edge.Language(r), web.ConsoleRoot+path))
 	for _, cookie := range cookies {
@@ -421,7 +424,7 @@ func onward(r *http.Request, path string, cookies ...string) edge.Response {
 	return resp
 }
 
-// saying adds to the path of a page what it says once, by a name that its template knows.
+// saying adds a message to the path of a page, which shows it once. name is known to the page's template.
 func saying(path, name string) string {
 	path, part, found := strings.Cut(path, "#")
 	mark := "?"
@@ -434,7 +437,7 @@ func saying(path, name string) string {
 	return path
 }
 
-// frameOf is what every page of the console shows of the person.
+// frameOf returns the part of a page that all pages of the console share.
 func (s *Console) frameOf(r *http.Request, name string) web.Console {
 	path, _ := strings.CutPrefix(r.URL.EscapedPath(), "/en")
 	shown := web.Console{
@@ -447,7 +450,7 @@ func (s *Console) frameOf(r *http.Request, name string) web.Console {
 	return shown
 }
 
-// Endpoints are the pages for people who have signed in, in both languages, and the way in.
+// Endpoints returns the pages of the console in both languages.
 func (s *Console) Endpoints() []edge.Endpoint {
 	entry := door{s}
 	endpoints := linkDoor{entry}.endpoints()
@@ -528,8 +531,8 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	return endpoints
 }
 
-// checkVisitor refuses a browser that another site's page has made write, and finds the session of whoever must have
-// signed in.
+// checkVisitor refuses a request that changes something and was caused by another site's page. It finds the session if
+// the endpoint needs one.
 func (s *Console) checkVisitor(r *http.Request, p edge.Policy) (*http.Request, *edge.Response, error) {
 	if s.console.origin.Check(r) != nil {
 		resp, err := s.fromOtherSite(r)
@@ -545,19 +548,19 @@ func (s *Console) checkVisitor(r *http.Request, p edge.Policy) (*http.Request, *
 	return r, nil, err
 }
 
-// fromOtherSite answers a request that another site's page has made a browser send.
+// fromOtherSite answers a request that another site's page caused.
 func (s *Console) fromOtherSite(r *http.Request) (edge.Response, error) {
 	return s.refusedMessage(r, "other-site", http.StatusForbidden, domain.InvalidState)
 }
 
-// refusedMessage answers one of the pages that say why nothing was done.
+// refusedMessage answers a page that says why nothing was done.
 func (s *Console) refusedMessage(r *http.Request, name string, status int, code domain.Code) (edge.Response, error) {
 	resp, err := consolePageOf(s.site.Message(s.frameOf(r, name)))
 	resp.Status, resp.Code = status, code
 	return resp, err
 }
 
-// browserOf is the hash of the browser's cookie, which is a new one where it has none; cookie is to be set then.
+// browserOf returns the hash of the browser's cookie, and the cookie to set. Without a cookie it makes a new one.
 func (s *Console) browserOf(r *http.Request) (sum [32]byte, cookie string) {
 	value := s.cookieValue(r, browserCookie)
 	if raw, err := base64.RawURLEncoding.DecodeString(value); err != nil || len(raw) != 32 {
@@ -566,7 +569,8 @@ func (s *Console) browserOf(r *http.Request) (sum [32]byte, cookie string) {
 	return sha256.Sum256([]byte(value)), s.consoleCookie(browserCookie, value, signUpPatience+session.LinkLifetime)
 }
 
-// provider is the host that signs people in to the console; empty: there is no such provider.
+// provider returns the host of the OpenID provider that signs people in to the console, or an empty string if there is
+// no provider.
 func (s *Console) provider() string {
 	if s.OAuth == nil || !s.OAuth.CanSignIn() {
 		return ""
@@ -578,13 +582,13 @@ func (s *Console) provider() string {
 	return issuer.Host
 }
 
-// textOf is what was typed into a field, with lines as they were typed: a form sends CRLF.
+// textOf returns the text typed into a field with LF line ends; forms send CRLF.
 func textOf(form url.Values, name string) string {
 	return strings.TrimSpace(strings.ReplaceAll(form.Get(name), "\r\n", "\n"))
 }
 
-// problem is what a page says of what was typed and refused, with the page's status; neither where nothing was. Any
-// other error is not one that typing otherwise would mend, and is returned.
+// problem returns the explanation of a refused form for its page, and the page's status. Both are zero if err is nil.
+// An error that other input would not correct is returned as it is.
 func (s *Console) problem(r *http.Request, err error) (web.Problem, int, error) {
 	if err == nil {
 		return web.Problem{}, 0, nil
@@ -593,10 +597,10 @@ func (s *Console) problem(r *http.Request, err error) (web.Problem, int, error) 
 		return web.Problem{Prove: s.proofOf(r, r.URL.EscapedPath())}, http.StatusForbidden, nil
 	}
 	refused := edge.Refusal(err)
-	unmendable := []domain.Code{
+	unrelated := []domain.Code{
 		domain.NotFound, domain.RecordNotFound, domain.RoleRequired, domain.TemporarilyUnavailable, domain.Internal,
 	}
-	if refused == nil || refused.Limit != nil || slices.Contains(unmendable, refused.Code) {
+	if refused == nil || refused.Limit != nil || slices.Contains(unrelated, refused.Code) {
 		return web.Problem{}, 0, err
 	}
 	code := s.Codes[refused.Code]
@@ -608,10 +612,11 @@ func (s *Console) problem(r *http.Request, err error) (web.Problem, int, error) 
 	return p, code.Status, nil
 }
 
-// signUp reports whether anybody may make an organization.
+// signUp reports whether people may create organizations by themselves.
 func (s *Console) signUp() bool { return s.SignUp && s.LinkMailer != nil }
 
-// LimitPage says in the console which limit was reached and, if time helps, until when; nil where none was.
+// LimitPage shows in the console which limit was reached and, if time helps, when to try again. It returns nil for all
+// other errors.
 func (s *Console) LimitPage(r *http.Request, resp edge.Response, err error) *edge.Response {
 	refused := edge.Refusal(err)
 	if refused == nil || refused.Limit == nil || edge.CallOf(r).Session == nil {

@@ -17,8 +17,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// endpoints are the pages of certification. What is uploaded is sent by the page's script, so that it can show how far
-// it has come.
+// endpoints adds the pages of certification. Scripts send the uploads, so that they can show the progress.
 func (s documentPages) endpoints(both addition) {
 	page := func(scope domain.Scope, body edge.BodyRule) edge.Policy {
 		return edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: scope, Body: body}
@@ -56,7 +55,7 @@ func (s documentPages) endpoints(both addition) {
 	)
 }
 
-// What a member may do with a version, each on a page of its own.
+// Steps that a member may take with a version. Each has a page of its own.
 const (
 	reviewStep  = "review"
 	approveStep = "approve"
@@ -64,8 +63,8 @@ const (
 	revokeStep  = "revoke"
 )
 
-// steps are those that a role may take with a version as it is; later says that a later version has a certificate. What
-// is not among them, the server refuses too.
+// steps returns the steps that a role may take with a version in its state. later says that a later version has a
+// certificate. The server refuses all other steps too.
 func steps(role domain.Role, v query.ArtifactVersion, later bool) (possible []string) {
 	accepted := v.LastOutcome != nil && *v.LastOutcome == domain.ReviewAccepted
 	for _, step := range []struct {
@@ -85,7 +84,7 @@ func steps(role domain.Role, v query.ArtifactVersion, later bool) (possible []st
 	return possible
 }
 
-// proven asks for a recent proof before a form is shown, so that nothing is typed in vain.
+// proven asks for a recent proof of identity before a form is shown, so that no input is lost.
 func (s documentPages) proven(handle edge.Handler) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		if err := s.recentlyProved(r); err != nil {
@@ -127,7 +126,7 @@ func viewDocumentVersion(v query.ArtifactVersion) web.DocumentVersion {
 	}
 }
 
-// stageOf is how far a version has come, and what became of it: a state, changes_requested, replaced or revoked.
+// stageOf returns the stage of a version: its state, changes_requested, replaced or revoked.
 func stageOf(v query.ArtifactVersion) string {
 	certificate := query.Certificate{RevokedAt: v.RevokedAt, ReplacedBy: v.ReplacedBy}.Status()
 	switch {
@@ -148,7 +147,7 @@ func (s documentPages) newDocumentPage(r *http.Request) (any, error) {
 	}))
 }
 
-// newVersionPage asks for those of a later version, whose title is that of the newest until another is typed.
+// newVersionPage asks for the file and the title of a later version. The newest version's title is the default.
 func (s documentPages) newVersionPage(r *http.Request) (any, error) {
 	versions, at, err := s.Store.ArtifactVersions(
 		r.Context(), edge.CallOf(r).Access, action.ArtifactID(r), domain.ArtifactVersionID{},
@@ -163,7 +162,7 @@ func (s documentPages) newVersionPage(r *http.Request) (any, error) {
 	}))
 }
 
-// to is what a script goes on to after an upload, in the envelope that a repetition gets again.
+// to is the page to which a script continues after an upload. A repetition of the request gets the same envelope.
 type to struct {
 	Location string `json:"location"`
 }
@@ -174,7 +173,7 @@ func toVersion(r *http.Request, id domain.ArtifactVersionID) to {
 
 func versionPath(id domain.ArtifactVersionID) string { return "/documents/versions/" + id.String() }
 
-// uploadByHand registers a file as a new document, or as a version of the one in the path.
+// uploadByHand registers a file as a new document, or as a version of the document in the path.
 func (s documentPages) uploadByHand(r *http.Request) (any, error) {
 	content, err := s.ReadFileContent(r)
 	if err != nil {
@@ -185,7 +184,7 @@ func (s documentPages) uploadByHand(r *http.Request) (any, error) {
 	})
 }
 
-// reviewByHand declares a review with the very file.
+// reviewByHand declares a review of the uploaded file.
 func (s documentPages) reviewByHand(r *http.Request) (any, error) {
 	command, err := s.ReadReview(r)
 	if err != nil {
@@ -225,8 +224,8 @@ func (s documentPages) showDocument(
 	return consolePageOf(s.site.Document(shown))
 }
 
-// documentOf reads a document with one of its versions, or with the newest where the id is zero, and with what the
-// member may do with that.
+// documentOf reads a document with one of its versions, the newest if the id is zero, and with the steps that the
+// member may take with it.
 func (s documentPages) documentOf(
 	r *http.Request, name string, document domain.ArtifactID, version domain.ArtifactVersionID,
 ) (shown web.DocumentPage, analysis domain.AnalysisID, err error) {
@@ -280,13 +279,13 @@ func viewCertifiedDocument(v query.ArtifactVersion, names map[domain.MemberID]st
 	return shown
 }
 
-// stepPage asks for what a step needs, and says what it does.
+// stepPage asks for the input of a step and explains its effect.
 func (s documentPages) stepPage(step string) edge.Handler {
 	return func(r *http.Request) (any, error) { return s.showStep(r, step, web.StepForm{}, nil) }
 }
 
-// showStep shows the page of a step, also after what was typed was refused. A step that is not possible any more, as
-// after a second click, leads to the version.
+// showStep shows the page of a step, also after its input was refused. If the step is no longer possible, for example
+// after a second click, it redirects to the version.
 func (s documentPages) showStep(r *http.Request, step string, typed web.StepForm, refused error) (any, error) {
 	problem, status, err := s.problem(r, refused)
 	if err != nil {
@@ -308,7 +307,8 @@ func (s documentPages) showStep(r *http.Request, step string, typed web.StepForm
 	return afterForm(resp, status, edge.Refusal(refused)), err
 }
 
-// steppedOn is the version that a step is about, with its document: that of the path, or of the path's certificate.
+// steppedOn returns the version that a step is about, with its document: the version in the path, or the version of the
+// path's certificate.
 func (s documentPages) steppedOn(r *http.Request, step string) (domain.ArtifactID, domain.ArtifactVersionID, error) {
 	if step == revokeStep {
 		certificate, err := s.Store.Certificate(r.Context(), edge.CallOf(r).Access, edge.PublicID(edge.Variable(r, "id")))
@@ -318,8 +318,8 @@ func (s documentPages) steppedOn(r *http.Request, step string) (domain.ArtifactI
 	return version.ArtifactID, version.ID, err
 }
 
-// stepByHand does what the API does with the same members, after a recent proof if the step makes or ends a
-// certificate, and leads to the page of the version.
+// stepByHand takes a step with the members that the API has, and redirects to the page of the version. A step that
+// makes or revokes a certificate needs a recent proof of identity.
 func stepByHand[Input any](
 	s documentPages, r *http.Request, step string, typed web.StepForm, members url.Values,
 	read func(*strictjson.Object) Input, do edge.Action[Input, edge.Response],
@@ -348,7 +348,7 @@ func (s documentPages) approveByHand(r *http.Request) (any, error) {
 	return stepByHand(s, r, approveStep, typed, members, action.ReadApproval, s.Approve)
 }
 
-// certifyByHand issues the certificate of a version, with the words that were ticked.
+// certifyByHand issues the certificate of a version, with the ticked texts.
 func (s documentPages) certifyByHand(r *http.Request) (any, error) {
 	values, fields := edge.Form(r), []string{}
 	typed := web.StepForm{

@@ -25,10 +25,10 @@ import (
 	"integrityledger/projections/query"
 )
 
-// historyRows is how many events a page of the history shows.
+// historyRows is the number of events on a page of the history.
 const historyRows = 50
 
-// endpoints are the page of the history, and what is new on it.
+// endpoints adds the page of the history, its new events and its export.
 func (s historyPages) endpoints(both addition) {
 	both(
 		edge.Get, "/history", s.history,
@@ -44,28 +44,28 @@ func (s historyPages) endpoints(both addition) {
 	)
 }
 
-// A bundle holds more than the history shows: addresses of members, titles, statements and reasons, sealed secrets of
-// webhooks and hashes of keys. It is for those who manage all of these.
+// exportScope is stricter than the scope of the history page, because a bundle has more: addresses of members, titles,
+// statements and reasons, encrypted secrets of webhooks and hashes of keys.
 const exportScope = domain.OrganizationAdmin
 
-// The next export waits in line: its patience is longer than crowdedWindow, after which slow readers give up their
-// places, and the rate that is asked of readers has doubled by then.
+// An export may wait in line. Its patience is longer than crowdedWindow, after which slow readers give up their places
+// and the rate required of readers has doubled.
 const (
-	exportsAtOnce  = 2 // of a process; one of an organization
+	exportsAtOnce  = 2 // in a process; one of an organization
 	exportPatience = 30 * time.Second
 	exportPage     = 500 // events
 )
 
-// newExports has one more export of an organization wait.
+// newExports makes the places of exports. One more export of each organization may wait.
 func newExports(closing <-chan struct{}) *fair.Semaphore[domain.OrganizationID] {
 	return fair.NewSemaphore[domain.OrganizationID](fair.Limits{
 		Most: exportsAtOnce, Each: 1, Line: 1, Patience: exportPatience, Closing: closing,
 	})
 }
 
-// history shows what has happened in the organization, newest first.
+// history lists the events of the organization, newest first.
 func (s historyPages) history(r *http.Request) (any, error) {
-	q := edge.NewQuery(r) // what is malformed is as if it were absent
+	q := edge.NewQuery(r) // malformed parameters are ignored
 	question := query.AuditQuestion{Limit: historyRows, Before: edge.Integer(q, "before", 1, strictjson.MaxInteger, 0)}
 	question.Action, question.Target = action.ReadAuditFilter(q)
 	page, err := s.Store.AuditEvents(r.Context(), edge.CallOf(r).Access, question)
@@ -101,8 +101,8 @@ func (s historyPages) history(r *http.Request) (any, error) {
 	return consolePageOf(s.site.History(shown))
 }
 
-// newEvents answers the rows of what has happened since a page was made, for a script that asks again and again: where
-// there is nothing, nothing but the session is read. Of more than a page has, the newest are answered.
+// newEvents answers the rows of events since a page was made, for a script that polls. If there are no new events, only
+// the session is read. If there are more than a page has, the newest are answered.
 func (s historyPages) newEvents(r *http.Request) (any, error) {
 	c, asked, question := edge.CallOf(r), edge.NewQuery(r), query.AuditQuestion{Limit: historyRows}
 	question.Action, question.Target = action.ReadAuditFilter(asked)
@@ -123,9 +123,9 @@ func (s historyPages) newEvents(r *http.Request) (any, error) {
 	}
 	rows, err := s.site.HistoryRows(web.History{Console: s.frameOf(r, "history"), Events: events})
 	answer := struct {
-		After int64  `json:"after"` // to ask for next
+		After int64  `json:"after"` // for the next request
 		Rows  string `json:"rows"`
-		Older *int64 `json:"older"` // before which others lie between these and what is shown; null: none do
+		Older *int64 `json:"older"` // events before it lie between these rows and the page; or null
 	}{After: page.Total, Rows: string(rows)}
 	if page.More {
 		answer.Older = &page.Cursor
@@ -133,7 +133,7 @@ func (s historyPages) newEvents(r *http.Request) (any, error) {
 	return answer, err
 }
 
-// memberAddresses are those of members, for whoever manages members; nobody else gets any.
+// memberAddresses returns the addresses of members if the person manages members, and otherwise no addresses.
 func (s *Console) memberAddresses(
 	ctx context.Context, c *edge.Call, members []domain.MemberID,
 ) (map[domain.MemberID]string, error) {
@@ -143,7 +143,7 @@ func (s *Console) memberAddresses(
 	return s.Store.AddressesOf(ctx, c.Session.Organization, members)
 }
 
-// happened shows events, with the addresses of members for those who manage them.
+// happened returns the view of events, with the addresses of members if the person manages members.
 func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query.AuditEvent) ([]web.Happened, error) {
 	var members []domain.MemberID
 	for _, e := range events {
@@ -165,7 +165,7 @@ func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query
 	}), err
 }
 
-// deletedDestinations are the webhook destinations that events are about and that have no page any more.
+// deletedDestinations returns the webhook destinations of events that no longer have a page.
 func (s historyPages) deletedDestinations(
 	ctx context.Context, c *edge.Call, events []query.AuditEvent,
 ) (map[string]bool, error) {
@@ -185,9 +185,9 @@ func (s historyPages) deletedDestinations(
 	return gone, err
 }
 
-// exportHistory answers the organization's bundle for auditors, the one that integrity export makes, as a zip file. It
-// is made while it is written: neither memory nor a disk holds it, no statement or transaction outlives a page of
-// events, and a client that does not take it in is cut off.
+// exportHistory answers the organization's bundle for auditors, as integrity export makes it, as a zip file. The bundle
+// is made while it is written, so it is never held in memory or on disk. No statement or transaction outlives a page of
+// events, and a client that reads too slowly is cut off.
 func (s historyPages) exportHistory(r *http.Request) (any, error) {
 	c := edge.CallOf(r)
 	if edge.FromElsewhere(r) {
@@ -230,7 +230,7 @@ func (s historyPages) exportHistory(r *http.Request) (any, error) {
 	return answer, nil
 }
 
-// exportPieces are a bundle's zip file.
+// exportPieces returns the pieces of a bundle's zip file.
 func (s historyPages) exportPieces(r *http.Request, config bundle.Config) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		var made bytes.Buffer
@@ -252,9 +252,9 @@ func (s historyPages) exportPieces(r *http.Request, config bundle.Config) iter.S
 	}
 }
 
-// exportedEvents are the next events of an export, none at the end. The session is looked at before, so that the export
-// ends with it, and not with its token, which a proof replaces; and the last look says that no event, and so no
-// erasure, lies between the last event and its texts.
+// exportedEvents returns the next events of an export, or no events at its end. It checks the session first, so the
+// export ends with the session; it does not use the token, which a proof of identity replaces. The last check also
+// ensures that no event, and so no erasure, lies between the last event and its texts.
 func (s historyPages) exportedEvents(r *http.Request, last int64) ([]audit.Event, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), edge.RequestTimeout)
 	defer stop()

@@ -19,10 +19,10 @@ import (
 	"integrityledger/projections/query"
 )
 
-// keyRows is how many API keys a page shows.
+// keyRows is the number of API keys on a page.
 const keyRows = 50
 
-// endpoints are the pages of API keys.
+// endpoints adds the pages of API keys.
 func (s keyPages) endpoints(both addition) {
 	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.OrganizationAdmin}
 	act, create := see, see
@@ -39,7 +39,7 @@ func (s keyPages) endpoints(both addition) {
 	both(edge.Post, "/keys/{keyId}/revoke", s.revokeKeyByForm, act)
 }
 
-// keysPage lists the keys that work, or with the parameter all every key that there ever was, oldest first.
+// keysPage lists the active keys, or with the parameter all every key of the organization, oldest first.
 func (s keyPages) keysPage(r *http.Request) (any, error) {
 	c, q := edge.CallOf(r), r.URL.Query()
 	after, _ := domain.ParseID[domain.KeyID](q.Get("after"))
@@ -67,7 +67,7 @@ func (s keyPages) keysPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.Keys(shown))
 }
 
-// viewKeys shows keys with the addresses of the members that they act for and that have made them.
+// viewKeys returns the view of keys, with the addresses of the members that they act for and that created them.
 func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.GrantedKey) ([]web.Key, error) {
 	list, err := s.Store.Members(ctx, c.Access.Organization)
 	members := map[domain.MemberID]domain.Member{}
@@ -100,7 +100,7 @@ func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.Gran
 	}), err
 }
 
-// shownKey is the key of the path.
+// shownKey returns the key in the path.
 func (s keyPages) shownKey(r *http.Request) (web.Key, error) {
 	c := edge.CallOf(r)
 	found, err := s.Store.KeyOf(r.Context(), c.Access.Organization, edge.PathID(r, "keyId", domain.ParseID[domain.KeyID]))
@@ -111,7 +111,7 @@ func (s keyPages) shownKey(r *http.Request) (web.Key, error) {
 	return views[0], err
 }
 
-// fieldsOf are the fields of a form at which a refusal points; nil for any other error.
+// fieldsOf returns the form fields that a refusal names; it returns nil for any other error.
 func fieldsOf(err error) map[string]bool {
 	refused := edge.Refusal(err)
 	if refused == nil || len(refused.Fields) == 0 {
@@ -125,14 +125,14 @@ func fieldsOf(err error) map[string]bool {
 	return fields
 }
 
-// refusedForm answers a page that says what is wrong with what was typed.
+// refusedForm answers a page that explains why the input was refused.
 func refusedForm(body []byte, err error) (edge.Response, error) {
 	resp, err := consolePageOf(body, err)
 	resp.Status, resp.Code = http.StatusUnprocessableEntity, domain.InvalidData
 	return resp, err
 }
 
-// newKeyPage asks what a key is to be. The proof comes first, so that nothing is typed in vain.
+// newKeyPage asks for the properties of a new key. It asks for a proof of identity first, so that no input is lost.
 func (s keyPages) newKeyPage(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (s keyPages) newKeyPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.NewKey(shown))
 }
 
-// newKey is the form of a key with what there is to choose: the scopes of the person's role, and companies that take
+// newKey returns the form of a key with its choices: the scopes of the person's role, and companies that accept
 // versions.
 func (s keyPages) newKey(r *http.Request) (web.NewKey, error) {
 	c := edge.CallOf(r)
@@ -175,7 +175,7 @@ type scopeGroup struct {
 	scopes []domain.Scope
 }
 
-// scopeGroups are all scopes as the form of a key offers them: those that most keys need first.
+// scopeGroups returns all scopes in the order of the key form: the scopes that most keys need come first.
 func scopeGroups() []scopeGroup {
 	return []scopeGroup{
 		{"Registering", []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityRevoke}},
@@ -191,13 +191,13 @@ func scopeGroups() []scopeGroup {
 	}
 }
 
-// day is a date as forms have it, in UTC.
+// day formats a date for forms, in UTC.
 func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 
-// lastDay is the last date that is over by an end; of an end in the course of a day, the one before.
+// lastDay returns the last date that is over at an end: the day before, if the end is within a day.
 func lastDay(end time.Time) string { return day(end.AddDate(0, 0, -1)) }
 
-// keyFields are the fields of the form of a key, as the API has them.
+// keyFields returns the fields of the key form in the form of the API.
 func keyFields(r *http.Request) *strictjson.Object {
 	f := maps.Clone(edge.Form(r))
 	f["companies"] = slices.Compact(slices.Sorted(slices.Values(f["companies"])))
@@ -206,7 +206,7 @@ func keyFields(r *http.Request) *strictjson.Object {
 	return strictjson.Fields(f)
 }
 
-// createKeyByForm makes a key for the person; its text is on this page only.
+// createKeyByForm creates a key for the person. Only this page shows its text.
 func (s keyPages) createKeyByForm(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
@@ -237,14 +237,14 @@ func (s keyPages) createKeyByForm(r *http.Request) (any, error) {
 	return refusedForm(s.site.NewKey(shown))
 }
 
-// showMade shows the text of a key, which no other page does.
+// showMade shows the text of a key, which no other page shows.
 func (s keyPages) showMade(r *http.Request, shown web.MadeKey, made action.MadeKey) (any, error) {
 	shown.Console, shown.BaseURL = s.frameOf(r, "key-made"), s.BaseURL
 	shown.ID, shown.Key, shown.ExpiresAt = made.ID.String(), made.Text, made.ExpiresAt
 	return consolePageOf(s.site.MadeKey(shown))
 }
 
-// keyPage shows a key, with what can be done with it.
+// keyPage shows a key and the possible actions on it.
 func (s keyPages) keyPage(r *http.Request) (any, error) {
 	key, err := s.shownKey(r)
 	if err != nil {
@@ -255,7 +255,7 @@ func (s keyPages) keyPage(r *http.Request) (any, error) {
 	}))
 }
 
-// changedKey changes a key by the one field of a form, or says what is wrong with what was typed.
+// changedKey changes one field of a key by a form, or explains why the input was refused.
 func (s keyPages) changedKey(r *http.Request, field string) (any, error) {
 	key, err := s.shownKey(r)
 	if err != nil {
@@ -292,13 +292,13 @@ func (s keyPages) changedKey(r *http.Request, field string) (any, error) {
 
 func (s keyPages) renameKeyByForm(r *http.Request) (any, error) { return s.changedKey(r, "name") }
 
-// endKeyByForm brings the end of a key forward.
+// endKeyByForm moves the end of a key forward.
 func (s keyPages) endKeyByForm(r *http.Request) (any, error) { return s.changedKey(r, "expiresAt") }
 
-// keyOverlaps are how long a rotated key may go on working, in hours, as the page offers it.
+// keyOverlaps are the choices for how long a rotated key keeps working, in hours.
 func keyOverlaps() []int { return []int{0, 1, 24, 7 * 24, 30 * 24} }
 
-// rotateKeyPage says what a rotation does, before it is done.
+// rotateKeyPage explains the effect of a rotation before it is made.
 func (s keyPages) rotateKeyPage(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
@@ -314,7 +314,7 @@ func (s keyPages) rotateKeyPage(r *http.Request) (any, error) {
 	}))
 }
 
-// rotateKeyByForm gives a key a successor, whose text is on this page only.
+// rotateKeyByForm creates the successor of a key. Only this page shows its text.
 func (s keyPages) rotateKeyByForm(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
@@ -344,7 +344,7 @@ func (s keyPages) rotateKeyByForm(r *http.Request) (any, error) {
 	}))
 }
 
-// revokeKeyPage says what stops, before it does.
+// revokeKeyPage explains the effect of a revocation before it is made.
 func (s keyPages) revokeKeyPage(r *http.Request) (any, error) {
 	key, err := s.shownKey(r)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"integrityledger/handlers/web"
 )
 
-// The cookie of a sign-in under way: language, a random text and the link's code. State, nonce and PKCE verifier are
-// derived from the random text, so that nothing is kept here. It goes to SignedInRoute alone, where the provider sends
-// the browser.
+// signInCookie is the cookie of a sign-in in progress: language, a random text and the link's code. State, nonce and
+// PKCE verifier are derived from the random text, so the service stores nothing. Browsers send the cookie only to
+// SignedInRoute, to which the provider redirects them.
 const signInCookie = "integrity_sign_in"
 
 func (s linkDoor) cookie(value string, age int) string {
-	cookie := http.Cookie{ //nolint:gosec // Secure, but where the service itself is http on loopback
+	cookie := http.Cookie{ //nolint:gosec // Secure unless the service itself is http on loopback
 		Name: signInCookie, Value: value, Path: edge.SignedInRoute, MaxAge: age, HttpOnly: true,
 		SameSite: http.SameSiteLaxMode,
 		Secure:   strings.HasPrefix(s.BaseURL, "https://"),
@@ -37,7 +37,7 @@ func attempt(random string) oauth.Attempt {
 	return oauth.Attempt{State: derived("state"), Nonce: derived("nonce"), Verifier: random}
 }
 
-// linkPage shows what the person would consent to, and for which organization.
+// linkPage shows the scopes to consent to and the organization.
 func (s linkDoor) linkPage(r *http.Request) (any, error) {
 	code := edge.Variable(r, "code")
 	c := edge.CallOf(r)
@@ -60,9 +60,9 @@ func (s linkDoor) linkPage(r *http.Request) (any, error) {
 	return s.showLink(shown, http.StatusOK)
 }
 
-// signIn sends the browser to the provider. Only linkPage leads here: neither a page of another site nor an address
-// that was mailed can begin it, so whoever comes back has seen what they consent to. (Browsers that do not say where a
-// request began, because they are of before 2023 or the service is plain http, are let through.)
+// signIn redirects the browser to the provider. Only linkPage leads here: neither a page of another site nor a mailed
+// address can start a sign-in, so every person who returns has seen the consent. (Browsers that do not say where a
+// request began are let through: versions from before 2023, or all if the service is plain http.)
 func (s linkDoor) signIn(r *http.Request) (any, error) {
 	code, shown := edge.Variable(r, "code"), edge.Language(r)
 	begun := r.Header.Get("Sec-Fetch-Site")
@@ -79,8 +79,8 @@ func (s linkDoor) signIn(r *http.Request) (any, error) {
 	return resp, nil
 }
 
-// signedIn is where the provider sends the browser back to. It redeems the link of the cookie for the identity that has
-// signed in, or signs in to the console, whose cookie is another.
+// signedIn is the address to which the provider redirects the browser. It redeems the cookie's link for the identity
+// that has signed in. With the console's cookie it signs in to the console instead.
 func (s linkDoor) signedIn(r *http.Request) (any, error) {
 	if answer, ours, err := s.fromProvider(r); ours {
 		return answer, err
@@ -89,7 +89,7 @@ func (s linkDoor) signedIn(r *http.Request) (any, error) {
 	cookie, err := r.Cookie(signInCookie)
 	if err != nil && s.console != nil {
 		if resp, yes := s.console.elsewhere(r); yes {
-			// on loopback the provider knows the address, and the console's cookie is the name's
+			// on loopback the provider redirects to the address, but the console's cookie is bound to the host name
 			return resp, nil
 		}
 	}
@@ -131,7 +131,7 @@ func (s linkDoor) signedIn(r *http.Request) (any, error) {
 	return s.showLink(shown, http.StatusOK)
 }
 
-// linkFailure shows what the person can do about a refusal.
+// linkFailure explains a refusal to the person.
 func (s linkDoor) linkFailure(shown web.Link, err error) (edge.Response, error) {
 	refused := edge.Refusal(err)
 	if refused == nil {
@@ -142,14 +142,14 @@ func (s linkDoor) linkFailure(shown web.Link, err error) (edge.Response, error) 
 		shown.State = web.LinkOver
 		return s.showLink(shown, s.Codes[refused.Code].Status)
 	case domain.InvalidKey:
-		s.Log.Info("a sign-in was not accepted", "error", err)
+		s.Log.Info("sign-in refused", "error", err)
 		shown.State = web.LinkNotSignedIn
 		return s.showLink(shown, http.StatusUnauthorized)
 	}
 	return edge.Response{}, err
 }
 
-// showLink renders the page. Once there is nothing more to sign in for, the cookie goes.
+// showLink renders the page. It deletes the cookie when there is nothing left to sign in for.
 func (s linkDoor) showLink(shown web.Link, status int) (edge.Response, error) {
 	resp, err := edge.Page(s.site.Link(shown))
 	resp.Status = status
@@ -159,12 +159,12 @@ func (s linkDoor) showLink(shown web.Link, status int) (edge.Response, error) {
 	return resp, err
 }
 
-// endpoints are the pages that tie an identity of a provider to a member.
+// endpoints returns the pages that link an identity of the provider to a member.
 func (s linkDoor) endpoints() (endpoints []edge.Endpoint) {
 	if s.OAuth == nil || !s.OAuth.CanSignIn() {
 		return nil
 	}
-	// Their codes are secrets, and the provider is asked: not as often as a page.
+	// Codes are secrets and cause requests to the provider, so the limit is lower than for pages.
 	shown := edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Answer: edge.AsPage}
 	for _, prefix := range []string{"", "/en"} {
 		endpoints = append(endpoints,

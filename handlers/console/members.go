@@ -13,13 +13,13 @@ import (
 	"integrityledger/projections/query"
 )
 
-// membersShown is how many memberships a page of them shows, and keysNamed how many keys of one are named.
+// membersShown is the number of memberships on a page, and keysNamed the number of a member's keys that a page names.
 const (
 	membersShown = 100
 	keysNamed    = 20
 )
 
-// endpoints are the pages of the organization's members.
+// endpoints adds the pages of the organization's members.
 func (s memberPages) endpoints(both addition) {
 	manage := edge.Policy{
 		Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.OrganizationAdmin,
@@ -40,12 +40,12 @@ func (s memberPages) endpoints(both addition) {
 	}
 }
 
-// members shows the memberships of the organization, to those who manage them.
+// members lists the memberships of the organization to those who manage them.
 func (s memberPages) members(r *http.Request) (any, error) {
 	return s.showMembers(r, web.Members{}, nil)
 }
 
-// showMembers shows them after an invitation, which was refused where there is an error.
+// showMembers lists the members after an invitation. failed says why the invitation was refused, if it was.
 func (s memberPages) showMembers(r *http.Request, shown web.Members, failed error) (edge.Response, error) {
 	status, refused := http.StatusOK, edge.Refusal(failed)
 	if failed != nil {
@@ -77,8 +77,8 @@ func (s memberPages) showMembers(r *http.Request, shown web.Members, failed erro
 	return afterForm(resp, status, refused), err
 }
 
-// refusedWord is the word for why an invitation or a change was refused, with its status; 0 for what is no fault of the
-// form.
+// refusedWord returns the template's word for a refused invitation or change, and the status. The status is 0 if the
+// input is not to blame.
 func refusedWord(refused *domain.Error) (word string, status int) {
 	switch {
 	case refused == nil || refused.Limit != nil:
@@ -95,7 +95,7 @@ func refusedWord(refused *domain.Error) (word string, status int) {
 	return "", 0
 }
 
-// afterForm gives the page of a form that was refused the status and the code of that.
+// afterForm sets the status and the code of a refused form on its page.
 func afterForm(resp edge.Response, status int, refused *domain.Error) edge.Response {
 	if resp.Status = status; refused != nil {
 		resp.Code = refused.Code
@@ -103,8 +103,8 @@ func afterForm(resp edge.Response, status int, refused *domain.Error) edge.Respo
 	return resp
 }
 
-// rolesToGive are those that the person may give to others: an owner all, but that of an owner only after a recent
-// proof, so that what is typed is not lost to it.
+// rolesToGive returns the roles that the person may assign. An owner may assign owner only after a recent proof of
+// identity, so that no input is lost to the proof.
 func (s memberPages) rolesToGive(r *http.Request) []domain.Role {
 	if edge.CallOf(r).Session.Role == domain.Owner && s.recentlyProved(r) == nil {
 		return domain.Roles()
@@ -122,7 +122,7 @@ func viewMember(c *edge.Call, m domain.Member) web.Member {
 	return view
 }
 
-// ownerProved asks for a recent proof of identity where an owner is made, changed or ended.
+// ownerProved requires a recent proof of identity if an owner is created, changed or ended.
 func (s memberPages) ownerProved(r *http.Request, roles ...domain.Role) error {
 	if !slices.Contains(roles, domain.Owner) {
 		return nil
@@ -130,7 +130,7 @@ func (s memberPages) ownerProved(r *http.Request, roles ...domain.Role) error {
 	return s.recentlyProved(r)
 }
 
-// inviteByForm invites an address. Where no mail can be sent, the page shows the link, and nothing shows it again.
+// inviteByForm invites an address. If no mail can be sent, the page shows the link, which is not shown again.
 func (s memberPages) inviteByForm(r *http.Request) (any, error) {
 	invite, wrong := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadInvitation)
 	if err := s.ownerProved(r, invite.Role); err != nil {
@@ -163,7 +163,7 @@ func (s memberPages) inviteAgain(r *http.Request) (any, error) {
 	return s.showInvited(r, command, code)
 }
 
-// showInvited shows the members after an invitation, with its link where it is not mailed.
+// showInvited lists the members after an invitation, with its link if it is not mailed.
 func (s memberPages) showInvited(r *http.Request, command *domain.InviteMember, code string) (any, error) {
 	shown := web.Members{Invited: command.Outcome.Email}
 	if code != "" {
@@ -186,8 +186,7 @@ func (s memberPages) memberPage(r *http.Request) (any, error) {
 	return s.showMember(r, m, nil)
 }
 
-// showMember shows a member and what the person may change of it, after a change that was refused where there is an
-// error.
+// showMember shows a member and the possible changes. failed says why a change was refused, if it was.
 func (s memberPages) showMember(r *http.Request, m domain.Member, failed error) (edge.Response, error) {
 	c, status, refused := edge.CallOf(r), http.StatusOK, edge.Refusal(failed)
 	shown := web.MemberPage{
@@ -215,7 +214,7 @@ func (s memberPages) showMember(r *http.Request, m domain.Member, failed error) 
 	return afterForm(resp, status, refused), err
 }
 
-// unchangeable reports why the person cannot change an owner: being none, or because it is the last active one.
+// unchangeable reports why the person cannot change an owner: only owners may, or this is the last active owner.
 func (s memberPages) unchangeable(r *http.Request, m domain.Member) (byOwners, last bool, err error) {
 	if m.Role != domain.Owner || m.Status != domain.MemberActive {
 		return m.Role == domain.Owner && edge.CallOf(r).Session.Role != domain.Owner, false, nil
@@ -232,14 +231,14 @@ func (s memberPages) changeRole(r *http.Request) (any, error) {
 	return s.changeByForm(r, domain.ChangeMember{Role: &role}, role)
 }
 
-// changeStatus disables, enables or ends the member of the path.
+// changeStatus disables, enables or ends the member in the path.
 func (s memberPages) changeStatus(status domain.MemberStatus) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		return s.changeByForm(r, domain.ChangeMember{Status: &status})
 	}
 }
 
-// changeByForm changes the member of the path, perhaps to another role.
+// changeByForm changes the member in the path. roles has the new role, if any.
 func (s memberPages) changeByForm(r *http.Request, change domain.ChangeMember, roles ...domain.Role) (any, error) {
 	m, err := s.memberOfPath(r)
 	if err != nil {
@@ -255,9 +254,9 @@ func (s memberPages) changeByForm(r *http.Request, change domain.ChangeMember, r
 	return onward(r, "/members/"+m.ID.String()), nil
 }
 
-// confirmStatus says what a change of the status of the member of the path stops, before it is done; the page of a
-// member who cannot be changed says why. An owner's asks for the proof here, so that the act that follows is not
-// interrupted.
+// confirmStatus explains the effect of a status change before it is made. For a member that cannot be changed it
+// redirects to the member's page, which says why. For an owner it asks for the proof of identity now, so that the
+// following action is not interrupted.
 func (s memberPages) confirmStatus(step string) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		c := edge.CallOf(r)

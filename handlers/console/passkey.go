@@ -21,11 +21,11 @@ import (
 	"integrityledger/projections/session"
 )
 
-// passkeys speaks WebAuthn.
+// passkeys implements WebAuthn.
 type passkeys struct{ *webauthn.WebAuthn }
 
-// newPasskeys is for the host and the origin of the service. A passkey is discoverable, so that no name is typed, and
-// its authenticator verifies the person.
+// newPasskeys configures WebAuthn for the host and origin of the service. Passkeys are discoverable, so no name is
+// typed, and the authenticator must verify the person.
 func newPasskeys(host, origin string) *passkeys {
 	return &passkeys{edge.Must(webauthn.New(&webauthn.Config{
 		RPID: host, RPDisplayName: "Integrity Ledger", RPOrigins: []string{origin},
@@ -37,27 +37,27 @@ func newPasskeys(host, origin string) *passkeys {
 	}))}
 }
 
-// challengeLifetime is how long an authenticator has to sign.
+// challengeLifetime is the time in which an authenticator must sign.
 const challengeLifetime = 5 * time.Minute
 
-// holder of passkeys, as WebAuthn sees a member.
+// passkeyHolder is a member as a WebAuthn user.
 type passkeyHolder struct {
 	session.Membership
 	known []session.NamedPasskey
 }
 
-// WebAuthnID is the user handle: organization and member, so that the shard is known of it.
+// WebAuthnID is the user handle: organization and member. The organization tells the shard.
 func (h passkeyHolder) WebAuthnID() []byte { return append(h.Organization[:], h.Member[:]...) }
 
-// WebAuthnName is what the authenticator shows beside the service.
+// WebAuthnName is the name that the authenticator shows next to the service.
 func (h passkeyHolder) WebAuthnName() string {
 	return strings.TrimSpace(h.Email + " · " + h.OrganizationName)
 }
 
-// WebAuthnDisplayName is the same.
+// WebAuthnDisplayName is the same name.
 func (h passkeyHolder) WebAuthnDisplayName() string { return h.WebAuthnName() }
 
-// WebAuthnCredentials are the member's passkeys.
+// WebAuthnCredentials returns the member's passkeys.
 func (h passkeyHolder) WebAuthnCredentials() []webauthn.Credential {
 	list := make([]webauthn.Credential, len(h.known))
 	for i, p := range h.known {
@@ -89,16 +89,16 @@ func (s passkeyDoor) holder(
 	return h, err
 }
 
-// challenge is what an authenticator is to sign, as the browser keeps it.
+// challenge is the challenge for an authenticator, stored in the browser.
 type challenge struct {
 	Epoch int64     `json:"epoch"` // of the ledger: after a restore it is not known which challenges were used
 	Until time.Time `json:"until"`
 	webauthn.SessionData
 }
 
-// challengeOptions answers the options that the page's script gives to the browser. Anybody may ask for them, so
-// nothing is stored: the cookie carries the challenge, signed. A row is written when it is used, by whoever has a
-// passkey.
+// challengeOptions answers the options that the page's script passes to the browser. Any client may ask for them, so
+// the service stores nothing: the signed challenge is in the cookie. Only the use of a challenge, which needs a
+// passkey, writes a row.
 func (s passkeyDoor) challengeOptions(options any, data *webauthn.SessionData) (edge.Response, error) {
 	kept, err := json.Marshal(challenge{Epoch: s.Epoch(), Until: s.Now().Add(challengeLifetime), SessionData: *data})
 	if err != nil {
@@ -115,7 +115,7 @@ func (s passkeyDoor) challengeOptions(options any, data *webauthn.SessionData) (
 
 const challengeLabel = "passkey-challenge"
 
-// challengeOf reads the challenge of the request's cookie.
+// challengeOf reads the challenge from the request's cookie.
 func (s passkeyDoor) challengeOf(r *http.Request) (c challenge, err error) {
 	kept, ok := domain.SignedText(s.Installation.Secret, challengeLabel, s.cookieValue(r, challengeCookie))
 	if !ok || json.Unmarshal(kept, &c) != nil || c.Epoch != s.Epoch() || !s.Now().Before(c.Until) {
@@ -124,7 +124,8 @@ func (s passkeyDoor) challengeOf(r *http.Request) (c challenge, err error) {
 	return c, nil
 }
 
-// useChallenge uses a challenge up, once what was signed is judged; of any number of answers to it one goes on.
+// useChallenge marks a challenge as used after its signature has been verified. Only one answer to a challenge
+// succeeds.
 func (s passkeyDoor) useChallenge(r *http.Request, c challenge) error {
 	used, err := s.Sessions.UseChallenge(r.Context(), sha256.Sum256([]byte(c.Challenge)), c.Until)
 	if err == nil && !used {
@@ -133,12 +134,12 @@ func (s passkeyDoor) useChallenge(r *http.Request, c challenge) error {
 	return err
 }
 
-// errPasskeyRefused is the one answer to whatever is wrong with a passkey.
+// errPasskeyRefused is the only answer to every problem with a passkey.
 var errPasskeyRefused = domain.Refuse(
 	domain.InvalidState, "This passkey was not accepted; try again, or sign in by mail.",
 )
 
-// passkeyOptions begins a sign-in, or a proof of a person who has signed in.
+// passkeyOptions begins a sign-in, or a new proof of identity of a signed-in person.
 func (s passkeyDoor) passkeyOptions(r *http.Request) (any, error) {
 	options, data, err := s.console.passkeys.BeginDiscoverableLogin(
 		webauthn.WithUserVerification(protocol.VerificationRequired),
@@ -164,12 +165,12 @@ func (s passkeyDoor) passkeySignIn(r *http.Request) (any, error) {
 	return resp, nil
 }
 
-// provePasskey proves again who the person is that has signed in.
+// provePasskey proves the identity of the signed-in person again.
 func (s passkeyDoor) provePasskey(r *http.Request) (any, error) {
 	holder, err := s.usedPasskey(r)
 	c := edge.CallOf(r)
 	if err == nil && (holder.Organization != c.Session.Organization || holder.Member != c.Session.Member) {
-		err = errPasskeyRefused // another member's
+		err = errPasskeyRefused // the passkey of another member
 	}
 	if err != nil {
 		return nil, err
@@ -183,7 +184,7 @@ func (s passkeyDoor) provePasskey(r *http.Request) (any, error) {
 	return resp, nil
 }
 
-// usedPasskey finds whose passkey has signed the challenge.
+// usedPasskey finds the holder of the passkey that signed the challenge.
 func (s passkeyDoor) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 	asked, err := s.challengeOf(r)
 	if err != nil {
@@ -196,7 +197,7 @@ func (s passkeyDoor) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 	if err != nil {
 		return h, s.refusePasskey(r, err)
 	}
-	var failed error // of ours
+	var failed error // of the service
 	_, credential, err := s.console.passkeys.ValidatePasskeyLogin(func(_, handle []byte) (webauthn.User, error) {
 		o, member, ok := parseHandle(handle)
 		if !ok {
@@ -205,8 +206,8 @@ func (s passkeyDoor) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 		if h, failed = s.holder(r.Context(), o, member); failed != nil {
 			return nil, failed
 		}
-		// Some authenticators say only later that a passkey may be on several devices. No rule of ours depends on it,
-		// and the library refuses a change.
+		// Some authenticators report only later that a passkey may be on several devices. The library would refuse the
+		// change; no rule of the console depends on it.
 		if answer.Response.AuthenticatorData.Flags.HasBackupEligible() {
 			for i := range h.known {
 				h.known[i].BackupEligible = true
@@ -228,12 +229,12 @@ func (s passkeyDoor) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 		if err := s.useChallenge(r, asked); err != nil {
 			return h, err
 		}
-		// The counter is judged where it is stored, so that one of two answers at once loses.
+		// The store checks the counter, so only one of two concurrent answers succeeds.
 		counted, err := s.Sessions.UsePasskey(
 			r.Context(), known.Passkey, int64(answer.Response.AuthenticatorData.Counter), s.Now(),
 		)
 		if err == nil && !counted {
-			s.Log.Warn("a passkey was refused because its counter has not grown: it may have been copied", "passkey", known.ID,
+			s.Log.Warn("passkey refused: its counter has not grown, so it may have been copied", "passkey", known.ID,
 				"organization", h.Organization,
 				"member", h.Member, "requestId", edge.CallOf(r).RequestID)
 			err = errPasskeyRefused
@@ -248,11 +249,11 @@ func (s passkeyDoor) refusePasskey(r *http.Request, err error) error {
 	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		details = e.Details + " " + e.DevInfo
 	}
-	s.Log.Info("a passkey was not accepted", "requestId", edge.CallOf(r).RequestID, "error", err, "details", details)
+	s.Log.Info("passkey refused", "requestId", edge.CallOf(r).RequestID, "error", err, "details", details)
 	return errPasskeyRefused
 }
 
-// newPasskeyOptions begins the making of a passkey.
+// newPasskeyOptions begins the creation of a passkey.
 func (s passkeyDoor) newPasskeyOptions(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
@@ -274,7 +275,7 @@ func (s passkeyDoor) newPasskeyOptions(r *http.Request) (any, error) {
 	return s.challengeOptions(options, data)
 }
 
-// addPasskey adds what an authenticator has made, under the name that the person gave it.
+// addPasskey adds a new passkey under the name that the person has chosen.
 func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
@@ -332,7 +333,7 @@ func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 	return resp, nil
 }
 
-// transports are the ways to reach an authenticator that are kept; a browser may say anything.
+// transports are the known ways to reach an authenticator. Others are not stored, since a browser may send any text.
 func transports() []protocol.AuthenticatorTransport {
 	return []protocol.AuthenticatorTransport{
 		protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal,

@@ -17,26 +17,25 @@ import (
 	"integrityledger/projections/query"
 )
 
-// What the page of the plan shows: this month and the ones before it, and entries. A piece of the file has
-// entriesPiece.
+// Numbers of months and entries on the page of the plan, and of entries in a piece of the file.
 const (
 	monthsShown  = 12
 	entriesShown = 50
 	entriesPiece = 500
 )
 
-// administrativeAllowance is what the administrative events of a day are called, of which nobody is warned.
+// administrativeAllowance is the name of the daily allowance of administrative events, for which there are no warnings.
 const administrativeAllowance = "administrativeEvents"
 
-// endpoints are the page of the plan, and the month's entries as a file.
+// endpoints adds the page of the plan, and the month's entries as a file.
 func (s planPages) endpoints(both addition) {
 	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRead}
 	both(edge.Get, "/plan", s.plan, see)
 	both(edge.Get, "/plan/entries.csv", s.usageFile, see)
 }
 
-// monthsOf are the last months of the organization, newest first, and the one that the request names among them, or
-// this one.
+// monthsOf returns the last months of the organization, newest first, and the month that the request names, or
+// otherwise this month.
 func (s planPages) monthsOf(r *http.Request) (months []domain.Period, named domain.Period, err error) {
 	c := edge.CallOf(r)
 	o, err := s.Store.Organization(r.Context(), c.Session.Organization)
@@ -52,7 +51,7 @@ func (s planPages) monthsOf(r *http.Request) (months []domain.Period, named doma
 	return months, named, nil
 }
 
-// plan shows the plan, what the month has used of it, the months before, and the entries of one.
+// plan shows the plan, this month's use of it, the previous months, and the entries of one month.
 func (s planPages) plan(r *http.Request) (any, error) {
 	ctx, c := r.Context(), edge.CallOf(r)
 	periods, period, err := s.monthsOf(r)
@@ -97,7 +96,7 @@ func (s planPages) plan(r *http.Request) (any, error) {
 	return s.showEntries(r, shown, period)
 }
 
-// viewUses are a month's allowances.
+// viewUses returns the view of a month's allowances.
 func viewUses(m query.MonthlyLimits) []web.Allowance {
 	return []web.Allowance{
 		viewUse(domain.VersionsAllowance, m.Versions), viewUse(domain.RequestsAllowance, m.Requests),
@@ -109,7 +108,7 @@ func viewUse(a domain.Allowance, u domain.Usage) web.Allowance {
 	return web.Allowance{Name: a.String(), Used: u.Used, Limit: u.Limit}
 }
 
-// usesOf are this month's allowances with the marks at which the organization is warned.
+// usesOf returns this month's allowances with the marks at which the organization is warned.
 func (s *Console) usesOf(
 	ctx context.Context, c *edge.Call, m query.MonthlyLimits, period domain.Period,
 ) ([]web.Allowance, error) {
@@ -117,7 +116,7 @@ func (s *Console) usesOf(
 	return uses, s.mark(ctx, c, uses, period)
 }
 
-// mark adds the marks to allowances.
+// mark adds the warning marks to allowances.
 func (s *Console) mark(ctx context.Context, c *edge.Call, uses []web.Allowance, period domain.Period) error {
 	_, month, err := s.EveryAllowance(ctx, c, period)
 	if err != nil {
@@ -137,8 +136,8 @@ func (s *Console) mark(ctx context.Context, c *edge.Call, uses []web.Allowance, 
 	return nil
 }
 
-// showEntries adds a page of a month's entries. A cursor of another month, or of a longer history, leads to
-// the first page.
+// showEntries adds a page of a month's entries. A cursor of another month, or beyond the history, leads to the first
+// page.
 func (s planPages) showEntries(r *http.Request, shown web.PlanPage, period domain.Period) (any, error) {
 	c, after, asked := edge.CallOf(r), (*query.UsageCursor)(nil), edge.NewQuery(r)
 	edge.Cursor(asked, func(text string) bool {
@@ -178,7 +177,7 @@ func (s planPages) showEntries(r *http.Request, shown web.PlanPage, period domai
 	return consolePageOf(s.site.PlanPage(shown))
 }
 
-// usageFile answers a month's entries as a CSV file, of which one piece at a time is in memory.
+// usageFile answers a month's entries as a CSV file. Only one piece is in memory at a time.
 func (s planPages) usageFile(r *http.Request) (any, error) {
 	_, period, err := s.monthsOf(r)
 	if err != nil {
@@ -196,7 +195,7 @@ func (s planPages) usageFile(r *http.Request) (any, error) {
 	}, nil
 }
 
-// usagePieces are the lines of a month's entries from its first page on. All are as of that page.
+// usagePieces returns the lines of a month's entries, all as of the first page.
 func (s planPages) usagePieces(
 	ctx context.Context, a domain.Access, period domain.Period, page query.UsageEntries,
 ) iter.Seq2[[]byte, error] {

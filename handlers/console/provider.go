@@ -18,30 +18,30 @@ import (
 	"integrityledger/projections/session"
 )
 
-// Signing in to the console by the OpenID provider. Who the person is follows from the address that the provider has
-// verified, as from a mailed link, and never from a link of consent (link.go): whoever has one has allowed a program of
-// theirs two narrow scopes, and the console allows all that a role does.
+// Signing in to the console with the OpenID provider. The member is found by the address that the provider has
+// verified, as with a mailed link, and never by a link of consent (link.go). A link of consent only allows a program
+// two narrow scopes, but the console allows everything that a role may do.
 
-// purpose is what a sign-in at the provider is for.
+// purpose is the purpose of a sign-in with the provider.
 type purpose string
 
 const (
 	toSignIn purpose = "sign-in"
-	toSignUp purpose = "sign-up" // also where the address is a member already
-	toProve  purpose = "prove"   // for the member who has signed in
+	toSignUp purpose = "sign-up" // even if the address already belongs to a member
+	toProve  purpose = "prove"   // of the signed-in member
 )
 
-// providerSignIn is a sign-in at the provider under way. The browser keeps it in a cookie, nobody else does.
+// providerSignIn is a sign-in with the provider in progress. It exists only in the browser's cookie.
 type providerSignIn struct {
 	language evidence.Language
 	purpose  purpose
 	begun    time.Time // in whole seconds
-	to       string    // the page that a proof leads to
+	to       string    // the page to continue to after a proof
 	random   string    // the PKCE verifier, of at least 43 characters (RFC 7636, section 4.1)
 }
 
-// How long a person may take at the provider, and how much its clock may differ from this one: auth_time has whole
-// seconds, and a sign-in that answers an attempt may seem to be older than it.
+// The time that a person may take at the provider, and the tolerance for its clock. auth_time has whole seconds, so a
+// sign-in may seem older than the attempt that caused it.
 const (
 	providerPatience  = 10 * time.Minute
 	providerTolerance = 30 * time.Second
@@ -70,8 +70,8 @@ func parseProviderSignIn(text string) (p providerSignIn, ok bool) {
 	return p, wrong == nil && alsoWrong == nil
 }
 
-// providerAttempt is what the provider is asked. State and nonce come from the whole cookie, under the ledger's secret:
-// a browser that says another purpose or beginning than it was given has neither.
+// providerAttempt returns the attempt of a cookie. State and nonce are derived from the whole cookie with the ledger's
+// secret, so a browser that changes the purpose or the beginning cannot compute them.
 func (s door) providerAttempt(p providerSignIn) oauth.Attempt {
 	derived := func(what string) string {
 		mac := hmac.New(sha256.New, s.Installation.Secret)
@@ -83,9 +83,9 @@ func (s door) providerAttempt(p providerSignIn) oauth.Attempt {
 	}
 }
 
-// toProvider sends the browser to the provider. Only a form of our own pages leads here, so that no other site begins a
-// sign-in. The answer is a page that leads on: browsers do not follow a form's redirect to other sites, whose number
-// nobody knows.
+// toProvider sends the browser to the provider. Only a form of the console leads here, so no other site can start a
+// sign-in. It answers a page that forwards the browser: the page's policy does not let a form be redirected to other
+// sites, and the provider may use hosts that are not known.
 func (s door) toProvider(what purpose) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		attempt := providerSignIn{
@@ -108,8 +108,7 @@ func (s door) toProvider(what purpose) edge.Handler {
 	}
 }
 
-// fromProvider answers a browser that the provider has sent back, where it was sent there by the console; ours is false
-// for any other.
+// fromProvider answers a browser that returns from the provider, if the console sent it there; otherwise ours is false.
 func (s door) fromProvider(r *http.Request) (answer edge.Response, ours bool, err error) {
 	attempt, ok := parseProviderSignIn(s.cookieValue(r, providerCookie))
 	if s.console == nil || !ok {
@@ -126,7 +125,7 @@ func (s door) fromProvider(r *http.Request) (answer edge.Response, ours bool, er
 	return answer, true, err
 }
 
-// enterByProvider signs the person in, or proves who the person is, by what the provider confirms.
+// enterByProvider signs the person in, or proves the person's identity, if the provider confirms it.
 func (s door) enterByProvider(
 	r *http.Request, attempt providerSignIn, asked oauth.Attempt, code string,
 ) (edge.Response, error) {
@@ -163,8 +162,8 @@ func (s door) enterByProvider(
 	return s.chooseAfterProvider(r, attempt, link, found, person.Email)
 }
 
-// chooseAfterProvider leads to the page of a link that nobody is mailed, on which the person chooses an organization,
-// or makes one.
+// chooseAfterProvider redirects to the page of a link that is not mailed, on which the person chooses or creates an
+// organization.
 func (s door) chooseAfterProvider(
 	r *http.Request, attempt providerSignIn, link *usableLink, found []session.Membership, address string,
 ) (edge.Response, error) {
@@ -191,8 +190,8 @@ func (s door) chooseAfterProvider(
 	return resp, nil
 }
 
-// proveByProvider takes a sign-in for a proof only where the person has signed in anew, with the member's own address:
-// a silent single sign-on proves nothing about who sits there.
+// proveByProvider accepts a sign-in as a proof of identity only if the person has authenticated anew with the member's
+// own address: a silent single sign-on does not prove who sits at the browser.
 func (s door) proveByProvider(r *http.Request, attempt providerSignIn, person oauth.Person) (edge.Response, error) {
 	r, err := s.resume(r, edge.Policy{})
 	if err != nil {
@@ -213,22 +212,22 @@ func (s door) proveByProvider(r *http.Request, attempt providerSignIn, person oa
 	return resp, nil
 }
 
-// providerFailure says in words that the provider is away, or has not confirmed who the person is.
+// providerFailure explains that the provider is unavailable or has not confirmed the identity.
 func (s door) providerFailure(r *http.Request, attempt providerSignIn, err error) (edge.Response, error) {
 	switch refused := edge.Refusal(err); {
 	case refused == nil:
 		return edge.Response{}, err
 	case refused.Code == domain.TemporarilyUnavailable:
-		s.Log.Warn("the identity provider cannot be asked for a sign-in to the console", "error", err)
+		s.Log.Warn("identity provider unavailable for a console sign-in", "error", err)
 		return s.providerMessage(r, attempt, "provider-away", http.StatusServiceUnavailable)
 	case refused.Code == domain.InvalidKey:
-		s.Log.Info("a sign-in to the console was not accepted", "error", err)
+		s.Log.Info("console sign-in refused", "error", err)
 		return s.providerMessage(r, attempt, "provider-refused", http.StatusUnauthorized)
 	}
 	return edge.Response{}, err
 }
 
-// providerMessage says why nobody has signed in, and leads back to the page where it was begun.
+// providerMessage explains why the sign-in failed, and links back to the page where it began.
 func (s door) providerMessage(r *http.Request, attempt providerSignIn, name string, status int) (edge.Response, error) {
 	shown := s.frameOf(r, name)
 	shown.Back = "/" + string(attempt.purpose)
@@ -238,7 +237,8 @@ func (s door) providerMessage(r *http.Request, attempt providerSignIn, name stri
 	return resp, err
 }
 
-// provedCode adds to the code of a link when its person was proved, and to its secret, so that it cannot be changed.
+// provedCode adds the time of the proof to the code of a link. The time also becomes part of the secret, so it cannot
+// be changed.
 func provedCode(code string, secret [32]byte, at time.Time) (string, [32]byte) {
 	seconds := "0"
 	if !at.IsZero() {

@@ -17,7 +17,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// endpoints are the pages of records.
+// endpoints adds the pages of records.
 func (s recordPages) endpoints(both addition) {
 	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRead}
 	revoke := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRevoke}
@@ -29,13 +29,13 @@ func (s recordPages) endpoints(both addition) {
 	both(edge.Post, "/records/{publicId}/revoke", s.revokeByHand, revoke)
 }
 
-// Rows of a page, and of companies to choose from.
+// Numbers of records on a page, and of companies to choose from.
 const (
 	recordRows      = 50
 	choiceCompanies = 100
 )
 
-// recordsPage shows what was searched for, or else the records of a company.
+// recordsPage shows the result of a search, or otherwise the records of a company.
 func (s recordPages) recordsPage(r *http.Request) (any, error) {
 	shown := web.Records{
 		Console: s.frameOf(r, "records"), Find: strings.TrimSpace(r.URL.Query().Get("find")), MaxFile: web.MaxFile,
@@ -46,8 +46,8 @@ func (s recordPages) recordsPage(r *http.Request) (any, error) {
 	return s.recordsOfCompanyPage(r, shown)
 }
 
-// foundPage shows the records that a text names: one by its public id or its link, or those of a hash, or else those
-// whose document has the text as its reference. A single one is shown itself.
+// foundPage shows the records that a text names: by public id or link, by hash, or by document reference. If there is
+// exactly one, it redirects to the record.
 func (s recordPages) foundPage(r *http.Request, shown web.Records) (any, error) {
 	ctx, access := r.Context(), edge.CallOf(r).Access
 	after, _ := domain.ParseID[domain.RecordID](r.URL.Query().Get("after"))
@@ -86,7 +86,7 @@ func (s recordPages) foundPage(r *http.Request, shown web.Records) (any, error) 
 	return consolePageOf(s.site.Records(shown))
 }
 
-// namedPublicID finds the public id of a link, or one that stands alone.
+// namedPublicID finds a public id in a link, or alone.
 func namedPublicID(text string) (id domain.PublicID, ok bool) {
 	for _, part := range strings.FieldsFunc(text, func(c rune) bool { return c == '/' || c == '?' || c == '#' }) {
 		if id, ok = domain.ParsePublicID(part); ok {
@@ -96,7 +96,7 @@ func namedPublicID(text string) (id domain.PublicID, ok bool) {
 	return id, ok
 }
 
-// consoleQuery is the address of the page with another query.
+// consoleQuery returns the address of the page with another query.
 func (s *Console) consoleQuery(r *http.Request, q url.Values) string {
 	return r.URL.EscapedPath() + "?" + q.Encode()
 }
@@ -109,13 +109,13 @@ func viewRow(record domain.Record) web.RecordRow {
 	}
 }
 
-// recordFilters are the parameters of the API's list that the page has fields for.
+// recordFilters are the parameters of the API's list that have fields on the page.
 func recordFilters() []string {
 	return []string{"companyReference", "source", "documentReference", "status", "receivedFrom", "receivedTo"}
 }
 
-// recordsOfCompanyPage lists the records of a company: of the one that was chosen, or else of the newest
-// registration's.
+// recordsOfCompanyPage lists the records of the chosen company, or otherwise of the company with the newest
+// registration.
 func (s recordPages) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, error) {
 	q, c := r.URL.Query(), edge.CallOf(r)
 	companies, _, err := s.Store.Companies(r.Context(), c.Access, true, "", "", choiceCompanies)
@@ -141,9 +141,9 @@ func (s recordPages) recordsOfCompanyPage(r *http.Request, shown web.Records) (a
 			asked.Set(name, value)
 		}
 	}
-	filtered := len(asked) > 2 || q.Has("after") // beside the limit and the company
+	filtered := len(asked) > 2 || q.Has("after") // more than limit and company
 	fromDay(asked, "receivedFrom", 0)
-	fromDay(asked, "receivedTo", 1) // the day that is named, too
+	fromDay(asked, "receivedTo", 1) // includes the named day
 	if after := q.Get("after"); after != "" {
 		asked.Set("after", after)
 	}
@@ -165,7 +165,8 @@ func (s recordPages) recordsOfCompanyPage(r *http.Request, shown web.Records) (a
 	return afterForm(resp, status, edge.Refusal(refused)), err
 }
 
-// newestCompany is the one among some in which a version was registered last, or else their first.
+// newestCompany returns the company with the newest registration if it is among companies, and otherwise the first of
+// them.
 func (s recordPages) newestCompany(r *http.Request, companies []domain.Company) (reference string, err error) {
 	page, err := s.Store.AuditEvents(
 		r.Context(), edge.CallOf(r).Access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: 1},
@@ -178,7 +179,7 @@ func (s recordPages) newestCompany(r *http.Request, companies []domain.Company) 
 	return companies[0].Reference, err
 }
 
-// older are the parameters of the page that follows.
+// older returns the parameters of the next page.
 func older(filter map[string]string, after string) url.Values {
 	q := url.Values{"after": {after}}
 	for name, value := range filter {
@@ -189,8 +190,8 @@ func older(filter map[string]string, after string) url.Values {
 	return q
 }
 
-// fromDay replaces a date by the moment at which it begins in UTC, plus some days. What is no date stays, and is
-// refused as no time.
+// fromDay replaces a date by the time at which it begins in UTC, plus a number of days. Any other text stays, and is
+// refused as a time.
 func fromDay(q url.Values, name string, later int) {
 	if at, err := time.Parse(time.DateOnly, q.Get(name)); err == nil {
 		q.Set(name, at.AddDate(0, 0, later).Format(time.RFC3339))
@@ -223,7 +224,7 @@ func (s recordPages) recordPage(r *http.Request) (any, error) {
 }
 
 func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.Record) web.RecordPage {
-	generated, _ := edge.ParseInstant(string(record.GeneratedAt)) // it was read as one
+	generated, _ := edge.ParseInstant(string(record.GeneratedAt)) // stored timestamps are valid
 	return web.RecordPage{
 		Console: s.frameOf(r, name), Row: viewRow(record), SHA256: record.SHA256.String(), SizeBytes: record.SizeBytes,
 		MimeType: record.MimeType, GeneratedAt: generated,
@@ -233,7 +234,7 @@ func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.
 	}
 }
 
-// evidenceFile is the private export as the API answers it, to be saved.
+// evidenceFile answers the private export of the API as a file to save.
 func (s recordPages) evidenceFile(r *http.Request) (any, error) {
 	exported, err := edge.Submit(r, edge.NewQuery(r), action.ReadExport, s.Evidence)
 	id := edge.PublicID(edge.Variable(r, "publicId"))
@@ -242,7 +243,7 @@ func (s recordPages) evidenceFile(r *http.Request) (any, error) {
 	}}, err
 }
 
-// revokePage asks for the reason, and says what a revocation does.
+// revokePage asks for the reason and explains the effect of a revocation.
 func (s recordPages) revokePage(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
@@ -250,7 +251,7 @@ func (s recordPages) revokePage(r *http.Request) (any, error) {
 	return s.showRevocation(r, "", nil)
 }
 
-// showRevocation shows the page, of a record that is not revoked yet, also after what was typed was refused.
+// showRevocation shows the page, also after its input was refused. For a revoked record it redirects to the record.
 func (s recordPages) showRevocation(r *http.Request, reason string, refused error) (any, error) {
 	problem, status, err := s.problem(r, refused)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"integrityledger/projections/session"
 )
 
-// overviewRecords is how many of the last registrations the first page shows.
+// overviewRecords is the number of registrations on the first page.
 const overviewRecords = 8
 
-// overview shows what there is to do, what is left of the month, the last registrations and what fails.
+// overview shows the next steps, the rest of the month, the newest registrations and failing destinations.
 func (s securityPages) overview(r *http.Request) (any, error) {
 	ctx, c := r.Context(), edge.CallOf(r)
 	period := domain.PeriodOf(c.Start)
@@ -63,8 +63,8 @@ func (s securityPages) overview(r *http.Request) (any, error) {
 	return consolePageOf(s.site.Overview(shown))
 }
 
-// failingDestinations are the webhook destinations that nothing is sent to any more, and those of which nothing but
-// failures have come since their last success. Who may not see destinations sees none.
+// failingDestinations returns the webhook destinations that were disabled because they failed, and those that have only
+// failed since their last success. It returns none if the person may not see destinations.
 func (s securityPages) failingDestinations(ctx context.Context, c *edge.Call) (failing []wire.Webhook, err error) {
 	if !c.Session.Role.Allows(domain.IntegrityAdmin) {
 		return nil, nil
@@ -78,7 +78,7 @@ func (s securityPages) failingDestinations(ctx context.Context, c *edge.Call) (f
 	return failing, err
 }
 
-// security shows the passkeys and sessions of the person.
+// security shows the person's passkeys and sessions.
 func (s securityPages) security(r *http.Request) (any, error) {
 	c := edge.CallOf(r)
 	passkeys, err := s.Sessions.Passkeys(r.Context(), c.Session.Organization, c.Session.Member)
@@ -103,7 +103,7 @@ func (s securityPages) security(r *http.Request) (any, error) {
 	}))
 }
 
-// removePasskey removes an own passkey.
+// removePasskey removes a passkey of the person.
 func (s securityPages) removePasskey(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (s securityPages) removePasskey(r *http.Request) (any, error) {
 	return onward(r, "/security"), nil
 }
 
-// endSession ends a session of the person's, this one included.
+// endSession ends a session of the person, possibly this one.
 func (s securityPages) endSession(r *http.Request) (any, error) {
 	session, id := edge.CallOf(r).Session, edge.PathID(r, "sessionId", domain.ParseID[domain.SessionID])
 	if err := s.Sessions.EndSession(r.Context(), session.Organization, session.Member, id); err != nil {
@@ -135,18 +135,18 @@ func (s securityPages) signOutEverywhere(r *http.Request) (any, error) {
 	return s.signedOut(r), nil
 }
 
-// provePage asks again who the person is, before what could take the organization over.
+// provePage asks for a new proof of identity before an action that could take over the organization.
 func (s securityPages) provePage(r *http.Request) (any, error) {
 	shown := s.frameOf(r, "prove")
 	shown.To = consolePage(edge.Language(r), r.URL.Query().Get("to"))
 	return consolePageOf(s.site.Prove(shown))
 }
 
-// proveByMail mails a link to the person's own address; a sign-in with it is a proof.
+// proveByMail mails a link to the member's own address; signing in with it is a proof of identity.
 func (s securityPages) proveByMail(r *http.Request) (any, error) {
 	session := edge.CallOf(r).Session
 	if s.LinkMailer == nil || session.Email == "" {
-		return nil, domain.Refuse(domain.InvalidState, "There is no address that a link could be sent to.")
+		return nil, domain.Refuse(domain.InvalidState, "No link can be mailed to this member.")
 	}
 	browser, cookie := s.browserOf(r)
 	err := s.LinkMailer.ask(linkRequest{

@@ -24,7 +24,7 @@ import (
 	"integrityledger/projections/session"
 )
 
-// signInPage is the way in. Whoever has signed in already goes on.
+// signInPage is the page for signing in. A person who has already signed in is redirected to the console.
 func (s door) signInPage(r *http.Request) (any, error) {
 	if _, err := s.resume(r, edge.Policy{}); err == nil {
 		return onward(r, ""), nil
@@ -34,8 +34,8 @@ func (s door) signInPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.SignIn(shown))
 }
 
-// askForLink takes an address. The answer, and what it costs, are the same for every address: who it belongs to is
-// looked for after the answer.
+// askForLink asks for a link to an address. The answer and its cost are the same for every address: the membership is
+// looked up after the answer.
 func (s door) askForLink(r *http.Request) (any, error) {
 	address, err := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadEmail)
 	if s.LinkMailer == nil || err != nil {
@@ -54,12 +54,12 @@ func (s door) askForLink(r *http.Request) (any, error) {
 	return onward(r, "/sign-in/sent", cookie), nil
 }
 
-// linkSent says the same whether or not there was anybody to send a link to.
+// linkSent says the same whether or not a link was sent.
 func (s door) linkSent(r *http.Request) (any, error) {
 	return consolePageOf(s.site.Message(s.frameOf(r, "sent")))
 }
 
-// signInLinkPage shows a button: programs that look into mails open links, and press no buttons.
+// signInLinkPage shows a button, because programs that scan mails open links but press no buttons.
 func (s door) signInLinkPage(r *http.Request) (any, error) {
 	link, err := s.signInLink(r)
 	if err != nil || link == nil {
@@ -74,20 +74,20 @@ func (s door) signInLinkPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.SignInLink(s.frameOf(r, "link"), nil, nil))
 }
 
-// usableLink is a link that was found, and when its person proved who it is: by opening the mail, or before that at the
-// OpenID provider. Zero: nobody knows.
+// usableLink is a valid link, with the time at which the person proved the identity: now, by opening the mail, or
+// earlier with the OpenID provider. A zero time means unknown.
 type usableLink struct {
 	session.SignInLink
 	provedAt time.Time
-	partly   bool // not all shards have told the memberships of the link's address
+	partly   bool // not all shards have answered about the memberships of the address
 }
 
-// signInLink finds the link of the path that can still be used, or nil.
+// signInLink finds the link in the path, or nil if it cannot be used any more.
 func (s door) signInLink(r *http.Request) (*usableLink, error) {
 	code, seconds, byProvider := strings.Cut(edge.Variable(r, "code"), "~")
 	id, secret, ok := domain.ParseSignInCode(code)
 	if !ok {
-		return nil, nil //nolint:nilnil // a malformed code is answered as an unknown one
+		return nil, nil //nolint:nilnil // a malformed code is answered like an unknown one
 	}
 	provedAt := edge.CallOf(r).Start
 	if byProvider {
@@ -103,7 +103,7 @@ func (s door) signInLink(r *http.Request) (*usableLink, error) {
 	return &usableLink{SignInLink: link, provedAt: provedAt}, nil
 }
 
-// linkOver answers a link that is unknown, used or too old.
+// linkOver answers a link that is unknown, used or expired.
 func (s door) linkOver(r *http.Request, err error) (edge.Response, error) {
 	if err != nil {
 		return edge.Response{}, err
@@ -111,8 +111,8 @@ func (s door) linkOver(r *http.Request, err error) (edge.Response, error) {
 	return s.refusedMessage(r, "link-over", http.StatusNotFound, domain.NotFound)
 }
 
-// useSignInLink signs in. An address with several memberships chooses one first, and one without any makes an
-// organization where anybody may; either uses the link.
+// useSignInLink signs in. An address with several memberships chooses one first. An address without any creates an
+// organization if sign-up is allowed. Both consume the link.
 func (s door) useSignInLink(r *http.Request) (any, error) {
 	link, err := s.signInLink(r)
 	if err != nil || link == nil {
@@ -141,12 +141,12 @@ func (s door) useSignInLink(r *http.Request) (any, error) {
 	return s.enter(r, *chosen, link.provedAt)
 }
 
-// enter signs a person in to a membership, with a link that is used by now, and goes to the first page.
+// enter signs a person in to a membership with a used link, and redirects to the first page.
 func (s door) enter(r *http.Request, m session.Membership, provedAt time.Time) (any, error) {
 	return s.enterIn(r, edge.Language(r), m, provedAt)
 }
 
-// enterIn is enter where the language is not that of the path.
+// enterIn is enter for a language that is not the path's.
 func (s door) enterIn(
 	r *http.Request, l evidence.Language, m session.Membership, provedAt time.Time,
 ) (edge.Response, error) {
@@ -161,14 +161,14 @@ func (s door) enterIn(
 	return resp, nil
 }
 
-// askedHere reports whether the request comes from the browser in which the link was asked for.
+// askedHere reports whether the request comes from the browser that asked for the link.
 func (s door) askedHere(r *http.Request, link *usableLink) bool {
 	own := sha256.Sum256([]byte(s.cookieValue(r, browserCookie)))
 	return link.BrowserSHA256 == nil || subtle.ConstantTimeCompare(own[:], link.BrowserSHA256[:]) == 1
 }
 
-// membershipsOf are the one that a link is for, or those of its address; none where it is no longer active. Some
-// memberships are enough to sign in, even if other shards do not answer.
+// membershipsOf returns the membership of a link, or the memberships of its address. Inactive memberships are left out.
+// Any membership is enough to sign in, even if other shards do not answer.
 func (s door) membershipsOf(r *http.Request, link *usableLink) ([]session.Membership, error) {
 	if link.Member.IsZero() {
 		found, err := s.Sessions.Memberships(r.Context(), *link.EmailSHA256)
@@ -184,7 +184,7 @@ func (s door) membershipsOf(r *http.Request, link *usableLink) ([]session.Member
 	return []session.Membership{m}, err
 }
 
-// choice is the only membership, or the one of the organization that was chosen; nil: none of these.
+// choice returns the only membership, or the membership in the chosen organization, or nil.
 func choice(found []session.Membership, organization string) *session.Membership {
 	for i, m := range found {
 		if len(found) == 1 || m.Organization.String() == organization {
@@ -194,8 +194,8 @@ func choice(found []session.Membership, organization string) *session.Membership
 	return nil
 }
 
-// chooseOrganization shows the memberships among which the person chooses, and the form to make an organization where
-// the person may.
+// chooseOrganization shows the memberships to choose from, and if the person may create an organization, the form for
+// it.
 func (s door) chooseOrganization(
 	r *http.Request, link *usableLink, found []session.Membership, shown web.NewOrganization, err error,
 ) (edge.Response, error) {
@@ -231,7 +231,7 @@ func (s door) invitationOver(r *http.Request, err error) (edge.Response, error) 
 	return s.refusedMessage(r, "invitation-over", http.StatusNotFound, domain.NotFound)
 }
 
-// invitationPage says who invites, and as what. It shows a button, as the page of a link does.
+// invitationPage shows the inviting organization and the role. It shows a button, like the page of a link.
 func (s door) invitationPage(r *http.Request) (any, error) {
 	found, err := s.Invitation(r.Context(), edge.CallOf(r), edge.Variable(r, "code"))
 	if err != nil {
@@ -243,14 +243,14 @@ func (s door) invitationPage(r *http.Request) (any, error) {
 	}))
 }
 
-// acceptInvitation makes the invited member active and signs the person in. Only a mailed invitation shows that the
-// person reads the address; pages for managers say so where none is mailed.
+// acceptInvitation makes the invited member active and signs the person in. Only a mailed invitation proves that the
+// person reads the address; if invitations are not mailed, the pages for managers say so.
 func (s door) acceptInvitation(r *http.Request) (any, error) {
 	found, err := s.Invitation(r.Context(), edge.CallOf(r), edge.Variable(r, "code"))
 	if err == nil {
 		err = s.AcceptInvitation(r.Context(), edge.CallOf(r), found)
 	}
-	if err != nil { // perhaps somebody was faster
+	if err != nil { // another request may have accepted it first
 		return s.invitationOver(r, err)
 	}
 	cookies, err := s.begin(r, session.Membership{
@@ -263,7 +263,7 @@ func (s door) acceptInvitation(r *http.Request) (any, error) {
 	return onward(r, "", cookies...), nil
 }
 
-// signOut ends the session, and has the browser forget what it has kept.
+// signOut ends the session and makes the browser forget what it has stored.
 func (s door) signOut(r *http.Request) (any, error) {
 	if err := s.end(r); err != nil {
 		return nil, err
@@ -273,27 +273,26 @@ func (s door) signOut(r *http.Request) (any, error) {
 
 func (s *Console) signedOut(r *http.Request) edge.Response {
 	resp := onward(r, "/sign-in", s.consoleCookie(sessionCookie, "", 0))
-	resp.Header.Set("Clear-Site-Data", `"cache", "storage"`) // cookies would be those of other hosts too
+	resp.Header.Set("Clear-Site-Data", `"cache", "storage"`) // not cookies: other hosts' would be deleted too
 	return resp
 }
 
-// linkRequest is an address that was typed into the page, or the member who has signed in and proves it again, with the
-// browser that asks.
+// linkRequest asks to mail a link: to a typed address, or to the signed-in member for a new proof of identity.
 type linkRequest struct {
-	network  netip.Prefix     // that asks: see networkOf
-	turn     *fair.Claimant   // to sign up; nil elsewhere
+	network  netip.Prefix     // of the client: see networkOf
+	turn     *fair.Claimant   // for signing up; otherwise nil
 	email    [32]byte         // hash
-	address  string           // where anybody may sign up with it, and was typed to do so; empty elsewhere
+	address  string           // to sign up with; empty if the request is for signing in
 	known    bool             // the browser has signed in with the address before
-	session  *session.Session // whose member asks; nil: whoever has typed the address
+	session  *session.Session // of the member who asks; nil if an address was typed
 	browser  [32]byte         // hash
 	language evidence.Language
-	done     func() // gives the place of the request back
+	done     func() // releases the place of the request
 }
 
-// LinkMailer mails links that sign people in, one after the other, after the requests for them were answered. A process
-// that ends mails what waits, for as long as linkDrain; the requests of a killed process are lost. The link
-// itself stands in the mail alone.
+// LinkMailer mails links that sign people in, one after another, after their requests were answered. When the process
+// ends, it mails the waiting links for up to linkDrain. A killed process loses them. Only the mail contains the link
+// itself.
 type LinkMailer struct {
 	Sessions *session.Store
 	Send     func(context.Context, queue.Mail) error
@@ -303,24 +302,24 @@ type LinkMailer struct {
 
 	queue  chan linkRequest
 	places *fair.Semaphore[netip.Prefix] // requests to sign in that wait, by network
-	// newcomers are the places of requests to sign up. These may wait for hours, so they must not take the places of
+	// newcomers are the places of requests to sign up. They may wait for hours, so they must not take the places of
 	// members who sign in.
 	newcomers *fair.Semaphore[netip.Prefix]
-	signUps   *fair.Semaphore[netip.Prefix] // links that were asked for to sign up in the last hour, by network
-	one       *sync.Mutex                   // mails a link
+	signUps   *fair.Semaphore[netip.Prefix] // sign-up links of the last hour, by network
+	one       *sync.Mutex                   // locked while a link is mailed
 }
 
 const (
-	// maxLinkRequests is how many requests to sign in may wait, and how many to sign up; linkRequestsShare is how many
-	// of one network.
+	// maxLinkRequests is the number of requests that may wait, for signing in and for signing up each; linkRequestsShare
+	// is the number of one network.
 	maxLinkRequests   = 256
 	linkRequestsShare = 64
-	// linkTimeout is how long one mail may take.
+	// linkTimeout bounds the mailing of one link.
 	linkTimeout = 30 * time.Second
 	linkDrain   = 10 * time.Second
 )
 
-// NewLinkMailer makes a mailer that Run starts.
+// NewLinkMailer makes a mailer. Run starts it.
 func NewLinkMailer(m LinkMailer) *LinkMailer {
 	m.queue = make(chan linkRequest, 2*maxLinkRequests)
 	m.places, m.newcomers, m.signUps, m.one = newLinkPlaces(), newLinkPlaces(), newSignUps(), &sync.Mutex{}
@@ -331,7 +330,7 @@ func newLinkPlaces() *fair.Semaphore[netip.Prefix] {
 	return fair.NewSemaphore[netip.Prefix](fair.Limits{Most: maxLinkRequests, Each: linkRequestsShare, Yields: true})
 }
 
-// ask takes a request, or refuses it: what is taken is mailed, if there is anybody to mail it to.
+// ask accepts a request or refuses it. An accepted request is mailed if its address belongs to a member or may sign up.
 func (m *LinkMailer) ask(request linkRequest) error {
 	places := m.places
 	if request.turn != nil {
@@ -342,7 +341,7 @@ func (m *LinkMailer) ask(request linkRequest) error {
 		return domain.Unavailable("Too many links are being mailed at the moment; ask again in a minute.")
 	}
 	request.done = done
-	m.queue <- request // it has room for all places
+	m.queue <- request // the channel has room for all places
 	return nil
 }
 
@@ -378,7 +377,7 @@ func (m *LinkMailer) Run(ctx context.Context) {
 	}
 }
 
-// work mails one link, of a person who signs up when it is the network's turn, or once that has taken signUpPatience.
+// work mails one link. A sign-up waits for the turn of its network, but no longer than signUpPatience.
 func (m *LinkMailer) work(ctx, working context.Context, request linkRequest) {
 	defer request.done()
 	if request.turn != nil {
@@ -391,11 +390,11 @@ func (m *LinkMailer) work(ctx, working context.Context, request linkRequest) {
 	m.one.Lock()
 	defer m.one.Unlock()
 	if err := m.mail(working, request); err != nil && working.Err() == nil {
-		m.Log.Warn("a sign-in link could not be mailed", "error", err)
+		m.Log.Warn("sign-in link not mailed", "error", err)
 	}
 }
 
-// mail sends a link to the address as the membership has it, not as it was typed.
+// mail sends a link to the membership's address, not to the address as it was typed.
 func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
@@ -408,7 +407,7 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	} else {
 		var found []session.Membership
 		if found, err = m.Sessions.Memberships(ctx, request.email); len(found) > 0 {
-			to, err = found[0], nil // what other shards could not tell is asked again when the link is used
+			to, err = found[0], nil // memberships in shards that did not answer are looked up again when the link is used
 		} else if err == nil {
 			to.Email = request.address
 		}
@@ -430,7 +429,7 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	}
 	if !added {
 		m.Log.Info(
-			"no more sign-in links are mailed to a member in this hour", "organization", to.Organization, "member", to.Member,
+			"hourly limit of sign-in links reached", "organization", to.Organization, "member", to.Member,
 		)
 		return nil
 	}
@@ -442,7 +441,7 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	})
 }
 
-// SignInURL is the page on which a code signs in.
+// SignInURL returns the address of the page on which a code signs in.
 func SignInURL(baseURL string, l evidence.Language, code string) string {
 	return action.ConsoleURL(baseURL) + web.Path(l, web.ConsoleRoot+"/link/"+code)
 }

@@ -16,18 +16,18 @@ import (
 	"integrityledger/projections/session"
 )
 
-// What bounds signing up besides the limits of every page, and the five links an hour of an address. All are counted in
-// memory, in each process, and count every address that is typed, so that they tell nothing about any.
+// Limits of signing up, in addition to the limits of every page and the five links an hour for an address. Each process
+// counts them in memory. They count every typed address, known or not, so they do not reveal which addresses exist.
 const (
-	signUpsOfAll        = 200           // links to sign up that are mailed in an hour
-	signUpsPerHour      = 20            // of these, of a network, while as many stay free for others
-	signUpsLater        = 5             // requests of a network that wait beyond these
-	signUpPatience      = 2 * time.Hour // for which a request waits at most, and is mailed then all the same
-	organizationsPerDay = 5             // organizations that are made from a client address
+	signUpsOfAll        = 200           // sign-up links mailed in an hour
+	signUpsPerHour      = 20            // of these for one network, while as many stay free for others
+	signUpsLater        = 5             // further requests of a network that may wait
+	signUpPatience      = 2 * time.Hour // the longest wait of a request, which is then mailed anyway
+	organizationsPerDay = 5             // organizations created from one client address
 )
 
-// newSignUps counts links of the last hour: each is a unit that is held for an hour. As its networks yield to others, a
-// flood from a few of them delays nobody else.
+// newSignUps counts the links of the last hour: each is a unit that is held for an hour. Networks yield to others, so a
+// flood from a few networks delays no other network.
 func newSignUps() *fair.Semaphore[netip.Prefix] {
 	return fair.NewSemaphore[netip.Prefix](fair.Limits{
 		Most: signUpsOfAll, Each: signUpsPerHour, Line: signUpsLater, Yields: true,
@@ -40,12 +40,12 @@ func (s *Console) networkOf(r *http.Request) netip.Prefix {
 	if address.Is6() {
 		bits = edge.IPv6SiteBits
 	}
-	network, _ := address.Prefix(bits) // malformed addresses share one
+	network, _ := address.Prefix(bits) // malformed addresses share one network
 	return network
 }
 
-// signUpPage asks for the address with which a person wants to make an organization. Whoever has signed in already goes
-// on.
+// signUpPage asks for the address with which a person wants to create an organization. A person who has already signed
+// in is redirected to the console.
 func (s door) signUpPage(r *http.Request) (any, error) {
 	if _, err := s.resume(r, edge.Policy{}); err == nil {
 		return onward(r, ""), nil
@@ -55,9 +55,9 @@ func (s door) signUpPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.SignUp(shown))
 }
 
-// askToSignUp takes an address. As on the page for signing in, the answer and its cost are the same for every address:
-// one with a membership is mailed the usual link. That of a newcomer is not stored: only the browser keeps it, for as
-// long as the link may be used.
+// askToSignUp asks for a link to sign up. As in askForLink, the answer and its cost are the same for every address: an
+// address with a membership gets the usual link. The address of a newcomer is not stored. Only the browser keeps it,
+// for as long as the link is valid.
 func (s door) askToSignUp(r *http.Request) (any, error) {
 	address, err := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadEmail)
 	if err != nil {
@@ -70,7 +70,8 @@ func (s door) askToSignUp(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, domain.Refuse(
 			domain.RateLimited,
-			"At most %d links to sign up are mailed in an hour to one network, and more of them wait already.", signUpsPerHour,
+			"At most %d sign-up links are mailed to one network in an hour, and too many requests are already waiting.",
+			signUpsPerHour,
 		).After(time.Hour)
 	}
 	browser, cookie := s.browserOf(r)
@@ -89,17 +90,17 @@ func (s door) askToSignUp(r *http.Request) (any, error) {
 	return onward(r, "/sign-up/sent", cookie, s.keepAddress(address)), nil
 }
 
-// signUpSent says the same whatever address was typed.
+// signUpSent says the same for every typed address.
 func (s door) signUpSent(r *http.Request) (any, error) {
 	return consolePageOf(s.site.Message(s.frameOf(r, "sign-up-sent")))
 }
 
-// signUpLater says that others are mailed first.
+// signUpLater says that other requests are mailed first.
 func (s door) signUpLater(r *http.Request) (any, error) {
 	return consolePageOf(s.site.Message(s.frameOf(r, "sign-up-later")))
 }
 
-// within counts a request against a limit of its client address that is no part of the headers of answers.
+// within counts a request against a limit of its client address that the headers of answers do not show.
 func (s door) within(r *http.Request, limit *edge.AddressLimit, message string) error {
 	state := limit.Count(s.ClientAddress(r), edge.CallOf(r).Start)
 	if state.Used <= state.Most {
@@ -108,14 +109,14 @@ func (s door) within(r *http.Request, limit *edge.AddressLimit, message string) 
 	return domain.Refuse(domain.RateLimited, message, state.Most).After(state.Reset)
 }
 
-// keepAddress is the cookie in which the browser keeps the address that signs up.
+// keepAddress returns the cookie in which the browser keeps the address that signs up.
 func (s door) keepAddress(address string) string {
 	return s.consoleCookie(
 		addressCookie, base64.RawURLEncoding.EncodeToString([]byte(address)), signUpPatience+session.LinkLifetime,
 	)
 }
 
-// signUpAddress is the address that the browser keeps, if it is the one that the link is for; empty otherwise.
+// signUpAddress returns the address that the browser keeps if the link belongs to it, and otherwise an empty string.
 func (s door) signUpAddress(r *http.Request, link *usableLink) string {
 	kept, err := base64.RawURLEncoding.DecodeString(s.cookieValue(r, addressCookie))
 	if err != nil || !isAddressOf(link, string(kept)) {
@@ -128,8 +129,8 @@ func isAddressOf(link *usableLink, address string) bool {
 	return link.EmailSHA256 != nil && domain.ValidEmail(address) && domain.EmailSHA256(address) == *link.EmailSHA256
 }
 
-// mayFound reports whether the person of a link may make an organization: anybody may who owns none, as far as all
-// shards tell.
+// mayFound reports whether the person of a link may create an organization: the person must own none, and all shards
+// must have answered.
 func (s door) mayFound(link *usableLink, found []session.Membership) bool {
 	if link.partly {
 		return false
@@ -142,7 +143,7 @@ func (s door) mayFound(link *usableLink, found []session.Membership) bool {
 	return s.signUp() && link.EmailSHA256 != nil && link.Member.IsZero()
 }
 
-// describe says what a new organization gets, and asks for the address where the browser keeps it no more.
+// describe adds the allowances of a new organization, and asks for the address if the browser no longer has it.
 func (s door) describe(r *http.Request, link *usableLink, shown *web.NewOrganization) {
 	plan := s.Store.Plans[domain.FreePlan]
 	shown.MaxName, shown.Plan, shown.PerMinute = domain.MaxOrganizationName, domain.FreePlan, plan.PerMinute
@@ -155,11 +156,10 @@ func (s door) describe(r *http.Request, link *usableLink, shown *web.NewOrganiza
 	}
 }
 
-// foundOrganization makes an organization whose owner is the person of the link, and signs in.
-//
-// The link is used first. A crash after that leaves a used link and nothing else, so the person asks for another; the
-// other way round one link could make several organizations. The organization and its owner are one command. The actor
-// is the service itself: the person is no member before it.
+// foundOrganization creates an organization whose owner is the person of the link, and signs the person in. Use the
+// link first: a crash after that leaves a used link and nothing else, so the person asks for another. In the other
+// order one link could create several organizations. The organization and its owner are created by one command. Its
+// actor is the service, because the person is not a member yet.
 func (s door) foundOrganization(r *http.Request, link *usableLink, found []session.Membership) (any, error) {
 	typed := edge.Form(r)
 	shown := web.NewOrganization{Name: strings.TrimSpace(typed.Get("name")), Typed: typed.Get("email")}
@@ -171,7 +171,7 @@ func (s door) foundOrganization(r *http.Request, link *usableLink, found []sessi
 	if shown.WrongName || shown.WrongAddress {
 		return s.chooseOrganization(r, link, found, shown, nil)
 	}
-	if err := s.within(r, s.founded, "At most %d organizations are made in a day from one network."); err != nil {
+	if err := s.within(r, s.founded, "At most %d organizations may be created from one network in a day."); err != nil {
 		return nil, err
 	}
 	now := edge.CallOf(r).Start
@@ -187,7 +187,7 @@ func (s door) foundOrganization(r *http.Request, link *usableLink, found []sessi
 	if err != nil {
 		return nil, err
 	}
-	s.Log.Info("an organization was made by signing up", "organization", id, "owner", owner)
+	s.Log.Info("organization created by sign-up", "organization", id, "owner", owner)
 	return s.enter(
 		r,
 		session.Membership{

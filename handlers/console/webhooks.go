@@ -18,7 +18,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// endpoints are the pages of webhook destinations.
+// endpoints adds the pages of webhook destinations.
 func (s webhookPages) endpoints(both addition) {
 	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityAdmin}
 	act, send := see, see
@@ -68,7 +68,7 @@ func (s webhookPages) newWebhookPage(r *http.Request) (any, error) {
 	return s.showNewWebhook(r, web.WebhookForm{Types: webhookTypes()}, nil, nil)
 }
 
-// showNewWebhook shows the form, also after what was typed into it was refused.
+// showNewWebhook shows the form, also after its input was refused.
 func (s webhookPages) showNewWebhook(
 	r *http.Request, typed web.WebhookForm, companies []string, refused error,
 ) (any, error) {
@@ -96,7 +96,8 @@ func (s webhookPages) showNewWebhook(
 	return afterForm(resp, status, edge.Refusal(refused)), err
 }
 
-// couldSendLocally is true of a service on loopback, whose operator may be trying it out, that refuses receivers there.
+// couldSendLocally reports whether the service runs on loopback, perhaps for a trial, and refuses receivers on
+// loopback.
 func (s webhookPages) couldSendLocally() bool {
 	base, err := url.Parse(s.BaseURL)
 	return err == nil && domain.IsLoopbackHost(base.Hostname()) && !s.Egress.Insecure
@@ -109,7 +110,7 @@ func readWebhookForm(values url.Values) web.WebhookForm {
 	}
 }
 
-// createWebhookByHand adds a destination, authorizes it for companies, and shows its secret in this answer only.
+// createWebhookByHand adds a destination and authorizes it for companies. Only this answer shows its secret.
 func (s webhookPages) createWebhookByHand(r *http.Request) (any, error) {
 	values := edge.Form(r)
 	typed, chosen := readWebhookForm(values), values["company"]
@@ -123,11 +124,11 @@ func (s webhookPages) createWebhookByHand(r *http.Request) (any, error) {
 	id, _ := domain.ParseID[domain.WebhookID](added.ID)
 	shown := s.shownSecret(r, added.ID, added.Secret)
 	changes := wire.Each(chosen, func(company string) domain.SetWebhookAccess {
-		companyID, _ := domain.ParseID[domain.CompanyID](company) // a malformed one is answered as an unknown one
+		companyID, _ := domain.ParseID[domain.CompanyID](company) // a malformed id is answered like an unknown one
 		return domain.SetWebhookAccess{Company: companyID, Webhook: id, Enabled: true}
 	})
 	if len(changes) > 0 {
-		// The destination is there, and its secret is shown nowhere else.
+		// The destination exists, and only this answer shows its secret.
 		shown.Unauthorized = s.ChangeWebhookAccess(r.Context(), edge.CallOf(r), changes) != nil
 	}
 	return consolePageOf(s.site.WebhookSecret(shown))
@@ -139,7 +140,8 @@ func (s webhookPages) shownSecret(r *http.Request, id, secret string) web.Webhoo
 	return shown
 }
 
-// destinationPath is the page of a destination in Spanish. What answers a form is shown at a path that has no page.
+// destinationPath returns the Spanish path of a destination's page. Pages that answer a form show it, because the path
+// of the form has no page.
 func destinationPath(id string) string { return web.ConsoleRoot + "/webhooks/" + id }
 
 const deliveryRows = 25
@@ -147,7 +149,7 @@ const deliveryRows = 25
 // webhookPage shows a destination with its companies and deliveries.
 func (s webhookPages) webhookPage(r *http.Request) (any, error) { return s.showWebhook(r, nil, nil) }
 
-// showWebhook shows it, also after something was refused; typed is what was to be changed.
+// showWebhook shows a destination, also after a change was refused; typed is the input of the change.
 func (s webhookPages) showWebhook(r *http.Request, typed *web.WebhookForm, refused error) (any, error) {
 	problem, status, err := s.problem(r, refused)
 	if err != nil {
@@ -195,12 +197,12 @@ func (s webhookPages) showWebhook(r *http.Request, typed *web.WebhookForm, refus
 	return afterForm(resp, status, edge.Refusal(refused)), err
 }
 
-// webhookQuery is the address of the destination's page with a query, also of one that answers a form.
+// webhookQuery returns the address of the destination's page with a query, also for a page that answers a form.
 func (s webhookPages) webhookQuery(r *http.Request, q url.Values) string {
 	return web.Path(edge.Language(r), destinationPath(webhookID(r).String())) + "?" + q.Encode()
 }
 
-// validReference is a text if it can be a reference, and none otherwise.
+// validReference returns text if it can be a reference, and otherwise an empty string.
 func validReference(text string) string {
 	if !domain.ValidReference(text) {
 		return ""
@@ -246,7 +248,7 @@ func (s webhookPages) showDeliveries(r *http.Request, shown *web.WebhookPage) er
 	return nil
 }
 
-// deliveriesNow answers the rows that the page would have now, for a script that asks while one of them is pending.
+// deliveriesNow answers the current rows of the page, for a script that polls while a delivery is pending.
 func (s webhookPages) deliveriesNow(r *http.Request) (any, error) {
 	destination, err := s.Webhook(r.Context(), edge.CallOf(r), webhookID(r))
 	if err != nil {
@@ -259,11 +261,11 @@ func (s webhookPages) deliveriesNow(r *http.Request) (any, error) {
 	rows, err := s.site.DeliveryRows(shown)
 	return struct {
 		Rows    string `json:"rows"`
-		Pending bool   `json:"pending"` // one of them
+		Pending bool   `json:"pending"` // at least one row is
 	}{string(rows), shown.Pending}, err
 }
 
-// toWebhook leads back to the destination's page.
+// toWebhook redirects to the destination's page.
 func toWebhook(r *http.Request, part string) edge.Response {
 	return onward(r, "/webhooks/"+webhookID(r).String()+part)
 }
@@ -280,7 +282,7 @@ func (s webhookPages) enableWebhook(r *http.Request) (any, error) {
 	return s.changedByHand(r, nil, toWebhook(r, ""))
 }
 
-// changedByHand makes the change that a form asks for; lists are its fields that are lists.
+// changedByHand makes the change of a form. lists names the fields that are lists.
 func (s webhookPages) changedByHand(
 	r *http.Request, typed *web.WebhookForm, done edge.Response, lists ...string,
 ) (any, error) {
@@ -292,8 +294,8 @@ func (s webhookPages) changedByHand(
 	return done, nil
 }
 
-// authorizeWebhook authorizes a destination for those companies of the page that are ticked, and for no others of the
-// page.
+// authorizeWebhook authorizes a destination for the ticked companies of the page, and withdraws the page's other
+// authorizations.
 func (s webhookPages) authorizeWebhook(r *http.Request) (any, error) {
 	values, c, id := edge.Form(r), edge.CallOf(r), webhookID(r)
 	if _, err := s.Webhook(r.Context(), c, id); err != nil {
@@ -328,7 +330,7 @@ func (s webhookPages) authorizeWebhook(r *http.Request) (any, error) {
 	return toWebhook(r, saying(back, "webhook-companies")), nil
 }
 
-// confirmation says what an act on a destination does, before it is done.
+// confirmation explains the effect of an action on a destination before it is taken.
 func (s webhookPages) confirmation(name string) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		destination, err := s.Webhook(r.Context(), edge.CallOf(r), webhookID(r))
@@ -341,13 +343,13 @@ func (s webhookPages) confirmation(name string) edge.Handler {
 	}
 }
 
-// overlaps are for how many hours the previous secret may go on signing, the usual time first.
+// overlaps are the choices for how many hours the previous secret keeps signing, the default first.
 func overlaps() []int {
 	hours := func(d time.Duration) int { return int(d / time.Hour) }
 	return []int{hours(domain.DefaultSecretOverlap), 0, 1, hours(domain.MaxSecretOverlap)}
 }
 
-// inSeconds is one of the hours that a page offers, in seconds; empty for any other text.
+// inSeconds converts one of the offered numbers of hours to seconds; any other text becomes empty.
 func inSeconds(hours string, offered []int) string {
 	n, err := strconv.Atoi(hours)
 	if err != nil || !slices.Contains(offered, n) {
@@ -356,7 +358,7 @@ func inSeconds(hours string, offered []int) string {
 	return strconv.Itoa(n * int(time.Hour/time.Second))
 }
 
-// rotateSecretByHand shows the new secret in this answer only.
+// rotateSecretByHand creates a new secret. Only this answer shows it.
 func (s webhookPages) rotateSecretByHand(r *http.Request) (any, error) {
 	typed := url.Values{}
 	if seconds := inSeconds(edge.Form(r).Get("hours"), overlaps()); seconds != "" {
@@ -381,13 +383,13 @@ func (s webhookPages) testWebhookByHand(r *http.Request) (any, error) {
 	return s.sentByHand(r, err, "test")
 }
 
-// redeliverByHand asks for a delivery again; which destination it is of, the delivery itself says.
+// redeliverByHand queues a delivery again. The delivery itself tells its destination.
 func (s webhookPages) redeliverByHand(r *http.Request) (any, error) {
 	_, err := edge.Submit(r, strictjson.Fields(edge.Form(r)), action.ReadDeliveryID, s.Redeliver)
 	return s.sentByHand(r, err, "redelivered")
 }
 
-// sentByHand leads back to the deliveries, which say what was sent.
+// sentByHand redirects to the deliveries, with a message about the sent one.
 func (s webhookPages) sentByHand(r *http.Request, err error, said string) (any, error) {
 	if err != nil {
 		return s.showWebhook(r, nil, err)
@@ -395,14 +397,14 @@ func (s webhookPages) sentByHand(r *http.Request, err error, said string) (any, 
 	return toWebhook(r, saying("#deliveries", said)), nil
 }
 
-// replayOf replays the range that was typed, or counts it.
+// replayOf replays the typed range, or counts its events.
 func (s webhookPages) replayOf(r *http.Request, typed url.Values, dryRun bool) (wire.Replay, error) {
 	typed = maps.Clone(typed)
 	typed.Set("dryRun", strconv.FormatBool(dryRun))
 	return edge.Submit(r, strictjson.Fields(typed), action.ReadReplay, s.Replay)
 }
 
-// replayPage asks for a range, and counts what the destination has missed of one that was asked for.
+// replayPage asks for a range, and counts the events of the range in the query.
 func (s webhookPages) replayPage(r *http.Request) (any, error) {
 	values := r.URL.Query()
 	if !values.Has("fromSequence") {
@@ -437,7 +439,7 @@ func (s webhookPages) showReplay(r *http.Request, values url.Values, count *int,
 	return afterForm(resp, status, edge.Refusal(refused)), err
 }
 
-// replayByHand queues what was counted, and leads to the count of the rest where there is more.
+// replayByHand queues the counted events, and redirects to the count of the rest if there are more.
 func (s webhookPages) replayByHand(r *http.Request) (any, error) {
 	values := edge.Form(r)
 	replayed, err := s.replayOf(r, values, false)
