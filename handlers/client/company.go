@@ -14,7 +14,7 @@ const companiesPath = "/api/v1/integrity/companies"
 
 // CompaniesQuery says which companies to list.
 type CompaniesQuery struct {
-	All    bool                 // all companies of the organization (needs integrity:admin), not only those granted to the key
+	All    bool                 // including companies not granted to the key; needs integrity:admin
 	Status domain.CompanyStatus // empty: any
 }
 

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// The policies of contract and issue: a page loads scripts, styles, images and data from its own origin alone;
-// WebAssembly is for the worker alone, which in turn may not load or ask anything.
+// Content security policies. A page loads scripts, styles, images and data only from its own origin. Only the worker
+// may run WebAssembly; it may not load or request anything.
 const (
 	pagePolicy = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -23,7 +23,7 @@ const (
 
 const workerFile = "hash.worker.js"
 
-// PageHeader is what every page is answered with, beside the headers of all answers.
+// PageHeader returns the headers that pages have in addition to the headers of every answer.
 func PageHeader() http.Header {
 	return http.Header{"Content-Security-Policy": {pagePolicy}, "Cross-Origin-Opener-Policy": {"same-origin"}}
 }
@@ -43,11 +43,11 @@ var assetTypes = map[string]string{
 //go:embed assets
 var assetFiles embed.FS
 
-// Files are the files that pages load, as they are written: scripts import each other by their own names.
+// Files returns the files that pages load under their original names, by which scripts import each other.
 func Files() (fs.FS, error) { return fs.Sub(assetFiles, "assets") }
 
-// assets holds each file under a name with a hash of its bytes, so that it may be kept for ever: another content has
-// another address.
+// assets has each file under a name with a hash of its bytes. A file may be cached for good, because changed content
+// has another address.
 type assets struct {
 	files map[string]Asset  // by hashed name
 	names map[string]string // hashed name by name
@@ -67,11 +67,11 @@ func loadAssets() (*assets, error) {
 	return a, nil
 }
 
-// imported finds what a script of ours imports of another, at once or when it needs it.
+// imported finds the imports of other scripts, static and dynamic.
 var imported = regexp.MustCompile(`(from |import\()"\./([a-z0-9.]+)"`)
 
-// add adds a file once, after the files that it imports, whose names with the hash are written into it. Scripts never
-// import one another in a circle.
+// add adds a file once, after the files that it imports, and replaces their names by the hashed ones. Imports must not
+// be circular.
 func (a *assets) add(name string) error {
 	if a.names[name] != "" {
 		return nil
@@ -102,10 +102,10 @@ func (a *assets) add(name string) error {
 	return nil
 }
 
-// Icon is the picture of the service for those that do not read which one a page names.
+// Icon returns the icon for clients that do not read which icon a page names.
 func Icon() ([]byte, error) { return assetFiles.ReadFile("assets/favicon.ico") }
 
-// AssetRoute is where assets are served.
+// AssetRoute is the route of assets.
 const AssetRoute = "/assets/{name}"
 
 func (a *assets) url(name string) string {

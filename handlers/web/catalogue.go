@@ -12,11 +12,11 @@ import (
 //go:embed texts/*.json
 var textFiles embed.FS
 
-// texts are the words of the pages of a kind in one language, as texts/<language>.json has them. What is and is not
-// proven comes from domain/evidence, and the codes of the API from where they are answered.
+// texts are the texts of the pages of a kind in one language, from texts/<language>.json. The fixed text on the limits
+// of the evidence comes from domain/evidence, and the error codes come from edge.
 type texts struct {
-	// words are all of them, for the templates: a page that names one which is not there cannot be rendered. The other
-	// members are those that the program itself looks up.
+	// words has all texts, for the templates: a page that names a missing text cannot be rendered. The other fields are
+	// the texts that the program itself looks up.
 	words map[string]any
 
 	FrontTitle, FrontLead, CheckLead, NotFoundTitle, NotFoundText, FailureTitle, FailureText string
@@ -27,31 +27,32 @@ type texts struct {
 	Links      map[string]struct{ Title, Text string }
 	LinkScopes map[string]string
 
-	// In which the pages of a record and of a certificate differ.
+	// Texts that differ between the pages of a record and of a certificate.
 	CheckTitle, StateCheck string
 	File, Signature, State map[string]string
 	Outcomes               map[string]outcome
-	Pasted                 map[string]outcome // of a hash that was pasted
+	Pasted                 map[string]outcome // for a pasted hash
 
 	Developers struct {
-		Pages  map[string]struct{ Title, Lead, Short string } // by name, as in DeveloperPages; Short is how it is listed
+		Pages  map[string]struct{ Title, Lead, Short string } // by name, as in DeveloperPages; Short is for lists
 		Groups map[string]string                              // by tag of the OpenAPI documents
-		Files  map[string]string                              // what a download is for
-		// SaveAs stands before a file's name, OtherTerminal above what goes on running.
+		Files  map[string]string                              // the purpose of each download
+		// SaveAs precedes the name of a file, OtherTerminal a command that keeps running.
 		SaveAs, OtherTerminal string
 		// Search is the title of the results, SearchLead what is searched.
 		Search, SearchLead string
-		// Contracts are the OpenAPI documents, by their paths.
+		// Contracts are the OpenAPI documents, by path.
 		Contracts map[string]string
 	}
 	Verify verifyTexts
 }
 
-// outcome explains a result: what is established, and what is not.
+// outcome explains a result. Not says what the result does not establish.
 type outcome struct{ Title, Text, Not string }
 
-// verifyTexts are words of the page that verifies evidence offline. Words, Facts (members of a payload), Parts, Reasons
-// and Notes are by the codes of assets/verify.js and verifier.js; Rows and Findings by name, and these by value.
+// verifyTexts are the texts of the page that verifies evidence offline. Words, Facts (members of a payload), Parts,
+// Reasons and Notes are keyed by the codes in assets/verify.js and verifier.js. Rows and Findings are keyed by name,
+// and each finding by value.
 type verifyTexts struct {
 	Title, Lead                               string
 	Words, Rows, Facts, Parts, Reasons, Notes map[string]string
@@ -72,7 +73,7 @@ func loadTexts() (map[evidence.Language]map[Kind]*texts, error) {
 			if err := json.Unmarshal(file, &t.words); err != nil {
 				return nil, fmt.Errorf("%s: %w", language, err)
 			}
-			// The words of the kind are found beside those of all.
+			// Add the texts of the kind to the common ones.
 			maps.Copy(t.words, t.words[string(kind)].(map[string]any))
 			all, err := json.Marshal(t.words)
 			if err == nil {
@@ -87,7 +88,7 @@ func loadTexts() (map[evidence.Language]map[Kind]*texts, error) {
 	return loaded, nil
 }
 
-// catalogue is the words of a page of this kind; those of no kind are a record's.
+// catalogue returns the texts of a page of this kind. A page without a kind uses the texts of records.
 func (s *Site) catalogue(language evidence.Language, k Kind) *texts {
 	if k != Certificate {
 		k = Record

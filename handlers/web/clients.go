@@ -7,25 +7,25 @@ import (
 	"integrityledger/handlers/web/reference"
 )
 
-// ClientOperation is an operation of the contracts as the clients have it.
+// ClientOperation is an operation of the contracts in the clients.
 type ClientOperation struct {
-	JavaScript string   // the method; one that ends in Page asks for a page, and the one without walks all
+	JavaScript string   // the method; a name in Page returns one page, and the name without Page walks all pages
 	Commands   []string // of the program integrity
 }
 
-// Python is the method of the client for Python.
+// Python returns the method of the Python client.
 func (o ClientOperation) Python() string {
 	return strings.ToLower(regexp.MustCompile("[A-Z]").ReplaceAllString(o.JavaScript, "_$0"))
 }
 
-// Go is the method of the client for Go, which asks for a page wherever there are pages.
+// Go returns the method of the Go client, whose methods return a page if there are pages.
 func (o ClientOperation) Go() string {
 	name := strings.TrimSuffix(o.JavaScript, "Page")
 	return strings.ReplaceAll(strings.ToUpper(name[:1])+name[1:], "Api", "API")
 }
 
-// ClientOperations are those of the clients, by those of the contract. TestClientOperations compares them with the
-// clients, and TestCommandsOfTheContract with the program.
+// ClientOperations returns the operations of the clients by the operations of the contract. TestClientOperations
+// compares them with the clients, and TestCommandsOfTheContract with the program.
 func ClientOperations() map[string]ClientOperation {
 	only := func(name string) ClientOperation { return ClientOperation{JavaScript: name} }
 	with := func(name string, commands ...string) ClientOperation { return ClientOperation{name, commands} }
@@ -63,7 +63,7 @@ func ClientOperations() map[string]ClientOperation {
 	}
 }
 
-// Client is the operation as the clients have it; nil where they have none.
+// Client returns the operation in the clients, or nil if they do not have it.
 func (p guidePage) Client(o reference.Operation) *ClientOperation {
 	if found, ok := ClientOperations()[o.ID]; ok {
 		return &found

@@ -16,28 +16,28 @@ import (
 // MaxFile is the largest file that the page hashes, in bytes (specification, "Limits").
 const MaxFile = 512 << 20
 
-// Kind is what the page of a public id compares a file with.
+// Kind is the kind of a public id: what a file is compared with.
 type Kind string
 
-// The kinds. Their pages share everything but words, the address that is asked, and how its answer is read
+// The kinds. Their pages differ only in texts, in the requested address, and in how its answer is read
 // (assets/page.js).
 const (
 	Record      Kind = "record"
 	Certificate Kind = "certificate"
 )
 
-// Chosen is the query of the page of a public id whose reader has chosen Spanish. Without it the address answers in the
-// language that the reader's browser prefers.
+// Chosen is the query of a public id's page whose reader has chosen Spanish. Without it the address answers in the
+// language that the browser prefers.
 const Chosen = "lang=es"
 
-// Path is the address of the page in Spanish, for a public id or a route's variable.
+// Path returns the Spanish address of the page, for a public id or a variable of a route.
 func (k Kind) Path(id string) string {
 	path, _, _ := k.addresses(id)
 	return path
 }
 
-// addresses are the page's, that where the script has a hash compared, and the name of the signed file that is verified
-// offline.
+// addresses returns the address of the page, the address that its script asks to compare a hash, and the name of the
+// signed file for offline verification.
 func (k Kind) addresses(id string) (path, ask, savedAs string) {
 	if k == Certificate {
 		return "/certificates/" + id, "/api/v1/certificates/" + id + "/verify", "certificate-" + id + ".json"
@@ -45,7 +45,7 @@ func (k Kind) addresses(id string) (path, ask, savedAs string) {
 	return "/integrity/" + id, "/api/public/integrity/" + id, "integrity-receipt-" + id + ".json"
 }
 
-// Limits is the fixed text on what this kind of thing proves, and its heading.
+// Limits returns the heading and the points of the fixed text on what this kind proves.
 func (k Kind) Limits(language evidence.Language, relationship string) (title string, points []string) {
 	if k == Certificate {
 		return evidence.CertificateLimitsTitle(language), evidence.CertificateLimits(language, relationship)
@@ -53,24 +53,24 @@ func (k Kind) Limits(language evidence.Language, relationship string) (title str
 	return evidence.LimitsTitle(language), evidence.Limits(language, relationship)
 }
 
-// Comparison is what the page of a public id shows. It names no reference and no person; of an organization it shows
-// what that authorized for publication.
+// Comparison is the content of a public id's page. It names no reference and no person. It shows only those texts of an
+// organization whose publication was authorized.
 type Comparison struct {
 	Kind     Kind
 	Language evidence.Language
 	PublicID string
-	URL      string // of this page, as its code says it
-	// Result is the comparison without a file, or with the hash that was pasted.
+	URL      string // of this page, as in its QR code
+	// Result is the comparison without a file, or with the pasted hash.
 	Result      string
 	Values      Values
 	Pasted      bool   // the visitor has pasted a hash
-	HashInvalid bool   // the pasted text is no hash
-	HashText    string // the pasted text, if it is no hash
-	// Of what was validated; zero and empty otherwise.
+	HashInvalid bool   // the pasted text is not a hash
+	HashText    string // the pasted text, if it is not a hash
+	// Of a validated record or certificate; otherwise zero.
 	At                time.Time // of receipt, or of issue
 	KeyID             string
 	FingerprintSHA256 string
-	// In a certificate, where their publication was authorized.
+	// Of a certificate, if their publication was authorized.
 	CertifiedTitle, OrganizationName string
 }
 
@@ -81,11 +81,11 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	f := s.newFrame(t, c.Language, t.CheckTitle, Path(Other(c.Language), path))
 	f.Script = "page.js"
 	f.publish(t.CheckLead)
-	if c.Language == evidence.English { // the address in Spanish leads back, see Chosen
+	if c.Language == evidence.English { // without Chosen the Spanish address would redirect back
 		f.Switch += "?" + Chosen
 	}
 	shown := t.panel(c.Result, c.Values)
-	switch { // what the form led to is the first thing that a screen reader says of the page
+	switch { // screen readers read the title first, so it has the result of the form
 	case c.HashInvalid:
 		f.Title = t.HashInvalid
 	case c.Pasted:
@@ -104,8 +104,8 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 		Limits               []string
 		Operator             string
 		Ask, Action, QR      string
-		Receipt, ReceiptFile string // empty where the public gets no signed file
-		Command              string // to verify offline, with the names under which a browser saves the files
+		Receipt, ReceiptFile string // empty if there is no public signed file
+		Command              string // for offline verification, with the names under which a browser saves the files
 	}{
 		frame: f, Comparison: c, Shown: shown, MaxFile: MaxFile,
 		LimitsTitle: limitsTitle, Limits: limits[:last], Operator: limits[last],
@@ -126,8 +126,8 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 
 const quietZone = 4 // modules around the symbol (ISO/IEC 18004)
 
-// QR draws text as an SVG of black modules on white, whatever the scheme of the page: it is made for paper. A quarter
-// of the symbol may be damaged (level Q).
+// QR draws text as an SVG of black modules on white in every color scheme, because it is made for paper. A quarter of
+// the symbol may be damaged (level Q).
 func QR(text string) ([]byte, error) {
 	code, err := qr.Encode(text, qr.Q, qr.Auto)
 	if err != nil {
@@ -149,9 +149,9 @@ func QR(text string) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// The results that have a panel: those of the public comparison (specification), and the lack of an answer. A
-// certificate's are shown under the same names: valid is MATCH_CURRENT, replaced MATCH_HISTORICAL, revoked
-// RECORD_REVOKED, and there is nothing pending. A result of a hash that was pasted has its name too, and other words.
+// Results with a panel: the results of the public comparison (specification), and Unavailable. A certificate's results
+// have the same names: valid is MATCH_CURRENT, replaced is MATCH_HISTORICAL, revoked is RECORD_REVOKED, and none is
+// pending. The result of a pasted hash has the same name and other texts.
 const (
 	MatchCurrent     = "MATCH_CURRENT"
 	MatchHistorical  = "MATCH_HISTORICAL"
@@ -164,7 +164,7 @@ const (
 	Unavailable      = "UNAVAILABLE"
 )
 
-// fileResults are those which the script may have to show.
+// fileResults returns the results that the script may have to show.
 func (k Kind) fileResults() []string {
 	results := []string{
 		MatchCurrent, MatchHistorical, HashMismatch, RecordRevoked, FileNotCompared, SignatureInvalid, NotFound, Unavailable,
@@ -175,23 +175,23 @@ func (k Kind) fileResults() []string {
 	return results
 }
 
-// Values are what a panel says of the three things that are reported apart. An empty one is "none".
+// Values are the values of the three checks in a panel. An empty value is shown as "none".
 type Values struct {
 	File      string // match, mismatch, hash-match, hash-mismatch
 	Signature string // valid, invalid, untrusted
-	State     string // of a record current, superseded, revoked, pending; of a certificate valid, replaced, revoked
+	State     string // of a record: current, superseded, revoked, pending; of a certificate: valid, replaced, revoked
 }
 
-// panel is a result as it is shown.
+// panel shows a result.
 type panel struct {
 	T      map[string]any
 	Result string
 	outcome
-	Hash   bool // a hash was compared, and no file
+	Hash   bool // a hash was compared, not a file
 	Checks []checkRow
 	Note   string // why there is no answer
 	Wait   string // seconds
-	Facts  bool   // the script adds what it knows of the file
+	Facts  bool   // the script adds the properties of the file
 }
 
 type checkRow struct {
@@ -199,10 +199,11 @@ type checkRow struct {
 	Choices     []choice
 }
 
-// choice is a value with its words. A template holds all that can be, and the script takes away all but one.
+// choice is a value with its text. A template contains all possible values, and the script removes all but one.
 type choice struct{ Value, Text, Mark string }
 
-// mark is the sign beside a value: yes, no or none. Without a file there is no sign, so that nothing looks verified.
+// mark returns the sign next to a value: yes, no or none. Without a file there is no sign, so that nothing looks
+// verified.
 func mark(file bool, value string) string {
 	if !file {
 		return "none"
@@ -217,7 +218,7 @@ func mark(file bool, value string) string {
 	}
 }
 
-// choices are the values with these words, in the order of their names.
+// choices returns the values of words in the order of their names.
 func choices(file bool, words map[string]string) (list []choice) {
 	for _, value := range slices.Sorted(maps.Keys(words)) {
 		list = append(list, choice{value, words[value], mark(file, value)})
@@ -225,10 +226,10 @@ func choices(file bool, words map[string]string) (list []choice) {
 	return list
 }
 
-// ofHash is the prefix of the values that compare a pasted hash.
+// ofHash is the prefix of the values for a pasted hash.
 const ofHash = "hash-"
 
-// panel shows a result with these values.
+// panel returns the panel of a result with these values.
 func (t *texts) panel(result string, v Values) panel {
 	hash := strings.HasPrefix(v.File, ofHash)
 	one := func(value string, words map[string]string) []choice {
@@ -242,7 +243,7 @@ func (t *texts) panel(result string, v Values) panel {
 	return p
 }
 
-// blank is the panel of a result with every value that it might have for a file.
+// blank returns the panel of a result with every value that it may have for a file.
 func (t *texts) blank(result string) panel {
 	compared := result != FileNotCompared
 	file := slices.DeleteFunc(choices(compared, t.File), func(c choice) bool { return strings.HasPrefix(c.Value, ofHash) })

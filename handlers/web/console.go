@@ -11,28 +11,27 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// ConsoleRoot is where the pages for people who have signed in begin; English ones have /en before it.
+// ConsoleRoot is the path below which the console's pages are. English pages have the prefix /en.
 const ConsoleRoot = "/console"
 
-// consolePages are those of the navigation, in its order. A page that is not listed is not there.
+// consolePages are the pages in the navigation, in its order. Only these have an entry.
 var consolePages = []string{
 	"", "records", "companies", "keys", "webhooks", "documents", "members", "history", "plan", "security",
 }
 
-// consoleScopes are what pages need that are not for every role.
+// consoleScopes are the scopes of pages that are not for every role.
 var consoleScopes = map[string]domain.Scope{
 	"keys": domain.OrganizationAdmin, "webhooks": domain.IntegrityAdmin, "documents": domain.ArtifactsRead,
 	"members": domain.OrganizationAdmin,
 }
 
-// shownOn are the pages for what an id of a kind names, by the kind's prefix. One that ends with a slash goes on with
-// the id.
+// shownOn maps the prefix of an id to its page. If the path ends with a slash, the id follows.
 var shownOn = map[string]string{
 	"art": "/documents/", "com": "/companies", "key": "/keys/", "usr": "/members/", "ver": "/documents/versions/",
 	"whk": "/webhooks/",
 }
 
-// PageOf is the page for what an id names; empty: this role has no such page.
+// PageOf returns the page of an id, or an empty string if this role has no such page.
 func (f consoleFrame) PageOf(id string) string {
 	kind, _, _ := strings.Cut(id, "_")
 	path := shownOn[kind]
@@ -45,45 +44,45 @@ func (f consoleFrame) PageOf(id string) string {
 	return f.Page(path)
 }
 
-// Console is what every page of the console shows.
+// Console is the content that every page of the console shares.
 type Console struct {
 	Language evidence.Language
-	Name     string // of the page: what its title is found by
-	Path     string // of the page in Spanish; the same page in the other language has it too
-	// Of whoever has signed in; empty elsewhere.
+	Name     string // of the page, for its title
+	Path     string // the Spanish path of the page; both languages use it
+	// Of the signed-in person; otherwise empty.
 	Email, Organization string
 	Role                domain.Role
-	Passkeys, Mail      bool   // ways to sign in that this service offers
-	SignUp              bool   // anybody may make an organization
-	Provider            string // host of the OpenID provider that signs people in; empty: none does
+	Passkeys, Mail      bool   // ways to sign in to this service
+	SignUp              bool   // people may create organizations by themselves
+	Provider            string // host of the OpenID provider that signs people in; may be empty
 
-	Invalid bool   // what was typed is no address
-	Typed   string // into the form
-	To      string // the page that a proof leads to
-	Said    string // name of what was done, as the page's query has it; anything may be in it
-	Back    string // of a message, the page of the console to go back to; empty: the first one
+	Invalid bool   // the typed text is not an address
+	Typed   string // the text in the form
+	To      string // the page to continue to after a proof
+	Said    string // name of the last action, from the page's query; it may be any text
+	Back    string // of a message: the page of the console to return to; empty means the first page
 }
 
 // consoleFrame is a page of the console.
 type consoleFrame struct {
 	frame
 	Console
-	C     map[string]any // the words of the console
+	C     map[string]any // the texts of the console
 	Pages []link
 }
 
-// Page is the address of a page of the console in this language.
+// Page returns the address of a page of the console in this language.
 func (f consoleFrame) Page(path string) string { return Path(f.Language, ConsoleRoot+path) }
 
-// PageName is the name of the page, also where a form on it has a name of its own.
+// PageName returns the name of the page, even if a form on it has a name of its own.
 func (f consoleFrame) PageName() string { return f.Name }
 
-// RecordPath is the page of a record in this language.
+// RecordPath returns the public page of a record in this language.
 func (f consoleFrame) RecordPath(publicID string) string {
 	return Path(f.Language, Record.Path(publicID))
 }
 
-// Moment is a time for people, of a time or of its text: the script writes it in their own zone.
+// Moment formats a time, or the text of a time, for people. The script rewrites it in their time zone.
 func (f consoleFrame) Moment(at any) moment {
 	var t time.Time
 	switch at := at.(type) {
@@ -95,7 +94,7 @@ func (f consoleFrame) Moment(at any) moment {
 		}
 		t = *at
 	case string:
-		t, _ = time.Parse(time.RFC3339, at) // the service has written it
+		t, _ = time.Parse(time.RFC3339, at) // the service wrote it, so it is valid
 	case *string:
 		if at != nil {
 			return f.Moment(*at)
@@ -107,7 +106,7 @@ func (f consoleFrame) Moment(at any) moment {
 	return moment{evidence.FormatTime(t), date(f.Language, t)}
 }
 
-// Text is a text that may be null, for index, which takes no pointers.
+// Text dereferences a text that may be null, for index, which accepts no pointers.
 func (consoleFrame) Text(text string) string { return text }
 
 type moment struct{ At, Text string }
@@ -120,12 +119,12 @@ func (f consoleFrame) Tell(names ...string) any {
 	return f.C["Said"].(map[string]any)[f.Said]
 }
 
-// RoleName is a role as people call it.
+// RoleName returns the name of a role for people.
 func (f consoleFrame) RoleName(role domain.Role) any {
 	return f.C["Roles"].(map[string]any)[string(role)]
 }
 
-// ConsolePages are the pages for people who have signed in.
+// ConsolePages renders the pages for people who have signed in.
 type ConsolePages struct{ *Site }
 
 func (s *Site) consoleFrame(c Console) consoleFrame {
@@ -152,20 +151,20 @@ func (s *Site) consoleFrame(c Console) consoleFrame {
 	return f
 }
 
-// SignIn renders the way in.
+// SignIn renders the page for signing in.
 func (s *Site) SignIn(c Console) ([]byte, error) {
 	return render(s.console, "sign-in.html", s.consoleFrame(c))
 }
 
-// SignUp renders the page on which anybody asks for a link to make an organization.
+// SignUp renders the page on which a person asks for a link to create an organization.
 func (s *Site) SignUp(c Console) ([]byte, error) {
 	return render(s.console, "sign-up.html", s.consoleFrame(c))
 }
 
-// providerCard is the way to sign in by the OpenID provider, on the page of that name.
+// providerCard is the form that leads to the OpenID provider, on the page with this name.
 type providerCard struct{ Provider, Lead, Action, Button, To string }
 
-// ProviderCard is nil where no provider signs people in.
+// ProviderCard returns nil if no provider signs people in.
 func (f consoleFrame) ProviderCard(name string) *providerCard {
 	if f.Provider == "" {
 		return nil
@@ -176,24 +175,24 @@ func (f consoleFrame) ProviderCard(name string) *providerCard {
 	}
 }
 
-// ToProvider renders what leads to the OpenID provider, in a browser that does not go there by itself.
+// ToProvider renders the link to the OpenID provider, for browsers that do not follow the refresh.
 func (s *Site) ToProvider(c Console) ([]byte, error) {
 	return render(s.console, "provider.html", s.consoleFrame(c))
 }
 
-// Message renders what there is to say where nothing is done.
+// Message renders a message that explains why nothing was done.
 func (s *Site) Message(c Console) ([]byte, error) {
 	return s.Limit(Limit{Console: c})
 }
 
-// Limit is what an organization, or a form, has reached. Without Most the page is a message without a limit.
+// Limit is a limit that an organization or a form has reached. Without Most the page is a message without a limit.
 type Limit struct {
 	Console Console
 	Most    int64
-	Until   *time.Time // nil: waiting does not help
+	Until   *time.Time // nil if waiting does not help
 }
 
-// Limit renders it as a message.
+// Limit renders a limit as a message.
 func (s *Site) Limit(l Limit) ([]byte, error) {
 	f := struct {
 		consoleFrame
@@ -211,20 +210,20 @@ type Choice struct {
 	Role         domain.Role
 }
 
-// NewOrganization is the form with which a person makes an organization.
+// NewOrganization is the form for creating an organization.
 type NewOrganization struct {
-	Plan       string // that it gets
+	Plan       string // of the new organization
 	Allowances []Allowance
 	PerMinute  int
 	MaxName    int
 
-	Name, Typed             string // what was typed: name and address
-	Address                 string // that the browser has kept; empty: it must be typed
+	Name, Typed             string // the typed name and address
+	Address                 string // kept by the browser; empty if it must be typed
 	WrongName, WrongAddress bool
 }
 
-// SignInLink renders the page of a mailed link: with a button, or with those of several organizations, or with the form
-// to make one, where that is not nil.
+// SignInLink renders the page of a mailed link: with one button, with a button for each of several organizations, or
+// with the form to create one if it is not nil.
 func (s *Site) SignInLink(c Console, choices []Choice, form *NewOrganization) ([]byte, error) {
 	return render(s.console, "link.html", struct {
 		consoleFrame
@@ -233,15 +232,15 @@ func (s *Site) SignInLink(c Console, choices []Choice, form *NewOrganization) ([
 	}{s.consoleFrame(c), choices, form})
 }
 
-// Invitation is what the page of an invitation shows.
+// Invitation is the content of the page of an invitation.
 type Invitation struct {
 	Console       Console
-	Name, Address string // of the organization, and of whom it invites
+	Name, Address string // of the organization, and of the invited person
 	As            domain.Role
 	Until         time.Time
 }
 
-// Invitation renders it.
+// Invitation renders the page of an invitation.
 func (s *Site) Invitation(i Invitation) ([]byte, error) {
 	return render(s.console, "invitation.html", struct {
 		consoleFrame
@@ -249,12 +248,12 @@ func (s *Site) Invitation(i Invitation) ([]byte, error) {
 	}{s.consoleFrame(i.Console), i})
 }
 
-// Prove renders the page that asks again who the person is.
+// Prove renders the page that asks for a new proof of identity.
 func (s *Site) Prove(c Console) ([]byte, error) {
 	return render(s.console, "prove.html", s.consoleFrame(c))
 }
 
-// Overview is the first page.
+// Overview is the content of the first page.
 type Overview struct {
 	Console                Console
 	Plan                   string
@@ -263,13 +262,13 @@ type Overview struct {
 	Records                []RecordRow
 	Failing                []wire.Webhook
 	HasPasskey, HasCompany bool
-	HasKey                 bool // also where the person may make none
+	HasKey                 bool // or the person may not create keys
 }
 
-// Rows are the records of the table.
+// Rows returns the records of the table.
 func (o Overview) Rows() []RecordRow { return o.Records }
 
-// Overview renders it.
+// Overview renders the first page.
 func (s ConsolePages) Overview(o Overview) ([]byte, error) {
 	return render(s.console, "overview.html", struct {
 		consoleFrame
@@ -277,31 +276,30 @@ func (s ConsolePages) Overview(o Overview) ([]byte, error) {
 	}{s.consoleFrame(o.Console), o})
 }
 
-// Security is the page of a person's passkeys and sessions.
+// Security is the page with a person's passkeys and sessions.
 type Security struct {
 	Console  Console
 	Keys     []Passkey
 	Sessions []SessionView
 	MaxName  int
-	Prove    string // where to prove first who it is; empty: needless
+	Prove    string // the page for a proof of identity; empty if the last one is recent
 }
 
-// Passkey is one of a person.
+// Passkey is a passkey of the person.
 type Passkey struct {
 	ID, Name string
 	AddedAt  time.Time
 	UsedAt   *time.Time
 }
 
-// SessionView is one of a person's sessions.
+// SessionView is a session of the person.
 type SessionView struct {
 	ID, UserAgent string
 	Since, UsedAt time.Time
-	Own           bool // the page is shown in it
+	Own           bool // the session of this page
 }
 
-// What a browser and its system are known by in what the browser says of itself: the first that is found is it, because
-// browsers name others too.
+// Marks of browsers and systems in a User-Agent. The first match decides, because browsers also name others.
 var (
 	browserMarks = [][2]string{
 		{"Edg/", "Edge"}, {"EdgA/", "Edge"}, {"EdgiOS/", "Edge"}, {"OPR/", "Opera"},
@@ -314,7 +312,7 @@ var (
 	}
 )
 
-// BrowserName is a browser and its system as people call them.
+// BrowserName returns the names of a browser and its system for people.
 func (f consoleFrame) BrowserName(userAgent string) string {
 	marked := func(marks [][2]string) string {
 		for _, mark := range marks {
@@ -331,7 +329,7 @@ func (f consoleFrame) BrowserName(userAgent string) string {
 	return browser + " " + f.C["BrowserOn"].(string) + " " + system
 }
 
-// Security renders it.
+// Security renders the page with passkeys and sessions.
 func (s ConsolePages) Security(p Security) ([]byte, error) {
 	return render(s.console, "security.html", struct {
 		consoleFrame

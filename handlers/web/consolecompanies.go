@@ -2,20 +2,20 @@ package web
 
 import "time"
 
-// Companies is a page of companies, with the matrix of which keys may use them.
+// Companies is a page of companies, with the matrix of their access by keys.
 type Companies struct {
 	Console     Console
 	Rows        []Company
-	Manages     bool      // may create, close and open them, and grant them to keys
+	Manages     bool      // may create, close and reopen them, and grant them to keys
 	Keys        []KeyName // columns of the matrix
-	Save        string    // where the matrix goes
-	First, Next string    // addresses of the first companies and of the following ones; empty without them
-	// The same of keys.
+	Save        string    // the address to which the matrix is sent
+	First, Next string    // addresses of the first and the next companies; may be empty
+	// Addresses of the first and the next keys; may be empty.
 	FirstKeys, NextKeys string
-	Error, Typed        string // what is wrong with the reference that was typed, as the texts name it
+	Error, Typed        string // the problem of the typed reference, as the texts name it
 }
 
-// Company is one of them, with a cell for each key.
+// Company is a row, with a cell for each key.
 type Company struct {
 	ID, Reference string
 	CreatedAt     time.Time
@@ -23,10 +23,10 @@ type Company struct {
 	Granted       []bool
 }
 
-// KeyName is what people know an API key by; the name may be empty.
+// KeyName names an API key for people; the name may be empty.
 type KeyName struct{ ID, Name string }
 
-// Companies renders them.
+// Companies renders a page of companies.
 func (s ConsolePages) Companies(p Companies) ([]byte, error) {
 	return render(s.console, "companies.html", struct {
 		consoleFrame
@@ -34,7 +34,7 @@ func (s ConsolePages) Companies(p Companies) ([]byte, error) {
 	}{s.consoleFrame(p.Console), p})
 }
 
-// CompanyStatus renders what closing or opening a company does.
+// CompanyStatus renders the page that explains the effect of closing or reopening a company.
 func (s ConsolePages) CompanyStatus(c Console, reference string) ([]byte, error) {
 	return render(s.console, "companies-status.html", struct {
 		consoleFrame

@@ -11,7 +11,7 @@ import (
 type Documents struct {
 	Console   Console
 	Documents []DocumentVersion // the newest version of each
-	Older     string            // address of those that follow; empty: none do
+	Older     string            // address of the next page; may be empty
 	MayAdd    bool
 }
 
@@ -27,14 +27,14 @@ type DocumentVersion struct {
 	RegisteredAt               time.Time
 	KeptUntil, ErasedAt        *time.Time // of the content
 
-	// Of the version that the page of a document is about.
+	// Only of the version that the page of a document shows.
 
 	Reviews     []Statement // the oldest first
 	Approval    *Statement
 	Certificate *DocumentCertificate
 }
 
-// Statement is what a member has said of a version.
+// Statement is a member's statement about a version.
 type Statement struct {
 	By      string
 	At      time.Time
@@ -50,7 +50,7 @@ type DocumentCertificate struct {
 	PublicFields          []string
 }
 
-// Documents renders it.
+// Documents renders the list of documents.
 func (s ConsolePages) Documents(d Documents) ([]byte, error) {
 	return render(s.console, "documents.html", struct {
 		consoleFrame
@@ -58,16 +58,16 @@ func (s ConsolePages) Documents(d Documents) ([]byte, error) {
 	}{s.consoleFrame(d.Console), d})
 }
 
-// Upload is the page that takes a file in, as a new document or a version of one.
+// Upload is the page for uploading a file, as a new document or a version of one.
 type Upload struct {
 	Console  Console
-	To       string // path of the console that the file is sent to
+	To       string // path of the console to which the file is sent
 	Newest   *DocumentVersion
 	MaxFile  int64
 	MaxTitle int
 }
 
-// Upload renders it.
+// Upload renders the page for uploading a file.
 func (s ConsolePages) Upload(u Upload) ([]byte, error) {
 	f := struct {
 		consoleFrame
@@ -87,7 +87,7 @@ type DocumentPage struct {
 	MayAdd   bool
 	Later    bool // a later version has a certificate
 
-	// Of a step.
+	// Only of a step.
 
 	Form                                 StepForm
 	Problem                              Problem
@@ -96,20 +96,20 @@ type DocumentPage struct {
 	MaxManifest, MaxStatement, MaxReason int
 }
 
-// Outcomes are those of detectors, what deserves attention first.
+// Outcomes returns the outcomes of detectors, those that deserve attention first.
 func (DocumentPage) Outcomes() []string {
 	return []string{
 		string(analysis.Finding), string(analysis.Inconclusive), string(analysis.Clear), string(analysis.NotApplicable),
 	}
 }
 
-// StepForm is what was typed into the form of a step.
+// StepForm is the input of a step.
 type StepForm struct {
 	Statement                    string
 	Consent, Title, Organization bool
 }
 
-// Found are the results of the detectors with an outcome.
+// Found returns the results of the detectors with an outcome.
 func (p DocumentPage) Found(outcome string) (found []domain.DetectorResult) {
 	for _, d := range p.Report.Detectors {
 		if d.Outcome == outcome {
@@ -124,7 +124,7 @@ func (s ConsolePages) Document(p DocumentPage) ([]byte, error) {
 	return render(s.console, "document.html", s.documentFrame(p))
 }
 
-// DocumentStep renders the page of a step, whose name is that of the template.
+// DocumentStep renders the page of a step with the template of its name.
 func (s ConsolePages) DocumentStep(p DocumentPage) ([]byte, error) {
 	f := s.documentFrame(p)
 	if p.Console.Name == "document-review" {
@@ -142,7 +142,7 @@ func (s ConsolePages) documentFrame(p DocumentPage) documentFrame {
 	return documentFrame{s.consoleFrame(p.Console), p}
 }
 
-// CertificatePath is the public page of a certificate in this language.
+// CertificatePath returns the public page of a certificate in this language.
 func (f documentFrame) CertificatePath(publicID string) string {
 	return Path(f.Language, Certificate.Path(publicID))
 }

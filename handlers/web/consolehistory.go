@@ -6,19 +6,19 @@ import (
 	"integrityledger/domain"
 )
 
-// History is a page of what has happened.
+// History is a page of the history.
 type History struct {
 	Console        Console
 	Events         []Happened
-	Actions        []string // that there are
+	Actions        []string // all actions
 	Action, Target string   // the filter
-	Older          string   // address of the events before; empty: there are no others
-	Export         string   // address of the bundle for auditors; empty: not for this role
-	Length         int64    // how many events the history has
-	New            string   // address of what happens after; empty: the page does not show the newest
+	Older          string   // address of the earlier events; may be empty
+	Export         string   // address of the bundle for auditors; empty if the role may not export
+	Length         int64    // number of events in the history
+	New            string   // address of new events; empty if the page does not show the newest
 }
 
-// Happened is an event.
+// Happened is an event of the history.
 type Happened struct {
 	At               time.Time
 	Action, Target   string
@@ -32,8 +32,8 @@ type historyFrame struct {
 	History
 }
 
-// TargetPage is the page for what an event is about. A public id names a record once it is registered; a destination
-// that was deleted has no page.
+// TargetPage returns the page of an event's target. A public id names a record once it is registered. A deleted
+// destination has no page.
 func (f historyFrame) TargetPage(e Happened) string {
 	switch domain.EventType(e.Action) {
 	case domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked:
@@ -45,14 +45,14 @@ func (f historyFrame) TargetPage(e Happened) string {
 	return f.PageOf(e.Target)
 }
 
-// History renders it.
+// History renders a page of the history.
 func (s ConsolePages) History(h History) ([]byte, error) {
 	f := historyFrame{s.consoleFrame(h.Console), h}
 	f.Script = "consolehistory.js"
 	return render(s.console, "history.html", f)
 }
 
-// HistoryRows renders the rows of the events alone.
+// HistoryRows renders only the rows of the events.
 func (s ConsolePages) HistoryRows(h History) ([]byte, error) {
 	return render(s.console, "history-rows", historyFrame{s.consoleFrame(h.Console), h})
 }

@@ -6,14 +6,14 @@ import (
 	"integrityledger/domain"
 )
 
-// Key is an API key, never with its text.
+// Key is an API key without its text.
 type Key struct {
 	KeyName
 	Scopes           []domain.Scope
-	Companies        []string // references of the first ones that it may use
+	Companies        []string // references of the first companies that it may use
 	MoreCompanies    bool
 	Member           string // address of the member that it acts for
-	Actor, ActorName string // who has made it; the name is the address of a member
+	Actor, ActorName string // the creator; the name is the address of a member
 	CreatedAt        time.Time
 	ExpiresAt        time.Time
 	LastUsedAt       *time.Time
@@ -22,18 +22,18 @@ type Key struct {
 	Networks         []string
 	MaxVersionStep   *int32
 	State            string // active, soon, idle, ended or revoked
-	Living           bool   // neither revoked nor over
+	Living           bool   // neither revoked nor ended
 }
 
-// Keys is a page of them: those that are living, or all.
+// Keys is a page of API keys: the active ones, or all.
 type Keys struct {
 	Console Console
 	Rows    []Key
 	All     bool
-	Next    string // address of the following ones; empty without them
+	Next    string // address of the next page; may be empty
 }
 
-// Keys renders it.
+// Keys renders a page of API keys.
 func (s ConsolePages) Keys(p Keys) ([]byte, error) {
 	return render(s.console, "keys.html", struct {
 		consoleFrame
@@ -41,36 +41,36 @@ func (s ConsolePages) Keys(p Keys) ([]byte, error) {
 	}{s.consoleFrame(p.Console), p})
 }
 
-// Choosable is something to tick.
+// Choosable is an entry that can be ticked.
 type Choosable struct {
 	Name   string
 	Chosen bool
 }
 
-// ScopeGroup are scopes for one kind of work, under a heading.
+// ScopeGroup has the scopes for one kind of work, under a heading.
 type ScopeGroup struct {
 	Name   string
 	Scopes []Choosable
 }
 
-// NewKey is the form of an API key, with what was typed and the fields that are wrong.
+// NewKey is the form of an API key, with the input and the fields that are wrong.
 type NewKey struct {
 	Console                            Console
 	Scopes                             []ScopeGroup
 	Companies                          []Choosable
-	MoreCompanies                      bool // there are more than can be ticked here
+	MoreCompanies                      bool // there are more companies than the form lists
 	MaxName, MaxStep                   int
-	Least, Most                        string // dates of its end
+	Least, Most                        string // first and last date for its end
 	Name, Source, Networks, Step, Ends string
 	Wrong                              map[string]bool
 }
 
-// Limited reports whether what is folded away holds something.
+// Limited reports whether a field in the folded part has input or a problem.
 func (k NewKey) Limited() bool {
 	return k.Source+k.Networks+k.Step != "" || k.Wrong["source"] || k.Wrong["networks"] || k.Wrong["maxVersionStep"]
 }
 
-// NewKey renders it.
+// NewKey renders the form of an API key.
 func (s ConsolePages) NewKey(p NewKey) ([]byte, error) {
 	f := struct {
 		consoleFrame
@@ -80,7 +80,7 @@ func (s ConsolePages) NewKey(p NewKey) ([]byte, error) {
 	return render(s.console, "keys-new.html", f)
 }
 
-// MadeKey is a new key or the successor of one, with the text that is shown once.
+// MadeKey is a new key or the successor of one, with its text, which is shown once.
 type MadeKey struct {
 	Console Console
 	KeyName
@@ -90,12 +90,12 @@ type MadeKey struct {
 	FormerOver   bool
 }
 
-// Try is a command that shows that the key works.
+// Try returns a command that shows that the key works.
 func (k MadeKey) Try() string {
 	return `curl -sS --fail-with-body -H "Authorization: Bearer $INTEGRITY_API_KEY" ` + k.BaseURL + `/api/v1/organization`
 }
 
-// MadeKey renders it.
+// MadeKey renders the page with the text of a key.
 func (s ConsolePages) MadeKey(p MadeKey) ([]byte, error) {
 	return render(s.console, "keys-made.html", struct {
 		consoleFrame
@@ -103,7 +103,7 @@ func (s ConsolePages) MadeKey(p MadeKey) ([]byte, error) {
 	}{s.consoleFrame(p.Console), p})
 }
 
-// KeyForm is a key with what may be changed of it.
+// KeyForm is a key with its forms.
 type KeyForm struct {
 	Console
 	Key         Key
@@ -112,10 +112,10 @@ type KeyForm struct {
 	Wrong       map[string]bool
 }
 
-// Key renders it.
+// Key renders the page of a key.
 func (s ConsolePages) Key(p KeyForm) ([]byte, error) { return s.keyForm("keys-key.html", p) }
 
-// RevokeKey renders what stops with a key.
+// RevokeKey renders the page that explains the effect of a revocation.
 func (s ConsolePages) RevokeKey(p KeyForm) ([]byte, error) { return s.keyForm("keys-revoke.html", p) }
 
 func (s ConsolePages) keyForm(name string, p KeyForm) ([]byte, error) {
@@ -137,7 +137,7 @@ type RotatedKey struct {
 	Wrong       map[string]bool
 }
 
-// RotateKey renders it.
+// RotateKey renders the form of a rotation.
 func (s ConsolePages) RotateKey(p RotatedKey) ([]byte, error) {
 	return render(s.console, "keys-rotate.html", struct {
 		consoleFrame

@@ -10,30 +10,30 @@ import (
 type Members struct {
 	Console       Console
 	All           []Member
-	Roles         []domain.Role // that the person may give
-	Prove         string        // where an owner proves first who it is; empty: needless
+	Roles         []domain.Role // that the person may assign
+	Prove         string        // the page for an owner's proof of identity; empty if the last one is recent
 	Invites       bool          // invitations can be accepted
-	Unverified    bool          // no invitation is mailed, which would show that its reader reads the address
-	First, Next   string        // addresses of other pages; empty without one
-	Typed         string        // an address that was refused
+	Unverified    bool          // invitations are not mailed, so accepting one does not prove access to the address
+	First, Next   string        // addresses of other pages; may be empty
+	Typed         string        // a refused address
 	Chosen        domain.Role   // with it
-	Refused       string        // why: the name of the words
-	Until         time.Time     // the end of the wait, if that is the reason
-	Invited, Link string        // the address that was invited just now, and its link where no mail is sent
+	Refused       string        // the reason, as the texts name it
+	Until         time.Time     // the end of the wait, if the reason is a limit
+	Invited, Link string        // the address just invited, and its link if no mail is sent
 }
 
-// Member is one of them.
+// Member is a member of the organization.
 type Member struct {
 	ID, Email    string // the address is empty once erased
 	Role         domain.Role
 	Status       domain.MemberStatus
 	Since        time.Time
-	InvitedUntil *time.Time // nil: has joined
-	Expired      bool       // the invitation
-	Own          bool       // the person's own
+	InvitedUntil *time.Time // nil if the member has joined
+	Expired      bool       // the invitation has
+	Own          bool       // the membership of the signed-in person
 }
 
-// Members renders it.
+// Members renders the page of the members.
 func (s ConsolePages) Members(m Members) ([]byte, error) {
 	return render(s.console, "members.html", struct {
 		consoleFrame
@@ -41,23 +41,23 @@ func (s ConsolePages) Members(m Members) ([]byte, error) {
 	}{s.consoleFrame(m.Console), m})
 }
 
-// MemberPage is the page of one of the organization's members.
+// MemberPage is the page of a member.
 type MemberPage struct {
 	Console Console
 	Member  Member
-	Roles   []domain.Role // that the person may give; none where the person may not change this member
+	Roles   []domain.Role // that the person may assign; empty if the person may not change this member
 	Chosen  domain.Role
-	Prove   string // where an owner proves first who it is; empty: needless
+	Prove   string // the page for an owner's proof of identity; empty if the last one is recent
 	Invites bool
-	// Unverified is that of Members.
+	// Unverified is as in Members.
 	Unverified bool
-	LastOwner  bool // nothing of the member can change
-	ByOwners   bool // only owners change the member, and the person is not one
+	LastOwner  bool // the member cannot be changed
+	ByOwners   bool // only owners may change the member, and the person is not one
 	Refused    string
 	Until      time.Time
 }
 
-// MemberPage renders it.
+// MemberPage renders the page of a member.
 func (s ConsolePages) MemberPage(m MemberPage) ([]byte, error) {
 	return render(s.console, "member.html", struct {
 		consoleFrame
@@ -65,17 +65,17 @@ func (s ConsolePages) MemberPage(m MemberPage) ([]byte, error) {
 	}{s.consoleFrame(m.Console), m})
 }
 
-// MemberStep is what a change of a member's status stops, before it is done.
+// MemberStep is the page that explains the effect of a change of a member's status before it is made.
 type MemberStep struct {
 	Console  Console
-	Step     string // of the address
+	Step     string // as in the address
 	Member   Member
-	Keys     []string // names, or ids of those that have none
+	Keys     []string // names, or ids of keys without a name
 	More     bool     // keys
 	Sessions int
 }
 
-// MemberStep renders it.
+// MemberStep renders the page before a change of a member's status.
 func (s ConsolePages) MemberStep(m MemberStep) ([]byte, error) {
 	return render(s.console, "member-step.html", struct {
 		consoleFrame

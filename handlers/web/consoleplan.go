@@ -6,7 +6,7 @@ import (
 	"integrityledger/domain"
 )
 
-// PlanPage is the page of the plan, and of what months have used of it.
+// PlanPage is the page of the plan and of its use by month.
 type PlanPage struct {
 	Console          Console
 	Plan             string
@@ -22,24 +22,24 @@ type PlanPage struct {
 	First, Next, CSV string
 }
 
-// Allowance is what the month has used of one.
+// Allowance is the use of an allowance.
 type Allowance struct {
 	Name  string
 	Used  int64
-	Limit *int64 // nil: none
+	Limit *int64 // nil if there is no limit
 	Marks []Mark // lowest first
 }
 
-// Mark is a part of an allowance at which the organization is warned.
+// Mark is a percentage of an allowance at which the organization is warned.
 type Mark struct {
 	Percent   int
-	ReachedAt *time.Time // nil: not this month under this limit
+	ReachedAt *time.Time // nil if not reached this month under this limit
 }
 
-// Remaining is what is left, nil without a limit.
+// Remaining returns the rest of the allowance, or nil without a limit.
 func (a Allowance) Remaining() *int64 { return domain.Usage{Limit: a.Limit, Used: a.Used}.Remaining() }
 
-// Percent is the part that was used, from 0 to 100, rounded down.
+// Percent returns the used part, from 0 to 100, rounded down.
 func (a Allowance) Percent() int64 {
 	if a.Limit == nil || *a.Limit <= 0 || a.Used >= *a.Limit {
 		return 100
@@ -47,7 +47,7 @@ func (a Allowance) Percent() int64 {
 	return max(0, int64(float64(a.Used)/float64(*a.Limit)*100))
 }
 
-// Level says in a word how much is left.
+// Level returns a word for how much is left.
 func (a Allowance) Level() string {
 	switch percent := int(a.Percent()); {
 	case a.Limit == nil:
@@ -61,21 +61,21 @@ func (a Allowance) Level() string {
 	}
 }
 
-// Month is what one has used.
+// Month is the use of a month.
 type Month struct {
 	Period domain.Period
 	Used   []int64 // in the order of PlanPage.Allowances
-	Shown  bool    // its entries are
+	Shown  bool    // the page shows its entries
 }
 
-// Entry is a new version, which an allowance was charged with.
+// Entry is a new version that counts against the allowance.
 type Entry struct {
 	At                                  time.Time
 	PublicID, Company, Source, Document string
 	Version                             int32
 }
 
-// PlanPage renders it.
+// PlanPage renders the page of the plan.
 func (s ConsolePages) PlanPage(p PlanPage) ([]byte, error) {
 	type allowances struct {
 		consoleFrame

@@ -2,14 +2,14 @@ package web
 
 import "time"
 
-// Problem is what a page says of what was typed and refused.
+// Problem explains on a page why its input was refused.
 type Problem struct {
-	Fields map[string]bool // that are wrong
-	Text   string          // what else is
-	Prove  string          // where to prove who the person is first, in a window of its own; empty: no need
+	Fields map[string]bool // the wrong fields
+	Text   string          // any other problem
+	Prove  string          // the page for a proof of identity, to open in another window; empty if needless
 }
 
-// Wrong reports whether a field is.
+// Wrong reports whether a field is wrong.
 func (p Problem) Wrong(field string) bool { return p.Fields[field] }
 
 // RecordRow is a record in a list.
@@ -20,27 +20,27 @@ type RecordRow struct {
 	ReceivedAt                          time.Time
 }
 
-// Records is the page on which records are searched for and listed.
+// Records is the page for searching and listing records.
 type Records struct {
 	Console   Console
-	Find      string // what is searched for; empty: the records of a company are listed
-	Whole     bool   // the search has seen everything
+	Find      string // the text of the search; empty if the records of a company are listed
+	Whole     bool   // the search was complete
 	Companies []string
-	Filter    map[string]string // of the list, by the name of the API's parameter; nil where a search is shown
+	Filter    map[string]string // of the list, by the name of the API's parameter; nil for a search
 	Problem   Problem
 	Records   []RecordRow
-	Older     string // address of the records that follow; empty: there are no others
+	Older     string // address of the next page; may be empty
 	Empty     bool   // the company has no record
-	MaxFile   int    // bytes that a browser hashes
+	MaxFile   int    // largest file that a browser hashes, in bytes
 }
 
-// Rows are the records of the table.
+// Rows returns the records of the table.
 func (r Records) Rows() []RecordRow { return r.Records }
 
-// Statuses are those that the list can be filtered by.
+// Statuses returns the statuses for the filter of the list.
 func (r Records) Statuses() []string { return []string{"current", "superseded", "revoked"} }
 
-// Records renders it.
+// Records renders the page of records.
 func (s ConsolePages) Records(r Records) ([]byte, error) {
 	f := struct {
 		consoleFrame
@@ -60,21 +60,21 @@ type RecordPage struct {
 	PreviousVersion, SupersededBy *int32
 	RevokedAt                     *time.Time
 	Versions                      []RecordRow // the highest first
-	Older                         string      // address of the versions that follow
+	Older                         string      // address of the next versions
 	MayRevoke                     bool
-	Timestamps                    bool   // evidence holds those that there are
-	YourFile                      bool   // the page was found by the record's own hash
-	Link                          string // of the public page, for others
-	// Of a revocation.
-	Reason    string // as it was typed
+	Timestamps                    bool   // evidence may include timestamps
+	YourFile                      bool   // the search was for the record's own hash
+	Link                          string // of the public page, for other people
+	// Only of a revocation.
+	Reason    string // the typed reason
 	MaxReason int
 	Problem   Problem
 }
 
-// Record renders it.
+// Record renders the page of a record.
 func (s ConsolePages) Record(p RecordPage) ([]byte, error) { return s.recordPage("record.html", p) }
 
-// Revoke renders the page that asks before a revocation.
+// Revoke renders the page before a revocation.
 func (s ConsolePages) Revoke(p RecordPage) ([]byte, error) { return s.recordPage("revoke.html", p) }
 
 func (s ConsolePages) recordPage(name string, p RecordPage) ([]byte, error) {

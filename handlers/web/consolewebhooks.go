@@ -13,7 +13,7 @@ type Webhooks struct {
 	Most     int
 }
 
-// Webhooks renders it.
+// Webhooks renders the list of destinations.
 func (s ConsolePages) Webhooks(p Webhooks) ([]byte, error) {
 	return render(s.console, "webhooks.html", struct {
 		consoleFrame
@@ -21,7 +21,7 @@ func (s ConsolePages) Webhooks(p Webhooks) ([]byte, error) {
 	}{s.consoleFrame(p.Console), p})
 }
 
-// WebhookForm is what can be typed about a destination.
+// WebhookForm has the input fields of a destination.
 type WebhookForm struct {
 	URL, Description string
 	Types            []string
@@ -32,7 +32,7 @@ type WebhookForm struct {
 // Ticked reports whether a type is chosen.
 func (f WebhookForm) Ticked(kind string) bool { return slices.Contains(f.Types, kind) }
 
-// AuthorizedCompany is a company that a destination may hear of.
+// AuthorizedCompany is a company whose events a destination may receive.
 type AuthorizedCompany struct {
 	ID, Reference string
 	Authorized    bool
@@ -44,11 +44,11 @@ type NewWebhook struct {
 	Form           WebhookForm
 	Known          []string // types
 	Companies      []AuthorizedCompany
-	More           bool // companies, which can be authorized later
+	More           bool // there are more companies, which can be authorized later
 	MaxDescription int
 }
 
-// NewWebhook renders it.
+// NewWebhook renders the form of a new destination.
 func (s ConsolePages) NewWebhook(p NewWebhook) ([]byte, error) {
 	return render(s.console, "webhook-new.html", struct {
 		consoleFrame
@@ -56,14 +56,14 @@ func (s ConsolePages) NewWebhook(p NewWebhook) ([]byte, error) {
 	}{s.consoleFrame(p.Console), p})
 }
 
-// WebhookSecret shows a signing secret, once.
+// WebhookSecret shows a signing secret once.
 type WebhookSecret struct {
 	Console      Console
 	ID, Secret   string
-	Unauthorized bool // not every company that was chosen could be authorized
+	Unauthorized bool // not all chosen companies could be authorized
 }
 
-// WebhookSecret renders it.
+// WebhookSecret renders the page with a signing secret.
 func (s ConsolePages) WebhookSecret(p WebhookSecret) ([]byte, error) {
 	return render(s.console, "webhook-secret.html", struct {
 		consoleFrame
@@ -80,26 +80,26 @@ type WebhookPage struct {
 	MaxDescription  int
 	Companies       []AuthorizedCompany
 	After           string // the reference before the first of Companies
-	MoreCompanies   string // address of the page with the others
-	MostAuthorized  int    // destinations of a company
+	MoreCompanies   string // address of the page with more companies
+	MostAuthorized  int    // number of destinations that a company may have
 	Deliveries      []wire.Delivery
 	Status          string // the filter
 	Statuses        []string
-	Pending         bool   // one of Deliveries
-	Now             string // address of what Deliveries are by now
+	Pending         bool   // at least one of Deliveries is
+	Now             string // address of the current state of Deliveries
 	OlderDeliveries string
-	Overlaps        []int // hours, of a confirmation
+	Overlaps        []int // in hours, for a confirmation
 }
 
-// Webhook renders it.
+// Webhook renders the page of a destination.
 func (s ConsolePages) Webhook(p WebhookPage) ([]byte, error) { return s.webhookPage("webhook.html", p) }
 
-// DeliveryRows renders the rows of the deliveries alone.
+// DeliveryRows renders only the rows of the deliveries.
 func (s ConsolePages) DeliveryRows(p WebhookPage) ([]byte, error) {
 	return s.webhookPage("delivery-rows", p)
 }
 
-// WebhookConfirmation renders the page that asks before the act which is its name.
+// WebhookConfirmation renders the page before an action. The action is the name of the page.
 func (s ConsolePages) WebhookConfirmation(p WebhookPage) ([]byte, error) {
 	return s.webhookPage(p.Console.Name+".html", p)
 }
@@ -115,18 +115,18 @@ func (s ConsolePages) webhookPage(name string, p WebhookPage) ([]byte, error) {
 	return render(s.console, name, f)
 }
 
-// Replay is the page on which what a destination has missed is counted, then queued.
+// Replay is the page on which past events for a destination are counted, then queued.
 type Replay struct {
 	Console Console
 	Webhook wire.Webhook
 	Typed   map[string]string // by the name of the API's member
 	Problem Problem
 	Counted bool
-	Count   int // of what is missing, once it is counted
-	Most    int // of one replay
+	Count   int // of events, once they are counted
+	Most    int // of events in one replay
 }
 
-// Replay renders it.
+// Replay renders the page of a replay.
 func (s ConsolePages) Replay(p Replay) ([]byte, error) {
 	return render(s.console, "replay.html", struct {
 		consoleFrame

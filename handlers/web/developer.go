@@ -27,11 +27,11 @@ import (
 	"integrityledger/handlers/web/reference"
 )
 
-// DeveloperRoot is where the pages for developers begin; English ones have /en before it.
+// DeveloperRoot is the path below which the pages for developers are. English pages have the prefix /en.
 const DeveloperRoot = "/developers"
 
-// DeveloperPages are the names of the pages for developers below [DeveloperRoot], in the order in which they are
-// listed; the first is the root itself. The groups of the reference have pages of their own, below it.
+// DeveloperPages returns the names of the pages for developers below [DeveloperRoot] in the order of their list; the
+// first is the root itself. The groups of the reference have pages of their own below the reference.
 func DeveloperPages() []string {
 	return []string{
 		"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog",
@@ -44,11 +44,11 @@ func DeveloperPages() []string {
 const (
 	referencePage = "reference"
 	searchPage    = "search"
-	// The operators' manual is in English only.
+	// The operators' manual is only in English.
 	operatingPage = "operating"
 )
 
-// Developers is what the pages for developers show beside their own words.
+// Developers is the content of the pages for developers, apart from their texts.
 type Developers struct {
 	Version   string // of the clients
 	Contracts []Contract
@@ -83,10 +83,10 @@ func manualFile(name string) string {
 // Contract is a published OpenAPI document.
 type Contract struct {
 	*reference.Document
-	Address string // its path
+	Address string // path of the document
 }
 
-// Download is a file to take home.
+// Download is a file to download.
 type Download struct {
 	Name   string // below DeveloperRoot
 	Kind   string // the key of its description
@@ -94,7 +94,7 @@ type Download struct {
 	SHA256 string // hexadecimal
 }
 
-// Plan is a row of the plans.
+// Plan is a row in the table of plans.
 type Plan struct {
 	Name string
 	domain.Plan
@@ -104,16 +104,16 @@ type Plan struct {
 type guidePage struct {
 	frame
 	*Developers
-	D           map[string]any // the words of the pages for developers
-	Name        string         // of the page; of a group: "reference/" and its slug
+	D           map[string]any // the texts of the pages for developers
+	Name        string         // of the page, or for a group "reference/" and its slug
 	Lead        string
 	Chapters    []link
 	Sections    []link // within the page
 	LimitsTitle string
 	Limits      []string
-	Group       *reference.Group // nil elsewhere
-	Manual      template.HTML    // of the page for operators
-	Query       string           // of the page of results
+	Group       *reference.Group // only on the page of a group
+	Manual      template.HTML    // only on the pages for operators
+	Query       string           // only on the page of results
 	Found       []found
 
 	Language evidence.Language
@@ -212,7 +212,7 @@ func (g *Guides) Search(language evidence.Language, query string) ([]byte, error
 	return render(g.sources.templates, "search.html", p)
 }
 
-// guideTemplate is the name of the template of a page in a language.
+// guideTemplate returns the name of a page's template in a language.
 func guideTemplate(language evidence.Language, name string) string {
 	switch {
 	case name == "":
@@ -273,7 +273,7 @@ func developerPath(language evidence.Language, name string) string {
 	return Path(language, strings.TrimSuffix(DeveloperRoot+"/"+name, "/"))
 }
 
-// Page is the address of a page for developers in the language of this one.
+// Page returns the address of a page for developers in the language of this one.
 func (p guidePage) Page(name string) string { return developerPath(p.Language, name) }
 
 // say returns a text of the OpenAPI documents, which are in English, in the language of the page.
@@ -303,24 +303,24 @@ type inlinePart struct {
 	Code bool
 }
 
-// Slug is the address of a document as an anchor.
+// Slug returns the address of a document as an anchor.
 func (p guidePage) Slug(address string) string {
 	return strings.ReplaceAll(strings.Trim(address, "/"), "/", "-")
 }
 
-// part is what the templates of operations are called with: what is shown, on which page.
+// part is the argument of the templates of operations: the page and the content to show.
 type part struct {
 	Page  guidePage
 	Shown any
-	// Answered says that the service sends it: then all members are there, but for those that are said to be optional.
-	// Otherwise the required ones are said.
+	// Answered says that the service sends the content: all members are present, and optional ones are marked. In the
+	// content of a request, required members are marked.
 	Answered bool
 }
 
-// Part shows members or a body on this page.
+// Part makes the argument of a template that shows members or a body on this page.
 func (p guidePage) Part(shown any, answered bool) part { return part{p, shown, answered} }
 
-// Results are those of the public comparison, with their titles.
+// Results returns the results of the public comparison with their texts.
 func (p guidePage) Results() (list []Point) {
 	for _, result := range Record.fileResults() {
 		if result != Unavailable {
@@ -330,14 +330,14 @@ func (p guidePage) Results() (list []Point) {
 	return list
 }
 
-// sample is something to copy: into the terminal of the page, into another one, or into a file of its name.
+// sample is a text to copy: into the terminal of the page, into another terminal, or into a file.
 type sample struct {
 	Name, Text, Caption string
-	File                string // what it is saved as; empty elsewhere
-	Terminal            bool   // it goes on running, so it needs a terminal of its own
+	File                string // the file to save it as; otherwise empty
+	Terminal            bool   // it keeps running, so it needs a terminal of its own
 }
 
-// Sample is a file of samples/ with the address of the service. A program is saved as a file of the same name.
+// Sample returns a file of samples/ with the address of the service filled in. A program is saved under the same name.
 func (p guidePage) Sample(name string) (sample, error) {
 	text, ok := p.guides.samples[name]
 	if !ok {
@@ -352,17 +352,17 @@ func (p guidePage) Sample(name string) (sample, error) {
 	return shown, nil
 }
 
-// Terminal is a sample that goes on running, in the directory of the page.
+// Terminal returns a sample that keeps running, in the directory of the page.
 func (p guidePage) Terminal(name string) (sample, error) {
 	shown, err := p.Sample(name)
 	shown.Terminal, shown.Caption = true, p.texts.Developers.OtherTerminal
 	return shown, err
 }
 
-// Code is a text to copy that is no sample.
+// Code returns a text to copy that is not a file of samples/.
 func (p guidePage) Code(text string) sample { return sample{Text: text} }
 
-// Count writes a number of a plan, with its thousands apart.
+// Count formats a number of a plan with thousands separators.
 func (p guidePage) Count(n *int64) string {
 	if n == nil {
 		return "–"
@@ -370,7 +370,7 @@ func (p guidePage) Count(n *int64) string {
 	return p.Number(int(*n))
 }
 
-// Number writes a whole number with its thousands apart.
+// Number formats an integer with thousands separators.
 func (p guidePage) Number(n int) string {
 	text, separator := strconv.Itoa(n), ","
 	if p.Language == evidence.Spanish {
@@ -382,7 +382,7 @@ func (p guidePage) Number(n int) string {
 	return text
 }
 
-// Price writes a price in euros.
+// Price formats a price in euros.
 func (p guidePage) Price(euros *float64) string {
 	if euros == nil {
 		return "–"
@@ -394,7 +394,7 @@ func (p guidePage) Price(euros *float64) string {
 	return text
 }
 
-// guides are what the pages for developers are rendered from.
+// guides are the sources of the pages for developers.
 type guides struct {
 	templates *template.Template
 	sections  map[string][]link // headings of each page, by template
@@ -402,7 +402,7 @@ type guides struct {
 	spanish   map[string]string // texts of the OpenAPI documents, by their English
 }
 
-// loadGuides reads the pages for developers: a template a page and language, named by both, and the samples.
+// loadGuides reads the templates of the pages for developers, one for each page and language, and the samples.
 func (s *Site) loadGuides() (*guides, error) {
 	g := &guides{sections: map[string][]link{}, samples: map[string]string{}}
 	var err error
@@ -441,9 +441,9 @@ func (s *Site) loadGuides() (*guides, error) {
 // notShown is what a page leaves out: the title, which the page has of its own, and the marks round generated parts.
 var notShown = regexp.MustCompile(`\A# [^\n]*\n|<!-- [^>]* -->\n`)
 
-// manual renders a text in Markdown: its headings have ids, code can be copied, and wide tables scroll by themselves.
-// HTML in the text is left out. A link to another page of the manual leads to its address; any other link that leaves
-// the page is left out, because the file it names is not served. The sections are the headings of the second level.
+// manual renders Markdown. Headings get ids, code can be copied, and wide tables scroll by themselves. HTML in the text
+// is left out. A link to another page of the manual becomes its address. Other links to files are left out, because
+// those files are not served. The sections are the second-level headings.
 func manual(markdown []byte, address func(name string) string) (template.HTML, []link, error) {
 	markdown = notShown.ReplaceAll(markdown, nil)
 	converter := goldmark.New(goldmark.WithExtensions(extension.Table),
@@ -499,7 +499,7 @@ func manual(markdown []byte, address func(name string) string) (template.HTML, [
 	return template.HTML(b.String()), sections, nil //nolint:gosec // the text is embedded in the program, and the renderer escapes it
 }
 
-// words is the text of a node without its marks.
+// words returns the text of a node without markup.
 func words(node ast.Node, source []byte) string {
 	var b strings.Builder
 	for child := node.FirstChild(); child != nil; child = child.NextSibling() {
@@ -512,7 +512,7 @@ func words(node ast.Node, source []byte) string {
 	return b.String()
 }
 
-// manualBlocks renders code and tables as the other pages for developers have them.
+// manualBlocks renders code and tables like the other pages for developers.
 type manualBlocks struct{}
 
 // RegisterFuncs implements [renderer.NodeRenderer].

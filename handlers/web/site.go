@@ -42,19 +42,19 @@ type Site struct {
 	assets    *assets
 	texts     map[evidence.Language]map[Kind]*texts
 	templates *template.Template
-	console   *template.Template // of the console, by the name of the file
+	console   *template.Template // templates of the console, by file name
 	Config
 }
 
-// Config is what the pages say of the service.
+// Config has the properties of the service that pages show.
 type Config struct {
 	BaseURL      string                       // of the service
 	Relationship map[evidence.Language]string // the operator's disclosure
-	Console      bool                         // there is one
-	Demo         bool                         // the service is a demo, whose terminal shows a way into the console
+	Console      bool                         // the service has a console
+	Demo         bool                         // the service is a demo, whose terminal shows a link into the console
 }
 
-// New makes the site. An error means that the program itself is broken: everything is embedded.
+// New makes the site. An error means that the program itself is broken: all files are embedded.
 func New(c Config) (*Site, error) {
 	a, err := loadAssets()
 	if err != nil {
@@ -76,38 +76,38 @@ func New(c Config) (*Site, error) {
 	return s, nil
 }
 
-// newTemplate is an empty one, with the functions of all. A text that is not there is an error.
+// newTemplate returns an empty template with the common functions. A missing text is an error.
 func (s *Site) newTemplate() *template.Template {
 	return template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 		"asset": s.assets.url, "codePath": func(code any) string { return codePath(domain.Code(fmt.Sprint(code))) },
 	})
 }
 
-// Asset finds a file that pages load by its name with the hash.
+// Asset returns a file that pages load, by its hashed name.
 func (s *Site) Asset(name string) (Asset, bool) {
 	a, ok := s.assets.files[name]
 	return a, ok
 }
 
-// frame is what surrounds every page.
+// frame is the content that surrounds every page.
 type frame struct {
-	T         map[string]any // its words
+	T         map[string]any // the texts of the page
 	Title     string
 	Front     string // front page in this language
-	Home      string // where the mark leads: the front page, or the console to whoever is signed in
+	Home      string // where the logo leads: the front page, or the console for a signed-in person
 	Guides    string // first page for developers in this language
-	Alternate string // this page in the other language; empty without one
-	Switch    string // how a person gets there: Alternate, and what keeps them there
+	Alternate string // this page in the other language; may be empty
+	Switch    string // Alternate with the query that keeps a reader there
 	BaseURL   string // of the service
-	Self      string // the address of the page; empty where no other page is to know it
-	// Description says what the page is for, in a sentence, to those that list pages.
+	Self      string // the address of the page; empty if it must not be published
+	// Description summarizes the page in a sentence for search engines.
 	Description string
 	Developer   bool   // a page for developers, with their style
-	Script      string // asset that the page runs; empty means none
+	Script      string // asset that the page runs; may be empty
 	Indexed     bool   // search engines may list it
-	SigningIn   bool   // the page has to do with the one cookie of a sign-in at a provider
+	SigningIn   bool   // the page uses the cookie of a sign-in with a provider
 	Signed      bool   // a page of the console, with its style and cookies
-	Enter       string // the console in this language; empty without one
+	Enter       string // the console in this language; may be empty
 	Demo        bool   // the service is a demo
 }
 
@@ -124,7 +124,7 @@ func (s *Site) newFrame(t *texts, language evidence.Language, title, alternate s
 	return f
 }
 
-// publish gives the page what those that list pages and those that follow links want to know.
+// publish adds the properties of the page for search engines and link previews.
 func (f *frame) publish(description string) {
 	f.Description = description
 	switch spanish, english := strings.CutPrefix(f.Alternate, "/en"); {
@@ -136,7 +136,7 @@ func (f *frame) publish(description string) {
 	}
 }
 
-// Translations are the page in each language, and that of a person who reads neither.
+// Translations returns the addresses of the page in each language, and of the page for readers of other languages.
 func (f frame) Translations() []Point {
 	if f.Self == "" || f.Alternate == "" {
 		return nil
@@ -146,7 +146,7 @@ func (f frame) Translations() []Point {
 	return append(list, Point{"x-default", list[1].Text})
 }
 
-// Path is the address of a page in a language: Spanish has no prefix.
+// Path returns the address of a page in a language: Spanish has no prefix.
 func Path(language evidence.Language, path string) string {
 	if language == evidence.Spanish {
 		return cmp.Or(path, "/")
@@ -154,7 +154,7 @@ func Path(language evidence.Language, path string) string {
 	return "/en" + path
 }
 
-// Other is the other language.
+// Other returns the other language.
 func Other(language evidence.Language) evidence.Language {
 	if language == evidence.Spanish {
 		return evidence.English
@@ -187,20 +187,20 @@ func (s *Site) Front(language evidence.Language) ([]byte, error) {
 	}{f, evidence.LimitsTitle(language), evidence.Limits(language, s.Relationship[language])})
 }
 
-// section is a part of a page that speaks both languages.
+// section is a part of a page with both languages.
 type section struct {
 	Language evidence.Language
 	Title    string
 	Points   []Point
 }
 
-// Point is a paragraph, with a word in front of it or none.
+// Point is a paragraph with an optional label.
 type Point struct{ Name, Text string }
 
-// LimitsPath is the address of the page on what is and is not proven.
+// LimitsPath is the address of the page on the limits of the evidence.
 const LimitsPath = "/limits"
 
-// Limits renders the fixed text on what is and is not proven, in both languages, the given one first.
+// Limits renders the fixed text on the limits of the evidence in both languages, the given one first.
 func (s *Site) Limits(first evidence.Language) ([]byte, error) {
 	var sections []section
 	for _, kind := range []Kind{Record, Certificate} {
@@ -211,13 +211,13 @@ func (s *Site) Limits(first evidence.Language) ([]byte, error) {
 	return s.both(first, LimitsPath, evidence.LimitsTitle(first), "", sections)
 }
 
-// Code is an error code of the API with everything that is said of it.
+// Code is an error code of the API with its explanation.
 type Code struct {
 	Code      domain.Code `json:"code"`
 	Status    int         `json:"status"`
-	Retryable bool        `json:"retryable"` // whether time alone helps
-	// RetryAfter is what the header of that name says, in seconds, where the refusal itself does not know better; 0:
-	// the answer has no such header.
+	Retryable bool        `json:"retryable"` // the same request may succeed later
+	// RetryAfter is the number of seconds in Retry-After, unless the refusal itself says more; 0 means that the answer has
+	// no such header.
 	RetryAfter int64                          `json:"retryAfter"`
 	Text       map[evidence.Language]CodeText `json:"text"`
 }
@@ -229,14 +229,14 @@ type CodeText struct {
 	Remedy string `json:"remedy"`
 }
 
-// Address is the path of the page that explains the code.
+// Address returns the path of the page that explains the code.
 func (c Code) Address() string { return codePath(c.Code) }
 
 func codePath(code domain.Code) string {
 	return "/errors/" + strings.ReplaceAll(strings.ToLower(string(code)), "_", "-")
 }
 
-// Code renders what an error code means, in both languages, the given one first.
+// Code renders the explanation of an error code in both languages, the given one first.
 func (s *Site) Code(c Code, first evidence.Language) ([]byte, error) {
 	var sections []section
 	for _, language := range []evidence.Language{first, Other(first)} {
@@ -269,20 +269,20 @@ func (s *Site) both(first evidence.Language, path, title, subtitle string, secti
 	}{f, subtitle, sections})
 }
 
-// Failure is a request that got no page.
+// Failure is a request for which there is no page.
 type Failure struct {
-	Kind        Kind // of the page that was asked for, where it was that of a public id
+	Kind        Kind // of the requested page, if it was a public id's
 	Language    evidence.Language
 	Code        domain.Code
 	Path        string // of the request, without a query
-	Translation string // the same page in the other language; empty without one
-	// Result is one of the panels, or empty.
+	Translation string // the same page in the other language; may be empty
+	// Result is the result of a panel, or empty.
 	Result     string
-	RetryAfter string // seconds; empty where waiting is of no use
+	RetryAfter string // in seconds; empty if waiting does not help
 	NotFound   bool
 }
 
-// Failure renders why there is no page.
+// Failure renders the explanation of a failure.
 func (s *Site) Failure(f Failure) ([]byte, error) {
 	t := s.catalogue(f.Language, f.Kind)
 	data := struct {
@@ -307,7 +307,7 @@ func (s *Site) Failure(f Failure) ([]byte, error) {
 	return s.render("failure.html", data)
 }
 
-// date writes a moment as people read it, in UTC, to the second.
+// date formats a time for people, in UTC, to the second.
 func date(language evidence.Language, at time.Time) string {
 	at = at.UTC()
 	if language == evidence.Spanish {
@@ -322,13 +322,13 @@ func date(language evidence.Language, at time.Time) string {
 
 // States of a Link.
 const (
-	LinkOffered     = "offered"       // may be redeemed by signing in
+	LinkOffered     = "offered"       // can be redeemed by signing in
 	LinkOver        = "over"          // unknown, used, expired or withdrawn, or the identity is linked elsewhere
-	LinkNotSignedIn = "not-signed-in" // the provider did not confirm who the person is
+	LinkNotSignedIn = "not-signed-in" // the provider did not confirm the identity
 	Linked          = "linked"
 )
 
-// Link is the page on which a person consents to a link of their identity at an OAuth provider.
+// Link is the page on which a person consents to a link of their identity with an OAuth provider.
 type Link struct {
 	Language     evidence.Language
 	Path         string // of this page in Spanish; empty if it is not known
@@ -341,7 +341,7 @@ type Link struct {
 	Endpoint     string
 }
 
-// Link renders it.
+// Link renders the page of a link.
 func (s *Site) Link(l Link) ([]byte, error) {
 	t := s.catalogue(l.Language, Record)
 	alternate := ""
@@ -371,11 +371,11 @@ func (s *Site) Link(l Link) ([]byte, error) {
 	return s.render("link.html", data)
 }
 
-// VerifyPath is the address of the page that verifies evidence offline, in Spanish.
+// VerifyPath is the Spanish address of the page that verifies evidence offline.
 const VerifyPath = "/developers/verify"
 
-// Verify renders the page on which a person verifies a receipt or certificate, and a file, against keys that they
-// trust. It is the same for everybody: what it is given stays in the browser.
+// Verify renders the page on which a person verifies a receipt or certificate, and a file, against trusted keys. It is
+// the same for every reader: its input stays in the browser.
 func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 	t := s.catalogue(language, Record)
 	f := s.newFrame(t, language, t.Verify.Title, Path(Other(language), VerifyPath))
@@ -386,7 +386,7 @@ func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 		MaxFile int
 		Rows    []checkRow
 		Words   []Point
-		Limits  []section // of a registration, and of a certificate
+		Limits  []section // of records and certificates
 	}{f, MaxFile, t.Verify.rows(), t.Verify.words(), []section{
 		s.limits(Record, language), s.limits(Certificate, language),
 	}})
@@ -401,7 +401,7 @@ func (s *Site) limits(kind Kind, language evidence.Language) section {
 	return part
 }
 
-// rows are the findings with every value that each might have.
+// rows returns the findings with every value that each may have.
 func (t *verifyTexts) rows() (rows []checkRow) {
 	for _, name := range []string{
 		"signature", "references", "observation", "status", "history", "file", "inclusion", "time", "witnesses", "keys",
@@ -411,7 +411,7 @@ func (t *verifyTexts) rows() (rows []checkRow) {
 	return rows
 }
 
-// words are what the script chooses from.
+// words returns the texts that the script uses.
 func (t *verifyTexts) words() (words []Point) {
 	for kind, texts := range map[string]map[string]string{
 		"": t.Words, "reason-": t.Reasons, "note-": t.Notes, "part-": t.Parts, "fact-": t.Facts,
