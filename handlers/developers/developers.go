@@ -24,24 +24,26 @@ import (
 
 //go:generate go test -count=1 -run ^TestVersionIsReleased$ . -update
 
-// Version is that of the Python and the JavaScript client.
+// Version is the version of the Python and JavaScript clients.
 const Version = "0.3.10"
 
 //go:embed CHANGELOG.md javascript java/Register.java csharp/Register.cs
 //go:embed python/integrity_client.py python/verify_integrity.py python/integrity_webhook.py python/README.md
 var sources embed.FS
 
-// Packages of earlier versions stay at their addresses: a project that names one, with its hash, still installs.
+// Packages of earlier versions remain at their addresses, so a project that names one with its hash can still install
+// it.
 //
 //go:embed testdata/released/*/*.tgz testdata/released/*/*.whl
 var released embed.FS
 
-// specifiedName is the JavaScript client that the specification describes: pages show it beside the present one.
+// specifiedName is the JavaScript client that the specification describes: pages show it in addition to the current
+// one.
 const specifiedName = "integrity-client-0.2.0.tgz"
 
 var pythonFiles = []string{"integrity_client.py", "verify_integrity.py", "integrity_webhook.py"}
 
-// Download is a file that is served.
+// Download is a file to download.
 type Download struct {
 	Name        string // the last segment of its address
 	Kind        string // the name without a version
@@ -51,10 +53,10 @@ type Download struct {
 	Earlier     bool   // a package of an earlier version that no page shows
 }
 
-// SumsFile is the download that names the SHA-256 of all others, in the form of sha256sum.
+// SumsFile is the download with the SHA-256 of all others, in the format of sha256sum.
 const SumsFile = "SHA256SUMS"
 
-// Downloads are all files, in the order in which a page shows them. An error means that the program is broken.
+// Downloads returns all files in the order in which a page lists them. An error means that the program is broken.
 func Downloads() ([]Download, error) {
 	var list []Download
 	var sums strings.Builder
@@ -112,12 +114,12 @@ func Downloads() ([]Download, error) {
 
 var contentTypes = map[string]string{".tgz": "application/gzip", ".whl": "application/zip"}
 
-// source is a file with the version that it is of.
+// source returns a file with the version filled in.
 func source(name string) ([]byte, error) {
 	text, err := sources.ReadFile(name)
 	return bytes.ReplaceAll(text, []byte("@VERSION@"), []byte(Version)), err
 }
 
-// packed is the time of everything in a package: the moment that npm itself writes, so that the same files make the
-// same bytes.
+// packed is the modification time of every entry in a package. It is the time that npm itself writes. A fixed time
+// makes the same files give the same bytes.
 var packed = time.Date(1985, time.October, 26, 8, 15, 0, 0, time.UTC)

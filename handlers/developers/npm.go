@@ -12,8 +12,8 @@ import (
 
 const npmName = "integrity-client-" + Version + ".tgz"
 
-// npmPackage packs what package.json lists as npm pack would, with the changelog. The bytes follow from the files
-// alone: nothing is compressed, so they do not depend on the compressor either.
+// npmPackage packs the files that package.json lists and the changelog, as npm pack would. The bytes depend only on the
+// files: they are not compressed, so the compressor has no influence either.
 func npmPackage() ([]byte, error) {
 	manifest, err := source("javascript/package.json")
 	if err != nil {

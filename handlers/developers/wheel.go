@@ -15,7 +15,7 @@ const (
 	distInfo  = "integrity_client-" + Version + ".dist-info/"
 )
 
-// metadata follows the core metadata of Python packages, version 2.1. What is needed is what Debian 12 has.
+// metadata follows the core metadata of Python packages, version 2.1. The required versions are available in Debian 12.
 const metadata = `Metadata-Version: 2.1
 Name: integrity-client
 Version: ` + Version + `
@@ -35,8 +35,8 @@ Description-Content-Type: text/markdown
 
 `
 
-// wheel packs the Python files as one pure wheel (binary distribution format 1.0). The bytes follow from the files
-// alone: nothing is compressed, and every entry has the same time.
+// wheel packs the Python files as a pure wheel (binary distribution format 1.0). The bytes depend only on the files:
+// they are not compressed, and every entry has the same time.
 func wheel() ([]byte, error) {
 	var description []byte
 	for _, name := range []string{"python/README.md", changelog} {
