@@ -17,15 +17,15 @@ import (
 	"syscall"
 )
 
-// account is who PostgreSQL runs as: it refuses to be root.
+// account is the user that PostgreSQL runs as. PostgreSQL refuses to run as root.
 type account struct {
 	uid, gid int
-	// other says that it is not who we are, which only root can arrange.
+	// other is set if it differs from this process's user. Only root can run a program as another user.
 	other bool
 }
 
-// accountFor picks the owner of what already exists. For something new root takes a user that other programs do not
-// have (unprivileged): a process of the same user can read and change the files, whatever PostgreSQL asks of it.
+// accountFor returns the owner of the existing data directory. For a new one, root picks a user that no other program
+// runs as (unprivileged): any process of the same user could read and change the files.
 func accountFor(l layout) (account, error) {
 	self := account{uid: os.Geteuid(), gid: os.Getegid()}
 	uid, gid, err := ownerOf(l.data)
@@ -58,13 +58,13 @@ func accountFor(l layout) (account, error) {
 	}
 }
 
-// firstUnused and lastUnused are user numbers that nobody assigns: useradd ends below them, systemd's made-up accounts
-// begin above them.
+// firstUnused and lastUnused limit a range of user numbers that are not assigned: useradd ends below it, and systemd's
+// dynamic users begin above it.
 const firstUnused, lastUnused = 60706, 61183
 
-// unprivileged is the user integrity, or postgres, or else a number without a name: which one follows from the data
-// directory, so that two ledgers of one machine rarely share it. Never nobody: every service that was given no user of
-// its own runs as that.
+// unprivileged returns the user integrity, or postgres, or otherwise a number without a name. The number is derived
+// from the data directory, so that two ledgers on one machine rarely share it. It never returns the user named nobody,
+// as which every service without a dedicated user runs.
 func unprivileged(dir string) (account, error) {
 	for _, name := range []string{"integrity", "postgres"} {
 		if a, ok := named(name); ok {
@@ -74,7 +74,7 @@ func unprivileged(dir string) (account, error) {
 	return nameless(dir)
 }
 
-// nameless is a number that no user has and no process runs as.
+// nameless returns a user number that has no name and no process.
 func nameless(dir string) (account, error) {
 	inUse := usersOfProcesses()
 	const numbers = lastUnused - firstUnused + 1
@@ -87,12 +87,12 @@ func nameless(dir string) (account, error) {
 		}
 	}
 	return account{}, errors.New(
-		"PostgreSQL refuses to run as root, and there is no user for it: make one (useradd --system integrity), or run " +
+		"PostgreSQL refuses to run as root, and there is no user for it: create one (useradd --system integrity), or run " +
 			"this as an ordinary user",
 	)
 }
 
-// named is the account of a system user; ok is false where no user has the name, or where it is root by another name.
+// named returns the account of a system user. ok is false if the user does not exist or is root under another name.
 func named(name string) (a account, ok bool) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -103,7 +103,7 @@ func named(name string) (a account, ok bool) {
 	return account{uid: uid, gid: gid, other: true}, uidErr == nil && gidErr == nil && uid != 0
 }
 
-// borrowed is an account with a name, which initdb demands of its user, for the moment that initdb takes.
+// borrowed returns an account with a name, which initdb requires. It is used only while initdb runs.
 func borrowed() (account, error) {
 	inUse := usersOfProcesses()
 	for _, name := range []string{"bin", "daemon", "nobody"} {
@@ -112,24 +112,24 @@ func borrowed() (account, error) {
 		}
 	}
 	return account{}, errors.New(
-		"initdb demands a user with a name: make one (useradd --system integrity) and give it the data directory (chown " +
+		"initdb requires a user with a name: create one (useradd --system integrity) and give it the data directory (chown " +
 			"integrity), or run this as an ordinary user",
 	)
 }
 
-// usersOfProcesses are those that a process runs as at the moment.
+// usersOfProcesses returns the users of all running processes.
 func usersOfProcesses() map[int]bool {
-	processes, _ := filepath.Glob("/proc/[0-9]*") // fails for a malformed pattern alone
+	processes, _ := filepath.Glob("/proc/[0-9]*") // fails only for a malformed pattern
 	inUse := map[int]bool{}
 	for _, process := range processes {
-		if uid, _, err := ownerOf(process); err == nil { // else it has ended
+		if uid, _, err := ownerOf(process); err == nil { // otherwise it has ended
 			inUse[uid] = true
 		}
 	}
 	return inUse
 }
 
-// sharedUser is the name of the account where it is one that other programs run as too, empty where it is not.
+// sharedUser returns the name of the account if other programs also run as it, otherwise an empty string.
 func (a account) sharedUser() string {
 	if nobody, ok := named("nobody"); ok && nobody.uid == a.uid {
 		return "nobody"
@@ -151,7 +151,7 @@ func userName(uid int) string {
 	return cmp.Or(name, strconv.Itoa(uid))
 }
 
-// credential is nil where the child simply stays who we are.
+// credential returns nil if the child keeps this process's user.
 func (a account) credential() *syscall.Credential {
 	if !a.other {
 		return nil
@@ -159,19 +159,19 @@ func (a account) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
 }
 
-// give makes path the account's. It never follows a link.
+// give makes the account own path. It never follows a link.
 func (a account) give(path string) error {
 	if !a.other {
 		return nil
 	}
 	if err := os.Lchown(path, a.uid, a.gid); err != nil {
-		return fmt.Errorf("hand over to user %s: %w", userName(a.uid), err)
+		return fmt.Errorf("change the owner to user %s: %w", userName(a.uid), err)
 	}
 	return nil
 }
 
-// reach makes sure that the account can get to dir. Only dir itself is opened up (search permission, not reading), its
-// parents are the operator's.
+// reach makes sure that the account can enter dir. It adds search permission (not read permission) to dir itself. Its
+// parents are left to the operator.
 func (a account) reach(dir string) error {
 	if !a.other {
 		return nil
@@ -182,7 +182,7 @@ func (a account) reach(dir string) error {
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("PostgreSQL runs as user %s, who may not pass through %s to reach %s: name a directory that "+
+			return fmt.Errorf("PostgreSQL runs as user %s, who may not pass through %s to reach %s: choose a directory that "+
 				"user can reach (INTEGRITY_DATA_DIR, for example /var/lib/integrity)",
 				userName(a.uid), parent, dir)
 		}
@@ -222,8 +222,8 @@ func (a account) canSearch(dir string) (bool, error) {
 	return mode&1 != 0, nil
 }
 
-// privateDir makes path a directory that only the account can enter. One that is already there must be exactly that:
-// in a world-writable temp dir anybody could have put something in its place.
+// privateDir creates path as a directory that only the account can enter. An existing path must already be one: in a
+// world-writable temp dir, another user could have put something else in its place.
 func (a account) privateDir(path string) error {
 	err := os.Mkdir(path, 0o700)
 	if err == nil {
@@ -241,7 +241,7 @@ func (a account) privateDir(path string) error {
 		return err
 	}
 	if uid == 0 && a.other && info.IsDir() {
-		// We died between making it and giving it away.
+		// An earlier process died between creating it and changing its owner.
 		if err := a.give(path); err != nil {
 			return err
 		}
@@ -256,12 +256,12 @@ func (a account) privateDir(path string) error {
 // peerMap is the name of our map in pg_ident.conf.
 const peerMap = "integrity"
 
-// restrict lets root and the user that this process runs as connect through the socket, and nobody else: not even other
-// processes of the account. It writes both files anew before every start, so a data directory of a program that trusted
-// the account, also one that was restored, is closed too.
+// restrict lets only root and this process's user connect through the socket, not even other processes of the account.
+// It rewrites both files before every start, so it also closes a data directory, even a restored one, from an older
+// program that trusted the account.
 func restrict(l layout, a account, disposable bool) error {
 	hba := filepath.Join(l.data, "pg_hba.conf")
-	if disposable { // tests take on other roles and users
+	if disposable { // tests connect as other roles and users
 		return replaceFile(hba, "local all all trust\nlocal replication all trust\n", a)
 	}
 	var users strings.Builder
@@ -270,7 +270,7 @@ func restrict(l layout, a account, disposable bool) error {
 			fmt.Fprintf(&users, "%s %s %s\n", peerMap, quoted(name), quoted(superuser))
 		} else if uid == os.Geteuid() {
 			return fmt.Errorf(
-				"this process runs as a user without a name (%w), and PostgreSQL lets in by name: give user %d a line in "+
+				"this process runs as a user without a name (%w), but PostgreSQL admits users by name: give user %d a line in "+
 					"/etc/passwd, or run this as another user",
 				err, uid,
 			)
@@ -288,8 +288,8 @@ func restrict(l layout, a account, disposable bool) error {
 
 func quoted(word string) string { return `"` + strings.ReplaceAll(word, `"`, `""`) + `"` }
 
-// systemName is the name that PostgreSQL finds for a user. What this program finds without the C library is only what
-// stands in /etc/passwd.
+// systemName returns the name that PostgreSQL finds for a user. Without the C library, os/user only reads /etc/passwd,
+// so getent is asked as well.
 func systemName(uid int) (string, error) {
 	u, err := user.LookupId(strconv.Itoa(uid))
 	if err == nil {
@@ -302,7 +302,7 @@ func systemName(uid int) (string, error) {
 	return "", err
 }
 
-// replaceFile puts a file of the account's in place by a rename, for the account could have made a link of that name.
+// replaceFile replaces a file of the account by a rename, because the account could have created a link of that name.
 func replaceFile(path, text string, a account) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600, never an existing file
 	if err != nil {

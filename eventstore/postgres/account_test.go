@@ -2,7 +2,7 @@ package postgres
 
 import "testing"
 
-// TestNamelessAccount is of a machine that has no user for PostgreSQL.
+// TestNamelessAccount: on a machine without a user for PostgreSQL, nameless returns an unused number.
 func TestNamelessAccount(t *testing.T) {
 	first, err := nameless("/var/lib/integrity")
 	if err != nil || first.uid < firstUnused || first.uid > lastUnused || first.gid != first.uid || !first.other {

@@ -18,23 +18,22 @@ import (
 )
 
 const (
-	// archives is the directory, beside the backups, that holds an archive for each data directory that was ever backed up
-	// there.
+	// archives is the directory beside the backups that holds an archive for each data directory ever backed up there.
 	archives = "wal"
-	// archiveDelay is how long a change may wait for the archive.
+	// archiveDelay is the longest time until a change is archived.
 	archiveDelay = time.Minute
-	// archivePatience is how long the archiver may take for one segment.
+	// archivePatience is the longest time the archiver may take for one segment.
 	archivePatience = 60 * time.Second
 
-	// segmentsPerLog is that of segments of 16 MB, which initdb makes.
+	// segmentsPerLog is the number of 16 MB segments, initdb's default size, in a 4 GB log file.
 	segmentsPerLog = 0x100
 )
 
-// noArchive makes the archiver throw segments away. Archiving can then be switched on without a restart, and a server
-// without backups does not collect its WAL.
+// noArchive makes the archiver discard segments. Archiving can then be switched on without a restart, and a server
+// without backups does not accumulate WAL.
 const noArchive = "true"
 
-// configureArchive runs at every start, for data directories of programs that knew no archive too.
+// configureArchive runs at every start, because older programs created data directories without an archive command.
 func configureArchive(ctx context.Context, conn *pgx.Conn) error {
 	var mode, library, command string
 	err := conn.QueryRow(
@@ -49,12 +48,12 @@ func configureArchive(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("set where WAL is archived: %w", err)
+		return fmt.Errorf("configure WAL archiving: %w", err)
 	}
 	return nil
 }
 
-// forgetArchive leaves a restored data directory without one: it must not write into that of the ledger it comes from.
+// forgetArchive disables archiving in a restored data directory, which must not write into the archive of its original.
 func forgetArchive(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -68,13 +67,13 @@ func forgetArchive(ctx context.Context, url string) error {
 		"ALTER SYSTEM SET archive_command = '" + noArchive + "'",
 	} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("leave the archive: %w", err)
+			return fmt.Errorf("disable WAL archiving: %w", err)
 		}
 	}
 	return nil
 }
 
-// currentArchive is the directory that the server archives in, empty where it does not.
+// currentArchive returns the directory that the server archives to, empty if it does not archive.
 func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
 	var mode, library, dir string
 	err := conn.QueryRow(
@@ -85,10 +84,10 @@ func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
 		Scan(&mode, &library, &dir)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("ask where WAL is archived: %w", err)
+		return "", fmt.Errorf("read the settings of WAL archiving: %w", err)
 	case mode != "on":
 		return "", errors.New(
-			"this PostgreSQL was started by a program that knew no archive: restart the service, then back up",
+			"this PostgreSQL was started by an older program without WAL archiving: restart the service, then back up",
 		)
 	case library == "":
 		return "", nil
@@ -97,10 +96,10 @@ func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
 	}
 }
 
-// useArchive makes the server archive its WAL below root, from now on and after every restart, and returns the
-// directory. An archive elsewhere is left only where cfg says so. newest is the archive of the newest backup there: a
-// restored data directory has the identity of the one it comes from, which may live on, and whose backups Keep would
-// remove.
+// useArchive makes the server archive its WAL below root, now and after every restart, and returns the directory. It
+// leaves an archive elsewhere only if cfg.Move is set. newest is the archive of the newest backup in root. If that is
+// another archive, cfg.Replaces must be set: a restored data directory has the same identity as its original, which may
+// still run, and Keep would remove the original's backups.
 func (s *Server) useArchive(
 	ctx context.Context, conn *pgx.Conn, root string, cfg BackupConfig, newest string,
 ) (string, error) {
@@ -112,15 +111,14 @@ func (s *Server) useArchive(
 	here := current != "" && filepath.Dir(current) == all
 	if current != "" && !here && !cfg.Move {
 		return "",
-			fmt.Errorf("changes are archived in %s already: back up to %s, or move the archive here (--move); older backups "+
-				"then reach no further than now",
+			fmt.Errorf("changes are already archived in %s: back up to %s, or move the archive here (--move); older backups "+
+				"can then be restored only up to now",
 				current, filepath.Dir(filepath.Dir(current)))
 	}
 	if newest != "" && (!here || filepath.Base(current) != newest) && !cfg.Replaces {
 		return "",
-			fmt.Errorf("%s is where another data directory of this ledger was backed up last: where this one was restored "+
-				"to try it, name a directory of its own; "+
-				"where the other is stopped for good, say so (--replaces)", root)
+			fmt.Errorf("another data directory of this ledger was last backed up to %s: if this one is a trial restore, name "+
+				"another directory; if the other is permanently stopped, add --replaces", root)
 	}
 	if here {
 		return current, nil
@@ -128,7 +126,7 @@ func (s *Server) useArchive(
 	if err := makeDir(all); err != nil {
 		return "", fmt.Errorf("archive: %w", err)
 	}
-	// One of its own: two ledgers that were restored from one backup write segments of equal names.
+	// Use a random name: two ledgers restored from one backup write segments with equal names.
 	dir := filepath.Join(all, strings.ToLower(rand.Text()[:16]))
 	if err := s.account.reach(all); err != nil {
 		return "", fmt.Errorf("archive: %w", err)
@@ -158,12 +156,12 @@ func (s *Server) useArchive(
 	return dir, nil
 }
 
-// flushArchive returns when everything written until now stands in the archive.
+// flushArchive returns once everything written so far is in the archive.
 func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive string) error {
-	var segment string // that it ends with
+	var segment string // the last one needed
 	deadline := time.Now().Add(archivePatience)
 	for {
-		// Another segment each time: the archiver may have thrown the last one away before it knew of the archive.
+		// Switch to another segment each time: the archiver may have discarded the last one before it learned of the archive.
 		if _, err := conn.Exec(ctx, "SELECT pg_create_restore_point('integrity backup')"); err != nil {
 			return fmt.Errorf("archive: %w", err)
 		}
@@ -174,8 +172,8 @@ func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive strin
 			if _, err := os.Stat(filepath.Join(archive, segment)); err == nil {
 				return nil
 			}
-			// An archiver that learns of another library ends, and the postmaster starts one again at the earliest ten
-			// seconds after the last (PGARCH_RESTART_INTERVAL), when something wakes it: a connection does.
+			// When archive_library changes, the archiver exits. The postmaster starts another at the earliest ten seconds after
+			// the last start (PGARCH_RESTART_INTERVAL), when something wakes it, such as a connection.
 			if err := ping(ctx, s.URL("postgres")); err != nil {
 				return fmt.Errorf("archive: %w", err)
 			}
@@ -185,14 +183,14 @@ func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive strin
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf(
-				"%s does not arrive in the archive %s within %s: postgres.log in the data directory says why", segment, archive,
+				"%s did not arrive in the archive %s within %s: see postgres.log in the data directory", segment, archive,
 				archivePatience,
 			)
 		}
 	}
 }
 
-// segmentNumber orders the segments of one timeline. ok is false for what is no segment.
+// segmentNumber returns the ordinal of a segment in its timeline. ok is false if name is not a segment.
 func segmentNumber(name string) (n uint64, ok bool) {
 	if len(name) != 24 {
 		return 0, false
@@ -202,12 +200,12 @@ func segmentNumber(name string) (n uint64, ok bool) {
 	return log*segmentsPerLog + segment, err == nil && segment < segmentsPerLog
 }
 
-// checkArchive finds a segment that is missing between first and the archive's last: PostgreSQL would take it for the
-// end.
+// checkArchive returns the archive's last segment. It returns an error if a segment between first and the last is
+// missing, because PostgreSQL would treat the gap as the end.
 func checkArchive(archive, first string) (last string, err error) {
 	from, ok := segmentNumber(first)
 	if !ok {
-		return "", fmt.Errorf("%q is no WAL segment", first)
+		return "", fmt.Errorf("%q is not a WAL segment", first)
 	}
 	entries, err := os.ReadDir(archive)
 	if err != nil {

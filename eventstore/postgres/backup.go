@@ -28,40 +28,40 @@ const (
 	backupFormat = 1
 )
 
-// Backup is one complete base backup. Its directory has the name of the time it was begun at, and holds pgdata and
-// backup.json.
+// Backup is a complete base backup. Its directory is named after its start time and holds pgdata and backup.json.
 type Backup struct {
-	// Dir is where it stands.
+	// Dir is its directory.
 	Dir    string `json:"-"`
 	Format int    `json:"format"`
-	// StartedAt and FinishedAt are PostgreSQL's clock. It can be restored to any time from FinishedAt on.
+	// StartedAt and FinishedAt are read from PostgreSQL's clock. The backup can be restored to any time from FinishedAt
+	// on.
 	StartedAt  time.Time `json:"startedAt"`
 	FinishedAt time.Time `json:"finishedAt"`
 	PostgreSQL int       `json:"postgresql"`
 	// System is PostgreSQL's system identifier. A restored data directory keeps it.
 	System string `json:"system"`
-	// Archive is the name of the archive, below the directory wal beside the backups, that goes on from StartSegment.
+	// Archive is the name of the archive that continues from StartSegment, below the directory wal beside the backups.
 	Archive      string `json:"archive"`
 	StartSegment string `json:"startSegment"`
 	Bytes        int64  `json:"bytes"`
 }
 
-// BackupConfig says what to back up to.
+// BackupConfig configures a backup.
 type BackupConfig struct {
-	// Dir holds all backups and their archives. It is made where it is missing.
+	// Dir holds all backups and their archives. It is created if it does not exist.
 	Dir string
-	// Move leaves an archive that is elsewhere.
+	// Move allows leaving an archive elsewhere.
 	Move bool
-	// Replaces says that this data directory has taken the place of the one that was backed up to Dir last.
+	// Replaces confirms that this data directory has replaced the one that was last backed up to Dir.
 	Replaces bool
-	// Keep is how many backups stay; 0 keeps all.
+	// Keep is the number of backups to keep; 0 keeps all.
 	Keep int
-	// Also adds files to the directory of the backup, before the backup is complete.
+	// Also adds files to the directory of the backup before it is complete.
 	Also func(dir string) error
 }
 
 // Backup copies the running server's data directory, verifies the copy, and has every later change archived beside it.
-// Whatever interrupts it, the backups that were there stay.
+// If it is interrupted, earlier backups are unaffected.
 func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err error) {
 	root, err := backupRoot(cfg.Dir)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 		return b, err
 	}
 	defer func() { err = errors.Join(err, locked.Close()) }()
-	if s.lock == nil { // another process runs the server, and knows these
+	if s.lock == nil { // another process started the server
 		if s.account, err = accountFor(s.layout); err != nil {
 			return b, err
 		}
@@ -81,7 +81,7 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 		}
 	}
 	if err := s.program.has("pg_basebackup", "pg_verifybackup", "pg_archivecleanup"); err != nil {
-		return b, err // before anything is changed
+		return b, err // fail before changing anything
 	}
 	if err := removeUnfinished(root); err != nil {
 		return b, err
@@ -120,7 +120,7 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 	return b, nil
 }
 
-// archiveFor is the archive that goes on from the backup. Everything until now stands in it.
+// archiveFor returns the archive that continues from the backup. It contains everything written so far.
 func (s *Server) archiveFor(
 	ctx context.Context, conn *pgx.Conn, b *Backup, root string, cfg BackupConfig,
 ) (archive string, err error) {
@@ -138,7 +138,7 @@ func (s *Server) archiveFor(
 	return archive, s.flushArchive(ctx, conn, archive)
 }
 
-// copyBase makes the copy in part, and verifies it.
+// copyBase copies the data directory to part and verifies the copy.
 func (s *Server) copyBase(ctx context.Context, conn *pgx.Conn, b *Backup, part, archive string) (err error) {
 	if err := os.Mkdir(part, 0o700); err != nil {
 		return fmt.Errorf("backup: %w", err)
@@ -162,8 +162,8 @@ func (s *Server) copyBase(ctx context.Context, conn *pgx.Conn, b *Backup, part, 
 	return err
 }
 
-// freeName is when a backup begins, by the database's clock, and its directory, which is named by the second: a backup
-// that ended within the second in which it began has that name, so the next one waits for the next second.
+// freeName returns the start time of a backup, by the database's clock, and its directory. The directory is named after
+// the second, so if another backup has started in this second, freeName waits for the next.
 func freeName(ctx context.Context, conn *pgx.Conn, root string) (at time.Time, dir string, err error) {
 	for {
 		if at, err = clock(ctx, conn); err != nil {
@@ -179,7 +179,7 @@ func freeName(ctx context.Context, conn *pgx.Conn, root string) (at time.Time, d
 	}
 }
 
-// noTablespaces refuses what a copy could not put beside the original.
+// noTablespaces refuses a database with tablespaces, which a copy could not put beside the original.
 func noTablespaces(ctx context.Context, conn *pgx.Conn) error {
 	var names string
 	if err := conn.QueryRow(
@@ -190,7 +190,7 @@ func noTablespaces(ctx context.Context, conn *pgx.Conn) error {
 	}
 	if names != "" {
 		return fmt.Errorf(
-			"the database has tablespaces (%s), which this backup does not know: move their tables back and drop them, or "+
+			"the database has tablespaces (%s), which are not backed up: move their tables back and drop them, or "+
 				"back up with pgBackRest",
 			names,
 		)
@@ -198,8 +198,8 @@ func noTablespaces(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// ownBackups refuses a directory with backups of another database, and returns the identifier of this one and the
-// archive of the newest backup, empty without one.
+// ownBackups refuses a directory with backups of another database. It returns this database's identifier and the
+// archive of the newest backup, empty if no backup exists.
 func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system, newest string, err error) {
 	if err := conn.QueryRow(ctx, "SELECT system_identifier::text FROM pg_control_system()").Scan(&system); err != nil {
 		return "", "", fmt.Errorf("ask for the system identifier: %w", err)
@@ -211,7 +211,7 @@ func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system, newes
 	for _, b := range all {
 		if b.System != system {
 			return "", "", fmt.Errorf(
-				"%s holds backups of another ledger (%s): name a directory of its own", root, filepath.Base(b.Dir),
+				"%s holds backups of another ledger (%s): name another directory", root, filepath.Base(b.Dir),
 			)
 		}
 		newest = b.Archive
@@ -219,8 +219,8 @@ func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system, newes
 	return system, newest, nil
 }
 
-// Archiving says how archiving stands: the directory, empty where nothing is archived, and the failures since the last
-// success.
+// Archiving returns the directory that the server archives to, empty if it does not archive, and the last failure, if
+// it is newer than the last success.
 func Archiving(ctx context.Context, conn *pgx.Conn) (dir string, failing string, err error) {
 	if dir, err = currentArchive(ctx, conn); err != nil || dir == "" {
 		return dir, "", err
@@ -233,7 +233,7 @@ func Archiving(ctx context.Context, conn *pgx.Conn) (dir string, failing string,
 	return dir, failing, nil
 }
 
-// complete makes the backup appear, with everything in it on the disk.
+// complete syncs the backup to disk and renames it into place.
 func (b *Backup) complete(part string) error {
 	text, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
@@ -253,9 +253,9 @@ func (b *Backup) complete(part string) error {
 	return syncDir(filepath.Dir(b.Dir))
 }
 
-// Backups are the complete ones in dir, oldest first.
+// Backups returns the complete backups in dir, oldest first.
 func Backups(dir string) ([]Backup, error) {
-	entries, err := os.ReadDir(dir) // in the order of their names, which is that of time
+	entries, err := os.ReadDir(dir) // sorted by name, and so by time
 	if err != nil {
 		return nil, fmt.Errorf("backups: %w", err)
 	}
@@ -280,7 +280,7 @@ func Backups(dir string) ([]Backup, error) {
 	return found, nil
 }
 
-// prune removes all but the newest backups, and the WAL that none of those needs.
+// prune removes all but the newest backups, and the WAL that none of them needs.
 func prune(ctx context.Context, p programs, root string, keep int, current string) error {
 	all, err := Backups(root)
 	if err != nil {
@@ -288,7 +288,7 @@ func prune(ctx context.Context, p programs, root string, keep int, current strin
 	}
 	kept := all[max(0, len(all)-keep):]
 	for _, old := range all[:len(all)-len(kept)] {
-		// A backup that is being removed must not look like a complete one.
+		// A backup must not look complete while it is being removed.
 		if err := os.Rename(old.Dir, old.Dir+unfinished); err != nil {
 			return fmt.Errorf("remove an old backup: %w", err)
 		}
@@ -332,7 +332,7 @@ func backupRoot(dir string) (root string, err error) {
 	return root, nil
 }
 
-// lockBackups keeps out a second backup into the same directory.
+// lockBackups prevents a concurrent backup into the same directory.
 func lockBackups(root string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(root, backupLock), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -344,7 +344,7 @@ func lockBackups(root string) (*os.File, error) {
 	return f, nil
 }
 
-// removeUnfinished needs the lock: nobody else can be writing them.
+// removeUnfinished removes unfinished backups. The caller must hold the lock, so that no process is writing them.
 func removeUnfinished(root string) error {
 	left, err := filepath.Glob(filepath.Join(root, "*Z"+unfinished))
 	if err != nil {
@@ -370,7 +370,7 @@ func startSegment(data string) (string, error) {
 	return string(match[1]), nil
 }
 
-// clock is the server's, which recovery goes by.
+// clock returns the server's time, which recovery targets refer to.
 func clock(ctx context.Context, conn *pgx.Conn) (now time.Time, err error) {
 	if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
 		return now, fmt.Errorf("ask for the time: %w", err)
@@ -395,7 +395,7 @@ func size(dir string) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// run runs one of PostgreSQL's programs as ourselves.
+// run runs one of PostgreSQL's programs as this process's user.
 func run(ctx context.Context, p programs, name string, args ...string) error {
 	return account{uid: os.Geteuid()}.run(ctx, filepath.Join(p.dir, name), args...)
 }

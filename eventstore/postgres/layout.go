@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// superuser is the role that initdb makes; who may be it is written before every start (restrict).
+	// superuser is the role that initdb creates. restrict decides before every start which users may use it.
 	superuser = "integrity"
-	// Database is the database that every data directory has.
+	// Database is the name of the database in every data directory.
 	Database = "integrity"
 
 	port       = "5432"
 	socketFile = ".s.PGSQL." + port
-	// maxSocketPath is sun_path without its closing NUL.
+	// maxSocketPath is the length of sun_path without its terminating NUL.
 	maxSocketPath = 107
 )
 
-// layout is where things are. All paths are absolute and free of symbolic links, so that they can be compared with what
-// the kernel says of a process.
+// layout holds the paths of a data directory. They are absolute and free of symbolic links, so that they can be
+// compared with the kernel's paths of a process.
 type layout struct {
 	dir, data, unfinished, restoring, lock, log string
-	// socket is the directory of the socket; shared says that it stands in the world-writable temp dir.
+	// socket is the directory of the socket. shared is set if it is in the world-writable temp dir.
 	socket string
 	shared bool
 }
 
-// newLayout needs dir to exist.
+// newLayout returns the layout of dir, which must exist.
 func newLayout(dir string) (layout, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -69,8 +69,8 @@ func newLayout(dir string) (layout, error) {
 	return l, nil
 }
 
-// makeDir makes a directory. One that root makes may be passed through by others, because PostgreSQL does not run as
-// root.
+// makeDir creates a directory and its parents. If root creates them, other users may pass through them, because
+// PostgreSQL does not run as root.
 func makeDir(path string) error {
 	mode := fs.FileMode(0o700)
 	if os.Geteuid() == 0 {
@@ -79,7 +79,7 @@ func makeDir(path string) error {
 	return os.MkdirAll(path, mode)
 }
 
-// majorVersion is that of the data directory, 0 before it is initialized.
+// majorVersion returns the PostgreSQL version of the data directory, 0 before it is initialized.
 func (l layout) majorVersion() (int, error) {
 	raw, err := os.ReadFile(filepath.Join(l.data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,13 +100,13 @@ func (l layout) majorVersion() (int, error) {
 	return major, nil
 }
 
-// ErrNoRoom says that the disk of the data directory is full.
-var ErrNoRoom = errors.New("the disk of the data directory is full: make room on it")
+// ErrNoRoom means that the disk of the data directory is full.
+var ErrNoRoom = errors.New("the disk of the data directory is full: free some space")
 
-// noRoom is less than a segment of WAL: PostgreSQL stops when it can make none.
+// noRoom is the size of a WAL segment. PostgreSQL stops if it cannot create one.
 const noRoom = 16 << 20
 
-// withoutRoom adds to an error that there is no room, where that is so: PostgreSQL's exit code does not say it.
+// withoutRoom adds ErrNoRoom to an error if the disk is full, because PostgreSQL's exit code does not tell.
 func (l layout) withoutRoom(err error) error {
 	var disk syscall.Statfs_t
 	if err == nil || errors.Is(err, ErrNoRoom) || syscall.Statfs(l.dir, &disk) != nil {
@@ -119,14 +119,14 @@ func (l layout) withoutRoom(err error) error {
 	return err
 }
 
-// socketURL names everything that a driver would otherwise take from its environment.
+// socketURL returns a URL with all settings that a driver would otherwise take from its environment.
 func socketURL(socket, database string) string {
 	query := url.Values{"host": {socket}, "port": {port}, "user": {superuser}}
 	return "postgres:///" + url.PathEscape(database) + "?" + query.Encode()
 }
 
-// initialize makes pgdata. It appears by a rename once it is complete, so a crash leaves either all of it or a
-// pgdata.init that the next call throws away. The caller holds the lock.
+// initialize creates pgdata. It is renamed into place once it is complete, so a crash leaves either a complete pgdata
+// or a pgdata.init that the next call removes. The caller must hold the lock.
 func initialize(ctx context.Context, l layout, a account, p programs, disposable bool) error {
 	if err := os.RemoveAll(l.unfinished); err != nil {
 		return fmt.Errorf("remove an unfinished initdb: %w", err)
@@ -160,8 +160,8 @@ func initialize(ctx context.Context, l layout, a account, p programs, disposable
 	return syncDir(l.dir)
 }
 
-// initializeNameless is for an account without a name, as which initdb does not run: another one makes the files. The
-// account gets copies of them, because a link to something else of the machine's could be among the other one's own.
+// initializeNameless runs initdb as another account, because initdb refuses an account without a name. The account gets
+// copies of the files: a process of the other account could have put links among them.
 func (a account) initializeNameless(ctx context.Context, data, program string, args []string) error {
 	other, err := borrowed()
 	if err != nil {

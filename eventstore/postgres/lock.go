@@ -15,17 +15,17 @@ import (
 	"integrityledger/eventstore/wait"
 )
 
-// holder is what the lock file says of the process that holds it. The flock is the truth; this only names it.
+// holder is the content of the lock file. Only the flock counts; holder names the process that holds it.
 type holder struct {
 	PID     int    `json:"pid"`
 	Purpose string `json:"purpose"`
-	// Serving says that the holder stays and that others may use its server.
+	// Serving is set if the holder keeps running and others may use its server.
 	Serving bool `json:"serving"`
 	// Socket is set once the server accepts connections.
 	Socket string `json:"socket,omitempty"`
 }
 
-// HeldError says who has the data directory.
+// HeldError means that another process holds the data directory.
 type HeldError struct {
 	Dir     string
 	PID     int
@@ -39,7 +39,7 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("data directory %s is in use by process %d (%s)", e.Dir, e.PID, e.Purpose)
 }
 
-// tell logs who has the data directory, unless that is known already.
+// tell logs the process that holds the data directory, unless it was already logged.
 func (e *HeldError) tell(log *slog.Logger, held *HeldError, deadline time.Time) {
 	if *e == *held || log == nil {
 		return
@@ -53,7 +53,7 @@ func (e *HeldError) tell(log *slog.Logger, held *HeldError, deadline time.Time) 
 // lock is the flock on a data directory. Children do not inherit it (O_CLOEXEC), so it ends with this process.
 type lock struct{ file *os.File }
 
-// tryLock locks the directory in the name of h. It returns a *HeldError where another process holds it.
+// tryLock locks the directory for h. It returns a *HeldError if another process holds it.
 func tryLock(l layout, h holder) (*lock, error) {
 	file, err := os.OpenFile(l.lock, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -62,7 +62,7 @@ func tryLock(l layout, h holder) (*lock, error) {
 	err = flock(file)
 	if err == nil {
 		lk := &lock{file: file}
-		if err := lk.write(h); err != nil { // over what a holder that was killed has left behind
+		if err := lk.write(h); err != nil { // over the content left by a killed holder
 			return nil, errors.Join(err, file.Close())
 		}
 		return lk, nil
@@ -86,7 +86,7 @@ func flock(file *os.File) error {
 	}
 }
 
-// waitLock tries for at most patience, and says for whom it waits.
+// waitLock tries for at most patience, and logs the process that it waits for.
 func waitLock(ctx context.Context, l layout, h holder, patience time.Duration, log *slog.Logger) (*lock, error) {
 	deadline := time.Now().Add(patience)
 	told := HeldError{}
@@ -123,33 +123,34 @@ func (lk *lock) write(h holder) error {
 	return nil
 }
 
-// release leaves the file in place: removing it would let two processes lock two files of one name.
+// release unlocks the directory. It leaves the file in place, because two processes could otherwise lock two files of
+// the same name.
 func (lk *lock) release() error {
 	return errors.Join(lk.file.Truncate(0), lk.file.Close())
 }
 
-// readHolder returns the zero holder for a file that says nothing (yet).
+// readHolder returns the zero holder if the file has no valid content yet.
 func readHolder(file *os.File) (holder, error) {
 	raw, err := io.ReadAll(io.NewSectionReader(file, 0, 64<<10))
 	if err != nil {
 		return holder{}, fmt.Errorf("read the lock: %w", err)
 	}
 	var h holder
-	// Half written, or left by a holder that was killed: whoever holds it now has not said yet who it is.
+	// Partly written, or left by a killed holder: the current holder has not written its name yet.
 	if json.Unmarshal(raw, &h) != nil || h.PID <= 0 || errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH) {
 		h = holder{}
 	}
 	return h, nil
 }
 
-// currentHolder says who holds the directory; ok is false where nobody does.
+// currentHolder returns the holder of the directory. ok is false if no process holds it.
 func currentHolder(l layout) (h holder, ok bool, err error) {
 	file, err := os.OpenFile(l.lock, os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return holder{}, false, nil
 	}
 	if err != nil {
-		return holder{}, false, fmt.Errorf("look at the lock: %w", err)
+		return holder{}, false, fmt.Errorf("check the lock: %w", err)
 	}
 	defer file.Close()
 	err = flock(file)
@@ -157,20 +158,20 @@ func currentHolder(l layout) (h holder, ok bool, err error) {
 		return holder{}, false, nil
 	}
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
-		return holder{}, false, fmt.Errorf("look at the lock: %w", err)
+		return holder{}, false, fmt.Errorf("check the lock: %w", err)
 	}
 	h, err = readHolder(file)
 	return h, true, err
 }
 
-// ErrNotRunning says that no process serves from the data directory.
+// ErrNotRunning means that no process serves from the data directory.
 var ErrNotRunning = errors.New("no server runs in this data directory")
 
-// attachPatience is how long a serving process may take to bring its server up or back.
+// attachPatience is the longest time a serving process may take to start or restart its server.
 const attachPatience = 60 * time.Second
 
-// Attach finds the server that another process holds in the data directory. It fails with ErrNotRunning where nobody
-// does, and with a *HeldError where the holder is a short-lived command.
+// Attach returns the server that another process runs in the data directory. It returns ErrNotRunning if no process
+// runs one, and a *HeldError if the holder is a short-lived command.
 func Attach(ctx context.Context, dataDir string) (*Server, error) {
 	l, err := newLayout(dataDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -189,7 +190,7 @@ func Attach(ctx context.Context, dataDir string) (*Server, error) {
 			return nil, ErrNotRunning
 		}
 		heldErr := &HeldError{Dir: l.dir, PID: h.PID, Purpose: h.Purpose}
-		// A holder that has not said yet what it is will do so in a moment.
+		// A holder without a purpose is about to write it.
 		if h.Purpose != "" && !h.Serving {
 			return nil, heldErr
 		}
@@ -209,8 +210,8 @@ func Attach(ctx context.Context, dataDir string) (*Server, error) {
 	}
 }
 
-// StartOrAttach is for commands: it uses the server of a running process that serves, or starts one for as long as the
-// command needs it. Commands take turns, each waiting at most cfg.Wait.
+// StartOrAttach is for commands. It uses the server of a process that serves, or starts a server while the command
+// needs it. Commands take turns, each waiting at most cfg.Wait.
 func StartOrAttach(ctx context.Context, cfg Config) (*Server, error) {
 	deadline := time.Now().Add(cfg.Wait)
 	told := HeldError{}

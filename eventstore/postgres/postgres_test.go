@@ -23,13 +23,13 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// patience is how long anything may take, on a machine that does much else.
+// patience limits every wait, generously, because the machine may be busy.
 const patience = 4 * time.Minute
 
-// holdVariable makes the test binary a service that holds the data directory named by it until its input ends.
+// holdVariable makes the test binary a service that holds the data directory in the variable until its input ends.
 const holdVariable = "INTEGRITY_TEST_HOLD"
 
-// enterVariable makes the test binary a process that connects to the URL in it.
+// enterVariable makes the test binary a process that connects to the URL in the variable.
 const enterVariable = "INTEGRITY_TEST_ENTER"
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ func config(dir string) postgres.Config {
 	}
 }
 
-// dataDir is one that a user other than root can reach.
+// dataDir returns a data directory that users other than root can reach.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func stop(t *testing.T, s *postgres.Server) {
 	}
 }
 
-// try runs one statement on a connection of its own.
+// try runs one statement on a new connection.
 func try(url, sql string, args ...any) (value string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -149,7 +149,7 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(state, "Z")
 }
 
-// service is the test binary, run as a process that holds a data directory.
+// service is the test binary running as a process that holds a data directory.
 type service struct {
 	cmd        *exec.Cmd
 	input      io.Closer
@@ -248,7 +248,7 @@ func TestStartsAndStops(t *testing.T) {
 	}
 }
 
-// TestRecoversFromKill kills under load. Whatever was acknowledged is there afterwards, once.
+// TestRecoversFromKill kills the service under load. Afterwards every acknowledged row exists exactly once.
 func TestRecoversFromKill(t *testing.T) {
 	kills := map[string]func(t *testing.T, s *service){
 		"service":             func(t *testing.T, s *service) { s.kill(t) },
@@ -289,7 +289,7 @@ func TestRecoversFromKill(t *testing.T) {
 	}
 }
 
-// write inserts numbers one by one until the server is gone, and returns those it acknowledged.
+// write inserts numbers one by one until the server is gone, and returns the acknowledged ones.
 func write(url string, first int, after func(n int)) (acknowledged []int) {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, url)
@@ -306,7 +306,7 @@ func write(url string, first int, after func(n int)) (acknowledged []int) {
 	}
 }
 
-// TestComesBackByItself kills PostgreSQL alone, while one of its processes computes and would not notice for ever.
+// TestComesBackByItself kills only PostgreSQL, while one of its processes computes and would not notice.
 func TestComesBackByItself(t *testing.T) {
 	s := start(t, config(dataDir(t)))
 	query(t, s, "CREATE TABLE written (n bigint PRIMARY KEY)")
@@ -329,7 +329,7 @@ func TestComesBackByItself(t *testing.T) {
 		if got := query(
 			t, s, "SELECT count(*)::text FROM written WHERE n > $1", round*1_000_000,
 		); got != strconv.Itoa(len(acknowledged)) &&
-			got != strconv.Itoa(len(acknowledged)+1) { // the one in flight may have been committed
+			got != strconv.Itoa(len(acknowledged)+1) { // the last insert may have been committed
 			t.Errorf("%s rows, %d acknowledged", got, len(acknowledged))
 		}
 		if round == 0 {
@@ -340,11 +340,12 @@ func TestComesBackByItself(t *testing.T) {
 	}
 }
 
-// TestRecycledProcessNumber is a reboot: postmaster.pid names a process that is now something else of the same user.
+// TestRecycledProcessNumber simulates a reboot: postmaster.pid names a process that is now another program of the same
+// user.
 func TestRecycledProcessNumber(t *testing.T) {
 	dir := dataDir(t)
 	s := runService(t, dir)
-	// Stopped, it cannot start another in the place of the one that is killed.
+	// While stopped, it cannot replace the killed process.
 	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -409,7 +410,7 @@ func TestOneHolder(t *testing.T) {
 		t.Fatal("a command stopped the service's server")
 	}
 
-	// The service goes; the next command has a server of its own, and the next service waits for it.
+	// The service ends. The next command starts its own server, and the next service waits for it.
 	if err := errors.Join(s.input.Close(), s.cmd.Wait()); err != nil {
 		t.Fatal(err)
 	}
@@ -500,7 +501,7 @@ func TestLongPathTakesAShortSocketDirectory(t *testing.T) {
 	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket directory %s is left: %v", socket, err)
 	}
-	// Somebody else has put something where the socket directory would be.
+	// Another user has put a file where the socket directory would be.
 	if err := os.WriteFile(socket, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -565,7 +566,7 @@ func TestBadSettingIsReportedAtOnce(t *testing.T) {
 		!strings.Contains(err.Error(), "shared_buffers") {
 		t.Errorf("got %v", err)
 	}
-	if strings.Contains(log.String(), "does not start yet") {
+	if strings.Contains(log.String(), "has not started yet") {
 		t.Errorf("it was tried again:\n%s", log.String())
 	}
 }
@@ -583,7 +584,7 @@ func TestCancelledStartLeavesNothingBehind(t *testing.T) {
 	query(t, start(t, config(dir)), "SELECT 'x'")
 }
 
-// enterAs connects as a system user and returns what PostgreSQL says to that.
+// enterAs connects as a system user and returns PostgreSQL's answer.
 func enterAs(t *testing.T, program, url string, uid, gid uint32) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program)
@@ -596,7 +597,7 @@ func enterAs(t *testing.T, program, url string, uid, gid uint32) string {
 	return string(out)
 }
 
-// copyOfTest is the test binary where every user may run it.
+// copyOfTest copies the test binary to a path where every user may run it.
 func copyOfTest(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -627,8 +628,8 @@ func ownerOf(t *testing.T, path string) (uid, gid uint32) {
 	return stat.Uid, stat.Gid
 }
 
-// TestLetsInTheServiceAlone: the user that PostgreSQL runs as, and others, are turned away; so they are where an older
-// program has left a data directory that trusts them.
+// TestLetsInTheServiceAlone: the user that PostgreSQL runs as, and all others, are turned away, even in an older
+// program's data directory that trusts them.
 func TestLetsInTheServiceAlone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can take on other users")
@@ -643,7 +644,7 @@ func TestLetsInTheServiceAlone(t *testing.T) {
 		if uid == 0 || uid == 65534 {
 			t.Errorf("PostgreSQL runs as user %d", uid)
 		}
-		if err := os.Chmod(socket, 0o711); err != nil { // the files' modes must not be all that keeps others out
+		if err := os.Chmod(socket, 0o711); err != nil { // file modes must not be the only protection
 			t.Fatal(err)
 		}
 		if err := os.Chmod(filepath.Join(socket, ".s.PGSQL.5432"), 0o777); err != nil {
@@ -673,7 +674,7 @@ func TestLetsInTheServiceAlone(t *testing.T) {
 	}
 }
 
-// TestLinkInPlaceOfTheRules: what the account has put into its directory is replaced, not followed.
+// TestLinkInPlaceOfTheRules: a link that the account has put into its directory is replaced, not followed.
 func TestLinkInPlaceOfTheRules(t *testing.T) {
 	dir := dataDir(t)
 	stop(t, start(t, config(dir)))
@@ -721,7 +722,7 @@ func TestAccountWithoutAName(t *testing.T) {
 	}
 }
 
-// TestSaysThatNobodyIsShared: a directory that nobody owns already goes on, with a warning.
+// TestSaysThatNobodyIsShared: a data directory that belongs to the user nobody is still served, with a warning.
 func TestSaysThatNobodyIsShared(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root runs PostgreSQL as another user")
@@ -743,13 +744,13 @@ func TestSaysThatNobodyIsShared(t *testing.T) {
 	}
 }
 
-// TestAsOrdinaryUser runs the other tests once more without root's rights.
+// TestAsOrdinaryUser runs the other tests again without root's rights.
 func TestAsOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the whole run is an ordinary user's")
 	}
 	program := copyOfTest(t)
-	// Short: the socket's path has to fit into it.
+	// Keep it short: the socket's path has a length limit.
 	temp, err := os.MkdirTemp("", "it")
 	if err != nil {
 		t.Fatal(err)

@@ -31,14 +31,15 @@ type child struct {
 	cmd    *exec.Cmd
 }
 
-// spawn starts a program that gets whenWeDie from the kernel when this process dies, however it dies.
+// spawn starts a program. If this process dies in any way, the kernel sends the program whenWeDie.
 //
-// It has a process group of its own: a ^C at the terminal is for us, who first finish what needs the server.
+// The program gets its own process group, so that ^C at the terminal reaches only this process, which first finishes
+// its work that needs the server.
 func spawn(cfg spawnConfig) (*child, error) {
 	//nolint:gosec,noctx // the program is one we looked up; its end is asked for by signals in an order that a context cannot express
 	cmd := exec.Command(cfg.program, cfg.args...)
 	cmd.Dir = cfg.dir
-	// Nothing of our environment: it holds secrets, and PG* variables would change what the server does.
+	// Do not pass on the environment: it holds secrets, and PG* variables would change the server's behaviour.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
 	if path := os.Getenv("LD_LIBRARY_PATH"); path != "" {
 		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+path)
@@ -67,9 +68,9 @@ func spawn(cfg spawnConfig) (*child, error) {
 	return c, nil
 }
 
-// signal of a child that is gone already does nothing.
+// signal sends a signal to the child. It does nothing if the child has exited.
 func (c *child) signal(s syscall.Signal) {
-	_ = c.cmd.Process.Signal(s) // only a child that changed its identity could refuse; its exit is waited for all the same
+	_ = c.cmd.Process.Signal(s) // fails only if the child changed its user; its exit is awaited anyway
 }
 
 func (c *child) gone() bool {
@@ -81,13 +82,14 @@ func (c *child) gone() bool {
 	}
 }
 
-// recordedPID is the first line of postmaster.pid, 0 without that file. Standalone backends are recorded negative.
+// recordedPID returns the process number in the first line of postmaster.pid, 0 without that file. Standalone backends
+// record a negative number.
 func recordedPID(l layout) (int, error) {
 	pid, _, err := recorded(l)
 	return pid, err
 }
 
-// recorded is recordedPID with the lines after the first.
+// recorded returns recordedPID and the lines after the first.
 func recorded(l layout) (pid int, rest []byte, err error) {
 	raw, err := os.ReadFile(filepath.Join(l.data, "postmaster.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,12 +101,13 @@ func recorded(l layout) (pid int, rest []byte, err error) {
 	first, rest, _ := bytes.Cut(raw, []byte("\n"))
 	pid, err = strconv.Atoi(string(bytes.TrimSpace(first)))
 	if err != nil {
-		return 0, nil, nil //nolint:nilerr // half written: PostgreSQL itself decides about it
+		return 0, nil, nil //nolint:nilerr // partly written: PostgreSQL itself handles it
 	}
 	return max(pid, -pid), rest, nil
 }
 
-// worksIn says whether pid is a PostgreSQL process of the data directory: they all have it as their working directory.
+// worksIn reports whether pid is a PostgreSQL process of the data directory, which all of them have as working
+// directory.
 func worksIn(pid int, l layout) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
@@ -115,10 +118,10 @@ func worksIn(pid int, l layout) bool {
 	return err == nil && filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "postgres"
 }
 
-// disownRecycledPID lets a start go on where the process number in postmaster.pid was given to something else since (a
-// reboot, a container): PostgreSQL would wait for that process for ever. It writes our own number there, because a
-// postmaster knows that its parent cannot be its predecessor; and, unlike after a removal, it still looks whether the
-// recorded shared memory is in use. The caller holds the lock.
+// disownRecycledPID allows a start if the process number in postmaster.pid now belongs to another program, as after a
+// reboot or in a container. PostgreSQL would refuse to start while that program runs. It writes this process's number
+// to the file, because a postmaster knows that its parent is not its predecessor. The file is not removed, so that
+// PostgreSQL still checks whether the recorded shared memory is in use. The caller must hold the lock.
 func disownRecycledPID(l layout) error {
 	pid, rest, err := recorded(l)
 	if err != nil {
@@ -127,7 +130,7 @@ func disownRecycledPID(l layout) error {
 	if pid != 0 && worksIn(pid, l) {
 		return nil
 	}
-	// The directory is private to our server, which does not run: what is in it is left over.
+	// The directory is private to our server, which does not run, so its files are left over.
 	for _, name := range []string{socketFile, socketFile + ".lock"} {
 		if err := os.Remove(filepath.Join(l.socket, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove a left-over socket: %w", err)
@@ -136,7 +139,7 @@ func disownRecycledPID(l layout) error {
 	if pid == 0 || pid == os.Getpid() {
 		return nil
 	}
-	// In place: the file keeps its owner. One that its postmaster, on its way out, has removed since does not come back.
+	// Write in place, so that the file keeps its owner and is not created again if its exiting postmaster has removed it.
 	file, err := os.OpenFile(filepath.Join(l.data, "postmaster.pid"), os.O_WRONLY|os.O_TRUNC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -151,9 +154,9 @@ func disownRecycledPID(l layout) error {
 	return nil
 }
 
-// endOrphans makes the processes of a killed postmaster leave at once (SIGQUIT). One that is busy computing would only
-// notice much later, and no new postmaster may start before. It touches nothing while a postmaster lives; the caller
-// holds the lock.
+// endOrphans ends the processes of a killed postmaster at once (SIGQUIT). A busy process would notice the death much
+// later, and no new postmaster can start before. endOrphans does nothing while a postmaster lives. The caller must hold
+// the lock.
 func endOrphans(l layout) (ended int, err error) {
 	pid, err := recordedPID(l)
 	if err != nil {

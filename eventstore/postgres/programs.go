@@ -14,13 +14,13 @@ import (
 	"strings"
 )
 
-// oldestMajor is the oldest PostgreSQL that a new data directory is made with.
+// oldestMajor is the oldest PostgreSQL version for a new data directory.
 const oldestMajor = 15
 
-// ErrNoPrograms says that the machine has no usable PostgreSQL server programs.
+// ErrNoPrograms means that the machine has no usable PostgreSQL server programs.
 var ErrNoPrograms = errors.New("no PostgreSQL server programs found")
 
-// programs is one installation: a directory that holds both initdb and postgres.
+// programs is one installation: a directory with both initdb and postgres.
 type programs struct {
 	dir   string
 	major int
@@ -33,7 +33,7 @@ func findPrograms(ctx context.Context, candidates []string) ([]programs, error) 
 	var found []programs
 	seen := map[string]bool{}
 	for _, dir := range candidates {
-		// initdb looks for its share directory relative to where it really is.
+		// initdb finds its share directory relative to its real path.
 		resolved, err := filepath.EvalSymlinks(filepath.Join(dir, "initdb"))
 		if err != nil {
 			continue
@@ -65,7 +65,7 @@ func findPrograms(ctx context.Context, candidates []string) ([]programs, error) 
 	return found, nil
 }
 
-// has requires programs of the installation that a server alone does not need.
+// has returns an error if the installation lacks one of the programs.
 func (p programs) has(names ...string) error {
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(p.dir, name)); err != nil {
@@ -88,13 +88,13 @@ func candidateDirs(ctx context.Context) []string {
 		"/usr/lib/postgresql/*/bin", "/usr/lib/postgresql*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql*/bin",
 		"/usr/libexec/postgresql*",
 	} {
-		matches, _ := filepath.Glob(pattern) // fails for a malformed one alone
+		matches, _ := filepath.Glob(pattern) // fails only for a malformed pattern
 		dirs = append(dirs, matches...)
 	}
 	return slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })
 }
 
-// findPrograms looks for the installation that suits a data directory.
+// findPrograms sets the installation to use for a data directory.
 func (s *Server) findPrograms(ctx context.Context, l layout) error {
 	installed, err := findPrograms(ctx, candidateDirs(ctx))
 	if err == nil {
@@ -103,8 +103,7 @@ func (s *Server) findPrograms(ctx context.Context, l layout) error {
 	return err
 }
 
-// choose picks the installation for a data directory: the version that wrote it, or the newest for one still to be
-// made.
+// choose returns the installation for a data directory: the version that wrote it, or the newest for a new one.
 func choose(installed []programs, l layout) (programs, error) {
 	written, err := l.majorVersion()
 	if err != nil {

@@ -14,7 +14,7 @@ func TestSaysWhatToInstall(t *testing.T) {
 	}
 }
 
-// TestSaysWhichProgramIsMissing: a server can run where backups cannot be made.
+// TestSaysWhichProgramIsMissing: a server can run on a machine where backups cannot be made.
 func TestSaysWhichProgramIsMissing(t *testing.T) {
 	p := programs{dir: t.TempDir(), major: 15}
 	err := p.has("pg_basebackup")

@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// RestoreConfig says what to restore, and where to.
+// RestoreConfig configures a restore.
 type RestoreConfig struct {
 	Config
 	// From holds the backups and their archives.
 	From string
-	// Name picks one of them; empty means the newest that reaches To.
+	// Name selects a backup; empty means the newest that can be restored to To.
 	Name string
-	// To is the time to restore, by PostgreSQL's clock: what was committed until then. Zero means all that there is.
+	// To is the time to restore to, by PostgreSQL's clock. Later commits are left out. Zero restores everything.
 	To time.Time
-	// Finish runs once, on the restored server, before the restored data directory appears.
+	// Finish runs once on the restored server, before the data directory is renamed into place.
 	Finish func(ctx context.Context, url string) error
 }
 
-// Restore makes the data directory, which must not hold one yet, from a backup and the WAL archived since. The restored
-// directory appears by a rename once Finish has returned and everything is on the disk: whatever interrupts it, there
-// is nothing, and it can be begun again. It archives nowhere until its first own backup.
+// Restore creates the data directory, which must not exist yet, from a backup and the WAL archived since. The directory
+// is renamed into place once Finish has returned and everything is on disk. If Restore is interrupted, there is no data
+// directory, and it can be started again. The restored ledger does not archive until its own first backup.
 func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	root, err := filepath.Abs(cfg.From)
 	if err != nil {
@@ -51,7 +51,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 		return b, err
 	}
 	final := s.layout.data
-	if err := absent(final); err != nil { // nobody waits for the lock of a running one
+	if err := absent(final); err != nil { // fail before waiting for the lock of a running server
 		return b, err
 	}
 	defer func() { err = s.layout.withoutRoom(err) }()
@@ -80,7 +80,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 		}
 		if strings.Contains(err.Error(), "recovery ended before configured recovery target was reached") {
 			err = fmt.Errorf(
-				"the archive holds no change after %s (its last segment is %s); to restore all that it holds, give no time: %w",
+				"the archive holds no change after %s (its last segment is %s); to restore everything, give no time: %w",
 				cfg.To.UTC().Format(time.RFC3339Nano), last, err,
 			)
 		}
@@ -100,14 +100,14 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 func absent(data string) error {
 	if _, err := os.Lstat(data); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(
-			fmt.Errorf("%s exists already: a restore replaces nothing; move it away, or name another data directory", data),
+			fmt.Errorf("%s exists already, and a restore replaces nothing: move it away, or name another data directory", data),
 			err,
 		)
 	}
 	return nil
 }
 
-// pick is the backup of that name, or the newest that is not later than to.
+// pick returns the backup with that name, or the newest that finished no later than to.
 func pick(all []Backup, dir, name string, to time.Time) (Backup, error) {
 	if len(all) == 0 {
 		return Backup{}, fmt.Errorf("%s holds no complete backup", dir)
@@ -133,8 +133,8 @@ func pick(all []Backup, dir, name string, to time.Time) (Backup, error) {
 	)
 }
 
-// unpack verifies the backup, and the archive up to its last segment where all of it is to be replayed, and copies the
-// backup beside where it will stand.
+// unpack verifies the backup, and the archive if all of it is to be replayed, and copies the backup to the restore
+// directory.
 func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.Time, last string) (err error) {
 	l := &s.layout
 	if s.account, err = accountFor(*l); err != nil {
@@ -167,13 +167,13 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 	if err := s.account.copyTree(from, l.data); err != nil {
 		return fmt.Errorf("copy the backup: %w", err)
 	}
-	// What the account cannot read would look like the end of the archive.
+	// A file that the account cannot read would look like the end of the archive.
 	if err := s.account.run(
 		ctx, "/bin/sh", "-c", `for f in "$1"/*; do test ! -e "$f" || test -r "$f" || exit 1; done; test -x "$1"`, "sh",
 		archive,
 	); err != nil {
 		return fmt.Errorf(
-			"user %s, who PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R), and let that "+
+			"user %s, which PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R), and let that "+
 				"user pass through the directories above it: %w",
 			userName(s.account.uid), archive, err,
 		)
@@ -181,7 +181,7 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 	return s.account.privateDir(l.socket)
 }
 
-// checkWAL finds a damaged record: PostgreSQL would take it for the end of the archive.
+// checkWAL returns an error if a record is damaged, which PostgreSQL would treat as the end of the archive.
 func (s *Server) checkWAL(ctx context.Context, archive, first, last string) error {
 	err := run(ctx, s.program, "pg_waldump", "--quiet", "--path="+archive, first, last)
 	if foundFault(err) {
@@ -192,8 +192,8 @@ func (s *Server) checkWAL(ctx context.Context, archive, first, last string) erro
 	return err
 }
 
-// foundFault says that a program has looked and found fault: one that is missing, or was interrupted, has found
-// nothing.
+// foundFault reports whether a checking program ran to its end and found a fault. A program that is missing or was
+// interrupted has found none.
 func foundFault(err error) bool {
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	return ended && exit.Exited()
@@ -211,7 +211,7 @@ func (s *Server) recover(ctx context.Context, cfg RestoreConfig, archive string)
 	quoted := "'" + strings.ReplaceAll(strings.ReplaceAll(archive, "%", "%%"), "'", `'\''`) + "'"
 	s.cfg.Settings = map[string]string{
 		"archive_mode": "off",
-		// Connections only when everything is replayed.
+		// Accept connections only once everything is replayed.
 		"hot_standby":     "off",
 		"restore_command": "cp " + quoted + `/"%f" "%p"`,
 	}
@@ -231,7 +231,7 @@ func (s *Server) recover(ctx context.Context, cfg RestoreConfig, archive string)
 
 // run runs a program as the account.
 func (a account) run(ctx context.Context, program string, args ...string) error {
-	var output strings.Builder // read once the program is gone
+	var output strings.Builder // read only after the program has exited
 	c, err := spawn(spawnConfig{
 		program: program, args: args, account: a, dir: "/", output: &output, whenWeDie: syscall.SIGKILL,
 	})
@@ -244,7 +244,7 @@ func (a account) run(ctx context.Context, program string, args ...string) error 
 		c.signal(syscall.SIGKILL)
 		<-c.exited
 	}
-	if c.err != nil { // an interruption comes before whatever it led to
+	if c.err != nil { // report the interruption rather than its effect
 		return fmt.Errorf(
 			"%s: %w: %s", filepath.Base(program), cmp.Or(ctx.Err(), c.err),
 			lastLines(strings.ToValidUTF8(output.String(), "?"), 5),
@@ -253,8 +253,8 @@ func (a account) run(ctx context.Context, program string, args ...string) error 
 	return nil
 }
 
-// copyTree makes to a copy of from that belongs to the account alone. It is handed over last: until then nobody but we
-// can get into it.
+// copyTree copies from to to, which only the account may access. It changes the owner of to last, so that only this
+// process's user can enter it before.
 func (a account) copyTree(from, to string) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
@@ -272,7 +272,7 @@ func (a account) copyTree(from, to string) error {
 		case !d.Type().IsRegular():
 			return fmt.Errorf("%s is neither a file nor a directory", path)
 		}
-		return errors.Join(os.Chmod(path, mode), a.give(path)) //nolint:gosec // nobody else can get into the directory yet
+		return errors.Join(os.Chmod(path, mode), a.give(path)) //nolint:gosec // no other user can enter the directory yet
 	}); err != nil {
 		return err
 	}

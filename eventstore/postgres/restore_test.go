@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestFoundFault: nothing is called damaged by a program that is missing, that is interrupted or that is killed.
+// TestFoundFault: a program that is missing, interrupted or killed reports no damage.
 func TestFoundFault(t *testing.T) {
 	p := programs{dir: t.TempDir()}
 	for name, text := range map[string]string{"finds": "exit 1", "killed": "kill -9 $$", "content": "exit 0"} {

@@ -15,7 +15,7 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// smallDisk is a directory on a file system of its own.
+// smallDisk returns a directory on its own file system.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -35,7 +35,7 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// TestNoRoomAtFirstStart: initdb fails, and it is said why; with room the same directory starts.
+// TestNoRoomAtFirstStart: initdb fails and the error gives the reason. With space, the same directory starts.
 func TestNoRoomAtFirstStart(t *testing.T) {
 	disk := smallDisk(t, "30m")
 	dir := filepath.Join(disk, "data")
@@ -51,7 +51,7 @@ func TestNoRoomAtFirstStart(t *testing.T) {
 	query(t, start(t, config(dir)), "SELECT 'x'")
 }
 
-// TestNoRoomAtALaterStart: PostgreSQL cannot recover without room; nothing is lost by that.
+// TestNoRoomAtALaterStart: PostgreSQL cannot recover without space, but nothing is lost.
 func TestNoRoomAtALaterStart(t *testing.T) {
 	disk := smallDisk(t, "300m")
 	dir := filepath.Join(disk, "data")
@@ -71,7 +71,7 @@ func TestNoRoomAtALaterStart(t *testing.T) {
 	}
 }
 
-// fill leaves no byte free.
+// fill fills the disk completely.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
@@ -86,7 +86,7 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// lines is a log that a test waits for.
+// lines is a log whose lines a test can wait for.
 type lines struct {
 	mu      sync.Mutex
 	written bytes.Buffer
@@ -103,7 +103,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.written.Write(p)
 }
 
-// TestSaysForWhomItWaits: at once, not when the patience is over; once for each holder.
+// TestSaysForWhomItWaits: it is logged at once, and once for each holder.
 func TestSaysForWhomItWaits(t *testing.T) {
 	dir := dataDir(t)
 	s := runService(t, dir)

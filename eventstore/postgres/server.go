@@ -21,38 +21,38 @@ import (
 )
 
 const (
-	// leftoverPatience is how long a predecessor in the data directory may take to leave.
+	// leftoverPatience is the longest time a predecessor in the data directory may take to exit.
 	leftoverPatience = 60 * time.Second
-	// restartPatience is how long a server that keeps dying is started again before the Server gives up.
+	// restartPatience is how long the Server restarts a PostgreSQL that keeps dying before it gives up.
 	restartPatience = 5 * time.Minute
-	// fastShutdown is how long the server has to stop cleanly before its processes must leave at once.
+	// fastShutdown is the time for a clean shutdown. After it, the server's processes are ended at once.
 	fastShutdown = 30 * time.Second
-	// immediateShutdown is how long they have for that.
+	// immediateShutdown is the time for an immediate shutdown before SIGKILL.
 	immediateShutdown = 10 * time.Second
 
 	maxLog = 8 << 20
 )
 
-// Config says what to run.
+// Config configures a Server.
 type Config struct {
-	// DataDir is made where it does not exist. What else stands in it is left alone.
+	// DataDir is created if it does not exist. Other files in it are left alone.
 	DataDir string
-	// Settings override ours and postgresql.conf's.
+	// Settings override server.conf and postgresql.conf.
 	Settings map[string]string
 	Log      *slog.Logger
-	// Purpose names us to others who want the data directory ("integrity serve").
+	// Purpose names this process to others that wait for the data directory, for example "integrity serve".
 	Purpose string
-	// Serving lets commands attach to this server for as long as it runs.
+	// Serving lets commands attach to this server while it runs.
 	Serving bool
-	// Wait is how long to wait for another holder of the data directory.
+	// Wait is the longest time to wait for another holder of the data directory.
 	Wait time.Duration
-	// Disposable gives up durability for speed, and trusts every process of the account. For tests only.
+	// Disposable trades durability for speed and trusts every process of the account. For tests only.
 	Disposable bool
-	// Mortal leaves a child that dies dead, as a machine that is lost. For tests only.
+	// Mortal does not restart a server that dies, as if its machine were lost. For tests only.
 	Mortal bool
 }
 
-// Server is a running PostgreSQL: ours, kept alive until Stop, or one that another process runs.
+// Server is a running PostgreSQL, either our own, which is kept alive until Stop, or another process's.
 type Server struct {
 	cfg     Config
 	layout  layout
@@ -60,20 +60,20 @@ type Server struct {
 	program programs
 	lock    *lock
 
-	// alive ends when Stop is called, and with it every attempt to bring the child back.
+	// alive ends when Stop is called, which ends every attempt to restart the child.
 	alive context.Context //nolint:containedctx // the life of this value, not of a call
 	end   context.CancelFunc
-	// hurry is set before alive ends; it cuts the clean shutdown short.
+	// hurry is set before alive ends. If it ends, the clean shutdown is cut short.
 	hurry    context.Context //nolint:containedctx // handed from Stop to the supervising goroutine
 	stopOnce sync.Once
 	done     chan struct{}
 
 	child atomic.Pointer[child] // nil while none runs
-	err   error                 // belongs to supervise until done is closed
+	err   error                 // owned by supervise until done is closed
 }
 
-// Start takes the data directory, makes it where necessary, and returns when the server accepts connections. ctx is for
-// the start alone; recovery after a crash may take as long as it needs.
+// Start locks the data directory, creates it if necessary, and returns once the server accepts connections. ctx limits
+// only the start. Recovery after a crash has no time limit of its own.
 func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -114,7 +114,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// prepare leaves a complete data directory and a socket directory, both the account's.
+// prepare makes sure that a complete data directory and a socket directory exist and belong to the account.
 func (s *Server) prepare(ctx context.Context) (err error) {
 	l := s.layout
 	if s.account, err = accountFor(l); err != nil {
@@ -124,7 +124,7 @@ func (s *Server) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if name := s.account.sharedUser(); name != "" {
-		s.cfg.Log.Warn("PostgreSQL runs as a user that other programs run as too: they can read and change its files; "+
+		s.cfg.Log.Warn("PostgreSQL shares its user with other programs, which can read and change its files: "+
 			"stop the service and give the directories to a user of their own (chown -R)",
 			"user", name, "directories", []string{l.data, l.socket})
 	}
@@ -141,14 +141,14 @@ func (s *Server) prepare(ctx context.Context) (err error) {
 		return fmt.Errorf("%s is a restore that was not finished: run integrity restore again, or remove it", l.restoring)
 	}
 	s.cfg.Log.Info(
-		"making a new PostgreSQL data directory", "directory", l.data, "version", s.program.major, "user",
+		"creating a PostgreSQL data directory", "directory", l.data, "version", s.program.major, "user",
 		userName(s.account.uid),
 	)
 	return initialize(ctx, l, s.account, s.program, s.cfg.Disposable)
 }
 
-// bringUp starts the server until it accepts connections. A failure is final, unless something of a predecessor was
-// still there to cause it, or always is set.
+// bringUp starts the server and waits until it accepts connections. A failure is final, unless remains of a predecessor
+// may have caused it or always is set.
 func (s *Server) bringUp(ctx context.Context, always bool) (*child, error) {
 	patience := leftoverPatience
 	if always {
@@ -185,7 +185,7 @@ func (s *Server) bringUp(ctx context.Context, always bool) (*child, error) {
 			return nil, errors.Join(err, orphanErr)
 		}
 		s.cfg.Log.Info(
-			"PostgreSQL does not start yet", "predecessor", predecessor, "orphans_ended", ended, "error",
+			"PostgreSQL has not started yet", "predecessor", predecessor, "orphans_ended", ended, "error",
 			s.layout.withoutRoom(err),
 		)
 		if err := wait.For(ctx, delay); err != nil {
@@ -195,7 +195,7 @@ func (s *Server) bringUp(ctx context.Context, always bool) (*child, error) {
 	}
 }
 
-// launch starts the server once and waits until it accepts connections or is gone.
+// launch starts the server once and waits until it accepts connections or exits.
 func (s *Server) launch(ctx context.Context) (*child, error) {
 	if err := restrict(s.layout, s.account, s.cfg.Disposable); err != nil {
 		return nil, err
@@ -227,20 +227,20 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 		if c.gone() {
 			said := make([]byte, 16<<10)
 			if info, err := logFile.Stat(); err == nil {
-				from = max(from, info.Size()-int64(len(said))) // why it ended stands at the end
+				from = max(from, info.Size()-int64(len(said))) // the reason for its exit is at the end
 			}
-			n, _ := logFile.ReadAt(said, from) // best effort: the exit itself is the error
+			n, _ := logFile.ReadAt(said, from) // best effort: the error is its exit
 			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(withoutRefusals(string(said[:n])), 10))
 		}
 		if wait.For(ctx, delay) != nil {
-			_ = s.shutdown(ctx, c) // cut short by ctx, so never clean; the next start recovers
+			_ = s.shutdown(ctx, c) // ctx has ended, so it is not clean; the next start recovers
 			return nil, fmt.Errorf("PostgreSQL did not become ready (%w): %w", err, ctx.Err())
 		}
 	}
 }
 
-// withoutRefusals leaves out the lines about connections, ours among them, that came while the server was not ready: as
-// many as there were attempts, and possibly after the line that tells why it ended.
+// withoutRefusals removes the lines about connections, including our own, that arrived while the server was not ready.
+// There is one per attempt, and they may follow the line with the reason for the server's exit.
 func withoutRefusals(said string) string {
 	var lines strings.Builder
 	for line := range strings.Lines(said) {
@@ -251,7 +251,7 @@ func withoutRefusals(said string) string {
 	return lines.String()
 }
 
-// accepts connects once. The recorded process number tells our child from a predecessor that still answers.
+// accepts connects once. It compares the recorded process number, because a predecessor may still answer.
 func (s *Server) accepts(ctx context.Context, c *child) error {
 	pid, err := recordedPID(s.layout)
 	if err != nil {
@@ -273,14 +273,14 @@ func ping(ctx context.Context, url string) error {
 	return conn.Close(ctx)
 }
 
-// ready makes the ledger's database and tells others where the server is.
+// ready creates the ledger's database and writes the server's socket to the lock file.
 func (s *Server) ready(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.URL("postgres"))
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	_, err = conn.Exec(ctx, "CREATE DATABASE "+Database)
-	// It exists; or this is a standby (read_only_sql_transaction), whose primary has made it.
+	// The database exists, or this is a standby (read_only_sql_transaction) whose primary has created it.
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && (pgErr.Code == "42P04" || pgErr.Code == "25006") {
 		err = nil
 	}
@@ -293,7 +293,7 @@ func (s *Server) ready(ctx context.Context) error {
 	return s.lock.write(holder{PID: os.Getpid(), Purpose: s.cfg.Purpose, Serving: s.cfg.Serving, Socket: s.layout.socket})
 }
 
-// supervise owns the child until Stop, and starts it again whenever it dies.
+// supervise owns the child until Stop and restarts it whenever it dies.
 func (s *Server) supervise(c *child) {
 	defer close(s.done)
 	var err error
@@ -308,24 +308,24 @@ func (s *Server) supervise(c *child) {
 			s.finish(nil)
 			return
 		}
-		s.cfg.Log.Error("PostgreSQL died and is started again", "pid", c.pid, "error", s.layout.withoutRoom(c.err))
+		s.cfg.Log.Error("PostgreSQL died and is restarted", "pid", c.pid, "error", s.layout.withoutRoom(c.err))
 		s.child.Store(nil)
 		began := time.Now()
 		if c, err = s.bringUp(s.alive, true); err == nil {
 			s.child.Store(c)
-			s.cfg.Log.Info("PostgreSQL is back", "pid", c.pid, "after", time.Since(began).Round(time.Millisecond))
+			s.cfg.Log.Info("PostgreSQL restarted", "pid", c.pid, "after", time.Since(began).Round(time.Millisecond))
 		}
 	}
 	if s.alive.Err() != nil {
-		err = nil // stopped while it was down: that is what was asked for
+		err = nil // Stop was called while it was down
 	} else {
 		err = s.layout.withoutRoom(err)
-		s.cfg.Log.Error("PostgreSQL cannot be started again", "error", err)
+		s.cfg.Log.Error("restarting PostgreSQL failed", "error", err)
 	}
 	s.finish(err)
 }
 
-// finish runs when no child is left.
+// finish releases the lock once no child is left.
 func (s *Server) finish(err error) {
 	s.child.Store(nil)
 	if s.layout.shared {
@@ -334,7 +334,7 @@ func (s *Server) finish(err error) {
 	s.err = errors.Join(err, s.lock.release())
 }
 
-// shutdown returns when the child is gone. A context that ends cuts the clean shutdown short.
+// shutdown stops the child and waits for its exit. If ctx ends, it cuts the clean shutdown short.
 func (s *Server) shutdown(ctx context.Context, c *child) error {
 	c.signal(syscall.SIGINT)
 	if s.exits(ctx, c, fastShutdown) {
@@ -343,7 +343,7 @@ func (s *Server) shutdown(ctx context.Context, c *child) error {
 		}
 		return nil
 	}
-	s.cfg.Log.Warn("PostgreSQL does not stop and must leave at once", "pid", c.pid)
+	s.cfg.Log.Warn("PostgreSQL did not stop in time; ending it immediately", "pid", c.pid)
 	c.signal(syscall.SIGQUIT)
 	if !s.exits(context.Background(), c, immediateShutdown) {
 		c.signal(syscall.SIGKILL)
@@ -357,14 +357,14 @@ func (s *Server) exits(ctx context.Context, c *child, within time.Duration) bool
 	return c.gone()
 }
 
-// URL addresses a database of the server through its socket. It stays the same over restarts.
+// URL returns the URL of a database of the server, through its socket. It does not change when the server restarts.
 func (s *Server) URL(database string) string { return socketURL(s.layout.socket, database) }
 
-// Program is where a program of the server's installation would be, such as pgbench; whether it is there is another
-// question. It belongs to a server that Start has started.
+// Program returns the path that a program such as pgbench has in the server's installation. It may not exist. Call it
+// only on a server from Start.
 func (s *Server) Program(name string) string { return filepath.Join(s.program.dir, name) }
 
-// PID is the postmaster's, 0 while none runs or where another process runs it.
+// PID returns the postmaster's process number, 0 while none runs or if another process runs it.
 func (s *Server) PID() int {
 	if c := s.child.Load(); c != nil {
 		return c.pid
@@ -372,11 +372,11 @@ func (s *Server) PID() int {
 	return 0
 }
 
-// Done is closed when the server is stopped, or has died and could not be started again. For a server that another
-// process runs it is never closed.
+// Done returns a channel that is closed when the server is stopped, or has died and could not be restarted. The channel
+// of another process's server is never closed.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Err says, after Done, why the server is gone; nil after a clean stop.
+// Err returns, after Done, the reason why the server ended, nil after a clean stop.
 func (s *Server) Err() error {
 	select {
 	case <-s.done:
@@ -386,7 +386,7 @@ func (s *Server) Err() error {
 	}
 }
 
-// Stop ends the server: cleanly, or at once when ctx ends before that. Another process's server is left running.
+// Stop stops the server cleanly, or immediately if ctx ends first. It leaves another process's server running.
 func (s *Server) Stop(ctx context.Context) error {
 	if s.lock == nil {
 		return nil
@@ -399,7 +399,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	return s.Err()
 }
 
-// rotateLog keeps one predecessor of a log that has grown.
+// rotateLog renames a log that has reached maxLog and keeps one old log.
 func rotateLog(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() < maxLog {

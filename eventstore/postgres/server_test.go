@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestWithoutRefusals: however often somebody connects to a server that is on its way out, its reason stays among the
-// last lines.
+// TestWithoutRefusals: however many connections a stopping server refuses, the reason stays among the last lines.
 func TestWithoutRefusals(t *testing.T) {
 	const reason = "2026-11-21 19:37:30.700 UTC [1] FATAL:  recovery ended before configured recovery target was reached\n"
 	said := "2026-11-21 19:37:30.699 UTC [2] FATAL:  the database system is starting up\n" + reason +
@@ -20,15 +19,15 @@ func TestWithoutRefusals(t *testing.T) {
 	}
 }
 
-// TestDisownBesideLeavingPredecessor: a postmaster that removes its postmaster.pid at any moment of the look is no
-// error, and what it removed does not come back under our name: PostgreSQL could not read it as its user.
+// TestDisownBesideLeavingPredecessor: it is no error if a postmaster removes its postmaster.pid meanwhile, and the file
+// is not created again. PostgreSQL could not read it as its user.
 func TestDisownBesideLeavingPredecessor(t *testing.T) {
 	dir := t.TempDir()
 	l := layout{data: dir, socket: t.TempDir()}
 	path, written := filepath.Join(dir, "postmaster.pid"), filepath.Join(dir, "written")
 	for range 2000 {
 		if err := os.WriteFile(written, []byte(strconv.Itoa(1<<22)+"\n"+dir+"\n"), 0o600); err != nil {
-			// no process has that number
+			// no process has this number
 			t.Fatal(err)
 		}
 		if err := os.Rename(written, path); err != nil {

@@ -14,7 +14,7 @@ import (
 //go:embed server.conf
 var serverConf string
 
-// arguments are the server's settings, on its command line so that they win over postgresql.conf.
+// arguments returns the server's settings as command line arguments, which override postgresql.conf.
 func arguments(l layout, cfg Config) []string {
 	settings := map[string]string{
 		"port":                       port,
@@ -44,7 +44,7 @@ func arguments(l layout, cfg Config) []string {
 	return args
 }
 
-// sharedMemory avoids a /dev/shm that is missing or as small as a container's default of 64 MB.
+// sharedMemory avoids /dev/shm if it is missing or small, such as a container's default of 64 MB.
 func sharedMemory() string {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs("/dev/shm", &stat); err != nil || stat.Blocks*uint64(stat.Bsize) < 256<<20 {
@@ -53,14 +53,14 @@ func sharedMemory() string {
 	return "posix"
 }
 
-// sharedBuffers is how many megabytes of a machine's memory the server keeps pages in: an eighth, from 128 to 2048. A
-// registration touches a few index pages at random; where they do not fit, each is read and written again.
+// sharedBuffers returns the size of the page cache in megabytes: an eighth of the memory, from 128 to 2048. A
+// registration touches a few random index pages; if they do not fit, each must be read and written again.
 func sharedBuffers(memory int64) int64 {
 	return min(max(memory>>20/8, 128), 2048)
 }
 
-// memoryLimit is the memory that processes may use together, in bytes: the
-// machine's, or the container's (cgroup v2) where that is less. 0 where it cannot be told.
+// memoryLimit returns the memory that all processes may use, in bytes: the machine's, or the container's (cgroup v2) if
+// that is less. It returns 0 if the limit is unknown.
 func memoryLimit() int64 {
 	meminfo, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -68,7 +68,7 @@ func memoryLimit() int64 {
 	}
 	total := memTotal(meminfo)
 	if limit, err := os.ReadFile("/sys/fs/cgroup/memory.max"); err == nil {
-		if n, err := strconv.ParseInt(string(bytes.TrimSpace(limit)), 10, 64); err == nil { // else "max"
+		if n, err := strconv.ParseInt(string(bytes.TrimSpace(limit)), 10, 64); err == nil { // otherwise "max"
 			total = min(total, n)
 		}
 	}
@@ -79,7 +79,7 @@ func memTotal(meminfo []byte) int64 {
 	for line := range bytes.Lines(meminfo) {
 		fields := bytes.Fields(line)
 		if len(fields) == 3 && string(fields[0]) == "MemTotal:" && string(fields[2]) == "kB" {
-			n, _ := strconv.ParseInt(string(fields[1]), 10, 64) // 0 for what is no number
+			n, _ := strconv.ParseInt(string(fields[1]), 10, 64) // 0 if it is not a number
 			return n << 10
 		}
 	}
