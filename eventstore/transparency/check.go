@@ -14,27 +14,28 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// checkBatch is how many leaves are derived at a time.
+// checkBatch is the number of leaves derived at a time.
 const checkBatch = 16_384
 
-// ErrDiffers says that what is stored is not what the events give; more words say where.
+// ErrDiffers means that the stored tree differs from the tree derived from the events. The wrapping error names the
+// place.
 var ErrDiffers = errors.New("the transparency tree does not follow from the events")
 
 func differs(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDiffers, fmt.Sprintf(format, args...))
 }
 
-// Derived is what Check has found to agree.
+// Derived is the result of a successful Check.
 type Derived struct {
 	Leaves    int64 // of the tree
 	Published int64 // of the checkpoint
 	Root      string
 }
 
-// Check derives the tree again from the hashes of the events, in the order that the runs say, and compares every tile,
-// the root and the last checkpoint with what is stored, in one snapshot. An error says what differs first. It believes
-// the hashes of the events, which an audit computes itself. progress may be nil; else it is called with how many leaves
-// are done.
+// Check derives the tree from the hashes of the events, in the order that the runs record. It compares every stored
+// tile, the root and the last checkpoint with it, all in one snapshot. The error names the first difference. Check
+// trusts the stored hashes of the events, which an audit computes itself. progress, if not nil, is called with the
+// number of leaves done.
 func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int64)) (d Derived, err error) {
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
@@ -81,7 +82,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	for shard, position := range positions {
 		if c.taken[shard] != position {
 			return d, differs(
-				"the tree says that it holds shard %d up to position %d, its runs end at %d", shard, position, c.taken[shard],
+				"the tree claims to hold shard %d up to position %d, but its runs end at %d", shard, position, c.taken[shard],
 			)
 		}
 	}
@@ -99,7 +100,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 		return d, err
 	}
 	if root != hashOf(stored) {
-		return d, differs("the stored root is not the one that the events give")
+		return d, differs("the stored root differs from the root of the events")
 	}
 	return Derived{size, last.size, root.String()}, nil
 }
@@ -112,7 +113,7 @@ type checker struct {
 	taken []int64 // by shard: the last position that is in the tree
 }
 
-// next is the run that goes on where the tree ends.
+// next returns the run that continues at the end of the tree.
 func (c *checker) next(ctx context.Context, size int64) (r run, err error) {
 	const query = `SELECT first_leaf, from_shard, first_position, leaves FROM transparency_runs WHERE first_leaf >= $1 ORDER BY first_leaf LIMIT 1`
 	var shard int32
@@ -120,12 +121,12 @@ func (c *checker) next(ctx context.Context, size int64) (r run, err error) {
 	r.shard = domain.Shard(shard)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && r.firstLeaf != c.tree.size:
-		return r, differs("no run says which event leaf %d is", c.tree.size)
+		return r, differs("no run contains leaf %d", c.tree.size)
 	case err != nil:
 		return r, fmt.Errorf("read the runs: %w", err)
 	case r.leaves < 1 || r.firstLeaf+r.leaves > size || int(shard) >= len(c.taken) || c.taken[shard]+1 != r.firstPosition:
 		return r, differs(
-			"the run at leaf %d does not go on where shard %d ended, or goes beyond the tree", r.firstLeaf, shard,
+			"the run at leaf %d does not continue where shard %d ended, or exceeds the tree", r.firstLeaf, shard,
 		)
 	}
 	return r, nil
@@ -136,7 +137,7 @@ func (c *checker) derive(ctx context.Context, r run) error {
 	for done := int64(0); done < r.leaves; {
 		after := r.firstPosition + done - 1
 		limit := min(checkBatch, r.leaves-done)
-		if c.last.size > c.tree.size { // stop at the checkpoint, to look at its root
+		if c.last.size > c.tree.size { // stop at the checkpoint to compare its root
 			limit = min(limit, c.last.size-c.tree.size)
 		}
 		hashes, err := history.Hashes(ctx, c.tx, r.shard, after, int(limit))
@@ -148,7 +149,7 @@ func (c *checker) derive(ctx context.Context, r run) error {
 		}
 		if int64(len(hashes)) != limit {
 			return differs(
-				"the tree holds events of shard %d after position %d that the log does not have", r.shard,
+				"the tree holds events of shard %d after position %d that the log lacks", r.shard,
 				after+int64(len(hashes)),
 			)
 		}
@@ -161,7 +162,7 @@ func (c *checker) derive(ctx context.Context, r run) error {
 		if c.tree.size == c.last.size {
 			if root, err := c.tree.root(); err != nil || root != c.last.root {
 				return errors.Join(
-					differs("the checkpoint of %d leaves differs from the tree that the events give", c.last.size), err,
+					differs("the checkpoint of %d leaves differs from the tree of the events", c.last.size), err,
 				)
 			}
 		}
@@ -170,7 +171,7 @@ func (c *checker) derive(ctx context.Context, r run) error {
 	return nil
 }
 
-// compare looks at the tiles that are full; the others grow, and are looked at when they are, or at the end.
+// compare compares the full tiles with the stored ones. Others are compared once they are full, or at the end.
 func (c *checker) compare(ctx context.Context, size int64, changed map[tile][]byte) error {
 	var full []tile
 	for at := range changed {

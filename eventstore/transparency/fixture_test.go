@@ -49,7 +49,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// process is one process's part of the log of a ledger. Nothing runs by itself.
+// process returns the Keeper of one process. It does nothing by itself.
 func process(t testing.TB, l *ledgertest.Ledger, signer *Signer, change ...func(*Config)) *Keeper {
 	t.Helper()
 	pool, err := cluster.At(l.URL).ConsumerPool(context.Background(), 4)
@@ -64,13 +64,13 @@ func process(t testing.TB, l *ledgertest.Ledger, signer *Signer, change ...func(
 	return k
 }
 
-// claimed is a transaction in which a process has the tree's row.
+// claimed is a transaction that has locked the tree's row.
 type claimed struct {
 	*sql.Tx
 	close func() error
 }
 
-// claim locks the row as the consumer does. It is nil where another process has it, or nothing is new.
+// claim locks the row like the consumer. It returns nil if another process has locked it or there are no new events.
 func (k *Keeper) claim(ctx context.Context) (*claimed, error) {
 	db := stdlib.OpenDBFromPool(k.Pool)
 	begin, claim := k.growth.Begin(), k.growth.Claim(0)
@@ -100,7 +100,7 @@ func (c *claimed) end(err error) error {
 	return errors.Join(err, c.close())
 }
 
-// integrate lets the tree grow by a page, and says by how much.
+// integrate grows the tree by a page and returns the number of leaves added.
 func (k *Keeper) integrate(ctx context.Context) (int64, error) {
 	tx, err := k.claim(ctx)
 	if tx == nil || err != nil {
@@ -121,7 +121,7 @@ func (k *Keeper) grow(ctx context.Context, tx *claimed) (consumer.Progress, erro
 	return k.growth.Handle(tx.Tx, page)
 }
 
-// turn does what Run does at a wake-up.
+// turn does the work of Run after a wake-up.
 func (k *Keeper) turn(ctx context.Context) error {
 	for {
 		n, err := k.integrate(ctx)
@@ -139,13 +139,13 @@ func (k *Keeper) turn(ctx context.Context) error {
 	return nil
 }
 
-// turned takes a turn that must succeed.
+// turned calls turn, which must succeed.
 func (k *Keeper) turned(t testing.TB) {
 	t.Helper()
 	check(t, k.turn(context.Background()))
 }
 
-// stores lets the tree grow by leaves of the test's own.
+// stores grows the tree by the test's own leaves.
 func (k *Keeper) stores(ctx context.Context, positions []int64, leaves [][32]byte, runs []run) error {
 	db := stdlib.OpenDBFromPool(k.Pool)
 	begin := k.growth.Begin()
@@ -190,7 +190,7 @@ func owner(t testing.TB, l *ledgertest.Ledger) *pgxpool.Pool {
 	return pool
 }
 
-// published opens the checkpoint that is served, as a stranger would.
+// published opens the served checkpoint like an outside verifier.
 func published(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) (size int64, root []byte) {
 	t.Helper()
 	text, err := (&Reader{Pool: l.Pool}).Checkpoint(context.Background())
@@ -215,7 +215,8 @@ func published(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) (size int64,
 	return size, root
 }
 
-// complete requires that all events of the ledger are published, each provably, by the word of the go command's log.
+// complete fails unless all events of the ledger are published, each with a proof that the go command's log code
+// accepts.
 func complete(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) {
 	t.Helper()
 	size, root := published(t, l, keys...)
@@ -243,7 +244,8 @@ func complete(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) {
 	}
 }
 
-// consistent requires that one published tree goes on where another ended, by the word of the go command's log.
+// consistent fails unless the published tree extends the tree of a size and root, according to the go command's log
+// code.
 func consistent(t testing.TB, l *ledgertest.Ledger, size int64, root []byte, later int64, laterRoot []byte) {
 	t.Helper()
 	proof, err := tlog.ProveTree(later, size, storedHashes(context.Background(), l.Pool))

@@ -12,8 +12,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestForkUnknownKey: a key of the lost history that nobody could name when the log went on, because the trusted-keys
-// file came from the backup too, signs nothing afterwards. A rotation after the fork goes on.
+// TestForkUnknownKey: a key of the lost history that was unknown when the log was resumed, because the trusted-keys
+// file also came from the backup, signs nothing afterwards. A rotation after the fork works.
 func TestForkUnknownKey(t *testing.T) {
 	for name, published := range map[string]bool{
 		"a fork": false, "a fork before the first checkpoint of the backup": true,
@@ -31,7 +31,7 @@ func TestForkUnknownKey(t *testing.T) {
 				backUp(t, pool)
 			}
 			register(t, l, o, 0, 2)
-			process(t, l, b).turned(t) // a rotation, of which the backup knows nothing
+			process(t, l, b).turned(t) // a rotation after the backup
 
 			restore(t, l, pool)
 			made := newSigner(t)
@@ -55,7 +55,7 @@ func TestForkUnknownKey(t *testing.T) {
 	}
 }
 
-// TestRecordKeyHalted: a rotation while the log stands still makes no key of a fork.
+// TestRecordKeyHalted: a rotation while the log is halted creates no key for a fork.
 func TestRecordKeyHalted(t *testing.T) {
 	l, a, next := ledgertest.New(t), newSigner(t), newSigner(t)
 	l.Organization(t, 1, domain.InternalPlan)
@@ -73,8 +73,7 @@ func TestRecordKeyHalted(t *testing.T) {
 	}
 }
 
-// TestResumeKnowsKeys: where nothing was lost, every key that the operator has goes on, also when a key for a fork had
-// been made before.
+// TestResumeKnowsKeys: if nothing was lost, every key of the operator may sign, even after a key for a fork was made.
 func TestResumeKnowsKeys(t *testing.T) {
 	l, a, b := ledgertest.New(t), newSigner(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -95,7 +94,7 @@ func TestResumeKnowsKeys(t *testing.T) {
 	complete(t, l, a, b)
 }
 
-// TestClaimedKeys: the signers of a checkpoint are barred also where no file of the operator trusts them.
+// TestClaimedKeys: the signers of a checkpoint are barred even if no file of the operator trusts them.
 func TestClaimedKeys(t *testing.T) {
 	l, a, b := ledgertest.New(t), newSigner(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -124,8 +123,8 @@ func TestClaimedKeys(t *testing.T) {
 	}
 }
 
-// TestResumeAsksWitnesses: a checkpoint that is not the newest which a witness has seen lets nothing go on, because
-// what was published after it would be signed a second time.
+// TestResumeAsksWitnesses: a checkpoint older than the newest that a witness has seen does not resume the log, because
+// the leaves published after it would be signed a second time.
 func TestResumeAsksWitnesses(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -152,7 +151,7 @@ func TestResumeAsksWitnesses(t *testing.T) {
 		Unasked: func(witness string, _ error) { unasked = append(unasked, witness) },
 	}
 	if _, _, err := Resume(ctx, pool, r); !errors.Is(err, ErrNotNewest) ||
-		!strings.Contains(err.Error(), "a tree of 7 leaves, and it has 5") {
+		!strings.Contains(err.Error(), "a tree of 7 leaves, but it has 5") {
 		t.Errorf("a witness has seen more: %v", err)
 	}
 	if status, err := ReadStatus(ctx, pool); err != nil || !status.Halted || len(unasked) != 1 {

@@ -21,23 +21,23 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// growth is the tree as a consumer's source: its one row remembers how far it has come in every shard, and the process
-// that has locked it may let the tree grow. The tree's tables stand on one node of Citus, so tiles and positions commit
-// together there too.
+// growth makes the tree a consumer.Source. The tree's single row stores its position in every shard, and the process
+// that has locked the row may grow the tree. On Citus the tree's tables are on one node, so tiles and positions are
+// committed together there, too.
 type growth struct {
-	pool   *pgxpool.Pool       // reads what is committed; only the transaction of Handle writes
+	pool   *pgxpool.Pool       // only reads; the transaction of Handle writes
 	log    eventstore.Database // of the shards
 	shards int
 	signer func() *Signer
 	batch  int
 
 	limit     int
-	heads     heads         // as Claim has read them; nil positions: no node has told any
-	row       treeRow       // as Claim has read it
-	tree      *tree         // the one that this process has seen last; nil: none yet
-	positions []int64       // that the tree has with the leaves of the page
+	heads     heads         // as read by Claim; nil positions: no node has answered
+	row       treeRow       // as read by Claim
+	tree      *tree         // last seen by this process; nil before the first
+	positions []int64       // of the tree including the leaves of the page
 	runs      []run         // of the leaves of the page
-	slow      map[int32]int // how often a node has not told its hashes in time, one page after the other
+	slow      map[int32]int // by node: consecutive pages in which it did not return its hashes in time
 }
 
 // treeRow is the row of the tree.
@@ -48,11 +48,11 @@ type treeRow struct {
 	epoch     int64
 }
 
-// heads are the positions of the last events, by shard, up to the last shard that has one.
+// heads holds the positions of the last events, by shard, up to the last shard that has events.
 type heads struct {
 	positions []int64
-	// partial: a node has not answered, so a shard without an event may have some. They come later: the tree takes the
-	// events of the shards in any order, and grows by those of the nodes that answer.
+	// partial is set if a node has not answered, so that a shard that seems empty may have events. They are added later:
+	// the tree takes the events of the shards in any order, and grows by the events of the nodes that answer.
 	partial bool
 }
 
@@ -63,7 +63,7 @@ func (h heads) at(shard int) (position int64, known bool) {
 	return position, position > 0 || !h.partial
 }
 
-// behind reports whether they are behind positions in any shard.
+// behind reports whether the heads are behind positions in any shard.
 func (h heads) behind(positions []int64) bool {
 	for shard, position := range positions {
 		if head, known := h.at(shard); known && head < position {
@@ -75,14 +75,14 @@ func (h heads) behind(positions []int64) bool {
 
 const (
 	beginTree = `INSERT INTO transparency_tree (id, size, root, positions, epoch) SELECT 1, 0, $1, '{}', epoch FROM ledger WHERE id = 1 ON CONFLICT (id) DO NOTHING`
-	// A row that is locked without need would make an idle database write.
+	// Locking the row without need would make an idle database write.
 	claimTree = `SELECT size, root, positions, epoch FROM transparency_tree WHERE id = 1 AND positions IS DISTINCT FROM $1::bigint[] AND $2 FOR UPDATE SKIP LOCKED`
 	readEpoch = `SELECT epoch FROM ledger WHERE id = 1`
-	// askTree asks for the same without a lock.
+	// askTree checks the same without a lock.
 	askTree = `SELECT positions IS DISTINCT FROM $1::bigint[] FROM transparency_tree WHERE id = 1`
-	// growTree moves the row, writes tiles and runs. It is one statement, so that a transaction which ends too early
-	// has all of it or nothing. A tile only grows: one that would lose what it held is not written. The first run makes
-	// the last one longer where it goes on there.
+	// growTree updates the row and writes tiles and runs. It is one statement, so that a transaction that ends too early
+	// has all of it or nothing. Tiles only grow: a tile that would lose hashes is not written. If the first run continues
+	// the last stored run, it extends that run.
 	growTree = `WITH moved AS (
 			UPDATE transparency_tree SET size = $2, root = $3, positions = $4 WHERE id = 1 AND size = $1 RETURNING id
 		), tiles AS (
@@ -102,7 +102,7 @@ const (
 		SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM tiles)`
 )
 
-// ErrRestored: the database was restored since the tree was last written.
+// ErrRestored means that the database was restored since the tree was last written.
 var ErrRestored = errors.New("the database was restored from a backup since the last checkpoint, and may lack " +
 	"leaves that were published: " +
 	"nothing is integrated or signed until integrity log resume")
@@ -114,26 +114,26 @@ func (g *growth) Begin() consumer.Query {
 }
 
 const (
-	// readingHeads is how long the nodes may take to tell their heads. A node that is away must leave time for what the
-	// others have told.
+	// readingHeads limits how long the nodes may take to return their heads. An unreachable node must leave time to
+	// process the others' heads.
 	readingHeads = time.Second
-	// claimingHeads is the same where the transaction of the page has begun already.
+	// claimingHeads is the same limit once the transaction of the page has begun.
 	claimingHeads = readingHeads / 2
-	// readingHashes is how long a node may take to tell the hashes of a shard. The transaction of the page is open
+	// readingHashes limits how long a node may take to return the hashes of a shard. The transaction of the page is open
 	// meanwhile.
 	readingHashes = readingHeads / 2
 )
 
-// Claim implements consumer.Source. Without a key, or without news, the tree is left alone.
+// Claim implements consumer.Source. It does not lock the tree without a key or without new events.
 func (g *growth) Claim(failures int) consumer.Query {
 	g.limit = max(1, g.batch>>min(failures, 30))
 	ctx, cancel := context.WithTimeout(context.Background(), claimingHeads)
 	defer cancel()
-	g.heads, _ = g.askHeads(ctx) // Handle asks again, and tells the error
+	g.heads, _ = g.askHeads(ctx) // news asks again and returns the error
 	return consumer.Query{Query: claimTree, Args: []any{g.heads.positions, g.signer() != nil}}
 }
 
-// look answers the News of the one source.
+// look implements consumer.Config.News for the one source.
 func (g *growth) look(ctx context.Context) ([]int, error) {
 	if g.signer() == nil {
 		return nil, nil
@@ -142,9 +142,9 @@ func (g *growth) look(ctx context.Context) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	grows := true // where nothing was begun
+	grows := true // if the tree has not begun
 	if err := g.pool.QueryRow(ctx, askTree, read.positions).Scan(&grows); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return nil, fmt.Errorf("look at the tree: %w", err)
+		return nil, fmt.Errorf("read the positions of the tree: %w", err)
 	}
 	if !grows {
 		return nil, nil
@@ -159,7 +159,7 @@ func (g *growth) Scan(row consumer.Row) (int64, error) {
 	return g.row.size, err
 }
 
-// Read implements consumer.Source: the payload is the hashes of further events, at most a batch, shard by shard.
+// Read implements consumer.Source. The payload is the hashes of the next events, shard by shard, at most a batch.
 func (g *growth) Read(_ *sql.Tx, page *consumer.Message) (err error) {
 	if err := g.load(page.Context()); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (g *growth) Read(_ *sql.Tx, page *consumer.Message) (err error) {
 	return err
 }
 
-// Handle implements consumer.Source: it puts the hashes into the tree.
+// Handle implements consumer.Source. It adds the hashes to the tree.
 func (g *growth) Handle(tx *sql.Tx, page *consumer.Message) (consumer.Progress, error) {
 	still := consumer.Progress{Position: g.row.size}
 	if len(page.Payload) == 0 {
@@ -184,10 +184,10 @@ func (g *growth) Handle(tx *sql.Tx, page *consumer.Message) (consumer.Progress, 
 	return consumer.Progress{Position: g.tree.size, More: len(leaves) == g.limit}, nil
 }
 
-// Advance implements consumer.Source. The row has moved with the tiles.
+// Advance implements consumer.Source. It does nothing, because growTree has updated the row.
 func (g *growth) Advance() consumer.Query { return consumer.Query{Query: "SELECT"} }
 
-// load reads the tree of the locked row, unless it is the one that this process knows.
+// load reads the tree of the locked row, unless this process already holds it.
 func (g *growth) load(ctx context.Context) error {
 	var epoch int64
 	if err := g.pool.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
@@ -220,14 +220,14 @@ func (g *growth) load(ctx context.Context) error {
 	}
 	if g.row.size < last.size {
 		return fmt.Errorf(
-			"the tree has %d leaves, and a checkpoint of %d was signed: the tree was damaged", g.row.size, last.size,
+			"the tree has %d leaves, but a checkpoint of %d was signed: the tree was damaged", g.row.size, last.size,
 		)
 	}
 	g.tree = loaded
 	return nil
 }
 
-// askHeads fails where no node tells any.
+// askHeads reads the heads of all shards. It fails only if no node answers.
 func (g *growth) askHeads(ctx context.Context) (heads, error) {
 	ctx, cancel := context.WithTimeout(ctx, readingHeads)
 	defer cancel()
@@ -243,12 +243,12 @@ func (g *growth) askHeads(ctx context.Context) (heads, error) {
 	return h, nil
 }
 
-// news reads the hashes of events that are not in the tree. A node that tells its heads but not its hashes is waited
-// for once in a page, which goes on with the events of the others. Such a node is asked for fewer next time, so that
-// a slow one comes along.
+// news reads the hashes of events that are not in the tree. If a node returns its heads but not its hashes in time, the
+// page continues with the events of the other nodes. The next page asks that node for fewer hashes, so that even a slow
+// node makes progress.
 func (g *growth) news(ctx context.Context) (leaves []byte, err error) {
 	read := g.heads
-	if read.positions == nil || read.behind(g.row.positions) { // another process has let the tree grow since
+	if read.positions == nil || read.behind(g.row.positions) { // another process has grown the tree meanwhile
 		if read, err = g.askHeads(ctx); err != nil {
 			return nil, err
 		}
@@ -303,7 +303,7 @@ func (g *growth) news(ctx context.Context) (leaves []byte, err error) {
 }
 
 func (g *growth) hashes(ctx context.Context, shard domain.Shard, after int64, room int) ([][32]byte, error) {
-	if eventstore.Routed(g.log) { // else there is nobody to go on with
+	if eventstore.Routed(g.log) { // otherwise there is no other node to continue with
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, readingHashes)
 		defer cancel()
@@ -311,20 +311,21 @@ func (g *growth) hashes(ctx context.Context, shard domain.Shard, after int64, ro
 	return history.Hashes(ctx, g.log, shard, after, room)
 }
 
-// unanswered is true of a node that is away or silent, and false of what it has answered, damage of the log included.
+// unanswered reports whether the error means that a node did not answer. Its answers, including a damaged log, do not
+// count.
 func unanswered(err error) bool {
 	_, answered := errors.AsType[*pgconn.PgError](err)
 	return cluster.NotConnected(err) || !answered && !errors.Is(err, history.ErrDamaged)
 }
 
 var (
-	// errLost: another process has let the tree grow, or signed it.
+	// errLost means that another process has grown or signed the tree.
 	errLost = errors.New("another process works on the tree")
-	// errOverwritten: a tile of the database does not begin with the hashes that it had.
-	errOverwritten = errors.New("a stored tile differs from the tree that it belongs to")
+	// errOverwritten means that a tile in the database does not begin with the hashes that it had.
+	errOverwritten = errors.New("a stored tile differs from the tree")
 )
 
-// grow stores the tree with further leaves, in the transaction that has its row.
+// grow stores the tree with further leaves, in the transaction that holds its row.
 func (g *growth) grow(ctx context.Context, tx *sql.Tx, positions []int64, leaves [][32]byte, runs []run) error {
 	next, changed := g.tree.append(leaves)
 	root, err := next.root()

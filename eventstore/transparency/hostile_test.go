@@ -14,7 +14,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// Witnesses that hold whoever asks them keep neither the tree from growing nor a good witness from cosigning it.
+// TestHostileWitnesses: witnesses that hold connections stop neither the tree from growing nor a good witness from
+// cosigning.
 func TestHostileWitnesses(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -46,7 +47,7 @@ func TestHostileWitnesses(t *testing.T) {
 	}
 }
 
-// Asking an authority that holds whoever asks ends by itself.
+// TestHostileAuthorities: a request to an authority that holds the connection ends by itself.
 func TestHostileAuthorities(t *testing.T) {
 	var all sync.WaitGroup
 	for name, shape := range peertest.Shapes() {

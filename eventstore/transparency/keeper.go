@@ -49,63 +49,65 @@ import (
 	"integrityledger/eventstore/wait"
 )
 
-// Config is what a Keeper is made of.
+// Config configures a Keeper.
 type Config struct {
-	Pool *pgxpool.Pool // from Primary.ConsumerPool; what must be flushed says so
-	// Nodes, also from Primary.ConsumerPool, lead to the logs of so many shards. Nil: Pool does.
+	Pool *pgxpool.Pool // from Primary.ConsumerPool; transactions that must be flushed set it themselves
+	// Nodes, also from Primary.ConsumerPool, are used to read the logs of the shards. Nil means Pool.
 	Nodes  *cluster.Nodes
 	Shards int
-	// Signer answers the log's key as it is now. Nil: this process leaves the tree alone.
+	// Signer returns the log's current key. If it returns nil, this process leaves the tree alone.
 	Signer    func() *Signer
 	Witnesses []*Witness
-	// Authorities stamp checkpoints. Pinned answers what the tokens of one must lead to, as it is now; false: it is not
-	// asked.
+	// Authorities stamp checkpoints. Pinned returns the certificates currently pinned for an authority. If it returns
+	// false, the authority is not asked.
 	Authorities []*TimestampAuthority
 	Pinned      func(name string) (evidence.Authority, bool)
 	Now         func() time.Time
-	Log         *slog.Logger // of the program
+	Log         *slog.Logger // the program's log
 
-	// Guard stops the keeper together with the ledger. Nil: one of its own.
+	// Guard stops the keeper together with the ledger. Nil means a new Guard.
 	Guard *eventstore.Guard
-	// Gate stops the keeper where the ledger takes only newer programs. Nil: nothing does.
+	// Gate, if not nil, stops the keeper when the ledger accepts only newer programs.
 	Gate *eventstore.Gate
-	// Known is the largest head that was kept outside the database; zero: none.
+	// Known is the largest head kept outside the database; zero if none is.
 	Known Head
-	// Keep puts a head on a disk outside the database, unless a later one is there, and returns the one that is there
-	// then: processes may share the disk. No checkpoint is stored before it has returned, and none where it fails or the
-	// head is another. Nil: nothing is kept.
+	// Keep stores a head on a disk outside the database, unless a later head is there, and returns the head that is there
+	// afterwards: processes may share the disk. A checkpoint is stored only after Keep has returned its head without an
+	// error. If Keep is nil, no head is kept.
 	Keep func(Head) (Head, error)
 
-	Interval time.Duration // least time between two checkpoints; 0 means 1 s
-	// between two looks where a wake-up was lost, and up to four times that where none was; 0 means 1 s
+	Interval time.Duration // shortest time between two checkpoints; 0 means 1 s
+	// Poll is the time between two checks for new events if a wake-up was lost. It grows up to four times while there are
+	// none. 0 means 1 s.
 	Poll    time.Duration
-	Batch   int           // most leaves of a transaction; 0 means 4,096
-	Witness time.Duration // that the witnesses have to cosign a checkpoint; 0 means 2 s
-	Stamp   time.Duration // between two tokens of an authority; 0 means 60 s
+	Batch   int           // maximum number of leaves in a transaction; 0 means 4,096
+	Witness time.Duration // time for the witnesses to cosign a checkpoint; 0 means 2 s
+	Stamp   time.Duration // time between two tokens of an authority; 0 means 60 s
 }
 
-// Keeper puts events into the tree and signs checkpoints. Run does all of it.
+// Keeper adds events to the tree and signs checkpoints.
 type Keeper struct {
 	Config
 	growth   *growth
 	consumer *consumer.Consumer
-	grown    chan struct{} // holds one when there may be leaves that no checkpoint covers
-	failures atomic.Int64  // to publish
-	signed   atomic.Int64  // the size of the last checkpoint that this process has signed
-	stamps   sync.Mutex    // so that all authorities together use one connection
+	grown    chan struct{} // holds a value when there may be leaves that no checkpoint covers
+	failures atomic.Int64  // of publishing
+	signed   atomic.Int64  // size of the last checkpoint signed by this process
+	stamps   sync.Mutex    // makes all authorities share one connection
 
-	key   func() *Signer // Signer, while the guard stops this process too
-	last  checkpoint     // of the one goroutine that publishes
-	known Head           // the largest that is known to be signed; of that goroutine too
-	// timeline on which the witnesses were asked, before the first signature there; of that goroutine too
+	key   func() *Signer // the configured Signer, whatever the guard says
+	last  checkpoint     // owned by the publishing goroutine
+	known Head           // the largest known signed head; owned by the publishing goroutine
+	// asked is the timeline on which the witnesses were asked before the first signature. The publishing goroutine owns
+	// it.
 	asked *uint64
 }
 
-// New makes a Keeper; Run starts it.
+// New returns a Keeper. Run starts it.
 func New(c Config) (*Keeper, error) {
 	if c.Pool == nil || c.Signer == nil || c.Now == nil || c.Log == nil || c.Authorities != nil && c.Pinned == nil {
 		return nil, errors.New(
-			"a keeper of the transparency tree needs Pool, Signer, Now and Log, and with Authorities Pinned",
+			"a keeper of the transparency tree needs Pool, Signer, Now and Log, and Pinned if it has Authorities",
 		)
 	}
 	c.Interval, c.Poll, c.Batch, c.Witness = cmp.Or(c.Interval, time.Second), cmp.Or(c.Poll, time.Second),
@@ -133,7 +135,7 @@ func New(c Config) (*Keeper, error) {
 	k.consumer, err = consumer.New(consumer.Config{
 		Name: "transparency", Pool: c.Pool, Sources: []consumer.Source{k.growth}, News: k.growth.look, Log: c.Log,
 		Poll:   c.Poll,
-		Gather: 2 * c.Interval, // publishing hastens it
+		Gather: 2 * c.Interval, // publishing ends it early (Hasten)
 		Advanced: func() {
 			select {
 			case k.grown <- struct{}{}:
@@ -144,13 +146,13 @@ func New(c Config) (*Keeper, error) {
 	return k, err
 }
 
-// Wake tells that there are new events. It never waits.
+// Wake signals that there are new events. It never blocks.
 func (k *Keeper) Wake() { k.consumer.Wake(0) }
 
-// Failures is how often growing or publishing the tree has failed since the start.
+// Failures returns the number of failed attempts to grow or publish the tree since the start.
 func (k *Keeper) Failures() int64 { return k.consumer.Failures() + k.failures.Load() }
 
-// Run works until ctx ends.
+// Run grows, signs and stamps the tree until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	work.Go(func() { k.consumer.Run(ctx) })
@@ -162,26 +164,26 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 const (
-	// mostPause is the longest pause after failures in a row.
+	// mostPause is the longest pause after consecutive failures.
 	mostPause = 30 * time.Second
-	// mostQuiet is how often the pause between two looks that find nothing is doubled.
+	// mostQuiet is how often the pause between two checks without news is doubled.
 	mostQuiet = 2
-	// stepIn is how old a checkpoint of another process is when this one asks the witnesses for it.
+	// stepIn is the age at which this process asks the witnesses to cosign another process's checkpoint.
 	stepIn = 5 * time.Second
-	// publishTimeout ends an attempt to publish that a server without a word has swallowed.
+	// publishTimeout limits an attempt to publish, in case a server never answers.
 	publishTimeout = 10 * time.Second
 )
 
-// checkpoint is what was signed last; size 0: nothing.
+// checkpoint is a signed tree, or the current tree before it is signed. Size 0 means none.
 type checkpoint struct {
-	epoch    int64 // of the ledger, where the tree was read
+	epoch    int64 // the ledger's, set if the tree was read
 	size     int64
 	root     tlog.Hash
 	note     string
 	signedAt time.Time
 }
 
-// publishing signs the tree where it has grown, and has the witnesses cosign, until ctx ends.
+// publishing signs the tree whenever it has grown and asks the witnesses to cosign, until ctx ends.
 func (k *Keeper) publishing(ctx context.Context) {
 	failures, quiet := 0, 0
 	for ctx.Err() == nil {
@@ -189,23 +191,23 @@ func (k *Keeper) publishing(ctx context.Context) {
 		err := k.publish(ctx)
 		switch {
 		case ctx.Err() != nil:
-		case errors.Is(err, errLost): // it is done
-		case k.Guard.Err() != nil: // which has logged it
+		case errors.Is(err, errLost): // another process has signed
+		case k.Guard.Err() != nil: // the guard has logged it
 			_ = wait.For(ctx, k.Poll)
 			continue
 		case err != nil:
 			pause := min(mostPause, k.Interval<<min(failures, 5))
 			failures++
 			k.failures.Add(1)
-			k.Log.Warn("transparency", "error", cluster.Loggable(err), "pause", pause)
+			k.Log.Warn("publishing a checkpoint failed", "error", cluster.Loggable(err), "pause", pause)
 			_ = wait.For(ctx, pause)
 			continue
 		}
 		failures = 0
 		k.ask(ctx)
 		_ = wait.For(ctx, k.Interval)
-		// Nobody sees a tree before it is signed, and each growth costs a transaction. So what has come since the last
-		// growth is gathered until now, and where something has, its growth is waited for.
+		// Only a signed tree is visible, and each growth costs a transaction. New events are therefore collected until now.
+		// If there are any, wait until the tree has grown.
 		grown := false
 		select {
 		case <-k.grown:
@@ -224,22 +226,22 @@ func (k *Keeper) publishing(ctx context.Context) {
 
 const (
 	readTree = `SELECT size, root, epoch FROM transparency_tree WHERE id = 1`
-	// flushTree puts a message into the log of the database, which no table keeps: with its commit all that was read
-	// before is on the disk, and where there is a synchronous standby there too. It locks no row.
+	// flushTree writes a message to the write-ahead log but no table. Its commit flushes everything read before to the
+	// disk, and to the synchronous standby if there is one. It locks no row.
 	flushTree = `SELECT pg_logical_emit_message(true, 'integrity', 'transparency')`
 	readLast  = `SELECT size, root, note, signed_at FROM transparency_checkpoint WHERE id = 1`
-	// A checkpoint never gives way to one of a smaller tree, and to one of the same tree only where it is the one that was
-	// read.
+	// A checkpoint is never replaced by one of a smaller tree. It is replaced by one of the same tree only if it is the
+	// checkpoint that this process has read.
 	storeCheckpoint = `INSERT INTO transparency_checkpoint (id, size, root, note, signed_at) VALUES (1, $1, $2, $3, $4)
 	ON CONFLICT (id) DO UPDATE SET size = excluded.size, root = excluded.root, note = excluded.note, signed_at = excluded.signed_at
 	WHERE transparency_checkpoint.size < excluded.size
 	OR transparency_checkpoint.size = excluded.size AND transparency_checkpoint.root = excluded.root AND transparency_checkpoint.note = $5`
 )
 
-// flushed makes a transaction of the consumers' connections wait for the disk.
+// flushed makes a transaction on a consumer's connection wait for the disk.
 const flushed = "SET LOCAL synchronous_commit = on"
 
-// within runs do in a transaction that is on the disk when it has ended without an error.
+// within runs do in a transaction. If it returns nil, the transaction is on disk.
 func (k *Keeper) within(ctx context.Context, do func(pgx.Tx) error) error {
 	tx, err := k.Pool.Begin(ctx)
 	if err != nil {
@@ -255,9 +257,8 @@ func (k *Keeper) within(ctx context.Context, do func(pgx.Tx) error) error {
 	return cluster.Commit(ctx, tx)
 }
 
-// publish signs the tree where it has grown since the last checkpoint, or where the key of that was revoked. It signs
-// no tree that is not on the disk, and none that does not go on where the last checkpoint ended. The error may be
-// errLost.
+// publish signs the tree if it has grown since the last checkpoint, or if that checkpoint's key was revoked. It signs
+// only a tree that is on disk and extends the last checkpoint. The error may be errLost.
 func (k *Keeper) publish(ctx context.Context) (err error) {
 	signer := k.key()
 	if signer == nil && !k.Guard.Lost()[eventstore.BySignedHead] {
@@ -285,8 +286,8 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 	return k.sign(ctx, signer, next)
 }
 
-// readGrown reads size and root of the tree, and the ledger's epoch; size 0: no tree has begun. The error may be
-// ErrRestored, with size and epoch.
+// readGrown reads the size and root of the tree and the ledger's epoch. Size 0 means that no tree has begun. With
+// ErrRestored it also returns size and epoch.
 func readGrown(ctx context.Context, from rowQuerier) (c checkpoint, err error) {
 	var written int64
 	var root []byte
@@ -307,16 +308,16 @@ func readGrown(ctx context.Context, from rowQuerier) (c checkpoint, err error) {
 	return c, nil
 }
 
-// sign stores the checkpoint of a tree, unless there is one of the same tree or a larger one. The tree must still be
-// there, in the transaction that signs: since it was confirmed this process may have been frozen, and the database
-// restored or replaced by a standby that lacks it.
+// sign signs and stores the checkpoint of a tree, unless one of the same or a larger tree is stored. The transaction
+// that signs checks that the tree still exists: since it was confirmed, this process may have been frozen, and the
+// database restored or replaced by a standby that lacks the tree.
 func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) error {
 	next.signedAt = k.Now().UTC()
 	if err := k.within(ctx, func(tx pgx.Tx) error {
 		grown, err := readGrown(ctx, tx)
 		if err == nil && (grown.epoch != next.epoch || grown.size < next.size) {
 			err = fmt.Errorf(
-				"the tree has %d leaves, and had %d when it was to be signed: the database was replaced", grown.size, next.size,
+				"the tree has %d leaves, but had %d before it was signed: the database was replaced", grown.size, next.size,
 			)
 		}
 		if err == nil {
@@ -353,8 +354,8 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 	return nil
 }
 
-// allowed refuses to sign in a transaction where this process must stand still, and where a standby was promoted since
-// the witnesses were asked.
+// allowed returns an error if the gate or the guard stops this process, or if a standby was promoted since the
+// witnesses were asked.
 func (k *Keeper) allowed(ctx context.Context, tx pgx.Tx) error {
 	if k.Gate != nil {
 		if err := k.Gate.Ask(ctx, tx); err != nil {
@@ -367,8 +368,8 @@ func (k *Keeper) allowed(ctx context.Context, tx pgx.Tx) error {
 	return k.Guard.Err()
 }
 
-// confirmed is the tree as it will stay. The error is errLost where the database was replaced meanwhile by one whose
-// tree has nothing to publish.
+// confirmed returns the tree once it is safely on disk. The error is errLost if there is nothing left to publish,
+// because the database was replaced meanwhile.
 func (k *Keeper) confirmed(ctx context.Context, signer *Signer) (next checkpoint, err error) {
 	err = k.within(ctx, func(tx pgx.Tx) error {
 		if next, err = readGrown(ctx, tx); err != nil {
@@ -385,8 +386,8 @@ func (k *Keeper) confirmed(ctx context.Context, signer *Signer) (next checkpoint
 	return next, err
 }
 
-// continues requires that the stored tiles give the tree that is to be signed, and that it contains the last checkpoint
-// and the largest head that is known.
+// continues returns an error unless the stored tiles give the tree next, and that tree contains the last checkpoint and
+// the largest known head.
 func (k *Keeper) continues(ctx context.Context, from history.Querier, next checkpoint) error {
 	heads := []checkpoint{k.last, next}
 	if k.known.Size != k.last.size || k.known.Root != k.last.root {
@@ -421,7 +422,7 @@ func readCheckpoint(ctx context.Context, from rowQuerier) (c checkpoint, err err
 	return c, nil
 }
 
-// hashOf answers the zero hash, which no tree has, for a wrong length.
+// hashOf returns the zero hash, which no tree has, if b has the wrong length.
 func hashOf(b []byte) (h tlog.Hash) {
 	if len(b) == len(h) {
 		copy(h[:], b)

@@ -17,7 +17,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestLog: every event of every shard is a leaf once, and each checkpoint goes on where the one before ended.
+// TestLog: every event of every shard is a leaf exactly once, and each checkpoint extends the previous one.
 func TestLog(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	reader := &Reader{Pool: l.Pool}
@@ -65,7 +65,7 @@ func TestLog(t *testing.T) {
 		t.Errorf("behind by two: %+v, %v", status, err)
 	}
 
-	// Between the commit of the tree and that of its checkpoint.
+	// This is the state between the commit of the tree and the commit of its checkpoint.
 	exec(t, owner(t, l), "CREATE TABLE checkpoint_before AS TABLE transparency_checkpoint")
 	log.turned(t)
 	exec(
@@ -79,7 +79,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestRun: it works by itself, and wakes up.
+// TestRun: the keeper works by itself and wakes up.
 func TestRun(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -102,8 +102,8 @@ func TestRun(t *testing.T) {
 	complete(t, l, signer)
 }
 
-// TestQuietKeeper: where the tree does not grow, it is looked at less and less often. Witnesses may have to be asked
-// again.
+// TestQuietKeeper: while the tree does not grow, it is checked less and less often, unless witnesses may have to be
+// asked again.
 func TestQuietKeeper(t *testing.T) {
 	pool, err := pgxpool.New(context.Background(), "postgres://nobody@localhost/none?pool_max_conns=2")
 	check(t, err)
@@ -116,7 +116,7 @@ func TestQuietKeeper(t *testing.T) {
 			k, err := New(Config{Pool: pool, Witnesses: witnesses, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 				Signer: func() *Signer {
 					looks = append(looks, time.Since(began))
-					return nil // nothing is signed, and nothing asked of the database
+					return nil // sign nothing and do not query the database
 				}})
 			check(t, err)
 			go k.publishing(ctx)
@@ -152,8 +152,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestOnTheDisk: a checkpoint is stored only when its tree is on the disk, and is there itself before anybody gets it,
-// though what lets the tree grow does not wait for the disk.
+// TestOnTheDisk: a checkpoint is stored only once its tree is on disk, and is itself on disk before it is served,
+// although growing the tree does not wait for the disk.
 func TestOnTheDisk(t *testing.T) {
 	pgtest.OneServer(t, "it looks at the log of one")
 	l, signer := ledgertest.New(t), newSigner(t)
@@ -193,7 +193,7 @@ func TestOnTheDisk(t *testing.T) {
 	}
 }
 
-// TestTileBorders: the stored tree is that of another implementation on both sides of 256 and of 65,536 leaves.
+// TestTileBorders: the stored tree equals another implementation's on both sides of 256 and 65,536 leaves.
 func TestTileBorders(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	log := process(t, l, signer)
@@ -250,15 +250,15 @@ func TestTileBorders(t *testing.T) {
 	if runs != 1 {
 		t.Errorf("what goes on where the last run ended made %d runs", runs)
 	}
-	// A tree that is committed and not signed is shown to nobody.
+	// A committed but unsigned tree is not shown.
 	check(t, log.stores(ctx, []int64{size + 5}, leaves(size, size+5), []run{{size, 0, size + 1, 5}}))
 	if _, err := reader.Tile(ctx, "0/257.p/9"); !errors.Is(err, ErrNoTile) {
 		t.Errorf("a leaf that no checkpoint covers: %v", err)
 	}
 }
 
-// TestOneProcessWrites: of two processes one has the tree; one that was frozen with it loses it, and changes nothing
-// any more, nor does it publish what another has published meanwhile.
+// TestOneProcessWrites: only one of two processes holds the tree. A process that was frozen while it held the tree
+// loses it, and then neither changes it nor publishes again what another process has published meanwhile.
 func TestOneProcessWrites(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -269,7 +269,7 @@ func TestOneProcessWrites(t *testing.T) {
 	if n, err := frozen.integrate(ctx); n != 5 || err != nil {
 		t.Fatalf("%d leaves, %v", n, err)
 	}
-	unsigned, err := frozen.confirmed(ctx, signer) // and is frozen in publishing too
+	unsigned, err := frozen.confirmed(ctx, signer) // and is frozen while publishing, too
 	check(t, err)
 	register(t, l, o, 5, 5)
 	tx, err := frozen.claim(ctx)
@@ -303,7 +303,7 @@ func TestOneProcessWrites(t *testing.T) {
 	complete(t, l, signer)
 }
 
-// TestRegistrationNeverWaits: whatever is wrong with the tree, registrations go on, and it catches up afterwards.
+// TestRegistrationNeverWaits: whatever is wrong with the tree, registrations continue, and it catches up afterwards.
 func TestRegistrationNeverWaits(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -338,7 +338,7 @@ func TestRegistrationNeverWaits(t *testing.T) {
 
 	tx, err := pool.Begin(ctx)
 	check(t, err)
-	// readers of the status go on
+	// readers of the status are not blocked
 	_, err = tx.Exec(ctx, "LOCK TABLE transparency_tree, transparency_tiles, transparency_runs IN SHARE MODE")
 	check(t, err)
 	during("locked")
@@ -361,7 +361,7 @@ func TestRegistrationNeverWaits(t *testing.T) {
 	register(t, l, o, n, 1)
 	n++
 	check(t, tx.Rollback(ctx))
-	var answer *pgconn.PgError // on a slow machine it gives up, as it may
+	var answer *pgconn.PgError // on a slow machine it may give up
 	if err := <-waiting; (err != nil || over) && (!errors.As(err, &answer) ||
 		answer.Code != "55P03" && answer.Code != "57014") {
 		t.Errorf("after the lock: %v", err)
@@ -399,7 +399,7 @@ func TestRegistrationNeverWaits(t *testing.T) {
 	}
 }
 
-// TestShardsRaised: shards that were added later are taken up.
+// TestShardsRaised: shards added later are included.
 func TestShardsRaised(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	l.Organization(t, 0, domain.InternalPlan)
@@ -416,8 +416,8 @@ func TestShardsRaised(t *testing.T) {
 	complete(t, l, signer)
 }
 
-// TestRevokedKeySignedAnew: a checkpoint of a revoked key gives way to one of the same tree under another key, once,
-// and only where that key knows of the revocation.
+// TestRevokedKeySignedAnew: a checkpoint of a revoked key is replaced once by one of the same tree under another key,
+// and only if the other Signer lists the revocation.
 func TestRevokedKeySignedAnew(t *testing.T) {
 	l, former, next := ledgertest.New(t), newSigner(t), newSigner(t)
 	l.Organization(t, 1, domain.InternalPlan)

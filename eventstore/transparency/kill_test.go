@@ -23,15 +23,15 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// What a child process gets.
+// Environment variables of a child process.
 const (
 	childURL  = "TRANSPARENCY_CHILD_URL"
 	childKey  = "TRANSPARENCY_CHILD_KEY"
 	childStep = "TRANSPARENCY_CHILD_STEP"
 )
 
-// killer kills the process with SIGKILL before it sends its statement of a number: after it has the answer to the one
-// before.
+// killer kills the process with SIGKILL before it sends statement number at, after the answer to the previous
+// statement.
 type killer struct {
 	steps atomic.Int64
 	at    int64
@@ -47,7 +47,7 @@ func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 
 func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// child takes one turn of the log, and dies at its step; it exits with 0 where it has no such step.
+// child takes one turn of the log and dies at its step. It exits with 0 if there is no such step.
 func child() {
 	err := func() error {
 		at, err := strconv.ParseInt(os.Getenv(childStep), 10, 64)
@@ -88,8 +88,8 @@ func child() {
 	os.Exit(0)
 }
 
-// TestKilledAtEachStep: a process that works on the tree is killed at each of its statements; whoever comes next goes
-// on, nothing is lost, and what was published before stays true.
+// TestKilledAtEachStep: a process that works on the tree is killed at each of its statements. The next process
+// continues, nothing is lost, and earlier checkpoints stay valid.
 func TestKilledAtEachStep(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)

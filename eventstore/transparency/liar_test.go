@@ -23,7 +23,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestLyingAuthority: of two authorities one lies. Nothing of it is stored, whatever it does, and the other's tokens
+// TestLyingAuthority: one of two authorities lies. Whatever it does, nothing from it is stored, and the other's tokens
 // are.
 func TestLyingAuthority(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
@@ -144,7 +144,7 @@ func TestLyingAuthority(t *testing.T) {
 	}
 }
 
-// TestSilentAuthority: one that takes a request and says nothing is not waited for longer than it may take.
+// TestSilentAuthority: an authority that accepts a request and never answers delays nothing beyond its time limit.
 func TestSilentAuthority(t *testing.T) {
 	a := stamptest.New(t, "silent")
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -156,15 +156,15 @@ func TestSilentAuthority(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		<-entered
-		cancel() // as the end of its time does
+		cancel() // like the end of its time
 	}()
 	if _, _, err := configured(t, a).Stamp(ctx, a.Pinned(), [32]byte{}, time.Now); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
 
-// TestAuthorityAway: an authority that is away for an hour is asked again with growing pauses and delays nothing; once
-// it is back one token covers all that came meanwhile.
+// TestAuthorityAway: an authority that is down for an hour is asked again with growing pauses and delays nothing. Once
+// it is back, one token covers everything since.
 func TestAuthorityAway(t *testing.T) {
 	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "away")
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -197,8 +197,8 @@ func TestAuthorityAway(t *testing.T) {
 	}
 }
 
-// TestUnpinnedAuthority: an authority is not asked while the trusted keys pin nothing under its name, which is said
-// once.
+// TestUnpinnedAuthority: an authority is not asked while the trusted keys pin nothing under its name, and this is
+// logged once.
 func TestUnpinnedAuthority(t *testing.T) {
 	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "unpinned")
 	l.Organization(t, 1, domain.InternalPlan)
@@ -211,7 +211,7 @@ func TestUnpinnedAuthority(t *testing.T) {
 	log.turned(t)
 	log.stampNow()
 	log.stampNow()
-	if a.Asked() != 0 || strings.Count(said.String(), "is not asked") != 1 {
+	if a.Asked() != 0 || strings.Count(said.String(), "authority skipped") != 1 {
 		t.Errorf("asked %d times; said %q", a.Asked(), said.String())
 	}
 	pinned = true
@@ -225,7 +225,7 @@ func TestUnpinnedAuthority(t *testing.T) {
 	}
 }
 
-// TestOneProcessAsks: the process that has signed the last checkpoint asks; another steps in where it does not.
+// TestOneProcessAsks: the process that signed the last checkpoint asks. If it does not, another process steps in.
 func TestOneProcessAsks(t *testing.T) {
 	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "tsa")
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -262,8 +262,8 @@ func TestOneProcessAsks(t *testing.T) {
 	}
 }
 
-// TestRestoredBeforeStamped: a process that was frozen with a fresh token never stores it in a database that was
-// restored to before what it stamps, neither while the log stands still nor after it went on as another history.
+// TestRestoredBeforeStamped: a process that was frozen with a new token never stores it in a database that was restored
+// to before the stamped tree, neither while the log is halted nor after it forked.
 func TestRestoredBeforeStamped(t *testing.T) {
 	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "tsa")
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -300,13 +300,13 @@ func TestRestoredBeforeStamped(t *testing.T) {
 	_, _, err = Resume(ctx, pool, Resumption{Fork: true, Signer: made})
 	check(t, err)
 	thaws("the tree is smaller", "the database was replaced")
-	// What was lost comes again, in another order.
+	// The lost events are registered again, in another order.
 	first := l.Organization(t, 0, domain.InternalPlan)
 	register(t, l, first, 0, 5)
 	fork := process(t, l, made, stamping(t, a))
 	fork.turned(t)
-	thaws("the tree is another", "the tree does not contain that of size")
-	fork.stampNow() // as the first look, it leaves the tokens that there are alone
+	thaws("the tree is another", "does not contain the earlier tree")
+	fork.stampNow() // the first check does not replace existing tokens
 	fork.stampNow()
 	if got := stampsOf(t, l); len(got) != len(kept)+1 {
 		t.Errorf("the fork is not stamped: %v", got)
@@ -330,7 +330,7 @@ func stampsOf(t *testing.T, l *ledgertest.Ledger) []Stamp {
 	return stamps
 }
 
-// TestCheckStamps: a stored token that was changed is found.
+// TestCheckStamps: a modified stored token is found.
 func TestCheckStamps(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	a, b := stamptest.New(t, "a"), stamptest.New(t, "b")
@@ -378,11 +378,11 @@ func TestCheckStamps(t *testing.T) {
 		"the checkpoint": {
 			"SET checkpoint = (SELECT checkpoint FROM saved s WHERE s.tree_size < log_timestamps.tree_size ORDER BY " +
 				"s.tree_size LIMIT 1)" + last,
-			"not that of the tree",
+			"does not belong to the tree",
 		},
 		"its white space":   {"SET checkpoint = checkpoint || E'\\n'" + last, "not a checkpoint"},
-		"the size":          {"SET tree_size = tree_size - 1" + last, "not that of the tree"},
-		"a size of no tree": {"SET tree_size = tree_size + 1000000" + last, "the tree is not of"},
+		"the size":          {"SET tree_size = tree_size - 1" + last, "does not belong to the tree"},
+		"a size of no tree": {"SET tree_size = tree_size + 1000000" + last, "the tree does not have"},
 		"a size of 2^63-1":  {"SET tree_size = 9223372036854775807" + last, "no tree has"},
 		"another's token": {
 			"SET token = (SELECT token FROM saved s WHERE s.authority = 'b' AND s.tree_size = log_timestamps.tree_size)" + last,

@@ -15,10 +15,10 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// A tree that has lost leaves which were signed would grow into another history under the same key. So a process
-// remembers the largest head that it has signed or read, and keeps it outside the database too, before the signature is
-// stored. What is compared is the tree and not the stored checkpoint: a head is signed only once its tree is on the
-// disk, and on the synchronous standby, while the row of the checkpoint may be lost with a server.
+// If the tree lost signed leaves and continued to grow, the same key would sign two histories. So a process remembers
+// the largest head that it has signed or read, and also keeps it outside the database, before it stores the signature.
+// It compares the head with the tree, not with the stored checkpoint: a head is signed only once its tree is on disk
+// and on the synchronous standby, but the checkpoint's row may be lost with a server.
 
 // Head is a signed head of the tree.
 type Head struct {
@@ -28,23 +28,23 @@ type Head struct {
 	Note  string // the checkpoint
 }
 
-// SignedBy names the key.
+// SignedBy returns the name of the key that signed it.
 func (h Head) SignedBy() string { return signedBy(h.Note) }
 
 func (c checkpoint) head() Head { return Head{c.epoch, c.size, c.root, c.note} }
 
-// errLacks says that the stored tree does not contain a head.
+// errLacks means that the stored tree does not contain a head.
 var errLacks = errors.New("the tree was damaged or replaced")
 
-// lacks says in words what the database lacks of a head that was signed; empty: nothing. An error says that it is not
-// known.
+// lacks describes what the database lacks of a signed head. It returns an empty string if nothing is missing, and an
+// error if that is unknown.
 func (h Head) lacks(ctx context.Context, from history.Querier, grown checkpoint) (string, error) {
 	switch {
 	case grown.epoch > h.Epoch || h.Size == 0 && grown.epoch == h.Epoch:
-		// a restore lets the tree go on only as Resume does
+		// after a restore, only Resume lets the tree continue
 		return "", nil
 	case grown.epoch < h.Epoch:
-		return fmt.Sprintf("the ledger's epoch was %d when the log was signed, and is %d", h.Epoch, grown.epoch), nil
+		return fmt.Sprintf("the ledger's epoch was %d when the log was signed, but is %d", h.Epoch, grown.epoch), nil
 	case grown.size < h.Size:
 		return fmt.Sprintf(
 			"the transparency log lacks the tree of %d leaves that was signed: it has %d", h.Size, grown.size,
@@ -59,7 +59,7 @@ func (h Head) lacks(ctx context.Context, from history.Querier, grown checkpoint)
 	return "", err
 }
 
-// Lacks says in words what the database lacks of a head that was signed; empty: nothing.
+// Lacks describes what the database lacks of a signed head. It returns an empty string if nothing is missing.
 func (h Head) Lacks(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 	grown, err := readGrown(ctx, pool)
 	if err != nil && !errors.Is(err, ErrRestored) {
@@ -68,9 +68,8 @@ func (h Head) Lacks(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 	return h.lacks(ctx, pool, grown)
 }
 
-// remember compares the tree with the largest head that is known, and learns from the database what is larger. The
-// error is a *eventstore.LostError where nothing may be signed. From a tree that a restore has halted nothing is
-// learned.
+// remember compares the tree with the largest known head, and replaces that head if the last checkpoint is larger,
+// unless a restore has halted the tree. The error is a *eventstore.LostError if nothing may be signed.
 func (k *Keeper) remember(ctx context.Context, signer *Signer, grown checkpoint, halted bool) error {
 	if grown.epoch > k.known.Epoch {
 		k.known = Head{Epoch: grown.epoch}
@@ -98,9 +97,9 @@ func (k *Keeper) remember(ctx context.Context, signer *Signer, grown checkpoint,
 	return k.Guard.Err()
 }
 
-// keep puts a head outside the database, where there is a place for it, and knows it from then on, whatever comes of
-// its row: the tree is on the disk. The error is errLost where a later head was kept there by another process, which
-// may have signed on a server that is gone; the database is compared with that one first.
+// keep stores a head outside the database if Keep is set, and then treats it as known even if its row is not committed,
+// because the tree is on disk. The error is errLost if another process, possibly on a lost server, has kept a later
+// head: the database must first be compared with that head.
 func (k *Keeper) keep(h Head) error {
 	kept := h
 	if k.Keep != nil {
@@ -125,10 +124,10 @@ func (s *Signer) signed(text string) bool {
 	return err == nil
 }
 
-// askFirst asks the witnesses, before the first signature of this process, and again when a standby was promoted,
-// whether they have seen a larger tree: what another process has published may be lost, unseen by this one. A witness
-// that does not answer is left out. What a witness answers is its bare word, and it may err: registrations go on. After
-// a fork witnesses remember the history that was lost.
+// askFirst asks the witnesses whether they have seen a larger tree, before this process's first signature and again
+// after a standby was promoted. Leaves that another process published may have been lost without this process noticing.
+// A witness that does not answer is skipped. A witness gives no proof and may be wrong, so registrations continue.
+// After a fork the witnesses are not asked, because they remember the lost history.
 func (k *Keeper) askFirst(ctx context.Context, grown checkpoint) error {
 	if len(k.Witnesses) == 0 || k.last.size == 0 {
 		return nil
@@ -146,14 +145,14 @@ func (k *Keeper) askFirst(ctx context.Context, grown checkpoint) error {
 	}
 	if !forked {
 		largest, name := k.seenByWitnesses(ctx)
-		if largest > grown.size { // another process may have published that since
+		if largest > grown.size { // another process may have published it since
 			if grown, err = readGrown(ctx, k.Pool); err != nil {
 				return err
 			}
 		}
 		if largest > grown.size {
-			reason := fmt.Sprintf("the witness %s has seen a tree of %d leaves, and the transparency log has %d (if the "+
-				"witness errs, take it out of INTEGRITY_WITNESSES and start again)",
+			reason := fmt.Sprintf("the witness %s has seen a tree of %d leaves, but the transparency log has %d (if the "+
+				"witness is wrong, remove it from INTEGRITY_WITNESSES and restart)",
 				name, largest, grown.size)
 			k.Guard.Missing(eventstore.ByWitness, reason)
 			return errors.New("nothing is signed: " + reason)
@@ -164,7 +163,7 @@ func (k *Keeper) askFirst(ctx context.Context, grown checkpoint) error {
 	return nil
 }
 
-// seenByWitnesses is the largest tree that one of them says it has seen.
+// seenByWitnesses returns the size of the largest tree that any witness claims to have seen, and its name.
 func (k *Keeper) seenByWitnesses(ctx context.Context) (largest int64, name string) {
 	asking, cancel := context.WithTimeout(ctx, k.Witness)
 	defer cancel()
@@ -176,7 +175,7 @@ func (k *Keeper) seenByWitnesses(ctx context.Context) (largest int64, name strin
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil && !errors.Is(err, errSeenOther) {
-				k.Log.Warn("a witness was not asked for what it has seen", "witness", w.Name(), "error", cluster.Loggable(err))
+				k.Log.Warn("asking a witness for its latest tree failed", "witness", w.Name(), "error", cluster.Loggable(err))
 			} else if seen > largest {
 				largest, name = seen, w.Name()
 			}

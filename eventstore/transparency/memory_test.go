@@ -13,8 +13,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// lostLeaves puts the log's tables back to backUp's state, and takes the last events of shard 1 away, without a raised
-// epoch, as the promotion of a standby that lacks commits does.
+// lostLeaves restores the log's tables to the state of backUp and removes the last events of shard 1, without raising
+// the epoch, like the promotion of a standby that lacks commits.
 func lostLeaves(t *testing.T, l *ledgertest.Ledger, events int) {
 	t.Helper()
 	pool := owner(t, l)
@@ -27,7 +27,7 @@ func lostLeaves(t *testing.T, l *ledgertest.Ledger, events int) {
 	}
 }
 
-// standsStill requires that a keeper signs nothing, because what is known of the log is missing.
+// standsStill fails unless a keeper refuses to sign because known parts of the log are missing.
 func standsStill(t *testing.T, k *Keeper, by eventstore.Knowledge) {
 	t.Helper()
 	before, err := readCheckpoint(context.Background(), k.Pool)
@@ -45,10 +45,9 @@ func standsStill(t *testing.T, k *Keeper, by eventstore.Knowledge) {
 	}
 }
 
-// TestSignedLeavesAreLost: neither the process that has signed what was lost nor one that has only read it signs
-// another history, also where that is longer by now, and where a third process has begun to sign it. A process that is
-// started with the kept head does not either. What is there again is signed on, and a raised epoch with a resumption
-// too.
+// TestSignedLeavesAreLost: neither the process that signed the lost leaves nor one that only read them signs another
+// history, even if that is longer by now or a third process has begun to sign it. Nor does a process started with the
+// kept head. Signing continues once the leaves are back, or after the epoch is raised and the log resumed.
 func TestSignedLeavesAreLost(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o, another := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)
@@ -83,7 +82,7 @@ func TestSignedLeavesAreLost(t *testing.T) {
 		t.Errorf("lacks %q, %v", missing, err)
 	}
 
-	forgetful := process(t, l, signer) // as a process of an earlier version
+	forgetful := process(t, l, signer) // like a process of an earlier version
 	register(t, l, another, 10, 7)
 	forgetful.turned(t)
 	if now, _ := published(t, l, signer); now <= size {
@@ -115,8 +114,8 @@ func TestSignedLeavesAreLost(t *testing.T) {
 	complete(t, l, made)
 }
 
-// TestSharedMemory: processes that keep their heads in one place sign nothing on a server that lacks what another of
-// them has signed, though they have not read it.
+// TestSharedMemory: processes that keep their heads in the same place sign nothing on a server that lacks what another
+// of them has signed, even if they have not read it.
 func TestSharedMemory(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o, another := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)
@@ -143,7 +142,7 @@ func TestSharedMemory(t *testing.T) {
 	standsStill(t, reads, eventstore.BySignedHead)
 }
 
-// TestMemoryWithoutKey: what a process without a key of the log knows to be missing is found again.
+// TestMemoryWithoutKey: a process without a log key notices that missing leaves are back.
 func TestMemoryWithoutKey(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -158,14 +157,14 @@ func TestMemoryWithoutKey(t *testing.T) {
 	}
 	register(t, l, o, 0, 1)
 	signs.turned(t)
-	k.known = signs.last.head() // as it was on the server that is there again
+	k.known = signs.last.head() // as on the server that is back
 	k.known.Epoch = 1
 	if err := k.publish(t.Context()); err != nil || k.Guard.Err() != nil {
 		t.Errorf("what is there again: %v, %v", err, k.Guard.Err())
 	}
 }
 
-// TestOutdatedKeeperSignsNothing: from the moment at which the ledger takes only newer programs.
+// TestOutdatedKeeperSignsNothing: a keeper signs nothing once the ledger accepts only newer programs.
 func TestOutdatedKeeperSignsNothing(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -183,7 +182,7 @@ func TestOutdatedKeeperSignsNothing(t *testing.T) {
 	}
 }
 
-// TestLostCheckpoint: the row of a checkpoint that was signed may be lost with a server, and its tree not. It is signed
+// TestLostCheckpoint: if the row of a signed checkpoint is lost with a server but its tree is not, the tree is signed
 // again.
 func TestLostCheckpoint(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
@@ -199,7 +198,7 @@ func TestLostCheckpoint(t *testing.T) {
 	complete(t, l, signer)
 }
 
-// TestNothingIsSignedThatCannotBeKept: the checkpoint is not stored either.
+// TestNothingIsSignedThatCannotBeKept: if the head cannot be kept outside the database, the checkpoint is not stored.
 func TestNothingIsSignedThatCannotBeKept(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	l.Organization(t, 1, domain.InternalPlan)
@@ -215,9 +214,9 @@ func TestNothingIsSignedThatCannotBeKept(t *testing.T) {
 	k.turned(t)
 }
 
-// TestWitnessKnowsMore: before its first signature a process asks what the witnesses have seen. More than there is
-// stops the signing of checkpoints, and nothing else, since a witness may lie; one that answers nothing useful stops
-// nothing, and after a fork none does.
+// TestWitnessKnowsMore: before its first signature a process asks the witnesses for the largest tree they have seen. A
+// larger tree than the stored one stops only the signing of checkpoints, because a witness may lie. A witness without a
+// useful answer stops nothing, and after a fork no witness does.
 func TestWitnessKnowsMore(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -249,7 +248,8 @@ func TestWitnessKnowsMore(t *testing.T) {
 	check(t, asks().publish(context.Background()))
 }
 
-// TestWitnessOfAPublishingProcess: a witness that has seen what another process has published since is no alarm.
+// TestWitnessOfAPublishingProcess: a witness that has seen a tree that another process has published since causes no
+// alarm.
 func TestWitnessOfAPublishingProcess(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)

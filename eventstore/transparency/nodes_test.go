@@ -18,8 +18,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestTreeFollowsMoves: every event is a leaf, once, although its shard has moved since the heads were last read, also
-// between the look and the page.
+// TestTreeFollowsMoves: every event becomes a leaf exactly once, even if its shard has moved since the heads were last
+// read, or between the check and the page.
 func TestTreeFollowsMoves(t *testing.T) {
 	pgtest.Citus(t)
 	l, ctx := ledgertest.New(t), context.Background()
@@ -51,8 +51,8 @@ func TestTreeFollowsMoves(t *testing.T) {
 	check(t, err)
 }
 
-// TestTreeGrowsWithoutANode: while a node gives no answer, or cannot be reached, the tree grows by the events of the
-// others. What the node holds becomes leaves once it is back.
+// TestTreeGrowsWithoutANode: while a node does not answer or cannot be reached, the tree grows by the events of the
+// other nodes. The node's events become leaves once it is back.
 func TestTreeGrowsWithoutANode(t *testing.T) {
 	pgtest.Citus(t)
 	l, ctx := ledgertest.New(t), context.Background()
@@ -103,7 +103,7 @@ func TestTreeGrowsWithoutANode(t *testing.T) {
 	}
 	proxy.Set(pgtest.Weather{Hole: true})
 	grown("a hole")
-	looking, stop := context.WithTimeout(ctx, 5*time.Second) // as a consumer looks
+	looking, stop := context.WithTimeout(ctx, 5*time.Second) // like a consumer
 	defer stop()
 	if found, err := k.growth.look(looking); err != nil || len(found) != 1 {
 		t.Errorf("a look into a hole: %v %v", found, err)
@@ -122,12 +122,12 @@ func TestTreeGrowsWithoutANode(t *testing.T) {
 	check(t, err)
 }
 
-// hanging holds odd shards on node 1, which tells its heads and, while it hangs, no hashes.
+// hanging puts odd shards on node 1, which returns its heads but, while it hangs, no hashes.
 type hanging struct {
 	eventstore.Database
 	hangs bool
-	asked int // for the hashes of node 1
-	most  int // hashes, that were asked for last
+	asked int // number of queries for hashes of node 1
+	most  int // number of hashes requested last
 }
 
 func (h *hanging) NodeOf(_ context.Context, shard domain.Shard) (int32, error) {
@@ -146,8 +146,8 @@ func (h *hanging) Query(ctx context.Context, sql string, args ...any) (pgx.Rows,
 	return h.Database.Query(ctx, sql, args...)
 }
 
-// TestAPageGoesOnWithoutAHangingNode: a node that tells heads and hangs on hashes is asked once in a page, whose
-// leaves are the events of the other. It is asked for fewer each time, and for as many as before once it has
+// TestAPageGoesOnWithoutAHangingNode: a node that returns heads but hangs on hashes is asked once per page, and the
+// page consists of the other node's events. It is asked for fewer hashes each time, and for the full number once it has
 // answered.
 func TestAPageGoesOnWithoutAHangingNode(t *testing.T) {
 	l, ctx := ledgertest.New(t), context.Background()
@@ -186,7 +186,7 @@ func TestAPageGoesOnWithoutAHangingNode(t *testing.T) {
 	check(t, err)
 }
 
-// TestHeadsOfSomeNodes: what a node that does not answer holds is not behind, and not lost.
+// TestHeadsOfSomeNodes: shards of a node that does not answer are neither behind nor lost.
 func TestHeadsOfSomeNodes(t *testing.T) {
 	for _, test := range []struct {
 		heads  heads

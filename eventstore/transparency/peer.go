@@ -11,11 +11,11 @@ import (
 	"integrityledger/eventstore/outbound"
 )
 
-// comment is a line, whose commas divide nothing.
+// comment matches comment lines. They are removed first, because commas in them do not separate entries.
 var comment = regexp.MustCompile(`(?m)^[\t ]*#.*$`)
 
-// readPeers reads a server a line, or between commas: one word, a space, its address. Lines that begin with # are
-// comments. No name that add answers may stand twice.
+// readPeers reads servers, one per line or separated by commas: a word, a space, an address. Lines that begin with #
+// are comments. The names that add returns must be unique.
 func readPeers(text, expects string, add func(word, address string) (name string, err error)) error {
 	names := map[string]bool{}
 	for line := range strings.FieldsFuncSeq(comment.ReplaceAllString(text, ""), func(c rune) bool {
@@ -40,7 +40,7 @@ func readPeers(text, expects string, add func(word, address string) (name string
 	return nil
 }
 
-// checkPeer judges the address of a server that the log asks: https, or http to this machine.
+// checkPeer checks the address of a server that the log sends requests to: https, or http to this machine.
 func checkPeer(name, address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
@@ -50,7 +50,8 @@ func checkPeer(name, address string) error {
 	return nil
 }
 
-// newPeerClient knows no proxy. most is the longest answer in bytes; a context may end an exchange earlier.
+// newPeerClient returns a client that uses no proxy. most is the largest answer in bytes. A context may end an exchange
+// earlier.
 func newPeerClient(most int64) *outbound.Client {
 	return outbound.New(outbound.Config{Timeout: 10 * time.Second, Connect: 5 * time.Second, Answer: most})
 }

@@ -12,8 +12,8 @@ import (
 	"integrityledger/eventstore/pgtest"
 )
 
-// The question about the heads looks them up by their key. Where a scan is the only plan, which the settings forbid,
-// PostgreSQL takes it for so dear that it starts further processes for it.
+// TestHeadsAreLookedUp: the query of the heads uses their primary key. If a scan were the only plan, which the settings
+// discourage, PostgreSQL would estimate such a high cost that it starts parallel workers.
 func TestHeadsAreLookedUp(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()

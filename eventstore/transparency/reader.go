@@ -22,47 +22,48 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Answers that are no faults.
+// Expected errors of a Reader.
 var (
 	ErrNoCheckpoint  = errors.New("no checkpoint has been signed yet")
 	ErrNotIntegrated = errors.New("the event is not in a published tree yet")
 	ErrNoTile        = errors.New("the published tree has no such tile")
 )
 
-// Reader answers what the log publishes. It shows nothing that no checkpoint covers, because only that will never
-// change. Safe for concurrent use.
+// Reader serves the published part of the log. It shows only leaves that a checkpoint covers, because only they never
+// change. It is safe for concurrent use.
 type Reader struct {
-	Pool *pgxpool.Pool // of its own, so that waiting for the tree's tables delays no other reader
+	Pool *pgxpool.Pool // separate, so that waiting for the tree's tables delays no other reader
 
-	// Fresh is for how long the published tree that was read last may stand for the newest in a proof: it holds whatever
-	// it held then. 0 means that every proof is of the newest.
+	// Fresh is how long the last published tree read may be used for proofs. An older tree still proves every leaf it
+	// contains. 0 means that every proof uses the newest tree.
 	Fresh time.Duration
 
-	// Limit bounds one look into the tables; 0 means two seconds.
+	// Limit bounds one read of the tables; 0 means two seconds.
 	Limit time.Duration
 
-	// Trusted are the keys whose revocations Stamped knows of; nil: it knows of none.
+	// Trusted returns the keys whose revocations Stamped considers. Nil means none.
 	Trusted func() *evidence.TrustedKeys
 
-	questions eventstore.Batcher[struct{}, *leafQuestion] // about all shards: the tree is one
+	questions eventstore.Batcher[struct{}, *leafQuestion] // one place for all shards, because there is one tree
 	stamps    eventstore.Batcher[struct{}, *stampQuestion]
 
 	mu    sync.Mutex
-	size  int64 // of the published tree that was seen last
-	tree  int   // how many trees were another than the one before: what was read of one is not taken in as of another
+	size  int64 // of the last published tree seen
+	tree  int   // number of the current tree, so that tiles of a replaced tree are not remembered
 	tiles knownTiles
-	runs  []run // within that tree, by shard and first position; the newest may be longer by now
+	runs  []run // within that tree, by shard and first position; the newest may have grown since
 	last  lastTree
 }
 
-// lastTree is a published tree that was read, with the right edge of its proofs.
+// lastTree is a published tree with the right edge of its proofs.
 type lastTree struct {
 	head *checkpoint
 	row  []perfect
-	at   time.Time // before it was read
+	at   time.Time // taken before it was read
 }
 
-// mostKnown is how many tiles are remembered, of up to 16 KiB each: 16 MiB; mostRuns is how many runs, of 32 bytes.
+// mostKnown is the number of tiles remembered, of up to 16 KiB each: 16 MiB. mostRuns is the number of runs, of 32
+// bytes.
 const (
 	mostKnown = 1024
 	mostRuns  = 1 << 14
@@ -82,8 +83,8 @@ func scanHead(row pgx.Row) (c checkpoint, err error) {
 	return c, err
 }
 
-// Checkpoint is the newest: a signed note (C2SP tlog-checkpoint) with the log's signature first and then those of
-// witnesses. The error may be ErrNoCheckpoint.
+// Checkpoint returns the newest checkpoint: a signed note (C2SP tlog-checkpoint) with the log's signature followed by
+// the witnesses' cosignatures. The error may be ErrNoCheckpoint.
 func (r *Reader) Checkpoint(ctx context.Context) (string, error) {
 	head, err := scanHead(r.Pool.QueryRow(ctx, readHead))
 	if err != nil {
@@ -92,8 +93,8 @@ func (r *Reader) Checkpoint(ctx context.Context) (string, error) {
 	return head.note, nil
 }
 
-// Tile is a hash tile as C2SP tlog-tiles names it below tile/: <level>/<n> or <level>/<n>.p/<width>. Every other path,
-// and a tile that the published tree does not have, is ErrNoTile.
+// Tile returns a hash tile by its path below tile/ in C2SP tlog-tiles: <level>/<n> or <level>/<n>.p/<width>. It returns
+// ErrNoTile for any other path and for a tile that the published tree lacks.
 func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 	wanted, err := tlog.ParseTilePath(fmt.Sprintf("tile/%d/%s", tileHeight, path))
 	if err != nil || wanted.L < 0 {
@@ -121,9 +122,9 @@ func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 	return found[at][0][:wanted.W*tlog.HashSize], nil
 }
 
-// read answers what the published tree of a size has of tiles, from memory or else from the database; a tile that has
-// less than that is left out. It is good for ever, unless the published tree becomes smaller, as after a restore; what
-// a tile has besides may not last.
+// read returns the hashes that the published tree of a size has in tiles, from memory or the database. It leaves out
+// tiles with fewer hashes. These hashes never change unless the published tree becomes smaller, as after a restore.
+// Further hashes in a tile may change, and are not returned.
 func (r *Reader) read(ctx context.Context, size int64, tiles []tile) (knownTiles, error) {
 	found := make(knownTiles, len(tiles))
 	var missing []tile
@@ -169,14 +170,14 @@ func (r *Reader) forget() {
 	r.another()
 }
 
-// another forgets what was remembered of the tree before. The caller holds the lock.
+// another forgets everything about the previous tree. The caller must hold the lock.
 func (r *Reader) another() {
 	r.tree++
 	r.tiles, r.runs, r.last = nil, nil, lastTree{}
 }
 
-// published takes in the size of the published tree, and answers which tree it is of. A tree that became smaller is
-// another one, of which nothing is known.
+// published records the size of the published tree and returns the number of that tree. If it became smaller, it is
+// another tree, and everything remembered is dropped.
 func (r *Reader) published(size int64) (tree int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +188,7 @@ func (r *Reader) published(size int64) (tree int) {
 	return r.tree
 }
 
-// atOnce answers a question from memory, where the tree that was read last is fresh enough and all else is known.
+// atOnce answers a question from memory if the last tree read is fresh enough and the rest is known.
 func (r *Reader) atOnce(q *leafQuestion) bool {
 	if r.Fresh == 0 {
 		return false
@@ -212,7 +213,7 @@ func (r *Reader) atOnce(q *leafQuestion) bool {
 	return true
 }
 
-// recall finds the leaf of a position among the known runs. The caller holds the lock.
+// recall finds the leaf of a position among the known runs. The caller must hold the lock.
 func (r *Reader) recall(shard domain.Shard, position int64) (index int64, known bool) {
 	i, begins := slices.BinarySearchFunc(r.runs, run{shard: shard, firstPosition: position}, run.compare)
 	if !begins {
@@ -224,12 +225,12 @@ func (r *Reader) recall(shard domain.Shard, position int64) (index int64, known 
 	return r.runs[i].firstLeaf + position - r.runs[i].firstPosition, true
 }
 
-// remember adds runs of the tree of a size, as far as they are within it.
+// remember adds runs, cut to the tree of a size.
 func (r *Reader) remember(found []run, size int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if size != r.size {
-		return // another tree was seen meanwhile
+		return // the tree has changed meanwhile
 	}
 	for _, one := range found {
 		if one.leaves = min(one.leaves, size-one.firstLeaf); one.leaves <= 0 {
@@ -246,7 +247,7 @@ func (r *Reader) remember(found []run, size int64) {
 	}
 }
 
-// keep takes a tree as the one that was read last.
+// keep records a tree as the last one read.
 func (r *Reader) keep(p lastTree) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,14 +260,14 @@ func (a run) compare(b run) int {
 	return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.firstPosition, b.firstPosition))
 }
 
-// Status is how far the log has come.
+// Status is the progress of the log.
 type Status struct {
 	Events     int64            // in the ledger
 	Leaves     int64            // in the tree
-	Published  int64            // that the last checkpoint covers
-	SignedAt   time.Time        // of that checkpoint, by the process's clock; zero: none was signed
-	SignedBy   string           // name and key hash, name+hash; empty: none was signed
-	Oldest     time.Time        // when the first event that the tree lacks was decided; zero: it lacks none
+	Published  int64            // leaves covered by the last checkpoint
+	SignedAt   time.Time        // of that checkpoint, by the process's clock; zero if none was signed
+	SignedBy   string           // name and key hash, name+hash; empty if none was signed
+	Oldest     time.Time        // time of the first event that the tree lacks; zero if it lacks none
 	Halted     bool             // until integrity log resume
 	Cosigned   map[string]int64 // leaves of the last checkpoint that each witness has cosigned
 	Checkpoint string
@@ -283,7 +284,7 @@ var (
 		LEFT JOIN {events} e ON e.shard = h.shard AND e.position = coalesce(($1::bigint[])[h.shard + 1], 0) + 1`)
 )
 
-// ReadStatus looks at the log, whichever process works on it.
+// ReadStatus reads the status of the log, whichever process works on it.
 func ReadStatus(ctx context.Context, pool *pgxpool.Pool) (s Status, err error) {
 	var epoch int64
 	if err := pool.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
@@ -308,7 +309,7 @@ func ReadStatus(ctx context.Context, pool *pgxpool.Pool) (s Status, err error) {
 	return s, nil
 }
 
-// signedBy reads name and key hash from the first signature line of a note of ours.
+// signedBy returns the name and key hash in the first signature line of one of our notes.
 func signedBy(text string) string {
 	_, err := note.Open([]byte(text), note.VerifierList())
 	if unverified, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
@@ -318,22 +319,22 @@ func signedBy(text string) string {
 	return ""
 }
 
-// Inclusion proves that the event at a position of a shard, whose leaf (domain.Event.Leaf) the caller has read, is in
-// the published tree. The proof is checked before it is answered. Concurrent questions share a round trip. The error
-// may be ErrNotIntegrated.
+// Inclusion proves that the event at a position of a shard is in the published tree. The caller passes the event's leaf
+// (domain.Event.Leaf). The proof is checked before it is returned. Concurrent calls share a round trip. The error may
+// be ErrNotIntegrated.
 func (r *Reader) Inclusion(
 	ctx context.Context, shard domain.Shard, position int64, leaf []byte,
 ) (*evidence.Inclusion, error) {
 	inclusion, err := r.include(ctx, shard, position, leaf)
 	if errors.Is(err, errChanged) {
-		return r.include(ctx, shard, position, leaf) // what was remembered, as of a tree before a restore, is forgotten
+		return r.include(ctx, shard, position, leaf) // once more, now that the outdated tree is forgotten
 	}
 	return inclusion, err
 }
 
 var errChanged = errors.New("the tree or the log was changed")
 
-// locate finds the leaf of a position in the published tree, and what the proof of it needs.
+// locate finds the leaf of a position in the published tree, and the data for its proof.
 func (r *Reader) locate(ctx context.Context, shard domain.Shard, position int64) (*leafQuestion, error) {
 	q := &leafQuestion{shard: shard, position: position}
 	if !r.atOnce(q) {
@@ -367,7 +368,7 @@ func (r *Reader) include(
 	}, nil
 }
 
-// proofTexts writes the hashes of a proof, all in one piece of memory.
+// proofTexts encodes the hashes of a proof in base64, with a single allocation for all of them.
 func proofTexts(proof tlog.RecordProof) []string {
 	room := make([]byte, 0, hashText*len(proof))
 	for _, hash := range proof {
@@ -380,10 +381,10 @@ func proofTexts(proof tlog.RecordProof) []string {
 	return texts
 }
 
-// hashText is how long a hash is in base64.
+// hashText is the length of a hash in base64.
 const hashText = (tlog.HashSize + 2) / 3 * 4
 
-// leafQuestion asks which leaf an event is, and for what the proof of it needs.
+// leafQuestion asks for the leaf of an event and the data for its proof.
 type leafQuestion struct {
 	shard    domain.Shard
 	position int64
@@ -394,11 +395,12 @@ type leafQuestion struct {
 	err    error
 }
 
-// lookTimeout bounds a batch of questions, the wait for a connection included. One batch is under way: tables that are
-// locked away cost one connection, however many ask, and delay no caller for longer once they are there again.
+// lookTimeout bounds a batch of questions, including the wait for a connection. Only one batch is in progress, so
+// locked tables cost one connection, however many callers ask, and delay no caller for longer once they are available
+// again.
 const lookTimeout = 2 * time.Second
 
-// look answers a batch.
+// look answers a batch of questions.
 func (r *Reader) look(_ struct{}, batch []*leafQuestion) {
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.Limit, lookTimeout))
 	defer cancel()
@@ -409,8 +411,8 @@ func (r *Reader) look(_ struct{}, batch []*leafQuestion) {
 	}
 }
 
-// findLeaves: the run that holds a position, if any does, is the last that begins before it. The tree's tables have no
-// shards: on Citus they stand on one node.
+// findLeaves finds the runs that hold positions. A position can only be in the last run that begins before it. The
+// tree's tables are not sharded: on Citus they are on one node.
 const findLeaves = `SELECT n.place, r.first_leaf, r.first_position, r.leaves
 	FROM unnest($1::int[], $2::int[], $3::bigint[]) AS n(place, from_shard, position)
 	JOIN LATERAL (SELECT first_leaf, first_position, leaves FROM transparency_runs
@@ -457,7 +459,7 @@ func (r *Reader) find(ctx context.Context, batch []*leafQuestion) error {
 		return fmt.Errorf("look for leaves: %w", err)
 	}
 	if r.published(head.size) != tree && len(places) < len(batch) {
-		return r.find(ctx, batch) // what was remembered is of another tree
+		return r.find(ctx, batch) // the remembered runs belong to another tree
 	}
 	r.remember(found, head.size)
 	wanted := map[tile]bool{}

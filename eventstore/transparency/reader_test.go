@@ -18,7 +18,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// proven requires that the answer proves the leaf, by the word of the go command's log.
+// proven fails unless the answer proves the leaf, according to the go command's log code.
 func proven(t testing.TB, q *leafQuestion, leaf [32]byte, root []byte) {
 	t.Helper()
 	path, err := q.prover.prove(q.index)
@@ -34,8 +34,8 @@ func readPool(t testing.TB, l *ledgertest.Ledger) *pgxpool.Pool {
 	return pool
 }
 
-// TestConcurrentProofs: questions of all shards that go together are answered each with its own proof, beside events
-// that are not integrated and such as there are not.
+// TestConcurrentProofs: questions about all shards in one batch each get their own proof, next to questions about
+// unpublished and missing events.
 func TestConcurrentProofs(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	var organizations []ledgertest.Organization
@@ -81,7 +81,7 @@ func TestConcurrentProofs(t *testing.T) {
 		proven(t, q, e.Hash, root)
 	}
 
-	// The same through the gate, by a memory that knows all tiles.
+	// The same through the Batcher, with all tiles in memory.
 	var asking sync.WaitGroup
 	for _, e := range events {
 		asking.Go(func() {
@@ -121,8 +121,8 @@ func awaitLock(t *testing.T, admin *pgxpool.Pool) {
 	})
 }
 
-// TestLockedTree: tables that are locked away cost one connection, whoever asks; who gives up is let go, and the batch
-// ends by itself.
+// TestLockedTree: locked tables cost one connection, however many callers ask. A caller that gives up returns, and the
+// batch ends by itself.
 func TestLockedTree(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	l.Organization(t, 1, domain.InternalPlan)
@@ -165,7 +165,7 @@ func TestLockedTree(t *testing.T) {
 	check(t, locked.Rollback(ctx))
 }
 
-// TestSmallerTree: after a restore a process that has seen a larger tree proves what is published now.
+// TestSmallerTree: after a restore, a process that has seen a larger tree proves inclusion in the current one.
 func TestSmallerTree(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	a, b := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)
@@ -192,7 +192,7 @@ func TestSmallerTree(t *testing.T) {
 		t.Errorf("an event that the restored tree lacks: %v", err)
 	}
 	register(t, l, a, 0, 3)
-	again := process(t, l, signer, func(c *Config) { c.Batch = 3 }) // of the shard that is taken up first
+	again := process(t, l, signer, func(c *Config) { c.Batch = 3 }) // of the shard that is integrated first
 	if n, err := again.integrate(ctx); n != 3 || err != nil {
 		t.Fatalf("%d leaves, %v", n, err)
 	}
@@ -202,8 +202,8 @@ func TestSmallerTree(t *testing.T) {
 	}
 }
 
-// TestFreshTree: a tree that is fresh enough proves what it holds without being read again; what it lacks is looked for
-// in the newest, which then proves the rest too.
+// TestFreshTree: a tree that is fresh enough proves its leaves without being read again. A missing leaf is looked up in
+// the newest tree, which is used for the rest from then on.
 func TestFreshTree(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -235,7 +235,7 @@ func TestFreshTree(t *testing.T) {
 	}
 }
 
-// TestForkedTree: what is remembered of another tree of the same size, as before a restore, costs no proof.
+// TestForkedTree: cached data of another tree of the same size, as before a restore, makes no proof fail.
 func TestForkedTree(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	register(t, l, l.Organization(t, 1, domain.InternalPlan), 0, 3)
@@ -251,8 +251,8 @@ func TestForkedTree(t *testing.T) {
 	}
 }
 
-// TestTreeChangesMeanwhile: where another reader is the first to see the smaller tree of a restore, a question that is
-// under way does not answer by what was remembered of the larger one.
+// TestTreeChangesMeanwhile: if another caller first sees the smaller tree of a restore, a question in progress is not
+// answered from cached data of the larger one.
 func TestTreeChangesMeanwhile(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	register(t, l, l.Organization(t, 1, domain.InternalPlan), 0, 3)
@@ -262,7 +262,7 @@ func TestTreeChangesMeanwhile(t *testing.T) {
 	_, err := reader.Inclusion(ctx, 1, first.Position, first.Leaf())
 	check(t, err)
 	size := reader.size
-	reader.size, reader.runs[0].firstLeaf = size+1000, 500 // as of a larger tree
+	reader.size, reader.runs[0].firstLeaf = size+1000, 500 // as if from a larger tree
 	locked := lockTable(t, admin, "transparency_checkpoint")
 	answer := make(chan error)
 	go func() {
@@ -275,7 +275,7 @@ func TestTreeChangesMeanwhile(t *testing.T) {
 	check(t, <-answer)
 }
 
-// TestLeavesAreLookedUp: without statistics too a leaf is found by the index of its position.
+// TestLeavesAreLookedUp: even without statistics, a leaf is found by the index of its position.
 func TestLeavesAreLookedUp(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()

@@ -20,8 +20,8 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// LogName is the origin of the checkpoints of a ledger: its issuer without scheme, with /log at its end. An issuer that
-// is no address is taken as it is; what a note cannot hold in a name is percent-encoded.
+// LogName returns the origin of a ledger's checkpoints: its issuer without the scheme, followed by /log. An issuer that
+// is not a URL is used unchanged. Characters that a note does not allow in a name are percent-encoded.
 func LogName(issuer string) string {
 	name := strings.TrimRight(issuer, "/")
 	if u, err := url.Parse(issuer); err == nil && u.Host != "" {
@@ -41,18 +41,19 @@ func LogName(issuer string) string {
 // Signer signs checkpoints.
 type Signer struct {
 	evidence.LogKey
-	// Revoked are keys of the log, as Status.SignedBy names them, whose last checkpoint it signs anew: nobody trusts that.
+	// Revoked are keys of the log, in the form of Status.SignedBy. If one of them signed the last checkpoint, the same
+	// tree is signed again, because verifiers do not trust that checkpoint.
 	Revoked []string
 	private *evidence.Signer
 }
 
-// due reports whether there is something to sign: a larger tree, or the same one under a key that was revoked.
+// due reports whether there is something to sign: a larger tree, or the same tree if its checkpoint's key was revoked.
 func (s *Signer) due(last, tree checkpoint) bool {
 	return tree.size > last.size ||
 		tree.size > 0 && tree.size == last.size && slices.Contains(s.Revoked, signedBy(last.note))
 }
 
-// NewSigner names the key of a log.
+// NewSigner returns a Signer with the log's name and key.
 func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 	public, err := base64.RawURLEncoding.DecodeString(private.Key().JWK.X)
 	if err != nil {
@@ -65,7 +66,7 @@ func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 	return &Signer{LogKey: key, private: private}, nil
 }
 
-// noteSigner is a Signer as the note package asks for one.
+// noteSigner implements note.Signer.
 type noteSigner struct{ *Signer }
 
 func (s noteSigner) Name() string    { return s.LogKey.Name }
@@ -74,13 +75,13 @@ func (s noteSigner) Sign(text []byte) ([]byte, error) {
 	return base64.RawURLEncoding.DecodeString(s.private.Sign(text))
 }
 
-// keyHash reads four bytes in hexadecimal, as package evidence writes them.
+// keyHash parses a key hash of package evidence: four bytes in hexadecimal.
 func keyHash(text string) uint32 {
 	hash, _ := strconv.ParseUint(text, 16, 32)
 	return uint32(hash)
 }
 
-// sign makes a checkpoint (C2SP tlog-checkpoint) without extension lines: a signed note.
+// sign returns a signed checkpoint (C2SP tlog-checkpoint) without extension lines.
 func (s *Signer) sign(size int64, root tlog.Hash) (string, error) {
 	signed, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%s\n", s.Name, size, root)}, noteSigner{s})
 	if err != nil {
@@ -89,7 +90,7 @@ func (s *Signer) sign(size int64, root tlog.Hash) (string, error) {
 	return string(signed), nil
 }
 
-// keyName is a key as transparency_keys, a signed note and Status.SignedBy name it.
+// keyName returns the name of a key in transparency_keys, in signed notes and in Status.SignedBy.
 func keyName(k evidence.LogKey) string { return k.Name + "+" + k.KeyHash }
 
 const (
@@ -98,14 +99,14 @@ const (
 		ON CONFLICT (key) DO NOTHING`
 	makeKey = `INSERT INTO transparency_keys (key, epoch, made, barred) SELECT $1, epoch, true, false FROM ledger WHERE id = 1
 		ON CONFLICT (key) DO NOTHING`
-	// forkedLedger: a key was made for a fork. A key that is unknown here may then be of the history that was lost.
+	// forkedLedger reports whether a key was made for a fork. An unknown key may then have signed the lost history.
 	forkedLedger = `SELECT EXISTS (SELECT FROM transparency_keys WHERE made)`
 	readKey      = `SELECT true, k.made AND k.epoch = g.epoch, k.barred FROM transparency_keys k, ledger g WHERE g.id = 1 AND k.key = $1`
 	barKeys      = `UPDATE transparency_keys SET barred = true WHERE key <> $1`
 )
 
-// Stop is what a restore does before it raises the epoch: the tree stands still from then on, also where the backup is
-// older than the first checkpoint, and the keys that exist now are remembered, as none of them may sign a fork.
+// Stop halts the tree. A restore calls it before it raises the epoch. It works even if the backup is older than the
+// first checkpoint. It also records the existing keys, because none of them may sign a fork.
 func Stop(ctx context.Context, pool *pgxpool.Pool, known []evidence.LogKey) error {
 	status, err := ReadStatus(ctx, pool)
 	if err != nil {
@@ -123,8 +124,7 @@ func Stop(ctx context.Context, pool *pgxpool.Pool, known []evidence.LogKey) erro
 	return nil
 }
 
-// know records keys, those of a file and the one that signed a checkpoint, which is empty where no checkpoint was
-// signed.
+// know records keys and the key that signed the last checkpoint, which is empty if no checkpoint was signed.
 func know(ctx context.Context, tx pgx.Tx, signedBy string, keys []evidence.LogKey) error {
 	var list []string
 	if signedBy != "" {
@@ -139,8 +139,8 @@ func know(ctx context.Context, tx pgx.Tx, signedBy string, keys []evidence.LogKe
 	return nil
 }
 
-// MakeForkKey records a key that was made just now, before anybody can have signed with it. The error is ErrNotHalted
-// where no fork is to be made, and ErrKnownKey for a key that is not new.
+// MakeForkKey records a newly generated key for a fork. Call it before anything is signed with the key. The error is
+// ErrNotHalted if the tree was not halted, and ErrKnownKey if the key is not new.
 func MakeForkKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) error {
 	status, err := ReadStatus(ctx, pool)
 	if err != nil {
@@ -159,9 +159,9 @@ func MakeForkKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) e
 	return nil
 }
 
-// RecordKey records a key that was made just now, in a rotation. Once a key was made for a fork, only recorded keys
-// sign: of another one nobody here can say that it did not sign what was lost. While the tree stands still nothing is
-// recorded, as a fork takes only the keys of MakeForkKey. The error is ErrKnownKey for a key that is not new.
+// RecordKey records a newly generated key during a rotation. Once a key was made for a fork, only recorded keys sign,
+// because any other key may have signed the lost history. While the tree is halted, RecordKey does nothing, because a
+// fork accepts only keys from MakeForkKey. The error is ErrKnownKey if the key is not new.
 func RecordKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) error {
 	status, err := ReadStatus(ctx, pool)
 	if err != nil || status.Halted {
@@ -177,19 +177,19 @@ func RecordKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) err
 	return nil
 }
 
-// Answers to a key that may have signed a history which was lost.
+// Errors for a key that may have signed a lost history.
 var (
 	ErrBarred = errors.New(
-		"this log key may have signed the history that was lost in a restore, and must not sign another: put the log key " +
-			"in place that integrity log resume --fork --stage has made",
+		"this log key may have signed the history that was lost in a restore, and must not sign another: install the log " +
+			"key that integrity log resume --fork --stage has created",
 	)
 	ErrUnrecorded = errors.New(
-		"this log key is not recorded, and the log has gone on as another history since a restore: it may have signed " +
-			"the history that was lost. Make one with integrity keys rotate --transparency-log --stage, which records it",
+		"this log key is not recorded, and the log has forked since a restore: the key may have signed " +
+			"the lost history. Create a key with integrity keys rotate --transparency-log --stage, which records it",
 	)
 )
 
-// maySign records a key that signs, and refuses a barred one, and after a fork an unknown one.
+// maySign records a key before it signs. It refuses a barred key and, after a fork, an unknown one.
 func maySign(ctx context.Context, tx pgx.Tx, key evidence.LogKey) error {
 	known, err := KnownKey(ctx, tx, key)
 	switch {
@@ -218,20 +218,20 @@ func Forked(ctx context.Context, from rowQuerier) (forked bool, err error) {
 	return forked, nil
 }
 
-// KeyState is what the database knows of a key.
+// KeyState is the database's information about a key.
 type KeyState struct {
 	Known  bool
-	Made   bool // after the last restore, for a fork
-	Barred bool // it must sign no more
+	Made   bool // for a fork, after the last restore
+	Barred bool // must not sign any more
 }
 
-// KnownKey looks a key up.
+// KnownKey looks up a key. An unknown key has the zero KeyState.
 func KnownKey(ctx context.Context, from history.Querier, key evidence.LogKey) (KeyState, error) {
 	return knownKey(ctx, from, keyName(key))
 }
 
 func knownKey(ctx context.Context, from history.Querier, name string) (KeyState, error) {
-	rows, _ := from.Query(ctx, readKey, name) // the error comes with the rows
+	rows, _ := from.Query(ctx, readKey, name) // rows carry its error
 	state, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[KeyState])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return KeyState{}, nil
@@ -242,29 +242,29 @@ func knownKey(ctx context.Context, from history.Querier, name string) (KeyState,
 	return state, nil
 }
 
-// Resumption is what Resume goes by.
+// Resumption holds the parameters of Resume.
 type Resumption struct {
-	// Published is the newest checkpoint of this log that is known outside, as a monitor or a witness has kept it. Nil:
-	// none is.
+	// Published is the newest checkpoint of this log known outside, such as one kept by a monitor or a witness. Nil if
+	// none is known.
 	Published *evidence.Checkpoint
-	// Kept is the largest signed head that this machine keeps outside the database. It counts unless its key was barred
-	// since, as the history that it is of is lost then.
+	// Kept is the largest signed head that this machine keeps outside the database. It is ignored if its key was barred
+	// since, because its history is then known to be lost.
 	Kept Head
-	// Fork lets the tree go on as another history.
+	// Fork lets the tree continue as another history.
 	Fork   bool
-	Signer *Signer           // signs a fork; nil: there is no key
-	Keys   []evidence.LogKey // every other key of the log that the operator knows of, also one that no file trusts
-	// Witnesses are asked how large a tree they have seen, where nothing seems to be lost. One that does not answer is
-	// left out, and Unasked hears of it.
+	Signer *Signer           // signs a fork; nil if there is no key
+	Keys   []evidence.LogKey // all other keys of the log known to the operator, trusted or not
+	// Witnesses are asked for the size of the largest tree they have seen, if nothing seems to be lost. If one does not
+	// answer, Unasked is called and it is skipped.
 	Witnesses []*Witness
 	Unasked   func(witness string, err error)
 }
 
-// Resume lets the tree go on after the database was restored from a backup, and says whether published leaves were
-// lost. Where the tree contains the published checkpoint nothing was lost, and it goes on under its keys. Otherwise it
-// goes on only as a fork: under a key that MakeForkKey has recorded since that restore, so that it cannot have signed
-// what was lost. Every other key is barred, in every process, so that no key ever signs two histories. Monitors say
-// then that history was rewritten, because it was.
+// Resume lets the tree continue after the database was restored from a backup, and reports whether published leaves
+// were lost. If the tree contains the published checkpoint, nothing was lost, and it continues under its keys.
+// Otherwise it continues only as a fork, under a key that MakeForkKey has recorded since that restore and that cannot
+// have signed the lost history. Every other key is barred in every process, so that no key ever signs two histories.
+// Monitors then report correctly that history was rewritten.
 func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, lost bool, err error) {
 	status, err := ReadStatus(ctx, pool)
 	if err != nil {
@@ -297,10 +297,10 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, 
 		if err := tx.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
 			return fmt.Errorf("read the ledger's epoch: %w", err)
 		}
-		// First, because its row is the lock of all the tables.
+		// This comes first, because its row is the lock of all the tables.
 		tag, err := tx.Exec(ctx, `UPDATE transparency_tree SET epoch = $1 WHERE id = 1 AND size = $2`, epoch, status.Leaves)
 		if err != nil {
-			return fmt.Errorf("let the tree go on: %w", err)
+			return fmt.Errorf("resume the tree: %w", err)
 		}
 		if tag.RowsAffected() != 1 {
 			return errLost
@@ -313,7 +313,7 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, 
 	return status.Leaves, !contained, err
 }
 
-// bar leaves the key of a fork as the only one that may sign.
+// bar bars all keys but the fork's.
 func (r Resumption) bar(ctx context.Context, tx pgx.Tx, signedBy string) error {
 	if r.Signer == nil {
 		return ErrSameKey
@@ -342,8 +342,8 @@ func signersOf(c *evidence.Checkpoint) (keys []evidence.LogKey) {
 	return keys
 }
 
-// ClaimedKeys are the keys of the log that a checkpoint names as its signers, without a proof that they signed. At most
-// a hundred: a note has no more signatures.
+// ClaimedKeys returns the keys of the log that a checkpoint names as signers. It does not verify the signatures. There
+// are at most 100, the limit of signatures in a note.
 func ClaimedKeys(text, name string) (keys []evidence.LogKey) {
 	_, err := note.Open([]byte(text), note.VerifierList())
 	if unverified, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
@@ -356,8 +356,7 @@ func ClaimedKeys(text, name string) (keys []evidence.LogKey) {
 	return keys
 }
 
-// newest refuses a published checkpoint after which a larger tree was signed, as far as this machine and the witnesses
-// know.
+// newest returns ErrNotNewest if this machine or a witness knows of a larger signed tree than the published checkpoint.
 func (r Resumption) newest(ctx context.Context, pool *pgxpool.Pool) error {
 	if r.Kept.Size > r.Published.Size {
 		key, err := knownKey(ctx, pool, r.Kept.SignedBy())
@@ -366,15 +365,15 @@ func (r Resumption) newest(ctx context.Context, pool *pgxpool.Pool) error {
 		}
 		if !key.Barred {
 			return fmt.Errorf(
-				"%w: this machine has signed a tree of %d leaves, and it has %d", ErrNotNewest, r.Kept.Size, r.Published.Size,
+				"%w: this machine has signed a tree of %d leaves, but it has %d", ErrNotNewest, r.Kept.Size, r.Published.Size,
 			)
 		}
 	}
 	return r.witnessed(ctx, pool)
 }
 
-// witnessed refuses a published checkpoint of which a witness has seen a larger one. Each witness is asked by the last
-// stored checkpoint, which was published: one that has seen another answers how large that was (C2SP tlog-witness).
+// witnessed returns ErrNotNewest if a witness has seen a larger tree than the published checkpoint. It submits the last
+// stored checkpoint to each witness. A witness that has seen another tree answers with its size (C2SP tlog-witness).
 func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 	last, err := readCheckpoint(ctx, pool)
 	if err != nil || last.size == 0 {
@@ -390,22 +389,22 @@ func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 			r.Unasked(w.Name(), err)
 		case seen > r.Published.Size:
 			return fmt.Errorf(
-				"%w: the witness %s has seen a tree of %d leaves, and it has %d", ErrNotNewest, w.Name(), seen, r.Published.Size,
+				"%w: the witness %s has seen a tree of %d leaves, but it has %d", ErrNotNewest, w.Name(), seen, r.Published.Size,
 			)
 		}
 	}
 	return nil
 }
 
-// Answers of Resume and MakeForkKey.
+// Errors of Resume, MakeForkKey and RecordKey.
 var (
 	ErrNotHalted = errors.New("the tree was not halted: there is nothing to resume")
 	ErrForked    = errors.New("the tree does not contain the published checkpoint: published leaves were lost")
 	ErrOlder     = errors.New(
-		"the published checkpoint must be the newest that is known outside: this one is older than the restored " +
+		"the published checkpoint must be the newest known outside: this one is older than the restored " +
 			"database's own",
 	)
-	ErrNotNewest = errors.New("the published checkpoint must be the newest that is known outside")
+	ErrNotNewest = errors.New("the published checkpoint must be the newest known outside")
 	ErrSameKey   = errors.New("this log key may have signed the history that was lost, and must not sign another one")
-	ErrKnownKey  = errors.New("this log key was known before: a fork needs one that is made now")
+	ErrKnownKey  = errors.New("this log key was known before: a fork needs a new key")
 )

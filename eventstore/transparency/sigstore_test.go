@@ -20,11 +20,11 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// sigstoreAuthority is a program of others, in a version that this Go builds.
+// sigstoreAuthority is sigstore's program, at a version that this Go version builds.
 const sigstoreAuthority = "github.com/sigstore/timestamp-authority/v2@v2.1.3"
 
-// TestSigstoreAuthority: sigstore's timestamp authority, as its own program, stamps the log; its tokens lead to what
-// is pinned, and OpenSSL accepts them.
+// TestSigstoreAuthority: sigstore's timestamp authority, run as a separate program, stamps the log. Its tokens verify
+// under the pinned certificates, and OpenSSL accepts them.
 func TestSigstoreAuthority(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds another program")
@@ -70,7 +70,7 @@ func TestSigstoreAuthority(t *testing.T) {
 		chain, err = io.ReadAll(answer.Body)
 		return err == nil && answer.StatusCode == http.StatusOK
 	})
-	// Its tokens hold its own certificate alone: those above it are pinned, the intermediate one too.
+	// Its tokens contain only its own certificate. The root and the intermediate certificate are pinned.
 	var above [][]byte
 	_, roots := pem.Decode(chain)
 	for block, rest := pem.Decode(roots); block != nil; block, rest = pem.Decode(rest) {

@@ -13,19 +13,19 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// CheckedStamps is what CheckStamps has looked at.
+// CheckedStamps summarizes the tokens that CheckStamps has checked.
 type CheckedStamps struct {
 	Tokens   int64
-	Unpinned []string // authorities whose tokens were not checked, because no certificate is pinned under their names
+	Unpinned []string // authorities without a pinned certificate, whose tokens were not checked
 }
 
-// stampPage is how many tokens are read at a time.
+// stampPage is the number of tokens read at a time.
 const stampPage = 1024
 
-// CheckStamps checks every stored token: its checkpoint is one that a pinned key of the log signed, a revoked one
-// included, and has the root that the tree has at that size; the token is over that checkpoint and under a pinned
-// certificate. It believes the tree's tiles, which Check derives. found gets each token that is wrong, with the fault;
-// an error is one of reading.
+// CheckStamps checks every stored token. Its checkpoint must be signed by a pinned key of the log, which may be
+// revoked, and must have the tree's root at that size. The token must cover that checkpoint under a pinned certificate.
+// CheckStamps trusts the tree's tiles, which Check derives. It calls found with each faulty token and its fault. The
+// returned error is a read error.
 func CheckStamps(
 	ctx context.Context, pool *pgxpool.Pool, trusted *evidence.TrustedKeys, found func(Stamp, error),
 ) (checked CheckedStamps, err error) {
@@ -57,9 +57,9 @@ func CheckStamps(
 	}
 }
 
-// rootAt is the root of the stored tree as it was with so many leaves; fault says why it has none.
+// rootAt returns the root that the stored tree had at a size, or the reason why it has none as fault.
 func (r *Reader) rootAt(ctx context.Context, size int64) (root tlog.Hash, fault, err error) {
-	if size < 1 || size >= 1<<62 { // the arithmetic of tlog would never end
+	if size < 1 || size >= 1<<62 { // tlog would loop forever
 		return root, fmt.Errorf("no tree has %d leaves", size), nil
 	}
 	tiles, err := r.read(ctx, size, edgeOf(size))
@@ -67,14 +67,14 @@ func (r *Reader) rootAt(ctx context.Context, size int64) (root tlog.Hash, fault,
 		return root, nil, err
 	}
 	if root, fault = tlog.TreeHash(size, tiles); fault != nil {
-		fault = fmt.Errorf("the tree is not of %d leaves: %w", size, fault)
+		fault = fmt.Errorf("the tree does not have %d leaves: %w", size, fault)
 	}
 	return root, fault, nil
 }
 
 var errUnpinned = errors.New("no certificate is pinned under the name of its authority")
 
-// check judges a token of the tree that has this root at its size.
+// check checks a token. root is the tree's root at the token's size.
 func (s Stamp) check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
 	c, err := evidence.OpenCheckpoint(s.Checkpoint, trusted)
 	switch {
@@ -84,7 +84,7 @@ func (s Stamp) check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
 		return err
 	}
 	if c.Size != s.TreeSize || c.Root != root {
-		return fmt.Errorf("its checkpoint is not that of the tree with %d leaves", s.TreeSize)
+		return fmt.Errorf("its checkpoint does not belong to the tree with %d leaves", s.TreeSize)
 	}
 	pinned, known := trusted.Authority(s.Authority)
 	if !known {
@@ -93,7 +93,7 @@ func (s Stamp) check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
 	token, err := pinned.CheckToken(s.Token, sha256.Sum256([]byte(s.Checkpoint)))
 	if err == nil && !token.GenTime.Equal(s.GenTime) {
 		err = fmt.Errorf(
-			"its time is %s, and stored as %s", evidence.FormatTime(token.GenTime), evidence.FormatTime(s.GenTime),
+			"its time is %s, but stored as %s", evidence.FormatTime(token.GenTime), evidence.FormatTime(s.GenTime),
 		)
 	}
 	return err

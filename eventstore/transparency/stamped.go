@@ -19,23 +19,23 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Stamp is the token of a time-stamping authority over a checkpoint, as it is stored.
+// Stamp is a stored token of a time-stamping authority over a checkpoint.
 type Stamp struct {
 	TreeSize   int64
 	Authority  string
-	GenTime    time.Time // that the token states
-	Checkpoint string    // signed by the log alone; the token's imprint is the SHA-256 of exactly these bytes
-	Token      []byte    // the DER of a TimeStampToken
+	GenTime    time.Time // in the token
+	Checkpoint string    // with the log's signature only; the token's imprint is the SHA-256 of these bytes
+	Token      []byte    // a TimeStampToken in DER
 }
 
 const stampColumns = `tree_size, authority, gen_time, checkpoint, token`
 
-// Timestamps lists the tokens of checkpoints of more than after leaves, by size of the tree and authority: at least
-// limit of them, where there are so many, and all of each size.
+// Timestamps lists the tokens of checkpoints with more than after leaves, by tree size and authority. It returns limit
+// tokens if there are enough, and all further tokens of the last size.
 func (r *Reader) Timestamps(ctx context.Context, after int64, limit int) ([]Stamp, error) {
 	const query = `SELECT ` + stampColumns +
 		` FROM log_timestamps WHERE tree_size > $1 ORDER BY tree_size FETCH FIRST $2 ROWS WITH TIES`
-	rows, _ := r.Pool.Query(ctx, query, after, limit) // the error comes with the rows
+	rows, _ := r.Pool.Query(ctx, query, after, limit) // rows carry its error
 	stamps, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stamp])
 	if err != nil {
 		return nil, fmt.Errorf("read tokens: %w", err)
@@ -48,17 +48,18 @@ func (s Stamp) compare(other Stamp) int {
 	return cmp.Or(cmp.Compare(s.TreeSize, other.TreeSize), cmp.Compare(s.Authority, other.Authority))
 }
 
-// Stamped answers, for each authority, its token of the earliest checkpoint that holds the event at a position of a
-// shard, whose leaf (domain.Event.Leaf) the caller has read: by checkpoint, the smallest first, each with the proof
-// that it holds the leaf. A token under a log key that was revoked by then is passed over, as verifiers do: a later one
-// may count. Proofs are checked before they are answered, tokens are not. Of more than evidence has room
-// for the earliest are answered. Concurrent questions share a round trip. The error may be ErrNotIntegrated.
+// Stamped returns, for each authority, its token of the earliest checkpoint that contains the event at a position of a
+// shard. The caller passes the event's leaf (domain.Event.Leaf). The result is ordered by checkpoint, smallest first,
+// each with a proof that it contains the leaf. A token under a log key that was already revoked is skipped, as
+// verifiers do, because a later token may count. Proofs are checked before they are returned, but tokens are not. If
+// there are more than evidence has room for, the earliest are returned. Concurrent calls share a round trip. The error
+// may be ErrNotIntegrated.
 func (r *Reader) Stamped(
 	ctx context.Context, shard domain.Shard, position int64, leaf []byte,
 ) ([]evidence.Timestamp, error) {
 	stamped, err := r.stamped(ctx, shard, position, leaf)
 	if errors.Is(err, errChanged) {
-		return r.stamped(ctx, shard, position, leaf) // what was remembered, as of a tree before a restore, is forgotten
+		return r.stamped(ctx, shard, position, leaf) // once more, now that the outdated tree is forgotten
 	}
 	return stamped, err
 }
@@ -105,7 +106,7 @@ func (r *Reader) stamped(
 	return stamped, nil
 }
 
-// proveStamped proves that a stamped checkpoint holds the leaf of a question. The error is errChanged where it does
+// proveStamped proves that a stamped checkpoint contains the leaf of a question. The error is errChanged if it does
 // not.
 func (r *Reader) proveStamped(s Stamp, q *stampQuestion, leaf tlog.Hash) (one evidence.Timestamp, err error) {
 	root, err := rootOf(s)
@@ -125,14 +126,14 @@ func (r *Reader) proveStamped(s Stamp, q *stampQuestion, leaf tlog.Hash) (one ev
 	}, nil
 }
 
-// rootOf is the root in the checkpoint of a token, which must be one of its size.
+// rootOf returns the root in the checkpoint of a token, which must have the token's size.
 func rootOf(s Stamp) (tlog.Hash, error) {
 	c, err := evidence.OpenCheckpoint(s.Checkpoint, nil)
-	if errors.Is(err, evidence.ErrUnknownLogKey) { // no key is asked about
+	if errors.Is(err, evidence.ErrUnknownLogKey) { // no keys were passed
 		err = nil
 	}
 	if err == nil && c.Size != s.TreeSize {
-		err = fmt.Errorf("the checkpoint of a token of %d leaves has %d", s.TreeSize, c.Size)
+		err = fmt.Errorf("the token is for %d leaves, but its checkpoint has %d", s.TreeSize, c.Size)
 	}
 	return c.Root, err
 }
@@ -145,11 +146,11 @@ func proveLeaf(index, size int64, tiles knownTiles) (tlog.RecordProof, error) {
 	return prover.prove(index)
 }
 
-// stampQuestion asks for the tokens of checkpoints that hold a leaf.
+// stampQuestion asks for the tokens of checkpoints that contain a leaf.
 type stampQuestion struct {
 	index int64
 
-	stamps []Stamp // the earliest of each authority, in the order of compare
+	stamps []Stamp // the earliest of each authority, sorted by compare
 	tiles  knownTiles
 	err    error
 }
@@ -164,7 +165,7 @@ func (r *Reader) lookForStamps(_ struct{}, batch []*stampQuestion) {
 	}
 }
 
-// stampedBy are the authorities that have tokens, by one look into the index for each, and a null.
+// stampedBy selects the authorities that have tokens, with one index lookup each, and a final null.
 const stampedBy = `WITH RECURSIVE stamped(name) AS (
 		(SELECT authority FROM log_timestamps ORDER BY authority LIMIT 1)
 		UNION ALL SELECT (SELECT authority FROM log_timestamps WHERE authority > s.name ORDER BY authority LIMIT 1) FROM stamped s WHERE s.name IS NOT NULL
@@ -181,7 +182,7 @@ func (r *Reader) findStamps(ctx context.Context, batch []*stampQuestion) error {
 		indexes[i] = q.index
 	}
 	marks, since := r.revoked()
-	rows, _ := r.Pool.Query(ctx, query, indexes, marks, since) // the error comes with the rows
+	rows, _ := r.Pool.Query(ctx, query, indexes, marks, since) // rows carry its error
 	var place, largest int64
 	var s Stamp
 	wanted := map[tile]bool{}
@@ -198,7 +199,7 @@ func (r *Reader) findStamps(ctx context.Context, batch []*stampQuestion) error {
 		}); err != nil {
 		return fmt.Errorf("read tokens: %w", err)
 	}
-	// A tile of a larger tree begins with what it has in a smaller one.
+	// A tile of a larger tree begins with its hashes in a smaller one.
 	tiles, err := r.read(ctx, largest, slices.Collect(maps.Keys(wanted)))
 	if err != nil {
 		return err
@@ -210,7 +211,7 @@ func (r *Reader) findStamps(ctx context.Context, batch []*stampQuestion) error {
 	return nil
 }
 
-// revoked are the log keys that are revoked, each by how the line of its signature begins, and since when.
+// revoked returns the revoked log keys, each as the beginning of its signature line, and the times since when.
 func (r *Reader) revoked() (marks, since []string) {
 	if r.Trusted == nil {
 		return nil, nil
@@ -228,15 +229,15 @@ func (r *Reader) revoked() (marks, since []string) {
 	return marks, since
 }
 
-// StampState is how far an authority has stamped the log.
+// StampState is the progress of an authority in stamping the log.
 type StampState struct {
 	Authority string
-	TreeSize  int64     // of its newest token; 0: it has none
-	GenTime   time.Time // of that token; zero: it has none
-	Unstamped time.Time // when the first published event that no token of it covers was decided; zero: it covers all
+	TreeSize  int64     // of its newest token; 0 if it has none
+	GenTime   time.Time // of that token; zero if it has none
+	Unstamped time.Time // time of the first published event that its tokens do not cover; zero if they cover all
 }
 
-// Age is how old the newest token is at a time; negative where none is stored.
+// Age returns the age of the newest token, -1 if it has none.
 func (s StampState) Age(now time.Time) time.Duration {
 	if s.TreeSize == 0 {
 		return -1
@@ -244,7 +245,7 @@ func (s StampState) Age(now time.Time) time.Duration {
 	return max(0, now.Sub(s.GenTime))
 }
 
-// Lag is for how long the first published event has waited for a token; 0: every one has it.
+// Lag returns how long the first uncovered published event has waited for a token, 0 if all are covered.
 func (s StampState) Lag(now time.Time) time.Duration {
 	if s.Unstamped.IsZero() {
 		return 0
@@ -252,7 +253,7 @@ func (s StampState) Lag(now time.Time) time.Duration {
 	return max(0, now.Sub(s.Unstamped))
 }
 
-// ReadStamps looks at the tokens of the named authorities and of all others that have one, by name.
+// ReadStamps reads the state of the named authorities and of all others that have tokens, by name.
 func ReadStamps(ctx context.Context, from rowsQuerier, names []string) (states []StampState, err error) {
 	const query = stampedBy + `SELECT n.name, coalesce(t.tree_size, 0), t.gen_time, r.from_shard, r.first_position + coalesce(t.tree_size, 0) - r.first_leaf
 		FROM (SELECT unnest($1::text[]) COLLATE "C" UNION SELECT name FROM stamped WHERE name IS NOT NULL) n(name)
@@ -266,7 +267,7 @@ func ReadStamps(ctx context.Context, from rowsQuerier, names []string) (states [
 		position int64
 	}
 	unstamped := map[int]first{}
-	rows, _ := from.Query(ctx, query, names) // the error comes with the rows
+	rows, _ := from.Query(ctx, query, names) // rows carry its error
 	var s StampState
 	var at *time.Time
 	var shard *int32

@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// firstStampPause follows the first failure of an authority; each further one in a row doubles it.
+	// firstStampPause is the pause after the first failure of an authority. Each further consecutive failure doubles it.
 	firstStampPause = 5 * time.Second
 	mostStampPause  = 4 * time.Minute
-	// leftTo is at how many looks in a row a token that is due is left to the process that signed the checkpoint.
+	// leftTo is the number of consecutive checks at which a due token is left to the process that signed the checkpoint.
 	leftTo = 2
 )
 
-// stamping has one authority stamp checkpoints until ctx ends. Nothing else waits for it.
+// stamping requests tokens of one authority until ctx ends. Nothing else waits for it.
 func (k *Keeper) stamping(ctx context.Context, a *TimestampAuthority) {
 	for ctx.Err() == nil {
 		_ = wait.For(ctx, k.stamp(ctx, a))
 	}
 }
 
-// stamp takes one look, and answers the pause until the next.
+// stamp checks once whether a token is due, and returns the pause until the next check.
 func (k *Keeper) stamp(ctx context.Context, a *TimestampAuthority) (pause time.Duration) {
 	err := k.stampNewest(ctx, a)
 	if err == nil || ctx.Err() != nil {
@@ -42,13 +42,13 @@ func (k *Keeper) stamp(ctx context.Context, a *TimestampAuthority) (pause time.D
 	a.failed++
 	a.failures.Add(1)
 	k.Log.Warn(
-		"a time-stamping authority has not stamped the transparency log", "authority", a.name, "error",
+		"stamping the transparency log failed", "authority", a.name, "error",
 		cluster.Loggable(err), "pause", pause,
 	)
 	return pause
 }
 
-// stampNewest gets and stores a token of the last checkpoint, where that is due.
+// stampNewest requests and stores a token of the last checkpoint if it is due.
 func (k *Keeper) stampNewest(ctx context.Context, a *TimestampAuthority) error {
 	if k.Signer() == nil {
 		return nil
@@ -57,7 +57,7 @@ func (k *Keeper) stampNewest(ctx context.Context, a *TimestampAuthority) error {
 	if !known {
 		if !a.unpinned {
 			k.Log.Warn(
-				"a time-stamping authority is not asked: the trusted keys pin no certificate under its name", "authority", a.name,
+				"time-stamping authority skipped: the trusted keys pin no certificate under its name", "authority", a.name,
 			)
 		}
 		a.unpinned = true
@@ -80,9 +80,9 @@ const (
 	storeStamp      = `INSERT INTO log_timestamps (tree_size, authority, gen_time, checkpoint, token) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`
 )
 
-// dueForStamp is the last checkpoint where the authority is to be asked for a token of it, else one of size 0: where
-// the tree has not grown since its newest token, where another process has stored one since the last look, and where
-// another process has signed the checkpoint and may still ask.
+// dueForStamp returns the last checkpoint if the authority must be asked for a token of it. Otherwise it returns a
+// checkpoint of size 0: if the tree has not grown since the newest token, if another process has stored a token since
+// the last check, or if another process has signed the checkpoint and may still ask.
 func (k *Keeper) dueForStamp(ctx context.Context, a *TimestampAuthority) (last checkpoint, err error) {
 	k.stamps.Lock()
 	defer k.stamps.Unlock()
@@ -93,7 +93,7 @@ func (k *Keeper) dueForStamp(ctx context.Context, a *TimestampAuthority) (last c
 		return checkpoint{}, fmt.Errorf("read the newest token: %w", err)
 	}
 	if last, err = k.ofThisTree(ctx, k.Pool); err != nil {
-		if errors.Is(err, ErrRestored) { // publishing says so
+		if errors.Is(err, ErrRestored) { // publishing reports it
 			err = nil
 		}
 		return checkpoint{}, err
@@ -111,7 +111,7 @@ func (k *Keeper) dueForStamp(ctx context.Context, a *TimestampAuthority) (last c
 	return last, nil
 }
 
-// ofThisTree is the last checkpoint, where the database was not restored since.
+// ofThisTree returns the last checkpoint, or ErrRestored if the database was restored since.
 func (k *Keeper) ofThisTree(ctx context.Context, from rowQuerier) (last checkpoint, err error) {
 	if _, err := readGrown(ctx, from); err != nil {
 		return checkpoint{}, err
@@ -119,9 +119,9 @@ func (k *Keeper) ofThisTree(ctx context.Context, from rowQuerier) (last checkpoi
 	return readCheckpoint(ctx, from)
 }
 
-// storeStamp stores a token of a checkpoint, unless the authority has one of that tree already. The tree must still
-// hold what was stamped, in the transaction that stores: since it was read this process may have been frozen, and the
-// database restored or replaced by a standby that lacks it.
+// storeStamp stores a token of a checkpoint, unless the authority already has one for that tree. The transaction checks
+// that the tree still contains the checkpoint: since it was read, this process may have been frozen, and the database
+// restored or replaced by a standby that lacks it.
 func (k *Keeper) storeStamp(
 	ctx context.Context, a *TimestampAuthority, stamped checkpoint, der []byte, token evidence.Token,
 ) error {
@@ -134,7 +134,7 @@ func (k *Keeper) storeStamp(
 		grown, err := readGrown(ctx, tx)
 		if err == nil && grown.size < stamped.size {
 			err = fmt.Errorf(
-				"the tree has %d leaves, and had %d when it was stamped: the database was replaced", grown.size, stamped.size,
+				"the tree has %d leaves, but had %d when it was stamped: the database was replaced", grown.size, stamped.size,
 			)
 		}
 		if err == nil {
@@ -157,11 +157,11 @@ func (k *Keeper) storeStamp(
 	return err
 }
 
-// holds requires that the stored tiles give the tree of a checkpoint.
+// holds returns an error wrapping errLacks unless the stored tiles give the tree of a checkpoint.
 func holds(ctx context.Context, from history.Querier, c checkpoint) error {
 	root, err := tlog.TreeHash(c.size, storedHashes(ctx, from))
 	if err == nil && root != c.root {
-		err = fmt.Errorf("the tree does not contain that of size %d as it was stored: %w", c.size, errLacks)
+		err = fmt.Errorf("the tree does not contain the earlier tree of %d leaves: %w", c.size, errLacks)
 	}
 	return err
 }

@@ -45,15 +45,15 @@ func configured(t *testing.T, a *stamptest.Authority) *TimestampAuthority {
 	return configured
 }
 
-// stampNow takes a look at every authority.
+// stampNow checks every authority once.
 func (k *Keeper) stampNow() {
 	for _, a := range k.Authorities {
 		k.stamp(context.Background(), a)
 	}
 }
 
-// tokens are those that are stored, as <tree size> <authority>, each accepted by OpenSSL for its checkpoint under its
-// authority's root, and each checkpoint signed by the log.
+// tokens returns the stored tokens as <tree size> <authority>. OpenSSL must accept each for its checkpoint under its
+// authority's root, and the log must have signed each checkpoint.
 func tokens(t *testing.T, l *ledgertest.Ledger, signer *Signer, authorities ...*stamptest.Authority) (names []string) {
 	t.Helper()
 	v, err := note.NewVerifier(signer.VerifierKey)
@@ -71,14 +71,14 @@ func tokens(t *testing.T, l *ledgertest.Ledger, signer *Signer, authorities ...*
 	return names
 }
 
-// TestOneTokenForAll: a thousand records that were registered between two looks share one token, and each of them is
-// proved to be in what was stamped, by another implementation's word.
+// TestOneTokenForAll: 1000 records registered between two checks share one token, and another implementation proves
+// each of them to be in the stamped tree.
 func TestOneTokenForAll(t *testing.T) {
 	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "tsa.example")
 	o := l.Organization(t, 1, domain.InternalPlan)
 	log := process(t, l, signer, stamping(t, a))
 	log.turned(t)
-	for round := range 10 { // with checkpoints in between, as in a minute
+	for round := range 10 { // with checkpoints in between, as within a minute
 		register(t, l, o, 100*round, 100)
 		log.turned(t)
 	}
@@ -107,13 +107,13 @@ func TestOneTokenForAll(t *testing.T) {
 	}
 }
 
-// proves requires that a stamped checkpoint holds a leaf.
+// proves fails unless a stamped checkpoint contains a leaf.
 func proves(t *testing.T, s evidence.Timestamp, leaf, root []byte) {
 	t.Helper()
 	check(t, tlog.CheckRecord(parseHashes(t, s.Hashes), s.TreeSize, hashOf(root), s.LeafIndex, tlog.RecordHash(leaf)))
 }
 
-// TestStamped: each event is answered with the earliest token of each authority that holds it, by checkpoint, and by a
+// TestStamped: each event gets the earliest token of each authority that covers it, ordered by checkpoint, even from a
 // reader that has seen other trees before.
 func TestStamped(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
@@ -220,7 +220,7 @@ func TestStamped(t *testing.T) {
 		states[2].Authority != "none" {
 		t.Fatalf("states %+v", states)
 	}
-	var decided []time.Time // when each leaf's event was
+	var decided []time.Time // by leaf
 	for _, of := range []int64{three, two, 0} {
 		decided = append(decided, decidedAt(t, l, of))
 	}
@@ -234,9 +234,8 @@ func TestStamped(t *testing.T) {
 	}
 }
 
-// decidedAt is when the event of a leaf was decided.
-// TestStampedUnderARevokedKey: a token over a checkpoint that verifiers will not believe, stamped under a log key that
-// was revoked before, hides no later one under another key.
+// TestStampedUnderARevokedKey: a token over a checkpoint of a log key that was revoked before, which verifiers do not
+// accept, does not hide a later token under another key.
 func TestStampedUnderARevokedKey(t *testing.T) {
 	l, former, next, a := ledgertest.New(t), newSigner(t), newSigner(t), stamptest.New(t, "tsa.example")
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -281,6 +280,7 @@ func TestStampedUnderARevokedKey(t *testing.T) {
 	}
 }
 
+// decidedAt returns the time of a leaf's event.
 func decidedAt(t *testing.T, l *ledgertest.Ledger, leaf int64) time.Time {
 	t.Helper()
 	for shard := range domain.Shard(l.Installation.Shards) {

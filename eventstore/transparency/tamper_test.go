@@ -18,7 +18,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestTampered: what is changed behind the tree's back is found by who derives it anew, and neither signed nor proved.
+// TestTampered: a modified tree is detected by Check, and is neither signed nor used for proofs.
 func TestTampered(t *testing.T) {
 	pgtest.OneServer(t, "it disables the triggers of a table")
 	l, signer := ledgertest.New(t), newSigner(t)
@@ -26,7 +26,7 @@ func TestTampered(t *testing.T) {
 	process(t, l, signer).turned(t)
 	register(t, l, o, 0, 260)
 	process(t, l, signer).turned(t)
-	register(t, l, o, 260, 3) // news for the next process
+	register(t, l, o, 260, 3) // new events for the next process
 	pool := owner(t, l)
 	exec(t, pool, "ALTER TABLE events DISABLE TRIGGER USER")
 	tables := []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "events"}
@@ -42,7 +42,7 @@ func TestTampered(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		sql, found string
-		// signs: a process that takes the tree over cannot see it, and need not: it is no part of what it signs.
+		// signs is set if a process that takes over the tree cannot notice the change, which does not affect what it signs.
 		signs bool
 	}{
 		"a full tile": {
@@ -58,7 +58,7 @@ func TestTampered(t *testing.T) {
 			"tile 1/0 differs", false,
 		},
 		"a missing tile": {"DELETE FROM transparency_tiles WHERE level = 0 AND n = 0", "tile 0/0 differs", true},
-		"the root":       {"UPDATE transparency_tree SET root = sha256('x')", "stored root is not", false},
+		"the root":       {"UPDATE transparency_tree SET root = sha256('x')", "stored root differs", false},
 		"the size":       {"UPDATE transparency_tree SET size = size - 1", "covers", false},
 		"no tree":        {"DELETE FROM transparency_tree", "the tree has 0", false},
 		"no tree, no tiles": {
@@ -72,14 +72,14 @@ func TestTampered(t *testing.T) {
 		},
 		"its root":           {"UPDATE transparency_checkpoint SET root = sha256('x')", "does not name", false},
 		"a position":         {"UPDATE transparency_tree SET positions[2] = positions[2] - 1", "its runs end at", true},
-		"a run's shard":      {"UPDATE transparency_runs SET from_shard = 2", "does not go on", true},
-		"a run's position":   {"UPDATE transparency_runs SET first_position = first_position + 1", "does not go on", true},
-		"a run's length":     {"UPDATE transparency_runs SET leaves = leaves - 1", "no run says", true},
-		"a run that is gone": {"DELETE FROM transparency_runs", "no run says", true},
+		"a run's shard":      {"UPDATE transparency_runs SET from_shard = 2", "does not continue", true},
+		"a run's position":   {"UPDATE transparency_runs SET first_position = first_position + 1", "does not continue", true},
+		"a run's length":     {"UPDATE transparency_runs SET leaves = leaves - 1", "no run contains", true},
+		"a run that is gone": {"DELETE FROM transparency_runs", "no run contains", true},
 		"the hash of an event": {
 			"UPDATE events SET hash = sha256('x') WHERE shard = 1 AND position = 5", "tile 0/0 differs", true,
 		},
-		"events at the end": {"DELETE FROM events WHERE shard = 1 AND position > 260", "does not have", true},
+		"events at the end": {"DELETE FROM events WHERE shard = 1 AND position > 260", "the log lacks", true},
 	} {
 		exec(t, pool, c.sql)
 		if _, err := Check(context.Background(), l.Pool, nil); !errors.Is(err, ErrDiffers) ||
@@ -99,8 +99,8 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-// TestLostLeaves: a tree that lost leaves which no checkpoint covered, as in a failover, and took others in their place
-// is served as it is now, by a process that had read the former tiles too.
+// TestLostLeaves: a tree that lost leaves not covered by a checkpoint, as in a failover, and got others in their place
+// is served in its current form, even by a process that had read the former tiles.
 func TestLostLeaves(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	a, b := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)
@@ -122,7 +122,7 @@ func TestLostLeaves(t *testing.T) {
 		exec(t, pool, "TRUNCATE "+table)
 		exec(t, pool, "INSERT INTO "+table+" TABLE saved_"+table)
 	}
-	register(t, l, a, 0, 3) // of the shard that is taken up first
+	register(t, l, a, 0, 3) // of the shard that is integrated first
 	other := process(t, l, signer, func(c *Config) { c.Batch = 3 })
 	if n, err := other.integrate(ctx); err != nil || n != 3 {
 		t.Fatalf("%d leaves, %v", n, err)
@@ -140,7 +140,7 @@ func TestLostLeaves(t *testing.T) {
 	complete(t, l, signer)
 }
 
-// TestOverwritten: a tile that would lose what it held is not written.
+// TestOverwritten: a tile that would lose hashes is not written.
 func TestOverwritten(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	log := process(t, l, signer)
@@ -152,7 +152,7 @@ func TestOverwritten(t *testing.T) {
 	}
 }
 
-// TestFalseProof: nobody is given the proof of another event.
+// TestFalseProof: no caller gets the proof of another event.
 func TestFalseProof(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -164,7 +164,7 @@ func TestFalseProof(t *testing.T) {
 	_, err := reader.Inclusion(context.Background(), 1, 5, leaf)
 	check(t, err)
 	exec(t, owner(t, l), "UPDATE transparency_runs SET first_leaf = first_leaf - 1, leaves = leaves + 1")
-	// What was known before stays known: it leads to the leaf.
+	// The cached data stays: it leads to the leaf.
 	_, err = reader.Inclusion(context.Background(), 1, 5, leaf)
 	check(t, err)
 	reader = &Reader{Pool: l.Pool}
@@ -173,7 +173,7 @@ func TestFalseProof(t *testing.T) {
 	}
 }
 
-// saved is a backup of the log's tables; the events of the ledger go on.
+// saved lists the log's tables that are backed up. The ledger's events are not.
 var saved = []string{
 	"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_keys",
 	"log_timestamps",
@@ -186,7 +186,7 @@ func backUp(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// restore puts the tables back as integrity restore does, in a ledger that knows the keys.
+// restore restores the tables like integrity restore, in a ledger that knows the keys.
 func restore(t *testing.T, l *ledgertest.Ledger, pool *pgxpool.Pool, known ...*Signer) eventstore.Installation {
 	t.Helper()
 	for _, table := range saved {
@@ -200,7 +200,7 @@ func restore(t *testing.T, l *ledgertest.Ledger, pool *pgxpool.Pool, known ...*S
 	return in
 }
 
-// opened reads a checkpoint as its monitor would.
+// opened reads a checkpoint like a monitor.
 func opened(t *testing.T, text string, keys ...*Signer) *evidence.Checkpoint {
 	t.Helper()
 	trusted, err := evidence.NewTrustedKeys(nil, nil, keysOf(keys...))
@@ -210,8 +210,8 @@ func opened(t *testing.T, text string, keys ...*Signer) *evidence.Checkpoint {
 	return &c
 }
 
-// TestRestored: after a restore the tree stands still until the operator has compared it with what was published, and
-// goes on where nothing was lost.
+// TestRestored: after a restore the tree is halted until the operator has compared it with the published checkpoint. If
+// nothing was lost, it continues.
 func TestRestored(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -252,7 +252,7 @@ func TestRestored(t *testing.T) {
 	complete(t, l, signer)
 }
 
-// TestRestoredWhileRunning: a process that has the tree in its memory does not go on beside a restored one.
+// TestRestoredWhileRunning: a process with the tree in memory does not continue after a restore.
 func TestRestoredWhileRunning(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -267,8 +267,8 @@ func TestRestoredWhileRunning(t *testing.T) {
 	}
 }
 
-// TestRestoredBeforeSigned: a tree that was confirmed is not signed in a database that no longer has it, neither while
-// the log stands still nor after it goes on.
+// TestRestoredBeforeSigned: a confirmed tree is not signed in a database that no longer has it, neither while the log
+// is halted nor after it is resumed.
 func TestRestoredBeforeSigned(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -297,8 +297,8 @@ func TestRestoredBeforeSigned(t *testing.T) {
 	complete(t, l, signer)
 }
 
-// TestForkNeedsNewKey: no key that existed before the restore signs a fork: not the one that signed the backup, not one
-// that came after it and that only the operator has, not one of another restore.
+// TestForkNeedsNewKey: no key that existed before the restore signs a fork: not the key that signed the backup, nor a
+// later key that only the operator knows, nor a key of another restore.
 func TestForkNeedsNewKey(t *testing.T) {
 	l, a, b := ledgertest.New(t), newSigner(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -340,7 +340,7 @@ func TestForkNeedsNewKey(t *testing.T) {
 		t.Errorf("a refusal lets the tree go on: %+v, %v", status, err)
 	}
 	check(t, fork(lost, made, a, b))
-	// A server that was not told of the new key signs nothing, and leaves the tree to one that was.
+	// A server without the new key signs nothing and leaves the tree to one that has it.
 	register(t, l, o, 3, 1)
 	for _, former := range []*Signer{a, b} {
 		if err := process(t, l, former).turn(ctx); !errors.Is(err, ErrBarred) {
@@ -354,7 +354,7 @@ func TestForkNeedsNewKey(t *testing.T) {
 		t.Errorf("the fork has %d leaves, the lost history had %d", forked, lost.Size)
 	}
 
-	// The same backup, restored once more: its readers see another epoch, and the key of the first fork is an old one.
+	// The same backup is restored again: readers see another epoch, and the key of the first fork counts as old.
 	second := restore(t, l, pool, a, b)
 	if second.Epoch == first.Epoch {
 		t.Errorf("two restores of one backup have the epoch %d", first.Epoch)
@@ -362,7 +362,7 @@ func TestForkNeedsNewKey(t *testing.T) {
 	if err := fork(lost, made, a, b); !errors.Is(err, ErrSameKey) {
 		t.Errorf("the key of another restore: %v", err)
 	}
-	exec(t, pool, "TRUNCATE transparency_keys") // and one that travelled with a backup of the fork
+	exec(t, pool, "TRUNCATE transparency_keys") // and a key from a backup of the fork
 	exec(
 		t, pool, "INSERT INTO transparency_keys (key, epoch, made, barred) VALUES ($1, $2, true, false)",
 		keyName(made.LogKey), first.Epoch,
@@ -372,7 +372,7 @@ func TestForkNeedsNewKey(t *testing.T) {
 	}
 }
 
-// TestRestoredBeforeFirstCheckpoint: a backup that has no tree yet stands still too.
+// TestRestoredBeforeFirstCheckpoint: a restored backup without a tree is halted, too.
 func TestRestoredBeforeFirstCheckpoint(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	l.Organization(t, 1, domain.InternalPlan)

@@ -23,34 +23,34 @@ import (
 )
 
 const (
-	// MostAuthorities is how many time-stamping authorities may be asked.
+	// MostAuthorities is the maximum number of time-stamping authorities.
 	MostAuthorities = 4
 
 	mostStampAnswer = 64 << 10
-	// mostStampApart is how far the time of a fresh token may be from this process's clock.
+	// mostStampApart is the largest difference between the time of a new token and this process's clock.
 	mostStampApart = time.Minute
 
 	queryType = "application/timestamp-query"
 	replyType = "application/timestamp-reply"
 )
 
-// TimestampAuthority is a server that stamps checkpoints (RFC 3161). What its tokens must lead to is pinned elsewhere,
-// under its name.
+// TimestampAuthority is a server that stamps checkpoints (RFC 3161). Its certificates are pinned elsewhere, under its
+// name.
 type TimestampAuthority struct {
 	name, address string
 	client        *outbound.Client
 	stored        atomic.Int64 // tokens
 	failures      atomic.Int64
 
-	// Of the one goroutine that asks it.
-	failed   int   // in a row
-	newest   int64 // size of the tree of its newest token at the last look
-	left     int   // looks in a row at which a token was due and left to another process
-	unpinned bool  // and this was said
+	// Owned by the goroutine that asks it.
+	failed   int   // consecutive failures
+	newest   int64 // tree size of its newest token at the last check
+	left     int   // consecutive checks at which a due token was left to another process
+	unpinned bool  // no certificate is pinned, and this was logged
 }
 
-// NewTimestampAuthority takes the name that the trusted-keys file gives an authority, and its address: https, or http
-// to this machine.
+// NewTimestampAuthority returns an authority with its name in the trusted-keys file and its address: https, or http to
+// this machine.
 func NewTimestampAuthority(name, address string) (*TimestampAuthority, error) {
 	if err := evidence.CheckAuthorityName(name); err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func NewTimestampAuthority(name, address string) (*TimestampAuthority, error) {
 	return &TimestampAuthority{name: name, address: address, client: newPeerClient(mostStampAnswer)}, nil
 }
 
-// ParseTimestampAuthorities reads an authority a line, or between commas: its name, a space, its address. Lines that
-// begin with # are comments. There may be MostAuthorities.
+// ParseTimestampAuthorities reads authorities, one per line or separated by commas: a name, a space, an address. Lines
+// that begin with # are comments. There may be at most MostAuthorities.
 func ParseTimestampAuthorities(text string) (authorities []*TimestampAuthority, err error) {
 	err = readPeers(text, "a name", func(name, address string) (string, error) {
 		a, err := NewTimestampAuthority(name, address)
@@ -77,16 +77,16 @@ func ParseTimestampAuthorities(text string) (authorities []*TimestampAuthority, 
 	return authorities, err
 }
 
-// Name is the one under which its certificates are pinned.
+// Name returns the name under which its certificates are pinned.
 func (a *TimestampAuthority) Name() string { return a.name }
 
-// Stored and Failures count the tokens that this process has stored, and the times that it got none which it could
-// store.
+// Stored returns the number of tokens that this process has stored, and Failures the number of attempts that gave no
+// valid token.
 func (a *TimestampAuthority) Stored() int64   { return a.stored.Load() }
 func (a *TimestampAuthority) Failures() int64 { return a.failures.Load() }
 
-// Stamp asks for a token of a SHA-256, and answers only one that is right: that of the imprint, with the nonce that was
-// sent, under a pinned certificate, and at most a minute from now. It takes 10 s and 64 KiB at most.
+// Stamp requests a token of a SHA-256 and returns it only if it is valid: it must have the imprint and the nonce of the
+// request, be signed under a pinned certificate, and differ from now by at most a minute. Limits are 10 s and 64 KiB.
 func (a *TimestampAuthority) Stamp(
 	ctx context.Context, pinned evidence.Authority, imprint [32]byte, now func() time.Time,
 ) (der []byte, token evidence.Token, err error) {
@@ -110,7 +110,7 @@ func (a *TimestampAuthority) Stamp(
 		return nil, token, err
 	}
 	if token.Nonce == nil || token.Nonce.Cmp(nonce) != 0 {
-		return nil, token, errors.New("the nonce of its token is not the one that was sent")
+		return nil, token, errors.New("the nonce of its token differs from the request's")
 	}
 	if apart := token.GenTime.Sub(now()); apart.Abs() > mostStampApart {
 		return nil, token, fmt.Errorf(
@@ -120,7 +120,7 @@ func (a *TimestampAuthority) Stamp(
 	return der, token, nil
 }
 
-// post sends a TimeStampReq and answers the body of what came (RFC 3161, section 3.4).
+// post sends a TimeStampReq and returns the body of the response (RFC 3161, section 3.4).
 func (a *TimestampAuthority) post(ctx context.Context, query []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.address, bytes.NewReader(query))
 	if err != nil {
@@ -143,21 +143,21 @@ func (a *TimestampAuthority) post(ctx context.Context, query []byte) ([]byte, er
 	return io.ReadAll(answer.Body)
 }
 
-// timeStampResp is that of RFC 3161, section 2.4.2.
+// timeStampResp is the TimeStampResp of RFC 3161, section 2.4.2.
 type timeStampResp struct {
 	Status struct {
 		Status  int
-		Text    []asn1.RawValue `asn1:"optional"` // a stranger's words, which are not repeated
+		Text    []asn1.RawValue `asn1:"optional"` // untrusted text, not repeated
 		Failure asn1.BitString  `asn1:"optional"`
 	}
 	Token asn1.RawValue `asn1:"optional"`
 }
 
-// tokenOf is the TimeStampToken of a TimeStampResp, not judged in any way.
+// tokenOf returns the TimeStampToken of a TimeStampResp, unchecked.
 func tokenOf(reply []byte) ([]byte, error) {
 	var r timeStampResp
 	if rest, err := asn1.Unmarshal(reply, &r); err != nil || len(rest) > 0 {
-		return nil, errors.New("its answer is no TimeStampResp (RFC 3161)")
+		return nil, errors.New("its answer is not a TimeStampResp (RFC 3161)")
 	}
 	if status := timestamp.Status(r.Status.Status); status != timestamp.Granted && status != timestamp.GrantedWithMods {
 		failure := timestamp.UnknownFailureInfo
@@ -170,7 +170,7 @@ func tokenOf(reply []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %s", status, failure)
 	}
 	if len(r.Token.FullBytes) == 0 {
-		return nil, errors.New("it grants a token, and sends none")
+		return nil, errors.New("it grants a token but sends none")
 	}
 	return r.Token.FullBytes, nil
 }

@@ -13,20 +13,20 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// Tiles are those of C2SP tlog-tiles: height 8, so 256 hashes each.
+// Tiles have the format of C2SP tlog-tiles: height 8, so 256 hashes each.
 const (
 	tileHeight = 8
 	tileWidth  = 1 << tileHeight
 	tileBytes  = tileWidth * tlog.HashSize
 )
 
-// tile names one: its level counts in steps of eight levels of the tree.
+// tile identifies a tile. Each tile level spans eight levels of the tree.
 type tile struct {
 	level int
 	n     int64
 }
 
-// width is how many hashes a tile has in a tree of a size; 0 means that it is not there.
+// width returns the number of hashes of a tile in a tree of a size, 0 if the tree lacks the tile.
 func (t tile) width(size int64) int {
 	if t.level < 0 || t.level*tileHeight > 62 || t.n < 0 {
 		return 0
@@ -38,14 +38,14 @@ func (t tile) width(size int64) int {
 	return int(min(tileWidth, hashes-t.n*tileWidth))
 }
 
-// tree is a Merkle tree (RFC 6962) of which only the right edge is kept: the hashes of the last tile of each level,
-// where it is not full. That is all that appending and the root need.
+// tree is the right edge of a Merkle tree (RFC 6962): the hashes of the last tile of each level, if that is not full.
+// Appending and computing the root need no more.
 type tree struct {
 	size int64
 	edge [][]byte // by level
 }
 
-// edgeOf names the tiles that the right edge of a tree of a size consists of.
+// edgeOf returns the tiles of the right edge of a tree of a size.
 func edgeOf(size int64) (tiles []tile) {
 	for level := 0; size>>(level*tileHeight) > 0; level++ {
 		hashes := size >> (level * tileHeight)
@@ -56,14 +56,14 @@ func edgeOf(size int64) (tiles []tile) {
 	return tiles
 }
 
-// newTree takes up the tree of a size from its edge, which read answers.
+// newTree returns the tree of a size with the edge in read.
 func newTree(size int64, read map[tile][]byte) (*tree, error) {
 	t := &tree{size: size}
 	for _, at := range edgeOf(size) {
 		hashes := read[at]
 		if len(hashes) != at.width(size)*tlog.HashSize {
 			return nil, fmt.Errorf(
-				"tile %d/%d has %d bytes, and must have %d hashes: it was damaged", at.level, at.n, len(hashes), at.width(size),
+				"tile %d/%d has %d bytes, but must have %d hashes: it was damaged", at.level, at.n, len(hashes), at.width(size),
 			)
 		}
 		for len(t.edge) <= at.level {
@@ -74,7 +74,7 @@ func newTree(size int64, read map[tile][]byte) (*tree, error) {
 	return t, nil
 }
 
-// append answers the tree with further leaves, and the tiles that differ from those of t, which stays as it is.
+// append returns the tree with further leaves, and the tiles that differ from t's. It does not change t.
 func (t *tree) append(leaves [][tlog.HashSize]byte) (*tree, map[tile][]byte) {
 	next := &tree{size: t.size}
 	for _, hashes := range t.edge {
@@ -93,8 +93,8 @@ func (t *tree) append(leaves [][tlog.HashSize]byte) (*tree, map[tile][]byte) {
 	return next, changed
 }
 
-// add puts the hash of index n into the edge of a level; a tile that is full goes to changed, and its root to the level
-// above.
+// add appends the hash with index n to the edge of a level. A full tile is moved to changed, and its root is added to
+// the level above.
 func (t *tree) add(level int, n int64, hash tlog.Hash, changed map[tile][]byte) {
 	if len(t.edge) == level {
 		t.edge = append(t.edge, make([]byte, 0, tileBytes))
@@ -109,20 +109,20 @@ func (t *tree) add(level int, n int64, hash tlog.Hash, changed map[tile][]byte) 
 	t.add(level+1, n/tileWidth, subtree(full), changed)
 }
 
-// proofTiles names the tiles that hold all hashes of the proof for a leaf in the tree of a size: those that the leaf is
-// under, and the right edge.
+// proofTiles returns the tiles that hold all hashes of the proof for a leaf in the tree of a size: the tiles above the
+// leaf and the right edge.
 func proofTiles(leaf, size int64) []tile {
 	tiles := edgeOf(size)
 	for level := 0; size>>(level*tileHeight) > 0; level++ {
-		if at := (tile{level, leaf >> ((level + 1) * tileHeight)}); at.width(size) == tileWidth { // or else it is of the edge
+		if at := (tile{level, leaf >> ((level + 1) * tileHeight)}); at.width(size) == tileWidth { // or it is in the edge
 			tiles = append(tiles, at)
 		}
 	}
 	return tiles
 }
 
-// subtrees are the hashes of the complete subtrees within a tile, by level: those of the tile itself first. Of a full
-// one they are 510, of 32 bytes each.
+// subtrees holds the hashes of the complete subtrees within a tile, by level, beginning with the tile's own hashes. A
+// full tile has 510, of 32 bytes each.
 type subtrees [tileHeight][]byte
 
 func newSubtrees(hashes []byte) *subtrees {
@@ -138,17 +138,17 @@ func newSubtrees(hashes []byte) *subtrees {
 	return s
 }
 
-// locate finds the complete subtree n of a level: its tile, and level and number there.
+// locate returns the tile of the complete subtree n of a level, and the subtree's level and number in that tile.
 func locate(level int, n int64) (at tile, within int, number int64) {
 	at.level, within = level/tileHeight, level%tileHeight
 	at.n = n >> (tileHeight - within)
 	return at, within, n - at.n<<(tileHeight-within)
 }
 
-// knownTiles are tiles in memory, as a tlog.HashReader.
+// knownTiles are tiles in memory. They implement tlog.HashReader.
 type knownTiles map[tile]*subtrees
 
-// ReadHashes answers stored hashes (tlog.StoredHashIndex); one that the tiles do not have is an error.
+// ReadHashes returns stored hashes (tlog.StoredHashIndex). It returns an error if the tiles lack one.
 func (k knownTiles) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	found := make([]tlog.Hash, len(indexes))
 	for i, index := range indexes {
@@ -160,19 +160,19 @@ func (k knownTiles) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return found, nil
 }
 
-// hash answers that of the complete subtree n of a level.
+// hash returns the hash of the complete subtree n of a level.
 func (k knownTiles) hash(level int, n int64) (hash tlog.Hash, err error) {
 	at, level, n := locate(level, n)
 	return knownTile{at, k[at]}.hash(level, n)
 }
 
-// knownTile is one of knownTiles; nil where it is missing.
+// knownTile is one of knownTiles, with nil subtrees if it is missing.
 type knownTile struct {
 	at tile
 	*subtrees
 }
 
-// hash answers that of the complete subtree n of a level, both counted in the tile.
+// hash returns the hash of the complete subtree n of a level, both counted within the tile.
 func (k knownTile) hash(level int, n int64) (hash tlog.Hash, err error) {
 	if k.subtrees == nil || int64(len(k.subtrees[level])) < (n+1)*tlog.HashSize {
 		return hash, fmt.Errorf("tile %d/%d of the tree is missing, or lacks hashes", k.at.level, k.at.n)
@@ -180,15 +180,15 @@ func (k knownTile) hash(level int, n int64) (hash tlog.Hash, err error) {
 	return tlog.Hash(k.subtrees[level][n*tlog.HashSize:][:tlog.HashSize]), nil
 }
 
-// prover makes proofs of inclusion in the tree of a size, as tlog.ProveRecord does. A tree is a row of complete
-// subtrees, each smaller than the one before it; what is right of one of them is in the proof of each of its leaves and
-// is hashed once.
+// prover creates inclusion proofs in the tree of a size, like tlog.ProveRecord. A tree is a row of complete subtrees,
+// each smaller than the one before it. The part to the right of a subtree is in the proof of each of its leaves, so it
+// is hashed only once.
 type prover struct {
 	tiles knownTiles
 	row   []perfect
 }
 
-// perfect is a subtree with 1<<level leaves, from first on.
+// perfect is a complete subtree with 1<<level leaves, starting at first.
 type perfect struct {
 	first int64
 	level int
@@ -196,7 +196,7 @@ type perfect struct {
 	right tlog.Hash // of all subtrees after it
 }
 
-// newProver needs the tiles of the right edge. Those that a leaf is under may come later, but before its proof.
+// newProver requires the tiles of the right edge. The tiles above a leaf may be added later, before its proof.
 func newProver(size int64, tiles knownTiles) (p *prover, err error) {
 	p = &prover{tiles: tiles}
 	for first := int64(0); first < size; {
@@ -216,7 +216,7 @@ func newProver(size int64, tiles knownTiles) (p *prover, err error) {
 	return p, nil
 }
 
-// prove answers the proof for a leaf of the tree.
+// prove returns the inclusion proof of a leaf.
 func (p *prover) prove(leaf int64) (tlog.RecordProof, error) {
 	i := len(p.row) - 1
 	for p.row[i].first > leaf {
@@ -244,7 +244,7 @@ func (p *prover) prove(leaf int64) (tlog.RecordProof, error) {
 	return proof, nil
 }
 
-// subtree is the hash of a complete subtree, of which hashes are the leaves; their number is a power of two.
+// subtree returns the hash of the complete subtree with these leaves. Their number must be a power of two.
 func subtree(hashes []byte) tlog.Hash {
 	if len(hashes) == tlog.HashSize {
 		return tlog.Hash(hashes)
@@ -253,7 +253,7 @@ func subtree(hashes []byte) tlog.Hash {
 	return tlog.NodeHash(subtree(hashes[:half]), subtree(hashes[half:]))
 }
 
-// root is the tree's, which needs no more than the edge.
+// root returns the root of the tree.
 func (t *tree) root() (tlog.Hash, error) {
 	known := knownTiles{}
 	for _, at := range edgeOf(t.size) {
@@ -262,7 +262,7 @@ func (t *tree) root() (tlog.Hash, error) {
 	return tlog.TreeHash(t.size, known)
 }
 
-// readTiles reads tiles; those that are not there are left out.
+// readTiles reads tiles from the database. Missing tiles are left out.
 func readTiles(ctx context.Context, from history.Querier, tiles []tile) (map[tile][]byte, error) {
 	if len(tiles) == 0 {
 		return map[tile][]byte{}, nil
@@ -270,7 +270,7 @@ func readTiles(ctx context.Context, from history.Querier, tiles []tile) (map[til
 	const query = `SELECT t.level, t.n, t.hashes FROM unnest($1::smallint[], $2::bigint[]) AS w(level, n)
 		JOIN transparency_tiles t ON t.level = w.level AND t.n = w.n`
 	levels, ns := names(tiles)
-	rows, _ := from.Query(ctx, query, levels, ns) // the error comes with the rows
+	rows, _ := from.Query(ctx, query, levels, ns) // rows carry its error
 	found := make(map[tile][]byte, len(tiles))
 	var level int16
 	var n int64
@@ -291,7 +291,7 @@ func names(tiles []tile) (levels []int16, ns []int64) {
 	return levels, ns
 }
 
-// storedHashes reads the hashes of a tree from its stored tiles, in one statement for each call.
+// storedHashes reads the hashes of a tree from its stored tiles, with one statement per call.
 func storedHashes(ctx context.Context, from history.Querier) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		var wanted []tile
@@ -312,7 +312,7 @@ func storedHashes(ctx context.Context, from history.Querier) tlog.HashReader {
 	})
 }
 
-// run is so many leaves that are events of one shard, one after the other.
+// run is a sequence of leaves that are consecutive events of one shard.
 type run struct {
 	firstLeaf     int64
 	shard         domain.Shard

@@ -21,8 +21,8 @@ func leaves(from, to int64) (list [][32]byte) {
 	return list
 }
 
-// TestTreeOfOthers: after every step the root and the tiles are those that the go command's log would have, whatever
-// the steps.
+// TestTreeOfOthers: after every step the root and the tiles match the go command's log code, whatever the
+// steps.
 func TestTreeOfOthers(t *testing.T) {
 	for _, steps := range [][]int64{
 		{1, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610},
@@ -87,7 +87,7 @@ func TestTreeOfOthers(t *testing.T) {
 				if of < 0 || of >= mine.size {
 					continue
 				}
-				known := knownTiles{} // no more than a reader asks for
+				known := knownTiles{} // only the tiles that a reader requests
 				for _, at := range proofTiles(of, mine.size) {
 					known[at] = newSubtrees(tiles[at][:at.width(mine.size)*tlog.HashSize])
 				}

@@ -21,24 +21,24 @@ import (
 )
 
 const (
-	mostAhead          = 300 * time.Second // what verifiers of evidence allow
+	mostAhead          = 300 * time.Second // the limit of evidence verifiers
 	mostWitnessBackoff = time.Minute
 	mostWitnessAnswer  = 16 << 10
 )
 
-// Witness is a server that cosigns checkpoints (C2SP tlog-witness). A cosignature says that the witness has seen no
-// other history of this log; its time is the witness's own word and no trusted timestamp.
+// Witness is a server that cosigns checkpoints (C2SP tlog-witness). A cosignature states that the witness has seen no
+// other history of this log. Its time is the witness's own statement, not a trusted timestamp.
 type Witness struct {
 	key    evidence.WitnessKey
 	prefix string // of its addresses
 	client *outbound.Client
 
 	failures int
-	next     time.Time // not to be asked before
+	next     time.Time // do not ask before this time
 }
 
-// NewWitness takes a verifier key of C2SP signed-note whose type is 0x04, and the submission prefix: https, or http to
-// this machine.
+// NewWitness returns a witness with a verifier key of type 0x04 (C2SP signed-note) and a submission prefix: https, or
+// http to this machine.
 func NewWitness(verifierKey, prefix string) (*Witness, error) {
 	key, err := evidence.ParseWitnessKey(verifierKey)
 	if err != nil {
@@ -52,8 +52,8 @@ func NewWitness(verifierKey, prefix string) (*Witness, error) {
 	return w, nil
 }
 
-// ParseWitnesses reads a witness a line, or between commas: its verifier key, a space, its submission prefix. Lines
-// that begin with # are comments.
+// ParseWitnesses reads witnesses, one per line or separated by commas: a verifier key, a space, a submission prefix.
+// Lines that begin with # are comments.
 func ParseWitnesses(text string) (witnesses []*Witness, err error) {
 	err = readPeers(text, "a verifier key", func(key, prefix string) (string, error) {
 		w, err := NewWitness(key, prefix)
@@ -66,10 +66,10 @@ func ParseWitnesses(text string) (witnesses []*Witness, err error) {
 	return witnesses, err
 }
 
-// Name, KeyHash and Verify make it a note.Verifier of its cosignatures.
+// Name returns the name in its verifier key. Name, KeyHash and Verify implement note.Verifier for its cosignatures.
 func (w *Witness) Name() string { return w.key.Name }
 
-// KeyHash is the number in its verifier key.
+// KeyHash returns the key hash in its verifier key.
 func (w *Witness) KeyHash() uint32 { return keyHash(w.key.KeyHash) }
 
 // Verify checks a cosignature of the text of a checkpoint.
@@ -78,7 +78,7 @@ func (w *Witness) Verify(text, signature []byte) bool {
 	return ok
 }
 
-// asOf is a Witness whose cosignatures do not hold where they are dated so far ahead that no verifier counts them.
+// asOf is a Witness that rejects cosignatures dated further ahead than verifiers accept.
 type asOf struct {
 	*Witness
 	now time.Time
@@ -89,9 +89,8 @@ func (w asOf) Verify(text, signature []byte) bool {
 	return ok && at.Sub(w.now) <= mostAhead
 }
 
-// ask has the witnesses cosign the last checkpoint, all at once and for no longer than Config.Witness. One that fails
-// is left alone for a while, without further effect. The process that has signed the checkpoint asks; the others step
-// in where it has not for a while.
+// ask asks all witnesses concurrently to cosign the last checkpoint, for at most Config.Witness. A witness that fails
+// is not asked again for a while. The process that signed the checkpoint asks first; others step in after stepIn.
 func (k *Keeper) ask(ctx context.Context) {
 	if len(k.Witnesses) == 0 || k.last.size == 0 || k.Signer() == nil ||
 		k.signed.Load() != k.last.size && k.Now().Sub(k.last.signedAt) < stepIn {
@@ -114,8 +113,8 @@ func (k *Keeper) ask(ctx context.Context) {
 			w.failures++
 			w.next = k.Now().Add(pause)
 			k.Log.Warn(
-				"a witness has not cosigned", "witness", w.key.Name, "size", k.last.size, "error", cluster.Loggable(err), "pause",
-				pause,
+				"cosigning by a witness failed", "witness", w.key.Name, "size", k.last.size, "error", cluster.Loggable(err),
+				"pause", pause,
 			)
 		})
 	}
@@ -128,7 +127,7 @@ const (
 		ON CONFLICT (witness) DO UPDATE SET size = excluded.size, signature = excluded.signature WHERE transparency_cosignatures.size < excluded.size`
 )
 
-// cosign brings a witness from the size that it has seen to the last checkpoint.
+// cosign advances a witness from the size that it has seen to the last checkpoint.
 func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	var old int64
 	if err := k.Pool.QueryRow(ctx, readCosigned, w.key.Name).Scan(&old); err != nil {
@@ -141,11 +140,11 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	if errors.Is(err, errSeenOther) && seen != old {
 		if seen > k.last.size {
 			if last, err := readCheckpoint(ctx, k.Pool); err != nil || seen <= last.size {
-				return err // another process has published that since, and asks for itself
+				return err // another process has published it since, and asks itself
 			}
 			return fmt.Errorf(
-				"it has seen a tree of this log with %d leaves, which is more than there are: published history was lost, or "+
-					"the witness errs",
+				"it has seen a larger tree of this log, with %d leaves: published history was lost, or "+
+					"the witness is wrong",
 				seen,
 			)
 		}
@@ -160,18 +159,18 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	return nil
 }
 
-// errSeenOther: the witness has last seen a tree of another size than the request names.
+// errSeenOther means that the witness has last seen a tree of another size than the request names.
 var errSeenOther = errors.New("the witness remembers another tree of this log")
 
-// submit sends the last checkpoint with the proof that it extends a tree of size old, and answers the line of the
-// cosignature, verified.
+// submit sends the last checkpoint with the proof that it extends a tree of size old. It returns the verified
+// cosignature line. With errSeenOther it returns the size that the witness has seen.
 func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string, seen int64, err error) {
 	var body bytes.Buffer
 	fmt.Fprintf(&body, "old %d\n", old)
 	if old > 0 && old < k.last.size {
 		proof, err := tlog.ProveTree(k.last.size, old, storedHashes(ctx, k.Pool))
 		if err != nil {
-			return "", 0, fmt.Errorf("prove that the tree extends that of size %d: %w", old, err)
+			return "", 0, fmt.Errorf("prove that the tree extends the tree of %d leaves: %w", old, err)
 		}
 		for _, hash := range proof {
 			body.WriteString(hash.String() + "\n")
@@ -197,7 +196,7 @@ func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string
 		strings.HasPrefix(answer.Header.Get("Content-Type"), "text/x.tlog.size"):
 		seen, err := strconv.ParseInt(strings.TrimSuffix(string(text), "\n"), 10, 64)
 		if err != nil || seen < 0 {
-			return "", 0, errors.New("it answers 409 without the size that it has seen")
+			return "", 0, errors.New("it answers 409 without the size it has seen")
 		}
 		return "", seen, errSeenOther
 	case answer.StatusCode != http.StatusOK:
@@ -206,7 +205,7 @@ func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string
 	signed, _, _ := strings.Cut(k.last.note, "\n\n")
 	opened, err := note.Open([]byte(signed+"\n\n"+string(text)), note.VerifierList(asOf{w, k.Now()}))
 	if err != nil {
-		return "", 0, fmt.Errorf("its answer holds no cosignature of this checkpoint: %w", err)
+		return "", 0, fmt.Errorf("its answer contains no cosignature of this checkpoint: %w", err)
 	}
 	return "— " + opened.Sigs[0].Name + " " + opened.Sigs[0].Base64 + "\n", 0, nil
 }

@@ -33,7 +33,7 @@ func keysOf(signers ...*Signer) (keys []evidence.LogKey) {
 	return keys
 }
 
-// witness is one that verifies what C2SP tlog-witness tells it to, by another implementation of the proofs.
+// witness is a witness that follows C2SP tlog-witness, with another implementation of the proofs.
 type witness struct {
 	t       *testing.T
 	log     note.Verifier
@@ -45,7 +45,7 @@ type witness struct {
 	size  uint64
 	root  []byte
 	asked int
-	// misbehave, where it is set, answers in its place.
+	// misbehave, if set, answers in its place.
 	misbehave func(w http.ResponseWriter, r *http.Request, body []byte)
 }
 
@@ -142,7 +142,7 @@ func (w *witness) configured() *Witness {
 	return configured
 }
 
-// cosigned are the names in the signature lines of the served checkpoint, all of which are verified.
+// cosigned returns the names in the signature lines of the served checkpoint, after verifying them all.
 func cosigned(t *testing.T, l *ledgertest.Ledger, signer *Signer, witnesses ...*Witness) (names []string) {
 	t.Helper()
 	text, err := (&Reader{Pool: l.Pool}).Checkpoint(context.Background())
@@ -164,7 +164,8 @@ func cosigned(t *testing.T, l *ledgertest.Ledger, signer *Signer, witnesses ...*
 	return names
 }
 
-// TestWitnesses: what witnesses cosign is served with the checkpoint; one that has not is left out, and harms nothing.
+// TestWitnesses: cosignatures are served with the checkpoint. A witness that has not cosigned is left out and does no
+// harm.
 func TestWitnesses(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -266,7 +267,7 @@ func TestWitnesses(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			go func() {
 				<-entered
-				cancel() // as the end of its time does
+				cancel() // like the end of its time
 			}()
 			log.Witnesses = []*Witness{b}
 			log.ask(ctx)
@@ -279,7 +280,7 @@ func TestWitnesses(t *testing.T) {
 		}
 		second.does(nil)
 	}
-	now = now.Add(time.Hour) // whichever was the last, the first witness may have been cut off as well
+	now = now.Add(time.Hour) // the first witness may have been cut off as well
 	second.does(func(w http.ResponseWriter, _ *http.Request, _ []byte) { w.WriteHeader(http.StatusInternalServerError) })
 	turn()
 	second.does(nil)
@@ -289,7 +290,7 @@ func TestWitnesses(t *testing.T) {
 	turn()
 	is("it has recovered", both)
 
-	// The witness forgot, or another process asked it: 409 says from where to go on.
+	// The witness forgot, or another process asked it: 409 gives the size to continue from.
 	second.mu.Lock()
 	second.size, second.root = 0, nil
 	second.mu.Unlock()
@@ -300,8 +301,8 @@ func TestWitnesses(t *testing.T) {
 	is("all cosignatures were lost here", both)
 }
 
-// TestWitnessOfTwoProcesses: a process whose checkpoint is not the last any more accuses nobody. A witness that knows a
-// tree which nobody has published is still accused.
+// TestWitnessOfTwoProcesses: a process whose checkpoint is no longer the last accuses no witness. A witness that has
+// seen a tree that was never published is still accused.
 func TestWitnessOfTwoProcesses(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -317,7 +318,7 @@ func TestWitnessOfTwoProcesses(t *testing.T) {
 	if w.asked != asked {
 		t.Error("it was asked for less than another process has had cosigned")
 	}
-	exec(t, owner(t, l), "DELETE FROM transparency_cosignatures") // as long as the other process has not stored its own
+	exec(t, owner(t, l), "DELETE FROM transparency_cosignatures") // as if the other process had not stored its own yet
 	check(t, late.cosign(context.Background(), late.Witnesses[0]))
 	if w.asked == asked {
 		t.Error("it was not asked")
@@ -341,7 +342,7 @@ func conflict(w http.ResponseWriter, size string) {
 	_, _ = io.WriteString(w, size)
 }
 
-// submittedText is the text of the checkpoint in a request.
+// submittedText returns the text of the checkpoint in a request.
 func submittedText(body []byte) string {
 	_, signed, _ := strings.Cut(string(body), "\n\n")
 	text, _, _ := strings.Cut(signed, "\n\n")

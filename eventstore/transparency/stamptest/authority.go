@@ -27,32 +27,32 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// Types of a request and of its answer (RFC 3161, section 3.4).
+// Media types of requests and responses (RFC 3161, section 3.4).
 const (
 	QueryType = "application/timestamp-query"
 	ReplyType = "application/timestamp-reply"
 )
 
-// Authority is a time-stamping authority with a root of its own, on this machine. What it answers is made by OpenSSL,
-// unless a test says otherwise.
+// Authority is a time-stamping authority on this machine with its own root. OpenSSL creates its answers, unless a test
+// replaces them.
 type Authority struct {
 	*httptest.Server
 	Name       string
-	Root, Cert *x509.Certificate // Cert is the one that signs
+	Root, Cert *x509.Certificate // Cert signs the tokens
 
 	t            testing.TB
 	rootKey, key *ecdsa.PrivateKey
-	dir          string // of the files that OpenSSL reads
+	dir          string // with OpenSSL's files
 
 	mu    sync.Mutex
 	asked int
 	does  Answer
 }
 
-// Answer answers a request in an authority's place.
+// Answer answers a request instead of the authority.
 type Answer func(w http.ResponseWriter, r *http.Request, query []byte)
 
-// New starts an authority, which ends with the test.
+// New starts an authority that stops with the test.
 func New(t testing.TB, name string) *Authority {
 	t.Helper()
 	a := &Authority{t: t, Name: name, dir: t.TempDir()}
@@ -105,7 +105,7 @@ func (a *Authority) write(file string, content []byte) {
 	check(a.t, os.WriteFile(a.path(file), content, 0o600))
 }
 
-// Certify is a certificate of the authority's key that begins yesterday; only one that stamps may sign tokens.
+// Certify returns a certificate of the authority's key, valid from yesterday. It may sign tokens only if stamps is set.
 func (a *Authority) Certify(until time.Time, stamps bool) *x509.Certificate {
 	a.t.Helper()
 	template := &x509.Certificate{
@@ -120,7 +120,7 @@ func (a *Authority) Certify(until time.Time, stamps bool) *x509.Certificate {
 	return a.certify(template)
 }
 
-// certify signs by the root; the root's own certificate is the first.
+// certify signs a certificate with the root. The first call signs the root's own certificate.
 func (a *Authority) certify(template *x509.Certificate) *x509.Certificate {
 	a.t.Helper()
 	issuer, key := a.Root, a.key
@@ -142,14 +142,14 @@ func (a *Authority) Pinned() evidence.Authority {
 	return pinned
 }
 
-// Asked is how often it was.
+// Asked returns the number of requests.
 func (a *Authority) Asked() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.asked
 }
 
-// Does lets something else answer from now on; nil: the authority itself.
+// Does makes something answer from now on. Nil means the authority itself.
 func (a *Authority) Does(something Answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,8 +192,8 @@ func Reply(w http.ResponseWriter, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// Forge is the answer to a request by another program than OpenSSL, under a certificate of the authority's key; change
-// alters what is signed.
+// Forge answers a request without OpenSSL, under a certificate of the authority's key. change alters the data before it
+// is signed.
 func (a *Authority) Forge(query []byte, cert *x509.Certificate, change func(*timestamp.Timestamp)) []byte {
 	q, err := timestamp.ParseRequest(query)
 	if err != nil {
@@ -212,7 +212,7 @@ func (a *Authority) Forge(query []byte, cert *x509.Certificate, change func(*tim
 	return der
 }
 
-// Verify requires what a stranger's OpenSSL does of the token of a note, given the authority's root.
+// Verify fails the test unless OpenSSL accepts the token for the note under the authority's root.
 func (a *Authority) Verify(note, token []byte) {
 	a.t.Helper()
 	a.write("note", note)

@@ -22,7 +22,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// What a child process gets.
+// Environment variables of a child process.
 const (
 	childURL  = "WITNESS_CHILD_URL"
 	childKey  = "WITNESS_CHILD_KEY"
@@ -31,10 +31,10 @@ const (
 	childStep = "WITNESS_CHILD_STEP"
 )
 
-// killer kills the process with SIGKILL before it sends its statement of a number, or after it has the answer to that.
+// killer kills the process with SIGKILL before it sends a certain statement, or after it has the answer.
 type killer struct {
 	steps atomic.Int64
-	at    int64 // from 1 on; even numbers are those of answers
+	at    int64 // step, from 1; even steps follow an answer
 }
 
 func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -51,8 +51,7 @@ func (k *killer) step() {
 	}
 }
 
-// child judges one submission and prints its cosignature, and dies at its step; it exits with 0 where it has no such
-// step.
+// child handles one submission, prints its cosignature, and dies at its step. It exits with 0 if there is no such step.
 func child() {
 	line, err := func() (string, error) {
 		at, err := strconv.ParseInt(os.Getenv(childStep), 10, 64)
@@ -96,9 +95,9 @@ func child() {
 	os.Exit(0)
 }
 
-// TestKilledAtEachStep: a process is killed before and after each of its statements. Whatever it leaves, nothing was
-// cosigned that is not remembered, the next process goes on, and another history is refused from the size that the
-// first one has reached.
+// TestKilledAtEachStep: a process is killed before and after each of its statements. In every case, all cosigned
+// checkpoints are stored, the next process continues, and another history is refused from the size that the first one
+// has reached.
 func TestKilledAtEachStep(t *testing.T) {
 	l := ledgertest.New(t)
 	private := evidence.GenerateSigner()
@@ -135,7 +134,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		default:
 			t.Fatalf("step %d: %+v", step, got)
 		}
-		other := h.branch(t, size-1).grow(t, 3, "b") // of the size that was submitted
+		other := h.branch(t, size-1).grow(t, 3, "b") // of the submitted size
 		if err := submit(t, w, logs, other.body(t, int(got.Size))); !errors.Is(err, ErrProof) &&
 			!errors.Is(err, ErrOtherRoot) {
 			t.Fatalf("step %d: another history: %v", step, err)

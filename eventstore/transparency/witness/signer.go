@@ -10,13 +10,13 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// Signer makes cosignatures. Its verifier key is for whoever pins the witness.
+// Signer signs cosignatures. Logs and verifiers pin its verifier key.
 type Signer struct {
 	evidence.WitnessKey
 	private *evidence.Signer
 }
 
-// NewSigner names the key of a witness.
+// NewSigner returns a Signer with the witness's name and key.
 func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 	public, err := base64.RawURLEncoding.DecodeString(private.Key().JWK.X)
 	if err != nil {
@@ -29,7 +29,7 @@ func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 	return &Signer{key, private}, nil
 }
 
-// cosign is the signature line of the text of a checkpoint, as of a time in whole seconds.
+// cosign returns the signature line for the text of a checkpoint, dated in whole seconds.
 func (s *Signer) cosign(text string, at time.Time) (string, error) {
 	seconds := at.Unix()
 	if seconds <= 0 {

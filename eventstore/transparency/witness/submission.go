@@ -15,15 +15,15 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Logs are those whose checkpoints are cosigned: the keys of each, by its origin.
+// Logs holds the keys of the logs whose checkpoints are cosigned, by origin.
 type Logs map[string][]note.Verifier
 
-// comment is a line, whose commas divide nothing.
+// comment matches comment lines. They are removed first, because commas in them do not separate entries.
 var comment = regexp.MustCompile(`(?m)^[\t ]*#.*$`)
 
-// ParseLogs reads a log a line, or between commas: its verifier key (C2SP signed-note, Ed25519) and, where its origin
-// is not the key's name, a space and the origin. A log with several keys has several lines. Lines that begin with # are
-// comments.
+// ParseLogs reads logs, one per line or separated by commas: a verifier key (C2SP signed-note, Ed25519) and, if the
+// origin is not the key's name, a space and the origin. A log with several keys has several lines. Lines that begin
+// with # are comments.
 func ParseLogs(text string) (Logs, error) {
 	logs := Logs{}
 	for line := range strings.FieldsFuncSeq(comment.ReplaceAllString(text, ""), func(c rune) bool {
@@ -36,8 +36,8 @@ func ParseLogs(text string) (Logs, error) {
 		key, err := note.NewVerifier(text)
 		if err != nil {
 			return nil, fmt.Errorf(
-				"each log must be a verifier key <name>+<8 hexadecimal digits>+<base64> of Ed25519 and, where its origin is "+
-					"another than that name, a space and the origin: %w",
+				"each log must be an Ed25519 verifier key <name>+<8 hexadecimal digits>+<base64> and, if its origin "+
+					"differs from that name, a space and the origin: %w",
 				err,
 			)
 		}
@@ -52,7 +52,7 @@ func ParseLogs(text string) (Logs, error) {
 	return logs, nil
 }
 
-// Reasons why a submission is refused, in the order in which they are looked for. A StaleError comes after ErrOldSize.
+// Reasons why a submission is refused, in the order in which they are checked. StaleError is checked after ErrOldSize.
 var (
 	ErrMalformed = errors.New(
 		"the body must be the line \"old <size>\", at most 63 lines of the consistency proof, an empty line, and a " +
@@ -60,45 +60,45 @@ var (
 	)
 	ErrUnknownLog = errors.New("checkpoints of this origin are not cosigned here")
 	ErrUnsigned   = errors.New("the checkpoint must be signed by a key of its log that is known here")
-	ErrOldSize    = errors.New("the old size must not be greater than that of the checkpoint")
+	ErrOldSize    = errors.New("the old size must not be greater than the size of the checkpoint")
 	ErrProof      = errors.New(
-		"the consistency proof does not lead from the checkpoint that was cosigned last to this one",
+		"the consistency proof does not lead from the last cosigned checkpoint to this one",
 	)
 	ErrOtherRoot = errors.New("a checkpoint of this size with another root was cosigned")
-	// ErrRestored says that this ledger's database was restored, and may lack what was cosigned since its backup.
+	// ErrRestored means that this ledger's database was restored and may lack checkpoints cosigned since the backup.
 	ErrRestored = errors.New(
-		"what was cosigned may have been lost in a restore of this witness's database: nothing is cosigned before its " +
-			"operator has run integrity log cosigned --resume",
+		"cosigned checkpoints may have been lost in a restore of this witness's database: nothing is cosigned until its " +
+			"operator runs integrity log cosigned --resume",
 	)
 )
 
-// StaleError says that the old size is not that of the checkpoint that was cosigned last.
+// StaleError means that the old size differs from the size of the last cosigned checkpoint.
 type StaleError struct{ Size int64 }
 
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("the checkpoint that was cosigned last has %d entries", e.Size)
+	return fmt.Sprintf("the last cosigned checkpoint has %d entries", e.Size)
 }
 
-// Limits of a submission, in bytes and lines.
+// Limits of a submission: bytes of the body and lines of the proof.
 const (
 	MostBody  = 64 << 10
 	mostProof = 63
 )
 
-// Submission is a checkpoint that a known log has signed, and what shall prove that it continues an older one.
+// Submission is a checkpoint signed by a known log, with the proof that it continues an older one.
 type Submission struct {
 	Origin string
 	Size   int64
 	Root   tlog.Hash
 	old    int64
 	proof  tlog.TreeProof
-	text   string // that is cosigned
+	text   string // to be cosigned
 	note   string // the text with the signatures of the log's known keys
 }
 
 var sizePattern = regexp.MustCompile(`^(0|[1-9][0-9]{0,18})$`)
 
-// mostSize is the largest tree that tlog can prove anything of: with a larger one its arithmetic never ends.
+// mostSize is the largest tree that tlog can handle. With a larger one it would loop forever.
 const mostSize = 1<<62 - 1
 
 func parseSize(text string) (int64, error) {
@@ -165,13 +165,13 @@ func (logs Logs) Open(body []byte) (s Submission, err error) {
 	return s, nil
 }
 
-// Grows reports whether the submission is of a larger tree than the one that it continues.
+// Grows reports whether the submission has a larger tree than the one that it continues.
 func (s Submission) Grows() bool { return s.old < s.Size }
 
-// emptyRoot is that of a tree without entries (RFC 6962, section 2.1).
+// emptyRoot is the root of a tree without entries (RFC 6962, section 2.1).
 var emptyRoot = tlog.Hash(sha256.Sum256(nil))
 
-// judge requires that the submission continues the tree of its old size, whose root is known.
+// judge returns an error unless the submission continues the tree of its old size, whose root is known.
 func (s Submission) judge(known tlog.Hash) error {
 	if s.old == 0 || s.old == s.Size {
 		switch {
@@ -188,10 +188,10 @@ func (s Submission) judge(known tlog.Hash) error {
 	return nil
 }
 
-// rewritten reports whether the submission itself proves that its tree does not contain that of the old size, whose
-// root is known: its proof leads to the signed root and, at the old size, to another root (RFC 9162, section 2.1.4.2).
-// A proof from a power of two does not hold the older root, and so proves nothing; nor does one that leads elsewhere,
-// which anybody could have sent.
+// rewritten reports whether the submission itself proves that its tree does not contain the tree of the old size, whose
+// root is known. It does if its proof leads to the signed root and, at the old size, to another root (RFC 9162, section
+// 2.1.4.2). A proof from a power of two does not contain the older root and so proves nothing. A proof that does not
+// lead to the signed root proves nothing either, because any client could have sent it.
 func (s Submission) rewritten(known tlog.Hash) bool {
 	switch {
 	case s.old == 0:

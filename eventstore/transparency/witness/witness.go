@@ -25,7 +25,7 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Witness cosigns. It is safe for concurrent use, in any number of processes on one database.
+// Witness cosigns checkpoints. It is safe for concurrent use, in any number of processes on one database.
 type Witness struct {
 	Pool   *pgxpool.Pool // from Primary.WitnessPool
 	Signer *Signer
@@ -36,24 +36,24 @@ type Witness struct {
 const (
 	readEpoch = `SELECT epoch FROM ledger WHERE id = 1`
 	lockLog   = `SELECT size, root, note, epoch FROM witness_logs WHERE origin = $1 FOR UPDATE`
-	// A log that is not known may have been cosigned after the backup that was restored: it begins with the epoch of the
-	// last Resume, which the row of no origin keeps; before any with the first one, which no restore gives.
+	// An unknown log may have been cosigned after the restored backup. It therefore begins with the epoch of the last
+	// Resume, stored in the row with an empty origin, or before any Resume with epoch 1, which no restore assigns.
 	beginLog = `INSERT INTO witness_logs (origin, size, root, note, epoch)
 		VALUES ($1, 0, $2, '', coalesce((SELECT epoch FROM witness_logs WHERE origin = ''), 1)) ON CONFLICT (origin) DO NOTHING`
 	resume = `INSERT INTO witness_logs (origin, size, root, note, epoch) SELECT '', 0, $1, '', epoch FROM ledger WHERE id = 1
 		ON CONFLICT (origin) DO UPDATE SET epoch = excluded.epoch`
-	// It always changes the row, so that its commit is flushed with all that it has read.
+	// It always changes the row, so that its commit also flushes everything it has read.
 	remember = `UPDATE witness_logs SET size = $2, root = $3, note = $4, cosigned_at = $5 WHERE origin = $1 AND size <= $2`
-	// keepProof keeps the first hundred of a log: a log that signs whatever it likes must not fill the disk.
+	// keepProof keeps the first 100 proofs of a log, so that a misbehaving log cannot fill the disk.
 	keepProof = `INSERT INTO witness_split_views (origin, size, root, cosigned, refused, proof, found_at)
 		SELECT $1, $2, $3, $4, $5, $6, $7 WHERE (SELECT count(*) FROM witness_split_views WHERE origin = $1) < 100
 		ON CONFLICT (origin, size, root) DO NOTHING`
 )
 
-// flushed makes a commit wait for the disk, and for the synchronous standby, whatever the role or the database has set.
+// flushed makes a commit wait for the disk and the synchronous standby, whatever the role or database settings are.
 const flushed = "SET LOCAL synchronous_commit = on"
 
-// cosigned is what was cosigned last of a log.
+// cosigned is the last cosigned checkpoint of a log.
 type cosigned struct {
 	size  int64
 	root  tlog.Hash
@@ -61,9 +61,9 @@ type cosigned struct {
 	epoch int64
 }
 
-// Cosign answers the signature line of a submission that continues what was cosigned of its log. The error is a
-// *StaleError, ErrProof, ErrOtherRoot or ErrRestored; any other says that the outcome is not known, and the same
-// submission may be sent again.
+// Cosign returns the signature line for a submission that continues the last cosigned checkpoint of its log. The error
+// is a *StaleError, ErrProof, ErrOtherRoot or ErrRestored. Any other error means that the outcome is unknown, and the
+// same submission may be sent again.
 func (w *Witness) Cosign(ctx context.Context, s Submission) (line string, err error) {
 	tx, err := w.Pool.Begin(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (w *Witness) Cosign(ctx context.Context, s Submission) (line string, err er
 	at := w.Now() // under the lock: until then there was no larger tree
 	tag, err := tx.Exec(ctx, remember, s.Origin, s.Size, s.Root[:], s.note, at)
 	if err == nil && tag.RowsAffected() != 1 {
-		err = errors.New("the row is gone, or is that of a larger tree")
+		err = errors.New("the log's row is missing or has a larger tree")
 	}
 	if err != nil {
 		return "", fmt.Errorf("remember a checkpoint: %w", err)
@@ -94,7 +94,7 @@ func (w *Witness) Cosign(ctx context.Context, s Submission) (line string, err er
 	return w.Signer.cosign(s.text, at)
 }
 
-// lock reads what was cosigned of a log, and keeps every other process from it until the end of the transaction.
+// lock reads the last cosigned checkpoint of a log and locks it until the end of the transaction.
 func (w *Witness) lock(ctx context.Context, tx pgx.Tx, origin string) (last cosigned, err error) {
 	var epoch int64
 	if _, err = tx.Exec(ctx, flushed); err == nil {
@@ -114,21 +114,21 @@ func (w *Witness) lock(ctx context.Context, tx pgx.Tx, origin string) (last cosi
 	}
 	switch {
 	case err != nil:
-		return last, fmt.Errorf("read what was cosigned last: %w", err)
+		return last, fmt.Errorf("read the last cosigned checkpoint: %w", err)
 	case last.epoch != epoch:
 		return last, ErrRestored
 	case len(root) != tlog.HashSize:
-		return last, errors.New("what was cosigned last is damaged")
+		return last, errors.New("the last cosigned checkpoint is damaged")
 	}
 	last.root = tlog.Hash(root)
 	return last, nil
 }
 
-// accuse tells of a checkpoint that was refused although its log has signed it, and keeps the proof where it is one.
+// accuse logs a signed checkpoint that was refused, and stores the submission if it proves a split view.
 func (w *Witness) accuse(ctx context.Context, tx pgx.Tx, s Submission, last cosigned) error {
 	if !s.rewritten(last.root) {
 		w.Log.Warn(
-			"a signed checkpoint was refused, for its proof does not hold; that alone proves nothing against its log", "log",
+			"a signed checkpoint was refused because its proof is wrong; that alone proves nothing against its log", "log",
 			s.Origin, "cosigned", last.note, "refused", s.note,
 		)
 		return nil
@@ -141,15 +141,14 @@ func (w *Witness) accuse(ctx context.Context, tx pgx.Tx, s Submission, last cosi
 	}
 	if err != nil {
 		w.Log.Error(
-			"the proof of a split view could not be kept; the line above holds it", "log", s.Origin, "error",
+			"storing the proof of a split view failed; the previous log line contains it", "log", s.Origin, "error",
 			cluster.Loggable(err),
 		)
 	}
 	return errSplitView
 }
 
-// errSplitView stands beside ErrProof or ErrOtherRoot where the submission proves that its log has signed two
-// histories.
+// errSplitView accompanies ErrProof or ErrOtherRoot if the submission proves that its log has signed two histories.
 var errSplitView = errors.New("the log has signed two histories")
 
 // SplitView reports whether a refused submission proves that its log has signed two histories.
@@ -163,7 +162,7 @@ func (s Submission) proofLines() []string {
 	return lines
 }
 
-// Ready reports why nothing can be cosigned.
+// Ready returns an error if nothing can be cosigned.
 func (w *Witness) Ready(ctx context.Context) error {
 	var epoch int64
 	return w.Pool.QueryRow(ctx, readEpoch).Scan(&epoch)

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// tester is a test, also one of package rapid.
+// tester is a test, including one of package rapid.
 type tester interface {
 	Helper()
 	Fatal(...any)
@@ -66,7 +66,7 @@ func (h *fakeLog) reader() tlog.HashReader {
 	})
 }
 
-// grow appends leaves of which fork tells one history from another.
+// grow appends leaves. fork distinguishes the leaves of different histories.
 func (h *fakeLog) grow(t tester, n int, fork string) *fakeLog {
 	t.Helper()
 	for range n {
@@ -78,7 +78,7 @@ func (h *fakeLog) grow(t tester, n int, fork string) *fakeLog {
 	return h
 }
 
-// branch is a history that begins with this one's leaves, under the same key.
+// branch returns another history that begins with the same leaves, under the same key.
 func (h *fakeLog) branch(t tester, leaves int) *fakeLog {
 	t.Helper()
 	b := &fakeLog{signer: h.signer}
@@ -106,7 +106,7 @@ func (h *fakeLog) checkpoint(t tester) string {
 	return string(signed)
 }
 
-// body submits the checkpoint with the proof from an old size.
+// body returns a submission of the checkpoint with the proof from an old size.
 func (h *fakeLog) body(t tester, old int) string {
 	t.Helper()
 	text := fmt.Sprintf("old %d\n", old)
@@ -146,7 +146,7 @@ func newSigner(t testing.TB) *Signer {
 	return s
 }
 
-// submit opens and cosigns. A line must verify, by the verifier of those who ask witnesses.
+// submit opens and cosigns a submission. The line must verify under the verifier that logs use.
 func submit(t testing.TB, w *Witness, logs Logs, body string) error {
 	t.Helper()
 	s, err := logs.Open([]byte(body))
@@ -188,7 +188,8 @@ func remembered(t testing.TB, pool *pgxpool.Pool) Cosigned {
 	return list[0]
 }
 
-// TestCosign: a log is followed from its beginning; whatever does not continue it is refused, and changes nothing.
+// TestCosign: a log is followed from its beginning. A submission that does not continue it is refused and changes
+// nothing.
 func TestCosign(t *testing.T) {
 	l := ledgertest.New(t)
 	w := newWitness(t, l.URL, newSigner(t))
@@ -228,7 +229,7 @@ func TestCosign(t *testing.T) {
 	}
 }
 
-// TestSplitView: two histories under one key are found out, and both checkpoints are kept with the proof.
+// TestSplitView: two histories under one key are detected, and both checkpoints are stored with the proof.
 func TestSplitView(t *testing.T) {
 	l := ledgertest.New(t)
 	w := newWitness(t, l.URL, newSigner(t))
@@ -242,7 +243,7 @@ func TestSplitView(t *testing.T) {
 		t.Errorf("another root of one size: %v", err)
 	}
 	other.grow(t, 5, "b")
-	for range 2 { // which is kept once
+	for range 2 { // stored only once
 		if err := submit(t, w, logs, other.body(t, 6)); !errors.Is(err, ErrProof) || !SplitView(err) {
 			t.Errorf("another history: %v", err)
 		}
@@ -259,7 +260,7 @@ func TestSplitView(t *testing.T) {
 		!strings.Contains(text, strconv.Quote(other.checkpoint(t))) {
 		t.Error(text)
 	}
-	// The proof is one for others: from another root than the cosigned one to the refused checkpoint.
+	// The proof convinces others: it leads from another root than the cosigned one to the refused checkpoint.
 	var proof tlog.TreeProof
 	for _, line := range found[1].Proof {
 		hash, err := tlog.ParseHash(line)
@@ -271,9 +272,9 @@ func TestSplitView(t *testing.T) {
 	check(t, submit(t, w, logs, h.body(t, 6))) // the first history goes on
 }
 
-// TestRewritten: whatever two histories have in common, a submission is taken where the one continues the other, and
-// never accuses a log that did nothing wrong; where it comes with its own proof from a size that is no power of two, it
-// accuses one that did.
+// TestRewritten: whatever two histories have in common, a submission is accepted if one continues the other, and an
+// honest log is never accused. A log with two histories is accused if the submission has its own proof from a size that
+// is not a power of two.
 func TestRewritten(t *testing.T) {
 	h, logs := newFakeLog(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -302,8 +303,8 @@ func TestRewritten(t *testing.T) {
 	})
 }
 
-// TestManyProcesses: processes on one database, asked for two histories at once in any order, cosign one of them, and
-// never a smaller tree after a larger one.
+// TestManyProcesses: processes on one database that concurrently receive two histories in any order cosign only one of
+// them, and never a smaller tree after a larger one.
 func TestManyProcesses(t *testing.T) {
 	l := ledgertest.New(t)
 	signer := newSigner(t)
@@ -348,7 +349,8 @@ func TestManyProcesses(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: while one process judges a checkpoint, another waits, and then finds what the first has remembered.
+// TestOneAtATime: while one process checks a checkpoint, another waits, and then sees the one that the first has
+// stored.
 func TestOneAtATime(t *testing.T) {
 	l := ledgertest.New(t)
 	signer := newSigner(t)
@@ -359,7 +361,7 @@ func TestOneAtATime(t *testing.T) {
 	other := h.branch(t, 3).grow(t, 3, "b")
 	h.grow(t, 2, "a")
 	judging, release := make(chan struct{}), make(chan struct{})
-	a.Now = func() time.Time { // asked under the lock
+	a.Now = func() time.Time { // called under the lock
 		close(judging)
 		<-release
 		return time.Now()
@@ -384,7 +386,7 @@ func TestOneAtATime(t *testing.T) {
 	wantStale(t, <-second, 5)
 }
 
-// TestRestored: a database that was put back to an earlier day cosigns nothing until its operator says so.
+// TestRestored: a witness on a restored database cosigns nothing until its operator resumes it.
 func TestRestored(t *testing.T) {
 	l := ledgertest.New(t)
 	w := newWitness(t, l.URL, newSigner(t))
@@ -410,8 +412,7 @@ func TestRestored(t *testing.T) {
 	check(t, submit(t, w, logs, h.body(t, 2)))
 }
 
-// TestRestoredWithoutTheRow: a log that the restored database does not know may be one that was cosigned after its
-// backup.
+// TestRestoredWithoutTheRow: a log that the restored database does not know may have been cosigned after the backup.
 func TestRestoredWithoutTheRow(t *testing.T) {
 	l := ledgertest.New(t)
 	w := newWitness(t, l.URL, newSigner(t))
@@ -420,7 +421,7 @@ func TestRestoredWithoutTheRow(t *testing.T) {
 	owner, err := pgxpool.New(context.Background(), l.URL)
 	check(t, err)
 	t.Cleanup(owner.Close)
-	for range 2 { // a later restore, to after the first --resume, stops it again
+	for range 2 { // a later restore, to a point after the first --resume, halts it again
 		_, err = owner.Exec(context.Background(), "UPDATE ledger SET epoch = epoch + 1")
 		check(t, err)
 		_, err = owner.Exec(context.Background(), "DELETE FROM witness_logs WHERE origin <> ''")
@@ -438,14 +439,14 @@ func TestRestoredWithoutTheRow(t *testing.T) {
 	}
 }
 
-// TestUnknownCommit: where the server does not say plainly that the commit is safe, nothing is cosigned, and the same
-// submission, or one from the size that was remembered, is cosigned later.
+// TestUnknownCommit: unless the server confirms that the commit is safe, nothing is cosigned. The same submission, or
+// one from the stored size, is cosigned later.
 func TestUnknownCommit(t *testing.T) {
 	l := ledgertest.New(t)
 	w := newWitness(t, l.URL, newSigner(t))
 	h, logs := newFakeLog(t)
 	h.grow(t, 3, "a")
-	// A warning at the commit is what a server says that did not wait for its synchronous standby.
+	// A server that did not wait for its synchronous standby sends a warning at the commit.
 	owner, err := pgxpool.New(context.Background(), l.URL)
 	check(t, err)
 	t.Cleanup(owner.Close)
@@ -462,7 +463,8 @@ func TestUnknownCommit(t *testing.T) {
 	check(t, submit(t, w, logs, h.body(t, 3)))
 }
 
-// TestFlushed: no cosignature before its commit has waited for the disk, whatever the database has set.
+// TestFlushed: no cosignature is returned before its commit has waited for the disk, whatever the database settings
+// are.
 func TestFlushed(t *testing.T) {
 	l := ledgertest.New(t)
 	owner, err := pgxpool.New(context.Background(), l.URL)
@@ -508,7 +510,7 @@ func TestParseLogs(t *testing.T) {
 	}
 }
 
-// TestOpen: each body that is not of the form is refused for what it is, before any database is asked.
+// TestOpen: each malformed body is refused with its reason, without a database query.
 func TestOpen(t *testing.T) {
 	h, logs := newFakeLog(t)
 	h.grow(t, 5, "a")
@@ -564,7 +566,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// TestHugeSize: a log that signs a size past what tree arithmetic holds is refused, and keeps no process busy.
+// TestHugeSize: a log that signs a size too large for tree arithmetic is refused and does not keep the process busy.
 func TestHugeSize(t *testing.T) {
 	h, logs := newFakeLog(t)
 	for _, size := range []string{"4611686018427387905", "9223372036854775807"} {
