@@ -17,12 +17,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// awaitPause is between two attempts of Await.
+// awaitPause is the pause between two attempts of Await.
 const awaitPause = 500 * time.Millisecond
 
-// Await has a process that starts try to reach the server that accepts writes until there is one, for as long as
-// patience: in the middle of a failover no server does. try may be begun again at any point. What waiting cannot mend
-// ends it at once. waits is called once, with the reason.
+// Await calls try until it succeeds, for at most patience. A starting process uses it to wait for a server that accepts
+// writes, because during a failover no server does. try must be repeatable from any point. Await returns at once on an
+// error that waiting cannot fix. It calls waits once, with the reason for waiting.
 func Await(ctx context.Context, patience time.Duration, waits func(why error), try func() error) error {
 	began := time.Now()
 	for first := true; ; first = false {
@@ -42,13 +42,13 @@ func Await(ctx context.Context, patience time.Duration, waits func(why error), t
 	}
 }
 
-// mayCome reports whether a connection that failed, or was lost, may succeed later with the same URL.
+// mayCome reports whether a failed or lost connection may succeed later with the same URL.
 func mayCome(err error) bool {
 	if connecting, failed := errors.AsType[*pgconn.ConnectError](err); failed {
 		return worthWaiting(attempts(connecting))
 	}
 	if answer, answered := errors.AsType[*pgconn.PgError](err); answered {
-		// of a server that ends or takes no more writes, or of a pooler that lost its server
+		// from a server that stops or accepts no more writes, or from a pooler that lost its server
 		return strings.HasPrefix(answer.Code, "08") ||
 			slices.Contains([]string{"57P01", "57P02", "57P03", "25006"}, answer.Code)
 	}
@@ -61,7 +61,7 @@ func mayCome(err error) bool {
 		})
 }
 
-// attempts are the errors of the servers that were tried.
+// attempts returns the errors of the servers that were tried.
 func attempts(err error) []error {
 	for err != nil {
 		if several, ok := err.(interface{ Unwrap() []error }); ok {
@@ -72,9 +72,9 @@ func attempts(err error) []error {
 	return nil
 }
 
-// worthWaiting reports whether any server may let us in later. A refused role or password may be in the middle of its
-// rotation. A missing database or right is final. A wrong certificate, or a name that DNS says does not exist, is
-// final unless another attempt met something else: while DNS itself fails, the name may exist.
+// worthWaiting reports whether any server may accept a connection later. A refused role or password may be in the
+// middle of a rotation. A missing database or privilege is final. A wrong certificate, or a name that DNS reports as
+// nonexistent, is final unless another attempt failed differently: while DNS itself fails, the name may exist.
 func worthWaiting(attempts []error) bool {
 	others := len(attempts) == 0
 	for _, err := range attempts {
@@ -90,7 +90,7 @@ func worthWaiting(attempts []error) bool {
 	return others
 }
 
-// unknownName is the server's name that DNS says does not exist.
+// unknownName returns the server name that DNS reports as nonexistent, if any.
 func unknownName(err error) string {
 	if failed, ok := errors.AsType[*net.DNSError](err); ok && failed.IsNotFound {
 		return failed.Name
@@ -98,15 +98,14 @@ func unknownName(err error) string {
 	return ""
 }
 
-// refusesRole reports whether a server does not let the role of a URL in: invalid authorization specification, or
-// password.
+// refusesRole reports whether a server rejects the role of a URL: invalid authorization specification or password.
 func refusesRole(err error) bool {
 	answer, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(answer.Code, "28")
 }
 
-// Explain names the setting that holds a URL, and what to correct, when no server lets the URL's role in or the
-// server's name does not exist. Other errors stay as they are.
+// Explain adds to an error the setting that holds the URL and what to correct, if no server accepts the URL's role or
+// the server's name does not exist. It returns other errors unchanged.
 func Explain(setting string, err error) error {
 	connecting, failed := errors.AsType[*pgconn.ConnectError](err)
 	switch {

@@ -19,8 +19,8 @@ import (
 	"integrityledger/eventstore/cluster/connect"
 )
 
-// TestAwaitGivesUp: the wait is bounded, says once why, ends with the last error, and at once when nobody wants it any
-// more.
+// TestAwaitGivesUp: the wait is bounded, reports its reason once, returns the last error, and ends at once when its
+// context ends.
 func TestAwaitGivesUp(t *testing.T) {
 	_, away := connectPlain(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable")
 	if !mayCome(away) {
@@ -53,8 +53,8 @@ func TestAwaitGivesUp(t *testing.T) {
 	})
 }
 
-// TestAPoolerWithoutAServerIsNotWaitedForWithoutEnd: it lets clients in, and keeps their questions until it has a
-// server.
+// TestAPoolerWithoutAServerIsNotWaitedForWithoutEnd: such a pooler accepts clients and holds their queries until it has
+// a server.
 func TestAPoolerWithoutAServerIsNotWaitedForWithoutEnd(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -88,7 +88,8 @@ func TestAPoolerWithoutAServerIsNotWaitedForWithoutEnd(t *testing.T) {
 	asking.Wait()
 }
 
-// TestLostConnectionsMayComeBack: one that was lost is begun again, and what a server or we ourselves refuse is not.
+// TestLostConnectionsMayComeBack: an attempt whose connection was lost is repeated. A refusal by a server or by
+// ourselves is not.
 func TestLostConnectionsMayComeBack(t *testing.T) {
 	for _, test := range []struct {
 		err  error
@@ -112,9 +113,9 @@ func TestLostConnectionsMayComeBack(t *testing.T) {
 	}
 }
 
-// TestWhatWaitingCannotMend: a missing database or right is final. A refused role or password is not, because it may
-// be in the middle of its rotation. A name that does not exist is final unless another server may come, and DNS that
-// fails is not.
+// TestWhatWaitingCannotMend: a missing database or privilege is final. A refused role or password is not, because it
+// may be in the middle of a rotation. A nonexistent name is final unless another server may become available, and a
+// failure of DNS is not final.
 func TestWhatWaitingCannotMend(t *testing.T) {
 	starting, refused := &pgconn.PgError{Code: "57P03"}, &pgconn.PgError{Code: "28000"}
 	missing := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "db", IsNotFound: true}}

@@ -9,12 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// A group is written as a few statements over arrays of hundreds of elements. pgx encodes an array element by element
-// through interfaces, and grows its buffer from 256 bytes; that was an eighth of the service's time. The plans below
-// know the element's type and the array's size: one growth, one pass. What they do not know goes to pgx as before.
+// A group is written with a few statements over arrays of hundreds of elements. pgx encodes an array element by element
+// through interfaces and grows its buffer from 256 bytes, which took an eighth of the service's time. The plans below
+// know the element's type and the array's size, so they grow the buffer once and make one pass. Other types are left to
+// pgx.
 
-// arrayCodec encodes slices of one Go type to PostgreSQL's binary array format (array_recv of the server's source) and
-// leaves everything else to the codec it surrounds.
+// arrayCodec encodes slices of one Go type in PostgreSQL's binary array format (array_recv in the server's source). It
+// leaves everything else to the wrapped codec.
 type arrayCodec[T any] struct {
 	pgtype.Codec
 	element uint32      // OID
@@ -62,8 +63,8 @@ func appendHeader(buf []byte, null, element uint32, n int) []byte {
 	return binary.BigEndian.AppendUint32(buf, 1) // the first index
 }
 
-// idCodec does the same for slices of every Go type over [16]byte: the ids of the domain are one type a kind. (A single
-// id needs no plan: pgx knows the type below its own.)
+// idCodec does the same for slices of every Go type whose underlying type is [16]byte: the domain has one id type per
+// kind. A single id needs no plan, because pgx finds the underlying type.
 type idCodec struct{ pgtype.Codec }
 
 // PlanEncode implements pgtype.Codec.
@@ -87,8 +88,8 @@ func (c idCodec) Encode(value any, buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// bytesCodec reads ids, and bytes of a known length such as hashes, into Go arrays, as copy does: NULL is the zero id,
-// and bytes of a wrong length give another hash, which verifies as nothing.
+// bytesCodec scans ids, and bytes of a fixed length such as hashes, into Go arrays like copy. NULL becomes the zero id.
+// Bytes of a wrong length become a different hash, which verifies nothing.
 type bytesCodec struct{ pgtype.Codec }
 
 // PlanScan implements pgtype.Codec.
@@ -107,8 +108,8 @@ func (bytesCodec) Scan(src []byte, target any) error {
 	return nil
 }
 
-// registerCodecs replaces the codecs of the arrays that groups are written with, reads ids and hashes into their Go
-// types, and reads times in UTC.
+// registerCodecs replaces the codecs of the arrays that groups are written with, and makes ids and hashes scan into
+// their Go types and times scan in UTC.
 func registerCodecs(m *pgtype.Map) {
 	registerArray(m, "_uuid", pgtype.UUIDOID, func(v *[16]byte) int {
 		if v == nil {
@@ -153,7 +154,7 @@ func registerArray[T any](
 	register(m, name, func(c pgtype.Codec) pgtype.Codec { return arrayCodec[T]{c, element, size, appendValue} })
 }
 
-// register surrounds the codec of a type, where this pgx has it.
+// register wraps the codec of a type if this version of pgx has it.
 func register(m *pgtype.Map, name string, surround func(pgtype.Codec) pgtype.Codec) {
 	if known, ok := m.TypeForName(name); ok {
 		m.RegisterType(&pgtype.Type{Name: known.Name, OID: known.OID, Codec: surround(known.Codec)})

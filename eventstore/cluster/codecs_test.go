@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain"
 )
 
-// What our plans encode is, byte for byte, what pgx encodes; and pgx still encodes the types that we do not know.
+// TestArraysAsPgxEncodesThem: our plans encode the same bytes as pgx, and pgx still encodes all other types.
 func TestArraysAsPgxEncodesThem(t *testing.T) {
 	theirs, ours := pgtype.NewMap(), pgtype.NewMap()
 	registerCodecs(ours)
@@ -59,7 +59,8 @@ func TestArraysAsPgxEncodesThem(t *testing.T) {
 	}
 }
 
-// Ids and hashes are read into their Go types: NULL is the zero id, and whatever stood there before is gone.
+// TestIDsAreReadIntoTheirTypes: ids and hashes are scanned into their Go types. NULL is the zero id, and previous
+// values are overwritten.
 func TestIDsAreReadIntoTheirTypes(t *testing.T) {
 	m := pgtype.NewMap()
 	registerCodecs(m)

@@ -12,8 +12,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestWarningAtACommit: a commit that the server warned about is unknown, also where another transaction begins on the
-// same connection before the commit has been judged.
+// TestWarningAtACommit: a commit that the server warned about has an unknown outcome, even if another transaction
+// begins on the same connection before the commit is checked.
 func TestWarningAtACommit(t *testing.T) {
 	l := ledgertest.New(t)
 	pgtest.Exec(t, l.URL, `CREATE TABLE warned (n int);
@@ -49,7 +49,7 @@ func TestWarningAtACommit(t *testing.T) {
 	}
 }
 
-// overtaken is a transaction whose connection has served the next one by the time that its commit returns.
+// overtaken is a transaction whose connection has already served the next transaction when its commit returns.
 type overtaken struct {
 	pgx.Tx
 	next func()
@@ -61,8 +61,8 @@ func (tx overtaken) Commit(ctx context.Context) error {
 	return err
 }
 
-// TestIsolation: a group reads what was committed while it waited for its shard, also where the database would give it
-// the snapshot from before.
+// TestIsolation: a group reads rows committed while it waited for its shard, even if the database's default isolation
+// level would give it an older snapshot.
 func TestIsolation(t *testing.T) {
 	url := pgtest.New(t)
 	pgtest.Exec(

@@ -18,7 +18,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestServerBecomesReadOnly: a connection whose server takes no more writes is given up, and the group is written on
+// TestServerBecomesReadOnly: a connection whose server accepts no more writes is dropped, and the group is written on
 // another.
 func TestServerBecomesReadOnly(t *testing.T) {
 	l := ledgertest.New(t)
@@ -60,8 +60,8 @@ func TestServerBecomesReadOnly(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestFormerPrimaryComesBack: of pools that share what they know, none uses a primary that was replaced, not even one
-// that never met its successor, and although the URL names it first.
+// TestFormerPrimaryComesBack: pools that share a Primary never use a replaced primary, even if they never met its
+// successor and the URL names the replaced primary first.
 func TestFormerPrimaryComesBack(t *testing.T) {
 	c := pgtest.NewCluster(t, true)
 	ctx := context.Background()
@@ -104,13 +104,13 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 	})
 	c.ReturnPrimary(t)
 	pgtest.Eventually(t, "the pool that never met the new primary finds it", func() (bool, error) {
-		timeline, err := where(commit) // its first connection is a dead one
+		timeline, err := where(commit) // its first connection is dead
 		if timeline == "00000001" {
 			t.Fatal("a former primary is used")
 		}
 		return timeline == "00000002", err
 	})
-	// A process that starts now looks at both before it chooses.
+	// A process that starts now checks both before it chooses.
 	if again, err := cluster.Find(ctx, connect.Fixed(url)); err != nil {
 		t.Fatal(err)
 	} else if fresh, err := again.ReadPool(ctx, 1); err != nil {
@@ -121,7 +121,7 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 			t.Errorf("a process that starts: %q %v", timeline, err)
 		}
 	}
-	// Nor does a former primary answer readers.
+	// A former primary does not serve readers either.
 	replica, err := shared.ReplicaPool(ctx, connect.Fixed(c.PrimaryURL()), 1)
 	if err != nil {
 		t.Fatal(err)

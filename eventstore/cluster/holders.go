@@ -18,32 +18,32 @@ import (
 	"integrityledger/eventstore/cluster/connect"
 )
 
-// Holders finds the node of Citus that holds a shard. Citus moves pieces from node to node meanwhile, and the former
-// node may keep a copy for a while: Piece.Hold finds out. Safe for concurrent use.
+// Holders finds the Citus node that holds a shard. Citus may move pieces between nodes at any time, and the former node
+// may keep a copy for a while; Piece.Hold detects that. Holders is safe for concurrent use.
 //
-// One question to the cluster answers for all shards and for everybody who waits. While the cluster does not answer,
-// what it has said stays true, for as long as no node contradicts it.
+// One query of the cluster answers for all shards and all waiting callers. While the cluster does not answer, its last
+// answer stays valid until a node contradicts it.
 type Holders struct {
 	primary *Primary // any node of the cluster
 	asking  *pgxpool.Pool
 	hashes  []int32         // by shard
-	life    context.Context //nolint:containedctx // of the questions, which outlive those who ask
+	life    context.Context //nolint:containedctx // of the questions, which outlive their callers
 	end     context.CancelFunc
 
 	mu       sync.Mutex
-	pieces   []*Piece          // as the cluster has last said
-	answered uint64            // number of the question that it said so to
+	pieces   []*Piece          // from the last answer
+	answered uint64            // number of the question that was answered last
 	since    time.Time         // when that question was asked
 	due      time.Time         // when the next is
 	silent   bool              // the last question was not answered, or not in time
-	doubted  map[*Piece]uint64 // number of the first question that can answer a node's refusal
+	doubted  map[*Piece]uint64 // number of the first question whose answer settles a node's refusal
 	asked    uint64            // number of the last question
-	question *question         // under way, or nil
+	question *question         // in progress, or nil
 	servers  map[int32]*server
 	pools    []*Nodes
 }
 
-// question is one to the cluster. Its error may be read when it is done.
+// question is a query of the cluster. err may be read once done is closed.
 type question struct {
 	number uint64
 	done   chan struct{}
@@ -51,27 +51,27 @@ type question struct {
 }
 
 const (
-	// lookAgain is for how long an answer is believed where no node objects: the former primary of a node, whose standby
-	// was promoted, does not. Keeping it down is the operator's task.
+	// lookAgain is how long an answer is valid if no node objects. After a standby of a node was promoted, the former
+	// primary would not object; operators must keep it down.
 	lookAgain = 10 * time.Second
-	// askAgain is the least time between two questions that nobody's refusal makes necessary.
+	// askAgain is the shortest time between two questions, unless a node's refusal requires one.
 	askAgain = time.Second
-	// lookPatience is how long those who know where a shard was wait for a newer answer.
+	// lookPatience is how long a caller waits for a newer answer if a shard's last node is known.
 	lookPatience = time.Second
-	// acquireTimeout is how long a node may take to give a connection.
+	// acquireTimeout limits the time to get a connection to a node.
 	acquireTimeout = 12 * time.Second
 )
 
-// server is that of a node, which is known by the number of its group and keeps it when a standby takes its place.
+// server is the server of a node. A node is identified by its group number, which it keeps when a standby is promoted.
 type server struct {
 	host    string
 	port    uint16
 	primary *Primary
 }
 
-// Holders is nil where the database is not distributed by Citus.
+// Holders returns nil if Citus does not distribute the database.
 func (p *Primary) Holders(ctx context.Context) (*Holders, error) {
-	// Nothing is forbidden to the plans of these questions, which read whole catalogues.
+	// Do not restrict the plans: these queries read whole catalogues.
 	asking, err := p.open(ctx, 1, session{name: "integrity nodes", statement: "5s", lock: "5s", idle: "5s"}, keptAlive)
 	if err != nil {
 		return nil, err
@@ -94,8 +94,8 @@ func (p *Primary) Holders(ctx context.Context) (*Holders, error) {
 	return h, nil
 }
 
-// Distributed reports whether Citus has distributed the tables of the ledger. A distribution that has failed may have
-// left holdFunction.
+// Distributed reports whether Citus has distributed the tables of the ledger. It checks more than holdFunction, which a
+// failed distribution may have left behind.
 func Distributed(ctx context.Context, pool *pgxpool.Pool) (yes bool, err error) {
 	err = pool.QueryRow(
 		ctx, "SELECT to_regclass('pg_dist_partition') IS NOT NULL AND to_regproc('public."+holdFunction+"') IS NOT NULL",
@@ -108,7 +108,7 @@ func Distributed(ctx context.Context, pool *pgxpool.Pool) (yes bool, err error) 
 	return yes, err
 }
 
-// Close closes all connections. Nil has none.
+// Close closes all connections. A nil receiver has none.
 func (h *Holders) Close() {
 	if h == nil {
 		return
@@ -123,7 +123,7 @@ func (h *Holders) Close() {
 	}
 }
 
-// NodeOf is the node that Acquire would connect to.
+// NodeOf returns the number of the node that Acquire would connect to.
 func (h *Holders) NodeOf(ctx context.Context, shard uint16) (int32, error) {
 	p, err := h.Place(ctx, shard)
 	if err != nil {
@@ -132,7 +132,7 @@ func (h *Holders) NodeOf(ctx context.Context, shard uint16) (int32, error) {
 	return p.group, nil
 }
 
-// Locate asks where a shard is now.
+// Locate asks the cluster for the current place of a shard.
 func (h *Holders) Locate(ctx context.Context, shard uint16) (*Piece, error) {
 	h.mu.Lock()
 	next := h.asked + 1
@@ -140,12 +140,12 @@ func (h *Holders) Locate(ctx context.Context, shard uint16) (*Piece, error) {
 	return h.find(ctx, shard, next)
 }
 
-// Place is where a shard is as far as is known.
+// Place returns the last known place of a shard.
 func (h *Holders) Place(ctx context.Context, shard uint16) (*Piece, error) {
 	return h.find(ctx, shard, 1)
 }
 
-// find takes the answer to a question of that number or a later one.
+// find returns the place of a shard from the answer to question number first or a later one.
 func (h *Holders) find(ctx context.Context, shard uint16, first uint64) (*Piece, error) {
 	for {
 		h.mu.Lock()
@@ -160,7 +160,7 @@ func (h *Holders) find(ctx context.Context, shard uint16, first uint64) (*Piece,
 		h.mu.Unlock()
 		switch err := h.wait(ctx, q, believed, silent); {
 		case believed && err != nil:
-			return piece, nil //nolint:nilerr // what is known stays true
+			return piece, nil //nolint:nilerr // the last answer stays valid
 		case err != nil && (q.number >= least || ctx.Err() != nil):
 			return nil, fmt.Errorf("ask for the node of shard %d: %w", shard, err)
 		case err == nil && q.number >= least:
@@ -175,11 +175,11 @@ func (h *Holders) find(ctx context.Context, shard uint16, first uint64) (*Piece,
 	}
 }
 
-// errNoAnswer is that of a question that is not waited for any longer.
+// errNoAnswer means that the caller stopped waiting for an answer.
 var errNoAnswer = errors.New("the cluster does not answer")
 
-// wait waits for the answer to a question, not for long where it is known what was true before, and not at all where
-// the cluster has not answered lately.
+// wait waits for the answer to a question. If an earlier answer is known, it waits only briefly, or not at all if the
+// cluster has not answered recently.
 func (h *Holders) wait(ctx context.Context, q *question, known, silent bool) error {
 	var patience <-chan time.Time
 	if known {
@@ -187,7 +187,7 @@ func (h *Holders) wait(ctx context.Context, q *question, known, silent bool) err
 		if silent {
 			most = 0
 		}
-		timer := time.NewTimer(most) //nolint:forbidigo // of known holders only
+		timer := time.NewTimer(most) //nolint:forbidigo // only if an answer is known
 		defer timer.Stop()
 		patience = timer.C
 	}
@@ -204,17 +204,17 @@ func (h *Holders) wait(ctx context.Context, q *question, known, silent bool) err
 	}
 }
 
-// Forget takes a piece for doubted, whose node has refused it: the cluster is asked again before its shards are found
-// there.
+// Forget marks a piece whose node has refused it as doubted: its shards are not found there again until the cluster has
+// answered a new question.
 func (h *Holders) Forget(piece *Piece) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if slices.Contains(h.pieces, piece) { // else there was an answer meanwhile
+	if slices.Contains(h.pieces, piece) { // otherwise there is a newer answer
 		h.doubted[piece] = h.asked + 1
 	}
 }
 
-// unreached lets the cluster be asked earlier, because a node may have another server now.
+// unreached makes the next question due earlier, because a node may have another server now.
 func (h *Holders) unreached() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +223,7 @@ func (h *Holders) unreached() {
 	}
 }
 
-// known is the piece of a shard, or nil. The caller has the lock.
+// known returns the piece of a shard, or nil. The caller must hold the lock.
 func (h *Holders) known(shard uint16) *Piece {
 	hash := h.hashes[shard]
 	for _, p := range h.pieces {
@@ -234,8 +234,8 @@ func (h *Holders) known(shard uint16) *Piece {
 	return nil
 }
 
-// ask is the question under way, or begins one, which ends when it is answered, whoever waits for it. The caller has
-// the lock.
+// ask returns the question in progress, or starts one. It runs until it is answered, whether or not a caller still
+// waits. The caller must hold the lock.
 func (h *Holders) ask() *question {
 	if h.question == nil {
 		h.asked++
@@ -263,8 +263,8 @@ func (h *Holders) answer(q *question) {
 	maps.DeleteFunc(h.doubted, func(_ *Piece, first uint64) bool { return first <= q.number })
 }
 
-// readPieces asks for the node of each piece of the heads and the parts of all tables that belong to it there.
-// Reference tables are left to Citus, which writes them on every node.
+// readPieces reads the node of each piece of shard_heads and the parts of all tables in that piece. Reference tables
+// are left to Citus, which writes them on every node.
 const readPieces = `SELECT h.shardid, h.shardminvalue::int, h.shardmaxvalue::int, n.groupid, n.nodename, n.nodeport,
 		array_agg(c.relname::text ORDER BY c.relname), array_agg(shard_name(c.oid, s.shardid) ORDER BY c.relname)
 	FROM pg_dist_shard h
@@ -276,7 +276,7 @@ const readPieces = `SELECT h.shardid, h.shardminvalue::int, h.shardmaxvalue::int
 	WHERE h.logicalrelid = 'public.shard_heads'::regclass
 	GROUP BY 1, 2, 3, 4, 5, 6`
 
-// read asks where all pieces are. A piece that has not changed stays the same value and keeps its texts.
+// read reads the places of all pieces. An unchanged piece stays the same value and keeps its texts.
 func (h *Holders) read(ctx context.Context) ([]*Piece, error) {
 	h.mu.Lock()
 	former := h.pieces
@@ -303,7 +303,7 @@ func (h *Holders) read(ctx context.Context) ([]*Piece, error) {
 	for _, p := range pieces {
 		if seen[p.id] {
 			return nil, fmt.Errorf(
-				"the piece %d is on several nodes, of which only one would be written: give every piece one placement "+
+				"the piece %d is on several nodes, but only one would be written: give every piece one placement "+
 					"(citus.shard_replication_factor = 1)",
 				p.id,
 			)
@@ -313,8 +313,8 @@ func (h *Holders) read(ctx context.Context) ([]*Piece, error) {
 	return pieces, err
 }
 
-// server is that of a piece's node. A node that has another address now, because a standby was promoted, has another
-// server, which knows what was seen of the former one.
+// server returns the server of a piece's node. If the node has a new address because a standby was promoted, the new
+// server inherits the former one's timeline.
 func (h *Holders) server(p *Piece) *Primary {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -332,12 +332,12 @@ func (h *Holders) server(p *Piece) *Primary {
 	return next.primary
 }
 
-// node is another server with the same database, for statements that name the parts of tables.
+// node returns another server with the same database, for statements that name the parts of tables.
 func (p *Primary) node(host string, port uint16) *Primary {
 	return &Primary{source: atNode(p.source, p.Nodes, host, port), direct: true, Tracer: p.Tracer}
 }
 
-// atNode leads to the server of a node. nodes may be nil.
+// atNode returns a Source for the server of a node. nodes may be nil.
 func atNode(database, nodes connect.Source, host string, port uint16) connect.Source {
 	return func() string {
 		template := ""
@@ -348,8 +348,8 @@ func atNode(database, nodes connect.Source, host string, port uint16) connect.So
 	}
 }
 
-// at is a database URL that leads to the server of a node: by the template nodes, where there is one, else as url says.
-// All that depends on the server, such as TLS, is read from it.
+// at returns a database URL for the server of a node: from the template nodes, if set, otherwise from url. All settings
+// that depend on the server, such as TLS, come from that URL.
 func at(url, nodes, host string, port uint16) string {
 	number := strconv.Itoa(int(port))
 	if nodes != "" {
@@ -363,10 +363,10 @@ func at(url, nodes, host string, port uint16) string {
 	}
 	parsed, err := neturl.Parse(url)
 	if err != nil {
-		return url // a pool says what is wrong with it
+		return url // a pool reports the error
 	}
 	parsed.Host = ""
-	settings := parsed.Query() // where a host may also be a directory of sockets
+	settings := parsed.Query() // in the query, host may also be a socket directory
 	settings.Set("host", host)
 	settings.Set("port", number)
 	parsed.RawQuery = settings.Encode()

@@ -16,8 +16,7 @@ import (
 	"integrityledger/eventstore/pgtest"
 )
 
-// TestNodesAreReachedAsTheURLSays: every way of connecting that a URL leaves open leads to the node, and none
-// elsewhere.
+// TestNodesAreReachedAsTheURLSays: every way to connect that a URL allows leads to the node, and none elsewhere.
 func TestNodesAreReachedAsTheURLSays(t *testing.T) {
 	for _, test := range []struct{ url, nodes, host, want string }{
 		{"postgres://u@db0,db1/d", "", "n1", "TLS of any to n1:5433, n1:5433"},
@@ -64,7 +63,7 @@ func TestNodesAreReachedAsTheURLSays(t *testing.T) {
 	}
 }
 
-// TestPiecesAreThoseOfCitus: the piece of each shard is the one that Citus itself would take.
+// TestPiecesAreThoseOfCitus: the piece of each shard is the one that Citus itself would use.
 func TestPiecesAreThoseOfCitus(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
@@ -92,8 +91,8 @@ func TestPiecesAreThoseOfCitus(t *testing.T) {
 	}
 }
 
-// catalogue makes a database look like one that Citus has distributed over two nodes of which it is the coordinator:
-// four pieces, by turns on the nodes 1 and 2.
+// catalogue makes a database look like the coordinator of a Citus cluster with two nodes: four pieces, alternating
+// between nodes 1 and 2.
 func catalogue(t *testing.T) (url string) {
 	t.Helper()
 	pgtest.OneServer(t, "its catalogue is that of Citus")
@@ -120,7 +119,7 @@ func catalogue(t *testing.T) (url string) {
 	return url
 }
 
-// silence lets the cluster answer no question until release is called.
+// silence stops the cluster from answering any question until release is called.
 func silence(t *testing.T, url string, meanwhile ...string) (release func()) {
 	t.Helper()
 	ctx := context.Background()
@@ -161,15 +160,15 @@ func holdersOf(t *testing.T, url string) *Holders {
 	return h
 }
 
-// expire makes the answer that is remembered an old one.
+// expire makes the cached answer expire.
 func (h *Holders) expire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.due = time.Now()
 }
 
-// TestOneQuestionAnswersForAllShards: whoever asks while a question is under way waits for its answer, which holds for
-// every shard, and is remembered.
+// TestOneQuestionAnswersForAllShards: callers that ask during a question wait for its answer, which covers every shard
+// and is cached.
 func TestOneQuestionAnswersForAllShards(t *testing.T) {
 	url := catalogue(t)
 	h := holdersOf(t, url)
@@ -205,7 +204,8 @@ func TestOneQuestionAnswersForAllShards(t *testing.T) {
 	}
 }
 
-// TestWhatIsKnownStaysTrue: while the cluster does not answer, a shard is where it was, unless its node has refused it.
+// TestWhatIsKnownStaysTrue: while the cluster does not answer, a shard's last known place is used, unless its node has
+// refused it.
 func TestWhatIsKnownStaysTrue(t *testing.T) {
 	url := catalogue(t)
 	h := holdersOf(t, url)
@@ -282,14 +282,14 @@ func TestAMoveIsAskedForUntilItIsAnswered(t *testing.T) {
 	if piece := <-patient; piece == nil || piece.Node() != to || h.asked != 2 {
 		t.Errorf("piece %+v after %d questions, must be on node %d", piece, h.asked, to)
 	}
-	h.Forget(from) // by whom its node refused before the answer
+	h.Forget(from) // by a caller that was refused before the answer
 	silence(t, url)
 	if piece, err := h.Place(ctx, 0); err != nil || piece.Node() != to {
 		t.Errorf("%v, %v", piece, err)
 	}
 }
 
-// TestSecondCopiesAreRefused: nothing is written to a piece of which another node has a copy.
+// TestSecondCopiesAreRefused: nothing is written to a piece that also has a copy on another node.
 func TestSecondCopiesAreRefused(t *testing.T) {
 	url := catalogue(t)
 	pgtest.Exec(
@@ -332,7 +332,7 @@ func TestTheCoordinatorIsFoundAgain(t *testing.T) {
 		return func() (bool, error) {
 			conn, err := pool.Acquire(ctx)
 			if err != nil {
-				return false, nil // it is away still
+				return false, nil // it is still unreachable
 			}
 			defer conn.Release()
 			return strings.Contains(proxy.URL, strings.ReplaceAll(conn.Conn().Config().Host, "/", "%2F")), conn.Ping(ctx)
@@ -381,8 +381,8 @@ func TestTheCoordinatorIsLookedForOnceInASecond(t *testing.T) {
 	looks("it has answered", false)
 }
 
-// TestForbiddenScansAreNotCompiled: where the only plan is one that is forbidden, its cost would have every statement
-// compiled.
+// TestForbiddenScansAreNotCompiled: if the only plan is a discouraged scan, its cost would make PostgreSQL compile
+// every statement.
 func TestForbiddenScansAreNotCompiled(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)

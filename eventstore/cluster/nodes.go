@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Nodes are connections to the nodes for one use, such as commits.
+// Nodes holds connections to the nodes for one purpose, such as commits.
 type Nodes struct {
 	*Holders
 	open  func(*Primary, context.Context, int) (*pgxpool.Pool, error)
@@ -30,7 +30,7 @@ type nodePool struct {
 	pool   *pgxpool.Pool
 }
 
-// Nodes returns connections to the nodes, at most conns to each. open makes the pool of a node. A nil receiver returns
+// Nodes returns connections to the nodes, at most conns to each. open opens the pool of a node. A nil receiver returns
 // nil.
 func (h *Holders) Nodes(conns int, open func(*Primary, context.Context, int) (*pgxpool.Pool, error)) *Nodes {
 	if h == nil {
@@ -52,7 +52,7 @@ func (n *Nodes) close() {
 	}
 }
 
-// Acquire gives a connection to the node that holds a shard.
+// Acquire returns a connection to the node that holds a shard.
 func (n *Nodes) Acquire(ctx context.Context, shard uint16) (*pgxpool.Conn, *Piece, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (n *Nodes) Acquire(ctx context.Context, shard uint16) (*pgxpool.Conn, *Piec
 	return conn, piece, nil
 }
 
-// At is the pool of the node that holds a shard.
+// At returns the pool of the node that holds a shard.
 func (n *Nodes) At(ctx context.Context, shard uint16) (*pgxpool.Pool, *Piece, error) {
 	piece, err := n.Place(ctx, shard)
 	if err != nil {
@@ -98,13 +98,13 @@ func (n *Nodes) pool(ctx context.Context, p *Piece) (*pgxpool.Pool, error) {
 		return nil, err
 	}
 	if ok {
-		go former.pool.Close() // after those who have its connections
+		go former.pool.Close() // waits for its connections to be released
 	}
 	n.opened[p.group] = nodePool{server, pool}
 	return pool, nil
 }
 
-// Pools are the pools of the nodes that were connected to, by the number of the node.
+// Pools returns the open pools by the number of their node.
 func (n *Nodes) Pools() map[int32]*pgxpool.Pool {
 	pools := map[int32]*pgxpool.Pool{}
 	if n != nil {
@@ -117,10 +117,10 @@ func (n *Nodes) Pools() map[int32]*pgxpool.Pool {
 	return pools
 }
 
-// Everywhere asks one question about all shards of a ledger: one server, or each node about the shards that it holds.
-// The question names only distributed tables and joins them by shard. Pieces are not held, so a move that ends at that
-// moment may make an answer slightly old. If a node does not answer, Everywhere returns an error with the answers of
-// the others.
+// Everywhere runs one query over all shards of a ledger: on the one server, or on each node for the shards that it
+// holds. The query must name only distributed tables and join them by shard. Pieces are not held, so a move that
+// finishes at that moment may make an answer slightly outdated. If a node does not answer, Everywhere returns an error
+// and the answers of the other nodes.
 func Everywhere[T any](
 	ctx context.Context, pool *pgxpool.Pool, n *Nodes, shards int, scan pgx.RowToFunc[T], question string, args ...any,
 ) (answers []T, failed error) {
@@ -165,14 +165,14 @@ func Everywhere[T any](
 	return answers, failed
 }
 
-// group is a node with the shards that it is asked about.
+// group is a node with the shards to query there.
 type group struct {
 	node   int32
 	shards []uint16
-	pieces []*Piece // each once
+	pieces []*Piece // without duplicates
 }
 
-// groups sorts shards by node, as far as is known.
+// groups groups shards by their known node.
 func (n *Nodes) groups(ctx context.Context, shards []uint16) (groups []*group, failed error) {
 	for _, shard := range shards {
 		p, err := n.Place(ctx, shard)
@@ -193,15 +193,15 @@ func (n *Nodes) groups(ctx context.Context, shards []uint16) (groups []*group, f
 	return groups, failed
 }
 
-// countHeld counts how many of these pieces the node holds. The former node of a piece keeps a copy for a while.
+// countHeld counts the pieces that the node holds. The former node of a piece keeps a copy for a while.
 const countHeld = `SELECT count(*) FROM pg_dist_placement p JOIN pg_dist_local_group l USING (groupid) WHERE p.shardid = ANY($1) AND p.shardstate = 1`
 
-// errMoved is what a node would say of a piece that it does not hold.
+// errMoved is the error of a node that does not hold a piece.
 var errMoved = &pgconn.PgError{
 	Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: moved, Message: "a piece is on another node",
 }
 
-// ask asks a node one question about all pieces of a group, in one statement.
+// ask runs a query on a node for all pieces of a group, in one statement.
 func (n *Nodes) ask(ctx context.Context, g *group, question string, args []any, answered func(pgx.Rows) error) error {
 	ids, texts := make([]int64, len(g.pieces)), make([]string, len(g.pieces))
 	for i, p := range g.pieces {

@@ -10,12 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Piece is the place of the rows of some shards: a node, and the name that each distributed table's part has there. Nil
+// Piece is the place of the rows of a range of shards: a node, and the name of each distributed table's part there. Nil
 // stands for the tables themselves.
 type Piece struct {
-	id    int64 // of shard_heads' part
-	from  int32 // the first hash of a shard that belongs to it
-	to    int32 // the last
+	id    int64 // of the part of shard_heads
+	from  int32 // the first hash of its shards
+	to    int32 // the last hash of its shards
 	group int32
 	host  string
 	port  uint16
@@ -33,10 +33,10 @@ func NewPiece(tables, parts []string) *Piece {
 	return p
 }
 
-// Node tells the nodes apart.
+// Node returns the number of the node.
 func (p *Piece) Node() int32 { return p.group }
 
-// Address is that of the node's server.
+// Address returns the address of the node's server.
 func (p *Piece) Address() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
 
 func (p *Piece) like(is *Piece, tables, parts []string) bool {
@@ -48,40 +48,41 @@ func (p *Piece) like(is *Piece, tables, parts []string) bool {
 	return same
 }
 
-// holdFunction is made by migrations.Distribute. It locks a piece against the end of a move, and refuses a piece that
-// its node does not hold.
+// holdFunction is created by migrations.Distribute. It locks a piece so that no move of it can finish, and fails if the
+// node does not hold the piece.
 const holdFunction = "hold_piece"
 
-// moved is the SQLSTATE of that refusal.
+// moved is the SQLSTATE of that failure.
 const moved = "IL001"
 
-// undefinedTable is the SQLSTATE of a part that is gone, some time after its move.
+// undefinedTable is the SQLSTATE if a part was removed some time after its move.
 const undefinedTable = "42P01"
 
-// Moved reports whether an error says that the piece is on another node by now.
+// Moved reports whether an error means that the piece has moved to another node.
 func Moved(err error) bool {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (refused.Code == moved || refused.Code == undefinedTable)
 }
 
-// Hold queues what must come first in a transaction on the node: until its end the piece stays there.
+// Hold queues the statement that must come first in a transaction on the node. It keeps the piece there until the
+// transaction ends.
 func (p *Piece) Hold(b *pgx.Batch) {
 	if p != nil {
 		b.Queue("SELECT "+holdFunction+"($1)", p.id)
 	}
 }
 
-// holding is where a context says which piece is held.
+// holding is the context key of the held piece.
 type holding struct{}
 
-// Holding says that until the context ends a transaction holds a piece. What reads it beside the transaction must not
-// hold it too: a move that waits for the transaction would make the reader wait for the move, and the transaction for
-// its reader.
+// Holding returns a context that records that a transaction holds a piece until the context ends. Reads beside the
+// transaction must not hold the piece as well. Otherwise a deadlock is possible: the move waits for the transaction,
+// the read for the move, and the transaction for the read.
 func Holding(ctx context.Context, p *Piece) context.Context {
 	return context.WithValue(ctx, holding{}, p)
 }
 
-// HeldIn reports whether a context says so of a piece, on the same node.
+// HeldIn reports whether the context records that the piece is held on the same node.
 func (p *Piece) HeldIn(ctx context.Context) bool {
 	held, _ := ctx.Value(holding{}).(*Piece)
 	return held != nil && held.id == p.id && held.group == p.group && held.host == p.host && held.port == p.port

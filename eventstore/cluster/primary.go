@@ -59,34 +59,34 @@ import (
 	"integrityledger/eventstore/cluster/connect"
 )
 
-// Primary is the server of a database that takes writes, whichever of the servers in a URL that is at the moment, and
-// what a process knows of the servers' history. Each promotion of a standby begins a timeline with a higher number, so
-// a server on a lower one than was seen at a primary is a primary that was replaced, or follows one, and does not know
-// it. Safe for concurrent use.
+// Primary is the server of a database that currently accepts writes, among the servers in a URL. It also remembers the
+// servers' timelines. Each promotion of a standby begins a timeline with a higher number. A server on a lower timeline
+// than a primary was seen on is a replaced primary, or follows one, without knowing it. Primary is safe for concurrent
+// use.
 type Primary struct {
 	source connect.Source
-	// direct: statements name the parts of tables on this node of Citus, which plans none of them.
+	// direct is set for a Citus node whose statements name the parts of tables, so that Citus plans none of them.
 	direct bool
-	// Nodes is how the nodes of Citus are reached: a URL with {host} and {port}. Nil, or empty: as the URL's server,
-	// by their own address.
+	// Nodes is a URL template with {host} and {port} for the Citus nodes. If it is nil or empty, nodes are reached at
+	// their own address with the settings of the database URL.
 	Nodes connect.Source
-	// Entry is a URL of a worker of Citus, through which the coordinator is found again when it is at another address than
-	// this one's. Nil: the coordinator stays where it is.
+	// Entry is the URL of a Citus worker, through which the coordinator is found again if its address changes. Nil means
+	// that the coordinator's address does not change.
 	Entry connect.Source
-	// Tracer makes spans of the statements of pools that are opened from now on, here and at nodes. Nil: none.
+	// Tracer traces the statements of pools that are opened from now on, here and on nodes. Nil disables tracing.
 	Tracer pgx.QueryTracer
 	entry  entrance
 	mu     sync.Mutex
-	newest uint64 // timeline that was seen at a primary
+	newest uint64 // the highest timeline seen on a primary
 }
 
-// At is the primary among the servers of a URL, of which nothing is known until a pool connects.
+// At returns the Primary among the servers of a URL. It knows nothing about them until a pool connects.
 func At(url string) *Primary { return &Primary{source: connect.Fixed(url)} }
 
-// Find looks at every server of a URL first. Each new connection reads the source again.
+// Find is At, but first connects to every server of the URL. Each new connection reads the source again.
 //
-// While the successor of a former primary cannot be reached, a process that starts takes the former one for the present
-// one. Keeping a replaced primary down is the operator's task.
+// While the successor of a former primary is unreachable, a starting process takes the former primary for the current
+// one. Operators must keep a replaced primary down.
 func Find(ctx context.Context, source connect.Source) (*Primary, error) {
 	config, err := connect.Config(source())
 	if err != nil {
@@ -97,7 +97,7 @@ func Find(ctx context.Context, source connect.Source) (*Primary, error) {
 	var looking sync.WaitGroup
 	for _, one := range connect.Each(config) {
 		looking.Go(func() {
-			if conn, err := connect.OpenConfig(ctx, one); err == nil { // else it is away, or no primary
+			if conn, err := connect.OpenConfig(ctx, one); err == nil { // otherwise it is unreachable or not a primary
 				_ = conn.Close(ctx)
 			}
 		})
@@ -106,16 +106,16 @@ func Find(ctx context.Context, source connect.Source) (*Primary, error) {
 	return p, nil
 }
 
-// timelineKey is where a connection's CustomData holds its server's timeline.
+// timelineKey is the key of the server's timeline in a connection's CustomData.
 const timelineKey = "timeline"
 
-// Timeline is that of the server of a connection, when it was opened; 0 where the server tells none.
+// Timeline returns the timeline of a connection's server when the connection was opened, 0 if the server reports none.
 func Timeline(conn *pgx.Conn) uint64 {
 	timeline, _ := conn.PgConn().CustomData()[timelineKey].(uint64)
 	return timeline
 }
 
-// accept takes a server that takes writes and was not replaced. It is asked for each server of a URL in turn.
+// accept accepts a server that accepts writes and was not replaced. It is called for each server of a URL in turn.
 func (p *Primary) accept(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); err != nil {
 		return err
@@ -129,19 +129,20 @@ func (p *Primary) accept(ctx context.Context, conn *pgconn.PgConn) error {
 	return err
 }
 
-// acceptReplica takes a server that follows the present primary, or is it. A standby that has just gone over to another
-// timeline is refused until its next restart point, because only then it says so.
+// acceptReplica accepts a server that is, or follows, the current primary. A standby that has just switched to another
+// timeline is refused until its next restart point, because it reports the new timeline only then.
 func (p *Primary) acceptReplica(ctx context.Context, conn *pgconn.PgConn) error {
 	_, err := p.judge(ctx, conn)
 	return err
 }
 
-// readTimeline: the first eight digits of a WAL file's name are the timeline it is written on. A standby writes none.
+// readTimeline reads the timeline from the first eight digits of the current WAL file's name. A standby writes no WAL,
+// so it is read from the control file there.
 const readTimeline = `SELECT CASE WHEN pg_is_in_recovery() THEN (SELECT to_hex(timeline_id) FROM pg_control_checkpoint())
 	ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END`
 
-// judge refuses a server that has a successor. One that does not tell its timeline, because it is not quite PostgreSQL,
-// is on timeline 0 and as good as any.
+// judge refuses a server that has a successor. A server that does not report its timeline, because it is not quite
+// PostgreSQL, has timeline 0 and is accepted.
 func (p *Primary) judge(ctx context.Context, conn *pgconn.PgConn) (timeline uint64, err error) {
 	results, err := conn.Exec(ctx, readTimeline).ReadAll()
 	_, refused := errors.AsType[*pgconn.PgError](err)
@@ -157,7 +158,7 @@ func (p *Primary) judge(ctx context.Context, conn *pgconn.PgConn) (timeline uint
 	conn.CustomData()[timelineKey] = timeline
 	if !p.current(timeline) {
 		return timeline, fmt.Errorf(
-			"this server is on timeline %d, but a standby was promoted since: make it follow the present primary "+
+			"this server is on timeline %d, but a standby was promoted since: make it follow the current primary "+
 				"(pg_rewind), or restart this process if the database was replaced on purpose",
 			timeline,
 		)
@@ -171,35 +172,35 @@ func (p *Primary) current(timeline uint64) bool {
 	return timeline == 0 || timeline >= p.newest
 }
 
-// serviceRole is the role of serving connections. It has no right to change an event: a guard against mistakes, not
+// serviceRole is the role of serving connections. It cannot change events, which protects against mistakes but not
 // against a stolen URL.
 const serviceRole = "integrity_service"
 
 // settings are session settings of PostgreSQL.
 type settings map[string]string
 
-// session is how long a session of a pool may do what, in PostgreSQL's units; empty: what the server has set.
+// session holds the timeouts of a pool's sessions, in PostgreSQL's units. Empty means the server's setting.
 type session struct {
 	name      string // its application_name
 	statement string // the longest statement
 	lock      string // the longest wait for a lock
-	idle      string // the longest rest in a transaction: a process that freezes loses its locks then
+	idle      string // the longest idle time in a transaction; a frozen process then loses its locks
 }
 
-// Plans are fixed to index look-ups: with near-empty statistics a cached generic plan would scan whole tables, and
-// planning each look-up anew costs more than answering it.
+// Plans are restricted to index lookups: with near-empty statistics, a cached generic plan would scan whole tables, and
+// planning each lookup anew costs more than executing it.
 var (
 	lookUps = settings{
 		"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
-		"enable_memoize": "off", // the keys of a statement hardly repeat
-		"jit":            "off", // a scan that is forbidden, and the only plan, seems dear enough to be compiled each time
+		"enable_memoize": "off", // the keys of a statement rarely repeat
+		"jit":            "off", // the cost of a discouraged scan, if it is the only plan, would trigger compilation each time
 	}
-	writes = settings{ // beside lookUps
+	writes = settings{ // in addition to lookUps
 		"enable_bitmapscan": "off", "enable_material": "off", "join_collapse_limit": "1", "from_collapse_limit": "1",
 	}
-	// keptAlive notices a client that vanished without a word.
+	// keptAlive makes the server detect a client that vanished.
 	keptAlive = settings{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
-	// unflushed commits do not wait for the disk: what a crash of the server loses is done again.
+	// unflushed commits do not wait for the disk. Work that a server crash loses is repeated.
 	unflushed = settings{"synchronous_commit": "off"}
 )
 
@@ -211,19 +212,19 @@ func (p *Primary) CommitPool(ctx context.Context, conns int) (*pgxpool.Pool, err
 	)
 }
 
-// CommitConns is how many connections a process commits with: one a processor and one that waits for the disk, but no
-// more than one a shard. More would only cut the same commands into smaller groups.
+// CommitConns returns the number of connections a process commits with: one per processor and one that waits for the
+// disk, but no more than one per shard. More would only split the same commands into smaller groups.
 func CommitConns(shards int) int { return min(shards, runtime.GOMAXPROCS(0)+1) }
 
-// QueuePool opens the connections of workers on the queues.
+// QueuePool opens the connections of queue workers.
 func (p *Primary) QueuePool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
 	return p.open(
 		ctx, conns, session{name: "integrity queue", statement: "10s", lock: "5s", idle: "5s"}, lookUps, writes, unflushed,
 	)
 }
 
-// ConsumerPool opens the connections of a consumer, whose transactions stay open while a page of events is handled. A
-// position that a crash of the server loses makes events come again.
+// ConsumerPool opens the connections of a consumer, whose transactions stay open while a page of events is handled. If
+// a server crash loses a position, events are delivered again.
 func (p *Primary) ConsumerPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
 	return p.open(
 		ctx, conns, session{name: "integrity consumer", statement: "2s", lock: "2s", idle: "2s"}, lookUps, writes, keptAlive,
@@ -231,7 +232,7 @@ func (p *Primary) ConsumerPool(ctx context.Context, conns int) (*pgxpool.Pool, e
 	)
 }
 
-// WitnessPool opens the connections of a witness of other logs. Its statements end before those who wait for a
+// WitnessPool opens the connections of a witness for other logs. Its statements time out before clients that wait for a
 // cosignature give up.
 func (p *Primary) WitnessPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
 	return p.open(
@@ -239,18 +240,18 @@ func (p *Primary) WitnessPool(ctx context.Context, conns int) (*pgxpool.Pool, er
 	)
 }
 
-// ReadPool opens connections for queries and authentication, all of which look rows up by key.
+// ReadPool opens connections for queries and authentication, which look up rows by key.
 func (p *Primary) ReadPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
 	return p.open(ctx, conns, session{name: "integrity read", statement: "15s", lock: "5s", idle: "10s"}, lookUps)
 }
 
-// NotifyPool opens the connections of a Notifier, which are two. Polling covers a notification that a crash loses.
+// NotifyPool opens the connections of a Notifier, which needs two. Polling makes up for notifications lost in a crash.
 func (p *Primary) NotifyPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
 	return p.open(ctx, conns, session{name: "integrity wake", statement: "5s"}, keptAlive, unflushed)
 }
 
-// ProbePool opens the connection of a Probe. The statements end before the question does, so that the connection is
-// kept. What a question makes goes to the disk.
+// ProbePool opens the connection of a Probe. The statements time out before the question, so that the connection is
+// kept. A small work_mem makes the question write to the disk.
 func (p *Primary) ProbePool(ctx context.Context) (*pgxpool.Pool, error) {
 	return p.open(
 		ctx, 1, session{name: "integrity probe", statement: "2500ms", lock: "1s", idle: "5s"}, keptAlive,
@@ -258,10 +259,10 @@ func (p *Primary) ProbePool(ctx context.Context) (*pgxpool.Pool, error) {
 	)
 }
 
-// RebuildPool opens the connections of a rebuild of so many shards at a time, two each: one that writes and one that
-// reads ahead. They have the role of the URL, because they replace rows of projections, which the service role may not
-// delete. They write to the tables of the schema rebuild, by the same plans as a group, however long role or database
-// let a statement run. A commit that waits for its standby holds a shard's lock for up to 20 s.
+// RebuildPool opens the connections of a rebuild of several shards at a time. Each shard needs two: one writes and one
+// reads ahead. They use the role of the URL, because they replace rows of projections, which the service role may not
+// delete. They write to the tables of the schema rebuild with the same plans as a group, without a statement timeout. A
+// commit that waits for its standby holds a shard's lock for up to 20 s.
 func (p *Primary) RebuildPool(ctx context.Context, shards int) (*pgxpool.Pool, error) {
 	of := session{name: "integrity rebuild", statement: "0", lock: "30s", idle: "60s"}
 	return p.pool(
@@ -269,8 +270,8 @@ func (p *Primary) RebuildPool(ctx context.Context, shards int) (*pgxpool.Pool, e
 	)
 }
 
-// ReplicaPool opens connections to a standby, or to several, for queries that may be answered by an earlier state. They
-// never write, also where the standby has become a primary.
+// ReplicaPool opens connections to one or more standbys, for queries that may return an earlier state. They never
+// write, even if the standby has become a primary.
 func (p *Primary) ReplicaPool(ctx context.Context, source connect.Source, conns int) (*pgxpool.Pool, error) {
 	of := session{name: "integrity replica", statement: "5s", idle: "10s"}
 	return p.pool(
@@ -283,17 +284,18 @@ func (p *Primary) open(ctx context.Context, conns int, of session, s ...settings
 }
 
 const (
-	// pingTimeout is how long a connection that has rested may take to show that it still leads somewhere.
+	// pingTimeout limits the check that an idle connection still works.
 	pingTimeout = 2 * time.Second
-	// heldStatements is how many statements a connection to a node of Citus keeps prepared, for each piece there.
+	// heldStatements is the number of prepared statements that a connection to a Citus node caches, across all pieces
+	// there.
 	heldStatements = 2048
-	// insufficientPrivilege is the SQLSTATE of what a role may not do.
+	// insufficientPrivilege is the SQLSTATE of a missing privilege.
 	insufficientPrivilege = "42501"
 )
 
-// pool opens connections that take on a role; an empty one means the role of the URL. A nil source means the
-// primary's own. accept judges each new connection, and current each that is handed out. Every new connection reads
-// the source again, so that a rotated password needs no restart.
+// pool opens connections that switch to a role; an empty role means the role of the URL. A nil source means the
+// primary's own. accept checks each new connection, and current each connection that is handed out. Every new
+// connection reads the source again, so that a rotated password needs no restart.
 func (p *Primary) pool(
 	ctx context.Context, source connect.Source, conns int, role string, of session, accept pgconn.ValidateConnectFunc,
 	s ...settings,
@@ -360,25 +362,25 @@ func (p *Primary) pool(
 	return pool, nil
 }
 
-// unprepared is the error of a connection that could not be made what its pool needs.
+// unprepared is the error of a connection whose session could not be set up.
 type unprepared struct{ error }
 
 func (u unprepared) Unwrap() error { return u.error }
 
-// NotConnected reports whether an error is that of a connection that could not be made, for whatever reason: the
-// database was asked nothing, and another attempt may succeed.
+// NotConnected reports whether an error means that no connection was established, for whatever reason: no statement was
+// sent, and another attempt may succeed.
 func NotConnected(err error) bool {
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	_, useless := errors.AsType[unprepared](err)
 	return refused || useless
 }
 
-// sessionBegin makes a session what its pool needs, in one round trip. Settings are not among the parameters that a
-// connection starts with, because a pooler refuses those.
+// sessionBegin returns the statements that set up a session, for one round trip. The settings are not startup
+// parameters, because a pooler refuses those.
 func (p *Primary) sessionBegin(role string, of session, s []settings) string {
 	all := settings{
-		// Each statement must see what was committed while the one before it waited for a lock, whatever role or database
-		// say.
+		// Each statement must see rows committed while the previous one waited for a lock, whatever the role or database
+		// settings are.
 		"default_transaction_isolation": "read committed",
 		"application_name":              of.name, "statement_timeout": of.statement, "lock_timeout": of.lock,
 		"idle_in_transaction_session_timeout": of.idle,
@@ -401,25 +403,25 @@ func (p *Primary) sessionBegin(role string, of session, s []settings) string {
 	return b.String() + planByParameters
 }
 
-// planByParameters lets Citus, where it is installed, see the shard when it plans a statement: it cannot route a
-// statement by a generic plan. A question to all shards takes one connection of each node.
+// planByParameters lets Citus, if it is installed, see the shard when it plans a statement: it cannot route a statement
+// with a generic plan. A query of all shards uses one connection per node.
 const planByParameters = "SELECT set_config('plan_cache_mode', 'auto', false), " +
 	"set_config('citus.max_adaptive_executor_pool_size', '1', false) FROM pg_extension WHERE extname = 'citus'"
 
-// citusKey is where a connection's CustomData says that the database has the extension.
+// citusKey is the key in a connection's CustomData that is set if the database has the extension.
 const citusKey = "citus"
 
-// OnCitus reports whether a connection of one of these pools leads to a cluster of Citus, which moves no row by its
-// place (ctid).
+// OnCitus reports whether a connection of one of these pools leads to a Citus cluster, which cannot address rows by
+// their place (ctid).
 func OnCitus(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[citusKey] != nil }
 
-// ErrUnknown says that a transaction may have been committed, or may be lost with a server.
+// ErrUnknown means that a transaction may or may not have been committed.
 var ErrUnknown = errors.New("outcome of the commit is unknown")
 
-// warningsKey is where a connection's CustomData counts the server's warnings, for instance that it committed without
-// waiting for the synchronous standby, or, a coordinator of Citus, that the node did not answer to the COMMIT. The
-// count only grows: the next transaction on the connection, which can begin before a commit has been judged, takes
-// nothing away.
+// warningsKey is the key of the number of server warnings in a connection's CustomData. A server warns, for example, if
+// it committed without waiting for the synchronous standby. A Citus coordinator warns if the node did not answer the
+// COMMIT. The count only grows, so that the next transaction on the connection, which can begin before a commit is
+// checked, does not reset it.
 const warningsKey = "warnings"
 
 func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
@@ -428,14 +430,14 @@ func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 	}
 }
 
-// Warnings is how many warnings the server has sent on a connection of one of these pools. When a transaction has
-// raised it, the outcome of its commit is unknown.
+// Warnings returns the number of warnings that the server has sent on a connection of one of these pools. If it grew
+// during a transaction, the outcome of the commit is unknown.
 func Warnings(conn *pgx.Conn) int64 {
 	return conn.PgConn().CustomData()[warningsKey].(*atomic.Int64).Load() //nolint:forcetypeassert // AfterConnect puts it there
 }
 
-// Commit commits a transaction and requires the server's plain word for it. After an error, ErrUnknown or another, the
-// transaction may be there all the same.
+// Commit commits a transaction and returns nil only if the server confirmed it without a warning. After any error,
+// including ErrUnknown, the transaction may still have been committed.
 func Commit(ctx context.Context, tx pgx.Tx) error {
 	conn := tx.Conn()
 	before := Warnings(conn)
@@ -448,16 +450,17 @@ func Commit(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// ReadOnly is the SQLSTATE of a write that a server refuses because it is a standby, or is being taken out of service.
+// ReadOnly is the SQLSTATE of a write refused by a standby or by a server that is being taken out of service.
 const ReadOnly = "25006"
 
-// keepUsable says whether a connection may be used on after an error of the server: not when the server has ended it,
-// or takes no writes any more.
+// keepUsable reports whether a connection may be used after a server error. It may not if the server has ended it or no
+// longer accepts writes.
 func keepUsable(_ *pgconn.PgConn, err *pgconn.PgError) bool {
 	return err.SeverityUnlocalized != "FATAL" && err.SeverityUnlocalized != "PANIC" && err.Code != ReadOnly
 }
 
-// Loggable leaves out what PostgreSQL's messages quote: references and hashes must not reach a log.
+// Loggable returns an error's text without values quoted by PostgreSQL, such as references and hashes, which must not
+// be logged.
 func Loggable(err error) string {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -467,7 +470,7 @@ func Loggable(err error) string {
 		refused.SeverityUnlocalized, refused.Code, Reason(refused.Code), refused.ConstraintName, refused.TableName)
 }
 
-// Reason says in a few words, for operators, why a server refused with a SQLSTATE.
+// Reason describes a SQLSTATE in a few words, for operators.
 func Reason(code string) string {
 	return cmp.Or(map[string]string{
 		"42P01":  "a table of the ledger is missing (integrity doctor names it)",

@@ -18,9 +18,9 @@ import (
 	"integrityledger/migrations"
 )
 
-// TestARotatedPasswordIsReadAgain: of every kind of pool, a connection that exists stays, and a new one takes the
-// password that its source, or its password file, holds by then. Until then a new one is refused in a way that
-// another attempt may mend.
+// TestARotatedPasswordIsReadAgain: in every kind of pool, existing connections stay, and new ones use the current
+// password in the source or the password file. Until the password is updated, new connections fail with an error that
+// another attempt may fix.
 func TestARotatedPasswordIsReadAgain(t *testing.T) {
 	ctx := t.Context()
 	role := pgtest.NewPasswordRole(t, "app", "first")
@@ -115,7 +115,7 @@ func TestARotatedPasswordIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestTheServersOfAURLStay: a file that is rewritten cannot lead a running process to another server.
+// TestTheServersOfAURLStay: rewriting the file cannot lead a running process to another server.
 func TestTheServersOfAURLStay(t *testing.T) {
 	config, err := connect.Config("postgres://a:p@db1,db2/ledger?sslmode=disable")
 	if err != nil {
@@ -133,7 +133,7 @@ func TestTheServersOfAURLStay(t *testing.T) {
 	}
 }
 
-// TestAnUnknownServerIsExplained: a name that DNS says does not exist ends a start at once, and DNS that fails does
+// TestAnUnknownServerIsExplained: a name that DNS reports as nonexistent ends a start at once. A failure of DNS does
 // not.
 func TestAnUnknownServerIsExplained(t *testing.T) {
 	for code, waits := range map[byte]bool{2: true, 3: false} { // SERVFAIL, NXDOMAIN
@@ -158,7 +158,7 @@ func TestAnUnknownServerIsExplained(t *testing.T) {
 	}
 }
 
-// answerDNS answers every question of DNS with one code.
+// answerDNS answers every DNS query with the same code.
 func answerDNS(t *testing.T, code byte) (address string) {
 	t.Helper()
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -14,18 +14,18 @@ import (
 	"integrityledger/eventstore/wait"
 )
 
-// OldestPostgreSQL and NewestPostgreSQL are the major versions that the tests run on. Older ones lack what the
-// statements use.
+// OldestPostgreSQL and NewestPostgreSQL are the oldest and newest major versions that the tests run on. Older versions
+// lack features that the statements use.
 const (
 	OldestPostgreSQL = 15
 	NewestPostgreSQL = 18
 )
 
-// ErrSharedSessions refuses a pooler that hands connections on between transactions.
+// ErrSharedSessions means that a pooler switches connections between transactions.
 var ErrSharedSessions = errors.New("the connection pooler in front of PostgreSQL does not keep a session for each " +
 	"of its clients: " +
-	"set pool_mode = session for this database (with PgBouncer's own server_reset_query, DISCARD ALL), or name " +
-	"PostgreSQL itself in the URL")
+	"set pool_mode = session for this database (with PgBouncer's own server_reset_query, DISCARD ALL), or put the " +
+	"address of PostgreSQL itself in the URL")
 
 // Server is a database server that a ledger can work with.
 type Server struct {
@@ -33,12 +33,12 @@ type Server struct {
 	Major   int
 }
 
-// Untried says that the server is newer than what the tests run on.
+// Untried reports whether the server is newer than the versions that the tests run on.
 func (s Server) Untried() bool { return s.Major > NewestPostgreSQL }
 
-// Inspect refuses a server that is too old, and a pooler that hands connections on between transactions. Roles,
-// settings, locks of migrations, prepared statements and LISTEN belong to sessions: such a pooler would give them to
-// strangers.
+// Inspect returns an error if the server is too old, or if a pooler switches connections between transactions. Roles,
+// settings, locks of migrations, prepared statements and LISTEN belong to sessions: such a pooler would pass them to
+// other clients.
 func Inspect(ctx context.Context, url string) (s Server, err error) {
 	conn, err := connectPlain(ctx, url)
 	if err != nil {
@@ -59,7 +59,7 @@ func Inspect(ctx context.Context, url string) (s Server, err error) {
 		return s, fmt.Errorf("PostgreSQL %s is too old: use version %d to %d", s.Version, OldestPostgreSQL, NewestPostgreSQL)
 	}
 	if process == conn.PgConn().PID() {
-		return s, nil // nothing is in between: a pooler gives its clients numbers of its own
+		return s, nil // no pooler: it would give its clients its own process numbers
 	}
 	if err := conn.Close(ctx); err != nil {
 		return s, fmt.Errorf("close a session: %w", err)
@@ -68,21 +68,22 @@ func Inspect(ctx context.Context, url string) (s Server, err error) {
 }
 
 const (
-	// sessionPatience is how long a pooler may take to give a connection, which it may promise before it has any, and to
-	// end a session whose client has gone.
+	// sessionPatience limits how long a pooler may take to provide a connection, which it may accept before it has one,
+	// and to end a session after its client has disconnected.
 	sessionPatience = 10 * time.Second
-	// sessionLooks is how often connections may be lost while a pooler is examined.
+	// sessionLooks is the number of attempts to examine a pooler if connections are lost.
 	sessionLooks = 3
 )
 
-// errUnsure: what was seen is no proof against a pooler, because a lost connection looks like it.
+// errUnsure means that the observation does not prove anything about a pooler, because a lost connection looks the
+// same.
 var errUnsure = errors.New(
 	"connections were lost while the connection pooler in front of PostgreSQL was examined, or lead to different " +
 		"servers: try again",
 )
 
-// keepsSessions accuses a pooler only of what no lost connection explains. Otherwise it looks again, and in the end
-// returns what went wrong.
+// keepsSessions returns ErrSharedSessions only if no lost connection can explain the observation. Otherwise it tries
+// again, and finally returns the last error.
 func keepsSessions(ctx context.Context, url string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
 	defer cancel()
@@ -94,15 +95,15 @@ func keepsSessions(ctx context.Context, url string) (err error) {
 	return err
 }
 
-// sight is what a client of a pooler sees of the process whose session has taken a lock. A process that ended took the
-// lock along, and another server has neither.
+// sight is a client's view, through a pooler, of the process whose session has taken a lock. A process that has ended
+// has released the lock, and another server has neither.
 type sight struct {
 	lives bool
-	met   bool // it is the process that answers
-	held  bool // it has the lock
+	met   bool // it is the process that answers the client
+	held  bool // it holds the lock
 }
 
-// owner is what the client sees that took the lock and is still there: its process must stay its own and lose nothing.
+// owner judges the view of the client that took the lock and is still connected: it must keep its process and its lock.
 func (s sight) owner() error {
 	switch {
 	case !s.lives:
@@ -113,10 +114,10 @@ func (s sight) owner() error {
 	return nil
 }
 
-// heir is what another client sees once the owner has gone.
+// heir judges the view of another client once the owner has disconnected.
 func (s sight) heir() error {
 	switch {
-	case s.met && s.held: // the session came with what the owner has left in it
+	case s.met && s.held: // the session still holds the owner's lock
 		return ErrSharedSessions
 	case s.met:
 		return errUnsure
@@ -124,20 +125,20 @@ func (s sight) heir() error {
 	return nil
 }
 
-// lookAtSessions takes a lock that belongs to the session of a client, the owner. It must be held while the owner is
-// connected and does nothing, must be gone once the owner is, and no other client may meet the process that holds it. A
-// pooler that hands connections on fails this whichever of them it picks.
+// lookAtSessions takes a lock in the session of one client, the owner. The lock must be held while the owner is
+// connected and idle, must be released once the owner disconnects, and no other client may get the process that holds
+// it. A pooler that switches connections fails this test, whichever connection it picks.
 func lookAtSessions(ctx context.Context, url string) error {
 	owner, err := connectPlain(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer owner.Close(context.WithoutCancel(ctx))
-	const class = 0x73657373 // of this lock alone; its other half is the holder's process
+	const class = 0x73657373 // used only by this lock; its second key is the holder's process
 	const take = `SELECT pid, extract(epoch FROM backend_start)::text FROM pg_stat_activity, pg_try_advisory_lock($1, pg_backend_pid())
 		WHERE pid = pg_backend_pid()`
 	var holder int
-	var since string // with its number it is the name of a process, which no other server has
+	var since string // together with the number it identifies a process across servers
 	if err := owner.QueryRow(ctx, take, class).Scan(&holder, &since); err != nil {
 		return fmt.Errorf("ask the connection pooler for a session: %w", err)
 	}
@@ -150,8 +151,8 @@ func lookAtSessions(ctx context.Context, url string) error {
 		}
 		return s, nil
 	}
-	// A pooler that resets a connection after each transaction does so after it has answered, and before it gives the
-	// connection to anybody: the process that the owner meets now has lost the lock by then.
+	// A pooler that resets a connection after each transaction does so after it has answered and before it reuses the
+	// connection: the process that the owner gets now has lost the lock by then.
 	own, err := look(ctx, owner)
 	if err = cmp.Or(err, own.owner()); err != nil {
 		return err
@@ -166,7 +167,7 @@ func lookAtSessions(ctx context.Context, url string) error {
 	if err != nil && !waited {
 		return err
 	}
-	// A pooler may give the session of an owner that was cut off to anybody. One that is still there was not.
+	// A pooler may reuse the session of an owner that was cut off. Check that the owner is still connected.
 	still, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	own, lost := look(still, owner)
@@ -196,7 +197,7 @@ func lookAtSessions(ctx context.Context, url string) error {
 	if !seen.held {
 		return nil
 	}
-	// Either nobody resets the session, and then the next client gets it as it is, or the way to its process is stuck.
+	// Either the session is never reset, and the next client gets it unchanged, or its process cannot be reached.
 	next, err := connectPlain(ctx, url)
 	if err != nil {
 		return err
@@ -204,15 +205,15 @@ func lookAtSessions(ctx context.Context, url string) error {
 	defer next.Close(context.WithoutCancel(ctx))
 	seen, err = look(ctx, next)
 	if err = cmp.Or(err, seen.heir()); err == nil && seen.held {
-		err = fmt.Errorf("a session keeps its lock for %s after its client has gone: the connection pooler must reset it "+
-			"(server_reset_query = DISCARD ALL), "+
-			"and must reach the server", sessionPatience/2)
+		err = fmt.Errorf("a session keeps its lock for %s after its client has disconnected: the connection pooler must "+
+			"reset it (server_reset_query = DISCARD ALL) and must reach the server", sessionPatience/2)
 	}
 	return err
 }
 
-// Coordinator is the URL of the coordinator where entry leads to a worker of Citus, and entry itself elsewhere. nodes
-// is how the nodes are reached (Primary.Nodes). What concerns all shards, and the schema, is the coordinator's.
+// Coordinator returns the URL of the coordinator if entry leads to a Citus worker, otherwise entry. nodes is the URL
+// template of the nodes (Primary.Nodes). Statements about all shards, and changes of the schema, must go to the
+// coordinator.
 func Coordinator(ctx context.Context, entry, nodes connect.Source) (connect.Source, error) {
 	conn, err := connectPlain(ctx, entry())
 	if err != nil {
@@ -231,7 +232,7 @@ func Coordinator(ctx context.Context, entry, nodes connect.Source) (connect.Sour
 	var host string
 	var port int32
 	switch err := conn.QueryRow(ctx, coordinator).Scan(&host, &port); {
-	case errors.Is(err, pgx.ErrNoRows): // it is the coordinator, or knows none
+	case errors.Is(err, pgx.ErrNoRows): // entry is the coordinator, or knows none
 		return entry, nil
 	case err != nil:
 		return nil, fmt.Errorf("ask for the coordinator of the cluster: %w", err)
@@ -239,21 +240,21 @@ func Coordinator(ctx context.Context, entry, nodes connect.Source) (connect.Sour
 	return atNode(entry, nodes, host, uint16(port)), nil
 }
 
-// entrance is what is known of a coordinator that was found through a worker.
+// entrance is the state of a coordinator that is found through a worker.
 type entrance struct {
 	mu      sync.Mutex
-	missing time.Time      // since when it is connected to in vain; zero while it answers
-	source  connect.Source // where it was found last, once it was not where it had been
+	missing time.Time      // last search, or first failed connection; zero while it answers
+	source  connect.Source // its new address, if it has moved
 }
 
-// reached notes that the coordinator answers.
+// reached records that the coordinator answers.
 func (e *entrance) reached() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.missing = time.Time{}
 }
 
-// look reports whether the coordinator is to be looked for: while it does not answer, once in a second.
+// look reports whether to search for the coordinator: once a second while it does not answer.
 func (e *entrance) look() (yes bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -265,8 +266,8 @@ func (e *entrance) look() (yes bool) {
 	return yes
 }
 
-// readdress leads a new connection to where the coordinator is now, and returns its source. A worker that does not
-// answer tells nothing new.
+// readdress points a new connection to the coordinator's current address and returns its source. If the worker does not
+// answer, the last known address stays.
 func (p *Primary) readdress(ctx context.Context, config *pgx.ConnConfig) connect.Source {
 	if p.entry.look() {
 		looking, cancel := context.WithTimeout(ctx, connect.Timeout)
@@ -283,14 +284,14 @@ func (p *Primary) readdress(ctx context.Context, config *pgx.ConnConfig) connect
 	if source == nil {
 		return p.source
 	}
-	if found, err := pgx.ParseConfig(source()); err == nil { // else Renew says what is wrong
+	if found, err := pgx.ParseConfig(source()); err == nil { // otherwise Renew reports the error
 		config.Host, config.Port, config.TLSConfig, config.Fallbacks = found.Host, found.Port, found.TLSConfig,
 			found.Fallbacks
 	}
 	return source
 }
 
-// connectPlain opens a connection that also a pooler which hands connections on would serve.
+// connectPlain opens a connection that works even through a pooler that switches connections.
 func connectPlain(ctx context.Context, url string) (*pgx.Conn, error) {
 	config, err := connect.Config(url)
 	if err != nil {

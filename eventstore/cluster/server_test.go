@@ -24,13 +24,13 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// TestInspect: a pooler that keeps sessions is as good as none, every other is refused, whichever connection it picks.
+// TestInspect: a pooler that keeps sessions is accepted. Every other pooler is refused, whichever connection it picks.
 func TestInspect(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)
 	for name, test := range map[string]struct {
 		settings []string
-		idle     int // connections of the pooler to the server that nobody uses at the moment
+		idle     int // idle connections of the pooler to the server
 		shared   bool
 	}{
 		"session":                       {[]string{"pool_mode = session"}, 3, false},
@@ -65,8 +65,8 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestInspectInBadWeather: what a lost connection looks like is no proof against a pooler. Each thing happens when the
-// second of the clients that look for the lock arrives.
+// TestInspectInBadWeather: lost connections are no proof against a pooler. Each event happens when the second client
+// that checks the lock arrives.
 func TestInspectInBadWeather(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)
@@ -116,7 +116,7 @@ func TestInspectInBadWeather(t *testing.T) {
 	}
 }
 
-// TestSights: a pooler that has replaced a broken session hands nothing on, nor does one that resets.
+// TestSights: a pooler that has replaced a broken session, or that resets sessions, passes nothing on.
 func TestSights(t *testing.T) {
 	for s, want := range map[sight]struct{ owner, heir error }{
 		{lives: true, met: true, held: true}: {nil, ErrSharedSessions},
@@ -131,7 +131,7 @@ func TestSights(t *testing.T) {
 	}
 }
 
-// both is the URL of two servers that are tried in turn.
+// both returns a URL of two servers that are tried in turn.
 func both(t *testing.T, first, second string) string {
 	t.Helper()
 	a, b := parse(t, first), parse(t, second).Query()
@@ -151,8 +151,8 @@ func parse(t *testing.T, url string) *neturl.URL {
 	return parsed
 }
 
-// announce listens in front of url until the test ends, and says which client arrives before anything is passed on for
-// it.
+// announce listens in front of url until the test ends. It calls arrived with the number of each client before it
+// forwards anything.
 func announce(t *testing.T, url string, arrived func(client int)) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "front") // short: a socket's path has at most 107 bytes
@@ -200,7 +200,7 @@ func announce(t *testing.T, url string, arrived func(client int)) string {
 	return at.String()
 }
 
-// freeze stops the process that query names until the test ends.
+// freeze stops the process that query returns until the test ends.
 func freeze(t *testing.T, url, query string) {
 	pid, err := pgtest.Ask[int](url, query)
 	if err == nil {
@@ -212,7 +212,7 @@ func freeze(t *testing.T, url, query string) {
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 }
 
-// leaveIdle makes a pooler open so many connections to the server, and leaves them to it.
+// leaveIdle makes a pooler open n connections to the server and leaves them idle.
 func leaveIdle(t *testing.T, url, pooled string, n int) {
 	t.Helper()
 	ctx := context.Background()
@@ -301,7 +301,7 @@ func TestPoolsBehindAPooler(t *testing.T) {
 	}
 }
 
-// TestNotificationsBehindAPooler: a session that rests hears what another sends.
+// TestNotificationsBehindAPooler: an idle session receives another session's notifications.
 func TestNotificationsBehindAPooler(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -48,15 +48,14 @@ func Declared() (texts []string) {
 	return texts
 }
 
-// declared are the statements of the program, whose number is bounded by its source.
+// declared holds the statements of the program. Their number is bounded by its source.
 var declared = struct {
 	sync.RWMutex
 	texts     map[string]string // by template
 	templates map[string]template
 }{texts: map[string]string{}, templates: map[string]template{}}
 
-// template is a statement cut at its marks: before each table stands the text of the same number, and after all of them
-// the last text.
+// template is a statement split at its marks. texts[i] precedes tables[i], and the last text follows all tables.
 type template struct{ texts, tables []string }
 
 func parseTemplate(s string) (t template) {
@@ -91,12 +90,12 @@ func (t template) text(name func(table string) string) string {
 	return b.String()
 }
 
-// words cuts a statement into names, keywords and names with a dot.
+// words splits a statement into names, keywords and names with a dot.
 func words(sql string) []string {
 	return strings.FieldsFunc(sql, func(r rune) bool { return !inName(r) && r != '.' && (r < 'A' || r > 'Z') })
 }
 
-// unnamed is a marked table whose name the statement uses, and which has no alias there; or empty.
+// unnamed returns a marked table whose name the statement uses without giving it an alias, or an empty string.
 func (t template) unnamed() string {
 	used := map[string]bool{}
 	for _, text := range t.texts {
@@ -118,10 +117,10 @@ func (t template) unnamed() string {
 	return ""
 }
 
-// tableFollows are the keywords that a table follows. Our statements write keywords in capitals.
+// tableFollows lists the keywords that precede a table. Our statements write keywords in capitals.
 var tableFollows = []string{"FROM", "JOIN", "INTO", "UPDATE", "USING"}
 
-// Unmarked finds a distributed table that a statement or template names without a mark. A name may have a schema.
+// Unmarked returns a distributed table that a statement or template names without a mark. The name may have a schema.
 func Unmarked(sql string, distributed func(table string) bool) (table string, found bool) {
 	for _, text := range parseTemplate(sql).texts {
 		all := words(text)
@@ -134,16 +133,16 @@ func Unmarked(sql string, distributed func(table string) bool) (table string, fo
 	return "", false
 }
 
-// statements are the texts of a piece by the texts for one PostgreSQL. A map is replaced, never changed, so that a
-// look-up takes no lock.
+// statements caches the texts of a piece by the texts for one PostgreSQL. The map is replaced, never changed, so that
+// lookups need no lock.
 type statements struct {
 	mu    sync.Mutex
 	known atomic.Pointer[map[string]string]
 }
 
-// Text is a statement, as SQL has returned it, for the node of the piece. Nil leaves it as it is. A statement without
-// distributed tables need not be declared. One that names such a table without a mark is refused: Citus would plan it,
-// and might ask other nodes.
+// Text returns the text of a statement from SQL for the node of the piece. A nil receiver returns the statement
+// unchanged. A statement without distributed tables need not be declared. Text returns an error if the statement names
+// a distributed table without a mark, because Citus would plan it and might query other nodes.
 func (p *Piece) Text(sql string) (string, error) {
 	if p == nil {
 		return sql, nil
@@ -185,7 +184,7 @@ type Sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Send sends a batch to the node of the piece, in the piece's texts. The batch itself stays as it is.
+// Send sends a batch to the node of the piece with the piece's texts. It does not change the batch.
 func (p *Piece) Send(ctx context.Context, to Sender, b *pgx.Batch) pgx.BatchResults {
 	if p == nil {
 		return to.SendBatch(ctx, b)

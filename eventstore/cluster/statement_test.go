@@ -18,10 +18,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The root of the module.
+// root is the root of the module.
 const root = "../.."
 
-// distributed lists the tables that migrations.Distribute cuts into parts: the primary key begins with the shard.
+// distributed lists the tables that migrations.Distribute splits: those with a primary key that begins with the shard.
 func distributed(t *testing.T) map[string]bool {
 	t.Helper()
 	var schema []struct{ Table, SQL string }
@@ -50,7 +50,7 @@ func distributed(t *testing.T) map[string]bool {
 func TestDistributedTablesAreMarked(t *testing.T) {
 	tables := distributed(t)
 	found := 0
-	others := []string{ // of no node, or of another database
+	others := []string{ // not on nodes, or in another database
 		"migrations", "cmd/lab", "eventstore/postgres", "cmd/integrity/demo", "cmd/integrity/clientcmd", "handlers/client",
 		"eventstore/cluster/clustertest", "projections/ledgertest",
 	}
@@ -86,7 +86,7 @@ func TestDistributedTablesAreMarked(t *testing.T) {
 			for i, table := range parseTemplate(text).tables {
 				before := words(parseTemplate(text).texts[i])
 				if len(before) == 0 || !slices.Contains(tableFollows, before[len(before)-1]) {
-					continue // another brace, as of a path
+					continue // another use of braces, such as a path
 				}
 				if found++; !tables[table] {
 					t.Errorf("%s marks %s, which is not distributed: %s", source.Position(literal.Pos()), table, text)
@@ -103,7 +103,7 @@ func TestDistributedTablesAreMarked(t *testing.T) {
 	}
 }
 
-// TestUnmarkedTablesAreRefused: nothing goes to a node that names a table there by a name that Citus would plan for.
+// TestUnmarkedTablesAreRefused: a statement that names a table in a way that Citus would plan is not sent to a node.
 func TestUnmarkedTablesAreRefused(t *testing.T) {
 	p := NewPiece([]string{"events", "usage"}, []string{"events_102", "usage_102"})
 	for sql, want := range map[string]string{
@@ -131,7 +131,7 @@ func TestUnmarkedTablesAreRefused(t *testing.T) {
 	}
 }
 
-// TestNamesNeedAliases: a statement that uses the name of a table, which is another on a node, says so.
+// TestNamesNeedAliases: a statement that uses a table's name, which differs on a node, must declare an alias.
 func TestNamesNeedAliases(t *testing.T) {
 	for template, refused := range map[string]bool{
 		"UPDATE {usage} SET used = usage.used + 1":          true,
@@ -151,7 +151,7 @@ func TestNamesNeedAliases(t *testing.T) {
 	}
 }
 
-// BenchmarkSend measures what a batch for a node costs beyond its sending.
+// BenchmarkSend measures the cost of a batch for a node besides sending it.
 func BenchmarkSend(b *testing.B) {
 	p := NewPiece([]string{"events", "texts"}, []string{"events_102", "texts_102"})
 	batch := &pgx.Batch{}
@@ -166,7 +166,7 @@ func BenchmarkSend(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/statements, "ns/statement")
 }
 
-// BenchmarkText measures the look-up of one statement.
+// BenchmarkText measures the lookup of one statement.
 func BenchmarkText(b *testing.B) {
 	p := NewPiece([]string{"events", "texts"}, []string{"events_102", "texts_102"})
 	sql := SQL("INSERT INTO {events} (" + strings.Repeat("column_name, ", 60) + ") SELECT FROM {texts} t")

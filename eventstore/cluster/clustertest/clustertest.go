@@ -12,10 +12,10 @@ import (
 	"integrityledger/eventstore/pgtest"
 )
 
-// Aimed requires that each statement, as it goes to the node of a piece (cluster.Piece), names only parts of
-// distributed tables. On Citus, the node's PostgreSQL must plan it. On one server, whose distributed tables are given
-// other names, PostgreSQL must understand the piece's text and not the statement's own. There Aimed does the same with
-// everything that the linked packages have declared.
+// Aimed fails unless each statement's text for a piece (cluster.Piece) names only parts of distributed tables. On
+// Citus, the node's PostgreSQL must plan it. On one server, Aimed renames the distributed tables: PostgreSQL must then
+// accept the piece's text but not the statement's own. There it also checks everything that the linked packages have
+// declared.
 func Aimed(t *testing.T, statements map[string]string) {
 	t.Helper()
 	if pgtest.OnCitus() {

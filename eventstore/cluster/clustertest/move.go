@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Move moves what a shard belongs to onto the other node of two.
+// Move moves the piece of a shard to the other of two nodes.
 func Move(ctx context.Context, url string, shard uint16) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"integrityledger/eventstore/pgtest"
 )
 
-// Through leads to the nodes that hold the shards 0 to 3, and to the one that holds a shard through a proxy: what
-// stands for a node's directory of sockets is a link to it, or to the proxy's.
+// Through returns connections to the nodes that hold the shards 0 to 3, with a proxy in front of the node that holds a
+// shard. Each node's socket directory is replaced by a link to it or to the proxy's.
 func Through(t *testing.T, url string, shard uint16) (*pgtest.Proxy, *cluster.Holders) {
 	t.Helper()
 	ctx := context.Background()

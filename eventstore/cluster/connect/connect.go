@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Timeout is how long each server that is tried may take to let a connection in.
+// Timeout limits a connection attempt to each server.
 const Timeout = 5 * time.Second
 
 // Config reads a database URL. A connect_timeout in the URL replaces Timeout.
@@ -28,8 +28,7 @@ func Config(url string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// KeepAlive lets connections notice a server that vanished without a word, also when they only listen or wait for a
-// lock.
+// KeepAlive makes connections detect a server that vanished, even if they only listen or wait for a lock.
 func KeepAlive(config *pgx.ConnConfig) {
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
 	config.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
@@ -44,7 +43,7 @@ func Open(ctx context.Context, url string) (*pgx.Conn, error) {
 	return OpenConfig(ctx, config)
 }
 
-// OpenConfig opens one connection as config says.
+// OpenConfig opens one connection with a config.
 func OpenConfig(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -53,16 +52,15 @@ func OpenConfig(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) 
 	return conn, nil
 }
 
-// Source returns the URL of a database as it stands at the moment: a file that holds the URL may have been rewritten
-// since the process started.
+// Source returns the current URL of a database. A file that holds the URL may have been rewritten since the process
+// started.
 type Source func() string
 
 // Fixed is the Source of a URL that does not change.
 func Fixed(url string) Source { return func() string { return url } }
 
-// Renew gives a new connection the user, the password and the certificates that the source names now. It reads
-// password files and certificate files again, too. The servers stay the ones of config: another server may hold
-// another ledger.
+// Renew updates a config with the source's current user, password and certificates. It also reads password files and
+// certificate files again. It keeps the servers of config, because another server may hold another ledger.
 func Renew(config *pgx.ConnConfig, from Source) error {
 	fresh, err := pgx.ParseConfig(from())
 	if err != nil {
@@ -77,13 +75,13 @@ func Renew(config *pgx.ConnConfig, from Source) error {
 	return nil
 }
 
-// servers are the ones that a connection tries in turn.
+// servers returns the servers that a connection tries in turn.
 func servers(config *pgx.ConnConfig) []*pgconn.FallbackConfig {
 	first := &pgconn.FallbackConfig{Host: config.Host, Port: config.Port, TLSConfig: config.TLSConfig}
 	return append([]*pgconn.FallbackConfig{first}, config.Fallbacks...)
 }
 
-// Each returns a config for each server of config, and for it alone.
+// Each returns one config per server of config.
 func Each(config *pgx.ConnConfig) []*pgx.ConnConfig {
 	all := servers(config)
 	each := make([]*pgx.ConnConfig, len(all))
