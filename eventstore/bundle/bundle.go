@@ -32,7 +32,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// Contract names the form of a bundle.
+// Contract is the name of the bundle format.
 const Contract = "integrity-bundle-v1"
 
 // Names of files in a bundle.
@@ -43,19 +43,19 @@ const (
 	eventsDir       = "events"
 )
 
-// Manifest says what a bundle holds.
+// Manifest describes the content of a bundle.
 type Manifest struct {
 	Contract     string                `json:"contract"`
 	Organization domain.OrganizationID `json:"organization"`
-	Issuer       string                `json:"issuer"` // of the ledger, that stands in every signed payload
+	Issuer       string                `json:"issuer"` // the ledger's issuer, as in every signed payload
 	ExportedAt   string                `json:"exportedAt"`
-	Complete     bool                  `json:"complete"` // false while an export is under way
-	Texts        bool                  `json:"texts"`    // whether erasable texts are in it
+	Complete     bool                  `json:"complete"` // false while an export is in progress
+	Texts        bool                  `json:"texts"`    // whether it contains erasable texts
 	Events       int64                 `json:"events"`   // the last sequence
 	// HistorySHA256 is audit.Head after the last event, lower-case hexadecimal.
 	HistorySHA256 string   `json:"historySha256"`
 	TrustedKeys   File     `json:"trustedKeys"`
-	Checkpoint    *File    `json:"checkpoint"` // null where the ledger had none
+	Checkpoint    *File    `json:"checkpoint"` // null if the ledger had none
 	Segments      segments `json:"segments"`
 }
 
@@ -67,29 +67,29 @@ func (l *segments) UnmarshalJSON(raw []byte) (err error) {
 	return err
 }
 
-// File is a file of a bundle. Its name is relative, with slashes.
+// File describes a file of a bundle. Its name is relative and uses slashes.
 type File struct {
 	File   string `json:"file"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
 }
 
-// Segment is a file of events, of consecutive sequences.
+// Segment is a file of events with consecutive sequences.
 type Segment struct {
 	File
 	First         int64  `json:"first"`
 	Last          int64  `json:"last"`
-	HistorySHA256 string `json:"historySha256"` // audit.Head after the last of them
+	HistorySHA256 string `json:"historySha256"` // audit.Head after its last event
 }
 
 var (
 	sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// ErrIncomplete is the answer where an export has not come to its end.
+// ErrIncomplete means that an export did not finish.
 var ErrIncomplete = errors.New("the export into it was broken off: run the same integrity export again")
 
-// readManifest reads a manifest strictly. A bundle without one is fs.ErrNotExist.
+// readManifest reads a manifest strictly. The error is fs.ErrNotExist if the file is missing.
 func (f files) readManifest() (m Manifest, err error) {
 	text, err := f.readRegular(ManifestFile)
 	if err != nil {
@@ -108,7 +108,7 @@ func (f files) readManifest() (m Manifest, err error) {
 	return m, nil
 }
 
-// text is the manifest as it is written: one content has one spelling.
+// text returns the canonical text of the manifest, as it is written.
 func (m *Manifest) text() ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -120,7 +120,7 @@ func (m *Manifest) text() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// check refuses a manifest that does not fit itself, and names that lead elsewhere.
+// check refuses an inconsistent manifest, and names that lead out of the bundle.
 func (m *Manifest) check() error {
 	switch {
 	case m.Contract != Contract:
@@ -144,7 +144,7 @@ func (m *Manifest) check() error {
 		if s.First != last+1 || s.Last < s.First {
 			return fmt.Errorf("segments[%d] must hold events from sequence %d", i, last+1)
 		}
-		// A file that several segments name would be read for each of them.
+		// Otherwise several segments could name the same file, which would be read for each of them.
 		if name := segmentFile(s.First); s.File.File != name {
 			return fmt.Errorf("segments[%d] must be the file %s", i, name)
 		}
@@ -154,20 +154,20 @@ func (m *Manifest) check() error {
 		last, head = s.Last, s.HistorySHA256
 	}
 	if m.Events != last || m.HistorySHA256 != head {
-		return fmt.Errorf("events and historySha256 must be those of the last segment, %d and %s", last, head)
+		return fmt.Errorf("events and historySha256 must be %d and %s, as in the last segment", last, head)
 	}
 	return nil
 }
 
-// segmentFile is the name of the file whose first event has a sequence.
+// segmentFile returns the name of the file whose first event has a sequence.
 func segmentFile(first int64) string { return fmt.Sprintf("%s/%012d.ndjson", eventsDir, first) }
 
-// minLine is shorter than the line of any event.
+// minLine is shorter than any event's line.
 const minLine = 256
 
 var emptyHistory = strings.Repeat("0", 64)
 
-// Event is an event as it is shown outside. Data is the stored canonical text itself, byte for byte.
+// Event is the external form of an event. Data is the stored canonical text, byte for byte.
 type Event struct {
 	Sequence   int64            `json:"sequence"`
 	ID         domain.EventID   `json:"id"`
@@ -183,7 +183,7 @@ type Event struct {
 	Hash       string           `json:"hash"`  // hexadecimal
 }
 
-// View is an event as it is shown.
+// View returns the external form of an event.
 func View(e *domain.Event) Event {
 	v := Event{
 		Sequence: e.Sequence, ID: e.ID, V: e.V, Type: e.Type, Subject: e.Subject,
@@ -198,13 +198,13 @@ func View(e *domain.Event) Event {
 	return v
 }
 
-// Line is an event in a bundle.
+// Line is an event's line in a bundle.
 type Line struct {
 	Event
 	Texts lineTexts `json:"texts"`
 }
 
-// LineText is a text that the event names: its salt in base64url, and what it says, null where it was erased.
+// LineText is a text that the event names, with its salt in base64url. Body is null if the text was erased.
 type LineText struct {
 	ID   domain.TextID `json:"id"`
 	Salt string        `json:"salt"`
@@ -219,8 +219,8 @@ func (l *lineTexts) UnmarshalJSON(raw []byte) (err error) {
 	return err
 }
 
-// readEach reads an array element by element, up to the first that is not whole: of short nonsense a file has room for
-// millions, which would take far more memory than the file.
+// readEach reads an array element by element, up to the first incomplete one. A file could hold millions of tiny
+// invalid elements, which would take far more memory than the file.
 func readEach[E any](raw []byte, whole func(E) bool) (list []E, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
@@ -241,7 +241,7 @@ func readEach[E any](raw []byte, whole func(E) bool) (list []E, err error) {
 	return list, nil
 }
 
-// line writes an event, with the line feed.
+// line returns an event's line, including the line feed.
 func line(e *audit.Event, texts bool) ([]byte, error) {
 	l := Line{Event: View(&e.Event), Texts: lineTexts{}}
 	if texts {
@@ -258,9 +258,9 @@ func line(e *audit.Event, texts bool) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// readLine reads an event, with its line feed. One event has one spelling: a line in which
-// another reader could see something else is refused. Of one that cannot be read whole, which has the sequence of
-// its place in the file, it says in Fault what is wrong.
+// readLine reads an event's line, including the line feed. It refuses any other spelling of the event, because another
+// reader could read it differently. If the line is refused, Fault gives the reason and Sequence is derived from its
+// place in the file.
 func readLine(text []byte, organization domain.OrganizationID, sequence int64) audit.Event {
 	e := audit.Event{Event: domain.Event{Organization: organization, Shard: organization.Shard()}}
 	var l Line

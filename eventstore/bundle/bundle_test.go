@@ -18,7 +18,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// TestLineWithMore: of a line that holds anything else nothing is taken, so that the history's digest differs too.
+// TestLineWithMore: a line with anything else is ignored completely, so that the history's digest differs, too.
 func TestLineWithMore(t *testing.T) {
 	e := audit.Event{
 		Event: domain.Event{Sequence: 1, V: 1, OccurredAt: time.Unix(0, 0), Data: []byte("{}"), Hash: [32]byte{1}},
@@ -37,7 +37,7 @@ func TestLineWithMore(t *testing.T) {
 		strings.TrimSuffix(good, "\n") + "{}\n":                  "more than one value",
 		strings.TrimSuffix(good, "\n") + " \x00\n":               "more than one value",
 		strings.Replace(good, `"texts":[]`, `"texts":1`, 1):      "must be an array",
-		strings.Replace(good, `"texts":[]`, `"texts":[{},1]`, 1): "element 0 is not whole", // the rest is not looked at
+		strings.Replace(good, `"texts":[]`, `"texts":[{},1]`, 1): "element 0 is not whole", // the rest is not read
 	} {
 		if read := readLine([]byte(more), e.Organization, 7); !strings.Contains(read.Fault, fault) ||
 			read.Hash != [32]byte{} || read.Sequence != 7 {
@@ -46,7 +46,7 @@ func TestLineWithMore(t *testing.T) {
 	}
 }
 
-// archived is an empty history in a zip file.
+// archived returns an empty history in a zip file.
 func archived(t *testing.T) []byte {
 	t.Helper()
 	var made bytes.Buffer
@@ -63,7 +63,7 @@ func archived(t *testing.T) []byte {
 	return made.Bytes()
 }
 
-// nothing is a zip file with a manifest of empty segments: the first is looked at, and no other.
+// nothing returns a zip file with a manifest of empty segments. Only the first is read.
 func nothing(t *testing.T) []byte {
 	t.Helper()
 	var made bytes.Buffer
@@ -78,8 +78,8 @@ func nothing(t *testing.T) []byte {
 	return made.Bytes()
 }
 
-// TestArchive: a zip file is read as the directory would be. One that was cut off is refused, and one in which a name
-// is there twice, where two readers could see different files.
+// TestArchive: a zip file is read like a directory. A truncated file is refused, and so is one with a duplicate name,
+// for which two readers could see different files.
 func TestArchive(t *testing.T) {
 	whole := archived(t)
 	var twice bytes.Buffer
@@ -127,8 +127,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// hostile is a zip file of a bundle whose only segment holds text, and of which the manifest says so many lines; files
-// are others in it.
+// hostile returns a zip file of a bundle whose only segment holds text, declared with a number of lines. files are
+// additional files.
 func hostile(t *testing.T, text []byte, lines int64, files ...string) string {
 	t.Helper()
 	m := Manifest{
@@ -165,7 +165,7 @@ func hostile(t *testing.T, text []byte, lines int64, files ...string) string {
 	return path
 }
 
-// TestHostileArchive: a small zip file is refused where the whole of it would take much to read.
+// TestHostileArchive: a small zip file is refused if reading all of it would cost too much.
 func TestHostileArchive(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, wrong string
@@ -191,13 +191,13 @@ func TestHostileArchive(t *testing.T) {
 	}
 }
 
-// TestWalkStops: of a segment no more lines are read than the manifest declares, and of a bundle that is no history no
-// more than show it. What was not read is a finding.
+// TestWalkStops: no more lines of a segment are read than the manifest declares. If a bundle is not a history, reading
+// stops once that is clear. The unread rest is a finding.
 func TestWalkStops(t *testing.T) {
 	noise := bytes.Repeat([]byte(strings.Repeat("x", minLine-1)+"\n"), 5000)
 	for name, c := range map[string]struct {
 		text        []byte
-		lines, most int64 // declared, and given to take at most
+		lines, most int64 // declared lines, and the most that take may get
 		found       string
 	}{
 		"more lines than declared": {bytes.Repeat([]byte("\n"), 1<<20), 10, 10, "or than the 10 lines of its events"},
@@ -222,7 +222,7 @@ func TestWalkStops(t *testing.T) {
 	}
 }
 
-// TestLongerThanDeclared: bytes behind those that the manifest declares are not read, be there terabytes of them.
+// TestLongerThanDeclared: bytes after the declared ones are not read, even if there are terabytes.
 func TestLongerThanDeclared(t *testing.T) {
 	dir := t.TempDir()
 	archive, err := zip.OpenReader(hostile(t, bytes.Repeat([]byte("\n"), minLine), 1))
@@ -254,7 +254,7 @@ func TestLongerThanDeclared(t *testing.T) {
 	}
 }
 
-// TestSegmentTwice: a manifest cannot have the same file read for each of thousands of segments.
+// TestSegmentTwice: a manifest cannot make the same file be read for each of thousands of segments.
 func TestSegmentTwice(t *testing.T) {
 	text := bytes.Repeat([]byte("x"), minLine)
 	first := Segment{File: describe("events/000000000001.ndjson", text), First: 1, Last: 1, HistorySHA256: emptyHistory}
@@ -283,7 +283,7 @@ func TestMinLine(t *testing.T) {
 	}
 }
 
-// reads is the memory that a reader and the audit allocate for one line, and what the audit finds.
+// reads returns the memory that a reader and the audit allocate for one line, and the audit's findings.
 func reads(t *testing.T, text []byte) (allocated uint64, found []audit.Finding) {
 	t.Helper()
 	checker, err := audit.New(audit.Config{Parts: discarded{}, Trusted: &evidence.TrustedKeys{}})
@@ -304,14 +304,13 @@ func reads(t *testing.T, text []byte) (allocated uint64, found []audit.Finding) 
 	return after.TotalAlloc - before.TotalAlloc, report.Findings
 }
 
-// discarded keeps nothing that is set aside.
+// discarded discards everything.
 type discarded struct{}
 
 func (discarded) Append(int, []byte) error { return nil }
 func (discarded) Open(int) io.Reader       { return strings.NewReader("") }
 
-// TestLineOfManyValues: a line takes a bounded amount of memory, whatever is in it. The audit says what is
-// wrong with it.
+// TestLineOfManyValues: a line takes a bounded amount of memory, whatever it contains, and the audit reports the fault.
 func TestLineOfManyValues(t *testing.T) {
 	const most = 600 << 20
 	event := func(typ domain.EventType, data string) []byte {

@@ -19,13 +19,13 @@ import (
 	"integrityledger/domain/audit"
 )
 
-// Bundle is a complete bundle to be read.
+// Bundle is a complete bundle opened for reading.
 type Bundle struct {
 	Manifest
 	files
 }
 
-// files are those of a bundle, and where they are.
+// files holds the files of a bundle and their path.
 type files struct {
 	fs.FS
 	path string
@@ -33,8 +33,8 @@ type files struct {
 
 func filesIn(dir string) files { return files{os.DirFS(dir), dir} }
 
-// Open reads the manifest of a bundle, which is a directory or a zip file of one. What the files hold is seen when they
-// are read. Close gives a zip file back.
+// Open reads the manifest of a bundle, which is a directory or a zip file. It does not read the other files. Close
+// closes a zip file.
 func Open(path string) (*Bundle, error) {
 	b := &Bundle{files: filesIn(path)}
 	info, err := os.Stat(path)
@@ -43,7 +43,7 @@ func Open(path string) (*Bundle, error) {
 		if archive, err = zip.OpenReader(path); err == nil {
 			b.FS = archive
 			if err = checkArchive(&archive.Reader, info.Size()); err == nil {
-				_, err = fs.ReadDir(archive, ".") // refuses names that are there twice
+				_, err = fs.ReadDir(archive, ".") // refuses duplicate names
 			}
 		}
 	}
@@ -63,9 +63,9 @@ func Open(path string) (*Bundle, error) {
 	return b, nil
 }
 
-// Bounds of a zip file, beyond anything that an export writes: every event has a hash and an id, which no compression
-// makes shorter, so a bundle never unpacks to much more than its size. The reader of zip files makes a directory of
-// every part of a name, which of long names would take more than the file.
+// Limits of a zip file, well above anything that an export writes. Every event has a hash and an id, which cannot be
+// compressed, so a bundle never unpacks to much more than its size. Names are limited because the zip reader creates a
+// directory for every part of a name, which could take more memory than the file.
 const (
 	maxExpansion  = 200 // times the size of the zip file
 	expansionFrom = 16 << 20
@@ -73,7 +73,7 @@ const (
 	maxFolders    = 4 // a bundle has one; file managers add some
 )
 
-// checkArchive refuses a zip file beyond these bounds, before anything of it is unpacked.
+// checkArchive refuses a zip file beyond these limits, before anything is unpacked.
 func checkArchive(archive *zip.Reader, size int64) error {
 	most := uint64(max(expansionFrom, size*maxExpansion))
 	var unpacked uint64
@@ -94,20 +94,20 @@ func checkArchive(archive *zip.Reader, size int64) error {
 	return nil
 }
 
-// Close gives back what Open has opened.
+// Close closes the files that Open has opened.
 func (b *Bundle) Close() {
 	if archive, ok := b.FS.(io.Closer); ok {
 		_ = archive.Close() // it was only read
 	}
 }
 
-// TrustedKeys reads the trusted-keys file that lies in the bundle, and what is wrong with it.
+// TrustedKeys returns the trusted-keys file of the bundle, and the findings about it.
 func (b *Bundle) TrustedKeys() ([]byte, []audit.Finding, error) {
 	return b.read(b.Manifest.TrustedKeys)
 }
 
-// Checkpoint reads the checkpoint of the transparency log, nil where the bundle has
-// none, and what is wrong with the file.
+// Checkpoint returns the checkpoint of the transparency log, nil if the bundle has none, and the findings about the
+// file.
 func (b *Bundle) Checkpoint() ([]byte, []audit.Finding, error) {
 	if b.Manifest.Checkpoint == nil {
 		return nil, nil, nil
@@ -123,7 +123,7 @@ func (b *Bundle) read(file File) ([]byte, []audit.Finding, error) {
 	return text, file.compare(describe(file.File, text)), nil
 }
 
-// compare holds a file that was read against what the manifest says of it.
+// compare compares a file that was read with its entry in the manifest.
 func (f File) compare(found File) []audit.Finding {
 	if found == f {
 		return nil
@@ -138,14 +138,13 @@ func (f File) differs(found string) []audit.Finding {
 	}}
 }
 
-// A group of lines is no longer than one of each of these.
+// Limits of a group of lines.
 const (
 	readGroup      = 2000
 	readGroupBytes = 4 << 20
 )
 
-// foreign finds files of events that the manifest does not name: a person who looks
-// there would take them for part of the history.
+// foreign finds event files that the manifest does not name. A reader could take them for part of the history.
 func (b *Bundle) foreign() (found []audit.Finding, err error) {
 	entries, err := fs.ReadDir(b.FS, eventsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -168,12 +167,12 @@ func (b *Bundle) foreign() (found []audit.Finding, err error) {
 	return found, nil
 }
 
-// maxUnreadable is how many lines without an event Walk passes over. What has more of them is no history, and reading
-// on would cost time and say nothing more.
+// maxUnreadable is the number of unreadable lines that Walk skips. A bundle with more of them is not a history, and
+// reading on would cost time without showing anything new.
 const maxUnreadable = 1000
 
-// Walk gives all events to take, in order, and what is wrong with the files to found. It reads no more of a segment
-// than the manifest declares, and stops where a bundle is no history.
+// Walk calls take with all events, in order, and found with the findings about the files. It reads no more of a segment
+// than the manifest declares, and stops if the bundle is not a history.
 func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Finding)) error {
 	foreign, err := b.foreign()
 	if err != nil {
@@ -236,26 +235,26 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 	return nil
 }
 
-// segmentReader reads a segment and hashes what it reads.
+// segmentReader reads a segment and hashes the bytes read.
 type segmentReader struct {
 	Segment
 	*bufio.Reader
 	f       fs.File
 	sum     hash.Hash
 	read    int64
-	left    int64 // lines that the manifest declares and that were not read
-	more    bool  // the file goes on behind what the manifest declares
-	endless bool  // a line is longer than maxLine; nothing after its beginning is read
+	left    int64 // declared lines that were not read yet
+	more    bool  // the file is longer than declared
+	endless bool  // a line is longer than maxLine; the rest is not read
 }
 
-// Bounds of one line, beyond anything that a ledger writes. Decoding takes much more memory than the text: a hundred
-// bytes and more for each value in it, however short, so values are bounded beside bytes.
+// Limits of one line, well above anything that a ledger writes. Decoding takes much more memory than the text, 100
+// bytes and more for each value, however short. So the number of values is limited, too.
 const (
 	maxLine       = 8 << 20
 	maxLineValues = 250_000
 )
 
-// checkLine refuses a line that is beyond these bounds. Commas and opening brackets in strings count as values do.
+// checkLine refuses a line beyond these limits. Commas and opening brackets in strings also count as values.
 func checkLine(text []byte) error {
 	if len(text) > maxLine {
 		return fmt.Errorf("it has more than %d bytes", maxLine)
@@ -286,7 +285,7 @@ func (b *Bundle) open(s Segment) (*segmentReader, error) {
 	return r, nil
 }
 
-// openRegular opens a file of a bundle: neither a link, which may lead out of it, nor anything that never ends.
+// openRegular opens a regular file of a bundle. Links may lead out of the bundle, and other files may never end.
 func (f files) openRegular(name string) (fs.File, error) {
 	info, err := fs.Lstat(f.FS, name)
 	if err == nil && !info.Mode().IsRegular() {
@@ -302,10 +301,10 @@ func (f files) openRegular(name string) (fs.File, error) {
 	return file, nil
 }
 
-// maxFile is longer than a manifest or a trusted-keys file can be: one of the history of a billion events is shorter.
+// maxFile is larger than any manifest, even of a billion events, and any trusted-keys file.
 const maxFile = 16 << 20
 
-// readRegular reads a whole file of a bundle but its events.
+// readRegular reads a whole file of a bundle other than its events.
 func (f files) readRegular(name string) ([]byte, error) {
 	file, err := f.openRegular(name)
 	if err != nil {
@@ -322,8 +321,8 @@ func (f files) readRegular(name string) ([]byte, error) {
 	return text, nil
 }
 
-// lines reads a group of lines with their line feeds, and no more lines than the manifest declares; io.EOF comes with
-// the last ones.
+// lines reads a group of lines with their line feeds, at most the number that the manifest declares. It returns io.EOF
+// with the last ones.
 func (r *segmentReader) lines() (lines [][]byte, err error) {
 	for size := 0; len(lines) < readGroup && size < readGroupBytes && err == nil && !r.endless; {
 		if r.left == 0 {
@@ -340,7 +339,7 @@ func (r *segmentReader) lines() (lines [][]byte, err error) {
 	return lines, err
 }
 
-// line reads a line. Of one that is longer than maxLine it reads little more than that, which checkLine refuses.
+// line reads a line. If it is longer than maxLine, line reads only little more than that, and checkLine refuses it.
 func (r *segmentReader) line() (line []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
@@ -355,7 +354,7 @@ func (r *segmentReader) line() (line []byte, err error) {
 	}
 }
 
-// end compares the whole file, after its last line, and closes it.
+// end closes the file after its last line and compares it with the manifest.
 func (r *segmentReader) end() []audit.Finding {
 	r.f.Close()
 	if r.more {
@@ -366,21 +365,21 @@ func (r *segmentReader) end() []audit.Finding {
 	return r.compare(File{r.File.File, r.read, hex.EncodeToString(r.sum.Sum(nil))})
 }
 
-// Former reads the hashes of the events of a bundle, for a later audit to be held
-// against them. A file that is not as the manifest says is an error.
+// Former reads the hashes of a bundle's events, so that a later audit can be compared with them. It returns an error if
+// a file differs from the manifest.
 func (b *Bundle) Former() audit.Former { return &former{Bundle: b} }
 
 type former struct {
 	*Bundle
-	segment int // that is read next
+	segment int // the next to read
 	r       *segmentReader
 	hashes  [][sha256.Size]byte // read ahead
 }
 
-// Organization is whose history it is.
+// Organization returns the organization of the history.
 func (f *former) Organization() domain.OrganizationID { return f.Manifest.Organization }
 
-// Next is the hash of the next event; io.EOF after the last.
+// Next returns the hash of the next event, or io.EOF after the last.
 func (f *former) Next() (hash [sha256.Size]byte, err error) {
 	for len(f.hashes) == 0 {
 		if f.r == nil {

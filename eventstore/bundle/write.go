@@ -19,25 +19,25 @@ import (
 	"integrityledger/domain/audit"
 )
 
-// A segment ends at one of these. Nothing else that a Writer holds in memory grows with the history, but a line of the
-// manifest for each.
+// Limits at which a segment ends. Besides the pending segment, a Writer keeps only one manifest entry per segment in
+// memory.
 const (
-	segmentEvents = 20_000 // where nothing else is said
+	segmentEvents = 20_000 // the default
 	segmentBytes  = 4 << 20
 )
 
-// ErrOther is the answer where a directory holds the bundle of something else.
+// ErrOther means that a directory holds a bundle of another organization, issuer or setting.
 var ErrOther = errors.New("it holds another bundle")
 
-// ErrNotExtended is the answer where the history does not continue that of the bundle.
+// ErrNotExtended means that the history does not continue the bundle's history.
 var ErrNotExtended = errors.New(
-	"the history does not continue the bundle's: integrity audit --against says where it differs",
+	"the history does not continue the bundle's: run integrity audit --against to see where it differs",
 )
 
-// Writer makes a bundle, or brings one up to date.
+// Writer creates or updates a bundle.
 type Writer struct {
 	dir      string
-	archive  *zip.Writer // nil: the bundle is a directory
+	archive  *zip.Writer // nil if the bundle is a directory
 	manifest Manifest
 	head     [sha256.Size]byte
 	last     [sha256.Size]byte // hash of the last event
@@ -47,22 +47,22 @@ type Writer struct {
 	begun    bool
 }
 
-// Config says what a bundle is made of.
+// Config configures a Writer.
 type Config struct {
 	Organization domain.OrganizationID
 	Issuer       string
-	Texts        bool // whether erasable texts go into it
+	Texts        bool // whether to include erasable texts
 	TrustedKeys  []byte
-	Checkpoint   string // of the transparency log; empty without one
-	Now          string // written by evidence.FormatTime
-	// SegmentEvents is how many events a file has at most; 0 means 20,000.
+	Checkpoint   string // of the transparency log; may be empty
+	Now          string // in the format of evidence.FormatTime
+	// SegmentEvents is the maximum number of events in a file; 0 means 20,000.
 	SegmentEvents int
-	// Replace writes a file of a directory that appears complete or not at all, and is on the disk when it returns.
+	// Replace writes a file atomically. The file must be on disk when Replace returns.
 	Replace func(path string, text []byte) error
 }
 
-// Create prepares a bundle in dir, or goes on with the one that is there, whose files are all read once to see that
-// they are as its manifest says. Nothing is written before the first Append or Close.
+// Create prepares a bundle in dir, or continues the existing one, after reading all its files to compare them with its
+// manifest. Nothing is written before the first Append or Close.
 func Create(dir string, c Config) (*Writer, error) {
 	w := newWriter(c)
 	w.dir = dir
@@ -84,8 +84,8 @@ func Create(dir string, c Config) (*Writer, error) {
 	return w, nil
 }
 
-// NewArchive makes a whole bundle as one zip file, which is written to to while events are appended. The manifest comes
-// last: what was broken off is no bundle, and not even a zip file.
+// NewArchive creates a bundle as one zip file, which it writes to to while events are appended. The manifest comes
+// last, so an interrupted export is neither a bundle nor a valid zip file.
 func NewArchive(to io.Writer, c Config) *Writer {
 	w := newWriter(c)
 	w.archive = zip.NewWriter(to)
@@ -100,13 +100,13 @@ func newWriter(c Config) *Writer {
 	}}
 }
 
-// put writes a file, whose name has slashes.
+// put writes a file. The name uses slashes.
 func (w *Writer) put(name string, text []byte) error {
 	if w.archive == nil {
 		return w.config.Replace(filepath.Join(w.dir, filepath.FromSlash(name)), text)
 	}
 	header := &zip.FileHeader{Name: name, Method: zip.Deflate}
-	header.Modified, _ = time.Parse(time.RFC3339, w.config.Now) // reading the bundle refuses any other
+	header.Modified, _ = time.Parse(time.RFC3339, w.config.Now) // reading the bundle refuses an invalid time
 	header.SetMode(0o600)
 	file, err := w.archive.CreateHeader(header)
 	if err == nil {
@@ -118,7 +118,7 @@ func (w *Writer) put(name string, text []byte) error {
 	return nil
 }
 
-// begin says, before anything is changed, that the bundle is not complete.
+// begin marks the bundle as incomplete before anything is changed.
 func (w *Writer) begin() error {
 	if w.begun {
 		return nil
@@ -152,12 +152,12 @@ func describe(name string, text []byte) File {
 	return File{name, int64(len(text)), hex.EncodeToString(sum[:])}
 }
 
-// temporaryPattern is the form of a file that an export was killed over, before it had its name.
+// temporaryPattern matches the temporary files that a killed export leaves behind.
 var temporaryPattern = regexp.MustCompile(
 	`^\.(manifest\.json|trusted-keys\.json|checkpoint|[0-9]{12,19}\.ndjson)\.[0-9]+$`,
 )
 
-// removeTemporary removes what killed exports have left: it may hold texts, and nobody sees it.
+// removeTemporary removes the hidden files that killed exports have left, because they may contain texts.
 func (w *Writer) removeTemporary() error {
 	for _, dir := range []string{w.dir, filepath.Join(w.dir, eventsDir)} {
 		entries, err := os.ReadDir(dir)
@@ -176,7 +176,7 @@ func (w *Writer) removeTemporary() error {
 	return nil
 }
 
-// resume reads the segments that are there.
+// resume reads the existing segments.
 func (w *Writer) resume() error {
 	b := &Bundle{w.manifest, filesIn(w.dir)}
 	f := b.Former()
@@ -186,23 +186,23 @@ func (w *Writer) resume() error {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("%s cannot be gone on with: %w", w.dir, err)
+			return fmt.Errorf("%s cannot be continued: %w", w.dir, err)
 		}
 		w.last, w.head = hash, audit.Head(w.head, hash)
 	}
 	if hex.EncodeToString(w.head[:]) != w.manifest.HistorySHA256 {
-		return fmt.Errorf("%s cannot be gone on with: its events are not those of its manifest", w.dir)
+		return fmt.Errorf("%s cannot be continued: its events differ from its manifest", w.dir)
 	}
 	return nil
 }
 
-// Last is the sequence of the last event in the bundle, and its hash; 0 for none.
+// Last returns the sequence and hash of the last event in the bundle, 0 if it has no events.
 func (w *Writer) Last() (sequence int64, hash [sha256.Size]byte) {
 	return w.manifest.Events + int64(w.pending), w.last
 }
 
-// Append adds the next events. Each must prove its hash: a bundle is made of history
-// that is sound, and integrity audit says what is not.
+// Append adds the next events. Each must match its hash, because a bundle contains only sound history. Otherwise the
+// error is a DamagedError; integrity audit gives details.
 func (w *Writer) Append(events []audit.Event) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -226,21 +226,21 @@ func (w *Writer) Append(events []audit.Event) error {
 			}
 		}
 	}
-	if w.archive != nil { // what is complete of it goes on its way
+	if w.archive != nil { // send the complete part
 		return w.archive.Flush()
 	}
 	return nil
 }
 
-// DamagedError names an event that no bundle is made of.
+// DamagedError means that an event is damaged and cannot be exported.
 type DamagedError struct {
 	Sequence int64
 	Found    string
 }
 
-// Error names the event.
+// Error includes the sequence of the event.
 func (d DamagedError) Error() string {
-	return fmt.Sprintf("the history is damaged at sequence %d (%s): integrity audit says more", d.Sequence, d.Found)
+	return fmt.Sprintf("the history is damaged at sequence %d (%s): run integrity audit for details", d.Sequence, d.Found)
 }
 
 func sound(e *audit.Event, sequence int64) error {
@@ -264,7 +264,7 @@ func sound(e *audit.Event, sequence int64) error {
 	return nil
 }
 
-// segment writes what is pending as one file, then the manifest that names it.
+// segment writes the pending events to a file, then the manifest that names it.
 func (w *Writer) segment() error {
 	first := w.manifest.Events + 1
 	last, _ := w.Last()
@@ -282,7 +282,7 @@ func (w *Writer) segment() error {
 	return w.writeManifest()
 }
 
-// Close writes what is left and says that the bundle is complete.
+// Close writes the remaining events and marks the bundle as complete.
 func (w *Writer) Close() (Manifest, error) {
 	if err := w.begin(); err != nil {
 		return w.manifest, err
@@ -300,7 +300,8 @@ func (w *Writer) Close() (Manifest, error) {
 	return w.manifest, err
 }
 
-// writeManifest leaves a manifest that is not the last one out of an archive, in which nothing can be replaced.
+// writeManifest writes the manifest. It leaves all but the last one out of an archive, in which files cannot be
+// replaced.
 func (w *Writer) writeManifest() error {
 	if w.archive != nil && !w.manifest.Complete {
 		return nil

@@ -15,14 +15,14 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Sharded is a Source whose row belongs to a shard. On Citus its transactions are opened on the node that holds the
-// shard, which stays there until their end, and name the parts of tables there.
+// Sharded is a Source whose row belongs to a shard. On Citus its transactions run on the node that holds the shard and
+// name the parts of tables there. The shard cannot move until they end.
 type Sharded interface {
 	Source
 	InShard() domain.Shard
 }
 
-// databases are those that the transactions of the topics are opened in, as the library wants them.
+// databases holds the sql.DBs in which the library opens the topics' transactions.
 type databases struct {
 	consumer *Consumer
 	shared   *sql.DB
@@ -38,7 +38,7 @@ func (c *Consumer) databases() *databases {
 
 func (d *databases) open(from driver.Connector) *sql.DB {
 	db := sql.OpenDB(from)
-	db.SetMaxIdleConns(0) // the pools keep them
+	db.SetMaxIdleConns(0) // the pools keep idle connections
 	d.opened = append(d.opened, db)
 	return db
 }
@@ -56,14 +56,14 @@ func (d *databases) close() {
 	}
 }
 
-// beginner makes the row of a source before its first transaction: a node that is away at the start holds up its own
-// shards alone.
+// beginner creates the row of a source before its first transaction, not at the start, so that an unreachable node
+// delays only its own shards.
 type beginner struct {
 	*sql.DB
-	begin Query // empty: it was made
+	begin Query // empty once the row exists
 }
 
-// BeginTx is called by one goroutine at a time.
+// BeginTx must be called by one goroutine at a time.
 func (b *beginner) BeginTx(ctx context.Context, options *sql.TxOptions) (*sql.Tx, error) {
 	if !b.begin.IsZero() {
 		tx, err := b.DB.BeginTx(ctx, options)
@@ -106,8 +106,8 @@ func (c nodeConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-// limitedConnector, limitedConn and limitedTx close the connection of a transaction that is open for mostOpen: the
-// library begins and commits without a deadline. On a node they hold its piece.
+// limitedConnector, limitedConn and limitedTx close the connection of a transaction that is open for mostOpen, because
+// the library begins and commits without a deadline. On a node they hold the piece.
 type limitedConnector struct {
 	driver.Connector
 	piece *cluster.Piece // nil: the tables themselves
@@ -146,7 +146,7 @@ func (c limitedConn) BeginTx(ctx context.Context, options driver.TxOptions) (dri
 		end.Stop()
 		if c.piece != nil && cluster.Moved(err) {
 			c.nodes.Forget(c.piece)
-			err = driver.ErrBadConn // database/sql takes another, which leads to where the piece is now
+			err = driver.ErrBadConn // database/sql takes another connection, to the piece's current node
 		}
 		return nil, err
 	}

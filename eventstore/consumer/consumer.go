@@ -44,7 +44,7 @@ import (
 	"integrityledger/eventstore/wait"
 )
 
-// Query, Row and Message are those of Watermill; Nodes are what a consumer goes to the nodes of Citus with.
+// Query, Row and Message are Watermill's types. Nodes are connections to Citus nodes.
 type (
 	Query   = watermillsql.Query
 	Row     = watermillsql.Scanner
@@ -52,84 +52,85 @@ type (
 	Nodes   = cluster.Nodes
 )
 
-// Source is one ordered piece of work and the row that remembers how far it has come. Its methods are called by one
-// goroutine at a time, Scan, Read, Handle and Advance in the transaction of the Claim before them.
+// Source is an ordered sequence of work and the row that stores its position. Its methods are called by one goroutine
+// at a time. Scan, Read, Handle and Advance are called in the transaction of the preceding Claim.
 type Source interface {
-	// Begin makes the row where it is missing.
+	// Begin creates the row if it does not exist.
 	Begin() Query
-	// Claim locks the row unless another process has locked it, and selects what Scan reads. No row means that nothing
-	// is to be done. After failures in a row the page should be smaller.
+	// Claim locks the row, unless another process has locked it, and selects the columns for Scan. No row means that there
+	// is nothing to do. After consecutive failures the page should be smaller.
 	Claim(failures int) Query
-	// Scan reads what Claim has selected, and answers the position that the row holds.
+	// Scan reads the columns of Claim and returns the row's position.
 	Scan(row Row) (position int64, err error)
-	// Read puts what Claim has found into the message: the payload is the page, the metadata says of what.
+	// Read fills the message: the payload is the page, and the metadata describes it.
 	Read(tx *sql.Tx, page *Message) error
-	// Handle works on the page. Where it does not advance, with or without an error, the transaction is rolled back.
+	// Handle processes the page. If the position does not advance, with or without an error, the transaction is rolled
+	// back.
 	Handle(tx *sql.Tx, page *Message) (Progress, error)
-	// Advance moves the row to where Handle has come. It may be empty where Handle has moved it.
+	// Advance stores the position that Handle has reached. It may be empty if Handle has stored it.
 	Advance() Query
 }
 
-// Progress is what Handle has achieved.
+// Progress is the result of Handle.
 type Progress struct {
-	Position int64 // that the row has or gets; the same as before means that nothing is kept
-	More     bool  // a further page is there already
+	Position int64 // the new position of the row; if unchanged, the transaction is rolled back
+	More     bool  // another page is available
 }
 
-// Config is what a Consumer is made of.
+// Config configures a Consumer.
 type Config struct {
 	Name string
 	Pool *pgxpool.Pool // from Primary.ConsumerPool: half of it holds transactions, half reads beside them
-	// Nodes, also from Primary.ConsumerPool, hold the transactions of sources that are Sharded, and nothing else. Nil:
-	// Pool does.
+	// Nodes, also from Primary.ConsumerPool, are used only for the transactions of Sharded sources. Nil means Pool.
 	Nodes   *Nodes
 	Sources []Source
-	// News says which sources, by index, have work, by one question about all of them: of those that nobody has woken only
-	// these are claimed. Nil: all are.
+	// News returns the indexes of the sources that have work, with one query for all of them. Sources that were not woken
+	// are claimed only if News returns them. If it is nil, all are claimed.
 	News func(context.Context) ([]int, error)
 	Log  *slog.Logger
-	// between two looks for news where a wake-up was lost, and up to four times that where none was; 0 means 1 s
+	// Poll is the time between two calls of News, in case a wake-up was lost. It grows up to four times while no source is
+	// woken. 0 means 1 s.
 	Poll time.Duration
-	// Gather is how long after a page the next look comes at the earliest, where no further page is there: it lets what is
-	// committed at short intervals become one page. 0 means 50 ms. Hasten ends it.
+	// Gather is the shortest time between a page and the next claim, if no further page is available. It combines events
+	// that are committed in quick succession into one page. 0 means 50 ms. Hasten ends it early.
 	Gather time.Duration
-	// Advanced is called after the commit of a page, which may have failed. It must not wait. It may be nil.
+	// Advanced is called after the commit of a page, even if the commit failed. It must not block. It may be nil.
 	Advanced func()
 }
 
 const (
-	// ackDeadline ends a transaction whose Handle has not come back. handleTimeout ends Handle before.
+	// ackDeadline ends a transaction whose Handle has not returned. handleTimeout ends Handle before that.
 	ackDeadline   = 2 * time.Second
 	handleTimeout = 1500 * time.Millisecond
-	// mostOpen ends a transaction with a database that has vanished without a word. One that answers has ended it before.
+	// mostOpen ends a transaction whose database has vanished. A database that answers has ended it before.
 	mostOpen = 3 * ackDeadline
-	// apart is the least time between two looks that find nothing.
+	// apart is the shortest time between two claims that find nothing.
 	apart = 50 * time.Millisecond
-	// linger is how soon is looked again after a page, because another process may have found the row locked, unless
-	// more is gathered until then.
+	// linger is the time until the next claim after a page, unless Gather is longer: another process may have found the
+	// row locked.
 	linger = 100 * time.Millisecond
-	// mostPause is the longest pause after failures in a row.
+	// mostPause is the longest pause after consecutive failures.
 	mostPause = 30 * time.Second
-	// mostQuiet is how often the pause between two looks for news is doubled while nobody wakes a source.
+	// mostQuiet is how often the pause between two calls of News is doubled while no source is woken.
 	mostQuiet = 2
-	// unwoken is for how long the pause is not doubled after such a look has led to a page: another process may have no
-	// such consumer, or one that fails, and leave its work to this one.
+	// unwoken is how long the pause is not doubled after News has led to a page: another process may have no such
+	// consumer, or one that fails, and leave its work to this one.
 	unwoken = 10 * time.Minute
-	// newsTimeout ends a look for news that a server without a word has swallowed.
+	// newsTimeout limits a call of News, in case a server never answers.
 	newsTimeout = 5 * time.Second
 )
 
-// Consumer works on its sources, each event at least once and in order. Of all processes that run a consumer of the
-// same name, one at a time works on a source.
+// Consumer processes its sources, each event at least once and in order. Among all processes that run a consumer of the
+// same name, only one at a time works on a source.
 type Consumer struct {
 	Config
 	topics   []*topic
 	failures atomic.Int64
-	stirred  atomic.Bool  // a source was woken since the last look for news
-	found    atomic.Int64 // when a source that nobody had woken has last got to a page, in Unix nanoseconds
+	stirred  atomic.Bool  // a source was woken since the last call of News
+	found    atomic.Int64 // Unix nanoseconds of the last page of a source that was not woken
 }
 
-// New makes a Consumer; Run starts it.
+// New returns a Consumer. Run starts it.
 func New(c Config) (*Consumer, error) {
 	if c.Name == "" || c.Pool == nil || c.Pool.Config().MaxConns < 2 || len(c.Sources) == 0 || c.Log == nil {
 		return nil, errors.New("a consumer needs Name, Pool of at least two connections, Sources and Log")
@@ -148,14 +149,14 @@ func New(c Config) (*Consumer, error) {
 	return k, nil
 }
 
-// Wake tells that a source, by its index, has work. It never waits.
+// Wake signals that the source with an index has work. It never blocks.
 func (c *Consumer) Wake(source int) {
 	if source < len(c.topics) {
 		put(c.topics[source].woken)
 	}
 }
 
-// put puts one into a channel that holds at most one.
+// put sends to a channel of capacity one unless it is full.
 func put(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -163,26 +164,26 @@ func put(c chan struct{}) {
 	}
 }
 
-// Hasten ends the gathering of a source after its last page. It reports whether the source is woken, so that a page
-// comes now, and never waits.
+// Hasten ends the Gather time of a source. It reports whether the source was woken, so that a page follows now. It
+// never blocks.
 func (c *Consumer) Hasten(source int) bool {
 	t := c.topics[source]
-	woken := len(t.woken) > 0 // before it goes on, and takes that
+	woken := len(t.woken) > 0 // read before the source continues and receives it
 	put(t.hastened)
 	return woken
 }
 
-// Failures is how often a page has failed since the start.
+// Failures returns the number of failed pages since the start.
 func (c *Consumer) Failures() int64 { return c.failures.Load() }
 
-// Run works until ctx ends.
+// Run processes the sources until ctx ends.
 func (c *Consumer) Run(ctx context.Context) {
 	var looking sync.WaitGroup
 	looking.Go(func() { c.look(ctx) })
 	defer looking.Wait()
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := c.route(ctx)
-		if ctx.Err() == nil { // it could not begin
+		if ctx.Err() == nil { // starting failed
 			if err == nil {
 				err = errors.New("the router has ended by itself")
 			}
@@ -191,7 +192,7 @@ func (c *Consumer) Run(ctx context.Context) {
 	}
 }
 
-// look finds what nobody has woken a source for.
+// look finds work for which no source was woken.
 func (c *Consumer) look(ctx context.Context) {
 	for quiet := 0; wait.For(ctx, c.Poll<<quiet) == nil; {
 		for _, source := range c.news(ctx) {
@@ -205,7 +206,7 @@ func (c *Consumer) look(ctx context.Context) {
 	}
 }
 
-// news are the sources that have work, and all of them where that cannot be asked: then their own failures tell why.
+// news returns the sources that have work, or all of them if News fails: then their own failures report the reason.
 func (c *Consumer) news(ctx context.Context) []int {
 	if c.News != nil {
 		ctx, cancel := context.WithTimeout(ctx, newsTimeout)
@@ -223,9 +224,9 @@ func (c *Consumer) news(ctx context.Context) []int {
 	return every
 }
 
-// route runs Watermill's router over a subscriber a source.
+// route runs Watermill's router with one subscriber per source.
 func (c *Consumer) route(ctx context.Context) error {
-	// The library tells at level info what it does all day long.
+	// The library logs its routine work at level info.
 	log := watermill.NewSlogLoggerWithLevelMapping(
 		c.Log.With("consumer", c.Name), map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug - 4},
 	)
@@ -250,7 +251,7 @@ func (c *Consumer) route(ctx context.Context) error {
 	return router.Run(ctx)
 }
 
-// failed counts and logs a failure, and answers how long to pause after so many.
+// failed counts and logs a failure, and returns the pause after a number of consecutive failures.
 func (c *Consumer) failed(what string, err error, failures int) time.Duration {
 	c.failures.Add(1)
 	d := min(mostPause, time.Second<<min(failures, 5))
@@ -258,32 +259,32 @@ func (c *Consumer) failed(what string, err error, failures int) time.Duration {
 	return d
 }
 
-// topic is a Source as watermill-sql wants it: SchemaAdapter, OffsetsAdapter and BackoffManager in one.
+// topic adapts a Source to watermill-sql: it is a SchemaAdapter, an OffsetsAdapter and a BackoffManager.
 type topic struct {
 	Source
 	consumer *Consumer
 	name     string
-	woken    chan struct{} // holds one when there may be work
-	news     chan struct{} // holds one when there may be work that nobody has woken it for
-	hastened chan struct{} // holds one when a gathering is to end
+	woken    chan struct{} // holds a value when there may be work
+	news     chan struct{} // holds a value when News has found work
+	hastened chan struct{} // holds a value when Gather must end
 	stopped  <-chan struct{}
 
 	mu       sync.Mutex     // held while a page is handled
-	piece    *cluster.Piece // that its transaction holds; nil: there are no nodes
+	piece    *cluster.Piece // held by its transaction; nil without nodes
 	position int64          // of the page
-	reached  int64          // the position that the last page was advanced to
-	handled  bool           // what follows is the result of a page
+	reached  int64          // the position that the last page reached
+	handled  bool           // the following fields are the result of a page
 	progress Progress
 	err      error
-	failures int  // in a row
-	unasked  bool // nobody has woken it for the look under way
+	failures int  // consecutive
+	unasked  bool // the current claim was not caused by Wake
 }
 
-// errForgotten: the row is behind what was advanced. The commit failed, which the library only logs, or the database
-// has lost it in a crash.
-var errForgotten = errors.New("the position that the last page reached was not kept")
+// errForgotten means that the row is behind the position that the last page reached. The commit failed, which the
+// library only logs, or the database lost it in a crash.
+var errForgotten = errors.New("the position that the last page reached was lost")
 
-// read is the middleware that puts the page into the message.
+// read is the middleware that reads the page into the message.
 func (t *topic) read(next message.HandlerFunc) message.HandlerFunc {
 	return func(m *message.Message) ([]*message.Message, error) {
 		if t.position < t.reached {
@@ -304,14 +305,14 @@ func (t *topic) handle(m *message.Message) (err error) {
 	return err
 }
 
-// transaction is the one that the subscriber has claimed the page in.
+// transaction returns the transaction in which the subscriber has claimed the page.
 func transaction(m *message.Message) *sql.Tx {
 	tx, _ := watermillsql.TxFromContext(m.Context())
 	return tx
 }
 
-// conclude notes the result of a page, and acknowledges the message in any case: a refused one would be sent again
-// within the transaction. What must not be kept is rolled back first.
+// conclude records the result of a page and always acknowledges the message, because a refused message would be
+// delivered again within the transaction. If the page has not advanced, it rolls the transaction back first.
 func (t *topic) conclude(next message.HandlerFunc) message.HandlerFunc {
 	return func(m *message.Message) ([]*message.Message, error) {
 		t.mu.Lock()
@@ -327,22 +328,22 @@ func (t *topic) conclude(next message.HandlerFunc) message.HandlerFunc {
 		_, t.err = next(m)
 		t.handled = true
 		if t.progress.Position == t.position {
-			_ = transaction(m).Rollback() // then the library cannot advance, and says so to HandleError
+			_ = transaction(m).Rollback() // then the library cannot advance, and reports that to HandleError
 		}
 		return nil, nil
 	}
 }
 
-// HandleError implements watermillsql.BackoffManager. It is called after every look, outside of the transaction, and
-// returns when the next one is due: at a wake-up, at news, or after the pause that follows a failure. A handler
-// that is late is waited for, so that no two pages of a source are handled at once.
+// HandleError implements watermillsql.BackoffManager. It is called after every claim, outside of the transaction, and
+// returns when the next claim is due: at a wake-up, when News finds work, or after the pause that follows a failure. It
+// waits for a late handler, so that two pages of a source are never handled at once.
 func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.Duration {
 	if !t.mu.TryLock() {
 		select {
 		case <-t.stopped:
 		default:
-			t.consumer.Log.Warn("consumer: a page has lost its transaction and is still being handled; nothing else of this "+
-				"source is until it ends",
+			t.consumer.Log.Warn("consumer: a page lost its transaction but is still being handled; this source waits until "+
+				"it ends",
 				"consumer", t.consumer.Name, "source", t.name)
 		}
 		t.mu.Lock()
@@ -410,7 +411,7 @@ func (t *topic) UnmarshalMessage(row watermillsql.Scanner) (r watermillsql.Row, 
 	if t.position, err = t.Scan(row); err != nil {
 		return r, fmt.Errorf("claim: %w", err)
 	}
-	m := message.NewMessage(fmt.Sprintf("%s.%d", t.name, t.position), nil) // the payload is read with a time and recovery
+	m := message.NewMessage(fmt.Sprintf("%s.%d", t.name, t.position), nil) // read, the middleware, adds the payload
 	middleware.SetCorrelationID(m.UUID, m)
 	return watermillsql.Row{Offset: 1, Msg: m}, nil
 }
@@ -421,11 +422,11 @@ func (t *topic) AckMessageQuery(string, watermillsql.Row, string) Query { return
 // SubscribeIsolationLevel implements watermillsql.SchemaAdapter.
 func (t *topic) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelReadCommitted }
 
-// The rest of the adapters is for tables that the library makes and publishes to itself.
+// The other adapter methods are for tables that the library creates and publishes to.
 
 // InsertQuery implements watermillsql.SchemaAdapter.
 func (t *topic) InsertQuery(string, message.Messages) (Query, error) {
-	return Query{}, errors.New("events are appended by the ledger alone")
+	return Query{}, errors.New("only the ledger appends events")
 }
 
 // SchemaInitializingQueries implements both adapters.
@@ -434,8 +435,8 @@ func (t *topic) SchemaInitializingQueries(string) []Query { return nil }
 // ConsumedMessageQuery implements watermillsql.OffsetsAdapter.
 func (t *topic) ConsumedMessageQuery(string, watermillsql.Row, string, []byte) Query { return Query{} }
 
-// BeforeSubscribingQueries implements watermillsql.OffsetsAdapter. The rows are made before the router starts, which
-// could not start again beside subscriptions that were made.
+// BeforeSubscribingQueries implements watermillsql.OffsetsAdapter. It returns nothing, because beginner creates the
+// rows.
 func (t *topic) BeforeSubscribingQueries(string, string) []Query { return nil }
 
 // NextOffsetQuery implements watermillsql.OffsetsAdapter. Claim knows the offset.

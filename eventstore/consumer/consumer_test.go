@@ -42,7 +42,7 @@ const open = "SELECT count(*)::int FROM pg_stat_activity WHERE application_name 
 
 type take func(ctx context.Context, shard domain.Shard, events []domain.Event) (int, error)
 
-// process is one process's consumer of the first shards of a ledger; on Citus it goes to the nodes.
+// process returns one process's consumer of the first shards of a ledger. On Citus it connects to the nodes.
 func process(
 	ctx context.Context, url string, shards int, t take, change func(*consumer.Config),
 ) (_ *consumer.Consumer, end func(), err error) {
@@ -105,7 +105,7 @@ func consume(
 	return c, stop
 }
 
-// reading is what a consumer was given, by shard.
+// reading records the events given to a consumer, by shard.
 type reading struct {
 	mu        sync.Mutex
 	positions map[domain.Shard][]int64
@@ -165,8 +165,8 @@ func until(t *testing.T, what string, holds func() bool) {
 	pgtest.Eventually(t, what, func() (bool, error) { return holds(), nil })
 }
 
-// gapless requires that positions begin at 1 and are never skipped; a repetition goes back to one that was there
-// before.
+// gapless fails unless positions begin at 1 and are never skipped. A repetition may only go back to an earlier
+// position.
 func gapless(t *testing.T, positions []int64, repeats bool) {
 	t.Helper()
 	highest := int64(0)
@@ -187,8 +187,8 @@ func behind(t *testing.T, l *ledgertest.Ledger, shard domain.Shard) int64 {
 	return lag[shard].Events
 }
 
-// TestConsumer: every event of every shard comes once and in order, over a stop, and over a failure and a panic in the
-// middle of a page, which are counted.
+// TestConsumer: every event of every shard is delivered once and in order, across a stop, and across a failure and a
+// panic in the middle of a page, which are counted.
 func TestConsumer(t *testing.T) {
 	l := ledgertest.New(t)
 	first, second := l.Organization(t, 0, domain.InternalPlan), l.Organization(t, 3, domain.InternalPlan)
@@ -196,11 +196,11 @@ func TestConsumer(t *testing.T) {
 	register(t, l, second, 0, 20)
 	head := func(o ledgertest.Organization) int64 { return int64(len(l.Events(t, o.ID.Shard()))) }
 	var seen reading
-	faults := 0 // of shard 3 alone
+	faults := 0 // only in shard 3
 	handle := func(ctx context.Context, shard domain.Shard, events []domain.Event) (int, error) {
 		switch {
 		case shard == 3 && events[0].Position > 8 && faults == 0:
-			faults++ // three are done, the others come again
+			faults++ // three are done, the others are delivered again
 			return seen.note(shard, events[:3]), errors.New("broken on purpose")
 		case shard == 3 && events[0].Position > 11 && faults == 1:
 			faults++
@@ -218,7 +218,7 @@ func TestConsumer(t *testing.T) {
 	c, stop = consume(t, l, l.URL, handle, func(c *consumer.Config) { c.Poll = time.Hour })
 	until(t, "what came meanwhile is read", func() bool { return seen.last(0) == head(first) })
 	register(t, l, second, 20, 3)
-	c.Wake(3) // nothing else tells it
+	c.Wake(3) // the only signal
 	until(t, "what came after a wake-up is read", func() bool { return seen.last(3) == head(second) })
 	until(t, "nothing is behind", func() bool { return behind(t, l, 0) == 0 && behind(t, l, 3) == 0 })
 	stop()
@@ -230,7 +230,7 @@ func TestConsumer(t *testing.T) {
 	}
 }
 
-// TestPage: a message carries its events, and says which. What no program knows is refused.
+// TestPage: a message contains its events and their positions. Events of an unknown type are refused.
 func TestPage(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -301,7 +301,8 @@ func BenchmarkPages(b *testing.B) {
 	b.ReportMetric(float64(used()-before)/1000/float64(n), "cpu-µs/event")
 }
 
-// TestOneConsumerAtATime: two consumers of a name share the pages of a shard, each comes once, and no two at once.
+// TestOneConsumerAtATime: two consumers with the same name share the pages of a shard. Each page is delivered once, and
+// never two at once.
 func TestOneConsumerAtATime(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -324,8 +325,8 @@ func TestOneConsumerAtATime(t *testing.T) {
 	}
 }
 
-// TestLateHandler: a handler that does not come back keeps no transaction open, and no other page of its shard is
-// handled beside it, in this process; another process takes the shard over.
+// TestLateHandler: a handler that does not return keeps no transaction open, and this process handles no other page of
+// its shard meanwhile. Another process takes over the shard.
 func TestLateHandler(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -365,8 +366,8 @@ func TestLateHandler(t *testing.T) {
 	}
 }
 
-// TestLostConnections: a database that goes away between a page and its commit makes the page come again, and nothing
-// is skipped.
+// TestLostConnections: if the database connection is lost between a page and its commit, the page is delivered again
+// and nothing is skipped.
 func TestLostConnections(t *testing.T) {
 	pgtest.OneServer(t, "the nodes are reached beside the proxy")
 	l := ledgertest.New(t)
@@ -390,8 +391,8 @@ func TestLostConnections(t *testing.T) {
 	gapless(t, seen.positions[1], true)
 }
 
-// TestSilentDatabase: a database that vanishes without a word in the middle of a transaction ends the transaction, and
-// when it can be reached again the page comes again.
+// TestSilentDatabase: if the database vanishes in the middle of a transaction, the transaction ends. Once the database
+// is reachable, the page is delivered again.
 func TestSilentDatabase(t *testing.T) {
 	pgtest.OneServer(t, "the nodes are reached beside the proxy")
 	l := ledgertest.New(t)
@@ -413,7 +414,7 @@ func TestSilentDatabase(t *testing.T) {
 	gapless(t, seen.positions[1], true)
 }
 
-// TestFailedCommit: a commit that fails, which the library only logs, is a failure, and the page comes again.
+// TestFailedCommit: a failed commit, which the library only logs, counts as a failure, and the page is delivered again.
 func TestFailedCommit(t *testing.T) {
 	pgtest.OneServer(t, "the trigger stands on one node")
 	l := ledgertest.New(t)
@@ -433,7 +434,7 @@ func TestFailedCommit(t *testing.T) {
 	gapless(t, seen.positions[1], true)
 }
 
-// TestMissingEvents: a head without its events is a failure, and not a page of nothing.
+// TestMissingEvents: a head without its events is a failure, not an empty page.
 func TestMissingEvents(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -447,15 +448,15 @@ func TestMissingEvents(t *testing.T) {
 	gapless(t, seen.positions[1], false)
 }
 
-// What a child process hears.
+// Environment variables of a child process.
 const (
 	childURL  = "CONSUMER_CHILD_URL"
 	childFile = "CONSUMER_CHILD_FILE"
 	childEnd  = "CONSUMER_CHILD_END"
 )
 
-// child appends the positions of shard 1 to a file, as a broker would take them, and ends itself in its second page:
-// killed after it has written, before the commit; or stopped before it writes.
+// child appends the positions of shard 1 to a file, like a broker, and ends itself in its second page: it is killed
+// after it has written and before the commit, or stopped before it writes.
 func child() {
 	at, ctx, pages := os.Getenv(childEnd), context.Background(), 0
 	signal := func(s syscall.Signal) { _ = syscall.Kill(os.Getpid(), s) }
@@ -492,9 +493,9 @@ func child() {
 	c.Run(ctx)
 }
 
-// TestProcesses: of two processes one is killed between its work and the commit, and another is frozen in its work. The
-// others go on at once, nothing is skipped, only the killed one's page is repeated, and the frozen one writes nothing
-// of its page once it goes on.
+// TestProcesses: one process is killed between its work and the commit, and another is frozen during its work. The
+// others continue at once, nothing is skipped, only the killed process's page is repeated, and the frozen process
+// writes nothing of its page after it resumes.
 func TestProcesses(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -555,7 +556,7 @@ func TestProcesses(t *testing.T) {
 	if err := frozen.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	register(t, l, o, 40, 10) // the thawed one handles them
+	register(t, l, o, 40, 10) // handled by the resumed process
 	until(t, "the thawed process works again", func() bool { return behind(t, l, 1) == 0 })
 	list := positions()
 	gapless(t, list, true)
@@ -570,8 +571,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestHasten: what comes after a page is gathered, and is one page as soon as it is asked for; after a look that has
-// found nothing, nothing is gathered.
+// TestHasten: events after a page are gathered, and become one page at once when Hasten is called. After a claim that
+// has found nothing, nothing is gathered.
 func TestHasten(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)

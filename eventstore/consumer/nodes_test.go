@@ -17,8 +17,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestPageHoldsAMove: a page is a transaction on the node of its shard alone. A move waits for it, and the next page
-// comes from the other node: nothing is skipped and nothing comes twice.
+// TestPageHoldsAMove: a page is a transaction only on the node of its shard. A move waits for it, and the next page is
+// read on the other node. Nothing is skipped or repeated.
 func TestPageHoldsAMove(t *testing.T) {
 	pgtest.Citus(t)
 	l := ledgertest.New(t)
@@ -57,7 +57,7 @@ func TestPageHoldsAMove(t *testing.T) {
 					n, err := ask("SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
 					return n > 0, err
 				})
-				// What is read for the page does not wait for the move.
+				// Reads for the page do not wait for the move.
 				var position int64
 				if err := db.QueryRow(
 					ctx, cluster.SQL("SELECT position FROM {shard_heads} WHERE shard = $1"), shard,
@@ -80,8 +80,8 @@ func TestPageHoldsAMove(t *testing.T) {
 	}
 }
 
-// TestConsumerFollowsMoves: while a shard moves to and fro and events are registered in it, all of them come, in order
-// and once.
+// TestConsumerFollowsMoves: while a shard moves back and forth and events are registered in it, all of them are
+// delivered in order and once.
 func TestConsumerFollowsMoves(t *testing.T) {
 	pgtest.Citus(t)
 	l := ledgertest.New(t)
@@ -99,7 +99,7 @@ func TestConsumerFollowsMoves(t *testing.T) {
 		moved <- nil
 	}()
 	for n, moving := 0, true; moving || n < 20; n++ {
-		// or the move takes too long for it
+		// an error means that the move took too long
 		_ = l.Do(context.Background(), l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", n), 1, "x")))
 		c.Wake(0)
 		select {
@@ -118,8 +118,8 @@ func TestConsumerFollowsMoves(t *testing.T) {
 	}
 }
 
-// TestQuietConsumerAsksOnce counts what the servers do for a consumer that has nothing to do: one question about all
-// its shards, at each server that has some, and no claim.
+// TestQuietConsumerAsksOnce counts the transactions of an idle consumer: one query for all its shards on each server,
+// and no claims.
 func TestQuietConsumerAsksOnce(t *testing.T) {
 	l := ledgertest.New(t)
 	register(t, l, l.Organization(t, 1, domain.InternalPlan), 0, 1)
@@ -152,7 +152,7 @@ func TestQuietConsumerAsksOnce(t *testing.T) {
 			switch looks.Add(1) {
 			case 20: // the first claims are over
 				close(started)
-				<-ctx.Done() // until they are counted
+				<-ctx.Done() // until the transactions are counted
 			case 20 + wanted:
 				close(counted)
 			}
@@ -168,7 +168,7 @@ func TestQuietConsumerAsksOnce(t *testing.T) {
 	if pgtest.OnCitus() {
 		servers = 2
 	}
-	// A connection that has rested is asked whether it is there, and some questions are ours.
+	// Idle connections are pinged, and some queries are the test's own.
 	if n := transactions() - before; n > wanted*servers*5/4+150 {
 		t.Errorf("%d transactions for %d looks of %d shards", n, wanted, l.Installation.Shards)
 	}

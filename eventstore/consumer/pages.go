@@ -19,42 +19,42 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// Pages is the log of a shard as a Sharded source, whose row is one of the table consumers. Events reads its messages.
+// Pages is a Sharded source of a shard's log. Its row is in the table consumers. Events reads its messages.
 type Pages struct {
-	Name  string // of the consumer; its positions are kept under it for ever
+	Name  string // of the consumer; never change it, because positions are stored under it
 	Shard domain.Shard
-	Limit int // most events of a page
+	Limit int // maximum number of events in a page
 
-	// Take takes further events, in order, and says how many of them it is done with. Those after them come again, with
-	// an error after a pause. It must be idempotent, and must change nothing once the deadline of the page's context has
-	// passed.
+	// Take processes further events, in order, and returns the number done. The remaining events are delivered again,
+	// after a pause if Take returned an error. It must be idempotent, and must change nothing once the deadline of the
+	// page's context has passed.
 	Take func(page *Message) (done int, err error)
 
 	limit    int
 	position int64
 	head     int64
-	length   int // of the last page, which the next may have too
+	length   int // of the last page's payload, an estimate for the next
 }
 
 var (
 	beginPages = cluster.SQL(
 		`INSERT INTO {consumers} (shard, consumer, position) VALUES ($1, $2, 0) ON CONFLICT (shard, consumer) DO NOTHING`,
 	)
-	// A position that another process has moved since the snapshot is compared again, so a head of the snapshot can be
-	// behind it, and never seems to have lost events.
+	// PostgreSQL checks the condition again on a position that another process has moved since the snapshot. So a head
+	// older than the position never looks as if events were lost.
 	claimPages = cluster.SQL(`SELECT c.position, h.position FROM {consumers} c JOIN {shard_heads} h ON h.shard = c.shard
 		WHERE c.shard = $1 AND c.consumer = $2 AND h.position > c.position FOR UPDATE OF c SKIP LOCKED`)
 	readPages = cluster.SQL(`SELECT position, uuid_send(organization_id), sequence, uuid_send(id), v,
 		uuid_send(company_id), type, subject, occurred_at, actor, request_id, data
 		FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`)
 	advancePages = cluster.SQL(`UPDATE {consumers} SET position = $3 WHERE shard = $1 AND consumer = $2`)
-	// behindPages is asked about all shards.
+	// behindPages is run over all shards.
 	behindPages = cluster.SQL(
 		`SELECT h.shard FROM {shard_heads} h LEFT JOIN {consumers} c ON c.shard = h.shard AND c.consumer = $1 WHERE h.position > coalesce(c.position, 0)`,
 	)
 )
 
-// Behind answers the News of Pages of a name, of which each is the source of the same number as its shard.
+// Behind implements Config.News for Pages with a name. Each source's index must equal its shard.
 func Behind(ctx context.Context, pool *pgxpool.Pool, nodes *Nodes, shards int, name string) ([]int, error) {
 	return cluster.Everywhere(ctx, pool, nodes, shards, pgx.RowTo[int], behindPages, name)
 }
@@ -77,8 +77,8 @@ func (p *Pages) Scan(row Row) (int64, error) {
 	return p.position, err
 }
 
-// event is a line of a page's payload; the line after it is the event's data. Nonces and hashes, which only proofs
-// need, are left out.
+// event is a line of a page's payload. The next line is the event's data. Nonces and hashes are left out, because only
+// proofs need them.
 type event struct {
 	Actor        domain.Actor          `json:"actor"`
 	Company      domain.CompanyID      `json:"company,omitzero"`
@@ -95,7 +95,7 @@ type event struct {
 
 var eventForm = strictjson.FormOf[event]()
 
-// Read implements Source. The metadata names the shard and the positions of the first and the last event.
+// Read implements Source. The metadata contains the shard and the positions of the first and the last event.
 func (p *Pages) Read(tx *sql.Tx, page *Message) error {
 	failed := func(err error) error {
 		return fmt.Errorf("read events of shard %d after %d: %w", p.Shard, p.position, err)
@@ -128,7 +128,7 @@ func (p *Pages) Read(tx *sql.Tx, page *Message) error {
 	}
 	p.length = len(page.Payload)
 	if last == p.position {
-		return fmt.Errorf("shard %d has no event after position %d, and its head says %d: %w",
+		return fmt.Errorf("shard %d has no event after position %d, but its head says %d: %w",
 			p.Shard, p.position, p.head, history.ErrDamaged)
 	}
 	for name, value := range map[string]int64{"shard": int64(p.Shard), "first": p.position + 1, "last": last} {
@@ -137,7 +137,8 @@ func (p *Pages) Read(tx *sql.Tx, page *Message) error {
 	return nil
 }
 
-// Events are the events of a page, without nonces, hashes and decoded bodies. Their Data are parts of the payload.
+// Events returns the events of a page, without nonces, hashes and decoded bodies. Their Data share memory with the
+// payload.
 func Events(page *Message) (events []domain.Event, err error) {
 	events = make([]domain.Event, 0, bytes.Count(page.Payload, []byte("\n"))/2)
 	for rest := page.Payload; len(rest) > 0; {
@@ -176,13 +177,13 @@ func (p *Pages) Advance() Query {
 	return Query{Query: advancePages, Args: []any{p.Shard, p.Name, p.position}}
 }
 
-// Lag is how far a consumer is behind the log of a shard.
+// Lag describes how far a consumer is behind the log of a shard.
 type Lag struct {
 	Events int64
-	Since  time.Time // when the first event that it has not handled was decided; zero: it has handled all
+	Since  time.Time // time of the first event that it has not handled; zero if it has handled all
 }
 
-// ReadLag is the lag of each shard's consumer of a name.
+// ReadLag returns the lag of the consumer with a name in each shard.
 func ReadLag(ctx context.Context, pool *pgxpool.Pool, name string) (map[domain.Shard]Lag, error) {
 	query := cluster.SQL(`SELECT h.shard, h.position - coalesce(c.position, 0), e.occurred_at FROM {shard_heads} h
 		LEFT JOIN {consumers} c ON c.shard = h.shard AND c.consumer = $1

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// quietly is a consumer of so many sources, whose looks for news are counted; they find what tell says.
+// quietly runs a consumer of several sources and counts its calls of News, which return the result of tell.
 func quietly(
 	t *testing.T, sources int,
 ) (c *Consumer, looks func() []time.Duration, tell func(news []int, failed error)) {
@@ -51,7 +51,7 @@ func quietly(
 		}
 }
 
-// Looks for news come less and less often while nobody wakes a source; a wake-up ends that.
+// TestQuietLooksComeLessOften: News is called less and less often while no source is woken. A wake-up ends that.
 func TestQuietLooksComeLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, looks, _ := quietly(t, 2)
@@ -70,7 +70,7 @@ func TestQuietLooksComeLessOften(t *testing.T) {
 	})
 }
 
-// A source is claimed only when it is woken or has news; where news cannot be asked for, each is.
+// TestNewsLeadToClaims: a source is claimed only if it is woken or returned by News. If News fails, all are claimed.
 func TestNewsLeadToClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, tell := quietly(t, 3)
@@ -94,7 +94,7 @@ func TestNewsLeadToClaims(t *testing.T) {
 			{nil, nil, []int{0, 0, 0}},
 		} {
 			tell(step.news, step.failed)
-			time.Sleep(5 * time.Second) // one look at least
+			time.Sleep(5 * time.Second) // at least one call
 			tell(nil, nil)
 			synctest.Wait()
 			for i, n := range step.want {
@@ -114,8 +114,8 @@ func TestNewsLeadToClaims(t *testing.T) {
 	})
 }
 
-// Where news that nobody has woken a source for lead to a page, another process leaves its work to this one: the looks
-// come as often as they can for a while.
+// TestWorkOfOthersEndsTheQuiet: if News leads to a page, another process leaves its work to this one, so News is called
+// at the highest rate for a while.
 func TestWorkOfOthersEndsTheQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, looks, _ := quietly(t, 1)

@@ -2,7 +2,7 @@ package consumer
 
 import "testing"
 
-// The library cannot append events.
+// TestTopicInsertsNothing: the library cannot append events.
 func TestTopicInsertsNothing(t *testing.T) {
 	if q, err := new(topic).InsertQuery("t", nil); err == nil {
 		t.Errorf("%+v", q)

@@ -28,10 +28,10 @@ func (l *Line[K, T]) Keys() []K { return l.turns }
 // First returns the next item of a key, which must have one.
 func (l *Line[K, T]) First(key K) T { return l.items[key][0] }
 
-// Push appends an item to those of its key.
+// Push appends an item to its key's items.
 func (l *Line[K, T]) Push(key K, item T) { l.set(key, append(l.items[key], item), 1) }
 
-// PushFront puts items before those of their key, which keeps its turn.
+// PushFront inserts items before the other items of their key. The key keeps its turn.
 func (l *Line[K, T]) PushFront(key K, items ...T) {
 	l.set(key, slices.Concat(items, l.items[key]), len(items))
 }
@@ -50,8 +50,8 @@ func (l *Line[K, T]) set(key K, items []T, added int) {
 	l.size += added
 }
 
-// Take removes and returns the next item of a key, which must have one. It was the key's turn: the next one comes after
-// those of all other keys that wait.
+// Take removes and returns the next item of a key, which must have one. It uses up the key's turn: the key's next turn
+// comes after all other waiting keys.
 func (l *Line[K, T]) Take(key K) T {
 	item := l.First(key)
 	l.drop(key, 1)
@@ -62,7 +62,7 @@ func (l *Line[K, T]) Take(key K) T {
 	return item
 }
 
-// drop removes the first n items of a key, and leaves the turns alone.
+// drop removes the first n items of a key without changing the turns.
 func (l *Line[K, T]) drop(key K, n int) {
 	mine := l.items[key]
 	clear(mine[:n])
@@ -88,8 +88,8 @@ func (l *Line[K, T]) Remove(key K, matches func(T) bool) bool {
 }
 
 // Deal removes up to n items in rounds: one of each key in turn, at most each of a key. Only keys take part, which must
-// be some of Keys in the same order. The next Deal goes on with the key after the last one served. The items come by
-// key, in the order of compare.
+// be some of Keys in the same order. The next Deal continues with the key after the last one served. The items are
+// returned by key, in the order of compare.
 func (l *Line[K, T]) Deal(keys []K, n, each int, compare func(a, b K) int) []T {
 	type hand struct {
 		key            K
@@ -101,7 +101,7 @@ func (l *Line[K, T]) Deal(keys []K, n, each int, compare func(a, b K) int) []T {
 		waiting += hands[i].waiting
 	}
 	n = min(n, waiting)
-	dealt, next := 0, 0 // next: whose turn comes after this deal
+	dealt, next := 0, 0 // next: index of the key whose turn is next
 	for round := 0; round < each && dealt < n; round++ {
 		for i := range hands {
 			if h := &hands[i]; h.dealt < h.waiting && dealt < n {
@@ -111,7 +111,7 @@ func (l *Line[K, T]) Deal(keys []K, n, each int, compare func(a, b K) int) []T {
 			}
 		}
 	}
-	turns, rest := l.turns[:0], keys // in place: it never overtakes what is still read, not even in keys
+	turns, rest := l.turns[:0], keys // in place: writes never pass reads, not even in keys
 	for _, key := range l.turns {
 		if len(rest) > 0 && rest[0] == key {
 			rest = rest[1:]

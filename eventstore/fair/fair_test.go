@@ -10,7 +10,7 @@ import (
 
 type thing struct{ key, number int }
 
-// model is a line as plainly as it can be written: all items in the order of their arrival, and the keys in turn.
+// model is the simplest implementation of a line: all items in arrival order, and the keys in turn.
 type model struct {
 	items []thing
 	turns []int
@@ -41,7 +41,7 @@ func (m *model) turn(key int, last bool) {
 	}
 }
 
-// TestLineIsItsModel: after any history a line holds, and answers, what its model does.
+// TestLineIsItsModel: after any operations a line has the same content and gives the same answers as its model.
 func TestLineIsItsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Line[int, thing]
@@ -91,7 +91,7 @@ func TestLineIsItsModel(t *testing.T) {
 			},
 			"deal": func(t *rapid.T) {
 				n, each := rapid.IntRange(0, 12).Draw(t, "n"), rapid.IntRange(0, 4).Draw(t, "each")
-				left := key.Draw(t, "key") // takes no part
+				left := key.Draw(t, "key") // does not take part
 				keys := slices.DeleteFunc(slices.Clone(l.Keys()), func(k int) bool { return k == left })
 				got := l.Deal(keys, n, each, cmp.Compare[int])
 				var want []thing
@@ -104,7 +104,7 @@ func TestLineIsItsModel(t *testing.T) {
 							want = append(want, mine[0])
 							served[k]++
 							m.remove(mine[0])
-							at := slices.Index(order, k) // who was served comes after everyone else
+							at := slices.Index(order, k) // a served key comes after all others
 							order = append(slices.Delete(order, at, at+1), k)
 							progress = true
 						}
@@ -114,7 +114,7 @@ func TestLineIsItsModel(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Fatalf("dealt %v, want %v", got, want)
 				}
-				// A key that was served less than another in the same deal comes before it.
+				// A key that was served less often than another in the same deal comes before it.
 				for i, k := range l.Keys() {
 					if !slices.Contains(keys, k) {
 						continue
@@ -141,8 +141,8 @@ func TestLineIsItsModel(t *testing.T) {
 	})
 }
 
-// TestNoKeyWaitsForMoreThanOneTurnOfEveryOther: whatever others push meanwhile, taking one item of the key whose turn
-// it is, or dealing groups, serves a waiting key before any other is served twice.
+// TestNoKeyWaitsForMoreThanOneTurnOfEveryOther: whatever other keys push meanwhile, Take for the key whose turn it is,
+// and Deal, serve a waiting key before any other key is served twice.
 func TestNoKeyWaitsForMoreThanOneTurnOfEveryOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Line[int, int]
@@ -151,7 +151,7 @@ func TestNoKeyWaitsForMoreThanOneTurnOfEveryOther(t *testing.T) {
 		}
 		l.Push(0, 0)
 		group := rapid.IntRange(0, 8).Draw(t, "group") // 0: one by one
-		served := map[int]int{}                        // before the key 0 is, or the group that it is in
+		served := map[int]int{}                        // before key 0, or the group with it, is served
 		for l.LenOf(0) > 0 {
 			for _, k := range rapid.SliceOfN(rapid.IntRange(1, 6), 0, 6).Draw(t, "meanwhile") {
 				l.Push(k, k)
@@ -176,8 +176,8 @@ func TestNoKeyWaitsForMoreThanOneTurnOfEveryOther(t *testing.T) {
 	})
 }
 
-// TestRoomForAFurtherKey: whatever keys ask for, bounds hold, and a key that holds nothing gets a place while any is
-// free.
+// TestRoomForAFurtherKey: whatever keys request, the bounds hold, and a key that holds nothing gets a place while any
+// is free.
 func TestRoomForAFurtherKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.IntRange(1, 100).Draw(t, "total")

@@ -9,37 +9,37 @@ import (
 	"time"
 )
 
-// Limits are the bounds of a Semaphore.
+// Limits are the limits of a Semaphore.
 type Limits struct {
-	Most  int // units of all keys together
+	Most  int // units of all keys in total
 	Each  int // units of one key
-	Alone int // units of one key while no other asks for any; 0: Each
-	Line  int // requests of one key that may wait
-	// Yields: a key that holds units gets more only where it leaves as many free as it then has, so that a further one
-	// gets in whatever these hold.
+	Alone int // units of one key while no other key requests any; 0 means Each
+	Line  int // waiting requests of one key
+	// Yields makes a key that holds units get more only if it leaves as many free as it would then hold. Another key then
+	// always gets in.
 	Yields bool
-	// Patience is how long a request waits at most; 0: as long as its context lasts.
+	// Patience is the longest time a request waits; 0 means until its context ends.
 	Patience time.Duration
 	// Closing, once closed, ends every wait.
 	Closing <-chan struct{}
 }
 
-// Semaphore is a weighted semaphore that is round robin by key: what becomes free goes to the keys that wait in turn,
-// so that a request waits for one of every other key at most, however many requests these have. Requests of one key are
-// served in the order of their arrival. It is safe for concurrent use.
+// Semaphore is a weighted semaphore that serves waiting keys round robin. A request waits for at most one request of
+// every other key, however many requests these have. Requests of one key are served in arrival order. It is safe for
+// concurrent use.
 type Semaphore[K comparable] struct {
 	limits Limits
 
 	mu     sync.Mutex
 	held   int       // units of all keys
-	of     map[K]int // units of each that has some
+	of     map[K]int // units by key
 	queue  Line[K, *Claimant]
-	last   K   // that asked last
-	shared int // requests to come for which more than one key counts as asking
+	last   K   // key of the last request
+	shared int // number of further requests for which several keys count as active
 }
 
-// sharedRequests is for how many requests a key that has asked keeps another from having everything: about a
-// second of what a process can do.
+// sharedRequests is the number of requests for which a key's request keeps the other keys from using Alone: about one
+// second of a process's work.
 const sharedRequests = 4096
 
 // Claimant is a request for units.
@@ -48,13 +48,13 @@ type Claimant struct {
 	granted chan struct{}
 }
 
-// NewSemaphore makes a semaphore of which nothing is held.
+// NewSemaphore returns a semaphore with all units free.
 func NewSemaphore[K comparable](l Limits) *Semaphore[K] {
 	return &Semaphore[K]{limits: l, of: map[K]int{}}
 }
 
-// Acquire waits for n units. A request for more than one key may hold gets as many as that. It fails at once
-// where too many requests of the key wait already. release must be called once.
+// Acquire waits for n units, or for the most units that one key may hold if n is more. It fails at once if too many
+// requests of the key are waiting. The caller must call release once.
 func (s *Semaphore[K]) Acquire(ctx context.Context, o K, n int) (release func(), err error) {
 	l, err := s.Enter(o, n)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Semaphore[K]) Acquire(ctx context.Context, o K, n int) (release func(),
 	return s.Wait(ctx, o, l)
 }
 
-// Enter is the beginning of acquire, which does not wait; wait or withdraw must follow.
+// Enter is the first part of Acquire, which does not wait. The caller must call Wait or Withdraw next.
 func (s *Semaphore[K]) Enter(o K, n int) (*Claimant, error) {
 	l := &Claimant{n: min(n, s.limits.Each, s.limits.Most), granted: make(chan struct{})}
 	s.mu.Lock()
@@ -105,7 +105,7 @@ func (s *Semaphore[K]) Wait(ctx context.Context, o K, l *Claimant) (release func
 	default:
 	}
 	if s.limits.Patience > 0 {
-		// Requests that came together must not all give up, and be repeated, together.
+		// Spread the timeouts, so that requests that arrived together do not all give up and retry together.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.limits.Patience-rand.N(s.limits.Patience/5)) //nolint:gosec // spreads load; guessing it gains nothing
 		defer cancel()
@@ -122,7 +122,7 @@ func (s *Semaphore[K]) Wait(ctx context.Context, o K, l *Claimant) (release func
 	return nil, err
 }
 
-// Withdraw takes a request back, granted or not.
+// Withdraw cancels a request and releases its units if they were granted.
 func (s *Semaphore[K]) Withdraw(o K, l *Claimant) {
 	s.mu.Lock()
 	waited := s.leave(o, l)
@@ -132,9 +132,8 @@ func (s *Semaphore[K]) Withdraw(o K, l *Claimant) {
 	}
 }
 
-// dispatch grants what can be granted, one request of a key after one of another. A key that holds
-// its share is passed over; where everything is held, nobody overtakes the one whose turn it is, or a large request
-// would wait for ever.
+// dispatch grants requests round robin by key, while they fit. It skips keys that hold their share. If the next request
+// does not fit, no other key overtakes it; otherwise a large request might never be served.
 func (s *Semaphore[K]) dispatch() {
 	for i := 0; i < len(s.queue.Keys()); {
 		o := s.queue.Keys()[i]
@@ -165,7 +164,7 @@ func (s *Semaphore[K]) grant(o K, l *Claimant) {
 	close(l.granted)
 }
 
-// Crowded reports whether another key waits that holds less than its share.
+// Crowded reports whether another key is waiting although it holds less than its share.
 func (s *Semaphore[K]) Crowded(o K) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +173,7 @@ func (s *Semaphore[K]) Crowded(o K) bool {
 	})
 }
 
-// leave takes a request that was not granted out of the line.
+// leave removes a waiting request from the line and reports whether it was there.
 func (s *Semaphore[K]) leave(o K, l *Claimant) bool {
 	if !s.queue.Remove(o, func(other *Claimant) bool { return other == l }) {
 		return false
@@ -193,14 +192,14 @@ func (s *Semaphore[K]) release(o K, n int) {
 	s.dispatch()
 }
 
-// Held returns the units that all keys hold together.
+// Held returns the number of units held by all keys.
 func (s *Semaphore[K]) Held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held
 }
 
-// Waiting returns the number of requests that wait.
+// Waiting returns the number of waiting requests.
 func (s *Semaphore[K]) Waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

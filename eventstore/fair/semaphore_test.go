@@ -13,11 +13,10 @@ import (
 	"integrityledger/eventstore/pgtest"
 )
 
-// key is what shares a semaphore.
+// key is the key of a semaphore.
 type key [16]byte
 
-// inLine starts a request for n units and returns once it waits; granted receives the
-// organization as soon as it has them.
+// inLine starts a request for n units and returns once it waits. granted receives the organization once it has them.
 func inLine(t *testing.T, s *Semaphore[key], o byte, n int, granted chan<- byte) {
 	t.Helper()
 	before := s.Waiting()
@@ -62,7 +61,7 @@ func TestSemaphoreHasAShareForEach(t *testing.T) {
 	s := NewSemaphore[key](Limits{Most: 10, Each: 4, Line: 2})
 	ctx := context.Background()
 	one, other := key{1}, key{2}
-	release, err := s.Acquire(ctx, one, 99) // as much as one may hold
+	release, err := s.Acquire(ctx, one, 99) // as many as one may hold
 	if err != nil || s.held != 4 {
 		t.Fatal(err, s.held)
 	}
@@ -72,11 +71,11 @@ func TestSemaphoreHasAShareForEach(t *testing.T) {
 	if _, err := s.Acquire(ctx, one, 1); err == nil {
 		t.Error("a third request of the organization waits, and two may")
 	}
-	// Another organization is not held up by the first, which has its share.
+	// The first organization has its share, so it does not delay another.
 	if _, err := s.Acquire(ctx, other, 3); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody overtakes the one whose turn it is.
+	// No organization overtakes the one whose turn it is.
 	inLine(t, s, 3, 4, granted)
 	inLine(t, s, 4, 1, granted)
 	gone, leave := context.WithCancel(ctx)
@@ -98,11 +97,11 @@ func TestSemaphoreHasAShareForEach(t *testing.T) {
 	}
 }
 
-// TestCallerWhoLeavesGivesItsUnitsBack: a request whose context ends in the moment of its turn keeps nothing.
+// TestCallerWhoLeavesGivesItsUnitsBack: a request whose context ends at the moment of its turn keeps no units.
 func TestCallerWhoLeavesGivesItsUnitsBack(t *testing.T) {
 	s := NewSemaphore[key](Limits{Most: 1, Each: 1, Line: math.MaxInt})
 	o := key{1}
-	for range 50 { // which of the two the caller sees first is left to chance
+	for range 50 { // which of the two the caller sees first is random
 		if _, err := s.Acquire(context.Background(), o, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +126,7 @@ func TestCallerWhoLeavesGivesItsUnitsBack(t *testing.T) {
 	}
 }
 
-// TestClosingEndsWaits: a request that waits to be admitted does not hold up the end of the service.
+// TestClosingEndsWaits: a waiting request does not delay the shutdown of the service.
 func TestClosingEndsWaits(t *testing.T) {
 	closing := make(chan struct{})
 	refused := make(chan error)
@@ -191,7 +190,7 @@ func TestKeyHasMoreWhileAlone(t *testing.T) {
 	}
 }
 
-// TestCrowded: an organization keeps others waiting only if one waits that holds less than its share.
+// TestCrowded: an organization crowds out others only if another is waiting although it holds less than its share.
 func TestCrowded(t *testing.T) { synctest.Test(t, testCrowded) }
 
 func testCrowded(t *testing.T) {

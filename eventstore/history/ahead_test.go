@@ -11,17 +11,18 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// TestAhead: pages are taken in order, the next is read before one is taken, and the error of either side ends both.
+// TestAhead: pages are taken in order, the next page is read before one is taken, and an error on either side ends
+// both.
 func TestAhead(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {
 		name            string
-		unread, untaken int // the page that cannot be read, that cannot be taken
+		unread, untaken int // the page that fails to be read, or to be taken
 		taken           []int
 		err             error
 	}{
 		{"all", 0, 0, []int{1, 2, 3}, nil},
-		{"not read", 3, 0, nil, broken}, // how many were taken before is a race
+		{"not read", 3, 0, nil, broken}, // the number of pages taken before is not fixed
 		{"not taken", 0, 2, []int{1}, broken},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -48,7 +49,7 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestAheadIsStopped: pages that nobody has taken are an error.
+// TestAheadIsStopped: if ctx ends before all pages are taken, Ahead returns an error.
 func TestAheadIsStopped(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	err := history.Ahead(ctx, func(context.Context) ([]int, error) { return []int{1}, nil }, func([]int) error {
@@ -60,14 +61,14 @@ func TestAheadIsStopped(t *testing.T) {
 	}
 }
 
-// TestAheadEndsWithItsReader: when it returns nothing is read any more, because the reader may share a transaction.
+// TestAheadEndsWithItsReader: when Ahead returns, reading has stopped, because the reader may share a transaction.
 func TestAheadEndsWithItsReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken, page, ended := errors.New("broken"), 0, false
 		err := history.Ahead(t.Context(), func(ctx context.Context) ([]int, error) {
 			if page++; page > 1 {
 				<-ctx.Done()
-				time.Sleep(time.Second) // a connection that is slow to notice
+				time.Sleep(time.Second) // a connection that notices slowly
 				ended = true
 				return nil, ctx.Err()
 			}

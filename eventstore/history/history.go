@@ -22,14 +22,14 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Querier is a pool, or a transaction whose snapshot the reader wants to keep.
+// Querier is a pool, or a transaction with the snapshot to read from.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Tail is the one cursor over a log: replay, rebuild, consumers and audits read through it. Positions are gapless in a
-// shard and in commit order, sequences in an organization, so a reader that has passed one has missed nothing before
-// it. Not safe for concurrent use.
+// Tail is the only cursor over a log. Replay, rebuild, consumers and audits read through it. Positions in a shard and
+// sequences in an organization are gapless and in commit order, so a reader that has passed one has missed nothing
+// before it. Tail is not safe for concurrent use.
 type Tail struct {
 	from         Querier
 	shard        domain.Shard
@@ -60,8 +60,8 @@ var (
 	)
 )
 
-// Next returns up to limit further events, none at the head of the log. A hole in the numbers or an event that cannot
-// be read is an error, and the cursor stays before it.
+// Next returns up to limit further events, none at the head of the log. It returns an error for a gap in the numbers
+// and for an unreadable event, and the cursor stays before it.
 func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
 	events, err := readRows(ctx, t.from, t.shard, t.organization, t.position, limit, scanEvent)
 	if err != nil {
@@ -97,7 +97,7 @@ func readRows[E any](
 	return events, nil
 }
 
-// scanEvent reads a row that must hold an event.
+// scanEvent scans a row that must hold a valid event.
 func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error) {
 	e, err := scanRow(row, shard)
 	if err == nil && e.Fault != "" {
@@ -115,7 +115,7 @@ func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error)
 var readHashes = cluster.SQL(`SELECT position, hash FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position
 	LIMIT $3`)
 
-// ErrDamaged says that events are missing, or not what they were.
+// ErrDamaged means that events are missing or were changed.
 var ErrDamaged = errors.New("the log was damaged")
 
 // Hashes reads the leaf hashes of up to limit events of a shard after a position, without the events.
@@ -139,21 +139,21 @@ func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, 
 	return hashes, nil
 }
 
-// Reader reads a log for an audit: rows as they are, damaged ones and holes included, with the texts that they name. It
-// follows positions, or the sequences of one organization.
+// Reader reads a log for an audit. It returns rows as stored, including damaged ones, with the texts that they name,
+// and does not stop at gaps. It follows the positions of a shard or the sequences of one organization.
 type Reader struct {
-	Pool         *pgxpool.Pool // of Walk and Length
+	Pool         *pgxpool.Pool // used by Walk and Length
 	Shard        domain.Shard
 	Organization domain.OrganizationID // zero: the whole shard
-	// After is the position or sequence to begin after. No event can stand below the first, 1: BeforeFirst finds one
-	// that does.
+	// After is the position or sequence to begin after. Valid numbers begin at 1. BeforeFirst also finds rows with lower
+	// ones.
 	After int64
 }
 
-// BeforeFirst is where to begin to see all rows, those with impossible numbers too.
+// BeforeFirst is the value of After to read all rows, including those with invalid numbers.
 const BeforeFirst = math.MinInt64
 
-// Beside is what stands beside a log, in the snapshot in which its last events were read.
+// Beside is the state of the tables beside a log, in the snapshot in which its last events were read.
 type Beside struct {
 	audit.Beside
 	Texts int64 // rows of texts
@@ -161,9 +161,8 @@ type Beside struct {
 
 const page = 2000
 
-// Walk gives all events to take, in order, then the end. Long histories are read in short statements, so that no
-// snapshot of an audit holds back the vacuum of what the service writes meanwhile; only the last events and the end
-// share one.
+// Walk calls take with all events in order, then returns the end. It reads long histories in short statements, so that
+// no snapshot of an audit blocks vacuuming. Only the last events and the end share a snapshot.
 func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end Beside, err error) {
 	if err := s.pages(ctx, s.Pool, page, take); err != nil {
 		return end, err
@@ -189,7 +188,7 @@ func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end B
 	return end, err
 }
 
-// pages gives page after page to take, until one has less than least events.
+// pages calls take with page after page, until one has fewer than least events.
 func (s *Reader) pages(ctx context.Context, from Querier, least int, take func([]audit.Event) error) error {
 	ended := false
 	return Ahead(ctx, func(ctx context.Context) ([]audit.Event, error) {
@@ -202,7 +201,8 @@ func (s *Reader) pages(ctx context.Context, from Querier, least int, take func([
 	}, take)
 }
 
-// Ahead gives the pages that next reads to take, in order, until one is empty. While one is taken, the next is read.
+// Ahead calls take with the pages that next reads, in order, until one is empty. It reads the next page while take
+// runs.
 func Ahead[E any](ctx context.Context, next func(context.Context) ([]E, error), take func([]E) error) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -234,7 +234,7 @@ func Ahead[E any](ctx context.Context, next func(context.Context) ([]E, error), 
 	return cmp.Or(err, unread)
 }
 
-// Length is how many events Walk will read, to show progress.
+// Length returns the number of events that Walk will read, to show progress.
 func (s Reader) Length(ctx context.Context) (n int64, err error) {
 	sql, args := cluster.SQL("SELECT coalesce(max(position), 0) FROM {events} WHERE shard = $1"), []any{s.Shard}
 	if !s.Organization.IsZero() {
@@ -248,7 +248,7 @@ func (s Reader) Length(ctx context.Context) (n int64, err error) {
 	return max(0, n-max(0, s.After)), nil
 }
 
-// Next reads up to limit further events with the texts that they name; none at the end.
+// Next returns up to limit further events with the texts that they name, none at the end.
 func (s *Reader) Next(ctx context.Context, from Querier, limit int) ([]audit.Event, error) {
 	events, err := readRows(ctx, from, s.Shard, s.Organization, s.After, limit, scanRow)
 	if err != nil || len(events) == 0 {
@@ -262,7 +262,7 @@ func (s *Reader) Next(ctx context.Context, from Querier, limit int) ([]audit.Eve
 	return events, s.addTexts(ctx, from, events)
 }
 
-// scanRow reads a row whatever it holds; a fault says what of it no event can have.
+// scanRow scans any row. Fault describes a value that no event can have.
 func scanRow(row pgx.CollectableRow, shard domain.Shard) (audit.Event, error) {
 	e := audit.Event{Event: domain.Event{Shard: shard}}
 	var at pgtype.Timestamptz
@@ -287,7 +287,7 @@ var readTexts = cluster.SQL(`SELECT t.organization_id, t.id, t.salt, t.body
 	FROM (SELECT o, i FROM unnest($2::uuid[], $3::uuid[]) AS u(o, i) LIMIT cardinality($2::uuid[])) n
 	JOIN LATERAL (SELECT organization_id, id, salt, body FROM {texts} WHERE shard = $1 AND organization_id = n.o AND id = n.i OFFSET 0) t ON true`)
 
-// addTexts reads the texts that events name.
+// addTexts adds the texts that events name.
 func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Event) error {
 	type key struct{ organization, id [16]byte }
 	wanted := map[key][]*audit.Event{}
@@ -299,7 +299,7 @@ func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Even
 		}
 		body, err := domain.DecodeBody(e.Type, e.V, e.Data)
 		if err != nil {
-			continue // the audit says so
+			continue // the audit reports it
 		}
 		for _, ref := range domain.TextRefs(body) {
 			k := key{e.Organization, ref.ID}
@@ -328,8 +328,7 @@ func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Even
 	return nil
 }
 
-// StillPresent gives those of the erased texts that are there all the same. The events that erased them were read
-// before.
+// StillPresent returns the erased texts that still exist. The events that erased them must have been read before.
 func StillPresent(
 	ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasure,
 ) (present []audit.Erasure, err error) {
@@ -340,7 +339,7 @@ func StillPresent(
 	for shard, all := range shards {
 		for some := range slices.Chunk(all, page) {
 			organizations, ids := make([]domain.OrganizationID, len(some)), make([]domain.TextID, len(some))
-			sequences := make(map[audit.Erasure]int64, len(some)) // by the rest of it
+			sequences := make(map[audit.Erasure]int64, len(some)) // by the rest of the erasure
 			for i, e := range some {
 				organizations[i], ids[i] = e.Organization, e.Text
 				sequences[audit.Erasure{Organization: e.Organization, Text: e.Text}] = e.Sequence
@@ -369,7 +368,7 @@ func StillPresent(
 	return present, nil
 }
 
-// Misplaced counts, by table, the rows that lie in no shard of the ledger, where no query would look for them.
+// Misplaced counts, by table, the rows with a shard that the ledger does not have, which no query would find.
 func Misplaced(ctx context.Context, pool *pgxpool.Pool, tables []string, shards int) (map[string]int64, error) {
 	stray := map[string]int64{}
 	for _, table := range tables {
@@ -387,18 +386,18 @@ func Misplaced(ctx context.Context, pool *pgxpool.Pool, tables []string, shards 
 	return stray, nil
 }
 
-// HeadError is a head that contradicts its log: the database was changed behind the ledger's back.
+// HeadError is a head that contradicts its log: another program has changed the database.
 type HeadError struct {
 	Shard      int
-	Head, Last int64 // the position that the head says, and that of the last event
+	Head, Last int64 // positions of the head and of the last event
 }
 
 func (e HeadError) Error() string {
 	return fmt.Sprintf("shard %d: its head says position %d, its last event is %d", e.Shard, e.Head, e.Last)
 }
 
-// CheckHeads compares every shard head with the last event of its log. Only a HeadError says that they differ; after
-// any other error nothing is known of them.
+// CheckHeads compares every shard head with the last event of its log. It returns a HeadError for each head that
+// differs. After any other error, nothing is known about them.
 func CheckHeads(ctx context.Context, pool *pgxpool.Pool) error {
 	query := cluster.SQL(`SELECT h.shard, h.position, coalesce(e.position, 0)
 		FROM {shard_heads} h

@@ -22,37 +22,36 @@ import (
 	"time"
 )
 
-// Client is a client of package net/http, within the bounds of its Config. New alone makes it: its zero value has no
-// client to send with.
+// Client is an http.Client within the bounds of its Config. Create it with New; the zero value is unusable.
 type Client struct{ *http.Client }
 
 // Config bounds a client. Its zero value is safe.
 type Config struct {
-	Timeout time.Duration // of an exchange, the answer's body included; 0 means a minute
+	Timeout time.Duration // of an exchange, including the body of the answer; 0 means a minute
 	Connect time.Duration // of dialling, and again of the TLS handshake; 0 means 10 s
-	Answer  int64         // most bytes of a body, as unpacked; 0 means 1 MiB
-	Header  int64         // most bytes of all headers, interim answers (1xx) included; 0 means 64 KiB
-	Idle    int           // connections to a host that are kept for later; 0 means 2
-	Proxy   bool          // the proxy that the environment names is used
-	Plain   bool          // compressed answers are neither asked for nor unpacked
-	// Allows judges each address that is dialled, after its name was resolved; nil allows all. A refusal is ErrBlocked.
+	Answer  int64         // maximum bytes of an unpacked body; 0 means 1 MiB
+	Header  int64         // maximum bytes of all headers, including interim answers (1xx); 0 means 64 KiB
+	Idle    int           // idle connections to keep per host; 0 means 2
+	Proxy   bool          // use the proxy in the environment
+	Plain   bool          // neither request nor unpack compressed answers
+	// Allows decides whether a resolved address may be dialled; nil allows all. A refusal is ErrBlocked.
 	Allows   func(netip.Addr) bool
 	Resolver *net.Resolver // nil means the system's
-	// TLS says whom the client trusts and how it shows itself; nil means the system's authorities.
+	// TLS sets the trusted authorities and the client's certificate. Nil means the system's authorities.
 	TLS *tls.Config
 }
 
 var (
 	// ErrBlocked means that Config.Allows has refused an address.
 	ErrBlocked = errors.New("the address is not allowed")
-	// ErrSwitched means that the peer has answered 101 Switching Protocols, which was not asked for.
-	ErrSwitched = errors.New("it answers 101 Switching Protocols, which was not asked for")
+	// ErrSwitched means that the peer has answered 101 Switching Protocols without a request to switch.
+	ErrSwitched = errors.New("it answers 101 Switching Protocols without a request to switch")
 	// ErrTooLong means that a body is longer than Config.Answer.
 	ErrTooLong = errors.New("the answer is longer")
 )
 
-// New makes a client, which is safe for concurrent use. Its transport repeats by itself only requests without effect,
-// and requests that it has not begun to send.
+// New returns a client, which is safe for concurrent use. Its transport retries only idempotent requests and requests
+// that it has not begun to send.
 func New(c Config) *Client {
 	dialer := &net.Dialer{Timeout: cmp.Or(c.Connect, 10*time.Second), Resolver: c.Resolver}
 	if c.Allows != nil {
@@ -85,7 +84,7 @@ func New(c Config) *Client {
 	}}
 }
 
-// transport refuses what no caller can bound itself.
+// transport enforces the bounds that a caller cannot.
 type transport struct {
 	*http.Transport
 	most int64
@@ -105,7 +104,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// body fails with ErrTooLong where more comes than may.
+// body fails with ErrTooLong if it is longer than allowed.
 type body struct {
 	io.ReadCloser
 	most, left int64 // left is -1 once too much has come

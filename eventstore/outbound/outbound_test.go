@@ -15,7 +15,8 @@ import (
 	"integrityledger/eventstore/outbound/peertest"
 )
 
-// A peer never holds a client beyond its timeout, whatever it sends, and 101 not even so long.
+// TestEveryExchangeEnds: whatever a peer sends, it never holds a client beyond the timeout. The answer 101 ends it at
+// once.
 func TestEveryExchangeEnds(t *testing.T) {
 	for name, shape := range peertest.Shapes() {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +34,7 @@ func TestEveryExchangeEnds(t *testing.T) {
 	}
 }
 
-// The caller's context ends an exchange earlier.
+// TestContextEndsExchange: the caller's context ends an exchange earlier.
 func TestContextEndsExchange(t *testing.T) {
 	client := outbound.New(outbound.Config{Timeout: time.Hour})
 	defer client.CloseIdleConnections()
@@ -47,7 +48,7 @@ func TestContextEndsExchange(t *testing.T) {
 	}
 }
 
-// A body of the greatest length is read, and one byte more is an error.
+// TestBodyIsBounded: a body of the maximum length is read, and one byte more is an error.
 func TestBodyIsBounded(t *testing.T) {
 	const most = 100_000
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +66,7 @@ func TestBodyIsBounded(t *testing.T) {
 	}
 }
 
-// An address is judged before anything is sent to it.
+// TestAddressesAreJudged: an address is checked before anything is sent to it.
 func TestAddressesAreJudged(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }))
 	defer server.Close()
@@ -76,7 +77,7 @@ func TestAddressesAreJudged(t *testing.T) {
 	}
 }
 
-// exchange asks, and reads an answer 200 to its end.
+// exchange sends a request and reads an answer 200 to its end.
 func exchange(ctx context.Context, client *outbound.Client, address string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader("{}"))
 	if err != nil {

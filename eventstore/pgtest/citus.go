@@ -17,10 +17,10 @@ import (
 	"integrityledger/migrations"
 )
 
-// CitusVariable carries the URL of a database of a Citus coordinator to the tests.
+// CitusVariable is the environment variable with the URL of a database of a Citus coordinator.
 const CitusVariable = "INTEGRITY_TEST_CITUS_URL"
 
-// Citus skips a test that is about Citus where there is no cluster.
+// Citus skips a test of Citus if there is no cluster.
 func Citus(t testing.TB) {
 	t.Helper()
 	if !OnCitus() {
@@ -28,8 +28,7 @@ func Citus(t testing.TB) {
 	}
 }
 
-// OneServer skips a test that is about a single server when the tests run on a cluster; why says what it cannot do
-// there.
+// OneServer skips a test of a single server if the tests run on a cluster. why gives the reason.
 func OneServer(t testing.TB, why string) {
 	t.Helper()
 	if OnCitus() {
@@ -37,12 +36,12 @@ func OneServer(t testing.TB, why string) {
 	}
 }
 
-// OnCitus reports whether New gives databases of a cluster.
+// OnCitus reports whether New creates databases in a cluster.
 func OnCitus() bool { return os.Getenv(CitusVariable) != "" }
 
-// LockWaits is a query for the number of sessions that wait for another's lock, as OnAllNodes counts. It reads pg_locks
-// because the service role may not see what a session waits for, but may see which locks were not granted. Citus's own
-// list of waits knows only sessions that it opened itself.
+// LockWaits returns a query for the number of sessions on all nodes that wait for another session's lock. It reads
+// pg_locks because the service role may not see what a session waits for, but may see locks that are not granted.
+// Citus's own list of waits contains only sessions that it opened itself.
 func LockWaits() string {
 	return OnAllNodes(
 		"SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = " +
@@ -50,8 +49,8 @@ func LockWaits() string {
 	)
 }
 
-// OnAllNodes is a query for the sum of what a query that counts finds in the database that is asked and, on Citus, in
-// that of every other node.
+// OnAllNodes returns a query that adds up the result of a counting query in the current database and, on Citus, in the
+// same database of every other node.
 func OnAllNodes(count string) string {
 	if OnCitus() {
 		return "SELECT sum(result::int)::int FROM run_command_on_all_nodes($count$" + count + "$count$)"
@@ -59,7 +58,7 @@ func OnAllNodes(count string) string {
 	return count
 }
 
-// CitusSettings are the settings of each server of a cluster.
+// CitusSettings returns the settings of each server of a cluster.
 func CitusSettings() map[string]string {
 	return map[string]string{
 		"shared_preload_libraries": "citus", "citus.node_conninfo": "sslmode=disable", "citus.shard_count": "4",
@@ -73,7 +72,7 @@ func CitusSettings() map[string]string {
 // CitusNodes is a coordinator and two workers of Citus on this machine, connected by Unix sockets.
 type CitusNodes struct{ servers []*Server }
 
-// StartCitus makes a throwaway cluster. It needs the extension in the installation of PostgreSQL.
+// StartCitus starts a throwaway cluster. The PostgreSQL installation must have the extension.
 func StartCitus(ctx context.Context) (_ *CitusNodes, err error) {
 	c := &CitusNodes{}
 	defer func() {
@@ -105,10 +104,10 @@ func StartCitus(ctx context.Context) (_ *CitusNodes, err error) {
 	return c, Join(ctx, c.URL(), "postgres", nodes)
 }
 
-// URL is what CitusVariable is set to.
+// URL returns the value for CitusVariable.
 func (c *CitusNodes) URL() string { return c.servers[0].URL() }
 
-// Stop removes everything.
+// Stop stops and removes the cluster.
 func (c *CitusNodes) Stop(ctx context.Context) error {
 	var err error
 	for _, s := range c.servers {
@@ -117,13 +116,13 @@ func (c *CitusNodes) Stop(ctx context.Context) error {
 	return err
 }
 
-// Node is a server of a cluster as the others reach it.
+// Node is the address at which the other servers of a cluster reach one.
 type Node struct {
 	Host string
 	Port uint16
 }
 
-// NodeAt is the server of a URL.
+// NodeAt returns the server of a URL.
 func NodeAt(url string) (Node, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
@@ -132,7 +131,7 @@ func NodeAt(url string) (Node, error) {
 	return Node{config.Host, config.Port}, nil
 }
 
-// connectNode opens a database of one node, as the role of the coordinator's URL.
+// connectNode connects to a database of one node as the role of the coordinator's URL.
 func connectNode(ctx context.Context, coordinator string, n Node, database string) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(coordinator)
 	if err != nil {
@@ -176,7 +175,7 @@ func OnNodes(ctx context.Context, coordinator string, nodes []Node, database str
 	return nil
 }
 
-// Join makes a cluster of the same database of every node.
+// Join makes a cluster of the databases with the same name on every node.
 func Join(ctx context.Context, coordinator, database string, nodes []Node) error {
 	if err := OnNodes(ctx, coordinator, nodes, database, "CREATE EXTENSION citus"); err != nil {
 		return err
@@ -216,7 +215,7 @@ func newOnCitus(t testing.TB, coordinator string) string {
 	})
 	database, err := withDatabase(coordinator, name)
 	if err == nil {
-		_, err = migrations.Distribute(ctx, database, false) // the role's settings are no part of the template
+		_, err = migrations.Distribute(ctx, database, false) // the role's settings are not part of the template
 	}
 	if err != nil {
 		t.Fatal("pgtest:", err)
@@ -224,8 +223,8 @@ func newOnCitus(t testing.TB, coordinator string) string {
 	return database
 }
 
-// createOnCitus clones the template on every node: the nodes' catalogues name servers, not databases, so the clones
-// fit.
+// createOnCitus clones the template on every node. The clones work together, because the nodes' catalogues name
+// servers, not databases.
 func createOnCitus(ctx context.Context, coordinator string) (name string, nodes []Node, err error) {
 	conn, err := pgx.Connect(ctx, coordinator)
 	if err != nil {
@@ -264,7 +263,8 @@ func createOnCitus(ctx context.Context, coordinator string) (name string, nodes 
 	return name, nodes, nil
 }
 
-// makeTemplate ends with a rename on the workers, then on the coordinator, so that a template that exists is complete.
+// makeTemplate renames the template last, on the workers and then on the coordinator, so that an existing template is
+// complete.
 func makeTemplate(ctx context.Context, coordinator string, nodes []Node, template string) error {
 	unfinished := template + "_new"
 	if err := OnNodes(ctx, coordinator, nodes, "postgres", "DROP DATABASE IF EXISTS "+template+" WITH (FORCE)",
@@ -291,8 +291,8 @@ func makeTemplate(ctx context.Context, coordinator string, nodes []Node, templat
 
 var subquery = regexp.MustCompile(`\(\s*SELECT (?:[^()]|\([^()]*\))*\)`)
 
-// Pushable checks, without a cluster, that no INSERT … SELECT has a subquery without a relation: with one Citus copies
-// the rows from the coordinator, in a two-phase commit (MultiTaskRouterSelectQuerySupported).
+// Pushable fails if an INSERT … SELECT has a subquery without a relation. It needs no cluster. For such a statement,
+// Citus would copy the rows from the coordinator in a two-phase commit (MultiTaskRouterSelectQuerySupported).
 func Pushable(t *testing.T, statements map[string]string) {
 	t.Helper()
 	for name, statement := range statements {
@@ -304,8 +304,8 @@ func Pushable(t *testing.T, statements map[string]string) {
 	}
 }
 
-// Routed requires that Citus runs each query, whose first parameter is a shard, as one task on one node without work on
-// the coordinator. The query named "never" must fail that, to show that the requirement can.
+// Routed fails unless Citus runs each query, whose first parameter is a shard, as one task on one node without work on
+// the coordinator. The query named "never" must not be routed, to show that the check works.
 func Routed(t *testing.T, pool *pgxpool.Pool, queries map[string]string) {
 	t.Helper()
 	for name, query := range queries {
@@ -322,7 +322,7 @@ func Routed(t *testing.T, pool *pgxpool.Pool, queries map[string]string) {
 	}
 }
 
-// Direct requires that PostgreSQL itself plans each query on a connection to the node that holds a shard.
+// Direct fails unless PostgreSQL itself plans each query on a connection to the node that holds a shard.
 func Direct(t *testing.T, conn *pgxpool.Conn, text func(string) (string, error), queries map[string]string) {
 	t.Helper()
 	for name, query := range queries {

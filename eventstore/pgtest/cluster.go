@@ -18,15 +18,15 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// Cluster is a primary and a standby that streams from it, each in a directory of its own.
+// Cluster is a primary and a standby that streams from it, in separate directories.
 type Cluster struct {
 	Primary, Standby *postgres.Server
 
 	primaryDir string
 }
 
-// ClusterSettings make a cluster's commits as durable as those of a real one. A replay that was held up for long
-// cancels no statement when it goes on, not even the one that resumes it.
+// ClusterSettings returns settings that make a cluster's commits as durable as in production. A replay that continues
+// after a long pause cancels no statement, not even the one that resumes it.
 func ClusterSettings() map[string]string {
 	return map[string]string{
 		"synchronous_commit": "on", "full_page_writes": "on", "wal_keep_size": "256MB", "max_connections": "60",
@@ -34,8 +34,8 @@ func ClusterSettings() map[string]string {
 	}
 }
 
-// NewCluster starts a cluster that is stopped when the test ends. A synchronous one acknowledges a commit only when the
-// standby has flushed it too.
+// NewCluster starts a cluster and stops it when the test ends. A synchronous cluster acknowledges a commit only once
+// the standby has also flushed it.
 func NewCluster(t testing.TB, synchronous bool) *Cluster {
 	t.Helper()
 	c := &Cluster{primaryDir: ClusterDir(t)}
@@ -47,7 +47,7 @@ func NewCluster(t testing.TB, synchronous bool) *Cluster {
 	return c
 }
 
-// Synchronous makes a primary acknowledge a commit only when its standby has flushed it too.
+// Synchronous makes a primary acknowledge a commit only once its standby has also flushed it.
 func Synchronous(t testing.TB, primary string) {
 	t.Helper()
 	Exec(t, primary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
@@ -57,19 +57,19 @@ func Synchronous(t testing.TB, primary string) {
 	})
 }
 
-// PrimaryURL is the database of the server that began as the primary.
+// PrimaryURL returns the database URL of the server that began as the primary.
 func (c *Cluster) PrimaryURL() string { return c.Primary.URL(postgres.Database) }
 
-// StandbyURL is the database of the server that began as the standby.
+// StandbyURL returns the database URL of the server that began as the standby.
 func (c *Cluster) StandbyURL() string { return c.Standby.URL(postgres.Database) }
 
-// URL names both servers, the first primary first.
+// URL returns a URL of both servers, the original primary first.
 func (c *Cluster) URL(t testing.TB) string {
 	t.Helper()
 	return URLOf(t, c.PrimaryURL(), c.StandbyURL())
 }
 
-// URLOf names the servers of several URLs.
+// URLOf returns a URL of the servers of several URLs.
 func URLOf(t testing.TB, urls ...string) string {
 	t.Helper()
 	var hosts, ports []string
@@ -94,12 +94,12 @@ func (c *Cluster) Kill(t testing.TB, server *postgres.Server) {
 	Kill(t, server)
 }
 
-// Kill ends a server as abruptly as the loss of its machine, and returns when it is gone. The first process must not
-// outlive the others, nor they it: a session that notices its end while it waits for the standby shows others what it
-// has committed, which the standby may lack.
+// Kill ends a server as abruptly as the loss of its machine, and returns once it is gone. All its processes must die
+// together: a session that notices the end while it waits for the standby would show others its commit, which the
+// standby may lack.
 func Kill(t testing.TB, server *postgres.Server) {
 	t.Helper()
-	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil { // it begins no more of them
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil { // it starts no more processes
 		t.Fatal("pgtest: kill a server:", err)
 	}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -122,7 +122,7 @@ func Kill(t testing.TB, server *postgres.Server) {
 	<-server.Done()
 }
 
-// Promote makes the standby a primary whose commits wait for no other server.
+// Promote makes the standby a primary with commits that wait for no other server.
 func (c *Cluster) Promote(t testing.TB) {
 	t.Helper()
 	Promote(t, c.StandbyURL())
@@ -131,7 +131,7 @@ func (c *Cluster) Promote(t testing.TB) {
 // Promote makes a standby a primary.
 func Promote(t testing.TB, standby string) {
 	t.Helper()
-	// Waiting inside would be a query that recovery may cancel.
+	// Do not wait inside pg_promote: recovery may cancel the query.
 	if _, err := Ask[bool](standby, "SELECT pg_promote(false)"); err != nil {
 		t.Fatal("pgtest: promote the standby:", err)
 	}
@@ -140,8 +140,8 @@ func Promote(t testing.TB, standby string) {
 	})
 }
 
-// ReturnPrimary starts the killed primary again. It does not know of the other: it is a second primary, with the state
-// in which it died, and its commits wait for no standby.
+// ReturnPrimary restarts the killed primary. It becomes a second primary, with the state in which it died, and its
+// commits wait for no standby.
 func (c *Cluster) ReturnPrimary(t testing.TB) {
 	t.Helper()
 	c.Primary = StartMortal(t, c.primaryDir, ClusterSettings())
@@ -149,8 +149,8 @@ func (c *Cluster) ReturnPrimary(t testing.TB) {
 	Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
 }
 
-// WithStandby starts a standby of a server, which it restarts. It copies the files of the stopped primary, because
-// pg_basebackup is no server program and may be missing.
+// WithStandby starts a standby of a server. It restarts the server, because it copies the stopped server's files:
+// pg_basebackup is not a server program and may be missing.
 func WithStandby(
 	t testing.TB, server *postgres.Server, of string, settings map[string]string,
 ) (primary, standby *postgres.Server) {
@@ -185,7 +185,7 @@ func WithStandby(
 	return primary, StartMortal(t, dir, settings)
 }
 
-// ClusterDir is a directory for a server, removed when the test ends.
+// ClusterDir returns a directory for a server. It is removed when the test ends.
 func ClusterDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "integrity-cluster")
@@ -199,7 +199,7 @@ func ClusterDir(t testing.TB) string {
 	return dir
 }
 
-// StartMortal starts a server that stays dead once it is killed, and is stopped when the test ends.
+// StartMortal starts a server that is not restarted if it is killed, and stops it when the test ends.
 func StartMortal(t testing.TB, dir string, settings map[string]string) *postgres.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -211,7 +211,7 @@ func StartMortal(t testing.TB, dir string, settings map[string]string) *postgres
 		t.Fatal("pgtest:", err)
 	}
 	t.Cleanup(func() {
-		// Not cleanly: a clean stop may wait for a standby, and nothing is needed any more.
+		// Do not stop cleanly: a clean stop may wait for a standby, and the data is no longer needed.
 		stopping, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = server.Stop(stopping)
@@ -219,7 +219,7 @@ func StartMortal(t testing.TB, dir string, settings map[string]string) *postgres
 	return server
 }
 
-// Exec runs one statement on a connection of its own.
+// Exec runs one statement on a new connection.
 func Exec(t testing.TB, database, sql string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -234,7 +234,7 @@ func Exec(t testing.TB, database, sql string) {
 	}
 }
 
-// Ask reads one value on a connection of its own.
+// Ask reads one value on a new connection.
 func Ask[T any](database, sql string) (value T, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -247,7 +247,7 @@ func Ask[T any](database, sql string) (value T, err error) {
 	return value, err
 }
 
-// Eventually waits until holds does.
+// Eventually waits until holds returns true.
 func Eventually(t testing.TB, what string, holds func() (bool, error)) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -8,14 +8,14 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// PasswordRole is a role that logs in with its password alone, on a server of its own, where it owns a database.
+// PasswordRole is a role that logs in only with its password, on its own server, and owns a database there.
 type PasswordRole struct {
-	Superuser string // URL of the role's database as a superuser, whom the server lets in without a password
+	Superuser string // URL of the role's database as a superuser, who needs no password
 	name      string
 	server    *postgres.Server
 }
 
-// NewPasswordRole starts a server and makes the role there.
+// NewPasswordRole starts a server and creates the role there.
 func NewPasswordRole(t testing.TB, name, password string) *PasswordRole {
 	t.Helper()
 	r := &PasswordRole{name: name, server: StartMortal(t, ClusterDir(t), nil)}
@@ -43,7 +43,7 @@ func NewPasswordRole(t testing.TB, name, password string) *PasswordRole {
 	return r
 }
 
-// URL is the URL of the role's database, as that role with a password. more are further parameters, in pairs.
+// URL returns the URL of the role's database with the role and a password. more are further parameters, in pairs.
 func (r *PasswordRole) URL(t testing.TB, password string, more ...string) string {
 	t.Helper()
 	return r.edit(t, func(u *url.URL) {
@@ -58,7 +58,7 @@ func (r *PasswordRole) URL(t testing.TB, password string, more ...string) string
 	})
 }
 
-// Rotate gives the role another password.
+// Rotate changes the role's password.
 func (r *PasswordRole) Rotate(t testing.TB, password string) {
 	t.Helper()
 	Exec(t, r.Superuser, "ALTER ROLE "+r.name+" PASSWORD '"+password+"'")

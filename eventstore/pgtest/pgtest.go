@@ -18,10 +18,10 @@ import (
 	"integrityledger/migrations"
 )
 
-// patience is how long any step that prepares or ends a test may take, on a busy machine of two cores.
+// patience limits each step that prepares or ends a test, generously, because the machine may be busy.
 const patience = 4 * time.Minute
 
-// Main runs a package's tests on a throwaway server and exits. Goroutines that are left at the end fail the package.
+// Main runs a package's tests on a throwaway server and exits. Goroutines left at the end fail the package.
 func Main(m goleak.TestingM, ignore ...goleak.Option) {
 	stop := func() error { return nil }
 	if os.Getenv(Variable) == "" && os.Getenv(CitusVariable) == "" {
@@ -30,7 +30,7 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 			err = fmt.Errorf("%w; make test installs them where it may", err)
 		}
 		if err == nil {
-			// The environment is what New and the package's own child processes read.
+			// New and the package's child processes read the environment.
 			err = os.Setenv(Variable, server.URL())
 		}
 		if err != nil {
@@ -49,11 +49,10 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 	}))...)
 }
 
-// Verify runs the tests of a package that needs no server, and exits. Goroutines that are left at the end fail the
-// package.
+// Verify runs the tests of a package that needs no server, and exits. Goroutines left at the end fail the package.
 func Verify(m goleak.TestingM) { goleak.VerifyTestMain(patientTests{m, nil}) }
 
-// patientTests waits up to a minute for goroutines that are about to end on a busy machine; goleak waits half a second.
+// patientTests waits up to a minute for ending goroutines, because the machine may be busy. goleak waits half a second.
 type patientTests struct {
 	goleak.TestingM
 	ignore []goleak.Option
@@ -66,8 +65,8 @@ func (s patientTests) Run() int {
 	return code
 }
 
-// New returns the URL of a database of the newest schema that belongs to this test alone. It is dropped when the test
-// ends, even if somebody is still connected.
+// New creates a database of the newest schema for this test only and returns its URL. It is dropped when the test ends,
+// even if connections are still open.
 func New(t testing.TB) string {
 	t.Helper()
 	if coordinator := os.Getenv(CitusVariable); coordinator != "" {
@@ -97,7 +96,7 @@ func New(t testing.TB) string {
 	return database
 }
 
-// terminate is a query that ends all connections to a database, waiting for each up to a minute.
+// terminate returns a query that ends all connections to a database and waits up to a minute for each.
 func terminate(name string) string {
 	return fmt.Sprintf("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '%s'", name)
 }
@@ -113,7 +112,7 @@ func create(ctx context.Context, server string) (name string, err error) {
 		return "", err
 	}
 	name = "test_" + strings.ToLower(rand.Text())
-	// Copied as files, a small database takes half the work that it takes page by page through the log.
+	// For a small database, copying files takes half the work of copying pages through the WAL.
 	if _, err := conn.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template+" STRATEGY file_copy"); err != nil {
 		return "", fmt.Errorf("clone the template: %w", err)
 	}
@@ -135,8 +134,8 @@ func drop(ctx context.Context, server, name string) (err error) {
 	return nil
 }
 
-// ensureTemplate makes the template once for each server and schema. It gets its name after the migrations, so a
-// template that exists is complete.
+// ensureTemplate creates the template once for each server and schema. It is renamed after the migrations, so an
+// existing template is complete.
 func ensureTemplate(ctx context.Context, conn *pgx.Conn, server string) (string, error) {
 	hash, err := migrations.Hash()
 	if err != nil {
@@ -150,7 +149,7 @@ func ensureTemplate(ctx context.Context, conn *pgx.Conn, server string) (string,
 	if found, err := exists(); err != nil || found {
 		return template, err
 	}
-	// The lock belongs to the connection, which the caller closes.
+	// The lock ends with the connection, which the caller closes.
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", template); err != nil {
 		return "", fmt.Errorf("lock the template: %w", err)
 	}

@@ -11,19 +11,19 @@ import (
 )
 
 var (
-	// The look-up of a shard's head, whose whole key is the shard.
+	// headScan matches the lookup of a shard's head, whose whole key is the shard.
 	headScan = regexp.MustCompile(
 		`Index (?:Only )?Scan using shard_heads_pkey on shard_heads.*\n *Index Cond: \(shard = \$1\)`,
 	)
-	// A row at the place that a look-up has found; the shard is named for Citus.
+	// placeScan matches a read of a row at the place that a lookup has found. The shard is named for Citus.
 	placeScan = regexp.MustCompile(`Tid Scan on \w+ .*\n *TID Cond: .*\n *Filter: \(shard = \$1\)`)
 	indexScan = regexp.MustCompile(
 		`(?:Index (?:Only )?Scan (?:Backward )?using|Bitmap Index Scan on) (\w+) .*\n *Index Cond: (.*)`,
 	)
 )
 
-// Explain returns the generic plan of a statement on a pool's connections. Look-ups of a shard's head and of rows by
-// their place, which cannot walk over a table, are replaced by "head" and "place".
+// Explain returns the generic plan of a statement on a pool's connections. Lookups of a shard's head and of rows by
+// their place, which cannot scan a table, are replaced by "head" and "place".
 func Explain(t testing.TB, pool *pgxpool.Pool, name, query string) string {
 	t.Helper()
 	plan, err := explain(context.Background(), pool, query)
@@ -33,8 +33,8 @@ func Explain(t testing.TB, pool *pgxpool.Pool, name, query string) string {
 	return placeScan.ReplaceAllString(headScan.ReplaceAllString(plan, "head"), "place")
 }
 
-// explain is the plan of a statement whose first parameter is a shard. The others are null, or a key of zeros: a null
-// one would leave nothing to look up.
+// explain returns the plan of a statement whose first parameter is a shard. The others are null, or zeros for a key,
+// because a null key would leave nothing to look up.
 func explain(ctx context.Context, pool *pgxpool.Pool, query string) (plan string, err error) {
 	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		plan, err = explainOn(ctx, conn, query)
@@ -74,8 +74,8 @@ func explainOn(ctx context.Context, conn *pgxpool.Conn, query string) (string, e
 	return plan, err
 }
 
-// LooksUpKeys reports whether a plan reads no table as a whole and binds the leading columns of every index that it
-// uses, at least two of them where it has two.
+// LooksUpKeys reports whether a plan scans no table and restricts the leading columns of every index that it uses, at
+// least two if the index has two.
 func LooksUpKeys(t testing.TB, pool *pgxpool.Pool, plan string) bool {
 	t.Helper()
 	if strings.Contains(plan, "Seq Scan") {

@@ -13,19 +13,19 @@ import (
 	"testing"
 )
 
-// Pooler is how a PgBouncer is run, and the URL through it. Whoever runs it may end it and run it again.
+// Pooler holds the command of a PgBouncer and the URL through it. The caller may end it and run it again.
 type Pooler struct {
 	Program    string
 	Args       []string
-	Credential *syscall.Credential // nil: our own user
+	Credential *syscall.Credential // nil means this process's user
 	Log, URL   string
 
 	socket string
 }
 
-// PreparePooler writes what PgBouncer needs in front of a database whose URL names a Unix socket, as New's do. It runs
-// as the owner of a path, and settings are lines of its configuration, such as "pool_mode = session". Without PgBouncer
-// the test is skipped.
+// PreparePooler writes the files of a PgBouncer in front of a database whose URL has a Unix socket, like New's.
+// PgBouncer runs as the owner of a path, and settings are lines of its configuration, such as "pool_mode = session".
+// Without PgBouncer the test is skipped.
 func PreparePooler(t testing.TB, database, owned string, settings ...string) Pooler {
 	t.Helper()
 	found, err := findPgBouncer()
@@ -65,14 +65,14 @@ func PreparePooler(t testing.TB, database, owned string, settings ...string) Poo
 		own: string(program), users: fmt.Sprintf("%q \"\"\n", query.Get("user")), config: strings.Join(lines, "\n") + "\n",
 		log: "",
 	} {
-		if err := errors.Join(os.WriteFile(path, []byte(text), 0o700), os.Chown(path, int(owner.Uid), int(owner.Gid))); err != nil { //nolint:gosec // one of them is run
+		if err := errors.Join(os.WriteFile(path, []byte(text), 0o700), os.Chown(path, int(owner.Uid), int(owner.Gid))); err != nil { //nolint:gosec // one of them is executed
 			t.Fatal("pgtest:", err)
 		}
 	}
 	if err := os.Chown(dir, int(owner.Uid), int(owner.Gid)); err != nil {
 		t.Fatal("pgtest:", err)
 	}
-	// A copy is run, because the owner may not reach the original.
+	// Run a copy, because the owner may not have access to the original.
 	p := Pooler{Program: own, Args: []string{"--quiet", config}, Log: log, socket: filepath.Join(dir, ".s.PGSQL."+port)}
 	if os.Geteuid() == 0 { // PgBouncer refuses to run as root
 		p.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
@@ -83,8 +83,8 @@ func PreparePooler(t testing.TB, database, owned string, settings ...string) Poo
 	return p
 }
 
-// NewPooler starts PgBouncer until the test ends, as the user who may enter the database's socket directory, and
-// returns the URL through it.
+// NewPooler runs PgBouncer until the test ends, as the user that may enter the database's socket directory, and returns
+// the URL through it.
 func NewPooler(t testing.TB, database string, settings ...string) string {
 	t.Helper()
 	parsed, err := url.Parse(database)

@@ -16,10 +16,10 @@ type Proxy struct {
 	URL string // of the database, through the proxy
 }
 
-// Weather is what happens to bytes of either direction.
+// Weather describes the treatment of bytes in one direction.
 type Weather = network.Weather
 
-// NewProxy listens until the test ends in front of a database whose URL names a Unix socket, as New's do.
+// NewProxy listens until the test ends in front of a database whose URL has a Unix socket, like New's.
 func NewProxy(t testing.TB, database string) *Proxy {
 	t.Helper()
 	parsed, err := url.Parse(database)

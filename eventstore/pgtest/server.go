@@ -31,22 +31,22 @@ import (
 )
 
 const (
-	// Variable carries the URL of the throwaway server to the tests.
+	// Variable is the environment variable with the URL of the throwaway server.
 	Variable = "INTEGRITY_TEST_POSTGRES"
 
 	// Prefix begins the cluster_name of every server that tests may touch.
 	Prefix = "integrity-test-"
-	// marker is a file beside pgdata. It holds the token that ends the server's cluster_name.
+	// marker is a file beside pgdata. It contains the token at the end of the server's cluster_name.
 	marker = "integrity-test.token"
 )
 
-// Server is a throwaway server in a directory of its own under the temp dir.
+// Server is a throwaway server in its own directory under the temp dir.
 type Server struct {
 	server *postgres.Server
 	dir    string
 }
 
-// Start makes a server that is fast and loses everything in a crash.
+// Start starts a server that is fast and loses everything in a crash.
 func Start(ctx context.Context) (*Server, error) { return start(ctx, nil) }
 
 func start(ctx context.Context, settings map[string]string) (_ *Server, err error) {
@@ -73,16 +73,16 @@ func start(ctx context.Context, settings map[string]string) (_ *Server, err erro
 	return &Server{server: server, dir: dir}, nil
 }
 
-// URL is what Variable is set to.
+// URL returns the value for Variable.
 func (s *Server) URL() string { return s.server.URL("postgres") }
 
-// Stop removes everything.
+// Stop stops and removes the server.
 func (s *Server) Stop(ctx context.Context) error {
 	return errors.Join(s.server.Stop(ctx), os.RemoveAll(s.dir))
 }
 
-// sweep removes the directories that killed runs have left in the temp dir: those that are ours by name and marker,
-// that no process holds, and that are not young, because a directory is made before it is locked. It ignores errors.
+// sweep removes the directories that killed runs have left in the temp dir. They must be ours by name and marker, not
+// held by a process, and not new, because a directory is created before it is locked. sweep ignores errors.
 func sweep(ctx context.Context, temp string) {
 	markers, err := filepath.Glob(filepath.Join(temp, Prefix+"*", marker))
 	if err != nil {
@@ -102,8 +102,8 @@ func sweep(ctx context.Context, temp string) {
 	}
 }
 
-// verify refuses a server that Start did not make: its cluster_name and the marker beside its data directory must share
-// a token.
+// verify refuses a server that Start did not start: its cluster_name and the marker beside its data directory must
+// share a token.
 func verify(ctx context.Context, conn *pgx.Conn) error {
 	var name, data string
 	if err := conn.QueryRow(

@@ -11,7 +11,7 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// TestRefusesAServerThatIsNotItsOwn tries an ordinary server, and one that merely has the right kind of name.
+// TestRefusesAServerThatIsNotItsOwn tries an ordinary server, and one that only has a matching name.
 func TestRefusesAServerThatIsNotItsOwn(t *testing.T) {
 	for name, foreign := range map[string]struct{ cluster, token string }{
 		"ordinary":             {cluster: "integrity"},
@@ -57,7 +57,7 @@ func TestRefusesAServerThatIsNotItsOwn(t *testing.T) {
 
 func TestSweepTakesOnlyWhatWasAbandoned(t *testing.T) {
 	ctx := context.Background()
-	temp, err := os.MkdirTemp("", "sweep") // short, for the socket; and no other run sweeps it
+	temp, err := os.MkdirTemp("", "sweep") // short for the socket, and not swept by other runs
 	if err != nil {
 		t.Fatal(err)
 	}

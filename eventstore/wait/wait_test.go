@@ -22,7 +22,7 @@ func TestFor(t *testing.T) {
 		if err := wait.For(ctx, time.Hour); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		for range 100 { // an ended context wins over a time that is over
+		for range 100 { // an ended context takes precedence over an elapsed wait
 			if err := wait.For(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
 			}

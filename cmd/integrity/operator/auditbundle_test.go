@@ -367,7 +367,7 @@ func TestExportGoesOn(t *testing.T) {
 		t, filepath.Join(dir, "events/000000000001.ndjson"),
 		strings.Replace(string(grown["events/000000000001.ndjson"]), `"v":1`, `"v":2`, 1),
 	)
-	if err := v.tryExport(dir); err == nil || !strings.Contains(err.Error(), "cannot be gone on with") {
+	if err := v.tryExport(dir); err == nil || !strings.Contains(err.Error(), "cannot be continued") {
 		t.Errorf("into an altered bundle: %v", err)
 	}
 	v.exec("UPDATE events SET actor = 'x' WHERE organization_id = $1 AND sequence = 5", [16]byte(v.org.ID))

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Shape answers one request, whose headers were read, on a connection that the client may close at any time.
+// Shape answers one request after its headers were read. The client may close the connection at any time.
 type Shape func(conn io.Writer)
 
-// Switching is the shape that holds a client of package net/http for ever: 101, and silence.
+// Switching is the shape that holds a client of package net/http indefinitely: 101, then silence.
 func Switching(conn io.Writer) { write(conn, switching) }
 
 const (
@@ -24,8 +24,8 @@ const (
 	chunked   = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
 )
 
-// Shapes are all ways in which a peer here gives no answer. All but a packed body of garbage hold a connection until it
-// is closed.
+// Shapes returns all ways in which a peer fails to answer. All but a compressed body of garbage hold the connection
+// until it is closed.
 func Shapes() map[string]Shape {
 	return map[string]Shape{
 		"101":                Switching,
@@ -93,7 +93,7 @@ func Shapes() map[string]Shape {
 	}
 }
 
-// Serve starts a peer that answers every request in a shape until the test ends, and returns its origin.
+// Serve starts a peer that answers every request with a shape until the test ends, and returns its origin.
 func Serve(t testing.TB, shape Shape) (origin string) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -119,7 +119,7 @@ func Serve(t testing.TB, shape Shape) (origin string) {
 		}
 	})
 	t.Cleanup(func() {
-		_ = listener.Close() // it may be closed
+		_ = listener.Close() // it may already be closed
 		mu.Lock()
 		over = true
 		for _, conn := range conns {
@@ -131,7 +131,7 @@ func Serve(t testing.TB, shape Shape) (origin string) {
 	return "http://" + listener.Addr().String()
 }
 
-// answer serves a connection until the client closes it. Only that ends a shape.
+// answer serves a connection until the client closes it, which is the only end of a shape.
 func answer(conn net.Conn, shape Shape) {
 	defer conn.Close()
 	read, buffer := []byte(nil), make([]byte, 4096)
@@ -152,12 +152,12 @@ func write(conn io.Writer, text string) { _, _ = io.WriteString(conn, text) }
 
 func chunk(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
 
-// endless repeats a text without end, at some megabytes a second, so that a slow client has time to see its own clock.
+// endless repeats a text endlessly at some megabytes a second, so that a slow client has time to check its own timeout.
 func endless(conn io.Writer, text string) {
 	repeat(conn, strings.Repeat(text, 1+(32<<10)/len(text)), 10*time.Millisecond)
 }
 
-// drip repeats a text so slowly that a client which begins to wait anew at each byte waits for ever.
+// drip repeats a text so slowly that a client that restarts its timeout at each byte never stops waiting.
 func drip(conn io.Writer, text string) { repeat(conn, text, 50*time.Millisecond) }
 
 func repeat(conn io.Writer, text string, every time.Duration) {
@@ -171,7 +171,7 @@ func repeat(conn io.Writer, text string, every time.Duration) {
 	}
 }
 
-// garbage is called packed and cannot be unpacked; the end of the connection ends it.
+// garbage sends a body that is declared compressed but cannot be unpacked, and closes the connection.
 func garbage(conn io.Writer) {
 	write(
 		conn, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"+strings.Repeat("no gzip. ", 10_000),
@@ -181,7 +181,7 @@ func garbage(conn io.Writer) {
 	}
 }
 
-// bomb is a member of gzip that unpacks to 16 MiB.
+// bomb returns a gzip member that unpacks to 16 MiB.
 func bomb() string {
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)

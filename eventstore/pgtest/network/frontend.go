@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// mostText is how much of a message is looked at: statements that end a transaction are short.
+// mostText is the number of bytes of a message that are kept. Statements that end a transaction are short.
 const mostText = 256
 
-// frontend follows the messages that a client of PostgreSQL sends, whichever pieces they come in. What is not of that
-// protocol never looks like a COMMIT: its first bytes are not those of a client that starts.
+// frontend parses the messages of a PostgreSQL client, whatever pieces they arrive in. Bytes of another protocol are
+// never taken for a COMMIT, because they do not begin like a client's startup message.
 type frontend struct {
-	header   []byte // of the message that has begun, until it is complete
-	left     int    // bytes of the message that are still to come
+	header   []byte // of the current message, until it is complete
+	left     int    // remaining bytes of the message
 	text     []byte // the first bytes of the message
-	begun    bool   // the client has started a session, and each message has a type
-	other    bool   // it is another protocol
+	begun    bool   // the session has started, so each message has a type
+	other    bool   // it is a different protocol
 	prepared map[string]bool
-	pending  bool // a COMMIT was sent, and nothing that has the server answer it
+	pending  bool // a COMMIT was sent, but nothing yet that makes the server answer it
 }
 
-// Codes of the first messages of a client, which have no type.
+// Codes of a client's first messages, which have no type.
 const (
 	startupCode  = 3 << 16
-	requestCodes = 1234<<16 | 5678 // and after it those of TLS, GSSAPI and of cancelling
+	requestCodes = 1234<<16 | 5678 // followed by the codes of cancellation, TLS and GSSAPI
 )
 
-// read takes the next bytes. at is where a message begins that commits, -1 for none; ended says that a COMMIT, of these
-// bytes or of earlier ones, was sent with all that the server needs to answer it.
+// read parses the next bytes. at is the offset of a message that commits, -1 if there is no such message. ended reports
+// that a COMMIT, in these bytes or earlier, was sent with everything the server needs to answer it.
 func (f *frontend) read(sent []byte) (at int, ended bool) {
 	at = -1
 	begin := 0
@@ -73,7 +73,7 @@ func (f *frontend) read(sent []byte) (at int, ended bool) {
 	return at, ended
 }
 
-// start reads a header.
+// start begins a header.
 func (f *frontend) start() {
 	if f.begun {
 		f.left = int(binary.BigEndian.Uint32(f.header[1:])) - 4
@@ -86,9 +86,9 @@ func (f *frontend) start() {
 	f.other = f.other || f.left < 0 || f.left > 1<<30
 }
 
-// message says whether the complete message commits, and whether the server answers after it.
+// message reports whether the complete message commits, and whether the server answers after it.
 func (f *frontend) message() (commits, answered bool) {
-	if len(f.header) != 5 { // of a start
+	if len(f.header) != 5 { // a startup message
 		return false, false
 	}
 	switch f.header[0] {
@@ -110,7 +110,7 @@ func (f *frontend) message() (commits, answered bool) {
 	return false, false
 }
 
-// isCommit is true of a statement that commits, and of several whose last one does.
+// isCommit reports whether a statement commits, or the last of several statements does.
 func isCommit(text []byte) bool {
 	text, _, _ = bytes.Cut(text, []byte{0})
 	statements := strings.Split(strings.TrimRight(strings.ToLower(string(text)), "; \n"), ";")

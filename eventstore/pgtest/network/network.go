@@ -12,13 +12,12 @@ import (
 	"time"
 )
 
-// Address is where somebody listens: a network of package net, and a host with its port or the path of a socket.
+// Address is an address to listen on: a network of package net, and a host with a port or the path of a socket.
 type Address struct{ Network, Name string }
 
-// Link listens in front of an address, and passes bytes on under the weather that is set. It is safe for concurrent
-// use.
+// Link listens in front of an address and forwards bytes under the current weather. It is safe for concurrent use.
 type Link struct {
-	At Address // where it listens
+	At Address // the address it listens on
 
 	to       Address
 	listener net.Listener
@@ -30,8 +29,8 @@ type Link struct {
 	pairs    map[*pair]bool
 	commits  Commits
 	onCommit func()
-	arrived  int // connections
-	refuse   int // the one that is refused
+	arrived  int // number of connections
+	refuse   int // number of the connection to refuse
 }
 
 // pair is one connection through the link.
@@ -40,30 +39,31 @@ type pair struct {
 	stranded, deaf atomic.Bool
 }
 
-// Weather is what happens to bytes of one direction. The zero value is fair.
+// Weather describes the treatment of bytes in one direction. The zero value is fair weather.
 type Weather struct {
 	Latency time.Duration // before every piece
-	Piece   int           // most bytes that are passed on at once; 0 means no limit
-	Hole    bool          // nothing is passed on, and no end notices: connections are half open
-	Away    bool          // new connections are closed at once, whichever direction has it
+	Piece   int           // maximum bytes forwarded at once; 0 means no limit
+	Hole    bool          // nothing is forwarded and neither end notices: connections are half open
+	Away    bool          // new connections are closed at once, if set in either direction
 }
 
-// Commits says what happens to the next COMMIT that a client of PostgreSQL sends.
+// Commits is the treatment of the next COMMIT that a PostgreSQL client sends.
 type Commits int
 
-// A cut ends the connection before the server has the COMMIT, or when it has all of it and nobody hears the answer.
+// A cut ends the connection before the server has the COMMIT, or after it has all of it but before the client gets the
+// answer.
 const (
 	CommitsPass Commits = iota
 	CutBeforeCommit
 	CutAfterCommit
 )
 
-// Listen begins a link, which ends with the test. An address of TCP may have port 0.
+// Listen starts a link that ends with the test. A TCP address may have port 0.
 func Listen(t testing.TB, at, to Address) *Link {
 	t.Helper()
-	listener, err := net.Listen(at.Network, at.Name) //nolint:noctx // it listens as long as the test lives
+	listener, err := net.Listen(at.Network, at.Name) //nolint:noctx // it listens until the test ends
 	if err == nil && at.Network == "unix" {
-		err = os.Chmod(at.Name, 0o777) // servers of other users connect; the directory says who may
+		err = os.Chmod(at.Name, 0o777) // servers of other users connect; the directory restricts access
 	}
 	if err != nil {
 		t.Fatal("network:", err)
@@ -93,7 +93,7 @@ func Listen(t testing.TB, at, to Address) *Link {
 	return l
 }
 
-// Set changes the weather of both directions, for connections that exist too.
+// Set changes the weather of both directions, for existing connections, too.
 func (l *Link) Set(w Weather) { l.SetEach(w, w) }
 
 // SetEach changes the weather from clients to the server (up) and back (down).
@@ -114,8 +114,8 @@ func (l *Link) Cut() {
 	}
 }
 
-// Strand leaves every connection half open for ever: what is sent vanishes, and no end notices. New ones are not
-// concerned.
+// Strand leaves every existing connection half open: bytes vanish, and neither end notices. New connections are not
+// affected.
 func (l *Link) Strand() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,14 +124,14 @@ func (l *Link) Strand() {
 	}
 }
 
-// AtCommit has the connection of the next COMMIT cut, once; done, where it is not nil, is called then.
+// AtCommit cuts the connection of the next COMMIT, once, and then calls done if it is not nil.
 func (l *Link) AtCommit(how Commits, done func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.commits, l.onCommit = how, done
 }
 
-// takeCommit claims the order of AtCommit.
+// takeCommit returns and clears the setting of AtCommit.
 func (l *Link) takeCommit() Commits {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,8 +143,8 @@ func (l *Link) takeCommit() Commits {
 	return how
 }
 
-// RefuseNext counts connections from 0 again. When the nth arrives, it and all that exist end; those after it pass.
-// It returns how many had arrived. RefuseNext(0) refuses none.
+// RefuseNext restarts counting connections from 0. When the nth arrives, it and all existing ones are closed; later
+// ones pass. It returns the previous count. RefuseNext(0) refuses no connection.
 func (l *Link) RefuseNext(n int) (arrived int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -205,7 +205,7 @@ func (l *Link) serve(client net.Conn) {
 		defer l.mu.Unlock()
 		delete(l.pairs, p)
 	}()
-	if gone { // since the question; Cut may not have seen it
+	if gone { // meanwhile; Cut may not have seen it
 		return
 	}
 	var directions sync.WaitGroup
@@ -214,7 +214,7 @@ func (l *Link) serve(client net.Conn) {
 	directions.Wait()
 }
 
-// pass moves bytes until one side is gone, and then ends the other.
+// pass forwards bytes until one side is closed, and then closes the other.
 func (l *Link) pass(p *pair, from, to net.Conn, up bool) {
 	defer p.close()
 	buffer := make([]byte, 64<<10)
@@ -255,7 +255,7 @@ func (l *Link) pass(p *pair, from, to net.Conn, up bool) {
 	}
 }
 
-// watch returns what is passed on of the bytes that a client sent, and whether the connection is cut after them.
+// watch returns the part of a client's bytes to forward, and whether to cut the connection after it.
 func (l *Link) watch(p *pair, messages *frontend, sent []byte) (pass []byte, cut bool) {
 	at, ended := messages.read(sent)
 	if at >= 0 && !p.deaf.Load() {

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// message is one of the protocol of PostgreSQL.
+// message returns a message of the PostgreSQL protocol.
 func message(kind byte, parts ...string) []byte {
 	var body []byte
 	for _, part := range parts {
@@ -29,8 +29,8 @@ func startup() []byte {
 		body...)
 }
 
-// TestFrontend: a COMMIT is found where it begins, however the bytes are cut into pieces, and is over when the server
-// may answer it.
+// TestFrontend: the beginning of a COMMIT is found, however the bytes are split into pieces, and its end is when the
+// server may answer it.
 func TestFrontend(t *testing.T) {
 	t.Parallel()
 	tls := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 8), 1234<<16|5679)
@@ -62,7 +62,7 @@ func TestFrontend(t *testing.T) {
 					over = read
 				}
 			}
-			// A message of which an earlier piece holds the beginning begins with the piece that completes it.
+			// A message that began in an earlier piece is reported at the start of the piece that completes it.
 			if at < len(test.before) || over != len(all) || piece == len(all) && at != len(test.before) {
 				t.Errorf(
 					"%s in pieces of %d: found at %d of %d, over at %d of %d", test.name, piece, at, len(test.before), over, len(all),
@@ -82,7 +82,7 @@ func TestFrontend(t *testing.T) {
 	}
 }
 
-// listener is a server that tells what it has received of its one client when that is gone, and has said hello.
+// listener is a server that greets its only client and, once the client has disconnected, reports the bytes received.
 func listener(t *testing.T) (at Address, received <-chan []byte) {
 	at = Address{"unix", filepath.Join(t.TempDir(), "server")}
 	l, err := net.Listen(at.Network, at.Name)
@@ -113,8 +113,8 @@ func connect(t *testing.T, l *Link) net.Conn {
 	return conn
 }
 
-// TestCommitCut: the server has the COMMIT whose connection is cut after it, and has not the one that is cut before;
-// nobody hears an answer.
+// TestCommitCut: the server gets the COMMIT if the connection is cut after it, but not if it is cut before. The client
+// gets no answer.
 func TestCommitCut(t *testing.T) {
 	t.Parallel()
 	before := slices.Concat(startup(), message('Q', "BEGIN"))
@@ -141,7 +141,7 @@ func TestCommitCut(t *testing.T) {
 	}
 }
 
-// TestEachDirection: what vanishes one way does not the other, and goes on when the weather is fair.
+// TestEachDirection: bytes vanish in one direction only, and flow again when the weather is fair.
 func TestEachDirection(t *testing.T) {
 	t.Parallel()
 	at, received := listener(t)

@@ -57,7 +57,7 @@ func run(command []string) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, server.Stop(context.Background())) }()
 
-	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // running the given command is the purpose; signals are passed on
+	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // running the given command is the purpose; signals are forwarded
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	variable := pgtest.Variable
 	if citus {
@@ -72,7 +72,7 @@ func run(command []string) (code int, err error) {
 		for {
 			select {
 			case s := <-signals:
-				// A ^C has reached the command too (same process group); twice does no harm.
+				// A ^C has also reached the command (same process group). Sending it twice does no harm.
 				_ = cmd.Process.Signal(s)
 			case <-finished:
 				return
@@ -92,7 +92,7 @@ func run(command []string) (code int, err error) {
 	}
 }
 
-// throwaway is a server, or the coordinator of a cluster, for as long as the command runs.
+// throwaway is a server, or the coordinator of a cluster, that runs during the command.
 type throwaway interface {
 	URL() string
 	Stop(ctx context.Context) error
