@@ -128,7 +128,7 @@ func TestConsoleDocuments(t *testing.T) {
 	reviewer.press(version+"/approve", "statement", "Approved.", "consent", "on").says(http.StatusForbidden)
 	owner.visit(version+"/approve").says(http.StatusOK, `id="approve"`, "cannot be undone")
 	owner.press(version+"/approve", "statement", "as it was typed").says(
-		http.StatusUnprocessableEntity, "as it was typed", "Tick this", `role="alert"`,
+		http.StatusUnprocessableEntity, "as it was typed", "Select this", `role="alert"`,
 	)
 	owner.press(
 		version+"/approve", "statement", strings.Repeat("ü", 2001), "consent", "on",
@@ -169,11 +169,11 @@ func TestConsoleDocuments(t *testing.T) {
 	)
 	owner = s.member(domain.Admin)
 	owner.visit(version+"/certify").says(
-		http.StatusOK, `id="certify"`, "What anybody with the link will see", `data-public="title"`, "Contract",
+		http.StatusOK, `id="certify"`, "Visible to anyone with the link", `data-public="title"`, "Contract",
 		`data-public="organization"`, "Example", hash(content), s.Installation.Issuer,
 	)
 	owner.press(version+"/certify", "title-public", "on").says(
-		http.StatusUnprocessableEntity, `name="title-public" checked`, "Tick this",
+		http.StatusUnprocessableEntity, `name="title-public" checked`, "Select this",
 	)
 	owner.press(version+"/certify", "title-public", "on", "consent", "on").leads(version)
 	owner.press(version+"/certify", "organization-public", "on", "consent", "on").leads(version)

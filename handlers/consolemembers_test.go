@@ -57,7 +57,7 @@ func TestMembersInTheConsole(t *testing.T) {
 	owner.visit(path).says(http.StatusOK, "no address here is verified")
 	link := string(invitationLink.Find(shown.body))
 	if again := owner.visit(membersPage).says(
-		http.StatusOK, "new@example.com", "invited", "Invitation ends",
+		http.StatusOK, "new@example.com", "invited", "Invitation expires",
 	); invitationLink.Match(again.body) {
 		t.Error("an invitation is shown twice")
 	}
@@ -72,7 +72,7 @@ func TestMembersInTheConsole(t *testing.T) {
 		},
 		"no role": {"x@example.com", "king", 422, []string{"Choose one of the roles", `value="x@example.com"`}},
 		"a member": {
-			"VIEWER@example.com", "admin", 409, []string{"belongs to a member already", `value="admin" required checked`},
+			"VIEWER@example.com", "admin", 409, []string{"already belongs to a member", `value="admin" required checked`},
 		},
 	} {
 		if a := owner.press(membersPage, "email", c.email, "role", c.role).says(c.status, c.words...); !contains(
@@ -85,12 +85,12 @@ func TestMembersInTheConsole(t *testing.T) {
 
 	// An admin finds no button for owners, and none that makes one.
 	if page := manager.visit(membersPage).says(
-		http.StatusOK, "Only an owner makes",
+		http.StatusOK, "Only an owner can make",
 	); contains(page.body, `value="owner"`) {
 		t.Error("an admin is offered to invite an owner")
 	}
 	if page := manager.visit(mine).says(
-		http.StatusOK, "Only an owner changes", s.org.Email,
+		http.StatusOK, "Only an owner can change", s.org.Email,
 	); contains(page.body, "/role") || contains(page.body, "/end") {
 		t.Errorf("an admin is offered to change an owner: %s", page.body)
 	}
@@ -132,7 +132,7 @@ func TestMembersInTheConsole(t *testing.T) {
 	manager.press(path + "/enable").leads(path)
 	manager.visit(path+"/end").says(http.StatusOK, "payroll reader", "cannot be undone", "Sessions that end at once: 0.")
 	must(s.service, &domain.RevokeKey{Origin: s.org.Operator(), Key: key.Outcome.ID})
-	manager.visit(path+"/end").says(http.StatusOK, "no API key that works")
+	manager.visit(path+"/end").says(http.StatusOK, "no working API keys")
 	manager.press(path + "/end").leads(path)
 	manager.visit(path).says(http.StatusOK, "ended for good")
 	manager.press(path+"/enable").says(http.StatusConflict, "Nothing was changed")
@@ -185,7 +185,7 @@ func TestInvitingAgain(t *testing.T) {
 	s.skew.Add(int64(domain.InvitationLifetime))
 	owner = s.signedIn(s.org.Email)
 	owner.visit(membersPage).says(http.StatusOK, "invitation expired")
-	owner.visit(path+"/end").says(http.StatusOK, "Withdraw the invitation", "works no more")
+	owner.visit(path+"/end").says(http.StatusOK, "Withdraw the invitation", "stops working")
 	owner.press(path + "/end").leads(path)
 	owner.visit(path).says(http.StatusOK, "ended for good")
 
@@ -195,11 +195,11 @@ func TestInvitingAgain(t *testing.T) {
 	writer := &guest{&mailing, owner.cookies}
 	if a := writer.press(
 		membersPage, "email", "other@example.com", "role", "viewer",
-	).says(http.StatusOK, "comes by mail"); invitationLink.Match(a.body) {
+	).says(http.StatusOK, "arrive by email"); invitationLink.Match(a.body) {
 		t.Error("the link is mailed and shown")
 	}
 	mailing.service = s.second(options{config: func(c *handlers.Config) { c.NoInvitations = true }})
-	if a := writer.visit(membersPage).says(http.StatusOK, "takes no invitations"); contains(a.body, `id="email"`) {
+	if a := writer.visit(membersPage).says(http.StatusOK, "does not accept invitations"); contains(a.body, `id="email"`) {
 		t.Error("there is a form for what cannot be accepted")
 	}
 	writer.press(membersPage, "email", "third@example.com", "role", "viewer").says(http.StatusMethodNotAllowed)

@@ -84,7 +84,7 @@ func TestConsoleWebhooks(t *testing.T) {
 		equal(t, "authorized", access[0].Enabled, enabled)
 	}
 	submit(page+"/companies", "shown", ids[false], "company", ids[false]).leads(page + "?said=webhook-companies#companies")
-	if contains(p.visit(page).body, "receives nothing but tests") {
+	if contains(p.visit(page).body, "receives only tests") {
 		t.Error("an authorized destination is said to receive nothing")
 	}
 
@@ -100,12 +100,12 @@ func TestConsoleWebhooks(t *testing.T) {
 		contains(p.visit(page).body, now) {
 		t.Errorf("the new secret: %s", rotated.body)
 	}
-	p.visit(page).says(http.StatusOK, "The previous secret signs too until")
+	p.visit(page).says(http.StatusOK, "The previous secret still signs until")
 
 	submit(page + "/test").leads(page + "?said=test#deliveries")
 	p.visit(page+"?said=test").says(http.StatusOK, "The test is on its way", `role="status"`)
 	delivery := shownDelivery.FindString(string(
-		p.visit(page+"?status=pending").says(http.StatusOK, "webhook.test", "waiting", `title="pending"`).body,
+		p.visit(page+"?status=pending").says(http.StatusOK, "webhook.test", `title="pending"`).body,
 	))
 	p.visit(page+"?status=delivered").says(http.StatusOK, "There are no deliveries")
 	submit(page + "/deliveries/" + delivery + "/redeliver").leads(page + "?said=redelivered#deliveries")
@@ -118,12 +118,12 @@ func TestConsoleWebhooks(t *testing.T) {
 	p.visit(page+"/replay?fromSequence=1").says(http.StatusConflict, `role="alert"`)
 	submit(page+"/enabled", "enabled", "true").leads(page)
 	p.visit(page+"/replay").says(http.StatusOK, "Count", `value="1"`)
-	p.visit(page+"/replay?fromSequence=1&toSequence=&companyReference=").says(http.StatusOK, "1 deliveries are missing")
+	p.visit(page+"/replay?fromSequence=1&toSequence=&companyReference=").says(http.StatusOK, "Missing deliveries: 1")
 	equal(
 		t, "a count queues nothing", len(s.get(hooks + "/" + id + "/deliveries").is(http.StatusOK)["deliveries"].([]any)), 1,
 	)
 	for words, query := range map[string]string{
-		"whole number from 1": "fromSequence=x", "not below the first": "fromSequence=5&toSequence=4",
+		"an integer of at least 1": "fromSequence=x", "not below the first": "fromSequence=5&toSequence=4",
 		"reference of a company": "fromSequence=1&companyReference=company-9",
 	} {
 		p.visit(page+"/replay?"+query).says(http.StatusUnprocessableEntity, words)
@@ -166,7 +166,7 @@ func TestConsoleWebhooks(t *testing.T) {
 		webhooksPath, "url", "https://receiver.example/", "types", "integrity.revoked", "company", other.Company.ID.String(),
 	).says(http.StatusOK, "could not be authorized")
 	unheard := webhooksPath + "/" + shownWebhook.FindString(string(foreign.body))
-	p.visit(unheard).says(http.StatusOK, "receives nothing but tests", `href="#companies"`)
+	p.visit(unheard).says(http.StatusOK, "receives only tests", `href="#companies"`)
 	submit(unheard + "/delete").leads(webhooksPath)
 
 	p.visit(page+"/delete").says(http.StatusOK, "cannot be undone", "https://other.example/")
