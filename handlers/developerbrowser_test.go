@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"integrityledger/handlers/web"
 )
@@ -96,6 +97,44 @@ func TestCopySample(t *testing.T) {
 	p.until(`told.some(([status]) => status.startsWith("No se pudo copiar"))`)
 }
 
+// The language of samples is chosen by mouse or keyboard, in all tabs of a page and on every page after it.
+func TestTabsOfSamples(t *testing.T) {
+	t.Parallel()
+	w := openSite(t)
+	p := w.tab()
+	shown := func() string {
+		return eval[string](p, `[...document.querySelectorAll(".tabs")].map((group) =>
+			[...group.querySelectorAll("[role=tabpanel]")].filter((panel) => panel.checkVisibility())
+				.map((panel) => panel.dataset.language).join("+")).join(" ")`)
+	}
+	p.open("/en/developers")
+	if got := shown(); got != "curl" {
+		t.Errorf("at first %q is shown", got)
+	}
+	p.click(`[data-language="curl"] .copy`) // a button within a panel is no tab
+	p.click(`#tab-0-node`)
+	if got := shown(); got != "node" {
+		t.Errorf("%q is shown, want node", got)
+	}
+	p.accessible("light")
+	p.do(chromedp.SendKeys(chromedp.CSS("#tab-0-node"), kb.ArrowRight))
+	if got := shown(); got != "php" || eval[string](p, `document.activeElement.id`) != "tab-0-php" {
+		t.Errorf("the key shows %q", got)
+	}
+	p.open("/developers/webhooks")
+	if got := shown(); got != "python php" { // the first group has no PHP
+		t.Errorf("on another page %q is shown", got)
+	}
+	p.Fits("/developers/webhooks")
+	p.click(`#tab-0-node`)
+	if got := shown(); got != "node node" {
+		t.Errorf("%q is shown in a page of two groups", got)
+	}
+	if stored := eval[string](p, `JSON.stringify(localStorage)`); stored != `{"language":"node"}` {
+		t.Errorf("stored is %s", stored)
+	}
+}
+
 // Without JavaScript everything is there, and no button that would do nothing.
 func TestDeveloperPagesWithoutJavaScript(t *testing.T) {
 	t.Parallel()
@@ -114,6 +153,9 @@ func TestDeveloperPagesWithoutJavaScript(t *testing.T) {
 	}
 	p.click(`.chapters a[href="/en/developers/webhooks"]`)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#signature")))
+	for _, language := range []string{"python", "node", "php"} {
+		p.do(chromedp.WaitVisible(chromedp.CSS(`.tabs [data-language="` + language + `"] h3`)))
+	}
 	p.do(chromedp.SendKeys(chromedp.CSS(".search input"), "revoke webhook\r"))
 	p.do(chromedp.WaitVisible(chromedp.CSS(".found mark")))
 	p.Fits("/en/developers/search")

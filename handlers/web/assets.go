@@ -68,7 +68,7 @@ func loadAssets() (*assets, error) {
 }
 
 // imported finds the imports of other scripts, static and dynamic.
-var imported = regexp.MustCompile(`(from |import\()"\./([a-z0-9.]+)"`)
+var imported = regexp.MustCompile(`(from |import |import\()"\./([a-z0-9.]+)"`)
 
 // add adds a file once, after the files that it imports, and replaces their names by the hashed ones. Imports must not
 // be circular.

@@ -39,6 +39,7 @@ type texts struct {
 		Files  map[string]string                              // the purpose of each download
 		// SaveAs precedes the name of a file, OtherTerminal a command that keeps running.
 		SaveAs, OtherTerminal string
+		SampleLanguage        string // the label of tabs
 		// Search is the title of the results, SearchLead what is searched.
 		Search, SearchLead string
 		// Contracts are the OpenAPI documents, by path.

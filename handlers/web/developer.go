@@ -232,7 +232,7 @@ func (s *Site) guide(g *guides, language evidence.Language, name string, d *Deve
 		Language: language, texts: t,
 		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.Relationship[language]), guides: g,
 	}
-	p.D, p.Developer, p.Indexed, p.Script = t.words["Developers"].(map[string]any), true, true, "copy.js"
+	p.D, p.Developer, p.Indexed, p.Script = t.words["Developers"].(map[string]any), true, true, "developer.js"
 	for _, chapter := range d.pages() {
 		if strings.HasPrefix(chapter, operatingPage+"/") && !isManual(name) {
 			continue // the manual's own pages list these
@@ -343,10 +343,11 @@ func (p guidePage) Sample(name string) (sample, error) {
 	if !ok {
 		return sample{}, fmt.Errorf("there is no sample %s", name)
 	}
+	text = strings.TrimPrefix(text, "//go:build ignore\n") // which keeps a program out of this module
 	shown := sample{
 		Name: name, Text: strings.TrimSpace(strings.NewReplacer("{base}", p.BaseURL, "{version}", p.Version).Replace(text)),
 	}
-	if slices.Contains([]string{".py", ".mjs", ".ts", ".go"}, path.Ext(name)) {
+	if slices.Contains([]string{".py", ".mjs", ".ts", ".go", ".php"}, path.Ext(name)) {
 		shown.File, shown.Caption = path.Base(name), p.texts.Developers.SaveAs
 	}
 	return shown, nil
@@ -357,6 +358,43 @@ func (p guidePage) Terminal(name string) (sample, error) {
 	shown, err := p.Sample(name)
 	shown.Terminal, shown.Caption = true, p.texts.Developers.OtherTerminal
 	return shown, err
+}
+
+// tab is what one language has for a task that the page shows in several.
+type tab struct {
+	Key, Name string
+	Samples   []sample
+}
+
+// tabs are the languages of a task.
+type tabs struct {
+	Label string
+	Tabs  []tab
+}
+
+// languages are the names of those that samples are written in, by the extension of their files. A command alone is for
+// curl.
+var languages = map[string]tab{
+	".sh": {Key: "curl", Name: "curl"}, ".py": {Key: "python", Name: "Python"}, ".mjs": {Key: "node", Name: "Node.js"},
+	".php": {Key: "php", Name: "PHP"}, ".go": {Key: "go", Name: "Go"},
+}
+
+// Tabs groups samples by language: a program in another language begins one, and the commands after it belong to it.
+func (p guidePage) Tabs(names ...string) (tabs, error) {
+	group := tabs{Label: p.texts.Developers.SampleLanguage}
+	for _, name := range names {
+		shown, err := p.Sample(name)
+		if err != nil {
+			return tabs{}, err
+		}
+		language := languages[path.Ext(name)]
+		if len(group.Tabs) == 0 || language.Key != "curl" {
+			group.Tabs = append(group.Tabs, language)
+		}
+		last := &group.Tabs[len(group.Tabs)-1]
+		last.Samples = append(last.Samples, shown)
+	}
+	return group, nil
 }
 
 // Code returns a text to copy that is not a file of samples/.

@@ -1,8 +1,8 @@
 printf 'The final bytes of a document.\n' > document.txt
 echo '{"companyReference": "'$INTEGRITY_COMPANY'", "source": "quick-start",
-  "documentReference": "document-'$(date +%s)-$$'", "version": 1,
-  "sha256": "'$(sha256sum < document.txt | cut -c1-64)'", "sizeBytes": '$(wc -c < document.txt)',
-  "mimeType": "text/plain", "generatedAt": "'$(date -u +%FT%TZ)'"}' > declaration.json
-curl -sS --fail-with-body "$INTEGRITY_BASE_URL/api/v1/integrity/records" \
+  "documentReference": "document-'$(date +%s)-$$'", "mimeType": "text/plain",
+  "sha256": "'$(sha256sum < document.txt | cut -c1-64)'", "version": 1,
+  "generatedAt": "'$(date -u +%FT%TZ)'", "sizeBytes": '$(wc -c < document.txt)'}' |
+  tee declaration.json | curl -sS --fail-with-body --json @- \
   -H "Authorization: Bearer $INTEGRITY_API_KEY" \
-  --json @declaration.json | tee record.json
+  "$INTEGRITY_BASE_URL/api/v1/integrity/records" | tee record.json
