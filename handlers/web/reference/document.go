@@ -4,6 +4,9 @@
 // It supports the parts of OpenAPI that the documents in package schemas use, keeps their order, and resolves every
 // $ref. It refuses a document with anything else, so that no constraint is lost silently. It knows no page and no
 // request.
+//
+// [Spanish] has the Spanish of every text that pages show. A changed text needs a new entry in reference.es.json; a test
+// lists the missing and the stale ones.
 package reference
 
 import (
@@ -19,18 +22,18 @@ import (
 	"strings"
 )
 
-// Document is an OpenAPI document as it is shown.
+// Document is the content of an OpenAPI document.
 type Document struct {
 	Version string
-	// Conventions are the points under that heading of the description.
+	// Conventions are the list items under the heading "Conventions" of the description.
 	Conventions []string
 	Groups      []Group
 }
 
-// Group is the operations of a tag.
+// Group holds the operations with one tag.
 type Group struct {
 	Name        string
-	Slug        string // Name in a path
+	Slug        string // the name in a path
 	Description string
 	Operations  []Operation
 }
@@ -41,7 +44,7 @@ type Operation struct {
 	Summary, Description string
 	// Key says that the operation needs an API key.
 	Key bool
-	// Delivery says that the service makes the request, to an address of the receiver's; Path is then empty.
+	// Delivery says that the service sends the request to the receiver; Path is then empty.
 	Delivery   bool
 	Parameters []Member
 	Bodies     []Body
@@ -49,10 +52,10 @@ type Operation struct {
 	Refusals   []Refusal
 }
 
-// Body is what is sent or answered in a media type.
+// Body is a request or answer body in one media type.
 type Body struct {
 	MediaType string
-	// Variants are the shapes that it may have; mostly one.
+	// Variants are the possible shapes, usually one.
 	Variants []Variant
 	Example  string // indented JSON; empty without one
 }
@@ -69,14 +72,14 @@ type Answer struct {
 // Refusal is a status from 400 on.
 type Refusal struct {
 	Status, Description string
-	Codes               []string // error codes with which it may come
+	Codes               []string // possible error codes
 }
 
-// raw is the document as far as it is read.
+// raw is the part of the document that is read.
 type raw struct {
 	Info struct{ Version, Description string }
 	Tags []struct{ Name, Description string }
-	// Paths in their order, each with its operations by method in theirs.
+	// Paths and methods keep their order.
 	Paths, Webhooks ordered[ordered[rawOperation]]
 	Security        []json.RawMessage
 	Components      struct {
@@ -85,7 +88,7 @@ type raw struct {
 		Responses           map[string]rawResponse
 	}
 
-	err error // the first thing that is wrong with an operation
+	err error // the first problem of an operation
 }
 
 type rawOperation struct {
@@ -101,7 +104,7 @@ type rawParameter struct {
 	Ref                   string `json:"$ref"`
 	Name, In, Description string
 	Required              bool
-	Shown                 bool `json:"x-shown"` // stands in the example request, although it is not required
+	Shown                 bool `json:"x-shown"` // an optional parameter that the example request has
 	Schema                schema
 	Example               json.RawMessage
 }
@@ -119,7 +122,8 @@ type rawContent struct {
 	Examples ordered[struct{ Value json.RawMessage }]
 }
 
-// Parse reads a document. An error means that it uses what this package does not know, or refers to what is not there.
+// Parse reads a document. An error means that the document uses a part of OpenAPI that this package does not know, or
+// that a reference leads nowhere.
 func Parse(text []byte) (*Document, error) {
 	var r raw
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -152,7 +156,7 @@ func Parse(text []byte) (*Document, error) {
 	return d, nil
 }
 
-// points are the list items below a heading of a text in Markdown.
+// points returns the list items below a heading of a Markdown text.
 func points(text, heading string) (list []string) {
 	_, after, _ := strings.Cut(text, "## "+heading+"\n")
 	section, _, _ := strings.Cut(after, "\n## ")
@@ -237,7 +241,7 @@ func (r *raw) bodies(content ordered[rawContent]) (list []Body) {
 	return list
 }
 
-// resolve follows a reference to a component, or returns what is no reference.
+// resolve returns the component that ref names, or inline if ref is empty.
 func resolve[T any](r *raw, inline T, ref string, known map[string]T) T {
 	found, ok := known[path.Base(ref)]
 	switch {
@@ -251,12 +255,12 @@ func resolve[T any](r *raw, inline T, ref string, known map[string]T) T {
 
 func (r *raw) resolve(s schema) schema { return resolve(r, s, s.Ref, r.Components.Schemas) }
 
-// namedScope is the scope that the description of an operation names.
+// namedScope finds the scope in the description of an operation.
 var namedScope = regexp.MustCompile(`\bScope ([a-z]+:[a-z]+)`)
 
-// Curl is a request for the operation with the values of its examples, for a shell that has the variables
-// INTEGRITY_BASE_URL, INTEGRITY_API_KEY and, for a scope that the key of a worker lacks, ADMIN_KEY. It is empty where
-// the body is no JSON, the document has no example of it, or the service makes the request.
+// Curl returns a request for the operation with the values of its examples, for a shell with the variables
+// INTEGRITY_BASE_URL, INTEGRITY_API_KEY and, for a scope that a worker's key lacks, ADMIN_KEY. It is empty if the body
+// is not JSON, has no example, or the service makes the request.
 func (o Operation) Curl() string {
 	if o.Delivery {
 		return ""
@@ -284,7 +288,7 @@ func (o Operation) Curl() string {
 		}
 		b.WriteString(" \\\n  -H \"Authorization: Bearer $" + key + "\"")
 	}
-	if len(o.Bodies) == 0 || o.Bodies[0].Example == "{}" { // which may be empty as well
+	if len(o.Bodies) == 0 || o.Bodies[0].Example == "{}" { // an optional body
 		return b.String()
 	}
 	body := o.Bodies[0]

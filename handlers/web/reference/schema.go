@@ -12,7 +12,7 @@ import (
 
 // Variant is one shape of a body: its members, flattened.
 type Variant struct {
-	// Type is that of the body itself, where it has no members to show.
+	// Type is the type of the body itself, for a body without members.
 	Type        string
 	Description string
 	Members     []Member
@@ -21,16 +21,16 @@ type Variant struct {
 // Member is a member of a body, a parameter or a header.
 type Member struct {
 	Parent, Name string // "usage." and "limit"; items of an array have the parent "events[]."
-	In           string // of a parameter: path, query, header
+	In           string // for a parameter: path, query or header
 	Type         string // the types, joined with " | "
 	Required     bool
-	Shown        bool // of a parameter: in the example request, although it is not required
+	Shown        bool // an optional parameter that the example request has
 	Rules        []Rule
 	Description  string
-	Example      string // of a parameter
+	Example      string // for a parameter
 }
 
-// Rule is a constraint on a value: what it must be, if the kind does not say it all.
+// Rule is a constraint on a value. A kind that says everything has no values.
 type Rule struct {
 	Kind   string
 	Values []string
@@ -40,17 +40,17 @@ type Rule struct {
 const (
 	Range   = "range"   // of a number
 	Length  = "length"  // of a string, in characters
-	Items   = "items"   // how many an array may have
+	Items   = "items"   // the length of an array
 	Pattern = "pattern" // ECMA 262
 	Values  = "values"
 	Default = "default"
 	Format  = "format"
-	Content = "content" // the media type of what a string holds
+	Content = "content" // the media type of a string's content
 	Unique  = "unique"
-	Each    = "each" // what holds of each item
+	Each    = "each" // the next rule applies to each item
 )
 
-// schema is a JSON Schema as far as the documents use it. A keyword that is not here makes Parse fail.
+// schema is the part of JSON Schema that the documents use. Any other keyword makes Parse fail.
 type schema struct {
 	Ref                                                        string `json:"$ref"`
 	Type                                                       types
@@ -65,7 +65,7 @@ type schema struct {
 	UniqueItems                                                bool
 }
 
-// UnmarshalJSON refuses a keyword that would be lost.
+// UnmarshalJSON refuses an unknown keyword, which would be lost.
 func (s *schema) UnmarshalJSON(text []byte) error {
 	type plain schema // without this method
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -76,7 +76,7 @@ func (s *schema) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// types is the member type, one name or several.
+// types is the keyword type: one name or several.
 type types []string
 
 func (t *types) UnmarshalJSON(text []byte) error {
@@ -87,7 +87,7 @@ func (t *types) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(t))
 }
 
-const deepest = 8 // levels of members; deeper ones mean that a schema holds itself
+const deepest = 8 // levels of members; a deeper schema contains itself
 
 func (r *raw) variants(s schema) (list []Variant) {
 	s = r.resolve(s)
@@ -104,7 +104,7 @@ func (r *raw) variants(s schema) (list []Variant) {
 	return list
 }
 
-// members lists those of an object and of what it holds, in the order of the document.
+// members lists the members of an object and of its values, in the order of the document.
 func (r *raw) members(parent string, s schema, depth int) (list []Member) {
 	if depth > deepest {
 		r.err = errors.New("a schema holds itself")
@@ -119,7 +119,7 @@ func (r *raw) members(parent string, s schema, depth int) (list []Member) {
 	return list
 }
 
-// inside lists the members of what a member holds: an object, its alternatives, or the items of an array.
+// inside lists the members of a member's value: of an object, of its alternatives, or of the items of an array.
 func (r *raw) inside(path string, s schema, depth int) (list []Member) {
 	s = r.resolve(s)
 	if s.Items != nil {
@@ -131,7 +131,7 @@ func (r *raw) inside(path string, s schema, depth int) (list []Member) {
 	return list
 }
 
-// member describes a value without what is inside of it.
+// member describes a value without its members.
 func (r *raw) member(name string, s schema) Member {
 	described := s.Description
 	s = r.resolve(s)
@@ -172,7 +172,7 @@ func (s schema) rules() (list []Rule) {
 	if s.UniqueItems {
 		list = append(list, Rule{Kind: Unique})
 	}
-	if s.Format != "date-time" { // the pattern of a moment says the same at greater length
+	if s.Format != "date-time" { // the pattern of a date-time only repeats the format
 		add(Pattern, s.Pattern)
 	}
 	add(Format, s.Format)
@@ -184,7 +184,7 @@ func (s schema) rules() (list []Rule) {
 	if s.Const != nil {
 		values = append(values, plain(s.Const))
 	}
-	add(Values, slices.DeleteFunc(values, func(v string) bool { return v == "" })...) // null stands in the type
+	add(Values, slices.DeleteFunc(values, func(v string) bool { return v == "" })...) // null is part of the type
 	add(Default, plain(s.Default))
 	return list
 }
@@ -203,7 +203,7 @@ func between(low, high *json.Number) string {
 	return ""
 }
 
-// plain is a JSON value as people write it: a string without its quotes.
+// plain returns a JSON value, a string without its quotes.
 func plain(value json.RawMessage) string {
 	var text string
 	if json.Unmarshal(value, &text) == nil {
