@@ -112,8 +112,8 @@ func TestKeyLife(t *testing.T) {
 	}{
 		{cli.ExitNegative, "has ended already", []string{"apikey", "rotate", rotated.ID}},
 		{cli.ExitFailed, "from 0h to 30d", []string{"apikey", "rotate", bare.ID, "--overlap", "31d"}},
-		{cli.ExitFailed, "not the text of the key", []string{"apikey", "rotate", bare.Key}},
-		{cli.ExitFailed, "not the text of the key", []string{"apikey", "affected", bare.Key}},
+		{cli.ExitFailed, "not the key's text", []string{"apikey", "rotate", bare.Key}},
+		{cli.ExitFailed, "not the key's text", []string{"apikey", "affected", bare.Key}},
 		{cli.ExitNegative, "no API key with that id", []string{"apikey", "affected", "key_01m7xgk6epffy9mxnr16w1j000"}},
 	} {
 		if r := integrity(t, nil, append(c.args, at...)...); r.code != c.code || !strings.Contains(r.errs, c.says) ||
@@ -159,7 +159,7 @@ func TestKeyLife(t *testing.T) {
 		t.Errorf("last uses: %v", used)
 	}
 	eventually(t, "the warning of keys that end soon", func() error {
-		if !strings.Contains(readLog(t, s), "API keys end within 30 days") {
+		if !strings.Contains(readLog(t, s), "API keys expire within 30 days") {
 			return errors.New("the log does not say so")
 		}
 		return nil
@@ -250,7 +250,7 @@ func apikeysOverAPI(t *testing.T, s *running, a account, worker string, in []str
 			cli.ExitFailed, "name the member with --member",
 			append([]string{"apikey", "create", "--scopes", "integrity:read"}, in...),
 		},
-		{cli.ExitFailed, "not the text of the key", api("apikey", "revoke", made.Key)},
+		{cli.ExitFailed, "not the key's text", api("apikey", "revoke", made.Key)},
 		{cli.ExitNegative, "MISSING_SCOPE", api("apikey", "create", "--name", "more", "--scopes", "integrity:revoke")},
 		{
 			cli.ExitNegative, "/expiresAt",

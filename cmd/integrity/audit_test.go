@@ -39,7 +39,7 @@ func TestAuditCommands(t *testing.T) {
 	mustJSON(t, nil, &first, export...)
 	register("2")
 	if text := must(t, nil, at("audit", "--against", out)...); !strings.Contains(
-		text, "verdict: everything that was checked is as it must be",
+		text, "verdict: everything that was checked is correct",
 	) || !strings.Contains(text, "compared with a replay: ") {
 		t.Errorf("audit: %s", text)
 	}
@@ -98,7 +98,7 @@ func TestAuditCommands(t *testing.T) {
 		"no such file":                     {"audit", "/nonexistent"},
 		"--against: bundle /nonexistent: ": {"audit", "--against", "/nonexistent"},
 		"org_":                             {"audit", "--organization", "org_x"},
-		"--organization: the bundle is of ": {
+		"--organization: the bundle belongs to ": {
 			"audit", out, "--organization", "org_01m7zv4mqaeps8r8k7qpkta000",
 		},
 		`required flag(s) "out" not set`: {"export", "--organization", demo.OrganizationID},

@@ -176,7 +176,7 @@ func TestStartCheck(t *testing.T) {
 		},
 		{"no membership", "REVOKE integrity_service FROM app GRANTED BY app", "GRANT integrity_service TO app WITH SET TRUE",
 			`take on the role integrity_service: ERROR: permission denied to set role "integrity_service" (SQLSTATE 42501): let a superuser run GRANT integrity_service TO "app"`,
-			"fail database: app may not take on the role integrity_service"},
+			"fail database: app may not SET ROLE integrity_service"},
 	} {
 		spoil, mend := test.spoil, test.mend
 		switch {

@@ -63,12 +63,12 @@ func TestDoctor(t *testing.T) {
 	dir := dataDir(t)
 	wantFindings(
 		t, examine(t, cli.ExitOK, nil, "--data-dir", dir), "ok keys: none yet", "ok database: none yet",
-		"ok proxy: none is expected",
+		"ok proxy: none needed",
 	)
 	public := []string{"INTEGRITY_BASE_URL=https://ledger.example"}
 	wantFindings(
 		t, examine(t, cli.ExitOK, public, "--data-dir", dir),
-		"warn proxy: the base URL is https and the service speaks http",
+		"warn proxy: the base URL is https but the service speaks http",
 	)
 	wantFindings(t,
 		examine(t, cli.ExitOK, append(public, "INTEGRITY_TRUSTED_PROXIES=192.0.2.0/24, ::1"), "--data-dir", dir),
@@ -91,7 +91,7 @@ func TestDoctor(t *testing.T) {
 	mustJSON(t, nil, &made, "backup", backups, "--data-dir", dir)
 	wantFindings(
 		t, examine(t, cli.ExitOK, nil, at()...),
-		"ok archive: changes go to "+made.Archive+"; the last backup was finished at "+made.FinishedAt,
+		"ok archive: changes go to "+made.Archive+"; the last backup finished at "+made.FinishedAt,
 	)
 	description := filepath.Join(made.Backup, "backup.json")
 	text, err := os.ReadFile(description)
@@ -231,5 +231,5 @@ func TestDoctorOfAPair(t *testing.T) {
 	pgtest.Eventually(t, "the primary misses its standby", func() (bool, error) {
 		return pgtest.Ask[bool](cluster.PrimaryURL(), "SELECT NOT EXISTS (SELECT FROM pg_stat_replication)")
 	})
-	wantFindings(t, examine(t, cli.ExitNegative, env), "fail standby: no synchronous standby is connected")
+	wantFindings(t, examine(t, cli.ExitNegative, env), "fail standby: commits wait for a synchronous standby")
 }

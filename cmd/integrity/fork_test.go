@@ -133,7 +133,7 @@ func TestForkedLog(t *testing.T) {
 		must(t, env, "log", "resume", "--fork", "--stage") // again, after an interruption
 		refused("must not sign another", "--fork")
 		must(t, env, "keys", "rotate", "--transparency-log", "--activate")
-		if out := must(t, env, "log", "resume", "--fork", "--published", published); !strings.Contains(out, "ANOTHER HISTORY") {
+		if out := must(t, env, "log", "resume", "--fork", "--published", published); !strings.Contains(out, "DIFFERENT HISTORY") {
 			t.Errorf("log resume: %s", out)
 		}
 		s = start(t, told.dir, "--listen", address)
@@ -178,11 +178,11 @@ func TestForkedLog(t *testing.T) {
 			t.Errorf("who begins to watch: %+v", r)
 		}
 		told.bundle = export(told.dir)
-		if out := must(t, env, "audit"); !strings.Contains(out, "verdict: everything that was checked is as it must be") {
+		if out := must(t, env, "audit"); !strings.Contains(out, "verdict: everything that was checked is correct") {
 			t.Errorf("audit: %s", out)
 		}
 		if out := must(t, env, "audit", told.bundle); !strings.Contains(
-			out, "verdict: everything that was checked is as it must be",
+			out, "verdict: everything that was checked is correct",
 		) {
 			t.Errorf("audit of the bundle: %s", out)
 		}

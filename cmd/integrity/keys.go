@@ -16,18 +16,18 @@ import (
 	"integrityledger/handlers/action"
 )
 
-// readSecretKey is the key of the variable, else that of the data directory, which the first start of an embedded
-// ledger makes. With an external database nothing is made, for several servers would each make their own: webhook
-// destinations then cannot be created, and the log says so. Nil means that.
+// readSecretKey returns the key that encrypts webhook secrets: the variable's, else the data directory's. The first
+// start with an embedded database makes that file. With an external database it makes none, because each of several
+// servers would make its own: it returns nil and logs a warning, and webhook destinations cannot be created.
 func (s *service) readSecretKey() (*domain.SecretKey, error) {
 	text, path := s.cfg.SecretKey, s.cfg.InDataDir(keyfiles.SecretKeyFile)
 	if text == "" {
 		raw, err := keyfiles.ReadFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && s.database == nil:
-			s.log.Warn("there is no key for webhook secrets, so webhooks are off; give every server the same one",
+			s.log.Warn("webhooks are off: no key for webhook secrets is configured; give every server the same key",
 				"variable", config.Prefix+"SECRET_KEY", "such_as", "openssl rand -base64 32")
-			return nil, nil //nolint:nilnil // no key is a configuration, not a fault
+			return nil, nil //nolint:nilnil // running without a key is allowed
 		case errors.Is(err, fs.ErrNotExist):
 			return s.makeSecretKey(path)
 		case err != nil:
@@ -42,7 +42,7 @@ func (s *service) readSecretKey() (*domain.SecretKey, error) {
 	return &key, nil
 }
 
-// makeSecretKey writes a fresh key. The caller holds the data directory's lock, so two starts cannot both make one.
+// makeSecretKey writes a new key. The caller holds the data directory's lock, so two starts cannot both make one.
 func (s *service) makeSecretKey(path string) (*domain.SecretKey, error) {
 	key, text := domain.NewSecretKey()
 	if err := keyfiles.Replace(path, []byte(text+"\n"), 0o600); err != nil {
@@ -52,7 +52,7 @@ func (s *service) makeSecretKey(path string) (*domain.SecretKey, error) {
 	return &key, nil
 }
 
-// loadKeys replaces the keys as a whole. A signing key that is not trusted signs nothing from then on.
+// loadKeys replaces all keys at once. An untrusted signing key signs nothing.
 func (s *service) loadKeys() error {
 	signer, trusted, why, err := s.cfg.SigningSource().Read()
 	if err != nil {
@@ -63,14 +63,14 @@ func (s *service) loadKeys() error {
 	}
 	s.keys.Store(&action.Keys{Signer: signer, Trusted: trusted})
 	if why != "" {
-		s.log.Error("NOTHING IS SIGNED: registration and evidence answer 503, reads go on", "reason", why)
+		s.log.Error("NOTHING IS SIGNED: registration and evidence answer 503; reads still work", "reason", why)
 	}
 	return nil
 }
 
-// ensureLogKey makes the log's key for an embedded ledger whose trusted keys name none yet. The caller holds the data
-// directory's lock, so two starts cannot both make one. What a crash leaves, a key that is not trusted, is taken up
-// again.
+// ensureLogKey makes the log key of an embedded ledger whose trusted-keys file lists none yet. The caller holds the
+// data directory's lock, so two starts cannot both make one. A crash can leave a key file that is not trusted yet; the
+// next start trusts that key.
 func (s *service) ensureLogKey() error {
 	if s.cfg.TransparencyKey != "" || s.cfg.TrustedKeys != "" || len(s.keys.Load().Trusted.LogKeys()) > 0 {
 		return nil
@@ -104,8 +104,8 @@ func (s *service) ensureLogKey() error {
 	return s.loadKeys()
 }
 
-// loadLogKey reads the log's key. Without one that the trusted keys name, this process leaves the tree to others, and
-// says so; nothing else depends on it. A revoked one signs nothing.
+// loadLogKey reads the log key. Without a trusted log key this process logs a warning and leaves the tree to other
+// processes; nothing else depends on it. A revoked key signs nothing.
 func (s *service) loadLogKey() {
 	if !s.cfg.Transparency {
 		return
@@ -115,16 +115,16 @@ func (s *service) loadLogKey() {
 	switch {
 	case errors.Is(err, evidence.ErrRevokedKey):
 		s.log.Error(
-			"NO CHECKPOINT IS SIGNED: rotate the key of the transparency log, and SIGHUP; registrations go on", "reason", err,
+			"NO CHECKPOINT IS SIGNED: rotate the log key, then send SIGHUP; registrations still work", "reason", err,
 		)
 	case err != nil:
-		s.log.Warn("this process does not work on the transparency log", "reason", err)
+		s.log.Warn("this process leaves the transparency log to others", "reason", err)
 	}
 }
 
-// loadCertificate reads the files of what the service shows of itself, where it ends TLS on its own. It is replaced as
-// a whole, so connections that are open keep the one they began with; after an error the one read before stays in use.
-// An expired certificate never replaces another one, and a service that starts with one says so.
+// loadCertificate reads the TLS certificate and key if the service terminates TLS itself. Connections that are already
+// open keep their certificate. On error the previous certificate stays in use. An expired certificate never replaces a
+// loaded one; at startup it is used, and logged as an error.
 func (s *service) loadCertificate() error {
 	if !s.cfg.Encrypted() {
 		return nil
@@ -145,7 +145,7 @@ func (s *service) loadCertificate() error {
 	return nil
 }
 
-// certificateEnd is when the certificate that is shown ends; zero without one.
+// certificateEnd returns when the certificate in use expires, or the zero time without a certificate.
 func (s *service) certificateEnd() time.Time {
 	if pair := s.shown.Load(); pair != nil {
 		return pair.Leaf.NotAfter

@@ -69,7 +69,7 @@ func TestKeysFiles(t *testing.T) {
 	refused(cli.ExitFailed, "stage activate", at("keys", "rotate")...)
 	refused(cli.ExitFailed, "stage activate", at("keys", "rotate", "--stage", "--activate")...)
 	refused(cli.ExitFailed, "no key is staged", at("keys", "rotate", "--activate")...)
-	refused(cli.ExitNegative, "bring in another one first", append(at("keys", "retire"), "--", first.KeyID)...)
+	refused(cli.ExitNegative, "replace it first", append(at("keys", "retire"), "--", first.KeyID)...)
 	refused(cli.ExitNegative, "not among the trusted keys", append(at("keys", "retire"), "--", strings.Repeat("A", 43))...)
 	refused(cli.ExitNegative, "not among the trusted keys",
 		append(at("keys", "compromise"), "--", strings.Repeat("A", 43))...)
@@ -294,12 +294,12 @@ func TestKeyFileOfAVariable(t *testing.T) {
 // hangUp has a server read its key files again and waits until its log says so.
 func hangUp(t *testing.T, s *running) {
 	t.Helper()
-	before := strings.Count(readLog(t, s), "read the key files again")
+	before := strings.Count(readLog(t, s), "key files reloaded")
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the keys are read again", func() error {
-		if strings.Count(readLog(t, s), "read the key files again") == before {
+		if strings.Count(readLog(t, s), "key files reloaded") == before {
 			return errors.New("the log does not say so")
 		}
 		return nil
@@ -403,7 +403,7 @@ func TestKeyRotation(t *testing.T) {
 	// The key that signs is lost too.
 	if r := integrity(
 		t, env, "keys", "compromise", "--data-dir", dir, "--reason", "revoked", "--", staged.KeyID,
-	); r.code != cli.ExitOK || !strings.Contains(r.errs, "It is the signing key") ||
+	); r.code != cli.ExitOK || !strings.Contains(r.errs, "This is the current signing key") ||
 		strings.Count(r.out, "registered") != len(signed[staged.KeyID]) {
 		t.Errorf("compromise: %d %s%s", r.code, r.out, r.errs)
 	}

@@ -57,8 +57,8 @@ func TestKeysDrill(t *testing.T) {
 		t.Errorf("drill: %d\n%s%s", r.code, r.out, r.errs)
 	}
 	for _, want := range []string{
-		"verify the record from before the loss: signature untrusted; with --accept-stamped-before-revocation valid",
-		"verify the record of the thief: signature untrusted; with --accept-stamped-before-revocation untrusted",
+		"verify the record before the loss: signature untrusted; with --accept-stamped-before-revocation valid",
+		"verify the thief's record: signature untrusted; with --accept-stamped-before-revocation untrusted",
 		"from after the loss: signature untrusted; with --accept-stamped-before-revocation untrusted",
 		"verify the record under the new key: signature valid",
 		"under the revoked log key: valid where its checkpoint was stamped before, otherwise untrusted",

@@ -1,5 +1,5 @@
-// Command integrity is the complete Integrity Ledger in one binary: the server, the operator's commands and the clients
-// of its API. This package connects the parts and contains no rule of the ledger.
+// Command integrity is the complete Integrity Ledger in one binary: the server, the operator's commands and the API
+// client. This package wires the other packages together and contains no ledger rules.
 package main
 
 import (
@@ -27,7 +27,7 @@ type app struct{ *cli.App }
 
 func main() {
 	process.CollectLess()
-	log.SetOutput(io.Discard) // net/http prints there what a peer sends unasked; nothing of ours does
+	log.SetOutput(io.Discard) // net/http logs clients' malformed requests there; this program logs elsewhere
 	a := &app{&cli.App{
 		Out: os.Stdout, Errs: os.Stderr, Environ: os.Environ(),
 		Now: time.Now,
@@ -38,7 +38,7 @@ func main() {
 //go:embed help.txt
 var help string
 
-// manual is the help of the commands of this package. Those of others have one of their own.
+// manual holds the help texts of this package's commands. Other packages have their own.
 var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
 
 func (a *app) rootCommand() *cobra.Command {
@@ -65,14 +65,14 @@ func (a *app) rootCommand() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(&cobra.Command{ // what cmd/analyzer starts this program as; nobody else has a use for it
+	root.AddCommand(&cobra.Command{ // analyzer runs this program with this command as its sandboxed child
 		Use: analyzer.Command, Hidden: true, Args: cli.Arguments(0, 0),
 		Run: func(*cobra.Command, []string) { os.Exit(analyzer.Child()) },
 	})
 	return root
 }
 
-// versionCommand prints what integrity --version prints, or all of it as JSON.
+// versionCommand prints the same line as integrity --version, or all build information as JSON.
 func (a *app) versionCommand() *cobra.Command {
 	var asJSON bool
 	c := manual().Command("version")

@@ -17,9 +17,9 @@ import (
 	"integrityledger/cmd/integrity/process"
 )
 
-// serveMetrics serves what operators look at, on a listener of its own, until stop is called. Profiles tell how the
-// service works inside, and taking one costs it time: the address is not for the public. Where the default address is
-// taken, by another process of ours on this machine perhaps, the service goes on without.
+// serveMetrics serves metrics and profiles on a separate listener until stop is called. Profiles reveal how the service
+// works and slow it down while they run, so the address must not be public. If the default address is in use, perhaps
+// by another integrity process on this machine, the service runs without metrics.
 func (s *service) serveMetrics(ctx context.Context) (stop func(), err error) {
 	return serveMetrics(ctx, s.cfg, s.log, func() http.Handler {
 		s.metrics.Watch(s.watched())
@@ -45,13 +45,13 @@ func serveMetrics(
 		return nil, fmt.Errorf("%sMETRICS_LISTEN (--metrics-listen): %w", config.Prefix, err)
 	}
 	server := process.NewHTTPServer(handler())
-	server.WriteTimeout = 0 // a profile takes as long as it was asked to
+	server.WriteTimeout = 0 // profiles take as long as the request asks for
 	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the metrics listener is gone", "error", err)
+			log.Error("metrics listener failed", "error", err)
 		}
 	}()
 	log.Info("metrics are served", "url", "http://"+listener.Addr().String()+"/")
@@ -61,7 +61,7 @@ func serveMetrics(
 	}, nil
 }
 
-// watched is what is asked whenever somebody looks at the metrics.
+// watched returns the parts of the service that the metrics handler reads on each request.
 func (s *service) watched() ops.Service {
 	w := ops.Service{
 		Ledger: s.ledger, Canary: s.canary, Shards: s.installed.Shards, Waiting: s.notifier.Waiting, Trusted: s.trusted,
@@ -92,7 +92,7 @@ func (s *service) watched() ops.Service {
 	return w
 }
 
-// trusted is whether anything can be signed.
+// trusted reports whether the current signing key is trusted.
 func (s *service) trusted() bool {
 	keys := s.keys.Load()
 	return keys.Signer != nil && keys.Trusted.Trusts(keys.Signer.Key())

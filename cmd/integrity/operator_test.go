@@ -270,7 +270,7 @@ func TestOperatorRefusals(t *testing.T) {
 		{append([]string{"member", "disable", "--email", "b@example.org"}, in...), cli.ExitNegative, "no such member"},
 		{
 			append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:everything"}, in...),
-			cli.ExitFailed, "is no scope",
+			cli.ExitFailed, "unknown scope",
 		},
 		{
 			append([]string{
@@ -282,7 +282,7 @@ func TestOperatorRefusals(t *testing.T) {
 			append([]string{"apikey", "grant", a.key.ID, "--company", "other"}, at...), cli.ExitNegative,
 			"integrity company create",
 		},
-		{append([]string{"apikey", "revoke", a.key.Key}, at...), cli.ExitFailed, "not the text of the key"},
+		{append([]string{"apikey", "revoke", a.key.Key}, at...), cli.ExitFailed, "not the key's text"},
 		{
 			append([]string{"apikey", "revoke", a.key.ID, "--url", ""}, at...), cli.ExitFailed,
 			"--url must be the address of a service",

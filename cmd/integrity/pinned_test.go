@@ -131,8 +131,8 @@ func TestPinned(t *testing.T) {
 	}
 	if out := must(t, nil,
 		keys("add-authority", "tsa", file("server.der", server))...); !strings.Contains(
-		out, "in place of its former certificates",
-	) || !strings.Contains(out, "no token will lead to it") {
+		out, "replacing its former certificates",
+	) || !strings.Contains(out, "no token can chain to it") {
 		t.Errorf("in its place: %s", out)
 	}
 	trusted := trustedAt(t, dir)
@@ -178,7 +178,7 @@ func TestRevokedLogKey(t *testing.T) {
 	env := []string{"INTEGRITY_DATA_DIR=" + dir}
 	key := trustedAt(t, dir).LogKeys()[0]
 	r := integrity(t, env, "keys", "compromise", "--json", key.Name+"+"+key.KeyHash)
-	if r.code != cli.ExitOK || !strings.Contains(r.errs, "no checkpoint is signed until another signs") ||
+	if r.code != cli.ExitOK || !strings.Contains(r.errs, "no checkpoint is signed until you replace it") ||
 		!strings.Contains(r.out, `"keyId":"`+key.KeyID()+`"`) {
 		t.Errorf("compromise: %+v", r)
 	}

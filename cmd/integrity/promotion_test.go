@@ -193,7 +193,7 @@ func TestAsynchronousPromotion(t *testing.T) {
 	); err != nil || status != http.StatusUnprocessableEntity {
 		t.Errorf("the feed of the former epoch: %d %v", status, err)
 	}
-	if out := must(t, p.env, "audit"); !strings.Contains(out, "verdict: everything that was checked is as it must be") {
+	if out := must(t, p.env, "audit"); !strings.Contains(out, "verdict: everything that was checked is correct") {
 		t.Errorf("audit: %s", out)
 	}
 }

@@ -186,7 +186,7 @@ func TestRebuildDroppedTable(t *testing.T) {
 	}
 	if r := integrity(t, nil, "doctor", "--data-dir", dir); r.code != cli.ExitNegative ||
 		!strings.Contains(r.out, "table public.feed is missing") ||
-		!strings.Contains(r.out, "integrity rebuild makes it again") {
+		!strings.Contains(r.out, "integrity rebuild recreates it") {
 		t.Errorf("doctor: %d %s", r.code, r.out)
 	}
 	if r := rebuild("--check"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "feed") {

@@ -41,8 +41,8 @@ import (
 	"integrityledger/projections/session"
 )
 
-// From the signal to the end, the delay of INTEGRITY_DRAIN_DELAY included: requests and groups that are under way have
-// acceptedTimeout, and the database has what is left of shutdownTimeout.
+// Shutdown timeouts, counted from the signal and including INTEGRITY_DRAIN_DELAY. Accepted requests and groups have
+// acceptedTimeout to finish; the database has the rest of shutdownTimeout.
 const (
 	acceptedTimeout = 25 * time.Second
 	shutdownTimeout = 30 * time.Second
@@ -53,7 +53,7 @@ func (a *app) serveCommand() *cobra.Command {
 	c := manual().Command("serve")
 	config.AddFlags(c)
 	c.Flags().BoolVar(
-		&asDemo, "demo", false, "on loopback, with an organization, a company, granted keys and example commands",
+		&asDemo, "demo", false, "run a demo on loopback, with an organization, a company, API keys and example commands",
 	)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := config.Load(a.App, c)
@@ -69,57 +69,57 @@ func (a *app) serveCommand() *cobra.Command {
 	return c
 }
 
-// service is what serve has set up. Stopping goes the other way round: nothing new is accepted, what was accepted is
-// finished, and only then does the database go.
+// service holds the parts that serve sets up. They are stopped in reverse order: first it accepts nothing new, then it
+// finishes the accepted work, then it stops the database.
 type service struct {
 	*app
 	cfg    config.Config
 	asDemo bool
 	log    *slog.Logger
-	// requests is the same log, for the lines of requests: those that come together are written together.
+	// requests writes request lines to the same log, in batches.
 	requests *slog.Logger
 
 	listener  net.Listener
-	database  *postgres.Server // nil where the database is someone else's
+	database  *postgres.Server // nil with an external database
 	keys      atomic.Pointer[action.Keys]
 	shown     atomic.Pointer[tls.Certificate]
 	ledger    *eventstore.Ledger
 	clock     *eventstore.Clock
-	guard     *eventstore.Guard // stops ledger and log where the database has lost commits
+	guard     *eventstore.Guard // stops the ledger and the transparency log if the database has lost commits
 	primary   *cluster.Primary
 	probe     *eventstore.Probe
 	canary    *eventstore.Canary
-	gate      *eventstore.Gate // closed once the ledger takes only newer programs
+	gate      *eventstore.Gate // closes when the ledger requires a newer program
 	heartbeat *eventstore.Heartbeat
 	notifier  *eventstore.Notifier
 	store     *query.Store
 	sessions  *session.Store
 	plans     domain.Plans
-	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
+	secretKey *domain.SecretKey // nil: webhook secrets can be neither created nor used
 	webhooks  *webhooks.Worker
 	warner    *queue.Loop
-	// send hands a mail to the mail server. Nil: mails wait until there is one, and nobody is mailed a link to sign in.
+	// send hands a mail to the mail server. If it is nil, mails wait in the queue and no sign-in links are mailed.
 	send       func(context.Context, queue.Mail) error
 	linkMailer *console.LinkMailer
 	forwarder  *stream.Forwarder // nil: nothing is forwarded
 	tree       tree              // the transparency log
-	draining   atomic.Bool       // still serving, but no longer ready
+	draining   atomic.Bool       // still serving, but /readyz fails
 	keyUses    query.KeyUses
 	traffic    query.Traffic
 	installed  eventstore.Installation
-	patience   time.Time // until when a start waits for the database
+	patience   time.Time // when startup stops waiting for the database
 	contents   *blobs.Store
 	analyzer   *analyzer.Analyzer
 	metrics    *ops.Metrics
 	traces     *ops.Traces // nil: nothing is traced
 
 	commit, read, public, queue, wake *pgxpool.Pool
-	scans                             *pgxpool.Pool             // of questions that may read much
+	scans                             *pgxpool.Pool             // for queries that may read a lot
 	stream                            *pgxpool.Pool             // nil: nothing is forwarded
 	replica                           *pgxpool.Pool             // nil without a replica
-	watch                             *pgxpool.Pool             // of those who look at the metrics
-	holders                           *cluster.Holders          // nil: the database is not distributed
-	nodes                             map[string]*cluster.Nodes // connections to them, by use
+	watch                             *pgxpool.Pool             // for metrics
+	holders                           *cluster.Holders          // nil unless the database is distributed
+	nodes                             map[string]*cluster.Nodes // connections to the holders, by use
 }
 
 func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {
@@ -129,21 +129,22 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 		app: a, cfg: cfg, asDemo: asDemo, log: newLog(lines.Through(), cfg), requests: newLog(lines, cfg),
 		metrics: ops.NewMetrics(), clock: ledger.Clock(a.App, cfg),
 	}
-	// Whatever reads the time from here on has a clock that does not follow a step.
+	// Everything from here on uses a clock that ignores steps of the system clock.
 	steady := *a.App
 	s.app, steady.Now = &app{&steady}, s.clock.Now
 	for _, name := range config.UnknownVariables(a.App) {
-		s.log.Warn("this variable has no effect; integrity serve --help lists those that have", "variable", name)
+		s.log.Warn("unknown variable ignored; integrity serve --help lists the valid ones", "variable", name)
 	}
 	if s.traces, err = ops.OpenTraces(ctx, s.log); err != nil {
 		return err
 	}
 	defer s.closeTraces(ctx)
-	// From the start: a SIGHUP before everything is ready waits until then, where it would otherwise end the process.
+	// Registered this early because a SIGHUP during startup would otherwise kill the process. It is handled once the
+	// service is ready.
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
-	// Taken first: an address in use shows before anything is started.
+	// Listen first, so that an address in use is reported before anything is started.
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen); err != nil {
 		return fmt.Errorf("%sLISTEN (--listen): %w", config.Prefix, err)
 	}
@@ -151,7 +152,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	if err := s.nameAddress(asDemo); err != nil {
 		return err
 	}
-	// Of the whole shutdown, from the first that asks.
+	// The first call to deadline starts the clock of the whole shutdown.
 	signalled := sync.OnceValue(time.Now)
 	deadline := func(within time.Duration) (context.Context, context.CancelFunc) {
 		return context.WithDeadline(context.WithoutCancel(ctx), signalled().Add(within))
@@ -167,13 +168,13 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 			s.log.Info("stopped")
 		}()
 	}
-	// Ends before the server is shut down, so that requests which wait for the feed answer at once.
+	// Cancelled before the server shuts down, so that requests waiting for the feed answer at once.
 	serving, stopWaiting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWaiting()
 	handler, err := assembly{s}.wire(ctx, serving.Done())
 	defer s.closePools()
 	if err != nil && ctx.Err() != nil {
-		s.log.Info("told to stop before it was ready", "error", err)
+		s.log.Info("shutdown requested during startup", "error", err)
 		return nil
 	}
 	if err != nil {
@@ -204,12 +205,13 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	if err == nil {
 		s.drain(served)
 	}
-	s.log.Info("stopping: finishing what was accepted")
+	s.log.Info("stopping: finishing accepted requests")
 	stopWaiting()
 	return errors.Join(err, s.finish(stopping, server))
 }
 
-// nameAddress reads the certificate and says what the service is called from outside.
+// nameAddress loads the certificate, derives the default base URL from the listener's address, and checks that a demo
+// may listen there.
 func (s *service) nameAddress(asDemo bool) error {
 	if err := s.loadCertificate(); err != nil {
 		return err
@@ -223,7 +225,7 @@ func (s *service) nameAddress(asDemo bool) error {
 	return nil
 }
 
-// finish lets requests and groups that are under way end.
+// finish waits for running requests and groups.
 func (s *service) finish(ctx context.Context, server *http.Server) (err error) {
 	if err = server.Shutdown(ctx); err != nil {
 		err = errors.Join(fmt.Errorf("requests were still running after %s: %w", acceptedTimeout, err), server.Close())
@@ -231,7 +233,8 @@ func (s *service) finish(ctx context.Context, server *http.Server) (err error) {
 	return errors.Join(err, s.ledger.Close(ctx))
 }
 
-// openDatabase starts the embedded PostgreSQL where no other is configured, and makes its key files at the first start.
+// openDatabase starts the embedded PostgreSQL unless another database is configured. The first start makes the key
+// files.
 func (s *service) openDatabase(ctx context.Context) (err error) {
 	if s.cfg.DatabaseURL != "" {
 		return nil
@@ -256,22 +259,23 @@ func (s *service) openDatabase(ctx context.Context) (err error) {
 	return nil
 }
 
-// drain serves on for a while, no longer ready, so that a proxy which looks at /readyz sends the next requests
-// elsewhere before the listener closes.
+// drain keeps serving for DrainDelay while /readyz fails, so that a load balancer sends new requests elsewhere before
+// the listener closes.
 func (s *service) drain(served <-chan error) {
 	s.draining.Store(true)
 	if s.cfg.DrainDelay == 0 {
 		return
 	}
-	s.log.Info("draining: /readyz answers 503, everything else as before", "for", s.cfg.DrainDelay)
+	s.log.Info("draining: /readyz answers 503, all other requests are served", "for", s.cfg.DrainDelay)
 	select {
-	case <-time.After(s.cfg.DrainDelay): //nolint:forbidigo // the other end has an error
+	case <-time.After(s.cfg.DrainDelay): //nolint:forbidigo // the only early end is an error
 	case err := <-served:
-		s.log.Error("the listener is gone before the drain is over", "error", err)
+		s.log.Error("listener failed while draining", "error", err)
 	}
 }
 
-// checkHeads calls only a head that contradicts its log damage: restoring a backup loses what came after it.
+// checkHeads reports a damaged database only if a head contradicts its log. A head that is merely behind is legitimate:
+// restoring a backup loses the events after it.
 func checkHeads(ctx context.Context, pool *pgxpool.Pool) error {
 	err := history.CheckHeads(ctx, pool)
 	if _, contradicts := errors.AsType[history.HeadError](err); contradicts {
@@ -280,8 +284,8 @@ func checkHeads(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// openReplica lets a standby answer readers, where one is configured. One that cannot be reached yet is no reason not
-// to start; one of another ledger is.
+// openReplica lets a configured standby answer reads. If the standby is unreachable, the service starts without it; if
+// it belongs to another ledger, openReplica returns an error.
 func (s *service) openReplica(ctx context.Context) (err error) {
 	if s.cfg.ReplicaURL == "" {
 		return nil
@@ -306,7 +310,7 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 	return nil
 }
 
-// listen serves in the background and answers how it ends.
+// listen serves in the background. The channel receives the error that ends it.
 func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
 	server := process.NewHTTPServer(handler)
 	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
@@ -316,7 +320,7 @@ func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
 	return server, served
 }
 
-// serveOn serves in the background, with the certificate that is shown where it ends TLS.
+// serveOn serves in the background, over TLS if encrypted.
 func serveOn(
 	server *http.Server, listener net.Listener, encrypted bool, shown *atomic.Pointer[tls.Certificate],
 ) <-chan error {
@@ -334,8 +338,8 @@ func serveOn(
 	return served
 }
 
-// wait reads the files again at every reload, and returns when ctx ends or with the error that makes serving
-// impossible.
+// wait reloads keys and the certificate on each reload signal. It returns nil when ctx ends, or the error that makes
+// serving impossible.
 func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan os.Signal) error {
 	var lost <-chan struct{}
 	if s.database != nil {
@@ -350,31 +354,31 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 		case err := <-served:
 			return fmt.Errorf("serve: %w", err)
 		case <-lost:
-			return fmt.Errorf("PostgreSQL is gone: %w", s.database.Err())
+			return fmt.Errorf("PostgreSQL has stopped: %w", s.database.Err())
 		case <-look.C:
 			if s.outdated(ctx) {
-				return errors.New("the ledger was distributed over Citus while this process ran: start it again")
+				return errors.New("the ledger was distributed over Citus while this process was running: restart it")
 			}
 		case <-reload:
 			err := s.loadKeys()
 			s.loadLogKey()
 			if err != nil {
-				s.log.Error("the key files were not replaced; those before stay in use", "error", err)
+				s.log.Error("key files not reloaded; the previous keys stay in use", "error", err)
 			} else {
-				s.log.Info("read the key files again")
+				s.log.Info("key files reloaded")
 			}
 			if err := s.loadCertificate(); err != nil {
-				s.log.Error("the certificate was not replaced; the one before stays in use", "error", err)
+				s.log.Error("certificate not reloaded; the previous one stays in use", "error", err)
 			}
 		}
 	}
 }
 
-// lookAtTables is how often a service of one server asks whether the tables are distributed by now.
+// lookAtTables is how often a service on a single database server checks whether the tables have been distributed.
 const lookAtTables = 10 * time.Second
 
-// outdated reports whether the tables were distributed since this process has started, which knows them as those of one
-// server.
+// outdated reports whether the tables were distributed after this process started. Such a process must restart, because
+// it still treats them as local tables.
 func (s *service) outdated(ctx context.Context) bool {
 	if s.holders != nil || s.database != nil {
 		return false
@@ -385,15 +389,13 @@ func (s *service) outdated(ctx context.Context) bool {
 	return err == nil && distributed
 }
 
-// condition is one thing that must hold for a commit. Its error is a *domain.Error that says to the proxy what does
-// not.
+// condition is one requirement for committing. If it does not hold, ask returns an error that wraps a *domain.Error.
 type condition struct {
 	name string
 	ask  func(context.Context) error
 }
 
-// conditions are in the order in which they are asked, the cheapest first. The handlers themselves look at the signing
-// key.
+// conditions are checked in order, cheapest first. The handlers check the signing key themselves.
 func (s *service) conditions() []condition {
 	return []condition{
 		{"process", s.staying},
@@ -404,7 +406,7 @@ func (s *service) conditions() []condition {
 	}
 }
 
-// ready says whether registrations can be taken, and if not, names the condition that fails.
+// ready returns nil if registrations can be accepted, and otherwise an error that names the failed condition.
 func (s *service) ready(ctx context.Context) error {
 	for _, c := range s.conditions() {
 		if err := c.ask(ctx); err != nil {
@@ -414,7 +416,7 @@ func (s *service) ready(ctx context.Context) error {
 	return nil
 }
 
-// staying is never remembered: a drain must show at once.
+// staying is not cached: a drain must show at once.
 func (s *service) staying(context.Context) error {
 	if s.draining.Load() {
 		return domain.Unavailable("This process is stopping.")
@@ -422,7 +424,7 @@ func (s *service) staying(context.Context) error {
 	return nil
 }
 
-// admitted says whether the ledger takes this version of the program.
+// admitted returns an error if the ledger requires a newer version of this program.
 func (s *service) admitted(context.Context) error {
 	if err := s.gate.Err(); err != nil {
 		return fmt.Errorf("%w: %w", domain.Unavailable("Nothing can be committed: "+err.Error()+"."), err)
@@ -430,7 +432,7 @@ func (s *service) admitted(context.Context) error {
 	return nil
 }
 
-// complete is not remembered either.
+// complete returns an error if the database has lost commits. It is not cached either.
 func (s *service) complete(context.Context) error {
 	if lost, ok := errors.AsType[*eventstore.LostError](s.guard.Err()); ok {
 		return lost.Refusal()
@@ -438,7 +440,8 @@ func (s *service) complete(context.Context) error {
 	return nil
 }
 
-// closeTraces sends the last of them, for a moment: a collector that is away delays no shutdown.
+// closeTraces sends the remaining traces, for three seconds at most, so that an unreachable collector does not delay
+// the shutdown.
 func (s *service) closeTraces(ctx context.Context) {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()
@@ -478,7 +481,7 @@ func newLog(w io.Writer, cfg config.Config) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// inSeconds logs durations as numbers of seconds; slog's JSON would have nanoseconds and its text a mixture of units.
+// inSeconds logs durations as seconds. By default slog's JSON has nanoseconds and its text mixes units.
 func inSeconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.Float64Value(a.Value.Duration().Seconds())

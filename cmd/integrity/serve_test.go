@@ -223,7 +223,7 @@ func TestReloadWhileStarting(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	s.says("read the key files again")
+	s.says("key files reloaded")
 }
 
 // begin runs serve, and does not wait until it answers.

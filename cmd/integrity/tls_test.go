@@ -100,7 +100,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the log says that the certificate is unreadable", func() error {
-		if !strings.Contains(readLog(t, s), "the certificate was not replaced; the one before stays in use") {
+		if !strings.Contains(readLog(t, s), "certificate not reloaded; the previous one stays in use") {
 			return fmt.Errorf("it does not")
 		}
 		return nil

@@ -176,7 +176,7 @@ func TestTransparencyLog(t *testing.T) {
 	alone(t, dir, "UPDATE ledger SET epoch = epoch + 1")
 	s = start(t, dir, "--demo", "--listen", strings.TrimPrefix(s.base, "http://"))
 	restored := s.registerOne("d-restored")
-	if r := integrity(t, env, "log", "status"); r.code != cli.ExitNegative || !strings.Contains(r.out, "STANDS STILL") {
+	if r := integrity(t, env, "log", "status"); r.code != cli.ExitNegative || !strings.Contains(r.out, "STOPPED") {
 		t.Errorf("log status: %d %s", r.code, r.out)
 	}
 	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "stands still") {
@@ -196,7 +196,7 @@ func TestTransparencyLog(t *testing.T) {
 		}
 	}
 	if out := must(t, env, "log", "resume", "--published", known); !strings.Contains(
-		out, "nothing that was published is lost",
+		out, "no published leaf is lost",
 	) {
 		t.Errorf("log resume: %s", out)
 	}
@@ -238,12 +238,12 @@ func TestTransparencyLog(t *testing.T) {
 // reload has the service read its key files, and waits until it has.
 func (s *running) reload() {
 	s.t.Helper()
-	before := strings.Count(s.logText(), "read the key files again")
+	before := strings.Count(s.logText(), "key files reloaded")
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		s.t.Fatal(err)
 	}
 	eventually(s.t, "the key files are read", func() error {
-		if strings.Count(s.logText(), "read the key files again") == before {
+		if strings.Count(s.logText(), "key files reloaded") == before {
 			return fmt.Errorf("not yet")
 		}
 		return nil

@@ -53,7 +53,7 @@ func TestOutdatedProgram(t *testing.T) {
 		len(view.Rules) != len(domain.Rules()) {
 		t.Errorf("%+v", view)
 	}
-	if said := must(t, database, "upgrade", "finish"); said != "every rule of this version was on before\n" {
+	if said := must(t, database, "upgrade", "finish"); said != "every rule of this version was already on\n" {
 		t.Error(said)
 	}
 	// What a later version does when it switches a rule on, while this process is frozen, and so taken for dead.

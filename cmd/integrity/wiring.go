@@ -42,8 +42,8 @@ import (
 // assembly makes the parts of a service.
 type assembly struct{ *service }
 
-// wire makes the handler of everything behind it, in steps of which each needs those before it. Requests that wait for
-// the feed answer once closing is closed. After an error closePools closes what was opened.
+// wire opens every part of the service and returns its HTTP handler. Each step needs the ones before it. Requests that
+// wait for the feed answer when closing is closed. After an error, closePools closes the pools opened so far.
 func (s assembly) wire(ctx context.Context, closing <-chan struct{}) (http.Handler, error) {
 	for _, step := range []func(context.Context) error{
 		s.readFiles, s.openLedgerData, s.openPools, s.register, s.openStore, s.openWorkers, s.openLedger, s.openContents,
@@ -55,7 +55,7 @@ func (s assembly) wire(ctx context.Context, closing <-chan struct{}) (http.Handl
 	return s.handler(closing)
 }
 
-// readFiles reads what can be wrong before the database is touched.
+// readFiles reads the configured files, so that their errors show before the database is touched.
 func (s assembly) readFiles(context.Context) (err error) {
 	if s.plans, err = s.cfg.PlanTable(); err != nil {
 		return err
@@ -66,7 +66,8 @@ func (s assembly) readFiles(context.Context) (err error) {
 	return s.loadKeys()
 }
 
-// openLedgerData waits for a server that accepts writes, because another's database may be in the middle of a failover.
+// openLedgerData waits for a server that accepts writes, because an external database may be in the middle of a
+// failover.
 func (s assembly) openLedgerData(ctx context.Context) error {
 	if s.database != nil {
 		return s.prepareLedger(ctx, connect.Fixed(s.database.URL(postgres.Database)))
@@ -85,8 +86,8 @@ func (s assembly) openLedgerData(ctx context.Context) error {
 	})
 }
 
-// await asks the database what a start must know, for up to ledger.Patience from the first question on: a failover
-// may come at any point of the start.
+// await retries a startup query until a writable server answers it. All queries of a startup share one limit,
+// ledger.Patience from the first, because a failover can begin at any point.
 func (s assembly) await(ctx context.Context, ask func() error) error {
 	if s.database != nil {
 		return ask()
@@ -100,7 +101,7 @@ func (s assembly) await(ctx context.Context, ask func() error) error {
 	return cluster.Explain(s.cfg.GivenBy("DATABASE_URL"), err)
 }
 
-// prepareLedger brings the schema to its newest form and makes the ledger where it is missing.
+// prepareLedger migrates the schema and creates the ledger if it does not exist.
 func (s assembly) prepareLedger(ctx context.Context, source connect.Source) error {
 	url := source()
 	server, err := cluster.Inspect(ctx, url)
@@ -109,7 +110,7 @@ func (s assembly) prepareLedger(ctx context.Context, source connect.Source) erro
 	}
 	if server.Untried() {
 		s.log.Warn(
-			"this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest",
+			"this PostgreSQL is newer than any version the ledger is tested with", "version", server.Version, "newest",
 			cluster.NewestPostgreSQL,
 		)
 	}
@@ -162,34 +163,34 @@ func (s assembly) openPools(ctx context.Context) (err error) {
 	return s.await(ctx, func() error { return checkHeads(ctx, s.read) })
 }
 
-// opener opens a pool of so many connections.
+// opener opens a pool with the given number of connections.
 type opener func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error)
 
-// onNodes gives so many connections to each node of Citus.
+// onNodes opens pools with conns connections to each Citus node.
 func (s assembly) onNodes(use string, conns int, open opener) *cluster.Nodes {
 	nodes := s.holders.Nodes(conns, open)
 	s.nodes[use] = nodes
 	return nodes
 }
 
-// route gives as many to each as a pool has.
+// route opens pools to the Citus nodes, each as large as pool.
 func (s assembly) route(use string, pool *pgxpool.Pool, open opener) eventstore.Database {
 	return eventstore.Route(pool, s.onNodes(use, int(pool.Config().MaxConns), open))
 }
 
-// register shows that this process serves, before it decides anything.
+// register announces this process to the others before it decides anything.
 func (s assembly) register(ctx context.Context) error {
 	s.gate = eventstore.NewGate(eventstore.ThisProgram(), func(e *eventstore.OutdatedError) {
-		s.log.Error("nothing is committed any more, and the workers stop; reads go on", "error", e)
+		s.log.Error("commits and workers stopped; reads still work", "error", e)
 	})
-	host, _ := os.Hostname() // without one the process id must do
+	host, _ := os.Hostname() // without a host name, the process ID identifies the process
 	s.heartbeat = &eventstore.Heartbeat{
 		Pool: s.queue, Gate: s.gate, Name: strings.TrimSpace(fmt.Sprintf("%s %d", host, os.Getpid())),
 	}
 	return s.await(ctx, func() error { return s.heartbeat.Beat(ctx) })
 }
 
-// openStore opens what reads, and refuses a table of plans that lacks one in use.
+// openStore opens the read side. It returns an error if an organization has a plan that the plan table lacks.
 func (s assembly) openStore(ctx context.Context) error {
 	reading := (*cluster.Primary).ReadPool
 	s.store = query.New(query.Config{
@@ -215,7 +216,7 @@ func (s assembly) openStore(ctx context.Context) error {
 	return nil
 }
 
-// openWorkers makes what works after a commit. Nothing runs yet: startWorkers starts it.
+// openWorkers creates the queue workers. startWorkers runs them.
 func (s assembly) openWorkers(ctx context.Context) (err error) {
 	if s.wake, err = s.primary.NotifyPool(ctx, ledger.WakeConns); err != nil {
 		return err
@@ -264,7 +265,7 @@ func (s assembly) openWorkers(ctx context.Context) (err error) {
 	return s.openTree(ctx)
 }
 
-// openLedger opens what writes.
+// openLedger opens the write side.
 func (s assembly) openLedger(context.Context) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
 		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool),
@@ -280,7 +281,7 @@ func (s assembly) openLedger(context.Context) (err error) {
 	return nil
 }
 
-// openContents opens what looks at files and keeps them.
+// openContents opens the content store and the analyzer.
 func (s assembly) openContents(context.Context) error {
 	url, err := s.cfg.BlobStore()
 	if err != nil {
@@ -291,7 +292,7 @@ func (s assembly) openContents(context.Context) error {
 	return err
 }
 
-// egress is what webhooks may be sent to; a demo, which is for one machine alone, sends them on that machine too.
+// egress returns the policy for webhook destinations. A demo may also send to loopback addresses.
 func (s assembly) egress() webhooks.EgressPolicy {
 	policy := s.cfg.Egress()
 	policy.Loopback = s.asDemo
@@ -330,7 +331,7 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 	}), nil
 }
 
-// keepContent announces bytes before it stores them, so that they are erased if their registration never comes.
+// keepContent records the content before storing it, so that it is erased if its registration never commits.
 func (s assembly) keepContent(
 	ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, content io.ReaderAt,
 	size int64,
@@ -341,20 +342,20 @@ func (s assembly) keepContent(
 	return s.contents.Keep(ctx, o, v, content, size)
 }
 
-// warnOfFiles says at the start what would show as refused connections under load.
+// warnOfFiles warns at startup if the limit of open files is so low that connections would be refused under load.
 func (s *service) warnOfFiles() {
 	limit, err := ledger.OpenFiles()
 	if clients := ledger.ClientsFor(limit, ledger.DatabaseConns(s.installed.Shards)); err == nil &&
 		clients < ledger.FewClients {
 		s.log.Warn(
-			"few files may be open, so few clients can be connected at once; "+ledger.RaiseFiles, "limit", limit, "clients",
+			"the limit of open files allows few simultaneous clients; "+ledger.RaiseFiles, "limit", limit, "clients",
 			max(0, clients),
 		)
 	}
 }
 
-// oauth is the adapter of the ordinary MCP endpoint, or nil where none is configured. Nothing is asked of the provider
-// yet.
+// oauth returns the OAuth adapter of the standard MCP endpoint, or nil if none is configured. It does not contact the
+// provider yet.
 func (s assembly) oauth() *oauth.Provider {
 	if s.cfg.OAuthIssuer == "" {
 		return nil
@@ -365,7 +366,7 @@ func (s assembly) oauth() *oauth.Provider {
 	})
 }
 
-// tree is the process's part of the transparency log; all of it is nil without a log.
+// tree is the process's part of the transparency log. Without a log all fields are nil.
 type tree struct {
 	write, read *pgxpool.Pool
 	keeper      *transparency.Keeper
@@ -374,11 +375,10 @@ type tree struct {
 	authorities []*transparency.TimestampAuthority
 }
 
-// freshTree is for how long a checkpoint that was read may be the one of evidence: a new one comes every second at
-// most.
+// freshTree is how long a cached checkpoint may be used for evidence. The log makes at most one checkpoint per second.
 const freshTree = 200 * time.Millisecond
 
-// openTree makes what keeps the transparency log and what answers from it.
+// openTree creates the log's keeper and reader.
 func (s assembly) openTree(ctx context.Context) error {
 	if !s.cfg.Transparency {
 		return nil
@@ -420,9 +420,9 @@ func (s assembly) openTree(ctx context.Context) error {
 	return err
 }
 
-// signedHead reads the largest head of the log that this machine keeps outside the database, compares the database with
-// it before anything is committed, and says how later ones are kept. A directory that cannot be written is no reason
-// not to start: the process itself still notices what is lost while it runs.
+// signedHead reads the largest log head stored in the data directory and checks that the database contains it, before
+// anything is committed. It also returns the function that stores later heads, or nil if the directory is not writable.
+// The service starts even then: a running process still notices lost commits.
 func (s assembly) signedHead(ctx context.Context) (
 	known transparency.Head, keep func(transparency.Head) (transparency.Head, error), err error,
 ) {
@@ -432,15 +432,15 @@ func (s assembly) signedHead(ctx context.Context) (
 	}
 	missing, err := known.Lacks(ctx, s.tree.read)
 	switch {
-	case err != nil: // the keeper asks again before it signs
-		s.log.Warn("the database cannot be compared with the signed head of the log yet", "file", file.Path(), "error", err)
+	case err != nil: // the keeper checks again before it signs
+		s.log.Warn("database not yet compared with the signed head of the log", "file", file.Path(), "error", err)
 	case missing != "":
 		s.guard.Missing(eventstore.BySignedHead, missing+" (known from "+file.Path()+")")
 	}
 	if err := file.Writable(); err != nil {
-		s.log.Warn("the signed heads of the log are not kept outside the database, so a start after lost commits does "+
-			"not notice them: "+
-			"let "+config.Prefix+"DATA_DIR name a directory that stays and that this process may write", "directory",
+		s.log.Warn("signed log heads are not stored outside the database, so a start after lost commits will not detect the "+
+			"loss: set "+config.Prefix+
+			"DATA_DIR to a persistent directory that this process can write", "directory",
 			s.cfg.DataDir, "error", err)
 		return known, nil, nil
 	}

@@ -46,10 +46,10 @@ func (a *app) witnessCommand() *cobra.Command {
 	return c
 }
 
-// witnessConns is how many submissions are judged at once; those of one log wait for each other.
+// witnessConns is how many submissions are processed at once. Submissions for the same log wait for each other.
 const witnessConns = 4
 
-// witnessing is a process of integrity witness.
+// witnessing is a running integrity witness.
 type witnessing struct {
 	*app
 	cfg     config.Config
@@ -75,7 +75,7 @@ func (w *witnessing) run(ctx context.Context) error {
 	if err := w.load(); err != nil {
 		return err
 	}
-	// The database outlives the signal, until those who wait are answered.
+	// The database stays open after the signal, until pending requests are answered.
 	return ledger.WithDatabase(context.WithoutCancel(ctx), w.App, w.cfg, w.log, "integrity witness", false,
 		func(source connect.Source) error {
 			if _, err := ledger.Ensure(ctx, w.App, source(), w.cfg); err != nil {
@@ -109,16 +109,16 @@ func (w *witnessing) run(ctx context.Context) error {
 			err = w.wait(ctx, served, reload)
 			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), acceptedTimeout)
 			defer cancel()
-			w.log.Info("stopping: finishing what was accepted")
+			w.log.Info("stopping: finishing accepted requests")
 			return errors.Join(err, server.Shutdown(stopping))
 		})
 }
 
-// witnessSigner is the key to cosign with, which must sign nothing else.
+// witnessSigner reads the cosigning key. It returns an error if the key is also used for anything else.
 func witnessSigner(cfg *config.Config) (*witness.Signer, error) {
 	if cfg.WitnessName == "" {
 		return nil, fmt.Errorf(
-			"%sWITNESS_NAME (--witness-name) is needed: it names this witness in each cosignature and in its verifier key",
+			"set %sWITNESS_NAME (--witness-name): it names this witness in each cosignature and in its verifier key",
 			config.Prefix,
 		)
 	}
@@ -133,20 +133,20 @@ func witnessSigner(cfg *config.Config) (*witness.Signer, error) {
 	}
 	for _, other := range []keyfiles.Source{cfg.SigningSource(), cfg.LogSource()} {
 		if key, err := other.Current(); err == nil && key != nil && keyfiles.Named(own, key.Key().KeyID) {
-			return nil, fmt.Errorf("the witness key must be a key of its own, not that of %s", other.Variable)
+			return nil, fmt.Errorf("the witness key must not be used for anything else, and %s has the same key", other.Variable)
 		}
 	}
 	return signer, nil
 }
 
-// load reads the list of logs and the certificate. After an error those read before stay in use.
+// load reads the list of logs and the certificate. On error the previous ones stay in use.
 func (w *witnessing) load() error {
 	logs, err := w.cfg.LogList()
 	if err != nil {
 		return err
 	}
 	if len(logs) == 0 {
-		return fmt.Errorf("%sWITNESS_LOGS (--witness-logs) is needed: the verifier keys of the logs to cosign", config.Prefix)
+		return fmt.Errorf("set %sWITNESS_LOGS (--witness-logs) to the verifier keys of the logs to cosign", config.Prefix)
 	}
 	if w.cfg.Encrypted() {
 		pair, err := w.cfg.LoadCertificate()
@@ -169,9 +169,9 @@ func (w *witnessing) wait(ctx context.Context, served <-chan error, reload <-cha
 			return fmt.Errorf("serve: %w", err)
 		case <-reload:
 			if err := w.load(); err != nil {
-				w.log.Error("the logs and the certificate were not replaced; those before stay in use", "error", err)
+				w.log.Error("logs and certificate not reloaded; the previous ones stay in use", "error", err)
 			} else {
-				w.log.Info("read the logs and the certificate again", "logs", len(*w.logs.Load()))
+				w.log.Info("logs and certificate reloaded", "logs", len(*w.logs.Load()))
 			}
 		}
 	}

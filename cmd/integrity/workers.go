@@ -17,8 +17,7 @@ import (
 	"integrityledger/projections/queue"
 )
 
-// How often it is written down which keys were used, warned of keys that end soon, and sessions that are over are
-// deleted.
+// Intervals of the background jobs.
 const (
 	forgetSessionsEvery = 10 * time.Minute
 	trafficEvery        = 10 * time.Second
@@ -26,8 +25,8 @@ const (
 	keyWarningEvery     = 24 * time.Hour
 )
 
-// startWorkers starts what works on the queues. What tells others of this process, and this process of a loss, goes on
-// while requests and groups are finished; stop ends that too, and waits until all have let go of the database.
+// startWorkers starts the background jobs. The heartbeat and the guard keep running while requests and groups finish;
+// stop ends those too, and waits until all jobs have released the database.
 func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	mailer := queue.NewMailer(queue.Mailer{
 		Pool: s.store.Pool, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey,
@@ -41,10 +40,10 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	var workers, watchers sync.WaitGroup
 	watchers.Go(func() {
 		s.heartbeat.Run(watching, func(err error) {
-			s.log.Warn("other processes may take this one for ended", "error", cluster.Loggable(err))
+			s.log.Warn("heartbeat failed; other processes may consider this one ended", "error", cluster.Loggable(err))
 		})
 	})
-	// Workers write too, so they end with the gate.
+	// Workers also write, so they stop when the gate closes.
 	watchers.Go(func() { s.guard.Run(watching, s.store.Pool, s.installed.Shards) })
 	watchers.Go(func() {
 		select {
@@ -78,14 +77,14 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 		workers.Wait()
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		s.flushKeyUses(stopping) // those of the last minute
+		s.flushKeyUses(stopping) // uses of the last minute
 		s.flushTraffic(stopping)
 		end()
 		watchers.Wait()
 	}, nil
 }
 
-// every does something now, and again and again after the interval, until ctx ends.
+// every calls do now and then at each interval, until ctx ends.
 func every(ctx context.Context, interval time.Duration, do func(context.Context)) {
 	again := time.NewTicker(interval)
 	defer again.Stop()
@@ -101,13 +100,13 @@ func every(ctx context.Context, interval time.Duration, do func(context.Context)
 
 func (s *service) flushKeyUses(ctx context.Context) {
 	if err := s.keyUses.Flush(ctx, s.store); err != nil && ctx.Err() == nil {
-		s.log.Warn("when keys were used is not written down; the next minute tries again", "error", err)
+		s.log.Warn("last-used times of keys not saved; retrying in a minute", "error", err)
 	}
 }
 
 func (s *service) flushTraffic(ctx context.Context) {
 	if err := s.traffic.Flush(ctx, s.store, s.Now()); err != nil && ctx.Err() == nil {
-		s.log.Warn("the load of organizations was not saved; the next round tries again", "error", err)
+		s.log.Warn("organizations' load not saved; retrying in the next round", "error", err)
 	}
 }
 
@@ -115,34 +114,35 @@ func (s *service) warnOfKeys(ctx context.Context) {
 	now := s.Now()
 	keys, err := s.store.ExpiringKeys(ctx, now, now.Add(domain.KeyWarning))
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("cannot look for all API keys that end soon", "error", err)
+		s.log.Warn("search for expiring API keys incomplete", "error", err)
 	}
 	if len(keys) > 0 {
-		s.log.Warn("API keys end within 30 days; integrity apikey list shows them, integrity apikey rotate makes successors",
+		s.log.Warn("API keys expire within 30 days; integrity apikey list shows them, integrity apikey rotate replaces them",
 			"keys", len(keys), "first", keys[0].ID.String(), "organization", keys[0].Organization.String(), "ends",
 			cli.TimeText(keys[0].ExpiresAt))
 	}
 }
 
-// forgetAnswers deletes the answers of idempotent requests that are too old.
+// forgetAnswers deletes expired answers to idempotent requests.
 func (s *service) forgetAnswers(ctx context.Context) {
-	now, err := s.ledger.Agreed(ctx) // a clock ahead would forget answers that are still asked for
+	now, err := s.ledger.Agreed(ctx) // a clock that is ahead would delete answers that clients may still ask for
 	if err == nil {
 		err = s.store.ForgetAnswers(ctx, now)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("old answers of idempotent requests stay", "error", err)
+		s.log.Warn("expired answers to idempotent requests not deleted", "error", err)
 	}
 }
 
-// forgetSessions deletes sessions of the console, and what led to them, whose time is over.
+// forgetSessions deletes expired console sessions, links and passkey challenges.
 func (s *service) forgetSessions(ctx context.Context) {
-	now, err := s.ledger.Agreed(ctx) // a clock ahead would sign everybody out, and forget the links of the hour
+	// A clock that is ahead would sign out every user and delete links that are still valid.
+	now, err := s.ledger.Agreed(ctx)
 	if err == nil {
 		err = s.sessions.Forget(ctx, now)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("sessions that are over stay for now", "error", err)
+		s.log.Warn("expired sessions not deleted", "error", err)
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *service) eraser() *queue.Loop {
 	})
 }
 
-// committed wakes those who have something to do after a commit, and nobody else.
+// committed wakes the workers that a commit concerns.
 func (s *service) committed(c eventstore.Commit) {
 	s.notifier.Committed(c)
 	if c.Queued {
@@ -166,7 +166,7 @@ func (s *service) committed(c eventstore.Commit) {
 	}
 }
 
-// grouped counts every group.
+// grouped records a committed group in the metrics, the probe, the canary and the traffic.
 func (s *service) grouped(r eventstore.GroupReport) {
 	s.metrics.Group(r)
 	s.probe.Group(r)
@@ -178,7 +178,8 @@ func (s *service) grouped(r eventstore.GroupReport) {
 	}
 }
 
-// answered counts every request. Probes of load balancers are left out of the traffic, or an idle service would write.
+// answered records a request in the metrics and in the organization's traffic. Health probes are left out of the
+// traffic: with them an idle service would keep writing.
 func (s *service) answered(o edge.Observation) {
 	s.metrics.Request(o)
 	if o.Route == "/healthz" || o.Route == "/readyz" {

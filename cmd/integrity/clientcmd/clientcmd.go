@@ -110,7 +110,7 @@ func Refusal(err error) error {
 
 // written is Refusal of a write that may be given again, whether it happened or not.
 func written(err error) error {
-	return Unconfirmed(err, "give the same command again; what was done already is answered as a replay")
+	return Unconfirmed(err, "run the same command again; what was done already is answered as a replay")
 }
 
 // Unconfirmed is Refusal for a write. If no answer came, the write may have happened: the error then says what to do

@@ -40,7 +40,7 @@ func (a *app) monitorCommand() *cobra.Command {
 	c.Flags().IntVar(
 		&w.monitor.Witnesses, "require-witnesses", 0, "how many pinned witnesses must have cosigned the checkpoint",
 	)
-	c.Flags().BoolVar(&w.asJSON, "json", false, "print JSON, one object a line")
+	c.Flags().BoolVar(&w.asJSON, "json", false, "print JSON, one object per line")
 	cli.Require(c, "trusted-keys", "state")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if w.every < time.Second {

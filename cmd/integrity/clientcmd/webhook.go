@@ -239,7 +239,7 @@ func (a *app) webhookReplayCommand() *cobra.Command {
 				if done.Count > 0 && *confirm {
 					err = fmt.Errorf("%w\n  %d deliveries were queued before", err, done.Count)
 				}
-				return Unconfirmed(err, "give the same command again; nothing is queued twice")
+				return Unconfirmed(err, "run the same command again; nothing is queued twice")
 			}
 			done.Count, done.NextSequence = done.Count+page.Count, page.NextSequence
 		}

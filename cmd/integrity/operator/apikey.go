@@ -21,11 +21,11 @@ import (
 	"integrityledger/projections/query"
 )
 
-// KeyView is an API key as JSON shows it; its text is shown once, by create and rotate alone.
+// KeyView is an API key in JSON output. It never holds the key's text, which only create and rotate show, once.
 type KeyView struct {
 	wire.APIKey
-	OrganizationID string `json:"organizationId,omitempty"` // of the database's way
-	EndsSoon       bool   `json:"endsSoon"`                 // still works, and ends within domain.KeyWarning
+	OrganizationID string `json:"organizationId,omitempty"` // only when read from the database
+	EndsSoon       bool   `json:"endsSoon"`                 // still valid, and expires within domain.KeyWarning
 	Key            string `json:"key,omitempty"`
 }
 
@@ -35,7 +35,7 @@ func (a apikeys) viewKey(k query.GrantedKey) KeyView {
 	return v
 }
 
-// viewAPIKey shows a key that the service has answered.
+// viewAPIKey converts a key from the service's API.
 func (a apikeys) viewAPIKey(k wire.APIKey) KeyView {
 	ends, err := time.Parse(time.RFC3339, k.ExpiresAt)
 	now := a.Now()
@@ -85,7 +85,7 @@ func (a apikeys) apikeyListCommand() *cobra.Command {
 		func(
 			ctx context.Context, s *query.Store, id domain.OrganizationID, after string,
 		) ([]query.GrantedKey, bool, string, error) {
-			from, _ := domain.ParseID[domain.KeyID](after) // empty: the first page
+			from, _ := domain.ParseID[domain.KeyID](after) // empty for the first page
 			page, more, err := s.KeysPage(ctx, id, from, 1000)
 			if len(page) > 0 {
 				after = page[len(page)-1].ID.String()
@@ -136,7 +136,7 @@ func (a apikeys) apikeyCreateCommand() *cobra.Command {
 		return create.Name == "" && v.url == "" || domain.ValidKeyName(create.Name)
 	})
 	v.Flags().StringSliceVar(
-		&create.Companies, "company", nil, "references of companies that it may use, separated by commas",
+		&create.Companies, "company", nil, "references of companies to grant to the key, separated by commas",
 	)
 	v.scopes(&create.Scopes, nil, "scopes, separated by commas")
 	v.lifetime(&create.Lifetime, "lifetime in days or hours, from 1h to 730d")
@@ -167,11 +167,11 @@ func (a apikeys) apikeyCreateCommand() *cobra.Command {
 	})
 }
 
-// lostText is what to do where a key may have been made although no answer came.
+// lostText tells the user what to do if no answer came back: the key may exist all the same.
 const lostText = "integrity apikey list shows whether it was made; its text is lost then, so revoke it before you " +
 	"make another"
 
-// keyNow shows a key after a change that is committed: as it is read now, or as the change left it where that fails.
+// keyNow reads a key again after a committed change. If that fails, it shows the key as the change left it.
 func (a apikeys) keyNow(ctx context.Context, l *ledger.Opened, key domain.APIKey) KeyView {
 	found, err := l.Store.KeyOf(ctx, key.Organization, key.ID)
 	if err != nil {
@@ -180,8 +180,8 @@ func (a apikeys) keyNow(ctx context.Context, l *ledger.Opened, key domain.APIKey
 	return a.viewKey(found)
 }
 
-// end is the time at which a lifetime of --expires ends; empty, which leaves it to the service, where the flag is not
-// given.
+// end returns the expiry that --expires gives, or an empty string without the flag, which leaves the expiry to the
+// service.
 func (v *verb) end(lifetime time.Duration) string {
 	if !v.Flags().Changed("expires") {
 		return ""
@@ -189,7 +189,7 @@ func (v *verb) end(lifetime time.Duration) string {
 	return cli.TimeText(v.app.Now().Add(lifetime))
 }
 
-// keyLimits adds the flags that narrow what a key may declare and from where it may act.
+// keyLimits adds the flags that restrict what a key may declare and where it may be used from.
 func (v *verb) keyLimits(to *domain.CreateKey) {
 	source := v.Flags().String("source", "", "the only source that the key may declare (default: any)")
 	networks := v.Flags().StringSlice(
@@ -225,14 +225,14 @@ func (v *verb) keyLimits(to *domain.CreateKey) {
 	})
 }
 
-// scopes adds the flag of that name.
+// scopes adds the flag --scopes.
 func (v *verb) scopes(to *[]domain.Scope, unless []string, usage string) {
 	texts := v.Flags().StringSlice("scopes", unless, usage)
 	v.check(func() error {
 		for _, text := range *texts {
 			scope := domain.Scope(strings.TrimSpace(text))
 			if !slices.Contains(domain.Scopes(), scope) {
-				return fmt.Errorf("--scopes: %q is no scope; there are %v", text, domain.Scopes())
+				return fmt.Errorf("--scopes: unknown scope %q; the scopes are %v", text, domain.Scopes())
 			}
 			if !slices.Contains(*to, scope) {
 				*to = append(*to, scope)
@@ -259,7 +259,7 @@ func readLifetime(text string) (time.Duration, error) {
 	return lifetime, nil
 }
 
-// readSpan reads 90d or 12h.
+// readSpan parses a span in days or hours, such as 90d or 12h.
 func readSpan(text string) (time.Duration, error) {
 	unit := time.Hour
 	number, days := strings.CutSuffix(text, "d")
@@ -275,7 +275,7 @@ func readSpan(text string) (time.Duration, error) {
 	return time.Duration(n) * unit, nil
 }
 
-// RotationView is the successor, as apikey create shows a key, with what became of the former one.
+// RotationView is the successor of a rotated key, and what happened to the former key.
 type RotationView struct {
 	KeyView
 	FormerKey KeyView `json:"formerKey"`
@@ -285,7 +285,7 @@ func (a apikeys) apikeyRotateCommand() *cobra.Command {
 	v := a.apiVerb("apikey rotate", "overlap", "copy-grants", "expires")
 	rotate := domain.RotateKey{}
 	overlap := v.Flags().String(
-		"overlap", "24h", "how long the former key goes on working, in days or hours, from 0h to 30d",
+		"overlap", "24h", "how long the former key keeps working, in days or hours, from 0h to 30d",
 	)
 	v.Flags().BoolVar(&rotate.CopyGrants, "copy-grants", false, "grant the successor every company of the former key")
 	v.lifetime(&rotate.Lifetime, "lifetime of the successor in days or hours, from 1h to 730d")
@@ -297,9 +297,9 @@ func (a apikeys) apikeyRotateCommand() *cobra.Command {
 	})
 	show := func(successor, former KeyView, text string) error {
 		successor.Key = text
-		grants := fmt.Sprintf("companies that it may use: %d\n", len(successor.Grants.Companies))
+		grants := fmt.Sprintf("companies granted: %d\n", len(successor.Grants.Companies))
 		if !rotate.CopyGrants {
-			grants = "no grant was copied: grant it its companies, or rotate with --copy-grants\n"
+			grants = "no grants were copied: grant companies to the new key, or rotate with --copy-grants\n"
 		}
 		return v.print(RotationView{successor, former}, successor.line()+"former key: "+former.line()+grants+text+"\n")
 	}
@@ -328,7 +328,7 @@ func (a apikeys) apikeyRevokeCommand() *cobra.Command {
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		k, err := service.RevokeAPIKey(ctx, v.args[0])
 		if err != nil {
-			return clientcmd.Unconfirmed(err, "give the same command again")
+			return clientcmd.Unconfirmed(err, "run the same command again")
 		}
 		return v.show(a.viewAPIKey(k))
 	}
@@ -341,7 +341,7 @@ func (a apikeys) apikeyRevokeCommand() *cobra.Command {
 func (a apikeys) apikeyGrantCommand() *cobra.Command {
 	v := a.ledgerVerb("apikey grant")
 	reference := v.Flags().String("company", "", "reference of an existing company of the key's organization")
-	take := v.Flags().Bool("revoke", false, "take the grant back")
+	take := v.Flags().Bool("revoke", false, "revoke the grant")
 	cli.Require(v.Command, "company")
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {
 		company, err := l.Store.CompanyByReference(ctx, key.Organization, *reference)
@@ -366,7 +366,7 @@ func (a apikeys) apikeyGrantCommand() *cobra.Command {
 
 func (a apikeys) apikeyAffectedCommand() *cobra.Command {
 	v := a.ledgerVerb("apikey affected")
-	v.describeJSON("print JSON, one object a line")
+	v.describeJSON("print JSON, one object per line")
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {
 		actor := domain.KeyActor(key.ID)
 		_, err := v.printAffected(ctx, l, []domain.Shard{key.Organization.Shard()}, func(e *domain.Event) bool {

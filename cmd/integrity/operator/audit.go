@@ -23,23 +23,24 @@ import (
 	"integrityledger/eventstore/bundle"
 )
 
-// auditView is what integrity audit prints with --json.
+// auditView is the JSON output of integrity audit.
 type auditView struct {
 	Source        string          `json:"source"` // "database" or "bundle"
 	Clean         bool            `json:"clean"`
 	Events        int64           `json:"events"`
 	Organizations []audit.History `json:"organizations"`
 	FindingCount  int64           `json:"findingCount"`
-	// Findings are the first hundred of each organization, by sequence, then those of none.
+	// Findings are the first hundred findings of each organization, by sequence, then the findings that concern no
+	// organization.
 	Findings []audit.Finding `json:"findings"`
-	// Projections are the tables that were compared with the log; none of a bundle.
+	// Projections lists the tables that were compared with the log. It is empty for a bundle.
 	Projections     []string `json:"projections"`
 	NotChecked      []string `json:"notChecked"`
-	EventsPerSecond float64  `json:"eventsPerSecond"` // of the log; the comparison of tables is not in it
-	DurationSeconds float64  `json:"durationSeconds"` // of everything
+	EventsPerSecond float64  `json:"eventsPerSecond"` // reading the log only; comparing tables is not included
+	DurationSeconds float64  `json:"durationSeconds"` // the whole audit
 }
 
-// auditOptions is what both kinds of audit know.
+// auditOptions are the options that both kinds of audit share.
 type auditOptions struct {
 	Trusted *evidence.TrustedKeys
 	against *bundle.Bundle // nil: none
@@ -48,8 +49,9 @@ type auditOptions struct {
 
 func (a *app) auditCommand() *cobra.Command {
 	v := a.verb("audit", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS")
-	only := v.organization("only this organization (org_…); without it all, and what none of them owns", false)
-	against := v.Flags().String("against", "", "former bundle that the history must extend")
+	only := v.organization("only this organization (org_…); by default all organizations, and the data that none of "+
+		"them owns", false)
+	against := v.Flags().String("against", "", "earlier bundle that the history must extend")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) (err error) {
 		options := auditOptions{Start: a.Now()}
 		if *against != "" {
@@ -75,19 +77,19 @@ func (a *app) auditCommand() *cobra.Command {
 	})
 }
 
-// newAudit makes a checker for either kind.
+// newAudit creates a checker for either kind of audit.
 func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID) (*audit.Checker, error) {
 	config.Trusted = o.Trusted
 	if o.against != nil {
 		if !only.IsZero() && o.against.Organization != only {
-			return nil, fmt.Errorf("--against must be a bundle of %s, and is of %s", only, o.against.Organization)
+			return nil, fmt.Errorf("--against must be a bundle of %s, not of %s", only, o.against.Organization)
 		}
 		config.Former = o.against.Former()
 	}
 	return audit.New(config)
 }
 
-// auditBundle checks an exported bundle.
+// auditBundle audits an exported bundle.
 func (a *app) auditBundle(
 	cfg *config.Config, dir string, only domain.OrganizationID, o auditOptions,
 ) (auditView, error) {
@@ -98,7 +100,7 @@ func (a *app) auditBundle(
 	defer b.Close()
 	organization := b.Organization
 	if !only.IsZero() && only != organization {
-		return auditView{}, fmt.Errorf("--organization: the bundle is of %s", organization)
+		return auditView{}, fmt.Errorf("--organization: the bundle belongs to %s", organization)
 	}
 	embedded, wrong, err := b.TrustedKeys()
 	if err != nil {
@@ -139,18 +141,18 @@ func (a *app) auditBundle(
 	if err := v.auditCheckpoint(b, o.Trusted); err != nil {
 		return v, err
 	}
-	v.NotChecked = append(v.NotChecked, "the tables that the service answers from: they are not in a bundle")
+	v.NotChecked = append(v.NotChecked, "the service's tables: a bundle does not contain them")
 	if own {
 		v.NotChecked = append(
 			v.NotChecked,
-			"whether the trusted keys in the bundle are the service's: give those that you pinned (--trusted-keys)",
+			"whether the trusted keys in the bundle are the service's: pass the file you pinned (--trusted-keys)",
 		)
 	}
 	return v, nil
 }
 
-// auditErased tells of texts that a bundle has and that were erased after their export, which no line of it can undo:
-// what is written is never changed. That is nothing wrong with the history.
+// auditErased lists texts in the bundle that were erased after its export. The export never changes lines that it has
+// written, so this is not a fault of the history.
 func (v *auditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error {
 	if len(erased) == 0 || !b.Texts {
 		return nil
@@ -175,21 +177,21 @@ func (v *auditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error 
 		v.NotChecked = append(
 			v.NotChecked,
 			fmt.Sprintf(
-				"%d texts that were erased since stand in this bundle still: destroy it, and export the history anew", held,
+				"this bundle still contains %d texts that were erased later: destroy it, and export the history again", held,
 			),
 		)
 	}
 	return err
 }
 
-// auditCheckpoint checks the log's checkpoint in a bundle.
+// auditCheckpoint checks the transparency log's checkpoint in a bundle.
 func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedKeys) error {
 	note, wrong, err := b.Checkpoint()
 	switch {
 	case err != nil:
 		return err
 	case b.Manifest.Checkpoint == nil:
-		v.NotChecked = append(v.NotChecked, "the transparency log: the bundle has no checkpoint of it")
+		v.NotChecked = append(v.NotChecked, "the transparency log: the bundle has no checkpoint")
 		return nil
 	case wrong != nil:
 		v.found(wrong[0])
@@ -198,28 +200,29 @@ func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedK
 	v.checkpoint(bundle.CheckpointFile, string(note), trusted)
 	v.NotChecked = append(
 		v.NotChecked,
-		"whether the transparency log holds these events: evidence proves it of each record (integrity verify), and "+
-			"integrity monitor that the log is one history since this checkpoint",
+		"whether the transparency log contains these events: evidence proves that for a record (integrity verify), and "+
+			"integrity monitor proves that the log has kept one history since this checkpoint",
 	)
 	return nil
 }
 
-// checkpoint checks the log's signature under a checkpoint, which it cannot without pinned log keys.
+// checkpoint checks the log's signature on a checkpoint. Without pinned log keys it records the signature as not
+// checked.
 func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys) {
 	switch _, err := evidence.OpenCheckpoint(note, trusted); {
 	case errors.Is(err, evidence.ErrUnknownLogKey) && len(trusted.LogKeys()) == 0:
 		v.NotChecked = append(
-			v.NotChecked, "the signature of the transparency log's checkpoint: the trusted keys name no log key",
+			v.NotChecked, "the signature of the transparency log's checkpoint: the trusted-keys file has no log key",
 		)
 	case err != nil:
 		v.found(audit.Finding{
-			Check: audit.CheckLog, Place: place, Expected: "a checkpoint that a trusted key of the transparency log has signed",
+			Check: audit.CheckLog, Place: place, Expected: "a checkpoint signed by a trusted log key",
 			Found: err.Error(),
 		})
 	}
 }
 
-// finishAudit replays what was set aside and fills in what every audit says.
+// finishAudit runs the deferred checks and fills in the fields that every audit has.
 func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, audit.Report, error) {
 	bar := a.eventsBar("documents", audit.PartCount)
 	report, err := checker.Finish(func(parts int) { bar.Set(int64(parts), audit.PartCount) })
@@ -232,7 +235,7 @@ func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, au
 	return v, report, err
 }
 
-// found adds a finding of no organization's history.
+// found adds a finding that concerns no organization's history.
 func (v *auditView) found(f audit.Finding) {
 	v.FindingCount++
 	if len(v.Findings) < 1000 {
@@ -263,10 +266,11 @@ func (v *auditView) print(w io.Writer) {
 		fmt.Fprintf(w, "organization %s: %d events, history %s\n", o.Organization, o.Events, o.Digest)
 	}
 	for _, f := range v.Findings {
-		fmt.Fprintf(w, "FINDING %s\n", cli.Visible(f.String())) // names and events of a bundle are whoever's that made it
+		// a bundle's names and events come from its maker, who may be hostile
+		fmt.Fprintf(w, "FINDING %s\n", cli.Visible(f.String()))
 	}
 	if more := v.FindingCount - int64(len(v.Findings)); more > 0 {
-		fmt.Fprintf(w, "and %d findings more\n", more)
+		fmt.Fprintf(w, "and %d more findings\n", more)
 	}
 	fmt.Fprintf(
 		w, "%d events in %s, the log at %.0f/s", v.Events,
@@ -280,7 +284,7 @@ func (v *auditView) print(w io.Writer) {
 		fmt.Fprintf(w, "- %s\n", n)
 	}
 	if v.FindingCount == 0 {
-		fmt.Fprintln(w, "verdict: everything that was checked is as it must be")
+		fmt.Fprintln(w, "verdict: everything that was checked is correct")
 		return
 	}
 	fmt.Fprintf(
@@ -288,13 +292,13 @@ func (v *auditView) print(w io.Writer) {
 	)
 }
 
-// partBuffer is what a part keeps in memory before it goes to the disk.
+// partBuffer is how much of a part is kept in memory before it is written to disk.
 const partBuffer = 32 << 10
 
-// partsFile is audit.Parts in one temporary file, which has no name any more and so
-// is gone with the process. Of a small history nothing is written.
+// partsFile implements audit.Parts with one temporary file, which is unlinked at once, so the space is freed when the
+// process ends. A small history stays in memory.
 type partsFile struct {
-	f      *os.File // nil until something is written
+	f      *os.File // nil until the first write
 	size   int64
 	memory [audit.PartCount][]byte
 	chunks [audit.PartCount][]chunk
@@ -319,7 +323,7 @@ func (p *partsFile) Append(part int, more []byte) error {
 	}
 	n, err := p.f.WriteAt(p.memory[part], p.size)
 	if err != nil {
-		return fmt.Errorf("space for the audit (set TMPDIR to a directory that has as much as the events take): %w", err)
+		return fmt.Errorf("space for the audit (set TMPDIR to a directory with room for a copy of the events): %w", err)
 	}
 	p.chunks[part] = append(p.chunks[part], chunk{p.size, int64(n)})
 	p.size += int64(n)
@@ -336,7 +340,7 @@ func (p *partsFile) Open(part int) io.Reader {
 	return io.MultiReader(append(readers, bytes.NewReader(p.memory[part]))...)
 }
 
-// Close gives the space back.
+// Close frees the disk space.
 func (p *partsFile) Close() {
 	if p.f != nil {
 		p.f.Close()

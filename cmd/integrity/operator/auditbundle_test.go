@@ -393,7 +393,7 @@ func TestErasedTextIsThereAgain(t *testing.T) {
 	dir := v.export()
 	v.Must(t, &domain.EraseTexts{Origin: v.org.Operator(), Subject: v.org.ID.String(), Texts: []domain.TextID{id}})
 	v.exportTo(dir)
-	const still = "1 texts that were erased since stand in this bundle still"
+	const still = "this bundle still contains 1 texts that were erased later"
 	bundled := func(dir string) auditView {
 		t.Helper()
 		view, err := v.auditDir(dir)
@@ -407,7 +407,7 @@ func TestErasedTextIsThereAgain(t *testing.T) {
 	}) {
 		t.Errorf("a bundle from before: %q", view.NotChecked)
 	}
-	if view := bundled(v.export()); strings.Contains(strings.Join(view.NotChecked, "\n"), "stand in this bundle") {
+	if view := bundled(v.export()); strings.Contains(strings.Join(view.NotChecked, "\n"), "this bundle still contains") {
 		t.Errorf("a bundle from after: %q", view.NotChecked)
 	}
 	if view := v.audit(); view.FindingCount != 0 {

@@ -22,16 +22,16 @@ import (
 	"integrityledger/projections"
 )
 
-// databaseAudit is an audit of a live database, of all shards or of one organization.
+// databaseAudit is an audit of a live database: of all shards, or of one organization.
 type databaseAudit struct {
 	*app
 	auditOptions
 	view   auditView
 	pool   *pgxpool.Pool
 	shards []domain.Shard
-	count  int // of all shards
+	count  int // events in all shards
 	only   domain.OrganizationID
-	tables []string // projections
+	tables []string // names of the projections
 }
 
 // auditDatabase checks the log of a live database, then its projections.
@@ -63,13 +63,13 @@ func (a *app) auditDatabase(
 	if only.IsZero() {
 		err = d.log(ctx)
 	} else {
-		d.view.NotChecked = append(d.view.NotChecked, "the transparency log: it holds the events of all organizations")
+		d.view.NotChecked = append(d.view.NotChecked, "the transparency log: it contains the events of all organizations")
 	}
 	if err != nil {
 		return d.view, err
 	}
 	d.view.NotChecked = append(d.view.NotChecked,
-		"tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, "+
+		"tables that are not projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, "+
 			"administrative events of the day, when keys were last used, idempotency keys, "+
 			"who claimed a sign-in identity, the ledger's own row (but issuer and shards), cosignatures of the transparency log")
 	if report.Damaged {
@@ -83,7 +83,7 @@ func (a *app) auditDatabase(
 	return d.view, err
 }
 
-// events checks every event of the log, and what the events say of each other.
+// events checks every event of the log on its own and against the others.
 func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit.Report, err error) {
 	parts := &partsFile{}
 	defer parts.Close()
@@ -124,14 +124,15 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 	}
 	if texts != report.Texts {
 		d.view.found(audit.Finding{
-			Check: audit.CheckText, Place: "texts", Expected: fmt.Sprintf("%d rows, as many as events name", report.Texts),
-			Found: fmt.Sprintf("%d", texts),
+			Check: audit.CheckText, Place: "texts",
+			Expected: fmt.Sprintf("%d rows, the number that the events name", report.Texts),
+			Found:    fmt.Sprintf("%d", texts),
 		})
 	}
 	return report, nil
 }
 
-// placed looks for texts that were erased and are there again, and for rows of shards that there are not.
+// placed looks for erased texts that are back, and for rows of nonexistent shards.
 func (d *databaseAudit) placed(ctx context.Context, report audit.Report) error {
 	back, err := history.StillPresent(ctx, d.pool, report.Erasures)
 	if err != nil {
@@ -146,14 +147,14 @@ func (d *databaseAudit) placed(ctx context.Context, report audit.Report) error {
 	stray, err := history.Misplaced(ctx, d.pool, append([]string{"events", "texts", "shard_heads"}, d.tables...), d.count)
 	for _, table := range slices.Sorted(maps.Keys(stray)) {
 		d.view.found(audit.Finding{
-			Check: audit.CheckStray, Place: table, Expected: fmt.Sprintf("rows of the shards 0 to %d only", d.count-1),
-			Found: fmt.Sprintf("%d rows of others", stray[table]),
+			Check: audit.CheckStray, Place: table, Expected: fmt.Sprintf("only rows of the shards 0 to %d", d.count-1),
+			Found: fmt.Sprintf("%d rows of other shards", stray[table]),
 		})
 	}
 	return err
 }
 
-// log derives the transparency tree anew and checks its checkpoint.
+// log derives the transparency tree from the events and checks the stored checkpoint against it.
 func (d *databaseAudit) log(ctx context.Context) error {
 	bar := d.eventsBar("transparency log", 1)
 	_, err := transparency.Check(ctx, d.pool, func(done, all int64) {
@@ -162,7 +163,7 @@ func (d *databaseAudit) log(ctx context.Context) error {
 	bar.Close()
 	if errors.Is(err, transparency.ErrDiffers) {
 		d.view.found(audit.Finding{
-			Check: audit.CheckLog, Place: "transparency_tree", Expected: "the tree and the checkpoint that the events give",
+			Check: audit.CheckLog, Place: "transparency_tree", Expected: "the tree and checkpoint derived from the events",
 			Found: err.Error(),
 		})
 	} else if err != nil {
@@ -180,7 +181,7 @@ func (d *databaseAudit) log(ctx context.Context) error {
 	stamps, err := transparency.CheckStamps(ctx, d.pool, d.Trusted, func(s transparency.Stamp, fault error) {
 		d.view.found(audit.Finding{
 			Check: audit.CheckLog, Place: fmt.Sprintf("log_timestamps %d %s", s.TreeSize, s.Authority),
-			Expected: "a token of its authority over the checkpoint of the tree that the events give", Found: fault.Error(),
+			Expected: "its authority's token for the checkpoint derived from the events", Found: fault.Error(),
 		})
 	})
 	if stamps.Unpinned != nil {
@@ -193,11 +194,11 @@ func (d *databaseAudit) log(ctx context.Context) error {
 	return err
 }
 
-// projections compares every row with a replay of the log, which is begun anew whatever an earlier one has left.
+// projections compares every row with a fresh replay of the log; it ignores the progress of an earlier rebuild.
 func (d *databaseAudit) projections(ctx context.Context, r *projections.Rebuild, jobs int) error {
 	bar := d.eventsBar("projections", 1)
 	r.Replayed = drawn(bar)
-	var mu sync.Mutex // of what is found
+	var mu sync.Mutex // guards the findings
 	r.Found = func(row projections.Difference) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -221,13 +222,13 @@ func (d *databaseAudit) projections(ctx context.Context, r *projections.Rebuild,
 
 func projectionFinding(d projections.Difference) audit.Finding {
 	f := audit.Finding{
-		Check: audit.CheckProjection, Place: d.Place(), Expected: "the row that the log gives", Found: "none",
+		Check: audit.CheckProjection, Place: d.Place(), Expected: "the row derived from the log", Found: "none",
 	}.InShard(d.Shard)
 	switch d.Kind {
 	case projections.ExtraRow:
-		f.Expected, f.Found = "no such row, by the log", "one"
+		f.Expected, f.Found = "no such row in the log", "one"
 	case projections.DifferentRow:
-		f.Found = fmt.Sprintf("another value in %v", d.Columns)
+		f.Found = fmt.Sprintf("a different value in %v", d.Columns)
 	}
 	return f
 }

@@ -29,7 +29,7 @@ import (
 	"integrityledger/projections/session"
 )
 
-// BackupView is what came of a backup.
+// BackupView is the result of a backup.
 type BackupView struct {
 	Backup       string   `json:"backup"`
 	FinishedAt   string   `json:"finishedAt"`
@@ -43,23 +43,24 @@ func (a *app) backupCommand() *cobra.Command {
 	v := a.verb("backup", "DATABASE_URL", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "SECRET_KEY", "BLOB_URL")
 	var to postgres.BackupConfig
 	v.Flags().IntVar(
-		&to.Keep, "keep", 0, "remove all but this many backups, and the WAL that none of them needs; 0 removes nothing",
+		&to.Keep, "keep", 0, "keep this many backups, and remove older ones and the WAL that only they need; 0 removes "+
+			"nothing",
 	)
 	withKeys := v.Flags().Bool(
-		"with-keys", false, "include the signing key and the key of webhook secrets, where they are files",
+		"with-keys", false, "include the signing key and the webhook secret key, if they are files",
 	)
-	v.Flags().BoolVar(&to.Move, "move", false, "archive below DIR from now on, where another directory was used")
+	v.Flags().BoolVar(&to.Move, "move", false, "archive below DIR from now on, instead of the directory used so far")
 	v.Flags().BoolVar(
 		&to.Replaces, "replaces", false,
-		"the data directory that was backed up to DIR last is stopped for good, and this one has taken its place: --keep "+
-			"removes its backups too",
+		"the data directory last backed up to DIR is stopped for good, and this one replaces it: --keep "+
+			"also removes its backups",
 	)
 	v.must("--keep must be a number of at least 0", func() bool { return to.Keep >= 0 })
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
 		if cfg.DatabaseURL != "" {
 			return errors.New(
-				"the database of INTEGRITY_DATABASE_URL is not the embedded one: back it up with pgBackRest, or with " +
-					"pg_basebackup and WAL archiving, as its operator",
+				"INTEGRITY_DATABASE_URL names an external database: back it up with its own tools, such as pgBackRest or " +
+					"pg_basebackup with WAL archiving",
 			)
 		}
 		if _, err := os.Stat(cfg.InDataDir("pgdata")); err != nil {
@@ -94,7 +95,7 @@ func (a *app) backupCommand() *cobra.Command {
 	})
 }
 
-// copyKeys copies what the ledger needs besides the database. Secrets are copied only where that was asked for.
+// copyKeys copies the files the ledger needs besides the database. It copies private keys only if secrets is true.
 func copyKeys(c *config.Config, dir string, secrets bool) (copied, left []string, err error) {
 	for _, file := range []struct {
 		name, path string
@@ -125,7 +126,7 @@ func copyKeys(c *config.Config, dir string, secrets bool) (copied, left []string
 	return copied, left, nil
 }
 
-// RestoredView is what came of a restore.
+// RestoredView is the result of a restore.
 type RestoredView struct {
 	Backup  *string  `json:"backup"`
 	To      *string  `json:"to"`
@@ -140,12 +141,12 @@ func (a *app) restoreCommand() *cobra.Command {
 	v := a.verb("restore", "DATABASE_URL", "DATA_DIR", "TRUSTED_KEYS", "TRANSPARENCY_KEY")
 	v.Args = cli.Arguments(0, 1)
 	to := v.Flags().String(
-		"to", "", "time to restore, RFC 3339 (2026-11-21T17:30:00Z); without it everything that the archive holds",
+		"to", "", "restore up to this time, RFC 3339 (2026-11-21T17:30:00Z); by default everything in the archive",
 	)
-	name := v.Flags().String("backup", "", "the backup to begin with (default: the newest that reaches --to)")
+	name := v.Flags().String("backup", "", "the backup to start from (default: the newest before --to)")
 	external := v.Flags().Bool(
 		"external", false,
-		"the database was restored by other means, or a failover has lost commits: check it and raise the epoch",
+		"check a database that other tools restored, or that lost commits in a failover, and raise its epoch",
 	)
 	v.MarkFlagsMutuallyExclusive("external", "to")
 	v.MarkFlagsMutuallyExclusive("external", "backup")
@@ -202,7 +203,7 @@ func (a *app) restoreCommand() *cobra.Command {
 	})
 }
 
-// readPast reads the time of a flag; without it the zero time.
+// readPast parses a time in the past from a flag. An empty text gives the zero time.
 func (a *app) readPast(flag, text string) (at time.Time, err error) {
 	if text == "" {
 		return at, nil
@@ -216,9 +217,9 @@ func (a *app) readPast(flag, text string) (at time.Time, err error) {
 	return at, nil
 }
 
-// finishRestore makes a restored database fit to serve. An error leaves the epoch as it was.
+// finishRestore prepares a restored database for serving. On error the epoch stays as it was.
 func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eventstore.Installation, error) {
-	if err := ledger.Migrate(ctx, url); err != nil { // the backup of an older program lacks what follows
+	if err := ledger.Migrate(ctx, url); err != nil { // a backup by an older version has an older schema
 		return eventstore.Installation{}, err
 	}
 	pool, err := cluster.At(url).ReadPool(ctx, 1)
@@ -236,7 +237,8 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 	if err != nil {
 		return in, err
 	}
-	// An interruption between the two leaves a log that goes on: the command has failed then, and is run again.
+	// If the command is interrupted between these two steps, it has failed and must be run again. Until then the log is
+	// not stopped.
 	if err := transparency.Stop(ctx, pool, known.named(transparency.LogName(in.Issuer))); err != nil {
 		return in, err
 	}
@@ -246,13 +248,13 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 	return eventstore.RaiseEpoch(ctx, url, a.Now())
 }
 
-// logKeys are keys of the log: public ones, and private ones, which have a name only together with the ledger's issuer.
+// logKeys are log keys. A private key has no name until it is combined with the ledger's issuer.
 type logKeys struct {
 	public  []evidence.LogKey
 	private []*evidence.Signer
 }
 
-// named are all of them.
+// named returns all keys as public keys of the log with this name.
 func (k logKeys) named(name string) []evidence.LogKey {
 	all := slices.Clone(k.public)
 	for _, private := range k.private {
@@ -263,16 +265,16 @@ func (k logKeys) named(name string) []evidence.LogKey {
 	return all
 }
 
-// knownLogKeys finds the keys of the log in the data directory, where the settings name them, and in every backup of
-// dirs, later ones than the restored one included: none of them was made after the restore. What cannot be read is an
-// error, for it may hold the key that signed what is lost.
+// knownLogKeys collects the log keys from the data directory, from the configured files, and from every backup in dirs.
+// That includes backups newer than the restored one, because all of them predate the restore. An unreadable file is an
+// error: it may hold the key that signed the lost checkpoints.
 func knownLogKeys(c *config.Config, dirs ...string) (known logKeys, err error) {
 	of := c.LogSource()
 	public, private := []string{c.TrustedKeysPath()}, []string{of.Path(), of.StagedPath()}
 	for _, dir := range dirs {
 		backups, err := os.ReadDir(dir)
 		if err != nil {
-			return known, fmt.Errorf("look for keys of the log: %w", err)
+			return known, fmt.Errorf("look for log keys: %w", err)
 		}
 		for _, b := range backups {
 			public = append(public, filepath.Join(dir, b.Name(), keyfiles.TrustedKeysFile))
@@ -308,7 +310,8 @@ func knownLogKeys(c *config.Config, dirs ...string) (known logKeys, err error) {
 	return known, nil
 }
 
-// restoreKeys puts the key files of the backup where none stand, and says which are missing then.
+// restoreKeys restores the backup's key files that do not exist yet. It returns those that it restored and those that
+// are still missing.
 func restoreKeys(c *config.Config, from string) (restored, missing []string, err error) {
 	for _, file := range []struct {
 		name string
@@ -325,7 +328,7 @@ func restoreKeys(c *config.Config, from string) (restored, missing []string, err
 		switch {
 		case err == nil:
 			restored = append(restored, file.name)
-		case present == nil: // one that the operator has put there is newer
+		case present == nil: // a file already there is newer than the backup
 		case errors.Is(err, fs.ErrNotExist):
 			missing = append(missing, file.name)
 		default:
@@ -338,20 +341,21 @@ func restoreKeys(c *config.Config, from string) (restored, missing []string, err
 func (v *RestoredView) text(where string) string {
 	var b strings.Builder
 	fmt.Fprintf(
-		&b, "restored %s: the ledger of %s, %d shards, epoch %d; every head agrees with its log\n", where, v.Issuer,
+		&b, "restored %s: ledger of %s, %d shards, epoch %d; every head agrees with its log\n", where, v.Issuer,
 		v.Shards, v.Epoch,
 	)
 	if v.Keys != nil {
 		fmt.Fprintf(
-			&b, "keys from the backup: %s; a trusted-keys file that was changed since (a revoked key) must replace it\n",
+			&b, "keys from the backup: %s; if the trusted-keys file has changed since (a revoked key), replace it with the "+
+				"newer one\n",
 			strings.Join(v.Keys, ", "),
 		)
 	}
 	if v.Missing != nil {
-		fmt.Fprintf(&b, "MISSING: put %s in place, unless a variable names them\n", strings.Join(v.Missing, ", "))
+		fmt.Fprintf(&b, "MISSING: put %s in place, unless variables provide these keys\n", strings.Join(v.Missing, ", "))
 	}
-	b.WriteString("the transparency log stands still until integrity log resume has compared it with a checkpoint " +
-		"that was published (operators' manual: Disasters, The log after a restore)\n" +
+	b.WriteString("the transparency log is stopped until integrity log resume has compared it with a published " +
+		"checkpoint (operators' manual: Disasters, The log after a restore)\n" +
 		"next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the " +
 		"directory,\n" +
 		"for changes are archived from the next backup on; one that is restored only to try it is backed up elsewhere, " +

@@ -22,7 +22,7 @@ type ClockResetView struct {
 
 func (a *app) clockCommand() *cobra.Command {
 	v := a.ledgerVerb("clock reset")
-	return cli.Group("clock", "Take a ledger back that a wrong clock has dated in the future",
+	return cli.Group("clock", "Correct a ledger that a wrong clock has dated in the future",
 		v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 			resets := []ClockResetView{}
 			var text strings.Builder
@@ -33,7 +33,7 @@ func (a *app) clockCommand() *cobra.Command {
 					continue
 				}
 				if err != nil {
-					return errors.Join(fmt.Errorf("shard %d is left as it was: %w", shard, err), v.print(resets, text.String()))
+					return errors.Join(fmt.Errorf("shard %d was not changed: %w", shard, err), v.print(resets, text.String()))
 				}
 				view := ClockResetView{
 					Shard: int(shard), From: cli.TimeText(reset.From), To: cli.TimeText(reset.To),
@@ -46,7 +46,7 @@ func (a *app) clockCommand() *cobra.Command {
 			}
 			if len(resets) == 0 {
 				return errors.Join(
-					v.print(resets, "no shard is dated ahead of the clocks by more than the tolerance\n"), cli.NegativeError(""),
+					v.print(resets, "no shard is ahead of the clocks by more than the tolerance\n"), cli.NegativeError(""),
 				)
 			}
 			return v.print(resets, text.String())

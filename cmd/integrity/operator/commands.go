@@ -1,6 +1,6 @@
-// Package operator implements the commands for the operator of the service. They use the service's database, its key
-// files or its data directory. For organizations that administer themselves, some commands about API keys and members
-// also call the service.
+// Package operator implements the commands for operators of the service. They use the service's database, key files or
+// data directory. Some commands about API keys and members can call the service's API instead, for organizations that
+// administer themselves.
 package operator
 
 import (
@@ -28,16 +28,16 @@ import (
 
 type app struct{ *cli.App }
 
-// The commands of each noun that has many.
+// Each type groups the commands of one noun.
 type (
 	organizations struct{ *app }
 	members       struct{ *app }
 	apikeys       struct{ *app }
-	signingKeys   struct{ *app } // also log keys, and pinned witnesses and authorities
+	signingKeys   struct{ *app } // also log keys, pinned witnesses and pinned authorities
 	logs          struct{ *app }
 )
 
-// Commands are all of them, in the order in which --help shows them.
+// Commands returns all commands, in the order in which --help shows them.
 func Commands(shared *cli.App) []*cobra.Command {
 	a := &app{shared}
 	return []*cobra.Command{
@@ -68,20 +68,21 @@ var help string
 
 var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
 
-// verb is one command: what its constructor does not say, it has in common with the others.
+// verb is a command under construction. Its methods add flags, checks and the action.
 type verb struct {
 	*cobra.Command
 	app    *app
 	json   bool
-	args   []string       // of the run
-	checks []func() error // of arguments and flags, in turn, before anything is opened
-	// Of commands that ask a service too: its address, how, and the flags that mean the same there.
+	args   []string       // arguments of the current run
+	checks []func() error // run in order before anything is opened
+	// Set for commands that can call the service: its address, the function that calls it, and the flags that apply to
+	// both ways.
 	url    string
 	ask    func(ctx context.Context, service *client.Client) error
 	shared []string
 }
 
-// verb makes the command that help.txt describes by that name, with the flags of the settings that it needs.
+// verb creates the command that help.txt describes under this name, with the flags of the given settings.
 func (a *app) verb(name string, settings ...string) *verb {
 	v := &verb{Command: manual().Command(name), app: a}
 	config.AddFlags(v.Command, settings...)
@@ -89,46 +90,45 @@ func (a *app) verb(name string, settings ...string) *verb {
 	return v
 }
 
-// ledgerVerb makes a command that needs no settings but those of the ledger.
+// ledgerVerb creates a command that needs only the ledger's settings.
 func (a *app) ledgerVerb(name string) *verb {
 	return a.verb(name, "DATABASE_URL", "DATA_DIR", "PLANS", "CLOCK_TOLERANCE")
 }
 
-// organizationVerb makes a command that names its organization with a flag.
+// organizationVerb creates a command with the flag --organization.
 func (a *app) organizationVerb(name string) (*verb, *domain.OrganizationID) {
 	v := a.ledgerVerb(name)
 	return v, v.organization("id of the organization (org_…)", true)
 }
 
-// apiVerb makes a command on the database that asks the service of --url in its place, with the key of
-// INTEGRITY_API_KEY. Of its other flags only the shared ones mean the same there.
+// apiVerb creates a command that uses the database or, with --url, calls the service with the key in INTEGRITY_API_KEY.
+// Only the flags in shared may be combined with --url.
 func (a *app) apiVerb(name string, shared ...string) *verb {
 	v := a.ledgerVerb(name)
 	v.Flags().StringVar(
 		&v.url, "url", "",
-		"ask the service at this address, with the key of "+config.VariableAPIKey+", in place of the database",
+		"ask the service at this address, with the key of "+config.VariableAPIKey+", instead of using the database",
 	)
 	v.shared = append(shared, "url", "json")
 	return v
 }
 
-// organizationAPIVerb is apiVerb of a command that names its organization with a flag, which the key does where the
-// service is asked.
+// organizationAPIVerb is apiVerb with the flag --organization. With --url the key determines the organization.
 func (a *app) organizationAPIVerb(name string, shared ...string) (*verb, *domain.OrganizationID) {
 	v := a.apiVerb(name, shared...)
 	id := v.organization("id of the organization (org_…)", false)
-	v.must("name the organization with --organization, or its service with --url", func() bool {
+	v.must("give the organization with --organization, or its service with --url", func() bool {
 		return v.url != "" || !id.IsZero()
 	})
 	return v, id
 }
 
-// checkShared refuses flags of the database where the service is asked.
+// checkShared rejects --url together with flags that only apply to the database.
 func (v *verb) checkShared() (err error) {
 	v.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && !slices.Contains(v.shared, f.Name) {
 			err = fmt.Errorf(
-				"--%s is for the database; with --url the service is asked, and its key says for which organization and member",
+				"--%s cannot be combined with --url: the API key determines the organization and member",
 				f.Name,
 			)
 		}
@@ -145,13 +145,13 @@ func (v *verb) askService() error {
 	return v.ask(v.Context(), service)
 }
 
-// describeJSON says what --json prints where that is no single document.
+// describeJSON changes the usage of --json, for commands that do not print a single document.
 func (v *verb) describeJSON(usage string) { v.Flags().Lookup("json").Usage = usage }
 
-// check adds what must hold of arguments and flags.
+// check adds a check of arguments and flags.
 func (v *verb) check(holds func() error) { v.checks = append(v.checks, holds) }
 
-// must adds that something must be so, else the command fails with the message.
+// must adds a check that fails with the message unless holds returns true.
 func (v *verb) must(message string, holds func() bool) {
 	v.check(func() error {
 		if !holds() {
@@ -161,11 +161,12 @@ func (v *verb) must(message string, holds func() bool) {
 	})
 }
 
-// runs makes the command do that, once its checks have passed.
+// runs sets the action, which runs after the checks have passed.
 func (v *verb) runs(do func() error) *cobra.Command {
 	v.RunE = func(_ *cobra.Command, args []string) error {
 		v.args = args
-		if v.url == "" && v.Flags().Changed("url") { // as from a variable that is not set: not the database in its place
+		// an empty --url, as from an unset variable, must not fall back to the database
+		if v.url == "" && v.Flags().Changed("url") {
 			return errors.New("--url must be the address of a service")
 		}
 		if v.url != "" {
@@ -182,7 +183,7 @@ func (v *verb) runs(do func() error) *cobra.Command {
 	return v.Command
 }
 
-// onSettings makes the command work with the settings alone.
+// onSettings sets an action that needs only the settings.
 func (v *verb) onSettings(do func(ctx context.Context, cfg *config.Config) error) *cobra.Command {
 	return v.runs(func() error {
 		cfg, err := config.Load(v.app.App, v.Command)
@@ -193,7 +194,7 @@ func (v *verb) onSettings(do func(ctx context.Context, cfg *config.Config) error
 	})
 }
 
-// onDatabase makes the command work on the ledger's database, whose schema is the newest.
+// onDatabase sets an action on the ledger's database. It fails unless the schema is current.
 func (v *verb) onDatabase(
 	migrate bool, do func(ctx context.Context, cfg *config.Config, url string) error,
 ) *cobra.Command {
@@ -205,15 +206,15 @@ func (v *verb) onDatabase(
 	})
 }
 
-// onLedger makes the command work on the ledger.
+// onLedger sets an action on the opened ledger.
 func (v *verb) onLedger(do func(ctx context.Context, l *ledger.Opened) error) *cobra.Command {
 	return v.runs(func() error { return ledger.With(v.app.App, v.Command, do) })
 }
 
-// onKey makes the command work on the API key that its argument names.
+// onKey sets an action on the API key in the first argument.
 func (v *verb) onKey(do func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error) *cobra.Command {
 	id := idArgument(
-		v, "KEY_ID: %w (it is not the text of the key; integrity apikey list shows the ids)", domain.ParseID[domain.KeyID],
+		v, "KEY_ID: %w (give the id, not the key's text; integrity apikey list shows the ids)", domain.ParseID[domain.KeyID],
 	)
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		key, err := l.Store.Key(ctx, *id)
@@ -228,7 +229,7 @@ func (v *verb) onKey(do func(ctx context.Context, l *ledger.Opened, key query.Gr
 	})
 }
 
-// onOrganization makes the command work on the organization that its first argument names.
+// onOrganization sets an action on the organization in the first argument.
 func (v *verb) onOrganization(
 	do func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error,
 ) *cobra.Command {
@@ -236,7 +237,8 @@ func (v *verb) onOrganization(
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error { return do(ctx, l, *id) })
 }
 
-// idArgument reads the first argument before any other check. It is never quoted: it may be a secret.
+// idArgument parses the first argument before any other check. Its errors never quote the argument, which may be a
+// secret.
 func idArgument[I any](v *verb, wrong string, parse func(string) (I, error)) *I {
 	id := new(I)
 	v.checks = slices.Insert(v.checks, 0, func() (err error) {
@@ -248,7 +250,7 @@ func idArgument[I any](v *verb, wrong string, parse func(string) (I, error)) *I 
 	return id
 }
 
-// organization adds the flag of an organization, which is zero where it may be missing and is.
+// organization adds the flag --organization. An optional flag that is not given leaves the zero ID.
 func (v *verb) organization(usage string, required bool) *domain.OrganizationID {
 	var id domain.OrganizationID
 	text := v.Flags().String("organization", "", usage)
@@ -267,7 +269,7 @@ func (v *verb) organization(usage string, required bool) *domain.OrganizationID 
 	return &id
 }
 
-// shards adds the flags of one organization and of one shard, and answers which shards they leave.
+// shards adds --organization and --shard, and returns a function that selects the shards they leave.
 func (v *verb) shards() (only *domain.OrganizationID, left func(l *ledger.Opened) ([]domain.Shard, error)) {
 	only = v.organization("only this organization (org_…)", false)
 	one := v.Flags().Int64("shard", 0, "only this shard")
@@ -294,15 +296,15 @@ func allShards(l *ledger.Opened) []domain.Shard {
 	return shards
 }
 
-// print writes the view with --json, else the text.
+// print writes the view as JSON if --json was given, else the text.
 func (v *verb) print(view any, text string) error { return v.app.Print(v.json, view, text) }
 
-// shown is a view with the line that shows it where there is no --json.
+// shown is a view that can print itself as one line of text.
 type shown interface{ line() string }
 
 func (v *verb) show(one shown) error { return v.print(one, one.line()) }
 
-// changes executes a command and shows what came of it.
+// changes executes a command and prints the outcome.
 func (v *verb) changes(ctx context.Context, l *ledger.Opened, c domain.Command, outcome func() shown) error {
 	if err := l.Do(ctx, c); err != nil {
 		return err
@@ -310,7 +312,7 @@ func (v *verb) changes(ctx context.Context, l *ledger.Opened, c domain.Command, 
 	return v.show(outcome())
 }
 
-// texts shows ids or scopes.
+// texts converts IDs or scopes to strings.
 func texts[T any](all []T) []string {
 	texts := make([]string, len(all))
 	for i, one := range all {
@@ -319,7 +321,7 @@ func texts[T any](all []T) []string {
 	return texts
 }
 
-// showAll writes {name: [...]} with --json, else a line for each.
+// showAll prints {name: [...]} with --json, else one line per element.
 func showAll[T any, V shown](v *verb, name string, all []T, view func(T) V) error {
 	views := make([]V, len(all))
 	var text strings.Builder
@@ -330,7 +332,7 @@ func showAll[T any, V shown](v *verb, name string, all []T, view func(T) V) erro
 	return v.print(map[string]any{name: views}, text.String())
 }
 
-// list makes a command that shows what an organization, which must exist, has.
+// list creates a command that lists something an existing organization has.
 func list[T any, V shown](
 	a *app, command, name string, read func(*query.Store, context.Context, domain.OrganizationID) ([]T, error),
 	view func(T) V,
@@ -348,8 +350,8 @@ func list[T any, V shown](
 	})
 }
 
-// apiList is list for a command that asks the service too. Each reads a page after a cursor, and says where the next
-// one begins.
+// apiList is list for a command that can also call the service. Both readers return the page after a cursor, and the
+// next cursor.
 func apiList[T any, V shown](
 	a *app, command, name string,
 	read func(
@@ -386,7 +388,7 @@ func apiList[T any, V shown](
 	})
 }
 
-// each views all of a list.
+// each applies view to every element.
 func each[T, V any](all []T, view func(T) V) []V {
 	views := make([]V, len(all))
 	for i, one := range all {

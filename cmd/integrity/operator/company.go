@@ -47,7 +47,7 @@ func (a *app) companyCreateCommand() *cobra.Command {
 	})
 }
 
-// companyStatusCommand is every command that changes the status of a company.
+// companyStatusCommand creates the command that sets a company's status.
 func (a *app) companyStatusCommand(name string, status domain.CompanyStatus) *cobra.Command {
 	v, organization := a.organizationVerb(name)
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
@@ -60,7 +60,7 @@ func (a *app) companyStatusCommand(name string, status domain.CompanyStatus) *co
 	})
 }
 
-// companies are all of an organization.
+// companies returns all companies of an organization.
 func companies(s *query.Store, ctx context.Context, id domain.OrganizationID) (all []domain.Company, err error) { //nolint:revive // the form of the store's methods
 	for after, more := "", true; more; {
 		var page []domain.Company

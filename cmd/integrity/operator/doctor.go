@@ -43,14 +43,14 @@ func (d *doctor) files(shards int) {
 		verdict{clients < ledger.FewClients, stateWarn, found, ledger.RaiseFiles})
 }
 
-// How a check has come out.
+// The outcomes of a check.
 const (
 	StateOK   = "ok"
-	stateWarn = "warn" // it works, and may not for ever
-	StateFail = "fail" // it does not work, or what is acknowledged may be lost
+	stateWarn = "warn" // works now, but may fail later
+	StateFail = "fail" // does not work, or acknowledged records may be lost
 )
 
-// finding is what one check has found, and what to do where that is not right.
+// Finding is the result of one check, and what to do if it is not ok.
 type Finding struct {
 	Check string `json:"check"`
 	State string `json:"state"`
@@ -63,11 +63,11 @@ type doctor struct {
 	*app
 	cfg      config.Config
 	findings []Finding
-	ahead    time.Duration // this machine's clock, of the database's
+	ahead    time.Duration // how far this machine's clock is ahead of the database's
 }
 
 const (
-	// doctorTimeout bounds each look at another machine.
+	// doctorTimeout bounds each request to another machine.
 	doctorTimeout = 10 * time.Second
 
 	lowDisk, noDisk   = 10 << 30, 1 << 30 // bytes
@@ -84,7 +84,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			for line := range strings.Lines(err.Error()) {
 				d.fail("configuration", strings.TrimSpace(line), "correct the variable")
 			}
-			return d.report(v.json) // everything else would be looked for in the wrong place
+			return d.report(v.json) // with wrong settings every other check would look in the wrong place
 		}
 		ctx := v.Context()
 		d.configuration()
@@ -111,13 +111,13 @@ func (d *doctor) fail(check, found, do string) {
 	d.findings = append(d.findings, Finding{check, StateFail, found, do})
 }
 
-// verdict is what may have come of a check: what was found, how that is, and what to do about it.
+// verdict is a possible outcome of a check: when it applies, its state, what was found, and what to do about it.
 type verdict struct {
 	holds            bool
 	state, found, do string
 }
 
-// every adds all verdicts that hold, and says how many.
+// every adds all verdicts that apply, and returns their number.
 func (d *doctor) every(check string, verdicts ...verdict) (held int) {
 	for _, v := range verdicts {
 		if v.holds {
@@ -128,7 +128,7 @@ func (d *doctor) every(check string, verdicts ...verdict) (held int) {
 	return held
 }
 
-// first adds the first verdict that holds; where none does, all is as found says, unless that is empty.
+// first adds the first verdict that applies. If none does, the check is ok with the text found, unless that is empty.
 func (d *doctor) first(check, found string, verdicts ...verdict) {
 	for _, v := range append(verdicts, verdict{found != "", StateOK, found, ""}) {
 		if d.every(check, v) > 0 {
@@ -185,17 +185,17 @@ func (d *doctor) configuration() {
 	if d.cfg.DatabaseURL != "" && d.cfg.DrainDelay == 0 {
 		d.warn(
 			check, "INTEGRITY_DRAIN_DELAY is 0s",
-			"behind a proxy, set it to twice the interval of its health check, or a restart cuts requests off",
+			"behind a proxy, set it to twice the proxy's health-check interval; otherwise a restart cuts off requests",
 		)
 	}
 	if !d.cfg.Encrypted() {
 		d.first("proxy", "",
-			verdict{!strings.HasPrefix(d.cfg.BaseURL, "https:"), StateOK, "none is expected: the base URL is http", ""},
+			verdict{!strings.HasPrefix(d.cfg.BaseURL, "https:"), StateOK, "none needed: the base URL is http", ""},
 			verdict{
 				len(d.cfg.TrustedProxies) == 0, stateWarn,
-				"the base URL is https and the service speaks http, so a proxy stands before it, but none is trusted",
-				"name it in INTEGRITY_TRUSTED_PROXIES: all visitors share one limit, and MCP clients that sign in by OAuth are " +
-					"refused (403) " +
+				"the base URL is https but the service speaks http, so there must be a proxy, and none is trusted",
+				"list it in INTEGRITY_TRUSTED_PROXIES: otherwise all visitors share one limit, and MCP clients that sign in by " +
+					"OAuth are refused (403) " +
 					"where it passes another Host than that of the base URL (nginx: proxy_set_header Host $host)",
 			},
 			verdict{true, StateOK, fmt.Sprintf("trusted: %v", d.cfg.TrustedProxies), ""})
@@ -216,9 +216,9 @@ func (d *doctor) keys() {
 	const check = "keys"
 	first := d.cfg.DatabaseURL == "" && !keyfiles.Exists(d.cfg.InDataDir("pgdata"))
 	if signer, _, why, err := d.cfg.SigningSource().Read(); err != nil && first {
-		d.ok(check, "none yet; the first start makes them")
+		d.ok(check, "none yet; the first start creates them")
 	} else if err != nil {
-		d.fail(check, err.Error(), "put the key files in place: nothing can be signed without them")
+		d.fail(check, err.Error(), "put the key files in place: without them nothing can be signed")
 	} else if why != "" {
 		d.fail(check, why, "registration answers 503; see the operators' manual, Routine: Rotate the signing key; then SIGHUP")
 	} else {
@@ -228,62 +228,63 @@ func (d *doctor) keys() {
 		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o077 != 0 {
 			d.fail(
 				check, fmt.Sprintf("%s may be read by others (mode %04o)", path, info.Mode().Perm()),
-				"chmod 600, and consider that others may have read it",
+				"chmod 600, and assume that others may have read it",
 			)
 		}
 	}
 	if info, err := os.Stat(d.cfg.TrustedKeysPath()); err == nil && info.Mode().Perm()&0o022 != 0 {
 		d.fail(
 			check, fmt.Sprintf("%s may be written by others (mode %04o)", d.cfg.TrustedKeysPath(), info.Mode().Perm()),
-			"chmod 644: who writes it decides what is trusted",
+			"chmod 644: anyone who can write it decides which keys are trusted",
 		)
 	}
 	if path := d.cfg.SecretKeyPath(); path != "" && !first && !keyfiles.Exists(path) {
 		d.first("webhooks", "",
 			verdict{
-				d.cfg.DatabaseURL != "", stateWarn, "there is no key for their secrets, so they are off",
-				"set INTEGRITY_SECRET_KEY, the same on every server",
+				d.cfg.DatabaseURL != "", stateWarn, "off: no key for webhook secrets is configured",
+				"set INTEGRITY_SECRET_KEY to the same key on every server",
 			},
 			verdict{
 				true, stateWarn, path + " is missing",
-				"if it was lost, restore it: the next start makes another, and every webhook secret must be rotated then",
+				"if the key was lost, restore it: otherwise the next start creates another, and every webhook secret must be " +
+					"rotated",
 			})
 	}
 }
 
-// kernelClock asks whether anything keeps this machine's clock right: receivedAt is read from it.
+// kernelClock checks whether this machine's clock is synchronized. Every receivedAt is read from this clock.
 func (d *doctor) kernelClock() {
 	state, err := unix.Adjtimex(&unix.Timex{})
 	switch {
 	case err != nil:
 		d.warn(
-			"clock", "the kernel does not tell whether it is synchronized: "+err.Error(),
-			"look at chronyc tracking, or timedatectl",
+			"clock", "the kernel does not report whether the clock is synchronized: "+err.Error(),
+			"check with chronyc tracking or timedatectl",
 		)
 	case state == unix.TIME_ERROR:
 		d.warn(
-			"clock", "not synchronized, the kernel says",
-			"run chrony or systemd-timesyncd: receivedAt of every record is this clock",
+			"clock", "not synchronized, according to the kernel",
+			"run chrony or systemd-timesyncd: this clock dates every record (receivedAt)",
 		)
 	default:
-		d.ok("clock", "synchronized, the kernel says")
+		d.ok("clock", "synchronized, according to the kernel")
 	}
 }
 
-// database looks at the ledger's database where there is one.
+// database checks the ledger's database, if there is one.
 func (d *doctor) database(ctx context.Context) {
 	const check = "database"
 	url := connect.Fixed(d.cfg.DatabaseURL)
 	if d.cfg.DatabaseURL == "" {
 		if !keyfiles.Exists(d.cfg.InDataDir("pgdata")) {
-			d.ok(check, "none yet in %s; the first start makes it", d.cfg.DataDir)
+			d.ok(check, "none yet in %s; the first start creates it", d.cfg.DataDir)
 			return
 		}
 		server, err := postgres.StartOrAttach(ctx, postgres.Config{
 			DataDir: d.cfg.DataDir, Log: slog.New(slog.DiscardHandler), Purpose: "integrity doctor", Wait: ledger.Patience,
 		})
 		if err != nil {
-			d.fail(check, err.Error(), "postgres.log in the data directory says more")
+			d.fail(check, err.Error(), "see postgres.log in the data directory")
 			return
 		}
 		defer func() {
@@ -304,7 +305,7 @@ func (d *doctor) database(ctx context.Context) {
 	d.lookInto(looking, url())
 }
 
-// disks asks for the room that is left where the service writes.
+// disks checks the free space in the directories that the service writes to.
 func (d *doctor) disks() {
 	dirs := map[string]string{"uploads": os.TempDir()}
 	if d.cfg.DatabaseURL == "" {
@@ -318,40 +319,40 @@ func (d *doctor) disks() {
 		var disk unix.Statfs_t
 		if err := unix.Statfs(dir, &disk); err != nil {
 			if d.cfg.DatabaseURL != "" || keyfiles.Exists(dir) {
-				d.fail("disk", what+": "+dir+": "+err.Error(), "make the directory, or name another")
+				d.fail("disk", what+": "+dir+": "+err.Error(), "create the directory, or configure another")
 			}
 			continue
 		}
 		free := int64(disk.Bavail) * disk.Bsize
 		found := fmt.Sprintf("%s: %.1f GB free in %s", what, float64(free)/1e9, dir)
 		d.first("disk", found,
-			verdict{free < noDisk, StateFail, found, "make room: PostgreSQL stops when its disk is full"},
+			verdict{free < noDisk, StateFail, found, "free space: PostgreSQL stops when its disk is full"},
 			verdict{
 				free < lowDisk, stateWarn, found,
-				"make room; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint",
+				"free space; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint",
 			})
 	}
 }
 
-// neighbours asks the other servers that the service talks to.
+// neighbours checks the other servers that the service uses.
 func (d *doctor) neighbours(ctx context.Context) {
 	for _, n := range []struct {
 		check, url string
 		ask        func(context.Context) error
 		answers    string
-		state, do  string // where it does not answer
-		without    string // of a service that has none
+		state, do  string // if the server does not answer
+		without    string // if no server is configured
 	}{
 		{
 			"blob store", d.cfg.BlobURL, d.askBlobs, "answers", StateFail,
-			"files of organizations that keep bytes are refused (503) until it answers", "",
+			"uploads by organizations that keep content get 503 until it answers", "",
 		},
 		{
 			"stream", d.cfg.NATSURL, d.askNATS, "the broker answers, with JetStream", stateWarn,
-			"events wait in the ledger until it answers; registrations go on", "",
+			"events wait in the ledger until it answers; registrations still work", "",
 		},
 		{
-			"mail", d.cfg.SMTPURL, d.askSMTP, "the server answers, and accepts the password where there is one", stateWarn,
+			"mail", d.cfg.SMTPURL, d.askSMTP, "the server answers, and accepts the password if one is set", stateWarn,
 			"warnings wait for 72 hours and are dropped then",
 			"no server: warnings are shown, but not mailed",
 		},

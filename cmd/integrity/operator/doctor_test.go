@@ -44,7 +44,7 @@ func TestDoctorSaysWhichClock(t *testing.T) {
 	wantFindings(t, look(2500*time.Millisecond), "warn clock: this machine's is 2.")
 	wantFindings(
 		t, look(apart), "fail clock: this machine's is 1h0m0.", "ahead of the database's",
-		"warn clock: no event tells which of the two is wrong",
+		"warn clock: no event shows which of the two is wrong",
 	)
 	wantFindings(
 		t, look(-apart), "fail clock: this machine's is 1h0m0.", "behind the database's",

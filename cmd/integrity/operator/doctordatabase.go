@@ -27,28 +27,27 @@ import (
 
 const (
 	longTransaction = 10 * time.Minute
-	// oldBackup is the age at which a restore takes long.
+	// oldBackup is the age from which replaying the archive takes long.
 	oldBackup = 7 * 24 * time.Hour
-	// deadRows of a table, and a fifth of it, are more than autovacuum should leave.
+	// deadRows is how many dead rows a table may have, if they are also a fifth of it, before autovacuum counts as behind.
 	deadRows = 100_000
-	// wraparound is the age of the oldest row at which PostgreSQL has fallen behind with freezing; it stops writing at
-	// 2^31.
+	// wraparound is the age of the oldest row at which freezing has fallen behind. PostgreSQL stops writing at 2^31.
 	wraparound = 1_000_000_000
 )
 
-// lookInto asks the database for everything that a ledger's durability and speed rest on.
+// lookInto checks everything in the database that a ledger's durability and speed depend on.
 func (d *doctor) lookInto(ctx context.Context, url string) {
 	const check = "database"
 	asked := d.Now()
 	if _, err := cluster.Inspect(ctx, url); errors.Is(err, cluster.ErrSharedSessions) {
-		d.fail(check, err.Error(), "the service does not start behind it")
+		d.fail(check, err.Error(), "the service does not start with it")
 		return
 	}
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
 		d.fail(
 			check, cluster.Explain(d.cfg.GivenBy("DATABASE_URL"), err).Error(),
-			"the service answers 503 without it: start it, or correct INTEGRITY_DATABASE_URL",
+			"start the database, or correct INTEGRITY_DATABASE_URL: without it the service answers 503",
 		)
 		return
 	}
@@ -61,7 +60,7 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 			return
 		}
 	}
-	// Asked first: the question for versions makes the table where it is missing.
+	// Check this first: reading the version creates the table if it is missing.
 	var migrated bool
 	err = conn.QueryRow(ctx, "SELECT to_regclass('goose_db_version') IS NOT NULL").Scan(&migrated)
 	if err == nil && !migrated {
@@ -86,9 +85,9 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 			"this program is older than the service: update it",
 		})
 	if has < knows {
-		return // the questions that follow are for the newest schema
+		return // the other checks need the current schema
 	}
-	if has == knows { // a newer schema is more than this program knows
+	if has == knows { // skip if the schema is newer than this program
 		if err := d.schema(ctx, conn); err != nil {
 			d.fail("schema", err.Error(), remedy(err))
 		}
@@ -98,17 +97,18 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 	}
 	if took := d.Now().Sub(asked); took > 5*time.Second {
 		d.warn(
-			check, fmt.Sprintf("these questions took %s", took.Round(time.Millisecond)), "look for load, or for a slow network",
+			check, fmt.Sprintf("these checks took %s", took.Round(time.Millisecond)), "check the database's load and the "+
+				"network",
 		)
 	}
 }
 
-// remedy is for an error that kept the doctor from looking: nothing is known of what it was to look at.
+// remedy suggests how to fix the error that prevented a check.
 func remedy(err error) string {
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "42501" {
-		return "grant the role of the URL what it lacks, and ask again: this was not looked at"
+		return "grant the URL's role the missing rights, and run this again: the check did not run"
 	}
-	return "mend this, and ask again: this was not looked at"
+	return "fix this, and run this again: the check did not run"
 }
 
 func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
@@ -120,30 +120,31 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 		(SELECT rolsuper FROM pg_roles WHERE rolname = session_user), pg_database_size(current_database()),
 		coalesce((SELECT pg_has_role(session_user, oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) FROM pg_roles WHERE rolname = 'integrity_service'), true)`).
 		Scan(&version, &number, &encoding, &user, &superuser, &size, &canServe); err != nil {
-		return fmt.Errorf("ask for the version: %w", err)
+		return fmt.Errorf("read the version: %w", err)
 	}
 	const check = "database"
 	major, use := number/10000, fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL)
 	d.first(check, fmt.Sprintf("PostgreSQL %s, %.1f MB, as role %s", version, float64(size)/1e6, user),
 		verdict{major < cluster.OldestPostgreSQL, StateFail, "PostgreSQL " + version, use},
 		verdict{
-			major > cluster.NewestPostgreSQL, stateWarn, "PostgreSQL " + version + " is newer than what the tests run on", use,
+			major > cluster.NewestPostgreSQL, stateWarn, "PostgreSQL " + version + " is newer than any version the ledger is " +
+				"tested with", use,
 		})
 	grant := "GRANT integrity_service TO " + pgx.Identifier{user}.Sanitize()
-	if major >= 16 { // a plain one changes nothing for a role that is a member already
+	if major >= 16 { // without SET TRUE a role that is already a member would not gain the option
 		grant += " WITH SET TRUE"
 	}
 	d.every(check,
-		verdict{encoding != "UTF8", StateFail, "its encoding is " + encoding, "make the database with encoding UTF8"},
-		verdict{!canServe, StateFail, user + " may not take on the role integrity_service", grant},
+		verdict{encoding != "UTF8", StateFail, "its encoding is " + encoding, "create the database with encoding UTF8"},
+		verdict{!canServe, StateFail, user + " may not SET ROLE integrity_service", grant},
 		verdict{
 			superuser && d.cfg.DatabaseURL != "", stateWarn, user + " is a superuser",
-			"give the service a role of its own, with CREATEROLE for the first migration",
+			"create a separate role for the service, with CREATEROLE for the first migration",
 		})
 	return nil
 }
 
-// durability asks for the settings without which an acknowledged registration may be lost.
+// durability checks the settings that an acknowledged registration depends on.
 func (d *doctor) durability(ctx context.Context, conn *pgx.Conn) error {
 	var fsync, synchronous, pages, checksums, level string
 	if err := conn.QueryRow(ctx,
@@ -151,20 +152,20 @@ func (d *doctor) durability(ctx context.Context, conn *pgx.Conn) error {
 		current_setting('data_checksums'), current_setting('wal_level')`).Scan(
 		&fsync, &synchronous, &pages, &checksums, &level,
 	); err != nil {
-		return fmt.Errorf("ask for settings: %w", err)
+		return fmt.Errorf("read the settings: %w", err)
 	}
-	const check, lost = "durability", "set it to on: what is acknowledged can be lost without it"
+	const check, lost = "durability", "set it to on: otherwise acknowledged registrations can be lost"
 	if d.every(check,
 		verdict{fsync != "on", StateFail, "fsync is " + fsync, lost},
 		verdict{synchronous == "off", StateFail, "synchronous_commit is off", lost},
 		verdict{pages != "on", StateFail, "full_page_writes is " + pages, lost},
 		verdict{
 			checksums != "on", stateWarn, "data_checksums is " + checksums,
-			"pg_checksums --enable, at the next stop: a bad disk is found by them alone",
+			"pg_checksums --enable, at the next stop: only checksums detect a bad disk",
 		},
 		verdict{
 			level == "minimal", stateWarn, "wal_level is minimal",
-			"set it to replica: neither backups nor standbys can follow otherwise",
+			"set it to replica: otherwise neither backups nor standbys can follow",
 		},
 	) == 0 {
 		d.ok(check, "fsync, full page writes, synchronous commit (%s), checksums", synchronous)
@@ -172,14 +173,15 @@ func (d *doctor) durability(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// clockOffset compares this machine's clock with the database's, by the middle of the shortest of a few round trips.
+// clockOffset compares this machine's clock with the database's. Of a few round trips it uses the middle of the
+// shortest.
 func (d *doctor) clockOffset(ctx context.Context, conn *pgx.Conn) error {
 	var offset, half time.Duration
 	for n := range 5 {
 		before := d.Now()
 		var theirs time.Time
 		if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&theirs); err != nil {
-			return fmt.Errorf("ask for the time: %w", err)
+			return fmt.Errorf("read the time: %w", err)
 		}
 		if h := d.Now().Sub(before) / 2; n == 0 || h < half {
 			offset, half = before.Add(h).Sub(theirs), h
@@ -197,31 +199,31 @@ func (d *doctor) clockOffset(ctx context.Context, conn *pgx.Conn) error {
 	d.first("clock", found,
 		verdict{
 			offset.Abs() > d.cfg.ClockTolerance, StateFail, found,
-			"correct the wrong one: nothing is committed while they differ by more than " + d.cfg.ClockTolerance.String(),
+			"correct the wrong clock: nothing is committed while they differ by more than " + d.cfg.ClockTolerance.String(),
 		},
 		verdict{offset.Abs() > lateClock, stateWarn, found, "synchronize both with the same time servers"})
 	return nil
 }
 
-// heads compares both clocks with the last event of each shard, which was dated when clocks agreed, or by a wrong one
-// before this program compared them.
+// heads compares both clocks with the last event of each shard. That event was dated when the clocks agreed, unless an
+// older program, which did not compare clocks, dated it by a wrong one.
 func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
 	const check = "clock"
 	type head struct {
 		Shard int
 		At    time.Time
 	}
-	// its error is that of the rows
+	// rows carries its own error
 	rows, _ := conn.Query(
 		ctx, cluster.SQL("SELECT shard, occurred_at FROM {shard_heads} WHERE position > 0 ORDER BY shard"),
 	)
 	heads, err := pgx.CollectRows(rows, pgx.RowToStructByPos[head])
 	if err != nil {
-		return fmt.Errorf("look at the heads of the shards: %w", err)
+		return fmt.Errorf("read the shard heads: %w", err)
 	}
 	mine := d.Now()
 	theirs := mine.Add(-d.ahead)
-	var last time.Time // that is not ahead of both
+	var last time.Time // the newest event that is not ahead of both clocks
 	poisoned := 0
 	for _, h := range heads {
 		by := min(h.At.Sub(mine), h.At.Sub(theirs))
@@ -238,14 +240,15 @@ func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
 		)
 		d.fail(
 			check, found,
-			"nothing is committed in it. If both clocks are right, a wrong one has dated its last event: integrity clock reset",
+			"nothing can be committed in it. If both clocks are right, a wrong clock dated its last event: integrity clock "+
+				"reset",
 		)
 	}
 	if d.ahead.Abs() <= d.cfg.ClockTolerance {
 		d.every(check, verdict{poisoned == 0, StateOK, "no shard is dated ahead of it", ""})
 		return nil
 	}
-	behind := "is behind the last event, of " + cli.TimeText(last) + ": it is the wrong one"
+	behind := "is behind the last event, of " + cli.TimeText(last) + ": this clock is wrong"
 	d.first(check, "",
 		verdict{last.Sub(mine) > d.cfg.ClockTolerance, StateFail, "this machine's " + behind, "set this machine's clock"},
 		verdict{
@@ -253,13 +256,13 @@ func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
 			"set the clock of the database's machine",
 		},
 		verdict{
-			true, stateWarn, "no event tells which of the two is wrong",
+			true, stateWarn, "no event shows which of the two is wrong",
 			"compare both with a third clock, and set the wrong one",
 		})
 	return nil
 }
 
-// housekeeping asks for connections, autovacuum and what holds it up.
+// housekeeping checks connections, autovacuum and whatever holds autovacuum up.
 func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 	var autovacuum string
 	var limit, others int
@@ -270,28 +273,30 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 		(SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())::bigint,
 		coalesce((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity WHERE backend_type = 'client backend'), 0)::bigint`).
 		Scan(&autovacuum, &limit, &others, &age, &oldest); err != nil {
-		return fmt.Errorf("ask for connections and vacuum: %w", err)
+		return fmt.Errorf("read connections and vacuum state: %w", err)
 	}
 	shards := d.cfg.Shards
 	err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), $1) FROM ledger", shards).Scan(&shards)
 	if missing := (*pgconn.PgError)(nil); err != nil && (!errors.As(err, &missing) || missing.Code != "42P01") {
 		// undefined_table
-		return fmt.Errorf("look for the ledger: %w", err)
+		return fmt.Errorf("read the ledger row: %w", err)
 	}
 	each := ledger.DatabaseConns(shards)
 	fit := (limit - others) / each
 	found := fmt.Sprintf(
-		"%d usable, %d taken by others, %d a process of the service: room for %d", limit, others, each, fit,
+		"%d usable, %d used by others, %d needed per service process: room for %d", limit, others, each, fit,
 	)
 	d.first("connections", found,
 		verdict{fit < 1, StateFail, found, "raise max_connections"},
 		verdict{
-			fit < 2 && d.cfg.DatabaseURL != "", stateWarn, found, "raise max_connections: a restart without a gap needs two",
+			fit < 2 && d.cfg.DatabaseURL != "", stateWarn, found, "raise max_connections: a restart without downtime needs " +
+				"room for two processes",
 		})
 	row, open := fmt.Sprintf("the oldest row is %d transactions old", age), time.Duration(oldest)*time.Second
 	d.first("vacuum", "autovacuum is on; "+row,
 		verdict{
-			autovacuum != "on", StateFail, "autovacuum is " + autovacuum, "set it to on: hot tables grow without end otherwise",
+			autovacuum != "on", StateFail, "autovacuum is " + autovacuum, "set it to on: otherwise busy tables grow without " +
+				"limit",
 		},
 		verdict{
 			age > wraparound, StateFail, row,
@@ -301,10 +306,10 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 		"vacuum",
 		verdict{
 			open > longTransaction, stateWarn, fmt.Sprintf("a transaction has been open for %s", open),
-			"end it: nothing that died since can be cleaned up",
+			"end it: rows that died since cannot be cleaned up",
 		},
 	)
-	// its error is that of the rows
+	// rows carries its own error
 	rows, _ := conn.Query(
 		ctx,
 		"SELECT relname || ' (' || n_dead_tup || ' of ' || n_live_tup || ')' FROM pg_stat_user_tables WHERE n_dead_tup > "+
@@ -313,7 +318,7 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 	)
 	dead, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return fmt.Errorf("ask for dead rows: %w", err)
+		return fmt.Errorf("count dead rows: %w", err)
 	}
 	for _, table := range dead {
 		d.warn(
@@ -323,7 +328,7 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// archiving asks whether the ledger could be restored.
+// archiving checks whether the ledger could be restored.
 func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 	const check = "archive"
 	if d.cfg.DatabaseURL == "" {
@@ -332,12 +337,12 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 			d.warn(check, err.Error(), "restart the service")
 		} else if d.every(check,
 			verdict{
-				dir == "", stateWarn, "nothing is archived: what was registered since the last copy is lost with this disk",
+				dir == "", stateWarn, "nothing is archived: if this disk fails, registrations since the last copy are lost",
 				"integrity backup DIR, on another disk",
 			},
 			verdict{
 				failing != "", StateFail, dir + ": " + failing,
-				"postgres.log in the data directory says why; WAL collects here until it works",
+				"see postgres.log in the data directory; WAL accumulates here until archiving works",
 			},
 		) == 0 {
 			d.backups(dir)
@@ -348,18 +353,18 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 	if err := conn.QueryRow(ctx,
 		`SELECT current_setting('archive_mode'), (SELECT CASE WHEN last_failed_time > coalesce(last_archived_time, '-infinity')
 		THEN last_failed_wal || ' failed at ' || last_failed_time ELSE '' END FROM pg_stat_archiver)`).Scan(&mode, &failing); err != nil {
-		return fmt.Errorf("ask how archiving stands: %w", err)
+		return fmt.Errorf("read the archiving state: %w", err)
 	}
 	d.first(check, "WAL is archived",
 		verdict{
 			mode == "off", stateWarn, "archive_mode is off",
-			"archive the WAL (pgBackRest does both), unless the provider of this database makes backups to a point in time",
+			"archive the WAL (pgBackRest does both), unless the database's provider offers point-in-time recovery",
 		},
-		verdict{failing != "", StateFail, failing, "the database's log says why; WAL collects there until it works"})
+		verdict{failing != "", StateFail, failing, "see the database's log; WAL accumulates there until archiving works"})
 	return nil
 }
 
-// backups asks whether the archive begins with a backup that can be found.
+// backups checks whether the archive starts with a backup that exists.
 func (d *doctor) backups(archive string) {
 	const check = "archive"
 	root := filepath.Dir(filepath.Dir(archive))
@@ -370,7 +375,7 @@ func (d *doctor) backups(archive string) {
 	if err != nil {
 		d.fail(
 			check, err.Error(),
-			"bring the directory back, or integrity backup --move to another: nothing can be restored without it",
+			"bring the directory back, or integrity backup --move to another: without it nothing can be restored",
 		)
 		return
 	}
@@ -382,7 +387,7 @@ func (d *doctor) backups(archive string) {
 	}
 	ago := d.Now().Sub(newest.FinishedAt)
 	d.first(check,
-		fmt.Sprintf("changes go to %s; the last backup was finished at %s", archive, cli.TimeText(newest.FinishedAt)),
+		fmt.Sprintf("changes go to %s; the last backup finished at %s", archive, cli.TimeText(newest.FinishedAt)),
 		verdict{
 			newest.Dir == "", StateFail, "changes go to " + archive + ", which no complete backup in " + root + " leads to",
 			"integrity backup " + root,
@@ -394,7 +399,7 @@ func (d *doctor) backups(archive string) {
 		})
 }
 
-// standbys asks for those that a commit waits for, and for slots that keep WAL.
+// standbys checks the standbys that commits wait for, and replication slots that retain WAL.
 func (d *doctor) standbys(ctx context.Context, conn *pgx.Conn) error {
 	var wanted, synchronous string
 	var connected, slots int
@@ -403,30 +408,30 @@ func (d *doctor) standbys(ctx context.Context, conn *pgx.Conn) error {
 		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(
 		&wanted, &synchronous, &connected, &slots,
 	); err != nil {
-		return fmt.Errorf("ask for standbys: %w", err)
+		return fmt.Errorf("read the standbys: %w", err)
 	}
 	if wanted != "" {
 		d.first("standby", fmt.Sprintf("%d synchronous", connected),
 			verdict{synchronous == "local" ||
 				synchronous == "off", stateWarn,
 				"synchronous_commit is " + synchronous + ": no commit waits for synchronous_standby_names",
-				"set it to on: what is acknowledged may be lost with the primary"},
+				"set it to on: otherwise acknowledged registrations may be lost with the primary"},
 			verdict{
-				connected == 0, StateFail, "no synchronous standby is connected, and commits wait for one",
-				"bring it back: registrations answer 503 until then",
+				connected == 0, StateFail, "commits wait for a synchronous standby, and none is connected",
+				"bring it back: until then registrations answer 503",
 			})
 	}
 	d.every(
 		"standby",
 		verdict{
-			slots > 0, stateWarn, fmt.Sprintf("%d replication slots are in use by nobody", slots),
-			"drop them, or bring their readers back: they keep WAL until the disk is full",
+			slots > 0, stateWarn, fmt.Sprintf("%d replication slots are unused", slots),
+			"drop them, or bring their readers back: they retain WAL until the disk is full",
 		},
 	)
 	return nil
 }
 
-// ledger asks for what makes the database a ledger.
+// ledger checks that the database holds a ledger, and that it is intact.
 func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	const check = "ledger"
 	var issuer string
@@ -438,12 +443,12 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for the ledger: %w", err)
+		return fmt.Errorf("read the ledger row: %w", err)
 	}
 	d.first(check, fmt.Sprintf("issuer %s, %d shards, epoch %d", issuer, shards, epoch),
 		verdict{
 			d.cfg.Issuer != "" && d.cfg.Issuer != issuer, StateFail,
-			fmt.Sprintf("its issuer is %q, INTEGRITY_ISSUER says %q", issuer, d.cfg.Issuer),
+			fmt.Sprintf("its issuer is %q, but INTEGRITY_ISSUER is %q", issuer, d.cfg.Issuer),
 			"unset the variable: an issuer cannot change",
 		})
 	pool, err := cluster.At(url).ReadPool(ctx, 1)
@@ -454,11 +459,11 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	err = history.CheckHeads(ctx, pool)
 	switch _, contradicts := errors.AsType[history.HeadError](err); {
 	case contradicts:
-		d.fail(check, err.Error(), "stop the service and restore a backup: the database was changed behind its back")
+		d.fail(check, err.Error(), "stop the service and restore a backup: something else has changed the database")
 	case err != nil:
 		d.fail(check, err.Error(), remedy(err))
 	default:
-		d.ok(check, "every shard's head agrees with its log; integrity rebuild --check compares everything else")
+		d.ok(check, "every shard's head agrees with its log; integrity rebuild --check compares the rest")
 	}
 	for _, look := range []func(context.Context, *pgx.Conn) error{d.versions, d.heads, d.placement} {
 		if err := look(ctx, conn); err != nil {
@@ -470,7 +475,7 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	if err := conn.QueryRow(ctx, `SELECT has_table_privilege('integrity_service', 'events', 'UPDATE, DELETE, TRUNCATE'),
 		NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'events'::regclass AND NOT tgisinternal)
 		OR EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'events'::regclass AND NOT tgisinternal AND tgenabled = 'D')`).Scan(&changeable, &disabled); err != nil {
-		return fmt.Errorf("look at the log's protection: %w", err)
+		return fmt.Errorf("read the log's protection: %w", err)
 	}
 	d.every(check,
 		verdict{
@@ -484,7 +489,7 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	return nil
 }
 
-// placement asks whether the nodes of a Citus cluster have as much to do as each other.
+// placement checks whether the shards are spread evenly over the nodes of a Citus cluster.
 func (d *doctor) placement(ctx context.Context, conn *pgx.Conn) error {
 	var distributed bool
 	if err := conn.QueryRow(
@@ -495,7 +500,7 @@ func (d *doctor) placement(ctx context.Context, conn *pgx.Conn) error {
 	var moves int
 	var found string
 	if err := conn.QueryRow(ctx, migrations.Uneven).Scan(&moves, &found); err != nil {
-		return fmt.Errorf("ask for the nodes of the shards: %w", err)
+		return fmt.Errorf("read the nodes of the shards: %w", err)
 	}
 	d.first("nodes", "shards by node: "+found,
 		verdict{
@@ -505,7 +510,7 @@ func (d *doctor) placement(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// transparency looks at the log of a ledger.
+// transparency checks the transparency log.
 func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer string) {
 	const check = "transparency"
 	if !d.cfg.Transparency {
@@ -533,22 +538,23 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 				"no checkpoint is signed: integrity keys rotate --transparency-log --stage, and --activate, then SIGHUP",
 			)
 		case err != nil:
-			d.warn(check, err.Error(), "put the log key in place, and SIGHUP: nothing else depends on it")
+			d.warn(check, err.Error(), "put the log key in place, then SIGHUP: nothing else depends on it")
 		}
 	}
 	found := fmt.Sprintf("%d of %d events are published", status.Published, status.Events)
 	age := d.Now().Sub(status.Oldest).Round(time.Second)
 	d.first(check, found,
 		verdict{
-			status.Halted, stateWarn, "the log stands still since the database was restored; " + found, "integrity log resume",
+			status.Halted, stateWarn, "the log has been stopped since the database was restored; " + found,
+			"integrity log resume",
 		},
 		verdict{
 			!status.Oldest.IsZero() && age > lateLog, stateWarn,
-			fmt.Sprintf("%s; the first of the others is %s old", found, age), "start the service, or look into its log",
+			fmt.Sprintf("%s; the oldest of the rest is %s old", found, age), "start the service, or read its log",
 		})
 }
 
-// signedHead compares the log with the largest head that this data directory keeps.
+// signedHead compares the transparency log with the largest head stored in this data directory.
 func (d *doctor) signedHead(ctx context.Context, pool *pgxpool.Pool, trusted *evidence.TrustedKeys) {
 	const check = "transparency"
 	in, err := eventstore.ReadInstallation(ctx, pool)
@@ -570,5 +576,5 @@ func (d *doctor) signedHead(ctx context.Context, pool *pgxpool.Pool, trusted *ev
 	}
 }
 
-// lateLog is how old an event may be that the transparency log lacks.
+// lateLog is how long an event may wait for the transparency log.
 const lateLog = time.Minute

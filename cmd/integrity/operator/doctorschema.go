@@ -10,11 +10,11 @@ import (
 	"integrityledger/migrations"
 )
 
-// mostDrifts is how many differences of the schema the doctor lists.
-const mostDrifts = 30
+// maxDrifts is the largest number of schema differences that the doctor lists.
+const maxDrifts = 30
 
-// schema compares the database with the migrations of this program. It reads the catalogue, which needs no right to any
-// table.
+// schema compares the database with this program's migrations. It reads only the catalogue, so it needs no rights on
+// tables.
 func (d *doctor) schema(ctx context.Context, conn *pgx.Conn) error {
 	const check = "schema"
 	expected, err := migrations.Expected()
@@ -26,11 +26,11 @@ func (d *doctor) schema(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	drifts := migrations.Compare(expected, actual)
-	for _, drift := range drifts[:min(mostDrifts, len(drifts))] {
+	for _, drift := range drifts[:min(maxDrifts, len(drifts))] {
 		state, found, do := judgeDrift(expected, actual, drift)
 		d.every(check, verdict{true, state, found, do})
 	}
-	if more := len(drifts) - mostDrifts; more > 0 {
+	if more := len(drifts) - maxDrifts; more > 0 {
 		d.fail(check, fmt.Sprintf("%d more differences", more), "mend these first")
 	}
 	edited, err := migrations.Edited(ctx, conn)
@@ -38,13 +38,13 @@ func (d *doctor) schema(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	for _, name := range edited {
-		d.fail(check, name+" is not the migration that this database has applied: its statements were edited",
-			"use the program as it was released: what an edited migration says is not in the database")
+		d.fail(check, name+" differs from the migration that was applied to this database: its statements were edited",
+			"use the released program: the edited statements were never applied to the database")
 	}
 	d.every(
 		check,
 		verdict{
-			len(drifts)+len(edited) == 0, StateOK, fmt.Sprintf("its %d parts are as the migrations make them", len(expected)),
+			len(drifts)+len(edited) == 0, StateOK, fmt.Sprintf("all %d parts agree with the migrations", len(expected)),
 			"",
 		},
 	)
@@ -55,7 +55,8 @@ func judgeDrift(expected, actual []migrations.Object, drift migrations.Drift) (s
 	name := drift.String()
 	switch {
 	case drift.Extra:
-		return stateWarn, name + " is in no migration", "drop it unless it is known to refuse nothing that the service writes"
+		return stateWarn, name + " comes from no migration", "drop it, unless you know that it rejects nothing the service " +
+			"writes"
 	case drift.Kind == migrations.TableObject:
 		if now := migrations.RenamedTo(expected, actual, drift.Table); now != "" {
 			_, old, _ := strings.Cut(drift.Table, ".")
@@ -64,9 +65,9 @@ func judgeDrift(expected, actual []migrations.Object, drift migrations.Drift) (s
 			), fmt.Sprintf("ALTER TABLE %s RENAME TO %s", now, old)
 		}
 		if migrations.IsProjection(drift.Table) {
-			return StateFail, name + " is missing", "integrity rebuild makes it again from the log"
+			return StateFail, name + " is missing", "integrity rebuild recreates it from the log"
 		}
-		return StateFail, name + " is missing", "restore a backup: the log does not hold what was in it"
+		return StateFail, name + " is missing", "restore a backup: the log does not contain its rows"
 	case drift.Found == "":
 		return StateFail, name + " is missing", mending(drift.Object)
 	default:
@@ -74,7 +75,7 @@ func judgeDrift(expected, actual []migrations.Object, drift migrations.Drift) (s
 	}
 }
 
-// mending is the statement that makes an object.
+// mending returns the statement that creates an object.
 func mending(o migrations.Object) string {
 	if o.Kind == migrations.GrantObject && migrations.IsProjection(o.Table) {
 		return "integrity rebuild, then " + o.SQL

@@ -26,10 +26,10 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// drillStep is a step of the rehearsal.
+// drillStep is one step of the drill.
 type drillStep struct {
 	Step         string `json:"step"`
-	At           string `json:"at"` // when it began
+	At           string `json:"at"` // when the step began
 	Milliseconds int64  `json:"milliseconds"`
 	Found        string `json:"found"`
 	Held         bool   `json:"held"`
@@ -43,15 +43,15 @@ func (s drillStep) line() string {
 	return fmt.Sprintf("%s  %-27s  %6d ms  %s: %s\n", mark, s.At, s.Milliseconds, s.Step, s.Found)
 }
 
-// drill is one rehearsal. The app and the settings are those of the copy: no setting of the caller's reaches it.
+// drill is one drill. Its app and settings belong to the throwaway copy; none of the caller's settings reach it.
 type drill struct {
 	*app
 	cfg *config.Config
 	out func(drillStep) error
-	// interrupted is an error once no step is to be taken any more.
+	// interrupted returns an error once the drill must stop.
 	interrupted func() error
 
-	name      string // of the log
+	name      string // name of the log
 	ledger    *ledger.Opened
 	reader    *transparency.Reader
 	log       atomic.Pointer[transparency.Signer]
@@ -59,8 +59,8 @@ type drill struct {
 	authority *drillAuthority
 	access    domain.Access
 	steps     []drillStep
-	over      bool  // a step could not be taken
-	err       error // of the output
+	over      bool  // a step failed to run; skip the rest
+	err       error // from writing the output
 
 	signingLost, logLost             time.Time
 	formerSigning                    evidence.PublicKey
@@ -68,7 +68,7 @@ type drill struct {
 	before, forged, meanwhile, later evidence.Envelope
 }
 
-// drillKeys are what a server has read at its last SIGHUP.
+// drillKeys are the keys that a server read at its last SIGHUP.
 type drillKeys struct {
 	signer  *evidence.Signer
 	trusted *evidence.TrustedKeys
@@ -78,7 +78,7 @@ func (a signingKeys) keysDrillCommand() *cobra.Command {
 	v := a.verb("keys drill", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER")
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
 		began := time.Now()
-		// Whatever ends the command removes the copies: they are private keys.
+		// Remove the copies however the command ends: they are private keys.
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		defer stop()
 		dir, err := os.MkdirTemp("", "integrity-drill-")
@@ -97,7 +97,7 @@ func (a signingKeys) keysDrillCommand() *cobra.Command {
 			return err
 		}
 		at := d.Now()
-		// The commands find the database by its address, as they do where it is not the embedded one.
+		// The commands reach the database by URL, as they do with an external one.
 		if err := ledger.WithDatabase(ctx, d.App, *d.cfg, d.WarnLog(), v.CommandPath(), true,
 			func(source connect.Source) error {
 				d.app = &app{
@@ -116,7 +116,7 @@ func (a signingKeys) keysDrillCommand() *cobra.Command {
 		held, verdict := true, "every step held"
 		for _, s := range d.steps {
 			if !s.Held {
-				held, verdict = false, "A STEP DID NOT HOLD"
+				held, verdict = false, "A STEP FAILED"
 			}
 		}
 		if err := v.print(struct {
@@ -135,12 +135,12 @@ func (a signingKeys) keysDrillCommand() *cobra.Command {
 	})
 }
 
-// step takes a step and records what it found. After one that could not be taken no other is.
+// step runs a step and records the result. After a step that could not run, it skips all further steps.
 func (d *drill) step(name string, do func() (found string, held bool, err error)) {
 	d.stepSince(d.Now(), time.Now(), name, do)
 }
 
-// stepSince is step for one that has begun before.
+// stepSince is step for a step that has already begun.
 func (d *drill) stepSince(at, began time.Time, name string, do func() (found string, held bool, err error)) {
 	if d.over || d.err != nil || d.interrupted() != nil {
 		return
@@ -154,7 +154,7 @@ func (d *drill) stepSince(at, began time.Time, name string, do func() (found str
 	d.err = d.out(s)
 }
 
-// copyFrom copies the keys into a data directory of its own. Nothing but reading is done to cfg's files.
+// copyFrom copies the keys into the drill's data directory. It only reads the files of cfg.
 func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 	signer, trusted, why, err := cfg.SigningSource().Read()
 	if err == nil && why != "" {
@@ -168,7 +168,7 @@ func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 		return err
 	}
 	data := filepath.Join(dir, "data")
-	// As root the PostgreSQL of the copy runs as another user, who must be able to pass through.
+	// If run as root, the copy's PostgreSQL runs as another user, who must be able to traverse the directory.
 	if err := errors.Join(
 		os.Chmod(dir, 0o711), keyfiles.MakeDataDir(data),
 		keyfiles.WriteSigningKey(filepath.Join(data, keyfiles.SigningKeyFile), signer),
@@ -210,7 +210,7 @@ func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 	return err
 }
 
-// command gives a command of this program, for the copy.
+// command runs a command of this program on the copy.
 func (d *drill) command(args ...string) error {
 	var out, errs bytes.Buffer
 	a := &app{&cli.App{Out: &out, Errs: &errs, Environ: d.Environ, Now: d.Now}}
@@ -222,7 +222,7 @@ func (d *drill) command(args ...string) error {
 	return nil
 }
 
-// run opens the ledger of the copy, with a keeper of its log, and goes through the steps.
+// run opens the copy's ledger and the keeper of its log, and runs the steps.
 func (d *drill) run(ctx context.Context, at, began time.Time) error {
 	open := d.ledgerVerb("log status").Command
 	open.SetContext(ctx)
@@ -266,7 +266,7 @@ func (d *drill) run(ctx context.Context, at, began time.Time) error {
 	})
 }
 
-// hangUp reads the key files again, as a server does at SIGHUP. Under a revoked key the log signs nothing.
+// hangUp reads the key files again, as a server does on SIGHUP. Under a revoked key the log signs nothing.
 func (d *drill) hangUp() error {
 	signer, trusted, _, err := d.cfg.SigningSource().Read()
 	if err != nil {

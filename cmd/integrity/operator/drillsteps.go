@@ -30,10 +30,10 @@ import (
 const (
 	drillName     = "drill"
 	drillPoll     = 50 * time.Millisecond
-	drillPatience = 30 * time.Second // for the log of the copy
+	drillPatience = 30 * time.Second // how long to wait for the copy's log
 )
 
-// prepare makes an organization that registers, and an authority that is pinned in the copy.
+// prepare creates an organization that registers records, and pins an authority in the copy.
 func (d *drill) prepare(ctx context.Context) (err error) {
 	d.formerSigning = d.keys.signer.Key()
 	if log := d.log.Load(); log != nil {
@@ -79,7 +79,7 @@ func (d *drill) prepare(ctx context.Context) (err error) {
 	return errors.Join(d.command("keys", "add-authority", drillName, file), d.hangUp())
 }
 
-// loseSigningKey is the loss of the signing key: what was signed before and after it, and what can be made of that.
+// loseSigningKey loses the signing key, and verifies records from before and after the loss.
 func (d *drill) loseSigningKey(ctx context.Context) {
 	d.step("a record is registered, and its checkpoint stamped", func() (string, bool, error) {
 		return d.registered(ctx, &d.before, "before")
@@ -89,14 +89,14 @@ func (d *drill) loseSigningKey(ctx context.Context) {
 		p, err := evidence.ParseRecordPayload([]byte(d.before.Payload))
 		p.SHA256, p.ReceivedAt = evidence.Hash{}, d.signingLost.Add(-time.Hour).UTC().Truncate(time.Microsecond)
 		d.forged = evidence.NewEnvelope(d.keys.signer.SignPayload(p.AppendCanonical(nil)))
-		return "at " + evidence.FormatTime(d.signingLost) + "; whoever has it signs a record dated an hour earlier", true, err
+		return "at " + evidence.FormatTime(d.signingLost) + "; the thief signs a record dated an hour earlier", true, err
 	})
-	d.step("nobody has noticed: a record is registered", func() (string, bool, error) {
+	d.step("before the loss is noticed, a record is registered", func() (string, bool, error) {
 		return d.registered(ctx, &d.meanwhile, "meanwhile")
 	})
 	d.step("another signing key is staged", func() (string, bool, error) {
 		err := d.command("keys", "rotate", "--stage")
-		return "give the trusted-keys file to whoever pins it", true, errors.Join(err, d.hangUp())
+		return "distribute the trusted-keys file", true, errors.Join(err, d.hangUp())
 	})
 	d.step("it is activated", func() (string, bool, error) {
 		err := errors.Join(d.command("keys", "rotate", "--activate"), d.hangUp())
@@ -108,17 +108,17 @@ func (d *drill) loseSigningKey(ctx context.Context) {
 			d.hangUp(),
 		)
 		return "compromised since " + evidence.FormatTime(d.signingLost) +
-			"; give the trusted-keys file out again", !d.keys.trusted.Trusts(d.formerSigning), err
+			"; distribute the trusted-keys file again", !d.keys.trusted.Trusts(d.formerSigning), err
 	})
-	d.step("the service goes on", func() (string, bool, error) { return d.registered(ctx, &d.later, "later") })
+	d.step("the service continues", func() (string, bool, error) { return d.registered(ctx, &d.later, "later") })
 	for _, c := range []struct {
 		record           string
 		envelope         *evidence.Envelope
 		strict, accepted evidence.Finding
 	}{
-		{"the record from before the loss", &d.before, evidence.Untrusted, evidence.Valid},
-		{"the record of the thief", &d.forged, evidence.Untrusted, evidence.Untrusted},
-		{"the record under the lost key from after the loss", &d.meanwhile, evidence.Untrusted, evidence.Untrusted},
+		{"the record before the loss", &d.before, evidence.Untrusted, evidence.Valid},
+		{"the thief's record", &d.forged, evidence.Untrusted, evidence.Untrusted},
+		{"the record under the lost key after the loss", &d.meanwhile, evidence.Untrusted, evidence.Untrusted},
 		{"the record under the new key", &d.later, evidence.Valid, evidence.Valid},
 	} {
 		d.step("verify "+c.record, func() (string, bool, error) {
@@ -130,7 +130,7 @@ func (d *drill) loseSigningKey(ctx context.Context) {
 	}
 }
 
-// loseLogKey is the loss of the log's key.
+// loseLogKey loses the log key.
 func (d *drill) loseLogKey(ctx context.Context) {
 	d.step("the log key is lost", func() (string, bool, error) {
 		d.logLost = d.whole()
@@ -149,7 +149,7 @@ func (d *drill) loseLogKey(ctx context.Context) {
 		bare.Timestamps = nil
 		unstamped, err2 := d.verify(bare, false)
 		return fmt.Sprintf(
-				"%s where its checkpoint was stamped before, otherwise %s", stamped.Inclusion, unstamped.Inclusion,
+				"%s if its checkpoint was stamped before, otherwise %s", stamped.Inclusion, unstamped.Inclusion,
 			),
 			stamped.Inclusion == evidence.Valid && unstamped.Inclusion == evidence.Untrusted, errors.Join(err, err2)
 	})
@@ -160,11 +160,11 @@ func (d *drill) loseLogKey(ctx context.Context) {
 		)
 		log := d.log.Load()
 		if err != nil || log == nil {
-			return "", false, errors.Join(err, errors.New("the log has no key that may sign"))
+			return "", false, errors.Join(err, errors.New("the log has no valid key"))
 		}
 		return log.KeyHash + " signs", log.LogKey != d.formerLog, nil
 	})
-	d.step("the newest checkpoint is signed anew", func() (string, bool, error) {
+	d.step("the newest checkpoint is signed again", func() (string, bool, error) {
 		log := d.log.Load()
 		var status transparency.Status
 		err := d.wait(ctx, func() (done bool, err error) {
@@ -185,7 +185,7 @@ func (d *drill) loseLogKey(ctx context.Context) {
 	})
 }
 
-// registered registers a record, waits until the log holds it, and has its checkpoint stamped.
+// registered registers a record, waits until the log contains it, and has the checkpoint stamped.
 func (d *drill) registered(
 	ctx context.Context, to *evidence.Envelope, document string,
 ) (found string, held bool, err error) {
@@ -234,7 +234,7 @@ func (d *drill) registered(
 		findings.Time == evidence.Valid, err
 }
 
-// prove waits until the log holds a record, and adds the proof to its evidence.
+// prove waits until the log contains a record, and adds the proof to the record's evidence.
 func (d *drill) prove(ctx context.Context, e *evidence.Envelope) (found string, err error) {
 	p, err := evidence.ParseRecordPayload([]byte(e.Payload))
 	if err != nil {
@@ -242,7 +242,7 @@ func (d *drill) prove(ctx context.Context, e *evidence.Envelope) (found string, 
 	}
 	id, ok := domain.ParsePublicID(p.PublicID)
 	if !ok {
-		return "", errors.New("the public id cannot be read")
+		return "", errors.New("the public id is malformed")
 	}
 	stored, err := d.ledger.Store.Evidence(ctx, d.access, id)
 	if err != nil {
@@ -261,7 +261,7 @@ func (d *drill) prove(ctx context.Context, e *evidence.Envelope) (found string, 
 	return fmt.Sprintf("entry %d of %d", e.Inclusion.LeafIndex, e.Inclusion.TreeSize), nil
 }
 
-// verify is what a reader finds who pins the trusted keys as they are published.
+// verify returns the findings of a reader who pins the published trusted keys.
 func (d *drill) verify(e evidence.Envelope, accept bool) (evidence.Findings, error) {
 	published, err := d.keys.trusted.Published()
 	if err != nil {
@@ -271,7 +271,7 @@ func (d *drill) verify(e evidence.Envelope, accept bool) (evidence.Findings, err
 	return evidence.Verify(receipt, published, evidence.Options{Now: d.Now(), AcceptStampedBeforeRevocation: accept}), err
 }
 
-// wait asks until it is done.
+// wait polls until done returns true.
 func (d *drill) wait(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, drillPatience)
 	defer cancel()
@@ -280,12 +280,13 @@ func (d *drill) wait(ctx context.Context, done func() (bool, error)) error {
 			return err
 		}
 		if err := wait.For(ctx, drillPoll); err != nil {
-			return fmt.Errorf("the log of the copy does not go on: %w", err)
+			return fmt.Errorf("the copy's log makes no progress: %w", err)
 		}
 	}
 }
 
-// whole waits until every token that was given says a time before now, and answers that: tokens have whole seconds.
+// whole waits until the current whole second is later than every token so far, and returns it. Tokens are dated in
+// whole seconds.
 func (d *drill) whole() time.Time {
 	at := d.Now().UTC().Truncate(time.Second).Add(2 * time.Second)
 	for now := d.Now(); now.Before(at); now = d.Now() {
@@ -331,8 +332,8 @@ func newDrillAuthority(now func() time.Time) (*drillAuthority, error) {
 	return &drillAuthority{key, certificate, now}, err
 }
 
-// stamp is a token over a checkpoint, and its time. As most authorities do, it says whole seconds and how exact they
-// are.
+// stamp returns a token for a checkpoint, and the token's time. Like most authorities it gives whole seconds and an
+// accuracy.
 func (a *drillAuthority) stamp(checkpoint string) (token []byte, at time.Time, err error) {
 	sum := sha256.Sum256([]byte(checkpoint))
 	at = a.now().UTC().Truncate(time.Second)

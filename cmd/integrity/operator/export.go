@@ -19,12 +19,12 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// ExportView is what integrity export prints with --json.
+// ExportView is the JSON output of integrity export.
 type ExportView struct {
 	Organization  domain.OrganizationID `json:"organization"`
 	Directory     string                `json:"directory"`
 	Events        int64                 `json:"events"`
-	Added         int64                 `json:"added"` // by this call
+	Added         int64                 `json:"added"` // by this run
 	HistorySHA256 string                `json:"historySha256"`
 	Texts         bool                  `json:"texts"`
 }
@@ -32,14 +32,14 @@ type ExportView struct {
 func (a *app) exportCommand() *cobra.Command {
 	v := a.verb("export", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS")
 	organization := v.organization("the organization (org_…)", true)
-	out := v.Flags().StringP("out", "o", "", "directory of the bundle, made where it is missing")
-	withoutTexts := v.Flags().Bool("without-texts", false, "leave erasable texts out")
+	out := v.Flags().StringP("out", "o", "", "directory of the bundle, created if it does not exist")
+	withoutTexts := v.Flags().Bool("without-texts", false, "leave out erasable texts")
 	cli.Require(v.Command, "out")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if *out == "-" {
-			return errors.New("--out must be a directory: a bundle is no single file for standard output")
+			return errors.New("--out must be a directory: a bundle has several files and cannot go to standard output")
 		}
-		// They are read before the ledger is opened: opening creates a ledger that is missing.
+		// Read the keys before opening the ledger, because opening creates a missing ledger.
 		if _, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err != nil {
 			return err
 		}
@@ -82,7 +82,8 @@ func (a *app) exportCommand() *cobra.Command {
 	})
 }
 
-// export adds to a bundle what it lacks. Its last event is read again: history must go on from there.
+// export adds the missing events to a bundle. It reads the bundle's last event again: the history must continue from
+// there.
 func (a *app) export(
 	ctx context.Context, l *ledger.Opened, id domain.OrganizationID, w *bundle.Writer,
 ) (ExportView, error) {

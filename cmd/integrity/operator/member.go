@@ -24,17 +24,17 @@ import (
 	"integrityledger/projections/session"
 )
 
-// MemberView is a membership as JSON shows it.
+// MemberView is a membership in JSON output.
 type MemberView struct {
 	wire.FullMember
-	OrganizationID string `json:"organizationId,omitempty"` // of the database's way
+	OrganizationID string `json:"organizationId,omitempty"` // only when read from the database
 }
 
 func viewMember(m domain.Member) MemberView {
 	return MemberView{action.ViewMember(m), m.Organization.String()}
 }
 
-// viewFullMember shows a member that the service has answered.
+// viewFullMember converts a member from the service's API.
 func viewFullMember(m wire.FullMember) MemberView { return MemberView{FullMember: m} }
 
 func (v MemberView) line() string {
@@ -64,7 +64,7 @@ func (a members) memberListCommand() *cobra.Command {
 		func(
 			ctx context.Context, s *query.Store, id domain.OrganizationID, after string,
 		) ([]domain.Member, bool, string, error) {
-			from, _ := domain.ParseID[domain.MemberID](after) // empty: the first page
+			from, _ := domain.ParseID[domain.MemberID](after) // empty for the first page
 			page, more, err := s.MembersPage(ctx, id, from, 1000)
 			if len(page) > 0 {
 				after = page[len(page)-1].ID.String()
@@ -77,7 +77,7 @@ func (a members) memberListCommand() *cobra.Command {
 		})
 }
 
-// readMember tells an id from an address.
+// readMember parses a member's ID or address.
 func readMember(text string) (id domain.MemberID, email string, err error) {
 	if !strings.HasPrefix(text, "usr_") {
 		return id, text, nil
@@ -88,7 +88,7 @@ func readMember(text string) (id domain.MemberID, email string, err error) {
 	return id, "", err
 }
 
-// email adds the flag of that name.
+// email adds the flag --email.
 func (v *verb) email() *string { return v.Flags().String("email", "", "address of the member") }
 
 func checkEmail(text string) error {
@@ -98,7 +98,7 @@ func checkEmail(text string) error {
 	return nil
 }
 
-// member adds the flags that name a membership, by its id or by an address, and answers the one that was given.
+// member adds --member, which takes an ID or an address. It sets one of the two results.
 func (v *verb) member() (id *domain.MemberID, email *string) {
 	id, email = new(domain.MemberID), v.email()
 	member := v.Flags().String("member", "", "id (usr_…) or address of the member")
@@ -113,7 +113,7 @@ func (v *verb) member() (id *domain.MemberID, email *string) {
 	return id, email
 }
 
-// role adds the flag of that name.
+// role adds the flag --role.
 func (v *verb) role() *domain.Role {
 	var role domain.Role
 	roles := domain.OneOf(domain.Roles()).String()
@@ -135,7 +135,7 @@ func (a members) memberAddCommand() *cobra.Command {
 	})
 }
 
-// InvitationView is an invited member with the link, where nobody mails it.
+// InvitationView is an invited member, and the link unless the service mails it.
 type InvitationView struct {
 	wire.InvitedMember
 	OrganizationID string `json:"organizationId,omitempty"`
@@ -161,7 +161,7 @@ func (a members) memberInviteCommand() *cobra.Command {
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		invited, err := service.InviteMember(ctx, *email, *role)
 		if err != nil {
-			return clientcmd.Unconfirmed(err, "the same command makes another link; the former one works no more")
+			return clientcmd.Unconfirmed(err, "the same command makes another link, and the former one stops working")
 		}
 		return v.show(InvitationView{InvitedMember: invited})
 	}
@@ -178,7 +178,8 @@ func (a members) memberInviteCommand() *cobra.Command {
 	})
 }
 
-// memberChangeCommand is every command that changes a membership: to the status, or without one to the role of a flag.
+// memberChangeCommand creates a command that changes a membership: to the given status or, if that is empty, to the
+// role in --role.
 func (a members) memberChangeCommand(name string, status domain.MemberStatus) *cobra.Command {
 	v, organization := a.organizationAPIVerb(name, "member", "email", "role")
 	role := new(domain.Role)
@@ -198,7 +199,7 @@ func (a members) memberChangeCommand(name string, status domain.MemberStatus) *c
 			changed, err = service.UpdateMember(ctx, id, wire.MemberChange{Role: *role, Status: status})
 		}
 		if err != nil {
-			return clientcmd.Unconfirmed(err, "give the same command again")
+			return clientcmd.Unconfirmed(err, "run the same command again")
 		}
 		return v.show(viewFullMember(changed))
 	}
@@ -213,8 +214,8 @@ func (a members) memberChangeCommand(name string, status domain.MemberStatus) *c
 	})
 }
 
-// memberNamed is the id of a member that is named by it, or by an address, which one membership has at most that has
-// not ended.
+// memberNamed returns the ID of the member with this ID or address. An address has at most one membership that has not
+// ended.
 func memberNamed(ctx context.Context, service *client.Client, id domain.MemberID, email string) (string, error) {
 	if !id.IsZero() {
 		return id.String(), nil
@@ -239,7 +240,7 @@ func memberNamed(ctx context.Context, service *client.Client, id domain.MemberID
 type SignInLinkView struct {
 	MemberID  string `json:"memberId"`
 	ExpiresAt string `json:"expiresAt"`
-	URL       string `json:"url"` // a path alone where the service's address is not set
+	URL       string `json:"url"` // only the path if the service's address is not set
 }
 
 func (v SignInLinkView) line() string { return v.URL + "\n" }
@@ -292,7 +293,7 @@ func (a members) memberLinkCommand() *cobra.Command {
 	config.AddFlags(v.Command, "BASE_URL", "OAUTH_ISSUER", "OAUTH_CLIENT_ID")
 	member, email := v.member()
 	start := domain.StartLink{}
-	v.scopes(&start.Scopes, texts(domain.OAuthScopes()), "what can be consented to, separated by commas")
+	v.scopes(&start.Scopes, texts(domain.OAuthScopes()), "scopes that the member can consent to, separated by commas")
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		start.Origin, start.Member, start.Email = ledger.Origin(a.App, *organization), *member, *email
 		c, code := domain.NewStartLink(start, a.Now())
@@ -309,7 +310,7 @@ func (a members) memberLinkCommand() *cobra.Command {
 	})
 }
 
-// linksShown is how many links of an organization are listed, the newest.
+// linksShown is how many of an organization's newest links are listed.
 const linksShown = 1000
 
 func (a members) memberLinksCommand() *cobra.Command {
@@ -324,7 +325,7 @@ func (a members) memberLinksCommand() *cobra.Command {
 
 func (a members) memberUnlinkCommand() *cobra.Command {
 	v := a.ledgerVerb("member unlink")
-	id := idArgument(v, "LINK_ID: %w (it is not the code; integrity member links shows the ids)",
+	id := idArgument(v, "LINK_ID: %w (give the id, not the code; integrity member links shows the ids)",
 		func(text string) (domain.LinkID, error) {
 			return domain.ParseID[domain.LinkID](strings.TrimSpace(text))
 		})

@@ -13,7 +13,7 @@ import (
 	"integrityledger/migrations"
 )
 
-// MigrateCommand brings the schema to its newest form.
+// MigrateCommand migrates the database to the newest schema.
 func MigrateCommand(shared *cli.App) *cobra.Command {
 	a := &app{shared}
 	v := a.verb("migrate", "DATABASE_URL", "DATA_DIR", "BASE_URL", "ISSUER", "SHARDS")
@@ -28,13 +28,13 @@ func MigrateCommand(shared *cli.App) *cobra.Command {
 			Epoch     int64  `json:"epoch"`
 			CreatedAt string `json:"createdAt"`
 		}{in.Issuer, in.Shards, in.Epoch, cli.TimeText(in.CreatedAt)},
-			fmt.Sprintf("the schema is the newest; the ledger of %s has %d shards\n", in.Issuer, in.Shards))
+			fmt.Sprintf("the schema is current; the ledger of %s has %d shards\n", in.Issuer, in.Shards))
 	})
 }
 
 func (a *app) distributeCommand() *cobra.Command {
 	v := a.verb("distribute", "DATABASE_URL", "DATA_DIR")
-	dryRun := v.Flags().Bool("dry-run", false, "only say what would be done")
+	dryRun := v.Flags().Bool("dry-run", false, "print what would be done, and change nothing")
 	return v.onDatabase(false, func(ctx context.Context, _ *config.Config, url string) error {
 		d, err := migrations.Distribute(ctx, url, *dryRun)
 		if err != nil {

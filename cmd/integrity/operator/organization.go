@@ -17,14 +17,14 @@ import (
 	"integrityledger/projections/query"
 )
 
-// OrganizationView is an organization as JSON shows it.
+// OrganizationView is an organization in JSON output.
 type OrganizationView struct {
 	ID             string `json:"id"`
 	Name           string `json:"name"`
 	Plan           string `json:"plan"`
 	Internal       bool   `json:"internal"`
 	PerMinuteLimit int    `json:"perMinuteLimit"`
-	// Unfinalized counts versions that were reserved and never registered.
+	// Unfinalized counts versions that are reserved but not registered.
 	Unfinalized      int    `json:"unfinalized"`
 	UnfinalizedLimit int    `json:"unfinalizedLimit"`
 	CreatedAt        string `json:"createdAt"`
@@ -57,7 +57,7 @@ func (a organizations) organizationCommand() *cobra.Command {
 		a.actsCommand())
 }
 
-// planFlags are the three that say what an organization may use.
+// planFlags are the flags that set an organization's plan and limits.
 type planFlags struct {
 	plan      string
 	internal  bool
@@ -66,16 +66,17 @@ type planFlags struct {
 
 func (f *planFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(
-		&f.plan, "plan", "", "name of the plan, as the table of plans has it: gratis, pro, escala or internal",
+		&f.plan, "plan", "", "name of a plan in the plan table: gratis, pro, escala or internal",
 	)
 	c.Flags().BoolVar(
 		&f.internal, "internal", false,
-		"an internal organization of the operator: no quota of new versions (the plan internal implies it)",
+		"make this an internal organization of the operator, without a quota of new versions (implied by the plan internal)",
 	)
-	c.Flags().Var(&f.perMinute, "per-minute", "requests a minute, instead of the plan's; default: the plan's")
+	c.Flags().Var(&f.perMinute, "per-minute", "requests per minute, instead of the plan's; \"default\" restores the "+
+		"plan's")
 }
 
-// ownLimit is a limit that an operator sets for one organization; "default" is nil.
+// ownLimit is the value of a flag that sets one organization's limit, or removes it with "default".
 type ownLimit struct{ limit *int32 }
 
 const ownLimitDefault = "default"
@@ -98,7 +99,7 @@ func (l *ownLimit) Set(text string) error {
 	if err != nil {
 		return fmt.Errorf("must be %s, or a number from 1 to %d", ownLimitDefault, math.MaxInt32)
 	}
-	l.limit = new(int32(n)) // the ledger says from where on
+	l.limit = new(int32(n)) // the ledger itself rejects values that are too high or low
 	return nil
 }
 
@@ -124,7 +125,7 @@ func (a organizations) organizationCreateCommand() *cobra.Command {
 	})
 }
 
-// CreateOrganization makes an organization that has no members yet.
+// CreateOrganization creates an organization without members.
 func CreateOrganization(
 	ctx context.Context, a *cli.App, to *eventstore.Ledger, store *query.Store, name, plan string, internal bool,
 	perMinute *int32,
@@ -185,7 +186,8 @@ func (a organizations) organizationLimitsCommand() *cobra.Command {
 	var unfinalized ownLimit
 	v.Flags().Var(
 		&unfinalized, "unfinalized",
-		"most versions that are reserved and not registered, expired ones included; default: the ledger's own",
+		"how many versions may be reserved but not registered, expired ones included; \"default\" restores the ledger's "+
+			"limit",
 	)
 	cli.Require(v.Command, "unfinalized")
 	return v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
@@ -259,8 +261,7 @@ func (a organizations) organizationEraseCommand() *cobra.Command {
 			return err
 		}
 		erased := 0
-		// What was written while the texts were looked for is found the next time; what
-		// is erased cannot be published again.
+		// Texts written during the search are found in the next round; erased texts cannot be published again.
 		for asked := false; ; asked = true {
 			texts, err := l.Store.TextsOf(ctx, id, subject)
 			if err != nil {
@@ -279,20 +280,20 @@ func (a organizations) organizationEraseCommand() *cobra.Command {
 		}
 		if erased == 0 && contents == 0 {
 			return cli.NegativeError(
-				"this organization has no text of that subject that is not erased already, and no kept bytes",
+				"all texts about this subject in this organization are already erased, and no content is kept",
 			)
 		}
 		line := fmt.Sprintf("erased %d texts of %s\n", erased, subject)
 		if contents > 0 {
 			line += fmt.Sprintf(
-				"the kept bytes of %d versions go when a running service looks next, within a minute\n", contents,
+				"a running service erases the kept bytes of %d versions within a minute\n", contents,
 			)
 		}
 		return v.print(struct {
 			ID       string `json:"id"`
 			Subject  string `json:"subject"`
 			Erased   int    `json:"erased"`
-			Contents int    `json:"contents"` // versions whose kept bytes go
+			Contents int    `json:"contents"` // versions whose kept bytes will be erased
 		}{id.String(), subject, erased, contents}, line)
 	})
 }

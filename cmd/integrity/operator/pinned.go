@@ -21,7 +21,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// pins makes a command that changes what the trusted-keys file pins of others: witnesses and timestamp authorities.
+// pins creates a command that changes the witnesses or timestamp authorities pinned in the trusted-keys file.
 func (a signingKeys) pins(
 	name string,
 	change func(v *verb, trusted *evidence.TrustedKeys) (changed *evidence.TrustedKeys, view any, text string, err error),
@@ -40,7 +40,7 @@ func (a signingKeys) pins(
 		}); err != nil {
 			return err
 		}
-		return v.print(view, text+"Send SIGHUP to every server and give the trusted-keys file to whoever pins it.\n")
+		return v.print(view, text+"Send SIGHUP to every server and distribute the trusted-keys file.\n")
 	})
 	return v
 }
@@ -57,7 +57,7 @@ func (a signingKeys) keysAddWitnessCommand() *cobra.Command {
 		}).Command
 }
 
-// unpinned is what a command has removed.
+// unpinned is the result of a command that removes a pin.
 type unpinned struct {
 	Removed string `json:"removed"`
 }
@@ -66,7 +66,7 @@ func (a signingKeys) keysRemoveWitnessCommand() *cobra.Command {
 	return a.pins("keys remove-witness",
 		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
 			changed, err := trusted.RemoveWitnessKey(v.args[0])
-			return changed, unpinned{v.args[0]}, fmt.Sprintf("the witness %s is pinned no more\n", v.args[0]), err
+			return changed, unpinned{v.args[0]}, fmt.Sprintf("the witness %s is no longer pinned\n", v.args[0]), err
 		}).Command
 }
 
@@ -74,7 +74,7 @@ func (a signingKeys) keysRemoveAuthorityCommand() *cobra.Command {
 	return a.pins("keys remove-authority",
 		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
 			changed, err := trusted.RemoveAuthority(v.args[0])
-			return changed, unpinned{v.args[0]}, fmt.Sprintf("the timestamp authority %s is pinned no more\n", v.args[0]), err
+			return changed, unpinned{v.args[0]}, fmt.Sprintf("the timestamp authority %s is no longer pinned\n", v.args[0]), err
 		}).Command
 }
 
@@ -102,34 +102,34 @@ func (a signingKeys) keysAddAuthorityCommand() *cobra.Command {
 	return v.Command
 }
 
-// mostCertificateFile bounds what is read of a file of certificates.
-const mostCertificateFile = 1 << 20
+// maxCertificateFileBytes is the largest certificate file that is read.
+const maxCertificateFileBytes = 1 << 20
 
-// readCertificates reads the certificates of a file, in PEM or one in DER.
+// readCertificates reads a file that holds PEM certificates or one DER certificate.
 func readCertificates(path string) (certificates [][]byte, err error) {
 	f, err := keyfiles.OpenRegular(path)
 	if err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostCertificateFile+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxCertificateFileBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
-	if len(text) > mostCertificateFile {
-		return nil, fmt.Errorf("%s: must be at most %d bytes", path, mostCertificateFile)
+	if len(text) > maxCertificateFileBytes {
+		return nil, fmt.Errorf("%s: must be at most %d bytes", path, maxCertificateFileBytes)
 	}
 	if !bytes.Contains(text, []byte("-----BEGIN ")) {
 		return [][]byte{text}, nil
 	}
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("%s: must hold certificates alone, and holds a block %s", path, block.Type)
+			return nil, fmt.Errorf("%s: must hold only certificates, but holds a block %s", path, block.Type)
 		}
 		certificates = append(certificates, block.Bytes)
 	}
 	if certificates == nil {
-		return nil, errors.New(path + ": holds no certificate in PEM that can be read")
+		return nil, errors.New(path + ": holds no readable PEM certificate")
 	}
 	return certificates, nil
 }
@@ -137,17 +137,17 @@ func readCertificates(path string) (certificates [][]byte, err error) {
 // authorityView is a timestamp authority as it was pinned.
 type authorityView struct {
 	Name         string            `json:"name"`
-	Replaced     bool              `json:"replaced"` // other certificates of the same name
+	Replaced     bool              `json:"replaced"` // the name had other certificates before
 	Certificates []certificateView `json:"certificates"`
 }
 
-// certificateView is by which people compare a certificate with what its authority publishes.
+// certificateView shows a certificate with the details that its authority publishes for comparison.
 type certificateView struct {
 	Subject           string `json:"subject"`
 	NotBefore         string `json:"notBefore"`
 	NotAfter          string `json:"notAfter"`
 	Usage             string `json:"usage"`
-	FingerprintSHA256 string `json:"fingerprintSha256"` // of the DER, in hexadecimal
+	FingerprintSHA256 string `json:"fingerprintSha256"` // of the DER encoding, in hexadecimal
 }
 
 func viewAuthority(a evidence.Authority, replaced bool) authorityView {
@@ -162,7 +162,7 @@ func viewAuthority(a evidence.Authority, replaced bool) authorityView {
 	return v
 }
 
-// usageOf says what a certificate may sign, as far as that matters for tokens.
+// usageOf describes what a certificate may sign, as far as tokens are concerned.
 func usageOf(c *x509.Certificate) string {
 	switch {
 	case c.IsCA && (c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0):
@@ -170,7 +170,7 @@ func usageOf(c *x509.Certificate) string {
 	case slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageTimeStamping):
 		return "signs timestamps"
 	}
-	return "signs neither certificates nor timestamps: no token will lead to it"
+	return "signs neither certificates nor timestamps: no token can chain to it"
 }
 
 func (c certificateView) line() string {
@@ -181,7 +181,7 @@ func (v authorityView) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pinned the timestamp authority %s", v.Name)
 	if v.Replaced {
-		b.WriteString(", in place of its former certificates")
+		b.WriteString(", replacing its former certificates")
 	}
 	b.WriteString("\n")
 	for _, c := range v.Certificates {

@@ -26,7 +26,7 @@ import (
 	"integrityledger/projections"
 )
 
-// differenceView is a row that is not as the log says.
+// differenceView is a row that differs from the log.
 type differenceView struct {
 	Shard      domain.Shard               `json:"shard"`
 	Projection string                     `json:"projection"`
@@ -35,7 +35,7 @@ type differenceView struct {
 	Columns    []string                   `json:"columns"`
 }
 
-// rebuiltView is what came of a rebuild.
+// rebuiltView is the result of a rebuild.
 type rebuiltView struct {
 	Shards          int     `json:"shards"`
 	Events          int64   `json:"events"`
@@ -49,10 +49,10 @@ type rebuiltView struct {
 
 func (a *app) rebuildCommand() *cobra.Command {
 	v := a.ledgerVerb("rebuild")
-	v.describeJSON("print JSON: a line for each row that differs, then a line that sums up")
-	names := v.Flags().StringSlice("projection", nil, "compare and mend only these tables")
+	v.describeJSON("print JSON: a line for each row that differs, then a summary line")
+	names := v.Flags().StringSlice("projection", nil, "compare and repair only these tables")
 	only, shards := v.shards()
-	jobs := v.Flags().Int("jobs", runtime.NumCPU(), "shards at the same time")
+	jobs := v.Flags().Int("jobs", runtime.NumCPU(), "number of shards to process at once")
 	check := v.Flags().Bool("check", false, "compare only: print what differs, change nothing")
 	v.must("--jobs must be a number of at least 1", func() bool { return *jobs >= 1 })
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
@@ -97,8 +97,8 @@ func (a *app) rebuildCommand() *cobra.Command {
 	})
 }
 
-// recreate makes the tables of projections again that are missing, and returns which were lost. They are filled by a
-// rebuild of everything, before which the service must not use them.
+// recreate recreates missing projection tables and returns their names. The service must not use them until a complete
+// rebuild has filled them.
 func (a *app) recreate(ctx context.Context, url string, check, whole bool) ([]string, error) {
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
@@ -111,22 +111,23 @@ func (a *app) recreate(ctx context.Context, url string, check, whole bool) ([]st
 	case err != nil || len(lost) == 0:
 		return nil, err
 	case check:
-		_, _ = fmt.Fprintf(a.Errs, "tables are missing: %s; integrity rebuild makes them again from the log\n", names)
+		_, _ = fmt.Fprintf(a.Errs, "tables are missing: %s; integrity rebuild recreates them from the log\n", names)
 		return nil, cli.NegativeError("")
 	case !whole:
 		return nil, fmt.Errorf(
 			"tables are missing (%s): rebuild everything, without --organization, --shard and --projection", names,
 		)
 	}
-	_, _ = fmt.Fprintf(a.Errs, "making tables again, for the service once they are filled: %s\n", names)
+	_, _ = fmt.Fprintf(a.Errs, "recreating tables, which the service uses once they are filled: %s\n", names)
 	return lost, migrations.Recreate(ctx, url, lost)
 }
 
-// tellReaders raises the epoch of the feed if rows of it have changed, by this rebuild or by one that was killed.
+// tellReaders raises the feed's epoch if this rebuild, or an earlier one that was killed, changed rows of the feed.
 func (a *app) tellReaders(ctx context.Context, url string) error {
 	raised, err := eventstore.RaiseFeedEpoch(context.WithoutCancel(ctx), url, a.Now())
 	if raised {
-		_, _ = fmt.Fprintln(a.Errs, "rows of the feed have changed: its epoch was raised, so that its readers read it again")
+		_, _ = fmt.Fprintln(a.Errs, "rows of the feed have changed: the feed's epoch was raised, so that readers read it "+
+			"again")
 	}
 	return err
 }
@@ -134,7 +135,7 @@ func (a *app) tellReaders(ctx context.Context, url string) error {
 func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, asJSON bool) error {
 	bar := a.eventsBar("replay", 1)
 	r.Replayed = drawn(bar)
-	var mu sync.Mutex // of all that follows
+	var mu sync.Mutex // guards the variables below
 	var sum rebuiltView
 	var printing, busy error
 	r.Found = func(d projections.Difference) {
@@ -162,7 +163,7 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 			sum.LongestPauseMs = max(sum.LongestPauseMs, float64(result.LongestPause.Microseconds())/1000)
 			if errors.Is(err, projections.ErrRebuilding) {
 				busy = errors.Join(busy, err)
-				return nil // the others can be rebuilt
+				return nil // the other shards can still be rebuilt
 			}
 			if err == nil {
 				sum.Shards++
@@ -174,7 +175,8 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 	bar.Close()
 	switch err = errors.Join(err, printing); {
 	case err != nil && !r.Check && !errors.Is(err, projections.ErrNoOrganization):
-		return fmt.Errorf("%w\n  the tables in use are right as far as it came; the same command goes on where it was", err)
+		return fmt.Errorf("%w\n  the tables in use are correct up to here; the same command continues where this one "+
+			"stopped", err)
 	case err != nil:
 		return err
 	}
@@ -190,7 +192,7 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 		return err
 	}
 	if busy != nil {
-		return fmt.Errorf("%w\n  give the same command again when it has ended", busy)
+		return fmt.Errorf("%w\n  run the same command again when that one has ended", busy)
 	}
 	if r.Check && sum.Differences > 0 {
 		return cli.NegativeError("")
@@ -214,14 +216,14 @@ func (v *rebuiltView) print(w io.Writer, asJSON, check bool) error {
 	return err
 }
 
-// eventsBar shows how far a run through the log has come.
+// eventsBar returns a progress bar for a pass over the log.
 func (a *app) eventsBar(what string, total int64) *cli.Bar {
 	return cli.NewBar(a.Errs, what, "events", 1, total)
 }
 
-// drawn shows on a bar how far all shards have come, which are replayed at the same time.
+// drawn returns a function that adds up the progress of all shards, which are replayed in parallel, on one bar.
 func drawn(bar *cli.Bar) func(shard domain.Shard, events, of int64) {
-	var mu sync.Mutex // of all that follows
+	var mu sync.Mutex // guards the variables below
 	done, all := map[domain.Shard]int64{}, map[domain.Shard]int64{}
 	return func(shard domain.Shard, events, of int64) {
 		mu.Lock()
@@ -235,9 +237,10 @@ func drawn(bar *cli.Bar) func(shard domain.Shard, events, of int64) {
 	}
 }
 
-// programHash names this very program: another one may project otherwise.
+// programHash returns the hash of this program's binary. Another binary may project events differently, so a rebuild
+// that it began cannot be continued.
 func programHash() (string, error) {
-	f, err := os.Open("/proc/self/exe") // also where its file was replaced since
+	f, err := os.Open("/proc/self/exe") // works even if the file was replaced after the start
 	if err != nil {
 		return "", fmt.Errorf("read this program: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// EventView is an event as it stands in the log.
+// EventView is an event as the log stores it.
 type EventView struct {
 	Shard        domain.Shard `json:"shard"`
 	Position     int64        `json:"position"`
@@ -28,7 +28,7 @@ func (a *app) replayCommand() *cobra.Command {
 	v.describeJSON("the output is always JSON")
 	v.Flags().Lookup("json").DefValue = "true"
 	only, shards := v.shards()
-	after := v.Flags().Int64("after", 0, "begin after this position of the shard, or this sequence of the organization")
+	after := v.Flags().Int64("after", 0, "start after this position of the shard, or this sequence of the organization")
 	v.must("--after must be a number of at least 0, with --shard or --organization", func() bool {
 		return *after >= 0 && (!v.Flags().Changed("after") || v.Flags().Changed("shard") || !only.IsZero())
 	})
@@ -55,7 +55,7 @@ func (a *app) replayCommand() *cobra.Command {
 	})
 }
 
-// AffectedView is one act on a record or a certificate, as the log has it. What the act does not say is null.
+// AffectedView is one act on a record or certificate, from the log. Fields that the act does not have are null.
 type AffectedView struct {
 	Type              string  `json:"type"` // registered, revoked, certified or certificate_revoked
 	PublicID          string  `json:"publicId"`
@@ -106,7 +106,7 @@ func (v AffectedView) line() string {
 	return fmt.Sprintf("%s  %-10s  %s%s\n", v.OccurredAt, v.Type, v.PublicID, what)
 }
 
-// printAffected writes the acts on records and certificates that are concerned, in the log's order, one a line.
+// printAffected prints the acts on the selected records and certificates, in the log's order, one per line.
 func (v *verb) printAffected(
 	ctx context.Context, l *ledger.Opened, shards []domain.Shard, concerned func(*domain.Event) bool,
 ) (n int, err error) {
@@ -127,15 +127,14 @@ func (v *verb) printAffected(
 	return n, err
 }
 
-// flush brings to the output what is buffered for it. After a failed write it fails with the same error, which is not
-// said again.
+// flush flushes buffered output. After a failed write the flush fails with the same error, which is reported only once.
 func flush(out *bufio.Writer, err *error) {
 	if failed := out.Flush(); !errors.Is(*err, failed) {
 		*err = errors.Join(*err, failed)
 	}
 }
 
-// eachEvent reads the logs of shards one after the other, from a position on.
+// eachEvent reads the logs of shards one after the other, starting at a position.
 func eachEvent(
 	ctx context.Context, l *ledger.Opened, shards []domain.Shard, after int64, do func(*domain.Event) error,
 ) error {

@@ -27,7 +27,7 @@ func (a signingKeys) keysCommand() *cobra.Command {
 		a.keysRemoveAuthorityCommand(), a.keysDrillCommand())
 }
 
-// PublishedKey is a signing key as people and the trusted-keys file name it.
+// PublishedKey is a signing key as the trusted-keys file names it.
 type PublishedKey struct {
 	evidence.PublicKey
 	Status evidence.KeyStatus `json:"status"`
@@ -48,7 +48,7 @@ func (a signingKeys) keysGenerateCommand() *cobra.Command {
 		keyPath, trustedPath := cfg.InDataDir(keyfiles.SigningKeyFile), cfg.InDataDir(keyfiles.TrustedKeysFile)
 		if _, err := os.Lstat(trustedPath); !errors.Is(err, fs.ErrNotExist) {
 			if err == nil {
-				err = fmt.Errorf("%s is there already and is not overwritten", trustedPath)
+				err = fmt.Errorf("%s already exists and is not overwritten", trustedPath)
 			}
 			return err
 		}
@@ -61,7 +61,7 @@ func (a signingKeys) keysGenerateCommand() *cobra.Command {
 			return err
 		}
 		return v.print(PublishedKey{PublicKey: key, Status: evidence.KeyActive}, fmt.Sprintf(
-			"signing key   %s (secret; keep a copy)\ntrusted keys  %s (distribute it through a channel that your readers "+
+			"signing key   %s (secret; keep a copy)\ntrusted keys  %s (distribute it through a channel your readers "+
 				"trust)\nkeyId         %s\nfingerprint   %s\n",
 			keyPath, trustedPath, key.KeyID, key.FingerprintSHA256))
 	})
@@ -81,7 +81,7 @@ func (a signingKeys) signerAt(path string) (*evidence.Signer, error) {
 
 func (a signingKeys) keysListCommand() *cobra.Command {
 	v := a.verb("keys list", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY")
-	v.describeJSON("print the trusted-keys file as it is published")
+	v.describeJSON("print the trusted-keys file as published")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
 		if err != nil {
@@ -102,8 +102,8 @@ func (a signingKeys) keysListCommand() *cobra.Command {
 	})
 }
 
-// keyLines shows everything that the file pins: the keys that sign records, those of the log, of witnesses and of
-// timestamp authorities. Where the private keys are there to be read, it says which of them signs or is staged.
+// keyLines lists everything that the file pins: signing keys, log keys, witness keys and timestamp authorities. If the
+// private keys are readable, it marks the current and the staged key.
 func keyLines(c *config.Config, trusted *evidence.TrustedKeys) string {
 	var b strings.Builder
 	signing, _ := c.SigningSource().Current()
@@ -154,7 +154,7 @@ func noteOf(signs, staged bool) string {
 	return ""
 }
 
-// ofLog reports whether the signer is that key of the log.
+// ofLog reports whether the signer has the private key of this log key.
 func ofLog(s *evidence.Signer, k evidence.LogKey) bool {
 	if s == nil {
 		return false
@@ -167,11 +167,11 @@ func ofLog(s *evidence.Signer, k evidence.LogKey) bool {
 type compromisedView struct {
 	Type string `json:"type"` // key
 	evidence.RevokedKey
-	Signing bool             `json:"signing"` // it is the key that signs, as far as the files say
-	Log     *evidence.LogKey `json:"log"`     // the key of the transparency log that it is, if it is one
+	Signing bool             `json:"signing"` // this is the current signing key, according to the files
+	Log     *evidence.LogKey `json:"log"`     // set if this is a log key
 }
 
-// named finds the key of the log that a keyId, or name+keyHash, names.
+// named returns the log key with this keyId or name+keyHash.
 func named(trusted *evidence.TrustedKeys, name string) *evidence.LogKey {
 	for _, k := range trusted.LogKeys() {
 		if name == k.KeyID() || name == k.Name+"+"+k.KeyHash {
@@ -183,12 +183,12 @@ func named(trusted *evidence.TrustedKeys, name string) *evidence.LogKey {
 
 func (a signingKeys) keysCompromiseCommand() *cobra.Command {
 	v := a.verb("keys compromise", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY")
-	v.describeJSON("print JSON, one object a line")
+	v.describeJSON("print JSON, one object per line")
 	reason := v.Flags().String(
 		"reason", evidence.ReasonCompromised, "compromised (others may hold the private key) or revoked",
 	)
 	since := v.Flags().String(
-		"since", "", "time from which on others may have had the private key, RFC 3339 (2026-11-21T17:30:00Z); default: now",
+		"since", "", "when the key was lost, RFC 3339 (2026-11-21T17:30:00Z); default: now",
 	)
 	v.must("--reason must be compromised or revoked", func() bool {
 		return *reason == evidence.ReasonCompromised || *reason == evidence.ReasonRevoked
@@ -218,14 +218,14 @@ func (a signingKeys) keysCompromiseCommand() *cobra.Command {
 					view.RevokedKey = r
 				}
 			}
-			// A private key that cannot be read must not keep the file from being written.
+			// The file must be written even if the private key cannot be read.
 			current, _ := of.Current()
 			view.Signing = keyfiles.Named(current, id)
 			return changed, nil
 		}); err != nil {
 			return err
 		}
-		// The file is written. Whatever fails from here on, the key is revoked, and the same command lists again.
+		// The file is written, so the key is revoked whatever happens next. Running the same command lists the records again.
 		return v.printCompromised(view)
 	})
 }
@@ -233,16 +233,16 @@ func (a signingKeys) keysCompromiseCommand() *cobra.Command {
 func (v *verb) printCompromised(view compromisedView) error {
 	errs := v.app.Errs
 	text := fmt.Sprintf(
-		"%s  %s since %s. Send SIGHUP to every server and give the trusted-keys file to whoever pins it.\n", view.KeyID,
+		"%s  %s since %s. Send SIGHUP to every server and distribute the trusted-keys file.\n", view.KeyID,
 		view.Reason, view.Since,
 	)
 	switch {
 	case view.Log != nil && view.Signing:
-		text += "It is the log's key: no checkpoint is signed until another signs (integrity keys rotate " +
+		text += "This is the current log key: no checkpoint is signed until you replace it (integrity keys rotate " +
 			"--transparency-log --stage, --activate).\n"
 	case view.Signing:
-		text += "It is the signing key: registration and evidence answer 503 until another signs (integrity keys rotate " +
-			"--stage, --activate).\n"
+		text += "This is the current signing key: registration and evidence answer 503 until you replace it (integrity " +
+			"keys rotate --stage, --activate).\n"
 	}
 	if _, err := fmt.Fprint(errs, text); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (v *verb) printCompromised(view compromisedView) error {
 	if view.Log != nil {
 		_, err := fmt.Fprint(
 			errs,
-			"Its checkpoints are trusted no more, but for those that a pinned authority stamped, or enough pinned witnesses "+
+			"Its checkpoints are no longer trusted, except those that a pinned authority stamped, or enough pinned witnesses "+
 				"cosigned, before that time.\n",
 		)
 		return err
@@ -276,7 +276,7 @@ func (v *verb) printCompromised(view compromisedView) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("the key is revoked, but what it has signed cannot be listed; run the command again: %w", err)
+		return fmt.Errorf("the key is revoked, but the records it signed could not be listed; run the command again: %w", err)
 	}
 	return nil
 }

@@ -16,11 +16,11 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// RotatedKey is the new key and how far it has come.
+// RotatedKey is the new key and the step that the rotation has reached.
 type RotatedKey struct {
 	PublishedKey
 	Step         string  `json:"step"`         // staged or activated
-	SigningKeyID *string `json:"signingKeyId"` // the key that signs now, as far as the files say
+	SigningKeyID *string `json:"signingKeyId"` // the key that signs now, according to the files
 	FormerKeyID  *string `json:"formerKeyId"`  // after activation: the key to retire
 }
 
@@ -28,8 +28,8 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 	v := a.verb(
 		"keys rotate", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER",
 	)
-	ofLog := v.Flags().Bool("transparency-log", false, "the key of the transparency log")
-	v.Flags().Bool("stage", false, "first step: make the new key and have it trusted")
+	ofLog := v.Flags().Bool("transparency-log", false, "rotate the transparency log's key")
+	v.Flags().Bool("stage", false, "first step: create the new key and trust it")
 	activate := v.Flags().Bool("activate", false, "second step: sign with the staged key")
 	v.MarkFlagsMutuallyExclusive("stage", "activate")
 	v.MarkFlagsOneRequired("stage", "activate")
@@ -38,7 +38,7 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 			return a.rotateLogKey(v, cfg, *activate)
 		}
 		view := RotatedKey{Step: "staged"}
-		text := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys " +
+		text := "Send SIGHUP to every server, distribute the trusted-keys file, and then: integrity keys " +
 			"rotate --activate\n"
 		step := a.stageKey
 		if *activate {
@@ -60,8 +60,8 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 	})
 }
 
-// stageKey makes the next key, unless one is staged, and has it trusted. The private half is written first: a crash in
-// between leaves a key that the same step takes up again.
+// stageKey creates the next key, unless one is staged, and adds it to the trusted keys. It writes the private key
+// first: after a crash in between, the same step picks up that key.
 func (a signingKeys) stageKey(
 	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey,
 ) (*evidence.TrustedKeys, error) {
@@ -81,7 +81,7 @@ func (a signingKeys) stageKey(
 	return changed, nil
 }
 
-// nextKey is the one that is staged; where none is, it makes one.
+// nextKey returns the staged key, or creates one.
 func nextKey(f keyfiles.Files) (*evidence.Signer, error) {
 	next, err := keyfiles.ReadSigner(f.Next)
 	if err != nil || next != nil {
@@ -91,8 +91,8 @@ func nextKey(f keyfiles.Files) (*evidence.Signer, error) {
 	return next, f.WriteNext(next)
 }
 
-// activateKey swaps the signing key. The trusted keys stay as they are: the old key is trusted, and still active, until
-// every server has taken up the new one and it is retired.
+// activateKey swaps the signing key. The trusted keys do not change: the old key stays trusted and active until every
+// server has read the new one and the old one is retired.
 func (a signingKeys) activateKey(
 	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey,
 ) (*evidence.TrustedKeys, error) {
@@ -101,11 +101,11 @@ func (a signingKeys) activateKey(
 		return nil, err
 	}
 	if next == nil {
-		return nil, errors.New("no key is staged: integrity keys rotate --stage makes one")
+		return nil, errors.New("no key is staged: create one with integrity keys rotate --stage")
 	}
 	if !trusted.Trusts(next.Key()) {
 		return nil, fmt.Errorf(
-			"the staged key %s is not trusted by %s: integrity keys rotate --stage adds it", next.Key().KeyID, f.Trusted,
+			"the staged key %s is not trusted by %s: add it with integrity keys rotate --stage", next.Key().KeyID, f.Trusted,
 		)
 	}
 	current, err := c.SigningSource().Current()
@@ -126,7 +126,7 @@ func (a signingKeys) activateKey(
 	return trusted, takeUp(c.SigningSource(), f, "signing key", next)
 }
 
-// takeUp makes the staged key the one that signs. A variable that holds the key must hold the staged one already.
+// takeUp makes the staged key the current one. If a variable holds the key, it must already hold the staged one.
 func takeUp(of keyfiles.Source, f keyfiles.Files, kind string, next *evidence.Signer) error {
 	if f.Signing == "" {
 		current, err := of.Current()
@@ -135,7 +135,8 @@ func takeUp(of keyfiles.Source, f keyfiles.Files, kind string, next *evidence.Si
 		}
 		if !keyfiles.Named(current, next.Key().KeyID) {
 			return fmt.Errorf(
-				"the %s comes from %s: set that to the content of %s everywhere, restart the servers, and run this again", kind,
+				"the %s comes from %s: set the variable to the content of %s everywhere, restart the servers, and run this "+
+					"again", kind,
 				of.Variable, f.Next,
 			)
 		}
@@ -178,7 +179,7 @@ func (a signingKeys) keysRetireCommand() *cobra.Command {
 			}
 			if keyfiles.Named(current, id) {
 				return nil, cli.NegativeError(
-					"this key signs at the moment: bring in another one first, with integrity keys rotate",
+					"this is the current signing key: replace it first, with integrity keys rotate",
 				)
 			}
 			changed, err := trusted.Retire(id, evidence.FormatTime(a.Now()))
@@ -198,7 +199,7 @@ func (a signingKeys) keysRetireCommand() *cobra.Command {
 		}); err != nil {
 			return err
 		}
-		for _, path := range left { // only once the retirement stands in the file
+		for _, path := range left { // only after the retirement has been written
 			if err := keyfiles.RemoveKey(path); err != nil {
 				return err
 			}
@@ -206,15 +207,15 @@ func (a signingKeys) keysRetireCommand() *cobra.Command {
 		return v.print(
 			view,
 			fmt.Sprintf(
-				"%s  retired since %s; what it has signed stays valid\nSend SIGHUP to every server and give the trusted-keys "+
-					"file to whoever pins it.\n",
+				"%s  retired since %s; its signatures stay valid\nSend SIGHUP to every server and distribute the trusted-keys "+
+					"file.\n",
 				view.KeyID, *view.Since,
 			),
 		)
 	})
 }
 
-// keyRefusal makes a negative answer of what the trusted keys refuse.
+// keyRefusal turns an error of the trusted keys into a negative answer.
 func keyRefusal(err error) error {
 	if errors.Is(err, evidence.ErrUnknownKey) || errors.Is(err, evidence.ErrRevokedKey) ||
 		errors.Is(err, evidence.ErrUnknownAuthority) {
@@ -223,14 +224,14 @@ func keyRefusal(err error) error {
 	return err
 }
 
-// rotatedLogKey is the new key of the log and how far it has come.
+// rotatedLogKey is the new log key and the step that the rotation has reached.
 type rotatedLogKey struct {
 	evidence.LogKey
 	Step string `json:"step"` // staged or activated
 }
 
-// rotateLogKey takes a step of bringing in another key of the log. Its name is that of the keys before it, or follows
-// from the issuer.
+// rotateLogKey runs a step of a log key rotation. The new key has the name of the previous log keys; the first one's
+// name follows from the issuer.
 func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) error {
 	trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
 	if err != nil {
@@ -241,7 +242,7 @@ func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) er
 		return err
 	}
 	view := rotatedLogKey{Step: "staged"}
-	next := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys " +
+	next := "Send SIGHUP to every server, distribute the trusted-keys file, and then: integrity keys " +
 		"rotate --transparency-log --activate\n"
 	if activate {
 		view.Step, next = "activated", "Copy the key file to every server and send SIGHUP to each.\n"
@@ -255,7 +256,7 @@ func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) er
 	return v.print(view, fmt.Sprintf("%-10s    %s\n", view.Step, view.VerifierKey)+next)
 }
 
-// activateLogKey makes the staged key the log's. The key before has nothing more to sign: it is gone then.
+// activateLogKey makes the staged key the log key. The previous key is deleted, because it has nothing left to sign.
 func activateLogKey(of keyfiles.Source, name string) (key evidence.LogKey, err error) {
 	err = of.Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
 		next, err := keyfiles.ReadSigner(f.Next)
@@ -263,7 +264,7 @@ func activateLogKey(of keyfiles.Source, name string) (key evidence.LogKey, err e
 			return nil, err
 		}
 		if next == nil {
-			return nil, errors.New("no key is staged: integrity keys rotate --transparency-log --stage makes one")
+			return nil, errors.New("no key is staged: create one with integrity keys rotate --transparency-log --stage")
 		}
 		signer, err := transparency.NewSigner(name, next)
 		if err != nil {
@@ -272,7 +273,7 @@ func activateLogKey(of keyfiles.Source, name string) (key evidence.LogKey, err e
 		key = signer.LogKey
 		if !trusted.TrustsLogKey(key) {
 			return nil, fmt.Errorf(
-				"the staged key %s is not among the logKeys of %s: integrity keys rotate --transparency-log --stage adds it",
+				"the staged key %s is not in the logKeys of %s: add it with integrity keys rotate --transparency-log --stage",
 				key.KeyHash, f.Trusted,
 			)
 		}
@@ -281,14 +282,14 @@ func activateLogKey(of keyfiles.Source, name string) (key evidence.LogKey, err e
 	return key, err
 }
 
-// logName is that of the last of the log's keys, or else what the issuer gives.
+// logName returns the name of the last log key, or derives it from the issuer.
 func logName(c *config.Config, trusted *evidence.TrustedKeys) (string, error) {
 	if keys := trusted.LogKeys(); len(keys) > 0 {
 		return keys[len(keys)-1].Name, nil
 	}
 	if c.Issuer == "" {
 		return "", fmt.Errorf(
-			"%sISSUER (--issuer) is needed for the first key of the log: its name follows from the ledger's issuer, which "+
+			"set %sISSUER (--issuer) for the first log key: its name follows from the ledger's issuer, which "+
 				"integrity migrate prints",
 			config.Prefix,
 		)

@@ -25,15 +25,15 @@ const lateStamp = 10
 // StampView is how far an authority has stamped the log.
 type StampView struct {
 	Authority  string   `json:"authority"`
-	Configured bool     `json:"configured"` // it is asked for more
+	Configured bool     `json:"configured"` // the service requests tokens from this authority
 	TreeSize   *int64   `json:"treeSize"`
 	GenTime    *string  `json:"genTime"`
 	AgeSeconds *float64 `json:"ageSeconds"`
-	// it is asked, and an event that was published has waited for more than ten intervals
+	// Late means that the authority is configured, and that a published event has waited for more than ten intervals.
 	Late bool `json:"late"`
 }
 
-// stampViews is the newest token of every authority, and what is to be printed of them.
+// stampViews returns the newest token of every authority, and the same as text.
 func (a *app) stampViews(ctx context.Context, l *ledger.Opened) (views []StampView, text string, err error) {
 	list, err := l.Config.TimestampAuthorityList()
 	if err != nil {
@@ -65,8 +65,8 @@ func (a *app) stampViews(ctx context.Context, l *ledger.Opened) (views []StampVi
 		if v.Late {
 			fmt.Fprintf(
 				&b,
-				"           WARNING: an event that was published has waited for its token for %s: integrity doctor, and the "+
-					"log of the service, say why\n",
+				"           WARNING: a published event has waited %s for its token: integrity doctor and the "+
+					"service's log show why\n",
 				s.Lag(a.Now()).Round(time.Second),
 			)
 		}
@@ -75,7 +75,7 @@ func (a *app) stampViews(ctx context.Context, l *ledger.Opened) (views []StampVi
 	return views, b.String(), nil
 }
 
-// trustedOrNone are the trusted keys, and an empty set where there is no file.
+// trustedOrNone reads the trusted keys, or returns an empty set if the file does not exist.
 func trustedOrNone(cfg *config.Config) (*evidence.TrustedKeys, error) {
 	trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +84,7 @@ func trustedOrNone(cfg *config.Config) (*evidence.TrustedKeys, error) {
 	return trusted, err
 }
 
-// timestamps asks each authority for a token of nothing in particular.
+// timestamps requests a test token from each authority.
 func (d *doctor) timestamps(ctx context.Context) {
 	const check = "timestamps"
 	if !d.cfg.Transparency || d.cfg.TimestampAuthorities == "" {
@@ -97,13 +97,13 @@ func (d *doctor) timestamps(ctx context.Context) {
 	}
 	trusted, err := trustedOrNone(&d.cfg)
 	if err != nil {
-		return // the check of the keys says so
+		return // the check of the keys reports this
 	}
 	for _, a := range list {
 		pinned, known := trusted.Authority(a.Name())
 		if !known {
 			d.warn(
-				check, a.Name()+" is not asked: no certificate is pinned under its name",
+				check, a.Name()+" is not used: no certificate is pinned under its name",
 				"add its certificates to timestampAuthorities of "+d.cfg.TrustedKeysPath()+", then SIGHUP",
 			)
 			continue
@@ -112,8 +112,8 @@ func (d *doctor) timestamps(ctx context.Context) {
 		if err != nil {
 			d.warn(
 				check, a.Name()+": "+err.Error(),
-				"registrations go on, and their evidence gets a token once it stamps; where its certificate has changed, pin "+
-					"the new one beside the old",
+				"registrations still work, and their evidence gets a token later; if the authority's certificate has changed, pin "+
+					"the new one in addition to the old",
 			)
 			continue
 		}
@@ -121,14 +121,14 @@ func (d *doctor) timestamps(ctx context.Context) {
 		d.first(check, fmt.Sprintf("%s stamps; its certificates are valid until %s", a.Name(), cli.TimeText(ends)),
 			verdict{
 				ends.Sub(d.Now()) < endingCertificate, stateWarn,
-				fmt.Sprintf("%s stamps; a certificate of it ends at %s", a.Name(), cli.TimeText(ends)),
-				"ask the authority for the next one, and pin it beside the old",
+				fmt.Sprintf("%s stamps; one of its certificates expires at %s", a.Name(), cli.TimeText(ends)),
+				"get the next one from the authority, and pin it in addition to the old",
 			})
 	}
 }
 
-// certificateEnd is when the first certificate of a token ends, or the last of those that are pinned, whichever is
-// earlier. The token was checked.
+// certificateEnd returns the earlier of two times: when the first certificate in a token expires, and when the last
+// pinned certificate expires. The token must have been verified.
 func certificateEnd(der []byte, pinned evidence.Authority) (ends time.Time) {
 	for _, c := range pinned.Anchors() {
 		if c.NotAfter.After(ends) {

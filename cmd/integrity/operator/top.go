@@ -17,7 +17,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// LoadView is the load of one organization as JSON shows it. Requests without a valid credential have no organization.
+// LoadView is the load of one organization in JSON output. Requests without a valid credential have no organization.
 type LoadView struct {
 	Organization  *string `json:"organizationId"`
 	Name          string  `json:"name"`
@@ -50,7 +50,7 @@ func (v LoadView) line() string {
 	return fmt.Sprintf(loadColumns, v.Requests, v.Registrations, v.Refusals, bytesText(v.Received), bytesText(v.Sent), who)
 }
 
-// bytesText is a number of bytes with a binary prefix.
+// bytesText formats a number of bytes with a binary prefix.
 func bytesText(n int64) string {
 	amount, unit := float64(n), 0
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
@@ -63,7 +63,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %s", amount, units[unit])
 }
 
-// measures are what integrity top can sort by.
+// measures are the measures that integrity top can sort by.
 var measures = map[string]func(query.Load) int64{
 	"requests":      func(l query.Load) int64 { return l.Requests },
 	"registrations": func(l query.Load) int64 { return l.Registrations },
@@ -74,8 +74,8 @@ var measures = map[string]func(query.Load) int64{
 func (a *app) topCommand() *cobra.Command {
 	v := a.ledgerVerb("top")
 	names := strings.Join(slices.Sorted(maps.Keys(measures)), ", ")
-	by := v.Flags().String("by", "requests", "put the heaviest first by one of: "+names)
-	minutes := v.Flags().Int("minutes", 5, "add up this many minutes, the current one included")
+	by := v.Flags().String("by", "requests", "sort in descending order by one of: "+names)
+	minutes := v.Flags().Int("minutes", 5, "sum over this many minutes, the current one included")
 	limit := v.Flags().Int("limit", 20, "show at most this many organizations")
 	v.must("--by must be one of: "+names, func() bool { return measures[*by] != nil })
 	kept := int(query.TrafficKept.Minutes())
@@ -98,7 +98,7 @@ func (a *app) topCommand() *cobra.Command {
 	})
 }
 
-// ActView is a run of an operator's command that changed an organization.
+// ActView is one run of an operator command that changed an organization.
 type ActView struct {
 	OccurredAt string `json:"occurredAt"`
 	Person     string `json:"person"`

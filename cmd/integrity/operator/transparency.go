@@ -19,7 +19,7 @@ import (
 
 func (a logs) logCommand() *cobra.Command {
 	return cli.Group("log",
-		"The transparency log: its state, its tree derived anew, its way on after a restore; other logs that are "+
+		"The transparency log: show its state, check its tree, resume it after a restore; list other logs that are "+
 			"cosigned here",
 		a.logStatusCommand(), a.logCheckCommand(), a.logResumeCommand(), a.logCosignedCommand())
 }
@@ -59,7 +59,7 @@ func (a logs) logStatusCommand() *cobra.Command {
 			text += fmt.Sprintf("signed     %s by %s\n\n%s", at, s.SignedBy, s.Checkpoint)
 		}
 		if s.Halted {
-			text += "\nIt STANDS STILL since the database was restored: integrity log resume --help\n"
+			text += "\nThe log is STOPPED since the database was restored: integrity log resume --help\n"
 			err = cli.NegativeError("")
 		}
 		return cmp.Or(v.print(view, text), err)
@@ -91,7 +91,7 @@ func (a logs) logCheckCommand() *cobra.Command {
 			return cli.NegativeError(strings.Join(wrong, "\n"))
 		}
 		text := fmt.Sprintf(
-			"%d leaves, derived anew from the events, agree with the tree; %d of them are published\nroot  %s\n%d tokens of "+
+			"%d leaves, derived again from the events, agree with the tree; %d of them are published\nroot  %s\n%d tokens of "+
 				"time-stamping authorities agree with it\n",
 			d.Leaves, d.Published, d.Root, stamps.Tokens,
 		)
@@ -112,9 +112,9 @@ func (a logs) logCheckCommand() *cobra.Command {
 func (a logs) logResumeCommand() *cobra.Command {
 	v := &verb{Command: manual().Command("log resume"), app: a.app}
 	config.AddFlags(v.Command, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "TRANSPARENCY_KEY", "WITNESSES")
-	published := v.Flags().String("published", "", "file with the newest checkpoint that is known outside")
-	fork := v.Flags().Bool("fork", false, "go on although published leaves were lost")
-	stage := v.Flags().Bool("stage", false, "with --fork: make the log key that the fork needs, and go on later")
+	published := v.Flags().String("published", "", "file with the newest published checkpoint that you can find")
+	fork := v.Flags().Bool("fork", false, "resume although published leaves were lost")
+	stage := v.Flags().Bool("stage", false, "with --fork: only create the log key that the fork needs")
 	v.MarkFlagsMutuallyExclusive("stage", "published")
 	v.must("--published FILE or --fork must be given; see integrity log resume --help", func() bool {
 		return *published != "" || *fork
@@ -123,7 +123,7 @@ func (a logs) logResumeCommand() *cobra.Command {
 		if *stage {
 			return ledger.With(a.App, v.Command, a.stageFork)
 		}
-		// They are read before the ledger is opened: opening creates a ledger that is missing.
+		// Read the keys before opening the ledger, because opening creates a missing ledger.
 		trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
 		if err != nil {
 			return err
@@ -151,7 +151,7 @@ func (a logs) logResumeCommand() *cobra.Command {
 				Published: known, Kept: kept, Fork: *fork, Signer: signer, Keys: append(others.named(name), claimed...),
 				Witnesses: witnesses,
 				Unasked: func(witness string, err error) {
-					fmt.Fprintf(a.Errs, "the witness %s was not asked for what it has seen: %v\n", witness, err)
+					fmt.Fprintf(a.Errs, "could not ask the witness %s what it has seen: %v\n", witness, err)
 				},
 			})
 			switch {
@@ -173,18 +173,19 @@ func (a logs) logResumeCommand() *cobra.Command {
 				return v.print(
 					nil,
 					fmt.Sprintf(
-						"the tree goes on from %d leaves as ANOTHER HISTORY than the published one, under the log key %s\n", size,
+						"the tree continues from %d leaves as a DIFFERENT HISTORY from the published one, under the log key %s\n", size,
 						signer.KeyHash,
 					),
 				)
 			}
-			return v.print(nil, fmt.Sprintf("nothing that was published is lost: the tree goes on from %d leaves\n", size))
+			return v.print(nil, fmt.Sprintf("no published leaf is lost: the tree continues from %d leaves\n", size))
 		})
 	})
 }
 
-// publishedCheckpoint is that of a file, nil without one. Of a fork it need not be signed by a trusted key, as the
-// trusted-keys file may have come from the backup: it is then nil, and only the keys that it names are used.
+// publishedCheckpoint reads a checkpoint from a file, or returns nil without one. For a fork the checkpoint need not be
+// signed by a trusted key, because the trusted-keys file may come from the backup. The result is then nil, and only the
+// names of its keys are used.
 func publishedCheckpoint(
 	file, name string, trusted *evidence.TrustedKeys, fork bool,
 ) (known *evidence.Checkpoint, claimed []evidence.LogKey, err error) {
@@ -197,12 +198,12 @@ func publishedCheckpoint(
 	}
 	text := strings.TrimRight(string(raw), "\n") + "\n"
 	opened, err := evidence.OpenCheckpoint(text, trusted)
-	if errors.Is(err, evidence.ErrRevokedLogKey) { // what it signed before can still be compared
+	if errors.Is(err, evidence.ErrRevokedLogKey) { // signatures from before the revocation can still be compared
 		err = nil
 	}
 	unknown := errors.Is(err, evidence.ErrUnknownLogKey)
 	if (err == nil || unknown) && opened.Origin != name {
-		err, unknown = errors.New("it is that of "+opened.Origin), false
+		err, unknown = errors.New("its origin is "+opened.Origin), false
 	}
 	claimed = transparency.ClaimedKeys(text, name)
 	switch {
@@ -216,12 +217,12 @@ func publishedCheckpoint(
 		)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("--published must be a checkpoint of %s, signed by a trusted log key: %w", name, err)
+		return nil, nil, fmt.Errorf("--published must be a checkpoint of %s signed by a trusted log key: %w", name, err)
 	}
 	return &opened, claimed, nil
 }
 
-// stageFork makes the log key of a fork and has it trusted.
+// stageFork creates the log key of a fork and adds it to the trusted keys.
 func (a logs) stageFork(ctx context.Context, l *ledger.Opened) error {
 	key, err := stageLogKey(l.Config, transparency.LogName(l.Installation.Issuer),
 		func(key evidence.LogKey, staged bool) error {
@@ -243,7 +244,7 @@ func (a logs) stageFork(ctx context.Context, l *ledger.Opened) error {
 	return a.Print(
 		false, nil,
 		fmt.Sprintf(
-			"staged  %s\nGive the trusted-keys file to whoever pins it, then: integrity keys rotate --transparency-log "+
+			"staged  %s\nDistribute the trusted-keys file, then: integrity keys rotate --transparency-log "+
 				"--activate, integrity log resume --fork, and SIGHUP to every server\n",
 			key.VerifierKey,
 		),
@@ -256,7 +257,7 @@ func notMadeHere(key evidence.LogKey, c *config.Config, when string) error {
 	))
 }
 
-// recordedLogKey records a log key of a rotation in the ledger, if there is one yet.
+// recordedLogKey records a rotated log key in the ledger, if there is one yet.
 func (a signingKeys) recordedLogKey(v *verb, cfg *config.Config, name string) (key evidence.LogKey, err error) {
 	if cfg.DatabaseURL == "" && !keyfiles.Exists(cfg.InDataDir("pgdata")) {
 		return stageLogKey(cfg, name, func(evidence.LogKey, bool) error { return nil })
@@ -281,8 +282,8 @@ func (a signingKeys) recordedLogKey(v *verb, cfg *config.Config, name string) (k
 	return key, err
 }
 
-// stageLogKey makes the log's next key, unless one is staged, and has it trusted. record judges it before any file
-// holds a new one, so a staged key that the database does not know of was not made here.
+// stageLogKey creates the log's next key, unless one is staged, and adds it to the trusted keys. record runs before the
+// new key is written to a file, so a staged key that the database does not know was created elsewhere.
 func stageLogKey(
 	cfg *config.Config, name string, record func(key evidence.LogKey, staged bool) error,
 ) (key evidence.LogKey, err error) {

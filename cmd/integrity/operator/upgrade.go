@@ -17,14 +17,14 @@ import (
 	"integrityledger/eventstore/cluster/connect"
 )
 
-// ProcessView is a process that serves.
+// ProcessView is a process that is serving.
 type ProcessView struct {
 	Name      string `json:"name"`
 	Version   string `json:"version"`
 	StartedAt string `json:"startedAt"`
-	// SeenSecondsAgo is the age of its last heartbeat, by the database's clock.
+	// SeenSecondsAgo is the age of the last heartbeat by the database's clock.
 	SeenSecondsAgo float64       `json:"seenSecondsAgo"`
-	Lacks          []domain.Rule `json:"lacks"` // rules of this program
+	Lacks          []domain.Rule `json:"lacks"` // rules of this program that the process does not know
 }
 
 func viewProcess(p eventstore.Process) ProcessView {
@@ -62,7 +62,7 @@ func (v RuleView) line() string {
 
 // UpgradeView is how far an upgrade has come.
 type UpgradeView struct {
-	Version        string        `json:"version"` // of this program
+	Version        string        `json:"version"` // this program's version
 	MinimumVersion string        `json:"minimumVersion"`
 	Rules          []RuleView    `json:"rules"`
 	Processes      []ProcessView `json:"processes"`
@@ -85,7 +85,7 @@ func viewUpgrade(in eventstore.Installation, processes []eventstore.Process) (vi
 		lines.WriteString(viewProcess(p).line())
 	}
 	if len(processes) == 0 {
-		lines.WriteString("process  none that shows itself\n")
+		lines.WriteString("process  none with a recent heartbeat\n")
 	}
 	return view, lines.String()
 }
@@ -120,7 +120,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text := "every rule of this version was on before\n"
+			text := "every rule of this version was already on\n"
 			if len(switched) > 0 {
 				text = fmt.Sprintf(
 					"switched on: %s; the ledger takes %s or later from now on\n", strings.Join(texts(switched), ", "), in.Minimum,
@@ -134,7 +134,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 	)
 }
 
-// versions asks which programs serve the ledger, and which may.
+// versions shows which versions are serving and which the ledger accepts.
 func (d *doctor) versions(ctx context.Context, conn *pgx.Conn) error {
 	const check = "versions"
 	in, err := eventstore.ReadInstallation(ctx, conn)
@@ -165,7 +165,7 @@ func (d *doctor) versions(ctx context.Context, conn *pgx.Conn) error {
 	}
 	d.every(check, verdict{
 		len(off) > 0, stateWarn, "rules of this version are off: " + strings.Join(texts(off), ", "),
-		"integrity upgrade finish, once every process runs this version and none need go back",
+		"integrity upgrade finish, once every process runs this version and will not go back",
 	})
 	return nil
 }

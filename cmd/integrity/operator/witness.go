@@ -21,14 +21,14 @@ func (a signingKeys) keysWitnessCommand() *cobra.Command {
 	v := a.verb("keys witness", "DATA_DIR", "WITNESS_NAME", "WITNESS_KEY")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if cfg.WitnessName == "" {
-			return fmt.Errorf("%sWITNESS_NAME (--witness-name) is needed: it is part of the verifier key", config.Prefix)
+			return fmt.Errorf("set %sWITNESS_NAME (--witness-name): it is part of the verifier key", config.Prefix)
 		}
 		source := cfg.WitnessSource()
 		if path := source.Path(); path == cfg.InDataDir(keyfiles.WitnessKeyFile) && !keyfiles.Exists(path) {
 			if err := keyfiles.MakeDataDir(cfg.DataDir); err != nil {
 				return err
 			}
-			// Of two commands at once, one makes the key and both print it.
+			// If two commands run at once, one creates the key and both print it.
 			if err := keyfiles.WriteSigningKey(path, evidence.GenerateSigner()); err != nil && !errors.Is(err, fs.ErrExist) {
 				return err
 			}
@@ -45,7 +45,7 @@ func (a signingKeys) keysWitnessCommand() *cobra.Command {
 	})
 }
 
-// CosignedView is a log as integrity log cosigned prints it.
+// CosignedView is a log that integrity log cosigned prints.
 type CosignedView struct {
 	Origin     string          `json:"origin"`
 	Size       int64           `json:"size"`
@@ -74,7 +74,7 @@ func (a logs) logCosignedCommand() *cobra.Command {
 			}
 			return v.print(struct {
 				Resumed int64 `json:"resumed"`
-			}{logs}, fmt.Sprintf("%d logs are cosigned again, from the sizes that the database remembers\n", logs))
+			}{logs}, fmt.Sprintf("cosigning %d logs again, from the sizes stored in the database\n", logs))
 		}
 		logs, err := witness.ReadCosigned(ctx, l.Read)
 		if err != nil {
@@ -93,7 +93,7 @@ func (a logs) logCosignedCommand() *cobra.Command {
 			}
 			text += "\n"
 			if c.Halted {
-				text += "  the database was restored since: nothing is cosigned before integrity log cosigned --resume\n"
+				text += "  the database was restored since: nothing is cosigned until integrity log cosigned --resume\n"
 				negative = cli.NegativeError("")
 			}
 			for _, s := range found {
