@@ -45,34 +45,34 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// Command is the hidden subcommand of cmd/integrity that is the child; it calls Child.
+// Command is the hidden subcommand of cmd/integrity that runs as the child; it calls Child.
 const Command = "analysis-child"
 
-// thisProgram is what runs, also when its file was replaced meanwhile.
+// thisProgram is the running program, even if its file has been replaced since.
 const thisProgram = "/proc/self/exe"
 
-// Config sets the limits of an Analyzer; a zero member means its default.
+// Config sets the limits of an Analyzer. A zero field means the default.
 type Config struct {
-	Program string        // what is started, with the one argument Command; default: this program
-	Workers int           // analyses at once; default and most: one a core
-	Queue   int           // analyses that wait for a worker; one organization may hold half of them; default 64
-	Memory  int64         // bytes of memory of a child; default 512 MiB
-	CPU     time.Duration // CPU time of a child, rounded up to seconds; default 20 s
-	Wall    time.Duration // time from a child's start to its end; default 30 s
+	Program string        // program to start with Command as its only argument; default: this program
+	Workers int           // concurrent analyses; default and maximum: one per core
+	Queue   int           // analyses waiting for a worker; one organization may have half of them; default 64
+	Memory  int64         // bytes of memory per child; default 512 MiB
+	CPU     time.Duration // CPU time per child, rounded up to seconds; default 20 s
+	Wall    time.Duration // time from the start of a child to its end; default 30 s
 }
 
-// Analyzer runs analyses, each in a process of its own. It is safe for concurrent use.
+// Analyzer runs each analysis in a separate process. It is safe for concurrent use.
 type Analyzer struct {
 	cfg   Config
 	queue *queue
 
-	closing context.Context //nolint:containedctx // the life of all children, ended by Close
+	closing context.Context //nolint:containedctx // the lifetime of all children, ended by Close
 	end     context.CancelFunc
-	mu      sync.Mutex // orders running.Add before Close's wait
+	mu      sync.Mutex // orders running.Add before the wait in Close
 	running sync.WaitGroup
 }
 
-// New makes an Analyzer. It starts nothing.
+// New creates an Analyzer. It does not start any process.
 func New(cfg Config) (*Analyzer, error) {
 	if cfg.Workers < 0 || cfg.Queue < 0 || cfg.Memory < 0 || cfg.CPU < 0 || cfg.Wall < 0 {
 		return nil, errors.New("analyzer: a limit is negative")
@@ -89,12 +89,12 @@ func New(cfg Config) (*Analyzer, error) {
 	return a, nil
 }
 
-// Analyze analyses the first size bytes of the open file of an organization, which it neither closes nor moves.
+// Analyze analyses the first size bytes of an organization's open file, without closing the file or moving its offset.
 // declaredType and fileName are as in detect.Input. Organizations take turns.
 //
-// A child that crashes, is too slow or too big gives a Report whose results are all inconclusive, not an error. The
-// error is ctx.Err(), after the child was killed; a domain.Error TEMPORARILY_UNAVAILABLE where the organization has its
-// share of the queue or the Analyzer is closed; or that of a machine that cannot start processes.
+// If a child crashes or exceeds its time or memory, all results in the Report are inconclusive; that is not an error.
+// Analyze returns ctx.Err() after killing the child, a domain.Error TEMPORARILY_UNAVAILABLE if the organization's share
+// of the queue is full or the Analyzer is closed, or the error of a machine that cannot start processes.
 func (a *Analyzer) Analyze(
 	ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string,
 ) (analysis.Report, error) {
@@ -133,7 +133,7 @@ func (a *Analyzer) Analyze(
 	return report, nil
 }
 
-// stopped is the error of an analysis that the caller or Close has ended.
+// stopped returns the error of an analysis that the caller or Close has ended.
 func (a *Analyzer) stopped(ctx context.Context) error {
 	if a.closing.Err() != nil {
 		return domain.Unavailable("The service is shutting down. Send the request again.")
@@ -141,7 +141,7 @@ func (a *Analyzer) stopped(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close refuses further analyses, kills the children and waits until they are gone.
+// Close rejects further analyses, kills the children and waits for them.
 func (a *Analyzer) Close() {
 	a.mu.Lock()
 	a.end()
@@ -149,36 +149,36 @@ func (a *Analyzer) Close() {
 	a.running.Wait()
 }
 
-// queue hands out the workers, one organization after the other: the one with the fewest analyses under way is next, of
-// those the one that was served longest ago. Within an organization the order is that of arrival.
+// queue assigns the workers to organizations in turn. Next is the organization with the fewest analyses in progress
+// and, among equals, the one served longest ago. An organization's own analyses run in order of arrival.
 type queue struct {
 	mu       sync.Mutex
-	free     int // workers without an analysis
-	capacity int // analyses that wait
+	free     int // idle workers
+	capacity int // maximum number of waiting analyses
 	waiting  int
 	served   uint64
-	lines    map[domain.OrganizationID]*line // those that wait or run
+	lines    map[domain.OrganizationID]*line // waiting or running
 }
 
-// line is what an organization has in the queue.
+// line is an organization's part of the queue.
 type line struct {
 	waiting []*place
 	running int
-	served  uint64 // when it was served last
+	served  uint64 // when the organization was last served
 }
 
 // place is one analysis in the queue.
 type place struct {
 	organization domain.OrganizationID
-	turn         chan struct{} // closed when it may run
+	turn         chan struct{} // closed when the analysis may run
 }
 
 func newQueue(workers, capacity int) *queue {
 	return &queue{free: workers, capacity: capacity, lines: map[domain.OrganizationID]*line{}}
 }
 
-// enter takes an analysis in. An organization may have as many waiting as it leaves places free, so that however many
-// it and others have there, a further organization gets in.
+// enter adds an analysis. An organization may have as many waiting as it leaves places free, so there is always room
+// for another organization, however many analyses the others have.
 func (q *queue) enter(o domain.OrganizationID) (*place, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -201,7 +201,7 @@ func (q *queue) enter(o domain.OrganizationID) (*place, error) {
 	return p, nil
 }
 
-// leave gives up a place, waiting or running.
+// leave removes a waiting or running analysis.
 func (q *queue) leave(p *place) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -220,7 +220,7 @@ func (q *queue) leave(p *place) {
 	q.next()
 }
 
-// next lets those run that there are workers for.
+// next starts analyses while workers are idle.
 func (q *queue) next() {
 	for q.free > 0 && q.waiting > 0 {
 		var best *line

@@ -23,10 +23,10 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// patient is how long a test waits for what must happen.
+// patient is how long a test waits for something that must happen.
 const patient = 4 * time.Minute
 
-// The test binary is started anew as a child, as a prober of the confinement, and as a parent that is killed.
+// The test binary starts itself again as a child, as a prober of the confinement, and as a parent that is killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -69,7 +69,7 @@ func start(t testing.TB, cfg Config) *Analyzer {
 	return a
 }
 
-// script is a program that does not do what a child should.
+// script creates a program that misbehaves as a child.
 func script(t testing.TB, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program")
@@ -77,7 +77,7 @@ func script(t testing.TB, text string) string {
 	return path
 }
 
-// child is the real child, without the race detector.
+// child builds the real child, without the race detector.
 var child = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "analyzer")
 	if err != nil {
@@ -132,7 +132,7 @@ func equal(t *testing.T, a, b any) bool {
 	return bytes.Equal(x, y)
 }
 
-// pdf has many objects, which take much more memory when they are read than in the file.
+// pdf returns a PDF with many objects, which need much more memory than their bytes in the file.
 func pdf(objects int) []byte {
 	var b bytes.Buffer
 	b.WriteString("%PDF-1.7\n")
@@ -154,7 +154,7 @@ func pdf(objects int) []byte {
 	return b.Bytes()
 }
 
-// TestMemory: the kernel's limit ends a child, and the same file is read under a higher one.
+// TestMemory: the kernel's limit ends a child, and the same file can be read with a higher limit.
 func TestMemory(t *testing.T) {
 	program, err := child()
 	check(t, err)
@@ -172,7 +172,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// undecided requires that a report without an answer says so of every detector.
+// undecided requires that every detector in the report is inconclusive.
 func undecided(t *testing.T, report analysis.Report) {
 	t.Helper()
 	if len(report.Results) != len(analysis.Detectors()) || len(report.Elapsed) != len(report.Results) {
@@ -187,7 +187,7 @@ func undecided(t *testing.T, report analysis.Report) {
 	}
 }
 
-// TestBadChildren: whatever a child does, the report says that nothing was found out, and why.
+// TestBadChildren: whatever a child does, the report is inconclusive and gives the reason.
 func TestBadChildren(t *testing.T) {
 	forged, err := json.Marshal(analysis.Undecided(analysis.ReasonCrash))
 	check(t, err)
@@ -227,8 +227,8 @@ func TestBadChildren(t *testing.T) {
 	}
 }
 
-// TestInheritance: a child knows nothing of its parent's environment, and holds none of its descriptors but the file,
-// which it cannot write to. No file of its own grows.
+// TestInheritance: a child gets neither its parent's environment nor its descriptors, except the file, which it cannot
+// write to. It cannot make any file grow.
 func TestInheritance(t *testing.T) {
 	t.Setenv("INTEGRITY_SIGNING_KEY", "secret")
 	leaked, err := os.OpenFile(filepath.Join(t.TempDir(), "other"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -267,7 +267,7 @@ exec 7>&-
 	}
 }
 
-// TestNoProgram: a machine that cannot start the child is the service's fault, not the file's.
+// TestNoProgram: if the machine cannot start the child, that is an error, not a result.
 func TestNoProgram(t *testing.T) {
 	a := start(t, Config{Program: "/nowhere/at/all"})
 	if _, err := a.Analyze(
@@ -277,7 +277,7 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
-// held is a pipe by name whose end tells that every process which held it is gone.
+// held is a named pipe. Its end of file shows that every process that held the pipe has ended.
 type held struct {
 	path string
 	r    *os.File
@@ -287,14 +287,14 @@ func hold(t testing.TB) held {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pipe")
 	check(t, syscall.Mkfifo(path, 0o600))
-	// With both ends open here nothing blocks; our own writing end is closed once somebody else has one.
+	// Open both ends here so that nothing blocks; close our writing end once another process has one.
 	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	check(t, err)
 	t.Cleanup(func() { r.Close() })
 	return held{path, r}
 }
 
-// program starts a grandchild and waits for ever; it says "here" once both hold the pipe.
+// program starts a grandchild and waits forever. It prints "here" once both processes hold the pipe.
 func (h held) program(t testing.TB) string {
 	return script(t, "exec 7>"+h.path+"\nsleep 1000 &\necho here >&7\nsleep 1000\n")
 }
@@ -308,20 +308,20 @@ func (h held) started(t testing.TB) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, io.EOF) { // nobody has opened it for writing yet
+		if !errors.Is(err, io.EOF) { // no process has opened it for writing yet
 			t.Fatal(err)
 		}
 	}
 }
 
-// line is the first that a process which holds the pipe says.
+// line returns the first line that a process holding the pipe writes.
 func (h held) line(t testing.TB) string {
 	t.Helper()
 	check(t, h.r.SetReadDeadline(time.Now().Add(patient)))
 	var said []byte
 	for one := make([]byte, 1); ; {
 		switch _, err := h.r.Read(one); {
-		case errors.Is(err, io.EOF) && said == nil: // nobody has opened it for writing yet
+		case errors.Is(err, io.EOF) && said == nil: // no process has opened it for writing yet
 		case err != nil:
 			t.Fatalf("%q: %v", said, err)
 		case one[0] == '\n':
@@ -375,7 +375,7 @@ func unavailable(err error) bool {
 	return errors.As(err, &refused) && refused.Code == domain.TemporarilyUnavailable && refused.RetryAfter > 0
 }
 
-// TestQueue: one runs, one waits, and the third is refused; a place that becomes free is used again.
+// TestQueue: one analysis runs, one waits, and the third is refused; a freed place is used again.
 func TestQueue(t *testing.T) {
 	h := hold(t)
 	a := start(t, Config{Program: h.program(t), Workers: 1, Queue: 2, Wall: patient})
@@ -418,7 +418,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// until waits for a condition that another goroutine brings about.
+// until waits for a condition that another goroutine will meet.
 func until(t *testing.T, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -432,7 +432,7 @@ func until(t *testing.T, condition func() bool) {
 
 const parentCommand = "analyzer-test-parent"
 
-// parent analyses with the program of its second argument until it is killed.
+// parent runs an analysis with the program in its second argument until it is killed.
 func parent() int {
 	a, err := New(Config{Program: os.Args[2], Wall: patient, Memory: 1 << 46})
 	if err != nil {
@@ -442,10 +442,10 @@ func parent() int {
 	return 1
 }
 
-// TestParentDies: a child does not outlive a parent that is killed.
+// TestParentDies: a child does not outlive a killed parent.
 func TestParentDies(t *testing.T) {
 	h := hold(t)
-	// No grandchild: the kernel's signal goes to the child alone.
+	// Without a grandchild: the kernel signals only the child.
 	c := exec.Command("/proc/self/exe", parentCommand, script(t, "exec 7>"+h.path+"\necho here >&7\nexec sleep 1000\n"))
 	c.Stdin = open(t, nil)
 	check(t, c.Start())

@@ -23,7 +23,7 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// request is what the child reads from its standard input. The file is its descriptor 3.
+// request is the child's standard input. The file is its descriptor 3.
 type request struct {
 	Size         int64  `json:"size"`
 	DeclaredType string `json:"declaredType"`
@@ -33,14 +33,14 @@ type request struct {
 
 // Exit codes of the child.
 const (
-	exitNoRequest  = 2 // also that of the Go runtime's fatal errors
+	exitNoRequest  = 2 // the Go runtime's fatal errors also use 2
 	exitUnconfined = 3
 )
 
-// niceness is how far the child stands back for the service.
+// niceness lowers the child's priority below the service's.
 const niceness = 10
 
-// Bounds of what is read of a child.
+// Limits on the output read from a child.
 const (
 	maxAnswer = 1 << 20
 	maxErrors = 64 << 10
@@ -61,7 +61,7 @@ func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.
 	defer cancel()
 
 	out, errs := &bounded{most: maxAnswer}, &bounded{most: maxErrors}
-	cmd := exec.CommandContext(wall, a.cfg.Program, Command) //nolint:gosec // the program is this one, or the operator's
+	cmd := exec.CommandContext(wall, a.cfg.Program, Command) //nolint:gosec // the program is this one or the operator's
 	cmd.Args[0] = "integrity"
 	cmd.Env = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "TZ=UTC"}
 	cmd.Dir = "/"
@@ -69,7 +69,7 @@ func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.
 	cmd.ExtraFiles = []*os.File{own}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // for pipes that somebody else still holds
+	cmd.WaitDelay = time.Second // for pipes that another process still holds
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return analysis.Report{}, err
@@ -87,12 +87,12 @@ func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.
 		_ = cmd.Wait() // it was killed
 		return analysis.Undecided(analysis.ReasonIsolation), nil
 	}
-	// A child that does not read its request has nothing to answer either.
+	// A child that does not read its request will not answer either.
 	_, _ = stdin.Write(text)
 	_ = stdin.Close()
 	err = cmd.Wait()
 	if wall.Err() != nil {
-		return analysis.Undecided(analysis.ReasonTime), nil // if it was the caller who went away, the caller knows
+		return analysis.Undecided(analysis.ReasonTime), nil // if the caller went away, it knows the reason
 	}
 	if err != nil {
 		return analysis.Undecided(a.reason(cmd.ProcessState, string(errs.kept))), nil
@@ -104,10 +104,10 @@ func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.
 	return report, nil
 }
 
-// reserved is address space that the Go runtime takes and never touches.
+// reserved is the address space that the Go runtime reserves and never touches.
 const reserved = 8 << 30
 
-// limit sets the resource limits and the priority of the child.
+// limit sets the child's resource limits and priority.
 func (a *Analyzer) limit(pid int) error {
 	cpu, memory := uint64((a.cfg.CPU+time.Second-1)/time.Second), uint64(a.cfg.Memory)
 	limits := map[int]unix.Rlimit{
@@ -123,31 +123,31 @@ func (a *Analyzer) limit(pid int) error {
 			return err
 		}
 	}
-	// Registrations go on before analyses.
+	// Registrations have priority over analyses.
 	return unix.Setpriority(unix.PRIO_PGRP, pid, niceness)
 }
 
-// reason tells why a child ended.
+// reason returns why a child ended.
 func (a *Analyzer) reason(state *os.ProcessState, errs string) analysis.Reason {
 	status, _ := state.Sys().(syscall.WaitStatus)
 	switch {
 	case state.ExitCode() == exitUnconfined:
 		return analysis.ReasonIsolation
 	case status.Signaled() && status.Signal() == syscall.SIGXCPU,
-		// The Go runtime passes over the first signal; at the hard limit the kernel kills.
+		// The Go runtime ignores the first signal; at the hard limit the kernel kills the process.
 		status.Signaled() && status.Signal() == syscall.SIGKILL && state.UserTime()+state.SystemTime() >= a.cfg.CPU*3/4:
 		return analysis.ReasonCPU
 	case strings.Contains(errs, "out of memory") || strings.Contains(errs, "cannot allocate memory") ||
 		strings.Contains(errs, "pthread_create failed"),
-		// Go's collector uses its queue of spans without looking whether there was memory for it.
+		// Go's garbage collector uses its span queue without checking that allocating it succeeded.
 		strings.Contains(errs, "SIGSEGV") && strings.Contains(errs, "runtime.(*spanQueue)"):
 		return analysis.ReasonMemory
 	}
 	return analysis.ReasonCrash
 }
 
-// read believes an answer only if it is one: every detector once, in order, in known words. What a taken-over parser
-// could still do is lie about its own file.
+// read accepts an answer only if it is well formed: every detector once, in order, with known words. A compromised
+// parser could at most lie about its own file.
 func read(out *bounded) (said analysis.Report, ok bool) {
 	decoder := json.NewDecoder(bytes.NewReader(out.kept))
 	decoder.DisallowUnknownFields()
@@ -171,7 +171,7 @@ func read(out *bounded) (said analysis.Report, ok bool) {
 	return said, true
 }
 
-// plausible holds a result's texts to the length that ours have.
+// plausible limits the length of a result's texts to the length of ours.
 func plausible(r analysis.Result) bool {
 	const text, structures = 300, 200
 	if len(r.Summary) > text || len(r.Evidence) > structures || r.Evidence == nil {
@@ -185,9 +185,9 @@ func plausible(r analysis.Result) bool {
 	return true
 }
 
-// bounded keeps the first bytes and fails from then on, which ends a writer that never stops.
+// bounded keeps the first bytes and then returns errors, which ends a writer that never stops.
 type bounded struct {
-	kept []byte // not a bytes.Buffer: io.Copy would fill it past Write, by ReadFrom
+	kept []byte // not a bytes.Buffer: io.Copy would fill it with ReadFrom, bypassing Write
 	most int
 	cut  bool
 }
@@ -202,9 +202,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Child is what the hidden subcommand does: it reads the request from standard input, confines this process, analyses
-// the file that is open as descriptor 3 and writes the answer to standard output. It returns the exit code. It trusts
-// its parent, not the file.
+// Child runs the hidden subcommand: it reads the request from standard input, confines this process, analyses the file
+// open as descriptor 3 and writes the answer to standard output. It returns the exit code. It trusts its parent, not
+// the file.
 func Child() int {
 	text, err := io.ReadAll(io.LimitReader(os.Stdin, maxErrors))
 	if err != nil {
@@ -215,7 +215,7 @@ func Child() int {
 		return exitNoRequest
 	}
 	if r.Memory > 0 {
-		// The collector works harder from here on; the kernel's limit ends the process.
+		// Near this limit the collector works harder; at the kernel's limit the process ends.
 		debug.SetMemoryLimit(r.Memory * 3 / 4)
 	}
 	file := os.NewFile(3, "file")

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareThreads is how many threads the runtime finds idle behind the filter, where it can start none. With one
-// processor (GOMAXPROCS) it needs one that computes and one for each system call that takes its time.
+// spareThreads is how many idle threads the runtime has when the filter is installed, because it cannot start any
+// afterwards. With one processor (GOMAXPROCS) it needs one thread to compute and one for each slow system call.
 const spareThreads = 8
 
-// confine puts the whole process behind the filter, for ever and for all threads, and checks that it holds. On an
-// architecture without a filter it refuses, so nothing is analysed.
+// confine installs the filter for all threads of the process, irrevocably, and checks that it works. On an architecture
+// without a filter it returns an error, so nothing is analysed.
 func confine() error {
 	m, ok := machines[runtime.GOARCH]
 	if !ok {
@@ -30,12 +30,13 @@ func confine() error {
 	startThreads(spareThreads)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// Without new privileges the kernel takes a filter from anybody; the flag goes to the other threads with it.
+	// With no_new_privs the kernel accepts a filter from an unprivileged process. The flag reaches the other threads
+	// together with the filter.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	//nolint:gosec // the kernel takes the program's address, and copies it
+	//nolint:gosec // the kernel copies the program at this address
 	_, _, errno := unix.Syscall(
 		unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)),
 	)
@@ -45,14 +46,14 @@ func confine() error {
 	return confined()
 }
 
-// startThreads has the runtime start n threads, which it keeps.
+// startThreads makes the runtime start n threads, which it keeps.
 func startThreads(n int) {
 	var started, ended sync.WaitGroup
 	release := make(chan struct{})
 	started.Add(n)
 	for range n {
 		ended.Go(func() {
-			runtime.LockOSThread() // a thread that is waited on cannot serve the next one
+			runtime.LockOSThread() // a locked thread cannot serve the next goroutine
 			defer runtime.UnlockOSThread()
 			started.Done()
 			<-release
@@ -63,7 +64,7 @@ func startThreads(n int) {
 	ended.Wait()
 }
 
-// confined tries what must no longer be possible.
+// confined tries operations that must now fail.
 func confined() error {
 	_, socket := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	_, open := unix.Open("/", unix.O_RDONLY, 0)
@@ -80,36 +81,36 @@ func confined() error {
 	return nil
 }
 
-// call is a system call that the filter lets through, where each of its rules holds.
+// call is a system call that the filter allows if all its rules hold.
 type call struct {
 	name         string
 	amd64, arm64 uint32
 	rules        []rule
 }
 
-// rule bounds an argument, of which the kernel takes the low 32 bits: without the free ones they are one of values.
+// rule limits the low 32 bits of an argument: apart from the free bits they must equal one of values.
 type rule struct {
 	argument int
 	free     uint32
 	values   []uint32
 }
 
-// Kinds of memory that RLIMIT_DATA counts: private and anonymous. Shared memory, and memory that grows downwards as a
-// stack, are not counted.
+// Only private anonymous memory is allowed, because RLIMIT_DATA counts it. It does not count shared memory, or memory
+// that grows downwards like a stack.
 const (
 	countedMemory = unix.MAP_PRIVATE | unix.MAP_ANON
 	freeMemory    = unix.MAP_FIXED | unix.MAP_NORESERVE | unix.MAP_STACK | unix.MAP_FIXED_NOREPLACE
-	freeAccess    = unix.PROT_READ | unix.PROT_WRITE // nothing new is executed
+	freeAccess    = unix.PROT_READ | unix.PROT_WRITE // no new code
 )
 
-// Operations of futex(2), without those that lend priority.
+// Operations of futex(2), except those that lend priority.
 const (
 	futexWait, futexWake, futexWaitBitset, futexWakeBitset = 0, 1, 9, 10
 	futexFree                                              = 128 | 256 // private, and the clock
 )
 
-// calls are those of a Go program that computes: memory, time, the descriptors it already has, its end. None of them
-// starts a thread or a process: the runtime's threads are there before the filter is.
+// calls are the system calls of a Go program that only computes: memory, time, the open descriptors, its own end. None
+// starts a thread or process: the runtime's threads exist before the filter.
 func calls(pid uint32) []call {
 	return []call{
 		{"read", 0, 63, nil},
@@ -118,8 +119,7 @@ func calls(pid uint32) []call {
 		{"close", 3, 57, nil},
 		{"fstat", 5, 80, nil},
 		{"lseek", 8, 62, nil},
-		// Every other command changes what others see: the owner of a descriptor's signals, its flags, leases, the pipe's
-		// size.
+		// The other commands affect other processes: the owner of a descriptor's signals, its flags, leases, a pipe's size.
 		{"fcntl", 72, 25, []rule{{1, 0, []uint32{unix.F_GETFD, unix.F_GETFL}}}},
 		{"mmap", 9, 222, []rule{{2, freeAccess, []uint32{0}}, {3, freeMemory, []uint32{countedMemory}}}},
 		{"munmap", 11, 215, nil},
@@ -130,7 +130,7 @@ func calls(pid uint32) []call {
 		{"brk", 12, 214, nil},
 		{"futex", 202, 98, []rule{{1, futexFree, []uint32{futexWait, futexWake, futexWaitBitset, futexWakeBitset}}}},
 		{"sched_yield", 24, 124, nil},
-		// A thread of the C library that has just begun registers itself; it ends the process where it cannot.
+		// A new thread of the C library registers itself; if it cannot, it ends the process.
 		{"set_robust_list", 273, 99, nil},
 		{"rseq", 334, 293, nil},
 		{"nanosleep", 35, 101, nil},
@@ -150,7 +150,7 @@ func calls(pid uint32) []call {
 		{"getrandom", 318, 278, nil},
 		{"exit", 60, 93, nil},
 		{"exit_group", 231, 94, nil},
-		// The runtime's poller, which waits for its own timers.
+		// The runtime's poller, which waits for timers.
 		{"epoll_create1", 291, 20, nil},
 		{"epoll_ctl", 233, 21, nil},
 		{"epoll_pwait", 281, 22, nil},
@@ -158,7 +158,7 @@ func calls(pid uint32) []call {
 	}
 }
 
-// machine is an architecture that there is a filter for.
+// machine is an architecture with a filter.
 type machine struct {
 	audit  uint32 // AUDIT_ARCH_…
 	number func(call) uint32
@@ -169,7 +169,7 @@ var machines = map[string]machine{
 	"arm64": {unix.AUDIT_ARCH_AARCH64, func(c call) uint32 { return c.arm64 }},
 }
 
-// Offsets in struct seccomp_data; of an argument, its low half on little-endian machines.
+// Offsets in struct seccomp_data; for an argument, its low half on little-endian machines.
 const (
 	offsetNumber       = 0
 	offsetArchitecture = 4
@@ -177,17 +177,17 @@ const (
 	argumentSize       = 8
 )
 
-// What the filter answers.
+// Actions of the filter.
 const (
 	allow = unix.SECCOMP_RET_ALLOW
 	kill  = unix.SECCOMP_RET_KILL_PROCESS
 	deny  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 )
 
-// filter is the program that the kernel runs at every system call. A call of another architecture's numbering ends the
-// process; a call that is not in the list fails with EPERM.
+// filter returns the program that the kernel runs at every system call. A call in another architecture's numbering ends
+// the process; a call that is not in the list fails with EPERM.
 func (m machine) filter(pid uint32) []bpf.Instruction {
-	const x32 = 0x40000000 // on amd64, numbers from here on belong to another table
+	const x32 = 0x40000000 // on amd64, numbers from here on belong to the x32 table
 	list := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArchitecture, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: m.audit, SkipTrue: 1},
@@ -213,7 +213,7 @@ func (m machine) filter(pid uint32) []bpf.Instruction {
 	return append(list, bpf.RetConstant{Val: deny})
 }
 
-// assemble turns the program into the kernel's form.
+// assemble converts the program to the kernel's format.
 func assemble(list []bpf.Instruction) ([]unix.SockFilter, error) {
 	raw, err := bpf.Assemble(list)
 	if err != nil {

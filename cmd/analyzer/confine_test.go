@@ -23,14 +23,14 @@ import (
 
 const probeCommand = "analyzer-test-probe"
 
-// attempt is one thing that a confined process tries, and what became of it.
+// attempt is an operation that a confined process tries, and its result.
 type attempt struct {
 	Name   string
 	Denied bool
 	Said   string
 }
 
-// probe confines itself and tries what the parsers must not be able to do, from several threads.
+// probe confines itself and tries, from several threads, what the parsers must not be able to do.
 func probe() int {
 	file := os.NewFile(3, "file")
 	if err := confine(); err != nil {
@@ -46,7 +46,7 @@ func probe() int {
 		copy(a[:], args)
 		pid, _, errno := unix.RawSyscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
 		if name == "fork" && errno == 0 && pid == 0 {
-			unix.Exit(0) // the new process, which there should not be
+			unix.Exit(0) // a new process, which must not exist
 		}
 		if errno == 0 {
 			try(name, nil)
@@ -59,7 +59,7 @@ func probe() int {
 	for range 4 {
 		threads.Go(func() {
 			runtime.LockOSThread()
-			defer runtime.UnlockOSThread() // the thread of a goroutine that ends with it locked is lost
+			defer runtime.UnlockOSThread() // a goroutine that ends while locked destroys its thread
 			_, err := net.Dial("tcp", "127.0.0.1:9")
 			_, lookup := net.Dial("udp", "192.0.2.1:53")
 			mu.Lock()
@@ -93,7 +93,7 @@ func probe() int {
 	raw("unshare", unix.SYS_UNSHARE, uintptr(unix.CLONE_NEWUSER))
 	raw("ftruncate", unix.SYS_FTRUNCATE, 3, 0)
 	raw("prlimit", unix.SYS_PRLIMIT64, uintptr(os.Getppid()), unix.RLIMIT_CPU)
-	// Signals to others by way of a descriptor that they share.
+	// Signals to other processes through a shared descriptor.
 	raw("F_SETOWN", unix.SYS_FCNTL, 1, unix.F_SETOWN, uintptr(os.Getpid()))
 	raw("F_SETOWN_EX", unix.SYS_FCNTL, 1, unix.F_SETOWN_EX, 0)
 	raw("F_SETSIG", unix.SYS_FCNTL, 1, unix.F_SETSIG, uintptr(unix.SIGCHLD))
@@ -111,7 +111,7 @@ func probe() int {
 	raw("tkill", unix.SYS_TKILL, uintptr(os.Getppid()), 0)
 	raw("timer_create", unix.SYS_TIMER_CREATE, 0, 0, 0)
 	raw("setitimer", unix.SYS_SETITIMER, 0, 0, 0)
-	// Memory that is not counted, and what is done to memory.
+	// Memory that RLIMIT_DATA does not count, and operations on memory.
 	raw(
 		"shared memory", unix.SYS_MMAP, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON, ^uintptr(0),
 		0,
@@ -150,7 +150,7 @@ func probe() int {
 	raw("pipe2", unix.SYS_PIPE2, 0, 0)
 	raw("add_key", unix.SYS_ADD_KEY, 0)
 	raw("keyctl", unix.SYS_KEYCTL, 0)
-	// Others' share of the machine.
+	// Other processes' share of the machine.
 	raw("setpriority", unix.SYS_SETPRIORITY, 0, 0, 0)
 	raw("sched_setaffinity", unix.SYS_SCHED_SETAFFINITY, uintptr(os.Getppid()), 0, 0)
 	raw("sched_getaffinity of the parent", unix.SYS_SCHED_GETAFFINITY, uintptr(os.Getppid()), 0, 0)
@@ -171,7 +171,7 @@ func probe() int {
 	_, err = file.WriteAt([]byte("x"), 0)
 	list = append(list, attempt{"write to the file", err != nil, fmt.Sprint(err)})
 
-	// What must go on working.
+	// Operations that must still work.
 	content := make([]byte, 4)
 	_, err = file.ReadAt(content, 0)
 	list = append(list, attempt{"read the file", err == nil && string(content) == "file", fmt.Sprint(err)})
@@ -182,12 +182,12 @@ func probe() int {
 	return 0
 }
 
-// TestConfined: a confined process has no network, opens nothing, starts nothing and signals nobody, as root and as
-// somebody else.
+// TestConfined: a confined process has no network, opens no files, starts no processes and sends no signals, as root
+// and as another user.
 func TestConfined(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	check(t, os.WriteFile(path, []byte("file"), 0o600))
-	writable, err := os.MkdirTemp("", "analyzer") // by everybody
+	writable, err := os.MkdirTemp("", "analyzer") // writable by all users
 	check(t, err)
 	t.Cleanup(func() { os.RemoveAll(writable) })
 	check(t, os.Chmod(writable, 0o777))
@@ -202,7 +202,7 @@ func TestConfined(t *testing.T) {
 			defer f.Close()
 			c := exec.Command("/proc/self/exe", probeCommand, filepath.Join(writable, name))
 			c.ExtraFiles, c.Stderr = []*os.File{f}, os.Stderr
-			c.Env = append(os.Environ(), "GOMAXPROCS=1") // as the parent starts a child: the spare threads are counted for that
+			c.Env = append(os.Environ(), "GOMAXPROCS=1") // as the parent starts a child; spareThreads assumes it
 			c.SysProcAttr = &syscall.SysProcAttr{Credential: account}
 			out, err := c.Output()
 			check(t, err)
@@ -223,7 +223,7 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-// systemCalls reads the numbers of an architecture from the source of golang.org/x/sys.
+// systemCalls reads an architecture's system call numbers from the source of golang.org/x/sys.
 func systemCalls(t *testing.T, architecture string) map[string]uint32 {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/sys").Output()
@@ -244,12 +244,12 @@ func systemCalls(t *testing.T, architecture string) map[string]uint32 {
 
 const testPID = 4711
 
-// judge is what the filter of an architecture says, run by an interpreter on whatever machine this is.
+// judge returns the action of an architecture's filter, from an interpreter that runs on any machine.
 func judge(t *testing.T, m machine, audit, number uint32, arguments ...uint64) uint32 {
 	t.Helper()
 	vm, err := bpf.NewVM(m.filter(testPID))
 	check(t, err)
-	// struct seccomp_data on a little-endian machine; the interpreter loads words as big-endian ones.
+	// struct seccomp_data as on a little-endian machine; the interpreter loads words as big-endian.
 	data := make([]byte, 64)
 	binary.BigEndian.PutUint32(data[offsetNumber:], number)
 	binary.BigEndian.PutUint32(data[offsetArchitecture:], audit)
@@ -262,8 +262,8 @@ func judge(t *testing.T, m machine, audit, number uint32, arguments ...uint64) u
 	return uint32(said)
 }
 
-// TestFilter holds the filters of both architectures against their own tables: every call that is not in the list is
-// denied, and of those in the list what its rules do not name.
+// TestFilter checks the filters of both architectures against their system call tables: every call not in the list is
+// denied, and so are the arguments that the rules do not allow.
 func TestFilter(t *testing.T) {
 	const readWrite, private, shared = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE |
 		unix.MAP_ANON, unix.MAP_SHARED | unix.MAP_ANON
@@ -335,7 +335,7 @@ func TestFilter(t *testing.T) {
 				{deny, "futex", []uint64{0, 6}},  // FUTEX_LOCK_PI
 				{deny, "futex", []uint64{0, 11}}, // FUTEX_WAIT_REQUEUE_PI
 				{allow, "tgkill", []uint64{testPID, 1, 23}},
-				{allow, "tgkill", []uint64{1<<32 | testPID, 1, 23}}, // the kernel looks at the low half, too
+				{allow, "tgkill", []uint64{1<<32 | testPID, 1, 23}}, // the kernel too reads only the low half
 				{deny, "tgkill", []uint64{1, 1, 9}},
 				{deny, "tgkill", []uint64{none, 1, 9}},
 				{deny, "tgkill", []uint64{testPID << 32, 1, 9}},
@@ -361,15 +361,15 @@ func TestFilter(t *testing.T) {
 
 const hostileCommand = "analyzer-test-hostile"
 
-// hostile is a child whose parser was taken over: it is confined as every child, and then reaches for its parent and
-// for the machine. It says what it got on descriptor 7.
+// hostile acts as a child whose parser was taken over: it is confined like every child, then attacks its parent and the
+// machine. It reports what it achieved on descriptor 7.
 func hostile() int {
 	told := os.NewFile(7, "told")
 	if err := confine(); err != nil {
 		fmt.Fprintln(told, "unconfined", err)
 		return exitUnconfined
 	}
-	// The pipes' other ends are the parent's: what makes them ready would kill it.
+	// The parent has the other ends of the pipes: a signal when they become ready would kill it.
 	owned := false
 	for fd := range uintptr(4) {
 		for _, c := range [][2]uintptr{
@@ -388,7 +388,7 @@ func hostile() int {
 		if errno == 0 && at != 0 {
 			shared++
 		}
-		// A thread without a stack would crash: what matters is whether there is one.
+		// A thread without a stack would crash; only its existence matters.
 		if _, _, errno := unix.RawSyscall6(
 			unix.SYS_CLONE, uintptr(unix.CLONE_THREAD|unix.CLONE_VM|unix.CLONE_SIGHAND|unix.CLONE_VFORK), 0, 0, 0, 0, 0,
 		); errno == 0 {
@@ -396,18 +396,17 @@ func hostile() int {
 		}
 	}
 	fmt.Fprintf(told, "owned %v, shared %d, threads %d\n", owned, shared, threads)
-	fmt.Println("{}") // wakes the parent, and whoever owns the pipe
+	fmt.Println("{}") // wakes the parent and any owner of the pipe
 	return 0
 }
 
-// TestHostileChild: a child that was taken over kills no parent, and gets neither memory that is not counted nor
-// threads.
+// TestHostileChild: a compromised child cannot kill its parent, and gets neither uncounted memory nor threads.
 func TestHostileChild(t *testing.T) {
 	self, err := os.Executable()
 	check(t, err)
 	h := hold(t)
 	program := script(t, "exec 7>"+h.path+"\nexec "+self+" "+hostileCommand+"\n")
-	// The parent is a process of its own, for it may be killed.
+	// The parent is a separate process, because it may be killed.
 	c := exec.Command(self, parentCommand, program)
 	c.Stdin = open(t, nil)
 	var said strings.Builder
@@ -418,7 +417,7 @@ func TestHostileChild(t *testing.T) {
 		t.Errorf("the child: %s", told)
 	}
 	h.gone(t)
-	_ = c.Wait() // its exit code tells
+	_ = c.Wait() // the exit code tells
 	if c.ProcessState.ExitCode() != 1 {
 		t.Errorf("the parent: %s %s", c.ProcessState, said.String())
 	}

@@ -11,7 +11,7 @@ import (
 
 func organization(n byte) domain.OrganizationID { return domain.OrganizationID{15: n} }
 
-// enterAll has an organization enter n analyses, which must be taken in.
+// enterAll enters n analyses of an organization, all of which must be accepted.
 func enterAll(t *testing.T, q *queue, o domain.OrganizationID, n int) (places []*place) {
 	t.Helper()
 	for range n {
@@ -31,7 +31,8 @@ func (p *place) runs() bool {
 	}
 }
 
-// TestTurns: behind one organization's twenty another's one begins next, and from then on they alternate.
+// TestTurns: another organization's analysis starts right after one of twenty from the first, and from then on they
+// alternate.
 func TestTurns(t *testing.T) {
 	for workers := 1; workers <= 3; workers++ {
 		q := newQueue(workers, 64)
@@ -53,8 +54,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestShares: an organization that floods is refused alone; however many flood, a further one gets in. Places come
-// back.
+// TestShares: only an organization that floods the queue is refused. However many organizations flood it, another one
+// still gets in. Places become free again.
 func TestShares(t *testing.T) {
 	q := newQueue(1, 16)
 	var all []*place
@@ -70,7 +71,7 @@ func TestShares(t *testing.T) {
 			}
 			all = append(all, p)
 		}
-		if want := map[byte]int{1: 8 + 1, 2: 4, 3: 2}[o]; taken != want { // the first one runs
+		if want := map[byte]int{1: 8 + 1, 2: 4, 3: 2}[o]; taken != want { // including the one that runs
 			t.Errorf("organization %d has %d, not %d", o, taken, want)
 		}
 	}
@@ -78,7 +79,7 @@ func TestShares(t *testing.T) {
 		t.Errorf("who floods: %v", err)
 	}
 	all = append(all, enterAll(t, q, organization(4), 1)...)
-	for i := range all { // the last that came goes first, waiting or running
+	for i := range all { // remove the last first, waiting or running
 		q.leave(all[len(all)-1-i])
 	}
 	if q.free != 1 || q.waiting != 0 || len(q.lines) != 0 {
@@ -86,7 +87,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestFlood: with real children, the one that waits behind a flood runs when the first child was killed because its
+// TestFlood: with real children, the analysis that waits behind a flood runs when the first child is killed because its
 // caller went away.
 func TestFlood(t *testing.T) {
 	h := hold(t)
@@ -108,7 +109,7 @@ func TestFlood(t *testing.T) {
 		analyze(t.Context(), 1, f)
 	}
 	analyze(t.Context(), 2, f)
-	stop() // the caller of the first went away
+	stop() // the first caller goes away
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the first: %v", err)
 	}
@@ -120,8 +121,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestFewestFirst: a free worker goes to the organization with the fewest analyses under way, also where another waits
-// longer.
+// TestFewestFirst: an idle worker goes to the organization with the fewest analyses in progress, even if another has
+// waited longer.
 func TestFewestFirst(t *testing.T) {
 	q := newQueue(4, 16)
 	enterAll(t, q, organization(1), 2)
@@ -134,7 +135,7 @@ func TestFewestFirst(t *testing.T) {
 	}
 }
 
-// entered is how many analyses wait or run.
+// entered returns how many analyses wait or run.
 func (q *queue) entered() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -2,5 +2,5 @@
 
 package analyzer
 
-// raceDetector says that this program, and so its children, are built with the race detector.
+// raceDetector is true if this program, and so its children, are built with the race detector.
 const raceDetector = true

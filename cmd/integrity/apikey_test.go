@@ -238,12 +238,12 @@ func apikeysOverAPI(t *testing.T, s *running, a account, worker string, in []str
 		says string
 		args []string
 	}{
-		{cli.ExitFailed, "--organization is for the database", api("apikey", "list", "--organization", a.organization.ID)},
+		{cli.ExitFailed, "--organization applies to the database only", api("apikey", "list", "--organization", a.organization.ID)},
 		{
-			cli.ExitFailed, "--member is for the database",
+			cli.ExitFailed, "--member applies to the database only",
 			api("apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read"),
 		},
-		{cli.ExitFailed, "--data-dir is for the database", api("apikey", "show", made.ID, "--data-dir", s.dir)},
+		{cli.ExitFailed, "--data-dir applies to the database only", api("apikey", "show", made.ID, "--data-dir", s.dir)},
 		{cli.ExitFailed, "--name must be", api("apikey", "create", "--scopes", "integrity:read")},
 		{cli.ExitFailed, "with --organization, or its service with --url", append([]string{"apikey", "list"}, in[2:]...)},
 		{

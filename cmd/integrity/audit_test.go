@@ -90,8 +90,8 @@ func TestAuditCommands(t *testing.T) {
 	}
 	spoil(t, dir, "UPDATE documents SET highest_version = 9", "UPDATE usage SET used = used + 1")
 	if r := integrity(t, nil, at("audit", "--organization", demo.OrganizationID)...); r.code != cli.ExitNegative ||
-		!strings.Contains(r.out, "another value in [highest_version]") ||
-		!strings.Contains(r.out, "another value in [used]") {
+		!strings.Contains(r.out, "a different value in [highest_version]") ||
+		!strings.Contains(r.out, "a different value in [used]") {
 		t.Errorf("of changed tables: %d %s %s", r.code, r.out, r.errs)
 	}
 	for want, words := range map[string][]string{

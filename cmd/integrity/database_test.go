@@ -233,7 +233,7 @@ func TestServeEndsOnceTheLedgerIsDistributed(t *testing.T) {
 	case <-time.After(patient):
 		t.Fatal("it serves on")
 	}
-	if log := tail(s.log); s.cmd.ProcessState.ExitCode() != cli.ExitFailed || !strings.Contains(log, "start it again") {
+	if log := tail(s.log); s.cmd.ProcessState.ExitCode() != cli.ExitFailed || !strings.Contains(log, "restart it") {
 		t.Errorf("it ended with %d: %s", s.cmd.ProcessState.ExitCode(), log)
 	}
 }

@@ -282,7 +282,7 @@ var says = map[string][]string{
 		`"outcome":"accepted"`, `"verified":true`, "everything that was supplied and checked is valid",
 	},
 	"verification/commands.sh":     {"everything that was supplied and checked is valid"},
-	"verification/monitor-once.sh": {"it continues the log of 1 saved evidence"},
+	"verification/monitor-once.sh": {"consistent with the saved evidence (1)"},
 	"verification/tokens.sh":       {"existed before "},
 	"verification/openssl.sh":      {"Verification: OK"},
 	"webhooks/feed.sh":             {" events"},

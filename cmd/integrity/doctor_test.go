@@ -135,7 +135,7 @@ func TestDoctor(t *testing.T) {
 			}, at()...),
 		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 0: its head says position 7000",
 		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger",
-		`INTEGRITY_ISSUER says "another"`, "warn mail: ", "warn stream: ", "fail blob store: ")
+		`INTEGRITY_ISSUER is "another"`, "warn mail: ", "warn stream: ", "fail blob store: ")
 	s.stop()
 	write(t, filepath.Join(dir, keyfiles.TrustedKeysFile), `{"keys": [], "keyStatus": {}, "revokedKeys": []}`)
 	wantFindings(t, examine(t, cli.ExitNegative, nil, at()...), "fail keys: ")

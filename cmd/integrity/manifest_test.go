@@ -143,7 +143,7 @@ func TestManifestRefuses(t *testing.T) {
 			if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{`"pipe": it is no regular file`}, true},
+		}, []string{`"pipe": it is not a regular file`}, true},
 		"names": {func(dir string) {
 			for _, bad := range []string{"e\u0301", `back\slash`, "new\nline", "\xff", "c:x"} {
 				write(t, filepath.Join(dir, bad), "")

@@ -126,12 +126,12 @@ func (w *watchedLog) alarms() []string {
 func TestMonitor(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "ledger.example/log has 3 entries") ||
-		!strings.Contains(r.out, "the first checkpoint that is kept") {
+		!strings.Contains(r.out, "stored as the first checkpoint") {
 		t.Fatalf("%+v", r)
 	}
 	w.keeps(w.Checkpoint())
 	w.Grow(300)
-	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "it continues the last checkpoint") {
+	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "consistent with the last checkpoint") {
 		t.Fatalf("%+v", r)
 	}
 	var printed struct {
@@ -263,7 +263,7 @@ func TestMonitorWithEvidence(t *testing.T) {
 	saved := w.proven()
 	w.Grow(400)
 	if r := w.run("--evidence", saved, "--evidence", saved); r.code != cli.ExitOK ||
-		!strings.Contains(r.out, "it continues the log of 2 saved evidence") {
+		!strings.Contains(r.out, "consistent with the saved evidence (2)") {
 		t.Fatalf("%+v", r)
 	}
 	if r := w.run("--evidence", w.args[3]); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--evidence") {
@@ -299,7 +299,7 @@ func TestMonitorRefuses(t *testing.T) {
 		"too often":        {append(w.args, "--follow", "--every", "10ms"), "--every"},
 		"no keys":          {append(w.args[:2:2], "--trusted-keys", none+"x", "--state", w.state), "trusted keys"},
 		"missing evidence": {append(w.args, "--evidence", none+"x"), "--evidence"},
-		"another file":     {append(w.args[:4:4], "--state", none), "is no state of this command"},
+		"another file":     {append(w.args[:4:4], "--state", none), "was not written by this command"},
 		"unwritable":       {append(w.args[:4:4], "--state", filepath.Join(none, "state")), "--state"},
 	} {
 		var out, errs bytes.Buffer

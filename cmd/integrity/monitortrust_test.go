@@ -271,7 +271,7 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 	}
 	asked = nil
 	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "0 more stamped checkpoints, the newest 1h") ||
-		!strings.Contains(r.out, "old, says TSA") || fmt.Sprint(asked) != "[9]" {
+		!strings.Contains(r.out, "old according to TSA") || fmt.Sprint(asked) != "[9]" {
 		t.Errorf("%+v, asked after %v", r, asked)
 	}
 
@@ -353,7 +353,7 @@ func TestMonitorOfEndlessTimestamps(t *testing.T) {
 	})
 	for run := 1; run <= 2; run++ {
 		asked = 0
-		if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "more tokens are left for the next look") ||
+		if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "more tokens remain for the next check") ||
 			asked != 100 || after != int64(100*run-1) {
 			t.Fatalf("run %d: %+v, asked %d times, at last after %d", run, r, asked, after)
 		}
@@ -373,7 +373,7 @@ func TestMonitorAfterALogKeyWasRevoked(t *testing.T) {
 	w.trusts(func(k *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
 		return k.Revoke(w.Key().KeyID(), evidence.ReasonCompromised, evidence.FormatTime(time.Now().Add(-time.Hour)))
 	})
-	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "it continues the last checkpoint") {
+	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "consistent with the last checkpoint") {
 		t.Errorf("%+v", r)
 	}
 	w.keeps(next.Checkpoint())

@@ -290,7 +290,7 @@ func TestOperatorRefusals(t *testing.T) {
 		{append([]string{"company", "create", "-a b"}, in...), cli.ExitFailed, ""},
 		{append([]string{"keys", "generate"}, at...), cli.ExitFailed, "is not overwritten"},
 		{append([]string{"organization", "burn"}, at...), cli.ExitFailed, ""},
-		{[]string{"organization"}, cli.ExitFailed, "needs one of its commands"},
+		{[]string{"organization"}, cli.ExitFailed, "needs a subcommand"},
 		{[]string{"unknown"}, cli.ExitFailed, "unknown"},
 		{[]string{"verify", "receipt.json"}, cli.ExitFailed, "integrity verify RECEIPT TRUSTED [DOCUMENT]"},
 		{append([]string{"migrate", "now"}, at...), cli.ExitFailed, "integrity migrate"},

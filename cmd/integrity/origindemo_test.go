@@ -93,7 +93,7 @@ func TestOriginDemo(t *testing.T) {
 	taken := integrity(
 		t, e.env, "origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", address,
 	)
-	if taken.code == cli.ExitOK || !strings.Contains(taken.errs, "--serve must be an address that is free") {
+	if taken.code == cli.ExitOK || !strings.Contains(taken.errs, "--serve must be a free address") {
 		t.Errorf("at an address that is taken: exit code %d, %s", taken.code, taken.errs)
 	}
 	documents := 0

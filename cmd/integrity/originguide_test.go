@@ -29,7 +29,7 @@ func (w *terminal) interrupted(text string) string {
 	_ = syscall.Kill(-demo.Process.Pid, syscall.SIGINT)
 	_, _ = io.Copy(io.Discard, lines)
 	if err := demo.Wait(); err == nil ||
-		!strings.Contains(errs.String(), "interrupted; the same command goes on where it was") {
+		!strings.Contains(errs.String(), "interrupted; run the same command to continue") {
 		w.t.Errorf("interrupted, it ends with %v: %s", err, errs)
 	}
 	return w.paste(strings.Replace(text, "--interval 1s", "", 1))

@@ -97,7 +97,7 @@ func TestPinned(t *testing.T) {
 		},
 		{cli.ExitFailed, "certificates/0: must be", keys("add-authority", "tsa", file("text", []byte("no certificate")))},
 		{
-			cli.ExitFailed, "holds no certificate",
+			cli.ExitFailed, "holds no readable PEM certificate",
 			keys("add-authority", "tsa", file("broken.pem", []byte("-----BEGIN CERTIFICATE-----\n"))),
 		},
 		{

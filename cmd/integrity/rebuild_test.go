@@ -199,7 +199,7 @@ func TestRebuildDroppedTable(t *testing.T) {
 		t.Errorf("rebuild: %d %s %s", r.code, r.out, r.errs)
 	}
 	if r := integrity(t, nil, "doctor", "--data-dir", dir); strings.Contains(r.out, "fail  schema") ||
-		!strings.Contains(r.out, "as the migrations make them") {
+		!strings.Contains(r.out, "agree with the migrations") {
 		t.Errorf("doctor after the rebuild: %d %s", r.code, r.out)
 	}
 	if r := register("d"); r.code != cli.ExitOK {

@@ -153,7 +153,7 @@ func TestAPasswordIsRotatedUnderAService(t *testing.T) {
 		t.Fatal(err)
 	}
 	more(t, "registrations while the file is half written", &p.taken, 20)
-	s.says("the URL that was read before stays in use")
+	s.says("the previous URL stays in use")
 	hurry()
 	clients.Wait()
 	starting.stop()

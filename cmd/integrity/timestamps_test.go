@@ -33,7 +33,7 @@ func TestTimestamps(t *testing.T) {
 	s := surroundings{env: env}.start(t, dir, "--demo", "--metrics-listen", address)
 	id := s.registerOne("d-1")
 	first := s.included(id)
-	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "good is not asked: no certificate is pinned") ||
+	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "good is not used: no certificate is pinned") ||
 		good.Asked() != 0 {
 		t.Errorf("doctor, before they are pinned: %s", out)
 	}

@@ -179,7 +179,7 @@ func TestTransparencyLog(t *testing.T) {
 	if r := integrity(t, env, "log", "status"); r.code != cli.ExitNegative || !strings.Contains(r.out, "STOPPED") {
 		t.Errorf("log status: %d %s", r.code, r.out)
 	}
-	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "stands still") {
+	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "the log has been stopped") {
 		t.Errorf("doctor: %s", out)
 	}
 	known := write(t, filepath.Join(t.TempDir(), "checkpoint"), third.text+"\n") // as jq -r writes it

@@ -95,7 +95,7 @@ func TestOutdatedProgram(t *testing.T) {
 		t.Errorf("a read: %d %v", status, err)
 	}
 	if text := readLog(t, s); strings.Count(text, sentence) < 1 ||
-		strings.Count(text, `msg="nothing is committed any more`) != 1 {
+		strings.Count(text, `msg="commits and workers stopped`) != 1 {
 		t.Errorf("log: %s", text)
 	}
 	for _, args := range [][]string{

@@ -242,7 +242,7 @@ func webhookCommands(t *testing.T, s *running, access demo.Access) {
 	arrived(1, 1)
 	// The event of before the destination: counted, and sent once only.
 	replay := []string{"webhook", "replay", made.ID, "--from", "1"}
-	if out := must(t, admin, replay...); !strings.HasPrefix(out, "1 deliveries would be queued; nothing was done") {
+	if out := must(t, admin, replay...); !strings.HasPrefix(out, "1 deliveries would be queued; to queue them") {
 		t.Errorf("counted: %s", out)
 	}
 	var replayed wire.Replay

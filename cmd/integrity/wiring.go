@@ -322,7 +322,7 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 			},
 		},
 		Console: handlers.Console{
-			NoInvitations: !s.cfg.SignUp.Invited, SignUp: s.cfg.SignUp.Anybody, LinkMailer: s.linkMailer,
+			NoInvitations: !s.cfg.SignUp.Invited, SignUp: s.cfg.SignUp.Open, LinkMailer: s.linkMailer,
 		},
 		Site: handlers.Site{
 			Manual: manualpages.Pages, Demo: s.asDemo,

@@ -34,7 +34,7 @@ func find(t *testing.T, list []analysis.Result, id string) analysis.Result {
 	return list[i]
 }
 
-// cell is an outcome in the table.
+// cell formats an outcome for the table.
 func cell(r analysis.Result) string {
 	switch r.Outcome {
 	case analysis.NotApplicable:
@@ -47,8 +47,8 @@ func cell(r analysis.Result) string {
 	return strings.ToUpper(string(r.Severity))
 }
 
-// TestOutcomes holds every detector against every file of the corpus. In the table a word in capitals is a finding of
-// that severity, ? is inconclusive and . not applicable.
+// TestOutcomes runs every detector on every file of the corpus. In the table a word in capitals is a finding of that
+// severity, ? is inconclusive and . not applicable.
 func TestOutcomes(t *testing.T) {
 	const golden = "testdata/outcomes.txt"
 	var b strings.Builder
@@ -86,8 +86,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestResultsAreWellFormed: whatever the file, each detector answers once, in order, in the contract's words, the same
-// every time, and holds nothing of the file.
+// TestResultsAreWellFormed: for any file, each detector answers once, in order, in the contract's words, the same every
+// time, and quotes nothing from the file.
 func TestResultsAreWellFormed(t *testing.T) {
 	for _, s := range corpus(t) {
 		list := analyze(s.content, s.declared)
@@ -114,7 +114,7 @@ func wellFormed(t *testing.T, name string, list []analysis.Result) {
 	}
 }
 
-// form requires of a result what holds of any.
+// form checks the properties of any result.
 func form(t *testing.T, name string, r analysis.Result) {
 	t.Helper()
 	if !slices.Contains(analysis.Outcomes(), r.Outcome) || !slices.Contains(analysis.Severities(), r.Severity) ||
@@ -133,7 +133,7 @@ func form(t *testing.T, name string, r analysis.Result) {
 	}
 }
 
-// TestEvidence looks at what is found where.
+// TestEvidence checks which structures are found at which positions.
 func TestEvidence(t *testing.T) {
 	files := map[string]sample{}
 	for _, s := range corpus(t) {
@@ -226,8 +226,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheFileIsTold puts a word into every place of a file whose structures are reported, and looks for it in
-// the results.
+// TestNothingOfTheFileIsTold puts a word into every reported structure of a file, and checks that no result contains
+// it.
 func TestNothingOfTheFileIsTold(t *testing.T) {
 	const secret = "Zebra4711"
 	office := officeTypes[strings.ToLower(typeDOCM)]
@@ -271,7 +271,7 @@ func TestExtension(t *testing.T) {
 	}
 }
 
-// TestCatalogue: detectors.json describes each detector that there is, and names the limits that hold.
+// TestCatalogue: detectors.json describes every detector and its limits.
 func TestCatalogue(t *testing.T) {
 	for _, d := range detectors() {
 		if d.run == nil || d.Version < 1 || d.Looks == "" || len(d.Limitations) == 0 {
@@ -299,7 +299,7 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// TestPanicIsOneDetectors: a parser that panics leaves the other detectors alone.
+// TestPanicIsOneDetectors: a panicking parser does not affect the other detectors.
 func TestPanicIsOneDetectors(t *testing.T) {
 	d := detector{analysis.Detector{ID: "d", Version: 1, Limitations: []string{"l"}}, func(*subject) verdict {
 		panic("x")

@@ -30,23 +30,23 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
-// Input is the file to look at.
+// Input is the file to examine.
 type Input struct {
 	Content io.ReaderAt
-	Size    int64 // bytes of Content, from 0
-	// DeclaredType is the media type that was declared with the file, without parameters; empty for none.
+	Size    int64 // bytes of Content to read, from offset 0
+	// DeclaredType is the declared media type, without parameters, or empty.
 	DeclaredType string
-	// FileName is the declared name; empty for none. Only its extension is used.
+	// FileName is the declared name, or empty. Only its extension is used.
 	FileName string
 }
 
-// detector is a Detector and what it does.
+// detector is a Detector and its implementation.
 type detector struct {
 	analysis.Detector
 	run func(*subject) verdict
 }
 
-// detectors lists the detectors in their order.
+// detectors lists the detectors in order.
 var detectors = sync.OnceValue(func() (list []detector) {
 	for _, d := range analysis.Detectors() {
 		list = append(list, detector{d, looks[d.ID]})
@@ -54,8 +54,8 @@ var detectors = sync.OnceValue(func() (list []detector) {
 	return list
 })
 
-// Analyze runs all detectors and calls done with each result as it comes, in the
-// order of Detectors. It never fails: what cannot be read is inconclusive.
+// Analyze runs all detectors and calls done with each result as it is ready, in the order of Detectors. It never fails:
+// content that cannot be read gives inconclusive results.
 func Analyze(in Input, done func(analysis.Result)) {
 	s := newSubject(in)
 	for _, d := range detectors() {
@@ -63,7 +63,7 @@ func Analyze(in Input, done func(analysis.Result)) {
 	}
 }
 
-// looks is what each detector does, by its id.
+// looks maps each detector's ID to its implementation.
 var looks = map[string]func(*subject) verdict{
 	"content-type":            contentType,
 	"pdf-structure":           pdfStructure,
@@ -102,7 +102,7 @@ var looks = map[string]func(*subject) verdict{
 		}),
 }
 
-// verdict is what of a result differs from file to file.
+// verdict is the part of a result that differs from file to file.
 type verdict struct {
 	outcome  analysis.Outcome
 	severity analysis.Severity
@@ -121,7 +121,7 @@ func finding(s analysis.Severity, summary string, evidence ...analysis.Evidence)
 	return verdict{analysis.Finding, s, summary, evidence}
 }
 
-// verdict is a finding of what was counted, if anything was.
+// verdict returns a finding with the counted evidence, or a clear result if nothing was counted.
 func (t *tally) verdict(none string, severity analysis.Severity, some string) verdict {
 	if t.count() == 0 {
 		return nothing(none)
@@ -129,12 +129,12 @@ func (t *tally) verdict(none string, severity analysis.Severity, some string) ve
 	return finding(severity, some, t.list()...)
 }
 
-// counted is evidence of one structure without places.
+// counted returns evidence of one structure without positions.
 func counted(unit analysis.Unit, structure string, count int64) []analysis.Evidence {
 	return []analysis.Evidence{{Structure: structure, Count: count, Unit: unit, Positions: []int64{}}}
 }
 
-// decide keeps a panic of a parser from the other detectors.
+// decide runs a detector, and keeps a parser's panic from the other detectors.
 func (d detector) decide(s *subject) (r analysis.Result) {
 	defer func() {
 		if recover() != nil {
@@ -145,14 +145,14 @@ func (d detector) decide(s *subject) (r analysis.Result) {
 	return d.Result(v.outcome, v.severity, v.summary, v.evidence...)
 }
 
-// subject is the file, and what detectors share of it.
+// subject is a file, and the parts of it that detectors share.
 type subject struct {
 	Input
 	head       []byte         // the first headSize bytes
 	detected   *mimetype.MIME // of head
 	unreadable error          // the content could not be read at all
 
-	// Each of them reads the file once; all but zip return nil if it has another format.
+	// Each reads the file once. All but zip return nil if the file has another format.
 	pdf     func() *pdfFile
 	zip     func() *zipFile
 	image   func() *imageFile
@@ -178,10 +178,10 @@ func newSubject(in Input) *subject {
 	return s
 }
 
-// section reads the content from its beginning.
+// section reads the content from the beginning.
 func (s *subject) section() *io.SectionReader { return io.NewSectionReader(s.Content, 0, s.Size) }
 
-// is reports whether the detected type, or one that it is a kind of, is among types.
+// is reports whether the detected type, or one of its parents, is among types.
 func (s *subject) is(types ...string) bool {
 	for m := s.detected; m != nil; m = m.Parent() {
 		if slices.ContainsFunc(types, m.Is) {
@@ -196,18 +196,18 @@ func (s *subject) declares(types ...string) bool {
 	return slices.Contains(types, mediaType(s.DeclaredType))
 }
 
-// pdfOffset is where a PDF begins: within the first 1,024 bytes, as readers accept it; -1 where none does.
+// pdfOffset returns where a PDF begins, or -1. Like PDF readers it accepts any offset in the first 1,024 bytes.
 func (s *subject) pdfOffset() int64 {
 	return int64(bytes.Index(s.head[:min(len(s.head), 1024)], []byte("%PDF-")))
 }
 
-// mediaType is a media type in lower case without its parameters.
+// mediaType returns a media type in lower case, without its parameters.
 func mediaType(text string) string {
 	text, _, _ = strings.Cut(text, ";")
 	return strings.ToLower(strings.TrimSpace(text))
 }
 
-// guarded runs a parser and makes an error of its panic.
+// guarded runs a parser and turns a panic into an error.
 func guarded(parse func() error) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -222,7 +222,7 @@ var (
 	errLimit  = errors.New("past a limit")
 )
 
-// tally gathers evidence by structure.
+// tally counts evidence by structure.
 type tally struct {
 	unit  analysis.Unit
 	found map[string]*analysis.Evidence
@@ -232,7 +232,8 @@ func newTally(unit analysis.Unit) *tally {
 	return &tally{unit: unit, found: map[string]*analysis.Evidence{}}
 }
 
-// add counts a structure; position -1 says that it has no place. A position is kept if it is higher than those before.
+// add counts a structure. Position -1 means that it has no position. A position is kept if it is higher than those
+// before.
 func (t *tally) add(structure string, position int64) { t.addAll(structure, 1, position) }
 
 func (t *tally) addAll(structure string, count, position int64) {
@@ -259,7 +260,7 @@ func (t *tally) count() (n int64) {
 	return n
 }
 
-// list is the evidence by the names of its structures.
+// list returns the evidence, sorted by structure name.
 func (t *tally) list() []analysis.Evidence {
 	list := []analysis.Evidence{}
 	for _, structure := range slices.Sorted(maps.Keys(t.found)) {

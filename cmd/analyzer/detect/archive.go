@@ -18,27 +18,27 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Limits of what is unpacked of an archive, all of it counted and nothing of it kept but archives in archives.
+// Limits on unpacking an archive. Everything unpacked is counted, and only archives within archives are kept.
 const (
 	maxUnpacked = 512 << 20 // bytes, over all levels
 	maxEntries  = 100_000   // over all levels
-	maxInner    = 32 << 20  // bytes of an archive in an archive, which is kept while it is read
-	maxDepth    = 4         // archives in archives; the outermost is 1
+	maxInner    = 32 << 20  // bytes of an archive within an archive, which is kept while it is read
+	maxDepth    = 4         // nesting of archives; the outermost is 1
 
-	// A file that unpacks to ratioFrom bytes and highRatio times its size is a finding, and is given up there: unpacking
-	// the rest would cost processor time and say nothing more.
+	// A file that unpacks to ratioFrom bytes and highRatio times its size is a finding, and is not unpacked further: that
+	// would cost processor time and reveal nothing more.
 	highRatio = 100
 	ratioFrom = 10 << 20
 	deepFrom  = 3 // depth
 )
 
-// archiveFile is what was found in an archive and in those that it holds.
+// archiveFile collects the findings in an archive and in the archives that it contains.
 type archiveFile struct {
-	format string // "" where this version cannot read it
-	err    error  // not all of it could be read
+	format string // "" if this version cannot read it
+	err    error  // set if part of it could not be read
 
-	packed, unpacked int64 // bytes of the file, and of all that it unpacks to
-	claimed          int64 // bytes that its directory says it unpacks to
+	packed, unpacked int64 // bytes of the file, and of everything unpacked from it
+	claimed          int64 // unpacked bytes according to the directory
 	entries          int
 	depth            int
 
@@ -46,10 +46,10 @@ type archiveFile struct {
 	hidden        *tally // bytes that belong to no entry
 	overlapping   bool
 	encrypted     int64
-	root          int64 // entry of the outermost archive that is being read
+	root          int64 // current entry of the outermost archive
 }
 
-// archiveTypes are the archives and packages that can be looked into; closedArchives are those that cannot.
+// archiveTypes are the archives and packages that can be examined; closedArchives are those that cannot.
 var (
 	archiveTypes = []string{
 		"application/zip", "application/gzip", "application/x-tar", "application/x-bzip2", "application/zstd",
@@ -60,7 +60,7 @@ var (
 	}
 )
 
-// archive looks at an archive that was read. Nothing is clear where some of it was not.
+// archive applies look to an archive that was read. The result is never clear if part of the archive was not read.
 func archive(look func(*archiveFile) verdict) func(*subject) verdict {
 	return func(s *subject) verdict {
 		a := s.archive()
@@ -128,7 +128,7 @@ func archiveExpansion(a *archiveFile) verdict {
 	return verdict{analysis.Clear, analysis.None, "The archive unpacks to an ordinary size.", facts.list()}
 }
 
-// The names that an entry should not have.
+// Suspicious names of entries.
 const (
 	nameParent    = "name with a .. segment"
 	nameAbsolute  = "absolute name"
@@ -142,7 +142,7 @@ const (
 	nameDiffers   = "second name of an entry"
 )
 
-// name looks at the name of an entry.
+// name checks an entry's name.
 func (a *archiveFile) name(name string) {
 	slashed := strings.ReplaceAll(name, `\`, "/")
 	for structure, is := range map[string]bool{
@@ -159,7 +159,7 @@ func (a *archiveFile) name(name string) {
 	}
 }
 
-// link looks at where a link leads from the entry that it is.
+// link checks where a link leads from its entry.
 func (a *archiveFile) link(name, target string) {
 	slashed := strings.ReplaceAll(target, `\`, "/")
 	depth := strings.Count(strings.TrimPrefix(name, "./"), "/")
@@ -180,7 +180,7 @@ func (a *archiveFile) link(name, target string) {
 	}
 }
 
-// readArchive unpacks the archive to nowhere.
+// readArchive unpacks the archive without keeping the output.
 func (s *subject) readArchive() *archiveFile {
 	format := archiveFormat(s.detected)
 	if z := s.zip(); z.reader != nil || s.isZip() {
@@ -208,7 +208,7 @@ func archiveFormat(m *mimetype.MIME) string {
 	return ""
 }
 
-// beginning reads the first bytes of a stream; whole is the stream with them.
+// beginning reads the first bytes of a stream; whole is the stream including them.
 func beginning(r io.Reader) (head []byte, whole io.Reader, err error) {
 	head = make([]byte, headSize)
 	n, err := io.ReadFull(r, head)
@@ -218,7 +218,7 @@ func beginning(r io.Reader) (head []byte, whole io.Reader, err error) {
 	return head[:n], io.MultiReader(bytes.NewReader(head[:n]), r), nil
 }
 
-// open unpacks one archive of a level.
+// open unpacks one archive at a depth.
 func (a *archiveFile) open(format string, content io.ReaderAt, size int64, depth int) error {
 	if depth > maxDepth {
 		return errLimit
@@ -239,7 +239,7 @@ func (a *archiveFile) open(format string, content io.ReaderAt, size int64, depth
 	return a.stream(unpacked, depth)
 }
 
-// decompress reads a file that holds one compressed stream.
+// decompress reads a file that consists of one compressed stream.
 func decompress(format string, r io.Reader) (io.ReadCloser, error) {
 	switch format {
 	case "application/gzip":
@@ -256,7 +256,7 @@ func decompress(format string, r io.Reader) (io.ReadCloser, error) {
 	return d.IOReadCloser(), nil
 }
 
-// stream unpacks what a compressed file holds: a tar archive belongs to the same level, as .tar.gz is one archive.
+// stream unpacks a compressed file. A tar archive in it belongs to the same level, because .tar.gz is one archive.
 func (a *archiveFile) stream(r io.Reader, depth int) error {
 	counted := a.counted(r)
 	head, whole, err := beginning(counted)
@@ -275,7 +275,7 @@ func (a *archiveFile) zip(content io.ReaderAt, size int64, depth int) error {
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
 		return err
 	}
-	// The directory is looked at as a whole before anything is unpacked, which may end at a limit.
+	// Check the whole directory before unpacking, because unpacking may end at a limit.
 	seen := make(map[string]bool, min(len(r.File), maxEntries))
 	var packed uint64
 	for i, f := range r.File {
@@ -317,7 +317,7 @@ func (a *archiveFile) zip(content io.ReaderAt, size int64, depth int) error {
 	return failed
 }
 
-// layout looks for what the archive holds beside the entries of its directory.
+// layout looks for bytes in the archive that belong to no entry of its directory.
 func (a *archiveFile) layout(content io.ReaderAt, size int64, depth int, files []*zip.File) error {
 	z, err := readZipLayout(content, size, files)
 	if err != nil {
@@ -336,7 +336,7 @@ func (a *archiveFile) layout(content io.ReaderAt, size int64, depth int, files [
 	}
 	for _, name := range z.others {
 		root := a.root
-		a.root = -1 // they are in no order of entries
+		a.root = -1 // not in order of entries
 		a.name(name)
 		a.root = root
 	}
@@ -350,7 +350,7 @@ func (a *archiveFile) layout(content io.ReaderAt, size int64, depth int, files [
 	return nil
 }
 
-// satisfy adds what a directory says, which may be anything, without passing the largest number.
+// satisfy adds a size from a directory, which may be any number, without overflow.
 func satisfy(sum int64, size uint64) int64 {
 	const most = 1 << 60
 	return min(sum+int64(min(size, most)), most)
@@ -362,7 +362,7 @@ func (a *archiveFile) file(f *zip.File, depth int) error {
 		return err
 	}
 	defer r.Close()
-	if f.Mode()&(1<<27) != 0 { // a symbolic link: its content is where it leads
+	if f.Mode()&(1<<27) != 0 { // a symbolic link: its content is its target
 		target, err := io.ReadAll(io.LimitReader(a.counted(r), 4096))
 		if err != nil {
 			return err
@@ -373,14 +373,14 @@ func (a *archiveFile) file(f *zip.File, depth int) error {
 	return a.content(a.counted(r), depth)
 }
 
-// tarEntries reads a tar archive; counted says that its bytes are counted where they come from.
+// tarEntries reads a tar archive. counted means that its bytes are already counted at their source.
 func (a *archiveFile) tarEntries(r io.Reader, depth int, counted bool) error {
 	tr := tar.NewReader(r)
 	seen := map[string]bool{}
 	for i := 0; ; i++ {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			// What follows the end of the archive is unpacked too.
+			// Bytes after the end of the archive are unpacked too.
 			n, _, err := notZero(r)
 			if n > 0 {
 				a.hidden.addAll("bytes after the end of the archive", n, -1)
@@ -416,7 +416,7 @@ func (a *archiveFile) tarEntries(r io.Reader, depth int, counted bool) error {
 	}
 }
 
-// entry counts an entry of a level.
+// entry counts an entry at a depth.
 func (a *archiveFile) entry(index, depth int) error {
 	if depth == 1 {
 		a.root = int64(index)
@@ -427,7 +427,7 @@ func (a *archiveFile) entry(index, depth int) error {
 	return nil
 }
 
-// content unpacks an entry and, if it is an archive itself, what that holds.
+// content unpacks an entry and, if it is an archive, the entries in it.
 func (a *archiveFile) content(r io.Reader, depth int) error {
 	head, r, err := beginning(r)
 	if err != nil {
@@ -454,12 +454,12 @@ func (a *archiveFile) content(r io.Reader, depth int) error {
 	return a.open(format, bytes.NewReader(inner), int64(len(inner)), depth+1)
 }
 
-// counted counts what is unpacked, and ends it where enough is seen for a finding.
+// counted counts unpacked bytes, and stops once there are enough for a finding.
 func (a *archiveFile) counted(r io.Reader) io.Reader {
 	return &budgetReader{r, &a.unpacked, unpackedBudget(a.packed, ratioFrom, maxUnpacked)}
 }
 
-// unpackedBudget is what a file of a size may unpack to: highRatio times its size, within bounds.
+// unpackedBudget returns how much a file of a size may unpack to: highRatio times its size, within bounds.
 func unpackedBudget(size, least, most int64) int64 {
 	return min(max(least, min(size, most)*highRatio), most)
 }

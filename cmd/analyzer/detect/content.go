@@ -12,14 +12,14 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
-// Beginnings and ends by which readers recognise a file even where it begins as another.
+// Markers by which programs recognise a format, even in a file that begins as another one.
 const (
 	structurePDF  = "PDF header"
 	structureZip  = "ZIP end of central directory"
 	structureHTML = "HTML element"
 )
 
-// contentType compares what the content looks like with what was declared, and looks for a second type in it.
+// contentType compares the content's apparent type with the declared type, and looks for a second type in it.
 func contentType(s *subject) verdict {
 	if s.unreadable != nil {
 		return inconclusive("The content could not be read.")
@@ -80,7 +80,7 @@ func contentType(s *subject) verdict {
 	return verdict{analysis.Clear, analysis.None, "The content looks like the declared type.", evidence}
 }
 
-// declaredEvidence names the declared type only if it is a known one: other words are the declarer's.
+// declaredEvidence names the declared type only if it is a known one: any other text comes from the declarer.
 func declaredEvidence(declared string) []analysis.Evidence {
 	name := "declared type of another name"
 	if knownType(declared) {
@@ -91,10 +91,10 @@ func declaredEvidence(declared string) []analysis.Evidence {
 
 const (
 	oleStorage      = "application/x-ole-storage"
-	encryptedOffice = "encrypted Office file" // of an unknown kind
+	encryptedOffice = "encrypted Office file" // which kind is unknown
 )
 
-// contentName is the type that the content looks like. That of an Office file follows from its own table of contents.
+// contentName returns the content's apparent type. An Office file's type follows from its own table of contents.
 func (s *subject) contentName() string {
 	if z := s.zip(); z.err == nil && z.office != "" {
 		return z.office
@@ -121,7 +121,7 @@ func (s *subject) contentName() string {
 	return detected
 }
 
-// extensions are those that programs choose by, and the types that they stand for.
+// extensions are the file name extensions by which programs choose, and their types.
 var extensions = map[string]string{
 	".pdf": "application/pdf", ".zip": "application/zip", ".gz": "application/gzip", ".tgz": "application/gzip",
 	".tar": "application/x-tar", ".7z": "application/x-7z-compressed",
@@ -138,28 +138,28 @@ var extensions = map[string]string{
 	".xml": "application/xml", ".html": "text/html", ".htm": "text/html",
 }
 
-// misnamed reports whether the name's extension is known to be another type's.
+// misnamed reports whether the name has another type's extension.
 func (s *subject) misnamed(detected string) bool {
 	named := extensions[strings.ToLower(path.Ext(s.FileName))]
 	return named != "" && detected != encryptedOffice && !s.fits(named, detected)
 }
 
-// fits reports whether content of the detected type may be declared so.
+// fits reports whether content of the detected type may have the declared type.
 func (s *subject) fits(declared, detected string) bool {
 	known := officeTypes[detected] != "" || slices.Contains(packageTypes, detected)
 	switch {
 	case declared == detected || s.isCalled(declared, detected):
 		return true
 	case s.is(declared) && (!known || s.is(detected)):
-		return true // or a kind of that
+		return true // or a subtype
 	case s.is("text/plain"):
-		// Formats without a signature: what was declared a kind of text and is text fits.
+		// Formats without a signature: text fits any declared kind of text.
 		return textual(declared)
 	case known:
 		return declared == "application/zip" || mimetype.Lookup("application/zip").Is(declared) ||
 			slices.Contains(otherNames["application/zip"], declared)
 	case detected == "application/zip" && (strings.HasSuffix(declared, "+zip") || slices.Contains(packageTypes, declared)):
-		return true // a package that has no signature of its own
+		return true // a package without its own signature
 	case detected == "application/octet-stream" && bytes.HasPrefix(s.head, []byte{0x30}) &&
 		slices.Contains(otherNames["application/pkcs7-signature"], declared):
 		return true // DER

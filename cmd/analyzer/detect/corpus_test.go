@@ -29,8 +29,8 @@ import (
 	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu/types"
 )
 
-// The corpus is made anew for every run, by the libraries that write such files; by hand only where none writes what is
-// needed. sample is one file of it.
+// sample is one file of the corpus. The corpus is generated for every run with libraries that write such files. Files
+// that no library writes are built by hand.
 type sample struct {
 	name, declared string
 	content        []byte
@@ -61,7 +61,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// corpus makes all samples, once.
+// corpus creates all samples once.
 func corpus(t testing.TB) []sample {
 	t.Helper()
 	if made == nil {
@@ -118,7 +118,7 @@ func makeCorpus(t testing.TB) []sample {
 		{"declared-only.pdf", typePDF, []byte("this is no PDF at all\n")},
 
 		{"plain.docx", typeDOCX, docx},
-		// cmd/lab/judges has one by another library
+		// cmd/lab/judges has a sample from another library
 		{"plain.xlsx", typeXLSX, office1(t, officeTypes[typeXLSX], nil, nil, nil)},
 		{"link.xlsx", typeXLSX, office1(t, officeTypes[typeXLSX], nil, []string{"hyperlink"}, nil)},
 		{
@@ -233,7 +233,7 @@ func makeCorpus(t testing.TB) []sample {
 	}...)
 }
 
-// writtenPDF is a page written by pdfcpu, with object streams.
+// writtenPDF returns a page written by pdfcpu, with object streams.
 func writtenPDF(t testing.TB, change func(*model.Context)) []byte {
 	t.Helper()
 	preparePDF()
@@ -265,7 +265,7 @@ func encryptedPDF(t testing.TB, plain []byte, user, owner string) []byte {
 	return out.Bytes()
 }
 
-// rawPDF writes objects 1, 2, … as they stand, and a cross-reference table.
+// rawPDF returns a PDF with the objects 1, 2, … as given, and a cross-reference table.
 func rawPDF(objects ...string) []byte {
 	var b bytes.Buffer
 	b.WriteString("%PDF-1.7\n%\xe2\xe3\xcf\xd3\n")
@@ -298,8 +298,8 @@ func updatedPDF(_ []byte) []byte {
 	return b.Bytes()
 }
 
-// hybridBody is a body with object 4 in an object stream and a cross-reference stream that lists it; tables say that it
-// is free.
+// hybridBody returns a body with object 4 in an object stream, and a cross-reference stream that lists the object; the
+// tables mark it as free.
 func hybridBody(catalogue, hidden string) (body []byte, table string, stream int) {
 	b := bytes.NewBuffer(bytes.Clone([]byte("%PDF-1.7\r\n%\xb5\xb5\xb5\xb5\r\n")))
 	offsets := []int{0, 0, 0, 0}
@@ -329,7 +329,8 @@ func hybridBody(catalogue, hidden string) (body []byte, table string, stream int
 	return b.Bytes(), table, stream
 }
 
-// wordPDF ends as Word ends a file: with a second section that has no entries and names the cross-reference stream.
+// wordPDF returns a PDF that ends as Word's do: with a second section that has no entries and refers to the
+// cross-reference stream.
 func wordPDF(catalogue, hidden string) []byte {
 	body, table, stream := hybridBody(catalogue, hidden)
 	b := bytes.NewBuffer(body)
@@ -343,7 +344,7 @@ func wordPDF(catalogue, hidden string) []byte {
 	return b.Bytes()
 }
 
-// updatedWord is such a file to which something was appended.
+// updatedWord appends a revision to such a file.
 func updatedWord() []byte {
 	word := wordPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Innocent true >>")
 	previous := bytes.LastIndex(word, []byte("xref\r\n0 0"))
@@ -370,14 +371,14 @@ func hybridPDF(name string) []byte {
 	return b.Bytes()
 }
 
-// trailerWord is a PDF whose text has the word, long before the end.
+// trailerWord returns a PDF with the word trailer in its text, long before the end.
 func trailerWord() []byte {
 	text := "(trailer) Tj " + strings.Repeat("(x) Tj ", 2*maxTrailer/7)
 	stream := fmt.Sprintf("<< /Length %d >>\nstream\n%s\nendstream", len(text), text)
 	return rawPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [] /Count 0 >>", stream)
 }
 
-// signedPDF holds a signature dictionary whose range leaves missing bytes at the end of the file.
+// signedPDF returns a PDF with a signature dictionary whose range leaves out missing bytes at the end of the file.
 func signedPDF(missing int) []byte {
 	build := func(length int) []byte {
 		return rawPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [] /Count 0 >>",
@@ -389,7 +390,7 @@ func signedPDF(missing int) []byte {
 	return build(len(build(0)) - 200 - missing)
 }
 
-// bombPDF has an object stream of a few KB that unpacks to 128 MiB through two filters.
+// bombPDF returns a PDF with an object stream of a few KB that unpacks to 128 MiB through two filters.
 func bombPDF(t testing.TB) []byte {
 	t.Helper()
 	var once, twice bytes.Buffer
@@ -423,7 +424,7 @@ func bombPDF(t testing.TB) []byte {
 	return b.Bytes()
 }
 
-// polyglot is a GIF image in front of a PDF.
+// polyglot puts a GIF image in front of a PDF.
 func polyglot(t testing.TB, pdf []byte) []byte {
 	t.Helper()
 	return append(picture(t, "gif"), pdf...)
@@ -445,7 +446,7 @@ func zipOf(t testing.TB, entries ...entry) []byte {
 	return b.Bytes()
 }
 
-// stored is a zip file whose first entry is not compressed, as packages begin.
+// stored returns a ZIP file whose first entry is not compressed, as packages begin.
 func stored(t testing.TB, entries ...entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -472,7 +473,8 @@ func xps(t testing.TB) []byte {
 		entry{"FixedDocSeq.fdseq", []byte("<x/>")})
 }
 
-// otherSize has an entry whose own header ends it earlier: what follows within it is read as another entry.
+// otherSize returns a ZIP file with an entry whose own header ends it earlier, so that the rest of its data reads as
+// another entry.
 func otherSize(t testing.TB) []byte {
 	t.Helper()
 	archive := stored(t, entry{"a", zipOf(t, entry{"../evil", nil})})
@@ -482,7 +484,7 @@ func otherSize(t testing.TB) []byte {
 	return archive
 }
 
-// extraPath gives an entry another name in an extra field.
+// extraPath returns a ZIP file with another name for an entry in an extra field.
 func extraPath(t testing.TB, name string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -504,12 +506,13 @@ func staled(archive []byte) []byte {
 	return bytes.ReplaceAll(archive, unicodePath("b.txt")[5:9], []byte("\x01\x02\x03\x04"))
 }
 
-// zip64Sizes is an extra field with sizes, and 32 bits that say to take them.
+// zip64Sizes returns an extra field with 64-bit sizes, and the 32-bit values that make programs use them.
 func zip64Sizes(size uint64) []byte {
 	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte{1, 0, 16, 0}, size), size)
 }
 
-// extended has an entry of one byte with an extra field in its own header alone, and a comment in the directory.
+// extended returns a ZIP file with an entry of one byte, an extra field in its own header only, and a comment in the
+// directory.
 func extended(t testing.TB, extra, comment []byte) []byte {
 	t.Helper()
 	archive := stored(t, entry{"a.txt", []byte("x")})
@@ -545,14 +548,14 @@ func commented(t testing.TB, comment string) []byte {
 	return b.Bytes()
 }
 
-// localName gives the first entry another name of the same length in its own header.
+// localName changes the first entry's name in its own header to one of the same length.
 func localName(archive []byte, name string) []byte {
 	changed := bytes.Clone(archive)
 	copy(changed[30:], name)
 	return changed
 }
 
-// gapped puts bytes between the entries and the directory.
+// gapped inserts bytes between the entries and the directory.
 func gapped(t testing.TB, archive []byte) []byte {
 	t.Helper()
 	const more = "hidden"
@@ -563,7 +566,7 @@ func gapped(t testing.TB, archive []byte) []byte {
 	return changed
 }
 
-// slackZip has bytes after the end of an entry's compressed data, within its size.
+// slackZip returns a ZIP file with bytes after an entry's compressed data, within the entry's size.
 func slackZip(t testing.TB) []byte {
 	t.Helper()
 	var packed, b bytes.Buffer
@@ -612,8 +615,8 @@ func gzipped(t testing.TB, content []byte) []byte {
 	return b.Bytes()
 }
 
-// office1 is a package with a main part of the given content type, parts of other types, and relationships of the main
-// part to the outside and within.
+// office1 returns a package with a main part of the given content type, parts of other types, and external and internal
+// relationships of the main part.
 func office1(t testing.TB, main string, parts, external, internal []string) []byte {
 	t.Helper()
 	var content, relationships strings.Builder
@@ -659,7 +662,7 @@ func office1(t testing.TB, main string, parts, external, internal []string) []by
 	return zipOf(t, entries...)
 }
 
-// compound is a compound file ([MS-CFB]) with empty storages of the given names.
+// compound returns a compound file ([MS-CFB]) with empty storages of the given names.
 func compound(names ...string) []byte {
 	const free, end, table = 0xffffffff, 0xfffffffe, 0xfffffffd
 	put32 := binary.LittleEndian.PutUint32
@@ -722,7 +725,7 @@ func picture(t testing.TB, format string) []byte {
 	return b.Bytes()
 }
 
-// pngText puts a tEXt chunk behind the header of an image.
+// pngText inserts a tEXt chunk after an image's header.
 func pngText(t testing.TB, text string) []byte {
 	t.Helper()
 	const afterHeader = 8 + 25
@@ -733,7 +736,7 @@ func pngText(t testing.TB, text string) []byte {
 	return append(append(bytes.Clone(plain[:afterHeader]), chunk...), plain[afterHeader:]...)
 }
 
-// exifJPEG puts an EXIF segment with the software's name, and a place if wanted, in front of an image.
+// exifJPEG puts an EXIF segment with the software's name, and optionally a place, in front of an image.
 func exifJPEG(t testing.TB, software string, place bool) []byte {
 	t.Helper()
 	order := binary.BigEndian
@@ -777,7 +780,7 @@ func utf16le(text string) []byte {
 	return b
 }
 
-// noise looks like nothing, and is the same every time.
+// noise returns bytes of no known format, the same every time.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	state := uint32(1)

@@ -10,9 +10,9 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// fuzzFamily feeds the detectors whose ids begin with family with changed files of the corpus. Whatever arrives, each
-// answers in its form, twice the same, and no parser's panic comes through. Large samples are left to the table of
-// outcomes.
+// fuzzFamily runs the detectors whose IDs begin with family on mutated files of the corpus. For any input each
+// detector's answer is well formed and repeatable, and no parser's panic escapes. Large samples are only in
+// TestOutcomes.
 func fuzzFamily(f *testing.F, family string, extensions ...string) {
 	detectors := slices.DeleteFunc(slices.Clone(detectors()), func(d detector) bool {
 		return !strings.HasPrefix(d.ID, family)

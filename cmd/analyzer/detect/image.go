@@ -12,30 +12,30 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// Limits of what is read of an image's metadata.
+// Limits on reading an image's metadata.
 const (
-	maxTags     = 100_000  // entries, of all kinds
+	maxTags     = 100_000  // entries of all kinds
 	maxSteps    = 200_000  // segments, chunks, blocks and directories
-	maxMetadata = 16 << 20 // bytes, unpacked, over all of it
-	maxProgram  = 1000     // bytes of the name of a program
-	maxDeep     = 4        // levels of metadata in metadata, as of an image in EXIF
+	maxMetadata = 16 << 20 // unpacked bytes in total
+	maxProgram  = 1000     // bytes of a program's name
+	maxDeep     = 4        // nesting of metadata, such as an image in EXIF
 )
 
-// imageFile is what was read of an image's metadata. Its pixels are never decoded.
+// imageFile collects an image's metadata. Pixels are never decoded.
 type imageFile struct {
 	supported bool
 	err       error
 
 	metadata, gps, software *tally
-	unread                  *tally // what may be metadata, and was not read
+	unread                  *tally // parts that may be metadata but were not read
 
 	tags    int
 	steps   int
-	used    int64 // bytes of metadata
-	extends bool  // XMP says that it goes on elsewhere
+	used    int64 // bytes of metadata read so far
+	extends bool  // XMP says that it continues elsewhere
 }
 
-// imageReaders walk through the containers of images: each calls the readers of metadata for what it finds.
+// imageReaders walk through image containers. Each calls the metadata readers for the parts it finds.
 var imageReaders = []struct {
 	mediaType string
 	read      func(*imageFile, *imagePart) error
@@ -47,7 +47,7 @@ var imageReaders = []struct {
 	{"image/avif", (*imageFile).heif},
 }
 
-// editors are programs by the words that they leave in an image, in lower case; the first that fits counts.
+// editors are programs and the lower-case words that they leave in an image. The first match counts.
 var editors = []struct{ word, name string }{
 	{"photoshop", "Adobe Photoshop"}, {"lightroom", "Adobe Lightroom"}, {"adobe illustrator", "Adobe Illustrator"},
 	{"illustrator", "Adobe Illustrator"}, {"indesign", "Adobe InDesign"},
@@ -61,7 +61,7 @@ var editors = []struct{ word, name string }{
 	{"snapseed", "Snapseed"}, {"xnview", "XnView"},
 }
 
-// ordinary are words of editors that say nothing in a sentence.
+// ordinary are editors' words that mean nothing in ordinary text.
 var ordinary = []string{"illustrator", "affinity", "capture one"}
 
 const unknownProgram = "another program"
@@ -117,7 +117,7 @@ func (s *subject) readImage() *imageFile {
 	return i
 }
 
-// program is one of our names for what the metadata says, never its own words.
+// program returns our name for the program in the metadata, never the metadata's own words.
 func program(words string) string {
 	words = strings.ToLower(words)
 	for _, e := range editors {
@@ -128,15 +128,15 @@ func program(words string) string {
 	return unknownProgram
 }
 
-// names counts what the metadata says is the program, unless it says nothing.
+// names counts the program that the metadata names, if it names one.
 func (i *imageFile) names(words string, at int64) {
 	if words = strings.Trim(words, "\x00 \t\r\n"); words != "" {
 		i.software.add(program(words[:min(len(words), maxProgram)]), at)
 	}
 }
 
-// comment looks for a well-known program, and for the name of a place's property, in words that need not hold one. They
-// may be in UTF-16, which without its zeros reads as ASCII.
+// comment looks for a well-known program, or the name of a location property, in free text. UTF-16 text is read as
+// ASCII, without its zero bytes.
 func (i *imageFile) comment(words []byte, at int64) {
 	text := strings.ToLower(string(bytes.ReplaceAll(words, []byte{0}, nil)))
 	if strings.Contains(text, "gpslatitude") {
@@ -162,17 +162,17 @@ func hasWord(text, word string) bool {
 	return false
 }
 
-// place counts what names a place: a property of that name, whatever it says.
+// place counts a property that names a location, whatever its value.
 func (i *imageFile) place(source, property string, at int64) {
 	switch name := strings.ToLower(property); {
-	case name == "gpsversionid" || name == "gpsinfo" || name == "gpsinfoifdpointer": // say no place
+	case name == "gpsversionid" || name == "gpsinfo" || name == "gpsinfoifdpointer": // these contain no location
 	case strings.HasPrefix(name, "gps") || strings.Contains(name, "latitude") || strings.Contains(name, "longitude"),
 		name == "lat", name == "long", name == "lat_long": // W3C Basic Geo
 		i.gps.add(source+" GPS entry", at)
 	}
 }
 
-// entry counts an entry of metadata.
+// entry counts a metadata entry.
 func (i *imageFile) entry(source string) error {
 	i.metadata.add(source+" entry", -1)
 	if i.tags++; i.tags > maxTags {
@@ -189,7 +189,7 @@ func (i *imageFile) step() error {
 	return nil
 }
 
-// sub reads what one piece of metadata holds. What cannot be read leaves the rest of the image readable.
+// sub reads one piece of metadata. If the piece cannot be read, the rest of the image still is.
 func (i *imageFile) sub(kind string, at int64, read func() error) error {
 	err := guarded(read)
 	if errors.Is(err, errLimit) {
@@ -201,11 +201,11 @@ func (i *imageFile) sub(kind string, at int64, read func() error) error {
 	return nil
 }
 
-// imagePart is an image, or a part of its metadata that is read as one.
+// imagePart is an image, or a part of its metadata that is read like one.
 type imagePart struct {
 	io.ReaderAt
 	size  int64
-	depth int // of images in metadata
+	depth int // of images within metadata
 }
 
 func (p *imagePart) at(offset int64, buffer []byte) error {
@@ -215,7 +215,7 @@ func (p *imagePart) at(offset int64, buffer []byte) error {
 	return readAt(p, offset, buffer)
 }
 
-// place is where something stands in the file; -1 in a part of it, which has no offsets of the file.
+// place converts an offset to a position in the file. In a part that has no file offsets it returns -1.
 func (p *imagePart) place(offset int64) int64 {
 	if p.depth > 0 {
 		return -1
@@ -223,7 +223,7 @@ func (p *imagePart) place(offset int64) int64 {
 	return offset
 }
 
-// part is a part of metadata, in memory.
+// part returns metadata in memory as a part.
 func (p *imagePart) part(text []byte) *imagePart {
 	return &imagePart{ReaderAt: bytes.NewReader(text), size: int64(len(text)), depth: p.depth + 1}
 }
@@ -248,7 +248,7 @@ func (i *imageFile) charge(size int64) error {
 	return nil
 }
 
-// rest looks at what follows the end of an image: zeros say nothing.
+// rest checks the bytes after the end of an image. Zeros are ignored.
 func (i *imageFile) rest(p *imagePart, offset int64) error {
 	n, first, err := notZero(io.NewSectionReader(p, offset, p.size-offset))
 	if n > 0 {

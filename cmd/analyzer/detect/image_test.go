@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// packet is an XMP packet with properties, as attributes.
+// packet returns an XMP packet with properties as attributes.
 func packet(properties string) string {
 	return `<?xpacket begin="" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">` +
 		`<rdf:Description rdf:about="" xmlns:exif="e" xmlns:xmp="x" xmlns:xmpMM="m" xmlns:stEvt="s" xmlns:xmpNote="n" ` +
@@ -23,10 +23,10 @@ func packet(properties string) string {
 
 const xmpPlace = `exif:GPSLatitude="40,30N" exif:GPSLongitude="3,40W">`
 
-// xmpHistory names a program in the history alone.
+// xmpHistory names a program only in the history.
 const xmpHistory = `><xmpMM:History><rdf:Seq><rdf:li stEvt:action="saved" stEvt:softwareAgent="Adobe Photoshop 27.0"/></rdf:Seq></xmpMM:History>`
 
-// exifBlock is the TIFF file of exifJPEG.
+// exifBlock returns the TIFF file of exifJPEG.
 func exifBlock(t testing.TB, software string, place bool) []byte {
 	t.Helper()
 	image := exifJPEG(t, software, place)
@@ -38,7 +38,7 @@ func pngChunk(name, content string) []byte {
 	return binary.BigEndian.AppendUint32(chunk, crc32.ChecksumIEEE(chunk[4:]))
 }
 
-// pngWith puts a chunk behind the header, or in front of the end.
+// pngWith inserts a chunk after the header, or before the end.
 func pngWith(t testing.TB, atEnd bool, name, content string) []byte {
 	t.Helper()
 	plain := picture(t, "png")
@@ -64,7 +64,7 @@ func rawProfile(name, content string) string {
 	)
 }
 
-// jpegWith puts segments behind the beginning of an image.
+// jpegWith inserts segments after an image's beginning.
 func jpegWith(t testing.TB, marker byte, contents ...string) []byte {
 	t.Helper()
 	plain := picture(t, "jpeg")
@@ -82,7 +82,7 @@ func resource(id uint16, content []byte) string {
 	return string(append(block, make([]byte, len(content)%2)...))
 }
 
-// extendedXMP is a packet that goes on in further segments.
+// extendedXMP returns a packet that continues in further segments.
 func extendedXMP(t testing.TB, packet string, complete bool) []byte {
 	t.Helper()
 	id, size := strings.Repeat("A", 32), uint32(len(packet))
@@ -116,7 +116,7 @@ func gifWith(t testing.TB, extension string) []byte {
 	return slices.Concat(plain[:len(plain)-1], []byte(extension), plain[len(plain)-1:])
 }
 
-// gifXMP leads a reader of blocks over the packet to its end.
+// gifXMP returns a GIF with an XMP packet that a reader of blocks skips to its end.
 func gifXMP(packet string) string {
 	magic := []byte{1}
 	for n := 255; n >= 0; n-- {
@@ -125,7 +125,7 @@ func gifXMP(packet string) string {
 	return "\x21\xff\x0bXMP DataXMP" + packet + string(magic) + "\x00"
 }
 
-// tiffWith is a TIFF file of one directory with an entry of bytes.
+// tiffWith returns a TIFF file with one directory and one entry of bytes.
 func tiffWith(tag uint16, content string) []byte { return tiffKind(tag, 7, content) }
 
 func tiffEntry(file []byte, tag, kind uint16, count, value uint32) []byte {
@@ -141,7 +141,7 @@ func tiffKind(tag, kind uint16, content string) []byte {
 	return append(file, content...)
 }
 
-// tiffSub is a TIFF file with an entry of number 1 in a directory of the tag's kind, which a second directory names.
+// tiffSub returns a TIFF file with an entry 1 in a directory of the tag's kind; a second directory refers to it.
 func tiffSub(tag uint16) []byte {
 	le := binary.LittleEndian
 	file := le.AppendUint32([]byte("II\x2a\x00"), 8)
@@ -163,7 +163,7 @@ func box(name string, content ...string) string {
 	return string(binary.BigEndian.AppendUint32(nil, uint32(len(body)+4))) + body
 }
 
-// heicWith is a HEIF file with one item, of which the content stands in the file.
+// heicWith returns a HEIF file with one item and its content.
 func heicWith(kind, mime, content string) []byte {
 	be := binary.BigEndian
 	ftyp := box("ftyp", "heic\x00\x00\x00\x00mif1heic")
@@ -180,7 +180,7 @@ func heicWith(kind, mime, content string) []byte {
 	return []byte(ftyp + meta(uint32(len(ftyp)+len(meta(0))+8)) + box("mdat", content))
 }
 
-// images are files with metadata in each of the places where programs write it, and with content that is not read.
+// images are files with metadata in each place where programs write it, and with content that is not read.
 func images(t testing.TB) []sample {
 	t.Helper()
 	exif, place, history := exifBlock(t, "GIMP 3.0", true), packet(xmpPlace), packet(xmpHistory)
@@ -274,7 +274,8 @@ func images(t testing.TB) []sample {
 		{"sub.tif", "image/tiff", tiffSub(tagGPS)},
 		{"shared.tif", "image/tiff", tiffShared()},
 		{"utf8.tif", "image/tiff", tiffKind(tagSoftware, 129, "GIMP 3.0")},
-		{"interoperability.tif", "image/tiff", tiffSub(tagInteroperability)}, // whose entries have the numbers of a place's
+		// Its entries have the numbers of location entries.
+		{"interoperability.tif", "image/tiff", tiffSub(tagInteroperability)},
 		{"loop.tif", "image/tiff", append([]byte("II\x2a\x00\x08\x00\x00\x00\x00\x00\x08\x00\x00\x00"), make([]byte, 8)...)},
 		{
 			"big.tif", "image/tiff",

@@ -17,8 +17,8 @@ import (
 
 const unreadSegment = "segment that is not read"
 
-// jpeg walks the segments of an image and of those that follow it, as the other pictures of a multi-picture file do
-// (ITU-T T.81, annex B; CIPA DC-007). Metadata may stand between the scans too.
+// jpeg walks the segments of an image, and of the pictures that follow it in a multi-picture file (ITU-T T.81, annex B;
+// CIPA DC-007). Metadata may also be between scans.
 func (i *imageFile) jpeg(p *imagePart) error {
 	for offset := int64(0); ; {
 		end, err := i.jpegImage(p, offset)
@@ -26,7 +26,7 @@ func (i *imageFile) jpeg(p *imagePart) error {
 			return err
 		}
 		var head [3]byte
-		// Pictures are often aligned with zeros.
+		// Pictures are often padded with zeros.
 		n, first, err := firstNotZero(p, end)
 		if err != nil || n == 0 {
 			return err
@@ -39,7 +39,7 @@ func (i *imageFile) jpeg(p *imagePart) error {
 	}
 }
 
-// firstNotZero looks for the first byte that is not zero; n is 0 if all are zero.
+// firstNotZero finds the first byte that is not zero; n is 0 if all are zero.
 func firstNotZero(p *imagePart, offset int64) (n int, first int64, err error) {
 	r := bufio.NewReader(io.NewSectionReader(p, offset, p.size-offset))
 	for ; ; first++ {
@@ -53,14 +53,14 @@ func firstNotZero(p *imagePart, offset int64) (n int, first int64, err error) {
 	}
 }
 
-// jpegSegments is what of one image comes in several segments.
+// jpegSegments collects the metadata of one image that spans several segments.
 type jpegSegments struct {
 	photoshop []byte
-	extended  map[string][]byte // of XMP, by its digest
+	extended  map[string][]byte // XMP, by its digest
 	whole     map[string]int
 }
 
-// jpegImage walks one image to its end marker, and returns where that ends.
+// jpegImage walks one image, and returns the end of its end marker.
 func (i *imageFile) jpegImage(p *imagePart, start int64) (int64, error) {
 	var head [4]byte
 	s := &jpegSegments{extended: map[string][]byte{}, whole: map[string]int{}}
@@ -92,7 +92,7 @@ func (i *imageFile) jpegImage(p *imagePart, start int64) (int64, error) {
 			return 0, errParser
 		}
 		if marker := head[1]; marker >= 0xe0 {
-			text, err := i.load(p, offset+4, min(size-2, p.size-offset-4)) // what is there of a file that was cut off
+			text, err := i.load(p, offset+4, min(size-2, p.size-offset-4)) // in a truncated file, as much as exists
 			if err == nil {
 				err = i.jpegSegment(p, s, marker, text, p.place(offset))
 			}
@@ -114,7 +114,7 @@ func (i *imageFile) jpegImage(p *imagePart, start int64) (int64, error) {
 	}
 }
 
-// jpegScan finds the marker that ends the data of a scan. It reads little at first: there may be many short scans.
+// jpegScan finds the marker that ends a scan's data. It reads little at first, because there may be many short scans.
 func jpegScan(p *imagePart, offset int64) (int64, error) {
 	buffer := make([]byte, 1<<9)
 	for ; offset < p.size-1; buffer = make([]byte, min(2*len(buffer), 1<<16)) {
@@ -178,7 +178,7 @@ func (i *imageFile) jpegSegment(p *imagePart, s *jpegSegments, marker byte, text
 	return nil
 }
 
-// extend takes a portion of extended XMP (XMP specification, part 3, 1.1.3.1), whose portions come in order.
+// extend adds a portion of extended XMP (XMP specification, part 3, 1.1.3.1). Portions must be in order.
 func (s *jpegSegments) extend(text []byte) error {
 	const digest, head = 32, 32 + 4 + 4
 	if len(text) < head {
@@ -193,7 +193,7 @@ func (s *jpegSegments) extend(text []byte) error {
 	return nil
 }
 
-// jpegEnd reads what came in several segments.
+// jpegEnd reads the metadata collected from several segments.
 func (i *imageFile) jpegEnd(p *imagePart, s *jpegSegments) error {
 	if s.photoshop != nil {
 		if err := i.photoshop(p, s.photoshop); err != nil {
@@ -215,12 +215,12 @@ func (i *imageFile) jpegEnd(p *imagePart, s *jpegSegments) error {
 	return nil
 }
 
-// pngHarmless are the chunks that hold no metadata but of colours, sizes and animation (PNG, third edition, 11), and
-// those of Apple and ImageMagick.
+// pngHarmless are the chunks without metadata, except about colours, sizes and animation (PNG, third edition, 11), and
+// Apple's and ImageMagick's chunks.
 const pngHarmless = " IHDR PLTE IDAT IEND tRNS cHRM gAMA iCCP sBIT sRGB bKGD hIST pHYs sPLT acTL fcTL fdAT cICP " +
 	"mDCV mDCv cLLI cLLi oFFs pCAL sCAL sTER iDOT CgBI vpAg orNT caNv gIFg gIFx "
 
-// png walks the chunks to the last one, and looks at what follows.
+// png walks the chunks to the last one, and checks the bytes after it.
 func (i *imageFile) png(p *imagePart) error {
 	var head [8]byte
 	for offset := int64(8); ; {
@@ -274,7 +274,7 @@ func (i *imageFile) pngChunk(p *imagePart, name string, text []byte, at int64) e
 		return nil
 	case name == "zTXt":
 		packed = true
-		words = append([]byte{1}, words...) // as an iTXt chunk says it
+		words = append([]byte{1}, words...) // in the form of an iTXt chunk
 		fallthrough
 	case name == "iTXt":
 		if len(words) < 2 || words[0] > 1 || words[0] == 1 && words[1] != 0 {
@@ -302,7 +302,7 @@ func (i *imageFile) pngChunk(p *imagePart, name string, text []byte, at int64) e
 	return i.pngText(p, string(keyword), words, at)
 }
 
-// inflate unpacks a text; what follows its end would not be read.
+// inflate unpacks a text. Bytes after its end would not be read.
 func (i *imageFile) inflate(packed []byte) ([]byte, error) {
 	source := bytes.NewReader(packed)
 	r, err := zlib.NewReader(source)
@@ -316,7 +316,7 @@ func (i *imageFile) inflate(packed []byte) ([]byte, error) {
 	return text, err
 }
 
-// xmpStarts is how XMP begins where it has no packet around it.
+// xmpStarts matches the beginning of XMP without a packet around it.
 var xmpStarts = regexp.MustCompile(`<(\w+:)?(xmpmeta|xapmeta|RDF)[\s>]`)
 
 func (i *imageFile) pngText(p *imagePart, keyword string, words []byte, at int64) error {
@@ -338,7 +338,7 @@ func (i *imageFile) pngText(p *imagePart, keyword string, words []byte, at int64
 	return nil
 }
 
-// rawProfile reads a block of metadata as ImageMagick writes it: its name, its length and hexadecimal digits, by lines.
+// rawProfile reads a metadata block in ImageMagick's format: its name, its length and hexadecimal digits, on lines.
 func (i *imageFile) rawProfile(p *imagePart, name string, words []byte, at int64) error {
 	block := profileBlock(words)
 	if block == nil {
@@ -366,7 +366,8 @@ func (i *imageFile) rawProfile(p *imagePart, name string, words []byte, at int64
 	return nil
 }
 
-// profileBlock is the content of a raw profile, nil of a malformed one. The name before its length may be missing.
+// profileBlock returns the content of a raw profile, or nil if it is malformed. The name before the length may be
+// missing.
 func profileBlock(words []byte) []byte {
 	fields := bytes.Fields(words)
 	for range min(2, len(fields)) {
@@ -493,7 +494,7 @@ func (i *imageFile) gif(p *imagePart) error {
 	}
 }
 
-// gifBlocks goes past data blocks, each of which begins with its length, and the empty one that ends them.
+// gifBlocks skips data blocks, each of which begins with its length, and the empty block that ends them.
 func gifBlocks(p *imagePart, offset int64) (int64, error) {
 	r := bufio.NewReader(io.NewSectionReader(p, offset, max(0, p.size-offset)))
 	for {
@@ -511,7 +512,7 @@ func gifBlocks(p *imagePart, offset int64) (int64, error) {
 	}
 }
 
-// gifExtension reads a comment or an application's extension. XMP is not in blocks: what follows it leads a reader of
+// gifExtension reads a comment or an application extension. XMP is not in blocks: the bytes after it lead a reader of
 // blocks to the end (XMP specification, part 3, 1.1.2).
 func (i *imageFile) gifExtension(p *imagePart, label byte, from, to, at int64) error {
 	const magic = 258

@@ -9,7 +9,7 @@ import (
 // isoBox is a box of the ISO base media format (ISO/IEC 14496-12, 4.2).
 type isoBox struct {
 	name     string
-	from, to int64 // of what it holds
+	from, to int64 // of its content
 }
 
 // boxes lists the boxes of a part of the file.
@@ -41,7 +41,7 @@ func (p *imagePart) boxes(from, to int64) (list []isoBox, err error) {
 	return list, nil
 }
 
-// uuidXMP is the box that holds XMP beside the items.
+// uuidXMP identifies the box that contains XMP outside the items.
 const uuidXMP = "\xbe\x7a\xcf\xcb\x97\xa9\x42\xe8\x9c\x71\x99\x94\x91\xe3\xaf\xac"
 
 // heif reads the items of a HEIF file (ISO/IEC 23008-12) that hold metadata.
@@ -78,7 +78,7 @@ func (i *imageFile) heif(p *imagePart) error {
 	return nil
 }
 
-// heifItem is an item's place: the extents of the file, or of the box idat.
+// heifItem is an item's location: extents in the file or in the box idat.
 type heifItem struct {
 	kind, content string
 	encoded       bool
@@ -218,7 +218,7 @@ func itemPlaces(text []byte, items map[uint64]*heifItem) (err error) {
 	return err
 }
 
-// heifItem reads an item that holds metadata.
+// heifItem reads an item that contains metadata.
 func (i *imageFile) heifItem(p *imagePart, item *heifItem, data isoBox) error {
 	xmp := item.kind == "mime" && item.content == "application/rdf+xml" && !item.encoded
 	switch item.kind {

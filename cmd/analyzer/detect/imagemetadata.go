@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// exif reads an EXIF block, which is a TIFF file; some programs put a preamble before it where none belongs.
+// exif reads an EXIF block, which is a TIFF file. Some programs put an extra preamble before it.
 func (i *imageFile) exif(p *imagePart, block []byte) error {
 	block = bytes.TrimPrefix(block, []byte("Exif\x00\x00"))
 	return i.sub("EXIF", -1, func() error {
@@ -20,10 +20,10 @@ func (i *imageFile) exif(p *imagePart, block []byte) error {
 	})
 }
 
-// The entries of TIFF and EXIF that are looked into (TIFF 6.0, EXIF 3.0, 4.6).
+// The TIFF and EXIF entries that are examined (TIFF 6.0, EXIF 3.0, 4.6).
 const (
 	tagSoftware, tagProcessingSoftware               = 0x0131, 0x000b
-	tagFirmware, tagMetadataEditor                   = 0xa439, 0xa43c // and between
+	tagFirmware, tagMetadataEditor                   = 0xa439, 0xa43c // including those between
 	tagSubIFDs, tagEXIF, tagGPS, tagInteroperability = 0x014a, 0x8769, 0x8825, 0xa005
 	tagXMP, tagIPTC, tagPhotoshop                    = 0x02bc, 0x83bb, 0x8649
 	tagTiePoints, tagTransformation, tagGeoKeys      = 0x8482, 0x85d8, 0x87af // GeoTIFF
@@ -46,7 +46,7 @@ type tiffIFD struct {
 
 const typeUTF8 = 129 // EXIF 3.0, 4.6.2
 
-// tiffSizes is how long a value of each type is.
+// tiffSizes are the lengths of a value of each type.
 var tiffSizes = [...]int64{0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8}
 
 func (i *imageFile) tiff(p *imagePart) error {
@@ -89,7 +89,7 @@ func (i *imageFile) tiff(p *imagePart) error {
 	return nil
 }
 
-// directory reads the entries of a directory, and returns the directories that they and its end name.
+// directory reads a directory's entries. It returns the directories that the entries and the directory's end refer to.
 func (t *tiffReader) directory(ifd tiffIFD) (more []tiffIFD, err error) {
 	countSize, entrySize, offsetSize := int64(2), int64(12), int64(4)
 	if t.big {
@@ -157,12 +157,12 @@ func (t *tiffReader) directory(ifd tiffIFD) (more []tiffIFD, err error) {
 	}
 	next, err := t.number(at, offsetSize)
 	if err != nil {
-		return more, nil //nolint:nilerr // many programs end the last directory without it
+		return more, nil //nolint:nilerr // many programs leave out the last pointer
 	}
 	return append(more, tiffIFD{next, ifd.gps}), nil
 }
 
-// thumbnail looks at the image in EXIF, which may have metadata of its own.
+// thumbnail reads the image in EXIF, which may have its own metadata.
 func (t *tiffReader) thumbnail(offset, size int64) error {
 	return t.sub("thumbnail", -1, func() error {
 		if t.depth > maxDeep {
@@ -176,10 +176,10 @@ func (t *tiffReader) thumbnail(offset, size int64) error {
 	})
 }
 
-// tiffValue is where the values of an entry stand.
+// tiffValue is the location of an entry's values.
 type tiffValue struct {
 	kind                uint16
-	count, size, offset int64 // size is that of one of them; 0 of an unknown type
+	count, size, offset int64 // size of one value; 0 for an unknown type
 }
 
 func (t *tiffReader) number(offset, size int64) (int64, error) {
@@ -202,7 +202,7 @@ func (t *tiffReader) number(offset, size int64) (int64, error) {
 	return n, nil
 }
 
-// first is the first number of a value.
+// first returns the first number of a value.
 func (t *tiffReader) first(v tiffValue) (int64, error) {
 	if v.count < 1 || v.size == 0 {
 		return 0, errParser
@@ -210,7 +210,7 @@ func (t *tiffReader) first(v tiffValue) (int64, error) {
 	return t.number(v.offset, v.size)
 }
 
-// value reads the entries that may say a program or a place, and returns the directories that an entry names.
+// value reads the entries that may name a program or a location. It returns the directories that an entry refers to.
 func (t *tiffReader) value(tag uint16, v tiffValue) (more []tiffIFD, err error) {
 	bytesOf := func() ([]byte, error) {
 		if v.size == 0 {
@@ -255,9 +255,9 @@ func (t *tiffReader) value(tag uint16, v tiffValue) (more []tiffIFD, err error) 
 	return more, nil
 }
 
-const maxOpen = 100 // elements in elements
+const maxOpen = 100 // nested elements
 
-// xmp reads an XMP packet (ISO 16684-1): the names of all properties, and the values of those that name a program.
+// xmp reads an XMP packet (ISO 16684-1): the names of all properties, and the values of properties that name a program.
 func (i *imageFile) xmp(packet []byte) error {
 	return i.sub("XMP", -1, func() error {
 		packet = bytes.TrimRight(bytes.TrimPrefix(packet, []byte("\xef\xbb\xbf")), "\x00 \t\r\n")
@@ -318,8 +318,8 @@ func (i *imageFile) xmp(packet []byte) error {
 	})
 }
 
-// named is the property that a text in the innermost of the open elements belongs to: the nearest that is no part of a
-// list.
+// named returns the property that a text in the innermost open element belongs to: the nearest element that is no part
+// of a list.
 func named(open []string) string {
 	for n := len(open) - 1; n >= 0; n-- {
 		switch open[n] {
@@ -376,7 +376,7 @@ func (i *imageFile) photoshop(p *imagePart, text []byte) error {
 				return errParser
 			}
 			id := binary.BigEndian.Uint16(text[4:])
-			name := (int(text[6]) + 2) &^ 1 // with its length, padded
+			name := (int(text[6]) + 2) &^ 1 // the length byte and the padded name
 			if len(text) < 6+name+4 {
 				return io.ErrUnexpectedEOF
 			}

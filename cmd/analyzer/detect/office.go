@@ -16,7 +16,7 @@ import (
 )
 
 // officeTypes maps the media type of an Office Open XML file to the content type of its main part, both in lower case.
-// Whether a file may hold macros is said by the main part's content type, never by a name.
+// The main part's content type, never a name, decides whether a file may contain macros.
 var officeTypes = map[string]string{
 	"application/vnd.openxmlformats-officedocument.wordprocessingml.document":   "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
 	"application/vnd.openxmlformats-officedocument.wordprocessingml.template":   "application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
@@ -39,7 +39,7 @@ var officeTypes = map[string]string{
 
 const noOffice = "The file is no Office file."
 
-// office looks at a file as Office Open XML or, if binary is not nil, as a compound file.
+// office examines a file as Office Open XML or, if binary is not nil, as a compound file.
 func office(ooxml, binary func(*subject) verdict) func(*subject) verdict {
 	return func(s *subject) verdict {
 		switch {
@@ -100,8 +100,9 @@ func (s *subject) ooxmlMacros() verdict {
 	return found.verdict("The file declares no part that holds macros.", analysis.High, "The file holds macros.")
 }
 
-// externalKinds are the relationships whose outside target matters, by how much: what an application loads when it
-// opens the file more than what a reader must click. All others are "other".
+// externalKinds are the relationships whose external target matters, with their severity. Targets that an application
+// loads when it opens the file are more severe than links that a reader must click. All other relationships are
+// "other".
 var externalKinds = map[string]analysis.Severity{
 	"hyperlink": analysis.Info, "image": analysis.Low, "audio": analysis.Low, "video": analysis.Low, "media": analysis.Low,
 	"externalLinkPath": analysis.Medium, "externalLink": analysis.Medium, "xlExternalLinkPath": analysis.Medium,
@@ -157,7 +158,7 @@ func (s *subject) ooxmlObjects() verdict {
 	return found.verdict("The file holds no embedded objects.", worst, "The file holds embedded objects.")
 }
 
-// binaryNames counts the names of storages and streams, by which a compound file shows what it holds ([MS-OVBA],
+// binaryNames counts the names of storages and streams, which show the content of a compound file ([MS-OVBA],
 // [MS-OFFCRYPTO], [MS-OLEDS]).
 func (s *subject) binaryNames() (map[string]int64, error) {
 	names := map[string]int64{}
@@ -174,7 +175,7 @@ func (s *subject) binaryNames() (map[string]int64, error) {
 			if err != nil {
 				return err
 			}
-			// The package puts a leading control character of the name into Initial.
+			// The package moves a name's leading control character to Initial.
 			names[entry.Name]++
 		}
 	})
@@ -196,7 +197,7 @@ func (s *subject) binary(
 	return t.verdict(none, severity, some)
 }
 
-// addNames counts those of the names that are there.
+// addNames counts the wanted names that exist.
 func (t *tally) addNames(names map[string]int64, wanted ...string) {
 	for _, name := range wanted {
 		if n := names[name]; n > 0 {
@@ -222,42 +223,42 @@ func (s *subject) binaryObjects() verdict {
 	}, "The file holds no embedded objects.", analysis.Medium, "The file holds embedded objects.")
 }
 
-// higher is the higher of two severities.
+// higher returns the higher of two severities.
 func higher(a, b analysis.Severity) analysis.Severity {
 	all := analysis.Severities()
 	return all[max(slices.Index(all, a), slices.Index(all, b))]
 }
 
-// Limits of what is unpacked of a package's own tables (its documents and media never are).
+// Limits on unpacking a package's tables. Documents and media are never unpacked.
 const (
 	maxPart   = 8 << 20  // bytes of one table
 	maxParts  = 64 << 20 // bytes of all tables of one file
-	partsFrom = 4 << 20  // bytes from which these may be at most highRatio times the file's size
+	partsFrom = 4 << 20  // above this many bytes, the tables may have at most highRatio times the file's size
 )
 
 // zipFile is the directory of a ZIP file and, if it is an Office Open XML package, its tables.
 type zipFile struct {
 	reader *zip.Reader
-	err    error  // it is no ZIP file, or its directory cannot be read
-	office string // media type of the Office package; empty for another file
-	// packaged is the one of packageTypes that another package says that it is; empty where it says nothing.
+	err    error  // set if this is not a ZIP file, or its directory cannot be read
+	office string // media type of the Office package; empty for other files
+	// packaged is the package type, one of packageTypes, that a non-Office package declares; empty if it declares none.
 	packaged string
 
 	types         []partType
 	relationships []relationship
-	tables        error // a table of the package that could not be read whole
+	tables        error // set if a table could not be read completely
 
 	layout    *zipLayout
 	layoutErr error
 }
 
-// hidden reports whether another program may find other entries than those of the directory.
+// hidden reports whether another program may find entries that the directory does not list.
 func (z *zipFile) hidden() bool {
 	return z.layoutErr != nil || z.layout.outside > 0 || z.layout.overlap || z.layout.sizes > 0 ||
 		len(z.layout.differing) > 0
 }
 
-// partType is the content type of a part, or of all parts of an extension, and the entry that says so.
+// partType is the content type of a part, or of all parts with an extension, and the entry that sets it.
 type partType struct {
 	contentType string // in lower case
 	entry       int64
@@ -270,7 +271,7 @@ type relationship struct {
 	entry    int64
 }
 
-// isZip reports whether the content begins as a ZIP file.
+// isZip reports whether the content begins like a ZIP file.
 func (s *subject) isZip() bool {
 	return bytes.HasPrefix(s.head, []byte("PK\x03\x04")) || bytes.HasPrefix(s.head, []byte("PK\x05\x06"))
 }
@@ -297,13 +298,13 @@ func (s *subject) readZip() *zipFile {
 	return z
 }
 
-// zipEnd finds the end record of a ZIP file whose comment ends with the file; -1 if it has none.
+// zipEnd finds the end record of a ZIP file whose comment ends with the file, or returns -1.
 func zipEnd(s *subject) int64 {
 	at, _ := zipEndIn(s.Content, s.Size, true)
 	return at
 }
 
-// mimetype reads the first entry of packages that begin with one of that name.
+// mimetype reads the first entry of packages that begin with an entry of that name.
 func (z *zipFile) mimetype() string {
 	if len(z.reader.File) == 0 || z.reader.File[0].Name != "mimetype" {
 		return ""
@@ -320,7 +321,7 @@ func (z *zipFile) mimetype() string {
 	return saysPackage(string(text))
 }
 
-// readTables reads content types and relationships, if it is an Office package; budget is how many bytes of them.
+// readTables reads the content types and relationships of an Office package, up to budget bytes.
 func (z *zipFile) readTables(budget int64) error {
 	used := int64(0)
 	table := func(f *zip.File, entry int, element func(xml.StartElement, int64)) error {
@@ -397,7 +398,8 @@ func attribute(e xml.StartElement, name string) string {
 	return ""
 }
 
-// budgetReader adds to what is used, and fails with errLimit where io.LimitReader would pretend that the content ends.
+// budgetReader counts the bytes used, and fails with errLimit at the limit; io.LimitReader would return EOF, as if the
+// content ended there.
 type budgetReader struct {
 	r    io.Reader
 	used *int64

@@ -20,29 +20,29 @@ import (
 	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu/types"
 )
 
-// pdfFile is what was read of a PDF: its markers, by a search, and its objects, by a parser.
+// pdfFile collects a PDF's markers, found by searching, and its objects, found by a parser.
 type pdfFile struct {
 	context    *model.Context
-	err        error // the parser could not read it
-	locked     bool  // a password is needed
+	err        error // set if the parser could not read it
+	locked     bool  // needs a password
 	unreadable int64 // objects of the cross-reference table that could not be read
 
 	ends        []int64 // offsets of %%EOF
 	startxrefs  int
 	encryptWord bool // /Encrypt appears
-	hybrid      bool // a section has entries of its own and a cross-reference stream beside them
-	tails       int  // sections without entries that only name a stream written before them, as Word ends a file
+	hybrid      bool // a section has both entries and a cross-reference stream
+	tails       int  // sections without entries that only refer to an earlier stream, as at the end of Word's files
 
 	active, embedded, signed, meta *tally
-	worst                          analysis.Severity // of active
+	worst                          analysis.Severity // the most severe of active
 	lastSignature                  bool              // a signature covers the file to its end
 }
 
-// maxPDFDepth is how deeply objects of a PDF may hold each other.
+// maxPDFDepth is how deeply PDF objects may be nested.
 const maxPDFDepth = 100
 
-// pdfLimits bound what the parser unpacks, one stream to at most highRatio times the file. Images and fonts are never
-// unpacked.
+// pdfLimits limits what the parser unpacks; a stream may unpack to at most highRatio times the file's size. Images and
+// fonts are never unpacked.
 func pdfLimits(size int64) model.ResourceLimits {
 	return model.ResourceLimits{
 		MaxStreamBytes: 64 << 20, MaxDecodeBytes: unpackedBudget(size, 1<<20, 32<<20), MaxImagePixels: 1, MaxImageBytes: 1,
@@ -51,14 +51,14 @@ func pdfLimits(size int64) model.ResourceLimits {
 	}
 }
 
-// preparePDF makes the parser touch no configuration directory, and read objects in their order: without a logger for
-// statistics it reads them in the order of a map, and what it repairs then differs from run to run.
+// preparePDF keeps the parser away from configuration directories, and makes it read objects in order. Without a logger
+// for statistics it would read them in map order, and its repairs would differ from run to run.
 var preparePDF = sync.OnceFunc(func() {
 	model.ConfigPath = "disable"
 	log.SetStatsLogger(silent{})
 })
 
-// silent is a logger that says nothing.
+// silent is a logger that logs nothing.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
@@ -90,9 +90,9 @@ func (s *subject) readPDF() *pdfFile {
 	return p
 }
 
-// search finds the markers of ends and cross-reference tables wherever they stand.
+// search finds end markers and cross-reference tables anywhere in the file.
 func (p *pdfFile) search(s *subject) error {
-	const size, overlap = 1 << 20, maxTrailer // a marker may stand across the end of a window
+	const size, overlap = 1 << 20, maxTrailer // a marker may cross the end of a window
 	r := bufio.NewReaderSize(s.section(), size)
 	for start := int64(0); ; {
 		window, err := r.Peek(size)
@@ -131,23 +131,23 @@ func (p *pdfFile) search(s *subject) error {
 	}
 }
 
-// maxTrailer is how much of a trailer is looked at.
+// maxTrailer is how much of a trailer is examined.
 const maxTrailer = 16 << 10
 
 var (
-	trailerStart = regexp.MustCompile(`^trailer[\x00\t\n\f\r ]*(<<|%)`) // a word of a text has no dictionary behind it
+	trailerStart = regexp.MustCompile(`^trailer[\x00\t\n\f\r ]*(<<|%)`) // a word in a text is not followed by a dictionary
 	nextTrailer  = regexp.MustCompile(trailerStart.String()[1:])
 	escapedName  = regexp.MustCompile(`#[0-9A-Fa-f]{2}`)
 	emptySection = regexp.MustCompile(`(%%EOF)?[\x00\t\n\f\r ]*xref[\x00\t\n\f\r ]+0 0[\x00\t\n\f\r ]*$`)
 )
 
-// trailer looks at a trailer for a hybrid cross-reference (ISO 32000-2, 7.5.8.4). Of an object that the section says is
-// free and the stream says is there, programs see either. Word ends its files with a section that has no entries, after
-// the end of the body: there is nothing to choose from, and nothing was changed.
+// trailer checks a trailer for a hybrid cross-reference (ISO 32000-2, 7.5.8.4). If the section marks an object as free
+// and the stream lists it, programs see one or the other. Word ends its files with a section without entries, after the
+// end of the body: that is harmless, because there is nothing to choose from, and no change to the file.
 func (p *pdfFile) trailer(s *subject, text []byte, at int64) error {
 	text, _, ends := bytes.Cut(text, []byte("startxref"))
 	if next := nextTrailer.FindIndex(text[1:]); next != nil {
-		text = text[:1+next[0]] // the next one is looked at by itself, so that no byte is looked at twice
+		text = text[:1+next[0]] // the next trailer is examined separately, so that no byte is read twice
 	}
 	text = escapedName.ReplaceAllFunc(text, func(escape []byte) []byte {
 		c, _ := hex.DecodeString(string(escape[1:])) // two digits
@@ -170,7 +170,8 @@ func (p *pdfFile) trailer(s *subject, text []byte, at int64) error {
 	return nil
 }
 
-// actions are the action types (ISO 32000-2, 12.6.4) that do more than move within the document, and their severity.
+// actions are the action types (ISO 32000-2, 12.6.4) that do more than navigate within the document, with their
+// severity.
 var actions = map[string]analysis.Severity{
 	"JavaScript": analysis.High, "Launch": analysis.High, "SubmitForm": analysis.Medium, "ImportData": analysis.Medium,
 	"GoToE": analysis.Medium, "RichMediaExecute": analysis.Medium,
@@ -178,7 +179,7 @@ var actions = map[string]analysis.Severity{
 	"URI": analysis.Info,
 }
 
-// walk looks at every object of the cross-reference table, also at those that nothing refers to.
+// walk examines every object of the cross-reference table, even if nothing refers to it.
 func (p *pdfFile) walk(size int64) error {
 	table := p.context.XRefTable
 	for _, number := range slices.Sorted(maps.Keys(table.Table)) {
@@ -279,7 +280,7 @@ func (p *pdfFile) dict(d types.Dict, number, size int64) {
 	p.signature(d, kind, number, size)
 }
 
-// signature looks at a signature dictionary (ISO 32000-2, 12.8.1) or a signature field without one.
+// signature examines a signature dictionary (ISO 32000-2, 12.8.1), or a signature field without one.
 func (p *pdfFile) signature(d types.Dict, kind string, number, size int64) {
 	if p.name(d, "FT") == "Sig" && !has(d, "V") {
 		p.signed.add("empty signature field", number)
@@ -315,7 +316,7 @@ func (p *pdfFile) signature(d types.Dict, kind string, number, size int64) {
 	}
 }
 
-// info reads which entries the document information dictionary has.
+// info reads the names of the entries in the document information dictionary.
 func (p *pdfFile) info() error {
 	if p.context.Info == nil {
 		return nil
@@ -353,7 +354,7 @@ const (
 	unreadableObject = "unreadable object"
 )
 
-// pdfOnly looks at a PDF, whether its objects were read or not.
+// pdfOnly applies look to a PDF, whether or not its objects were read.
 func pdfOnly(look func(*pdfFile) verdict) func(*subject) verdict {
 	return func(s *subject) verdict {
 		p := s.pdf()
@@ -367,7 +368,7 @@ func pdfOnly(look func(*pdfFile) verdict) func(*subject) verdict {
 	}
 }
 
-// pdfWalk looks at a PDF whose objects were read. Nothing is clear where some were not.
+// pdfWalk applies look to a PDF whose objects were read. The result is never clear if some objects were not read.
 func pdfWalk(look func(*pdfFile) verdict) func(*subject) verdict {
 	return pdfOnly(func(p *pdfFile) verdict {
 		switch {
@@ -428,7 +429,7 @@ func pdfStructure(s *subject) verdict {
 	return nothing("The PDF's structure can be read.")
 }
 
-// trailing reports whether anything but white space stands from an offset on.
+// trailing reports whether anything but white space follows an offset.
 func (s *subject) trailing(from int64) bool {
 	r := bufio.NewReader(io.NewSectionReader(s.Content, from, s.Size-from))
 	c, err := r.ReadByte()
@@ -478,7 +479,7 @@ func pdfUpdates(p *pdfFile) verdict {
 			revisions--
 		}
 	}
-	revisions -= min(p.tails, 1) // Word writes one; a second was appended
+	revisions -= min(p.tails, 1) // Word writes one itself; a second one was appended
 	switch {
 	case revisions > 1:
 		return finding(analysis.Info, "The PDF was changed by appending to it.", found.list()...)

@@ -14,21 +14,21 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// textFile is what was seen in a text, character by character.
+// textFile collects the properties of a text, character by character.
 type textFile struct {
 	err     error
-	invalid int64 // bytes that are no UTF-8 or UTF-16
+	invalid int64 // bytes that are not valid UTF-8 or UTF-16
 
 	hidden, bidi, mixed *tally
 	worst               map[*tally]analysis.Severity
 
-	word   []*script // scripts of the word that is being read, in the order of their first letters
+	word   []*script // scripts of the current word, in order of their first letters
 	wordAt int64
-	flag   bool // a black flag and tag characters stand before
+	flag   bool // after a black flag and tag characters
 	open   []opening
 }
 
-// opening is an embedding, an override or an isolate that the line has not closed.
+// opening is an embedding, override or isolate that the line has not closed.
 type opening struct {
 	c  rune
 	at int64
@@ -56,7 +56,7 @@ func text(none, some string, which func(*textFile) *tally) func(*subject) verdic
 	}
 }
 
-// textual reports whether a media type is declared of what is text.
+// textual reports whether a media type declares text.
 func textual(mediaType string) bool {
 	return strings.HasPrefix(mediaType, "text/") || strings.HasSuffix(mediaType, "+json") ||
 		strings.HasSuffix(mediaType, "+xml") ||
@@ -180,7 +180,7 @@ func (t *textFile) character(c rune, at int64) {
 		return
 	}
 	if flag := t.flag; c == 0x1f3f4 || flag {
-		// The flags of England, Scotland and Wales are spelled in tag characters (UTS #51, ED-14a).
+		// The flags of England, Scotland and Wales are written with tag characters (UTS #51, ED-14a).
 		if t.flag = c == 0x1f3f4 || c >= 0xe0020 && c <= 0xe007e; flag && (t.flag && c != 0x1f3f4 || c == 0xe007f) {
 			t.add(t.hidden, analysis.Info, "TAG CHARACTER of a flag", at)
 			return
@@ -188,12 +188,12 @@ func (t *textFile) character(c rune, at int64) {
 	}
 	for _, h := range hiddenCharacters {
 		if c > 0x3164 && c < 0xfe00 {
-			break // no need to look through the ideographs one by one
+			break // avoid looking through the ideographs one by one
 		}
 		if c >= h.first && c <= h.last {
 			t.add(h.of(t), h.severity, h.name, at)
 			t.direction(c, at)
-			return // invisible: it ends no word
+			return // invisible, so it does not end the word
 		}
 	}
 	switch {
@@ -210,7 +210,7 @@ func (t *textFile) character(c rune, at int64) {
 	}
 }
 
-// hiddenCharacters are those that are not drawn, by the standard's names or those of their blocks.
+// hiddenCharacters are the characters that are not drawn, by their Unicode names or block names.
 var hiddenCharacters = []struct {
 	first, last rune
 	severity    analysis.Severity
@@ -248,10 +248,11 @@ var hiddenCharacters = []struct {
 func hiddenTally(t *textFile) *tally { return t.hidden }
 func bidiTally(t *textFile) *tally   { return t.bidi }
 
-// maxNesting is the depth to which the bidirectional algorithm goes (UAX #9, BD2).
+// maxNesting is the maximum depth of the bidirectional algorithm (UAX #9, BD2).
 const maxNesting = 125
 
-// direction follows what a line opens and closes: what stays open reorders what follows in the eyes of the reader.
+// direction tracks the embeddings that a line opens and closes. If one stays open, the reader sees the following text
+// in another order.
 func (t *textFile) direction(c rune, at int64) {
 	switch {
 	case c >= 0x202a && c <= 0x202e && c != 0x202c || c >= 0x2066 && c <= 0x2068:
@@ -272,7 +273,7 @@ func (t *textFile) endLine() {
 	t.open = t.open[:0]
 }
 
-// script is a set of letters that can be mistaken for those of another.
+// script is a set of letters that can be confused with another script's.
 type script struct {
 	name  string
 	table *unicode.RangeTable

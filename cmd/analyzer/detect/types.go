@@ -8,7 +8,7 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
-// detect is the type that the first bytes show.
+// detect returns the type of content with these first bytes.
 func detect(head []byte) *mimetype.MIME {
 	if bytes.HasPrefix(head, []byte("II\x2b\x00\x08\x00\x00\x00")) ||
 		bytes.HasPrefix(head, []byte("MM\x00\x2b\x00\x08\x00\x00")) {
@@ -16,13 +16,13 @@ func detect(head []byte) *mimetype.MIME {
 	}
 	m := mimetype.Detect(head)
 	if m.Is("application/octet-stream") && bytes.HasPrefix(head, []byte("ID3")) {
-		return mimetype.Lookup("audio/mpeg") // the first frame stands behind a picture
+		return mimetype.Lookup("audio/mpeg") // the first frame comes after a picture
 	}
 	return m
 }
 
-// otherNames are the media types under which browsers, mail programs and servers send content, by the type that it
-// looks like, beside those that mimetype knows.
+// otherNames are the other media types that browsers, mail programs and servers use for an apparent type, in addition
+// to mimetype's aliases.
 var otherNames = map[string][]string{
 	"image/jpeg":          {"image/jpg", "image/pjpeg", "image/x-jpeg", "image/x-jpg", "image/jfif"},
 	"image/png":           {"image/x-png"},
@@ -97,7 +97,7 @@ var otherNames = map[string][]string{
 	},
 	"text/csv":                  {"application/vnd.ms-excel"}, // Windows where Excel is installed
 	"text/tab-separated-values": {"application/vnd.ms-excel"},
-	"text/plain":                {"application/vnd.ms-excel"}, // a CSV of which the first lines do not show it
+	"text/plain":                {"application/vnd.ms-excel"}, // a CSV file whose first lines do not look like one
 
 	"application/pkcs7-signature": {
 		"application/x-pkcs7-signature", "application/pkcs7-mime", "application/x-pkcs7-mime", "application/cms",
@@ -111,8 +111,8 @@ var otherNames = map[string][]string{
 	"font/woff":                                 {"application/font-woff", "application/x-font-woff"},
 }
 
-// packageTypes are packages in ZIP files. Those that begin with an entry named mimetype say there which of them they
-// are.
+// packageTypes are package formats in ZIP files. Packages that begin with an entry named mimetype declare their type
+// there.
 var packageTypes = []string{
 	"application/vnd.etsi.asic-e+zip", "application/vnd.etsi.asic-s+zip", "application/epub+zip",
 	"application/vnd.ms-xpsdocument", "application/oxps",
@@ -138,7 +138,7 @@ var packageTypes = []string{
 	"application/vnd.ms-package.3dmanufacturing-3dmodel+xml", "image/openraster", "application/x-krita",
 }
 
-// saysPackage is the one of packageTypes that a mimetype entry names; "" for none.
+// saysPackage returns the one of packageTypes that a mimetype entry names, or "".
 func saysPackage(text string) string {
 	if i := slices.Index(packageTypes, strings.TrimSpace(text)); i >= 0 {
 		return packageTypes[i]
@@ -146,7 +146,7 @@ func saysPackage(text string) string {
 	return ""
 }
 
-// knownType reports whether a media type is one whose content this version recognises.
+// knownType reports whether this version recognises content of a media type.
 func knownType(name string) bool {
 	if mimetype.Lookup(name) != nil || officeTypes[name] != "" || slices.Contains(packageTypes, name) {
 		return true
@@ -159,7 +159,7 @@ func knownType(name string) bool {
 	return false
 }
 
-// isCalled reports whether content of the detected type is known under the declared one.
+// isCalled reports whether the declared type is a known name for content of the detected type.
 func (s *subject) isCalled(declared, detected string) bool {
 	if slices.Contains(otherNames[detected], declared) {
 		return true
@@ -167,7 +167,7 @@ func (s *subject) isCalled(declared, detected string) bool {
 	for m := s.detected; m != nil; m = m.Parent() {
 		name := mediaType(m.String())
 		if name == "text/plain" && detected != name {
-			break // markup and scripts are not what a plain text may be
+			break // plain text must not be markup or a script
 		}
 		if slices.Contains(otherNames[name], declared) {
 			return true
@@ -176,7 +176,7 @@ func (s *subject) isCalled(declared, detected string) bool {
 	return false
 }
 
-// anything are the types that say nothing.
+// anything are media types that say nothing about the content.
 var anything = []string{
 	"", "application/octet-stream", "binary/octet-stream", "application/x-download", "application/force-download",
 	"application/unknown",

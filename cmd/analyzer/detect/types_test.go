@@ -8,13 +8,13 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// isoFile is the beginning of a file of the ISO base media format.
+// isoFile returns the beginning of an ISO base media file.
 func isoFile(brand string, compatible ...string) []byte {
 	body := brand + "\x00\x00\x00\x00" + strings.Join(compatible, "")
 	return append([]byte{0, 0, 0, byte(8 + len(body))}, "ftyp"+body+strings.Repeat("\x00", 64)...)
 }
 
-// TestOtherNames: content has the declared type under each name that programs send for it, and under no other.
+// TestOtherNames: content has the declared type under each name that programs use for it, and under no other.
 func TestOtherNames(t *testing.T) {
 	const csv, rtf = "a;b\r\n1;2\r\n", `{\rtf1\ansi text}`
 	bigTIFF := append([]byte("II\x2b\x00\x08\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00"), make([]byte, 64)...)

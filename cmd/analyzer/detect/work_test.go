@@ -16,10 +16,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// bombZeros is what each bomb unpacks to, far past what a small file may.
+// bombZeros is how many bytes each bomb unpacks to, far more than a small file may.
 const bombZeros = 64 << 20
 
-// bzipped is 8 MiB of zeros as a bzip2 stream; streams may follow each other.
+// bzipped is a bzip2 stream of 8 MiB of zeros; streams can be concatenated.
 const bzipped = "QlpoOTFBWSZTWaI9S1gAQEBAgMAAAAQACCAAMMwFKaYBANiAgHi7kinChIUR6lrA"
 
 type zeros struct{ left int64 }
@@ -34,7 +34,7 @@ func (z *zeros) Read(p []byte) (int, error) {
 	return int(n), nil
 }
 
-// bombs are small files, one of each format that is unpacked, each of which holds bombZeros bytes of zeros.
+// bombs are small files, one for each format that is unpacked, that contain bombZeros bytes of zeros.
 func bombs(t *testing.T) map[string][]byte {
 	t.Helper()
 	must := func(err error) {
@@ -89,7 +89,7 @@ func bombs(t *testing.T) map[string][]byte {
 	return all
 }
 
-// TestWorkOfBombs counts the bytes that are unpacked: a bomb of any format is given up where it is known to be one.
+// TestWorkOfBombs counts the unpacked bytes: unpacking stops as soon as a bomb of any format is recognised.
 func TestWorkOfBombs(t *testing.T) {
 	for name, content := range bombs(t) {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestWorkOfBombs(t *testing.T) {
 	}
 }
 
-// TestBudget: what a file may unpack to grows with it, within bounds.
+// TestBudget: the limit on unpacking grows with the file's size, within bounds.
 func TestBudget(t *testing.T) {
 	for size, want := range map[int64]int64{
 		0: ratioFrom, 497: ratioFrom, ratioFrom / highRatio: ratioFrom, 1 << 20: highRatio << 20, 50 << 20: maxUnpacked,
@@ -121,7 +121,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestWorkOfTables: the tables of a small Office file, and the streams of a small PDF, are not unpacked to much either.
+// TestWorkOfTables: the tables of a small Office file and the streams of a small PDF are limited in the same way.
 func TestWorkOfTables(t *testing.T) {
 	var packed bytes.Buffer
 	z := zip.NewWriter(&packed)
@@ -152,7 +152,7 @@ func TestWorkOfTables(t *testing.T) {
 	}
 }
 
-// TestManyTrailers: each byte of a PDF is looked at once, however many trailers begin in it.
+// TestManyTrailers: each byte of a PDF is examined once, however many trailers begin in the file.
 func TestManyTrailers(t *testing.T) {
 	content := append([]byte("%PDF-1.7\n"), bytes.Repeat([]byte("trailer<<"), 100_000)...)
 	s := newSubject(Input{Content: bytes.NewReader(content), Size: int64(len(content))})

@@ -14,19 +14,19 @@ import (
 	"unicode"
 )
 
-// zipLayout is what a ZIP file holds beside what its directory lists (APPNOTE 4.3). Other programs may read that: one
-// that goes through the entries from the beginning, or takes another of several directories.
+// zipLayout describes the parts of a ZIP file that its directory does not list (APPNOTE 4.3). Other programs may read
+// them: programs that read the entries from the beginning, or that use another of several directories.
 type zipLayout struct {
-	outside   int64    // bytes that belong to no entry and no directory, and are not zero
-	first     int64    // where the first of them stands
-	overlap   bool     // entries, or an entry and the directory, share bytes
-	differing []int    // entries that have another name in their own header, or in an extra field
-	names     []string // these other names
-	others    []string // names in extra fields beside names in another character set
+	outside   int64    // non-zero bytes that belong to no entry and no directory
+	first     int64    // offset of the first of these bytes
+	overlap   bool     // entries share bytes with each other or with the directory
+	differing []int    // entries with another name in their own header or in an extra field
+	names     []string // those other names
+	others    []string // names in extra fields that cannot be compared, because of their character set
 	sizes     int64    // entries whose own header has another size or method
 }
 
-// zipSpan is a piece of the file that is accounted for.
+// zipSpan is an accounted piece of the file.
 type zipSpan struct{ from, to int64 }
 
 const (
@@ -36,7 +36,7 @@ const (
 
 var errZipLayout = errors.New("the directory of the ZIP file cannot be followed")
 
-// readZipLayout goes through the directory that archive/zip reads, and the headers of the entries that it lists.
+// readZipLayout reads the directory that archive/zip uses, and the headers of the entries that it lists.
 func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayout, error) {
 	z := &zipLayout{first: -1}
 	le := binary.LittleEndian
@@ -58,7 +58,8 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 		at := int64(le.Uint64(locator[8:]))
 		if at >= 0 && readAt(content, at, record) == nil && bytes.HasPrefix(record, []byte("PK\x06\x06")) {
 			whole := int64(le.Uint64(record[4:]))
-			large := le.Uint16(tail[10:]) == 1<<16-1 || length == 1<<16-1 || start == 1<<32-1 // as archive/zip decides
+			// The same decision as archive/zip's.
+			large := le.Uint16(tail[10:]) == 1<<16-1 || length == 1<<16-1 || start == 1<<32-1
 			start64, length64 := int64(le.Uint64(record[48:])), int64(le.Uint64(record[40:]))
 			if whole < zip64EndSize-12 || whole > size || !large && (start64 != start || length64 != length) {
 				return nil, errZipLayout
@@ -73,7 +74,8 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 	if start < 0 || length < 0 || base < 0 {
 		return nil, errZipLayout
 	}
-	// As archive/zip: what reads as a directory where the end says so is one, whatever stands before the file.
+	// Like archive/zip: if the bytes where the end record points read as a directory, they are the directory, whatever
+	// precedes the file.
 	if mark := make([]byte, 4); base > 0 && readAt(content, start, mark) == nil && string(mark) == "PK\x01\x02" {
 		base = 0
 	}
@@ -104,7 +106,7 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 	return z, z.account(content, size, spans)
 }
 
-// text looks at a comment or extra fields, which programs that search for the parts of an archive may take for one.
+// text checks a comment or extra fields for marks of an archive's parts, which programs that search for them may find.
 func (z *zipLayout) text(text []byte, at int64) {
 	if !bytes.Contains(text, []byte("PK\x03\x04")) && !bytes.Contains(text, []byte("PK\x05\x06")) {
 		return
@@ -115,8 +117,8 @@ func (z *zipLayout) text(text []byte, at int64) {
 	}
 }
 
-// path takes the name of an entry in an extra field, which some programs prefer to the other. Names beyond ASCII cannot
-// be compared: the first may be in any character set.
+// path records an entry's name in an extra field, which some programs prefer. Names beyond ASCII cannot be compared,
+// because the main name may be in any character set.
 func (z *zipLayout) path(path, name []byte, entry int) {
 	switch {
 	case path == nil || bytes.Equal(path, name):
@@ -127,7 +129,7 @@ func (z *zipLayout) path(path, name []byte, entry int) {
 	}
 }
 
-// account finds what is in no span, or in two.
+// account finds bytes that are in no span, or in two.
 func (z *zipLayout) account(content io.ReaderAt, size int64, spans []zipSpan) error {
 	slices.SortFunc(spans, func(a, b zipSpan) int {
 		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
@@ -151,7 +153,7 @@ func (z *zipLayout) account(content io.ReaderAt, size int64, spans []zipSpan) er
 	return nil
 }
 
-// notZero counts the bytes that are not zero, and says where the first one is.
+// notZero returns the number of non-zero bytes, and the offset of the first.
 func notZero(r io.Reader) (n, first int64, err error) {
 	buffer := make([]byte, 1<<15)
 	first = -1
@@ -174,18 +176,18 @@ func notZero(r io.Reader) (n, first int64, err error) {
 	}
 }
 
-// zipCentral is what of an entry of the directory tells where the entry is.
+// zipCentral is the part of a directory entry that locates the entry.
 type zipCentral struct {
 	flags, method                    uint16
-	path                             []byte // the name in an extra field; nil for none
+	path                             []byte // the name in an extra field, or nil
 	texts                            []byte // extra fields and comment
 	crc                              uint32
 	compressed, uncompressed, offset uint64
 }
 
-// zipEntry reads an entry of the directory; nil where it ends.
+// zipEntry reads a directory entry, or returns nil at the end.
 func zipEntry(r *bufio.Reader) (entry *zipCentral, name []byte, taken int64, err error) {
-	head, _ := r.Peek(zipDirectorySize) // shorter where the file ends
+	head, _ := r.Peek(zipDirectorySize) // shorter at the end of the file
 	if len(head) < zipDirectorySize || !bytes.HasPrefix(head, []byte("PK\x01\x02")) {
 		return nil, nil, 0, nil
 	}
@@ -206,8 +208,8 @@ func zipEntry(r *bufio.Reader) (entry *zipCentral, name []byte, taken int64, err
 	return e, rest[:n], int64(zipDirectorySize + n + m + k), nil
 }
 
-// extra takes the sizes and the offset that do not fit into 32 bits (APPNOTE 4.5.3), and another name (4.6.9), unless
-// that is from before the entry was renamed.
+// extra applies sizes and offsets that do not fit into 32 bits (APPNOTE 4.5.3), and another name (4.6.9), unless that
+// name dates from before the entry was renamed.
 func (e *zipCentral) extra(extra, name []byte) {
 	le := binary.LittleEndian
 	for len(extra) >= 4 {
@@ -230,8 +232,8 @@ func (e *zipCentral) extra(extra, name []byte) {
 	}
 }
 
-// local is where an entry is, from its own header to the end of its data descriptor. It compares that header with what
-// the directory says.
+// local returns an entry's span, from its own header to the end of its data descriptor. It compares that header with
+// the directory.
 func (z *zipLayout) local(content io.ReaderAt, size, base int64, e *zipCentral, name []byte, i int) (zipSpan, error) {
 	head := make([]byte, zipLocalSize)
 	if e.offset > uint64(size) || e.compressed > uint64(size) {
@@ -262,7 +264,7 @@ func (z *zipLayout) local(content io.ReaderAt, size, base int64, e *zipCentral, 
 		to += e.descriptor(content, size, to)
 	}
 	agrees := func(local, listed uint64) bool {
-		return local == listed || e.flags&8 != 0 && (local == 0 || local == 1<<32-1) // it stands behind the data
+		return local == listed || e.flags&8 != 0 && (local == 0 || local == 1<<32-1) // stored after the data
 	}
 	if !agrees(own.compressed, e.compressed) || !agrees(own.uncompressed, e.uncompressed) ||
 		le.Uint16(head[8:]) != e.method || le.Uint16(head[6:])&1 != e.flags&1 {
@@ -271,7 +273,7 @@ func (z *zipLayout) local(content io.ReaderAt, size, base int64, e *zipCentral, 
 	return zipSpan{at, to}, nil
 }
 
-// descriptor is the length of the data descriptor at an offset (APPNOTE 4.3.9), which has four forms; 0 for none.
+// descriptor returns the length of the data descriptor at an offset, or 0. There are four forms (APPNOTE 4.3.9).
 func (e *zipCentral) descriptor(content io.ReaderAt, size, at int64) int64 {
 	text := make([]byte, min(24, size-at))
 	if readAt(content, at, text) != nil {
@@ -295,8 +297,8 @@ func (e *zipCentral) descriptor(content io.ReaderAt, size, at int64) int64 {
 	return 0
 }
 
-// zipEndIn finds the end record that archive/zip takes, the last one whose comment has room (APPNOTE 4.3.16); -1 for
-// none. toEnd says that the comment must end with the file.
+// zipEndIn finds the end record that archive/zip uses, the last one whose comment fits (APPNOTE 4.3.16), or returns -1.
+// toEnd requires that the comment ends with the file.
 func zipEndIn(content io.ReaderAt, size int64, toEnd bool) (int64, []byte) {
 	const comment = 1<<16 - 1
 	from := max(0, size-zipEndSize-comment)
@@ -316,7 +318,7 @@ func zipEndIn(content io.ReaderAt, size int64, toEnd bool) (int64, []byte) {
 	return -1, nil
 }
 
-// readAt fills the buffer, or fails.
+// readAt fills the buffer or returns an error.
 func readAt(content io.ReaderAt, offset int64, buffer []byte) error {
 	if offset < 0 {
 		return io.ErrUnexpectedEOF
@@ -327,7 +329,7 @@ func readAt(content io.ReaderAt, offset int64, buffer []byte) error {
 	return nil
 }
 
-// wholeFlate unpacks an entry, and tells left of bytes that follow the end of its compressed data.
+// wholeFlate unpacks an entry, and reports bytes left after the end of its compressed data.
 type wholeFlate struct {
 	io.ReadCloser
 	packed *bufio.Reader
@@ -335,7 +337,7 @@ type wholeFlate struct {
 }
 
 func newWholeFlate(packed io.Reader, left func()) io.ReadCloser {
-	r := bufio.NewReader(packed) // of which flate takes no byte too many
+	r := bufio.NewReader(packed) // from which flate reads no extra byte
 	return &wholeFlate{flate.NewReader(r), r, left}
 }
 

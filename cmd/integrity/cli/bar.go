@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// Bar shows on a terminal how far a long run has come, how fast, and how long it will take yet. It may be used
-// concurrently.
+// Bar shows the progress, speed and remaining time of a long run on a terminal. It is safe for concurrent use.
 type Bar struct {
-	to         io.Writer // nil: nothing is shown
+	to         io.Writer // nil: show nothing
 	what, unit string
-	size       int64 // of a unit
+	size       int64 // of one unit
 
 	mu          sync.Mutex
 	done, total int64
 	begun, next time.Time
 }
 
-// NewBar makes the bar of a run that counts to total. What is shown are units, each size long. Without a terminal
-// nothing is shown.
+// NewBar creates the bar of a run that counts to total. The bar shows units of the given size. Without a terminal it
+// shows nothing.
 func NewBar(to io.Writer, what, unit string, size, total int64) *Bar {
 	b := &Bar{what: what, unit: unit, size: size, total: total, begun: time.Now()}
 	if IsTerminal(to) {
@@ -30,14 +29,14 @@ func NewBar(to io.Writer, what, unit string, size, total int64) *Bar {
 	return b
 }
 
-// Add counts n more.
+// Add adds n to the count.
 func (b *Bar) Add(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.set(b.done+n, b.total)
 }
 
-// Set says how far the run has come, and how far it goes.
+// Set sets the count and the total.
 func (b *Bar) Set(done, total int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,7 +60,7 @@ func (b *Bar) set(done, total int64) {
 	_, _ = io.WriteString(b.to, "\r\x1b[K"+line)
 }
 
-// Write counts bytes.
+// Write adds the number of bytes, and discards them.
 func (b *Bar) Write(p []byte) (int, error) {
 	b.Add(int64(len(p)))
 	return len(p), nil

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A bar shows share, counts, speed and time left, ten times a second at most, and leaves an empty line.
+// TestBar: a bar shows the share, counts, speed and remaining time, at most ten times a second, and leaves an empty
+// line.
 func TestBar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var screen bytes.Buffer
@@ -23,7 +24,7 @@ func TestBar(t *testing.T) {
 		if n, err := b.Write(make([]byte, 10e6-1)); n != 10e6-1 || err != nil {
 			t.Error(n, err)
 		}
-		b.Add(1) // too soon to be shown
+		b.Add(1) // too soon to show
 		want := "\r\x1b[Kfile  25% |" + strings.Repeat("█", 7) + strings.Repeat(" ", 23) + "| 10/40 MB, 5 MB/s, 6s left"
 		if screen.String() != want {
 			t.Errorf("%q, want %q", screen.String(), want)

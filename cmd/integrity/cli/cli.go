@@ -38,7 +38,7 @@ func (a *App) Variable(name string) string {
 
 func TimeText(t time.Time) string { return evidence.FormatTime(t) }
 
-// TimeOrNull is a timestamp that may not have come yet.
+// TimeOrNull formats a time, or returns nil for a nil time.
 func TimeOrNull(t *time.Time) *string {
 	if t == nil {
 		return nil
@@ -50,17 +50,16 @@ func TimeOrNull(t *time.Time) *string {
 // Exit codes (contract section 9).
 const (
 	ExitOK       = 0
-	ExitNegative = 1 // the answer is no: refused, different, not verified
-	ExitFailed   = 2 // it could not be done, so there is no answer
+	ExitNegative = 1 // the answer is negative: refused, different, not verified
+	ExitFailed   = 2 // the command failed, so there is no answer
 )
 
-// NegativeError is an answer that was given and is no. An empty text means that the answer stands on standard output
-// already.
+// NegativeError is a negative answer. Its text is empty if the answer has already been printed.
 type NegativeError string
 
 func (n NegativeError) Error() string { return string(n) }
 
-// App is what a command uses of the world outside: the tests replace it.
+// App is a command's environment, which tests replace.
 type App struct {
 	Out, Errs io.Writer // data; errors, progress and logs
 	Environ   []string
@@ -80,31 +79,32 @@ func exitCode(err error) int {
 	}
 }
 
-// Group returns a command that only holds others. Called alone or with an unknown word it fails, and suggests the
-// commands whose names are close to that word.
+// Group returns a command that only has subcommands. Without one, or with an unknown one, it fails, and suggests
+// subcommands with similar names.
 func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, SuggestionsMinimumDistance: 2,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("%q needs one of its commands; see %s --help", c.CommandPath(), c.CommandPath())
+				return fmt.Errorf("%q needs a subcommand; see %s --help", c.CommandPath(), c.CommandPath())
 			}
 			near := strings.Join(c.SuggestionsFor(args[0]), "\n  ")
 			if near != "" {
 				near = "\n\nDid you mean this?\n  " + near
 			}
-			return fmt.Errorf("%q is no command of %q; see %s --help%s", args[0], c.CommandPath(), c.CommandPath(), near)
+			return fmt.Errorf("unknown command %q for %q; see %s --help%s", args[0], c.CommandPath(), c.CommandPath(), near)
 		},
 	}
 	c.AddCommand(commands...)
 	return c
 }
 
-// Arguments says what a command line must look like, and which flags it lacks besides.
+// Arguments checks the number of arguments. Its error shows the expected command line, and the required flags that are
+// missing.
 func Arguments(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= most {
-			return nil // cobra names the flags that are missing
+			return nil // cobra itself reports missing flags
 		}
 		lacks := ""
 		if err := c.ValidateRequiredFlags(); err != nil {
@@ -114,21 +114,21 @@ func Arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// Require makes flags without which the command means nothing.
+// Require marks flags as required.
 func Require(c *cobra.Command, names ...string) {
 	for _, name := range names {
 		if err := c.MarkFlagRequired(name); err != nil {
-			panic(err) // a name that the command has not defined
+			panic(err) // the command has no flag of this name
 		}
 	}
 }
 
-// screen is an output in which a terminal obeys nothing: names and answers of others reach it. Control characters and
-// those that turn the direction of a text are escaped as JSON escapes them, so JSON stays the same JSON; bytes that are
-// no UTF-8 are escaped too. Every command writes whole characters at once.
+// screen is an output that sends no control sequences to a terminal, although it prints names and answers that others
+// wrote. It escapes control characters and those that change the text direction as JSON does, so JSON stays equivalent
+// JSON, and also bytes that are not UTF-8. Every command writes whole characters at once.
 type screen struct {
 	io.Writer
-	failed error // the first error: package cobra prints help without looking
+	failed error // the first error; cobra ignores errors when it prints help
 }
 
 func (s *screen) Write(text []byte) (int, error) {
@@ -138,7 +138,7 @@ func (s *screen) Write(text []byte) (int, error) {
 		for left := text; len(left) > 0; {
 			r, size := utf8.DecodeRune(left)
 			switch {
-			case r == utf8.RuneError && size == 1: // some terminals obey the bytes 0x80 to 0x9f
+			case r == utf8.RuneError && size == 1: // some terminals interpret the bytes 0x80 to 0x9f
 				fmt.Fprintf(&b, `\x%02x`, left[0])
 			case commands(r):
 				fmt.Fprintf(&b, `\u%04x`, r)
@@ -157,12 +157,12 @@ func (s *screen) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// commands reports whether a terminal may obey a character instead of showing it.
+// commands reports whether a terminal might interpret a character instead of showing it.
 func commands(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
 }
 
-// WriteRaw writes bytes that must stay as they are, where no terminal obeys them.
+// WriteRaw writes the bytes unchanged, unless the output is a terminal.
 func (a *App) WriteRaw(text []byte) error {
 	w := a.Out
 	if s, ok := w.(*screen); ok && !IsTerminal(w) {
@@ -172,7 +172,7 @@ func (a *App) WriteRaw(text []byte) error {
 	return err
 }
 
-// Print writes v as indented JSON where asked for, else the text.
+// Print writes v as indented JSON if asJSON is true, else the text.
 func (a *App) Print(asJSON bool, v any, text string) error {
 	if asJSON {
 		return WriteJSON(a.Out, v, "  ")
@@ -181,7 +181,7 @@ func (a *App) Print(asJSON bool, v any, text string) error {
 	return err
 }
 
-// WriteJSON keeps <, > and & as they are: the output is for machines and people, not for HTML.
+// WriteJSON does not escape <, > and &: the output is not meant for HTML.
 func WriteJSON(w io.Writer, v any, indent string) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -189,7 +189,7 @@ func WriteJSON(w io.Writer, v any, indent string) error {
 	return e.Encode(v)
 }
 
-// Visible quotes texts of others that a terminal would not show as they are.
+// Visible quotes a text that a terminal would not show unchanged.
 func Visible(s string) string {
 	if s == "" {
 		return "(erased)"
@@ -200,11 +200,11 @@ func Visible(s string) string {
 	return s
 }
 
-// harmless is a message of several lines in which a terminal obeys nothing: files and answers of others are quoted in
-// it.
+// harmless escapes a message of several lines for a terminal. The message may quote files and answers that others
+// wrote.
 func harmless(message string) string {
 	var b strings.Builder
-	for _, r := range strings.ReplaceAll(message, "\n\t", "\n  ") { // cobra's proposals
+	for _, r := range strings.ReplaceAll(message, "\n\t", "\n  ") { // cobra indents its suggestions with tabs
 		if r != '\n' && !unicode.IsPrint(r) {
 			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
 			continue
@@ -226,10 +226,10 @@ func IsTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// RequestID names one run of a command in the history.
+// RequestID returns the ID under which the history records this run of a command.
 func (a *App) RequestID() string { return "cli-" + rand.Text() }
 
-// Person is the system user who runs the command; one who became root through sudo is named too.
+// Person returns the system user who runs the command, and the original user if sudo was used.
 func (a *App) Person() string {
 	name := strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil {
@@ -241,7 +241,7 @@ func (a *App) Person() string {
 	return name
 }
 
-// Run executes a command line of root and returns the exit code. What went wrong stands on Errs.
+// Run executes a command line and returns the exit code. It writes the error to Errs.
 func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	out, ok := a.Out.(*screen)
 	if !ok {
@@ -266,24 +266,23 @@ func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	return exitCode(err)
 }
 
-// WarnLog is the log of a command that says only what is wrong.
+// WarnLog returns a log for commands that only report warnings and errors.
 func (a *App) WarnLog() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// Manual holds the help of commands by their whole names, such as "apikey create".
+// Manual holds the help of commands by full name, such as "apikey create".
 type Manual map[string]cobra.Command
 
-// NewManual reads a text that has for each command a line "= NAME ARGUMENT…", a line that is its short help and, where
-// there is more to say, an empty line and its long help. Arguments are in capitals, those that may be missing in
-// brackets.
+// NewManual parses the help texts. Each command has a line "= NAME ARGUMENT…", a line with the short help and, if there
+// is more to say, an empty line and the long help. Arguments are in capitals, optional ones in brackets.
 func NewManual(text string) Manual {
 	m := Manual{}
 	for _, part := range strings.Split("\n"+text, "\n= ")[1:] {
 		use, help, _ := strings.Cut(part, "\n")
 		short, long, _ := strings.Cut(help, "\n")
 		words := strings.Fields(use)
-		first := len(words) // of the arguments
+		first := len(words) // index of the first argument
 		for first > 0 && strings.ToLower(words[first-1]) != words[first-1] {
 			first--
 		}
@@ -295,11 +294,11 @@ func NewManual(text string) Manual {
 	return m
 }
 
-// Command is the command of that name, which does nothing yet.
+// Command creates the named command, without an action.
 func (m Manual) Command(name string) *cobra.Command {
 	c, found := m[name]
 	if !found {
-		panic("the manual lacks the command " + name)
+		panic("no help text for the command " + name)
 	}
 	return &c
 }

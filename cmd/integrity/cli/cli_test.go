@@ -10,7 +10,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 )
 
-// TestErrorsAreNoOrdersToTerminals: a message quotes files of others.
+// TestErrorsAreNoOrdersToTerminals: errors quote files of others, and must not control the terminal.
 func TestErrorsAreNoOrdersToTerminals(t *testing.T) {
 	var errs strings.Builder
 	a := &cli.App{Errs: &errs}
@@ -22,7 +22,7 @@ func TestErrorsAreNoOrdersToTerminals(t *testing.T) {
 	}
 }
 
-// TestOutputIsNoOrderToTerminals: the same of the output, where a byte that is no UTF-8 may be an order by itself.
+// TestOutputIsNoOrderToTerminals: output must not control the terminal either, not even with bytes that are not UTF-8.
 func TestOutputIsNoOrderToTerminals(t *testing.T) {
 	var out strings.Builder
 	a := &cli.App{Out: &out, Errs: &out}
@@ -69,7 +69,8 @@ func TestManual(t *testing.T) {
 	m.Command("nothing")
 }
 
-// A command line without its arguments names the flags that it lacks too, and a proposal stands on a line of its own.
+// TestWhatACommandLineLacks: a command line without arguments also names the missing flags, and suggestions have lines
+// of their own.
 func TestWhatACommandLineLacks(t *testing.T) {
 	for line, want := range map[string]string{
 		"make --size 1": `the command must read "root make NAME [flags]"; required flag(s) "plan" not set; see root make --help`,

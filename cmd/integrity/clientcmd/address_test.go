@@ -15,8 +15,8 @@ import (
 	"integrityledger/domain"
 )
 
-// Where a key is refused, or something else than the service answers, a command names the address that it asked: it may
-// be another than was meant.
+// TestAddressIsNamed: if a key is refused, or the answer does not come from this service, the error names the address,
+// because the configured address may be the wrong one.
 func TestAddressIsNamed(t *testing.T) {
 	key, _ := domain.NewAPIKey(domain.NewKeyID(time.Now(), 0))
 	for name, answer := range map[string]struct {
@@ -37,7 +37,7 @@ func TestAddressIsNamed(t *testing.T) {
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(answer.status)
-			_, _ = io.WriteString(w, answer.body) // a command that has read enough goes away
+			_, _ = io.WriteString(w, answer.body) // fails if the command stops reading early
 		}))
 		defer server.Close()
 		for _, args := range [][]string{

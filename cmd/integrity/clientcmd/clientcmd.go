@@ -15,7 +15,7 @@ import (
 	"integrityledger/handlers/client"
 )
 
-// Name is that of the program in Integrity-Version.
+// Name identifies this program in the header Integrity-Version.
 const Name = "integrity-cli"
 
 // help is what the commands are called, and what --help says of them.
@@ -27,7 +27,7 @@ var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
 
 type app struct{ *cli.App }
 
-// Commands are all of them, in the order in which --help shows them.
+// Commands returns all commands, in the order in which --help shows them.
 func Commands(shared *cli.App) []*cobra.Command {
 	a := &app{shared}
 	return []*cobra.Command{
@@ -47,13 +47,13 @@ func Commands(shared *cli.App) []*cobra.Command {
 	}
 }
 
-// Flags name the service. The key comes from the environment alone.
+// Flags identify the service. The API key comes only from the environment.
 type Flags struct {
 	url  string
 	JSON bool
 }
 
-// Command makes the command that help.txt describes by that name, for the service that its flags name.
+// Command creates the command that help.txt describes under this name, with the flags that identify the service.
 func Command(name string) (*cobra.Command, *Flags) {
 	c, f := manual().Command(name), &Flags{}
 	c.Flags().StringVar(
@@ -63,10 +63,10 @@ func Command(name string) (*cobra.Command, *Flags) {
 	return c, f
 }
 
-// Connect makes an authenticated client.
+// Connect creates an authenticated client.
 func Connect(a *cli.App, f *Flags) (*client.Client, error) { return ConnectTo(a, f.url) }
 
-// ConnectTo is Connect to the service of an address; empty means the configured one.
+// ConnectTo is Connect for the given address; an empty address means the configured one.
 func ConnectTo(a *cli.App, url string) (*client.Client, error) {
 	base, err := (&app{a}).serviceURL(url)
 	if err != nil {
@@ -74,12 +74,12 @@ func ConnectTo(a *cli.App, url string) (*client.Client, error) {
 	}
 	key := a.Variable(config.VariableAPIKey)
 	if _, _, ok := domain.ParseAPIKey(key); !ok {
-		return nil, fmt.Errorf("%s must be the text of an API key (ik_…)", config.VariableAPIKey)
+		return nil, fmt.Errorf("%s must be an API key's text (ik_…)", config.VariableAPIKey)
 	}
 	return client.New(client.Config{BaseURL: base, APIKey: key, Name: Name})
 }
 
-// serviceURL chooses the address: the flag, the variable, or this machine.
+// serviceURL returns the service's address: from the flag, from the variable, or the default on this machine.
 func (a *app) serviceURL(flag string) (string, error) {
 	text, name := flag, "--url"
 	if text == "" {
@@ -92,7 +92,7 @@ func (a *app) serviceURL(flag string) (string, error) {
 	return base, nil
 }
 
-// answer prints what was found; where that is no, the command exits as with a negative answer.
+// answer prints the result. If yes is false, the command exits with ExitNegative.
 func (a *app) answer(asJSON bool, v any, text string, yes bool) error {
 	if err := a.Print(asJSON, v, text); err != nil || yes {
 		return err
@@ -100,7 +100,7 @@ func (a *app) answer(asJSON bool, v any, text string, yes bool) error {
 	return cli.NegativeError("")
 }
 
-// Refusal makes a refused request exit as a negative answer. What could not be done stays what it is.
+// Refusal makes a refused request exit with ExitNegative. Other errors stay as they are.
 func Refusal(err error) error {
 	if client.Refused(err) {
 		return cli.NegativeError(err.Error())
@@ -108,16 +108,16 @@ func Refusal(err error) error {
 	return err
 }
 
-// written is Refusal of a write that may be given again, whether it happened or not.
+// written is Refusal for a write that can safely be repeated.
 func written(err error) error {
-	return Unconfirmed(err, "run the same command again; what was done already is answered as a replay")
+	return Unconfirmed(err, "run the same command again; anything already done is answered as a replay")
 }
 
-// Unconfirmed is Refusal for a write. If no answer came, the write may have happened: the error then says what to do
+// Unconfirmed is Refusal for a write. If no answer came, the write may have happened: the error says so, and what to do
 // next.
 func Unconfirmed(err error, then string) error {
 	if client.Unknown(err) {
-		err = fmt.Errorf("%w\n  whether it was done is not known: %s", err, then)
+		err = fmt.Errorf("%w\n  the outcome is unknown: %s", err, then)
 	}
 	return Refusal(err)
 }

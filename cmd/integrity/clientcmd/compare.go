@@ -13,15 +13,15 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// recordLocation is a record as people name it: by a link or by its publicId.
+// recordLocation identifies a record by a link or by its publicId.
 type recordLocation struct {
 	base     string // empty for a bare publicId
 	publicID string
 }
 
-// readLocation understands the verification link, the public API's address and the bare publicId.
+// readLocation parses a verification link, the record's address in the public API, or a bare publicId.
 func readLocation(text string) (recordLocation, error) {
-	wrong := errors.New("it must be the verification link, or the 26 characters of a publicId")
+	wrong := errors.New("it must be a verification link, or the 26 characters of a publicId")
 	if _, ok := domain.ParsePublicID(text); ok {
 		return recordLocation{publicID: text}, nil
 	}

@@ -16,13 +16,13 @@ import (
 
 func (a *app) evidenceCommand() *cobra.Command {
 	c, flags := Command("evidence")
-	if err := c.Flags().MarkHidden("json"); err != nil { // the evidence is JSON with or without it
+	if err := c.Flags().MarkHidden("json"); err != nil { // evidence is always JSON
 		panic(err)
 	}
-	output := c.Flags().StringP("output", "o", "", "file to write (default, and -: standard output)")
+	output := c.Flags().StringP("output", "o", "", "file to write (default or -: standard output)")
 	at := c.Flags().String("at", "", "state as of this time (RFC 3339, at least a minute ago) or sequence")
 	timestamps := c.Flags().Bool(
-		"timestamps", false, "with the tokens of timestamp authorities that show before which time the record existed",
+		"timestamps", false, "include the tokens of timestamp authorities, which show that the record existed before a time",
 	)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		record, service, err := a.recordClient(args[0], flags)
@@ -48,8 +48,8 @@ func (a *app) evidenceCommand() *cobra.Command {
 	return c
 }
 
-// recordClient makes the authenticated client for a record. A link of another service than the configured one is
-// refused: the key must not travel to wherever a link leads.
+// recordClient creates an authenticated client for a record. It refuses a link to a service other than the configured
+// one, so that the key is never sent there.
 func (a *app) recordClient(text string, flags *Flags) (recordLocation, *client.Client, error) {
 	at, err := readLocation(text)
 	if err != nil {
@@ -61,7 +61,7 @@ func (a *app) recordClient(text string, flags *Flags) (recordLocation, *client.C
 	}
 	if at.base != "" && at.base != service.BaseURL() {
 		return at, nil, fmt.Errorf(
-			"PUBLIC_ID: the link is of %s, and the key is for %s: set --url or %s if they are the same service", at.base,
+			"PUBLIC_ID: the link leads to %s, but the key is for %s: set --url or %s if they are the same service", at.base,
 			service.BaseURL(), config.VariableBaseURL,
 		)
 	}
@@ -71,25 +71,25 @@ func (a *app) recordClient(text string, flags *Flags) (recordLocation, *client.C
 func (a *app) verifyCommand() *cobra.Command {
 	var options evidence.Options
 	c := manual().Command("verify")
-	c.Flags().BoolVar(&options.RequireReferences, "require-references", false, "fail where the references are absent")
+	c.Flags().BoolVar(&options.RequireReferences, "require-references", false, "fail if the references are absent")
 	c.Flags().BoolVar(
 		&options.RequireCurrent, "require-current", false,
 		"fail unless the evidence shows that the version was current when it was saved",
 	)
 	c.Flags().BoolVar(
 		&options.RequireInclusion, "require-inclusion", false,
-		"fail unless a valid proof shows that the transparency log holds the record",
+		"fail unless a valid proof shows that the transparency log contains the record",
 	)
 	c.Flags().BoolVar(
 		&options.RequireTimestamp, "require-timestamp", false,
-		"fail unless a pinned timestamp authority shows before which time the record existed",
+		"fail unless a pinned timestamp authority has stamped the record",
 	)
 	c.Flags().IntVar(
 		&options.RequireWitnesses, "require-witnesses", 0,
-		"fail unless so many pinned witnesses cosigned the checkpoint of the proof of inclusion",
+		"fail unless this many pinned witnesses cosigned the inclusion proof's checkpoint",
 	)
 	c.Flags().BoolVar(&options.AcceptStampedBeforeRevocation, "accept-stamped-before-revocation", false,
-		"let a record stand whose signing key was revoked, where a pinned timestamp authority stamped it before")
+		"accept a record whose signing key was revoked, if a pinned timestamp authority stamped it before")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	language := c.Flags().String("language", string(evidence.English), "language of the closing text, en or es")
 	c.RunE = func(_ *cobra.Command, args []string) error {
@@ -132,7 +132,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	return c
 }
 
-// readReceipt reads at most one byte more than a receipt may have, so that a longer one is refused as such.
+// readReceipt reads at most one byte more than the largest receipt, so that a longer file is rejected as too long.
 func readReceipt(path string) ([]byte, error) {
 	f, err := keyfiles.OpenRegular(path)
 	if err != nil {
@@ -146,7 +146,7 @@ func readReceipt(path string) ([]byte, error) {
 	return text, nil
 }
 
-// describeFindings puts findings into words; witnesses is how many are pinned.
+// describeFindings describes the findings as text. witnesses is the number of pinned witnesses.
 func describeFindings(f evidence.Findings, witnesses int) string {
 	var b strings.Builder
 	line := func(name, format string, values ...any) {
@@ -167,7 +167,7 @@ func describeFindings(f evidence.Findings, witnesses int) string {
 		line("validity", "not established offline")
 		file("certified")
 		line("certificate", "%s, issued at %s by the clock of %s", c.PublicID, c.IssuedAt, c.Issuer)
-		// In quotes, so that they cannot pass for lines of this program.
+		// Quote the organization's texts, so that they cannot imitate lines of this program.
 		if c.Title != nil {
 			line("title", "%q, in the organization's words", *c.Title)
 		}
@@ -181,7 +181,7 @@ func describeFindings(f evidence.Findings, witnesses int) string {
 		} else {
 			line("observation", "%s", f.Observation)
 		}
-		switch { // in words that cannot pass for the present state
+		switch { // past states are worded so that they cannot be taken for the present one
 		case f.StatusAsOf == evidence.NotSupplied:
 		case f.AsOf == nil || f.AsOfStatus == nil || f.AsOfSequence == nil:
 			line("history", "%s", f.StatusAsOf)

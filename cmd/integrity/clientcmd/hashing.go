@@ -17,10 +17,10 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 )
 
-// progressFrom is the size from which hashing takes long enough to show.
+// progressFrom is the file size from which hashing shows a progress bar.
 const progressFrom = 64 << 20
 
-// hashed is what is declared of a file. Its bytes never leave the machine.
+// hashed is the part of a declaration that is computed from a file. The file's bytes never leave the machine.
 type hashed struct {
 	sha256   string
 	size     int64
@@ -28,7 +28,7 @@ type hashed struct {
 	head     []byte // the first 512 bytes
 }
 
-// hashFile streams a file. One that changes meanwhile is refused: only final bytes can be declared or compared.
+// hashFile hashes a file. It fails if the file changes meanwhile: only final bytes can be declared or compared.
 func (a *app) hashFile(path string) (hashed, error) {
 	f, err := keyfiles.OpenRegular(path)
 	if err != nil {
@@ -44,8 +44,7 @@ func (a *app) hashFile(path string) (hashed, error) {
 	return hashOpen(f, path, progress)
 }
 
-// progress is a bar of so many bytes where there is a terminal and they take long enough to show; else it shows
-// nothing.
+// progress returns a progress bar for size bytes. Without a terminal, or for few bytes, it shows nothing.
 func (a *app) progress(title string, size int64) (w io.Writer, done func()) {
 	if size < progressFrom {
 		return io.Discard, func() {}
@@ -54,7 +53,7 @@ func (a *app) progress(title string, size int64) (w io.Writer, done func()) {
 	return bar, bar.Close
 }
 
-// hashOpen streams an open file, which path names in errors, and writes its bytes to progress too.
+// hashOpen hashes an open file and copies its bytes to progress. path names the file in errors.
 func hashOpen(f *os.File, path string, progress io.Writer) (hashed, error) {
 	var h hashed
 	before, err := f.Stat()
@@ -70,7 +69,7 @@ func hashOpen(f *os.File, path string, progress io.Writer) (hashed, error) {
 		return h, fmt.Errorf("%s: %w", path, err)
 	}
 	sum := sha256.New()
-	// Without the ways past the buffer.
+	// CopyBuffer must not use WriterTo or ReaderFrom, which bypass the buffer.
 	if h.size, err = io.CopyBuffer(
 		io.MultiWriter(sum, progress), struct{ io.Reader }{f}, make([]byte, 1<<20),
 	); err != nil {
@@ -81,14 +80,14 @@ func hashOpen(f *os.File, path string, progress io.Writer) (hashed, error) {
 		return h, err
 	}
 	if h.size != before.Size() || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
-		return h, fmt.Errorf("%s changed while it was read: only final bytes can be used", path)
+		return h, fmt.Errorf("%s changed while it was being read: only final bytes can be used", path)
 	}
 	h.sha256, h.modified, h.head = hex.EncodeToString(sum.Sum(nil)), before.ModTime(), head[:n]
 	return h, nil
 }
 
-// mimeTypes is a table of ours, because the system's differs from machine to machine and a declaration sent again must
-// be the same.
+// mimeTypes is fixed in the program. The system's table differs between machines, and a repeated declaration must be
+// identical.
 var mimeTypes = map[string]string{
 	".pdf": "application/pdf", ".txt": "text/plain", ".log": "text/plain", ".md": "text/markdown", ".csv": "text/csv",
 	".htm":  "text/html",
@@ -100,7 +99,7 @@ var mimeTypes = map[string]string{
 	".png":  "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".tif": "image/tiff", ".tiff": "image/tiff",
 }
 
-// mimeType follows from the name's extension, else by the first bytes.
+// mimeType derives the type from the name's extension, or else from the first bytes.
 func mimeType(path string, head []byte) string {
 	if known, ok := mimeTypes[strings.ToLower(filepath.Ext(path))]; ok {
 		return known
@@ -109,14 +108,14 @@ func mimeType(path string, head []byte) string {
 	return detected
 }
 
-// notInReferences are runs of characters that become one -, also beside one that is there.
+// notInReferences matches runs of invalid characters, together with a preceding hyphen. Each run becomes one hyphen.
 var notInReferences = regexp.MustCompile(`-?[^A-Za-z0-9._-]+`)
 
-// referenceFrom makes a reference of a file's name; it begins with a letter or digit.
+// referenceFrom derives a document reference from a file's name. It starts with a letter or digit.
 func referenceFrom(path string) (string, error) {
 	reference := strings.TrimLeft(notInReferences.ReplaceAllString(filepath.Base(path), "-"), "._-")
 	if reference == "" {
-		return "", errors.New("no reference can be made of this file's name: give one with --document")
+		return "", errors.New("no reference can be derived from this file's name: give one with --document")
 	}
 	return reference[:min(128, len(reference))], nil
 }

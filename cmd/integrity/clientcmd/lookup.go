@@ -10,7 +10,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// lookupCommand finds a record by its version, or by its link.
+// lookupCommand finds a record by its version or its link.
 func (a *app) lookupCommand() *cobra.Command {
 	c, flags := Command("lookup")
 	d := versionFlags(c)
@@ -62,10 +62,10 @@ func (a *app) usageCommand() *cobra.Command {
 	return c
 }
 
-// usageText shows a month to people.
+// usageText formats a month's usage.
 func usageText(u wire.Allowance) string {
 	var b strings.Builder
-	used := fmt.Sprintf("%d used, without a limit", u.Organization.Used)
+	used := fmt.Sprintf("%d used, no limit", u.Organization.Used)
 	if u.Organization.Limit != nil && u.Organization.Remaining != nil {
 		used = fmt.Sprintf(
 			"%d of %d used, %d remaining", u.Organization.Used, *u.Organization.Limit, *u.Organization.Remaining,

@@ -27,7 +27,7 @@ func (a *app) manifestCommand() *cobra.Command {
 	)
 }
 
-// manifestSummary is what is printed of a manifest.
+// manifestSummary describes a written manifest.
 type manifestSummary struct {
 	SHA256     string `json:"sha256"`
 	Files      int    `json:"files"`
@@ -46,7 +46,8 @@ func (s manifestSummary) text() string {
 func (a *app) manifestCreateCommand() *cobra.Command {
 	c := manual().Command("manifest create")
 	output := c.Flags().StringP(
-		"output", "o", "", "file to write the manifest to, - for standard output; then the hash of a file is printed",
+		"output", "o", "", "file to write the manifest to (- for standard output); with a file the manifest's hash is "+
+			"printed",
 	)
 	asJSON := c.Flags().Bool("json", false, "print JSON (with -o)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
@@ -66,7 +67,7 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 			return err
 		}
 		text := m.Canonical()
-		// What this writes others must be able to read.
+		// Check that others can read the manifest.
 		if _, _, err := domain.ReadManifest(new(strictjson.Meter), text); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
@@ -76,7 +77,7 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 			}
 			return a.WriteRaw(text)
 		}
-		if err := os.WriteFile(*output, text, 0o644); err != nil { //nolint:gosec // it is there to be given away
+		if err := os.WriteFile(*output, text, 0o644); err != nil { //nolint:gosec // a manifest is meant to be shared
 			return err
 		}
 		s := summarize(m)
@@ -85,7 +86,7 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 	return c
 }
 
-// ComparedDirectory is how a directory differs from a manifest; all lists are sorted.
+// ComparedDirectory lists the differences between a directory and a manifest. All lists are sorted.
 type ComparedDirectory struct {
 	manifestSummary
 	Matches bool     `json:"matches"`
@@ -118,7 +119,7 @@ func (a *app) manifestVerifyCommand() *cobra.Command {
 	return c
 }
 
-// readManifest reads a file, or standard input where it is "-". One that is no manifest cannot be checked against.
+// readManifest reads a manifest from a file, or from standard input if path is "-".
 func readManifest(stdin io.Reader, path string) (domain.Manifest, error) {
 	r := stdin
 	if path != "-" {
@@ -136,8 +137,8 @@ func readManifest(stdin io.Reader, path string) (domain.Manifest, error) {
 	m, _, err := domain.ReadManifest(new(strictjson.Meter), text)
 	var refused *domain.Error
 	if errors.As(err, &refused) {
-		// Not a refusal of what was asked: there is nothing to compare with.
-		lines := []string{fmt.Sprintf("%s is no manifest: %s", path, refused.Message)}
+		// Not a refusal: without a manifest there is nothing to compare with.
+		lines := []string{fmt.Sprintf("%s is not a manifest: %s", path, refused.Message)}
 		for _, f := range refused.Fields {
 			lines = append(lines, fmt.Sprintf("  %s %s", f.Pointer, f.Message))
 		}
@@ -146,7 +147,7 @@ func readManifest(stdin io.Reader, path string) (domain.Manifest, error) {
 	return m, err
 }
 
-// compareDirectory reads only files that the manifest lists, and of these only such as have its size.
+// compareDirectory reads only files that the manifest lists, and only if their size matches.
 func (a *app) compareDirectory(m domain.Manifest, d directory) (ComparedDirectory, error) {
 	result := ComparedDirectory{manifestSummary: summarize(m), Changed: []string{}, Missing: []string{}, Extra: []string{}}
 	there := map[string]int64{}
@@ -192,22 +193,22 @@ func (r ComparedDirectory) text() string {
 		}
 	}
 	if r.Matches {
-		b.WriteString("The directory holds the files of the manifest.\n")
+		b.WriteString("The directory matches the manifest.\n")
 	} else {
-		b.WriteString("The directory does not hold the files of the manifest.\n")
+		b.WriteString("The directory does not match the manifest.\n")
 	}
 	return b.String()
 }
 
-// directory is an open directory and the files in it and below, by their paths.
+// directory is an open directory and the files in and below it, by path.
 type directory struct {
 	name  string
-	root  *os.Root              // nothing that is put in place of a directory meanwhile leads out of it
+	root  *os.Root              // os.Root never leaves the directory, even if a subdirectory is replaced by a link
 	files []domain.ManifestFile // without hashes
 }
 
-// openDirectory finds the files; the one that except names is left out. Whatever is neither a regular file nor a
-// directory is refused, all of it at once. The caller closes root.
+// openDirectory lists the files in and below a directory, except the file named by except. It rejects anything that is
+// neither a regular file nor a directory, and names all of them in one error. The caller closes root.
 func openDirectory(name, except string) (directory, error) {
 	d := directory{name: name}
 	if info, err := os.Lstat(name); err != nil {
@@ -238,7 +239,7 @@ func openDirectory(name, except string) (directory, error) {
 		case entry.Type()&fs.ModeSymlink != 0:
 			refused = append(refused, because(path, "it is a symbolic link"))
 		case !entry.Type().IsRegular():
-			refused = append(refused, because(path, "it is no regular file"))
+			refused = append(refused, because(path, "it is not a regular file"))
 		case excepted == nil || !os.SameFile(info, excepted):
 			d.files = append(d.files, domain.ManifestFile{Path: path, Size: info.Size()})
 		}
@@ -256,7 +257,7 @@ func openDirectory(name, except string) (directory, error) {
 	return d, nil
 }
 
-// list makes the manifest of all files of a directory, if there can be one.
+// list creates the manifest of all files of a directory.
 func (a *app) list(d directory) (domain.Manifest, error) {
 	var m domain.Manifest
 	var refused []string
@@ -299,7 +300,7 @@ func (d directory) hash(path string, progress io.Writer) (hashed, error) {
 	return hashOpen(f, path, progress)
 }
 
-// unlistable names the files that keep a directory from being listed, the first twenty of them.
+// unlistable returns an error that names the first twenty files that prevent a manifest.
 func unlistable(name string, files []string) error {
 	if len(files) == 0 {
 		return nil

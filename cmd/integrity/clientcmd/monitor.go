@@ -29,16 +29,16 @@ func (a *app) monitorCommand() *cobra.Command {
 	w := logWatch{app: a}
 	c := manual().Command("monitor")
 	trustedFile := c.Flags().String(
-		"trusted-keys", "", "trusted-keys file, with logKeys, that you got through a channel you trust",
+		"trusted-keys", "", "trusted-keys file with logKeys, obtained through a channel you trust",
 	)
-	c.Flags().StringVar(&w.state, "state", "", "file of the last checkpoint; it is made where it is missing")
+	c.Flags().StringVar(&w.state, "state", "", "file that keeps the last checkpoint; created if it does not exist")
 	kept := c.Flags().StringArray(
-		"evidence", nil, "saved evidence whose proof of inclusion the log must continue (may be given more than once)",
+		"evidence", nil, "saved evidence whose inclusion proof the log must be consistent with (repeatable)",
 	)
 	c.Flags().BoolVar(&w.follow, "follow", false, "go on watching")
-	c.Flags().DurationVar(&w.every, "every", 10*time.Second, "how often to look while following, 1s or more")
+	c.Flags().DurationVar(&w.every, "every", 10*time.Second, "interval between checks with --follow, 1s or more")
 	c.Flags().IntVar(
-		&w.monitor.Witnesses, "require-witnesses", 0, "how many pinned witnesses must have cosigned the checkpoint",
+		&w.monitor.Witnesses, "require-witnesses", 0, "number of pinned witnesses that must have cosigned the checkpoint",
 	)
 	c.Flags().BoolVar(&w.asJSON, "json", false, "print JSON, one object per line")
 	cli.Require(c, "trusted-keys", "state")
@@ -55,7 +55,7 @@ func (a *app) monitorCommand() *cobra.Command {
 			return err
 		}
 		if len(trusted.LogKeys()) == 0 {
-			return fmt.Errorf("--trusted-keys: %s names no key of the log (logKeys)", *trustedFile)
+			return fmt.Errorf("--trusted-keys: %s has no log key (logKeys)", *trustedFile)
 		}
 		if n := len(trusted.Witnesses()); w.monitor.Witnesses < 0 || w.monitor.Witnesses > n {
 			return fmt.Errorf("--require-witnesses must be from 0 to %d, the number of witnessKeys in %s", n, *trustedFile)
@@ -80,7 +80,7 @@ func (a *app) monitorCommand() *cobra.Command {
 	return c
 }
 
-// keptCheckpoint takes the checkpoint out of saved evidence whose proof holds.
+// keptCheckpoint returns the checkpoint in saved evidence, after verifying the evidence's inclusion proof.
 func (a *app) keptCheckpoint(path string, trusted *evidence.TrustedKeys) (monitor.Kept, error) {
 	receipt, err := readReceipt(path)
 	if err != nil {
@@ -102,31 +102,31 @@ func (a *app) keptCheckpoint(path string, trusted *evidence.TrustedKeys) (monito
 type logWatch struct {
 	*app
 	monitor        monitor.Monitor
-	kept           []monitor.Kept // besides the state
+	kept           []monitor.Kept // from saved evidence, in addition to the state file
 	state          string
 	follow, asJSON bool
 	every          time.Duration
 	stamps         stampWatch
 }
 
-// mostStampPages is how many pages of tokens one look takes, so that a log with no end of them holds up nothing.
-const mostStampPages = 100
+// maxStampPages is how many pages of tokens one check reads, so that an endless list cannot block the monitor.
+const maxStampPages = 100
 
-// stampWatch is what is known of the tokens of pinned authorities.
+// stampWatch is the progress of checking the tokens of pinned authorities.
 type stampWatch struct {
 	after           int64 // the size of the last tree whose tokens were checked
 	checked, passed int
-	more            bool // tokens, for the next look
+	more            bool // more tokens remain for the next check
 	newest          map[string]time.Time
 }
 
-// LogState is the file of the last good checkpoint.
+// LogState is the state file: the last good checkpoint.
 type LogState struct {
 	Version    int    `json:"version"`    // 1
-	Checkpoint string `json:"checkpoint"` // the signed note, whole
+	Checkpoint string `json:"checkpoint"` // the complete signed note
 	CheckedAt  string `json:"checkedAt"`
-	// StampedSize is that of the largest tree whose timestamp tokens were checked, Stamped the time of the newest by
-	// authority.
+	// StampedSize is the size of the largest tree whose timestamp tokens were checked. Stamped is the time of the newest
+	// token, by authority.
 	StampedSize int64                `json:"stampedSize,omitempty"`
 	Stamped     map[string]time.Time `json:"stamped,omitempty"`
 }
@@ -149,8 +149,8 @@ func (w *logWatch) run(ctx context.Context) error {
 				}
 				if n := len(seen.Witnessed); n < w.monitor.Witnesses {
 					few := fmt.Sprintf(
-						"only %d of the %d witnesses that are required have cosigned the checkpoint of %d entries; that is no sign "+
-							"of rewritten history: a witness may be away, or slow",
+						"only %d of the %d required witnesses have cosigned the checkpoint of %d entries; this is no sign "+
+							"of rewritten history: a witness may be unreachable or slow",
 						n, w.monitor.Witnesses, seen.Size,
 					)
 					if !w.follow {
@@ -171,12 +171,12 @@ func (w *logWatch) run(ctx context.Context) error {
 			)
 		}
 		if !w.follow || w.monitor.Wait(ctx, wait) != nil {
-			return nil //nolint:nilerr // an outage while following was reported, and interrupting is no failure
+			return nil //nolint:nilerr // with --follow outages were already reported, and an interrupt is not a failure
 		}
 	}
 }
 
-// read answers the last checkpoint, which is empty before the first.
+// read returns the stored checkpoint, or an empty string before the first one.
 func (w *logWatch) read() (string, error) {
 	text, err := keyfiles.ReadFile(w.state)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -187,20 +187,20 @@ func (w *logWatch) read() (string, error) {
 	}
 	var s LogState
 	if err := json.Unmarshal(text, &s); err != nil || s.Version != 1 || s.Checkpoint == "" {
-		return "", fmt.Errorf("--state: %s is no state of this command", w.state)
+		return "", fmt.Errorf("--state: %s was not written by this command", w.state)
 	}
 	w.stamps.after, w.stamps.newest = s.StampedSize, s.Stamped
 	return s.Checkpoint, nil
 }
 
-// look checks once and keeps what passed. Nothing is kept of what did not.
+// look checks the log once and stores a checkpoint only if it passed every check.
 func (w *logWatch) look(ctx context.Context, last string) (seen monitor.Seen, err error) {
 	kept := w.kept
 	if last != "" {
 		kept = append([]monitor.Kept{{Name: w.state, Note: last}}, kept...)
 	}
 	stamps := w.stamps
-	for range mostStampPages {
+	for range maxStampPages {
 		var page monitor.Stamped
 		if len(w.monitor.Trusted.Authorities()) > 0 {
 			if page, err = w.monitor.Stamped(ctx, stamps.after); err != nil {
@@ -208,7 +208,7 @@ func (w *logWatch) look(ctx context.Context, last string) (seen monitor.Seen, er
 			}
 			stamps.take(page)
 		}
-		// The tokens were fetched first, so the log must hold each of their checkpoints.
+		// The tokens were fetched before the checkpoint, so the log must contain each of their checkpoints.
 		if seen, err = w.monitor.Check(ctx, append(slices.Clip(kept), page.Kept...)); err != nil {
 			return seen, err
 		}
@@ -230,7 +230,7 @@ func (w *logWatch) look(ctx context.Context, last string) (seen monitor.Seen, er
 	return seen, keyfiles.Replace(w.state, append(text, '\n'), 0o644)
 }
 
-// take adds a page that was checked.
+// take records a page of checked tokens.
 func (s *stampWatch) take(page monitor.Stamped) {
 	newest := maps.Clone(s.newest)
 	if newest == nil {
@@ -260,10 +260,10 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 			Origin      string      `json:"origin"`
 			Size        int64       `json:"size"`
 			Root        string      `json:"root"`
-			Witnesses   []string    `json:"witnesses"`   // names on cosignatures, which are not all checked
-			Witnessed   []string    `json:"witnessed"`   // pinned witnesses whose cosignatures hold
-			WitnessKeys int         `json:"witnessKeys"` // how many are pinned
-			Evidence    int         `json:"evidence"`    // how many proofs the log continues
+			Witnesses   []string    `json:"witnesses"`   // names on cosignatures, not all of which are checked
+			Witnessed   []string    `json:"witnessed"`   // pinned witnesses with a valid cosignature
+			WitnessKeys int         `json:"witnessKeys"` // number of pinned witnesses
+			Evidence    int         `json:"evidence"`    // number of saved proofs that the log is consistent with
 			Timestamps  stampReport `json:"timestamps"`
 			CheckedAt   string      `json:"checkedAt"`
 		}{
@@ -273,12 +273,12 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 			stampReport{w.stamps.checked, w.stamps.passed, w.stamps.after, w.stamps.more, newest}, now,
 		}, "")
 	}
-	words := "it continues the last checkpoint"
+	words := "consistent with the last checkpoint"
 	if first {
-		words = "this is the first checkpoint that is kept"
+		words = "stored as the first checkpoint"
 	}
 	if len(w.kept) > 0 {
-		words += fmt.Sprintf("; it continues the log of %d saved evidence", len(w.kept))
+		words += fmt.Sprintf("; consistent with the saved evidence (%d)", len(w.kept))
 	}
 	if m := len(w.monitor.Trusted.Witnesses()); m > 0 {
 		words += fmt.Sprintf("; witnessed: %d of %d", len(seen.Witnessed), m)
@@ -290,31 +290,31 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 	return err
 }
 
-// stampReport is what --json says of timestamp tokens.
+// stampReport is the part of the JSON output about timestamp tokens.
 type stampReport struct {
-	Checked     int               `json:"checked"`     // stamped checkpoints that the log contains, in this run
-	Passed      int               `json:"passed"`      // tokens that no pinned authority answers for
-	StampedSize int64             `json:"stampedSize"` // of the largest tree with a token
-	More        bool              `json:"more"`        // tokens are left for the next look
+	Checked     int               `json:"checked"`     // stamped checkpoints found in the log by this run
+	Passed      int               `json:"passed"`      // tokens of authorities that are not pinned
+	StampedSize int64             `json:"stampedSize"` // size of the largest tree with a token
+	More        bool              `json:"more"`        // more tokens remain for the next check
 	Newest      map[string]string `json:"newest"`      // genTime of the newest token, by authority
 }
 
-// words tell of tokens, and how old the newest is.
+// words describes the checked tokens and the age of the newest.
 func (s stampWatch) words(now time.Time) string {
-	text := fmt.Sprintf("it contains %d more stamped checkpoints", s.checked)
+	text := fmt.Sprintf("contains %d more stamped checkpoints", s.checked)
 	for _, authority := range slices.Sorted(maps.Keys(s.newest)) {
-		text += fmt.Sprintf(", the newest %s old, says %s", now.Sub(s.newest[authority]).Round(time.Second), authority)
+		text += fmt.Sprintf(", the newest %s old according to %s", now.Sub(s.newest[authority]).Round(time.Second), authority)
 	}
 	if s.more {
-		text += "; more tokens are left for the next look"
+		text += "; more tokens remain for the next check"
 	}
 	if s.passed > 0 {
-		text += fmt.Sprintf("; %d tokens were passed over", s.passed)
+		text += fmt.Sprintf("; skipped %d tokens that no pinned authority vouches for", s.passed)
 	}
 	return text
 }
 
-// shout tells of an alarm and keeps its proof in a file whose name is that of its content.
+// shout reports an alarm and stores its proof in a file named after its content's hash.
 func (w *logWatch) shout(alarm *monitor.AlarmError) error {
 	report := struct {
 		Result string `json:"result"` // "alarm"

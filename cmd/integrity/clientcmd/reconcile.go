@@ -25,27 +25,26 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// reconciled is a local copy of a company's feed. The copy and its cursor are one
-// thing: a page is there with its cursor or not at all.
+// reconciled is a local copy of a company's feed. Each page is stored together with the cursor, or not at all.
 type reconciled interface {
-	// position is where the copy has come to, and the epoch that it knows; epoch 0: none yet.
+	// position returns the cursor and the epoch of the copy. Epoch 0 means that the copy is empty.
 	position() (cursor, epoch int64)
-	// store takes a page in. Events that are there already stay as they are.
+	// store adds a page to the copy. Events already stored do not change.
 	store(ctx context.Context, page client.Page) (added int, err error)
 	Close() error
 }
 
-// copyHead says whose feed a copy holds.
+// copyHead identifies the feed in a copy.
 type copyHead struct {
 	Service string `json:"service"`
 	Company string `json:"companyReference"`
 }
 
-// check refuses to mix two feeds in one copy.
+// check rejects a copy of another feed.
 func (h copyHead) check(asked copyHead) error {
 	if h != asked {
 		return fmt.Errorf(
-			"this file holds the feed of company %s of %s: give another file for another feed", h.Company, h.Service,
+			"this file contains the feed of company %s of %s: use another file for another feed", h.Company, h.Service,
 		)
 	}
 	return nil
@@ -54,9 +53,9 @@ func (h copyHead) check(asked copyHead) error {
 func (a *app) reconcileCommand() *cobra.Command {
 	c, flags := Command("reconcile")
 	company := c.Flags().String("company", "", "reference of the company")
-	follow := c.Flags().Bool("follow", false, "go on waiting for changes")
+	follow := c.Flags().Bool("follow", false, "keep waiting for changes")
 	fromStart := c.Flags().Bool(
-		"from-start", false, "read the whole feed again, after the service was restored (SQLite only)",
+		"from-start", false, "read the whole feed again after the service was restored (SQLite only)",
 	)
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
@@ -70,7 +69,7 @@ func (a *app) reconcileCommand() *cobra.Command {
 		var to reconciled
 		if filepath.Ext(args[0]) == ".jsonl" {
 			if *fromStart {
-				return errors.New("--from-start is for SQLite: give a new .jsonl file instead")
+				return errors.New("--from-start works only with SQLite: use a new .jsonl file instead")
 			}
 			to, err = openLines(args[0], head)
 		} else {
@@ -91,13 +90,12 @@ func (a *app) reconcileCommand() *cobra.Command {
 			Cursor int64  `json:"cursor"`
 			Epoch  int64  `json:"epoch"`
 		}{args[0], added, cursor, epoch}
-		return a.Print(flags.JSON, summary, fmt.Sprintf("%d new events; the copy stands at sequence %d\n", added, cursor))
+		return a.Print(flags.JSON, summary, fmt.Sprintf("%d new events; the copy is at sequence %d\n", added, cursor))
 	}
 	return c
 }
 
-// reconcile follows the feed until its end, or until ctx ends. What was stored is
-// stored: an error afterwards loses nothing.
+// reconcile follows the feed to its end, or until ctx ends. Pages stored before an error remain stored.
 func (a *app) reconcile(
 	ctx context.Context, service *client.Client, company string, to reconciled, follow bool,
 ) (added int, err error) {
@@ -125,7 +123,8 @@ func (a *app) reconcile(
 	return added, Refusal(err)
 }
 
-// sqliteSchema is what a reconciliation job reads. The cursor is one row beside the events, and written with them.
+// sqliteSchema is the schema of a copy. The cursor is a row in the same database, written in the same transaction as
+// the events.
 //
 //go:embed reconcile.sql
 var sqliteSchema string
@@ -136,9 +135,9 @@ type sqliteCopy struct {
 	cursor, epoch int64
 }
 
-// OpenSQLite opens a database with a schema, or makes it.
+// OpenSQLite opens or creates a database with this schema.
 func OpenSQLite(ctx context.Context, path, schema string) (*sql.DB, error) {
-	// A full disk sync at every commit: what was committed must be there after a power failure.
+	// Sync to disk at every commit: committed data must survive a power failure.
 	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: url.Values{
 		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"},
 		"_txlock": {"immediate"},
@@ -195,8 +194,7 @@ func openSQLite(ctx context.Context, path string, head copyHead, fromStart bool)
 
 func (c *sqliteCopy) position() (cursor, epoch int64) { return c.cursor, c.epoch }
 
-// store writes the events and the cursor in one transaction. It refuses where
-// another process has moved the cursor meanwhile.
+// store writes the events and the cursor in one transaction. It fails if another process has moved the cursor.
 func (c *sqliteCopy) store(ctx context.Context, page client.Page) (added int, err error) {
 	if page.Cursor == c.cursor && page.Epoch == c.epoch {
 		return 0, nil
@@ -209,7 +207,7 @@ func (c *sqliteCopy) store(ctx context.Context, page client.Page) (added int, er
 			return err
 		}
 		if n, err := moved.RowsAffected(); err != nil || n != 1 {
-			return errors.Join(err, errors.New("another process has moved the cursor of this file: run one at a time"))
+			return errors.Join(err, errors.New("another process has moved this file's cursor: run only one process per file"))
 		}
 		var before int
 		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM events").Scan(&before); err != nil {
@@ -255,14 +253,14 @@ func (c *sqliteCopy) transact(ctx context.Context, do func(*sql.Tx) error) error
 
 func (c *sqliteCopy) Close() error { return c.db.Close() }
 
-// linesHead is the first line of a copy in JSON lines.
+// linesHead is the first line of a JSON-lines copy.
 type linesHead struct {
 	copyHead
 	Epoch int64 `json:"epoch"`
 }
 
-// linesCopy is a copy of a feed in JSON lines: a head, then one event a line as the service gives it. The sequence of
-// the last whole line is the cursor, so the two cannot disagree; a line that a crash cut off is cut away.
+// linesCopy is a copy in JSON lines: a head, then one event per line as the service returned it. The last complete
+// line's sequence is the cursor, so events and cursor cannot disagree. A line that a crash left incomplete is removed.
 type linesCopy struct {
 	file          *os.File
 	head          copyHead
@@ -281,7 +279,7 @@ func openLines(path string, head copyHead) (_ *linesCopy, err error) {
 		}
 	}()
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.New("another process writes this file: run one at a time")
+		return nil, errors.New("another process is writing this file: run only one process per file")
 	}
 	end, err := c.read()
 	if err != nil {
@@ -294,7 +292,7 @@ func openLines(path string, head copyHead) (_ *linesCopy, err error) {
 	return c, err
 }
 
-// read finds the end of the last whole line.
+// read returns the end of the last complete line.
 func (c *linesCopy) read() (end int64, err error) {
 	lines := bufio.NewReaderSize(c.file, 1<<20)
 	for number := 1; ; number++ {
@@ -308,7 +306,7 @@ func (c *linesCopy) read() (end int64, err error) {
 		if number == 1 {
 			var h linesHead
 			if err := json.Unmarshal(line, &h); err != nil || h.Service == "" || h.Epoch == 0 {
-				return 0, errors.New("it must be a file of this command, or not exist yet")
+				return 0, errors.New("it must be a file that this command wrote, or not exist yet")
 			}
 			if err := h.check(c.head); err != nil {
 				return 0, err
@@ -317,7 +315,7 @@ func (c *linesCopy) read() (end int64, err error) {
 		} else {
 			var e wire.FeedEvent
 			if err := json.Unmarshal(line, &e); err != nil || e.Sequence <= c.cursor {
-				return 0, fmt.Errorf("line %d is not an event that follows the one before", number)
+				return 0, fmt.Errorf("line %d does not continue the line before it", number)
 			}
 			c.cursor = e.Sequence
 		}
@@ -327,7 +325,7 @@ func (c *linesCopy) read() (end int64, err error) {
 
 func (c *linesCopy) position() (cursor, epoch int64) { return c.cursor, c.epoch }
 
-// store appends the page and waits for the disk.
+// store appends the page and syncs the file.
 func (c *linesCopy) store(_ context.Context, page client.Page) (added int, err error) {
 	var b bytes.Buffer
 	if c.epoch == 0 {
@@ -361,7 +359,7 @@ func (c *linesCopy) Close() error { return c.file.Close() }
 func (a *app) changesCommand() *cobra.Command {
 	c, flags := Command("changes")
 	company := c.Flags().String("company", "", "reference of the company")
-	after := c.Flags().Int64("after", 0, "begin after this sequence")
+	after := c.Flags().Int64("after", 0, "start after this sequence")
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		service, err := Connect(a.App, flags)

@@ -19,7 +19,7 @@ var (
 	errVersion       = errors.New("--version must be a whole number from 1")
 )
 
-// versionFlags adds the flags that name a version.
+// versionFlags adds the flags that identify a version.
 func versionFlags(c *cobra.Command) *wire.VersionReference {
 	var d wire.VersionReference
 	c.Flags().StringVar(&d.CompanyReference, "company", "", "reference of the company")
@@ -59,11 +59,11 @@ func (a *app) reserveCommand() *cobra.Command {
 	return c
 }
 
-// recordText shows a record to people.
+// recordText formats a record.
 func recordText(r wire.Record, replayed bool) string {
 	again := ""
 	if replayed {
-		again = " (it was registered before; this consumed nothing)"
+		again = " (already registered; this consumed nothing)"
 	}
 	return fmt.Sprintf("document      %s, version %d, %s%s\nsha256        %s\nreceived at   %s\npublicId      "+
 		"%s\nverification  %s\n",
@@ -77,17 +77,17 @@ func (a *app) registerCommand() *cobra.Command {
 	c.Flags().StringVar(&d.CompanyReference, "company", "", "reference of the company")
 	c.Flags().StringVar(&d.Source, "source", "", "reference of the origin system")
 	c.Flags().StringVar(
-		&d.DocumentReference, "document", "", "reference of the document (default: made of the file's name)",
+		&d.DocumentReference, "document", "", "reference of the document (default: derived from the file's name)",
 	)
 	c.Flags().Int32Var(&d.Version, "version", 0, "version of the document, from 1")
-	previous := c.Flags().Int32("previous-version", 0, "version that this one follows")
+	previous := c.Flags().Int32("previous-version", 0, "version that this one supersedes")
 	c.Flags().StringVar(&d.MimeType, "mime-type", "", "media type, such as application/pdf")
 	c.Flags().StringVar(
 		&d.GeneratedAt, "generated-at", "", "time at which the origin made the file, such as 2026-03-01T09:30:00Z",
 	)
 	c.Flags().StringVar(
 		&d.ReservationID, "reservation", "",
-		"publicId or link of the version's reservation; without it one is used all the same",
+		"publicId or link of the version's reservation; a reservation is used even without this flag",
 	)
 	quiet := c.Flags().Bool("quiet", false, "print only the verification link")
 	c.MarkFlagsMutuallyExclusive("json", "quiet")
@@ -140,7 +140,7 @@ func (a *app) registerCommand() *cobra.Command {
 	return c
 }
 
-// reservationFrom takes a public id, or the link that ends in one.
+// reservationFrom parses a publicId, or a link that ends in one.
 func reservationFrom(text string) (string, error) {
 	id := text[strings.LastIndex(text, "/")+1:]
 	if _, ok := domain.ParsePublicID(id); !ok {
@@ -149,7 +149,7 @@ func reservationFrom(text string) (string, error) {
 	return id, nil
 }
 
-// Declare reads all files before anything is sent, so that a missing one leaves nothing half done.
+// Declare reads all files before anything is sent, so that a missing file does not leave the work half done.
 func Declare(a *cli.App, common wire.Declaration, files []string) ([]wire.Declaration, error) {
 	out := make([]wire.Declaration, len(files))
 	taken := map[string]string{}

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) webhookCommand() *cobra.Command {
-	return cli.Group("webhook", "Destinations of webhooks, and what became of their deliveries",
+	return cli.Group("webhook", "Webhook destinations and their deliveries",
 		a.webhookCreateCommand(), a.webhookListCommand(), a.webhookTestCommand(), a.webhookDeliveriesCommand(),
 		a.webhookRedeliverCommand(),
 		a.webhookReplayCommand())
@@ -24,10 +24,10 @@ func (a *app) webhookCommand() *cobra.Command {
 func (a *app) webhookCreateCommand() *cobra.Command {
 	c, flags := Command("webhook create")
 	var w wire.WebhookRequest
-	c.Flags().StringVar(&w.Description, "description", "", "what it is, at most 200 characters")
-	types := c.Flags().StringSlice("types", nil, "event types that it receives, separated by commas (default: all)")
+	c.Flags().StringVar(&w.Description, "description", "", "description of the destination, at most 200 characters")
+	types := c.Flags().StringSlice("types", nil, "event types to deliver, separated by commas (default: all)")
 	companies := c.Flags().StringSlice(
-		"company", nil, "references of companies whose events it receives, separated by commas",
+		"company", nil, "references of companies whose events to deliver, separated by commas",
 	)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		w.URL = args[0]
@@ -38,7 +38,7 @@ func (a *app) webhookCreateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ids, err := companyIDs(c.Context(), service, *companies) // before anything is made
+		ids, err := companyIDs(c.Context(), service, *companies) // before anything is created
 		if err != nil {
 			return err
 		}
@@ -46,15 +46,16 @@ func (a *app) webhookCreateCommand() *cobra.Command {
 		if err != nil {
 			return Unconfirmed(
 				err,
-				"integrity webhook list shows whether it is there; its secret is lost then, so delete it before you make another",
+				"integrity webhook list shows whether it was created; its secret is then lost, so delete it before you create "+
+					"another",
 			)
 		}
-		// The secret is shown whatever comes of the companies: nothing shows it again.
+		// Show the secret even if a company could not be authorized: it is never shown again.
 		var granted error
 		for i, id := range ids {
 			if _, granted = service.GrantWebhook(c.Context(), id, made.ID, true); granted != nil {
 				granted = Refusal(fmt.Errorf(
-					"the destination is made, but it could not be authorized for %s: %w", (*companies)[i], granted,
+					"the destination was created, but could not be authorized for %s: %w", (*companies)[i], granted,
 				))
 				break
 			}
@@ -65,7 +66,7 @@ func (a *app) webhookCreateCommand() *cobra.Command {
 	return c
 }
 
-// companyIDs finds companies of the organization by their references.
+// companyIDs looks up the organization's companies by reference.
 func companyIDs(ctx context.Context, service *client.Client, references []string) ([]string, error) {
 	if len(references) == 0 {
 		return nil, nil
@@ -90,7 +91,7 @@ func companyIDs(ctx context.Context, service *client.Client, references []string
 	return ids, nil
 }
 
-// webhookText shows a destination to people.
+// webhookText formats a destination.
 func webhookText(w wire.Webhook) string {
 	state := w.Status
 	if w.DisabledReason != nil {
@@ -126,7 +127,7 @@ func (a *app) webhookListCommand() *cobra.Command {
 	return c
 }
 
-// deliveryText shows a delivery to people.
+// deliveryText formats a delivery.
 func deliveryText(d wire.Delivery) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  %s  %d attempts", d.ID, d.Type, d.Status, d.Attempts)
@@ -153,7 +154,7 @@ func deliveryText(d wire.Delivery) string {
 	return b.String() + "\n"
 }
 
-// deliveryCommand queues one delivery.
+// deliveryCommand creates a command that queues one delivery.
 func (a *app) deliveryCommand(
 	name, again string, queue func(*client.Client, context.Context, string) (wire.Delivery, error),
 ) *cobra.Command {
@@ -168,7 +169,7 @@ func (a *app) deliveryCommand(
 			return Unconfirmed(err, again)
 		}
 		return a.Print(
-			flags.JSON, d, deliveryText(d)+"integrity webhook deliveries "+d.WebhookID+" shows what became of it\n",
+			flags.JSON, d, deliveryText(d)+"integrity webhook deliveries "+d.WebhookID+" shows the outcome\n",
 		)
 	}
 	return c
@@ -179,13 +180,14 @@ func (a *app) webhookTestCommand() *cobra.Command {
 }
 
 func (a *app) webhookRedeliverCommand() *cobra.Command {
-	return a.deliveryCommand("webhook redeliver", "the same command begins the attempts again", (*client.Client).Redeliver)
+	return a.deliveryCommand("webhook redeliver", "the same command restarts the attempts", (*client.Client).Redeliver)
 }
 
 func (a *app) webhookDeliveriesCommand() *cobra.Command {
 	c, flags := Command("webhook deliveries")
-	status := c.Flags().String("status", "", "only those that are pending, delivered, exhausted, suppressed or cancelled")
-	most := c.Flags().Int("limit", 100, "how many to show at most, the newest")
+	status := c.Flags().String("status", "", "only deliveries with this status: pending, delivered, exhausted, "+
+		"suppressed or cancelled")
+	most := c.Flags().Int("limit", 100, "show at most this many of the newest deliveries")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *most < 1 {
 			return errors.New("--limit must be a whole number from 1")
@@ -214,18 +216,18 @@ func (a *app) webhookDeliveriesCommand() *cobra.Command {
 	return c
 }
 
-// webhookReplayCommand counts what a destination has missed, page by page, and with --confirm queues it.
+// webhookReplayCommand counts the events that a destination has missed, page by page, and queues them with --confirm.
 func (a *app) webhookReplayCommand() *cobra.Command {
 	c, flags := Command("webhook replay")
 	var r wire.ReplayRequest
 	c.Flags().Int64Var(&r.FromSequence, "from", 0, "sequence of the first event")
 	c.Flags().Int64Var(&r.ToSequence, "to", 0, "sequence of the last event (default: the newest)")
 	c.Flags().StringVar(&r.CompanyReference, "company", "", "only events of this company")
-	confirm := c.Flags().Bool("confirm", false, "queue the deliveries, instead of counting them")
+	confirm := c.Flags().Bool("confirm", false, "queue the deliveries instead of counting them")
 	cli.Require(c, "from")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if r.FromSequence < 1 || c.Flags().Changed("to") && r.ToSequence < r.FromSequence {
-			return errors.New("--from must be a sequence from 1, and --to one from there")
+			return errors.New("--from must be a sequence of at least 1, and --to at least --from")
 		}
 		service, err := Connect(a.App, flags)
 		if err != nil {
@@ -237,7 +239,7 @@ func (a *app) webhookReplayCommand() *cobra.Command {
 			page, err := service.ReplayWebhook(c.Context(), args[0], r)
 			if err != nil {
 				if done.Count > 0 && *confirm {
-					err = fmt.Errorf("%w\n  %d deliveries were queued before", err, done.Count)
+					err = fmt.Errorf("%w\n  %d deliveries were queued before the error", err, done.Count)
 				}
 				return Unconfirmed(err, "run the same command again; nothing is queued twice")
 			}
@@ -246,7 +248,7 @@ func (a *app) webhookReplayCommand() *cobra.Command {
 		text := fmt.Sprintf("%d deliveries were queued\n", done.Count)
 		if done.DryRun {
 			text = fmt.Sprintf(
-				"%d deliveries would be queued; nothing was done: give the same command with --confirm\n", done.Count,
+				"%d deliveries would be queued; to queue them, add --confirm\n", done.Count,
 			)
 		}
 		return a.Print(flags.JSON, done, text)

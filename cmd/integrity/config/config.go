@@ -30,7 +30,7 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// Prefix is what the names of all variables begin with.
+// Prefix begins the name of every variable.
 const Prefix = "INTEGRITY_"
 
 // Variables of the commands that use the API.
@@ -39,10 +39,10 @@ const (
 	VariableBaseURL = Prefix + "BASE_URL"
 )
 
-// MetricsOff as METRICS_LISTEN turns the listener off.
+// MetricsOff is the value of METRICS_LISTEN that turns the listener off.
 const MetricsOff = "off"
 
-// Config is what the environment and the flags say.
+// Config holds the values of all settings.
 type Config struct {
 	Listen, MetricsListen           string
 	BaseURL, Issuer                 string
@@ -77,20 +77,20 @@ type Config struct {
 	WitnessName, WitnessKey         string
 	WitnessPerMinute                int
 
-	ShardsGiven, MetricsGiven bool // not only the default
-	// Files that the keys were read from; empty where a variable held the key itself, or nothing did.
+	ShardsGiven, MetricsGiven bool // set explicitly, not by default
+	// The files that hold the keys. They are empty if a variable holds the key, or if there is no key.
 	signingKeyFile, transparencyKeyFile, witnessKeyFile string
-	// The variable that each setting was read from, and the file that the variable names, by setting.
+	// By setting: the variable that its value came from, and the file that the variable names.
 	variables, files map[string]string
 }
 
-// SignUp says who becomes a member by themselves.
+// SignUp controls how people become members without an operator.
 type SignUp struct {
-	Invited bool // whoever is invited
-	Anybody bool // whoever can read the mail of an address, as owner of an organization of their own
+	Invited bool // by invitation of an organization
+	Open    bool // anyone with a mail address, as the owner of a new organization
 }
 
-// SecretKeyPath is the file that the key of webhook secrets is read from; empty where a variable holds the key itself.
+// SecretKeyPath returns the file of the webhook secret key, or an empty string if a variable holds the key.
 func (c *Config) SecretKeyPath() string {
 	if c.SecretKey != "" {
 		return ""
@@ -98,14 +98,14 @@ func (c *Config) SecretKeyPath() string {
 	return c.InDataDir(keyfiles.SecretKeyFile)
 }
 
-// DefaultBaseURL fixes the public address once the listening one is known. It fails closed: keys would travel in the
-// clear over an http address that is not this machine's own.
+// DefaultBaseURL derives the public address from the listening address, unless one is configured. It rejects http
+// addresses other than loopback, because API keys would travel unencrypted.
 func (c *Config) DefaultBaseURL(listening net.Addr) error {
 	if c.BaseURL == "" {
 		address, err := netip.ParseAddrPort(listening.String())
 		if err != nil || !address.Addr().IsLoopback() {
 			return fmt.Errorf(
-				"%sBASE_URL (--base-url) is needed where the service listens on more than loopback: set it to the public https "+
+				"%sBASE_URL (--base-url) is required if the service listens on more than loopback: set it to the public https "+
 					"address",
 				Prefix,
 			)
@@ -117,20 +117,20 @@ func (c *Config) DefaultBaseURL(listening net.Addr) error {
 	if strings.HasPrefix(c.BaseURL, "http://") && !IsLoopbackURL(c.BaseURL) && !c.InsecureHTTP {
 		return fmt.Errorf(
 			"%sBASE_URL (--base-url) is http and not loopback: use https, or set %sINSECURE_HTTP=true if you accept that "+
-				"keys travel in the clear",
+				"keys travel unencrypted",
 			Prefix, Prefix,
 		)
 	}
 	return nil
 }
 
-// IsLoopbackURL is true of addresses that cannot leave this machine, and of the name localhost.
+// IsLoopbackURL reports whether the host is a loopback address or localhost.
 func IsLoopbackURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && domain.IsLoopbackHost(u.Hostname())
 }
 
-// PlanTable is the one that INTEGRITY_PLANS names, or the built-in one.
+// PlanTable returns the plan table in INTEGRITY_PLANS, or the built-in one.
 func (c *Config) PlanTable() (domain.Plans, error) {
 	if c.Plans == "" {
 		return domain.DefaultPlans()
@@ -146,7 +146,7 @@ func (c *Config) PlanTable() (domain.Plans, error) {
 	return plans, nil
 }
 
-// SigningSource says where the signing key is.
+// SigningSource returns the location of the signing key.
 func (c *Config) SigningSource() keyfiles.Source {
 	return keyfiles.Source{
 		DataDir: c.DataDir, Name: keyfiles.SigningKeyFile, Variable: Prefix + "SIGNING_KEY", Text: c.SigningKey,
@@ -154,7 +154,7 @@ func (c *Config) SigningSource() keyfiles.Source {
 	}
 }
 
-// LogSource says where the key of the transparency log is.
+// LogSource returns the location of the log key.
 func (c *Config) LogSource() keyfiles.Source {
 	return keyfiles.Source{
 		DataDir: c.DataDir, Name: keyfiles.LogKeyFile, Variable: Prefix + "TRANSPARENCY_KEY", Text: c.TransparencyKey,
@@ -162,8 +162,7 @@ func (c *Config) LogSource() keyfiles.Source {
 	}
 }
 
-// WitnessSource says where the key is with which this installation cosigns other logs. No trusted-keys file of its own
-// names that key.
+// WitnessSource returns the location of the key that cosigns other logs. This key is not in the trusted-keys file.
 func (c *Config) WitnessSource() keyfiles.Source {
 	return keyfiles.Source{
 		DataDir: c.DataDir, Name: keyfiles.WitnessKeyFile, Variable: Prefix + "WITNESS_KEY", Text: c.WitnessKey,
@@ -171,15 +170,15 @@ func (c *Config) WitnessSource() keyfiles.Source {
 	}
 }
 
-// TrustedKeysPath is the file that is given, or that of the data directory.
+// TrustedKeysPath returns the configured trusted-keys file, or the one in the data directory.
 func (c *Config) TrustedKeysPath() string {
 	return cmp.Or(c.TrustedKeys, c.InDataDir(keyfiles.TrustedKeysFile))
 }
 
-// InDataDir is the path of a file in the data directory.
+// InDataDir returns the path of a file in the data directory.
 func (c *Config) InDataDir(name string) string { return filepath.Join(c.DataDir, name) }
 
-// BlobStore is the configured store, or a directory in the data directory.
+// BlobStore returns the URL of the configured content store, by default a directory in the data directory.
 func (c *Config) BlobStore() (string, error) {
 	if c.BlobURL != "" {
 		return c.BlobURL, nil
@@ -187,8 +186,8 @@ func (c *Config) BlobStore() (string, error) {
 	return blobs.DirectoryURL(c.InDataDir("blobs"))
 }
 
-// SpoolDir is where uploads lie while they are looked at: in the data directory, where there is one, because the
-// system's directory for temporary files may be memory.
+// SpoolDir returns the directory for uploads in progress. It is in the data directory, if there is one, because the
+// system's temporary directory may be in memory.
 func (c *Config) SpoolDir() (string, error) {
 	if c.DatabaseURL != "" {
 		return "", nil
@@ -200,12 +199,12 @@ func (c *Config) SpoolDir() (string, error) {
 	return dir, nil
 }
 
-// Egress is what webhooks may be sent to.
+// Egress returns the policy for webhook destinations.
 func (c *Config) Egress() webhooks.EgressPolicy {
 	return webhooks.EgressPolicy{Deny: c.WebhookDeny, Insecure: c.WebhookInsecure}
 }
 
-// LoadCertificate reads what the service shows of itself.
+// LoadCertificate loads the TLS certificate and its private key.
 func (c *Config) LoadCertificate() (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
 	if err != nil {
@@ -214,26 +213,27 @@ func (c *Config) LoadCertificate() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// Encrypted reports whether the service itself speaks https.
+// Encrypted reports whether the service itself serves https.
 func (c *Config) Encrypted() bool { return c.TLSCert != "" }
 
-// WitnessList are the witnesses of a file, where the text is not itself a list.
+// WitnessList returns the witnesses in INTEGRITY_WITNESSES, which is either a list or names a file.
 func (c *Config) WitnessList() ([]*transparency.Witness, error) {
 	return listed("WITNESSES", c.Witnesses, "+", transparency.ParseWitnesses)
 }
 
-// TimestampAuthorityList are the authorities of a file, where the text is not itself a list.
+// TimestampAuthorityList returns the timestamp authorities in INTEGRITY_TIMESTAMP_AUTHORITIES, which is either a list
+// or names a file.
 func (c *Config) TimestampAuthorityList() ([]*transparency.TimestampAuthority, error) {
 	return listed("TIMESTAMP_AUTHORITIES", c.TimestampAuthorities, "://", transparency.ParseTimestampAuthorities)
 }
 
-// LogList are the logs that this installation cosigns, of a file where the text is not itself a list.
+// LogList returns the logs in INTEGRITY_WITNESS_LOGS, which is either a list or names a file.
 func (c *Config) LogList() (witness.Logs, error) {
 	return listed("WITNESS_LOGS", c.WitnessLogs, "+", witness.ParseLogs)
 }
 
-// listed reads a list, whose elements have a mark, as a verifier key has a plus sign; a text without it names the file
-// of one.
+// listed parses a setting that is a list or names a file with one. A text that contains mark is a list: every element
+// contains it, as every verifier key contains a plus sign.
 func listed[T any](setting, text, mark string, parse func(string) (T, error)) (list T, err error) {
 	if text != "" && !strings.Contains(text, mark) {
 		var read []byte
@@ -248,8 +248,8 @@ func listed[T any](setting, text, mark string, parse func(string) (T, error)) (l
 	return list, nil
 }
 
-// AddFlags gives a command the flags of the named settings, or of all that the service has, and lists the secret
-// variables in its help.
+// AddFlags adds the flags of the named settings, or of all the service's settings, and lists the secret variables in
+// the command's help.
 func AddFlags(c *cobra.Command, names ...string) {
 	var secrets []string
 	for _, s := range Settings() {
@@ -276,7 +276,7 @@ func AddFlags(c *cobra.Command, names ...string) {
 	}
 }
 
-// Load reads the environment with the command's flags laid over it, and reports every fault at once.
+// Load reads the environment and the command's flags, which override it. It reports all errors at once.
 func Load(a *cli.App, c *cobra.Command) (Config, error) {
 	vars := map[string]string{}
 	for _, entry := range a.Environ {
@@ -305,7 +305,7 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 			faults = append(faults, fmt.Errorf("%s must be set together with %s%s", s.Variable(), Prefix, s.Needs))
 		}
 	}
-	if cfg.SignUp.Anybody && !given["SMTP_URL"] {
+	if cfg.SignUp.Open && !given["SMTP_URL"] {
 		faults = append(faults, fmt.Errorf("%sSIGNUP=open needs %sSMTP_URL: addresses are confirmed by mail", Prefix, Prefix))
 	}
 	cfg.ShardsGiven, cfg.MetricsGiven = given["SHARDS"], given["METRICS_LISTEN"]
@@ -314,10 +314,11 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 	return cfg, errors.Join(faults...)
 }
 
-// read is what the flag, the variable or the variable's file says, under which name, and in which file; the value is
-// empty where none is given. Two names of one setting in one place are refused, for nobody can know which was meant.
+// read returns a setting's value, the name of the flag or variable that it came from, and the file if the variable
+// names one. The value is empty if none was given. It is an error to use both names of a setting, because the intended
+// one is unknown.
 func (s Setting) read(vars map[string]string, c *cobra.Command) (name, value, file string, err error) {
-	var variables, flags []string // that are given
+	var variables, flags []string // that were given
 	for _, known := range []string{s.Name, s.Former} {
 		if known == "" {
 			continue
@@ -346,7 +347,7 @@ func (s Setting) read(vars map[string]string, c *cobra.Command) (name, value, fi
 	return name, value, file, err
 }
 
-// readFile is what the file says that a variable names.
+// readFile reads the value from the file that the variable names.
 func (s Setting) readFile(variable, file string) (value string, err error) {
 	text, err := keyfiles.ReadFile(file)
 	if err != nil {
@@ -358,26 +359,26 @@ func (s Setting) readFile(variable, file string) (value string, err error) {
 	return value, err
 }
 
-// GivenBy is the variable that a setting was read from, for errors.
+// GivenBy returns the variable that a setting was read from, for use in errors.
 func (c *Config) GivenBy(setting string) string { return cmp.Or(c.variables[setting], Prefix+setting) }
 
-// Database is INTEGRITY_DATABASE_URL as it stands at the moment; see follow.
+// Database returns the current value of INTEGRITY_DATABASE_URL; see follow.
 func (c *Config) Database(warn func(error)) connect.Source {
 	return c.follow("DATABASE_URL", func(c *Config) string { return c.DatabaseURL }, warn)
 }
 
-// Replica is INTEGRITY_REPLICA_URL as it stands at the moment; see follow.
+// Replica returns the current value of INTEGRITY_REPLICA_URL; see follow.
 func (c *Config) Replica(warn func(error)) connect.Source {
 	return c.follow("REPLICA_URL", func(c *Config) string { return c.ReplicaURL }, warn)
 }
 
-// NodeTemplate is INTEGRITY_NODE_URL as it stands at the moment; see follow.
+// NodeTemplate returns the current value of INTEGRITY_NODE_URL; see follow.
 func (c *Config) NodeTemplate(warn func(error)) connect.Source {
 	return c.follow("NODE_URL", func(c *Config) string { return c.NodeURL }, warn)
 }
 
-// follow reads a setting's file again at each call, because a password in it may be rotated. A file that cannot be
-// read, or is half written at the moment, leaves the value that was read before in use, and warn gets the reason.
+// follow reads a setting's file again at each call, because the password in it may be rotated. If the file is
+// unreadable or half written, the previous value stays in use and warn gets the error.
 func (c *Config) follow(setting string, field func(*Config) string, warn func(error)) connect.Source {
 	last, file, variable := field(c), c.files[setting], c.GivenBy(setting)
 	if file == "" {
@@ -406,7 +407,8 @@ func (c *Config) follow(setting string, field func(*Config) string, warn func(er
 	}
 }
 
-// wrong says which variable it is, by the name that was given, and what is right. The value is not quoted.
+// wrong returns an error that names the variable as the user wrote it, and says which values are valid. It never quotes
+// the value.
 func (s Setting) wrong(name string) error {
 	if s.Secret {
 		return fmt.Errorf("%s%s must be %s", Prefix, name, s.Expects)
@@ -414,10 +416,10 @@ func (s Setting) wrong(name string) error {
 	return fmt.Errorf("%s%s (--%s) must be %s", Prefix, name, flagOf(name), s.Expects)
 }
 
-// UnknownVariables lists variables that look like ours and have no effect: misspelt ones, or some of a later version.
-// They are reported and not refused, because a Kubernetes service of our name makes such variables too.
+// UnknownVariables lists variables with our prefix that are unknown: misspelt, or from a later version. They are
+// reported and not rejected, because Kubernetes sets such variables for a service called integrity.
 func UnknownVariables(a *cli.App) []string {
-	// What the pages for developers have their readers set, and no misspelling of one of the server's.
+	// The developer pages have their readers set these. They are not misspelt server variables.
 	known := []string{VariableAPIKey, Prefix + "COMPANY", Prefix + "WEBHOOK_SECRET"}
 	for _, s := range Settings() {
 		for _, name := range []string{s.Name, s.Former} {

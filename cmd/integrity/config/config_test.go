@@ -21,7 +21,7 @@ func testApp(environ ...string) (*cli.App, *bytes.Buffer) {
 	return &cli.App{Out: &bytes.Buffer{}, Errs: errs, Environ: environ, Now: time.Now}, errs
 }
 
-// load reads a configuration as serve would.
+// load reads a configuration as serve does.
 func load(t *testing.T, environ []string, args ...string) (Config, error) {
 	t.Helper()
 	a, _ := testApp(environ...)
@@ -57,8 +57,8 @@ func TestEverySettingIsDescribed(t *testing.T) {
 	}
 }
 
-// TestFormerNames: the names of the last release are read for one release more, as variable, file and flag; two names
-// of one setting are refused.
+// TestFormerNames: the previous release's names still work as variable, file and flag; using both names of a setting is
+// an error.
 func TestFormerNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(path, []byte("of a file\n"), 0o600); err != nil {
@@ -112,7 +112,7 @@ func TestFormerNames(t *testing.T) {
 	}
 	serve := &cobra.Command{}
 	AddFlags(serve)
-	column := strings.Index(serve.Long[strings.LastIndex(serve.Long, "\n")+1:], "secret of that registration")
+	column := strings.Index(serve.Long[strings.LastIndex(serve.Long, "\n")+1:], "secret of that client id")
 	for line := range strings.Lines(serve.Long) {
 		if variable, help, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(variable, Prefix) &&
 			strings.Index(line, strings.TrimSpace(help)) != column {
@@ -142,7 +142,7 @@ func TestConfigDefaultsAndFlags(t *testing.T) {
 	}
 }
 
-// TestConfigFaults wants the variable's name and what is right, and all faults at once.
+// TestConfigFaults requires that all errors are reported at once, each with the variable's name and its valid values.
 func TestConfigFaults(t *testing.T) {
 	for _, bad := range []string{
 		"LISTEN=8080", "BASE_URL=ledger.example.org", "BASE_URL=https://a/b", "SHARDS=0", "SHARDS=many", "SHARDS=65536",
@@ -200,7 +200,7 @@ func TestConfigSecretFile(t *testing.T) {
 	}
 }
 
-// Of several servers the one is looked for that takes writes.
+// TestDatabaseURLs: with several servers the service looks for the one that accepts writes.
 func TestDatabaseURLs(t *testing.T) {
 	for given, want := range map[string]string{
 		"postgres://u@db1:5433,db2:5434/d?sslmode=require":        "postgres://u@db1:5433,db2:5434/d?sslmode=require&target_session_attrs=read-write",
@@ -235,7 +235,7 @@ func TestBaseURL(t *testing.T) {
 	for _, c := range []struct {
 		cfg  Config
 		at   net.Addr
-		want string // empty: refused
+		want string // empty: rejected
 	}{
 		{Config{}, loopback, "http://127.0.0.1:9"},
 		{Config{}, everywhere, ""},
@@ -251,7 +251,7 @@ func TestBaseURL(t *testing.T) {
 	}
 }
 
-// A network that is written as IPv4 inside IPv6 is the IPv4 network.
+// TestWebhookDeny: an IPv4 network written in IPv6 form denies the IPv4 network.
 func TestWebhookDeny(t *testing.T) {
 	cfg, err := load(t, []string{"INTEGRITY_WEBHOOK_DENY=::ffff:9.9.9.0/120, ::ffff:1.1.1.1, 8.8.0.0/16, 2620:fe::/48"})
 	if err != nil {
@@ -292,7 +292,7 @@ func TestTLSNeedsBothFiles(t *testing.T) {
 	}
 }
 
-// Whoever signs up proves an address by mail, so an open door without mail is refused at the start.
+// TestOpenSignUpNeedsMail: open sign-up confirms addresses by mail, so without a mail server it is an error at startup.
 func TestOpenSignUpNeedsMail(t *testing.T) {
 	for signUp, want := range map[string]SignUp{"": {Invited: true}, "invite": {Invited: true}, "off": {}} {
 		if cfg, err := load(t, []string{"INTEGRITY_SIGNUP=" + signUp}); err != nil || cfg.SignUp != want {
@@ -307,12 +307,12 @@ func TestOpenSignUpNeedsMail(t *testing.T) {
 		t,
 		[]string{"INTEGRITY_SIGNUP=open", "INTEGRITY_SMTP_URL=smtp://127.0.0.1", "INTEGRITY_MAIL_FROM=ledger@example.org"},
 	)
-	if err != nil || cfg.SignUp != (SignUp{Invited: true, Anybody: true}) {
+	if err != nil || cfg.SignUp != (SignUp{Invited: true, Open: true}) {
 		t.Errorf("open: %+v, %v", cfg.SignUp, err)
 	}
 }
 
-// TestLists: a list of servers stands in its variable or in a file, and a fault names the setting.
+// TestLists: a list of servers comes from the variable or from a file, and errors name the setting.
 func TestLists(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "authorities")
 	if err := os.WriteFile(path, []byte("# who stamps\na https://a.example\nb http://127.0.0.1:1\n"), 0o600); err != nil {

@@ -23,72 +23,72 @@ import (
 // Setting is one variable and, unless it is secret, the flag of the same name.
 type Setting struct {
 	Name, Default, Help string
-	// Former is the name of earlier releases. It is read for one release more, and shown nowhere.
+	// Former is the setting's name in the previous release. It is still accepted, but shown nowhere.
 	Former string
-	// Secret variables have no flag, for process lists show flags, but may be read from a file: NAME_FILE.
+	// Secret settings have no flag, because process lists show flags. They can be read from a file: NAME_FILE.
 	Secret bool
-	Needs  string // a setting without which this one means nothing
-	// Witness settings are those of integrity witness, and mean nothing to the service.
+	Needs  string // another setting that this one requires
+	// Witness marks settings of integrity witness. The service ignores them.
 	Witness bool
 	value
 }
 
-// value is how a text becomes a setting.
+// value parses and stores a setting's text.
 type value struct {
-	Expects string                  // what it must be
-	set     func(text string) error // says only that the text is not what Expects says
+	Expects string                  // describes the valid values
+	set     func(text string) error // its error says only that the text is invalid; Expects says which values are valid
 }
 
-// Variable is the setting's name in the environment.
+// Variable returns the setting's name in the environment.
 func (s Setting) Variable() string { return Prefix + s.Name }
 
-// Flag is the setting's name on a command line.
+// Flag returns the setting's name on the command line.
 func (s Setting) Flag() string { return flagOf(s.Name) }
 
 func flagOf(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
 
-// Settings are all of them, for whoever lists or describes them.
+// Settings returns all settings.
 func Settings() []Setting { return new(Config).settings() }
 
-// A state as of a time is signed once the time is a minute past: half of that is for a group on its way, half for two
-// processes of which one is ahead and one behind by the tolerance.
+// A state as of a time is signed once that time is a minute past. Half of the minute allows for groups being committed,
+// half for two processes whose clocks differ by the tolerance in opposite directions.
 const (
 	minClockTolerance = time.Second
 	maxClockTolerance = 15 * time.Second
 )
 
-// MaxDrainDelay leaves the requests under way most of the time that a shutdown may take.
+// MaxDrainDelay leaves most of the shutdown timeout to requests in progress.
 const MaxDrainDelay = 15 * time.Second
 
-// settings are bound to the fields of c.
+// settings returns the settings, bound to the fields of c.
 func (c *Config) settings() []Setting {
 	return []Setting{
 		{Name: "LISTEN", Default: "127.0.0.1:8080", value: checked(&c.Listen, "host:port", hostPort),
 			Help: "address to listen on"},
 		{Name: "BASE_URL", value: parsed(&c.BaseURL, "an http or https URL without path, query or user", parseOrigin),
-			Help: "public address of the service, from which every link is made (default: the listening address, where that " +
+			Help: "public address of the service, used in every link (default: the listening address, if that " +
 				"is loopback)"},
-		{Name: "ISSUER", value: checked(&c.Issuer, "1 to 512 characters without controls", issuer),
-			Help: "name that signs the records; read when the ledger is made and fixed from then on (default: the base URL)"},
+		{Name: "ISSUER", value: checked(&c.Issuer, "1 to 512 characters without control characters", issuer),
+			Help: "name that signs the records; fixed when the ledger is created (default: the base URL)"},
 		{Name: "DATABASE_URL", Secret: true,
 			value: parsed(
 				&c.DatabaseURL,
-				"a PostgreSQL URL (postgres://…), whose target_session_attrs, where it has one, is read-write or primary",
+				"a PostgreSQL URL (postgres://…), with target_session_attrs read-write or primary, if any",
 				writableURL,
 			),
-			Help: "PostgreSQL to use, several servers separated by commas; without it the service runs its own in the data " +
-				"directory"},
+			Help: "PostgreSQL to use, with several servers separated by commas; by default the service runs its own in the " +
+				"data directory"},
 		{Name: "REPLICA_URL", Secret: true, Needs: "DATABASE_URL",
 			value: checked(&c.ReplicaURL, "a PostgreSQL URL (postgres://…), together with INTEGRITY_DATABASE_URL", postgresURL),
-			Help:  "hot standby of that PostgreSQL, which answers the feed, lists and look-ups where it is new enough"},
+			Help:  "hot standby of that PostgreSQL; it answers the feed, lists and look-ups if it is recent enough"},
 		{Name: "NODE_URL", Secret: true, Needs: "DATABASE_URL",
 			value: checked(
 				&c.NodeURL, "a PostgreSQL URL (postgres://…) with {host} and {port}, together with INTEGRITY_DATABASE_URL",
 				nodeURL,
 			),
-			Help: "how the nodes of a Citus cluster are reached (default: the database URL with their host and port)"},
+			Help: "URL for the nodes of a Citus cluster (default: the database URL with their host and port)"},
 		{Name: "SHARDS", Default: "1", value: between(&c.Shards, "a whole number from 1 to 65535", strconv.Atoi, 1, 65535),
-			Help: "number of ordered logs; read when the ledger is made, and may be raised later"},
+			Help: "number of ordered logs; set when the ledger is created, and can be raised later"},
 		{Name: "DATA_DIR", Default: "./data", value: text(&c.DataDir, "a directory"),
 			Help: "directory of the embedded PostgreSQL and of the key files"},
 		{Name: "SIGNING_KEY", Secret: true, value: text(&c.SigningKey, "an Ed25519 private key, PKCS#8 in PEM"),
@@ -99,26 +99,26 @@ func (c *Config) settings() []Setting {
 			Help: "file that replaces the built-in table of plans"},
 		{Name: "LOG_FORMAT", Default: "text",
 			value: parsed(&c.LogFormat, "json or text", oneOf(map[string]string{"json": "json", "text": "text"})),
-			Help:  "form of the log, json or text"},
+			Help:  "format of the log, json or text"},
 		{Name: "LOG_LEVEL", Default: "info", value: parsed(&c.LogLevel, "debug, info, warn or error", logLevel),
-			Help: "least level that is logged: debug, info, warn or error"},
+			Help: "lowest level to log: debug, info, warn or error"},
 		{Name: "TRUSTED_PROXIES", value: parsed(&c.TrustedProxies, "addresses or networks, separated by commas", networks),
-			Help: "proxies whose X-Forwarded-For is believed: addresses or networks, separated by commas"},
+			Help: "proxies whose X-Forwarded-For is trusted: addresses or networks, separated by commas"},
 		{Name: "RELATIONSHIP_ES", value: text(&c.RelationshipES, "a text"),
-			Help: "operator's words, in Spanish, on its relationship with an origin system"},
+			Help: "operator's statement, in Spanish, on its relationship with an origin system"},
 		{Name: "RELATIONSHIP_EN", value: text(&c.RelationshipEN, "a text"),
 			Help: "the same in English"},
 		{Name: "SECURITY_CONTACT",
 			value: checked(&c.SecurityContact, "mailto:, https: or tel: URIs, separated by commas", contacts),
-			Help:  "where to write of a weakness, for /.well-known/security.txt"},
+			Help:  "where to report vulnerabilities, for /.well-known/security.txt"},
 		{Name: "INSECURE_HTTP", Default: "false", value: parsed(&c.InsecureHTTP, trueOrFalse, strconv.ParseBool),
 			Help: "allow a base URL that is http and not loopback"},
 		{Name: "PUBLIC_PER_MINUTE", Default: "60",
 			value: between(&c.PublicPerMinute, "a whole number of at least 1", strconv.Atoi, 1, math.MaxInt32),
-			Help:  "public comparisons a minute and client address, in each process"},
+			Help:  "public comparisons per minute and client address, in each process"},
 		{Name: "PUBLIC_PAGES_PER_MINUTE", Default: "600",
 			value: between(&c.PagesPerMinute, "a whole number of at least 1", strconv.Atoi, 1, math.MaxInt32),
-			Help:  "pages, public documents and downloads a minute and client address, in each process"},
+			Help:  "pages, public documents and downloads per minute and client address, in each process"},
 		{Name: "SMTP_URL", Secret: true, Needs: "MAIL_FROM",
 			value: checked(
 				&c.SMTPURL, "smtp://, smtp+starttls:// or smtps://, with [user:password@]host[:port]", readBy(mail.ParseServer),
@@ -128,11 +128,11 @@ func (c *Config) settings() []Setting {
 		{Name: "SIGNUP", Default: "invite",
 			value: parsed(
 				&c.SignUp, "off, invite or open",
-				oneOf(map[string]SignUp{"off": {}, "invite": {Invited: true}, "open": {Invited: true, Anybody: true}}),
+				oneOf(map[string]SignUp{"off": {}, "invite": {Invited: true}, "open": {Invited: true, Open: true}}),
 			),
-			Help: "who becomes a member by themselves: invite, whoever an organization has invited; open, also anybody with " +
-				"a mail address, " +
-				"as owner of a new organization on the free plan (needs INTEGRITY_SMTP_URL); off, nobody"},
+			Help: "who can become a member without an operator: invite, people whom an organization invites; open, also " +
+				"anyone with a mail address, " +
+				"as owner of a new organization on the free plan (needs INTEGRITY_SMTP_URL); off, no one"},
 		{Name: "MAIL_FROM",
 			value: checked(&c.MailFrom, "a mail address (needed with SMTP_URL)", readBy(netmail.ParseAddress)),
 			Help:  "sender of the mails"},
@@ -141,19 +141,19 @@ func (c *Config) settings() []Setting {
 				&c.SecretKey, "32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints",
 				readBy(domain.ParseSecretKey),
 			),
-			Help: "key that webhook secrets are encrypted with (default: secret-key in the data directory)"},
+			Help: "key that encrypts webhook secrets (default: secret-key in the data directory)"},
 		{Name: "WEBHOOK_DENY", value: parsed(&c.WebhookDeny, "addresses or networks, separated by commas", networks),
-			Help: "addresses or networks that webhooks are never sent to, besides those that are not globally reachable"},
+			Help: "addresses or networks that webhooks are never sent to, in addition to those that are not globally reachable"},
 		{Name: "WEBHOOK_ALLOW_INSECURE", Default: "false", value: parsed(&c.WebhookInsecure, trueOrFalse, strconv.ParseBool),
-			Help: "for development: webhooks over http, and to every address (demo: loopback)"},
+			Help: "for development: allow webhooks over http and to any address (demo: loopback)"},
 		{Name: "TLS_CERT", Needs: "TLS_KEY",
 			value: text(&c.TLSCert, "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY"),
-			Help:  "certificate chain, PEM: with it the service speaks https itself, with HTTP/2"},
+			Help:  "certificate chain, PEM; with it the service itself serves https, with HTTP/2"},
 		{Name: "TLS_KEY", Needs: "TLS_CERT",
 			value: text(&c.TLSKey, "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT"),
 			Help:  "the certificate's private key, PEM"},
 		{Name: "BLOB_URL", value: checked(&c.BlobURL, "file:///directory or s3://bucket", blobs.CheckURL),
-			Help: "store of the bytes that organizations have kept, file:///directory or s3://bucket (default: blobs in the " +
+			Help: "store for the content that organizations keep, file:///directory or s3://bucket (default: blobs in the " +
 				"data directory)"},
 		{Name: "NATS_URL", Secret: true,
 			value: checked(&c.NATSURL, "nats:// or tls://, with [user:password@]host[:port]", stream.CheckURL),
@@ -163,39 +163,40 @@ func (c *Config) settings() []Setting {
 			Help:  "credentials file (JWT and key) for INTEGRITY_NATS_URL"},
 		{Name: "DRAIN_DELAY", Default: "0s",
 			value: between(&c.DrainDelay, "a duration from 0s to 15s", time.ParseDuration, 0, MaxDrainDelay),
-			Help: "how long a process that stops goes on serving while /readyz answers 503: twice the interval of the " +
+			Help: "how long a stopping process keeps serving while /readyz answers 503: twice the interval of the " +
 				"proxy's health check"},
 		{Name: "CLOCK_TOLERANCE", Default: "10s",
 			value: between(
 				&c.ClockTolerance, "a duration from 1s to 15s", time.ParseDuration, minClockTolerance, maxClockTolerance,
 			),
-			Help: "how far apart the clocks of this machine, of the database and of the ledger's last event may be; beyond " +
-				"it nothing is committed"},
+			Help: "how far the clocks of this machine, of the database and of the ledger's last event may differ; beyond " +
+				"that nothing is committed"},
 		{Name: "METRICS_LISTEN", Default: "127.0.0.1:18080",
 			value: checked(&c.MetricsListen, "host:port, or off", metricsAddress),
-			Help:  "address of metrics, the page /ops and profiles, for operators alone; off: not served"},
+			Help:  "address of metrics, the page /ops and profiles, for operators only; off: not served"},
 		{Name: "OAUTH_ISSUER",
 			value: checked(
-				&c.OAuthIssuer, "the https address of an OpenID provider, exactly as its tokens write it", oauthIssuer,
+				&c.OAuthIssuer, "the https address of an OpenID provider, exactly as in its tokens", oauthIssuer,
 			),
-			Help: "OpenID provider whose access tokens the ordinary MCP endpoint takes beside API keys; without it keys alone"},
+			Help: "OpenID provider whose access tokens the standard MCP endpoint accepts in addition to API keys; by default " +
+				"only API keys"},
 		{Name: "OAUTH_CLIENT_ID", Needs: "OAUTH_ISSUER",
 			value: text(&c.OAuthClientID, "the client id of this service at the provider, together with INTEGRITY_OAUTH_ISSUER"),
-			Help: "this service's registration at the provider, with which people sign in to the console, and link their " +
-				"identity on a page; without it they link by API alone"},
+			Help: "this service's client id at the provider, with which people sign in to the console and link their " +
+				"identity on a page; without it they can only link with the API"},
 		{Name: "TRANSPARENCY", Former: "LOG", Default: "on",
 			value: parsed(&c.Transparency, "on or off", oneOf(map[string]bool{"on": true, "off": false})),
-			Help:  "on: keep the transparency log, a public tree of hashes over all events; off: keep and publish none"},
+			Help:  "on: keep and publish the transparency log, a tree of hashes over all events; off: none"},
 		{Name: "TRANSPARENCY_KEY", Former: "LOG_KEY", Secret: true,
 			value: text(&c.TransparencyKey, "an Ed25519 private key, PKCS#8 in PEM, that is not the signing key"),
-			Help:  "key that signs the checkpoints of the transparency log (default: log-key.pem in the data directory)"},
+			Help:  "log key, which signs the transparency log's checkpoints (default: log-key.pem in the data directory)"},
 		{Name: "WITNESSES",
 			value: checked(
 				&c.Witnesses,
 				"the path of a file, or a list separated by commas, of witnesses: a verifier key, a space, an https address",
 				witnesses,
 			),
-			Help: "witnesses that cosign the checkpoints of the transparency log (C2SP tlog-witness): a file with one a " +
+			Help: "witnesses that cosign the checkpoints of the transparency log (C2SP tlog-witness): a file with one per " +
 				"line, or a list"},
 		{Name: "TIMESTAMP_AUTHORITIES",
 			value: checked(
@@ -203,10 +204,11 @@ func (c *Config) settings() []Setting {
 				"the path of a file, or a list separated by commas, of at most 4: a name, a space, an https address",
 				timestampAuthorities,
 			),
-			Help: "authorities that stamp the checkpoints of the transparency log (RFC 3161): a file with one a line, or a list"},
+			Help: "authorities that stamp the checkpoints of the transparency log (RFC 3161): a file with one per line, or a " +
+				"list"},
 		{Name: "TIMESTAMP_INTERVAL", Default: "60s",
 			value: between(&c.TimestampInterval, "a duration from 1s to 1h", time.ParseDuration, time.Second, time.Hour),
-			Help:  "time between two tokens of an authority, while the transparency log grows"},
+			Help:  "interval between an authority's tokens while the transparency log grows"},
 		{Name: "WITNESS_LISTEN", Witness: true, Default: "127.0.0.1:8081",
 			value: checked(&c.WitnessListen, "host:port", hostPort),
 			Help:  "address that integrity witness listens on"},
@@ -216,26 +218,26 @@ func (c *Config) settings() []Setting {
 				"1 to 512 printable ASCII characters without space, plus sign and comma, such as ledger.example/witness",
 				witnessName,
 			),
-			Help: "name of this installation as a witness of other logs, by custom an address without its scheme; it is " +
+			Help: "name of this installation as a witness of other logs, usually an address without the scheme; it is " +
 				"part of the verifier key"},
 		{Name: "WITNESS_KEY", Secret: true, Witness: true,
 			value: text(&c.WitnessKey, "an Ed25519 private key, PKCS#8 in PEM, that signs nothing else"),
-			Help:  "key that integrity witness cosigns with (default: witness-key.pem in the data directory)"},
+			Help:  "key with which integrity witness cosigns (default: witness-key.pem in the data directory)"},
 		{Name: "WITNESS_LOGS", Witness: true,
 			value: checked(
 				&c.WitnessLogs,
-				"the path of a file, or a list separated by commas, of logs: a verifier key and, where it is another than the "+
+				"the path of a file, or a list separated by commas, of logs: a verifier key and, if it differs from the "+
 					"key's name, a space and the origin",
 				witnessLogs,
 			),
-			Help: "logs whose checkpoints integrity witness cosigns: a file with one key a line, or a list"},
+			Help: "logs whose checkpoints integrity witness cosigns: a file with one key per line, or a list"},
 		{Name: "WITNESS_PER_MINUTE", Witness: true, Default: "240",
 			value: between(&c.WitnessPerMinute, "a whole number of at least 1", strconv.Atoi, 1, math.MaxInt32),
-			Help: "submissions a minute of one client address, and larger trees a minute of one log, in each process of " +
+			Help: "submissions per minute and client address, and larger trees per minute and log, in each process of " +
 				"integrity witness"},
 		{Name: "OAUTH_CLIENT_SECRET", Secret: true, Needs: "OAUTH_CLIENT_ID",
 			value: text(&c.OAuthClientSecret, "the secret of INTEGRITY_OAUTH_CLIENT_ID"),
-			Help:  "secret of that registration; without it a public client"},
+			Help:  "secret of that client id; without it a public client"},
 	}
 }
 
@@ -251,7 +253,7 @@ func parsed[T any](to *T, expects string, parse func(string) (T, error)) value {
 	}}
 }
 
-// contacts are those of RFC 9116, section 2.5.3.
+// contacts checks contacts as defined in RFC 9116, section 2.5.3.
 func contacts(text string) error {
 	for contact := range strings.SplitSeq(text, ",") {
 		u, err := url.Parse(strings.TrimSpace(contact))
@@ -263,17 +265,17 @@ func contacts(text string) error {
 	return nil
 }
 
-// text takes every value.
+// text accepts any text.
 func text(to *string, expects string) value {
 	return parsed(to, expects, func(text string) (string, error) { return text, nil })
 }
 
-// checked takes a text that check finds right, as it is.
+// checked accepts a text that passes check, and stores it unchanged.
 func checked(to *string, expects string, check func(string) error) value {
 	return parsed(to, expects, func(text string) (string, error) { return text, check(text) })
 }
 
-// readBy is a check that another reader of the text makes.
+// readBy turns a parser into a check.
 func readBy[T any](read func(string) (T, error)) func(string) error {
 	return func(text string) error {
 		_, err := read(text)
@@ -341,7 +343,7 @@ func witnessLogs(text string) error {
 
 var witnessNamePattern = regexp.MustCompile(`^[!-*,-~]{1,512}$`)
 
-// witnessName judges the name of a key of a signed note. A comma would end it in a list.
+// witnessName checks a key name for a signed note. A comma is invalid because it would end the name in a list.
 func witnessName(text string) error {
 	if !witnessNamePattern.MatchString(text) || strings.Contains(text, ",") {
 		return errUnexpected
@@ -349,8 +351,8 @@ func witnessName(text string) error {
 	return nil
 }
 
-// oauthIssuer judges the address of an identity provider (OpenID Connect Discovery, section 3). Keys that came over
-// plain http could be anybody's.
+// oauthIssuer checks an identity provider's address (OpenID Connect Discovery, section 3). Plain http is invalid,
+// because anyone on the path could replace the provider's keys.
 func oauthIssuer(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !domain.IsLoopbackHost(u.Hostname())) ||
@@ -361,7 +363,7 @@ func oauthIssuer(text string) error {
 	return nil
 }
 
-// postgresURL accepts the two schemes of PostgreSQL's own programs.
+// postgresURL checks for the two schemes that PostgreSQL's own programs accept.
 func postgresURL(text string) error {
 	if !strings.HasPrefix(text, "postgres://") && !strings.HasPrefix(text, "postgresql://") {
 		return errUnexpected
@@ -369,7 +371,7 @@ func postgresURL(text string) error {
 	return nil
 }
 
-// nodeURL is a URL in which the address of a node is put.
+// nodeURL checks a URL with placeholders for a node's address.
 func nodeURL(text string) error {
 	if !strings.Contains(text, "{host}") || !strings.Contains(text, "{port}") {
 		return errUnexpected
@@ -377,8 +379,7 @@ func nodeURL(text string) error {
 	return postgresURL(text)
 }
 
-// writableURL makes every connection of a database URL look for the server that takes writes, whichever of several it
-// is.
+// writableURL makes every connection look for the server that accepts writes, if the URL names several.
 func writableURL(text string) (string, error) {
 	const attributes = "target_session_attrs"
 	u, err := url.Parse(text)
@@ -401,7 +402,7 @@ func writableURL(text string) (string, error) {
 	return u.String(), nil
 }
 
-// parseOrigin reads scheme://host[:port] and writes it without a slash at the end.
+// parseOrigin parses scheme://host[:port], and removes a trailing slash.
 func parseOrigin(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
@@ -411,7 +412,7 @@ func parseOrigin(text string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// networks reads networks, separated by commas; a single address is a network of one.
+// networks parses networks separated by commas; a single address is a network of one address.
 func networks(text string) (all []netip.Prefix, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
@@ -425,7 +426,7 @@ func networks(text string) (all []netip.Prefix, err error) {
 		if err != nil {
 			return nil, err
 		}
-		// Addresses are judged as IPv4 where they are IPv4 inside IPv6.
+		// IPv4-mapped IPv6 addresses are matched as IPv4.
 		if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
 			prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 		}

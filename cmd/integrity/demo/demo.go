@@ -66,7 +66,7 @@ const (
 	Email       = "demo@example.org"
 )
 
-// Access is demo.json.
+// Access is the content of demo.json.
 type Access struct {
 	BaseURL          string   `json:"baseUrl"`
 	OrganizationID   string   `json:"organizationId"`
@@ -79,20 +79,21 @@ type demoKeys struct {
 	Admin  string `json:"admin"`
 }
 
-// Allowed keeps the demo on this machine: its keys are printed and lie in a file.
+// Allowed returns an error unless the demo is reachable from this machine only: it prints its keys, and stores them in
+// a file.
 func Allowed(cfg config.Config, listening net.Addr) error {
 	address, err := netip.ParseAddrPort(listening.String())
 	if err != nil || !address.Addr().IsLoopback() || !config.IsLoopbackURL(cfg.BaseURL) {
 		return errors.New(
-			"the demo is for this machine alone: --listen and --base-url must be loopback, such as 127.0.0.1:8080",
+			"the demo must stay on this machine: --listen and --base-url must be loopback, such as 127.0.0.1:8080",
 		)
 	}
 	if cfg.Encrypted() {
 		return fmt.Errorf(
-			"the demo speaks http on this machine alone: unset %sTLS_CERT and %sTLS_KEY", config.Prefix, config.Prefix,
+			"the demo serves plain http on this machine: unset %sTLS_CERT and %sTLS_KEY", config.Prefix, config.Prefix,
 		)
 	}
-	// A client's variable, of a demo that listened elsewhere, is also the service's.
+	// The variable may remain from a client of a demo with another address. The service reads it too.
 	if base, err := url.Parse(cfg.BaseURL); err != nil || cmp.Or(base.Port(), "80") != strconv.Itoa(int(address.Port())) {
 		return fmt.Errorf(
 			"the demo listens on %s, and %s is %s: unset it, or listen on its port with --listen", address,
@@ -102,7 +103,7 @@ func Allowed(cfg config.Config, listening net.Addr) error {
 	return nil
 }
 
-// Demo is what the demo needs of the service that it runs beside.
+// Demo holds the parts of the service that the demo uses.
 type Demo struct {
 	*cli.App
 	Cfg      *config.Config
@@ -112,7 +113,8 @@ type Demo struct {
 	Sessions *session.Store
 }
 
-// Run makes what a newcomer needs, or finds it again, and prints how to go on. It runs beside the server that it uses.
+// Run creates the demo data, or reuses the existing data, and prints what to try next. It uses the API of the running
+// server.
 func (s *Demo) Run(ctx context.Context) error {
 	if err := keyfiles.MakeDataDir(s.Cfg.DataDir); err != nil {
 		return err
@@ -124,7 +126,7 @@ func (s *Demo) Run(ctx context.Context) error {
 	}
 	var access Access
 	if json.Unmarshal(text, &access) != nil {
-		access = Access{} // it is missing, or of another form and replaced
+		access = Access{} // missing, or in an old format: replace it
 	}
 	if !s.demoWorks(ctx, access) {
 		if access, err = s.makeDemo(ctx, access); err != nil {
@@ -141,7 +143,7 @@ func (s *Demo) Run(ctx context.Context) error {
 	return s.printDemo(ctx, access)
 }
 
-// demoWorks asks the API itself, which alone knows whether a key works.
+// demoWorks reports whether the API accepts the demo's keys.
 func (s *Demo) demoWorks(ctx context.Context, access Access) bool {
 	for _, key := range []string{access.Keys.Worker, access.Keys.Admin} {
 		if _, _, ok := domain.ParseAPIKey(key); !ok {
@@ -166,7 +168,7 @@ func (s *Demo) client(key string) (*client.Client, error) {
 	return client.New(client.Config{BaseURL: "http://" + s.Address.String(), APIKey: key, Name: clientcmd.Name})
 }
 
-// makeDemo makes new keys, in the organization of former ones where there is one in this ledger.
+// makeDemo creates new keys. It reuses the former keys' organization if this ledger has it.
 func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 	access := Access{CompanyReference: demoCompany}
 	organization, err := domain.ParseID[domain.OrganizationID](former.OrganizationID)
@@ -213,14 +215,13 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 	return access, nil
 }
 
-// printDemo prints the commands of a first visit. Each visit has a document of its own, so that they can be tried
-// again.
+// printDemo prints commands to try. Each start uses a new document, so that the commands can be tried again.
 func (s *Demo) printDemo(ctx context.Context, access Access) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	example := keyfiles.Absolute(s.Cfg.InDataDir("example.txt")) // any file does
+	example := keyfiles.Absolute(s.Cfg.InDataDir("example.txt")) // any file will do
 	if err := keyfiles.Replace(example, []byte("An example document of Integrity Ledger.\n"), 0o644); err != nil {
 		return err
 	}
@@ -244,7 +245,7 @@ func (s *Demo) printDemo(ctx context.Context, access Access) error {
 	return err
 }
 
-// demoPage registers the example, which is the same at every start, and returns the address of its page in English.
+// demoPage registers the example, which is the same at every start, and returns the address of its English page.
 func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string, error) {
 	declared, err := clientcmd.Declare(s.App, wire.Declaration{
 		CompanyReference: access.CompanyReference, Source: "demo", DocumentReference: "example", Version: 1,
@@ -265,7 +266,7 @@ func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string
 	return s.Cfg.BaseURL + "/en/integrity/" + record.PublicID, nil
 }
 
-// signInLink leads the owner of the demo's organization to the console.
+// signInLink returns a console sign-in link for the owner of the demo's organization.
 func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
 	organization, err := domain.ParseID[domain.OrganizationID](access.OrganizationID)
 	if err != nil {
@@ -276,7 +277,7 @@ func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
 	)
 	if err := s.Ledger.Do(ctx, link); err != nil {
 		if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.NotFound {
-			return s.Cfg.BaseURL + "/en/console", nil // somebody has taken the membership away
+			return s.Cfg.BaseURL + "/en/console", nil // the membership has been ended or disabled
 		}
 		return "", err
 	}

@@ -19,7 +19,7 @@ func TestOnlyLoopbackHasADemo(t *testing.T) {
 	); err == nil {
 		t.Error("the demo runs behind a certificate that its own commands do not trust")
 	}
-	// As where a client's variable is left from a demo that listened elsewhere.
+	// A client's variable can remain from a demo with another address.
 	if err := Allowed(config.Config{BaseURL: "http://127.0.0.1:8080"}, loopback); err == nil ||
 		!strings.Contains(err.Error(), "INTEGRITY_BASE_URL is http://127.0.0.1:8080") {
 		t.Errorf("the demo names an address where it does not listen: %v", err)

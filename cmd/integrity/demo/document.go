@@ -12,13 +12,13 @@ import (
 	"github.com/boombuler/barcode/qr"
 )
 
-// document is what stands in a PDF.
+// document is the content of a PDF.
 type document struct {
 	reference       string
 	version         int32
 	generatedAt     time.Time
-	downloadURL     string // the principal QR code: this system's own
-	verificationURL string // the second one; empty where the service could not be asked
+	downloadURL     string // the principal QR code, of this system
+	verificationURL string // the second QR code; empty if no link could be reserved
 }
 
 // Labels of the two QR codes.
@@ -27,7 +27,7 @@ const (
 	verificationLabel = "Verification / Verificación (external service)"
 )
 
-// render makes the final bytes. Nothing is added to them afterwards.
+// render creates the final bytes. Nothing is added to them afterwards.
 func (d document) render() ([]byte, error) {
 	pdf := fpdf.New("P", "mm", "A4", "")
 	latin := pdf.UnicodeTranslatorFromDescriptor("") // the built-in fonts use code page 1252
@@ -70,7 +70,7 @@ func (d document) render() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// addCode draws a QR code of size mm with its label above, both leading to the address.
+// addCode draws a QR code of size mm with its label above. Both link to the address.
 func addCode(pdf *fpdf.Fpdf, label, address string, x, y, size float64) error {
 	picture, err := code(address)
 	if err != nil {
@@ -90,7 +90,7 @@ const (
 	quietZone    = 4 // modules around the symbol (ISO/IEC 18004)
 )
 
-// code is a QR code as a PNG of 8-bit grey, quiet zone included.
+// code renders a QR code as an 8-bit grey PNG, including the quiet zone.
 func code(text string) ([]byte, error) {
 	symbol, err := qr.Encode(text, qr.Q, qr.Auto)
 	if err != nil {

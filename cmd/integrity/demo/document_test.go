@@ -15,7 +15,8 @@ import (
 	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu/model"
 )
 
-// codes says of which possible texts the QR codes of a PDF are, in the order in which its page draws them.
+// codes returns the texts of a PDF's QR codes, chosen from the possible ones, in the order in which the page draws
+// them.
 func codes(t *testing.T, pdf []byte, possible ...string) (texts []string, content string) {
 	t.Helper()
 	api.DisableConfigDir()
@@ -67,7 +68,7 @@ func codes(t *testing.T, pdf []byte, possible ...string) (texts []string, conten
 	return texts, content
 }
 
-// samePicture compares a picture with the code of a text, pixel by pixel.
+// samePicture compares a picture with a text's QR code, pixel by pixel.
 func samePicture(t *testing.T, picture image.Image, text string) bool {
 	t.Helper()
 	made, err := code(text)

@@ -34,7 +34,7 @@ type originFlags struct {
 	stay, retry, verbose                 bool
 }
 
-// OriginCommand plays an origin system.
+// OriginCommand creates the command origin-demo.
 func OriginCommand(a *cli.App) *cobra.Command {
 	c, service := clientcmd.Command("origin-demo")
 	f := originFlags{Flags: service}
@@ -43,31 +43,31 @@ func OriginCommand(a *cli.App) *cobra.Command {
 	)
 	c.Flags().StringVar(&f.company, "company", "", "reference of the company")
 	c.Flags().StringVar(&f.source, "source", "origin-demo", "reference of the origin system")
-	c.Flags().IntVar(&f.documents, "documents", 20, "documents in all, those of earlier runs included")
+	c.Flags().IntVar(&f.documents, "documents", 20, "total number of documents, including earlier runs")
 	c.Flags().DurationVar(&f.interval, "interval", 0, "time between two documents, such as 5s")
 	c.Flags().DurationVar(
 		&f.reserve, "reserve-timeout", 3*time.Second,
-		"how long a document waits for its verification link, and then does without",
+		"how long to wait for a document's verification link before issuing it without",
 	)
 	c.Flags().StringVar(
-		&f.serve, "serve", "127.0.0.1:8091", "loopback address of the downloads; it stands in the documents",
+		&f.serve, "serve", "127.0.0.1:8091", "loopback address of the downloads, printed in the documents",
 	)
 	c.Flags().StringVar(
-		&f.trusted, "trusted-keys", "", "trusted-keys file by which evidence is verified before it is stored",
+		&f.trusted, "trusted-keys", "", "trusted-keys file that verifies evidence before it is stored",
 	)
-	c.Flags().BoolVar(&f.stay, "stay", false, "go on serving the downloads until interrupted")
-	c.Flags().BoolVar(&f.retry, "retry", false, "take up what needed correction, after it was mended")
+	c.Flags().BoolVar(&f.stay, "stay", false, "keep serving the downloads until interrupted")
+	c.Flags().BoolVar(&f.retry, "retry", false, "retry stopped registrations, after correcting their cause")
 	c.Flags().BoolVar(&f.verbose, "verbose", false, "print every step")
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if f.documents < 0 || f.interval < 0 || f.reserve < 0 {
-			return errors.New("--documents, --interval, --reserve-timeout: none may be below 0")
+			return errors.New("--documents, --interval and --reserve-timeout must not be negative")
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		err := originDemo(ctx, a, f)
 		if err != nil && ctx.Err() != nil && !errors.As(err, new(cli.NegativeError)) {
-			return errors.New("interrupted; the same command goes on where it was")
+			return errors.New("interrupted; run the same command to continue")
 		}
 		return err
 	}
@@ -90,10 +90,10 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 	if err != nil || !address.Addr().IsLoopback() || address.Port() == 0 {
 		return errors.New("--serve must be a loopback address with a port, such as 127.0.0.1:8091")
 	}
-	// Before the directory is opened: it keeps the address.
+	// Listen before opening the directory, which stores the address.
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.serve)
 	if err != nil {
-		return fmt.Errorf("--serve must be an address that is free: %w", err)
+		return fmt.Errorf("--serve must be a free address: %w", err)
 	}
 	var printing sync.Mutex
 	system := &System{
@@ -123,7 +123,7 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(a.Errs, "integrity: %d stopped registrations are taken up again\n", n)
+		_, _ = fmt.Fprintf(a.Errs, "integrity: retrying %d stopped registrations\n", n)
 	}
 	if err := runOrigin(ctx, system, f); err != nil {
 		return err
@@ -136,11 +136,11 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 		return err
 	}
 	if f.stay {
-		_, _ = fmt.Fprintf(a.Errs, "integrity: the downloads stay at http://%s until this is interrupted\n", f.serve)
+		_, _ = fmt.Fprintf(a.Errs, "integrity: serving downloads at http://%s until interrupted\n", f.serve)
 		select {
 		case <-ctx.Done():
 		case stopped := <-served:
-			served <- stopped // an error of its own, above
+			served <- stopped // with a cause, unlike a cancelled context
 		}
 	}
 	if summary.Same != summary.Documents || len(summary.Problems) > 0 {
@@ -149,7 +149,7 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 	return nil
 }
 
-// runOrigin emits and registers side by side, until all is emitted and nothing waits.
+// runOrigin emits and registers concurrently, until all documents are emitted and no registration waits.
 func runOrigin(ctx context.Context, system *System, f originFlags) error {
 	last, err := system.last(ctx)
 	if err != nil {
@@ -180,13 +180,13 @@ func runOrigin(ctx context.Context, system *System, f originFlags) error {
 	return context.Cause(ctx)
 }
 
-// printStep shows what a person follows; with --verbose or --json every step.
+// printStep prints the steps that a person follows, or every step with --verbose or --json.
 func printStep(a *cli.App, f originFlags, s Step) {
 	shown := []string{
 		Reserved, NoLink, Delivered, string(outbox.Ambiguous), string(outbox.Found), string(outbox.NotFound),
 		string(outbox.Finished), string(outbox.Postponed), string(outbox.Halted),
 	}
-	switch { // a screen that cannot be written to stops nothing
+	switch { // failing to print does not stop the emission
 	case f.JSON:
 		_ = cli.WriteJSON(a.Out, s, "")
 	case f.verbose || slices.Contains(shown, s.Name):
@@ -212,23 +212,23 @@ func printSummary(a *cli.App, f originFlags, s Summary) error {
 	return err
 }
 
-// Summary says what became of every document of the data directory.
+// Summary counts the documents of the data directory by outcome.
 type Summary struct {
 	Documents  int `json:"documents"`
 	WithLink   int `json:"withLink"`
 	Delivered  int `json:"delivered"`
 	Registered int `json:"registered"` // answer and evidence are stored
 	Stopped    int `json:"stopped"`    // need correction
-	// Same are those whose hash is the same at finalization, in the stored bytes, in
-	// the delivered file, in the service's answer and inside the evidence.
+	// Same counts documents with the same hash everywhere: at finalization, in the stored bytes, in the delivered file, in
+	// the service's answer and in the evidence.
 	Same int `json:"sameHashEverywhere"`
-	// SlowestMs is the longest from allocation to delivery.
+	// SlowestMs is the longest time from allocation to delivery.
 	SlowestMs int64 `json:"slowestMs"`
-	// Problems are in words, a document each.
+	// Problems describes one problem per document.
 	Problems []string `json:"problems"`
 }
 
-// Summarize reads everything again and compares.
+// Summarize reads everything again and compares the hashes.
 func (s *System) Summarize(ctx context.Context) (Summary, error) {
 	out := Summary{Problems: []string{}}
 	last, err := s.last(ctx)
@@ -240,7 +240,7 @@ func (s *System) Summarize(ctx context.Context) (Summary, error) {
 		out.Documents++
 		d, err := s.file(ctx, "d.number", number)
 		if errors.Is(err, sql.ErrNoRows) {
-			continue // allocated, and interrupted: the next run emits it
+			continue // allocated but interrupted; the next run emits it
 		}
 		if err != nil {
 			out.Problems = append(out.Problems, fmt.Sprintf("document %d: %v", number, err))
@@ -277,7 +277,8 @@ func (s *System) Summarize(ctx context.Context) (Summary, error) {
 	return out, nil
 }
 
-// differs names the place where another hash stands; the stored bytes were compared when they were read.
+// differs names the first place with another hash. The stored bytes need no check here: they were compared when they
+// were read.
 func (s *System) differs(d issued, item outbox.Item) string {
 	delivered, err := os.ReadFile(s.deliveredPath(d))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 //go:embed store.sql
 var schema string
 
-// open opens the data directory for one process at a time.
+// open opens the data directory. Only one process at a time can open it.
 func (s *System) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(filepath.Join(s.Dir, deliveredDir), 0o700); err != nil {
 		return err
@@ -27,10 +27,10 @@ func (s *System) open(ctx context.Context) (err error) {
 		return err
 	}
 	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("another process works in %s: run one at a time", s.Dir)
+		return fmt.Errorf("another process is using %s: run only one per directory", s.Dir)
 	}
 	path := filepath.Join(s.Dir, "origin.db")
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would let others read it
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // created by SQLite, the file would be readable by others
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (s *System) open(ctx context.Context) (err error) {
 	if s.outbox, err = outbox.New(ctx, s.db); err != nil {
 		return err
 	}
-	// What every document of a data directory shares.
+	// identity is what all documents of a data directory share.
 	type identity struct{ service, company, source, public string }
 	about := identity{s.Client.BaseURL(), s.Company, s.Source, s.Public}
 	if _, err := s.db.ExecContext(
@@ -60,14 +60,15 @@ func (s *System) open(ctx context.Context) (err error) {
 	}
 	if known != about {
 		return fmt.Errorf(
-			"the documents in %s are of company %s and source %s at %s, downloaded from %s: use the same, or another directory",
+			"the documents in %s belong to company %s and source %s at %s, downloaded from %s: use these values, or another "+
+				"directory",
 			s.Dir, known.company, known.source, known.service, known.public,
 		)
 	}
 	return nil
 }
 
-// issued is a document with what is known of it so far.
+// issued is a document in any state of its emission.
 type issued struct {
 	number      int
 	reference   string
@@ -75,12 +76,12 @@ type issued struct {
 	token       string
 	allocatedAt time.Time
 
-	final       bool // the rest is known
+	final       bool // the following fields are set
 	sha256      string
-	link        string // empty: emitted without
+	link        string // empty: emitted without a link
 	finalizedAt time.Time
-	deliveredAt time.Time // zero: not yet
-	pdf         []byte    // only where asked for
+	deliveredAt time.Time // zero: not delivered yet
+	pdf         []byte    // only if requested
 }
 
 const issuedColumns = `d.number, d.reference, d.version, d.token, d.allocated_at, f.sha256, f.verification_url, f.finalized_at, v.delivered_at`
@@ -105,7 +106,7 @@ func scanIssued(scan func(...any) error, more ...any) (issued, error) {
 	return d, err
 }
 
-// allocate finds the document of a number, or makes its references, which stay.
+// allocate finds the document with this number, or creates it. Its references never change.
 func (s *System) allocate(ctx context.Context, number int, reference, token string, now time.Time) (issued, error) {
 	_, err := s.db.ExecContext(ctx,
 		`INSERT INTO documents (number, reference, version, token, allocated_at) VALUES (?, ?, 1, ?, ?) ON CONFLICT (number) DO NOTHING`,
@@ -120,13 +121,13 @@ func (s *System) allocate(ctx context.Context, number int, reference, token stri
 	return d, nil
 }
 
-// commit is step 5: the final bytes and the declaration are there together or not at all.
+// commit is step 5: it stores the final bytes and the declaration together, or neither.
 func (s *System) commit(ctx context.Context, d issued, declaration wire.Declaration) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing once committed
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
 	_, err = tx.ExecContext(ctx,
 		`INSERT INTO files (number, pdf, sha256, verification_url, finalized_at) VALUES (?, ?, ?, ?, ?)`,
 		d.number, d.pdf, d.sha256, d.link, d.finalizedAt.UnixMilli())
@@ -142,7 +143,7 @@ func (s *System) commit(ctx context.Context, d issued, declaration wire.Declarat
 	return nil
 }
 
-// file reads the final bytes, and gives them out only if they are still those that were finalized.
+// file reads the final bytes. It returns an error if they differ from the finalized ones.
 func (s *System) file(ctx context.Context, where string, value any) (issued, error) {
 	var pdf []byte
 	d, err := scanIssued(
@@ -155,13 +156,13 @@ func (s *System) file(ctx context.Context, where string, value any) (issued, err
 		return d, sql.ErrNoRows
 	}
 	if hexSHA256(pdf) != d.sha256 {
-		return d, fmt.Errorf("document %d is not what was finalized: the database was changed from outside", d.number)
+		return d, fmt.Errorf("document %d differs from the finalized one: something else has changed the database", d.number)
 	}
 	d.pdf = pdf
 	return d, nil
 }
 
-// last is the highest number, 0 where there is no document. There is no gap below it.
+// last returns the highest document number, or 0 without documents. The numbers have no gaps.
 func (s *System) last(ctx context.Context) (n int, err error) {
 	err = s.db.QueryRowContext(ctx, `SELECT coalesce(max(number), 0) FROM documents`).Scan(&n)
 	return n, err

@@ -23,23 +23,23 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// deliveredDir is where documents are handed to whoever they are for.
+// deliveredDir is the directory of delivered documents.
 const deliveredDir = "delivered"
 
-// System is an origin system at work. Its database, its outbox and the lock of its directory are open until Close.
+// System is a running origin system. Its database, its outbox and the lock on its directory stay open until Close.
 type System struct {
-	Dir     string // its own; one process at a time
+	Dir     string // used by one process at a time
 	Company string // reference
 	Source  string // reference
-	// Public is the origin of its downloads, http://127.0.0.1:8090. It stands in the documents.
+	// Public is the origin of the downloads, such as http://127.0.0.1:8090. It is printed in the documents.
 	Public string
 	Client *client.Client
-	// Trusted are pinned keys, by which evidence is verified before it is stored; may be nil.
+	// Trusted holds the pinned keys that verify evidence before it is stored. It may be nil.
 	Trusted *evidence.TrustedKeys
 	// ReserveTimeout is how long a document waits for its link.
 	ReserveTimeout time.Duration
 	Now            func() time.Time
-	// Report receives each step when it is over; from two goroutines.
+	// Report is called after each step, from two goroutines.
 	Report func(Step)
 
 	db     *sql.DB
@@ -51,23 +51,23 @@ type System struct {
 // Step is one step of one document.
 type Step struct {
 	At       time.Time             `json:"at"`
-	Name     string                `json:"step"` // one of the names below, or an outbox.Kind
+	Name     string                `json:"step"` // a constant below, or an outbox.Kind
 	Document wire.VersionReference `json:"document"`
 	Detail   string                `json:"detail,omitempty"`
 }
 
-// The steps of an emission, in their order.
+// The steps of an emission, in order.
 const (
 	Allocated = "allocated"
 	Reserved  = "reserved"
 	NoLink    = "no-link" // instead of Reserved
 	Finalized = "finalized"
 	Committed = "committed"
-	Written   = "written" // the copy is there, that it was delivered is not recorded yet
+	Written   = "written" // the copy exists, but its delivery is not recorded yet
 	Delivered = "delivered"
 )
 
-// Open opens the data directory, or makes it. Close lets go of it, also where Open failed.
+// Open opens or creates the data directory. Call Close even if Open fails.
 func (s *System) Open(ctx context.Context) error {
 	for name, reference := range map[string]string{"company": s.Company, "source": s.Source} {
 		if !domain.ValidReference(reference) {
@@ -119,8 +119,8 @@ func (s *System) version(d issued) wire.VersionReference {
 	}
 }
 
-// Emit sees to it that the document of a number, counted from 1, is delivered: what was begun by an earlier process is
-// taken up where it was. It reports whether anything was left to do.
+// Emit delivers the document with this number, counted from 1. It continues an emission that an earlier process began.
+// It reports whether there was anything to do.
 func (s *System) Emit(ctx context.Context, number int) (bool, error) {
 	d, err := s.allocate(ctx, number, "doc-"+opaque(), opaque(), s.Now())
 	if err != nil {
@@ -139,10 +139,10 @@ func (s *System) Emit(ctx context.Context, number int) (bool, error) {
 	return true, s.deliver(ctx, number)
 }
 
-// opaque is a random name of 130 bits that says nothing (specification, "Company").
+// opaque returns a random name of 130 bits without meaning (specification, "Company").
 func opaque() string { return strings.ToLower(rand.Text()) }
 
-// finalize is steps 2 to 5.
+// finalize runs steps 2 to 5.
 func (s *System) finalize(ctx context.Context, d issued) error {
 	v := s.version(d)
 	asking, cancel := context.WithTimeout(ctx, s.ReserveTimeout)
@@ -152,7 +152,7 @@ func (s *System) finalize(ctx context.Context, d issued) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		reservation = wire.Reservation{} // any failure means: no link
+		reservation = wire.Reservation{} // after any failure, issue the document without a link
 		s.step(NoLink, v, err.Error())
 	default:
 		s.step(Reserved, v, reservation.VerificationURL)
@@ -175,7 +175,7 @@ func (s *System) finalize(ctx context.Context, d issued) error {
 	return nil
 }
 
-// deliver hands out a copy of the final bytes. Doing it twice writes the same file.
+// deliver writes a copy of the final bytes. Repeating it writes the same file.
 func (s *System) deliver(ctx context.Context, number int) error {
 	d, err := s.file(ctx, "d.number", number)
 	if err != nil {
@@ -204,7 +204,8 @@ func (s *System) deliveredPath(d issued) string {
 	return filepath.Join(s.Dir, deliveredDir, fmt.Sprintf("%s-v%d.pdf", d.reference, d.version))
 }
 
-// writeFile makes a file appear whole, and stay after a power failure. What a kill leaves of it, the next try replaces.
+// writeFile creates a file that is complete and survives a power failure. If the process is killed, the next attempt
+// replaces the remains.
 func writeFile(path string, content []byte) error {
 	draft := path + ".new"
 	if err := os.WriteFile(draft, content, 0o600); err != nil {
@@ -224,11 +225,11 @@ func hexSHA256(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// downloadPath leads to a document by its random token, which whoever has the
-// document has too. The service's verification link is no such authorization.
+// downloadPath leads to a document by its random token, which every holder of the document knows. The service's
+// verification link does not authorize a download.
 const downloadPath = "/documents/"
 
-// Handler serves the final bytes: a direct download, with no page in between.
+// Handler serves the final bytes as a direct download, without a page in between.
 func (s *System) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+downloadPath+"{token}", func(w http.ResponseWriter, r *http.Request) {
@@ -238,7 +239,7 @@ func (s *System) Handler() http.Handler {
 			http.NotFound(w, r)
 			return
 		case err != nil:
-			http.Error(w, "The document cannot be given out.", http.StatusInternalServerError)
+			http.Error(w, "The document is not available.", http.StatusInternalServerError)
 			return
 		}
 		h := w.Header()

@@ -46,14 +46,14 @@ func open(t *testing.T, dir, base string) *System {
 func silent(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // so that the server notices that the caller has gone
+		_, _ = io.Copy(io.Discard, r.Body) // the server must notice that the client has gone
 		<-r.Context().Done()
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
 }
 
-// away refuses connections: nobody else is given this port.
+// away refuses connections: no process listens on this port.
 const away = "http://127.0.0.1:1"
 
 // TestEmissionNeedsNoService delivers without a service, and never touches the final bytes again.
@@ -61,7 +61,7 @@ func TestEmissionNeedsNoService(t *testing.T) {
 	for name, base := range map[string]string{"away": away, "silent": silent(t)} {
 		dir := filepath.Join(t.TempDir(), name)
 		s := open(t, dir, base)
-		for range 2 { // the second time nothing is left to do
+		for range 2 { // the second run has nothing left to do
 			if _, err := s.Emit(t.Context(), 1); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -86,7 +86,7 @@ func TestEmissionNeedsNoService(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, sum, err)
 		}
 		second := &System{Dir: s.Dir, Company: s.Company, Source: s.Source, Public: s.Public, Client: s.Client}
-		if err := second.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "one at a time") {
+		if err := second.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "run only one per directory") {
 			t.Errorf("%s: a second process: %v", name, err)
 		}
 		if err := second.Close(); err != nil {
@@ -98,7 +98,7 @@ func TestEmissionNeedsNoService(t *testing.T) {
 	}
 }
 
-// TestFinalBytes refuses every change of what was finalized, and gives out nothing that was changed all the same.
+// TestFinalBytes: finalized bytes cannot be changed, and changed bytes are not served.
 func TestFinalBytes(t *testing.T) {
 	s := open(t, t.TempDir(), away)
 	defer func() {
@@ -157,7 +157,7 @@ func TestFinalBytes(t *testing.T) {
 		t.Errorf("changed bytes are given out: %d", status)
 	}
 	if sum, err := s.Summarize(t.Context()); err != nil || len(sum.Problems) != 1 ||
-		!strings.Contains(sum.Problems[0], "changed from outside") {
+		!strings.Contains(sum.Problems[0], "something else has changed the database") {
 		t.Errorf("%+v, %v", sum, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	nats "github.com/nats-io/nats.go"
 )
 
-// Broker is a NATS server whose port and files outlive it.
+// Broker is a NATS server that keeps its port and files when it is stopped and started again.
 type Broker struct {
 	t    testing.TB
 	Port int
@@ -57,8 +57,8 @@ func (b *Broker) Stop() {
 	}
 }
 
-// Messages are all that a stream holds, in its order; none of one that is still empty. It is an error where there is no
-// stream yet.
+// Messages returns all messages of a stream, in order. A stream that does not exist yet is an error; an empty one is
+// not.
 func (b *Broker) Messages(name string) (all []*nats.RawStreamMsg, err error) {
 	conn, err := nats.Connect(b.URL(), nats.Timeout(Patient))
 	if err != nil {

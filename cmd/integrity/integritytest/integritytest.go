@@ -1,4 +1,4 @@
-// Package integritytest holds helpers that the tests of several commands share.
+// Package integritytest holds helpers shared by the tests of several commands.
 package integritytest
 
 import (
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Patient is how long a test waits for what must happen, on a machine of two cores that does much else.
+// Patient is how long a test waits for something that must happen, on a busy machine with two cores.
 const Patient = 4 * time.Minute
 
-// Eventually repeats check until it passes.
+// Eventually calls check until it returns nil.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(Patient)
@@ -29,9 +29,9 @@ func Eventually(t testing.TB, what string, check func() error) {
 	}
 }
 
-// FreeAddress is an address of the loopback that stays the test's own until it ends, however often a service that
-// listens there is killed and started again: it is below the ports that Linux gives to whoever asks for any, and other
-// tests see that it is taken by an abstract socket of its name.
+// FreeAddress returns a loopback address reserved for the test until it ends, however often a service that listens
+// there is killed and restarted. The port is below Linux's ephemeral range. An abstract socket with its name keeps
+// other tests from using it.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	const first, last = 20_000, 32_000
@@ -54,7 +54,7 @@ func FreeAddress(t testing.TB) string {
 	return ""
 }
 
-// Write makes a file and returns its path.
+// Write writes a file and returns its path.
 func Write(t testing.TB, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {

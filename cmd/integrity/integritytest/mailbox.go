@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// Mailbox keeps every mail that an SMTP client brings. A real and strict server judges the client in cmd/lab/judges.
+// Mailbox keeps every mail that an SMTP client sends. A real, strict server tests the client in cmd/lab/judges.
 type Mailbox struct {
 	Mu      sync.Mutex
-	Mails   []string // recipient, a line, content
+	Mails   []string // recipient, newline, content
 	Arrived chan struct{}
 }
 
-// ServeMail makes a mailbox and returns its port.
+// ServeMail starts a mailbox and returns its port.
 func ServeMail(t *testing.T) (m *Mailbox, port int) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,7 +36,7 @@ func ServeMail(t *testing.T) (m *Mailbox, port int) {
 	return m, listener.Addr().(*net.TCPAddr).Port
 }
 
-// receive speaks SMTP until the client goes.
+// receive speaks SMTP until the client disconnects.
 func (m *Mailbox) receive(conn *textproto.Conn) {
 	defer conn.Close()
 	var to string

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// Scrape is the text that /metrics answers.
+// Scrape is the text of a /metrics response.
 type Scrape string
 
-// ScrapeOf reads the metrics that are served at an address.
+// ScrapeOf reads the metrics at an address.
 func ScrapeOf(t testing.TB, address string) Scrape {
 	t.Helper()
 	client := &http.Client{Timeout: Patient, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -33,7 +33,7 @@ var (
 	label  = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 )
 
-// Sum adds up all series of a name with these labels; of a histogram its count.
+// Sum adds up all series with this name and these labels; for a histogram it adds up the counts.
 func (s Scrape) Sum(name string, labels ...string) (total float64, found bool) {
 	for _, line := range series.FindAllStringSubmatch(string(s), -1) {
 		have := map[string]string{}
@@ -52,7 +52,7 @@ func (s Scrape) Sum(name string, labels ...string) (total float64, found bool) {
 	return total, found
 }
 
-// Want requires a value of a series.
+// Want returns an error unless a series has this value.
 func (s Scrape) Want(value float64, name string, labels ...string) error {
 	if got, found := s.Sum(name, labels...); !found || got != value {
 		return fmt.Errorf("%s %v is %v (found: %v), not %v", name, labels, got, found, value)

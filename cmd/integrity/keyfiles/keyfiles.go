@@ -30,17 +30,18 @@ const (
 	WitnessKeyFile  = "witness-key.pem"
 )
 
-// Source says where one private key of the service is, and the trusted-keys file that must name its public half.
+// Source is the location of one of the service's private keys, and of the trusted-keys file that must list its public
+// key.
 type Source struct {
 	DataDir  string
-	Name     string // of the key's file in the data directory
-	Variable string // that may hold the key itself; with _FILE at its end, the path of another file
-	Text     string // the variable's value
-	File     string // that Text was read from; empty where the variable holds the key itself
+	Name     string // name of the key's file in the data directory
+	Variable string // variable that may hold the key; with the suffix _FILE, the path of a file
+	Text     string // value of the variable
+	File     string // file that Text was read from; empty if the variable holds the key
 	Trusted  string // path of the trusted-keys file
 }
 
-// Path is the file that the private key is read from; empty where a variable holds the key itself.
+// Path returns the file of the private key, or an empty string if a variable holds the key.
 func (s Source) Path() string {
 	switch {
 	case s.File != "":
@@ -52,14 +53,14 @@ func (s Source) Path() string {
 	}
 }
 
-// private reads the key, anew each time: it may have been rotated. made says which command makes one.
+// private reads the key again at each call, because it may have been rotated. made is the command that creates a key.
 func (s Source) private(kind, made string) (*evidence.Signer, error) {
 	text := []byte(s.Text)
 	if path := s.Path(); path != "" {
 		var err error
 		if text, err = ReadFile(path); errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf(
-				"there is no %s: set %s or %s_FILE, or make %s with: %s", kind, s.Variable, s.Variable, path, made,
+				"there is no %s: set %s or %s_FILE, or create %s with: %s", kind, s.Variable, s.Variable, path, made,
 			)
 		}
 		if err != nil {
@@ -73,8 +74,8 @@ func (s Source) private(kind, made string) (*evidence.Signer, error) {
 	return signer, nil
 }
 
-// Read reads the signing key and the trusted-keys file. The signer is nil where that file does not trust it: the
-// service then signs nothing, and why says so.
+// Read reads the signing key and the trusted-keys file. If that file does not trust the key, the signer is nil, the
+// service signs nothing, and why gives the reason.
 func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, why string, err error) {
 	if signer, err = s.private("signing key", "integrity keys generate --data-dir "+s.DataDir); err != nil {
 		return nil, nil, "", err
@@ -82,7 +83,7 @@ func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, 
 	trusted, err = ReadTrusted(s.Trusted)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, "", fmt.Errorf(
-			"%w: restore the file, or make one for the signing key in the data directory with: integrity keys generate "+
+			"%w: restore the file, or create one for the signing key in the data directory with: integrity keys generate "+
 				"--data-dir %s",
 			err, s.DataDir,
 		)
@@ -108,9 +109,9 @@ func ReadTrusted(path string) (*evidence.TrustedKeys, error) {
 	return keys, nil
 }
 
-// Ensure makes both key files at the first start of an embedded ledger, when nothing at all says which keys to use.
-// Of a pair of which only one is there nothing is made: a lost trusted-keys file may have held revoked keys, and an
-// operator decides about those. The caller holds the data directory's lock, so two starts cannot both make keys.
+// Ensure creates both key files at the first start of an embedded ledger, if no setting says which keys to use. If only
+// one of the files exists, it creates nothing: a lost trusted-keys file may have listed revoked keys, so an operator
+// must decide. The caller holds the data directory's lock, so two starts cannot both create keys.
 func Ensure(dataDir string, now time.Time) (made bool, err error) {
 	for _, name := range []string{SigningKeyFile, TrustedKeysFile} {
 		if _, err := os.Lstat(filepath.Join(dataDir, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -132,7 +133,7 @@ func WriteSigningKey(path string, signer *evidence.Signer) error {
 	return WriteNew(path, text, 0o600)
 }
 
-// WriteFirstTrusted makes a trusted-keys file that trusts one key.
+// WriteFirstTrusted creates a trusted-keys file that trusts one key.
 func WriteFirstTrusted(path string, key evidence.PublicKey, now time.Time) error {
 	trusted, err := new(evidence.TrustedKeys).Add(key, evidence.FormatTime(now))
 	if err != nil {
@@ -145,22 +146,23 @@ func WriteFirstTrusted(path string, key evidence.PublicKey, now time.Time) error
 	return WriteNew(path, text, 0o644)
 }
 
-// WriteNew makes a file that appears complete or not at all, is on the disk when it returns, and never replaces one.
+// WriteNew creates a file atomically and durably. It fails if the file exists.
 func WriteNew(path string, text []byte, mode fs.FileMode) error {
 	return write(path, text, mode, "", os.Link)
 }
 
-// Replace is WriteNew for a file that may be there.
+// Replace is WriteNew for a file that may already exist.
 func Replace(path string, text []byte, mode fs.FileMode) error {
 	return write(path, text, mode, "", os.Rename)
 }
 
-// ReplaceKept is Replace with the mode and owner of the file like, so that who could read goes on reading.
+// ReplaceKept is Replace with the mode and owner of the file like, so that its readers can still read it.
 func ReplaceKept(path string, text []byte, like string) error {
 	return write(path, text, 0, like, os.Rename)
 }
 
-// write puts a file at its path, complete and on the disk, by appear; with the mode and owner of the file like, if any.
+// write creates a file durably and moves it to its path with appear. If like is not empty, the file gets the mode and
+// owner of like.
 func write(path string, text []byte, mode fs.FileMode, like string, appear func(from, to string) error) error {
 	var owner *syscall.Stat_t
 	if like != "" {
@@ -176,7 +178,7 @@ func write(path string, text []byte, mode fs.FileMode, like string, appear func(
 		return err
 	}
 	defer os.Remove(temporary)
-	// It matters where root changes the files of a service that runs as another user.
+	// This matters if root changes the files of a service that runs as another user.
 	if owner != nil {
 		err = os.Chown(temporary, int(owner.Uid), int(owner.Gid))
 	}
@@ -212,7 +214,7 @@ func WriteTemporary(path string, text []byte, mode fs.FileMode) (name string, er
 	return f.Name(), f.Sync()
 }
 
-// Sync brings a file or a directory to the disk.
+// Sync flushes a file or directory to disk.
 func Sync(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -221,8 +223,8 @@ func Sync(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// MakeDataDir gives a new data directory the mode that the embedded PostgreSQL needs: as root its server runs as
-// another user, who must be able to pass through.
+// MakeDataDir creates a data directory with the mode that the embedded PostgreSQL needs. If run as root, the server
+// runs as another user, who must be able to traverse the directory.
 func MakeDataDir(path string) error {
 	mode := fs.FileMode(0o700)
 	if os.Geteuid() == 0 {
@@ -234,19 +236,19 @@ func MakeDataDir(path string) error {
 	return nil
 }
 
-// Files are those that a change of the signing keys touches. Their order makes every crash harmless: a key is
-// trusted before it signs, so a server that reads the files at any moment finds a signing key that is trusted.
+// Files are the files that a change of keys touches. They are changed in an order that makes every crash harmless: a
+// key is trusted before it signs, so a server that reads the files at any moment finds a trusted signing key.
 type Files struct {
-	Signing  string // empty where the key comes from a variable, which no command can change
-	Next     string // staged: trusted, and not signing yet
-	Previous string // signed until the last activation; kept until it is retired
+	Signing  string // empty if the key comes from a variable, which no command can change
+	Next     string // the staged key: trusted, but not signing yet
+	Previous string // the key before the last activation; kept until it is retired
 	Trusted  string
 }
 
 func (s Source) files() (Files, error) {
 	f := Files{Signing: s.Path(), Next: s.StagedPath()}
 	f.Previous = strings.TrimSuffix(f.Next, ".next.pem") + ".previous.pem"
-	// The file itself is replaced, not a link that leads to it.
+	// Replace the file itself, not a symbolic link to it.
 	var err error
 	if f.Trusted, err = filepath.EvalSymlinks(s.Trusted); err != nil {
 		return f, fmt.Errorf("trusted keys: %w", err)
@@ -254,7 +256,7 @@ func (s Source) files() (Files, error) {
 	return f, nil
 }
 
-// StagedPath is where the next key waits: beside the one that signs.
+// StagedPath returns the file of the staged key, beside the current key's.
 func (s Source) StagedPath() string {
 	at := s.Path()
 	if at == "" {
@@ -265,9 +267,10 @@ func (s Source) StagedPath() string {
 
 const keysLock = "keys.lock"
 
-// LockKeys keeps other commands away from the key files until unlock. The lock ends with the process, the file stays.
+// LockKeys locks the key files against other commands until unlock. The lock ends with the process; the lock file
+// remains.
 func LockKeys(directories ...string) (unlock func(), err error) {
-	slices.Sort(directories) // two commands with the same directories never wait for each other in a circle
+	slices.Sort(directories) // a fixed order, so that two commands never deadlock
 	var held []*os.File
 	unlock = func() {
 		for _, f := range held {
@@ -287,8 +290,8 @@ func LockKeys(directories ...string) (unlock func(), err error) {
 
 const lockPause = 10 * time.Millisecond
 
-// lockFile waits for the lock of a file, which it makes, for up to a time; 0: for ever. Closing the file gives the lock
-// back.
+// lockFile locks a file, which it creates, and waits up to most for the lock, or forever if most is 0. Closing the file
+// releases the lock.
 func lockFile(path string, most time.Duration) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
@@ -298,7 +301,7 @@ func lockFile(path string, most time.Duration) (*os.File, error) {
 	if most > 0 {
 		how |= syscall.LOCK_NB
 	}
-	for end := time.Now().Add(most); ; time.Sleep(lockPause) { //nolint:forbidigo // has an end of its own
+	for end := time.Now().Add(most); ; time.Sleep(lockPause) { //nolint:forbidigo // the loop has its own limit
 		err = syscall.Flock(int(f.Fd()), how)
 		if !errors.Is(err, syscall.EINTR) && (!errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end)) {
 			break
@@ -311,8 +314,8 @@ func lockFile(path string, most time.Duration) (*os.File, error) {
 	return f, nil
 }
 
-// Change runs do with the key files locked and the trusted keys read, and writes the set that do returns, if it is
-// another one.
+// Change locks the key files, reads the trusted keys and calls do. It writes the set that do returns, unless it is the
+// same one.
 func (s Source) Change(do func(Files, *evidence.TrustedKeys) (*evidence.TrustedKeys, error)) error {
 	f, err := s.files()
 	if err != nil {
@@ -333,7 +336,7 @@ func (s Source) Change(do func(Files, *evidence.TrustedKeys) (*evidence.TrustedK
 	}
 	if lost := trusted.Ignored(); lost != nil {
 		return fmt.Errorf(
-			"%s has members that this program would lose (%s): change it with the program that wrote them", f.Trusted,
+			"%s has members that this program would lose (%s): change it with the version that wrote them", f.Trusted,
 			shortened(strings.Join(lost, ", ")),
 		)
 	}
@@ -356,10 +359,10 @@ func WriteTrusted(path string, keys *evidence.TrustedKeys) error {
 	return ReplaceKept(path, text, path)
 }
 
-// ReadSigner reads a private key file; nil where it is missing.
+// ReadSigner reads a private key file. It returns nil if the file does not exist.
 func ReadSigner(path string) (*evidence.Signer, error) {
 	if path == "" {
-		return nil, nil //nolint:nilnil // no file is an answer, not a failure
+		return nil, nil //nolint:nilnil // a missing file is not an error
 	}
 	text, err := ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -375,7 +378,7 @@ func ReadSigner(path string) (*evidence.Signer, error) {
 	return signer, nil
 }
 
-// Current is the key that signs as far as this command can know; nil where it cannot.
+// Current returns the current signing key as far as this command can know it, or nil.
 func (s Source) Current() (*evidence.Signer, error) {
 	if path := s.Path(); path != "" {
 		return ReadSigner(path)
@@ -383,7 +386,7 @@ func (s Source) Current() (*evidence.Signer, error) {
 	return evidence.ParseSignerPEM([]byte(s.Text))
 }
 
-// Named reports whether the signer is the key of that keyId.
+// Named reports whether the signer's key has this keyId.
 func Named(s *evidence.Signer, keyID string) bool { return s != nil && s.Key().KeyID == keyID }
 
 func Absolute(path string) string {
@@ -393,8 +396,8 @@ func Absolute(path string) string {
 	return path
 }
 
-// LogSigner is the log's key, which the trusted keys must name. The error wraps evidence.ErrRevokedKey for one that was
-// revoked.
+// LogSigner returns the log's signer. The trusted keys must list its key. For a revoked key the error wraps
+// evidence.ErrRevokedKey.
 func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transparency.Signer, error) {
 	private, err := s.private("log key", "integrity keys rotate --transparency-log --stage, and --activate")
 	if err != nil {
@@ -410,7 +413,7 @@ func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transpar
 		)
 	}
 	if !trusted.TrustsLogKey(signer.LogKey) {
-		return nil, fmt.Errorf("the log key %s+%s is not among the logKeys of %s", signer.Name, signer.KeyHash, s.Trusted)
+		return nil, fmt.Errorf("the log key %s+%s is not in the logKeys of %s", signer.Name, signer.KeyHash, s.Trusted)
 	}
 	for _, k := range trusted.LogKeys() {
 		if _, revoked := trusted.LogKeyRevocation(k); revoked {
@@ -420,7 +423,7 @@ func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transpar
 	return signer, nil
 }
 
-// WitnessSigner is the key with which this installation cosigns other logs.
+// WitnessSigner returns the signer that cosigns other logs.
 func (s Source) WitnessSigner(name string) (*witness.Signer, error) {
 	private, err := s.private("witness key", "integrity keys witness")
 	if err != nil {
@@ -443,7 +446,7 @@ func (f Files) WriteNext(next *evidence.Signer) error {
 
 func RemoveKey(path string) error {
 	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("remove a private key that signs no more: %w", err)
+		return fmt.Errorf("remove a private key that is no longer used: %w", err)
 	}
 	return Sync(filepath.Dir(path))
 }

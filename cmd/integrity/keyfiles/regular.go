@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// OpenRegular opens a regular file for reading. Opening a pipe would wait for its writer, so nothing else is opened for
-// longer than it takes to see what it is.
+// OpenRegular opens a regular file for reading. Anything else is closed at once, without blocking: opening a pipe
+// normally waits for its writer.
 func OpenRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -26,7 +26,7 @@ func OpenRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// MaxFile is the largest file that ReadFile reads: files of keys, certificates and settings are much smaller.
+// MaxFile is the largest file that ReadFile reads. Files with keys, certificates and settings are much smaller.
 const MaxFile = 16 << 20
 
 // ReadFile reads a regular file of at most MaxFile bytes.
@@ -46,7 +46,8 @@ func ReadFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// ReadAuthorities reads a file of certificates in PEM whose holders sign those of servers. It holds at least one.
+// ReadAuthorities reads a file of PEM certificates of authorities that sign server certificates. It must hold at least
+// one.
 func ReadAuthorities(path string) (*x509.CertPool, error) {
 	text, err := ReadFile(path)
 	if err != nil {
@@ -54,7 +55,7 @@ func ReadAuthorities(path string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", path)
+		return nil, fmt.Errorf("%s holds no PEM certificate", path)
 	}
 	return pool, nil
 }

@@ -11,7 +11,8 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 )
 
-// TestReadFile: whatever file a setting names, a pipe is not waited for, and a file without end is not read whole.
+// TestReadFile: whichever file a setting names, reading it does not wait for a pipe's writer, and does not read an
+// endless file whole.
 func TestReadFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe, huge, good := filepath.Join(dir, "pipe"), filepath.Join(dir, "huge"), filepath.Join(dir, "good")

@@ -14,17 +14,18 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// SignedHeadFile begins the name of the file in the data directory that keeps the largest head of the transparency log
-// that was signed here. The rest is the ledger's id: a directory may serve one ledger after another, or two at a time.
+// SignedHeadFile is the prefix of the file in the data directory that stores the largest transparency log head signed
+// here. The rest of the name is the ledger's ID, because a directory may serve several ledgers, one after the other or
+// at once.
 const SignedHeadFile = "signed-head-"
 
-// SignedHead is that file. Several processes may share it. It never goes back within an epoch.
+// SignedHead is that file. Several processes may share it. Within an epoch it never goes back.
 type SignedHead struct {
 	path string
-	of   string // id of the ledger
+	of   string // the ledger's ID
 }
 
-// NewSignedHead names the file of a ledger, by the ledger's id.
+// NewSignedHead returns the file for the ledger with this ID.
 func NewSignedHead(dataDir, ledger string) SignedHead {
 	return SignedHead{filepath.Join(dataDir, SignedHeadFile+ledger+".json"), ledger}
 }
@@ -32,17 +33,17 @@ func NewSignedHead(dataDir, ledger string) SignedHead {
 // Path returns the path of the file.
 func (f SignedHead) Path() string { return f.path }
 
-// keptHead is what the file holds.
+// keptHead is the content of the file.
 type keptHead struct {
 	Ledger     string `json:"ledger"`
 	Epoch      int64  `json:"epoch"`
-	LogKey     string `json:"logKey"` // name+hash of the key that signed
+	LogKey     string `json:"logKey"` // name+hash of the signing key
 	Checkpoint string `json:"checkpoint"`
 }
 
-// Read returns the zero head if the file does not exist. A checkpoint counts only if a key of the log in the trusted
-// keys has signed it, revoked since or not. One of an epoch before that is left unread: it is older than the last
-// restore.
+// Read returns the stored head, or the zero head if the file does not exist. The checkpoint must be signed by a log key
+// in the trusted keys, even if that key has since been revoked. A head of an earlier epoch is ignored, because it is
+// older than the last restore.
 func (f SignedHead) Read(trusted *evidence.TrustedKeys, epoch int64) (h transparency.Head, err error) {
 	kept, err := f.read()
 	if err != nil || kept.Checkpoint == "" || kept.Epoch < epoch {
@@ -54,7 +55,7 @@ func (f SignedHead) Read(trusted *evidence.TrustedKeys, epoch int64) (h transpar
 	}
 	if err != nil {
 		return h,
-			fmt.Errorf("%s: no trusted key of the log (%s) has signed it: put the newest trusted-keys file in place: %w",
+			fmt.Errorf("%s: not signed by a trusted log key (%s): put the newest trusted-keys file in place: %w",
 				f.path, kept.LogKey, err)
 	}
 	return transparency.Head{Epoch: kept.Epoch, Size: opened.Size, Root: opened.Root, Note: kept.Checkpoint}, nil
@@ -66,16 +67,16 @@ func (f SignedHead) read() (kept keptHead, err error) {
 		return kept, nil
 	}
 	if err != nil {
-		return kept, fmt.Errorf("signed head of the log: %w", err)
+		return kept, fmt.Errorf("signed log head: %w", err)
 	}
 	if err := json.Unmarshal(text, &kept); err != nil || kept.Ledger != f.of || kept.Epoch < 1 || kept.Checkpoint == "" {
 		return kept, fmt.Errorf("%s is damaged: compare the log (integrity log status) with the newest checkpoint "+
-			"of a monitor or a witness, and then remove the file", f.path)
+			"of a monitor or a witness, then remove the file", f.path)
 	}
 	return kept, nil
 }
 
-// Writable says why a head could not be kept, before one is signed.
+// Writable returns an error if a head could not be stored. It is checked before a head is signed.
 func (f SignedHead) Writable() error {
 	probe, err := WriteTemporary(f.path, nil, 0o600)
 	if err != nil {
@@ -84,11 +85,11 @@ func (f SignedHead) Writable() error {
 	return os.Remove(probe)
 }
 
-// keepWait is how long a process that is frozen while it keeps a head may hold up another one.
+// keepWait is how long to wait for another process that is frozen while it stores a head.
 const keepWait = 5 * time.Second
 
-// Keep puts a head on the disk, unless the file holds a later one, and returns what the file holds then, as Read does.
-// Two roots of one size are an error.
+// Keep stores a head durably, unless the file has a later one. It returns the stored head, as Read does. Two different
+// roots for the same size are an error.
 func (f SignedHead) Keep(h transparency.Head, trusted *evidence.TrustedKeys) (transparency.Head, error) {
 	lock, err := lockFile(f.path+".lock", keepWait)
 	if err != nil {
@@ -107,7 +108,7 @@ func (f SignedHead) Keep(h transparency.Head, trusted *evidence.TrustedKeys) (tr
 		case kept.Epoch > h.Epoch || kept.Epoch == h.Epoch && before.Size > h.Size:
 			return f.Read(trusted, kept.Epoch)
 		case kept.Epoch == h.Epoch && before.Size == h.Size && before.Root != h.Root:
-			return h, fmt.Errorf("%s holds another root for the tree of %d leaves", f.path, h.Size)
+			return h, fmt.Errorf("%s has a different root for the tree of %d leaves", f.path, h.Size)
 		}
 	}
 	text, err := json.MarshalIndent(keptHead{f.of, h.Epoch, h.SignedBy(), h.Note}, "", "  ")

@@ -15,8 +15,8 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// TestSignedHead: the file never goes back in an epoch, holds no second root, belongs to one ledger, and is believed
-// only with a signature of a trusted key.
+// TestSignedHead: within an epoch the file never goes back or accepts a second root; it belongs to one ledger, and is
+// trusted only with a signature by a trusted key.
 func TestSignedHead(t *testing.T) {
 	dir := t.TempDir()
 	private, public, err := note.GenerateKey(rand.Reader, "ledger.example/log")
@@ -66,7 +66,7 @@ func TestSignedHead(t *testing.T) {
 	keep(head(4, 30, 3), head(5, 20, 1))
 	holds(5, head(5, 20, 1))
 	holds(6, transparency.Head{Epoch: 5})
-	if _, err := f.Keep(head(5, 20, 9), trusted); err == nil || !strings.Contains(err.Error(), "another root") {
+	if _, err := f.Keep(head(5, 20, 9), trusted); err == nil || !strings.Contains(err.Error(), "a different root") {
 		t.Errorf("another root: %v", err)
 	}
 	keep(head(6, 3, 4), head(6, 3, 4))

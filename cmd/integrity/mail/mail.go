@@ -26,29 +26,30 @@ import (
 
 // Schemes of INTEGRITY_SMTP_URL.
 const (
-	schemeSMTP     = "smtp"          // STARTTLS where the server offers it
-	schemeStartTLS = "smtp+starttls" // STARTTLS or nothing
+	schemeSMTP     = "smtp"          // STARTTLS if the server offers it
+	schemeStartTLS = "smtp+starttls" // STARTTLS required
 	schemeSMTPS    = "smtps"         // TLS from the first byte
 )
 
-// Server is a mail server as INTEGRITY_SMTP_URL names it.
+// Server is a mail server from INTEGRITY_SMTP_URL.
 type Server struct {
 	Scheme, Host, User, Password string
 	Port                         int
 }
 
-// ParseServer reads scheme://[user:password@]host[:port]. Its errors never repeat the URL: it holds a password.
+// ParseServer parses scheme://[user:password@]host[:port]. Its errors never quote the URL, because it contains a
+// password.
 func ParseServer(text string) (s Server, err error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return s, errors.New("not a URL of a mail server")
+		return s, errors.New("not a mail server's URL")
 	}
 	s = Server{
 		Scheme: u.Scheme, Host: u.Hostname(),
 		Port: map[string]int{schemeSMTP: 25, schemeStartTLS: 587, schemeSMTPS: 465}[u.Scheme],
 	}
 	if s.Port == 0 {
-		return s, errors.New("not a scheme of a mail server")
+		return s, errors.New("not a mail server's scheme")
 	}
 	if u.Port() != "" {
 		if s.Port, err = strconv.Atoi(u.Port()); err != nil || s.Port < 1 || s.Port > 65535 {
@@ -60,8 +61,8 @@ func ParseServer(text string) (s Server, err error) {
 	return s, nil
 }
 
-// greeting is the name that the service gives with EHLO: the host of its base URL, an address as a literal (RFC 5321,
-// section 4.1.3). The machine's own name is often a bare one, which strict servers refuse with 504.
+// greeting returns the name for EHLO: the host of the service's base URL, or an address literal (RFC 5321, section
+// 4.1.3). The machine's own name is often unqualified, which strict servers reject with 504.
 func greeting(baseURL string) string {
 	base, err := url.Parse(baseURL)
 	if err != nil || base.Hostname() == "" {
@@ -81,8 +82,8 @@ func greeting(baseURL string) string {
 	return "[" + address.String() + "]"
 }
 
-// Options returns the options of a client that greets with the host of baseURL. A password never travels in the clear
-// to another machine.
+// Options returns the options of a client that greets with the host of baseURL. A password is never sent unencrypted to
+// another machine.
 func (s Server) Options(baseURL string, timeout time.Duration) []gomail.Option {
 	options := []gomail.Option{
 		gomail.WithHELO(greeting(baseURL)), gomail.WithPort(s.Port), gomail.WithTimeout(timeout), gomail.WithoutNoop(),
@@ -104,11 +105,11 @@ func (s Server) Options(baseURL string, timeout time.Duration) []gomail.Option {
 	return options
 }
 
-// smtpTimeout bounds each step with the mail server.
+// smtpTimeout limits each step with the mail server.
 const smtpTimeout = 20 * time.Second
 
-// NewSender returns what sends a mail through the server of url. It opens a connection for every mail: there are few.
-// now is the date of the mail.
+// NewSender returns a function that sends mails through the server at url. It opens a connection for every mail,
+// because there are few. now is the clock that dates the mails.
 func NewSender(
 	url, from, baseURL string, now func() time.Time, more ...gomail.Option,
 ) (func(context.Context, queue.Mail) error, error) {
@@ -125,7 +126,7 @@ func NewSender(
 		message := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 		message.FromMailAddress(sender)
 		if err := message.To(m.To); err != nil {
-			return errors.New("the address of a member is malformed") // never the address itself
+			return errors.New("the address of a member is malformed") // never quote the address
 		}
 		message.SetMessageIDWithValue(messageID(m, host))
 		message.SetDateWithValue(now().UTC())
@@ -139,8 +140,8 @@ func NewSender(
 		}
 		err = client.DialAndSendWithContext(ctx, message)
 		var refused *gomail.SendError
-		if errors.As(err, &refused) { // its text names the recipient
-			return fmt.Errorf("the mail server did not take the mail: %s, code %d", refused.Reason, refused.ErrorCode())
+		if errors.As(err, &refused) { // the error's text names the recipient
+			return fmt.Errorf("the mail server did not accept the mail: %s, code %d", refused.Reason, refused.ErrorCode())
 		}
 		if err != nil {
 			return fmt.Errorf("the mail server could not be used: %w", err)
@@ -149,8 +150,8 @@ func NewSender(
 	}, nil
 }
 
-// messageID is the same in every attempt. Whoever signs up is no member yet, and an id must not end with a dot (RFC
-// 5322, section 3.2.3).
+// messageID is the same in every attempt. A person who signs up has no member ID yet, and the message ID must not end
+// with a dot (RFC 5322, section 3.2.3).
 func messageID(m queue.Mail, host string) string {
 	if m.Member.IsZero() {
 		return fmt.Sprintf("%s@%s", m.ID, host)
@@ -163,10 +164,10 @@ var texts string
 
 var templates = sync.OnceValue(func() *template.Template { return template.Must(template.New("").Parse(texts)) })
 
-// readable is a time as people read it, to the minute: a deadline is never shown later than it is.
+// readable formats a time to the minute, rounded down so that a deadline is never shown later than it is.
 func readable(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// mailText writes a mail of texts.txt.
+// mailText renders a mail from texts.txt.
 func mailText(m queue.Mail, baseURL string) (subject, body string) {
 	name, data := "disabled", map[string]any{"Organization": m.Organization, "At": readable(m.At), "BaseURL": baseURL}
 	switch l, q, i := m.SignIn, m.Quota, m.Invitation; {

@@ -81,7 +81,7 @@ func TestTextOfASignInLink(t *testing.T) {
 	}
 }
 
-// TestTextOfASignUpLink: both languages say what the link is for, and that nothing is kept without it.
+// TestTextOfASignUpLink: both languages explain the link's purpose, and that nothing is stored unless it is used.
 func TestTextOfASignUpLink(t *testing.T) {
 	m := testMail("a@example.org")
 	m.Quota, m.SignIn = nil, &queue.SignIn{
@@ -98,7 +98,7 @@ func TestTextOfASignUpLink(t *testing.T) {
 	}
 }
 
-// TestMessageIDOfANewcomer: without a member the id is well formed too.
+// TestMessageIDOfANewcomer: the ID is well formed even without a member.
 func TestMessageIDOfANewcomer(t *testing.T) {
 	m := testMail("a@example.org")
 	if id := messageID(m, "example.org"); id != m.ID.String()+"."+m.Member.String()+"@example.org" {
@@ -110,7 +110,7 @@ func TestMessageIDOfANewcomer(t *testing.T) {
 	}
 }
 
-// TestTextOfAnInvitation: both languages name the role and the end, and lead to the page in that language.
+// TestTextOfAnInvitation: both languages name the role and the expiry, and link to the page in that language.
 func TestTextOfAnInvitation(t *testing.T) {
 	m := testMail("ana@example.org")
 	m.Quota, m.Invitation = nil, &queue.Invitation{Role: domain.Reviewer,

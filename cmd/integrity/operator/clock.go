@@ -46,7 +46,7 @@ func (a *app) clockCommand() *cobra.Command {
 			}
 			if len(resets) == 0 {
 				return errors.Join(
-					v.print(resets, "no shard is ahead of the clocks by more than the tolerance\n"), cli.NegativeError(""),
+					v.print(resets, "no shard is dated ahead of the clocks by more than the tolerance\n"), cli.NegativeError(""),
 				)
 			}
 			return v.print(resets, text.String())

@@ -128,7 +128,7 @@ func (v *verb) checkShared() (err error) {
 	v.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && !slices.Contains(v.shared, f.Name) {
 			err = fmt.Errorf(
-				"--%s cannot be combined with --url: the API key determines the organization and member",
+				"--%s applies to the database only; with --url the API key determines the organization and the member",
 				f.Name,
 			)
 		}

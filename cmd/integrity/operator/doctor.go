@@ -111,7 +111,7 @@ func (d *doctor) fail(check, found, do string) {
 	d.findings = append(d.findings, Finding{check, StateFail, found, do})
 }
 
-// verdict is a possible outcome of a check: when it applies, its state, what was found, and what to do about it.
+// verdict is a possible outcome of a check: when it applies, its state, the finding, and the remedy.
 type verdict struct {
 	holds            bool
 	state, found, do string

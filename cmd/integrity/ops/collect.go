@@ -21,43 +21,43 @@ import (
 	"integrityledger/projections/query"
 )
 
-// Service is what is asked at every scrape.
+// Service holds the parts of the service that every scrape reads.
 type Service struct {
 	Ledger    *eventstore.Ledger
 	Canary    *eventstore.Canary
 	Shards    int
 	Lost      func() map[eventstore.Knowledge]bool
-	Waiting   func() int // readers of the feed
+	Waiting   func() int // waiting feed readers
 	Trusted   func() bool
-	Expires   func() time.Time // of the TLS certificate; zero without one
+	Expires   func() time.Time // expiry of the TLS certificate; zero without one
 	Pools     map[string]*pgxpool.Pool
-	Nodes     map[string]*cluster.Nodes // of Citus, by use
+	Nodes     map[string]*cluster.Nodes // Citus nodes, by use
 	Replica   *query.Replica            // nil without a replica
-	Database  *pgxpool.Pool             // of its own, so that busy ones hide nothing
+	Database  *pgxpool.Pool             // a separate pool, so that busy pools do not block metrics
 	Consumers []string
-	Failures  map[string]func() int64 // of pages, by consumer
-	// TransparencyLog says whether there is one.
+	Failures  map[string]func() int64 // failed pages, by consumer
+	// TransparencyLog reports whether the service keeps the log.
 	TransparencyLog bool
-	LogTrusted      func() bool // where there is one
-	// Authorities are those that this process asks for tokens, every StampInterval.
+	LogTrusted      func() bool // set if TransparencyLog is true
+	// Authorities are the authorities that this process requests tokens from, every StampInterval.
 	Authorities   []*transparency.TimestampAuthority
 	StampInterval time.Duration
-	DataDir       string // of the embedded PostgreSQL; empty: its disk is not this process's
+	DataDir       string // of the embedded PostgreSQL; empty if this process does not run it
 	Now           func() time.Time
 	Log           *slog.Logger
 }
 
-// What the database is asked is remembered for so long, whoever asks.
+// Answers of the database are cached for these times, shared by all scrapes.
 const (
 	rememberState = 5 * time.Second
 	rememberSizes = 30 * time.Second
-	askAtMost     = 4 * time.Second // a scrape ends after ten by default
+	askAtMost     = 4 * time.Second // Prometheus ends a scrape after ten seconds by default
 )
 
-// Watch adds what is asked of a service.
+// Watch adds the metrics that are read from a service.
 func (m *Metrics) Watch(s Service) {
 	m.registry.MustRegister(&collector{Service: s})
-	// From zero on, so that the first of them is a rise.
+	// Start at zero, so that the first failure shows as an increase.
 	for shard := range s.Shards {
 		for _, outcome := range eventstore.GroupOutcomes() {
 			m.groups.WithLabelValues(strconv.Itoa(shard), string(outcome))
@@ -65,7 +65,8 @@ func (m *Metrics) Watch(s Service) {
 	}
 }
 
-// collector asks; the descriptions are the names that the manual, dashboard and rules use.
+// collector reads the service during a scrape. Its descriptions hold the metric names that the manual, the dashboard and
+// the rules use.
 type collector struct {
 	Service
 	mu    sync.Mutex
@@ -76,7 +77,7 @@ type collector struct {
 	rows  []query.Backlog
 }
 
-// state is what the database answered.
+// state is the database's answer.
 type state struct {
 	err      error
 	watched  query.Watched
@@ -99,123 +100,127 @@ func counter(name, help string, labels ...string) metric {
 	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
 }
 
-// Constants, which Go has none of for structs.
+// Go has no struct constants, so these are variables.
 var (
-	queueWaiting  = gauge("integrity_queue_commands", "Commands that wait for a transaction.", "shard")
-	queueCapacity = gauge("integrity_queue_capacity_commands", "Most commands that may wait.", "shard")
+	queueWaiting  = gauge("integrity_queue_commands", "Commands waiting for a transaction.", "shard")
+	queueCapacity = gauge("integrity_queue_capacity_commands", "Maximum number of waiting commands.", "shard")
 	queueRefused  = counter(
 		"integrity_queue_refused_total",
-		"Commands turned away because the queue, or an organization's quarter of it, was full.", "shard",
+		"Commands rejected because the queue, or an organization's quarter of it, was full.", "shard",
 	)
 	clockApart = gauge(
 		"integrity_clock_apart_seconds",
-		"How far clocks were apart at the last comparison, beyond what the round trip explains: database is the "+
-			"database's less the process's; process_step and database_step are theirs against the monotonic clock.",
+		"Clock differences at the last comparison, beyond what the round trip explains: database is the "+
+			"database's minus the process's clock; process_step and database_step compare each with the monotonic clock.",
 		"clocks",
 	)
 	clockRefused = counter(
 		"integrity_clock_refused_groups_total",
-		"Transactions of commands that were refused because clocks disagree, by the clock that is wrong.", "cause",
+		"Transactions of commands refused because clocks disagree, by the clock that is wrong.", "cause",
 	)
 	shardFailing = gauge(
 		"integrity_shard_failing",
-		"1 where the shard takes no groups: the rehearsal of one was refused; 0: it takes them, or was not tried.", "shard",
+		"1 if the shard accepts no groups, because a trial group was refused; 0 if it does, or was not tried.", "shard",
 	)
 	shardAhead = gauge(
-		"integrity_shard_ahead_seconds", "How far the shard's last event is dated ahead of the process's clock.", "shard",
+		"integrity_shard_ahead_seconds", "How far the shard's last event is ahead of the process's clock.", "shard",
 	)
-	readers    = gauge("integrity_waiting_readers", "Readers of the feed who wait for an event.")
+	readers    = gauge("integrity_waiting_readers", "Feed readers waiting for an event.")
 	keyTrusted = gauge(
 		"integrity_signing_key_trusted",
-		"1 where the signing key is trusted; 0: nothing is signed, registrations answer 503.",
+		"1 if the signing key is trusted; 0: nothing is signed, registrations answer 503.",
 	)
 	certificate = gauge(
 		"integrity_tls_certificate_expiry_timestamp_seconds",
-		"When the TLS certificate that is shown ends, in seconds since 1970.",
+		"When the TLS certificate in use expires, in seconds since 1970.",
 	)
 	poolAcquired = gauge("integrity_pool_acquired_connections", "Connections in use.", "pool")
-	poolIdle     = gauge("integrity_pool_idle_connections", "Connections that are open and not in use.", "pool")
-	poolMost     = gauge("integrity_pool_max_connections", "Most connections of the pool.", "pool")
-	poolWaits    = counter("integrity_pool_waits_total", "Times that somebody had to wait for a connection.", "pool")
-	poolWaited   = counter("integrity_pool_wait_seconds_total", "Time spent until a connection was there.", "pool")
+	poolIdle     = gauge("integrity_pool_idle_connections", "Open connections that are not in use.", "pool")
+	poolMost     = gauge("integrity_pool_max_connections", "Maximum number of connections in the pool.", "pool")
+	poolWaits    = counter("integrity_pool_waits_total", "Number of waits for a connection.", "pool")
+	poolWaited   = counter("integrity_pool_wait_seconds_total", "Time spent waiting for a connection.", "pool")
 	replicaReads = counter(
 		"integrity_replica_reads_total",
-		"Questions of readers to the replica: answered; left to the primary, because it was behind or could not; or not "+
-			"answered by a replica that is away.",
+		"Readers' queries for the replica: answered; left to the primary, because the replica was behind or failed; or not "+
+			"answered, because the replica was unreachable.",
 		"outcome",
 	)
 	databaseUp = gauge(
-		"integrity_database_up", "1 where the database has answered; else what it is asked for is missing.",
+		"integrity_database_up", "1 if the database answered; otherwise the metrics read from it are missing.",
 	)
 	position   = gauge("integrity_ledger_position", "Events in the shard's log.", "shard")
-	lagEvents  = gauge("integrity_consumer_lag_events", "Events that a consumer has not handled.", "consumer", "shard")
+	lagEvents  = gauge("integrity_consumer_lag_events", "Events that a consumer has not handled yet.", "consumer", "shard")
 	lagSeconds = gauge(
-		"integrity_consumer_lag_seconds", "Age of the first event that a consumer has not handled.", "consumer", "shard",
+		"integrity_consumer_lag_seconds", "Age of the oldest event that a consumer has not handled yet.", "consumer", "shard",
 	)
 	failures = counter(
-		"integrity_consumer_failures_total", "Pages of events that a consumer failed to handle, and takes again.",
+		"integrity_consumer_failures_total", "Pages of events that a consumer failed to handle and will retry.",
 		"consumer",
 	)
-	logEvents  = gauge("integrity_transparency_lag_events", "Events that no checkpoint of the transparency log covers.")
+	logEvents = gauge("integrity_transparency_lag_events", "Events that no checkpoint of the transparency log covers "+
+		"yet.")
 	logSeconds = gauge(
 		"integrity_transparency_lag_seconds",
-		"Age of the first event that the tree of the transparency log lacks, or of its unsigned leaves' checkpoint.",
+		"Age of the oldest event missing from the transparency log's tree, or else of the last checkpoint if leaves are "+
+			"unsigned.",
 	)
 	logLeaves = gauge(
-		"integrity_transparency_leaves", "Leaves that the last checkpoint of the transparency log covers.",
+		"integrity_transparency_leaves", "Leaves covered by the transparency log's last checkpoint.",
 	)
 	logTrusted = gauge(
 		"integrity_transparency_key_trusted",
-		"1 where this process has a log key that is trusted and not revoked; 0: it signs no checkpoint.",
+		"1 if this process has a trusted log key that is not revoked; 0: it signs no checkpoint.",
 	)
 	logHalted = gauge(
 		"integrity_transparency_halted",
-		"1 where the transparency log stands still after a restore, until integrity log resume.",
+		"1 if the transparency log is stopped after a restore, until integrity log resume.",
 	)
 	logCosigned = gauge(
-		"integrity_transparency_cosigned_leaves", "Leaves of the last checkpoint that a witness has cosigned.", "witness",
+		"integrity_transparency_cosigned_leaves", "Leaves covered by the last checkpoint that a witness has cosigned.",
+		"witness",
 	)
 	stampAge = gauge(
 		"integrity_timestamp_token_age_seconds",
-		"Age of the newest token of an authority over a checkpoint of the transparency log.", "authority",
+		"Age of an authority's newest token for a checkpoint of the transparency log.", "authority",
 	)
 	stampLag = gauge(
-		"integrity_timestamp_lag_seconds", "Age of the first published event that no token of an authority covers.",
+		"integrity_timestamp_lag_seconds", "Age of the oldest published event that no token of the authority covers.",
 		"authority",
 	)
-	stampInterval = gauge("integrity_timestamp_interval_seconds", "Time between two tokens of an authority.")
+	stampInterval = gauge("integrity_timestamp_interval_seconds", "Interval between an authority's tokens.")
 	stampTokens   = counter(
-		"integrity_timestamp_tokens_total", "Tokens of an authority that this process has stored.", "authority",
+		"integrity_timestamp_tokens_total", "Tokens of an authority stored by this process.", "authority",
 	)
 	stampFailures = counter(
 		"integrity_timestamp_failures_total",
-		"Times that this process asked an authority and got no token that it could store.", "authority",
+		"This process's requests to an authority that brought no token to store.", "authority",
 	)
-	outboxRows = gauge("integrity_outbox_deliveries", "Webhook deliveries that wait.", "shard")
+	outboxRows = gauge("integrity_outbox_deliveries", "Waiting webhook deliveries.", "shard")
 	outboxAge  = gauge(
 		"integrity_outbox_oldest_due_seconds", "How long the oldest webhook delivery has been due.", "shard",
 	)
-	mailRows     = gauge("integrity_mail_queue_mails", "Mails that wait.", "shard")
-	mailAge      = gauge("integrity_mail_oldest_due_seconds", "How long the oldest mail has been due.", "shard")
-	failing      = gauge("integrity_webhook_destinations_failing", "Active webhook destinations whose attempts all fail.")
-	archiveFails = gauge("integrity_archive_failing", "1 where the last segment of WAL that was to be archived was not.")
-	tableBytes   = gauge("integrity_table_bytes", "Size on disk with indexes.", "table")
-	diskFree     = gauge("integrity_disk_free_bytes", "Free on the disk of the embedded PostgreSQL.")
+	mailRows = gauge("integrity_mail_queue_mails", "Mails that wait.", "shard")
+	mailAge  = gauge("integrity_mail_oldest_due_seconds", "How long the oldest mail has been due.", "shard")
+	failing  = gauge("integrity_webhook_destinations_failing", "Active webhook destinations whose attempts are all "+
+		"failing.")
+	archiveFails = gauge("integrity_archive_failing", "1 if archiving the last WAL segment failed.")
+	tableBytes   = gauge("integrity_table_bytes", "Size on disk, including indexes.", "table")
+	diskFree     = gauge("integrity_disk_free_bytes", "Free space on the embedded PostgreSQL's disk.")
 	diskSize     = gauge("integrity_disk_size_bytes", "Size of that disk.")
 	historyLost  = gauge("integrity_history_lost",
-		"1 where the database lacks commits of this process, or leaves that the transparency log has signed, by how it "+
+		"1 if the database lacks commits of this process, or leaves that the transparency log has signed, by how it "+
 			"is known.", "cause")
-	standbys     = gauge("integrity_replication_standbys", "Standbys that are connected to the database.")
-	standbyBytes = gauge("integrity_replication_lag_bytes", "Log that a standby has not applied.", "standby")
+	standbys     = gauge("integrity_replication_standbys", "Standbys connected to the database.")
+	standbyBytes = gauge("integrity_replication_lag_bytes", "WAL that a standby has not applied yet.", "standby")
 	standbyTime  = gauge(
-		"integrity_replication_lag_seconds", "Time until a standby applies what was committed.", "standby",
+		"integrity_replication_lag_seconds", "How long a standby takes to apply a commit.", "standby",
 	)
 )
 
-// Describe says nothing: what there is depends on what answers.
+// Describe sends nothing: the set of metrics depends on which sources answer.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect asks. A database that does not answer leaves its own metrics out.
+// Collect reads all sources. If the database does not answer, its metrics are left out.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	send := func(m metric, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(m.desc, m.value, value, labels...)
@@ -328,7 +333,7 @@ func (c *collector) collectDatabase(send func(metric, float64, ...string)) {
 		c.collectStamps(send, s.stamps, now)
 	}
 	send(standbys, float64(len(s.standbys)))
-	seen := map[string]bool{} // two may have one name: the first is shown
+	seen := map[string]bool{} // if two have the same name, report only the first
 	for _, standby := range s.standbys {
 		if seen[standby.Name] {
 			continue
@@ -353,7 +358,7 @@ func (c *collector) collectLog(send func(metric, float64, ...string), s transpar
 	case s.Events == s.Published:
 	case !s.Oldest.IsZero():
 		lag = max(0, now.Sub(s.Oldest).Seconds())
-	case !s.SignedAt.IsZero(): // all is in the tree, and the last of it is not signed
+	case !s.SignedAt.IsZero(): // the tree is complete, but its last leaves are not signed
 		lag = max(0, now.Sub(s.SignedAt).Seconds())
 	}
 	send(logSeconds, lag)
@@ -372,7 +377,7 @@ func (c *collector) collectStamps(
 	}
 	for _, s := range states {
 		if !slices.Contains(c.stampers(), s.Authority) {
-			continue // a former authority
+			continue // no longer configured
 		}
 		if s.TreeSize > 0 {
 			send(stampAge, s.Age(now).Seconds(), s.Authority)
@@ -388,7 +393,7 @@ func (c *collector) stampers() (names []string) {
 	return names
 }
 
-// ask asks the database, unless it was asked a moment ago.
+// ask returns the database's answers, which it caches for a moment.
 func (c *collector) ask() (state, map[string]int64, []query.Backlog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -397,7 +402,7 @@ func (c *collector) ask() (state, map[string]int64, []query.Backlog) {
 	if now := c.Now(); now.Sub(c.asked) >= rememberState {
 		c.asked = now
 		if c.state = c.look(ctx); c.state.err != nil {
-			c.Log.Warn("the database tells nothing about itself", "error", c.state.err)
+			c.Log.Warn("database state not read", "error", c.state.err)
 		}
 	}
 	if now := c.Now(); c.state.err == nil && now.Sub(c.sized) >= rememberSizes {
@@ -405,11 +410,11 @@ func (c *collector) ask() (state, map[string]int64, []query.Backlog) {
 		var err error
 		if c.sizes, err = query.TableSizes(ctx, c.Database); err != nil {
 			c.sizes = nil
-			c.Log.Warn("the database does not tell the sizes of its tables", "error", err)
+			c.Log.Warn("table sizes not read", "error", err)
 		}
 		if c.rows, err = query.Backlogs(ctx, c.Database); err != nil {
 			c.rows = nil
-			c.Log.Warn("the rows of the queues were not counted", "error", err)
+			c.Log.Warn("queue rows not counted", "error", err)
 		}
 	}
 	return c.state, c.sizes, c.rows

@@ -22,12 +22,12 @@ import (
 //go:embed page/index.html page/ops.css page/ops.js
 var page embed.FS
 
-// policy lets the page run its own files and nothing else.
+// policy allows only the page's own files.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// Handler serves /metrics, the page /ops and profiles. It asks for no key:
-// its listener must be within operators' reach alone.
+// Handler serves /metrics, the page /ops and profiles. It requires no key: only operators may be able to reach its
+// listener.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 	routes := watched(m.registry, log)
 	for path, file := range map[string]string{
@@ -45,13 +45,13 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 	routes.HandleFunc("GET /ops/sample", func(w http.ResponseWriter, _ *http.Request) {
 		shown, err := newSample(time.Now(), m.registry)
 		if err != nil {
-			log.Warn("metrics could not be gathered", "error", err)
-			http.Error(w, "metrics could not be gathered; the log says why", http.StatusInternalServerError)
+			log.Warn("gathering metrics failed", "error", err)
+			http.Error(w, "gathering metrics failed; see the log", http.StatusInternalServerError)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(shown) // the caller may have gone away
+		_ = json.NewEncoder(w).Encode(shown) // the client may have gone
 	})
 	routes.Handle("GET /{$}", http.RedirectHandler("/ops", http.StatusFound))
 	return ownHost(routes)
@@ -70,8 +70,8 @@ func watched(registry *prometheus.Registry, log *slog.Logger) *http.ServeMux {
 	return routes
 }
 
-// ownHost refuses, on loopback, names that are not this machine's: a page in the
-// operator's browser could have its own name point here (DNS rebinding).
+// ownHost rejects host names other than this machine's on loopback. Otherwise a page in the operator's browser could
+// point its own name here (DNS rebinding).
 func ownHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
@@ -91,19 +91,19 @@ func loopback(hostPort string) bool {
 	return domain.IsLoopbackHost(host)
 }
 
-// sample is what the page /ops draws, made of the same metrics as a scrape.
-// Counts are since the start of the process: the page makes rates of two samples.
+// sample is the data that the page /ops draws, from the same metrics as a scrape. Counters start with the process; the
+// page computes rates from two samples.
 type sample struct {
 	At       int64              `json:"at"`       // milliseconds since 1970
-	Requests map[string]float64 `json:"requests"` // by class of status: 2xx …
-	Latency  []bucket           `json:"latency"`  // of API and public requests, waiting readers left out
+	Requests map[string]float64 `json:"requests"` // by status class: 2xx …
+	Latency  []bucket           `json:"latency"`  // of API and public requests, except readers waiting for the feed
 	Events   map[string]float64 `json:"events"`   // by type
 	Groups   float64            `json:"groups"`
 	Group    []bucket           `json:"group"` // duration of transactions
 	Queue    map[string]float64 `json:"queue"` // by shard
 	Lag      map[string]float64 `json:"lag"`   // events, by consumer and shard
 	Outbox   map[string]float64 `json:"outbox"`
-	// OutboxAge and MailAge are in seconds, of the shard where it is worst.
+	// OutboxAge and MailAge are in seconds, for the worst shard.
 	OutboxAge  float64            `json:"outboxAge"`
 	MailAge    float64            `json:"mailAge"`
 	Deliveries map[string]float64 `json:"deliveries"` // by outcome
@@ -114,7 +114,7 @@ type sample struct {
 	Database   bool               `json:"database"`
 }
 
-// bucket is one of a histogram: so many were at most Le seconds; null is no limit.
+// bucket is a histogram bucket: the number of values up to Le seconds. A null Le means no limit.
 type bucket struct {
 	Le    *float64 `json:"le"`
 	Count float64  `json:"count"`
@@ -144,7 +144,7 @@ func newSample(now time.Time, metrics prometheus.Gatherer) (sample, error) {
 						counts[b.GetUpperBound()] += float64(b.GetCumulativeCount())
 					}
 				}
-				counts[math.Inf(1)] += float64(all) // the last bucket, which holds all, is gathered at times only
+				counts[math.Inf(1)] += float64(all) // the last bucket, which counts everything, is not always present
 			}
 			switch f.GetName() {
 			case "integrity_http_request_duration_seconds":

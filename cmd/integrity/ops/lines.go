@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Lines writes the lines of a log that are many and alike, those of requests, several at a time. A line that comes
-// alone is written at once; what follows it within linesPause waits for the rest of that time, or until linesRoom bytes
-// are there. The order of all lines stays that of their Write. While the destination is slow, Write waits: nothing is
-// dropped. A process that ends without Flush loses the lines of the last linesPause at most, and only those of
-// requests: what is written Through is there, with all before it, when Write returns. Lines is safe for concurrent use.
+// Lines batches the lines of a log that are many and alike, such as request lines. It writes a line at once if none was
+// written within linesPause. Otherwise the line waits for the rest of that time, or until linesRoom bytes are waiting.
+// Lines keep the order of their Write calls. While the destination is slow, Write blocks; no line is dropped. If the
+// process ends without Flush, request lines of the last linesPause are lost, but no line written with Through: when its
+// Write returns, that line and all lines before it are written. Lines is safe for concurrent use.
 type Lines struct {
 	to io.Writer
 
 	mu    sync.Mutex
 	lines []byte
-	wrote time.Time // last
+	wrote time.Time // time of the last write
 	later *time.Timer
-	err   error // of a write that Write could not answer for
+	err   error // an error that the next Write returns
 }
 
 const (
@@ -26,10 +26,10 @@ const (
 	linesRoom  = 64 << 10
 )
 
-// NewLines writes to a log.
+// NewLines returns a Lines that writes to a log.
 func NewLines(to io.Writer) *Lines { return &Lines{to: to} }
 
-// Write takes a line. It answers for an earlier one that could not be written.
+// Write adds a line. It may return the error of an earlier line.
 func (l *Lines) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *Lines) Write(line []byte) (int, error) {
 	return len(line), err
 }
 
-// Flush writes what waits.
+// Flush writes the waiting lines.
 func (l *Lines) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *Lines) flush() {
 	l.lines, l.wrote = l.lines[:0], time.Now()
 }
 
-// Through writes each line at once, after those that wait.
+// Through returns a writer that writes each line at once, after the waiting lines.
 func (l *Lines) Through() io.Writer { return through{l} }
 
 type through struct{ *Lines }

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// writes notes each Write.
+// writes records each Write.
 type writes struct {
 	mu   sync.Mutex
 	each []string
 	err  error
-	wait chan struct{} // nil: a Write does not wait
+	wait chan struct{} // nil: Write does not block
 }
 
 func (w *writes) Write(p []byte) (int, error) {
@@ -39,7 +39,7 @@ func (w *writes) want(t *testing.T, want ...string) {
 	}
 }
 
-// TestLinesWait: a line alone is written at once, those that follow soon are written together, and what is written
+// TestLinesWait: a single line is written at once, lines that follow soon are written together, and a line written
 // through comes after them.
 func TestLinesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,8 @@ func TestLinesWait(t *testing.T) {
 	})
 }
 
-// TestLinesKeepTheOrder: of every goroutine, beside lines written through, whole and none twice.
+// TestLinesKeepTheOrder: each goroutine's lines stay in order, whole and without repetition, while others are written
+// through.
 func TestLinesKeepTheOrder(t *testing.T) {
 	var to bytes.Buffer
 	lines := NewLines(&to)
@@ -119,7 +120,7 @@ func TestLinesKeepTheOrder(t *testing.T) {
 	}
 }
 
-// TestSlowLogHoldsLinesBack: what waits is bounded, because Write waits for the destination.
+// TestSlowLogHoldsLinesBack: the waiting lines are bounded, because Write blocks while the destination is slow.
 func TestSlowLogHoldsLinesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &writes{wait: make(chan struct{})}

@@ -25,8 +25,8 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// Metrics counts what a process does. Its methods are given to those who do it, who call them for each request, group,
-// delivery and mail; they are safe for concurrent use and do not wait.
+// Metrics counts the work of a process. Other packages call its methods for each request, group, delivery and mail. The
+// methods are safe for concurrent use and do not block.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -42,7 +42,7 @@ type Metrics struct {
 	signing       prometheus.Histogram
 }
 
-// newRegistry holds what is measured of every process.
+// newRegistry returns a registry with the metrics of every process.
 func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -52,7 +52,7 @@ func newRegistry() *prometheus.Registry {
 	return registry
 }
 
-// NewMetrics makes all at zero, in a registry of its own.
+// NewMetrics returns counters at zero in a new registry.
 func NewMetrics() *Metrics {
 	registry := newRegistry()
 	in := promauto.With(registry)
@@ -65,33 +65,33 @@ func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry: registry,
 		requests: in.NewHistogramVec(histogram("integrity_http_request_duration_seconds",
-			"Requests by route template, from their start to the end of the answer.",
+			"Requests by route template, from the start to the end of the answer.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30), []string{"route", "method", "status"}),
 		failures: counter(
 			"integrity_http_failures_total",
-			"Errors in answers, by code: of requests, of items of a batch and of calls of MCP tools.", "route", "code",
+			"Errors in answers, by code: for requests, batch items and MCP tool calls.", "route", "code",
 		),
-		groups: counter("integrity_groups_total", "Transactions of commands, by how they ended.", "shard", "outcome"),
+		groups: counter("integrity_groups_total", "Transactions of commands, by outcome.", "shard", "outcome"),
 		groupSize: in.NewHistogram(histogram(
-			"integrity_group_commands", "Commands in a transaction.", 1, 2, 4, 8, 16, 32, 64, 128, 256,
+			"integrity_group_commands", "Commands per transaction.", 1, 2, 4, 8, 16, 32, 64, 128, 256,
 		)),
 		groupDuration: in.NewHistogram(histogram("integrity_group_duration_seconds",
-			"Transactions of commands, from their connection to the answer of COMMIT.",
+			"Transactions of commands, from getting a connection to the answer of COMMIT.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30)),
-		events: counter("integrity_events_total", "Events that this process has committed, by type.", "type"),
+		events: counter("integrity_events_total", "Events committed by this process, by type.", "type"),
 		refusals: counter(
-			"integrity_command_refusals_total", "Commands that were decided against, by code; those of batches too.", "code",
+			"integrity_command_refusals_total", "Refused commands, by code, including batch items.", "code",
 		),
 		deliveries: counter(
-			"integrity_webhook_deliveries_total", "Webhook deliveries by what came of an attempt, once it is recorded.",
+			"integrity_webhook_deliveries_total", "Webhook deliveries by outcome of an attempt, once recorded.",
 			"outcome",
 		),
-		mails: counter("integrity_mails_total", "Mails by what came of them.", "outcome"),
+		mails: counter("integrity_mails_total", "Mails by outcome.", "outcome"),
 		signing: in.NewHistogram(histogram(
 			"integrity_signing_duration_seconds", "Signatures made.", .00002, .00005, .0001, .0002, .0005, .001, .01,
 		)),
 	}
-	// From zero on, so that the first of them is a rise.
+	// Start at zero, so that the first event shows as an increase.
 	for _, outcome := range []string{string(projections.DeliveryDelivered), webhooks.OutcomeRetried,
 		string(projections.DeliveryExhausted),
 		string(projections.DeliverySuppressed), string(projections.DeliveryCancelled)} {
@@ -103,7 +103,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// Request hears of each request.
+// Request records a request.
 func (m *Metrics) Request(o edge.Observation) {
 	m.requests.WithLabelValues(o.Route, o.Method, statusText(o.Status)).Observe(o.Duration.Seconds())
 	if o.Code != "" {
@@ -114,10 +114,10 @@ func (m *Metrics) Request(o edge.Observation) {
 	}
 }
 
-// Group hears of each transaction of commands.
+// Group records a transaction of commands.
 func (m *Metrics) Group(r eventstore.GroupReport) {
 	m.groups.WithLabelValues(shardText(r.Shard), string(r.Outcome)).Inc()
-	if r.Outcome != eventstore.GroupSplit { // its halves are counted by themselves
+	if r.Outcome != eventstore.GroupSplit { // a split group's halves are recorded separately
 		m.groupSize.Observe(float64(r.Commands))
 		m.groupDuration.Observe(r.Duration.Seconds())
 	}
@@ -135,17 +135,17 @@ func (m *Metrics) Group(r eventstore.GroupReport) {
 	}
 }
 
-// Delivery hears what came of webhook deliveries.
+// Delivery records webhook deliveries by outcome.
 func (m *Metrics) Delivery(outcome string, deliveries int) {
 	m.deliveries.WithLabelValues(outcome).Add(float64(deliveries))
 }
 
-// Mail hears what came of mails.
+// Mail records mails by outcome.
 func (m *Metrics) Mail(outcome string, mails int) {
 	m.mails.WithLabelValues(outcome).Add(float64(mails))
 }
 
-// Signing is called before a signature is made, and what it returns after it.
+// Signing measures a signature: call it before signing, and the result afterwards.
 func (m *Metrics) Signing() (signed func()) {
 	start := time.Now()
 	return func() { m.signing.Observe(time.Since(start).Seconds()) }

@@ -24,17 +24,17 @@ import (
 	"integrityledger/eventstore/outbound"
 )
 
-// Traces makes spans and sends them away. The nil *Traces makes none, at no cost.
+// Traces creates and exports spans. A nil *Traces creates none, at no cost.
 type Traces struct {
 	provider *sdktrace.TracerProvider
 }
 
-// groupLinks is how many requests a group's span can be linked to: all of a group.
+// groupLinks is the number of requests that a group's span can link to: all requests of a group.
 const groupLinks = 256
 
-// OpenTraces reads OpenTelemetry's own variables. Traces go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT (or
-// …_TRACES_ENDPOINT) names, by OTLP over HTTP; nothing is traced where neither is set, nor with OTEL_SDK_DISABLED=true
-// or OTEL_TRACES_EXPORTER=none. Another exporter or protocol is an error.
+// OpenTraces configures tracing from OpenTelemetry's standard variables. Traces go to the collector in
+// OTEL_EXPORTER_OTLP_ENDPOINT (or …_TRACES_ENDPOINT) by OTLP over HTTP. Tracing is off if neither is set, with
+// OTEL_SDK_DISABLED=true, or with OTEL_TRACES_EXPORTER=none. Another exporter or protocol is an error.
 func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 	endpoint := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
@@ -62,7 +62,8 @@ func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 	return newTraces(ctx, sdktrace.WithBatcher(redacting{client}))
 }
 
-// traceClient asks the collector. A client of ours must read the variables that the exporter reads for its own.
+// traceClient returns the client for the collector. The exporter ignores its own variables when given a client, so they
+// are read here.
 func traceClient() (*outbound.Client, error) {
 	of := func(name string) string {
 		return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
@@ -91,10 +92,10 @@ func traceClient() (*outbound.Client, error) {
 	return outbound.New(c), nil
 }
 
-// newTraces makes spans for the given processor. The sampler is OTEL_TRACES_SAMPLER's.
+// newTraces creates traces with the given span processor. OTEL_TRACES_SAMPLER sets the sampler.
 func newTraces(ctx context.Context, processor sdktrace.TracerProviderOption) (*Traces, error) {
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "integrity")),
-		resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last wins: OTEL_SERVICE_NAME
+		resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last one wins: OTEL_SERVICE_NAME
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
@@ -107,7 +108,7 @@ func newTraces(ctx context.Context, processor sdktrace.TracerProviderOption) (*T
 	}, nil
 }
 
-// Tracer makes spans; nil where nothing is traced.
+// Tracer returns the tracer, or nil if tracing is off.
 func (t *Traces) Tracer() trace.Tracer {
 	if t == nil {
 		return nil
@@ -115,8 +116,8 @@ func (t *Traces) Tracer() trace.Tracer {
 	return t.provider.Tracer("integrityledger")
 }
 
-// Statements traces statements, without their parameters, as spans below the span of their context. A context without a
-// span, such as a worker's, makes none. Statements is nil when nothing is traced.
+// Statements traces SQL statements, without their parameters, as child spans of the context's span. A context without a
+// span, such as a worker's, gets none. Statements returns nil if tracing is off.
 func (t *Traces) Statements() pgx.QueryTracer {
 	if t == nil {
 		return nil
@@ -126,7 +127,7 @@ func (t *Traces) Statements() pgx.QueryTracer {
 	)
 }
 
-// Close sends what is left.
+// Close exports the remaining spans.
 func (t *Traces) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -137,11 +138,11 @@ func (t *Traces) Close(ctx context.Context) error {
 	return nil
 }
 
-// redacting keeps PostgreSQL's messages, which quote references and hashes, out of
-// spans: an error's SQLSTATE, an attribute, says enough.
+// redacting removes PostgreSQL's messages from spans, because they quote references and hashes. The error's SQLSTATE
+// remains as an attribute.
 type redacting struct{ sdktrace.SpanExporter }
 
-// ExportSpans hands them on without events and words of errors.
+// ExportSpans exports spans without events and error texts.
 func (r redacting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	clean := make([]sdktrace.ReadOnlySpan, len(spans))
 	for i, span := range spans {
@@ -152,10 +153,10 @@ func (r redacting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 
 type wordless struct{ sdktrace.ReadOnlySpan }
 
-// Spans have no events: only errors make them here.
+// Events returns none: only errors create events here.
 func (wordless) Events() []sdktrace.Event { return nil }
 
-// Status keeps the code alone.
+// Status keeps only the code.
 func (s wordless) Status() sdktrace.Status {
 	return sdktrace.Status{Code: s.ReadOnlySpan.Status().Code}
 }

@@ -17,7 +17,7 @@ import (
 	"integrityledger/eventstore/outbound/peertest"
 )
 
-// TestSpansWithoutWords: what PostgreSQL says about an error, and may quote, leaves no process.
+// TestSpansWithoutWords: PostgreSQL's error texts, which may quote data, never leave the process.
 func TestSpansWithoutWords(t *testing.T) {
 	ctx := context.Background()
 	kept := tracetest.NewInMemoryExporter()
@@ -95,7 +95,7 @@ func TestTracesConfiguration(t *testing.T) {
 	}
 }
 
-// A collector that switches protocols holds no process back at its end.
+// TestHostileCollector: a collector that switches protocols does not delay the end of a process.
 func TestHostileCollector(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", peertest.Serve(t, peertest.Switching))
 	var log bytes.Buffer

@@ -11,14 +11,14 @@ import (
 	"integrityledger/handlers"
 )
 
-// Witness counts what a process of integrity witness does. It is safe for concurrent use.
+// Witness counts the work of an integrity witness process. It is safe for concurrent use.
 type Witness struct {
 	registry    *prometheus.Registry
 	submissions *prometheus.CounterVec
 	cosigned    *prometheus.GaugeVec
 }
 
-// NewWitness makes all at zero, in a registry of its own.
+// NewWitness returns counters at zero in a new registry.
 func NewWitness() *Witness {
 	registry := newRegistry()
 	in := promauto.With(registry)
@@ -32,18 +32,19 @@ func NewWitness() *Witness {
 		registry: registry,
 		submissions: counter(
 			"integrity_witness_submissions_total",
-			"Checkpoints of other logs that were submitted to integrity witness, by what came of them; log is empty where "+
-				"no known log has signed.",
+			"Checkpoints of other logs submitted to integrity witness, by outcome; log is empty if "+
+				"no known log signed it.",
 			"log", "outcome",
 		),
 		cosigned: gauge(
-			"integrity_witness_cosigned_leaves", "Leaves of the last checkpoint of another log that this process has cosigned.",
+			"integrity_witness_cosigned_leaves", "Leaves covered by another log's last checkpoint that this process has "+
+				"cosigned.",
 			"log",
 		),
 	}
 }
 
-// Know begins the counters of logs at zero, so that the first of them is a rise.
+// Know starts the counters of logs at zero, so that the first event shows as an increase.
 func (w *Witness) Know(logs witness.Logs) {
 	for log := range logs {
 		for _, outcome := range handlers.WitnessOutcomes {
@@ -52,7 +53,7 @@ func (w *Witness) Know(logs witness.Logs) {
 	}
 }
 
-// Submission hears of each submission. The log is one that is known, or empty.
+// Submission records a submission. The log is a known log's name, or empty.
 func (w *Witness) Submission(log string, outcome handlers.WitnessOutcome, size int64) {
 	w.submissions.WithLabelValues(log, string(outcome)).Inc()
 	if outcome == handlers.WitnessCosigned {
@@ -60,7 +61,7 @@ func (w *Witness) Submission(log string, outcome handlers.WitnessOutcome, size i
 	}
 }
 
-// Handler serves /metrics and profiles, for operators alone.
+// Handler serves /metrics and profiles, for operators only.
 func (w *Witness) Handler(log *slog.Logger) http.Handler {
 	routes := watched(w.registry, log)
 	routes.Handle("GET /{$}", http.RedirectHandler("/metrics", http.StatusFound))

@@ -44,15 +44,15 @@ func CollectLess() {
 	}
 }
 
-// leastMemory is the memory that the Go runtime may use before it collects earlier than GOGC says.
-const leastMemory = 160 << 20
+// minMemoryLimit is the lowest memory limit: up to this much memory the Go runtime collects only as GOGC says.
+const minMemoryLimit = 160 << 20
 
-// limitGarbage sets the memory limit to leastMemory, or to twice the memory in use if that is more, and repeats that
+// limitGarbage sets the memory limit to minMemoryLimit, or to twice the memory in use if that is more, and repeats that
 // after every collection. With a fixed limit the collector would run without end once that much is in use.
 func limitGarbage() {
 	used := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(used)
-	limit := max(leastMemory, 2*int64(used[0].Value.Uint64()+used[1].Value.Uint64()))
+	limit := max(minMemoryLimit, 2*int64(used[0].Value.Uint64()+used[1].Value.Uint64()))
 	if limit != debug.SetMemoryLimit(-1) {
 		debug.SetMemoryLimit(limit)
 	}

@@ -13,7 +13,7 @@ import (
 // falls again.
 func TestMemoryLimitFollowsUse(t *testing.T) {
 	limitGarbage()
-	much := make([]byte, leastMemory)
+	much := make([]byte, minMemoryLimit)
 	limited := func(what string, holds func(limit int64) bool) {
 		t.Helper()
 		integritytest.Eventually(t, what, func() error {
@@ -24,7 +24,7 @@ func TestMemoryLimitFollowsUse(t *testing.T) {
 			return nil
 		})
 	}
-	limited("the limit rises", func(limit int64) bool { return limit >= 2*leastMemory })
+	limited("the limit rises", func(limit int64) bool { return limit >= 2*minMemoryLimit })
 	runtime.KeepAlive(much)
-	limited("the limit falls", func(limit int64) bool { return limit < 2*leastMemory })
+	limited("the limit falls", func(limit int64) bool { return limit < 2*minMemoryLimit })
 }

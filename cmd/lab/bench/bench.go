@@ -19,35 +19,35 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// Config says what a run does.
+// Config configures a run.
 type Config struct {
-	Server  *postgres.Server // with durable settings; the run fills its database. Nil: that of URL
-	URL     string           // of an empty database, where Server is nil; what was written stays there
-	Shards  int              // of the ledger
-	Dir     string           // for key files and logs of the run
-	Program string           // the path of this program, which also serves empty answers
-	// Integrity is the path of the program that is measured.
+	Server  *postgres.Server // with durable settings; the run fills its database. Nil: use URL
+	URL     string           // of an empty database, if Server is nil; the run leaves its data there
+	Shards  int              // shards of the ledger
+	Dir     string           // for the run's key files and logs
+	Program string           // path of this program, which also serves the empty answers
+	// Integrity is the path of the program to measure.
 	Integrity string
 
-	Duration time.Duration // of one round of one contender
+	Duration time.Duration // of one contender's round
 	Rounds   int
-	Quick    bool  // prepares less, and leaves the checkpoint cycle out
-	Growth   int64 // records at which the cost is compared with that at 50,000; 0: not. Not with Quick
-	// Soak, where it is set, is measured instead of everything else.
+	Quick    bool  // prepare less, and skip the checkpoint cycle
+	Growth   int64 // number of records at which to compare the cost with 50,000 records; 0: skip. Not with Quick
+	// Soak, if set, replaces all other measurements.
 	Soak        time.Duration
-	Concurrency int // of Soak
-	// Rebuild, where it is set, is a rebuild of so many records under load, instead of everything else.
+	Concurrency int // for Soak
+	// Rebuild, if set, measures only a rebuild of this number of records under load.
 	Rebuild int64
-	// Flood: only a quiet tenant beside one that floods.
+	// Flood measures only a quiet tenant beside a flooding one.
 	Flood bool
-	// Outbox: only an origin system's outbox in SQLite.
+	// Outbox measures only an origin system's outbox in SQLite.
 	Outbox bool
-	// Profile is a directory for CPU profiles of the first round; empty: none.
+	// Profile is a directory for the first round's CPU profiles; empty: no profiles.
 	Profile  string
 	Progress func(line string)
 }
 
-// Result is what a run has found.
+// Result is the result of a run.
 type Result struct {
 	Environment Environment `json:"environment"`
 	Figures     []*Figure   `json:"contenders,omitempty"`
@@ -59,7 +59,7 @@ type Result struct {
 	Verified    int64       `json:"verifiedRegistrations"`
 }
 
-// Figure is what a contender has reached: the median of its rounds, each column by itself.
+// Figure is a contender's result: the median of its rounds, separately for each column.
 type Figure struct {
 	Name          string `json:"name"`
 	Concurrency   int    `json:"concurrency"`
@@ -73,29 +73,29 @@ type Figure struct {
 
 type run struct {
 	Config
-	begin  int64 // records before anything is measured
+	begin  int64 // records created before measuring
 	lab    *lab
 	signer *evidence.Signer
-	// secretKey is what webhook secrets are sealed with, secretText the same for the service.
+	// secretKey encrypts webhook secrets; secretText is the same key for the service.
 	secretKey  domain.SecretKey
 	secretText string
 	service    *child
 	children   []*child
 	figures    map[string]*Figure
-	measured   map[string]measurement // by the name of the target
-	// Evidence that was answered, and how much of it with a proof of inclusion, which it never waits for.
+	measured   map[string]measurement // by the target's name
+	// The number of evidence answers, and of those with an inclusion proof. Evidence never waits for the proof.
 	exports, proofs atomic.Int64
 	closers         []func() error
 }
 
-// Run measures and verifies. It fails when what was written is not what was acknowledged.
+// Run measures and verifies. It fails if the written data differs from the acknowledged registrations.
 func Run(ctx context.Context, c Config) (result Result, err error) {
 	// The kernel ends the children with the thread that starts them.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := &run{Config: c, begin: 50_000, figures: map[string]*Figure{}, measured: map[string]measurement{}}
 	if r.Quick {
-		r.begin = 20_000 // enough for whole pages of the feed
+		r.begin = 20_000 // enough for full pages of the feed
 	}
 	if r.Rebuild > 0 {
 		r.begin = r.Rebuild
@@ -136,7 +136,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	return result, nil
 }
 
-// prepare makes a ledger with records in it, and starts the service on it.
+// prepare creates a ledger with records, and starts the service on it.
 func (r *run) prepare(ctx context.Context) (err error) {
 	r.signer = evidence.GenerateSigner()
 	r.secretKey, r.secretText = domain.NewSecretKey()
@@ -166,7 +166,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 
 const plansFile = "plans.json"
 
-// writeFiles makes the files that configure the service.
+// writeFiles writes the service's configuration files.
 func (r *run) writeFiles() error {
 	private := evidence.GenerateSigner()
 	log, err := transparency.NewSigner(transparency.LogName(issuer), private)
@@ -196,7 +196,7 @@ func (r *run) writeFiles() error {
 
 func (r *run) file(name string) string { return filepath.Join(r.Dir, name) }
 
-// environ configures the program for the lab's database.
+// environ returns the program's environment for the lab's database.
 func (r *run) environ() []string {
 	return []string{
 		"INTEGRITY_DATABASE_URL=" + r.lab.url,
@@ -227,7 +227,7 @@ func (r *run) serve(ctx context.Context, name string) (*child, error) {
 	return c, err
 }
 
-// compare runs all contenders in turn, what is measured once, and the floods.
+// compare runs all contenders in turn, then the single measurements and the floods.
 func (r *run) compare(ctx context.Context, result *Result) error {
 	if err := r.idle(ctx); err != nil {
 		return err
@@ -288,7 +288,7 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 	return r.flood(ctx, result)
 }
 
-// warm runs a contender once without counting, and finds its best concurrency.
+// warm runs a contender once without recording it, and finds its best concurrency.
 func (r *run) warm(ctx context.Context, c *contender) error {
 	if c.tries == nil {
 		c.tries = []int{c.workers}
@@ -311,7 +311,7 @@ func (r *run) measureOne(
 	ctx context.Context, c *contender, duration time.Duration, first bool,
 ) (round Round, err error) {
 	for _, ch := range r.children {
-		if err := os.Truncate(ch.log, 0); err != nil { // it would fill the disk in a long run
+		if err := os.Truncate(ch.log, 0); err != nil { // in a long run it would fill the disk
 			return Round{}, err
 		}
 	}
@@ -341,7 +341,7 @@ func (r *run) measureOne(
 	return round, err
 }
 
-// finish takes the medians.
+// finish computes the medians.
 func (f *Figure) finish() {
 	if len(f.Rounds) == 0 {
 		return

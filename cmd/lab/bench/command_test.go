@@ -23,7 +23,7 @@ import (
 // benchTime is how long a benchmark may take on a machine that is busy with other tests.
 const benchTime = 15 * time.Minute
 
-// runningBench is a benchmark whose temporary files are in a directory of the test.
+// runningBench is a benchmark with its temporary files in a directory of the test.
 type runningBench struct {
 	cmd       *exec.Cmd
 	temp      string
@@ -31,7 +31,7 @@ type runningBench struct {
 	exited    chan struct{}
 }
 
-// programs is a directory with the programs as they are released: the benchmark and the program that it measures.
+// programs is a directory with the released forms of the benchmark and of the program that it measures.
 var programs = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "bench"); err != nil {
 		return "", err
@@ -66,7 +66,7 @@ func benchCommand(t *testing.T, args ...string) *exec.Cmd {
 	return exec.Command(filepath.Join(dir, "bench"), args...)
 }
 
-// tempDir is short, because the path of a socket is, and PostgreSQL's own user can pass through it.
+// tempDir has a short path, because socket paths are limited, and PostgreSQL's own user can traverse it.
 func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bench")
@@ -114,7 +114,7 @@ func startBench(t *testing.T, args ...string) *runningBench {
 	return b
 }
 
-// wait returns the exit code, and wants nothing to be left: no file, and no process that has one open there.
+// wait returns the exit code. It requires that no file is left, and no process that has one open there.
 func (b *runningBench) wait(t *testing.T) int {
 	t.Helper()
 	select {
@@ -138,8 +138,8 @@ func (b *runningBench) wait(t *testing.T) int {
 	return b.cmd.ProcessState.ExitCode()
 }
 
-// TestBench runs everything that --quick measures, in the shortest rounds there are. No figure is looked at but for
-// being there.
+// TestBench runs everything that --quick measures, in the shortest possible rounds. It checks only that the figures
+// exist.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -184,7 +184,7 @@ func TestBench(t *testing.T) {
 		}
 		delete(missing, reason)
 	}
-	// On a busy machine nothing may be spent in a tenth of a second, by a clock that counts hundredths.
+	// On a busy machine a tenth of a second may contain no processor time, by a clock that counts hundredths.
 	const unknown = "the processor time of the database is not known"
 	if missing[unknown] <= 2 {
 		delete(missing, unknown)
@@ -202,7 +202,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestBenchInterrupted: ^C ends children and PostgreSQL, and removes every file.
+// TestBenchInterrupted: ^C ends the children and PostgreSQL, and removes every file.
 func TestBenchInterrupted(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -224,7 +224,7 @@ func TestBenchInterrupted(t *testing.T) {
 	}
 }
 
-// TestBenchOnAGivenDatabase: a database in which anything is, is refused and left as it was; an empty one is filled.
+// TestBenchOnAGivenDatabase: a database with any content is refused and left unchanged; an empty one is filled.
 func TestBenchOnAGivenDatabase(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the benchmark")
@@ -258,7 +258,7 @@ func TestBenchOnAGivenDatabase(t *testing.T) {
 	}
 }
 
-// foreignDatabase is the database of a PostgreSQL that the benchmark did not start.
+// foreignDatabase is a database of a PostgreSQL that the benchmark did not start.
 func foreignDatabase(t *testing.T) (url string) {
 	t.Helper()
 	server, err := postgres.Start(

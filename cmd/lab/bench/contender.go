@@ -43,9 +43,9 @@ const (
 	emptyCommand = "empty"
 
 	busyConcurrency   = 256
-	groupsConcurrency = 512 // that of the target of one busy organization
+	groupsConcurrency = 512 // the concurrency in the target for one busy organization
 	readConcurrency   = 64
-	readRecords       = 8192 // that readers choose from
+	readRecords       = 8192 // records that readers choose from
 	batchSize         = 500
 	pageSize          = 1000
 
@@ -53,28 +53,28 @@ const (
 	recordsPath   = "/api/v1/integrity/records"
 )
 
-// contender is one way of doing work: in another process over HTTP (service), by a ledger in this one (ledger), or by
-// a program that makes the load itself (measure).
+// contender is one way of doing work: in another process over HTTP (service), with a ledger in this process (ledger),
+// or by a program that creates the load itself (measure).
 type contender struct {
 	name    string
 	workers int
-	tries   []int           // numbers of workers of which the best is measured; nil: workers as it stands
-	owners  []*organization // whose work is done, in turns; nil: nobody's
+	tries   []int           // numbers of workers to try; the best is measured. Nil: use workers
+	owners  []*organization // organizations to work for, in turn; nil: none
 	unit    string
 	missing string // why it cannot be measured
-	// before prepares a round, and says what it could not; nil: nothing.
+	// before prepares a round. It returns a note about anything that it could not do. Nil: no preparation.
 	before func(context.Context) (note string, err error)
 
 	call    operation
 	measure func(ctx context.Context, workers int, duration time.Duration) (Round, error)
 	ledger  bool
-	weight  int // of a ledger: the most commands in a transaction, 0 the default
+	weight  int // for a ledger: the maximum number of commands in a transaction; 0: the default
 
 	service *child
 	method  string
-	fill    func(*caller) // writes path, query and body of the next request
-	want    int           // status of the answer
-	mark    string        // that the answer holds once for each unit; empty: there is one unit, and nothing is looked for
+	fill    func(*caller) // writes the next request's path, query and body
+	want    int           // expected status
+	mark    string        // text that the answer contains once per unit; empty: one unit, and no check
 	units   int           // of an answer; 0: one
 	seen    func(answer []byte)
 }
@@ -86,13 +86,13 @@ func (c *contender) round(ctx context.Context, duration time.Duration) (Round, e
 	return load{workers: c.workers, call: c.call}.lasting(ctx, duration)
 }
 
-// contenders are all that take turns.
+// contenders returns the contenders that take turns.
 func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 	empty, err := r.start(ctx, emptyCommand, r.Program, nil, emptyCommand)
 	if err != nil {
 		return nil, err
 	}
-	r.Progress("waiting for the transparency log") // evidence then holds a proof of inclusion, which it never waits for
+	r.Progress("waiting for the transparency log") // then evidence includes an inclusion proof, which it never waits for
 	if err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		left, err := r.lab.left(ctx)
 		return left == "", err
@@ -112,7 +112,7 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 		return nil, err
 	}
 	one, many := r.lab.one, r.lab.many
-	// It has the machine to itself, and a connection and plans that are warm.
+	// This contender has the machine to itself, with a warm connection and warm plans.
 	alone := r.registering(r.service, httpAlone, 1, many)
 	alone.before = func(ctx context.Context) (string, error) {
 		note, err := r.settle(ctx)
@@ -128,11 +128,11 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 		{name: emptyGET, workers: readConcurrency, unit: "requests", service: empty, method: http.MethodGet,
 			want: http.StatusOK,
 			fill: func(q *caller) { q.path = "/empty" }},
-		// A transaction for each registration, at the best concurrency that there is.
+		// A separate transaction for each registration, at the best concurrency.
 		{name: singleOne, tries: []int{1, 2, 4, 8, 32}, owners: one, unit: registrations, ledger: true, weight: 1},
 		{name: singleMany, tries: []int{4, 8, 16, 32, 64}, owners: many, unit: registrations, ledger: true, weight: 1},
 		pgbench,
-		// Groups, as the service makes them.
+		// Groups, as in the service.
 		{name: groupsOne, workers: groupsConcurrency, owners: one, unit: registrations, ledger: true},
 		{name: groupsMany, workers: groupsConcurrency, owners: many, unit: registrations, ledger: true},
 		alone,
@@ -147,14 +147,14 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 				}
 				q.body = append(q.body[:len(q.body)-1], "]}"...)
 			}},
-		// What anyone asks: does my file match?
+		// The question that anyone may ask: does my file match?
 		{name: comparisons, workers: readConcurrency, unit: "requests", service: r.service, method: http.MethodGet,
 			want: http.StatusOK, mark: `"MATCH_CURRENT"`,
 			fill: func(q *caller) {
 				one := records[rand.IntN(len(records))] //nolint:gosec // any record will do
 				q.path, q.query = "/api/public/integrity/"+one.publicID, "sha256="+one.sha256
 			}},
-		// The private export, with a freshly signed observation and the proof of inclusion in the transparency log.
+		// The private export, with a freshly signed observation and an inclusion proof.
 		{name: evidences, workers: readConcurrency, owners: many, unit: "requests", service: r.service,
 			method: http.MethodGet, want: http.StatusOK, mark: `"statusObservation":{`,
 			fill: func(q *caller) {
@@ -171,7 +171,7 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 				q.owner, q.path = p.owner, "/api/v1/integrity/changes"
 				q.query = fmt.Sprintf("companyReference=%s&limit=%d&after=%d", company, pageSize, p.after)
 			}},
-		// The statement behind the feed, whose rows are read without being looked at.
+		// The SQL statement behind the feed, whose rows are read and ignored.
 		{name: feedSQL, workers: 8, owners: many, unit: "events", call: func(ctx context.Context, _ int) (int, error) {
 			p := pages[rand.IntN(len(pages))] //nolint:gosec // any page will do
 			rows, err := r.lab.read.Query(
@@ -204,8 +204,8 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 	return list, nil
 }
 
-// registering is registration through the service: authenticated with real keys, metered, parsed, decided, committed,
-// answered. 201 says that the document is new; a replay would be 200.
+// registering registers through the service: authenticated with real keys, metered, parsed, decided, committed,
+// answered. Status 201 shows that the document is new; a replay would be 200.
 func (r *run) registering(service *child, name string, workers int, owners []*organization) *contender {
 	c := &contender{
 		name: name, workers: workers, owners: owners[:min(workers, len(owners))], unit: registrations, service: service,
@@ -216,7 +216,7 @@ func (r *run) registering(service *child, name string, workers int, owners []*or
 	return c
 }
 
-// overHTTP makes a request a call, and acknowledges what was registered.
+// overHTTP makes one request per call, and counts acknowledged registrations.
 func (c *contender) overHTTP() operation {
 	client, units := newClient(c.service, c.workers), max(1, c.units)
 	return func(ctx context.Context, worker int) (int, error) {
@@ -242,13 +242,13 @@ func (c *contender) overHTTP() operation {
 	}
 }
 
-// readable is a record that readers ask for.
+// readable is a record that readers request.
 type readable struct {
 	publicID, sha256 string
 	owner            *organization
 }
 
-// readables are records of the sixteen, from all over the ledger.
+// readables are records of the sixteen organizations, from all over the ledger.
 func (l *lab) readables(ctx context.Context) (list []readable, err error) {
 	for _, o := range l.many {
 		rows, err := l.read.Query(ctx,
@@ -269,13 +269,13 @@ func (l *lab) readables(ctx context.Context) (list []readable, err error) {
 	return list, nil
 }
 
-// page is a whole page of a feed: the events after a sequence.
+// page is a full page of a feed: the events after a sequence.
 type page struct {
 	owner *organization
 	after int64
 }
 
-// pages are whole pages of the feeds of the sixteen.
+// pages are full pages of the sixteen organizations' feeds.
 func (l *lab) pages(ctx context.Context) (list []page, err error) {
 	for _, o := range l.many {
 		var events, first int64
@@ -284,7 +284,7 @@ func (l *lab) pages(ctx context.Context) (list []page, err error) {
 			o.id.Shard(), [16]byte(o.company)).Scan(&events, &first); err != nil {
 			return nil, err
 		}
-		// From its first registration on, an organization has no other events.
+		// After its first registration an organization has only registrations.
 		for k := range events / pageSize {
 			list = append(list, page{o, first - 1 + k*pageSize})
 		}
@@ -297,17 +297,17 @@ func (l *lab) pages(ctx context.Context) (list []page, err error) {
 
 const ceilingRows = 64
 
-// The tables that a registration writes: in some it makes a row, in others every
-// group changes one row or two. A test fails when the ledger writes others.
+// The tables that a registration writes. In some it inserts a row; in others every group updates one or two rows. A
+// test fails if the ledger writes any other table.
 var (
 	insertedTables = []string{"documents", "events", "feed", "versions"}
 	updatedTables  = []string{"organization_state", "shard_heads", "usage"}
 )
 
-// ceiling is what PostgreSQL itself takes: its own pgbench puts 64 rows a transaction into every table and index that a
-// registration writes, in a ledger of its own. The rows are copies of such that the ledger has written, with keys and
-// hashes of their own; each client writes a shard of its own, so that none waits for another. Nothing is decided,
-// signed, hashed or answered. Every round begins with the same rows in the tables, none of them dead, and a checkpoint.
+// ceiling is the cost of PostgreSQL alone: pgbench inserts 64 rows per transaction into every table and index that a
+// registration writes, in a separate ledger. The rows are copies of rows written by the ledger, with new keys and
+// hashes. Each client writes to a separate shard, so clients do not wait for each other. Nothing is decided, signed,
+// hashed or answered. Every round starts with the same rows, without dead rows, and after a checkpoint.
 func (r *run) ceiling(ctx context.Context) (*contender, error) {
 	c := &contender{name: ceiling, workers: min(sixteen, 4*runtime.NumCPU()), unit: registrations}
 	if r.Server == nil {
@@ -320,7 +320,8 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 			"server package)"
 		return c, nil
 	}
-	l, _, err := r.newDatabase(ctx, "ceiling", 1+sixteen) // an organization a shard; it goes with the server
+	// One organization per shard. The database is dropped with the server
+	l, _, err := r.newDatabase(ctx, "ceiling", 1+sixteen)
 	if err != nil {
 		return nil, fmt.Errorf("database of the ceiling: %w", err)
 	}
@@ -333,8 +334,7 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		return nil, err
 	}
-	// They are emptied for every round, which events refuses, and what autovacuum would do meanwhile hits a round or
-	// not.
+	// Every round empties the tables, which a trigger on events prevents. Autovacuum would affect only some rounds.
 	if err := l.exec(ctx,
 		"ALTER TABLE events DISABLE TRIGGER USER; ALTER TABLE "+strings.Join(
 			insertedTables, " SET (autovacuum_enabled = off); ALTER TABLE ",
@@ -352,7 +352,7 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 	rounds := 0
 	c.measure = func(ctx context.Context, workers int, duration time.Duration) (Round, error) {
 		rounds++
-		// Every round counts on from a number of its own. pgbench knows whole seconds only.
+		// Every round counts from a different start. pgbench measures in whole seconds.
 		seconds := max(1, int((duration+time.Second/2)/time.Second))
 		for {
 			cmd := exec.CommandContext(ctx, program, "-n", "-M", "prepared", "-c", strconv.Itoa(workers), "-j", strconv.Itoa(runtime.NumCPU()), "-T", strconv.Itoa(seconds), //nolint:gosec // beside the server that we run
@@ -362,7 +362,7 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 				return Round{}, errors.Join(ctx.Err(), fmt.Errorf("pgbench: %w: %.1000s", err, out))
 			}
 			if seconds < 60 && strings.Contains(string(out), "actually processed: 0\n") {
-				// on a machine that is too busy for one in the time
+				// the machine was too busy for a single transaction
 				seconds *= 4
 				continue
 			}
@@ -379,13 +379,13 @@ func readPgbench(out string) (Round, error) {
 	if found == nil {
 		return Round{}, fmt.Errorf("pgbench: unexpected output: %.1000s", out)
 	}
-	transactions, _ := strconv.ParseInt(found[1], 10, 64) // digits
+	transactions, _ := strconv.ParseInt(found[1], 10, 64) // digits only
 	perSecond, err := strconv.ParseFloat(found[2], 64)
 	return Round{PerSecond: perSecond * ceilingRows, Done: transactions * ceilingRows}, err
 }
 
-// ceilingInsert is the statement that copies the samples of a table: keys and hashes are new, the rest is as the ledger
-// wrote it. Ids are in the order of time, as a UUIDv7; the index of public ids is a random one.
+// ceilingInsert builds the statement that copies a table's samples, with new keys and hashes. IDs are in time order,
+// like UUIDv7; the index of public IDs is in random order.
 const ceilingInsert = `SELECT format('INSERT INTO %1$I (%2$s) SELECT %3$s FROM sample_%1$s s;', $1::text, string_agg(quote_ident(attname), ', ' ORDER BY attnum),
 	string_agg(CASE
 		WHEN attname = 'shard' THEN ':shard'
@@ -398,8 +398,8 @@ const ceilingInsert = `SELECT format('INSERT INTO %1$I (%2$s) SELECT %3$s FROM s
 		ELSE '(:n::bigint + s.i)::' || atttypid::regtype END, ', ' ORDER BY attnum))
 	FROM pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''`
 
-// ceilingScript registers 64 documents in every shard but the first, which makes the rows that the script changes, and
-// keeps those of shard 1 as samples, numbered i from 0.
+// ceilingScript registers 64 documents in every shard but the first, which creates the rows that the script updates,
+// and keeps shard 1's documents as samples, numbered i from 0.
 func (l *lab) ceilingScript(ctx context.Context) (string, error) {
 	ledger, stop, err := l.open(ctx, 0)
 	if err != nil {

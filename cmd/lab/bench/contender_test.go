@@ -26,8 +26,8 @@ func TestCeilingTables(t *testing.T) {
 	}
 	want := slices.Sorted(slices.Values(slices.Concat(insertedTables, updatedTables)))
 	var written []string
-	// Statistics arrive when the connections that made them have ended. Setting up has written far fewer rows of any
-	// table than there were registrations; of the tables that a group changes, few groups may have written few rows.
+	// Statistics arrive only after the connections that caused them have ended. The setup writes far fewer rows of any
+	// table than there are registrations. A table that a group updates may have few rows written by few groups.
 	arrived := func() (bool, error) {
 		rows, err := l.owner.Query(
 			ctx,

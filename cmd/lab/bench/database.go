@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ownServerOnly is why something is not measured on a database that was given.
+// ownServerOnly is the reason to skip a measurement on a given database.
 const ownServerOnly = "needs a PostgreSQL of the benchmark's own"
 
-// requireEmpty refuses a database in which anybody has made a table or a sequence: the
-// benchmark fills the one that it is given, and must never find itself in another's.
+// requireEmpty refuses a database that contains any table, view or sequence. The benchmark fills its database, so it
+// must never run on one with other data.
 func requireEmpty(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -38,7 +38,7 @@ func requireEmpty(ctx context.Context, url string) error {
 	return nil
 }
 
-// disk is what the tables and indexes of the ledger hold, by registration.
+// disk measures the size of the ledger's tables and indexes per registration.
 func (r *run) disk(ctx context.Context) error {
 	if r.Server == nil {
 		r.measured[targetDisk] = measurement{missing: ownServerOnly}
@@ -53,8 +53,8 @@ func (r *run) disk(ctx context.Context) error {
 	return err
 }
 
-// checkpointCycle measures the WAL of registrations from one checkpoint to the next that the settings cause: right
-// after a checkpoint the first change of every page writes the whole page, so a part of a cycle says nothing.
+// checkpointCycle measures the WAL of registrations over a whole checkpoint cycle. After a checkpoint the first change
+// to each page writes the whole page, so a part of a cycle is not representative.
 func (r *run) checkpointCycle(ctx context.Context) error {
 	switch {
 	case r.Server == nil:
@@ -101,14 +101,14 @@ func (r *run) checkpointCycle(ctx context.Context) error {
 	return err
 }
 
-// HOT is how many updates of the rows of a table changed no index and found room on the row's page.
+// HOT counts a table's updates that changed no index and fitted on the row's page.
 type HOT struct {
 	Table   string `json:"table"`
 	Updates int64  `json:"updates"`
 	HOT     int64  `json:"hot"`
 }
 
-// updates are counted by PostgreSQL since the ledger was made.
+// updates returns PostgreSQL's counts since the ledger was created.
 func (r *run) updates(ctx context.Context) ([]HOT, error) {
 	if r.Server == nil {
 		return nil, nil
@@ -123,10 +123,10 @@ func (r *run) updates(ctx context.Context) ([]HOT, error) {
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[HOT])
 }
 
-// wal is how far the WAL has come and how many checkpoints have begun.
+// wal is the WAL position and the number of checkpoints so far.
 type wal struct{ bytes, checkpoints int64 }
 
-// nextCheckpoint waits until one more has begun than before.
+// nextCheckpoint waits until another checkpoint has started.
 func (l *lab) nextCheckpoint(ctx context.Context, before wal) (now wal, err error) {
 	err = poll(ctx, 100*time.Millisecond, func() (bool, error) {
 		now, err = l.readWAL(ctx)
@@ -135,7 +135,7 @@ func (l *lab) nextCheckpoint(ctx context.Context, before wal) (now wal, err erro
 	return now, err
 }
 
-// readWAL is zero of another's database.
+// readWAL returns zeros for an external database.
 func (r *run) readWAL(ctx context.Context) (wal, error) {
 	if r.Server == nil {
 		return wal{}, nil
@@ -155,9 +155,9 @@ func (l *lab) readWAL(ctx context.Context) (w wal, err error) {
 	return w, err
 }
 
-// grow registers records until there are as many as growth asks for: with the ledger itself, in groups of up to 512 and
-// with many under way, which is the fastest way to rows that a service would have written. Nothing is made up, so they
-// are verified at the end like all others.
+// grow registers records until the ledger has the number in Growth. It uses the ledger itself, with groups of up to 512
+// and high concurrency: the fastest way to rows like a service's. They are real registrations, and are verified like
+// all others.
 func (r *run) grow(ctx context.Context) error {
 	if r.Growth == 0 {
 		return nil
@@ -172,8 +172,8 @@ func (r *run) grow(ctx context.Context) error {
 	return r.lab.vacuum(ctx)
 }
 
-// growth compares the cost of a registration in the grown ledger with that in a ledger of 50,000 records, which is made
-// anew for every round. Both have their turns right after each other, on the same server.
+// growth compares the cost of a registration in the grown ledger and in a new ledger of 50,000 records. The two take
+// turns on the same server, and every round creates the small ledger again.
 func (r *run) growth(ctx context.Context) error {
 	if r.Growth == 0 || r.Server == nil {
 		r.measured[targetGrowth] = measurement{missing: "needs --growth"}
@@ -220,7 +220,7 @@ func (r *run) smallLedger(ctx context.Context, database string) (round Round, er
 	return r.timed(ctx, small)
 }
 
-// newDatabase makes another ledger on the same server.
+// newDatabase creates another ledger on the same server.
 func (r *run) newDatabase(ctx context.Context, name string, shards int) (l *lab, drop func() error, err error) {
 	if err := r.lab.exec(ctx, "CREATE DATABASE "+name); err != nil {
 		return nil, nil, err
@@ -232,7 +232,7 @@ func (r *run) newDatabase(ctx context.Context, name string, shards int) (l *lab,
 	}, err
 }
 
-// timed registers in process by groups.
+// timed measures registrations in process, in groups.
 func (r *run) timed(ctx context.Context, l *lab) (Round, error) {
 	ledger, stop, err := l.open(ctx, 0)
 	if err != nil {

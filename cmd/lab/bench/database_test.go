@@ -10,7 +10,7 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// TestOnce measures what a run measures once, growth included, on a server whose checkpoints come soon.
+// TestOnce runs the single measurements, including growth, on a server with frequent checkpoints.
 func TestOnce(t *testing.T) {
 	dir, err := os.MkdirTemp("", "integrity")
 	if err != nil {

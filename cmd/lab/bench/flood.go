@@ -17,7 +17,7 @@ import (
 
 const (
 	quietPace   = 200 * time.Millisecond // between two registrations of the quiet tenant: 5 a second
-	floodRounds = 5                      // a flood lasts so many times as long as another measurement
+	floodRounds = 5                      // how many times longer a flood lasts than other measurements
 	floodLeast  = 3 * time.Second
 
 	floodService = "flood"
@@ -27,31 +27,31 @@ const (
 	targetFlooding     = "flooding tenant's registrations/s, batches, c = 256 : c = 4"
 )
 
-// Flood is what a tenant that registers five versions a second waits while another
-// organization of the same shard and process floods it.
+// Flood compares the waits of a tenant that registers five versions a second, alone and while another organization
+// floods the same shard and process.
 type Flood struct {
 	Alone  Round        `json:"alone"`
-	Note   string       `json:"note,omitempty"` // of Alone
+	Note   string       `json:"note,omitempty"` // about Alone
 	Floods []FloodPhase `json:"floods"`
 }
 
-// FloodPhase is one flood. The flooding tenant sends what was refused again at once, whatever Retry-After says.
+// FloodPhase is one flood. The flooding tenant repeats refused requests at once, regardless of Retry-After.
 type FloodPhase struct {
 	Name        string `json:"name"`
 	Concurrency int    `json:"concurrency"`
-	// Quiet is the quiet tenant, timed from when each registration was due to its
-	// success, refusals in between included.
+	// Quiet is the quiet tenant. Each registration is timed from when it was due to its success, including refusals in
+	// between.
 	Quiet        Round `json:"quiet"`
 	QuietRefused int64 `json:"quietRefused"`
-	// Flooding is the flooding tenant: versions committed while the flood lasted.
+	// Flooding is the flooding tenant: the versions committed during the flood.
 	Flooding            Round   `json:"flooding"`
 	Refused             int64   `json:"refusedItems"`
 	SignaturesPerCommit float64 `json:"signaturesPerCommit"`
 
-	size int // of a call
+	size int // declarations per call
 }
 
-// flood measures the quiet tenant alone and beside three floods, on a service of its own.
+// flood measures the quiet tenant alone and beside three floods, on a separate service.
 func (r *run) flood(ctx context.Context, result *Result) error {
 	service, err := r.serve(ctx, floodService)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *run) flood(ctx context.Context, result *Result) error {
 	return nil
 }
 
-// floodOnce floods for so long, and then waits until it is known what was committed.
+// floodOnce floods for the given time, and then waits until every outcome is known.
 func (r *run) floodOnce(
 	ctx context.Context, service *child, flooding, quiet *organization, length time.Duration, phase *FloodPhase,
 ) error {
@@ -119,8 +119,8 @@ func (r *run) floodOnce(
 		_, err := load{workers: phase.Concurrency, call: loud.register}.until(running, end.Done())
 		return err
 	})
-	// All callers make their first declarations at once: that is not what is measured.
-	_ = pause(running, length/floodRounds) // what ends it shows below
+	// All callers make their first declarations at once, which must not be measured.
+	_ = pause(running, length/floodRounds) // the next statement reports its error
 	measured := &contender{service: service}
 	before, began := loud.done.Load(), time.Now()
 	spent, err := r.cpu(measured)
@@ -128,7 +128,7 @@ func (r *run) floodOnce(
 		return err
 	}
 	phase.Quiet, err = calm.quietly().lasting(running, length)
-	// Counted when the flood ends: what is committed afterwards was not committed in time.
+	// Count at the end of the flood: later commits were not in time.
 	committed, elapsed := loud.done.Load()-before, time.Since(began)
 	now, cpuErr := r.cpu(measured)
 	phase.Flooding = Round{
@@ -144,14 +144,15 @@ func (r *run) floodOnce(
 	return err
 }
 
-// tenant is an organization that declares new versions, so many a call, and sends again what was refused.
+// tenant is an organization that declares new versions in calls of a given size, and repeats refused ones.
 type tenant struct {
 	*run
-	organization  *organization
-	client        *client
-	size          int
-	pause         time.Duration   // before what was refused is sent again
-	end           <-chan struct{} // of the flood: then only what may be registered is sent, with longer pauses; nil: never
+	organization *organization
+	client       *client
+	size         int
+	pause        time.Duration // before repeating refused declarations
+	// end is the end of the flood. From then on only declarations that may be registered are sent, with longer pauses.
+	end           <-chan struct{}
 	done, refused atomic.Int64
 }
 
@@ -164,10 +165,10 @@ func (t *tenant) quietly() load {
 	return load{workers: len(t.client.callers), pace: quietPace, call: t.register}
 }
 
-// sending is a declaration on its way.
+// sending is a declaration in progress.
 type sending struct {
 	text []byte
-	// unknown: an answer has left it open whether it is registered, so it is sent until one says.
+	// unknown means that an answer left its outcome open. It is sent again until an answer tells.
 	unknown bool
 }
 
@@ -225,20 +226,20 @@ func (t *tenant) declare(ctx context.Context, worker int, items []sending) (left
 	}
 	for i, result := range results {
 		if each {
-			status, _ = strconv.Atoi(string(result[:3])) // another text than a number is refused below
+			status, _ = strconv.Atoi(string(result[:3])) // text that is not a number is rejected below
 		}
 		switch {
 		case status == http.StatusCreated && (each || t.size == 1), status == http.StatusOK && items[i].unknown:
 		case status == http.StatusServiceUnavailable:
 			left = append(left, sending{items[i].text, items[i].unknown || bytes.Contains(result, []byte("is not known"))})
-		default: // 200 says that it was registered before it was sent
+		default: // 200: it was already registered
 			return nil, fmt.Errorf("POST %s: item %d: %d: %.300s", w.path, i, status, result)
 		}
 	}
 	return left, nil
 }
 
-// signatures is how many the service has made.
+// signatures returns how many signatures the service has made.
 func (c *child) signatures(ctx context.Context) (int64, error) {
 	text, err := fetch(ctx, c.metrics+"/metrics")
 	if err != nil {

@@ -30,20 +30,20 @@ const (
 	sixteen = 16 // organizations, besides the one that is measured alone
 )
 
-// lab is a ledger that the benchmark fills, and those who register in it.
+// lab is a ledger that the benchmark fills, and the organizations that register in it.
 type lab struct {
 	url          string
 	installation eventstore.Installation
 	registrar    domain.Registrar
 	plans        domain.Plans
 	read         *pgxpool.Pool
-	owner        *pgx.Conn       // of the tables; of the goroutine that runs the benchmark
-	one          []*organization // the busy one
-	many         []*organization // sixteen, over all shards
-	documents    atomic.Int64    // numbers given to documents
+	owner        *pgx.Conn       // as the tables' owner; used only by the benchmark's main goroutine
+	one          []*organization // the busy organization
+	many         []*organization // sixteen organizations, spread over all shards
+	documents    atomic.Int64    // numbers given to documents so far
 }
 
-// organization is somebody who registers: an owner, a company, a granted key.
+// organization is an organization that registers, with an owner, a company and a granted key.
 type organization struct {
 	id      domain.OrganizationID
 	member  domain.MemberID // its owner
@@ -58,7 +58,7 @@ func (o *organization) origin() domain.Origin {
 	return domain.Origin{Organization: o.id, Actor: domain.KeyActor(o.key), RequestID: "bench"}
 }
 
-// newLab makes a ledger in the empty database at url.
+// newLab creates a ledger in the empty database at url.
 func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer) (_ *lab, err error) {
 	l := &lab{url: url}
 	defer func() {
@@ -72,7 +72,7 @@ func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer
 	if err := migrations.Up(ctx, url); err != nil {
 		return nil, err
 	}
-	// Where the database is the coordinator of a Citus cluster.
+	// If the database is the coordinator of a Citus cluster, distribute the tables.
 	if _, err := migrations.Distribute(ctx, url, false); err != nil && !errors.Is(err, migrations.ErrNoCitus) {
 		return nil, err
 	}
@@ -112,28 +112,28 @@ func (l *lab) close(ctx context.Context) {
 		l.read.Close()
 	}
 	if l.owner != nil {
-		_ = l.owner.Close(context.WithoutCancel(ctx)) // nothing is under way
+		_ = l.owner.Close(context.WithoutCancel(ctx)) // nothing is in progress
 	}
 }
 
-func (l *lab) everybody() []*organization { return slices.Concat(l.one, l.many) }
+func (l *lab) organizations() []*organization { return slices.Concat(l.one, l.many) }
 
-// records are the registrations acknowledged so far.
+// records returns the number of registrations acknowledged so far.
 func (l *lab) records() (n int64) {
-	for _, o := range l.everybody() {
+	for _, o := range l.organizations() {
 		n += o.acknowledged.Load()
 	}
 	return n
 }
 
-// exec runs a statement as the owner of the tables, outside of a transaction.
+// exec runs a statement as the tables' owner, outside a transaction.
 func (l *lab) exec(ctx context.Context, sql string) error {
 	_, err := l.owner.Exec(ctx, sql)
 	return err
 }
 
-// vacuum does what autovacuum does within the first minutes of a ledger. The tables
-// are named, because Citus hands only those on to its nodes.
+// vacuum does the work that autovacuum does in the first minutes of a ledger. It names the tables, because Citus passes
+// only named tables on to its nodes.
 func (l *lab) vacuum(ctx context.Context) error {
 	var tables string
 	if err := l.owner.QueryRow(ctx, `SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c
@@ -143,7 +143,7 @@ func (l *lab) vacuum(ctx context.Context) error {
 	return l.exec(ctx, "VACUUM (ANALYZE) "+tables)
 }
 
-// plans is the built-in table, but that nobody reaches the limit of the minute.
+// plans is the built-in plan table with limits per minute that no organization reaches.
 func plans() (domain.Plans, error) {
 	p, err := domain.DefaultPlans()
 	if err != nil {
@@ -156,7 +156,7 @@ func plans() (domain.Plans, error) {
 	return p, nil
 }
 
-// unlimited requests a minute: the limit is looked up and counted as ever, and not reached.
+// unlimited requests per minute: the limit is looked up and counted as usual, but never reached.
 const unlimited = 1_000_000_000
 
 func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domain.Shard) (*organization, error) {
@@ -180,8 +180,8 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 	return o, ledger.Do(ctx, &domain.SetAccess{Origin: operator, Company: o.company, Key: o.key, Enabled: true})
 }
 
-// open starts a ledger on the lab's database, as the service does; weight is the
-// most commands in a transaction, 0 the default.
+// open opens a ledger on the lab's database, as the service does. weight is the maximum number of commands in a
+// transaction; 0 means the default.
 func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(), error) {
 	pool, err := cluster.At(l.url).CommitPool(ctx, cluster.CommitConns(l.installation.Shards))
 	if err != nil {
@@ -205,13 +205,13 @@ func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(),
 		return nil, nil, err
 	}
 	return ledger, func() {
-		_ = ledger.Close(context.WithoutCancel(ctx)) // without a deadline it only finishes what was accepted
+		_ = ledger.Close(context.WithoutCancel(ctx)) // without a deadline it only finishes the accepted work
 		holders.Close()
 		pool.Close()
 	}, nil
 }
 
-// declaration declares a new document.
+// declaration returns a declaration of a new document.
 func (l *lab) declaration() domain.Declaration {
 	name := "document-" + strconv.FormatInt(l.documents.Add(1), 10)
 	return domain.Declaration{
@@ -223,7 +223,7 @@ func (l *lab) declaration() domain.Declaration {
 	}
 }
 
-// appendDeclaration writes one as an origin system sends it.
+// appendDeclaration appends a declaration in the form that an origin system sends.
 func (l *lab) appendDeclaration(dst []byte) []byte {
 	d := l.declaration()
 	return fmt.Appendf(dst,
@@ -231,9 +231,9 @@ func (l *lab) appendDeclaration(dst []byte) []byte {
 		d.CompanyReference, d.Source, d.DocumentReference, d.Version, d.SHA256, d.SizeBytes, d.MimeType, d.GeneratedAt)
 }
 
-// register is all that n registrations in one go cost but HTTP: prepared, signed, decided, committed. Where the machine
-// is so busy that a group was given up, the same ones are sent again, as everybody must: what had been committed is not
-// committed twice.
+// register makes n registrations at once with the full cost except HTTP: prepared, signed, decided and committed. If
+// the machine was too busy and a group was abandoned, it sends the same registrations again, as every client must; a
+// committed registration is not repeated.
 func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organization, n int) error {
 	commands := make([]domain.Command, n)
 	prepared := make([]*domain.Register, n)
@@ -261,15 +261,15 @@ func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organi
 	return nil
 }
 
-// registering registers one version a call, the owners in turns.
+// registering registers one version per call, for the owners in turn.
 func (l *lab) registering(ledger *eventstore.Ledger, owners []*organization) operation {
 	return func(ctx context.Context, worker int) (int, error) {
 		return 1, l.register(ctx, ledger, owners[worker%len(owners)], 1)
 	}
 }
 
-// fill registers n records of the sixteen with large groups, by the ledger itself:
-// what it leaves is what a service would have left.
+// fill registers n records of the sixteen organizations in large groups with the ledger itself, so that the data is the
+// same as a service's.
 func (l *lab) fill(ctx context.Context, n int64) error {
 	ledger, stop, err := l.open(ctx, 512)
 	if err != nil {

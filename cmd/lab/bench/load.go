@@ -22,28 +22,28 @@ import (
 // Round is one measurement of one contender.
 type Round struct {
 	PerSecond float64       `json:"perSecond"`
-	P50       time.Duration `json:"p50Nanoseconds"` // of one call, whatever it holds; 0: not known
+	P50       time.Duration `json:"p50Nanoseconds"` // of a call, whatever its size; 0: unknown
 	P99       time.Duration `json:"p99Nanoseconds"`
 	Longest   time.Duration `json:"longestNanoseconds,omitempty"`
 	CPU       CPU           `json:"cpuPerUnit"`
-	WAL       int           `json:"walBytesPerUnit,omitempty"` // of the whole server; 0: not known
-	Done      int64         `json:"done"`                      // units: registrations, requests, events
+	WAL       int           `json:"walBytesPerUnit,omitempty"` // of the whole server; 0: unknown
+	Done      int64         `json:"done"`                      // units: registrations, requests or events
 }
 
-// operation is one call: it returns how many units it did. Worker numbers the
-// caller, of which each has at most one call under way.
+// operation makes one call and returns the number of units done. worker numbers the callers, each of which has at most
+// one call in progress.
 type operation func(ctx context.Context, worker int) (units int, err error)
 
-// load is callers at work. Without a pace each of them calls again at once; with one, calls are due at even intervals
-// and are timed from when they were due, so that a call that waits shows what those behind it waited.
+// load is a set of callers. Without a pace each caller calls again at once. With a pace, calls are due at even
+// intervals and timed from when they were due, so that one slow call also counts in the times of the calls behind it.
 type load struct {
 	workers int
 	pace    time.Duration
 	call    operation
 }
 
-// until calls until end is closed, without a pace at least once a worker, then waits for every call under way. A failed
-// call fails the round: what was sent and not answered would make the verification meaningless.
+// until makes calls until end is closed, without a pace at least one per worker, and waits for every call in progress.
+// A failed call fails the round: with an unanswered call the verification would be meaningless.
 func (l load) until(ctx context.Context, end <-chan struct{}) (Round, error) {
 	latencies := make([][]time.Duration, l.workers)
 	var done, next atomic.Int64
@@ -94,14 +94,14 @@ func (l load) until(ctx context.Context, end <-chan struct{}) (Round, error) {
 	}, nil
 }
 
-// lasting calls for so long.
+// lasting makes calls for the given duration.
 func (l load) lasting(ctx context.Context, duration time.Duration) (Round, error) {
 	end, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
 	return l.until(ctx, end.Done())
 }
 
-// poll asks every few milliseconds until the answer is yes.
+// poll calls ask every few milliseconds until it returns true.
 func poll(ctx context.Context, every time.Duration, ask func() (bool, error)) error {
 	for {
 		if yes, err := ask(); yes || err != nil {
@@ -122,12 +122,12 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// percentile of a sorted list that is not empty (nearest rank).
+// percentile returns a percentile of a sorted, non-empty list (nearest rank).
 func percentile(sorted []time.Duration, p int) time.Duration {
 	return sorted[max(0, (len(sorted)*p+99)/100-1)]
 }
 
-// median of what rounds say; of an even number, the upper one.
+// median returns the median of a value over rounds; for an even number, the upper one.
 func median[R any, T cmp.Ordered](rounds []R, of func(R) T) T {
 	list := make([]T, len(rounds))
 	for i, r := range rounds {
@@ -150,18 +150,18 @@ func shortDuration(d time.Duration) string {
 	return fmt.Sprintf("%.3g ms", milliseconds(d))
 }
 
-// client is the load generator's side of HTTP: net/http with connections that
-// stay open, and as little else as possible. One for each contender.
+// client is the load generator's HTTP client: net/http with persistent connections, and little else. Each contender has
+// its own.
 type client struct {
 	transport http.RoundTripper
 	host      string
 	callers   []caller
 }
 
-// caller belongs to one worker: its next request, and the answer to its last one.
+// caller holds a worker's next request and the answer to its last one.
 type caller struct {
-	owner       *organization // whose key is sent; nil: none
-	header      http.Header   // that is sent instead; nil: none
+	owner       *organization // whose key is sent; nil: no key
+	header      http.Header   // sent instead; nil: the owner's
 	path, query string
 	body        []byte
 	reader      bytes.Reader
@@ -176,7 +176,7 @@ func newClient(service *child, workers int) *client {
 	}
 }
 
-// header of requests with a key; it is shared by requests and never written to.
+// header returns the headers of requests with a key. Requests share it, and it must not be modified.
 func header(key string) http.Header {
 	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}}
 	if key != "" {
@@ -187,7 +187,7 @@ func header(key string) http.Header {
 
 var withoutKey = header("")
 
-// exchange makes a worker's request, and leaves the answer there.
+// exchange sends a worker's request, and stores the answer in the worker's caller.
 func (c *client) exchange(ctx context.Context, worker int, method string) (status int, err error) {
 	w := &c.callers[worker]
 	r := &http.Request{
@@ -215,7 +215,7 @@ func (c *client) exchange(ctx context.Context, worker int, method string) (statu
 	return resp.StatusCode, err
 }
 
-// send is exchange where any other status than the wanted is an error.
+// send is exchange with an error for any status other than the expected one.
 func (c *client) send(ctx context.Context, worker int, method string, want int) ([]byte, error) {
 	status, err := c.exchange(ctx, worker, method)
 	w := &c.callers[worker]

@@ -23,15 +23,15 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// CPU is processor time, user and system, by who spent it. Load is the load
-// generator; in process it is the service too, and stands there.
+// CPU is user and system processor time, by consumer. Load is the load generator; in process it includes the service's
+// work.
 type CPU struct {
 	Service    time.Duration `json:"serviceNanoseconds"`
 	PostgreSQL time.Duration `json:"postgresqlNanoseconds"`
 	Load       time.Duration `json:"loadNanoseconds"`
 }
 
-// per is what each of so many units has cost since before.
+// per returns the cost per unit since before.
 func (c CPU) per(units int64, before CPU) CPU {
 	n := time.Duration(max(1, units))
 	return CPU{(c.Service - before.Service) / n, (c.PostgreSQL - before.PostgreSQL) / n, (c.Load - before.Load) / n}
@@ -39,21 +39,21 @@ func (c CPU) per(units int64, before CPU) CPU {
 
 func (c CPU) total() time.Duration { return c.Service + c.PostgreSQL + c.Load }
 
-// spentBy is what a process has spent, and what its children that it waited for have.
+// spentBy returns the processor time of a process, and of its children that it has waited for.
 func spentBy(pid int) (own, waited time.Duration, parent int, err error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	// The unit of /proc/<pid>/stat is a hundredth of a second on every platform that Go runs on.
+	// The unit of /proc/<pid>/stat is a hundredth of a second on every platform that Go supports.
 	const tick = 10 * time.Millisecond
 	s, err := p.Stat()
 	return time.Duration(s.UTime+s.STime) * tick, time.Duration(s.CUTime+s.CSTime) * tick, s.PPID, err
 }
 
-// treeCPU is what a process and its children have spent, those that have ended included. PostgreSQL's backends are all
-// children of the postmaster. One that ends meanwhile moves from its own entry to its parent's: that is read again
-// then.
+// treeCPU returns the processor time of a process and its children, including ended ones. PostgreSQL's backends are all
+// children of the postmaster. If a child ends while it is read, its time moves to its parent's entry, which is then
+// read again.
 func treeCPU(root int) (total time.Duration, err error) {
 	own, waited, _, err := spentBy(root)
 	for err == nil {
@@ -80,7 +80,7 @@ func treeCPU(root int) (total time.Duration, err error) {
 	return 0, err
 }
 
-// residentPeak is the most memory that a process has had resident, in bytes (VmHWM).
+// residentPeak returns the peak resident memory of a process, in bytes (VmHWM).
 func residentPeak(pid int) (uint64, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -90,7 +90,7 @@ func residentPeak(pid int) (uint64, error) {
 	return s.VmHWM, err
 }
 
-// cpu is what was spent so far by those who take part in a contender's work.
+// cpu returns the processor time spent so far by the processes that do a contender's work.
 func (r *run) cpu(c *contender) (spent CPU, err error) {
 	if r.Server != nil {
 		if spent.PostgreSQL, err = treeCPU(r.Server.PID()); err != nil {
@@ -112,12 +112,12 @@ func (r *run) cpu(c *contender) (spent CPU, err error) {
 	return spent, err
 }
 
-// Environment is where a run took place.
+// Environment describes the machine of a run.
 type Environment struct {
 	StartedAt  time.Time         `json:"startedAt"`
 	CPU        string            `json:"cpu"`
 	CPUs       int               `json:"cpus"`
-	Load       string            `json:"loadAverage"` // of the last minute: what the neighbours and preparing did
+	Load       string            `json:"loadAverage"` // of the last minute, caused by the preparation and other processes
 	Kernel     string            `json:"kernel"`
 	Go         string            `json:"go"`
 	Commit     string            `json:"commit"`
@@ -126,7 +126,7 @@ type Environment struct {
 	External   bool              `json:"external,omitempty"` // the database was given, and may be on other machines
 }
 
-// shownSettings are those that decide what a commit costs.
+// shownSettings are the settings that determine a commit's cost.
 var shownSettings = []string{
 	"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_compression", "data_checksums",
 	"shared_buffers", "max_wal_size", "checkpoint_timeout",
@@ -175,14 +175,14 @@ func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9]`)
 
-// profiled measures a round and writes a CPU profile of it: of the service where
-// it does the work (from its metrics listener), else of this process.
+// profiled measures a round and writes its CPU profile: the service's (from its metrics listener) if the service does
+// the work, else this process's.
 func (r *run) profiled(ctx context.Context, c *contender, duration time.Duration) (round Round, err error) {
 	served := c.service != nil && c.service.metrics != ""
 	if !served && !c.ledger {
 		return c.round(ctx, duration)
 	}
-	if err := os.MkdirAll(r.Profile, 0o755); err != nil { //nolint:gosec // profiles are no secret
+	if err := os.MkdirAll(r.Profile, 0o755); err != nil { //nolint:gosec // profiles are not secret
 		return round, err
 	}
 	file, err := os.Create(filepath.Join(r.Profile, notInNames.ReplaceAllString(c.name, "-")+".pprof"))

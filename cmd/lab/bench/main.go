@@ -24,7 +24,7 @@ import (
 )
 
 func main() {
-	process.CollectLess() // as the service does: contenders in process are compared with it
+	process.CollectLess() // as the service does, because contenders in process are compared with it
 	a := &cli.App{Out: os.Stdout, Errs: os.Stderr, Environ: os.Environ(), Now: time.Now}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := a.Run(ctx, command(a), os.Args[1:])
@@ -139,7 +139,7 @@ func start(ctx context.Context, config Config) (result Result, err error) {
 		return result, fmt.Errorf("a directory for the benchmark: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(config.Dir) }()
-	// If we are root, PostgreSQL runs as another user, who must be able to pass through.
+	// If run as root, PostgreSQL runs as another user, who must be able to traverse the directory.
 	if err := os.Chmod(config.Dir, 0o711); err != nil {
 		return result, fmt.Errorf("a directory for the benchmark: %w", err)
 	}
@@ -159,8 +159,8 @@ func start(ctx context.Context, config Config) (result Result, err error) {
 	return Run(ctx, config)
 }
 
-// emptyServer is the hidden subcommand that measures HTTP itself: a server with the router and the limits of the
-// service's, which reads the body of a request and answers {}.
+// emptyServer is the hidden subcommand that measures plain HTTP: a server with the service's router and limits that
+// reads a request's body and answers {}.
 func emptyServer() *cobra.Command {
 	var listen string
 	c := &cobra.Command{
@@ -175,7 +175,7 @@ func emptyServer() *cobra.Command {
 					return
 				}
 				w.Header().Set("Content-Type", "application/json")
-				_, _ = w.Write([]byte("{}")) // a client that is gone needs no answer
+				_, _ = w.Write([]byte("{}")) // a client that has gone needs no answer
 			}
 			router := mux.NewRouter().SkipClean(true)
 			router.HandleFunc("/empty", answer)

@@ -18,11 +18,11 @@ const (
 	targetOutbox = "declarations from an outbox in SQLite, answers stored"
 
 	outboxDeclarations = 20_000
-	outboxDocuments    = 5000 // of several versions each, whose order is kept
+	outboxDocuments    = 5000 // with several versions each, whose order is kept
 )
 
-// outbox is how fast a worker registers what an origin system has stored in SQLite, each answer stored durably, and
-// then fetches and stores the evidence.
+// outbox measures how fast a worker registers declarations that an origin system has stored in SQLite, storing each
+// answer durably, and then fetches and stores the evidence.
 func (r *run) outbox(ctx context.Context, _ *Result) (err error) {
 	o := r.lab.one[0]
 	db, err := clientcmd.OpenSQLite(ctx, r.file("outbox.db"), "")
@@ -86,13 +86,13 @@ func (r *run) outbox(ctx context.Context, _ *Result) (err error) {
 	return err
 }
 
-// fillOutbox adds the versions of all documents, the first of each first.
+// fillOutbox adds the versions of all documents, first the first version of each.
 func fillOutbox(ctx context.Context, db *sql.DB, box *outbox.Outbox) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing once committed
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
 	now := time.Now()
 	for n := range outboxDeclarations {
 		v := wire.VersionReference{

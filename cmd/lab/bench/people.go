@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	people       = 200                   // who have signed in to the console
-	peoplePace   = 50 * time.Millisecond // between two pages of theirs: each opens one every ten seconds
-	peopleRounds = 3                     // at least: their ratios differ more than those of other contenders
+	people       = 200                   // signed in to the console
+	peoplePace   = 50 * time.Millisecond // between two pages of all people: each opens one every ten seconds
+	peopleRounds = 3                     // minimum, because their ratios vary more than other contenders'
 	peopleLeast  = time.Second
 
 	peopleAlone  = "over HTTP, nobody signed in"
@@ -33,11 +33,11 @@ const (
 	targetPeopleWait = "p99 over HTTP, c = 64, beside 200 people : alone"
 )
 
-// console are the pages that people open in turn.
+// console lists the pages that people open in turn.
 var console = []string{"/console", "/console/records", "/console/history"}
 
-// people measures registrations alone, beside people who have signed in and do nothing, and beside such as look around;
-// and their pages by themselves. The order changes from round to round, so that none gains from where it stands.
+// people measures registrations alone, beside idle sessions, and beside people who open pages; and the pages alone. The
+// order changes from round to round, so that no contender benefits from its place.
 func (r *run) people(ctx context.Context, result *Result) error {
 	many := r.lab.many
 	figures := map[string]*Figure{}
@@ -132,11 +132,11 @@ type visitors struct {
 	opened atomic.Int64
 }
 
-// signIn signs people in as the owners of the organizations in turn, by links such as an operator makes. When their
-// sessions were last used is spread over the last minute: a use is noted once a minute, and so by every sixth page.
+// signIn signs people in as the organizations' owners in turn, with links like an operator's. It spreads the last uses
+// of their sessions over the last minute: a use is saved once a minute, so every sixth page saves one.
 func (r *run) signIn(ctx context.Context) (*visitors, error) {
 	v := &visitors{client: newClient(r.service, people), people: make([]http.Header, people)}
-	// The console knows its browsers by the name of loopback.
+	// The console accepts browsers only under loopback's name.
 	v.client.host = strings.Replace(v.client.host, "127.0.0.1", "localhost", 1)
 	store := &session.Store{Pool: r.lab.read, Installation: r.lab.installation}
 	if err := v.each(ctx, func(ctx context.Context, i int) error {
@@ -174,7 +174,7 @@ func (v *visitors) each(ctx context.Context, do func(ctx context.Context, i int)
 	return group.Wait()
 }
 
-// post sends an empty form, which leads on, and returns the cookie that the answer sets: that of a session.
+// post submits an empty form that redirects, and returns the session cookie in the answer.
 func (v *visitors) post(ctx context.Context, path string, header http.Header) (cookie string, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.client.host+path, http.NoBody)
 	if err != nil {
@@ -203,17 +203,17 @@ func (v *visitors) post(ctx context.Context, path string, header http.Header) (c
 	return cookie, err
 }
 
-// open opens the next page, for the person whose turn it is.
+// open opens the next page, for the next person.
 func (v *visitors) open(ctx context.Context, worker int) (int, error) {
 	n := int(v.opened.Add(1))
 	w := &v.client.callers[worker]
-	// everybody opens every page, since 3 does not divide 200
+	// every person opens every page, because 3 does not divide 200
 	w.header, w.path = v.people[n%people], console[n%len(console)]
 	_, err := v.client.send(ctx, worker, http.MethodGet, http.StatusOK)
 	return 1, err
 }
 
-// peopleMeasured are the rounds of registrations alone and beside people, where they were measured.
+// peopleMeasured returns the rounds of registrations alone and beside people, if measured.
 func peopleMeasured(r *run) (alone, beside *Figure, m measurement) {
 	alone, beside = r.figures[peopleAlone], r.figures[peopleBeside]
 	if alone == nil || beside == nil {
@@ -222,9 +222,9 @@ func peopleMeasured(r *run) (alone, beside *Figure, m measurement) {
 	return alone, beside, m
 }
 
-// besidePeople is how many registrations fit into the same processor time beside people, once what their pages cost is
-// taken off, as alone. What a page costs is measured by itself at full load, where it is least: what it costs more
-// among others is the registrations' loss. The wall ratio has nothing taken off.
+// besidePeople compares how many registrations fit into the same processor time beside people, without the cost of
+// their pages, and alone. A page's cost is measured with pages alone at full load, where it is lowest: any extra cost
+// beside registrations counts against the registrations. The wall-clock ratio has no subtraction.
 func besidePeople(r *run) (m measurement) {
 	alone, beside, m := peopleMeasured(r)
 	if m.missing != "" {

@@ -12,16 +12,16 @@ import (
 type Target struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
-	// what is judged: of two contenders the ratio of their processor time. null: not measured
+	// the value to judge: for two contenders the ratio of their processor time; null: not measured
 	Value     *float64 `json:"value"`
 	PerSecond float64  `json:"perSecond,omitempty"`
 	WallRatio float64  `json:"wallRatio,omitempty"`
 	CPURatio  float64  `json:"cpuRatio,omitempty"`
 	Least     bool     `json:"atLeast"`
 	Target    float64  `json:"target"`
-	Moonshot  float64  `json:"moonshot,omitempty"` // 0: none
+	Moonshot  float64  `json:"moonshot,omitempty"` // 0: no moonshot
 	Verdict   string   `json:"verdict"`
-	Note      string   `json:"note,omitempty"` // or why it was not measured
+	Note      string   `json:"note,omitempty"` // includes the reason if it was not measured
 }
 
 const (
@@ -48,22 +48,22 @@ const (
 	cpuUnknown      = "the processor time of the database is not known"
 )
 
-// measurement is a value, or why it is missing. Of the other figures, 0 is one that is not known.
+// measurement is a value, or the reason why it is missing. In the other figures 0 means unknown.
 type measurement struct {
 	value, perSecond, wall, cpu float64
-	base                        float64 // that the bounds of the goal are added to
+	base                        float64 // added to the bounds of the goal
 	note, missing               string
 }
 
-// goal is a target as the design has it. How it is measured is nil where the value stands in measured under its name.
+// goal is a target of the design. measure is nil if the value is in measured under the goal's name.
 type goal struct {
 	name, unit       string
 	least            bool
-	target, moonshot float64 // moonshot 0: none
+	target, moonshot float64 // moonshot 0: no moonshot
 	measure          func(*run) measurement
 }
 
-// goals are all rows of the table of targets, in the order of the design.
+// goals are the rows of the table of targets, in the design's order.
 var goals = []goal{
 	{"over HTTP, c = 256 : empty JSON POST", unitRatio, atLeast, 0.26, 0.32, ratio(httpBusy, emptyPOST)},
 	{"over HTTP, c = 64 : empty JSON POST", unitRatio, atLeast, 0.17, 0.22, ratio(httpLight, emptyPOST)},
@@ -79,7 +79,7 @@ var goals = []goal{
 	{"evidence : public comparison", unitRatio, atLeast, 0.5, 0.7, ratio(evidences, comparisons)},
 	{"feed over HTTP : the same pages by SQL", unitRatio, atLeast, 0.2, 0.5, ratio(feedHTTP, feedSQL)},
 	{"an event of the feed over HTTP, CPU in all", unitCPU, atMost, 6, 4, figure(feedHTTP, costs)},
-	// 2 × p50 + 10 ms, and 2 × p50.
+	// the limits are 2 × p50 + 10 ms, and 2 × p50
 	{"p99 over HTTP, c = 64", unitTime, atMost, 10, 0, figure(httpLight, func(f *Figure) measurement {
 		p50 := milliseconds(f.P50)
 		return measurement{
@@ -106,7 +106,7 @@ var goals = []goal{
 	{targetPause, unitTime, atMost, 1000, 0, nil},
 }
 
-// judge compares what was measured with the goal.
+// judge compares a measurement with the goal.
 func (g goal) judge(m measurement) Target {
 	t := Target{
 		Name: g.name, Unit: g.unit, PerSecond: m.perSecond, WallRatio: m.wall, CPURatio: m.cpu,
@@ -126,7 +126,7 @@ func (g goal) judge(m measurement) Target {
 	return t
 }
 
-// figure judges something of one contender.
+// figure measures something of one contender.
 func figure(name string, of func(*Figure) measurement) func(*run) measurement {
 	return func(r *run) measurement {
 		f := r.figures[name]
@@ -145,7 +145,7 @@ func costs(f *Figure) measurement {
 	return measurement{value: microseconds(f.CPU.total())}
 }
 
-// lacking says why a contender has no figure; of a run without contenders, nothing.
+// lacking says why a contender has no figure. For a run without contenders it returns no reason.
 func lacking(name string, f *Figure) (m measurement) {
 	if f != nil {
 		m.missing = name + ": " + f.NotMeasured
@@ -153,8 +153,8 @@ func lacking(name string, f *Figure) (m measurement) {
 	return m
 }
 
-// ratio says how many times as much of one contender as of the other can be done in the same processor time, which is
-// judged, and in the same time on the clock: medians of the ratios of the rounds.
+// ratio compares how much of one contender's work and of another's can be done in the same processor time, which is
+// judged, and in the same wall-clock time. Both are medians of the ratios of each round.
 func ratio(of, to string) func(*run) measurement {
 	return func(r *run) (m measurement) {
 		a, b := r.figures[of], r.figures[to]
@@ -165,7 +165,7 @@ func ratio(of, to string) func(*run) measurement {
 			return lacking(to, b)
 		}
 		wall, cpu := make([]float64, len(a.Rounds)), make([]float64, len(a.Rounds))
-		known := r.Server != nil // that of another's database is not
+		known := r.Server != nil // an external database's processor time is unknown
 		for i, round := range a.Rounds {
 			wall[i] = round.PerSecond / b.Rounds[i].PerSecond
 			known = known && round.CPU.total() > 0 && b.Rounds[i].CPU.total() > 0
@@ -193,7 +193,7 @@ func ratio(of, to string) func(*run) measurement {
 	}
 }
 
-// targets are the goals that this run had.
+// targets returns the goals that apply to this run.
 func (r *run) targets() (list []Target) {
 	for _, g := range goals {
 		m, tried := r.measured[g.name]
@@ -208,7 +208,7 @@ func (r *run) targets() (list []Target) {
 	return list
 }
 
-// Table writes a result for people.
+// Table formats a result for people.
 func (r Result) Table() string {
 	var b strings.Builder
 	r.environmentLines(&b)
@@ -310,8 +310,8 @@ func (r Result) Table() string {
 	return b.String()
 }
 
-// columns writes rows under a heading, the first column as wide as first and to the left. A number that is not known,
-// 0, is a dash.
+// columns writes rows under a heading. The first column has the width first and is left-aligned. A dash stands for an
+// unknown number, 0.
 func columns(b *strings.Builder, first int, heading string, rows func(row func(...any))) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	name, others, _ := strings.Cut(heading, "\t")
@@ -341,7 +341,7 @@ func columns(b *strings.Builder, first int, heading string, rows func(row func(.
 		}
 		fmt.Fprintln(w)
 	})
-	_ = w.Flush() // a Builder takes everything
+	_ = w.Flush() // a Builder never fails
 }
 
 func whole(v float64) string { return fmt.Sprintf("%.0f", v) }

@@ -46,7 +46,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestRatiosAreOfOneRound: a slow round of both is no change of the ratio, and the processor time is what is judged.
+// TestRatiosAreOfOneRound: a round that is slow for both contenders does not change the ratio, and processor time is
+// judged.
 func TestRatiosAreOfOneRound(t *testing.T) {
 	rounds := func(micros ...float64) *Figure {
 		f := &Figure{}
@@ -67,7 +68,7 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 		r.figures[name] = rounds(1, 1, 1)
 	}
 	r.figures[groupsMany], r.figures[singleMany] = rounds(100, 1000, 100), rounds(900, 9000, 950)
-	r.figures[groupsMany].Rounds[0].PerSecond *= 2 // on the clock alone
+	r.figures[groupsMany].Rounds[0].PerSecond *= 2 // only by the clock
 	r.figures[ceiling] = &Figure{Name: ceiling, NotMeasured: "not installed"}
 	const many, pgbench = "in process : group size one, 16 organizations", "in process : pgbench on the same tables"
 	named := func(name string) Target {
@@ -99,7 +100,7 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 	}
 }
 
-// TestPagesAreTakenOff: what people's pages cost is no loss of registrations, and all else beside them is.
+// TestPagesAreTakenOff: the cost of people's pages does not count against registrations; every other cost does.
 func TestPagesAreTakenOff(t *testing.T) {
 	round := func(perSecond float64, micros, done int64, p99 time.Duration) *Figure {
 		f := &Figure{
@@ -117,7 +118,7 @@ func TestPagesAreTakenOff(t *testing.T) {
 	r.figures[peopleAlone], r.figures[peopleIdle] = round(4000, 300, 4000, 20), round(4000, 300, 4000, 20)
 	r.figures[peopleBeside] = round(3600, 340, 1000, 30)
 	r.figures[peopleOpened], r.figures[peoplePages] = round(20, 0, 10, 1), round(500, 4000, 500, 1)
-	// 10 pages of 4,000 µs beside 1,000 registrations are 40 µs of each.
+	// 10 pages of 4,000 µs beside 1,000 registrations are 40 µs per registration.
 	if m := besidePeople(r); m.value != 1 || m.wall != 0.9 ||
 		!strings.Contains(
 			m.note, "with nothing taken off 0.88; 20 pages/s, each 4000 µs in all; beside 200 idle sessions 1.00",
@@ -146,7 +147,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// TestLoadFails: a missing answer ends the round and is reported, with a pace and without.
+// TestLoadFails: a missing answer ends the round and is reported, with and without a pace.
 func TestLoadFails(t *testing.T) {
 	lost := errors.New("lost")
 	for _, pace := range []time.Duration{0, time.Microsecond} {
@@ -169,7 +170,7 @@ func TestLoadFails(t *testing.T) {
 	}
 }
 
-// TestLoadEndsWhenAsked: every caller calls at least once without a pace, and a call under way is counted.
+// TestLoadEndsWhenAsked: without a pace every caller calls at least once, and a call in progress is counted.
 func TestLoadEndsWhenAsked(t *testing.T) {
 	end := make(chan struct{})
 	close(end)
@@ -195,7 +196,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestTreeCPU: what a child has spent does not vanish while it ends.
+// TestTreeCPU: a child's processor time does not vanish while the child ends.
 func TestTreeCPU(t *testing.T) {
 	t.Parallel()
 	var group errgroup.Group
@@ -218,7 +219,7 @@ func TestTreeCPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if now < last-20*time.Millisecond { // each process is rounded
+		if now < last-20*time.Millisecond { // the time of each process is rounded
 			t.Errorf("%s, and before %s", now, last)
 		}
 		last = now
@@ -228,7 +229,7 @@ func TestTreeCPU(t *testing.T) {
 	}
 }
 
-// TestDeclaration: what the load generator writes is what the API reads.
+// TestDeclaration: the API accepts the load generator's declarations.
 func TestDeclaration(t *testing.T) {
 	var l lab
 	d := new(lab).declaration()
@@ -242,7 +243,7 @@ func TestDeclaration(t *testing.T) {
 	}
 }
 
-// result has every kind of row.
+// result returns a result with every kind of row.
 func result() Result {
 	value := 0.4
 	return Result{

@@ -23,7 +23,7 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// child is a process of the measured program or of this one. Its log goes to a file, as an operator's would.
+// child is a process of the measured program or of this one. Its log goes to a file, like an operator's.
 type child struct {
 	name, base, log, metrics string
 	cmd                      *exec.Cmd
@@ -31,8 +31,8 @@ type child struct {
 	exited                   chan struct{}
 }
 
-// start starts a program with --listen and a free port of this machine, and returns when it answers. It is stopped at
-// the end of the run. None of our INTEGRITY_ variables reaches it, but for the level of its log.
+// start starts a program with --listen and a free local port, and returns when it answers. The program is stopped at
+// the end of the run. Our INTEGRITY_ variables do not reach it, except the log level.
 func (r *run) start(ctx context.Context, name, program string, environ []string, args ...string) (*child, error) {
 	address, err := freeAddress(ctx)
 	if err != nil {
@@ -45,11 +45,11 @@ func (r *run) start(ctx context.Context, name, program string, environ []string,
 	}
 	defer logFile.Close()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	c.end, c.cmd = end, exec.CommandContext(life, program, append(args, "--listen", address)...) //nolint:gosec // this program or the measured one
+	c.end, c.cmd = end, exec.CommandContext(life, program, append(args, "--listen", address)...) //nolint:gosec // ours
 	c.cmd.Dir, c.cmd.Env, c.cmd.Stderr = r.Dir, append(foreignEnviron(), environ...), logFile
 	c.cmd.Cancel, c.cmd.WaitDelay = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }, 45*time.Second
-	// A group of its own: a ^C at the terminal is for us. The kernel ends it with the thread that forked, which is
-	// Run's.
+	// A separate process group: ^C at the terminal is for us. The kernel ends the process with the thread that forked it,
+	// which is Run's.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -85,7 +85,7 @@ func foreignEnviron() []string {
 	return environ
 }
 
-// fetch gets a small answer 200.
+// fetch gets a small answer with status 200.
 func fetch(ctx context.Context, url string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -105,13 +105,13 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 	return body, err
 }
 
-// lastWords are the end of its log.
+// lastWords returns the end of the process's log.
 func (c *child) lastWords() string {
-	text, _ := os.ReadFile(c.log) // only to explain another error
+	text, _ := os.ReadFile(c.log) // used only to explain another error
 	return string(text[max(0, len(text)-1000):])
 }
 
-// stop asks it to finish, and waits until it is gone.
+// stop asks the process to finish, and waits until it has ended.
 func (c *child) stop() error {
 	c.end()
 	<-c.exited
@@ -121,9 +121,9 @@ func (c *child) stop() error {
 	return nil
 }
 
-// command runs the program on the lab's database and reads the last JSON value of its output.
+// command runs the program on the lab's database and parses the last JSON value of its output.
 func (r *run) command(ctx context.Context, to any, args ...string) error {
-	c := exec.CommandContext(ctx, r.Integrity, args...) //nolint:gosec // the program that is measured
+	c := exec.CommandContext(ctx, r.Integrity, args...) //nolint:gosec // the measured program
 	c.Env, c.Stderr = append(foreignEnviron(), r.environ()...), os.Stderr
 	out, err := c.Output()
 	for d := json.NewDecoder(bytes.NewReader(out)); err == nil && d.More(); {
@@ -148,15 +148,15 @@ const (
 	targetSoak = "registrations/s of the last minute : of the first"
 
 	memoryConcurrency = 1024
-	idleLeast         = 10 * time.Second // /proc counts in hundredths of a second
+	idleLeast         = 10 * time.Second // /proc counts hundredths of a second
 	quietWait         = 30 * time.Second
 	quietWindow       = 500 * time.Millisecond
 	quietShare        = 0.06 // of a core
 )
 
-// settle lets what was done before end, so that it is not counted with what comes: the transparency tree holds every
-// event, no webhook delivery is queued, pages that were changed are on the disk, and services and database have fallen
-// quiet. What has not ended after half a minute is said in note.
+// settle waits for work left from earlier, so that it is not counted with the next measurement: the transparency tree
+// has every event, no webhook delivery is queued, changed pages are on disk, and services and database are idle. note
+// describes work that has not finished after half a minute.
 func (r *run) settle(ctx context.Context) (note string, err error) {
 	if r.Server != nil {
 		if err := errors.Join(r.lab.vacuum(ctx), r.lab.exec(ctx, "CHECKPOINT")); err != nil {
@@ -184,7 +184,7 @@ func (r *run) settle(ctx context.Context) (note string, err error) {
 	return "", err
 }
 
-// left is the work that is still to be done for what was registered; empty: none.
+// left describes the work still to do for past registrations; empty: none.
 func (l *lab) left(ctx context.Context) (what string, err error) {
 	status, err := transparency.ReadStatus(ctx, l.read)
 	if err != nil {
@@ -203,7 +203,7 @@ func (l *lab) left(ctx context.Context) (what string, err error) {
 	return what, nil
 }
 
-// background is what all services and the database have spent.
+// background returns the processor time of all services and the database.
 func (r *run) background() (total time.Duration, err error) {
 	if r.Server != nil {
 		total, err = treeCPU(r.Server.PID())
@@ -215,7 +215,7 @@ func (r *run) background() (total time.Duration, err error) {
 	return total, err
 }
 
-// idle is what the service and its database spend while nobody asks anything.
+// idle measures the processor time of the service and its database without requests.
 func (r *run) idle(ctx context.Context) error {
 	if r.Server == nil {
 		r.measured[targetIdle] = measurement{missing: cpuUnknown}
@@ -243,7 +243,7 @@ func (r *run) idle(ctx context.Context) error {
 	return err
 }
 
-// memory is the most that a fresh service has resident while so many callers register at once.
+// memory measures a fresh service's peak resident memory while many callers register at once.
 func (r *run) memory(ctx context.Context) error {
 	r.Progress(fmt.Sprintf("memory of the service under c = %d", memoryConcurrency))
 	service, err := r.serve(ctx, "memory")
@@ -262,13 +262,13 @@ func (r *run) memory(ctx context.Context) error {
 	return err
 }
 
-// Soak is a long run over HTTP, cut into slices of a minute (of half of it, where it is shorter than two).
+// Soak is a long run over HTTP, cut into slices of a minute (or of half of the run if it is shorter than two minutes).
 type Soak struct {
 	Concurrency int         `json:"concurrency"`
 	Slices      []SoakSlice `json:"slices"`
 }
 
-// SoakSlice is one of them.
+// SoakSlice is one slice.
 type SoakSlice struct {
 	Length time.Duration `json:"lengthNanoseconds"`
 	Round
@@ -309,15 +309,16 @@ const (
 
 	webhookReplay = 10_000 // deliveries that one request queues
 	webhookPace   = 2 * time.Millisecond
-	webhookTimed  = 5 * time.Second  // of registrations at that pace whose way to the receiver is timed
+	webhookTimed  = 5 * time.Second  // of registrations at that pace, timed until they arrive at the receiver
 	webhookWait   = 10 * time.Minute // longer than the wait after a second failed attempt
 )
 
-// webhooks is how fast the service drains a queue to one receiver on this machine,
-// and how long an event takes from its decision to its arrival at 500 a second.
+// webhooks measures how fast the service drains a queue to one local receiver, and how long an event takes from its
+// decision to its arrival at 500 events a second.
 func (r *run) webhooks(ctx context.Context) error {
 	r.Progress(fmt.Sprintf("webhooks: %d deliveries to a local receiver", webhookReplay))
-	ways := make(chan time.Duration, 2*webhookReplay) // of each event from its occurredAt; more than ever come
+	// One per event, from its occurredAt; larger than the number of events.
+	ways := make(chan time.Duration, 2*webhookReplay)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at := time.Now()
 		var event struct{ OccurredAt time.Time }
@@ -347,7 +348,7 @@ func (r *run) webhooks(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	// There are as many events of this organization already as are to be delivered.
+	// The organization already has as many events as there will be deliveries.
 	for range webhookReplay / batchSize {
 		if err := r.lab.register(ctx, ledger, o, batchSize); err != nil {
 			return err

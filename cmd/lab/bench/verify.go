@@ -19,9 +19,9 @@ const (
 	rebuildPace = 5 * time.Millisecond // between two registrations: 200 a second
 )
 
-// verify compares the log with what was acknowledged, and has the program prove the rest by integrity audit: no hole in
-// positions or sequences, every hash and signature, and every row of every projection. It returns the number of
-// registrations.
+// verify compares the log with the acknowledged registrations, and runs the program's integrity audit for the rest:
+// positions and sequences without gaps, every hash and signature, and every row of every projection. It returns the
+// number of registrations.
 func (r *run) verify(ctx context.Context) (int64, error) {
 	r.Progress("verifying what was written")
 	if err := r.lab.count(ctx); err != nil {
@@ -44,10 +44,11 @@ func (r *run) verify(ctx context.Context) (int64, error) {
 	return r.lab.records(), nil
 }
 
-// count refuses an acknowledged registration that is not in the log, one that is there twice, and any other. No two
-// registrations of a run are of the same document, so as many hashes as acknowledgements are the acknowledged ones.
+// count returns an error for an acknowledged registration that is missing from the log or there twice, and for any
+// other registration. No two registrations of a run declare the same document, so equal numbers of hashes and
+// acknowledgements prove it.
 func (l *lab) count(ctx context.Context) error {
-	for _, o := range l.everybody() {
+	for _, o := range l.organizations() {
 		var events, records int64
 		if err := l.owner.QueryRow(ctx,
 			`SELECT (SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND type = $3),
@@ -64,7 +65,7 @@ func (l *lab) count(ctx context.Context) error {
 	return nil
 }
 
-// Rebuild is a rebuild of a ledger while others register at an even pace.
+// Rebuild is a rebuild of a ledger while registrations arrive at an even pace.
 type Rebuild struct {
 	Records int64   `json:"records"`
 	Rebuilt Rebuilt `json:"rebuild"`
@@ -73,7 +74,7 @@ type Rebuild struct {
 	During Round `json:"during"`
 }
 
-// Rebuilt is what integrity rebuild says of itself.
+// Rebuilt is the output of integrity rebuild.
 type Rebuilt struct {
 	Events          int64   `json:"events"`
 	EventsPerSecond float64 `json:"eventsPerSecond"`
@@ -98,7 +99,7 @@ func (r *run) rebuild(ctx context.Context) error {
 	return err
 }
 
-// export writes the history of the busy organization, its texts included.
+// export writes the busy organization's history, including its texts.
 func (r *run) export(ctx context.Context) error {
 	r.Progress("export of the busy organization's history")
 	began := time.Now()
@@ -114,11 +115,11 @@ func (r *run) export(ctx context.Context) error {
 	return err
 }
 
-// rebuildUnderLoad registers for everybody, before and while the program's own command rebuilds. Rows that differ are
-// an error.
+// rebuildUnderLoad registers for all organizations, before and during a rebuild by the program's own command. Rows that
+// differ are an error.
 func (r *run) rebuildUnderLoad(ctx context.Context, result *Result) (err error) {
 	b := &Rebuild{Records: r.lab.records()}
-	c := r.registering(r.service, "registrations at an even pace", 64, r.lab.everybody())
+	c := r.registering(r.service, "registrations at an even pace", 64, r.lab.organizations())
 	paced := load{workers: c.workers, pace: rebuildPace, call: c.call}
 	r.Progress(fmt.Sprintf("registering %d a second", time.Second/rebuildPace))
 	if b.Before, err = paced.lasting(ctx, 5*r.Duration); err != nil {

@@ -10,7 +10,7 @@ import (
 	"integrityledger/eventstore/pgtest"
 )
 
-// TestCountRefuses: an acknowledged registration must be in the log, once, and nothing else.
+// TestCountRefuses: the log must contain every acknowledged registration once, and no others.
 func TestCountRefuses(t *testing.T) {
 	ctx := context.Background()
 	l, err := newLab(ctx, pgtest.New(t), 2, evidence.GenerateSigner())
@@ -24,7 +24,7 @@ func TestCountRefuses(t *testing.T) {
 	if err := l.count(ctx); err != nil {
 		t.Fatalf("as it was written: %v", err)
 	}
-	const last = "shard = 1 AND position = (SELECT max(position) FROM events WHERE shard = 1)" // a registration
+	const last = "shard = 1 AND position = (SELECT max(position) FROM events WHERE shard = 1)" // the last registration
 	for name, change := range map[string]string{
 		"an event is missing": "DELETE FROM events WHERE " + last,
 		"an event is there twice": "CREATE TEMP TABLE twice ON COMMIT DROP AS TABLE events; DELETE FROM twice WHERE NOT (" +
@@ -52,7 +52,7 @@ func TestCountRefuses(t *testing.T) {
 	}
 }
 
-// TestLeft: leaves that the tree lacks and deliveries that are queued are work, and a lone caller waits for their end.
+// TestLeft: leaves missing from the tree and queued deliveries are work, and a lone caller waits for their end.
 func TestLeft(t *testing.T) {
 	ctx := context.Background()
 	l, err := newLab(ctx, pgtest.New(t), 2, evidence.GenerateSigner())
@@ -64,7 +64,7 @@ func TestLeft(t *testing.T) {
 	if err := l.owner.QueryRow(ctx, "SELECT count(*) FROM events").Scan(&events); err != nil {
 		t.Fatal(err)
 	}
-	leaves := fmt.Sprintf(", %d leaves of the tree to do", events) // nobody works on it
+	leaves := fmt.Sprintf(", %d leaves of the tree to do", events) // no process works on it
 	if left, err := l.left(ctx); err != nil || left != leaves {
 		t.Errorf("%q, not %q: %v", left, leaves, err)
 	}

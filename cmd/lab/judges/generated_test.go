@@ -11,12 +11,12 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/oapi-codegen/oapi-codegen/v2/pkg/codegen"
-	_ "github.com/oapi-codegen/runtime" // the generated client needs it in go.mod
+	_ "github.com/oapi-codegen/runtime" // go.mod needs it for the generated client
 
 	"integrityledger/handlers/wire"
 )
 
-// TestGeneratedClient: clients that a generator for Go makes of the served documents register, compare and read.
+// TestGeneratedClient: Go clients generated from the served documents can register, compare and read.
 func TestGeneratedClient(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -34,7 +34,7 @@ func TestGeneratedClient(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	replace := map[string]string{} // the generated files are in their packages for this build only
+	replace := map[string]string{} // the generated files exist in their packages only in this build
 	for name, path := range map[string]string{
 		"contractclient": "/api/integrity-openapi", "certification": "/api/openapi",
 	} {

@@ -17,7 +17,7 @@ import (
 	integrity "integrityledger/handlers/client"
 )
 
-// tileReader reads the hashes of a tree from the tiles that the service publishes.
+// tileReader reads the hashes of a tree from the service's tiles.
 type tileReader struct {
 	t      *testing.T
 	client *integrity.Client
@@ -38,17 +38,17 @@ func (r tileReader) ReadTiles(tiles []tlog.Tile) (all [][]byte, err error) {
 
 func (tileReader) SaveTiles([]tlog.Tile, [][]byte) {}
 
-// published is a tree whose checkpoint the service publishes.
+// published is a tree with a published checkpoint.
 type published struct {
 	size int64
 	root tlog.Hash
 }
 
-// TestLog: transparency-dev's library finds the published root by itself, and holds every proof of inclusion and of
-// consistency for sound, while the tree grows over the end of a tile.
+// TestLog: transparency-dev's library computes the published root itself, and accepts every inclusion and consistency
+// proof, while the tree grows beyond the end of a tile.
 func TestLog(t *testing.T) {
 	t.Parallel()
-	s := serve(t, "INTEGRITY_DATABASE_URL=") // on a PostgreSQL of its own, for which the service makes the key of the log
+	s := serve(t, "INTEGRITY_DATABASE_URL=") // on a separate PostgreSQL, so that the service creates the log key
 	hasher := rfc6962.DefaultHasher
 	var trees []published
 	for _, n := range []int{1, 2, 60, 200} {
@@ -78,7 +78,7 @@ func TestLog(t *testing.T) {
 			})
 			return inclusion
 		}
-		included(ids[n-1]) // then the tree holds the others too
+		included(ids[n-1]) // then the tree contains the others too
 		var last published
 		for _, id := range ids[:min(n, 20)] {
 			inclusion := included(id)

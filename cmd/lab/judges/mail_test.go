@@ -22,7 +22,7 @@ func testMail(to string) queue.Mail {
 	}
 }
 
-// TestMailServers: go-smtp as a server gets each mail over the transport that the URL asks for, or none.
+// TestMailServers: a go-smtp server receives each mail over the transport in the URL, or none.
 func TestMailServers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -88,7 +88,7 @@ func TestMailServers(t *testing.T) {
 	}
 }
 
-// TestGreeting: a strict server takes the host of the base URL, and an address only as a literal.
+// TestGreeting: a strict server accepts the base URL's host as the greeting, and an address only as a literal.
 func TestGreeting(t *testing.T) {
 	t.Parallel()
 	for base, want := range map[string]string{

@@ -17,16 +17,17 @@ import (
 	smtp "github.com/emersion/go-smtp"
 )
 
-// mailbox is a real SMTP server that keeps what it is given. It is as strict as Postfix with
-// reject_non_fqdn_helo_hostname: a client that greets with a bare name gets 504.
+// mailbox is a real SMTP server that keeps its mails. Like Postfix with reject_non_fqdn_helo_hostname, it answers 504
+// to a client that greets with an unqualified name.
 type mailbox struct {
-	password string // of the user "ledger"; empty: no sign-in
+	password string // password of the user "ledger"; empty: no sign-in
 	mu       sync.Mutex
-	mails    []string // recipient, a line, content
-	greeting string   // the name that the client gave with EHLO last
+	mails    []string // recipient, newline, content
+	greeting string   // name in the client's last EHLO
 }
 
-// fullName is what a strict server is greeted with: a name with a dot, or an address literal (RFC 5321, section 4.1.3).
+// fullName matches a name that a strict server accepts as a greeting: a name with a dot, or an address literal (RFC
+// 5321, section 4.1.3).
 var fullName = regexp.MustCompile(`^([A-Za-z0-9_-]+(\.[A-Za-z0-9-]+)+|\[[0-9.]+\]|\[IPv6:[0-9a-f:.]+\])$`)
 
 type mailSession struct {
@@ -87,10 +88,10 @@ func (s *mailSession) Reset() {}
 
 func (s *mailSession) Logout() error { return nil }
 
-// serveMail returns the server's port, and the TLS configuration of a client that trusts it.
+// serveMail returns the server's port, and a client's TLS configuration that trusts the server.
 func serveMail(t *testing.T, m *mailbox, implicitTLS, startTLS bool) (port int, trusting *tls.Config) {
 	t.Helper()
-	certified := httptest.NewTLSServer(nil) // for its certificate of 127.0.0.1
+	certified := httptest.NewTLSServer(nil) // for its certificate for 127.0.0.1
 	certified.Close()
 	config := &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS12}
 	server := smtp.NewServer(m)

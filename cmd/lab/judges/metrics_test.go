@@ -25,16 +25,16 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// ops is the directory of the alert rules and of the dashboard.
+// ops is the directory of the alert rules and the dashboard.
 const ops = "../../integrity/ops/"
 
-// TestMetrics runs a service through good and bad times, and finds both in its metrics; no series names an id; and
-// every query of the dashboard and of the alert rules finds what it asks for.
+// TestMetrics runs a service through normal operation and faults, and finds both in its metrics. No series contains an
+// ID, and every query of the dashboard and the alert rules finds its series.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	broker := integritytest.NewBroker(t) // away at first
+	broker := integritytest.NewBroker(t) // not running at first
 	address := integritytest.FreeAddress(t)
-	// On a PostgreSQL of its own, of which it measures the disk.
+	// On a separate PostgreSQL, so that it measures the disk.
 	s := serve(t, "INTEGRITY_DATABASE_URL=", "INTEGRITY_METRICS_LISTEN="+address, "INTEGRITY_NATS_URL="+broker.URL(),
 		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", "INTEGRITY_TIMESTAMP_AUTHORITIES=unpinned https://127.0.0.1:1")
 	d := s.declaration("d")
@@ -62,7 +62,7 @@ func TestMetrics(t *testing.T) {
 	request(http.StatusUnauthorized, http.MethodGet, records+"/"+record.PublicID, "", nil)
 	request(http.StatusNotFound, http.MethodGet, "/nothing/"+record.PublicID+"?sha256="+d.SHA256, "", nil)
 	request(http.StatusMethodNotAllowed, "BREW", records, "", nil)
-	refuse := "http://" + integritytest.FreeAddress(t) // nobody listens there
+	refuse := "http://" + integritytest.FreeAddress(t) // no process listens there
 	hook, err := s.admin.CreateWebhook(t.Context(), wire.WebhookRequest{URL: refuse})
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestMetrics(t *testing.T) {
 			now.Want(0, "integrity_waiting_readers"),
 			now.Want(0, "integrity_replication_standbys"),
 			now.Want(0, "integrity_archive_failing"),
-			now.Want(0, "integrity_groups_total", "outcome", "unknown"), // a rise is what is alerted of
+			now.Want(0, "integrity_groups_total", "outcome", "unknown"), // alerts fire on an increase
 			now.Want(head, "integrity_transparency_leaves"),
 			now.Want(0, "integrity_transparency_lag_events"),
 			now.Want(0, "integrity_transparency_lag_seconds"),
@@ -110,8 +110,8 @@ func TestMetrics(t *testing.T) {
 		if failed, _ := now.Sum("integrity_webhook_deliveries_total", "outcome", "retried"); failed < 1 { // again after 5 s
 			return fmt.Errorf("%v deliveries have failed", failed)
 		}
-		// Nothing is forwarded while the broker is away. What the stream does not publish, such as the events of the setup,
-		// the consumer may pass: the registration and the webhook after it are left.
+		// Nothing is forwarded while the broker is down. The consumer may pass events that the stream does not publish, such
+		// as the setup's: the registration and the webhook after it remain.
 		age, _ := now.Sum("integrity_consumer_lag_seconds")
 		if lag, _ := now.Sum("integrity_consumer_lag_events", "consumer", "nats"); age <= 0 || lag < 2 || lag > head {
 			return fmt.Errorf("the consumer is %v s and %v events behind %v", age, lag, head)
@@ -160,7 +160,7 @@ func labelsOf(m *dto.Metric) map[string]string {
 	return labels
 }
 
-// noIDs looks at every label: its name is one of those that we know, its value names nothing of anybody's.
+// noIDs checks every label: its name is known, and its value identifies no customer's data.
 func noIDs(t *testing.T, s map[string]*dto.MetricFamily) {
 	t.Helper()
 	known := []string{
@@ -182,11 +182,11 @@ func noIDs(t *testing.T, s map[string]*dto.MetricFamily) {
 	}
 }
 
-// answerable looks for every series that a query of the dashboard or of an alert rule asks for, with its labels.
+// answerable requires every series that a query of the dashboard or an alert rule needs, with its labels.
 func answerable(t *testing.T, s map[string]*dto.MetricFamily) {
 	t.Helper()
-	// What Prometheus adds, what needs a standby, a witness, a token or TLS (TestTLS), and what integrity witness
-	// measures.
+	// Series from Prometheus itself, series that need a standby, a witness, a token or TLS (TestTLS), and series of
+	// integrity witness.
 	elsewhere := []string{
 		"up", "integrity_tls_certificate_expiry_timestamp_seconds", "integrity_replication_lag_bytes",
 		"integrity_replication_lag_seconds", "integrity_transparency_cosigned_leaves",
@@ -223,8 +223,8 @@ func answerable(t *testing.T, s map[string]*dto.MetricFamily) {
 	}
 }
 
-// unmatched is a selector of that name that no series of the family has the labels for. Of quantiles there are two
-// forms: Prometheus asks for OpenMetrics, which writes them as numbers with a point. Server errors have no series here.
+// unmatched returns a selector of that name for which no series of the family has the labels. Quantiles have two forms:
+// Prometheus requests OpenMetrics, which writes them as numbers with a point. Server errors have no series here.
 func unmatched(expr parser.Expr, name string, family *dto.MetricFamily) (missing string) {
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		s, ok := node.(*parser.VectorSelector)
@@ -258,7 +258,7 @@ func unmatched(expr parser.Expr, name string, family *dto.MetricFamily) (missing
 	return missing
 }
 
-// sampled looks at what the page draws.
+// sampled checks the data that the page draws.
 func sampled(address string) error {
 	resp, err := http.Get("http://" + address + "/ops/sample")
 	if err != nil {
@@ -288,7 +288,7 @@ func sampled(address string) error {
 	return nil
 }
 
-// queries are the expressions of the dashboard and of the alert rules, as Prometheus understands them.
+// queries returns the expressions of the dashboard and the alert rules, as Prometheus parses them.
 func queries(t *testing.T) map[string]parser.Expr {
 	t.Helper()
 	found := map[string]parser.Expr{}
@@ -357,7 +357,7 @@ func queries(t *testing.T) map[string]parser.Expr {
 	return found
 }
 
-// selected are the series that a query asks for, each with the labels that it names.
+// selected returns the series that a query needs, each with the labels in the query.
 func selected(t *testing.T, expr parser.Expr) map[string][]string {
 	t.Helper()
 	names := map[string][]string{}
@@ -369,7 +369,7 @@ func selected(t *testing.T, expr parser.Expr) map[string][]string {
 					labels = append(labels, m.Name)
 				}
 			}
-			// What an aggregation keeps must be there, too.
+			// Labels that an aggregation keeps must exist too.
 			for _, outer := range path {
 				if a, ok := outer.(*parser.AggregateExpr); ok && !a.Without {
 					labels = append(labels, a.Grouping...)
@@ -385,7 +385,7 @@ func selected(t *testing.T, expr parser.Expr) map[string][]string {
 	return names
 }
 
-// TestRules runs the rules' own tests by Prometheus' own tool, where the machine has it.
+// TestRules runs the rules' own tests with Prometheus's tool, if it is installed.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	tool, err := exec.LookPath("promtool")

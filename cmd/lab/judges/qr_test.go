@@ -13,7 +13,7 @@ import (
 	"github.com/makiuchi-d/gozxing/qrcode"
 )
 
-// TestQRCode: the code on paper reads as the link at which a record is verified.
+// TestQRCode: the code on paper decodes to the record's verification link.
 func TestQRCode(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -33,7 +33,7 @@ func TestQRCode(t *testing.T) {
 	}
 	const scale = 4
 	number := func(text []byte) int {
-		n, _ := strconv.Atoi(string(text)) // digits
+		n, _ := strconv.Atoi(string(text)) // digits only
 		return n
 	}
 	side := regexp.MustCompile(`viewBox="0 0 (\d+)`).FindSubmatch(drawing)
@@ -55,7 +55,8 @@ func TestQRCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Drawn straight, it needs no search for its corners, in which the reader fails at one code of two hundred.
+	// The code is drawn straight, so the reader need not search for its corners. That search fails for one code in two
+	// hundred.
 	read, err := qrcode.NewQRCodeReader().Decode(
 		bitmap, map[gozxing.DecodeHintType]any{gozxing.DecodeHintType_PURE_BARCODE: true},
 	)

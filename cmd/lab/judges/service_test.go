@@ -57,7 +57,7 @@ type service struct {
 	worker, admin  *integrity.Client
 }
 
-// serve starts the program on a database of its own, with further variables, and returns when it is ready.
+// serve starts the program on a separate database, with additional variables, and returns when it is ready.
 func serve(t *testing.T, environ ...string) *service {
 	t.Helper()
 	path, err := program()
@@ -65,7 +65,7 @@ func serve(t *testing.T, environ ...string) *service {
 		t.Fatal(err)
 	}
 	address := integritytest.FreeAddress(t)
-	// Short, for the path of a socket, and open to PostgreSQL's own user.
+	// The path must be short for a socket, and accessible to PostgreSQL's own user.
 	dir, err := os.MkdirTemp("", "judge")
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func serve(t *testing.T, environ ...string) *service {
 			t.Fatalf("serve ended: %s", s.logged(t))
 		default:
 		}
-		// The demo has made everything when it prints how to go on.
+		// The demo has created all its data when it prints how to go on.
 		if text, err := os.ReadFile(screen.Name()); err != nil || !strings.Contains(string(text), "These keys") {
 			return fmt.Errorf("it has not said so: %w", err)
 		}
@@ -162,7 +162,7 @@ func (s *service) declaration(document string) wire.Declaration {
 	}
 }
 
-// ask sends a request without a body and returns the status of the answer.
+// ask sends a request without a body and returns the answer's status.
 func (s *service) ask(t *testing.T, client *http.Client, method, path, key string, body string) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(context.Background(), method, s.base+path, strings.NewReader(body))

@@ -19,11 +19,11 @@ import (
 	"integrityledger/cmd/integrity/integritytest"
 )
 
-// otlpReceiver keeps the spans that are sent to it.
+// otlpReceiver keeps the spans that it receives.
 type otlpReceiver struct {
 	mu    sync.Mutex
 	spans []*tracepb.Span
-	text  strings.Builder // all that came, resources included
+	text  strings.Builder // everything received, including resources
 }
 
 func (o *otlpReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -49,8 +49,8 @@ func (o *otlpReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer)
 }
 
-// TestTraces: a request that its caller traces is found at a collector with its transaction and that one's
-// statements, under the caller's trace, and nothing in it tells what was registered.
+// TestTraces: a collector gets the spans of a traced request, its transaction and the transaction's statements, under
+// the caller's trace. They reveal nothing that was registered.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	received := &otlpReceiver{}
@@ -82,7 +82,7 @@ func TestTraces(t *testing.T) {
 	if !strings.Contains(s.logged(t), "traceId="+traceID) {
 		t.Error("the log does not name the trace")
 	}
-	record, err := s.worker.Register(t.Context(), d) // again, which finds it
+	record, err := s.worker.Register(t.Context(), d) // again, as a replay
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// traced sends the headers of a caller that traces.
+// traced sends a tracing caller's headers.
 type traced struct{ parent string }
 
 func (c traced) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -112,7 +112,7 @@ func (c traced) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// tells looks for request → transaction → statement.
+// tells looks for the spans request → transaction → statement.
 func (o *otlpReceiver) tells(traceID, caller string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -137,7 +137,7 @@ func (o *otlpReceiver) tells(traceID, caller string) error {
 	if links := group.GetLinks(); len(links) != 1 || fmt.Sprintf("%x", links[0].GetSpanId()) != id {
 		return fmt.Errorf("the transaction is not linked to its request: %v", links)
 	}
-	// Two batches, of several statements each.
+	// Two batches of several statements each.
 	if batch := find("", fmt.Sprintf("%x", group.GetSpanId())); batch == nil {
 		return errors.New("no span of a statement in the transaction")
 	}

@@ -23,7 +23,7 @@ import (
 	"integrityledger/schemas"
 )
 
-// libraries verify a delivery by the headers that each of them knows, whatever time it was signed at.
+// libraries verify a delivery by the headers that each of them knows, regardless of when it was signed.
 var libraries = map[string]func(header http.Header, body []byte, secret string) error{
 	"stripe": func(header http.Header, body []byte, secret string) error {
 		return webhook.ValidatePayloadIgnoringTolerance(body, header.Get("Service-Signature"), secret)
@@ -49,8 +49,8 @@ type arrival struct {
 	body   []byte
 }
 
-// TestWebhookLibraries: libraries accept what the program signs with the secret as it was shown, and with both secrets
-// while one replaces the other. They refuse a changed body, another secret and an old signature.
+// TestWebhookLibraries: libraries accept deliveries that the program signs with the secret it has shown, and with both
+// secrets during a rotation. They reject a changed body, another secret and an old signature.
 func TestWebhookLibraries(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "INTEGRITY_WEBHOOK_ALLOW_INSECURE=true")
@@ -136,7 +136,7 @@ func TestWebhookLibraries(t *testing.T) {
 	accepted(b, next.Secret)
 }
 
-// TestWebhookVectors: libraries find each published vector valid or not as it says.
+// TestWebhookVectors: libraries agree with each published vector on whether it is valid.
 func TestWebhookVectors(t *testing.T) {
 	t.Parallel()
 	text, err := schemas.File(schemas.WebhookVectorsFile)

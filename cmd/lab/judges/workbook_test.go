@@ -11,7 +11,7 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// TestWorkbook: workbooks that a library writes are read, and a link in one is found.
+// TestWorkbook: workbooks written by a library can be read, and a link in one is found.
 func TestWorkbook(t *testing.T) {
 	t.Parallel()
 	for _, link := range []string{"", "https://example.org/"} {

@@ -18,8 +18,8 @@ import (
 
 const organizationAPI = "/api/v1/organization"
 
-// turnKeys makes API keys, works with them, takes companies away and gives them back, rotates and revokes, and works
-// again with each key that must no longer work.
+// turnKeys creates API keys, uses them, removes and restores their companies, rotates and revokes them, and tries each
+// key again after it must have stopped working.
 func (c *client) turnKeys() {
 	for n := 0; c.rest(); n++ {
 		company := c.of.company(c.rng)
@@ -50,7 +50,7 @@ func (c *client) turnKeys() {
 	}
 }
 
-// work uses a key in both ways: it reads something, and writes.
+// work uses a key in both ways: it reads and writes.
 func (c *client) work(key credential, company string, n int) {
 	for range 1 + c.rng.IntN(3) {
 		if !c.rest() {
@@ -93,7 +93,7 @@ func (c *client) rotateKey(key credential, overlap int64) (made credential, ok b
 	return credential{next.ID, next.Key}, call.Outcome == history.Answered
 }
 
-// revokeKey revokes until somebody says that it is done: an unknown outcome is settled by a repetition.
+// revokeKey repeats a revocation until its outcome is known.
 func (c *client) revokeKey(key credential) {
 	for range 20 {
 		call := c.begin(history.KeyRevoke, "", history.Request{Target: key.id})
@@ -122,7 +122,7 @@ func (c *client) grant(key credential, company history.Company, enabled bool) {
 	}
 }
 
-// certifyDocuments takes texts from their upload to a certificate, which some later versions replace and some revoke.
+// certifyDocuments takes texts from upload to certificate. Some later versions replace the certificate, some revoke it.
 func (c *client) certifyDocuments() {
 	c.pace *= 4
 	var artifact string
@@ -172,7 +172,7 @@ func hashOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// settled repeats a call of the certification, with the same Idempotency-Key, until its outcome is known.
+// settled repeats a certification call with the same Idempotency-Key until its outcome is known.
 func (c *client) settled(once func(key string) history.Call) (call history.Call) {
 	key := fmt.Sprintf("%s-%d", c.name, c.w.history.Number())
 	for range 20 {

@@ -16,10 +16,11 @@ import (
 	"integrityledger/cmd/integrity/integritytest"
 )
 
-// brokerCommand has this program be a NATS server, which can be killed and frozen: an address and a directory.
+// brokerCommand runs this program as a NATS server that can be killed and frozen. Its arguments are an address and a
+// directory.
 const brokerCommand = "broker"
 
-// serveBroker is the whole life of that process.
+// serveBroker runs that server until SIGTERM.
 func serveBroker(address, dir string) int {
 	host, portText, err := net.SplitHostPort(address)
 	port, convErr := strconv.Atoi(portText)
@@ -69,7 +70,7 @@ func (w *world) startBroker(t testing.TB) {
 	}
 }
 
-// messages are all that the stream holds, in its order.
+// messages returns all messages of the stream, in order.
 func (b *broker) messages() (all []*nats.RawStreamMsg, err error) {
 	const patience = 20 * time.Second
 	conn, err := nats.Connect(b.url, nats.Timeout(patience))
@@ -95,7 +96,7 @@ func (b *broker) messages() (all []*nats.RawStreamMsg, err error) {
 	return all, nil
 }
 
-// count is how many messages the stream holds.
+// count returns the number of messages in the stream.
 func (b *broker) count() (uint64, error) {
 	conn, err := nats.Connect(b.url, nats.Timeout(5*time.Second))
 	if err != nil {

@@ -13,11 +13,10 @@ import (
 	"testing"
 )
 
-// clockVariable names the file that says by how many seconds the clock of a process is ahead.
+// clockVariable names the file with the number of seconds by which a process's clock is ahead.
 const clockVariable = "WEATHER_CLOCK"
 
-// clockFile is a part of the program under test that only this build of it has: it hands the clock's error to package
-// time.
+// clockFile is added only to this build of the program under test. It passes the clock's error to package time.
 const clockFile = `package main
 
 import (
@@ -49,13 +48,13 @@ func init() {
 }
 `
 
-// wrongNow replaces the reading of the wall clock; that of the monotonic clock stays, as where somebody sets a clock.
+// wrongNow replaces the reading of the wall clock. The monotonic clock stays correct, as when a person sets a clock.
 const (
 	rightNow = "sec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
 	wrongNow = "sec, nsec, mono := runtimeNow()\n\tsec += WeatherSeconds.Load()\n\tif mono == 0 {"
 )
 
-// build makes the program of a source tree, of which only the clock can be set wrong: LD_PRELOAD does not reach Go.
+// build builds a source tree so that its clock can be set wrong. LD_PRELOAD does not affect Go.
 func build(t testing.TB, source, to string) error {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,7 +94,7 @@ func build(t testing.TB, source, to string) error {
 	return nil
 }
 
-// buildFormer makes the program of an earlier commit of the repository: the first of commits that can be built.
+// buildFormer builds an earlier version of the program: the first of the commits that builds.
 func buildFormer(t testing.TB, repository string, commits []string, to string) {
 	t.Helper()
 	var failed error
@@ -118,10 +117,10 @@ func buildFormer(t testing.TB, repository string, commits []string, to string) {
 //go:embed preload/faults.c
 var faults string
 
-// buildFaults makes the library that makes PostgreSQL's clock and disk fail. ok is false where there is no compiler.
+// buildFaults builds the library that makes PostgreSQL's clock and disk fail. ok is false without a C compiler.
 func buildFaults(ctx context.Context, to string) (ok bool, err error) {
 	if _, missing := exec.LookPath("cc"); missing != nil {
-		return false, nil //nolint:nilerr // the run goes without, and says so
+		return false, nil //nolint:nilerr // the run continues without it, and says so
 	}
 	command := exec.CommandContext(ctx, "cc", "-shared", "-fPIC", "-O2", "-o", to, "-x", "c", "-", "-ldl")
 	command.Stdin = strings.NewReader(faults)

@@ -15,13 +15,13 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// callPatience is how long a client waits for an answer before it gives up.
+// callPatience is how long a client waits for an answer.
 const callPatience = 25 * time.Second
 
 // credential is an API key.
 type credential struct{ id, text string }
 
-// client makes one call after another, and writes each down. It repeats nothing by itself.
+// client makes one call at a time, and records each. It repeats nothing by itself.
 type client struct {
 	w    *world
 	of   *organization
@@ -29,10 +29,10 @@ type client struct {
 	rng  *rand.Rand
 	http *http.Client
 	ctx  context.Context // ends with the run's calls
-	pace time.Duration   // most time between two calls
+	pace time.Duration   // maximum time between two calls
 }
 
-// outgoing is what is sent.
+// outgoing is a request to send.
 type outgoing struct {
 	method, path string
 	key          credential
@@ -42,7 +42,7 @@ type outgoing struct {
 	header       map[string]string
 }
 
-// reply is what came back.
+// reply is the response.
 type reply struct {
 	status   int
 	header   http.Header
@@ -53,7 +53,7 @@ type reply struct {
 	meta     wire.Meta
 }
 
-// begin is a call that starts now.
+// begin returns a call that starts now.
 func (c *client) begin(operation history.Operation, company string, request history.Request) history.Call {
 	number := c.w.history.Number()
 	call := history.Call{
@@ -66,7 +66,7 @@ func (c *client) begin(operation history.Operation, company string, request hist
 	return call
 }
 
-// send makes the request of a call and judges its outcome. The call is not written yet.
+// send sends a call's request and judges its outcome. It does not record the call yet.
 func (c *client) send(call *history.Call, a outgoing) reply {
 	body := a.raw
 	if a.body != nil {
@@ -76,7 +76,7 @@ func (c *client) send(call *history.Call, a outgoing) reply {
 		}
 		body, a.contentType = text, "application/json"
 	}
-	// Not the client's life: what was sent is waited for.
+	// Do not use the client's context: once sent, a request must be waited for.
 	request, err := http.NewRequest(a.method, "http://front"+a.path, bytes.NewReader(body))
 	if err != nil {
 		c.w.t.Error(err)
@@ -129,7 +129,7 @@ func (c *client) exchange(request *http.Request) (r reply) {
 	return r
 }
 
-// write writes a call down, and tells those who wait for a recovery.
+// write records a call, and notifies the faults that wait for a recovery.
 func (c *client) write(call history.Call) {
 	c.w.history.Call(call)
 	if call.Outcome == history.Unknown && call.Operation.Writes() {
@@ -145,7 +145,7 @@ func (c *client) write(call history.Call) {
 	}
 }
 
-// decode reads the data of an answered call.
+// decode decodes the data of an answered call.
 func decode[T any](c *client, call *history.Call, r reply) (data T) {
 	if call.Outcome != history.Answered {
 		return data
@@ -156,7 +156,7 @@ func decode[T any](c *client, call *history.Call, r reply) (data T) {
 	return data
 }
 
-// rest waits until the next call. It is false when the run's calls are over.
+// rest waits until the next call. It returns false when the run's calls are over.
 func (c *client) rest() bool {
 	select {
 	case <-c.ctx.Done():
@@ -166,7 +166,7 @@ func (c *client) rest() bool {
 	}
 }
 
-// recordAnswer is a record as the history has it.
+// recordAnswer converts a record to the history's form.
 func recordAnswer(r wire.Record) history.RecordAnswer {
 	return history.RecordAnswer{
 		PublicID: r.PublicID, RecordID: r.ID, Company: r.CompanyReference, Source: r.Source, Document: r.DocumentReference,

@@ -20,7 +20,7 @@ import (
 
 const integrityAPI = "/api/v1/integrity"
 
-// startClients begins all clients. They end with the context, each after the call that it is in.
+// startClients starts all clients. When the context ends, each ends after its current call.
 func (w *world) startClients(ctx context.Context, seed uint64) *sync.WaitGroup {
 	var all sync.WaitGroup
 	number := uint64(0)
@@ -50,8 +50,8 @@ func (w *world) startClients(ctx context.Context, seed uint64) *sync.WaitGroup {
 	return &all
 }
 
-// declaration of a version. Its bytes follow from the version and the variant: the same twice is a replay, another
-// variant a conflict.
+// declarationOf returns the declaration of a version. Its bytes follow from the version and the variant: the same pair
+// is a replay, another variant a conflict.
 func declarationOf(company, document string, version int32, variant string) wire.Declaration {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", company, document, version, variant))
 	return wire.Declaration{
@@ -76,7 +76,7 @@ func registered(call *history.Call, r wire.Registration) {
 		&r.CompanyContribution.Used
 }
 
-// register declares a version. What became of an unknown call is asked for by calls of their own.
+// register declares a version. Separate calls look up unknown outcomes.
 func (c *client) register(key credential, d wire.Declaration) history.Call {
 	call := c.registerOnce(key, d)
 	for attempt := 0; call.Outcome == history.Unknown && attempt < 20; attempt++ {
@@ -103,7 +103,7 @@ func (c *client) registerOnce(key credential, d wire.Declaration) history.Call {
 	return call
 }
 
-// lookUp asks for a version by the origin's reference.
+// lookUp looks up a version by the origin's reference.
 func (c *client) lookUp(key credential, d wire.Declaration, readAfter *int64) history.Call {
 	call := c.begin(
 		history.Lookup, d.CompanyReference,
@@ -133,14 +133,14 @@ func after(sequence *int64) map[string]string {
 	return map[string]string{"Integrity-Read-After": strconv.FormatInt(*sequence, 10)}
 }
 
-// registerFresh registers one version after another of documents of its own.
+// registerFresh registers successive versions of its own documents.
 func (c *client) registerFresh() {
 	for n := int32(1); c.rest(); n++ {
 		c.register(c.of.worker, declarationOf(c.of.company(c.rng).Reference, fmt.Sprintf("%s-%d", c.name, n/5), 1+n%5, ""))
 	}
 }
 
-// registerOften registers versions of documents that others register too: fresh ones, replays, conflicts and late ones.
+// registerOften registers versions of documents shared with other clients: new ones, replays, conflicts and late ones.
 func (c *client) registerOften() {
 	highest := map[string]int32{}
 	for c.rest() {
@@ -159,7 +159,7 @@ func (c *client) registerOften() {
 	}
 }
 
-// registerBatches sends several declarations at once, some of which are known.
+// registerBatches sends several declarations at once, some of them already registered.
 func (c *client) registerBatches() {
 	c.pace *= 6
 	for n := 0; c.rest(); n++ {
@@ -222,7 +222,7 @@ func (c *client) batch(declarations []wire.Declaration) (unknown bool) {
 	return unknown
 }
 
-// reserveAndFinish reserves links, and registers or releases what it has reserved.
+// reserveAndFinish reserves links, and registers or releases the reservations.
 func (c *client) reserveAndFinish() {
 	for n := int32(1); c.rest(); n++ {
 		d := declarationOf(c.of.company(c.rng).Reference, fmt.Sprintf("%s-%d", c.name, n/4), 1+n%4, "")
@@ -273,7 +273,7 @@ func (c *client) release(d wire.Declaration, publicID string) {
 	c.write(call)
 }
 
-// revokeSome revokes records, now and then, and looks at what it has revoked.
+// revokeSome revokes records now and then, and reads the revoked records.
 func (c *client) revokeSome() {
 	c.pace *= 4
 	for c.rest() {
@@ -303,7 +303,7 @@ func (c *client) revokeSome() {
 	}
 }
 
-// compareAll compares what the organization knows, as anybody may.
+// compareAll compares the organization's known hashes, as any reader can.
 func (c *client) compareAll() {
 	for c.rest() {
 		k, ok := c.of.any(c.rng)
@@ -326,7 +326,7 @@ func (c *client) compareAll() {
 
 func (c *client) compare(k known, hash string) {
 	call := c.begin(history.Compare, k.CompanyReference, history.Request{PublicID: k.publicID, Hash: hash})
-	call.Organization, call.Company = "", "" // of nobody: it is public
+	call.Organization, call.Company = "", "" // a public call has no organization
 	path := "/api/public/integrity/" + k.publicID
 	if hash != "" {
 		path += "?sha256=" + hash
@@ -356,13 +356,13 @@ func (c *client) record(k known, readAfter *int64) history.Call {
 	return call
 }
 
-// readOwnWrites writes and reads at once what it has written, with the sequence of the write and without.
+// readOwnWrites writes and reads the result at once, with and without the write's sequence.
 func (c *client) readOwnWrites() {
 	for n := int32(1); c.rest(); n++ {
 		d := declarationOf(c.of.company(c.rng).Reference, fmt.Sprintf("%s-%d", c.name, n/3), 1+n%3, "")
 		call := c.register(c.of.worker, d)
 		if call.Outcome != history.Answered {
-			if k, ok := c.of.any(c.rng); ok { // whose month is used up
+			if k, ok := c.of.any(c.rng); ok { // the organization whose month is used up
 				c.search(k.SHA256, nil)
 			}
 			continue
@@ -404,8 +404,8 @@ func (c *client) search(hash string, readAfter *int64) {
 	c.write(call)
 }
 
-// followFeed reads the feeds of its companies from the beginning, each with a cursor of its own, and now and then from
-// an earlier one.
+// followFeed reads its companies' feeds from the beginning, each with its own cursor, and now and then from an earlier
+// cursor.
 func (c *client) followFeed() {
 	cursors := map[string]int64{}
 	for c.rest() {
@@ -435,7 +435,7 @@ func (c *client) followFeed() {
 	}
 }
 
-// watchUsage asks what the month was used for, and keeps evidence.
+// watchUsage reads the month's usage, and stores evidence.
 func (c *client) watchUsage() {
 	c.pace *= 3
 	for c.rest() {

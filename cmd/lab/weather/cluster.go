@@ -12,8 +12,8 @@ import (
 	"integrityledger/eventstore/pgtest/network"
 )
 
-// socketLink puts a link before a socket of PostgreSQL or of a pooler, and returns the directory in which clients find
-// it.
+// socketLink puts a link in front of a socket of PostgreSQL or a pooler, and returns the directory in which clients
+// find it.
 func (w *world) socketLink(t testing.TB, name, toDir string) string {
 	dir := pgtest.ClusterDir(t)
 	const socket = ".s.PGSQL.5432"
@@ -24,7 +24,7 @@ func (w *world) socketLink(t testing.TB, name, toDir string) string {
 	return dir
 }
 
-// startDatabases makes the three servers. The first is the primary.
+// startDatabases starts the three servers. The first is the primary.
 func (w *world) startDatabases(t testing.TB) {
 	for _, name := range []string{serverOne, serverTwo, serverLate} {
 		s := &server{w: w, name: name, dir: pgtest.ClusterDir(t)}
@@ -40,7 +40,7 @@ func (w *world) startDatabases(t testing.TB) {
 	late.from = fmt.Sprintf("host=%s,%s port=5432,5432 user=integrity target_session_attrs=read-write",
 		w.socketLink(t, "pg-late → pg-one", filepath.Join(one.dir, "socket")),
 		w.socketLink(t, "pg-late → pg-two", filepath.Join(two.dir, "socket")))
-	t.Cleanup(w.stop) // before the directories go
+	t.Cleanup(w.stop) // before the directories are removed
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := one.start(ctx); err != nil {
@@ -57,7 +57,7 @@ func (w *world) startDatabases(t testing.TB) {
 	}
 }
 
-// other is the one of the pair that is not the primary.
+// other returns the one of the pair that is not the primary.
 func (w *world) other() *server {
 	if w.primary.Load().name == serverOne {
 		return w.servers[serverTwo]
@@ -65,7 +65,7 @@ func (w *world) other() *server {
 	return w.servers[serverOne]
 }
 
-// synchronous waits until the standby streams, and has every commit wait for it from then on.
+// synchronous waits until the standby streams, and then makes every commit wait for it.
 func (w *world) synchronous(primary *server, patience time.Duration) error {
 	streams := func(more string) error {
 		return within(patience, func() error {
@@ -91,10 +91,10 @@ func (w *world) synchronous(primary *server, patience time.Duration) error {
 	return streams(" AND sync_state = 'sync'")
 }
 
-// failOver loses the primary with its machine, promotes the standby, and makes the lost one its standby anew.
+// failOver loses the primary and its machine, promotes the standby, and recreates the lost server as the new standby.
 func (w *world) failOver(down time.Duration) (told string, err error) {
 	former, next := w.primary.Load(), w.other()
-	// An earlier fault may have ended the standby, which its supervisor is about to start again.
+	// An earlier fault may have ended the standby, which its supervisor will restart.
 	if err := within(time.Minute, func() error {
 		_, err := ask[bool](next, "SELECT pg_is_in_recovery()")
 		return err
@@ -102,7 +102,7 @@ func (w *world) failOver(down time.Duration) (told string, err error) {
 		return "", fmt.Errorf("the standby is away: %w", err)
 	}
 	former.kill()
-	time.Sleep(down) // until somebody notices
+	time.Sleep(down) // until the loss is noticed
 	if err := within(time.Minute, func() error {
 		recovering, err := ask[bool](next, "SELECT pg_is_in_recovery()")
 		if err == nil && recovering {
@@ -135,7 +135,7 @@ func (w *world) failOver(down time.Duration) (told string, err error) {
 	), nil
 }
 
-// followed says whether the late server receives from the present primary; it is made anew where it cannot.
+// followed makes sure that the late server follows the current primary. If it cannot, it is recreated.
 func (w *world) followed() error {
 	late, primary := w.servers[serverLate], w.primary.Load()
 	streams := func() error {
@@ -161,7 +161,7 @@ func (w *world) followed() error {
 	return within(time.Minute, streams)
 }
 
-// within repeats check until it passes.
+// within repeats check until it returns nil.
 func within(patience time.Duration, check func() error) error {
 	deadline := time.Now().Add(patience)
 	for {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// drill is the testing.TB of a run, so that the drill shares pgtest and other helpers with the tests of the product. It
-// has the methods that they use; the others panic.
+// drill implements testing.TB for a run, so that the drill can use pgtest and other test helpers of the product. It has
+// only the methods that they use; the others panic.
 type drill struct {
 	testing.TB
 	mu       sync.Mutex
@@ -19,7 +19,7 @@ type drill struct {
 	cleanups []func()
 }
 
-// run returns whether nothing failed. It returns after f has, or has called Fatal, and everything is cleaned up.
+// run returns whether nothing failed. It returns after f has returned or has called Fatal, and after all cleanups.
 func (d *drill) run(f func(testing.TB)) (ok bool) {
 	done := make(chan struct{})
 	go func() {
@@ -81,7 +81,7 @@ func (d *drill) TempDir() string {
 	return dir
 }
 
-// Setenv lasts until the process ends.
+// Setenv sets a variable until the process ends.
 func (d *drill) Setenv(name, value string) {
 	if err := os.Setenv(name, value); err != nil {
 		d.Fatal(err)

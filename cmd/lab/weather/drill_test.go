@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Verify(m) }
 
-// TestLongEndSaysWhatItWaitsFor: the end is bounded, and its reader need not guess.
+// TestLongEndSaysWhatItWaitsFor: the end of a run has a time limit, and its error says what it was waiting for.
 func TestLongEndSaysWhatItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
@@ -31,7 +31,7 @@ func TestLongEndSaysWhatItWaitsFor(t *testing.T) {
 	})
 }
 
-// TestFormerIsTheFirstThatBuilds: a commit that cannot be built does not end the drill where an earlier one can.
+// TestFormerIsTheFirstThatBuilds: a commit that does not build does not end the drill if an earlier one builds.
 func TestFormerIsTheFirstThatBuilds(t *testing.T) {
 	repository := t.TempDir()
 	git := func(args ...string) string {
@@ -70,7 +70,7 @@ func TestFormerIsTheFirstThatBuilds(t *testing.T) {
 	}
 }
 
-// TestDrillFails: an error fails the run, a fatal one ends it, and both leave it cleaned up, the last thing first.
+// TestDrillFails: an error fails the run, a fatal error ends it, and both run the cleanups in reverse order.
 func TestDrillFails(t *testing.T) {
 	var cleaned string
 	for name, f := range map[string]func(testing.TB){

@@ -24,17 +24,17 @@ import (
 )
 
 const (
-	// calmPatience is how long each part may take to come to rest once everything is healed.
+	// calmPatience is how long each part may take to settle after everything has healed.
 	calmPatience = 3 * time.Minute
-	// deliveryPatience is a little more than the five minutes after which a delivery is tried for the third time.
+	// deliveryPatience is a little more than the five minutes before a delivery's third attempt.
 	deliveryPatience = 6 * time.Minute
-	// endPatience, and the length of the run, is how long everything may take from the last fault to the verdict.
+	// endPatience, plus the length of the run, is the time limit from the last fault to the verdict.
 	endPatience = 7 * time.Minute
-	// exports is the number of records whose evidence is read at the end.
+	// exports is the number of records whose evidence is exported at the end.
 	exports = 60
 )
 
-// limitEnd ends the run when its end takes longer than patience, with what it still waits for.
+// limitEnd ends the run if its end takes longer than patience, and reports what it is still waiting for.
 func (w *world) limitEnd(patience time.Duration, end func(why string)) (over func() bool) {
 	return time.AfterFunc(patience, func() {
 		end(fmt.Sprintf(
@@ -44,18 +44,18 @@ func (w *world) limitEnd(patience time.Duration, end func(why string)) (over fun
 	}).Stop
 }
 
-// waits says for what the end waits from now on.
+// waits records what the end is waiting for.
 func (w *world) waits(what string) { w.waiting.Store(&what) }
 
-// abandon keeps what there is of the history, and tells where everything stands.
+// abandon saves the history so far, and reports the state of every part.
 func (w *world) abandon(why string) {
 	w.note("VIOLATION: %s", why)
-	_ = w.history.Close() // what it cannot write is lost in any case
+	_ = w.history.Close() // an error changes nothing here
 	debug.SetTraceback("all")
 	panic(why)
 }
 
-// heal ends all weather, and brings back what a fault has left away.
+// heal ends all faults, and restarts everything that they have stopped.
 func (w *world) heal() {
 	for _, l := range w.links {
 		l.AtCommit(network.CommitsPass, nil)
@@ -77,7 +77,7 @@ func (w *world) heal() {
 	w.receivers.fair.Store(true)
 }
 
-// settle waits until every process is ready, and everybody who follows the log has all of it.
+// settle waits until every process is ready, and every follower of the log has all of it.
 func (w *world) settle() {
 	for i := range services {
 		w.waits(serviceName(i) + " to be ready")
@@ -101,7 +101,7 @@ func (w *world) settle() {
 	}
 }
 
-// rest waits until nothing moves any more: replica, stream, tree and webhooks have all of the log.
+// rest waits until nothing changes any more: replica, stream, tree and webhooks have the whole log.
 func (w *world) rest(log []history.LogEvent) {
 	inFeed := uint64(0)
 	for _, e := range log {
@@ -131,7 +131,7 @@ func (w *world) rest(log []history.LogEvent) {
 		w.violation("the primary does not say how far it is: %v", err)
 	}
 	w.await("the late server has replayed all", func() error {
-		// It waits by the clock of the primary, which may have been minutes ahead.
+		// The replay delay uses the primary's clock, which may have been minutes ahead.
 		if err := w.servers[serverLate].sql(
 			"ALTER SYSTEM SET recovery_min_apply_delay = 0", "SELECT pg_reload_conf()",
 		); err != nil {
@@ -158,7 +158,7 @@ func (w *world) awaitFor(patience time.Duration, what string, check func() error
 	w.note("%s after %s", what, time.Since(began).Round(100*time.Millisecond))
 }
 
-// awaitDeliveries has the deliveries that wait for a later attempt begun again at once, as their owner may.
+// awaitDeliveries restarts the deliveries that wait for a later attempt, as their owner may.
 func (w *world) awaitDeliveries() {
 	http := w.front.client(callPatience)
 	defer http.CloseIdleConnections()
@@ -178,9 +178,9 @@ func (w *world) awaitDeliveries() {
 					left += len(page.Deliveries)
 					for _, d := range page.Deliveries {
 						if d.Attempts > 0 && time.Since(again[d.ID]) > 20*time.Second && time.Since(again[o.id]) > 7*time.Second {
-							// an organization may ask for ten a minute
+							// an organization may redeliver ten a minute
 							again[d.ID], again[o.id] = time.Now(), time.Now()
-							// it may be under way
+							// it may be in progress
 							_ = c.post("/api/v1/integrity/webhooks/deliveries/"+d.ID+"/redeliver", o.owner, struct{}{}, nil)
 						}
 					}
@@ -204,7 +204,7 @@ func (w *world) destinationsOf(o *organization) (ids []string) {
 	return ids
 }
 
-// checkpoint is the log's newest, as anybody gets it.
+// checkpoint returns the log's newest checkpoint from the public API.
 func (w *world) checkpoint() (note string, err error) {
 	text, err := w.public("/api/public/log/checkpoint")
 	return string(text), err
@@ -232,7 +232,7 @@ func sizeOf(note string) (size int64) {
 	return size
 }
 
-// readLog is the whole log.
+// readLog returns the whole log.
 func (w *world) readLog() (log []history.LogEvent, err error) {
 	r := w.run(calmPatience, w.ledgerEnv(), "replay")
 	if r.code != 0 {
@@ -250,7 +250,7 @@ func (w *world) readLog() (log []history.LogEvent, err error) {
 	return log, lines.Err()
 }
 
-// collect writes the end state down.
+// collect writes the end state.
 func (w *world) collect(t testing.TB, log []history.LogEvent) {
 	for i := range log {
 		w.history.End(history.End{Log: &log[i]})
@@ -273,7 +273,7 @@ func (w *world) collect(t testing.TB, log []history.LogEvent) {
 	w.verdicts()
 }
 
-// once keeps what is read until all of it was, so that a second attempt writes nothing twice.
+// once buffers the results until all were read, so that a second attempt writes nothing twice.
 func (w *world) once(ends []history.End) {
 	for _, e := range ends {
 		w.history.End(e)
@@ -405,7 +405,7 @@ func (w *world) collectEvidence(c *plain) error {
 	return nil
 }
 
-// collectTree keeps all leaves, as the tiles hold them, and the last checkpoint.
+// collectTree saves all leaves from the tiles, and the last checkpoint.
 func (w *world) collectTree(*plain) error {
 	note, err := w.checkpoint()
 	if err != nil {
@@ -433,7 +433,7 @@ func (w *world) collectTree(*plain) error {
 	return nil
 }
 
-// collectWatchers asks the monitor and the witness.
+// collectWatchers saves the states of the monitor and the witness.
 func (w *world) collectWatchers(*plain) error {
 	text, err := os.ReadFile(w.monitorState())
 	if err != nil {
@@ -464,7 +464,7 @@ func (w *world) collectWatchers(*plain) error {
 	return nil
 }
 
-// verdicts has the service's own commands judge the ledger.
+// verdicts runs the service's own checks of the ledger.
 func (w *world) verdicts() {
 	say := func(name, organization string, r result) {
 		w.note("%s %s: exit code %d: %s", name, organization, r.code, lastLine(r.out+r.errs))

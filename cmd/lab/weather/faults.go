@@ -11,51 +11,51 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// plan is a fault as the seed has drawn it.
+// plan is a fault drawn from the seed.
 type plan struct {
-	at    time.Duration // from the begin of the weather
+	at    time.Duration // from the start of the faults
 	kind  kind
 	on    string
 	lasts time.Duration
-	draw  uint64 // what else it needs to know
+	draw  uint64 // a random number for further parameters
 }
 
-// kind is a kind of faults.
+// kind is a kind of fault.
 type kind struct {
 	name    string
 	weight  int
 	targets func(w *world) []string
-	// needs are what no other fault may have meanwhile; nil: the target.
+	// needs returns the targets that no other fault may use at the same time; nil: only the target.
 	needs func(w *world, on string) []string
-	// begin makes the fault, and returns what heals it and a word for the history.
+	// begin makes the fault. It returns the function that heals it, and a detail for the history.
 	begin func(w *world, p plan) (heal func(), detail string)
-	// through says for which service's first success its recovery is waited for; nil: any.
+	// through names the service whose first success counts as the recovery; nil: any service.
 	through func(on string) string
-	// command is true of what an operator does meanwhile: it is over when it ends, and is no fault.
+	// command marks actions of an operator, which are no faults. They are over when they end.
 	command bool
-	library bool // it needs the library in PostgreSQL
+	library bool // needs the fault library in PostgreSQL
 }
 
 const (
-	leastPause, mostPause = 500 * time.Millisecond, 4 * time.Second
-	// mostLasting is how long most faults last at most; every eighth lasts up to the longest.
-	mostLasting, longestLasting = 6 * time.Second, 18 * time.Second
+	minPause, maxPause = 500 * time.Millisecond, 4 * time.Second
+	// maxLasting is the limit for most faults; every eighth lasts up to longestLasting.
+	maxLasting, longestLasting = 6 * time.Second, 18 * time.Second
 )
 
-// drawPlans is the weather of a seed.
+// drawPlans draws the faults of a seed.
 func (w *world) drawPlans(rng *rand.Rand, length time.Duration) (plans []plan) {
 	kinds := allKinds()
 	all := 0
 	for _, k := range kinds {
 		all += k.weight
 	}
-	for at := leastPause; at < length; at += leastPause + time.Duration(rng.Int64N(int64(mostPause-leastPause))) {
+	for at := minPause; at < length; at += minPause + time.Duration(rng.Int64N(int64(maxPause-minPause))) {
 		n := rng.IntN(all)
 		i := slices.IndexFunc(kinds, func(k kind) bool {
 			n -= k.weight
 			return n < 0
 		})
-		most := mostLasting
+		most := maxLasting
 		if rng.IntN(8) == 0 {
 			most = longestLasting
 		}
@@ -72,7 +72,7 @@ func (w *world) drawPlans(rng *rand.Rand, length time.Duration) (plans []plan) {
 	return plans
 }
 
-// busy are targets that have a fault.
+// busy are the targets that currently have a fault.
 type busy struct {
 	mu  sync.Mutex
 	has map[string]bool
@@ -98,13 +98,13 @@ func (b *busy) free(names []string) {
 	}
 }
 
-// storm makes the faults of the plans, each at its time, and returns when all are healed.
+// storm makes the planned faults at their times, and returns when all are healed.
 func (w *world) storm(plans []plan) {
 	var all sync.WaitGroup
 	b := &busy{has: map[string]bool{}}
 	began := time.Now()
 	for _, p := range plans {
-		time.Sleep(time.Until(began.Add(p.at))) // the weather is what is waited for
+		time.Sleep(time.Until(began.Add(p.at))) // the fault's time has come
 		names := []string{p.on}
 		if p.kind.needs != nil {
 			names = p.kind.needs(w, p.on)
@@ -137,7 +137,7 @@ func (w *world) make(p plan) {
 	w.note("%s of %s begins, for %s", p.kind.name, p.on, p.lasts.Round(10*time.Millisecond))
 	heal, detail := p.kind.begin(w, p)
 	if !p.kind.command {
-		time.Sleep(p.lasts) // the fault is what is waited for
+		time.Sleep(p.lasts) // the fault lasts this long
 	}
 	if heal != nil {
 		heal()
@@ -155,7 +155,7 @@ func (w *world) make(p plan) {
 	w.recoveries.wait(f, through)
 }
 
-// recoveries are faults that are healed and after which nothing has succeeded yet.
+// recoveries are healed faults after which no write has succeeded yet.
 type recoveries struct {
 	w    *world
 	mu   sync.Mutex
@@ -164,7 +164,7 @@ type recoveries struct {
 
 type recovery struct {
 	fault   history.Fault
-	through string // the service whose success is waited for; empty: any
+	through string // the service whose success counts; empty: any
 }
 
 func (r *recoveries) wait(f history.Fault, through string) {
@@ -173,7 +173,7 @@ func (r *recoveries) wait(f history.Fault, through string) {
 	r.open = append(r.open, recovery{f, through})
 }
 
-// acknowledged tells of a write that a service has answered.
+// acknowledged records that a service has answered a write.
 func (r *recoveries) acknowledged(start, end int64, service string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +187,7 @@ func (r *recoveries) acknowledged(start, end int64, service string) {
 	})
 }
 
-// close writes those after which nothing has succeeded, and returns them.
+// close writes the faults after which nothing has succeeded, and returns them.
 func (r *recoveries) close() (never []history.Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +199,7 @@ func (r *recoveries) close() (never []history.Fault) {
 	return never
 }
 
-// throughService is the service that a link or a process belongs to.
+// throughService returns the service of a link or process.
 func throughService(on string) string {
 	for i := range services {
 		if strings.Contains(on, serviceName(i)) {

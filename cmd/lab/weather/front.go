@@ -18,18 +18,18 @@ import (
 	"integrityledger/eventstore/pgtest/network"
 )
 
-// services is how many processes stand behind the front.
+// services is the number of processes behind the front.
 const services = 3
 
-// front is the proxy before the processes: it asks /readyz of each, sends a request once to one that is ready, or to
-// any where none is, and repeats nothing: every request has connections of its own, so that package net/http repeats
+// front is the proxy in front of the processes. It polls /readyz, and sends each request once, to a process that is
+// ready or, if none is, to any. It repeats nothing. Each request has a separate connection, so that net/http repeats
 // none either.
 type front struct {
-	url    string // by TCP
-	socket string // by a Unix socket, whose clients need no port each
+	url    string // over TCP
+	socket string // over a Unix socket, whose clients need no ports
 	ready  [services]atomic.Bool
 	next   atomic.Uint64
-	asked  sync.Map // which service, by X-Request-Id
+	asked  sync.Map // the service that each request went to, by X-Request-Id
 }
 
 func (w *world) startFront(t testing.TB) *front {
@@ -110,14 +110,14 @@ func (w *world) startFront(t testing.TB) *front {
 	return f
 }
 
-// took says which service was asked, once.
+// took returns which service got a request, and forgets it.
 func (f *front) took(requestID string) string {
 	service, _ := f.asked.LoadAndDelete(requestID)
 	name, _ := service.(string)
 	return name
 }
 
-// client has no connection that it uses twice, so that nothing is sent twice either.
+// client returns a client that never reuses a connection, so that net/http never repeats a request.
 func (f *front) client(timeout time.Duration) *http.Client {
 	return &http.Client{Timeout: timeout,
 		Transport: &http.Transport{DisableKeepAlives: true,

@@ -15,8 +15,6 @@ import (
 	"integrityledger/eventstore/pgtest/network"
 )
 
-// Targets.
-
 func theServices(*world) (names []string) {
 	for i := range services {
 		names = append(names, serviceName(i))
@@ -38,12 +36,12 @@ func theHelpers(w *world) (names []string) {
 
 func theLinks(w *world) []string { return slices.Collect(maps.Keys(w.links)) }
 
-// toThePrimary are the ways of a COMMIT to the server that is the primary when the fault begins.
+// toThePrimary returns the ways that a COMMIT takes to the server that is primary when the fault begins.
 func toThePrimary(*world) []string {
 	return []string{serviceName(0) + " → the primary", serviceName(1) + " → the primary", "pooler → the primary"}
 }
 
-// link is the one that such a way has at present.
+// link returns the link that a way currently uses.
 func (w *world) link(way string) (name string) {
 	primary := w.primary.Load().name
 	if strings.HasPrefix(way, "pooler") {
@@ -56,7 +54,7 @@ func one(name string) func(*world) []string { return func(*world) []string { ret
 
 const aClock = "a clock" // two clocks that are wrong by the same amount agree with each other
 
-// allKinds are all faults. Their weights say how often each is drawn.
+// allKinds are all kinds of faults. Their weights set how often each is drawn.
 func allKinds() []kind {
 	pairNeeds := func(*world, string) []string { return []string{serverOne, serverTwo} }
 	clockNeeds := func(_ *world, on string) []string { return []string{on, aClock} }
@@ -139,7 +137,7 @@ func killServer(w *world, p plan) (func(), string) {
 
 func freezeServer(w *world, p plan) (func(), string) {
 	s := w.servers[p.on]
-	for range 3 { // one that is just being forked may be missed
+	for range 3 { // a process that is just being forked may be missed
 		s.signal(syscall.SIGSTOP)
 	}
 	return func() { s.signal(syscall.SIGCONT) }, w.roleOf(s)
@@ -174,7 +172,7 @@ func failOver(w *world, p plan) (func(), string) {
 	return nil, detail
 }
 
-// fillDisk may have the server end by itself; its supervisor starts it again.
+// fillDisk may make the server stop by itself; its supervisor restarts it.
 func fillDisk(w *world, p plan) (func(), string) {
 	s := w.servers[p.on]
 	s.control(0, false, true)
@@ -187,12 +185,12 @@ func failSync(w *world, p plan) (func(), string) {
 	return func() { s.control(0, false, false) }, w.roleOf(s)
 }
 
-// mostSkew is by how many seconds a clock is wrong at most.
-const mostSkew = 300
+// maxSkew is the largest error of a clock, in seconds.
+const maxSkew = 300
 
-// skewOf is by how many seconds: sometimes so few that the service tolerates them.
+// skewOf returns the error in seconds. Sometimes it is so small that the service tolerates it.
 func skewOf(p plan) int {
-	seconds := 20 + int(p.draw/2%(mostSkew-20))
+	seconds := 20 + int(p.draw/2%(maxSkew-20))
 	if p.draw/8%3 == 0 {
 		seconds = 1 + int(p.draw/2%8)
 	}
@@ -214,8 +212,8 @@ func moveServiceClock(w *world, p plan) (func(), string) {
 	return func() { w.setClock(i, 0) }, fmt.Sprintf("%+d s", skewOf(p))
 }
 
-// healed is what must follow on a link whose fault is over: PgBouncer 1.18 may keep a client waiting for ever after its
-// own link was cut, so that it is started again, as its operator would.
+// healed cleans up a link after its fault: PgBouncer 1.18 may keep a client waiting forever after its own link was cut,
+// so it is restarted, as its operator would do.
 func (w *world) healed(link string) (detail string) {
 	name, _, _ := strings.Cut(link, " → ")
 	if p := w.processes[name]; p != nil && strings.HasPrefix(name, "pooler") {
@@ -252,7 +250,7 @@ func strandLink(w *world, p plan) (func(), string) {
 	return func() { w.healed(p.on) }, "what was open stays so, and nothing passes"
 }
 
-// cutCommits cuts the connection of several commits, each before or after the server has it.
+// cutCommits cuts the connections of several commits, each before or after the server has received it.
 func cutCommits(w *world, p plan) (func(), string) {
 	name := w.link(p.on)
 	link := w.links[name]
@@ -290,7 +288,7 @@ func cutCommits(w *world, p plan) (func(), string) {
 	}, name + ": " + detail
 }
 
-// rollServices goes to the version before, one process after the other, and back.
+// rollServices goes to the previous version, one process after the other, and back.
 func rollServices(w *world, _ plan) (func(), string) {
 	if w.former == "" {
 		return nil, "there is no program of the version before"
@@ -315,8 +313,8 @@ func rollServices(w *world, _ plan) (func(), string) {
 	return nil, fmt.Sprintf("to the version before and back in %s", time.Since(began).Round(time.Second))
 }
 
-// commandOf runs a command that proves something, while everything fails. That it cannot is no violation; that it says
-// no is.
+// commandOf runs a command that proves something, during the faults. Failing to run is no violation; a negative answer
+// is.
 func commandOf(args ...string) func(*world, plan) (func(), string) {
 	return func(w *world, _ plan) (func(), string) {
 		r := w.run(3*time.Minute, w.ledgerEnv(), args...)
@@ -328,7 +326,7 @@ func commandOf(args ...string) func(*world, plan) (func(), string) {
 	}
 }
 
-// backUp copies the primary and verifies the copy. (integrity backup is for the embedded server alone.)
+// backUp copies the primary and verifies the copy. (integrity backup works only with the embedded server.)
 func backUp(w *world, _ plan) (func(), string) {
 	to := filepath.Join(w.data, "backup")
 	defer os.RemoveAll(to)

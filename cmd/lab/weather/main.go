@@ -23,15 +23,15 @@ import (
 	"integrityledger/eventstore/pgtest/network"
 )
 
-// options are what a run can be told.
+// options configure a run.
 type options struct {
 	length   time.Duration
 	seed     uint64
 	source   string // root of the product's source
-	previous string // commits, of which the first that builds is the version before
-	dir      string // of the history and the page
-	fair     bool   // without faults, to change the harness by
-	program  string // built already; the same of the version before
+	previous string // commits; the first one that builds is the previous version
+	dir      string // for the history and the page
+	fair     bool   // without faults, to develop the harness
+	program  string // already built; likewise the previous version
 	former   string
 }
 
@@ -86,7 +86,7 @@ func main() {
 	}
 }
 
-// calm is how long clients go on after the last fault, so that each recovery is seen.
+// calm is how long clients continue after the last fault, so that each recovery is seen.
 const calm = 15 * time.Second
 
 // weather is the drill.
@@ -193,7 +193,7 @@ func (w *world) begin(t testing.TB) {
 	}
 	header := history.Header{
 		Seed: w.seed, StartedAt: time.Now().UTC().Format(time.RFC3339), Seconds: int64(w.length / time.Second),
-		SkewNanoseconds: mostSkew * int64(time.Second),
+		SkewNanoseconds: maxSkew * int64(time.Second),
 		Versions: map[string]string{
 			"go": runtime.Version(), "service": strings.TrimSpace(w.run(time.Minute, clean(), "version").out),
 		},
@@ -215,7 +215,7 @@ func (w *world) begin(t testing.TB) {
 	w.startMonitor()
 }
 
-// weather is the run itself: clients, faults and what is seen of the log meanwhile.
+// weather is the run itself: clients, faults, and observations of the log.
 func (w *world) weather() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -228,7 +228,7 @@ func (w *world) weather() {
 	}
 	w.heal()
 	w.note("everything is healed")
-	time.Sleep(calm) // the clients go on
+	time.Sleep(calm) // clients continue
 	cancel()
 	clients.Wait()
 	watching.Wait()
@@ -238,7 +238,7 @@ func (w *world) weather() {
 	w.note("the clients have ended")
 }
 
-// watchCheckpoints keeps the checkpoints that anybody could see.
+// watchCheckpoints keeps the checkpoints that the public API shows.
 func (w *world) watchCheckpoints(ctx context.Context) *sync.WaitGroup {
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -258,7 +258,7 @@ func (w *world) watchCheckpoints(ctx context.Context) *sync.WaitGroup {
 	return &watching
 }
 
-// finish waits for rest, and returns the log.
+// finish waits until the system is at rest, and returns the log.
 func (w *world) finish(t testing.TB) []history.LogEvent {
 	var log []history.LogEvent
 	if err := within(time.Minute, func() (err error) {
@@ -269,12 +269,12 @@ func (w *world) finish(t testing.TB) []history.LogEvent {
 	}
 	w.rest(log)
 	if more, err := w.readLog(); err == nil {
-		log = more // a warning of requests may have come meanwhile
+		log = more // a request warning may have been added
 	}
 	return log
 }
 
-// stop ends everything.
+// stop stops everything.
 func (w *world) stop() {
 	w.over.Store(true)
 	w.thaw()

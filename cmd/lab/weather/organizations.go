@@ -17,7 +17,7 @@ import (
 // smallQuota is the quota of the organization that uses up its month.
 const smallQuota = 400
 
-// organization is one with its keys, and with what its clients know together.
+// organization is an organization with its keys, and its clients' shared knowledge.
 type organization struct {
 	history.Organization
 
@@ -25,8 +25,8 @@ type organization struct {
 	owner, worker credential
 
 	mu      sync.Mutex
-	known   []known        // versions that an answer has shown
-	unknown []history.Call // writes without a known outcome
+	known   []known        // versions in answers so far
+	unknown []history.Call // writes with an unknown outcome
 }
 
 func (o *organization) wonder(call history.Call) {
@@ -35,7 +35,7 @@ func (o *organization) wonder(call history.Call) {
 	o.unknown = append(o.unknown, call)
 }
 
-// known is a version that some client of the organization knows.
+// known is a version that a client of the organization knows.
 type known struct {
 	wire.Declaration
 
@@ -48,7 +48,7 @@ func (o *organization) learn(k known) {
 	o.known = append(o.known, k)
 }
 
-// any is a known version, more likely a young one.
+// any returns a known version, more likely a recent one.
 func (o *organization) any(rng *rand.Rand) (known, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,7 +73,7 @@ const (
 	workerScopes = "integrity:read,integrity:write"
 )
 
-// makeOrganizations are three of different plans, with two companies each.
+// makeOrganizations creates three organizations on different plans, with two companies each.
 func (w *world) makeOrganizations() {
 	for i, plan := range []string{"wide", "wide", "small"} {
 		var made operator.OrganizationView
@@ -108,7 +108,7 @@ func (w *world) makeOrganizations() {
 	}
 }
 
-// makeDestinations gives each company a destination of webhooks, before the weather.
+// makeDestinations creates a webhook destination for each company, before the faults.
 func (w *world) makeDestinations(t testing.TB) {
 	http := w.front.client(callPatience)
 	for i, o := range w.organizations {
@@ -126,7 +126,7 @@ func (w *world) makeDestinations(t testing.TB) {
 	}
 }
 
-// setUp posts what must succeed, before the weather.
+// setUp posts a request that must succeed, before the faults.
 func (w *world) setUp(t testing.TB, client *http.Client, path string, key credential, body, into any) {
 	t.Helper()
 	c := &plain{w: w, http: client}
@@ -135,7 +135,7 @@ func (w *world) setUp(t testing.TB, client *http.Client, path string, key creden
 	}
 }
 
-// plain is for preparation and for the end: its calls are no part of the history.
+// plain is for setup and for the end: its calls are not in the history.
 type plain struct {
 	w    *world
 	http *http.Client

@@ -22,8 +22,7 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// The servers of the database: two of which one is the primary and the other its synchronous standby, and one that is
-// late.
+// The database servers: a primary and its synchronous standby, and a late standby.
 const (
 	serverOne, serverTwo, serverLate = "pg-one", "pg-two", "pg-late"
 
@@ -31,7 +30,8 @@ const (
 	lateness        = "1500ms"
 )
 
-// server is a PostgreSQL that can be killed with all its processes, frozen, and made to fail by its control file.
+// server is a PostgreSQL server that can be killed with all its processes, frozen, and made to fail with its control
+// file.
 type server struct {
 	w    *world
 	name string
@@ -51,7 +51,7 @@ func serverSettings() map[string]string {
 		"wal_receiver_status_interval": "1s", "wal_retrieve_retry_interval": "500ms", "restart_after_crash": "on",
 		"max_wal_size": "1GB", "checkpoint_timeout": "60s",
 		"hot_standby_feedback": "on", "cluster_name": "",
-		"max_standby_streaming_delay": "30s", // a session whose client vanished does not hold up replay for ever
+		"max_standby_streaming_delay": "30s", // a session whose client vanished must not block replay forever
 	} {
 		settings[name] = value
 	}
@@ -78,7 +78,7 @@ func (s *server) start(ctx context.Context) error {
 	return nil
 }
 
-// gone starts a server again that nobody has ended.
+// gone restarts a server that ended without being stopped.
 func (s *server) gone(was *postgres.Server) {
 	s.mu.Lock()
 	ours := s.running == was
@@ -92,7 +92,7 @@ func (s *server) gone(was *postgres.Server) {
 	}
 	s.w.note("%s ended by itself; the supervisor starts it again", s.name)
 	for !s.w.over.Load() {
-		time.Sleep(time.Second) // as a supervisor waits between two starts
+		time.Sleep(time.Second) // as a supervisor waits between restarts
 		s.mu.Lock()
 		wanted := s.wanted && s.running == nil
 		s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *server) gone(was *postgres.Server) {
 	}
 }
 
-// revive starts a server that a fault has ended, and goes on until it runs.
+// revive restarts a server that a fault has ended, and retries until it runs.
 func (s *server) revive() {
 	for attempt := 0; ; attempt++ {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -120,8 +120,7 @@ func (s *server) revive() {
 		}
 		s.w.note("%v", err)
 		if attempt%5 == 4 && s.name == serverLate {
-			// It may have replayed what a failover has lost, of which no commit was acknowledged: then it is copied
-			// anew.
+			// It may have replayed commits that a failover has lost, none of which was acknowledged. Then it is copied again.
 			if err := s.copyFrom(s.w.primary.Load()); err != nil {
 				s.w.note("%v", err)
 			}
@@ -134,7 +133,7 @@ func (s *server) revive() {
 	}
 }
 
-// pids are all processes of the server: they work in its data directory.
+// pids returns all processes of the server: they work in its data directory.
 func (s *server) pids() (all []int) {
 	data := filepath.Join(s.dir, "pgdata")
 	entries, _ := os.ReadDir("/proc")
@@ -153,17 +152,17 @@ func (s *server) pids() (all []int) {
 
 func (s *server) signal(signal syscall.Signal) {
 	for _, pid := range s.pids() {
-		_ = syscall.Kill(pid, signal) // it may have ended meanwhile
+		_ = syscall.Kill(pid, signal) // it may have ended
 	}
 }
 
-// kill ends all its processes at once, as the loss of a machine does.
+// kill ends all processes at once, like the loss of a machine.
 func (s *server) kill() {
 	s.mu.Lock()
 	running := s.running
 	s.running, s.wanted = nil, false
 	s.mu.Unlock()
-	s.signal(syscall.SIGSTOP) // so that none starts another
+	s.signal(syscall.SIGSTOP) // so that no process starts another
 	for len(s.pids()) > 0 {
 		s.signal(syscall.SIGKILL)
 		time.Sleep(5 * time.Millisecond)
@@ -173,7 +172,7 @@ func (s *server) kill() {
 	}
 }
 
-// stop ends it cleanly.
+// stop shuts the server down cleanly.
 func (s *server) stop() {
 	s.mu.Lock()
 	running := s.running
@@ -189,7 +188,7 @@ func (s *server) stop() {
 	}
 }
 
-// control writes the file that the library in the server's processes looks at.
+// control writes the file that the library reads in the server's processes.
 func (s *server) control(skew time.Duration, syncFails, full bool) {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(skew.Microseconds()))
@@ -215,7 +214,7 @@ func (s *server) socketURL() string {
 	return "postgres:///integrity?host=" + url.QueryEscape(filepath.Join(s.dir, "socket")) + "&port=5432&user=integrity"
 }
 
-// sql runs statements on a connection of their own, without a link.
+// sql runs statements on a separate connection, without a link.
 func (s *server) sql(statements ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -244,7 +243,7 @@ func ask[T any](s *server, sql string) (value T, err error) {
 	return value, err
 }
 
-// copyFrom makes the server a standby with a fresh copy of the primary. It does not run.
+// copyFrom makes the server a standby with a fresh copy of the primary. The server must not be running.
 func (s *server) copyFrom(primary *server) error {
 	data := filepath.Join(s.dir, "pgdata")
 	owner, err := os.Stat(filepath.Join(primary.dir, "pgdata"))
@@ -284,7 +283,7 @@ func (s *server) copyFrom(primary *server) error {
 	return nil
 }
 
-// baseBackup copies a server that runs.
+// baseBackup copies a running server.
 func (w *world) baseBackup(from *server, to string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -301,7 +300,8 @@ func (w *world) verifyBackup(at string) (string, error) {
 	return string(out), err
 }
 
-// wrapPrograms puts programs of PostgreSQL before those of the machine: each server loads the library, where it is.
+// wrapPrograms puts wrappers of PostgreSQL's programs in front of the machine's: each server loads the library, if
+// there is one.
 func (w *world) wrapPrograms(t testing.TB, library string) {
 	initdb, err := exec.LookPath("initdb")
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// process is a program that is started again when it ends by itself, as a supervisor does, and can be killed and
-// frozen.
+// process is a supervised program: it is restarted when it ends by itself, and can be killed and frozen.
 type process struct {
 	w       *world
 	name    string
@@ -20,18 +19,18 @@ type process struct {
 	args    []string
 	env     []string
 	uid     *syscall.Credential   // nil: our own
-	final   func(how string) bool // asked when it ended by itself: whether it stays so; may be nil
+	final   func(how string) bool // called when it ended by itself: whether to leave it; may be nil
 
 	mu     sync.Mutex
 	pid    int
 	wanted bool
-	exited chan struct{} // closed when the one that runs has ended
+	exited chan struct{} // closed when the running process has ended
 }
 
-// logPath is in the directory of the run, so that it is kept.
+// logPath returns the log's path in the run's directory, where it is kept.
 func (p *process) logPath() string { return filepath.Join(p.w.dir, "logs", p.name+".log") }
 
-// start runs it until stop or kill; it returns at once.
+// start starts the program, which runs until stop or kill. It returns at once.
 func (p *process) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,7 +41,7 @@ func (p *process) start() {
 	p.launch()
 }
 
-// launch needs the lock.
+// launch must be called with the lock held.
 func (p *process) launch() {
 	exited := make(chan struct{})
 	p.exited = exited
@@ -69,7 +68,7 @@ func (p *process) launch() {
 		_ = cmd.Wait() // how it ended stands in ProcessState
 		p.mu.Lock()
 		if p.pid == cmd.Process.Pid {
-			p.pid = 0 // the number may become another's
+			p.pid = 0 // another process may get the number
 		}
 		p.mu.Unlock()
 		close(exited)
@@ -82,7 +81,7 @@ func (p *process) launch() {
 	p.pid = cmd.Process.Pid
 }
 
-// over starts a process again that nobody has ended. exited is of the one that has: another may run since.
+// over restarts a process that ended by itself. exited belongs to the process that ended; another may be running since.
 func (p *process) over(exited chan struct{}, how string) {
 	ours := func() bool { return p.wanted && p.exited == exited }
 	p.mu.Lock()
@@ -95,7 +94,7 @@ func (p *process) over(exited chan struct{}, how string) {
 		return
 	}
 	p.w.note("%s ended by itself (%s); the supervisor starts it again", p.name, how)
-	time.Sleep(time.Second) // as a supervisor waits between two starts
+	time.Sleep(time.Second) // as a supervisor waits between restarts
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ours() {
@@ -103,19 +102,19 @@ func (p *process) over(exited chan struct{}, how string) {
 	}
 }
 
-// signal goes to the process and to those that it has started.
+// signal signals the process and its children.
 func (p *process) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pid != 0 {
-		_ = syscall.Kill(-p.pid, s) // it may have ended meanwhile
+		_ = syscall.Kill(-p.pid, s) // it may have ended
 	}
 }
 
-// kill ends it at once, and returns when it is gone.
+// kill ends the process at once, and waits until it is gone.
 func (p *process) kill() { p.end(syscall.SIGKILL, time.Minute) }
 
-// stop ends it as an operator does.
+// stop ends the process as an operator does.
 func (p *process) stop() {
 	if !p.end(syscall.SIGTERM, 60*time.Second) {
 		p.w.note("%s did not stop within a minute of SIGTERM and was killed", p.name)

@@ -20,7 +20,7 @@ import (
 	"integrityledger/eventstore/pgtest/network"
 )
 
-// receivers take the webhooks of all destinations: while there is bad weather they refuse, hang, cut and fail.
+// receivers accept the webhooks of all destinations. During the faults they refuse, hang, cut connections and fail.
 type receivers struct {
 	w      *world
 	url    string
@@ -28,7 +28,7 @@ type receivers struct {
 	mu     sync.Mutex
 	rng    *rand.Rand
 	known  map[string]destination // by path
-	failed map[string]bool        // events that were not taken once, by destination
+	failed map[string]bool        // events refused once, by destination
 }
 
 type destination struct{ id, secret string }
@@ -55,7 +55,7 @@ func (w *world) startReceivers(t testing.TB, rng *rand.Rand) *receivers {
 func (r *receivers) ServeHTTP(rw http.ResponseWriter, request *http.Request) {
 	body, err := io.ReadAll(request.Body)
 	if err != nil {
-		return // the sender was killed in the middle
+		return // the sender was killed within a request
 	}
 	r.mu.Lock()
 	at, known := r.known[request.URL.Path]
@@ -75,16 +75,16 @@ func (r *receivers) ServeHTTP(rw http.ResponseWriter, request *http.Request) {
 		return
 	}
 	status := http.StatusOK
-	// The second attempt comes after five seconds, the third only after minutes, for which nobody waits.
+	// The second attempt comes after five seconds. The third comes only after minutes, too late for the run.
 	if !r.fair.Load() && !r.again(at.id+e.ID, mood) {
 		switch {
 		case mood < 8:
 			status = http.StatusInternalServerError
 		case mood < 12:
 			status = http.StatusServiceUnavailable
-		case mood < 15: // hangs, and answers at last
+		case mood < 15: // hang, then answer
 			time.Sleep(hang)
-		case mood < 20: // takes it, and the answer never arrives
+		case mood < 20: // accept, but the answer is lost
 			status = 0
 		}
 	}
@@ -100,7 +100,7 @@ func (r *receivers) ServeHTTP(rw http.ResponseWriter, request *http.Request) {
 	rw.WriteHeader(status)
 }
 
-// again says whether an attempt was failed before, and remembers one that is about to be.
+// again reports whether an attempt was refused before, and records one that is about to be refused.
 func (r *receivers) again(of string, mood int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +109,7 @@ func (r *receivers) again(of string, mood int) bool {
 	return before
 }
 
-// signed checks the signature, not its time: clocks are moved on purpose.
+// signed checks the signature, but not its time: clocks are moved on purpose.
 func signed(header string, body []byte, secret string) bool {
 	parts := strings.Split(header, ",")
 	t, found := strings.CutPrefix(parts[0], "t=")

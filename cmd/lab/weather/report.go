@@ -20,17 +20,17 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// The files of a report in the directory of a run.
+// The report's files in a run's directory.
 const (
 	textFile     = "weather.txt"
 	pageFile     = "weather.html"
 	verdictsFile = "verdicts.json"
 )
 
-// verdicts is what is said of a run once it is over.
+// verdicts is the result of a run.
 type verdicts struct {
-	Again string   `json:"again"` // the command that runs it again
-	Found []string `json:"found"` // by the harness itself: alarms, answers that must not be, what never came to rest
+	Again string   `json:"again"` // the command that repeats it
+	Found []string `json:"found"` // found by the harness itself: alarms, wrong answers, parts that never settled
 	check.Report
 }
 
@@ -57,7 +57,7 @@ func (w *world) judge(t testing.TB, again string) {
 
 const checkCommand = "check"
 
-// checkAgain judges a recorded run and makes its report anew.
+// checkAgain judges a recorded run and writes its report again.
 func checkAgain(args []string, out io.Writer) (good bool, err error) {
 	flags := flag.NewFlagSet(checkCommand, flag.ContinueOnError)
 	o := check.Options{Now: time.Now()}
@@ -94,7 +94,7 @@ func checkAgain(args []string, out io.Writer) (good bool, err error) {
 	return v.Good() && len(v.Found) == 0, errors.Join(v.write(out, h), v.save(h))
 }
 
-// save puts the report into the directory of the run.
+// save writes the report to the run's directory.
 func (v verdicts) save(h *history.History) error {
 	inDirectory := func(name string, write func(io.Writer) error) error {
 		file, err := os.Create(filepath.Join(h.Directory, name))
@@ -114,12 +114,12 @@ func (v verdicts) save(h *history.History) error {
 }
 
 const (
-	mostFindings = 20 // of one check
-	mostFaults   = 1000
-	mostSlices   = 60 // of a run's time
+	maxFindings = 20 // per check
+	maxFaults   = 1000
+	maxSlices   = 60 // of a run's time
 )
 
-// write writes the report as text: the verdict, what was found, the faults and what the clients saw meanwhile.
+// write writes the report as text: the verdict, the findings, the faults, and the clients' observations over time.
 func (v verdicts) write(out io.Writer, h *history.History) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\nseed %d, begun %s, faults for %ds, %v\n\n",
@@ -142,10 +142,10 @@ func (v verdicts) findings(b *strings.Builder) {
 		return slices.DeleteFunc(slices.Clone(list), func(v check.Violation) bool { return v.Check != name })
 	}
 	show := func(word string, list []check.Violation) {
-		for _, one := range list[:min(len(list), mostFindings)] {
-			fmt.Fprintf(b, "    %s: %q\n", word, one.String()) // quoted: a terminal obeys nothing in it
+		for _, one := range list[:min(len(list), maxFindings)] {
+			fmt.Fprintf(b, "    %s: %q\n", word, one.String()) // quoted, so that it cannot control a terminal
 		}
-		if more := len(list) - mostFindings; more > 0 {
+		if more := len(list) - maxFindings; more > 0 {
 			fmt.Fprintf(b, "    and %d more in %s\n", more, verdictsFile)
 		}
 	}
@@ -178,11 +178,11 @@ func columns(b *strings.Builder, heading string, rows func(io.Writer)) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\n"+heading)
 	rows(w)
-	_ = w.Flush() // a Builder takes everything
+	_ = w.Flush() // a Builder never fails
 }
 
-// faultTables shows each kind of fault, with the time from its healing until a client's write was acknowledged, and
-// each fault.
+// faultTables shows each kind of fault, with the time from healing to a client's next acknowledged write, and each
+// fault.
 func faultTables(b *strings.Builder, faults []history.Fault) {
 	took, count := map[string][]int64{}, map[string]int{}
 	for _, f := range faults {
@@ -201,7 +201,7 @@ func faultTables(b *strings.Builder, faults []history.Fault) {
 		}
 	})
 	columns(b, "at\tfault\ttarget\tlasted\trecovered after\t", func(w io.Writer) {
-		for _, f := range faults[:min(len(faults), mostFaults)] {
+		for _, f := range faults[:min(len(faults), maxFaults)] {
 			recovered := "–"
 			if f.RecoveredAt > 0 {
 				recovered = short(f.RecoveredAt - f.End).String()
@@ -209,20 +209,19 @@ func faultTables(b *strings.Builder, faults []history.Fault) {
 			lasted := short(f.End - f.Start)
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", short(f.Start), f.Name, f.Target, lasted, recovered, f.Detail)
 		}
-		if more := len(faults) - mostFaults; more > 0 {
+		if more := len(faults) - maxFaults; more > 0 {
 			fmt.Fprintf(w, "and %d more\n", more)
 		}
 	})
 }
 
-// timeline cuts the run into slices of time, and shows what the clients saw of calls that ended in each, and which
-// faults there were.
+// timeline cuts the run into slices, and shows the outcomes of the calls that ended in each, and the faults.
 func timeline(b *strings.Builder, h *history.History) {
 	last := int64(1)
 	for i := range h.Calls {
 		last = max(last, h.Calls[i].End)
 	}
-	length := max(int64(time.Second), (last/mostSlices/int64(time.Second)+1)*int64(time.Second))
+	length := max(int64(time.Second), (last/maxSlices/int64(time.Second)+1)*int64(time.Second))
 	type slice struct {
 		outcomes map[history.Outcome]int
 		took     []int64

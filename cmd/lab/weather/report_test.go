@@ -35,8 +35,8 @@ func read(t *testing.T, h *history.History, name string) string {
 	return string(text)
 }
 
-// TestCheckAgain: the command passes a correct run, finds what is wrong with a spoiled one, leaves a report of both,
-// and refuses what it does not know.
+// TestCheckAgain: the command passes a correct run, finds the fault in a corrupted one, writes reports of both, and
+// rejects unknown input.
 func TestCheckAgain(t *testing.T) {
 	t.Parallel()
 	right := simulated(t, func(*history.History) {})
@@ -68,8 +68,8 @@ func TestCheckAgain(t *testing.T) {
 	}
 }
 
-// TestReport: the text tells the verdict, each finding, each recovery and what clients saw at each time. What a history
-// says is foreign: it moves no terminal and is no markup of the page.
+// TestReport: the text shows the verdict, each finding, each recovery, and the clients' observations over time. Texts
+// from a history cannot control a terminal or inject markup into the page.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	const hostile = "\x1b[2J</script><script>alert(1)</script>"

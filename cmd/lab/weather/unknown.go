@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// lookers is how many ask at once what became of writes.
+	// lookers is how many look-ups of unknown writes run at once.
 	lookers = 8
-	// lookAgain is how often a look-up whose own outcome is unknown is repeated.
+	// lookAgain is how often a look-up is repeated if its own outcome is unknown.
 	lookAgain = 20
 )
 
-// lookUpUnknown asks, once all faults are healed and no client writes any more, what became of each write whose outcome
-// is unknown, as its client would: once for each thing that such writes were of.
+// lookUpUnknown looks up the object of each write with an unknown outcome, once per object, as its client would. It
+// runs after all faults have healed and no client writes any more.
 func (w *world) lookUpUnknown() {
 	type job struct {
 		of  *organization
@@ -59,7 +59,7 @@ func (w *world) lookUpUnknown() {
 	w.note("%d look-ups have asked what became of unknown writes", asked)
 }
 
-// lookUps are the questions to which check.lookUps holds a run.
+// lookUps are the reads that check.lookUps requires of a run.
 func (o *organization) lookUps() map[string]func(*client) history.Call {
 	questions, reserved := map[string]func(*client) history.Call{}, map[string][]history.Request{}
 	for _, call := range o.unknown {
@@ -95,8 +95,8 @@ func (o *organization) lookUps() map[string]func(*client) history.Call {
 	return questions
 }
 
-// readReservations looks for versions among the pending reservations of a company. What is found of each is a call of
-// its own, which lasts as long as all pages.
+// readReservations looks for versions among a company's pending reservations. Each result is recorded as a separate
+// call that lasts as long as reading all pages.
 func (c *client) readReservations(company string, requests []history.Request) history.Call {
 	call := c.begin(history.ReservationRead, company, history.Request{})
 	began := c.w.history.Now()
@@ -139,7 +139,7 @@ func (c *client) readReservations(company string, requests []history.Request) hi
 	return call
 }
 
-// readKey asks as an administrator how a key is, and with a company whether the key may use it.
+// readKey reads a key's state as an administrator and, with a company, whether the key may use it.
 func (c *client) readKey(id, company string) history.Call {
 	call := c.begin(history.KeyRead, company, history.Request{Target: id})
 	r := c.send(&call, outgoing{method: http.MethodGet, path: organizationAPI + "/keys/" + id, key: c.of.owner})
@@ -150,7 +150,7 @@ func (c *client) readKey(id, company string) history.Call {
 	return call
 }
 
-// keyState tells a rotated key by its end: one that is left alone works for months.
+// keyState recognises a rotated key by its expiry: other keys are valid for months.
 func keyState(c *client, key wire.APIKey) string {
 	made, err := time.Parse(time.RFC3339, key.CreatedAt)
 	ends, wrong := time.Parse(time.RFC3339, key.ExpiresAt)

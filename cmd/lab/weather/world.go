@@ -30,7 +30,7 @@ import (
 type world struct {
 	t testing.TB
 	options
-	data    string // key files and kept bytes, which the services share
+	data    string // key files and kept bytes, shared by the services
 	history *history.Writer
 	quiet   *log.Logger
 	log     *log.Logger
@@ -51,19 +51,19 @@ type world struct {
 
 	organizations []*organization
 	recoveries    recoveries
-	waiting       atomic.Pointer[string] // for what the end waits
+	waiting       atomic.Pointer[string] // what the end is waiting for
 	foundMu       sync.Mutex
 	found         []string // by the harness itself
 }
 
 func serviceName(i int) string { return "service-" + strconv.Itoa(i+1) }
 
-// note tells what happened, for people.
+// note logs an event for the reader.
 func (w *world) note(format string, args ...any) {
 	w.log.Printf(format, args...)
 }
 
-// violation fails the run, and lets it go on.
+// violation fails the run without ending it.
 func (w *world) violation(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	w.note("VIOLATION: %s", text)
@@ -73,7 +73,7 @@ func (w *world) violation(format string, args ...any) {
 	w.found = append(w.found, text)
 }
 
-// clean is our environment without settings of the service.
+// clean returns our environment without the service's settings.
 func clean(more ...string) (env []string) {
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, config.Prefix) {
@@ -83,7 +83,7 @@ func clean(more ...string) (env []string) {
 	return append(env, more...)
 }
 
-// ledgerEnv reaches the ledger without any link. The primary is found among both servers.
+// ledgerEnv reaches the ledger without any link. It looks for the primary among both servers.
 func (w *world) ledgerEnv() []string {
 	both := fmt.Sprintf(
 		"postgres:///integrity?host=%s,%s&port=5432,5432&user=integrity", filepath.Join(w.servers[serverOne].dir, "socket"),
@@ -124,7 +124,7 @@ func (w *world) runProgram(program string, patience time.Duration, env []string,
 	return result{out.String(), errs.String(), command.ProcessState.ExitCode()}
 }
 
-// must is run where nothing may fail, before the weather.
+// must runs a command that may not fail, before the faults.
 func (w *world) must(into any, args ...string) string {
 	w.t.Helper()
 	if into != nil {
@@ -147,7 +147,7 @@ const (
 	witnessName = "witness.example/weather"
 )
 
-// makeLedger brings the schema, the keys and the plans.
+// makeLedger creates the schema, the keys and the plans.
 func (w *world) makeLedger(t testing.TB) {
 	plan := func(perMonth string) string {
 		return `{"priceEur": 0, "perMinute": 1000000, "versionsPerMonth": ` + perMonth +
@@ -158,7 +158,7 @@ func (w *world) makeLedger(t testing.TB) {
 		fmt.Sprintf(`{"gratis": %s, "small": %s, "wide": %s}`, plan("1000"), plan(strconv.Itoa(smallQuota)), plan("null")),
 	)
 	w.must(nil, "keys", "generate")
-	// If a previous version is given, it makes the ledger: it cannot write to one that this version has made.
+	// If a previous version is given, it creates the ledger: it cannot write to a ledger created by this version.
 	for _, program := range []string{w.former, w.program} {
 		if program == "" {
 			continue
@@ -175,7 +175,7 @@ func (w *world) makeLedger(t testing.TB) {
 	}
 }
 
-// startWitness is an installation of its own, on a database that has no weather; the link to it has.
+// startWitness starts a separate installation on a database without faults; only its link has faults.
 func (w *world) startWitness(t testing.TB) (witnesses string) {
 	dir := pgtest.ClusterDir(t)
 	address := integritytest.FreeAddress(t)
@@ -211,7 +211,7 @@ func (w *world) startWitness(t testing.TB) (witnesses string) {
 	return verifier + " http://" + link.At.Name
 }
 
-// startServices makes the processes and all links before them.
+// startServices starts the processes and all links in front of them.
 func (w *world) startServices(t testing.TB, witnesses string) {
 	for i := range services {
 		w.addresses[i] = integritytest.FreeAddress(t)
@@ -227,7 +227,7 @@ func (w *world) startServices(t testing.TB, witnesses string) {
 				hosts = append(hosts, w.socketLink(t, name+" → "+s, socket))
 				continue
 			}
-			// The last one reaches each server through a pooler, whose own link to it may fail.
+			// The last service reaches each server through a pooler, whose own link to the server may fail.
 			behind := w.socketLink(t, "pooler of "+s+" → "+s, socket)
 			pooler := pgtest.PreparePooler(t, "postgres:///integrity?host="+behind+"&port=5432&user=integrity",
 				filepath.Join(w.servers[s].dir, "pgdata"),
@@ -264,7 +264,7 @@ func (w *world) startServices(t testing.TB, witnesses string) {
 	}
 	for i := range services {
 		w.processes[serviceName(i)].start()
-		// One after the other: on two cores the first start of all at once is slow.
+		// One after the other: on two cores, starting all at once is slow.
 		if err := within(integritytest.Patient, func() error {
 			if !w.front.ready[i].Load() {
 				return errors.New(serviceName(i) + " is not ready")
@@ -278,7 +278,7 @@ func (w *world) startServices(t testing.TB, witnesses string) {
 
 func (w *world) clockPath(i int) string { return filepath.Join(w.data, "clock-"+strconv.Itoa(i)) }
 
-// setClock moves the clock of a service by whole seconds.
+// setClock moves a service's clock by whole seconds.
 func (w *world) setClock(i int, seconds int) {
 	path := w.clockPath(i)
 	if err := errors.Join(
@@ -288,7 +288,7 @@ func (w *world) setClock(i int, seconds int) {
 	}
 }
 
-// startMonitor watches the log through the front, for as long as the run.
+// startMonitor watches the log through the front for the whole run.
 func (w *world) startMonitor() {
 	w.processes["monitor"] = &process{
 		w: w, name: "monitor", program: w.program, env: clean(),
@@ -310,7 +310,7 @@ func (w *world) startMonitor() {
 func (w *world) pinnedPath() string   { return filepath.Join(w.dir, "trusted-keys.json") }
 func (w *world) monitorState() string { return filepath.Join(w.dir, "monitor.json") }
 
-// thaw lets everything go on that a fault may have frozen.
+// thaw resumes everything that a fault may have frozen.
 func (w *world) thaw() {
 	for _, p := range w.processes {
 		p.signal(syscall.SIGCONT)

@@ -1,4 +1,4 @@
-// Command child is the analysis child alone, for the tests of its limits: built without the race detector.
+// Command child is only the analysis child, built without the race detector for the tests of its limits.
 package main
 
 import (

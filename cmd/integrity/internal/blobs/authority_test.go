@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A server whose certificate an authority in AWS_CA_BUNDLE has signed is trusted.
+// TestOwnAuthority: a server certificate is trusted if an authority in AWS_CA_BUNDLE has signed it.
 func TestOwnAuthority(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "<ListBucketResult></ListBucketResult>")

@@ -22,7 +22,8 @@ type Store struct {
 
 	mu     sync.Mutex
 	opened bucket
-	// writing counts the writes in progress, also those whose caller has given up: a disk that hangs ends no call.
+	// writing counts the writes in progress, including those whose caller has given up: a disk that hangs never returns
+	// from the call.
 	writing atomic.Int32
 }
 
@@ -116,7 +117,7 @@ func (p *parameters) ignore(names ...string) {
 	}
 }
 
-// finish returns what was wrong with the parameters, unknown ones included.
+// finish returns an error for unknown or invalid parameters.
 func (p *parameters) finish() error {
 	for name := range p.Values {
 		p.err = errors.Join(p.err, fmt.Errorf("unknown parameter %q", name))
@@ -137,9 +138,9 @@ func contentName(o domain.OrganizationID, v domain.ArtifactVersionID) string {
 	return o.String() + "/" + v.String()
 }
 
-// Keep stores the bytes of a version before it is registered. They are on the disk, or acknowledged by the server, when
-// it returns nil, so a power cut leaves no registration without its bytes. Keep returns when ctx ends, even if the
-// store hangs; bytes that are stored after that are erased like those of a registration that never came.
+// Keep stores the bytes of a version before it is registered. When it returns nil, they are on the disk or acknowledged
+// by the server, so a power failure leaves no registration without its bytes. Keep returns when ctx ends, even if the
+// store hangs. Bytes stored after that are erased like the bytes of a registration that never committed.
 func (c *Store) Keep(
 	ctx context.Context, o domain.OrganizationID, v domain.ArtifactVersionID, content io.ReaderAt, size int64,
 ) error {
@@ -162,7 +163,7 @@ func (c *Store) Keep(
 		return fmt.Errorf(
 			"keep the bytes of a version: %w: %w",
 			domain.Unavailable(
-				"The bytes cannot be kept at the moment, as the organization's retention wants it; send the request again.",
+				"The bytes cannot be stored at the moment, as the organization's retention requires; send the request again.",
 			),
 			err,
 		)
@@ -178,7 +179,7 @@ func (c *Store) store(ctx context.Context, name string, content io.ReaderAt, siz
 	return b.put(ctx, name, content, size)
 }
 
-// Remove deletes the bytes of a version, if they are there, and what a process that died while writing them has left.
+// Remove deletes the bytes of a version, if they exist, and the remains of a write that a process did not finish.
 func (c *Store) Remove(ctx context.Context, o domain.OrganizationID, v domain.ArtifactVersionID) error {
 	b, err := c.open()
 	if err != nil {
@@ -190,11 +191,11 @@ func (c *Store) Remove(ctx context.Context, o domain.OrganizationID, v domain.Ar
 	return nil
 }
 
-// DirectoryURL returns the URL of the store in a directory, which is made if it is missing.
+// DirectoryURL returns the URL of the store in a directory, which it creates if necessary.
 func DirectoryURL(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return "", fmt.Errorf("directory of kept bytes: %w", err)
+		return "", fmt.Errorf("directory for kept content: %w", err)
 	}
 	u := url.URL{Scheme: "file", Path: filepath.ToSlash(dir), RawQuery: "create_dir=true&dir_file_mode=0700"}
 	return u.String(), nil

@@ -18,7 +18,7 @@ import (
 	"integrityledger/domain"
 )
 
-// TestContents: the default store keeps bytes in a directory of its owner alone, and forgets them.
+// TestContents: the default store keeps bytes in a directory that only its owner can read, and erases them.
 func TestContents(t *testing.T) {
 	dataDir := filepath.Join(t.TempDir(), "data")
 	url, err := DirectoryURL(filepath.Join(dataDir, "blobs"))
@@ -50,8 +50,7 @@ func TestContents(t *testing.T) {
 	if dir, err := os.Stat(filepath.Join(dataDir, "blobs")); err != nil || dir.Mode().Perm() != 0o700 {
 		t.Errorf("%v %v", dir, err)
 	}
-	// A process that dies in the middle leaves what it has written: the same here, with a reader that looks when half is
-	// there.
+	// A process that dies while writing leaves a partial file. Simulate it with a reader that looks when half is written.
 	half := ""
 	dying := domain.ArtifactVersionID{3}
 	watch := watcher{strings.NewReader(strings.Repeat("x", 1<<20)), func() {

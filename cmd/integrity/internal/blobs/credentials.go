@@ -14,8 +14,8 @@ import (
 )
 
 // newCredentials looks for credentials in the order of the AWS SDKs: in variables, as a web identity, in the shared
-// files, from the container, from the instance. The parameter anonymous uses none, profile uses those of a profile in
-// the shared files, and role uses them to assume a role.
+// files, from the container, from the instance. The parameter anonymous uses none, profile uses a profile in the shared
+// files, and role uses them to assume a role.
 func newCredentials(p *parameters, region string) (credentials.Provider, error) {
 	var found credentials.Provider
 	profile, role := p.text("profile"), p.text("role")
@@ -31,7 +31,7 @@ func newCredentials(p *parameters, region string) (credentials.Provider, error) 
 		}
 	default:
 		providers := []credentials.Provider{new(credentials.EnvAWS), new(credentials.FileAWSCredentials)}
-		// No proxy leads to the container's or instance's own address.
+		// Requests to the container's or instance's own address must not use a proxy.
 		machine := &credentials.IAM{
 			Client: outbound.New(outbound.Config{Timeout: 5 * time.Second, Connect: time.Second}).Client,
 		}
@@ -56,8 +56,8 @@ func newCredentials(p *parameters, region string) (credentials.Provider, error) 
 	return assumed, nil
 }
 
-// firstOf is the first provider that has credentials. The library's own chain hides errors and sends unsigned requests
-// if no provider has any.
+// firstOf uses the first provider that has credentials. The library's own chain hides errors, and sends unsigned
+// requests if no provider has any.
 type firstOf struct {
 	providers []credentials.Provider
 	used      credentials.Provider
@@ -85,7 +85,7 @@ func (f *firstOf) Retrieve() (credentials.Value, error) { return f.RetrieveWithC
 // IsExpired implements credentials.Provider.
 func (f *firstOf) IsExpired() bool { return f.used == nil || f.used.IsExpired() }
 
-// assumedRole has the credentials that AWS gives for others.
+// assumedRole exchanges credentials for an assumed role's.
 type assumedRole struct {
 	credentials.STSAssumeRole
 	by credentials.Provider

@@ -17,7 +17,7 @@ import (
 // files is a bucket in a directory: each name is the path of a file.
 type files struct {
 	dir  string
-	mode fs.FileMode // of directories that are made, before the umask
+	mode fs.FileMode // of new directories, before the umask
 	sync func(path string) error
 }
 
@@ -76,7 +76,7 @@ func (f *files) put(ctx context.Context, name string, content io.ReaderAt, size 
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name()) // fails after the rename
+	defer os.Remove(temporary.Name()) // a no-op after the rename
 	n, err := io.Copy(temporary, io.NewSectionReader(content, 0, size))
 	if err == nil && n < size {
 		err = io.ErrUnexpectedEOF
@@ -91,14 +91,14 @@ func (f *files) put(ctx context.Context, name string, content io.ReaderAt, size 
 		return err
 	}
 	err = errors.Join(f.sync(filepath.Dir(path)), f.sync(f.dir))
-	// The parent of the store may be a directory of somebody else that we must not read.
+	// The store's parent may be a directory that we must not read.
 	if above := f.sync(filepath.Dir(f.dir)); !errors.Is(above, fs.ErrPermission) {
 		err = errors.Join(err, above)
 	}
 	return err
 }
 
-// remove flushes the directory, so that a power cut brings back nothing that the log calls erased.
+// remove flushes the directory, so that a power failure cannot bring back bytes that the log calls erased.
 func (f *files) remove(_ context.Context, name string) error {
 	dir, base := filepath.Split(filepath.Join(f.dir, name))
 	entries, err := os.ReadDir(dir)

@@ -8,7 +8,7 @@ import (
 	"integrityledger/eventstore/outbound/peertest"
 )
 
-// An S3 server that switches protocols stores nothing and blocks no caller.
+// TestHostileServer: an S3 server that switches protocols stores nothing and blocks no caller.
 func TestHostileServer(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")

@@ -25,24 +25,24 @@ import (
 	"integrityledger/eventstore/outbound"
 )
 
-// s3 is a bucket of a server that speaks S3.
+// s3 is a bucket on an S3 server.
 type s3 struct {
 	client     minio.Core
 	bucket     string
 	encryption map[string]string // headers
-	checksum   bool              // the server is asked to keep the checksum with the object
+	checksum   bool              // ask the server to store the checksum with the object
 }
 
 const (
-	// exchangeTimeout leaves a slow line the time to send the largest file, 50 MiB.
+	// exchangeTimeout allows the largest file, 50 MiB, on a slow line.
 	exchangeTimeout = 5 * time.Minute
-	// attempts includes the first one. Later ones follow within a second, after a refused connection, a broken answer, 5xx
+	// attempts includes the first one. Retries follow within a second, after a refused connection, a broken response, 5xx
 	// or SlowDown.
 	attempts = 3
 )
 
-// openS3 prepares a client and sends nothing. Its parameters, and the AWS variables that it reads, are those of
-// gocloud.dev and of the AWS SDK for Go, except what serves a developer at a terminal.
+// openS3 prepares a client and sends nothing. It accepts the parameters, and reads the AWS variables, of
+// gocloud.dev and of the AWS SDK for Go, except those for developers at a terminal.
 //
 //   - region: AWS_REGION or AWS_DEFAULT_REGION by default; without any the server is asked where the bucket is.
 //   - endpoint: http:// or https:// with a host, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or AWS itself by default.
@@ -123,20 +123,20 @@ func openS3(bucket string, p *parameters) (*s3, error) {
 	return b, nil
 }
 
-// exchanges lends the bounds of a client, its timeout above all, to a library that takes a transport alone.
+// exchanges lets a library that accepts only a transport use a client with limits, above all a timeout.
 type exchanges struct{ client *outbound.Client }
 
 // RoundTrip implements http.RoundTripper.
 func (e exchanges) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := e.client.Do(r) //nolint:gosec // the operator names the server
 	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-		err = wrapped.Err // the library's own client names the method and URL again
+		err = wrapped.Err // the library adds the method and URL itself
 	}
 	return answer, err
 }
 
-// put sends one request, so that a process that dies leaves nothing unfinished. Its signature covers the SHA-256 of the
-// bytes: a server takes no others.
+// put sends one request, so that a process that dies leaves nothing unfinished. The signature covers the SHA-256 of the
+// bytes, so the server accepts no others.
 func (b *s3) put(ctx context.Context, name string, content io.ReaderAt, size int64) error {
 	hash := sha256.New()
 	n, err := io.Copy(hash, io.NewSectionReader(content, 0, size))
@@ -162,7 +162,7 @@ func (b *s3) remove(ctx context.Context, name string) error {
 }
 
 func (b *s3) check(ctx context.Context) error {
-	// The refusal of a HEAD request would not say why.
+	// List instead of HEAD: the response to a failed HEAD request has no body that gives the reason.
 	for object := range b.client.ListObjectsIter(ctx, b.bucket, minio.ListObjectsOptions{MaxKeys: 1}) {
 		return object.Err
 	}

@@ -25,12 +25,12 @@ var (
 	testVersion      = domain.ArtifactVersionID{2}
 )
 
-// bucketServer is a server of S3 that keeps one bucket in memory. A refusal answers in its place.
+// bucketServer is an S3 server with one bucket in memory. If refusal is set, it answers every request with that.
 type bucketServer struct {
 	*httptest.Server
 	mu      sync.Mutex
 	asked   []*http.Request
-	objects map[string]string // of paths
+	objects map[string]string // by path
 	refuse  func(w http.ResponseWriter, n int) bool
 }
 
@@ -84,7 +84,7 @@ func (s *bucketServer) last(t *testing.T) *http.Request {
 	return s.asked[len(s.asked)-1]
 }
 
-// url adds parameters to those of a server that is addressed by its path.
+// url returns the URL of a server addressed by path, with more parameters.
 func (s *bucketServer) url(more string) string {
 	return "s3://bucket?region=eu-west-1&use_path_style=true&endpoint=" + s.URL + more
 }
@@ -99,7 +99,7 @@ func (s *bucketServer) keep(t *testing.T, c *Store) error {
 	return c.Keep(t.Context(), testOrganization, testVersion, strings.NewReader("bytes"), 5)
 }
 
-// A bucket keeps bytes under the same name as a directory does, and the server can check them.
+// TestBucket: a bucket stores bytes under the same names as a directory does, and the server can check them.
 func TestBucket(t *testing.T) {
 	s := serveBucket(t)
 	sum := sha256.Sum256([]byte("bytes"))
@@ -136,7 +136,7 @@ func TestBucket(t *testing.T) {
 			!strings.Contains(asked.Header.Get("Authorization"), "/eu-west-1/s3/") {
 			t.Errorf("%s: %v", more, asked.Header)
 		}
-		for range 2 { // erasing what is gone is no error
+		for range 2 { // erasing missing bytes is no error
 			if err := c.Remove(t.Context(), testOrganization, testVersion); err != nil || len(s.objects) != 0 {
 				t.Errorf("%s: after removal %v: %v", more, s.objects, err)
 			}
@@ -144,12 +144,12 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// A server that fails keeps nothing and holds nobody; what can pass is tried again.
+// TestFailingBucket: a failing server stores nothing and blocks no caller, and temporary errors are retried.
 func TestFailingBucket(t *testing.T) {
 	for name, c := range map[string]struct {
 		refuse func(w http.ResponseWriter, n int) bool
 		asked  int
-		says   string // empty: the bytes are kept
+		says   string // empty: the bytes are stored
 	}{
 		"busy twice": {func(w http.ResponseWriter, n int) bool { s3Error(w, 503, "SlowDown"); return true }, 3, "SlowDown"},
 		"busy at first": {func(w http.ResponseWriter, n int) bool {
@@ -233,7 +233,7 @@ func TestFailingBucket(t *testing.T) {
 	})
 }
 
-// Credentials come from where the AWS SDKs look for them.
+// TestCredentials: credentials are found in the places where the AWS SDKs look.
 func TestCredentials(t *testing.T) {
 	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	machine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -276,7 +276,7 @@ func TestCredentials(t *testing.T) {
 	for name, c := range map[string]struct {
 		variables map[string]string
 		more      string
-		want      string // the key; empty: no request is sent, "-": it is not signed
+		want      string // the key; empty: no request is sent; "-": the request is unsigned
 	}{
 		"variables before files": {map[string]string{"AWS_SHARED_CREDENTIALS_FILE": shared}, "", "key"},
 		"file": {
@@ -336,7 +336,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// Endpoints and parameters are understood, and mistakes are named.
+// TestBucketURLs: endpoints and parameters are parsed, and errors name the mistake.
 func TestBucketURLs(t *testing.T) {
 	serveBucket(t)
 	for query, want := range map[string]string{

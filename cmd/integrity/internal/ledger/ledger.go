@@ -1,4 +1,4 @@
-// Package ledger opens the ledger named by the settings, for the service and for operators' commands.
+// Package ledger opens the ledger that the settings describe, for the service and for operator commands.
 package ledger
 
 import (
@@ -31,11 +31,11 @@ import (
 const (
 	// Patience is how long to wait for another command, or another server, to leave the data directory.
 	Patience = 60 * time.Second
-	// Closing is how long a command may take to finish what the ledger has accepted.
+	// Closing is how long a command may take to finish the work that the ledger has accepted.
 	Closing = 30 * time.Second
 )
 
-// Opened is what an operator's command works with.
+// Opened is an open ledger and what an operator command needs with it.
 type Opened struct {
 	*eventstore.Ledger
 	Store        *query.Store
@@ -44,10 +44,10 @@ type Opened struct {
 	Installation eventstore.Installation
 	URL          string
 	Primary      *cluster.Primary
-	Config       *config.Config // that the command was given
+	Config       *config.Config // settings of the command
 }
 
-// WithServer gives do the embedded PostgreSQL: that of a running service, or one that runs for as long as do does.
+// WithServer calls do with the embedded PostgreSQL. It uses a running service's server, or starts one until do returns.
 func WithServer(
 	ctx context.Context, dataDir string, log *slog.Logger, purpose string, do func(*postgres.Server) error,
 ) (err error) {
@@ -65,9 +65,9 @@ func WithServer(
 	return do(server)
 }
 
-// WithDatabase gives do the ledger's database: the configured one, that of the running server in the data
-// directory, or that of a server which runs for as long as do does. The schema is migrated where nobody else can be
-// using it; elsewhere an old schema is refused.
+// WithDatabase calls do with the ledger's database: the configured one, the running server in the data directory, or a
+// server started until do returns. It migrates the schema only if no other process can be using it; otherwise an old
+// schema is an error.
 func WithDatabase(
 	ctx context.Context, a *cli.App, cfg config.Config, log *slog.Logger, purpose string, migrate bool,
 	do func(connect.Source) error,
@@ -88,14 +88,14 @@ func WithDatabase(
 	return withSchema(ctx, source, migrate, do)
 }
 
-// Unread logs why the file of a database URL could not be read again.
+// Unread returns a function that logs why the file of a database URL could not be read again.
 func Unread(log *slog.Logger) func(error) {
 	return func(err error) {
-		log.Warn("the file of a database URL cannot be read; the URL that was read before stays in use", "error", err)
+		log.Warn("cannot read the file of a database URL; the previous URL stays in use", "error", err)
 	}
 }
 
-// Migrate brings the schema to its newest form. A ledger that takes only newer programs is refused.
+// Migrate migrates the schema to the newest version. It returns an error if the ledger requires a newer program.
 func Migrate(ctx context.Context, url string) error {
 	if err := eventstore.ThisProgram().AdmittedAt(ctx, url); err != nil {
 		return err
@@ -124,7 +124,7 @@ func withSchema(ctx context.Context, source connect.Source, migrate bool, do fun
 	return do(source)
 }
 
-// With opens the ledger for one operator's command.
+// With opens the ledger for an operator command.
 func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error) error {
 	cfg, err := config.Load(a, c)
 	if err != nil {
@@ -175,7 +175,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 	})
 }
 
-// hostName is the name of this machine, or "unknown".
+// hostName returns this machine's name, or "unknown".
 func hostName() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -184,8 +184,8 @@ func hostName() string {
 	return name
 }
 
-// Ensure makes the ledger where it is missing. In somebody else's database that needs a name: the issuer stands in
-// every signed record and can never change, so it must not become a loopback address by default.
+// Ensure creates the ledger if it does not exist. In an external database this requires an explicit issuer: the issuer
+// is in every signed record and can never change, so it must not default to a loopback address.
 func Ensure(ctx context.Context, a *cli.App, url string, cfg config.Config) (eventstore.Installation, error) {
 	settings := eventstore.Settings{
 		Issuer: cmp.Or(cfg.Issuer, cfg.BaseURL, "http://"+cfg.Listen), Shards: cfg.Shards, Now: a.Now,
@@ -196,7 +196,7 @@ func Ensure(ctx context.Context, a *cli.App, url string, cfg config.Config) (eve
 		return eventstore.Installation{}, err
 	case shards == 0 && cfg.DatabaseURL != "" && cfg.Issuer == "" && config.IsLoopbackURL(settings.Issuer):
 		return eventstore.Installation{}, fmt.Errorf(
-			"%sISSUER, or a public %sBASE_URL, is needed to make a ledger: it names the issuer of every signed record and "+
+			"set %sISSUER, or a public %sBASE_URL, to create a ledger: it names the issuer of every signed record and "+
 				"cannot change later",
 			config.Prefix, config.Prefix,
 		)
@@ -206,7 +206,7 @@ func Ensure(ctx context.Context, a *cli.App, url string, cfg config.Config) (eve
 	return eventstore.Ensure(ctx, url, settings)
 }
 
-// existingShards is the number that the ledger has, 0 where there is no ledger yet.
+// existingShards returns the ledger's number of shards, or 0 if there is no ledger yet.
 func existingShards(ctx context.Context, url string) (shards int, err error) {
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
@@ -214,70 +214,70 @@ func existingShards(ctx context.Context, url string) (shards int, err error) {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	if err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), 0) FROM ledger").Scan(&shards); err != nil {
-		return 0, fmt.Errorf("look for the ledger: %w", err)
+		return 0, fmt.Errorf("read the ledger row: %w", err)
 	}
 	return shards, nil
 }
 
-// Origin is that of what an operator's command changes.
+// Origin returns the origin of changes that an operator command makes.
 func Origin(a *cli.App, organization domain.OrganizationID) domain.Origin {
 	return domain.Origin{Organization: organization, Actor: domain.OperatorActor, RequestID: a.RequestID()}
 }
 
-// Clock is what a ledger dates by.
+// Clock returns the clock that dates a ledger's events.
 func Clock(a *cli.App, cfg config.Config) *eventstore.Clock {
 	return eventstore.NewClock(eventstore.ClockConfig{Now: a.Now, Monotonic: sinceBoot(), Tolerance: cfg.ClockTolerance})
 }
 
-// sinceBoot is the time since the machine was started, which no one can set and which goes on while the machine is
-// suspended. Nil where the kernel does not tell it.
+// sinceBoot returns a function for the time since the machine started. No user can set this clock, and it continues
+// while the machine is suspended. sinceBoot returns nil if the kernel does not provide it.
 func sinceBoot() func() time.Duration {
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, new(unix.Timespec)) != nil {
 		return nil
 	}
 	return func() time.Duration {
 		var at unix.Timespec
-		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &at) // it has answered before
+		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &at) // it has worked before
 		return time.Duration(at.Nano())
 	}
 }
 
 const (
-	// OwnFiles are what the process has open besides connections: keys, uploads, log, listeners.
+	// OwnFiles is the number of files that the process has open besides connections: keys, uploads, log, listeners.
 	OwnFiles = 128
-	// FewClients is how many clients a service should be able to hold at once: readers of the feed wait up to 25 s each.
+	// FewClients is how many clients a service should be able to serve at once: feed readers wait up to 25 s each.
 	FewClients = 1024
 )
 
-// DatabaseConns is how many connections to the database a process of the service opens.
+// DatabaseConns is how many database connections a service process opens.
 func DatabaseConns(shards int) int {
 	return cluster.CommitConns(shards) + ReadConns + PublicConns + ScanConns + QueueConns + StreamConns + LogConns +
 		ProofConns + WakeConns + probeConns + watchConns
 }
 
-// ClientsFor is how many connections of clients an open-file limit leaves room for.
+// ClientsFor is how many client connections an open-file limit leaves room for.
 func ClientsFor(limit uint64, conns int) int {
 	return int(min(limit, 1<<30)) - conns - OwnFiles
 }
 
-// OpenFiles is this process's limit, which the Go runtime has raised as far as it may.
+// OpenFiles returns this process's open-file limit, which the Go runtime has already raised as far as possible.
 func OpenFiles() (uint64, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 0, fmt.Errorf("ask for the limit of open files: %w", err)
+		return 0, fmt.Errorf("read the open-file limit: %w", err)
 	}
 	return limit.Cur, nil
 }
 
-// RaiseFiles is what an operator does about a low limit.
+// RaiseFiles tells an operator how to raise a low limit.
 const RaiseFiles = "raise it: LimitNOFILE=65536 in the unit, ulimits in a container, ulimit -n in a shell"
 
-// The size of each pool of a process; cluster.CommitConns is the size of the pool that commits. eventstore/cluster opens
-// every pool. A full pool makes only its own users wait. The embedded PostgreSQL has a hundred connections.
+// The size of each pool of a process; cluster.CommitConns is the size of the pool that commits. eventstore/cluster
+// opens every pool. A full pool only delays its own users. The embedded PostgreSQL allows a hundred connections.
 const (
 	ReadConns   = 16 // authentication and authenticated reads; as many at the replica
 	PublicConns = 8  // public comparisons and receipts
-	ScanConns   = 2  // questions that may read many rows
+	ScanConns   = 2  // queries that may read many rows
 	QueueConns  = 4  // webhooks, mails, warnings, heartbeats
 	StreamConns = 4  // events forwarded to NATS
 	LogConns    = 4  // the transparency tree, written

@@ -9,7 +9,7 @@ import (
 	"integrityledger/cmd/integrity/integritytest"
 )
 
-// TestStreamOfABrokerThatReadsNoMore: a forwarder ends in time beside a broker that keeps its connection and reads
+// TestStreamOfABrokerThatReadsNoMore: a forwarder ends in time even if the broker keeps the connection open and reads
 // nothing.
 func TestStreamOfABrokerThatReadsNoMore(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestStreamOfABrokerThatReadsNoMore(t *testing.T) {
 	f.url = "nats://" + listener.Addr().String()
 	made := f.forwarder(t)
 	stopFill := make(chan struct{})
-	go func() { // the buffers of the connection, as many attempts would
+	go func() { // fill the connection's buffers, as many attempts would
 		data := make([]byte, 1<<20-1024)
 		for {
 			select {

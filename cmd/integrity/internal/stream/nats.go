@@ -18,23 +18,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What the broker is given. The stream is made where it is missing, and left as the broker's operator has set it.
+// Settings of the stream. It is created if missing; an existing stream keeps the settings of the broker's operator.
 const (
 	Name = "INTEGRITY"
-	// window is for how long the broker knows an event's id again.
+	// window is how long the broker remembers event IDs to detect duplicates.
 	window = time.Hour
-	// makingStream is how long the broker may take to tell of the stream where no message says it.
+	// makingStream is how long the broker may take to describe the stream if no message's deadline applies.
 	makingStream = time.Second
 )
 
-// NATS publishes to NATS JetStream: each message under TOPIC.ORGANIZATION.COMPANY with its id, by which the broker
-// drops a repetition. Several messages are one atomic batch (ADR-50 of NATS, nats-server 2.12), of which the broker
-// stores all or nothing.
+// NATS publishes to NATS JetStream: each message under TOPIC.ORGANIZATION.COMPANY with its ID, by which the broker
+// drops duplicates. Several messages form one atomic batch (ADR-50 of NATS, nats-server 2.12): the broker stores all of
+// them or none.
 type NATS struct {
 	conn      *nats.Conn
 	broker    jetstream.JetStream
 	marshaler watermillnats.NATSMarshaler
-	stream    atomic.Pointer[jetstream.StreamConfig] // as the broker has it; nil: it must be asked
+	stream    atomic.Pointer[jetstream.StreamConfig] // settings on the broker; nil: unknown, ask again
 	log       *slog.Logger
 }
 
@@ -46,22 +46,22 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// NewNATS needs no broker that answers: it connects when there is one. credentials is the path of a file, or empty.
+// NewNATS does not need a reachable broker: it connects when there is one. credentials is the path of a file, or empty.
 func NewNATS(address, credentials string, log *slog.Logger) (*NATS, error) {
 	n := &NATS{log: log}
 	options := []nats.Option{
 		nats.Name("integrity"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
-		nats.ReconnectBufSize(-1),        // what cannot be sent now is an error now
-		nats.FlusherTimeout(time.Second), // a broker that reads no more must not hold a page, nor the end of the process
+		nats.ReconnectBufSize(-1),        // fail instead of buffering messages
+		nats.FlusherTimeout(time.Second), // a broker that stops reading must not block a page or the end of the process
 		nats.ReconnectOnFlusherError(),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				log.Warn("the broker is away; events are forwarded when it is back", "error", err)
+				log.Warn("broker disconnected; events are forwarded once it is back", "error", err)
 			}
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			n.stream.Store(nil) // it may be another broker
-			log.Info("the broker is back")
+			log.Info("broker reconnected")
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("broker", "error", err) }),
 	}
@@ -86,11 +86,11 @@ func (n *NATS) Close() error {
 	return nil
 }
 
-// ErrBrokerAway says that there is no connection.
-var ErrBrokerAway = errors.New("the broker does not answer; events are forwarded when it does")
+// ErrBrokerAway means that there is no connection.
+var ErrBrokerAway = errors.New("the broker does not answer; events are forwarded once it does")
 
-// Publish implements message.Publisher. It takes no longer than the context of the first message allows; without
-// messages it makes sure of the stream. After an error other than ErrNotStored any message may be stored.
+// Publish implements message.Publisher. It obeys the deadline of the first message's context. Without messages it only
+// makes sure that the stream exists. After an error other than ErrNotStored any message may be stored.
 func (n *NATS) Publish(topic string, messages ...*message.Message) error {
 	ctx, cancel := context.WithTimeout(context.Background(), makingStream)
 	defer cancel()
@@ -105,7 +105,7 @@ func (n *NATS) Publish(topic string, messages ...*message.Message) error {
 		return err
 	}
 	if len(messages) > 1 && !stream.AllowAtomicPublish {
-		return fmt.Errorf("%w: the stream takes no atomic batches", ErrNotStored)
+		return fmt.Errorf("%w: the stream does not allow atomic batches", ErrNotStored)
 	}
 	published := make([]*nats.Msg, len(messages))
 	for i, m := range messages {
@@ -119,13 +119,13 @@ func (n *NATS) Publish(topic string, messages ...*message.Message) error {
 		_, err = n.broker.PublishMsg(ctx, published[0])
 	}
 	if err != nil && !errors.Is(err, ErrNotStored) {
-		n.stream.Store(nil) // somebody may have removed it
+		n.stream.Store(nil) // another client may have removed it
 		return fmt.Errorf("publish: %w", err)
 	}
 	return err
 }
 
-// marshal makes a message of NATS. The metadata stays here: the broker is given what the feed shows.
+// marshal creates a NATS message. It leaves out the metadata, because the broker gets only what the feed shows.
 func (n *NATS) marshal(topic string, m *message.Message) (*nats.Msg, error) {
 	subject := topic + "." + m.Metadata.Get(metadataOrganization) + "." + m.Metadata.Get(metadataCompany)
 	marshaled, err := n.marshaler.Marshal(subject, message.NewMessage(m.UUID, m.Payload))
@@ -135,15 +135,15 @@ func (n *NATS) marshal(topic string, m *message.Message) (*nats.Msg, error) {
 	return marshaled, err
 }
 
-// Of an atomic batch (ADR-50).
+// Headers of an atomic batch (ADR-50).
 const (
 	batchIDHeader       = "Nats-Batch-Id"
-	batchSequenceHeader = "Nats-Batch-Sequence" // from 1; a hole makes the broker refuse the batch
+	batchSequenceHeader = "Nats-Batch-Sequence" // starts at 1; the broker rejects a batch with a gap
 	batchCommitHeader   = "Nats-Batch-Commit"
 )
 
-// publishBatch publishes all messages or none of them. After ErrNotStored none is stored; after another error all may
-// be, or may yet be. A batch that is late changes nothing then: the broker refuses it for the ids of its messages.
+// publishBatch publishes all messages or none. After ErrNotStored none is stored; after another error all may be
+// stored, now or later. A late batch then changes nothing: the broker rejects its messages' IDs as duplicates.
 func (n *NATS) publishBatch(ctx context.Context, messages []*nats.Msg) error {
 	id := rand.Text()
 	for i, m := range messages {
@@ -180,7 +180,7 @@ func (n *NATS) publishBatch(ctx context.Context, messages []*nats.Msg) error {
 	return nil
 }
 
-// ensureStream makes the stream where it is missing, and says how it is set.
+// ensureStream creates the stream if it is missing, and returns its settings.
 func (n *NATS) ensureStream(ctx context.Context) (*jetstream.StreamConfig, error) {
 	if c := n.stream.Load(); c != nil {
 		return c, nil
@@ -197,7 +197,7 @@ func (n *NATS) ensureStream(ctx context.Context) (*jetstream.StreamConfig, error
 	}
 	config := stream.CachedInfo().Config
 	if n.stream.Swap(&config) == nil && !config.AllowAtomicPublish {
-		n.log.Warn("the stream takes no atomic batches: events are forwarded one after the other", "stream", Name)
+		n.log.Warn("the stream does not allow atomic batches: events are forwarded one by one", "stream", Name)
 	}
 	return &config, nil
 }

@@ -23,12 +23,12 @@ import (
 	"integrityledger/projections/query"
 )
 
-// forwarding is a ledger in this process whose events go to a broker.
+// forwarding is a ledger in this process whose events are forwarded to a broker.
 type forwarding struct {
 	*ledgertest.Ledger
 	organization ledgertest.Organization
-	second       ledgertest.Organization // the same, with another company
-	url          string                  // of the broker
+	second       ledgertest.Organization // the same organization with another company
+	url          string                  // the broker's
 	config       Config
 }
 
@@ -51,7 +51,7 @@ func newForwarding(t testing.TB, b *integritytest.Broker) *forwarding {
 	return &forwarding{l, o, second, b.URL(), s}
 }
 
-// register adds n registrations of as many documents, of one company and of the other.
+// register adds n registrations of n documents, alternating between the two companies.
 func (f *forwarding) register(t testing.TB, from, n int) {
 	t.Helper()
 	for n > 0 {
@@ -69,7 +69,7 @@ func (f *forwarding) register(t testing.TB, from, n int) {
 	}
 }
 
-// forwarder is one more process's.
+// forwarder creates another process's forwarder.
 func (f *forwarding) forwarder(t testing.TB) *Forwarder {
 	t.Helper()
 	broker, err := NewNATS(f.url, "", f.config.Log)
@@ -85,7 +85,7 @@ func (f *forwarding) forwarder(t testing.TB) *Forwarder {
 	return made
 }
 
-// run forwards until stop is called, or the end of the test.
+// run forwards until stop is called or the test ends.
 func (f *forwarding) run(t testing.TB, made *Forwarder) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -102,7 +102,7 @@ func (f *forwarding) run(t testing.TB, made *Forwarder) (stop func()) {
 	return stop
 }
 
-// behind is how many events of the shard are not forwarded.
+// behind returns how many of the shard's events have not been forwarded.
 func (f *forwarding) behind(t testing.TB) int64 {
 	t.Helper()
 	lag, err := consumer.ReadLag(context.Background(), f.Pool, Consumer)
@@ -152,7 +152,7 @@ func (f *forwarding) wantStream(t *testing.T, b *integritytest.Broker, n int) {
 	}
 }
 
-// setStream makes the stream as its operator may, or changes it.
+// setStream creates or changes the stream as its operator may.
 func setStream(t testing.TB, b *integritytest.Broker, change func(*jetstream.StreamConfig)) {
 	t.Helper()
 	conn, err := nats.Connect(b.URL())
@@ -171,8 +171,8 @@ func setStream(t testing.TB, b *integritytest.Broker, change func(*jetstream.Str
 	}
 }
 
-// TestStreamRefusesOne: while the broker refuses an event, those before it are in the stream and none of those after
-// it, and once it takes it they follow in order; with atomic batches, and one after the other.
+// TestStreamRefusesOne: while the broker rejects an event, the stream has the events before it and none after it; once
+// the broker accepts it, the rest follow in order. This holds with atomic batches and without.
 func TestStreamRefusesOne(t *testing.T) {
 	t.Parallel()
 	for _, batches := range []bool{true, false} {
@@ -202,8 +202,8 @@ func TestStreamRefusesOne(t *testing.T) {
 	}
 }
 
-// TestStreamCut: a connection that breaks off in the middle of a batch, and one whose acknowledgement is lost, lose
-// nothing, double nothing and change no order.
+// TestStreamCut: a connection that breaks within a batch, or whose acknowledgement is lost, causes no lost, duplicate
+// or reordered events.
 func TestStreamCut(t *testing.T) {
 	t.Parallel()
 	b := integritytest.NewBroker(t)
@@ -213,10 +213,10 @@ func TestStreamCut(t *testing.T) {
 	f.url = "nats://" + relay.listener.Addr().String()
 	total := 0
 	for _, at := range []string{
-		batchSequenceHeader + ": 30", // in the middle of a batch
+		batchSequenceHeader + ": 30", // within a batch
 		batchCommitHeader + ":",      // its last message
 		`"batch":`,                   // its acknowledgement
-		`"duplicate": true`,          // that of an event of the batch, which is there already
+		`"duplicate": true`,          // the acknowledgement of a batched event that is already stored
 	} {
 		if !strings.Contains(at, "duplicate") {
 			f.register(t, total, 50)
@@ -234,14 +234,14 @@ func TestStreamCut(t *testing.T) {
 			t.Errorf("cut at %s: the position was moved over events that nobody acknowledged", at)
 		}
 	}
-	f.register(t, total, 50) // the page that comes again is longer than the one that is stored
+	f.register(t, total, 50) // make the page that is sent again longer than the stored one
 	f.run(t, f.forwarder(t))
 	f.forwarded(t)
 	f.wantStream(t, b, total+50)
 }
 
-// TestStreamOfABrokerWithoutBatches: one that knows no batches acknowledges the last message as any other, which says
-// nothing of those before it.
+// TestStreamOfABrokerWithoutBatches: a broker without batches acknowledges the last message like any other. That says
+// nothing about the messages before it.
 func TestStreamOfABrokerWithoutBatches(t *testing.T) {
 	t.Parallel()
 	b := integritytest.NewBroker(t)
@@ -266,8 +266,8 @@ func TestStreamOfABrokerWithoutBatches(t *testing.T) {
 	}
 }
 
-// TestStreamOfASlowBroker: a broker that takes long for each event gets one after the other without a pause: it is
-// slow, and nothing fails.
+// TestStreamOfASlowBroker: a broker that takes long for each event gets them one by one without a pause, and no page
+// fails.
 func TestStreamOfASlowBroker(t *testing.T) {
 	t.Parallel()
 	b := integritytest.NewBroker(t)
@@ -287,12 +287,12 @@ func TestStreamOfASlowBroker(t *testing.T) {
 	}
 }
 
-// relay passes lines on, until one is to be cut.
+// relay forwards lines until it must cut the connection.
 type relay struct {
 	listener net.Listener
 	to       string
 	mu       sync.Mutex
-	slow     string // lines that hold it take 400 ms
+	slow     string // lines that contain it take 400 ms
 	at       string
 	cut      chan struct{}
 }
@@ -327,7 +327,7 @@ func newRelay(t *testing.T, to string) *relay {
 	return r
 }
 
-// cutAt breaks off the next connection in which a line holds a text, before that line, and closes cut then.
+// cutAt breaks the next connection before a line that contains the text, and then closes cut.
 func (r *relay) cutAt(text string) (cut <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -335,7 +335,7 @@ func (r *relay) cutAt(text string) (cut <-chan struct{}) {
 	return r.cut
 }
 
-// slowDown makes each line that holds a text take 400 ms.
+// slowDown makes each line that contains the text take 400 ms.
 func (r *relay) slowDown(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -371,7 +371,7 @@ func (r *relay) pass(from, to net.Conn) {
 	}
 }
 
-// BenchmarkForward forwards a backlog of one organization to a broker on this machine.
+// BenchmarkForward forwards one organization's backlog to a broker on this machine.
 func BenchmarkForward(b *testing.B) {
 	broker := integritytest.NewBroker(b)
 	broker.Start()

@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers/action"
 )
 
-// single is a publisher that takes one message at a time, and refuses one of them at first.
+// single is a publisher that accepts one message at a time, and at first rejects one of them.
 type single struct {
 	mu       sync.Mutex
 	messages []*message.Message
@@ -43,8 +43,8 @@ func (s *single) Close() error {
 	return nil
 }
 
-// TestAnyPublisher: a publisher of Watermill gets the elements of the feed, each once and in order, over a refusal.
-// Their metadata are type, organization, company and the id of the request.
+// TestAnyPublisher: any Watermill publisher gets the feed's elements, each once and in order, despite an error. Their
+// metadata are the type, organization, company and request ID.
 func TestAnyPublisher(t *testing.T) {
 	t.Parallel()
 	f := newForwarding(t, integritytest.NewBroker(t))

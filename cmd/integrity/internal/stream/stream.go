@@ -20,47 +20,47 @@ import (
 )
 
 const (
-	// Consumer is the name that positions are kept under.
+	// Consumer is the name under which the positions are stored.
 	Consumer  = "nats"
 	topic     = "integrity.events"
 	pageLimit = 500
 )
 
-// Metadata of a message: what the feed shows too, and as its correlation id the request's, which the feed does not
-// show.
+// Metadata of a message: values that the feed also shows and, as the correlation ID, the request's ID, which the feed
+// does not show.
 const (
 	metadataType         = "type"
 	metadataOrganization = "organization"
 	metadataCompany      = "company"
 )
 
-// Forwarder publishes the events of all feeds after their commit: exactly the elements of the change feed, each with
-// its event's id as the message's. Of all processes one at a time forwards a page of a shard. An event whose
-// acknowledgement was lost is published again, under the same id.
+// Forwarder publishes the events of all feeds after their commit: exactly the elements of the change feed, with the
+// event's ID as the message's ID. Among all processes, only one at a time forwards a page of a shard. If an
+// acknowledgement is lost, the event is published again under the same ID.
 //
-// Messages that are published while others wait for their acknowledgements lose their order where one of them fails:
-// those after it are stored, and its repetition comes behind them. So the publisher stores all messages of a page or
-// none. Where it cannot, it answers ErrNotStored, and each event waits for the acknowledgement of the one before it.
+// If messages were published without waiting for each acknowledgement, a failure would change their order: the later
+// ones would be stored, and the retry would follow them. So the publisher stores all messages of a page or none. If it
+// cannot, it returns ErrNotStored, and the Forwarder then publishes the events one by one.
 type Forwarder struct {
 	*consumer.Consumer
 	store     *query.Store
 	publisher message.Publisher
 }
 
-// ErrNotStored is a publisher's error that says that of several messages none is stored or will be.
+// ErrNotStored is returned by a publisher if none of several messages is stored or will be stored.
 var ErrNotStored = errors.New("none of the messages is stored")
 
-// Config is what a Forwarder needs.
+// Config configures a Forwarder.
 type Config struct {
-	Publisher message.Publisher // that keeps to the deadlines of messages; Close closes it
+	Publisher message.Publisher // must obey the messages' deadlines; closed by Close
 	Pool      *pgxpool.Pool     // from Primary.ConsumerPool
-	Nodes     *consumer.Nodes   // have the transactions of the pages. Nil: Pool does
+	Nodes     *consumer.Nodes   // run the pages' transactions; nil: Pool runs them
 	Store     *query.Store
 	Shards    int
 	Log       *slog.Logger
 }
 
-// New makes a Forwarder; it needs no broker that answers.
+// New creates a Forwarder. It does not need a reachable broker.
 func New(c Config) (_ *Forwarder, err error) {
 	f := &Forwarder{store: c.Store, publisher: c.Publisher}
 	var pages []consumer.Source
@@ -81,8 +81,8 @@ func New(c Config) (_ *Forwarder, err error) {
 // Close closes the publisher.
 func (f *Forwarder) Close() { _ = f.publisher.Close() }
 
-// forward publishes what of a page the feeds show: order holds within a shard. It takes no longer than the context of
-// the page allows, and says how far it has come.
+// forward publishes the events of a page that feeds show, in the shard's order. It obeys the deadline of the page's
+// context, and returns how many events are done.
 func (f *Forwarder) forward(page *message.Message) (done int, err error) {
 	events, err := consumer.Events(page)
 	if err != nil {
@@ -107,8 +107,8 @@ func (f *Forwarder) forward(page *message.Message) (done int, err error) {
 			return len(events), nil
 		case !errors.Is(err, ErrNotStored):
 			return 0, err
-		default: // it holds an event that an earlier attempt has stored, or the broker has its hands full
-			f.Log.Debug("the broker refused a batch; its events are published one after the other",
+		default: // the page contains an event that an earlier attempt stored, or the broker is overloaded
+			f.Log.Debug("batch rejected by the broker; publishing its events one by one",
 				"shard", first.Shard, "error", err)
 		}
 	}
@@ -121,7 +121,7 @@ func (f *Forwarder) forward(page *message.Message) (done int, err error) {
 		}
 		if err := f.publisher.Publish(topic, messages[i]); err != nil {
 			if done > 0 && inTime(ctx) != nil {
-				return done, nil //nolint:nilerr // a slow broker is no failure: the page that follows begins here
+				return done, nil //nolint:nilerr // a slow broker is no failure: the next page starts here
 			}
 			return done, err
 		}
@@ -129,8 +129,8 @@ func (f *Forwarder) forward(page *message.Message) (done int, err error) {
 	return len(events), nil
 }
 
-// inTime is an error once the time of a page is over, by the clock: in a process that was frozen, the timer of ctx may
-// fire later than this runs.
+// inTime returns an error once a page's deadline has passed by the clock. In a process that was frozen, the timer of
+// ctx may fire later than this runs.
 func inTime(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
@@ -138,7 +138,7 @@ func inTime(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// newMessage is an event as it is published.
+// newMessage converts an event to a message.
 func newMessage(e query.StreamEvent) (*message.Message, error) {
 	body, err := json.Marshal(action.FeedEvent(e.FeedEvent, e.CompanyReference))
 	if err != nil {

@@ -39,7 +39,7 @@ func (a artifact) ofCertificate(publicID string) (certified, bool) {
 	return a.versions[i], true
 }
 
-// with is the artifact with one version changed.
+// with returns the artifact with one version changed.
 func (a artifact) with(v certified) artifact {
 	a.versions = slices.Clone(a.versions)
 	if i := a.index(func(w certified) bool { return w.id == v.id }); i >= 0 {
@@ -50,7 +50,7 @@ func (a artifact) with(v certified) artifact {
 	return a
 }
 
-// mayCertify reports whether a version may get a certificate, but for its state: no later version has one.
+// mayCertify reports whether a version may get a certificate, apart from its state: no later version may have one.
 func (a artifact) mayCertify(v certified) bool {
 	return a.index(func(w certified) bool { return w.certificate != "" && w.number >= v.number }) < 0
 }
@@ -74,7 +74,7 @@ func (m *models) artifactEvent(e *event) {
 	})
 }
 
-// after is the artifact after an event, and why the event cannot be.
+// after returns the artifact after an event, and why the event is impossible.
 func (a artifact) after(e *event) (artifact, string) {
 	v, known := a.version(e.VersionID)
 	switch e.Type {
@@ -118,10 +118,10 @@ func (a artifact) after(e *event) (artifact, string) {
 		v.certificate, v.status = e.Subject, "valid"
 		return must(ok, "certified")
 	}
-	return a, "" // what else the log says of an artifact changes no state
+	return a, "" // other events do not change the state
 }
 
-// certificateOf is the certificate that an event names.
+// certificateOf returns the certificate that an event names.
 func (e *event) certificateOf() string {
 	if e.PublicID != "" {
 		return e.PublicID
@@ -129,7 +129,7 @@ func (e *event) certificateOf() string {
 	return e.Subject
 }
 
-// seenArtifact adds what a call has seen of an artifact.
+// seenArtifact adds a call's observations of an artifact.
 func (m *models) seenArtifact(c *history.Call) {
 	r, a := c.Request, c.Answer
 	see := func(of, says string, holds func(artifact) bool) {

@@ -31,11 +31,11 @@ type Name string
 
 // The checks.
 const (
-	// its form, gapless positions and sequences, signatures, what each event may follow
+	// format, positions and sequences without gaps, signatures, the possible successors of each event
 	Log           Name = "log"
 	Order         Name = "order"         // the log's order agrees with the clients' clock
-	Acknowledged  Name = "acknowledged"  // every acknowledged write is in the log, once and as it was answered
-	Refusal       Name = "refusal"       // what was refused has changed nothing
+	Acknowledged  Name = "acknowledged"  // every acknowledged write is in the log, once and as answered
+	Refusal       Name = "refusal"       // a refused call changed nothing
 	Resolved      Name = "resolved"      // an unknown call took effect once or never
 	Idempotency   Name = "idempotency"   // one Idempotency-Key has one effect and one answer
 	Version       Name = "version"       // linearizable: one version
@@ -45,20 +45,20 @@ const (
 	Key           Name = "key"           // linearizable: an API key
 	Access        Name = "access"        // linearizable: a key's access to a company
 	Certification Name = "certification" // linearizable: an artifact, its versions and certificates
-	ReadAfter     Name = "read-after"    // a read shows at least what it asked for
-	FeedPage      Name = "feed-page"     // no reader of the feed passes a hole
-	Feed          Name = "feed"          // the feed at the end is the log's
-	Search        Name = "search"        // a search shows all and only what is there
-	Stream        Name = "stream"        // the broker's stream is the log's
-	Webhook       Name = "webhook"       // receivers got each event of theirs
+	ReadAfter     Name = "read-after"    // a read shows at least the state it asked for
+	FeedPage      Name = "feed-page"     // no feed reader misses an event
+	Feed          Name = "feed"          // the final feed equals the log's
+	Search        Name = "search"        // a search shows all matching records and no others
+	Stream        Name = "stream"        // the broker's stream equals the log's
+	Webhook       Name = "webhook"       // receivers got each of their events
 	Usage         Name = "usage"         // usage = units = events
 	Evidence      Name = "evidence"      // every evidence verifies, with three verifiers
 	Checkpoint    Name = "checkpoint"    // all checkpoints belong to one tree
 	Leaf          Name = "leaf"          // the tree holds each event of the log once
-	Verdict       Name = "verdict"       // audit, rebuild --check and the bundles are clean, monitors content
+	Verdict       Name = "verdict"       // audit, rebuild --check and bundles are clean; monitors raise no alarm
 )
 
-// Names are all checks.
+// Names returns all checks.
 func Names() []Name {
 	return []Name{
 		Log, Order, Acknowledged, Refusal, Resolved, Idempotency, Version, Document, Sequence, Quota, Key, Access,
@@ -67,12 +67,12 @@ func Names() []Name {
 	}
 }
 
-// Violation is something that cannot be true of a correct ledger.
+// Violation is an observation that is impossible with a correct ledger.
 type Violation struct {
 	Check Name    `json:"check"`
-	Of    string  `json:"of"` // what it is about: a version, an organization, a file
+	Of    string  `json:"of"` // the subject: a version, an organization, a file
 	Text  string  `json:"text"`
-	Calls []int64 `json:"calls,omitempty"` // the numbers of the calls that show it
+	Calls []int64 `json:"calls,omitempty"` // numbers of the calls that show it
 }
 
 func (v Violation) String() string {
@@ -83,7 +83,7 @@ func (v Violation) String() string {
 	return text
 }
 
-// Report is what a check has found. A run is good when Violations and Undecided are empty.
+// Report is the result of a check. A run is good if Violations and Undecided are empty.
 type Report struct {
 	Violations []Violation      `json:"violations"`
 	Undecided  []Violation      `json:"undecided"` // partitions that porcupine did not decide within the limit
@@ -91,37 +91,37 @@ type Report struct {
 	Counts     map[string]int64 `json:"counts"`
 }
 
-// Good reports whether everything was decided, and nothing found.
+// Good reports whether everything was decided and no violation was found.
 func (r Report) Good() bool { return len(r.Violations) == 0 && len(r.Undecided) == 0 }
 
-// Options of Check.
+// Options configure Check.
 type Options struct {
-	// Limit is how long porcupine may take for one partition; 0 is two minutes.
+	// Limit is the time limit for porcupine on one partition; 0 means two minutes.
 	Limit time.Duration
-	// Workers is how many partitions are decided at once; 0 is one.
+	// Workers is how many partitions are decided concurrently; 0 means one.
 	Workers int
-	// Skip names checks that are left out, and reported as skipped.
+	// Skip lists checks to skip; they are reported as skipped.
 	Skip []Name
 	// GoAlone leaves out the verifiers in Python and JavaScript.
 	GoAlone bool
-	// Picture is a directory for porcupine's pages of illegal partitions; empty: none are drawn.
+	// Picture is a directory for porcupine's pages of illegal partitions; empty: no pages.
 	Picture string
 	// Now is the verifier's clock.
 	Now time.Time
 }
 
-// checker is one check of one history.
+// checker checks one history.
 type checker struct {
 	*index
 	Options
 
-	small int // how many operations porcupine is given at once
+	small int // maximum number of operations given to porcupine at once
 
 	mu     sync.Mutex
 	report Report
 }
 
-// Check judges a history. The error says that it could not be judged.
+// Check judges a history. It returns an error if the history cannot be judged.
 func Check(h *history.History, o Options) (Report, error) {
 	o.Limit = cmp.Or(o.Limit, 2*time.Minute)
 	o.Workers = cmp.Or(o.Workers, 1)
@@ -156,7 +156,7 @@ func compareViolations(a, b Violation) int {
 	return cmp.Or(cmp.Compare(a.Check, b.Check), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Text, b.Text))
 }
 
-// violate notes a violation, unless its check is skipped.
+// violate records a violation, unless its check is skipped.
 func (c *checker) violate(check Name, of string, calls []*history.Call, format string, values ...any) {
 	if slices.Contains(c.Skip, check) {
 		return
@@ -196,5 +196,5 @@ func (c *checker) count() {
 	c.add("events", int64(len(c.events)))
 }
 
-// sortedKeys are the keys of a map in order, so that two checks of a history print the same.
+// sortedKeys returns a map's keys in order, so that two checks of a history print the same.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -37,7 +37,7 @@ func lines(list []check.Violation) string {
 	return text.String()
 }
 
-// Histories of a correct ledger pass, written and read again.
+// TestCorrectHistoriesPass: histories of a correct ledger pass, also after being written and read.
 func TestCorrectHistoriesPass(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(12)

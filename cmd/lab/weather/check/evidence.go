@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// trust reads the trusted-keys file as it was pinned, or says why nothing can be verified.
+// trust reads the pinned trusted-keys file, or returns why nothing can be verified.
 func (c *checker) trust() (keys *evidence.TrustedKeys, text []byte, err error) {
 	if c.End.Trust == nil {
 		return nil, nil, fmt.Errorf("the end state must name the trusted-keys file")
@@ -26,7 +26,7 @@ func (c *checker) trust() (keys *evidence.TrustedKeys, text []byte, err error) {
 	return keys, text, err
 }
 
-// read reads a file of the run, which lies in its directory.
+// read reads a file in the run's directory.
 func (c *checker) read(name string) ([]byte, error) {
 	if !filepath.IsLocal(name) {
 		return nil, fmt.Errorf("file %q must lie in the directory of the run", name)
@@ -34,7 +34,7 @@ func (c *checker) read(name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(c.Directory, name))
 }
 
-// exported is an evidence that somebody got.
+// exported is an evidence that a client exported.
 type exported struct {
 	file, publicID string
 	certificate    bool
@@ -43,7 +43,7 @@ type exported struct {
 	unread         error // why there is no text
 }
 
-// findings are what each verifier must find alike.
+// findings must be the same for each verifier.
 type findings struct {
 	Signature      string  `json:"signature"`
 	References     string  `json:"references"`
@@ -51,17 +51,17 @@ type findings struct {
 	ObservedStatus *string `json:"observedStatus"`
 	ObservedAt     *string `json:"observedAt"`
 	Inclusion      string  `json:"inclusion"`
-	Good           bool    `json:"good"` // there is no failure
+	Good           bool    `json:"good"` // the verification succeeded
 	payload        evidence.RecordPayload
 }
 
 func (f findings) String() string {
-	text, _ := json.Marshal(f) //nolint:errchkjson // strings alone
+	text, _ := json.Marshal(f) //nolint:errchkjson // only strings
 	return string(text)
 }
 
-// evidence verifies the signed payload of every registration in the log, and every evidence that was exported: by the
-// package of this service, by the file in Python and by the script of the page.
+// evidence verifies the signed payload of every registration in the log, and every exported evidence: with the
+// service's own package, with the Python file and with the page's script.
 func (c *checker) evidence() error {
 	if slices.Contains(c.Skip, Evidence) {
 		return nil
@@ -71,7 +71,7 @@ func (c *checker) evidence() error {
 		c.violate(Evidence, "trusted keys", nil, "%v", err)
 		return nil
 	}
-	payloads := map[string]string{} // the log's, by public id
+	payloads := map[string]string{} // from the log, by public ID
 	for _, e := range c.events {
 		if e.Type != registered {
 			continue
@@ -115,7 +115,7 @@ func (c *checker) evidence() error {
 	return c.others(list, verdicts, keys, now)
 }
 
-// exports are the evidence files of the run, each once.
+// exports returns the run's evidence files, each once.
 func (c *checker) exports() (list []exported) {
 	for _, e := range c.End.Evidence {
 		list = append(list, exported{file: e.File, publicID: e.PublicID, certificate: e.Certificate})
@@ -162,7 +162,7 @@ func verify(e exported, trust *evidence.TrustedKeys, now time.Time) findings {
 	return v
 }
 
-// judge says whether an evidence proves what it must. A revoked record is a failure that says so, and no other.
+// judge checks that an evidence proves what it must. For a revoked record it must fail, for that reason only.
 func (c *checker) judge(e exported, f findings, payloads map[string]string) {
 	calls := []*history.Call{e.call}
 	revoked := f.ObservedStatus != nil && *f.ObservedStatus == "revoked"
@@ -179,12 +179,13 @@ func (c *checker) judge(e exported, f findings, payloads map[string]string) {
 	}
 }
 
-// observed: the state that an evidence states is that of its sequence, which was reached when it was asked for.
+// observed checks that the state in an evidence is the state at its sequence, and that the sequence had been reached
+// when the evidence was requested.
 func (c *checker) observed(e exported) {
 	of, known := c.public[e.publicID]
 	envelope, err := evidence.ParseEnvelope(e.text)
 	if e.certificate || !known || err != nil || envelope.StatusObservation == nil {
-		return // which judge refuses
+		return // judge reports it
 	}
 	calls := []*history.Call{e.call}
 	stated, err := evidence.ParseStatusPayload([]byte(envelope.StatusObservation.Payload))
@@ -222,7 +223,7 @@ func (c *checker) observed(e exported) {
 	}
 }
 
-// notes are all checkpoints of the run: those that somebody kept, and those in evidence.
+// notes returns all checkpoints of the run: the kept ones, and those in evidence.
 func (c *checker) notes() []history.Checkpoint {
 	list := slices.Clone(c.End.Checkpoints)
 	for _, e := range c.exports() {
@@ -233,7 +234,7 @@ func (c *checker) notes() []history.Checkpoint {
 	return list
 }
 
-// checkpoints: all that anybody saw are of one tree, which holds each event of the log once.
+// checkpoints checks that all observed checkpoints belong to one tree, which contains each event of the log once.
 func (c *checker) checkpoints() {
 	trust, _, err := c.trust()
 	if err != nil {

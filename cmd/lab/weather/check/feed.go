@@ -9,7 +9,7 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// feed holds every page that a reader got, and the feed at the end, against the log.
+// feed compares every page that a reader got, and the final feed, with the log.
 func (c *checker) feed() {
 	for i := range c.Calls {
 		call := &c.Calls[i]
@@ -20,7 +20,7 @@ func (c *checker) feed() {
 	c.copies(Feed, "the feed", c.End.Feed, func(f history.FeedEvent) string { return f.CompanyReference })
 }
 
-// shows is the event of the log that a feed's element must be, or nil.
+// shows returns the event of the log that a feed element must be, or nil.
 func (c *checker) shows(check Name, of string, f history.FeedEvent, calls ...*history.Call) *event {
 	e := c.byID[f.ID]
 	if e == nil || !e.inFeed() {
@@ -33,7 +33,7 @@ func (c *checker) shows(check Name, of string, f history.FeedEvent, calls ...*hi
 	return e
 }
 
-// element is an event as feeds show it.
+// element converts an event to the form in feeds.
 func (c *checker) element(e *event) history.FeedEvent {
 	return history.FeedEvent{
 		ID: e.ID, Sequence: e.Sequence, Type: e.Type, OccurredAt: e.OccurredAt, PublicID: e.Subject,
@@ -42,15 +42,15 @@ func (c *checker) element(e *event) history.FeedEvent {
 	}
 }
 
-// between are the events of a feed after one sequence, up to another.
+// between returns the events of a feed after one sequence, up to another.
 func between(list []*event, after, to int64) []*event {
 	from := sort.Search(len(list), func(i int) bool { return list[i].Sequence > after })
 	end := sort.Search(len(list), func(i int) bool { return list[i].Sequence > to })
 	return list[from:max(from, end)]
 }
 
-// floor is, for each event of a list and for the end, when the first of it and those after it was surely over. It is
-// asked for often, and kept by the list's name.
+// floor returns, for each event of a list and for the end, the earliest moment by which it, or an event after it, had
+// surely happened. The result is cached by the list's name.
 func (c *checker) floor(name string, list []*event) []int64 {
 	if c.floors == nil {
 		c.floors = map[string][]int64{}
@@ -67,7 +67,7 @@ func (c *checker) floor(name string, list []*event) []int64 {
 	return f
 }
 
-// missed is the first event after a sequence that was surely over before a moment, or nil.
+// missed returns the first event after a sequence that had surely happened before a moment, or nil.
 func (c *checker) missed(name string, list []*event, sequence, moment int64) *event {
 	rest := between(list, sequence, never)
 	if c.floor(name, list)[len(list)-len(rest)] >= moment {
@@ -76,9 +76,9 @@ func (c *checker) missed(name string, list []*event, sequence, moment int64) *ev
 	return rest[slices.IndexFunc(rest, func(e *event) bool { return e.before < moment })]
 }
 
-// page: a reader that goes on from nextCursor has passed every event before it, so the page must hold all of them. At
-// the end of the feed it must show what was acknowledged before the page was asked for, or up to the sequence that it
-// names.
+// page checks a feed page. A reader that continues from nextCursor skips every event before it, so the page must
+// contain all of them. At the end of the feed the page must show all events acknowledged before it was requested, or up
+// to the sequence that the request names.
 func (c *checker) page(call *history.Call) {
 	of, a, calls := call.Organization+"/"+call.Company, &call.Answer, []*history.Call{call}
 	list := c.feeds[of]
@@ -130,7 +130,7 @@ func (c *checker) page(call *history.Call) {
 	}
 }
 
-// copies compares a copy of all feeds with the log: each event once, in its order within a company.
+// copies compares a copy of all feeds with the log: each event once, in order within a company.
 func (c *checker) copies(check Name, what string, list []history.FeedEvent, by func(history.FeedEvent) string) {
 	seen := map[string]int{}
 	last := map[string]int64{}
@@ -158,7 +158,8 @@ func (c *checker) copies(check Name, what string, list []history.FeedEvent, by f
 	c.add(string(check)+": events", int64(len(list)))
 }
 
-// stream: the broker holds every event of the feeds once, each organization's in order, whatever company it is of.
+// stream checks that the broker has every event of the feeds once, and each organization's events in order across its
+// companies.
 func (c *checker) stream() {
 	list := make([]history.FeedEvent, 0, len(c.End.Stream))
 	slices.SortStableFunc(c.End.Stream, func(a, b history.Message) int { return cmp.Compare(a.Number, b.Number) })
@@ -179,10 +180,10 @@ func (c *checker) stream() {
 	c.copies(Stream, "the stream", list, func(history.FeedEvent) string { return "" })
 }
 
-// search: a search by hash shows all records that were acknowledged before it, and none that was asked for after it.
-// That each record is as its version was then, the models decide.
+// search checks that a search by hash shows all records acknowledged before it, and none requested after it. The models
+// decide whether each record was in the state shown.
 func (c *checker) search() {
-	byHash := map[string][]*event{} // of registrations, by organization and hash
+	byHash := map[string][]*event{} // registrations by organization and hash
 	for _, e := range c.registrations {
 		var p struct {
 			SHA256 string `json:"sha256"`
@@ -231,7 +232,7 @@ func (c *checker) search() {
 	}
 }
 
-// granted reports whether the key of a call surely had a company all the time that the call took.
+// granted reports whether a call's key surely had a company for the whole duration of the call.
 func (c *checker) granted(call *history.Call, company string) bool {
 	on := false
 	for _, e := range c.grants()[call.Key+"/"+call.Organization+"/"+company] {
@@ -244,7 +245,7 @@ func (c *checker) granted(call *history.Call, company string) bool {
 	return on
 }
 
-// grants are the changes of each key's access to each company, in order.
+// grants returns the changes of each key's access to each company, in order.
 func (c *checker) grants() map[string][]*event {
 	if c.accesses == nil {
 		c.accesses = map[string][]*event{}

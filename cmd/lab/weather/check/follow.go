@@ -8,7 +8,7 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// decodePayload reads the signed payload of a registration.
+// decodePayload decodes the signed payload of a registration.
 func decodePayload(e *event, into any) error {
 	if e.Type != registered || len(e.Payload) == 0 {
 		return fmt.Errorf("%s has no payload", e)
@@ -16,12 +16,12 @@ func decodePayload(e *event, into any) error {
 	return json.Unmarshal(e.Payload, into)
 }
 
-// grace is how long before a repeated attempt a fault may have been, in nanoseconds: a process that was killed or
-// frozen has leases that end later.
+// grace is how long before a repeated attempt a fault may have been, in nanoseconds. A killed or frozen process holds
+// leases that end later.
 const grace = int64(60e9)
 
-// webhooks: each destination got each event of its company, each time with the same words and a good signature. One
-// that was accepted comes again only where a fault can have lost the acceptance.
+// webhooks checks that each destination got each event of its company, always with the same body and a valid signature.
+// An accepted event may come again only if a fault could have lost the acceptance.
 func (c *checker) webhooks() {
 	type one struct{ webhook, event string }
 	accepted := map[one]*history.Receipt{}
@@ -78,12 +78,12 @@ func (c *checker) webhooks() {
 	c.deliveries()
 }
 
-// weather reports whether a fault lasted at some moment of a time.
+// weather reports whether a fault overlapped the given time.
 func (c *checker) weather(from, to int64) bool {
 	return slices.ContainsFunc(c.Faults, func(f history.Fault) bool { return f.Start <= to && f.End >= from })
 }
 
-// deliveries: the service keeps one delivery of one event to one destination.
+// deliveries checks that the service has one delivery per event and destination.
 func (c *checker) deliveries() {
 	seen, ids := map[string]string{}, map[string]bool{}
 	for _, d := range c.End.Deliveries {
@@ -103,7 +103,8 @@ func (c *checker) deliveries() {
 	}
 }
 
-// usage: what the service says was used is the number of units that it lists, and of registrations in the log.
+// usage checks that the usage reported by the service equals the number of units that it lists, and the number of
+// registrations in the log.
 func (c *checker) usage() {
 	type month struct{ organization, period string }
 	events := map[month]map[string]*event{}
@@ -165,7 +166,7 @@ func (c *checker) usage() {
 	}
 }
 
-// verdicts: what the service's own commands say of the ledger, and those who watch it.
+// verdicts checks the results of the service's own commands, monitors and witnesses.
 func (c *checker) verdicts() {
 	had := map[string]bool{}
 	for _, v := range c.End.Verdicts {

@@ -35,7 +35,7 @@ const (
 	certificateEnded  = "certificate.revoked"
 )
 
-// primary is the event that a write of each operation makes; it may make others besides.
+// primary is the event that a write of each operation causes, perhaps together with others.
 var primary = map[history.Operation]string{
 	history.Register: registered, history.Reserve: reserved, history.Release: released, history.Revoke: revoked,
 	history.CompanyCreate: companyCreated, history.KeyCreate: keyCreated, history.KeyRotate: keyCreated,
@@ -45,7 +45,7 @@ var primary = map[history.Operation]string{
 	history.Approve: versionApproved, history.Certify: certificateIssued, history.CertificateEnd: certificateEnded,
 }
 
-// versionKey names a version, and with version 0 a document.
+// versionKey identifies a version or, with version 0, a document.
 type versionKey struct {
 	organization, company, source, document string
 	version                                 int32
@@ -64,8 +64,8 @@ func (k versionKey) ofDocument() versionKey {
 	return k
 }
 
-// data is what the checks read of an event's data; no type of events has two meanings of one member, but that keyId
-// of a record and of a certificate names the signing key.
+// data holds the members of an event's data that the checks read. A member has the same meaning in all types of events,
+// except keyId, which in a record or certificate is the signing key.
 type data struct {
 	CompanyReference  string          `json:"companyReference"`
 	Reference         string          `json:"reference"` // of a company
@@ -92,15 +92,15 @@ type data struct {
 	SHA256            string          `json:"sha256"`
 }
 
-// event is one of the log with what the checks know of it.
+// event is an event of the log with information for the checks.
 type event struct {
 	*history.LogEvent
 	data
 	of     versionKey // of integrity events
-	status string     // right after it, of events of the feed
+	status string     // right after the event, for events of the feed
 	call   *history.Call
-	after  int64 // no earlier than this did it happen
-	before int64 // and no later than this
+	after  int64 // it happened no earlier than this
+	before int64 // it happened no later than this
 }
 
 func (e *event) String() string { return fmt.Sprintf("%s %s (sequence %d)", e.Type, e.ID, e.Sequence) }
@@ -110,18 +110,18 @@ func (e *event) inFeed() bool {
 	return e.Type == registered || e.Type == superseded || e.Type == revoked
 }
 
-// index is a history with the ways through it.
+// index is a history with indexes into it.
 type index struct {
 	*history.History
 	organizations map[string]*history.Organization
 	events        []*event            // by shard, then position
-	byRequest     map[string][]*event // by request id
+	byRequest     map[string][]*event // by request ID
 	byID          map[string]*event
 	sequences     map[string][]*event // by organization, in order of the sequence
 	effects       map[*history.Call][]*event
-	public        map[string]versionKey // by public id
-	references    map[string]string     // of companies, by organization and id
-	registrations map[versionKey]*event // the first of each
+	public        map[string]versionKey // by public ID
+	references    map[string]string     // of companies, by organization and ID
+	registrations map[versionKey]*event // the first of each version
 	feeds         map[string][]*event   // by organization and company reference
 	answers       map[lookUp]int64      // see latest
 	accesses      map[string][]*event   // see grants
@@ -180,7 +180,7 @@ func (x *index) decode() error {
 	return nil
 }
 
-// reference is a company's reference, by its id in an organization.
+// reference returns a company's reference, from its ID in an organization.
 func (x *index) reference(e *event) string {
 	if e.Company == nil {
 		return ""
@@ -188,9 +188,9 @@ func (x *index) reference(e *event) string {
 	return x.references[e.Organization+"/"+*e.Company]
 }
 
-// name says of which version each event of a version is.
+// name finds the version of each event about a version.
 func (x *index) name() {
-	documents := map[string]versionKey{} // by id
+	documents := map[string]versionKey{} // by ID
 	for _, id := range sortedKeys(x.sequences) {
 		for _, e := range x.sequences[id] {
 			switch e.Type {
@@ -214,7 +214,7 @@ func (x *index) name() {
 	}
 }
 
-// ofCall is the version that a call names, by its reference or by a public id.
+// ofCall returns the version that a call names, by reference or public ID.
 func (x *index) ofCall(c *history.Call) (versionKey, bool) {
 	r := c.Request
 	if r.Document != "" {
@@ -224,7 +224,7 @@ func (x *index) ofCall(c *history.Call) (versionKey, bool) {
 	return k, ok && (c.Organization == "" || k.organization == c.Organization)
 }
 
-// attribute finds for each call the events of its operation. More than one is a violation that others look for.
+// attribute finds the events of each call's operation. Other checks report more than one as a violation.
 func (x *index) attribute() {
 	for i := range x.Calls {
 		c := &x.Calls[i]
@@ -242,7 +242,7 @@ func (x *index) attribute() {
 			x.effects[c] = append(x.effects[c], e)
 		}
 	}
-	for _, list := range x.sequences { // what a registration in a batch made besides
+	for _, list := range x.sequences { // further events of a registration in a batch
 		for i, e := range list {
 			if e.call == nil && e.Type == superseded && i > 0 && list[i-1].RequestID == e.RequestID {
 				e.call = list[i-1].call
@@ -251,7 +251,7 @@ func (x *index) attribute() {
 	}
 }
 
-// fits reports whether an event of a request is that of one of its items.
+// fits reports whether an event of a request belongs to the given item.
 func (x *index) fits(c *history.Call, e *event) bool {
 	switch c.Operation {
 	case history.Register, history.Reserve:
@@ -265,7 +265,7 @@ func (x *index) fits(c *history.Call, e *event) bool {
 	return true
 }
 
-// effect is the event that a call has made, or nil.
+// effect returns the event that a call has caused, or nil.
 func (x *index) effect(c *history.Call) *event {
 	if list := x.effects[c]; len(list) > 0 {
 		return list[0]
@@ -273,8 +273,8 @@ func (x *index) effect(c *history.Call) *event {
 	return nil
 }
 
-// bound says between which moments each event happened. Events of a shard happen in the order of their positions, so
-// that nothing stays open for ever: an unknown call was over when a call after it was answered.
+// bound sets the moments between which each event happened. Events of a shard happen in the order of their positions,
+// so every event has bounds: an unknown call was over when a call after it was answered.
 func (x *index) bound() {
 	for rest := x.events; len(rest) > 0; {
 		n := 1

@@ -12,12 +12,12 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// line is what happened to one thing: all writes that had an effect on it, in the order of the log, and all that
-// anybody saw of it. S is its state. It is linearizable if every write and every read can be put at one moment of its
-// time, the writes in that order, so that each read holds of the state of its moment.
+// line is the history of one object with state S: all writes that took effect on it, in the log's order, and all reads
+// of it. It is linearizable if every write and every read can be placed at one moment within its call, the writes in
+// that order, so that each read agrees with the state at its moment.
 //
-// The log fixes the order of the writes, so how many of them came before says what the state is: porcupine's state is
-// that number, and what is searched are the moments.
+// The log fixes the order of the writes, so the number of earlier writes determines the state. That number is
+// porcupine's state, and the search is only for the moments.
 type line[S any] struct {
 	check  Name
 	of     string
@@ -28,26 +28,27 @@ type line[S any] struct {
 
 type write[S any] struct {
 	event *event
-	call  *history.Call // nil: nobody of this history
-	// apply is the state after, and why the write cannot have been or cannot have been answered so; empty: it can.
+	call  *history.Call // nil: by no call of this history
+	// apply returns the state after the write. It also returns why the write, or its answer, is impossible; empty if it is
+	// possible.
 	apply         func(S) (S, string)
 	after, before int64
 }
 
 type read[S any] struct {
 	call  *history.Call
-	says  string // reads that say the same hold of the same states
+	says  string // reads with the same text agree with the same states
 	holds func(S) bool
-	// least is the sequence of the organization that a read with Integrity-Read-After asks for; nil without one. Such a
-	// read may be of the past.
+	// least is the organization's sequence that a read with Integrity-Read-After requires, or nil. Such a read may show a
+	// past state.
 	least *int64
 
 	start, end int64
-	lo, hi     int  // before how many writes it surely is not, and after how many
-	sure       bool // at its end exactly lo writes have happened, whatever else is seen
+	lo, hi     int  // it is surely after lo writes, and not after more than hi
+	sure       bool // at its end exactly lo writes had happened, whatever else was observed
 }
 
-// observe adds a read, with the moments of its call.
+// observe adds a read, with its call's moments.
 func (l *line[S]) observe(call *history.Call, says string, holds func(S) bool) {
 	l.reads = append(
 		l.reads,
@@ -55,12 +56,12 @@ func (l *line[S]) observe(call *history.Call, says string, holds func(S) bool) {
 	)
 }
 
-// happen adds a write. They must come in the order of the log.
+// happen adds a write. Writes must be added in the log's order.
 func (l *line[S]) happen(e *event, apply func(S) (S, string)) {
 	l.writes = append(l.writes, write[S]{event: e, call: e.call, apply: apply, after: e.after, before: e.before})
 }
 
-// small is how many operations porcupine is given as they are. Its memory grows with the square.
+// small is the largest number of operations given to porcupine at once. Its memory grows with the square.
 const small = 3000
 
 // decide judges a line.
@@ -81,7 +82,7 @@ func decide[S any](c *checker, l *line[S]) {
 	l.segments(c.small/4, reads, func(from, to int, reads []read[S]) { l.judge(c, states, why, from, to, reads) })
 }
 
-// states are those after each number of writes, and why a write cannot be.
+// states returns the state after each number of writes, and why each write is impossible, if it is.
 func (l *line[S]) states() (states []S, why []string) {
 	states, why = make([]S, len(l.writes)+1), make([]string, len(l.writes))
 	states[0] = l.init
@@ -91,11 +92,11 @@ func (l *line[S]) states() (states []S, why []string) {
 	return states, why
 }
 
-// place finds between which writes each read can be.
+// place finds the writes between which each read can be.
 func (l *line[S]) place() {
 	over, begun := make([]int64, len(l.writes)), make([]int64, len(l.writes))
 	least, latest := int64(never), int64(0)
-	for i := len(l.writes) - 1; i >= 0; i-- { // before is that of any later write too
+	for i := len(l.writes) - 1; i >= 0; i-- { // before is also the limit of any later write
 		least = min(least, l.writes[i].before)
 		over[i] = least
 	}
@@ -118,8 +119,8 @@ func (l *line[S]) place() {
 	}
 }
 
-// essential leaves out reads that no order of moments can make false, and those that another makes true: one that holds
-// of the only state that it can be of, and one that lasts longer than another that says the same.
+// essential drops reads that cannot fail, and reads that another read implies: a read that agrees with the only state
+// it can see, and a read that lasts longer than another one with the same text.
 func (l *line[S]) essential(states []S) []read[S] {
 	slices.SortStableFunc(l.reads, func(a, b read[S]) int { return compareInts(a.end, b.end) })
 	type kind struct {
@@ -155,9 +156,9 @@ func compareInts(a, b int64) int {
 	return 0
 }
 
-// tighten narrows the moments of writes by what reads hold of: the writes up to the first such state came before the
-// end of the read, and those after the last one came after its start. It reports reads that contradict each other, or
-// the writes.
+// tighten narrows the moments of writes with the reads' states: the writes up to the first matching state came before
+// the end of the read, and the writes after the last one came after its start. It returns reads that contradict each
+// other or the writes.
 func (l *line[S]) tighten(states []S, reads []read[S]) (calls []*history.Call, text string) {
 	n := len(l.writes)
 	after, before := make([]int64, n), make([]int64, n)
@@ -198,7 +199,7 @@ func (l *line[S]) tighten(states []S, reads []read[S]) (calls []*history.Call, t
 	return nil, ""
 }
 
-// held are the first and the last state in its time of which a read holds; −1 where no state is.
+// held returns the first and the last state within a read's time that agree with the read, or −1 if no state does.
 func (l *line[S]) held(states []S, r read[S]) (first, last int) {
 	first, last = -1, -1
 	for i := r.lo; i <= r.hi; i++ {
@@ -212,8 +213,8 @@ func (l *line[S]) held(states []S, r read[S]) (first, last int) {
 	return first, last
 }
 
-// segments cuts a long line where no read that is left can be on both sides. The writes of both sides have their order
-// by the log and moments that agree with it, so the line is linearizable if each segment is.
+// segments cuts a long line at places that no remaining read can cross. The order of the writes on both sides, and
+// their moments, agree with the log, so the line is linearizable if each segment is.
 func (l *line[S]) segments(size int, reads []read[S], take func(from, to int, reads []read[S])) {
 	l.reads = reads
 	l.place()
@@ -240,7 +241,7 @@ func (l *line[S]) segments(size int, reads []read[S], take func(from, to int, re
 	}
 }
 
-// judge has porcupine decide the writes from one to another with the reads among them.
+// judge lets porcupine decide a range of writes with the reads among them.
 func (l *line[S]) judge(c *checker, states []S, why []string, from, to int, reads []read[S]) {
 	if from == to && len(reads) == 0 {
 		return
@@ -318,7 +319,7 @@ func client(call *history.Call) int {
 	return int(call.Number)
 }
 
-// culprit finds an operation that shows why a line is not linearizable, for people.
+// culprit finds an operation that shows a person why a line is not linearizable.
 func (l *line[S]) culprit(states []S, why []string, from, to int, reads []read[S]) ([]*history.Call, string) {
 	for i := from; i < to; i++ {
 		if why[i] != "" {
@@ -340,7 +341,7 @@ func (l *line[S]) culprit(states []S, why []string, from, to int, reads []read[S
 	return calls, "each call can be put at a moment of its own, but not all of them together"
 }
 
-// around are a read and the writes that it can be at.
+// around returns the calls of a read and of the writes that it can be next to.
 func (l *line[S]) around(r read[S]) []*history.Call {
 	calls := []*history.Call{r.call}
 	for i := max(0, r.lo-1); i < min(len(l.writes), r.hi+1); i++ {

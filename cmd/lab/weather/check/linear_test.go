@@ -15,7 +15,7 @@ func newChecker(size int) *checker {
 	return &checker{Options: Options{Limit: time.Minute}, small: size, report: Report{Counts: map[string]int64{}}}
 }
 
-// random is a line of a counter, with reads that hold of some of its states.
+// random returns a random line of a counter, with reads that agree with some of its states.
 func random(r *rand.Rand, writes, reads int) *line[int] {
 	l := &line[int]{check: Version, of: "random"}
 	var latest int64
@@ -42,7 +42,7 @@ func random(r *rand.Rand, writes, reads int) *line[int] {
 	return l
 }
 
-// plain decides a line by porcupine alone, with all of its reads.
+// plain decides a line with porcupine alone, with all of its reads.
 func plain(l *line[int]) bool {
 	l.place()
 	var list []porcupine.Operation
@@ -65,7 +65,7 @@ func plain(l *line[int]) bool {
 	}, list)
 }
 
-// What is left out, narrowed and cut changes no verdict.
+// TestReductionsKeepTheVerdict: dropping reads, narrowing and cutting change no verdict.
 func TestReductionsKeepTheVerdict(t *testing.T) {
 	t.Parallel()
 	verdicts := map[bool]int{}
@@ -93,7 +93,7 @@ func TestReductionsKeepTheVerdict(t *testing.T) {
 	}
 }
 
-// A long line is decided in segments, and a single stale read in it is found.
+// TestLongLines: a long line is decided in segments, and a single stale read in it is found.
 func TestLongLines(t *testing.T) {
 	t.Parallel()
 	const writes = 8_000
@@ -115,7 +115,7 @@ func TestLongLines(t *testing.T) {
 			}
 			if i%2 == 0 {
 				l.observe(read, fmt.Sprint(seen), func(n int) bool { return n == seen })
-			} else { // what two states show
+			} else { // the text of two states
 				l.observe(read, fmt.Sprint(seen, " or the next"), func(n int) bool { return n == seen || n == seen+1 })
 			}
 		}
@@ -130,11 +130,11 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// What is not decided in time is reported, and passes as nothing else.
+// TestUndecided: a line not decided in time is reported as undecided, not as passed.
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	c := newChecker(small)
-	c.Limit = 1 // nanosecond
+	c.Limit = 1 // a nanosecond
 	r := rand.New(rand.NewPCG(4, 2))
 	for range 50 {
 		l := random(r, 200, 200)

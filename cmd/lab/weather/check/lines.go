@@ -7,7 +7,7 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// lines makes the lines of everything and has each decided.
+// lines builds the lines of all objects and has each decided.
 func (c *checker) lines(decided func(func())) {
 	m := newModels(c)
 	for _, e := range c.events {
@@ -32,7 +32,7 @@ func submit[S any](c *checker, decided func(func()), lines map[string]*line[S]) 
 	}
 }
 
-// models are the lines of each kind, by what they are of.
+// models are the lines of each kind, by object.
 type models struct {
 	*checker
 	versions  map[string]*line[version]
@@ -56,7 +56,7 @@ func newModels(c *checker) *models {
 	}
 }
 
-// at is the line of a name, made where it is missing.
+// at returns the line of a name, and creates it if it is missing.
 func at[S any](lines map[string]*line[S], check Name, of string) *line[S] {
 	l := lines[of]
 	if l == nil {
@@ -66,7 +66,7 @@ func at[S any](lines map[string]*line[S], check Name, of string) *line[S] {
 	return l
 }
 
-// event adds what an event of the log did.
+// event adds the effects of an event in the log.
 func (m *models) event(e *event) {
 	switch e.Type {
 	case reserved, released, registered, superseded, revoked:
@@ -87,7 +87,7 @@ func (m *models) event(e *event) {
 	}
 }
 
-// call adds what a call has seen.
+// call adds a call's observations.
 func (m *models) call(c *history.Call) {
 	if c.Outcome == history.Unknown {
 		return
@@ -99,7 +99,7 @@ func (m *models) call(c *history.Call) {
 	m.seenArtifact(c)
 }
 
-// sequences makes the line of each organization: what one call has made is made at once.
+// sequences builds the line of each organization. All events of one call happen at once.
 func (m *models) sequences() {
 	for _, id := range sortedKeys(m.checker.sequences) {
 		if m.organizations[id] == nil {
@@ -124,7 +124,7 @@ func (m *models) sequences() {
 	}
 }
 
-// seenUse adds what a call says of its organization's sequence and use.
+// seenUse adds a call's observations of its organization's sequence and usage.
 func (m *models) seenUse(c *history.Call) {
 	if m.organizations[c.Organization] == nil {
 		return
@@ -158,8 +158,8 @@ func (m *models) quota(organization, period string) *line[int64] {
 	return at(m.quotas, Quota, organization+" "+period)
 }
 
-// onlyPeriod is the month of all registrations of an organization, where there is one: clocks of services may stand in
-// different months, and a refusal does not say in which.
+// onlyPeriod returns the month of all registrations of an organization, if there is only one. The services' clocks may
+// be in different months, and a refusal does not name its month.
 func (m *models) onlyPeriod(organization string) (string, bool) {
 	var found []string
 	for name := range m.quotas {
@@ -191,7 +191,7 @@ func (m *models) takeUnit(e *event) {
 	})
 }
 
-// key is the state of an API key. One that is ending works at least until one moment and at most until another.
+// key is the state of an API key. An ending key works at least until one moment and at most until another.
 type key struct {
 	exists, ended, ending bool
 	least, most           int64
@@ -225,7 +225,7 @@ func (m *models) seenKey(c *history.Call) {
 		return
 	}
 	l := at(m.keys, Key, c.Key)
-	now := *c // a key is looked up on the primary, whatever the call wants to read after
+	now := *c // keys are looked up on the primary, whatever Integrity-Read-After says
 	now.Request.ReadAfter = nil
 	if a := c.Answer; c.Operation == history.KeyRead && c.Outcome == history.Answered {
 		at(m.keys, Key, c.Request.Target).observe(c, "the key is "+a.KeyState, func(k key) bool {
@@ -244,7 +244,7 @@ func (m *models) seenKey(c *history.Call) {
 	}
 }
 
-// seenAccess adds whether the key of a call had its company.
+// seenAccess adds whether a call's key had its company.
 func (m *models) seenAccess(c *history.Call) {
 	if c.Key == "" || c.Organization == "" {
 		return
@@ -278,7 +278,7 @@ func (m *models) seenAccess(c *history.Call) {
 	}
 }
 
-// needsCompany reports whether the outcome of a call shows that its key had the company.
+// needsCompany reports whether a call's outcome shows that its key had the company.
 func needsCompany(c *history.Call) bool {
 	switch c.Operation {
 	case history.Register, history.Reserve, history.Lookup, history.FeedPage:

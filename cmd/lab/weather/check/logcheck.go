@@ -6,7 +6,7 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// log replays the log alone: what stands in it must follow from what stands before, whatever answers said.
+// log replays the log alone: each event must follow from the events before it, whatever the answers were.
 func (c *checker) log() {
 	position := map[int]int64{}
 	ids := map[string]bool{}
@@ -46,7 +46,7 @@ func (c *checker) log() {
 	}
 }
 
-// life is a document as the replay knows it.
+// life is the replay's state of a document.
 type life struct {
 	highest  int32
 	versions map[int32]*versionLife
@@ -55,7 +55,7 @@ type life struct {
 type versionLife struct {
 	publicID            string
 	registered, revoked bool
-	superseded          bool // an event said so
+	superseded          bool // an event recorded it
 }
 
 // replay applies an organization's events.
@@ -136,7 +136,7 @@ func (c *checker) registersOnce(e *event, d *life, v *versionLife, calls []*hist
 	}
 }
 
-// supersedes checks that the event after a registration says which version it has taken the place of.
+// supersedes checks that the event after a registration names the version that it supersedes.
 func (c *checker) supersedes(i int, e *event, d *life) {
 	former := d.versions[d.highest]
 	must := former != nil && d.highest < e.Version && !former.revoked
@@ -153,8 +153,8 @@ func (c *checker) supersedes(i int, e *event, d *life) {
 	}
 }
 
-// order holds the log against the clients' clock: an event whose call was answered before another call began stands
-// before the event of that one.
+// order compares the log with the clients' clock: if a call was answered before another began, its event must come
+// first in the log.
 func (c *checker) order() {
 	var shard int
 	var latest *event

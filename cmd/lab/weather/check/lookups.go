@@ -6,14 +6,13 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// lookUps are the reads that tell what became of a write of each operation. Beside a log that says what each request
-// did, they tell what the ledger shows of it: a write that the log has must be seen, and one that it lacks must not,
-// which the models decide.
+// lookUps are the reads that show the outcome of a write, by operation. The log says what each request did; these reads
+// show whether the ledger agrees. A write in the log must be visible, and a missing one must not be, which the models
+// decide.
 //
-// A creation and an upload have none, because the id to ask for was in the answer that is lost. An upload is settled by
-// its repetition with the same Idempotency-Key where there was time for one. Else the log alone tells of both, by the
-// request's id: idempotency, artifacts and keys are checked with whatever it says. No client makes companies or grants
-// webhooks.
+// A creation and an upload have no look-up, because the ID was in the lost answer. An upload is settled by repeating it
+// with the same Idempotency-Key, if there was time. Otherwise only the log shows the outcome of both, by the request's
+// ID; idempotency, artifacts and keys are then checked against it. No client creates companies or grants webhooks.
 var lookUps = map[history.Operation][]history.Operation{
 	history.Register:       {history.Lookup, history.Record, history.Compare, history.Register},
 	history.Reserve:        {history.ReservationRead},
@@ -28,13 +27,13 @@ var lookUps = map[history.Operation][]history.Operation{
 	history.CertificateEnd: {history.CertificateRead},
 }
 
-// lookUp is a read of one thing.
+// lookUp is a read of one object.
 type lookUp struct {
 	operation history.Operation
 	of        string
 }
 
-// lookedUp requires that somebody has looked after an unknown call, once it was given up, at what it was to change.
+// lookedUp requires that an unknown call's object was looked up after the call was given up.
 func (c *checker) lookedUp(call *history.Call) {
 	reads, of := lookUps[call.Operation], c.thing(call)
 	switch {
@@ -50,7 +49,7 @@ func (c *checker) lookedUp(call *history.Call) {
 	}
 }
 
-// thing is what a call is about.
+// thing returns the object of a call.
 func (c *checker) thing(call *history.Call) string {
 	r := call.Request
 	switch call.Operation {
@@ -69,7 +68,7 @@ func (c *checker) thing(call *history.Call) string {
 	return r.PublicID
 }
 
-// latest is when the last of the calls began that tell of each thing what is, at present.
+// latest returns, for each object, when the last call began that shows its present state.
 func (c *checker) latest() map[lookUp]int64 {
 	if c.answers == nil {
 		c.answers = map[lookUp]int64{}

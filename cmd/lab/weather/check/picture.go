@@ -15,12 +15,11 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// mostDrawn is the number of calls on the page of a run. More would make it slow to open.
-const mostDrawn = 400
+// maxDrawn is the largest number of calls on a run's page. More would make it slow to open.
+const maxDrawn = 400
 
-// Draw writes porcupine's page of a run: the calls that violations name, and those that were left unknown or took
-// longest, in rows of their clients, beside the faults in rows of their targets. Places on its axis keep the order of
-// times, not their distance.
+// Draw writes porcupine's page of a run: the calls in violations, and the calls that stayed unknown or took longest, in
+// rows by client, beside the faults in rows by target. The axis shows the order of times, not their distance.
 func Draw(w io.Writer, h *history.History, r Report) error {
 	named := map[int64]bool{}
 	for _, v := range slices.Concat(r.Violations, r.Undecided) {
@@ -45,7 +44,7 @@ func Draw(w io.Writer, h *history.History, r Report) error {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.End-b.Start, a.End-a.Start))
 	})
 	list := annotations(h.Faults)
-	for _, c := range calls[:min(len(calls), mostDrawn)] {
+	for _, c := range calls[:min(len(calls), maxDrawn)] {
 		colour := "#aed6f1"
 		if rank(c) == 0 {
 			colour = "#f1948a"
@@ -57,14 +56,14 @@ func Draw(w io.Writer, h *history.History, r Report) error {
 				time.Duration(c.End-c.Start), c.Status, c.Code, c.Service, c.RequestID),
 		})
 	}
-	// Nothing is judged here: the lines are, one by one.
+	// Nothing is judged here; the lines are judged one by one.
 	model := porcupine.Model{Init: func() any { return 0 }, Step: func(any, any, any) (bool, any) { return true, 0 }}
 	_, info := porcupine.CheckOperationsVerbose(model, nil, 0)
 	info.AddAnnotations(list)
 	return porcupine.Visualize(model, info, w)
 }
 
-// annotations are the faults in the form that porcupine draws, a row for each target.
+// annotations converts the faults to porcupine's form, with a row for each target.
 func annotations(faults []history.Fault) (list []porcupine.Annotation) {
 	for _, f := range faults {
 		list = append(list, porcupine.Annotation{
@@ -78,7 +77,7 @@ func annotations(faults []history.Fault) (list []porcupine.Annotation) {
 
 var unsafeName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// draw writes porcupine's page of an illegal line, with the faults that there were during it.
+// draw writes porcupine's page of an illegal line, with the faults during it.
 func (c *checker) draw(name string, model porcupine.Model, info porcupine.LinearizationInfo, from, to int64) {
 	elsewhere := func(f history.Fault) bool { return f.End < from || f.Start > to }
 	info.AddAnnotations(annotations(slices.DeleteFunc(slices.Clone(c.Faults), elsewhere)))

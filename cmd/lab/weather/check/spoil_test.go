@@ -13,13 +13,13 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// spoiled is a history with what a test needs to spoil it.
+// spoiled is a history that a test can corrupt.
 type spoiled struct {
 	*history.History
 	t *testing.T
 }
 
-// clone is a copy that shares the files.
+// clone returns a copy that shares the files.
 func clone(t *testing.T, h *history.History) spoiled {
 	t.Helper()
 	text, err := json.Marshal(h)
@@ -30,14 +30,14 @@ func clone(t *testing.T, h *history.History) spoiled {
 	if err := json.Unmarshal(text, next); err != nil {
 		t.Fatal(err)
 	}
-	for i := range next.End.Log { // which Marshal escapes
+	for i := range next.End.Log { // Marshal escapes it
 		next.End.Log[i].Data = h.End.Log[i].Data
 	}
 	next.Directory = h.Directory
 	return spoiled{next, t}
 }
 
-// find is the first call that a test can use.
+// find returns the first call that a test can use.
 func (s spoiled) find(good func(c *history.Call) bool) *history.Call {
 	for i := range s.Calls {
 		if good(&s.Calls[i]) {
@@ -47,7 +47,7 @@ func (s spoiled) find(good func(c *history.Call) bool) *history.Call {
 	return nil
 }
 
-// index is that of the first event that a test can use, or −1.
+// index returns the index of the first event that a test can use, or −1.
 func (s spoiled) index(good func(e *history.LogEvent) bool) int {
 	for i := range s.End.Log {
 		if good(&s.End.Log[i]) {
@@ -61,12 +61,12 @@ func ofType(kind string) func(*history.LogEvent) bool {
 	return func(e *history.LogEvent) bool { return e.Type == kind }
 }
 
-// effect is the event of a call, of one type.
+// effect returns the index of a call's event of a type.
 func (s spoiled) effect(c *history.Call, kind string) int {
 	return s.index(func(e *history.LogEvent) bool { return e.RequestID == c.RequestID && e.Type == kind })
 }
 
-// renumber gives the log positions and sequences without holes, and the copies of the feed the same.
+// renumber removes gaps from positions and sequences, in the log and in the copies of the feed.
 func (s spoiled) renumber() {
 	positions, sequences, of := map[int]int64{}, map[string]int64{}, map[string]int64{}
 	for i := range s.End.Log {
@@ -84,7 +84,7 @@ func (s spoiled) renumber() {
 	}
 }
 
-// drop takes an event out of the log, as if it had never been.
+// drop removes an event from the log, as if it had never happened.
 func (s spoiled) drop(i int) bool {
 	if i < 0 {
 		return false
@@ -94,7 +94,7 @@ func (s spoiled) drop(i int) bool {
 	return true
 }
 
-// insert puts a changed copy of an event behind it.
+// insert adds a changed copy of an event after it.
 func (s spoiled) insert(i int, change func(e *history.LogEvent, data map[string]any)) bool {
 	if i < 0 {
 		return false
@@ -134,7 +134,7 @@ func (s spoiled) setData(i int, name string, value any) bool {
 	return true
 }
 
-// rewrite changes a file, in a directory of its own.
+// rewrite changes a file, in a separate directory.
 func (s spoiled) rewrite(name string, change func([]byte) []byte) bool {
 	directory := s.t.TempDir()
 	err := os.CopyFS(directory, os.DirFS(s.Directory))
@@ -157,7 +157,7 @@ func answered(o history.Operation) func(*history.Call) bool {
 	return func(c *history.Call) bool { return c.Operation == o && c.Outcome == history.Answered }
 }
 
-// created finds a registration that made a record.
+// created reports whether a call is a registration that created a record.
 func created(c *history.Call) bool {
 	return c.Operation == history.Register && c.Outcome == history.Answered && c.Status == 201 && c.Batch == 0
 }
@@ -172,7 +172,7 @@ func (s spoiled) happened(o history.Operation, kind string) *history.Call {
 	})
 }
 
-// In a history that is spoiled in one way, the check that is meant finds a violation.
+// TestSpoiledHistoriesFail: if a history is corrupted in one way, the intended check reports a violation.
 func TestSpoiledHistoriesFail(t *testing.T) {
 	t.Parallel()
 	made := make([]func() *history.History, 6)
@@ -205,7 +205,8 @@ func TestSpoiledHistoriesFail(t *testing.T) {
 	}
 }
 
-// spoil is one way to spoil a history, and the check that must tell it. spoil reports whether it could.
+// spoil is one way to corrupt a history, and the check that must detect it. The function reports whether it could
+// corrupt the history.
 type spoil struct {
 	name  string
 	by    check.Name

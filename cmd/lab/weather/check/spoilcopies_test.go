@@ -241,7 +241,7 @@ func spoilCopies() []spoil {
 	}
 }
 
-// lastOf is the index of the last event of the feed that a call reads.
+// lastOf returns the index of the last event of the feed that a call reads.
 func (s spoiled) lastOf(c *history.Call) int {
 	last := -1
 	for i, f := range s.End.Feed {
@@ -252,7 +252,7 @@ func (s spoiled) lastOf(c *history.Call) int {
 	return last
 }
 
-// fullSearch finds a search that shows a record that was acknowledged before it, by a key that keeps its companies.
+// fullSearch finds a search, by a key that keeps its companies, that shows a record acknowledged before it.
 func (s spoiled) fullSearch() *history.Call {
 	return s.find(func(c *history.Call) bool {
 		if !answered(history.Search)(c) || len(c.Answer.Records) != 1 {
@@ -267,7 +267,7 @@ func (s spoiled) fullSearch() *history.Call {
 	})
 }
 
-// spoilProofs are ways in which evidence, the tree and those who watch may say that something is wrong.
+// spoilProofs are faults in evidence, in the tree, and in the reports of monitors and witnesses.
 func spoilProofs() []spoil {
 	sign := func(s spoiled, size int64, change byte) {
 		signer, err := checktest.Signer()
@@ -490,7 +490,7 @@ func (s spoiled) reform(change func(*evidence.Envelope)) bool {
 	})
 }
 
-// reformed is the record whose evidence is changed.
+// reformed returns the record whose evidence is changed.
 func (s spoiled) reformed() string {
 	for _, c := range s.Calls {
 		if c.Answer.File != "" {
@@ -500,7 +500,7 @@ func (s spoiled) reformed() string {
 	return s.End.Evidence[0].PublicID
 }
 
-// reobserve signs an evidence's observation anew.
+// reobserve signs an evidence's observation again.
 func (s spoiled) reobserve(change func(*evidence.StatusPayload)) bool {
 	return s.reform(func(e *evidence.Envelope) {
 		p, err := evidence.ParseStatusPayload([]byte(e.StatusObservation.Payload))

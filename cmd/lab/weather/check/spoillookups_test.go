@@ -7,7 +7,7 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// lookUp is the last look-up of a write of which nobody knew what became, after which no event changed what it shows.
+// lookUp returns the last look-up of a write with an unknown outcome, after which no event changed the result.
 func (s spoiled) lookUp(write, read history.Operation) *history.Call {
 	unknown := s.find(func(c *history.Call) bool { return c.Operation == write && c.Outcome == history.Unknown })
 	for i := range s.Calls {
@@ -19,7 +19,7 @@ func (s spoiled) lookUp(write, read history.Operation) *history.Call {
 	return nil
 }
 
-// about reports whether two calls are about the same, by what their requests name.
+// about reports whether two calls' requests name the same object.
 func about(c, d *history.Call) bool {
 	a, b := c.Request, d.Request
 	version := func(c *history.Call) string {
@@ -32,7 +32,7 @@ func about(c, d *history.Call) bool {
 		a.Version == b.Version && a.Target == b.Target && a.PublicID == b.PublicID && version(c) == version(d)
 }
 
-// spoilLookUps are ways in which what became of an unknown write stays unknown, or is shown otherwise than it was.
+// spoilLookUps are ways in which the outcome of an unknown write stays unknown, or is shown wrongly.
 func spoilLookUps() (list []spoil) {
 	for write, read := range map[history.Operation]history.Operation{
 		history.Reserve: history.ReservationRead, history.Release: history.ReservationRead, history.Revoke: history.Record,

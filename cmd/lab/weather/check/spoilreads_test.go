@@ -5,7 +5,7 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// registeredBefore finds a look-up of a record that was acknowledged before it began.
+// registeredBefore finds a look-up of a record that was acknowledged before the look-up began.
 func (s spoiled) registeredBefore(good func(c *history.Call) bool) *history.Call {
 	return s.find(func(c *history.Call) bool {
 		return answered(history.Lookup)(c) && good(c) && s.find(func(r *history.Call) bool {
@@ -20,7 +20,7 @@ func notFound(c *history.Call) {
 	c.Outcome, c.Status, c.Code, c.Answer = history.Refused, 404, "RECORD_NOT_FOUND", history.Answer{}
 }
 
-// onlyKey finds a key's refusal that no change is near.
+// lonely finds a key's refusal with no change of the key nearby.
 func (s spoiled) lonely(o history.Operation, code, kind string) *history.Call {
 	return s.find(func(c *history.Call) bool {
 		if !refused(o, code)(c) {
@@ -34,7 +34,7 @@ func (s spoiled) lonely(o history.Operation, code, kind string) *history.Call {
 	})
 }
 
-// spoilReads are ways in which readers may be betrayed.
+// spoilReads are wrong answers to readers.
 func spoilReads() []spoil {
 	return []spoil{
 		{"a stale read", check.Version, func(s spoiled) bool {
@@ -274,7 +274,7 @@ func spoilReads() []spoil {
 			again := *c
 			again.RequestID, again.Outcome, again.Status, again.Code, again.Answer = "again", history.Refused, 409,
 				"INVALID_STATE", history.Answer{}
-			// After the review that it needs, and before the approval was asked for.
+			// After the review that it needs, and before the approval was requested.
 			review := s.find(func(r *history.Call) bool {
 				return answered(history.Review)(r) && r.Request.ArtifactVersion == c.Request.ArtifactVersion &&
 					r.Request.ReviewOutcome == "accepted" && r.End < c.Start
@@ -312,7 +312,7 @@ func (s spoiled) effectOn(key, kind string) int {
 	return s.index(func(e *history.LogEvent) bool { return e.Type == kind && e.Subject == key })
 }
 
-// certified reports whether an event is the only one of its kind of a version that is certified later.
+// certified reports whether an event is the only one of its kind for a version that is certified later.
 func (s spoiled) certified(e *history.LogEvent) bool {
 	same := 0
 	issued := false

@@ -5,7 +5,7 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// spoilWrites are ways in which the log may betray those who wrote.
+// spoilWrites are ways in which the log may contradict the answers to writers.
 func spoilWrites() []spoil {
 	return []spoil{
 		{"a lost acknowledgement", check.Acknowledged, func(s spoiled) bool {

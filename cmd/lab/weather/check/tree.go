@@ -8,10 +8,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// tree is the transparency log at the end, made anew from its leaves.
+// tree is the final transparency log, rebuilt from its leaves.
 type tree struct {
 	leaves int64
-	hashes []tlog.Hash // as tlog stores them
+	hashes []tlog.Hash // in tlog's storage order
 }
 
 // ReadHashes implements tlog.HashReader.
@@ -26,7 +26,7 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return list, nil
 }
 
-// root is that of the first leaves.
+// root returns the root of the first leaves.
 func (t *tree) root(size int64) (tlog.Hash, error) {
 	if size > t.leaves {
 		return tlog.Hash{}, fmt.Errorf("it is signed, but the tree has %d leaves: it was taken back", t.leaves)

@@ -16,14 +16,14 @@ import (
 	"integrityledger/handlers/web"
 )
 
-// question is what the programs around the other verifiers read.
+// question is the input of the programs that call the other verifiers.
 type question struct {
 	Trusted string   `json:"trusted"` // the file's text
 	Now     string   `json:"now"`
 	Files   []string `json:"files"`
 }
 
-// Each program reads a question and answers the findings of all files, so that thousands take one process.
+// Each program reads a question and answers the findings for all files, so that thousands take one process.
 const (
 	inPython = `import json, sys
 from datetime import datetime
@@ -53,7 +53,7 @@ process.stdout.write(JSON.stringify(answers));
 `
 )
 
-// others asks the verifiers that integrators take home. What they find must be what the service's own package finds.
+// others runs the verifiers that integrators download. Their findings must agree with the service's own package.
 func (c *checker) others(list []exported, want []findings, keys []byte, now time.Time) error {
 	directory, err := os.MkdirTemp("", "verifiers")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// needVerifiers skips where Python with its packages, or Node.js, is not there.
+// needVerifiers skips the test without Python and its packages, or Node.js.
 func needVerifiers(t *testing.T) {
 	t.Helper()
 	for _, command := range [][]string{{"python3", "-c", "import cryptography"}, {"node", "--version"}} {
@@ -29,7 +29,7 @@ func simulated(t *testing.T) *history.History {
 	return h
 }
 
-// All three verifiers judge every evidence of a correct run alike.
+// TestThreeVerifiersAgree: all three verifiers judge every evidence of a correct run alike.
 func TestThreeVerifiersAgree(t *testing.T) {
 	t.Parallel()
 	needVerifiers(t)
@@ -44,7 +44,7 @@ func TestThreeVerifiersAgree(t *testing.T) {
 	}
 }
 
-// A verifier that finds something else than the others becomes a violation, of the file.
+// TestVerifiersThatDisagree: if a verifier's findings differ, the file becomes a violation.
 func TestVerifiersThatDisagree(t *testing.T) {
 	t.Parallel()
 	needVerifiers(t)

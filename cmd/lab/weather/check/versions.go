@@ -7,14 +7,14 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// declaration is what makes two declarations of a version the same.
+// declaration holds the fields by which two declarations of a version are the same.
 type declaration struct {
 	hash, mimeType, generatedAt string
 	sizeBytes                   int64
-	previous                    int32 // 0: none
+	previous                    int32 // 0: no previous version
 }
 
-// declaration is what a registration declares.
+// declaration returns the declaration of a registration.
 func (e *event) declaration() (d declaration) {
 	var p struct {
 		SHA256      string `json:"sha256"`
@@ -48,7 +48,7 @@ type version struct {
 	declaration
 }
 
-// document is the state of a document. revoked are the numbers of revoked versions, each between commas.
+// document is the state of a document. revoked holds the numbers of revoked versions, with commas around each.
 type document struct {
 	highest int32
 	revoked string
@@ -58,7 +58,7 @@ func (d document) isRevoked(number int32) bool {
 	return strings.Contains(d.revoked, fmt.Sprintf(",%d,", number))
 }
 
-// status is that of an accepted version.
+// status returns an accepted version's status.
 func (d document) status(number int32) string {
 	switch {
 	case d.isRevoked(number):
@@ -78,7 +78,7 @@ func (m *models) document(of versionKey) *line[document] {
 }
 
 func (m *models) versionEvent(e *event) {
-	if e.Type != superseded { // which says what follows from the registration before it
+	if e.Type != superseded { // a superseded event follows from the registration before it
 		m.version(e.of).happen(e, func(v version) (version, string) { return v.after(e) })
 	}
 	switch e.Type {
@@ -124,7 +124,7 @@ func text(version *int32) string {
 	return fmt.Sprint(*version)
 }
 
-// after is the version after an event, and why the event cannot be.
+// after returns the version after an event, and why the event is impossible.
 func (v version) after(e *event) (version, string) {
 	why := ""
 	if v.publicID != "" && v.publicID != e.Subject {
@@ -154,7 +154,7 @@ func (v version) after(e *event) (version, string) {
 	return v, why
 }
 
-// seenVersion adds what a call has seen of versions.
+// seenVersion adds a call's observations of versions.
 func (m *models) seenVersion(c *history.Call) {
 	if c.Operation == history.Search {
 		for _, r := range c.Answer.Records {
@@ -211,7 +211,7 @@ func (m *models) seenVersion(c *history.Call) {
 	}
 }
 
-// seenStranger: an answer about a version must be about one that the log knows.
+// seenStranger requires that an answer about a version is about one that the log knows.
 func (m *models) seenStranger(c *history.Call) {
 	switch c.Operation {
 	case history.Record, history.EvidenceRead, history.Compare, history.Revoke, history.Release:
@@ -240,7 +240,7 @@ func (m *models) seenRecord(c *history.Call, of versionKey, r history.RecordAnsw
 		})
 }
 
-// refused adds what a refusal says of a version.
+// refused adds what a refusal shows about a version.
 func (m *models) refused(c *history.Call, of versionKey) {
 	l := m.version(of)
 	unregistered := func() { l.observe(c, "it is not registered", func(v version) bool { return !v.registered }) }
@@ -269,7 +269,7 @@ func (m *models) refused(c *history.Call, of versionKey) {
 	}
 }
 
-// compared adds what a public comparison says.
+// compared adds the result of a public comparison.
 func (m *models) compared(c *history.Call, of versionKey) {
 	hash, result := c.Request.Hash, c.Answer.Result
 	m.version(of).observe(c, fmt.Sprintf("%s compares as %s", hash, result), func(v version) bool {
@@ -286,7 +286,7 @@ func (m *models) compared(c *history.Call, of versionKey) {
 		case "REGISTRATION_PENDING":
 			return v.publicID != "" && !v.registered
 		}
-		return false // a signature that is invalid
+		return false // an invalid signature
 	})
 	if status := map[string]string{
 		"MATCH_CURRENT": "current", "MATCH_HISTORICAL": "superseded", "RECORD_REVOKED": "revoked",

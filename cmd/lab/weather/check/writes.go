@@ -6,7 +6,7 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// acknowledged holds every write against the log.
+// acknowledged compares every write with the log.
 func (c *checker) acknowledged() {
 	for i := range c.Calls {
 		call := &c.Calls[i]
@@ -60,7 +60,7 @@ func promises(call *history.Call) bool {
 		history.CertificateEnd:
 		return !call.Answer.Replayed
 	}
-	return false // a grant or a revocation of a key may find what it asks for
+	return false // a grant or a revocation of a key may already be in place
 }
 
 func (c *checker) answered(call *history.Call) {
@@ -73,7 +73,7 @@ func (c *checker) answered(call *history.Call) {
 		}
 		return
 	}
-	if a.Replayed && call.Operation != history.Reserve { // which renews what was reserved before
+	if a.Replayed && call.Operation != history.Reserve { // which renews an earlier reservation
 		c.violate(
 			Acknowledged, call.RequestID, calls, "a %s was answered as a repetition, but has made %s", call.Operation, e,
 		)
@@ -112,8 +112,8 @@ func (c *checker) answered(call *history.Call) {
 	}
 }
 
-// resolved counts what became of unknown calls. That nobody saw the effect of one that never happened, and that
-// everybody saw that of one that did, is for the models to decide: they are given what the log says.
+// resolved counts the outcomes of unknown calls. The models, which know the log, check that no client saw an effect
+// that did not happen, and that every later reader saw one that did.
 func (c *checker) resolved(call *history.Call) {
 	if e := c.effect(call); e != nil {
 		c.add("unknown: happened", 1)
@@ -132,7 +132,7 @@ func (c *checker) resolved(call *history.Call) {
 	c.lookedUp(call)
 }
 
-// idempotency: all calls of one route with one Idempotency-Key have one effect and, when they are answered, one answer.
+// idempotency checks that all calls of one route with one Idempotency-Key have one effect and, if answered, one answer.
 func (c *checker) idempotency() {
 	type scope struct{ organization, route, key string }
 	calls := map[scope][]*history.Call{}
@@ -171,7 +171,7 @@ func (c *checker) idempotency() {
 	}
 }
 
-// ids are what a certification answer names.
+// ids returns the IDs in a certification answer.
 func ids(c *history.Call) [4]string {
 	return [4]string{c.Answer.Artifact, c.Answer.ArtifactVersion, c.Answer.Act, c.Answer.Certificate}
 }

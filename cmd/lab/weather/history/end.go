@@ -2,8 +2,8 @@ package history
 
 import "encoding/json"
 
-// End is a part of what the ledger and all who follow it hold after everything has healed and come to rest. Exactly one
-// member is set.
+// End is a part of the final state of the ledger and its followers, after everything has healed and settled. Exactly
+// one member is set.
 type End struct {
 	Log        *LogEvent   `json:"log,omitempty"`
 	Feed       *FeedEvent  `json:"feed,omitempty"`
@@ -20,7 +20,7 @@ type End struct {
 	Monitor    *Monitor    `json:"monitor,omitempty"`
 }
 
-// LogEvent is an event of the log. Its JSON form is a line of integrity replay, which has members besides.
+// LogEvent is an event of the log. Its JSON form is a line of integrity replay, which has further members.
 type LogEvent struct {
 	Shard        int             `json:"shard"`
 	Position     int64           `json:"position"` // of the shard, gapless from 1
@@ -33,19 +33,19 @@ type LogEvent struct {
 	OccurredAt   string          `json:"occurredAt"`
 	RequestID    string          `json:"requestId"`
 	Data         json.RawMessage `json:"data"`
-	Hash         string          `json:"hash"` // of its leaf, hexadecimal
+	Hash         string          `json:"hash"` // leaf hash, hexadecimal
 }
 
-// Message is one of the stream of the broker, in its order.
+// Message is a message of the broker's stream.
 type Message struct {
-	Number       uint64    `json:"number"` // of the stream
-	ID           string    `json:"id"`     // the header Nats-Msg-Id
+	Number       uint64    `json:"number"` // in the stream
+	ID           string    `json:"id"`     // from the header Nats-Msg-Id
 	Organization string    `json:"organization"`
-	Event        FeedEvent `json:"event"` // its body
+	Event        FeedEvent `json:"event"` // the body
 }
 
-// Webhook is a destination. From the sequence From on it was authorized for the company without a break and enabled, so
-// it must get every event of that company after From.
+// Webhook is a destination. From the sequence From on it was enabled and authorized for the company without
+// interruption, so it must get every event of the company after From.
 type Webhook struct {
 	ID           string `json:"id"`
 	Organization string `json:"organization"`
@@ -53,7 +53,7 @@ type Webhook struct {
 	From         int64  `json:"from"`
 }
 
-// Delivery is one that the service keeps: what GET …/deliveries lists. One event goes to one destination once.
+// Delivery is a delivery listed by GET …/deliveries. Each event has one delivery per destination.
 type Delivery struct {
 	ID      string `json:"id"` // dlv_…
 	Webhook string `json:"webhook"`
@@ -61,50 +61,51 @@ type Delivery struct {
 	State   string `json:"state"`
 }
 
-// Receipt is one attempt as a receiver saw it. An event may come again where the receiver's answer did not arrive; its
-// body is the same then.
+// Receipt is one attempt as the receiver saw it. If the receiver's answer was lost, the event comes again with the same
+// body.
 type Receipt struct {
 	Webhook    string `json:"webhook"`
 	At         int64  `json:"at"`
-	EventID    string `json:"eventId"` // the body's id
+	EventID    string `json:"eventId"` // from the body
 	BodySHA256 string `json:"bodySha256"`
-	Signed     bool   `json:"signed"` // the signature holds by the secret that the receiver knows
-	Status     int    `json:"status"` // what the receiver answered
+	Signed     bool   `json:"signed"` // the signature is valid with the receiver's secret
+	Status     int    `json:"status"` // the receiver's answer
 	PublicID   string `json:"publicId"`
 	Version    int32  `json:"version"`
-	// RecordStatus as the body says it.
+	// RecordStatus is taken from the body.
 	RecordStatus string `json:"recordStatus"`
 }
 
-// Usage is one organization's month: what GET …/usage says, how many units GET …/usage/entries lists, and their events.
+// Usage is an organization's month: the answer of GET …/usage, the number of units that GET …/usage/entries lists, and
+// their events.
 type Usage struct {
 	Organization string           `json:"organization"`
 	Period       string           `json:"period"`
 	Used         int64            `json:"used"`
 	Companies    map[string]int64 `json:"companies"` // by reference
-	Entries      []string         `json:"entries"`   // ids of events
+	Entries      []string         `json:"entries"`   // event IDs
 }
 
-// Checkpoint is a signed note that somebody saw: a client, the monitor, a witness or the harness.
+// Checkpoint is a signed note that a client, the monitor, a witness or the harness has seen.
 type Checkpoint struct {
-	Seen int64  `json:"seen"` // when
+	Seen int64  `json:"seen"` // when it was seen
 	By   string `json:"by"`
 	Note string `json:"note"`
 }
 
-// Leaves names a file with the leaf hashes of the whole tree: 32 bytes each, as the tiles of level 0 hold them.
+// Leaves names a file with the leaf hashes of the whole tree, 32 bytes each, as in the tiles of level 0.
 type Leaves struct {
 	File string `json:"file"`
 }
 
-// Evidence names a file with an exported evidence. Certificate says that it is a downloaded certificate.
+// Evidence names a file with exported evidence. Certificate marks a downloaded certificate.
 type Evidence struct {
 	PublicID    string `json:"publicId"`
 	File        string `json:"file"`
 	Certificate bool   `json:"certificate,omitempty"`
 }
 
-// Trust names the trusted-keys file, as it was pinned.
+// Trust names the pinned trusted-keys file.
 type Trust struct {
 	File string `json:"file"`
 }
@@ -113,26 +114,26 @@ type Trust struct {
 const (
 	AuditVerdict   = "audit"   // integrity audit
 	RebuildVerdict = "rebuild" // integrity rebuild --check
-	BundleVerdict  = "bundle"  // integrity audit BUNDLE, one an organization
+	BundleVerdict  = "bundle"  // integrity audit BUNDLE, for each organization
 )
 
-// Verdict is what a command of the service said of the ledger at the end.
+// Verdict is the result of one of the service's commands on the final ledger.
 type Verdict struct {
 	Name         string `json:"name"`
 	Organization string `json:"organization,omitempty"`
 	Exit         int    `json:"exit"`
 	Clean        bool   `json:"clean"`
-	Output       string `json:"output"` // shortened to what a person needs
+	Output       string `json:"output"` // shortened for readers
 }
 
-// Monitor is what a monitor or a witness says at the end: Alarm is empty where it is content.
+// Monitor is the final report of a monitor or a witness. Alarm is empty without an alarm.
 type Monitor struct {
 	Name  string `json:"name"`
-	Size  int64  `json:"size"` // of the tree that it has seen
+	Size  int64  `json:"size"` // size of the tree it has seen
 	Alarm string `json:"alarm,omitempty"`
 }
 
-// Parts are the entries that an end state is written as.
+// Parts returns the entries of an end state.
 func (s *EndState) Parts() (list []End) {
 	list = parts(list, s.Log, func(v *LogEvent) End { return End{Log: v} })
 	list = parts(list, s.Feed, func(v *FeedEvent) End { return End{Feed: v} })

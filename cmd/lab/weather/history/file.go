@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Writer writes a history. Its methods may be called by many at once.
+// Writer writes a history. It is safe for concurrent use.
 type Writer struct {
 	directory string
 	began     time.Time
@@ -23,10 +23,10 @@ type Writer struct {
 	mu   sync.Mutex
 	file *os.File
 	out  *bufio.Writer
-	err  error // the first; nothing is written after it
+	err  error // the first error; nothing is written after it
 }
 
-// Create makes the directory of a run, which must not hold a history yet. The run begins now.
+// Create creates the directory of a run, which must not contain a history yet. The run begins now.
 func Create(directory string, h Header) (*Writer, error) {
 	if err := os.MkdirAll(directory, 0o750); err != nil {
 		return nil, err
@@ -40,16 +40,16 @@ func Create(directory string, h Header) (*Writer, error) {
 	return w, nil
 }
 
-// Directory is where files that entries name belong.
+// Directory returns the directory for files that entries name.
 func (w *Writer) Directory() string { return w.directory }
 
-// Now is the time of the run's clock.
+// Now returns the time on the run's clock.
 func (w *Writer) Now() int64 { return int64(time.Since(w.began)) }
 
-// Number is a fresh number for a call, a batch or a fault.
+// Number returns a new number for a call, a batch or a fault.
 func (w *Writer) Number() int64 { return w.number.Add(1) }
 
-// Call writes a call that is over. A zero Number is replaced by a fresh one, a zero End by now.
+// Call writes a finished call. A zero Number is replaced by a new one, a zero End by now.
 func (w *Writer) Call(c Call) {
 	if c.Number == 0 {
 		c.Number = w.Number()
@@ -60,7 +60,7 @@ func (w *Writer) Call(c Call) {
 	w.put(Entry{Kind: KindCall, Call: &c})
 }
 
-// Fault writes a fault that is healed.
+// Fault writes a healed fault.
 func (w *Writer) Fault(f Fault) {
 	if f.Number == 0 {
 		f.Number = w.Number()
@@ -74,7 +74,7 @@ func (w *Writer) End(e End) { w.put(Entry{Kind: KindEnd, End: &e}) }
 func (w *Writer) put(e Entry) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false) // data of events stays as it is signed
+	encoder.SetEscapeHTML(false) // data of events must stay as signed
 	err := encoder.Encode(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +86,7 @@ func (w *Writer) put(e Entry) {
 	}
 }
 
-// Close writes what is left, and tells the first error that any writing had.
+// Close flushes the history, and returns the first write error.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,7 +102,7 @@ type History struct {
 	End       EndState
 }
 
-// EndState is all parts of the end, by kind, in the order of the file.
+// EndState holds all parts of the end state by kind, in the file's order.
 type EndState struct {
 	Log         []LogEvent
 	Feed        []FeedEvent
@@ -143,7 +143,7 @@ func Read(directory string) (*History, error) {
 	return h, nil
 }
 
-// each reads entry after entry. Lines of any length are read.
+// each reads the entries one by one. Lines may have any length.
 func each(r io.Reader, take func(number int, e Entry) error) error {
 	in := bufio.NewReaderSize(r, 1<<20)
 	for number := 1; ; number++ {

@@ -8,10 +8,10 @@
 // may be wrong; this one must not.
 package history
 
-// FileName is the history in the directory of a run.
+// FileName is the name of the history in a run's directory.
 const FileName = "history.jsonl"
 
-// Kind says which member of an Entry is set.
+// Kind names the member of an Entry that is set.
 type Kind string
 
 // The kinds of entries.
@@ -22,7 +22,7 @@ const (
 	KindEnd    Kind = "end"
 )
 
-// Entry is a line of the history. Exactly the member of its kind is set.
+// Entry is a line of the history. Only its kind's member is set.
 type Entry struct {
 	Kind   Kind    `json:"kind"`
 	Header *Header `json:"header,omitempty"`
@@ -31,36 +31,36 @@ type Entry struct {
 	End    *End    `json:"end,omitempty"`
 }
 
-// Header says what the run was.
+// Header describes the run.
 type Header struct {
 	Seed          uint64            `json:"seed"`
-	StartedAt     string            `json:"startedAt"` // by the wall clock, RFC 3339, for people
-	Seconds       int64             `json:"seconds"`   // for how long the faults were meant to last
-	Versions      map[string]string `json:"versions"`  // what ran: the service, PostgreSQL, NATS, Go
+	StartedAt     string            `json:"startedAt"` // wall clock, RFC 3339, for readers
+	Seconds       int64             `json:"seconds"`   // planned duration of the faults
+	Versions      map[string]string `json:"versions"`  // of the service, PostgreSQL, NATS and Go
 	Organizations []Organization    `json:"organizations"`
-	// SkewNanoseconds is the most by which any clock of a service was moved away from the true time.
+	// SkewNanoseconds is the largest error of any service's clock.
 	SkewNanoseconds int64 `json:"skewNanoseconds"`
 }
 
-// Organization is one whose clients call. VersionsPerMonth is nil without a limit.
+// Organization is an organization with clients. VersionsPerMonth is nil without a limit.
 type Organization struct {
 	ID               string    `json:"id"` // org_…
 	Name             string    `json:"name"`
 	Plan             string    `json:"plan"`
 	VersionsPerMonth *int64    `json:"versionsPerMonth"`
-	Companies        []Company `json:"companies"` // all, also those that are made during the run and known at its end
+	Companies        []Company `json:"companies"` // all companies, including those created during the run
 }
 
-// Company of an organization. The log names it by ID, the API by Reference.
+// Company is a company of an organization. The log identifies it by ID, the API by Reference.
 type Company struct {
 	ID        string `json:"id"` // com_…
 	Reference string `json:"reference"`
 }
 
-// Operation is what a call asks for.
+// Operation is the kind of a call.
 type Operation string
 
-// The operations. One item of a batch is a call of its own: Register, with Batch set.
+// The operations. Each item of a batch is a separate call: Register, with Batch set.
 const (
 	Register     Operation = "register"
 	Reserve      Operation = "reserve"
@@ -79,11 +79,11 @@ const (
 	KeyCreate       Operation = "keyCreate"
 	KeyRotate       Operation = "keyRotate"
 	KeyRevoke       Operation = "keyRevoke"
-	KeyRead         Operation = "key"    // Request.Target, by an administrator
-	KeyUse          Operation = "keyUse" // asks for something that any working key may have, such as /me
+	KeyRead         Operation = "key"    // reads Request.Target, as an administrator
+	KeyUse          Operation = "keyUse" // a request that any working key may make, such as /me
 	Grant           Operation = "grant"  // adds or removes a key's access to a company: Request.Enabled
 	WebhookGrant    Operation = "webhookGrant"
-	Upload          Operation = "upload" // an artifact, or a later version of one
+	Upload          Operation = "upload" // creates an artifact, or a later version of one
 	Review          Operation = "review"
 	Approve         Operation = "approve"
 	Certify         Operation = "certify"
@@ -92,7 +92,7 @@ const (
 	CertificateRead Operation = "certificate" // POST /verify, or the public verification
 )
 
-// Writes reports whether a call of the operation may change the ledger.
+// Writes reports whether the operation may change the ledger.
 func (o Operation) Writes() bool {
 	switch o {
 	case Register, Reserve, Release, Revoke, CompanyCreate, KeyCreate, KeyRotate, KeyRevoke, Grant, WebhookGrant,
@@ -105,19 +105,19 @@ func (o Operation) Writes() bool {
 // Outcome is what a client knows after a call.
 type Outcome string
 
-// The outcomes. After a refusal nothing has changed. An unknown call may take effect at any time from its start on,
-// once or never.
+// The outcomes. A refused call changed nothing. An unknown call may take effect once, at any time after its start, or
+// never.
 const (
 	Answered Outcome = "answer"
 	Refused  Outcome = "refusal"
 	Unknown  Outcome = "unknown"
 )
 
-// Judge says what an HTTP answer lets its client know. complete: the whole answer arrived, and its body is the envelope
-// of the contract (or what else the route answers). An item of a batch is judged by its own status.
+// Judge returns the outcome that an HTTP answer shows. complete means that the whole answer arrived, and its body is
+// the contract's envelope (or the route's other format). A batch item is judged by its own status.
 //
-// Unknown is what a repetition alone can settle: no complete answer, 408 and every 5xx. A 503 may mean that the
-// connection broke while COMMIT was on its way; its body does not say whether it did, so every 503 counts as one.
+// The outcome is unknown if only a repetition can settle it: after an incomplete answer, 408 or any 5xx. A 503 may mean
+// that the connection broke during COMMIT, and its body does not tell, so every 503 is unknown.
 func Judge(status int, complete bool) Outcome {
 	switch {
 	case !complete, status == 408, status >= 500, status < 200:
@@ -129,31 +129,31 @@ func Judge(status int, complete bool) Outcome {
 	}
 }
 
-// Call is one request of one client, written when its outcome is known or given up.
+// Call is one request of a client, written when its outcome is known or given up.
 type Call struct {
-	Number int64 `json:"number"` // from 1, one a call
-	// RequestID goes out as X-Request-Id and is that of one HTTP request alone, not of its repetition too: the log
-	// keeps it with each event, and so tells what an unknown call has done.
+	Number int64 `json:"number"` // from 1, unique for each call
+	// RequestID is sent as X-Request-Id. Each HTTP request has a different one, also a repetition. The log stores it with
+	// each event, and so shows the effect of an unknown call.
 	RequestID    string `json:"requestId"`
-	Batch        int64  `json:"batch,omitempty"` // one number for all items of a request
+	Batch        int64  `json:"batch,omitempty"` // the same for all items of a request
 	Client       string `json:"client"`
 	Organization string `json:"organization,omitempty"` // org_…; empty for a public call
 	Company      string `json:"company,omitempty"`      // its reference
-	Service      string `json:"service"`                // the process that was asked
+	Service      string `json:"service"`                // the process that got the request
 	Key          string `json:"key,omitempty"`          // key_… of the credential
 
 	Operation Operation `json:"operation"`
 	Request   Request   `json:"request"`
 	Start     int64     `json:"start"`
-	End       int64     `json:"end"` // of an unknown call: when the client gave up
+	End       int64     `json:"end"` // for an unknown call: when the client gave up
 
 	Outcome Outcome `json:"outcome"`
-	Status  int     `json:"status,omitempty"` // of HTTP; 0 without an answer
-	Code    string  `json:"code,omitempty"`   // of a refusal; of an unknown call what is known of it
+	Status  int     `json:"status,omitempty"` // HTTP status; 0 without an answer
+	Code    string  `json:"code,omitempty"`   // of a refusal; for an unknown call a description
 	Answer  Answer  `json:"answer"`
 }
 
-// Request is what a model must know of a request.
+// Request holds the parts of a request that the models need.
 type Request struct {
 	Source          string `json:"source,omitempty"`
 	Document        string `json:"document,omitempty"`
@@ -164,50 +164,52 @@ type Request struct {
 	MimeType        string `json:"mimeType,omitempty"`
 	GeneratedAt     string `json:"generatedAt,omitempty"` // as the service normalizes it
 	ReservationID   string `json:"reservationId,omitempty"`
-	PublicID        string `json:"publicId,omitempty"` // of compare, record, revoke, release, evidence; of a certificate
+	// PublicID is the subject of compare, record, revoke, release and evidence, or a certificate.
+	PublicID string `json:"publicId,omitempty"`
 
 	IdempotencyKey string `json:"idempotencyKey,omitempty"`
 	ReadAfter      *int64 `json:"readAfter,omitempty"`
-	After          int64  `json:"after,omitempty"` // the cursor of a feed page
+	After          int64  `json:"after,omitempty"` // cursor of a feed page
 	Limit          int    `json:"limit,omitempty"`
 
 	Target         string `json:"target,omitempty"`  // key_… or whk_… that the call is about
 	Enabled        *bool  `json:"enabled,omitempty"` // of a grant
 	OverlapSeconds int64  `json:"overlapSeconds,omitempty"`
 
-	Artifact        string `json:"artifact,omitempty"`        // art_…; of an upload: of which it is a later version
+	// Artifact is art_…; for an upload, the artifact that gets a later version.
+	Artifact        string `json:"artifact,omitempty"`
 	ArtifactVersion string `json:"artifactVersion,omitempty"` // ver_…
 	ReviewOutcome   string `json:"reviewOutcome,omitempty"`   // accepted or changes_requested
 }
 
-// Answer is what a model must know of an answer, of a refusal and of an unknown one too where it says something.
+// Answer holds the parts of an answer that the models need, also of a refusal, and of an unknown answer if it has any.
 type Answer struct {
-	// Sequence is the header Integrity-Sequence, of writes: the organization's, after the write.
+	// Sequence is the header Integrity-Sequence of a write: the organization's sequence after it.
 	Sequence int64 `json:"sequence,omitempty"`
 	Replayed bool  `json:"replayed,omitempty"` // the member replayed, or the header Idempotent-Replayed
 	Applied  int64 `json:"applied,omitempty"`  // consumption.applied
 
 	RecordAnswer
-	// pending, finalized or released; empty: not among those that are pending
+	// pending, finalized or released; empty: not listed as pending
 	ReservationStatus string `json:"reservationStatus,omitempty"`
-	Result            string `json:"result,omitempty"` // of a comparison, MATCH_CURRENT …; of a certificate its reason
+	Result            string `json:"result,omitempty"` // of a comparison, MATCH_CURRENT …; for a certificate its reason
 	Existing          string `json:"existing,omitempty"`
 
 	Period      string `json:"period,omitempty"`
 	Used        *int64 `json:"used,omitempty"`        // of the organization
 	CompanyUsed *int64 `json:"companyUsed,omitempty"` // of the company of the call
 
-	Records    []RecordAnswer `json:"records,omitempty"` // of a search, all pages of it
+	Records    []RecordAnswer `json:"records,omitempty"` // of a search, from all pages
 	Events     []FeedEvent    `json:"events,omitempty"`  // of a feed page
 	NextCursor int64          `json:"nextCursor,omitempty"`
 	HasMore    bool           `json:"hasMore,omitempty"`
 	Epoch      int64          `json:"epoch,omitempty"`
 
-	File string `json:"file,omitempty"` // the evidence, as it came
+	File string `json:"file,omitempty"` // the evidence, unchanged
 
 	Key       string `json:"key,omitempty"`      // key_… created, or the successor
 	KeyState  string `json:"keyState,omitempty"` // working, ending (it was rotated) or revoked
-	Granted   bool   `json:"granted,omitempty"`  // the key that was read may use the company of the call
+	Granted   bool   `json:"granted,omitempty"`  // the key that was read may use the call's company
 	CompanyID string `json:"companyId,omitempty"`
 
 	Artifact        string `json:"artifact,omitempty"`
@@ -219,7 +221,7 @@ type Answer struct {
 	Act               string `json:"act,omitempty"` // rvw_… or apr_…
 }
 
-// RecordAnswer is a record as an answer shows it. Status is current, superseded or revoked.
+// RecordAnswer is a record in an answer. Status is current, superseded or revoked.
 type RecordAnswer struct {
 	PublicID     string `json:"publicId,omitempty"`
 	RecordID     string `json:"recordId,omitempty"`
@@ -233,7 +235,7 @@ type RecordAnswer struct {
 	ReceivedAt   string `json:"receivedAt,omitempty"`
 }
 
-// FeedEvent is an event as the feed shows it; its JSON form is that of the API, and of a message of the stream.
+// FeedEvent is an event in a feed. Its JSON form is the same in the API and in the stream's messages.
 type FeedEvent struct {
 	ID                string `json:"id"`
 	Sequence          int64  `json:"sequence"`
@@ -247,15 +249,15 @@ type FeedEvent struct {
 	RecordStatus      string `json:"recordStatus"`
 }
 
-// Fault is one that was made, and healed.
+// Fault is a fault that was made and healed.
 type Fault struct {
 	Number int64 `json:"number"`
-	// what was done: kill, freeze, cut, delay, drip, half-open, one-way, clock, disk-full, failover …
+	// the fault: kill, freeze, cut, delay, drip, half-open, one-way, clock, disk-full, failover …
 	Name   string `json:"name"`
-	Target string `json:"target"` // to which process, or between which two
+	Target string `json:"target"` // the process, or the two ends of a link
 	Start  int64  `json:"start"`
 	End    int64  `json:"end"` // when it was healed
-	// RecoveredAt is when the first write through the target was acknowledged after End; 0 where it was not looked for.
+	// RecoveredAt is when the first write through the target was acknowledged after End; 0 if that was not watched.
 	RecoveredAt int64  `json:"recoveredAt,omitempty"`
 	Detail      string `json:"detail,omitempty"`
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What is written by many at once is read again, calls by their starts.
+// TestWriteAndRead: a history written concurrently is read back, with calls in order of their starts.
 func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
 	directory := filepath.Join(t.TempDir(), "run")
@@ -56,7 +56,7 @@ func TestWriteAndRead(t *testing.T) {
 	}
 }
 
-// A history that is not whole is refused, so that nothing passes for want of entries.
+// TestReadRefuses: an incomplete history is an error, so that no check passes for lack of entries.
 func TestReadRefuses(t *testing.T) {
 	t.Parallel()
 	const header = `{"kind":"header","header":{"startedAt":"x"}}` + "\n"

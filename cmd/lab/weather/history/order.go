@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// sort brings calls and faults into the order of their starts; they are written in that of their ends.
+// sort sorts calls and faults by their starts; they are written in the order of their ends.
 func (h *History) sort() {
 	slices.SortStableFunc(h.Calls, func(a, b Call) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Number, b.Number))

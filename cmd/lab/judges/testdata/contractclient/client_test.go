@@ -1,8 +1,8 @@
 //go:build contractclient
 
-// Package contractclient uses clients that a generator made of the OpenAPI documents: the test beside the handlers
-// generates them into a directory of its own, lays them over this package and certification, and runs it. Nothing else
-// builds this.
+// Package contractclient uses clients generated from the OpenAPI documents. The test beside the handlers generates them
+// into a separate directory, overlays them on this package and on certification, and runs it. No other build uses this
+// package.
 package contractclient
 
 import (
@@ -14,13 +14,12 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/oapi-codegen/runtime" // what the generated file needs
+	_ "github.com/oapi-codegen/runtime" // for the generated file
 
 	"integrityledger/cmd/lab/judges/testdata/contractclient/certification"
 )
 
-// TestUse registers a version, reads it back and compares it; what it has read, with the account, stands in the file
-// READ.
+// TestUse registers a version, reads it back and compares it. The file READ receives the record and the account.
 func TestUse(t *testing.T) {
 	if err := use(os.Getenv("ADDRESS"), os.Getenv("KEY"), os.Getenv("COMPANY")); err != nil {
 		t.Fatal(err)

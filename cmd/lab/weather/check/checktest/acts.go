@@ -37,7 +37,7 @@ func (s *simulation) changeKeys(o *organization, c history.Call) {
 	}
 }
 
-// admin is the key that is never revoked.
+// admin returns the key that is never revoked.
 func (s *simulation) admin(o *organization) (id string) {
 	for k := range o.keys {
 		if id == "" || k < id {
@@ -47,7 +47,7 @@ func (s *simulation) admin(o *organization) (id string) {
 	return id
 }
 
-// allowed admits a call that needs no grant of the company that it names.
+// allowed admits a call that needs no grant of the company it names.
 func (s *simulation) allowed(o *organization, c *history.Call, act func()) {
 	company := c.Company
 	c.Company = ""
@@ -65,7 +65,7 @@ func (s *simulation) endKey(o *organization, k *apikey, request string) {
 	}
 }
 
-// certification makes one step with an artifact. A step whose answer was lost is repeated with its Idempotency-Key.
+// certification makes one step with an artifact. If the answer is lost, it repeats the step with its Idempotency-Key.
 func (s *simulation) certification(o *organization, c history.Call) {
 	c.Company, c.Request = "", history.Request{IdempotencyKey: s.id("idem")}
 	var a *artifact
@@ -80,7 +80,7 @@ func (s *simulation) certification(o *organization, c history.Call) {
 	v := a.versions[max(s.IntN(len(a.versions)), s.IntN(len(a.versions)))]
 	c.Request.ArtifactVersion = v.id
 	step := s.IntN(8)
-	if s.IntN(2) == 0 { // what comes next on the way to a certificate
+	if s.IntN(2) == 0 { // the next step towards a certificate
 		step = map[string]int{
 			"analyzed": 1, "reviewed": 3, "approved": 4, "certified": one(s, []int{0, 0, 5, 6, 7, 7, 7}),
 		}[v.state]
@@ -152,7 +152,7 @@ func (s *simulation) certification(o *organization, c history.Call) {
 	}
 }
 
-// repeat sends a request again with the same Idempotency-Key where its outcome is unknown.
+// repeat sends a request of unknown outcome again with the same Idempotency-Key.
 func (s *simulation) repeat(o *organization, c history.Call, act func(*history.Call)) {
 	once := func(c *history.Call) {
 		s.admitted(o, c, func(*organization, *history.Call) {
@@ -226,7 +226,7 @@ func (s *simulation) certify(o *organization, c *history.Call, a *artifact, v *a
 	}, v)
 }
 
-// end writes the files, and the end state.
+// end writes the files and the end state.
 func (s *simulation) end() error {
 	e := &s.h.End
 	e.Log = s.log
@@ -299,7 +299,7 @@ func (s *simulation) organizationOf(event string) *organization {
 	return nil
 }
 
-// deliver has a destination get all events of its company, some at the second attempt.
+// deliver delivers all events of its company to a destination, some at the second attempt.
 func (s *simulation) deliver(w history.Webhook) {
 	e := &s.h.End
 	e.Webhooks = append(e.Webhooks, w)

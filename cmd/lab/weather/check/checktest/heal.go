@@ -6,7 +6,7 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// heal looks up everything of which the outcome is unknown, after all of it was given up.
+// heal looks up every unknown outcome, after its call was given up.
 func (s *simulation) heal() {
 	s.now += 20_000
 	for _, c := range slices.Clone(s.h.Calls) {
@@ -27,7 +27,8 @@ func (s *simulation) heal() {
 	}
 }
 
-// lookUp is the call that tells what became of a write, and what it sees; nil for a write that has no look-up.
+// lookUp returns the call that shows a write's outcome, and the function that fills in its answer. It returns nil for a
+// write without a look-up.
 func (s *simulation) lookUp(o *organization, c history.Call) (read history.Call, see func(*history.Call)) {
 	r := c.Request
 	read = history.Call{Company: c.Company}

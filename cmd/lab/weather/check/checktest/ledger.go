@@ -27,9 +27,9 @@ const (
 
 var epoch = time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC)
 
-// ledger is a correct ledger of two organizations in memory: every act happens at one moment.
+// ledger is a correct in-memory ledger of two organizations: every act happens at one moment.
 type ledger struct {
-	now    int64 // nanoseconds of the run
+	now    int64 // nanoseconds since the start of the run
 	signer *evidence.Signer
 	notes  note.Signer
 	trust  *evidence.TrustedKeys
@@ -123,13 +123,13 @@ func newLedger() (*ledger, error) {
 	}, err
 }
 
-// id is a fresh name.
+// id returns a new name.
 func (l *ledger) id(prefix string) string {
 	l.numbers++
 	return fmt.Sprintf("%s_%06d", prefix, l.numbers)
 }
 
-// publicID is a fresh one of the form that evidence takes.
+// publicID returns a new public ID in the form that evidence requires.
 func (l *ledger) publicID() string {
 	l.numbers++
 	sum := sha256.Sum256(fmt.Append(nil, l.numbers))
@@ -153,7 +153,7 @@ func (l *ledger) put(o *organization, request, kind, company, subject string, da
 	if err != nil {
 		panic(err)
 	}
-	if payload, ok := data["payload"].(json.RawMessage); ok { // which stays as it is signed
+	if payload, ok := data["payload"].(json.RawMessage); ok { // must stay exactly as signed
 		text = bytes.Replace(text, mustEscape(payload), payload, 1)
 	}
 	o.sequence++
@@ -189,7 +189,7 @@ func mustEscape(payload json.RawMessage) []byte {
 	return text
 }
 
-// checkpoint signs the tree as it is.
+// checkpoint signs the current tree.
 func (l *ledger) checkpoint() string { return l.sign(int64(len(l.log))) }
 
 func (l *ledger) sign(size int64) string {
@@ -232,7 +232,7 @@ func (d *document) record(number int32) history.RecordAnswer {
 	return r
 }
 
-// announce puts an event of the feed.
+// announce adds an event to the feed.
 func (l *ledger) announce(
 	o *organization, request, kind string, d *document, number int32, status string, data map[string]any,
 ) *history.LogEvent {
@@ -268,7 +268,7 @@ func refuse(c *history.Call, status int, code string) {
 	c.Outcome, c.Status, c.Code, c.Answer = history.Refused, status, code, history.Answer{}
 }
 
-// admit checks the key and, where a company is named, the grant.
+// admit checks the key and, if the call names a company, the grant.
 func (o *organization) admit(c *history.Call) bool {
 	k := o.keys[c.Key]
 	switch {
@@ -354,7 +354,7 @@ func (l *ledger) register(o *organization, c *history.Call) {
 	var sum evidence.Hash
 	received, err := time.Parse(time.RFC3339Nano, v.receivedAt)
 	if err = errors.Join(err, sum.UnmarshalText([]byte(r.Hash))); err != nil {
-		panic(err) // the simulation draws both
+		panic(err) // the simulation generates both
 	}
 	payload := evidence.RecordPayload{
 		Issuer: issuer, PublicID: v.publicID, SHA256: sum, SizeBytes: r.SizeBytes, MimeType: r.MimeType,
@@ -412,7 +412,7 @@ func (o *organization) find(publicID string) (*document, int32) {
 	return nil, 0
 }
 
-// envelope is the private export of a record.
+// envelope returns the private export of a record.
 func (l *ledger) envelope(o *organization, d *document, number int32) []byte {
 	v := d.versions[number]
 	e := evidence.NewEnvelope(evidence.NewSigned([]byte(v.payload), v.signature, l.signer.Key()))

@@ -19,8 +19,7 @@ const (
 	leavesFile = "leaves"
 )
 
-// Now is when the run of a simulation began, by the clock of its service; an hour later is a good clock for its
-// verifier.
+// Now is when a simulated run began, by its service's clock. Verifiers should use a clock one hour later.
 var Now = epoch
 
 type simulation struct {
@@ -47,14 +46,15 @@ func Sign(payload []byte) (evidence.Signed, error) {
 	return l.signer.SignPayload(payload), nil
 }
 
-// Simulate makes a history of many calls in a directory. The same seed makes the same one.
+// Simulate creates a history of many calls in a directory. The same seed gives the same history.
 func Simulate(directory string, seed uint64, calls int) (*history.History, error) {
 	l, err := newLedger()
 	if err != nil {
 		return nil, err
 	}
 	s := &simulation{
-		ledger: l, Rand: rand.New(rand.NewPCG(seed, 1)), cursors: map[string]int64{}, past: map[string][]history.Call{}, //nolint:gosec // a seed that repeats
+		ledger: l, Rand: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // must be reproducible
+		cursors: map[string]int64{}, past: map[string][]history.Call{},
 		h: &history.History{Directory: directory, Header: history.Header{
 			Seed: seed, StartedAt: "2026-11-26T10:00:00Z", Seconds: 60, Versions: map[string]string{"service": "simulated"},
 		}},
@@ -67,7 +67,7 @@ func Simulate(directory string, seed uint64, calls int) (*history.History, error
 	return s.h, s.end()
 }
 
-// found makes the organizations. The second has few versions a month.
+// found creates the organizations. The second one has few versions a month.
 func (s *simulation) found() {
 	for i, name := range []string{"a", "b"} {
 		o := &organization{
@@ -108,10 +108,10 @@ func (s *simulation) grant(o *organization, k *apikey, request, company string, 
 	}
 }
 
-// one is a random element.
+// one returns a random element.
 func one[T any](s *simulation, list []T) T { return list[s.IntN(len(list))] }
 
-// keyOf is mostly a key that works; the first of an organization is never revoked.
+// keyOf usually returns a working key. The first key of an organization is never revoked.
 func (s *simulation) keyOf(o *organization) string {
 	ids := make([]string, 0, len(o.keys))
 	for id := range o.keys {
@@ -124,7 +124,7 @@ func (s *simulation) keyOf(o *organization) string {
 	return one(s, ids)
 }
 
-// do makes one call. act happens at one moment, if the call reaches the ledger.
+// do makes one call. If the call reaches the ledger, act happens at one moment.
 func (s *simulation) do(c history.Call, act func(c *history.Call)) history.Call {
 	s.now += 1 + s.Int64N(2000)
 	s.numbers++
@@ -135,7 +135,7 @@ func (s *simulation) do(c history.Call, act func(c *history.Call)) history.Call 
 	if fate >= 4 {
 		act(&c)
 	}
-	if fate < 8 { // lost on the way, or the answer was
+	if fate < 8 { // the request or its answer was lost
 		c.Outcome, c.Status, c.Code, c.Answer = history.Unknown, 503, "TEMPORARILY_UNAVAILABLE", history.Answer{}
 		if s.IntN(2) == 0 { // the client gave up before it happened
 			c.End = c.Start + s.Int64N(s.now-c.Start+1)
@@ -211,7 +211,7 @@ func (s *simulation) admitted(o *organization, c *history.Call, act func(*organi
 	}
 }
 
-// somePublicID is one of the organization's, or none.
+// somePublicID returns one of the organization's public IDs, or an empty one.
 func (s *simulation) somePublicID(o *organization) (string, *document, int32) {
 	var keys []string
 	for key := range o.documents {
@@ -239,7 +239,7 @@ func (s *simulation) revokeSome(o *organization, c history.Call) {
 	_ = d
 }
 
-// lookup looks a version up, sometimes on a replica that is behind.
+// lookup looks up a version, sometimes on a replica that lags.
 func (s *simulation) lookup(o *organization, c history.Call) {
 	c.Operation = history.Lookup
 	c.Request = history.Request{Source: c.Request.Source, Document: c.Request.Document, Version: c.Request.Version}
@@ -248,7 +248,7 @@ func (s *simulation) lookup(o *organization, c history.Call) {
 		s.admitted(o, c, func(o *organization, c *history.Call) {
 			if s.IntN(3) == 0 {
 				c.Request.ReadAfter = new(o.sequence)
-				if old := s.past[name]; len(old) > 0 { // Limit holds the sequence of that answer; see below
+				if old := s.past[name]; len(old) > 0 { // Limit holds that answer's sequence; see below
 					before := old[s.IntN(len(old))]
 					c.Request.ReadAfter = new(int64(before.Request.Limit) - s.Int64N(3))
 					c.Answer, c.Outcome, c.Status, c.Code = before.Answer, before.Outcome, before.Status, before.Code
@@ -293,7 +293,7 @@ func (s *simulation) compare(o *organization, c history.Call) {
 		})
 }
 
-// page goes on with one of the readers of a feed.
+// page reads the next page with one of a feed's readers.
 func (s *simulation) page(o *organization, c history.Call) {
 	reader := fmt.Sprint(o.ID, c.Company, s.IntN(2))
 	c.Operation, c.Request = history.FeedPage, history.Request{After: s.cursors[reader], Limit: 3}
@@ -339,7 +339,7 @@ func (s *simulation) searchOrUse(o *organization, c history.Call) {
 	})
 }
 
-// batch registers three versions in one request, each decided alone.
+// batch registers three versions in one request. Each is decided separately.
 func (s *simulation) batch(o *organization, c history.Call) {
 	c.Operation = history.Register
 	s.numbers++
