@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// TestAnalysisChild: this program can be the child that analyses a file.
+// TestAnalysisChild: this program works as the child that analyses a file.
 func TestAnalysisChild(t *testing.T) {
 	t.Parallel()
 	// A program with the race detector needs more memory than any limit.

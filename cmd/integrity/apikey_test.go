@@ -18,7 +18,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestKeyLife makes a limited key, uses it, rotates it and asks what it has done.
+// TestKeyLife creates a limited key, uses it, rotates it and lists its acts.
 func TestKeyLife(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -143,7 +143,7 @@ func TestKeyLife(t *testing.T) {
 
 	apikeysOverAPI(t, s, a, bare.Key, in)
 
-	// Uses are written down at the latest when the service stops; the next start warns of the keys that end soon.
+	// Uses are saved when the service stops, at the latest. The next start warns of keys that expire soon.
 	s.stop()
 	s = start(t, dir)
 	var list struct{ Keys []operator.KeyView }
@@ -181,8 +181,8 @@ func mustTime(t *testing.T, text string) time.Time {
 	return at
 }
 
-// apikeysOverAPI does with an organization's own key what the operator does with the database. It leaves three keys, of
-// which one works.
+// apikeysOverAPI does with an organization's own key what the operator does with the database. It leaves three keys,
+// one of which works.
 func apikeysOverAPI(t *testing.T, s *running, a account, worker string, in []string) {
 	t.Helper()
 	must(t, nil, append([]string{"member", "add", "--email", "owner@example.org", "--role", "owner"}, in...)...)
@@ -219,7 +219,7 @@ func apikeysOverAPI(t *testing.T, s *running, a account, worker string, in []str
 		!strings.Contains(out, "revoked ") {
 		t.Errorf("revoked: %s", out)
 	}
-	// Both ways show the same.
+	// Both ways show the same keys.
 	var ours, theirs struct{ Keys []operator.KeyView }
 	mustJSON(t, nil, &ours, append([]string{"apikey", "list"}, in...)...)
 	mustJSON(t, env, &theirs, api("apikey", "list")...)

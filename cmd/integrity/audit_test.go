@@ -16,8 +16,8 @@ import (
 	"integrityledger/eventstore/bundle"
 )
 
-// TestAuditCommands is an auditor's way: while the service runs, over a bundle, after
-// somebody has changed a row, and against what was there before.
+// TestAuditCommands audits as an auditor would: while the service runs, over a bundle, after a row was changed, and
+// against an earlier bundle.
 func TestAuditCommands(t *testing.T) {
 	dir := dataDir(t)
 	s := start(t, dir, "--demo")
@@ -78,7 +78,7 @@ func TestAuditCommands(t *testing.T) {
 		!strings.Contains(r.out, "restored to an earlier state") {
 		t.Errorf("the former against the later: %d %s %s", r.code, r.out, r.errs)
 	}
-	s.stop() // it would mend none of this, and sign no checkpoint over it
+	s.stop() // it would repair none of this, and sign no checkpoint over it
 	spoil(
 		t, dir, "UPDATE transparency_tiles SET hashes = set_byte(hashes, 0, get_byte(hashes, 0) # 1)",
 		"UPDATE transparency_checkpoint SET note = replace(note, ' ', '  ')",

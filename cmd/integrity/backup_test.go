@@ -27,7 +27,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// databaseTime is the clock that a restore goes by.
+// databaseTime returns the time of the clock that a restore uses.
 func databaseTime(t *testing.T, dir string) string {
 	t.Helper()
 	ctx := context.Background()
@@ -47,8 +47,8 @@ func databaseTime(t *testing.T, dir string) string {
 	return now.UTC().Format(time.RFC3339Nano)
 }
 
-// TestPointInTimeRestore is the drill: what was registered until a time is there afterwards, what came later is not,
-// and a reader of it gets an explanation.
+// TestPointInTimeRestore is the drill: registrations up to a time are there afterwards, later ones are not, and a feed
+// reader that had seen them gets an explanation.
 func TestPointInTimeRestore(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -85,7 +85,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "copy.db")
 	must(t, env, "reconcile", copied, "--company", access.CompanyReference)
 	_, ahead := stored(t, copied)
-	s.stop() // the archiver brings what is left
+	s.stop() // the archiver archives the rest
 
 	if r := integrity(t, nil, "restore", backups, "--data-dir", s.dir); r.code != cli.ExitFailed ||
 		!strings.Contains(r.errs, "exists already") {
@@ -116,7 +116,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != cli.ExitNegative {
 		t.Errorf("reconcile with a cursor ahead: %d %s", r.code, r.errs)
 	}
-	// Past the cursor again, only the epoch tells.
+	// The new events have passed the reader's cursor, so only the epoch shows the loss.
 	register(s, "c")
 	register(s, "d")
 	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != cli.ExitNegative ||
@@ -125,9 +125,9 @@ func TestPointInTimeRestore(t *testing.T) {
 	}
 	wantSequences(t, s.base, env, access)
 	wantNoArchive(t, s.dir)
-	// Its own first backup begins an archive of its own; the former ones stay as they are.
+	// The restored directory's first backup starts a separate archive; the former directory's backups stay.
 	for _, more := range [][]string{nil, {"--keep", "1"}, {"--move"}} {
-		// The former one may be running, and this one a drill.
+		// The former directory may still be in use, and this one only a drill.
 		r := integrity(t, nil, append([]string{"backup", backups, "--data-dir", restored}, more...)...)
 		if r.code != cli.ExitFailed || !strings.Contains(r.errs, "--replaces") {
 			t.Errorf("where the former ledger was backed up, %v: %d %s", more, r.code, r.errs)
@@ -138,7 +138,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	if _, err := os.Stat(made.Archive); err != nil {
 		t.Errorf("without --keep nothing is removed: %v", err)
 	}
-	// From now on the former one is the stranger.
+	// From now on the former directory counts as a stranger.
 	if r := integrity(t, nil, "backup", backups, "--data-dir", former, "--keep", "1"); r.code != cli.ExitFailed ||
 		!strings.Contains(r.errs, "--replaces") {
 		t.Errorf("the former ledger, after it was replaced: %d %s", r.code, r.errs)
@@ -156,7 +156,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	}
 	register(s, "e")
 	s.stop()
-	// All that there is, into a third directory, without the keys.
+	// Restore everything, into a third directory, without the keys.
 	third, restoredEpoch := dataDir(t), view.Epoch
 	mustJSON(t, nil, &view, "restore", backups, "--data-dir", third)
 	if view.Epoch <= restoredEpoch || len(view.Missing) != 3 {
@@ -177,7 +177,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	}
 }
 
-// wantSequences fails for a hole in the company's feed.
+// wantSequences fails on a gap in the company's feed.
 func wantSequences(t *testing.T, base string, env []string, access demo.Access) {
 	t.Helper()
 	last, events, between := int64(0), 0, signInLinks(t, base, access)
@@ -199,7 +199,8 @@ func wantSequences(t *testing.T, base string, env []string, access demo.Access) 
 	}
 }
 
-// signInLinks are the sequences of the demo's events between those of its company: each start makes a link.
+// signInLinks returns the sequences of the demo's sign-in link events, which lie between its company's events: each
+// start creates a link.
 func signInLinks(t *testing.T, base string, access demo.Access) map[int64]bool {
 	t.Helper()
 	var page wire.AuditEvents
@@ -215,7 +216,7 @@ func signInLinks(t *testing.T, base string, access demo.Access) map[int64]bool {
 	return sequences
 }
 
-// wantNoArchive fails where a restored ledger still writes into the archive that it comes from.
+// wantNoArchive fails if a restored ledger still writes to the archive that it comes from.
 func wantNoArchive(t *testing.T, dir string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "pgdata", "postgresql.auto.conf"))
@@ -224,7 +225,7 @@ func wantNoArchive(t *testing.T, dir string) {
 	}
 }
 
-// TestRestoreRefusals damages a backup in each way that would lose data without a word.
+// TestRestoreRefusals damages a backup in each way that would silently lose data.
 func TestRestoreRefusals(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -284,16 +285,16 @@ func TestRestoreRefusals(t *testing.T) {
 		!strings.Contains(r.errs, "tablespaces (slow)") {
 		t.Errorf("a tablespace: %d %s", r.code, r.errs)
 	}
-	// A service must not make a new ledger where one was being restored.
+	// A service must not create a new ledger in the directory of an unfinished restore.
 	refused("a restore that was not finished", "migrate")
 
-	// A segment that is lost would look like the end of the archive.
+	// A missing segment would look like the end of the archive.
 	lost := segmentAfterStart(t, first)
 	if err := os.Rename(lost, lost+".lost"); err != nil {
 		t.Fatal(err)
 	}
 	refused("lacks a segment", "restore", backups, "--backup", filepath.Base(first.Backup))
-	// So would one that can no longer be read; what is before it can be restored all the same.
+	// An unreadable segment would too; the segments before it can still be restored.
 	segments := archived(t, made)
 	spoiled := segments[len(segments)-1]
 	whole, err := os.ReadFile(spoiled)
@@ -329,7 +330,7 @@ func TestRestoreRefusals(t *testing.T) {
 	}
 }
 
-// TestExternalRestore finishes what other tools have restored.
+// TestExternalRestore completes a restore by other tools.
 func TestExternalRestore(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -380,7 +381,7 @@ func TestExternalRestore(t *testing.T) {
 	}
 }
 
-// segmentAfterStart is the second segment that a backup needs.
+// segmentAfterStart returns the second segment that a backup needs.
 func segmentAfterStart(t *testing.T, b operator.BackupView) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(b.Backup, "backup.json"))
@@ -412,7 +413,7 @@ func flip(t *testing.T, path string, at int) {
 	}
 }
 
-// archived are the segments of a backup's archive.
+// archived returns the segments of a backup's archive.
 func archived(t *testing.T, b operator.BackupView) []string {
 	t.Helper()
 	segments, err := filepath.Glob(filepath.Join(b.Archive, strings.Repeat("[0-9A-F]", 24)))

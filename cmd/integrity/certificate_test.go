@@ -16,8 +16,8 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// TestCertificateOffline takes a file to a certificate on a running service, and
-// verifies what was downloaded without it.
+// TestCertificateOffline takes a file to a certificate on a running service, and verifies the downloads without the
+// service.
 func TestCertificateOffline(t *testing.T) {
 	t.Parallel()
 	s := start(t, dataDir(t), "--demo")
@@ -61,7 +61,7 @@ func TestCertificateOffline(t *testing.T) {
 		t.Errorf("%s is not the page of the certificate: %s", issued.Certificate.VerificationURL, page)
 	}
 	trusted := filepath.Join(s.dir, keyfiles.TrustedKeysFile)
-	s.stop() // from here on nobody can be asked
+	s.stop() // from here on the service cannot be asked
 	r := integrity(t, nil, "verify", certificate, trusted, document)
 	for _, part := range []string{
 		"matches the certified SHA-256", issued.Certificate.PublicID, `"Annual report", in the organization's words`,
@@ -125,7 +125,7 @@ func fetched(t *testing.T, url, key string) []byte {
 	return exchanged(t, http.MethodGet, url, key, "", nil, http.StatusOK)
 }
 
-// exchanged is the raw body of an answer that has this status.
+// exchanged sends a request and returns the raw body of the answer, which must have this status.
 func exchanged(t *testing.T, method, url, key, contentType string, body io.Reader, status int) []byte {
 	t.Helper()
 	r, err := http.NewRequest(method, url, body)

@@ -14,11 +14,11 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestCitusCluster serves two organizations of a distributed ledger under load, each on a worker of its own, whose
-// standbys are synchronous; the URL names a worker. A worker is killed and comes back; the URL's worker is lost and its
-// standby promoted; the coordinator is killed and comes back, is lost, and its standby promoted; a worker is added and
-// takes its part of the tables; another is drained, while the ledger is given more shards, and leaves. The service runs
-// on all the time.
+// TestCitusCluster serves two organizations of a distributed ledger under load, each on a separate worker with a
+// synchronous standby; the URL names a worker. A worker is killed and restarted. The URL's worker is lost and its
+// standby promoted. The coordinator is killed and restarted, then lost, and its standby promoted. A worker is added and
+// takes its part of the tables. Another is drained, while the ledger gets more shards, and leaves. The service runs
+// throughout.
 func TestCitusCluster(t *testing.T) {
 	pgtest.Citus(t)
 	cluster := newCitusCluster(t)
@@ -137,7 +137,7 @@ func TestCitusCluster(t *testing.T) {
 	if out := integrity(t, env, "doctor").out; moves() == 0 || !strings.Contains(out, "moves make it even") {
 		t.Errorf("a node without shards: %d moves, %s", moves(), out)
 	}
-	persist(t, cluster.URL(), "u", "LOGGED") // the others cannot be moved while they are written
+	persist(t, cluster.URL(), "u", "LOGGED") // the others cannot be moved while they are being written
 	l.during("rebalanced", func() error { return cluster.Exec("SELECT rebalance_table_shards()") })
 	hold("on three workers")
 	if held := cluster.Holding(t); len(held) != 3 || moves() != 0 {
@@ -183,7 +183,7 @@ func TestCitusCluster(t *testing.T) {
 	}
 }
 
-// during tells how fast registrations were acknowledged meanwhile.
+// during reports how fast registrations were acknowledged in the meantime.
 func (l *drill) during(what string, do func() error) {
 	l.t.Helper()
 	began, from := time.Now(), l.count.Load()
@@ -197,7 +197,7 @@ func (l *drill) during(what string, do func() error) {
 	)
 }
 
-// persist changes what becomes of the tables of counters and of rebuilds in a crash, as the README says.
+// persist sets whether the tables of counters and rebuilds survive a crash, as in the README.
 func persist(t *testing.T, url, from, to string) {
 	t.Helper()
 	tables, err := pgtest.Ask[[]string](url, `SELECT coalesce(array_agg(c.oid::regclass::text), '{}') FROM pg_class c

@@ -14,8 +14,8 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// citusCluster is a coordinator, which is node 0, and workers, each with a synchronous standby. All of them keep what
-// was committed when they are killed.
+// citusCluster is a coordinator, node 0, and workers, each with a synchronous standby. All of them keep committed data
+// when they are killed.
 type citusCluster struct {
 	nodes []*citusNode
 }
@@ -23,14 +23,14 @@ type citusCluster struct {
 type citusNode struct {
 	*postgres.Server
 	dir     string
-	standby *postgres.Server // nil: it has the node's place by now
+	standby *postgres.Server // nil: it has taken the node's place
 	host    string           // where the other nodes look for it
 }
 
 func (n *citusNode) URL() string { return n.Server.URL("postgres") }
 
-// newCitusCluster starts a cluster with two workers and an empty database, which is stopped when the test ends. It
-// needs the extension in the installation of PostgreSQL.
+// newCitusCluster starts a cluster with two workers and an empty database. It stops when the test ends. It needs
+// PostgreSQL with the Citus extension.
 func newCitusCluster(t testing.TB) *citusCluster {
 	t.Helper()
 	c := &citusCluster{}
@@ -41,10 +41,10 @@ func newCitusCluster(t testing.TB) *citusCluster {
 	return c
 }
 
-// URL is the database at the coordinator.
+// URL returns the URL of the coordinator's database.
 func (c *citusCluster) URL() string { return c.nodes[0].URL() }
 
-// Exec runs a statement at the coordinator, as long as it takes.
+// Exec runs a statement on the coordinator, without a time limit.
 func (c *citusCluster) Exec(sql string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -57,7 +57,7 @@ func (c *citusCluster) Exec(sql string) error {
 	return err
 }
 
-// node is a statement about a node.
+// node returns a statement about a node.
 func (c *citusCluster) node(node int, sql string) string {
 	return fmt.Sprintf("%s FROM pg_dist_node WHERE nodename = '%s'", sql, c.nodes[node].host)
 }
@@ -69,7 +69,7 @@ func (c *citusCluster) must(t testing.TB, sql string) {
 	}
 }
 
-// Add starts one more worker, which holds nothing until the tables are rebalanced.
+// Add starts another worker, which holds nothing until the tables are rebalanced.
 func (c *citusCluster) Add(t testing.TB) {
 	t.Helper()
 	n := c.begin(t)
@@ -81,28 +81,28 @@ func (c *citusCluster) Add(t testing.TB) {
 	c.must(t, fmt.Sprintf("SELECT citus_add_node('%s', %d)", n.Host, n.Port))
 }
 
-// Remove takes a worker that was drained out of the cluster, and ends it.
+// Remove removes a drained worker from the cluster and stops it.
 func (c *citusCluster) Remove(t testing.TB, node int) {
 	t.Helper()
-	c.must(t, "CALL citus_cleanup_orphaned_resources()") // what moves have left
+	c.must(t, "CALL citus_cleanup_orphaned_resources()") // remains of shard moves
 	c.must(t, c.node(node, "SELECT citus_remove_node(nodename, nodeport)"))
 	pgtest.Kill(t, c.nodes[node].Server)
 	pgtest.Kill(t, c.nodes[node].standby)
 }
 
-// Kill ends a node as the loss of its machine does.
+// Kill ends a node like the loss of its machine.
 func (c *citusCluster) Kill(t testing.TB, node int) {
 	t.Helper()
 	pgtest.Kill(t, c.nodes[node].Server)
 }
 
-// Return starts a node that was killed.
+// Return restarts a killed node.
 func (c *citusCluster) Return(t testing.TB, node int) {
 	t.Helper()
 	c.nodes[node].Server = pgtest.StartMortal(t, c.nodes[node].dir, mortalCitus())
 }
 
-// Promote gives a killed node's place to its standby.
+// Promote replaces a killed node with its standby.
 func (c *citusCluster) Promote(t testing.TB, node int) {
 	t.Helper()
 	n := c.nodes[node]
@@ -119,7 +119,7 @@ func (c *citusCluster) Promote(t testing.TB, node int) {
 	n.host = at.Host
 }
 
-// NodeOf returns the node that holds a shard of the ledger.
+// NodeOf returns the node with a shard of the ledger.
 func (c *citusCluster) NodeOf(t testing.TB, shard int) int {
 	t.Helper()
 	return c.ask(
@@ -166,7 +166,7 @@ func (c *citusCluster) begin(t testing.TB) pgtest.Node {
 	return at
 }
 
-// known is a server as others reach it. A node also connects to itself.
+// known returns a server as the other nodes reach it. A node also connects to itself.
 func known(t testing.TB, server *postgres.Server) pgtest.Node {
 	t.Helper()
 	url := server.URL("postgres")
@@ -179,8 +179,8 @@ func known(t testing.TB, server *postgres.Server) pgtest.Node {
 	return n
 }
 
-// mortalCitus are settings under which committed transactions survive a killed server, shards move while they are
-// written, and a standby comes back to its primary at once.
+// mortalCitus returns settings under which committed transactions survive a killed server, shards move while they are
+// written, and a standby reconnects to its primary at once.
 func mortalCitus() map[string]string {
 	settings := pgtest.ClusterSettings()
 	maps.Copy(settings, pgtest.CitusSettings())

@@ -34,7 +34,7 @@ func testKey(t *testing.T) string {
 	return text
 }
 
-// TestCompareAnswers gives every answer that a service, or another server, may give. Only the known results are
+// TestCompareAnswers returns every answer that a service, or another server, may give. Only the known results count as
 // answers.
 func TestCompareAnswers(t *testing.T) {
 	id := strings.Repeat("a", 26)
@@ -77,7 +77,7 @@ func TestCompareAnswers(t *testing.T) {
 			w.Header().Set("Location", "/elsewhere")
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(c.status)
-			_, _ = w.Write([]byte(c.body)) // a client that has read enough goes away
+			_, _ = w.Write([]byte(c.body)) // fails when the client stops reading
 		}))
 		r := ask([]string{config.VariableAPIKey + "=" + testKey(t)}, "compare", file, server.URL+"/integrity/"+id)
 		server.Close()
@@ -96,7 +96,7 @@ func TestCompareAnswers(t *testing.T) {
 	}
 }
 
-// TestKeyStaysHome refuses every way on which the key would travel where it must not.
+// TestKeyStaysHome: a key is never sent to another service.
 func TestKeyStaysHome(t *testing.T) {
 	key := config.VariableAPIKey + "=" + testKey(t)
 	id := strings.Repeat("a", 26)
@@ -128,7 +128,7 @@ func TestKeyStaysHome(t *testing.T) {
 	}
 }
 
-// TestRegisterFiles declares several files, and nothing at all when one of them cannot be declared.
+// TestRegisterFiles declares several files, and none at all if one of them cannot be declared.
 func TestRegisterFiles(t *testing.T) {
 	dir := t.TempDir()
 	one := write(t, filepath.Join(dir, "one.pdf"), "1")

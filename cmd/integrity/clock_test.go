@@ -18,7 +18,7 @@ import (
 	"integrityledger/projections/session"
 )
 
-// datedAhead is a ledger in which a program that believed its clock has dated one of two shards in the future.
+// datedAhead creates a ledger in which a program with a wrong clock has dated one of two shards in the future.
 func datedAhead(
 	t *testing.T, by time.Duration,
 ) (l *ledgertest.Ledger, env []string, wrong, right ledgertest.Organization) {
@@ -32,8 +32,8 @@ func datedAhead(
 	return l, []string{"INTEGRITY_DATABASE_URL=" + l.URL, "INTEGRITY_DATA_DIR=" + dataDir(t)}, wrong, right
 }
 
-// TestClockReset: an operator finds a shard that is dated in the future, takes it back, and everything that looks at
-// the history understands it.
+// TestClockReset: an operator finds a shard dated in the future and resets it, and every reader of the history
+// understands the reset.
 func TestClockReset(t *testing.T) {
 	t.Parallel()
 	l, env, wrong, right := datedAhead(t, 40*24*time.Hour)
@@ -73,7 +73,7 @@ func TestClockReset(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestReadyWithoutAnyShard: where nothing can be committed, /readyz says so.
+// TestReadyWithoutAnyShard: if no shard can commit, /readyz says so.
 func TestReadyWithoutAnyShard(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -105,7 +105,7 @@ func TestReadyWithoutAnyShard(t *testing.T) {
 	}
 }
 
-// TestSessionsStayWhileTheClockIsWrong: a process whose clock is ahead signs nobody out.
+// TestSessionsStayWhileTheClockIsWrong: a process whose clock is ahead ends no sessions.
 func TestSessionsStayWhileTheClockIsWrong(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t)

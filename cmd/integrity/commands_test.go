@@ -11,11 +11,11 @@ import (
 	"integrityledger/handlers/web"
 )
 
-// The table of the clients' operations names every command that asks a service by its API, and no other.
+// TestCommandsOfTheContract: the table of client operations lists every command that calls the API, and no other.
 func TestCommandsOfTheContract(t *testing.T) {
 	listed := []string{
 		"origin-demo",             // an origin system, not an operation
-		"version", "audit", "log", // of operators
+		"version", "audit", "log", // for operators
 	}
 	for id, o := range web.ClientOperations() {
 		for _, name := range o.Commands {

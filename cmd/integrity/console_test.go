@@ -29,10 +29,10 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestConsoleStory is what a stranger does with an open service, in both languages at once: signs up by mail, makes a
-// passkey, a company and a key, registers with curl, finds the record by its file, hears of it by webhook, invites a
-// reviewer, who accepts in a browser of their own and reviews a document that is then certified, and revokes the key;
-// the history tells all of it, and an auditor finds its bundle sound.
+// TestConsoleStory is a stranger's visit to an open service, in both languages at once: sign up by mail, create a
+// passkey, a company and a key, register with curl, find the record by its file, receive a webhook, invite a reviewer,
+// who accepts in a separate browser and reviews a document that is then certified, and revoke the key. The history
+// shows all of it, and an auditor accepts its bundle.
 func TestConsoleStory(t *testing.T) {
 	t.Parallel()
 	mails, port := integritytest.ServeMail(t)
@@ -58,7 +58,7 @@ func TestConsoleStory(t *testing.T) {
 	}
 }
 
-// visit is a stranger's way through the console in one language.
+// visit is a stranger's visit to the console in one language.
 type visit struct {
 	t            *testing.T
 	service      *running
@@ -66,7 +66,7 @@ type visit struct {
 	name, prefix string
 }
 
-// person is somebody with a browser of their own.
+// person is a person with a separate browser.
 type person struct {
 	*browsertest.Tab
 	*visit
@@ -78,7 +78,7 @@ func (v *visit) arrives() person {
 	return p
 }
 
-// on waits for a page of the console, which needs no scrolling sideways, and keeps a picture of it.
+// on waits for a page of the console, which must not scroll sideways, and saves a screenshot of it.
 func (p person) on(page string) {
 	p.T.Helper()
 	p.sees(`main[data-page="` + page + `"]`)
@@ -96,7 +96,7 @@ func (p person) types(selector, text string) {
 	p.Do(chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 
-// submits clicks, and waits for the page that comes: a reload meanwhile would take the form back.
+// submits clicks and waits for the next page. A reload in between would reset the form.
 func (p person) submits(selector string) {
 	p.T.Helper()
 	browsertest.Eval[bool](p.Tab, `(document.querySelector("main").dataset.before = true)`)
@@ -104,7 +104,7 @@ func (p person) submits(selector string) {
 	p.sees("main:not([data-before])")
 }
 
-// ticks is by keyboard, as some people do.
+// ticks ticks a checkbox with the keyboard, as some people do.
 func (p person) ticks(selector string) {
 	p.T.Helper()
 	p.Do(
@@ -113,13 +113,13 @@ func (p person) ticks(selector string) {
 	)
 }
 
-// ready waits until the page's script sends a form.
+// ready waits until the page's script handles a form.
 func (p person) ready(form string) {
 	p.T.Helper()
 	p.sees(form + " .actions button:enabled")
 }
 
-// downloads clicks, and returns the file that comes.
+// downloads clicks and returns the downloaded file.
 func (p person) downloads(selector string) (path string) {
 	p.T.Helper()
 	directory := p.t.TempDir()
@@ -139,7 +139,7 @@ func (p person) downloads(selector string) (path string) {
 	return path
 }
 
-// audits checks a downloaded history as an auditor does, away from the service: the file itself, and unpacked.
+// audits audits a downloaded history as an auditor does, without the service: the file itself, and unpacked.
 func (v *visit) audits(archive string) {
 	v.t.Helper()
 	nowhere := []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/none", "INTEGRITY_DATA_DIR=/nonexistent"}
@@ -175,7 +175,7 @@ func (p person) text(selector string) string {
 	return browsertest.Run(p.Tab, chromedp.Text(chromedp.CSS(selector)))
 }
 
-// reads wants parts of the page to say so.
+// reads requires that the page contains the parts.
 func (p person) reads(selector string, parts ...string) {
 	p.T.Helper()
 	shown := p.text(selector)
@@ -186,7 +186,7 @@ func (p person) reads(selector string, parts ...string) {
 	}
 }
 
-// mailed is the link in the newest mail to an address, as a path.
+// mailed returns the link in the newest mail to an address, as a path.
 func (v *visit) mailed(to string) (path string) {
 	v.t.Helper()
 	eventually(v.t, "a mail to "+to, func() error {
@@ -200,7 +200,7 @@ func (v *visit) mailed(to string) (path string) {
 			if found := regexp.MustCompile(
 				`:\d+(` + v.prefix + `/console/(?:link|invitation)/\w+)`,
 			).FindStringSubmatch(plain); found != nil {
-				v.mails.Mails[i], path = "", found[1] // it has been read
+				v.mails.Mails[i], path = "", found[1] // mark it as read
 				return nil
 			}
 		}
@@ -228,12 +228,12 @@ func (v *visit) curl(key, path string, body any) (status string, answer []byte) 
 	return string(out[len(out)-3:]), out[:len(out)-3]
 }
 
-// story returns what must stand in no log.
+// story returns the secrets that no log may contain.
 func (v *visit) story() (secrets []string) {
 	owner, reviewer := v.name+"-owner@example.org", v.name+"-reviewer@example.org"
 	p := v.arrives()
 
-	// An organization of one's own, by a link that comes by mail.
+	// Create an organization with a link that comes by mail.
 	p.goes("")
 	p.on("sign-in")
 	p.Click(`a[href$="/console/sign-up"]`)
@@ -249,7 +249,7 @@ func (v *visit) story() (secrets []string) {
 	p.on("")
 	p.reads("main", "gratis")
 
-	// A passkey, with which the person signs in again.
+	// Create a passkey, and sign in with it.
 	p.Click(`#to-do ~ ul a[href$="/security#passkeys"]`)
 	p.sees("#name")
 	p.types("#name", "key ring")
@@ -261,7 +261,7 @@ func (v *visit) story() (secrets []string) {
 	p.Click("[data-passkey]")
 	p.on("")
 
-	// A company, and a key for it, whose text is shown once.
+	// Create a company, and a key for it, whose text is shown once.
 	p.Click(`#to-do ~ ul a[href$="/console/companies"]`)
 	p.sees("#reference")
 	p.types("#reference", "story-company")
@@ -283,7 +283,7 @@ func (v *visit) story() (secrets []string) {
 	if !strings.HasPrefix(key, "ik_") {
 		p.T.Fatalf("no key: %q", key)
 	}
-	p.Until(`/key_\w+$/.test(location.pathname)`) // a reload asks for this page, and does not send the form again
+	p.Until(`/key_\w+$/.test(location.pathname)`) // a reload requests this page, and does not submit the form again
 	p.Do(chromedp.Reload())
 	p.on("key")
 	if page := browsertest.Eval[string](p.Tab, "document.documentElement.outerHTML"); strings.Contains(page, key[30:]) {
@@ -291,7 +291,7 @@ func (v *visit) story() (secrets []string) {
 	}
 	keyPage := browsertest.Eval[string](p.Tab, "location.pathname")
 
-	// The origin system registers; the record is found by the file.
+	// The origin system registers; the record is found by its file.
 	file := write(v.t, filepath.Join(v.t.TempDir(), "contract.txt"), "the contract, "+v.name)
 	declaration := wire.Declaration{
 		CompanyReference: "story-company", Source: "crm", DocumentReference: "contract-1", Version: 1,
@@ -313,12 +313,12 @@ func (v *visit) story() (secrets []string) {
 	p.on("record")
 	p.reads("main", "contract-1", "story-company", declaration.SHA256)
 
-	// A receiver is heard of by webhook; what it missed is sent again.
+	// A webhook reports to a receiver; the deliveries it missed are sent again.
 	var broken atomic.Bool
 	var heard atomic.Int64
 	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		if broken.Load() {
-			rw.Header().Set("Retry-After", "3600") // so that it comes sooner only where somebody asks for it
+			rw.Header().Set("Retry-After", "3600") // an earlier delivery must come from a request
 			rw.WriteHeader(http.StatusInternalServerError)
 			return
 		}
@@ -361,7 +361,7 @@ func (v *visit) story() (secrets []string) {
 		v.t.Errorf("the receiver has heard of %d events", heard.Load())
 	}
 
-	// A reviewer, in a browser of their own.
+	// A reviewer, in a separate browser.
 	p.goes("/members")
 	p.types("#email", reviewer)
 	p.ticks(`[name="role"][value="reviewer"]`)
@@ -380,7 +380,7 @@ func (v *visit) story() (secrets []string) {
 		v.t.Errorf("a reviewer sees keys: %s", q.text("main"))
 	}
 
-	// A document is reviewed by the reviewer with the very file, and certified by the owner.
+	// The reviewer reviews a document, comparing it with the same file, and the owner certifies it.
 	p.goes("/documents")
 	p.Click(`a[href$="/documents/new"]`)
 	p.ready("#upload")

@@ -20,16 +20,17 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// acknowledged is a declaration that the service has answered with success.
+// acknowledged is a declaration that the service has accepted.
 type acknowledged struct {
 	declaration wire.Declaration
 	publicID    string
 	at          time.Time
 }
 
-// writer registers versions one after the other. It repeats a declaration until it is acknowledged, as a client must.
+// writer registers one version after the other. Like every client, it must repeat a declaration until it is
+// acknowledged.
 type writer struct {
-	client   *http.Client // nil: one of its own
+	client   *http.Client // nil: its own
 	acks     []acknowledged
 	attempts int
 }
@@ -71,7 +72,7 @@ func (w *writer) run(t *testing.T, name, base, key, company string, stop *atomic
 	}
 }
 
-// TestKill kills the service, PostgreSQL and both under load, stops it as an operator does besides, and looks for every
+// TestKill kills the service, PostgreSQL and both under load, also stops the service normally, and looks for every
 // acknowledged declaration exactly once.
 func TestKill(t *testing.T) {
 	t.Parallel()
@@ -147,7 +148,7 @@ func TestKill(t *testing.T) {
 	wantEverythingOnce(t, s, access, acks)
 }
 
-// wantEverythingOnce asks the API, the feed and the log itself.
+// wantEverythingOnce checks the API, the feed and the log itself.
 func wantEverythingOnce(t *testing.T, s *running, access demo.Access, acks []acknowledged) {
 	t.Helper()
 	client := plainHTTP()
@@ -184,7 +185,7 @@ func wantEverythingOnce(t *testing.T, s *running, access demo.Access, acks []ack
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}
-		// The company's events follow those that made the organization, and nothing else has happened since but links.
+		// The company's events follow the organization's setup; the only later events of others are sign-in links.
 		for last++; last > 1 && between[last]; last++ {
 		}
 		if last > 1 && e.Sequence != last {

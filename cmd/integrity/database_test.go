@@ -19,7 +19,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// ordinaryDatabase is a database on somebody else's new server, as the ordinary role that owns it and as a superuser.
+// ordinaryDatabase creates a database on a new external server, and returns its URLs for the ordinary role that owns it
+// and for a superuser.
 func ordinaryDatabase(ctx context.Context, t *testing.T) (url, superuser string) {
 	t.Helper()
 	theirs := foreignDatabase(ctx, t)
@@ -37,8 +38,8 @@ func ordinaryDatabase(ctx context.Context, t *testing.T) (url, superuser string)
 	return parsed.String(), superuser
 }
 
-// TestOrdinaryDatabaseRole: a role without a superuser's rights makes a ledger on a new server, serves, checks and
-// mends it, directly and through a pooler that keeps sessions. Any other pooler is refused.
+// TestOrdinaryDatabaseRole: a role without superuser rights creates a ledger on a new server, serves, checks and
+// repairs it, directly and through a pooler that keeps sessions. Any other pooler is refused.
 func TestOrdinaryDatabaseRole(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
@@ -91,7 +92,7 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 		report := examine(t, cli.ExitNegative, database, "--data-dir", dir, "--listen", strings.TrimPrefix(s.base, "http://"))
 		wantFindings(t, report, "ok database: PostgreSQL ", "as role app", "ok ledger: every shard's head agrees")
 		if strings.Count(report, "fail ") != strings.Count(report, "fail durability: ") {
-			// the tests' servers forget everything in a crash
+			// the tests' servers lose everything in a crash
 			t.Errorf("the doctor finds fault:\n%s", report)
 		}
 		s.stop()
@@ -113,7 +114,8 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 	}
 }
 
-// TestVersionsOfPostgreSQL: what README promises is what is tested, and what the program accepts without a word.
+// TestVersionsOfPostgreSQL: the versions that README promises are the ones that are tested and accepted without a
+// warning.
 func TestVersionsOfPostgreSQL(t *testing.T) {
 	for file, want := range map[string]string{
 		"../../README.md": fmt.Sprintf("PostgreSQL %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL),
@@ -129,7 +131,7 @@ func TestVersionsOfPostgreSQL(t *testing.T) {
 	}
 }
 
-// TestStartCheckWithoutAConnection: a database that is away is not damaged.
+// TestStartCheckWithoutAConnection: an unreachable database is not reported as damaged.
 func TestStartCheckWithoutAConnection(t *testing.T) {
 	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(t.Context(), 1)
 	if err != nil {
@@ -142,8 +144,8 @@ func TestStartCheckWithoutAConnection(t *testing.T) {
 	}
 }
 
-// TestStartCheck: only a head that contradicts its log is damage. Every other error of the check is reported as
-// what it is, and never sends the operator to a backup that lacks what came after it.
+// TestStartCheck: only a head that contradicts its log is damage. Every other error of the check is reported as it is,
+// and never sends the operator to a backup that lacks later events.
 func TestStartCheck(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
@@ -216,15 +218,14 @@ func TestStartCheck(t *testing.T) {
 	s.stop()
 }
 
-// TestServeEndsOnceTheLedgerIsDistributed: a process that knows the tables as those of one server does not go on with
-// them.
+// TestServeEndsOnceTheLedgerIsDistributed: a process that started on local tables ends once they are distributed.
 func TestServeEndsOnceTheLedgerIsDistributed(t *testing.T) {
 	pgtest.OneServer(t, "its catalogue is that of Citus")
 	url := pgtest.New(t)
 	dir := dataDir(t)
 	must(t, nil, "keys", "generate", "--data-dir", dir)
 	s := surroundings{env: []string{"INTEGRITY_DATABASE_URL=" + url}}.start(t, dir, "--issuer", "ledger-of-the-test")
-	// What a service looks at.
+	// The service checks this table.
 	pgtest.Exec(t, url,
 		`CREATE TABLE pg_dist_partition AS SELECT 'public.shard_heads'::regclass AS logicalrelid; GRANT SELECT ON pg_dist_partition TO integrity_service;
 		CREATE FUNCTION hold_piece(bigint) RETURNS void LANGUAGE sql AS ''`)

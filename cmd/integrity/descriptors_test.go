@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestDoctorCountsOpenFiles runs the program with limits of which one leaves no room for clients and one leaves little.
+// TestDoctorCountsOpenFiles runs the program with two limits: one leaves no room for clients, one leaves little.
 func TestDoctorCountsOpenFiles(t *testing.T) {
 	for limit, state := range map[string]string{"200": "fail", "700": "warn", "4096": "ok"} {
 		cmd := exec.CommandContext(
@@ -15,7 +15,7 @@ func TestDoctorCountsOpenFiles(t *testing.T) {
 			"--data-dir", dataDir(t),
 		)
 		cmd.Env = cleanEnviron()
-		out, _ := cmd.CombinedOutput() // other findings set its exit code too
+		out, _ := cmd.CombinedOutput() // other findings also set its exit code
 		var found string
 		for line := range strings.Lines(string(out)) {
 			if strings.Contains(line, "open files") {

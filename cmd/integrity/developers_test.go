@@ -32,18 +32,18 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// guideSample is what a page for developers tells its reader to copy.
+// guideSample is a sample that a developer page tells its reader to copy.
 type guideSample struct {
 	name, text string
-	file       string // it is saved as
-	terminal   bool   // it goes on running in a terminal of its own
+	file       string // name to save it as
+	terminal   bool   // keeps running, in a separate terminal
 }
 
 var sampleOnPage = regexp.MustCompile(
 	`(?s)<div class="sample"(?: data-sample="([^"]+)")?(?: data-file="([^"]+)")?( data-terminal)?><pre><code>(.*?)</code></pre></div>`,
 )
 
-// guideSamples are those of a page, from top to bottom.
+// guideSamples returns a page's samples, from top to bottom.
 func guideSamples(t *testing.T, address string) (list []guideSample, page string) {
 	t.Helper()
 	response, err := plainHTTP().Get(address)
@@ -67,7 +67,7 @@ func guideSamples(t *testing.T, address string) (list []guideSample, page string
 	return list, page
 }
 
-// tool skips what needs a program that is not there; where CI=true everything must be.
+// tool skips the test if a program is missing; with CI=true every program must be there.
 func tool(t *testing.T, name string, arguments ...string) {
 	t.Helper()
 	if out, err := exec.Command(name, arguments...).CombinedOutput(); err != nil {
@@ -80,8 +80,8 @@ func tool(t *testing.T, name string, arguments ...string) {
 	}
 }
 
-// pythonWith puts a python3 that has the module into a directory for programs: that of the PATH, or else that of the
-// system.
+// pythonWith puts a python3 that has the module into a directory of programs: the PATH's python3 or, failing that, the
+// system's.
 func pythonWith(t *testing.T, directory, module string) {
 	t.Helper()
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
@@ -99,7 +99,7 @@ func pythonWith(t *testing.T, directory, module string) {
 	tool(t, "/usr/bin/python3", "-c", "import "+module)
 }
 
-// terminal is a shell into which a reader pastes what a page says, in an empty directory.
+// terminal is a shell in an empty directory, into which a reader pastes a page's samples.
 type terminal struct {
 	t      *testing.T
 	in     terminalOf
@@ -110,15 +110,15 @@ type terminal struct {
 	others []*exec.Cmd
 }
 
-// terminalOf is what all readers of a service share.
+// terminalOf is shared by all readers of a service.
 type terminalOf struct {
 	access   demo.Access
 	programs string
-	port     string // in the place of guidePort
+	port     string // used instead of guidePort
 }
 
-// environment is that of a terminal that was just opened: no variable of the program, and nothing in the home
-// directory.
+// environment returns the environment of a newly opened terminal: without the program's variables, and with an empty
+// home directory.
 func (in terminalOf) environment(t *testing.T, files string) []string {
 	t.Helper()
 	environment := append(cleanEnviron(),
@@ -163,14 +163,14 @@ func (in terminalOf) open(t *testing.T) *terminal {
 
 func (w *terminal) close() {
 	_ = w.script.Close()
-	_ = w.cmd.Wait() // a failure showed where it happened
+	_ = w.cmd.Wait() // a failure was reported where it happened
 	for _, other := range w.others {
 		_ = syscall.Kill(-other.Process.Pid, syscall.SIGTERM)
 		_ = other.Wait()
 	}
 }
 
-// paste returns what the shell says to a text. Any command of it that fails ends the test.
+// paste returns the shell's output for a text. If any command fails, the test ends.
 func (w *terminal) paste(text string) string {
 	w.t.Helper()
 	const end = "--- end of what was pasted"
@@ -189,8 +189,8 @@ func (w *terminal) paste(text string) string {
 	}
 }
 
-// run starts what goes on running, in another terminal, and returns when it has said something. A version is registered
-// meanwhile: what follows the ledger is silent while nothing happens.
+// run starts a long-running sample in another terminal, and returns when it has printed something. It registers a
+// version meanwhile, because a program that follows the ledger is silent while nothing happens.
 func (w *terminal) run(text string) {
 	w.t.Helper()
 	lines, errs := w.begin(text)
@@ -201,10 +201,10 @@ func (w *terminal) run(text string) {
 			w.t.Fatalf("%s ended: %s%s", text, said, errs)
 		}
 	}
-	go io.Copy(io.Discard, lines) //nolint:errcheck // it is read so that nobody waits
+	go io.Copy(io.Discard, lines) //nolint:errcheck // read so that the writer does not block
 }
 
-// register declares the first version of a new document of the company that the reader's shell names.
+// register declares the first version of a new document, for the company in the reader's shell.
 func (w *terminal) register() {
 	w.t.Helper()
 	declaration := wire.Declaration{
@@ -220,7 +220,7 @@ func (w *terminal) register() {
 	}
 }
 
-// variable is what a variable of the reader's shell holds.
+// variable returns the value of a variable in the reader's shell.
 func (w *terminal) variable(name string) string {
 	w.t.Helper()
 	return strings.TrimSpace(w.paste(`echo "${` + name + `-}"`))
@@ -231,7 +231,7 @@ func (w *terminal) begin(text string) (lines *bufio.Reader, errs *bytes.Buffer) 
 	w.t.Helper()
 	other := exec.Command("bash", "-euo", "pipefail", "-c", text)
 	other.Dir, other.SysProcAttr = w.files, &syscall.SysProcAttr{Setpgid: true}
-	// its usual one may be taken here
+	// its usual port may be in use here
 	other.Env = append(w.in.environment(w.t, w.files), config.Prefix+"LISTEN="+freeAddress(w.t))
 	errs = &bytes.Buffer{}
 	other.Stderr = errs
@@ -246,7 +246,7 @@ func (w *terminal) begin(text string) (lines *bufio.Reader, errs *bytes.Buffer) 
 	return bufio.NewReader(out), errs
 }
 
-// of is a sample with what a reader puts in the place of what no page can know.
+// of returns a sample with the values that a reader fills in.
 func (in terminalOf) of(t *testing.T, s guideSample) string {
 	t.Helper()
 	checkout, err := filepath.Abs("../..")
@@ -263,7 +263,7 @@ func (in terminalOf) of(t *testing.T, s guideSample) string {
 	return text
 }
 
-// says is what some samples must show, beside that every command of them succeeds.
+// says lists texts that samples must print, in addition to every command succeeding.
 var says = map[string][]string{
 	"start/1-register.sh":       {`"replayed":false`},
 	"start/languages/python.sh": {`"replayed":false`},
@@ -308,14 +308,14 @@ var says = map[string][]string{
 	"clients/cli.sh":                 {"/integrity/"},
 }
 
-// before waits for what a page says to wait for.
+// before waits for the things that a page tells its reader to wait for.
 var before = map[string]func(w *terminal){
 	"start/2-compare.sh":           (*terminal).replayed,
 	"verification/monitor-once.sh": func(w *terminal) { w.until("", `"inclusion":{`) },
 	"verification/tokens.sh":       func(w *terminal) { w.until("?timestamps=true", `"timestamps":[{`) },
 	"webhooks/deliveries.sh":       (*terminal).revocation,
 	"webhooks/rotate.sh":           (*terminal).judgeReceivers,
-	"webhooks/rotated.sh":          (*terminal).accepts, // with the previous secret
+	"webhooks/rotated.sh":          (*terminal).accepts, // signed with the previous secret
 }
 
 // replayed sends the declaration of the quick start again: it is a replay, as the page says.
@@ -337,7 +337,7 @@ func (w *terminal) revocation() {
 	w.accepts()
 }
 
-// until waits until the evidence of the quick start has a part.
+// until waits until the quick start's evidence has a part.
 func (w *terminal) until(query, part string) {
 	w.t.Helper()
 	id := w.variable("PUBLIC_ID")
@@ -359,7 +359,7 @@ func (w *terminal) until(query, part string) {
 	})
 }
 
-// judged are samples that are tried by other means than a shell.
+// judged are samples that are tested by other means than a shell.
 var judged = map[string]func(t *testing.T, in terminalOf, text string){
 	"errors/error.json":       judgeError,
 	"mcp/claude-code.sh":      judgeConnector,
@@ -370,7 +370,7 @@ var judged = map[string]func(t *testing.T, in terminalOf, text string){
 	"webhooks/signature.php":  nil,
 }
 
-// judgeError has the service make the error that the page shows.
+// judgeError makes the service return the error that the page shows.
 func judgeError(t *testing.T, in terminalOf, text string) {
 	t.Helper()
 	w := in.open(t)
@@ -391,7 +391,7 @@ func judgeError(t *testing.T, in terminalOf, text string) {
 	}
 }
 
-// judgeConnector lists the tools as a client with these settings does: the address and the header stand in the sample.
+// judgeConnector lists the tools like a client with these settings: the sample contains the address and the header.
 func judgeConnector(t *testing.T, in terminalOf, text string) {
 	t.Helper()
 	if strings.HasPrefix(text, "{") && !json.Valid([]byte(text)) {
@@ -452,7 +452,7 @@ func (w *terminal) follow(samples []guideSample) {
 				w.t.Errorf("%s is not what was printed:\n%s", s.name, last)
 			}
 		case filepath.Ext(s.name) == ".sh":
-			// The port of the demo's pages may be taken here.
+			// The port of the demo's pages may be in use here.
 			paste := w.paste
 			if s.name == "integration/demo.sh" {
 				text, paste = strings.Replace(text, " origin-demo ", " origin-demo --serve "+freeAddress(w.t)+" ", 1), w.interrupted
@@ -464,16 +464,16 @@ func (w *terminal) follow(samples []guideSample) {
 					w.t.Errorf("%s does not say %s:\n%s", s.name, part, said)
 				}
 			}
-		case filepath.Ext(s.name) != ".txt" && filepath.Ext(s.name) != ".http": // which are shown, and not to be copied
+		case filepath.Ext(s.name) != ".txt" && filepath.Ext(s.name) != ".http": // shown, but not meant to be copied
 			w.t.Errorf("nothing tries %s", s.name)
 		}
 	}
 }
 
-// TestSamplesOfTheDeveloperPages pastes what every page for developers says, from top to bottom, as a reader does who
-// has just come with an empty directory. A page that needs more says that it goes on from the quick start. Pages that
-// readers follow one after the other are pasted so, too, in one terminal. In short it is no page whose tools are
-// fetched. The pages of both languages have the same samples in the same order.
+// TestSamplesOfTheDeveloperPages pastes the samples of every developer page, from top to bottom, like a reader who
+// starts in an empty directory. A page that needs more says that it continues the quick start. Pages that readers
+// follow one after the other are pasted into one terminal. With -short it skips pages whose tools must be downloaded.
+// The pages of both languages have the same samples in the same order.
 func TestSamplesOfTheDeveloperPages(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"curl", "jq", "openssl", "npm", "php"} {
@@ -523,7 +523,7 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 	})
 }
 
-// pages pastes pages of one language, after the quick start where the first one goes on from it.
+// pages pastes pages of one language, after the quick start if the first one continues it.
 func (w *terminal) pages(prefix string, names ...string) {
 	w.t.Helper()
 	for i, name := range names {
@@ -542,7 +542,7 @@ func (w *terminal) pages(prefix string, names ...string) {
 	}
 }
 
-// page is the address of a page for developers in a language.
+// page returns the address of a developer page in a language.
 func (w *terminal) page(prefix, name string) string {
 	return strings.TrimSuffix(w.in.access.BaseURL+prefix+web.DeveloperRoot+"/"+name, "/")
 }
@@ -566,7 +566,7 @@ func openTerminals(t *testing.T) (terminalOf, *running) {
 	s.reload()
 	in := terminalOf{access: s.demo(), programs: t.TempDir()}
 	pythonWith(t, in.programs, "cryptography, httpx, ensurepip")
-	// Packages are looked up and not installed: other tests use this machine.
+	// Packages are found but not installed: other tests use this machine.
 	if err := os.WriteFile(
 		filepath.Join(in.programs, "sudo"),
 		[]byte("#!/bin/sh\n[ \"$1\" = apt-get ] || exit 1\nshift\nexec apt-get --simulate \"$@\"\n"), 0o700,
@@ -576,7 +576,7 @@ func openTerminals(t *testing.T) (terminalOf, *running) {
 	return in, s
 }
 
-// trySignatures gives the samples that check a webhook's signature every kind of one.
+// trySignatures runs the samples that check a webhook's signature on every kind of signature.
 func trySignatures(w *terminal) {
 	t := w.t
 	t.Helper()

@@ -17,7 +17,7 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// examine runs the doctor and returns what it has found, as "state check: found".
+// examine runs the doctor and returns its findings, as "state check: found".
 func examine(t *testing.T, wantCode int, env []string, args ...string) string {
 	t.Helper()
 	r := integrity(t, env, append([]string{"doctor", "--json"}, args...)...)
@@ -57,7 +57,7 @@ func wantFindings(t *testing.T, all string, want ...string) {
 	}
 }
 
-// TestDoctor breaks each thing that it can see, beside a running service.
+// TestDoctor breaks each thing that the doctor can check, while the service runs.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -141,7 +141,7 @@ func TestDoctor(t *testing.T) {
 	wantFindings(t, examine(t, cli.ExitNegative, nil, at()...), "fail keys: ")
 }
 
-// alone runs statements, each outside of a transaction, that may touch no row.
+// alone runs statements that may affect no row, each outside a transaction.
 func alone(t *testing.T, dir string, statements ...string) {
 	t.Helper()
 	ctx := context.Background()
@@ -185,7 +185,7 @@ func askOf[T any](t *testing.T, dir, sql string) T {
 	return value
 }
 
-// TestDoctorOfAnotherDatabase looks at a server whose settings can lose what was acknowledged.
+// TestDoctorOfAnotherDatabase checks a server whose settings can lose acknowledged registrations.
 func TestDoctorOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	theirs := foreignDatabase(context.Background(), t)
@@ -218,7 +218,7 @@ func TestDoctorOfAnotherDatabase(t *testing.T) {
 	wantFindings(t, examine(t, cli.ExitNegative, gone, "--data-dir", dataDir(t)), "fail database: ")
 }
 
-// TestDoctorOfAPair looks at a primary whose commits wait for a standby, do not, and wait for one that is gone.
+// TestDoctorOfAPair checks a primary whose commits wait for a standby, do not wait, and wait for a lost one.
 func TestDoctorOfAPair(t *testing.T) {
 	cluster := pgtest.NewCluster(t, true)
 	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.PrimaryURL(), "INTEGRITY_DATA_DIR=" + dataDir(t)}

@@ -17,11 +17,10 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// holding is how long a drill's load is held between two faults.
+// holding is how long a drill's load runs between two faults.
 const holding = 7 * time.Second
 
-// honest is a transport that fails the test for an answer 5xx other than 503, and for a 503 that does not say when to
-// come again.
+// failOnLie is a transport that fails the test on a 5xx answer other than 503, and on a 503 without Retry-After.
 type failOnLie struct{ t *testing.T }
 
 func (h failOnLie) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -37,7 +36,7 @@ func (h failOnLie) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// drill is writers, a reader of the feed and somebody who compares, all at once on one service.
+// drill is a load on one service: writers, a feed reader and a comparing reader, all at once.
 type drill struct {
 	t       *testing.T
 	dir     string
@@ -54,7 +53,7 @@ type drill struct {
 	cursor   int64
 }
 
-// startDrill makes a ledger in an external database, an account, and serves it.
+// startDrill creates a ledger in an external database and an account, and serves it.
 func startDrill(t *testing.T, env ...string) *drill {
 	t.Helper()
 	dir := dataDir(t)
@@ -78,7 +77,7 @@ func startDrill(t *testing.T, env ...string) *drill {
 	return l
 }
 
-// beside loads the same service as another organization, in a shard of its own.
+// beside adds another organization's load to the same service, in a separate shard.
 func (l *drill) beside(key string, writers int) *drill {
 	o := &drill{t: l.t, dir: l.dir, base: l.base, key: key, client: l.client, followed: map[string]int{}}
 	o.begin(writers)
@@ -102,7 +101,7 @@ func (l *drill) end() {
 	l.client.CloseIdleConnections()
 }
 
-// hold keeps the load up, requires that registrations are acknowledged, and tells how many a second.
+// hold keeps the load running, requires acknowledged registrations, and logs how many there are a second.
 func (l *drill) hold(name string) {
 	l.t.Helper()
 	from, began := l.count.Load(), time.Now()
@@ -115,7 +114,7 @@ func (l *drill) hold(name string) {
 	l.t.Logf("%s: %.0f registrations a second", name, float64(l.count.Load()-from)/time.Since(began).Seconds())
 }
 
-// compare asks for one record with the right hash, again and again: the only result is a match.
+// compare compares one record with the right hash, again and again: the only allowed result is a match.
 func (l *drill) compare() {
 	d := wire.Declaration{
 		CompanyReference: "c", Source: "drill", DocumentReference: "compared", Version: 1, SHA256: strings.Repeat("ab", 32),
@@ -144,7 +143,7 @@ func (l *drill) compare() {
 	}
 }
 
-// follow reads the feed from its beginning: sequences only grow.
+// follow reads the feed from the beginning: sequences must grow.
 func (l *drill) follow() {
 	for !l.stop.Load() {
 		l.page()
@@ -152,7 +151,7 @@ func (l *drill) follow() {
 	}
 }
 
-// page reads on; more tells whether there was anything.
+// page reads the next page; more reports whether it had any events.
 func (l *drill) page() (more bool) {
 	var page struct {
 		Events     []wire.FeedEvent
@@ -180,8 +179,7 @@ func (l *drill) page() (more bool) {
 	return len(page.Events) > 0
 }
 
-// silence is the longest time in which nothing was acknowledged, between two times that are not zero. The load has
-// ended.
+// silence returns the longest time without an acknowledgement between two non-zero times. The load must have ended.
 func (l *drill) silence(from, to time.Time) time.Duration {
 	var times []time.Time
 	for _, w := range l.writers {
@@ -204,8 +202,8 @@ func (l *drill) silence(from, to time.Time) time.Duration {
 	return longest
 }
 
-// nothingLost ends the load, sends every acknowledged declaration again, and looks for it once in the log and in the
-// feed that was read. database is where the ledger is now.
+// nothingLost ends the load, sends every acknowledged declaration again, and requires that it is in the log once and in
+// the feed that was read. database is the ledger's current URL.
 func (l *drill) nothingLost(database string) {
 	l.t.Helper()
 	l.stop.Store(true)
@@ -216,7 +214,7 @@ func (l *drill) nothingLost(database string) {
 	l.found(ledgertest.Attach(l.t, database).Audit(l.t))
 }
 
-// found looks for what was acknowledged in the log of the organization's shard, after the load.
+// found looks for the acknowledged declarations in the log of the organization's shard, after the load.
 func (l *drill) found(logs map[domain.Shard][]domain.Event) {
 	l.t.Helper()
 	var acks []acknowledged
@@ -227,7 +225,7 @@ func (l *drill) found(logs map[domain.Shard][]domain.Event) {
 	for some := range slices.Chunk(acks, 500) {
 		l.replay(some)
 	}
-	const compared = 1 // the record of compare
+	const compared = 1 // the record that compare uses
 	registered := map[string]int{}
 	for _, e := range logs[domain.Shard(shardOf(l.t, l.key))] {
 		if e.Type == domain.RecordRegistered {
@@ -277,7 +275,7 @@ func (l *drill) replay(acks []acknowledged) {
 		}) {
 			status = http.StatusServiceUnavailable
 		}
-		if err != nil || status != http.StatusOK { // on a busy machine too: what was acknowledged stays
+		if err != nil || status != http.StatusOK { // however busy the machine, acknowledged declarations stay
 			return fmt.Errorf("%d %w", status, err)
 		}
 		return nil
@@ -289,8 +287,8 @@ func (l *drill) replay(acks []acknowledged) {
 	}
 }
 
-// TestFailover kills the primary of a synchronous pair under load and promotes the standby, then brings the killed one
-// back as a second primary, which knows nothing of the other. The service runs on all the time.
+// TestFailover kills the primary of a synchronous pair under load and promotes the standby, then brings the killed
+// server back as a second primary that does not know of the promotion. The service runs throughout.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -321,7 +319,7 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Every connection is made anew, and the former primary stands first in the URL.
+	// Every connection is opened again, and the former primary comes first in the URL.
 	pgtest.Exec(
 		t, cluster.StandbyURL(),
 		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'integrity %'",
@@ -333,8 +331,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestFaultsBeforeTheDatabase puts bad weather between the service and its database, under load. Nothing wrong is
-// answered meanwhile, and afterwards everything goes on by itself.
+// TestFaultsBeforeTheDatabase injects network faults between the service and its database, under load. No answer is
+// wrong meanwhile, and afterwards the service recovers by itself.
 func TestFaultsBeforeTheDatabase(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -361,7 +359,7 @@ func TestFaultsBeforeTheDatabase(t *testing.T) {
 	for _, fault := range faults {
 		before := l.count.Load()
 		fault.begin()
-		time.Sleep(fault.lasts) // the fault is what is waited for
+		time.Sleep(fault.lasts) // the fault lasts this long
 		if n := l.count.Load() - before; fault.lasts > 0 {
 			t.Logf("%s for %s: %d registrations", fault.name, fault.lasts, n)
 		}

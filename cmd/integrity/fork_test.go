@@ -16,7 +16,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// copyFile puts a file of one data directory into another.
+// copyFile copies a file from one data directory to another.
 func copyFile(t *testing.T, from, to, name string, mode os.FileMode) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(from, name))
@@ -25,8 +25,8 @@ func copyFile(t *testing.T, from, to, name string, mode os.FileMode) {
 	}
 }
 
-// TestForkedLog: a backup from before the rotation of the log's key is restored twice. Neither restore goes on under a
-// key of the lost history, none under the other's, and a monitor of one of the three stories finds the others out.
+// TestForkedLog restores a backup from before a log key rotation twice. Neither restore continues under a log key of
+// the lost history or of the other restore, and a monitor of any of the three histories detects the others.
 func TestForkedLog(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -48,7 +48,7 @@ func TestForkedLog(t *testing.T) {
 	}
 	s.reload()
 	var lost logHead
-	for n := 0; lost.key == "" || lost.key == atBackup.key; n++ { // a checkpoint that was under way has the former key
+	for n := 0; lost.key == "" || lost.key == atBackup.key; n++ { // a checkpoint in progress is signed by the former key
 		lost = s.included(s.registerOne(fmt.Sprint("lost-", n)))
 	}
 	watch := func(s *running, state, trusted string) result {
@@ -100,13 +100,13 @@ func TestForkedLog(t *testing.T) {
 			}
 		}
 		refused("must not sign another", "--fork") // the backup's own key
-		// The trusted-keys file of the backup lacks the key that signed what is lost.
+		// The backup's trusted-keys file lacks the key that signed the lost checkpoints.
 		if r := integrity(t, env, "log", "resume", "--published", published); r.code != cli.ExitFailed ||
 			!strings.Contains(r.errs, "came from the backup") {
 			t.Errorf("log resume with the keys of the backup: %d %s%s", r.code, r.out, r.errs)
 		}
 		refused("must not sign another", "--fork", "--published", published)
-		if former.dir != "" { // the fork key of the former restore, as if it were staged still
+		if former.dir != "" { // the other restore's fork key, as if it were still staged here
 			left, err := os.ReadFile(filepath.Join(former.dir, keyfiles.LogKeyFile))
 			if err != nil {
 				t.Fatal(err)
@@ -117,14 +117,14 @@ func TestForkedLog(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// The key that came after the backup, and signed what is lost.
+		// The key that came after the backup, and signed the lost checkpoints.
 		for name, mode := range map[string]os.FileMode{keyfiles.LogKeyFile: 0o600, keyfiles.TrustedKeysFile: 0o644} {
 			copyFile(t, original, told.dir, name, mode)
 		}
 		refused("must not sign another", "--fork")
 		refused("must not sign another", "--fork", "--published", published)
 		refused("published leaves were lost", "--published", published)
-		// A key that is staged as in a rotation says nothing about when it was made.
+		// A key staged for a rotation does not prove when it was created.
 		must(t, env, "keys", "rotate", "--transparency-log", "--stage")
 		refused("was not made after the restore", "--fork", "--stage")
 		must(t, env, "keys", "rotate", "--transparency-log", "--activate")
@@ -155,7 +155,7 @@ func TestForkedLog(t *testing.T) {
 		if told.key = forked.key; told.key == atBackup.key || told.key == lost.key {
 			t.Errorf("the fork is signed by %s, which signed before", told.key)
 		}
-		// The head at the backup belongs to all three stories; the one that is lost does not.
+		// The head at the backup is part of all three histories; the lost head is not.
 		trusted, err := keyfiles.ReadTrusted(filepath.Join(told.dir, keyfiles.TrustedKeysFile))
 		if err != nil {
 			t.Fatal(err)

@@ -160,7 +160,7 @@ func TestGoClient(t *testing.T) {
 
 	usage, err := worker.Usage(ctx)
 	check(err)
-	if usage.Organization.Used != 3 || len(usage.Companies) != 2 { // with the demo's example
+	if usage.Organization.Used != 3 || len(usage.Companies) != 2 { // including the demo's example
 		t.Errorf("usage: %+v", usage)
 	}
 	entries, err := worker.UsageEntries(ctx, usage.Period, "")
@@ -237,7 +237,7 @@ func TestGoClient(t *testing.T) {
 	webhookCommands(t, s, access)
 }
 
-// verifyDeclared accepts evidence for its own declaration only.
+// verifyDeclared requires that evidence verifies for its own declaration only.
 func verifyDeclared(t *testing.T, s *running, c *client.Client, publicID string, d wire.Declaration) {
 	t.Helper()
 	receipt, err := c.Evidence(t.Context(), publicID)

@@ -14,7 +14,7 @@ import (
 	"integrityledger/eventstore/outbound/peertest"
 )
 
-// TestCommandsGiveUp: a command that a service holds ends by itself, and says that there is no answer.
+// TestCommandsGiveUp: a command ends by itself if the service stops answering, and says that there is no answer.
 func TestCommandsGiveUp(t *testing.T) {
 	t.Parallel()
 	dir, id := t.TempDir(), strings.Repeat("a", 26)
@@ -43,7 +43,7 @@ func TestCommandsGiveUp(t *testing.T) {
 			append([]string{"monitor", peer}, watched.args[2:]...),
 		} {
 			r := integrity(t, env, args...)
-			// The peer's unasked bytes must not be printed either.
+			// Bytes that the peer sends unasked must not be printed either.
 			if r.code != cli.ExitFailed || r.out != "" || !strings.Contains(r.errs, peer) ||
 				strings.Contains(r.errs, "Unsolicited") {
 				t.Errorf("%s, %s: %d %s%s", name, args[0], r.code, r.out, r.errs)
@@ -52,7 +52,7 @@ func TestCommandsGiveUp(t *testing.T) {
 	}
 }
 
-// witnessKey is the verifier key of a witness that cosigns nothing.
+// witnessKey returns the verifier key of a witness that cosigns nothing.
 func witnessKey(t *testing.T, name string) string {
 	t.Helper()
 	public, _, err := ed25519.GenerateKey(nil)
@@ -66,7 +66,8 @@ func witnessKey(t *testing.T, name string) string {
 	return key.VerifierKey
 }
 
-// TestServeEndsWhilePeersHang: no witness and no destination keeps the service from ending on SIGTERM.
+// TestServeEndsWhilePeersHang: hanging witnesses and webhook destinations do not keep the service from ending on
+// SIGTERM.
 func TestServeEndsWhilePeersHang(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 1024)

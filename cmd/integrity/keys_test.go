@@ -20,7 +20,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// keyDir is a data directory with generated keys and no database.
+// keyDir returns a data directory with generated keys and no database.
 func keyDir(t *testing.T) (dir string, first operator.PublishedKey) {
 	t.Helper()
 	dir = dataDir(t)
@@ -51,7 +51,7 @@ func mode(t *testing.T, path string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-// TestKeysFiles takes the files through a rotation without any server.
+// TestKeysFiles takes the key files through a rotation without any server.
 func TestKeysFiles(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
@@ -91,7 +91,7 @@ func TestKeysFiles(t *testing.T) {
 		strings.Count(out, "  staged\n") != 1 {
 		t.Errorf("list: %s", out)
 	}
-	// An interruption between the private key and the trusted keys: the same key is taken up.
+	// Interrupted between writing the private key and the trusted keys: the same key is used.
 	only, err := evidence.NewTrustedKeys(trustedAt(t, dir).Keys()[:1], nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestKeysFiles(t *testing.T) {
 	}
 	refused(cli.ExitFailed, "no key is staged", at("keys", "rotate", "--activate")...)
 
-	for range 2 { // again is the same
+	for range 2 { // repeating changes nothing
 		retired := retireKey(t, nil, dir, first.KeyID)
 		if retired.Status != evidence.KeyRetired || retired.Since == nil {
 			t.Errorf("retired: %+v", retired)
@@ -133,7 +133,7 @@ func TestKeysFiles(t *testing.T) {
 	if mode(t, trustedPath) != 0o640 {
 		t.Errorf("mode %o", mode(t, trustedPath))
 	}
-	// A staged key that is given up.
+	// Abandon a staged key.
 	mustJSON(t, nil, &staged, at("keys", "rotate", "--stage")...)
 	retireKey(t, nil, dir, staged.KeyID)
 	if _, err := os.Stat(nextPath); !errors.Is(err, os.ErrNotExist) {
@@ -144,7 +144,7 @@ func TestKeysFiles(t *testing.T) {
 	}
 }
 
-// retireKey puts -- before the id, which may begin with a hyphen.
+// retireKey puts -- before the ID, which may begin with a hyphen.
 func retireKey(t *testing.T, env []string, dir, id string) (v operator.PublishedKey) {
 	t.Helper()
 	if err := json.Unmarshal(
@@ -155,8 +155,8 @@ func retireKey(t *testing.T, env []string, dir, id string) (v operator.Published
 	return v
 }
 
-// TestKeysCommandsDoNotInterleave runs many commands at once: one key is staged, by whichever came first, and no file
-// is ever seen half written.
+// TestKeysCommandsDoNotInterleave runs many commands at once: only one key is staged, and no file is ever seen half
+// written.
 func TestKeysCommandsDoNotInterleave(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
@@ -196,7 +196,8 @@ func TestKeysCommandsDoNotInterleave(t *testing.T) {
 	}
 }
 
-// TestKeyOfAVariable cannot be swapped by a command; it can be staged, and the command sees when it was put in.
+// TestKeyOfAVariable: no command can replace a key in a variable. A new key can be staged, and the command notices when
+// the variable holds it.
 func TestKeyOfAVariable(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
@@ -223,8 +224,8 @@ func TestKeyOfAVariable(t *testing.T) {
 	}
 }
 
-// TestKeyFileOfAVariable rotates the file that INTEGRITY_SIGNING_KEY_FILE names, as root for a service of another user:
-// the owner stays, and a service that reads its files again signs with the new key.
+// TestKeyFileOfAVariable rotates the file in INTEGRITY_SIGNING_KEY_FILE, as root for another user's service: the owner
+// stays, and a service that reloads its files signs with the new key.
 func TestKeyFileOfAVariable(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
@@ -236,7 +237,7 @@ func TestKeyFileOfAVariable(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, keyfiles.SigningKeyFile), signing); err != nil {
 		t.Fatal(err)
 	}
-	// The trusted-keys file is a link, as a mounted configuration is; the link stays.
+	// The trusted-keys file is a symbolic link, like a mounted configuration; the link stays.
 	mounted := filepath.Join(secrets, "trusted.json")
 	if err := errors.Join(
 		os.Rename(filepath.Join(dir, keyfiles.TrustedKeysFile), mounted),
@@ -291,7 +292,7 @@ func TestKeyFileOfAVariable(t *testing.T) {
 	}
 }
 
-// hangUp has a server read its key files again and waits until its log says so.
+// hangUp makes a server reload its key files, and waits until its log says so.
 func hangUp(t *testing.T, s *running) {
 	t.Helper()
 	before := strings.Count(readLog(t, s), "key files reloaded")
@@ -313,15 +314,15 @@ func TestKeyRotation(t *testing.T) {
 	theirs := foreignDatabase(ctx, t)
 	dir, first := keyDir(t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs}
-	// Two logs: each server's own.
+	// Two logs, one for each server.
 	one := surroundings{env: env}.start(t, dir, "--issuer", "ledger-of-the-test")
 	twoDir := dataDir(t)
 	two := surroundings{env: env}.start(t, twoDir, "--trusted-keys", filepath.Join(dir, keyfiles.TrustedKeysFile),
-		"--data-dir", dir) // a flag given twice: the last counts
+		"--data-dir", dir) // the last value of a repeated flag counts
 	key := externalAccount(t, env)
 	client := plainHTTP()
 
-	signed := map[string][]string{} // keyId to public ids
+	signed := map[string][]string{} // public IDs by keyId
 	version := 0
 	register := func(s *running, want string) {
 		t.Helper()
@@ -370,14 +371,14 @@ func TestKeyRotation(t *testing.T) {
 	at := func(words ...string) []string { return append(words, "--data-dir", dir) }
 	var staged operator.RotatedKey
 	mustJSON(t, env, &staged, at("keys", "rotate", "--stage")...)
-	register(one, first.KeyID) // before it has read the files again
+	register(one, first.KeyID) // before it has reloaded the files
 	hangUp(t, one)
 	hangUp(t, two)
 	register(one, first.KeyID)
 	must(t, env, at("keys", "rotate", "--activate")...)
 	hangUp(t, one)
 	register(one, staged.KeyID)
-	register(two, first.KeyID) // in the middle: it still signs with the former key
+	register(two, first.KeyID) // in the middle of the rotation: it still signs with the former key
 	compare("")
 	hangUp(t, two)
 	register(two, staged.KeyID)
@@ -400,7 +401,7 @@ func TestKeyRotation(t *testing.T) {
 	compare(first.KeyID)
 	register(one, staged.KeyID)
 
-	// The key that signs is lost too.
+	// The current signing key is lost too.
 	if r := integrity(
 		t, env, "keys", "compromise", "--data-dir", dir, "--reason", "revoked", "--", staged.KeyID,
 	); r.code != cli.ExitOK || !strings.Contains(r.errs, "This is the current signing key") ||
@@ -427,7 +428,7 @@ func TestKeyRotation(t *testing.T) {
 	wantClean(t, one.log, key)
 }
 
-// affectedBy reads the records of keys compromise; the first line is the key.
+// affectedBy parses the records printed by keys compromise; the first line is the key.
 func affectedBy(t *testing.T, out string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}

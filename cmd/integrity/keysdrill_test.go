@@ -20,7 +20,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 )
 
-// digests are those of every file of a directory, with its mode.
+// digests returns the digest and mode of every file in a directory.
 func digests(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -37,14 +37,14 @@ func digests(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// TestKeysDrill: every step of the rehearsal holds, and neither key files nor trusted keys nor database are touched, to
-// the byte; nothing of the copies is left.
+// TestKeysDrill: every step of the drill succeeds, no byte of the key files, the trusted keys or the database changes,
+// and no copy remains.
 func TestKeysDrill(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("rehearses with servers of its own")
 	}
-	dir, temporary := dataDir(t), filepath.Dir(dataDir(t)) // which the user of PostgreSQL can reach
+	dir, temporary := dataDir(t), filepath.Dir(dataDir(t)) // where PostgreSQL's user can reach it
 	s := start(t, dir, "--demo")
 	s.included(s.registerOne("mine"))
 	s.stop()
@@ -80,7 +80,7 @@ func TestKeysDrill(t *testing.T) {
 		t.Errorf("left over: %v, %v", left, err)
 	}
 
-	// A step that cannot be taken: the commands leave a file alone that a newer program has written.
+	// A step that fails: the commands do not change a file that a newer program has written.
 	path := filepath.Join(dir, keyfiles.TrustedKeysFile)
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestKeysDrill(t *testing.T) {
 	}
 }
 
-// TestKeysDrillInterrupted: whoever presses Ctrl-C leaves no copy of a private key behind.
+// TestKeysDrillInterrupted: Ctrl-C leaves no copy of a private key behind.
 func TestKeysDrillInterrupted(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -128,7 +128,7 @@ func TestKeysDrillInterrupted(t *testing.T) {
 		t.Errorf("%q, %v", steps.Text(), steps.Err())
 	}
 	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
-		// as a terminal does, to every process of the group
+		// like a terminal, to every process of the group
 		t.Error(err)
 	}
 	for steps.Scan() {

@@ -16,9 +16,9 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestWarningIsMailed runs the program: a smaller plan in the middle of the month is worth a warning, which reaches the
-// member; so does an invitation its address, with a link that the answer lacks; and a table without that plan keeps the
-// next start back.
+// TestWarningIsMailed runs the program. A smaller plan in the middle of the month triggers a warning, which the member
+// receives; an invitation reaches its address, with a link that the answer does not contain; and a plan table without
+// that plan prevents the next start.
 func TestWarningIsMailed(t *testing.T) {
 	t.Parallel()
 	box, port := integritytest.ServeMail(t)

@@ -31,7 +31,7 @@ import (
 	"integrityledger/migrations"
 )
 
-// commandTime is how long a command may take on a machine of two cores that does much else.
+// commandTime is how long a command may take on a busy machine with two cores.
 const patient, commandTime = integritytest.Patient, 10 * time.Minute
 
 var (
@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 		if out, err := build.CombinedOutput(); err != nil {
 			return 2, fmt.Errorf("build: %w: %s", err, out)
 		}
-		// A process that ends well would otherwise sleep for a second, for the race detector to look on.
+		// The race detector otherwise sleeps for a second before a process exits.
 		if err := errors.Join(
 			os.Setenv(binaryVariable, binary), os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0"),
 		); err != nil {
@@ -80,7 +80,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// released builds the program as it is released: a static one, without the race detector.
+// released builds the program as released: static, without the race detector.
 var released = sync.OnceValues(func() (string, error) {
 	program := os.Getenv(binaryVariable) + "-released"
 	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", program, ".")
@@ -100,7 +100,7 @@ func releasedProgram(t *testing.T) string {
 	return program
 }
 
-// cleanEnviron is ours without any variable of the program.
+// cleanEnviron returns our environment without the program's variables.
 func cleanEnviron(more ...string) []string {
 	var env []string
 	for _, entry := range os.Environ() {
@@ -108,7 +108,7 @@ func cleanEnviron(more ...string) []string {
 			env = append(env, entry)
 		}
 	}
-	env = append(env, config.Prefix+"METRICS_LISTEN=off") // tests of metrics name an address of their own
+	env = append(env, config.Prefix+"METRICS_LISTEN=off") // tests of metrics set an address
 	return append(env, more...)
 }
 
@@ -134,7 +134,7 @@ func integrity(t *testing.T, env []string, args ...string) result {
 	return result{out.String(), errs.String(), c.ProcessState.ExitCode()}
 }
 
-// must runs the built program and wants exit code 0.
+// must runs the built program and requires exit code 0.
 func must(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	r := integrity(t, env, args...)
@@ -153,7 +153,7 @@ func mustJSON(t *testing.T, env []string, to any, args ...string) {
 	}
 }
 
-// dataDir is a directory that the user of the embedded PostgreSQL can reach.
+// dataDir returns a directory that the embedded PostgreSQL's user can reach.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "integrity")
@@ -167,8 +167,8 @@ func dataDir(t *testing.T) string {
 	return filepath.Join(dir, "data")
 }
 
-// models are data directories of the embedded PostgreSQL that tests copy, in place of an initdb each: one with an empty
-// database, and one whose database has the schema and no ledger yet.
+// models are data directories of the embedded PostgreSQL that tests copy instead of running initdb: one with an empty
+// database, and one whose database has the schema but no ledger.
 var models = sync.OnceValues(func() (in string, err error) {
 	in = filepath.Join(filepath.Dir(os.Getenv(binaryVariable)), "models")
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
@@ -201,7 +201,7 @@ func copyModel(from, to string) error {
 	return nil
 }
 
-// prepare puts a copy of a model into a data directory that holds no database.
+// prepare copies a model into a data directory without a database.
 func prepare(t *testing.T, dir, model string) {
 	t.Helper()
 	in, err := models()
@@ -222,17 +222,18 @@ type running struct {
 	dir    string
 	base   string
 	screen string
-	log    string // path of its log, which every start appends to
+	log    string // path of its log, to which every start appends
 	exited chan struct{}
 }
 
-// surroundings of a serve process; the zero value is the test's own user and no variable of the program.
+// surroundings are the conditions of a serve process. The zero value means the test's own user and no variables of the
+// program.
 type surroundings struct {
-	bare       bool   // the service makes its database itself, where that is looked at
-	program    string // what is run instead of the built program
+	bare       bool   // the service creates its database itself, for tests of that
+	program    string // run instead of the built program
 	env        []string
 	credential *syscall.Credential
-	encrypted  *http.Client // trusts the service's certificate; nil where it speaks http
+	encrypted  *http.Client // trusts the service's certificate; nil for http
 }
 
 // start runs serve and returns when it answers.
@@ -325,7 +326,7 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 	return s
 }
 
-// stop ends the process as an operator does; it does nothing to one that is gone.
+// stop stops the process as an operator does. It does nothing if the process has ended.
 func (s *running) stop() {
 	s.t.Helper()
 	select {
@@ -333,7 +334,7 @@ func (s *running) stop() {
 		return
 	default:
 	}
-	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended meanwhile
+	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
 	case <-s.exited:
 		if code := s.cmd.ProcessState.ExitCode(); code != 0 {
@@ -358,7 +359,7 @@ func (s *running) demo() demo.Access {
 	return access
 }
 
-// postgresPID is the process number of the embedded PostgreSQL.
+// postgresPID returns the process ID of the embedded PostgreSQL.
 func (s *running) postgresPID() (int, error) {
 	text, err := os.ReadFile(filepath.Join(s.dir, "pgdata", "postmaster.pid"))
 	if err != nil {
@@ -372,7 +373,7 @@ func plainHTTP() *http.Client {
 	return &http.Client{Timeout: patient, Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
-// call asks the API and decodes the envelope's data. It returns the status, 0 where there was no answer.
+// call calls the API and decodes the envelope's data. It returns the status, or 0 without an answer.
 func call(client *http.Client, method, url, key string, body, data any) (int, error) {
 	var reader io.Reader
 	if body != nil {
@@ -411,7 +412,7 @@ func tail(path string) string {
 	return strings.Join(lines[max(0, len(lines)-12):], "\n")
 }
 
-// wantClean fails for every text that must not stand in a file, and for every SHA-256 at all.
+// wantClean fails if a file contains one of the secrets, or any SHA-256.
 func wantClean(t *testing.T, path string, secrets ...string) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -34,7 +34,7 @@ func manifestDir(t *testing.T) string {
 func TestManifestStory(t *testing.T) {
 	t.Parallel()
 	dir := manifestDir(t)
-	file := filepath.Join(dir, "manifest.json") // stands in the directory, and is not part of it
+	file := filepath.Join(dir, "manifest.json") // in the directory, but not part of the manifest
 	created := must(t, nil, "manifest", "create", dir, "-o", file)
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -95,7 +95,7 @@ func TestManifestExtra(t *testing.T) {
 	dir := manifestDir(t)
 	file := filepath.Join(t.TempDir(), "m")
 	must(t, nil, "manifest", "create", dir, "-o", file)
-	for i := range domain.MaxManifestFiles { // more than any manifest lists
+	for i := range domain.MaxManifestFiles { // more than a manifest may list
 		write(t, filepath.Join(dir, fmt.Sprint("extra", i)), "")
 	}
 	if r := integrity(t, nil, "manifest", "verify", dir, file); r.code != cli.ExitNegative ||
@@ -113,7 +113,7 @@ func TestManifestExtra(t *testing.T) {
 	}
 }
 
-// TestManifestRefuses: what cannot be listed is reported, all at once, and nothing is written.
+// TestManifestRefuses: everything that cannot be listed is reported at once, and nothing is written.
 func TestManifestRefuses(t *testing.T) {
 	t.Parallel()
 	good := manifestDir(t)
@@ -128,7 +128,7 @@ func TestManifestRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(dir string)
 		want   []string
-		verify bool // refused by verify too
+		verify bool // verify refuses it too
 	}{
 		"symbolic links": {func(dir string) {
 			for link, target := range map[string]string{

@@ -30,13 +30,13 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of the manual again")
 
-// documentWidth is the longest line of a document, in characters, so that it fits a terminal and a diff.
+// documentWidth is the longest line in a document, in characters. Longer lines do not fit a terminal or a diff.
 const documentWidth = 160
 
 // generated is a part of the manual that comes from the code.
 var generated = regexp.MustCompile(`(?s)(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->\n)`)
 
-// documents are the text of README and of every page of the manual, by file.
+// documents returns the text of README and of every page of the manual, by file.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("manual/*.md")
@@ -106,8 +106,7 @@ func TestDocumentsAreShort(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameTheGoOfTheModule: whoever builds the program reads everywhere the version of Go that go.mod asks
-// for.
+// TestDocumentsNameTheGoOfTheModule: all documents name the version of Go in go.mod.
 func TestDocumentsNameTheGoOfTheModule(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile(file)
@@ -134,8 +133,8 @@ func TestDocumentsNameTheGoOfTheModule(t *testing.T) {
 	}
 }
 
-// TestProgramUsesWhatTheDesignNames: the packages that the design of this service names are imported by the program
-// itself, not by tests alone.
+// TestProgramUsesWhatTheDesignNames: the program itself, not only its tests, imports the packages that the design
+// names.
 func TestProgramUsesWhatTheDesignNames(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "../../...").Output()
 	if err != nil {
@@ -152,7 +151,7 @@ func TestProgramUsesWhatTheDesignNames(t *testing.T) {
 	}
 }
 
-// TestRecipes: every file that README's recipes name is there.
+// TestRecipes: every file in README's recipes exists.
 func TestRecipes(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -173,7 +172,7 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// TestLinksOfDocuments: every relative link of README and the manual leads to a file, and every anchor to a heading.
+// TestLinksOfDocuments: every relative link in README and the manual leads to a file, and every anchor to a heading.
 func TestLinksOfDocuments(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)]+)\)`)
 	for file, text := range documents(t) {
@@ -204,7 +203,7 @@ var (
 	fenced  = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 )
 
-// anchors are the names by which the headings of a Markdown text are linked.
+// anchors returns the link targets of a Markdown text's headings.
 func anchors(text string) (names []string) {
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 		names = append(names, anchor(m[2]))
@@ -212,7 +211,7 @@ func anchors(text string) (names []string) {
 	return names
 }
 
-// anchor is a heading as links name it: in lower case, with hyphens for spaces, without punctuation.
+// anchor returns a heading's link target: lower case, hyphens for spaces, no punctuation.
 func anchor(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -225,7 +224,7 @@ func anchor(text string) string {
 	}, text)
 }
 
-// item is an entry of a list, broken into lines.
+// item formats a list entry, broken into lines.
 func item(text string) string {
 	var b strings.Builder
 	width := 0
@@ -245,7 +244,7 @@ func item(text string) string {
 	return b.String() + "\n"
 }
 
-// sentence gives a text a capital and a full stop.
+// sentence adds a capital and a full stop to a text.
 func sentence(text string) string {
 	if first, rest, _ := strings.Cut(text, " "); strings.ToLower(first) == first && !strings.ContainsAny(first, ":/_") {
 		text = strings.TrimSpace(strings.ToUpper(first[:1]) + first[1:] + " " + rest)
@@ -308,7 +307,7 @@ func settingsList(t *testing.T) string {
 	)
 }
 
-// settingDefaults are the defaults of the flags of serve, and of the variables without a flag, by name.
+// settingDefaults returns the defaults of serve's flags, and of the variables without a flag, by name.
 func settingDefaults(t *testing.T) map[string]string {
 	t.Helper()
 	a := &app{&cli.App{}}
@@ -354,7 +353,8 @@ func plansTable(t *testing.T) string {
 	return b.String()
 }
 
-// Each alert has an entry on call, which its runbook_url opens and which says how urgent it is. Each entry has its alert.
+// TestAlertsHaveRunbooks: each alert has an on-call entry, to which its runbook_url leads, and which states its
+// urgency. Each entry has an alert.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	rules, err := os.ReadFile("ops/alerts.yml")
 	if err != nil {
@@ -364,7 +364,7 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The rules have one form, which Prometheus itself reads in cmd/lab/judges.
+	// The rules have a fixed form. Prometheus itself reads them in cmd/lab/judges.
 	rule := regexp.MustCompile(`(?m)^ +- alert: (\w+)\n(?:.*\n)*?(?: +for: (\d+)([mh])\n)?` +
 		` +labels: \{severity: (\w+)\}\n +annotations:\n +summary: .*\n +description: .*\n +runbook_url: '(.*)'$`)
 	alerts := rule.FindAllStringSubmatch(string(rules), -1)
@@ -396,7 +396,7 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 	}
 }
 
-// metricsList reads names and descriptions of the metrics from where they are declared.
+// metricsList reads the metrics' names and descriptions from their declarations.
 func metricsList(t *testing.T) string {
 	files, err := filepath.Glob("ops/*.go")
 	if err != nil {
@@ -436,7 +436,7 @@ func metricsList(t *testing.T) string {
 	return strings.Join(rows, "")
 }
 
-// literalText is the value of a string literal, or of several that are joined by +.
+// literalText returns the value of a string literal, or of several joined by +.
 func literalText(e ast.Expr) (text string, ok bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -450,7 +450,7 @@ func literalText(e ast.Expr) (text string, ok bool) {
 	return "", false
 }
 
-// errorsList is what every error code means, in English.
+// errorsList returns the meaning of every error code, in English.
 func errorsList(t *testing.T) string {
 	codes, err := edge.ErrorCodes()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// TestMemberLink starts, shows and ends links while the service runs. Its provider is away all the time, which keeps it
-// neither from starting nor from doing what needs none.
+// TestMemberLink creates, lists and withdraws links while the service runs. The provider is unreachable throughout,
+// which prevents neither the start nor anything that does not need it.
 func TestMemberLink(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

@@ -13,8 +13,8 @@ import (
 
 var scrapeOf = integritytest.ScrapeOf
 
-// TestMetricsListener: metrics, page and profiles are served where the operator says, and there alone; a default
-// address that is taken stops nobody.
+// TestMetricsListener: metrics, page and profiles are served only at the operator's address; a default address that is
+// in use does not stop the service.
 func TestMetricsListener(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
@@ -28,7 +28,7 @@ func TestMetricsListener(t *testing.T) {
 		"http://" + address + "/ops/ops.css":                   http.StatusOK,
 		"http://" + address + "/ops/ops.js":                    http.StatusOK,
 		"http://" + address + "/ops/sample":                    http.StatusOK,
-		"http://" + address + "/":                              http.StatusOK, // leads to /ops
+		"http://" + address + "/":                              http.StatusOK, // redirects to /ops
 		"http://" + address + "/ops/index.html":                http.StatusNotFound,
 		"http://" + address + "/api/v1/integrity/records":      http.StatusNotFound,
 		s.base + "/debug/pprof/":                               http.StatusNotFound,
@@ -46,7 +46,7 @@ func TestMetricsListener(t *testing.T) {
 			t.Errorf("%s answered %d, not %d: %v", url, resp.StatusCode, want, err)
 		}
 	}
-	// A page of somebody else's whose name leads here reads nothing.
+	// A page on another site, whose name resolves to this address, can read nothing.
 	r, err := http.NewRequest(http.MethodGet, "http://"+address+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestMetricsListener(t *testing.T) {
 	); out.code != cli.ExitFailed || !strings.Contains(out.errs, "INTEGRITY_METRICS_LISTEN") {
 		t.Errorf("a named address that is taken: exit code %d: %s", out.code, out.errs)
 	}
-	// Two with the default: at most one of them has it, and both serve.
+	// Two services with the default: at most one of them gets the address, and both run.
 	for range 2 {
 		second := surroundings{env: []string{"INTEGRITY_METRICS_LISTEN="}}.start(t, dataDir(t))
 		text, err := os.ReadFile(second.log)

@@ -24,7 +24,7 @@ import (
 	"integrityledger/handlers/client/monitor/monitortest"
 )
 
-// lockedBuffer is read while a command writes into it.
+// lockedBuffer can be read while a command writes to it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -51,7 +51,7 @@ func (l *lockedBuffer) says(text string) func() error {
 	}
 }
 
-// watchedLog is a log, its server, and what the command is given.
+// watchedLog is a log, its server, and the command's arguments.
 type watchedLog struct {
 	*monitortest.Log
 	t          *testing.T
@@ -95,7 +95,7 @@ func (w *watchedLog) run(more ...string) result {
 	return result{out.String(), errs.String(), code}
 }
 
-// keeps requires the checkpoint that the state holds.
+// keeps requires that the state holds this checkpoint.
 func (w *watchedLog) keeps(note string) {
 	w.t.Helper()
 	var s clientcmd.LogState
@@ -113,7 +113,7 @@ func (w *watchedLog) file(path string) string {
 	return string(text)
 }
 
-// alarms are the files that tell of alarms.
+// alarms returns the alarm files.
 func (w *watchedLog) alarms() []string {
 	w.t.Helper()
 	files, err := filepath.Glob(w.state + ".alarm-*.json")
@@ -146,7 +146,7 @@ func TestMonitor(t *testing.T) {
 	}
 	good := w.Checkpoint()
 
-	// An outage keeps everything as it is and is no alarm.
+	// An outage changes nothing and raises no alarm.
 	w.Answer(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) })
 	if r := w.run(); r.code != cli.ExitFailed || !strings.Contains(r.errs, "which says nothing about the log") ||
 		strings.Contains(r.errs, "ALARM") {
@@ -179,7 +179,7 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
-// A log that is replaced while it is followed, outages in between.
+// TestMonitorFollows: a log that is replaced while it is followed, with outages in between.
 func TestMonitorFollows(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	var out, errs lockedBuffer
@@ -221,7 +221,7 @@ func TestMonitorIsInterrupted(t *testing.T) {
 	}
 }
 
-// proven is evidence of a record that the log holds as its last entry.
+// proven saves evidence of a record that is the log's last entry.
 func (w *watchedLog) proven() string {
 	w.t.Helper()
 	record := evidence.RecordPayload{
@@ -257,7 +257,7 @@ func (w *watchedLog) proven() string {
 	return write(w.t, filepath.Join(w.t.TempDir(), "evidence.json"), string(text))
 }
 
-// Evidence that somebody kept convicts a log that this monitor sees for the first time.
+// TestMonitorWithEvidence: saved evidence convicts a log that this monitor sees for the first time.
 func TestMonitorWithEvidence(t *testing.T) {
 	w := newWatchedLog(t, 20)
 	saved := w.proven()

@@ -14,14 +14,14 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestMonitorOfAService: a person verifies what the service proves and watches its log; the service whose database is
-// put back to an earlier day is found out, by the monitor's state and by evidence that somebody kept.
+// TestMonitorOfAService: a reader verifies a service's proofs and watches its log. When the service's database is set
+// back to an earlier day, the monitor's state and saved evidence reveal it.
 func TestMonitorOfAService(t *testing.T) {
 	dir := dataDir(t)
 	mine := t.TempDir()
 	state, pinned := filepath.Join(mine, "log.json"), filepath.Join(mine, "trusted-keys.json")
 	var s *running
-	// proven registers a document and waits for evidence that proves it in the log.
+	// proven registers a document and waits for evidence with a proof of inclusion.
 	proven := func(name string) (saved, document string) {
 		t.Helper()
 		access := s.demo()
@@ -73,7 +73,7 @@ func TestMonitorOfAService(t *testing.T) {
 	if r := watch("--evidence", first, "--evidence", second); r.code != cli.ExitOK {
 		t.Fatalf("%+v", r)
 	}
-	// The proof of one record is not that of another.
+	// One record's proof is not valid for another record.
 	if r := integrity(t, nil, "verify", second, pinned, document); r.code != cli.ExitNegative ||
 		!strings.Contains(r.out, "inclusion     valid") {
 		t.Errorf("%+v", r)
@@ -98,7 +98,7 @@ func TestMonitorOfAService(t *testing.T) {
 	if r := watch("--evidence", second); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: ") {
 		t.Errorf("%+v", r)
 	}
-	if r := watch("--evidence", first); r.code != cli.ExitOK { // which is older than the day that was put back
+	if r := watch("--evidence", first); r.code != cli.ExitOK { // older than the day the database was set back to
 		t.Errorf("%+v", r)
 	}
 }

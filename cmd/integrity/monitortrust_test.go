@@ -30,7 +30,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// cosigner is a witness that signs whatever a test asks for.
+// cosigner is a witness that signs anything a test requests.
 type cosigner struct {
 	evidence.WitnessKey
 	private ed25519.PrivateKey
@@ -51,13 +51,13 @@ func newCosigner(t *testing.T, name string) cosigner {
 
 func (c cosigner) line(note string, at time.Time) string {
 	text, _, _ := strings.Cut(note, "\n\n")
-	line, _ := hex.DecodeString(c.KeyHash) // as evidence wrote it
+	line, _ := hex.DecodeString(c.KeyHash) // as in evidence
 	line = binary.BigEndian.AppendUint64(line, uint64(at.Unix()))
 	line = append(line, ed25519.Sign(c.private, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s\n", at.Unix(), text))...)
 	return "— " + c.Name + " " + base64.StdEncoding.EncodeToString(line) + "\n"
 }
 
-// stamps is a time-stamping authority whose certificate is pinned.
+// stamps is a timestamp authority with a pinned certificate.
 type stamps struct {
 	t    *testing.T
 	key  *ecdsa.PrivateKey
@@ -90,7 +90,7 @@ func newStamps(t *testing.T) *stamps {
 	return &stamps{t, key, cert}
 }
 
-// over is an entry of the service's list of tokens.
+// over returns an entry of the service's list of tokens.
 func (s *stamps) over(authority string, size int64, note string, at time.Time) wire.LogTimestamp {
 	s.t.Helper()
 	imprint := sha256.Sum256([]byte(note))
@@ -111,7 +111,7 @@ func (s *stamps) over(authority string, size int64, note string, at time.Time) w
 	}
 }
 
-// trusts pins what add adds.
+// trusts adds pins with add.
 func (w *watchedLog) trusts(add func(*evidence.TrustedKeys) (*evidence.TrustedKeys, error)) {
 	w.t.Helper()
 	var err error
@@ -125,8 +125,8 @@ func (w *watchedLog) trusts(add func(*evidence.TrustedKeys) (*evidence.TrustedKe
 	write(w.t, w.args[3], string(text))
 }
 
-// TestMonitorCountsWitnesses: only cosignatures of pinned witnesses that hold count; fewer than are required is an
-// answer of its own, and no alarm.
+// TestMonitorCountsWitnesses: only valid cosignatures of pinned witnesses count. Too few are a separate answer, and no
+// alarm.
 func TestMonitorCountsWitnesses(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	a, b, stranger := newCosigner(t, "w.example/a"), newCosigner(t, "w.example/b"), newCosigner(t, "w.example/x")
@@ -186,7 +186,7 @@ func TestMonitorCountsWitnesses(t *testing.T) {
 		len(w.alarms()) != 0 {
 		t.Errorf("%+v", r)
 	}
-	asked := 0 // a witness comes to a checkpoint after it
+	asked := 0 // a witness cosigns the checkpoint later
 	w.Answer(func(rw http.ResponseWriter, r *http.Request) {
 		if asked++; asked < 2 {
 			w.Serve(rw, r)
@@ -202,8 +202,8 @@ func TestMonitorCountsWitnesses(t *testing.T) {
 	}
 }
 
-// TestMonitorChecksTimestamps: the log must contain each checkpoint that a pinned authority has stamped; a token that
-// does not hold is an alarm, one that nobody pinned answers for is passed over.
+// TestMonitorChecksTimestamps: the log must contain each checkpoint that a pinned authority has stamped. An invalid
+// token is an alarm; a token that no pinned authority vouches for is skipped.
 func TestMonitorChecksTimestamps(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	tsa, other := newStamps(t), newStamps(t)
@@ -233,7 +233,7 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 		after := r.URL.Query().Get("after")
 		asked = append(asked, after)
 		page := wire.LogTimestamps{Timestamps: []wire.LogTimestamp{}}
-		for i, token := range tokens { // a token a page
+		for i, token := range tokens { // one token per page
 			var least int64
 			_, _ = fmt.Sscan(after, &least)
 			if token.TreeSize > least {
@@ -275,7 +275,8 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 		t.Errorf("%+v, asked after %v", r, asked)
 	}
 
-	// What a pinned authority has stamped is not in the log: history was rewritten, and the token is kept as proof.
+	// The log lacks a checkpoint that a pinned authority has stamped: history was rewritten, and the token is kept as
+	// proof.
 	w.Edit(func(entries []string) []string {
 		for len(entries) < 12 {
 			entries = append(entries, "elsewhere")
@@ -296,7 +297,7 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 		string(alarm.Token) != string(tokens[3].Token) || !strings.Contains(alarm.KnownFrom, "existed before") {
 		t.Errorf("%v, %+v", err, alarm)
 	}
-	// A stamped checkpoint is larger than the log: it was put back.
+	// A stamped checkpoint is larger than the log: the log was set back.
 	w.Edit(func(entries []string) []string { return append(entries, "a", "b") })
 	ahead := w.Checkpoint()
 	w.Edit(func(entries []string) []string { return entries[:14] })
@@ -325,8 +326,8 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 	}
 }
 
-// TestMonitorOfEndlessTimestamps: a log that always has one more page of tokens holds up nothing, and what was checked
-// is kept.
+// TestMonitorOfEndlessTimestamps: a log that always has another page of tokens does not block the monitor, and the
+// checked tokens are remembered.
 func TestMonitorOfEndlessTimestamps(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	tsa := newStamps(t)
@@ -360,7 +361,8 @@ func TestMonitorOfEndlessTimestamps(t *testing.T) {
 	}
 }
 
-// TestMonitorAfterALogKeyWasRevoked: the log must continue what was kept under its former key, above all then.
+// TestMonitorAfterALogKeyWasRevoked: the log must be consistent with the checkpoint under its former key, now more than
+// ever.
 func TestMonitorAfterALogKeyWasRevoked(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	if r := w.run(); r.code != cli.ExitOK {
@@ -378,7 +380,7 @@ func TestMonitorAfterALogKeyWasRevoked(t *testing.T) {
 	}
 	w.keeps(next.Checkpoint())
 
-	// What a pinned authority stamped before is what the thief of the key cannot make anew.
+	// A thief of the key cannot recreate an earlier stamp by a pinned authority.
 	tsa := newStamps(t)
 	authority, err := evidence.NewAuthority("TSA", [][]byte{tsa.cert.Raw})
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 const omniwitness = "github.com/transparency-dev/witness"
 const omniwitnessVersion = "v0.0.0-20260720115447-2e1c6971d19e"
 
-// feeder brings a log's checkpoint to a witness with the clients of others: tessera's reads the log, transparency-dev's
-// asks the witness. It prints the cosignatures.
+// feeder takes a log's checkpoint to a witness with third-party clients: tessera's client reads the log,
+// transparency-dev's calls the witness. It prints the cosignatures.
 const feeder = `package main
 
 import (
@@ -75,7 +75,7 @@ func check(err error) {
 }
 `
 
-// foreignWitnesses builds omniwitness and the feeder in a module of their own.
+// foreignWitnesses builds omniwitness and the feeder in a separate module.
 func foreignWitnesses(t *testing.T) (witness, feed string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -99,7 +99,7 @@ func foreignWitnesses(t *testing.T) (witness, feed string) {
 	return filepath.Join(dir, "omniwitness"), filepath.Join(dir, "feeder")
 }
 
-// TestOmniwitness: transparency-dev's witness cosigns our log, and their client has our witness cosign it.
+// TestOmniwitness: transparency-dev's witness cosigns our log, and their client gets our witness to cosign it.
 func TestOmniwitness(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fetches and builds a program of others")
@@ -125,7 +125,7 @@ func TestOmniwitness(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := start(t, dir, "--demo", "--listen", listen)
-	s.stop() // its log has a key now
+	s.stop() // the log has a key now
 	trusted, err := keyfiles.ReadTrusted(filepath.Join(dir, keyfiles.TrustedKeysFile))
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// account is an organization with a member, a company and a granted key, made by an operator's commands.
+// account is an organization with a member, a company and a granted key, created with an operator's commands.
 type account struct {
 	organization operator.OrganizationView
 	key          operator.KeyView
@@ -53,12 +53,12 @@ func makeAccount(t *testing.T, dir string) (a account) {
 	return a
 }
 
-// TestOperatorEffects changes access while the service runs; the very next request must see it.
+// TestOperatorEffects changes access while the service runs; the next request must see each change.
 func TestOperatorEffects(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	at := []string{"--data-dir", dir}
-	must(t, nil, append([]string{"migrate"}, at...)...) // nothing runs: the command has a server of its own for a moment
+	must(t, nil, append([]string{"migrate"}, at...)...) // no service runs: the command starts a server for a moment
 	s := start(t, dir)
 	a := makeAccount(t, dir)
 	in := append([]string{"--organization", a.organization.ID}, at...)
@@ -118,7 +118,7 @@ func TestOperatorEffects(t *testing.T) {
 	if organization.Plan != "pro" || organization.PerMinuteLimit != 7 || organization.Internal {
 		t.Errorf("plan: %+v", organization)
 	}
-	// What is not given stays.
+	// Values that are not given stay.
 	for _, c := range []struct {
 		args      string
 		plan      string
@@ -169,7 +169,7 @@ func TestOperatorEffects(t *testing.T) {
 		t.Errorf("an absent company: %d %s", r.code, r.errs)
 	}
 
-	// The operator's own commands are history too, and a stopped ledger can be read.
+	// The operator's own commands are in the history too, and a stopped ledger can be read.
 	s.stop()
 	var types []string
 	for line := range strings.Lines(must(t, nil, with("replay")...)) {
@@ -191,7 +191,7 @@ func TestOperatorEffects(t *testing.T) {
 	wantClean(t, s.log, "c-7f3a", "ana@example.org", "Example GmbH", a.key.Key[30:])
 }
 
-// expireKey moves the projected time, because the shortest lifetime is longer than a test.
+// expireKey changes the projected time, because the shortest lifetime is longer than a test.
 func expireKey(t *testing.T, dir, id, in string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
@@ -211,7 +211,7 @@ func expireKey(t *testing.T, dir, id, in string) {
 	}
 }
 
-// TestOperatorRefusals wants clear words and the right exit code.
+// TestOperatorRefusals requires clear messages and the right exit codes.
 func TestOperatorRefusals(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

@@ -24,7 +24,7 @@ import (
 	"integrityledger/cmd/integrity/operator"
 )
 
-// TestOpsVariables: what the files for operators set does exist.
+// TestOpsVariables: the variables in the files for operators exist.
 func TestOpsVariables(t *testing.T) {
 	known := []string{config.VariableAPIKey}
 	for _, s := range config.Settings() {
@@ -47,7 +47,7 @@ func TestOpsVariables(t *testing.T) {
 	}
 }
 
-// TestSystemdUnit has systemd itself read the unit.
+// TestSystemdUnit lets systemd itself verify the unit.
 func TestSystemdUnit(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
@@ -58,7 +58,7 @@ func TestSystemdUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It looks whether the program is there.
+	// systemd checks that the program exists.
 	unit := write(
 		t, filepath.Join(t.TempDir(), "integrity.service"),
 		strings.ReplaceAll(string(text), "/usr/local/bin/integrity", os.Getenv(binaryVariable)),
@@ -70,8 +70,8 @@ func TestSystemdUnit(t *testing.T) {
 	}
 }
 
-// container is a script that runs the program with its arguments as a container engine does: its own root directory,
-// which it cannot write, nothing in it but the program, /etc/integrity, /proc and a /tmp, and a user without rights.
+// container is a script that runs the program like a container engine: with a separate read-only root directory that
+// contains only the program, /etc/integrity, /proc and a /tmp, and as a user without rights.
 const container = `#!/bin/sh
 set -e
 exec unshare --mount --propagation private sh -e -c '
@@ -82,7 +82,7 @@ exec unshare --mount --propagation private sh -e -c '
 	exec chroot --userspec=65532:65532 "$0" /usr/bin/integrity "$@"' %s "$@" --data-dir /etc/integrity
 `
 
-// TestContainerRoot runs the static program as the container file does, and sends it a file to analyse.
+// TestContainerRoot runs the static program as in the container file, and sends it a file to analyse.
 func TestContainerRoot(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -181,7 +181,7 @@ func TestContainerRoot(t *testing.T) {
 	}
 }
 
-// overTCP gives a server that listens on a socket alone an address.
+// overTCP gives a server that listens only on a socket a TCP address.
 func overTCP(t *testing.T, database string) string {
 	t.Helper()
 	u, err := url.Parse(database)
@@ -218,7 +218,7 @@ func overTCP(t *testing.T, database string) string {
 	return fmt.Sprintf("postgres://%s@%s%s?sslmode=disable", u.Query().Get("user"), listener.Addr(), u.Path)
 }
 
-// TestContainerfileCopies: the container file copies each directory that the program is made of.
+// TestContainerfileCopies: the container file copies each directory that the program is built from.
 func TestContainerfileCopies(t *testing.T) {
 	text, err := os.ReadFile("ops/Containerfile")
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestOpsPage: in a browser, while registrations come in, the page draws every chart with its unit, sees the
-// registrations, tells of a service that is gone, and asks nobody but the service. SCREENSHOTS keeps pictures.
+// TestOpsPage: in a browser, while registrations come in, the page draws every chart with its unit, shows the
+// registrations, reports a service that has gone, and contacts only the service. With SCREENSHOTS it saves screenshots.
 func TestOpsPage(t *testing.T) {
 	t.Parallel()
 	path := ""
@@ -155,7 +155,7 @@ func (s *running) register(ctx context.Context) {
 		if status, err := call(
 			client, http.MethodPost, s.base+"/api/v1/integrity/records", access.Keys.Worker, d, nil,
 		); err != nil || status != http.StatusCreated {
-			// The minute of the plan is over, or the service is stopping.
+			// The plan's limit per minute is reached, or the service is stopping.
 			select {
 			case <-ctx.Done():
 			case <-time.After(100 * time.Millisecond):

@@ -11,7 +11,7 @@ import (
 	"integrityledger/cmd/integrity/operator"
 )
 
-// TestOrganizationCertification: credits, retention and erasure by an operator, as the running service sees them.
+// TestOrganizationCertification: a running service applies an operator's credits, retention and erasure.
 func TestOrganizationCertification(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -75,8 +75,8 @@ func TestOrganizationCertification(t *testing.T) {
 	}
 }
 
-// TestEraseSubjects: who is still a member keeps the address, an id ends a membership whose address is gone, and a
-// version goes with its bytes.
+// TestEraseSubjects: an active member's address cannot be erased, an ID ends a membership whose address is erased, and
+// erasing a version erases its bytes.
 func TestEraseSubjects(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

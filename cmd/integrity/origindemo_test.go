@@ -23,10 +23,10 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// killAtVariable makes the test program an integrity command that dies at a step.
+// killAtVariable makes the test program an integrity command that kills itself at a step.
 const killAtVariable = "ORIGIN_TEST_KILL_AT"
 
-// killer kills its own process, as kill -9 does, when a step is printed: nothing that comes after the step happens.
+// killer kills its own process, like kill -9, when a step is printed: nothing after the step happens.
 type killer struct{ at string }
 
 func (k killer) Write(line []byte) (int, error) {
@@ -42,7 +42,7 @@ func runUntilKilled() int {
 	return a.Run(context.Background(), a.rootCommand(), os.Args[1:])
 }
 
-// emission is a data directory of origin-demo and how it is called.
+// emission is a data directory of origin-demo and the command's arguments.
 type emission struct {
 	t    *testing.T
 	dir  string
@@ -50,7 +50,7 @@ type emission struct {
 	args []string
 }
 
-// killed runs the command until it dies at the step, and returns the steps that it printed before.
+// killed runs the command until it dies at the step, and returns the steps printed before.
 func (e emission) killed(at string, documents int) (names []string) {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
@@ -74,8 +74,8 @@ func (e emission) killed(at string, documents int) (names []string) {
 	return names
 }
 
-// TestOriginDemo kills an origin system at each of its steps, with the service there and away, and then wants every
-// document delivered and every declaration registered exactly once.
+// TestOriginDemo kills an origin system at each of its steps, with and without the service, and then requires that
+// every document was delivered and every declaration registered exactly once.
 func TestOriginDemo(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
@@ -85,7 +85,7 @@ func TestOriginDemo(t *testing.T) {
 	e := emission{
 		t: t, dir: dir,
 		env: []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base},
-		// A service that is away refuses at once; one that is only slow still gives the link.
+		// An unreachable service refuses at once; a slow one still gives the link.
 		args: []string{"origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", freeAddress(t),
 			"--trusted-keys", filepath.Join(s.dir, keyfiles.TrustedKeysFile),
 			"--reserve-timeout", patient.String()},
@@ -104,22 +104,21 @@ func TestOriginDemo(t *testing.T) {
 		}
 	}
 	killedAtEach(demo.Allocated, demo.Reserved, demo.Finalized, demo.Committed, demo.Written, demo.Delivered)
-	// These deaths may have come just when something had been sent and had arrived: nothing of that may be left, or the
-	// next one would be found.
+	// The process may have died just after sending something that arrived. No such item may be left for the next step.
 	must(t, e.env, append(e.args, "--documents", fmt.Sprint(documents))...)
-	// the latter two of what was sent before
+	// the last two of items sent before
 	killedAtEach(string(outbox.Sending), string(outbox.Ambiguous), string(outbox.NotFound),
 		string(outbox.Answered), string(outbox.Found), string(outbox.Stored), string(outbox.Exported),
 		string(outbox.Finished))
 
-	// Away: documents are delivered without the link, and nothing is lost when the process dies besides.
+	// Without the service, documents are delivered without the link, and nothing is lost when the process also dies.
 	s.stop()
 	for _, at := range []string{string(outbox.Postponed), demo.NoLink, demo.Committed} {
 		documents += 2
 		e.killed(at, documents)
 	}
 	documents += 2
-	// Killed at a step that never comes while the service is away, it would wait for ever: so it gets a signal to stop.
+	// A process killed at a step that never comes without the service would wait forever, so it gets a signal.
 	waiting := exec.Command(os.Getenv(binaryVariable), append(e.args, "--documents", fmt.Sprint(documents))...)
 	waiting.Env = cleanEnviron(e.env...)
 	var screen bytes.Buffer
@@ -135,7 +134,7 @@ func TestOriginDemo(t *testing.T) {
 		return err
 	})
 	start(t, s.dir, "--demo", "--listen", address)
-	if err := waiting.Wait(); err != nil { // it goes on by itself when the service is back
+	if err := waiting.Wait(); err != nil { // it continues by itself when the service is back
 		t.Fatalf("%v\n%s", err, screen.String())
 	}
 
@@ -161,10 +160,10 @@ func TestOriginDemo(t *testing.T) {
 	}
 }
 
-// wantEmittedOnce compares the delivered files with the feed of the service.
+// wantEmittedOnce compares the delivered files with the service's feed.
 func wantEmittedOnce(t *testing.T, e emission, access demo.Access, documents int) {
 	t.Helper()
-	registered := map[string]string{} // document → publicId
+	registered := map[string]string{} // publicId by document
 	for line := range strings.Lines(must(t, e.env, "changes", "--company", access.CompanyReference, "--json")) {
 		var event wire.FeedEvent
 		if err := json.Unmarshal([]byte(line), &event); err != nil {

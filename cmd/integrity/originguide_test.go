@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// interrupted ends an origin system midway, as the page says, and pastes the command again: it goes on where it was.
+// interrupted interrupts an origin system midway, as the page says, and pastes the command again: it continues.
 func (w *terminal) interrupted(text string) string {
 	w.t.Helper()
 	set := "" // it is the reader's own terminal
@@ -35,7 +35,7 @@ func (w *terminal) interrupted(text string) string {
 	return w.paste(strings.Replace(text, "--interval 1s", "", 1))
 }
 
-// tryReadme pastes what README gives newcomers to try, with the key that the demo has printed.
+// tryReadme pastes README's commands for newcomers, with the key that the demo printed.
 func tryReadme(w *terminal, dataDir string) {
 	t := w.t
 	t.Helper()
@@ -60,7 +60,7 @@ func tryReadme(w *terminal, dataDir string) {
 			t.Fatal(err)
 		}
 	}
-	// Its usual port may be taken here.
+	// The usual port may be in use here.
 	origin := strings.NewReplacer(
 		" origin-demo ", " origin-demo --serve "+freeAddress(t)+" ", "--interval 1s", "--interval 1ms",
 	).Replace(blocks[3][1])

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRegistrationsFail: a service that answers every batch with 200 and registers nothing says so: /readyz and the
-// metrics show it, reads go on, and it is ready again by itself.
+// TestRegistrationsFail: if a service answers every batch with 200 and registers nothing, /readyz and the metrics show
+// it, reads still work, and it becomes ready again by itself.
 func TestRegistrationsFail(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

@@ -16,7 +16,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 )
 
-// TestPipesAreNotWaitedFor: a pipe without a writer is refused instead of being opened, wherever a file is named.
+// TestPipesAreNotWaitedFor: a pipe without a writer is refused, wherever a command takes a file.
 func TestPipesAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	dir, id := t.TempDir(), strings.Repeat("a", 26)
@@ -40,7 +40,7 @@ func TestPipesAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// hostileService answers every question with words that a terminal would obey.
+// hostileService answers every request with text that would control a terminal.
 func hostileService(t *testing.T) (origin string) {
 	t.Helper()
 	const words = `\u001b]0;owned\u0007\u009b31m\u202e`
@@ -61,7 +61,7 @@ func hostileService(t *testing.T) (origin string) {
 	return server.URL
 }
 
-// TestTerminalObeysNothing: no words of a service reach a terminal as commands.
+// TestTerminalObeysNothing: a service's text never reaches a terminal as control sequences.
 func TestTerminalObeysNothing(t *testing.T) {
 	t.Parallel()
 	env := []string{config.VariableAPIKey + "=" + testKey(t), config.VariableBaseURL + "=" + hostileService(t)}
@@ -73,7 +73,7 @@ func TestTerminalObeysNothing(t *testing.T) {
 	}
 }
 
-// TestDashIsStandardOutput: -o - writes no file of that name, and evidence that is piped stays as it is.
+// TestDashIsStandardOutput: -o - writes no file of that name, and piped evidence is unchanged.
 func TestDashIsStandardOutput(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -101,7 +101,7 @@ func TestDashIsStandardOutput(t *testing.T) {
 	}
 }
 
-// TestOutputToAFullDisk: what cannot be written is no answer, whatever the answer is.
+// TestOutputToAFullDisk: if the output cannot be written, the command fails, whatever the answer is.
 func TestOutputToAFullDisk(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

@@ -22,7 +22,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// certificateFor makes a certificate that signs itself, and its key in PEM.
+// certificateFor creates a self-signed certificate, and its key in PEM.
 func certificateFor(t *testing.T, name string, usage ...x509.ExtKeyUsage) (der, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -46,7 +46,7 @@ func certificateFor(t *testing.T, name string, usage ...x509.ExtKeyUsage) (der, 
 	return der, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
-// TestPinned pins witnesses and timestamp authorities, and pins them no more.
+// TestPinned pins and unpins witnesses and timestamp authorities.
 func TestPinned(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
@@ -118,7 +118,7 @@ func TestPinned(t *testing.T) {
 		t.Errorf("a refusal changed the file: %v", err)
 	}
 
-	for range 2 { // again changes nothing
+	for range 2 { // repeating changes nothing
 		must(t, nil, keys("add-witness", witness.VerifierKey)...)
 	}
 	out := must(t, nil, keys("add-authority", "tsa", file("chain.pem", asPEM(root, stamper)))...)
@@ -146,7 +146,7 @@ func TestPinned(t *testing.T) {
 			t.Errorf("keys list lacks %q: %s", want, list)
 		}
 	}
-	// What a newer program has written is never lost.
+	// Members written by a newer program are never lost.
 	path := filepath.Join(dir, keyfiles.TrustedKeysFile)
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -168,8 +168,8 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// TestRevokedLogKey: under a revoked key the log signs nothing, and says so; a rotation has the newest checkpoint
-// signed anew, without another event.
+// TestRevokedLogKey: under a revoked key the log signs nothing, and says so. After a rotation the newest checkpoint is
+// signed again, without another event.
 func TestRevokedLogKey(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

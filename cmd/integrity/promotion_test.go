@@ -43,7 +43,7 @@ func servePair(t *testing.T, synchronous bool, more ...string) *promoted {
 	return p
 }
 
-// register tells the status of one more registration.
+// register registers once more and returns the status.
 func (p *promoted) register() int {
 	p.t.Helper()
 	p.n++
@@ -86,7 +86,7 @@ func (p *promoted) signed(database string) (h logHead) {
 	return h
 }
 
-// cutOff ends the replication, so that the standby hears of nothing that is committed from now on.
+// cutOff ends the replication, so that the standby misses all later commits.
 func (p *promoted) cutOff() {
 	p.t.Helper()
 	pgtest.Exec(p.t, p.cluster.StandbyURL(), "ALTER SYSTEM SET primary_conninfo = ''")
@@ -96,7 +96,7 @@ func (p *promoted) cutOff() {
 	})
 }
 
-// readiness is the status of /readyz and the reason in it.
+// readiness returns the status of /readyz and the reason in it.
 func (s *running) readiness() (status int, detail string, err error) {
 	response, err := plainHTTP().Get(s.base + "/readyz")
 	if err != nil {
@@ -119,9 +119,9 @@ func (s *running) stands(what string) {
 	})
 }
 
-// TestAsynchronousPromotion: a standby that lacks acknowledged registrations and a published checkpoint is promoted
-// under a running service, which then commits and signs nothing, not after a restart either, until the operator has
-// raised the epoch. The log goes on under another key.
+// TestAsynchronousPromotion promotes, under a running service, a standby that lacks acknowledged registrations and a
+// published checkpoint. The service then commits and signs nothing, even after a restart, until the operator has raised
+// the epoch. The log continues under another key.
 func TestAsynchronousPromotion(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -198,7 +198,8 @@ func TestAsynchronousPromotion(t *testing.T) {
 	}
 }
 
-// TestSynchronousPromotion: nothing is lost, so the same process goes on, in the log too; and so does the next one.
+// TestSynchronousPromotion: no commit is lost, so the same process continues, also with the log; and so does the next
+// one.
 func TestSynchronousPromotion(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -223,10 +224,10 @@ func TestSynchronousPromotion(t *testing.T) {
 	}
 }
 
-// TestNewLedgerInAnOldDirectory: the kept head belongs to one ledger. Another ledger in the same directory goes on.
+// TestNewLedgerInAnOldDirectory: the stored head belongs to one ledger. Another ledger in the same directory works.
 func TestNewLedgerInAnOldDirectory(t *testing.T) {
 	t.Parallel()
-	address := freeAddress(t) // the log is named by it
+	address := freeAddress(t) // the log is named after it
 	s := start(t, dataDir(t), "--demo", "--listen", address)
 	s.included(s.registerOne("d-1"))
 	s.stop()

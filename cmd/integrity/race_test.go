@@ -2,5 +2,5 @@
 
 package main
 
-// raceDetector says that the program under test is built like the test.
+// raceDetector is true if the program under test is built with the race detector, like the test.
 const raceDetector = true

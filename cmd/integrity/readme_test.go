@@ -12,7 +12,7 @@ import (
 )
 
 // accountsTable returns the rows of the table whose head begins with the given cell, by the code-formatted names in
-// their first cells; a row that names several is found by each.
+// their first cells. A row with several names is found by each.
 func accountsTable(t *testing.T, first string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("manual/accounts.md")
@@ -43,7 +43,7 @@ func accountsTable(t *testing.T, first string) map[string][]string {
 	return rows
 }
 
-// sameNames requires that the manual and the program know the same.
+// sameNames requires that the manual and the program have the same names.
 func sameNames(t *testing.T, what string, rows map[string][]string, names []string) {
 	t.Helper()
 	for _, name := range names {
@@ -83,7 +83,7 @@ func TestManualScopesAndRoles(t *testing.T) {
 	sameNames(t, "role", accountsTable(t, "role"), names)
 }
 
-// thousands writes 25000 as 25,000.
+// thousands formats 25000 as 25,000.
 func thousands(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {

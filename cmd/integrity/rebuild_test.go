@@ -17,7 +17,7 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// spoil changes the database behind the back of the service that runs in dir.
+// spoil changes the database directly, beside the service that runs in dir.
 func spoil(t *testing.T, dir string, statements ...string) {
 	t.Helper()
 	ctx := context.Background()
@@ -43,7 +43,7 @@ func spoil(t *testing.T, dir string, statements ...string) {
 	}
 }
 
-// TestRebuildCommand mends what was spoiled while the service runs.
+// TestRebuildCommand repairs corrupted tables while the service runs.
 func TestRebuildCommand(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -102,7 +102,7 @@ func TestRebuildCommand(t *testing.T) {
 	}
 }
 
-// busyShard runs a rebuild while another one has shard 3: all the others are rebuilt.
+// busyShard runs a rebuild while another one is working on shard 3: all other shards are rebuilt.
 func busyShard(t *testing.T, dir string, rebuild []string) {
 	t.Helper()
 	ctx := context.Background()
@@ -129,8 +129,8 @@ func busyShard(t *testing.T, dir string, rebuild []string) {
 	}
 }
 
-// TestRebuildDroppedTable: a projection that was dropped comes back whole, with its rights, while the service runs, and
-// readers of the feed see a new epoch.
+// TestRebuildDroppedTable: a dropped projection is recreated completely, with its rights, while the service runs, and
+// feed readers see a new epoch.
 func TestRebuildDroppedTable(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

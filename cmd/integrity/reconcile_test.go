@@ -35,7 +35,7 @@ func registerMany(t *testing.T, s *running, access demo.Access, name string, n i
 	}
 }
 
-// stored reads the ids and the cursor of a copy that nobody writes.
+// stored reads the IDs and the cursor of a copy that no process is writing.
 func stored(t *testing.T, path string) (ids []string, cursor int64) {
 	t.Helper()
 	ids, cursor, err := readCopy(path)
@@ -45,7 +45,7 @@ func stored(t *testing.T, path string) (ids []string, cursor int64) {
 	return ids, cursor
 }
 
-// readCopy reads a copy. One that is being written may end in the middle of a line, or be locked: that is an error.
+// readCopy reads a copy. If the copy is being written, it may end within a line, or be locked: that is an error.
 func readCopy(path string) (ids []string, cursor int64, err error) {
 	if filepath.Ext(path) == ".jsonl" {
 		text, err := os.ReadFile(path)
@@ -99,8 +99,8 @@ func feedIDs(t *testing.T, env []string, company string) (ids []string) {
 	return ids
 }
 
-// TestReconcile follows a feed into both forms: killed in the middle and started
-// again, each holds every event exactly once.
+// TestReconcile follows a feed into both formats. Killed in the middle and restarted, each copy has every event exactly
+// once.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	s := start(t, dataDir(t), "--demo")
@@ -129,7 +129,7 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("a second time: %+v", r)
 		}
 
-		// Follows, is killed in the middle, and goes on.
+		// It follows, is killed in the middle, and continues.
 		for round := range 3 {
 			following := exec.Command(
 				os.Getenv(binaryVariable), "reconcile", path, "--company", access.CompanyReference, "--follow",
@@ -144,7 +144,7 @@ func TestReconcile(t *testing.T) {
 			}
 			_ = following.Wait() // killed
 		}
-		if name == "copy.jsonl" { // what a crash of the machine leaves
+		if name == "copy.jsonl" { // as after a crash of the machine
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -159,7 +159,7 @@ func TestReconcile(t *testing.T) {
 		}
 		same("after three kills")
 
-		// Waits for what comes, and ends cleanly.
+		// It waits for new events, and ends cleanly.
 		following := exec.Command(
 			os.Getenv(binaryVariable), "reconcile", path, "--company", access.CompanyReference, "--follow", "--json",
 		)
@@ -183,7 +183,7 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("interrupted: %v", err)
 		}
 
-		// Another feed does not get into the same file.
+		// Another feed is refused in the same file.
 		if r := integrity(t, env, "reconcile", path, "--company", "other"); r.code != cli.ExitFailed ||
 			!strings.Contains(r.errs, "another file") {
 			t.Errorf("another company: %+v", r)
@@ -208,7 +208,7 @@ func TestReconcile(t *testing.T) {
 
 	must(t, env, "reconcile", filepath.Join(dir, "copy.db"), "--company", access.CompanyReference)
 
-	// The view tells the state of every version.
+	// The view shows the state of every version.
 	db, err := sql.Open("sqlite", filepath.Join(dir, "copy.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("%d current and %d superseded versions", current, superseded)
 	}
 
-	// A service that was restored: the copy stops, and says what it may have too much.
+	// After the service was restored, the copy stops, and names the events that it may have too many of.
 	path := filepath.Join(dir, "copy.db")
 	if _, err := db.Exec("UPDATE cursor SET epoch = epoch + 1"); err != nil {
 		t.Fatal(err)

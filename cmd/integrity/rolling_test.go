@@ -26,19 +26,20 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// balancer is a proxy as operators use them: it asks /readyz of each server, sends a request to one that was ready,
-// once, and holds it while none is: on a busy machine the only one may be too slow for its own check.
+// balancer is a load balancer of the kind that operators use. It polls each server's /readyz and sends each request
+// once, to a ready server. It holds requests while no server is ready, because on a busy machine the only server may be
+// too slow for its own check.
 type balancer struct {
 	*httptest.Server
-	ready [2]atomic.Pointer[time.Time] // when that was asked to which the last answer was yes; nil: it was no
+	ready [2]atomic.Pointer[time.Time] // when the last positive check began; nil: the last check failed
 	out   [2]atomic.Bool               // taken out by hand
 	next  atomic.Uint64
 }
 
 const (
 	healthInterval = 50 * time.Millisecond
-	// healthAge is how old a yes may be, well below drainDelay: a server whose answers come late, because the machine is
-	// busy, may be about to close.
+	// healthAge is how old a positive check may be. It is well below drainDelay: a server whose answers come late, because
+	// the machine is busy, may be about to close.
 	healthAge  = drainDelay / 3
 	drainDelay = 5 * time.Second
 )
@@ -148,10 +149,10 @@ func (w *steady) run(t *testing.T, stop *atomic.Bool, count *atomic.Int64) {
 	}
 }
 
-// TestRollingRestart restarts two processes behind a proxy, one after the other and twice, under load. No request
-// fails. INTEGRITY_TEST_PREVIOUS names the program of an earlier version: the ledger is then made by it, and the
-// processes go from it to this version, so that it works on this version's schema meanwhile. (It may not drain by
-// itself: servers are then taken out of the proxy by hand.)
+// TestRollingRestart restarts two processes behind a load balancer, one after the other, twice, under load. No request
+// may fail. INTEGRITY_TEST_PREVIOUS names the program of an earlier version, which then creates the ledger and runs
+// first, so that it also works on this version's schema. (It may not drain by itself, so servers are taken out of the
+// balancer by hand.)
 func TestRollingRestart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("restarts servers for a while")
@@ -169,7 +170,7 @@ func TestRollingRestart(t *testing.T) {
 	database := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_ISSUER=rolling"}
 	dir := dataDir(t)
 	must(t, nil, "keys", "generate", "--data-dir", dir)
-	// A program of an earlier version may not know the delay: as a variable it is not refused.
+	// An earlier version may not know the drain delay. It ignores an unknown variable, but not an unknown flag.
 	in := surroundings{
 		env: append(database, "INTEGRITY_DRAIN_DELAY="+drainDelay.String(), "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32)),
 	}
@@ -211,14 +212,14 @@ func TestRollingRestart(t *testing.T) {
 			if upgrade {
 				t.Setenv(binaryVariable, binary)
 			}
-			must(t, database, "migrate") // an earlier version goes on with the newer schema
+			must(t, database, "migrate") // an earlier version continues with the newer schema
 			more()
 		}
 		for i := range servers {
 			began := time.Now()
 			b.out[i].Store(upgrade)
 			if upgrade {
-				more() // what it had been given has been answered
+				more() // all requests sent to it have been answered
 			}
 			servers[i].stop()
 			servers[i] = in.start(t, dir, "--listen", addresses[i])
@@ -253,8 +254,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
-// TestDrain looks at one process from its signal to its end: not ready, still serving, a waiting reader answered, and
-// an upload under way finished.
+// TestDrain follows one process from the signal to its end: it is not ready, still serves, answers a waiting reader,
+// and finishes an upload in progress.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	s := surroundings{

@@ -12,12 +12,13 @@ import (
 	"testing"
 )
 
-// TestFullDisk fills the disk under a running service: /readyz and the log say so, and it serves again with room.
+// TestFullDisk fills the disk under a running service: /readyz and the log say so, and the service works again once
+// there is room.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small disk")
 	}
-	disk := dataDir(t) // the log stands beside it
+	disk := dataDir(t) // the log is outside it
 	if err := os.Mkdir(disk, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// persistent registers versions of a document, each until it is taken, and notes every answer that is neither that
-// nor a 503 with the promise that the same request may succeed later.
+// persistent registers versions of a document, each until it is accepted. It records every answer other than a success
+// or a retryable 503.
 type persistent struct {
 	base, key      string
 	taken, refused atomic.Int64
@@ -93,9 +93,8 @@ func more(t *testing.T, what string, counter *atomic.Int64, by int64) {
 	})
 }
 
-// TestAPasswordIsRotatedUnderAService: connections that exist stay, new ones read the password from the file again,
-// and while it is not there yet requests get a 503 that allows another attempt. A process that starts meanwhile waits
-// for the password.
+// TestAPasswordIsRotatedUnderAService: existing connections stay, and new ones read the password from the file again.
+// Until the new password is there, requests get a retryable 503, and a starting process waits for it.
 func TestAPasswordIsRotatedUnderAService(t *testing.T) {
 	t.Parallel()
 	role := pgtest.NewPasswordRole(t, "app", "former-horse")
@@ -148,7 +147,7 @@ func TestAPasswordIsRotatedUnderAService(t *testing.T) {
 	starting.says("msg=ready")
 	more(t, "registrations with the new password", &p.taken, 20)
 
-	write(t, file, "postg") // the next one is being written
+	write(t, file, "postg") // the next password is being written
 	if _, err := pgtest.Ask[int](role.Superuser, endAll); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +164,7 @@ func TestAPasswordIsRotatedUnderAService(t *testing.T) {
 	}
 }
 
-// TestEveryConnectionOfAStartMayBeLost: whichever connection of a start a failover meets, the start goes on once a
+// TestEveryConnectionOfAStartMayBeLost: whichever startup connection a failover breaks, the start continues once a
 // server is back.
 func TestEveryConnectionOfAStartMayBeLost(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestReadmeLimits keeps the fixed text of what is not proven in the README, word by word.
+// TestReadmeLimits requires the fixed text on what is not proven in README, word for word.
 func TestReadmeLimits(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -41,7 +41,7 @@ func TestReadmeLimits(t *testing.T) {
 	}
 }
 
-// TestOrdinaryUser runs the service as a user without rights, where the test itself has them.
+// TestOrdinaryUser runs the service as a user without rights, if the test itself runs as root.
 func TestOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -59,12 +59,12 @@ func TestOrdinaryUser(t *testing.T) {
 	var record wire.Registration
 	mustJSON(t, env, &record, "register", file, "--company", access.CompanyReference, "--source", "s", "--version", "1")
 	must(t, nil, "compare", file, record.VerificationURL)
-	// An operator who is root uses the running server of the other user.
+	// An operator who is root can use the other user's running server.
 	must(t, nil, "organization", "list", "--data-dir", dir)
 	s.stop()
 }
 
-// TestExternalDatabase runs two servers on somebody else's PostgreSQL, with keys that an operator has made.
+// TestExternalDatabase runs two servers on an external PostgreSQL, with keys that an operator has created.
 func TestExternalDatabase(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
@@ -140,7 +140,7 @@ func TestExternalDatabase(t *testing.T) {
 	}
 }
 
-// foreignDatabase is somebody else's PostgreSQL.
+// foreignDatabase creates a database on an external PostgreSQL.
 func foreignDatabase(ctx context.Context, t *testing.T) (url string) {
 	t.Helper()
 	dir := dataDir(t)
@@ -160,7 +160,7 @@ func foreignDatabase(ctx context.Context, t *testing.T) (url string) {
 func externalAccount(t *testing.T, database []string) string {
 	t.Helper()
 	var organization operator.OrganizationView
-	// a fast machine reaches that of the plan
+	// a fast machine reaches the plan's limit
 	mustJSON(t, database, &organization, "organization", "create", "X", "--plan", "internal", "--per-minute", "1000000000")
 	in := []string{"--organization", organization.ID}
 	must(t, database, append([]string{"member", "add", "--email", "a@example.org", "--role", "owner"}, in...)...)
@@ -173,7 +173,7 @@ func externalAccount(t *testing.T, database []string) string {
 	return key.Key
 }
 
-// reloadKeys takes the signing key out of the trusted-keys file and puts it back; SIGHUP makes the service look.
+// reloadKeys removes the signing key from the trusted-keys file and restores it; SIGHUP makes the service reload.
 func reloadKeys(t *testing.T, s *running, registers func(want int) error) {
 	t.Helper()
 	path := filepath.Join(s.dir, keyfiles.TrustedKeysFile)
@@ -186,7 +186,7 @@ func reloadKeys(t *testing.T, s *running, registers func(want int) error) {
 		want int
 	}{
 		{"[]", http.StatusServiceUnavailable},
-		{"not even JSON", http.StatusServiceUnavailable}, // unreadable: what was read before stays
+		{"not even JSON", http.StatusServiceUnavailable}, // unreadable: the previous keys stay in use
 		{string(trusted), http.StatusCreated},
 	} {
 		before := strings.Count(readLog(t, s), "key files")
@@ -206,13 +206,13 @@ func reloadKeys(t *testing.T, s *running, registers func(want int) error) {
 	}
 }
 
-// TestReloadWhileStarting: a SIGHUP in the middle of a start ends nothing, and the files are read again once it is
-// over.
+// TestReloadWhileStarting: a SIGHUP during startup does not end the process, and the files are reloaded after the
+// start.
 func TestReloadWhileStarting(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	s := begin(t, dir)
-	// The address is taken first, and initdb comes after it.
+	// The address is bound first, and initdb comes after it.
 	eventually(t, "the address is taken", func() error {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://"))
 		if err == nil {
@@ -226,7 +226,7 @@ func TestReloadWhileStarting(t *testing.T) {
 	s.says("key files reloaded")
 }
 
-// begin runs serve, and does not wait until it answers.
+// begin runs serve without waiting until it answers.
 func begin(t *testing.T, dir string, env ...string) *running {
 	t.Helper()
 	log := filepath.Join(filepath.Dir(dir), "serve.log")
@@ -250,7 +250,7 @@ func begin(t *testing.T, dir string, env ...string) *running {
 	return s
 }
 
-// says waits until the log of the process, which goes on, says something.
+// says waits until the running process has logged a text.
 func (s *running) says(what string) {
 	s.t.Helper()
 	eventually(s.t, what, func() error {
@@ -266,8 +266,8 @@ func (s *running) says(what string) {
 	})
 }
 
-// TestServeWaitsForAPrimary: in the middle of a failover a process that starts waits until a server accepts writes, and
-// a signal ends the wait. What waiting cannot mend ends the process without a wait.
+// TestServeWaitsForAPrimary: a process that starts during a failover waits until a server accepts writes, and a signal
+// ends the wait. An error that waiting cannot solve ends the process at once.
 func TestServeWaitsForAPrimary(t *testing.T) {
 	t.Parallel()
 	const waits, once = "waiting for one", "no server of the database accepts writes yet"
@@ -289,7 +289,7 @@ func TestServeWaitsForAPrimary(t *testing.T) {
 	database := "INTEGRITY_DATABASE_URL=" + c.URL(t)
 	told := begin(t, dir, database)
 	told.says(waits)
-	told.stop() // which fails where it takes long, or fails
+	told.stop() // fails if the process takes long, or fails
 	s := begin(t, dir, database)
 	s.says(waits)
 	c.Promote(t)
@@ -300,7 +300,7 @@ func TestServeWaitsForAPrimary(t *testing.T) {
 	s.stop()
 }
 
-// TestServeSurvivesALostConnectionAtItsStart: what a start had begun when its connection was cut is begun again.
+// TestServeSurvivesALostConnectionAtItsStart: a startup step whose connection is cut is repeated.
 func TestServeSurvivesALostConnectionAtItsStart(t *testing.T) {
 	t.Parallel()
 	url := pgtest.New(t)
@@ -332,7 +332,7 @@ func readLog(t *testing.T, s *running) string {
 	return string(text)
 }
 
-// TestServerLimits looks at the listener itself: slow and large headers.
+// TestServerLimits checks the listener itself: slow and large headers.
 func TestServerLimits(t *testing.T) {
 	t.Parallel()
 	s := start(t, dataDir(t))
@@ -374,8 +374,7 @@ func TestServerLimits(t *testing.T) {
 	}
 }
 
-// TestEveryRequestIsLogged: the lines of requests are written together, and a shutdown right after the last answer
-// loses none of them.
+// TestEveryRequestIsLogged: request lines are batched, and a shutdown right after the last answer loses none of them.
 func TestEveryRequestIsLogged(t *testing.T) {
 	s := start(t, dataDir(t))
 	const callers, each = 8, 50

@@ -12,8 +12,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestRaiseShards gives a ledger that is in use more shards. What is there stays where it is, and new organizations go
-// to the new ones.
+// TestRaiseShards adds shards to a ledger in use. Existing data stays in its shards, and new organizations use the new
+// ones.
 func TestRaiseShards(t *testing.T) {
 	t.Parallel()
 	theirs := foreignDatabase(context.Background(), t)

@@ -20,7 +20,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestDemoStory is what a newcomer does, from the first start to a refused forgery.
+// TestDemoStory is a newcomer's visit, from the first start to a rejected forgery.
 func TestDemoStory(t *testing.T) {
 	t.Parallel()
 	s := surroundings{bare: true}.start(t, dataDir(t), "--demo", "--log-format", "json")
@@ -171,8 +171,7 @@ func TestDemoStory(t *testing.T) {
 	}
 }
 
-// verifyStory accepts the evidence and refuses it after one byte has changed, at sampled positions of receipt and
-// document.
+// verifyStory accepts the evidence, and rejects it after one changed byte at sampled positions of receipt and document.
 func verifyStory(t *testing.T, files, receipt, trusted, document string) {
 	t.Helper()
 	ok := integrity(t, nil, "verify", receipt, trusted, document, "--require-references")
@@ -198,8 +197,8 @@ func verifyStory(t *testing.T, files, receipt, trusted, document string) {
 	everySampledByte(t, files, []string{receipt, trusted, document}, 2)
 }
 
-// everySampledByte changes bytes of one of the files that verify accepts, and wants it refused. The command runs in
-// this process: there are many.
+// everySampledByte changes sampled bytes of one of the files that verify accepts, and requires that it is rejected. The
+// command runs in this process, because there are many runs.
 func everySampledByte(t *testing.T, files string, accepted []string, which int) {
 	t.Helper()
 	text, err := os.ReadFile(accepted[which])
@@ -234,7 +233,7 @@ func demoPage(t *testing.T, s *running) {
 	}
 }
 
-// pasteScreen runs what the demo has printed, as it stands there.
+// pasteScreen runs the demo's printed commands exactly as printed.
 func pasteScreen(t *testing.T, s *running) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -247,7 +246,7 @@ func pasteScreen(t *testing.T, s *running) {
 			script.WriteString(line)
 		}
 	}
-	// The port may be taken here, and this machine may be slow.
+	// The port may be in use here, and this machine may be slow.
 	_, port, _ := net.SplitHostPort(freeAddress(t))
 	commands := strings.NewReplacer(guidePort, port, "sleep 2;",
 		`for i in {1..100}; do INTEGRITY_API_KEY=`+s.demo().Keys.Admin+

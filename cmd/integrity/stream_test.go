@@ -22,8 +22,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// wantFeed waits until the stream holds as many events as the feed, and requires that they are the same, byte for byte
-// and in the same order, each once.
+// wantFeed waits until the stream has as many events as the feed, and requires that they are the same, byte for byte,
+// in the same order, each once.
 func wantFeed(t testing.TB, b *integritytest.Broker, s *running, access demo.Access) {
 	t.Helper()
 	var feed struct{ Events []json.RawMessage }
@@ -80,8 +80,8 @@ func batch(t *testing.T, a demo.Access, base string, from, n int) {
 	}
 }
 
-// TestStream: the stream is the feed, over a broker that is not there yet, one that goes away, a killed service, and
-// two services at once.
+// TestStream: the stream equals the feed, although the broker starts late and goes away, a service is killed, and two
+// services forward at once.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	b := integritytest.NewBroker(t)
@@ -136,7 +136,7 @@ func TestStream(t *testing.T) {
 	wantClean(t, s.log, access.Keys.Worker)
 }
 
-// TestStreamSettings: what is wrong is reported at the start.
+// TestStreamSettings: wrong settings are reported at startup.
 func TestStreamSettings(t *testing.T) {
 	t.Parallel()
 	for _, env := range [][]string{

@@ -17,8 +17,8 @@ import (
 	"integrityledger/eventstore/transparency/stamptest"
 )
 
-// TestTimestamps: a service stamps its log by two authorities of which one lies, once they are pinned; metrics and
-// commands tell the two apart, and a token that was changed afterwards is found.
+// TestTimestamps: a service has its log stamped by two pinned authorities, one of which lies. Metrics and commands tell
+// the two apart, and a token changed later is detected.
 func TestTimestamps(t *testing.T) {
 	t.Parallel()
 	good, liar := stamptest.New(t, "good"), stamptest.New(t, "liar")

@@ -21,7 +21,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 )
 
-// certify writes a certificate of its own making for the loopback address, and trusts it.
+// certify writes a self-signed certificate for the loopback address, and trusts it.
 func certify(t *testing.T, serial int64, certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	certifyUntil(t, time.Now().Add(time.Hour), serial, certFile, keyFile, roots)
@@ -52,7 +52,7 @@ func certifyUntil(t *testing.T, end time.Time, serial int64, certFile, keyFile s
 	write(t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
 }
 
-// TestTLS speaks HTTP/2 to the service, HTTP/1.1 where a client wants that, and sees a new certificate after SIGHUP.
+// TestTLS uses HTTP/2 and HTTP/1.1 with the service, and sees a new certificate after SIGHUP.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -88,7 +88,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("HTTP/%d, certificate %d, %v", major, serial, err)
 		}
 	}
-	// A client that speaks http to it learns so, and gets nothing else.
+	// A client that speaks plain http gets an error that says so, and nothing else.
 	if response, err := plainHTTP().Get("http" + strings.TrimPrefix(s.base, "https") + "/healthz"); err == nil {
 		if response.Body.Close(); response.StatusCode != http.StatusBadRequest {
 			t.Errorf("http answers %d", response.StatusCode)

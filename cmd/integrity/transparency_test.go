@@ -21,7 +21,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// logHead is a checkpoint, opened with the log keys of a trusted-keys file.
+// logHead is a checkpoint verified with the log keys of a trusted-keys file.
 type logHead struct {
 	tlog.Tree
 	text, key string
@@ -62,7 +62,7 @@ func (s *running) logHead() (h logHead, err error) {
 	return h, err
 }
 
-// included waits until the evidence of a record holds its proof, and checks that as a stranger would.
+// included waits until a record's evidence has its inclusion proof, and verifies that as a third party would.
 func (s *running) included(id string) (at logHead) {
 	s.t.Helper()
 	eventually(s.t, "the record is in the log", func() error {
@@ -120,8 +120,8 @@ func (s *running) registerOne(document string) (publicID string) {
 	return record.PublicID
 }
 
-// TestTransparencyLog: the demo has it on; it goes on over a kill of the service and another key; without its key
-// registrations go on, and it stands still.
+// TestTransparencyLog: the demo keeps the log, which survives a kill of the service and a key rotation. Without its key
+// the log stops, and registrations still work.
 func TestTransparencyLog(t *testing.T) {
 	dir := dataDir(t)
 	s := start(t, dir, "--demo")
@@ -152,7 +152,7 @@ func TestTransparencyLog(t *testing.T) {
 	s.reload()
 	var third logHead
 	document := 0
-	eventually(t, "the new key signs", func() error { // a checkpoint that was under way has the former one's signature
+	eventually(t, "the new key signs", func() error { // a checkpoint in progress is signed by the former key
 		document++
 		if third = s.included(s.registerOne(fmt.Sprint("d-3-", document))); third.key == second.key {
 			return fmt.Errorf("signed by %s", third.key)
@@ -171,7 +171,7 @@ func TestTransparencyLog(t *testing.T) {
 		t.Errorf("log check: %s", out)
 	}
 
-	// After a restore it stands still until it was compared with what is known outside.
+	// After a restore the log is stopped until it was compared with a published checkpoint.
 	s.stop()
 	alone(t, dir, "UPDATE ledger SET epoch = epoch + 1")
 	s = start(t, dir, "--demo", "--listen", strings.TrimPrefix(s.base, "http://"))
@@ -206,7 +206,7 @@ func TestTransparencyLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.reload()
-	eventually(t, "nobody works on the log", func() error { // a checkpoint may have been under way
+	eventually(t, "nobody works on the log", func() error { // a checkpoint may have been in progress
 		if held := askOf[bool](
 			t, dir,
 			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND xact_start IS "+
@@ -235,7 +235,7 @@ func TestTransparencyLog(t *testing.T) {
 	}
 }
 
-// reload has the service read its key files, and waits until it has.
+// reload makes the service reload its key files, and waits until it has.
 func (s *running) reload() {
 	s.t.Helper()
 	before := strings.Count(s.logText(), "key files reloaded")

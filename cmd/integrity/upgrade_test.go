@@ -17,7 +17,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// declared is a version of one document of the company c.
+// declared returns a declaration of one document of the company c.
 func declared(version int32) wire.Declaration {
 	return wire.Declaration{
 		CompanyReference: "c", Source: "s", DocumentReference: "d", Version: version, SHA256: strings.Repeat("ab", 32),
@@ -34,8 +34,8 @@ func (s *running) registers(key string, version int32) (status int) {
 	return status
 }
 
-// TestOutdatedProgram: a process that runs while the ledger stops to take its version commits nothing more, says why
-// once, and answers reads. No other starts, and no command writes.
+// TestOutdatedProgram: once the ledger no longer accepts the version of a running process, the process commits nothing
+// more, logs the reason once, and answers reads. No other process of that version starts, and no command writes.
 func TestOutdatedProgram(t *testing.T) {
 	t.Parallel()
 	url := foreignDatabase(t.Context(), t)
@@ -56,7 +56,7 @@ func TestOutdatedProgram(t *testing.T) {
 	if said := must(t, database, "upgrade", "finish"); said != "every rule of this version was already on\n" {
 		t.Error(said)
 	}
-	// What a later version does when it switches a rule on, while this process is frozen, and so taken for dead.
+	// A later version switches a rule on while this process is frozen, and so counts as dead.
 	signal := func(is syscall.Signal) {
 		t.Helper()
 		if err := s.cmd.Process.Signal(is); err != nil {
@@ -113,7 +113,7 @@ func TestOutdatedProgram(t *testing.T) {
 	}
 }
 
-// TestFormerVersionIsLockedOut: the previous version makes a ledger and writes beside this version and after it until
+// TestFormerVersionIsLockedOut: the previous version creates a ledger and writes beside this version and after it until
 // the upgrade is finished. From then on the previous version, which lacks a rule of this one, commits nothing more. The
 // history is clean.
 func TestFormerVersionIsLockedOut(t *testing.T) {
@@ -140,7 +140,7 @@ func TestFormerVersionIsLockedOut(t *testing.T) {
 	for _, s := range []*running{former, newer, former} {
 		registers(s, http.StatusCreated)
 	}
-	// Back to the version before, and forward again.
+	// Back to the previous version, and forward again.
 	newer.stop()
 	registers(former, http.StatusCreated)
 	newer = in.start(t, dir)
@@ -149,11 +149,11 @@ func TestFormerVersionIsLockedOut(t *testing.T) {
 	if !slices.ContainsFunc(view.Processes, func(p operator.ProcessView) bool { return len(p.Lacks) > 0 }) {
 		t.Fatalf("the previous version knows every rule of this one: %+v", view)
 	}
-	// The command does not lock out a process that serves.
+	// The command does not lock out a process that is serving.
 	if r := integrity(t, database, "upgrade", "finish"); r.code != cli.ExitNegative {
 		t.Errorf("finished beside a process that does not know every rule: %d %s", r.code, r.errs)
 	}
-	// The previous version is frozen, and so taken for dead. Without heartbeats its row stays old.
+	// The previous version is frozen, and so counts as dead. Without heartbeats its row stays old.
 	if err := former.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"integrityledger/schemas/vectortest"
 )
 
-// TestVerifyVectors gives the command every published vector, as files.
+// TestVerifyVectors runs the command on every published vector, as files.
 func TestVerifyVectors(t *testing.T) {
 	text, err := vectortest.Read()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// linkCommit passes its commit to a build that cannot see the repository.
+// linkCommit passes the commit to a build that cannot see the repository.
 const (
 	linkCommit   = "-X integrityledger/handlers/edge.commit="
 	linkedCommit = "7e57ed"
@@ -40,7 +40,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Every command that the page of an error tells its reader to run, or to have run, is one.
+// TestRemediesNameCommands: every command in an error page's remedy exists.
 func TestRemediesNameCommands(t *testing.T) {
 	text, err := os.ReadFile("../../handlers/edge/codes.json")
 	if err != nil {

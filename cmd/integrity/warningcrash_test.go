@@ -13,8 +13,8 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
-// TestKillBeforeTheWarning kills the service after it has counted the requests that reach every part of the month's
-// allowance and before a warning can be committed: the next start tells each of them, once.
+// TestKillBeforeTheWarning kills the service after it has counted the requests that reach every warning level of the
+// month's allowance, and before a warning can be committed: the next start sends each warning once.
 func TestKillBeforeTheWarning(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -40,7 +40,7 @@ func TestKillBeforeTheWarning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Whoever holds the heads holds every commit of a group back; counting needs none of them.
+	// A lock on the heads delays every commit of a group; counting needs no heads.
 	if _, err := conn.Exec(t.Context(), "BEGIN; SELECT FROM shard_heads ORDER BY shard FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// inbox is a receiver that remembers which events it has seen, and how often.
+// inbox is a receiver that counts how often it has seen each event.
 type inbox struct {
 	mu   sync.Mutex
 	seen map[string]int
@@ -32,7 +32,7 @@ func (i *inbox) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	var e struct{ ID string }
 	body, err := io.ReadAll(r.Body)
 	if err != nil || json.Unmarshal(body, &e) != nil {
-		return // the sender was killed in the middle
+		return // the sender was killed within the request
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -46,7 +46,7 @@ func (i *inbox) counts() (different, all int) {
 	return len(i.seen), i.all
 }
 
-// webhookTo makes a destination and authorizes it for the demo's company.
+// webhookTo creates a destination and authorizes it for the demo's company.
 func webhookTo(t *testing.T, s *running, access demo.Access, url string) (id string) {
 	t.Helper()
 	client := plainHTTP()
@@ -74,8 +74,8 @@ func webhookTo(t *testing.T, s *running, access demo.Access, url string) (id str
 	return made.ID
 }
 
-// TestKillWhileDelivering kills the service in the middle of 5,000 deliveries:
-// every event of the feed arrives at least once, and nothing else does.
+// TestKillWhileDelivering kills the service in the middle of 5,000 deliveries: every event of the feed arrives at least
+// once, and nothing else does.
 func TestKillWhileDelivering(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -92,7 +92,7 @@ func TestKillWhileDelivering(t *testing.T) {
 		t.Errorf("%s: want mode 0600: %v, %v", keyfiles.SecretKeyFile, info, err)
 	}
 	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
-	before := feedIDs(t, env, access.CompanyReference) // the example of the demo
+	before := feedIDs(t, env, access.CompanyReference) // the demo's example
 	webhookTo(t, s, access, receiver.URL)
 	client := plainHTTP()
 	for n := range events / 500 {
@@ -141,7 +141,7 @@ func TestKillWhileDelivering(t *testing.T) {
 	}
 }
 
-// TestSecretKeyErrors: a malformed key is named, and not repeated.
+// TestSecretKeyErrors: errors name a malformed key's setting, and never quote the key.
 func TestSecretKeyErrors(t *testing.T) {
 	t.Parallel()
 	r := integrity(
@@ -152,7 +152,7 @@ func TestSecretKeyErrors(t *testing.T) {
 	}
 }
 
-// lookupCommands looks a record up by every name that it has, and prints the month.
+// lookupCommands looks up a record by each of its names, and prints the month's usage.
 func lookupCommands(t *testing.T, s *running, access demo.Access, record wire.Record) {
 	t.Helper()
 	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
@@ -193,7 +193,7 @@ func lookupCommands(t *testing.T, s *running, access demo.Access, record wire.Re
 	}
 }
 
-// webhookCommands makes a destination from a command line and sends it what it has missed.
+// webhookCommands creates a destination with the command and sends it the events that it missed.
 func webhookCommands(t *testing.T, s *running, access demo.Access) {
 	t.Helper()
 	as := func(key string) []string {
@@ -214,7 +214,7 @@ func webhookCommands(t *testing.T, s *running, access demo.Access) {
 	}
 	create := []string{"webhook", "create", receiver.URL, "--types", "integrity.revoked", "--company"}
 
-	// Nothing is made where a company cannot be authorized.
+	// Nothing is created if a company cannot be authorized.
 	if r := integrity(t, admin, append(create, "go-company,nobody")...); r.code != cli.ExitNegative ||
 		!strings.Contains(r.errs, `no company "nobody"`) {
 		t.Errorf("an unknown company: %+v", r)
@@ -240,7 +240,7 @@ func webhookCommands(t *testing.T, s *running, access demo.Access) {
 	var test wire.Delivery
 	mustJSON(t, admin, &test, "webhook", "test", made.ID)
 	arrived(1, 1)
-	// The event of before the destination: counted, and sent once only.
+	// The event from before the destination was created: counted, and sent only once.
 	replay := []string{"webhook", "replay", made.ID, "--from", "1"}
 	if out := must(t, admin, replay...); !strings.HasPrefix(out, "1 deliveries would be queued; to queue them") {
 		t.Errorf("counted: %s", out)

@@ -11,10 +11,10 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// guidePort is where the receivers of the page on webhooks listen; in a test it may be taken.
+// guidePort is the port of the receivers on the webhooks page; in a test it may be in use.
 const guidePort = "8090"
 
-// alone gives the reader a company of which nobody else registers anything.
+// alone gives the reader a company to which no other test registers anything.
 func (w *terminal) alone(reference string) {
 	w.t.Helper()
 	path, admin := w.in.access.BaseURL+"/api/v1/integrity/companies", w.in.access.Keys.Admin
@@ -35,8 +35,8 @@ func (w *terminal) alone(reference string) {
 	w.in.access.CompanyReference = reference
 }
 
-// receiver ends the receiver that was there, starts another in its place, waits until it says where it listens, as the
-// page says, and sends it an event.
+// receiver stops the previous receiver, starts another, waits until it says where it listens, as the page says, and
+// sends it an event.
 func (w *terminal) receiver(text string) {
 	w.t.Helper()
 	for _, other := range w.others {
@@ -51,12 +51,12 @@ func (w *terminal) receiver(text string) {
 			w.t.Fatalf("%s ended and did not say where it listens: %s%s", text, said, errs)
 		}
 	}
-	go io.Copy(io.Discard, lines) //nolint:errcheck // it is read so that nobody waits
+	go io.Copy(io.Discard, lines) //nolint:errcheck // read so that the writer does not block
 	w.accepts()
 }
 
-// accepts registers a version, of which the receiver that runs must hear, and answer with 2xx. It is no test delivery:
-// those are counted for the organization, to which all readers belong.
+// accepts registers a version, which the running receiver must receive and answer with 2xx. It is no test delivery:
+// those are limited for the organization, which all readers share.
 func (w *terminal) accepts() {
 	w.t.Helper()
 	heard := w.registered()
@@ -77,7 +77,7 @@ func (w *terminal) accepts() {
 	})
 }
 
-// deliveries are those of the destination that the page has made.
+// deliveries returns the deliveries to the page's destination.
 func (w *terminal) deliveries() []wire.Delivery {
 	w.t.Helper()
 	path := w.in.access.BaseURL + "/api/v1/integrity/webhooks/" + w.variable("WEBHOOK_ID") + "/deliveries"
@@ -89,7 +89,7 @@ func (w *terminal) deliveries() []wire.Delivery {
 	return list.Deliveries
 }
 
-// registered is how many registrations the destination has heard of.
+// registered returns how many registrations the destination has received.
 func (w *terminal) registered() (n int) {
 	w.t.Helper()
 	for _, d := range w.deliveries() {
@@ -100,7 +100,7 @@ func (w *terminal) registered() (n int) {
 	return n
 }
 
-// judgeReceivers holds what checks a signature on the page, our own and with the libraries, to the published vectors.
+// judgeReceivers runs the page's signature checks, our own and the libraries', on the published vectors.
 func (w *terminal) judgeReceivers() {
 	w.t.Helper()
 	write(w.t, filepath.Join(w.files, "judge.mjs"), `import { readFileSync } from "node:fs";

@@ -21,7 +21,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// witnessProcess is an integrity witness on the database of a running service.
+// witnessProcess is an integrity witness on a running service's database.
 type witnessProcess struct {
 	t                      *testing.T
 	address, metrics, logs string
@@ -32,7 +32,7 @@ type witnessProcess struct {
 
 const witnessName = "b.example/witness"
 
-// startWitness cosigns the logs of the file.
+// startWitness starts a witness for the logs in the file.
 func startWitness(t *testing.T, dir, logs string) *witnessProcess {
 	t.Helper()
 	w := &witnessProcess{
@@ -81,7 +81,7 @@ func (w *witnessProcess) start() {
 }
 
 func (w *witnessProcess) kill() {
-	_ = w.cmd.Process.Kill() // it may have ended meanwhile
+	_ = w.cmd.Process.Kill() // it may have ended
 	<-w.exited
 }
 
@@ -104,7 +104,7 @@ func (w *witnessProcess) stop() {
 	}
 }
 
-// says waits until the witness's log has one of the words.
+// says waits until the witness's log contains one of the texts.
 func (w *witnessProcess) says(words ...string) {
 	w.t.Helper()
 	eventually(w.t, "the witness says so", func() error {
@@ -118,8 +118,8 @@ func (w *witnessProcess) says(words ...string) {
 	})
 }
 
-// TestWitnessOfAnotherInstallation: one installation cosigns the log of another, across kills of the witness, and
-// refuses it once its history was rewritten under the same key.
+// TestWitnessOfAnotherInstallation: one installation cosigns another's log, across kills of the witness, and refuses
+// the log once its history was rewritten under the same key.
 func TestWitnessOfAnotherInstallation(t *testing.T) {
 	t.Parallel()
 	mine := t.TempDir()
@@ -142,7 +142,7 @@ func TestWitnessOfAnotherInstallation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A log that is not the other's yet.
+	// A log other than the expected one.
 	stranger, err := evidence.NewLogKey("other.example/log", make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestWitnessOfAnotherInstallation(t *testing.T) {
 		t.Fatalf("%+v", logs)
 	}
 
-	// The log is put back to the earlier day, and goes on differently under the same key.
+	// The log is set back to the earlier day, and continues differently under the same key.
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestWitnessOfAnotherInstallation(t *testing.T) {
 	w.stop()
 }
 
-// cosignedLogs are those that an installation has cosigned, with what it found.
+// cosignedLogs returns the logs that an installation has cosigned, and its findings.
 func cosignedLogs(t *testing.T, s *running) (logs []operator.CosignedView) {
 	t.Helper()
 	r := integrity(t, nil, "log", "cosigned", "--json", "--data-dir", s.dir)

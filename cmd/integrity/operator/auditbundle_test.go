@@ -56,8 +56,7 @@ func files(t *testing.T, dir string) map[string][]byte {
 	return all
 }
 
-// TestBundle: what is exported proves itself without the database, and any byte of it
-// that is changed is found, whichever file it is in.
+// TestBundle: an export proves itself without the database, and a change of any byte in any file is found.
 func TestBundle(t *testing.T) {
 	v := newEvil(t)
 	dir := v.export()
@@ -80,7 +79,7 @@ func TestBundle(t *testing.T) {
 			at := bytes.Index(text, []byte("exportedAt"))
 			for i := 0; i < len(text); i += step {
 				if name == bundle.ManifestFile && i > at && i < at+45 {
-					continue // when it was written; nothing depends on it
+					continue // the time of writing; nothing depends on it
 				}
 				spoiled := bytes.Clone(text)
 				spoiled[i] ^= 1
@@ -143,7 +142,8 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestAuditPrintsNothingThatTerminalsObey: whoever makes a bundle names its files, and must not write the verdict so.
+// TestAuditPrintsNothingThatTerminalsObey: the maker of a bundle names its files, and must not be able to print a
+// verdict with them.
 func TestAuditPrintsNothingThatTerminalsObey(t *testing.T) {
 	v := newEvil(t)
 	dir := v.export()
@@ -160,7 +160,7 @@ func TestAuditPrintsNothingThatTerminalsObey(t *testing.T) {
 	}
 }
 
-// redigest is somebody who changes the one file of events of a bundle and makes the manifest again.
+// redigest acts as a forger who changes the bundle's one file of events and writes the manifest again.
 func redigest(t *testing.T, dir string, change func(text string) string) {
 	t.Helper()
 	var m bundle.Manifest
@@ -177,8 +177,8 @@ func redigest(t *testing.T, dir string, change func(text string) string) {
 	integritytest.Write(t, path, string(must1(json.MarshalIndent(m, "", "  ")))+"\n")
 }
 
-// TestForgedBundle: a bundle whose manifest was made again for changed files says
-// nothing else to another reader than to the audit, and holds nothing that is not proven.
+// TestForgedBundle: a bundle with changed files and a matching manifest reads the same for every reader, and contains
+// nothing unproven.
 func TestForgedBundle(t *testing.T) {
 	v := newEvil(t)
 	whole := filepath.Join(t.TempDir(), "bundle")
@@ -192,7 +192,7 @@ func TestForgedBundle(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(text string) string
 		spoil  func(dir string)
-		want   audit.Finding // its check is empty: refused, Found being the message
+		want   audit.Finding // an empty Check: refused, with Found as the message
 	}{
 		"as it was": {want: audit.Finding{}},
 		"a member twice": {
@@ -297,8 +297,8 @@ func checkBundleSchemas(t *testing.T, whole map[string][]byte, events int) {
 	}
 }
 
-// TestExportGoesOn: an export that was broken off after any of its files goes on and
-// gives the same bytes; one of a grown history adds to them; another's bundle is left alone.
+// TestExportGoesOn: an interrupted export continues after any of its files and gives the same bytes; an export of a
+// grown history adds to them; another organization's bundle is not touched.
 func TestExportGoesOn(t *testing.T) {
 	v := newEvil(t)
 	whole := files(t, v.export())
@@ -330,7 +330,7 @@ func TestExportGoesOn(t *testing.T) {
 		v.exportTo(dir)
 		again := files(t, dir)
 		for name, text := range whole {
-			if name != bundle.ManifestFile && !bytes.Equal(text, again[name]) { // which has its time
+			if name != bundle.ManifestFile && !bytes.Equal(text, again[name]) { // it has the time of writing
 				t.Errorf("broken off after %d files: %s differs", after, name)
 			}
 		}
@@ -377,8 +377,8 @@ func TestExportGoesOn(t *testing.T) {
 	}
 }
 
-// TestErasedTextIsThereAgain: a text that was put back after its erasure, as a restored table does, is found, though it
-// fits its hash. A bundle from before the erasure has it rightly, and the audit says so.
+// TestErasedTextIsThereAgain: an erased text that is back, for example in a restored table, is found although it
+// matches its hash. In a bundle from before the erasure it is legitimate, and the audit says so.
 func TestErasedTextIsThereAgain(t *testing.T) {
 	v := newEvil(t)
 	var id domain.TextID
@@ -423,8 +423,8 @@ func TestErasedTextIsThereAgain(t *testing.T) {
 	}
 }
 
-// TestActsOfEndedKeys: what a revoked key did under a release that let it finish is found in the database and in a
-// bundle, by its own words, and the rest is still compared.
+// TestActsOfEndedKeys: acts of a revoked key, which an earlier release allowed, are found in the database and in a
+// bundle, and reported as such; the rest is still compared.
 func TestActsOfEndedKeys(t *testing.T) {
 	v := newEvil(t)
 	revoke := &domain.RevokeKey{Origin: v.org.Operator(), Key: v.org.Key.ID}
@@ -446,8 +446,8 @@ func TestActsOfEndedKeys(t *testing.T) {
 	}
 }
 
-// TestBundleOfGrownTrust: a bundle whose trusted-keys file pins others, and has a member of a later release, audits as
-// any other.
+// TestBundleOfGrownTrust: a bundle audits normally if its trusted-keys file has other pins and a member from a later
+// release.
 func TestBundleOfGrownTrust(t *testing.T) {
 	v := newEvil(t)
 	witness, err := evidence.NewWitnessKey("witness.example", make([]byte, 32))

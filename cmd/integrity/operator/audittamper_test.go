@@ -27,7 +27,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-// evil is a ledger with history of every kind, and somebody who can write its tables past every guard of the database.
+// evil is a ledger with every kind of history, and an attacker who can write its tables past every guard in the
+// database.
 type evil struct {
 	*ledgertest.Ledger
 	t     *testing.T
@@ -49,12 +50,12 @@ func newEvil(t *testing.T) *evil {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.ConnConfig.RuntimeParams["session_replication_role"] = "replica" // no trigger speaks
+	config.ConnConfig.RuntimeParams["session_replication_role"] = "replica" // no trigger runs
 	if v.owner, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(v.owner.Close)
-	v.Installation.Shards = 1 // the others are empty, and take time
+	v.Installation.Shards = 1 // the others are empty, and would take time
 	v.exec("DELETE FROM shard_heads WHERE shard > 0")
 	v.as = &ledger.Opened{
 		Primary: cluster.At(v.URL),
@@ -64,7 +65,7 @@ func newEvil(t *testing.T) *evil {
 	return v
 }
 
-// requests makes an organization that uses most of its requests of a month and is warned of it.
+// requests creates an organization that uses most of a month's requests and is warned.
 func (v *evil) requests() {
 	v.t.Helper()
 	o := v.Organization(v.t, 0, "gratis")
@@ -98,7 +99,7 @@ func (v *evil) audit(change ...func(*auditOptions)) auditView {
 	return view
 }
 
-// export makes a bundle of the first organization.
+// export exports a bundle of the first organization.
 func (v *evil) export() (dir string) {
 	v.t.Helper()
 	dir = filepath.Join(v.t.TempDir(), "bundle")
@@ -142,7 +143,7 @@ func against(t *testing.T, dir string) func(*auditOptions) {
 	return func(o *auditOptions) { o.against = b }
 }
 
-// save keeps tables; the result puts them back.
+// save saves tables, and returns a function that restores them.
 func (v *evil) save(name string, tables ...string) (restore func(tables ...string)) {
 	for _, table := range tables {
 		v.exec(fmt.Sprintf("CREATE TABLE public.%[2]s_%[1]s AS TABLE public.%[1]s", table, name))
@@ -157,7 +158,7 @@ func (v *evil) save(name string, tables ...string) (restore func(tables ...strin
 
 type column struct{ table, name, kind string }
 
-// columns lists those of tables, as the database describes them.
+// columns lists the columns of tables, from the database's catalogue.
 func (v *evil) columns(tables []string) map[string][]column {
 	v.t.Helper()
 	rows, err := v.owner.Query(context.Background(),
@@ -179,7 +180,7 @@ func (v *evil) columns(tables []string) map[string][]column {
 	return by
 }
 
-// flipped is an expression for the column with one bit, or the least amount, changed.
+// flipped returns an SQL expression for the column with one bit, or the smallest amount, changed.
 func (c column) flipped(t *testing.T) string {
 	t.Helper()
 	expression := map[string]string{
@@ -201,7 +202,7 @@ func (c column) flipped(t *testing.T) string {
 	return fmt.Sprintf(expression, pgx.Identifier{c.name}.Sanitize())
 }
 
-// flip changes one column of one row that the condition picks.
+// flip changes one column of one row that matches the condition.
 func (v *evil) flip(c column, where string) {
 	v.t.Helper()
 	sql := fmt.Sprintf("UPDATE public.%[1]s SET %[2]s = %[3]s WHERE ctid = (SELECT ctid FROM public.%[1]s WHERE %[4]s "+
@@ -213,8 +214,8 @@ func (v *evil) flip(c column, where string) {
 	}
 }
 
-// TestAuditFindsEveryColumn flips a bit of every column of the log and of every
-// projection. The columns are those that the database has: a new one is covered by itself.
+// TestAuditFindsEveryColumn changes a bit in every column of the log and of every projection. The columns come from the
+// database, so a new one is covered automatically.
 func TestAuditFindsEveryColumn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("audits once a column")
@@ -247,7 +248,8 @@ func TestAuditFindsEveryColumn(t *testing.T) {
 		}
 		for table, columns := range v.columns(logTables) {
 			for _, c := range columns {
-				// These columns limit future writers and are no part of the history; the next start raises a value that is too low.
+				// These columns limit future writers and are not part of the history. The next start raises a value that is too
+				// low.
 				if table == "shard_heads" && slices.Contains([]string{"minimum_version", "rules"}, c.name) {
 					continue
 				}
@@ -303,8 +305,8 @@ func must1[T any](v T, err error) T {
 	return v
 }
 
-// first is the first finding of an audit that must have one of this check, at this
-// sequence of the first organization unless 0.
+// first returns the first finding, which must come from this check and, unless sequence is 0, concern this sequence of
+// the first organization.
 func (v *evil) first(view auditView, check audit.Check, sequence int64) {
 	v.t.Helper()
 	if view.FindingCount == 0 {
@@ -332,7 +334,7 @@ func (v *evil) event(where string) domain.Event {
 	return domain.Event{}
 }
 
-// rewrite stores an event with the hash that belongs to it.
+// rewrite stores an event with its matching hash.
 func (v *evil) rewrite(e *domain.Event) {
 	v.t.Helper()
 	data, err := e.Canonical()
@@ -347,7 +349,7 @@ func (v *evil) rewrite(e *domain.Event) {
 	)
 }
 
-// rebuild makes the projections again, as somebody would who hides a change.
+// rebuild rebuilds the projections, like an attacker who hides a change.
 func (v *evil) rebuild() {
 	v.t.Helper()
 	pool, err := cluster.At(v.URL).RebuildPool(context.Background(), 2)
@@ -360,7 +362,7 @@ func (v *evil) rebuild() {
 	}
 }
 
-// TestAuditFindsTampering: what somebody with the whole database could do to the history.
+// TestAuditFindsTampering: changes that an attacker with full access to the database could make to the history.
 func TestAuditFindsTampering(t *testing.T) {
 	if testing.Short() {
 		t.Skip("audits many times")

@@ -13,7 +13,8 @@ import (
 	"integrityledger/cmd/integrity/cli"
 )
 
-// TestManualDescribesEveryCommand: a command that help.txt lacks cannot be made; this finds what no command is called.
+// TestManualDescribesEveryCommand: a command missing from help.txt cannot be created; this test finds help texts
+// without a command.
 func TestManualDescribesEveryCommand(t *testing.T) {
 	shared := &cli.App{Out: io.Discard, Errs: io.Discard}
 	made := map[string]bool{}
@@ -34,7 +35,8 @@ func TestManualDescribesEveryCommand(t *testing.T) {
 	}
 }
 
-// TestTrustedKeysAreReadFirst: where they cannot be read, the commands that need them open no ledger, and so make none.
+// TestTrustedKeysAreReadFirst: if the trusted keys cannot be read, the commands that need them open no ledger, and so
+// create none.
 func TestTrustedKeysAreReadFirst(t *testing.T) {
 	for _, words := range [][]string{
 		{"export", "--organization", "org_01m7zv4mqaeps8r8k7qpkta000", "--out", "bundle"},

@@ -299,7 +299,7 @@ func (d *doctor) database(ctx context.Context) {
 	looking, cancel := context.WithTimeout(ctx, 3*doctorTimeout)
 	defer cancel()
 	if coordinator, err := cluster.Coordinator(looking, url, connect.Fixed(d.cfg.NodeURL)); err == nil {
-		// else lookInto says what is wrong
+		// otherwise lookInto reports the error
 		url = coordinator
 	}
 	d.lookInto(looking, url())

@@ -15,7 +15,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestDoctorSaysWhichClock sets the clock of this machine, as the doctor sees it.
+// TestDoctorSaysWhichClock sets this machine's clock, as the doctor sees it.
 func TestDoctorSaysWhichClock(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t)

@@ -14,16 +14,16 @@ import (
 	"integrityledger/cmd/integrity/cli"
 )
 
-// full is an output that takes nothing, as a disk without room.
+// full is an output that accepts nothing, like a full disk.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
 
-// TestUnwritableOutputIsReportedOnce: what is printed from the log is buffered, and a flush after a failed write fails
-// with the same error.
+// TestUnwritableOutputIsReportedOnce: output from the log is buffered, and a flush after a failed write fails with the
+// same error.
 func TestUnwritableOutputIsReportedOnce(t *testing.T) {
 	v := newEvil(t)
-	for i := range 20 { // more than the buffer holds
+	for i := range 20 { // more than the buffer can hold
 		v.Must(t, v.Register(t, v.org, v.org.Declaration(fmt.Sprint(strings.Repeat("d", 100), i), 1, "x")))
 	}
 	for _, args := range [][]string{{"replay"}, {"apikey", "affected", v.org.Key.ID.String(), "--json"}} {
