@@ -5,8 +5,8 @@
 // $ref. It refuses a document with anything else, so that no constraint is lost silently. It knows no page and no
 // request.
 //
-// [Spanish] has the Spanish of every text that pages show. A changed text needs a new entry in reference.es.json; a test
-// lists the missing and the stale ones.
+// [Spanish] has the Spanish of every text that pages show. A changed text needs a new entry in reference.es.json; a
+// test lists the missing and the stale ones.
 package reference
 
 import (
