@@ -37,7 +37,7 @@ type Asset struct {
 
 var assetTypes = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
-	".ico": "image/x-icon",
+	".ico": "image/x-icon", ".png": "image/png",
 }
 
 //go:embed assets
