@@ -48,7 +48,7 @@ func TestWarningIsMailed(t *testing.T) {
 	}
 	box.Mu.Lock()
 	if len(box.Mails) != 1 || !strings.HasPrefix(box.Mails[0], "ana@example.org\n") ||
-		!strings.Contains(box.Mails[0], "80 % of") {
+		!strings.Contains(box.Mails[0], "80% of") {
 		t.Errorf("mails %q", box.Mails)
 	}
 	box.Mu.Unlock()

@@ -73,7 +73,7 @@ func TestTextOfASignInLink(t *testing.T) {
 	}
 	subject, body := mailText(m, "https://ledger.example")
 	for _, part := range []string{
-		"\n" + m.SignIn.URL + "\n", "2026-11-20 10:15 UTC", "nobody has signed in", "nadie ha entrado",
+		"\n" + m.SignIn.URL + "\n", "2026-11-20 10:15 UTC", "no one has signed in", "nadie ha entrado",
 	} {
 		if !strings.Contains(body, part) || strings.Contains(subject, m.SignIn.URL) {
 			t.Errorf("without %q: %s\n%s", part, subject, body)
@@ -90,7 +90,7 @@ func TestTextOfASignUpLink(t *testing.T) {
 	}
 	subject, body := mailText(m, "https://ledger.example")
 	for _, part := range []string{
-		"\n" + m.SignIn.URL + "\n", "2026-11-20 10:15 UTC", "nothing was made", "no se ha creado nada",
+		"\n" + m.SignIn.URL + "\n", "2026-11-20 10:15 UTC", "nothing was created", "no se ha creado nada",
 	} {
 		if !strings.Contains(body, part) || !strings.Contains(subject, "sign up") {
 			t.Errorf("without %q: %s\n%s", part, subject, body)
@@ -120,7 +120,7 @@ func TestTextOfAnInvitation(t *testing.T) {
 		}}
 	subject, body := mailText(m, "https://ledger.example")
 	for _, part := range []string{
-		"as reviewer", "el rol reviewer", "https://ledger.example/en/console/invitation/in_code\n",
+		"as reviewer", "el rol de revisor", "https://ledger.example/en/console/invitation/in_code\n",
 		"https://ledger.example/console/invitation/in_code\n", "2026-11-27 10:00 UTC",
 	} {
 		if !strings.Contains(body, part) || strings.Contains(subject, "in_code") {

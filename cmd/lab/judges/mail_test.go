@@ -66,7 +66,7 @@ func TestMailServers(t *testing.T) {
 			text := strings.ReplaceAll(box.mails[0], "=\r\n", "") // quoted-printable
 			for _, part := range []string{
 				"ana@example.org\n", "From: \"Ledger\" <ledger@example.org>", "To: <ana@example.org>",
-				"95 % of the new versions of 2026-11",
+				"95% of its allowance of new versions for 2026-11",
 				"Auto-Submitted: auto-generated", "96 of 100", "2026-12-01 00:00 UTC", "<evt_01jd7z0000000000000000000a.",
 			} {
 				if !strings.Contains(text, part) {
