@@ -85,7 +85,7 @@ func (s sources) text(at *folder, e ast.Expr) (string, bool) {
 // messageAt is which argument of a function is a message, from 0.
 var messageAt = map[string]int{
 	"Refuse": 1, "Unavailable": 0, "InvalidMember": 2, "NewProblem": 2, "Problem": 2, "ElementProblem": 3, "Match": 3,
-	"ReadNames": 4, "within": 2, "refuse": 1, "MinuteUsed": 0,
+	"ReadNames": 4, "within": 2, "refuse": 1, "refuseToken": 0, "MinuteUsed": 0,
 }
 
 // messageFields are members of composite literals that hold a message.

@@ -84,7 +84,7 @@ type Token struct {
 // gets no answer.
 func (p *Provider) Verify(ctx context.Context, raw string) (Token, error) {
 	if !accessTokenType(raw) {
-		return Token{}, refuse("it is no access token", errors.New("header typ"))
+		return Token{}, refuseToken("it is not an access token", errors.New("header typ"))
 	}
 	token, err := p.verify(ctx, raw, p.Audience)
 	if err != nil {
@@ -96,10 +96,10 @@ func (p *Provider) Verify(ctx context.Context, raw string) (Token, error) {
 		Confirmation json.RawMessage `json:"cnf"`
 	}
 	if err := token.Claims(&claims); err != nil {
-		return Token{}, refuse("its claims cannot be read", err)
+		return Token{}, refuseToken("its claims cannot be read", err)
 	}
 	if len(claims.Confirmation) > 0 {
-		return Token{}, refuse("it is bound to a key that its bearer would have to prove", errors.New("claim cnf"))
+		return Token{}, refuseToken("it is bound to a key, and only bearer tokens are accepted", errors.New("claim cnf"))
 	}
 	return Token{Subject: token.Subject, Scopes: append(strings.Fields(claims.Scope), scp(claims.Scp)...)}, nil
 }
@@ -149,11 +149,11 @@ func (p *Provider) verify(ctx context.Context, raw, audience string) (*oidc.IDTo
 	case keys.failure != nil:
 		return nil, unavailable(keys.failure)
 	case expired:
-		return nil, refuse("it has expired", err)
+		return nil, refuseToken("it has expired", err)
 	case err != nil:
-		return nil, refuse("its signature, issuer, audience or time is not what this service accepts", err)
+		return nil, refuseToken("this service does not accept its signature, issuer, audience or time", err)
 	case token.Subject == "" || token.Issuer != p.Issuer:
-		return nil, refuse("it names no subject of the issuer", errors.New("claims iss, sub"))
+		return nil, refuseToken("it names no subject of the issuer", errors.New("claims iss, sub"))
 	}
 	return token, nil
 }
@@ -191,8 +191,8 @@ func (p *Provider) ask(ctx context.Context) (*discovered, error) {
 	return &discovered{provider: provider, keys: &currentKeys{now: p.Now, read: read}}, nil
 }
 
-// refuse returns the refusal of a token; only the log shows why.
-func refuse(reason string, why error) error {
+// refuseToken returns the refusal of a token; only the log shows why.
+func refuseToken(reason string, why error) error {
 	return fmt.Errorf("%w: %w", domain.Refuse(domain.InvalidKey, "The access token is not accepted: %s.", reason), why)
 }
 
@@ -401,7 +401,7 @@ func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (person
 		if refused.Response.StatusCode >= http.StatusInternalServerError {
 			return person, unavailable(why)
 		}
-		return person, refuse("the provider does not confirm the sign-in", why)
+		return person, refuseToken("the provider does not confirm the sign-in", why)
 	case err != nil:
 		return person, unavailable(err)
 	}
@@ -411,10 +411,10 @@ func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (person
 		return person, err
 	}
 	if token.Nonce != a.Nonce {
-		return person, refuse("it answers another sign-in", errors.New("claim nonce"))
+		return person, refuseToken("it belongs to another sign-in", errors.New("claim nonce"))
 	}
 	if !p.askedFor(token) {
-		return person, refuse("another client asked for it", errors.New("claim azp"))
+		return person, refuseToken("it was issued to another client", errors.New("claim azp"))
 	}
 	if !a.Email {
 		return Person{Subject: token.Subject}, nil
@@ -443,7 +443,7 @@ func readPerson(token *oidc.IDToken) (Person, error) {
 		AuthTime json.Number     `json:"auth_time"`
 	}
 	if err := token.Claims(&claims); err != nil {
-		return Person{}, refuse("its claims cannot be read", err)
+		return Person{}, refuseToken("its claims cannot be read", err)
 	}
 	person := Person{Subject: token.Subject}
 	if string(claims.Verified) == "true" {
