@@ -58,7 +58,7 @@ func TestInvalidKeys(t *testing.T) {
 	s.send(http.MethodGet, integrity+"/usage", "", nil, "Authorization", "bearer "+s.org.Secret).is(http.StatusOK)
 }
 
-// Whatever happens to a key or its member is seen by the very next request.
+// A change to a key or its member takes effect on the very next request.
 func TestAccessIsReadEveryTime(t *testing.T) {
 	s := open(t, options{})
 	use := func(secret string) answer { return s.send(http.MethodGet, integrity+"/usage", secret, nil) }
@@ -117,8 +117,7 @@ func TestAccessIsReadEveryTime(t *testing.T) {
 	use(reader).refuses(http.StatusForbidden, domain.MissingScope)
 }
 
-// The checks come in the order of contract section 2: a request that is wrong in
-// every way is answered with what comes first.
+// The checks come in the order of contract section 2: a request that fails all of them gets the answer of the first.
 func TestOrderOfChecks(t *testing.T) {
 	plans := parsePlans(t, `{"gratis": {"perMinute": 1, "versionsPerMonth": 0}}`)
 	s := open(t, options{plan: "gratis", plans: plans})
@@ -215,7 +214,7 @@ func TestAddressLimits(t *testing.T) {
 			t.Errorf("RateLimit-Policy %s", got)
 		}
 	}
-	// What else is dear shares the limit of comparisons; pages, documents and downloads have their own.
+	// Other expensive requests share the limit of comparisons. Pages, documents and downloads have their own.
 	s.public("/api/v1/certificates/unknown/verify").refuses(http.StatusTooManyRequests, domain.RateLimited)
 	if a := s.plainly(s.request(
 		http.MethodPost, "/integrity/unknown", "", strings.NewReader(""),
@@ -235,8 +234,7 @@ func TestAddressLimits(t *testing.T) {
 	s.public(integrity+"/usage").refuses(http.StatusUnauthorized, domain.InvalidKey)
 }
 
-// TestManyVisitorsShareAnAddress: twenty people behind one address look at a page, scan
-// its code, compare a file and take the receipt within a minute.
+// Twenty people behind one address open a page, scan its code, compare a file and download the receipt within a minute.
 func TestManyVisitorsShareAnAddress(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.PublicPerMinute, c.PublicPagesPerMinute = 0, 0 }})
 	s.freshMinute()
@@ -282,7 +280,7 @@ func TestManyVisitorsShareAnAddress(t *testing.T) {
 	}
 }
 
-// However many arrive at once, a minute holds exactly as many as the limit says.
+// However many requests arrive at the same time, a minute admits exactly as many as the limit allows.
 func TestRateLimitUnderLoad(t *testing.T) {
 	s := open(t, options{plan: "gratis"})
 	s.freshMinute()
@@ -310,9 +308,8 @@ func TestRateLimitUnderLoad(t *testing.T) {
 	}
 }
 
-// A key that has written before is judged by the group of its next write, and whatever happened to it, its member, its
-// organization or the minute since is seen by that, in the order of contract section 2. Where no group comes, the
-// request is judged all the same.
+// The group of the next write judges a known key. It sees every change to the key, its member, its organization and the
+// minute, in the order of contract section 2. If no group decides, the request is judged all the same.
 func TestWritesOfAKnownKey(t *testing.T) {
 	plans := parsePlans(t, `{"gratis": {"perMinute": 4, "versionsPerMonth": 1000}}`)
 	s := open(t, options{plan: "gratis", plans: plans})
@@ -334,7 +331,7 @@ func TestWritesOfAKnownKey(t *testing.T) {
 	}
 	nextMinute := func() { s.skew.Add(int64(time.Minute)) }
 
-	// Every request is counted once, whoever judges it.
+	// Every request is counted once, by the group or without one.
 	left(write(s.org.Secret), http.StatusCreated, "", 3)
 	left(write(s.org.Secret), http.StatusCreated, "", 2)
 	left(s.send(http.MethodPost, path, s.org.Secret, "x"), http.StatusBadRequest, domain.MalformedJSON, 1)
@@ -353,7 +350,7 @@ func TestWritesOfAKnownKey(t *testing.T) {
 	nextMinute()
 	left(write(s.org.Secret), http.StatusCreated, "", 3)
 
-	// The limit, the role, the key.
+	// First the limit, then the role, then the key.
 	nextMinute()
 	two := int32(2)
 	must(s, &domain.ChangePlan{Origin: s.org.Operator(), KeepInternal: true, PerMinute: &two})
@@ -389,8 +386,8 @@ func TestWritesOfAKnownKey(t *testing.T) {
 	s.Audit(t)
 }
 
-// A write by a known key that no group decides is judged all the same, and counted once: where the handler fails, and
-// where the group does.
+// A write with a known key that no group decides is still judged, and counted once, whether the handler or the group
+// fails.
 func TestFailedWritesOfAKnownKey(t *testing.T) {
 	var noKeys, noState atomic.Bool
 	s := open(t, options{
@@ -439,7 +436,7 @@ func TestFailedWritesOfAKnownKey(t *testing.T) {
 	write().refuses(http.StatusUnauthorized, domain.InvalidKey)
 }
 
-// A key that is tied to a network is known from the addresses that it has been good from, and from no other.
+// A key that is restricted to a network is only known at addresses from which it was accepted.
 func TestKnownKeyStaysInItsNetwork(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -463,7 +460,7 @@ func TestKnownKeyStaysInItsNetwork(t *testing.T) {
 	}
 }
 
-// A write of a known key asks the database nothing before its group.
+// A write with a known key sends no statement before its group's.
 func TestWritesOfAKnownKeyAskOnce(t *testing.T) {
 	s := open(t, options{})
 	write := func(document string) {

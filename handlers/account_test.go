@@ -18,7 +18,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// monthly is a plan of so many requests a month at the certification API.
+// monthly is a plan with a number of monthly requests at the certification API.
 func monthly(t *testing.T, requests int) domain.Plans {
 	return parsePlans(t,
 		fmt.Sprintf(`{"gratis": {"perMinute": 10000, "versionsPerMonth": 20, "requestsPerMonth": %d, "registrationsPerMonth": 7},
@@ -26,7 +26,7 @@ func monthly(t *testing.T, requests int) domain.Plans {
 			requests))
 }
 
-// shown is what v points to, or nil.
+// shown dereferences v, or returns nil.
 func shown[T any](v *T) any {
 	if v == nil {
 		return nil
@@ -34,12 +34,12 @@ func shown[T any](v *T) any {
 	return *v
 }
 
-// quotaOf is a limit of which something was used.
+// quotaOf is a partly used limit.
 func quotaOf(limit, used int64) wire.Quota {
 	return wire.Quota{Limit: &limit, Used: used, Remaining: new(limit - used)}
 }
 
-// allowance is what GET /usage says of the month's requests.
+// allowance returns the month's requests as GET /usage shows them.
 func (s *service) allowance(key string) string {
 	s.t.Helper()
 	u := read[wire.AccountUsage](s.send(http.MethodGet, "/api/v1/usage", key, nil), http.StatusOK)
@@ -101,7 +101,7 @@ func TestMonthlyRequests(t *testing.T) {
 	}
 }
 
-// The last request of the month is given once, through two processes.
+// Two processes never give out the last request of the month twice.
 func TestLastRequestsOfTheMonth(t *testing.T) {
 	o := options{plan: "gratis", plans: monthly(t, 10)}
 	s := open(t, o)
@@ -130,14 +130,14 @@ func TestLastRequestsOfTheMonth(t *testing.T) {
 	if taken.Load() != 10 || refused.Load() != 30 {
 		t.Errorf("%d taken, %d refused", taken.Load(), refused.Load())
 	}
-	// Each part was reached once, whichever process counted it, and told once.
+	// Each mark was reached once and reported once, whichever process counted.
 	if got := fmt.Sprint(s.warnings()); got != "[requests 80 requests 95 requests 100]" {
 		t.Errorf("warnings in the history: %s", got)
 	}
 	s.Audit(t)
 }
 
-// warnings lists those of the organization's history, oldest first.
+// warnings lists the warnings in the organization's history, oldest first.
 func (s *service) warnings() (list []string) {
 	s.t.Helper()
 	for _, e := range s.Events(s.t, s.org.ID.Shard()) {
@@ -148,8 +148,8 @@ func (s *service) warnings() (list []string) {
 	return list
 }
 
-// Warnings of every allowance are events of the history, are shown where their
-// allowance is, wait to be mailed, and are not in the feed.
+// Warnings of every allowance are events of the history, appear next to their allowance, and wait to be mailed. They
+// are not in the feed.
 func TestEveryAllowanceWarns(t *testing.T) {
 	s := open(t,
 		options{plan: "gratis",
@@ -210,8 +210,8 @@ func TestEveryAllowanceWarns(t *testing.T) {
 	equal(t, "a warning", first,
 		wire.Warning{Allowance: "versions", Percent: 80, Limit: 2, Used: 2, ReachedAt: first.ReachedAt})
 
-	// Another plan has other limits, of which nothing was reached; back under the former one, what it was warned of is
-	// shown.
+	// Another plan has other limits, and no mark of them was reached. Back on the former plan, its warnings are shown
+	// again.
 	s.changePlan("pro", false)
 	if got := append(shown(account()), shown(s.usage().Warnings)...); got != nil {
 		t.Errorf("a larger plan shows %s", got)
@@ -290,7 +290,7 @@ func TestMe(t *testing.T) {
 	equal(t, "role", me.Member.Role, domain.Owner)
 }
 
-// The history says of which company a key or a destination was given or lost access.
+// The history names the company for which a key or a destination got or lost access.
 func TestHistoryOfAccess(t *testing.T) {
 	s := open(t, options{})
 	s.Everything(t, s.org)
@@ -314,15 +314,15 @@ func TestHistoryOfAccess(t *testing.T) {
 	}
 }
 
-// detailsOf are the details of an event: their members depend on its action.
+// detailsOf returns the details of an event. Their members depend on its action.
 func detailsOf(t *testing.T, e wire.AuditEvent) (details body) {
 	t.Helper()
 	check(t, json.Unmarshal(e.Details, &details))
 	return details
 }
 
-// TestHistoryDetails: every event says what it changed, in ids and values. References are shown to keys that may use
-// their company, and texts of people to nobody.
+// Every event names its changes in ids and values. Only keys that may use a company see its references. Texts written
+// by people are never shown.
 func TestHistoryDetails(t *testing.T) {
 	s := open(t, options{})
 	s.Everything(t, s.org)

@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// matrix is the form of so many cells of one key, which are ticked or, if they were before, no longer are.
+// matrix is the form of a key's cells, which are all ticked or, if they were ticked before, all unticked.
 func matrix(companies []domain.Company, key domain.KeyID, ticked bool) []string {
 	fields := []string{"key", key.String()}
 	name := map[bool]string{true: "cell", false: "was"}[ticked]
@@ -24,7 +24,7 @@ func matrix(companies []domain.Company, key domain.KeyID, ticked bool) []string 
 	return fields
 }
 
-// manyCompanies creates so many.
+// manyCompanies creates n companies.
 func (s *service) manyCompanies(n int) (list []domain.Company) {
 	s.t.Helper()
 	for i := range n {
@@ -33,8 +33,8 @@ func (s *service) manyCompanies(n int) (list []domain.Company) {
 	return list
 }
 
-// Changes in the console take their part of the organization's minute, each for itself: one form is saved as a whole or
-// not at all, except for what it takes away. What revokes or takes away is counted and never refused.
+// Each change in the console counts in the organization's minute. A form is saved as a whole or not at all, except for
+// the access it takes away. Revocations and removals are counted and never refused.
 func TestConsoleTakesOfTheMinute(t *testing.T) {
 	s := openConsoleWith(t, options{plan: "gratis"})
 	const access = "/en/console/companies/access"
@@ -83,7 +83,7 @@ func TestConsoleTakesOfTheMinute(t *testing.T) {
 		t.Errorf("%d grants, want 25", got)
 	}
 
-	// Three cells are emptied and one is ticked: only the three are saved.
+	// Three cells are unticked and one is ticked: only the three are saved.
 	mixed := append(matrix(companies[:3], other.ID, false), "company", companies[25].ID.String(), "cell", "3.0")
 	p.sendForm(access, mixed...).says(http.StatusTooManyRequests, "Too many changes in a minute")
 	if got := s.number(granted) - first; got != 22 {
@@ -108,7 +108,7 @@ func idsOf(companies []domain.Company) (ids []string) {
 	return ids
 }
 
-// A destination's form names at most as many companies as one form may change.
+// The form of a destination may name at most as many companies as a form may change.
 func TestConsoleWebhookCompaniesAreBounded(t *testing.T) {
 	s := openConsole(t)
 	companies, p := s.manyCompanies(26), s.signedIn(s.org.Email)
@@ -136,8 +136,8 @@ func TestConsoleWebhookCompaniesAreBounded(t *testing.T) {
 	}
 }
 
-// The administrative events of a day are counted together, whatever the way they come in, and limited by the plan. Once
-// they are used up, revoking, disabling and removing goes on and counts, but nothing can be repeated without end.
+// All administrative events of a day count against the limit of the plan, whichever face they come from. After the
+// limit is reached, revoking, disabling and removing still work and count, but cannot be repeated without end.
 func TestAdministrativeEventsOfADay(t *testing.T) {
 	const most = 8
 	plans := parsePlans(t, fmt.Sprintf(`{"gratis": {"perMinute": 1000, "administrativeEventsPerDay": %d}}`, most))
@@ -206,7 +206,7 @@ func TestAdministrativeEventsOfADay(t *testing.T) {
 	// Registrations are not administrative.
 	s.registered("a", 1, "one")
 
-	// What takes away is never refused, and counts.
+	// Taking away is never refused, and counts.
 	s.post(access, body{"keyId": s.org.Key.ID.String(), "enabled": false}).is(http.StatusOK)
 	s.post(access, body{"keyId": s.org.Key.ID.String(), "enabled": false}).refuses(http.StatusTooManyRequests,
 		domain.RateLimited)
@@ -220,13 +220,13 @@ func TestAdministrativeEventsOfADay(t *testing.T) {
 	s.send(http.MethodPatch, integrity+"/webhooks/"+webhook, s.org.Secret,
 		body{"enabled": true}).refuses(http.StatusTooManyRequests, domain.RateLimited)
 	s.send(http.MethodDelete, integrity+"/webhooks/"+webhook, s.org.Secret,
-		nil).is(http.StatusOK) // two, with the erasure of its address
+		nil).is(http.StatusOK) // two events, one for the erasure of its address
 	s.send(http.MethodDelete, "/api/v1/organization/members/"+member, s.org.Secret, nil).is(http.StatusOK)
 	p.press("/en/console/keys/" + key + "/revoke").leads("/en/console/keys/" + key + "?said=key-revoked")
 	used(most + 8)
 	equal(t, "beyond", limit().Remaining, 0)
 
-	// The next day begins anew, for the same request.
+	// On the next day the same request succeeds.
 	s.skew.Add(int64(time.Minute))
 	equal(t, "the next day", limit().Used, 0)
 	s.post(integrity+"/companies", body{"reference": "c"}).is(http.StatusCreated)
@@ -234,7 +234,7 @@ func TestAdministrativeEventsOfADay(t *testing.T) {
 	s.Audit(t)
 }
 
-// One command of more events than the allowance needs a day of its own, and does not wait for ever.
+// A command with more events than the daily allowance needs a whole day, but is not refused on every day.
 func TestAdministrativeCommandBeyondTheDay(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t,
 		`{"gratis": {"perMinute": 1000, "administrativeEventsPerDay": 3}}`)})
@@ -253,8 +253,8 @@ func TestAdministrativeCommandBeyondTheDay(t *testing.T) {
 	create().is(http.StatusCreated)
 }
 
-// Over the API and MCP, what takes something away passes a minute that is used up and counts in it. Whatever else comes
-// then is refused by the minute, also at the same endpoints, and an address may try in vain only so often.
+// Over the API and MCP, a command that takes something away is executed even in a used-up minute, and counts in it. All
+// other requests are refused, also at the same endpoints, and the number of vain attempts by an address is limited.
 func TestTakingAwayPassesTheMinute(t *testing.T) {
 	const perMinute = 60
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, fmt.Sprintf(`{"gratis": {"perMinute": %d}}`, perMinute)),
@@ -287,7 +287,7 @@ func TestTakingAwayPassesTheMinute(t *testing.T) {
 	takings := []struct {
 		method, path string
 		content      any
-		back         any // refused: it gives the same thing back
+		back         any // the opposite change, which is refused
 	}{
 		{http.MethodPost, access, body{"keyId": key, "enabled": false}, body{"keyId": key, "enabled": true}},
 		{http.MethodPost, hooks, body{"webhookId": webhook, "enabled": false}, body{"webhookId": webhook, "enabled": true}},
@@ -308,7 +308,7 @@ func TestTakingAwayPassesTheMinute(t *testing.T) {
 			t.Errorf("%s %s: %d %s", taking.method, taking.path, a.status, a.body)
 		}
 		before := s.sequence()
-		// Again, it takes nothing away.
+		// Repeated, it takes nothing away.
 		if taking.back != nil {
 			from(fmt.Sprintf("192.0.2.%d", 100+i), taking.method, taking.path, taking.back).refuses(
 				http.StatusTooManyRequests, domain.RateLimited)
@@ -327,7 +327,7 @@ func TestTakingAwayPassesTheMinute(t *testing.T) {
 		s.rpc(integrityMCP, s.org.Secret, message).refuses(http.StatusTooManyRequests, domain.RateLimited)
 	}
 
-	// In vain, an address tries at most 60 times in a minute, of whatever it sends there; others are not held up.
+	// An address may make at most 60 vain attempts in a minute, whatever they are. Other addresses are not affected.
 	last, _ := s.Key(t, s.org, domain.IntegrityRead)
 	for range 60 {
 		from("192.0.2.99", http.MethodDelete, keys+domain.NewID[domain.KeyID](s.Now()).String(),

@@ -11,14 +11,14 @@ import (
 	"integrityledger/handlers"
 )
 
-// detail is what a refusal says.
+// detail returns the detail of a refusal.
 func (a answer) detail(status int, code domain.Code) string {
 	a.t.Helper()
 	a.refuses(status, code)
 	return a.is(status)["detail"].(string)
 }
 
-// A refusal says what would be right, and to whom it applies.
+// A refusal says what to send instead, and to whom it applies.
 func TestRefusalsAreAdvice(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.PublicPerMinute, c.PublicPagesPerMinute = 1, 1 }})
 	id := s.registered("a", 1, "one")
@@ -71,7 +71,7 @@ func TestRefusalsAreAdvice(t *testing.T) {
 	}
 }
 
-// Both MCP endpoints refuse a parameter that they do not know, as all of the API does.
+// Both MCP endpoints refuse unknown parameters, as the whole API does.
 func TestMCPRefusesAQuery(t *testing.T) {
 	s := open(t, options{})
 	for _, endpoint := range []string{integrityMCP, ordinaryMCP} {
@@ -81,7 +81,7 @@ func TestMCPRefusesAQuery(t *testing.T) {
 	}
 }
 
-// What a model reads of a tool describes every member, as the tool takes it: in JSON no + is written as %2B.
+// The schema of a tool describes every member as the tool takes it: in JSON, a + is not written as %2B.
 func TestMCPMembersAreDescribed(t *testing.T) {
 	s := open(t, options{})
 	for _, endpoint := range []string{integrityMCP, ordinaryMCP} {

@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// asOf asks for evidence as of a moment and verifies it offline.
+// asOf requests evidence as of a moment and verifies it offline.
 func (s *service) asOf(id, at string) evidence.Findings {
 	s.t.Helper()
 	a := s.get(integrity + "/records/" + id + "/evidence?at=" + url.QueryEscape(at))
@@ -24,14 +24,14 @@ func (s *service) asOf(id, at string) evidence.Findings {
 	return evidence.Verify(a.body, s.Trusted, evidence.Options{Now: s.Now(), RequireReferences: true})
 }
 
-// head is the organization's last event.
+// head returns the organization's last event.
 func (s *service) head() (sequence string, at time.Time) {
 	s.t.Helper()
 	e := s.history("limit=1")[0]
 	return strconv.FormatInt(e.Sequence, 10), instant(s.t, e.OccurredAt)
 }
 
-// The life of a record, asked for afterwards: by sequence and by time.
+// Evidence shows every state in the life of a record afterwards, by sequence and by time.
 func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 	s := open(t, options{})
 	before, beforeAt := s.head()
@@ -71,7 +71,7 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 			}
 		}
 	}
-	s.hold() // so that what is too late now stays so
+	s.hold() // so that a moment that is too late stays too late
 	head := moments[len(moments)-1].sequence
 	beyond, err := strconv.Atoi(head)
 	check(t, err)
@@ -104,7 +104,7 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 		http.MethodGet, integrity+"/records/"+id+"/evidence?at="+head, stranger, nil,
 	).refuses(http.StatusNotFound, domain.RecordNotFound)
 
-	// The tool gives the same, and refuses the same.
+	// The tool gives the same answers and refusals.
 	got, isError := s.tool(integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "at": moments[0].sequence})
 	text, err := json.Marshal(got)
 	check(t, err)
@@ -126,7 +126,7 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 	s.Audit(t)
 }
 
-// What the organization used is listed unit by unit, to whom may see it.
+// The organization's usage is listed unit by unit, for callers that may see it.
 func TestUsageIsListed(t *testing.T) {
 	s := open(t, options{})
 	s.hold()
@@ -183,7 +183,7 @@ func TestUsageIsListed(t *testing.T) {
 		[]any{"2020-01", []any{}, wire.EntriesUsed{}})
 }
 
-// The history answers filters, and is followed from a sequence on.
+// The history can be filtered, and followed from a sequence.
 func TestHistoryFilters(t *testing.T) {
 	s := open(t, options{})
 	const path = certificationAction + "/audit-events"

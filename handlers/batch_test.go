@@ -12,13 +12,13 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// sendBatch sends declarations together.
+// sendBatch sends declarations in a batch.
 func (s *service) sendBatch(items ...any) []wire.BatchResult {
 	s.t.Helper()
 	return read[wire.Batch](s.post(integrity+"/records/batch", body{"declarations": items}), http.StatusOK).Results
 }
 
-// TestBatch: each item is answered as if it had been sent alone.
+// Each item is answered as if it had been sent alone.
 func TestBatch(t *testing.T) {
 	s := open(t, options{plan: "gratis"})
 	s.hold()
@@ -59,7 +59,7 @@ func TestBatch(t *testing.T) {
 	if used := s.usage().Organization.Used; used != 2 {
 		t.Errorf("the batch consumed %d", used)
 	}
-	// Nothing of it can be sent.
+	// A null item is refused.
 	equal(t, "statuses", s.sendBatch([]any{nil}...)[0].Status, 422)
 
 	var many []any
@@ -87,7 +87,7 @@ func TestBatch(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestBatchListsFewProblems: whatever the items hold, the answer stays about as large as the body may be.
+// Whatever the items contain, the answer is no larger than about the largest body.
 func TestBatchListsFewProblems(t *testing.T) {
 	s := open(t, options{})
 	item := "{" + manyNames(100)[1:] + "}"
@@ -103,7 +103,7 @@ func TestBatchListsFewProblems(t *testing.T) {
 	}
 }
 
-// TestBatchSaysWhenToRetry: an item has no header, so its error says what Retry-After would.
+// An item has no header, so its error contains the value of Retry-After.
 func TestBatchSaysWhenToRetry(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 1}}`)})
 	s.hold()

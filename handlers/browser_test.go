@@ -23,14 +23,14 @@ import (
 // patience bounds each wait. No test asserts a time.
 const patience = browsertest.Patience
 
-// site is a service as a browser sees it: every byte that arrives is kept, and
-// the handler can be changed under an open page.
+// site is a service for a browser. It records every byte that arrives, and its handler can be replaced under an open
+// page.
 type site struct {
 	*service
 	URL     string
 	config  handlers.Config
 	handler atomic.Pointer[http.Handler]
-	cut     atomic.Bool // whether every request ends without an answer
+	cut     atomic.Bool // every request ends without an answer
 
 	mu       sync.Mutex
 	bytes    bytes.Buffer
@@ -46,7 +46,7 @@ func openSite(t *testing.T) *site {
 		if w.cut.Load() {
 			panic(http.ErrAbortHandler)
 		}
-		// Some browsers ask for the icon, at a time of their own, and some do not.
+		// Browsers differ in whether and when they request the icon.
 		if !strings.Contains(r.URL.Path, "icon") {
 			w.mu.Lock()
 			w.requests = append(w.requests, r.Method+" "+r.URL.RequestURI())
@@ -63,7 +63,7 @@ func openSite(t *testing.T) *site {
 
 func (w *site) use(h http.Handler) { w.handler.Store(&h) }
 
-// forget drops what was received so far.
+// forget drops the requests recorded so far.
 func (w *site) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,7 +71,7 @@ func (w *site) forget() {
 	w.requests = nil
 }
 
-// quiet waits for the worker, which a page asks for by itself after it has loaded, and forgets what was received so
+// quiet waits for the worker, which a page requests by itself after it has loaded, and drops the requests recorded so
 // far.
 func (w *site) quiet() {
 	w.t.Helper()
@@ -185,7 +185,8 @@ func (p *tab) on(name string) {
 	p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="` + name + `"]`)))
 }
 
-// looks requires that axe finds no fault with the page, in either scheme, and that it needs no scrolling sideways.
+// looks requires that axe finds no fault with the page in either scheme, and that the page needs no horizontal
+// scrolling.
 func (p *tab) looks(name string) {
 	p.T.Helper()
 	p.accessible("light")
@@ -200,13 +201,13 @@ func (p *tab) accessible(scheme string) {
 	p.violates(scheme, `["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]`)
 }
 
-// contrast fails where text is too faint, which is what alone can differ between the schemes of a page.
+// contrast fails if text has too little contrast, the only fault that can differ between the schemes of a page.
 func (p *tab) contrast(scheme string) {
 	p.T.Helper()
 	p.violates(scheme, `["color-contrast"]`)
 }
 
-// violates fails on what axe finds by some of its rules. Without npm it finds nothing.
+// violates fails if axe finds violations of some of its rules. Without npm it checks nothing.
 func (p *tab) violates(scheme, rules string) {
 	p.T.Helper()
 	p.scheme(scheme)
@@ -234,7 +235,7 @@ func (p *tab) result(name string) string {
 	return run(p, chromedp.Text(selector))
 }
 
-// file makes a file of this content.
+// file makes a file with this content.
 func file(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -242,7 +243,7 @@ func file(t *testing.T, name, content string) string {
 	return path
 }
 
-// sparse makes a file of this size that takes no room.
+// sparse makes a file of this size that takes no space on disk.
 func sparse(t *testing.T, size int64) string {
 	t.Helper()
 	path := file(t, "large.bin", "")

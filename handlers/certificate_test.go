@@ -10,11 +10,11 @@ import (
 	"integrityledger/handlers/action"
 )
 
-// otherSignature differs from the column's in its first character.
+// otherSignature differs from the column's value in its first character.
 const otherSignature = "CASE left(signature, 1) WHEN 'A' THEN 'B' ELSE 'A' END || substr(signature, 2)"
 
-// Whatever is changed in the database behind the ledger's back, a certificate does
-// not verify, and its hash is not used.
+// If anything is changed in the database behind the ledger's back, a certificate does not verify and its hash is not
+// used.
 func TestTamperedCertificates(t *testing.T) {
 	pgtest.OneServer(t, "its statements join what stands on several nodes")
 	s := open(t, options{})
@@ -51,7 +51,7 @@ func TestTamperedCertificates(t *testing.T) {
 	equal(t, "restored", []any{s.verified(id, "content").Reason, s.verified(other, "other").Reason},
 		[]any{"MATCH", "MATCH"})
 
-	// Signed by a key that is revoked since: untrusted, but still given out to be judged.
+	// Signed by a key that was revoked later: untrusted, but still available for examination.
 	key := s.Registrar.Signer.Key()
 	revoked, err := evidence.NewTrustedKeys(
 		s.Trusted.Keys(),

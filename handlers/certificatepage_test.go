@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers"
 )
 
-// certificates has one certificate of every state, by name; each is of a text of that name.
+// certificates has one certificate in every state, by name. The name is also the certified text.
 func (w *site) certificates() map[string]string {
 	w.t.Helper()
 	first, replaced := w.certificate("Replaced", "replaced")
@@ -32,8 +32,8 @@ func (w *site) certificates() map[string]string {
 	}
 }
 
-// Every outcome keeps file, signature and validity apart in both languages, with a text of its own that is about a
-// certificate, and without fault for anybody who uses assistive technology.
+// Every outcome reports file, signature and validity separately in both languages, with a text about certificates, and
+// without accessibility faults.
 func TestCertificatesInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -128,7 +128,7 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 	}
 }
 
-// Each file is compared anew: the page shows the validity of that moment.
+// Each file is compared anew: the page shows the certificate's validity at that moment.
 func TestEveryComparisonWithACertificateIsFresh(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -148,7 +148,7 @@ func TestEveryComparisonWithACertificateIsFresh(t *testing.T) {
 	p.result("RECORD_REVOKED")
 }
 
-// What is no answer about this certificate is neither a match nor a mismatch, and can be tried again.
+// An answer that is not about this certificate is neither a match nor a mismatch, and the comparison can be repeated.
 func TestUnableToCheckACertificate(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -202,7 +202,8 @@ func TestUnableToCheckACertificate(t *testing.T) {
 	}
 }
 
-// Without JavaScript the page shows the validity and compares a pasted hash, whose answer is never that of a file.
+// Without JavaScript the page shows the validity and compares a pasted hash. The result never looks like the comparison
+// of a file.
 func TestCertificateWithoutJavaScript(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -243,7 +244,7 @@ func TestCertificateWithoutJavaScript(t *testing.T) {
 	}
 }
 
-// A file is compared by the keyboard alone.
+// A file can be compared with the keyboard alone.
 func TestCertificateByKeyboard(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -262,8 +263,8 @@ func TestCertificateByKeyboard(t *testing.T) {
 	p.result("HASH_MISMATCH")
 }
 
-// The page shows what was authorized for publication, as the organization's words
-// and as text, whatever it holds; and nothing else of the organization.
+// The page shows the texts authorized for publication, as the organization's words and as plain text, whatever they
+// contain. It shows no other texts of the organization.
 func TestDetailsOfTheCertificate(t *testing.T) {
 	s := open(t, options{})
 	const hostile = `<script>alert(1)</script>"'&amp; א`
@@ -314,8 +315,7 @@ func TestDetailsOfTheCertificate(t *testing.T) {
 	}
 }
 
-// The link of a certificate is its page, and the text on what it proves stands in
-// every place that explains certificates.
+// The link of a certificate is its page. Every place that explains certificates has the text on what they prove.
 func TestCertificateLinksAndLimits(t *testing.T) {
 	s := open(t, options{})
 	v := s.registeredText("Title", "one")

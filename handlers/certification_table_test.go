@@ -10,7 +10,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// member is a key with all scopes of certification whose member has a role now.
+// member returns a key with all scopes of certification whose member now has a role.
 func (s *service) member(role domain.Role) string {
 	s.t.Helper()
 	org := s.org
@@ -25,7 +25,7 @@ func (s *service) member(role domain.Role) string {
 	return secret
 }
 
-// workState brings a fresh version to a state.
+// workState brings a new version to a state.
 type workState struct {
 	name string
 	make func(s *service, title string) (v workVersion, certificate string)
@@ -84,7 +84,7 @@ func TestCertificationTable(t *testing.T) {
 		name  string
 		roles []domain.Role
 		do    func(key string, v workVersion, certificate string) answer
-		by    map[string]domain.Code // what it answers; states that are missing here: yes
+		by    map[string]domain.Code // the code of the refusal; in all other states it succeeds
 	}{
 		{"register a version", append(slices.Clone(admins), domain.Analyst),
 			func(key string, v workVersion, _ string) answer {
@@ -153,7 +153,7 @@ func TestCertificationTable(t *testing.T) {
 					}
 					continue
 				}
-				if used { // a fresh one, for the first has moved on
+				if used { // a new version, because the first is in another state now
 					v, certificate = from.make(s, fmt.Sprint(action.name, from.name, role))
 				}
 				used = true
@@ -173,7 +173,7 @@ func statusOf(code domain.Code) int {
 	return http.StatusConflict
 }
 
-// What belongs to another organization is unknown, whatever the key may do.
+// Resources of another organization are unknown, whatever the key may do.
 func TestOtherOrganizationsCertification(t *testing.T) {
 	s := open(t, options{})
 	v, certificate := s.certificate("Secret plan", "content")
@@ -208,7 +208,7 @@ func TestOtherOrganizationsCertification(t *testing.T) {
 			t.Errorf("%s is known", path)
 		}
 	}
-	// A later version of no artifact is not the first of a new one: neither a malformed id nor one of zeros begins it.
+	// A malformed id, or an id of zeros, does not create a new artifact.
 	for _, id := range []string{"x", (domain.ArtifactID{}).String()} {
 		s.send(
 			http.MethodPost, certificationAction+"/artifacts/"+id+"/versions", s.org.Secret, text,
@@ -231,7 +231,7 @@ func TestOtherOrganizationsCertification(t *testing.T) {
 	).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	equal(t, "a version of another artifact", pointers(wrong), "/versionId UNKNOWN")
 
-	// Whoever has the public id may verify; a wrong one is unknown to everyone.
+	// Any caller with the public id may verify. A wrong public id is unknown to every caller.
 	verify := s.send(
 		http.MethodPost, certificationAction+"/verify", foreign.Secret,
 		body{"publicId": certificate, "sha256": hash("content")},

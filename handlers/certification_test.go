@@ -32,7 +32,7 @@ func analyze(
 	return report, nil
 }
 
-// form is a multipart body of metadata and a file, and its Content-Type.
+// form is a multipart body with metadata and a file, and its Content-Type.
 func form(metadata any, fileName, mediaType, content string) (text, kind string) {
 	encoded, err := json.Marshal(metadata)
 	if err != nil {
@@ -86,10 +86,10 @@ func (s *service) upload(path, key string, metadata any, fileName, mediaType, co
 
 const certificationAction = "/api/v1"
 
-// workVersion is a version of an artifact on its way.
+// workVersion is a version in the process of certification.
 type workVersion struct{ artifact, version, content string }
 
-// work is the version that an answer registered.
+// work returns the version that an answer registered.
 func work(a answer, content string) workVersion {
 	a.t.Helper()
 	v := read[wire.ArtifactRegistration](a, http.StatusCreated).Version
@@ -102,7 +102,7 @@ func (s *service) registeredText(title, text string) workVersion {
 	return s.laterText("", title, text)
 }
 
-// laterText registers a text as a version of an artifact, or of a new one.
+// laterText registers a text as a version of an artifact, or as a new artifact.
 func (s *service) laterText(artifact, title, text string) workVersion {
 	s.t.Helper()
 	path := certificationAction + "/artifacts"
@@ -135,7 +135,7 @@ func (s *service) certified(v workVersion, fields ...string) answer {
 	)
 }
 
-// certificate takes a new text all the way.
+// certificate takes a new text from registration to its certificate.
 func (s *service) certificate(title, text string, fields ...string) (workVersion, string) {
 	s.t.Helper()
 	v := s.registeredText(title, text)
@@ -149,7 +149,7 @@ func (s *service) certifies(v workVersion, fields ...string) string {
 	return s.issued(v, fields...).PublicID
 }
 
-// issued is the certificate of an approved version.
+// issued issues the certificate of an approved version.
 func (s *service) issued(v workVersion, fields ...string) wire.Certificate {
 	s.t.Helper()
 	return read[wire.IssuedCertificate](s.certified(v, fields...), http.StatusCreated).Certificate
@@ -161,7 +161,7 @@ func (s *service) verified(id, content string) wire.Verification {
 		s.post(certificationAction+"/verify", body{"publicId": id, "sha256": strings.ToUpper(hash(content))}), http.StatusOK)
 }
 
-// The whole way of a file, from registration to a certificate that a second version replaces.
+// A file goes from registration to a certificate, which the certificate of a second version replaces.
 func TestCertification(t *testing.T) {
 	s := open(t, options{})
 	const content = "%PDF-1.7 not really"
@@ -192,7 +192,7 @@ func TestCertification(t *testing.T) {
 	list := read[wire.Artifacts](s.get(certificationAction+"/artifacts"), http.StatusOK)
 	equal(t, "the list", []any{list.Total, list.Artifacts[0].Title}, []any{1, "Café"})
 
-	// The signed certificate verifies with the pinned keys alone, and says what was authorized.
+	// The signed certificate verifies with only the pinned keys, and contains the authorized texts.
 	var signed evidence.Signed
 	download := s.get(certificationAction + "/certificates/" + id + "/download")
 	check(t, json.Unmarshal(download.body, &signed))
@@ -217,7 +217,7 @@ func TestCertification(t *testing.T) {
 	equal(t, "a tampered copy", []any{mismatch.Verified, mismatch.HashMatches, mismatch.Reason, mismatch.SignatureValid},
 		[]any{false, false, "HASH_MISMATCH", true})
 
-	// A certificate of a later version replaces it; then neither can be told from the other by hash.
+	// A certificate of a later version replaces it. Both versions have the same hash.
 	next := s.laterText(v.artifact, "Second", content)
 	second := s.certifies(next)
 	old, now := s.verified(id, content), s.verified(second, content)
@@ -266,7 +266,7 @@ func TestCertification(t *testing.T) {
 	s.Audit(t)
 }
 
-// An artifact's history has the newest hundred reviews, and leads to the others.
+// An artifact's history has the newest hundred reviews, and a cursor for the others.
 func TestArtifactHistoryIsBounded(t *testing.T) {
 	s := open(t, options{})
 	first := s.registeredText("Report", "one")

@@ -16,7 +16,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestClocksDisagree: nothing is written or signed, and /readyz says so; what is only read goes on.
+// While clocks disagree, nothing is written or signed, and /readyz says so. Reads continue.
 func TestClocksDisagree(t *testing.T) {
 	var mine, theirs atomic.Int64
 	clock := eventstore.NewClock(eventstore.ClockConfig{
@@ -64,7 +64,7 @@ func TestClocksDisagree(t *testing.T) {
 	s.registered("b", 1, "two")
 }
 
-// TestStateAcrossReset: a version that a wrong clock has dated in the future counts as of the reset, in sequence order.
+// A version that a wrong clock dated in the future counts as of the reset, in sequence order.
 func TestStateAcrossReset(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
@@ -73,12 +73,12 @@ func TestStateAcrossReset(t *testing.T) {
 	future := int64(40 * 24 * time.Hour)
 	s.skew.Add(future)
 	s.registered("a", 2, "two")
-	for i := range 30 { // so many that a search by halves meets them
+	for i := range 30 { // enough for a binary search to reach them
 		s.registered("b", i+1, "two")
 	}
 	superseded, poisonedAt := s.head()
 	s.skew.Add(-future)
-	// A program that starts now finds its clocks in agreement, and a head that is not.
+	// In a program that starts now the clocks agree, but the head does not.
 	s.clock = ledgertest.Simulated(s.Now)
 	s.process(options{plans: s.Plans})
 	s.post(integrity+"/records", declaration("a", 3, "three")).refuses(
@@ -115,7 +115,7 @@ func TestStateAcrossReset(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestClockCannotBeAsked: evidence that cannot be dated because the database is away is answered 503, retryable.
+// If the database is unavailable, evidence cannot be dated and the answer is a retryable 503.
 func TestClockCannotBeAsked(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")

@@ -10,7 +10,7 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// A code of the domain that codes.json does not explain in full would be answered as an internal error, or without a
+// An error code of the domain that codes.json does not fully explain would be answered as an internal error, or have no
 // page.
 func TestEveryCodeIsExplained(t *testing.T) {
 	explained, err := edge.ErrorCodes()
@@ -40,7 +40,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	}
 }
 
-// declaredCodes reads the constants where the domain declares them.
+// declaredCodes reads the constants from the domain's source.
 func declaredCodes(t *testing.T) (codes []domain.Code) {
 	t.Helper()
 	source, err := os.ReadFile("../domain/error.go")

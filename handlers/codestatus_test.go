@@ -9,7 +9,7 @@ import (
 	"integrityledger/schemas"
 )
 
-// The page of every error code names the status with which the published contract gives that code.
+// The page of every error code names the status that the published contract has for the code.
 func TestStatusOfEveryCode(t *testing.T) {
 	s := open(t, options{})
 	text, err := schemas.File(schemas.OpenAPIFile)

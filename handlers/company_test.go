@@ -16,8 +16,8 @@ func (s *service) setStatus(key string, company domain.CompanyID, status string)
 	return s.send(http.MethodPatch, integrity+"/companies/"+company.String(), key, body{"status": status})
 }
 
-// TestClosedCompany: nothing new comes into a closed company, whichever way it is sent; everything else goes on, and
-// what was reserved before can be registered.
+// A closed company accepts no new versions by any route. Everything else continues, and versions reserved before can be
+// registered.
 func TestClosedCompany(t *testing.T) {
 	s := open(t, options{})
 	s.hold()
@@ -55,7 +55,7 @@ func TestClosedCompany(t *testing.T) {
 	}
 	equal(t, "a batch", statuses, []int{200, 403, 409})
 	s.toolRefuses(integrityMCP, s.org.Secret, "integrity_register", two, domain.CompanyClosed)
-	// What was declared before is answered as before, and changes nothing.
+	// A version declared before is answered as before, and nothing changes.
 	equal(t, "a replay", s.post(records, declaration("a", 1, "one")).is(http.StatusOK)["replayed"], true)
 	s.post(records, declaration("a", 1, "other")).refuses(http.StatusConflict, domain.VersionConflict)
 	equal(
@@ -70,7 +70,7 @@ func TestClosedCompany(t *testing.T) {
 	if after := s.sequence(); after != before {
 		t.Errorf("%d events in a closed company", after-before)
 	}
-	// A version that was reserved before is no new one, expired or not, named or not.
+	// A version reserved before is not new, whether the reservation has expired or is named in the declaration.
 	equal(t, "a reserved version keeps its link", s.registered("r", 1, "r"), reserved)
 	named := s.post(records, declaration("late", 1, "late").with(body{"reservationId": late})).is(http.StatusCreated)
 	equal(t, "a reserved version, by its id", named["publicId"], late)
@@ -78,7 +78,7 @@ func TestClosedCompany(t *testing.T) {
 	equal(t, "a reserved version, in a batch", []any{item.Status, item.Data.PublicID}, []any{201, batched})
 	result, failed := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("told", 1, "t"))
 	equal(t, "a reserved version, over MCP", []any{failed, result["publicId"]}, []any{false, told})
-	// The rest goes on.
+	// Everything else continues.
 	equal(t, "status", s.get(records + "/" + id).is(http.StatusOK)["status"], "current")
 	if a := s.get(records + "/" + id + "/evidence"); a.status != http.StatusOK {
 		t.Errorf("evidence: %d %s", a.status, a.body)
@@ -115,7 +115,7 @@ func TestClosedCompany(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestCompanyManagement: closing and the lists of a company are of its organization's owners and admins alone.
+// Only owners and admins of the organization may close companies and list their access.
 func TestCompanyManagement(t *testing.T) {
 	s := open(t, options{})
 	other, distant := s.Organization(t, 1, domain.InternalPlan), s.Organization(t, 2, domain.InternalPlan)
@@ -166,7 +166,7 @@ func TestCompanyManagement(t *testing.T) {
 	}
 
 	must(s, &domain.ChangeKey{Origin: s.org.Operator(), Key: analyst.key, Name: new("reports")})
-	// In pages of one: every key that was ever granted, oldest first, and the destination that hears no more.
+	// Pages of one entry list every key ever granted, oldest first, and the former destination.
 	var got []any
 	for more, cursor := true, ""; more; {
 		page := read[wire.KeysAccess](s.get(own+"/access?limit=1"+cursor), http.StatusOK)

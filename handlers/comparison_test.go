@@ -32,7 +32,7 @@ func (s *service) matches(id, content string) {
 func TestSwappedRecords(t *testing.T) {
 	s := open(t, options{})
 	one, two := s.registered("a", 1, "one"), s.registered("b", 1, "two")
-	s.matches(one, "one") // what is remembered of them helps nobody
+	s.matches(one, "one") // cached checks of these have no effect
 	s.matches(two, "two")
 	s.owner(unguard, `UPDATE events a SET data = b.data FROM events b WHERE a.shard = b.shard AND a.position <> b.position
 		AND a.type = 'integrity.registered' AND b.type = 'integrity.registered'`)
@@ -64,7 +64,7 @@ func TestChangedEvent(t *testing.T) {
 	}
 }
 
-// The columns beside the log decide nothing about the hash.
+// The columns of the projection do not decide about the hash.
 func TestChangedColumns(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
@@ -133,8 +133,7 @@ func TestComparisonOfBadHashes(t *testing.T) {
 	}
 }
 
-// A comparison reflects whatever was committed before it was asked, while others keep statements under way all the
-// time.
+// A comparison reflects everything committed before it, while other statements are always in progress.
 func TestComparisonSeesWhatIsCommitted(t *testing.T) {
 	s := open(t, options{})
 	first := s.registered("busy", 1, "busy")

@@ -19,11 +19,11 @@ import (
 	"integrityledger/projections/session"
 )
 
-// consoleService is a service that mails links to a box.
+// consoleService is a service that mails links to a test mailbox.
 type consoleService struct {
 	*service
 	mails chan queue.Mail
-	end   func() // the mailer's process
+	end   func() // ends the mailer's process
 }
 
 func openConsole(t *testing.T) *consoleService {
@@ -53,7 +53,7 @@ var refusalWithoutCode = regexp.MustCompile(
 	`.*"route":"[^"]*/console[^"]*","method":"[A-Z]+","status":4[0-9]+,"code":"".*`,
 )
 
-// mailer is one that works until the end of the test.
+// mailer starts a mailer that runs until the end of the test.
 func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *console.LinkMailer {
 	m := console.NewLinkMailer(console.LinkMailer{
 		Sessions: config.Sessions, BaseURL: config.BaseURL, Now: config.Now, Log: config.Log,
@@ -74,7 +74,7 @@ func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *console.
 	return m
 }
 
-// mailed is the path of the next link that was mailed.
+// mailed returns the path of the next mailed link.
 func (c *consoleService) mailed() string {
 	c.t.Helper()
 	select {
@@ -98,7 +98,7 @@ type guest struct {
 
 func (c *consoleService) guest() *guest { return &guest{c, map[string]string{}} }
 
-// do asks as a page of the service would; header lines follow as name, value.
+// do sends a request as a page of the service would. header has alternating names and values.
 func (p *guest) do(method, path string, body url.Values, header ...string) answer {
 	p.t.Helper()
 	r := p.request(method, path, "", strings.NewReader(body.Encode()))
@@ -146,7 +146,7 @@ func (p *guest) press(path string, form ...string) answer {
 	return p.do(http.MethodPost, path, values)
 }
 
-// leads requires an answer that leads to a path.
+// leads requires an answer that redirects to a path.
 func (a answer) leads(to string) {
 	a.t.Helper()
 	if a.status != http.StatusSeeOther || a.header.Get("Location") != to {
@@ -154,7 +154,7 @@ func (a answer) leads(to string) {
 	}
 }
 
-// says requires a page with these words.
+// says requires a page with these texts.
 func (a answer) says(status int, words ...string) answer {
 	a.t.Helper()
 	for _, part := range words {
@@ -168,7 +168,7 @@ func (a answer) says(status int, words ...string) answer {
 	return a
 }
 
-// operatorLink is the code of a link that the operator makes.
+// operatorLink returns the code of a link that the operator makes.
 func (s *service) operatorLink(member domain.MemberID) (code string) {
 	s.t.Helper()
 	link, code := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: s.org.Operator(), Member: member}, s.Now())
@@ -177,7 +177,7 @@ func (s *service) operatorLink(member domain.MemberID) (code string) {
 	return code
 }
 
-// signedIn is a person who has signed in with a mailed link.
+// signedIn returns a person who has signed in with a mailed link.
 func (c *consoleService) signedIn(address string) *guest {
 	c.t.Helper()
 	p := c.guest()
@@ -189,7 +189,7 @@ func (c *consoleService) signedIn(address string) *guest {
 
 const sessionName = "__Host-integrity-session"
 
-// A mailed link signs in once, in its time, in the browser that asked, and only where somebody presses the button.
+// A mailed link signs in once, before it expires, in the browser that asked, and only when the button is pressed.
 func TestSignInByMail(t *testing.T) {
 	s := openConsole(t)
 	p := s.guest()
@@ -200,7 +200,7 @@ func TestSignInByMail(t *testing.T) {
 		p.press("/en/console/sign-in", "email", wrong).says(http.StatusUnprocessableEntity, "Enter an address")
 	}
 
-	// The answer tells nothing about the address, and leads to the same page.
+	// The answer is the same for every address, and redirects to the same page.
 	known, unknown := s.guest().press("/console/sign-in", "email", s.org.Email), s.guest().press(
 		"/console/sign-in", "email", "nobody@example.com",
 	)
@@ -218,7 +218,7 @@ func TestSignInByMail(t *testing.T) {
 	p.press("/en/console/sign-in", "email", strings.ToUpper(s.org.Email)).leads("/en/console/sign-in/sent")
 	p.visit("/en/console/sign-in/sent").says(http.StatusOK, "If the address belongs to an active member")
 	link := s.mailed()
-	for range 2 { // as programs that look into mails do
+	for range 2 { // as programs that scan mails do
 		s.guest().visit(link).says(http.StatusOK, "Press the button")
 	}
 	s.guest().press(link).says(http.StatusForbidden, "another browser")
@@ -240,7 +240,7 @@ func TestSignInByMail(t *testing.T) {
 	s.skew.Add(int64(15 * time.Minute))
 	late.press(link).says(http.StatusNotFound, "cannot be used")
 
-	// Five links an hour, of which three were sent.
+	// The limit is five links an hour; three were sent.
 	for range 4 {
 		late.press("/en/console/sign-in", "email", s.org.Email).leads("/en/console/sign-in/sent")
 	}
@@ -255,8 +255,8 @@ func TestSignInByMail(t *testing.T) {
 	}
 }
 
-// Whoever types somebody's address keeps nobody out: a browser that has signed in with it is mailed more links than
-// others.
+// Typing another person's address does not lock the person out: a browser that has signed in with the address gets more
+// links than others.
 func TestKnownBrowserIsMailedMore(t *testing.T) {
 	const known = "__Host-integrity-known"
 	s := openConsole(t)
@@ -279,7 +279,7 @@ func TestKnownBrowserIsMailedMore(t *testing.T) {
 		t.Fatal("the browser is no longer known after signing out")
 	}
 	refused := 0
-	is := func(what string) { // refused, and the same answer as any
+	is := func(what string) { // refused, with the usual answer
 		t.Helper()
 		refused++
 		s.eventually(what, func() bool {
@@ -305,7 +305,7 @@ func TestKnownBrowserIsMailedMore(t *testing.T) {
 		ask(forger, s.org.Email)
 		is(what)
 	}
-	for range 5 { // ten in all
+	for range 5 { // ten in total
 		ask(p, s.org.Email)
 		p.press(s.mailed()).leads("/en/console")
 		p.press("/en/console/sign-out")
@@ -322,7 +322,7 @@ func TestKnownBrowserIsMailedMore(t *testing.T) {
 	is("90 days later")
 }
 
-// With memberships in several organizations the person chooses, and whoever has none is not signed in.
+// A person with memberships in several organizations chooses one. A person without a membership is not signed in.
 func TestSignInChoosesOrganization(t *testing.T) {
 	s := openConsole(t)
 	second := s.Organization(t, 3, domain.InternalPlan)
@@ -336,7 +336,8 @@ func TestSignInChoosesOrganization(t *testing.T) {
 	p.press(link, "organization", second.ID.String()).leads("/en/console")
 	p.visit("/en/console/history").says(http.StatusOK, second.Key.Member.String())
 
-	// The operator's link is for one membership, in whatever browser; a membership that ends meanwhile signs nobody in.
+	// The operator's link is for one membership and works in any browser. If the membership ends, the link does not sign
+	// in.
 	if s.Sessions(t).AddOperatorLink(context.Background(), domain.OperatorLink{}, s.Now()) == nil {
 		t.Error("a link without its event")
 	}
@@ -353,7 +354,7 @@ func TestSignInChoosesOrganization(t *testing.T) {
 	anybody.press("/en/console/link/"+code).says(http.StatusNotFound, "cannot be used")
 }
 
-// An invitation makes a member once, where somebody presses the button, and signs the person in.
+// An invitation creates a member once, when the button is pressed, and signs the person in.
 func TestInvitation(t *testing.T) {
 	s := openConsole(t)
 	invite, code := domain.NewInviteMember(
@@ -362,7 +363,7 @@ func TestInvitation(t *testing.T) {
 	must(s.service, invite)
 	page, p := "/en/console/invitation/"+code, s.guest()
 	p.visit(page).says(http.StatusOK, "Example", "reviewer", "ana@example.com")
-	// Who has not joined is sent no link: the next that is mailed is that of the next who asks.
+	// An invited person who has not joined gets no link: the next mail is for the next address.
 	for _, address := range []string{"ana@example.com", s.org.Email} {
 		p.press("/en/console/sign-in", "email", address).leads("/en/console/sign-in/sent")
 	}
@@ -389,7 +390,8 @@ func TestInvitation(t *testing.T) {
 	s.Audit(t)
 }
 
-// A session is of its cookie alone: the API takes no cookie, the console no key, and neither the one of another's page.
+// Only the cookie gives access to a session: the API accepts no cookie, the console accepts no key, and neither accepts
+// requests of other sites.
 func TestSessionAndKeyAreApart(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)
@@ -405,7 +407,7 @@ func TestSessionAndKeyAreApart(t *testing.T) {
 		http.MethodPost, "/en/console/security/sign-out-everywhere", nil, "Authorization", "Bearer "+s.org.Secret,
 	).leads("/en/console/sign-in")
 
-	// Only the hash of the token is stored.
+	// The store has only the hash of the token.
 	_, token, _ := strings.Cut(p.cookies[sessionName], ".")
 	if n := s.number(`SELECT count(*) FROM console_sessions WHERE shard = $1 AND organization_id = $2`); n != 1 {
 		t.Errorf("%d sessions", n)
@@ -424,7 +426,7 @@ func TestSessionAndKeyAreApart(t *testing.T) {
 		t.Errorf("the token %q is stored", token)
 	}
 
-	// What another site's page has a browser send changes nothing, whoever asks.
+	// A request caused by another site's page changes nothing, signed in or not.
 	for name, headers := range map[string][]string{
 		"cross-site": {"Sec-Fetch-Site", "cross-site"}, "same-site": {"Sec-Fetch-Site", "same-site"},
 		"origin":    {"Sec-Fetch-Site", "", "Origin", "https://elsewhere.example"},
@@ -451,7 +453,8 @@ func TestSessionAndKeyAreApart(t *testing.T) {
 	p.visit("/en/console").leads("/en/console/sign-in")
 }
 
-// The token is a new one at each sign-in, and the session that the browser had ends: nobody can have chosen it.
+// Every sign-in makes a new token and ends the browser's former session, so an attacker cannot choose the token in
+// advance.
 func TestSessionFixation(t *testing.T) {
 	s := openConsole(t)
 	victim, planted := s.guest(), s.signedIn(s.org.Email)
@@ -474,7 +477,7 @@ func TestSessionFixation(t *testing.T) {
 
 var sessionID = regexp.MustCompile(`ses_[0-9a-z]{26}`)
 
-// A session ends with its time, by its owner on any device, and by every change of role or status.
+// A session ends when it expires, when its owner ends it on any device, and with every change of role or status.
 func TestSessionsEnd(t *testing.T) {
 	s := openConsole(t)
 	member := must(
@@ -490,7 +493,7 @@ func TestSessionsEnd(t *testing.T) {
 	if ids = slices.Compact(ids); len(ids) != 2 {
 		t.Fatalf("sessions %v", ids)
 	}
-	for _, id := range ids { // another member's are never confirmed, and stay
+	for _, id := range ids { // another member's sessions are neither confirmed nor ended
 		stranger.press("/en/console/security/sessions/" + id + "/end").leads("/en/console/security")
 	}
 	first.visit("/en/console").says(http.StatusOK)
@@ -531,7 +534,7 @@ func TestSessionsEnd(t *testing.T) {
 	first.visit("/en/console").leads("/en/console/sign-in")
 }
 
-// What could take the organization over asks again who the person is, once five minutes have passed.
+// Actions that could take over the organization need a new proof of identity after five minutes.
 func TestRecentProof(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)
@@ -541,7 +544,7 @@ func TestRecentProof(t *testing.T) {
 	p.do(http.MethodPost, remove, nil, "Referer", baseURL+"/en/console/security").leads(
 		"/en/console/prove?to=%2Fen%2Fconsole%2Fsecurity",
 	)
-	s.skew.Add(int64(-12 * time.Minute)) // a clock that steps back makes no proof fresh
+	s.skew.Add(int64(-12 * time.Minute)) // setting the clock back does not make a proof recent
 	p.press(remove).leads("/en/console/prove?to=%2Fen%2Fconsole")
 	s.skew.Add(int64(12 * time.Minute))
 	p.do(http.MethodPost, remove, nil, "Referer", "https://elsewhere.example/x").leads(
@@ -561,13 +564,12 @@ func TestRecentProof(t *testing.T) {
 			t.Errorf("a proof leads to %s: %s", to, page.body)
 		}
 	}
-	// Nobody keeps a person from it by typing their address until no more links are mailed, or by having them in another
-	// organization.
+	// Using up the links of a person's address, or adding the person to another organization, does not prevent the proof.
 	s.Organization(t, 3, domain.InternalPlan)
 	for range session.LinksPerHour {
 		s.guest().press("/en/console/sign-in", "email", s.org.Email)
 	}
-	for range session.LinksPerHour - 1 { // p has signed in with one
+	for range session.LinksPerHour - 1 { // p has used one to sign in
 		s.mailed()
 	}
 	s.logged("hourly limit of sign-in links reached")
@@ -592,7 +594,7 @@ func TestRecentProof(t *testing.T) {
 	}
 }
 
-// Plain http to another machine would carry the cookie in the clear, so there is no console.
+// Plain http to another machine would send the cookie unencrypted, so there is no console.
 func TestConsoleNeedsEncryption(t *testing.T) {
 	for base, want := range map[string]int{
 		"http://ledger.example": http.StatusNotFound, "http://127.0.0.1:9": http.StatusOK,
@@ -609,8 +611,8 @@ func TestConsoleNeedsEncryption(t *testing.T) {
 	}
 }
 
-// On loopback, whoever has come by the address is led to the name that passkeys and mailed links are for. A name is one
-// however it is written.
+// On loopback, a browser that uses the address is redirected to the host name, for which passkeys and mailed links are
+// made. The spelling of the name does not matter.
 func TestConsoleHasOneName(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.BaseURL = "http://127.0.0.1:9" }})
 	ask := func(method, host, path string) answer {
@@ -642,7 +644,7 @@ func TestConsoleHasOneName(t *testing.T) {
 	}
 }
 
-// What pages of other sites have a browser send is counted before it is answered.
+// Requests caused by pages of other sites are counted before they are answered.
 func TestOtherSitesAreCounted(t *testing.T) {
 	s := consoleService{service: open(t, options{config: func(c *handlers.Config) { c.PublicPerMinute = 1 }})}
 	for _, want := range []int{http.StatusForbidden, http.StatusTooManyRequests} {

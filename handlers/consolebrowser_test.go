@@ -14,9 +14,9 @@ import (
 	"integrityledger/projections/queue"
 )
 
-// A person signs in by mail, finds a file's record, makes a webhook destination, adds a passkey, signs out, signs in
-// with the passkey and removes it. No page has a fault that axe finds, needs scrolling sideways at 320 CSS pixels, or
-// says anything to the console. TestConsoleStory of cmd/integrity has both languages.
+// A person signs in by mail, finds a file's record, creates a webhook destination, adds a passkey, signs out, signs in
+// with the passkey and removes it. No page has a fault that axe finds, needs horizontal scrolling at 320 CSS pixels, or
+// writes to the browser's console. TestConsoleStory of cmd/integrity covers both languages.
 func TestConsoleInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -201,7 +201,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.click(".account button")
 	p.on("sign-in")
 	p.do(chromedp.NavigateBack())
-	p.on("sign-in") // what was shown before is shown no more
+	p.on("sign-in") // the content shown before is gone
 	p.do(chromedp.WaitVisible(chromedp.CSS("[data-passkey]")))
 	p.click("[data-passkey]")
 	p.on("")
@@ -210,7 +210,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		t.Errorf("the passkey that was used: %s", shown)
 	}
 
-	// A copy of the authenticator has a counter that is behind.
+	// The counter of a copied authenticator is behind.
 	w.owner("UPDATE passkey_uses SET sign_count = 1000")
 	p.click(".account button")
 	p.on("sign-in")
@@ -228,7 +228,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.on("sign-in")
 	p.click("[data-passkey]")
 	p.do(chromedp.WaitVisible(chromedp.CSS("[data-failed]")))
-	for _, complaint := range p.Complaints() { // the browser itself names each answer that refuses, and what it clears
+	for _, complaint := range p.Complaints() { // the browser itself reports refusals and cleared data
 		if !strings.Contains(complaint, "the server responded with a status of 409") &&
 			!strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "status of 422") &&
 			!strings.Contains(complaint, "Clear-Site-Data") {
@@ -241,7 +241,8 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	w.Audit(t)
 }
 
-// What password managers put in the place of the browser's own passkeys, and what older browsers lack.
+// passkeyShapes are replacements that password managers make for the browser's own passkey functions, and functions
+// that older browsers lack.
 var passkeyShapes = map[string]string{
 	"toJSON throws": `PublicKeyCredential.prototype.toJSON = () => { throw new TypeError("Illegal invocation"); };`,
 	"nothing of JSON": `delete PublicKeyCredential.prototype.toJSON;
@@ -264,7 +265,7 @@ var passkeyShapes = map[string]string{
 	}`,
 }
 
-// TestPasskeysBesideExtensions: a passkey is added, and signs in, whatever stands between the page and the browser.
+// A passkey can be added and used to sign in, even if an extension stands between the page and the browser.
 func TestPasskeysBesideExtensions(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)

@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain"
 )
 
-// as signs a new member of a role in.
+// as signs in a new member with a role.
 func (c *consoleService) as(role domain.Role) *guest {
 	c.t.Helper()
 	member := must(
@@ -19,7 +19,7 @@ func (c *consoleService) as(role domain.Role) *guest {
 	return c.signedIn(member.Email)
 }
 
-// sendForm posts a form whose fields may repeat: names and values in turn.
+// sendForm posts a form whose fields may repeat. fields has alternating names and values.
 func (p *guest) sendForm(path string, fields ...string) answer {
 	p.t.Helper()
 	values := map[string][]string{}
@@ -29,8 +29,8 @@ func (p *guest) sendForm(path string, fields ...string) answer {
 	return p.do(http.MethodPost, path, values)
 }
 
-// Companies are created, closed, opened and granted on their page; each act is the command of the API, and saving the
-// matrix changes the cells alone that the person has changed.
+// Companies are created, closed, reopened and granted on their page. Each action is the API's command, and saving the
+// matrix changes only the cells that the person has changed.
 func TestConsoleCompanies(t *testing.T) {
 	s := openConsole(t)
 	p, viewer := s.signedIn(s.org.Email), s.as(domain.Viewer)
@@ -71,7 +71,7 @@ func TestConsoleCompanies(t *testing.T) {
 		t.Error("the company is not open")
 	}
 
-	// Another admin grants company-2 meanwhile. Of what was shown, only company-1's cell is changed.
+	// Another admin grants company-2 meanwhile. The form changes only company-1's cell.
 	first, err := store.CompanyByReference(t.Context(), s.org.ID, "company-1")
 	check(t, err)
 	key := s.org.Key.ID
@@ -100,7 +100,7 @@ func TestConsoleCompanies(t *testing.T) {
 		t.Error("a revoked key has a column")
 	}
 
-	// Other organizations' ids, and roles that may not.
+	// Ids of other organizations, and roles without the scope.
 	other := s.Organization(t, 2, domain.InternalPlan)
 	foreign := s.Company(t, other, "foreign")
 	p.sendForm(
@@ -130,7 +130,7 @@ func TestConsoleCompanies(t *testing.T) {
 	s.Audit(t)
 }
 
-// Companies and keys come page by page, and what is saved leads back to the page.
+// Companies and keys have pages, and saving returns to the same page.
 func TestConsoleCompaniesPages(t *testing.T) {
 	s := openConsole(t)
 	for i := range 26 {
@@ -155,7 +155,7 @@ func TestConsoleCompaniesPages(t *testing.T) {
 	}
 }
 
-// linkTo is the address that a link of a page has.
+// linkTo returns the address of a link on a page.
 func linkTo(t *testing.T, page, text string) string {
 	t.Helper()
 	found := regexp.MustCompile(`href="([^"]+)"[^>]*>` + regexp.QuoteMeta(text) + `<`).FindStringSubmatch(page)

@@ -23,7 +23,7 @@ const documentsPath = "/en/console/documents"
 
 var shownCertificate = regexp.MustCompile(`/en/certificates/([0-9A-Za-z_-]+)"`)
 
-// uploads sends metadata and a file as the page's script would.
+// uploads sends metadata and a file like the page's script.
 func (p *guest) uploads(path string, metadata body, content string, header ...string) answer {
 	p.t.Helper()
 	text, kind := form(metadata, "a.txt", "text/plain", content)
@@ -39,13 +39,13 @@ func (p *guest) uploads(path string, metadata body, content string, header ...st
 	return p.plainly(r)
 }
 
-// goesOn is the page that an upload leads to.
+// goesOn returns the page to which an upload leads.
 func (a answer) goesOn() string {
 	a.t.Helper()
 	return a.is(http.StatusCreated)["location"].(string)
 }
 
-// member is a browser in which a new member of a role has signed in.
+// member is a browser in which a new member with a role has signed in.
 func (c *consoleService) member(role domain.Role) *guest {
 	c.t.Helper()
 	address := string(role) + "@example.com"
@@ -53,8 +53,8 @@ func (c *consoleService) member(role domain.Role) *guest {
 	return c.signedIn(address)
 }
 
-// People take a document from its file to a certificate and back, each role its own steps; what was typed stays where
-// it is refused, and no other organization's document is ever confirmed.
+// People take a document from its file to a revoked certificate, each role with its own steps. A refused page keeps the
+// input, and documents of other organizations are never confirmed.
 func TestConsoleDocuments(t *testing.T) {
 	s := openConsole(t)
 	owner, analyst, reviewer, viewer := s.signedIn(s.org.Email), s.member(domain.Analyst), s.member(domain.Reviewer),
@@ -156,7 +156,7 @@ func TestConsoleDocuments(t *testing.T) {
 		owner.press(theirVersion+step, "statement", "x", "consent", "on").says(http.StatusNotFound)
 	}
 
-	// Certificates: what will be public is shown first, and asks for a recent proof when the form is opened.
+	// The form of a certificate first shows the published texts, and opening it needs a recent proof of identity.
 	reviewer.visit(version + "/certify").says(http.StatusForbidden)
 	reviewer.press(version+"/certify", "consent", "on").says(http.StatusForbidden)
 	s.skew.Add(int64(5*time.Minute + time.Second))
@@ -207,7 +207,7 @@ func TestConsoleDocuments(t *testing.T) {
 	}
 	owner.visit(certificate+"/revoke").says(http.StatusOK, `id="revoke"`, "cannot be undone", "What will happen")
 	owner.press(certificate+"/revoke", "reason", " ").says(http.StatusUnprocessableEntity, "1 to 500 characters")
-	// the proof has become too old while the reason was typed: it stays in the page
+	// If the proof gets too old while the reason is typed, the page keeps the reason.
 	s.skew.Add(int64(5*time.Minute + time.Second))
 	owner.press(certificate+"/revoke", "reason", "typed in vain").says(
 		http.StatusForbidden, "typed in vain</textarea>",
@@ -223,7 +223,7 @@ func TestConsoleDocuments(t *testing.T) {
 	owner.visit(documentsPath).says(http.StatusOK, `data-state="revoked"`)
 	equal(t, "reasons", []int64{s.texts("two\nlines"), s.texts("again")}, []int64{1, 0})
 
-	// A later version, whose title may be another.
+	// A later version may have another title.
 	analyst.visit(documentsPath+"/"+document+"/new").says(
 		http.StatusOK, `value="Contract"`, documentsPath+"/"+document+"/versions",
 	)
@@ -242,7 +242,7 @@ func TestConsoleDocuments(t *testing.T) {
 	s.Audit(t)
 }
 
-// A repetition of an upload gets the page of the first one; nothing is registered twice.
+// A repeated upload leads to the page of the first one, and nothing is registered twice.
 func TestConsoleUploadOnce(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)
@@ -271,8 +271,8 @@ func TestConsoleUploadOnce(t *testing.T) {
 	}
 }
 
-// An upload that began in a session which is over when its last byte has come registers nothing; the answer says where
-// to sign in.
+// An upload whose session ends before its last byte arrives registers nothing. The answer names the page for signing
+// in.
 func TestSessionEndsDuringUpload(t *testing.T) {
 	s := openConsole(t)
 	analystRole, viewerRole := domain.Analyst, domain.Viewer

@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// openDocuments is a site that is named as its browsers name it.
+// openDocuments opens a site under the host name that browsers use.
 func openDocuments(t *testing.T) *site {
 	t.Helper()
 	w := openSite(t)
@@ -24,7 +24,7 @@ func openDocuments(t *testing.T) *site {
 	return w
 }
 
-// signsIn uses a link of the operator's.
+// signsIn uses a link of the operator.
 func (p *tab) signsIn(prefix string) {
 	p.T.Helper()
 	p.open(prefix + "/console/link/" + p.site.operatorLink(p.site.org.Key.Member))
@@ -32,8 +32,8 @@ func (p *tab) signsIn(prefix string) {
 	p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page=""]`)))
 }
 
-// A person takes a document from its file to a certificate that is revoked. Another file than the version's
-// never leaves the browser, and no page has a fault that axe finds or needs scrolling sideways.
+// A person takes a document from its file to a revoked certificate. A file other than the version's never leaves the
+// browser, and no page has a fault that axe finds or needs horizontal scrolling.
 func TestDocumentsInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openDocuments(t)
@@ -123,14 +123,14 @@ func TestDocumentsInTheBrowser(t *testing.T) {
 	w.Audit(t)
 }
 
-// lost is an answer that never arrives.
+// lost is the writer of an answer that never arrives.
 type lost struct{ http.ResponseWriter }
 
 func (lost) WriteHeader(int)               {}
 func (lost) Write(b []byte) (int, error)   { return len(b), nil }
 func (l lost) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// posted has a handler of the test's do what a form of the page sends.
+// posted makes a handler of the test serve the form that act sends.
 func (w *site) posted(serve http.Handler, act func(rw http.ResponseWriter, r *http.Request)) {
 	w.use(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -141,8 +141,8 @@ func (w *site) posted(serve http.Handler, act func(rw http.ResponseWriter, r *ht
 	}))
 }
 
-// What is refused is said in words beside the form, and what was typed stays. An upload whose answer was lost is
-// registered once, and one that is cancelled not at all.
+// A refusal is explained next to the form, and the input remains. An upload whose answer was lost is registered once,
+// and a cancelled upload is not registered.
 func TestUploadsRefusedInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openDocuments(t)
@@ -173,7 +173,7 @@ func TestUploadsRefusedInTheBrowser(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS(`[data-said="PAYLOAD_TOO_LARGE"]`)))
 
 	p.choose(sparse(t, 8<<20))
-	w.use(handlers.New(full)) // which answers before the body has come
+	w.use(handlers.New(full)) // it answers before the body has arrived
 	p.click("#upload .actions button")
 	said("TEMPORARILY_UNAVAILABLE", 0)
 
@@ -205,7 +205,7 @@ func TestUploadsRefusedInTheBrowser(t *testing.T) {
 	w.Audit(t)
 }
 
-// A manifest is the one that was registered whatever its spelling: what counts is what it says.
+// A manifest matches the registered one however it is spelled: only its content counts.
 func TestManifestReviewInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openDocuments(t)

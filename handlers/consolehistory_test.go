@@ -31,7 +31,7 @@ const historyPage = "/en/console/history"
 
 var newEvents = regexp.MustCompile(`data-new="([^"]+)"`)
 
-// follow is the address at which a page of the history asks for what is new.
+// follow returns the address at which a page of the history requests new events.
 func (p *guest) follow(query string) string {
 	p.t.Helper()
 	page := p.visit(historyPage+query).says(
@@ -46,7 +46,7 @@ type followed struct {
 	Older *int64
 }
 
-// ask asks it as the page's script does.
+// ask requests new events like the page's script.
 func (p *guest) ask(path string) (a answer, data followed) {
 	p.t.Helper()
 	a = p.do(http.MethodGet, path, nil, "Accept", "application/json")
@@ -56,8 +56,8 @@ func (p *guest) ask(path string) (a answer, data followed) {
 	return a, data
 }
 
-// What happens is answered once, with the filter of the page; of more than a page has, the newest, and where the others
-// are.
+// Each new event is answered once, with the page's filter. If there are more events than a page has, the newest are
+// answered with the place of the others.
 func TestFollowedHistory(t *testing.T) {
 	s := openConsole(t)
 	reader, _ := s.added("viewer@example.com", domain.Viewer)
@@ -72,7 +72,7 @@ func TestFollowedHistory(t *testing.T) {
 	next := fmt.Sprintf("%s/new?after=%d", historyPage, data.After)
 	reader.nothingNew(next)
 
-	// With a filter, what does not match is passed over for good.
+	// A filter skips other events for good.
 	companies := reader.follow("?action=company.created")
 	s.registered("b", 1, "two")
 	if _, data = reader.ask(companies); data.Rows != "" || data.Older != nil {
@@ -122,8 +122,8 @@ func (p *guest) nothingNew(path string) {
 	}
 }
 
-// A page that is left open asks for ever: it costs the look at the session alone, and the session ends as if nobody
-// asked.
+// A page that is left open polls without end. Each request only reads the session, and the session ends as if there
+// were no requests.
 func TestFollowingIsNoUse(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)
@@ -144,7 +144,7 @@ func TestFollowingIsNoUse(t *testing.T) {
 	p.nothingNew(path)
 }
 
-// Those who manage members see who has acted, by address.
+// Members who manage members see the addresses of actors.
 func TestHistoryNamesActors(t *testing.T) {
 	s := openConsole(t)
 	manager, admin := s.added("admin@example.com", domain.Admin)
@@ -161,8 +161,7 @@ func TestHistoryNamesActors(t *testing.T) {
 	s.signedIn(s.org.Email).visit(historyPage).says(http.StatusOK, "<code>"+admin.ID.String()+"</code></a>")
 }
 
-// Events are shown in words, and what they are about leads to its page where the role may see that, also in the rows
-// that are asked for later.
+// Events are shown in words. Their targets have links if the role may see them, also in rows that are loaded later.
 func TestHistoryInWords(t *testing.T) {
 	s := openConsole(t)
 	owner := s.signedIn(s.org.Email)
@@ -217,7 +216,7 @@ func TestHistoryInWords(t *testing.T) {
 
 const exportPath = historyPage + "/export"
 
-// auditParts keeps what an audit sets aside.
+// auditParts holds the parts that an audit sets aside.
 type auditParts map[int][]byte
 
 func (p auditParts) Append(part int, more []byte) error {
@@ -226,7 +225,7 @@ func (p auditParts) Append(part int, more []byte) error {
 }
 func (p auditParts) Open(part int) io.Reader { return bytes.NewReader(p[part]) }
 
-// audited is what an audit finds in an exported bundle, which must be clean, and all that the bundle says.
+// audited audits an exported bundle, which must be clean, and returns the report and all texts of the bundle.
 func (s *service) audited(archive []byte) (report audit.Report, text string) {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "history.zip")
@@ -261,8 +260,8 @@ func (s *service) audited(archive []byte) (report audit.Report, text string) {
 	return report, said.String()
 }
 
-// Those who manage everything download the whole history, which proves itself; others are refused, and pages of other
-// sites.
+// Members who manage everything download the whole history, which proves itself. Other members and pages of other sites
+// are refused.
 func TestExportInTheConsole(t *testing.T) {
 	s := openConsole(t)
 	owner, admin := s.signedIn(s.org.Email), s.as(domain.Admin)
@@ -308,7 +307,7 @@ func TestExportInTheConsole(t *testing.T) {
 	}
 	s.guest().visit(exportPath).leads("/en/console/sign-in")
 	owner.do(http.MethodGet, exportPath, nil, "Sec-Fetch-Site", "cross-site").says(http.StatusForbidden, "another site")
-	for range 3 { // none of which keeps the place of an export
+	for range 3 { // none keeps the place of an export
 		if a := owner.do(http.MethodHead, exportPath, nil); a.status != http.StatusOK || len(a.body) > 0 {
 			t.Errorf("HEAD: %d, %d bytes", a.status, len(a.body))
 		}
@@ -321,7 +320,7 @@ func TestExportInTheConsole(t *testing.T) {
 	}
 }
 
-// paused is a client that takes in nothing of an answer until it is let go.
+// paused is a client that reads nothing of an answer until it is released.
 type paused struct {
 	*httptest.ResponseRecorder
 	begun, goOn, done chan struct{}
@@ -334,7 +333,7 @@ func (w *paused) Write(part []byte) (int, error) {
 	return w.ResponseRecorder.Write(part)
 }
 
-// export begins to download, and waits until something would arrive.
+// export begins a download and waits until the first bytes would arrive.
 func (p *guest) export() *paused {
 	p.t.Helper()
 	w := &paused{
@@ -365,7 +364,7 @@ func (w *paused) end() (whole bool) {
 	return !w.cutOff
 }
 
-// One download of an organization and two of a process are under way at a time; the next waits for its turn, across
+// One download of an organization and two of a process run at a time. The next waits for its turn, across
 // organizations.
 func TestExportsAtOnce(t *testing.T) {
 	s := openConsole(t)
@@ -393,7 +392,7 @@ func TestExportsAtOnce(t *testing.T) {
 	}
 	first, second := people[0].export(), people[1].export()
 	again, third, fourth := waits(people[0]), waits(people[2]), waits(people[3])
-	for range 5 { // a refusal would come before these answers
+	for range 5 { // a refusal would be answered before these
 		people[1].visit(historyPage).says(http.StatusOK)
 	}
 	select {
@@ -420,7 +419,7 @@ func TestExportsAtOnce(t *testing.T) {
 	}
 }
 
-// What happens during a download is in it, so that no text is missing whose erasure is not there.
+// Events during a download are included, so that no text is missing without its erasure.
 func TestExportOfAHistoryThatGoesOn(t *testing.T) {
 	s := openConsole(t)
 	id := s.registered("a", 1, "one")
@@ -439,7 +438,7 @@ func TestExportOfAHistoryThatGoesOn(t *testing.T) {
 	}
 }
 
-// A download ends with its session, and never looks whole then.
+// A download ends with its session, and then never looks complete.
 func TestExportEndsWithItsSession(t *testing.T) {
 	s := openConsole(t)
 	for what, end := range map[string]func(p *guest){
@@ -469,7 +468,7 @@ func TestExportEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// A proof meanwhile gives the session another token, and ends no download.
+// A proof of identity during a download changes the session's token and does not end the download.
 func TestExportOutlivesAProof(t *testing.T) {
 	s, idp := openToProvider(t, nil)
 	idp.says(map[string]any{"email": s.org.Email, "email_verified": true, "auth_time": s.Now().Unix()})

@@ -24,7 +24,7 @@ import (
 	"integrityledger/handlers"
 )
 
-// A form that began before its session ended, or its member's role changed, and ends after it, changes nothing.
+// A form changes nothing if its session ends, or its member's role changes, before the form has arrived.
 func TestSessionEndsWhileAFormTravels(t *testing.T) {
 	s := openConsole(t)
 	for what, ends := range map[string]func(*guest, domain.MemberID){
@@ -73,13 +73,13 @@ func TestSessionEndsWhileAFormTravels(t *testing.T) {
 	}
 }
 
-// authenticator signs as one of a member's passkeys does.
+// authenticator signs like a passkey of the member.
 type authenticator struct {
 	*ecdsa.PrivateKey
 	id, handle []byte
 }
 
-// newAuthenticator gives the owner a passkey.
+// newAuthenticator adds a passkey to the owner.
 func (c *consoleService) newAuthenticator() authenticator {
 	c.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -100,7 +100,7 @@ func (c *consoleService) newAuthenticator() authenticator {
 	return a
 }
 
-// asked are the options that the service answers: the challenge to sign.
+// asked requests the options and returns the challenge to sign.
 func (p *guest) asked() (challenge string) {
 	p.t.Helper()
 	var options struct{ PublicKey struct{ Challenge string } }
@@ -108,7 +108,7 @@ func (p *guest) asked() (challenge string) {
 	return options.PublicKey.Challenge
 }
 
-// answers sends what the authenticator signs.
+// answers sends the authenticator's signature.
 func (p *guest) answers(a authenticator, challenge string) answer {
 	p.t.Helper()
 	said, err := json.Marshal(map[string]any{
@@ -138,8 +138,8 @@ func (p *guest) answers(a authenticator, challenge string) answer {
 	return answered
 }
 
-// A challenge costs the service nothing until somebody with a passkey has signed it, and is used once, in its time, in
-// the life of the ledger in which it was given out.
+// A challenge costs the service nothing until a passkey has signed it. It can be used once, before it expires, in the
+// same epoch of the ledger.
 func TestChallenge(t *testing.T) {
 	s := openConsole(t)
 	a, p := s.newAuthenticator(), s.guest()

@@ -17,8 +17,8 @@ var (
 	keyPath = regexp.MustCompile(`/en/console/keys/(key_[0-9a-z]{26})"`)
 )
 
-// A key is made, changed, rotated and revoked on its pages. Its text is in the one answer that makes it; the key works
-// as it was asked for.
+// A key is created, changed, rotated and revoked on its pages. Only the answer to its creation contains its text, and
+// the key works with the requested properties.
 func TestConsoleKeys(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)
@@ -28,7 +28,7 @@ func TestConsoleKeys(t *testing.T) {
 	p.visit("/console/keys").says(http.StatusOK, "Claves", "activa")
 	p.visit(page+"/new").says(http.StatusOK, "organization:admin", "reserves links", `value="company-1"`)
 
-	// Every scope is offered once, those for registering first.
+	// Every scope is offered once. The scopes for registering come first.
 	form := string(p.visit(page + "/new").body)
 	var offered []string
 	for _, found := range regexp.MustCompile(`name="scopes" value="([^"]+)"`).FindAllStringSubmatch(form, -1) {
@@ -43,7 +43,7 @@ func TestConsoleKeys(t *testing.T) {
 		t.Errorf("offered are %v", offered)
 	}
 
-	// What is wrong is said beside its field, and what was typed stays.
+	// A problem is shown next to its field, and the input remains.
 	shown := p.sendForm(
 		page+"/new", "name", "worker", "scopes", "integrity:read", "companies", "company-1", "networks", "here",
 		"maxVersionStep", "0", "expiresAt", "2020-01-01",
@@ -95,7 +95,7 @@ func TestConsoleKeys(t *testing.T) {
 		}
 	}
 
-	// Another name, and an earlier end; never a later one.
+	// The name can change, and the end can only move forward.
 	p.press(own+"/rename", "name", "other").leads(own + "?said=key-name")
 	p.press(own+"/rename", "name", " ").says(http.StatusUnprocessableEntity, `id="name-error"`)
 	p.press(
@@ -107,7 +107,7 @@ func TestConsoleKeys(t *testing.T) {
 	).leads(own + "?said=key-expiresAt")
 	p.visit(own).says(http.StatusOK, "other", "expires soon", "127.0.0.1/32", "billing", s.org.Email)
 
-	// The successor has what the former key had; that one goes on for the overlap.
+	// The successor has the properties of the former key, which keeps working during the overlap.
 	p.press(own+"/rotate", "overlap", "5").says(http.StatusUnprocessableEntity, `id="overlap-error"`)
 	rotated := p.press(own+"/rotate", "overlap", "1", "copyGrants", "on").says(http.StatusOK, "previous key works until")
 	successor := string(keyText.FindSubmatch(rotated.body)[1])
@@ -130,7 +130,7 @@ func TestConsoleKeys(t *testing.T) {
 	p.visit(page+"?all").says(http.StatusOK, id.String(), "revoked")
 	p.press(own+"/rotate", "overlap", "1").says(http.StatusConflict)
 
-	// Making and rotating a key needs a recent proof, asked for before anything is typed.
+	// Creating and rotating a key need a recent proof of identity, which is requested before any input.
 	s.skew.Add(int64(5*time.Minute + time.Second))
 	before := len(s.Events(t, s.org.ID.Shard()))
 	proof := "/en/console/prove?to="
@@ -145,8 +145,8 @@ func TestConsoleKeys(t *testing.T) {
 	s.Audit(t)
 }
 
-// Keys are for owners and admins of their own organization, and an admin neither rotates an owner's key nor is offered
-// what the role may not use.
+// Only owners and admins see the keys of their organization. An admin cannot rotate an owner's key and is not offered
+// scopes that the role does not allow.
 func TestConsoleKeysRefuse(t *testing.T) {
 	s := openConsole(t)
 	other := s.Organization(t, 2, domain.InternalPlan)

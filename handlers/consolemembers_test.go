@@ -15,7 +15,7 @@ import (
 
 const membersPage = "/en/console/members"
 
-// added is a member whom the operator has added, signed in.
+// added is a signed-in member whom the operator has added.
 func (c *consoleService) added(email string, role domain.Role) (*guest, domain.Member) {
 	c.t.Helper()
 	m := must(c.service, &domain.AddMember{Origin: c.org.Operator(), Email: email, Role: role}).Outcome
@@ -24,8 +24,8 @@ func (c *consoleService) added(email string, role domain.Role) (*guest, domain.M
 
 var invitationLink = regexp.MustCompile(`/en/console/invitation/in_[0-9A-Za-z_]+`)
 
-// Owners and admins invite, change and end members; others see nothing of them. What only an owner may, an admin may
-// not, and sees no button for it.
+// Owners and admins invite, change and end members; other roles see no members. An admin may not take the steps of an
+// owner, and sees no buttons for them.
 func TestMembersInTheConsole(t *testing.T) {
 	s := openConsole(t)
 	owner := s.signedIn(s.org.Email)
@@ -83,7 +83,7 @@ func TestMembersInTheConsole(t *testing.T) {
 	}
 	manager.press(membersPage, "email", "x@example.com", "role", "owner").says(http.StatusForbidden)
 
-	// An admin finds no button for owners, and none that makes one.
+	// An admin sees no button that changes an owner or creates one.
 	if page := manager.visit(membersPage).says(
 		http.StatusOK, "Only an owner can make",
 	); contains(page.body, `value="owner"`) {
@@ -102,7 +102,7 @@ func TestMembersInTheConsole(t *testing.T) {
 
 	manager.visit(mine + "/end").leads(mine)
 
-	// The last owner stays, and the page says so.
+	// The last owner cannot be ended, and the page says so.
 	owner.visit(mine + "/end").leads(mine)
 	if page := owner.visit(mine).says(http.StatusOK, "last active owner"); contains(page.body, "/role") ||
 		contains(page.body, "/end") {
@@ -112,7 +112,7 @@ func TestMembersInTheConsole(t *testing.T) {
 		owner.press(mine+act, "role", "viewer").says(http.StatusConflict, "Nothing was changed", "last active owner")
 	}
 
-	// What a step stops is named before it is taken.
+	// The effect of a step is shown before it is taken.
 	key, _ := domain.NewCreateKey(
 		domain.CreateKey{
 			Origin: s.org.Operator(), Member: viewer.ID, Name: "payroll reader", Scopes: []domain.Scope{domain.IntegrityRead},
@@ -157,8 +157,8 @@ func TestMembersInTheConsole(t *testing.T) {
 	s.Audit(t)
 }
 
-// An invitation is renewed with another link, not too soon, and withdrawn; where the service mails it, no page shows
-// it.
+// An invitation is renewed with another link, after a wait, and can be withdrawn. If the service mails invitations, no
+// page shows the link.
 func TestInvitingAgain(t *testing.T) {
 	s := openConsole(t)
 	owner := s.signedIn(s.org.Email)
@@ -206,7 +206,7 @@ func TestInvitingAgain(t *testing.T) {
 	s.Audit(t)
 }
 
-// Making, changing and ending an owner asks for a recent proof; what concerns others does not.
+// Creating, changing and ending an owner need a recent proof of identity; changes of other members do not.
 func TestOwnersNeedRecentProof(t *testing.T) {
 	s := openConsole(t)
 	owner := s.signedIn(s.org.Email)
@@ -226,7 +226,7 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 		}
 	}
 	path := membersPage + "/" + second.ID.String()
-	// What would ask for it is offered after the proof, so that nothing is typed in vain.
+	// Fields that need the proof appear after it, so that no input is lost.
 	for page, fresh := range map[string]string{
 		membersPage: `value="owner"`, path: path + "/role", membersPage + "/" + viewer.ID.String(): `value="owner"`,
 		"/en/console/security": `data-new-passkey`,
@@ -262,7 +262,7 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 	owner.press(path+"/role", "role", "admin").leads(path)
 }
 
-// A service that mails invitations does not call addresses unverified.
+// If the service mails invitations, no page calls addresses unverified.
 func TestMailedInvitationsVerify(t *testing.T) {
 	s := openConsoleWith(t, options{config: func(c *handlers.Config) {
 		c.MailsInvitations, c.SecretKey = true, &domain.SecretKey{}

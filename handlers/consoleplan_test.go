@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain"
 )
 
-// Every member sees the plan, the months and the entries of all companies, on pages and as one file.
+// Every member sees the plan, the months and the entries of all companies, on pages and in one file.
 func TestPlanInTheConsole(t *testing.T) {
 	s := openConsole(t)
 	const entries = 501 // more than a piece of the file has
@@ -69,7 +69,7 @@ func TestPlanInTheConsole(t *testing.T) {
 		t.Errorf("the pages have %d entries, the file %d", len(seen), len(filed))
 	}
 
-	// Another organization has entries of its own only, and an unknown month or place leads to the first page of this one.
+	// Another organization has only its own entries. An unknown month or place leads to the first page of this month.
 	must(s.service, &domain.AddMember{Origin: other.Operator(), Email: "stranger@example.com", Role: domain.Viewer})
 	stranger := s.signedIn("stranger@example.com")
 	if a := stranger.visit("/en/console/plan").says(http.StatusOK, "No new version"); contains(a.body, "document-0") {
@@ -84,14 +84,14 @@ func TestPlanInTheConsole(t *testing.T) {
 	}
 	s.guest().visit("/en/console/plan/entries.csv").leads("/en/console/sign-in")
 
-	// The month after, this one is among those before.
+	// In the following month, this month is one of the previous months.
 	s.skew.Add(int64(period.End().Sub(s.Now()) + 24*time.Hour))
 	reader = s.signedIn("viewer@example.com")
 	reader.visit("/en/console/plan").says(http.StatusOK, period.String(), period.Next().String(), "No new version")
 	reader.visit("/console/plan?period="+period.String()).says(http.StatusOK, "document-0", "Descargar todas en CSV")
 }
 
-// The page says what is left of each allowance, and which parts were reached.
+// The page shows the rest of each allowance and the marks that were reached.
 func TestAllowancesInTheConsole(t *testing.T) {
 	s := openConsoleWith(
 		t,
@@ -119,7 +119,7 @@ func TestAllowancesInTheConsole(t *testing.T) {
 		`data-level="used-up"`, `aria-label="New versions: 100 %"`, `aria-label="Requests: 20 %"`)
 }
 
-// monthUsed is a month in which so many requests and webhook attempts have been counted.
+// monthUsed is a month with numbers of counted requests and webhook attempts.
 func (s *service) monthUsed(requests, attempts int) {
 	s.t.Helper()
 	for table, used := range map[string]int{"request_usage": requests, "webhook_usage": attempts} {
@@ -139,8 +139,8 @@ func (s *service) failing(webhook string) {
 	))
 }
 
-// The first page shows what is left of each allowance, and leads to the destinations that fail: those that are
-// suspended, and those that may be soon.
+// The first page shows the rest of each allowance and links to failing destinations: suspended ones, and those that may
+// be suspended soon.
 func TestOverview(t *testing.T) {
 	s := openConsoleWith(
 		t,

@@ -11,7 +11,7 @@ import (
 	"integrityledger/handlers"
 )
 
-// openToProvider is a console that the provider signs people in to.
+// openToProvider opens a console to which the provider signs people in.
 func openToProvider(t *testing.T, change func(*handlers.Config)) (*consoleService, *identityProvider) {
 	t.Helper()
 	p := startProvider(t)
@@ -25,7 +25,7 @@ func openToProvider(t *testing.T, change func(*handlers.Config)) (*consoleServic
 
 const providerName = "__Host-integrity-provider"
 
-// sent presses the button of a page and answers where the provider is asked.
+// sent presses the button of a page and returns the address at the provider.
 func (p *guest) sent(page string, form ...string) *url.URL {
 	p.t.Helper()
 	a := p.press(page+"/provider", form...).says(http.StatusOK, `data-page="provider"`)
@@ -38,13 +38,13 @@ func (p *guest) sent(page string, form ...string) *url.URL {
 	return at
 }
 
-// byProvider presses the button, signs in at the provider and comes back.
+// byProvider presses the button, signs in with the provider and returns.
 func (p *guest) byProvider(page string, form ...string) answer {
 	p.t.Helper()
 	return p.visit(newVisitor(p.t).signIn(p.sent(page, form...).String()).RequestURI())
 }
 
-// proves removes a passkey that is not there: 404 where the proof of identity is recent.
+// proves removes a passkey that does not exist: the answer is 404 if the proof of identity is recent.
 func (p *guest) proves(want bool) {
 	p.t.Helper()
 	a := p.press("/en/console/security/passkeys/" + domain.NewID[domain.PasskeyID](p.Now()).String() + "/remove")
@@ -53,14 +53,14 @@ func (p *guest) proves(want bool) {
 	}
 }
 
-// A person signs in by the provider with the address that it has verified, in the browser that began it, once.
+// A person signs in with the address that the provider has verified, once, in the browser that began the sign-in.
 func TestSignInByProvider(t *testing.T) {
 	s, idp := openToProvider(t, nil)
 	host := strings.TrimPrefix(idp.issuer, "http://")
 	idp.says(map[string]any{"email": strings.ToUpper(s.org.Email), "email_verified": true})
 	p := s.guest()
 
-	// A provider that is away is no fault of the person's.
+	// If the provider is unavailable, the person is not blamed.
 	idp.away.Store(true)
 	p.press("/en/console/sign-in/provider").says(
 		http.StatusServiceUnavailable, "is not responding", `href="/en/console/sign-in"`,
@@ -114,7 +114,7 @@ func TestSignInByProvider(t *testing.T) {
 	again.cookies[providerName] = cookie
 	again.visit(back.RequestURI()).says(http.StatusUnauthorized, "You are not signed in")
 
-	// An ID token that answers another attempt, and one that comes too late.
+	// An ID token for another attempt, and one that arrives too late.
 	idp.says(map[string]any{"email": s.org.Email, "email_verified": true, "nonce": "x"})
 	s.guest().byProvider("/en/console/sign-in").says(http.StatusUnauthorized, "You are not signed in")
 	idp.says(map[string]any{"email": s.org.Email, "email_verified": true})
@@ -123,7 +123,7 @@ func TestSignInByProvider(t *testing.T) {
 	s.skew.Add(int64(11 * time.Minute))
 	p.visit(back.RequestURI()).says(http.StatusUnauthorized, "No ha entrado")
 
-	// A provider that goes away meanwhile.
+	// The provider becomes unavailable meanwhile.
 	p = s.guest()
 	back = newVisitor(t).signIn(p.sent("/en/console/sign-in").String())
 	idp.away.Store(true)
@@ -134,7 +134,7 @@ func TestSignInByProvider(t *testing.T) {
 	s.Audit(t)
 }
 
-// An ID token that another client of the provider asked for signs nobody in (OpenID Connect Core, section 3.1.3.7).
+// An ID token for another client of the provider does not sign in (OpenID Connect Core, section 3.1.3.7).
 func TestProviderNamesAnotherClient(t *testing.T) {
 	s, idp := openToProvider(t, nil)
 	two := []string{pageClient, "another"}
@@ -159,7 +159,7 @@ func TestProviderNamesAnotherClient(t *testing.T) {
 	}
 }
 
-// Only an address counts that the provider says it has verified.
+// An address counts only if the provider says that it has verified it.
 func TestProviderMustVerifyTheAddress(t *testing.T) {
 	s, idp := openToProvider(t, nil)
 	for name, claims := range map[string]map[string]any{
@@ -181,7 +181,7 @@ func TestProviderMustVerifyTheAddress(t *testing.T) {
 	s.guest().byProvider("/en/console/sign-in").says(http.StatusUnauthorized, "You are not signed in")
 }
 
-// The address says which memberships there are, as with a mailed link.
+// The address determines the memberships, as with a mailed link.
 func TestProviderChoosesOrganization(t *testing.T) {
 	s, idp := openToProvider(t, nil)
 	idp.says(map[string]any{"email": "nobody@example.com", "email_verified": true})
@@ -194,7 +194,7 @@ func TestProviderChoosesOrganization(t *testing.T) {
 	idp.says(map[string]any{"email": gone.Email, "email_verified": true})
 	s.guest().byProvider("/en/console/sign-in").says(http.StatusForbidden, "not a member of any organization here")
 
-	// Several memberships: the person chooses, in this browser, and the proof is as old as it was.
+	// With several memberships the person chooses, in this browser, and the age of the proof does not change.
 	second := s.Organization(t, 3, domain.InternalPlan)
 	for age, recent := range map[time.Duration]bool{0: true, time.Hour: false} {
 		idp.says(map[string]any{"email": s.org.Email, "email_verified": true, "auth_time": s.Now().Add(-age).Unix()})
@@ -217,7 +217,7 @@ func TestProviderChoosesOrganization(t *testing.T) {
 	}
 }
 
-// Where anybody may sign up, the provider confirms the address in the place of a mail.
+// If sign-up is allowed, the provider confirms the address instead of a mail.
 func TestSignUpByProvider(t *testing.T) {
 	s, idp := openToProvider(t, func(c *handlers.Config) { c.SignUp = true })
 	idp.says(map[string]any{"email": "Ana.New@example.com", "email_verified": true})
@@ -233,7 +233,8 @@ func TestSignUpByProvider(t *testing.T) {
 	p.visit("/en/console").says(http.StatusOK, "Ana.New@example.com", "owner")
 	p.proves(true)
 
-	// A member who owns nothing signs in, or on that page makes another organization; an owner signs in there too.
+	// A member who owns no organization signs in, or creates another organization on the page for signing up. An owner
+	// signs in there too.
 	must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Viewer})
 	idp.says(map[string]any{"email": "ben@example.com", "email_verified": true})
 	s.guest().byProvider("/en/console/sign-in").leads("/en/console")
@@ -246,8 +247,8 @@ func TestSignUpByProvider(t *testing.T) {
 	s.Audit(t)
 }
 
-// A silent single sign-on is no proof that the person sits there: how old the proof is, the provider must say, and a
-// new one is asked for with a new sign-in.
+// A silent single sign-on does not prove that the person is present: the provider must say how old the proof is, and a
+// new proof needs a new sign-in.
 func TestProofByProvider(t *testing.T) {
 	s, idp := openToProvider(t, nil)
 	says := func(email string, authTime any) {
@@ -308,14 +309,14 @@ func TestProofByProvider(t *testing.T) {
 	p.proves(true)
 	p.byProvider(page, "to", "//elsewhere.example").leads("/en/console")
 
-	// Whoever has signed out meanwhile proves nothing.
+	// After signing out, a returning sign-in is no proof.
 	back := newVisitor(t).signIn(p.sent(page).String())
 	p.press("/en/console/sign-out")
 	p.visit(back.RequestURI()).says(http.StatusUnauthorized, "You are not signed in")
 	s.guest().press("/en/console/prove/provider").leads("/en/console/sign-in")
 }
 
-// On loopback the provider leads back to the address, and the console is at the name.
+// On loopback the provider redirects to the address, but the console uses the host name.
 func TestProviderOnLoopback(t *testing.T) {
 	s, _ := openToProvider(t, func(c *handlers.Config) { c.BaseURL = "http://127.0.0.1:9" })
 	for host, want := range map[string]string{

@@ -13,8 +13,8 @@ import (
 	"integrityledger/handlers/oauth"
 )
 
-// A person signs in by a real provider, signs up with it and proves again who it is, on loopback, where the provider
-// leads back to the address and the console is at the name.
+// A person signs in with a real provider, signs up with it and proves the identity again, on loopback, where the
+// provider redirects to the address and the console uses the host name.
 func TestProviderInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)

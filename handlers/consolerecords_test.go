@@ -14,8 +14,8 @@ import (
 
 const recordsPath = "/en/console/records"
 
-// A member finds every record of the organization, whatever the grants of keys, by what names it, and no other
-// organization's; and revokes one for good, with a recent proof and where the role allows it.
+// A member finds every record of the organization by each of its names, whatever the grants of keys, and no record of
+// another organization. Revoking a record for good needs a recent proof of identity and a role that allows it.
 func TestConsoleRecords(t *testing.T) {
 	s := openConsole(t)
 	must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer})

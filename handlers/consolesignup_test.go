@@ -14,7 +14,7 @@ import (
 	"integrityledger/projections/session"
 )
 
-// openToAll is a service on which anybody may sign up. What comes from its machine may say from which address.
+// openToAll is a service with sign-up. Requests from its machine may claim any client address.
 func openToAll(t *testing.T) *consoleService {
 	t.Helper()
 	return openConsoleWith(t, options{config: func(c *handlers.Config) {
@@ -31,14 +31,15 @@ func (p *guest) asks(address string) *guest {
 	return p
 }
 
-// count counts rows of a table, as the owner of the database.
+// count counts rows of a table as the owner of the database.
 func (s *service) count(what string, arguments ...any) (n int) {
 	s.t.Helper()
 	check(s.t, s.Pool.QueryRow(context.Background(), "SELECT count(*) FROM "+what, arguments...).Scan(&n))
 	return n
 }
 
-// Anybody who reads the mail of an address makes an organization with it, once, in the browser that asked, and owns it.
+// A person who reads the mail of an address creates an organization with it, once, in the browser that asked, and owns
+// it.
 func TestSignUp(t *testing.T) {
 	s := openToAll(t)
 	const address = "Ana.New@example.com"
@@ -52,7 +53,7 @@ func TestSignUp(t *testing.T) {
 		http.MethodPost, "/en/console/sign-up", url.Values{"email": {address}}, "Sec-Fetch-Site", "cross-site",
 	).says(http.StatusForbidden)
 
-	// The answer tells nothing about the address. The page for signing in sends nothing to an unknown one.
+	// The answer is the same for every address. The page for signing in mails nothing to an unknown address.
 	p.press("/en/console/sign-in", "email", address).leads("/en/console/sign-in/sent")
 	known, unknown := s.guest().press("/en/console/sign-up", "email", s.org.Email), s.guest().press(
 		"/en/console/sign-up", "email", "nobody@example.com",
@@ -110,7 +111,7 @@ func TestSignUp(t *testing.T) {
 		t.Errorf("%d organizations on the free plan", n)
 	}
 
-	// From now on the address signs in as any other, and its owner makes no second one.
+	// From now on the address signs in like any other, and its owner cannot create a second organization.
 	p = s.guest().asks(address)
 	p.press(s.mailed(), "name", "Second").leads("/en/console")
 	if s.count("organization_state") != organizations+1 {
@@ -122,7 +123,7 @@ func TestSignUp(t *testing.T) {
 	s.Audit(t)
 }
 
-// Where the browser keeps the address no more, it is typed again: the link is for no other.
+// If the browser no longer has the address, it must be typed again: the link is only for this address.
 func TestSignUpWithoutCookie(t *testing.T) {
 	s := openToAll(t)
 	p := s.guest().asks("ana.new@example.com")
@@ -143,7 +144,7 @@ func TestSignUpWithoutCookie(t *testing.T) {
 	p.visit("/en/console").says(http.StatusOK, "Ana.New@example.com")
 }
 
-// A member who owns nothing may make an organization beside those of the address; asking to sign in signs in as before.
+// A member who owns no organization may create one. Asking to sign in still signs in as before.
 func TestMemberSignsUp(t *testing.T) {
 	s := openToAll(t)
 	member := must(
@@ -161,7 +162,7 @@ func TestMemberSignsUp(t *testing.T) {
 	p.press(link, "name", "Ana's own").leads("/en/console")
 	p.visit("/en/console").says(http.StatusOK, "Ana&#39;s own", "owner")
 
-	// A disabled member is a stranger.
+	// A disabled member counts as a stranger.
 	disabled := domain.MemberDisabled
 	gone := must(
 		s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Admin},
@@ -174,7 +175,7 @@ func TestMemberSignsUp(t *testing.T) {
 	s.Audit(t)
 }
 
-// Only an operator opens the door, and only with mail.
+// Sign-up needs the operator's setting and mail.
 func TestSignUpIsClosed(t *testing.T) {
 	s := openToAll(t)
 	p := s.guest().asks("ana.new@example.com")
@@ -200,12 +201,12 @@ func (c *consoleService) asksFrom(client, address string) (*guest, answer) {
 	return p, p.do(http.MethodPost, "/en/console/sign-up", url.Values{"email": {address}}, "X-Forwarded-For", client)
 }
 
-// What an address and a network may have sent and made is bounded, and no limit tells an address.
+// The mails to an address and the organizations of a network are limited, and no limit reveals which addresses exist.
 func TestSignUpLimits(t *testing.T) {
 	s := openToAll(t)
 	s.hold()
 
-	// An address is sent five links an hour.
+	// An address gets five links an hour.
 	for range session.LinksPerHour {
 		s.asksFrom("192.0.2.2", "often@example.com")
 		s.mailed()
@@ -214,7 +215,7 @@ func TestSignUpLimits(t *testing.T) {
 	a.leads("/en/console/sign-up/sent")
 	s.guest().visit("/en/console/sign-up/sent").says(http.StatusOK, "sent five links within an hour, none will arrive")
 
-	// A client address makes five organizations a day, and the link of the sixth stays.
+	// A client address creates five organizations a day, and the sixth link remains valid.
 	for i := range 6 {
 		p, _ := s.asksFrom("192.0.2.3", fmt.Sprintf("owner-%d@example.com", i))
 		link := s.mailed()
@@ -232,8 +233,8 @@ func TestSignUpLimits(t *testing.T) {
 	s.Audit(t)
 }
 
-// A network asks for twenty links to sign up in an hour, from whatever addresses and for whatever addresses. A few more
-// are mailed later, and any other is refused.
+// A network may ask for twenty sign-up links in an hour, from any client addresses and for any mail addresses. A few
+// more are mailed later, and all others are refused.
 func TestSignUpOfANetwork(t *testing.T) {
 	s := openToAll(t)
 	s.hold()
@@ -271,7 +272,7 @@ func TestSignUpOfANetwork(t *testing.T) {
 	if m := <-s.mails; m.To != "elsewhere@example.com" {
 		t.Errorf("mailed to %s", m.To)
 	}
-	s.end() // and the process mails those that wait
+	s.end() // the process mails the waiting links
 	for range mostLater {
 		if m := <-s.mails; !strings.HasPrefix(m.To, "later-") {
 			t.Errorf("mailed to %s", m.To)
@@ -279,7 +280,7 @@ func TestSignUpOfANetwork(t *testing.T) {
 	}
 }
 
-// Networks that ask for more than all may have do not keep another out.
+// Networks that ask for more links than all networks together may have do not keep out another network.
 func TestFloodOfSignUps(t *testing.T) {
 	s := openToAll(t)
 	s.hold()

@@ -22,8 +22,8 @@ var (
 	shownDelivery = regexp.MustCompile(`dlv_[0-9a-z]{26}`)
 )
 
-// An owner makes a destination, authorizes it, sees its secret once, has it tested and replayed, and deletes it.
-// Members of other roles see none of that, and no other organization's destination is ever confirmed.
+// An owner creates a destination, authorizes it, sees its secret once, tests it, replays events to it and deletes it.
+// Members with other roles see none of this, and destinations of other organizations are never confirmed.
 func TestConsoleWebhooks(t *testing.T) {
 	s := openConsole(t)
 	must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Analyst})
@@ -71,7 +71,7 @@ func TestConsoleWebhooks(t *testing.T) {
 	}
 	equal(t, "as the API shows it", s.get(hooks + "/" + id).is(http.StatusOK)["authorizedCompanies"], 1)
 
-	// Only what the page has shown is changed.
+	// Only companies that the page has shown are changed.
 	ids := map[bool]string{false: s.org.Company.ID.String(), true: second.ID.String()}
 	submit(
 		page+"/companies", "shown", ids[false], "shown", ids[true], "company", ids[true],
@@ -111,7 +111,7 @@ func TestConsoleWebhooks(t *testing.T) {
 	submit(page + "/deliveries/" + delivery + "/redeliver").leads(page + "?said=redelivered#deliveries")
 	submit(page + "/deliveries/dlv_x/redeliver").says(http.StatusNotFound)
 
-	// What came while it was disabled is counted first.
+	// The events since it was disabled are counted first.
 	submit(page+"/enabled", "enabled", "false").leads(page)
 	s.post(integrity+"/records", declaration("d-1", 1, "one")).is(http.StatusCreated)
 	submit(page+"/test").says(http.StatusConflict, "disabled", `role="alert"`)
@@ -176,8 +176,7 @@ func TestConsoleWebhooks(t *testing.T) {
 	s.Audit(t)
 }
 
-// While a delivery is pending, the page's script asks for the rows that the page would have; that is no use of the
-// session.
+// While a delivery is pending, the page's script requests the current rows. These requests do not extend the session.
 func TestFollowedDeliveries(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)
@@ -215,7 +214,7 @@ func TestFollowedDeliveries(t *testing.T) {
 	}
 }
 
-// The page that refuses one test too many names the limit and who shares it.
+// The page that refuses a test names the limit and who shares it.
 func TestConsoleNamesTheLimitOfWebhookTests(t *testing.T) {
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)

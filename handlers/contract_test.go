@@ -29,7 +29,7 @@ import (
 	"integrityledger/schemas"
 )
 
-// each calls visit for every operation that has handlers, with a request that is right but for its key.
+// each calls visit for every operation that has handlers, with a request that is valid except for its key.
 func (s *service) each(
 	id string, visit func(operation *openapi3.Operation, send func(key string, body any, header ...string) answer),
 ) {
@@ -72,7 +72,7 @@ func answers(operation *openapi3.Operation, status int, code domain.Code) bool {
 	return operation.Responses.Status(status).Value.Content["application/json"].Examples[string(code)] != nil
 }
 
-// Every operation gives every refusal that does not depend on what it does.
+// Every operation gives every refusal that does not depend on its action.
 func TestRefusalsOfEveryOperation(t *testing.T) {
 	t.Parallel()
 	s := open(t, options{config: func(c *handlers.Config) {
@@ -115,7 +115,7 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 				continue
 			}
 			if o.OperationID == "callMcp" && refusal.code == domain.MissingScope {
-				continue // of access tokens alone: see oauth_test.go
+				continue // only for access tokens: see oauth_test.go
 			}
 			if documents(o, refusal.status) && answers(o, refusal.status, refusal.code) {
 				send(refusal.key, refusal.body, refusal.header...).refuses(refusal.status, refusal.code)
@@ -143,9 +143,9 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 	})
 }
 
-// Every operation with a body says that one that stops arriving may be sent again.
+// Every operation with a body says that a request whose body stops arriving may be sent again.
 func TestSlowBodyOfEveryOperation(t *testing.T) {
-	// what is not there at once is late
+	// every delay is too long
 	s := open(t, options{config: func(c *handlers.Config) { c.BodyGrace = time.Nanosecond }})
 	before := s.sequence()
 	s.each("x", func(o *openapi3.Operation, _ func(string, any, ...string) answer) {
@@ -168,7 +168,7 @@ func TestSlowBodyOfEveryOperation(t *testing.T) {
 		s, http.MethodPost, certificationAction+"/artifacts", "multipart/form-data; boundary=x",
 		"Content-Length: 100\r\n\r\n--x\r\n",
 	)
-	// A body whose length is not announced.
+	// A body without Content-Length.
 	slow(s, http.MethodPost, integrity+"/mcp", "application/json", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
 	if after := s.sequence(); after != before {
 		t.Errorf("%d events", after-before)
@@ -206,7 +206,7 @@ func slow(s *service, method, path, kind, rest string) {
 	}
 }
 
-// What is answered before the body is read does not wait for one that never comes.
+// An answer that does not need the body does not wait for one that never arrives.
 func TestAnswerBeforeTheBody(t *testing.T) {
 	s := open(t, options{})
 	before := s.sequence()
@@ -291,7 +291,7 @@ func TestLimitsOfEveryOperation(t *testing.T) {
 	s.each(id, func(o *openapi3.Operation, send func(string, any, ...string) answer) {
 		if documents(o, http.StatusTooManyRequests) {
 			a := send(s.org.Secret, nil)
-			if a.status == http.StatusOK { // it took something away, and does so once
+			if a.status == http.StatusOK { // it took something away, which succeeds once
 				a = send(s.org.Secret, nil)
 			}
 			a.refuses(http.StatusTooManyRequests, domain.RateLimited)
@@ -353,7 +353,7 @@ func TestPublishedContract(t *testing.T) {
 			}
 		}
 	}
-	// The contract of certification receives files, so it says what holds of certificates alone.
+	// The certification API receives files, so its contract limits the statement to certificates.
 	older := string(s.public("/api/openapi").body)
 	for language, words := range map[evidence.Language]string{evidence.English: own, evidence.Spanish: ""} {
 		said := evidence.CertificateLimits(language, words)
@@ -419,7 +419,7 @@ func TestPublishedContract(t *testing.T) {
 	}
 }
 
-// Headers that no request needs are refused before the service looks at anything: the only refusal of a probe.
+// Too large headers are refused before the service reads the request. A probe has no other refusal.
 func TestHeadersOfAProbe(t *testing.T) {
 	s := open(t, options{})
 	for _, path := range []string{"/healthz", "/readyz"} {
@@ -427,7 +427,7 @@ func TestHeadersOfAProbe(t *testing.T) {
 		check(t, err)
 		defer connection.Close()
 		check(t, connection.SetDeadline(time.Now().Add(patience)))
-		// The server stops reading, and so may the writing.
+		// The server stops reading, so writing may fail.
 		_, _ = fmt.Fprintf(
 			connection, "GET %s HTTP/1.1\r\nHost: localhost\r\nX-Long: %s\r\n\r\n", path,
 			strings.Repeat("x", http.DefaultMaxHeaderBytes+8<<10),
@@ -444,7 +444,7 @@ func TestHeadersOfAProbe(t *testing.T) {
 	}
 }
 
-// Only what the contract says may be read by pages of other origins.
+// Pages of other origins may read exactly the answers that the contract allows.
 func TestCORS(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
@@ -461,7 +461,7 @@ func TestCORS(t *testing.T) {
 			"Access-Control-Request-Method", "GET",
 		)
 		get := s.send(http.MethodGet, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example")
-		public := false // where the document says so
+		public := false // if the document says so
 		if item.Get != nil {
 			public = item.Get.Responses.Status(http.StatusOK).Value.Headers["Access-Control-Allow-Origin"] != nil
 		}

@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers/web"
 )
 
-// guides are the pages for developers that are looked at in a browser: every kind of them.
+// guides are the pages for developers to test in a browser: one of every kind.
 func guides(prefix string) (paths []string) {
 	for _, name := range append(
 		web.DeveloperPages(), "reference/records", "reference/webhooks", "reference/public", "search?q=hash",
@@ -24,9 +24,9 @@ func guides(prefix string) (paths []string) {
 	return paths
 }
 
-// The pages ask nothing of others, say nothing to the console, store nothing, need no scrolling sideways at 320 CSS
-// pixels, and have no fault that axe finds. Both languages have one structure and one style: axe sees every page in
-// one, in a drill in both, and the dark scheme on a page of each shape.
+// The pages load nothing from other sites, write nothing to the browser's console, store nothing, need no horizontal
+// scrolling at 320 CSS pixels, and have no fault that axe finds. Both languages have the same structure and style: axe
+// checks every page in one language, in a drill in both, and the dark scheme on a page of each shape.
 func TestDeveloperPagesInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -54,7 +54,7 @@ func TestDeveloperPagesInTheBrowser(t *testing.T) {
 	}
 }
 
-// A button copies exactly what stands in its sample, and says so.
+// A button copies exactly the text of its sample, and confirms it.
 func TestCopySample(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -71,7 +71,7 @@ func TestCopySample(t *testing.T) {
 	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	p.open("/en/developers")
 	const sample = `[data-sample="start/1-register.sh"]`
-	// What the button says stands for seconds only, so it is written down.
+	// The confirmation is visible only for seconds, so it is recorded.
 	const listen = `window.told = []; new MutationObserver(() => {
 		told.push([document.querySelector("#copied").textContent, document.querySelector('` + sample +
 		` .copy').textContent]);
@@ -135,7 +135,7 @@ func TestTabsOfSamples(t *testing.T) {
 	}
 }
 
-// Without JavaScript everything is there, and no button that would do nothing.
+// Without JavaScript all content is shown, without buttons that would do nothing.
 func TestDeveloperPagesWithoutJavaScript(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)

@@ -11,7 +11,7 @@ import (
 	"integrityledger/handlers/developers"
 )
 
-// What developers take home is served as it is embedded, to be saved.
+// Downloads are served as embedded, with a header to save them.
 func TestDeveloperFiles(t *testing.T) {
 	s := open(t, options{})
 	downloads, err := developers.Downloads()

@@ -18,7 +18,7 @@ import (
 	"integrityledger/handlers/developers"
 )
 
-// crawl follows every link of the pages for developers, and returns these by path.
+// crawl follows every link of the pages for developers and returns the pages by path.
 func crawl(t *testing.T, s *service) map[string]string {
 	t.Helper()
 	pages, seen, queue := map[string]string{}, map[string]answer{}, []string{"/developers", "/en/developers"}
@@ -70,8 +70,8 @@ var (
 	guide   = regexp.MustCompile(`^(/en)?/developers(/|$)`)
 )
 
-// Every link and anchor of every page for developers leads somewhere, each page
-// has the other language beside it, and both have the same sections and samples.
+// Every link and anchor of every page for developers has a target. Each page exists in both languages, with the same
+// sections and samples.
 func TestDeveloperPagesAreWhole(t *testing.T) {
 	s := open(t, options{})
 	pages := crawl(t, s)
@@ -114,8 +114,8 @@ func TestDeveloperPagesAreWhole(t *testing.T) {
 	}
 }
 
-// Every operation of both documents stands in the reference, in both languages,
-// with all parameters, members of its bodies, statuses and codes.
+// The reference has every operation of both documents in both languages, with all parameters, members of bodies,
+// statuses and codes.
 func TestReferenceIsWhole(t *testing.T) {
 	s := open(t, options{})
 	pages := crawl(t, s)
@@ -186,10 +186,11 @@ func TestReferenceIsWhole(t *testing.T) {
 	}
 }
 
-// incomplete is a request in which a part of the path or a parameter has no value.
+// incomplete matches a request in which a part of the path or a parameter has no value.
 var incomplete = regexp.MustCompile(`\$INTEGRITY_BASE_URL[^\n]*(=&amp;|=&#34;|//|/&#34;|\{)`)
 
-// What the pages list is what the program has: downloads, codes, plans, and what is proven.
+// The pages list exactly the downloads, codes and plans of the program, and the fixed text on the limits of the
+// evidence.
 func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 	s := open(t, options{})
 	downloads, err := developers.Downloads()
@@ -287,7 +288,7 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 	}
 }
 
-// A search answers without a script, in the language of its page, and every result stands where it says.
+// A search works without a script and in the language of its page, and every result is at its address.
 func TestSearchOfTheDeveloperPages(t *testing.T) {
 	s := open(t, options{})
 	result := regexp.MustCompile(`<li><a href="([^"]*)">`)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestLifeOfADeclaration: every file that the page for newcomers names is there, and they are few.
+// Every file that the package comment names exists, and there are few of them.
 func TestLifeOfADeclaration(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {

@@ -4,14 +4,14 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// Endpoint is an endpoint of the router, for the tests that must reach all of them.
+// Endpoint is an endpoint of the router, for tests that must cover all of them.
 type Endpoint struct {
 	Method, Template string
 	Session          bool // a page of the console
-	Form, File       bool // the body is a form, or has a file in it
+	Form, File       bool // the body is a form, or contains a file
 }
 
-// Endpoints are all the endpoints of a service.
+// Endpoints returns all endpoints of a service.
 func Endpoints(c Config) (list []Endpoint) {
 	for _, e := range assemble(c).endpoints {
 		list = append(

@@ -13,7 +13,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// texts counts the texts of the organization that still say something like the words.
+// texts counts the organization's texts that still contain the words.
 func (s *service) texts(words string) (n int64) {
 	s.t.Helper()
 	check(s.t,
@@ -23,7 +23,7 @@ func (s *service) texts(words string) (n int64) {
 	return n
 }
 
-// A certificate publishes no word that was erased after its signature was made.
+// A certificate publishes no text that was erased after the certificate was signed.
 func TestErasedBeforeCertificate(t *testing.T) {
 	for field, subject := range map[string]func(*service, workVersion) string{
 		domain.PublicTitle:            func(_ *service, v workVersion) string { return v.artifact },
@@ -33,7 +33,7 @@ func TestErasedBeforeCertificate(t *testing.T) {
 			var signing atomic.Pointer[func()]
 			s := open(t, options{config: func(c *handlers.Config) {
 				keys := c.Keys
-				c.Keys = func() action.Keys { // asked once the words have been read
+				c.Keys = func() action.Keys { // called after the texts have been read
 					if act := signing.Swap(nil); act != nil {
 						(*act)()
 					}
@@ -55,7 +55,7 @@ func TestErasedBeforeCertificate(t *testing.T) {
 	}
 }
 
-// What a destination was called and where it was goes with the change that replaces it.
+// The description and address of a destination are erased by the change that replaces them.
 func TestReplacedDestinationsAreErased(t *testing.T) {
 	s := open(t, options{})
 	made := s.post(
@@ -92,7 +92,7 @@ func TestReplacedDestinationsAreErased(t *testing.T) {
 	equal(t, "a stored answer", again.is(http.StatusCreated), once)
 }
 
-// An operator erases a destination: one that still receives is disabled with it, and works again with a new address.
+// An operator erases a destination. An active destination is disabled with it, and works again with a new address.
 func TestErasedDestination(t *testing.T) {
 	s := open(t, options{})
 	id := s.post(
@@ -116,7 +116,7 @@ func TestErasedDestination(t *testing.T) {
 	s.Audit(t)
 }
 
-// The address of a member is erased once the membership has ended, which an id can end.
+// The address of a member is erased after the membership has ended. An id can end it.
 func TestErasedMember(t *testing.T) {
 	s := open(t, options{})
 	a := s.actor("ana@example.com", domain.Admin)
@@ -155,8 +155,8 @@ func (s *service) memberOf(a actor) (id domain.MemberID) {
 	return id
 }
 
-// The erasure of one version takes its words, its bytes and the certificate that publishes its title, and leaves the
-// others and what is signed without words.
+// Erasing a version erases its texts, its bytes and the certificate that publishes its title. Other versions, and
+// signed bytes without texts, remain.
 func TestErasedVersion(t *testing.T) {
 	s, store, eraser := retaining(t)
 	first := s.registeredText("First title", "first bytes")

@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// What the service gives out follows the schemas that it gives out.
+// Evidence from the service follows the schemas that the service publishes.
 func TestEvidenceFollowsItsSchemas(t *testing.T) {
 	s := open(t, options{})
 	published := func(name string) *jsonschema.Schema {

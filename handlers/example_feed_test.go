@@ -13,10 +13,10 @@ import (
 	_ "modernc.org/sqlite" // any database with transactions will do
 )
 
-// A consumer of the change feed that loses nothing and repeats nothing, whenever
-// it is killed: the events and the cursor are stored in one transaction.
+// A consumer of the change feed that loses and repeats nothing, even if it is killed: one transaction stores the events
+// and the cursor.
 func Example_reconciliation() {
-	// Stands for the service: three events in pages of two.
+	// Plays the service: three events in pages of two.
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		after, _ := strconv.Atoi(r.URL.Query().Get("after")) // 0 where absent
 		pages := map[int]string{
@@ -43,7 +43,7 @@ func Example_reconciliation() {
 	}
 	for more := true; more; {
 		if more, err = readPage(context.Background(), db, service.URL, "ik_…", "c-7f3a91"); err != nil {
-			panic(err) // a real consumer tries again: nothing is lost
+			panic(err) // a real consumer would try again; nothing is lost
 		}
 	}
 	var events, cursor int
@@ -56,7 +56,7 @@ func Example_reconciliation() {
 	// Output: 3 events, cursor 12
 }
 
-// readPage stores one page and the cursor behind it.
+// readPage stores a page and the cursor after it.
 func readPage(ctx context.Context, db *sql.DB, service, key, company string) (more bool, err error) {
 	var cursor int64
 	if err := db.QueryRowContext(ctx, "SELECT sequence FROM cursor").Scan(&cursor); err != nil {
@@ -76,7 +76,7 @@ func readPage(ctx context.Context, db *sql.DB, service, key, company string) (mo
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		// 429 and 503: again after Retry-After; CURSOR_AHEAD: the service was restored
+		// 429 and 503: try again after Retry-After; CURSOR_AHEAD: the service was restored
 		return false, fmt.Errorf("the feed answers %s", response.Status)
 	}
 	var page struct {
@@ -93,7 +93,7 @@ func readPage(ctx context.Context, db *sql.DB, service, key, company string) (mo
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing once committed
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
 	for _, raw := range page.Data.Events {
 		var event struct{ ID string }
 		if err := json.Unmarshal(raw, &event); err != nil {

@@ -53,7 +53,7 @@ func TestFeedPages(t *testing.T) {
 	s.get(integrity+"/changes?companyReference=company-2").refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
 }
 
-// Whatever a restore or a rebuild has made the epoch since the process started, the next page knows.
+// The next page has the current epoch, even if a restore or a rebuild has raised it since the process started.
 func TestFeedEpoch(t *testing.T) {
 	s := open(t, options{})
 	s.get(integrity + "/changes?companyReference=company-1&epoch=1").is(http.StatusOK)
@@ -63,7 +63,7 @@ func TestFeedEpoch(t *testing.T) {
 	if want := fmt.Sprintf(`"meta":{"requestId":"%s","epoch":7}`, a.header.Get("X-Request-Id")); !contains(a.body, want) {
 		t.Errorf("%s lacks %s", a.body, want)
 	}
-	// A cursor of another epoch is of another history, wherever it points.
+	// A cursor of another epoch belongs to another history, whatever its sequence.
 	s.get(integrity + "/changes?companyReference=company-1&after=0&epoch=7").is(http.StatusOK)
 	for _, other := range []string{"1", "8", "9007199254740991"} {
 		s.get(
@@ -80,7 +80,7 @@ func TestFeedEpoch(t *testing.T) {
 func TestFeedWait(t *testing.T) {
 	closing := make(chan struct{})
 	s := open(t, options{config: func(c *handlers.Config) { c.Closing = closing }})
-	// waiting returns once the request waits: whatever comes from then on, it is looked at again.
+	// waiting returns once the request waits: every later event makes it read again.
 	waiting := func(secret string) <-chan answer {
 		head := s.number("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2")
 		r := s.request(
@@ -106,7 +106,7 @@ func TestFeedWait(t *testing.T) {
 		t.Errorf("events %v", events)
 	}
 
-	// A key that ended while it waited is refused, and gets no events.
+	// A key that ends while its request waits is refused and gets no events.
 	key, secret := s.Key(t, s.org, domain.IntegrityRead)
 	s.Grant(t, s.org, key.ID, s.org.Company.ID, true)
 	ended := waiting(secret)
@@ -121,9 +121,9 @@ func TestFeedWait(t *testing.T) {
 	}
 }
 
-// waits starts n requests that wait and returns once all are authenticated. With a channel
-// closing, a wait that has ended without an event is begun again until that is closed: on a
-// busy machine its 25 seconds may be over before the test has done what is waited for.
+// waits starts n requests that wait, and returns once all are authenticated. If closing is not nil, a wait that ends
+// without an event starts again until closing is closed: on a busy machine its 25 seconds may be over before the test
+// has caused the event.
 func (s *service) waits(n int, secret, company string, closing <-chan struct{}) <-chan answer {
 	s.t.Helper()
 	head := s.number("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2")
@@ -162,12 +162,12 @@ func (s *service) waits(n int, secret, company string, closing <-chan struct{}) 
 	return answers
 }
 
-// Readers wait at one process for what another commits. They hold no connection:
-// there are more of them than connections, and everything else goes on.
+// Readers at one process wait for commits of another. They hold no connections: there are more readers than
+// connections, and everything else continues.
 func TestFeedWaitOverProcesses(t *testing.T) {
 	closing := make(chan struct{})
 	s := open(t, options{})
-	s.hold() // the requests of earlier minutes are forgotten, which waits must not meet
+	s.hold() // so that the counts of an earlier minute are not deleted while requests wait
 	other := s.second(options{config: func(c *handlers.Config) { c.Closing = closing }})
 	company := s.Company(t, s.org, "company-2")
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
@@ -196,7 +196,7 @@ func TestFeedWaitOverProcesses(t *testing.T) {
 		t.Errorf("the other company's reader was answered: %s", a.body)
 	default:
 	}
-	// A grant that is taken back ends the wait with the answer of an unknown company.
+	// Withdrawing the grant ends the wait with the answer for an unknown company.
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, false)
 	(<-last).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
 
@@ -210,7 +210,7 @@ func TestFeedWaitOverProcesses(t *testing.T) {
 	}
 }
 
-// The sixth wait of a key is answered at once; so is a page that is not empty.
+// The sixth wait of a key is answered at once, as is a page with events.
 func TestFeedWaitCaps(t *testing.T) {
 	closing := make(chan struct{})
 	s := open(t, options{config: func(c *handlers.Config) { c.Closing = closing }})

@@ -18,7 +18,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// countSignatures counts what the service signs from here on.
+// countSignatures counts the service's signatures from now on.
 func (s *service) countSignatures() *atomic.Int64 {
 	made := &atomic.Int64{}
 	s.keys.Store(&action.Keys{
@@ -41,7 +41,7 @@ func (s *service) holdShard() (release func()) {
 	return func() { check(s.t, tx.Rollback(ctx)) }
 }
 
-// batch is so many declarations of documents that begin with a name.
+// batch is a batch of n declarations of documents whose references begin with a name.
 func batch(name string, n int) body {
 	items := make([]any, n)
 	for i := range items {
@@ -60,11 +60,11 @@ func (a answer) statuses() map[int]int {
 	return count
 }
 
-// TestFloodOfBatches: while nothing commits, a flooding organization has no more signatures made than its share of the
-// queue holds, every signature is committed, and another organization's registration is in the very next group.
+// While nothing commits, a flooding organization causes no more signatures than its share of the queue holds. Every
+// signature is committed, and another organization's registration is in the very next group.
 func TestFloodOfBatches(t *testing.T) {
 	const batches, size, weight, share = 12, 500, 256, 2000
-	var taken atomic.Int64 // by groups, out of the queue
+	var taken atomic.Int64 // from the queue by groups
 	s := open(t, options{ledger: func(c *eventstore.Config) {
 		c.GroupWeight = weight
 		load := c.Load
@@ -137,8 +137,7 @@ func TestFloodOfBatches(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestWhatIsNotAdmittedIsNotSigned: items beyond the queue's room are refused one by
-// one, unsigned, and those that cannot be registered anyway take no room.
+// Items beyond the queue's room are refused one by one, unsigned, and items that cannot be registered take no room.
 func TestWhatIsNotAdmittedIsNotSigned(t *testing.T) {
 	s := open(t, options{ledger: func(c *eventstore.Config) { c.QueueCapacity = 40 }})
 	made := s.countSignatures()
@@ -168,7 +167,7 @@ func TestWhatIsNotAdmittedIsNotSigned(t *testing.T) {
 			answers <- a
 		}()
 	}
-	// A group holds what its worker took; the rest of the share waits.
+	// A group holds the commands that its worker took; the rest of the share waits.
 	queue := func() eventstore.QueueState { return s.Queues()[s.org.ID.Shard()] }
 	s.eventually("singles wait", func() bool { return made.Load() == 14 && queue().Waiting < 10 })
 	made.Store(0)
@@ -196,8 +195,7 @@ func TestWhatIsNotAdmittedIsNotSigned(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestExhaustedQuotaIsNotSigned: what the month's allowance cannot hold is not signed,
-// replays succeed, and what turns out to be accepted is signed all the same.
+// Items beyond the month's allowance are not signed, replays succeed, and accepted items are always signed.
 func TestExhaustedQuotaIsNotSigned(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 3},
 		"pro": {"perMinute": 10000, "versionsPerMonth": 10}, "none": {"perMinute": 10000, "versionsPerMonth": 0}}`)})
@@ -222,8 +220,8 @@ func TestExhaustedQuotaIsNotSigned(t *testing.T) {
 	if n := made.Load(); n != 0 {
 		t.Errorf("single registrations: %d signatures", n)
 	}
-	// Another plan has room at once. Seven are signed before they are decided, three of them
-	// replays; the three for which that leaves room are signed by the decision.
+	// Another plan takes effect at once. Seven items are signed before the decision, three of them replays. The decision
+	// signs the three further items that then have room.
 	s.changePlan("pro", false)
 	send("seven remain", batch("d", 12), 10, map[int]int{200: 3, 201: 7, 429: 2})
 	s.changePlan("none", false)
@@ -234,8 +232,8 @@ func TestExhaustedQuotaIsNotSigned(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestRefusedCallerIsForgotten: of a key that is remembered, one write at most is signed in vain after its plan was
-// changed or the key revoked; and none where it was only good beyond its limit.
+// After a plan change or a revocation, at most one write of a cached key is signed in vain, and none if the key was
+// only accepted beyond its limit.
 func TestRefusedCallerIsForgotten(t *testing.T) {
 	s := open(t,
 		options{plan: "gratis",
@@ -270,7 +268,7 @@ func TestRefusedCallerIsForgotten(t *testing.T) {
 	write("127.0.0.1", http.StatusUnauthorized, 0)
 }
 
-// TestAnotherProcessKnowsLess: what one process has learned of a quota is a hint only.
+// The quota that one process has cached is only a hint for its own work.
 func TestAnotherProcessKnowsLess(t *testing.T) {
 	o := options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 3}}`)}
 	s := open(t, o)
@@ -281,7 +279,7 @@ func TestAnotherProcessKnowsLess(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestFailedPreparationGivesItsPlaceBack: places in the queue for which no command comes are free again.
+// Places in the queue for which no command arrives are released.
 func TestFailedPreparationGivesItsPlaceBack(t *testing.T) {
 	s := open(t, options{ledger: func(c *eventstore.Config) { c.QueueCapacity = 40 }})
 	sound := s.keys.Load()

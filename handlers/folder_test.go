@@ -8,7 +8,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// emptyFolder is a folder of the size 0, as every one is in WebKit.
+// emptyFolder is a folder of size 0, as all folders are in WebKit.
 const emptyFolder = "/proc/sys"
 
 // drops drops a path of the disk on the page.
@@ -24,13 +24,13 @@ func (p *tab) drops(path string) {
 	}
 }
 
-// ways are those by which a path comes to a page that compares.
+// ways are the ways to give a path to a page that compares files.
 func (p *tab) ways() map[string]func(path string) {
 	return map[string]func(string){"dropped": p.drops, "chosen": func(path string) { p.choose(path) }}
 }
 
-// A folder is no file, whatever its size: it is neither compared nor sent, and every page says why. An empty file is
-// one.
+// A folder is not a file, whatever its size: it is neither compared nor sent, and every page says why. An empty file is
+// a file.
 func TestFolderIsNoFile(t *testing.T) {
 	t.Parallel()
 	w := openDocuments(t)
@@ -50,7 +50,7 @@ func TestFolderIsNoFile(t *testing.T) {
 			give(file(t, "empty", ""))
 			p.result("MATCH_CURRENT")
 		}
-		p.drops(t.TempDir()) // which has a size
+		p.drops(t.TempDir()) // this folder has a size
 		p.note("This is a folder")
 	}
 
@@ -90,7 +90,7 @@ func TestFolderIsNoFile(t *testing.T) {
 	}
 }
 
-// The page that verifies offline reads three files, and none of them may be a folder.
+// The page that verifies offline reads three files, none of which may be a folder.
 func TestFolderIsNotVerified(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// generators are those for TypeScript, with programs that use what they make.
+// generators are client generators for TypeScript, and programs that use the generated clients.
 var generators = nodeRoom(
 	"testdata/generators", "generate.mjs", "environment.ts", "openapi-fetch.ts", "hey-api.ts", "orval.ts",
 	"tsconfig.json", "tsconfig.exact.json",
 )
 
-// usedBy requires of a program with a generated client that it has registered version 1 of its document d-1, and has
-// read the record and the account as the service has them.
+// usedBy requires that a program with a generated client has registered version 1 of its document d-1, and has read the
+// record and the account correctly.
 func usedBy(t *testing.T, s *service, source string, out []byte) {
 	t.Helper()
 	var read struct{ Me, Record map[string]any }
@@ -39,7 +39,7 @@ func environmentOf(s *service) []string {
 	return append(os.Environ(), "ADDRESS="+s.http.URL, "KEY="+s.org.Secret, "COMPANY="+s.org.Company.Reference)
 }
 
-// Clients that the generators for TypeScript make of the served documents compile strictly, register, compare and read.
+// TypeScript clients generated from the served documents compile in strict mode, register, compare and read.
 func TestGeneratedTypeScript(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs generators")

@@ -15,7 +15,7 @@ import (
 
 func meter() *strictjson.Meter { return new(strictjson.Meter) }
 
-// manyNames are so many members that nobody knows.
+// manyNames are n unknown members.
 func manyNames(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -24,8 +24,8 @@ func manyNames(n int) string {
 	return b.String()
 }
 
-// Every published form of generatedAt is kept as the vectors say, the same instant in
-// another spelling is a replay, and what is no such form is refused by its name.
+// Every published form of generatedAt is stored as the vectors say, the same instant in another spelling is a replay,
+// and any other form is refused by name.
 func TestGeneratedAtForms(t *testing.T) {
 	t.Parallel()
 	s := open(t, options{})
@@ -75,7 +75,7 @@ func TestGeneratedAtForms(t *testing.T) {
 	}
 }
 
-// reservationId null is the absence of one, in a request, in a batch and for a model.
+// A null reservationId means no reservation, in a request, in a batch and for a model.
 func TestNullReservation(t *testing.T) {
 	s := open(t, options{})
 	id := s.post(integrity+"/reservations", version("d", 1)).is(http.StatusCreated)["publicId"]

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// generatedSample runs the sample for a language with a client that a generator makes of the served document.
+// generatedSample runs a language's sample with a client generated from the served document.
 type generatedSample struct {
 	t         *testing.T
-	directory string   // for what is made
-	packages  string   // those of npm
-	environ   []string // of the sample
+	directory string   // for generated files
+	packages  string   // of npm
+	environ   []string // for the sample
 }
 
-// newGeneratedSample skips the test where a tool is missing and may be.
+// newGeneratedSample skips the test if a tool is missing and may be missing.
 func newGeneratedSample(t *testing.T, s *service, tools ...string) *generatedSample {
 	t.Helper()
 	for _, tool := range tools {
@@ -38,7 +38,7 @@ func newGeneratedSample(t *testing.T, s *service, tools ...string) *generatedSam
 	if !ok {
 		t.Skip(errNoNPM)
 	}
-	// where the year is another
+	// a locale with another calendar
 	return &generatedSample{t, t.TempDir(), packages, append(os.Environ(), "LC_ALL=th_TH.UTF-8",
 		"INTEGRITY_BASE_URL="+s.http.URL, "INTEGRITY_API_KEY="+s.org.Secret, "INTEGRITY_COMPANY="+s.org.Company.Reference)}
 }
@@ -66,7 +66,8 @@ func (g *generatedSample) write(name string, text []byte) string {
 	return path
 }
 
-// tried registers a file, and the sample says what everybody sees of it; another file under the same name is refused.
+// tried registers a file and requires the public result from the sample. Another file under the same name must be
+// refused.
 func (g *generatedSample) tried(s *service, source, name string, args ...string) {
 	g.t.Helper()
 	said := g.must(name, append(args, g.write("one.txt", []byte("one")), "d-1")...)
@@ -93,7 +94,7 @@ func (g *generatedSample) tried(s *service, source, name string, args ...string)
 	}
 }
 
-// The sample in C# works with a client of NSwag, which runs on Mono here as it does on .NET.
+// The C# sample works with a client of NSwag, which runs on Mono here as it does on .NET.
 func TestCSharpSample(t *testing.T) {
 	if testing.Short() {
 		t.Skip("generates and compiles a client")
@@ -115,8 +116,8 @@ func TestCSharpSample(t *testing.T) {
 	g.tried(s, "csharp", "mono", "Register.exe")
 }
 
-// The sample in Java works with a client of OpenAPI Generator. The one that npm has is of before OpenAPI 3.1, so that
-// it reads the served document in terms of 3.0; its archive also holds the libraries that its clients need.
+// The Java sample works with a client of OpenAPI Generator. The generator on npm is older than OpenAPI 3.1, so it reads
+// the served document converted to 3.0. Its archive also contains the libraries that its clients need.
 func TestJavaSample(t *testing.T) {
 	if testing.Short() {
 		t.Skip("generates and compiles a client")
@@ -142,7 +143,7 @@ func TestJavaSample(t *testing.T) {
 	g.tried(s, "java", "java", "-cp", generator+string(os.PathListSeparator)+"classes", "Register")
 }
 
-// inTermsOf30 says nullable where OpenAPI 3.1 has a type null, and nothing where it has several types.
+// inTermsOf30 writes nullable for the type null of OpenAPI 3.1, and no type for several types.
 func inTermsOf30(value any) {
 	switch value := value.(type) {
 	case []any:

@@ -44,15 +44,15 @@ func TestFeedIsCompressed(t *testing.T) {
 		head.header.Get("Vary") != "Accept-Encoding" {
 		t.Errorf("HEAD: %d %v", head.status, head.header)
 	}
-	// Only the feed: of what a key asks, nothing else has enough to gain.
+	// Only the feed is compressed: for other requests with a key it is not worthwhile.
 	if a := ask(http.MethodGet, integrity+"/usage", "gzip"); a.header.Get("Content-Encoding") != "" ||
 		a.header.Get("Vary") != "" {
 		t.Errorf("usage: %v", a.header)
 	}
 }
 
-// What the program publishes is the same with and without compression, under a tag for each, which the answer to a
-// repeated request and HEAD have too.
+// Published documents are the same with and without compression, under different tags. Conditional requests and HEAD
+// get the same tags.
 func TestDocumentsAreCompressed(t *testing.T) {
 	s := open(t, options{})
 	for _, path := range []string{
@@ -65,7 +65,7 @@ func TestDocumentsAreCompressed(t *testing.T) {
 			for i := 0; i < len(header); i += 2 {
 				r.Header.Set(header[i], header[i+1])
 			}
-			return s.plainly(r) // pages are no operations
+			return s.plainly(r) // pages are not operations
 		}
 		plain, packed := ask(http.MethodGet, "identity"), ask(http.MethodGet, "br, gzip;q=0.5")
 		tags := map[string]string{"identity": plain.header.Get("Etag"), "gzip": packed.header.Get("Etag")}

@@ -25,8 +25,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// analysisChild is the real child of an analysis, built without the race detector,
-// so that its limits are those of the service.
+// analysisChild is the real child process of an analysis, built without the race detector so that its limits are the
+// service's.
 func analysisChild(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "child")
@@ -39,7 +39,7 @@ func analysisChild(t *testing.T) string {
 	return program
 }
 
-// zeros is n bytes that no compression leaves much of.
+// zeros returns n bytes that compress almost completely.
 func zeros(n int) []byte { return make([]byte, n) }
 
 // zipBomb unpacks to 64 MiB.
@@ -57,7 +57,7 @@ func zipBomb(t *testing.T) string {
 	return b.String()
 }
 
-// pdfBomb has its objects in a stream that unpacks to 64 MiB through two filters.
+// pdfBomb keeps its objects in a stream that unpacks to 64 MiB through two filters.
 func pdfBomb(t *testing.T) string {
 	t.Helper()
 	packed := zeros(64 << 20)
@@ -105,7 +105,7 @@ func plainPDF() string {
 	return b.String()
 }
 
-// gifBefore is a whole GIF image in front of other content.
+// gifBefore is a complete GIF image before other content.
 func gifBefore(t *testing.T, content string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -113,10 +113,10 @@ func gifBefore(t *testing.T, content string) string {
 	return b.String() + content
 }
 
-// Hostile files arrive all at once; each is answered as specified, while every
-// registration of another organization succeeds.
+// Hostile files arrive all at once. Each is answered as specified, while every registration of another organization
+// succeeds.
 func TestHostileFilesWhileRegistrationsGoOn(t *testing.T) {
-	patient := 2 * time.Minute // of a busy machine; what the files come to does not depend on it
+	patient := 2 * time.Minute // enough for a busy machine; the outcomes do not depend on it
 	children, err := analyzer.New(analyzer.Config{Program: analysisChild(t), CPU: patient, Wall: patient})
 	check(t, err)
 	t.Cleanup(children.Close)
@@ -128,7 +128,7 @@ func TestHostileFilesWhileRegistrationsGoOn(t *testing.T) {
 	pdf := plainPDF()
 	hostile := []struct {
 		name, mediaType, content string
-		outcomes                 map[string]string // by detector; of a finding its severity
+		outcomes                 map[string]string // by detector; for a finding, its severity
 	}{
 		{"bomb.zip", "application/zip", zipBomb(t), map[string]string{"content-type": "clear", "archive-expansion": "high"}},
 		{

@@ -26,17 +26,17 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// hostilePeer answers everything with one row of the table, or in one shape.
+// hostilePeer answers every request with one row of the table, or in one form.
 type hostilePeer struct {
 	Name   string   `json:"name"`
 	Origin string   `json:"origin"`
 	Fails  []string `json:"fails"` // the operations that must fail
-	// It stops in the middle, or drips: the client's clock must end the wait. From every other peer comes enough to judge
-	// it long before.
+	// The peer stops in the middle, or sends very slowly: the client's timeout must end the wait. Every other peer quickly
+	// sends enough to be judged.
 	Holds bool `json:"holds"`
 }
 
-// hostilePeers serve testdata/hostile-answers.json, and whatever holds a client beyond its timeout.
+// hostilePeers serve testdata/hostile-answers.json, and peers that delay a client beyond its timeout.
 func hostilePeers(t *testing.T) (peers []hostilePeer) {
 	t.Helper()
 	text, err := os.ReadFile(clientTests + "/hostile-answers.json")
@@ -83,14 +83,14 @@ func hostilePeers(t *testing.T) (peers []hostilePeer) {
 		"a body that is not sent",
 	}
 	for name, shape := range peertest.Shapes() {
-		// One operation for each way in which a client reads: JSON, the feed, a signed text, bytes.
+		// One operation for each kind of answer: JSON, the feed, a signed text, bytes.
 		fails := []string{"read", "changes", "signed", "log"}
 		peers = append(peers, hostilePeer{name, peertest.Serve(t, shape), fails, slices.Contains(holding, name)})
 	}
 	return peers
 }
 
-// Every client makes its own error of every answer that is not the service's, within its timeout.
+// Every client returns its own error for every answer that is not the service's, within its timeout.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
 	peers := hostilePeers(t)
@@ -140,7 +140,7 @@ func TestHostileAnswers(t *testing.T) {
 	})
 }
 
-// hostileOperation is what each client does by that name.
+// hostileOperation is the operation of each client by name.
 func hostileOperation(ctx context.Context, c *client.Client, name string) (err error) {
 	switch name {
 	case "read":

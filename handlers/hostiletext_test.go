@@ -22,7 +22,7 @@ import (
 	"integrityledger/handlers"
 )
 
-// hostileTexts are texts that PostgreSQL refuses, or that a careless reader takes for others, as bytes.
+// hostileTexts are texts that PostgreSQL refuses, or that a careless reader confuses with others, as bytes.
 func hostileTexts() []string {
 	return []string{
 		"\x00", "a\x00b", "\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\u202eb\u2066",
@@ -30,7 +30,7 @@ func hostileTexts() []string {
 	}
 }
 
-// hostileJSON are JSON texts of a member that holds a hostile text.
+// hostileJSON are JSON values of a member with a hostile text.
 func hostileJSON() []string {
 	list := []string{`"\u0000"`, `"a\u0000b"`, `"\ud800"`, `"\udc00x"`, `null`, `[]`, `{}`, `-1`, `1e400`}
 	for _, text := range hostileTexts() {
@@ -41,7 +41,7 @@ func hostileJSON() []string {
 	return list
 }
 
-// attack sends hostile texts to a service while an organization beside the attacker registers.
+// attack sends hostile texts to a service while an organization in the attacker's shard registers.
 type attack struct {
 	*consoleService
 	p          *guest
@@ -50,7 +50,7 @@ type attack struct {
 	statuses   map[int]int
 }
 
-// judge demands that an answer is no fault of the service.
+// judge requires that an answer is not a fault of the service.
 func (a *attack) judge(r *http.Request, what string, answer answer) {
 	a.t.Helper()
 	a.statuses[answer.status]++
@@ -59,7 +59,7 @@ func (a *attack) judge(r *http.Request, what string, answer answer) {
 	}
 }
 
-// send sends a request; one of the console once more where the session has ended, or the last proof is too old.
+// send sends a request. It repeats a console request if the session has ended or the last proof of identity is too old.
 func (a *attack) send(e handlers.Endpoint, path, what, contentType, body string) {
 	a.t.Helper()
 	for try := 0; ; try++ {
@@ -77,7 +77,7 @@ func (a *attack) send(e handlers.Endpoint, path, what, contentType, body string)
 			r.Header.Set("Authorization", "Bearer "+a.org.Secret)
 		}
 		client := *a.http.Client()
-		// Without its last variable a path is not the operation's.
+		// A path without its last variable belongs to another operation.
 		if !strings.HasSuffix(path, "/") && a.documented[e.Method+" "+variableOfPath.ReplaceAllString(e.Template, "{}")] {
 			r.Header.Set("Accept", "application/json, text/event-stream")
 			client = *recorded(a.t, a.http)
@@ -109,7 +109,7 @@ var (
 	)
 )
 
-// names are the names of all the fields and parameters that the pages offer or the handlers read.
+// names returns the names of all fields and parameters that pages offer or handlers read.
 func names(t *testing.T) []string {
 	t.Helper()
 	found := map[string]bool{}
@@ -125,7 +125,7 @@ func names(t *testing.T) []string {
 			text, err := os.ReadFile(file)
 			check(t, err)
 			for _, match := range name.FindAllSubmatch(text, -1) {
-				if name := string(slices.Concat(match[1:]...)); name == strings.ToLower(name[:1])+name[1:] { // no header
+				if name := string(slices.Concat(match[1:]...)); name == strings.ToLower(name[:1])+name[1:] { // not a header
 					found[name] = true
 				}
 			}
@@ -141,8 +141,8 @@ func names(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// eachText calls visit with every text of a JSON example replaced by a hostile one, and every member that the schema
-// knows besides.
+// eachText calls visit with every text of a JSON example replaced by a hostile one, and with every further member of
+// the schema.
 func eachText(value any, schema *openapi3.SchemaRef, replace func(with string) string, visit func(text string)) {
 	encode := func(v any) string {
 		text, _ := json.Marshal(v)
@@ -196,10 +196,10 @@ func eachText(value any, schema *openapi3.SchemaRef, replace func(with string) s
 	}
 }
 
-// TestHostileTextIsNoFault sends texts that no database keeps to every path, query and form of every page, to every
-// member of every operation and to every argument of every tool. No answer is a fault of the service, and an
-// organization of the same shard that registers meanwhile is refused nothing. Routes, fields, members and tools are
-// read from the router, the pages, the OpenAPI documents and tools/list, so that a new one is covered.
+// The test sends texts that no database stores to every path, query and form of every page, to every member of every
+// operation and to every argument of every tool. No answer is a fault of the service, and no registration of an
+// organization in the same shard is refused meanwhile. Routes, fields, members and tools come from the router, the
+// pages, the OpenAPI documents and tools/list, so new ones are covered.
 func TestHostileTextIsNoFault(t *testing.T) {
 	var config handlers.Config
 	s := openConsoleWith(t, options{config: func(c *handlers.Config) {
@@ -232,7 +232,7 @@ func TestHostileTextIsNoFault(t *testing.T) {
 		}
 	})
 
-	// What may be revoked, ended and closed meanwhile.
+	// Resources that may be revoked, ended and closed meanwhile.
 	key, _ := s.Key(t, s.org, domain.IntegrityRead)
 	colleague := &domain.AddMember{Origin: s.org.Operator(), Email: "colleague@example.com", Role: domain.Viewer}
 	s.Must(t, colleague)
@@ -251,7 +251,7 @@ func TestHostileTextIsNoFault(t *testing.T) {
 		"url": "https://example.com/hook", "types": string(domain.RecordRegistered), "overlap": "0", "statement": "s",
 		"reason": "r",
 	}
-	covered, every := map[string]bool{}, 1 // of how many fields one is tried
+	covered, every := map[string]bool{}, 1 // one of every so many fields is tried
 	if testing.Short() {
 		every = 3
 	}

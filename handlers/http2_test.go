@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain"
 )
 
-// The checks of a body hold over HTTP/2, where lengths and deadlines are a stream's.
+// The limits of a body also apply over HTTP/2, where lengths and deadlines belong to a stream.
 func TestHTTP2(t *testing.T) {
 	s := open(t, options{})
 	server := httptest.NewUnstartedServer(s.http.Config.Handler)

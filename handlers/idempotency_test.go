@@ -40,7 +40,7 @@ func TestIdempotentReplay(t *testing.T) {
 	if after := s.sequence(); after != before {
 		t.Errorf("replays made %d events", after-before)
 	}
-	// Another route, and another organization, have keys of their own.
+	// Other routes and other organizations have separate keys.
 	v := work(first, "once")
 	s.send(
 		http.MethodPost, path+"/"+v.artifact+"/versions", s.org.Secret, text, idempotencyKey, "k1",
@@ -48,7 +48,7 @@ func TestIdempotentReplay(t *testing.T) {
 	other := s.Organization(t, 1, domain.InternalPlan)
 	s.send(http.MethodPost, path, other.Secret, text, idempotencyKey, "k1").is(http.StatusCreated)
 
-	// A conflict is an answer, too; a refusal of data is not stored.
+	// A conflict is stored as an answer; a refusal of data is not.
 	approve, consent := certificationAction+"/versions/"+v.version+"/approve", body{
 		"statement": "x", "acceptResponsibility": true,
 	}
@@ -69,7 +69,7 @@ func TestIdempotentReplay(t *testing.T) {
 	}
 	s.send(http.MethodPost, approve, s.org.Secret, consent, idempotencyKey, "k4").is(http.StatusCreated)
 
-	// Another version is other content, though the bodies are equal.
+	// Another version is other content, although the bodies are equal.
 	next := s.laterText(v.artifact, "Next", "next")
 	s.reviewed(next, "accepted").is(http.StatusCreated)
 	s.send(
@@ -77,7 +77,7 @@ func TestIdempotentReplay(t *testing.T) {
 		"k4",
 	).refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
 
-	// After 24 hours the key is as new, and not before.
+	// After 24 hours, and not before, the key can be used anew.
 	s.skew.Add(int64(24*time.Hour - time.Minute))
 	equal(
 		t, "after nearly 24 hours",
@@ -96,7 +96,7 @@ func TestIdempotentReplay(t *testing.T) {
 	s.Audit(t)
 }
 
-// A stored answer is for whoever may send the request now: the key and the member's role are judged first.
+// A stored answer is only for callers that may send the request now: the key and the member's role are checked first.
 func TestReplayIsAuthorized(t *testing.T) {
 	s := open(t, options{})
 	admin := s.member(domain.Admin)
@@ -112,9 +112,9 @@ func TestReplayIsAuthorized(t *testing.T) {
 	send(admin).refuses(http.StatusForbidden, domain.RoleRequired)
 }
 
-// Callers of one organization who choose the same key get an answer each: two API keys, of one member or of two, and a
-// member in the console. What a process of the version before has stored, which does not say for whom, is still the
-// answer to a repetition of the very request, and to nothing else.
+// Callers of an organization that choose the same key each get their own answer: two API keys of one member or of two,
+// and a member in the console. An answer stored by the previous version of the program names no caller. It is still the
+// answer to a repetition of the very same request, and to no other.
 func TestIdempotencyKeyBelongsToItsCaller(t *testing.T) {
 	s := open(t, options{})
 	admin := s.member(domain.Admin)
@@ -144,7 +144,7 @@ func TestIdempotencyKeyBelongsToItsCaller(t *testing.T) {
 	s.Audit(t)
 }
 
-// A request whose process died holds its key until the lease ends, and for its own content also then.
+// A request whose process died holds its key until the lease ends, and after that only for the same content.
 func TestIdempotentAbandoned(t *testing.T) {
 	s := open(t, options{})
 	text := body{"title": "x", "kind": "text", "text": "x"}
@@ -162,7 +162,8 @@ func TestIdempotentAbandoned(t *testing.T) {
 	send("x").is(http.StatusCreated)
 }
 
-// Equal requests at once: one runs, the others are answered so or get its answer, and there is one event of each kind.
+// Of equal concurrent requests one runs. The others are refused as in progress or get its answer, and there is one
+// event of each kind.
 func TestIdempotentAtOnce(t *testing.T) {
 	s := open(t, options{})
 	second := s.second(options{})
@@ -199,7 +200,8 @@ func TestIdempotentAtOnce(t *testing.T) {
 	}
 }
 
-// A request whose lease ended while it was running has lost its claim: whoever took it over is the one that counts.
+// A request whose lease ended while it was running has lost its claim: only the request that took the claim over
+// counts.
 func TestIdempotentLeaseLost(t *testing.T) {
 	entered, leave := make(chan struct{}, 2), make(chan struct{})
 	s := open(t, options{config: func(c *handlers.Config) {

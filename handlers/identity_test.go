@@ -31,20 +31,20 @@ import (
 	"integrityledger/handlers/oauth"
 )
 
-// identityProvider is a real OpenID provider (zitadel's library, with its own
-// example's login page and users id1 and id2), whose keys a test may change.
+// identityProvider is a real OpenID provider (zitadel's library, with the login page of its example and users id1 and
+// id2). A test may change its keys.
 type identityProvider struct {
 	*storage.Storage
 	t      *testing.T
 	issuer string
-	away   atomic.Bool // answers 503 to everything
-	// How often it was asked for its keys, and anything while it was away.
+	away   atomic.Bool // answers every request with 503
+	// Numbers of requests for its keys, and of all requests while it was away.
 	asked, refused atomic.Int64
 
 	mu    sync.Mutex
-	alter func(claims map[string]any) // of ID tokens, which are signed anew; nil: as they are
+	alter func(claims map[string]any) // changes ID tokens before they are signed again; may be nil
 	key   *providerKey
-	extra []op.Key // published besides
+	extra []op.Key // published in addition
 }
 
 const (
@@ -82,7 +82,7 @@ func startProvider(t *testing.T) *identityProvider {
 	return p
 }
 
-// answerToken answers a code as the provider does, with an ID token that says what the test wants.
+// answerToken answers a code like the provider, with an ID token that has the claims of the test.
 func (p *identityProvider) answerToken(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	answered := httptest.NewRecorder()
 	handler.ServeHTTP(answered, r)
@@ -108,7 +108,7 @@ func (p *identityProvider) answerToken(w http.ResponseWriter, r *http.Request, h
 	_, _ = w.Write(answered.Body.Bytes())
 }
 
-// says has the provider's ID tokens say more, or something else.
+// says adds or replaces claims of the provider's ID tokens.
 func (p *identityProvider) says(claims map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +152,7 @@ func (k *providerKey) Key() any {
 	return k.private
 }
 
-// rotate makes key the only one that the provider signs with and publishes.
+// rotate makes key the only key that the provider signs with and publishes.
 func (p *identityProvider) rotate(key *providerKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +179,7 @@ func (p *identityProvider) KeySet(context.Context) ([]op.Key, error) {
 	return append([]op.Key{&public}, p.extra...), nil
 }
 
-// sharedSecret is a symmetric key, which no provider ought to publish.
+// sharedSecret is a symmetric key, which no provider should publish.
 type sharedSecret []byte
 
 func (sharedSecret) ID() string                         { return "shared" }
@@ -192,17 +192,17 @@ func (p *identityProvider) SignatureAlgorithms(context.Context) ([]jose.Signatur
 	return []jose.SignatureAlgorithm{p.current().algorithm}, nil
 }
 
-// GetPrivateClaimsFromScopes implements op.Storage: access tokens say their scopes (RFC 9068, section 2.2.3).
+// GetPrivateClaimsFromScopes implements op.Storage: access tokens name their scopes (RFC 9068, section 2.2.3).
 func (p *identityProvider) GetPrivateClaimsFromScopes(
 	_ context.Context, _, _ string, scopes []string,
 ) (map[string]any, error) {
 	return map[string]any{"scope": strings.Join(scopes, " ")}, nil
 }
 
-// asking is a request for an access token, as the provider's own flow would make it.
+// asking is a request for an access token in the provider's own flow.
 type asking struct {
 	subject, audience, scope string
-	issuer                   string // empty: the provider's own
+	issuer                   string // empty means the provider's own
 	expires                  time.Time
 }
 
@@ -210,7 +210,7 @@ func (a asking) GetSubject() string    { return a.subject }
 func (a asking) GetAudience() []string { return []string{a.audience, "something-else"} }
 func (a asking) GetScopes() []string   { return strings.Fields(a.scope) }
 
-// issue has the provider make an access token.
+// issue makes the provider issue an access token.
 func (p *identityProvider) issue(a asking) string {
 	p.t.Helper()
 	if a.issuer == "" {
@@ -224,7 +224,7 @@ func (p *identityProvider) issue(a asking) string {
 	return token
 }
 
-// token is a good one of a subject.
+// token returns a valid token of a subject.
 func (p *identityProvider) token(subject, scope string) string {
 	p.t.Helper()
 	return p.issue(asking{
@@ -232,7 +232,7 @@ func (p *identityProvider) token(subject, scope string) string {
 	})
 }
 
-// forge signs claims with a key and a header of the test's choice.
+// forge signs claims with a key and header chosen by the test.
 func (p *identityProvider) forge(algorithm jose.SignatureAlgorithm, key any, typ string, claims map[string]any) string {
 	p.t.Helper()
 	id := p.current().id
@@ -258,7 +258,7 @@ func (p *identityProvider) forge(algorithm jose.SignatureAlgorithm, key any, typ
 	return compact
 }
 
-// oauth is what a service asks the provider with.
+// oauth configures a service to use the provider.
 func (p *identityProvider) oauth(c *handlers.Config) *oauth.Provider {
 	return oauth.New(oauth.Config{
 		Issuer: p.issuer, Audience: edge.OAuthAudience(baseURL), ClientID: pageClient,
@@ -266,7 +266,7 @@ func (p *identityProvider) oauth(c *handlers.Config) *oauth.Provider {
 	})
 }
 
-// withProvider opens a service whose ordinary MCP endpoint takes the provider's tokens.
+// withProvider opens a service whose ordinary MCP endpoint accepts the provider's tokens.
 func withProvider(t *testing.T, o options) (*service, *identityProvider) {
 	t.Helper()
 	p := startProvider(t)

@@ -28,7 +28,7 @@ const (
 	clientTests   = "developers/testdata"
 )
 
-// installedClient is a folder in which a newcomer has installed the client from an address or a file.
+// installedClient is a folder in which the client has been installed from an address or a file.
 func installedClient(t *testing.T, from string) string {
 	t.Helper()
 	npm := needsNPM(t, "the JavaScript client")
@@ -57,8 +57,8 @@ func runTests(t *testing.T, directory, path, setup string) {
 	}
 }
 
-// The client that npm installs from the service does all that it offers against
-// the service, and behaves where one does not answer as it should.
+// The client that npm installs from the service performs all its operations against the service, and handles services
+// that do not answer as they should.
 func TestJavaScriptClient(t *testing.T) {
 	t.Parallel()
 	s := open(t, options{})
@@ -72,7 +72,7 @@ func TestJavaScriptClient(t *testing.T) {
 	runTests(t, directory, clientTests+"/failures.test.js", string(setup))
 }
 
-// javaScriptStory runs the tests of a folder that need a service, with the client that is installed in another.
+// javaScriptStory runs the tests of a folder that need a service, with the client installed in directory.
 func (s *service) javaScriptStory(directory, tests string) {
 	s.t.Helper()
 	s.javaScriptStoryAt(s.http.URL, directory, tests)
@@ -95,8 +95,8 @@ func (s *service) javaScriptStoryAt(address, directory, tests string) {
 	runTests(t, directory, filepath.Join(tests, "service.test.js"), string(setup))
 }
 
-// The package holds its sources, with their version, and nothing of when or where it was
-// packed, so that the same sources are the same package.
+// The package contains its sources with their version, and nothing that depends on the time or place of packing, so the
+// same sources give the same package.
 func TestJavaScriptClientPackage(t *testing.T) {
 	compressed := open(t, options{}).public(clientAddress).is200().body
 	reader, err := gzip.NewReader(bytes.NewReader(compressed))
@@ -142,7 +142,7 @@ func TestJavaScriptClientPackage(t *testing.T) {
 	}
 }
 
-// A strict TypeScript project compiles against the installed types, and a wrong one does not.
+// A correct project in strict TypeScript compiles against the installed types, and an incorrect one does not.
 func TestJavaScriptClientTypes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs packages of npm")
@@ -165,13 +165,13 @@ func TestJavaScriptClientTypes(t *testing.T) {
 	}
 }
 
-// The interfaces of the client's types have the members of the schemas of that name.
+// The interfaces of the client's types have the members of the schemas with the same names.
 func TestJavaScriptClientTypesAreTheContract(t *testing.T) {
 	p, err := published()
 	check(t, err)
 	text, err := os.ReadFile(clientSource + "/client.d.ts")
 	check(t, err)
-	declared := map[string]map[string]bool{} // members of an interface, true where they may be absent
+	declared := map[string]map[string]bool{} // members of an interface, true if optional
 	for _, found := range regexp.MustCompile(
 		`(?ms)^export interface (\w+)(?: extends (\w+))? \{\n(.*?)^\}`,
 	).FindAllStringSubmatch(string(text), -1) {

@@ -20,7 +20,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// between is what happens after a request was authenticated and before its command is decided.
+// between runs after a request was authenticated and before its command is decided.
 type between struct{ act atomic.Pointer[func()] }
 
 func (b *between) options() options {
@@ -68,7 +68,7 @@ func (s *service) changeMember(email string, role *domain.Role, status *domain.M
 	must(s, &domain.ChangeMember{Origin: s.org.Operator(), Email: email, Role: role, Status: status})
 }
 
-// Every way to write, by a key that may no longer act when the group decides: nothing comes into the log.
+// Every kind of write with a key that may no longer act when the group decides adds nothing to the log.
 func TestDecisionJudgesWhoActs(t *testing.T) {
 	var b between
 	s := open(t, b.options())
@@ -203,7 +203,7 @@ func (s *service) sending(method, path string, content any, header ...string) fu
 	return func(secret string) answer { return s.send(method, path, secret, content, header...) }
 }
 
-// Items of a batch and tools of MCP say of each what REST says.
+// Items of a batch and MCP tools are refused as in REST.
 func TestDecisionJudgesItemsAndTools(t *testing.T) {
 	var b between
 	s := open(t, b.options())
@@ -231,7 +231,7 @@ func TestDecisionJudgesItemsAndTools(t *testing.T) {
 	s.Audit(t)
 }
 
-// An upload that began before its key was revoked, and ends after it.
+// An upload begins before its key is revoked and ends after it.
 func TestRevokedDuringUpload(t *testing.T) {
 	var analysed atomic.Int64
 	var during atomic.Pointer[func()]
@@ -312,7 +312,7 @@ func TestRevokedDuringUpload(t *testing.T) {
 	s.Audit(t)
 }
 
-// A stored answer is not for a key that was revoked while its request arrived.
+// A key that was revoked while its request arrived does not get a stored answer.
 func TestReplayJudgesWhoActs(t *testing.T) {
 	var b between
 	s := open(t, b.options())
@@ -329,8 +329,8 @@ func TestReplayJudgesWhoActs(t *testing.T) {
 	send(c).refuses(http.StatusUnauthorized, domain.InvalidKey)
 }
 
-// A grant that is taken back between authentication and decision is gone for every command of a company, a replay
-// included.
+// A grant that is withdrawn between authentication and decision is missing for every command of a company, including a
+// replay.
 func TestDecisionJudgesGrants(t *testing.T) {
 	var b between
 	s := open(t, b.options())

@@ -18,7 +18,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// limitedKey is a granted key that may register, with limits.
+// limitedKey is a granted key with limits that may register.
 func (s *service) limitedKey(source, network *string, step *int32) (domain.APIKey, string) {
 	s.t.Helper()
 	create, text := domain.NewCreateKey(domain.CreateKey{
@@ -72,8 +72,8 @@ func TestKeyLimits(t *testing.T) {
 	s.Audit(t)
 }
 
-// A key with a network answers from elsewhere exactly as no key at all, and what X-Forwarded-For says counts as far as
-// a trusted proxy has written it.
+// From outside its network, a key is refused exactly like a missing key. X-Forwarded-For counts only as far as a
+// trusted proxy has written it.
 func TestKeyNetwork(t *testing.T) {
 	for _, proxied := range []bool{false, true} {
 		s := open(t, options{config: func(c *handlers.Config) {
@@ -107,7 +107,7 @@ func TestKeyNetwork(t *testing.T) {
 	}
 }
 
-// TestRotatedKey rotates a key under a service: both work until the overlap ends, and only the grants asked for move.
+// After a rotation both keys work until the overlap ends, and only the requested grants move.
 func TestRotatedKey(t *testing.T) {
 	s := open(t, options{})
 	key, former := s.limitedKey(nil, nil, nil)
@@ -136,7 +136,7 @@ func TestRotatedKey(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestEndedMembership ends a membership: the next request of every key of it fails, those of others do not.
+// When a membership ends, the next request with any of its keys fails, and keys of other members continue to work.
 func TestEndedMembership(t *testing.T) {
 	s := open(t, options{})
 	const email = "second@example.com"
@@ -173,7 +173,7 @@ func TestEndedMembership(t *testing.T) {
 	all(http.StatusOK)
 	become(domain.MemberEnded)
 	all(http.StatusUnauthorized)
-	join() // another membership of the same address brings none of the old keys back
+	join() // a new membership of the same address does not restore old keys
 	all(http.StatusUnauthorized)
 }
 
@@ -210,8 +210,8 @@ func TestKeyUsed(t *testing.T) {
 	}
 }
 
-// TestSignerRotation takes two servers on one database through a rotation, one step apart: whichever signed, both find
-// the record valid; a retired key stays trusted, and a revoked one is not.
+// Two servers on one database go through a rotation of the signing key, one step apart. Whichever signed, both find the
+// record valid. A retired key stays trusted, and a revoked key does not.
 func TestSignerRotation(t *testing.T) {
 	var config handlers.Config
 	s := open(t, options{config: func(c *handlers.Config) { config = *c }})
@@ -271,7 +271,7 @@ func TestSignerRotation(t *testing.T) {
 		if *view.Checks.Signature != want || (want == evidence.Untrusted) != (view.Result == wire.SignatureInvalid) {
 			t.Errorf("after the compromise: %+v, want %s", view, want)
 		}
-		// What was signed by a revoked key can still be shown, and verifies nowhere.
+		// Evidence signed by a revoked key is still answered, and verifies nowhere.
 		var receipt evidence.Envelope
 		check(t, json.Unmarshal(s.public("/api/public/integrity/"+id+"/receipt").body, &receipt))
 		if got := evidence.CheckSignature(revoked, receipt.KeyID, []byte(receipt.Payload), receipt.Signature); got != want {

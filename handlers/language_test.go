@@ -10,7 +10,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// What an answer says follows Accept-Language; its codes and pointers do not.
+// The texts of an answer follow Accept-Language; its codes and pointers do not.
 func TestErrorsInTheLanguageOfTheCaller(t *testing.T) {
 	s := open(t, options{})
 	s.registered("a", 1, "x")
@@ -57,7 +57,7 @@ func TestErrorsInTheLanguageOfTheCaller(t *testing.T) {
 		equal(t, language, said, want)
 	}
 
-	// A list of names, a sentence in a sentence, and another language's word for "or".
+	// A list of names, a sentence within a sentence, and the translated "or".
 	unauthorized := s.send(http.MethodGet, "/api/v1/integrity/records", "ik_x", nil, "Accept-Language", "es")
 	if refused := failed(unauthorized, http.StatusUnauthorized, domain.InvalidKey); refused.Detail !=
 		"Envíe una clave de API válida: Authorization: Bearer <CLAVE_DE_API>." {
@@ -68,7 +68,7 @@ func TestErrorsInTheLanguageOfTheCaller(t *testing.T) {
 		t.Error(refused.Detail)
 	}
 
-	// Items of a batch, and a stored answer, which keeps the language of the request that it answered.
+	// Items of a batch, and a stored answer, which keeps the language of the first request.
 	batch := s.send(http.MethodPost, integrity+"/records/batch", s.org.Secret,
 		map[string]any{"declarations": []any{map[string]any{}}}, "Accept-Language", "es")
 	if !strings.Contains(string(batch.body), "el campo es obligatorio") || strings.Contains(string(batch.body), "is required") {

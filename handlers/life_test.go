@@ -124,7 +124,8 @@ func TestLife(t *testing.T) {
 	s.quietLog(document, one["receivedAt"].(string))
 }
 
-// quietLog requires that the log of the whole run names no document, hash, reference or key. It names the organization.
+// quietLog requires that the log of the whole run contains no document, hash, reference or key. It contains the
+// organization.
 func (s *service) quietLog(more ...string) {
 	s.t.Helper()
 	s.logged(`"route":"/api/v1/integrity/records/{publicId}","method":"GET","status":200,"code":"",`)
@@ -204,7 +205,7 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestConflictOfEveryMember: each member of a declaration alone makes a conflict that names it.
+// A difference in any single member of a declaration is a conflict that names the member.
 func TestConflictOfEveryMember(t *testing.T) {
 	s := open(t, options{})
 	accepted := declaration("d", 5, "five").with(body{

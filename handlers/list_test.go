@@ -16,7 +16,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// pages reads a list to its end and calls between before every further page. A page without entries counts too.
+// pages reads a list to its end and calls between before every further page. Pages without entries count too.
 func pages[P, E any](s *service, path string, parts func(P) ([]E, wire.Next), between func()) (all []E, pages int) {
 	s.t.Helper()
 	for after := ""; ; {
@@ -47,7 +47,7 @@ func (s *service) reservations(path string) ([]wire.ReservedVersion, int) {
 		nil)
 }
 
-// column is one member of every entry.
+// column returns one member of every entry.
 func column[E, V any](entries []E, member func(E) V) (values []V) {
 	for _, e := range entries {
 		values = append(values, member(e))
@@ -61,8 +61,8 @@ func recordVersion(r wire.Record) int32 { return r.Version }
 
 func reservedID(v wire.ReservedVersion) string { return v.PublicID }
 
-// TestRecordsOfACompany: newest first, through many pages while others are registered; each filter; the rows of the
-// search by hash; nothing of what the key may not see.
+// The list is newest first over many pages while other versions are registered, has every filter, has the same rows as
+// the search by hash, and shows nothing that the key may not see.
 func TestRecordsOfACompany(t *testing.T) {
 	s := open(t, options{})
 	var ids []string // newest first
@@ -183,8 +183,8 @@ func TestRecordsOfACompany(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestRecordsAreSearchedInBounds: in 30,000 registrations a filter that matches nothing searches 10,000 rows a page,
-// and an interval of time is found without reading what lies outside of it, also around a reset of the clock.
+// Among 30,000 registrations a filter without matches searches 10,000 rows per page. An interval of time is found
+// without reading rows outside it, even around a reset of the clock.
 func TestRecordsAreSearchedInBounds(t *testing.T) {
 	s := open(t, options{})
 	s.registered("d", 1, "x")
@@ -242,7 +242,7 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 				t.Fatalf("%s: page %d: %+v", list.filters, i, page)
 			}
 			if i < 3 {
-				// The reset is no row of the feed, but has a sequence.
+				// The reset has a sequence but no row in the feed.
 				if got, want := place(page), list.first-(i+1)*10_000+1; got != want && got != want-1 {
 					t.Errorf("%s: page %d ends at %d, want %d", list.filters, i, got, want)
 				}
@@ -257,9 +257,9 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 	minute := func(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
 	for _, c := range []struct{ from, to, first, last int }{
 		{100, 110, 110, 101},                                 // before the clock went wrong
-		{14_995, 15_010, 15_001, 14_996},                     // where it did
+		{14_995, 15_010, 15_001, 14_996},                     // when it went wrong
 		{525_600 + 16_000, 525_600 + 16_005, 16_005, 16_001}, // by the wrong clock
-		{16_000, 16_005, 0, 0},                               // what it should have said
+		{16_000, 16_005, 0, 0},                               // the correct times
 		{20_001, 20_010, 20_010, 20_002},                     // right after the reset
 		{29_990, 40_000, 30_001, 29_991},
 		{-1_000, 3, 3, 2},
@@ -280,7 +280,7 @@ func TestRecordsAreSearchedInBounds(t *testing.T) {
 	}
 }
 
-// TestReservationsOfACompany: what is pending, expired and released, page by page, and who may release it.
+// Pending, expired and released reservations have pages, and only some keys may release them.
 func TestReservationsOfACompany(t *testing.T) {
 	s := open(t, options{})
 	s.hold()
@@ -399,7 +399,7 @@ func TestReservationsOfACompany(t *testing.T) {
 	}
 	s.Audit(t)
 
-	// Those of other companies are searched too, in bounds.
+	// The bounded search also passes reservations of other companies.
 	s.owner(fmt.Sprintf(`INSERT INTO versions (shard, document_id, version, organization_id, public_id, expires_at)
 		SELECT 1, d.document_id, 1 + n, d.organization_id, gen_random_uuid(), timestamptz '2020-01-01' + n / 10 * interval '1 second'
 		FROM documents d CROSS JOIN generate_series(1, 10005) n WHERE d.shard = 1 AND d.company_id = '%x'`, company.ID[:]))

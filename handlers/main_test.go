@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(wholeContract{m}) }
 
-// wholeContract fails a run of the whole package that has left a part of the contract out.
+// wholeContract fails a run of the whole package that did not exercise a part of the contract.
 type wholeContract struct{ *testing.M }
 
 func (w wholeContract) Run() int {

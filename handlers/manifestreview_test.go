@@ -10,8 +10,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// A manifest is reviewed with the manifest, however its JSON is written; another
-// manifest, and other bytes of a file, are not what was registered.
+// A manifest is reviewed with the manifest in any JSON spelling. Another manifest, or other bytes of a file, are not
+// the registered content.
 func TestManifestReviews(t *testing.T) {
 	s := open(t, options{})
 	one := `{"path":"a/é.txt","size":1,"sha256":"` + hash("a") + `"}`
@@ -57,7 +57,7 @@ func TestManifestReviews(t *testing.T) {
 		t.Log(name)
 		a.refuses(http.StatusUnprocessableEntity, domain.FileDoesNotMatchVersion)
 	}
-	// The same bytes as a file are that file, in its one spelling.
+	// The same bytes registered as a file are matched byte for byte.
 	file := register(body{"title": "a", "kind": "text", "text": text(one, two)})
 	if a := review(file, text(one, two)); a.status != http.StatusCreated {
 		t.Errorf("a text: %d %s", a.status, a.body)
@@ -67,7 +67,7 @@ func TestManifestReviews(t *testing.T) {
 	review(canonical, text(one, two)).refuses(http.StatusUnprocessableEntity, domain.FileDoesNotMatchVersion)
 }
 
-// The text of a manifest has the same limit wherever it is sent.
+// The text of a manifest has the same limit at every endpoint.
 func TestManifestsHaveOneLimit(t *testing.T) {
 	s := open(t, options{})
 	good := `{"kind":"service-file-manifest","version":1,"algorithm":"SHA-256","files":[{"path":"a","size":1,"sha256":"` + hash("a") + `"}]}`

@@ -26,7 +26,7 @@ const mcpClients = "testdata/mcp"
 // mcpPackages are the official MCP clients.
 var mcpPackages = nodeRoom(mcpClients, "client.mjs")
 
-// node is a Node.js that these clients run on: the machine's, or the one that came with them.
+// node is the Node.js that runs these clients: the machine's, or the one installed with them.
 func node(t *testing.T, directory string) string {
 	t.Helper()
 	if path, err := exec.LookPath("node"); err == nil {
@@ -58,7 +58,7 @@ func script(t *testing.T, directory, input string, arguments ...string) (out []b
 	return out, errors.String(), err
 }
 
-// clientAnswer is what the official client made of a step.
+// clientAnswer is the official client's result of a step.
 type clientAnswer struct {
 	Version string
 	Session *string
@@ -93,8 +93,8 @@ func (s *service) run(directory, path, key, version string, steps ...clientStep)
 	return answers
 }
 
-// The official client speaks to both endpoints in all versions: every tool, whose
-// results it holds against their output schemas, and every kind of error.
+// The official client uses both endpoints in all versions: every tool, whose results it checks against their output
+// schemas, and every kind of error.
 func TestOfficialMCPClient(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs packages of npm")
@@ -159,12 +159,13 @@ func TestOfficialMCPClient(t *testing.T) {
 	s.Audit(t)
 }
 
-// scenarios are those of the official conformance suite that hold for any server which has tools and keeps no session.
+// scenarios are the scenarios of the official conformance suite that apply to every server that has tools and keeps no
+// session.
 func scenarios() []string {
 	return []string{"server-initialize", "ping", "tools-list", "dns-rebinding-protection"}
 }
 
-// inapplicable are the suite's other scenarios, and why they do not apply.
+// inapplicable are the other scenarios of the suite, with the reason why they do not apply.
 func inapplicable() map[string]string {
 	const (
 		fixture   = "calls a tool of the suite's own, which answers something else than an object of the contract"
@@ -210,7 +211,7 @@ func TestMCPConformance(t *testing.T) {
 			t.Errorf("the suite has a scenario %s of which nothing is said", name)
 		}
 	}
-	// The suite has no way to send a key.
+	// The suite cannot send a key.
 	var target atomic.Pointer[url.URL]
 	var key atomic.Pointer[string]
 	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {

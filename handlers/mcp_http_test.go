@@ -23,7 +23,7 @@ import (
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
-// refusal requires an answer 400 or 403 that is a JSON-RPC error without an id.
+// invalid requires an answer with status 400 or 403 that is a JSON-RPC error without an id.
 func (a answer) invalid(status, code int) {
 	a.t.Helper()
 	if m := a.message(status); m.Error == nil || m.Error.Code != code || string(m.ID) != "null" {
@@ -53,10 +53,10 @@ func TestMCPOverHTTP(t *testing.T) {
 			}
 		}
 
-		// Who asks, and from where.
+		// The caller and its origin.
 		unknown := s.rpc(path, "", ping)
 		unknown.refuses(http.StatusUnauthorized, domain.InvalidKey)
-		// That of the endpoint with OAuth goes on; oauth_test.go has all of it.
+		// The challenge of the endpoint with OAuth is longer: see oauth_test.go.
 		if got, _, more := strings.Cut(unknown.header.Get("WWW-Authenticate"), " "); got != "Bearer" ||
 			more && path == integrityMCP {
 			t.Errorf("WWW-Authenticate %q", got)
@@ -67,7 +67,7 @@ func TestMCPOverHTTP(t *testing.T) {
 		} {
 			ask(ping, "Origin", origin).invalid(http.StatusForbidden, -32600)
 		}
-		// A page whose name was pointed here has no key. What has one is no page.
+		// A page whose host name was pointed at the service has no key. A request with a key is not from a page.
 		for host, keyless := range map[string]int{
 			"ledger.example": 401, "LEDGER.example": 401, "localhost:1": 401, "127.0.0.1": 401, "[::1]:80": 401,
 			"evil.example": 403, "ledger.example.evil": 403, "ledger": 403,
@@ -87,7 +87,7 @@ func TestMCPOverHTTP(t *testing.T) {
 			}
 		}
 
-		// What is sent.
+		// The body.
 		ask(ping, "Content-Type", "text/plain").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
 		ask(ping, "Content-Type", "application/json; charset=utf-8").message(http.StatusOK)
 		ask(ping, "Content-Encoding", "gzip").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
@@ -99,7 +99,7 @@ func TestMCPOverHTTP(t *testing.T) {
 		ask(full).message(http.StatusOK)
 		ask(full+" ").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
 		for body, status := range map[string]int{full: http.StatusOK, full + " ": http.StatusRequestEntityTooLarge} {
-			// of no announced length
+			// without Content-Length
 			r := s.request(http.MethodPost, path, s.org.Secret, struct{ io.Reader }{strings.NewReader(body)})
 			r.Header.Set("Content-Type", "application/json")
 			if a := s.plainly(r); a.status != status {
@@ -107,7 +107,7 @@ func TestMCPOverHTTP(t *testing.T) {
 			}
 		}
 
-		// Messages. What is about one of them is answered under its id (see handlers/mcp).
+		// Messages. An error in one of them is answered under its id (see handlers/mcp).
 		ask("{").invalid(http.StatusBadRequest, -32700)
 		ask("{}").invalid(http.StatusBadRequest, -32600)
 		ask("[]").invalid(http.StatusBadRequest, -32600)
@@ -169,8 +169,8 @@ func negotiated(t *testing.T, m message) string {
 	return result.ProtocolVersion
 }
 
-// At the ordinary endpoint every message costs a request of the month, whatever comes of it, unless key, scope, role,
-// plan or quota refuse it. The integrity endpoint costs none.
+// At the ordinary endpoint every message costs a monthly request, whatever its result, unless key, scope, role, plan or
+// quota refuse it. The integrity endpoint costs none.
 func TestMCPCosts(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: monthly(t, 31)})
 	s.hold()
@@ -244,7 +244,7 @@ func TestMCPCosts(t *testing.T) {
 	s.rpc(integrityMCP, none.Secret, ping).message(http.StatusOK)
 }
 
-// The last requests of a month are given once, whole batches or none of them.
+// The last requests of a month are given out once, to whole batches or not at all.
 func TestMCPLastRequests(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: monthly(t, 25)})
 	s.hold()
@@ -270,7 +270,7 @@ func TestMCPLastRequests(t *testing.T) {
 	}
 }
 
-// Both endpoints and REST share an organization's minute; a batch counts whole.
+// Both endpoints and REST share an organization's minute. A batch counts as a whole.
 func TestMCPMinute(t *testing.T) {
 	s := open(t, options{plan: "gratis"})
 	s.freshMinute()
@@ -299,8 +299,8 @@ func TestMCPMinute(t *testing.T) {
 	}
 }
 
-// A batch larger than the minute's limit is refused as such, in a minute that is used up and in any other: nobody waits
-// for a minute in which it passes. It costs as much as one message.
+// A batch larger than the minute's limit is refused for its size, in a used-up minute too: there is no minute in which
+// it would pass. It costs as much as one message.
 func TestMCPBatchBeyondTheMinute(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 5}}`)})
 	s.freshMinute()
@@ -320,7 +320,7 @@ func TestMCPBatchBeyondTheMinute(t *testing.T) {
 	}
 }
 
-// A fault inside a tool is that call's alone, and no answer says what it was.
+// A fault in a tool affects only its call, and no answer reveals the fault.
 func TestMCPFaults(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.Keys = func() action.Keys { panic("a fault of the program") }
@@ -348,13 +348,13 @@ func TestMCPFaults(t *testing.T) {
 	}
 }
 
-// The fixed text stands with every tool that attests something (contract, section 10).
+// The fixed text is part of every tool whose answer is evidence or a verification (contract, section 10).
 func TestMCPTexts(t *testing.T) {
 	const own = "The operator's own words."
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.Relationship = map[evidence.Language]string{evidence.English: own, evidence.Spanish: own}
 	}})
-	// Sentences that two kinds of things share are said of both; the others of their own alone.
+	// Both kinds have the shared sentences. Each has its own sentences, and not the other's.
 	says := func(what, text string, language evidence.Language, kind, other web.Kind) {
 		t.Helper()
 		title, said := kind.Limits(language, own)
@@ -402,7 +402,7 @@ func TestMCPTexts(t *testing.T) {
 	}
 }
 
-// A client of a later protocol falls back to one that is spoken here.
+// A client of a later protocol falls back to a supported version.
 func TestMCPLaterClient(t *testing.T) {
 	s := open(t, options{})
 	ctx := context.Background()
@@ -437,7 +437,7 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return k.next.RoundTrip(r)
 }
 
-// A batch whose further messages cannot be counted shows the minute as the first message has left it.
+// If the further messages of a batch cannot be counted, the answer shows the minute after the first message.
 func TestMCPBatchThatCannotBeCounted(t *testing.T) {
 	s := open(t, options{plan: "gratis"})
 	s.freshMinute()

@@ -22,7 +22,7 @@ const (
 	integrityMCP = "/api/v1/integrity/mcp"
 )
 
-// rpc posts a body to an MCP endpoint; these are not described by the OpenAPI documents.
+// rpc posts a body to an MCP endpoint. The OpenAPI documents do not describe these endpoints.
 func (s *service) rpc(path, key, body string, header ...string) answer {
 	s.t.Helper()
 	r := s.request(http.MethodPost, path, key, strings.NewReader(body))
@@ -70,7 +70,7 @@ func request(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
 }
 
-// tool calls a tool and returns its object, {error} where isError.
+// tool calls a tool and returns its object, or {error} if isError.
 func (s *service) tool(path, key, name string, arguments any) (object map[string]any, isError bool) {
 	s.t.Helper()
 	text, err := json.Marshal(arguments)
@@ -102,7 +102,7 @@ func (s *service) toolRefuses(path, key, name string, arguments any, code domain
 	return *failure
 }
 
-// listed is what tools/list says of a tool.
+// listed is a tool in the answer to tools/list.
 type listed struct {
 	Name, Title, Description string
 	InputSchema              json.RawMessage
@@ -128,13 +128,13 @@ func (s *service) listed(path, key string) map[string]listed {
 	return tools
 }
 
-// offered names the tools that a key is shown.
+// offered names the tools that are shown to a key.
 func (s *service) offered(path, key string) string {
 	s.t.Helper()
 	return strings.Join(slices.Sorted(maps.Keys(s.listed(path, key))), " ")
 }
 
-// follows requires that a value is what a published schema describes.
+// follows requires that a value matches a published schema.
 func follows(t *testing.T, what string, schema json.RawMessage, value any) {
 	t.Helper()
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
@@ -157,13 +157,13 @@ func follows(t *testing.T, what string, schema json.RawMessage, value any) {
 	}
 }
 
-// step is a call of a tool, and the request that is its like in REST: path, or a body to POST.
+// step is a tool call and the equivalent REST request: a path, or a body to POST.
 type step struct {
 	endpoint, tool string
 	arguments      body
 	rest           string
 	body           any
-	differ         []string // members that may differ between two calls
+	differ         []string // members that may differ between the two calls
 }
 
 func (s *service) everyTool() []step {
@@ -237,7 +237,7 @@ func (s *service) everyTool() []step {
 	}
 }
 
-// like is the request in REST that a step is like.
+// like sends the REST request that is equivalent to a step.
 func (s *service) like(p step) answer {
 	s.t.Helper()
 	if p.body != nil {
@@ -246,7 +246,7 @@ func (s *service) like(p step) answer {
 	return s.get(p.rest)
 }
 
-// Every tool takes what its input schema describes and answers what REST answers, as its output schema says.
+// Every tool accepts the arguments of its input schema and returns the same as REST, in the form of its output schema.
 func TestMCPTools(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: monthly(t, 1000)})
 	s.hold()
@@ -302,7 +302,7 @@ func TestMCPTools(t *testing.T) {
 	s.Audit(t)
 }
 
-// The epoch, which REST has beside the page of the feed and not in it, is beside the tool's too.
+// The epoch is metadata of the tool's result, as it is in meta of a REST answer.
 func TestMCPFeedHasItsEpoch(t *testing.T) {
 	s := open(t, options{})
 	s.owner("UPDATE ledger SET feed_epoch = 7")
@@ -320,7 +320,7 @@ func TestMCPFeedHasItsEpoch(t *testing.T) {
 	)
 }
 
-// What the caller can mend is a result, with the very error of REST.
+// A failure that the caller can correct is a result with the same error as in REST.
 func TestMCPErrors(t *testing.T) {
 	s := open(
 		t,
@@ -493,7 +493,7 @@ func TestMCPErrors(t *testing.T) {
 		equal(t, p.tool+" and "+p.rest, failure, want)
 	}
 
-	// No signing key: come again later.
+	// Without a signing key the failure is retryable.
 	s.keys.Store(&action.Keys{Trusted: s.Trusted})
 	failure := s.toolRefuses(integrityMCP, s.org.Secret, "integrity_register", declaration("a", 1, "one"),
 		domain.TemporarilyUnavailable)
@@ -503,7 +503,7 @@ func TestMCPErrors(t *testing.T) {
 	s.Audit(t)
 }
 
-// viewer is a key with integrity:write whose member is a viewer now.
+// viewer is a key with integrity:write whose member is now a viewer.
 func (s *service) viewer() string {
 	s.t.Helper()
 	org, viewer := s.org, domain.Viewer
@@ -514,7 +514,7 @@ func (s *service) viewer() string {
 	return secret
 }
 
-// A key is shown what its scopes, its role and its companies allow, as they are now.
+// A key is shown the tools that its scopes, role and companies allow at the moment.
 func TestMCPOffers(t *testing.T) {
 	s := open(t, options{})
 	const (
@@ -549,7 +549,7 @@ func TestMCPOffers(t *testing.T) {
 	s.Grant(t, s.org, key.ID, s.org.Company.ID, false)
 	want("no longer granted", integrityMCP, reader, "integrity_verify")
 
-	// What is not shown is refused as in REST, whoever remembers its name.
+	// Calling a tool that is not shown is refused as in REST.
 	for _, p := range []struct {
 		path, key, tool string
 		arguments       body

@@ -17,9 +17,9 @@ import (
 	"integrityledger/handlers"
 )
 
-// behindNginx puts an nginx in front of the service, as Debian's package is set up by hand: an upstream by a name,
-// whose requests have that name as Host unless more says otherwise. It returns a client that reaches the service
-// through it.
+// behindNginx puts nginx, in Debian's usual manual setup, in front of the service: an upstream with a name, which
+// becomes the Host of its requests unless more sets another. It returns a client that reaches the service through
+// nginx.
 func (s *service) behindNginx(more string) *http.Client {
 	t := s.t
 	t.Helper()
@@ -56,7 +56,7 @@ http {
 		}
 		return nil
 	}
-	check(t, run(t.Context())) // it listens when the first process has ended
+	check(t, run(t.Context())) // it listens once the first process has ended
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", dir+"/socket")
 	}}
@@ -67,7 +67,7 @@ http {
 	return &http.Client{Transport: transport}
 }
 
-// proxied sends a message of MCP with a client, to the public name.
+// proxied sends an MCP message with a client to the public name.
 func (s *service) proxied(client *http.Client, path, key string, header ...string) answer {
 	s.t.Helper()
 	r := s.request(http.MethodPost, path, key, strings.NewReader(ping))
@@ -83,8 +83,8 @@ func (s *service) proxied(client *http.Client, path, key string, header ...strin
 	return a
 }
 
-// TestMCPBehindNginx: an ordinary nginx passes the name of its upstream as Host. A key shows that no page of another
-// site asks; without one, the proxy must be trusted or pass the Host.
+// nginx by default passes the name of its upstream as Host. A key shows that the request is not from a page of another
+// site. Without a key, the proxy must be trusted or pass the original Host.
 func TestMCPBehindNginx(t *testing.T) {
 	trusting := func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} }
 	for _, c := range []struct {

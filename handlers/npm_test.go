@@ -13,20 +13,20 @@ import (
 
 const webBuild = "web/build"
 
-// packages are those of the browser.
+// packages are the packages of the browser scripts.
 var packages = nodeRoom(webBuild, "hash.worker.js", "asn1.js")
 
 var errNoNPM = errors.New("npm is missing (Debian: sudo apt-get install npm)")
 
-// installed are the directories that nodeRoom has made in this run.
+// installed has the directories that nodeRoom has made in this run.
 var installed struct {
 	sync.Mutex
 	directories []string
 }
 
-// nodeRoom installs what a directory names, at the versions of its lock file, once a run, beside copies of the named
-// files. The function answers where, to a test that says what for. Without npm nothing is there: it says what is left
-// out, and fails where CI=true.
+// nodeRoom installs the packages of a directory at the versions of its lock file, once per run, next to copies of the
+// named files. The returned function gives a test the directory. Without npm it says what is left out, and fails if
+// CI=true.
 func nodeRoom(source string, files ...string) func(t *testing.T, purpose string) (directory string, ok bool) {
 	install := sync.OnceValues(func() (string, error) { return installPackages(source, files) })
 	return func(t *testing.T, purpose string) (string, bool) {
@@ -44,7 +44,7 @@ func npmProgram() (string, error) {
 	return npm, nil
 }
 
-// found tells whether npm, and Node.js with it, is there, as nodeRoom does.
+// found reports, like nodeRoom, whether npm and Node.js are installed.
 func found(t *testing.T, purpose string, err error) bool {
 	t.Helper()
 	if errors.Is(err, errNoNPM) && os.Getenv("CI") != "true" {
@@ -55,7 +55,7 @@ func found(t *testing.T, purpose string, err error) bool {
 	return true
 }
 
-// needsNPM skips a test where npm is missing and may be.
+// needsNPM skips a test if npm is missing and may be missing.
 func needsNPM(t *testing.T, purpose string) (npm string) {
 	t.Helper()
 	npm, err := npmProgram()
@@ -94,7 +94,7 @@ func installPackages(source string, files []string) (string, error) {
 	return directory, nil
 }
 
-// removePackages takes away what was installed.
+// removePackages removes the installed packages.
 func removePackages() {
 	installed.Lock()
 	defer installed.Unlock()
@@ -103,7 +103,7 @@ func removePackages() {
 	}
 }
 
-// The scripts that are bundled are what their sources and the pinned packages make, and carry the packages' licences.
+// The bundled scripts are the result of their sources and the pinned packages, and contain the packages' licences.
 func TestBundles(t *testing.T) {
 	t.Parallel()
 	directory, ok := packages(t, "the committed bundles")

@@ -24,13 +24,13 @@ import (
 
 const links = "/api/v1/oauth/links"
 
-// listLinks lists the links that a key sees.
+// listLinks lists the links that a key may see.
 func (s *service) listLinks(key string) []wire.OAuthLink {
 	s.t.Helper()
 	return read[wire.OAuthLinks](s.send(http.MethodGet, links, key, nil), http.StatusOK).Links
 }
 
-// started is the code of a new link of the key's member.
+// started starts a link of the key's member and returns its id and code.
 func (s *service) started(key string, scopes ...string) (id, code string) {
 	s.t.Helper()
 	var wanted any
@@ -46,7 +46,7 @@ func (s *service) redeem(code, token string) answer {
 	return s.send(http.MethodPost, links+"/redeem", token, body{"code": code})
 }
 
-// linked ties the subject of a token to the owner of the organization.
+// linked links the subject of a token to the owner of the organization.
 func (s *service) linked(token string) (id string) {
 	s.t.Helper()
 	id, code := s.started(s.org.Secret)
@@ -54,7 +54,7 @@ func (s *service) linked(token string) (id string) {
 	return id
 }
 
-// refusedToken requires a refusal of the ordinary MCP endpoint that tells where to get a token.
+// refusedToken requires a refusal of the ordinary MCP endpoint that says where to get a token.
 func (s *service) refusedToken(token string, status int, code domain.Code, challenge string) {
 	s.t.Helper()
 	a := s.rpc(ordinaryMCP, token, request("ping", "{}"))
@@ -69,7 +69,8 @@ func (s *service) refusedToken(token string, status int, code domain.Code, chall
 	judgeCode(s.t, a.body)
 }
 
-// judgeCode holds a refusal of the MCP endpoints, which the documents do not describe, against their schema of one.
+// judgeCode checks a refusal of the MCP endpoints, which the documents do not describe, against their schema of an
+// error.
 func judgeCode(t *testing.T, text []byte) {
 	t.Helper()
 	p, err := published()
@@ -86,7 +87,7 @@ func judgeCode(t *testing.T, text []byte) {
 
 const invalidToken = `, error="invalid_token"`
 
-// A linked identity calls the tools that token, consent and role allow together.
+// A linked identity may call the tools that token, consent and role all allow.
 func TestOAuthAtTheOrdinaryEndpoint(t *testing.T) {
 	s, p := withProvider(t, options{})
 	token := p.token(person, allScopes)
@@ -117,7 +118,7 @@ func TestOAuthAtTheOrdinaryEndpoint(t *testing.T) {
 	s.refusedToken("", http.StatusUnauthorized, domain.InvalidKey, "")
 	s.refusedToken(strings.Replace(s.org.Secret, "_", "_0", 1), http.StatusUnauthorized, domain.InvalidKey, invalidToken)
 
-	// Keys go on as before, and a token is worth nothing anywhere else.
+	// Keys work as before, and other endpoints refuse tokens.
 	if offered := s.offered(ordinaryMCP, s.org.Secret); offered != all {
 		t.Errorf("offered to a key: %s", offered)
 	}
@@ -136,7 +137,7 @@ func TestOAuthAtTheOrdinaryEndpoint(t *testing.T) {
 	s.Audit(t)
 }
 
-// What consent and role leave is read on every request.
+// Consent and role are read on every request.
 func TestOAuthScopesAreAnIntersection(t *testing.T) {
 	s, p := withProvider(t, options{})
 	token := p.token(person, allScopes)
@@ -156,7 +157,7 @@ func TestOAuthScopesAreAnIntersection(t *testing.T) {
 	}
 }
 
-// Nothing but a good token of this provider for this endpoint is taken.
+// Only valid tokens of this provider for this endpoint are accepted.
 func TestOAuthTokens(t *testing.T) {
 	s, p := withProvider(t, options{})
 	good := p.token(person, allScopes)
@@ -236,13 +237,13 @@ func TestOAuthTokens(t *testing.T) {
 	}
 }
 
-// The provider's keys may change at any time; that it is away is nobody's fault.
+// The provider's keys may change at any time, and if it is unavailable, tokens are not blamed.
 func TestOAuthKeysRotate(t *testing.T) {
 	s, p := withProvider(t, options{})
-	s.hold() // the provider is asked again when its answer has grown old
+	s.hold() // the provider is only asked again when its answer is old
 	p.away.Store(true)
 	first := p.token(person, allScopes)
-	id, code := s.started(s.org.Secret) // needs no provider
+	id, code := s.started(s.org.Secret) // does not need the provider
 	s.refusedToken(first, http.StatusServiceUnavailable, domain.TemporarilyUnavailable, "")
 	s.redeem(code, first).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	p.away.Store(false)
@@ -266,7 +267,7 @@ func TestOAuthKeysRotate(t *testing.T) {
 	if more := p.asked.Load() - asked; more != 0 {
 		t.Errorf("tokens under unknown keys made it ask %d times", more)
 	}
-	// With the keys it has, it goes on without the provider; what it cannot judge it does not refuse.
+	// Known keys work without the provider. Tokens that cannot be verified are not refused as invalid.
 	known := p.token(person, allScopes)
 	p.away.Store(true)
 	s.skew.Add(int64(15 * time.Second))
@@ -277,8 +278,8 @@ func TestOAuthKeysRotate(t *testing.T) {
 	}
 }
 
-// A key that the provider no longer publishes opens nothing for long, though no token under
-// another one has come; and while the provider is away it is not asked for every token.
+// A key that the provider no longer publishes is soon refused, even if no token under another key arrives. While the
+// provider is unavailable, it is not asked for every token.
 func TestOAuthWithdrawnKey(t *testing.T) {
 	s, p := withProvider(t, options{})
 	s.hold()
@@ -301,7 +302,7 @@ func TestOAuthWithdrawnKey(t *testing.T) {
 	s.refusedToken(token, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
 }
 
-// A link works once and lives ten minutes.
+// A link works once, within ten minutes.
 func TestOAuthLinks(t *testing.T) {
 	s, p := withProvider(t, options{})
 	s.hold()
@@ -324,7 +325,7 @@ func TestOAuthLinks(t *testing.T) {
 	s.redeem(code, one).refuses(http.StatusConflict, domain.InvalidState)
 	s.redeem(second, one).is(http.StatusOK)
 
-	// Ten minutes, not more.
+	// A link works for ten minutes and no longer.
 	for _, c := range []struct {
 		age    time.Duration
 		status int
@@ -350,7 +351,7 @@ func TestOAuthLinks(t *testing.T) {
 	s.redeem(cancelled, p.token(stranger, allScopes)).refuses(http.StatusConflict, domain.InvalidState)
 	_, wrong := s.started(s.org.Secret)
 	_, guessed := s.started(s.org.Secret)
-	forged := wrong[:30] + guessed[30:] // the id of one with the secret of the other; the checksum is over both
+	forged := wrong[:30] + guessed[30:] // the id of one link with the secret of the other; the checksum covers both
 	s.redeem(forged, two).refuses(422, domain.InvalidData)
 	unknown := "il_01kabcdefghjkmnpqrstvw0001_jG9Sw02PCNFSPS2Xb3vt2DS5JfD90SkJbHvb5EaCIPf3VqkT0"
 	s.redeem(unknown, two).refuses(http.StatusNotFound, domain.NotFound)
@@ -370,7 +371,7 @@ func TestOAuthLinks(t *testing.T) {
 	}
 }
 
-// Consent, membership and role are those of the moment.
+// Consent, membership and role are read anew for every request.
 func TestOAuthEndsAtOnce(t *testing.T) {
 	s, p := withProvider(t, options{})
 	s.SecondOwner(t, s.org)
@@ -393,7 +394,7 @@ func TestOAuthEndsAtOnce(t *testing.T) {
 	status(domain.MemberEnded)
 	s.refusedToken(token, http.StatusForbidden, domain.IdentityNotLinked, "")
 
-	// The identity is free again, for another member, here or elsewhere.
+	// The identity can be linked again, to another member of any organization.
 	other := s.Organization(t, 2, domain.InternalPlan)
 	_, code := s.started(other.Secret)
 	s.redeem(code, token).is(http.StatusOK)
@@ -401,7 +402,7 @@ func TestOAuthEndsAtOnce(t *testing.T) {
 	s.Audit(t)
 }
 
-// A link is its member's; owners and admins see and end those of all.
+// A link belongs to its member. Owners and admins see and end the links of all members.
 func TestOAuthLinksOfOthers(t *testing.T) {
 	s, p := withProvider(t, options{})
 	add := &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.org", Role: domain.Analyst}
@@ -449,7 +450,7 @@ func TestOAuthLinksOfOthers(t *testing.T) {
 	s.refusedToken(p.token(person, allScopes), http.StatusForbidden, domain.IdentityNotLinked, "")
 }
 
-// An identity goes to one of two links that are redeemed at the same time, in whatever shards and processes.
+// Of two links that are redeemed at the same time, one gets the identity, whatever their shards and processes.
 func TestOAuthIdentityIsClaimedOnce(t *testing.T) {
 	s, p := withProvider(t, options{})
 	token := p.token(person, allScopes)
@@ -512,7 +513,7 @@ func TestOAuthClaimsAtTheSameMoment(t *testing.T) {
 	}
 }
 
-// A link that two people redeem at the same time goes to one of them.
+// If two people redeem a link at the same time, one of them gets it.
 func TestOAuthLinkIsRedeemedOnce(t *testing.T) {
 	s, p := withProvider(t, options{})
 	_, code := s.started(s.org.Secret)
@@ -538,20 +539,20 @@ func TestOAuthLinkIsRedeemedOnce(t *testing.T) {
 	s.offered(ordinaryMCP, tokens[winner])
 	s.refusedToken(tokens[1-winner], http.StatusForbidden, domain.IdentityNotLinked, "")
 
-	// The other is bound to nothing, and may be linked elsewhere at once.
+	// The other identity is not linked, and may be linked elsewhere at once.
 	s.linked(tokens[1-winner])
 	s.offered(ordinaryMCP, tokens[1-winner])
 	s.Audit(t)
 }
 
-// The minute and the month are the organization's, whoever asks.
+// Tokens use the same minute and month of the organization as keys.
 func TestOAuthIsMetered(t *testing.T) {
 	plans := parsePlans(t, `{"gratis": {"perMinute": 6, "versionsPerMonth": 1, "requestsPerMonth": 3}}`)
 	s, p := withProvider(t, options{plan: "gratis", plans: plans})
 	s.freshMinute()
 	token := p.token(person, allScopes)
 	s.refusedToken(token, http.StatusForbidden, domain.IdentityNotLinked, "") // costs nothing
-	s.linked(token)                                                           // one of the minute
+	s.linked(token)                                                           // one request of the minute
 	ping := func() answer { return s.rpc(ordinaryMCP, token, request("ping", "{}")) }
 	for range 3 {
 		ping().message(http.StatusOK)
@@ -593,7 +594,7 @@ func TestOAuthMetadata(t *testing.T) {
 	}
 }
 
-// Not configured, nothing is there and nothing is different.
+// Without configuration there are no OAuth endpoints, and all others work as usual.
 func TestOAuthNotConfigured(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.OAuth = nil }})
 	p := startProvider(t)
@@ -613,8 +614,8 @@ func TestOAuthNotConfigured(t *testing.T) {
 	s.offered(ordinaryMCP, s.org.Secret)
 }
 
-// A crash between claim and event leaves the link to be redeemed, to nobody else's
-// gain until it has expired; then the claim is worth nothing.
+// After a crash between claim and event the link can still be redeemed. Until it expires, no other link can use the
+// identity; after that the claim has no effect.
 func TestOAuthClaimOutlivesACrash(t *testing.T) {
 	s, p := withProvider(t, options{})
 	token := p.token(person, allScopes)

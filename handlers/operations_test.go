@@ -14,15 +14,15 @@ import (
 	"integrityledger/schemas"
 )
 
-// noClient are operations that the clients have not, as nobody needs them for emission or verification, or a program of
-// its own does them: what evidence holds, documents and pages, keys that are pinned, and what operators and agents ask.
+// noClient are operations that the clients do not have: they are not needed for emission or verification, or other
+// programs do them, such as reading evidence, documents and pages, pinned keys, and requests of operators and agents.
 var noClient = []string{
 	"getInclusion", "getContract", "getSchema", "getDownload", "getTrustedKeys", "getLimits", "getErrorPage",
 	"getHealth", "getReadiness", "callIntegrityMcp",
 }
 
-// Every operation of the integrity contract, and what the clients have of the other, is in the clients for Go,
-// JavaScript and Python under one name, written as each language writes it; pages have a method that walks them.
+// The Go, JavaScript and Python clients have every operation of the integrity contract, and share some of the
+// certification API, under one name in the spelling of each language. Pages have a method that walks them.
 func TestClientOperations(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(path)
@@ -87,8 +87,8 @@ func TestClientOperations(t *testing.T) {
 	}
 }
 
-// The page of downloads shows every operation of the clients, in both languages, and the page of errors every member of
-// one.
+// The page of downloads shows every operation of the clients in both languages, and the page of errors shows every
+// member of an error.
 func TestPagesListOperationsAndMembersOfErrors(t *testing.T) {
 	s := open(t, options{})
 	document, err := published()

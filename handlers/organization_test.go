@@ -17,8 +17,8 @@ import (
 
 const organization = "/api/v1/organization"
 
-// TestKeysOfAnOrganization creates, lists, renames, shortens and revokes a key with another: its text is shown once, it
-// works from the answer on and no longer than it may, and every step stands in the history with who took it.
+// A key creates, lists, renames, shortens and revokes another key. The new key's text is shown once, the key works from
+// that answer until its end, and the history has every step with its actor.
 func TestKeysOfAnOrganization(t *testing.T) {
 	s := open(t, options{})
 	s.Company(t, s.org, "company-2")
@@ -99,7 +99,7 @@ func TestKeysOfAnOrganization(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreRefused: what is wrong is named, nobody gives more than there is, and then there is no key.
+// A refusal names the problems, no key grants more than it has, and no key is created.
 func TestKeysThatAreRefused(t *testing.T) {
 	s := open(t, options{})
 	narrow := read[wire.CreatedAPIKey](s.send(http.MethodPost, organization+"/keys", s.org.Secret,
@@ -192,8 +192,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestRotationOfAKey: both keys work until the overlap ends, and the successor reaches the companies of the former one
-// only where it was asked for.
+// Both keys work until the overlap ends, and the successor may use the former key's companies only if requested.
 func TestRotationOfAKey(t *testing.T) {
 	s := open(t, options{})
 	made := read[wire.CreatedAPIKey](s.send(http.MethodPost, organization+"/keys", s.org.Secret,
@@ -234,8 +233,8 @@ func TestRotationOfAKey(t *testing.T) {
 	}
 }
 
-// TestMembersOfAnOrganization invites, changes and ends members. The link of an invitation is in one answer only and
-// works once; only an owner makes or changes an owner, and the last one stays.
+// Members are invited, changed and ended. The link of an invitation is in one answer only and works once. Only an owner
+// creates or changes an owner, and the last owner cannot be ended.
 func TestMembersOfAnOrganization(t *testing.T) {
 	s := open(t, options{})
 	admin := s.actor("admin@example.com", domain.Admin)
@@ -337,7 +336,7 @@ func TestMembersOfAnOrganization(t *testing.T) {
 	s.send(
 		http.MethodPatch, organization+"/members/"+withdrawn.ID, admin.secret, body{"status": "active"},
 	).refuses(http.StatusConflict, domain.InvalidState)
-	// The key of an admin ends with the membership.
+	// An admin's key ends with the membership.
 	var id string
 	for _, m := range read[wire.Members](
 		s.send(http.MethodGet, organization+"/members", admin.secret, nil), http.StatusOK,
@@ -350,7 +349,7 @@ func TestMembersOfAnOrganization(t *testing.T) {
 	s.send(http.MethodGet, organization, admin.secret, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
 }
 
-// TestOthersKeysAndMembers: what belongs to another organization is answered as what is nowhere.
+// Keys and members of another organization are answered like unknown ones.
 func TestOthersKeysAndMembers(t *testing.T) {
 	s := open(t, options{})
 	other := s.Organization(t, s.org.ID.Shard(), domain.InternalPlan)
@@ -385,8 +384,7 @@ func TestOthersKeysAndMembers(t *testing.T) {
 	}
 }
 
-// TestOrganizationInAnExhaustedMonth: a month that is used up, or a plan without requests, keeps no owner from revoking
-// a key, and the organization still tells what was used.
+// In a used-up month, or on a plan without requests, an owner can still revoke a key and read the organization's usage.
 func TestOrganizationInAnExhaustedMonth(t *testing.T) {
 	s := open(
 		t,
@@ -411,7 +409,7 @@ func TestOrganizationInAnExhaustedMonth(t *testing.T) {
 	s.send(http.MethodGet, organization, secret, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
 }
 
-// TestMailedInvitation: where the service mails, the answer has no link, and the queue holds the code sealed.
+// If the service mails invitations, the answer has no link, and the queue contains the encrypted code.
 func TestMailedInvitation(t *testing.T) {
 	key, _ := domain.NewSecretKey()
 	s := open(t, options{config: func(c *handlers.Config) { c.MailsInvitations, c.SecretKey = true, &key }})
@@ -431,7 +429,7 @@ func TestMailedInvitation(t *testing.T) {
 	}
 }
 
-// An organization has a thousand keys that work, and is refused one more.
+// An organization may have a thousand active keys, and is refused another.
 func TestMostKeys(t *testing.T) {
 	s := open(t, options{})
 	s.owner(fmt.Sprintf(`INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, created_by, created_at, expires_at)

@@ -17,7 +17,7 @@ import (
 	"integrityledger/projections/session"
 )
 
-// records has one record of every state, by name.
+// records has one record in every state, by name.
 func (w *site) records() map[string]string {
 	w.t.Helper()
 	ids := map[string]string{
@@ -36,7 +36,7 @@ func (w *site) records() map[string]string {
 	return ids
 }
 
-// away is the service with its database out of reach.
+// away makes the service's database unreachable.
 func (w *site) away() {
 	w.t.Helper()
 	pool, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(context.Background(), 1)
@@ -50,7 +50,7 @@ func (w *site) away() {
 	w.use(handlers.New(config))
 }
 
-// shows is what a result has to say.
+// shows is the expected content of a result.
 type shows struct {
 	record, file, result string
 	title, not           string
@@ -72,8 +72,8 @@ func (p *tab) shows(want shows) {
 	}
 }
 
-// Every result of the specification has an explanation of its own in both
-// languages, and none has a serious fault for assistive technology.
+// Every result of the specification has its own explanation in both languages, and none has a serious accessibility
+// fault.
 func TestResultsInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -181,7 +181,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 	}
 }
 
-// What hinders an answer is never a mismatch, and can be tried again.
+// A failure to compare is never shown as a mismatch, and the comparison can be repeated.
 func TestUnableToCheck(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -247,18 +247,18 @@ func TestUnableToCheck(t *testing.T) {
 	}
 }
 
-// worker waits until the page has its worker, which it asks for after it has loaded: without one, it would say that it
-// cannot hash, and not that the service is away.
+// worker waits until the page has its worker, which it requests after it has loaded. Without it the page would say that
+// it cannot hash, not that the service is unavailable.
 func (p *tab) worker() {
 	p.T.Helper()
 	p.until(`performance.getEntriesByType("resource").some(r => r.name.includes("worker"))`)
 }
 
-// offline cuts the site off, or lets it answer again. The site does it, not the browser, whose command for it
-// changes from one version to the next.
+// offline disconnects the site or connects it again. The site does it, because the browser's command for it changes
+// between versions.
 func (p *tab) offline(is bool) { p.site.cut.Store(is) }
 
-// A page shows the state of the moment in which a file is chosen, not of that in which it was opened.
+// The page shows the state at the moment a file is chosen, not the state when the page was opened.
 func TestEveryComparisonIsFresh(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -279,7 +279,7 @@ func TestEveryComparisonIsFresh(t *testing.T) {
 	p.result("RECORD_REVOKED")
 }
 
-// The hash leaves, and nothing of the file.
+// Only the hash leaves the browser, and no byte of the file.
 func TestNoByteOfTheFileLeaves(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -290,7 +290,7 @@ func TestNoByteOfTheFileLeaves(t *testing.T) {
 	w.leavesHashAlone("/certificates/"+certificate, certificationAction+"/certificates/"+certificate+"/verify", content)
 }
 
-// leavesHashAlone compares a file on a page, which may ask one address once.
+// leavesHashAlone compares a file on a page, which may send one request to one address.
 func (w *site) leavesHashAlone(path, asked, content string) {
 	t := w.t
 	t.Helper()
@@ -336,7 +336,7 @@ func TestPageIgnoresTheQuery(t *testing.T) {
 	}
 }
 
-// A lower version that arrives late never was current: no text says that it was replaced since.
+// A lower version that is registered late was never current, so no text says that it was replaced later.
 func TestLateLowerVersion(t *testing.T) {
 	s := open(t, options{})
 	s.registered("late", 2, "two")
@@ -347,7 +347,7 @@ func TestLateLowerVersion(t *testing.T) {
 		for _, form := range []string{"", "sha256=" + hash("one")} {
 			method := http.MethodPost
 			if form == "" {
-				method = http.MethodGet // with the panels that the script chooses from
+				method = http.MethodGet // the page with all panels of the script
 			}
 			text := string(s.browse(method, prefix+"/integrity/"+id, form).body)
 			text = text[strings.Index(text, "<main"):strings.Index(
@@ -382,7 +382,7 @@ func TestWithoutJavaScript(t *testing.T) {
 		checks: []string{"no file compared", "Historical"}})
 }
 
-// paste sends a hash by the form.
+// paste sends a hash with the form.
 func (p *tab) paste(text string) {
 	p.T.Helper()
 	const field = chromedp.CSS("#sha256")
@@ -390,14 +390,14 @@ func (p *tab) paste(text string) {
 		p.click(".paste summary")
 	}
 	p.do(chromedp.WaitVisible(field), chromedp.Clear(field), chromedp.SendKeys(field, text))
-	// What stood there before may look like the answer.
+	// The previous content may look like the answer.
 	run(p, chromedp.WaitEvent(page.LoadEventFired, nil, chromedp.Click(chromedp.CSS(".paste button"))))
 }
 
-// signOfAFile is true of a page that shows a sign which only the comparison of a file may show.
+// signOfAFile is true if a page shows a sign that only the comparison of a file may show.
 const signOfAFile = `document.querySelector('#result > :not([data-compared="hash"])[data-result^="MATCH"], #result use:is([href="#i-yes"], [href^="#i-MATCH"])') !== null`
 
-// Each result of a pasted hash has a headline and a colour of its own, and none the look of a file's.
+// Each result of a pasted hash has its own headline and color, and none looks like the result for a file.
 func TestPastedHash(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -451,8 +451,8 @@ func TestPastedHash(t *testing.T) {
 	p.shot("PASTED-invalid")
 }
 
-// The front page leads to the console where there is one, and that of a demo says how to get in. Neither has a secret
-// to show.
+// The front page links to the console if there is one, and a demo's front page says how to sign in. Neither contains a
+// secret.
 func TestFrontPageLeadsToTheConsole(t *testing.T) {
 	for name, c := range map[string]struct {
 		config        func(*handlers.Config)

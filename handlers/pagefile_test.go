@@ -27,12 +27,12 @@ import (
 	"integrityledger/handlers/web"
 )
 
-// maxGrowth is how much memory a renderer may take for the largest file, in bytes: half of the file. What it took
-// before differs from one version of the browser to the next.
+// maxGrowth is the number of bytes by which a renderer may grow for the largest file: half of the file. Its size before
+// differs between versions of the browser.
 const maxGrowth = web.MaxFile / 2
 
-// The largest file is hashed in pieces, and right; one byte more is refused before anything is read.
-// Not beside other tests: their renderers would count.
+// The largest file is hashed correctly, in pieces. One byte more is refused before anything is read. The test is not
+// parallel: it would count the renderers of other tests.
 func TestLargestFile(t *testing.T) {
 	w := openSite(t)
 	largest := sparse(t, web.MaxFile)
@@ -70,7 +70,7 @@ func TestLargestFile(t *testing.T) {
 	}
 }
 
-// holdsHashing has the worker read one piece of a file that has several, and no more.
+// holdsHashing makes the worker read only the first piece of a file with several.
 func (w *site) holdsHashing() {
 	const held = `{ const read = Blob.prototype.arrayBuffer; let pieces = 0;
 		Blob.prototype.arrayBuffer = function () { return this.size > 1 << 20 && pieces++ > 0 ? new Promise(() => {}) : read.call(this) } }
@@ -89,7 +89,8 @@ func (w *site) holdsHashing() {
 	})
 }
 
-// Cancelled in the middle: nothing is asked, and the next file is compared as if nothing had been.
+// After a cancellation in the middle no request is sent, and the next file is compared as if there had been none
+// before.
 func TestCancelledFile(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -121,7 +122,7 @@ func (s *service) declared(document, sum string, size int) string {
 	return s.post(integrity+"/records", declaration).is(201)["publicId"].(string)
 }
 
-// note waits until the page says why nothing was compared.
+// note waits until the page says why no file was compared.
 func (p *tab) note(text string) {
 	p.T.Helper()
 	p.until(
@@ -130,8 +131,7 @@ func (p *tab) note(text string) {
 	)
 }
 
-// renderers is the most memory that each renderer process has had so far, in
-// bytes (VmHWM: what it shares with others included).
+// renderers returns the peak memory of each renderer process, in bytes (VmHWM, including shared memory).
 func (p *tab) renderers() map[int64]int64 {
 	p.T.Helper()
 	processes, err := chromedp.CallBrowser(p, systeminfo.GetProcessInfo, cdp.Empty{})
@@ -144,7 +144,7 @@ func (p *tab) renderers() map[int64]int64 {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.ID))
 		peak := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || err == nil && peak == nil {
-			continue // it has ended since it was listed, as that of an earlier test may
+			continue // it has ended since it was listed, like an earlier test's renderer
 		}
 		check(p.T, err)
 		kib, err := strconv.ParseInt(string(peak[1]), 10, 64)
@@ -157,7 +157,7 @@ func (p *tab) renderers() map[int64]int64 {
 	return peaks
 }
 
-// An empty file is a file like any other.
+// An empty file is compared like any other file.
 func TestEmptyFile(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -170,7 +170,7 @@ func TestEmptyFile(t *testing.T) {
 	}
 }
 
-// What is no single readable file is refused, and nothing is asked.
+// Anything but a single readable file is refused, and no request is sent.
 func TestWhatIsNoFile(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -206,13 +206,13 @@ func TestWhatIsNoFile(t *testing.T) {
 	p.result("MATCH_CURRENT")
 }
 
-// key presses a key, with Shift or without.
+// key presses a key, with or without Shift.
 func (p *tab) key(keys string, modifiers ...chromedp.Modifier) {
 	p.T.Helper()
 	p.do(chromedp.KeyEvent(keys, chromedp.KeyModifiers(modifiers...)))
 }
 
-// tabTo presses Tab until the focus is on what the selector finds.
+// tabTo presses Tab until the selected element has the focus.
 func (p *tab) tabTo(selector string, modifiers ...chromedp.Modifier) {
 	p.T.Helper()
 	for range 20 {
@@ -224,7 +224,7 @@ func (p *tab) tabTo(selector string, modifiers ...chromedp.Modifier) {
 	p.T.Fatalf("Tab does not reach %s", selector)
 }
 
-// chooseByKey opens the file dialogue of what has the focus, and gives it a file.
+// chooseByKey opens the file dialogue of the focused element and gives it a file.
 func (p *tab) chooseByKey(path string) {
 	p.T.Helper()
 	call(p, page.Enable, page.EnableParams{})
@@ -233,7 +233,7 @@ func (p *tab) chooseByKey(path string) {
 	call(p, dom.SetFileInputFiles, dom.SetFileInputFilesParams{Files: []string{path}, BackendNodeID: opened.BackendNodeID})
 }
 
-// Everything works by the keyboard alone, and the focus can be seen.
+// Everything works with the keyboard alone, and the focus is visible.
 func TestKeyboardOnly(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -255,7 +255,7 @@ func TestKeyboardOnly(t *testing.T) {
 	p.chooseByKey(file(t, "a", "one"))
 	p.result("MATCH_CURRENT")
 
-	// Cancel stands before the button that holds the focus.
+	// Cancel precedes the focused button.
 	p.chooseByKey(sparse(t, web.MaxFile))
 	p.do(chromedp.WaitVisible(chromedp.CSS("#result progress")))
 	p.tabTo("[data-cancel]", chromedp.ModifierShift)

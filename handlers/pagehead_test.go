@@ -15,7 +15,7 @@ import (
 	"integrityledger/handlers/web"
 )
 
-// reads asks for a page as a browser whose person reads these languages does, and follows no redirect.
+// reads requests a page like a browser that prefers these languages, and follows no redirect.
 func (s *service) reads(path, languages string) answer {
 	s.t.Helper()
 	r := s.request(http.MethodGet, path, "", nil)
@@ -31,8 +31,8 @@ func (s *service) reads(path, languages string) answer {
 	return answer{t: s.t, status: response.StatusCode, header: response.Header, body: text}
 }
 
-// A link for checking opens in the language that the reader's browser prefers; one who has chosen Spanish stays there,
-// and nobody is led in a circle.
+// A verification link opens in the language that the browser prefers. A reader who has chosen Spanish stays there, and
+// there is no redirect loop.
 func TestLinkOpensInTheLanguageOfItsReader(t *testing.T) {
 	s := open(t, options{})
 	_, certificate := s.certificate("Title", "one")
@@ -83,7 +83,7 @@ func TestLinkOpensInTheLanguageOfItsReader(t *testing.T) {
 	}
 }
 
-// A page has one address: what leads there besides is a code as answers write it, or has a slash after it.
+// A page has one address. Other spellings, such as a code as answers write it or a trailing slash, redirect to it.
 func TestOtherAddressesLeadToThePage(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
@@ -148,7 +148,7 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 	}
 }
 
-// What crawlers, browsers and those who find a weakness look for stands where they look.
+// Files for crawlers, browsers and security researchers are at their usual addresses.
 func TestFilesThatProgramsLookFor(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.SecurityContact = "mailto:security@example.org, https://example.org/security"
@@ -182,8 +182,8 @@ func TestFilesThatProgramsLookFor(t *testing.T) {
 	open(t, options{}).public("/.well-known/security.txt").refuses(http.StatusNotFound, domain.NotFound)
 }
 
-// Every page that may be listed says in a sentence what it is for, where it stands, and where its other language does;
-// the two name each other.
+// Every page that may be listed has a description, its own address, and the address in the other language; the two
+// pages name each other.
 func TestPagesSayWhatTheyAreFor(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")

@@ -14,8 +14,8 @@ import (
 	"integrityledger/handlers/web"
 )
 
-// page asks as a browser does. Pages are for people, so they are no part of the
-// OpenAPI document, and the recorder does not judge them.
+// page requests a page like a browser. Pages are for people, so the OpenAPI document does not describe them, and the
+// recorder does not check them.
 func (s *service) page(path string) answer {
 	s.t.Helper()
 	return s.browse(http.MethodGet, path, "")
@@ -36,7 +36,7 @@ func (s *service) browse(method, path, form string) answer {
 	return answer{s.t, response.StatusCode, response.Header, text}
 }
 
-// answering says the same to everybody.
+// answering gives the same answer to every request.
 func answering(status int, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -48,8 +48,8 @@ func answering(status int, body string) http.Handler {
 const pagePolicy = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// Every page, also one that says what went wrong, has the headers of the issue,
-// sets no cookie, and holds no script or style of its own.
+// Every page, including pages about failures, has the security headers, sets no cookie, and contains no inline script
+// or style.
 func TestHeadersOfPages(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
@@ -90,10 +90,10 @@ func TestHeadersOfPages(t *testing.T) {
 	}
 }
 
-// toCatalogues is what a page says to those that list pages: nothing is loaded from there.
+// toCatalogues matches the links of a page for search engines: the browser loads nothing from them.
 var toCatalogues = regexp.MustCompile(`<link rel="(canonical|alternate)"[^>]*>`)
 
-// WebAssembly is for the worker alone, and the worker can ask for nothing.
+// Only the worker may run WebAssembly, and the worker may send no requests.
 func TestAssets(t *testing.T) {
 	s := open(t, options{})
 	page := s.page("/en/integrity/" + s.registered("a", 1, "one"))
@@ -121,7 +121,7 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// A page names nobody: what is private is nowhere in it, whatever it shows.
+// No page contains private data, whatever it shows.
 func TestPagesNameNobody(t *testing.T) {
 	s := open(t, options{})
 	one := s.registered("private-document", 1, "one")
@@ -167,7 +167,7 @@ func TestDetailsOfTheRecord(t *testing.T) {
 			}
 		}
 	}
-	for name, prefix := range map[string]string{"b": "", "c": "/en"} { // what is only reserved has nothing to show
+	for name, prefix := range map[string]string{"b": "", "c": "/en"} { // a reserved version has no details
 		a := s.page(prefix + "/integrity/" + s.reserved(name, 1))
 		if a.status != http.StatusOK || contains(a.body, "receipt\"") || contains(a.body, key.KeyID) {
 			t.Errorf("%d %s", a.status, a.body)
@@ -175,8 +175,8 @@ func TestDetailsOfTheRecord(t *testing.T) {
 	}
 }
 
-// A page of another site cannot lead a person to a result by sending the form,
-// and who hears the page hears first what the form led to.
+// A page of another site cannot lead a person to a result by submitting the form. Screen readers announce the result of
+// the form first.
 func TestFormIsOfThisSite(t *testing.T) {
 	s := open(t, options{})
 	_, certificate := s.certificate("Title", "one")
@@ -186,7 +186,7 @@ func TestFormIsOfThisSite(t *testing.T) {
 			record, "same-origin", "sha256=" + hash("one"), "MATCH_CURRENT",
 			"Esta huella coincide con la versión vigente. No se ha comparado ningún archivo",
 		},
-		// a browser that does not say
+		// a browser without Fetch Metadata
 		{record, "", "sha256=" + hash("two"), "HASH_MISMATCH", "Esta huella no coincide. No se ha comparado ningún archivo"},
 		{record, "same-origin", "sha256=1", "FILE_NOT_COMPARED", "Una huella SHA-256 tiene exactamente 64 caracteres"},
 		{record, "cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
@@ -219,7 +219,7 @@ func TestFormIsOfThisSite(t *testing.T) {
 
 var shownPanel = regexp.MustCompile(`<section id="result"[^>]*>\s*<div class="panel" data-result="([^"]*)"`)
 
-// The form takes a hash and nothing else, and no more than a form needs.
+// The form accepts only a hash, and no larger body than a form needs.
 func TestHashForm(t *testing.T) {
 	s := open(t, options{})
 	path := "/en/integrity/" + s.registered("a", 1, "one")
@@ -252,7 +252,7 @@ func TestHashForm(t *testing.T) {
 	}
 }
 
-// Whoever asks for a page gets one also for a path without one; whoever asks for data gets the envelope.
+// A request for a page gets a page even for an unknown path. A request for data gets the envelope.
 func TestFailuresAsPages(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.PublicPagesPerMinute = 3 }})
 	s.freshMinute()
@@ -306,7 +306,7 @@ func TestFailuresAsPages(t *testing.T) {
 	}
 }
 
-// Every link of the front page leads somewhere, and it says what the specification wants disclosed.
+// Every link of the front page has a target, and the page discloses what the specification requires.
 func TestFrontPage(t *testing.T) {
 	s := open(t, options{})
 	for path, parts := range map[string][]string{
@@ -329,7 +329,7 @@ func TestFrontPage(t *testing.T) {
 	}
 }
 
-// The code on paper is that of the verification link; cmd/lab/judges reads one.
+// The printed code contains the verification link; cmd/lab/judges reads one.
 func TestQRCode(t *testing.T) {
 	s := open(t, options{})
 	_, certificate := s.certificate("Title", "one")

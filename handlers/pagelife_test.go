@@ -10,13 +10,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// around serves w through a handler that sees each request first.
+// around serves w through a handler that gets each request first.
 func (w *site) around(serve func(rw http.ResponseWriter, r *http.Request, next http.Handler)) {
 	next := w.http.Config.Handler
 	w.use(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { serve(rw, r, next) }))
 }
 
-// loaded waits until the answer to a comparison with this hash is in the page.
+// loaded waits until the page has the answer to a comparison with this hash.
 func (p *tab) loaded(sum string) {
 	p.T.Helper()
 	p.until(
@@ -24,7 +24,7 @@ func (p *tab) loaded(sum string) {
 	)
 }
 
-// What is shown is of the file that came last, however late answers arrive, and whatever was being hashed.
+// The page shows the result of the last file, however late answers arrive and whatever was being hashed.
 func TestTheLastFileCounts(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -65,7 +65,7 @@ func TestTheLastFileCounts(t *testing.T) {
 	}
 }
 
-// A browser that cannot hash says so, asks nothing, and can later.
+// A browser that cannot hash says so, sends no request, and can compare later.
 func TestWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -89,7 +89,7 @@ func TestWithoutAWorker(t *testing.T) {
 			p := w.tab()
 			p.open("/en/integrity/" + id)
 			p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
-			for range 2 { // the second has no worker to begin with
+			for range 2 { // the second page starts without a worker
 				p.choose(file(t, "a", "one"))
 				p.note("This browser could not compute the hash")
 			}
@@ -108,7 +108,7 @@ func TestWithoutAWorker(t *testing.T) {
 	}
 }
 
-// withoutWASM takes the permission for WebAssembly from the policy, and keeps the browser from remembering it.
+// withoutWASM removes the permission for WebAssembly from the policy, and prevents caching.
 type withoutWASM struct{ http.ResponseWriter }
 
 func (w withoutWASM) WriteHeader(status int) {
@@ -118,7 +118,7 @@ func (w withoutWASM) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// A page out of the browser's memory is asked for again: its answer is old.
+// A page restored from the browser's memory is requested again, because its answer is old.
 func TestPageFromMemory(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -133,8 +133,8 @@ func TestPageFromMemory(t *testing.T) {
 	p.result("FILE_NOT_COMPARED")
 }
 
-// Nothing needs scrolling sideways at 320 CSS pixels (WCAG 2.2, 1.4.10), and a
-// name from right to left does not turn round what follows it.
+// No page needs horizontal scrolling at 320 CSS pixels (WCAG 2.2, 1.4.10), and a right-to-left name does not reverse
+// the text after it.
 func TestNarrowPages(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// prism starts a validation proxy of a document before a service, and answers where it listens.
+// prism starts a validation proxy for a document in front of a service and returns its address.
 func prism(t *testing.T, directory, name, upstream string, document []byte) *url.URL {
 	t.Helper()
 	file := filepath.Join(directory, name+".json")
@@ -43,7 +43,7 @@ func prism(t *testing.T, directory, name, upstream string, document []byte) *url
 	for said.Scan() {
 		if strings.Contains(said.Text(), "listening") {
 			go func() {
-				for said.Scan() { // so that it never waits for its reader
+				for said.Scan() { // so that it never blocks on its output
 				}
 			}()
 			return &url.URL{Scheme: "http", Host: address}
@@ -53,7 +53,8 @@ func prism(t *testing.T, directory, name, upstream string, document []byte) *url
 	return nil
 }
 
-// A validation proxy of others finds nothing against the documents in what the clients' tests send and are answered.
+// An independent validation proxy finds no violation of the documents in the requests and answers of the clients'
+// tests.
 func TestValidationProxy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs a validation proxy")
@@ -64,11 +65,11 @@ func TestValidationProxy(t *testing.T) {
 	}
 	s := open(t, options{})
 	s.javaScriptStoryAt(validated(s, directory).URL, installedClient(t, s.http.URL+clientAddress), clientTests)
-	other := open(t, options{}) // with counts of its own
+	other := open(t, options{}) // with separate counts
 	pythonClientStoryAt(t, servedPython(t), other, validated(other, directory).Config.Handler)
 }
 
-// validated is a service behind the validation proxies of both its documents. It reports what they find.
+// validated is a service behind the validation proxies of both its documents. It reports their findings.
 func validated(s *service, directory string) *httptest.Server {
 	t := s.t
 	t.Helper()
@@ -97,7 +98,7 @@ func validated(s *service, directory string) *httptest.Server {
 				return fmt.Errorf("violations %s: %w", text, err)
 			}
 			for _, v := range violations {
-				// What is wrong with a request that was refused is why it was refused.
+				// Findings about a refused request explain its refusal.
 				if r.StatusCode < http.StatusBadRequest || len(v.Location) == 0 || v.Location[0] != "request" {
 					t.Errorf("%s %s answers %d: %v %s", r.Request.Method, r.Request.URL, r.StatusCode, v.Location, v.Message)
 				}

@@ -29,8 +29,8 @@ var errNoPython = errors.New(
 		"install python3-httpx python3-cryptography python3-asn1crypto python3-jsonschema)",
 )
 
-// findPython looks for an interpreter that has the packages: that of the system
-// may, where another one comes first in PATH.
+// findPython looks for an interpreter that has the packages. The system's interpreter may have them even if PATH has
+// another one first.
 var findPython = sync.OnceValues(func() (string, error) {
 	for _, candidate := range []string{"python3", "/usr/bin/python3"} {
 		probe := exec.Command(
@@ -46,7 +46,7 @@ var findPython = sync.OnceValues(func() (string, error) {
 // pythonFiles are Python files for integrators, and their tests.
 type pythonFiles struct{ files, tests string }
 
-// servedPython are the files as the service serves them.
+// servedPython returns the files as the service serves them.
 func servedPython(t *testing.T) pythonFiles {
 	t.Helper()
 	served := t.TempDir()
@@ -60,14 +60,14 @@ func servedPython(t *testing.T) pythonFiles {
 	return pythonFiles{served, tests}
 }
 
-// python prepares a command that finds the files as the service serves them.
+// python prepares a command that finds the served files.
 func python(t *testing.T, environ []string, args ...string) *exec.Cmd {
 	t.Helper()
 	return servedPython(t).command(t, environ, args...)
 }
 
-// command prepares a command that finds the files and their tests.
-// Without an interpreter it skips the test, saying what is left out, and fails where CI=true.
+// command prepares a command that finds the files and their tests. Without an interpreter it skips the test and says
+// what is left out; it fails if CI=true.
 func (p pythonFiles) command(t *testing.T, environ []string, args ...string) *exec.Cmd {
 	t.Helper()
 	interpreter, err := findPython()
@@ -95,13 +95,13 @@ func (p pythonFiles) unittest(t *testing.T, environ []string, modules ...string)
 	}
 }
 
-// The verifier finds in every vector what it must, and the receiver keeps its rules.
+// The verifier reaches the verdict of every vector, and the receiver follows its rules.
 func TestPythonFiles(t *testing.T) {
 	t.Parallel()
 	servedPython(t).unittest(t, nil, "test_verify_integrity", "test_verify_timestamps", "test_integrity_webhook")
 }
 
-// A result that cannot be written is exit code 2, whether the reader has gone or the disk is full.
+// If the result cannot be written, the exit code is 2, whether the reader has gone or the disk is full.
 func TestPythonVerifierCannotWrite(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -130,8 +130,8 @@ func TestPythonVerifierCannotWrite(t *testing.T) {
 	}
 }
 
-// A verifier that lacks what it needs says so in one line and exits 2, not 1, which
-// would say that the receipt is not valid.
+// A verifier that lacks a dependency says so in one line and exits with 2. Exit code 1 would say that the receipt is
+// not valid.
 func TestPythonVerifierCannotCheck(t *testing.T) {
 	t.Parallel()
 	lacking := t.TempDir()
@@ -171,7 +171,7 @@ func TestPythonVerifierCannotCheck(t *testing.T) {
 			t.Errorf("%s: not one line: %q", name, stderr.String())
 		}
 	}
-	// A program that imports them gets the ordinary error, which names the package.
+	// A program that imports the files gets the usual error, which names the package.
 	check(
 		t, os.WriteFile(filepath.Join(lacking, "httpx.py"), []byte(`raise ImportError("No module named 'httpx'")`), 0o600),
 	)
@@ -185,7 +185,7 @@ func TestPythonVerifierCannotCheck(t *testing.T) {
 	}
 }
 
-// The verifier ends with the text that stands everywhere.
+// The verifier's output ends with the common fixed text.
 func TestPythonLimits(t *testing.T) {
 	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
 		script := fmt.Sprintf(
@@ -203,8 +203,8 @@ func TestPythonLimits(t *testing.T) {
 	}
 }
 
-// A newcomer installs the wheel into a virtual environment, and has the modules and the commands. What it needs must be
-// there already: no index of packages is asked.
+// The wheel installs into a virtual environment with its modules and commands. Its dependencies must already be
+// installed: no package index is asked.
 func TestPythonWheel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes a virtual environment")
@@ -240,7 +240,7 @@ print(m.version("integrity-client"), c.__version__, all("/venv/" in module.__fil
 	}
 }
 
-// The types of the Python files are right, where there is somebody to say so.
+// The type annotations of the Python files are correct, if a type checker is installed.
 func TestPythonTypes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs mypy")
@@ -265,8 +265,8 @@ func TestPythonTypes(t *testing.T) {
 	}
 }
 
-// The client sets a company up, reserves, registers and saves evidence, which the
-// verifier accepts; and it keeps its promises when others misbehave.
+// The client sets up a company, reserves, registers and stores evidence, which the verifier accepts. It also behaves as
+// documented if other parties do not.
 func TestPythonClient(t *testing.T) {
 	t.Parallel()
 	pythonClientStory(t, servedPython(t)).logged(`"client":"integrity-python/` + developers.Version + `"`)
@@ -277,7 +277,7 @@ func pythonClientStory(t *testing.T, files pythonFiles) *service {
 	return pythonClientStoryAt(t, files, open(t, options{}), nil)
 }
 
-// pythonClientStoryAt is pythonClientStory of a service through a proxy; nil for none.
+// pythonClientStoryAt runs pythonClientStory with a service behind a proxy, which may be nil.
 func pythonClientStoryAt(t *testing.T, files pythonFiles, s *service, proxy http.Handler) *service {
 	t.Helper()
 	if proxy == nil {

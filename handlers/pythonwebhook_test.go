@@ -23,14 +23,14 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// delivered is a delivery as it was sent, and how the receiver answered; 502 where there was none.
+// delivered is a delivery as it was sent, and the receiver's status; 502 means no answer.
 type delivered struct {
 	header http.Header
 	body   []byte
 	status int
 }
 
-// receiver is the Python sample behind an address that stays.
+// receiver is the Python sample behind a fixed address.
 type receiver struct {
 	*httptest.Server
 	t        *testing.T
@@ -58,7 +58,7 @@ func newReceiver(t *testing.T, files pythonFiles) *receiver {
 	return r
 }
 
-// send gives the sample a delivery.
+// send sends a delivery to the sample.
 func (r *receiver) send(header http.Header, body []byte) int {
 	request, err := http.NewRequestWithContext(
 		context.Background(), http.MethodPost, *r.target.Load(), bytes.NewReader(body),
@@ -75,7 +75,7 @@ func (r *receiver) send(header http.Header, body []byte) int {
 	return response.StatusCode
 }
 
-// start runs the sample with a secret; the former one is killed.
+// start runs the sample with a secret, after killing the former process.
 func (r *receiver) start(secret string) {
 	r.t.Helper()
 	r.kill()
@@ -105,7 +105,7 @@ func (r *receiver) kill() {
 	}
 }
 
-// next waits for n deliveries with that answer.
+// next waits for n deliveries with this status.
 func (r *receiver) next(n, status int) (list []delivered) {
 	r.t.Helper()
 	timeout := time.After(patience)
@@ -123,7 +123,7 @@ func (r *receiver) next(n, status int) (list []delivered) {
 	return list
 }
 
-// stored are the ids of the events in the sample's database.
+// stored returns the ids of the events in the sample's database.
 func (r *receiver) stored() (ids []string) {
 	r.t.Helper()
 	db, err := sql.Open("sqlite", r.database)
@@ -146,8 +146,8 @@ func (r *receiver) stored() (ids []string) {
 	return ids
 }
 
-// The sample takes what the service sends, each event once, across duplicates, a
-// rotated secret and its own death; what the service has not sent it refuses.
+// The sample accepts the service's deliveries and stores each event once, across duplicates, a rotated secret and its
+// own crash. It refuses everything that the service has not sent.
 func TestPythonWebhookReceiver(t *testing.T) {
 	t.Parallel()
 	pythonReceiverStory(t, servedPython(t))
@@ -205,12 +205,12 @@ func pythonReceiverStory(t *testing.T, files pythonFiles) {
 	s.registered("c", 1, "c")
 	r.next(1, http.StatusNoContent)
 
-	s.hold() // nothing is sent again until the receiver is back
+	s.hold() // no retry before the receiver is back
 	r.kill()
 	s.registered("d", 1, "d")
 	r.next(1, http.StatusBadGateway)
 	r.start(rotated)
-	s.skew.Add(int64(10 * time.Second)) // past the first wait
+	s.skew.Add(int64(10 * time.Second)) // beyond the first wait
 	r.next(1, http.StatusNoContent)
 
 	var want []string

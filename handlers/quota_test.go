@@ -14,8 +14,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// parsePlans reads a table whose plans may leave out what a test does not need: they have no limit of a month, and
-// 10,000 administrative events a day.
+// parsePlans reads a table whose plans may omit limits that a test does not need: no monthly limit, and 10,000
+// administrative events a day.
 func parsePlans(t *testing.T, text string) domain.Plans {
 	t.Helper()
 	var table map[string]map[string]any
@@ -39,13 +39,13 @@ func parsePlans(t *testing.T, text string) domain.Plans {
 	return plans
 }
 
-// changePlan is the operator's doing.
+// changePlan changes the plan as the operator does.
 func (s *service) changePlan(plan string, internal bool) {
 	s.t.Helper()
 	must(s, &domain.ChangePlan{Origin: s.org.Operator(), Plan: plan, Internal: internal})
 }
 
-// warned lists the percentages that the usage shows.
+// warned lists the warning percentages in the usage.
 func (s *service) warned() (percents []int) {
 	s.t.Helper()
 	for _, w := range s.usage().Warnings {
@@ -55,7 +55,7 @@ func (s *service) warned() (percents []int) {
 	return percents
 }
 
-// used is what the usage says of the month: limit, used, remaining.
+// used returns limit, used and remaining of the month.
 func (s *service) used() string {
 	s.t.Helper()
 	u := s.usage()
@@ -70,7 +70,7 @@ func (s *service) wantUsed(what, want string) {
 	}
 }
 
-// onlyRegistrations requires that the feed tells of nothing else.
+// onlyRegistrations requires that the feed contains only registrations.
 func (s *service) onlyRegistrations(query string) {
 	s.t.Helper()
 	for _, e := range s.changes(query).Events {
@@ -101,9 +101,9 @@ func TestWarningsAreShown(t *testing.T) {
 	s.post(integrity+"/records", declaration("a", 21, "x")).refuses(
 		http.StatusTooManyRequests, domain.RegistrationQuotaExhausted,
 	)
-	// Warnings are no event of the feed.
+	// Warnings are not events of the feed.
 	s.onlyRegistrations("&limit=1000")
-	// One mail each waits, and a new month begins without any warning.
+	// A mail waits for each warning, and a new month begins without warnings.
 	if mails := s.number("SELECT count(*) FROM mails WHERE shard = $1 AND organization_id = $2"); mails != 3 {
 		t.Errorf("%d mails", mails)
 	}
@@ -114,8 +114,7 @@ func TestWarningsAreShown(t *testing.T) {
 	s.Audit(t)
 }
 
-// Plans change in the middle of a month; nothing that was used comes back, and
-// evidence stays available whatever the plan.
+// Plans change in the middle of a month. Used units do not come back, and evidence stays available on every plan.
 func TestPlanChanges(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 3},
 		"pro": {"perMinute": 10000, "versionsPerMonth": 10}, "internal": {"perMinute": 60000}}`)})
@@ -165,11 +164,11 @@ func TestPlanChanges(t *testing.T) {
 	s.Audit(t)
 }
 
-// The month charged is that of the decision: a declaration may arrive in the last
-// second of one and be decided in the first of the next, and leap days are days.
+// The month of the decision is charged: a declaration may arrive in the last second of a month and be decided in the
+// first second of the next. Leap days count as days.
 func TestMonthsEnd(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1}}`)})
-	// A key lives at most two years; the clock is moved by less than one at a time.
+	// A key lives at most two years, so the clock moves by less than a year at a time.
 	leap := time.Date(2028, 2, 29, 23, 30, 0, 0, time.UTC)
 	if time.Until(leap) < 0 || time.Until(leap) > 700*24*time.Hour {
 		leap = time.Date(s.Now().Year()+1, 2, 28, 23, 30, 0, 0, time.UTC)
@@ -192,7 +191,7 @@ func TestMonthsEnd(t *testing.T) {
 	)
 	s.wantUsed("the last day", fmt.Sprintf("gratis %s 1 1 0 %s", day, day.End().Format(time.RFC3339)))
 
-	// Prepared, so received and signed, in the last moment; decided after midnight.
+	// Prepared, and so received and signed, at the last moment; decided after midnight.
 	s.at(day.End().Add(-time.Millisecond * 500))
 	origin := s.org.Origin()
 	origin.Actor = domain.KeyActor(key.Outcome.ID)
@@ -213,7 +212,7 @@ func TestMonthsEnd(t *testing.T) {
 	s.Audit(t)
 }
 
-// Fifty want the last ten, through two server processes.
+// Fifty requests compete for the last ten units, through two server processes.
 func TestLastUnitsOverTwoProcesses(t *testing.T) {
 	o := options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 20}}`)}
 	s := open(t, o)
@@ -259,8 +258,8 @@ func TestLastUnitsOverTwoProcesses(t *testing.T) {
 	s.Audit(t)
 }
 
-// Two processes share an organization's minute, all its keys included, while
-// others of the shard come in the opposite order.
+// Two processes share an organization's minute for all its keys, while other organizations of the shard arrive in the
+// opposite order.
 func TestMinuteOverTwoProcesses(t *testing.T) {
 	o := options{plan: "gratis"}
 	s := open(t, o)
@@ -303,7 +302,7 @@ func TestMinuteOverTwoProcesses(t *testing.T) {
 	s.skew.Add(int64(time.Minute))
 	processes[1].get(integrity + "/usage").is(http.StatusOK)
 
-	// A key that one process revokes is refused by the other at once.
+	// After one process revokes a key, the other refuses it at once.
 	key, secret := s.Key(t, s.org, domain.IntegrityRead)
 	processes[1].send(http.MethodGet, integrity+"/usage", secret, nil).is(http.StatusOK)
 	must(s, &domain.RevokeKey{Origin: s.org.Operator(), Key: key.ID})

@@ -25,9 +25,9 @@ import (
 	"integrityledger/schemas"
 )
 
-// publication is the OpenAPI documents, as one, with what the tests have met of them.
+// publication is the OpenAPI documents as one, with the parts that the tests have exercised.
 type publication struct {
-	document *openapi3.T // the integrity API's, with the paths of the older one
+	document *openapi3.T // of the integrity API, with the paths of the certification API
 	older    *openapi3.T
 	router   routers.Router
 
@@ -36,7 +36,7 @@ type publication struct {
 	codes map[string]bool
 }
 
-// published is the one document of the whole run.
+// published is the document shared by the whole run.
 var published = sync.OnceValues(func() (*publication, error) {
 	openapi3filter.RegisterBodyDecoder("text/x-python", openapi3filter.PlainBodyDecoder)
 	openapi3filter.RegisterBodyDecoder("application/gzip", openapi3filter.FileBodyDecoder)
@@ -52,7 +52,7 @@ var published = sync.OnceValues(func() (*publication, error) {
 		document.Paths.Set(path, item)
 	}
 	maps.Copy(document.Components.SecuritySchemes, older.Components.SecuritySchemes)
-	document.Servers = nil // the tests' servers have addresses of their own
+	document.Servers = nil // the tests' servers have other addresses
 	router, err := gorillamux.NewRouter(document)
 	if err != nil {
 		return nil, fmt.Errorf("the OpenAPI document: %w", err)
@@ -77,7 +77,7 @@ func publishedDocument(file string) (*openapi3.T, error) {
 	return document, nil
 }
 
-// neverExercised lists what the document promises and no test has seen.
+// neverExercised lists the parts of the document that no test has exercised.
 func (p *publication) neverExercised() (missing []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *publication) neverExercised() (missing []string) {
 	return missing
 }
 
-// enumerated are the codes that an error may have.
+// enumerated returns the codes that an error may have.
 func (p *publication) enumerated() (codes []string) {
 	for _, document := range []*openapi3.T{p.document, p.older} {
 		for _, code := range document.Components.Schemas["ApiError"].Value.Properties["code"].Value.Enum {
@@ -110,14 +110,14 @@ func (p *publication) enumerated() (codes []string) {
 	return slices.Compact(codes)
 }
 
-// recorder validates every request and every answer that passes through it against the document, and remembers what was
-// met. Requests that were refused are judged by their answers only.
+// recorder validates every request and answer that passes through it against the document, and remembers the exercised
+// parts. For a refused request it checks only the answer.
 type recorder struct {
 	t    *testing.T
 	next http.RoundTripper
 }
 
-// recorded is the server's client, with every exchange held against the document.
+// recorded returns the server's client, with every exchange validated against the document.
 func recorded(t *testing.T, server *httptest.Server) *http.Client {
 	return &http.Client{Transport: recorder{t, server.Client().Transport}}
 }
@@ -171,7 +171,7 @@ func judge(r *http.Request, sent []byte, response *http.Response, body []byte) e
 		asked.Body = io.NopCloser(bytes.NewReader(sent))
 	}
 	if asked.Method == http.MethodHead {
-		asked.Method = http.MethodGet // every path that answers GET answers HEAD
+		asked.Method = http.MethodGet // every path with GET also has HEAD
 	}
 	route, variables, err := p.router.FindRoute(asked)
 	if err != nil {
@@ -205,8 +205,8 @@ func judge(r *http.Request, sent []byte, response *http.Response, body []byte) e
 	return errors.Join(wrong...)
 }
 
-// judgeUndocumented looks at answers to what is no operation: an unknown path, or another method, which is OPTIONS
-// where pages of other origins may read.
+// judgeUndocumented checks answers to requests that are no operation: an unknown path, or another method, such as
+// OPTIONS if pages of other origins may read.
 func (p *publication) judgeUndocumented(response *http.Response, body []byte) error {
 	if response.Request.Method == http.MethodOptions && response.StatusCode == http.StatusNoContent {
 		if len(body) != 0 || response.Header.Get("Access-Control-Allow-Origin") != "*" || response.Header.Get("Allow") == "" {
@@ -234,7 +234,7 @@ func (p *publication) judgeUndocumented(response *http.Response, body []byte) er
 	return p.document.Components.Schemas["ApiFailure"].Value.VisitJSON(value, openapi3.EnableJSONSchema2020())
 }
 
-// remember requires that a code is one which the operation names for the status.
+// remember requires that the operation names the code for the status.
 func (p *publication) remember(operation *openapi3.Operation, status int, body []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,7 +243,7 @@ func (p *publication) remember(operation *openapi3.Operation, status int, body [
 	}
 	p.met[operation.OperationID][status] = true
 	documented := operation.Responses.Status(status)
-	if status < http.StatusBadRequest || documented == nil { // which was reported already
+	if status < http.StatusBadRequest || documented == nil { // already reported
 		return nil
 	}
 	inJSON := documented.Value.Content["application/json"]
@@ -264,7 +264,7 @@ func (p *publication) remember(operation *openapi3.Operation, status int, body [
 	return nil
 }
 
-// unknownParameters finds what the validator lets pass.
+// unknownParameters finds parameters that the validator ignores.
 func unknownParameters(r *http.Request, operation *openapi3.Operation) error {
 	for name := range r.URL.Query() {
 		if operation.Parameters.GetByInAndName("query", name) == nil {

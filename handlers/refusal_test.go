@@ -59,7 +59,7 @@ func TestBadBodies(t *testing.T) {
 	} {
 		s.post(path, text).refuses(http.StatusBadRequest, domain.MalformedJSON)
 	}
-	// As deep as may be: well-formed, and no declaration.
+	// The deepest allowed value: well-formed, but not a declaration.
 	s.post(path, strings.Repeat("[", 32)+strings.Repeat("]", 32)).refuses(
 		http.StatusUnprocessableEntity, domain.InvalidData,
 	)
@@ -247,7 +247,7 @@ func TestPages(t *testing.T) {
 	s.public("/readyz").is(http.StatusOK)
 }
 
-// What a key may not see answers byte for byte as what does not exist.
+// For a resource that a key may not see, the answer is byte for byte the answer for one that does not exist.
 func TestForeignIsUnknown(t *testing.T) {
 	s := open(t, options{})
 	mine := s.registered("a", 1, "one")
@@ -279,7 +279,7 @@ func TestForeignIsUnknown(t *testing.T) {
 	same := func(method, path string, in any, known, unknown string) {
 		t.Helper()
 		status, k := ask(method, path, in, known)
-		// A batch and a search answer 200, with what was refused or found inside.
+		// A batch and a search answer 200, and contain their refusals or results.
 		if within := strings.Contains(path, "/batch") ||
 			strings.Contains(path, "sha256="); (status == http.StatusOK) != within || status == http.StatusCreated {
 			t.Errorf("%s %s answers %d", method, path, status)
@@ -304,7 +304,7 @@ func TestForeignIsUnknown(t *testing.T) {
 	same(http.MethodPost, integrity+"/records", declared, "hidden", "absent")
 	same(http.MethodPost, integrity+"/records/batch", `{"declarations":[`+declared+`]}`, "hidden", "absent")
 	reserved := `{"companyReference":"*","source":"billing","documentReference":"h","version":%d}`
-	for _, version := range []int{1, 2} { // registered, and not
+	for _, version := range []int{1, 2} { // registered, and unknown
 		same(http.MethodPost, integrity+"/reservations", fmt.Sprintf(reserved, version), "hidden", "absent")
 	}
 	for _, known := range []string{"theirs", "h"} {
@@ -338,7 +338,7 @@ func TestForeignIsUnknown(t *testing.T) {
 	}
 }
 
-// TestLookupNamesOneRecord: a look-up names a link or a version, and what is missing or too much is named.
+// A look-up names a public id or a version, and a refusal names missing or superfluous members.
 func TestLookupNamesOneRecord(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
@@ -450,7 +450,7 @@ func TestPanic(t *testing.T) {
 	s.public("/readyz").is(http.StatusOK)
 }
 
-// A database that is away is no mismatch, no unknown record and no invalid key.
+// An unavailable database is never answered as a mismatch, an unknown record or an invalid key.
 func TestDatabaseAway(t *testing.T) {
 	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(context.Background(), 1)
 	check(t, err)
@@ -477,8 +477,8 @@ func TestCompanyLimit(t *testing.T) {
 	s.post(integrity+"/companies", body{"reference": "company-1"}).is(http.StatusOK)
 }
 
-// The last place is given once, however many want it; a grant that is taken
-// back ends the very next request and leaves the list.
+// The last place is given out once, however many requests compete for it. Withdrawing a grant affects the very next
+// request and removes the company from the list.
 func TestLastCompanyAndGrants(t *testing.T) {
 	s := open(t, options{})
 	s.owner("UPDATE organization_state SET companies = 9999")

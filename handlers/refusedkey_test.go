@@ -13,7 +13,7 @@ import (
 	"integrityledger/handlers"
 )
 
-// TestTheLogSaysWhyAKeyIsRefused: each reason has its words in the log, with the key's id and never its secret.
+// Each reason appears in the log, with the key's id and never its secret.
 func TestTheLogSaysWhyAKeyIsRefused(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
@@ -64,8 +64,7 @@ func TestTheLogSaysWhyAKeyIsRefused(t *testing.T) {
 	refused(ended, "expired", domain.InvalidKey, http.StatusUnauthorized, home)
 }
 
-// TestAKeyIsGoodAtOnce: every key of many that are made at the same time is good from its first request on, whatever
-// bytes it is made of.
+// Of many keys that are created at the same time, each works from its first request on, whatever bytes it has.
 func TestAKeyIsGoodAtOnce(t *testing.T) {
 	s := open(t, options{})
 	var making sync.WaitGroup

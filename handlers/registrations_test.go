@@ -18,7 +18,7 @@ func (s *service) credits(n int64) {
 	must(s, &domain.AddCredits{Origin: s.org.Operator(), Credits: n})
 }
 
-// Registrations of a month are exact, credits enlarge them, and hash-only quotas know nothing of either.
+// Monthly registrations are counted exactly, credits increase them, and hash-only quotas do not depend on either.
 func TestMonthlyRegistrations(t *testing.T) {
 	s := open(t,
 		options{plan: "gratis",
@@ -49,7 +49,7 @@ func TestMonthlyRegistrations(t *testing.T) {
 	if taken := attempts(12); taken != 3 {
 		t.Errorf("%d registrations of 3", taken)
 	}
-	// A refusal by quota costs no request of the month either, and every other request one.
+	// A refusal by quota costs no monthly request, and every other request costs one.
 	if got := s.allowance(s.org.Secret); got != "1000 3 997 []" {
 		t.Errorf("after 3 registrations and 9 refusals: %s", got)
 	}

@@ -9,12 +9,11 @@ import (
 	"testing"
 )
 
-// released has a directory for each version of the clients that integrators may have, as it was served then, with the
-// tests that it passed then. A directory is added with a version, and never changed: SHA256SUMS says so.
+// released has a directory for each version of the clients that integrators may have, as it was served, with the tests
+// that it passed. A directory is added with each version and never changed, according to SHA256SUMS.
 const released = "developers/testdata/released"
 
-// What integrators took home of earlier versions works with the service of today: whoever has it need not change it
-// when the service does.
+// Earlier versions of the clients work with the present service, so integrators need not change when the service does.
 func TestReleasedClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the clients of every version")
@@ -53,7 +52,7 @@ func TestReleasedClients(t *testing.T) {
 	}
 }
 
-// unpackedWheel is a folder with what pip would install of the wheel.
+// unpackedWheel is a folder with the files that pip would install from the wheel.
 func unpackedWheel(t *testing.T, path string) string {
 	t.Helper()
 	archive, err := zip.OpenReader(path)

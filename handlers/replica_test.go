@@ -24,7 +24,7 @@ import (
 
 const readAfter = "Integrity-Read-After"
 
-// replicated is a service with a standby whose replay a test can hold up.
+// replicated is a service with a standby whose replay a test can pause.
 type replicated struct {
 	*service
 	cluster *pgtest.Cluster
@@ -50,7 +50,7 @@ func openReplicated(t *testing.T, now func() time.Time) *replicated {
 	return r
 }
 
-// pause holds the replica at the organization's present, and returns that sequence.
+// pause stops the replay at the organization's present sequence, and returns it.
 func (r *replicated) pause() int64 {
 	r.t.Helper()
 	head := r.head()
@@ -70,7 +70,7 @@ func (r *replicated) head() int64 {
 	return r.number("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2")
 }
 
-// answered is how many of what do asks the replica has answered.
+// answered returns the number of do's requests that the replica has answered.
 func (r *replicated) answered(do func()) int64 {
 	before := r.replica.Count().Answered
 	do()
@@ -92,7 +92,7 @@ func sequences(a answer) (list []int64) {
 
 const feed = integrity + "/changes?companyReference=company-1"
 
-// A replica that has caught up answers whatever it may answer; the rest is never asked of it.
+// A replica that has caught up answers all requests that it may answer, and gets no others.
 func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 	t.Parallel()
 	r := openReplicated(t, time.Now)
@@ -134,7 +134,7 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 	}
 }
 
-// While the replica is behind, no caller misses what it has written or read.
+// While the replica is behind, every caller sees what it has written or read.
 func TestReadYourWrites(t *testing.T) {
 	t.Parallel()
 	r := openReplicated(t, time.Now)
@@ -152,9 +152,9 @@ func TestReadYourWrites(t *testing.T) {
 	for _, path := range []string{integrity + "/records/" + id, lookup} {
 		r.get(path).is(http.StatusOK)
 		r.after(path, r.org.Secret, written).is(http.StatusOK)
-		r.after(path, r.org.Secret, old).is(http.StatusOK) // what the replica does not know is the primary's to deny
+		r.after(path, r.org.Secret, old).is(http.StatusOK) // only the primary may say that a record is unknown
 	}
-	// Evidence is the primary's, also where the reader says that an earlier state will do.
+	// Evidence comes from the primary, even if the reader accepts an earlier state.
 	if a := r.after(integrity+"/records/"+id+"/evidence", r.org.Secret, old); a.status != http.StatusOK {
 		t.Errorf("evidence of what the replica lacks: %d %s", a.status, a.body)
 	}
@@ -165,7 +165,7 @@ func TestReadYourWrites(t *testing.T) {
 		}
 	}
 
-	// A page behind another lacks nothing that was there when that one was read.
+	// A following page includes everything that existed when the previous page was read.
 	r.registered("b", 2, "three")
 	list := integrity + "/records?companyReference=company-1&limit=1"
 	page := read[wire.Records](r.get(list), http.StatusOK)
@@ -198,8 +198,8 @@ func TestReadYourWrites(t *testing.T) {
 	}
 }
 
-// A client that has written reads its own writes while the replica lacks them, and is answered by it once it has them,
-// although others have written since.
+// While the replica lacks a client's writes, the client still sees them. Once the replica has them, it answers the
+// client, even if others have written since.
 func TestClientsReadTheirWrites(t *testing.T) {
 	t.Parallel()
 	r := openReplicated(t, time.Now)
@@ -240,8 +240,8 @@ func TestClientsReadTheirWrites(t *testing.T) {
 	wantRevoked(record.PublicID, 1)
 }
 
-// The feed is the same from any mixture of servers: nothing is missed, nothing comes twice, and only the primary says
-// that a cursor is ahead.
+// Any mixture of servers gives the same feed: no event is missing or repeated, and only the primary says that a cursor
+// is ahead.
 func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 	t.Parallel()
 	r := openReplicated(t, time.Now)
@@ -278,7 +278,7 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 				cursor = next
 			}
 			whole := want
-			if 0 <= header && header <= old { // the end that the replica knows was good enough
+			if 0 <= header && header <= old { // the replica's end was new enough
 				whole = want[:slices.Index(want, old)+1]
 			}
 			equal(t, fmt.Sprintf("feed read after %d in pages of %d", header, limit), got, whole)
@@ -295,13 +295,14 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 		http.StatusUnprocessableEntity, domain.CursorAhead,
 	)
 
-	// Who waits at what the replica takes for the end is not kept waiting by it.
+	// A reader that waits at the replica's end does not wait for the replica.
 	equal(
 		t, "events of a wait", sequences(r.after(feed+"&wait=25&after="+strconv.FormatInt(old, 10), r.org.Secret, 0)),
 		want[slices.Index(want, old)+1:],
 	)
 
-	// A waiter at the end is woken by the primary and gets its events, whatever it had accepted.
+	// The primary wakes a reader that waits at the end, and the reader gets the events even if it accepts an earlier
+	// state.
 	type result struct {
 		answer answer
 		err    error
@@ -326,7 +327,8 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 	}
 }
 
-// A replica from before a rebuild of the feed answers no reader under the epoch from after it: its rows are not mended.
+// A replica from before a rebuild of the feed answers no reader with the later epoch, because its rows are not
+// repaired.
 func TestFeedOfAReplicaFromBeforeARebuild(t *testing.T) {
 	t.Parallel()
 	r := openReplicated(t, time.Now)
@@ -350,7 +352,7 @@ func TestFeedOfAReplicaFromBeforeARebuild(t *testing.T) {
 	page(1)
 }
 
-// A standby has a commit before the primary shows it, where the primary waits for a standby: the feed gives out no
+// If the primary waits for its standby, the standby has a commit before the primary shows it. The feed still returns no
 // cursor that the primary would call ahead.
 func TestFeedOfAReplicaThatIsAhead(t *testing.T) {
 	t.Parallel()
@@ -358,7 +360,7 @@ func TestFeedOfAReplicaThatIsAhead(t *testing.T) {
 	r.registered("a", 1, "one")
 	head := r.head()
 	primary := r.cluster.PrimaryURL()
-	// The first read of a head after a commit prunes its page, which is logged, so the count of a request would wait too.
+	// The first read of a head after a commit prunes its page, which writes WAL, so counting a request would wait too.
 	pgtest.Exec(t, primary, "SELECT count(position) FROM shard_heads")
 	pgtest.Exec(t, primary, "ALTER SYSTEM SET synchronous_standby_names = 'absent'")
 	pgtest.Exec(t, primary, "SELECT pg_reload_conf()")
@@ -392,7 +394,7 @@ func TestFeedOfAReplicaThatIsAhead(t *testing.T) {
 	got.answer.is(http.StatusCreated)
 }
 
-// A grant that was taken back shows nothing more, also where the replica does not know it.
+// A withdrawn grant gives no access, even if the replica has not replayed the withdrawal.
 func TestReplicaDoesNotKnowThatAGrantIsGone(t *testing.T) {
 	t.Parallel()
 	r := openReplicated(t, time.Now)
@@ -416,7 +418,7 @@ func TestReplicaDoesNotKnowThatAGrantIsGone(t *testing.T) {
 	}
 }
 
-// A replica that is gone costs nobody an answer.
+// If the replica is unavailable, every request is still answered.
 func TestReplicaAway(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

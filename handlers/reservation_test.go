@@ -30,7 +30,7 @@ func instant(t *testing.T, text string) time.Time {
 	return at
 }
 
-// TestReservationLife goes through contract section 3, Reservation, by the clock.
+// The test follows contract section 3, Reservation, through time.
 func TestReservationLife(t *testing.T) {
 	s := open(t, options{plan: "gratis"})
 	const week = 7 * 24 * time.Hour
@@ -88,7 +88,7 @@ func TestReservationLife(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestReservationIsNoRecord: only the public comparison tells a reserved public id from an unknown one.
+// Only the public comparison distinguishes a reserved public id from an unknown one.
 func TestReservationIsNoRecord(t *testing.T) {
 	s := open(t, options{})
 	s.registered("d", 1, "one")
@@ -129,7 +129,7 @@ func TestReservationIsNoRecord(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestReservationID: adopt, mismatch, foreign, malformed, and what is decided first.
+// A reservationId is adopted, or refused as a mismatch, foreign or malformed, and other checks come first.
 func TestReservationID(t *testing.T) {
 	s := open(t, options{})
 	one, two := s.reserved("d", 1), s.reserved("d", 2)
@@ -152,7 +152,7 @@ func TestReservationID(t *testing.T) {
 		t.Errorf("errors %s", got)
 	}
 
-	// Of another company, and of another organization in the same shard and in another.
+	// Reservations of another company, and of organizations in the same and in another shard.
 	company := s.Company(t, s.org, "company-2")
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
 	elsewhere := s.post(
@@ -185,7 +185,7 @@ func TestReservationID(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestReservationLimitsUnderConcurrency: what is left is given out once.
+// The remaining reservations are given out once.
 func TestReservationLimitsUnderConcurrency(t *testing.T) {
 	s := open(t, options{})
 	s.hold()
@@ -221,7 +221,7 @@ func TestReservationLimitsUnderConcurrency(t *testing.T) {
 	if left := domain.ReservationLife - s.Now().Sub(start); wait < left-time.Second || wait > left+time.Minute {
 		t.Errorf("Retry-After %s, the first expires in %s", wait, left)
 	}
-	// A known version answers with its link all the same, and is not renewed.
+	// A known version still gets its link, and is not renewed.
 	known := s.post(integrity+"/reservations", version("a-0", 1)).is(http.StatusOK)["publicId"].(string)
 	s.send(http.MethodDelete, integrity+"/reservations/"+known, s.org.Secret, nil).is(http.StatusOK)
 	s.reserved("one-more", 1)

@@ -23,7 +23,7 @@ type blobs struct {
 	mu     sync.Mutex
 	bodies map[string]string
 	failed error
-	stored func() // is called once bytes are stored, before their registration
+	stored func() // called after bytes are stored and before their registration
 }
 
 func (b *blobs) has(v string) bool {
@@ -74,7 +74,7 @@ func (s *service) eraser(store *blobs, ledger *eventstore.Ledger) *queue.Loop {
 	})
 }
 
-// TestKeepingHasAnEnd: a store that hangs holds no request for longer than a caller waits.
+// If the store hangs, a request waits no longer than its caller would.
 func TestKeepingHasAnEnd(t *testing.T) {
 	var left time.Duration
 	s := open(t, options{config: func(c *handlers.Config) {
@@ -101,14 +101,14 @@ func (s *service) retention(days int32) {
 	must(s, &domain.ChangeRetention{Origin: s.org.Operator(), Days: days})
 }
 
-// content is what the answer about an artifact says of its first version's bytes.
+// content returns the state of the bytes of an artifact's first version.
 func (s *service) content(v workVersion) wire.KeptContent {
 	s.t.Helper()
 	return read[wire.ArtifactHistory](
 		s.get(certificationAction+"/artifacts/"+v.artifact), http.StatusOK).Versions[0].Content
 }
 
-// TestRetentionByAWrongClock: a process whose clock is ahead erases nothing before its time.
+// A process whose clock is ahead erases nothing too early.
 func TestRetentionByAWrongClock(t *testing.T) {
 	s, store, _ := retaining(t)
 	kept := s.registeredText("kept", "the bytes")
@@ -138,7 +138,7 @@ func TestRetention(t *testing.T) {
 		t.Fatalf("kept %v", store.bodies)
 	}
 
-	// The retention at the commit counts, not the one at the upload.
+	// The retention at the commit applies, not the retention at the upload.
 	store.stored = func() { s.retention(0) }
 	changed := s.registeredText("changed", "on its way")
 	store.stored = nil
@@ -148,7 +148,7 @@ func TestRetention(t *testing.T) {
 	}
 	s.retention(30)
 
-	// Bytes whose registration never came go after an hour; a store that fails keeps nothing half.
+	// Bytes without a registration are erased after an hour. A failing store keeps no partial content.
 	store.failed = errors.New("the disk is full")
 	before := s.sequence()
 	s.post(
@@ -186,7 +186,7 @@ func TestRetention(t *testing.T) {
 	s.Audit(t)
 }
 
-// erase erases a subject as the operator's command does, and tells how many texts.
+// erase erases a subject like the operator's command, and returns the number of texts.
 func (s *service) erase(subject string) int {
 	s.t.Helper()
 	store := query.New(query.Config{Pool: s.Pool, Public: s.Pool, Installation: s.Installation})
@@ -198,8 +198,8 @@ func (s *service) erase(subject string) int {
 	return len(texts)
 }
 
-// The erasure of an artifact takes the bytes of its versions, and none of a version that is only on its way: what is
-// told to be kept until a day is there until then.
+// Erasing an artifact erases the bytes of its versions, except for a version whose registration is still in progress:
+// bytes that an answer promises until a day remain until then.
 func TestErasedWhileRegistering(t *testing.T) {
 	s, store, eraser := retaining(t)
 	v := s.registeredText("first", "first bytes")
@@ -218,7 +218,7 @@ func TestErasedWhileRegistering(t *testing.T) {
 	}
 }
 
-// Erased words are gone from every answer, stored ones included, and the history can still be proved.
+// Erased texts are gone from every answer, including stored ones, and the history can still be proved.
 func TestErasedTexts(t *testing.T) {
 	s, store, eraser := retaining(t)
 	const secret = "Very personal words"
@@ -249,7 +249,7 @@ func TestErasedTexts(t *testing.T) {
 			t.Errorf("%s: %s", path, a.body)
 		}
 	}
-	// The stored answers went, too, and still no request runs twice.
+	// The stored answers are erased too, and still no request runs twice.
 	again := s.send(
 		http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret,
 		body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k",

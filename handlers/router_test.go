@@ -18,8 +18,8 @@ import (
 
 var pathVariable = regexp.MustCompile(`\{(\w+)[^/}]*\}`)
 
-// TestGroupsOfPaths: whatever stands in a path, the router of its group finds the template that comes first of all,
-// with the same value of each variable.
+// For any path, the router of its group finds the first matching template of all, with the same values of its
+// variables.
 func TestGroupsOfPaths(t *testing.T) {
 	s := assemble(Config{Edge: Edge{OAuth: oauth.New(oauth.Config{ClientID: "client"})}})
 	var answered string

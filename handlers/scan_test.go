@@ -9,8 +9,8 @@ import (
 	"integrityledger/handlers"
 )
 
-// TestScansAreApart: what may read much asks on connections of its own, so that it takes none from authentication:
-// where they are missing, everything else goes on.
+// Requests that may read much use connections of their own and take none from authentication: when those are exhausted,
+// everything else continues.
 func TestScansAreApart(t *testing.T) {
 	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(t.Context(), 1)
 	check(t, err)

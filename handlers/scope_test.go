@@ -9,8 +9,8 @@ import (
 	"integrityledger/handlers/oauth"
 )
 
-// The group judges the role of a key by the scope of the endpoint. One without a scope would let every role write, so
-// each endpoint that writes names its scope, but for those with which members act for themselves.
+// The group judges the role of a key by the scope of the endpoint. An endpoint without a scope would let every role
+// write, so each endpoint that writes names its scope, except those with which members act for themselves.
 func TestEndpointsThatWriteNameTheirScope(t *testing.T) {
 	own := []string{"POST /api/v1/oauth/links", "DELETE /api/v1/oauth/links/{linkId}"}
 	s := assemble(Config{Edge: Edge{OAuth: &oauth.Provider{}}})
@@ -32,7 +32,7 @@ func TestEndpointsThatWriteNameTheirScope(t *testing.T) {
 	}
 }
 
-// The middleware asks the policy of a path before it knows the method, so all methods of a path agree on it.
+// The middleware reads the policy of a path before it knows the method, so all methods of a path must agree on it.
 func TestMethodsOfAPathAgree(t *testing.T) {
 	s := assemble(Config{Edge: Edge{OAuth: &oauth.Provider{}}})
 	for _, rt := range edge.RoutesOf(s.endpoints) {

@@ -10,7 +10,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestSearch: newest first, page by page, granted companies only.
+// The search is newest first, page by page, in granted companies only.
 func TestSearch(t *testing.T) {
 	s := open(t, options{})
 	var ids []any

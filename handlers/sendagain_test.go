@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	// unknownOutcome names what leaves the outcome of a write unknown.
+	// unknownOutcome matches the causes of an unknown outcome.
 	unknownOutcome = regexp.MustCompile(
 		`\b50[03]\b|5xx|\b(INTERNAL|TEMPORARILY_UNAVAILABLE)\b|lost connection|connection that breaks|no answer|outcome ?[uU]nknown|outcome is (un|not )known|conexión (perdida|que se)|sin respuesta|no se conoce`,
 	)
@@ -23,11 +23,10 @@ var (
 	looksUp = regexp.MustCompile(`(?i)\blook\w*\b[^.]*\bup\b|\blook-up\b|consult[aeó]|reconcile`)
 )
 
-// One rule for every write that did not succeed, everywhere: what was refused is corrected, what was not done is
-// sent again, and what is unknown, which is any 5xx and no answer, is looked up first, then sent again with the same
-// values.
+// Every text states the same rule for failed writes: correct a refused write, repeat a write that was not done, and if
+// the outcome is unknown, after any 5xx or no answer, look the version up first, then send the same values again.
 func TestOneRuleForSendingAgain(t *testing.T) {
-	passages := map[string][]string{} // by where they stand
+	passages := map[string][]string{} // by place
 	read := func(path string, split func(text string) []string) {
 		files, err := filepath.Glob(path)
 		check(t, err)

@@ -43,26 +43,26 @@ type service struct {
 	*ledgertest.Ledger
 	t    *testing.T
 	http *httptest.Server
-	// waiting is how many requests of this process wait for the feed.
+	// waiting returns the number of this process's requests that wait for the feed.
 	waiting func() int
 	log     *logBuffer
 	keys    *atomic.Pointer[action.Keys]
-	// The service's clock: it goes, or stands at held, and is skew ahead of that.
+	// The service's clock runs, or is stopped at held, and is skew ahead.
 	held *atomic.Pointer[time.Time]
 	skew *atomic.Int64
-	// clock is what the ledger dates by: simulated, until a test wants several.
+	// clock is the ledger's clock: simulated, unless a test needs several.
 	clock *eventstore.Clock
 	org   ledgertest.Organization
 }
 
-// options are what a test may want otherwise.
+// options change the defaults for a test.
 type options struct {
 	plan   string
 	plans  domain.Plans
 	config func(*handlers.Config)
 	ledger func(*eventstore.Config)
-	url    string            // of a migrated database; empty: one of its own
-	clock  *eventstore.Clock // nil: one that everything believes
+	url    string            // of a migrated database; empty means a new database
+	clock  *eventstore.Clock // nil means a clock on which everything agrees
 }
 
 func open(t *testing.T, o options) *service {
@@ -100,7 +100,7 @@ func open(t *testing.T, o options) *service {
 	return s
 }
 
-// process starts a server process on the database of s; s then speaks to that one.
+// process starts a server process on the database of s, and s then uses that process.
 func (s *service) process(o options) {
 	s.t.Helper()
 	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -121,7 +121,7 @@ func (s *service) process(o options) {
 		Edge: handlers.Edge{
 			Store: query.New(query.Config{
 				Pool: routed, Public: routed, Installation: s.Installation, Plans: o.plans,
-				RequestsReached: func(domain.Shard) { // at once, so that no test has to wait
+				RequestsReached: func(domain.Shard) { // immediate, so that no test has to wait
 					if err := warner.Look(context.Background()); err != nil {
 						s.t.Errorf("warn of requests: %v", err)
 					}
@@ -149,16 +149,17 @@ func (s *service) process(o options) {
 	s.t.Cleanup(s.http.Close)
 }
 
-// hold stops the service's clock: from here on it moves as the test moves skew, however long anything takes.
+// hold stops the service's clock: from now on only changes of skew move it, however long anything takes.
 func (s *service) hold() {
 	now := time.Now()
 	s.held.Store(&now)
 }
 
-// at moves the service's clock to a moment.
+// at moves the service's clock to a time.
 func (s *service) at(moment time.Time) { s.skew.Add(int64(moment.Sub(s.Now()))) }
 
-// freshMinute stops the service's clock at the start of the next minute, so that what follows falls into one.
+// freshMinute stops the service's clock at the start of the next minute, so that the following requests fall into one
+// minute.
 func (s *service) freshMinute() time.Time {
 	s.hold()
 	minute := s.Now().Truncate(time.Minute).Add(time.Minute)
@@ -166,19 +167,19 @@ func (s *service) freshMinute() time.Time {
 	return minute
 }
 
-// logged waits for words in the log: the line of a request may come after its answer.
+// logged waits for text in the log: the line of a request may come after its answer.
 func (s *service) logged(words string) {
 	s.t.Helper()
 	s.eventually("the log says "+words, func() bool { return strings.Contains(s.log.String(), words) })
 }
 
-// eventually waits until something holds.
+// eventually waits until a condition holds.
 func (s *service) eventually(what string, holds func() bool) {
 	s.t.Helper()
 	pgtest.Eventually(s.t, what, func() (bool, error) { return holds(), nil })
 }
 
-// second is another server process on the same database, with the same clock.
+// second starts another server process on the same database with the same clock.
 func (s *service) second(o options) *service {
 	s.t.Helper()
 	if o.plans == nil {
@@ -217,7 +218,7 @@ type answer struct {
 	body   []byte
 }
 
-// send makes a request. A body that is no string is sent as JSON; header lines follow as name, value.
+// send sends a request. A body that is not a string is sent as JSON. header has alternating names and values.
 func (s *service) send(method, path, key string, body any, header ...string) answer {
 	s.t.Helper()
 	var reader io.Reader
@@ -257,12 +258,12 @@ func (s *service) exchange(r *http.Request) answer {
 	return a
 }
 
-// tryExchange is exchange for goroutines that are not the test's.
+// tryExchange is exchange for goroutines other than the test's.
 func (s *service) tryExchange(r *http.Request) (answer, error) {
 	return s.through(recorded(s.t, s.http), r)
 }
 
-// plainly makes a request that the OpenAPI documents say nothing of.
+// plainly sends a request that the OpenAPI documents do not describe.
 func (s *service) plainly(r *http.Request) answer {
 	s.t.Helper()
 	a, err := s.through(s.http.Client(), r)
@@ -280,7 +281,7 @@ func (s *service) through(client *http.Client, r *http.Request) (answer, error) 
 	return answer{s.t, response.StatusCode, response.Header, text}, err
 }
 
-// trySend posts JSON, for goroutines that are not the test's.
+// trySend posts JSON, for goroutines other than the test's.
 func (s *service) trySend(path string, body any) (answer, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -305,13 +306,13 @@ func (s *service) post(path string, body any) answer {
 	return s.send(http.MethodPost, path, s.org.Secret, body)
 }
 
-// public asks without a key.
+// public sends a GET request without a key.
 func (s *service) public(path string) answer {
 	s.t.Helper()
 	return s.send(http.MethodGet, path, "", nil)
 }
 
-// is requires a status and returns what lies in data, or in error where there is one.
+// is requires a status and returns the member data, or error if there is one.
 func (a answer) is(status int) map[string]any {
 	a.t.Helper()
 	if a.status != status {
@@ -333,13 +334,13 @@ func (a answer) is(status int) map[string]any {
 	return envelope.Data
 }
 
-// read requires a status and returns the data of the answer, which has the members of T and no others.
+// read requires a status and returns the data of the answer, which must have exactly the members of T.
 func read[T any](a answer, status int) T {
 	a.t.Helper()
 	return typed[T](a.t, a.is(status))
 }
 
-// typed is an object as a T, whose members it has, and no others.
+// typed converts an object to a T. The object must have exactly the members of T.
 func typed[T any](t *testing.T, object map[string]any) (value T) {
 	t.Helper()
 	text, err := json.Marshal(object)
@@ -386,7 +387,7 @@ func pointers(e wire.Failure) string {
 
 type body map[string]any
 
-// with is the body with other members; nil leaves a member out.
+// with returns the body with changed members; nil removes a member.
 func (b body) with(change body) body {
 	b = maps.Clone(b)
 	for name, value := range change {
@@ -398,7 +399,7 @@ func (b body) with(change body) body {
 	return b
 }
 
-// declaration declares the content of a file.
+// declaration makes the declaration of a file's content.
 func declaration(document string, version int, content string) body {
 	return body{
 		"companyReference": "company-1", "source": "billing", "documentReference": document, "version": version,
@@ -420,7 +421,7 @@ func (s *service) registered(document string, version int, content string) strin
 	return s.post(integrity+"/records", declaration(document, version, content)).is(http.StatusCreated)["publicId"].(string)
 }
 
-// compared is the result of a public comparison; no content means no hash.
+// compared returns the result of a public comparison; empty content means no hash.
 func (s *service) compared(id, content string) wire.Comparison {
 	s.t.Helper()
 	path := "/api/public/integrity/" + id
@@ -430,25 +431,25 @@ func (s *service) compared(id, content string) wire.Comparison {
 	return read[wire.Comparison](s.public(path), http.StatusOK)
 }
 
-// usage is the organization's month at the integrity API.
+// usage returns the organization's month at the integrity API.
 func (s *service) usage() wire.Allowance {
 	s.t.Helper()
 	return read[wire.Allowance](s.get(integrity+"/usage"), http.StatusOK)
 }
 
-// history is a page of the organization's history; the query selects it.
+// history returns the page of the organization's history that the query selects.
 func (s *service) history(query string) []wire.AuditEvent {
 	s.t.Helper()
 	return read[wire.AuditEvents](s.get(certificationAction+"/audit-events?"+query), http.StatusOK).Events
 }
 
-// changes is a page of the feed of company-1.
+// changes returns a page of the feed of company-1.
 func (s *service) changes(query string) wire.Feed[wire.FeedEvent] {
 	s.t.Helper()
 	return read[wire.Feed[wire.FeedEvent]](s.get(integrity+"/changes?companyReference=company-1"+query), http.StatusOK)
 }
 
-// owner runs statements as the owner of the tables, who alone can get round their guards.
+// owner runs statements as the owner of the tables, who can bypass their guards.
 func (s *service) owner(statements ...string) {
 	s.t.Helper()
 	ctx := context.Background()
@@ -464,7 +465,7 @@ func (s *service) owner(statements ...string) {
 	}
 }
 
-// must executes a command that an operator prepared.
+// must executes a command prepared by an operator.
 func must[C domain.Command](s *service, command C) C {
 	s.t.Helper()
 	s.Must(s.t, command)
@@ -480,7 +481,7 @@ func check(t testing.TB, err error) {
 
 func contains(text []byte, part string) bool { return bytes.Contains(text, []byte(part)) }
 
-// number asks the database for one number about the organization.
+// number returns one number about the organization from the database.
 func (s *service) number(sql string) (n int64) {
 	s.t.Helper()
 	check(s.t, s.Pool.QueryRow(context.Background(), sql, s.org.ID.Shard(), [16]byte(s.org.ID)).Scan(&n))

@@ -15,8 +15,8 @@ import (
 	"integrityledger/handlers/action"
 )
 
-// visitor is the browser of a person at the provider. It follows nothing back to the service,
-// whose public address the test's server has not.
+// visitor is a person's browser at the provider. It does not follow redirects back to the service, because the test's
+// server does not have the service's public address.
 type visitor struct {
 	t      *testing.T
 	client *http.Client
@@ -36,7 +36,7 @@ func newVisitor(t *testing.T) visitor {
 
 var hiddenID = regexp.MustCompile(`name="id" value="([^"]*)"`)
 
-// signIn goes where the service sends the person, signs in, and answers where the provider leads back to.
+// signIn follows the service's redirect, signs in, and returns the address to which the provider redirects.
 func (b visitor) signIn(to string) *url.URL {
 	b.t.Helper()
 	response, err := b.client.Get(to)
@@ -59,7 +59,7 @@ func (b visitor) signIn(to string) *url.URL {
 	return back
 }
 
-// visit asks for a page as a browser does, with a cookie or none.
+// visit requests a page like a browser, with or without a cookie.
 func (s *service) visit(path, cookie, from string) answer {
 	s.t.Helper()
 	r := s.request(http.MethodGet, path, "", nil)
@@ -77,7 +77,7 @@ func (s *service) visit(path, cookie, from string) answer {
 	return a
 }
 
-// A person opens the link, sees what it is about, signs in, and may then use an MCP client.
+// A person opens the link, sees its contents, signs in, and can then use an MCP client.
 func TestOAuthSignIn(t *testing.T) {
 	s, p := withProvider(t, options{})
 	data := s.send(http.MethodPost, links, s.org.Secret, nil).is(http.StatusCreated)
@@ -120,10 +120,10 @@ func TestOAuthSignIn(t *testing.T) {
 		asked.Get("scope") != "openid" {
 		t.Errorf("sent to %s", to)
 	}
-	p.says(map[string]any{"email": 5, "auth_time": "x"}) // nobody has asked
+	p.says(map[string]any{"email": 5, "auth_time": "x"}) // these claims were not requested
 	back := newVisitor(t).signIn(to.String())
 
-	// What does not belong together links nobody.
+	// A state, code or cookie of another sign-in creates no link.
 	wrong := back.Query()
 	wrong.Set("state", "x")
 	for name, attempt := range map[string][2]string{
@@ -155,7 +155,7 @@ func TestOAuthSignIn(t *testing.T) {
 		t.Errorf("no link: %d %s", a.status, a.body)
 	}
 
-	// A link that ends while the person signs in links nobody.
+	// A link that ends during the sign-in creates no link.
 	_, late := s.started(s.org.Secret)
 	a = s.visit("/oauth/link/"+late+"/sign-in", "", "same-origin")
 	cookie, _, _ = strings.Cut(a.header.Get("Set-Cookie"), ";")

@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers"
 )
 
-// oneAway cannot reach one shard, or none.
+// oneAway cannot reach one shard, or reaches all.
 type oneAway struct {
 	eventstore.Database
 	shard atomic.Int32 // -1: none
@@ -27,8 +27,8 @@ func (d *oneAway) Query(ctx context.Context, sql string, args ...any) (pgx.Rows,
 	return d.Database.Query(ctx, sql, args...)
 }
 
-// TestSignInWhileAShardIsAway: a mailed link signs in to the organizations that can be reached. It makes no
-// organization meanwhile, because the address may own one that cannot be reached.
+// A mailed link signs in to the organizations that can be reached. It creates no organization meanwhile, because the
+// address may own one that cannot be reached.
 func TestSignInWhileAShardIsAway(t *testing.T) {
 	var database *oneAway
 	s := openConsoleWith(t, options{config: func(c *handlers.Config) {
@@ -59,7 +59,7 @@ func TestSignInWhileAShardIsAway(t *testing.T) {
 	}
 	p.press(link).leads("/en/console")
 
-	// The address owns the organization that is away, and only reads in the one that answers.
+	// The address owns the unreachable organization, and is a viewer in the other.
 	other := s.Organization(t, (own+1)%domain.Shard(s.Installation.Shards), domain.InternalPlan)
 	s.SecondOwner(t, other)
 	viewer := domain.Viewer

@@ -22,7 +22,7 @@ import (
 
 const timestamps = "/api/public/log/timestamps"
 
-// trusting pins keys of the log and authorities beside the service's keys.
+// trusting pins log keys and authorities in addition to the service's keys.
 func (s *service) trusting(signers []*transparency.Signer, authorities ...*stamptest.Authority) *evidence.TrustedKeys {
 	s.t.Helper()
 	trusted := s.Trusted
@@ -40,7 +40,7 @@ func (s *service) trusting(signers []*transparency.Signer, authorities ...*stamp
 	return trusted
 }
 
-// stamped is the evidence of a record with its timestamps, as it was sent and read.
+// stamped returns the evidence of a record with its timestamps, raw and parsed.
 func (s *service) stamped(id, query string) (raw []byte, e evidence.Envelope) {
 	s.t.Helper()
 	a := s.get(integrity + "/records/" + id + "/evidence?timestamps=true" + query)
@@ -76,8 +76,7 @@ func existed(
 	return f
 }
 
-// TestEvidenceWithTimestamps: a request for timestamps gets the earliest token of each authority, and any other what it
-// always got.
+// A request for timestamps gets the earliest token of each authority. Other requests get the same evidence as always.
 func TestEvidenceWithTimestamps(t *testing.T) {
 	s := open(t, options{})
 	alpha, beta := stamptest.New(t, "alpha"), stamptest.New(t, "beta")
@@ -112,7 +111,8 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	if got := string(raw[:at]) + "}\n"; got != string(without) {
 		t.Errorf("but for its timestamps it is\n%s\nand must be\n%s", got, without)
 	}
-	// The published file pins them too, for a reader who trusts the channel, and the console's download holds them.
+	// The published file also pins them, for readers who trust the channel, and the console's download contains the
+	// timestamps.
 	keys := *s.keys.Load()
 	keys.Trusted = trusted
 	s.keys.Store(&keys)
@@ -137,7 +137,7 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 		}
 	}
 
-	// The tool answers the same.
+	// The tool gives the same answer.
 	got, isError := s.tool(integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "timestamps": true})
 	text, err := json.Marshal(got)
 	check(t, err)
@@ -152,7 +152,7 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	s.toolRefuses(integrityMCP, s.org.Secret, "integrity_export", body{"publicId": id, "timestamps": "true"},
 		domain.InvalidData)
 
-	// A tree that no authority has stamped holds the newer record; then another authority stamps it.
+	// The newer record is in a tree without timestamps; then another authority stamps it.
 	signers = append(signers, s.integrate())
 	if raw, e := s.stamped(newer, ""); e.Inclusion == nil || e.Timestamps != nil {
 		t.Errorf("newer than the last token: %s", raw)
@@ -170,7 +170,7 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 		t.Errorf("the earliest of both authorities: %+v", both.Timestamps)
 	}
 
-	// Tokens of another history are in nobody's evidence, which keeps its proof.
+	// Evidence does not include tokens of another history, and keeps its proof.
 	s.owner(
 		`UPDATE log_timestamps SET checkpoint = (SELECT checkpoint FROM log_timestamps WHERE authority = 'beta' ORDER BY tree_size DESC LIMIT 1) WHERE authority = 'alpha'`,
 	)
@@ -180,13 +180,13 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	s.logged("evidence made without timestamps")
 }
 
-// TestEvidenceFitsVerifiers: the tokens of the latest checkpoints give way where evidence would be too long to verify.
+// The newest tokens are left out if evidence would be too long for verifiers.
 func TestEvidenceFitsVerifiers(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
 	for i := range 4 {
 		s.batch(i)
-		s.integrate() // so that nothing smaller is stamped
+		s.integrate() // so that no smaller tree is stamped
 		s.integrate(stamptest.New(t, fmt.Sprint("authority-", i)))
 	}
 	s.hold()
@@ -196,7 +196,7 @@ func TestEvidenceFitsVerifiers(t *testing.T) {
 	if len(e.Timestamps) != 4 {
 		t.Fatalf("%d tokens of 8 KiB", len(e.Timestamps))
 	}
-	// Witnesses make the rest longer: by what is left, and by one byte more.
+	// Witnesses make the evidence longer: up to the limit, and by one byte more.
 	room := evidence.MostReceipt - len(raw)
 	for more, want := range map[int]int{
 		room: 4, room + 1: 3, room + base64.StdEncoding.EncodedLen(2*token): 2,
@@ -218,7 +218,7 @@ func TestEvidenceFitsVerifiers(t *testing.T) {
 	}
 }
 
-// TestLogTimestamps: pages hold whole sizes, each token once, and are kept only where others follow.
+// Pages have whole tree sizes and each token once, and are cached only if others follow.
 func TestLogTimestamps(t *testing.T) {
 	s := open(t, options{})
 	type page struct {
@@ -263,7 +263,7 @@ func TestLogTimestamps(t *testing.T) {
 		t.Errorf("the same page: %d", again.status)
 	}
 
-	// Three authorities, who do not all stamp every size: of some twenty the last size is whole.
+	// Three authorities that do not all stamp every size: a page of about twenty tokens ends with a complete size.
 	s.owner(
 		`INSERT INTO log_timestamps SELECT 1000 + n, a, gen_time, checkpoint, token FROM log_timestamps, generate_series(1, 23) n, unnest(ARRAY['alpha', 'b', 'c']) a WHERE n % 5 < 3 OR a = 'alpha'`,
 	)
@@ -297,7 +297,7 @@ func TestLogTimestamps(t *testing.T) {
 	if p, _ := read("?after=9007199254740991"); len(p.Timestamps) != 0 || p.HasMore {
 		t.Errorf("after all: %+v", p)
 	}
-	// A full page that nothing follows yet may still grow.
+	// A full last page may still grow.
 	s.owner(
 		`DELETE FROM log_timestamps WHERE tree_size > 1000`,
 		`INSERT INTO log_timestamps SELECT 1000 + n, authority, gen_time, checkpoint, token FROM log_timestamps, generate_series(1, 20) n`,
@@ -329,7 +329,7 @@ func TestLogTimestamps(t *testing.T) {
 	}
 }
 
-// TestAMinuteSharesAToken: a thousand records, one request to the authority, and every one proved.
+// A thousand records need one request to the authority, and every record is proved.
 func TestAMinuteSharesAToken(t *testing.T) {
 	t.Parallel()
 	s := open(t, options{})
@@ -367,7 +367,7 @@ func TestAMinuteSharesAToken(t *testing.T) {
 	}
 }
 
-// othersVerify requires that the verifiers in JavaScript and Python find what this program found in evidence of now.
+// othersVerify requires that the JavaScript and Python verifiers reach the same findings as this program.
 func (s *service) othersVerify(raw []byte, trusted *evidence.TrustedKeys, existedBefore string) {
 	s.t.Helper()
 	needsNPM(s.t, "the verifier in Node.js")

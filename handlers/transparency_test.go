@@ -22,8 +22,8 @@ import (
 	"integrityledger/handlers"
 )
 
-// integrate runs the transparency log of the service until everything is published, and stamped by the authorities. It
-// answers the log's key, which is another each time.
+// integrate runs the service's transparency log until everything is published and stamped by the authorities. It
+// returns the log key, which is new each time.
 func (s *service) integrate(authorities ...*stamptest.Authority) *transparency.Signer {
 	s.t.Helper()
 	private := evidence.GenerateSigner()
@@ -69,21 +69,21 @@ func (s *service) integrate(authorities ...*stamptest.Authority) *transparency.S
 	return signer
 }
 
-// proven is evidence with its proof of inclusion, which a read that takes too long leaves out.
+// proven returns evidence with its proof of inclusion, which may be missing if the read takes too long.
 func (s *service) proven(id string) (export evidence.Envelope) {
 	s.t.Helper()
 	s.eventually("evidence has its proof", func() bool {
 		export = evidence.Envelope{}
 		check(s.t, json.Unmarshal(s.get("/api/v1/integrity/records/"+id+"/evidence").is200().body, &export))
 		if export.Inclusion == nil {
-			s.skew.Add(int64(time.Minute)) // it is not asked for again at once
+			s.skew.Add(int64(time.Minute)) // the proof is not requested again at once
 		}
 		return export.Inclusion != nil
 	})
 	return export
 }
 
-// TestTransparency: what a stranger is shown proves that a record is in the tree, and shows nothing else.
+// Public data proves that a record is in the tree, and reveals nothing else.
 func TestTransparency(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
@@ -159,7 +159,7 @@ func TestTransparency(t *testing.T) {
 			t.Errorf("HEAD %s: %d %v", path, head.status, head.header)
 		}
 	}
-	// Entries are never served, in any spelling; nor is what no checkpoint covers.
+	// Entries are never served, in any spelling, and neither are tiles that no checkpoint covers.
 	for _, path := range []string{
 		"entries/000", "entries/000.p/1", "entries/x001/000", "data/000", "0/000", "0/001", "1/000", "0/0", "8/0/000",
 		"0//000", "0/000.p/0",
@@ -180,7 +180,7 @@ func TestTransparency(t *testing.T) {
 		t.Errorf("a key without a grant: %v", e)
 	}
 
-	// A full tile, with events that only fill it.
+	// Fill a tile with further events.
 	for i := range 26 {
 		s.batch(i)
 	}
@@ -218,7 +218,7 @@ func TestTransparencyOff(t *testing.T) {
 	}
 }
 
-// TestEvidenceNeverWaitsForTheTree: locked away, the tree's tables cost evidence its proof and nothing else.
+// If the tree's tables are locked, evidence lacks its proof, and nothing else changes.
 func TestEvidenceNeverWaitsForTheTree(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.ProofTimeout = 2 * time.Second }})
 	id := s.registered("a", 1, "one")
@@ -234,7 +234,7 @@ func TestEvidenceNeverWaitsForTheTree(t *testing.T) {
 	)
 	check(t, err)
 	s.hold()
-	for range 3 { // the first finds out, the others do not ask
+	for range 3 { // the first request finds out, the others do not ask
 		var export evidence.Envelope
 		a := s.get("/api/v1/integrity/records/" + id + "/evidence")
 		check(t, json.Unmarshal(a.body, &export))

@@ -21,7 +21,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Whatever is wrong with an upload is answered, changes nothing, and leaves nothing behind.
+// Every bad upload gets an answer, changes nothing, and leaves nothing behind.
 func TestBadUploads(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &edge.Spool{Dir: spool} }})
@@ -143,7 +143,7 @@ func TestLargestUpload(t *testing.T) {
 	s.upload(reviews, s.org.Secret, reviewOf(v.ID, "accepted"), "a", "", largest).is(http.StatusCreated)
 	empty(t, spool)
 
-	// Announced as larger than that, a body is not even begun.
+	// A body with a larger Content-Length is not read at all.
 	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 	check(t, err)
 	defer connection.Close()
@@ -164,7 +164,7 @@ func TestFullSpool(t *testing.T) {
 	s.upload(
 		certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000),
 	).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
-	for range 5 { // room is given back
+	for range 5 { // room is released
 		s.upload(
 			certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500),
 		).is(http.StatusCreated)
@@ -182,7 +182,7 @@ func TestFullSpool(t *testing.T) {
 	)
 	check(t, err)
 	answers := bufio.NewReader(connection)
-	line, err := answers.ReadString('\n') // 100 Continue: the handler reads, so its room is taken
+	line, err := answers.ReadString('\n') // 100 Continue: the handler reads, so its room is reserved
 	check(t, err)
 	other := s.Organization(t, 1, domain.InternalPlan)
 	s.upload(
@@ -206,7 +206,7 @@ func TestFullSpool(t *testing.T) {
 	).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 }
 
-// A client that stops sending is cut off, and told why.
+// A client that stops sending is cut off with an explanation.
 func TestSlowUpload(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) {
@@ -230,8 +230,8 @@ func TestSlowUpload(t *testing.T) {
 	empty(t, spool)
 }
 
-// A body ends where its length says, not at the closing boundary: a client that
-// stops in between is cut off, and nothing is registered. What comes there is passed over.
+// A body ends at its announced length, not at the closing boundary. A client that stops in between is cut off, and
+// nothing is registered. Bytes in between are ignored.
 func TestUploadBeyondBoundary(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) {
@@ -271,7 +271,8 @@ func TestUploadBeyondBoundary(t *testing.T) {
 	).is(http.StatusCreated)
 }
 
-// The room of a file is for the file: headers of parts, which are read into memory, and whatever else have 64 KiB.
+// The room for a file is only for the file: headers of parts, which are read into memory, and everything else share 64
+// KiB.
 func TestUploadAroundTheFile(t *testing.T) {
 	s := open(t, options{})
 	before := s.sequence()
@@ -292,7 +293,7 @@ func TestUploadAroundTheFile(t *testing.T) {
 	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a.txt", "", long).is(http.StatusCreated)
 }
 
-// An analysis that cannot begin is 503; nothing is registered.
+// An analysis that cannot start is answered with 503, and nothing is registered.
 func TestAnalyzerIsFull(t *testing.T) {
 	var broken atomic.Bool
 	s := open(t, options{config: func(c *handlers.Config) {
@@ -309,7 +310,7 @@ func TestAnalyzerIsFull(t *testing.T) {
 	s.send(
 		http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text, idempotencyKey, "k",
 	).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
-	broken.Store(true) // another failure under the same key: the first was not kept
+	broken.Store(true) // another failure under the same key: the first was not stored
 	s.send(
 		http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text, idempotencyKey, "k",
 	).refuses(http.StatusInternalServerError, domain.Internal)
@@ -318,8 +319,8 @@ func TestAnalyzerIsFull(t *testing.T) {
 	}
 }
 
-// TestUploaderGoesAway: the analysis of a client that has gone ends with it, whatever form the bytes came in, and
-// nothing is registered or left in the spool.
+// If the client goes away, its analysis ends, whatever the form of the content, and nothing is registered or left in
+// the spool.
 func TestUploaderGoesAway(t *testing.T) {
 	spool := t.TempDir()
 	began, ended := make(chan domain.OrganizationID), make(chan error)

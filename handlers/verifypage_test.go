@@ -27,7 +27,7 @@ import (
 
 const verifierScripts = "web/assets"
 
-// verifierFiles are the scripts that the verifier of the page is made of.
+// verifierFiles are the scripts of the page's verifier.
 func verifierFiles() []string {
 	return []string{
 		"verifier.js", "envelope.js", "forms.js", "trust.js", "strictjson.js", "transparency.js", "timestamps.js",
@@ -35,14 +35,14 @@ func verifierFiles() []string {
 	}
 }
 
-// verdict is what a verifier finds in a vector.
+// verdict is a verifier's result for a vector.
 type verdict struct {
 	Name     string         `json:"name"`
 	ExitCode int            `json:"exitCode"`
 	Findings map[string]any `json:"findings"`
 }
 
-// vectorFile is schemas/verification-vectors.json with every vector whole, and the verdicts that it expects.
+// vectorFile is schemas/verification-vectors.json with every vector expanded, and the expected verdicts.
 func vectorFile(t *testing.T) (text []byte, want []verdict) {
 	t.Helper()
 	text, err := vectortest.Read()
@@ -71,7 +71,7 @@ func sameVerdicts(t *testing.T, got, want []verdict) {
 	}
 }
 
-// runModule runs a script of modules in a directory of their own.
+// runModule runs a module script in its own directory.
 func runModule(t *testing.T, directory, main string, input []byte) []byte {
 	t.Helper()
 	program, err := exec.LookPath("node")
@@ -83,7 +83,7 @@ func runModule(t *testing.T, directory, main string, input []byte) []byte {
 	return out
 }
 
-// verifierModules copies the verifier to where Node.js takes it for modules.
+// verifierModules copies the verifier to a place where Node.js loads it as modules.
 func verifierModules(t *testing.T) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -96,7 +96,7 @@ func verifierModules(t *testing.T) string {
 	return directory
 }
 
-// The verifier of the page reaches the published verdicts in Node.js.
+// The page's verifier reaches the published verdicts in Node.js.
 func TestVectorsInNode(t *testing.T) {
 	t.Parallel()
 	needsNPM(t, "the verifier in Node.js")
@@ -104,7 +104,7 @@ func TestVectorsInNode(t *testing.T) {
 	sameVerdicts(t, inNode(t, text), want)
 }
 
-// inNode is what the verifier of the page finds in a file of vectors, in Node.js.
+// inNode returns the verdicts of the page's verifier on a file of vectors in Node.js.
 func inNode(t *testing.T, vectors []byte) (got []verdict) {
 	t.Helper()
 	directory := verifierModules(t)
@@ -117,7 +117,7 @@ process.stdout.write(JSON.stringify(await run(verifier, JSON.parse(readFileSync(
 	return got
 }
 
-// The verifiers agree on a token that holds a certificate that its signer does not need, whichever byte of that one is
+// The verifiers agree on a token with a certificate that its signer does not need, whichever byte of the certificate is
 // changed.
 func TestVerifiersAgreeOnNeedlessCertificates(t *testing.T) {
 	t.Parallel()
@@ -187,14 +187,14 @@ print(json.dumps([judge(v).time for v in file["vectors"]]))`)
 	}
 }
 
-// The verifier does what the published vectors leave open.
+// The verifier handles the cases that the published vectors leave open.
 func TestVerifierInNode(t *testing.T) {
 	t.Parallel()
 	needsNPM(t, "the verifier in Node.js")
 	runTests(t, verifierModules(t), "web/testdata/verifier.test.js", "")
 }
 
-// A token is refused whatever byte of it is changed, and is never valid where it could not be checked.
+// A token is refused if any byte of it is changed, and is never valid if it could not be checked.
 func TestTokensInNode(t *testing.T) {
 	t.Parallel()
 	needsNPM(t, "tokens in Node.js")
@@ -204,7 +204,7 @@ func TestTokensInNode(t *testing.T) {
 	runTests(t, directory, "web/testdata/timestamps.test.js", "")
 }
 
-// The scripts as they are served reach the published verdicts in a browser.
+// The served scripts reach the published verdicts in a browser.
 func TestVectorsInTheBrowser(t *testing.T) {
 	t.Parallel()
 	text, want := vectorFile(t)
@@ -227,7 +227,7 @@ func TestVectorsInTheBrowser(t *testing.T) {
 	}
 }
 
-// Every code that the verifier answers has words in the page, and no others do.
+// Every code that the verifier returns has a text on the page, and there are no other texts.
 func TestVerifierCodesHaveWords(t *testing.T) {
 	s := open(t, options{})
 	said := map[string]bool{}
@@ -236,7 +236,7 @@ func TestVerifierCodesHaveWords(t *testing.T) {
 	).FindAllStringSubmatch(string(s.page("/en"+web.VerifyPath).body), -1) {
 		said[found[1]] = true
 	}
-	coded := map[string]bool{ // made of the status, and of the kind of key
+	coded := map[string]bool{ // composed from the status and the kind of key
 		"note-was-current": true, "note-was-superseded": true,
 		"reason-log-key": true, "reason-log-key-signs": true, "reason-witness-key": true, "reason-witness-key-signs": true,
 	}
@@ -268,7 +268,7 @@ func TestVerifierCodesHaveWords(t *testing.T) {
 	}
 }
 
-// openVerify opens the page in a language, and waits for what it loads to work without a connection.
+// openVerify opens the page in a language and waits until everything is loaded for offline use.
 func (p *tab) openVerify(prefix string) {
 	p.T.Helper()
 	p.open(prefix + web.VerifyPath)
@@ -276,7 +276,7 @@ func (p *tab) openVerify(prefix string) {
 	p.until(`performance.getEntriesByType("resource").some(({ name }) => name.includes("/asn1."))`)
 }
 
-// Nothing on the page moves while its script makes it ready: neither on a desktop nor on a phone.
+// No element of the page moves while its script prepares it, on a desktop or on a phone.
 func TestVerifyPageDoesNotMove(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -297,7 +297,7 @@ func TestVerifyPageDoesNotMove(t *testing.T) {
 	}
 }
 
-// give gives a field of the page a file, and waits until the page has heard of it.
+// give gives a file to a field of the page and waits until the page has noticed.
 func (p *tab) give(field, path string) {
 	p.T.Helper()
 	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
@@ -306,7 +306,7 @@ func (p *tab) give(field, path string) {
 	p.until(`window.heard`)
 }
 
-// found verifies what was chosen and returns the text of the findings.
+// found verifies the chosen files and returns the text of the findings.
 func (p *tab) found() string {
 	p.T.Helper()
 	p.click(`#evidence [type="submit"]`)
@@ -315,7 +315,7 @@ func (p *tab) found() string {
 	return run(p, chromedp.Text(findings))
 }
 
-// says requires parts of a text.
+// says requires that a text contains parts.
 func says(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -325,8 +325,8 @@ func says(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// A person verifies saved evidence and a document in both languages: every finding
-// apart, nothing sent, the source of the keys said.
+// A person verifies saved evidence and a document in both languages. Findings are separate, nothing is sent, and the
+// page names the source of the keys.
 func TestVerifyingInTheBrowser(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -444,7 +444,7 @@ func (p *tab) notice(text string) {
 	p.until(fmt.Sprintf(`document.querySelector('#result [data-result="notice"] h2')?.textContent.includes(%q)`, text))
 }
 
-// Where the browser has no Ed25519 the page says so and verifies nothing.
+// In a browser without Ed25519 the page says so and verifies nothing.
 func TestVerifyingNeedsEd25519(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -459,8 +459,7 @@ func TestVerifyingNeedsEd25519(t *testing.T) {
 	p.shot("verify-unsupported")
 }
 
-// What is chosen anew takes the findings of what was chosen before away, and a
-// document that is too large is not read.
+// Choosing another file removes the findings of the previous one, and a document that is too large is not read.
 func TestFindingsAreOfWhatIsChosen(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -482,7 +481,7 @@ func TestFindingsAreOfWhatIsChosen(t *testing.T) {
 	says(t, p.found(), "Exactly the signed SHA-256")
 }
 
-// is200 requires an answer that is no envelope.
+// is200 requires an answer without an envelope.
 func (a answer) is200() answer {
 	a.t.Helper()
 	if a.status != http.StatusOK {
@@ -491,9 +490,9 @@ func (a answer) is200() answer {
 	return a
 }
 
-// A person sees who says that a record existed before when, and how many trusted witnesses have seen the log, in both
-// languages. The tokens' reader is there without a connection; where it is not, no time is valid. A record under a
-// revoked key stands only for whoever chooses so.
+// A person sees which authorities say that a record existed before which time, and how many trusted witnesses have seen
+// the log, in both languages. The reader of tokens works offline; without it, no time is valid. A record signed by a
+// revoked key counts only if the person chooses so.
 func TestVerifyingTimeInTheBrowser(t *testing.T) {
 	text, _ := vectorFile(t)
 	var vectors struct {

@@ -12,8 +12,8 @@ import (
 
 const versionHeader = "Integrity-Version"
 
-// Every answer of the API names the service, refusals and answers without a key included, and pages of other origins
-// may read it; a page names nothing.
+// Every answer of the API names the service, including refusals and answers without a key, and pages of other origins
+// may read the name. Pages do not name it.
 func TestServiceNamesItsVersion(t *testing.T) {
 	s := open(t, options{})
 	version := s.get("/api/v1/me").is200().header.Get(versionHeader)
@@ -39,8 +39,7 @@ func TestServiceNamesItsVersion(t *testing.T) {
 	}
 }
 
-// What a client says of itself is in the log and in /me where it is one bounded product, and nowhere else; it decides
-// nothing.
+// The name of a client appears in the log and in /me if it is one bounded product, and nowhere else. It has no effect.
 func TestClientNamesItsVersion(t *testing.T) {
 	s := open(t, options{})
 	named := func(values ...string) any {
@@ -74,7 +73,7 @@ func TestClientNamesItsVersion(t *testing.T) {
 	}
 }
 
-// The Go client says who it is, and which program it is in.
+// The Go client names itself and its program.
 func TestGoClientNamesItsVersion(t *testing.T) {
 	s := open(t, options{})
 	for name, want := range map[string]string{"": "integrity-go/", "integrity-cli": "integrity-cli/"} {

@@ -160,7 +160,7 @@ func TestWebhookRefusals(t *testing.T) {
 	equal(t, "nothing has changed", read[wire.Webhooks](s.get(hooks), http.StatusOK).Webhooks[0].URL,
 		"https://receiver.example/")
 
-	// Another organization's destination, a key's scope and a member's role.
+	// The destination of another organization, a key without the scope, and a member without the role.
 	other := s.Organization(t, 1, "internal")
 	_, reader := s.Key(t, s.org, domain.IntegrityRead, domain.IntegrityWrite)
 	for method, path := range map[string]string{
@@ -204,8 +204,8 @@ func TestNoSecretKey(t *testing.T) {
 	s.get(hooks).is(http.StatusOK)
 }
 
-// Deliveries are seen page by page, can be asked for again and are replayed;
-// tests and redeliveries are ten a minute over all processes.
+// Deliveries have pages, can be redelivered and are replayed. Tests and redeliveries are limited to ten a minute over
+// all processes.
 func TestDeliveries(t *testing.T) {
 	s := open(t, options{})
 	id, _ := s.webhook("https://receiver.example/")
@@ -247,7 +247,7 @@ func TestDeliveries(t *testing.T) {
 	again := s.post(hooks+"/deliveries/"+seen[0]+"/redeliver", nil).is(http.StatusAccepted)
 	equal(t, "again", []any{again["id"], again["status"], again["attempts"]}, []any{seen[0], "pending", 0})
 	count := s.post(path+"/replay", body{"fromSequence": 1, "dryRun": true}).is(http.StatusOK)
-	// four, and the one from before the authorization
+	// four, and the event from before the authorization
 	equal(t, "counted", count, body{"dryRun": true, "count": 5, "nextSequence": nil})
 	queued := s.post(
 		path+"/replay", body{"fromSequence": 1, "companyReference": "company-1", "toSequence": nil, "dryRun": false},

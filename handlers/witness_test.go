@@ -24,7 +24,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// witnessed is a witness behind its handler, and a log of one leaf that it knows.
+// witnessed is a witness behind its handler, and a known log with one leaf.
 type witnessed struct {
 	t      *testing.T
 	server *httptest.Server
@@ -73,7 +73,7 @@ func newWitnessed(t *testing.T, perMinute int) *witnessed {
 	return w
 }
 
-// checkpoint signs a tree of one leaf, or claims one of another size.
+// checkpoint signs a tree with one leaf, or claims a tree of another size.
 func (w *witnessed) checkpoint(size int64, leaf string) string {
 	signed, err := note.Sign(
 		&note.Note{Text: fmt.Sprintf("log.example/log\n%d\n%s\n", size, tlog.RecordHash([]byte(leaf)))}, w.signer,
@@ -103,7 +103,7 @@ func (w *witnessed) ask(method, path, from, body string) (status int, header htt
 	return answer.StatusCode, answer.Header, string(read)
 }
 
-// TestWitnessAnswers: every answer that C2SP tlog-witness has, in the order in which it looks.
+// The witness gives every answer of C2SP tlog-witness, and makes its checks in that order.
 func TestWitnessAnswers(t *testing.T) {
 	w := newWitnessed(t, 1000)
 	stranger, _, err := note.GenerateKey(rand.Reader, "log.example/log")
@@ -123,7 +123,7 @@ func TestWitnessAnswers(t *testing.T) {
 		name, body string
 		status     int
 		media      string
-		text       string // that the answer begins with
+		text       string // the beginning of the answer
 		outcome    string
 	}{
 		{"malformed", "old x\n\n" + first, 400, "text/plain; charset=utf-8", "the body must be", " malformed"},
@@ -173,8 +173,8 @@ func TestWitnessAnswers(t *testing.T) {
 	}
 }
 
-// TestWitnessLimits: an address has its submissions a minute, and a log what it alone can cause: a stranger who repeats
-// its public checkpoints uses up nothing of it.
+// An address may send a number of submissions a minute. A log is limited only for submissions that it alone can cause:
+// a stranger who repeats its public checkpoints uses up none of its limit.
 func TestWitnessLimits(t *testing.T) {
 	w := newWitnessed(t, 3)
 	first := "old 0\n\n" + w.checkpoint(1, "a")
@@ -200,7 +200,7 @@ func TestWitnessLimits(t *testing.T) {
 		body   string
 		status int
 	}{
-		{unsigned, 403}, {first, 200}, {unsigned, 403}, // and what anybody can send, as its checkpoint is public:
+		{unsigned, 403}, {first, 200}, {unsigned, 403}, // and a submission that any client can send, because the checkpoint is public:
 		{first, 409}, {again, 200}, {first, 409}, {again, 200}, {bad, 422}, {bad, 422}, {bad, 422},
 		{fork, 409}, {fork, 409}, {fork, 429}, {again, 429},
 	} {
@@ -214,7 +214,7 @@ func TestWitnessLimits(t *testing.T) {
 	}
 }
 
-// TestWitnessWithoutDatabase: an outage is 503, to be sent again, and no cosignature.
+// An outage is answered with 503 and no cosignature. The submission may be sent again.
 func TestWitnessWithoutDatabase(t *testing.T) {
 	w := newWitnessed(t, 10)
 	w.pool.Close()

@@ -22,32 +22,32 @@ import (
 )
 
 // stepsPerByte bounds the work of reading a body: a message of MCP is read twice, once as a message and once as the
-// arguments of its tool. fixedSteps is what 100 problems may cost, however short the body is.
+// arguments of its tool. fixedSteps is the work of reporting 100 problems, however short the body is.
 const (
 	stepsPerByte = 32
 	fixedSteps   = 50_000
 )
 
-// place is where shapes stand in a body.
+// place is a position in a body for shapes of JSON.
 type place struct {
 	begin, end string
-	members    []string // that the object in this place has
-	most       int      // bytes of the body; 0 means as many as the entry takes
+	members    []string // of the object at this place
+	most       int      // size of the body in bytes; 0 means as large as the endpoint accepts
 }
 
-// jsonEntry is where JSON that somebody else wrote comes in over HTTP.
+// jsonEntry is an endpoint or tool that reads JSON from callers.
 type jsonEntry struct {
 	method, path, media string
-	size                int // the most bytes of the body, or of the part metadata
+	size                int // largest size of the body, or of the part metadata
 	places              []place
 }
 
 func (e jsonEntry) name() string { return e.method + " " + e.path + " " + e.media }
 
-// nested is how long shapes are that stand deeper in a body: the body itself is tried at its largest.
+// nested is the size of shapes at deeper places of a body. Only the body itself is tested at its largest size.
 const nested = 32 << 10
 
-// members are the names of an object's members; of one that is one of several, all of theirs.
+// members returns the names of an object's members. For alternatives it returns the members of all of them.
 func members(schema *openapi3.Schema) []string {
 	names := slices.Collect(maps.Keys(schema.Properties))
 	for _, one := range schema.OneOf {
@@ -57,8 +57,8 @@ func members(schema *openapi3.Schema) []string {
 	return slices.Compact(names)
 }
 
-// jsonEntries are all operations that the OpenAPI documents describe with a JSON body,
-// and the tools of both MCP endpoints.
+// jsonEntries returns all operations that the OpenAPI documents describe with a JSON body, and the tools of both MCP
+// endpoints.
 func jsonEntries(t *testing.T, s *service) []jsonEntry {
 	t.Helper()
 	p, err := published()
@@ -132,8 +132,8 @@ func jsonEntries(t *testing.T, s *service) []jsonEntry {
 	return list
 }
 
-// Every place where JSON comes in takes bodies of its largest size and of any
-// content, and the work of reading them is in proportion to that size.
+// Every endpoint that reads JSON is tested with bodies of its largest size and of many shapes. The work of reading them
+// is proportional to the size.
 func TestWorkOfEveryBody(t *testing.T) {
 	t.Parallel()
 	observed := make(chan edge.Observation, 2)
@@ -151,7 +151,7 @@ func TestWorkOfEveryBody(t *testing.T) {
 	}
 	entries := jsonEntries(t, s)
 	for range []string{ordinaryMCP, integrityMCP} {
-		<-observed // of tools/list: a long answer arrives before its request is observed
+		<-observed // tools/list: a long answer arrives before its request is observed
 	}
 	if len(entries) < 25 {
 		t.Fatalf("only %d entry points", len(entries))
@@ -207,7 +207,7 @@ func TestWorkOfEveryBody(t *testing.T) {
 	}
 }
 
-// leaving is a body whose caller is gone once it has been read.
+// leaving is a body whose caller goes away after it has been read.
 type leaving struct {
 	io.Reader
 	gone context.CancelFunc
@@ -223,7 +223,7 @@ func (l *leaving) Read(p []byte) (int, error) {
 
 func (l *leaving) Close() error { return nil }
 
-// Nothing is read for a caller who is gone: the work ends with the first question whether somebody waits.
+// When the caller has gone away, reading stops at the next check.
 func TestWorkEndsWithItsCaller(t *testing.T) {
 	observed := make(chan edge.Observation, 1)
 	s := open(t, options{config: func(c *handlers.Config) { c.Observe = func(o edge.Observation) { observed <- o } }})

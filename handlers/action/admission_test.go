@@ -27,7 +27,7 @@ func TestUsedVersions(t *testing.T) {
 	remains("no limit", nil, month, 20)
 	u.note(o, domain.Usage{Period: month, Limit: &limit, Used: 7})
 	u.note(o, domain.Usage{Period: month, Limit: &limit, Used: 5})     // an older answer
-	u.note(o, domain.Usage{Period: month - 1, Limit: &limit, Used: 9}) // of a month that is over
+	u.note(o, domain.Usage{Period: month - 1, Limit: &limit, Used: 9}) // the previous month
 	remains("seven are used", &limit, month, 3)
 	remains("another month", &limit, month+1, 10)
 	remains("no limit", nil, month, 20)
@@ -46,13 +46,13 @@ func TestUsedVersions(t *testing.T) {
 	}
 }
 
-// TestBatchYieldsToOthers: while a batch is prepared, another organization waits for a few of its items, not for all.
+// While a batch is prepared, another organization waits for a few of its items, not for all.
 func TestBatchYieldsToOthers(t *testing.T) {
 	s := &Service{preparing: fair.NewSemaphore[domain.OrganizationID](fair.Limits{Most: 1, Each: 1, Line: math.MaxInt})}
 	flooder, quiet := domain.OrganizationID{1}, domain.OrganizationID{2}
 	prepared, before := 0, -1
 	var group sync.WaitGroup
-	// Other batches of the flooding organization wait already.
+	// Other batches of the flooding organization are already waiting.
 	flood := func() {
 		group.Go(func() {
 			if err := s.inTurns(context.Background(), flooder, edge.MaxDeclarations, func(int) { prepared++ }); err != nil {

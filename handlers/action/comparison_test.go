@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// registration makes the stored data of the registration of a file.
+// registration makes the stored data of a file's registration.
 func registration(t *testing.T, signer *evidence.Signer, id domain.PublicID, file string) []byte {
 	t.Helper()
 	reference := domain.VersionReference{
@@ -46,8 +46,7 @@ func trusting(t *testing.T, key evidence.PublicKey, revoked ...evidence.RevokedK
 	return trusted
 }
 
-// A check that is remembered judges every change of the bytes, every other public id and every other trust as one that
-// is not.
+// A cached check does not change the result for changed bytes, another public id or other trusted keys.
 func TestRememberedCheck(t *testing.T) {
 	signer := evidence.GenerateSigner()
 	key := signer.Key()
@@ -96,7 +95,7 @@ func TestRememberedCheck(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded, and the newest is there.
+// The cache is bounded and contains the newest checks.
 func TestVerifierForgets(t *testing.T) {
 	const most = 3 * pageOfChecks / 2
 	v := newVerifier()
@@ -122,7 +121,7 @@ func TestVerifierForgets(t *testing.T) {
 	}
 }
 
-// The memory that the operator allows bounds what is remembered; a limit that the process has set itself does not.
+// The memory limit of the operator bounds the cache; a limit that the process has set itself does not.
 func TestVerifierFollowsTheMemory(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30))
 	for allowed, want := range map[string]int{"": maxRemembered, "1GiB": (1 << 25) / rememberedBytes} {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestPageIsReplacedUnderAnAction: the page gives way to the next one after an action has found its node in it.
+// The next page replaces the document after an action has found its node in it.
 func TestPageIsReplacedUnderAnAction(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

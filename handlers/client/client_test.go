@@ -72,7 +72,7 @@ func TestBaseURL(t *testing.T) {
 	}
 }
 
-// TestOutcomes tells refused, unknown and worth repeating apart, as every client does (schemas/outcome-vectors.json),
+// The client distinguishes refused, unknown and worth repeating, as every client does (schemas/outcome-vectors.json),
 // and sends every write once.
 func TestOutcomes(t *testing.T) {
 	vectors, err := clienttest.OutcomeVectors()
@@ -134,7 +134,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded: one byte beyond the bound is refused, packed or not.
+// An answer one byte beyond the bound is refused, compressed or not.
 func TestAnswersAreBounded(t *testing.T) {
 	const data = `{"data":{"a":1}}`
 	padded := func(size int) string { return data + strings.Repeat(" ", size-len(data)) }
@@ -161,7 +161,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestErrorsHoldNoQuery: a query may hold a hash, and errors are logged.
+// A query may contain a hash, and errors are logged.
 func TestErrorsHoldNoQuery(t *testing.T) {
 	for name, failing := range map[string]http.HandlerFunc{
 		"broken off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
@@ -177,8 +177,8 @@ func TestErrorsHoldNoQuery(t *testing.T) {
 	}
 }
 
-// What cannot be asked is refused before anything is made of it: an address that cannot be read is named in an error
-// with its query.
+// A malformed id is refused before it becomes part of an address: the error for an unparsable address would contain the
+// query.
 func TestMalformedIDs(t *testing.T) {
 	client, err := New(Config{BaseURL: "http://127.0.0.1:1"}) // without a key
 	if err != nil {
@@ -214,7 +214,7 @@ func answer(status int, body string, header ...string) http.HandlerFunc {
 			w.Header().Set(header[i], header[i+1])
 		}
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body) // a client that has read enough goes away
+		_, _ = io.WriteString(w, body) // the client may stop reading
 	}
 }
 
@@ -240,7 +240,7 @@ func TestRetryAfterForms(t *testing.T) {
 	}
 }
 
-// TestPublicQuestions carry no key, and every known result is an answer.
+// Public requests carry no key, and every known result is an answer.
 func TestPublicQuestions(t *testing.T) {
 	body, status := "", 200
 	client := against(t, func(w http.ResponseWriter, r *http.Request) {
@@ -287,7 +287,7 @@ func TestPublicQuestions(t *testing.T) {
 	}
 }
 
-// TestCertificates sends a hash alone, and takes no answer about another certificate.
+// The client sends only a hash, and accepts no answer about another certificate.
 func TestCertificates(t *testing.T) {
 	asked := ""
 	client := against(t, func(w http.ResponseWriter, r *http.Request) {
@@ -323,7 +323,7 @@ func TestBatchResults(t *testing.T) {
 	}
 }
 
-// TestFollower gets through outages, no sooner than it is asked to, and stops at a restored service.
+// The follower survives outages, waits as long as it is asked to, and stops at a restored service.
 func TestFollower(t *testing.T) {
 	event := func(n int) string { return fmt.Sprintf(`{"id":"evt_%d","sequence":%d,"more":"kept"}`, n, n) }
 	page := func(cursor int, more bool, epoch int, events ...string) http.HandlerFunc {

@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// setKey puts a key into the environment, where an origin system has its own.
+// setKey puts a key into the environment, where an origin system keeps its own.
 func setKey() (restore func()) {
 	id := domain.NewKeyID(time.Now(), 0)
 	key, _ := domain.NewAPIKey(id)
@@ -26,7 +26,7 @@ func setKey() (restore func()) {
 // Declares a final file and decides by the outcome.
 func ExampleClient_Register() {
 	defer setKey()()
-	// Stands for the service, which refuses another hash for a version that it has.
+	// Plays the service, which refuses another hash for a registered version.
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusConflict)
 		fmt.Fprint(w,

@@ -35,8 +35,8 @@ type Page struct {
 	HasMore bool
 }
 
-// Changes reads up to 1,000 changes of a company after a sequence. If there are none, the service waits for one up to
-// wait, in whole seconds and at most 25.
+// Changes reads up to 1,000 changes of a company after a sequence. If the page is empty, the service waits for a change
+// up to wait, in whole seconds and at most 25.
 func (c *Client) Changes(ctx context.Context, company string, after int64, wait time.Duration) (Page, error) {
 	a := ask{method: http.MethodGet, path: "/api/v1/integrity/changes", newest: true, query: url.Values{
 		"companyReference": {company}, "after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(maxEvents)},

@@ -11,7 +11,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Whatever holds a client, each call ends within its timeout, and the outcome of a write is unknown.
+// However a peer delays the client, each call ends within its timeout, and the outcome of a write is unknown.
 func TestHostilePeers(t *testing.T) {
 	id := strings.Repeat("a", 26)
 	for name, shape := range peertest.Shapes() {

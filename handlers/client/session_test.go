@@ -10,8 +10,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestSession: what a client asks for is never less than what it has seen, and everything where it has written nothing
-// lately.
+// A client always requests at least the state that it has seen, and the newest state if it has not written recently.
 func TestSession(t *testing.T) {
 	sequence, asked := 0, ""
 	c := against(t, func(w http.ResponseWriter, r *http.Request) {
@@ -63,12 +62,12 @@ func TestSession(t *testing.T) {
 	}
 	read("")
 	feed(3)
-	read("") // what was read in the feed may be long past
+	read("") // the feed may be far behind
 	write(7)
 	read("7")
 	feed(9)
 	read("9")
-	write(8) // an answer that was overtaken
+	write(8) // an answer that arrives out of order
 	read("9")
 	if _, err := c.Compare(ctx, publicID, ""); err == nil && asked != "" {
 		t.Errorf("a public question was asked for after %q", asked)

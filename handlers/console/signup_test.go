@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestSignUpsLeaveSignInsTheirPlaces: requests to sign up that wait for hours, from however many networks, keep no
-// member from being mailed a link.
+// Requests to sign up that wait for hours, from many networks, do not keep members from getting sign-in links.
 func TestSignUpsLeaveSignInsTheirPlaces(t *testing.T) {
 	m := NewLinkMailer(LinkMailer{})
 	ask := func(network int, signUp bool) error {

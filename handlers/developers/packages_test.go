@@ -19,7 +19,7 @@ import (
 	"integrityledger/handlers/developers"
 )
 
-// download is the one of a kind.
+// download returns the download of a kind.
 func download(t *testing.T, kind string) developers.Download {
 	t.Helper()
 	list, err := developers.Downloads()
@@ -33,8 +33,8 @@ func download(t *testing.T, kind string) developers.Download {
 	return list[i]
 }
 
-// Each file of the wheel is in RECORD with its hash and size, modules are the single files, and nothing says when it
-// was packed.
+// Each file of the wheel is in RECORD with its hash and size, the modules are the single files, and nothing depends on
+// the time of packing.
 func TestWheel(t *testing.T) {
 	wheel := download(t, "wheel")
 	if again := download(t, "wheel"); !bytes.Equal(again.Body, wheel.Body) {
@@ -92,7 +92,7 @@ func TestWheel(t *testing.T) {
 	}
 }
 
-// The version stands in what is served, and its changes in the changelog, newest first.
+// The served files contain the version, and the changelog describes its changes, newest first.
 func TestVersion(t *testing.T) {
 	list, err := developers.Downloads()
 	if err != nil {
@@ -113,7 +113,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// The sums are those of all files that are served, so that sha256sum -c accepts what was saved.
+// The sums cover all served files, so that sha256sum -c accepts saved files.
 func TestSums(t *testing.T) {
 	list, err := developers.Downloads()
 	if err != nil {
@@ -128,8 +128,8 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// The samples are in ASCII: a compiler of Java 17 refuses anything else where no locale says UTF-8, as in most
-// containers.
+// The samples are in ASCII: if the locale is not UTF-8, as in most containers, a Java 17 compiler refuses anything
+// else.
 func TestSamplesCompileWithoutALocale(t *testing.T) {
 	for _, sample := range []string{"Register.java", "Register.cs"} {
 		if i := bytes.IndexFunc(download(t, sample).Body, func(r rune) bool { return r > unicode.MaxASCII }); i >= 0 {

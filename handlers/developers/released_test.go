@@ -22,8 +22,8 @@ import (
 // them.
 const released = "testdata/released"
 
-// TestReleasedFilesStay: a released file never changes and is never deleted; a version adds files. The versions between
-// 0.2.0, which the specification names, and 0.3.10 were never served to integrators, so they are not kept.
+// A released file is never changed or removed; a version only adds files. Versions between 0.2.0, which the
+// specification names, and 0.3.10 were never served to integrators and are not kept.
 func TestReleasedFilesStay(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(released, "SHA256SUMS"))
 	if err != nil {
@@ -55,8 +55,8 @@ func TestReleasedFilesStay(t *testing.T) {
 
 var update = flag.Bool("update", false, "keep this version in testdata/released")
 
-// What is served under this version is what was released under it. A change of a client needs a new Version, its lines
-// in CHANGELOG.md, and go generate ./handlers/developers; a version that was released is not written again.
+// The files served under this version are the released ones. A change to a client needs a new Version, its lines in
+// CHANGELOG.md, and go generate ./handlers/developers. A released version is never written again.
 func TestVersionIsReleased(t *testing.T) {
 	list, err := developers.Downloads()
 	if err != nil {
@@ -91,7 +91,7 @@ func TestVersionIsReleased(t *testing.T) {
 	}
 }
 
-// keep writes the files of a version, and their sums.
+// keep writes the files of a version and their sums.
 func keep(t *testing.T, directory string, files map[string][]byte) {
 	t.Helper()
 	sums, err := os.OpenFile(filepath.Join(released, "SHA256SUMS"), os.O_APPEND|os.O_WRONLY, 0)

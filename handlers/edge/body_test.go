@@ -13,7 +13,7 @@ import (
 	"integrityledger/domain"
 )
 
-// deadlines is an answer that notes until when its connection may be read.
+// deadlines is a connection that records its read deadline.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	read  []time.Time
@@ -24,7 +24,7 @@ func (d *deadlines) SetReadDeadline(t time.Time) error { d.read = append(d.read,
 
 func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = t; return nil }
 
-// portions gives so many bytes a read at most.
+// portions returns at most a number of bytes per read.
 type portions struct {
 	io.Reader
 	size int
@@ -34,8 +34,8 @@ func (p portions) Read(b []byte) (int, error) { return p.Reader.Read(b[:min(len(
 
 func (portions) Close() error { return nil }
 
-// TestBodyTimeGrows: after the grace every 64 KiB that have arrived are worth a second, whether or not the length was
-// announced, and the answer still has its time after the largest body.
+// After the grace period every 64 KiB that have arrived add a second, whether or not the length was announced. The
+// answer still has its time after the largest body.
 func TestBodyTimeGrows(t *testing.T) {
 	s := &Edge{Identity: Identity{Config: Config{BodyGrace: bodyGrace}}}
 	for _, rule := range []BodyRule{BodyRequired, BodyBatch, BodyManifest, BodyMessage, BodyFile} {
@@ -71,7 +71,7 @@ func TestBodyTimeGrows(t *testing.T) {
 	}
 }
 
-// TestUnwantedBody: it is passed over for as long as it arrives, but not for ever.
+// An unwanted body is read for as long as it arrives, but not without end.
 func TestUnwantedBody(t *testing.T) {
 	const size = 3000
 	for name, test := range map[string]struct {
@@ -101,7 +101,7 @@ func TestUnwantedBody(t *testing.T) {
 	}
 }
 
-// TestRequestOutlivesItsBody: the request's own time begins when the body is there.
+// The time of the request begins after its body has been read.
 func TestRequestOutlivesItsBody(t *testing.T) {
 	for name, rt := range map[string]Route{
 		"batch": {Methods: map[string]Endpoint{http.MethodPost: {Policy: Policy{Body: BodyBatch}}}},
@@ -119,7 +119,7 @@ func TestRequestOutlivesItsBody(t *testing.T) {
 	}
 }
 
-// untouched is a body that is not to be read.
+// untouched is a body that must not be read.
 type untouched struct{ t *testing.T }
 
 func (u untouched) Read([]byte) (int, error) {
@@ -129,8 +129,7 @@ func (u untouched) Read([]byte) (int, error) {
 
 func (untouched) Close() error { return nil }
 
-// TestLargeBodiesWaitUnread: beyond an organization's share nothing of a large body is
-// read, while small bodies and other organizations go on.
+// Beyond an organization's share no byte of a large body is read, while small bodies and other organizations continue.
 func TestLargeBodiesWaitUnread(t *testing.T) {
 	s := &Edge{Identity: Identity{Config: Config{Now: time.Now}}, bodies: newBodies(nil)}
 	read := func(o byte, rule BodyRule, body io.ReadCloser, length int64, patience bool) (*Call, error) {
@@ -198,9 +197,8 @@ func TestUnitsOfBodies(t *testing.T) {
 	}
 }
 
-// TestEveryCallerOfAFloodOfBatchesIsServed: 256 callers who send a batch again as soon as
-// it is answered or refused. Who gives up goes to the end of the line, so with too little
-// patience the same ones give up again and again, all in the same moment.
+// 256 callers send a batch again as soon as it is answered or refused. A caller that gives up goes to the end of the
+// line, so with too little patience the same callers would give up again and again at the same moment.
 func TestEveryCallerOfAFloodOfBatchesIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, takes = 256, 4 * MaxDeclarations * time.Second / 8000 // at 8,000 registrations a second
@@ -239,7 +237,7 @@ func TestEveryCallerOfAFloodOfBatchesIsServed(t *testing.T) {
 	})
 }
 
-// TestSlowBodiesLeaveRoom: organizations whose bodies never end do not keep a further one out.
+// Organizations whose bodies never end do not keep out another organization.
 func TestSlowBodiesLeaveRoom(t *testing.T) {
 	impatient, leave := context.WithCancel(t.Context())
 	leave()

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// sources are the constants and files of each package of the product, by its folder.
+// sources has the constants and files of each package of the product, by folder.
 type sources map[string]*folder
 
 type folder struct {
@@ -56,7 +56,7 @@ func readSources(t *testing.T, rooms ...string) sources {
 	return all
 }
 
-// text is the value of a constant expression of strings.
+// text returns the value of a constant string expression.
 func (s sources) text(at *folder, e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -82,16 +82,16 @@ func (s sources) text(at *folder, e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// messageAt is which argument of a function is a message, from 0.
+// messageAt is the index of the argument that is a message, by function.
 var messageAt = map[string]int{
 	"Refuse": 1, "Unavailable": 0, "InvalidMember": 2, "NewProblem": 2, "Problem": 2, "ElementProblem": 3, "Match": 3,
 	"ReadNames": 4, "within": 2, "refuse": 1, "refuseToken": 0, "MinuteUsed": 0,
 }
 
-// messageFields are members of composite literals that hold a message.
+// messageFields are the fields of composite literals that contain a message.
 var messageFields = []string{"Message", "Format", "says"}
 
-// nameOf is the name of a function or a type, without its package.
+// nameOf returns the name of a function or type without its package.
 func nameOf(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -102,8 +102,8 @@ func nameOf(e ast.Expr) string {
 	return ""
 }
 
-// messages are all that the source gives as a message: a call of one of these functions, such a field, or a text that is
-// returned as the reason in one of these functions.
+// messages returns all messages in the source: arguments of these functions, values of these fields, and texts that
+// these functions return as reasons.
 func (s sources) messages() map[string]bool {
 	found := map[string]bool{}
 	for _, at := range s {
@@ -115,7 +115,7 @@ func (s sources) messages() map[string]bool {
 		for path, file := range at.files {
 			if strings.Contains(path, "domain/evidence/") && !strings.HasSuffix(path, "payload.go") ||
 				strings.HasSuffix(path, "eventstore/cluster/nodes.go") {
-				continue // what these say reaches no answer
+				continue // texts of these files reach no answer
 			}
 			ast.Inspect(file, func(n ast.Node) bool {
 				switch n := n.(type) {
@@ -154,7 +154,7 @@ func (s sources) messages() map[string]bool {
 
 var verb = regexp.MustCompile(`%[a-z]`)
 
-// Each message has a Spanish text that names the same values in the same order, and there is no other text.
+// Each message has a Spanish text that names the same values in the same order, and there are no other Spanish texts.
 func TestMessagesAreTranslated(t *testing.T) {
 	spanish, err := spanishMessages()
 	if err != nil {
@@ -175,7 +175,7 @@ func TestMessagesAreTranslated(t *testing.T) {
 	}
 	for _, message := range slices.Sorted(maps.Keys(spanish)) {
 		if !messages[message] && !slices.Contains(words, message) {
-			t.Errorf("messages.es.json has %q, which nothing says", message)
+			t.Errorf("messages.es.json has %q, which is no message", message)
 		}
 	}
 	if len(messages) < 250 {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A long answer is written piece by piece, and one that cannot be finished never looks whole.
+// A long answer is written in pieces, and an answer that cannot be finished never looks complete.
 func TestLongAnswerIsCutOff(t *testing.T) {
 	begin := strings.Repeat("begin,", 4096) // more than the server keeps back
 	for name, c := range map[string]struct {
@@ -58,7 +58,7 @@ func TestLongAnswerIsCutOff(t *testing.T) {
 	}
 }
 
-// slowReader takes in a few bytes each second, until its connection's deadline. Its time is the bubble's.
+// slowReader reads a few bytes each second, until its connection's deadline. It uses the time of the synctest bubble.
 type slowReader struct {
 	http.ResponseWriter
 	perSecond, taken int
@@ -76,7 +76,7 @@ func (c *slowReader) SetWriteDeadline(at time.Time) error {
 func (c *slowReader) Write(part []byte) (n int, err error) {
 	for ; n < len(part); n += c.perSecond {
 		time.Sleep(time.Second * time.Duration(min(c.perSecond, len(part)-n)) / time.Duration(c.perSecond))
-		synctest.Wait() // for the tick of the same moment
+		synctest.Wait() // for the tick at this moment
 		c.mu.Lock()
 		late := !time.Now().Before(c.deadline)
 		c.mu.Unlock()
@@ -88,8 +88,8 @@ func (c *slowReader) Write(part []byte) (n int, err error) {
 	return len(part), nil
 }
 
-// A client that takes in a long answer too slowly is cut off, and one that holds a place is so only while others wait
-// for it; a client that keeps pace may take for ever.
+// A client that reads a long answer too slowly is cut off. If it holds a place, it is cut off only while others wait
+// for the place. A client that keeps the pace may read without end.
 func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
 	yes, no := func() bool { return true }, func() bool { return false }
 	begun := time.Time{}
@@ -97,7 +97,7 @@ func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
 	for name, test := range map[string]struct {
 		perSecond int
 		crowded   func() bool
-		after     time.Duration // when it is cut off; 0: never
+		after     time.Duration // time until it is cut off; 0 means never
 	}{
 		"keeps pace":                        {2 * pieceRate, nil, 0},
 		"half the pace":                     {pieceRate / 2, nil, paceWindow},
@@ -123,7 +123,7 @@ func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
 				Response{Crowded: test.crowded, Pieces: func(yield func([]byte, error) bool) {
 					for sent < pieces && yield(make([]byte, pieceRate), nil) {
 						sent++
-						time.Sleep(time.Second) // making the next takes as long
+						time.Sleep(time.Second) // making the next piece takes as long
 					}
 				}})
 			whole, took := sent == pieces, time.Since(begun)

@@ -18,11 +18,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixture is an endpoint with one tool for every way that a call can end.
+// fixture is an endpoint with a tool for every way in which a call can end.
 type fixture struct {
 	*endpoint
 	faults  atomic.Int64
-	waiting chan struct{} // told by the tool wait
+	waiting chan struct{} // signalled by the tool wait
 }
 
 func newFixture() *fixture {
@@ -65,7 +65,7 @@ func newFixture() *fixture {
 	return f
 }
 
-// answer runs a body, as the HTTP handler does.
+// answer handles a body like the HTTP handler.
 func (f *fixture) answer(ctx context.Context, body, version string) string {
 	r, wrong := parse(new(strictjson.Meter), []byte(body), version)
 	if wrong != nil {
@@ -111,7 +111,7 @@ func TestAnswers(t *testing.T) {
 			`{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"The service failed.","data":{"requestId":"r"}}}`,
 		},
 
-		// Nothing is answered to what nobody asked.
+		// Notifications and responses get no answer.
 		{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, "", ""},
 		{`{"jsonrpc":"2.0","method":"notifications/of.ours","params":[]}`, "", ""},
 		{`{"jsonrpc":"2.0","id":1,"result":{}}`, "", ""},
@@ -152,7 +152,7 @@ func TestAnswers(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":5}}`, "", "-32602 1"},
 		{call("1", "nobody", `{}`), "", "-32602 1"},
 
-		// Batches, in the one version that has them.
+		// Batches exist in one version only.
 		{"[" + ok + "]", "2025-06-18", "-32600 null"},
 		{"[]", "", "-32600 null"},
 		{"[" + strings.Repeat(ok+",", 20) + ok + "]", "", "-32600 null"},
@@ -242,7 +242,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// A caller who goes away takes its calls along.
+// When a caller goes away, its calls are cancelled.
 func TestCallerGoesAway(t *testing.T) {
 	f := newFixture()
 	ctx, leave := context.WithCancel(context.Background())
@@ -262,7 +262,7 @@ func TestVersionHeader(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]string{{""}, {"2024-11-05"}, {"2026-07-28"}, {"2025-11-25", "2025-11-25"}} {
-		// What later protocols have codes for makes their clients go on in them.
+		// An error code of later protocols would make their clients continue with them.
 		if wrong := checkVersion(bad); wrong == nil || wrong.Code != -32600 || wrong.Data != nil {
 			t.Errorf("%v: %+v", bad, wrong)
 		}
@@ -279,7 +279,7 @@ func TestVersionHeader(t *testing.T) {
 	}
 }
 
-// TestStoppedReading: nothing is said of a body that was not read to its end.
+// A body that was not read to its end gets no other error.
 func TestStoppedReading(t *testing.T) {
 	body := []byte("[" + strings.Repeat("0,", 10_000) + "0]")
 	_, wrong := parse(&strictjson.Meter{Stop: func() bool { return true }}, body, "")
@@ -288,7 +288,7 @@ func TestStoppedReading(t *testing.T) {
 	}
 }
 
-// Whatever comes, the answer is JSON-RPC, under the ids that were sent, and holds nothing of what went wrong inside.
+// Whatever arrives, the answer is JSON-RPC under the ids that were sent, and reveals no internal error.
 func FuzzAnswer(f *testing.F) {
 	fixture := newFixture()
 	for _, seed := range []string{
@@ -306,7 +306,7 @@ func FuzzAnswer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, version uint8) {
 		if bytes.Contains(body, []byte("wait")) {
-			return // the tool that needs a caller who leaves
+			return // this tool needs a caller that goes away
 		}
 		got := fixture.answer(
 			context.Background(), string(body), []string{"", "2025-11-25", "2025-06-18", "2025-03-26"}[version%4],

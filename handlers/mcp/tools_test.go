@@ -7,7 +7,7 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// The group judges the role of a key by the scope of the tool, so each tool that writes names its scope.
+// The group judges the role of a key by the scope of the tool, so each tool that writes must name its scope.
 func TestToolsThatWriteNameTheirScope(t *testing.T) {
 	s := Face{action.New(edge.New(edge.Config{}), nil, action.Config{})}
 	tools := 0

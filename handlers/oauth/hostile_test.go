@@ -12,7 +12,7 @@ import (
 	"integrityledger/handlers/oauth"
 )
 
-// A provider that holds the service at any of its addresses is one that does not answer.
+// A provider that delays the service at any of its addresses counts as unavailable.
 func TestHostileProviders(t *testing.T) {
 	var all sync.WaitGroup
 	for name, shape := range peertest.Shapes() {

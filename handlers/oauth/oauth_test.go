@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(patient{m}) }
 
-// patient gives connections that were closed the time that a busy machine needs to end their goroutines.
+// patient gives closed connections the time that a busy machine needs to end their goroutines.
 type patient struct{ goleak.TestingM }
 
 func (s patient) Run() int {
@@ -33,8 +33,8 @@ func (s patient) Run() int {
 	return code
 }
 
-// A provider that answers nothing, each time after a long wait, is asked once by all who
-// wait for it; what it says besides reaches no message.
+// A provider that never answers and wastes much time is asked once for all waiting requests. Its error texts reach no
+// message.
 func TestProviderThatHangs(t *testing.T) {
 	var mu sync.Mutex
 	now, asked := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), 0
@@ -47,7 +47,7 @@ func TestProviderThatHangs(t *testing.T) {
 		mu.Lock()
 		asked++
 		mu.Unlock()
-		pass(5 * time.Second) // until it gave up
+		pass(5 * time.Second) // until the request gave up
 		http.Error(w, strings.Repeat("a long page ", 1000), http.StatusGatewayTimeout)
 	}))
 	defer server.Close()
@@ -79,8 +79,8 @@ func TestProviderThatHangs(t *testing.T) {
 	}
 }
 
-// A token under a key published a moment ago is accepted, though a question put before
-// that key was published ends at this moment.
+// A token under a newly published key is accepted, even if a request that was sent before the publication ends at this
+// moment.
 func TestKeyPublishedAMomentAgo(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	var published atomic.Pointer[jose.JSONWebKeySet]

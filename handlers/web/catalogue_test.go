@@ -16,9 +16,9 @@ import (
 	"integrityledger/schemas"
 )
 
-// Both languages have every text, and none is the other's.
+// Both languages have every text, and the two texts differ.
 func TestCatalogueIsWhole(t *testing.T) {
-	// a name, and words of both languages
+	// names, and words that both languages share
 	same := map[string]bool{"Brand": true, "Plan": true, "webhooks": true, "Bytes": true, "CodeNoRetry": true}
 	var compare func(path string, es, en reflect.Value)
 	compare = func(path string, es, en reflect.Value) {
@@ -84,7 +84,7 @@ func TestCatalogueIsWhole(t *testing.T) {
 	}
 }
 
-// Templates and the program name no words but those of the catalogue, and all of those.
+// Templates and the program use exactly the texts of the catalogue.
 func TestCatalogueIsUsed(t *testing.T) {
 	loaded, err := loadTexts()
 	if err != nil {

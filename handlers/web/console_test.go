@@ -7,7 +7,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// Every type of event has words in both languages, and no words are of a type that is gone.
+// Every type of event has a text in both languages, and there are no texts for other types.
 func TestEventsHaveWords(t *testing.T) {
 	loaded, err := loadTexts()
 	if err != nil {
@@ -29,9 +29,9 @@ func TestEventsHaveWords(t *testing.T) {
 	}
 }
 
-// An id leads to the page that shows what it names, for the roles that may see it.
+// An id links to its page, for the roles that may see it.
 func TestIDsLeadToTheirPages(t *testing.T) {
-	for id, pages := range map[string][2]string{ // of an owner and of a viewer
+	for id, pages := range map[string][2]string{ // for an owner and for a viewer
 		"key_1": {"/en/console/keys/key_1"}, "usr_1": {"/en/console/members/usr_1"}, "whk_1": {"/en/console/webhooks/whk_1"},
 		"ver_1": {"/en/console/documents/versions/ver_1", "/en/console/documents/versions/ver_1"},
 		"art_1": {"/en/console/documents/art_1", "/en/console/documents/art_1"},

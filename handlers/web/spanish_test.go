@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// oneWord is, by each word that another one stands for already on the Spanish pages, that other one.
+// oneWord maps words to the word that the Spanish pages use instead.
 var oneWord = []struct{ not, but string }{
 	{`función|funciones`, "rol, of a member"},
 	{`envíos?`, "entrega, of a webhook; subida, of a file"},
@@ -47,11 +47,11 @@ var oneWord = []struct{ not, but string }{
 	},
 }
 
-// notProse is what of a page is no Spanish: code, links, templates and what is marked as English.
+// notProse matches parts of a page that are not Spanish prose: code, links, templates and text marked as English.
 var notProse = regexp.MustCompile("`[^`]*`" + `|(?s)<code>.*?</code>|<em>[^<]*</em>|\{\{.*?\}\}|<[^>]*>`)
 
-// Each thing has one word on the Spanish pages, in the console and in what errors mean: readers look for the word that
-// they have read elsewhere.
+// The Spanish pages, the console and the error texts use one word for each thing, so that readers find the word they
+// have read elsewhere.
 func TestSpanishHasOneWordForOneThing(t *testing.T) {
 	texts := map[string]string{}
 	err := fs.WalkDir(templateFiles, "templates/developers/es", func(file string, entry fs.DirEntry, err error) error {

@@ -10,14 +10,13 @@ import (
 	"integrityledger/domain"
 )
 
-// oddStrings hold all that a JSON string has to escape, and what it has not.
+// oddStrings contain every character that a JSON string must escape, and characters that it need not.
 var oddStrings = []string{
 	"", "plain", `"`, `\`, "\x00\b\f\n\r\t\x1f\x7f", "<&>", "\u2028 \u2029 \u00e9 \U0001f600", "\xff", "a\xc3",
 	"\xed\xa0\x80", "\ufffd",
 }
 
-// generate fills every member of a value, whatever members its type has: pointers are sometimes nil, lists sometimes
-// nil or empty.
+// generate fills every member of a value of any type. Pointers are sometimes nil, and lists sometimes nil or empty.
 func generate(r *rand.Rand, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -49,7 +48,7 @@ func generate(r *rand.Rand, v reflect.Value) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if field := v.Field(i); field.CanSet() { // JSON knows no other
+			if field := v.Field(i); field.CanSet() { // JSON has only exported fields
 				generate(r, field)
 			}
 		}
@@ -58,7 +57,7 @@ func generate(r *rand.Rand, v reflect.Value) {
 	}
 }
 
-// encodes compares what a type writes of itself with what encoding/json writes of it.
+// encodes compares the output of a type's AppendJSON with the output of encoding/json.
 func encodes[T Appender](t *testing.T) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -78,8 +77,7 @@ func encodes[T Appender](t *testing.T) {
 	}
 }
 
-// TestAppendedIsEncoded: what is written without reflection is what encoding/json writes, also of members that the
-// writer has been forgotten for.
+// AppendJSON writes the same as encoding/json, so a member that it forgets is found.
 func TestAppendedIsEncoded(t *testing.T) {
 	encodes[Registration](t)
 	encodes[Comparison](t)

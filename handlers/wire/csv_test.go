@@ -8,7 +8,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Every reader of CSV finds the cells again, and no spreadsheet a formula.
+// CSV readers return the original cells, and spreadsheets see no formulas.
 func TestCSV(t *testing.T) {
 	cells := map[string]string{
 		"plain": "plain", "": "", "a,b": "a,b", `say "x"`: `say "x"`, "two\nlines": "two\nlines", "a=1": "a=1", "1-2": "1-2",

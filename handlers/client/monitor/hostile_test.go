@@ -10,7 +10,7 @@ import (
 	"integrityledger/handlers/client/monitor"
 )
 
-// A log that holds its monitor is one that does not answer, which is no alarm.
+// A log that delays its monitor counts as an outage, which is no alarm.
 func TestHostilePeers(t *testing.T) {
 	for name, shape := range peertest.Shapes() {
 		t.Run(name, func(t *testing.T) {

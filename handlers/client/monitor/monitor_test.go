@@ -22,7 +22,7 @@ import (
 
 const name = "ledger.example/log"
 
-// watched is a log behind a server, and its monitor.
+// watched is a log behind a server, with its monitor.
 type watched struct {
 	*monitortest.Log
 	monitor.Monitor
@@ -49,7 +49,7 @@ func watch(t *testing.T, size int) *watched {
 	return w
 }
 
-// kept is the log's present checkpoint as somebody keeps it.
+// kept is the log's present checkpoint as a client stores it.
 func (w *watched) kept() monitor.Kept { return monitor.Kept{Name: "a file", Note: w.Checkpoint()} }
 
 func (w *watched) check(kept ...monitor.Kept) (monitor.Seen, error) {
@@ -81,7 +81,7 @@ func TestEveryGrowthContinues(t *testing.T) {
 		if err != nil || seen.Size != int64(size) || seen.Note != w.Checkpoint() {
 			t.Fatalf("%d entries: %+v, %v", size, seen, err)
 		}
-		if _, err := w.check(); err != nil { // and so it does for a monitor that begins only now
+		if _, err := w.check(); err != nil { // also for a monitor that starts only now
 			t.Fatalf("%d entries, first: %v", size, err)
 		}
 		kept = append(kept, w.kept())
@@ -91,7 +91,7 @@ func TestEveryGrowthContinues(t *testing.T) {
 	}
 }
 
-// Any change of an entry that was seen is found, wherever it stands.
+// Any change of an entry that was seen is found, wherever it is.
 func TestRewrittenHistory(t *testing.T) {
 	for _, size := range []int{1, 2, 255, 256, 257, 600} {
 		for _, at := range []int{0, size / 2, size - 1} {
@@ -113,7 +113,7 @@ func TestRewrittenHistory(t *testing.T) {
 	}
 }
 
-// provesRewriting judges an alarm as somebody who has nothing but it and the log's key.
+// provesRewriting checks an alarm with only the alarm and the log's key.
 func provesRewriting(t *testing.T, trusted *evidence.TrustedKeys, alarm *monitor.AlarmError) {
 	t.Helper()
 	known, err := evidence.OpenCheckpoint(alarm.Known, trusted)
@@ -172,12 +172,12 @@ func TestRestoredToAnEarlierState(t *testing.T) {
 	}
 	w.Edit(func([]string) []string { return nil })
 	w.raises(monitor.Shrunk, known)
-	// Grown again beyond what was known, the other history shows.
+	// The other history is found even after the log has grown beyond the kept checkpoint.
 	w.Edit(func(e []string) []string { return append(e, strings.Split(strings.Repeat("other ", 400), " ")...) })
 	w.raises(monitor.Rewritten, known)
 }
 
-// A cache may answer the checkpoint of a moment ago.
+// A cache may serve an older checkpoint for a moment.
 func TestAStaleCheckpointIsAskedForAgain(t *testing.T) {
 	w := watch(t, 299)
 	stale := w.Checkpoint()
@@ -195,8 +195,8 @@ func TestAStaleCheckpointIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestTooManyRequests: a check that needs more requests than its address may make waits as long as the answer says, and
-// ends all the same; a service that only ever tells it to wait is an outage.
+// A check that exceeds the rate limit of its address waits as long as the answer says, and still finishes. A service
+// that always asks to wait is an outage.
 func TestTooManyRequests(t *testing.T) {
 	w := watch(t, 300)
 	known := w.kept()
@@ -267,7 +267,7 @@ func TestCheckpointsOfOthers(t *testing.T) {
 	w.raises(monitor.OtherLog, known)
 }
 
-// A hash that was altered on its way is found whichever it is, if it is of use at all.
+// Every hash that was altered in transit is found, if the check uses it.
 func TestAlteredTiles(t *testing.T) {
 	w := watch(t, 300)
 	known := w.kept()
@@ -299,7 +299,7 @@ func TestAlteredTiles(t *testing.T) {
 			w.raises(monitor.BadTiles, known)
 		}
 	}
-	// The first look reads the tiles of the root.
+	// The first check reads the tiles of the root.
 	w.Answer(func(rw http.ResponseWriter, r *http.Request) {
 		if tile, found := w.Tile(r); found {
 			_, _ = rw.Write(make([]byte, len(tile)))
@@ -315,12 +315,12 @@ func TestAlteredTiles(t *testing.T) {
 	w.raises(monitor.BadTiles)
 }
 
-// A partial tile need not be kept once the whole one is there.
+// A partial tile may be dropped once the full one exists.
 func TestPartialTilesMayBeGone(t *testing.T) {
 	w := watch(t, 100)
 	known := w.kept()
 	w.Grow(200)
-	signed := w.Checkpoint() // and while the tiles are read the log grows on
+	signed := w.Checkpoint() // the log grows while the tiles are read
 	w.Grow(256)
 	partial := 0
 	w.Answer(func(rw http.ResponseWriter, r *http.Request) {
@@ -340,7 +340,7 @@ func TestPartialTilesMayBeGone(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong on the way is no alarm.
+// A failure in transit is no alarm.
 func TestOutagesSayNothingAboutTheLog(t *testing.T) {
 	w := watch(t, 300)
 	known := w.kept()
@@ -387,7 +387,7 @@ func TestOutagesSayNothingAboutTheLog(t *testing.T) {
 			}
 		}
 	}
-	// A checkpoint that was kept and that no pinned key signed says nothing about the log either.
+	// Neither is a kept checkpoint that no pinned key signed.
 	foreign := monitortest.New(name, 2)
 	var alarm *monitor.AlarmError
 	w.Answer(nil)

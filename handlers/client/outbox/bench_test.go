@@ -25,7 +25,7 @@ import (
 
 var testTime = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 
-// bench is an outbox with its worker, a scripted service and a clock that only sleeping moves.
+// bench is an outbox with its worker, a scripted service, and a clock that only sleeping advances.
 type bench struct {
 	t       *testing.T
 	db      *sql.DB
@@ -34,15 +34,15 @@ type bench struct {
 	now     time.Time
 	slept   []time.Duration
 	reports []Report
-	// The service: bodies holds what was declared for each document, accepted what is registered by document and version,
-	// sizes how many declarations each batch had.
+	// The service: bodies has the declarations of each document, accepted the registrations by document and version, and
+	// sizes the number of declarations in each batch.
 	requests []string
 	bodies   map[string][]string
 	accepted map[string]bool
 	sizes    []int
 	mu       sync.Mutex
-	// refuse answers a request instead of the service; nil, or false, lets it through. refuseItem has results of documents
-	// instead of the service's.
+	// refuse answers a request instead of the service; nil or false lets the request through. refuseItem overrides the
+	// results of documents.
 	refuse     func(n int, w http.ResponseWriter, r *http.Request) bool
 	refuseItem map[string]string
 }
@@ -97,7 +97,7 @@ func (b *bench) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		b.t.Error(err)
 	}
-	b.mu.Lock() // a connection that breaks tells the client nothing of when its handler has ended
+	b.mu.Lock() // after a broken connection the handler may still be running
 	defer b.mu.Unlock()
 	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	b.requests = append(b.requests, name)
@@ -159,7 +159,7 @@ func publicID(document string) string {
 	return strings.Repeat(string('a'+document[len(document)-1]-'0'), 25) + "a"
 }
 
-// refusedItem is a result of a batch.
+// refusedItem is a refused result in a batch.
 func refusedItem(status int, code string, retryable bool) string {
 	return fmt.Sprintf(
 		`{"status":%d,"data":null,"error":{"code":%q,"retryable":%t,"detail":"d"}}`, status, code, retryable,
@@ -227,7 +227,7 @@ func (b *bench) wantStates(want string) {
 	}
 }
 
-// run works until nothing waits.
+// run works until no item waits.
 func (b *bench) run() {
 	b.t.Helper()
 	b.worker.Finish()
@@ -268,7 +268,7 @@ func (b *bench) want(requests, kinds string) {
 	}
 }
 
-// run2 goes on with a new worker, as a new process does.
+// run2 continues with a new worker, as a new process does.
 func (b *bench) run2() {
 	b.t.Helper()
 	b.worker = b.newWorker(b.worker.config.Client)

@@ -76,9 +76,9 @@ func ExampleWorker() {
 	if err := tx.Commit(); err != nil {
 		log.Fatal(err)
 	}
-	worker.Wake() // and deliver the file now, whatever the worker does
+	worker.Wake() // deliver the file now, without waiting for the worker
 
-	worker.Finish() // a server would let Run go on until its context ends
+	worker.Finish() // a server would let Run continue until its context ends
 	if err := worker.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func ExampleWorker() {
 	// done https://ledger.example.org/integrity/aaaaaaaaaaaaaaaaaaaaaaaaaa
 }
 
-// pretend stands for the service, and makes a key.
+// pretend starts a fake service and makes a key.
 func pretend() (*httptest.Server, string) {
 	id := domain.NewKeyID(time.Now(), 0)
 	key, _ := domain.NewAPIKey(id)

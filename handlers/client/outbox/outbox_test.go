@@ -26,8 +26,7 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// TestCorrection stops an item that needs it, with what is behind it of its document, and nothing else, and takes it up
-// again when told to.
+// An item that needs correction stops with the later versions of its document, and nothing else. Retry resumes it.
 func TestCorrection(t *testing.T) {
 	for status, code := range map[int]string{
 		401: "INVALID_KEY", 403: "COMPANY_NOT_AUTHORIZED", 409: "VERSION_CONFLICT", 422: "INVALID_DATA",
@@ -59,7 +58,7 @@ func TestCorrection(t *testing.T) {
 	}
 }
 
-// TestAbandon gives up what cannot be mended, for those behind it.
+// Abandon gives up an item that cannot be corrected, so that later versions can proceed.
 func TestAbandon(t *testing.T) {
 	b := newBench(t)
 	b.refuseItem["d-1"] = refusedItem(409, "VERSION_CONFLICT", false)
@@ -83,8 +82,8 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// TestOrder registers the versions of a document one after the other, in the order in which they were added, beside
-// those of others.
+// The versions of a document are registered one after another in the order in which they were added, independently of
+// other documents.
 func TestOrder(t *testing.T) {
 	b := newBench(t)
 	for _, version := range []int32{2, 1, 3} {
@@ -99,7 +98,7 @@ func TestOrder(t *testing.T) {
 	if got := strings.Join(versions, ""); got != "213" || !slices.Equal(b.sizes, []int{3, 1, 1}) {
 		t.Errorf("registered in the order %s, in batches of %v", got, b.sizes)
 	}
-	// The tables themselves refuse two at once.
+	// The tables themselves refuse two versions at the same time.
 	if _, err := b.db.ExecContext(
 		t.Context(), `UPDATE integrity_outbox SET state = 'waiting', response = NULL WHERE document_reference = 'd-1'`,
 	); err == nil || !strings.Contains(err.Error(), "UNIQUE") {
@@ -107,7 +106,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestBatches are of 500 at most, and a declaration for which a whole batch is refused is found and stopped alone.
+// Batches have at most 500 declarations. A single declaration for which a whole batch is refused is found and stopped.
 func TestBatches(t *testing.T) {
 	b := newBench(t)
 	tx, err := b.db.BeginTx(t.Context(), nil)
@@ -152,7 +151,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestItemsWait: of a batch of which something was decided, only what was not waits; a limit makes everything wait.
+// If part of a batch was decided, only the undecided items wait. A limit makes all items wait.
 func TestItemsWait(t *testing.T) {
 	b := newBench(t)
 	b.refuseItem["d-1"] = refusedItem(503, "TEMPORARILY_UNAVAILABLE", true)
@@ -196,7 +195,7 @@ func TestItemsWait(t *testing.T) {
 	}
 }
 
-// TestLimitedLookUps: however few requests a minute there are, look-ups that were made are not made again.
+// However few requests a minute are allowed, look-ups are not repeated.
 func TestLimitedLookUps(t *testing.T) {
 	b := newBench(t)
 	const least = 5 // requests a minute
@@ -225,7 +224,7 @@ func TestLimitedLookUps(t *testing.T) {
 	}
 }
 
-// TestEvidenceWaitsAlone: what keeps evidence away keeps no declaration.
+// A problem with evidence delays no declaration.
 func TestEvidenceWaitsAlone(t *testing.T) {
 	b := newBench(t)
 	away := true
@@ -250,7 +249,7 @@ func TestEvidenceWaitsAlone(t *testing.T) {
 	b.wantStates("d-1 v1 done, d-2 v1 done")
 }
 
-// TestEvidenceBesideDeclarations: declarations that come all the time, and fill no batch, do not keep evidence away.
+// A steady flow of declarations that fills no batch does not delay evidence.
 func TestEvidenceBesideDeclarations(t *testing.T) {
 	b := newBench(t)
 	added := 1
@@ -268,8 +267,7 @@ func TestEvidenceBesideDeclarations(t *testing.T) {
 	}
 }
 
-// TestTooMuchTogether: a batch that never gets an answer of the service, such as a proxy's to what it finds too long,
-// is sent in smaller ones.
+// A batch that the service never answers, for example because a proxy finds it too large, is split into smaller ones.
 func TestTooMuchTogether(t *testing.T) {
 	b := newBench(t)
 	b.refuse = func(_ int, w http.ResponseWriter, r *http.Request) bool {
@@ -288,7 +286,7 @@ func TestTooMuchTogether(t *testing.T) {
 	}
 }
 
-// TestClockPutBack: what was added while the clock was ahead is sent all the same.
+// An item that was added while the clock was ahead is still sent.
 func TestClockPutBack(t *testing.T) {
 	b := newBench(t)
 	b.now = testTime.AddDate(10, 0, 0)
@@ -303,7 +301,7 @@ func TestClockPutBack(t *testing.T) {
 	}
 }
 
-// TestTwoWorkers: what one worker stores late takes nothing away from what another has stored, or the operator decided.
+// A late update by one worker overwrites neither the progress of another worker nor a decision of the operator.
 func TestTwoWorkers(t *testing.T) {
 	b := newBench(t)
 	b.add("d-1", "d-2")

@@ -17,8 +17,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestOutcomes: the worker makes of an answer what every client must (schemas/outcome-vectors.json): it stops, or looks
-// up and sends again, or sends again, and waits no shorter than it is asked to.
+// The worker treats every answer as clients must (schemas/outcome-vectors.json): it stops, looks up and sends again, or
+// sends again, and waits at least as long as it is asked to.
 func TestOutcomes(t *testing.T) {
 	vectors, err := clienttest.OutcomeVectors()
 	if err != nil {
@@ -65,7 +65,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestWaits gives the service the time that it asks for, and everything behind waits as well.
+// The worker gives the service the time it asks for, and all later items wait too.
 func TestWaits(t *testing.T) {
 	b := newBench(t)
 	var at []time.Time
@@ -87,7 +87,7 @@ func TestWaits(t *testing.T) {
 		at[4].Sub(at[2]) < 4*time.Second {
 		t.Errorf("requests at %v", at)
 	}
-	// A 429 was decided; the outcome of a 503 or of a proxy's answer is not known, so these are looked up.
+	// A 429 is a decision. The outcome of a 503 or of a proxy's answer is unknown, so those are looked up.
 	if slices.Contains(b.requests[:2], "lookup") || !slices.Contains(b.requests, "lookup") {
 		t.Errorf("requests: %v", b.requests)
 	}
@@ -98,8 +98,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestAmbiguous loses the answer of a registration that arrived, and of one that did not: both end registered once, by
-// a look-up and the very same bytes.
+// The answer to a registration is lost, once after it arrived and once before. Both end up registered once, by a
+// look-up and the very same bytes.
 func TestAmbiguous(t *testing.T) {
 	for name, arrived := range map[string]bool{"arrived": true, "lost": false} {
 		b := newBench(t)
@@ -126,7 +126,7 @@ func TestAmbiguous(t *testing.T) {
 	}
 }
 
-// TestInterrupted ends a worker at every step, as a crash does, and goes on with another.
+// A worker ends at every step, as in a crash, and another continues.
 func TestInterrupted(t *testing.T) {
 	for _, kind := range []Kind{Sending, Answered, Stored, Exported, Finished} {
 		b := newBench(t)
@@ -145,7 +145,7 @@ func TestInterrupted(t *testing.T) {
 		cancel()
 		before := len(b.requests)
 		b.run2()
-		// What was sent, and has no answer in the database, is looked up first.
+		// An item that was sent and has no stored answer is looked up first.
 		if next := append(b.requests[before:], "nothing")[0]; next != map[Kind]string{
 			Sending: "lookup", Answered: "evidence", Stored: "evidence", Exported: "nothing", Finished: "nothing",
 		}[kind] {
@@ -157,7 +157,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestAnswersOfOthers stops at an answer that is about something else.
+// The worker stops at an answer about another declaration.
 func TestAnswersOfOthers(t *testing.T) {
 	b := newBench(t)
 	b.refuse = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
@@ -174,7 +174,7 @@ func TestAnswersOfOthers(t *testing.T) {
 	}
 }
 
-// TestAdd refuses what could never be registered, and every change of what was added.
+// Add refuses a declaration that could never be registered, and the tables refuse every change of a declaration.
 func TestAdd(t *testing.T) {
 	b := newBench(t)
 	b.add("d-1")
@@ -214,7 +214,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestUntrusted stops at evidence that does not verify, with the registration kept.
+// The worker stops at evidence that does not verify, and keeps the registration.
 func TestUntrusted(t *testing.T) {
 	b := newBench(t)
 	trusted, err := evidence.NewTrustedKeys(nil, nil, nil)
@@ -230,7 +230,7 @@ func TestUntrusted(t *testing.T) {
 	}
 }
 
-// TestWake registers what is added while the worker waits, and ends after Finish.
+// An item that is added while the worker waits is registered, and Run ends after Finish.
 func TestWake(t *testing.T) {
 	b := newBench(t)
 	waiting := make(chan struct{}, 1)
@@ -246,7 +246,7 @@ func TestWake(t *testing.T) {
 	<-waiting
 	b.add("d-1")
 	b.worker.Wake()
-	<-waiting // it has nothing to do again
+	<-waiting // the worker is idle again
 	b.worker.Finish()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
