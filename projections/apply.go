@@ -2,7 +2,7 @@
 // decided, Apply writes the projections of the group's events, Enqueue queues the messages that they cause, and Rebuild
 // derives the projections again. Package query reads the projections; package queue works through the queues.
 //
-// Apply depends on the events alone. A group's transaction and replay both call it, and dividing one history into
+// Apply depends only on the events. A group's transaction and replay both call it, and dividing one history into
 // different groups must produce the same tables. Delivery queues are not projections, and Apply never writes them.
 // Every statement names the shard.
 package projections
@@ -19,8 +19,8 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Apply queues the writes of all projections for events in log order. The events are folded first to one row a key: an
-// UPDATE … FROM unnest with two rows for one key would silently apply one. It depends on the events alone.
+// Apply queues the writes of all projections for events in log order. It first folds the events into one row per key,
+// because an UPDATE with FROM unnest would silently apply only one of two rows for the same key.
 func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	var f fold
 	for i := range events {
@@ -28,7 +28,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 		if f.add(e) {
 			continue
 		}
-		if err := queueRare(b, shard, e); err != nil { // a statement each, in the order of the log
+		if err := queueRare(b, shard, e); err != nil { // one statement per event, in log order
 			return fmt.Errorf("apply event at position %d: %w", e.Position, err)
 		}
 	}
@@ -39,7 +39,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	return nil
 }
 
-// errNoProjection is an event of a type that Apply does not know: a type of the domain's table that was forgotten here.
+// errNoProjection means that Apply lacks an event type of the domain.
 var errNoProjection = errors.New("no projection knows events of this type")
 
 type versionKey struct {
@@ -47,26 +47,26 @@ type versionKey struct {
 	version  int32
 }
 
-// fold is the sum of a run of events, by table, of what happens often.
+// fold combines the frequent changes of a run of events, by table.
 type fold struct {
 	organizations ordered[domain.OrganizationID, organizationChange]
 	documents     ordered[domain.DocumentID, documentChange]
 	reserved      ordered[versionKey, reservation] // the last
 	released      ordered[versionKey, release]     // the last
-	registered    []registration                   // that were not reserved
-	finalized     []registration                   // that were
+	registered    []registration                   // of versions that were not reserved
+	finalized     []registration                   // of reserved versions
 	revoked       []*domain.Event
 	feed          []feedRow
 	usage         ordered[domain.UsageKey, int64]
 }
 
-// documentChange is what a run of events registers of one document.
+// documentChange is the change of one document by a run of events.
 type documentChange struct {
 	highest registration
 	isNew   bool // no event before the run belongs to the document
 }
 
-// organizationChange is what a run of events does to one organization.
+// organizationChange is the change of one organization by a run of events.
 type organizationChange struct {
 	id          domain.OrganizationID
 	sequence    int64
@@ -74,7 +74,7 @@ type organizationChange struct {
 	unfinalized int64
 }
 
-// add reports whether the event is folded; any other has statements of its own.
+// add folds an event if its change is frequent, and reports whether it did. Other events need their own statements.
 func (f *fold) add(e *domain.Event) (folded bool) {
 	o := f.organizations.at(e.Organization)
 	o.id, o.sequence = e.Organization, e.Sequence
@@ -91,7 +91,7 @@ func (f *fold) add(e *domain.Event) (folded bool) {
 		*f.released.at(versionKey{body.DocumentID, body.Version}) = release{e, body}
 	case *domain.RecordRegisteredBody:
 		f.addRegistered(e, o, body)
-	case *domain.ClockResetBody, *domain.SignInLinkMadeBody: // the organization's sequence is all that changes
+	case *domain.ClockResetBody, *domain.SignInLinkMadeBody: // only the organization's sequence changes
 	case *domain.RecordSupersededBody:
 		f.feed = append(f.feed, feedRow{e, domain.StatusSuperseded, body.Version, body.DocumentID})
 	case *domain.RecordRevokedBody:
@@ -123,7 +123,7 @@ func (f *fold) addRegistered(e *domain.Event, o *organizationChange, body *domai
 	}
 }
 
-// Each row is looked up by its full key, and then by its place. A plain join would allow a walk over the shard, which
+// Each row is looked up by its full key, and then by its place. A plain join would allow a scan of the shard, which
 // PostgreSQL 17 prefers until the first ANALYZE, because with the fill factor it expects a single row. Every writer of
 // the table holds the shard's lock, so no row moves in between. LIMIT makes the planner expect a short list.
 var updateOrganizations = cluster.SQL(`UPDATE {organization_state} o SET sequence = n.sequence, companies = o.companies + n.companies,
@@ -148,7 +148,7 @@ var insertFeed = cluster.SQL(`INSERT INTO {feed} (shard, company_id, sequence, e
 		unnest($7::int[]), unnest($8::timestamptz[]), unnest($9::uuid[]), unnest($10::uuid[])
 	FROM {shard_heads} s WHERE s.shard = $1`)
 
-// feedRow is what the feed says of an event besides what every event has.
+// feedRow is an event with its additional columns in the feed.
 type feedRow struct {
 	*domain.Event
 	status   domain.Status
@@ -187,13 +187,13 @@ func (f *fold) queueUsage(b *pgx.Batch, shard domain.Shard) {
 	}
 }
 
-// ordered is a map that remembers the order in which its keys came.
+// ordered is a map that keeps its keys in insertion order.
 type ordered[K comparable, V any] struct {
 	of   map[K]*V
 	keys []K
 }
 
-// at returns the value of a key, a new one at first.
+// at returns the value of a key, adding a new one if necessary.
 func (o *ordered[K, V]) at(k K) *V {
 	v := o.of[k]
 	if v == nil {
@@ -206,13 +206,13 @@ func (o *ordered[K, V]) at(k K) *V {
 	return v
 }
 
-// inOrder lists the values in the order in which their keys came.
+// inOrder returns the values in insertion order of their keys.
 func (o *ordered[K, V]) inOrder() []*V { return column(o.keys, func(k K) *V { return o.of[k] }) }
 
-// column is one column of rows, as unnest takes it.
+// column returns one column of rows, for unnest.
 func column[R, V any](rows []R, value func(R) V) []V { return statement.Column(rows, value) }
 
-// A row that is known to be new is inserted without asking whether it is there, which is a third cheaper.
+// A row known to be new is inserted without ON CONFLICT, which is a third cheaper.
 const documentRows = `INSERT INTO {documents} AS documents (shard, document_id, organization_id, company_id, source, reference, highest_version, highest_revoked)
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::uuid[]), unnest($5::text[]), unnest($6::text[]), unnest($7::int[]), false
 	FROM {shard_heads} s WHERE s.shard = $1`
@@ -271,7 +271,7 @@ type registration struct {
 	version *domain.Version
 }
 
-// reservation is an event that reserves a version, or renews that.
+// reservation is an event that reserves a version or renews a reservation.
 type reservation struct {
 	*domain.Event
 	body *domain.VersionReservedBody
@@ -283,9 +283,9 @@ type release struct {
 	body *domain.VersionReleasedBody
 }
 
-// queueVersions writes documents and versions. Within a run reservations and their releases come before the
-// registrations that finalize them, and the upsert before the revocations, which ask for the highest version as it is
-// then. A run without reservations, or without one that it finalizes, has no statement about them.
+// queueVersions writes documents and versions. Within a run, reservations and their releases come before the
+// registrations that finalize them, and the upsert before the revocations, which need the final highest version.
+// Statements about reservations and their finalization are left out if the run has none.
 func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 	var created, known []registration
 	for _, d := range f.documents.inOrder() {
@@ -301,7 +301,7 @@ func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 	f.queueReleases(b, shard)
 	queueRegistrations(b, insertVersions, shard, f.registered)
 	queueRegistrations(b, finalizeVersions, shard, f.finalized)
-	for _, e := range f.revoked { // a statement each: revocations are rare
+	for _, e := range f.revoked { // one statement each: revocations are rare
 		body := e.Body.(*domain.RecordRevokedBody)
 		b.Queue(revokeVersion, shard, body.DocumentID, body.Version, e.OccurredAt)
 		b.Queue(revokeHighest, shard, body.DocumentID, body.Version)
@@ -335,9 +335,10 @@ func (f *fold) queueReservations(b *pgx.Batch, shard domain.Shard) {
 		column(all, func(r *reservation) time.Time { return r.body.ExpiresAt }))
 }
 
-// queueReleases follows the reservations of the run: a release that one of them comes after leaves its time alone.
+// queueReleases comes after queueReservations: a release followed by a renewal in the same run must keep the renewal's
+// expiry.
 func (f *fold) queueReleases(b *pgx.Batch, shard domain.Shard) {
-	for _, key := range f.released.keys { // a statement each: releases are rare
+	for _, key := range f.released.keys { // one statement each: releases are rare
 		r := f.released.of[key]
 		expires := r.OccurredAt
 		if again := f.reserved.of[key]; again != nil && again.Sequence > r.Sequence {

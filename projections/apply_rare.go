@@ -14,7 +14,7 @@ import (
 // Organizations, members, API keys, companies and their access.
 const (
 	sameWarnings = `CASE WHEN w.period = excluded.period AND w.of_limit = excluded.of_limit THEN `
-	// The address is hashed where it lies, so that a rebuild, which has events alone, writes the same.
+	// The database hashes the address, so that a rebuild, which has only events, writes the same.
 	addressOfMember = `sha256(convert_to(lower(t.body COLLATE "C"), 'UTF8'))
 	FROM {shard_heads} s
 	LEFT JOIN {texts} t ON t.shard = $1 AND t.organization_id = $2 AND t.id = $4
@@ -29,8 +29,8 @@ var (
 	)
 	updateLimits = cluster.SQL(`UPDATE {organization_state} SET unfinalized_limit = $3
 		WHERE shard = $1 AND organization_id = $2`)
-	// The first warning of a new month, or of another limit, replaces those before, which stay in the log. The warnings
-	// about versions are columns of organization_state, which every group reads.
+	// The first warning of a new month, or of another limit, replaces the previous warnings, which stay in the log. The
+	// warnings about versions are columns of organization_state, which every group reads.
 	updateWarnings = cluster.SQL(`UPDATE {organization_state} o SET warned_period = $3, warned_limit = $4,
 		warned_80  = CASE WHEN w.same THEN coalesce(warned_80, $5) ELSE $5::timestamptz END,
 		warned_95  = CASE WHEN w.same THEN coalesce(warned_95, $6) ELSE $6::timestamptz END,
@@ -122,7 +122,7 @@ var (
 
 // Certification.
 const (
-	// oneVersion finds the row of a version by its key: the order makes the planner use that index.
+	// oneVersion finds the row of a version by its key. ORDER BY makes the planner use that index.
 	oneVersion = ` WHERE shard = $1 AND ctid = (SELECT ctid FROM {artifact_versions}
 		WHERE shard = $1 AND version_id >= $2 AND version_id <= $2 ORDER BY version_id LIMIT 1)`
 )
@@ -171,7 +171,7 @@ var (
 	eraseContent      = cluster.SQL(`UPDATE {artifact_versions} SET content_erased = $3` + oneVersion)
 )
 
-// queueRare writes what an event changes in projections in which events are rare.
+// queueRare writes the changes of an event in projections that rarely change.
 func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 	organization := e.Organization
 	switch body := e.Body.(type) {
@@ -283,7 +283,7 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 		b.Queue(ensureAccount, shard, organization)
 		b.Queue(addCredits, shard, organization, body.Credits)
 	case *domain.TextsErasedBody:
-		b.Queue(eraseAddresses, shard, organization, body.Texts) // texts are no projection
+		b.Queue(eraseAddresses, shard, organization, body.Texts) // texts are not a projection
 	default:
 		return errNoProjection
 	}

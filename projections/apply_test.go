@@ -9,7 +9,7 @@ import (
 	"integrityledger/domain"
 )
 
-// An event type without a projection would stop every group that has one: it fails here first.
+// TestEveryEventTypeHasAProjection: an event type without a projection would stop every group that contains one.
 func TestEveryEventTypeHasAProjection(t *testing.T) {
 	for _, kind := range domain.EventTypes() {
 		body, err := domain.Body(&domain.RecordRegisteredBody{}), error(nil) // which cannot be read without a payload

@@ -16,7 +16,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// rowCounter counts the rows that the statements of batches have given.
+// rowCounter counts the rows returned by batches.
 type rowCounter struct{ rows int64 }
 
 func (c *rowCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -31,7 +31,7 @@ func (c *rowCounter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.Tr
 	c.rows += data.CommandTag.RowsAffected()
 }
 
-// loadedFor is the state that a group of these commands loads, and the number of its rows.
+// loadedFor returns the state that a group of these commands loads, and the number of its rows.
 func loadedFor(t *testing.T, l *ledgertest.Ledger, commands ...domain.Command) (*domain.State, int64) {
 	t.Helper()
 	ctx, counter := context.Background(), &rowCounter{}
@@ -60,14 +60,14 @@ func loadedFor(t *testing.T, l *ledgertest.Ledger, commands ...domain.Command) (
 	return state, counter.rows
 }
 
-// TestLoadsAreBounded: what a command of an administrator loads under the lock of the shard's head does not grow with
-// what the organization has piled up, also where the command is refused because of that.
+// TestLoadsAreBounded: the rows that an administrator's command loads under the lock of the shard's head do not grow
+// with the organization's data, even if the command is refused because of that data.
 func TestLoadsAreBounded(t *testing.T) {
 	pgtest.OneServer(t, "rows are put into tables beside the log")
 	l := ledgertest.New(t)
 	o := l.Organization(t, 0, domain.InternalPlan)
 	l.SecondOwner(t, o)
-	// 9,600 grants of the key and 9,000 members, as the projections have them.
+	// 9,600 grants of the key and 9,000 members, as in the projections.
 	for _, sql := range []string{
 		`INSERT INTO grants (shard, key_id, company_id, enabled, updated_at)
 			SELECT shard, key_id, gen_random_uuid(), n % 2 = 0, updated_at FROM grants, generate_series(1, 9600) n WHERE key_id = $1`,
@@ -142,9 +142,9 @@ func TestLoadsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBoundedLoadsMeetTheGroup: commands before it in the group change what a bounded load counts by. A key one grant
-// above the limit of a rotation stays above it while the loaded ones are taken back, and the last owners of many are
-// not taken for the last of all.
+// TestBoundedLoadsMeetTheGroup: earlier commands of the group change the counts that a bounded load relies on. A key
+// one grant above the limit of a rotation stays above it while the loaded grants are revoked, and the loaded owners are
+// not taken for the last ones.
 func TestBoundedLoadsMeetTheGroup(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 0, domain.InternalPlan)

@@ -55,8 +55,8 @@ var routed = map[string]string{
 	"erase_answers": eraseAnswers, "erase_contents": eraseContents, "deliveries": insertDeliveries, "answer": StoreAnswer,
 }
 
-// On Citus a group is the work of one node, and so no two-phase commit, only where each of its statements is; the same
-// goes for what readers ask most.
+// TestStatementsAreRoutedToOneNode: on Citus a group avoids a two-phase commit only if each of its statements runs on
+// one node. The same applies to the most frequent queries.
 func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
@@ -69,10 +69,10 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Routed(t, commit, routed)
 }
 
-// Citus pushes down no INSERT that selects from what has no relation.
+// Citus does not push down an INSERT that selects from no relation.
 func TestInsertsSelectFromRelations(t *testing.T) { pgtest.Pushable(t, routed) }
 
-// A group's statements go to the node of its shard by the names that the tables' parts have there.
+// TestStatementsAreAimed: a group's statements use the names of the tables' parts on the node of its shard.
 func TestStatementsAreAimed(t *testing.T) {
 	all := maps.Clone(routed)
 	maps.Copy(

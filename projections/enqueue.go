@@ -15,9 +15,9 @@ import (
 // Enqueue queues the effects of events: a delivery for each destination that is authorized for the event's company at
 // this moment, a mail for each quota warning and each disabled destination, the storage and erasure of certified
 // content, and the end of sessions. It runs in the group's transaction and never in a replay. state is the group's: if
-// none of its companies has a destination, no delivery is looked for; queued is set if there is one. Enqueue, not
-// Apply, writes the counts of administrative events: like the meters they are not a projection, so a process of a
-// version that does not count them leaves no difference for a rebuild to report.
+// none of its companies has a destination, the query for deliveries is skipped. queued is set if a delivery was queued.
+// Enqueue, not Apply, writes the counts of administrative events: like the meters they are not a projection, so a
+// process of a version that does not count them leaves no difference for a rebuild to report.
 func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool) {
 	enqueueDeliveries(b, shard, events, state, queued)
 	for i := range events {
@@ -41,13 +41,13 @@ var countAdministered = cluster.SQL(`INSERT INTO {administrative_usage} (shard, 
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::date[]), unnest($4::bigint[]) FROM {shard_heads} s WHERE s.shard = $1
 	ON CONFLICT (shard, organization_id) DO UPDATE SET day = excluded.day, used = excluded.used`)
 
-// EndSessions ends every session of a member ($2) for good. Another role or status does: one that was disabled for a
-// moment signs in again.
+// EndSessions permanently ends every session of a member ($2). A change of role or status does so, and a member who was
+// disabled only briefly must sign in again.
 var EndSessions = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND member_id = $2`)
 
-// The destinations are read as this transaction has left them. Outer joins, and a status hidden in CASE, make each
-// event a look-up; OFFSET 0, as in other statements, would move this one to the coordinator of Citus. A type is the
-// number of its bit, from 1.
+// The destinations are read as changed by this transaction. Outer joins, and a status hidden in CASE, make each event a
+// lookup; OFFSET 0, as in other statements, would make Citus run this one on the coordinator. A type is the number of
+// its bit, from 1.
 var insertDeliveries = cluster.SQL(`INSERT INTO {webhook_deliveries} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 		created_at, due_at, attempts, reason)
 	SELECT s.shard, w.webhook_id, ` + DeliveryID +
@@ -86,7 +86,7 @@ var queueDisabled = cluster.SQL(`INSERT INTO {mails} (shard, mail_id, organizati
 var queueInvitation = cluster.SQL(`INSERT INTO {invitation_mails} (shard, mail_id, organization_id, member_id, secret_sha256, sealed, created_at, expires_at, due_at, attempts)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $7, 0)`)
 
-// A statement each: mails are rare.
+// enqueueMail uses one statement per mail, because mails are rare.
 func enqueueMail(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	switch body := e.Body.(type) {
 	case *domain.MemberInvitedBody:
@@ -117,7 +117,7 @@ var eraseAnswers = cluster.SQL(
 	`UPDATE {idempotency_keys} SET answer = NULL, fingerprint = '' WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`,
 )
 
-// Content that is announced and not yet registered is not part of the artifact.
+// Content that is announced but not yet registered is not part of the artifact.
 var eraseContents = cluster.SQL(`UPDATE {kept_contents} k SET due_at = $4
 	FROM (SELECT version_id, organization_id FROM {artifact_versions}
 		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v
@@ -140,7 +140,7 @@ func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	case *domain.TextsErasedBody:
 		b.Queue(eraseTexts, shard, e.Organization, body.Texts)
 		if _, err := domain.ParseID[domain.WebhookID](body.Subject); err == nil {
-			return // no stored answer tells of a destination
+			return // no stored answer contains a destination
 		}
 		b.Queue(eraseAnswers, shard, e.Organization)
 		if id, err := domain.ParseID[domain.ArtifactVersionID](body.Subject); err == nil {
@@ -162,7 +162,7 @@ var StoreAnswer = cluster.SQL(`UPDATE {idempotency_keys} SET status = $6, answer
 const DeliveryID = `(left(n.event_id::text, 19) || '8' || substr(md5(n.event_id::text || w.webhook_id::text), 1, 3)
 		|| '-' || substr(md5(n.event_id::text || w.webhook_id::text), 4, 12))::uuid`
 
-// DeliveryStatus is how far a delivery has come.
+// DeliveryStatus is the status of a delivery.
 type DeliveryStatus string
 
 // All but DeliveryPending are final.
@@ -174,19 +174,18 @@ const (
 	DeliveryCancelled  DeliveryStatus = "cancelled"  // the destination may no longer receive it
 )
 
-// DeliveryStatuses lists the statuses by their number in webhook_log.status: the list only grows at its end.
+// DeliveryStatuses lists the statuses by their number in webhook_log.status. Append only.
 func DeliveryStatuses() []DeliveryStatus {
 	return []DeliveryStatus{DeliveryPending, DeliveryDelivered, DeliveryExhausted, DeliverySuppressed, DeliveryCancelled}
 }
 
-// Code is the number of a status in the tables.
+// Code returns the number of a status in the tables.
 func (s DeliveryStatus) Code() int16 { return int16(slices.Index(DeliveryStatuses(), s)) }
 
 // WebhookTest is the type of a test delivery, which is not an event of the log.
 const WebhookTest domain.EventType = "webhook.test"
 
-// The feed stores types and statuses as small numbers, their places in these lists from 1: a list only grows at its
-// end.
+// The feed stores types and statuses as small numbers: their positions in these lists, from 1. Append only.
 
 func feedTypes() []domain.EventType {
 	return []domain.EventType{domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked}
@@ -196,13 +195,13 @@ func feedStatuses() []domain.Status {
 	return []domain.Status{domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked}
 }
 
-// FeedTypeCode is the number of a type; 0 for an event that the feed does not show.
+// FeedTypeCode returns the number of a type, 0 for an event that is not in the feed.
 func FeedTypeCode(t domain.EventType) int16 { return int16(slices.Index(feedTypes(), t) + 1) }
 
-// FeedType is the type that a number of the tables stands for.
+// FeedType returns the type with a number.
 func FeedType(code int16) domain.EventType { return feedTypes()[code-1] }
 
-// FeedStatus is the status that a number of the tables stands for.
+// FeedStatus returns the status with a number.
 func FeedStatus(code int16) domain.Status { return feedStatuses()[code-1] }
 
 func feedStatusCode(s domain.Status) int16 { return int16(slices.Index(feedStatuses(), s) + 1) }

@@ -11,16 +11,16 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// How lists become look-ups: while PostgreSQL's statistics still say that the tables are nearly empty, it would read a
-// whole shard and filter it by the list. A LATERAL subquery with OFFSET 0 is planned on its own, with the full key, so
-// it is always one descent of one index per element.
+// How lists become lookups: while PostgreSQL's statistics still say that the tables are nearly empty, it would scan a
+// whole shard and filter it by the list. A LATERAL subquery with OFFSET 0 is planned separately, with the full key, so
+// it is always one index descent per element.
 const (
 	eachID    = `SELECT r.* FROM unnest($2::uuid[]) AS n(id) JOIN LATERAL (SELECT `
 	eachMonth = `SELECT r.* FROM unnest($2::uuid[]) AS n(id) CROSS JOIN unnest($3::int[]) AS p(period) JOIN LATERAL (SELECT `
 	atItsKey  = ` OFFSET 0) r ON true`
 )
 
-// Columns in the order in which the types of the domain have them; readers ask for them too.
+// Columns in the order of the domain's types. Readers use them, too.
 const (
 	OrganizationColumns = `o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
 		o.unfinalized, o.unfinalized_limit, o.warned_period, o.warned_limit, o.warned_80, o.warned_95, o.warned_100,
@@ -31,7 +31,7 @@ const (
 	CompanyColumns      = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0, c.closed_at`
 	KeyColumns          = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.networks[1], k.max_version_step,
 		CASE WHEN cardinality(k.networks) > 1 THEN k.networks END, k.created_by, k.created_at, k.expires_at, k.revoked_at`
-	// MemberColumns are the columns of a member and of the text t of its address.
+	// MemberColumns lists the columns of a member and of the text t of its address.
 	MemberColumns = `m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at,
 		m.invitation_sha256, m.invited_until`
 	LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
@@ -83,8 +83,8 @@ var (
 			atItsKey,
 	)
 	// The group's decision time is never before the shard's last event, so a reservation that had expired by then is
-	// expired in the group, whatever the clocks say. The limit of reservations held then, so it bounds the rows that
-	// this reads of an organization. One that was released is active in no group, even where the clock was taken back.
+	// expired in the group, whatever the clocks say. The limit of reservations applied then, so it bounds the rows read
+	// per organization. A released reservation is never active, even if the clock was set back.
 	loadPending = cluster.SQL(eachID + `organization_id, public_id, CASE WHEN released_at = expires_at THEN 'epoch' ELSE expires_at END FROM {versions}
 		WHERE shard = $1 AND organization_id = n.id AND record_id IS NULL
 			AND expires_at > (SELECT occurred_at FROM {shard_heads} WHERE shard = $1)` + atItsKey)
@@ -94,8 +94,8 @@ var (
 			created_at, expires_at, revoked_at FROM {api_keys} WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
 	JOIN LATERAL (SELECT email_id, role, status, created_at FROM {members}
 		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true`)
-	// Of the newest of an organization, so that one that makes and revokes keys all the time holds no other up. The
-	// group's decision time is never before the shard's last event.
+	// Read only the newest keys of an organization, so that one that constantly creates and revokes keys does not delay
+	// others. The group's decision time is never before the shard's last event.
 	loadActiveKeys = cluster.SQL(`SELECT n.id, r.count FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT count(*) FILTER (WHERE revoked_at IS NULL AND expires_at > (SELECT occurred_at FROM {shard_heads} WHERE shard = $1)) AS count
 		FROM (SELECT revoked_at, expires_at FROM {api_keys} WHERE shard = $1 AND organization_id = n.id ORDER BY key_id DESC LIMIT $3) newest OFFSET 0) r ON true`)
@@ -103,12 +103,13 @@ var (
 	JOIN LATERAL (SELECT key_id, organization_id, name_id FROM {api_keys} WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
 	JOIN LATERAL (SELECT id, salt, coalesce(body, '') AS body FROM {texts}
 		WHERE shard = $1 AND organization_id = k.organization_id AND id = k.name_id OFFSET 0) t ON true`)
-	// Of the memberships of an address, one has not ended, and the pause between invitations counts from the last of all.
+	// At most one membership of an address has not ended, and the pause between invitations counts from the last of all
+	// memberships.
 	loadAddresses = cluster.SQL(`SELECT ` + MemberColumns + `
 		FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
 		memberOwn + `n.organization_id AND email_sha256 = n.sha256
 		ORDER BY status = 'ended', invited_until DESC NULLS LAST LIMIT 2` + memberAddress)
-	// Those invited last tell whether the invitations of the day are used up. Their addresses are not looked up.
+	// The members invited last show whether the day's invitations are used up. Their addresses are not looked up.
 	loadInvited = cluster.SQL(`SELECT member_id, organization_id, email_id, '', role, status, created_at, invitation_sha256, invited_until
 	FROM unnest($2::uuid[]) AS n(id)` + memberOwn +
 		`n.id AND invited_until IS NOT NULL ORDER BY invited_until DESC LIMIT $3 OFFSET 0) m ON true`)
@@ -121,7 +122,7 @@ var (
 	loadInvitations = cluster.SQL(`SELECT ` + MemberColumns + `
 		FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
 		memberOwn + `n.organization_id AND invitation_sha256 = n.sha256` + memberAddress)
-	// Each command that names owners may end one, so that one owner more than there are such commands tells the rest.
+	// Each command about owners may end one, so it suffices to load one owner more than there are such commands.
 	loadOwners = cluster.SQL(`SELECT ` + MemberColumns + ` FROM unnest($2::uuid[]) AS n(id)` +
 		memberOwn + `n.id AND role = 'owner' AND status = 'active' ORDER BY member_id LIMIT $3` + memberAddress)
 	loadWebhooks = cluster.SQL(`SELECT ` + WebhookColumns + `
@@ -168,8 +169,8 @@ var (
 	loadGrants = cluster.SQL(`SELECT n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `
 	FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS n(organization_id, reference, key_id)
 	JOIN LATERAL (` + companyOwn + `organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true` + grantOf)
-	// Each company is looked up once, however many declarations name it by its place in the list. A document that is not
-	// there gives no row.
+	// Each company is looked up once, however many declarations refer to it by its position in the list. A missing
+	// document returns no row.
 	loadDeclarations = cluster.SQL(`SELECT ` + versionColumns + `
 	FROM (SELECT array_agg(c.company_id ORDER BY n.place) AS ids
 		FROM unnest($2::uuid[], $3::text[]) WITH ORDINALITY AS n(organization_id, reference, place)
@@ -186,7 +187,7 @@ var (
 	JOIN LATERAL (` + companyOwn + `company_id = d.company_id OFFSET 0) c ON true` + highestOwn + grantOf)
 )
 
-// MeterTables are where the allowances of domain.MeteredAllowances are counted.
+// MeterTables maps the allowances of domain.MeteredAllowances to their tables.
 var MeterTables = map[domain.Allowance]string{
 	domain.RequestsAllowance: "request_usage", domain.AttemptsAllowance: "webhook_usage",
 }
@@ -197,8 +198,8 @@ var loadMeters = map[domain.Allowance]string{
 }
 
 // Load queues the queries of a group's first round trip: everything that its commands need, and every organization with
-// its usage of this and the neighbouring months (the decision may fall on the other side of midnight). The state covers
-// these months: a group that is decided in another month is refused.
+// its usage in this and the adjacent months, because the decision may fall on the other side of midnight. The state
+// covers these months. A group that is decided in another month is refused.
 func Load(
 	b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time,
 	s *domain.State,
@@ -268,7 +269,7 @@ func Load(
 	}) {
 		s.AddMemberships(m.Organization, m.Count)
 	}, domain.MaxMembers+1)
-	// These members and the member of a key come without the address, so they come after the members that have it.
+	// These members and the member of a key have no address, so they are added after the members that have one.
 	lookUp(b, shard, loadInvited, needs.Invited, s.AddMember, domain.DailyInvitations+1)
 	lookUp(b, shard, loadKeys, needs.Keys, func(k struct {
 		domain.APIKey
@@ -295,7 +296,8 @@ func Load(
 		s.AddActiveKeys(k.Organization, k.Count)
 	}, 10*domain.MaxActiveKeys)
 	if list := distinct(needs.KeyGrants); list != nil {
-		// Each grant that the group names may be taken back before the rows are counted, and there must be enough without it.
+		// Each grant that the group names may be revoked before the rows are counted, so read enough rows to make up for
+		// them.
 		most := func(n domain.KeyGrantsNeed) int32 { return n.Most + int32(len(needs.Grants)) }
 		read(b, pgx.RowToStructByPos, triple(s.AddGrant), loadKeyGrants, shard,
 			column(list, func(n domain.KeyGrantsNeed) domain.KeyID { return n.Key }), column(list, most))
@@ -331,14 +333,14 @@ func companyArgs(shard domain.Shard, companies []domain.CompanyNeed) []any {
 	}
 }
 
-// loadDeclared queues the queries of declarations. Most declarations of a group share a company and a key with others:
-// what belongs to these is looked up once.
+// loadDeclared queues the queries of declarations. Most declarations of a group share a company and a key with others,
+// so companies and grants are looked up once.
 func loadDeclared(b *pgx.Batch, shard domain.Shard, list []domain.DeclarationNeed, periods []int32, s *domain.State) {
 	type grantNeed struct {
 		domain.CompanyNeed
 		key domain.KeyID
 	}
-	var places ordered[domain.CompanyNeed, int32] // in the list of companies, from 1
+	var places ordered[domain.CompanyNeed, int32] // positions in the list of companies, from 1
 	grants := column(list, func(d domain.DeclarationNeed) grantNeed {
 		company := domain.CompanyNeed{Organization: d.Organization, Reference: d.CompanyReference}
 		if place := places.at(company); *place == 0 {
@@ -362,7 +364,7 @@ func loadDeclared(b *pgx.Batch, shard domain.Shard, list []domain.DeclarationNee
 		column(grants, func(g grantNeed) domain.KeyID { return g.key }))
 }
 
-// loadedGrant is a row of a company and of whether a key may use it.
+// loadedGrant is a company and whether a key may use it.
 type loadedGrant struct {
 	key     domain.KeyID
 	granted bool
@@ -384,7 +386,7 @@ func (g loadedGrant) add(s *domain.State) {
 	s.AddGrant(g.key, g.company.ID, g.granted)
 }
 
-// loadedVersion is a row of a document and of one of its versions; a version without number is not there.
+// loadedVersion is a document and one of its versions. Without a number, there is no version.
 type loadedVersion struct {
 	document domain.Document
 	version  domain.Version
@@ -410,7 +412,7 @@ func (r loadedVersion) add(s *domain.State) {
 	}
 }
 
-// loadedRecord is a row of a version with the grant of its company.
+// loadedRecord is a version with the grant of its company.
 type loadedRecord struct {
 	loadedVersion
 	loadedGrant
@@ -432,7 +434,7 @@ func ScanOrganization(row pgx.CollectableRow, more ...any) (o domain.Organizatio
 	return o, err
 }
 
-// AllowanceWarnings are what an organization was last warned of.
+// AllowanceWarnings holds the last warnings of an organization.
 type AllowanceWarnings struct {
 	Organization domain.OrganizationID
 	Allowance    domain.Allowance
@@ -463,7 +465,7 @@ func ScanWebhook(row pgx.CollectableRow, more ...any) (w domain.Webhook, err err
 	return w, err
 }
 
-// lookUp queues a query of rows by their ids, of which the second argument is the list; no ids, no query.
+// lookUp queues a query of rows by a list of ids, its second argument. It does nothing without ids.
 func lookUp[I comparable, R any](b *pgx.Batch, shard domain.Shard, sql string, ids []I, add func(R), more ...any) {
 	if len(ids) > 0 {
 		read(b, pgx.RowToStructByPos, add, sql, append([]any{shard, distinct(ids)}, more...)...)
@@ -476,12 +478,12 @@ type row3[A, B, C any] struct {
 	C C
 }
 
-// triple gives the three columns of a row to add.
+// triple returns a function that calls add with the three columns of a row.
 func triple[A, B, C any](add func(A, B, C)) func(row3[A, B, C]) {
 	return func(r row3[A, B, C]) { add(r.A, r.B, r.C) }
 }
 
-// read queues a query and gives each of its rows to add.
+// read queues a query and calls add with each row.
 func read[R any](b *pgx.Batch, scan pgx.RowToFunc[R], add func(R), sql string, args ...any) {
 	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -495,7 +497,7 @@ func read[R any](b *pgx.Batch, scan pgx.RowToFunc[R], add func(R), sql string, a
 	})
 }
 
-// distinct keeps the first of each id.
+// distinct removes duplicates.
 func distinct[T comparable](ids []T) []T {
 	seen := make(map[T]bool, 1)
 	var out []T
@@ -511,7 +513,7 @@ func distinct[T comparable](ids []T) []T {
 const (
 	artifactByKey = `artifact_id, organization_id, latest_version, created_at, certified, certified_by FROM {artifacts} WHERE shard = $1 AND artifact_id = `
 
-	// The order makes the planner look a version up by its key.
+	// ORDER BY makes the planner look up a version by its key.
 	versionByKey = ` FROM {artifact_versions} WHERE shard = $1 AND version_id >= n.id AND version_id <= n.id ORDER BY version_id LIMIT 1) v ON true`
 
 	certificateByKey = `
@@ -545,7 +547,7 @@ var loadContents = cluster.SQL(`SELECT n.id, n.sha256, c.versions
 	JOIN LATERAL (SELECT count(*) AS versions FROM {artifact_versions}
 		WHERE shard = $1 AND organization_id = n.id AND sha256 = n.sha256 OFFSET 0) c ON true`)
 
-// A claim that still holds stays locked until the group is committed, so that no other request takes it over.
+// A valid claim stays locked until the group is committed, so that no other request takes it over.
 var loadClaims = cluster.SQL(`SELECT key FROM {idempotency_keys}
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL FOR UPDATE`)
 
@@ -558,7 +560,7 @@ var loadWords = cluster.SQL(`SELECT v.version_id, v.title_id, coalesce(t.body, '
 	LEFT JOIN LATERAL (SELECT body FROM {texts}
 		WHERE shard = $1 AND organization_id = v.organization_id AND id = o.name_id OFFSET 0) w ON true`)
 
-// loadCertification queues what commands of certification need.
+// loadCertification queues the queries for certification commands.
 func loadCertification(
 	b *pgx.Batch, shard domain.Shard, needs domain.CertificationNeeds, periods []int32, s *domain.State,
 ) {

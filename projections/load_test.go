@@ -12,8 +12,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// A group's declarations come from many companies and keys: each gets the document, the version and the grant of its
-// own, also beside a company that does not exist.
+// TestLoadOfDeclarationsOfManyCompanies: declarations of many companies and keys in one group each get their own
+// document, version and grant, even next to a company that does not exist.
 func TestLoadOfDeclarationsOfManyCompanies(t *testing.T) {
 	l := ledgertest.New(t)
 	type declared struct {
@@ -78,7 +78,7 @@ func TestLoadOfDeclarationsOfManyCompanies(t *testing.T) {
 	}
 }
 
-// The keys of an organization that work are counted in the table, without those that were revoked or have expired.
+// TestActiveKeysAreCounted: an organization's keys are counted in the table, without revoked and expired ones.
 func TestActiveKeysAreCounted(t *testing.T) {
 	l := ledgertest.New(t)
 	o, other := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 1, domain.InternalPlan)

@@ -13,8 +13,8 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Meters count requests of a UTC minute. Rows are locked in the order of their keys, so that two processes which count
-// the same organizations cannot wait for each other.
+// Meters count the requests of a UTC minute. Rows are locked in key order, so that two processes that count the same
+// organizations cannot deadlock.
 var (
 	CountMinutes = cluster.SQL(`INSERT INTO {meters} AS meters (shard, subject, minute, used)
 	SELECT s.shard, n.* FROM {shard_heads} s, unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS n(subject, minute, used) WHERE s.shard = $1
@@ -31,7 +31,7 @@ var (
 	returnMinute = cluster.SQL(`UPDATE {meters} SET used = used - $4 WHERE shard = $1 AND subject = $2 AND minute = $3`)
 )
 
-// Count queues the count of a group's requests and sets Used of each count, of which there is one for an organization
+// Count queues the count of a group's requests and sets Used of each count. There must be one count per organization
 // and minute.
 func Count(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
 	b.Queue(CountMinutes, shard,
@@ -55,8 +55,8 @@ func Count(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
 	})
 }
 
-// Refund queues statements that give back the refused requests of counts, and that clear the minutes before those that
-// these counts began. It locks rows in the order in which Count does.
+// Refund queues statements that subtract the refused requests from the counts, and that clear earlier minutes if the
+// counts began a new one. It locks rows in the same order as Count.
 func Refund(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
 	counts = slices.SortedFunc(slices.Values(counts), func(a, b *domain.MinuteCount) int {
 		return cmp.Or(bytes.Compare(a.Organization[:], b.Organization[:]), cmp.Compare(a.Minute, b.Minute))

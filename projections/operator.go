@@ -9,8 +9,8 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Operator is the person behind an operator's command. Events do not name people, so the person stands in a table
-// beside the log, which is no projection and which only operators read.
+// Operator is the person behind an operator's command. Events do not name people, so the person is recorded in a table
+// beside the log. The table is not a projection, and only operators read it.
 type Operator struct {
 	Person  string // system user
 	Host    string

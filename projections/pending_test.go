@@ -11,7 +11,8 @@ import (
 	"integrityledger/eventstore/pgtest"
 )
 
-// A reservation that was released is not active, also in a shard whose clock was then taken back; renewed, it is.
+// TestReleasedReservationIsLoadedAsInactive: a released reservation is not active, even in a shard whose clock was then
+// set back. Once renewed, it is.
 func TestReleasedReservationIsLoadedAsInactive(t *testing.T) {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, pgtest.New(t))

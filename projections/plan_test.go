@@ -10,9 +10,9 @@ import (
 	"integrityledger/eventstore/pgtest"
 )
 
-// TestGroupsLookUpFullKeys asks for the plans of a group's statements on tables without statistics: each look-up must
-// descend an index with its whole key. A plan that reads a shard and filters it would slow down with every registration
-// until the statistics are next taken.
+// TestGroupsLookUpFullKeys checks the plans of a group's statements on tables without statistics: each lookup must
+// descend an index with its whole key. A plan that scans a shard would slow down with every registration until the next
+// ANALYZE.
 func TestGroupsLookUpFullKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()
@@ -42,8 +42,8 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 	}
 }
 
-// Statements on destinations and deliveries have filters that are rules. Their look-ups must bind the columns of an
-// index from the first one on, and more than the shard: a key with a gap is searched by reading the shard.
+// TestWebhooksLookUpKeys: statements on destinations and deliveries also filter by rules. Their lookups must restrict
+// the leading columns of an index, and more than the shard: a key with a gap is searched by scanning the shard.
 func TestWebhooksLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).CommitPool(context.Background(), 1)
@@ -67,7 +67,7 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 	}
 }
 
-// Statements of certification: those of the group, and those of readers and of the queue of erasures.
+// TestCertificationLooksUpKeys checks the certification statements of groups, readers and the erasure queue.
 func TestCertificationLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).CommitPool(context.Background(), 1)

@@ -27,24 +27,24 @@ import (
 // After a crash each live row is either unchanged or repaired. Replayed rows stay, with their position in the same
 // transaction, and the next Rebuild of the same program and scope continues there.
 type Rebuild struct {
-	Pool *pgxpool.Pool // from cluster.RebuildPool, for as many shards as are under way
-	// Program names what projects. Another program's replay is not continued.
+	Pool *pgxpool.Pool // from cluster.RebuildPool, for the number of concurrent shards
+	// Program names the program that projects. Another program's replay is not continued.
 	Program string
 
-	Organization domain.OrganizationID // rebuild this one only; zero: the whole shard
+	Organization domain.OrganizationID // rebuild only this one; zero: the whole shard
 	Only         []string              // projections to compare; empty: all
 	Check        bool                  // compare, change nothing
 
 	RangeRows int // rows that one snapshot compares; 0 means 20,000
 	MendRows  int // rows that one lock copies; 0 means 2,000
 
-	// Found receives every row that differs, Replayed how many of a shard's events have been replayed. Both must be
-	// safe for concurrent use: shards call them at the same time.
+	// Found receives every row that differs, and Replayed the number of a shard's events replayed so far. Both must be
+	// safe for concurrent use, because several shards call them.
 	Found    func(Difference)
 	Replayed func(shard domain.Shard, events, of int64)
 }
 
-// Difference is a row that is not as the log says.
+// Difference is a row that differs from the log.
 type Difference struct {
 	Shard      domain.Shard
 	Projection string
@@ -57,8 +57,8 @@ type Difference struct {
 type DifferenceKind string
 
 const (
-	MissingRow   DifferenceKind = "missing" // the log gives it, the table lacks it
-	ExtraRow     DifferenceKind = "extra"   // the table has it, the log does not give it
+	MissingRow   DifferenceKind = "missing" // in the log, but not in the table
+	ExtraRow     DifferenceKind = "extra"   // in the table, but not in the log
 	DifferentRow DifferenceKind = "differs"
 )
 
@@ -72,25 +72,25 @@ type Rebuilt struct {
 	LongestPause time.Duration
 }
 
-// replayGroup is how many events a transaction replays.
+// replayGroup is the number of events replayed in a transaction.
 const replayGroup = 2000
 
-// rebuildLock is the class of the advisory locks that keep two rebuilds of a shard apart.
+// rebuildLock is the class of the advisory locks that prevent two concurrent rebuilds of a shard.
 const rebuildLock = 0x72656275
 
-// ErrRebuilding refuses a shard that another rebuild holds.
+// ErrRebuilding means that another rebuild of the shard is running.
 var ErrRebuilding = errors.New("another rebuild of this shard is running")
 
-// ErrNoOrganization refuses an organization without any event in the log.
+// ErrNoOrganization means that the log has no event of the organization.
 var ErrNoOrganization = errors.New("the log has no event of the organization")
 
-// Projections names the tables that the log can rebuild, in alphabetical order.
+// Projections lists the tables that can be rebuilt from the log, in alphabetical order.
 func Projections(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	tables, err := projected(ctx, pool)
 	return column(tables, func(t table) string { return t.name }), err
 }
 
-// Shard rebuilds one shard, or what of it belongs to the one organization.
+// Shard rebuilds one shard, or only the organization's rows in it.
 func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error) {
 	w := &rebuilding{Rebuild: *r, shard: shard}
 	w.RangeRows, w.MendRows = cmp.Or(r.RangeRows, 20_000), cmp.Or(r.MendRows, 2000)
@@ -100,18 +100,18 @@ func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error
 	return w.result, nil
 }
 
-// ErrCopyStays says that Clear could not empty the schema rebuild, because a session reads it. The next rebuild of a
+// ErrCopyStays means that Clear could not empty the schema rebuild because a session reads it. The next rebuild of a
 // shard empties it.
 var ErrCopyStays = errors.New(
-	"the second copy of the tables is in use by another session and stays until the next rebuild",
+	"the second copy of the tables is in use by another session: the next rebuild removes it",
 )
 
-// Clear empties the schema rebuild, unless a rebuild is under way, or was interrupted and may be continued.
+// Clear empties the schema rebuild, unless a rebuild is running, or was interrupted and may be continued.
 func (r *Rebuild) Clear(ctx context.Context) error {
 	const find = "SELECT EXISTS (SELECT 1 FROM rebuild.progress)"
 	var unfinished bool
-	// A session that waits for this lock would hold up rebuilds, and they would hold up writers. So it is not requested
-	// while there is an unfinished rebuild.
+	// Do not request the lock while a rebuild is unfinished: waiting for it would block rebuilds, and they would block
+	// writers.
 	if err := r.Pool.QueryRow(ctx, find).Scan(&unfinished); err != nil || unfinished {
 		return err
 	}
@@ -139,13 +139,13 @@ func (r *Rebuild) Clear(ctx context.Context) error {
 		return ErrCopyStays
 	}
 	if err != nil {
-		return fmt.Errorf("clear what was rebuilt: %w", err)
+		return fmt.Errorf("clear the rebuilt tables: %w", err)
 	}
 	return nil
 }
 
-// rebuilding is a shard under way. reached is a position, or a sequence of the one organization; the tables of the
-// schema rebuild are as of it.
+// rebuilding is the rebuild of one shard. reached is the position, or the organization's sequence, of the tables in the
+// schema rebuild.
 type rebuilding struct {
 	Rebuild
 	conn     *pgx.Conn
@@ -153,7 +153,7 @@ type rebuilding struct {
 	tables   []table
 	reached  int64
 	result   Rebuilt
-	deferred []Difference // rows of the table under way whose place another wrong row holds
+	deferred []Difference // rows of the current table that conflict with a unique value of another wrong row
 }
 
 func (w *rebuilding) run(ctx context.Context) error {
@@ -176,7 +176,7 @@ func (w *rebuilding) run(ctx context.Context) error {
 		if _, err := conn.Exec(
 			context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1, $2)", rebuildLock, int32(w.shard),
 		); err != nil {
-			_ = w.conn.Close(context.WithoutCancel(ctx)) // which unlocks
+			_ = w.conn.Close(context.WithoutCancel(ctx)) // this releases the lock
 		}
 	}()
 	if w.tables, err = projected(ctx, w.conn); err != nil {
@@ -208,7 +208,7 @@ func (w *rebuilding) run(ctx context.Context) error {
 // start continues an interrupted rebuild of the same program and scope, or begins a new one.
 func (w *rebuilding) start(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, w.conn, func(tx pgx.Tx) error {
-		// First, as Clear does.
+		// Lock first, in the same order as Clear.
 		if _, err := tx.Exec(ctx, "LOCK TABLE rebuild.progress IN ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
@@ -242,7 +242,7 @@ var (
 		WHERE shard = $1 AND organization_id = $2`)
 )
 
-// head is the end of the log that is replayed.
+// head returns the end of the log to replay.
 func (w *rebuilding) head(ctx context.Context) (head int64, err error) {
 	sql, args := shardHead, []any{w.shard}
 	if !w.Organization.IsZero() {
@@ -254,8 +254,8 @@ func (w *rebuilding) head(ctx context.Context) (head int64, err error) {
 	return head, nil
 }
 
-// replay takes the tables to the head of the log, in transactions of their own. Other connections read ahead: an event
-// never changes.
+// replay advances the tables to the head of the log, in separate transactions. Another connection reads ahead, which is
+// safe because events never change.
 func (w *rebuilding) replay(ctx context.Context) error {
 	head, err := w.head(ctx)
 	if err != nil {
@@ -272,7 +272,7 @@ func (w *rebuilding) replay(ctx context.Context) error {
 	})
 }
 
-// tail reads the log from where the tables are.
+// tail returns a tail that starts at the position of the tables.
 func (w *rebuilding) tail(from history.Querier) *history.Tail {
 	if !w.Organization.IsZero() {
 		return history.NewOrganizationTail(from, w.Organization, w.reached)
@@ -280,7 +280,7 @@ func (w *rebuilding) tail(from history.Querier) *history.Tail {
 	return history.NewTail(from, w.shard, w.reached)
 }
 
-// inTx runs do in a transaction. If that fails, reached is reset to what it was before.
+// inTx runs do in a transaction. If that fails, it restores reached.
 func (w *rebuilding) inTx(ctx context.Context, options pgx.TxOptions, do func(pgx.Tx) error) error {
 	reached, replayed := w.reached, w.result.Events
 	err := pgx.BeginTxFunc(ctx, w.conn, options, do)
@@ -306,7 +306,7 @@ func (w *rebuilding) step(ctx context.Context, tx pgx.Tx, events []domain.Event)
 	return nil
 }
 
-// catchUp replays all that tx sees.
+// catchUp replays all events visible to tx.
 func (w *rebuilding) catchUp(ctx context.Context, tx pgx.Tx) error {
 	tail := w.tail(tx)
 	for {

@@ -23,7 +23,7 @@ type table struct {
 	name          string
 	live, rebuilt string   // quoted
 	key           []string // columns of the primary key after shard
-	types         []string // of these
+	types         []string // of the key columns
 	all           string   // all columns, quoted
 	byCompany     bool     // has no organization_id
 }
@@ -38,7 +38,7 @@ const projectedTables = `SELECT c.relname, array_agg(a.attname ORDER BY k.n), ar
 	WHERE c.relnamespace = 'rebuild'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> 'progress' AND a.attname <> 'shard'
 	GROUP BY c.oid, c.relname ORDER BY c.relname`
 
-// projected finds the projections: the tables of the schema rebuild.
+// projected lists the projections: the tables of the schema rebuild.
 func projected(ctx context.Context, from history.Querier) ([]table, error) {
 	rows, _ := from.Query(ctx, projectedTables) // CollectRows returns its error
 	tables, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t table, err error) {
@@ -55,7 +55,7 @@ func projected(ctx context.Context, from history.Querier) ([]table, error) {
 	return tables, nil
 }
 
-// columns lists the columns of the key, each between before and after.
+// columns returns the key columns, each between before and after.
 func (t table) columns(before, after string) string {
 	parts := make([]string, len(t.key))
 	for i, k := range t.key {
@@ -64,8 +64,8 @@ func (t table) columns(before, after string) string {
 	return strings.Join(parts, ", ")
 }
 
-// compare finds the rows of a projection that differ, one range of keys after the other, and repairs each range before
-// it continues.
+// compare finds the differing rows of a projection, one range of keys after another, and repairs each range before it
+// continues.
 func (w *rebuilding) compare(ctx context.Context, t table) error {
 	for from, last := []string(nil), false; !last; {
 		var to []string
@@ -74,7 +74,7 @@ func (w *rebuilding) compare(ctx context.Context, t table) error {
 			if err = w.catchUp(ctx, tx); err != nil {
 				return err
 			}
-			// The connection's settings allow look-ups only, and a full join cannot be one.
+			// The connection's settings only allow lookups, but this is a full join.
 			if _, err = tx.Exec(ctx, "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"); err != nil {
 				return err
 			}
@@ -107,7 +107,7 @@ func (w *rebuilding) compare(ctx context.Context, t table) error {
 	return w.mendDeferred(ctx, t)
 }
 
-// filter is a condition on the rows to compare; $1 is the shard.
+// filter is a condition on the rows to compare. $1 is the shard.
 type filter struct {
 	sql  string
 	args []any
@@ -147,7 +147,7 @@ func (f filter) beyond(t table, operator string, key []string) filter {
 	return filter{fmt.Sprintf("%s AND (%s) %s (%s)", f.sql, t.columns("", ""), operator, strings.Join(values, ", ")), args}
 }
 
-// boundary is the last key of the range after from; nil if the range is the last one.
+// boundary returns the last key of the range after from, or nil if the range is the last.
 func (w *rebuilding) boundary(ctx context.Context, tx pgx.Tx, t table, f filter, from []string) ([]string, error) {
 	f = f.beyond(t, ">", from)
 	rows, _ := tx.Query(ctx, fmt.Sprintf("SELECT ARRAY[%s] FROM %s r WHERE %s ORDER BY %s OFFSET %d LIMIT 1",
@@ -191,8 +191,8 @@ func (w *rebuilding) differences(
 	})
 }
 
-// mendAll repairs rows, as many under each lock as most says. A row whose unique value is still held by another wrong
-// row cannot be written: halving the rows isolates it, and it waits for the end of the table.
+// mendAll repairs rows, at most most under each lock. A row with a unique value that another wrong row still has cannot
+// be written. Halving the rows isolates it, and it is deferred to the end of the table.
 func (w *rebuilding) mendAll(ctx context.Context, t table, rows []Difference, most int) error {
 	for some := range slices.Chunk(rows, most) {
 		err := w.mend(ctx, t, some)
@@ -209,8 +209,8 @@ func (w *rebuilding) mendAll(ctx context.Context, t table, rows []Difference, mo
 	return nil
 }
 
-// mendDeferred repairs the rows whose unique values have become free, and finally, under one lock, those that hold each
-// other's.
+// mendDeferred repairs the rows whose unique values have become free, and finally, under one lock, the rows that hold
+// each other's.
 func (w *rebuilding) mendDeferred(ctx context.Context, t table) error {
 	for len(w.deferred) > 0 {
 		rows := w.deferred
@@ -238,13 +238,13 @@ func isUniqueViolation(err error) bool {
 	return ok && refused.Code == "23505"
 }
 
-// feedTable is the projection whose readers go by a cursor. They must be told when rows before it change
-// (eventstore.RaiseFeedEpoch), also if this process ends before it tells them.
+// feedTable is the projection whose readers use a cursor. They must be told if rows before their cursor change
+// (eventstore.RaiseFeedEpoch), even if this process ends before it tells them.
 const feedTable = "feed"
 
-// mend makes rows what the log says, under the shard's lock and at its head.
+// mend repairs rows from the log, under the shard's lock and at its head.
 func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error {
-	if err := w.replay(ctx); err != nil { // so that little is left to do under the lock
+	if err := w.replay(ctx); err != nil { // leaves little to do under the lock
 		return err
 	}
 	args := []any{w.shard}
@@ -262,7 +262,7 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 	keys := fmt.Sprintf("(SELECT %s LIMIT cardinality($2::text[])) u", strings.Join(unnested, ", "))
 	var locked time.Time
 	err := w.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		// A rebuild that is frozen while it holds the lock loses it, as a writer does.
+		// Like a writer, a rebuild that freezes while it holds the lock loses it.
 		if _, err := tx.Exec(
 			ctx, "SET LOCAL synchronous_commit = on; SET LOCAL idle_in_transaction_session_timeout = '5s'",
 		); err != nil {
@@ -295,7 +295,7 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 		w.result.LongestPause = max(w.result.LongestPause, time.Since(locked))
 	}
 	if err != nil {
-		return fmt.Errorf("mend %d rows: %w", len(rows), err)
+		return fmt.Errorf("repair %d rows: %w", len(rows), err)
 	}
 	w.result.Mended += int64(len(rows))
 	return nil
@@ -310,7 +310,7 @@ func (d Difference) String() string {
 	return text
 }
 
-// Place is the table and the row's key.
+// Place returns the table and the row's key.
 func (d Difference) Place() string {
 	text := d.Projection
 	for _, k := range slices.Sorted(maps.Keys(d.Key)) {

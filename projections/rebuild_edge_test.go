@@ -14,8 +14,8 @@ import (
 	"integrityledger/projections"
 )
 
-// TestRebuildOfManySwappedRows: every version of a shard has the publicId of the one before it, far more rows than a
-// lock copies, and other rows are wrong too. Only those whose places depend on each other wait.
+// TestRebuildOfManySwappedRows: every version of a shard has the publicId of the previous one, far more rows than one
+// lock copies, and other rows are wrong, too. Only rows that depend on each other are deferred.
 func TestRebuildOfManySwappedRows(t *testing.T) {
 	r := newDamagedLedger(t)
 	const these = ` FROM public.spoiled s WHERE i.shard = 0 AND i.document_id = s.document_id AND i.version = s.version`
@@ -37,8 +37,8 @@ func TestRebuildOfManySwappedRows(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestRebuildMendsAroundASwap: of many wrong rows, two hold each other's place. The others do not wait for them, and no
-// lock is held for more rows than it may be.
+// TestRebuildMendsAroundASwap: two of many wrong rows hold each other's unique value. The others do not wait for them,
+// and no lock is held for too many rows.
 func TestRebuildMendsAroundASwap(t *testing.T) {
 	pgtest.OneServer(t, "a trigger counts the rows of a statement")
 	r := newDamagedLedger(t)
@@ -68,7 +68,7 @@ func TestRebuildMendsAroundASwap(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestRebuildOfAnOrganizationWithoutItsRow: the row by which the service finds it is what is missing.
+// TestRebuildOfAnOrganizationWithoutItsRow: an organization is rebuilt even if its own row is missing.
 func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
 	r := newDamagedLedger(t)
 	r.exec(t, "DELETE FROM public.organization_state WHERE organization_id = $1", r.orgs[0].ID)
@@ -88,7 +88,8 @@ func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
 	}
 }
 
-// TestRebuildBesideAnotherOrganizationsWrongRow: what cannot be repaired alone is reported, and nothing is changed.
+// TestRebuildBesideAnotherOrganizationsWrongRow: an organization that cannot be repaired alone is reported, and nothing
+// is changed.
 func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 	r := newDamagedLedger(t)
 	const find = "SELECT public_id FROM public.versions WHERE shard = 0 AND organization_id = $1 AND record_id IS NOT " +
@@ -113,8 +114,9 @@ func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestRebuildOverridesADatabasesTimeouts: what an administrator has set for all sessions does not end a rebuild. Its
-// connections say so: a timeout that a small shard outlives would also end them while they are made.
+// TestRebuildOverridesADatabasesTimeouts: timeouts that an administrator has set for all sessions do not end a rebuild.
+// The test checks the settings of its connections, because a short timeout would already end them while they are
+// opened.
 func TestRebuildOverridesADatabasesTimeouts(t *testing.T) {
 	r := newDamagedLedger(t)
 	ctx := context.Background()
@@ -145,8 +147,8 @@ func TestRebuildOverridesADatabasesTimeouts(t *testing.T) {
 	}
 }
 
-// TestClearDisturbsNoOtherSession: a session that reads the second copy of the tables, or begins a rebuild, is not
-// disturbed by the end of another rebuild.
+// TestClearDisturbsNoOtherSession: the end of a rebuild does not disturb a session that reads the second copy of the
+// tables or begins another rebuild.
 func TestClearDisturbsNoOtherSession(t *testing.T) {
 	pgtest.OneServer(t, "it looks for the waiting session, which waits on its own node there")
 	r := newDamagedLedger(t)
@@ -198,7 +200,7 @@ func TestClearDisturbsNoOtherSession(t *testing.T) {
 	}()
 	if err != nil {
 		t.Error(err)
-		_ = clearing.Rollback(ctx) // lets the rebuild go on
+		_ = clearing.Rollback(ctx) // lets the rebuild continue
 	}
 	wg.Wait()
 	if err := b.Clear(ctx); err != nil {

@@ -20,7 +20,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// ruin is a ledger with some history, whose tables the owner can spoil.
+// damagedLedger is a ledger with some history whose tables the test can damage.
 type damagedLedger struct {
 	*ledgertest.Ledger
 	owner  *pgxpool.Pool
@@ -60,7 +60,7 @@ func (r *damagedLedger) register(
 	return c.Outcome.PublicID
 }
 
-// destination makes every event of the organization's company queue a delivery.
+// destination adds a webhook, so that every event of the organization's company queues a delivery.
 func (r *damagedLedger) destination(t *testing.T, o ledgertest.Organization) {
 	t.Helper()
 	key, _ := domain.NewSecretKey()
@@ -83,7 +83,7 @@ func (r *damagedLedger) exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
-// between runs statements between two groups of a shard: they run under the shard's lock, so they cannot deadlock.
+// between runs statements between two groups of a shard. They run under the shard's lock, so they cannot deadlock.
 func (r *damagedLedger) between(t *testing.T, shard domain.Shard, statements ...string) {
 	t.Helper()
 	ctx := context.Background()
@@ -110,7 +110,7 @@ func (r *damagedLedger) count(t *testing.T, sql string, args ...any) (n int) {
 	return n
 }
 
-// node is a session on the server that commits a shard's groups; on Citus another than the database's.
+// node returns a session on the server that commits a shard's groups, which on Citus differs from the coordinator.
 func (r *damagedLedger) node(t *testing.T, shard uint16) *pgxpool.Conn {
 	t.Helper()
 	ctx := context.Background()
@@ -132,8 +132,8 @@ func (r *damagedLedger) node(t *testing.T, shard uint16) *pgxpool.Conn {
 	return conn
 }
 
-// spoil takes a row of every projection of a shard away, changes others and adds some that no event gave, and says how
-// many rows are wrong.
+// spoil removes a row of every projection of a shard, changes others and adds rows without an event. It returns the
+// number of wrong rows.
 func (r *damagedLedger) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 	t.Helper()
 	tables, err := projections.Projections(context.Background(), r.owner)
@@ -163,7 +163,7 @@ func (r *damagedLedger) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 	return wrong
 }
 
-// swapPublicIDs gives the first and the last registered version of a shard each other's publicId, which is unique.
+// swapPublicIDs swaps the unique publicIds of the first and the last registered version of a shard.
 func (r *damagedLedger) swapPublicIDs(t *testing.T, shard domain.Shard) {
 	t.Helper()
 	const find = `SELECT public_id FROM public.versions WHERE shard = $1 AND record_id IS NOT NULL ORDER BY document_id %s, version LIMIT 1`
@@ -198,8 +198,8 @@ func (r *damagedLedger) rebuild(
 	return result, found
 }
 
-// TestRebuildRepairsEveryKindOfDamage: the check finds every wrong row and changes none; the rebuild mends them, and
-// what comes after it is projected on right rows.
+// TestRebuildRepairsEveryKindOfDamage: the check finds every wrong row and changes none. The rebuild repairs them, and
+// later events are projected onto correct rows.
 func TestRebuildRepairsEveryKindOfDamage(t *testing.T) {
 	r := newDamagedLedger(t)
 	if result, _ := r.rebuild(t, 0, nil); result.Differences != 0 || result.Events == 0 {
@@ -245,8 +245,8 @@ func TestRebuildRepairsEveryKindOfDamage(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestRebuildOfSwappedRows: rows that hold each other's unique value come right, though neither can be mended before
-// the other.
+// TestRebuildOfSwappedRows: rows that hold each other's unique value are repaired, although neither can be repaired
+// before the other.
 func TestRebuildOfSwappedRows(t *testing.T) {
 	r := newDamagedLedger(t)
 	r.swapPublicIDs(t, 0)
@@ -288,8 +288,8 @@ func TestRebuildStaysInItsScope(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestRebuildBesideWritersLosesNothing: registrations go on beside a rebuild of the rows that they change, every one of
-// them is right afterwards, and no delivery is queued a second time.
+// TestRebuildBesideWritersLosesNothing: registrations continue during a rebuild of the rows that they change, all rows
+// are correct afterwards, and no delivery is queued twice.
 func TestRebuildBesideWritersLosesNothing(t *testing.T) {
 	r := newDamagedLedger(t)
 	ctx, stop := context.WithCancel(context.Background())
@@ -340,8 +340,8 @@ func TestRebuildBesideWritersLosesNothing(t *testing.T) {
 	}
 }
 
-// TestMendWaitsForTheGroupUnderWay: a group has written its rows and not yet committed them when a rebuild wants to
-// replace one of them.
+// TestMendWaitsForTheGroupUnderWay: a rebuild waits if a group has written a row that it needs to replace but has not
+// committed yet.
 func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *damagedLedger){
 		"a row that the group changes": func(t *testing.T, r *damagedLedger) {
@@ -399,7 +399,7 @@ func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 	}
 }
 
-// letGo waits for the end of a session that was broken off: its lock of the shard goes with it.
+// letGo waits for the end of a cancelled session, which releases its lock on the shard.
 func (r *damagedLedger) letGo(t *testing.T) {
 	t.Helper()
 	pgtest.Eventually(t, "no rebuild has its lock", func() (bool, error) {
@@ -408,8 +408,8 @@ func (r *damagedLedger) letGo(t *testing.T) {
 	})
 }
 
-// TestInterruptedRebuildIsContinued: a rebuild that was broken off goes on where it was, unless another program comes,
-// and mends each row once.
+// TestInterruptedRebuildIsContinued: an interrupted rebuild is continued by the same program, and repairs each row
+// once.
 func TestInterruptedRebuildIsContinued(t *testing.T) {
 	r := newDamagedLedger(t)
 	wrong := r.spoil(t, 0)
@@ -456,7 +456,8 @@ func TestInterruptedRebuildIsContinued(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestTwoRebuildsOfAShardExcludeEachOther of one shard are kept apart, of two shards they are not.
+// TestTwoRebuildsOfAShardExcludeEachOther: rebuilds of the same shard exclude each other, but rebuilds of two shards do
+// not.
 func TestTwoRebuildsOfAShardExcludeEachOther(t *testing.T) {
 	r := newDamagedLedger(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -495,7 +496,7 @@ func TestTwoRebuildsOfAShardExcludeEachOther(t *testing.T) {
 		}
 	}
 	unlocked("two rebuilds")
-	// Not a broken connection, which would unlock by itself.
+	// A broken connection would release the lock by itself, so use another error.
 	stranger := domain.NewOrganizationID(r.Now(), 0)
 	if _, err := (&projections.Rebuild{
 		Pool: r.owner, Program: "test", Organization: stranger,

@@ -13,8 +13,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// In logs of before documents had the bits of their first record's id, no event says that it opens a document. They
-// give the same tables, however they are cut.
+// TestReplayOfEventsThatOpenNoDocument: in old logs, document ids did not share bits with their first record's id, so
+// no event shows that it opens a document. They must produce the same tables, however they are divided.
 func TestReplayOfEventsThatOpenNoDocument(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)

@@ -14,9 +14,9 @@ import (
 	"integrityledger/projections"
 )
 
-// Audit proves the whole ledger from its log: positions and sequences without a hole, every hash recomputed, every
-// event possible after those before it, heads at the last events, and every projection equal to a replay of the log
-// that is cut into other groups. It returns all events by shard.
+// Audit checks the whole ledger against its log: positions and sequences have no gaps, every hash is recomputed, every
+// event is valid after the previous ones, heads are at the last events, and every projection equals a replay of the log
+// in different groups. It returns all events by shard.
 func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
 	t.Helper()
 	ctx := context.Background()
@@ -53,7 +53,7 @@ func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
 	return logs
 }
 
-// replay writes the logs into the schema rebuild, in random groups.
+// replay applies the logs to the schema rebuild, in random groups.
 func (l *Ledger) replay(ctx context.Context, tables []string, logs map[domain.Shard][]domain.Event) error {
 	pool, err := cluster.At(l.URL).RebuildPool(ctx, 1)
 	if err != nil {
@@ -68,7 +68,7 @@ func (l *Ledger) replay(ctx context.Context, tables []string, logs map[domain.Sh
 		}
 		for shard, events := range logs {
 			for len(events) > 0 {
-				n := 1 + rand.IntN(min(len(events), 200)) //nolint:gosec // any cut will do
+				n := 1 + rand.IntN(min(len(events), 200)) //nolint:gosec // any division will do
 				b := &pgx.Batch{}
 				if err := projections.Apply(b, shard, events[:n]); err != nil {
 					return err

@@ -9,8 +9,8 @@ import (
 	"integrityledger/domain"
 )
 
-// Everything gives an organization some history of every kind, so that no projection of its shard is empty, and that
-// erased texts are among it. It returns the publicIds of two versions of one document.
+// Everything adds history of every kind to an organization, including erased texts, so that no projection of its shard
+// is empty. It returns the publicIds of two versions of one document.
 func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.PublicID) {
 	t.Helper()
 	register := func(document string, version int32) domain.PublicID {
@@ -61,8 +61,8 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	return first, second
 }
 
-// administration names a key with several networks, which it renames, and a successor that has the name; and invites
-// two members, one of whom joins.
+// administration creates a key with a name and several networks, renames it, and creates a successor with the same
+// name. It also invites two members, one of whom joins.
 func (l *Ledger) administration(t testing.TB, o Organization) {
 	t.Helper()
 	now := l.Now()
@@ -149,8 +149,8 @@ func (l *Ledger) passkeys(t testing.TB, o Organization) {
 	}
 }
 
-// certification takes two versions of an artifact to certificates, the first of which is replaced and the second
-// revoked, then erases the first one's title.
+// certification certifies two versions of an artifact. The first certificate is replaced, the second revoked, and the
+// first version's title erased.
 func (l *Ledger) certification(t testing.TB, o Organization) {
 	t.Helper()
 	now := l.Now()

@@ -23,7 +23,7 @@ import (
 	"integrityledger/projections/session"
 )
 
-// Ledger is a ledger of its own database; more processes' ledgers can be opened on it.
+// Ledger is a ledger on its own database. More processes' ledgers can be opened on the same database.
 type Ledger struct {
 	*eventstore.Ledger
 	URL          string
@@ -42,8 +42,7 @@ func New(t testing.TB, change ...func(*eventstore.Config)) *Ledger {
 	return l
 }
 
-// Attach makes what a test needs around an existing database, without a ledger of its own and with a signer that is its
-// own.
+// Attach returns the test helpers for an existing database, with a new signer but without opening a ledger.
 func Attach(t testing.TB, url string) *Ledger {
 	t.Helper()
 	l := &Ledger{URL: url, Now: time.Now}
@@ -66,7 +65,7 @@ func Attach(t testing.TB, url string) *Ledger {
 	return l
 }
 
-// Process opens a ledger on a database as another server process would.
+// Process opens a ledger on a database like another server process.
 func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Config)) *eventstore.Ledger {
 	t.Helper()
 	pool, err := cluster.At(url).CommitPool(context.Background(), 8)
@@ -87,7 +86,7 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	return ledger
 }
 
-// nodes returns the nodes of Citus for a URL that leads through no proxy; nil on one server.
+// nodes returns the Citus nodes for a URL without a proxy, or nil on one server.
 func (l *Ledger) nodes(
 	t testing.TB, url string, open func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error),
 ) *cluster.Nodes {
@@ -101,13 +100,14 @@ func (l *Ledger) nodes(
 	return holders.Nodes(8, open)
 }
 
-// Routed is the ledger's pool, as the service has it: on Citus what names a shard goes to the node that holds it.
+// Routed returns the ledger's database like the service's: on Citus, statements with a shard go to the node that holds
+// it.
 func (l *Ledger) Routed(t testing.TB) eventstore.Database {
 	t.Helper()
 	return eventstore.Route(l.Pool, l.nodes(t, l.URL, (*cluster.Primary).ReadPool))
 }
 
-// Open opens the ledger of a process that may be no test.
+// Open opens a ledger without a testing.TB, for child processes.
 func Open(pool *pgxpool.Pool, change ...func(*eventstore.Config)) (*eventstore.Ledger, error) {
 	plans, err := domain.DefaultPlans()
 	if err != nil {
@@ -125,7 +125,7 @@ func Open(pool *pgxpool.Pool, change ...func(*eventstore.Config)) (*eventstore.L
 	return eventstore.Open(config)
 }
 
-// Store answers readers of the ledger from its one pool.
+// Store returns a query store that uses the ledger's pool.
 func (l *Ledger) Store(t testing.TB) *query.Store {
 	t.Helper()
 	plans, err := domain.DefaultPlans()
@@ -134,7 +134,7 @@ func (l *Ledger) Store(t testing.TB) *query.Store {
 	return query.New(query.Config{Pool: routed, Public: routed, Installation: l.Installation, Plans: plans})
 }
 
-// Sessions keeps the sessions of the console.
+// Sessions returns the store of console sessions.
 func (l *Ledger) Sessions(t testing.TB) *session.Store {
 	t.Helper()
 	plans, err := domain.DefaultPlans()
@@ -142,7 +142,7 @@ func (l *Ledger) Sessions(t testing.TB) *session.Store {
 	return &session.Store{Pool: l.Routed(t), Installation: l.Installation, Plans: plans}
 }
 
-// Simulated is a test's clock for everything: the process, the database and the monotonic clock.
+// Simulated returns a clock that uses now for the process, the database and the monotonic clock.
 func Simulated(now func() time.Time) *eventstore.Clock {
 	start := now()
 	return eventstore.NewClock(eventstore.ClockConfig{
@@ -152,8 +152,8 @@ func Simulated(now func() time.Time) *eventstore.Clock {
 	})
 }
 
-// onePhase proves that no transaction of a present session became a two-phase commit of a cluster, except in a rebuild
-// and where OAuth subjects were claimed.
+// onePhase fails if a transaction of a current session became a two-phase commit of a cluster, except in a rebuild and
+// when OAuth subjects were claimed.
 func (l *Ledger) onePhase(t testing.TB) {
 	t.Helper()
 	if !pgtest.OnCitus() {
@@ -174,7 +174,7 @@ func (l *Ledger) onePhase(t testing.TB) {
 	}
 }
 
-// Notifier opens what wakes the waiting readers of one process.
+// Notifier opens the notifier of one process.
 func (l *Ledger) Notifier(t testing.TB, change ...func(*eventstore.NotifierConfig)) *eventstore.Notifier {
 	t.Helper()
 	pool, err := cluster.At(l.URL).NotifyPool(context.Background(), 2)
@@ -193,7 +193,7 @@ func (l *Ledger) Notifier(t testing.TB, change ...func(*eventstore.NotifierConfi
 	return notifier
 }
 
-// Organization is an organization with an owner, a company and a key that may use it.
+// Organization is an organization with an owner, a company and a key with access to the company.
 type Organization struct {
 	ID      domain.OrganizationID
 	Company domain.Company
@@ -202,17 +202,17 @@ type Organization struct {
 	Email   string
 }
 
-// Origin is the organization's key acting.
+// Origin returns an origin with the organization's key as actor.
 func (o Organization) Origin() domain.Origin {
 	return domain.Origin{Organization: o.ID, Actor: domain.KeyActor(o.Key.ID), RequestID: "test"}
 }
 
-// Operator is the operator acting on the organization.
+// Operator returns an origin with the operator as actor.
 func (o Organization) Operator() domain.Origin {
 	return domain.Origin{Organization: o.ID, Actor: domain.OperatorActor, RequestID: "test"}
 }
 
-// Organization creates one in a shard, on a plan.
+// Organization creates an organization in a shard, on a plan.
 func (l *Ledger) Organization(t testing.TB, shard domain.Shard, plan string) Organization {
 	t.Helper()
 	now := l.Now()
@@ -229,7 +229,7 @@ func (l *Ledger) Organization(t testing.TB, shard domain.Shard, plan string) Org
 	return o
 }
 
-// SecondOwner adds an owner, beside whom the first may be demoted, disabled or ended.
+// SecondOwner adds an owner, so that the first may be demoted, disabled or ended.
 func (l *Ledger) SecondOwner(t testing.TB, o Organization) {
 	t.Helper()
 	l.Must(t, &domain.AddMember{Origin: o.Operator(), Email: "second-owner@example.com", Role: domain.Owner})
@@ -259,13 +259,13 @@ func (l *Ledger) Grant(t testing.TB, o Organization, key domain.KeyID, company d
 	l.Must(t, &domain.SetAccess{Origin: o.Operator(), Company: company, Key: key, Enabled: enabled})
 }
 
-// Must executes a command that is not to be refused.
+// Must executes a command that must not be refused.
 func (l *Ledger) Must(t testing.TB, c domain.Command) {
 	t.Helper()
 	must(t, l.Do(context.Background(), c))
 }
 
-// Declaration is a declaration of the organization's company whose content stands for the file.
+// Declaration returns a declaration of the organization's company for a file with the content.
 func (o Organization) Declaration(document string, version int32, content string) domain.Declaration {
 	return domain.Declaration{
 		VersionReference: domain.VersionReference{

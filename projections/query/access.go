@@ -16,15 +16,15 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// One statement answers many credentials of a kind, API keys or links of OAuth subjects. Whoever acts must be an active
-// member.
+// One statement authenticates many credentials of a kind, API keys or links of OAuth subjects. The actor must be an
+// active member.
 //
-// Meters: an organization's requests of a minute are added at once, and each request gets an ordinal of its own by its
-// place in the batch. The rows are locked in the order of their keys, so that two processes whose batches name the same
-// organizations cannot wait for each other. The first request of a minute clears the organization's earlier minutes
-// away, without waiting for a row that somebody else holds; the minute before stays, for a process whose clock is a
-// little behind. They are locked by their key and deleted at their place: a join by the key would allow a walk over the
-// shard. One that changed while it was being locked stays for the next minute to clear.
+// Meters: an organization's requests of a minute are added at once, and each request gets its own ordinal from its
+// place in the batch. The rows are locked in key order, so that two processes with batches of the same organizations
+// cannot deadlock. The first request of a minute deletes the organization's earlier minutes, skipping rows that another
+// session has locked. The previous minute stays, for a process whose clock is slightly behind. Rows are locked by key
+// and deleted by place, because a join by key would allow a scan of the shard. A row that changes while it is being
+// locked is left to the next minute.
 var (
 	authenticateKeys  = cluster.SQL(usable + usableKey + actingMember + counted)
 	authenticateLinks = cluster.SQL(usable + usableLink + actingMember + counted)
@@ -42,9 +42,9 @@ const (
 			row_number() OVER (PARTITION BY k.organization_id, n.minute, n.counted ORDER BY n.place) AS ordinal
 		FROM asked n`
 
-	// A key may act when its secret is right, it is neither expired nor revoked, and the client is inside one of its
-	// networks where it has any (an unknown address is inside none). The secret is 256 random bits and only its hash is
-	// compared, so the comparison's time tells nothing.
+	// A key may act if its secret is correct, it is neither expired nor revoked, and the client is inside one of its
+	// networks, if it has any (an unknown address is inside none). The secret is 256 random bits and only its hash is
+	// compared, so the time of the comparison reveals nothing.
 	usableKey = `
 		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, networks, max_version_step, expires_at, revoked_at
 			FROM {api_keys} WHERE shard = $1 AND key_id = n.id OFFSET 0) k
@@ -87,9 +87,9 @@ const (
 	LEFT JOIN metered n ON u.counted AND n.subject = u.organization_id AND n.minute = u.minute`
 )
 
-// Authenticate reads who stands behind a key and counts the request in the organization's UTC minute, in one round trip
-// that concurrent requests of a shard share. Whatever is wrong with the key, the answer is one INVALID_KEY, and nothing
-// is counted.
+// Authenticate finds the identity behind a key and counts the request in the organization's UTC minute, in one round
+// trip that concurrent requests of a shard share. Whatever is wrong with the key, the error is the same INVALID_KEY,
+// and nothing is counted.
 func (s IdentityReader) Authenticate(
 	ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
 ) (domain.Access, error) {
@@ -107,8 +107,8 @@ var whyKeyRefused = cluster.SQL(`SELECT k.secret_sha256 <> $3, k.revoked_at IS N
 		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true
 	WHERE k.shard = $1 AND k.key_id = $2`)
 
-// WhyRefused looks a second time at a key that Authenticate has refused, and says in a few words what is wrong with
-// it. It is for operators: the caller learns none of it.
+// WhyRefused reads a key that Authenticate has refused, and describes in a few words why. It is for operators and must
+// not be shown to the caller.
 func (s IdentityReader) WhyRefused(
 	ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
 ) string {
@@ -138,7 +138,7 @@ func (s IdentityReader) WhyRefused(
 	return why
 }
 
-// Reauthenticate is Authenticate for a request that is already counted and has waited since.
+// Reauthenticate is Authenticate for a request that was already counted and has waited since.
 func (s IdentityReader) Reauthenticate(
 	ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time,
 ) (domain.Access, error) {
@@ -147,9 +147,9 @@ func (s IdentityReader) Reauthenticate(
 	)
 }
 
-// AuthenticateSubject reads who stands behind an OAuth subject and counts the request in the organization's UTC minute.
-// The link, its consent and the membership are those of this moment; whatever is wrong with them, the answer is one
-// IDENTITY_NOT_LINKED, and nothing is counted. Scopes are those consented to that the role still allows.
+// AuthenticateSubject finds the identity behind an OAuth subject and counts the request in the organization's UTC
+// minute. It reads the current link, consent and membership. Whatever is wrong with them, the error is the same
+// IDENTITY_NOT_LINKED, and nothing is counted. The scopes are the consented ones that the role still allows.
 func (s IdentityReader) AuthenticateSubject(
 	ctx context.Context, subject domain.OAuthSubject, now time.Time,
 ) (domain.Access, error) {
@@ -167,7 +167,7 @@ func (s IdentityReader) AuthenticateSubject(
 	return a, err
 }
 
-// access asks for a credential in a batch of its shard and kind.
+// access authenticates a credential in a batch of its shard and kind.
 func (s IdentityReader) access(ctx context.Context, c *credential) (domain.Access, error) {
 	shard, batcher, sql, refused := c.access.Key.Shard(), &s.keys, authenticateKeys, domain.ErrKeyRefused
 	if link := c.access.Link; !link.IsZero() {
@@ -197,15 +197,15 @@ func (s IdentityReader) access(ctx context.Context, c *credential) (domain.Acces
 	return c.access, nil
 }
 
-// credential is one request to authenticate, and its answer.
+// credential is a request to authenticate, with its result.
 type credential struct {
 	id      [16]byte   // of a key or a link
 	secret  [32]byte   // the hash of a key's secret, or a link's subject
-	client  netip.Addr // for keys that have a network
+	client  netip.Addr // for keys restricted to networks
 	at      time.Time
 	counted bool
 
-	access    domain.Access // with Key or Link from the beginning
+	access    domain.Access // Key or Link is set from the beginning
 	perMinute *int32
 	found     bool
 	err       error
@@ -213,7 +213,7 @@ type credential struct {
 
 func (c *credential) minute() int64 { return c.at.Unix() / 60 }
 
-// authenticate answers a batch.
+// authenticate authenticates a batch of credentials.
 func (s IdentityReader) authenticate(shard domain.Shard, batch []*credential, sql string) {
 	args := []any{
 		shard, statement.Column(batch, func(c *credential) [16]byte { return c.id }),
@@ -251,9 +251,8 @@ var countMinute = cluster.SQL(`INSERT INTO {meters} AS meters (shard, subject, m
 	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + $4
 	RETURNING used`)
 
-// CountMinute counts n requests of a subject (an organization; a key on one path, say), in the UTC minute of now, and
-// returns how many it has had in it, these included. The first request of a minute removes all minutes before the
-// previous one.
+// CountMinute counts n requests of a subject (such as an organization, or a key on one path) in the UTC minute of now,
+// and returns the new count. The first request of a minute deletes all minutes before the previous one.
 func (s *reader) CountMinute(
 	ctx context.Context, shard domain.Shard, subject [16]byte, n int, now time.Time,
 ) (int, error) {
@@ -267,14 +266,14 @@ func (s *reader) CountMinute(
 	return used, err
 }
 
-// KeyUses remembers when keys were last used, to the minute, until Flush writes them: a request costs a map entry and
-// no statement. A process that is killed loses what was not flushed; access never depends on it. It is safe for
-// concurrent use; its zero value is empty.
+// KeyUses collects the last uses of keys, to the minute, until Flush writes them, so a request costs a map entry and no
+// statement. A killed process loses the uses since the last flush, but access never depends on them. It is safe for
+// concurrent use. Its zero value is empty.
 type KeyUses struct {
 	noted notes[domain.KeyID, int64] // UTC minutes
 }
 
-// Note remembers a use.
+// Note records a use.
 func (u *KeyUses) Note(key domain.KeyID, at time.Time) { u.noted.add(key, at.Unix()/60, latest) }
 
 func latest(a, b int64) int64 { return max(a, b) }
@@ -286,7 +285,8 @@ var writeKeyUses = cluster.SQL(`INSERT INTO {api_key_uses} AS api_key_uses (shar
 	ON CONFLICT (shard, key_id) DO UPDATE SET last_used_at = excluded.last_used_at
 		WHERE api_key_uses.last_used_at < excluded.last_used_at`)
 
-// Flush writes what was noted since the last flush, one statement per shard. What could not be written stays noted.
+// Flush writes the uses noted since the last flush, with one statement per shard. Uses that could not be written stay
+// noted.
 func (u *KeyUses) Flush(ctx context.Context, s *Store) error {
 	return u.noted.flush(ctx, s, domain.KeyID.Shard, latest,
 		func(ctx context.Context, shard domain.Shard, keys []domain.KeyID, minutes []int64) error {

@@ -16,8 +16,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-// TestMetersAreExactOverProcesses: two processes authenticate the same organizations in opposite orders. Nobody waits
-// for ever, no request fails, and each gets an ordinal of its own, 1 to n without a hole.
+// TestMetersAreExactOverProcesses: two processes authenticate the same organizations in opposite orders. There is no
+// deadlock, no request fails, and each gets its own ordinal, 1 to n without gaps.
 func TestMetersAreExactOverProcesses(t *testing.T) {
 	l := ledgertest.New(t)
 	const organizations, rounds = 12, 8
@@ -37,7 +37,7 @@ func TestMetersAreExactOverProcesses(t *testing.T) {
 	ordinals := map[domain.OrganizationID]map[int64][]int{}
 	var group sync.WaitGroup
 	for process := range 2 {
-		store := l.Store(t) // a gate of its own, as another process has
+		store := l.Store(t) // with its own Batcher, like another process
 		order := slices.Clone(accounts)
 		if process == 1 {
 			slices.Reverse(order)
@@ -87,8 +87,8 @@ func TestMetersAreExactOverProcesses(t *testing.T) {
 	}
 }
 
-// TestKeyRevokedBetweenTwoRequestsIsRefused: under load of the same shard, the request after a revocation is refused,
-// in whatever batch it goes.
+// TestKeyRevokedBetweenTwoRequestsIsRefused: under load on the same shard, the first request after a revocation is
+// refused, whatever its batch.
 func TestKeyRevokedBetweenTwoRequestsIsRefused(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -126,7 +126,7 @@ func TestKeyRevokedBetweenTwoRequestsIsRefused(t *testing.T) {
 	group.Wait()
 }
 
-// A plan that the table lacks is our fault, never the caller's limit.
+// TestUnknownPlanIsAFault: a plan missing from the table is an internal error, not a limit of the caller.
 func TestUnknownPlanIsAFault(t *testing.T) {
 	l := ledgertest.New(t)
 	store := l.Store(t)
@@ -147,8 +147,8 @@ func TestUnknownPlanIsAFault(t *testing.T) {
 	}
 }
 
-// TestUnknownShardAsksNothing: an id names its shard itself, and anybody can write one that the ledger lacks. It is
-// refused as every wrong key is, without a statement: here there is no database that could answer one.
+// TestUnknownShardAsksNothing: an id contains its shard, so a client can send a shard that the ledger lacks. It is
+// refused like every wrong key, without a statement: the test has no database.
 func TestUnknownShardAsksNothing(t *testing.T) {
 	ctx := context.Background()
 	now := time.Now()
@@ -169,8 +169,8 @@ func TestUnknownShardAsksNothing(t *testing.T) {
 	}
 }
 
-// TestMembershipDecidesAtOnce: a change of role or status is in the tables with its event, and decides about a key of
-// the member at the next request.
+// TestMembershipDecidesAtOnce: a change of role or status is written with its event and applies to the member's keys
+// from the next request.
 func TestMembershipDecidesAtOnce(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -200,8 +200,8 @@ func TestMembershipDecidesAtOnce(t *testing.T) {
 	}
 }
 
-// TestSubjectsAreAuthenticatedAsKeysAre: the link, the consent and the membership are those of the moment, scopes are
-// those of the consent that the role allows, and requests are counted in the organization's one meter.
+// TestSubjectsAreAuthenticatedAsKeysAre: the current link, consent and membership apply, scopes are the consented ones
+// that the role allows, and requests are counted in the organization's only meter.
 func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -222,7 +222,7 @@ func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = store.AuthenticateSubject(ctx, subject, now)
-	refuses(t, err, domain.IdentityNotLinked) // claimed and not redeemed
+	refuses(t, err, domain.IdentityNotLinked) // claimed but not redeemed
 	l.Must(
 		t,
 		&domain.RedeemLink{

@@ -16,7 +16,7 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// NamedOrganization is an organization as an operator sees it; the name is empty once erased.
+// NamedOrganization is an organization with its name, for operators. The name is empty once erased.
 type NamedOrganization struct {
 	domain.Organization
 	Name string
@@ -62,7 +62,7 @@ func (s OrganizationReader) OperatorActs(
 	return statement.All(ctx, s.Pool, "list acts of operators", scan, listOperatorActs, o.Shard(), o)
 }
 
-// NewOrganizationID draws the id of a new organization, in the shard with the fewest; there it stays.
+// NewOrganizationID generates the id of a new organization, in the shard with the fewest. The organization stays there.
 func (s OrganizationReader) NewOrganizationID(
 	ctx context.Context, now time.Time,
 ) (id domain.OrganizationID, err error) {
@@ -73,7 +73,7 @@ func (s OrganizationReader) NewOrganizationID(
 	return domain.NewOrganizationID(now, shard), nil
 }
 
-// MissingPlans lists the plans that organizations have and the table of plans lacks: their limits would be unknown.
+// MissingPlans lists organizations' plans that the table of plans lacks. Their limits would be unknown.
 func (s OrganizationReader) MissingPlans(ctx context.Context) ([]string, error) {
 	query := cluster.SQL(`SELECT DISTINCT plan FROM {organization_state} WHERE shard = $1 AND plan <> ALL($2)
 		ORDER BY plan`)
@@ -90,7 +90,8 @@ func (s OrganizationReader) Members(ctx context.Context, organization domain.Org
 	)
 }
 
-// MembersPage lists up to limit memberships of an organization after one, oldest first, and whether more follow.
+// MembersPage lists up to limit memberships of an organization after a given one, oldest first, and reports whether
+// more follow.
 func (s OrganizationReader) MembersPage(
 	ctx context.Context, organization domain.OrganizationID, after domain.MemberID, limit int,
 ) ([]domain.Member, bool, error) {
@@ -110,12 +111,12 @@ func (s OrganizationReader) Member(
 		pgx.RowToStructByPos[domain.Member], findMember, organization.Shard(), organization, id)
 }
 
-// UnknownInvitation is the one answer to every code without an invitation.
+// UnknownInvitation returns the error for every code without an invitation.
 func UnknownInvitation() *domain.Error {
 	return domain.Refuse(domain.NotFound, "There is no such invitation; ask for another.")
 }
 
-// Invitation finds the member of an invitation by the hash of its secret, whatever became of it, or refuses with
+// Invitation finds the member of an invitation by the hash of its secret, whatever its status, or refuses with
 // NOT_FOUND.
 func (s OrganizationReader) Invitation(
 	ctx context.Context, organization domain.OrganizationID, secretSHA256 [32]byte,
@@ -149,7 +150,7 @@ var (
 	)
 )
 
-// AddressesOf reads the addresses of members; those that were erased are left out, and unknown members.
+// AddressesOf reads the addresses of members. It leaves out erased addresses and unknown members.
 func (s OrganizationReader) AddressesOf(
 	ctx context.Context, organization domain.OrganizationID, ids []domain.MemberID,
 ) (map[domain.MemberID]string, error) {
@@ -162,7 +163,7 @@ func (s OrganizationReader) AddressesOf(
 	)
 }
 
-// HasOwnerBeside reports whether another member than one is an active owner of the organization.
+// HasOwnerBeside reports whether the organization has an active owner other than the given member.
 func (s OrganizationReader) HasOwnerBeside(
 	ctx context.Context, organization domain.OrganizationID, id domain.MemberID,
 ) (bool, error) {
@@ -172,8 +173,8 @@ func (s OrganizationReader) HasOwnerBeside(
 	return found, err
 }
 
-// UsedKey is an API key with its name, nil where it has none or the name was erased, and the minute of its last use,
-// nil for never. Serving processes write uses down once a minute.
+// UsedKey is an API key with its name, nil if it has none or it was erased, and the minute of its last use, nil if it
+// was never used. Serving processes write uses once a minute.
 type UsedKey struct {
 	domain.APIKey
 	Name       *string
@@ -186,14 +187,14 @@ const keyColumns = `SELECT ` + projections.KeyColumns + `, t.body, u.last_used_a
 	LEFT JOIN {api_key_uses} u ON u.shard = $1 AND u.key_id = k.key_id
 	WHERE k.shard = $1`
 
-// GrantedKey is an API key with the first of the companies that it may use, by when they were created.
+// GrantedKey is an API key with the first companies that it may use, by creation time.
 type GrantedKey struct {
 	UsedKey
 	Companies []string // references
 	More      bool     // there are more than these
 }
 
-// GrantsShown is how many companies a list shows of each key, and GrantsOfKey how many the answer about one key.
+// GrantsShown is the number of companies per key in a list, and GrantsOfKey in the answer about one key.
 const (
 	GrantsShown = 20
 	GrantsOfKey = 1000
@@ -220,15 +221,15 @@ var (
 			WHERE shard = $1 AND key_id = n.id AND company_id = ANY($3::uuid[]) AND enabled OFFSET 0) g ON true`)
 )
 
-// KeysPage lists up to limit API keys of an organization after one, oldest first, revoked and expired ones included,
-// and whether more follow.
+// KeysPage lists up to limit API keys of an organization after a given one, oldest first, including revoked and expired
+// ones, and reports whether more follow.
 func (s KeyReader) KeysPage(
 	ctx context.Context, organization domain.OrganizationID, after domain.KeyID, limit int,
 ) ([]GrantedKey, bool, error) {
 	return s.pageOfKeys(ctx, limit, pageOfKeys, organization, after, limit+1)
 }
 
-// LivingKeys is KeysPage of those that neither are revoked nor have expired.
+// LivingKeys is KeysPage without revoked and expired keys.
 func (s KeyReader) LivingKeys(
 	ctx context.Context, organization domain.OrganizationID, now time.Time, after domain.KeyID, limit int,
 ) ([]GrantedKey, bool, error) {
@@ -248,13 +249,13 @@ func (s KeyReader) pageOfKeys(
 	return granted, more, err
 }
 
-// KeyCompany is a key and a company.
+// KeyCompany is a pair of a key and a company.
 type KeyCompany struct {
 	Key     domain.KeyID
 	Company domain.CompanyID
 }
 
-// GrantsAmong finds which of the keys of an organization may use which of the companies.
+// GrantsAmong returns which of an organization's keys may use which of the companies.
 func (s KeyReader) GrantsAmong(
 	ctx context.Context, organization domain.OrganizationID, keys []domain.KeyID, companies []domain.CompanyID,
 ) (map[KeyCompany]bool, error) {
@@ -268,7 +269,7 @@ func (s KeyReader) GrantsAmong(
 	return granted, err
 }
 
-// KeysOfMember lists up to limit API keys of a member that neither are revoked nor have expired, oldest first, and
+// KeysOfMember lists up to limit API keys of a member, oldest first, without revoked and expired ones, and reports
 // whether more follow.
 func (s KeyReader) KeysOfMember(
 	ctx context.Context, organization domain.OrganizationID, id domain.MemberID, now time.Time, limit int,
@@ -315,7 +316,7 @@ func (s KeyReader) withGrants(
 	}), err
 }
 
-// Keys lists an organization's API keys, oldest first, revoked and expired ones included.
+// Keys lists an organization's API keys, oldest first, including revoked and expired ones.
 func (s KeyReader) Keys(ctx context.Context, organization domain.OrganizationID) ([]UsedKey, error) {
 	query := cluster.SQL(keyColumns + ` AND k.organization_id = $2 ORDER BY k.key_id`)
 	return statement.All(
@@ -332,8 +333,8 @@ func (s KeyReader) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
 	)
 }
 
-// ExpiringKeys lists the keys of all organizations that still work and end before until, the earliest first: also those
-// that were found where an error says that some could not be looked for.
+// ExpiringKeys lists the active keys of all organizations that expire before until, earliest first. If some shards
+// could not be read, it returns the other shards' keys with the error.
 func (s KeyReader) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domain.APIKey, error) {
 	query := cluster.SQL(keyColumns + ` AND k.revoked_at IS NULL AND k.expires_at > $2 AND k.expires_at <= $3
 		AND EXISTS (SELECT 1 FROM {members} m WHERE m.shard = $1 AND m.organization_id = k.organization_id
@@ -369,7 +370,7 @@ type grantedCompany struct {
 	Epoch int64
 }
 
-// grantedCompany finds a company by reference. An unknown one and one without a grant answer alike.
+// grantedCompany finds a company by reference. The error is the same for an unknown company and one without a grant.
 func (s *reader) grantedCompany(ctx context.Context, a domain.Access, reference string) (grantedCompany, error) {
 	return statement.One(ctx, s.Pool, "find a granted company", domain.ErrUnauthorizedCompany,
 		pgx.RowToStructByPos[grantedCompany], findGrantedCompany(a),
@@ -383,8 +384,8 @@ func findGrantedCompany(a domain.Access) string {
 		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $4`)
 }
 
-// Companies lists up to limit companies after a reference, in the order of their references, and whether more follow:
-// those granted to the key, or all of the organization, of a status or of any (empty).
+// Companies lists up to limit companies after a reference, ordered by reference, and reports whether more follow. It
+// lists the companies granted to the key, or all of the organization, with a status or any (empty).
 func (s CompanyReader) Companies(
 	ctx context.Context, a domain.Access, all bool, status domain.CompanyStatus, after string, limit int,
 ) (companies []domain.Company, more bool, err error) {
@@ -404,17 +405,17 @@ func (s CompanyReader) Companies(
 	return statement.Page(companies, limit, err)
 }
 
-// Grant is a company's access of a key, or of a webhook destination: given, or taken back.
+// Grant is the access of a key, or of a webhook destination, to a company, granted or revoked.
 type Grant[ID any] struct {
 	Company   domain.CompanyID
 	To        ID
 	Enabled   bool
 	UpdatedAt time.Time
-	Name      *string // of a key; nil where it has none, or it was erased
+	Name      *string // of a key; nil if it has none or it was erased
 }
 
-// Nothing of a company of another organization is found, nor of one that does not exist: the row without a grant tells
-// them from a company that was never granted.
+// A company of another organization, or one that does not exist, returns no rows. A company that was never granted
+// returns one row without a grant.
 const (
 	companyOf = ` FROM (SELECT company_id FROM {companies} WHERE shard = $1 AND company_id = $2 AND organization_id = $3 OFFSET 0) c
 		LEFT JOIN LATERAL (SELECT `
@@ -432,15 +433,15 @@ var (
 			WHERE shard = $1 AND company_id = c.company_id AND webhook_id > $4 ORDER BY webhook_id LIMIT $5) g ON true ORDER BY g.webhook_id`)
 )
 
-// KeysOfCompany lists up to limit keys that were ever granted a company, after a key, oldest first, and whether more
-// follow.
+// KeysOfCompany lists up to limit keys that were ever granted a company, after a key, oldest first, and reports whether
+// more follow.
 func (s CompanyReader) KeysOfCompany(
 	ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.KeyID, limit int,
 ) ([]Grant[domain.KeyID], bool, error) {
 	return grantsOf(ctx, s.reader, "list the keys of a company", findKeysOfCompany, o, company, after, limit)
 }
 
-// WebhooksOfCompany is KeysOfCompany for destinations that were ever authorized for it.
+// WebhooksOfCompany is KeysOfCompany for webhook destinations.
 func (s CompanyReader) WebhooksOfCompany(
 	ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.WebhookID, limit int,
 ) ([]Grant[domain.WebhookID], bool, error) {
@@ -470,7 +471,7 @@ func grantsOf[ID domain.KeyID | domain.WebhookID](
 	return statement.Page(list, limit, err)
 }
 
-// Links lists an organization's links, newest first: all of them, or a member's.
+// Links lists all links of an organization, or only a member's, newest first.
 func (s IdentityReader) Links(
 	ctx context.Context, organization domain.OrganizationID, member domain.MemberID, limit, offset int,
 ) (links []domain.OAuthLink, total int64, err error) {
@@ -497,7 +498,7 @@ func (s IdentityReader) Link(ctx context.Context, id domain.LinkID) (domain.OAut
 	return l.OAuthLink, err
 }
 
-// heldLink is a link and whether the membership behind it has ended.
+// heldLink is a link with a flag whether its membership has ended.
 type heldLink struct {
 	domain.OAuthLink
 	Ended bool
@@ -513,17 +514,17 @@ func (s IdentityReader) link(ctx context.Context, id domain.LinkID) (heldLink, e
 	return statement.One(ctx, s.Pool, "find link", UnknownLink(), pgx.RowToStructByPos[heldLink], query, id.Shard(), id)
 }
 
-// UnknownLink is the one answer to every code without a link.
+// UnknownLink returns the error for every code without a link.
 func UnknownLink() *domain.Error {
 	return domain.Refuse(domain.NotFound, "There is no such link; ask for another.")
 }
 
-// claimMargin is how much the clocks of two server processes may differ.
+// claimMargin is the largest difference between the clocks of two server processes.
 const claimMargin = time.Minute
 
-// ClaimOAuthSubject notes, before a link is redeemed, that its subject is found there. A subject that another link has,
-// or may still get, is refused: so it never belongs to two members at once, in whatever shards they are. After a crash
-// the claimed link is not redeemed: it still can be until it expires; then the claim is void and is replaced.
+// ClaimOAuthSubject claims a subject for a link before the link is redeemed. It refuses a subject that another link has
+// or may still get, so that a subject never belongs to two members at once, whatever their shards. If a crash prevents
+// the redemption, the link can still be redeemed until it expires. After that, the claim is void and may be replaced.
 func (s IdentityReader) ClaimOAuthSubject(
 	ctx context.Context, identity domain.OAuthSubject, link domain.OAuthLink, now time.Time,
 ) error {
@@ -546,11 +547,11 @@ func (s IdentityReader) ClaimOAuthSubject(
 		if err != nil || taken {
 			return err
 		}
-		// Another request claimed it in between: look again.
+		// Another request claimed it in between: read again.
 	}
 }
 
-// claimed is the link that has claimed a subject; zero for none.
+// claimed returns the link that has claimed a subject, or zero.
 func (s IdentityReader) claimed(ctx context.Context, identity domain.OAuthSubject) (domain.LinkID, error) {
 	const query = `SELECT link_id FROM oauth_subjects WHERE subject = $1`
 	id, _, err := statement.First(
@@ -559,7 +560,7 @@ func (s IdentityReader) claimed(ctx context.Context, identity domain.OAuthSubjec
 	return id, err
 }
 
-// checkReleased refuses a subject that the link which claimed it has, or may still get.
+// checkReleased refuses a subject if the link that claimed it has it or may still get it.
 func (s IdentityReader) checkReleased(
 	ctx context.Context, identity domain.OAuthSubject, holder domain.LinkID, now time.Time,
 ) error {

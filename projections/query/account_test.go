@@ -120,7 +120,7 @@ func TestUnreachableDatabaseIsUnavailable(t *testing.T) {
 	_, err = store.Keys(ctx, o.ID)
 	refuses(t, err, domain.TemporarilyUnavailable)
 
-	// A connection that was lost before a statement was sent, as where it is made ready for use.
+	// A connection lost before a statement was sent, for example while it was set up.
 	lost, err := pgx.Connect(ctx, l.URL)
 	if err == nil {
 		err = lost.Close(ctx)

@@ -15,7 +15,7 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// AuditEvent is an event as the organization's history shows it.
+// AuditEvent is an event in the organization's history.
 type AuditEvent struct {
 	ID         domain.EventID
 	Sequence   int64
@@ -24,10 +24,10 @@ type AuditEvent struct {
 	Action     domain.EventType
 	Subject    string
 	RequestID  string
-	Reason     *string          // of a revocation that gave one, unless it was erased
-	Company    domain.CompanyID // zero where the event belongs to no company
+	Reason     *string          // of a revocation, if given and not erased
+	Company    domain.CompanyID // zero if the event belongs to no company
 	Enabled    *bool            // of a change of a key's or a webhook's access to the company
-	Details    json.RawMessage  // domain.AuditDetails, with references where the key may use the company
+	Details    json.RawMessage  // domain.AuditDetails, with references if the key may use the company
 
 	granted bool
 	reason  *domain.TextRef
@@ -35,28 +35,28 @@ type AuditEvent struct {
 
 // AuditQuestion selects a part of an organization's history.
 type AuditQuestion struct {
-	// After and Before bound the sequences, both exclusive; a Before of 0 does not.
+	// After and Before bound the sequences, both exclusive. A Before of 0 means no bound.
 	After, Before int64
 	// Forward reads oldest first, for clients that follow the history.
 	Forward bool
 	Action  domain.EventType // empty: any
 	Target  string           // an event's subject; empty: any
 	Limit   int
-	Offset  int // how many matching events are skipped at the beginning
+	Offset  int // number of matching events to skip
 }
 
 // AuditPage is a part of a history.
 type AuditPage struct {
 	Events []AuditEvent
 	Total  int64 // events of the whole history
-	// Cursor is the last sequence that was searched: the next After of a Forward question, or the next Before of
-	// another. More says that there are events beyond it, although perhaps none that match.
+	// Cursor is the last sequence searched: the next After of a Forward question, otherwise the next Before. More reports
+	// that there are further events, which may not match.
 	Cursor int64
 	More   bool
 }
 
-// AuditDepth is how many events a page of registrations searches. No index by action holds registrations, because most
-// events are.
+// AuditDepth is the number of events that a page of registrations searches. The index by action does not contain
+// registrations, because most events are registrations.
 const AuditDepth = 10_000
 
 // AuditEvents reads an organization's history. It is the log itself, whose sequences have no gap: without a filter a
@@ -68,7 +68,7 @@ func (s HistoryReader) AuditEvents(ctx context.Context, a domain.Access, q Audit
 		page, err := auditEvents(ctx, from, a, q)
 		granted := func(e AuditEvent) bool { return e.granted }
 		if from.replica && (q.After > page.Total || from.sequence < a.Sequence && slices.ContainsFunc(page.Events, granted)) {
-			err = errAskPrimary // also where the key may have lost a company since
+			err = errAskPrimary // also if the key may have lost access to a company since
 		}
 		return page, err
 	})
@@ -135,7 +135,7 @@ const (
 	auditOfAction        = auditRange + ` AND type <> 'integrity.registered' AND type = $8`
 	auditOfTarget        = auditRange + ` AND type <> 'integrity.registered' AND subject = $8 AND ($9 = '' OR type = $9)`
 
-	// The registration of a record, which $10 names as a public id.
+	// The registration of a record. $10 is its public id.
 	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.company_id, e.data, e.granted
 		FROM (SELECT position FROM {versions} WHERE shard = $1 AND public_id = $10 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
 		JOIN LATERAL (` + auditColumns + ` FROM {events} AS events
@@ -143,14 +143,14 @@ const (
 		WHERE e.sequence > $3 AND e.sequence <= $4 AND ($9 = '' OR e.type = $9)`
 )
 
-// auditAbout reads the events about one target: as many as a page needs from the index, and its registration.
+// auditAbout returns the events about one target: as many as a page needs from the index, and the registration.
 func auditAbout(order, direction string) string {
 	return cluster.SQL(`SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, data, granted
 		FROM ((` + auditOfTarget + ` ORDER BY sequence ` + direction + ` LIMIT $5::int + $6::int) UNION ALL (` +
 		auditOfRecord + `)) AS about` + order)
 }
 
-// auditStatement reads one event more than a page holds.
+// auditStatement returns a statement that reads one event more than a page holds.
 func auditStatement(a domain.Access, q AuditQuestion, low, high int64) (string, []any) {
 	order, direction := auditOrder, "DESC"
 	if q.Forward {
@@ -196,8 +196,8 @@ func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 	return e, err
 }
 
-// History reads up to limit events of an organization after a sequence, as they are in the log, with the texts that
-// they name: what an export is made of. The source knows all that a.Sequence says.
+// History reads up to limit events of an organization after a sequence, as stored in the log, with the texts that they
+// name, for an export. The source has at least the events up to a.Sequence.
 func (s HistoryReader) History(ctx context.Context, a domain.Access, after int64, limit int) ([]audit.Event, error) {
 	return readMuch(ctx, s.reader, a, func(from source) ([]audit.Event, error) {
 		log := history.Reader{Shard: a.Organization.Shard(), Organization: a.Organization, After: after}
@@ -205,7 +205,7 @@ func (s HistoryReader) History(ctx context.Context, a domain.Access, after int64
 	})
 }
 
-// addReasons reads the reasons that events name, unless they were erased.
+// addReasons adds the reasons that events name, unless they were erased.
 func addReasons(ctx context.Context, from source, o domain.OrganizationID, events []AuditEvent) error {
 	texts := cluster.SQL(
 		`SELECT id, body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`,

@@ -14,7 +14,7 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Artifact is an artifact as its organization sees it, with its newest version. Texts are nil once erased.
+// Artifact is an artifact with its newest version. Texts are nil once erased.
 type Artifact struct {
 	ID        domain.ArtifactID
 	Latest    int32
@@ -23,7 +23,7 @@ type Artifact struct {
 	ArtifactVersion
 }
 
-// ArtifactVersion is a version with what happened to it.
+// ArtifactVersion is a version with its history.
 type ArtifactVersion struct {
 	ID            domain.ArtifactVersionID
 	ArtifactID    domain.ArtifactID
@@ -41,9 +41,9 @@ type ArtifactVersion struct {
 	RegisteredAt  time.Time
 	LastOutcome   *domain.ReviewOutcome // of its reviews
 	RevokedAt     *time.Time            // of its certificate
-	ReplacedBy    *domain.PublicID      // likewise
+	ReplacedBy    *domain.PublicID      // the certificate's successor
 
-	// Of the answer about one artifact only.
+	// Set only in the answer about one artifact.
 
 	Reviews     []Review     `db:"-"`
 	Approval    *Approval    `db:"-"`
@@ -94,7 +94,7 @@ const artifactVersionColumns = `v.version_id, v.artifact_id, v.version, v.kind, 
 const artifactVersionOwn = `version_id, artifact_id, organization_id, version, kind, title_id, file_name_id, media_type, sha256, size_bytes, state,
 		retain_until, content_erased, registered_at`
 
-// versionsOfArtifact and versionByID look up by their keys; the order makes it so, see eventAtPosition.
+// versionsOfArtifact and versionByID look up by key because of their ORDER BY (see eventAtPosition).
 const versionsOfArtifact = ` FROM (SELECT ` + artifactVersionOwn + ` FROM {artifact_versions}
 		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v`
 
@@ -125,7 +125,7 @@ var listArtifacts = cluster.SQL(artifactColumns + `(SELECT artifact_id, latest_v
 
 var countArtifacts = cluster.SQL(`SELECT count(*) FROM {artifacts} WHERE shard = $1 AND organization_id = $2`)
 
-// Artifacts lists an organization's artifacts, newest first, and how many there are.
+// Artifacts lists an organization's artifacts, newest first, and returns their total number.
 func (s DocumentReader) Artifacts(ctx context.Context, a domain.Access, limit, offset int) ([]Artifact, int64, error) {
 	shard, id := a.Organization.Shard(), a.Organization
 	var total int64
@@ -150,7 +150,7 @@ var findArtifact = cluster.SQL(
 var findArtifactVersions = cluster.SQL(`SELECT ` + artifactVersionColumns + versionsOfArtifact + artifactVersionRest + `
 	WHERE v.organization_id = $2 ORDER BY v.version`)
 
-// What was declared of versions: of all of an artifact, or of one.
+// Declarations about all versions of an artifact, or about one.
 const (
 	reviewColumns = `SELECT r.review_id, r.version_id, r.key, r.member_id, r.outcome, t.body, r.declared_at`
 	withReviews   = `
@@ -179,7 +179,7 @@ var (
 	findCertificateOfVersion = cluster.SQL(certificateColumns + versionByID + withCertificates)
 )
 
-// A page of the statements about an artifact, newest first by their ids. It is cut before their texts are looked up.
+// A page of the statements about an artifact, newest first by id. It is cut before their texts are looked up.
 var (
 	findReviews = cluster.SQL(reviewColumns + ` FROM (SELECT r.* ` + versionsOfArtifact + `
 		JOIN LATERAL (SELECT review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence FROM {reviews}
@@ -195,17 +195,17 @@ var (
 	ORDER BY p.approval_id DESC`)
 )
 
-// MaxStatements is how many reviews, and how many approvals, a page of an artifact's history has.
+// MaxStatements is the maximum number of reviews, and of approvals, in a page of an artifact's history.
 const MaxStatements = 100
 
-// StatementsBefore is where a page of an artifact's history begins: it has the reviews and approvals of lower ids,
-// which are those that were declared before.
+// StatementsBefore is the start of a page of an artifact's history. The page has the reviews and approvals with lower
+// ids, which were declared earlier.
 type StatementsBefore struct {
 	Review   domain.ReviewID
 	Approval domain.ApprovalID
 }
 
-// NewestStatements is where the first page begins.
+// NewestStatements returns the start of the first page.
 func NewestStatements() (b StatementsBefore) {
 	for i := range b.Review {
 		b.Review[i], b.Approval[i] = 0xff, 0xff
@@ -213,7 +213,7 @@ func NewestStatements() (b StatementsBefore) {
 	return b
 }
 
-// before cuts a page, which was read with one row more than it may have, and moves the place to its end.
+// before cuts a page that was read with one row too many, and moves place to its end.
 func before[R any, ID any](page []R, place *ID, of func(R) ID) (cut []R, more bool) {
 	if more = len(page) > MaxStatements; more {
 		page = page[:MaxStatements]
@@ -226,8 +226,8 @@ func before[R any, ID any](page []R, place *ID, of func(R) ID) (cut []R, more bo
 }
 
 // Artifact reads an artifact with all its versions, oldest first, their certificates, and a page of the statements
-// about them; next is where the one after it begins, nil after the last. The versions are read after the artifact, so
-// they may be newer, never older.
+// about them. next is the start of the next page, nil after the last. The versions are read after the artifact, so they
+// may be newer but never older.
 func (s DocumentReader) Artifact(
 	ctx context.Context, a domain.Access, id domain.ArtifactID, from StatementsBefore,
 ) (artifact Artifact, versions []ArtifactVersion, next *StatementsBefore, err error) {
@@ -268,9 +268,9 @@ func (s DocumentReader) Artifact(
 	return artifact, versions, next, err
 }
 
-// ArtifactVersions reads the versions of an artifact, the highest first, and what was declared of one of them, or of
-// the highest where the id is zero: all that was declared of all of them may have hundreds of megabytes. at is where
-// that one stands.
+// ArtifactVersions reads the versions of an artifact, highest first, and the declarations about one of them, or about
+// the highest if the id is zero. The declarations about all versions may have hundreds of megabytes. at is the index of
+// that version.
 func (s DocumentReader) ArtifactVersions(
 	ctx context.Context, a domain.Access, id domain.ArtifactID, one domain.ArtifactVersionID,
 ) (versions []ArtifactVersion, at int, err error) {
@@ -307,8 +307,7 @@ func (s DocumentReader) ArtifactVersions(
 	return versions, at, err
 }
 
-// declared adds to versions what was declared of them. What belongs to a version that is newer than those that were
-// read is left out.
+// declared adds declarations to their versions. It leaves out declarations about newer versions than those read.
 func declared(versions []ArtifactVersion, reviews []Review, approvals []Approval, certificates []Certificate) {
 	known := map[domain.ArtifactVersionID]*ArtifactVersion{}
 	for i := range versions {
@@ -327,7 +326,7 @@ func declared(versions []ArtifactVersion, reviews []Review, approvals []Approval
 	}
 }
 
-// KnowsArtifact refuses an artifact of another organization, and an unknown one.
+// KnowsArtifact refuses an unknown artifact and one of another organization.
 func (s DocumentReader) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
 	query := cluster.SQL(`SELECT true FROM {artifacts} WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`)
 	_, err := statement.One(
@@ -355,7 +354,7 @@ var findAnalysis = cluster.SQL(`SELECT e.type, e.v, e.data FROM {analyses} n
 		WHERE shard = $1 AND position >= n.position AND position <= n.position ORDER BY position LIMIT 1) e ON true
 	WHERE n.shard = $1 AND n.organization_id = $2 AND n.analysis_id = $3`)
 
-// Analysis reads a whole analysis out of its event.
+// Analysis reads a complete analysis from its event.
 func (s DocumentReader) Analysis(
 	ctx context.Context, a domain.Access, id domain.AnalysisID,
 ) (*domain.AnalysisCompletedBody, error) {
@@ -391,11 +390,11 @@ type DetectorMetric struct {
 	Version  int32
 	Runs     int64
 	Outcomes map[string]int64
-	// Median and 95th percentile of the time a run took.
+	// Median and P95 are the median and 95th percentile of the duration of a run.
 	Median, P95 time.Duration
 }
 
-// DetectorMetrics reads those of an organization, in the order of detectors and versions.
+// DetectorMetrics reads an organization's metrics, by detector and version.
 func (s DocumentReader) DetectorMetrics(ctx context.Context, a domain.Access) ([]DetectorMetric, error) {
 	query := cluster.SQL(`SELECT detector, detector_version, count(*),
 			count(*) FILTER (WHERE outcome = 'clear'), count(*) FILTER (WHERE outcome = 'finding'),
@@ -421,9 +420,9 @@ func scanDetectorMetric(row pgx.CollectableRow) (DetectorMetric, error) {
 	return m, err
 }
 
-// Registrations is what an organization has used and has left of the registrations of certification.
+// Registrations is an organization's used and remaining certification registrations.
 type Registrations struct {
-	Used          int64 // of the month, out of its allowance
+	Used          int64 // of the month's allowance
 	Credits       int64
 	RetentionDays int32
 }
@@ -443,7 +442,7 @@ func (s AllowanceReader) Registrations(
 	return r, err
 }
 
-// SignedCertificate is what the ledger holds of a certificate; the caller verifies it.
+// SignedCertificate is a stored certificate, which the caller must verify.
 type SignedCertificate struct {
 	Certificate
 	Payload   []byte // the signed bytes; nil once erased
@@ -472,7 +471,7 @@ func (s DocumentReader) Certificate(
 		ownCertificate, a.Organization.Shard(), id, a.Organization)
 }
 
-// AnyCertificate reads a certificate for any holder of its public id.
+// AnyCertificate reads a certificate for anyone with its public id.
 func (s DocumentReader) AnyCertificate(ctx context.Context, id domain.PublicID) (SignedCertificate, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.Installation.Has(shard) {
@@ -484,12 +483,12 @@ func (s DocumentReader) AnyCertificate(ctx context.Context, id domain.PublicID) 
 	)
 }
 
-// uncommittedLife is how long content may be in the blob store without the event of its registration, which says how
-// long it is kept.
+// uncommittedLife is how long content may stay in the blob store without the event of its registration, which sets the
+// retention.
 const uncommittedLife = time.Hour
 
-// AnnounceContent notes that content of a version is about to be put into the blob store, so that it is erased if its
-// registration never comes.
+// AnnounceContent records that content of a version will be put into the blob store, so that it is erased if it is
+// never registered.
 func (s DocumentReader) AnnounceContent(
 	ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, now time.Time,
 ) error {
@@ -501,8 +500,8 @@ func (s DocumentReader) AnnounceContent(
 	)
 }
 
-// KeptContents counts the registered versions of a subject (an artifact, or a version of one) whose content is kept
-// beyond now.
+// KeptContents counts the registered versions of a subject (an artifact or a version) with content that is kept beyond
+// now.
 func (s DocumentReader) KeptContents(
 	ctx context.Context, o domain.OrganizationID, subject string, now time.Time,
 ) (versions int, err error) {
@@ -524,9 +523,9 @@ func (s DocumentReader) KeptContents(
 	return versions, err
 }
 
-// TextsOf lists the texts that belong to a subject of an organization and are not erased yet: those of its own events;
-// of an artifact or a version of one, those of all events that name it, with the certificates that publish a title; of
-// an organization, also the certificates that publish its name; of a member, also the names of the passkeys.
+// TextsOf lists the texts of a subject of an organization that are not erased yet: the texts of its own events; for an
+// artifact or a version, of all events that name it, with the certificates that publish a title; for an organization,
+// also the certificates that publish its name; for a member, also the names of its passkeys.
 func (s DocumentReader) TextsOf(ctx context.Context, o domain.OrganizationID, subject string) ([]domain.TextID, error) {
 	query := cluster.SQL(`SELECT type, v, data FROM {events}
 		WHERE shard = $1 AND organization_id = $2 AND type = ANY($3)
@@ -542,7 +541,7 @@ func (s DocumentReader) TextsOf(ctx context.Context, o domain.OrganizationID, su
 	}
 	types := domain.TypesWithTexts()
 	if _, err := domain.ParseID[domain.MemberID](subject); err == nil {
-		// what members have declared about artifacts is not theirs alone
+		// members' declarations about artifacts are not only theirs
 		member, types = "memberId", []domain.EventType{domain.MemberAdded, domain.InvitationMade, domain.PasskeyAdded}
 	}
 	if whole {

@@ -26,12 +26,12 @@ type FeedEvent struct {
 	DocumentReference string
 	Version           int32
 	Status            domain.Status // right after the event
-	CompanyReference  string        // empty for a reader that asked by it
+	CompanyReference  string        // empty if the reader selected the company
 }
 
 const feedColumns = `f.event_id, f.sequence, f.type, f.occurred_at, f.public_id, f.company_id, d.source, d.reference, f.version, f.status`
 
-// scanFeedEvent reads feedColumns and a company's reference.
+// scanFeedEvent scans feedColumns and a company's reference.
 func scanFeedEvent(row pgx.CollectableRow) (e FeedEvent, err error) {
 	var kind, status int16
 	err = row.Scan(
@@ -44,13 +44,13 @@ func scanFeedEvent(row pgx.CollectableRow) (e FeedEvent, err error) {
 	return e, err
 }
 
-// FeedCompany finds the company that a feed reader waits for, granted as Changes requires.
+// FeedCompany finds the company that a feed reader waits for, with the same checks as Changes.
 func (s HistoryReader) FeedCompany(ctx context.Context, a domain.Access, reference string) (domain.CompanyID, error) {
 	granted, err := s.grantedCompany(ctx, a, reference)
 	return granted.ID, err
 }
 
-// ChangesQuery is the statement behind Changes; its arguments are shard, company, cursor and the most rows.
+// ChangesQuery is the statement behind Changes. Its arguments are shard, company, cursor and limit.
 var ChangesQuery = cluster.SQL(`SELECT ` + feedColumns + `, ''
 	FROM {feed} f
 	JOIN {documents} d ON d.shard = $1 AND d.document_id = f.document_id
@@ -60,19 +60,20 @@ var ChangesQuery = cluster.SQL(`SELECT ` + feedColumns + `, ''
 // FeedPage is a part of a company's feed.
 type FeedPage struct {
 	Events []FeedEvent
-	More   bool  // follow
-	Epoch  int64 // in which a cursor of the page may be used
+	More   bool  // more events follow
+	Epoch  int64 // in which the page's cursors are valid
 }
 
-// AnyEpoch is the epoch of a reader that names none.
+// AnyEpoch is the epoch of a reader that does not send one.
 const AnyEpoch = -1
 
-// Changes reads up to limit events of a granted company after a sequence. Every call reads the grant again, and with it
-// the epoch, so that all processes of a ledger tell a reader the same; the events come later, so that none of before a
-// rebuild stand under the epoch from after it. A cursor of another epoch is refused. A cursor beyond the organization's
-// head comes from a database that has since been lost; the head is read before the events, so that a cursor of this
-// history is never ahead. Both are read on the primary. A replica that has replayed the cursor may answer with a full
-// page, which changes with the epoch alone; with the end of the feed only if it is as new as the caller requires.
+// Changes reads up to limit events of a granted company after a sequence. Every call reads the grant and the epoch
+// again, so that all processes of a ledger give the same answer. The events are read later, so that events from before
+// a rebuild are never returned with the epoch after it. A cursor of another epoch is refused. A cursor beyond the
+// organization's head comes from a database that was lost since. The head is read before the events, so that a cursor
+// of this history is never ahead. Both are read on the primary. A replica that has replayed the cursor may answer with
+// a full page, which changes only with the epoch. It may answer with the end of the feed only if it is as new as the
+// caller requires.
 func (s HistoryReader) Changes(
 	ctx context.Context, a domain.Access, company string, epoch, after int64, limit int,
 ) (page FeedPage, err error) {
@@ -108,8 +109,8 @@ func (s HistoryReader) Changes(
 		if err != nil || !from.replica {
 			return events, err
 		}
-		// A synchronous standby shows a commit before the primary does, which waits for it: a cursor that the primary
-		// does not know yet must not be given out.
+		// A synchronous standby shows a commit earlier than the primary, which waits for it. Do not return a cursor that the
+		// primary does not know yet.
 		for len(events) > 0 && events[len(events)-1].Sequence > granted.Head {
 			events = events[:len(events)-1]
 		}
@@ -122,7 +123,7 @@ func (s HistoryReader) Changes(
 	return page, err
 }
 
-// StreamEvent is an event of the feed with its place in the shard's log.
+// StreamEvent is a feed event with its position in the shard's log.
 type StreamEvent struct {
 	FeedEvent
 	Position     int64
@@ -137,8 +138,8 @@ var streamEvents = cluster.SQL(`SELECT ` + feedColumns + `, c.reference
 	JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = n.company_id OFFSET 0) c ON true
 	ORDER BY n.place`)
 
-// StreamEvents finds events of a shard's log in the feeds of their companies, in the same order; events that no feed
-// shows are left out. One that is missing in the projections is an error, and never skipped.
+// StreamEvents finds events of a shard's log in the feeds of their companies, in the same order. It leaves out events
+// that are not in any feed. An event missing in the projections is an error and never skipped.
 func (s HistoryReader) StreamEvents(
 	ctx context.Context, shard domain.Shard, events []domain.Event,
 ) ([]StreamEvent, error) {

@@ -16,14 +16,13 @@ import (
 	"integrityledger/projections/query"
 )
 
-// history is a ledger with the log of one organization that crossed the ends of two months: several companies, of which
-// a second key may use some, reservations, replays, late lower versions, revocations, and events of other kinds
-// between.
+// history is a ledger with an organization whose log spans two ends of months. It has several companies, some of which
+// a second key may use, reservations, replays, late lower versions, revocations, and events of other kinds in between.
 type history struct {
 	*ledgertest.Ledger
 	store   *query.Store
-	owner   domain.Access // whose key may use every company
-	partial domain.Access // whose key may use some
+	owner   domain.Access // its key may use every company
+	partial domain.Access // its key may use some companies
 	events  []domain.Event
 }
 
@@ -38,7 +37,7 @@ func newHistory(t *testing.T) history {
 	l := ledgertest.New(t, func(c *eventstore.Config) { c.Clock = ledgertest.Simulated(now) })
 	l.Now = now
 	o := l.Organization(t, 1, domain.InternalPlan)
-	l.Organization(t, 1, domain.InternalPlan) // a neighbour in the log of the shard
+	l.Organization(t, 1, domain.InternalPlan) // another organization in the shard's log
 	key, _ := l.Key(t, o, domain.IntegrityRead)
 	companies := []string{o.Company.Reference}
 	for _, reference := range []string{"company-b", "company-c", "company-d"} {
@@ -131,7 +130,7 @@ func TestFilteredHistoryAgreesWithTheLog(t *testing.T) {
 	h.Audit(t)
 }
 
-// matching are the sequences that a question asks for, in its order.
+// matching returns the sequences that a question selects, in its order.
 func (h history) matching(q query.AuditQuestion) []int64 {
 	var found []int64
 	for _, e := range h.events {
@@ -154,7 +153,7 @@ func sequences(events []query.AuditEvent) []int64 {
 	return list
 }
 
-// followed reads a question from page to page.
+// followed reads all pages of a question.
 func (h history) followed(t *testing.T, q query.AuditQuestion, limit int) {
 	t.Helper()
 	want := h.matching(q)
@@ -180,7 +179,8 @@ func (h history) followed(t *testing.T, q query.AuditQuestion, limit int) {
 	}
 }
 
-// A page that looks for registrations among other events looks at so many, and says where to go on.
+// TestHistorySearchIsBounded: a page that searches registrations among other events searches a bounded number, and
+// returns a cursor to continue.
 func TestHistorySearchIsBounded(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -222,14 +222,14 @@ func TestHistorySearchIsBounded(t *testing.T) {
 	if err != nil || len(page.Events) != 0 || !page.More || page.Cursor != registered+query.AuditDepth {
 		t.Errorf("%+v, %v", page, err)
 	}
-	// What stands in an index is found at once, however far away.
+	// Events in an index are found at once, however far away.
 	page, err = store.AuditEvents(ctx, access, query.AuditQuestion{Action: domain.OrganizationCreated, Limit: 10})
 	if err != nil || len(page.Events) != 1 || page.More {
 		t.Errorf("%+v, %v", page, err)
 	}
 }
 
-// state is what an auditor who replays the log up to a sequence finds.
+// state returns the state that a replay of the log up to a sequence gives.
 func (h history) state(id domain.PublicID, until int64) (status domain.Status, exists bool) {
 	var own *domain.RecordRegisteredBody
 	highest, revoked := int32(0), false
@@ -259,7 +259,7 @@ func (h history) state(id domain.PublicID, until int64) (status domain.Status, e
 	return domain.StatusCurrent, true
 }
 
-// TestEvidenceAsOfAgreesWithAReplay asks for every record at every sequence and at times around.
+// TestEvidenceAsOfAgreesWithAReplay reads every record at every sequence and at times around them.
 func TestEvidenceAsOfAgreesWithAReplay(t *testing.T) {
 	ctx := context.Background()
 	h := newHistory(t)
@@ -278,7 +278,7 @@ func TestEvidenceAsOfAgreesWithAReplay(t *testing.T) {
 			at := h.events[s-1].OccurredAt
 			last := s
 			for last < head && h.events[last].OccurredAt.Equal(at) {
-				last++ // the same group's, at the same time
+				last++ // of the same group, at the same time
 			}
 			wantAt, existsAt := h.state(id, last)
 			stored, then, err := h.store.EvidenceAsOf(ctx, h.owner, id, query.Moment{Sequence: s})
@@ -331,7 +331,7 @@ func checkAsOf(
 }
 
 // TestUsageEntriesAgreeWithTheMonth compares each month's entries with the log, and their number with the month's
-// figures, for keys that may use all and some of the companies, and for a member, who has no key and sees all.
+// figures, for keys with access to all and to some companies, and for a member, who has no key and sees all.
 func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 	ctx := context.Background()
 	h := newHistory(t)
@@ -409,7 +409,7 @@ func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 			}
 		}
 	}
-	// What arrives while a month is read stays out of it.
+	// Entries that arrive while a month is read are left out.
 	o := h.owner.Organization
 	month := domain.PeriodOf(h.events[len(h.events)-1].OccurredAt)
 	page, err := h.store.UsageEntries(ctx, h.owner, month, nil, 1)

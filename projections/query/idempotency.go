@@ -13,8 +13,8 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Idempotency-Keys (contract section 7). An answer is kept for 24 hours; a request that neither finished nor released
-// its claim, because its process died, holds it for claimLease at most.
+// Idempotency-Keys (contract section 7). An answer is kept for 24 hours. A request that neither finished nor released
+// its claim, because its process died, holds it for at most claimLease.
 const (
 	answerLife = 24 * time.Hour
 	claimLease = 3 * time.Minute
@@ -26,7 +26,7 @@ type KnownAnswer struct {
 	Body   []byte
 }
 
-// keyUse is what an Idempotency-Key was used for.
+// keyUse is an earlier use of an Idempotency-Key.
 type keyUse struct {
 	Fingerprint []byte
 	Status      *int // nil: the request is still running
@@ -44,9 +44,9 @@ var claimKey = cluster.SQL(`INSERT INTO {idempotency_keys} AS k (shard, organiza
 var findAnswer = cluster.SQL(`SELECT fingerprint, status, answer FROM {idempotency_keys}
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`)
 
-// Claim takes an Idempotency-Key for a request, or returns the answer of the finished request that used it. A request
-// with other content is refused with IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
-// one whose answer was erased with INVALID_STATE.
+// Claim claims an Idempotency-Key for a request, or returns the answer of the finished request that used it. It refuses
+// a request with other content with IDEMPOTENCY_KEY_REUSED, one whose first attempt is still running with
+// REQUEST_IN_PROGRESS, and one whose answer was erased with INVALID_STATE.
 func (s AnswerReader) Claim(
 	ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time,
 ) (*KnownAnswer, error) {
@@ -58,13 +58,13 @@ func (s AnswerReader) Claim(
 	}
 	k, found, err := statement.First(ctx, s.Pool, "read an idempotency key", pgx.RowToStructByPos[keyUse], findAnswer,
 		shard, c.Organization, c.Scope(), c.Key)
-	if err == nil && !found { // given up between the two statements
+	if err == nil && !found { // released between the two statements
 		err = domain.ErrRequestUnderWay
 	}
 	return k.answerOf(fingerprint, err)
 }
 
-// answerOf is the answer to a repetition of the request, or why it gets none.
+// answerOf returns the answer to a repetition of the request, or the reason for its refusal.
 func (k keyUse) answerOf(fingerprint []byte, err error) (*KnownAnswer, error) {
 	switch {
 	case err != nil:
@@ -94,7 +94,7 @@ func (s AnswerReader) Answer(ctx context.Context, a domain.StoredAnswer) error {
 var releaseKey = cluster.SQL(`DELETE FROM {idempotency_keys}
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL`)
 
-// Release ends a claim, so that the same request may be sent again at once.
+// Release releases a claim, so that the same request may be sent again at once.
 func (s AnswerReader) Release(ctx context.Context, c domain.Claim) error {
 	return statement.Exec(ctx, s.Pool, finishKey, releaseKey, c.Organization.Shard(), c.Organization, c.Scope(), c.Key,
 		c.Token)
@@ -102,13 +102,13 @@ func (s AnswerReader) Release(ctx context.Context, c domain.Claim) error {
 
 const finishKey = "finish an idempotency key"
 
-// forgetAnswers finds the oldest by their index, and deletes each by its place.
+// forgetAnswers finds the oldest answers by their index and deletes each by its place.
 var forgetAnswers = cluster.SQL(`DELETE FROM {idempotency_keys} k
 	USING (SELECT ctid AS place FROM {idempotency_keys} WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3
 		ORDER BY created_at LIMIT $4 FOR UPDATE SKIP LOCKED) d
 	WHERE k.shard = $1 AND k.ctid = d.place`)
 
-// ForgetAnswers deletes expired answers, in steps that hold up no request.
+// ForgetAnswers deletes expired answers, in small steps that delay no request.
 func (s AnswerReader) ForgetAnswers(ctx context.Context, now time.Time) error {
 	const bite = 1000
 	return s.Installation.EachShard(ctx, s.Pool, func(ctx context.Context, shard domain.Shard) (err error) {

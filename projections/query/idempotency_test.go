@@ -10,7 +10,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestExpiredAnswersAreDeleted forgets everything that is old, however much that is, and nothing else.
+// TestExpiredAnswersAreDeleted: all expired answers are deleted, however many, and nothing else.
 func TestExpiredAnswersAreDeleted(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -21,7 +21,7 @@ func TestExpiredAnswersAreDeleted(t *testing.T) {
 	}
 	defer conn.Close(ctx)
 	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-	const old = 2500 // more than a bite takes
+	const old = 2500 // more than one step deletes
 	for _, rows := range []struct {
 		name          string
 		shard, count  int

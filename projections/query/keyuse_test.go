@@ -48,7 +48,7 @@ func TestLastUsesOfKeysAreWrittenByFlush(t *testing.T) {
 	if err := one.Flush(gone, store); err == nil {
 		t.Error("a flush without a database succeeded")
 	}
-	for range 2 { // both at once, in both orders of keys; then there is nothing left
+	for range 2 { // both at once, in both key orders; the second round has nothing to write
 		for _, uses := range []*query.KeyUses{&one, &other} {
 			wg.Go(func() {
 				if err := uses.Flush(ctx, store); err != nil {
@@ -111,7 +111,7 @@ func TestExpiringKeysStillWork(t *testing.T) {
 	}
 }
 
-// TestKeyWorksInsideItsNetworkOnly lets a key act from inside its network only; what is refused costs nothing.
+// TestKeyWorksInsideItsNetworkOnly: a key may act only from inside its network, and refused requests are not counted.
 func TestKeyWorksInsideItsNetworkOnly(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -165,7 +165,7 @@ func TestKeyWorksInsideItsNetworkOnly(t *testing.T) {
 	}
 }
 
-// TestRotateKeyInTheLedger rotates a key with many grants and proves the ledger from its log.
+// TestRotateKeyInTheLedger rotates a key with many grants and audits the ledger.
 func TestRotateKeyInTheLedger(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)

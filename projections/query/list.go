@@ -16,20 +16,20 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// ListDepth is the most rows that a page of records or of reservations searches: what can be asked for has no index,
-// which every registration would have to write. So a page may hold fewer than its limit, even none, and others come
-// behind it.
+// ListDepth is the maximum number of rows that a page of records or reservations searches. The filters have no index,
+// because every registration would have to write it. A page may therefore hold fewer entries than its limit, even none,
+// although more pages follow.
 const ListDepth = 10_000
 
 // Page is a page of such a list.
 type Page[Entry, Place any] struct {
 	Entries []Entry
-	Next    *Place // where the next page begins; nil at the end
+	Next    *Place // start of the next page; nil at the end
 }
 
-// searched is the page that a search of at most ListDepth rows has found: placed entries, one more than limit where
-// there are so many. last finds the place of the last of ListDepth rows, if there are so many; entries behind it, which
-// came between the two questions, are left to the next page.
+// searched returns the page found by a search of at most ListDepth rows, with up to limit+1 placed entries. last finds
+// the place of row ListDepth, if there are so many rows. Entries after it, which were added between the two queries,
+// are left to the next page.
 func searched[Entry, Place any](
 	found []placed[Entry, Place], limit int, behind func(a, b Place) bool, last func() (Place, bool, error),
 ) (page Page[Entry, Place], err error) {
@@ -46,7 +46,7 @@ func searched[Entry, Place any](
 	return page, nil
 }
 
-// placed is an entry with its place in the order of its list.
+// placed is an entry with its place in the list.
 type placed[Entry, Place any] struct {
 	entry Entry
 	place Place
@@ -58,19 +58,19 @@ const (
 	lastRow   = ` LIMIT 1 OFFSET $5 - 1`
 )
 
-// RecordQuestion selects records of a company. What is empty selects all.
+// RecordQuestion selects records of a company. Empty fields select all.
 type RecordQuestion struct {
 	Company  string
 	Source   string
 	Document string // a reference of the source
 	Status   domain.Status
-	From, To *time.Time // of receivedAt: from From on, before To
-	Before   int64      // where the page begins; 0: with the newest
+	From, To *time.Time // bounds of receivedAt; From is inclusive, To exclusive
+	Before   int64      // start of the page; 0 means the newest
 	Limit    int
 }
 
-// Where records are searched for, newest first: in a company's feed, whose places are sequences, or in a document,
-// whose places are versions. $3 and $4 bound the place, both exclusive.
+// Records are searched newest first, in a company's feed, where places are sequences, or in a document, where places
+// are versions. $3 and $4 bound the place, both exclusive.
 const (
 	feedBackwards = `SELECT sequence AS place, type, document_id, version FROM {feed}
 		WHERE shard = $1 AND company_id = $2 AND sequence > $3 AND sequence < $4 ORDER BY sequence DESC`
@@ -82,7 +82,7 @@ var findDocument = cluster.SQL(
 	`SELECT document_id FROM {documents} WHERE shard = $1 AND company_id = $2 AND source = $3 AND reference = $4`,
 )
 
-// listRecords reads no more rows than the entries that are asked for need.
+// listRecords returns a statement that reads no more rows than the entries need.
 func listRecords(rows string) string {
 	return cluster.SQL(recordColumns + `, w.place::bigint
 	FROM (` + rows + firstRows + `) w
@@ -96,11 +96,11 @@ func listRecords(rows string) string {
 	ORDER BY w.place DESC LIMIT $12`)
 }
 
-// SearchedSources is the most sources, of all companies, in which a reference is searched for.
+// SearchedSources is the maximum number of sources, of all companies, in which a reference is searched.
 const SearchedSources = 1000
 
-// A reference names a document of one source of one company, and stands in no other index. So the sources of each
-// company are found first, each by one step along the index, then the reference in each.
+// A reference identifies a document within one source of one company, and has no other index. So the sources of each
+// company are found first, each with one step along the index, and then the reference in each.
 var (
 	sourcesOf = cluster.SQL(`WITH RECURSIVE c AS MATERIALIZED (
 		SELECT company_id, reference FROM {companies} WHERE shard = $1 AND organization_id = $2 ORDER BY reference LIMIT $3
@@ -123,9 +123,8 @@ var (
 	ORDER BY i.record_id DESC LIMIT $7`)
 )
 
-// Referenced finds, for a member who has signed in, the documents that have a reference, whatever their company and
-// source: the record of each one's highest version, in pages as those of Search. whole is false where not every source
-// was searched.
+// Referenced finds, for a signed-in member, the documents with a reference in any company and source. It returns the
+// record of each document's highest version, in pages like Search. whole is false if not every source was searched.
 func (s RecordReader) Referenced(
 	ctx context.Context, a domain.Access, reference string, before domain.RecordID, limit int,
 ) (records []domain.Record, more, whole bool, err error) {
@@ -154,12 +153,12 @@ func (s RecordReader) Referenced(
 	return records, more, whole, err
 }
 
-// receivedApart is more than lies between a record's receivedAt and the time of its event: the wait for the ledger, and
-// what the clocks may disagree by.
+// receivedApart is longer than the time between a record's receivedAt and its event, which is the wait for the ledger
+// plus the difference between clocks.
 const receivedApart = 10 * time.Minute
 
-// Records lists records of a company that the key may use: those of its feed, the last registered first; or the
-// versions of one document, the highest first. What is registered after the first page stays out of the others.
+// Records lists records of a company that the key may use: from its feed, last registered first, or the versions of one
+// document, highest first. Records registered after the first page are left out of later pages.
 func (s RecordReader) Records(
 	ctx context.Context, a domain.Access, q RecordQuestion,
 ) (page Page[domain.Record, int64], err error) {
@@ -168,7 +167,7 @@ func (s RecordReader) Records(
 		return page, err
 	}
 	if q.Before > 0 {
-		a.ReadAfter = nil // a replica might lack what the page before was followed by
+		a.ReadAfter = nil // a replica might lack the rows after the previous page
 	}
 	return readMuch(ctx, s.reader, a, func(from source) (page Page[domain.Record, int64], err error) {
 		shard, rows, of, low, high := a.Organization.Shard(), feedBackwards, [16]byte(company.ID), int64(0),
@@ -205,8 +204,8 @@ func (s RecordReader) Records(
 	})
 }
 
-// registeredIn bounds the sequences, both exclusive, between which the records of an interval were registered, up to
-// head. Times follow the sequences but where a clock was reset.
+// registeredIn returns exclusive bounds of the sequences at which the records of an interval were registered, up to
+// head. Times follow the sequences unless a clock was reset.
 func registeredIn(
 	ctx context.Context, from source, o domain.OrganizationID, head int64, q RecordQuestion,
 ) (low, high int64, err error) {
@@ -216,13 +215,13 @@ func registeredIn(
 			return low, high, err
 		}
 	}
-	if q.To != nil && q.Before == 0 { // where another page ended there is nothing later
+	if q.To != nil && q.Before == 0 { // later pages are bounded already
 		high, err = findSequence(ctx, from, sequenceAt, o, head, q.To.Add(receivedApart))
 	}
 	return low, high + 1, err
 }
 
-// ReservationQuestion selects versions of a company that were reserved and are not registered.
+// ReservationQuestion selects a company's reserved versions that are not registered.
 type ReservationQuestion struct {
 	Company string
 	Status  domain.ReservationStatus // at Now; empty: any
@@ -231,7 +230,7 @@ type ReservationQuestion struct {
 	Limit   int
 }
 
-// ReservationPlace is a reservation's place in the order of their expiry.
+// ReservationPlace is the place of a reservation in the list, which is ordered by expiry.
 type ReservationPlace struct {
 	ExpiresAt time.Time
 	PublicID  domain.PublicID
@@ -243,14 +242,14 @@ func (p ReservationPlace) compare(other ReservationPlace) int {
 
 const reservationsFrom = ` FROM {versions} WHERE shard = $1 AND organization_id = $2 AND record_id IS NULL AND expires_at >= $3`
 
-// lastReservation is the place of the last of the first $4 rows from a time on, if there are so many, with those that
-// expire at the same moment: fewer than a group has commands.
+// lastReservation finds the place of row $4 from a time on, if there are so many, plus the rows that expire at the same
+// moment, which are fewer than the commands of a group.
 var lastReservation = cluster.SQL(`SELECT expires_at, public_id
 	FROM (SELECT expires_at, public_id, count(*) OVER () AS rows
 		FROM (SELECT expires_at, public_id` + reservationsFrom + ` ORDER BY expires_at FETCH FIRST ($4) ROWS WITH TIES) w) w
 	WHERE rows >= $4 ORDER BY expires_at DESC, public_id DESC LIMIT 1`)
 
-// listReservations reads those behind the place $3, $4 and up to the place $5, $10.
+// listReservations reads the reservations after the place $3, $4 and up to the place $5, $10.
 var listReservations = cluster.SQL(`SELECT w.expires_at, w.public_id, w.version, d.source, d.reference, coalesce(w.released_at = w.expires_at, false)
 	FROM (SELECT expires_at, public_id, document_id, version, released_at` + reservationsFrom + `
 		AND expires_at <= $5 AND (expires_at, public_id) > ($3, $4::uuid) AND (expires_at, public_id) <= ($5, $10::uuid) OFFSET 0) w
@@ -259,9 +258,9 @@ var listReservations = cluster.SQL(`SELECT w.expires_at, w.public_id, w.version,
 		AND ($7 = '' OR $7 = CASE WHEN w.released_at = w.expires_at THEN 'released' WHEN w.expires_at > $8 THEN 'pending' ELSE 'expired' END)
 	ORDER BY w.expires_at, w.public_id LIMIT $9`)
 
-// Reservations lists them in the order of their expiry, the earliest first. One that is renewed between two pages comes
-// again. They have an index, in which no registered version stands. How far a page searches is asked first: what leaves
-// the list meanwhile, because it is registered, then moves no other past the page's end.
+// Reservations lists reservations by expiry, earliest first. A reservation that is renewed between two pages is listed
+// again. They have an index without registered versions. The end of the search is read first: a reservation that is
+// registered meanwhile then moves no other past the end of the page.
 func (s RecordReader) Reservations(
 	ctx context.Context, a domain.Access, q ReservationQuestion,
 ) (page Page[domain.ReservedVersion, ReservationPlace], err error) {

@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// What came into a search between its two questions is left to the next page, or it would stand on both.
+// TestPagesOfASearchDoNotOverlap: entries added between the two queries of a search are left to the next page.
+// Otherwise they would appear on both.
 func TestPagesOfASearchDoNotOverlap(t *testing.T) {
 	row := func(n int) placed[int, int] { return placed[int, int]{n, n} }
 	behind := func(a, b int) bool { return a < b }
 	for _, c := range []struct {
 		found  []placed[int, int]
-		last   int // 0: the search has come to its end
+		last   int // 0: the search has reached the end
 		want   []int
 		cursor int
 	}{

@@ -11,7 +11,8 @@ import (
 	"integrityledger/projections"
 )
 
-// Statements that readers share look rows up by full keys too. Their filters are rules, so only scans are checked.
+// TestSharedReadsLookUpFullKeys: statements shared by readers also look up rows by full keys. They also filter by
+// rules, so only scans are checked.
 func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -35,8 +36,9 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	}
 }
 
-// Statements on destinations and deliveries have filters that are rules. Their look-ups must bind the columns of an
-// index from the first one on, and more than the shard: a key with a gap is searched by reading the shard.
+// TestWebhookReadsLookUpKeys: statements on destinations and deliveries also filter by rules. Their lookups must
+// restrict the leading columns of an index, and more than the shard: a key with a gap is searched by scanning the
+// shard.
 func TestWebhookReadsLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -58,7 +60,7 @@ func TestWebhookReadsLookUpKeys(t *testing.T) {
 	}
 }
 
-// Statements on the members and keys of an organization.
+// TestAdministrationLooksUpKeys checks the statements on an organization's members and keys.
 func TestAdministrationLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -80,7 +82,7 @@ func TestAdministrationLooksUpKeys(t *testing.T) {
 	}
 }
 
-// Statements of certification: those of the group, and those of readers and of the queue of erasures.
+// TestCertificationReadsLookUpKeys checks the certification statements of groups, readers and the erasure queue.
 func TestCertificationReadsLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -104,7 +106,7 @@ func TestCertificationReadsLookUpKeys(t *testing.T) {
 	}
 }
 
-// Statements of the console.
+// TestConsoleLooksUpKeys checks the statements of the console.
 func TestConsoleLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -124,8 +126,8 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 	}
 }
 
-// Statements on the history of an organization, and on a month's consumption: each is a range of the index that was
-// made for it.
+// TestHistoryLooksUpKeys checks the statements on an organization's history and on a month's consumption: each reads a
+// range of its own index.
 func TestHistoryLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)

@@ -18,8 +18,8 @@ import (
 const recordColumns = `SELECT i.record_id, i.public_id, i.sha256, c.reference, d.source, d.reference, i.version,
 		i.previous_version, i.size_bytes, i.mime_type, i.generated_at, i.received_at, i.revoked_at, d.highest_version`
 
-// granted joins the grant that a key, $3, needs for the company c. A member who has signed in to the console sees all
-// companies of the organization, by which the rest of the statement must find them.
+// granted returns a join with the grant that the key $3 needs for company c. For a signed-in member, who sees all
+// companies of the organization, the rest of the statement must restrict the organization.
 func granted(a domain.Access) string {
 	if a.Console {
 		return ` CROSS JOIN (SELECT $3::uuid) g`
@@ -35,8 +35,7 @@ func findRecord(a domain.Access) string {
 		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`)
 }
 
-// Record finds a record by public id. A record that the key may not see, and a reserved version, are answered as
-// unknown.
+// Record finds a record by public id. A reserved version, and a record that the key may not see, count as unknown.
 func (s RecordReader) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
 	return read(ctx, s.reader, a, newEnough(a), func(from source) (domain.Record, error) {
 		found, err := statement.One(ctx, from, "find record", domain.ErrUnknownRecord, scanRecord, findRecord(a),
@@ -67,7 +66,7 @@ func (s RecordReader) Lookup(ctx context.Context, a domain.Access, v domain.Vers
 
 func scanRecord(row pgx.CollectableRow) (domain.Record, error) { return scanRecordAnd(row) }
 
-// scanRecordAnd reads recordColumns, then more targets.
+// scanRecordAnd scans recordColumns, then more targets.
 func scanRecordAnd(row pgx.CollectableRow, more ...any) (domain.Record, error) {
 	var d domain.Document
 	i := domain.Version{Document: &d}
@@ -86,8 +85,8 @@ var recordsNamed = cluster.SQL(recordColumns + `
 	JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
 	ORDER BY n.place`)
 
-// RecordsNamed reads, for a member who has signed in, the records that ids name, in that order, whatever their company.
-// An id of no record of the organization is left out.
+// RecordsNamed reads, for a signed-in member, the records with these ids, in that order, of any company. Ids that are
+// not records of the organization are left out.
 func (s RecordReader) RecordsNamed(
 	ctx context.Context, a domain.Access, ids []domain.PublicID,
 ) ([]domain.Record, error) {
@@ -106,9 +105,9 @@ func searchRecords(a domain.Access) string {
 		ORDER BY i.record_id DESC LIMIT $6`)
 }
 
-// Search lists up to limit records of a hash, newest first, and whether more follow: those of companies granted to the
-// key, received before the record that ended the page before (the zero id begins). A record's id begins with its time,
-// so it gives the order. The index knows the first bytes of the hash alone.
+// Search lists up to limit records with a hash, newest first, and reports whether more follow. They belong to companies
+// granted to the key, and were received before the last record of the previous page (a zero id starts the list). A
+// record's id begins with its time, so it gives the order. The index contains only the first bytes of the hash.
 func (s RecordReader) Search(
 	ctx context.Context, a domain.Access, sum [32]byte, before domain.RecordID, limit int,
 ) (records []domain.Record, more bool, err error) {
@@ -125,7 +124,7 @@ func (s RecordReader) Search(
 	return statement.Page(records, limit, err)
 }
 
-// behind is the record that ended the page before, or the highest id where there was none.
+// behind returns the last record of the previous page, or the highest id for the first page.
 func behind(before domain.RecordID) domain.RecordID {
 	if before.IsZero() {
 		return domain.RecordID(bytes.Repeat([]byte{0xff}, len(before)))
@@ -133,31 +132,31 @@ func behind(before domain.RecordID) domain.RecordID {
 	return before
 }
 
-// Evidence is what the log holds of a registration, which the caller verifies, and the version's state in the
-// same snapshot. A comparison reads no more than status, Pending and the event's data.
+// Evidence is a registration in the log, which the caller must verify, and the version's state in the same snapshot. A
+// comparison reads only status, Pending and the event's data.
 type Evidence struct {
-	Record     domain.SignedRecord // the event's data, taken apart; where it cannot be, empty, which verifies as nothing
-	ReceivedAt time.Time           // as projected: never shown, only a lower bound for observations
+	Record     domain.SignedRecord // parsed event data; empty, and so not verifiable, if parsing fails
+	ReceivedAt time.Time           // from the projection; never shown, only a lower bound for observations
 	Status     domain.Status
 	Sequence   int64 // the organization's
-	Pending    bool  // only reserved: no other member has a meaning
-	// Event is the registration without Hash and Body, from which its leaf is made.
+	Pending    bool  // only reserved; the other fields have no meaning
+	// Event is the registration's event without Hash and Body, for computing its leaf.
 	Event domain.Event
 }
 
-// Leaf is the registration's in the transparency log.
+// Leaf returns the registration's leaf in the transparency log.
 func (e *Evidence) Leaf() []byte { return e.Event.LeafOf(e.Record.Payload) }
 
-// eventAtPosition looks an event up by its key. Two indexes begin with the shard, and for an equality they cost the
-// same while statistics say that the table is nearly empty; the order makes the planner use this one.
+// eventAtPosition looks up an event by its key. Two indexes begin with the shard, and for an equality they have the
+// same cost while statistics say that the table is nearly empty. ORDER BY makes the planner use the right one.
 const eventAtPosition = `FROM {events} WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1`
 
-// evidenceQuestion is one record that a key asks for, with its answer.
+// evidenceQuestion asks for one record, and holds the answer.
 type evidenceQuestion struct {
 	id     domain.PublicID
 	access domain.Access
 
-	evidence *Evidence // nil: nothing was found
+	evidence *Evidence // nil if not found
 	err      error
 }
 
@@ -192,8 +191,8 @@ func (s RecordReader) Evidence(ctx context.Context, a domain.Access, id domain.P
 	return e, err
 }
 
-// Comparison reads a registration, or that there is only a reservation, for any holder of its public id. Concurrent
-// comparisons of a shard share a round trip.
+// Comparison reads a registration, or whether there is only a reservation, for anyone with its public id. Concurrent
+// comparisons in a shard share a round trip.
 func (s RecordReader) Comparison(ctx context.Context, id domain.PublicID) (*Evidence, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.Installation.Has(shard) {
@@ -203,7 +202,7 @@ func (s RecordReader) Comparison(ctx context.Context, id domain.PublicID) (*Evid
 	return q.answer(s.comparisons.Ask(ctx, shard, q, s.compare), ErrUnknownPublicID)
 }
 
-// answer is the answer of a question that was asked; before that, nothing of it may be read.
+// answer returns the answer of a question. Call it only after the question was asked.
 func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (*Evidence, error) {
 	switch {
 	case asking != nil:
@@ -214,7 +213,7 @@ func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (*Evidenc
 	return q.evidence, q.err
 }
 
-// ErrUnknownPublicID answers a public id that was never given out. A malformed one is answered as an unknown one.
+// ErrUnknownPublicID is the error for a public id that was never assigned, and for a malformed one.
 var ErrUnknownPublicID = domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
 
 func (s RecordReader) compare(shard domain.Shard, batch []*evidenceQuestion) {
@@ -224,14 +223,14 @@ func (s RecordReader) compare(shard domain.Shard, batch []*evidenceQuestion) {
 func (s RecordReader) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 	answerBatch(s.Pool, batch, func(e *Evidence) []any {
 		r := &e.Event
-		// If the event of a registration is missing, its evidence verifies as nothing.
+		// If the event of a registration is missing, its evidence cannot be verified.
 		return []any{&e.ReceivedAt, &e.Sequence, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID,
 			(*zeronull.Int2)(&r.V), &r.Company,
 			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), &r.Actor,
 			(*zeronull.Text)(&r.RequestID), &r.Nonce}
 	}, loadEvidence, shard,
 		statement.Column(batch, func(q *evidenceQuestion) *domain.KeyID {
-			if q.access.Console { // without a grant, as granted has it
+			if q.access.Console { // without a grant, like granted
 				return nil
 			}
 			return &q.access.Key
@@ -239,8 +238,8 @@ func (s RecordReader) readEvidence(shard domain.Shard, batch []*evidenceQuestion
 		statement.Column(batch, func(q *evidenceQuestion) domain.OrganizationID { return q.access.Organization }))
 }
 
-// answerBatch asks about a batch, whose public ids are the first argument after the shard. A row has the columns of a
-// comparison, then those of more. One row is scanned over and over, and what it says copied.
+// answerBatch runs a query for a batch. The public ids are the first argument after the shard. A row has the columns of
+// a comparison, then more columns. All rows are scanned into the same variables and copied.
 func answerBatch(
 	from history.Querier, batch []*evidenceQuestion, more func(*Evidence) []any, sql string, shard domain.Shard,
 	args ...any,
@@ -266,7 +265,7 @@ func answerBatch(
 	}
 }
 
-// Moment is a moment of an organization's history: a sequence, or where that is 0 a time.
+// Moment is a moment in an organization's history: a sequence, or a time if that is 0.
 type Moment struct {
 	Sequence int64
 	Time     time.Time
@@ -275,7 +274,7 @@ type Moment struct {
 // AsOf is a version's state at an earlier moment.
 type AsOf struct {
 	Sequence int64     // the last event at or before the moment
-	Time     time.Time // the moment's, or that of the event at its sequence
+	Time     time.Time // the moment's time, or the time of the event at its sequence
 	Status   domain.Status
 }
 
@@ -285,16 +284,15 @@ var (
 	ErrBeyondHead   = errors.New("the organization has no such sequence yet")
 )
 
-// sequenceAt is the last event at or before the time $4, among the events up to $3; 0 before the first event. An event
-// counts as of its date, or as of the earliest reset of the clock after it where that is dated earlier: such times
-// never decrease along a history, so it is found by halving: event low is no later than the time, and each event after
-// high is later.
+// sequenceAt finds the last event at or before the time $4, among the events up to $3, or 0 if the first event is
+// later. An event counts from its date, or from an earlier date of a later clock reset. These times never decrease
+// along a history, so it uses binary search: event low is no later than the time, and each event after high is later.
 var sequenceAt = cluster.SQL(`WITH RECURSIVE resets AS MATERIALIZED (
 		SELECT sequence, occurred_at FROM {events}` + clockResets + `
 	), ` + halving + `occurred_at <= $4 OR EXISTS (SELECT FROM resets r WHERE r.sequence > m.middle AND r.occurred_at <= $4)` + halved)
 
-// allBefore is the last event that is dated, as all before it are, at or before the time $4, among the events up to $3;
-// 0 for none. The latest date up to an event is its own, or that of the event before a reset.
+// allBefore finds the last event up to which all events are dated at or before the time $4, among the events up to $3,
+// or 0. The latest date up to an event is its own date, or the date of the event before a reset.
 var allBefore = cluster.SQL(`WITH RECURSIVE resets AS MATERIALIZED (
 		SELECT z.sequence, b.occurred_at FROM (SELECT sequence FROM {events}` + clockResets + ` OFFSET 0) z
 		JOIN LATERAL (SELECT occurred_at FROM {events}
@@ -304,7 +302,7 @@ var allBefore = cluster.SQL(`WITH RECURSIVE resets AS MATERIALIZED (
 const clockResets = `
 		WHERE shard = $1 AND organization_id = $2 AND subject = $5 AND type <> 'integrity.registered' AND type = 'clock.reset' AND sequence <= $3`
 
-// Between halving and halved stands the condition that holds of all events up to the one that is searched for.
+// The condition between halving and halved must be true for all events up to the one searched.
 const (
 	halving = `search(low, high) AS (
 		SELECT 0::bigint, $3::bigint
@@ -319,7 +317,7 @@ const (
 	SELECT low FROM search WHERE low = high`
 )
 
-// findSequence asks for sequenceAt or allBefore, of an organization whose events up to head are known to be committed.
+// findSequence runs sequenceAt or allBefore for an organization whose events up to head are known to be committed.
 func findSequence(
 	ctx context.Context, from history.Querier, sql string, o domain.OrganizationID, head int64, at time.Time,
 ) (int64, error) {
@@ -329,8 +327,8 @@ func findSequence(
 	)
 }
 
-// loadAsOf reads, of a registered version: its own sequence, the time as of which the event $4 counts, whether a higher
-// version of its document had been registered by then, and whether it had been revoked.
+// loadAsOf reads the sequence of a registered version, the time from which event $4 counts, whether a higher version of
+// its document had been registered by then, and whether the version had been revoked.
 var loadAsOf = cluster.SQL(`SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(z.occurred_at) FROM {events} z
 			WHERE z.shard = $1 AND z.organization_id = $2 AND z.subject = $6 AND z.type <> 'integrity.registered' AND z.type = 'clock.reset' AND z.sequence > $4)),
 		EXISTS (SELECT FROM {versions} h WHERE h.shard = $1 AND h.document_id = i.document_id AND h.version > i.version AND h.position <= t.position),
@@ -343,9 +341,9 @@ var loadAsOf = cluster.SQL(`SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(
 	JOIN LATERAL (SELECT position, occurred_at FROM {events}
 		WHERE shard = $1 AND organization_id = $2 AND sequence >= $4 AND sequence <= $4 ORDER BY sequence LIMIT 1) t ON true`)
 
-// EvidenceAsOf is Evidence together with the state at a moment. The state follows from the document's events up to
-// then, which never change, so the answer never changes. The caller must refuse a time that is not past: events at it
-// may still be committed.
+// EvidenceAsOf is Evidence together with the state at a moment. The state follows from the document's events up to that
+// moment, which never change, so neither does the answer. The caller must refuse a time that is not in the past,
+// because events at that time may still be committed.
 func (s RecordReader) EvidenceAsOf(
 	ctx context.Context, a domain.Access, id domain.PublicID, at Moment,
 ) (stored *Evidence, then AsOf, err error) {

@@ -12,8 +12,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestEvidenceHoldsTheLeaf: evidence comes with the registration's leaf in the transparency log; where the event is
-// gone it is no evidence, and no unknown record.
+// TestEvidenceHoldsTheLeaf: evidence includes the registration's leaf in the transparency log. If the event is gone,
+// the result is neither evidence nor an unknown record.
 func TestEvidenceHoldsTheLeaf(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)

@@ -24,8 +24,8 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Store answers questions, by subject. It keeps nothing between two calls, so an answer is as new as the database.
-// It is safe for concurrent use.
+// Store answers queries, grouped by subject. It caches nothing between calls, so an answer is as current as the
+// database. It is safe for concurrent use.
 type Store struct {
 	*reader
 	IdentityReader
@@ -40,31 +40,31 @@ type Store struct {
 	AnswerReader
 }
 
-// What a Store answers.
+// Parts of a Store.
 type (
-	// IdentityReader says which member and organization an API key or an OAuth subject acts for.
+	// IdentityReader finds the member and organization of an API key or an OAuth subject.
 	IdentityReader struct{ *reader }
-	// OrganizationReader answers about organizations and their members.
+	// OrganizationReader reads organizations and their members.
 	OrganizationReader struct{ *reader }
-	// KeyReader answers about API keys as their owners manage them.
+	// KeyReader reads API keys for their owners.
 	KeyReader struct{ *reader }
-	// CompanyReader answers about companies, the partitions of an organization, and which keys and webhooks may use them.
+	// CompanyReader reads companies, the partitions of an organization, and the access of keys and webhooks to them.
 	CompanyReader struct{ *reader }
-	// RecordReader answers about records, reservations and their evidence.
+	// RecordReader reads records, reservations and their evidence.
 	RecordReader struct{ *reader }
-	// HistoryReader answers about the feed and the audit trail.
+	// HistoryReader reads the feed and the audit trail.
 	HistoryReader struct{ *reader }
-	// DocumentReader answers about uploaded documents, their analyses and certificates.
+	// DocumentReader reads uploaded documents, their analyses and certificates.
 	DocumentReader struct{ *reader }
-	// AllowanceReader answers about what an organization has used of its limits, and counts.
+	// AllowanceReader reads and counts an organization's use of its limits.
 	AllowanceReader struct{ *reader }
-	// WebhookReader answers about webhooks and deliveries.
+	// WebhookReader reads webhooks and deliveries.
 	WebhookReader struct{ *reader }
-	// AnswerReader keeps the answers of requests with an Idempotency-Key.
+	// AnswerReader stores the answers of requests with an Idempotency-Key.
 	AnswerReader struct{ *reader }
 )
 
-// New makes a Store.
+// New returns a Store.
 func New(c Config) *Store {
 	r := &reader{Config: c, scanning: newTurns()}
 	return &Store{
@@ -73,23 +73,23 @@ func New(c Config) *Store {
 	}
 }
 
-// Config is where a Store reads.
+// Config configures a Store.
 type Config struct {
 	Pool   eventstore.Database // authentication and authenticated reads
-	Public eventstore.Database // public comparison and receipt, so that they cannot starve the others
-	Scans  eventstore.Database // what may read much (scan); nil: Pool
+	Public eventstore.Database // public comparison and receipt, separate so that they cannot starve other reads
+	Scans  eventstore.Database // expensive reads (scan); nil: Pool
 
-	// Replica answers readers where it is new enough. Nil: the primary answers all.
+	// Replica answers readers if it is new enough. Nil means that the primary answers all.
 	Replica *Replica
 
 	Installation eventstore.Installation
 	Plans        domain.Plans
-	// RequestsReached is called with each shard in which a request has reached a part of its month's allowance; it must
-	// not wait. It may be nil.
+	// RequestsReached is called with the shard whenever a request has reached a threshold of its month's allowance. It
+	// must not block. It may be nil.
 	RequestsReached func(domain.Shard)
 }
 
-// reader is what all answers share.
+// reader is the common state of all parts.
 type reader struct {
 	Config
 	scanning    *fair.Semaphore[domain.OrganizationID]
@@ -98,8 +98,7 @@ type reader struct {
 	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
 }
 
-// allShards runs a query whose first argument is the shard on one shard after the other. What some of them cannot tell
-// is no answer.
+// allShards runs a query whose first argument is the shard on one shard after another. It fails if any of them fails.
 func allShards[T any](
 	ctx context.Context, s *reader, what string, scan pgx.RowToFunc[T], sql string, args ...any,
 ) (all []T, err error) {
@@ -113,12 +112,12 @@ func allShards[T any](
 	return all, nil
 }
 
-// newTurns gives each organization one question at a time that may read many rows, in the order in which they come.
+// newTurns returns a semaphore that allows each organization one expensive query at a time, in arrival order.
 func newTurns() *fair.Semaphore[domain.OrganizationID] {
 	return fair.NewSemaphore[domain.OrganizationID](fair.Limits{Most: math.MaxInt, Each: 1, Line: math.MaxInt})
 }
 
-// scan asks a question that may read many rows: one of an organization at a time, and never on a connection that
+// scan runs a query that may read many rows: one per organization at a time, and never on a connection that
 // authentication needs.
 func scan[T any](
 	ctx context.Context, s *reader, o domain.OrganizationID, ask func(eventstore.Database) (T, error),
@@ -139,9 +138,9 @@ func scan[T any](
 	return ask(cmp.Or(s.Scans, s.Pool))
 }
 
-// Replica is a standby that answers readers where it is new enough, in place of the primary. Nothing depends on it: the
-// primary answers whatever the replica cannot, and a replica that fails is left alone for replicaRest. It never refuses
-// a request: every refusal comes from the primary.
+// Replica is a standby that answers readers instead of the primary if it is new enough. Nothing depends on it: the
+// primary answers when the replica cannot, and a replica that fails is not used for replicaRest. It never refuses a
+// request: every refusal comes from the primary.
 type Replica struct {
 	Pool *pgxpool.Pool // from ReplicaPool
 	Now  func() time.Time
@@ -150,36 +149,36 @@ type Replica struct {
 	Timeout time.Duration
 
 	mu    sync.Mutex
-	rest  time.Time // not asked before
-	away  bool      // the last question failed
+	rest  time.Time // do not use before
+	away  bool      // the last query failed
 	count ReplicaCount
 }
 
-// ReplicaCount counts questions by their outcome.
+// ReplicaCount counts queries by outcome.
 type ReplicaCount struct {
 	Answered int64 // by the replica
-	Behind   int64 // the replica had not replayed what was asked for
-	Failed   int64 // the replica was away, or gave up
+	Behind   int64 // the replica was not new enough
+	Failed   int64 // the replica was unreachable or timed out
 }
 
 const (
 	replicaTimeout = 2 * time.Second
-	// replicaRest is how long one that failed is left alone.
+	// replicaRest is how long a failed replica is not used.
 	replicaRest = 2 * time.Second
 )
 
-// source is where a reader asks: the primary, or one snapshot of the replica.
+// source is the primary, or one snapshot of the replica.
 type source struct {
 	history.Querier
 	replica  bool
-	sequence int64 // of the organization, that the source has at least
+	sequence int64 // of the organization; the source has at least this one
 	epoch    int64 // of the feed, of the replica
 }
 
-// errAskPrimary says that the replica's answer will not do.
+// errAskPrimary means that the replica's answer cannot be used.
 var errAskPrimary = errors.New("the replica is not new enough")
 
-// read asks the replica if that has replayed the organization up to after, and otherwise the primary.
+// read queries the replica if it has replayed the organization up to after, otherwise the primary.
 func read[T any](
 	ctx context.Context, s *reader, a domain.Access, after int64, ask func(source) (T, error),
 ) (answer T, err error) {
@@ -192,7 +191,7 @@ func read[T any](
 	return ask(source{Querier: s.Pool, sequence: math.MaxInt64})
 }
 
-// readMuch is read for questions that may read many rows.
+// readMuch is read for queries that may read many rows.
 func readMuch[T any](ctx context.Context, s *reader, a domain.Access, ask func(source) (T, error)) (T, error) {
 	return read(ctx, s, a, newEnough(a), func(from source) (T, error) {
 		if from.replica {
@@ -205,7 +204,7 @@ func readMuch[T any](ctx context.Context, s *reader, a domain.Access, ask func(s
 	})
 }
 
-// newEnough is the least sequence at which a request may be answered: the one that it names, or else the last one
+// newEnough returns the lowest sequence at which a request may be answered: the one that it names, or the last one
 // committed before it.
 func newEnough(a domain.Access) int64 {
 	if a.ReadAfter != nil {
@@ -214,8 +213,7 @@ func newEnough(a domain.Access) int64 {
 	return a.Sequence
 }
 
-// stillGranted rejects an answer of a replica that may not yet know that the key has lost a company; the primary then
-// answers.
+// stillGranted rejects a replica's answer if the key has lost access to the company since. The primary then answers.
 func (s *reader) stillGranted(ctx context.Context, from source, a domain.Access, references ...string) error {
 	if from.sequence >= a.Sequence || len(references) == 0 || a.Console {
 		return nil
@@ -228,7 +226,7 @@ func (s *reader) stillGranted(ctx context.Context, from source, a domain.Access,
 	all, _, err := statement.First(ctx, s.Pool, "look at the grants of an answer", pgx.RowTo[bool], query,
 		a.Organization.Shard(), a.Key, a.Organization, references)
 	if err != nil || !all {
-		return errAskPrimary // also when the primary cannot be asked
+		return errAskPrimary // also if the primary cannot be queried
 	}
 	return nil
 }
@@ -259,7 +257,7 @@ func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask
 		r.count.Failed++
 		r.rest = r.Now().Add(replicaRest)
 		if !r.away {
-			r.Log.Warn("the replica does not answer; the primary does", "error", err)
+			r.Log.Warn("the replica does not answer; using the primary", "error", err)
 		}
 		r.away = true
 		return false
@@ -271,7 +269,7 @@ func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask
 	return err == nil
 }
 
-// snapshot calls ask in one snapshot in which the organization has reached after.
+// snapshot calls ask in a snapshot in which the organization has reached after.
 func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, ask func(source) error) error {
 	conn, err := r.Pool.Acquire(ctx)
 	if err != nil {
@@ -294,7 +292,7 @@ func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, as
 			return nil
 		})
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("ask the replica how far it is: %w", err)
+		return fmt.Errorf("read the replica's progress: %w", err)
 	}
 	answer := errAskPrimary
 	if sequence >= after {
@@ -313,11 +311,11 @@ func (r *Replica) Count() ReplicaCount {
 	return r.count
 }
 
-// ErrAnotherLedger says that a replica is of another ledger than the primary.
+// ErrAnotherLedger means that the replica belongs to another ledger than the primary.
 var ErrAnotherLedger = errors.New("the replica belongs to another ledger")
 
 // Check compares the replica's ledger with the primary's. Any error but ErrAnotherLedger may be temporary: the replica
-// is away, or still being set up.
+// is unreachable or still being set up.
 func (r *Replica) Check(ctx context.Context, in eventstore.Installation) error {
 	const query = `SELECT secret = $1 AND issuer = $2 FROM ledger WHERE id = 1`
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, replicaTimeout))

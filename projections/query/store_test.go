@@ -9,7 +9,8 @@ import (
 	"integrityledger/eventstore"
 )
 
-// TestOneQuestionOfAnOrganizationAtATime: an organization that asks much waits for itself, not others for it.
+// TestOneQuestionOfAnOrganizationAtATime: an organization with many expensive queries waits for its own, and other
+// organizations do not wait for it.
 func TestOneQuestionOfAnOrganizationAtATime(t *testing.T) {
 	store := New(Config{})
 	a, b := domain.OrganizationID{1}, domain.OrganizationID{2}

@@ -13,16 +13,16 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Load is what an organization asked of all processes in some time.
+// Load is an organization's load on all processes in some time.
 type Load struct {
 	Requests      int64
-	Registrations int64 // registered versions, each item of a batch by itself
+	Registrations int64 // registered versions, including each item of a batch
 	Refusals      int64 // requests answered with 4xx or 5xx, and failed items of batches and calls of MCP tools
 	Received      int64 // bytes of request bodies
 	Sent          int64 // bytes of answers' bodies
 }
 
-// Bytes is the sum of both directions.
+// Bytes returns the sum of both directions.
 func (l Load) Bytes() int64 { return l.Received + l.Sent }
 
 func (l Load) plus(o Load) Load {
@@ -50,7 +50,7 @@ func (t *Traffic) Note(organization domain.OrganizationID, at time.Time, l Load)
 	t.noted.add(organizationMinute{organization, at.Unix() / 60}, l, Load.plus)
 }
 
-// TrafficKept is how long traffic stays in the database.
+// TrafficKept is how long traffic is kept in the database.
 const TrafficKept = time.Hour
 
 // Rows are written in the order of their keys, so that two processes cannot deadlock.

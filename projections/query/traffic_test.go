@@ -12,8 +12,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-// TestTrafficAddsUpProcesses: the load of an organization is the sum of what all processes noted, load that could not
-// be written waits, and old load goes.
+// TestTrafficAddsUpProcesses: an organization's load is the sum over all processes, load that could not be written is
+// kept, and old load is deleted.
 func TestTrafficAddsUpProcesses(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -84,7 +84,7 @@ func TestTrafficAddsUpProcesses(t *testing.T) {
 	if err := first.Flush(ctx, store, later); err != nil {
 		t.Fatal(err)
 	}
-	// The row of 20 minutes earlier is gone; its minute is asked for.
+	// The row of 20 minutes ago is gone, although its minute is requested.
 	if _, loads := top(30*time.Minute, query.Load.Bytes); slices.ContainsFunc(loads, func(l query.Load) bool {
 		return l.Requests > 34
 	}) {

@@ -51,9 +51,9 @@ func (d *twoNodes) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	return d.Database.Query(ctx, sql, args...)
 }
 
-// TestAShardThatIsAwayHoldsUpNoOther does each kind of upkeep while a node is away. The work of the other node is done,
-// the upkeep returns an error, and it waits once a round for a node that does not answer. Once the node is back,
-// nothing is left.
+// TestAShardThatIsAwayHoldsUpNoOther runs each kind of upkeep while a node is unreachable. The work of the other node
+// is done, the upkeep returns an error, and it waits once per round for a node that does not answer. Once the node is
+// back, nothing is left.
 func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 	for name, kind := range map[string]struct {
 		failure error
@@ -84,7 +84,7 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 				}
 			}
 			upkeep := []struct {
-				name, left string // left counts what is not done in a shard
+				name, left string // left counts the remaining work in a shard
 				do         func() error
 			}{
 				{"answers", "SELECT count(*) FROM idempotency_keys WHERE shard = $1", func() error {

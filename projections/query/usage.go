@@ -31,10 +31,10 @@ var takeRequest = cluster.SQL(`INSERT INTO {request_usage} AS r (shard, organiza
 		RETURNING coalesce($5 IN (reached_80, reached_95, reached_100), false)`)
 
 // TakeRequests takes n of the organization's requests of the UTC month of now, all or nothing. The allowance is exact:
-// its last request is given once, whatever the number of callers and processes. It refuses with REQUEST_QUOTA_EXHAUSTED
-// if fewer than n are left, and with PLAN_REQUIRED if the plan includes no requests. The statement also notes when a
-// part of the allowance was reached, once for each limit: queue.MeterWarner turns these notes into events, and a crash
-// in between loses nothing.
+// its last request is granted once, whatever the number of callers and processes. It refuses with
+// REQUEST_QUOTA_EXHAUSTED if fewer than n are left, and with PLAN_REQUIRED if the plan includes no requests. The
+// statement also notes when a part of the allowance was reached, once for each limit: queue.MeterWarner turns these
+// notes into events, and a crash in between loses nothing.
 func (s AllowanceReader) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
 	limit := s.requestsPerMonth(a)
 	if limit != nil && *limit == 0 {
@@ -67,8 +67,8 @@ func (s AllowanceReader) TakeRequests(ctx context.Context, a domain.Access, n in
 	return err
 }
 
-// ReturnRequest gives back a request that TakeRequests took at now and that plan or quota then refused. A warning that
-// it caused stays: the allowance had been reached.
+// ReturnRequest returns a request that TakeRequests took at now and that the plan or a quota then refused. A warning
+// that it caused stays, because the allowance had been reached.
 func (s AllowanceReader) ReturnRequest(ctx context.Context, a domain.Access, now time.Time) error {
 	query := cluster.SQL(
 		`UPDATE {request_usage} SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`,
@@ -79,20 +79,20 @@ func (s AllowanceReader) ReturnRequest(ctx context.Context, a domain.Access, now
 	)
 }
 
-// requestsPerMonth is the organization's allowance; nil means none.
+// requestsPerMonth returns the organization's allowance; nil means unlimited.
 func (s AllowanceReader) requestsPerMonth(a domain.Access) *int64 {
 	return s.Plans.Of(a.Plan, a.Internal).RequestsPerMonth
 }
 
-// AccountUsage is an organization's month at the endpoints beside the integrity API.
+// AccountUsage is an organization's month at the endpoints outside the integrity API.
 type AccountUsage struct {
 	Requests      domain.Usage
 	Registrations domain.Usage
-	Credits       int64     // registrations left of file credit packs
+	Credits       int64     // registrations left in file credit packs
 	Warnings      []Warning // of both, each in the order of its percentages
 }
 
-// AccountUsage reads a month; it takes no request of it.
+// AccountUsage reads a month. It does not count as a request.
 func (s AllowanceReader) AccountUsage(
 	ctx context.Context, a domain.Access, period domain.Period,
 ) (u AccountUsage, err error) {
@@ -117,8 +117,8 @@ func (s AllowanceReader) AccountUsage(
 	return u, err
 }
 
-// MonthlyLimits are all the allowances of a month with what was used of them. Those of a past month are the present
-// ones: which it had is not kept.
+// MonthlyLimits holds all allowances of a month and their use. For a past month, the allowances are the current ones,
+// because earlier ones are not kept.
 type MonthlyLimits struct {
 	Versions, Requests, Registrations, WebhookAttempts domain.Usage
 }
@@ -130,7 +130,7 @@ var findMonthlyUse = cluster.SQL(`SELECT m.period,
 		coalesce((SELECT used FROM {webhook_usage} WHERE shard = $1 AND organization_id = $2 AND period = m.period), 0)
 	FROM unnest($3::integer[]) WITH ORDINALITY AS m(period, place) ORDER BY m.place`)
 
-// MonthlyLimits reads months; it takes no request of them.
+// MonthlyLimits reads months. It does not count as a request.
 func (s AllowanceReader) MonthlyLimits(
 	ctx context.Context, a domain.Access, periods ...domain.Period,
 ) ([]MonthlyLimits, error) {
@@ -148,8 +148,8 @@ func (s AllowanceReader) MonthlyLimits(
 	}, findMonthlyUse, a.Organization.Shard(), a.Organization, periods)
 }
 
-// Administered reads the administrative events of an organization in the UTC day of now, and its allowance of a day;
-// nil means none.
+// Administered reads the number of administrative events of an organization in the UTC day of now, and its daily
+// allowance; nil means unlimited.
 func (s AllowanceReader) Administered(
 	ctx context.Context, a domain.Access, now time.Time,
 ) (domain.AdministeredDay, *int64, error) {
@@ -163,8 +163,8 @@ func (s AllowanceReader) Administered(
 	return day.In(now), s.Plans.Of(a.Plan, a.Internal).AdministrativeEventsPerDay, err
 }
 
-// Reserved reads how many reservations of an organization are pending at now, and how many versions it has reserved and
-// never registered, with the limit of each.
+// Reserved reads the number of an organization's reservations pending at now, and of versions reserved but never
+// registered, with the limit of each.
 func (s AllowanceReader) Reserved(
 	ctx context.Context, a domain.Access, now time.Time,
 ) (pending, unfinalized domain.Usage, err error) {
@@ -182,10 +182,10 @@ func (s AllowanceReader) Reserved(
 	return pending, unfinalized, err
 }
 
-// errNoOrganization is a fault of the database: whoever asks has authenticated as the organization.
+// errNoOrganization means that the database is damaged: the caller has authenticated as the organization.
 var errNoOrganization = errors.New("the organization does not exist")
 
-// IntegrityUsage is an organization's month and what each company that the key may use has contributed.
+// IntegrityUsage is an organization's month, with the contribution of each company that the key may use.
 type IntegrityUsage struct {
 	Plan      string
 	Total     domain.Usage
@@ -193,7 +193,7 @@ type IntegrityUsage struct {
 	Companies []CompanyUsage
 }
 
-// Warning is a part of an allowance that was reached.
+// Warning is a threshold of an allowance that was reached.
 type Warning struct {
 	Allowance   domain.Allowance
 	Percent     int
@@ -201,7 +201,7 @@ type Warning struct {
 	ReachedAt   time.Time
 }
 
-// warningsOf lists what an organization was warned of in a month under the limit that it has.
+// warningsOf lists an organization's warnings in a month under its current limit.
 func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []Warning) {
 	if w.Period != u.Period || u.Limit == nil || w.Limit != *u.Limit {
 		return nil
@@ -288,22 +288,22 @@ func (s AllowanceReader) Usage(ctx context.Context, a domain.Access, period doma
 	return answer, err
 }
 
-// UsageCursor is a position in a month's entries: behind an entry of a company, with companies in the order of their
-// creation. It holds the month's figures as of the first page, so that figures and entries agree on all pages although
-// new versions arrive meanwhile.
+// UsageCursor is a position in a month's entries: after an entry of a company, with companies in creation order. It
+// contains the month's figures as of the first page, so that figures and entries agree on all pages even if new
+// versions arrive meanwhile.
 type UsageCursor struct {
-	Through  int64 // the organization's sequence then: later entries are left out
+	Through  int64 // the organization's sequence at the first page; later entries are left out
 	Used     int64 // by the organization
-	Visible  int64 // of Used, by companies that the caller might use
+	Visible  int64 // part of Used, by companies that the caller may use
 	Company  domain.CompanyID
 	Sequence int64
 }
 
-// UsageEntries is a page of a month's entries: the new versions that its allowance was charged with, each a
-// registration in the feed.
+// UsageEntries is a page of a month's entries: the new versions charged to its allowance, each a registration in the
+// feed.
 type UsageEntries struct {
 	Entries []FeedEvent
-	Cursor  UsageCursor // behind the last entry
+	Cursor  UsageCursor // after the last entry
 	More    bool
 }
 
@@ -332,10 +332,10 @@ var loadUsageEntries = cluster.SQL(`SELECT ` + feedColumns + `, n.reference
 	JOIN LATERAL (SELECT source, reference FROM {documents} WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
 	ORDER BY n.place, f.sequence LIMIT $5`)
 
-// UsageEntries reads up to limit entries of a month behind a cursor, nil for the first page: those of companies that
-// the key may use now, or for a member who has signed in, of all. An entry belongs to the month of its event's time,
-// which is the month that was charged. It returns ErrBeyondHead for a cursor from a history that was longer than the
-// present one.
+// UsageEntries reads up to limit entries of a month after a cursor, nil for the first page. It reads entries of the
+// companies that the key may use now, or of all companies for a signed-in member. An entry belongs to the month of its
+// event's time, which is the month that was charged. It returns ErrBeyondHead for a cursor from a longer history than
+// the current one.
 func (s AllowanceReader) UsageEntries(
 	ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int,
 ) (UsageEntries, error) {
@@ -360,7 +360,7 @@ func usagePage(
 	case after != nil:
 		page.Cursor = *after
 	}
-	// The month's events are those after begin, up to end.
+	// The month's events come after begin, up to end.
 	var begin, end int64
 	for bound, before := range map[*int64]time.Time{&begin: period.Start(), &end: period.End()} {
 		if *bound, err = findSequence(
@@ -399,15 +399,15 @@ func usagePage(
 	}
 }
 
-// contributor is a company that has entries in the month.
+// contributor is a company with entries in the month.
 type contributor struct {
 	ID        domain.CompanyID
 	Reference string
 	Used      int64
 }
 
-// contributors are the company of the cursor and those behind it, as many as fill a page; the first may be read in
-// part.
+// contributors returns the company of the cursor and the following ones that fill a page. Entries of the first may
+// already have been read.
 func contributors(
 	ctx context.Context, from eventstore.Database, a domain.Access, period domain.Period, after UsageCursor, entries int,
 ) ([]contributor, error) {

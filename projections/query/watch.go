@@ -12,7 +12,7 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Watched is what operators monitor, as of one moment.
+// Watched is the data that operators monitor, at one moment.
 type Watched struct {
 	Shards              []WatchedShard
 	FailingDestinations int64 // webhook destinations whose recent attempts all failed
@@ -66,8 +66,8 @@ type Backlog struct {
 // backlogCounted is the number of rows of a queue in a shard up to which Backlogs counts.
 const backlogCounted = 100_000
 
-// Backlogs counts the rows of the queues. Beyond backlogCounted rows of one in a shard, it answers what the statistics
-// of the table say, which vacuuming keeps, and at least one row more than that: counting millions would take longer
+// Backlogs counts the rows of the queues. Beyond backlogCounted rows of a queue in a shard, it returns an estimate from
+// the table's statistics, which vacuuming updates, but at least backlogCounted+1: counting millions would take longer
 // than a scrape waits.
 func Backlogs(ctx context.Context, pool *pgxpool.Pool) ([]Backlog, error) {
 	heads := cluster.SQL(`SELECT shard FROM {shard_heads} ORDER BY shard`)
@@ -103,7 +103,7 @@ func backlog(ctx context.Context, pool *pgxpool.Pool, shard domain.Shard) (b Bac
 	return b, nil
 }
 
-// estimateBacklog is the share of a shard, as ANALYZE found it last, of the rows of a table.
+// estimateBacklog returns a shard's share of a table's rows, according to the last ANALYZE.
 const estimateBacklog = `SELECT (c.reltuples * v.share)::bigint
 	FROM pg_stats s
 	JOIN pg_class c ON c.relname = s.tablename AND c.relnamespace = 'public'::regnamespace
@@ -117,8 +117,8 @@ const (
 	citusSizes = localSizes + ` UNION ALL SELECT s.logicalrelid, z.size FROM citus_shard_sizes() z JOIN pg_dist_shard s ON s.shardid = z.shard_id`
 )
 
-// TableSizes returns the bytes on disk of each table with its indexes and TOAST, on all nodes of a cluster; the tables
-// of a rebuild are summed up as "rebuild".
+// TableSizes returns the bytes on disk of each table with its indexes and TOAST, on all nodes of a cluster. The tables
+// of a rebuild are added up as "rebuild".
 func TableSizes(ctx context.Context, pool *pgxpool.Pool) (map[string]int64, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -134,15 +134,15 @@ func TableSizes(ctx context.Context, pool *pgxpool.Pool) (map[string]int64, erro
 	return statement.Map[string, int64](ctx, conn, "read the sizes of tables", query)
 }
 
-// Standby is a server that receives this one's log.
+// Standby is a server that receives this server's WAL.
 type Standby struct {
-	Name    string // application_name, which its operator chose
+	Name    string // application_name, chosen by its operator
 	Bytes   *int64 // of WAL that it has not applied; nil if the role of the URL may not see it
 	Seconds *float64
 }
 
-// Standbys lists the standbys. It asks as the role of the URL, which sees their progress if it is a superuser or has
-// pg_monitor; the service role never does.
+// Standbys lists the standbys. It uses the role of the URL, which sees their progress if it is a superuser or has
+// pg_monitor. The service role never sees it.
 func Standbys(ctx context.Context, pool *pgxpool.Pool) (list []Standby, err error) {
 	const query = `SELECT coalesce(application_name, ''),
 			pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END, replay_lsn)::bigint,

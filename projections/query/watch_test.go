@@ -11,7 +11,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-// A shard reports the date of its last event, an empty shard none: the date of its creation means nothing.
+// TestWatchReportsTheDateOfLastEvents: a shard reports the date of its last event. An empty shard reports no date,
+// because its creation date means nothing.
 func TestWatchReportsTheDateOfLastEvents(t *testing.T) {
 	l := ledgertest.New(t)
 	l.Organization(t, 1, domain.InternalPlan)
@@ -26,7 +27,8 @@ func TestWatchReportsTheDateOfLastEvents(t *testing.T) {
 	}
 }
 
-// The rows of a queue that is too long to be counted within a scrape are estimated, and do not stop at a number.
+// TestLongBacklogsAreEstimated: the length of a queue that cannot be counted within a scrape is estimated, and not
+// capped.
 func TestLongBacklogsAreEstimated(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)

@@ -15,11 +15,11 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// WebhookEntry is a destination as its organization sees it.
+// WebhookEntry is a destination, for its organization.
 type WebhookEntry struct {
 	domain.Webhook
-	Companies    int        // that it is authorized for
-	FailingSince *time.Time // nothing but failures since then
+	Companies    int        // number of companies it is authorized for
+	FailingSince *time.Time // all attempts have failed since then
 }
 
 var findWebhooks = cluster.SQL(`SELECT ` + projections.WebhookColumns + `,
@@ -34,7 +34,7 @@ func (s WebhookReader) Webhooks(ctx context.Context, o domain.OrganizationID) ([
 	return statement.All(ctx, s.Pool, "list webhook destinations", scanWebhookEntry, findWebhooks, o.Shard(), o, nil)
 }
 
-// Webhook finds a destination; one of another organization is answered as unknown.
+// Webhook finds a destination. One of another organization counts as unknown.
 func (s WebhookReader) Webhook(
 	ctx context.Context, o domain.OrganizationID, id domain.WebhookID,
 ) (WebhookEntry, error) {
@@ -49,7 +49,7 @@ func scanWebhookEntry(row pgx.CollectableRow) (e WebhookEntry, err error) {
 	return e, err
 }
 
-// AuthorizedCompany is a company of the organization, and whether a destination hears of it.
+// AuthorizedCompany is a company of the organization, and whether a destination is authorized for it.
 type AuthorizedCompany struct {
 	ID         domain.CompanyID
 	Reference  string
@@ -61,9 +61,9 @@ var findAuthorized = cluster.SQL(`SELECT c.company_id, c.reference, coalesce(a.e
 	LEFT JOIN LATERAL (SELECT enabled FROM {company_webhooks} WHERE shard = $1 AND company_id = c.company_id AND webhook_id = $3 OFFSET 0) a ON true
 	ORDER BY c.reference`)
 
-// AuthorizedCompanies lists up to limit companies of the organization after a reference, in the order of their
-// references, and whether more follow. The destination is one of the organization's; of the zero id nothing is
-// authorized.
+// AuthorizedCompanies lists up to limit companies of the organization after a reference, ordered by reference, and
+// reports whether more follow. The destination must be one of the organization's. The zero id is authorized for
+// nothing.
 func (s WebhookReader) AuthorizedCompanies(
 	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, after string, limit int,
 ) ([]AuthorizedCompany, bool, error) {
@@ -74,7 +74,7 @@ func (s WebhookReader) AuthorizedCompanies(
 	return statement.Page(list, limit, err)
 }
 
-// Delivery is one event on its way to one destination, or after its end.
+// Delivery is the pending or ended delivery of an event to a destination.
 type Delivery struct {
 	ID             domain.DeliveryID
 	Webhook        domain.WebhookID
@@ -89,7 +89,7 @@ type Delivery struct {
 	NextAttemptAt  *time.Time // while it is pending
 	FinishedAt     *time.Time
 	ResponseStatus *int
-	Reason         string // why the last attempt failed, or why nothing was sent
+	Reason         string // reason why the last attempt failed or nothing was sent
 }
 
 const deliveryColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, status, attempts, created_at, attempted_at,
@@ -109,8 +109,8 @@ var findDeliveries = cluster.SQL(`SELECT ` + deliveryColumns + ` FROM (
 			WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, status) ORDER BY delivery_id DESC LIMIT $4)
 	) d ORDER BY delivery_id DESC LIMIT $4`)
 
-// Deliveries lists up to limit deliveries of a destination, newest first, after one (zero: from the newest), and
-// whether more follow. A status of "" means all.
+// Deliveries lists up to limit deliveries of a destination, newest first, after a given one (zero: from the newest),
+// and reports whether more follow. A status of "" means all.
 func (s WebhookReader) Deliveries(
 	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, status projections.DeliveryStatus,
 	after domain.DeliveryID, limit int,
@@ -144,7 +144,7 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	return d, nil
 }
 
-// active refuses what a disabled destination cannot receive.
+// active returns a refusal if the destination is disabled.
 func (s WebhookReader) active(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
 	w, err := s.Webhook(ctx, o, id)
 	if err == nil && w.Status != domain.WebhookActive {
@@ -155,7 +155,7 @@ func (s WebhookReader) active(ctx context.Context, o domain.OrganizationID, id d
 	return err
 }
 
-// TestDelivery queues a delivery with made-up references to an active destination, whatever it is authorized for.
+// TestDelivery queues a delivery with made-up references to an active destination, whatever its authorizations.
 func (s WebhookReader) TestDelivery(
 	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, delivery domain.DeliveryID, event domain.EventID,
 	now time.Time,
@@ -175,7 +175,7 @@ func (s WebhookReader) TestDelivery(
 	return d, err
 }
 
-// findRedelivered looks in the queue, then in the log under each destination of the organization, because the log's key
+// findRedelivered searches the queue, then the log of each of the organization's destinations, because the log's key
 // begins with the destination.
 var findRedelivered = cluster.SQL(`SELECT w.webhook_id FROM {webhooks} w
 	LEFT JOIN LATERAL (SELECT webhook_id FROM {webhook_deliveries} WHERE shard = $1 AND delivery_id = $3 OFFSET 0) q ON true
@@ -203,7 +203,7 @@ var (
 )
 
 // Redeliver starts a new schedule for a delivery, due now, whatever its status. An event that was delivered before is
-// sent again with the same id. The lease of an attempt under way ends, so that its result cannot undo this.
+// sent again with the same id. The lease of an attempt in progress ends, so that its result cannot undo this.
 func (s WebhookReader) Redeliver(
 	ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time,
 ) (Delivery, error) {
@@ -248,26 +248,25 @@ func (s WebhookReader) Redeliver(
 	return d, nil
 }
 
-// MaxReplay is the most deliveries that one replay queues.
+// MaxReplay is the maximum number of deliveries that one replay queues.
 const MaxReplay = 10_000
 
 // Replay is a range of the feed that a destination has missed.
 type Replay struct {
-	From, To int64   // sequences, both included; To 0: up to the last
+	From, To int64   // sequences, both inclusive; To 0 means up to the last
 	Company  *string // reference; nil: every company that the destination is authorized for
 	DryRun   bool    // count only
 }
 
-// Replayed answers a Replay.
+// Replayed is the result of a Replay.
 type Replayed struct {
-	Count int    // deliveries that are missing, MaxReplay at most
-	Next  *int64 // where a further replay begins, because there are more than MaxReplay
+	Count int    // missing deliveries, at most MaxReplay
+	Next  *int64 // start of the next replay, if there are more than MaxReplay
 }
 
-// missed lists, in the order of their sequence, what a destination has missed: events of the range, of its types and
-// of the companies that it is authorized for now, without a delivery that is pending or delivered. Each is looked up by
-// its key, whatever the planner believes about the sizes of the tables, and a company's feed is read up to $6 missing
-// events.
+// missed lists the events that a destination has missed, by sequence: events of the range, of its types and of the
+// companies that it is authorized for now, without a pending or delivered delivery. Each is looked up by key, whatever
+// the planner's estimates of the table sizes, and a company's feed is read up to $6 missing events.
 const missed = `SELECT w.shard, m.company_id, m.sequence, m.event_id, m.type, m.occurred_at, w.webhook_id, w.organization_id, m.delivery_id
 	FROM (SELECT shard, webhook_id, organization_id, status, types FROM {webhooks} WHERE shard = $1 AND webhook_id = $2 OFFSET 0) w
 	JOIN (
@@ -290,7 +289,7 @@ const missed = `SELECT w.shard, m.company_id, m.sequence, m.event_id, m.type, m.
 	WHERE w.status = 'active'
 	ORDER BY m.sequence LIMIT $6`
 
-// queueMissing is followed by forgetEnded, for those that had ended without success.
+// queueMissing must be followed by forgetEnded, for deliveries that had ended without success.
 var queueMissing = cluster.SQL(`INSERT INTO {webhook_deliveries} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 		created_at, due_at, attempts, reason)
 	SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM (` + missed + `) m
@@ -301,9 +300,9 @@ var findAuthorization = cluster.SQL(`SELECT true FROM {company_webhooks} a
 	JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON c.reference = $3
 	WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled LIMIT 1`)
 
-// ReplayWebhook queues what an active destination has missed, MaxReplay deliveries at most, or only counts it.
-// Deliveries that ended without success are queued again, missing ones are created. Present authorizations apply; a
-// company without one is refused.
+// ReplayWebhook queues the deliveries that an active destination has missed, at most MaxReplay, or only counts them.
+// Deliveries that ended without success are queued again, and missing ones are created. Current authorizations apply. A
+// company without authorization is refused.
 func (s WebhookReader) ReplayWebhook(
 	ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time,
 ) (Replayed, error) {
@@ -364,10 +363,10 @@ func replay(
 	return answer, nil
 }
 
-// webhookActionsPerMinute is how many tests, and how many redeliveries, an organization may ask for.
+// webhookActionsPerMinute limits an organization's tests, and its redeliveries.
 const webhookActionsPerMinute = 10
 
-// meter counts an action of an organization in its UTC minute, over all processes, and refuses it beyond
+// meter counts an action of an organization in the UTC minute, over all processes, and refuses it above
 // webhookActionsPerMinute.
 func (s WebhookReader) meter(ctx context.Context, o domain.OrganizationID, action string, now time.Time) error {
 	sum := sha256.Sum256(append(o[:], action...))
@@ -383,7 +382,7 @@ func (s WebhookReader) meter(ctx context.Context, o domain.OrganizationID, actio
 	return err
 }
 
-// Forgive forgets the failures of a destination that was enabled again.
+// Forgive resets the failures of a destination that was enabled again.
 func (s WebhookReader) Forgive(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
 	query := cluster.SQL(
 		`UPDATE {webhook_health} SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL`,

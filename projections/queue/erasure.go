@@ -15,8 +15,8 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Eraser erases kept content at its deadline and records that as an event. Content is deleted before the event, so that
-// what the log calls erased is gone.
+// Eraser erases kept content at its deadline and records the erasure as an event. It deletes the content first, so that
+// content recorded as erased is gone.
 type Eraser struct {
 	Pool   eventstore.Database
 	Ledger *eventstore.Ledger
@@ -27,11 +27,11 @@ type Eraser struct {
 }
 
 const (
-	eraseEvery = 30 * time.Second // between two looks at the queue
+	eraseEvery = 30 * time.Second // between two checks of the queue
 	eraseLease = 10 * time.Minute
 )
 
-// NewEraser makes the loop of an eraser.
+// NewEraser returns the loop of an Eraser.
 func NewEraser(e Eraser) *Loop {
 	q := Leased[dueContent]{
 		Pool: e.Pool, What: "take bytes to erase", Take: takeDue, Lease: eraseLease, Scan: pgx.RowToStructByPos[dueContent],

@@ -18,35 +18,34 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Loop looks at the queues of shards, one after the other: every so often, and at one shard as soon as it is woken
-// there. Every worker behind a commit runs on one; several processes may each have theirs.
+// Loop checks the queues of all shards regularly, one after another, and a single shard as soon as it is woken there.
+// Every worker behind a commit runs on a Loop. Several processes may each run one.
 type Loop struct {
 	Shards []domain.Shard
-	Every  time.Duration // between two looks, which find due work and work that another process left
-	// Due says in which shards a look has work, by one question about all of them. Where it fails, those are worked on
-	// that it has found all the same. Nil: in all.
+	Every  time.Duration // between two checks, which find due work and work left by another process
+	// Due returns the shards that have work, with one query for all of them. On error, the shards found so far are still
+	// processed. Nil means all shards.
 	Due func(context.Context) ([]domain.Shard, error)
-	// Quiet reports that the last look has left nothing that becomes due by itself: the next one then comes with a wake-up
-	// alone. Nil: never.
+	// Quiet reports that nothing will become due by itself, so that the next check waits for a wake-up. Nil means never.
 	Quiet func() bool
-	// Pool is where Work looks; it may be nil.
+	// Pool is the database of Work. It may be nil.
 	Pool eventstore.Database
-	// Work does the due work of a shard; more asks for another call at once.
+	// Work does the due work of a shard. more requests another call at once.
 	Work func(context.Context, domain.Shard) (more bool, err error)
 	Log  *slog.Logger
-	// Failure is logged when Work fails; the next look tries again.
+	// Failure is logged when Work fails. The next check tries again.
 	Failure string
 
 	wake chan domain.Shard
 }
 
-// NewLoop makes a loop that Run starts.
+// NewLoop returns a Loop. Run starts it.
 func NewLoop(l Loop) *Loop {
 	l.wake = make(chan domain.Shard, len(l.Shards))
 	return &l
 }
 
-// Shards lists the shards of a ledger that has n.
+// Shards lists the shards of a ledger with n shards.
 func Shards(n int) []domain.Shard {
 	list := make([]domain.Shard, n)
 	for i := range list {
@@ -55,7 +54,7 @@ func Shards(n int) []domain.Shard {
 	return list
 }
 
-// Wake says that there may be work in a shard. It never waits: where a wake-up is lost, the next look finds the work.
+// Wake signals that a shard may have work. It never blocks. If a wake-up is lost, the next check finds the work.
 func (l *Loop) Wake(shard domain.Shard) {
 	select {
 	case l.wake <- shard:
@@ -63,7 +62,7 @@ func (l *Loop) Wake(shard domain.Shard) {
 	}
 }
 
-// Run works until ctx ends.
+// Run runs the loop until ctx ends.
 func (l *Loop) Run(ctx context.Context) {
 	look := time.NewTicker(l.Every)
 	defer look.Stop()
@@ -90,7 +89,7 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// Look looks at every shard once.
+// Look checks every shard once.
 func (l *Loop) Look(ctx context.Context) error {
 	if l.Due == nil {
 		return l.work(ctx, l.Shards)
@@ -100,7 +99,7 @@ func (l *Loop) Look(ctx context.Context) error {
 	return errors.Join(err, l.work(ctx, slices.Compact(shards)))
 }
 
-// DueIn asks a question of Due about all shards of a ledger; args are the arguments from $2 on.
+// DueIn runs a statement of Due for all shards of a ledger. args are the arguments from $2 on.
 func DueIn(
 	ctx context.Context, db eventstore.Database, shards int, question string, args ...any,
 ) ([]domain.Shard, error) {
@@ -114,9 +113,9 @@ func DueIn(
 	return due, nil
 }
 
-// Due declares the statement for DueIn, which finds the shards in which one of the questions has an answer. A question
-// is a SELECT about the shard s.shard, with arguments from $2 on; $1 is the number of shards. OFFSET has each question
-// asked for each shard on its own.
+// Due declares the statement for DueIn, which finds the shards for which any of the questions returns a row. A question
+// is a SELECT about the shard s.shard, with arguments from $2 on; $1 is the number of shards. OFFSET makes PostgreSQL
+// run each question separately for each shard.
 func Due(questions ...string) string {
 	all := make([]string, len(questions))
 	for i, q := range questions {
@@ -125,7 +124,7 @@ func Due(questions ...string) string {
 	return cluster.SQL(strings.Join(all, " UNION ALL "))
 }
 
-// work goes on to the next shard where one fails: on a cluster, each may be on a node of its own.
+// work continues with the next shard if one fails, because on a cluster each may be on another node.
 func (l *Loop) work(ctx context.Context, shards []domain.Shard) (failed error) {
 	failed = eventstore.EachShard(ctx, l.Pool, shards, func(ctx context.Context, shard domain.Shard) (err error) {
 		for more := true; more && err == nil && ctx.Err() == nil; {
@@ -133,27 +132,28 @@ func (l *Loop) work(ctx context.Context, shards []domain.Shard) (failed error) {
 		}
 		return err
 	})
-	if ctx.Err() != nil { // a loop that is ended needs no report
+	if ctx.Err() != nil { // the loop is ending, so do not report it
 		failed = nil
 	}
 	return failed
 }
 
 // Leased is a queue whose rows are processed one by one. A worker takes a row by moving its due_at to the end of a
-// lease, with FOR UPDATE SKIP LOCKED, so that no two workers have it. Act then works outside any transaction and
-// records the result. If a process dies in between, another worker takes the row when the lease is over.
+// lease, with FOR UPDATE SKIP LOCKED, so that two workers never have the same row. Act then works outside any
+// transaction and records the result. If a process dies in between, another worker takes the row when the lease
+// expires.
 type Leased[R any] struct {
 	Pool  eventstore.Database
 	Now   func(context.Context) (time.Time, error)
 	What  string // names the queue in errors
-	Take  string // takes the row that is due longest: $1 is the shard, $2 now, $3 the end of the lease
+	Take  string // takes the row with the earliest due_at: $1 is the shard, $2 now, $3 the end of the lease
 	Lease time.Duration
 	Scan  pgx.RowToFunc[R]
 	Act   func(ctx context.Context, shard domain.Shard, taken time.Time, row R) error
 }
 
-// Work is the Work of a Loop: it takes and acts until nothing is due. A row that fails stays for a later look and holds
-// up no other.
+// Work implements Loop.Work: it takes and processes rows until none is due. A row that fails is left to a later check
+// and does not delay others.
 func (q Leased[R]) Work(ctx context.Context, shard domain.Shard) (more bool, failed error) {
 	for {
 		now, err := q.Now(ctx)

@@ -19,8 +19,8 @@ import (
 	"integrityledger/projections/queue"
 )
 
-// A shard that fails is left until the next look and holds up no other; a shard that asks for more is worked on at
-// once, a shard that is woken alone, and all of them at every tick until the context ends.
+// TestLoopWorksOnEveryShard: a shard that fails is left until the next check and does not delay others. A shard that
+// requests more is processed at once, a woken shard by itself, and all shards at every tick until the context ends.
 func TestLoopWorksOnEveryShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -66,7 +66,7 @@ func TestLoopWorksOnEveryShard(t *testing.T) {
 		cancel()
 		<-ended
 		for range 10 {
-			l.Wake(1) // never waits
+			l.Wake(1) // never blocks
 		}
 		if err := l.Look(ctx); err != nil {
 			t.Error(err)
@@ -82,8 +82,8 @@ func (nodeOfEach) NodeOf(_ context.Context, shard domain.Shard) (int32, error) {
 	return int32(shard % 2), nil
 }
 
-// TestSilentNodeIsAskedOnceALook: what does not answer is waited for once, however many shards it has. A mail server or
-// a receiver that does not answer is no node.
+// TestSilentNodeIsAskedOnceALook: a node that does not answer is waited for once, however many shards it has. A mail
+// server or a receiver that does not answer is not treated as a node.
 func TestSilentNodeIsAskedOnceALook(t *testing.T) {
 	for name, failure := range map[string]error{
 		"node": statement.Failed("look", context.DeadlineExceeded), "mail server": context.DeadlineExceeded,
@@ -111,7 +111,8 @@ func TestSilentNodeIsAskedOnceALook(t *testing.T) {
 	}
 }
 
-// A loop whose queue is empty looks no more until it is woken and finds something.
+// TestQuietLoopWaitsForAWakeUp: a loop with an empty queue does not check it again until it is woken and finds
+// something.
 func TestQuietLoopWaitsForAWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks, empty atomic.Int64
@@ -146,8 +147,8 @@ func TestQuietLoopWaitsForAWakeUp(t *testing.T) {
 	})
 }
 
-// A look works on the shards that have something due, each once, and where it could not ask everywhere on those it
-// knows of; a wake-up needs no question.
+// TestLoopWorksOnWhatIsDue: a check processes each shard with due work once. If the query fails for some shards, the
+// others are processed. A wake-up needs no query.
 func TestLoopWorksOnWhatIsDue(t *testing.T) {
 	var due, worked []domain.Shard
 	var failed error
@@ -176,7 +177,7 @@ func TestLoopWorksOnWhatIsDue(t *testing.T) {
 	}
 }
 
-// A row whose work fails stays until its lease ends, and holds up no other.
+// TestFailedRowHoldsUpNoOther: a row whose work fails stays until its lease expires, and does not delay others.
 func TestFailedRowHoldsUpNoOther(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)

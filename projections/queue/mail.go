@@ -18,7 +18,7 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Mail is one message for one person: exactly one of Quota, Webhook, Invitation and SignIn is set.
+// Mail is a message to one person. Exactly one of Quota, Webhook, Invitation and SignIn is set.
 type Mail struct {
 	ID           domain.EventID
 	Organization domain.OrganizationID
@@ -31,33 +31,35 @@ type Mail struct {
 	SignIn       *SignIn
 }
 
-// SignIn is a link that signs its reader in to the console. It is mailed at once and never queued: it is a secret.
+// SignIn is a link that signs its reader in to the console. It is mailed at once and never queued, because it is a
+// secret.
 type SignIn struct {
 	URL      string
 	Until    time.Time
-	Newcomer bool // who reads it is a member of nothing, and has asked to sign up
+	Newcomer bool // the reader has no membership and has asked to sign up
 }
 
-// Invitation is what a mail says to the member who is invited.
+// Invitation is the content of a mail to an invited member.
 type Invitation struct {
 	Role      domain.Role
 	ExpiresAt time.Time
-	URL       map[evidence.Language]string // they hold the code, which is a secret
+	URL       map[evidence.Language]string // contains the code, which is a secret
 }
 
-// Mailer sends queued mails: warnings and notices to the owners and admins that are active at that moment, and
-// invitations to whom they invite. A mail is sent at least once: if the process dies between sending and recording, it
-// is sent again under the same Message-ID.
+// Mailer sends queued mails: warnings and notices to the currently active owners and admins, and invitations to the
+// invited members. A mail is sent at least once: if the process dies between sending and recording, it is sent again
+// under the same Message-ID.
 type Mailer struct {
 	Pool   eventstore.Database
 	Shards int
 	Now    func() time.Time
 	Log    *slog.Logger
-	// Send hands one mail to the mail server. Nil: there is no mail server, and mails wait until they are too old.
+	// Send passes a mail to the mail server. Nil means that there is no mail server, and mails wait until they are too
+	// old.
 	Send func(context.Context, Mail) error
-	// SecretKey opens the codes of invitations. Nil: they are not sent.
+	// SecretKey decrypts the codes of invitations. If it is nil, invitations are not sent.
 	SecretKey *domain.SecretKey
-	// InvitationURL is the address of the page on which a code is accepted.
+	// InvitationURL returns the address of the page that accepts a code.
 	InvitationURL func(language evidence.Language, code string) string
 	// Observe counts mails by outcome: sent, failed (tried again later) or dropped. It may be nil.
 	Observe func(outcome string, mails int)
@@ -65,19 +67,19 @@ type Mailer struct {
 	invited *invitedAddresses
 }
 
-// MaxInvitations is the number of invitations that each process mails to an address in a UTC day, for all organizations
-// together: if anyone may create organizations, a limit for each organization protects no reader. Further invitations
-// wait like failed mails.
+// MaxInvitations is the maximum number of invitations that each process mails to an address in a UTC day, for all
+// organizations together: if anyone may create organizations, a limit per organization would not protect the recipient.
+// Further invitations wait like failed mails.
 const MaxInvitations = 20
 
-// invitedAddresses counts the invitations that an address was mailed. It is safe for concurrent use.
+// invitedAddresses counts the invitations mailed to each address. It is safe for concurrent use.
 type invitedAddresses struct {
 	mu     sync.Mutex
 	day    time.Time
-	counts map[[32]byte]int // by domain.EmailSHA256: as many as mails were sent, at most
+	counts map[[32]byte]int // by domain.EmailSHA256; at most one entry per mail sent
 }
 
-var errInvitedOften = errors.New("its address was mailed as many invitations as in a day it may")
+var errInvitedOften = errors.New("the address has reached the daily limit of invitations")
 
 // count adds n invitations to an address, or refuses if the day's limit is used up.
 func (i *invitedAddresses) count(address string, n int, now time.Time) error {
@@ -97,7 +99,7 @@ func (i *invitedAddresses) count(address string, n int, now time.Time) error {
 }
 
 const (
-	mailEvery   = 10 * time.Second // between two looks at the queue
+	mailEvery   = 10 * time.Second // between two checks of the queue
 	mailLease   = 10 * time.Minute
 	mailAttempt = 5 * time.Minute  // all recipients of a row; well within the lease
 	mailTimeout = 30 * time.Second // one recipient
@@ -106,12 +108,12 @@ const (
 	maxMailDelay = time.Hour
 )
 
-// mailDelay is the wait after the nth failure: a minute, doubled each time, an hour at most.
+// mailDelay returns the wait after the nth failure: a minute, doubled each time, up to an hour.
 func mailDelay(attempts int) time.Duration {
 	return min(maxMailDelay, time.Minute<<min(attempts-1, 10))
 }
 
-// NewMailer makes the loop of a mailer. It returns errors of the database; a mail that could not be sent is logged and
+// NewMailer returns the loop of a Mailer. Its Work returns database errors. A mail that could not be sent is logged and
 // retried later.
 func NewMailer(m Mailer) *Loop {
 	if m.Observe == nil {
@@ -166,7 +168,7 @@ func (m Mailer) drop(ctx context.Context, shard domain.Shard) error {
 	)
 	if len(dropped) > 0 {
 		m.Log.Warn(
-			"mails could not be sent in time and are not sent any more", "shard", shard, "mails", len(dropped), "configured",
+			"mails dropped: they could not be sent in time", "shard", shard, "mails", len(dropped), "configured",
 			m.Send != nil,
 		)
 		m.Observe(MailDropped, len(dropped))
@@ -220,7 +222,7 @@ func (m Mailer) dropInvitations(ctx context.Context, shard domain.Shard) error {
 	dropped, err := statement.All(ctx, m.Pool, "drop old invitations", pgx.RowTo[domain.EventID], query, shard, m.Now())
 	if len(dropped) > 0 {
 		m.Log.Warn(
-			"invitations could not be sent before they ended", "shard", shard, "mails", len(dropped), "configured",
+			"invitations dropped: they expired before they could be sent", "shard", shard, "mails", len(dropped), "configured",
 			m.Send != nil,
 		)
 		m.Observe(MailDropped, len(dropped))
@@ -228,13 +230,13 @@ func (m Mailer) dropInvitations(ctx context.Context, shard domain.Shard) error {
 	return err
 }
 
-// findInvited is the address and the role of a member whose invitation is still the one of the mail.
+// findInvited returns the address and the role of a member if the mail's invitation is still the current one.
 var findInvited = cluster.SQL(`SELECT t.body, m.role
 	FROM {members} m
 	JOIN {texts} t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
 	WHERE m.shard = $1 AND m.organization_id = $2 AND m.member_id = $3 AND m.status = 'invited' AND m.invitation_sha256 = $4 AND t.body IS NOT NULL`)
 
-// invite sends an invitation, unless it was withdrawn, made again or accepted meanwhile, and deletes the row with its
+// invite sends an invitation, unless it was withdrawn, renewed or accepted meanwhile, and deletes the row with its
 // code.
 func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q invitationMail) error {
 	type invited struct {
@@ -269,14 +271,14 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 		delay := mailDelay(q.Attempts)
 		m.Observe(MailFailed, 1)
 		m.Log.Warn(
-			"an invitation could not be sent; it is tried again", "mail", q.ID, "attempt", q.Attempts, "delay", delay, "error",
+			"sending an invitation failed; retrying later", "mail", q.ID, "attempt", q.Attempts, "delay", delay, "error",
 			err,
 		)
 		again := cluster.SQL(`UPDATE {invitation_mails} SET due_at = $4 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`)
 		return statement.Exec(ctx, m.Pool, "record what was mailed", again, shard, q.ID, q.Attempts, m.Now().Add(delay))
 	}
 	if found {
-		_ = m.invited.count(to.Address, 1, m.Now()) // it was asked before
+		_ = m.invited.count(to.Address, 1, m.Now()) // checked before
 		m.Observe(MailSent, 1)
 	}
 	// If another worker has taken the row meanwhile, its number of attempts differs and this changes nothing.
@@ -284,7 +286,7 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 	return statement.Exec(ctx, m.Pool, "record what was mailed", done, shard, q.ID, q.Attempts)
 }
 
-// deliver sends a row's mail to every recipient that has not received it, and records who has.
+// deliver sends a row's mail to every recipient that has not received it, and records the recipients.
 func (m Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q queuedMail) error {
 	recipients, err := m.recipients(ctx, shard, q)
 	if err != nil {
@@ -314,7 +316,7 @@ func (m Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q 
 		return statement.Exec(ctx, m.Pool, "record what was mailed", done, shard, q.mail.ID, q.attempts)
 	}
 	delay := mailDelay(q.attempts)
-	m.Log.Warn("a mail could not be sent to everyone; it is tried again", "mail", q.mail.ID, "attempt", q.attempts,
+	m.Log.Warn("sending a mail failed for some recipients; retrying later", "mail", q.mail.ID, "attempt", q.attempts,
 		"failures", len(failures), "delay", delay, "error", failures[0])
 	again := cluster.SQL(`UPDATE {mails} SET due_at = $4, sent = $5 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`)
 	return statement.Exec(
@@ -327,10 +329,10 @@ func (m Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q 
 const (
 	MailSent    = "sent"
 	MailFailed  = "failed"
-	MailDropped = "dropped" // a row that is too old, for all its recipients
+	MailDropped = "dropped" // the row is too old; counts once for all recipients
 )
 
-// recipients are the present owners and admins whose address was not erased.
+// recipients returns the current owners and admins whose address was not erased.
 func (m Mailer) recipients(ctx context.Context, shard domain.Shard, q queuedMail) ([]Mail, error) {
 	query := cluster.SQL(`SELECT m.member_id, t.body
 		FROM {members} m

@@ -52,7 +52,7 @@ func (o *outbox) wants(t *testing.T, what string, want ...string) {
 	o.sent = nil
 }
 
-// warned is an organization that has used 4 of 5 versions.
+// warned creates an organization that has used 4 of 5 versions.
 func warned(t *testing.T, l *ledgertest.Ledger) ledgertest.Organization {
 	t.Helper()
 	o := l.Organization(t, 2, "gratis")
@@ -62,8 +62,8 @@ func warned(t *testing.T, l *ledgertest.Ledger) ledgertest.Organization {
 	return o
 }
 
-// smallPlans opens a ledger whose organizations may register five versions a month. Its clock stands still, so that no
-// month ends meanwhile.
+// smallPlans opens a ledger whose organizations may register five versions a month. Its clock is stopped, so that no
+// month ends during the test.
 func smallPlans(t *testing.T) *ledgertest.Ledger {
 	t.Helper()
 	now := time.Now().Add(time.Minute)
@@ -136,7 +136,8 @@ func TestMailReachesEveryRecipientOnce(t *testing.T) {
 	period := domain.PeriodOf(l.Now()).String()
 	deliver()
 	box.wants(t, "one address is down", "owner@example.com 80@"+period+" 4/5")
-	// A minute, then two, four …: never before, and never twice to whom has it.
+	// Retries come after one minute, then two, four and so on, never earlier, and never to a recipient that already has
+	// the mail.
 	for _, delay := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
 		now = now.Add(delay - time.Second)
 		deliver()
@@ -164,8 +165,8 @@ func TestMailReachesEveryRecipientOnce(t *testing.T) {
 	}
 }
 
-// A worker that dies with a row loses it to the next one when its lease ends; two workers never send the same row at
-// the same time.
+// TestMailIsLeasedToOneWorker: when a worker dies, another takes its row once the lease expires. Two workers never send
+// the same row at the same time.
 func TestMailIsLeasedToOneWorker(t *testing.T) {
 	ctx := context.Background()
 	l := smallPlans(t)
@@ -213,7 +214,7 @@ func TestMailIsLeasedToOneWorker(t *testing.T) {
 	}
 }
 
-// Without a mail server, or with one that stays down, warnings stay and mails go.
+// TestOldMailsAreDropped: without a mail server, or with one that stays down, warnings are kept but mails are dropped.
 func TestOldMailsAreDropped(t *testing.T) {
 	ctx := context.Background()
 	l := smallPlans(t)
@@ -244,14 +245,14 @@ func TestOldMailsAreDropped(t *testing.T) {
 		}
 	}
 	store, five := l.Store(t), int64(5)
-	store.Plans = domain.Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &five}} // those of smallPlans
+	store.Plans = domain.Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &five}} // the plans of smallPlans
 	usage, err := store.Usage(ctx, domain.Access{Organization: o.ID, Key: o.Key.ID}, domain.PeriodOf(l.Now()))
 	if err != nil || len(usage.Warnings) != 1 || usage.Warnings[0].Percent != 80 {
 		t.Errorf("usage %+v, %v", usage, err)
 	}
 }
 
-// waitingMails is what operators see of the mails of a shard.
+// waitingMails returns the number of mails of a shard that operators see.
 func waitingMails(t *testing.T, l *ledgertest.Ledger, shard domain.Shard) (n int64, oldest *time.Time) {
 	t.Helper()
 	watched, err := query.Watch(context.Background(), l.Pool)
@@ -265,7 +266,7 @@ func waitingMails(t *testing.T, l *ledgertest.Ledger, shard domain.Shard) (n int
 	return backlogs[shard].Mails, watched.Shards[shard].Mail
 }
 
-// Owners and admins get one mail when a destination is disabled.
+// TestDisabledDestinationIsMailedOnce: owners and admins get one mail when a destination is disabled.
 func TestDisabledDestinationIsMailedOnce(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -285,7 +286,7 @@ func TestDisabledDestinationIsMailedOnce(t *testing.T) {
 		)
 	}
 	disable()
-	disable() // is disabled already: no second mail
+	disable() // already disabled: no second mail
 	var sent []queue.Mail
 	mailer := queue.NewMailer(queue.Mailer{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time {
@@ -307,8 +308,8 @@ func TestDisabledDestinationIsMailedOnce(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestInvitationsAreMailed: an invitation reaches the address once, and its code leaves the queue with the mail. One
-// that was withdrawn or made again before, or whose time is over, is not sent.
+// TestInvitationsAreMailed: an invitation reaches the address once, and its code leaves the queue with the mail. An
+// invitation that was withdrawn, renewed or has expired is not sent.
 func TestInvitationsAreMailed(t *testing.T) {
 	ctx := context.Background()
 	began, passed := time.Now().Add(time.Minute), atomic.Int64{}
@@ -400,8 +401,8 @@ func TestInvitationsAreMailed(t *testing.T) {
 	look("too late", 0)
 }
 
-// What the database refuses is reported, of mails and of invitations alike: taking one, finding whom to send it to,
-// recording that it failed or was sent, and dropping it.
+// TestMailErrorsAreReported: database errors are reported for mails and invitations: when taking one, finding its
+// recipients, recording that it failed or was sent, and dropping it.
 func TestMailErrorsAreReported(t *testing.T) {
 	if pgtest.OnCitus() {
 		t.Skip("its distributed tables have no triggers")

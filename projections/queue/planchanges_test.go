@@ -12,9 +12,9 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// Two processes count, warn and change the plan at once while a month ends, and half of the requests are counted by a
-// process that has not heard of the change. Each warning is of the plan in force, true, and given once; none is missing
-// in the end.
+// TestWarningsUnderPlanChanges: two processes count, warn and change the plan at once while a month ends, and a process
+// that does not know of the change counts half of the requests. Each warning belongs to the plan in force, is correct
+// and given once, and none is missing in the end.
 func TestWarningsUnderPlanChanges(t *testing.T) {
 	m := newMetered(t)
 	o := m.Organization(t, 1, "gratis")
@@ -30,7 +30,7 @@ func TestWarningsUnderPlanChanges(t *testing.T) {
 	for range 3 {
 		work.Go(func() {
 			for range 60 {
-				// What is refused was not counted, which is all that matters.
+				// A refused request was not counted, which is sufficient here.
 				_ = m.store.TakeRequests(
 					context.Background(), domain.Access{Organization: o.ID, Plan: plans[rand.IntN(2)]}, 1+rand.IntN(3), m.Now(),
 				)

@@ -17,14 +17,14 @@ func TestStatementsAreAimed(t *testing.T) {
 	statements := map[string]string{
 		"due": takeDue, "unwarned": unwarned,
 	}
-	if !pgtest.OnCitus() { // where the nodes answer them in the test below
+	if !pgtest.OnCitus() { // on Citus the test below runs them on the nodes
 		statements["mails"], statements["contents"], statements["unwarned_anywhere"] = mailDue, contentDue, anyUnwarned
 	}
 	clustertest.Aimed(t, statements)
 }
 
-// A question about all shards names those in which something is due, whichever node has them, and of two queues those
-// of either.
+// TestDueIsFoundInEachCitusNode: a query of all shards returns the shards with due work, whatever their node and
+// whichever of two queues has it.
 func TestDueIsFoundInEachCitusNode(t *testing.T) {
 	l := ledgertest.New(t)
 	l.Organization(t, 1, "gratis")

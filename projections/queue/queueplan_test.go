@@ -11,7 +11,7 @@ import (
 	"integrityledger/eventstore/pgtest"
 )
 
-// The statements of the queues look rows up by their keys.
+// TestQueuesLookUpKeys: the statements of the queues look up rows by key.
 func TestQueuesLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -30,7 +30,7 @@ func TestQueuesLookUpKeys(t *testing.T) {
 	}
 }
 
-// A question about all shards looks each shard up by its key, whatever stands in the tables.
+// TestQuestionsAboutAllShardsLookUpKeys: a query of all shards looks up each shard by key, whatever the tables contain.
 func TestQuestionsAboutAllShardsLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()

@@ -16,12 +16,12 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// unwarnedOf finds organizations of a shard that reached a part of an allowance without a warning of it: those with a
-// note of a meter in month $2, or in month $3 before it if it was made after $4, of the limit that their plan sets ($5,
-// and $6 of requests and $7 of attempts). It agrees with domain.WarnOfMeters: an organization is found until it has
-// been warned, and no longer. The last charge noted at least the lowest part that it reached, so notes are only of use
-// to the processes whose limit the note of 80 % has: where plan tables differ, each would else find the notes of its
-// own limit behind the other's warning, for ever.
+// unwarnedOf finds organizations of a shard that reached a threshold of an allowance without a warning. They have a
+// meter's note in month $2, or in the previous month $3 if it was made after $4, for the limit that their plan sets
+// ($5, with $6 for requests and $7 for attempts). It agrees with domain.WarnOfMeters: an organization is found only
+// until it has been warned. The last charge noted at least the lowest threshold that it reached, so only notes with the
+// limit of the 80 % note are used. Otherwise, if the plan tables of two processes differ, each would find the notes of
+// its own limit behind the other's warning again and again.
 const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
 	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100 FROM {%[1]s}
 		WHERE shard = %[4]s AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
@@ -38,7 +38,7 @@ var (
 	anyUnwarned = Due(unwarnedIn("s.shard")...)
 )
 
-// unwarnedIn asks for each allowance about a shard.
+// unwarnedIn returns the query of each allowance for a shard.
 func unwarnedIn(shard string) []string {
 	of := func(a domain.Allowance, limits string) string {
 		return fmt.Sprintf(unwarnedOf, projections.MeterTables[a], a, limits, shard)
@@ -46,9 +46,9 @@ func unwarnedIn(shard string) []string {
 	return []string{of(domain.RequestsAllowance, "requests"), of(domain.AttemptsAllowance, "attempts")}
 }
 
-// MeterWarner turns what the meters of requests and of webhook attempts have noted into events: at once if this process
-// counted the request, otherwise at its next look. Several processes may run one; a warning that two of them find is
-// decided once.
+// MeterWarner turns the notes of the meters of requests and webhook attempts into events: at once if this process
+// counted the request, otherwise at its next check. Several processes may run one; a warning that two of them find is
+// recorded once.
 type MeterWarner struct {
 	Pool   eventstore.Database
 	Shards int
@@ -59,10 +59,10 @@ type MeterWarner struct {
 	Log *slog.Logger
 }
 
-// warnEvery is the time between two looks for what another process has noted.
+// warnEvery is the time between two checks for notes of other processes.
 const warnEvery = 10 * time.Second
 
-// NewMeterWarner makes the loop of a warner.
+// NewMeterWarner returns the loop of a MeterWarner.
 func NewMeterWarner(w MeterWarner) *Loop {
 	return NewLoop(Loop{Pool: w.Pool, Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log,
 		Failure: "warnings of what the month has used have to wait", Work: w.warn,
@@ -71,7 +71,7 @@ func NewMeterWarner(w MeterWarner) *Loop {
 		}})
 }
 
-// arguments are the arguments of unwarnedOf after the shard.
+// arguments returns the arguments of unwarnedOf after the shard.
 func (w MeterWarner) arguments() []any {
 	now, names := w.Now(), w.Plans.Names()
 	period := domain.PeriodOf(now)
@@ -82,7 +82,7 @@ func (w MeterWarner) arguments() []any {
 	}
 }
 
-// warn warns every organization of a shard that has an open warning.
+// warn warns every organization of a shard with an open warning.
 func (w MeterWarner) warn(ctx context.Context, shard domain.Shard) (more bool, err error) {
 	found, err := statement.All(ctx, w.Pool, "find whom to warn of what the month has used",
 		pgx.RowTo[domain.OrganizationID],

@@ -21,7 +21,7 @@ import (
 type metered struct {
 	*ledgertest.Ledger
 	t       *testing.T
-	now     atomic.Pointer[time.Time] // which a group may still read once its callers are answered
+	now     atomic.Pointer[time.Time] // a group may still read it after its callers are answered
 	store   *query.Store
 	reached []domain.Shard
 }
@@ -50,7 +50,7 @@ func newMetered(t *testing.T) *metered {
 
 func (m *metered) set(now time.Time) { m.now.Store(&now) }
 
-// take counts requests and warns of nothing, as a process does that stops right after.
+// take counts requests without warning, like a process that stops right afterwards.
 func (m *metered) take(o ledgertest.Organization, plan string, n int) {
 	m.t.Helper()
 	if err := m.store.TakeRequests(
@@ -85,7 +85,8 @@ func (m *metered) wants(what string, o ledgertest.Organization, want ...string) 
 	}
 }
 
-// After a wrong clock has warned of a future month and was reset, warnings of the present month are still made.
+// TestRequestsAreWarnedOfAfterAClockReset: after a wrong clock caused warnings of a future month and was reset,
+// warnings of the current month are still recorded.
 func TestRequestsAreWarnedOfAfterAClockReset(t *testing.T) {
 	m := newMetered(t)
 	o := m.Organization(t, 1, "gratis")
@@ -115,8 +116,8 @@ func TestRequestsAreWarnedOfAfterAClockReset(t *testing.T) {
 	)
 }
 
-// A process that stops between counting a request and reporting that a part of the allowance was reached leaves the
-// warning to others, which report each part once.
+// TestWarningsOfAnotherProcessAreReportedOnce: if a process stops between counting a request and recording the warning,
+// other processes record it, once per threshold.
 func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 	m := newMetered(t)
 	o, neighbour := m.Organization(t, 1, "gratis"), m.Organization(t, 1, "gratis")
@@ -132,7 +133,7 @@ func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 	}
 	m.wants("before anyone looks", o)
 
-	// Four processes look at once.
+	// Four processes check at once.
 	look := func() {
 		var all sync.WaitGroup
 		for range 4 {
@@ -153,7 +154,8 @@ func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 	look()
 	m.wants("after four more", o, eighty)
 
-	// The rest is reached at the end of the month by a process that stops, and nobody looks before the next month.
+	// A process reaches the other thresholds at the end of the month and stops, and no process checks before the next
+	// month.
 	m.set(domain.PeriodOf(m.Now()).End().Add(-time.Second))
 	m.take(o, "gratis", 2)
 	m.set(m.Now().Add(time.Hour))
@@ -177,14 +179,15 @@ func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 	if err := mailer.Look(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	// The first has grown older than a mail may.
+	// The first is too old for a mail.
 	sent.wants(
 		t, "what is left of the month before", "owner@example.com 95@"+month+" 10/10",
 		"owner@example.com 100@"+month+" 10/10",
 	)
 }
 
-// What was reached of one plan is reported as it was, although the plan changes before the next look.
+// TestWarningOutlivesItsPlan: a threshold reached under one plan is reported for that plan, although the plan changes
+// before the next check.
 func TestWarningOutlivesItsPlan(t *testing.T) {
 	m := newMetered(t)
 	o := m.Organization(t, 1, "gratis")
@@ -206,8 +209,8 @@ func TestWarningOutlivesItsPlan(t *testing.T) {
 		"requests 100 95/10@"+month+" by operator")
 }
 
-// What a clock that was ahead has warned of in a later month hides nothing of this month's, once the shard is set
-// right.
+// TestWarningsAfterClockReset: warnings of a later month from a wrong clock do not hide warnings of this month, once
+// the shard is reset.
 func TestWarningsAfterClockReset(t *testing.T) {
 	m := newMetered(t)
 	o, right := m.Organization(t, 1, "gratis"), m.Now()
@@ -233,7 +236,7 @@ func TestWarningsAfterClockReset(t *testing.T) {
 	}
 }
 
-// Run looks periodically, and at once when it is woken.
+// TestMeterWarnerActsWhenWoken: Run checks periodically, and at once when it is woken.
 func TestMeterWarnerActsWhenWoken(t *testing.T) {
 	m := newMetered(t)
 	o := m.Organization(t, 1, "gratis")
@@ -251,7 +254,7 @@ func TestMeterWarnerActsWhenWoken(t *testing.T) {
 		defer close(ended)
 		w.Run(ctx)
 	}()
-	<-done // what had been reached before it ran
+	<-done // thresholds reached before it ran
 	m.take(o, "gratis", 2)
 	<-done // it was woken
 	cancel()
@@ -261,7 +264,8 @@ func TestMeterWarnerActsWhenWoken(t *testing.T) {
 	}
 }
 
-// What the meter of webhook attempts has noted is reported as that of requests is, of the limit that the plan has.
+// TestWebhookAttemptsAreWarnedOf: notes of the meter of webhook attempts are reported like notes of requests, with the
+// plan's limit.
 func TestWebhookAttemptsAreWarnedOf(t *testing.T) {
 	m := newMetered(t)
 	o, other := m.Organization(t, 1, "gratis"), m.Organization(t, 1, "pro")
@@ -282,7 +286,7 @@ func TestWebhookAttemptsAreWarnedOf(t *testing.T) {
 	m.wants("a plan without a limit", other)
 }
 
-// looks lets the meters be looked at twice. The first look sends so many commands; none is left for the second.
+// looks checks the meters twice. The first check sends commands commands, and the second none.
 func (m *metered) looks(what string, commands int) {
 	m.t.Helper()
 	for _, want := range []int{commands, 0} {
@@ -300,8 +304,8 @@ func (m *metered) looks(what string, commands int) {
 	}
 }
 
-// What a month's last seconds reached of a new plan is found in the next month, once. Notes of a former plan are not
-// found.
+// TestNotesOfAMonthsLastSeconds: thresholds of a new plan reached in a month's last seconds are found in the next
+// month, once. Notes of a former plan are not found.
 func TestNotesOfAMonthsLastSeconds(t *testing.T) {
 	m := newMetered(t)
 	o, late := m.Organization(t, 1, "gratis"), m.Organization(t, 1, "pro")
@@ -312,7 +316,7 @@ func TestNotesOfAMonthsLastSeconds(t *testing.T) {
 	m.Must(t, &domain.ChangePlan{Origin: o.Operator(), Plan: "pro"})
 	m.set(month.End().Add(-time.Second))
 	m.take(o, "pro", 72)
-	m.take(late, "gratis", 10) // by a process that has not heard of the new plan
+	m.take(late, "gratis", 10) // by a process that does not know the new plan
 	m.set(month.End().Add(time.Hour))
 	m.looks("the next month", 1)
 	m.wants(
@@ -322,8 +326,8 @@ func TestNotesOfAMonthsLastSeconds(t *testing.T) {
 	m.wants("a former plan", late)
 }
 
-// Processes whose plan tables differ warn by their own limits, but only as long as requests are counted by both: looks
-// alone add nothing.
+// TestDifferentPlanTablesWarnWithRequestsAlone: processes with different plan tables warn by their own limits, but only
+// while both count requests. Checks alone add no warnings.
 func TestDifferentPlanTablesWarnWithRequestsAlone(t *testing.T) {
 	m := newMetered(t)
 	o := m.Organization(t, 1, "gratis")
@@ -347,7 +351,7 @@ func TestDifferentPlanTablesWarnWithRequestsAlone(t *testing.T) {
 	m.take(o, "gratis", 8)
 	other.take(o, "gratis", 1)
 	looks()
-	// With 9 used, one process notes 80 % of 10, beside 95 and 100 % of 9 that the other has noted.
+	// With 9 used, one process notes 80 % of 10, and the other has noted 95 and 100 % of 9.
 	access := domain.Access{Organization: o.ID, Plan: "gratis"}
 	if err := m.store.ReturnRequest(context.Background(), access, m.Now()); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 var useChallenge = cluster.SQL(`INSERT INTO {console_challenges} (shard, id_sha256, expires_at)
 	VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING true`)
 
-// UseChallenge uses a challenge up; of any number of requests at once, one is answered with true. The hash tells the
+// UseChallenge uses up a challenge. Of any number of concurrent requests, only one gets true. The hash determines the
 // shard.
 func (s *Store) UseChallenge(ctx context.Context, sha256 [32]byte, expiresAt time.Time) (used bool, err error) {
 	_, used, err = statement.First(ctx, s.Pool, "use a challenge", pgx.RowTo[bool],
@@ -24,7 +24,7 @@ func (s *Store) UseChallenge(ctx context.Context, sha256 [32]byte, expiresAt tim
 	return used, err
 }
 
-// NamedPasskey is a passkey as its owner sees it; the name is empty once erased.
+// NamedPasskey is a passkey with its name, which is empty once erased.
 type NamedPasskey struct {
 	domain.Passkey
 	Name       string
@@ -50,15 +50,15 @@ func (s *Store) Passkeys(ctx context.Context, o domain.OrganizationID, member do
 		findPasskeys, o.Shard(), o, member)
 }
 
-// The counter of an authenticator that counts only grows: an answer that does not raise it comes from a copy, or is an
-// old one. Authenticators that do not count say 0 each time.
+// An authenticator's counter only grows: an answer that does not raise it comes from a copy or is a replay.
+// Authenticators without a counter always send 0.
 var usePasskey = cluster.SQL(`INSERT INTO {passkey_uses} AS u (shard, passkey_id, sign_count, last_used_at)
 	VALUES ($1, $2, $3, $4)
 	ON CONFLICT (shard, passkey_id) DO UPDATE SET sign_count = excluded.sign_count, last_used_at = excluded.last_used_at
 		WHERE excluded.sign_count > u.sign_count OR excluded.sign_count = 0 AND u.sign_count = 0
 	RETURNING true`)
 
-// UsePasskey notes a use; counted is false where the authenticator's counter has not grown.
+// UsePasskey records a use. counted is false if the authenticator's counter has not grown.
 func (s *Store) UsePasskey(
 	ctx context.Context, p domain.Passkey, signCount int64, now time.Time,
 ) (counted bool, err error) {

@@ -20,14 +20,14 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Store answers from the primary only, because a session that has ended must not be found again.
+// Store reads only from the primary, because an ended session must not be found again.
 type Store struct {
 	Pool         eventstore.Database
 	Installation eventstore.Installation
 	Plans        domain.Plans
 }
 
-// How long a session of the console lives: without a request, and at most.
+// Lifetimes of a console session: without a request, and in total.
 const (
 	Idle     = 30 * time.Minute
 	Lifetime = 12 * time.Hour
@@ -38,7 +38,7 @@ type Session struct {
 	ID           domain.SessionID
 	Organization domain.OrganizationID
 	Member       domain.MemberID
-	Role         domain.Role // when the session began, and still
+	Role         domain.Role // unchanged since the session began
 	UserAgent    string
 	CreatedAt    time.Time
 	ProvedAt     time.Time // the last proof of identity
@@ -52,19 +52,19 @@ type Session struct {
 	OrganizationName string
 	Email            string // empty once erased
 
-	begins bool // it is not stored yet, or stored anew under another token
-	ended  bool // somebody else has ended it meanwhile
+	begins bool // to be stored, possibly again under another token
+	ended  bool // another request has ended it meanwhile
 }
 
-// Begin makes the session one that its next commit stores.
+// Begin makes the next commit store the session.
 func (s *Session) Begin() { s.begins = true }
 
-// Ended reports whether the session was no longer there when its token was to be replaced.
+// Ended reports whether the session had already ended when its token was to be replaced.
 func (s *Session) Ended() bool { return s.ended }
 
-// Sessions stores the sessions of the console for scs, as its CtxStore. The context carries the session ([With]): the
-// organization tells the shard, and what a session is about stands in columns, so that one statement finds it and
-// judges its member. scs' own idea of the time is not used.
+// Sessions is an scs CtxStore for console sessions. The context carries the session ([With]): its organization
+// determines the shard. A session's data is in columns, so that one statement finds the session and checks its member.
+// The expiry passed by scs is not used.
 type Sessions struct {
 	*Store
 	Now func() time.Time
@@ -72,7 +72,7 @@ type Sessions struct {
 
 type sessionKey struct{}
 
-// With carries the session that scs is about to look for, to store or to delete.
+// With returns a context that carries the session that scs will find, store or delete.
 func With(ctx context.Context, shard domain.Shard, s *Session) context.Context {
 	return context.WithValue(ctx, sessionKey{}, sessionAt{shard, s})
 }
@@ -84,7 +84,7 @@ type sessionAt struct {
 
 var errNoSession = errors.New("a session is stored with a context that carries it")
 
-// of reads what the context carries, and the hash of the token, which scs has made.
+// of returns the session in the context and the hash of the token, which scs has generated.
 func (s Sessions) of(ctx context.Context, token string) (at sessionAt, sum []byte, err error) {
 	at, ok := ctx.Value(sessionKey{}).(sessionAt)
 	if !ok {
@@ -94,8 +94,8 @@ func (s Sessions) of(ctx context.Context, token string) (at sessionAt, sum []byt
 	return at, sum, err
 }
 
-// A session holds while its member is active and has the role that the session began with, whatever else is known of
-// it: asked of the primary, for each request.
+// A session is valid while its member is active and has the role that the session began with. This is read from the
+// primary for each request.
 var findSession = cluster.SQL(`SELECT s.session_id, s.organization_id, s.member_id, s.role, s.user_agent,
 		s.created_at, s.proved_at, s.used_at,
 		o.plan, o.internal, o.per_minute, o.sequence, coalesce(n.body, ''), coalesce(e.body, ''), s.data
@@ -132,17 +132,16 @@ var (
 			(shard, token_sha256, session_id, organization_id, member_id, role, user_agent, data,
 			created_at, proved_at, used_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`)
-	// A session that was ended while its request was under way is not brought back.
+	// A session that ended during its request is not restored.
 	touchSession = cluster.SQL(`UPDATE {console_sessions} SET data = $3, used_at = $4, expires_at = $5
 		WHERE shard = $1 AND token_sha256 = $2`)
-	// What a new session ends, itself apart: whichever clock has dated the others, it stays.
+	// A new session ends the oldest ones, never itself, whatever the clocks of the others were.
 	endOldest = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND token_sha256 = ANY(ARRAY(
 		SELECT token_sha256 FROM {console_sessions}
 		WHERE shard = $1 AND member_id = $3 AND token_sha256 <> $2 ORDER BY used_at DESC, token_sha256 OFFSET $4))`)
 )
 
-// MaxPerMember is how many sessions a member has at most: the one that was used the longest ago ends when another
-// begins.
+// MaxPerMember is the maximum number of sessions of a member. Beginning another one ends the least recently used.
 const MaxPerMember = 20
 
 // CommitCtx implements scs.CtxStore.
@@ -183,7 +182,7 @@ func (s Sessions) DeleteCtx(ctx context.Context, token string) error {
 	return err
 }
 
-// Find implements scs.Store, which asks with a context where it can.
+// Find implements scs.Store. scs calls FindCtx instead.
 func (s Sessions) Find(token string) ([]byte, bool, error) {
 	return s.FindCtx(context.Background(), token)
 }
@@ -212,7 +211,7 @@ func (s *Store) SessionsOf(
 
 var endSession = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND member_id = $2 AND session_id = $3`)
 
-// EndSession ends a session of a member; one that is not there any more has ended.
+// EndSession ends a session of a member. It does nothing if the session has already ended.
 func (s *Store) EndSession(
 	ctx context.Context, o domain.OrganizationID, member domain.MemberID, id domain.SessionID,
 ) error {
@@ -224,8 +223,8 @@ func (s *Store) EndSessions(ctx context.Context, o domain.OrganizationID, member
 	return statement.Exec(ctx, s.Pool, "end all sessions", projections.EndSessions, o.Shard(), member)
 }
 
-// EndSignIns ends all sessions and uses up all links. Run it on a restored database, in which sessions that have ended
-// since the backup live again. The ledger itself is not affected.
+// EndSignIns ends all sessions and uses up all links. Run it on a restored database, in which sessions that ended after
+// the backup would be valid again. The ledger itself is not affected.
 func EndSignIns(ctx context.Context, pool *pgxpool.Pool) error {
 	for _, query := range []string{
 		cluster.SQL("DELETE FROM {console_sessions}"),
@@ -239,7 +238,7 @@ func EndSignIns(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// Links are kept for the hour in which they count against their address.
+// Links are kept for the hour in which they count towards the limit of their address.
 var (
 	forgetSessions = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND expires_at <= $2`)
 	forgetLinks    = cluster.SQL(`DELETE FROM {console_links}
@@ -247,7 +246,7 @@ var (
 	forgetChallenges = cluster.SQL(`DELETE FROM {console_challenges} WHERE shard = $1 AND expires_at <= $2`)
 )
 
-// Forget deletes sessions, links and challenges whose time is over.
+// Forget deletes expired sessions, links and challenges.
 func (s *Store) Forget(ctx context.Context, now time.Time) error {
 	return s.Installation.EachShard(ctx, s.Pool, func(ctx context.Context, shard domain.Shard) error {
 		for _, query := range []string{forgetSessions, forgetLinks, forgetChallenges} {

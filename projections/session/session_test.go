@@ -14,8 +14,8 @@ import (
 	"integrityledger/projections/session"
 )
 
-// A session holds for 30 minutes without a request and 12 hours at most, while its member is active in the role that it
-// began with; what has ended it once ends it for good.
+// TestSessions: a session is valid for 30 minutes without a request and at most 12 hours, while its member is active in
+// the original role. Once ended, it stays ended.
 func TestSessions(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 3, domain.InternalPlan)
@@ -80,7 +80,7 @@ func TestSessions(t *testing.T) {
 		t.Error("without a request, it holds for 30 minutes")
 	}
 
-	// Ended while a request was under way: the end of the request does not bring it back.
+	// A session that ended during a request is not restored by the end of the request.
 	token = begin()
 	s, _ = find(token, 3)
 	if err := store.EndSession(ctx, o.ID, member, s.ID); err != nil {
@@ -91,7 +91,7 @@ func TestSessions(t *testing.T) {
 		t.Error("an ended session has come back")
 	}
 
-	// Another role or status ends it, and nothing brings it back.
+	// Another role or status ends it permanently.
 	l.Must(t, &domain.AddMember{Origin: o.Operator(), Email: "second@example.com", Role: domain.Owner})
 	admin, owner, disabled, active := domain.Admin, domain.Owner, domain.MemberDisabled, domain.MemberActive
 	for what, change := range map[string][2]domain.ChangeMember{
@@ -107,14 +107,14 @@ func TestSessions(t *testing.T) {
 			}
 		}
 	}
-	// One that began in the moment of the change is of another role.
+	// A session that began at the moment of the change has another role.
 	l.Must(t, &domain.ChangeMember{Origin: o.Operator(), Member: member, Role: &admin})
 	if _, found := find(begin(), 3); found {
 		t.Error("a session of a former role was found")
 	}
 	l.Must(t, &domain.ChangeMember{Origin: o.Operator(), Member: member, Role: &owner})
 
-	// The one that was used the longest ago ends when there are too many, and never the new one.
+	// If there are too many, the least recently used one ends, never the new one.
 	first := begin()
 	now = now.Add(time.Minute)
 	second := begin()
@@ -124,7 +124,7 @@ func TestSessions(t *testing.T) {
 	for range session.MaxPerMember - 2 {
 		begin()
 	}
-	now = now.Add(-time.Hour) // of a process whose clock is behind
+	now = now.Add(-time.Hour) // a process whose clock is behind
 	last := begin()
 	now = now.Add(time.Hour)
 	for name, c := range map[string]struct {
@@ -161,8 +161,8 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// An address is found in whatever case it was written, in every organization, until the membership ends or the address
-// is erased.
+// TestMemberships: an address is found in any letter case, in every organization, until the membership ends or the
+// address is erased.
 func TestMemberships(t *testing.T) {
 	l := ledgertest.New(t)
 	store, reader, ctx := l.Sessions(t), l.Store(t), context.Background()
@@ -222,7 +222,7 @@ func TestMemberships(t *testing.T) {
 	l.Audit(t)
 }
 
-// A link is used once, in its time, with its secret; an address is sent five an hour.
+// TestSignInLinks: a link works once, before it expires, with its secret. An address gets five an hour.
 func TestSignInLinks(t *testing.T) {
 	l := ledgertest.New(t)
 	store, ctx, now := l.Sessions(t), context.Background(), time.Now()

@@ -13,13 +13,13 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Membership is one that a person may sign in to: active, in an organization.
+// Membership is an active membership in an organization, which a person may sign in to.
 type Membership struct {
 	Organization     domain.OrganizationID
 	Member           domain.MemberID
 	Role             domain.Role
 	OrganizationName string // empty once erased
-	Email            string // likewise
+	Email            string // empty once erased
 }
 
 const (
@@ -39,12 +39,12 @@ var (
 	findMembership  = cluster.SQL(membershipColumns + `m.organization_id = $2 AND m.member_id = $3`)
 )
 
-// askMemberships is how long a shard may take to tell the memberships of an address: a person waits.
+// askMemberships limits how long a shard may take to return the memberships of an address, because a person waits.
 const askMemberships = 3 * time.Second
 
-// Memberships lists the memberships of an address in all organizations. An address is in no shard, so all are asked.
-// If some do not answer, the memberships that the others hold are returned beside the error: the person can sign in
-// to those.
+// Memberships lists the memberships of an address in all organizations. An address does not determine a shard, so all
+// shards are queried. If some do not answer, it returns the others' memberships with the error, so that the person can
+// sign in to those.
 func (s *Store) Memberships(ctx context.Context, emailSHA256 [32]byte) (all []Membership, err error) {
 	err = s.Installation.EachShard(ctx, s.Pool, func(ctx context.Context, shard domain.Shard) error {
 		ctx, cancel := context.WithTimeout(ctx, askMemberships)
@@ -57,7 +57,7 @@ func (s *Store) Memberships(ctx context.Context, emailSHA256 [32]byte) (all []Me
 	return all, err
 }
 
-// Membership finds one that is active.
+// Membership finds an active membership.
 func (s *Store) Membership(ctx context.Context, o domain.OrganizationID, member domain.MemberID) (Membership, error) {
 	if !s.Installation.Has(o.Shard()) {
 		return Membership{}, domain.ErrSessionEnded
@@ -66,38 +66,37 @@ func (s *Store) Membership(ctx context.Context, o domain.OrganizationID, member 
 		findMembership, o.Shard(), o, member)
 }
 
-// ShardOf is the shard of a hash without an organization: a challenge, or the links for an address without a
-// membership, which are counted together so.
+// ShardOf returns the shard of a hash without an organization: of a challenge, or of the links for an address without a
+// membership, which are therefore counted together.
 func (s *Store) ShardOf(sha256 [32]byte) domain.Shard {
 	return domain.Shard(int(binary.BigEndian.Uint16(sha256[:])) % s.Installation.Shards)
 }
 
-// LinkLifetime is how long a link that signs a person in may be used.
+// LinkLifetime is the lifetime of a sign-in link.
 const LinkLifetime = 15 * time.Minute
 
-// The number of links that an address is sent in an hour: on requests of any browser, and once these are used up, of
-// browsers that have signed in with it before. So a stranger who types the address again and again locks no member out.
+// Limits of links sent to an address in an hour: at the request of any browser, and beyond that only of browsers that
+// have signed in with the address before. A stranger who types the address repeatedly therefore locks no member out.
 const (
 	LinksPerHour      = 5
 	KnownLinksPerHour = 10
 )
 
-// SignInLink is a link that signs a person in once. It is for the memberships of an address, or for the one of Member.
+// SignInLink is a link that signs a person in once: to any membership of an address, or only to Member's.
 type SignInLink struct {
 	ID            domain.SignInID
 	SecretSHA256  [32]byte
 	EmailSHA256   *[32]byte
-	BrowserSHA256 *[32]byte // of the browser that has asked; nil: any
-	KnownBrowser  bool      // it has signed in with the address before; not stored
+	BrowserSHA256 *[32]byte // of the requesting browser; nil: any
+	KnownBrowser  bool      // the browser has signed in with the address before; not stored
 	Organization  domain.OrganizationID
 	Member        domain.MemberID
 	ExpiresAt     time.Time
 	UsedAt        *time.Time
 }
 
-// An operator's link names neither address nor browser, so it counts against no hour. A link with which a person who
-// has signed in proves their identity counts against that member's hour, which strangers cannot use up by typing the
-// address.
+// An operator's link has neither address nor browser, so it counts towards no limit. A link with which a signed-in
+// person proves their identity counts towards that member's limit, which strangers cannot use up by typing the address.
 const (
 	insertLink = `INSERT INTO {console_links} (shard, link_id, secret_sha256, email_sha256, browser_sha256,
 		organization_id, member_id, created_at, expires_at)
@@ -113,8 +112,8 @@ var (
 	RETURNING true`)
 )
 
-// AddSignInLink stores a link from now on; added is false for an address, or a member who proves who they are, that has
-// had LinksPerHour in the last hour, or KnownLinksPerHour where a known browser asks.
+// AddSignInLink stores a link, valid from now. added is false if the address, or the member who proves their identity,
+// has had LinksPerHour links in the last hour, or KnownLinksPerHour for a known browser.
 func (s *Store) AddSignInLink(ctx context.Context, l SignInLink, now time.Time) (added bool, err error) {
 	var organization, member *[16]byte
 	insert, most := insertSignInLink, LinksPerHour
@@ -133,10 +132,10 @@ func (s *Store) AddSignInLink(ctx context.Context, l SignInLink, now time.Time) 
 	return added, err
 }
 
-// AddOperatorLink stores the link of a command that the ledger has executed; any browser may use it.
+// AddOperatorLink stores the link of a command that the ledger has executed. Any browser may use it.
 func (s *Store) AddOperatorLink(ctx context.Context, made domain.OperatorLink, now time.Time) error {
 	if made.Member.IsZero() {
-		return errors.New("a sign-in link of the operator's is stored after its event")
+		return errors.New("store an operator's sign-in link only after its event")
 	}
 	_, err := s.AddSignInLink(ctx, SignInLink{
 		ID: made.ID, SecretSHA256: made.SecretSHA256, Organization: made.Organization, Member: made.Member,
@@ -155,7 +154,7 @@ var findSignInLink = cluster.SQL(`SELECT link_id, secret_sha256, email_sha256, b
 		organization_id, member_id, expires_at, used_at
 	FROM {console_links} WHERE shard = $1 AND link_id = $2 AND secret_sha256 = $3`)
 
-// SignInLink finds a link by its id and secret, used and expired ones included; found is false for any other.
+// SignInLink finds a link by its id and secret, even if it is used or expired. found is false for any other.
 func (s *Store) SignInLink(
 	ctx context.Context, id domain.SignInID, secretSHA256 [32]byte,
 ) (l SignInLink, found bool, err error) {
@@ -176,7 +175,7 @@ func (s *Store) SignInLink(
 var useSignInLink = cluster.SQL(`UPDATE {console_links} SET used_at = $4
 	WHERE shard = $1 AND link_id = $2 AND secret_sha256 = $3 AND used_at IS NULL AND expires_at > $4 RETURNING true`)
 
-// UseSignInLink uses a link up; of any number of requests at once, one is answered with true.
+// UseSignInLink uses up a link. Of any number of concurrent requests, only one gets true.
 func (s *Store) UseSignInLink(ctx context.Context, l SignInLink, now time.Time) (used bool, err error) {
 	_, used, err = statement.First(ctx, s.Pool, "use a link", pgx.RowTo[bool],
 		useSignInLink, l.ID.Shard(), l.ID, l.SecretSHA256[:], now)

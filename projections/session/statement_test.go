@@ -22,7 +22,7 @@ func TestStatementsAreAimed(t *testing.T) {
 	})
 }
 
-// TestStatementsLookUpKeys: each request of a person who has signed in asks the first.
+// TestStatementsLookUpKeys: each request of a signed-in person runs the first statement.
 func TestStatementsLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -44,7 +44,7 @@ func TestStatementsLookUpKeys(t *testing.T) {
 			t.Errorf("%s:\n%s", name, plan)
 		}
 	}
-	// The filters of this one are rules, so only scans are checked.
+	// This one also filters by rules, so only scans are checked.
 	plan := pgtest.Explain(t, pool, "add_proof", insertProofLink)
 	if strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "(shard = $1)\n") {
 		t.Errorf("add_proof:\n%s", plan)

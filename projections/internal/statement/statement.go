@@ -19,10 +19,10 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// Timeout bounds one statement, the wait for a connection included.
+// Timeout limits one statement, including the wait for a connection.
 const Timeout = 10 * time.Second
 
-// All runs a query and reads all its rows. what names the question in errors.
+// All runs a query and reads all its rows. what describes the query in errors.
 func All[T any](
 	ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any,
 ) ([]T, error) {
@@ -36,7 +36,7 @@ func All[T any](
 	return list, nil
 }
 
-// First is All for a query of at most one row; found is false for none.
+// First is All for a query of at most one row. found is false if there is no row.
 func First[T any](
 	ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any,
 ) (row T, found bool, err error) {
@@ -67,7 +67,7 @@ func Map[K comparable, V any](
 	return all, err
 }
 
-// One is First where a missing row is refused.
+// One is First for a row whose absence is a refusal.
 func One[T any](
 	ctx context.Context, from history.Querier, what string, missing error, scan pgx.RowToFunc[T], sql string, args ...any,
 ) (T, error) {
@@ -78,8 +78,7 @@ func One[T any](
 	return row, err
 }
 
-// Page cuts a list that was read one row further than limit; more reports that there was such a row. An error is passed
-// on.
+// Page cuts a list that was read with limit+1 rows. more reports whether there was an extra row. It passes on err.
 func Page[T any](list []T, limit int, err error) (page []T, more bool, _ error) {
 	switch {
 	case err != nil:
@@ -90,7 +89,8 @@ func Page[T any](list []T, limit int, err error) (page []T, more bool, _ error) 
 	return list, false, nil
 }
 
-// Exec ends what a caller began: it is not broken off where the caller goes away or the process shuts down.
+// Exec runs a statement that completes earlier work. It is not cancelled when the caller disconnects or the process
+// shuts down.
 func Exec(ctx context.Context, to eventstore.Database, what, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
@@ -100,7 +100,8 @@ func Exec(ctx context.Context, to eventstore.Database, what, sql string, args ..
 	return nil
 }
 
-// Try is Exec for what another round does again: it is broken off with ctx. It returns how many rows were written.
+// Try is Exec for a statement that the next round repeats. It is cancelled with ctx. It returns the number of rows
+// written.
 func Try(ctx context.Context, to eventstore.Database, what, sql string, args ...any) (rows int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -111,8 +112,8 @@ func Try(ctx context.Context, to eventstore.Database, what, sql string, args ...
 	return tag.RowsAffected(), nil
 }
 
-// Failed wraps the error of a statement: a database that is away, overloaded or restarting becomes a domain error that
-// is answered as 503, a fault of ours stays internal.
+// Failed wraps the error of a statement. If the database is unreachable, overloaded or restarting, the result is a
+// domain error that is answered as 503. Bugs stay internal errors.
 func Failed(what string, err error) error {
 	if _, answered := errors.AsType[*pgconn.PgError](err); !answered && (pgconn.Timeout(err) ||
 		errors.Is(err, context.DeadlineExceeded)) {
@@ -127,7 +128,7 @@ func Failed(what string, err error) error {
 }
 
 func unavailable(err error) bool {
-	if cluster.NotConnected(err) { // also when the server refuses the role, or a password that is being rotated
+	if cluster.NotConnected(err) { // including a refused role, or a password that is being rotated
 		return true
 	}
 	if answer, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -149,7 +150,7 @@ func unavailable(err error) bool {
 		errors.Is(err, pgconn.ErrConnClosed)
 }
 
-// Column is one column of rows, as an array for unnest.
+// Column returns one column of rows, as an array for unnest.
 func Column[R, V any](rows []R, value func(R) V) []V {
 	out := make([]V, len(rows))
 	for i, r := range rows {

@@ -15,16 +15,16 @@ import (
 
 const maxWebhookURL = 2048
 
-// EgressPolicy says which addresses the service may connect to on behalf of a tenant.
+// EgressPolicy restricts the addresses that the service may connect to on behalf of a tenant.
 type EgressPolicy struct {
-	Deny     []netip.Prefix // besides what is not globally reachable
-	Insecure bool           // for development: http, and every address
-	Loopback bool           // for a demo: addresses of this machine too, also over http
+	Deny     []netip.Prefix // in addition to addresses that are not globally reachable
+	Insecure bool           // for development: allows http and every address
+	Loopback bool           // for a demo: also allows loopback addresses, even over http
 }
 
-// CheckURL refuses a URL that cannot be a destination. It must be https with a host that a resolver takes, have at most
-// 2048 characters, none of which misleads its reader, no user and no fragment, and no literal address that Allows
-// refuses. A name is judged at every connection, once it is resolved.
+// CheckURL refuses a URL that cannot be a destination. It must be https with a host that a resolver accepts, have at
+// most 2048 characters, none of them misleading, no user and no fragment, and no literal address that Allows refuses. A
+// name is checked at every connection, after it is resolved.
 func (p EgressPolicy) CheckURL(text string) *domain.Error {
 	const rule = "must be an absolute https URL of at most 2048 characters with a host, without user, password and " +
 		"fragment"
@@ -71,11 +71,11 @@ func (p EgressPolicy) CheckURL(text string) *domain.Error {
 	return nil
 }
 
-// hostLabel is what Go's resolver takes between two dots.
+// hostLabel matches a label that Go's resolver accepts.
 var hostLabel = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
 
-// hostName is a host as it is resolved: in ASCII (IDNA, as net/http has it), in lower case, without the dot of the
-// root. ok is false of what no resolver takes.
+// hostName returns a host in the form that is resolved: in ASCII (IDNA, like net/http), in lower case, without the root
+// dot. ok is false if no resolver accepts it.
 func hostName(text string) (name string, ok bool) {
 	ascii, err := text, error(nil)
 	if strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) {
@@ -89,8 +89,8 @@ func hostName(text string) (name string, ok bool) {
 	return name, ok
 }
 
-// looksNumeric is true of hosts whose last label is a number, such as 127.1 or 0x7f000001: some resolvers read them as
-// IPv4 addresses (WHATWG URL, "ends in a number").
+// looksNumeric reports whether a host's last label is a number, as in 127.1 or 0x7f000001. Some resolvers parse such
+// hosts as IPv4 addresses (WHATWG URL, "ends in a number").
 func looksNumeric(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {
@@ -114,13 +114,13 @@ func (p EgressPolicy) Allows(a netip.Addr) bool {
 		return true
 	}
 	if embedded, ok := nat64(a); ok {
-		p.Loopback = false // that of the translator is another machine
+		p.Loopback = false // the translator's loopback is another machine
 		return p.Allows(embedded)
 	}
 	return GloballyReachable(a)
 }
 
-// nat64 is the IPv4 address inside the well-known prefix 64:ff9b::/96 (RFC 6052).
+// nat64 returns the IPv4 address inside the well-known prefix 64:ff9b::/96 (RFC 6052).
 func nat64(a netip.Addr) (netip.Addr, bool) {
 	if !netip.MustParsePrefix("64:ff9b::/96").Contains(a) {
 		return netip.Addr{}, false
@@ -129,9 +129,9 @@ func nat64(a netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte(raw[12:])), true
 }
 
-// GloballyReachable follows the IANA special-purpose address registries (RFC 6890): false for whatever they do not call
-// globally reachable, for multicast, for IPv6 outside of the global unicast space 2000::/3, and for tunnels that hide
-// another address (6to4, Teredo). An IPv4 address inside IPv6 is judged as IPv4.
+// GloballyReachable follows the IANA special-purpose address registries (RFC 6890). It returns false for addresses that
+// they do not list as globally reachable, for multicast, for IPv6 outside of the global unicast space 2000::/3, and for
+// tunnels that hide another address (6to4, Teredo). It treats an IPv4 address inside IPv6 as IPv4.
 func GloballyReachable(a netip.Addr) bool {
 	a = a.Unmap()
 	if !a.IsValid() || a.Zone() != "" || a.Is6() && !netip.MustParsePrefix("2000::/3").Contains(a) {
@@ -150,7 +150,7 @@ func GloballyReachable(a netip.Addr) bool {
 	return true
 }
 
-// specialPurpose are the blocks of the IANA IPv4 and IPv6 Special-Purpose Address Registries that are not globally
+// specialPurpose returns the blocks of the IANA IPv4 and IPv6 Special-Purpose Address Registries that are not globally
 // reachable, and multicast.
 func specialPurpose() []netip.Prefix {
 	return prefixList(
@@ -177,7 +177,7 @@ func specialPurpose() []netip.Prefix {
 	)
 }
 
-// reachableExceptions are globally reachable parts of special-purpose blocks.
+// reachableExceptions returns the globally reachable parts of special-purpose blocks.
 func reachableExceptions() []netip.Prefix {
 	return prefixList(
 		"192.0.0.9/32",    // Port Control Protocol anycast, RFC 7723

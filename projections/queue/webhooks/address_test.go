@@ -9,7 +9,8 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// One address of every block of the IANA special-purpose registries, and some that hide another address.
+// TestGloballyReachable tries one address of every block of the IANA special-purpose registries, and some that hide
+// another address.
 func TestGloballyReachable(t *testing.T) {
 	for _, text := range []string{
 		"0.0.0.0", "0.255.255.255", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255", "127.0.0.1",
@@ -76,7 +77,7 @@ func TestEgressPolicy(t *testing.T) {
 
 func label(n int) string { return strings.Repeat("a", n) }
 
-// name is a host name of n characters.
+// name returns a host name of n characters.
 func name(n int) string { return strings.Repeat(label(49)+".", 5)[:250-1] + "." + label(n-250) }
 
 func TestWebhookURLs(t *testing.T) {
@@ -116,7 +117,7 @@ func TestWebhookURLs(t *testing.T) {
 		"https://LOCALHOST./":                               domain.WebhookURLBlocked,
 		"https://a.localhost/":                              domain.WebhookURLBlocked,
 
-		// Names that no resolver takes, and their neighbours that one does.
+		// Names that no resolver accepts, and similar valid ones.
 		"https://a.b.c..d/":                                domain.InvalidData,
 		"https://.receiver.example/":                       domain.InvalidData,
 		"https://receiver.example../":                      domain.InvalidData,
@@ -143,7 +144,7 @@ func TestWebhookURLs(t *testing.T) {
 		"https://a。b。。c/":                                  domain.InvalidData,
 		"https://" + strings.Repeat("ü", 63) + ".example/": domain.InvalidData, // longer in ASCII
 
-		// Addresses in other spellings.
+		// Other spellings of addresses.
 		"https://１２７.0.0.1/":                         domain.WebhookURLBlocked,
 		"https://127。0。0。1/":                         domain.WebhookURLBlocked,
 		"https://ⓛocalhost/":                         domain.WebhookURLBlocked,
@@ -194,7 +195,7 @@ func TestWebhookURLs(t *testing.T) {
 			t.Errorf("a demo, %q: %q, want %q", text, got, code)
 		}
 	}
-	// What a refusal for the address alone says of the settings that lift it.
+	// The settings that a refusal names if only the address is refused.
 	for text, lifted := range map[string]bool{
 		"http://receiver.example/": true, "https://127.0.0.1/": true, "https://user@receiver.example/": false,
 	} {

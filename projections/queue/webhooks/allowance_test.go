@@ -14,7 +14,7 @@ import (
 	"integrityledger/projections/queue"
 )
 
-// limited builds a house whose organization has so many attempts a month.
+// limited builds a house whose organization has a number of attempts per month.
 func limited(t *testing.T, attempts int64) *house {
 	t.Helper()
 	h := build(t, domain.Plans{"gratis": {PerMinute: 1, WebhookAttemptsPerMonth: &attempts}}, "gratis")
@@ -22,8 +22,7 @@ func limited(t *testing.T, attempts int64) *house {
 	return h
 }
 
-// warnings lets the meters be looked at, and lists what the organization was warned of. Commands that warn of nothing
-// fail the test.
+// warnings checks the meters and lists the organization's warnings. Commands without a warning fail the test.
 func (h *house) warnings() (list []string) {
 	h.t.Helper()
 	given := func() (list []string) {
@@ -49,7 +48,7 @@ func (h *house) warnings() (list []string) {
 	return given()
 }
 
-// A plan without webhook attempts sends nothing, and there is no part of nothing to warn of.
+// TestNoAttemptsAtAll: a plan without webhook attempts sends nothing, and there is no threshold to warn about.
 func TestNoAttemptsAtAll(t *testing.T) {
 	h := limited(t, 0)
 	r := receive(t, nil)
@@ -68,7 +67,7 @@ func TestNoAttemptsAtAll(t *testing.T) {
 	}
 }
 
-// Attempts that were charged and not made count for no warning.
+// TestReleasedAttemptsAreNoWarnings: attempts that were charged but not made cause no warning.
 func TestReleasedAttemptsAreNoWarnings(t *testing.T) {
 	const events, made = 12, 8
 	for limit, want := range map[int64]string{
@@ -86,7 +85,7 @@ func TestReleasedAttemptsAreNoWarnings(t *testing.T) {
 		})
 		h.eventually("the first are under way", func() bool { return len(r.got()) == made })
 		h.authorize(w.ID, false)
-		h.pass(3 * time.Second) // those that wait are given back
+		h.pass(3 * time.Second) // waiting ones are released
 		close(release)
 		h.inStatus(w.ID, made, projections.DeliveryDelivered)
 		h.inStatus(w.ID, int(min(limit, events))-made, projections.DeliveryCancelled)
@@ -100,8 +99,8 @@ func TestReleasedAttemptsAreNoWarnings(t *testing.T) {
 	}
 }
 
-// Nobody sees more attempts used than there are, not even while a worker finds out which of its deliveries are too
-// many: a warning would say so for ever.
+// TestUsedAttemptsNeverExceedTheAllowance: no session ever sees more used attempts than allowed, not even while a
+// worker determines which deliveries are too many. Otherwise a permanent warning could contain the wrong number.
 func TestUsedAttemptsNeverExceedTheAllowance(t *testing.T) {
 	pgtest.OneServer(t, "a trigger of its own")
 	h := limited(t, 7)

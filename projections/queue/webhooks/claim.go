@@ -21,7 +21,7 @@ import (
 const destinationsPerClaim = 64
 
 // findDue lists destinations with due deliveries, by jumping from one to the next in the index of due rows. It leaves
-// out destinations of which this process holds enough.
+// out destinations for which this process holds enough rows.
 var findDue = cluster.SQL(`WITH RECURSIVE d AS (
 		(SELECT webhook_id, due_at FROM {webhook_deliveries}
 			WHERE shard = $1 AND webhook_id > $2 ORDER BY webhook_id, due_at LIMIT 1)
@@ -43,7 +43,7 @@ var findDue = cluster.SQL(`WITH RECURSIVE d AS (
 
 var findNone = cluster.SQL(`SELECT NOT EXISTS (` + fmt.Sprintf(waiting, "$1") + `)`)
 
-// takeRows leases due rows of one destination and reads everything that their bodies say. The array is built once; a
+// takeRows leases due rows of one destination and reads the content of their bodies. The array is built once, because a
 // join might lock its rows again for each row of the queue.
 var takeRows = cluster.SQL(`WITH taken AS (
 		UPDATE {webhook_deliveries} q SET leased_until = $4
@@ -66,8 +66,8 @@ var takeRows = cluster.SQL(`WITH taken AS (
 		WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
 	ORDER BY t.delivery_id`)
 
-// claim takes due rows of up to destinationsPerClaim destinations, each as many as it has room for, and begins to send
-// them. more asks for another call at once.
+// claim takes due rows of up to destinationsPerClaim destinations, as many as each has room for, and begins to send
+// them. more requests another call at once.
 func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	s.empty.Store(false)
 	if s.held.Load() >= maxHeld {
@@ -76,8 +76,7 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	// A shutdown does not interrupt it: rows that were leased without this process knowing would wait for the end of
-	// the lease.
+	// A shutdown must not interrupt it: rows leased without this process knowing would wait for the end of the lease.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statement.Timeout)
 	defer cancel()
 	now := s.Now().UTC().Truncate(time.Microsecond)
@@ -103,7 +102,7 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	defer s.mu.Unlock()
 	more = full
 	for _, f := range found {
-		filled := len(f.items) == f.room && f.room > 0 // without room, the next look finds it
+		filled := len(f.items) == f.room && f.room > 0 // without room, the next check finds it
 		more = more || filled
 		for _, it := range f.items {
 			switch why := it.refusal(); {
@@ -121,7 +120,7 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 			}
 		}
 		if charging == nil {
-			f.claimed, f.more = now, filled // there may be further rows
+			f.claimed, f.more = now, filled // there may be more rows
 			s.begin(f.destination)
 		}
 	}
@@ -163,8 +162,8 @@ func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, erro
 	for _, d := range s.destinations {
 		held[d.organization] += d.holds()
 	}
-	// The rest of an organization's share goes to its destinations with the fewest rows held: the others may have
-	// nothing to take, because all their rows are leased.
+	// The rest of an organization's share goes to its destinations with the fewest held rows. The others may have nothing
+	// left to take, because all their rows are leased.
 	least := make([]*found, len(list))
 	for i := range list {
 		f := &list[i]
@@ -187,7 +186,7 @@ func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, erro
 	return list, nil
 }
 
-// open decrypts the signing secrets. A secret that cannot be opened fails every attempt, which then says so.
+// open decrypts the signing secrets. If a secret cannot be decrypted, every attempt fails with that reason.
 func (s *shardWorker) open(id domain.WebhookID, t *target, now time.Time) {
 	sealed := [][]byte{t.sealed}
 	if t.previousUntil != nil && t.previousUntil.After(now) {
@@ -245,7 +244,7 @@ type payload struct {
 
 const protocolVersion = 1
 
-// scanItem builds the body from columns that never change, so that every attempt sends the same bytes.
+// scanItem builds the body from immutable columns, so that every attempt sends the same bytes.
 func scanItem(row pgx.CollectableRow) (*item, error) {
 	it := &item{}
 	p := payload{Version: protocolVersion}
@@ -262,7 +261,7 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 	case it.company.IsZero():
 		it.eventType, it.authorized = projections.WebhookTest, true
 		p.CompanyReference, p.Source, p.DocumentReference = domain.TestCompany, domain.TestCompany, domain.TestCompany
-		p.DocumentVersion, p.RecordStatus = 1, domain.StatusSuperseded // never the current version of anything
+		p.DocumentVersion, p.RecordStatus = 1, domain.StatusSuperseded // never a current version
 	case !known:
 		it.authorized = false // the feed lacks the event: never sent
 	default:
@@ -272,9 +271,9 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 	return it, err
 }
 
-// chargeAttempts takes attempts from the month's allowance, too many of them if fewer are left, and returns how many
-// have been taken in all. As the meter of requests it notes when a part of the allowance was reached, once for each
-// limit, for queue.MeterWarner. An allowance of none has no parts.
+// chargeAttempts takes attempts from the month's allowance, even if too few are left, and returns the total taken. Like
+// the meter of requests, it notes when a threshold of the allowance was reached, once per limit, for queue.MeterWarner.
+// An allowance of zero has no thresholds.
 var chargeAttempts = cluster.SQL(`INSERT INTO {webhook_usage} AS u (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
 	SELECT s.shard, n.id, $2, n.wanted, CASE WHEN 100 * n.wanted >= 80 * n.most THEN $5::timestamptz END,
 		CASE WHEN 100 * n.wanted >= 95 * n.most THEN $5 END, CASE WHEN n.wanted >= n.most THEN $5 END, n.most, n.most, n.most
@@ -293,14 +292,14 @@ var chargeAttempts = cluster.SQL(`INSERT INTO {webhook_usage} AS u (shard, organ
 		limit_100 = CASE WHEN u.used + excluded.used >= excluded.limit_100 THEN excluded.limit_100 ELSE u.limit_100 END
 	RETURNING organization_id, used`)
 
-// capAttempts gives back the attempts that chargeAttempts has taken beyond the limit, in the same transaction, so they
-// are never visible.
+// capAttempts returns the attempts that chargeAttempts has taken beyond the limit, in the same transaction, so that
+// they are never visible.
 var capAttempts = cluster.SQL(`UPDATE {webhook_usage} u SET used = greatest(u.used - n.wanted, n.most)
 	FROM (SELECT id, wanted, most FROM unnest($3::uuid[], $4::bigint[], $5::bigint[]) AS u(id, wanted, most) LIMIT cardinality($3::uuid[])) AS n
 	WHERE u.shard = $1 AND u.organization_id = n.id AND u.period = $2 AND u.used > n.most`)
 
-// charge takes an attempt of the month for every row that can be sent, up to the limit of the organization's plan if it
-// has one; the other rows stay uncharged. Unused attempts are given back with the results.
+// charge takes one of the month's attempts for every row that can be sent, up to the limit of the organization's plan,
+// if any. The other rows stay uncharged. Unused attempts are returned with the results.
 func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) error {
 	wanted := map[domain.OrganizationID][]*item{}
 	limits := map[domain.OrganizationID]*int64{}
@@ -346,15 +345,15 @@ func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) e
 	return nil
 }
 
-// refundAttempts also removes the notes of thresholds that are no longer reached, so that a later look does not warn of
-// attempts that were not made. An earlier look has counted the claimed attempts.
+// refundAttempts also removes the notes of thresholds that are no longer reached, so that a later check does not warn
+// of attempts that were not made. An earlier check has counted the claimed attempts.
 var refundAttempts = cluster.SQL(`UPDATE {webhook_usage} SET used = greatest(0, used - $4),
 		reached_80 = CASE WHEN 100 * (used - $4) >= 80 * limit_80 THEN reached_80 END,
 		reached_95 = CASE WHEN 100 * (used - $4) >= 95 * limit_95 THEN reached_95 END,
 		reached_100 = CASE WHEN used - $4 >= limit_100 THEN reached_100 END
 	WHERE shard = $1 AND organization_id = $2 AND period = $3`)
 
-// refund gives back attempts of a month that were charged and not made.
+// refund returns attempts of a month that were charged but not made.
 func (s *shardWorker) refund(ctx context.Context, period domain.Period, counts map[domain.OrganizationID]int64) error {
 	b := &pgx.Batch{}
 	for _, o := range sorted(counts) {
@@ -364,12 +363,12 @@ func (s *shardWorker) refund(ctx context.Context, period domain.Period, counts m
 		return nil
 	}
 	if err := s.Pool.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("give webhook attempts back: %w", err)
+		return fmt.Errorf("refund webhook attempts: %w", err)
 	}
 	return nil
 }
 
-// refusal says why a row must not be sent; it is empty if the row may be sent.
+// refusal returns the reason why a row must not be sent, empty if it may be sent.
 func (it *item) refusal() string {
 	switch {
 	case it.target.status == "deleted":

@@ -23,7 +23,7 @@ import (
 	"integrityledger/schemas"
 )
 
-// matchesSchema holds a body to the published schema.
+// matchesSchema checks a body against the published schema.
 func matchesSchema(t *testing.T, body []byte) {
 	t.Helper()
 	text, err := schemas.File("integrity-webhook-v1.json")
@@ -40,9 +40,9 @@ func matchesSchema(t *testing.T, body []byte) {
 	check(t, schema.Validate(instance))
 }
 
-// The three kinds of events arrive as the feed tells them, each once, and their type follows from the signed body as
-// the guide says: current is a registration, revoked a revocation; superseded is one of two, and the event of that id
-// in the feed says which.
+// TestEventsAsInTheFeed: the three kinds of events arrive like in the feed, each once. Their type follows from the
+// signed body as described in the guide: current is a registration, revoked a revocation, and superseded is one of two,
+// which the feed event with that id distinguishes.
 func TestEventsAsInTheFeed(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
@@ -62,7 +62,7 @@ func TestEventsAsInTheFeed(t *testing.T) {
 	third := version(3)  // registered: current; the second is superseded
 	h.Must(t, h.Revoke(t, h.org, second))
 	h.Must(t, h.Revoke(t, h.org, third))
-	version(4) // registered: current; a revoked one is not superseded
+	version(4) // registered: current; the revoked one is not superseded
 	const all = 7
 	h.inStatus(w.ID, all, projections.DeliveryDelivered)
 	access := domain.Access{Organization: h.org.ID, Key: h.org.Key.ID}
@@ -89,7 +89,7 @@ func TestEventsAsInTheFeed(t *testing.T) {
 			a.header.Get("Service-Event-Type") != string(e.Type) {
 			t.Errorf("feed %+v, delivery %s %v", e, a.body, a.header)
 		}
-		// The hint of the sequence finds the event in the feed, whose id is that of the signed body.
+		// The sequence in the header finds the event in the feed, with the id of the signed body.
 		sequence, err := strconv.ParseInt(a.header.Get("Service-Event-Sequence"), 10, 64)
 		check(t, err)
 		found, err := h.store.Changes(context.Background(), access, body.CompanyReference, query.AnyEpoch, sequence-1, 1)
@@ -119,8 +119,8 @@ func TestEventsAsInTheFeed(t *testing.T) {
 	h.Audit(t)
 }
 
-// Every attempt carries the same bytes and a fresh signature, after the waits of the contract; then the delivery is
-// exhausted and can be asked for again.
+// TestFailedAttemptsFollowTheSchedule: every attempt sends the same bytes with a new signature, after the contract's
+// waits. Then the delivery is exhausted and can be redelivered on request.
 func TestFailedAttemptsFollowTheSchedule(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	h.stop()
@@ -173,7 +173,8 @@ func TestFailedAttemptsFollowTheSchedule(t *testing.T) {
 	h.inStatus(w.ID, 1, projections.DeliveryDelivered)
 }
 
-// A redelivery that is asked for during the last attempt of a schedule is made, whatever comes of that attempt.
+// TestRedeliveryDuringAnAttempt: a redelivery requested during the last attempt of a schedule is made, whatever the
+// result of that attempt.
 func TestRedeliveryDuringAnAttempt(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	begun := make(chan struct{})
@@ -229,7 +230,8 @@ func TestRetryAfterDelaysTheNextAttempt(t *testing.T) {
 	}
 }
 
-// A delivery that may no longer be sent is not sent, and its row says why.
+// TestUnauthorizedDeliveryIsNotSent: a delivery that is no longer authorized is not sent, and its row records the
+// reason.
 func TestUnauthorizedDeliveryIsNotSent(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
@@ -272,16 +274,16 @@ func (h *house) count(from string) (n int) {
 	return n
 }
 
-// A month's allowance is taken to the last attempt, over several workers; the registrations go on, and a replay in the
-// next month sends what was suppressed.
+// TestAttemptsStopAtTheAllowance: several workers use a month's allowance up to the last attempt. Registrations
+// continue, and a replay in the next month sends the suppressed deliveries.
 func TestAttemptsStopAtTheAllowance(t *testing.T) {
 	const limit = 7
 	allowed := int64(limit)
 	plans := domain.Plans{"gratis": {PerMinute: 1, WebhookAttemptsPerMonth: &allowed}}
 	h := build(t, plans, "gratis")
 	h.stop()
-	// A minute before the shortest month, so that three months see nothing forgotten: a worker may look for deliveries of
-	// more than 30 days ago at any moment.
+	// Start a minute before the shortest month, so that nothing is pruned within the three months: a worker may prune
+	// deliveries older than 30 days at any moment.
 	h.pass(time.Date(h.now().Year()+1, time.February, 1, 0, 0, 0, 0, time.UTC).Sub(h.now()) - time.Minute)
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)
@@ -299,14 +301,14 @@ func TestAttemptsStopAtTheAllowance(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	// The warner of meters finds what was reached, and of which allowance.
+	// The MeterWarner finds the reached thresholds of the right allowance.
 	if n := h.count(
 		"webhook_usage WHERE used = 7 AND reached_80 IS NOT NULL AND reached_100 IS NOT NULL AND limit_80 = 7 AND " +
 			"limit_100 = 7",
 	); n != 1 {
 		t.Error("that the allowance was reached is not noted")
 	}
-	first() // nobody sends what a replay has queued before the next one looks at it
+	first() // no worker sends the replayed deliveries before the next replay counts them
 	second()
 	replay := func(r query.Replay, want int) {
 		t.Helper()
@@ -355,7 +357,7 @@ func TestAttemptsStopAtTheAllowance(t *testing.T) {
 	h.Audit(t)
 }
 
-// Test deliveries take from the month's allowance as others do.
+// TestTestsTakeFromTheAllowance: test deliveries count towards the month's allowance like others.
 func TestTestsTakeFromTheAllowance(t *testing.T) {
 	const limit = 2
 	allowed := int64(limit)
@@ -377,8 +379,8 @@ func TestTestsTakeFromTheAllowance(t *testing.T) {
 	}
 }
 
-// 410 disables at once, so do five days of nothing but failures, and the owners get a mail; a success
-// in between starts the five days again.
+// TestGoneAndFailingDestinationsAreDisabled: 410 disables a destination at once, and so do five days of only failures.
+// The owners get a mail. A success in between restarts the five days.
 func TestGoneAndFailingDestinationsAreDisabled(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	gone := receive(t, answering(http.StatusGone))
@@ -417,7 +419,7 @@ func TestGoneAndFailingDestinationsAreDisabled(t *testing.T) {
 	if h.count("mails WHERE reason = 'failing'") != 1 {
 		t.Error("no mail is queued")
 	}
-	// A repetition that was due may have disabled it before the last registration.
+	// A retry may have disabled it before the last registration.
 	if !slices.ContainsFunc(h.Audit(t)[1], func(e domain.Event) bool {
 		return e.Type == domain.WebhookAutoDisabled && e.Actor == domain.SystemActor
 	}) {
@@ -436,7 +438,7 @@ func (h *house) status(id domain.WebhookID) string {
 	return string(w.Status) + " " + reason
 }
 
-// During a rotation both secrets sign; afterwards only the new one does.
+// TestBothSecretsSignDuringARotation: during a rotation both secrets sign, afterwards only the new one.
 func TestBothSecretsSignDuringARotation(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
@@ -452,7 +454,7 @@ func TestBothSecretsSignDuringARotation(t *testing.T) {
 	for _, s := range []string{former, secret} {
 		check(t, verify(a, s))
 	}
-	h.inStatus(w.ID, 1, projections.DeliveryDelivered) // else its lease ends in the hour that passes, and it is sent again
+	h.inStatus(w.ID, 1, projections.DeliveryDelivered) // otherwise its lease would expire in the next hour, and it would be sent again
 	h.pass(time.Hour + time.Minute)
 	h.register(1)
 	h.eventually("it arrives", func() bool { return len(r.got()) == 2 })
@@ -463,7 +465,8 @@ func TestBothSecretsSignDuringARotation(t *testing.T) {
 	}
 }
 
-// Without the right key nothing is sent; queued deliveries are sent once the key is there.
+// TestDeliveriesOutlastALostSecretKey: without the right key nothing is sent. Queued deliveries are sent once the key
+// is set.
 func TestDeliveriesOutlastALostSecretKey(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
@@ -495,11 +498,11 @@ func TestEndedDeliveriesAreForgotten(t *testing.T) {
 	h.inStatus(w.ID, 4, projections.DeliveryDelivered)
 	stop()
 	h.pass(2 * 24 * time.Hour)
-	h.worker() // looks when it begins
+	h.worker() // checks when it starts
 	h.inStatus(w.ID, 1, projections.DeliveryDelivered)
 }
 
-// Workers are woken after a group that has queued a delivery, and after no other.
+// TestCommitSaysWhatIsQueued: workers are woken only after groups that have queued a delivery.
 func TestCommitSaysWhatIsQueued(t *testing.T) {
 	commits := make(chan eventstore.Commit, 10)
 	h := build(t, nil, domain.InternalPlan)
@@ -533,7 +536,7 @@ func TestCommitSaysWhatIsQueued(t *testing.T) {
 	wants("registrations", true)
 }
 
-// Attempts are counted on a plan without a limit too.
+// TestAttemptsWithoutALimitAreCounted: attempts are counted even on a plan without a limit.
 func TestAttemptsWithoutALimitAreCounted(t *testing.T) {
 	h := build(t, domain.Plans{"gratis": {PerMinute: 1}}, "gratis")
 	h.stop()

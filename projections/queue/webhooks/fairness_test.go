@@ -25,13 +25,13 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// Twenty destinations, four of them bad each in its own way: slow, refusing connections, redirecting to a private
-// address, and moved to a private address after the first look-up. The others still get every event before the
+// TestBadDestinationsDelayNoOther: four of twenty destinations are bad: slow, refusing connections, redirecting to a
+// private address, and moved to a private address after the first lookup. The others still get every event before the
 // slow one has answered once, and nothing reaches the private address.
 func TestBadDestinationsDelayNoOther(t *testing.T) {
 	const good, events = 16, 500
 	h := build(t, nil, domain.InternalPlan)
-	h.stop() // no lease runs out
+	h.stop() // no lease expires
 
 	var touched atomic.Int64 // connections to the private address
 	private, refused := samePort(t)
@@ -52,7 +52,7 @@ func TestBadDestinationsDelayNoOther(t *testing.T) {
 		<-accepting
 	}()
 
-	// 127.0.0.2 stands for the public Internet, 127.0.0.1 for what is private.
+	// 127.0.0.2 represents the public Internet, and 127.0.0.1 a private address.
 	release := make(chan struct{})
 	slow := receiveOn(t, "127.0.0.2", func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -81,10 +81,10 @@ func TestBadDestinationsDelayNoOther(t *testing.T) {
 	b, _ := h.destination("http://rebinding.example:" + port + "/")
 
 	stop := h.worker(func(c *webhooks.Config) {
-		c.Resolver, c.Timeout = dns, 10*time.Minute // the slow one does not end before the others have everything
+		c.Resolver, c.Timeout = dns, 10*time.Minute // the slow one must not end before the others have everything
 		c.Allows = func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.2") }
 	})
-	pace := time.NewTicker(20 * time.Millisecond) // 500 events a second, as far as the machine goes
+	pace := time.NewTicker(20 * time.Millisecond) // 500 events a second, if the machine is fast enough
 	defer pace.Stop()
 	for range events / 10 {
 		h.register(10)
@@ -137,7 +137,7 @@ func TestBadDestinationsDelayNoOther(t *testing.T) {
 
 func uuidText(id [16]byte) string { return fmt.Sprintf("%x", id) }
 
-// rebindingDNS answers every name with a public address first, and with the private one from then on.
+// rebindingDNS resolves every name to a public address first, and to the private one afterwards.
 func rebindingDNS(t *testing.T) *net.Resolver {
 	t.Helper()
 	conn, err := (&net.ListenConfig{}).ListenPacket(context.Background(), "udp", "127.0.0.1:0")
@@ -173,7 +173,7 @@ func rebindingDNS(t *testing.T) *net.Resolver {
 				}}
 			}
 			if packed, err := m.Pack(); err == nil {
-				_, _ = conn.WriteTo(packed, from) // a lost answer is asked for again
+				_, _ = conn.WriteTo(packed, from) // a lost answer is requested again
 			}
 		}
 	}()
@@ -182,14 +182,14 @@ func rebindingDNS(t *testing.T) *net.Resolver {
 	}}
 }
 
-// samePort listens on 127.0.0.1, and keeps that port of 127.0.0.2 for an address that refuses connections: a port that
-// was let go of would soon be a receiver's.
+// samePort listens on 127.0.0.1, and reserves the same port on 127.0.0.2 for an address that refuses connections. A
+// released port could soon be used by a receiver.
 func samePort(t *testing.T) (private net.Listener, refused string) {
 	t.Helper()
 	for {
 		private, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 		check(t, err)
-		port := private.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it listens on tcp
+		port := private.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP listener
 		held, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 		check(t, err)
 		t.Cleanup(func() { _ = syscall.Close(held) })
@@ -224,11 +224,11 @@ func receiveOn(t *testing.T, address string, answer func(http.ResponseWriter, *h
 	return r
 }
 
-// Several workers on one queue send nothing twice.
+// TestSeveralWorkersSendNothingTwice: several workers on one queue send nothing twice.
 func TestSeveralWorkersSendNothingTwice(t *testing.T) {
 	const events = 1000
 	h := build(t, nil, domain.InternalPlan)
-	h.stop() // no lease runs out
+	h.stop() // no lease expires
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)
 	for range 4 {
@@ -243,8 +243,8 @@ func TestSeveralWorkersSendNothingTwice(t *testing.T) {
 	}
 }
 
-// A worker that stops in the middle finishes what it has begun, gives the rest back, and another one goes on: nothing
-// is sent twice.
+// TestShutdownRecordsAttemptsUnderWay: a worker that is stopped finishes its attempts, releases the other rows, and
+// another worker continues. Nothing is sent twice.
 func TestShutdownRecordsAttemptsUnderWay(t *testing.T) {
 	const events = 300
 	h := build(t, nil, domain.InternalPlan)
@@ -281,7 +281,7 @@ func TestShutdownRecordsAttemptsUnderWay(t *testing.T) {
 	}
 }
 
-// A row that waits behind a slow destination is checked again before it is sent.
+// TestWaitingDeliveryIsCheckedAgain: a row that waits for a slow destination is checked again before it is sent.
 func TestWaitingDeliveryIsCheckedAgain(t *testing.T) {
 	const events = 12
 	h := build(t, nil, domain.InternalPlan)
@@ -305,7 +305,8 @@ func TestWaitingDeliveryIsCheckedAgain(t *testing.T) {
 	}
 }
 
-// What a worker took and never recorded is sent again once its lease has run out, with the same id.
+// TestRowsOfADeadWorkerAreSentByAnother: rows that a worker took but never recorded are sent again with the same id
+// once the lease has expired.
 func TestRowsOfADeadWorkerAreSentByAnother(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	h.stop()
@@ -325,7 +326,7 @@ func TestRowsOfADeadWorkerAreSentByAnother(t *testing.T) {
 	h.inStatus(w.ID, 4, projections.DeliveryDelivered)
 }
 
-// A receiver without a certificate that is trusted gets nothing.
+// TestTLSIsVerified: a receiver without a trusted certificate gets nothing.
 func TestTLSIsVerified(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := &receiver{}
@@ -349,7 +350,7 @@ func TestTLSIsVerified(t *testing.T) {
 	h.inStatus(w.ID, 1, projections.DeliveryDelivered)
 }
 
-// An endless answer, or endless headers, hold up no other delivery.
+// TestHostileAnswersAreBounded: an endless answer, or endless headers, delay no other delivery.
 func TestHostileAnswersAreBounded(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	endless := receive(t, func(w http.ResponseWriter, r *http.Request) {

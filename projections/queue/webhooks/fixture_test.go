@@ -31,8 +31,8 @@ type house struct {
 	store *query.Store
 	key   domain.SecretKey
 	plans domain.Plans
-	skew  atomic.Int64              // of the clock of everything but the receivers
-	still atomic.Pointer[time.Time] // where that clock stands; nil: it runs
+	skew  atomic.Int64              // of all clocks except the receivers'
+	still atomic.Pointer[time.Time] // the time at which that clock is stopped; nil: it runs
 	wake  atomic.Pointer[webhooks.Worker]
 }
 
@@ -68,7 +68,7 @@ func (h *house) now() time.Time {
 	return now.Add(time.Duration(h.skew.Load()))
 }
 
-// stop lets no time pass but by pass, however slow the machine is.
+// stop stops the clock: time passes only with pass, however slow the machine is.
 func (h *house) stop() {
 	now := time.Now()
 	h.still.Store(&now)
@@ -81,7 +81,7 @@ func (h *house) pass(d time.Duration) {
 	}
 }
 
-// worker runs one; stop ends it as a shutdown does.
+// worker runs a Worker. stop ends it like a shutdown.
 func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 	h.t.Helper()
 	pool, err := cluster.At(h.URL).QueuePool(context.Background(), 4)
@@ -115,7 +115,7 @@ func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 	return stop
 }
 
-// destination creates one and authorizes it for the organization's company.
+// destination creates a destination and authorizes it for the organization's company.
 func (h *house) destination(url string) (domain.Webhook, string) {
 	h.t.Helper()
 	c, secret := domain.NewCreateWebhook(
@@ -144,9 +144,9 @@ func (h *house) register(n int) {
 	}
 }
 
-var documents atomic.Int64 // tests never share a ledger, but need no equal names either
+var documents atomic.Int64 // names are unique although tests never share a ledger
 
-// feed is the ids of all events of the organization's company.
+// feed returns the ids of all events of the organization's company.
 func (h *house) feed() map[string]bool {
 	h.t.Helper()
 	ids := map[string]bool{}
@@ -166,7 +166,7 @@ func (h *house) feed() map[string]bool {
 	}
 }
 
-// deliveries lists those of a destination, newest first.
+// deliveries lists the deliveries of a destination, newest first.
 func (h *house) deliveries(id domain.WebhookID) []query.Delivery {
 	h.t.Helper()
 	list, _, err := h.store.Deliveries(context.Background(), h.org.ID, id, "", domain.DeliveryID{}, 1000)
@@ -174,7 +174,7 @@ func (h *house) deliveries(id domain.WebhookID) []query.Delivery {
 	return list
 }
 
-// inStatus waits until a destination's deliveries have come to a status, and returns them.
+// inStatus waits until n deliveries of a destination have a status, and returns them.
 func (h *house) inStatus(id domain.WebhookID, n int, status projections.DeliveryStatus) []query.Delivery {
 	h.t.Helper()
 	var list []query.Delivery
@@ -215,7 +215,7 @@ type arrival struct {
 	body   []byte
 }
 
-// receiver takes deliveries; answer says how.
+// receiver receives deliveries. answer answers them.
 type receiver struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -232,7 +232,7 @@ func receive(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *rec
 }
 
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	body, _ := io.ReadAll(q.Body) // a broken body shows in what was received
+	body, _ := io.ReadAll(q.Body) // a broken body shows in the recorded bytes
 	r.mu.Lock()
 	r.arrivals = append(r.arrivals, arrival{q.Header.Clone(), body})
 	answer := r.answer

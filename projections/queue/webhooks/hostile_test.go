@@ -13,10 +13,11 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// Whatever a destination answers, its attempt ends and is recorded as a failure, and a good one gets everything.
+// TestHostileDestinations: whatever a destination answers, its attempt ends and is recorded as a failure, and a good
+// destination gets everything.
 func TestHostileDestinations(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
-	h.stop() // nothing becomes due a second time
+	h.stop() // nothing becomes due again
 	hostile := map[string]domain.WebhookID{}
 	for name, shape := range peertest.Shapes() {
 		late := strings.Contains(name, "body") || strings.Contains(name, "chunk") || strings.Contains(name, "trailers")
@@ -46,16 +47,16 @@ func TestHostileDestinations(t *testing.T) {
 	}
 }
 
-// However many destinations hang, no organization holds more than its share of a process's deliveries, so another
-// one of the shard gets its own.
+// TestHangingDestinationsLeaveRoom: however many destinations hang, no organization holds more than its share of a
+// process's deliveries, so another organization of the shard gets its own.
 func TestHangingDestinationsLeaveRoom(t *testing.T) {
-	// Together more than a process holds, and more than the share of each.
+	// Together they exceed the rows that a process holds, and each exceeds its share.
 	const organizations, companies, destinations, events = 7, 2, 20, 16
 	h := build(t, nil, domain.InternalPlan)
 	h.stop()
 	neighbour := h.org
 	h.worker(func(c *webhooks.Config) { c.Timeout = 10 * time.Minute })
-	silent := peertest.Serve(t, func(io.Writer) {}) // ends before the worker, and with it the attempts
+	silent := peertest.Serve(t, func(io.Writer) {}) // ends before the worker, and ends the attempts
 	for range organizations {
 		h.org = h.Organization(t, neighbour.ID.Shard(), domain.InternalPlan)
 		for company := range companies {

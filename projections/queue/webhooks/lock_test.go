@@ -13,7 +13,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// The rows of results stay locked until these are written, on a cluster too; a row that is gone is no error.
+// TestResultsLockTheirRows: the rows of results stay locked until the results are written, on a cluster, too. A missing
+// row is not an error.
 func TestResultsLockTheirRows(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)

@@ -17,8 +17,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// On tables without statistics too, no statement of the worker walks over a shard: the fixed plans would keep that
-// until the statistics are next taken.
+// TestWorkerLooksUpKeys: even on tables without statistics, no statement of the worker scans a shard. The generic plans
+// would otherwise do so until the next ANALYZE.
 func TestWorkerLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()
@@ -42,8 +42,8 @@ func TestWorkerLooksUpKeys(t *testing.T) {
 	}
 }
 
-// Statistics of a queue that was nearly empty say that it has a row. The statements on results look each row up all the
-// same: a backlog is not walked over for every result of a batch.
+// TestResultsLookUpKeys: statistics of a nearly empty queue say that it has one row. The statements on results still
+// look up each row, so a backlog is not scanned for every result of a batch.
 func TestResultsLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()
@@ -76,8 +76,9 @@ func TestResultsLookUpKeys(t *testing.T) {
 	}
 }
 
-// A worker looks less often only where it has seen that no delivery is left: one that becomes due later keeps it at its
-// pace, and so does a process that holds all it may and does not look.
+// TestDeliveriesToComeKeepTheWorkerAwake: a worker checks less often only if it has seen that no delivery is left. A
+// delivery that becomes due later keeps it at its normal rate, and so does a process that holds its maximum and
+// therefore did not check.
 func TestDeliveriesToComeKeepTheWorkerAwake(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)
@@ -115,8 +116,8 @@ func TestDeliveriesToComeKeepTheWorkerAwake(t *testing.T) {
 	}
 }
 
-// A shard whose last look has found nothing is asked about with all others: one that has a delivery is woken, and no
-// other.
+// TestForgottenDeliveriesAreFound: shards whose last check found nothing are queried together. Only a shard that has a
+// delivery is woken.
 func TestForgottenDeliveriesAreFound(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -143,6 +144,6 @@ func TestForgottenDeliveriesAreFound(t *testing.T) {
 		`INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at, due_at, attempts, reason)
 		SELECT 2, i, i, i, 1, i, 1, now(), now() + interval '1 hour', 0, '' FROM gen_random_uuid() AS i`)
 	wants(2)
-	w.shards[2].empty.Store(false) // it looks for itself
+	w.shards[2].empty.Store(false) // it checks by itself
 	wants()
 }

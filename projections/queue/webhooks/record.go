@@ -18,11 +18,11 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// resultKind says what happens to the row of a result.
+// resultKind determines what happens to the row of a result.
 type resultKind int
 
 const (
-	ended    resultKind = iota // to the log
+	ended    resultKind = iota // moved to the log
 	retried                    // due again later
 	released                   // was not sent; due as before
 )
@@ -33,19 +33,19 @@ type result struct {
 	kind        resultKind
 	status      projections.DeliveryStatus // of ended
 	attempts    int
-	attemptedAt *time.Time // nil where none was made now
+	attemptedAt *time.Time // nil if no attempt was made
 	due         time.Time  // of retried
 	response    *int32     // status of the answer
 	reason      string
 }
 
-// OutcomeRetried is the outcome of a failed attempt that is repeated later.
+// OutcomeRetried is the outcome of a failed attempt that is retried later.
 const OutcomeRetried = "retried"
 
 const recordMost = 1000
 
-// record writes results until finished is closed and nothing is left: all that have accumulated in one statement,
-// without waiting for a timer. It repeats a write that fails; meanwhile leases may run out and deliveries be repeated.
+// record writes results until finished is closed and none is left. It writes all accumulated results in one statement,
+// without waiting for a timer. It retries a failed write; meanwhile leases may expire and deliveries be repeated.
 func (s *shardWorker) record(ctx context.Context) {
 	for more := true; ; {
 		s.mu.Lock()
@@ -65,9 +65,9 @@ func (s *shardWorker) record(ctx context.Context) {
 			if err == nil {
 				break
 			}
-			s.Log.Warn("results of webhook deliveries could not be recorded", "shard", s.shard, "results", n, "error", err)
+			s.Log.Warn("recording results of webhook deliveries failed", "shard", s.shard, "results", n, "error", err)
 			if ctx.Err() != nil {
-				break // shutting down: the leases run out
+				break // shutting down: the leases will expire
 			}
 			_ = wait.For(ctx, pollEvery)
 		}
@@ -75,10 +75,10 @@ func (s *shardWorker) record(ctx context.Context) {
 	}
 }
 
-// A row is held while it still has the lease that was taken. lockHeld locks the rows, so that they neither change nor
-// move between the other statements, each of which Citus runs on the node of the shard. Each row is looked up by its
-// key, and then by its place, whatever the planner believes about the size of the queue: a plain join would walk over a
-// shard that was nearly empty when the statistics were taken.
+// A row is held while it still has the worker's lease. lockHeld locks the rows, so that they neither change nor move
+// between the other statements, each of which Citus runs on the shard's node. Each row is looked up by key, and then by
+// place, whatever the planner's estimate of the queue's size. A plain join would scan a shard that was nearly empty at
+// the last ANALYZE.
 const (
 	results = `unnest($2::uuid[], $3::timestamptz[], $4::smallint[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[])
 		AS n(delivery_id, lease, status, attempts, attempted, due, response, reason)`
@@ -117,14 +117,14 @@ var (
 			WHERE shard = $1 AND webhook_id = n.webhook_id AND failing_since <= $3 OFFSET 0) h ON true`)
 )
 
-// tally is what a batch of results amounts to.
+// tally summarizes a batch of results.
 type tally struct {
 	of       map[resultKind][]result
-	outcomes map[string]int                                    // as Observe has them
+	outcomes map[string]int                                    // for Observe
 	working  map[domain.WebhookID]bool                         // destinations that received something
-	failing  map[domain.WebhookID]domain.OrganizationID        // those that did nothing but fail
-	gone     map[domain.WebhookID]domain.OrganizationID        // those that said that they are gone for good
-	unused   map[domain.Period]map[domain.OrganizationID]int64 // attempts that were charged and not made
+	failing  map[domain.WebhookID]domain.OrganizationID        // destinations with only failures
+	gone     map[domain.WebhookID]domain.OrganizationID        // destinations that answered 410
+	unused   map[domain.Period]map[domain.OrganizationID]int64 // attempts charged but not made
 }
 
 func (s *shardWorker) tally(batch []result) tally {
@@ -161,9 +161,10 @@ func (s *shardWorker) tally(batch []result) tally {
 	return t
 }
 
-// write records results in one transaction, gives unused attempts back, and disables what must not go on.
+// write records results in one transaction, returns unused attempts, and disables destinations that are gone or have
+// failed for too long.
 func (s *shardWorker) write(ctx context.Context, batch []result) error {
-	// A shutdown does not interrupt it, because deliveries that were sent must not be sent again.
+	// A shutdown must not interrupt it, because sent deliveries must not be sent again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statement.Timeout)
 	defer cancel()
 	now, t := s.Now().UTC(), s.tally(batch)
@@ -178,7 +179,7 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 	}
 	for period, counts := range t.unused {
 		if err := s.refund(ctx, period, counts); err != nil {
-			s.Log.Warn("unused webhook attempts could not be given back", "shard", s.shard, "error", err)
+			s.Log.Warn("refunding unused webhook attempts failed", "shard", s.shard, "error", err)
 		}
 	}
 	delivered := t.outcomes[string(projections.DeliveryDelivered)]
@@ -203,7 +204,7 @@ func (s *shardWorker) store(ctx context.Context, t tally, now time.Time) (overdu
 	ids := statement.Column(slices.Concat(t.of[ended], t.of[retried], t.of[released]), func(r result) domain.DeliveryID {
 		return r.item.id
 	})
-	// so that two processes never wait for each other
+	// in one order, so that two processes cannot deadlock
 	slices.SortFunc(ids, func(a, b domain.DeliveryID) int { return bytes.Compare(a[:], b[:]) })
 	b.Queue(lockHeld, s.shard, ids)
 	if list := t.of[ended]; list != nil {
@@ -228,10 +229,10 @@ func (s *shardWorker) store(ctx context.Context, t tally, now time.Time) (overdu
 		})
 	}
 	b.Queue("COMMIT")
-	return overdue, s.Pool.SendBatch(ctx, b).Close() // a connection whose transaction has not ended is closed
+	return overdue, s.Pool.SendBatch(ctx, b).Close() // if the transaction has not ended, the connection is closed
 }
 
-// columns are the arguments of statements on results.
+// columns returns the arguments of the statements on results.
 func (s *shardWorker) columns(list []result) []any {
 	return []any{
 		s.shard,
@@ -252,13 +253,13 @@ func (s *shardWorker) disable(
 ) {
 	origin := domain.Origin{Organization: o, Actor: domain.SystemActor, RequestID: "webhooks"}
 	if err := s.Do(ctx, &domain.DisableWebhook{Origin: origin, Webhook: id, Reason: reason}); err != nil {
-		s.Log.Warn("a webhook destination could not be disabled", "webhook", id, "reason", reason, "error", err)
+		s.Log.Warn("disabling a webhook destination failed", "webhook", id, "reason", reason, "error", err)
 		return
 	}
-	s.Log.Warn("a webhook destination was disabled", "webhook", id, "reason", reason)
+	s.Log.Warn("webhook destination disabled", "webhook", id, "reason", reason)
 }
 
-// sorted lists the keys in one order, so that two processes that lock them never wait for each other.
+// sorted returns the keys in one order, so that two processes that lock them cannot deadlock.
 func sorted[K ~[16]byte, V any](set map[K]V) []K {
 	return slices.SortedFunc(maps.Keys(set), func(a, b K) int { return bytes.Compare(a[:], b[:]) })
 }

@@ -22,10 +22,10 @@ import (
 
 const (
 	maxAnswerHeader = 16 << 10
-	maxAnswerBody   = 4 << 10 // read so that the connection can be used again
+	maxAnswerBody   = 4 << 10 // read so that the connection can be reused
 )
 
-// newClient speaks to receivers.
+// newClient returns the HTTP client for receivers.
 func newClient(c Config) *outbound.Client {
 	return outbound.New(outbound.Config{
 		Timeout: c.Timeout, Connect: connectTimeout, Header: maxAnswerHeader, Answer: maxAnswerBody, Idle: mostParallel,
@@ -37,19 +37,19 @@ func newClient(c Config) *outbound.Client {
 // attempt is the outcome of an attempt.
 type attempt struct {
 	at         time.Time
-	status     int    // of the answer; 0: none
+	status     int    // of the answer; 0 without an answer
 	reason     string // why it failed; empty if it succeeded
 	retryAfter time.Duration
 }
 
-// attempt sends a delivery once. Of an answer only the status and Retry-After are read.
+// attempt sends a delivery once. It uses only the status and Retry-After of the answer.
 func (w *Worker) attempt(it *item) attempt {
 	a := attempt{at: w.Now()}
 	if it.target.unreadable {
 		a.reason = "SECRET_UNREADABLE"
 		return a
 	}
-	// Not the worker's own context: a shutdown lets attempts finish.
+	// Do not use the worker's context: a shutdown lets attempts finish.
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, it.target.url, bytes.NewReader(it.body))
 	if err != nil {
 		a.reason = "CONNECTION_FAILED"
@@ -71,7 +71,7 @@ func (w *Worker) attempt(it *item) attempt {
 		return a
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, answer.Body) // the status is known
+	_, _ = io.Copy(io.Discard, answer.Body) // the status is already known
 	if a.status = answer.StatusCode; a.status < 200 || a.status > 299 {
 		a.reason = "HTTP_STATUS"
 		a.retryAfter = retryAfter(answer.Header.Get("Retry-After"), a.at)
@@ -79,7 +79,7 @@ func (w *Worker) attempt(it *item) attempt {
 	return a
 }
 
-// reasonOf says in one word why no answer came; the error itself may name addresses.
+// reasonOf returns one word for the reason why there was no answer. The error itself may contain addresses.
 func reasonOf(err error) string {
 	network, ok := errors.AsType[net.Error](err)
 	switch {
@@ -98,12 +98,12 @@ func reasonOf(err error) string {
 	}
 }
 
-// is reports whether an error has a type.
+// is reports whether an error has type E.
 func is[E error](err error) bool { _, ok := errors.AsType[E](err); return ok }
 
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter reads seconds or a date (RFC 9110, section 10.2.3), 24 hours at most.
+// retryAfter parses seconds or a date (RFC 9110, section 10.2.3), up to 24 hours.
 func retryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return time.Duration(min(max(0, seconds), int64(maxRetryAfter/time.Second))) * time.Second
@@ -114,7 +114,7 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// schedule is the wait after each failure; there is one attempt more than waits (contract section 5).
+// schedule returns the wait after each failure. There is one attempt more than waits (contract, section 5).
 func schedule() []time.Duration {
 	return []time.Duration{
 		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
@@ -148,24 +148,24 @@ func (w *Worker) judge(it *item, a attempt) result {
 func (it *item) String() string { return fmt.Sprintf("delivery %s", it.id) }
 
 const (
-	firstParallel = 8  // attempts at once to a destination that is new
-	mostParallel  = 32 // to one that answers quickly
+	firstParallel = 8  // concurrent attempts to a new destination
+	mostParallel  = 32 // to a destination that answers quickly
 	firstWindow   = 16
 	mostWindow    = 512
 	// quick is the longest answer time of a destination that is not slow.
 	quick = time.Second
-	// staleAfter is how long a claimed row may wait for its turn: it is then claimed again, because an authorization
-	// may have been withdrawn.
+	// staleAfter is how long a claimed row may wait for its turn. After that it is claimed again, because its
+	// authorization may have been withdrawn.
 	staleAfter = 2 * time.Second
 )
 
-// target is what an attempt needs to know about a destination, as of the last claim.
+// target is the data of a destination that attempts need, as of the last claim.
 type target struct {
 	organization   domain.OrganizationID
 	status         string
 	url            string
-	secrets        []string // the present one first
-	unreadable     bool     // the secret cannot be opened
+	secrets        []string // the current one first
+	unreadable     bool     // the secret cannot be decrypted
 	plan           string
 	internal       bool
 	sealed         []byte
@@ -190,22 +190,22 @@ type item struct {
 	charged     bool // an attempt was taken from the month's allowance
 }
 
-// destination is what this process knows about a destination; guarded by the shard's mutex.
+// destination is this process's state of a destination. The shard's mutex guards it.
 type destination struct {
 	id           domain.WebhookID
 	organization domain.OrganizationID
 	queue        []*item
 	running      int
-	parallel     int // attempts at once
+	parallel     int // concurrent attempts
 	window       int // rows to hold
 	claimed      time.Time
-	more         bool // the last claim found as much as there was room for
+	more         bool // the last claim filled the room
 }
 
-// holds is how many rows are waiting or under way.
+// holds returns the number of rows waiting or being sent.
 func (d *destination) holds() int { return len(d.queue) + d.running }
 
-// room is how many rows to claim; 0 while enough are waiting.
+// room returns the number of rows to claim, 0 while enough are waiting.
 func (d *destination) room() int {
 	if len(d.queue) > d.window/2 {
 		return 0
@@ -213,7 +213,7 @@ func (d *destination) room() int {
 	return d.window - len(d.queue)
 }
 
-// begin starts as many attempts as the destination may have at once. The caller holds the mutex.
+// begin starts attempts up to the destination's concurrency. The caller must hold the mutex.
 func (s *shardWorker) begin(d *destination) {
 	now := s.Now()
 	for len(d.queue) > 0 && (d.running < d.parallel || s.stopping) {
@@ -258,7 +258,7 @@ func (s *shardWorker) send(it *item) {
 	}
 }
 
-// put hands a result to the recorder. The caller holds the mutex.
+// put passes a result to the recorder. The caller must hold the mutex.
 func (s *shardWorker) put(r result) {
 	s.results = append(s.results, r)
 	select {
@@ -267,7 +267,7 @@ func (s *shardWorker) put(r result) {
 	}
 }
 
-// giveUp releases the rows that wait; attempts under way continue.
+// giveUp releases the waiting rows. Attempts in progress continue.
 func (s *shardWorker) giveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,8 +277,8 @@ func (s *shardWorker) giveUp() {
 	}
 }
 
-// forget drops destinations that have nothing to do, so that a process remembers only those that it serves. The caller
-// holds the mutex.
+// forget drops idle destinations, so that a process keeps only the state of destinations that it serves. The caller
+// must hold the mutex.
 func (s *shardWorker) forget(now time.Time) {
 	for id, d := range s.destinations {
 		if d.holds() == 0 && now.Sub(d.claimed) > time.Minute {

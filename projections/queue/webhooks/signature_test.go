@@ -19,8 +19,8 @@ import (
 	"integrityledger/domain"
 )
 
-// verify requires both signatures of a delivery, as a receiver does with one secret: HMAC-SHA256 over "<time>.<body>"
-// under the whole secret, and over "<id>.<time>.<body>" under its decoding. Libraries of others verify them in
+// verify checks both signatures of a delivery like a receiver with one secret: HMAC-SHA256 over "<time>.<body>" with
+// the whole secret as key, and over "<id>.<time>.<body>" with the decoded secret. Third-party libraries verify them in
 // cmd/lab/judges.
 func verify(a arrival, secret string) error {
 	at := a.header.Get("webhook-timestamp")
@@ -40,12 +40,12 @@ func verify(a arrival, secret string) error {
 
 func sum(key []byte, parts ...string) []byte {
 	mac := hmac.New(sha256.New, key)
-	_, _ = mac.Write([]byte(strings.Join(parts, "."))) // a hash takes everything
+	_, _ = mac.Write([]byte(strings.Join(parts, "."))) // a hash never fails
 	return mac.Sum(nil)
 }
 
-// A delivery is signed with the secret as it was shown, also while it is rotated, and no other body or secret has its
-// signatures. Every attempt of an event has its id, and a time and signatures of its own.
+// TestSignatures: a delivery is signed with the secret as shown, even during a rotation, and no other body or secret
+// gives the same signatures. Every attempt has the event's id, and its own time and signatures.
 func TestSignatures(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)

@@ -18,7 +18,7 @@ var update = flag.Bool(
 	"update", false, "write schemas/"+schemas.WebhookVectorsFile+" and the delivery that the guide shows",
 )
 
-// vector is a delivery, and whether a receiver that has the secret must find it valid at a time.
+// vector is a delivery, and whether a receiver with the secret must accept it at a time.
 type vector struct {
 	Name    string      `json:"name"`
 	Valid   bool        `json:"valid"`
@@ -28,7 +28,7 @@ type vector struct {
 	Body    string      `json:"body"`
 }
 
-// vectorHeads are headers in the order in which the guide shows them.
+// vectorHeads holds headers in the order of the guide.
 type vectorHeads struct {
 	ContentType      string `json:"Content-Type"`
 	ServiceSignature string `json:"Service-Signature"`
@@ -50,7 +50,7 @@ const (
 	publishedVectors = "../../../schemas/" + schemas.WebhookVectorsFile
 )
 
-// delivery is what the OpenAPI document shows of one: its body, and its headers by name.
+// delivery returns the example delivery of the OpenAPI document: its body, and its headers by name.
 func delivery(t *testing.T) (body []byte, shown map[string]string) {
 	t.Helper()
 	text, err := schemas.File(schemas.OpenAPIFile)
@@ -78,7 +78,7 @@ func delivery(t *testing.T) (body []byte, shown map[string]string) {
 	return compact.Bytes(), shown
 }
 
-// vectors are made of the delivery that the OpenAPI document shows.
+// vectors derives the test vectors from the example delivery of the OpenAPI document.
 func vectors(t *testing.T) (list []vector, shown map[string]string) {
 	t.Helper()
 	body, shown := delivery(t)
@@ -122,7 +122,7 @@ func vectors(t *testing.T) (list []vector, shown map[string]string) {
 	return list, shown
 }
 
-// TestVectorsFile holds what is published to the table; -update writes it.
+// TestVectorsFile compares the published file with the table. -update writes it.
 func TestVectorsFile(t *testing.T) {
 	list, shown := vectors(t)
 	var file bytes.Buffer
@@ -153,7 +153,7 @@ func TestVectorsFile(t *testing.T) {
 	}
 }
 
-// A receiver finds of each vector what it must find. Libraries of others do in cmd/lab/judges.
+// TestVectors: a receiver gets the expected result for each vector. Third-party libraries do so in cmd/lab/judges.
 func TestVectors(t *testing.T) {
 	list, _ := vectors(t)
 	for _, v := range list {

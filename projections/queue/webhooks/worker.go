@@ -28,7 +28,7 @@ type Config struct {
 	Pool   eventstore.Database // from cluster.QueuePool
 	Shards int
 	Plans  domain.Plans
-	// SecretKey opens the secrets. Nil: nothing can be signed, so nothing is sent.
+	// SecretKey decrypts the secrets. If it is nil, nothing can be signed, so nothing is sent.
 	SecretKey *domain.SecretKey
 	// Allows reports whether an address may be dialled.
 	Allows func(netip.Addr) bool
@@ -44,25 +44,25 @@ type Config struct {
 	Timeout  time.Duration  // of an attempt; 0: 15 seconds
 }
 
-// What holds for every destination (contract section 5).
+// Limits of every destination (contract, section 5).
 const (
 	attemptTimeout = 15 * time.Second
 	connectTimeout = 5 * time.Second
-	// failingLimit is how long a destination may do nothing but fail.
+	// failingLimit is how long all attempts to a destination may fail before it is disabled.
 	failingLimit = 5 * 24 * time.Hour
 
 	lease      = 30 * time.Second // more than staleAfter, attemptTimeout and a write
 	pollEvery  = time.Second      // finds due deliveries
-	watchEvery = 4 * time.Second  // finds what a lost wake-up was for, where there was nothing
+	watchEvery = 4 * time.Second  // finds deliveries of lost wake-ups in shards without deliveries
 	keepLog    = 30 * 24 * time.Hour
 	pruneEvery = 10 * time.Minute
-	pruneMost  = 1000 // rows of a statement
-	maxHeld    = 4096 // rows of a process, waiting or under way
-	// maxHeldByOne is the share of one organization, whose destinations may all hang.
+	pruneMost  = 1000 // rows per statement
+	maxHeld    = 4096 // rows of a process, waiting or being sent
+	// maxHeldByOne is the share of one organization, because all its destinations may hang.
 	maxHeldByOne = maxHeld / 8
 )
 
-// Worker delivers. It is safe for concurrent use; Run works.
+// Worker delivers webhooks. Run starts it. It is safe for concurrent use.
 type Worker struct {
 	Config
 	client *outbound.Client
@@ -70,7 +70,7 @@ type Worker struct {
 	held   atomic.Int64
 }
 
-// New makes a worker that Run starts.
+// New returns a Worker.
 func New(c Config) (*Worker, error) {
 	if c.Pool == nil || c.Plans == nil || c.Allows == nil || c.Do == nil || c.Now == nil || c.Log == nil {
 		return nil, errors.New("a webhook worker needs Pool, Plans, Allows, Do, Now and Log")
@@ -85,7 +85,7 @@ func New(c Config) (*Worker, error) {
 		s.claims = queue.NewLoop(queue.Loop{
 			Shards: []domain.Shard{shard}, Work: func(ctx context.Context, _ domain.Shard) (bool, error) { return s.claim(ctx) },
 			Quiet: s.empty.Load,
-			Every: pollEvery + time.Duration(rand.Int64N(int64(pollEvery/10))), //nolint:gosec // shards take turns, so that an idle service does not ask for all at once
+			Every: pollEvery + time.Duration(rand.Int64N(int64(pollEvery/10))), //nolint:gosec // jitter, so that an idle service does not query all shards at once
 			Log:   w.Log, Failure: "the queue of webhook deliveries could not be worked off",
 		})
 		w.shards = append(w.shards, s)
@@ -93,17 +93,17 @@ func New(c Config) (*Worker, error) {
 	return w, nil
 }
 
-// Wake says that there may be deliveries to send in a shard. It never waits. The process that has queued a delivery
-// wakes its own worker after the commit. If that process dies before it sends, another process finds the delivery with
-// its next look, at most about four seconds later, so it needs no notice.
+// Wake signals that a shard may have deliveries to send. It never blocks. The process that has queued a delivery wakes
+// its own worker after the commit. If that process dies before it sends, another process finds the delivery at its next
+// check, at most about four seconds later.
 func (w *Worker) Wake(shard domain.Shard) {
 	if int(shard) < len(w.shards) {
 		w.shards[shard].claims.Wake(shard)
 	}
 }
 
-// Run works until ctx ends. It then claims nothing more, releases what it has not begun to send, and returns when all
-// attempts under way are over, at most attemptTimeout later, and recorded.
+// Run sends deliveries until ctx ends. It then claims nothing more, releases rows that it has not begun to send, and
+// returns once all attempts in progress have ended, at most attemptTimeout later, and are recorded.
 func (w *Worker) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range w.shards {
@@ -124,12 +124,12 @@ func (w *Worker) Run(ctx context.Context) {
 	w.client.CloseIdleConnections()
 }
 
-// waiting is about a shard. It uses the same index as findDue.
+// waiting selects the deliveries of a shard. It uses the same index as findDue.
 const waiting = `SELECT FROM {webhook_deliveries} WHERE shard = %s AND webhook_id > '00000000-0000-0000-0000-000000000000'`
 
 var anyWaiting = queue.Due(fmt.Sprintf(waiting, "s.shard"))
 
-// forgotten are the shards that have a delivery and whose last look has found none.
+// forgotten returns the shards that have a delivery although their last check found none.
 func (w *Worker) forgotten(ctx context.Context) ([]domain.Shard, error) {
 	if !slices.ContainsFunc(w.shards, func(s *shardWorker) bool { return s.empty.Load() }) {
 		return nil, nil
@@ -138,15 +138,15 @@ func (w *Worker) forgotten(ctx context.Context) ([]domain.Shard, error) {
 	return slices.DeleteFunc(found, func(shard domain.Shard) bool { return !w.shards[shard].empty.Load() }), err
 }
 
-// shardWorker is a worker's part of one shard.
+// shardWorker is the part of a Worker for one shard.
 type shardWorker struct {
 	*Worker
 	shard    domain.Shard
 	claims   *queue.Loop
-	finished chan struct{} // holds one when there are results to record; closed after the last
+	finished chan struct{} // holds a value when there are results to record; closed after the last
 	attempts sync.WaitGroup
-	after    domain.WebhookID // where the next look for destinations begins
-	empty    atomic.Bool      // the last look has found no delivery, not even one that is due later
+	after    domain.WebhookID // where the next search for destinations begins
+	empty    atomic.Bool      // the last check has found no delivery, not even one due later
 
 	mu           sync.Mutex
 	stopping     bool
@@ -167,7 +167,7 @@ func (s *shardWorker) run(ctx context.Context) {
 	<-recorded
 }
 
-// pruneLog finds the oldest by their index, and deletes each by its place.
+// pruneLog finds the oldest rows by their index and deletes each by its place.
 var pruneLog = cluster.SQL(`DELETE FROM {webhook_log} l
 	USING (SELECT ctid AS place FROM {webhook_log} WHERE shard = $1 AND finished_at < $2 ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED) d
 	WHERE l.shard = $1 AND l.ctid = d.place`)
