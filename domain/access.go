@@ -54,7 +54,7 @@ func RolesFor(scope Scope) []Role {
 	}
 }
 
-// Access is what authentication has read about the caller, for one request alone.
+// Access is the caller's data as read by authentication, for one request only.
 type Access struct {
 	Organization OrganizationID
 	Key          KeyID  // zero for a caller with an OAuth token
@@ -62,19 +62,19 @@ type Access struct {
 	Member       MemberID
 	Role         Role
 	Scopes       []Scope
-	Console      bool // a member who has signed in, without a key
+	Console      bool // a signed-in member, without a key
 	Limits       KeyLimits
 	ExpiresAt    time.Time
 	Plan         string
 	Internal     bool // no monthly limits
 	PerMinute    int  // the organization's limit
-	UsedMinute   int  // requests of this UTC minute, this one included
+	UsedMinute   int  // requests of this UTC minute, including this one
 
 	Sequence  int64  // the organization's, when the key was looked up
-	ReadAfter *int64 // the least sequence that the caller wants to be answered from; nil: Sequence
+	ReadAfter *int64 // the lowest sequence at which the caller may be answered; nil: Sequence
 }
 
-// Credential is what the caller is counted by, beside the organization.
+// Credential returns the id by which the caller is counted, in addition to the organization.
 func (a Access) Credential() [16]byte {
 	if a.Key.IsZero() {
 		return a.Link
@@ -82,7 +82,7 @@ func (a Access) Credential() [16]byte {
 	return a.Key
 }
 
-// Actor is the caller in events.
+// Actor returns the caller's actor for events.
 func (a Access) Actor() Actor {
 	if a.Key.IsZero() {
 		return MemberActor(a.Member)
@@ -111,17 +111,18 @@ func (a Access) kind() string {
 	return "key"
 }
 
-// MinuteCount is requests of an organization in a UTC minute that are counted together.
+// MinuteCount counts several requests of an organization in a UTC minute at once.
 type MinuteCount struct {
 	Organization OrganizationID
 	Minute       int64
 	Requests     int
-	Used         int // of the minute, these included, once they are counted
-	Refused      int // of Requests, because of their credential: they are given back
+	Used         int // requests of the minute including these, once they are counted
+	Refused      int // part of Requests with an invalid credential, to be subtracted again
 }
 
-// Add names what a command needs: what its Decide looks at, and the key, the link and the member that it acts with. It
-// is the only way from a command to the load statement of its group, and lets no text through that PostgreSQL refuses.
+// Add adds the needs of a command: the data that its Decide reads, and the key, the link and the member that it acts
+// with. It is the only way from a command to the load statement of its group, and leaves out texts that PostgreSQL
+// refuses.
 func (n *Needs) Add(c Command) {
 	by := c.CommandOrigin()
 	switch by.Actor.Kind() {
@@ -144,8 +145,8 @@ func (n *Needs) Add(c Command) {
 	n.Certification.Claims = known(n.Certification.Claims, claims, Claim.texts)
 }
 
-// known leaves out needs, from an index on, that name a text which the ledger cannot keep. Nothing in the ledger has
-// such a name, and the text would fail the statement of the whole group.
+// known removes needs, from an index on, with a text that the ledger cannot keep. Nothing in the ledger has such a
+// name, and the text would make the statement of the whole group fail.
 func known[Need any](needs []Need, from int, texts func(Need) [3]string) []Need {
 	return slices.Delete(needs, from+len(slices.DeleteFunc(needs[from:], func(need Need) bool {
 		for _, text := range texts(need) {
@@ -157,7 +158,7 @@ func known[Need any](needs []Need, from int, texts func(Need) [3]string) []Need 
 	})), len(needs))
 }
 
-// texts are the parameters of statements that a need holds.
+// texts returns the text parameters of a need's statement.
 func (n CompanyNeed) texts() [3]string { return [3]string{n.Reference} }
 func (n DeclarationNeed) texts() [3]string {
 	return [3]string{n.CompanyReference, n.Source, n.DocumentReference}
@@ -177,7 +178,7 @@ func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	drafts, err := c.Decide(s, now)
-	if spent != nil && (len(drafts) == 0 || !TakesAway(c)) { // it would take nothing away
+	if spent != nil && (len(drafts) == 0 || !TakesAway(c)) { // the command takes nothing away
 		return nil, spent
 	}
 	if err != nil {
@@ -195,7 +196,7 @@ func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
 }
 
 // checkTexts refuses texts that the ledger cannot keep. Commands check their own texts, with an error that names the
-// member; this check stands behind them.
+// member; this is a second line of defence.
 func (d *Draft) checkTexts() error {
 	valid := ValidText(d.Subject)
 	for _, t := range d.Texts {
@@ -207,7 +208,7 @@ func (d *Draft) checkTexts() error {
 	return nil
 }
 
-// PerMinute is an organization's limit of requests a minute.
+// PerMinute returns an organization's limit of requests per minute.
 func (s *State) PerMinute(id OrganizationID) (int, error) {
 	o := s.organizations[id]
 	if o == nil {
@@ -219,9 +220,9 @@ func (s *State) PerMinute(id OrganizationID) (int, error) {
 	return s.plans.PerMinute(o.Plan, o.PerMinute), nil
 }
 
-// Judge refuses an actor that may not act at this moment, with the code that authentication gives: first by the
-// credential, then by the limit of the minute, then by scope and role. What operators and the service itself do is not
-// judged; any other actor that names neither a key nor a member is refused.
+// Judge refuses an actor that may not act now, with the same code as authentication. It checks the credential, then the
+// limit of the minute, then scope and role. Operators and the service itself are not checked. Any other actor without a
+// key or a member is refused.
 func (s *State) Judge(c Origin, used int, now time.Time) error {
 	switch {
 	case !c.Actor.Judged():
@@ -239,7 +240,7 @@ func (s *State) Judge(c Origin, used int, now time.Time) error {
 	return ErrKeyRefused
 }
 
-// judgeKey refuses a key that has ended, or whose member may no longer act.
+// judgeKey refuses a key that has ended or whose member may no longer act.
 func (s *State) judgeKey(c Origin, used int, now time.Time) error {
 	key := s.keys[c.Actor.Key()]
 	if key == nil || key.Organization != c.Organization || key.ended(now) {
@@ -259,7 +260,7 @@ func (s *State) judgeKey(c Origin, used int, now time.Time) error {
 func (s *State) judgeLink(c Origin) error {
 	id := c.Actor.Member()
 	member := s.activeMember(c.Organization, id)
-	if c.Link.IsZero() { // the redemption of a link, before there is a consent
+	if c.Link.IsZero() { // redeeming a link, before there is a consent
 		if member == nil {
 			return Refuse(InvalidState, "The member of this link is no longer active.")
 		}
@@ -273,7 +274,7 @@ func (s *State) judgeLink(c Origin) error {
 	return c.authorize(Access{Link: c.Link, Scopes: link.Consented, Role: member.Role})
 }
 
-// judgeConsole refuses a member who has signed in and may no longer act, or whose role may not use the scope.
+// judgeConsole refuses a signed-in member who may no longer act or whose role may not use the scope.
 func (s *State) judgeConsole(c Origin) error {
 	member := s.activeMember(c.Organization, c.Actor.Member())
 	if member == nil {
@@ -285,7 +286,7 @@ func (s *State) judgeConsole(c Origin) error {
 	return nil
 }
 
-// withinMinute refuses a request beyond the limit of its minute.
+// withinMinute refuses a request above the limit of its minute.
 func (s *State) withinMinute(c Origin, used int, now time.Time) error {
 	if c.Spent != nil {
 		return c.Spent
@@ -308,8 +309,8 @@ func (c Origin) authorize(a Access) error {
 	return a.Authorize(c.Scope)
 }
 
-// MayAct says what would have to be true for an actor to act at a moment; it is empty if the actor may act. It is
-// Judge without scope and role, for a replay: the state must have seen every event of the organization before.
+// MayAct returns the condition that an actor fails to meet at a moment, empty if the actor may act. It is Judge without
+// scope and role, for a replay: the state must have seen every earlier event of the organization.
 func (s *State) MayAct(o OrganizationID, actor Actor, at time.Time) (expected string) {
 	member := actor.Member()
 	switch actor.Kind() {
@@ -336,10 +337,10 @@ func (s *State) MayAct(o OrganizationID, actor Actor, at time.Time) (expected st
 	return ""
 }
 
-// actingKey is the key that a command acts with; nil for members, operators and the service itself.
+// actingKey returns the key of a command's actor, nil for members, operators and the service itself.
 func (s *State) actingKey(c Origin) *APIKey { return s.keys[c.Actor.Key()] }
 
-// actingMember is the member behind a command; zero for operators and the service itself.
+// actingMember returns the member behind a command, zero for operators and the service itself.
 func (s *State) actingMember(c Origin) MemberID {
 	if key := s.actingKey(c); key != nil {
 		return key.Member
@@ -347,8 +348,8 @@ func (s *State) actingMember(c Origin) MemberID {
 	return c.Actor.Member()
 }
 
-// mayActAs refuses to create a key of another member with which that member reviews, approves or certifies: such a
-// declaration must come from the member. Operators and the service itself may.
+// mayActAs refuses to create another member's key with a scope to review, approve or certify, because such declarations
+// must come from the member. Operators and the service itself may create one.
 func (s *State) mayActAs(c Origin, member MemberID, scopes []Scope) error {
 	if id := s.actingMember(c); id.IsZero() || id == member {
 		return nil
@@ -366,8 +367,8 @@ func (s *State) mayActAs(c Origin, member MemberID, scopes []Scope) error {
 	return nil
 }
 
-// mayChange refuses an actor that is not an owner and would create, change, end or act as an owner. Operators and the
-// service itself may.
+// mayChange refuses an actor that is not an owner to create, change, end or act as an owner. Operators and the service
+// itself may do so.
 func (s *State) mayChange(c Origin, roles ...Role) error {
 	if !c.Actor.Judged() || !slices.Contains(roles, Owner) {
 		return nil

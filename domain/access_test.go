@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a member does with a token holds while the consent, the membership and the role do.
+// TestJudgeOfLinks: a member may act with a token while the consent, the membership and the role permit it.
 func TestJudgeOfLinks(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	var owner MemberID
@@ -50,7 +50,8 @@ func TestJudgeOfLinks(t *testing.T) {
 	want("a consent that was withdrawn", acts(nil), IdentityNotLinked)
 }
 
-// A member who is demoted while the withdrawal of another's consent waits does not withdraw it.
+// TestWithdrawalJudgesRole: a member who is demoted while the withdrawal of another's consent is queued does not
+// withdraw it.
 func TestWithdrawalJudgesRole(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	add := &AddMember{Origin: w.origin, Email: "admin@example.com", Role: Admin}
@@ -67,7 +68,7 @@ func TestWithdrawalJudgesRole(t *testing.T) {
 	}
 }
 
-// Between an erasure and the end of its group, no cached text is used that was erased.
+// TestErasedWithinAGroup: after an erasure, the rest of its group uses no erased text.
 func TestErasedWithinAGroup(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	var key SecretKey
@@ -94,7 +95,7 @@ func TestErasedWithinAGroup(t *testing.T) {
 	}
 }
 
-// BenchmarkDecide holds the cost of the judgement against that of the decision alone.
+// BenchmarkDecide compares the cost of judging the actor with the cost of the decision.
 func BenchmarkDecide(b *testing.B) {
 	w := newWorld(b, testSigner(b), 1<<40)
 	origin := Origin{Organization: w.origin.Organization, Actor: KeyActor(w.key), RequestID: "r", Scope: IntegrityWrite}
@@ -125,8 +126,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// Commands about what the organization lacks are refused, and change nothing: a company of others, an organization that
-// does not exist, and a key for a member who is disabled.
+// TestCommandsAboutWhatIsMissing: commands about objects that the organization lacks are refused and change nothing:
+// another organization's company, a missing organization, and a key for a disabled member.
 func TestCommandsAboutWhatIsMissing(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	other := newWorld(t, testSigner(t), 10)
@@ -149,7 +150,7 @@ func TestCommandsAboutWhatIsMissing(t *testing.T) {
 	}
 }
 
-// The answer to a withdrawal says when it took place, and a second one repeats that.
+// TestWithdrawalSaysWhen: the answer to a withdrawal contains its time, and a second withdrawal repeats it.
 func TestWithdrawalSaysWhen(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	start, _ := NewStartLink(StartLink{Origin: w.origin, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now)
@@ -165,7 +166,7 @@ func TestWithdrawalSaysWhen(t *testing.T) {
 	}
 }
 
-// A change of a destination keeps the description that it does not name.
+// TestDestinationKeepsItsDescription: changing a destination without naming its description keeps the description.
 func TestDestinationKeepsItsDescription(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	create, _ := NewCreateWebhook(
@@ -190,8 +191,8 @@ func TestDestinationKeepsItsDescription(t *testing.T) {
 	}
 }
 
-// TestMinuteIsJudgedAfterTheCredentialAndBeforeTheScope is the order of contract section 2 for a request that its group
-// counts.
+// TestMinuteIsJudgedAfterTheCredentialAndBeforeTheScope checks the order of contract section 2 for a request counted by
+// its group.
 func TestMinuteIsJudgedAfterTheCredentialAndBeforeTheScope(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10) // one request a minute
 	reader, _ := NewCreateKey(

@@ -2,10 +2,10 @@ package domain
 
 import "fmt"
 
-// ActorKind says what an Actor is.
+// ActorKind is the kind of an Actor.
 type ActorKind uint8
 
-// Kinds of actors. A switch on them names every kind: the linter exhaustive refuses one that is left out.
+// Kinds of actors. A switch on them must name every kind (linter exhaustive).
 const (
 	ActorNobody ActorKind = iota
 	ActorKey
@@ -19,7 +19,7 @@ const (
 type Actor struct {
 	kind ActorKind
 	id   [16]byte // of the key or the member
-	text string   // that names no actor: a damaged log may hold any, and an audit hashes and shows it
+	text string   // set if it names no actor; a damaged log may hold any text, which an audit hashes and shows
 }
 
 // OperatorActor and SystemActor act without a key and without a member. Go has no struct constants, so they are
@@ -62,10 +62,10 @@ func ParseActor(text string) Actor {
 	return Actor{text: text}
 }
 
-// Kind is the kind of the actor.
+// Kind returns the kind of the actor.
 func (a Actor) Kind() ActorKind { return a.kind }
 
-// Key is the API key that acts, zero for all other actors.
+// Key returns the API key that acts, zero for all other actors.
 func (a Actor) Key() (id KeyID) {
 	if a.kind == ActorKey {
 		id = a.id
@@ -73,7 +73,7 @@ func (a Actor) Key() (id KeyID) {
 	return id
 }
 
-// Member is the member who acts without a key, zero for all other actors.
+// Member returns the member who acts without a key, zero for all other actors.
 func (a Actor) Member() (id MemberID) {
 	if a.kind == ActorMember {
 		id = a.id
@@ -91,7 +91,7 @@ func (a Actor) Judged() bool {
 	return true
 }
 
-// String is the actor's text in the log: the id of a key or a member, "operator" or "system".
+// String returns the actor's text in the log: the id of a key or a member, "operator" or "system".
 func (a Actor) String() string {
 	switch a.kind {
 	case ActorKey:

@@ -2,8 +2,8 @@ package domain
 
 import "testing"
 
-// TestActorKeepsItsText: every text is read as the actor that it names and written as it was, and only an actor of its
-// kind has an id.
+// TestActorKeepsItsText: every text is parsed as the actor that it names and written back unchanged, and only actors of
+// the right kind have an id.
 func TestActorKeepsItsText(t *testing.T) {
 	key, member := NewKeyID(noon(), 7), NewID[MemberID](noon())
 	for text, want := range map[string]Actor{

@@ -12,7 +12,7 @@ type AdministeredDay struct {
 	Used         int64
 }
 
-// In is the count of the day of now.
+// In returns the count for the day of now.
 func (d AdministeredDay) In(now time.Time) AdministeredDay {
 	if today := now.UTC().Truncate(24 * time.Hour); !d.Day.Equal(today) {
 		d.Day, d.Used = today, 0
@@ -20,13 +20,13 @@ func (d AdministeredDay) In(now time.Time) AdministeredDay {
 	return d
 }
 
-// End is the first moment of the next day: when the day's allowance resets.
+// End returns the first moment of the next day, when the day's allowance resets.
 func (d AdministeredDay) End() time.Time { return d.Day.AddDate(0, 0, 1) }
 
-// AddAdministered loads what an organization has caused in the last day in which it caused anything.
+// AddAdministered loads an organization's count of its last day with administrative events.
 func (s *Loaded) AddAdministered(d AdministeredDay) { s.administered.put(d.Organization, d) }
 
-// Administered lists the counts that this state's commands have raised.
+// Administered lists the counts that commands have raised in this state.
 func (s *State) Administered() []AdministeredDay {
 	list := make([]AdministeredDay, len(s.administering))
 	for i, id := range s.administering {
@@ -37,8 +37,8 @@ func (s *State) Administered() []AdministeredDay {
 
 // administer charges the events of a command to its organization's day, or refuses the command when the day's allowance
 // is used up. A command that takes something away is charged and never refused: a stolen key must not be able to stop
-// its own revocation. The first command of a day is never refused either, so that one with more events than the whole
-// allowance needs a day of its own and does not wait for ever.
+// its own revocation. The first command of a day is never refused either, so that a command with more events than the
+// whole allowance can be executed.
 func (s *State) administer(c Command, drafts []Draft, now time.Time) error {
 	by, events := c.CommandOrigin(), int64(len(drafts))
 	if events == 0 || !administrative(c) {
@@ -72,9 +72,9 @@ func dayUsed(most int64, reset time.Duration) *Error {
 	).After(reset).Of(DayLimit, most)
 }
 
-// administrative reports whether the events of a command are charged to its organization's day: whatever members and
-// keys change, except work over the API that other allowances of the plan limit. In the console that work is charged
-// too, because no request of the month is taken there.
+// administrative reports whether the events of a command are charged to its organization's day: all changes by members
+// and keys, except API work that other allowances of the plan limit. In the console that work is also charged, because
+// it takes no request of the month.
 func administrative(c Command) bool {
 	by := c.CommandOrigin()
 	if !by.Actor.Judged() {
@@ -89,10 +89,10 @@ func administrative(c Command) bool {
 	}
 }
 
-// TakesAway reports whether a command only revokes, disables or removes something. Such a command is counted, and the
-// limits of the minute and the day never refuse it. Each needs something that a limited command has added, so that
-// their number is limited too; one that changes nothing, and a repeated withdrawal of a grant, which is an event each
-// time, take nothing away.
+// TakesAway reports whether a command only revokes, disables or removes something. Such a command is counted, but the
+// limits of the minute and the day never refuse it. Each needs something that a limited command has added, so their
+// number is limited, too. Commands that change nothing do not count as such, nor does a repeated withdrawal of a grant,
+// which is an event each time.
 func TakesAway(c Command) bool {
 	switch c := plain(c).(type) {
 	case *RevokeKey, *DeleteWebhook, *RemovePasskey, *WithdrawConsent, *Revoke, *RevokeCertificate, *ReleaseReservation:

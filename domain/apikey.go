@@ -33,22 +33,22 @@ const (
 	MinKeyLifetime     = time.Hour
 )
 
-// MaxKeyOverlap is how long the former key may still work after a rotation.
+// MaxKeyOverlap is the longest time that the former key may work after a rotation.
 const MaxKeyOverlap = 30 * 24 * time.Hour
 
-// KeyWarning is how long before its end a key is pointed out.
+// KeyWarning is how long before its end the service points out a key.
 const KeyWarning = 30 * 24 * time.Hour
 
-// MaxKeyNetworks is how many networks an API key may name.
+// MaxKeyNetworks is the maximum number of networks of an API key.
 const MaxKeyNetworks = 16
 
-// MaxKeyCompanies is how many companies are granted to an API key in the command that makes it.
+// MaxKeyCompanies is the maximum number of companies granted to an API key by the command that creates it.
 const MaxKeyCompanies = 100
 
 // MaxCopiedGrants is the largest number of grants that a rotation copies, unless the operator requests it.
 const MaxCopiedGrants = 1000
 
-// What the name of an API key may be.
+// Limits of an API key's name.
 const (
 	MaxKeyName  = 100
 	KeyNameRule = "must be 1 to 100 characters on one line, without a control character and without one that " +
@@ -60,18 +60,18 @@ func ValidKeyName(name string) bool {
 	return ValidName(name, MaxKeyName)
 }
 
-// KeyLimits are the limits of an API key that a declaration is judged by. They are fixed when the key is made, so what
-// authentication has read still holds when the group decides.
+// KeyLimits are the limits of an API key for declarations. They are fixed when the key is created, so the values read
+// by authentication are still valid when the group decides.
 type KeyLimits struct {
-	Source *string `json:"source"` // the one source that the key may declare; nil: any
-	// from where it may be used, which authentication alone judges; nil: anywhere
+	Source *string `json:"source"` // the only source that the key may declare; nil: any
+	// the network from which it may be used, checked only by authentication; nil: any
 	Network        *string `json:"network"`
-	MaxVersionStep *int32  `json:"maxVersionStep"` // how far above the document's highest version; nil: any
-	// where there are several: all of them, of which Network is the first
+	MaxVersionStep *int32  `json:"maxVersionStep"` // maximum step above the document's highest version; nil: any
+	// all networks if there are several; Network is the first
 	Networks []string `json:"networks,omitempty"`
 }
 
-// AllNetworks lists from where the key may be used; empty means anywhere.
+// AllNetworks lists the networks from which the key may be used; empty means any.
 func (l KeyLimits) AllNetworks() []string {
 	if l.Networks == nil && l.Network != nil {
 		return []string{*l.Network}
@@ -79,7 +79,7 @@ func (l KeyLimits) AllNetworks() []string {
 	return l.Networks
 }
 
-// from is the limits with other networks.
+// from returns the limits with other networks.
 func (l KeyLimits) from(networks []string) KeyLimits {
 	l.Network, l.Networks = nil, nil
 	if len(networks) > 0 {
@@ -252,7 +252,7 @@ func (s *State) mayHaveKey(o OrganizationID) error {
 	return nil
 }
 
-// grants drafts the grants of the companies that are named.
+// grants drafts the grants of the named companies.
 func (c *CreateKey) grants(s *State) (drafts []Draft, err error) {
 	if len(c.Companies) > MaxKeyCompanies {
 		return nil, InvalidMember(
@@ -282,7 +282,7 @@ func grantOf(company CompanyID, key KeyID) Draft {
 	return Draft{Company: company, Subject: key.String(), Body: &AccessChangedBody{KeyID: key, Enabled: true}}
 }
 
-// created is the event that adds the key.
+// created returns the event that adds the key.
 func (k *APIKey) created(secretSHA256 [32]byte) Draft {
 	return Draft{Subject: k.ID.String(), Body: &KeyCreatedBody{
 		KeyID: k.ID, MemberID: k.Member, SecretSHA256: secretSHA256[:], Scopes: k.Scopes, ExpiresAt: k.ExpiresAt,
@@ -290,7 +290,7 @@ func (k *APIKey) created(secretSHA256 [32]byte) Draft {
 	}}
 }
 
-// grantedTo lists the companies of a key that KeyGrants has named, in a fixed order.
+// grantedTo lists the companies of a key that KeyGrants has loaded, in a fixed order.
 func (s *State) grantedTo(key KeyID) []CompanyID {
 	var companies []CompanyID
 	for k, enabled := range s.grants {
@@ -312,8 +312,8 @@ func checkScopes(role Role, scopes []Scope) error {
 	return nil
 }
 
-// keyEnd is when a key ends that k makes: after a lifetime, or else at a given end, or without one after
-// DefaultKeyLifetime, but then no later than k itself. Without k, a member or the operator makes it.
+// keyEnd returns the expiry of a key created by key k: after a lifetime, otherwise at a given end, otherwise after
+// DefaultKeyLifetime but no later than k itself. If k is nil, a member or the operator creates the key.
 func (k *APIKey) keyEnd(lifetime time.Duration, given, now time.Time) (time.Time, error) {
 	end := given.UTC().Truncate(time.Microsecond)
 	switch {
@@ -330,9 +330,9 @@ func (k *APIKey) keyEnd(lifetime time.Duration, given, now time.Time) (time.Time
 	return end, nil
 }
 
-// confine refuses a key that could more than k, which makes it: another scope, a later end, or less narrow limits. What
-// the key leaves open gets the limits of k. Companies are granted with the scope that any grant needs. Without k, a
-// member or the operator makes the key, and the role of its member is all that holds.
+// confine refuses a key that may do more than k, which creates it: another scope, a later end, or wider limits. Limits
+// that are left open are copied from k. Granting companies needs the scope that any grant needs. If k is nil, a member
+// or the operator creates the key, and only the role of its member restricts it.
 func (k *APIKey) confine(made *APIKey, grants bool) error {
 	if k == nil {
 		return nil
@@ -389,7 +389,7 @@ func networkWithin(network, wide string) bool {
 	return err == nil && wideErr == nil && w.Bits() <= n.Bits() && w.Contains(n.Addr())
 }
 
-// check refuses limits that could not be enforced as they stand, and answers them in their one form.
+// check refuses limits that could not be enforced, and returns them in canonical form.
 func (l KeyLimits) check() (KeyLimits, error) {
 	var fields []FieldError
 	if l.Source != nil && !ValidReference(*l.Source) {
@@ -437,8 +437,8 @@ func (l KeyLimits) checkVersion(version, highest int32) error {
 	)
 }
 
-// ParseNetwork reads a CIDR network, or a single address as a network of one,
-// and writes it in its one form: masked, and never IPv4 inside IPv6.
+// ParseNetwork parses a CIDR network, or a single address as a network of one, and returns its canonical form: masked,
+// and never IPv4 inside IPv6.
 func ParseNetwork(text string) (string, error) {
 	const words = "must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32"
 	prefix, err := netip.ParsePrefix(text)
@@ -455,7 +455,7 @@ func ParseNetwork(text string) (string, error) {
 	return prefix.Masked().String(), nil
 }
 
-// IsLoopbackHost is true of an address that cannot leave this machine, and of the name localhost.
+// IsLoopbackHost reports whether a host is a loopback address or the name localhost.
 func IsLoopbackHost(host string) bool {
 	address, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && address.IsLoopback()

@@ -15,7 +15,7 @@ import (
 )
 
 // TestKeyLimitsAgainstNaiveModel registers at random with a key that has a version step: a new version is accepted
-// exactly when it is at most the step above the highest one, whoever registered that, and a replay always.
+// exactly if it is at most the step above the highest one, whichever key registered that. A replay is always accepted.
 func TestKeyLimitsAgainstNaiveModel(t *testing.T) {
 	signer := testSigner(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -108,8 +108,8 @@ func TestKeyLimitsAreChecked(t *testing.T) {
 	})
 }
 
-// TestRotateKey wants the successor to be the former key in everything but id, secret, life and, unless asked for,
-// grants; and the events alone to say all of it.
+// TestRotateKey: the successor equals the former key except in id, secret, lifetime and, unless requested, grants, and
+// the events contain everything.
 func TestRotateKey(t *testing.T) {
 	signer := testSigner(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -166,7 +166,7 @@ func TestRotateKey(t *testing.T) {
 		if !slices.Equal(replayed.grantedTo(id), want) || !slices.Equal(c.Outcome.Granted, want) {
 			t.Fatalf("grants %v, outcome %v, want %v", replayed.grantedTo(id), c.Outcome.Granted, want)
 		}
-		// Again, as after a commit whose outcome was unknown.
+		// Once more, as after a commit with unknown outcome.
 		if again, err := c.Decide(w.state, w.now); err != nil || again != nil || c.Outcome.Key.ID != id {
 			t.Fatalf("a second attempt: %v, %v", again, err)
 		}
@@ -211,8 +211,8 @@ func TestRotateKeyRefusals(t *testing.T) {
 	})
 }
 
-// TestNobodyActsAsAnother: a key with which a person reviews, approves or certifies is made by that person, or by the
-// operator.
+// TestNobodyActsAsAnother: only the person or the operator may create a key with which the person reviews, approves or
+// certifies.
 func TestNobodyActsAsAnother(t *testing.T) {
 	for _, scope := range Scopes() {
 		w := newWorld(t, testSigner(t), 1)
@@ -256,7 +256,7 @@ func TestNobodyActsAsAnother(t *testing.T) {
 	}
 }
 
-// TestGrantsThatARotationCopies: no request of a tenant is thousands of events.
+// TestGrantsThatARotationCopies: no tenant request creates thousands of events.
 func TestGrantsThatARotationCopies(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	w.grantMore(2*MaxCopiedGrants + 1)
@@ -277,13 +277,13 @@ func TestGrantsThatARotationCopies(t *testing.T) {
 	}
 }
 
-// changeMember changes the first owner, beside another one.
+// changeMember changes the first owner, next to a second one.
 func (w *world) changeMember(role *Role, status *MemberStatus) {
 	w.execute(&AddMember{Origin: w.origin, Email: "other@example.com", Role: Owner})
 	w.execute(&ChangeMember{Origin: w.origin, Email: "owner@example.com", Role: role, Status: status})
 }
 
-// acting makes a key with limits, which acts in what follows.
+// acting creates a key with limits and uses it from then on.
 func (w *world) acting(role Role, lifetime time.Duration, limits KeyLimits, scopes ...Scope) (Origin, *APIKey) {
 	member := &AddMember{Origin: w.origin, Email: string(role) + "-acting@example.com", Role: role}
 	w.execute(member)
@@ -298,8 +298,8 @@ func (w *world) acting(role Role, lifetime time.Duration, limits KeyLimits, scop
 	}, &c.Outcome
 }
 
-// TestKeysGiveWhatTheyHave makes and rotates keys with a key that has limits of its own: no key has more than the one
-// that made it, and what it leaves open it has from there.
+// TestKeysGiveWhatTheyHave creates and rotates keys with a limited key: no key may do more than its creator, and limits
+// left open are copied from the creator.
 func TestKeysGiveWhatTheyHave(t *testing.T) {
 	signer := testSigner(t)
 	source, step := "billing", int32(5)
@@ -383,7 +383,8 @@ func TestKeysGiveWhatTheyHave(t *testing.T) {
 	}
 }
 
-// TestCreateKeyGrants grants companies in the command that makes a key: all of them, or there is no key.
+// TestCreateKeyGrants grants companies in the command that creates a key: all of them are granted, or the key is not
+// created.
 func TestCreateKeyGrants(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	origin := Origin{Organization: w.origin.Organization, Actor: KeyActor(w.key), RequestID: "r"}
@@ -429,7 +430,7 @@ func TestCreateKeyGrants(t *testing.T) {
 	}
 }
 
-// TestChangeKey renames a key, and brings its end forward, never back.
+// TestChangeKey renames a key and shortens its lifetime, but cannot extend it.
 func TestChangeKey(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	end := w.state.keys[w.key].ExpiresAt
@@ -466,7 +467,7 @@ func TestChangeKey(t *testing.T) {
 	}
 }
 
-// grantMore adds companies, granted to the key and every second one taken back.
+// grantMore adds companies, grants them to the key, and revokes every second grant.
 func (w *world) grantMore(n int) {
 	for i := range n {
 		company := &CreateCompany{Origin: w.origin, Reference: fmt.Sprintf("more-%d", i)}
@@ -477,7 +478,7 @@ func (w *world) grantMore(n int) {
 	}
 }
 
-// replay makes a state of the stored events alone.
+// replay returns a state replayed from the stored events.
 func (w *world) replay() *State {
 	s := NewState(Plans{})
 	for i := range w.events {
@@ -494,7 +495,7 @@ func (w *world) replay() *State {
 	return s
 }
 
-// FuzzParseNetwork: what is read has one spelling, which reads back as itself and holds the address that was written.
+// FuzzParseNetwork: a parsed network has one spelling, which parses to itself and contains the original address.
 func FuzzParseNetwork(f *testing.F) {
 	for _, seed := range []string{
 		"192.0.2.7/24", "2001:db8::1", "::ffff:192.0.2.7", "::ffff:192.0.2.0/120", "fe80::1%eth0", "0.0.0.0/0",
@@ -517,8 +518,8 @@ func FuzzParseNetwork(f *testing.F) {
 	})
 }
 
-// An organization has a thousand keys that work. A rotation that leaves the former key at work needs room, any other
-// none.
+// TestMaxActiveKeys: an organization may have 1000 active keys. A rotation that keeps the former key active needs room,
+// any other does not.
 func TestMaxActiveKeys(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1) // has one key
 	create := func() Code {

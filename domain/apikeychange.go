@@ -8,12 +8,12 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// ChangeKey gives an API key another name, or brings its end forward.
+// ChangeKey renames an API key or shortens its lifetime.
 type ChangeKey struct {
 	Origin
 	Key       KeyID
-	Name      *string    // nil: as it is
-	ExpiresAt *time.Time // nil: as it is
+	Name      *string    // nil: unchanged
+	ExpiresAt *time.Time // nil: unchanged
 
 	name Text
 
@@ -62,7 +62,7 @@ func (c *ChangeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	return drafts, nil
 }
 
-// RevokeKey ends an API key for good.
+// RevokeKey permanently ends an API key.
 type RevokeKey struct {
 	Origin
 	Key KeyID
@@ -72,7 +72,7 @@ type RevokeKey struct {
 
 func (c *RevokeKey) Need(n *Needs) { n.Keys = append(n.Keys, c.Key) }
 
-// Decide implements Command. A key that was revoked before stays as it is.
+// Decide implements Command. It does not change a key that was already revoked.
 func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.keys[c.Key]
 	if known == nil || known.Organization != c.Organization {
@@ -86,13 +86,13 @@ func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}}}, nil
 }
 
-// RotateKey gives a key a successor: another id and secret with the same member, scopes and limits. The former key's
-// end is brought forward to the overlap's. Grants are copied on request only (specification, Authentication 6).
+// RotateKey creates a successor of a key: another id and secret with the same member, scopes and limits. The former key
+// then ends after the overlap. Grants are copied only on request (specification, Authentication 6).
 type RotateKey struct {
 	Origin
 	Key        KeyID
 	Lifetime   time.Duration // of the successor
-	ExpiresAt  time.Time     // of the successor, where Lifetime is 0; see keyEnd
+	ExpiresAt  time.Time     // of the successor if Lifetime is 0; see keyEnd
 	Overlap    time.Duration // 0 revokes the former key at once
 	CopyGrants bool
 
@@ -126,11 +126,11 @@ func (c *RotateKey) Need(n *Needs) {
 	}
 }
 
-// limited is true of a rotation that copies at most MaxCopiedGrants: one by a member or a key.
+// limited reports whether a rotation copies at most MaxCopiedGrants, because a member or a key requests it.
 func (c *RotateKey) limited() bool { return c.Actor.Judged() }
 
-// Decide implements Command. Only a key that still works has a successor: one
-// that was revoked or has expired says nothing about the right to another.
+// Decide implements Command. Only an active key may have a successor: a revoked or expired key gives no right to
+// another.
 func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	former := s.keys[c.Key]
 	if former == nil || former.Organization != c.Organization {
@@ -138,7 +138,7 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	if known := s.keys[c.id]; known != nil {
 		c.Outcome.Key, c.Outcome.Former, c.Outcome.Granted = *known, *former, s.grantedTo(c.id)
-		return nil, nil // an earlier attempt of this very command: the id is fresh
+		return nil, nil // an earlier attempt of this command: the id is new
 	}
 	if former.ended(now) {
 		return nil, errEndedKey

@@ -11,10 +11,10 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// ContentKind says what the bytes of an artifact's version are.
+// ContentKind is the kind of an artifact version's bytes.
 type ContentKind string
 
-// A file's bytes are those that were uploaded, a text's its UTF-8, a manifest's its canonical form (RFC 8785).
+// A file's bytes are the uploaded ones, a text's its UTF-8, and a manifest's its canonical form (RFC 8785).
 const (
 	FileContent     ContentKind = "file"
 	TextContent     ContentKind = "text"
@@ -33,7 +33,7 @@ const (
 	MaxReviewsOfAVersion = 100
 )
 
-// VersionState is how far a version has come; it only goes forward.
+// VersionState is the state of a version. It only advances.
 type VersionState string
 
 // The states of a version (contract section 7).
@@ -89,8 +89,8 @@ type RegisterArtifactVersion struct {
 	Version  ArtifactVersionID
 	Content  Content
 	Analysis AnalysisReport
-	// Stored says that the bytes wait in the blob store under the version's id; the
-	// organization's retention decides, as it stands then, whether they stay.
+	// Stored is set if the bytes are in the blob store under the version's id. The organization's current retention
+	// decides whether they are kept.
 	Stored bool
 
 	begins     bool // the artifact is new
@@ -101,7 +101,7 @@ type RegisterArtifactVersion struct {
 	Outcome ArtifactVersionRegistration
 }
 
-// ArtifactVersionRegistration answers a RegisterArtifactVersion.
+// ArtifactVersionRegistration is the outcome of a RegisterArtifactVersion.
 type ArtifactVersionRegistration struct {
 	Artifact Artifact
 	Version  ArtifactVersion
@@ -191,8 +191,8 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	return append(drafts, s.warn(o, RegistrationsAllowance, period, used+1, limit)...), nil
 }
 
-// RegistrationRoom judges one more registration of a month of which used are taken: credit says that it would take a
-// credit; without room the error says when there is some.
+// RegistrationRoom checks whether a month with used registrations has room for another. credit reports whether it would
+// take a credit. Without room, the error says when there will be some.
 func RegistrationRoom(
 	plan string, limit *int64, used, credits int64, period Period, now time.Time,
 ) (credit bool, err error) {
@@ -221,7 +221,7 @@ func optional(s string) *string {
 	return &s
 }
 
-// ArtifactVersionRegisteredBody adds a version; version 1 brings its artifact into being.
+// ArtifactVersionRegisteredBody adds a version. Version 1 creates its artifact.
 type ArtifactVersionRegisteredBody struct {
 	ArtifactID  ArtifactID        `json:"artifactId"`
 	VersionID   ArtifactVersionID `json:"versionId"`
@@ -266,7 +266,7 @@ func (b *ArtifactVersionRegisteredBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// ContentErasedBody says that the kept bytes of a version are gone.
+// ContentErasedBody records that the kept bytes of a version were erased.
 type ContentErasedBody struct {
 	ArtifactID ArtifactID        `json:"artifactId"`
 	VersionID  ArtifactVersionID `json:"versionId"`
@@ -281,7 +281,7 @@ func (b *ContentErasedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// EraseContent records that the kept bytes of a version are gone from the blob store.
+// EraseContent records that the kept bytes of a version were deleted from the blob store.
 type EraseContent struct {
 	Origin
 	Version ArtifactVersionID
@@ -291,7 +291,7 @@ func (c *EraseContent) Need(n *Needs) {
 	n.Certification.Versions = append(n.Certification.Versions, c.Version)
 }
 
-// Decide implements Command. Bytes that were never committed, or were erased before, make no event.
+// Decide implements Command. Bytes that were never committed, or were already erased, cause no event.
 func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
 	version := s.artifactVersions[c.Version]
 	if version == nil || version.Artifact.Organization != c.Organization || !version.Retained {
@@ -302,12 +302,12 @@ func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
 	}, nil
 }
 
-// titleRule says what a title must look like.
+// titleRule describes a valid title.
 const titleRule = "must be 1 to 200 characters on one line, not only spaces, without control characters and " +
 	"without characters that change the direction of writing"
 
-// maxTitleBytes is what a title may have before it is normalized: no character
-// comes from more than four, and none of these has more than four bytes.
+// maxTitleBytes is the maximum length of a title before normalization: no character is composed of more than four, each
+// of at most four bytes.
 const maxTitleBytes = 4 * 4 * MaxTitle
 
 // ReadTitle reads a required title and normalizes it to NFC.
@@ -324,7 +324,7 @@ func ReadTitle(o *strictjson.Object, name string) string {
 	return title
 }
 
-// ReadStatement reads a required text of a person, with at most so many characters.
+// ReadStatement reads a required text of a person, with at most most characters.
 func ReadStatement(o *strictjson.Object, name string, most int) string {
 	text := o.Sized(name, strictjson.Required, 1, most)
 	if o.OK(name) && strings.TrimSpace(text) == "" {
@@ -333,17 +333,18 @@ func ReadStatement(o *strictjson.Object, name string, most int) string {
 	return text
 }
 
-// ReadConsent reads a member that must be true: what follows is done in a person's name.
+// ReadConsent reads a member that must be true, because the request acts in a person's name.
 func ReadConsent(o *strictjson.Object, name string) {
 	if given := o.Bool(name, strictjson.Required); o.OK(name) && !given {
 		o.Problem(name, strictjson.CodeFormat, "must be true")
 	}
 }
 
-// AnalysisCompletedStatus is the one status of an analysis: what could not be found out is said by each detector.
+// AnalysisCompletedStatus is the only status of an analysis. Each detector reports what it could not determine.
 const AnalysisCompletedStatus = "completed"
 
-// DetectorEvidence is where a detector found a structure: names, counts and positions, never a piece of the content.
+// DetectorEvidence describes where a detector found a structure: names, counts and positions, never a part of the
+// content.
 type DetectorEvidence struct {
 	Structure string  `json:"structure"`
 	Count     int64   `json:"count"`
@@ -351,7 +352,7 @@ type DetectorEvidence struct {
 	Positions []int64 `json:"positions"`
 }
 
-// DetectorResult is what one detector came to (contract section 7).
+// DetectorResult is the result of one detector (contract, section 7).
 type DetectorResult struct {
 	ID          string             `json:"id"`
 	Version     int                `json:"version"`
@@ -365,12 +366,12 @@ type DetectorResult struct {
 // AnalysisReport is a finished analysis of a content.
 type AnalysisReport struct {
 	Results     []DetectorResult
-	Elapsed     []time.Duration // of each of Results
-	Duration    time.Duration   // of all
+	Elapsed     []time.Duration // by result
+	Duration    time.Duration   // in total
 	Limitations []string
 }
 
-// with adds the result of the one detector that looks at the organization rather than at the bytes.
+// with adds the result of the only detector that examines the organization instead of the bytes.
 func (r AnalysisReport) with(last DetectorResult) (results []DetectorResult, elapsedMicros []int64) {
 	results = append(append([]DetectorResult{}, r.Results...), last)
 	elapsedMicros = make([]int64, len(results))
@@ -380,10 +381,10 @@ func (r AnalysisReport) with(last DetectorResult) (results []DetectorResult, ela
 	return results, elapsedMicros
 }
 
-// DuplicateDetector is the detector that knows the organization's other versions.
+// DuplicateDetector is the name of the detector that compares with the organization's other versions.
 const DuplicateDetector = "duplicate-content"
 
-// duplicateResult says whether the same bytes are in the organization already.
+// duplicateResult reports whether the organization already has the same bytes.
 func duplicateResult(others int64) DetectorResult {
 	r := DetectorResult{
 		ID: DuplicateDetector, Version: 1, Outcome: "clear", Severity: "none", Evidence: []DetectorEvidence{},
@@ -403,7 +404,7 @@ func duplicateResult(others int64) DetectorResult {
 	return r
 }
 
-// AnalysisCompletedBody is the whole analysis of a version.
+// AnalysisCompletedBody is the complete analysis of a version.
 type AnalysisCompletedBody struct {
 	ArtifactID     ArtifactID        `json:"artifactId"`
 	VersionID      ArtifactVersionID `json:"versionId"`

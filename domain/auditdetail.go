@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// auditDetails says, for every event type, which members of an event's data the organization's history shows, in their
-// order: ids and values, never a secret and never a text of a person, of which only the id is shown. A word is the
-// member's name; name=member or name=object.member takes it from another place in the data, and name|value shows a
-// value where the data has no such member. Members with a star are references of the origin: only a key that may use
-// the event's company sees them. companyId is the event's.
+// auditDetails lists, for every event type, the members of an event's data that the organization's history shows, in
+// order: ids and values, never a secret, and of a person's text only the id. A word is the member's name. name=member
+// or name=object.member takes it from another place in the data, and name|value shows a value if the data lacks the
+// member. Members with a star are references of the origin: only a key that may use the event's company sees them.
+// companyId is the event's.
 var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	OrganizationCreated:     "plan internal perMinute nameTextId=name.id",
 	OrganizationPlanChanged: "plan internal perMinute",
@@ -67,7 +67,7 @@ var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 // auditDetail is a word of auditDetails.
 type auditDetail struct {
 	name           string
-	object, member string // in the data; no object: the data itself
+	object, member string // in the data; without object, in the data itself
 	absent         string // JSON
 	reference      bool
 }
@@ -94,7 +94,7 @@ var auditRows = func() map[EventType][]auditDetail {
 	return rows
 }()
 
-// AuditDetailNames are the members that AuditDetails shows of a type.
+// AuditDetailNames returns the members that AuditDetails shows for a type.
 func AuditDetailNames(t EventType) (names []string) {
 	for _, d := range auditRows[t] {
 		names = append(names, d.name)
@@ -102,8 +102,8 @@ func AuditDetailNames(t EventType) (names []string) {
 	return names
 }
 
-// AuditDetails is what the organization's history shows of an event's data, as a JSON object. All members of the type
-// are there; null where the event has none, and in the place of references that the reader may not see.
+// AuditDetails returns the details of an event in the organization's history, as a JSON object with all members of the
+// type. A member is null if the event lacks it, or if it is a reference that the reader may not see.
 func AuditDetails(t EventType, company CompanyID, data []byte, references bool) (json.RawMessage, error) {
 	members, err := jsonMembers(data)
 	objects := map[string]map[string]json.RawMessage{"": members}
@@ -135,7 +135,7 @@ func AuditDetails(t EventType, company CompanyID, data []byte, references bool) 
 	return b.Bytes(), nil
 }
 
-// jsonMembers are the members of an object; none of null, or of nothing.
+// jsonMembers returns the members of an object. null and empty input have none.
 func jsonMembers(object json.RawMessage) (members map[string]json.RawMessage, err error) {
 	if len(object) > 0 {
 		err = json.Unmarshal(object, &members)

@@ -16,8 +16,8 @@ const (
 	ReviewRequested ReviewOutcome = "changes_requested"
 )
 
-// DeclareReview declares that a member has reviewed a version, whose bytes the caller sent once more.
-// Several reviews may be declared until the version is approved.
+// DeclareReview declares that a member has reviewed a version. The caller must send the bytes again. Several reviews
+// may be declared until the version is approved.
 type DeclareReview struct {
 	Origin
 	Artifact  ArtifactID
@@ -26,7 +26,7 @@ type DeclareReview struct {
 	Outcome   ReviewOutcome
 	Statement string
 	SHA256    [32]byte // of the bytes supplied
-	// Manifest is the SHA-256 of the manifest that these bytes are, in its canonical form; nil where they are no manifest.
+	// Manifest is the SHA-256 of the bytes' canonical form if they are a manifest, otherwise nil.
 	Manifest *[32]byte
 
 	id        ReviewID
@@ -160,7 +160,7 @@ func (b *ArtifactVersionApprovedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// CertificateStatus is what a certificate is worth now; a revoked one stays revoked when a later one replaces it.
+// CertificateStatus is the status of a certificate. A revoked certificate stays revoked when a later one replaces it.
 type CertificateStatus string
 
 // The states of a certificate (contract section 7).
@@ -170,7 +170,7 @@ const (
 	CertificateReplacedStatus CertificateStatus = "replaced"
 )
 
-// What a caller may authorize to be published in a certificate.
+// Values that a caller may authorize for publication in a certificate.
 const (
 	PublicTitle            = "title"
 	PublicOrganizationName = "organizationName"
@@ -196,8 +196,8 @@ func (c *Certificate) Status() CertificateStatus {
 	}
 }
 
-// IssueCertificate issues the one certificate of an approved version. It replaces the certificate of an earlier version
-// of the artifact.
+// IssueCertificate issues the only certificate of an approved version. It replaces the certificate of an earlier
+// version of the artifact.
 type IssueCertificate struct {
 	Origin
 	Version ArtifactVersionID
@@ -326,14 +326,14 @@ type RevokeCertificate struct {
 	reason Text
 
 	Outcome  Certificate
-	Replayed bool // it was revoked before
+	Replayed bool // it was already revoked
 }
 
 func (c *RevokeCertificate) Need(n *Needs) {
 	n.Certification.Certificates = append(n.Certification.Certificates, c.PublicID)
 }
 
-// Decide implements Command. A certificate of another organization answers as an unknown one.
+// Decide implements Command. A certificate of another organization counts as unknown.
 func (c *RevokeCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.certificates[c.PublicID]
 	if known == nil || known.Artifact.Organization != c.Organization {
@@ -352,8 +352,8 @@ func (c *RevokeCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// CertificateIssuedBody is a signed certificate. The signed bytes are a text: they
-// may hold a title or a name, which can be erased like any other.
+// CertificateIssuedBody is a signed certificate. The signed bytes are a Text: they may contain a title or a name, and
+// can be erased like any other.
 type CertificateIssuedBody struct {
 	ArtifactID   ArtifactID        `json:"artifactId"`
 	VersionID    ArtifactVersionID `json:"versionId"`
@@ -377,7 +377,7 @@ func (b *CertificateIssuedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// CertificateReplacedBody says that a later version's certificate took the place of this one.
+// CertificateReplacedBody records that a later version's certificate has replaced this one.
 type CertificateReplacedBody struct {
 	ArtifactID ArtifactID `json:"artifactId"`
 	PublicID   PublicID   `json:"publicId"`

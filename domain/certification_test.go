@@ -14,8 +14,8 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// certification is a state with one organization, driven without a database. What
-// commands would have loaded is there, because everything happened in it.
+// certification is a state with one organization, without a database. It already has the data that commands would load,
+// because everything happened in it.
 type certification struct {
 	t      *testing.T
 	state  *domain.State
@@ -42,7 +42,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// do decides a command and applies what happens.
+// do decides a command and applies its events.
 func (w *certification) do(c domain.Command) error {
 	w.t.Helper()
 	drafts, err := c.Decide(w.state, w.now)
@@ -105,7 +105,7 @@ func (w *certification) certify(r *domain.RegisterArtifactVersion) *domain.Issue
 	return c
 }
 
-// A version whose analysis has not come yet can go nowhere.
+// TestRegisteredOnly: a version without an analysis cannot advance.
 func TestRegisteredOnly(t *testing.T) {
 	w := newCertificationCase(t)
 	r := w.register(domain.ArtifactID{}, "content")
@@ -123,8 +123,8 @@ func TestRegisteredOnly(t *testing.T) {
 	w.refused(w.approve(r), domain.InvalidState) // the latest review counts
 }
 
-// A whole history is encoded, decoded and replayed to the same bytes and hashes,
-// and no event of it can stand a second time, or without those before it.
+// TestCertificationHistory: a whole history is encoded, decoded and replayed to the same bytes and hashes, and no event
+// can occur twice or without the earlier ones.
 func TestCertificationHistory(t *testing.T) {
 	w := newCertificationCase(t)
 	w.must(&domain.AddCredits{Origin: w.origin, Credits: 5})
@@ -149,7 +149,7 @@ func TestCertificationHistory(t *testing.T) {
 	gone := &domain.EraseContent{Origin: w.origin, Version: first.Version}
 	w.must(gone)
 	before := len(w.log)
-	w.must(gone) // what is gone cannot go again
+	w.must(gone) // erasing again changes nothing
 	if len(w.log) != before {
 		t.Error("bytes were erased twice")
 	}
@@ -179,17 +179,17 @@ func TestCertificationHistory(t *testing.T) {
 		switch e.Type {
 		case domain.CreditsAdded, domain.RetentionChanged, domain.TextsErased, domain.ReviewDeclared,
 			domain.OrganizationCreated:
-			// may come again
+			// may occur again
 		default:
 			if replayed.Apply(&repeated) == nil {
 				t.Errorf("%s was applied twice", e.Type)
 			}
-			replayed.Organization(e.Organization).Sequence = e.Sequence // the refused repetition has used one up
+			replayed.Organization(e.Organization).Sequence = e.Sequence // the refused repetition used up one
 		}
 	}
 }
 
-// A certificate that was revoked is not replaced by a later one.
+// TestRevokedIsNotReplaced: a revoked certificate is not replaced by a later one.
 func TestRevokedIsNotReplaced(t *testing.T) {
 	w := newCertificationCase(t)
 	certify := func(artifact domain.ArtifactID, content string) (*domain.RegisterArtifactVersion, *domain.IssueCertificate) {
@@ -216,7 +216,8 @@ func TestRevokedIsNotReplaced(t *testing.T) {
 	}
 }
 
-// What belongs to one organization is unknown to every command of another, whatever a handler has looked at before.
+// TestCertificationOfAnother: one organization's objects are unknown to every command of another, whatever a handler
+// has checked before.
 func TestCertificationOfAnother(t *testing.T) {
 	w := newCertificationCase(t)
 	r := w.register(domain.ArtifactID{}, "content")
@@ -239,7 +240,7 @@ func TestCertificationOfAnother(t *testing.T) {
 	)
 }
 
-// What one artifact may gather is bounded.
+// TestCertificationLimits: an artifact's versions and reviews are limited.
 func TestCertificationLimits(t *testing.T) {
 	w := newCertificationCase(t)
 	w.must(&domain.AddCredits{Origin: w.origin, Credits: domain.MaxArtifactVersions})
@@ -255,7 +256,8 @@ func TestCertificationLimits(t *testing.T) {
 	w.refused(w.register(r.Artifact, "content"), domain.InvalidState)
 }
 
-// Every type that can name a text is looked through when a subject is erased, and no event holds the words themselves.
+// TestEventsNameTextsOnly: every type that can name a text is searched when a subject is erased, and no event contains
+// the text itself.
 func TestEventsNameTextsOnly(t *testing.T) {
 	types := domain.TypesWithTexts()
 	w := newCertificationCase(t)

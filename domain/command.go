@@ -4,26 +4,26 @@ import (
 	"time"
 )
 
-// Command is something that an organization asks for. Decide is a pure function of state and time: the ledger may call
-// it again, on a fresh state, after a group had to be repeated. What a command answers beyond its events stands in its
-// Outcome, which Decide sets anew each time and which may be read once Execute has returned nil for the command.
+// Command is a request to change the ledger. Decide is a pure function of state and time: the ledger may call it again,
+// on a new state, if a group is retried. Results beyond the events are in the command's Outcome, which Decide sets each
+// time and which may be read once Execute has returned nil for the command.
 type Command interface {
-	// CommandOrigin says for which organization and on whose behalf.
+	// CommandOrigin returns the organization and the actor.
 	CommandOrigin() Origin
-	// Need names everything that Decide will look at.
+	// Need adds all data that Decide will read.
 	Need(*Needs)
-	// Decide returns what happens, or an *Error that refuses.
+	// Decide returns the resulting events, or an *Error that refuses the command.
 	Decide(s *State, now time.Time) ([]Draft, error)
 }
 
-// Dated is a command that carries a time which was read before the queue and stands in
-// what it signs. It is refused if that time cannot have been right.
+// Dated is a command with a time that was read before it was queued, and that it signs. It is refused if that time
+// cannot have been correct.
 type Dated interface {
 	Command
 	DatedAt() time.Time
 }
 
-// DatedAt is the time that a Dated command carries, also under an Idempotency-Key; ok is false for any other.
+// DatedAt returns the time of a Dated command, even under an Idempotency-Key. ok is false for any other command.
 func DatedAt(c Command) (at time.Time, ok bool) {
 	dated, ok := plain(c).(Dated)
 	if ok {
@@ -32,7 +32,7 @@ func DatedAt(c Command) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// plain is a command without the Idempotency-Key that it may be under.
+// plain returns a command without its Idempotency-Key.
 func plain(c Command) Command {
 	if idempotent, under := c.(*Idempotent); under {
 		return idempotent.Command
@@ -43,33 +43,33 @@ func plain(c Command) Command {
 // CommandOrigin implements the first method of Command for everything that embeds an Origin.
 func (c Origin) CommandOrigin() Origin { return c }
 
-// Needs collects what a group of commands must have loaded. An organization itself is always loaded, and with
-// declarations its usage of this and the neighbouring months.
+// Needs collects the data that a group of commands must load. The organization itself is always loaded, and for
+// declarations also its usage of this and the adjacent months.
 type Needs struct {
 	MemberIDs    []MemberNeed
 	Addresses    []AddressNeed
-	Invited      []OrganizationID // how many memberships they have had, and the members they have invited last
-	Owners       []OrganizationID // active owners: enough to tell whether one is left after the group's changes of members
+	Invited      []OrganizationID // the number of their memberships, and their last invited members
+	Owners       []OrganizationID // active owners: enough to know whether one is left after the group's changes
 	Invitations  []InvitationNeed
 	Keys         []KeyID
 	KeyGrants    []KeyGrantsNeed
 	Grants       []GrantNeed
 	KeyNames     []KeyID          // the names of these keys
-	ActiveKeys   []OrganizationID // how many of their keys work
+	ActiveKeys   []OrganizationID // the number of their active keys
 	CompanyIDs   []CompanyID
 	Companies    []CompanyNeed
 	Declarations []DeclarationNeed
 	Records      []RecordNeed
-	Pending      []OrganizationID // their reservations that have not been registered and may still be active
-	Totals       bool             // the organizations' usage, where no declaration asks for it
+	Pending      []OrganizationID // their unregistered reservations that may still be active
+	Totals       bool             // the organizations' usage, if no declaration needs it
 	Administered []OrganizationID // their administrative events of the day
-	Metered      []OrganizationID // what the meters counted in this and the neighbouring months, and the warnings
-	Warnings     bool             // the organizations' warnings, where nothing else asks for them
+	Metered      []OrganizationID // their meters of this and the adjacent months, and the warnings
+	Warnings     bool             // the organizations' warnings, if nothing else needs them
 
 	Webhooks        []OrganizationID // their destinations, with their texts
-	CompanyWebhooks []CompanyID      // which destinations these companies are authorized for
+	CompanyWebhooks []CompanyID      // the destinations authorized for these companies
 	Links           []LinkID
-	Passkeys        []MemberID // all passkeys of these members that were not removed
+	Passkeys        []MemberID // all passkeys of these members, except removed ones
 	Certification   CertificationNeeds
 }
 
@@ -85,8 +85,8 @@ type InvitationNeed struct {
 	SecretSHA256 [32]byte
 }
 
-// AddressNeed names an address by its EmailSHA256. Its membership that has not ended is loaded, and the one that was
-// invited last of its others.
+// AddressNeed names an address by its EmailSHA256. Its membership that has not ended is loaded, and of the others the
+// one invited last.
 type AddressNeed struct {
 	Organization OrganizationID
 	SHA256       [32]byte
@@ -118,7 +118,7 @@ type GrantNeed struct {
 	Company CompanyID
 }
 
-// KeyGrantsNeed names the companies that a key may use, of which at most so many are loaded.
+// KeyGrantsNeed names the companies that a key may use, of which at most Most are loaded.
 type KeyGrantsNeed struct {
 	Key  KeyID
 	Most int32
@@ -137,9 +137,9 @@ type RecordNeed struct {
 	PublicID PublicID
 }
 
-// CertificationNeeds is what commands of certification must have loaded.
+// CertificationNeeds is the data that certification commands must load.
 type CertificationNeeds struct {
-	Accounts     []OrganizationID // with their registrations of this and the neighbouring months, and the warnings of them
+	Accounts     []OrganizationID // with their registrations of this and the adjacent months, and the warnings about them
 	Artifacts    []ArtifactID
 	Versions     []ArtifactVersionID // with their artifacts
 	Former       []ArtifactVersionID // of these versions' artifacts: the certificate of the highest certified version
@@ -149,33 +149,35 @@ type CertificationNeeds struct {
 	Words        []ArtifactVersionID // these versions' titles, and the names of their organizations
 }
 
-// ContentNeed asks how many versions of an organization have the same bytes.
+// ContentNeed requests the number of an organization's versions with the same bytes.
 type ContentNeed struct {
 	Organization OrganizationID
 	SHA256       [32]byte
 }
 
-// Origin is on whose behalf a command acts.
+// Origin is the actor of a command and the request that carried it.
 type Origin struct {
 	Organization OrganizationID
 	Actor        Actor
 	RequestID    string
 	// Link is the link that an OAuth token acts through; zero for an API key.
 	Link LinkID
-	// Console says that the actor is a member who has signed in to the console: judged by being active and by the role
-	// alone, which may use all that it allows.
+	// Console is set if the actor is a member who has signed in to the console. Only the member's status and role are
+	// checked, and the role's scopes all apply.
 	Console bool
-	// Scope is what the actor must be allowed when the command is decided; empty for what every active key may do.
+	// Scope is the scope that the actor needs when the command is decided; empty if every active key may execute the
+	// command.
 	Scope Scope
-	// Minute is the UTC minute of a request that was not counted before the queue: its group counts it, and judges it by
-	// the organization's limit of the minute. 0: it is counted. Only a request of one command may leave that to the group.
+	// Minute is the UTC minute of a request that was not counted before it was queued: its group counts it and checks the
+	// organization's limit of the minute. 0 means that it is already counted. Only a request with a single command may
+	// leave the counting to the group.
 	Minute int64
-	// Spent refuses a request that came after the limit of its minute was reached; nil before. A command that takes
-	// something away is decided all the same.
+	// Spent is the refusal of a request that arrived after the limit of its minute was reached, otherwise nil. A command
+	// that takes something away is still decided.
 	Spent *Error
 }
 
-// Draft is an event as Decide makes it: what happened, without place and time.
+// Draft is an event as returned by Decide, without position and time.
 type Draft struct {
 	Company CompanyID
 	Subject string
@@ -185,8 +187,8 @@ type Draft struct {
 	Sealed  []byte
 }
 
-// Claim is one request's hold on an Idempotency-Key (contract section 7). Its
-// token tells it from another request that took the key over after the lease.
+// Claim is one request's hold on an Idempotency-Key (contract, section 7). Its token distinguishes it from another
+// request that took over the key after the lease.
 type Claim struct {
 	Organization OrganizationID
 	Route        string // method and template
@@ -195,7 +197,7 @@ type Claim struct {
 	Token        [16]byte
 }
 
-// Scope is the column route of the claim's row: what a key is unique in beside its organization.
+// Scope returns the column route of the claim's row, in which a key is unique within its organization.
 func (c Claim) Scope() string { return c.Route + " " + c.Caller.String() }
 
 // StoredAnswer is the answer to a repetition of a claimed request.
@@ -205,12 +207,12 @@ type StoredAnswer struct {
 	Body   []byte // data of the envelope, or its error, in JSON
 }
 
-// Idempotent executes a command under a claim: the answer is stored in the transaction of its events, so there is never
-// one without the other. A request that has lost its claim changes nothing.
+// Idempotent executes a command under a claim. The answer is stored in the transaction of the events, so neither exists
+// without the other. A request that has lost its claim changes nothing.
 type Idempotent struct {
 	Command
 	Claim Claim
-	// Render makes the answer of the outcome. Decide calls it.
+	// Render creates the answer from the outcome. Decide calls it.
 	Render func() (status int, body []byte, err error)
 }
 

@@ -6,12 +6,11 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// MaxCompanies is how many companies an organization may have (specification, Limits).
+// MaxCompanies is the maximum number of companies of an organization (specification, Limits).
 const MaxCompanies = 10_000
 
-// TestCompany is the reference that a webhook test has in the place of a company's. It
-// has the form of one, so that receivers read it as they read others, and no company
-// can be created with it, so that they can tell a test from a record.
+// TestCompany is the company reference in a webhook test. It has a valid form, so that receivers can read it, but no
+// company can be created with it, so that they can distinguish a test from a record.
 const TestCompany = "service:webhook-test"
 
 // CreateCompany adds a company. It grants nothing, not even to the creating key.
@@ -54,16 +53,16 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Company: c.id, Subject: c.id.String(), Body: &CompanyCreatedBody{Reference: c.Reference}}}, nil
 }
 
-// CompanyStatus says whether a company takes new versions.
+// CompanyStatus is the status of a company.
 type CompanyStatus string
 
-// A closed company takes no reservations, and registers only versions that are reserved; everything else of it goes on.
+// A closed company accepts no reservations and registers only reserved versions. Everything else continues to work.
 const (
 	CompanyActive       CompanyStatus = "active"
 	CompanyClosedStatus CompanyStatus = "closed"
 )
 
-// CompanyStatuses are all of them.
+// CompanyStatuses lists all statuses.
 func CompanyStatuses() []CompanyStatus { return []CompanyStatus{CompanyActive, CompanyClosedStatus} }
 
 // SetCompanyStatus closes a company or opens it again.
@@ -77,7 +76,7 @@ type SetCompanyStatus struct {
 
 func (c *SetCompanyStatus) Need(n *Needs) { n.CompanyIDs = append(n.CompanyIDs, c.Company) }
 
-// Decide implements Command. What changes nothing is no event.
+// Decide implements Command. A command that changes nothing causes no event.
 func (c *SetCompanyStatus) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.companies[c.Company]
 	if known == nil || known.Organization != c.Organization {
@@ -92,14 +91,14 @@ func (c *SetCompanyStatus) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Company: c.Company, Subject: c.Company.String(), Body: body}}, nil
 }
 
-// SetAccess grants a key a company or takes the grant back. The next request of the key already sees it.
+// SetAccess grants a company to a key or revokes the grant, effective from the key's next request.
 type SetAccess struct {
 	Origin
 	Company CompanyID
 	Key     KeyID
 	Enabled bool
 
-	idle bool // a grant is to be taken back that the key does not have
+	idle bool // revokes a grant that the key does not have
 
 	UpdatedAt time.Time // the outcome
 }
@@ -110,8 +109,8 @@ func (c *SetAccess) Need(n *Needs) {
 	n.Grants = append(n.Grants, GrantNeed{c.Key, c.Company})
 }
 
-// Decide implements Command. Ids of another organization answer as unknown
-// ones. Every call is an event, so that updatedAt and the history agree.
+// Decide implements Command. Ids of another organization count as unknown. Every call causes an event, so that
+// updatedAt and the history agree.
 func (c *SetAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	company, key := s.companies[c.Company], s.keys[c.Key]
 	if company == nil || company.Organization != c.Organization {
@@ -132,12 +131,12 @@ type Company struct {
 	Organization OrganizationID `json:"-"`
 	Reference    string         `json:"reference"`
 	CreatedAt    time.Time      `json:"createdAt"`
-	// HasWebhooks is false while no destination is authorized for the company: then nothing of it is ever queued.
+	// HasWebhooks is set if a destination is authorized for the company. Otherwise none of its events is queued.
 	HasWebhooks bool       `json:"-"`
-	ClosedAt    *time.Time `json:"closedAt"` // nil: it is active
+	ClosedAt    *time.Time `json:"closedAt"` // nil if active
 }
 
-// Status says whether the company takes new versions.
+// Status returns whether the company is active or closed.
 func (c *Company) Status() CompanyStatus {
 	if c.ClosedAt != nil {
 		return CompanyClosedStatus
@@ -169,7 +168,7 @@ type CompanyStatusChangedBody struct {
 	Status CompanyStatus `json:"status"`
 }
 
-// ClosedAt is when the company was closed by the event of at; nil where that opens it.
+// ClosedAt returns at if the event closes the company, nil if it opens it.
 func (b *CompanyStatusChangedBody) ClosedAt(at time.Time) *time.Time {
 	if b.Status == CompanyActive {
 		return nil
@@ -184,7 +183,7 @@ func (b *CompanyStatusChangedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// AccessChangedBody grants a key its company or takes the grant back.
+// AccessChangedBody grants the company to a key or revokes the grant.
 type AccessChangedBody struct {
 	KeyID   KeyID `json:"keyId"`
 	Enabled bool  `json:"enabled"`

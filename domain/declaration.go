@@ -16,12 +16,12 @@ import (
 // MaxVersion is the highest version of a document (contract section 3).
 const MaxVersion = 1<<31 - 1
 
-// RFC 6838 section 4.2: restricted names of at most 127 characters.
+// mimePattern follows RFC 6838, section 4.2: restricted names of at most 127 characters.
 var mimePattern = regexp.MustCompile(
 	`\A[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\z`,
 )
 
-// Sentences that say what a member must look like.
+// Descriptions of valid members.
 const (
 	ReferenceRule = "must be 1 to 128 characters: a letter or digit, then letters, digits, '.', '_', ':' or '-'"
 	SHA256Rule    = "must be the SHA-256 as 64 hexadecimal characters"
@@ -104,7 +104,7 @@ func ReadDeclaration(o *strictjson.Object) Declaration {
 	return d
 }
 
-// Declaration is what an origin system says about one version, already normalized (contract section 3).
+// Declaration is an origin system's normalized statement about one version (contract, section 3).
 type Declaration struct {
 	VersionReference
 	PreviousVersion *int32
@@ -112,11 +112,11 @@ type Declaration struct {
 	SizeBytes       int64
 	MimeType        string
 	GeneratedAt     evidence.DeclaredTime
-	// ReservationID is the public id of the version's reservation, where the origin names one.
+	// ReservationID is the public id of the version's reservation, if the origin names one.
 	ReservationID *PublicID
 }
 
-// VersionReference names a version as its origin does, within an organization.
+// VersionReference identifies a version within an organization by the origin's references.
 type VersionReference struct {
 	CompanyReference  string `json:"companyReference"`
 	Source            string `json:"source"`
@@ -170,8 +170,8 @@ func (d *Declaration) conflict(known *Version) error {
 	return e
 }
 
-// Registrar prepares registrations and certificates: everything random, and the signature, which
-// costs the most, is made here, in the caller's goroutine and before the queue.
+// Registrar prepares registrations and certificates. It generates all random values and the signature, the most
+// expensive part, in the caller's goroutine, before the command is queued.
 type Registrar struct {
 	Issuer string
 	Secret LedgerSecret
@@ -192,8 +192,8 @@ type Register struct {
 	record     evidence.RecordPayload
 	payload    []byte
 	keyID      string
-	signature  string           // empty: Decide makes it
-	signer     *evidence.Signer // for that, and for a public id that Decide has to adopt
+	signature  string           // if empty, Decide signs
+	signer     *evidence.Signer // for Decide, also if it must adopt another public id
 
 	Outcome     Record
 	Replayed    bool
@@ -208,7 +208,7 @@ type Usage struct {
 	Used   int64
 }
 
-// Remaining is the unused part, never negative; nil without a limit.
+// Remaining returns the unused part, never negative, or nil without a limit.
 func (u Usage) Remaining() *int64 {
 	if u.Limit == nil {
 		return nil
@@ -216,18 +216,18 @@ func (u Usage) Remaining() *int64 {
 	return new(max(0, *u.Limit-u.Used))
 }
 
-// Prepare makes a Register of a declaration that arrived at receivedAt. It signs with the public id of the reservation
-// that the declaration names, or otherwise with a new one. Decide checks whether the reservation exists. limits are the
-// key's limits, as read by authentication.
+// Prepare returns a Register command for a declaration that arrived at receivedAt. It signs with the public id of the
+// reservation that the declaration names, or otherwise with a new one. Decide checks whether the reservation exists.
+// limits are the key's limits, as read by authentication.
 func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) *Register {
 	c := r.PrepareUnsigned(origin, key, limits, d, receivedAt)
 	c.signature = r.Signer.Sign(c.payload)
 	return c
 }
 
-// PrepareUnsigned is Prepare for a declaration that will probably be refused or found
-// registered: Decide makes the signature if it is needed after all. Under the
-// shard's lock that is expensive, so it is not for declarations that will be accepted.
+// PrepareUnsigned is Prepare for a declaration that will probably be refused or is already registered. Decide signs if
+// necessary. That is expensive under the shard's lock, so do not use it for declarations that will probably be
+// accepted.
 func (r Registrar) PrepareUnsigned(
 	origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time,
 ) *Register {
@@ -269,11 +269,11 @@ func (c *Register) Need(n *Needs) {
 	}
 }
 
-// Decide implements Command: the key's source, company grant, replay or conflict, the company's status, the
-// reservation, the key's version step, quota (contract section 2), so that a replay succeeds with an exhausted quota,
-// of any version that was accepted and whatever reservation it names. The highest accepted version is the current one;
-// arrival order means nothing. A reserved version keeps its public id, named or not, expired or not. A closed company
-// takes only versions that were reserved before.
+// Decide implements Command. It checks the key's source, the company grant, replay or conflict, the company's status,
+// the reservation, the key's version step and the quota, in this order (contract, section 2). A replay of any accepted
+// version thus succeeds with an exhausted quota, whatever reservation it names. The highest accepted version is the
+// current one, whatever the order of arrival. A reserved version keeps its public id, whether or not the declaration
+// names it and even if the reservation has expired. A closed company accepts only versions reserved before.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, d.VersionReference)
@@ -293,7 +293,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 			return nil, err
 		}
 		c.Outcome = known.Record(company.Reference)
-		// Its own record id means an earlier attempt of this very command.
+		// Its own record id means an earlier attempt of this command.
 		c.Replayed = known.RecordID != c.recordID
 		return nil, nil
 	}
@@ -332,7 +332,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	return append(drafts, s.warn(o, VersionsAllowance, usage.Period, c.Usage.Used, usage.Limit)...), nil
 }
 
-// body is the registration of a version that is current, signed with the public id of its reservation if it has one.
+// body returns the registration of a current version, signed with the public id of its reservation if it has one.
 func (c *Register) body(document DocumentID, reserved *Version, period Period) *RecordRegisteredBody {
 	d := &c.Declaration
 	b := &RecordRegisteredBody{
@@ -352,7 +352,7 @@ func (c *Register) body(document DocumentID, reserved *Version, period Period) *
 	return b
 }
 
-// declarant is the organization and the company that a key declares a version of, if it may.
+// declarant returns the organization and the company of a declaration, if the key may declare it.
 func (s *State) declarant(
 	origin Origin, key KeyID, limits KeyLimits, v VersionReference,
 ) (*Organization, *Company, error) {
@@ -375,7 +375,7 @@ func (s *State) declarant(
 	return o, c, nil
 }
 
-// checkRoom refuses one more version than the plan allows.
+// checkRoom refuses a version beyond the plan's allowance.
 func (u Usage) checkRoom(plan string, now time.Time) error {
 	switch {
 	case u.Limit == nil || u.Used < *u.Limit:
