@@ -49,7 +49,7 @@ func TestErrorsInTheLanguageOfTheCaller(t *testing.T) {
 		}
 		if spanish {
 			want = map[string]string{
-				"/sha256 FORMAT":       "debe ser el SHA-256, con 64 caracteres hexadecimales",
+				"/sha256 FORMAT":       "debe ser la huella SHA-256, con 64 caracteres hexadecimales",
 				"/sizeBytes RANGE":     "debe ser un entero de 0 a 9007199254740991",
 				"/sice UNKNOWN_MEMBER": "no existe ese campo",
 			}
