@@ -148,7 +148,7 @@ func TestUploadsRefusedInTheBrowser(t *testing.T) {
 	w := openDocuments(t)
 	serve := *w.handler.Load()
 	full := w.config
-	full.Spool = &edge.Spool{Most: 1}
+	full.Spool = &edge.Spool{MaxBytes: 1}
 	p := w.tab()
 	p.signsIn("/en")
 	upload := func() {

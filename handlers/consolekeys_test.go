@@ -95,7 +95,7 @@ func TestConsoleKeys(t *testing.T) {
 		}
 	}
 
-	// The name can change, and the end can only move forward.
+	// The name can change, and the key can only be made to end earlier.
 	p.press(own+"/rename", "name", "other").leads(own + "?said=key-name")
 	p.press(own+"/rename", "name", " ").says(http.StatusUnprocessableEntity, `id="name-error"`)
 	p.press(

@@ -160,7 +160,7 @@ func TestLargestUpload(t *testing.T) {
 }
 
 func TestFullSpool(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.Spool, c.BodyGrace = &edge.Spool{Most: 2600}, time.Minute }})
+	s := open(t, options{config: func(c *handlers.Config) { c.Spool, c.BodyGrace = &edge.Spool{MaxBytes: 2600}, time.Minute }})
 	s.upload(
 		certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000),
 	).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)

@@ -71,7 +71,7 @@ type witnessServer struct {
 
 // NewWitness makes the handler of a witness: POST /add-checkpoint (C2SP tlog-witness), GET /healthz and GET /readyz.
 func NewWitness(c WitnessConfig) http.Handler {
-	s := &witnessServer{WitnessConfig: c, addresses: &edge.AddressLimit{Most: c.PerMinute}, signed: map[string]int{}}
+	s := &witnessServer{WitnessConfig: c, addresses: &edge.AddressLimit{Max: c.PerMinute}, signed: map[string]int{}}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST /add-checkpoint", s.addCheckpoint)
 	routes.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { s.health(w, nil) })
@@ -151,7 +151,7 @@ func judgedSubmission(err error) (WitnessOutcome, int) {
 // repeat its public checkpoints without using up its limit.
 func (s *witnessServer) cosign(w http.ResponseWriter, r *http.Request, submitted *witness.Submission) (string, error) {
 	now := s.Now()
-	if limit := s.addresses.Count(edge.ClientAddress(r, s.TrustedProxies), now); limit.Used > limit.Most {
+	if limit := s.addresses.Count(edge.ClientAddress(r, s.TrustedProxies), now); limit.Used > limit.Max {
 		return "", tooManyError(limit.Reset)
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, witness.MostBody))

@@ -148,7 +148,7 @@ func (s *Links) RedeemLink(r *http.Request) (redeemed wire.ChangedLink, err erro
 	if err != nil {
 		return redeemed, s.RefuseKey(r, err)
 	}
-	command, err := s.Redeem(ctx, c, link, secret, s.OauthSubject(token.Subject), asked.scopes)
+	command, err := s.Redeem(ctx, c, link, secret, s.OAuthSubject(token.Subject), asked.scopes)
 	if err != nil {
 		return redeemed, err
 	}

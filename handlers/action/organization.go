@@ -208,7 +208,7 @@ func ReadKeyChange(o *strictjson.Object) domain.ChangeKey {
 	return change
 }
 
-// UpdateKey renames a key or moves its end forward.
+// UpdateKey renames a key or makes it end earlier.
 func (s *Administration) UpdateKey(ctx context.Context, c *edge.Call, change domain.ChangeKey) (wire.APIKey, error) {
 	change.Origin = c.Origin()
 	return done(ctx, s.Service, &change, func() wire.APIKey { return s.keyAfter(ctx, change.Outcome) })

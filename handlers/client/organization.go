@@ -38,7 +38,7 @@ func (c *Client) CreateAPIKey(ctx context.Context, k wire.APIKeyRequest) (wire.C
 	return about(answer, err, answer.ID != "" && answer.Key != "")
 }
 
-// UpdateAPIKey renames a key or moves its end forward.
+// UpdateAPIKey renames a key or makes it end earlier.
 func (c *Client) UpdateAPIKey(ctx context.Context, keyID string, change wire.APIKeyChange) (wire.APIKey, error) {
 	a := askAPIKey(http.MethodPatch, keyID, "")
 	a.document = change

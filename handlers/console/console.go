@@ -75,7 +75,7 @@ func New(a *action.Actions, site *web.Site, c Config) *Console {
 	return &Console{
 		Actions: a, Config: c, site: web.ConsolePages{Site: site}, console: newCore(a.Edge),
 		exports: newExports(a.Closing),
-		founded: &edge.AddressLimit{Most: organizationsPerDay, Window: 24 * time.Hour},
+		founded: &edge.AddressLimit{Max: organizationsPerDay, Window: 24 * time.Hour},
 	}
 }
 

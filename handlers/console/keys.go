@@ -292,7 +292,7 @@ func (s keyPages) changedKey(r *http.Request, field string) (any, error) {
 
 func (s keyPages) renameKeyByForm(r *http.Request) (any, error) { return s.changedKey(r, "name") }
 
-// endKeyByForm moves the end of a key forward.
+// endKeyByForm makes a key end earlier.
 func (s keyPages) endKeyByForm(r *http.Request) (any, error) { return s.changedKey(r, "expiresAt") }
 
 // keyOverlaps are the choices for how long a rotated key keeps working, in hours.

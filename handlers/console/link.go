@@ -123,7 +123,7 @@ func (s linkDoor) signedIn(r *http.Request) (any, error) {
 	if err != nil {
 		return s.linkFailure(shown, err)
 	}
-	redeemed, err := s.Redeem(r.Context(), c, link, secret, s.OauthSubject(person.Subject), nil)
+	redeemed, err := s.Redeem(r.Context(), c, link, secret, s.OAuthSubject(person.Subject), nil)
 	if err != nil {
 		return s.linkFailure(shown, err)
 	}

@@ -103,10 +103,10 @@ func (s door) signUpLater(r *http.Request) (any, error) {
 // within counts a request against a limit of its client address that the headers of answers do not show.
 func (s door) within(r *http.Request, limit *edge.AddressLimit, message string) error {
 	state := limit.Count(s.ClientAddress(r), edge.CallOf(r).Start)
-	if state.Used <= state.Most {
+	if state.Used <= state.Max {
 		return nil
 	}
-	return domain.Refuse(domain.RateLimited, message, state.Most).After(state.Reset)
+	return domain.Refuse(domain.RateLimited, message, state.Max).After(state.Reset)
 }
 
 // keepAddress returns the cookie in which the browser keeps the address that signs up.
@@ -183,7 +183,7 @@ func (s door) foundOrganization(r *http.Request, link *usableLink, found []sessi
 	if err != nil || !used {
 		return s.linkOver(r, err)
 	}
-	owner, err := s.Found(r.Context(), edge.CallOf(r), id, shown.Name, address)
+	owner, err := s.FoundOrganization(r.Context(), edge.CallOf(r), id, shown.Name, address)
 	if err != nil {
 		return nil, err
 	}

@@ -112,10 +112,10 @@ func (s *Identity) RefuseKey(r *http.Request, err error) error {
 	}
 	c := CallOf(r)
 	limit := s.refused.Count(s.ClientAddress(r), c.Start)
-	limited := limit.Used > limit.Most
+	limited := limit.Used > limit.Max
 	s.logRefusal(r, limited)
 	if limited {
-		return c.Held(limit)
+		return c.Enforce(limit)
 	}
 	return err
 }
@@ -185,7 +185,7 @@ func (s *Identity) authenticateToken(r *http.Request, raw string) error {
 		s.Log.Debug("access token refused", "requestId", c.RequestID, "error", err)
 		return s.RefuseKey(r, err)
 	}
-	access, err := s.Store.AuthenticateSubject(r.Context(), s.OauthSubject(token.Subject), c.Start)
+	access, err := s.Store.AuthenticateSubject(r.Context(), s.OAuthSubject(token.Subject), c.Start)
 	if err != nil {
 		return s.RefuseKey(r, err)
 	}
@@ -193,7 +193,7 @@ func (s *Identity) authenticateToken(r *http.Request, raw string) error {
 		return !slices.Contains(token.Scopes, string(scope))
 	})
 	c.Access = access
-	if err := c.Held(NewLimitState(
+	if err := c.Enforce(NewLimitState(
 		Minute, domain.OrganizationMinute, access.PerMinute, access.UsedMinute, c.Start,
 	)); err != nil {
 		return err
@@ -204,8 +204,8 @@ func (s *Identity) authenticateToken(r *http.Request, raw string) error {
 	return nil
 }
 
-// OauthSubject returns the pseudonym under which the ledger knows a subject of the provider.
-func (s *Identity) OauthSubject(subject string) domain.OAuthSubject {
+// OAuthSubject returns the pseudonym under which the ledger knows a subject of the provider.
+func (s *Identity) OAuthSubject(subject string) domain.OAuthSubject {
 	return domain.NewOAuthSubject(s.Installation.Secret, s.OAuth.Issuer, subject)
 }
 

@@ -253,6 +253,7 @@ func passOver(w http.ResponseWriter, body io.Reader, begun bool) {
 	}
 }
 
+// TooSlow refuses a body that did not arrive in time.
 func TooSlow() error {
 	return domain.Refuse(
 		domain.RequestTimeout,
@@ -350,7 +351,7 @@ func membersOf(r *http.Request) (*strictjson.Object, error) {
 	return o, nil
 }
 
-// ReadNothing reads a body that has no members.
+// ReadNothing requires that there are no members.
 func ReadNothing(*strictjson.Object) struct{} { return struct{}{} }
 
 // ReadID reads an id in the form that parse accepts. A malformed id in the path becomes the zero id, which is then

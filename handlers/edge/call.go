@@ -52,8 +52,8 @@ type Content struct {
 // Form returns the fields of a form that the request has sent.
 func Form(r *http.Request) url.Values { return CallOf(r).form }
 
-// Held adds a limit to the answer, and refuses the request if it exceeds the limit.
-func (c *Call) Held(l *LimitState) error {
+// Enforce adds a limit to the answer, and refuses the request if it exceeds the limit.
+func (c *Call) Enforce(l *LimitState) error {
 	c.Limits = append(c.Limits, l)
 	return l.refusal()
 }

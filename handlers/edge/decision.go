@@ -77,7 +77,7 @@ func (s *Identity) admit(r *http.Request, p Policy) error {
 		if err != nil {
 			return err
 		}
-		if err := c.Held(NewLimitState(
+		if err := c.Enforce(NewLimitState(
 			p.KeyLimit, "This key may send %d of these requests a minute, in addition to the organization's limit",
 			keyPerMinute, used, c.Start,
 		)); err != nil {
@@ -102,7 +102,7 @@ func (s *Identity) minuteSpent(r *http.Request, p Policy) error {
 	if !p.TakesAway {
 		return err
 	}
-	if limit := s.refused.Count(s.ClientAddress(r), c.Start); limit.Used > limit.Most {
+	if limit := s.refused.Count(s.ClientAddress(r), c.Start); limit.Used > limit.Max {
 		return err
 	}
 	c.spent = Refusal(err)
@@ -134,7 +134,7 @@ func (s *Identity) CountInMinute(ctx context.Context, c *Call, n int) error {
 	if err != nil {
 		return err
 	}
-	return c.Held(NewLimitState(Minute, domain.OrganizationMinute, c.Access.PerMinute, used, c.Start))
+	return c.Enforce(NewLimitState(Minute, domain.OrganizationMinute, c.Access.PerMinute, used, c.Start))
 }
 
 // TakeOfMonth takes n of the organization's monthly requests, or refuses if fewer are left.

@@ -99,16 +99,16 @@ func New(c Config) *Edge {
 			Codes:  map[domain.Code]web.Code{},
 			addresses: map[string]*AddressLimit{
 				Minute: {
-					name: Minute, Most: c.PublicPerMinute,
+					name: Minute, Max: c.PublicPerMinute,
 					says: "One network address may send %d comparisons and sign-ins a minute" + shared,
 				},
 				Pages: {
-					name: Pages, Most: c.PublicPagesPerMinute,
+					name: Pages, Max: c.PublicPagesPerMinute,
 					says: "One network address may send %d requests for pages and downloads a minute" + shared,
 				},
 			},
 			refused: &AddressLimit{
-				name: Minute, Most: refusedPerMinute,
+				name: Minute, Max: refusedPerMinute,
 				says: "One network address may send %d requests without a valid key a minute" + shared,
 			},
 			callers: newCallers(),

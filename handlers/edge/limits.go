@@ -17,15 +17,16 @@ import (
 
 // LimitState is the state of a limit in its window, such as the UTC minute, this request included.
 type LimitState struct {
-	name       string
-	says       string // which limit it is, and who shares it (domain.MinuteUsed)
-	Most, Used int
-	Reset      time.Duration // until the next window
+	name      string
+	says      string // which limit it is, and who shares it (domain.MinuteUsed)
+	Max, Used int
+	Reset     time.Duration // until the next window
 }
 
+// NewLimitState returns the state of a limit per UTC minute. says must be a message with a Spanish text.
 func NewLimitState(name, says string, most, used int, now time.Time) *LimitState {
 	return &LimitState{
-		name: name, says: says, Most: most, Used: used, Reset: now.Truncate(time.Minute).Add(time.Minute).Sub(now),
+		name: name, says: says, Max: most, Used: used, Reset: now.Truncate(time.Minute).Add(time.Minute).Sub(now),
 	}
 }
 
@@ -37,13 +38,13 @@ func setLimits(h http.Header, limits []*LimitState) {
 	var room [128]byte
 	text := room[:0]
 	for i, l := range limits {
-		text = strconv.AppendInt(append(appendName(text, i, l.name), ";q="...), int64(l.Most), 10)
+		text = strconv.AppendInt(append(appendName(text, i, l.name), ";q="...), int64(l.Max), 10)
 		text = append(text, ";w=60"...)
 	}
 	h["Ratelimit-Policy"] = []string{string(text)}
 	text = text[:0]
 	for i, l := range limits {
-		text = strconv.AppendInt(append(appendName(text, i, l.name), ";r="...), int64(max(0, l.Most-l.Used)), 10)
+		text = strconv.AppendInt(append(appendName(text, i, l.name), ";r="...), int64(max(0, l.Max-l.Used)), 10)
 		text = strconv.AppendInt(append(text, ";t="...), int64((l.Reset+time.Second-1)/time.Second), 10)
 	}
 	h["Ratelimit"] = []string{string(text)}
@@ -58,10 +59,10 @@ func appendName(text []byte, i int, name string) []byte {
 }
 
 func (l *LimitState) refusal() error {
-	if l.Used <= l.Most {
+	if l.Used <= l.Max {
 		return nil
 	}
-	return domain.MinuteUsed(l.says, l.Most, l.Reset)
+	return domain.MinuteUsed(l.says, l.Max, l.Reset)
 }
 
 // Names of limits in the headers of answers. Pages have a limit of their own: a visit to a page takes several requests
@@ -84,7 +85,7 @@ const (
 type AddressLimit struct {
 	name   string
 	says   string // see LimitState
-	Most   int
+	Max    int
 	Window time.Duration // 0 means a minute
 
 	mu     sync.Mutex
@@ -101,15 +102,15 @@ func (l *AddressLimit) Count(address netip.Addr, now time.Time) *LimitState {
 		l.since = since
 		l.counts, _ = simplelru.NewLRU[netip.Prefix, int](maxAddresses, nil) // fails only for a size below 1
 	}
-	state := &LimitState{name: l.name, says: l.says, Most: l.Most, Reset: l.since.Add(window).Sub(now)}
+	state := &LimitState{name: l.name, says: l.says, Max: l.Max, Reset: l.since.Add(window).Sub(now)}
 	if address.Is4() {
 		state.Used = l.add(address, address.BitLen(), 1)
 		return state
 	}
 	// A request that its /64 refuses does not count against the neighbours in the /48.
 	state.Used = l.add(address, ipv6HostBits, 1)
-	if state.Used <= l.Most && l.add(address, IPv6SiteBits, 1) > l.Most*siteMultiple {
-		state.Used = l.Most + 1
+	if state.Used <= l.Max && l.add(address, IPv6SiteBits, 1) > l.Max*siteMultiple {
+		state.Used = l.Max + 1
 	}
 	return state
 }
@@ -143,7 +144,7 @@ func (s *Identity) limitAddress(r *http.Request, bucket string) error {
 	if limit == nil {
 		return nil
 	}
-	return c.Held(limit.Count(s.ClientAddress(r), c.Start))
+	return c.Enforce(limit.Count(s.ClientAddress(r), c.Start))
 }
 
 // ClientAddress returns the right-most address that is not a trusted proxy, starting with the connection's own and
@@ -153,6 +154,7 @@ func (s *Identity) ClientAddress(r *http.Request) netip.Addr {
 	return ClientAddress(r, s.TrustedProxies)
 }
 
+// ClientAddress is Identity.ClientAddress with the given trusted proxies.
 func ClientAddress(r *http.Request, proxies []netip.Prefix) netip.Addr {
 	address := PeerAddress(r)
 	entries := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")

@@ -48,7 +48,7 @@ func TestClientAddress(t *testing.T) {
 
 func TestAddressLimit(t *testing.T) {
 	now := time.Date(2026, 11, 1, 10, 0, 15, 0, time.UTC)
-	l := &AddressLimit{name: Minute, Most: 3}
+	l := &AddressLimit{name: Minute, Max: 3}
 	refused := func(address string) bool { return l.Count(netip.MustParseAddr(address), now).refusal() != nil }
 	for i := range 5 {
 		if got := refused("192.0.2.1"); got != (i >= 3) {
@@ -81,7 +81,7 @@ func TestAddressLimit(t *testing.T) {
 
 func TestAddressLimitIsBounded(t *testing.T) {
 	now := time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC)
-	l := &AddressLimit{name: Minute, Most: 1}
+	l := &AddressLimit{name: Minute, Max: 1}
 	first := netip.MustParseAddr("10.0.0.0")
 	address := first
 	for range maxAddresses + 1 {

@@ -47,6 +47,7 @@ func ReadSHA256(o *strictjson.Object, presence strictjson.Presence) *[32]byte {
 // OptionalHash reads the hash of a comparison, which may be absent.
 func OptionalHash(o *strictjson.Object) *[32]byte { return ReadSHA256(o, strictjson.Optional) }
 
+// ParseInstant parses an RFC 3339 time in any spelling that declarations accept.
 func ParseInstant(text string) (at time.Time, ok bool) {
 	normal, err := evidence.NormalizeTimestamp(text)
 	if err == nil {
@@ -164,6 +165,7 @@ func ListCursor(o *strictjson.Object, list string, valid func(place string) bool
 	})
 }
 
+// FormatListCursor makes a cursor for a place in a list.
 func FormatListCursor(list, place string) string { return FormatCursor(list + " " + place) }
 
 // Paging says which page of a list is wanted: the number of entries, and the place after which they begin.

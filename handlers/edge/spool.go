@@ -25,8 +25,8 @@ const (
 // Spool holds uploaded bytes on disk while they are processed. Its files have no name, so none remain even if the
 // process is killed. It is safe for concurrent use.
 type Spool struct {
-	Dir  string // empty: the system's directory for temporary files
-	Most int64  // bytes of all uploads together; 0 means 2 GiB
+	Dir      string // empty: the system's directory for temporary files
+	MaxBytes int64  // of all uploads together; 0 means 2 GiB
 
 	mu   sync.Mutex
 	used int64
@@ -38,7 +38,7 @@ type Spool struct {
 func (s *Spool) take(o domain.OrganizationID, bytes int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.by[o]+bytes > cmp.Or(s.Most, 2<<30)-s.used-bytes {
+	if s.by[o]+bytes > cmp.Or(s.MaxBytes, 2<<30)-s.used-bytes {
 		return domain.Unavailable("Too many bytes are being uploaded at the moment; send the request again.")
 	}
 	if s.by == nil {
@@ -63,7 +63,8 @@ func (s *Spool) File() (*os.File, error) {
 	f, err := os.CreateTemp(s.Dir, "integrity-spool-*")
 	if err != nil {
 		return nil, fmt.Errorf(
-			"spool: %w: %w", domain.Unavailable("The service cannot store an upload at the moment; send the request again."), err,
+			"spool: %w: %w",
+			domain.Unavailable("The service cannot store an upload at the moment; send the request again."), err,
 		)
 	}
 	if err := os.Remove(f.Name()); err != nil {
@@ -135,6 +136,7 @@ func isMultipart(contentType string) bool {
 	return err == nil && media == "multipart/form-data" && parameters["boundary"] != ""
 }
 
+// TooLarge refuses a file that is too large.
 func TooLarge() error {
 	return domain.Refuse(domain.PayloadTooLarge, "The file may have at most %d bytes.", domain.MaxFileBytes)
 }
@@ -146,7 +148,8 @@ func (w DiskWriter) Write(p []byte) (int, error) {
 	n, err := w.File.Write(p)
 	if err != nil {
 		err = fmt.Errorf(
-			"spool: %w: %w", domain.Unavailable("The service cannot store an upload at the moment; send the request again."), err,
+			"spool: %w: %w",
+			domain.Unavailable("The service cannot store an upload at the moment; send the request again."), err,
 		)
 	}
 	return n, err

@@ -262,13 +262,13 @@ func (s Face) charge(r *http.Request, e *toolset, messages []message) error {
 // Host. So does a proxy that passes the name of its upstream. But such a page has no key, and no browser adds one by
 // itself.
 func (s Face) foreign(r *http.Request) *edge.Response {
-	if why := s.looksforeign(r); why != "" {
+	if why := s.looksForeign(r); why != "" {
 		return &edge.Response{Status: http.StatusForbidden, Raw: invalidRequest("%s", why).JSON(nil)}
 	}
 	return nil
 }
 
-func (s Face) looksforeign(r *http.Request) string {
+func (s Face) looksForeign(r *http.Request) string {
 	base, err := url.Parse(s.BaseURL)
 	origins := r.Header.Values("Origin")
 	if err != nil || len(origins) > 1 || len(origins) == 1 && !strings.EqualFold(origins[0], base.Scheme+"://"+base.Host) {

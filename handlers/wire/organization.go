@@ -108,7 +108,7 @@ type APIKeyRequest struct {
 	Companies      []string       `json:"companies,omitempty"` // references
 }
 
-// APIKeyChange renames a key or moves its end forward. Empty members do not change.
+// APIKeyChange renames a key or makes it end earlier. Empty members do not change.
 type APIKeyChange struct {
 	Name      string `json:"name,omitempty"`
 	ExpiresAt string `json:"expiresAt,omitempty"`
