@@ -71,7 +71,7 @@ func confined() error {
 	_, owner := unix.FcntlInt(1, unix.F_SETOWN, os.Getpid())
 	_, shared := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_ANON)
 	for what, err := range map[string]error{
-		"a socket is made": socket, "a file is opened": open, "the owner of a pipe is changed": owner,
+		"a socket is created": socket, "a file is opened": open, "the owner of a pipe is changed": owner,
 		"memory is shared": shared,
 	} {
 		if !errors.Is(err, unix.EPERM) {

@@ -96,8 +96,8 @@ func TestCompareAnswers(t *testing.T) {
 	}
 }
 
-// TestKeyStaysHome: a key is never sent to another service.
-func TestKeyStaysHome(t *testing.T) {
+// TestKeyIsNotSentElsewhere: a key is never sent to another service.
+func TestKeyIsNotSentElsewhere(t *testing.T) {
 	key := config.VariableAPIKey + "=" + testKey(t)
 	id := strings.Repeat("a", 26)
 	file := write(t, filepath.Join(t.TempDir(), "f"), "x")

@@ -185,8 +185,8 @@ func askOf[T any](t *testing.T, dir, sql string) T {
 	return value
 }
 
-// TestDoctorOfAnotherDatabase checks a server whose settings can lose acknowledged registrations.
-func TestDoctorOfAnotherDatabase(t *testing.T) {
+// TestDoctorWithExternalDatabase checks a server whose settings can lose acknowledged registrations.
+func TestDoctorWithExternalDatabase(t *testing.T) {
 	t.Parallel()
 	theirs := foreignDatabase(context.Background(), t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_DATA_DIR=" + dataDir(t)}
@@ -218,8 +218,8 @@ func TestDoctorOfAnotherDatabase(t *testing.T) {
 	wantFindings(t, examine(t, cli.ExitNegative, gone, "--data-dir", dataDir(t)), "fail database: ")
 }
 
-// TestDoctorOfAPair checks a primary whose commits wait for a standby, do not wait, and wait for a lost one.
-func TestDoctorOfAPair(t *testing.T) {
+// TestDoctorWithStandby checks a primary whose commits wait for a standby, do not wait, and wait for a lost one.
+func TestDoctorWithStandby(t *testing.T) {
 	cluster := pgtest.NewCluster(t, true)
 	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.PrimaryURL(), "INTEGRITY_DATA_DIR=" + dataDir(t)}
 	wantFindings(t, examine(t, cli.ExitNegative, env), "ok standby: 1 synchronous") // there is no key

@@ -112,7 +112,7 @@ func TestForkedLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			staged := write(t, filepath.Join(told.dir, "log-key.next.pem"), string(left))
-			refused("was not made after the restore", "--fork", "--stage")
+			refused("was not created after the restore", "--fork", "--stage")
 			if err := os.Remove(staged); err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func TestForkedLog(t *testing.T) {
 		refused("published leaves were lost", "--published", published)
 		// A key staged for a rotation does not prove when it was created.
 		must(t, env, "keys", "rotate", "--transparency-log", "--stage")
-		refused("was not made after the restore", "--fork", "--stage")
+		refused("was not created after the restore", "--fork", "--stage")
 		must(t, env, "keys", "rotate", "--transparency-log", "--activate")
 		refused("must not sign another", "--fork")
 		must(t, env, "log", "resume", "--fork", "--stage")

@@ -48,7 +48,7 @@ func (s *service) makeSecretKey(path string) (*domain.SecretKey, error) {
 	if err := keyfiles.Replace(path, []byte(text+"\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("webhook secret key: %w", err)
 	}
-	s.log.Info("made a key for webhook secrets; keep a copy", "file", path)
+	s.log.Info("created a key for webhook secrets; keep a copy", "file", path)
 	return &key, nil
 }
 
@@ -98,7 +98,7 @@ func (s *service) ensureLogKey() error {
 		return err
 	}
 	s.log.Info(
-		"made a key for the transparency log, and added it to the trusted keys; keep a copy", "file", path, "name",
+		"created a log key and added it to the trusted keys; keep a copy", "file", path, "name",
 		signer.Name,
 	)
 	return s.loadKeys()

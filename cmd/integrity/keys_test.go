@@ -196,9 +196,9 @@ func TestKeysCommandsDoNotInterleave(t *testing.T) {
 	}
 }
 
-// TestKeyOfAVariable: no command can replace a key in a variable. A new key can be staged, and the command notices when
+// TestKeyInAVariable: no command can replace a key in a variable. A new key can be staged, and the command notices when
 // the variable holds it.
-func TestKeyOfAVariable(t *testing.T) {
+func TestKeyInAVariable(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
 	path := filepath.Join(dir, keyfiles.SigningKeyFile)
@@ -224,9 +224,9 @@ func TestKeyOfAVariable(t *testing.T) {
 	}
 }
 
-// TestKeyFileOfAVariable rotates the file in INTEGRITY_SIGNING_KEY_FILE, as root for another user's service: the owner
+// TestKeyFileInAVariable rotates the file in INTEGRITY_SIGNING_KEY_FILE, as root for another user's service: the owner
 // stays, and a service that reloads its files signs with the new key.
-func TestKeyFileOfAVariable(t *testing.T) {
+func TestKeyFileInAVariable(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
 	secrets := filepath.Join(filepath.Dir(dir), "secrets")

@@ -297,7 +297,7 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 				}
 			}
 		}
-		_ = s.cmd.Wait() // how it ended stands in ProcessState
+		_ = s.cmd.Wait() // the result is in ProcessState
 	}()
 	t.Cleanup(func() { s.stop() })
 	select {

@@ -133,9 +133,9 @@ func TestDocumentsNameTheGoOfTheModule(t *testing.T) {
 	}
 }
 
-// TestProgramUsesWhatTheDesignNames: the program itself, not only its tests, imports the packages that the design
+// TestProgramImportsDesignPackages: the program itself, not only its tests, imports the packages that the design
 // names.
-func TestProgramUsesWhatTheDesignNames(t *testing.T) {
+func TestProgramImportsDesignPackages(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "../../...").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -326,9 +326,9 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 	}
 }
 
-// TestMonitorOfEndlessTimestamps: a log that always has another page of tokens does not block the monitor, and the
+// TestMonitorWithEndlessTimestamps: a log that always has another page of tokens does not block the monitor, and the
 // checked tokens are remembered.
-func TestMonitorOfEndlessTimestamps(t *testing.T) {
+func TestMonitorWithEndlessTimestamps(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	tsa := newStamps(t)
 	w.trusts(func(k *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {

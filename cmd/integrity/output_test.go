@@ -16,8 +16,8 @@ import (
 	"integrityledger/cmd/integrity/config"
 )
 
-// TestPipesAreNotWaitedFor: a pipe without a writer is refused, wherever a command takes a file.
-func TestPipesAreNotWaitedFor(t *testing.T) {
+// TestPipesAreRefused: a pipe without a writer is refused, wherever a command takes a file.
+func TestPipesAreRefused(t *testing.T) {
 	t.Parallel()
 	dir, id := t.TempDir(), strings.Repeat("a", 26)
 	pipe, file := filepath.Join(dir, "pipe"), write(t, filepath.Join(dir, "file"), "{}")
@@ -61,8 +61,8 @@ func hostileService(t *testing.T) (origin string) {
 	return server.URL
 }
 
-// TestTerminalObeysNothing: a service's text never reaches a terminal as control sequences.
-func TestTerminalObeysNothing(t *testing.T) {
+// TestServiceCannotControlTerminals: a service's text never reaches a terminal as control sequences.
+func TestServiceCannotControlTerminals(t *testing.T) {
 	t.Parallel()
 	env := []string{config.VariableAPIKey + "=" + testKey(t), config.VariableBaseURL + "=" + hostileService(t)}
 	for _, args := range [][]string{{"changes", "--company", "c"}, {"changes", "--company", "c", "--json"}, {"usage"}} {

@@ -93,9 +93,9 @@ func more(t *testing.T, what string, counter *atomic.Int64, by int64) {
 	})
 }
 
-// TestAPasswordIsRotatedUnderAService: existing connections stay, and new ones read the password from the file again.
+// TestPasswordRotation: existing connections stay, and new ones read the password from the file again.
 // Until the new password is there, requests get a retryable 503, and a starting process waits for it.
-func TestAPasswordIsRotatedUnderAService(t *testing.T) {
+func TestPasswordRotation(t *testing.T) {
 	t.Parallel()
 	role := pgtest.NewPasswordRole(t, "app", "former-horse")
 	dir := dataDir(t)
@@ -164,9 +164,9 @@ func TestAPasswordIsRotatedUnderAService(t *testing.T) {
 	}
 }
 
-// TestEveryConnectionOfAStartMayBeLost: whichever startup connection a failover breaks, the start continues once a
+// TestStartSurvivesAnyLostConnection: whichever startup connection a failover breaks, the start continues once a
 // server is back.
-func TestEveryConnectionOfAStartMayBeLost(t *testing.T) {
+func TestStartSurvivesAnyLostConnection(t *testing.T) {
 	t.Parallel()
 	url := pgtest.New(t)
 	dir := dataDir(t)

@@ -254,7 +254,7 @@ func (s *service) openDatabase(ctx context.Context) (err error) {
 		return errors.Join(err, s.database.Stop(stopping))
 	}
 	if made {
-		s.log.Info("made a signing key and a trusted-keys file; keep a copy of both", "directory", s.cfg.DataDir)
+		s.log.Info("created a signing key and a trusted-keys file; keep a copy of both", "directory", s.cfg.DataDir)
 	}
 	return nil
 }

@@ -244,7 +244,7 @@ func begin(t *testing.T, dir string, env ...string) *running {
 	}
 	go func() {
 		defer close(s.exited)
-		_ = s.cmd.Wait() // how it ended stands in ProcessState
+		_ = s.cmd.Wait() // the result is in ProcessState
 	}()
 	t.Cleanup(s.stop)
 	return s

@@ -39,7 +39,7 @@ import (
 	"integrityledger/projections/session"
 )
 
-// assembly makes the parts of a service.
+// assembly opens the parts of a service.
 type assembly struct{ *service }
 
 // wire opens every part of the service and returns its HTTP handler. Each step needs the ones before it. Requests that

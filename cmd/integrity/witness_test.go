@@ -60,7 +60,7 @@ func (w *witnessProcess) start() {
 	w.exited = make(chan struct{})
 	go func() {
 		defer close(w.exited)
-		_ = w.cmd.Wait() // how it ended stands in ProcessState
+		_ = w.cmd.Wait() // the result is in ProcessState
 	}()
 	eventually(w.t, "the witness is ready", func() error {
 		select {

@@ -226,9 +226,9 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheFileIsTold puts a word into every reported structure of a file, and checks that no result contains
+// TestResultsQuoteNothing puts a word into every reported structure of a file, and checks that no result contains
 // it.
-func TestNothingOfTheFileIsTold(t *testing.T) {
+func TestResultsQuoteNothing(t *testing.T) {
 	const secret = "Zebra4711"
 	office := officeTypes[strings.ToLower(typeDOCM)]
 	for name, content := range map[string][]byte{
@@ -299,8 +299,8 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// TestPanicIsOneDetectors: a panicking parser does not affect the other detectors.
-func TestPanicIsOneDetectors(t *testing.T) {
+// TestPanicStaysInItsDetector: a panicking parser does not affect the other detectors.
+func TestPanicStaysInItsDetector(t *testing.T) {
 	d := detector{analysis.Detector{ID: "d", Version: 1, Limitations: []string{"l"}}, func(*subject) verdict {
 		panic("x")
 	}}

@@ -162,7 +162,7 @@ func commands(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
 }
 
-// WriteRaw writes the bytes unchanged, unless the output is a terminal.
+// WriteRaw writes bytes unchanged. On a terminal it escapes them like all other output.
 func (a *App) WriteRaw(text []byte) error {
 	w := a.Out
 	if s, ok := w.(*screen); ok && !IsTerminal(w) {

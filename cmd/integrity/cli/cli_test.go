@@ -10,8 +10,8 @@ import (
 	"integrityledger/cmd/integrity/cli"
 )
 
-// TestErrorsAreNoOrdersToTerminals: errors quote files of others, and must not control the terminal.
-func TestErrorsAreNoOrdersToTerminals(t *testing.T) {
+// TestErrorsCannotControlTerminals: errors quote files of others, and must not control the terminal.
+func TestErrorsCannotControlTerminals(t *testing.T) {
 	var errs strings.Builder
 	a := &cli.App{Errs: &errs}
 	command := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error {
@@ -22,8 +22,9 @@ func TestErrorsAreNoOrdersToTerminals(t *testing.T) {
 	}
 }
 
-// TestOutputIsNoOrderToTerminals: output must not control the terminal either, not even with bytes that are not UTF-8.
-func TestOutputIsNoOrderToTerminals(t *testing.T) {
+// TestOutputCannotControlTerminals: output must not control the terminal either, not even with bytes that are not
+// UTF-8.
+func TestOutputCannotControlTerminals(t *testing.T) {
 	var out strings.Builder
 	a := &cli.App{Out: &out, Errs: &out}
 	command := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error {
@@ -69,9 +70,9 @@ func TestManual(t *testing.T) {
 	m.Command("nothing")
 }
 
-// TestWhatACommandLineLacks: a command line without arguments also names the missing flags, and suggestions have lines
-// of their own.
-func TestWhatACommandLineLacks(t *testing.T) {
+// TestMissingArgumentsAndFlags: a command line without arguments also names the missing flags, and suggestions have
+// lines of their own.
+func TestMissingArgumentsAndFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"make --size 1": `the command must read "root make NAME [flags]"; required flag(s) "plan" not set; see root make --help`,
 		"make x":        `required flag(s) "plan", "size" not set`,

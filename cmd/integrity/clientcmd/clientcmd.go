@@ -18,7 +18,7 @@ import (
 // Name identifies this program in the header Integrity-Version.
 const Name = "integrity-cli"
 
-// help is what the commands are called, and what --help says of them.
+// help holds the commands' names and help texts.
 //
 //go:embed help.txt
 var help string

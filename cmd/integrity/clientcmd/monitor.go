@@ -161,7 +161,7 @@ func (w *logWatch) run(ctx context.Context) error {
 			}
 			last, backoff = seen.Note, client.Backoff{}
 		case errors.As(err, &alarm):
-			return w.shout(alarm)
+			return w.raise(alarm)
 		case !w.follow:
 			return fmt.Errorf("it could not be checked, which says nothing about the log: %w", err)
 		case ctx.Err() == nil:
@@ -314,8 +314,8 @@ func (s stampWatch) words(now time.Time) string {
 	return text
 }
 
-// shout reports an alarm and stores its proof in a file named after its content's hash.
-func (w *logWatch) shout(alarm *monitor.AlarmError) error {
+// raise reports an alarm and stores its proof in a file named after its content's hash.
+func (w *logWatch) raise(alarm *monitor.AlarmError) error {
 	report := struct {
 		Result string `json:"result"` // "alarm"
 		*monitor.AlarmError

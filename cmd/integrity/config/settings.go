@@ -379,7 +379,7 @@ func nodeURL(text string) error {
 	return postgresURL(text)
 }
 
-// writableURL makes every connection look for the server that accepts writes, if the URL names several.
+// writableURL adds target_session_attrs=read-write, so that each connection goes to the server that accepts writes.
 func writableURL(text string) (string, error) {
 	const attributes = "target_session_attrs"
 	u, err := url.Parse(text)

@@ -19,7 +19,8 @@ import (
 // at once.
 const SignedHeadFile = "signed-head-"
 
-// SignedHead is that file. Several processes may share it. Within an epoch it never goes back.
+// SignedHead is the file with the largest signed log head. Several processes may share it. Within an epoch the head
+// never goes back.
 type SignedHead struct {
 	path string
 	of   string // the ledger's ID

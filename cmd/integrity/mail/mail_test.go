@@ -81,8 +81,8 @@ func TestTextOfASignInLink(t *testing.T) {
 	}
 }
 
-// TestTextOfASignUpLink: both languages explain the link's purpose, and that nothing is stored unless it is used.
-func TestTextOfASignUpLink(t *testing.T) {
+// TestSignUpLinkText: both languages explain the link's purpose, and that nothing is stored unless it is used.
+func TestSignUpLinkText(t *testing.T) {
 	m := testMail("a@example.org")
 	m.Quota, m.SignIn = nil, &queue.SignIn{
 		URL: "https://ledger.example/console/link/is_x", Until: time.Date(2026, 11, 20, 10, 15, 0, 0, time.UTC),
@@ -98,8 +98,8 @@ func TestTextOfASignUpLink(t *testing.T) {
 	}
 }
 
-// TestMessageIDOfANewcomer: the ID is well formed even without a member.
-func TestMessageIDOfANewcomer(t *testing.T) {
+// TestMessageIDWithoutMember: the ID is well formed even without a member.
+func TestMessageIDWithoutMember(t *testing.T) {
 	m := testMail("a@example.org")
 	if id := messageID(m, "example.org"); id != m.ID.String()+"."+m.Member.String()+"@example.org" {
 		t.Errorf("of a member: %s", id)
@@ -110,8 +110,8 @@ func TestMessageIDOfANewcomer(t *testing.T) {
 	}
 }
 
-// TestTextOfAnInvitation: both languages name the role and the expiry, and link to the page in that language.
-func TestTextOfAnInvitation(t *testing.T) {
+// TestInvitationText: both languages name the role and the expiry, and link to the page in that language.
+func TestInvitationText(t *testing.T) {
 	m := testMail("ana@example.org")
 	m.Quota, m.Invitation = nil, &queue.Invitation{Role: domain.Reviewer,
 		ExpiresAt: time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC), URL: map[evidence.Language]string{

@@ -21,7 +21,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// KeyView is an API key in JSON output. It never holds the key's text, which only create and rotate show, once.
+// KeyView is an API key in JSON output. Only create and rotate set Key, the key's text, which is shown just once.
 type KeyView struct {
 	wire.APIKey
 	OrganizationID string `json:"organizationId,omitempty"` // only when read from the database
@@ -163,16 +163,16 @@ func (a apikeys) apikeyCreateCommand() *cobra.Command {
 		if err := l.Do(ctx, c); err != nil {
 			return err
 		}
-		return show(a.keyNow(ctx, l, c.Outcome), text)
+		return show(a.currentKey(ctx, l, c.Outcome), text)
 	})
 }
 
 // lostText tells the user what to do if no answer came back: the key may exist all the same.
-const lostText = "integrity apikey list shows whether it was made; its text is lost then, so revoke it before you " +
-	"make another"
+const lostText = "integrity apikey list shows whether it was created; its text is then lost, so revoke it before you " +
+	"create another"
 
-// keyNow reads a key again after a committed change. If that fails, it shows the key as the change left it.
-func (a apikeys) keyNow(ctx context.Context, l *ledger.Opened, key domain.APIKey) KeyView {
+// currentKey reads a key again after a committed change. If that fails, it shows the key as the change left it.
+func (a apikeys) currentKey(ctx context.Context, l *ledger.Opened, key domain.APIKey) KeyView {
 	found, err := l.Store.KeyOf(ctx, key.Organization, key.ID)
 	if err != nil {
 		found = query.GrantedKey{UsedKey: query.UsedKey{APIKey: key}}
@@ -319,7 +319,7 @@ func (a apikeys) apikeyRotateCommand() *cobra.Command {
 		if err := l.Do(ctx, c); err != nil {
 			return err
 		}
-		return show(a.keyNow(ctx, l, c.Outcome.Key), a.keyNow(ctx, l, c.Outcome.Former), text)
+		return show(a.currentKey(ctx, l, c.Outcome.Key), a.currentKey(ctx, l, c.Outcome.Former), text)
 	})
 }
 
@@ -334,7 +334,7 @@ func (a apikeys) apikeyRevokeCommand() *cobra.Command {
 	}
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {
 		revoke := &domain.RevokeKey{Origin: ledger.Origin(a.App, key.Organization), Key: key.ID}
-		return v.changes(ctx, l, revoke, func() shown { return a.keyNow(ctx, l, revoke.Outcome) })
+		return v.changes(ctx, l, revoke, func() shown { return a.currentKey(ctx, l, revoke.Outcome) })
 	})
 }
 

@@ -266,7 +266,7 @@ func (v *auditView) print(w io.Writer) {
 		fmt.Fprintf(w, "organization %s: %d events, history %s\n", o.Organization, o.Events, o.Digest)
 	}
 	for _, f := range v.Findings {
-		// A bundle's names and events come from its maker, who may be hostile
+		// A bundle's names and events come from its maker, who may be hostile.
 		fmt.Fprintf(w, "FINDING %s\n", cli.Visible(f.String()))
 	}
 	if more := v.FindingCount - int64(len(v.Findings)); more > 0 {

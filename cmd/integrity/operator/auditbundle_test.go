@@ -142,9 +142,9 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestAuditPrintsNothingThatTerminalsObey: the maker of a bundle names its files, and must not be able to print a
+// TestAuditCannotControlTerminals: the maker of a bundle names its files, and must not be able to print a
 // verdict with them.
-func TestAuditPrintsNothingThatTerminalsObey(t *testing.T) {
+func TestAuditCannotControlTerminals(t *testing.T) {
 	v := newEvil(t)
 	dir := v.export()
 	integritytest.Write(t, filepath.Join(dir, "events", "\x1b[2K\rverdict: everything\nverdict: everything.ndjson"), "x")
@@ -377,9 +377,9 @@ func TestExportGoesOn(t *testing.T) {
 	}
 }
 
-// TestErasedTextIsThereAgain: an erased text that is back, for example in a restored table, is found although it
+// TestErasedTextIsBack: an erased text that is back, for example in a restored table, is found although it
 // matches its hash. In a bundle from before the erasure it is legitimate, and the audit says so.
-func TestErasedTextIsThereAgain(t *testing.T) {
+func TestErasedTextIsBack(t *testing.T) {
 	v := newEvil(t)
 	var id domain.TextID
 	var body string
@@ -446,9 +446,9 @@ func TestActsOfEndedKeys(t *testing.T) {
 	}
 }
 
-// TestBundleOfGrownTrust: a bundle audits normally if its trusted-keys file has other pins and a member from a later
+// TestBundleWithMorePins: a bundle audits normally if its trusted-keys file has other pins and a member from a later
 // release.
-func TestBundleOfGrownTrust(t *testing.T) {
+func TestBundleWithMorePins(t *testing.T) {
 	v := newEvil(t)
 	witness, err := evidence.NewWitnessKey("witness.example", make([]byte, 32))
 	if err == nil {

@@ -57,7 +57,7 @@ func (a *app) auditDatabase(
 	if err != nil {
 		return d.view, err
 	}
-	if err := d.placed(ctx, report); err != nil {
+	if err := d.strays(ctx, report); err != nil {
 		return d.view, err
 	}
 	if only.IsZero() {
@@ -132,8 +132,8 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 	return report, nil
 }
 
-// placed looks for erased texts that are back, and for rows of nonexistent shards.
-func (d *databaseAudit) placed(ctx context.Context, report audit.Report) error {
+// strays reports erased texts that are back, and for rows of nonexistent shards.
+func (d *databaseAudit) strays(ctx context.Context, report audit.Report) error {
 	back, err := history.StillPresent(ctx, d.pool, report.Erasures)
 	if err != nil {
 		return err

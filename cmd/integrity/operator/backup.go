@@ -358,8 +358,8 @@ func (v *RestoredView) text(where string) string {
 		"checkpoint (operators' manual: Disasters, The log after a restore)\n" +
 		"next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the " +
 		"directory,\n" +
-		"for changes are archived from the next backup on; one that is restored only to try it is backed up elsewhere, " +
-		"if at all\n" +
-		"readers of the feed see the new epoch; webhooks and mails that were queued then are sent again\n")
+		"because changes are archived only from the next backup on; if you restored only to test the backup, do not back " +
+		"up there\n" +
+		"feed readers see the new epoch; webhooks and mails queued at the time of the backup are sent again\n")
 	return b.String()
 }

@@ -61,7 +61,7 @@ func Commands(shared *cli.App) []*cobra.Command {
 	}
 }
 
-// help is what the commands are called, and what --help says of them.
+// help holds the commands' names and help texts.
 //
 //go:embed help.txt
 var help string
@@ -165,7 +165,7 @@ func (v *verb) must(message string, holds func() bool) {
 func (v *verb) runs(do func() error) *cobra.Command {
 	v.RunE = func(_ *cobra.Command, args []string) error {
 		v.args = args
-		// an empty --url, as from an unset variable, must not fall back to the database
+		// An empty --url, as from an unset variable, must not fall back to the database.
 		if v.url == "" && v.Flags().Changed("url") {
 			return errors.New("--url must be the address of a service")
 		}

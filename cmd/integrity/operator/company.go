@@ -61,7 +61,7 @@ func (a *app) companyStatusCommand(name string, status domain.CompanyStatus) *co
 }
 
 // companies returns all companies of an organization.
-func companies(s *query.Store, ctx context.Context, id domain.OrganizationID) (all []domain.Company, err error) { //nolint:revive // the form of the store's methods
+func companies(s *query.Store, ctx context.Context, id domain.OrganizationID) (all []domain.Company, err error) { //nolint:revive // the signature of the store's methods
 	for after, more := "", true; more; {
 		var page []domain.Company
 		if page, more, err = s.Companies(ctx, domain.Access{Organization: id}, true, "", after, 1000); err != nil {

@@ -28,7 +28,7 @@ import (
 	"integrityledger/handlers/edge"
 )
 
-// files judges the limit of this shell; a running service may have been started with another.
+// files checks this shell's limit of open files. A running service may have been started with another limit.
 func (d *doctor) files(shards int) {
 	const check = "open files"
 	limit, err := ledger.OpenFiles()
@@ -196,7 +196,7 @@ func (d *doctor) configuration() {
 				"the base URL is https but the service speaks http, so there must be a proxy, and none is trusted",
 				"list it in INTEGRITY_TRUSTED_PROXIES: otherwise all visitors share one limit, and MCP clients that sign in by " +
 					"OAuth are refused (403) " +
-					"where it passes another Host than that of the base URL (nginx: proxy_set_header Host $host)",
+					"if the proxy passes a Host other than the base URL's (nginx: proxy_set_header Host $host)",
 			},
 			verdict{true, StateOK, fmt.Sprintf("trusted: %v", d.cfg.TrustedProxies), ""})
 		return
@@ -220,7 +220,8 @@ func (d *doctor) keys() {
 	} else if err != nil {
 		d.fail(check, err.Error(), "put the key files in place: without them nothing can be signed")
 	} else if why != "" {
-		d.fail(check, why, "registration answers 503; see the operators' manual, Routine: Rotate the signing key; then SIGHUP")
+		d.fail(check, why, "registration answers 503; see the operators' manual, Routine: Rotate the signing key; then "+
+			"SIGHUP")
 	} else {
 		d.ok(check, "signing key %s, trusted", signer.Key().KeyID)
 	}
@@ -299,10 +300,10 @@ func (d *doctor) database(ctx context.Context) {
 	looking, cancel := context.WithTimeout(ctx, 3*doctorTimeout)
 	defer cancel()
 	if coordinator, err := cluster.Coordinator(looking, url, connect.Fixed(d.cfg.NodeURL)); err == nil {
-		// otherwise lookInto reports the error
+		// otherwise checkDatabase reports the error
 		url = coordinator
 	}
-	d.lookInto(looking, url())
+	d.checkDatabase(looking, url())
 }
 
 // disks checks the free space in the directories that the service writes to.

@@ -35,8 +35,8 @@ const (
 	wraparound = 1_000_000_000
 )
 
-// lookInto checks everything in the database that a ledger's durability and speed depend on.
-func (d *doctor) lookInto(ctx context.Context, url string) {
+// checkDatabase checks everything in the database that a ledger's durability and speed depend on.
+func (d *doctor) checkDatabase(ctx context.Context, url string) {
 	const check = "database"
 	asked := d.Now()
 	if _, err := cluster.Inspect(ctx, url); errors.Is(err, cluster.ErrSharedSessions) {

@@ -161,7 +161,7 @@ func (a members) memberInviteCommand() *cobra.Command {
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		invited, err := service.InviteMember(ctx, *email, *role)
 		if err != nil {
-			return clientcmd.Unconfirmed(err, "the same command makes another link, and the former one stops working")
+			return clientcmd.Unconfirmed(err, "the same command creates another link, and the former one stops working")
 		}
 		return v.show(InvitationView{InvitedMember: invited})
 	}

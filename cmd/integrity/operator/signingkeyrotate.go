@@ -123,11 +123,11 @@ func (a signingKeys) activateKey(
 		v.FormerKeyID = new(current.Key().KeyID)
 	}
 	v.show(trusted, next, next)
-	return trusted, takeUp(c.SigningSource(), f, "signing key", next)
+	return trusted, promoteStaged(c.SigningSource(), f, "signing key", next)
 }
 
-// takeUp makes the staged key the current one. If a variable holds the key, it must already hold the staged one.
-func takeUp(of keyfiles.Source, f keyfiles.Files, kind string, next *evidence.Signer) error {
+// promoteStaged makes the staged key the current one. If a variable holds the key, it must already hold the staged one.
+func promoteStaged(of keyfiles.Source, f keyfiles.Files, kind string, next *evidence.Signer) error {
 	if f.Signing == "" {
 		current, err := of.Current()
 		if err != nil {
@@ -277,7 +277,7 @@ func activateLogKey(of keyfiles.Source, name string) (key evidence.LogKey, err e
 				key.KeyHash, f.Trusted,
 			)
 		}
-		return trusted, takeUp(of, f, "log key", next)
+		return trusted, promoteStaged(of, f, "log key", next)
 	})
 	return key, err
 }

@@ -63,7 +63,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %s", amount, units[unit])
 }
 
-// measures are the measures that integrity top can sort by.
+// measures are the values that integrity top can sort by.
 var measures = map[string]func(query.Load) int64{
 	"requests":      func(l query.Load) int64 { return l.Requests },
 	"registrations": func(l query.Load) int64 { return l.Registrations },

@@ -161,7 +161,7 @@ func (a logs) logResumeCommand() *cobra.Command {
 			case errors.Is(err, transparency.ErrSameKey):
 				return cli.NegativeError(strings.TrimSuffix(
 					fmt.Sprintf(
-						"%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log "+
+						"%v: create one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log "+
 							"--activate; %v",
 						err, noKey,
 					),
@@ -184,8 +184,8 @@ func (a logs) logResumeCommand() *cobra.Command {
 }
 
 // publishedCheckpoint reads a checkpoint from a file, or returns nil without one. For a fork the checkpoint need not be
-// signed by a trusted key, because the trusted-keys file may come from the backup. The result is then nil, and only the
-// names of its keys are used.
+// signed by a trusted key, because the trusted-keys file may come from the backup. The checkpoint is then nil, and only
+// the keys that it names are returned.
 func publishedCheckpoint(
 	file, name string, trusted *evidence.TrustedKeys, fork bool,
 ) (known *evidence.Checkpoint, claimed []evidence.LogKey, err error) {
@@ -211,7 +211,7 @@ func publishedCheckpoint(
 		return nil, claimed, nil
 	case unknown && len(claimed) > 0:
 		err = fmt.Errorf(
-			"%s+%s is not among the logKeys; where the trusted-keys file came from the backup, put the one from before the "+
+			"%s+%s is not in the logKeys; if the trusted-keys file came from the backup, put the one from before the "+
 				"restore in place",
 			name, claimed[0].KeyHash,
 		)
@@ -231,7 +231,7 @@ func (a logs) stageFork(ctx context.Context, l *ledger.Opened) error {
 			}
 			known, err := transparency.KnownKey(ctx, l.Read, key)
 			if err == nil && (!known.Made || known.Barred) {
-				err = notMadeHere(key, l.Config, "after the restore")
+				err = notCreatedHere(key, l.Config, "after the restore")
 			}
 			return err
 		})
@@ -251,9 +251,10 @@ func (a logs) stageFork(ctx context.Context, l *ledger.Opened) error {
 	)
 }
 
-func notMadeHere(key evidence.LogKey, c *config.Config, when string) error {
+func notCreatedHere(key evidence.LogKey, c *config.Config, when string) error {
 	return cli.NegativeError(fmt.Sprintf(
-		"the staged log key %s was not made %s: remove %s and run this again", key.KeyHash, when, c.LogSource().StagedPath(),
+		"the staged log key %s was not created %s: remove %s and run this again", key.KeyHash, when,
+		c.LogSource().StagedPath(),
 	))
 }
 
@@ -273,7 +274,7 @@ func (a signingKeys) recordedLogKey(v *verb, cfg *config.Config, name string) (k
 			}
 			forked, err := transparency.Forked(ctx, l.Read)
 			if err == nil && (known.Barred || forked) {
-				err = notMadeHere(key, cfg, "by this ledger since it was restored")
+				err = notCreatedHere(key, cfg, "by this ledger since it was restored")
 			}
 			return err
 		})

@@ -65,8 +65,8 @@ func (m *Metrics) Watch(s Service) {
 	}
 }
 
-// collector reads the service during a scrape. Its descriptions hold the metric names that the manual, the dashboard and
-// the rules use.
+// collector reads the service during a scrape. Its descriptions hold the metric names that the manual, the dashboard
+// and the rules use.
 type collector struct {
 	Service
 	mu    sync.Mutex

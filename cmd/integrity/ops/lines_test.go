@@ -120,8 +120,8 @@ func TestLinesKeepTheOrder(t *testing.T) {
 	}
 }
 
-// TestSlowLogHoldsLinesBack: the waiting lines are bounded, because Write blocks while the destination is slow.
-func TestSlowLogHoldsLinesBack(t *testing.T) {
+// TestSlowLogBlocksWrites: the waiting lines are bounded, because Write blocks while the destination is slow.
+func TestSlowLogBlocksWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &writes{wait: make(chan struct{})}
 		lines := NewLines(to)

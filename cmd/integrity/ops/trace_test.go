@@ -17,8 +17,8 @@ import (
 	"integrityledger/eventstore/outbound/peertest"
 )
 
-// TestSpansWithoutWords: PostgreSQL's error texts, which may quote data, never leave the process.
-func TestSpansWithoutWords(t *testing.T) {
+// TestSpansOmitErrorTexts: PostgreSQL's error texts, which may quote data, never leave the process.
+func TestSpansOmitErrorTexts(t *testing.T) {
 	ctx := context.Background()
 	kept := tracetest.NewInMemoryExporter()
 	traces, err := newTraces(ctx, sdktrace.WithSyncer(redacting{kept}))

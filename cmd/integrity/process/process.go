@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Limits of HTTP servers (contract section 9). Bodies have limits of their own where they are read.
+// Limits of HTTP servers (contract section 9). Handlers limit the bodies that they read.
 const (
 	readHeaderTimeout = 5 * time.Second
 	// ReadTimeout ends a request whose body no handler reads. Handlers that read a body wait ten seconds for it.

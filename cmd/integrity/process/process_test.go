@@ -9,8 +9,8 @@ import (
 	"integrityledger/cmd/integrity/integritytest"
 )
 
-// TestMemoryLimitFollowsUse: the limit rises with the memory in use, so the collector does not run without end, and
-// falls again.
+// TestMemoryLimitFollowsUse: the limit rises and falls with the memory in use, so that the collector does not run all
+// the time.
 func TestMemoryLimitFollowsUse(t *testing.T) {
 	limitGarbage()
 	much := make([]byte, minMemoryLimit)

@@ -107,7 +107,7 @@ func startBench(t *testing.T, args ...string) *runningBench {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = b.cmd.Wait() // how it ended stands in ProcessState
+		_ = b.cmd.Wait() // the result is in ProcessState
 		close(b.exited)
 	}()
 	t.Cleanup(func() { _ = b.cmd.Process.Kill() })

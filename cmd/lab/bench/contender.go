@@ -355,7 +355,7 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 		// Every round counts from a different start. pgbench measures in whole seconds.
 		seconds := max(1, int((duration+time.Second/2)/time.Second))
 		for {
-			cmd := exec.CommandContext(ctx, program, "-n", "-M", "prepared", "-c", strconv.Itoa(workers), "-j", strconv.Itoa(runtime.NumCPU()), "-T", strconv.Itoa(seconds), //nolint:gosec // beside the server that we run
+			cmd := exec.CommandContext(ctx, program, "-n", "-M", "prepared", "-c", strconv.Itoa(workers), "-j", strconv.Itoa(runtime.NumCPU()), "-T", strconv.Itoa(seconds), //nolint:gosec // PostgreSQL's own pgbench
 				"-D", fmt.Sprintf("n=%d000000000", rounds), "-f", path, l.url)
 			out, err := cmd.CombinedOutput()
 			if err != nil {

@@ -46,9 +46,9 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestRatiosAreOfOneRound: a round that is slow for both contenders does not change the ratio, and processor time is
-// judged.
-func TestRatiosAreOfOneRound(t *testing.T) {
+// TestRatiosCompareTheSameRound: a round that is slow for both contenders does not change the ratio, and processor time
+// is judged.
+func TestRatiosCompareTheSameRound(t *testing.T) {
 	rounds := func(micros ...float64) *Figure {
 		f := &Figure{}
 		for _, v := range micros {
@@ -100,8 +100,8 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 	}
 }
 
-// TestPagesAreTakenOff: the cost of people's pages does not count against registrations; every other cost does.
-func TestPagesAreTakenOff(t *testing.T) {
+// TestPagesAreSubtracted: the cost of people's pages does not count against registrations; every other cost does.
+func TestPagesAreSubtracted(t *testing.T) {
 	round := func(perSecond float64, micros, done int64, p99 time.Duration) *Figure {
 		f := &Figure{
 			Rounds: []Round{

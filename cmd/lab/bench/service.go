@@ -55,7 +55,7 @@ func (r *run) start(ctx context.Context, name, program string, environ []string,
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
-		_ = c.cmd.Wait() // how it ended stands in ProcessState
+		_ = c.cmd.Wait() // the result is in ProcessState
 		close(c.exited)
 	}()
 	r.children, r.closers = append(r.children, c), append(r.closers, c.stop)

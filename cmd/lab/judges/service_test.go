@@ -110,7 +110,7 @@ func serve(t *testing.T, environ ...string) *service {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = c.Wait() // how it ended stands in ProcessState
+		_ = c.Wait() // the result is in ProcessState
 	}()
 	t.Cleanup(func() {
 		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended

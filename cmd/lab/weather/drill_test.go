@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Verify(m) }
 
-// TestLongEndSaysWhatItWaitsFor: the end of a run has a time limit, and its error says what it was waiting for.
-func TestLongEndSaysWhatItWaitsFor(t *testing.T) {
+// TestLongEndNamesItsReason: the end of a run has a time limit, and its error says what it was waiting for.
+func TestLongEndNamesItsReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
 		ends := ""
@@ -31,8 +31,8 @@ func TestLongEndSaysWhatItWaitsFor(t *testing.T) {
 	})
 }
 
-// TestFormerIsTheFirstThatBuilds: a commit that does not build does not end the drill if an earlier one builds.
-func TestFormerIsTheFirstThatBuilds(t *testing.T) {
+// TestPreviousIsTheFirstThatBuilds: a commit that does not build does not end the drill if an earlier one builds.
+func TestPreviousIsTheFirstThatBuilds(t *testing.T) {
 	repository := t.TempDir()
 	git := func(args ...string) string {
 		out, err := exec.Command("git",

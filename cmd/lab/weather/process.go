@@ -65,7 +65,7 @@ func (p *process) launch() {
 			close(exited)
 			return
 		}
-		_ = cmd.Wait() // how it ended stands in ProcessState
+		_ = cmd.Wait() // the result is in ProcessState
 		p.mu.Lock()
 		if p.pid == cmd.Process.Pid {
 			p.pid = 0 // another process may get the number

@@ -74,7 +74,7 @@ func openURL(text string, sync func(path string) error) (b bucket, err error) {
 	return prefixed{b, prefix}, nil
 }
 
-// prefixed puts the same text before every name.
+// prefixed adds a prefix to every name.
 type prefixed struct {
 	bucket
 	prefix string
@@ -88,7 +88,7 @@ func (b prefixed) remove(ctx context.Context, name string) error {
 	return b.bucket.remove(ctx, b.prefix+name)
 }
 
-// parameters are the query of a store's URL. Each is read once; any that is left is unknown.
+// parameters are the query parameters of a store's URL. Each is read once; the remaining ones are unknown.
 type parameters struct {
 	url.Values
 	err error
@@ -110,7 +110,7 @@ func (p *parameters) flag(name string) bool {
 	return value
 }
 
-// ignore accepts parameters that make no difference.
+// ignore accepts parameters that have no effect.
 func (p *parameters) ignore(names ...string) {
 	for _, name := range names {
 		p.Del(name)

@@ -27,7 +27,7 @@ func TestContents(t *testing.T) {
 	}
 	var synced []string
 	c := &Store{URL: url, Sync: func(path string) error {
-		// of a file that has its name only once it is on the disk
+		// a file gets its final name only once it is on disk
 		name, _, _ := strings.Cut(strings.TrimPrefix(path, dataDir), ".")
 		synced = append(synced, name)
 		return keyfiles.Sync(path)

@@ -23,8 +23,8 @@ type files struct {
 
 // openFiles opens file:///directory, or file://./directory for a relative path, with these parameters:
 //
-//   - create_dir: if not empty, the directory is made if it is missing;
-//   - dir_file_mode: the mode of directories that are made, 0777 by default.
+//   - create_dir: if not empty, a missing directory is created;
+//   - dir_file_mode: the mode of new directories, 0777 by default.
 func openFiles(u *url.URL, p *parameters, sync func(path string) error) (*files, error) {
 	path := u.Path
 	if u.Host == "." {
@@ -43,7 +43,7 @@ func openFiles(u *url.URL, p *parameters, sync func(path string) error) (*files,
 		}
 		f.mode = fs.FileMode(mode)
 	}
-	p.ignore("no_tmp_dir", "metadata", "base_url", "secret_key_path") // of gocloud.dev, whose URLs these once were
+	p.ignore("no_tmp_dir", "metadata", "base_url", "secret_key_path") // of gocloud.dev, which read these URLs before
 	if err := p.finish(); err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (f *files) put(ctx context.Context, name string, content io.ReaderAt, size 
 	if err := os.MkdirAll(filepath.Dir(path), f.mode); err != nil {
 		return err
 	}
-	// the umask decides who reads
+	// the umask limits who can read it
 	temporary, err := os.OpenFile(path+"."+rand.Text(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func openS3(bucket string, p *parameters) (*s3, error) {
 	}
 	options.BucketLookup = minio.BucketLookupDNS
 	inPath := p.flag("use_path_style") || p.flag("s3ForcePathStyle") || p.flag("hostname_immutable")
-	// No certificate names a host below an address, or two labels below the server.
+	// No certificate is valid for a host name below an IP address, or for two labels below the server.
 	if name := (&url.URL{Host: host}).Hostname(); inPath || strings.Contains(bucket, ".") || net.ParseIP(name) != nil {
 		options.BucketLookup = minio.BucketLookupPath
 	}
@@ -94,7 +94,7 @@ func openS3(bucket string, p *parameters) (*s3, error) {
 	default:
 		return nil, fmt.Errorf("request_checksum_calculation must be when_supported or when_required, not %q", when)
 	}
-	// of gocloud.dev, whose URLs these once were
+	// of gocloud.dev, which read these URLs before
 	p.ignore("response_checksum_validation", "rate_limiter_capacity", "awssdk")
 	provider, err := newCredentials(p, region)
 	if err = errors.Join(err, p.finish()); err != nil {

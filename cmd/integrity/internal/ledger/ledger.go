@@ -275,7 +275,7 @@ const RaiseFiles = "raise it: LimitNOFILE=65536 in the unit, ulimits in a contai
 // The size of each pool of a process; cluster.CommitConns is the size of the pool that commits. eventstore/cluster
 // opens every pool. A full pool only delays its own users. The embedded PostgreSQL allows a hundred connections.
 const (
-	ReadConns   = 16 // authentication and authenticated reads; as many at the replica
+	ReadConns   = 16 // authentication and authenticated reads; the same for the replica
 	PublicConns = 8  // public comparisons and receipts
 	ScanConns   = 2  // queries that may read many rows
 	QueueConns  = 4  // webhooks, mails, warnings, heartbeats

@@ -9,9 +9,9 @@ import (
 	"integrityledger/cmd/integrity/integritytest"
 )
 
-// TestStreamOfABrokerThatReadsNoMore: a forwarder ends in time even if the broker keeps the connection open and reads
+// TestStreamToABrokerThatStopsReading: a forwarder ends in time even if the broker keeps the connection open and reads
 // nothing.
-func TestStreamOfABrokerThatReadsNoMore(t *testing.T) {
+func TestStreamToABrokerThatStopsReading(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

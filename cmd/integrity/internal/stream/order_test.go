@@ -171,9 +171,9 @@ func setStream(t testing.TB, b *integritytest.Broker, change func(*jetstream.Str
 	}
 }
 
-// TestStreamRefusesOne: while the broker rejects an event, the stream has the events before it and none after it; once
-// the broker accepts it, the rest follow in order. This holds with atomic batches and without.
-func TestStreamRefusesOne(t *testing.T) {
+// TestStreamRejectsOneEvent: while the broker rejects an event, the stream has the events before it and none after it;
+// once the broker accepts it, the rest follow in order. This holds with atomic batches and without.
+func TestStreamRejectsOneEvent(t *testing.T) {
 	t.Parallel()
 	for _, batches := range []bool{true, false} {
 		t.Run(fmt.Sprintf("batches=%v", batches), func(t *testing.T) {
@@ -240,9 +240,9 @@ func TestStreamCut(t *testing.T) {
 	f.wantStream(t, b, total+50)
 }
 
-// TestStreamOfABrokerWithoutBatches: a broker without batches acknowledges the last message like any other. That says
+// TestStreamToABrokerWithoutBatches: a broker without batches acknowledges the last message like any other. That says
 // nothing about the messages before it.
-func TestStreamOfABrokerWithoutBatches(t *testing.T) {
+func TestStreamToABrokerWithoutBatches(t *testing.T) {
 	t.Parallel()
 	b := integritytest.NewBroker(t)
 	b.Start()
@@ -266,9 +266,9 @@ func TestStreamOfABrokerWithoutBatches(t *testing.T) {
 	}
 }
 
-// TestStreamOfASlowBroker: a broker that takes long for each event gets them one by one without a pause, and no page
+// TestStreamToASlowBroker: a broker that takes long for each event gets them one by one without a pause, and no page
 // fails.
-func TestStreamOfASlowBroker(t *testing.T) {
+func TestStreamToASlowBroker(t *testing.T) {
 	t.Parallel()
 	b := integritytest.NewBroker(t)
 	b.Start()
