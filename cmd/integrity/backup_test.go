@@ -348,6 +348,10 @@ func TestExternalRestore(t *testing.T) {
 	if _, err := conn.Exec(ctx, signIns); err != nil {
 		t.Fatal(err)
 	}
+	if out := must(t, env, "restore", "--external"); strings.Contains(out, "backup") ||
+		!strings.Contains(out, "integrity log resume") {
+		t.Errorf("restore --external: %s", out)
+	}
 	var view operator.RestoredView
 	mustJSON(t, env, &view, "restore", "--external")
 	var live int

@@ -356,10 +356,13 @@ func (v *RestoredView) text(where string) string {
 	}
 	b.WriteString("the transparency log is stopped until integrity log resume has compared it with a published " +
 		"checkpoint (operators' manual: Disasters, The log after a restore)\n" +
-		"next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the " +
-		"directory,\n" +
-		"because changes are archived only from the next backup on; if you restored only to test the backup, do not back " +
-		"up there\n" +
-		"feed readers see the new epoch; webhooks and mails queued at the time of the backup are sent again\n")
+		"next: integrity doctor; integrity rebuild --check; start the service")
+	if v.Backup == nil {
+		b.WriteString(", unless it runs: a running service continues\n")
+	} else {
+		b.WriteString("; integrity backup DIR --replaces, because changes are archived only from the next backup on\n" +
+			"(if you restored only to test the backup, start no service on it, and do not back it up)\n")
+	}
+	b.WriteString("feed readers see the new epoch; webhooks and mails queued at the time of the backup are sent again\n")
 	return b.String()
 }
