@@ -60,7 +60,7 @@ func startDrill(t *testing.T, env ...string) *drill {
 	must(t, nil, "keys", "generate", "--data-dir", dir)
 	must(t, env, "migrate", "--issuer", "ledger-of-the-drill")
 	for _, step := range []string{"--stage", "--activate"} {
-		must(t, env, "keys", "rotate", "--transparency-log", step, "--issuer", "ledger-of-the-drill", "--data-dir", dir)
+		must(t, env, "keys", "rotate", "--transparency-log", step, "--data-dir", dir)
 	}
 	key := externalAccount(t, env)
 	s := surroundings{env: append(env, "INTEGRITY_PUBLIC_PER_MINUTE=10000000")}.start(t, dir)

@@ -144,6 +144,59 @@ func TestKeysFiles(t *testing.T) {
 	}
 }
 
+// TestKeysOfALeak: a rotation does not keep the private half of a compromised key, nor advises to retire it, and a
+// compromise removes the one that a rotation has kept.
+func TestKeysOfALeak(t *testing.T) {
+	t.Parallel()
+	env := []string{"INTEGRITY_DATABASE_URL=" + foreignDatabase(t.Context(), t)}
+	dir, first := keyDir(t)
+	must(t, env, "migrate", "--issuer", "ledger-of-the-test")
+	at := func(words ...string) []string { return append(words, "--data-dir", dir) }
+	previousPath := filepath.Join(dir, "signing-key.previous.pem")
+
+	must(t, env, append(at("keys", "compromise"), "--", first.KeyID)...)
+	must(t, env, at("keys", "rotate", "--stage")...)
+	if out := must(t, env, at("keys", "rotate", "--activate")...); strings.Contains(out, "keys retire") ||
+		!strings.Contains(out, "The former key is revoked") {
+		t.Errorf("activated after a compromise: %s", out)
+	}
+	if keyfiles.Exists(previousPath) {
+		t.Error("the private half of a compromised key was kept")
+	}
+
+	var staged, activated operator.RotatedKey
+	mustJSON(t, env, &staged, at("keys", "rotate", "--stage")...)
+	mustJSON(t, env, &activated, at("keys", "rotate", "--activate")...)
+	former := *staged.SigningKeyID
+	if activated.FormerKeyID == nil || *activated.FormerKeyID != former || !keyfiles.Exists(previousPath) {
+		t.Errorf("activated: %+v", activated)
+	}
+	must(t, env, append(at("keys", "compromise"), "--", former)...)
+	if keyfiles.Exists(previousPath) {
+		t.Error("a compromise left the private half of the former key")
+	}
+}
+
+// TestLogKeyIsNamedAfterTheLedger: the first log key of an external database needs no issuer beside the ledger's, and
+// another issuer in the settings does not name it.
+func TestLogKeyIsNamedAfterTheLedger(t *testing.T) {
+	t.Parallel()
+	dir, _ := keyDir(t)
+	env := []string{"INTEGRITY_DATABASE_URL=" + foreignDatabase(t.Context(), t), "INTEGRITY_DATA_DIR=" + dir}
+	must(t, env, "migrate", "--issuer", "ledger-of-the-test")
+	if r := integrity(t, env, "keys", "rotate", "--transparency-log", "--activate"); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "no key is staged") {
+		t.Errorf("activate before a key is staged: %d %s", r.code, r.errs)
+	}
+	var staged, again, activated struct{ Name, KeyHash string }
+	mustJSON(t, env, &staged, "keys", "rotate", "--transparency-log", "--stage")
+	mustJSON(t, env, &again, "keys", "rotate", "--transparency-log", "--stage", "--issuer", "https://other.example")
+	mustJSON(t, env, &activated, "keys", "rotate", "--transparency-log", "--activate")
+	if staged.Name != "ledger-of-the-test/log" || again != staged || activated != staged {
+		t.Errorf("staged %+v, then %+v, activated %+v", staged, again, activated)
+	}
+}
+
 // retireKey puts -- before the ID, which may begin with a hyphen.
 func retireKey(t *testing.T, env []string, dir, id string) (v operator.PublishedKey) {
 	t.Helper()

@@ -36,7 +36,7 @@ func servePair(t *testing.T, synchronous bool, more ...string) *promoted {
 	must(t, nil, "keys", "generate", "--data-dir", dir)
 	must(t, p.env, "migrate", "--issuer", "ledger-of-a-pair")
 	for _, step := range []string{"--stage", "--activate"} {
-		must(t, p.env, "keys", "rotate", "--transparency-log", step, "--issuer", "ledger-of-a-pair")
+		must(t, p.env, "keys", "rotate", "--transparency-log", step)
 	}
 	p.key = externalAccount(t, p.env)
 	p.running = surroundings{env: append(p.env, more...)}.start(t, dir)

@@ -202,8 +202,9 @@ func (a signingKeys) keysCompromiseCommand() *cobra.Command {
 			at = a.Now()
 		}
 		view := compromisedView{Type: "key"}
+		var left []string
 		if err := cfg.SigningSource().Change(func(
-			_ keyfiles.Files, trusted *evidence.TrustedKeys,
+			f keyfiles.Files, trusted *evidence.TrustedKeys,
 		) (*evidence.TrustedKeys, error) {
 			id, of := v.args[0], cfg.SigningSource()
 			if view.Log = named(trusted, id); view.Log != nil {
@@ -221,8 +222,12 @@ func (a signingKeys) keysCompromiseCommand() *cobra.Command {
 			// The file must be written even if the private key cannot be read.
 			current, _ := of.Current()
 			view.Signing = keyfiles.Named(current, id)
+			left, _ = leftBehind(f, id)
 			return changed, nil
 		}); err != nil {
+			return err
+		}
+		if err := removeKeys(left); err != nil {
 			return err
 		}
 		// The file is written, so the key is revoked whatever happens next. Running the same command lists the records again.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,20 @@ type RotatedKey struct {
 	PublishedKey
 	Step         string  `json:"step"`         // staged or activated
 	SigningKeyID *string `json:"signingKeyId"` // the key that signs now, according to the files
-	FormerKeyID  *string `json:"formerKeyId"`  // after activation: the key to retire
+	FormerKeyID  *string `json:"formerKeyId"`  // after activation: the key to retire; null if it is revoked
+
+	formerRevoked bool
+}
+
+func (v *RotatedKey) afterActivation() string {
+	switch {
+	case v.formerRevoked:
+		return "Send SIGHUP to every server. The former key is revoked and is not kept: there is nothing to retire.\n"
+	case v.FormerKeyID == nil:
+		return "Send SIGHUP to every server, and then: integrity keys retire -- KEY_ID, of the former key in integrity " +
+			"keys list\n"
+	}
+	return fmt.Sprintf("Send SIGHUP to every server, and then: integrity keys retire -- %s\n", *v.FormerKeyID)
 }
 
 func (a signingKeys) keysRotateCommand() *cobra.Command {
@@ -43,7 +57,6 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 		step := a.stageKey
 		if *activate {
 			view.Step, step = "activated", a.activateKey
-			text = "Send SIGHUP to every server, and then: integrity keys retire FORMER_KEY_ID\n"
 		}
 		if err := cfg.SigningSource().Change(func(
 			f keyfiles.Files, trusted *evidence.TrustedKeys,
@@ -51,6 +64,9 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 			return step(cfg, f, trusted, &view)
 		}); err != nil {
 			return err
+		}
+		if *activate {
+			text = view.afterActivation()
 		}
 		text = fmt.Sprintf("%-10s    %s\nfingerprint   %s\n", view.Step, view.KeyID, view.FingerprintSHA256) + text
 		if view.FormerKeyID != nil {
@@ -92,7 +108,7 @@ func nextKey(f keyfiles.Files) (*evidence.Signer, error) {
 }
 
 // activateKey swaps the signing key. The trusted keys do not change: the old key stays trusted and active until every
-// server has read the new one and the old one is retired.
+// server has read the new one and the old one is retired. A revoked key is not kept, because it can sign nothing.
 func (a signingKeys) activateKey(
 	c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey,
 ) (*evidence.TrustedKeys, error) {
@@ -112,7 +128,10 @@ func (a signingKeys) activateKey(
 	if err != nil {
 		return nil, err
 	}
-	if current != nil && f.Signing != "" {
+	switch {
+	case current != nil && isRevoked(trusted, current.Key().KeyID):
+		v.formerRevoked = true
+	case current != nil && f.Signing != "":
 		text, err := evidence.MarshalSignerPEM(current)
 		if err != nil {
 			return nil, err
@@ -188,21 +207,13 @@ func (a signingKeys) keysRetireCommand() *cobra.Command {
 			}
 			pinned, _ := changed.Lookup(id)
 			view = publish(pinned)
-			for _, path := range []string{f.Next, f.Previous} {
-				if s, err := keyfiles.ReadSigner(path); err != nil {
-					return nil, err
-				} else if keyfiles.Named(s, id) {
-					left = append(left, path)
-				}
-			}
-			return changed, nil
+			left, err = leftBehind(f, id)
+			return changed, err
 		}); err != nil {
 			return err
 		}
-		for _, path := range left { // only after the retirement has been written
-			if err := keyfiles.RemoveKey(path); err != nil {
-				return err
-			}
+		if err := removeKeys(left); err != nil { // only after the retirement has been written
+			return err
 		}
 		return v.print(
 			view,
@@ -213,6 +224,33 @@ func (a signingKeys) keysRetireCommand() *cobra.Command {
 			),
 		)
 	})
+}
+
+// leftBehind lists the files beside the signing key that hold the private half of a key.
+func leftBehind(f keyfiles.Files, id string) (paths []string, err error) {
+	for _, path := range []string{f.Next, f.Previous} {
+		s, err := keyfiles.ReadSigner(path)
+		if err != nil {
+			return nil, err
+		}
+		if keyfiles.Named(s, id) {
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+func removeKeys(paths []string) error {
+	for _, path := range paths {
+		if err := keyfiles.RemoveKey(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isRevoked(trusted *evidence.TrustedKeys, id string) bool {
+	return slices.ContainsFunc(trusted.Revoked(), func(r evidence.RevokedKey) bool { return r.KeyID == id })
 }
 
 // keyRefusal turns an error of the trusted keys into a negative answer.
@@ -230,25 +268,16 @@ type rotatedLogKey struct {
 	Step string `json:"step"` // staged or activated
 }
 
-// rotateLogKey runs a step of a log key rotation. The new key has the name of the previous log keys; the first one's
-// name follows from the issuer.
-func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) error {
-	trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
-	if err != nil {
-		return err
-	}
-	name, err := logName(cfg, trusted)
-	if err != nil {
-		return err
-	}
+// rotateLogKey runs a step of a log key rotation.
+func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) (err error) {
 	view := rotatedLogKey{Step: "staged"}
 	next := "Send SIGHUP to every server, distribute the trusted-keys file, and then: integrity keys " +
 		"rotate --transparency-log --activate\n"
 	if activate {
 		view.Step, next = "activated", "Copy the key file to every server and send SIGHUP to each.\n"
-		view.LogKey, err = activateLogKey(cfg.LogSource(), name)
+		view.LogKey, err = activateLogKey(cfg.LogSource())
 	} else {
-		view.LogKey, err = a.recordedLogKey(v, cfg, name)
+		view.LogKey, err = a.recordedLogKey(v, cfg)
 	}
 	if err != nil {
 		return err
@@ -257,7 +286,7 @@ func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) er
 }
 
 // activateLogKey makes the staged key the log key. The previous key is deleted, because it has nothing left to sign.
-func activateLogKey(of keyfiles.Source, name string) (key evidence.LogKey, err error) {
+func activateLogKey(of keyfiles.Source) (key evidence.LogKey, err error) {
 	err = of.Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
 		next, err := keyfiles.ReadSigner(f.Next)
 		if err != nil {
@@ -266,32 +295,34 @@ func activateLogKey(of keyfiles.Source, name string) (key evidence.LogKey, err e
 		if next == nil {
 			return nil, errors.New("no key is staged: create one with integrity keys rotate --transparency-log --stage")
 		}
-		signer, err := transparency.NewSigner(name, next)
-		if err != nil {
-			return nil, err
-		}
-		key = signer.LogKey
-		if !trusted.TrustsLogKey(key) {
+		keys := trusted.LogKeys()
+		i := slices.IndexFunc(keys, func(k evidence.LogKey) bool { return ofLog(next, k) && trusted.TrustsLogKey(k) })
+		if i < 0 {
 			return nil, fmt.Errorf(
-				"the staged key %s is not in the logKeys of %s: add it with integrity keys rotate --transparency-log --stage",
-				key.KeyHash, f.Trusted,
+				"the staged key of %s is not in the logKeys of %s: add it with integrity keys rotate --transparency-log --stage",
+				f.Next, f.Trusted,
 			)
 		}
+		key = keys[i]
 		return trusted, promoteStaged(of, f, "log key", next)
 	})
 	return key, err
 }
 
-// logName returns the name of the last log key, or derives it from the issuer.
-func logName(c *config.Config, trusted *evidence.TrustedKeys) (string, error) {
+// logName names the log before there is a ledger: after its last key, or the issuer in the settings.
+func logName(c *config.Config) (string, error) {
+	trusted, err := keyfiles.ReadTrusted(c.TrustedKeysPath())
+	if err != nil {
+		return "", err
+	}
 	if keys := trusted.LogKeys(); len(keys) > 0 {
 		return keys[len(keys)-1].Name, nil
 	}
 	if c.Issuer == "" {
 		return "", fmt.Errorf(
-			"set %sISSUER (--issuer) for the first log key: its name follows from the ledger's issuer, which "+
-				"integrity migrate prints",
-			config.Prefix,
+			"set %sISSUER (--issuer) for the first log key, which is named after the issuer, or name the database of the "+
+				"ledger with %sDATABASE_URL",
+			config.Prefix, config.Prefix,
 		)
 	}
 	return transparency.LogName(c.Issuer), nil

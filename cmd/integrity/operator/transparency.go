@@ -258,12 +258,17 @@ func notCreatedHere(key evidence.LogKey, c *config.Config, when string) error {
 	))
 }
 
-// recordedLogKey records a rotated log key in the ledger, if there is one yet.
-func (a signingKeys) recordedLogKey(v *verb, cfg *config.Config, name string) (key evidence.LogKey, err error) {
+// recordedLogKey records a rotated log key in the ledger, if there is one yet. The ledger's issuer then names it.
+func (a signingKeys) recordedLogKey(v *verb, cfg *config.Config) (key evidence.LogKey, err error) {
 	if cfg.DatabaseURL == "" && !keyfiles.Exists(cfg.InDataDir("pgdata")) {
+		name, err := logName(cfg)
+		if err != nil {
+			return key, err
+		}
 		return stageLogKey(cfg, name, func(evidence.LogKey, bool) error { return nil })
 	}
 	err = ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
+		name := transparency.LogName(l.Installation.Issuer)
 		key, err = stageLogKey(cfg, name, func(key evidence.LogKey, staged bool) error {
 			if !staged {
 				return transparency.RecordKey(ctx, l.Read, key)
