@@ -319,7 +319,8 @@ func hexSum(b []byte) string { return hexOf(sha256.Sum256(b)) }
 
 func hexOf(sum [32]byte) string { return hex.EncodeToString(sum[:]) }
 
-// Projections insert the document of an event that opens one without looking: no log may hold such an event twice.
+// TestDocumentIsOpenedOnce: projections insert the document of an opening event without a check, so no log may contain
+// such an event twice.
 func TestDocumentIsOpenedOnce(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	if _, code := w.reserve("a", 1); code != "" {

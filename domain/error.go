@@ -6,10 +6,10 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// Code is the stable machine code of a refusal (contract section 2).
+// Code is the stable machine-readable code of a refusal (contract, section 2).
 type Code string
 
-// Every code that the service answers with, in the order of the contract's table.
+// All codes, in the order of the contract's table.
 const (
 	MalformedJSON              Code = "MALFORMED_JSON"
 	MalformedPath              Code = "MALFORMED_PATH"
@@ -53,17 +53,17 @@ const (
 // FieldError is one offending member of a request body.
 type FieldError = strictjson.Problem
 
-// Error is a refusal that the caller sees. Every other error is internal and never shown.
+// Error is a refusal that is shown to the caller. All other errors are internal and never shown.
 type Error struct {
 	Code    Code
 	Message string // one sentence that a person can act on, in English
 	said    strictjson.Sentence
-	Fields  []FieldError // every offending member, where members are at fault
-	// RetryAfter is how long until the same request can succeed; zero where the code names no such time.
+	Fields  []FieldError // every offending member, if members are at fault
+	// RetryAfter is the time until the same request can succeed, zero if the code has no such time.
 	RetryAfter time.Duration
-	// Limit is the limit that the request ran into, if the pages of the console have words for it; else nil.
+	// Limit is the exceeded limit, if the console has a text for it, otherwise nil.
 	Limit *Limit
-	// Existing is the record that a VERSION_CONFLICT ran into.
+	// Existing is the existing record of a VERSION_CONFLICT.
 	Existing *Existing
 }
 
@@ -88,13 +88,13 @@ type Existing struct {
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
-// Refuse makes an Error of a code and a sentence (strictjson.Sentence).
+// Refuse returns an Error with a code and a sentence (strictjson.Sentence).
 func Refuse(code Code, format string, args ...any) *Error {
 	said := strictjson.Sentence{Format: format, Args: args}
 	return &Error{Code: code, Message: said.String(), said: said}
 }
 
-// In is the message in another language; see strictjson.Sentence.In.
+// In returns the message in another language; see strictjson.Sentence.In.
 func (e *Error) In(translate func(english string) string) string {
 	if e.said.Format == "" {
 		return translate(e.Message)
@@ -102,26 +102,26 @@ func (e *Error) In(translate func(english string) string) string {
 	return e.said.In(translate)
 }
 
-// After says how long it is until the same request can succeed.
+// After sets the time until the same request can succeed.
 func (e *Error) After(d time.Duration) *Error {
 	e.RetryAfter = d
 	return e
 }
 
-// Of names the limit that the request ran into.
+// Of sets the exceeded limit.
 func (e *Error) Of(limit string, most int64) *Error {
 	e.Limit = &Limit{Name: limit, Most: most}
 	return e
 }
 
-// Invalid makes an INVALID_DATA error of the offending members.
+// Invalid returns an INVALID_DATA error for the offending members.
 func Invalid(fields []FieldError) *Error {
 	e := Refuse(InvalidData, "Correct the members listed in errors and send the request again.")
 	e.Fields = strictjson.Listed(fields, strictjson.MaxProblems)
 	return e
 }
 
-// InvalidMember makes an INVALID_DATA error of one offending member.
+// InvalidMember returns an INVALID_DATA error for one offending member.
 func InvalidMember(pointer, code, format string, args ...any) *Error {
 	return Invalid([]FieldError{strictjson.NewProblem(pointer, code, format, args...)})
 }
@@ -135,25 +135,24 @@ func OneOf[T ~string](names []T) strictjson.Choice {
 	return list
 }
 
-// OrganizationMinute says of which limit a refusal is, see MinuteUsed.
+// OrganizationMinute names the organization's limit for MinuteUsed.
 const OrganizationMinute = "The organization may send %d requests a minute, which all its keys, tokens and console " +
 	"sessions share"
 
-// MinuteUsed makes a RATE_LIMITED error of a limit of requests a minute, and of the time until the next minute. The
-// limit's name has a place for the number.
+// MinuteUsed returns a RATE_LIMITED error for a limit of requests per minute, with the time until the next minute.
+// limit is a format with a verb for the number.
 func MinuteUsed(limit string, most int, reset time.Duration) *Error {
 	return Refuse(
 		RateLimited, "%s; wait until the next minute.", strictjson.Sentence{Format: limit, Args: []any{most}},
 	).After(reset).Of(MinuteLimit, int64(most))
 }
 
-// Unavailable makes a TEMPORARILY_UNAVAILABLE error of a sentence (strictjson.Sentence).
+// Unavailable returns a TEMPORARILY_UNAVAILABLE error with a sentence (strictjson.Sentence).
 func Unavailable(format string, args ...any) *Error {
 	return Refuse(TemporarilyUnavailable, format, args...).After(time.Second)
 }
 
-// Refusals that are used in several places. Objects that an organization or a key must not know of are answered as if
-// they did not exist.
+// Refusals used in several places. Objects that an organization or a key must not know about count as nonexistent.
 var (
 	errUnknownOrganization    = Refuse(NotFound, "There is no organization with that id.")
 	errUnknownActiveMember    = Refuse(NotFound, "This organization has no such active member.")

@@ -14,8 +14,8 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// Event is one entry of the log. It never changes: Data holds the exact canonical bytes (RFC 8785) in version V of its
-// type, and Hash is the RFC 6962 leaf hash of contract section 4.3, in which Shard and Position have no part.
+// Event is an entry of the log. It never changes: Data holds the exact canonical bytes (RFC 8785) in version V of its
+// type, and Hash is the RFC 6962 leaf hash of contract section 4.3, which does not cover Shard and Position.
 type Event struct {
 	Shard        Shard
 	Position     int64 // gapless within the shard, in commit order, from 1
@@ -24,9 +24,9 @@ type Event struct {
 	ID           EventID
 	V            int16
 	Type         EventType
-	Company      CompanyID // zero where the event belongs to no company
-	Subject      string    // the id of what changed
-	OccurredAt   time.Time // UTC, microseconds, never decreasing within a shard but at a ClockReset
+	Company      CompanyID // zero if the event belongs to no company
+	Subject      string    // the id of the changed object
+	OccurredAt   time.Time // UTC, microseconds, never decreasing within a shard except at a ClockReset
 	Actor        Actor
 	RequestID    string
 	Data         []byte
@@ -34,15 +34,15 @@ type Event struct {
 	Hash         [32]byte
 
 	Body  Body   // Data, decoded
-	Texts []Text // erasable texts that are stored beside a new event; never part of it
-	// Answer is stored beside a new event for a repetition of its request; never part of it.
+	Texts []Text // erasable texts stored beside a new event; not part of it
+	// Answer is stored beside a new event for a repetition of its request. It is not part of the event.
 	Answer *StoredAnswer
-	// Sealed is the code of an invitation, sealed, for the queue of mails beside a new event; never part of it.
+	// Sealed is the sealed code of an invitation, for the mail queue. It is not part of the event.
 	Sealed []byte
 }
 
-// Leaf is the canonical text whose RFC 6962 leaf hash is the event's Hash
-// (contract section 4.3). It is computed from the stored members alone.
+// Leaf returns the canonical text whose RFC 6962 leaf hash is the event's Hash (contract, section 4.3). It is computed
+// only from the stored members.
 func (e *Event) Leaf() []byte {
 	if r, ok := e.Body.(*RecordRegisteredBody); ok {
 		return e.LeafOf(r.Payload)
@@ -71,7 +71,7 @@ func (e *Event) LeafOf(payload []byte) []byte {
 	return leaf.AppendCanonical(make([]byte, 0, 420))
 }
 
-// eventCommitment is what a leaf's bodySha256 commits to.
+// eventCommitment is the data that a leaf's bodySha256 commits to.
 type eventCommitment struct {
 	Actor        Actor           `json:"actor"`
 	Company      *CompanyID      `json:"company"`
@@ -85,12 +85,12 @@ type eventCommitment struct {
 
 var commitmentForm = strictjson.FormOf[eventCommitment]()
 
-// Canonical is the RFC 8785 form of Body. Data must equal it byte for byte.
+// Canonical returns the RFC 8785 form of Body. Data must equal it byte for byte.
 func (e *Event) Canonical() ([]byte, error) {
 	return appendCanonical(make([]byte, 0, len(e.Data)), e.Body)
 }
 
-// LeafHash is SHA-256(0x00 || leaf), RFC 6962 section 2.1.
+// LeafHash returns SHA-256(0x00 || leaf) (RFC 6962, section 2.1).
 func LeafHash(leaf []byte) [32]byte {
 	h := sha256.New()
 	h.Write([]byte{0})
@@ -98,7 +98,7 @@ func LeafHash(leaf []byte) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// EventType names what happened. The set only grows.
+// EventType is the type of an event. The set only grows.
 type EventType string
 
 // eventTable has a row for every event type, in the order of their declaration.
@@ -110,10 +110,10 @@ var (
 )
 
 // Every event type is declared here, once: its name, the version of its data, its body and the texts that a body names.
-// How the state changes is the body's method apply. A type whose data changes gets the next version, and its body keeps
-// reading all those before: it only gains optional members, so that it writes their bytes as they were. Registered,
-// superseded and revoked are also the change feed's; a reservation is no evidence and no change of a version, so the
-// feed never shows it.
+// The body's method apply changes the state. If the data of a type changes, it gets the next version, and its body must
+// still read all earlier versions: it may only gain optional members, so that it writes the earlier bytes unchanged.
+// Registered, superseded and revoked events are also in the change feed. A reservation is neither evidence nor a change
+// of a version, so it is not.
 var (
 	OrganizationCreated = declare("organization.created", 1, func(b *OrganizationCreatedBody) []*TextRef {
 		return refs(&b.Name)
@@ -184,17 +184,17 @@ var (
 
 // Body is the data of one event type in its newest version: a pointer to the struct that its row names.
 type Body interface {
-	// apply brings the state past the event. It judges nothing: an event is a fact. It fails only on an event that
+	// apply advances the state by the event. It makes no decision, because an event is a fact. It fails only if the event
 	// cannot follow the state.
 	apply(s *State, e *Event) error
 }
 
-// eventRow is what this program knows of one event type.
+// eventRow describes one event type.
 type eventRow struct {
 	eventType EventType
 	version   int16
 	empty     func() Body
-	texts     func(Body) []*TextRef // every text that a body names; nil where the type names none
+	texts     func(Body) []*TextRef // every text that a body names; nil if the type names no texts
 }
 
 func declare[B any, P interface {
@@ -209,7 +209,7 @@ func declare[B any, P interface {
 	return t
 }
 
-// refs leaves out the texts that a body does not name.
+// refs removes the texts that a body does not name.
 func refs(list ...*TextRef) []*TextRef {
 	return slices.DeleteFunc(list, func(ref *TextRef) bool { return ref == nil })
 }
@@ -223,13 +223,13 @@ func EventTypes() []EventType {
 	return types
 }
 
-// Known reports whether there are events of this type.
+// Known reports whether the type exists.
 func (t EventType) Known() bool { return rowByType[t] != nil }
 
 // NamesTexts reports whether events of the type may name texts.
 func (t EventType) NamesTexts() bool { return t.Known() && rowByType[t].texts != nil }
 
-// DecodeBody reads stored event data. A registration's Payload may be a part of data.
+// DecodeBody parses stored event data. A registration's Payload may share memory with data.
 func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	k := rowByType[t]
 	switch {
@@ -262,7 +262,7 @@ func readBody(k *eventRow, data []byte) (Body, error) {
 	return body, nil
 }
 
-// appendCanonical appends the RFC 8785 form of a body. A registration, which is most of what happens, has a Form.
+// appendCanonical appends the RFC 8785 form of a body. Registrations, the most frequent events, have a Form.
 func appendCanonical(dst []byte, body Body) ([]byte, error) {
 	if hot, ok := body.(interface{ appendCanonical(dst []byte) []byte }); ok {
 		return hot.appendCanonical(dst), nil

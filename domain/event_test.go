@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestEventTableIsComplete fails when two rows share a type or a body, or when a row lacks its version or one of the
-// texts that its body names: a text that is missing there would never be audited, and never erased.
+// TestEventTableIsComplete fails if two rows share a type or a body, or if a row lacks its version or one of the texts
+// that its body names. A missing text would never be audited or erased.
 func TestEventTableIsComplete(t *testing.T) {
 	if len(eventTable) < 36 || len(rowByType) != len(eventTable) || len(rowByBody) != len(eventTable) {
 		t.Errorf("%d rows have %d types and %d bodies", len(eventTable), len(rowByType), len(rowByBody))
@@ -65,8 +65,8 @@ func fillTexts(body Body) (refs []TextRef) {
 	return refs
 }
 
-// TestEventsKeepTheirBytes holds the data of every event type, empty and filled, against bytes that were written
-// before: an event that is stored must be written again just so, or its hash would no longer fit.
+// TestEventsKeepTheirBytes compares the data of every event type, empty and filled, with bytes written earlier: a
+// stored event must be written again unchanged, or its hash would no longer match.
 func TestEventsKeepTheirBytes(t *testing.T) {
 	golden, err := os.ReadFile("testdata/events.golden")
 	if err != nil {
@@ -89,8 +89,8 @@ func TestEventsKeepTheirBytes(t *testing.T) {
 	}
 }
 
-// TestEarlierVersionsKeepTheirBytes reads the data of events as earlier versions of their types wrote it, and wants it
-// written again byte for byte. No program reads a version that is yet to come.
+// TestEarlierVersionsKeepTheirBytes parses the event data of earlier versions, which must be written again byte for
+// byte. Future versions are refused.
 func TestEarlierVersionsKeepTheirBytes(t *testing.T) {
 	golden, err := os.ReadFile("testdata/events-earlier.golden")
 	if err != nil {
@@ -124,7 +124,7 @@ func TestEarlierVersionsKeepTheirBytes(t *testing.T) {
 	}
 }
 
-// fill gives every member of a value something of its own.
+// fill gives every member of a value a different content.
 func fill(v reflect.Value, n *byte) {
 	*n++
 	switch v.Interface().(type) {
@@ -159,8 +159,8 @@ func fill(v reflect.Value, n *byte) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			switch f := v.Type().Field(i); {
-			case f.Tag.Get("json") == "-": // no data of its own
-			case f.Anonymous: // whose members are the body's
+			case f.Tag.Get("json") == "-": // not part of the data
+			case f.Anonymous: // its members belong to the body
 				*n--
 				fill(v.Field(i), n)
 			case f.Name == "Payload" && f.Type.Kind() == reflect.Slice:
@@ -172,8 +172,8 @@ func fill(v reflect.Value, n *byte) {
 	}
 }
 
-// TestAuditDetailsOfEveryType: the history shows every member that the table promises of a type, and nothing that must
-// stay secret or can be erased.
+// TestAuditDetailsOfEveryType: the history shows every member that the table lists for a type, and nothing that is
+// secret or erasable.
 func TestAuditDetailsOfEveryType(t *testing.T) {
 	if len(auditDetails) != len(eventTable) {
 		t.Errorf("%d rows for %d types", len(auditDetails), len(eventTable))

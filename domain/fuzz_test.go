@@ -16,7 +16,7 @@ import (
 	"integrityledger/domain/strictjson/jsontest"
 )
 
-// FuzzReference holds the pattern of references against the specification's own words, character by character.
+// FuzzReference compares the pattern of references with the specification, character by character.
 func FuzzReference(f *testing.F) {
 	pattern := regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\z`) // specification, Limits
 	for _, seed := range []string{
@@ -32,8 +32,7 @@ func FuzzReference(f *testing.F) {
 	})
 }
 
-// FuzzDeclaration: whatever arrives, an accepted declaration is in bounds and in
-// its normal form, which reads as itself.
+// FuzzDeclaration: an accepted declaration is always within limits and in its normal form, which parses to itself.
 func FuzzDeclaration(f *testing.F) {
 	const good = `{"companyReference":"c","source":"billing","documentReference":"d","version":2,"previousVersion":1,` +
 		`"sha256":"ABCDEF0000000000000000000000000000000000000000000000000000000000","sizeBytes":0,"mimeType":"Application/PDF","generatedAt":"2026-11-20T10:00:00.100+01:00"}`
@@ -99,7 +98,7 @@ func FuzzDeclaration(f *testing.F) {
 	})
 }
 
-// FuzzRegistered: what is scanned of a registration is what encoding/json and the strict reader of payloads read.
+// FuzzRegistered: scanning a registration gives the same result as encoding/json and the strict payload parser.
 func FuzzRegistered(f *testing.F) {
 	payload := evidence.RecordPayload{
 		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: evidence.Hash{1}, SizeBytes: 50_000,
@@ -159,7 +158,7 @@ func FuzzRegistered(f *testing.F) {
 	})
 }
 
-// FuzzCanonical: what a Form writes is what jcs makes of the same members in JSON.
+// FuzzCanonical: a Form writes the same bytes as jcs for the same members.
 func FuzzCanonical(f *testing.F) {
 	f.Add("company", "\x00\u2028\"\\<&>é😀\xff", "salt", int64(7), int32(3), true, []byte("0123456789abcdef"))
 	f.Add("", "", "", int64(-1), int32(0), false, []byte{})
@@ -194,9 +193,9 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// BenchmarkCanonical writes the five canonical texts of a registration by their forms, and by jcs. A Form must save
-// more than 8 % of the CPU of a registration to be worth it: of 120 µs that the service takes for one over HTTP, the
-// forms take 14; jcs in their place takes 215.
+// BenchmarkCanonical writes the five canonical texts of a registration with their Forms, and with jcs. A Form must save
+// more than 8 % of a registration's CPU time to be worth it: the service takes 120 µs for a registration over HTTP, of
+// which the Forms take 14 µs. jcs would take 215 µs.
 func BenchmarkCanonical(b *testing.B) {
 	record := evidence.RecordPayload{
 		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SizeBytes: 50_000, MimeType: "application/pdf",

@@ -19,8 +19,8 @@ import (
 // Shard numbers one ordered log of the ledger, from 0.
 type Shard uint16
 
-// ID is a UUIDv7 (RFC 9562) of one kind of thing, written as a TypeID: the kind's prefix, "_" and 26 characters of
-// base32. The zero ID stands for a missing one and is written as the empty string.
+// ID is a UUIDv7 (RFC 9562) of one kind of object, written as a TypeID: the kind's prefix, "_" and 26 characters of
+// base32. The zero ID means a missing id and is written as the empty string.
 type ID[K kind] [16]byte
 
 type kind interface{ prefix() string }
@@ -90,7 +90,7 @@ type (
 	SessionID         = ID[sessionKind]
 )
 
-// NewID makes a fresh id whose first 48 bits are now in milliseconds.
+// NewID returns a new id whose first 48 bits are now in milliseconds.
 func NewID[I ID[K], K kind](now time.Time) I {
 	var id [16]byte
 	rand.Read(id[6:])
@@ -102,7 +102,7 @@ func NewID[I ID[K], K kind](now time.Time) I {
 	return I(id)
 }
 
-// draw makes an id that is missing, once: a decision that is repeated gets the same.
+// draw generates a missing id once, so that a repeated decision gets the same id.
 func (id *ID[K]) draw(now time.Time) ID[K] {
 	if id.IsZero() {
 		*id = NewID[ID[K]](now)
@@ -110,12 +110,12 @@ func (id *ID[K]) draw(now time.Time) ID[K] {
 	return *id
 }
 
-// NewOrganizationID makes an organization's id in the given shard.
+// NewOrganizationID returns a new organization id in the given shard.
 func NewOrganizationID(now time.Time, shard Shard) OrganizationID {
 	return newShardID[OrganizationID](now, shard)
 }
 
-// NewKeyID makes an API key's id in the given shard.
+// NewKeyID returns a new API key id in the given shard.
 func NewKeyID(now time.Time, shard Shard) KeyID { return newShardID[KeyID](now, shard) }
 
 // newShardID puts the shard into the last 16 bits.
@@ -125,7 +125,7 @@ func newShardID[I ID[K], K kind](now time.Time, shard Shard) I {
 	return I(id)
 }
 
-// ParseID reads a TypeID of the wanted kind in its one canonical form.
+// ParseID parses a TypeID of the given kind in its canonical form.
 func ParseID[I ID[K], K kind](s string) (I, error) {
 	var k K
 	suffix, ok := strings.CutPrefix(s, k.prefix()+"_")
@@ -147,7 +147,7 @@ func (id ID[K]) String() string {
 // IsZero reports whether the id is missing.
 func (id ID[K]) IsZero() bool { return id == ID[K]{} }
 
-// Shard reads the last 16 bits; meaningful for OrganizationID, KeyID, LinkID and SignInID only.
+// Shard returns the last 16 bits. It is only meaningful for OrganizationID, KeyID, LinkID and SignInID.
 func (id ID[K]) Shard() Shard { return Shard(binary.BigEndian.Uint16(id[14:])) }
 
 // AppendText appends the TypeID.
@@ -175,19 +175,19 @@ func (id *ID[K]) UnmarshalText(text []byte) error {
 	return err
 }
 
-// PublicID names a version in links: 112 random bits and the shard, masked so that it shows nothing and every lookup
-// still knows where to go. It is written as 26 characters [a-z2-7] (RFC 4648 base32, lower case, no padding) and looked
-// up as text: there is one spelling.
+// PublicID names a version in links: 112 random bits and the shard, which is masked so that it reveals nothing but
+// lookups can find it. It is written as 26 characters [a-z2-7] (RFC 4648 base32, lower case, no padding), in only one
+// spelling.
 type PublicID [16]byte
 
-// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth subjects and of known browsers. Leaking
-// it reveals shard numbers, lets a holder of the log test whether a guessed OAuth subject stands in it, and lets a
-// stranger use up more of the sign-in mails of an hour.
+// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth subjects and of known browsers. If it
+// leaks, shard numbers are revealed, a holder of the log can test whether it contains a guessed OAuth subject, and a
+// stranger can use up more of an hour's sign-in mails.
 type LedgerSecret []byte
 
 const publicIDLength = 26
 
-// NewPublicID draws an unpredictable public id that leads to shard.
+// NewPublicID generates an unpredictable public id in a shard.
 func NewPublicID(secret LedgerSecret, shard Shard) PublicID {
 	var id PublicID
 	rand.Read(id[:14])
@@ -195,7 +195,7 @@ func NewPublicID(secret LedgerSecret, shard Shard) PublicID {
 	return id
 }
 
-// ParsePublicID reads the one canonical spelling; anything else names nothing.
+// ParsePublicID parses the canonical spelling. ok is false for anything else.
 func ParsePublicID(s string) (PublicID, bool) {
 	var id PublicID
 	if len(s) != publicIDLength {
@@ -209,15 +209,15 @@ func ParsePublicID(s string) (PublicID, bool) {
 	return id, id.String() == s
 }
 
-// StraightenLink undoes what happens to a link on its way to a reader: a code or a print in capitals, and the marks,
-// spaces and invisible characters that mail and word processors leave after it.
+// StraightenLink repairs a link that was changed in transit: it lowers capitals, for example from a printed code, and
+// removes the marks, spaces and invisible characters that mail and word processors append.
 func StraightenLink(text string) string {
 	return strings.ToLower(strings.TrimRightFunc(text, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	}))
 }
 
-// Shard recovers the shard; for an id this ledger never gave out it is arbitrary.
+// Shard recovers the shard. It is arbitrary for an id that this ledger has not assigned.
 func (id PublicID) Shard(secret LedgerSecret) Shard {
 	return Shard(binary.BigEndian.Uint16(id[14:]) ^ id.mask(secret))
 }

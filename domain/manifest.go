@@ -32,7 +32,7 @@ const (
 // Codes of problems that only a manifest has.
 const (
 	CodeDuplicatePath = "DUPLICATE_PATH" // two files have the same path
-	CodeSimilarPath   = "SIMILAR_PATH"   // a warning: two paths differ in case only
+	CodeSimilarPath   = "SIMILAR_PATH"   // a warning: two paths differ only in case
 )
 
 // ManifestFile is one file of a manifest.
@@ -47,9 +47,9 @@ type Manifest struct {
 	Files []ManifestFile
 }
 
-// ReadManifest reads the JSON text of a manifest. The error is MALFORMED_JSON, PAYLOAD_TOO_LARGE, INVALID_DATA with
-// the violations by their JSON pointers, or strictjson.ErrStopped. Warnings are about paths that differ in case only,
-// which one of two file systems takes for the same.
+// ReadManifest reads the JSON text of a manifest. The error is MALFORMED_JSON, PAYLOAD_TOO_LARGE, INVALID_DATA with the
+// violations by their JSON pointers, or strictjson.ErrStopped. Warnings are about paths that differ only in case, which
+// some file systems do not distinguish.
 func ReadManifest(meter *strictjson.Meter, text []byte) (m Manifest, warnings []FieldError, err error) {
 	if len(text) > MaxManifestBytes {
 		return Manifest{}, nil, Refuse(PayloadTooLarge, "The manifest must be at most %d bytes long.", MaxManifestBytes)
@@ -70,8 +70,8 @@ func ReadManifest(meter *strictjson.Meter, text []byte) (m Manifest, warnings []
 	return m, warnings, nil
 }
 
-// ReadManifestMember reads a manifest that is a member of another object, with the same limit of its text. The
-// caller asks that object for its problems: the manifest is good only without any.
+// ReadManifestMember reads a manifest that is a member of another object, with the same limit of its text. The manifest
+// is valid only if that object has no problems.
 func ReadManifestMember(o *strictjson.Object, name string) Manifest {
 	if length := o.Value(name, strictjson.Required).Length(); length > MaxManifestBytes {
 		o.Problem(
@@ -85,7 +85,7 @@ func ReadManifestMember(o *strictjson.Object, name string) Manifest {
 
 var manifestHash = regexp.MustCompile(`\A[a-f0-9]{64}\z`)
 
-// decodeManifest leaves errors in the object's problems.
+// decodeManifest adds errors to the object's problems.
 func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 	o.Match(
 		"kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`).MatchString,
@@ -159,7 +159,7 @@ func pathProblem(path string) string {
 	return ""
 }
 
-// CheckManifestFile says what keeps a file out of a manifest; nil where nothing does. The hash is not looked at.
+// CheckManifestFile returns the reason why a file cannot be in a manifest, or nil. It does not check the hash.
 func CheckManifestFile(path string, size int64) error {
 	switch wrong := pathProblem(path); {
 	case !utf8.ValidString(path):
@@ -174,7 +174,8 @@ func CheckManifestFile(path string, size int64) error {
 	return nil
 }
 
-// Canonical is the RFC 8785 form of the manifest, with its files in order. This form is hashed, signed and registered.
+// Canonical returns the RFC 8785 form of the manifest, with its files in order. This form is hashed, signed and
+// registered.
 func (m Manifest) Canonical() []byte {
 	b := []byte(`{"algorithm":"SHA-256","files":[`)
 	for i, f := range m.Files {
@@ -190,10 +191,10 @@ func (m Manifest) Canonical() []byte {
 	return append(strconv.AppendInt(b, ManifestVersion, 10), '}')
 }
 
-// SHA256 is the hash of Canonical.
+// SHA256 returns the hash of Canonical.
 func (m Manifest) SHA256() [sha256.Size]byte { return sha256.Sum256(m.Canonical()) }
 
-// Total is the bytes of all files by their sizes.
+// Total returns the sum of all file sizes.
 func (m Manifest) Total() int64 {
 	var total int64
 	for _, f := range m.Files {

@@ -30,7 +30,7 @@ var (
 	}
 )
 
-// TestManifestProblems: every violation is reported at once, by its pointer.
+// TestManifestProblems: all violations are reported at once, with their pointers.
 func TestManifestProblems(t *testing.T) {
 	good := fileText("a", 1)
 	long := strings.Repeat("é", MaxManifestPath)
@@ -139,7 +139,7 @@ func TestManifestWarnings(t *testing.T) {
 	}
 }
 
-// The longest manifests of any content take work in proportion to their length.
+// TestManifestWork: even the longest manifests take work in proportion to their length, whatever their content.
 func TestManifestWork(t *testing.T) {
 	for _, place := range []struct {
 		begin, end string
@@ -167,7 +167,8 @@ func TestManifestWork(t *testing.T) {
 	}
 }
 
-// A title is judged by its length before it is normalized: of what is too long in any form nothing else is looked at.
+// TestTitleLengths: a title's length is checked before it is normalized. A title that is too long in any form is not
+// examined further.
 func TestTitleLengths(t *testing.T) {
 	read := func(title string) (string, []FieldError) {
 		text, err := json.Marshal(map[string]string{"title": title})
@@ -197,7 +198,8 @@ func TestTitleLengths(t *testing.T) {
 	}
 }
 
-// FuzzManifest: what is accepted keeps every rule, and its canonical bytes are RFC 8785 and read as themselves.
+// FuzzManifest: an accepted manifest follows every rule, and its canonical bytes conform to RFC 8785 and parse to
+// themselves.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(manifestText(fileText("a/b", 1), fileText("é\"\u2028", 52428800))))
 	f.Add([]byte(manifestText(fileText("..", 1))))

@@ -22,11 +22,11 @@ type Member struct {
 	Status       MemberStatus
 	CreatedAt    time.Time
 
-	InvitationSHA256 *[32]byte  // of the secret of the last invitation; nil: never invited
-	InvitedUntil     *time.Time // when that ends, or has ended
+	InvitationSHA256 *[32]byte  // of the last invitation's secret; nil if never invited
+	InvitedUntil     *time.Time // expiry of that invitation
 }
 
-// Role is a member's standing in an organization.
+// Role is a member's role in an organization.
 type Role string
 
 // Roles (specification, Authentication 5).
@@ -47,12 +47,12 @@ func (r Role) Allows(scope Scope) bool { return slices.Contains(RolesFor(scope),
 // ManagesLinks reports whether the role may see and end the OAuth links of every member.
 func (r Role) ManagesLinks() bool { return r == Owner || r == Admin }
 
-// MemberStatus tells whether a member's keys work.
+// MemberStatus is the status of a membership.
 type MemberStatus string
 
-// Only an active member acts, and only its keys work.
+// Only an active member may act, and only an active member's keys work.
 const (
-	MemberInvited  MemberStatus = "invited" // and has not joined
+	MemberInvited  MemberStatus = "invited" // not joined yet
 	MemberActive   MemberStatus = "active"
 	MemberDisabled MemberStatus = "disabled"
 	MemberEnded    MemberStatus = "ended"
@@ -73,7 +73,7 @@ func (b *MemberAddedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// newMember adds a membership unless it is there, and returns the one object that stands for it.
+// newMember adds a membership unless it exists, and returns its only object.
 func (s *State) newMember(m Member) *Member {
 	if s.members[m.ID] == nil {
 		s.memberships.put(m.Organization, s.memberships[m.Organization]+1)
@@ -127,19 +127,20 @@ func (b *MemberChangedBody) apply(s *State, _ *Event) error {
 	return nil
 }
 
-// SignInLinkMadeBody says that the operator has made a link that signs in as the member. Nothing of the link stands in
-// it.
+// SignInLinkMadeBody records that the operator has created a link that signs in as the member. It contains nothing of
+// the link.
 type SignInLinkMadeBody struct {
 	MemberID MemberID `json:"memberId"`
 }
 
 func (*SignInLinkMadeBody) apply(*State, *Event) error { return nil }
 
-// EmailSHA256 is what an address is looked up by: the SHA-256 of it in lower case, as SameEmail compares.
+// EmailSHA256 returns the hash by which an address is looked up: the SHA-256 of the address in lower case, like
+// SameEmail.
 func EmailSHA256(address string) [32]byte { return sha256.Sum256([]byte(lowerEmail(address))) }
 
-// SameEmail reports whether two texts are one address: the letters A to Z are compared without case, and no others, so
-// that the database, which stores hashes, sees the same.
+// SameEmail reports whether two texts are the same address. Only the letters A to Z are compared without case, like in
+// the database, which stores hashes.
 func SameEmail(a, b string) bool { return lowerEmail(a) == lowerEmail(b) }
 
 func lowerEmail(address string) string {
@@ -151,7 +152,7 @@ func lowerEmail(address string) string {
 	}, address)
 }
 
-// AddMember gives a person a role in an organization.
+// AddMember adds a member with a role to an organization.
 type AddMember struct {
 	Origin
 	Email string
@@ -166,7 +167,7 @@ type AddMember struct {
 
 func (c *AddMember) Need(n *Needs) { n.addAddress(c.Organization, c.Email) }
 
-// Decide implements Command. An address has one membership that has not ended.
+// Decide implements Command. An address has at most one membership that has not ended.
 func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, errUnknownOrganization
@@ -213,13 +214,13 @@ func (s *State) memberNamed(o OrganizationID, id MemberID, email string) *Member
 	return nil
 }
 
-// ChangeMember sets a member's role and status; disabling or ending cuts every key of the member at once.
+// ChangeMember sets a member's role and status. Disabling or ending a member stops all its keys at once.
 type ChangeMember struct {
 	Origin
 	Member MemberID
-	Email  string        // where Member is zero
-	Role   *Role         // nil: as it is
-	Status *MemberStatus // nil: as it is
+	Email  string        // if Member is zero
+	Role   *Role         // nil: unchanged
+	Status *MemberStatus // nil: unchanged
 
 	Outcome  Member
 	Replayed bool
@@ -230,8 +231,8 @@ func (c *ChangeMember) Need(n *Needs) {
 	n.Owners = append(n.Owners, c.Organization)
 }
 
-// Decide implements Command. An end is permanent; ending an invited member withdraws the invitation. An organization
-// keeps an active owner.
+// Decide implements Command. Ending a member is permanent, and ending an invited member withdraws the invitation. An
+// organization must keep an active owner.
 func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
 	known := s.memberNamed(c.Organization, c.Member, c.Email)
 	if known == nil {
@@ -284,23 +285,23 @@ func (s *State) hasOwnerBeside(m *Member) bool {
 	return false
 }
 
-// An invitation ends after InvitationLifetime, and works once. What bounds the mails that an organization can have
-// sent: an address is invited again only InvitationPause after the last time, and a day takes at most DailyInvitations
-// addresses, those that are invited again included.
+// An invitation expires after InvitationLifetime and works once. To limit the mails that an organization can cause, an
+// address can be invited again only after InvitationPause, and at most DailyInvitations addresses can be invited in a
+// day, including repeated invitations.
 const (
 	InvitationLifetime = 7 * 24 * time.Hour
 	InvitationPause    = 10 * time.Minute
 	DailyInvitations   = 100
 )
 
-// MaxMembers is how many memberships an organization may have, ended ones included.
+// MaxMembers is the maximum number of memberships of an organization, including ended ones.
 const MaxMembers = 10_000
 
-// EmailRule says what ValidEmail wants.
+// EmailRule describes the texts that ValidEmail accepts.
 const EmailRule = "must be an address such as name@example.org"
 
-// ValidEmail reports whether a text is the address of a person, without a name beside it. A host is named, not
-// numbered: strangers have mails sent, and not to machines beside this one.
+// ValidEmail reports whether a text is an email address without a display name. The host must be a name and not an IP
+// address, so that strangers cannot cause mails to neighbouring machines.
 func ValidEmail(text string) bool {
 	if len(text) > 254 || strings.ContainsFunc(text, misleading) || strings.Contains(text, "[") {
 		return false
@@ -327,11 +328,11 @@ type InviteMember struct {
 	sealed       []byte
 
 	Outcome Member
-	Renewed bool // the address was invited before
+	Renewed bool // the address was already invited
 }
 
-// NewInviteMember draws the secret of the invitation and returns its code, which is shown once, or mailed: seal, where
-// the service has it and sends mails, keeps the code for the mail.
+// NewInviteMember generates the secret of the invitation and returns its code, which is shown once or mailed. If seal
+// is not nil, it seals the code for the mail.
 func NewInviteMember(c InviteMember, seal *SecretKey) (command *InviteMember, code string) {
 	code, c.secretSHA256 = newSecretText(invitationPrefix, c.Organization)
 	if seal != nil {
@@ -345,7 +346,7 @@ func (c *InviteMember) Need(n *Needs) {
 	n.Invited = append(n.Invited, c.Organization)
 }
 
-// Decide implements Command. An address that is invited already gets a new secret, and the former one works no more.
+// Decide implements Command. An address that is already invited gets a new secret, and the former one stops working.
 func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, errUnknownOrganization
@@ -364,7 +365,7 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 		invited.ID = c.id.draw(now)
 	case known.InvitationSHA256 != nil && *known.InvitationSHA256 == c.secretSHA256:
 		c.Outcome = *known
-		return nil, nil // an earlier attempt of this very command: the secret is fresh
+		return nil, nil // an earlier attempt of this command: the secret is new
 	case known.Status != MemberInvited:
 		return nil, Refuse(
 			InvalidState, "This address is already a member, as %s, %s; change that membership instead.", known.Role,
@@ -391,8 +392,8 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// mayInvite refuses an invitation that follows the last one to its address too soon, or that exceeds the limit for a
-// day or for all time. known is the member if the address is invited again. Accepted and withdrawn invitations count.
+// mayInvite refuses an invitation that follows the last one to its address too soon, or that exceeds the daily or the
+// total limit. known is the member if the address is invited again. Accepted and withdrawn invitations count, too.
 func (s *State) mayInvite(o OrganizationID, email string, known *Member, now time.Time) error {
 	members, today, next, pause := s.memberships[o], 0, time.Duration(0), time.Duration(0)
 	if known != nil {
@@ -431,8 +432,8 @@ func (s *State) mayInvite(o OrganizationID, email string, known *Member, now tim
 	return nil
 }
 
-// AcceptInvitation makes the invited member active. A person with the code is not yet a member who could act, so the
-// service itself is the actor.
+// AcceptInvitation makes the invited member active. The person with the code cannot act as a member yet, so the service
+// itself is the actor.
 type AcceptInvitation struct {
 	Origin
 	SecretSHA256 [32]byte
@@ -461,19 +462,19 @@ func (c *AcceptInvitation) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Subject: invited.ID.String(), Body: &MemberJoinedBody{MemberID: invited.ID}}}, nil
 }
 
-// MakeSignInLink has the operator make a link that signs in to the console as a member, in whatever browser. The event
-// comes first: what stores the link takes it of the Outcome, so that there is no link without its event.
+// MakeSignInLink lets the operator create a link that signs in to the console as a member, in any browser. The event
+// comes first: the link is stored from the Outcome, so that there is no link without its event.
 type MakeSignInLink struct {
 	Origin
 	Member MemberID
-	Email  string // where Member is zero
+	Email  string // if Member is zero
 
 	link OperatorLink
 
 	Outcome OperatorLink
 }
 
-// OperatorLink is such a link. The zero value stands for no link.
+// OperatorLink is a link created by MakeSignInLink. The zero value means no link.
 type OperatorLink struct {
 	ID           SignInID
 	SecretSHA256 [32]byte
@@ -481,7 +482,7 @@ type OperatorLink struct {
 	Member       MemberID
 }
 
-// NewMakeSignInLink draws the link, and returns its code, which is shown once.
+// NewMakeSignInLink generates the link and returns its code, which is shown once.
 func NewMakeSignInLink(c MakeSignInLink, now time.Time) (command *MakeSignInLink, code string) {
 	c.link.Organization = c.Organization
 	c.link.ID, code, c.link.SecretSHA256 = NewSignInLink(now, c.Organization.Shard())

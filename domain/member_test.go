@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestOwners: only an owner makes, changes or ends an owner, and an organization keeps an active one, whoever acts.
+// TestOwners: only an owner may create, change or end an owner, and an organization keeps an active owner, whatever the
+// actor.
 func TestOwners(t *testing.T) {
 	owner, analyst := Owner, Analyst
 	disabled, ended := MemberDisabled, MemberEnded
@@ -42,7 +43,7 @@ func TestOwners(t *testing.T) {
 		email := c.member
 		if email == "last" {
 			email = "owner@example.com"
-			// None of these counts: neither an owner who is not active, nor one who has not joined.
+			// Owners who are not active or have not joined do not count.
 			w.execute(&AddMember{Origin: w.origin, Email: "gone@example.com", Role: Owner})
 			w.execute(&ChangeMember{Origin: w.origin, Email: "gone@example.com", Status: &disabled})
 			invite, _ := NewInviteMember(InviteMember{Origin: w.origin, Email: "new@example.com", Role: Owner}, nil)
@@ -62,7 +63,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestInvitations: an invitation makes its member active once, within its life, with the last secret alone.
+// TestInvitations: an invitation makes its member active once, before it expires, and only with the last secret.
 func TestInvitations(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	invite := func(email string) (*InviteMember, string, Code) {
@@ -153,7 +154,7 @@ func TestInvitations(t *testing.T) {
 	}
 }
 
-// TestInvitationsOfADay: withdrawing an invitation gives none back.
+// TestInvitationsOfADay: withdrawing an invitation does not restore the day's allowance.
 func TestInvitationsOfADay(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	begin, ended := w.now, MemberEnded
@@ -173,7 +174,7 @@ func TestInvitationsOfADay(t *testing.T) {
 	if code := w.execute(c); code != "" {
 		t.Errorf("a day later: %q", code)
 	}
-	for day, want := range []Code{"", RateLimited} { // an address that was invited on another day is one of the day
+	for day, want := range []Code{"", RateLimited} { // an address invited again on another day counts on that day
 		w.now = w.now.Add(25 * time.Hour)
 		if day > 0 {
 			for i := range DailyInvitations {
@@ -197,7 +198,7 @@ func TestInvitationsOfADay(t *testing.T) {
 	}
 }
 
-// What is no address of a person, or shows as another, is refused.
+// TestValidEmail: texts that are not an email address, or that look like another one, are refused.
 func TestValidEmail(t *testing.T) {
 	for text, want := range map[string]bool{
 		"ana@example.org": true, "ñ@example.org": true, "Ana <ana@example.org>": false,
@@ -213,8 +214,8 @@ func TestValidEmail(t *testing.T) {
 	}
 }
 
-// An address is one to the ledger and to the look-up of a link: of two that differ in more than the case of A to Z,
-// each has a membership and a hash of its own.
+// TestOneRuleForAddresses: the ledger and the lookup of a link identify addresses alike: two addresses that differ in
+// more than the case of A to Z have separate memberships and hashes.
 func TestOneRuleForAddresses(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
@@ -239,8 +240,8 @@ func TestOneRuleForAddresses(t *testing.T) {
 	}
 }
 
-// TestOrganizationWithOwner: an organization comes into being with its owner, or not at all, and a repeated decision
-// makes the same ones.
+// TestOrganizationWithOwner: an organization is created together with its owner, and a repeated decision creates the
+// same ones.
 func TestOrganizationWithOwner(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	fresh := func(name, owner string) *CreateOrganization {

@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// needing is a command that has one need with one hostile text in it.
+// needing is a command with one need that contains a hostile text.
 type needing struct {
 	Origin
 	need func(*Needs)
@@ -41,8 +41,8 @@ func textFields(t reflect.Type, at []int) (fields [][]int) {
 	return fields
 }
 
-// TestNeedsLetNoHostileTextThrough: whichever need of whichever kind holds a text that PostgreSQL refuses, Add leaves
-// it out, with no other need. The kinds are read from Needs, so a new one is covered.
+// TestNeedsLetNoHostileTextThrough: if a need of any kind contains a text that PostgreSQL refuses, Add leaves out that
+// need and no other. The kinds are read from Needs, so a new kind is covered.
 func TestNeedsLetNoHostileTextThrough(t *testing.T) {
 	lists := [][]int{}
 	var find func(reflect.Type, []int)
@@ -97,8 +97,8 @@ func TestNeedsLetNoHostileTextThrough(t *testing.T) {
 	}
 }
 
-// TestNamesHoldNoHostileText: no command that names something takes a name that PostgreSQL refuses, or that changes how
-// the rest of a line reads.
+// TestNamesHoldNoHostileText: no command accepts a name that PostgreSQL refuses or that changes how the rest of a line
+// reads.
 func TestNamesHoldNoHostileText(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	member := w.state.keys[w.key].Member

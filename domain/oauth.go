@@ -11,18 +11,19 @@ import (
 	"time"
 )
 
-// LinkLifetime is how long a link may be redeemed.
+// LinkLifetime is the time in which a link may be redeemed.
 const LinkLifetime = 10 * time.Minute
 
 // OAuthScopes lists the scopes that an OAuth token can carry: the scopes of the tools of the ordinary MCP endpoint, the
 // only place where such tokens are accepted.
 func OAuthScopes() []Scope { return []Scope{VerifyRead, ArtifactsRead} }
 
-// OAuthSubject stands for one subject of one issuer. Events and tables hold it instead of their names, which only a
-// holder of both the names and the ledger's secret can compare with it.
+// OAuthSubject is a digest of one subject of one issuer. Events and tables contain it instead of the names. Only a
+// holder of both the names and the ledger's secret can compare them with it.
 type OAuthSubject [sha256.Size]byte
 
-// NewOAuthSubject is HMAC-SHA-256 under the ledger's secret of the issuer and the subject, each behind its length.
+// NewOAuthSubject returns the HMAC-SHA-256, with the ledger's secret, of the issuer and the subject, each preceded by
+// its length.
 func NewOAuthSubject(secret LedgerSecret, issuer, subject string) OAuthSubject {
 	text := []byte("oauth-identity")
 	for _, part := range []string{issuer, subject} {
@@ -34,16 +35,16 @@ func NewOAuthSubject(secret LedgerSecret, issuer, subject string) OAuthSubject {
 	return OAuthSubject(mac.Sum(nil))
 }
 
-// OAuthLink is the way of a member to act with tokens of an OAuth subject: started by the member or an operator,
-// redeemed once with its code, and ended by the withdrawal of the consent.
+// OAuthLink lets a member act with tokens of an OAuth subject. It is started by the member or an operator, redeemed
+// once with its code, and ended by withdrawing the consent.
 type OAuthLink struct {
 	ID           LinkID
 	Organization OrganizationID
 	Member       MemberID
 	SecretSHA256 [32]byte
-	Scopes       []Scope // the most that can be consented to
+	Scopes       []Scope // the scopes available for consent
 	CreatedAt    time.Time
-	ExpiresAt    time.Time // of its code
+	ExpiresAt    time.Time // expiry of its code
 
 	Subject     *OAuthSubject // nil until it is redeemed
 	Consented   []Scope
@@ -51,7 +52,7 @@ type OAuthLink struct {
 	WithdrawnAt *time.Time
 }
 
-// Status tells a person where the link stands.
+// Status returns the status of the link, for people.
 func (l *OAuthLink) Status(now time.Time) string {
 	switch {
 	case l.WithdrawnAt != nil:
@@ -65,7 +66,7 @@ func (l *OAuthLink) Status(now time.Time) string {
 	}
 }
 
-// LinkStartedBody makes a link that can be redeemed until ExpiresAt. The code itself is never stored.
+// LinkStartedBody creates a link that can be redeemed until ExpiresAt. The code itself is never stored.
 type LinkStartedBody struct {
 	LinkID       LinkID    `json:"linkId"`
 	MemberID     MemberID  `json:"memberId"`
@@ -84,7 +85,7 @@ func (b *LinkStartedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// LinkedBody redeems a link: an OAuth subject, and the scopes that were consented to.
+// LinkedBody redeems a link with an OAuth subject and the consented scopes.
 type LinkedBody struct {
 	LinkID  LinkID  `json:"linkId"`
 	Subject []byte  `json:"identity"`
@@ -101,7 +102,7 @@ func (b *LinkedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// ConsentWithdrawnBody ends a link for good.
+// ConsentWithdrawnBody permanently ends a link.
 type ConsentWithdrawnBody struct {
 	LinkID LinkID `json:"linkId"`
 }
@@ -121,7 +122,7 @@ func ParseLinkCode(text string) (id LinkID, secretSHA256 [32]byte, ok bool) {
 	return parseSecretText[LinkID](text, linkCodePrefix)
 }
 
-// StartLink begins a link for a member, named by id or by address.
+// StartLink starts a link for a member, named by id or by address.
 type StartLink struct {
 	Origin
 	Member MemberID
@@ -134,7 +135,7 @@ type StartLink struct {
 	Outcome OAuthLink
 }
 
-// NewStartLink draws the link's id and secret, and returns its code, which is shown once.
+// NewStartLink generates the link's id and secret and returns its code, which is shown once.
 func NewStartLink(c StartLink, now time.Time) (command *StartLink, code string) {
 	c.id = newShardID[LinkID](now, c.Organization.Shard())
 	code, c.secretSHA256 = newSecretText(linkCodePrefix, c.id)
@@ -149,7 +150,7 @@ func (c *StartLink) Need(n *Needs) {
 func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	if known := s.links[c.id]; known != nil {
 		c.Outcome = *known
-		return nil, nil // an earlier attempt of this very command: the id is fresh
+		return nil, nil // an earlier attempt of this command: the id is new
 	}
 	member := s.memberNamed(c.Organization, c.Member, c.Email)
 	if member == nil || member.Status != MemberActive {
@@ -170,7 +171,7 @@ func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}}, nil
 }
 
-// checkSubset refuses an empty list, and scopes that are not in all.
+// checkSubset refuses an empty list and scopes that are not in all.
 func checkSubset(pointer string, scopes, all []Scope) error {
 	if len(scopes) == 0 {
 		return InvalidMember(pointer, "RANGE", "must name at least one scope")
@@ -187,14 +188,14 @@ func checkSubset(pointer string, scopes, all []Scope) error {
 	return nil
 }
 
-// RedeemLink ties an OAuth subject to the member of a link, who is the actor, with the scopes that were consented to.
-// The subject must have been claimed for the link before (see projections.Store.ClaimOAuthSubject).
+// RedeemLink links an OAuth subject to the member of a link, who is the actor, with the consented scopes. The subject
+// must have been claimed for the link before (see projections.Store.ClaimOAuthSubject).
 type RedeemLink struct {
 	Origin
 	Link         LinkID
 	SecretSHA256 [32]byte
 	Subject      OAuthSubject
-	Scopes       []Scope // nil: all that the link has
+	Scopes       []Scope // nil: all scopes of the link
 
 	Outcome  OAuthLink
 	Replayed bool
@@ -204,8 +205,8 @@ func (c *RedeemLink) Need(n *Needs) {
 	n.Links = append(n.Links, c.Link)
 }
 
-// Decide implements Command. A link works once: for the OAuth subject that redeemed it
-// a repetition changes nothing, every other is refused.
+// Decide implements Command. A link works once: a repetition by the same OAuth subject changes nothing, and any other
+// subject is refused.
 func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	link := s.links[c.Link]
 	if link == nil {
@@ -234,8 +235,8 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	}, nil
 }
 
-// Redeemable refuses a wrong secret, a link that another subject has redeemed, one that was
-// withdrawn, and one whose time is over.
+// Redeemable refuses a wrong secret, and a link that another subject has redeemed, that was withdrawn, or that has
+// expired.
 func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, subject OAuthSubject, now time.Time) error {
 	switch {
 	case subtle.ConstantTimeCompare(l.SecretSHA256[:], secretSHA256[:]) == 0:
@@ -256,7 +257,7 @@ func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, subject OAuthSubject, now 
 type WithdrawConsent struct {
 	Origin
 	Link LinkID
-	// Member, unless zero, asks: for an own link, or with a role that manages links.
+	// Member, unless zero, requests the withdrawal: of its own link, or with a role that manages links.
 	Member MemberID
 
 	Outcome  OAuthLink
@@ -265,7 +266,7 @@ type WithdrawConsent struct {
 
 func (c *WithdrawConsent) Need(n *Needs) { n.Links = append(n.Links, c.Link) }
 
-// Decide implements Command. A link that was withdrawn before stays as it is.
+// Decide implements Command. It does not change a link that was already withdrawn.
 func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
 	link := s.links[c.Link]
 	if link == nil || link.Organization != c.Organization {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLinksAgainstNaiveModel starts, redeems and withdraws at random: a link is redeemed at most once, before its ten
-// minutes are over, and never after it was withdrawn; and the events alone say all of it.
+// TestLinksAgainstNaiveModel starts, redeems and withdraws at random: a link is redeemed at most once, within ten
+// minutes, and never after it was withdrawn. The events contain everything.
 func TestLinksAgainstNaiveModel(t *testing.T) {
 	signer := testSigner(t)
 	versions := []OAuthSubject{{1}, {2}}
@@ -80,7 +80,8 @@ func TestLinksAgainstNaiveModel(t *testing.T) {
 	})
 }
 
-// TestStartLinkRefusals: nobody gets what the ordinary endpoint does not need, and no stranger's member anything.
+// TestStartLinkRefusals: a link has no scopes beyond the ordinary endpoint's, and another organization's member
+// gets none.
 func TestStartLinkRefusals(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	stranger := newWorld(t, testSigner(t), 1)

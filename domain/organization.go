@@ -15,12 +15,12 @@ type Organization struct {
 	NameID    TextID
 	Plan      string
 	Internal  bool
-	PerMinute *int32 // the operator's own limit for it, instead of the plan's
+	PerMinute *int32 // set by the operator instead of the plan's limit
 	Companies int
 	CreatedAt time.Time
 
-	Unfinalized      int                      // versions reserved and not registered, expired or not
-	UnfinalizedLimit *int32                   // the operator's own limit for it; nil: MaxUnfinalized
+	Unfinalized      int                      // versions reserved but not registered, expired or not
+	UnfinalizedLimit *int32                   // set by the operator; nil: MaxUnfinalized
 	Warned           [allowanceCount]Warnings // by Allowance
 }
 
@@ -52,7 +52,7 @@ func (b *PlanChangedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// LimitsChangedBody replaces the limits that an operator sets for one organization; null means the ledger's own.
+// LimitsChangedBody replaces the limits that an operator sets for one organization. null means the ledger's default.
 type LimitsChangedBody struct {
 	UnfinalizedLimit *int32 `json:"unfinalizedLimit"`
 }
@@ -83,18 +83,18 @@ func (b *CreditsAddedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// ClockResetBody says that the date of the organization's shard goes back from the date of its head to the date of this
-// event: the only case in which dates of a history decrease. Every organization with an event dated later than this one
-// has such an event of its own.
+// ClockResetBody records that the date of the organization's shard goes back from the date of its head to the date of
+// this event. This is the only case in which dates in a history decrease. Every organization with a later dated event
+// has its own ClockReset event.
 type ClockResetBody struct {
 	From time.Time `json:"from"`
 }
 
-// apply changes nothing: the date of the event itself is all that counts.
+// apply changes nothing, because only the date of the event matters.
 func (*ClockResetBody) apply(*State, *Event) error { return nil }
 
-// MaxOrganizationName is the most characters that the name of an organization may have, and OrganizationNameRule says
-// what ValidOrganizationName wants.
+// MaxOrganizationName is the maximum number of characters in the name of an organization, and OrganizationNameRule
+// describes valid names.
 const (
 	MaxOrganizationName  = 200
 	OrganizationNameRule = "must be 1 to 200 characters on one line, neither begin nor end with a space, and have no " +
@@ -106,15 +106,15 @@ func ValidOrganizationName(text string) bool {
 	return ValidName(text, MaxOrganizationName) && strings.TrimSpace(text) == text
 }
 
-// CreateOrganization is the first command of an organization. With it comes its owner, where it has one from the
-// beginning: there is never the one without the other.
+// CreateOrganization is the first command of an organization. It also adds the first owner, if given, so that neither
+// exists without the other.
 type CreateOrganization struct {
-	Origin    // with a fresh organization (NewOrganizationID)
+	Origin    // with a new organization (NewOrganizationID)
 	Name      string
 	Plan      string
 	Internal  bool
 	PerMinute *int32
-	Owner     string // address of the first owner; empty: it has no owner yet
+	Owner     string // address of the first owner; may be empty
 
 	name, email Text
 	owner       MemberID
@@ -126,7 +126,7 @@ func (c *CreateOrganization) Need(*Needs) {}
 
 func (c *CreateOrganization) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) != nil {
-		return nil, nil // an earlier attempt of this very command: the id is fresh
+		return nil, nil // an earlier attempt of this command: the id is new
 	}
 	if !ValidOrganizationName(c.Name) {
 		return nil, InvalidMember("/name", strictjson.CodeLength, OrganizationNameRule)
@@ -157,11 +157,11 @@ func (c *CreateOrganization) Decide(s *State, now time.Time) ([]Draft, error) {
 // ChangePlan gives an organization another plan. Consumed versions stay consumed.
 type ChangePlan struct {
 	Origin
-	Plan      string // empty: as it is
+	Plan      string // empty: unchanged
 	Internal  bool
 	PerMinute *int32
-	// KeepInternal and KeepPerMinute leave what the organization has. The plan internal
-	// makes an organization internal, and leaving it ends that.
+	// KeepInternal and KeepPerMinute keep the organization's values. The plan internal makes an organization internal, and
+	// leaving that plan ends it.
 	KeepInternal, KeepPerMinute bool
 }
 
@@ -171,8 +171,8 @@ func (c *ChangePlan) Need(n *Needs) {
 	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 }
 
-// Decide implements Command. What the meters noted of the former plan's limits becomes warnings before the change. What
-// the month has used of the new plan's allowances may call for warnings at once.
+// Decide implements Command. Before the change, the meters' notes about the former plan's limits become warnings. The
+// month's use of the new plan's allowances may cause warnings at once.
 func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
@@ -226,7 +226,7 @@ func (s *State) checkPlan(plan string, perMinute *int32) error {
 	return nil
 }
 
-// ChangeLimits gives an organization limits of its own, by the operator.
+// ChangeLimits lets the operator set individual limits of an organization.
 type ChangeLimits struct {
 	Origin
 	Unfinalized *int32 // nil: MaxUnfinalized again
@@ -248,7 +248,7 @@ func (c *ChangeLimits) Decide(s *State, now time.Time) ([]Draft, error) {
 		s.warn(o, UnfinalizedAllowance, PeriodOf(now), int64(o.Unfinalized), new(int64(after.UnfinalizedMost())))...), nil
 }
 
-// MaxRetentionDays is the longest that bytes are kept.
+// MaxRetentionDays is the longest retention of bytes.
 const MaxRetentionDays = 3650
 
 // ChangeRetention sets the retention of the bytes of future registrations. Content that is already kept is still erased
@@ -283,7 +283,7 @@ func (c *AddCredits) Need(n *Needs) {
 	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 }
 
-// maxCredits bounds the balance, so that it can always be counted.
+// maxCredits bounds the balance to prevent overflow.
 const maxCredits = 1_000_000_000
 
 func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
@@ -298,7 +298,7 @@ func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	return []Draft{{Subject: c.Organization.String(), Body: &CreditsAddedBody{Credits: c.Credits}}}, nil
 }
 
-// ResetClock takes an organization's history back from a date in the future.
+// ResetClock sets the date of an organization's history back from the future.
 type ResetClock struct {
 	Origin
 	From time.Time // of the shard's head

@@ -15,23 +15,22 @@ type Passkey struct {
 	CreatedAt time.Time
 }
 
-// Credential is what an authenticator has said when it made a passkey.
+// Credential is an authenticator's data about a new passkey.
 type Credential struct {
 	CredentialID []byte   `json:"credentialId"`
 	PublicKey    []byte   `json:"publicKey"` // COSE
 	Transports   []string `json:"transports"`
-	// BackupEligible says that the passkey may be on several devices. It never changes for a credential.
+	// BackupEligible is set if the passkey may be on several devices. It never changes for a credential.
 	BackupEligible bool `json:"backupEligible"`
 }
 
-// MaxPasskeys is how many passkeys a member may have.
+// MaxPasskeys is the maximum number of passkeys of a member.
 const MaxPasskeys = 20
 
-// MaxNameLength is the most characters that the name of a passkey may have.
+// MaxNameLength is the maximum number of characters in the name of a passkey.
 const MaxNameLength = 100
 
-// maxCredential bounds what an authenticator may say: ids have at most 1023 bytes (WebAuthn, 6.1), keys far fewer than
-// this.
+// maxCredential limits an authenticator's data: ids have at most 1023 bytes (WebAuthn, 6.1), and keys are far shorter.
 const maxCredential = 4 << 10
 
 // PasskeyAddedBody adds a passkey of a member. Its private key never leaves the authenticator.
@@ -59,7 +58,7 @@ func (b *PasskeyRemovedBody) apply(s *State, _ *Event) error {
 	return nil
 }
 
-// AddPasskey adds a passkey to the member who asks, in the console.
+// AddPasskey adds a passkey to the signed-in member.
 type AddPasskey struct {
 	Origin
 	Member     MemberID
@@ -74,8 +73,8 @@ type AddPasskey struct {
 
 func (c *AddPasskey) Need(n *Needs) { n.Passkeys = append(n.Passkeys, c.Member) }
 
-// Decide implements Command. Only the member who has signed in adds a passkey, because any other actor could then sign
-// in as the member.
+// Decide implements Command. Only the signed-in member may add a passkey, because any other actor could then sign in as
+// the member.
 func (c *AddPasskey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if !c.Console || c.Actor != MemberActor(c.Member) {
 		return nil, ErrSessionEnded
@@ -95,7 +94,7 @@ func (c *AddPasskey) Decide(s *State, now time.Time) ([]Draft, error) {
 		}
 		if p.ID == c.id {
 			c.Outcome = *p
-			return nil, nil // an earlier attempt of this very command: the id is fresh
+			return nil, nil // an earlier attempt of this command: the id is new
 		}
 		if bytes.Equal(p.CredentialID, c.Credential.CredentialID) {
 			return nil, Refuse(InvalidState, "This passkey is known already.")
@@ -114,7 +113,7 @@ func (c *AddPasskey) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// RemovePasskey ends a passkey of the member who asks, in the console; of any member for the operator.
+// RemovePasskey removes a passkey of the signed-in member, or of any member for the operator.
 type RemovePasskey struct {
 	Origin
 	Member  MemberID

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A member who has signed in to the console may do what the role allows, for as long as the member is active: judged in
-// the group, whatever the session said.
+// TestJudgeOfTheConsole: a signed-in member may do what the role allows while the member is active. The group checks
+// this, whatever the session contains.
 func TestJudgeOfTheConsole(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	add := &AddMember{Origin: w.origin, Email: "ana@example.com", Role: Analyst}
@@ -48,7 +48,7 @@ func TestJudgeOfTheConsole(t *testing.T) {
 	}
 }
 
-// Nobody else adds or removes a member's passkey but the member; the operator removes one.
+// TestPasskeys: only the member may add or remove the member's passkeys, except that the operator may remove one.
 func TestPasskeys(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	add := func(email string) Origin {

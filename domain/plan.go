@@ -16,7 +16,7 @@ import (
 //go:embed plans.json
 var defaultPlans []byte
 
-// Plan is what an organization may use. A nil limit is no limit.
+// Plan holds an organization's limits. A nil limit means unlimited.
 type Plan struct {
 	PriceEUR                *float64 `json:"priceEur,omitempty"`
 	PerMinute               int      `json:"perMinute"`
@@ -24,25 +24,24 @@ type Plan struct {
 	RequestsPerMonth        *int64   `json:"requestsPerMonth"`
 	RegistrationsPerMonth   *int64   `json:"registrationsPerMonth"`
 	WebhookAttemptsPerMonth *int64   `json:"webhookAttemptsPerMonth"`
-	// AdministrativeEventsPerDay is the only limit of a UTC day.
+	// AdministrativeEventsPerDay is the only limit per UTC day.
 	AdministrativeEventsPerDay *int64 `json:"administrativeEventsPerDay"`
 }
 
 // Plans is the plan table by name (contract section 6). It is configuration, not state.
 type Plans map[string]Plan
 
-// Plans that every table of them has, or that the program itself names.
+// Plans that every table contains, or that the program itself uses.
 const (
-	FreePlan     = "gratis"   // of organizations that people make by themselves
+	FreePlan     = "gratis"   // of organizations that people create themselves
 	InternalPlan = "internal" // of operator-authorized internal organizations
 )
 
-// DefaultPlans is the embedded table.
+// DefaultPlans returns the embedded table.
 func DefaultPlans() (Plans, error) { return ParsePlans(defaultPlans) }
 
-// ParsePlans reads a plan table: a JSON object with a plan a member, gratis among
-// them. Every member of a plan but priceEur is required, so that omitting one cannot remove a limit: null does. All
-// faults are reported at once.
+// ParsePlans parses a plan table: a JSON object with one plan per member, including gratis. Every member of a plan
+// except priceEur is required, so that omitting one cannot remove a limit; null does. All faults are reported at once.
 func ParsePlans(text []byte) (Plans, error) {
 	value, err := strictjson.Parse(text, 2)
 	if err != nil {
@@ -93,7 +92,7 @@ func readPlan(o *strictjson.Object) Plan {
 // Names lists the plans in order.
 func (p Plans) Names() []string { return slices.Sorted(maps.Keys(p)) }
 
-// Of is what an organization may use: its plan, without the limits of a month and of a day if it is internal.
+// Of returns the limits of an organization: its plan, without monthly and daily limits if it is internal.
 func (p Plans) Of(plan string, internal bool) Plan {
 	of := p[plan]
 	if internal {
@@ -103,7 +102,7 @@ func (p Plans) Of(plan string, internal bool) Plan {
 	return of
 }
 
-// PerMinute is an organization's limit: its own where the operator set one, else its plan's.
+// PerMinute returns an organization's limit: its own if the operator has set one, otherwise its plan's.
 func (p Plans) PerMinute(plan string, own *int32) int {
 	if own != nil {
 		return int(*own)
@@ -114,24 +113,24 @@ func (p Plans) PerMinute(plan string, own *int32) int {
 // Period is a UTC calendar month as year*100+month, written "2026-11".
 type Period int32
 
-// PeriodOf is the month in which t falls, in UTC.
+// PeriodOf returns the month of t in UTC.
 func PeriodOf(t time.Time) Period {
 	t = t.UTC()
 	return Period(t.Year()*100 + int(t.Month()))
 }
 
-// Start is the first moment of the month.
+// Start returns the first moment of the month.
 func (p Period) Start() time.Time {
 	return time.Date(int(p)/100, time.Month(int(p)%100), 1, 0, 0, 0, 0, time.UTC)
 }
 
-// End is the first moment of the next month: when the month's allowance resets.
+// End returns the first moment of the next month, when the month's allowance resets.
 func (p Period) End() time.Time { return p.Start().AddDate(0, 1, 0) }
 
-// Previous is the month before.
+// Previous returns the month before.
 func (p Period) Previous() Period { return PeriodOf(p.Start().AddDate(0, -1, 0)) }
 
-// Next is the month after.
+// Next returns the month after.
 func (p Period) Next() Period { return PeriodOf(p.End()) }
 
 func (p Period) String() string {
@@ -163,21 +162,21 @@ const (
 	allowanceCount = 6
 )
 
-// WarningPercents are the parts of an allowance at which an organization is warned, once for each month, allowance and
-// limit (specification, Events; contract, section 12).
+// WarningPercents returns the thresholds of an allowance at which an organization is warned, once for each month,
+// allowance and limit (specification, Events; contract, section 12).
 func WarningPercents() [warningCount]int { return [warningCount]int{80, 95, 100} }
 
-// Allowance is an allowance of which an organization is warned.
+// Allowance is an allowance with warnings.
 type Allowance uint8
 
-// The allowances (specification, Limits). VersionsAllowance is zero: events about it do not name it.
+// The allowances (specification, Limits). VersionsAllowance is zero, because events about it do not name it.
 const (
 	VersionsAllowance      Allowance = iota // new hash-only versions
-	RequestsAllowance                       // requests beside the integrity API
-	RegistrationsAllowance                  // registrations of artifacts; credits are not part of it
+	RequestsAllowance                       // requests outside the integrity API
+	RegistrationsAllowance                  // registrations of artifacts, without credits
 	AttemptsAllowance                       // webhook attempts
-	PendingAllowance                        // reservations that are pending at a time
-	UnfinalizedAllowance                    // versions that are reserved and not registered at a time
+	PendingAllowance                        // pending reservations
+	UnfinalizedAllowance                    // reserved but unregistered versions
 )
 
 var allowanceNames = [allowanceCount]string{
@@ -199,10 +198,10 @@ func (a *Allowance) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Warnings is what an organization was warned of under the last month and limit that had a warning of an allowance; nil
-// is not reached. An earlier month comes back only with a ClockReset, after which both months are warned of once more.
+// Warnings holds an organization's warnings of an allowance in the last month and limit with a warning; nil means not
+// reached. An earlier month can follow only after a ClockReset. Both months then cause warnings again.
 //
-// A warning of another month or limit replaces those before it.
+// A warning of another month or limit replaces the earlier ones.
 type Warnings struct {
 	Period    Period
 	Limit     int64
@@ -210,7 +209,7 @@ type Warnings struct {
 	Used      [warningCount]int64      // by WarningPercents
 }
 
-// With is the warnings after one more.
+// With returns the warnings after another one.
 func (w Warnings) With(b *QuotaWarningReachedBody, at time.Time) Warnings {
 	if w.Period != b.Period || w.Limit != b.Limit {
 		w = Warnings{Period: b.Period, Limit: b.Limit}
@@ -223,13 +222,13 @@ func (w Warnings) With(b *QuotaWarningReachedBody, at time.Time) Warnings {
 	return w
 }
 
-// given reports whether the organization was warned of a part of this limit in a month.
+// given reports whether the organization was warned of a threshold of this limit in a month.
 func (w Warnings) given(period Period, limit int64, part int) bool {
 	return w.Period == period && w.Limit == limit && w.ReachedAt[part] != nil
 }
 
-// QuotaWarningReachedBody says that the organization has used a part of an allowance. It changes nothing: nothing is
-// ever bought, and no plan changed.
+// QuotaWarningReachedBody records that the organization has reached a threshold of an allowance. It never buys anything
+// or changes the plan.
 type QuotaWarningReachedBody struct {
 	Allowance Allowance `json:"allowance,omitempty"`
 	Percent   int       `json:"percent"`
@@ -245,15 +244,15 @@ func (b *QuotaWarningReachedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// warning drafts one.
+// warning drafts a warning.
 func warning(o *Organization, a Allowance, period Period, percent int, used, limit int64) Draft {
 	return Draft{Subject: o.ID.String(), Body: &QuotaWarningReachedBody{
 		Allowance: a, Percent: percent, Period: period, Used: used, Limit: limit, ByLimit: true,
 	}}
 }
 
-// warn drafts a warning for each part of the allowance that used reaches and that was not given. A limit of nil or 0
-// has no parts.
+// warn drafts a warning for each threshold of the allowance that used reaches and that was not given. A limit of nil or
+// 0 has no thresholds.
 func (s *State) warn(o *Organization, a Allowance, period Period, used int64, limit *int64) []Draft {
 	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
 		return nil
@@ -267,19 +266,19 @@ func (s *State) warn(o *Organization, a Allowance, period Period, used int64, li
 	return drafts
 }
 
-// MeterUsage is what a meter counted in a month. Metering is no event; what it reached becomes one.
+// MeterUsage is a meter's count of a month. Counting causes no events, but reaching a threshold does.
 type MeterUsage struct {
 	Used int64
-	// When each part of the allowance was reached, by WarningPercents, and of what
-	// allowance; nil is not reached, or not noted.
+	// ReachedAt holds the time when each threshold was reached, by WarningPercents, with its limit; nil if it was not
+	// reached or not noted.
 	ReachedAt [warningCount]*time.Time
 	Limits    [warningCount]*int64
 }
 
-// MeteredAllowances are the allowances that are counted beside the log.
+// MeteredAllowances lists the allowances that are counted outside the log.
 func MeteredAllowances() []Allowance { return []Allowance{RequestsAllowance, AttemptsAllowance} }
 
-// limitOf is what a plan sets for an allowance of MeteredAllowances.
+// limitOf returns the plan's limit of an allowance of MeteredAllowances.
 func (p Plan) limitOf(a Allowance) *int64 {
 	if a == AttemptsAllowance {
 		return p.WebhookAttemptsPerMonth
@@ -293,24 +292,24 @@ type meterKey struct {
 	period       Period
 }
 
-// AddMetered loads what a meter counted in a month.
+// AddMetered loads a meter's count of a month.
 func (s *Loaded) AddMetered(o OrganizationID, a Allowance, p Period, u MeterUsage) {
 	s.meters.put(meterKey{o, a, p}, u)
 }
 
-// AddWarnings loads what an organization that was loaded before was warned of.
+// AddWarnings loads the warnings of an organization, which must be loaded first.
 func (s *Loaded) AddWarnings(id OrganizationID, a Allowance, w Warnings) {
 	if o := s.organizations[id]; o != nil {
 		o.Warned[a] = w
 	}
 }
 
-// WarningLifetime is how long a month that has ended is still warned of.
+// WarningLifetime is how long after its end a month still causes warnings.
 const WarningLifetime = 72 * time.Hour
 
-// WarnOfMeters turns what the meters have reached into events. It is the service's own, sent by the process that sees
-// that something was reached. All that it says is read under the shard's lock, so several that see the same warn once,
-// and one that stops between counting and warning leaves the warning to the next.
+// WarnOfMeters turns reached thresholds of meters into events. The service itself sends it, from the process that
+// notices one. Its data is read under the shard's lock, so several processes warn only once, and if a process stops
+// between counting and warning, another one warns.
 type WarnOfMeters struct {
 	Origin
 }
@@ -331,7 +330,7 @@ func (c *WarnOfMeters) Decide(s *State, now time.Time) ([]Draft, error) {
 	return drafts, nil
 }
 
-// warnOfPlan drafts the warnings of the limit that the organization's plan sets. The month before comes first: the
+// warnOfPlan drafts the warnings of the limit in the organization's plan. The previous month comes first, because the
 // process that counted its last use may have stopped before it warned.
 func (s *State) warnOfPlan(o *Organization, a Allowance, given *Warnings, now time.Time) []Draft {
 	period, limit := PeriodOf(now), s.plans.Of(o.Plan, o.Internal).limitOf(a)
@@ -339,11 +338,11 @@ func (s *State) warnOfPlan(o *Organization, a Allowance, given *Warnings, now ti
 		s.warnOfMeter(o, a, given, period, limit, now)...)
 }
 
-// warnOfMeter drafts a warning for each part of limit that the meter noted or, in the present month, that is used by
-// now, and adds it to given. What the meter noted of another limit belongs to a plan that is no longer in force:
-// ChangePlan has warned of it, or a process that had not heard of the change has noted it.
+// warnOfMeter drafts a warning for each threshold of limit that the meter noted or, in the current month, that is
+// reached now, and adds it to given. Notes of another limit belong to a plan that is no longer in force: ChangePlan has
+// warned of them, or a process that did not know of the change has noted them.
 //
-// A month before the last warning gets none; the present one is before it only after a ClockReset.
+// A month before the last warning gets none. The current month is before it only after a ClockReset.
 func (s *State) warnOfMeter(
 	o *Organization, a Allowance, given *Warnings, period Period, limit *int64, now time.Time,
 ) []Draft {
@@ -361,15 +360,15 @@ func (s *State) warnOfMeter(
 		if !reached || given.given(period, *limit, i) {
 			continue
 		}
-		// A request that was refused after all is counted down again; its warning stays.
+		// A request that was refused later is subtracted again, but its warning stays.
 		draft := warning(o, a, period, percent, max(u.Used, least), *limit)
-		*given = given.With(draft.Body.(*QuotaWarningReachedBody), now) //nolint:forcetypeassert // warning makes no other
+		*given = given.With(draft.Body.(*QuotaWarningReachedBody), now) //nolint:forcetypeassert // warning creates no other
 		drafts = append(drafts, draft)
 	}
 	return drafts
 }
 
-// share is the least use that is a percentage of a limit, without overflow.
+// share returns the lowest use that reaches a percentage of a limit, without overflow.
 func share(limit int64, percent int) int64 {
 	p := int64(percent)
 	return limit/100*p + (limit%100*p+99)/100

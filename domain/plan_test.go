@@ -30,7 +30,7 @@ func TestParsePlans(t *testing.T) {
 	}
 }
 
-// TestParsePlansRefuses: what is left out or misspelt must not become "no limit".
+// TestParsePlansRefuses: an omitted or misspelt member must not mean "no limit".
 func TestParsePlansRefuses(t *testing.T) {
 	gratis := func(from, to string) string { return `{"gratis": ` + strings.Replace(wholePlan, from, to, 1) + `}` }
 	for text, want := range map[string]string{
@@ -103,7 +103,7 @@ func (w *world) plan(name string, internal bool) {
 
 func TestWarnings(t *testing.T) {
 	signer := testSigner(t)
-	rapid.Check(t, func(t *rapid.T) { // once would do; the world wants its T
+	rapid.Check(t, func(t *rapid.T) { // once is enough; the world requires its T
 		w := newWorld(t, signer, 10)
 		large, none, zero := int64(1000), (*int64)(nil), int64(0)
 		w.state.plans["pro"] = Plan{PerMinute: 1, VersionsPerMonth: &large}
@@ -122,16 +122,17 @@ func TestWarnings(t *testing.T) {
 		w.wantWarnings("7 of 10", "[]")
 		register(1)
 		w.wantWarnings("8 of 10", "[80@2026-11]")
-		if _, code := w.register("d", 1, "1", nil); code != "" { // a replay uses nothing and warns of nothing
+		if _, code := w.register("d", 1, "1", nil); code != "" { // a replay uses nothing and causes no warning
 			t.Fatal(code)
 		}
 		register(1)
 		w.wantWarnings("9 of 10", "[80@2026-11]")
-		// More in the middle of the month: what was given stays given.
+		// A larger plan in the middle of the month: earlier warnings stay.
 		w.plan("pro", false)
 		register(20)
 		w.wantWarnings("29 of 1000", "[80@2026-11]")
-		// Back again: more is used than the plan allows, nothing is reset, and nothing can be registered that would tell.
+		// Back to the smaller plan: more is used than it allows, nothing is reset, and no registration is possible that would
+		// warn.
 		w.plan("gratis", false)
 		w.wantWarnings("29 of 10", "[80@2026-11 95@2026-11 100@2026-11]")
 		if _, code := w.register("d", 1000, "x", nil); code != RegistrationQuotaExhausted {
@@ -153,7 +154,7 @@ func TestWarnings(t *testing.T) {
 		w.plan("gratis", false)
 		w.wantWarnings("a quota again", "[80@2026-11 95@2026-11 100@2026-11 80@2026-12 95@2026-12 100@2026-12]")
 
-		// A replay of the log knows the same.
+		// A replay of the log gives the same state.
 		again := NewState(w.state.plans)
 		for i := range w.events {
 			if err := again.Apply(&w.events[i]); err != nil {
@@ -178,7 +179,7 @@ func allowances(events []Event) (list []string) {
 	return list
 }
 
-// meter notes that so much was used, and the limits of which parts were reached.
+// meter notes an amount used, and the limits of the reached thresholds.
 func (w *world) meter(a Allowance, p Period, used int64, reached ...int64) {
 	u := MeterUsage{Used: used}
 	for i, limit := range reached {
@@ -188,7 +189,7 @@ func (w *world) meter(a Allowance, p Period, used int64, reached ...int64) {
 	w.state.AddMetered(w.origin.Organization, a, p, u)
 }
 
-// replays holds what the organization was warned of to what the log says.
+// replays compares the organization's warnings with the log.
 func (w *world) replays() {
 	w.t.Helper()
 	again := NewState(w.state.plans)
@@ -203,7 +204,7 @@ func (w *world) replays() {
 	}
 }
 
-// warnOfMeters lets the service look at the meters, and lists what it warned of.
+// warnOfMeters checks the meters as the service and lists the resulting warnings.
 func (w *world) warnOfMeters() string {
 	w.t.Helper()
 	c := &WarnOfMeters{Origin: w.origin}
@@ -230,19 +231,19 @@ func TestWarningsOfRequests(t *testing.T) {
 	}
 	meter(month, 7)
 	want("7 of 10", "[]")
-	// A part whose process stopped between counting and warning is reported once, by the next look. The plan
-	// has grown meanwhile: the warning is of what was reached.
+	// If the process stopped between counting and warning, the next check reports the threshold once. The plan has grown
+	// meanwhile, and the warning names the limit that was reached.
 	meter(month, 8, 10)
 	w.plan("pro", false)
 	if got := fmt.Sprint(allowances(w.events)); got != "[requests 80 8/10@2026-11]" {
 		t.Errorf("the change of plan warned of %s", got)
 	}
 	want("told already", "[]")
-	// A batch jumps over two parts; a request that was given back does not take its warning with it.
+	// A batch reaches two thresholds at once. Returning a request does not remove its warning.
 	meter(month, 949, 10, 1000)
 	want("two looks see the same", "[requests 80 949/1000@2026-11 requests 95 950/1000@2026-11]")
 	want("two looks see the same, the second", "[]")
-	// A smaller plan: more is used than it allows, and no request can be counted that would tell.
+	// A smaller plan: more is used than it allows, and no request can be counted that would warn.
 	w.plan("gratis", false)
 	if got := allowances(w.events); fmt.Sprint(got[3:]) !=
 		"[requests 80 949/10@2026-11 requests 95 949/10@2026-11 requests 100 949/10@2026-11]" {
@@ -268,7 +269,7 @@ func TestWarningsOfRequests(t *testing.T) {
 	want("a plan without requests", "[]")
 	w.plan("gratis", false)
 
-	// A shard that was dated in a later month has been warned of that one. Set right, it is warned of this one.
+	// A shard dated in a later month has warnings of that month. After a reset, it gets warnings of this month.
 	ahead := PeriodOf(w.now).Next()
 	w.now = ahead.Start()
 	meter(ahead, 8, 10)
@@ -315,7 +316,7 @@ func TestWarningsOfRegistrations(t *testing.T) {
 	register("[registrations 80 4/5@2026-11]")
 	register("[registrations 95 5/5@2026-11 registrations 100 5/5@2026-11]")
 	w.execute(&AddCredits{Origin: w.origin, Credits: 3})
-	register("[]") // out of a credit
+	register("[]") // uses a credit
 	w.now = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	for range 3 {
 		register("[]")
@@ -327,7 +328,8 @@ func TestWarningsOfRegistrations(t *testing.T) {
 	}
 }
 
-// Warnings belong to a limit: they start anew with another plan, whatever causes them, and tell what was used.
+// TestWarningsBelongToALimit: warnings belong to a limit. They start again with another plan, whatever causes them, and
+// contain the amount used.
 func TestWarningsBelongToALimit(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	limit := func(n int64) Plan {
@@ -381,7 +383,8 @@ func TestWarningsBelongToALimit(t *testing.T) {
 	w.replays()
 }
 
-// The last notes of a month outlive its end, whatever changes of plan came before and after them.
+// TestLastNotesOfAMonth: the last notes of a month are still used after its end, whatever changes of plan came before
+// and after them.
 func TestLastNotesOfAMonth(t *testing.T) {
 	for name, next := range map[string]func(w *world, month Period){
 		"a look": func(w *world, _ Period) { w.warnOfMeters() },
@@ -404,7 +407,7 @@ func TestLastNotesOfAMonth(t *testing.T) {
 		w.warnOfMeters()
 		w.plan("pro", false)
 		seen := len(w.events)
-		// Decisions may be dated a little after what was noted before them.
+		// Decisions may be dated slightly after the notes before them.
 		noted := w.now.Add(-time.Second)
 		for _, a := range MeteredAllowances() {
 			w.state.AddMetered(w.origin.Organization, a, month,
@@ -422,7 +425,8 @@ func TestLastNotesOfAMonth(t *testing.T) {
 	}
 }
 
-// A process that had not heard of a change of plan notes parts of the former limit: nobody is warned of these.
+// TestNotesOfAFormerPlanAreNoWarnings: thresholds of a former limit, noted by a process that did not know of the change
+// of plan, cause no warnings.
 func TestNotesOfAFormerPlanAreNoWarnings(t *testing.T) {
 	for _, plan := range []string{"pro", "endless"} {
 		w := newWorld(t, testSigner(t), 10)
@@ -444,8 +448,8 @@ func TestNotesOfAFormerPlanAreNoWarnings(t *testing.T) {
 	}
 }
 
-// What was used under another plan is no part of a former limit, neither once the plan has changed again nor in the
-// next month.
+// TestNoWarningOfAFormerLimit: use under another plan does not count towards a former limit, neither after the plan has
+// changed again nor in the next month.
 func TestNoWarningOfAFormerLimit(t *testing.T) {
 	for name, then := range map[string]func(w *world){
 		"another plan": func(w *world) { w.plan("escala", false) },
@@ -469,7 +473,8 @@ func TestNoWarningOfAFormerLimit(t *testing.T) {
 	}
 }
 
-// Reservations warn of both their limits, in every month, and of a limit that the operator sets.
+// TestWarningsOfReservations: reservations cause warnings of both limits, in every month, and of a limit set by the
+// operator.
 func TestWarningsOfReservations(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	reserve := func(from, to int) {

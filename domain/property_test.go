@@ -14,8 +14,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// The naive model: what the specification says about versions, in the plainest
-// way, without state kept between questions.
+// The naive model implements the specification of versions in the simplest way, without derived state.
 
 type naiveVersion struct {
 	content string
@@ -24,11 +23,11 @@ type naiveVersion struct {
 
 type naiveModel struct {
 	documents   map[string]map[int32]*naiveVersion
-	reserved    map[string]time.Time // when the reservation of a version expires, for as long as it is not registered
-	released    map[string]bool      // of these, since when it was reserved last
+	reserved    map[string]time.Time // expiry of the reservation of an unregistered version
+	released    map[string]bool      // of these, released since it was last reserved
 	used        int
 	limit       int
-	unfinalized int // most versions in reserved
+	unfinalized int // maximum number of versions in reserved
 	closed      bool
 	feed        []string
 }
@@ -137,7 +136,7 @@ func (m *naiveModel) revoke(document string, version int32) (code Code, replayed
 	return "", false
 }
 
-// world is the real thing: a State and the events it has seen.
+// world is a real State with the events it has seen.
 type world struct {
 	t         failer
 	state     *State
@@ -205,7 +204,7 @@ func (w *world) reserve(document string, version int32) (*Reserve, Code) {
 
 func (w *world) register(document string, version int32, content string, reservation *PublicID) (*Register, Code) {
 	prepare := w.registrar.Prepare
-	if version%2 == 0 { // Decide makes the signature
+	if version%2 == 0 { // Decide signs
 		prepare = w.registrar.PrepareUnsigned
 	}
 	c := prepare(w.origin, w.key, w.limits, Declaration{
@@ -424,7 +423,7 @@ func documentOf(s *State, id DocumentID, version int32) string {
 	return s.Version(id, version).Document.Reference
 }
 
-// naiveKey and naiveMember are what a person would write down about them.
+// naiveKey and naiveMember are the model's key and member.
 type naiveKey struct {
 	id      KeyID
 	member  int
@@ -439,7 +438,7 @@ type naiveMember struct {
 	status MemberStatus
 }
 
-// mayAct is what the specification says about an act that needs a scope.
+// mayAct implements the specification for an act that needs a scope.
 func mayAct(k naiveKey, m naiveMember, scope Scope, now time.Time) Code {
 	switch {
 	case k.revoked || !now.Before(k.expires) || m.status != MemberActive:
@@ -452,9 +451,9 @@ func mayAct(k naiveKey, m naiveMember, scope Scope, now time.Time) Code {
 	return ""
 }
 
-// TestActorsAgainstNaiveModel ends, shortens and demotes keys and members between their
-// acts, at any distance in time: an act is answered as the model says, and the log holds
-// no event by a key after its revocation or expiry, and none by a member who is not active.
+// TestActorsAgainstNaiveModel ends, shortens and demotes keys and members between their acts, at any distance in time:
+// each act has the model's answer, and the log contains no event by a key after its revocation or expiry, or by a
+// member who is not active.
 func TestActorsAgainstNaiveModel(t *testing.T) {
 	signer := testSigner(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -524,7 +523,7 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 	})
 }
 
-// checkActors reads the log as a person would.
+// checkActors checks the log in the simplest way.
 func checkActors(t *rapid.T, events []Event) {
 	member, expires := map[KeyID]MemberID{}, map[KeyID]time.Time{}
 	revoked, inactive := map[KeyID]bool{}, map[MemberID]bool{}

@@ -10,11 +10,11 @@ import (
 const (
 	ReservationLife        = 7 * 24 * time.Hour
 	MaxPendingReservations = 1_000  // active ones of an organization
-	MaxUnfinalized         = 10_000 // versions of an organization that were reserved and never registered
+	MaxUnfinalized         = 10_000 // reserved but never registered versions of an organization
 )
 
-// ReservationStatus says where a reservation stands; it follows from the
-// version and the clock, so no job is needed for the answer to be right.
+// ReservationStatus is the status of a reservation. It follows from the version and the clock, so no job needs to
+// update it.
 type ReservationStatus string
 
 // A reservation is pending for seven days, then expired, unless its organization released it before or a
@@ -29,18 +29,18 @@ const (
 // Reservation is a version's claim to its public id.
 type Reservation struct {
 	PublicID  PublicID
-	ExpiresAt time.Time // of a released one, when it was released
+	ExpiresAt time.Time // the time of its release, if it was released
 	Status    ReservationStatus
 }
 
-// ReservedVersion is a version that was reserved and is not registered, as its organization sees it.
+// ReservedVersion is a reserved but unregistered version, for its organization.
 type ReservedVersion struct {
 	VersionReference
 	Reservation
 }
 
-// Reservation shows the version as a reservation at now. Finalization, with or
-// without a reservation before it, sets the expiry to receivedAt and seven days.
+// Reservation returns the version as a reservation at now. Finalization, with or without an earlier reservation, sets
+// the expiry to seven days after receivedAt.
 func (v *Version) Reservation(now time.Time) Reservation {
 	r := Reservation{PublicID: v.PublicID, ExpiresAt: v.ExpiresAt, Status: ReservationPending}
 	switch {
@@ -54,23 +54,23 @@ func (v *Version) Reservation(now time.Time) Reservation {
 	return r
 }
 
-// Reserved shows a version that is not registered as its organization sees it at now.
+// Reserved returns an unregistered version at now, for its organization.
 func (v *Version) Reserved(companyReference string, now time.Time) ReservedVersion {
 	return ReservedVersion{
 		VersionReference{companyReference, v.Document.Source, v.Document.Reference, v.Version}, v.Reservation(now),
 	}
 }
 
-// Reserve gives a version its public id before the file is final, or renews that.
+// Reserve gives a version its public id before the file is final, or renews the reservation.
 type Reserve struct {
 	Origin
 	Key     KeyID
-	Limits  KeyLimits // of the key; a reservation is held to its source
+	Limits  KeyLimits // of the key; only the source applies
 	Version VersionReference
-	// PublicID is a fresh one (NewPublicID), for a version that has none.
+	// PublicID is a new one (NewPublicID), for a version without a public id.
 	PublicID PublicID
 
-	documentID DocumentID // used where nothing of the document is known
+	documentID DocumentID // used for a new document
 
 	Outcome  Reservation
 	Replayed bool // the version was reserved or registered before
@@ -82,10 +82,10 @@ func (c *Reserve) Need(n *Needs) {
 	n.Warnings = true
 }
 
-// Decide implements Command. Both limits are counted under the shard's lock, so they are exact, and they refuse new
-// versions only. A known version always answers with its public id, for its file may hold the link already. It is
-// renewed unless it is registered, its company is closed, or it is not pending and the pending ones are as many as
-// there may be: then it is answered as it stands.
+// Decide implements Command. Both limits are counted under the shard's lock, so they are exact, and they refuse only
+// new versions. A known version always returns its public id, because its file may already contain the link. Its
+// reservation is renewed unless it is registered, its company is closed, or it is not pending and the limit of pending
+// ones is reached. In these cases it is returned unchanged.
 func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	v := c.Version
 	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, v)
@@ -130,8 +130,8 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	return drafts, nil
 }
 
-// UnfinalizedMost is how many versions the organization may reserve and leave
-// unregistered: the operator's number for it, else MaxUnfinalized.
+// UnfinalizedMost returns the organization's limit of reserved but unregistered versions: the operator's limit if set,
+// otherwise MaxUnfinalized.
 func (o *Organization) UnfinalizedMost() int {
 	if o.UnfinalizedLimit != nil {
 		return int(*o.UnfinalizedLimit)
@@ -139,8 +139,8 @@ func (o *Organization) UnfinalizedMost() int {
 	return MaxUnfinalized
 }
 
-// checkUnfinalized refuses one more version that may never be registered.
-// Nothing but registrations, or the operator, makes room.
+// checkUnfinalized refuses a reservation beyond the limit of unregistered versions. Only registrations, or the
+// operator, make room.
 func (o *Organization) checkUnfinalized() error {
 	if o.Unfinalized < o.UnfinalizedMost() {
 		return nil
@@ -150,7 +150,7 @@ func (o *Organization) checkUnfinalized() error {
 			"ask the operator for a higher limit.", o.Unfinalized)
 }
 
-// pendingOf counts an organization's active reservations, and tells when the first of them expires.
+// pendingOf returns the number of an organization's active reservations, and the first expiry.
 func (s *State) pendingOf(id OrganizationID, now time.Time) (active int, earliest time.Time) {
 	for _, expires := range s.pending[id] {
 		if !expires.After(now) {
@@ -163,7 +163,7 @@ func (s *State) pendingOf(id OrganizationID, now time.Time) (active int, earlies
 	return active, earliest
 }
 
-// checkPending refuses one more active reservation. It can succeed again when the first of them expires.
+// checkPending refuses a reservation beyond the limit of active ones. It can succeed when the first of them expires.
 func (s *State) checkPending(id OrganizationID, now time.Time) error {
 	active, earliest := s.pendingOf(id, now)
 	if active < MaxPendingReservations {
@@ -177,8 +177,8 @@ func (s *State) checkPending(id OrganizationID, now time.Time) error {
 	).After(earliest.Sub(now))
 }
 
-// checkReservation judges the reservation that a declaration names. reserved is
-// the declared version's own, or nil. A declaration may always leave it out.
+// checkReservation checks the reservation that a declaration names. reserved is the declared version's own, or nil. A
+// declaration may always omit it.
 func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Version) error {
 	if d.ReservationID == nil || reserved != nil && reserved.PublicID == *d.ReservationID {
 		return nil
@@ -192,13 +192,13 @@ func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Ve
 	return InvalidMember("/reservationId", "UNKNOWN", "must name a reservation of this company")
 }
 
-// VersionReservedBody gives a version its public id before it is registered, or renews that.
+// VersionReservedBody gives a version its public id before it is registered, or renews the reservation.
 type VersionReservedBody struct {
 	DocumentID DocumentID `json:"documentId"`
 	VersionReference
 	PublicID  PublicID  `json:"publicId"`
 	ExpiresAt time.Time `json:"expiresAt"`
-	Renewed   bool      `json:"renewed"` // the version was reserved before
+	Renewed   bool      `json:"renewed"` // the version was already reserved
 }
 
 func (b *VersionReservedBody) apply(s *State, e *Event) error {
@@ -219,23 +219,23 @@ func (b *VersionReservedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// ReleaseReservation gives the place of a pending reservation back at once. The version stays one of those that were
-// never registered: with its public id, to be reserved again or registered as if the reservation had expired.
+// ReleaseReservation frees the place of a pending reservation at once. The version stays unregistered and keeps its
+// public id. It can be reserved again or registered, as if the reservation had expired.
 type ReleaseReservation struct {
 	Origin
 	Key      KeyID
-	Limits   KeyLimits // of the key, which is held to its source
+	Limits   KeyLimits // of the key; only the source applies
 	PublicID PublicID
 
 	Outcome  ReservedVersion
-	Replayed bool // it was released before, or had expired
+	Replayed bool // it was already released, or had expired
 }
 
 func (c *ReleaseReservation) Need(n *Needs) {
 	n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: c.PublicID})
 }
 
-// Decide implements Command. What the key may not see answers as unknown.
+// Decide implements Command. A version that the key may not see counts as unknown.
 func (c *ReleaseReservation) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.public[c.PublicID]
 	if known == nil || known.Document.Organization != c.Organization || !s.Granted(c.Key, known.Document.Company) {
@@ -263,7 +263,7 @@ func (c *ReleaseReservation) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Company: company.ID, Subject: c.PublicID.String(), Body: b}}, nil
 }
 
-// VersionReleasedBody gives the place of a pending reservation back; from then on it counts as expired.
+// VersionReleasedBody frees the place of a pending reservation, which counts as expired from then on.
 type VersionReleasedBody struct {
 	DocumentID DocumentID `json:"documentId"`
 	Version    int32      `json:"version"`
@@ -275,6 +275,6 @@ func (b *VersionReleasedBody) apply(s *State, e *Event) error {
 		return fmt.Errorf("event %s releases a version that is not reserved", e.ID)
 	}
 	v.ExpiresAt, v.Released = e.OccurredAt, true
-	s.AddPending(e.Organization, v.PublicID, time.Time{}) // not active, even where the clock is taken back
+	s.AddPending(e.Organization, v.PublicID, time.Time{}) // not active, even if the clock is set back
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestReservationExpiresByTheClock: pending up to the last moment of the seventh
-// day, expired from then on, with nothing done in between.
+// TestReservationExpiresByTheClock: a reservation is pending up to the last moment of the seventh day and expired
+// afterwards, without any action.
 func TestReservationExpiresByTheClock(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1_000_000)
 	start := w.now
@@ -52,8 +52,8 @@ func TestReservationExpiresByTheClock(t *testing.T) {
 	}
 }
 
-// TestReservationLimits: a thousand active, ten thousand unfinalized, both with
-// the time at which the next one can succeed.
+// TestReservationLimits: 1000 active and 10,000 unfinalized are allowed. Refusals contain the time at which the next
+// one can succeed.
 func TestReservationLimits(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1_000_000)
 	refused := func(document string, code Code, after time.Duration) {
@@ -84,7 +84,7 @@ func TestReservationLimits(t *testing.T) {
 			}
 			refused("one-more", PendingReservationLimit, first.Add(time.Second).Sub(w.now))
 		}
-		if round == 1 { // expired, so renewed it would count again: it is answered as it stands
+		if round == 1 { // expired: renewing would exceed the limit, so it is returned unchanged
 			before := len(w.events)
 			c, code := w.reserve("d-0-1", 1)
 			if code != "" || !c.Replayed || c.Outcome.Status != ReservationExpired || c.Outcome.ExpiresAt.After(w.now) ||
@@ -96,7 +96,7 @@ func TestReservationLimits(t *testing.T) {
 		start = w.now
 	}
 	refused("one-more", UnfinalizedIdentityLimit, 0)
-	if _, code := w.reserve("d-0-1", 1); code != "" { // known already: it only becomes active again
+	if _, code := w.reserve("d-0-1", 1); code != "" { // already known: it only becomes active again
 		t.Fatal(code)
 	}
 	if _, code := w.register("d-5-5", 1, "x", nil); code != "" {
@@ -116,8 +116,8 @@ func TestReservationLimits(t *testing.T) {
 	refused("the-last", UnfinalizedIdentityLimit, 0)
 }
 
-// TestReleaseGivesThePlaceBack: at once, once, and only for a key that may use the version; version and link stay, and
-// so does the place among the versions that were never registered.
+// TestReleaseGivesThePlaceBack: a release works at once, once, and only for a key that may use the version. Version and
+// link stay, and so does the place among the unregistered versions.
 func TestReleaseGivesThePlaceBack(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1_000_000)
 	limit := int32(MaxPendingReservations + 1)
@@ -150,7 +150,7 @@ func TestReleaseGivesThePlaceBack(t *testing.T) {
 	release(PublicID{1}, KeyLimits{}, NotFound, "", 0)
 	release(ids[0], KeyLimits{Source: new("billing")}, "", ReservationReleased, 1)
 	release(ids[0], KeyLimits{}, "", ReservationReleased, 0)
-	refused("one-more", "") // in the very moment of the release
+	refused("one-more", "") // at the moment of the release
 	full, code := w.reserve("d-0", 1)
 	if code != "" || full.Outcome != (Reservation{ids[0], w.now, ReservationReleased}) || !full.Replayed {
 		t.Fatalf("released, where there is no room: %q %+v", code, full.Outcome)
@@ -169,7 +169,7 @@ func TestReleaseGivesThePlaceBack(t *testing.T) {
 	release(ids[1], KeyLimits{}, InvalidState, "", 0)
 	release(ids[5], KeyLimits{}, "", ReservationReleased, 1)
 	refused("yet-one-more", "")
-	w.now = w.now.Add(-time.Hour) // the clock was taken back
+	w.now = w.now.Add(-time.Hour) // the clock was set back
 	release(ids[2], KeyLimits{}, "", ReservationReleased, 1)
 	w.now = w.now.Add(-time.Hour)
 	release(ids[2], KeyLimits{}, "", ReservationReleased, 0)

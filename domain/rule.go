@@ -9,21 +9,21 @@ import (
 // 1.2.3 is 1002003. Minor and patch stay below 1,000.
 type Release int64
 
-// ThisRelease is the version of this program. It is a semantic version; a new rule needs a new minor version at least.
+// ThisRelease is the semantic version of this program. A new rule requires at least a new minor version.
 const ThisRelease Release = 1_000_000
 
-// Floor is the lowest version that may write a ledger of this program, if no rule needs a later one: the first release
-// whose schema begins with the present baseline.
+// Floor is the lowest version that may write a ledger of this program, unless a rule requires a later one: the first
+// release whose schema begins with the current baseline.
 const Floor Release = 1_000_000
 
-// String writes major.minor.patch.
+// String returns major.minor.patch.
 func (r Release) String() string {
 	return fmt.Sprintf("%d.%d.%d", r/1_000_000, r/1_000%1_000, r%1_000)
 }
 
-// Rule names a decision that programs before some release take in another way. Processes of both releases may write one
-// ledger for a while, and must decide alike: the rule is off until every process knows it, and then stays on. Whether
-// it is on is read with the shard's head, so that all groups of a shard follow it from one position on.
+// Rule names a decision that programs before some release make differently. Processes of both releases may write one
+// ledger for a while and must decide alike. A rule is therefore off until every process knows it, and then stays on.
+// Its status is read with the shard's head, so that all groups of a shard follow it from one position on.
 type Rule string
 
 // RuleEntry describes a rule to operators.
@@ -33,14 +33,14 @@ type RuleEntry struct {
 	Changes string
 }
 
-// Rules lists every rule, in the order in which releases brought them. Names are for ever: ledgers store them. There is
-// none at present; .ci/upgrade adds one to a copy of the program.
+// Rules lists all rules, in the order of their releases. Never change a name, because ledgers store it. Currently there
+// are no rules; .ci/upgrade adds one to a copy of the program.
 func Rules() []RuleEntry {
 	return []RuleEntry{}
 }
 
-// Follow switches rules on for the decisions of this state. It does not judge whether they are known.
+// Follow switches rules on for the decisions of this state. It does not check whether they are known.
 func (s *State) Follow(rules ...Rule) { s.rules = append(s.rules, rules...) }
 
-// Follows reports whether a rule is on. A decision that a rule changes asks this first.
+// Follows reports whether a rule is on. A decision that depends on a rule must call it.
 func (s *State) Follows(r Rule) bool { return slices.Contains(s.rules, r) }

@@ -6,7 +6,7 @@ import (
 	"integrityledger/domain"
 )
 
-// TestRules: names are unique, releases come in their order and after the floor, and no rule is of a release to come.
+// TestRules: names are unique, releases are in order and after the floor, and no rule has a future release.
 func TestRules(t *testing.T) {
 	seen := map[domain.Rule]bool{}
 	var last domain.Release

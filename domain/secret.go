@@ -31,36 +31,36 @@ const (
 	apiKeyLength     = len(apiKeyPrefix) + 26 + 1 + secretLength + checksumLength
 )
 
-// HasAPIKeyForm tells an API key, well formed or not, from a token of another kind.
+// HasAPIKeyForm reports whether a text is an API key, even a malformed one, and not a token of another kind.
 func HasAPIKeyForm(text string) bool { return strings.HasPrefix(text, apiKeyPrefix) }
 
-// NewAPIKey draws the secret of a key and returns the text that is shown once
-// (contract section 1) with the SHA-256 of the secret, which is all that is stored.
+// NewAPIKey generates the secret of a key. It returns the text that is shown once (contract, section 1) and the SHA-256
+// of the secret; only the hash is stored.
 func NewAPIKey(id KeyID) (text string, secretSHA256 [32]byte) { return newSecretText(apiKeyPrefix, id) }
 
-// NewSignInLink draws the id and secret of a link that signs a person in to the console, and returns its code, which
-// stands in the link alone, with the SHA-256 of the secret, which is all that is stored.
+// NewSignInLink generates the id and secret of a link that signs a person in to the console. It returns its code, which
+// is only in the link, and the SHA-256 of the secret; only the hash is stored.
 func NewSignInLink(now time.Time, shard Shard) (id SignInID, code string, secretSHA256 [32]byte) {
 	id = newShardID[SignInID](now, shard)
 	code, secretSHA256 = newSecretText(signInPrefix, id)
 	return id, code, secretSHA256
 }
 
-// ParseSignInCode splits the code of such a link into its id and the SHA-256 of its secret. A wrong form or checksum is
-// refused here, before any query.
+// ParseSignInCode splits the code of a sign-in link into its id and the SHA-256 of its secret. A wrong form or checksum
+// is refused here, before any query.
 func ParseSignInCode(text string) (id SignInID, secretSHA256 [32]byte, ok bool) {
 	return parseSecretText[SignInID](text, signInPrefix)
 }
 
-// NewKnownBrowser makes the value that a browser stores after a sign-in with an address: the time until which the
-// browser is known, and HMAC-SHA-256 under the ledger's secret of the address's hash and that time. It does not reveal
-// the address.
+// NewKnownBrowser returns the value that a browser stores after a sign-in with an address: the time until which the
+// browser is known, and the HMAC-SHA-256, with the ledger's secret, of the address's hash and that time. It does not
+// reveal the address.
 func NewKnownBrowser(secret LedgerSecret, emailSHA256 [32]byte, until time.Time) string {
 	end := strconv.FormatInt(until.Unix(), 10)
 	return end + "." + secret.digest("known-browser", emailSHA256[:], []byte(end))
 }
 
-// digest is HMAC-SHA-256 of a label and of parts, of which none but the last has another length each time.
+// digest returns the HMAC-SHA-256 of a label and parts. Only the last part may vary in length.
 func (s LedgerSecret) digest(label string, parts ...[]byte) string {
 	mac := hmac.New(sha256.New, s)
 	mac.Write([]byte(label))
@@ -70,20 +70,19 @@ func (s LedgerSecret) digest(label string, parts ...[]byte) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// SignText is data that a browser keeps for the service: readable, and signed under the ledger's secret for what the
-// label says.
+// SignText returns data for a browser to keep: readable, and signed with the ledger's secret for the purpose in label.
 func SignText(secret LedgerSecret, label string, data []byte) string {
 	return base64.RawURLEncoding.EncodeToString(data) + "." + secret.digest(label, data)
 }
 
-// SignedText is the data of a text that SignText has made with the label; ok is false for any other.
+// SignedText returns the data of a text from SignText with the same label. ok is false for any other text.
 func SignedText(secret LedgerSecret, label, text string) (data []byte, ok bool) {
 	kept, _, _ := strings.Cut(text, ".")
 	data, err := base64.RawURLEncoding.DecodeString(kept)
 	return data, err == nil && hmac.Equal([]byte(text), []byte(SignText(secret, label, data)))
 }
 
-// KnowsBrowser reports whether a text that a browser sends was made for the address, and its time is not over.
+// KnowsBrowser reports whether a text from a browser was created for the address and has not expired.
 func KnowsBrowser(secret LedgerSecret, text string, emailSHA256 [32]byte, now time.Time) bool {
 	end, _, _ := strings.Cut(text, ".")
 	seconds, err := strconv.ParseInt(end, 10, 64)
@@ -122,7 +121,7 @@ func parseSecretText[I ID[K], K kind](text, prefix string) (id I, secretSHA256 [
 
 const base62 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// checksum is on the way of every request, so it needs no big numbers.
+// checksum runs for every request, so it avoids big numbers.
 func checksum(text string) string {
 	var out [checksumLength]byte
 	sum := crc32.ChecksumIEEE([]byte(text))
@@ -132,7 +131,7 @@ func checksum(text string) string {
 	return string(out[:])
 }
 
-// randomBase62 draws so many base62 characters, each of 62 with the same chance.
+// randomBase62 returns uniformly random base62 characters.
 func randomBase62(length int) string {
 	most := new(big.Int).Exp(big.NewInt(62), big.NewInt(int64(length)), nil)
 	drawn, err := rand.Int(rand.Reader, most)
@@ -143,8 +142,8 @@ func randomBase62(length int) string {
 	return strings.Repeat("0", length-len(digits)) + digits
 }
 
-// SecretKey seals webhook secrets and the codes of invitations at rest with AES-256-GCM (NIST SP 800-38D), the id of
-// what they belong to as associated data: a sealed secret that is moved to another does not open.
+// SecretKey seals webhook secrets and the codes of invitations at rest with AES-256-GCM (NIST SP 800-38D). The owner's
+// id is the associated data, so that a sealed secret cannot be opened for another owner.
 //
 // Sealed form: one byte of version (1), the first four bytes of the key's
 // SHA-256, a random nonce of twelve bytes, ciphertext and tag.
@@ -157,7 +156,7 @@ const (
 	webhookSecretPrefix = "whsec_"
 )
 
-// ErrOtherSecretKey is a secret that was sealed under another key.
+// ErrOtherSecretKey means that a secret was sealed with another key.
 var ErrOtherSecretKey = errors.New("the secret was sealed under another INTEGRITY_SECRET_KEY")
 
 // ParseSecretKey reads 32 bytes in base64 (44 characters) or hexadecimal (64).
@@ -173,13 +172,13 @@ func ParseSecretKey(text string) (key SecretKey, err error) {
 	return key, nil
 }
 
-// NewSecretKey draws a key and also returns it in base64.
+// NewSecretKey generates a key and also returns it in base64.
 func NewSecretKey() (key SecretKey, text string) {
 	rand.Read(key[:])
 	return key, base64.StdEncoding.EncodeToString(key[:])
 }
 
-// newSecret draws a webhook secret, whsec_ and webhookLength base62 characters, and seals it.
+// newSecret generates a webhook secret, whsec_ and webhookLength base62 characters, and seals it.
 func (k SecretKey) newSecret(id WebhookID) (secret string, sealed []byte) {
 	secret = webhookSecretPrefix + randomBase62(webhookLength)
 	return secret, k.Seal(id, secret)
@@ -191,7 +190,8 @@ func (k SecretKey) Seal(id fmt.Stringer, secret string) []byte {
 	return k.gcm().Seal(sealed, nil, []byte(secret), []byte(id.String())) //nolint:gosec // gcm draws the nonce
 }
 
-// Open decrypts the secret of an id. ErrOtherSecretKey tells a wrong key from a damaged secret.
+// Open decrypts the secret of an id. It returns ErrOtherSecretKey for a wrong key, and another error for a damaged
+// secret.
 func (k SecretKey) Open(id fmt.Stringer, sealed []byte) (string, error) {
 	const head = 1 + sealedKeyID
 	if len(sealed) < head || sealed[0] != sealedVersion {
@@ -225,9 +225,9 @@ func (k SecretKey) id() []byte {
 	return sum[:sealedKeyID]
 }
 
-// SignWebhook is the value of the header Service-Signature of one attempt: t=<unix seconds>,v1=<hex>, one v1 for each
-// secret. The HMAC-SHA256 is over "<t>.<body>", its key the bytes of the whole secret with its prefix (specification,
-// Events; contract section 5).
+// SignWebhook returns the header Service-Signature of one attempt: t=<unix seconds>,v1=<hex>, with one v1 per secret.
+// The HMAC-SHA256 is over "<t>.<body>", and its key is the whole secret including its prefix (specification, Events;
+// contract, section 5).
 func SignWebhook(at time.Time, body []byte, secrets ...string) string {
 	t := strconv.FormatInt(at.Unix(), 10)
 	header := "t=" + t
@@ -237,9 +237,9 @@ func SignWebhook(at time.Time, body []byte, secrets ...string) string {
 	return header
 }
 
-// SignStandardWebhook is the value of the header webhook-signature of one attempt (Standard Webhooks 1.0.0):
-// v1,<base64>, one for each secret, separated by spaces. The HMAC-SHA256 is over "<id>.<unix seconds>.<body>", its key
-// the base64 decoding of the secret without its prefix.
+// SignStandardWebhook returns the header webhook-signature of one attempt (Standard Webhooks 1.0.0): v1,<base64>, one
+// per secret, separated by spaces. The HMAC-SHA256 is over "<id>.<unix seconds>.<body>", and its key is the
+// base64-decoded secret without its prefix.
 func SignStandardWebhook(id EventID, at time.Time, body []byte, secrets ...string) string {
 	var signatures []string
 	for _, secret := range secrets {
@@ -253,7 +253,7 @@ func SignStandardWebhook(id EventID, at time.Time, body []byte, secrets ...strin
 	return strings.Join(signatures, " ")
 }
 
-// webhookMAC is HMAC-SHA256 of "<head>.<body>".
+// webhookMAC returns the HMAC-SHA256 of "<head>.<body>".
 func webhookMAC(key []byte, head string, body []byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(head))

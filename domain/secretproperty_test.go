@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEveryKeyIsReadAsItWasWritten: an id of any bytes, zeros and ones at either end included, in any shard, and a
-// secret of any digits come back from the text of a key.
+// TestEveryKeyIsReadAsItWasWritten: any id, including zeros and ones at either end, in any shard, and any secret can be
+// parsed from the text of a key.
 func TestEveryKeyIsReadAsItWasWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := rapid.SliceOfN(

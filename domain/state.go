@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// State is what Decide may know: the parts of the ledger that a group of commands named in Needs, loaded under the
-// shard's lock, with the effects of every command decided before in the same group. Absent means not in the ledger,
-// never "not loaded": Load brings everything that Needs names.
+// State is the data available to Decide: the parts of the ledger that a group of commands named in Needs, loaded under
+// the shard's lock, with the effects of the commands already decided in the same group. Absent means not in the ledger,
+// never "not loaded", because Load loads everything that Needs names.
 //
 // The same State replays a whole log for an audit. It is not safe for concurrent use.
 type State struct {
 	Loaded
 	plans Plans
-	rules []Rule // that are on
+	rules []Rule // switched on
 }
 
-// Loaded is what a State knows, a table for each kind of thing. Its Add methods are for loading only. Adding a thing
-// twice keeps the first, so that rows which several commands of a group named stay one object.
+// Loaded is the data of a State, with a table for each kind of object. Its Add methods are only for loading. Adding an
+// object twice keeps the first, so that a row named by several commands of a group stays one object.
 type Loaded struct {
 	organizations table[OrganizationID, *Organization]
 	members       table[MemberID, *Member]
@@ -33,36 +33,36 @@ type Loaded struct {
 	public        table[PublicID, *Version]
 	usage         table[UsageKey, int64]
 	covered       []Period // months whose usage was loaded
-	// pending holds when each reservation that is not registered expires, those
-	// that have expired included. Loaded only where Needs asks for it.
+	// pending holds the expiry of each unregistered reservation, including expired ones. It is loaded only if Needs
+	// requests it.
 	pending table[OrganizationID, table[PublicID, time.Time]]
-	// webhooks holds destinations that were not deleted, authorized the companies of each, and destinations how many
-	// each company has. Loaded only where Needs asks for them.
+	// webhooks holds destinations that were not deleted, authorized the companies of each, and destinations the number of
+	// each company. They are loaded only if Needs requests them.
 	webhooks     table[WebhookID, *Webhook]
 	authorized   table[WebhookID, table[CompanyID, bool]]
 	destinations table[CompanyID, int]
 	links        table[LinkID, *OAuthLink]
-	passkeys     table[PasskeyID, *Passkey] // not removed
+	passkeys     table[PasskeyID, *Passkey] // without removed ones
 	meters       table[meterKey, MeterUsage]
-	// administered is loaded only where a command is administrative; administering lists the organizations whose count
-	// this state's commands have raised, in the order of the first command.
+	// administered is loaded only for administrative commands. administering lists the organizations whose count was
+	// raised in this state, in the order of the first command.
 	administered  table[OrganizationID, AdministeredDay]
 	administering []OrganizationID
 
 	accounts         table[OrganizationID, *CertificationAccount]
-	registrations    table[monthKey, int64] // out of the month's allowance
+	registrations    table[monthKey, int64] // of the month's allowance
 	artifacts        table[ArtifactID, *Artifact]
 	artifactVersions table[ArtifactVersionID, *ArtifactVersion]
 	certificates     table[PublicID, *Certificate]
 	contents         table[ContentNeed, int64]
 	claims           table[Claim, bool]
-	// Words that are not erased, where they were loaded or came into being.
+	// Texts that are not erased, if they were loaded or created.
 	titles table[ArtifactVersionID, Text]
 	names  table[OrganizationID, Text]
-	// keyNames only where Needs asks for them; activeKeys likewise: how many keys work.
+	// keyNames holds the names of keys, and activeKeys the number of active keys, if Needs requests them.
 	keyNames   table[KeyID, Text]
 	activeKeys table[OrganizationID, int]
-	// memberships is how many memberships an organization has had, where Needs asks for it.
+	// memberships is the number of memberships that an organization has had, if Needs requests it.
 	memberships table[OrganizationID, int]
 }
 
@@ -81,17 +81,17 @@ type versionKey struct {
 	version  int32
 }
 
-// UsageKey names one counter of new versions; the zero Company is the organization's total.
+// UsageKey identifies a counter of new versions. The zero Company means the organization's total.
 type UsageKey struct {
 	Organization OrganizationID
 	Period       Period
 	Company      CompanyID
 }
 
-// CertificationAccount is what certification knows of an organization.
+// CertificationAccount is an organization's certification data.
 type CertificationAccount struct {
 	RetentionDays int32 // 0: bytes are not kept
-	Credits       int64 // registrations left of file credit packs
+	Credits       int64 // registrations left in file credit packs
 }
 
 type monthKey struct {
@@ -99,10 +99,10 @@ type monthKey struct {
 	period       Period
 }
 
-// NewState makes an empty state.
+// NewState returns an empty state.
 func NewState(plans Plans) *State { return &State{plans: plans} }
 
-// table is a map that is made with its first entry.
+// table is a map that is created with its first entry.
 type table[K comparable, V any] map[K]V
 
 func (t *table[K, V]) put(key K, v V) {
@@ -112,7 +112,7 @@ func (t *table[K, V]) put(key K, v V) {
 	(*t)[key] = v
 }
 
-// addOnce adds a thing unless there is one under its key, and returns the one object that stands for it.
+// addOnce adds an object unless its key exists, and returns the only object with the key.
 func addOnce[K comparable, V any](known *table[K, *V], key K, v V) *V {
 	if (*known)[key] == nil {
 		known.put(key, &v)
@@ -138,7 +138,7 @@ func (s *Loaded) AddGrant(key KeyID, company CompanyID, enabled bool) {
 	s.grants.put(grantKey{key, company}, enabled)
 }
 
-// AddDocument returns the one object that stands for the document.
+// AddDocument returns the document's only object.
 func (s *Loaded) AddDocument(d Document) *Document {
 	return addOnce(&s.documents, documentKey{d.Company, d.Source, d.Reference}, d)
 }
@@ -148,45 +148,45 @@ func (s *Loaded) AddVersion(v Version) {
 	s.public.put(v.PublicID, addOnce(&s.versions, versionKey{v.Document.ID, v.Version}, v))
 }
 
-// AddPending loads when a reservation that is not registered expires.
+// AddPending loads the expiry of an unregistered reservation.
 func (s *Loaded) AddPending(o OrganizationID, id PublicID, expiresAt time.Time) {
 	expiries := s.pending[o]
 	expiries.put(id, expiresAt)
 	s.pending.put(o, expiries)
 }
 
-// Cover says that the usage of these months is loaded, as far as there is any.
+// Cover records that the usage of these months is loaded.
 func (s *Loaded) Cover(periods ...Period) { s.covered = append(s.covered, periods...) }
 
-// Covers reports whether the usage of a month is loaded: a decision in another month
-// would find none, and no quota would bind.
+// Covers reports whether the usage of a month is loaded. A decision in another month would see no usage and exceed
+// quotas.
 func (s *Loaded) Covers(p Period) bool { return slices.Contains(s.covered, p) }
 
 func (s *Loaded) AddUsage(k UsageKey, used int64) { s.usage.put(k, used) }
 func (s *Loaded) Used(k UsageKey) int64           { return s.usage[k] }
 
-// account returns an organization's account; an empty one if nothing was loaded.
+// account returns an organization's account, empty if none was loaded.
 func (s *Loaded) account(id OrganizationID) *CertificationAccount {
 	return addOnce(&s.accounts, id, CertificationAccount{})
 }
 
-// AddAccount loads what certification knows of an organization.
+// AddAccount loads an organization's certification data.
 func (s *Loaded) AddAccount(id OrganizationID, a CertificationAccount) {
 	*s.account(id) = a
 }
 
-// AddRegistrations loads how many registrations of a month were used.
+// AddRegistrations loads the number of registrations used in a month.
 func (s *Loaded) AddRegistrations(id OrganizationID, period Period, used int64) {
 	s.registrations.put(monthKey{id, period}, used)
 }
 
-// AddArtifact returns the one object that stands for the artifact; its versions and certificates point to it.
+// AddArtifact returns the artifact's only object. Its versions and certificates point to it.
 func (s *Loaded) AddArtifact(a Artifact) *Artifact      { return addOnce(&s.artifacts, a.ID, a) }
 func (s *Loaded) AddArtifactVersion(v ArtifactVersion)  { addOnce(&s.artifactVersions, v.ID, v) }
 func (s *Loaded) AddCertificate(c Certificate)          { addOnce(&s.certificates, c.PublicID, c) }
 func (s *Loaded) AddContent(n ContentNeed, count int64) { s.contents.put(n, count) }
 
-// AddClaim loads that a claim of an Idempotency-Key still holds.
+// AddClaim loads a claim of an Idempotency-Key that is still valid.
 func (s *Loaded) AddClaim(c Claim) { s.claims.put(c, true) }
 
 // AddTitle loads the title of a version; erased titles are left out.
@@ -233,8 +233,8 @@ func (s *Loaded) Version(document DocumentID, version int32) *Version {
 	return s.versions[versionKey{document, version}]
 }
 
-// Append gives drafts their ids and sequences, seals them (canonical data and hash) and applies them. Sequences
-// continue the organization's; now is the group's decision time.
+// Append assigns ids and sequences to drafts, computes their canonical data and hash, and applies them. Sequences
+// continue the organization's. now is the group's decision time.
 func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, error) {
 	if len(drafts) == 0 {
 		return nil, nil
@@ -271,7 +271,7 @@ func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, e
 	return events, nil
 }
 
-// Apply brings the state past one event. It fails only on an event that cannot follow this state.
+// Apply advances the state by an event. It fails only if the event cannot follow this state.
 func (s *State) Apply(e *Event) error {
 	if e.Body == nil {
 		return fmt.Errorf("event %s has no body", e.ID)

@@ -15,11 +15,11 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// TextRule says what ValidText requires.
+// TextRule describes the texts that ValidText accepts.
 const TextRule = strictjson.TextRule
 
-// ValidText reports whether the ledger can keep a text. PostgreSQL refuses any other text, and with it the whole
-// statement in which it stands.
+// ValidText reports whether the ledger can store a text. PostgreSQL refuses any other text, together with the whole
+// statement.
 func ValidText(text string) bool { return strictjson.ValidText(text) }
 
 // ValidName reports whether a text can be the name of something: 1 to most characters on one line, none of which is a
@@ -41,21 +41,21 @@ type Text struct {
 	Body string
 }
 
-// TextRef is how an event names a Text: its id and SHA-256(salt || body), so that
-// an auditor tells "erased" from "tampered".
+// TextRef is an event's reference to a Text: its id and SHA-256(salt || body), so that an auditor can distinguish
+// "erased" from "tampered".
 type TextRef struct {
 	ID     TextID `json:"id"`
 	SHA256 string `json:"sha256"`
 }
 
-// NewText draws the id and salt of a text.
+// NewText returns a text with a new id and salt.
 func NewText(now time.Time, body string) Text {
 	t := Text{ID: NewID[TextID](now), Body: body}
 	rand.Read(t.Salt[:])
 	return t
 }
 
-// draw makes a text of the body, once: a decision that is repeated gets the same.
+// draw creates a text from the body once, so that a repeated decision gets the same text.
 func (t *Text) draw(now time.Time, body string) Text {
 	if t.ID.IsZero() {
 		*t = NewText(now, body)
@@ -63,13 +63,13 @@ func (t *Text) draw(now time.Time, body string) Text {
 	return *t
 }
 
-// Ref is the text's name and salted hash.
+// Ref returns the text's id and salted hash.
 func (t Text) Ref() TextRef {
 	sum := sha256.Sum256(append(t.Salt[:], t.Body...))
 	return TextRef{ID: t.ID, SHA256: hex.EncodeToString(sum[:])}
 }
 
-// text is the text that a new event brings for a reference; without a body where the event is replayed.
+// text returns the text of a reference in a new event, without a body if the event is replayed.
 func (e *Event) text(ref TextRef) Text {
 	for _, t := range e.Texts {
 		if t.ID == ref.ID {
@@ -79,7 +79,7 @@ func (e *Event) text(ref TextRef) Text {
 	return Text{ID: ref.ID}
 }
 
-// optionalText is the text of a reference that may be missing.
+// optionalText returns the text of a reference that may be missing.
 func (e *Event) optionalText(ref *TextRef) *Text {
 	if ref == nil {
 		return nil
@@ -87,12 +87,12 @@ func (e *Event) optionalText(ref *TextRef) *Text {
 	return new(e.text(*ref))
 }
 
-// TypesWithTexts are the types of events that name texts.
+// TypesWithTexts lists the types of events that name texts.
 func TypesWithTexts() []EventType {
 	return slices.DeleteFunc(EventTypes(), func(t EventType) bool { return !t.NamesTexts() })
 }
 
-// TextRefs are all the texts that an event names, erasable or not.
+// TextRefs returns all texts that an event names, erasable or not.
 func TextRefs(body Body) []TextRef {
 	var list []TextRef
 	if k := rowByBody[reflect.TypeOf(body)]; k != nil && k.texts != nil {
@@ -103,8 +103,8 @@ func TextRefs(body Body) []TextRef {
 	return list
 }
 
-// ErasableTexts are the texts that an event names. The signed bytes of a certificate that publishes nothing contain no
-// personal words and are not included.
+// ErasableTexts returns the erasable texts that an event names. The signed bytes of a certificate that publishes
+// nothing contain no personal data and are not included.
 func ErasableTexts(body Body) []TextRef {
 	if b, ok := body.(*CertificateIssuedBody); ok && len(b.PublicFields) == 0 {
 		return nil
@@ -112,11 +112,11 @@ func ErasableTexts(body Body) []TextRef {
 	return TextRefs(body)
 }
 
-// EraseTexts erases texts for good. What remains in the log are their ids and
-// salted hashes, which tell nothing about them.
+// EraseTexts permanently erases texts. Only their ids and salted hashes remain in the log, which reveal nothing about
+// them.
 type EraseTexts struct {
 	Origin
-	Subject string // the id of what they belong to
+	Subject string // the id of the object they belong to
 	Texts   []TextID
 }
 
@@ -129,9 +129,9 @@ func (c *EraseTexts) Need(n *Needs) {
 	}
 }
 
-// Decide implements Command. A membership must have ended: a member without an address
-// could still act. A destination that still receives is disabled, for nothing can
-// be sent to an address that is gone; its owner gives it a new one, or deletes it.
+// Decide implements Command. A membership must have ended, because a member without an address could still act. An
+// active destination is disabled, because nothing can be sent to an erased address. Its owner must set a new one or
+// delete it.
 func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, errUnknownOrganization
@@ -155,18 +155,18 @@ func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
 	return append(drafts, erased(c.Subject, c.Texts)), nil
 }
 
-// erased is the event that erases texts of a subject.
+// erased returns the event that erases texts of a subject.
 func erased(subject string, texts []TextID) Draft {
 	return Draft{Subject: subject, Body: &TextsErasedBody{Subject: subject, Texts: texts}}
 }
 
-// TextsErasedBody says which texts an operator erased, for which subject.
+// TextsErasedBody records the texts of a subject that were erased.
 type TextsErasedBody struct {
 	Subject string   `json:"subject"`
 	Texts   []TextID `json:"texts"`
 }
 
-// apply forgets the texts wherever the state holds them.
+// apply removes the texts from the state.
 func (b *TextsErasedBody) apply(s *State, _ *Event) error {
 	texts := make(map[TextID]bool, len(b.Texts))
 	for _, id := range b.Texts {

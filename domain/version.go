@@ -11,20 +11,20 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// Document is all versions of one document reference.
+// Document contains all versions of one document reference.
 type Document struct {
 	ID              DocumentID
 	Organization    OrganizationID
 	Company         CompanyID
 	Source          string
 	Reference       string
-	Highest         int32 // highest accepted version; 0 while there are reservations only
+	Highest         int32 // highest accepted version; 0 while there are only reservations
 	HighestRevoked  bool
 	HighestPublicID PublicID
 }
 
-// Version is one version of a document: reserved, then registered, or registered
-// at once. Reservation and version are one life, so they cannot disagree.
+// Version is a version of a document: reserved, then registered, or registered at once. Reservation and registration
+// are one object, so they cannot disagree.
 type Version struct {
 	Document  *Document
 	Version   int32
@@ -69,7 +69,7 @@ const (
 	StatusRevoked    = evidence.Revoked
 )
 
-// Record is an accepted version as its organization sees it.
+// Record is an accepted version, for its organization.
 type Record struct {
 	ID       RecordID
 	PublicID PublicID
@@ -86,7 +86,7 @@ type Record struct {
 	RevokedAt           *time.Time
 }
 
-// Record shows an accepted version; its document must be set.
+// Record returns an accepted version as a Record. Its document must be set.
 func (v *Version) Record(companyReference string) Record {
 	r := Record{
 		ID: v.RecordID, PublicID: v.PublicID, SHA256: v.SHA256,
@@ -106,31 +106,31 @@ type RecordRegisteredBody struct {
 	DocumentID DocumentID `json:"documentId"` // see OpensDocument
 	VersionReference
 	PreviousVersion *int32 `json:"previousVersion"`
-	// Reserved says that this finalizes a reservation of the version.
+	// Reserved is set if this finalizes a reservation of the version.
 	Reserved  bool   `json:"reserved,omitzero"`
 	Salt      string `json:"salt"`
 	Period    Period `json:"period"`
 	Status    Status `json:"status"` // current, or superseded for a late lower version
 	KeyID     string `json:"keyId"`
 	Signature string `json:"signature"`
-	// Payload is exactly the signed text; it stands in the event as a nested object, whose canonical form is itself.
+	// Payload is exactly the signed text. In the event it is a nested object, which is its own canonical form.
 	Payload  json.RawMessage        `json:"payload"`
-	Record   evidence.RecordPayload `json:"-"` // what Payload says
+	Record   evidence.RecordPayload `json:"-"` // the parsed Payload
 	PublicID PublicID               `json:"-"` // of Record
 }
 
-// OpensDocument reports that no earlier event belongs to the document: the id of such a document is made of the bits of
-// the id of its first record. False says nothing, because before this rule a new document had an id of its own.
+// OpensDocument reports whether this is known to be the first event of the document: the document's id then has the
+// bits of its first record's id. False means nothing, because before this rule a new document had an independent id.
 func (b *RecordRegisteredBody) OpensDocument() bool { return DocumentID(b.RecordID) == b.DocumentID }
 
-// RecordSupersededBody says that a higher version took the place of this one.
+// RecordSupersededBody records that a higher version has replaced this one.
 type RecordSupersededBody struct {
 	DocumentID DocumentID `json:"documentId"`
 	Version    int32      `json:"version"`
 	ByVersion  int32      `json:"byVersion"`
 }
 
-// apply changes nothing: which version is current follows from the document's highest.
+// apply changes nothing, because the current version follows from the document's highest.
 func (*RecordSupersededBody) apply(*State, *Event) error { return nil }
 
 // RecordRevokedBody revokes one version.
@@ -189,7 +189,7 @@ func (b *RecordRegisteredBody) appendCanonical(dst []byte) []byte {
 	return registeredForm.Append(dst, b)
 }
 
-// References are what the payload's referencesSha256 commits to.
+// References returns the references that the payload's referencesSha256 commits to.
 func (b *RecordRegisteredBody) References() evidence.References {
 	return evidence.References{
 		CompanyReference: b.CompanyReference, Source: b.Source, DocumentReference: b.DocumentReference,
@@ -197,7 +197,7 @@ func (b *RecordRegisteredBody) References() evidence.References {
 	}
 }
 
-// Registered is the version that the event registers; projections need no document of it.
+// Registered returns the version that the event registers. Projections may pass a nil document.
 func (b *RecordRegisteredBody) Registered(d *Document) Version {
 	return Version{
 		Document: d, Version: b.Version, PublicID: b.PublicID, RecordID: b.RecordID, PreviousVersion: b.PreviousVersion,
@@ -207,7 +207,7 @@ func (b *RecordRegisteredBody) Registered(d *Document) Version {
 	}
 }
 
-// readPayload reads Record and PublicID.
+// readPayload sets Record and PublicID from Payload.
 func (b *RecordRegisteredBody) readPayload() (err error) {
 	if b.Record, err = evidence.ParseRecordPayload(b.Payload); err != nil {
 		return fmt.Errorf("payload: %w", err)
@@ -219,8 +219,8 @@ func (b *RecordRegisteredBody) readPayload() (err error) {
 	return nil
 }
 
-// Revoke ends one version for good. The evidence stays; no lower version becomes
-// current again. The reason is an erasable text, seen in the audit history only.
+// Revoke permanently revokes a version. The evidence stays, and no lower version becomes current again. The reason is
+// an erasable text, shown only in the audit history.
 type Revoke struct {
 	Origin
 	Key      KeyID
@@ -230,15 +230,15 @@ type Revoke struct {
 	reason Text
 
 	Outcome  Record
-	Replayed bool // it was revoked before; the first reason is kept
+	Replayed bool // it was already revoked; the first reason is kept
 }
 
 func (c *Revoke) Need(n *Needs) {
 	n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: c.PublicID})
 }
 
-// Decide implements Command. A record of another organization or of a company
-// without a grant answers as an unknown one, and so does a reservation. A member who has signed in needs no grant.
+// Decide implements Command. A record of another organization or of a company without a grant counts as unknown, and so
+// does a reservation. A signed-in member needs no grant.
 func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.public[c.PublicID]
 	if known == nil || !known.Registered() || known.Document.Organization != c.Organization ||
@@ -263,8 +263,8 @@ func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{draft}, nil
 }
 
-// SignedRecord is what the event of a registration holds about signature and
-// binding, as stored: nothing of it is believed before evidence verifies it.
+// SignedRecord is the stored signature data of a registration's event. Do not trust any of it before evidence has
+// verified it.
 type SignedRecord struct {
 	Payload   json.RawMessage `json:"payload"`
 	KeyID     string          `json:"keyId"`
@@ -272,7 +272,7 @@ type SignedRecord struct {
 	evidence.References
 }
 
-// ReadSignedRecord takes the stored data of a registration apart without judging it. The payload is a part of data.
+// ReadSignedRecord parses the stored data of a registration without checking it. The payload shares memory with data.
 func ReadSignedRecord(data []byte) (r SignedRecord, err error) {
 	var b RecordRegisteredBody
 	if registeredForm.Scan(data, &b) {

@@ -7,10 +7,10 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// AddressBlocked is the reason of a delivery whose receiver has an address that the service does not connect to.
+// AddressBlocked is the reason of a failed delivery if the service may not connect to the receiver's address.
 const AddressBlocked = "ADDRESS_BLOCKED"
 
-// BlockedAddressRemedy says how an operator lets webhooks go to addresses that are otherwise refused.
+// BlockedAddressRemedy tells an operator how to allow webhooks to addresses that are refused by default.
 const BlockedAddressRemedy = "For trying it out, serve --demo sends to http and https addresses of the service's " +
 	"own machine, " +
 	"and INTEGRITY_WEBHOOK_ALLOW_INSECURE=true, a setting of its operator, to every address."
@@ -23,7 +23,7 @@ const (
 	DefaultSecretOverlap  = 24 * time.Hour
 )
 
-// WebhookTypes are the kinds of events that a destination can receive. They are the events of the change feed, in the
+// WebhookTypes lists the types of events that a destination can receive. They are the events of the change feed, in the
 // order of their bits in a WebhookMask.
 func WebhookTypes() []EventType {
 	return []EventType{RecordRegistered, RecordSuperseded, RecordRevoked}
@@ -32,7 +32,7 @@ func WebhookTypes() []EventType {
 // WebhookMask is a set of WebhookTypes: bit i stands for the ith.
 type WebhookMask int16
 
-// MaskOf is the set of the given types; other types are left out.
+// MaskOf returns the set of the given types. It ignores other types.
 func MaskOf(types []EventType) WebhookMask {
 	var m WebhookMask
 	for i, t := range WebhookTypes() {
@@ -43,7 +43,7 @@ func MaskOf(types []EventType) WebhookMask {
 	return m
 }
 
-// Types lists the set in the order of WebhookTypes.
+// Types returns the set in the order of WebhookTypes.
 func (m WebhookMask) Types() []EventType {
 	types := []EventType{}
 	for i, t := range WebhookTypes() {
@@ -54,7 +54,7 @@ func (m WebhookMask) Types() []EventType {
 	return types
 }
 
-// WebhookStatus says whether a destination receives anything.
+// WebhookStatus is the status of a destination.
 type WebhookStatus string
 
 // Only an active destination receives anything.
@@ -63,13 +63,13 @@ const (
 	WebhookDisabled WebhookStatus = "disabled"
 )
 
-// DisableReason is why the service disabled a destination by itself.
+// DisableReason is the reason why the service disabled a destination.
 type DisableReason string
 
 // Reasons (contract section 5).
 const (
 	DisabledGone    DisableReason = "gone"    // it answered 410
-	DisabledFailing DisableReason = "failing" // five days of nothing but failures
+	DisabledFailing DisableReason = "failing" // only failures for five days
 )
 
 // Webhook is a destination of deliveries. Its address and description are
@@ -81,10 +81,10 @@ type Webhook struct {
 	Description    *Text
 	Types          WebhookMask
 	Status         WebhookStatus
-	DisabledReason *DisableReason // nil: by the organization itself, or not at all
+	DisabledReason *DisableReason // nil if the organization disabled it, or if it is not disabled
 	Secret         []byte         // sealed
-	PreviousSecret []byte         // sealed; what it was before the last rotation
-	PreviousUntil  *time.Time     // signatures carry the previous secret too until then
+	PreviousSecret []byte         // sealed; the secret before the last rotation
+	PreviousUntil  *time.Time     // until then the previous secret signs, too
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
 }
@@ -107,7 +107,7 @@ func (b *WebhookCreatedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// WebhookUpdatedBody replaces everything that an organization can change about a destination but its secret.
+// WebhookUpdatedBody replaces all changeable data of a destination except its secret.
 type WebhookUpdatedBody struct {
 	WebhookID   WebhookID     `json:"webhookId"`
 	URL         TextRef       `json:"url"`
@@ -118,7 +118,7 @@ type WebhookUpdatedBody struct {
 
 func (b *WebhookUpdatedBody) apply(s *State, e *Event) error {
 	w := s.webhooks[b.WebhookID]
-	if w == nil { // of an organization whose destinations were not loaded
+	if w == nil { // the organization's destinations were not loaded
 		return nil
 	}
 	if b.URL.ID != w.URL.ID {
@@ -131,7 +131,7 @@ func (b *WebhookUpdatedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// WebhookSecretRotatedBody replaces the secret; the previous one signs beside it until PreviousUntil.
+// WebhookSecretRotatedBody replaces the secret. The previous one also signs until PreviousUntil.
 type WebhookSecretRotatedBody struct {
 	WebhookID     WebhookID `json:"webhookId"`
 	Secret        []byte    `json:"secret"` // sealed
@@ -145,7 +145,7 @@ func (b *WebhookSecretRotatedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// WebhookDisabledBody says that the service disabled a destination by itself.
+// WebhookDisabledBody records that the service disabled a destination.
 type WebhookDisabledBody struct {
 	WebhookID WebhookID     `json:"webhookId"`
 	Reason    DisableReason `json:"reason"`
@@ -172,7 +172,7 @@ func (b *WebhookDeletedBody) apply(s *State, _ *Event) error {
 	return nil
 }
 
-// WebhookAccessBody authorizes a destination for the event's company, or takes that back.
+// WebhookAccessBody authorizes a destination for the event's company, or revokes the authorization.
 type WebhookAccessBody struct {
 	WebhookID WebhookID `json:"webhookId"`
 	Enabled   bool      `json:"enabled"`
@@ -193,7 +193,7 @@ func (b *WebhookAccessBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// webhook finds a destination of an organization that was not deleted, or nil.
+// webhook returns a destination of an organization, or nil if it does not exist or was deleted.
 func (s *State) webhook(o OrganizationID, id WebhookID) *Webhook {
 	if w := s.webhooks[id]; w != nil && w.Organization == o {
 		return w
@@ -201,7 +201,7 @@ func (s *State) webhook(o OrganizationID, id WebhookID) *Webhook {
 	return nil
 }
 
-// AddWebhookAccess loads that a destination is authorized for a company.
+// AddWebhookAccess loads the authorization of a destination for a company.
 func (s *Loaded) AddWebhookAccess(company CompanyID, webhook WebhookID) {
 	companies := s.authorized[webhook]
 	if companies[company] {
@@ -212,7 +212,7 @@ func (s *Loaded) AddWebhookAccess(company CompanyID, webhook WebhookID) {
 	s.destinations.put(company, s.destinations[company]+1)
 }
 
-// What a destination may be called.
+// Limits of a destination's description.
 const (
 	MaxWebhookDescription  = 200
 	WebhookDescriptionRule = "must be at most 200 characters on one line, without control characters and characters " +
@@ -220,7 +220,7 @@ const (
 		"the direction of writing"
 )
 
-// checkDescription refuses what a destination cannot be called. It may have no description.
+// checkDescription refuses an invalid description. It may be empty.
 func checkDescription(text string) error {
 	if text != "" && !ValidName(text, MaxWebhookDescription) {
 		return InvalidMember("/description", strictjson.CodeFormat, WebhookDescriptionRule)
@@ -231,7 +231,7 @@ func checkDescription(text string) error {
 // CreateWebhook adds a destination. It receives nothing until it is authorized for a company.
 type CreateWebhook struct {
 	Origin
-	URL         string // has passed webhooks.EgressPolicy.CheckURL
+	URL         string // checked with webhooks.EgressPolicy.CheckURL
 	Description string // may be empty
 	Types       WebhookMask
 
@@ -242,7 +242,7 @@ type CreateWebhook struct {
 	Outcome Webhook
 }
 
-// NewCreateWebhook draws the destination's id and secret, and returns the secret, which is shown once.
+// NewCreateWebhook generates the destination's id and secret and returns the secret, which is shown once.
 func NewCreateWebhook(c CreateWebhook, key SecretKey, now time.Time) (command *CreateWebhook, secret string) {
 	c.id = NewID[WebhookID](now)
 	secret, c.secret = key.newSecret(c.id)
@@ -257,7 +257,7 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	if known := s.webhooks[c.id]; known != nil {
 		c.Outcome = *known
-		return nil, nil // an earlier attempt of this very command: the id is fresh
+		return nil, nil // an earlier attempt of this command: the id is new
 	}
 	if err := checkDescription(c.Description); err != nil {
 		return nil, err
@@ -286,12 +286,12 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Subject: c.id.String(), Body: body, Texts: texts}}, nil
 }
 
-// UpdateWebhook changes what an organization can change about a destination. Nil members stay as they are.
+// UpdateWebhook changes a destination. Nil members stay unchanged.
 type UpdateWebhook struct {
 	Origin
 	Webhook     WebhookID
 	URL         *string
-	Description *string // empty: none
+	Description *string // empty removes it
 	Types       *WebhookMask
 	Status      *WebhookStatus
 
@@ -302,7 +302,7 @@ type UpdateWebhook struct {
 
 func (c *UpdateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command. What changes nothing is no event. The texts that are replaced are erased with the change.
+// Decide implements Command. A command that changes nothing causes no event. Replaced texts are erased with the change.
 func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
@@ -356,7 +356,7 @@ func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	return drafts, nil
 }
 
-// updated is the event's body that says all of a destination that an organization can change.
+// updated returns the event's body with all changeable data of the destination.
 func (w *Webhook) updated() *WebhookUpdatedBody {
 	b := &WebhookUpdatedBody{WebhookID: w.ID, URL: w.URL.Ref(), Types: w.Types.Types(), Status: w.Status}
 	if w.Description != nil && w.Description.Body != "" {
@@ -365,7 +365,7 @@ func (w *Webhook) updated() *WebhookUpdatedBody {
 	return b
 }
 
-// texts are the texts of a destination that are not erased.
+// texts returns the texts of a destination that are not erased.
 func (w *Webhook) texts() []TextID {
 	var ids []TextID
 	if w.URL.Body != "" {
@@ -377,7 +377,7 @@ func (w *Webhook) texts() []TextID {
 	return ids
 }
 
-// RotateSecret gives a destination another secret. The previous one signs beside it until the overlap ends.
+// RotateSecret gives a destination a new secret. The previous one also signs until the overlap ends.
 type RotateSecret struct {
 	Origin
 	Webhook WebhookID
@@ -388,7 +388,7 @@ type RotateSecret struct {
 	Outcome Webhook
 }
 
-// NewRotateSecret draws a secret and returns it; it is shown once.
+// NewRotateSecret generates a secret and returns it. It is shown once.
 func NewRotateSecret(c RotateSecret, key SecretKey) (command *RotateSecret, secret string) {
 	secret, c.secret = key.newSecret(c.Webhook)
 	return &c, secret
@@ -409,7 +409,7 @@ func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Subject: c.Webhook.String(), Body: body}}, nil
 }
 
-// DisableWebhook is the service's own decision on a destination that cannot be delivered to.
+// DisableWebhook lets the service disable a destination that cannot be delivered to.
 type DisableWebhook struct {
 	Origin
 	Webhook WebhookID
@@ -418,7 +418,7 @@ type DisableWebhook struct {
 
 func (c *DisableWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command. A destination that is gone or disabled already stays as it is.
+// Decide implements Command. It does not change a destination that was deleted or is already disabled.
 func (c *DisableWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil || known.Status == WebhookDisabled {
@@ -448,14 +448,14 @@ func (c *DeleteWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
 	return drafts, nil
 }
 
-// SetWebhookAccess authorizes a destination for a company or takes that back.
+// SetWebhookAccess authorizes a destination for a company or revokes the authorization.
 type SetWebhookAccess struct {
 	Origin
 	Company CompanyID
 	Webhook WebhookID
 	Enabled bool
 
-	idle bool // an authorization is to be taken back that the destination does not have
+	idle bool // revokes an authorization that the destination does not have
 
 	UpdatedAt time.Time // the outcome
 }
@@ -466,8 +466,8 @@ func (c *SetWebhookAccess) Need(n *Needs) {
 	n.CompanyWebhooks = append(n.CompanyWebhooks, c.Company)
 }
 
-// Decide implements Command. Ids of another organization answer as unknown ones.
-// Every call is an event, so that updatedAt and the history agree.
+// Decide implements Command. Ids of another organization count as unknown. Every call causes an event, so that
+// updatedAt and the history agree.
 func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	company := s.companies[c.Company]
 	if company == nil || company.Organization != c.Organization {

@@ -53,7 +53,7 @@ func TestSecretKey(t *testing.T) {
 	if bytes.Equal(key.Seal(mine, secret), sealed) {
 		t.Error("a nonce was used twice")
 	}
-	// The sealed form, put together by hand: what is in a database opens for ever.
+	// The sealed form, built by hand: stored secrets must stay readable in all later versions.
 	block, _ := aes.NewCipher(key[:])
 	gcm, _ := cipher.NewGCM(block)
 	sum, nonce := sha256.Sum256(key[:]), []byte("twelve bytes")
@@ -63,7 +63,7 @@ func TestSecretKey(t *testing.T) {
 	}
 }
 
-// The form is fixed: a receiver in any language is written against it.
+// TestSignWebhook: the form is fixed, because receivers in any language depend on it.
 func TestSignWebhook(t *testing.T) {
 	got := SignWebhook(time.Unix(1700000000, 5), []byte(`{"a":1}`), "whsec_x", "whsec_y")
 	const want = "t=1700000000,v1=b3438763ab46d9634b9844c8722818eaf523f803db1327484c6067462a5fd6d1" +
@@ -73,8 +73,8 @@ func TestSignWebhook(t *testing.T) {
 	}
 }
 
-// An organization has at most 50 destinations, a company 20 authorized ones; deleting one makes room, and takes its
-// authorizations along.
+// TestWebhookLimits: an organization has at most 50 destinations, and a company 20 authorized ones. Deleting one makes
+// room and ends its authorizations.
 func TestWebhookLimits(t *testing.T) {
 	w := newWorld(t, testSigner(t), 100)
 	origin := w.origin
@@ -106,7 +106,7 @@ func TestWebhookLimits(t *testing.T) {
 			t.Fatalf("%d: %s", i, code)
 		}
 	}
-	// A registration later in the same group goes by this to queue its deliveries.
+	// A later registration in the same group depends on this to queue its deliveries.
 	if !w.state.Company(company.ID).HasWebhooks {
 		t.Error("the company does not know that it has destinations")
 	}
@@ -122,7 +122,7 @@ func TestWebhookLimits(t *testing.T) {
 	if code := authorize(ids[30], true); code != "" {
 		t.Errorf("after a deletion: %q", code)
 	}
-	for range 2 { // taking back what is not there makes no room
+	for range 2 { // revoking a missing authorization makes no room
 		if code := authorize(ids[30], false); code != "" {
 			t.Errorf("taken back: %q", code)
 		}
