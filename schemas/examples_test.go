@@ -28,7 +28,7 @@ func exemplified(t *testing.T, what string, content any) {
 	}
 }
 
-// Every request body, every answer and every error has an example, which follows its schema.
+// TestExamplesOfEveryOperation: every request body, response and error has an example that is valid under its schema.
 func TestExamplesOfEveryOperation(t *testing.T) {
 	for file, document := range documents(t) {
 		operations(document, func(_, _ string, operation map[string]any) {
@@ -51,7 +51,7 @@ func TestExamplesOfEveryOperation(t *testing.T) {
 	}
 }
 
-// exampleOf is the example of what an operation answers.
+// exampleOf returns the example of an operation's response.
 func exampleOf(t *testing.T, file, id, status, mediaType string) (text json.RawMessage) {
 	t.Helper()
 	operations(documents(t)[file], func(_, _ string, operation map[string]any) {
@@ -65,11 +65,11 @@ func exampleOf(t *testing.T, file, id, status, mediaType string) (text json.RawM
 	return text
 }
 
-// exampleDocument is the file that the examples tell of.
+// exampleDocument is the file that the examples are about.
 const exampleDocument = "%PDF-1.7 a document\n"
 
-// The examples are true: with the published keys the evidence, its inclusion and the certificate verify against the
-// file, and whatever tells of the record or of its registration says the same.
+// TestExamplesAgree: with the published keys, the evidence, its inclusion and the certificate in the examples verify
+// against the file, and all examples of the record and its registration agree.
 func TestExamplesAgree(t *testing.T) {
 	const id, event = "k3v7q2mzt5h4nw6cjd2ray3xpa", "evt_01jd4gq5k2f8m9x3v7w6t5r4e1"
 	trust, err := evidence.ParseTrustedKeys(exampleOf(t, schemas.OpenAPIFile, "getTrustedKeys", "200", "application/json"))

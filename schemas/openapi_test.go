@@ -8,7 +8,7 @@ import (
 	"integrityledger/schemas"
 )
 
-// documents are the OpenAPI documents by their file.
+// documents returns the OpenAPI documents by file name.
 func documents(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	read := map[string]map[string]any{}
@@ -20,8 +20,8 @@ func documents(t *testing.T) map[string]map[string]any {
 	return read
 }
 
-// visit calls see for every object of a document, with the pointer that leads to it. What lies in an example is data of
-// the API, and no part of the document.
+// visit calls see for every object of a document, with its JSON pointer. It skips examples, which are data of the API
+// rather than parts of the document.
 func visit(value any, pointer string, see func(pointer string, object map[string]any)) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -47,7 +47,8 @@ func operations(document map[string]any, see func(method, path string, operation
 	}
 }
 
-// A generator takes an integer without a format for 32 bits, and a member with a default for one that is always there.
+// TestIntegersAndDefaultsForGenerators: generators treat an integer without a format as 32 bits, and a member with a
+// default as always present.
 func TestIntegersAndDefaultsForGenerators(t *testing.T) {
 	for file, document := range documents(t) {
 		integers := 0
@@ -69,8 +70,8 @@ func TestIntegersAndDefaultsForGenerators(t *testing.T) {
 	}
 }
 
-// taken are names, in lower case, that a language, its standard library or OpenAPI has taken where the code of
-// generators sees them without an import: a schema of that name hides them or is refused.
+// taken lists names, in lower case, that a language, its standard library or a generator already uses without an
+// import: a schema of that name would shadow them or be refused.
 var taken = strings.Fields(`
 	array arraybuffer bigint blob boolean buffer cache client clients comment console credential crypto date document
 	element error event exclude extract file formdata function headers history image infinity instancetype intl iterator
@@ -97,8 +98,8 @@ func TestSchemaNamesAreFree(t *testing.T) {
 	}
 }
 
-// A generator makes a method of every operation, so OPTIONS, which browsers alone send, is left out. Every operation
-// says how it is refused.
+// TestOperationsForGenerators: generators create a method for every operation, so OPTIONS, which only browsers send, is
+// left out. Every operation documents its errors.
 func TestOperationsForGenerators(t *testing.T) {
 	for file, document := range documents(t) {
 		operations(document, func(method, path string, operation map[string]any) {

@@ -15,16 +15,16 @@ import (
 //go:embed *.json
 var files embed.FS
 
-// The OpenAPI documents: of the integrity API, and of certification with the account behind a key.
+// The OpenAPI documents of the integrity API, and of certification and the account behind a key.
 const (
 	OpenAPIFile              = "integrity-openapi.json"
 	CertificationOpenAPIFile = "openapi.json"
 )
 
-// VectorsFile holds receipts and what every verifier must find in them; the test of domain/evidence writes it.
-// GeneratedAtFile holds forms of generatedAt and what is kept of them, WebhookVectorsFile deliveries of webhooks; the
-// test of projections/queue/webhooks writes it. OutcomesFile holds answers to writes that did not succeed, and what
-// every client must make of them. Every file but these six is a JSON Schema.
+// VectorsFile has receipts and the results required of every verifier; the test of domain/evidence writes it.
+// GeneratedAtFile has spellings of generatedAt and their normal forms. WebhookVectorsFile has deliveries of webhooks;
+// the test of projections/queue/webhooks writes it. OutcomesFile has error responses to writes and the reaction
+// required of every client. All files but these six are JSON Schemas.
 const (
 	VectorsFile        = "verification-vectors.json"
 	GeneratedAtFile    = "generated-at-vectors.json"
@@ -35,10 +35,10 @@ const (
 // IsVectors reports whether a file holds test vectors.
 func IsVectors(name string) bool { return strings.HasSuffix(name, "-vectors.json") }
 
-// base stands in the files for the address of the service.
+// base is the placeholder for the service's address in the files.
 const base = "https://ledger.example"
 
-// File returns a file unchanged, or an error that is fs.ErrNotExist.
+// File returns a file unchanged. The error wraps fs.ErrNotExist.
 func File(name string) ([]byte, error) {
 	text, err := files.ReadFile(name)
 	if err != nil {
@@ -47,14 +47,14 @@ func File(name string) ([]byte, error) {
 	return text, nil
 }
 
-// OpenAPI returns an OpenAPI document of a service: baseURL is its server and begins the links of the examples, except
-// in what signatures cover. Each pair of texts in replaced, old before new, is replaced in every description.
+// OpenAPI returns an OpenAPI document of a service: baseURL is its server and the prefix of the links in examples,
+// except within signed payloads. Each pair of texts in replaced, old before new, is replaced in every description.
 func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
 	text, err := File(name)
 	if err != nil {
 		return nil, err
 	}
-	// A member's value begins like this; inside a signed payload there is no space.
+	// The beginning of a member's value. Signed payloads have no space there, so they do not match.
 	const member = `": "`
 	pairs := []string{member + base, member + inner(baseURL)}
 	for _, part := range replaced {
@@ -63,13 +63,13 @@ func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
 	return []byte(strings.NewReplacer(pairs...).Replace(string(text))), nil
 }
 
-// inner is a text between the quotes of a JSON string.
+// inner returns a text as it appears between the quotes of a JSON string.
 func inner(text string) string {
-	quoted, _ := encode(text) // a string can always be encoded
+	quoted, _ := encode(text) // never fails for a string
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// encode writes JSON as these files have it: <, > and & are not escaped.
+// encode writes JSON in the style of these files: <, > and & are not escaped.
 func encode(value any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -80,7 +80,7 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Schema returns a JSON Schema whose $id is an address of the service, or the test vectors unchanged.
+// Schema returns a JSON Schema whose $id is a URL of the service, or test vectors unchanged.
 func Schema(name, baseURL string) ([]byte, error) {
 	if name == OpenAPIFile || name == CertificationOpenAPIFile {
 		return nil, fmt.Errorf("schemas: %s: %w", name, fs.ErrNotExist)
@@ -92,12 +92,13 @@ func Schema(name, baseURL string) ([]byte, error) {
 	return []byte(strings.Replace(string(text), `"$id": "`+base, `"$id": "`+inner(baseURL), 1)), nil
 }
 
-// components are those of an OpenAPI document, each of them still as text.
+// components holds the components of an OpenAPI document, not yet decoded.
 type components struct {
 	Schemas, Parameters map[string]json.RawMessage
 }
 
-// componentsOf reads each document once: it is large, and a service asks for some twenty objects when it starts.
+// componentsOf decodes each document once: the documents are large, and a service requests about twenty objects at
+// startup.
 var componentsOf = map[string]func() (components, error){
 	OpenAPIFile: sync.OnceValues(func() (components, error) { return readComponents(OpenAPIFile) }),
 	CertificationOpenAPIFile: sync.OnceValues(func() (components, error) {
@@ -159,7 +160,7 @@ func Object(file, component string, parameters ...string) (json.RawMessage, erro
 	return encode(object)
 }
 
-// decode reads one of the components anew, so that the caller may change what it gets.
+// decode decodes a fresh copy of a component, which the caller may change.
 func decode(from map[string]json.RawMessage, name string, into any) error {
 	text, ok := from[name]
 	if !ok {
@@ -172,7 +173,7 @@ func decode(from map[string]json.RawMessage, name string, into any) error {
 
 const reference = "#/components/schemas/"
 
-// resolve replaces every reference within a schema by its target, which is resolved as well.
+// resolve replaces every reference within a schema with its resolved target.
 func (c components) resolve(schema any) (resolved any, err error) {
 	switch s := schema.(type) {
 	case map[string]any:

@@ -71,8 +71,8 @@ func TestEverySchemaIsClosedAndCompiles(t *testing.T) {
 	}
 }
 
-// TestOpenAPIDocumentsAgree: a component that both documents have is the same in both, except for error codes and for
-// the limits that a header can name.
+// TestOpenAPIDocumentsAgree: a component of both documents is the same in both, except for error codes and the limits
+// that a header can name.
 func TestOpenAPIDocumentsAgree(t *testing.T) {
 	components := func(file string) map[string]any {
 		text, err := schemas.File(file)
@@ -255,7 +255,7 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 	}
 }
 
-// canonical encodes members as RFC 8785 says, if no number is beyond 2^53.
+// canonical encodes members in RFC 8785 form, provided that no number is beyond 2^53.
 func canonical(t *testing.T, members map[string]any) []byte {
 	t.Helper()
 	if size, ok := members["sizeBytes"].(float64); ok {
@@ -298,7 +298,8 @@ func TestManifestAndWebhook(t *testing.T) {
 			if err := schema.Validate(parse(t, []byte(text))); (err == nil) != want {
 				t.Errorf("%s: %.120s: %v", name, text, err)
 			}
-			// Whatever the program reads follows the schema. It refuses more: paths must also be safe and unique.
+			// A manifest that the program accepts is valid under the schema. The program refuses more: paths must also be safe
+			// and unique.
 			if _, _, err := domain.ReadManifest(new(strictjson.Meter), []byte(text)); err == nil && !want {
 				t.Errorf("%s: the program reads %.120s", name, text)
 			}
@@ -316,13 +317,13 @@ func TestOpenAPIAddress(t *testing.T) {
 	if document.Servers[0].URL != "https://other.example.org" || !bytes.Contains(text, []byte(`a \"real\" <audit>`)) {
 		t.Errorf("%v", document.Servers)
 	}
-	// What a signature covers is not rewritten.
+	// Signed payloads are not rewritten.
 	if !bytes.Contains(text, []byte(`\"issuer\":\"https://ledger.example\"`)) {
 		t.Error("the payload of an example was changed")
 	}
 }
 
-// TestObject: a resolved component keeps its bounds, holds no reference and is closed.
+// TestObject: a resolved component keeps its bounds, has no references and is closed.
 func TestObject(t *testing.T) {
 	text, err := schemas.Object(schemas.OpenAPIFile, "RevokeRequest", "publicId", "sequence")
 	if err != nil {
@@ -379,7 +380,7 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// TestAuditDetailsAreDocumented: the document names every member of the details of every action, and no other.
+// TestAuditDetailsAreDocumented: the document names exactly the members of every action's details.
 func TestAuditDetailsAreDocumented(t *testing.T) {
 	text, err := schemas.File(schemas.CertificationOpenAPIFile)
 	check(t, err)

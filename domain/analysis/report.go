@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Outcome is what a detector came to (contract section 7).
+// Outcome is the outcome of a detector (contract, section 7).
 type Outcome string
 
 // The outcomes. Clear means that the detector examined its whole subject and found nothing. NotApplicable means that the
@@ -25,7 +25,7 @@ const (
 // Outcomes lists all outcomes.
 func Outcomes() []Outcome { return []Outcome{Clear, Finding, Inconclusive, NotApplicable} }
 
-// Severity says how much attention a finding deserves; None if there is no finding.
+// Severity is the attention that a finding deserves; None if there is no finding.
 type Severity string
 
 // The severities. Info is a fact without a risk of its own, such as a signature.
@@ -40,25 +40,25 @@ const (
 // Severities lists all severities, lowest first.
 func Severities() []Severity { return []Severity{None, Info, Low, Medium, High} }
 
-// Unit is what positions count.
+// Unit is the unit of positions.
 type Unit string
 
 // The units of positions.
 const (
 	Bytes   Unit = "byte"   // offset from the file's first byte, which is 0
 	Objects Unit = "object" // number of an indirect object of a PDF
-	Entries Unit = "entry"  // index in the archive's directory, from 0; of an archive in an archive: of the outermost one
+	Entries Unit = "entry"  // index in the archive's directory, from 0; for nested archives, in the outermost
 )
 
-// MaxPositions is how many positions an Evidence holds; Count is exact all the same.
+// MaxPositions is the maximum number of positions in an Evidence. Count is exact even beyond it.
 const MaxPositions = 16
 
-// Evidence is where a structure was found, and how often.
+// Evidence tells where and how often a structure was found.
 type Evidence struct {
-	Structure string `json:"structure"` // a name of the format or of this package, never one of the file's own words
+	Structure string `json:"structure"` // a name from the format or this package, never text from the file
 	Count     int64  `json:"count"`
 	Unit      Unit   `json:"unit"`
-	// ascending, the first MaxPositions; empty where the structure has no place of its own
+	// ascending, the first MaxPositions; empty if the structure has no position
 	Positions []int64 `json:"positions"`
 }
 
@@ -66,21 +66,21 @@ type Evidence struct {
 // present.
 type Result struct {
 	ID          string     `json:"id"`
-	Version     int        `json:"version"` // raised when the same bytes may give another result
+	Version     int        `json:"version"` // incremented when the same bytes may give another result
 	Outcome     Outcome    `json:"outcome"`
 	Severity    Severity   `json:"severity"`
 	Summary     string     `json:"summary"` // one sentence
 	Evidence    []Evidence `json:"evidence"`
-	Limitations []string   `json:"limitations"` // what the detector does not see
+	Limitations []string   `json:"limitations"` // what the detector cannot detect
 }
 
 // Report is a whole
 type Report struct {
-	Results []Result `json:"results"` // one a detector, in the order of Detectors
-	// Elapsed is the time that each of Results took, in their order. What detectors share, such as parsing
-	// the file, is counted with the first of them. All zero where the analysis came to nothing.
+	Results []Result `json:"results"` // one per detector, in the order of Detectors
+	// Elapsed is the time that each of Results took, in their order. Shared work, such as parsing the file, is counted for
+	// the first detector that needs it. All are zero if the analysis did not end.
 	Elapsed []time.Duration `json:"elapsed"`
-	// Failure is empty where the analysis ran to its end.
+	// Failure is empty if the analysis completed.
 	Failure Reason `json:"-"`
 }
 
@@ -88,11 +88,11 @@ type Report struct {
 type Detector struct {
 	ID          string
 	Version     int
-	Looks       string   // what it looks for, a phrase
-	Limitations []string // as in its results
+	Looks       string   // what it looks for, as a phrase
+	Limitations []string // the same as in its results
 }
 
-// Limitations holds of every analysis, whatever its results.
+// Limitations returns the limitations of every analysis, regardless of its results.
 func Limitations() []string {
 	return []string{
 		"The analysis looks at structures of the file. It does not say who or what made the content, or whether it is " +
@@ -102,10 +102,10 @@ func Limitations() []string {
 	}
 }
 
-// Reason says why a whole analysis came to nothing.
+// Reason says why a whole analysis has no result.
 type Reason string
 
-// The reasons of an analysis that did not end.
+// Reasons for an analysis without a result.
 const (
 	ReasonTime      Reason = "The analysis did not end within its time limit."
 	ReasonCPU       Reason = "The analysis used more processor time than its limit."
@@ -115,7 +115,7 @@ const (
 	ReasonIsolation Reason = "The analysis could not be isolated on this machine, so it was not run."
 )
 
-// Undecided is the report of an analysis that came to nothing: every detector is inconclusive.
+// Undecided returns the report of an analysis without a result: every detector is inconclusive.
 func Undecided(reason Reason) Report {
 	r := Report{Failure: reason}
 	for _, d := range Detectors() {

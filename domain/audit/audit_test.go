@@ -26,13 +26,13 @@ type memory [audit.PartCount]bytes.Buffer
 func (m *memory) Append(part int, more []byte) error { _, err := m[part].Write(more); return err }
 func (m *memory) Open(part int) io.Reader            { return bytes.NewReader(m[part].Bytes()) }
 
-// failing is what a test and a property have in common.
+// failing is the common interface of a test and a property.
 type failing interface {
 	Helper()
 	Fatal(...any)
 }
 
-// past is a ledger in memory, of one organization with one company and one key.
+// past is an in-memory ledger of one organization with one company and one key.
 type past struct {
 	t         failing
 	state     *domain.State
@@ -44,7 +44,7 @@ type past struct {
 	id        domain.OrganizationID
 	key       domain.KeyID
 	company   domain.CompanyID
-	actor     domain.Actor // in the place of the key
+	actor     domain.Actor // instead of the key
 }
 
 func newPast(t failing) *past {
@@ -91,7 +91,7 @@ func (p *past) do(c domain.Command) {
 	p.append(c, drafts, err)
 }
 
-// unjudged executes a command without asking whether who acts still may.
+// unjudged executes a command without checking whether the actor may still act.
 func (p *past) unjudged(c domain.Command) {
 	p.t.Helper()
 	drafts, err := c.Decide(p.state, p.now)
@@ -153,7 +153,7 @@ func (p *past) revoke(id domain.PublicID) {
 	p.do(&domain.Revoke{Origin: p.cause(), Key: p.key, PublicID: id, Reason: "by mistake"})
 }
 
-// rotate ends the key after an overlap; what comes after is still asked for with it.
+// rotate ends the key after an overlap. Later commands still use the old key.
 func (p *past) rotate(overlap time.Duration) {
 	c, _ := domain.NewRotateKey(
 		domain.RotateKey{Origin: p.operator(), Key: p.key, Lifetime: domain.DefaultKeyLifetime, Overlap: overlap}, p.now,
@@ -165,7 +165,7 @@ func (p *past) operator() domain.Origin {
 	return domain.Origin{Organization: p.id, Actor: domain.OperatorActor, RequestID: "test"}
 }
 
-// certify takes a text to its certificate.
+// certify takes a text through certification to its certificate.
 func (p *past) certify(text string) {
 	sum, member := sha256.Sum256([]byte(text)), p.state.Key(p.key).Member
 	c := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
@@ -198,8 +198,8 @@ func (p *past) audit(change ...func(*audit.Config)) audit.Report {
 	return must(c.Finish(nil))
 }
 
-// forge numbers events so that positions and sequences have no hole, and gives each its
-// hash, as a forger does that knows how they are made.
+// forge renumbers events so that positions and sequences have no gap, and recomputes their hashes, like a forger who
+// knows the format.
 func (p *past) forge(events []audit.Event) {
 	for i := range events {
 		e := &events[i]
@@ -225,7 +225,7 @@ func change[B any](p *past, t domain.EventType, n int, do func(*B)) {
 	}
 }
 
-// TestSoundHistories: whatever was decided passes, and is counted as it was charged.
+// TestSoundHistories: every decided history passes, and its usage is counted as it was charged.
 func TestSoundHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPast(t)
@@ -282,7 +282,7 @@ func TestSoundHistories(t *testing.T) {
 	})
 }
 
-// TestReservedBeforeClosing: a closed company registers a version that was reserved before, and no other.
+// TestReservedBeforeClosing: a closed company can register only versions reserved before it was closed.
 func TestReservedBeforeClosing(t *testing.T) {
 	p := newPast(t)
 	p.reserve("a", 1)
@@ -298,7 +298,7 @@ func TestReservedBeforeClosing(t *testing.T) {
 	}
 }
 
-// TestForgeries: histories whose hashes all fit, and that no ledger can have written.
+// TestForgeries: histories with consistent hashes that no ledger can have written.
 func TestForgeries(t *testing.T) {
 	for name, test := range map[string]struct {
 		forge func(p *past)
@@ -463,7 +463,7 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// TestKeys: retired keys verify, revoked ones are reported as such, others are findings.
+// TestKeys: signatures by retired keys verify, those by revoked keys are reported as such, all others are findings.
 func TestKeys(t *testing.T) {
 	p := newPast(t)
 	p.register("a", 1)
@@ -497,7 +497,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestErasedTexts: erased by an event is not tampered, and not checked; gone without one is.
+// TestErasedTexts: a text erased by an event is not checked and is no finding; a text missing without an event is a
+// finding.
 func TestErasedTexts(t *testing.T) {
 	p := newPast(t)
 	operator := domain.Origin{Organization: p.id, Actor: domain.OperatorActor}
@@ -531,7 +532,7 @@ func TestErasedTexts(t *testing.T) {
 	}
 }
 
-// TestFirstFinding: holes are found at what is missing, and what follows does not hide it.
+// TestFirstFinding: a gap is found at the first missing event, and later findings do not hide it.
 func TestFirstFinding(t *testing.T) {
 	p := newPast(t)
 	for i := range 300 {
@@ -549,7 +550,7 @@ func TestFirstFinding(t *testing.T) {
 	}
 }
 
-// TestDamageBehindMuch: whether the log can be replayed is decided by all findings, not by those that are kept.
+// TestDamageBehindMuch: all findings, not only the kept ones, decide whether the log can be replayed.
 func TestDamageBehindMuch(t *testing.T) {
 	p := newPast(t)
 	for i := range 150 {
@@ -567,7 +568,7 @@ func TestDamageBehindMuch(t *testing.T) {
 	}
 }
 
-// TestForeign: a history is of its own ledger and of its own companies.
+// TestForeign: events of another ledger or of another organization's companies are findings.
 func TestForeign(t *testing.T) {
 	p, other := newPast(t), newPast(t)
 	p.register("a", 1)
@@ -588,7 +589,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestHead: who keeps the digest of a history can compute it, by the words in the README.
+// TestHead: the digest of a history can be computed by the description in the README.
 func TestHead(t *testing.T) {
 	p := newPast(t)
 	digest := make([]byte, sha256.Size)
@@ -601,7 +602,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// known is audit.Former in memory.
+// known is an in-memory audit.Former.
 type known struct {
 	id     domain.OrganizationID
 	hashes [][sha256.Size]byte
@@ -617,7 +618,7 @@ func (k *known) Next() (hash [sha256.Size]byte, err error) {
 	return hash, nil
 }
 
-// torn is a former history that cannot be read to its end.
+// torn is a former history with a read error before its end.
 type torn struct{ known }
 
 var errTorn = errors.New("torn")
@@ -629,7 +630,8 @@ func (k *torn) Next() (hash [sha256.Size]byte, err error) {
 	return hash, err
 }
 
-// A former history that cannot be read to its end, before this one's end or after it, ends the audit with its error.
+// TestFormerThatCannotBeRead: a read error in a former history, before or after this one's end, ends the audit with
+// that error.
 func TestFormerThatCannotBeRead(t *testing.T) {
 	p := newPast(t)
 	for _, read := range []int{1, len(p.events)} {
@@ -650,7 +652,7 @@ func TestFormerThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestFormer: one event that is gone, or another one, is found; one that is new is not.
+// TestFormer: a missing or changed event is found; a new event is no finding.
 func TestFormer(t *testing.T) {
 	p := newPast(t)
 	var hashes [][sha256.Size]byte
@@ -660,7 +662,7 @@ func TestFormer(t *testing.T) {
 	last := int64(len(hashes))
 	for name, test := range map[string]struct {
 		hashes [][sha256.Size]byte
-		want   int64 // sequence; 0: nothing is found
+		want   int64 // sequence; 0: no finding
 	}{
 		"the same":           {hashes, 0},
 		"one is new":         {hashes[:last-1], 0},
@@ -676,7 +678,7 @@ func TestFormer(t *testing.T) {
 	}
 }
 
-// What a key or a member that had ended did stands in the log as a fact, and the audit says so.
+// TestEndedActors: acts of an ended key or member stay in the log as facts, and the audit reports them.
 func TestEndedActors(t *testing.T) {
 	for name, test := range map[string]struct {
 		end   func(p *past)
@@ -721,7 +723,7 @@ func TestEndedActors(t *testing.T) {
 				!strings.HasPrefix(r.Findings[0].Expected, test.found) {
 				t.Errorf("%+v %+v", sound.Findings, r.Findings)
 			}
-			// Of a history that does not begin at its beginning nothing is known of keys.
+			// In a history without its beginning, nothing is known about keys.
 			p.events = p.events[3:]
 			for _, f := range p.audit().Findings {
 				if f.Check == audit.CheckActor {
@@ -732,7 +734,7 @@ func TestEndedActors(t *testing.T) {
 	}
 }
 
-// TestClockReset: time goes back where an event says so, and nowhere else.
+// TestClockReset: time may go back only at a reset event.
 func TestClockReset(t *testing.T) {
 	const ahead = 40 * 24 * time.Hour
 	history := func(change func(p *past)) audit.Report {
@@ -785,7 +787,7 @@ func TestClockReset(t *testing.T) {
 	}
 }
 
-// signInLink has the operator make one.
+// signInLink has the operator create a sign-in link.
 func (p *past) signInLink() {
 	link, _ := domain.NewMakeSignInLink(
 		domain.MakeSignInLink{Origin: p.operator(), Member: p.state.Key(p.key).Member}, p.events[0].OccurredAt,
@@ -796,7 +798,7 @@ func (p *past) signInLink() {
 	}
 }
 
-// TestFindingsAreShort: a finding holds the beginning of what a hostile history says, not all of it.
+// TestFindingsAreShort: a finding keeps only the beginning of a hostile history's texts.
 func TestFindingsAreShort(t *testing.T) {
 	p := newPast(t)
 	p.register("d", 1)
@@ -814,7 +816,7 @@ func TestFindingsAreShort(t *testing.T) {
 	}
 }
 
-// TestManyFindingsOfOneEvent: they are counted, and the first of them kept.
+// TestManyFindingsOfOneEvent: all findings are counted, and the first ones are kept.
 func TestManyFindingsOfOneEvent(t *testing.T) {
 	p := newPast(t)
 	p.register("d", 1)
@@ -837,7 +839,7 @@ func TestManyFindingsOfOneEvent(t *testing.T) {
 	}
 }
 
-// TestLargeDataIsNotKept: what the state holds to the end is no larger than the ledger writes it.
+// TestLargeDataIsNotKept: data that the state keeps to the end is no larger than the ledger writes it.
 func TestLargeDataIsNotKept(t *testing.T) {
 	p := newPast(t)
 	events := p.events

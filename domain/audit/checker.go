@@ -36,42 +36,43 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// PartCount is how many parts the events of documents and artifacts are set aside in.
+// PartCount is the number of parts in which the events of documents and artifacts are set aside.
 const PartCount = 256
 
 // Parts stores events that are set aside until the whole history has been read.
 type Parts interface {
-	// Append adds bytes, which it does not keep, to the end of a part.
+	// Append adds bytes to the end of a part. It must not retain the slice.
 	Append(part int, bytes []byte) error
-	// Open reads a part from its beginning, after the last Append; different parts at the same time.
+	// Open returns a reader of a part from its beginning. It is called after the last Append; different parts are read
+	// concurrently.
 	Open(part int) io.Reader
 }
 
-// Former is a history that was seen before, of one organization: the hashes of its events from sequence 1. Next answers
-// io.EOF after the last; any other error means that it cannot be compared with.
+// Former is an earlier history of one organization: the hashes of its events from sequence 1. Next returns io.EOF after
+// the last; any other error means that the histories cannot be compared.
 type Former interface {
 	Organization() domain.OrganizationID
 	Next() (hash [sha256.Size]byte, err error)
 }
 
-// Config says against what a history is checked.
+// Config is the configuration of a check.
 type Config struct {
-	Issuer  string                // of the ledger, one for all payloads
+	Issuer  string                // the ledger's, the same in all payloads
 	Trusted *evidence.TrustedKeys // pinned; nil trusts no key
 	Parts   Parts
-	// Whole says that events arrive shard by shard and complete, so that positions are checked. Otherwise they arrive
-	// by organization, and positions are not checked.
+	// Whole means that events arrive shard by shard and complete, so that positions are checked. Otherwise they arrive by
+	// organization, and positions are not checked.
 	Whole bool
-	// WithoutTexts says that no text is supplied, so that none is missed.
+	// WithoutTexts means that no texts are supplied, so a missing text is no finding.
 	WithoutTexts bool
 	Former       Former // nil: none
 }
 
-// Checker checks a history. Add is called with its events in order, then Finish
-// once. Not safe for concurrent use; it uses all processors itself.
+// Checker checks a history. Add is called with its events in order, then Finish once. It is not safe for concurrent
+// use; it uses all processors itself.
 type Checker struct {
 	Config
-	pinned  *evidence.TrustedKeys // the same, none of them revoked
+	pinned  *evidence.TrustedKeys // the same keys, without revocations
 	revoked map[string]bool
 
 	state     *domain.State
@@ -84,25 +85,25 @@ type Checker struct {
 	aside     []byte // the event being set aside; the buffer is reused
 }
 
-// place is how far a shard's log has come.
+// place is the last event read from a shard's log.
 type place struct {
 	position int64
 	at       time.Time
-	reset    time.Time // from which date the last reset went back
+	reset    time.Time // the date that the last reset went back from
 }
 
 // history is the state of one organization during the check.
 type history struct {
 	id       domain.OrganizationID
 	sequence int64
-	holes    bool // events are missing, so what a key or member was is not known
+	holes    bool // events are missing, so the states of keys and members are unknown
 	at       time.Time
 	head     [sha256.Size]byte
 	findings findings
 	usage    map[usageKey]int64
 	sums     Sums
-	erased   map[domain.TextID]int64 // texts that are not there, by the sequence that names them first
-	erasures map[domain.TextID]int64 // texts that an event has erased, by its sequence
+	erased   map[domain.TextID]int64 // missing texts, by the sequence that names them first
+	erasures map[domain.TextID]int64 // texts erased by an event, by its sequence
 }
 
 type usageKey struct {
@@ -110,7 +111,7 @@ type usageKey struct {
 	company domain.CompanyID
 }
 
-// New makes a checker.
+// New returns a checker.
 func New(config Config) (*Checker, error) {
 	pinned, err := evidence.NewTrustedKeys(config.Trusted.Keys(), nil, nil)
 	if err != nil {
@@ -129,8 +130,8 @@ func New(config Config) (*Checker, error) {
 	return c, nil
 }
 
-// Add checks the next events: each by itself on all processors, then in order. An
-// error means that the check cannot go on, never that something is wrong.
+// Add checks the next events: each by itself on all processors, then in order. An error means that the check cannot
+// continue, never that an event is wrong.
 func (c *Checker) Add(events []Event) error {
 	verdicts := make([]verdict, len(events))
 	Spread(len(events), func(i int) { verdicts[i] = c.inspect(&events[i]) })
@@ -142,7 +143,8 @@ func (c *Checker) Add(events []Event) error {
 	return nil
 }
 
-// Spread calls do with 0 to n-1, on all processors, each of which takes a few when it is through with those before.
+// Spread calls do with 0 to n-1 on all processors. Each takes the next few numbers when it has finished the previous
+// ones.
 func Spread(n int, do func(i int)) {
 	const few = 8
 	var wg sync.WaitGroup
@@ -163,7 +165,7 @@ func Spread(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// follow checks an event against those before it.
+// follow checks an event against the events before it.
 func (c *Checker) follow(e *Event, v *verdict) error {
 	c.events++
 	h := c.history(e.Organization)
@@ -196,13 +198,14 @@ func (c *Checker) history(id domain.OrganizationID) *history {
 	return h
 }
 
-// Head is the digest of a history of one more event: SHA-256 of the digest before it, which is 32 zero bytes at the
-// beginning, and the event's hash. A reader that keeps it can see later whether the history up to there was rewritten.
+// Head returns the digest of a history with one more event: SHA-256 of the previous digest, which is 32 zero bytes at
+// the beginning, and the event's hash. A reader that keeps it can detect later whether the history up to there was
+// rewritten.
 func Head(before, hash [sha256.Size]byte) [sha256.Size]byte {
 	return sha256.Sum256(append(before[:], hash[:]...))
 }
 
-// placed checks the position in the shard and the times, which decrease nowhere but at the event that says so.
+// placed checks the position in the shard and the times, which may decrease only at a reset event.
 func (c *Checker) placed(e *Event, h *history) (found []Finding) {
 	p := &place{at: h.at}
 	if c.Whole {
@@ -257,7 +260,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// ordered checks the sequence. A hole is found at the first event that is missing.
+// ordered checks the sequence. A gap is reported at the first missing event.
 func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 	if want := h.sequence + 1; e.Sequence != want {
 		f := finding(
@@ -281,7 +284,7 @@ func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 	return found
 }
 
-// acted checks that the actor could act: the state is that before the event.
+// acted checks that the actor could act. The state must be the state before the event.
 func (c *Checker) acted(e *Event, h *history) []Finding {
 	if e.Fault != "" || h.holes {
 		return nil
@@ -292,14 +295,14 @@ func (c *Checker) acted(e *Event, h *history) []Finding {
 	return nil
 }
 
-// skip takes the state past an event that does not concern it.
+// skip advances the state past an event that does not concern it.
 func (c *Checker) skip(e *Event) {
 	if o := c.state.Organization(e.Organization); o != nil {
 		o.Sequence = e.Sequence
 	}
 }
 
-// count adds up what the report says in numbers.
+// count adds the event to the numbers of the report.
 func (h *history) count(e *Event, v *verdict) {
 	h.sums.add(v.sums)
 	for _, id := range v.erased {
@@ -318,19 +321,19 @@ func (h *history) count(e *Event, v *verdict) {
 	}
 }
 
-// Beside is what stands beside the log of one shard, read together with its last events.
+// Beside holds the rows stored beside the log of one shard, read together with its last events.
 type Beside struct {
 	Shard      domain.Shard
-	Missing    bool  // there is no head
+	Missing    bool  // the head is missing
 	Position   int64 // of the shard's head
 	OccurredAt time.Time
 }
 
-// Shard checks the head of a shard that was fed whole.
+// Shard checks the head of a shard whose events were all added.
 func (c *Checker) Shard(b Beside) {
 	p := c.shards[b.Shard]
 	if p == nil {
-		p = &place{at: b.OccurredAt} // the head of an empty log has the time of its making
+		p = &place{at: b.OccurredAt} // the head of an empty log has its creation time
 	}
 	at := Finding{Check: CheckHead, Place: "shard_heads"}.InShard(b.Shard)
 	if b.Missing {
@@ -351,18 +354,18 @@ func (c *Checker) Shard(b Beside) {
 	}
 }
 
-// Found adds findings that the caller made itself.
+// Found adds the caller's own findings.
 func (c *Checker) Found(f ...Finding) { c.findings.add(f...) }
 
-// formerHistory is a former history under comparison.
+// formerHistory is a former history while it is compared.
 type formerHistory struct {
 	Former
 	sequence int64 // of the last hash that was read
-	ended    bool  // nothing more to compare: it ended, or has differed once
+	ended    bool  // nothing more to compare: it ended or differed
 }
 
-// compareFormer holds an event against the former history, hash by hash. Only the
-// first difference is a finding: after it everything may differ.
+// compareFormer compares an event's hash with the former history. Only the first difference is a finding, because
+// everything after it may differ.
 func (c *Checker) compareFormer(e *Event, h *history) error {
 	f := c.former
 	if f == nil || f.ended || e.Organization != f.Organization() {
@@ -379,7 +382,7 @@ func (c *Checker) compareFormer(e *Event, h *history) error {
 		}
 		f.sequence++
 		if f.sequence < e.Sequence {
-			continue // the hole is a finding already
+			continue // the gap is a finding already
 		}
 		if hash != e.Hash {
 			f.ended = true
@@ -392,7 +395,7 @@ func (c *Checker) compareFormer(e *Event, h *history) error {
 	return nil
 }
 
-// endFormer finds what the former history had beyond this one.
+// endFormer reports events of the former history beyond the end of this one.
 func (c *Checker) endFormer() error {
 	f := c.former
 	if f == nil || f.ended {

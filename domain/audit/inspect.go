@@ -12,28 +12,28 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// Event is an event as it is stored, whatever may be wrong with it.
+// Event is a stored event, possibly damaged.
 type Event struct {
 	domain.Event
-	// Fault says why the row or line could not be read whole; empty where it could.
+	// Fault says why the row or line could not be read completely, empty if it could.
 	Fault string
-	// Stored are the texts named by the event that still exist.
+	// Stored holds the texts named by the event that still exist.
 	Stored []Text
 }
 
-// Text is an erasable text as it is stored.
+// Text is a stored erasable text.
 type Text struct {
 	ID   domain.TextID
 	Salt []byte
 	Body *string // nil: erased
 }
 
-// verdict is what an event says about itself, without any other.
+// verdict is the result of checking an event by itself.
 type verdict struct {
 	findings    findings
 	sums        Sums
 	erased      []domain.TextID
-	certificate string // hash and size that a certificate was signed for
+	certificate string // the hash and size that a certificate was signed for
 }
 
 func (c *Checker) inspect(e *Event) (v verdict) {
@@ -68,7 +68,7 @@ func (c *Checker) inspect(e *Event) (v verdict) {
 
 type failing func(check Check, expected, found string)
 
-// agree compares two members that say the same.
+// agree adds a finding unless two members that must agree do.
 func (fail failing) agree(what, expected, found string) {
 	if expected != found {
 		fail(CheckBinding, what+" "+strconv.Quote(expected), strconv.Quote(found))
@@ -102,7 +102,7 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 			fail(CheckBinding, fmt.Sprintf("a version above %d", b.Version), strconv.Itoa(int(b.ByVersion)))
 		}
 	case *domain.QuotaWarningReachedBody:
-		// What a meter reached at the end of a month may be told in the next.
+		// A threshold reached at the end of a month may be reported in the next.
 		if !slices.Contains(domain.MeteredAllowances(), b.Allowance) || b.Period > domain.PeriodOf(e.OccurredAt) {
 			fail.agree("the month of occurredAt", month, b.Period.String())
 		}
@@ -187,7 +187,7 @@ func (c *Checker) inspectTexts(e *Event, v *verdict, fail failing) {
 	}
 }
 
-// text is the stored text of an id that the event names, or nil.
+// text returns the stored text of an id that the event names, or nil.
 func (e *Event) text(id domain.TextID) *Text {
 	if i := slices.IndexFunc(e.Stored, func(t Text) bool { return t.ID == id }); i >= 0 {
 		return &e.Stored[i]

@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain"
 )
 
-// apply takes the state past an event, or sets the event aside where it concerns a document or an artifact.
+// apply applies an event to the state, or sets the event aside if it concerns a document or an artifact.
 func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 	if found := c.known(e); found != "" {
 		h.findings.add(finding(e, CheckHistory, found, "none before it"))
@@ -28,7 +28,7 @@ func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 		return c.Parts.Append(partOf(id), c.aside)
 	}
 	if _, ok := e.Body.(*domain.TextsErasedBody); ok {
-		c.skip(e) // the state holds no texts, and there is no need to look for these at every member
+		c.skip(e) // the state has no texts, so a search through all members is unnecessary
 		return nil
 	}
 	err := fmt.Errorf("%d bytes of data", len(e.Data))
@@ -43,10 +43,10 @@ func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 }
 
 // maxKept exceeds the data of any event that the state keeps to the end: events of keys, members, companies and
-// destinations. Without it, a history of larger events would need as much memory as its length.
+// destinations. Without it, memory would grow with the length of a history of larger events.
 const maxKept = 64 << 10
 
-// known names what an event refers to and no event before it has made.
+// known names an object that the event refers to although no event before it created the object.
 func (c *Checker) known(e *Event) string {
 	company := func(reference string, reserved bool) string {
 		k := c.state.Company(e.Company)
@@ -95,7 +95,7 @@ func (c *Checker) known(e *Event) string {
 		}
 		return c.key(e, b.KeyID)
 	case *domain.RecordRegisteredBody:
-		return company(b.CompanyReference, b.Reserved) // which its document's history proves
+		return company(b.CompanyReference, b.Reserved) // the document's history proves the rest
 	case *domain.VersionReservedBody:
 		return company(b.CompanyReference, false)
 	case *domain.VersionReleasedBody, *domain.RecordRevokedBody:
@@ -124,7 +124,7 @@ func (c *Checker) key(e *Event, id domain.KeyID) string {
 	return ""
 }
 
-// granted asks for the grant that was needed for what the event says, where a key acted.
+// granted checks that a key that acted had the grant needed for the event.
 func (c *Checker) granted(e *Event) string {
 	if key := e.Actor.Key(); !key.IsZero() && !c.state.Granted(key, e.Company) {
 		return "the grant of the company to " + key.String()
@@ -132,7 +132,7 @@ func (c *Checker) granted(e *Event) string {
 	return ""
 }
 
-// concerns is the id of the document or artifact that an event belongs to.
+// concerns returns the id of the document or artifact that an event belongs to.
 func concerns(body domain.Body) (id [16]byte, ok bool) {
 	switch b := body.(type) {
 	case *domain.VersionReservedBody:
@@ -165,10 +165,10 @@ func concerns(body domain.Body) (id [16]byte, ok bool) {
 	return id, false
 }
 
-// partOf spreads by the last byte, which is random in every id that it is asked for.
+// partOf distributes ids by their last byte, which is random in all of them.
 func partOf(id [16]byte) int { return int(id[15]) % PartCount }
 
-// unique sets aside what must mean one thing in the whole ledger.
+// unique sets aside the ids that must be unique in the whole ledger.
 func (c *Checker) unique(e *Event) (err error) {
 	claim := func(kind claimKind, key [16]byte, means string) {
 		if err == nil {
@@ -203,13 +203,13 @@ func digest(text string) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// part is the replay of one part: of every document and artifact whose events are in it, from its first event.
+// part is the replay of one part: all its documents and artifacts, from their first events.
 type part struct {
 	state    *domain.State
 	findings map[domain.OrganizationID]*findings
 	claims   map[claimKey]claimed
 	texts    int64
-	// next is the superseded event that must follow a registration at once.
+	// next holds the superseded event that must immediately follow a registration.
 	next map[domain.DocumentID]superseding
 	// contents holds the hash and size of each version of an artifact.
 	contents map[domain.ArtifactVersionID]string
@@ -226,10 +226,10 @@ type superseding struct {
 	event                 *Event
 }
 
-// replayParts replays all parts, several at a time, and returns how many texts the
-// history names. done is called with how many parts are through.
+// replayParts replays all parts concurrently and returns the number of texts that the history names. done is called
+// with the number of finished parts.
 func (c *Checker) replayParts(done func(parts int)) (texts int64, err error) {
-	var mu sync.Mutex // of all that follows
+	var mu sync.Mutex // guards the variables below
 	through := 0
 	Spread(PartCount, func(n int) {
 		p, failed := replayPart(c.Parts.Open(n))
@@ -294,8 +294,8 @@ func (p *part) claim(kind claimKind, c claimed) {
 	}
 }
 
-// event replays one event. The organization's own counters are no part of it: they
-// are set so that the state takes any event as the next.
+// event replays one event. The organization's own counters are not replayed: they are set so that the state accepts any
+// event as the next.
 func (p *part) event(e *Event, certificate string) {
 	fail := func(expected, found string) { p.fail(e.Organization, finding(e, CheckHistory, expected, found)) }
 	p.state.AddOrganization(domain.Organization{ID: e.Organization})
@@ -337,8 +337,8 @@ func (p *part) event(e *Event, certificate string) {
 	}
 }
 
-// registered checks the status that the event says, by the highest version before it,
-// and expects the former current version to be superseded.
+// registered checks the event's status against the highest earlier version, and expects the former current version to
+// be superseded.
 func (p *part) registered(e *Event, b *domain.RecordRegisteredBody, fail func(expected, found string)) func() {
 	p.expectNext(b.DocumentID)
 	status := domain.StatusCurrent
@@ -356,7 +356,7 @@ func (p *part) registered(e *Event, b *domain.RecordRegisteredBody, fail func(ex
 	return func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
 }
 
-// superseded checks that it follows the registration that caused it.
+// superseded checks that the event follows the registration that caused it.
 func (p *part) superseded(e *Event, b *domain.RecordSupersededBody, fail func(expected, found string)) {
 	want, ok := p.next[b.DocumentID]
 	delete(p.next, b.DocumentID)
@@ -368,7 +368,7 @@ func (p *part) superseded(e *Event, b *domain.RecordSupersededBody, fail func(ex
 	}
 }
 
-// expectNext finds that a superseded event did not come.
+// expectNext reports a missing superseded event.
 func (p *part) expectNext(id domain.DocumentID) {
 	if want, ok := p.next[id]; ok {
 		delete(p.next, id)
@@ -393,10 +393,10 @@ func (p *part) sameDocument(e *Event, id domain.DocumentID, version int32, fail 
 }
 
 // The records of a part: events of documents and artifacts, and claims of ids, in the order of the history. Each begins
-// with its kind.
+// with its kind. asideEvent is the kind of an event.
 const asideEvent = 0
 
-// claimKind is what an id means one of.
+// claimKind is the kind of thing that an id identifies.
 type claimKind byte
 
 const (
@@ -411,7 +411,8 @@ func (k claimKind) String() string {
 	return [...]string{"", "event id", "record id", "publicId", "document reference", "text id"}[k]
 }
 
-// claimed says that a key means something; equal keys must mean the same. It is set aside after its kind, as it stands.
+// claimed assigns a meaning to a key; equal keys must have equal meanings. Its fields are written in order, after its
+// kind.
 type claimed struct {
 	Key, Means   [16]byte
 	Organization domain.OrganizationID
@@ -437,11 +438,12 @@ func readClaimed(r io.Reader) (c claimed, err error) {
 	return c, err
 }
 
-// asideHead is how long the fixed beginning of an event is that was set aside, after its kind: three ids, three numbers
-// of 64 bits, two of 16, and the lengths of type, subject, what a certificate was signed for, and data, which follow.
+// asideHead is the length of the fixed part of a set-aside event, after its kind: three ids, three 64-bit and two
+// 16-bit numbers, and the lengths of the following type, subject, certified content, and data.
 const asideHead = 3*16 + 3*8 + 2*2 + 4*4
 
-// appendAside appends what of an event the replay of its part needs. certificate is what a certificate was signed for.
+// appendAside appends the members of an event that the replay of its part needs. certificate is the content that a
+// certificate was signed for.
 func appendAside(dst []byte, e *Event, certificate string) []byte {
 	dst = append(dst, asideEvent)
 	dst = append(append(append(dst, e.Organization[:]...), e.ID[:]...), e.Company[:]...)

@@ -13,7 +13,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// TestAside: what is set aside by hand is what encoding/binary writes, and comes back as it was.
+// TestAside: the hand-written encoding equals encoding/binary's, and is read back unchanged.
 func TestAside(t *testing.T) {
 	now := time.UnixMicro(1_790_000_000_123_456).UTC()
 	c := claimed{[16]byte{1}, [16]byte{2}, domain.NewOrganizationID(now, 3), -4, domain.NewID[domain.EventID](now)}
@@ -64,8 +64,8 @@ func TestAside(t *testing.T) {
 	}
 }
 
-// TestLongHistories: a history of many acts of one kind takes time in proportion to its length. Were each act to go
-// through all those before it, this test would take minutes to hours.
+// TestLongHistories: checking a history of many acts of one kind takes time proportional to its length. If each act
+// scanned all earlier ones, this test would take minutes to hours.
 func TestLongHistories(t *testing.T) {
 	const n = 50_000
 	id := func(i int) (id [16]byte) {
@@ -108,7 +108,7 @@ func TestLongHistories(t *testing.T) {
 	}
 }
 
-// discarded keeps nothing that is set aside.
+// discarded discards everything that is set aside.
 type discarded struct{}
 
 func (discarded) Append(int, []byte) error { return nil }

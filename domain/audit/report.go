@@ -16,12 +16,12 @@ type Sums struct {
 	Records      int64 `json:"recordSignatures"`
 	Certificates int64 `json:"certificateSignatures"`
 	Texts        int64 `json:"texts"`
-	// What could not be checked: erased texts, certificates whose signed text is erased
-	// or not supplied, signatures by revoked keys whose public half is not known.
+	// Items that could not be checked: erased texts, certificates whose signed text is erased or not supplied, signatures
+	// by revoked keys whose public half is unknown.
 	Erased      int64 `json:"erasedTexts"`
 	Unsigned    int64 `json:"certificatesWithoutText"`
 	UnknownKeys int64 `json:"signaturesByUnknownRevokedKeys"`
-	// RevokedKeys counts, by keyId, signatures that fit and prove nothing, because the key was revoked.
+	// RevokedKeys counts, by keyId, signatures that verify but prove nothing because the key was revoked.
 	RevokedKeys map[string]int64 `json:"signaturesByRevokedKeys"`
 }
 
@@ -41,8 +41,8 @@ func (s *Sums) add(more Sums) {
 type History struct {
 	Organization string `json:"organization"`
 	Events       int64  `json:"events"` // the last sequence
-	// Digest is Head after the last event. A reader that keeps it, with the sequence, can see
-	// later whether the history was rewritten.
+	// Digest is Head after the last event. A reader that keeps it, with the sequence, can detect later whether the history
+	// was rewritten.
 	Digest   string    `json:"historySha256"`
 	Findings int64     `json:"findings"`
 	First    *Finding  `json:"firstFinding"`
@@ -54,34 +54,34 @@ type History struct {
 // Used is the recomputed number of new versions in a month.
 type Used struct {
 	Period  string `json:"period"`
-	Company string `json:"companyId"` // empty: of the whole organization
+	Company string `json:"companyId"` // empty: the whole organization
 	Used    int64  `json:"used"`
 }
 
-// Report is what came of a check.
+// Report is the result of a check.
 type Report struct {
 	Events        int64
 	Organizations []History
 	Findings      []Finding // the first ones of each organization, then those without one
 	Count         int64     // of all findings
-	Texts         int64     // that the history names, each counted once
-	// Erasures are the texts that events have erased. A checker that is fed meanwhile cannot tell whether a text was
-	// put back or not erased yet: the caller looks, once it has seen the events.
+	Texts         int64     // named by the history, each counted once
+	// Erasures lists the texts erased by events. While the ledger is in use, the checker cannot tell a restored text from
+	// one that is not erased yet: the caller must look after it has read the events.
 	Erasures []Erasure
-	// Damaged says that the log cannot tell what follows from it: more is wrong than signatures, texts and what a
-	// former history says. All findings count, also those that are not in words.
+	// Damaged means that the log cannot be replayed: something other than signatures, texts and the comparison with a
+	// former history failed. All findings count, including those not listed.
 	Damaged    bool
 	NotChecked []string
 }
 
-// Erasure is a text that must not be there any more.
+// Erasure is a text that must no longer be stored.
 type Erasure struct {
 	Organization domain.OrganizationID
 	Text         domain.TextID
 	Sequence     int64 // of the event that erased it
 }
 
-// Found is the finding that it is there all the same.
+// Found returns the finding that the text is still stored.
 func (e Erasure) Found(place string) Finding {
 	return Finding{
 		Check: CheckText, Organization: e.Organization.String(), Sequence: e.Sequence, Place: place,
@@ -118,7 +118,7 @@ func (c *Checker) Finish(done func(parts int)) (Report, error) {
 	return r, nil
 }
 
-// endTexts finds texts that are gone although no event has erased them.
+// endTexts reports texts that are missing although no event erased them.
 func (c *Checker) endTexts(h *history) {
 	for id, sequence := range h.erased {
 		if h.erasures[id] != 0 {
@@ -193,24 +193,24 @@ const (
 	CheckReadable   Check = "readable"   // the row or line cannot be read
 	CheckPosition   Check = "position"   // gapless within a shard
 	CheckSequence   Check = "sequence"   // gapless within an organization, from 1
-	CheckTime       Check = "time"       // never decreasing, but at a reset
+	CheckTime       Check = "time"       // never decreasing, except at a reset
 	CheckHash       Check = "hash"       // RFC 6962 leaf hash of the stored members
-	CheckCanonical  Check = "canonical"  // data is the RFC 8785 form of what it says
-	CheckBinding    Check = "binding"    // members that say the same agree
+	CheckCanonical  Check = "canonical"  // data is in RFC 8785 form
+	CheckBinding    Check = "binding"    // redundant members agree
 	CheckSignature  Check = "signature"  // of records and certificates
 	CheckText       Check = "text"       // erasable texts by their salted hashes
-	CheckHistory    Check = "history"    // an event can follow those before it
-	CheckActor      Check = "actor"      // no act of a key or a member that had ended
-	CheckUnique     Check = "unique"     // an id means one thing
+	CheckHistory    Check = "history"    // an event can follow the events before it
+	CheckActor      Check = "actor"      // no act of an ended key or member
+	CheckUnique     Check = "unique"     // an id identifies one thing
 	CheckFormer     Check = "former"     // history was only extended
-	CheckHead       Check = "head"       // what stands beside the log agrees with its end
-	CheckProjection Check = "projection" // a row is as the log says
+	CheckHead       Check = "head"       // the rows beside the log agree with its end
+	CheckProjection Check = "projection" // a row agrees with the log
 	CheckStray      Check = "stray"      // no rows outside the shards of the ledger
-	CheckLog        Check = "log"        // the transparency tree is what the events give, and its checkpoint is signed
-	CheckFile       Check = "file"       // a file of a bundle is as its manifest says
+	CheckLog        Check = "log"        // the transparency tree follows from the events, and its checkpoint is signed
+	CheckFile       Check = "file"       // a file of a bundle agrees with its manifest
 )
 
-// Finding is one thing that is not as it must be. Zero members do not apply.
+// Finding is one fault. Zero members do not apply.
 type Finding struct {
 	Check        Check  `json:"check"`
 	Organization string `json:"organization,omitempty"`
@@ -218,13 +218,13 @@ type Finding struct {
 	Shard        *int   `json:"shard,omitempty"`
 	Position     int64  `json:"position,omitempty"` // the shard's
 	Event        string `json:"event,omitempty"`
-	// Place is a table with a row's key, or a file, where no event is meant.
+	// Place is a table with a row's key, or a file, if the finding is not about an event.
 	Place    string `json:"place,omitempty"`
 	Expected string `json:"expected"`
 	Found    string `json:"found"`
 }
 
-// String is the finding as a person reads it.
+// String returns the finding in words.
 func (f Finding) String() string {
 	var b strings.Builder
 	b.WriteString(string(f.Check) + ":")
@@ -247,8 +247,9 @@ func (f Finding) String() string {
 	return b.String()
 }
 
-// damages reports whether the log cannot be replayed where this was found. An act of a key that had ended is a fact
-// like any other: releases that judged keys only when a request began let one finish, and what it wrote stays.
+// damages reports whether the finding means that the log cannot be replayed. An act of an ended key does not: earlier
+// releases checked keys only at the beginning of a request, so a running request could finish after the key had ended,
+// and its events stay.
 func (f Finding) damages() bool {
 	switch f.Check {
 	case CheckText, CheckSignature, CheckActor, CheckFormer, CheckStray:
@@ -263,14 +264,14 @@ func (f Finding) InShard(shard domain.Shard) Finding {
 	return f
 }
 
-// most is how many findings are kept in words; the others are only counted.
+// most is the number of findings kept in words; further findings are only counted.
 const most = 100
 
-// findings keeps the first ones, by sequence.
+// findings keeps the first findings, by sequence.
 type findings struct {
 	all     []Finding
 	count   int64
-	damaged bool // whether one of all that were counted leaves the log unfit to be replayed
+	damaged bool // one of the counted findings means that the log cannot be replayed
 }
 
 func (f *findings) add(more ...Finding) {
@@ -284,15 +285,15 @@ func (f *findings) add(more ...Finding) {
 	}
 }
 
-// merge adds what others hold, and count.
+// merge adds the findings and counts of others.
 func (f *findings) merge(others *findings) {
 	f.add(others.all...)
 	f.count += others.count - int64(len(others.all))
 	f.damaged = f.damaged || others.damaged
 }
 
-// shortened is the beginning of a text that came with an event: a finding is kept to the end, and what a hostile bundle
-// says in an actor or a subject must not be.
+// shortened returns the beginning of a text from an event. Findings are kept to the end, so the long actors and
+// subjects of a hostile bundle must not be kept with them.
 func shortened(text string) string {
 	const enough = 1000
 	if len(text) <= enough {
@@ -301,7 +302,7 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:enough], "") + "…"
 }
 
-// trim puts the findings in the order of sequences; findings about one event keep their order.
+// trim sorts the findings by sequence; findings about one event keep their order.
 func (f *findings) trim() []Finding {
 	slices.SortStableFunc(f.all, func(a, b Finding) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	if len(f.all) > most {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Every number of a part is in the sum of the parts.
+// TestSumsAreAdded: every number of a part is included in the sum of the parts.
 func TestSumsAreAdded(t *testing.T) {
 	sums, part := Sums{RevokedKeys: map[string]int64{}}, Sums{RevokedKeys: map[string]int64{"k": 1}}
 	for _, field := range reflect.ValueOf(&part).Elem().Fields() {

@@ -22,8 +22,8 @@ const (
 
 var authorityPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// Authority is a pinned timestamp authority (RFC 3161). Each of its certificates is a trust anchor, whether it is a
-// root, an intermediate or the one that signs tokens. The zero Authority accepts no token.
+// Authority is a pinned timestamp authority (RFC 3161). Each of its certificates is a trust anchor, whether root,
+// intermediate or signing certificate. The zero Authority accepts no token.
 type Authority struct {
 	Name         string   `json:"name"`         // 1 to 64 characters A-Z a-z 0-9 . _ -, the first a letter or digit
 	Certificates [][]byte `json:"certificates"` // DER
@@ -31,8 +31,8 @@ type Authority struct {
 	anchors []*x509.Certificate
 }
 
-// NewAuthority pins 1 to 8 X.509 certificates in DER, each at most 8 KiB and given once. The lists are the authority's
-// from then on.
+// NewAuthority pins 1 to 8 distinct X.509 certificates in DER, each at most 8 KiB. The authority takes ownership of the
+// slices.
 func NewAuthority(name string, certificates [][]byte) (Authority, error) {
 	a := Authority{Name: name, Certificates: certificates}
 	if err := CheckAuthorityName(name); err != nil {
@@ -57,7 +57,7 @@ func NewAuthority(name string, certificates [][]byte) (Authority, error) {
 	return a, nil
 }
 
-// CheckAuthorityName refuses a name that no authority can be pinned by.
+// CheckAuthorityName returns an error if the name is not a valid name of an authority.
 func CheckAuthorityName(name string) error {
 	if !authorityPattern.MatchString(name) {
 		return errors.New("name: must be 1 to 64 characters A-Z a-z 0-9 . _ -, the first a letter or digit")
@@ -65,7 +65,7 @@ func CheckAuthorityName(name string) error {
 	return nil
 }
 
-// Anchors are the pinned certificates, parsed.
+// Anchors returns the pinned certificates, parsed.
 func (a Authority) Anchors() []*x509.Certificate { return slices.Clone(a.anchors) }
 
 func (a Authority) holds(c *x509.Certificate) bool { return slices.ContainsFunc(a.anchors, c.Equal) }
@@ -98,7 +98,7 @@ func readAuthorities(m *strictjson.Meter, entries []strictjson.Value) ([]Authori
 	return list, nil
 }
 
-// checkAuthorities refuses an authority that NewAuthority did not make, and a repeated name.
+// checkAuthorities refuses an authority that NewAuthority did not create, and a repeated name.
 func (t *TrustedKeys) checkAuthorities() error {
 	if len(t.authorities) > mostAuthorities {
 		return fmt.Errorf("timestamp authorities: must be at most %d", mostAuthorities)
@@ -118,14 +118,14 @@ func (t *TrustedKeys) checkAuthorities() error {
 	return nil
 }
 
-// CheckToken checks a TimeStampToken of RFC 3161 in DER, of at most 8 KiB, over a SHA-256 imprint: its form, its
-// signature, the key usage of its signer, and that the signer's certificate was valid at the token's time and leads to
-// one that is pinned, through others of the token. Of the rest of its certificates only the outline is read, and they
-// count for nothing: authorities add some twice, and some of other chains, and no signature covers the set. But no
-// other certificate may have the issuer and the serial number of the signer's. CheckToken looks at no clock: the caller
-// compares the token's time, and its nonce if it asked for one.
+// CheckToken checks a TimeStampToken of RFC 3161 in DER, at most 8 KiB, over a SHA-256 imprint: its form, its
+// signature, the key usage of its signer, and that the signer's certificate was valid at the token's time and chains to
+// a pinned certificate through other certificates of the token. Only the outline of the remaining certificates is read,
+// and they are otherwise ignored: authorities add duplicates and certificates of other chains, and no signature covers
+// the set. However, no other certificate may have the same issuer and serial number as the signer's. CheckToken reads
+// no clock: the caller compares the token's time, and the nonce if the caller sent one.
 //
-// The error wraps ErrUntrustedToken where the token is well made and its signer is not trusted.
+// The error wraps ErrUntrustedToken if the token is well formed but its signer is not trusted.
 func (a Authority) CheckToken(der []byte, imprint [32]byte) (Token, error) {
 	t, err := parseToken(der)
 	if err != nil {
@@ -143,7 +143,7 @@ func (a Authority) CheckToken(der []byte, imprint [32]byte) (Token, error) {
 	return t.Token, nil
 }
 
-// ErrUntrustedToken says that a token's certificates do not lead to those that are pinned, or had expired.
+// ErrUntrustedToken means that a token's certificates do not chain to a pinned certificate, or had expired.
 var ErrUntrustedToken = errors.New("its certificate is not trusted")
 
 // checkSigner requires the certificate of a timestamp authority (RFC 3161, section 2.3).
@@ -163,7 +163,7 @@ func checkSigner(c *x509.Certificate) error {
 	return nil
 }
 
-// checkChain requires that the signer's certificate leads to a pinned one, at the token's time.
+// checkChain requires that the signer's certificate chains to a pinned one at the token's time.
 func (a Authority) checkChain(t signedToken) error {
 	opts := x509.VerifyOptions{
 		Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: t.GenTime,
@@ -173,7 +173,7 @@ func (a Authority) checkChain(t signedToken) error {
 		opts.Roots.AddCert(c)
 	}
 	for _, der := range t.certificates {
-		// No signature covers the set, so that it may hold anything, and keys of any size.
+		// No signature covers the set, so it may contain anything, including keys of any size.
 		if c, err := parseCertificate(der); err == nil && strongKey(c) {
 			opts.Intermediates.AddCert(c)
 		}
@@ -192,8 +192,8 @@ func (a Authority) checkChain(t signedToken) error {
 // mostChain is the signer's certificate, three intermediates and the pinned certificate.
 const mostChain = 5
 
-// strongChain requires of a chain what crypto/x509 does not: its length, extensions that every verifier knows, and the
-// kinds of keys and signatures of a token.
+// strongChain checks the requirements on a chain that crypto/x509 does not: its length, extensions that every verifier
+// knows, and the kinds of keys and signatures allowed in a token.
 func strongChain(chain []*x509.Certificate) bool {
 	for i, c := range chain {
 		if !understood(c) || i > 0 && (!c.IsCA || !strongKey(c)) ||

@@ -21,8 +21,8 @@ var (
 
 var errNotDER = errors.New("it is not in DER")
 
-// checkDER requires the one spelling of DER (X.690, sections 8 and 10) of elements one after another, as far as types
-// that are universal decide it, and of what they are made of. Times are read where they count.
+// checkDER requires that consecutive elements and their contents are encoded in DER (X.690, sections 8 and 10), as far
+// as universal types determine the encoding. Times are checked only if they matter.
 func checkDER(text cryptobyte.String, depth int) error {
 	const deepest = 32
 	for !text.Empty() {
@@ -60,7 +60,7 @@ func spelledInDER(tag der.Tag, content []byte) bool {
 	}
 }
 
-// isOID reports whether these are arcs of whole and least bytes each, however large.
+// isOID reports whether the content is a sequence of complete, minimally encoded arcs of any size.
 func isOID(content []byte) bool {
 	first := true
 	for _, b := range content {
@@ -78,8 +78,8 @@ type outline struct {
 	extended                                                    bool // it has extensions
 }
 
-// readOutline reads the elements of a certificate, and requires that there are no others. It checks their tags, not
-// their contents, which matter only for certificates between the signer and a pinned one.
+// readOutline reads the elements of a certificate and refuses any others. It checks their tags, not their contents,
+// which matter only for certificates between the signer and a pinned one.
 func readOutline(text []byte, err *error) (o outline) {
 	f := field{text, err}
 	whole := f.read("a certificate", der.SEQUENCE)
@@ -101,8 +101,8 @@ func readOutline(text []byte, err *error) (o outline) {
 	return o
 }
 
-// parseCertificate reads an X.509 certificate in DER. Beyond the parser, which passes over what follows the last
-// element that it knows, it requires the elements of RFC 5280 and no others, and DER within the extensions that count.
+// parseCertificate reads an X.509 certificate in DER. Go's parser ignores anything after the last element that it
+// knows; parseCertificate requires exactly the elements of RFC 5280, and DER within the relevant extensions.
 func parseCertificate(text []byte) (*x509.Certificate, error) {
 	if err := checkDER(text, 0); err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (f *field) one(what string) {
 	f.done(what)
 }
 
-// readExtensions reads Extensions (RFC 5280, section 4.1), each of which may stand once.
+// readExtensions reads Extensions (RFC 5280, section 4.1), each of which may appear once.
 func readExtensions(f *field, each func(id asn1.ObjectIdentifier, critical bool, value []byte)) {
 	var seen []string
 	for *f.err == nil && !f.Empty() {
@@ -195,8 +195,8 @@ func readExtensions(f *field, each func(id asn1.ObjectIdentifier, critical bool,
 	}
 }
 
-// understood reports whether a certificate has no critical extension but those that are looked at here, or that
-// restrict nothing which is: distribution points of lists and policies. Constraints of names are not looked at.
+// understood reports whether all critical extensions of a certificate are either checked here or irrelevant to these
+// checks (CRL distribution points and policies). Name constraints are not checked, so they are not understood.
 func understood(c *x509.Certificate) bool {
 	for _, e := range c.Extensions {
 		known := e.Id.Equal(oidBasicConstraints) || e.Id.Equal(oidKeyUsage) || e.Id.Equal(oidExtKeyUsage) ||

@@ -21,7 +21,7 @@ import (
 
 // Reasons why a checkpoint was not opened. Any other error concerns the signature of a pinned key.
 var (
-	// ErrMalformedCheckpoint says that a text is no checkpoint at all.
+	// ErrMalformedCheckpoint means that the text is not a checkpoint.
 	ErrMalformedCheckpoint = errors.New("not a checkpoint")
 	ErrUnknownLogKey       = errors.New("no pinned log key of its origin signed the checkpoint")
 	ErrRevokedLogKey       = errors.New("the log key that signed the checkpoint has been revoked")
@@ -32,14 +32,14 @@ type Checkpoint struct {
 	Origin string
 	Size   int64
 	Root   tlog.Hash // RFC 6962, section 2.1
-	// SignedBy are the key hashes of the pinned keys of the log that signed it, at least one.
+	// SignedBy lists the key hashes of the pinned log keys that signed it, at least one.
 	SignedBy []string
-	// Witnesses are the names on cosignatures. No cosignature is checked here (TrustedKeys.Cosigned).
+	// Witnesses are the names on cosignatures. The cosignatures are not checked here (see TrustedKeys.Cosigned).
 	Witnesses []string
 }
 
-// A note as this service writes it: three lines, a blank one, signatures. White space
-// in a name is refused by Unicode's property White_Space, spelled out.
+// A note as this service writes it: three lines, a blank line, signatures. A name must not contain white space: the
+// class lists the characters with Unicode's property White_Space.
 var (
 	noteSignaturePattern = regexp.MustCompile(
 		`^— ([^+ \x{0085}\x{00a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+) ([A-Za-z0-9+/]+=*)$`,
@@ -53,16 +53,16 @@ const (
 	cosignatureSize   = keyHashSize + 8 + ed25519.SignatureSize // C2SP tlog-cosignature, cosignature/v1
 )
 
-// noteSignature is one line of a note: whose it claims to be, and what follows the key hash.
+// noteSignature is one signature line of a note: the name it claims, and the bytes after the key hash.
 type noteSignature struct {
 	name, keyHash string
 	signature     []byte
 }
 
 // OpenCheckpoint reads a checkpoint without extension lines and checks the log's own signature. Every line by a pinned
-// key of the checkpoint's origin must verify, and none may stand twice. Without such a line the error is
-// ErrUnknownLogKey, and where all keys of such lines are revoked ErrRevokedLogKey: then the checkpoint is as it was
-// written. After any other error it is zero.
+// key of the checkpoint's origin must verify, and no line may appear twice. Without such a line the error is
+// ErrUnknownLogKey; if the keys of all such lines are revoked, it is ErrRevokedLogKey. With these two errors the parsed
+// checkpoint is returned, with any other error the zero Checkpoint.
 func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 	c, since, err := openCheckpoint(note, trust)
 	if err == nil && since != nil {
@@ -71,8 +71,8 @@ func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 	return c, err
 }
 
-// openCheckpoint is OpenCheckpoint; since is when the last of the keys that signed was revoked, and nil where one is
-// not.
+// openCheckpoint is OpenCheckpoint. since is the time at which the last of the signing keys was revoked, nil if one of
+// them is not revoked.
 func openCheckpoint(note string, trust *TrustedKeys) (c Checkpoint, since *time.Time, err error) {
 	c, signed, signatures, err := readCheckpoint(note)
 	if err != nil {
@@ -110,8 +110,8 @@ func openCheckpoint(note string, trust *TrustedKeys) (c Checkpoint, since *time.
 	return c, nil, nil
 }
 
-// Cosigned lists the pinned witnesses whose cosignatures of a checkpoint hold and say a time before the given one, each
-// once, in the order of the set. Those times are the witnesses' own words.
+// Cosigned lists the pinned witnesses with a valid cosignature of the checkpoint dated before the given time, each
+// once, in the order of the set. The times are the witnesses' own claims.
 func (t *TrustedKeys) Cosigned(note string, before time.Time) (names []string) {
 	_, signed, signatures, err := readCheckpoint(note)
 	if err != nil || t == nil {
@@ -142,7 +142,7 @@ func (t *TrustedKeys) logKey(name, keyHash string) (LogKey, bool) {
 	return LogKey{}, false
 }
 
-// readCheckpoint takes a note apart: signed is the text that was signed, which ends with its newline.
+// readCheckpoint parses a note. signed is the signed text, including its final newline.
 func readCheckpoint(note string) (c Checkpoint, signed string, signatures []noteSignature, err error) {
 	if !utf8.ValidString(note) || strings.ContainsFunc(note, func(r rune) bool { return r < ' ' && r != '\n' }) {
 		return c, "", nil, errors.New("must be UTF-8 without controls but newlines")
@@ -178,7 +178,7 @@ func readCheckpoint(note string) (c Checkpoint, signed string, signatures []note
 	return c, strings.Join(lines[:3], "\n") + "\n", signatures, nil
 }
 
-// decodeHash reads standard base64 of exactly 32 bytes in its one spelling.
+// decodeHash decodes canonical standard base64 of exactly 32 bytes.
 func decodeHash(text string) (h tlog.Hash, ok bool) {
 	raw, ok := decodeOneSpelling(base64.StdEncoding, text)
 	if !ok || len(raw) != tlog.HashSize {
@@ -187,15 +187,15 @@ func decodeHash(text string) (h tlog.Hash, ok bool) {
 	return tlog.Hash(raw), true
 }
 
-// LeafContract is the contract of the texts that the transparency log is made of.
+// LeafContract is the contract of the transparency log's leaf texts.
 const LeafContract = "integrity-leaf-v1"
 
 const registeredType = "integrity.registered"
 
 var eventIDPattern = regexp.MustCompile(`^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$`) // a TypeID
 
-// Leaf is the text of one event in the transparency log (contract, section 4.3). It
-// commits to the event and, by its nonce, gives nothing of it away.
+// Leaf is the text of one event in the transparency log (contract, section 4.3). It commits to the event and, because
+// of the nonce, reveals nothing about it.
 type Leaf struct {
 	ID            string    `json:"id"`
 	Type          string    `json:"type"`
@@ -216,7 +216,7 @@ func (n Nonce) AppendText(dst []byte) ([]byte, error) {
 // MarshalText writes the 22 characters.
 func (n Nonce) MarshalText() ([]byte, error) { return n.AppendText(nil) }
 
-// UnmarshalText reads the 22 characters in their one spelling.
+// UnmarshalText reads the 22 characters of the canonical encoding.
 func (n *Nonce) UnmarshalText(text []byte) error {
 	raw, ok := decodeBase64URL(string(text), len(n))
 	if !ok {
@@ -233,7 +233,7 @@ type leafMembers struct {
 
 var leafForm = strictjson.FormOf[leafMembers]()
 
-// AppendCanonical appends the RFC 8785 form, of which the log holds the RFC 6962 leaf hash.
+// AppendCanonical appends the RFC 8785 form. The log contains its RFC 6962 leaf hash.
 func (l Leaf) AppendCanonical(dst []byte) []byte {
 	return leafForm.Append(dst, &leafMembers{LeafContract, l})
 }
@@ -259,8 +259,8 @@ func ParseLeaf(text []byte) (Leaf, error) {
 }
 
 // Check verifies a proof (contract, section 4.3): a pinned log key signed the checkpoint, its tree of TreeSize entries
-// holds the leaf at LeafIndex, and the leaf belongs to the registration of this payload. The error wraps
-// ErrUnknownLogKey or ErrRevokedLogKey if no such key signed. It returns the checkpoint.
+// holds the leaf at LeafIndex, and the leaf belongs to the registration of this payload. It returns the checkpoint. The
+// error wraps ErrUnknownLogKey or ErrRevokedLogKey if no such key signed.
 func (i Inclusion) Check(payload []byte, trust *TrustedKeys) (Checkpoint, error) {
 	c, since, err := i.check(payload, trust)
 	if err == nil && since != nil {
@@ -282,7 +282,7 @@ func (i Inclusion) check(payload []byte, trust *TrustedKeys) (c Checkpoint, sinc
 	return c, since, nil
 }
 
-// holds requires that the audit path leads from the leaf to the checkpoint's root.
+// holds verifies the audit path from the leaf to the checkpoint's root.
 func (c Checkpoint) holds(index, size int64, hashes []string, leaf tlog.Hash) error {
 	if c.Size != size {
 		return fmt.Errorf("treeSize is %d, the checkpoint's size %d", size, c.Size)
@@ -316,11 +316,11 @@ func (i Inclusion) checkLeaf(payload []byte) error {
 	return nil
 }
 
-// LeafHash is what the tree holds at LeafIndex (RFC 6962, section 2.1).
+// LeafHash returns the tree's hash at LeafIndex (RFC 6962, section 2.1).
 func (i Inclusion) LeafHash() tlog.Hash { return tlog.RecordHash([]byte(i.Leaf)) }
 
-// verifyInclusion judges the proof where one was supplied and log keys are pinned. It comes after the time, by which a
-// log whose key was revoked may still show that it held the record.
+// verifyInclusion verifies the proof if one was supplied and log keys are pinned. It runs after the timestamps are
+// verified, because a timestamp can still prove that a log whose key was revoked contained the record.
 func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options) {
 	if e.Inclusion == nil {
 		return
@@ -364,7 +364,8 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 	f.countWitnesses(c, e.Inclusion.Checkpoint, trust, opts.Now)
 }
 
-// countWitnesses says which witnesses cosigned the checkpoint, and whose cosignatures could not be counted.
+// countWitnesses reports the witnesses that cosigned the checkpoint, and the witnesses whose cosignatures could not be
+// counted.
 func (f *Findings) countWitnesses(c Checkpoint, note string, trust *TrustedKeys, now time.Time) {
 	counted := trust.Cosigned(note, future(now))
 	if n := len(trust.Witnesses()); n > 0 {
@@ -381,7 +382,7 @@ func (f *Findings) countWitnesses(c Checkpoint, note string, trust *TrustedKeys,
 	}
 }
 
-// future is what lies beyond a verifier's clock.
+// future returns the earliest time that a verifier with this clock considers to be in the future.
 func future(now time.Time) time.Time { return now.Add(clockTolerance + 1) }
 
 func listed(before string, names []string) string {

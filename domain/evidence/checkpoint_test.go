@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestInclusionProofs: every entry of a tree is proven by exactly its own path and place, and nothing else is.
+// TestInclusionProofs: every entry of a tree is proven only by its own path at its own index.
 func TestInclusionProofs(t *testing.T) {
 	f := newFixture(t)
 	leaf := string(f.leaf().AppendCanonical(nil))
@@ -42,8 +42,8 @@ func TestInclusionProofs(t *testing.T) {
 	})
 }
 
-// TestCheckpointsOfTheLibrary: what this package accepts, the library of Go's checksum
-// database opens to the same text and signer.
+// TestCheckpointsOfTheLibrary: a checkpoint that this package accepts is opened by Go's sumdb/note library too, with
+// the same text and signer.
 func TestCheckpointsOfTheLibrary(t *testing.T) {
 	b := vectors(t)
 	trust := make(map[string]*TrustedKeys)
@@ -100,7 +100,7 @@ func TestOpenCheckpoint(t *testing.T) {
 		!slices.Equal(c.SignedBy, []string{f.trust.LogKeys()[0].KeyHash}) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	// What no pinned key signed is reported as such, with its content.
+	// A checkpoint that no pinned key signed is reported as such, with its content.
 	for name, set := range map[string]*TrustedKeys{"no keys": nil, "others": f.trust} {
 		c, err := OpenCheckpoint(sign(t, text, f.foreignLog), set)
 		if !errors.Is(err, ErrUnknownLogKey) || c.Size != 9 {
@@ -139,7 +139,7 @@ func TestLogKey(t *testing.T) {
 	}
 }
 
-// FuzzCheckpoint: never a panic, and what is accepted has one reading.
+// FuzzCheckpoint: no checkpoint causes a panic, and an accepted one has exactly one reading.
 func FuzzCheckpoint(f *testing.F) {
 	x := newFixture(f)
 	text := checkpointText(testLogName, tlog.Tree{N: 9})

@@ -12,21 +12,21 @@ import (
 )
 
 // Signed is a payload with its signature and the names of the key. The key's names are a convenience: a verifier
-// compares them with its pinned set and never takes a key from here.
+// compares them with its pinned set and never uses a key from here.
 type Signed struct {
 	Payload   string `json:"payload"`   // canonical JSON, exactly the signed bytes
 	Signature string `json:"signature"` // base64url, 86 characters
 	KeyNames
 }
 
-// NewSigned puts stored signed bytes beside their stored signature.
+// NewSigned combines stored signed bytes with their stored signature.
 func NewSigned(payload []byte, signature string, key PublicKey) Signed {
 	return Signed{string(payload), signature, key.KeyNames}
 }
 
-// Envelope is the portable evidence of one version (contract, section 4). The public receipt holds none of the last
-// five members. An export holds an observation of the present or, where a moment was asked for, the state as of then:
-// history, which has a place of its own so that it cannot pass for the present.
+// Envelope is the portable evidence of one version (contract, section 4). The public receipt has none of the last five
+// members. An export contains an observation of the current state or, if the client asked for an earlier moment, the
+// state as of that moment. History has its own member so that it cannot be mistaken for the current state.
 type Envelope struct {
 	Contract string `json:"contract"` // EnvelopeContract
 	Signed
@@ -37,12 +37,12 @@ type Envelope struct {
 	Timestamps        []Timestamp `json:"timestamps,omitempty"`
 }
 
-// NewEnvelope makes the public receipt of a record; the private export adds to it.
+// NewEnvelope returns the public receipt of a record; the private export adds members to it.
 func NewEnvelope(record Signed) Envelope {
 	return Envelope{Contract: EnvelopeContract, Signed: record}
 }
 
-// Inclusion proves that the record's event is in the transparency log (contract, section 4.3). It is no timestamp.
+// Inclusion proves that the record's event is in the transparency log (contract, section 4.3). It is not a timestamp.
 type Inclusion struct {
 	Leaf       string   `json:"leaf"`       // Leaf, canonical
 	LeafIndex  int64    `json:"leafIndex"`  // from 0
@@ -74,8 +74,8 @@ const (
 	issuerRule = "must be 1 to 512 characters without controls"
 )
 
-// ParseRecordPayload reads the signed bytes of a record: a closed object of contract integrity-v1 whose every member is
-// well formed and whose RFC 8785 form equals the bytes. It says nothing about a signature.
+// ParseRecordPayload reads the signed bytes of a record: a closed object of contract integrity-v1 with well-formed
+// members, whose RFC 8785 form equals the bytes. It does not check a signature.
 func ParseRecordPayload(payload []byte) (RecordPayload, error) {
 	if p, ok := scanRecordPayload(payload); ok {
 		return p, nil
@@ -103,8 +103,8 @@ func readRecordPayload(payload []byte) (RecordPayload, error) {
 	})
 }
 
-// scanRecordPayload reads what readRecordPayload accepts, and as that does, from ASCII text without escapes, which
-// nearly every payload is. Anything else is not ok, and for the other to judge.
+// scanRecordPayload is the fast path of readRecordPayload: it gives the same result for ASCII text without escapes, the
+// form of nearly every payload. For any other text ok is false, and readRecordPayload decides.
 func scanRecordPayload(payload []byte) (RecordPayload, bool) {
 	var m recordMembers
 	if !recordForm.Scan(payload, &m) {
@@ -114,7 +114,7 @@ func scanRecordPayload(payload []byte) (RecordPayload, bool) {
 	good := m == p.members() && plainTime(string(p.GeneratedAt), 9) && len(p.Issuer) >= 1 && len(p.Issuer) <= 512 &&
 		plainMediaType(p.MimeType) && len(p.PublicID) == 26 && only(p.PublicID, letters+"234567") &&
 		at.Year() >= 1 && at.Location() == time.UTC && at.Equal(at.Truncate(time.Microsecond)) &&
-		// No other spelling of the time is a part of it.
+		// The canonical form contains no other spelling of the time.
 		bytes.Equal(p.AppendCanonical(make([]byte, 0, len(payload))), payload)
 	if !good {
 		return RecordPayload{}, false
@@ -132,7 +132,7 @@ func only(s, these string) bool { return strings.Trim(s, these) == "" }
 
 func plainSHA256(s string) bool { return len(s) == 64 && only(s, decimals+"abcdef") }
 
-// plainMediaType is mimeTypePattern.
+// plainMediaType reports whether s matches mimeTypePattern.
 func plainMediaType(s string) bool {
 	name := func(s string) bool {
 		return len(s) >= 1 && len(s) <= 127 && only(s[:1], decimals+letters) && only(s, decimals+letters+"!#$&^_.+-")
@@ -141,7 +141,7 @@ func plainMediaType(s string) bool {
 	return name(kind) && name(subtype)
 }
 
-// plainTime reports whether s is as checkNormalized wants it, with at most so many digits of a fraction.
+// plainTime reports whether checkNormalized accepts s, with at most the given number of fractional digits.
 func plainTime(s string, digits int) bool {
 	const form = "0000-00-00T00:00:00"
 	if len(s) < len(form)+1 || s[len(s)-1] != 'Z' {
@@ -178,7 +178,7 @@ func ParseStatusPayload(payload []byte) (StatusPayload, error) {
 	return parsePayload(payload, StatusContract, readStatus)
 }
 
-// readStatus reads what an observation and a state as of a moment have in common.
+// readStatus reads the members common to an observation and a state as of a moment.
 func readStatus(o *strictjson.Object) StatusPayload {
 	return StatusPayload{
 		PublicID:      readPublicID(o),
@@ -191,8 +191,8 @@ func readStatus(o *strictjson.Object) StatusPayload {
 	}
 }
 
-// parsePayload looks at the contract before anything else: a payload of another role has other members, and that is the
-// one thing to say. Then it refuses whatever is wrong, and any bytes but the canonical ones. The payload is zero then.
+// parsePayload checks the contract first: a payload of another role has other members, and only the role is worth
+// reporting. Then it refuses invalid members and any bytes but the canonical ones. On error the payload is zero.
 func parsePayload[P interface{ AppendCanonical(dst []byte) []byte }](
 	payload []byte, contract string, read func(*strictjson.Object) P,
 ) (none P, err error) {
@@ -224,7 +224,7 @@ func readPublicID(o *strictjson.Object) string {
 	return o.Match("publicId", strictjson.Required, publicIDPattern.MatchString, "must be 26 characters a-z and 2-7")
 }
 
-// readHash and readInstant are zero if the member is wrong, which is one of the object's problems.
+// readHash and readInstant return zero if the member is invalid; the problem is added to the object's.
 func readHash(o *strictjson.Object, name string) (h Hash) {
 	readChecked(o, name, func(s string) error { return h.UnmarshalText([]byte(s)) })
 	return h
@@ -251,7 +251,7 @@ func readChecked(o *strictjson.Object, name string, check func(string) error) st
 // MostReceipt is the largest receipt in bytes that any verifier accepts.
 const MostReceipt = 64 << 10
 
-// openReceipt reads what a verifier is given: at most MostReceipt bytes, one JSON object.
+// openReceipt reads the text given to a verifier: one JSON object of at most MostReceipt bytes.
 func openReceipt(m *strictjson.Meter, receipt []byte) (*strictjson.Object, error) {
 	if len(receipt) > MostReceipt {
 		return nil, fmt.Errorf("receipt: must be at most %d bytes", MostReceipt)
@@ -264,7 +264,7 @@ func openReceipt(m *strictjson.Meter, receipt []byte) (*strictjson.Object, error
 }
 
 // ParseEnvelope reads a receipt: at most 64 KiB, one closed object of contract integrity-evidence-v1, whose members
-// have the right types. It proves nothing: no signature is checked and no payload is parsed.
+// have the right types. It proves nothing: it checks no signature and parses no payload.
 func ParseEnvelope(receipt []byte) (Envelope, error) {
 	o, err := openReceipt(new(strictjson.Meter), receipt)
 	if err != nil {
@@ -328,7 +328,7 @@ func readKeyNames(o *strictjson.Object) KeyNames {
 	}
 }
 
-// check finds members that no registration could have had.
+// check refuses members that no registration can have had.
 func (r References) check() error {
 	var wrong []string
 	for _, m := range []struct{ name, value string }{
@@ -350,7 +350,7 @@ func (r References) check() error {
 	return nil
 }
 
-// refusal makes one error of all problems.
+// refusal joins all problems into one error.
 func refusal(problems []strictjson.Problem) error {
 	if len(problems) == 0 {
 		return nil

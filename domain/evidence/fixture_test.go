@@ -20,8 +20,8 @@ var (
 	testContent = []byte("%PDF-1.7 a document\n")
 )
 
-// fixture is one record with everything that a private export holds; tests change a
-// copy of its parts and sign again with the key they need.
+// fixture is one record with all parts of a private export. Tests change a copy of its parts and sign again with the
+// key they need.
 type fixture struct {
 	signer, retired, revoked, both, foreign *Signer
 	logSigner, retiredLog, foreignLog       logSigner
@@ -31,7 +31,7 @@ type fixture struct {
 	status                                  StatusPayload
 }
 
-// testSigner makes a key that is the same in every run.
+// testSigner returns a key that is the same in every run.
 func testSigner(t testing.TB, seed byte) *Signer {
 	t.Helper()
 	s, err := NewSigner(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, 32)))
@@ -59,7 +59,7 @@ func testLogSigner(t testing.TB, name string, seed byte) logSigner {
 	return logSigner{key, private}
 }
 
-// instant reads a time that a test names.
+// instant parses a time in a test.
 func instant(text string) time.Time {
 	at, err := parseServiceTime(text)
 	if err != nil {
@@ -122,7 +122,7 @@ func marshal(t testing.TB, v any) []byte {
 	return b
 }
 
-// golden compares with a file under testdata, or writes it with -update.
+// golden compares got with a file under testdata, or writes the file with -update.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// masks are all single bits, all bits, and the two that turn one white space into another.
+// masks are all single bits, all bits, and the two masks that turn one white space character into another.
 var masks = []byte{0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xff, 0x29, 0x07}
 
-// fewMasks are for what takes a verifier long: a neighbour, the other case of a letter, all bits.
+// fewMasks are for slow verifications: a neighbour, the other case of a letter, all bits.
 var fewMasks = []byte{0x01, 0x20, 0xff}
 
-// TestEveryByteOfTheEvidence changes every byte of a private export: the receipt
-// fails, or its JSON still says the very same.
+// TestEveryByteOfTheEvidence changes every byte of a private export: the receipt fails, or its JSON still means the
+// same.
 func TestEveryByteOfTheEvidence(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -37,7 +37,7 @@ func TestEveryByteOfTheEvidence(t *testing.T) {
 	}
 }
 
-// everyByte changes each byte of what verifies, by each mask.
+// everyByte changes each byte of a receipt that verifies, by each mask.
 func everyByte(t *testing.T, trust *TrustedKeys, receipt []byte, opts Options, masks []byte) {
 	t.Helper()
 	if got := Verify(receipt, trust, opts); got.ExitCode() != 0 || got.Signature != Valid {
@@ -70,7 +70,7 @@ func decodeAny(data []byte) any {
 	return v
 }
 
-// TestEveryByteOfTheSignedParts changes the texts themselves, past the JSON that carries them.
+// TestEveryByteOfTheSignedParts changes the signed texts themselves rather than the JSON that carries them.
 func TestEveryByteOfTheSignedParts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -113,8 +113,8 @@ func TestEveryByteOfTheDocument(t *testing.T) {
 	}
 }
 
-// FuzzVerify: no receipt panics, none that differs from the good one in meaning
-// is accepted, and exit 0 always comes with a valid signature.
+// FuzzVerify: no receipt causes a panic, a receipt that differs in meaning from the good one is never accepted, and
+// exit 0 implies a valid signature.
 func FuzzVerify(f *testing.F) {
 	x := newFixture(f)
 	good := marshal(f, x.envelope())
@@ -167,8 +167,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// plusL adds the group order to S (RFC 8032, section 5.1.7 refuses that): the same
-// equation in another spelling.
+// plusL adds the group order to S, which RFC 8032, section 5.1.7 refuses: another encoding of the same signature.
 func plusL(t *testing.T, signature string) string {
 	t.Helper()
 	raw, ok := decodeBase64URL(signature, 64)

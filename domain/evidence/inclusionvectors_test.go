@@ -14,7 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// testLog is a log in memory, made by the library of Go's checksum database.
+// testLog is an in-memory log built with Go's sumdb/tlog library.
 type testLog struct {
 	t      testing.TB
 	hashes []tlog.Hash
@@ -48,12 +48,12 @@ func (l *testLog) tree() tlog.Tree {
 	return tlog.Tree{N: l.size, Hash: root}
 }
 
-// checkpointText is what a log signs.
+// checkpointText returns the text that a log signs.
 func checkpointText(origin string, tree tlog.Tree) string {
 	return origin + "\n" + strconv.FormatInt(tree.N, 10) + "\n" + tree.Hash.String() + "\n"
 }
 
-// sign makes a note with the library's own signers.
+// sign returns a note signed with the library's own signers.
 func sign(t testing.TB, text string, signers ...logSigner) string {
 	t.Helper()
 	var list []note.Signer
@@ -74,12 +74,12 @@ func sign(t testing.TB, text string, signers ...logSigner) string {
 	return string(signed)
 }
 
-// noteLine is a signature line of any bytes; the first four are the key hash.
+// noteLine returns a signature line of arbitrary bytes, the first four of which are the key hash.
 func noteLine(name string, raw []byte) string {
 	return "— " + name + " " + base64.StdEncoding.EncodeToString(raw) + "\n"
 }
 
-// leaf is the text of the record's own event.
+// leaf returns the leaf of the record's own event.
 func (f fixture) leaf() Leaf {
 	return Leaf{
 		ID: "evt_01jd1v3m5kf2vb8c9q4x7z6w5t", Type: registeredType, OccurredAt: f.record.ReceivedAt,
@@ -88,7 +88,7 @@ func (f fixture) leaf() Leaf {
 	}
 }
 
-// inclusion puts a leaf into a log of other entries and proves it.
+// inclusion puts a leaf into a log of other entries and returns its proof.
 func (f fixture) inclusion(t testing.TB, leaf string, index, size int64) Inclusion {
 	t.Helper()
 	log := &testLog{t: t}
@@ -118,7 +118,7 @@ func (f fixture) goodInclusion(t testing.TB) Inclusion {
 	return f.inclusion(t, string(f.leaf().AppendCanonical(nil)), 4, 7)
 }
 
-// included is the private export with a changed proof.
+// included returns the private export with a changed proof.
 func (b *vectorBook) included(change func(i *Inclusion)) []byte {
 	return b.envelope(func(f *fixture, e *Envelope) {
 		i := f.goodInclusion(b.t)
@@ -232,7 +232,7 @@ func (b *vectorBook) inclusions() {
 	}
 }
 
-// inclusionNumbers are numbers that no proof may hold, or that the checkpoint writes otherwise.
+// inclusionNumbers adds proofs with invalid numbers, or with numbers that the checkpoint spells differently.
 func (b *vectorBook) inclusionNumbers() {
 	good := string(b.included(func(*Inclusion) {}))
 	for name, number := range map[string]string{
@@ -243,7 +243,7 @@ func (b *vectorBook) inclusionNumbers() {
 		b.add("inclusion: treeSize "+name, []byte(strings.Replace(good, `"treeSize":7`, `"treeSize":`+number, 1)), refused)
 	}
 	b.add("inclusion: treeSize zero", []byte(strings.Replace(good, `"treeSize":7`, `"treeSize":0`, 1)), refused)
-	// The log itself signs these, so only their form is wrong.
+	// The log itself signs these checkpoints, so only their form is wrong.
 	for name, size := range map[string]string{
 		"with a leading zero": "07", "with a sign": "+7", "of other digits": "７", "in hexadecimal": "0x7",
 		"with white space": "7 ", "with a separator": "7_0", "below zero": "-7",
@@ -254,14 +254,14 @@ func (b *vectorBook) inclusionNumbers() {
 			return sign(b.t, strings.Replace(text, "\n7\n", "\n"+size+"\n", 1), f.logSigner)
 		}), included(Invalid))
 	}
-	// A tree of that size cannot be built; its proof's length is still known, and does not fit.
+	// A tree of that size cannot be built, but the length of its proof is known and does not match.
 	b.add("inclusion: sizes of 2^53 less 1", b.included(func(i *Inclusion) {
 		i.TreeSize = 1<<53 - 1
 		i.Checkpoint = sign(b.t, checkpointText(testLogName, tlog.Tree{N: i.TreeSize}), b.f.logSigner)
 	}), included(Invalid))
 }
 
-// leaves are other texts that the log really holds.
+// leaves adds proofs of other texts that the log does contain.
 func (b *vectorBook) leaves() {
 	add := func(name, leaf string, finding Finding) {
 		b.add("leaf: "+name, b.envelope(func(f *fixture, e *Envelope) {
@@ -333,7 +333,7 @@ func (b *vectorBook) leaves() {
 	}
 }
 
-// checkpointed is the export with another checkpoint over the same tree; text is what the log signs.
+// checkpointed returns the export with another checkpoint over the same tree. text is the text that the log signs.
 func (b *vectorBook) checkpointed(write func(f *fixture, text string) string) []byte {
 	return b.envelope(func(f *fixture, e *Envelope) {
 		i := f.goodInclusion(b.t)
@@ -342,7 +342,7 @@ func (b *vectorBook) checkpointed(write func(f *fixture, text string) string) []
 	})
 }
 
-// checkpoints are signed, or written, in other ways.
+// checkpoints adds checkpoints that are signed or written in other ways.
 func (b *vectorBook) checkpoints() {
 	cosignature := append([]byte{1, 2, 3, 4}, bytes.Repeat([]byte{7}, 72)...)
 	witness := noteLine("witness.example/w1", cosignature)
@@ -351,7 +351,7 @@ func (b *vectorBook) checkpoints() {
 		b.add("checkpoint: "+name, b.checkpointed(checkpoint), append([]func(*vector){included(finding)}, expect...)...)
 	}
 	signed := func(f *fixture, text string) string { return sign(b.t, text, f.logSigner) }
-	// edited changes the good note without signing it again.
+	// edited changes the valid note without signing it again.
 	edited := func(change func(note string) string) func(*fixture, string) string {
 		return func(f *fixture, text string) string { return change(signed(f, text)) }
 	}
@@ -493,7 +493,7 @@ func (b *vectorBook) checkpoints() {
 	}
 }
 
-// rootSpelled signs a checkpoint whose root is written otherwise.
+// rootSpelled signs a checkpoint whose root is spelled differently.
 func (b *vectorBook) rootSpelled(spell func(root string) string) func(*fixture, string) string {
 	return func(f *fixture, text string) string {
 		at := len(testLogName) + len("\n7\n")

@@ -33,14 +33,14 @@ type KeyNames struct {
 	FingerprintSHA256 string `json:"fingerprintSha256"` // of the SPKI DER, lower-case hexadecimal
 }
 
-// PublicKey is an Ed25519 key with the names that follow from it. The names are computed, never taken from anywhere, so
-// a KeyID cannot name another key. Values are comparable; the zero PublicKey verifies nothing.
+// PublicKey is an Ed25519 key with the names that follow from it. The names are always computed from the key, so a
+// KeyID cannot name another key. Values are comparable; the zero PublicKey verifies nothing.
 type PublicKey struct {
 	KeyNames
 	raw [ed25519.PublicKeySize]byte
 }
 
-// NewPublicKey names a key. The only error is a key of another length than 32 bytes.
+// NewPublicKey computes a key's names. It fails only if the key is not 32 bytes long.
 func NewPublicKey(key ed25519.PublicKey) (PublicKey, error) {
 	if len(key) != ed25519.PublicKeySize {
 		return PublicKey{}, fmt.Errorf("must be an Ed25519 public key of %d bytes, not %d", ed25519.PublicKeySize, len(key))
@@ -63,8 +63,8 @@ func (k PublicKey) verify(payload, signature []byte) bool {
 	return k.KeyID != "" && ed25519.Verify(k.raw[:], payload, signature)
 }
 
-// decodeBase64URL accepts the one spelling of exactly size bytes: no padding, no line break, no set bits after the last
-// byte. Go's decoder alone would accept variants, so that a changed text could keep its meaning.
+// decodeBase64URL accepts only the canonical encoding of exactly size bytes: no padding, no line break, no set bits
+// after the last byte. Go's decoder accepts variants, with which a changed text could keep its meaning.
 func decodeBase64URL(s string, size int) ([]byte, bool) {
 	b, ok := decodeOneSpelling(base64.RawURLEncoding, s)
 	return b, ok && len(b) == size
@@ -75,19 +75,19 @@ func decodeOneSpelling(encoding *base64.Encoding, s string) ([]byte, bool) {
 	return b, err == nil && encoding.EncodeToString(b) == s
 }
 
-// Signer holds a private signing key. It prints as the key's name only.
+// Signer holds a private signing key. When printed, it shows only the key's name.
 type Signer struct {
 	private ed25519.PrivateKey
 	public  PublicKey
 	begin   func() (end func()) // nil: no observer
 }
 
-// NewSigner takes a private key. It fails only if the key is malformed.
+// NewSigner returns a Signer for a private key. It fails only if the key is malformed.
 func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
 	if len(private) != ed25519.PrivateKeySize {
 		return nil, fmt.Errorf("must be an Ed25519 private key of %d bytes, not %d", ed25519.PrivateKeySize, len(private))
 	}
-	// The public half is derived again: signing with a foreign one would leak the key.
+	// Derive the public half again: signing with another key's public half would leak the private key.
 	private = ed25519.NewKeyFromSeed(private.Seed())
 	public, err := NewPublicKey(private.Public().(ed25519.PublicKey))
 	if err != nil {
@@ -96,13 +96,13 @@ func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
 	return &Signer{private: private, public: public}, nil
 }
 
-// GenerateSigner draws a new key.
+// GenerateSigner generates a new key.
 func GenerateSigner() *Signer {
 	seed := make([]byte, ed25519.SeedSize)
 	rand.Read(seed)
 	s, err := NewSigner(ed25519.NewKeyFromSeed(seed))
 	if err != nil {
-		panic(err) // a key of a seed is well formed
+		panic(err) // cannot happen: a key derived from a seed is well formed
 	}
 	return s
 }
@@ -132,7 +132,7 @@ func ParseSignerPEM(text []byte) (*Signer, error) {
 	return NewSigner(private)
 }
 
-// MarshalSignerPEM writes the private key as ParseSignerPEM reads it. The result is a secret.
+// MarshalSignerPEM encodes the private key in the form that ParseSignerPEM reads. The result is a secret.
 func MarshalSignerPEM(s *Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(s.private)
 	if err != nil {
@@ -141,16 +141,16 @@ func MarshalSignerPEM(s *Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}), nil
 }
 
-// Key is the public half.
+// Key returns the public half.
 func (s *Signer) Key() PublicKey { return s.public }
 
-// Observed is a signer with the same key that calls begin before each signature
-// and what it returned after it. Both must not wait.
+// Observed returns a Signer with the same key that calls begin before each signature, and the function that begin
+// returned after it. Neither may block.
 func (s *Signer) Observed(begin func() (end func())) *Signer {
 	return &Signer{private: s.private, public: s.public, begin: begin}
 }
 
-// Sign signs the bytes and answers the 86 characters of the signature.
+// Sign signs the bytes and returns the signature as 86 characters of base64url.
 func (s *Signer) Sign(payload []byte) string {
 	if s.begin != nil {
 		defer s.begin()()
@@ -158,12 +158,12 @@ func (s *Signer) Sign(payload []byte) string {
 	return base64.RawURLEncoding.EncodeToString(ed25519.Sign(s.private, payload))
 }
 
-// SignPayload signs the bytes and puts them beside the signature and the key's names.
+// SignPayload signs the bytes and returns them with the signature and the key's names.
 func (s *Signer) SignPayload(payload []byte) Signed {
 	return NewSigned(payload, s.Sign(payload), s.public)
 }
 
-// String names the key, so that a log line never holds the private half.
+// String returns the key's name, so that a log line never contains the private half.
 func (s *Signer) String() string { return "signer " + s.public.KeyID }
 
 // GoString is String, for %#v.
@@ -180,8 +180,8 @@ const (
 )
 
 // LogKey is a pinned key of the transparency log (contract, section 4.3). Name is the origin of the checkpoints that it
-// signs. The three members are computed from the name and the key, so none can name another. Values are comparable; the
-// zero LogKey verifies nothing.
+// signs. The three members are computed from the name and the key, so they always belong together. Values are
+// comparable; the zero LogKey verifies nothing.
 type LogKey struct {
 	Name        string `json:"name"`        // 1 to 512 visible ASCII characters without "+"
 	KeyHash     string `json:"keyHash"`     // the four bytes of C2SP signed-note's key ID, lower-case hexadecimal
@@ -190,17 +190,17 @@ type LogKey struct {
 	raw [ed25519.PublicKeySize]byte
 }
 
-// WitnessKey is a pinned key of a witness, which cosigns checkpoints of logs (C2SP tlog-cosignature). It is otherwise
-// as a LogKey; its type in the verifier key is another, so neither can be taken for the other.
+// WitnessKey is a pinned key of a witness, which cosigns checkpoints of logs (C2SP tlog-cosignature). It is like a
+// LogKey except for the type byte in the verifier key, so neither can be mistaken for the other.
 type WitnessKey LogKey
 
-// NewLogKey names a key of the log. The errors are a name that a note cannot hold,
-// and a key of another length than 32 bytes.
+// NewLogKey computes the names of a log key. It fails if a note cannot contain the name, or if the key is not 32 bytes
+// long.
 func NewLogKey(name string, key ed25519.PublicKey) (LogKey, error) {
 	return newNoteKey(noteEd25519, name, key)
 }
 
-// NewWitnessKey names a key of a witness. It returns the same errors as NewLogKey.
+// NewWitnessKey computes the names of a witness key. It returns the same errors as NewLogKey.
 func NewWitnessKey(name string, key ed25519.PublicKey) (WitnessKey, error) {
 	k, err := newNoteKey(cosignatureEd25519, name, key)
 	return WitnessKey(k), err
@@ -222,12 +222,12 @@ func newNoteKey(kind byte, name string, key ed25519.PublicKey) (LogKey, error) {
 	}, nil
 }
 
-// ParseLogKey reads a verifier key of C2SP signed-note in its one spelling.
+// ParseLogKey parses a canonical verifier key of C2SP signed-note.
 func ParseLogKey(verifierKey string) (LogKey, error) {
 	return parseNoteKey(noteEd25519, "a signed note's Ed25519 key (type 0x01)", verifierKey)
 }
 
-// ParseWitnessKey reads a verifier key of C2SP tlog-cosignature in its one spelling.
+// ParseWitnessKey parses a canonical verifier key of C2SP tlog-cosignature.
 func ParseWitnessKey(verifierKey string) (WitnessKey, error) {
 	k, err := parseNoteKey(cosignatureEd25519, "an Ed25519 cosignature's key (type 0x04)", verifierKey)
 	return WitnessKey(k), err
@@ -261,7 +261,7 @@ func (k LogKey) Verify(text, signature []byte) bool {
 }
 
 // Verify checks a cosignature of the text of a checkpoint: eight bytes of time, in seconds since 1970, and the
-// signature. The time is the witness's own word and no trusted timestamp.
+// signature. The time is the witness's own claim, not a trusted timestamp.
 func (k WitnessKey) Verify(text, cosignature []byte) (at time.Time, ok bool) {
 	if k.Name == "" || len(cosignature) != cosignatureSize-keyHashSize {
 		return time.Time{}, false
@@ -274,12 +274,12 @@ func (k WitnessKey) Verify(text, cosignature []byte) (at time.Time, ok bool) {
 	return time.Unix(int64(seconds), 0), ed25519.Verify(k.raw[:], signed, cosignature[8:])
 }
 
-// KeyID is the thumbprint of the key (RFC 7638), by which a revocation names it.
+// KeyID returns the thumbprint of the key (RFC 7638), by which a revocation names it.
 func (k LogKey) KeyID() string { return k.names().KeyID }
 
 // names returns the names that the key would have as a signing key; a revocation uses them.
 func (k LogKey) names() KeyNames {
-	key, _ := NewPublicKey(k.raw[:]) // it has the length
+	key, _ := NewPublicKey(k.raw[:]) // never fails: the array has the right length
 	return key.KeyNames
 }
 
@@ -307,8 +307,8 @@ func readNoteKeys[K LogKey | WitnessKey](
 	return keys, nil
 }
 
-// checkLogKeys refuses a key that NewLogKey did not make, one that two entries would name alike, and one that signs
-// records too: a signature in one role must never be one in the other.
+// checkLogKeys refuses a key that NewLogKey did not create, two keys with the same name and hash, and a key that signs
+// records too: a signature in one role must never be valid in the other.
 func (t *TrustedKeys) checkLogKeys() error {
 	seen := make(map[string]bool, len(t.logKeys))
 	for i, k := range t.logKeys {
@@ -322,8 +322,8 @@ func (t *TrustedKeys) checkLogKeys() error {
 	return nil
 }
 
-// checkWitnessKeys is checkLogKeys for the pinned witnesses. A revoked key is refused, and so is one of the log, which
-// would be a witness of itself.
+// checkWitnessKeys is checkLogKeys for the pinned witnesses. It refuses a revoked key, and a log key, because the log
+// would be its own witness.
 func (t *TrustedKeys) checkWitnessKeys() error {
 	seen := make(map[string]bool, len(t.witnesses))
 	for i, k := range t.witnesses {
@@ -340,7 +340,7 @@ func (t *TrustedKeys) checkWitnessKeys() error {
 	return nil
 }
 
-// check requires a key as newNoteKey makes it, of a name and hash that were not seen.
+// check requires a key that newNoteKey can have created, with a name and hash not seen before.
 func (k LogKey) check(kind byte, seen map[string]bool) error {
 	if again, err := newNoteKey(kind, k.Name, k.raw[:]); err != nil || again != k {
 		return errors.New("must be a key made of its name and its bytes")

@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// Language of the fixed texts.
+// Language is a language of the fixed texts.
 type Language string
 
-// The languages the service speaks.
+// The supported languages.
 const (
 	Spanish Language = "es"
 	English Language = "en"
@@ -20,13 +20,13 @@ const (
 //go:embed limits.json
 var limitsCatalogue []byte
 
-// limitsText is the fixed text in one language.
+// limitsText holds the fixed texts in one language.
 type limitsText struct {
 	Title             string   `json:"title"`
 	Points            []string `json:"points"`
 	CertificateTitle  string   `json:"certificateTitle"`
 	CertificatePoints []string `json:"certificatePoints"`
-	SharedOperator    string   `json:"sharedOperator"` // the last point of both, before the operator's own words
+	SharedOperator    string   `json:"sharedOperator"` // the last point of both, before the operator's own text
 }
 
 var readLimits = sync.OnceValue(func() map[Language]limitsText {
@@ -37,7 +37,7 @@ var readLimits = sync.OnceValue(func() map[Language]limitsText {
 	return texts
 })
 
-// limitsIn is the text of a language; any but Spanish is English.
+// limitsIn returns the texts in a language: Spanish, or English for any other.
 func limitsIn(language Language) limitsText {
 	if language != Spanish {
 		language = English
@@ -45,7 +45,7 @@ func limitsIn(language Language) limitsText {
 	return readLimits()[language]
 }
 
-// LimitsTitle heads Limits.
+// LimitsTitle returns the heading of Limits.
 func LimitsTitle(language Language) string { return limitsIn(language).Title }
 
 // Limits returns the fixed text on the limits of the proof (contract, section 10), one or two sentences per point,
@@ -56,11 +56,10 @@ func Limits(language Language, relationship string) []string {
 	return text.disclosed(text.Points, relationship)
 }
 
-// CertificateLimitsTitle heads CertificateLimits.
+// CertificateLimitsTitle returns the heading of CertificateLimits.
 func CertificateLimitsTitle(language Language) string { return limitsIn(language).CertificateTitle }
 
-// CertificateLimits is the text for a certificate of certification, in which the service did receive the file. It is
-// otherwise as Limits.
+// CertificateLimits is like Limits, but for a certificate of certification, for which the service did receive the file.
 func CertificateLimits(language Language, relationship string) []string {
 	text := limitsIn(language)
 	return text.disclosed(text.CertificatePoints, relationship)

@@ -6,8 +6,8 @@
 // a receipt proves nothing: only the pinned set can name a key (RFC 8037 keys, RFC 7638 names). A verdict is a set of
 // findings, never one boolean.
 //
-// The package is pure: it reads no clock, no file and no network. It knows nothing about a company, organization or
-// document except what a payload says.
+// The package is pure: it reads no clock, no file and no network. All it knows about a company, organization or
+// document comes from a payload.
 package evidence
 
 import (
@@ -27,7 +27,7 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// Contract identifiers: they fix the meaning of a payload and its algorithms, and no member selects another.
+// Contract identifiers determine the meaning of a payload and its algorithms. No other member selects an algorithm.
 const (
 	RecordContract     = "integrity-v1"
 	StatusContract     = "integrity-status-v1"
@@ -69,11 +69,11 @@ func (h *Hash) UnmarshalText(text []byte) error {
 	return err
 }
 
-// DeclaredTime is a time as an origin declares it: a text that NormalizeGeneratedAt has made, because its fraction may
-// be finer than anything the service measures. Equal instants have equal texts.
+// DeclaredTime is a time declared by an origin, as NormalizeGeneratedAt writes it. It stays text because its fraction
+// may be finer than the service's clock. Equal instants have equal texts.
 type DeclaredTime string
 
-// attested are the members that every payload about bytes has.
+// attested are the members common to every payload about bytes.
 type attested struct {
 	Algorithm  string `json:"algorithm"`
 	TimeSource string `json:"timeSource"`
@@ -86,16 +86,16 @@ func canonical(members any) []byte {
 		text, err = jcs.Transform(text)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("canonical form of a %T: %v", members, err)) // texts and integers have one
+		panic(fmt.Sprintf("canonical form of a %T: %v", members, err)) // cannot happen: texts and integers always have one
 	}
 	return text
 }
 
 // RecordPayload is what the service attests of one version for ever: contract integrity-v1, algorithm SHA-256, time
-// source service-clock. SizeBytes, MimeType and GeneratedAt are the origin's words.
+// source service-clock. SizeBytes, MimeType and GeneratedAt are the origin's claims.
 type RecordPayload struct {
 	Issuer           string       `json:"issuer"`
-	PublicID         string       `json:"publicId"` // 26 characters a-z and 2-7, perhaps some that no ledger has given out
+	PublicID         string       `json:"publicId"` // 26 characters a-z and 2-7; this ledger may never have issued it
 	SHA256           Hash         `json:"sha256"`
 	SizeBytes        int64        `json:"sizeBytes"` // 0 to 2^53−1
 	MimeType         string       `json:"mimeType"`  // type/subtype, lower case
@@ -127,8 +127,8 @@ func (p RecordPayload) AppendCanonical(dst []byte) []byte {
 // MarshalJSON writes all eleven members of the payload.
 func (p RecordPayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
 
-// StatusPayload is a dated observation of a version's state: what it was at
-// ObservedAt, not what it is now. Contract integrity-status-v1.
+// StatusPayload is a dated observation of a version's state: its state at ObservedAt, not its current state. Contract
+// integrity-status-v1.
 type StatusPayload struct {
 	PublicID      string    `json:"publicId"`
 	PayloadSHA256 Hash      `json:"payloadSha256"` // of the record's signed bytes
@@ -149,8 +149,8 @@ func (p StatusPayload) AppendCanonical(dst []byte) []byte {
 	return statusForm.Append(dst, &statusMembers{StatusContract, p})
 }
 
-// StatusAsOfPayload answers what the state was at an earlier time. Its contract, integrity-status-as-of-v1, is never
-// accepted where an observation belongs, so that history cannot pass for a fresh observation.
+// StatusAsOfPayload is the state at an earlier time. Its contract, integrity-status-as-of-v1, is never accepted in the
+// place of an observation, so that history cannot be mistaken for a fresh observation.
 type StatusAsOfPayload struct {
 	StatusPayload
 	AsOf         time.Time `json:"asOf"` // UTC, microseconds
@@ -165,8 +165,8 @@ func (p StatusAsOfPayload) AppendCanonical(dst []byte) []byte {
 	}{StatusAsOfContract, p})...)
 }
 
-// References are the origin's names of a version. The public payload holds only
-// their hash; the salt keeps anyone from guessing them from it.
+// References are the origin's names for a version. The public payload contains only their hash, and the salt prevents
+// guessing them from it.
 type References struct {
 	CompanyReference  string `json:"companyReference"`
 	Source            string `json:"source"`
@@ -180,7 +180,7 @@ var referencesForm = strictjson.FormOf[References]()
 // AppendCanonical appends the RFC 8785 form, which the record's payload commits to.
 func (r References) AppendCanonical(dst []byte) []byte { return referencesForm.Append(dst, &r) }
 
-// SHA256 is the hash of the canonical form.
+// SHA256 returns the hash of the canonical form.
 func (r References) SHA256() Hash { return sha256.Sum256(r.AppendCanonical(nil)) }
 
 func hexSHA256(b []byte) string {
@@ -192,8 +192,9 @@ func hexSHA256(b []byte) string {
 const CertificateContract = "certificate-v1"
 
 // CertificatePayload is what the service attests of a version that an organization registered, reviewed and approved in
-// certification: these bytes, at this time of the service's clock. It says nothing about who reviewed or approved.
-// Title and OrganizationName stand in it only where the organization authorized their publication; they are its words.
+// certification: these bytes, at this time of the service's clock. It does not name the reviewers or approvers. Title
+// and OrganizationName are present only if the organization authorized their publication; they are the organization's
+// claims.
 type CertificatePayload struct {
 	Issuer           string    `json:"issuer"`
 	PublicID         string    `json:"publicId"`
@@ -218,7 +219,7 @@ func (p CertificatePayload) AppendCanonical(dst []byte) []byte {
 // MarshalJSON writes the members of the payload.
 func (p CertificatePayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
 
-// publishedPattern is a title or a name: one line of 1 to 200 characters.
+// publishedPattern matches a title or a name: one line of 1 to 200 characters.
 var publishedPattern = regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,200}$`)
 
 // ParseCertificatePayload reads the signed bytes of a certificate as strictly as ParseRecordPayload.
@@ -247,7 +248,7 @@ func readPublished(o *strictjson.Object, name string) *string {
 }
 
 // VerifyCertificate checks the signature over the stored bytes and then reads them (contract, section 4.1, steps 2 to
-// 5). The payload is zero unless Valid. The caller checks that the payload's PublicID is the one it was asked for.
+// 5). The payload is zero unless Valid. The caller checks that the payload's PublicID is the requested one.
 func VerifyCertificate(
 	trust *TrustedKeys, keyID string, payload []byte, signature string,
 ) (CertificatePayload, Finding) {
@@ -274,10 +275,10 @@ var (
 	errTimestampYear = errors.New("must have a year from 0001 to 9999 in UTC")
 )
 
-// NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, the zeros at the end of its fraction removed; it
-// stays text because the fraction may be finer than anything the service measures. Minutes and seconds that are left
-// out are 0, and 24:00:00 is the midnight at the end of its day. Equal instants have one normal form, and normalizing
-// again changes nothing. Contract, sections 3, 11 and 12.
+// NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, without trailing zeros in the fraction. It stays
+// text because the fraction may be finer than the service's clock. Omitted minutes and seconds are 0, and 24:00:00 is
+// the midnight at the end of the day. Equal instants have one normal form, and normalizing again changes nothing.
+// Contract, sections 3, 11 and 12.
 func NormalizeGeneratedAt(s string) (DeclaredTime, error) {
 	found := generatedAtPattern.FindStringSubmatch(s)
 	if found == nil {
@@ -298,8 +299,8 @@ func NormalizeGeneratedAt(s string) (DeclaredTime, error) {
 	return DeclaredTime(normal), err
 }
 
-// NormalizeTimestamp is NormalizeGeneratedAt for the form of RFC 3339 alone, in
-// capitals: the one form that files for verifiers may hold.
+// NormalizeTimestamp is NormalizeGeneratedAt for RFC 3339 in capitals only, the one form that files for verifiers may
+// contain.
 func NormalizeTimestamp(s string) (string, error) {
 	found := timestampPattern.FindStringSubmatch(s)
 	if found == nil {
@@ -308,8 +309,8 @@ func NormalizeTimestamp(s string) (string, error) {
 	return normalize(found[1], 0, found[2], found[3])
 }
 
-// normalize takes a date and time of no zone, the days to add to it, the digits of its fraction, and its offset, which
-// may lack its colon or its minutes.
+// normalize takes a date and time without a zone, the days to add, the digits of the fraction, and the offset, whose
+// colon or minutes may be missing.
 func normalize(at string, days int, fraction, zone string) (string, error) {
 	if fraction = strings.TrimRight(fraction, "0"); fraction != "" {
 		fraction = "." + fraction
@@ -336,17 +337,18 @@ func normalize(at string, days int, fraction, zone string) (string, error) {
 	return t.Format(civil) + fraction + "Z", nil
 }
 
-// civil is a date and time of no zone. The year 0000 is a year here: only what it is in UTC counts.
+// civil is the layout of a date and time without a zone. The year 0000 is accepted here: only the result in UTC is
+// checked.
 const civil = "2006-01-02T15:04:05"
 
-// digits reads two decimal digits; none are 0.
+// digits parses two decimal digits; the empty string is 0.
 func digits(s string) int {
 	n, _ := strconv.Atoi(s)
 	return n
 }
 
-// FormatTime writes an instant as every answer and payload does: RFC 3339, UTC
-// with Z, cut to microseconds, zeros at the end of the fraction removed.
+// FormatTime writes an instant in the form of all responses and payloads: RFC 3339, UTC with Z, truncated to
+// microseconds, without trailing zeros in the fraction.
 func FormatTime(t time.Time) string {
 	return t.UTC().Truncate(time.Microsecond).Format("2006-01-02T15:04:05.999999Z")
 }

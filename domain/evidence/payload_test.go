@@ -19,7 +19,8 @@ import (
 	"integrityledger/schemas"
 )
 
-// The golden files are the bytes that were signed since the first day: a change here breaks every receipt that exists.
+// TestCanonicalBytes: the golden files have been the signed bytes since the first release, so a change here breaks
+// every existing receipt.
 func TestCanonicalBytes(t *testing.T) {
 	f := newFixture(t)
 	golden(t, "record.canonical.json", f.record.AppendCanonical(nil))
@@ -39,7 +40,7 @@ func TestCanonicalBytes(t *testing.T) {
 	golden(t, "trusted-keys.json", file)
 }
 
-// transform is the independent way to the canonical form.
+// transform computes the canonical form independently.
 func transform(t *testing.T, members map[string]any) []byte {
 	t.Helper()
 	plain, err := json.Marshal(members)
@@ -63,7 +64,7 @@ func same(t *testing.T, got []byte, members map[string]any) {
 	}
 }
 
-// FuzzCanonical: whatever the strings hold, the bytes are those of RFC 8785.
+// FuzzCanonical: for all strings, the bytes are the RFC 8785 form.
 func FuzzCanonical(f *testing.F) {
 	f.Add("https://a.example", "\b\t\n\f\r\"\\/\x00\x1f\x7f", "\u2028\u2029<>&é😀", "\xff\xed\xa0\x80", int64(0), int64(1))
 	f.Add("", "\\u0000", "\ufffd\ufeff", "e\u0301", int64(1<<53-1), int64(-1<<53+1))
@@ -151,7 +152,7 @@ func TestParseRecordPayload(t *testing.T) {
 	}
 }
 
-// FuzzParsePayload: what is accepted is exactly its own canonical form, and what is scanned is what is read.
+// FuzzParsePayload: an accepted payload equals its own canonical form, and the fast path agrees with the full parser.
 func FuzzParsePayload(f *testing.F) {
 	x := newFixture(f)
 	f.Add(x.record.AppendCanonical(nil))
@@ -203,7 +204,7 @@ func FuzzParsePayload(f *testing.F) {
 	})
 }
 
-// certificate is what the fixture's service would certify of the document.
+// certificate returns the payload with which the fixture's service would certify the document.
 func (f fixture) certificate() CertificatePayload {
 	return CertificatePayload{
 		Issuer: f.record.Issuer, PublicID: f.record.PublicID, SHA256: sha256.Sum256(testContent),
@@ -212,7 +213,7 @@ func (f fixture) certificate() CertificatePayload {
 	}
 }
 
-// TestUnreadableCertificate: of a payload that is signed and is no certificate, that is all there is to say.
+// TestUnreadableCertificate: a signed payload that is not a certificate yields that one reason only.
 func TestUnreadableCertificate(t *testing.T) {
 	f := newFixture(t)
 	all := Options{Now: testNow, RequireReferences: true, RequireCurrent: true, RequireInclusion: true}
@@ -223,13 +224,14 @@ func TestUnreadableCertificate(t *testing.T) {
 	}
 }
 
-// download is the certificate as the service lets it be downloaded.
+// download returns the certificate in the form that the service offers for download.
 func (f fixture) download(t testing.TB, s *Signer) []byte {
 	t.Helper()
 	return marshal(t, s.SignPayload(f.certificate().AppendCanonical(nil)))
 }
 
-// A downloaded certificate verifies like a receipt; what it cannot show is never taken for shown.
+// TestVerifyCertificateOffline: a downloaded certificate verifies like a receipt, and findings that it cannot support
+// stay empty.
 func TestVerifyCertificateOffline(t *testing.T) {
 	f := newFixture(t)
 	good := f.download(t, f.signer)
@@ -289,8 +291,8 @@ func TestVerifyCertificateOffline(t *testing.T) {
 	}
 }
 
-// TestEveryByteOfTheCertificate changes every byte of a downloaded certificate: it
-// fails, or its JSON still says the very same.
+// TestEveryByteOfTheCertificate changes every byte of a downloaded certificate: it fails, or its JSON still means the
+// same.
 func TestEveryByteOfTheCertificate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -305,7 +307,8 @@ func TestEveryByteOfTheCertificate(t *testing.T) {
 	}
 }
 
-// FuzzVerifyCertificate: no certificate panics, and none that says anything else than the good one is accepted.
+// FuzzVerifyCertificate: no certificate causes a panic, and a certificate that differs in meaning from the good one is
+// never accepted.
 func FuzzVerifyCertificate(f *testing.F) {
 	x := newFixture(f)
 	want := x.certificate()
@@ -329,7 +332,7 @@ type generatedAtVector struct {
 	Form       bool    `json:"form"`       // the pattern of the OpenAPI document lets it pass
 }
 
-// generatedAtVectors are the published forms of generatedAt.
+// generatedAtVectors returns the published vectors of generatedAt.
 func generatedAtVectors(t testing.TB) []generatedAtVector {
 	t.Helper()
 	text, err := schemas.File(schemas.GeneratedAtFile)
@@ -369,8 +372,7 @@ func TestNormalizeGeneratedAt(t *testing.T) {
 	}
 }
 
-// naive reads generatedAt by trying every layout of the standard library that a
-// spelling can have; ok is false where none fits.
+// naive parses generatedAt by trying every possible layout of the standard library; ok is false if none matches.
 func naive(s string) (at time.Time, ok bool) {
 	days := 0
 	if beyond := midnight.FindStringSubmatchIndex(s); beyond != nil {
@@ -393,11 +395,11 @@ func naive(s string) (at time.Time, ok bool) {
 	return at, false
 }
 
-// midnight finds the hour 24 where nothing but zeros follows it.
+// midnight matches the hour 24 if only zeros follow it.
 var midnight = regexp.MustCompile(`^[0-9-]{8,10}[Tt](24)(?::?00(?::?00(?:[.,]0+)?)?)?(?:[Zz+-]|$)`)
 
-// FuzzNormalizeGeneratedAt: what is accepted denotes the instant that the standard library reads by some layout, what
-// is refused is read by none, and the normal form is stable.
+// FuzzNormalizeGeneratedAt: an accepted text denotes the instant that the standard library parses with some layout, a
+// refused text is parsed by none, and the normal form is stable.
 func FuzzNormalizeGeneratedAt(f *testing.F) {
 	for _, v := range generatedAtVectors(f) {
 		f.Add(v.Text)
@@ -405,7 +407,7 @@ func FuzzNormalizeGeneratedAt(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) { againstNaive(t, s) })
 }
 
-// Random spellings, good ones and near misses, against the naive reading.
+// TestGeneratedAtSpellings compares random spellings, valid ones and near misses, with the naive parser.
 func TestGeneratedAtSpellings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		part := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
@@ -430,8 +432,8 @@ func againstNaive(t interface {
 	declared, err := NormalizeGeneratedAt(s)
 	normal := string(declared)
 	want, ok := naive(s)
-	// The standard library reads offsets up to 24:60, any number of digits of a fraction,
-	// and a fraction of its own where a layout has none.
+	// The standard library accepts offsets up to 24:60, any number of fractional digits, and a fraction even if the layout
+	// has none.
 	ok = ok && want.Year() >= 1 && want.Year() <= 9999 && generatedAtPattern.MatchString(s) && !beyondDay.MatchString(s)
 	if (err == nil) != ok {
 		t.Fatalf("%q: %v, but the standard library reads %v, %t", s, err, want, ok)
@@ -449,7 +451,7 @@ func againstNaive(t interface {
 	}
 }
 
-// beyondDay finds offsets that no place has.
+// beyondDay matches offsets of a day or more, which no place has.
 var beyondDay = regexp.MustCompile(`[+-](2[4-9]:?[0-9]*|[3-9][0-9]:?[0-9]*|[0-9]{2}:?[6-9][0-9])$`)
 
 func TestFormatTime(t *testing.T) {

@@ -18,7 +18,7 @@ const (
 	stampedKeys = "authorities and witnesses"
 )
 
-// stampBook makes vectors of timestamps.
+// stampBook creates the vectors of timestamps.
 type stampBook struct {
 	*vectorBook
 	stampFixture
@@ -44,7 +44,7 @@ func (s stampBook) trusts(name string, trust *TrustedKeys) {
 	s.trust[name] = string(file)
 }
 
-// export is the private export with a proof and timestamps, which change may change.
+// export returns the private export with a proof and timestamps, modified by changes.
 func (s stampBook) export(timestamps []Timestamp, changes ...func(e *Envelope)) []byte {
 	return s.envelope(func(f *fixture, e *Envelope) {
 		i := f.goodInclusion(s.t)
@@ -55,17 +55,17 @@ func (s stampBook) export(timestamps []Timestamp, changes ...func(e *Envelope)) 
 	})
 }
 
-// note is the checkpoint that is stamped.
+// note returns the stamped checkpoint.
 func (s stampBook) note() string { return s.stamped(s.t, 5).Checkpoint }
 
-// by is one stamped checkpoint with a token of Alpha.
+// by returns one stamped checkpoint with a token by Alpha.
 func (s stampBook) by(spec stampSpec, genTime string) []Timestamp {
 	return []Timestamp{s.stamped(s.t, 5, stampToken("Alpha", spec.token(s.t, s.note()), genTime))}
 }
 
 func (s stampBook) good() []Timestamp { return s.by(s.alpha, goodGenTime) }
 
-// timed is the finding on timestamps that were supplied, under keys that pin authorities and witnesses.
+// timed sets the expected finding on supplied timestamps, with keys that pin authorities and witnesses.
 func timed(finding Finding) func(*vector) {
 	return func(v *vector) {
 		v.TrustedKeys = stampedKeys
@@ -90,7 +90,7 @@ func requireWitnesses(n int) func(*vector) { return func(v *vector) { v.RequireW
 
 func acceptStamped(v *vector) { v.AcceptStampedBeforeRevocation = true }
 
-// timestamps are whole and changed, around tokens that are good.
+// timestamps adds intact and changed timestamps around valid tokens.
 func (s stampBook) timestamps() {
 	good := s.good()
 	s.add("time", s.export(good), timed(Valid))
@@ -252,10 +252,10 @@ func (s stampBook) timestamps() {
 	)
 }
 
-// noTime: the timestamps are not judged, under keys without authorities.
+// noTime: the timestamps are not checked, because the keys pin no authorities.
 func noTime(v *vector) { v.Expect.Findings.Time = NotChecked }
 
-// tokens are those of other times, keys and imprints.
+// tokens adds tokens with other times, keys and imprints.
 func (s stampBook) tokens() {
 	at := func(name, genTime, member string, expect ...func(*vector)) {
 		spec := s.alpha
@@ -375,7 +375,7 @@ func (s stampBook) tokens() {
 	s.add("token: of a foreign authority", s.export(s.by(s.foreign, goodGenTime)), timed(Untrusted))
 }
 
-// cosign is the line of a cosignature (C2SP tlog-cosignature).
+// cosign returns a cosignature line (C2SP tlog-cosignature).
 func (w testWitness) cosign(note string, at uint64) string {
 	text := note[:strings.Index(note, "\n\n")+1]
 	signature := decodedURL(w.t, w.signer.Sign(fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text)))
@@ -387,7 +387,7 @@ func (w testWitness) cosign(note string, at uint64) string {
 	)
 }
 
-// cosignatures are of pinned witnesses, and of others.
+// cosignatures adds checkpoints cosigned by pinned witnesses and by others.
 func (s stampBook) cosignatures() {
 	const at = 1_795_080_660 // a minute after the record
 	now := uint64(testNow.Unix())
@@ -456,7 +456,7 @@ func (s stampBook) cosignatures() {
 	})
 }
 
-// revocations are of keys that signed before.
+// revocations adds revocations of keys with earlier signatures.
 func (s stampBook) revocations() {
 	revoke := func(key KeyNames, since string) func(*TrustedKeys) {
 		return func(t *TrustedKeys) {
@@ -606,7 +606,7 @@ func (s stampBook) revocations() {
 	}), timed(Valid), acceptStamped, fails)
 }
 
-// impersonated is the export signed by a foreign key that takes the names of the revoked one.
+// impersonated returns the export signed by a foreign key that claims the names of the revoked key.
 func (s stampBook) impersonated(timestamps []Timestamp) []byte {
 	return s.export(timestamps, func(e *Envelope) {
 		names := e.KeyNames
@@ -615,7 +615,7 @@ func (s stampBook) impersonated(timestamps []Timestamp) []byte {
 	})
 }
 
-// newMembers are trusted-keys files with members that a verifier may not know, and faults of the new ones.
+// newMembers adds trusted-keys files with members that a verifier may not know, and with faults in the newer members.
 func (s stampBook) newMembers() {
 	file := s.trust[stampedKeys]
 	key := string(marshal(s.t, s.signer.Key()))

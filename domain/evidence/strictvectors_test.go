@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// primeKey is an RSA key whose modulus is a Mersenne prime, so that every run has the same and none is searched for.
+// primeKey is an RSA key whose modulus is a Mersenne prime, so every run has the same key without a search for primes.
 type primeKey struct{ rsa.PublicKey }
 
 func mersenne(bits uint, exponent int) primeKey {
@@ -27,7 +27,7 @@ func mersenne(bits uint, exponent int) primeKey {
 
 func (k primeKey) Public() crypto.PublicKey { return &k.PublicKey }
 
-// Sign is PKCS #1, version 1.5, with SHA-256.
+// Sign signs with PKCS #1, version 1.5, and SHA-256.
 func (k primeKey) Sign(_ io.Reader, sum []byte, _ crypto.SignerOpts) ([]byte, error) {
 	info := tlv(tagSequence, algorithmDER(oidSHA256, null), tlv(tagOctets, sum))
 	size := (k.N.BitLen() + 7) / 8
@@ -36,8 +36,8 @@ func (k primeKey) Sign(_ io.Reader, sum []byte, _ crypto.SignerOpts) ([]byte, er
 	return new(big.Int).Exp(new(big.Int).SetBytes(padded), d, k.N).FillBytes(make([]byte, size)), nil
 }
 
-// reissued is a certificate by an ECDSA key in whose signed part one spelling stands for another of the same length, or
-// of any length where it is an element of that part itself.
+// reissued returns a certificate by an ECDSA key with old replaced by changed in its signed part. Both must have the
+// same length unless they are direct elements of the signed part.
 func (s stampBook) reissued(a, by *testAuthority, old, changed []byte) *testAuthority {
 	s.t.Helper()
 	content := a.certificate.RawTBSCertificate[headOf(a.certificate.RawTBSCertificate):]
@@ -59,7 +59,7 @@ func (s stampBook) reissued(a, by *testAuthority, old, changed []byte) *testAuth
 	}
 }
 
-// strict are tokens and certificates that one library or another takes, or refuses, by itself.
+// strict adds tokens and certificates on which libraries disagree.
 func (s stampBook) strict() {
 	add := func(finding Finding, name string, spec stampSpec, expect ...func(*vector)) {
 		s.add("strict: "+name, s.export(s.by(spec, goodGenTime)), append([]func(*vector){timed(finding)}, expect...)...)
@@ -269,7 +269,7 @@ func rsaSPKI(n *big.Int, exponent int64, algorithm []byte) []byte {
 	return tlv(tagSequence, algorithm, tlv(3, []byte{0}, key))
 }
 
-// exponentOne signs as an RSA key of exponent 1 does, which anybody can.
+// exponentOne signs like an RSA key with exponent 1, which needs no private key.
 type exponentOne struct{ n *big.Int }
 
 func (k exponentOne) Public() crypto.PublicKey { return nil }

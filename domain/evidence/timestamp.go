@@ -11,7 +11,7 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// Most of what one piece of evidence holds.
+// Limits of one piece of evidence.
 const (
 	MostTimestamps = 4 // stamped checkpoints
 	MostTokens     = 4 // of one checkpoint
@@ -23,7 +23,7 @@ type Timestamp struct {
 	LeafIndex  int64        `json:"leafIndex"`  // from 0
 	TreeSize   int64        `json:"treeSize"`   // the checkpoint's
 	Hashes     []string     `json:"hashes"`     // the audit path, as in Inclusion
-	Checkpoint string       `json:"checkpoint"` // the signed note, with the log's own signature and no other
+	Checkpoint string       `json:"checkpoint"` // the signed note, with only the log's own signature
 	Tokens     []StampToken `json:"tokens"`     // one for each authority that stamped it
 }
 
@@ -57,13 +57,13 @@ func readTimestamps(o *strictjson.Object) []Timestamp {
 	return list
 }
 
-// stamp says that the record existed before a time, by an authority's word.
+// stamp is an authority's statement that the record existed before a time.
 type stamp struct {
 	authority string
 	before    time.Time
 }
 
-// timing is what the timestamps of evidence were found to be.
+// timing is the result of checking the timestamps of evidence.
 type timing struct {
 	finding Finding
 	stamp   stamp // the earliest; zero unless Valid
@@ -75,8 +75,8 @@ func (t *timing) note(format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
-// judgeTime takes the timestamps through their steps; the first step that fails ends the part. The record was received
-// at receivedAt, by the service's clock. The result is nil if there is nothing to judge.
+// judgeTime checks the timestamps step by step and stops at the first step that fails. receivedAt is the time of
+// receipt by the service's clock. The result is nil if there is nothing to check.
 func judgeTime(e Envelope, trust *TrustedKeys, receivedAt, now time.Time) *timing {
 	if e.Timestamps == nil {
 		return nil
@@ -109,7 +109,7 @@ func (t *timing) judge(e Envelope, trust *TrustedKeys, receivedAt, now time.Time
 	if err := e.Inclusion.checkLeaf([]byte(e.Payload)); err != nil {
 		return err
 	}
-	last := ErrUnknownAuthority // why the last token that was passed over does not count
+	last := ErrUnknownAuthority // why the last ignored token does not count
 	for i, s := range e.Timestamps {
 		c, since, err := openCheckpoint(s.Checkpoint, trust)
 		if err != nil {
@@ -167,8 +167,8 @@ func (s StampToken) check(
 	return token.Latest(), nil
 }
 
-// stampedBefore reports whether a pinned authority stamped the record before a time: under whichever key of the log, a
-// stamp of later does not vouch for one that was revoked then.
+// stampedBefore reports whether a pinned authority stamped the record before a time, under any key of the log. A later
+// stamp does not vouch for a key that was revoked by then.
 func (f *Findings) stampedBefore(since time.Time) bool {
 	if f.ExistedBefore == nil {
 		return false
@@ -177,7 +177,7 @@ func (f *Findings) stampedBefore(since time.Time) bool {
 	return err == nil && before.Before(since)
 }
 
-// tell puts the judgement into the findings.
+// tell copies the result into the findings.
 func (t *timing) tell(f *Findings) {
 	if t == nil {
 		return

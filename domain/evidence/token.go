@@ -19,22 +19,22 @@ import (
 	der "golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// Token is what a timestamp authority says (RFC 3161, section 2.4.2).
+// Token is the statement of a timestamp authority (RFC 3161, section 2.4.2).
 type Token struct {
-	GenTime  time.Time     // UTC, of at most six digits of a fraction
-	Accuracy time.Duration // how far the authority's clock may be off; 0 where it does not say
+	GenTime  time.Time     // UTC, with at most six fractional digits
+	Accuracy time.Duration // how far the authority's clock may be off; 0 if not stated
 	Nonce    *big.Int      // nil: none
 	Imprint  [32]byte      // SHA-256 of the stamped bytes
 }
 
-// Latest is the latest time at which the stamped bytes came into existence, as the authority states: GenTime plus the
-// accuracy.
+// Latest returns the latest time at which the stamped bytes can have come into existence, as the authority states:
+// GenTime plus Accuracy.
 func (t Token) Latest() time.Time { return t.GenTime.Add(t.Accuracy) }
 
-// signedToken is a token whose signature holds. Whose it is, is not judged.
+// signedToken is a token with a valid signature by a signer that may not be trusted.
 type signedToken struct {
 	Token
-	certificates [][]byte          // DER, whose outlines are well formed
+	certificates [][]byte          // DER, with well-formed outlines
 	signer       *x509.Certificate // one of them
 }
 
@@ -67,8 +67,8 @@ var (
 	generalizedTime = regexp.MustCompile(`^([0-9]{14})(?:\.([0-9]{0,5}[1-9]))?Z$`)
 )
 
-// field reads DER one element after another; after the first that is not there or is malformed it reads nothing more.
-// cryptobyte refuses lengths that are indefinite or not minimal, and numbers with needless bytes.
+// field reads DER element by element, and stops at the first element that is missing or malformed. cryptobyte refuses
+// indefinite and non-minimal lengths, and non-minimal integers.
 type field struct {
 	cryptobyte.String
 	err *error // of the whole token
@@ -91,7 +91,7 @@ func (f *field) read(what string, tag der.Tag) field {
 	return field{content, f.err}
 }
 
-// optional is read where the next element has the tag.
+// optional reads the next element if it has the tag.
 func (f *field) optional(what string, tag der.Tag) (field, bool) {
 	if *f.err != nil || !f.PeekASN1Tag(tag) {
 		return field{nil, f.err}, false
@@ -120,7 +120,7 @@ func (f *field) version(what string, want int64) {
 	}
 }
 
-// boolean reads one that may be absent, which is false.
+// boolean reads an optional BOOLEAN, false if absent.
 func (f *field) boolean(what string) bool {
 	var set bool
 	if *f.err == nil && f.PeekASN1Tag(der.BOOLEAN) && !f.ReadASN1Boolean(&set) {
@@ -136,7 +136,7 @@ func (f *field) done(what string) {
 	}
 }
 
-// algorithm is an AlgorithmIdentifier without parameters, or with NULL.
+// algorithm reads an AlgorithmIdentifier without parameters, or with NULL.
 func (f *field) algorithm(what string) string {
 	a := f.read(what, der.SEQUENCE)
 	oid := a.oid(what)
@@ -155,8 +155,8 @@ func (f *field) hash(what string) crypto.Hash {
 	return h
 }
 
-// digest is by a hash of crypto/x509, which links SHA-1 too: the first version of the signing certificate's attribute
-// names certificates by it (RFC 2634), and no signature rests on it.
+// digest hashes b with a hash linked by crypto/x509. SHA-1 is among them: the first version of the signing-certificate
+// attribute (RFC 2634) names certificates by it, but no signature depends on it.
 func digest(h crypto.Hash, b []byte) []byte {
 	sum := h.New()
 	sum.Write(b)
@@ -168,8 +168,8 @@ var (
 	context1 = der.Tag(1).ContextSpecific()
 )
 
-// parseToken reads a TimeStampToken: CMS SignedData (RFC 5652) of one signer over a TSTInfo, in DER, without anything
-// that the signature does not cover and that no certificate binds: unsigned attributes and revocation lists.
+// parseToken reads a TimeStampToken: CMS SignedData (RFC 5652) by one signer over a TSTInfo, in DER. Unsigned
+// attributes and revocation lists are refused, because neither the signature nor a certificate binds them.
 func parseToken(text []byte) (t signedToken, err error) {
 	if len(text) > mostTokenBytes {
 		return t, fmt.Errorf("must be at most %d bytes", mostTokenBytes)
@@ -227,7 +227,7 @@ func (t *signedToken) readCertificates(f field) {
 	}
 }
 
-// readSigner checks the signature over the attributes, and by them over the TSTInfo.
+// readSigner checks the signature over the attributes, which in turn contain the digest of the TSTInfo.
 func (t *signedToken) readSigner(f field, tstInfo []byte, listed crypto.Hash) {
 	f.version("the version of the signer", 1)
 	id := f.read("the signer's name", der.SEQUENCE)
@@ -259,7 +259,7 @@ func (t *signedToken) readSigner(f field, tstInfo []byte, listed crypto.Hash) {
 	attributes := f.read("the signed attributes", context0.Constructed())
 	algorithm := f.algorithm("the signature's algorithm")
 	signature := f.read("the signature", der.OCTET_STRING)
-	f.done("the signer") // unsigned attributes stand here
+	f.done("the signer") // unsigned attributes would follow here
 	if *f.err != nil {
 		return
 	}
@@ -279,7 +279,7 @@ func (t *signedToken) readSigner(f field, tstInfo []byte, listed crypto.Hash) {
 	}
 }
 
-// readAttributes requires what RFC 3161 does of the signed attributes, in the order of DER, each type once.
+// readAttributes requires the signed attributes of RFC 3161, in DER order, each type once.
 func (t *signedToken) readAttributes(f field, tstInfo []byte, hash crypto.Hash) {
 	var last []byte
 	seen := map[string]bool{}
@@ -343,10 +343,11 @@ func (t *signedToken) bindSigner(values *field, second bool) {
 	}
 }
 
-// Bits of an RSA modulus: a shorter one is weak, and a longer one is expensive to verify, and strangers can send one.
+// Bits of an RSA modulus: a shorter one is weak; a longer one is expensive to verify, and anonymous clients can send
+// it.
 const leastRSA, mostRSA = 2048, 8192
 
-// strongKey reports whether a certificate's key is one that signatures are accepted of.
+// strongKey reports whether signatures by a certificate's key are accepted.
 func strongKey(c *x509.Certificate) bool {
 	switch key := c.PublicKey.(type) {
 	case *rsa.PublicKey:
@@ -416,7 +417,7 @@ func (t *signedToken) readTSTInfo(f field) {
 	info.done("the TSTInfo")
 }
 
-// time reads a GeneralizedTime as DER and RFC 3161, section 2.4.2 have it, of at most six digits of a fraction.
+// time reads a GeneralizedTime in the form of DER and RFC 3161, section 2.4.2, with at most six fractional digits.
 func (f *field) time() time.Time {
 	text := f.read("the time", der.GeneralizedTime)
 	parts := generalizedTime.FindStringSubmatch(string(text.String))

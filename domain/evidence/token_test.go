@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// TestEveryByteOfTheToken changes every byte of tokens, the certificates that their signers need included: none is
-// accepted. A certificate that the signer does not need counts for nothing.
+// TestEveryByteOfTheToken changes every byte of tokens, including the certificates that their signers need: no change
+// is accepted. A certificate that the signer does not need is ignored.
 func TestEveryByteOfTheToken(t *testing.T) {
 	t.Parallel()
 	f := newStampFixture(t)
@@ -39,7 +39,7 @@ func TestEveryByteOfTheToken(t *testing.T) {
 		if _, err := alpha.CheckToken(token, sha256.Sum256([]byte(note))); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		needless := bytes.Index(token, f.root.certificate.Raw) // what is pinned is not taken from the token
+		needless := bytes.Index(token, f.root.certificate.Raw) // a pinned certificate is not read from the token
 		for i := range token {
 			if needless >= 0 && i >= needless && i < needless+len(f.root.certificate.Raw) {
 				continue
@@ -74,7 +74,7 @@ func TestEveryByteOfTimedEvidence(t *testing.T) {
 	)
 }
 
-// TestTokenOfOpenSSL: OpenSSL and this package agree on tokens of each other.
+// TestTokenOfOpenSSL: OpenSSL and this package verify each other's tokens alike.
 func TestTokenOfOpenSSL(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
@@ -156,7 +156,7 @@ distinguished_name = name
 		if err != nil || token.Nonce == nil || token.Accuracy.String() != "1.5s" {
 			t.Errorf("%s: %+v, %v", name, token, err)
 		}
-		// Authorities add certificates twice, and of other chains.
+		// Authorities add duplicates and certificates of other chains.
 		others := []string{name + ".pem", name + "-root.pem", name + "-root.pem"}
 		for kind, algorithm := range map[string][]string{
 			"ed25519":   {"-algorithm", "ED25519"},
@@ -196,7 +196,7 @@ distinguished_name = name
 	}
 }
 
-// FuzzToken: no token panics, and none that says something else than the good one is accepted.
+// FuzzToken: no token causes a panic, and a token that differs in meaning from the good one is never accepted.
 func FuzzToken(f *testing.F) {
 	x := newStampFixture(f)
 	good := x.alpha.token(f, "a note")
@@ -208,7 +208,7 @@ func FuzzToken(f *testing.F) {
 	f.Add(good)
 	f.Add(x.alpha.with("unsigned", replaced(tlv(tagContext1))).token(f, "a note"))
 	f.Fuzz(func(t *testing.T, token []byte) {
-		// Certificates that the signer does not need may be others.
+		// Certificates that the signer does not need may differ.
 		if got, err := alpha.CheckToken(token, sha256.Sum256([]byte("a note"))); err == nil && !reflect.DeepEqual(got, says) {
 			t.Fatalf("%x was accepted", token)
 		}

@@ -24,10 +24,10 @@ import (
 type testAuthority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
-	chain       [][]byte // what its tokens carry: its own certificate first
+	chain       [][]byte // the certificates in its tokens, its own first
 }
 
-// curveKey is a key of a seed.
+// curveKey returns a key derived from a seed.
 func curveKey(t testing.TB, curve elliptic.Curve, seed byte) crypto.Signer {
 	t.Helper()
 	key, err := ecdsa.ParseRawPrivateKey(curve, bytes.Repeat([]byte{seed}, (curve.Params().BitSize+7)/8))
@@ -51,7 +51,7 @@ func rsaKey(t testing.TB, file string) crypto.Signer {
 	return key.(*rsa.PrivateKey)
 }
 
-// certify makes a certificate of a key; by is nil for a root. change may be nil.
+// certify issues a certificate for a key; by is nil for a root. change may be nil.
 func certify(
 	t testing.TB, name string, key crypto.Signer, by *testAuthority, change func(c *x509.Certificate),
 ) *testAuthority {
@@ -86,7 +86,7 @@ func certify(
 
 var timeStamping = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 8}
 
-// usage is an extendedKeyUsage.
+// usage returns an extendedKeyUsage extension.
 func usage(t testing.TB, critical bool, purposes ...asn1.ObjectIdentifier) pkix.Extension {
 	t.Helper()
 	value, err := asn1.Marshal(purposes)
@@ -96,7 +96,7 @@ func usage(t testing.TB, critical bool, purposes ...asn1.ObjectIdentifier) pkix.
 	return pkix.Extension{Id: oidExtKeyUsage, Critical: critical, Value: value}
 }
 
-// stamping makes a certificate that of a timestamp authority, and changes it.
+// stamping turns a certificate into a timestamp authority's and then applies changes.
 func stamping(t testing.TB, changes ...func(c *x509.Certificate)) func(c *x509.Certificate) {
 	return func(c *x509.Certificate) {
 		c.IsCA, c.KeyUsage, c.ExtraExtensions = false, x509.KeyUsageDigitalSignature, []pkix.Extension{
@@ -108,7 +108,7 @@ func stamping(t testing.TB, changes ...func(c *x509.Certificate)) func(c *x509.C
 	}
 }
 
-// tlv is an element of DER.
+// tlv returns an element of DER.
 func tlv(tag byte, contents ...[]byte) []byte {
 	content := slices.Concat(contents...)
 	length := []byte{byte(len(content))}
@@ -154,7 +154,7 @@ func attributeDER(oid asn1.ObjectIdentifier, values ...[]byte) []byte {
 	return tlv(tagSequence, oidDER(oid), tlv(tagSet, values...))
 }
 
-// stampSpec is a token to make. Each part is as a good authority makes it, unless edit names it.
+// stampSpec describes a token to create. Each part is valid unless edit changes it.
 type stampSpec struct {
 	by      *testAuthority
 	genTime string // of GeneralizedTime
@@ -170,7 +170,7 @@ func (s stampSpec) part(name string, parts ...[]byte) []byte {
 	return whole
 }
 
-// with is the spec with further edits.
+// with returns the spec with further edits.
 func (s stampSpec) with(name string, edit func(part []byte) []byte) stampSpec {
 	next := map[string]func([]byte) []byte{name: edit}
 	for n, e := range s.edit {
@@ -180,7 +180,7 @@ func (s stampSpec) with(name string, edit func(part []byte) []byte) stampSpec {
 	return s
 }
 
-// token makes a TimeStampToken.
+// token returns a TimeStampToken.
 func (s stampSpec) token(t testing.TB, stamped string) []byte {
 	t.Helper()
 	hashOID := map[crypto.Hash]asn1.ObjectIdentifier{
@@ -234,7 +234,7 @@ func (s stampSpec) token(t testing.TB, stamped string) []byte {
 	return s.part("token", tlv(tagSequence, oidDER(oidSignedData), tlv(tagContext0, data)))
 }
 
-// stampFixture is what timestamps are made and judged with.
+// stampFixture has everything needed to create and check timestamps.
 type stampFixture struct {
 	fixture
 	root, otherRoot, foreignRoot *testAuthority
@@ -284,7 +284,7 @@ func newStampFixture(t testing.TB) stampFixture {
 	return f
 }
 
-// pinned is the standard set with the fixture's authorities and witnesses, and a change.
+// pinned returns the standard set with the fixture's authorities and witnesses, and a change.
 func (f stampFixture) pinned(t testing.TB, change func(*TrustedKeys)) *TrustedKeys {
 	t.Helper()
 	trust, err := newFixture(t).trust.with(func(set *TrustedKeys) {
@@ -307,7 +307,7 @@ func (f stampFixture) pinned(t testing.TB, change func(*TrustedKeys)) *TrustedKe
 	return trust
 }
 
-// stamped is the proof of the record in a tree of a size, with tokens by authority.
+// stamped returns the proof of the record in a tree of a size, with tokens by authority.
 func (f stampFixture) stamped(t testing.TB, size int64, tokens ...StampToken) Timestamp {
 	t.Helper()
 	i := f.inclusion(t, string(f.leaf().AppendCanonical(nil)), 4, size)
@@ -315,7 +315,7 @@ func (f stampFixture) stamped(t testing.TB, size int64, tokens ...StampToken) Ti
 	return s
 }
 
-// stampToken is a token as evidence holds it. genTime is the token's in the form of the service.
+// stampToken returns a token in the form of evidence. genTime is the token's time as FormatTime writes it.
 func stampToken(authority string, der []byte, genTime string) StampToken {
 	return StampToken{authority, genTime, base64.StdEncoding.EncodeToString(der)}
 }

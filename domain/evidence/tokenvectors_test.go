@@ -19,10 +19,10 @@ import (
 	"time"
 )
 
-// replaced makes a part another one.
+// replaced returns an edit that replaces a part.
 func replaced(part []byte) func([]byte) []byte { return func([]byte) []byte { return part } }
 
-// tokenForms are tokens whose signature holds wherever it can, in other forms than the profile's.
+// tokenForms adds tokens that deviate from the profile but have a valid signature if possible.
 func (s stampBook) tokenForms() {
 	add := func(finding Finding, name string, spec stampSpec, expect ...func(*vector)) {
 		s.add("token form: "+name, s.export(s.by(spec, goodGenTime)), append([]func(*vector){timed(finding)}, expect...)...)
@@ -217,7 +217,7 @@ func (s stampBook) tokenForms() {
 	s.unrelated(add)
 }
 
-// unrelatedCertificates returns certificates that no signer needs, by name. OpenSSL passes over each of them.
+// unrelatedCertificates returns certificates that no signer needs, by name. OpenSSL ignores each of them.
 func unrelatedCertificates(t testing.TB) map[string][]byte {
 	t.Helper()
 	day := time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)
@@ -277,8 +277,8 @@ func unrelatedCertificates(t testing.TB) map[string][]byte {
 	return others
 }
 
-// respelled replaces a part of a certificate, wherever it stands, by one of the same length. Its signature no longer
-// holds.
+// respelled replaces all occurrences of a part of a certificate by a part of the same length. The signature becomes
+// invalid.
 func respelled(t testing.TB, certificate, part, changed []byte) []byte {
 	t.Helper()
 	if len(part) != len(changed) || !bytes.Contains(certificate, part) {
@@ -287,7 +287,7 @@ func respelled(t testing.TB, certificate, part, changed []byte) []byte {
 	return bytes.ReplaceAll(certificate, part, changed)
 }
 
-// pointOf is the public key of an ECDSA key, as a certificate has it.
+// pointOf returns the public half of an ECDSA key in the form used in certificates.
 func pointOf(t testing.TB, key crypto.Signer) []byte {
 	t.Helper()
 	point, err := key.Public().(*ecdsa.PublicKey).Bytes()
@@ -297,10 +297,10 @@ func pointOf(t testing.TB, key crypto.Signer) []byte {
 	return point
 }
 
-// version is the version of a certificate, which counts from 0.
+// version returns the version element of a certificate, which counts from 0.
 func version(number byte) []byte { return tlv(tagContext0, []byte{tagInteger, 1, number}) }
 
-// unrelated are tokens with certificates that their signer does not need.
+// unrelated adds tokens with certificates that their signer does not need.
 func (s stampBook) unrelated(add func(Finding, string, stampSpec, ...func(*vector))) {
 	curve := curveKey(s.t, elliptic.P256(), 48)
 	others := unrelatedCertificates(s.t)
@@ -373,7 +373,7 @@ func (s stampBook) unrelated(add func(Finding, string, stampSpec, ...func(*vecto
 	}
 }
 
-// headOf is how many bytes stand before the content of an element.
+// headOf returns the number of bytes before the content of an element.
 func headOf(b []byte) int {
 	if b[1] < 0x80 {
 		return 2
@@ -381,7 +381,7 @@ func headOf(b []byte) int {
 	return 2 + int(b[1]&0x7f)
 }
 
-// chains are certificates of authorities, as they may be and as they may not.
+// chains adds valid and invalid certificate chains of authorities.
 func (s stampBook) chains() {
 	leaf := func(name string, by *testAuthority, changes ...func(c *x509.Certificate)) stampSpec {
 		return stampSpec{
@@ -472,7 +472,7 @@ func (s stampBook) chains() {
 			hash: crypto.SHA256,
 		},
 	)
-	// What is pinned need not be a root.
+	// A pinned certificate need not be a root.
 	own := leaf("pinned itself", s.foreignRoot)
 	pin := func(name string, certificates ...[]byte) func(*vector) {
 		s.trusts(name, s.pinned(s.t, func(t *TrustedKeys) {

@@ -13,7 +13,7 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// KeyStatus says whether a trusted key still signs. A retired key stays trusted.
+// KeyStatus tells whether a trusted key still signs. A retired key stays trusted.
 type KeyStatus string
 
 // The states of a trusted key.
@@ -22,7 +22,7 @@ const (
 	KeyRetired KeyStatus = "retired"
 )
 
-// TrustedKey is a pinned key. Status and Since are information only.
+// TrustedKey is a pinned key. Status and Since are informative only.
 type TrustedKey struct {
 	PublicKey
 	Status KeyStatus // empty means active
@@ -35,8 +35,8 @@ const (
 	ReasonRevoked     = "revoked"
 )
 
-// RevokedKey names a key, one that signed records or one of the log, of which nothing verifies by itself, whatever the
-// times that it signed. What a pinned authority stamped before Since is judged apart (Options).
+// RevokedKey names a revoked signing key or log key. Its signatures no longer verify by themselves, whatever times they
+// claim. A record that a pinned authority stamped before Since can still be accepted (see Options).
 type RevokedKey struct {
 	KeyID             string `json:"keyId"`
 	FingerprintSHA256 string `json:"fingerprintSha256"`
@@ -45,33 +45,33 @@ type RevokedKey struct {
 }
 
 func (r RevokedKey) since() time.Time {
-	at, _ := time.Parse(time.RFC3339Nano, r.Since) // checked when the set was made
+	at, _ := time.Parse(time.RFC3339Nano, r.Since) // checked when the set was created
 	return at
 }
 
-// TrustedKeys is the pinned set: the file that an operator distributes and verifiers obtain through a trusted channel.
-// It is immutable and safe for concurrent use; a nil set trusts nothing.
+// TrustedKeys is the pinned set: the content of the file that an operator distributes and that verifiers obtain through
+// a trusted channel. It is immutable and safe for concurrent use; a nil set trusts nothing.
 type TrustedKeys struct {
 	keys        []TrustedKey
 	revoked     []RevokedKey
 	logKeys     []LogKey
 	witnesses   []WitnessKey
 	authorities []Authority
-	ignored     []string       // members of the file that are unknown here, and critical
+	ignored     []string       // unknown members of the file, and critical
 	byID        map[string]int // into keys
 	barred      map[string]int // into revoked, by keyId and by fingerprint
 }
 
-// NewTrustedKeys makes a set. It refuses a repeated keyId in either list, a repeated log key, a log key that signs
-// records too, and entries that a file could not hold. A retired or revoked log key stays in logKeys: old checkpoints
-// must be judged.
+// NewTrustedKeys returns a set. It refuses a repeated keyId in either list, a repeated log key, a log key that signs
+// records too, and entries that a file cannot contain. A retired or revoked log key stays in logKeys, because old
+// checkpoints must still be checked.
 func NewTrustedKeys(keys []TrustedKey, revoked []RevokedKey, logKeys []LogKey) (*TrustedKeys, error) {
 	return new(TrustedKeys).with(func(t *TrustedKeys) {
 		t.keys, t.revoked, t.logKeys = slices.Clone(keys), slices.Clone(revoked), slices.Clone(logKeys)
 	})
 }
 
-// with is a changed copy of the set. change must not write to the lists themselves.
+// with returns a changed copy of the set. change must not modify the slices in place.
 func (t *TrustedKeys) with(change func(*TrustedKeys)) (*TrustedKeys, error) {
 	next := *t
 	next.keys = slices.Clone(t.keys)
@@ -188,7 +188,7 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	authorities := o.Values("timestampAuthorities", strictjson.Optional, 0, mostAuthorities)
 	ignored := ignoreUnknown(o)
 	revoked := make([]RevokedKey, len(revokedObjects))
-	named := make(map[string]bool) // keyIds that keyStatus may hold
+	named := make(map[string]bool) // keyIds that keyStatus may name
 	for i, r := range revokedObjects {
 		revoked[i] = RevokedKey{
 			KeyID:             r.String("keyId", strictjson.Required),
@@ -236,8 +236,8 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	return t.with(func(*TrustedKeys) {})
 }
 
-// ignoreUnknown passes over the members of a trusted-keys file that this program does not know, after the known ones
-// were asked for. It answers which members Marshal would not write.
+// ignoreUnknown skips the unknown members of a trusted-keys file, after the known ones were read. It returns the
+// members that Marshal would not write.
 func ignoreUnknown(o *strictjson.Object) (ignored []string) {
 	known := map[string]bool{"critical": true} // in lower case
 	for _, name := range []string{"keys", "keyStatus", "revokedKeys", "logKeys", "witnessKeys", "timestampAuthorities"} {
@@ -245,7 +245,7 @@ func ignoreUnknown(o *strictjson.Object) (ignored []string) {
 	}
 	for _, name := range o.Names() {
 		if !known[lowerASCII(name)] {
-			o.Has(name) // asked for, so it is not reported as unknown
+			o.Has(name) // counts as reading it, so it is not reported as unknown
 			ignored = append(ignored, name)
 		}
 	}
@@ -276,7 +276,7 @@ func ignoreUnknown(o *strictjson.Object) (ignored []string) {
 	return ignored
 }
 
-// lowerASCII changes A to Z alone, as every implementation does.
+// lowerASCII lowers only A to Z, so that all implementations agree.
 func lowerASCII(s string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
@@ -318,8 +318,7 @@ func readTrustedArray(m *strictjson.Meter, entries []strictjson.Value) ([]Truste
 	return keys, nil
 }
 
-// Lookup finds a pinned key. trusted is false for a key that is not pinned, in
-// which case the key is zero, and for one that is revoked besides.
+// Lookup returns a pinned key. trusted is false if the key is revoked, or not pinned, in which case the key is zero.
 func (t *TrustedKeys) Lookup(keyID string) (key TrustedKey, trusted bool) {
 	if t == nil {
 		return TrustedKey{}, false
@@ -366,7 +365,8 @@ func (t *TrustedKeys) LogKeys() []LogKey { return slices.Clone(t.logKeys) }
 // WitnessKeys lists the pinned witnesses in the file's order.
 func (t *TrustedKeys) WitnessKeys() []WitnessKey { return slices.Clone(t.witnesses) }
 
-// Witnesses lists the names of the pinned witnesses, each once: one whose key was rotated has several WitnessKeys.
+// Witnesses lists the names of the pinned witnesses, each once: a witness whose key was rotated has several
+// WitnessKeys.
 func (t *TrustedKeys) Witnesses() (names []string) {
 	for _, w := range t.witnesses {
 		if !slices.Contains(names, w.Name) {
@@ -379,11 +379,11 @@ func (t *TrustedKeys) Witnesses() (names []string) {
 // Authorities lists the pinned timestamp authorities in the file's order.
 func (t *TrustedKeys) Authorities() []Authority { return slices.Clone(t.authorities) }
 
-// Ignored lists the members of the file that was parsed which Marshal does not write: what this program does not know,
-// and critical. A program that changes a file must not lose them.
+// Ignored lists the members of the parsed file that Marshal does not write: unknown members, and critical. A program
+// that rewrites a file must not lose them.
 func (t *TrustedKeys) Ignored() []string { return slices.Clone(t.ignored) }
 
-// Marshal writes the file as it is published: indented JSON that ParseTrustedKeys reads back to an equal set.
+// Marshal returns the published file: indented JSON that ParseTrustedKeys parses to an equal set.
 func (t *TrustedKeys) Marshal() ([]byte, error) {
 	type keyStatus struct {
 		Status KeyStatus `json:"status"`
@@ -417,19 +417,19 @@ func (t *TrustedKeys) Marshal() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// The changes that an operator makes to a pinned set. Each makes a new set and leaves the old one as it is. A key
-// leaves no set: what it signed stays to be judged, and its keyId can never name another key.
+// Changes that an operator makes to a pinned set. Each returns a new set and leaves the old one unchanged. A key is
+// never removed, because its signatures must still be checked and its keyId can never name another key.
 
-// ErrUnknownKey says that a set does not hold the key.
+// ErrUnknownKey means that a set does not contain the key.
 var ErrUnknownKey = errors.New("the key is not among the trusted keys")
 
-// ErrRevokedKey says that a key was revoked, which nothing undoes.
+// ErrRevokedKey means that a key was revoked, which cannot be undone.
 var ErrRevokedKey = errors.New("the key is revoked")
 
-// ErrUnknownAuthority says that a set does not hold the timestamp authority.
+// ErrUnknownAuthority means that a set does not contain the timestamp authority.
 var ErrUnknownAuthority = errors.New("the timestamp authority is not among the trusted ones")
 
-// Add pins one more key, as active. A set that trusts the key already is returned as it is.
+// Add pins a key as active. A set that already trusts the key is returned unchanged.
 func (t *TrustedKeys) Add(key PublicKey, since string) (*TrustedKeys, error) {
 	if t.Trusts(key) {
 		return t, nil
@@ -457,12 +457,12 @@ func (t *TrustedKeys) TrustsLogKey(key LogKey) bool {
 	return slices.Contains(t.logKeys, key) && !revoked
 }
 
-// LogKeyRevocation is the entry that revokes a key of the log.
+// LogKeyRevocation returns the entry that revokes a log key.
 func (t *TrustedKeys) LogKeyRevocation(key LogKey) (RevokedKey, bool) {
 	return t.revocation(key.names())
 }
 
-// AddWitnessKey is the set with one more pinned witness; one that is in it already changes nothing.
+// AddWitnessKey returns the set with one more pinned witness key; adding a key twice changes nothing.
 func (t *TrustedKeys) AddWitnessKey(key WitnessKey) (*TrustedKeys, error) {
 	if slices.Contains(t.witnesses, key) {
 		return t, nil
@@ -470,7 +470,7 @@ func (t *TrustedKeys) AddWitnessKey(key WitnessKey) (*TrustedKeys, error) {
 	return t.with(func(t *TrustedKeys) { t.witnesses = append(t.WitnessKeys(), key) })
 }
 
-// RemoveWitnessKey is the set without the witnesses of a name. The error is ErrUnknownKey.
+// RemoveWitnessKey returns the set without the witness keys of a name. The error is ErrUnknownKey.
 func (t *TrustedKeys) RemoveWitnessKey(name string) (*TrustedKeys, error) {
 	left := slices.DeleteFunc(t.WitnessKeys(), func(k WitnessKey) bool { return k.Name == name })
 	if len(left) == len(t.witnesses) {
@@ -479,7 +479,7 @@ func (t *TrustedKeys) RemoveWitnessKey(name string) (*TrustedKeys, error) {
 	return t.with(func(t *TrustedKeys) { t.witnesses = left })
 }
 
-// Authority finds a pinned timestamp authority.
+// Authority returns the pinned timestamp authority of a name.
 func (t *TrustedKeys) Authority(name string) (Authority, bool) {
 	if t != nil {
 		for _, a := range t.authorities {
@@ -491,13 +491,13 @@ func (t *TrustedKeys) Authority(name string) (Authority, bool) {
 	return Authority{}, false
 }
 
-// PutAuthority is the set with a timestamp authority, in the place of one of the same name.
+// PutAuthority returns the set with a timestamp authority, replacing an authority of the same name.
 func (t *TrustedKeys) PutAuthority(authority Authority) (*TrustedKeys, error) {
 	list := slices.DeleteFunc(t.Authorities(), func(a Authority) bool { return a.Name == authority.Name })
 	return t.with(func(t *TrustedKeys) { t.authorities = append(list, authority) })
 }
 
-// RemoveAuthority is the set without the timestamp authority of a name. The error is ErrUnknownAuthority.
+// RemoveAuthority returns the set without the timestamp authority of a name. The error is ErrUnknownAuthority.
 func (t *TrustedKeys) RemoveAuthority(name string) (*TrustedKeys, error) {
 	if _, pinned := t.Authority(name); !pinned {
 		return nil, ErrUnknownAuthority
@@ -507,8 +507,8 @@ func (t *TrustedKeys) RemoveAuthority(name string) (*TrustedKeys, error) {
 	})
 }
 
-// Retire says that a key signs no more; it stays trusted. A set in which the key
-// is retired already is returned as it is.
+// Retire marks a key as no longer signing; it stays trusted. A set in which the key is already retired is returned
+// unchanged.
 func (t *TrustedKeys) Retire(keyID, since string) (*TrustedKeys, error) {
 	key, trusted := t.Lookup(keyID)
 	switch {
@@ -525,10 +525,9 @@ func (t *TrustedKeys) Retire(keyID, since string) (*TrustedKeys, error) {
 	})
 }
 
-// Revoke says that nothing signed by a key, one that signs records or one of the log, verifies by itself from now on.
-// The key's public half stays in the set, so that what it signed can still be judged; of one that signs records it is
-// left out where the set is published. A set in which the key is revoked already is returned as it is, with its first
-// reason and time.
+// Revoke revokes a signing key or log key: from now on its signatures do not verify by themselves. The public half
+// stays in the set, so that its signatures can still be checked; a signing key's is left out of the published set. A
+// set in which the key is already revoked is returned unchanged, with the first reason and time.
 func (t *TrustedKeys) Revoke(keyID, reason, since string) (*TrustedKeys, error) {
 	if _, revoked := t.revocation(KeyNames{KeyID: keyID}); revoked {
 		return t, nil
@@ -551,8 +550,8 @@ func (t *TrustedKeys) Revoke(keyID, reason, since string) (*TrustedKeys, error) 
 	return changed, nil
 }
 
-// Published is the set as readers get it: revoked keys that signed records stand among the revoked
-// only, so that a reader who takes the keys alone does not trust them.
+// Published returns the set in its published form: revoked signing keys are listed only among the revoked, so that a
+// reader of the keys alone does not trust them.
 func (t *TrustedKeys) Published() (*TrustedKeys, error) {
 	return t.with(func(t *TrustedKeys) {
 		t.keys = slices.DeleteFunc(t.keys, func(k TrustedKey) bool {

@@ -159,7 +159,7 @@ func TestTrusts(t *testing.T) {
 	if k, ok := f.trust.Lookup(f.retired.Key().KeyID); !ok || k.Status != KeyRetired {
 		t.Error(k, ok)
 	}
-	// Revoking by fingerprint alone is enough: a slip in the keyId must not save the key.
+	// A matching fingerprint alone revokes a key: a typing error in the keyId must not save it.
 	t2, err := NewTrustedKeys(
 		f.trust.Keys(),
 		[]RevokedKey{{f.foreign.Key().KeyID, f.signer.Key().FingerprintSHA256, ReasonRevoked, "2026-01-01T00:00:00Z"}}, nil,
@@ -188,7 +188,7 @@ func TestTrustedKeysFileIsRefusedWhole(t *testing.T) {
 	}
 }
 
-// refusedTrustFiles are trusted-keys files with one fault each.
+// refusedTrustFiles returns trusted-keys files with one fault each.
 func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 	t.Helper()
 	file, err := f.trust.Marshal()
@@ -204,7 +204,7 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 	}
 	key := string(marshal(t, f.signer.Key()))
 	logs := func(entries string) string { return `{"keys":[` + key + `],"logKeys":[` + entries + `]}` }
-	// logKey is the entry of a log key with one member more.
+	// logKey returns the entry of a log key with one more member.
 	logKey := func(k LogKey, more string) string {
 		entry := string(marshal(t, k))
 		if more == "" {
@@ -217,7 +217,7 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 		change(&k)
 		return logs(string(marshal(t, k)))
 	}
-	// named is the entry of a name and typed key with the hash that belongs to them.
+	// named returns the entry of a name and typed key with the matching hash.
 	named := func(name string, typed []byte) string {
 		sum := sha256.Sum256(append([]byte(name+"\n"), typed...))
 		hash := hex.EncodeToString(sum[:4])
@@ -347,7 +347,7 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 	}
 }
 
-// urlSafe is a trusted-keys file whose log key stands in the alphabet of URLs.
+// urlSafe returns a trusted-keys file whose log key is encoded in base64url.
 func urlSafe(t *testing.T) string {
 	t.Helper()
 	for seed := byte(20); ; seed++ {
@@ -368,7 +368,7 @@ func respell(t *testing.T, s string) string {
 	return s[:len(s)-1] + string(alphabet[last^1])
 }
 
-// FuzzTrustedKeys: never a panic; an accepted file names every key by its own bytes.
+// FuzzTrustedKeys: no file causes a panic, and an accepted file names every key by its own bytes.
 func FuzzTrustedKeys(f *testing.F) {
 	x := newFixture(f)
 	file, err := x.trust.Marshal()
@@ -397,8 +397,8 @@ func FuzzTrustedKeys(f *testing.F) {
 	})
 }
 
-// TestTrustChangesAgainstNaiveModel makes random changes. However they come, a key is trusted exactly when it was added
-// and never revoked; no earlier set changes; and every set reads back from its file.
+// TestTrustChangesAgainstNaiveModel makes random changes. In any order, a key is trusted exactly if it was added and
+// never revoked, no earlier set changes, and every set is read back from its file.
 func TestTrustChangesAgainstNaiveModel(t *testing.T) {
 	const since = "2026-11-20T12:00:00Z"
 	var signers []*Signer
@@ -463,7 +463,7 @@ func TestTrustChangesAgainstNaiveModel(t *testing.T) {
 				if pinned, trusted := set.Lookup(id); trusted && (pinned.Status == KeyRetired) != retired[id] {
 					t.Fatalf("status %s, retired %t", pinned.Status, retired[id])
 				}
-				// A revoked key can still be shown, but not from what is published.
+				// The set still has a revoked key, but the published set does not.
 				if pinned, _ := set.Lookup(id); (pinned.KeyID != "") != added[id] {
 					t.Fatal("a key has left the set")
 				}

@@ -50,7 +50,7 @@ func (b *vectorBook) documents() {
 }
 
 func (b *vectorBook) keys() {
-	// signed signs both payloads with another key, as its own receipt would say.
+	// signed signs both payloads with another key and names that key.
 	signed := func(s *Signer) []byte {
 		return b.envelope(func(f *fixture, e *Envelope) {
 			o := s.SignPayload(f.status.AppendCanonical(nil))
@@ -94,7 +94,7 @@ func (b *vectorBook) keys() {
 	b.add("JWK without kty", b.replaced(`"kty":"OKP",`, ``), refused)
 }
 
-// signatures are spelled in other ways than their one.
+// signatures adds signatures in other than the canonical encoding.
 func (b *vectorBook) signatures() {
 	for name, spell := range map[string]func(string) string{
 		"set bits after the last byte": func(s string) string { return respell(b.t, s) },
@@ -114,7 +114,7 @@ func (b *vectorBook) signatures() {
 	}
 }
 
-// payloads have good signatures and say what no record may say, or just may.
+// payloads adds payloads with good signatures whose values are just within or beyond the allowed ones.
 func (b *vectorBook) payloads() {
 	canonical, status := string(b.f.record.AppendCanonical(nil)), string(b.f.status.AppendCanonical(nil))
 	b.add("status payload in the record's place", b.payload(status), recordFails(Invalid))
@@ -159,7 +159,7 @@ func (b *vectorBook) payloads() {
 	} {
 		b.add("good payload: "+name, b.issued(change))
 	}
-	// Whatever a declaration may say, a payload holds the normal form alone.
+	// A payload may contain only the normal form of the declared time.
 	for _, v := range generatedAtVectors(b.t) {
 		if v.Normalized != nil && *v.Normalized == v.Text {
 			b.add("good payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) {
@@ -191,7 +191,7 @@ func (b *vectorBook) payloads() {
 	}
 }
 
-// canonicalForms have good signatures over another form than that of RFC 8785.
+// canonicalForms adds good signatures over forms other than RFC 8785.
 func (b *vectorBook) canonicalForms() {
 	canonical := string(b.f.record.AppendCanonical(nil))
 	for name, text := range map[string]string{
@@ -309,7 +309,7 @@ func (b *vectorBook) referenceParts() {
 	} {
 		b.add("references: "+name, b.replaced(change[0], change[1]), refused)
 	}
-	// The record itself commits to these, and no registration could have had them.
+	// The record itself commits to these references, but no registration can have had them.
 	for name, change := range map[string]func(r *References){
 		"version 0":               func(r *References) { r.Version = 0 },
 		"version below zero":      func(r *References) { r.Version = -1 },
@@ -389,7 +389,7 @@ func (b *vectorBook) observations() {
 	}), referencesFail, observationFails(Invalid))
 }
 
-// trustFiles are other sets than the standard one.
+// trustFiles adds vectors with other sets than the standard one.
 func (b *vectorBook) trustFiles() {
 	key := string(marshal(b.t, b.f.signer.Key()))
 	with := func(name, file string, expect ...func(*vector)) {
@@ -475,7 +475,7 @@ func (b *vectorBook) tampered() {
 	}
 }
 
-// certificates are certification downloads: the signed members alone.
+// certificates adds certification downloads, which have only the signed members.
 func (b *vectorBook) certificates() {
 	signed := func(payload string) []byte { return marshal(b.t, b.f.signer.SignPayload([]byte(payload))) }
 	canonical := string(b.f.certificate().AppendCanonical(nil))

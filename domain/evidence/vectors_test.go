@@ -19,7 +19,7 @@ import (
 	"integrityledger/schemas/vectortest"
 )
 
-// vectorFile is the form of schemas/verification-vectors.json with every vector whole (see schemas/vectortest).
+// vectorFile is the expanded form of schemas/verification-vectors.json (see schemas/vectortest).
 type vectorFile struct {
 	Description string            `json:"description"`
 	Version     int               `json:"version"`
@@ -27,11 +27,11 @@ type vectorFile struct {
 	Vectors     []vector          `json:"vectors"`
 }
 
-// vector is one receipt with what every verifier must find. Exactly one of the receipt's two forms is given.
+// vector is one receipt with the result required of every verifier. Exactly one of the receipt's two forms is given.
 type vector struct {
 	Name              string  `json:"name"`
 	Receipt           *string `json:"receipt"`       // the exact text
-	ReceiptBase64     *string `json:"receiptBase64"` // the exact bytes, where they are not UTF-8
+	ReceiptBase64     *string `json:"receiptBase64"` // the exact bytes, if they are not UTF-8
 	TrustedKeys       string  `json:"trustedKeys"`   // a name in the file's trustedKeys
 	DocumentBase64    *string `json:"documentBase64"`
 	Now               string  `json:"now"` // the verifier's clock
@@ -48,7 +48,7 @@ type vector struct {
 
 type expectation struct {
 	ExitCode int `json:"exitCode"`
-	// Findings are nil where the trusted-keys file is refused, so that nothing is checked.
+	// Findings is nil if the trusted-keys file is refused, so nothing is checked.
 	Findings *expectedFindings `json:"findings"`
 }
 
@@ -119,7 +119,7 @@ func vectors(t *testing.T) *vectorBook {
 	return b
 }
 
-// add adds a vector that is good but for what expect changes.
+// add adds a vector with the expectations of the good export, modified by expect.
 func (b *vectorBook) add(name string, receipt []byte, expect ...func(*vector)) {
 	v := vector{Name: name, TrustedKeys: standardTrust, Now: FormatTime(testNow)}
 	v.Expect.Findings = &expectedFindings{
@@ -155,7 +155,7 @@ func (b *vectorBook) replaced(from, to string) []byte {
 	return bytes.Replace(b.good, []byte(from), []byte(to), 1)
 }
 
-// issued signs a changed record, with its observation, as the service would.
+// issued signs a changed record and its observation, like the service.
 func (b *vectorBook) issued(change func(p *RecordPayload)) []byte {
 	return b.envelope(func(f *fixture, e *Envelope) {
 		change(&f.record)
@@ -164,7 +164,7 @@ func (b *vectorBook) issued(change func(p *RecordPayload)) []byte {
 	})
 }
 
-// reworded is issued of a text that no RecordPayload has.
+// reworded is issued for a text that no RecordPayload can have.
 func (b *vectorBook) reworded(from, to string) []byte {
 	return b.envelope(func(f *fixture, e *Envelope) {
 		text := bytes.Replace(f.record.AppendCanonical(nil), []byte(from), []byte(to), 1)
@@ -174,7 +174,7 @@ func (b *vectorBook) reworded(from, to string) []byte {
 	})
 }
 
-// payload signs another text in the record's place.
+// payload signs another text in place of the record.
 func (b *vectorBook) payload(text string) []byte {
 	return b.envelope(func(f *fixture, e *Envelope) { e.Signed = f.signer.SignPayload([]byte(text)) })
 }
@@ -188,7 +188,7 @@ func (b *vectorBook) observed(change func(p *StatusPayload)) []byte {
 	})
 }
 
-// otherMembers is the canonical text with each member changed in turn, by name.
+// otherMembers returns variants of the canonical text, each with one member changed, by member name.
 func (b *vectorBook) otherMembers(canonical []byte) map[string]string {
 	b.t.Helper()
 	texts := make(map[string]string)
@@ -227,9 +227,9 @@ func tweak(s string) string {
 	return s[:2] + string(c) + s[3:]
 }
 
-// The expectations that recur.
+// Recurring expectations.
 
-// recordFails: the parts of the receipt were read, and its record does not hold.
+// recordFails: the receipt could be parsed, but its record fails.
 func recordFails(finding Finding) func(*vector) {
 	return func(v *vector) {
 		*v.Expect.Findings = expectedFindings{
@@ -240,7 +240,7 @@ func recordFails(finding Finding) func(*vector) {
 	}
 }
 
-// refused: the receipt cannot be read, so nobody knows what it supplies.
+// refused: the receipt cannot be parsed, so its parts are unknown.
 func refused(v *vector) {
 	recordFails(Invalid)(v)
 	v.Expect.Findings.Inclusion, v.Expect.Findings.StatusAsOf, v.Expect.Findings.Time = NotChecked, NotChecked, NotChecked
@@ -263,7 +263,7 @@ func observedAt(at string) func(*vector) {
 	return func(v *vector) { v.Expect.Findings.ObservedAt = &at }
 }
 
-// partsAbsent: neither references nor an observation are supplied.
+// partsAbsent: neither references nor an observation is supplied.
 func partsAbsent(v *vector) {
 	f := v.Expect.Findings
 	f.References, f.Observation, f.ObservedStatus, f.ObservedAt = NotSupplied, NotSupplied, nil, nil
@@ -277,7 +277,7 @@ func requireCurrent(v *vector) { v.RequireCurrent = true }
 
 func requireInclusion(v *vector) { v.RequireInclusion = true }
 
-// included is the finding on a proof that was supplied.
+// included sets the expected finding on a supplied proof.
 func included(finding Finding) func(*vector) {
 	return func(v *vector) {
 		v.Expect.Findings.Inclusion = finding
@@ -298,7 +298,7 @@ func compared(content []byte, match bool) func(*vector) {
 	}
 }
 
-// file is the published form. It is the same in every run.
+// file returns the published form, the same in every run.
 func (b *vectorBook) file() []byte {
 	b.t.Helper()
 	text, err := vectortest.Compact(marshal(b.t, vectorFile{vectorDescription, 2, b.trust, b.list}),
@@ -310,14 +310,14 @@ func (b *vectorBook) file() []byte {
 	return text
 }
 
-// TestVectorsFile holds the published file to the table; -update writes it.
+// TestVectorsFile compares the published file with the table; -update writes it.
 func TestVectorsFile(t *testing.T) {
 	made := vectors(t).file()
 	if *update {
 		if err := os.WriteFile("../../schemas/"+schemas.VectorsFile, made, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		return // the embedded one is of before
+		return // the embedded file is still the old one
 	}
 	published, err := schemas.File(schemas.VectorsFile)
 	if err != nil {
@@ -331,7 +331,7 @@ func TestVectorsFile(t *testing.T) {
 	}
 }
 
-// TestVectors reads the table back as another verifier would, and verifies.
+// TestVectors reads the table back like another verifier, and verifies each receipt.
 func TestVectors(t *testing.T) {
 	var file vectorFile
 	whole, err := vectortest.Expand(vectors(t).file())

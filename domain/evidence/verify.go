@@ -23,8 +23,8 @@ const (
 	NotChecked  Finding = "not-checked"
 )
 
-// CheckSignature checks a detached signature over stored bytes: Valid, Invalid or
-// Untrusted. It does not look into the payload.
+// CheckSignature checks a detached signature over stored bytes: Valid, Invalid or Untrusted. It does not parse the
+// payload.
 func CheckSignature(trust *TrustedKeys, keyID string, payload []byte, signature string) Finding {
 	finding, _, _ := checkSignature(trust, keyID, payload, signature)
 	return finding
@@ -49,7 +49,7 @@ func checkSignature(trust *TrustedKeys, keyID string, payload []byte, signature 
 
 // VerifyRecord checks the signature over the stored bytes and then reads them (contract, section 4.1, steps 2 to 5).
 // The payload is zero unless Valid: the hash of a record that does not verify must not be used for a comparison. The
-// caller checks that the payload's PublicID is the one it was asked for.
+// caller checks that the payload's PublicID is the requested one.
 func VerifyRecord(trust *TrustedKeys, keyID string, payload []byte, signature string) (RecordPayload, Finding) {
 	return verifyPayload(trust, keyID, payload, signature, ParseRecordPayload)
 }
@@ -66,7 +66,7 @@ func verifyPayload[P any](
 	return p, Invalid
 }
 
-// checkSigned is checkSignature with the receipt's own words about the key: they must equal the pinned ones (step 3).
+// checkSigned is checkSignature with the receipt's names of the key, which must equal the pinned ones (step 3).
 func checkSigned(trust *TrustedKeys, s Signed) (Finding, TrustedKey, string) {
 	finding, key, reason := checkSignature(trust, s.KeyID, []byte(s.Payload), s.Signature)
 	if finding == Valid && (s.KeyNames != key.KeyNames) {
@@ -75,15 +75,15 @@ func checkSigned(trust *TrustedKeys, s Signed) (Finding, TrustedKey, string) {
 	return finding, key, reason
 }
 
-// Document is a file to compare, by the values computed from its bytes.
+// Document is a file to compare, represented by the values computed from its bytes.
 type Document struct {
 	SHA256 string // hexadecimal, of either case
-	Size   int64  // bytes; negative where unknown
+	Size   int64  // bytes; negative if unknown
 }
 
-// Options of Verify.
+// Options are the options of Verify.
 type Options struct {
-	// Now is the verifier's clock: an observation from beyond it, by more than 300 seconds, is invalid.
+	// Now is the verifier's clock: an observation more than 300 seconds ahead of it is invalid.
 	Now time.Time
 	// Document is compared with the record; nil compares nothing.
 	Document *Document
@@ -95,15 +95,15 @@ type Options struct {
 	RequireInclusion bool
 	// RequireTimestamp makes anything but a valid token of a pinned timestamp authority a failure.
 	RequireTimestamp bool
-	// RequireWitnesses is how many pinned witnesses must have cosigned the checkpoint of the proof of inclusion.
+	// RequireWitnesses is the number of pinned witnesses that must have cosigned the checkpoint of the proof of inclusion.
 	RequireWitnesses int
-	// AcceptStampedBeforeRevocation lets a record stand whose signing key was revoked, where a pinned authority stamped
-	// it before the revocation's since.
+	// AcceptStampedBeforeRevocation accepts a record whose signing key was revoked if a pinned authority stamped the
+	// record before the revocation's since.
 	AcceptStampedBeforeRevocation bool
 }
 
 // Findings are the results for a receipt, part by part. A part that was not reached because an earlier part failed is
-// NotChecked. A result that is not established is nil.
+// NotChecked. A result that could not be established is nil.
 type Findings struct {
 	Signature      Finding `json:"signature"`
 	References     Finding `json:"references"`
@@ -112,15 +112,17 @@ type Findings struct {
 	ObservedAt     *string `json:"observedAt"`
 	FileMatch      *bool   `json:"fileMatch"`
 	Inclusion      Finding `json:"inclusion"`
-	// Witnessed is how many pinned witnesses cosigned the checkpoint of a valid Inclusion; nil where none are pinned.
+	// Witnessed is the number of pinned witnesses that cosigned the checkpoint of a valid Inclusion, nil if none are
+	// pinned.
 	Witnessed *int `json:"witnessed"`
 
-	// Time judges the tokens of timestamp authorities. The record existed before ExistedBefore, says TimeAuthority.
+	// Time is the finding on the tokens of timestamp authorities. According to TimeAuthority, the record existed before
+	// ExistedBefore.
 	Time          Finding `json:"time"`
 	ExistedBefore *string `json:"existedBefore"`
 	TimeAuthority *string `json:"timeAuthority"`
 
-	// What the state was at an earlier moment: history, never the observed status.
+	// The state at an earlier moment: history, never the observed status.
 	StatusAsOf   Finding `json:"statusAsOf"`
 	AsOfStatus   *Status `json:"asOfStatus"`
 	AsOf         *string `json:"asOf"`
@@ -129,16 +131,16 @@ type Findings struct {
 	// Record or Certificate is the verified payload, whichever was supplied; both are nil unless Signature is Valid.
 	Record      *RecordPayload      `json:"record"`
 	Certificate *CertificatePayload `json:"certificate"`
-	// Reasons are the failures in words; ExitCode is 1 exactly when there are any.
+	// Reasons are the failures in words. ExitCode returns 1 exactly if there are any.
 	Reasons []string `json:"reasons"`
-	// Notes are what a reader must also know; they are no failures.
+	// Notes are further remarks for the reader. They are not failures.
 	Notes []string `json:"notes"`
 
-	accepted bool // the record stands although its key was revoked
+	accepted bool // the record was accepted although its key was revoked
 }
 
-// ExitCode is 0 when everything supplied or required holds, 1 otherwise. A
-// superseded version is no failure; a revoked one is.
+// ExitCode returns 0 if everything supplied or required is valid, 1 otherwise. A superseded version is not a failure; a
+// revoked version is.
 func (f Findings) ExitCode() int {
 	return min(len(f.Reasons), 1)
 }
@@ -149,7 +151,7 @@ func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
 
 // Verify takes a receipt, or a downloaded certificate of certification, through the nine steps of the contract, section
 // 4.1. It also checks a proof of inclusion by the steps of section 4.3 if the trusted keys name a log key, and tokens
-// of timestamp authorities if they name authorities. It proves the conserved signature, not present validity: only the
+// of timestamp authorities if they name authorities. It proves the preserved signature, not present validity: only the
 // service knows the current status. A text without the member contract is read as a certificate; a payload with another
 // role makes either of them invalid.
 func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
@@ -207,8 +209,8 @@ func (t *TrustedKeys) isRevoked(keyID string) bool {
 	return revoked
 }
 
-// acceptStamped is steps 2 to 5 for a record whose key is revoked: it stands where a pinned authority stamped it
-// before.
+// acceptStamped performs steps 2 to 5 for a record whose key is revoked: it is accepted if a pinned authority stamped
+// it before the revocation.
 func (f *Findings) acceptStamped(e Envelope, trust *TrustedKeys, now time.Time) {
 	refuse := func(finding Finding, reason string) {
 		f.Signature = finding
@@ -243,8 +245,8 @@ func (f *Findings) acceptStamped(e Envelope, trust *TrustedKeys, now time.Time) 
 	)
 }
 
-// revokedKey is a revoked key by its names. A published set leaves it out of its keys and names it by two hashes: then
-// it is the receipt's, where both are the hashes of that key.
+// revokedKey returns a revoked key by its names. A published set omits the key itself and names it by two hashes: then
+// the receipt's key is used if it matches both.
 func (t *TrustedKeys) revokedKey(names KeyNames) (PublicKey, error) {
 	key, _ := t.Lookup(names.KeyID)
 	if key.KeyID == "" {
@@ -252,7 +254,7 @@ func (t *TrustedKeys) revokedKey(names KeyNames) (PublicKey, error) {
 		if !ok {
 			return PublicKey{}, errors.New("the receipt's key cannot be read")
 		}
-		key.PublicKey, _ = NewPublicKey(x) // it has the length
+		key.PublicKey, _ = NewPublicKey(x) // never fails: x has the right length
 	}
 	r, _ := t.revocation(key.KeyNames)
 	if key.KeyNames != names || r.KeyID != key.KeyID || r.FingerprintSHA256 != key.FingerprintSHA256 {
@@ -261,8 +263,8 @@ func (t *TrustedKeys) revokedKey(names KeyNames) (PublicKey, error) {
 	return key.PublicKey, nil
 }
 
-// verifyCertificate is steps 1 to 5 and 8: a certificate has no references, no
-// observation, no history and no inclusion, so nothing is ever said about its validity now.
+// verifyCertificate performs steps 1 to 5 and 8. A certificate has no references, observation, history or inclusion, so
+// its current validity is never established.
 func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, opts Options) {
 	s := readSigned(o)
 	if err := refusal(o.Problems()); err != nil {
@@ -285,7 +287,7 @@ func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, o
 	f.require(opts)
 }
 
-// require makes failures of what the caller cannot do without.
+// require adds a failure for each missing part that the caller requires.
 func (f *Findings) require(opts Options) {
 	if opts.RequireReferences && f.References == NotSupplied {
 		f.fail("references", "they are required and not supplied")
@@ -306,7 +308,8 @@ func (f *Findings) require(opts Options) {
 	}
 }
 
-// verifySigned is steps 2 to 5; nil where one of them fails. signed says that it was none before the payload was read.
+// verifySigned performs steps 2 to 5 and returns nil if one of them fails. signed reports whether the steps before
+// reading the payload succeeded.
 func verifySigned[P any](f *Findings, s Signed, trust *TrustedKeys, parse func([]byte) (P, error)) (p *P, signed bool) {
 	finding, key, reason := checkSigned(trust, s)
 	f.Signature = finding
@@ -326,7 +329,7 @@ func verifySigned[P any](f *Findings, s Signed, trust *TrustedKeys, parse func([
 	return &read, true
 }
 
-// verifyReferences is step 7. That there are exactly five members was seen when the receipt was read.
+// verifyReferences performs step 7. Parsing the receipt already checked that there are exactly five members.
 func (f *Findings) verifyReferences(r *References) {
 	if r == nil {
 		f.note("Without the references nothing is said about company, source, document and version.")
@@ -342,7 +345,7 @@ func (f *Findings) verifyReferences(r *References) {
 	}
 }
 
-// verifyObservation is steps 2 to 6 for the observation, with its own key.
+// verifyObservation performs steps 2 to 6 for the observation, with its own key.
 func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Time) {
 	if e.StatusObservation == nil {
 		f.note("Without an observation nothing is said about the version's state.")
@@ -369,7 +372,7 @@ func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Ti
 	}
 }
 
-// compare is step 8: the hash decides, a differing length is only reported.
+// compare performs step 8: the hash decides, and a differing length is only reported.
 func (f *Findings) compare(d *Document, sha256 string, size int64) {
 	if d == nil {
 		f.note("No document was compared.")
@@ -408,8 +411,8 @@ func ParseStatusAsOfPayload(payload []byte) (StatusAsOfPayload, error) {
 
 func (p StatusPayload) state() StatusPayload { return p }
 
-// verifyState makes steps 2 to 5 for a state of the record. It refuses a state of another record, and a state observed
-// in the verifier's future, and returns the reason.
+// verifyState performs steps 2 to 5 for a state of the record. It refuses a state of another record, and a state
+// observed in the verifier's future, and returns the reason.
 func verifyState[P interface{ state() StatusPayload }](
 	f *Findings, part string, e Envelope, s Signed, trust *TrustedKeys, now time.Time, parse func([]byte) (P, error),
 ) (p P, finding Finding) {
@@ -437,8 +440,8 @@ func verifyState[P interface{ state() StatusPayload }](
 	return p, finding
 }
 
-// verifyAsOf is steps 2 to 6 for the state as of an earlier moment, which is history: it never becomes the observed
-// status. receivedAt ≤ asOf ≤ observedAt, and asOfSequence ≤ sequence.
+// verifyAsOf performs steps 2 to 6 for the state as of an earlier moment, which is history: it never becomes the
+// observed status. receivedAt ≤ asOf ≤ observedAt, and asOfSequence ≤ sequence.
 func (f *Findings) verifyAsOf(e Envelope, trust *TrustedKeys, now time.Time) {
 	if e.StatusAsOf == nil {
 		return

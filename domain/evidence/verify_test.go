@@ -50,7 +50,7 @@ func TestVerifyRecord(t *testing.T) {
 	}
 }
 
-// A document's hash may be of either case; what is no hash is no mismatch.
+// TestDocumentHash: a document's hash may be upper or lower case, and an invalid hash is not reported as a mismatch.
 func TestDocumentHash(t *testing.T) {
 	f := newFixture(t)
 	receipt := marshal(t, f.envelope())
@@ -65,10 +65,10 @@ func TestDocumentHash(t *testing.T) {
 	}
 }
 
-// histories are exports that hold the state as of an earlier moment.
+// histories adds exports that contain the state as of an earlier moment.
 func (b *vectorBook) histories() {
 	standard := StatusAsOfPayload{b.f.status, instant("2026-11-19T18:00:00Z"), 40}
-	// export has no observation, as the service gives a state as of a moment.
+	// export has no observation, like the service's export of a state as of a moment.
 	export := func(s Signed) []byte {
 		return b.envelope(func(_ *fixture, e *Envelope) { e.StatusObservation, e.StatusAsOf = nil, &s })
 	}
@@ -164,8 +164,8 @@ func observationAbsent(v *vector) {
 	f.Observation, f.ObservedStatus, f.ObservedAt = NotSupplied, nil, nil
 }
 
-// TestHistoryIsNotThePresent: whatever it says, a state as of a moment leaves the
-// observed status empty, and its words say that it is history.
+// TestHistoryIsNotThePresent: a state as of a moment never sets the observed status, and the notes say that it is
+// history.
 func TestHistoryIsNotThePresent(t *testing.T) {
 	f := newFixture(t)
 	for _, status := range []Status{Current, Superseded, Revoked} {

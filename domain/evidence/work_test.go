@@ -10,11 +10,11 @@ import (
 	"integrityledger/domain/strictjson/jsontest"
 )
 
-// stepsPerByte is that of a list of empty objects: three bytes each, with four members to miss.
+// stepsPerByte bounds the worst case, a list of empty objects: three bytes each, with four missing members.
 const stepsPerByte = 64
 
-// TestWorkOfForeignFiles: receipts and trusted-keys files of the largest size and of
-// any content take work in proportion to it, and what is said of them is bounded.
+// TestWorkOfForeignFiles: the work for receipts and trusted-keys files of maximum size is proportional to their size,
+// whatever their content, and the report about them is bounded.
 func TestWorkOfForeignFiles(t *testing.T) {
 	f := newFixture(t)
 	receipt, trusted := 64<<10, 1<<20
@@ -74,7 +74,7 @@ func trustText(m *strictjson.Meter, text []byte) error {
 	return err
 }
 
-// Payloads and leaves are signed, but a signer can be somebody else's.
+// TestLongTexts: payloads and leaves are signed, but possibly with another party's key.
 func TestLongTexts(t *testing.T) {
 	for _, shape := range jsontest.Shapes(
 		60<<10, "contract", "issuer", "publicId", "mimeType", "generatedAt", "sizeBytes", "title", "nonce",
@@ -90,7 +90,7 @@ func TestLongTexts(t *testing.T) {
 			}
 		}
 	}
-	// The text of a note has no structure of its own to be deep in.
+	// The text of a note has no nesting.
 	for _, note := range []string{
 		strings.Repeat("\n", 60<<10), strings.Repeat("— a AAAA\n", 7<<10),
 		fmt.Sprintf("a\n1\n%s\n\n%s", strings.Repeat("A", 44), bytes.Repeat([]byte("— a AAAAAAA=\n"), 5000)),

@@ -12,41 +12,42 @@ type Problem struct {
 	Pointer string    `json:"pointer"` // RFC 6901; empty for the whole value
 	Code    string    `json:"code"`
 	Message string    `json:"message"` // what the member must be, in English
-	said    *Sentence // nil: all of Message
+	said    *Sentence // nil: use Message
 }
 
-// Codes of the problems that this package finds; callers may add others.
+// Codes of the problems found by this package; callers may add others.
 const (
 	CodeRequired  = "REQUIRED"          // the member is missing
-	CodeType      = "TYPE"              // the member has another JSON type than it must have
+	CodeType      = "TYPE"              // the member has the wrong JSON type
 	CodeUnknown   = "UNKNOWN_MEMBER"    // the object has no such member
 	CodeParameter = "UNKNOWN_PARAMETER" // the query has no such parameter
 	CodeDuplicate = "DUPLICATE_MEMBER"  // the name appears more than once
 	CodeInteger   = "INTEGER"           // a number that is not -?(0|[1-9][0-9]*)
 	CodeRange     = "RANGE"             // an integer out of bounds
-	CodeFormat    = "FORMAT"            // a string of another form
+	CodeFormat    = "FORMAT"            // a string in the wrong format
 	CodeLength    = "LENGTH"            // too short or too long
 	CodeNUL       = "NUL"               // U+0000 inside a string
-	CodeMore      = "MORE"              // in the place of those that are not listed
+	CodeMore      = "MORE"              // stands for the problems that are not listed
 )
 
-// MaxInteger and MinInteger bound every integer: what a double holds exactly (RFC 7493, section 2.2).
+// MaxInteger and MinInteger bound every integer: a double represents all integers between them exactly (RFC 7493,
+// section 2.2).
 const (
 	MaxInteger int64 = 1<<53 - 1
 	MinInteger int64 = -MaxInteger
 )
 
-// MaxProblems is the most problems that an answer lists, whatever the text holds.
+// MaxProblems is the maximum number of problems listed in a response.
 const MaxProblems = 100
 
-// AnyLength is the bound of a list that only the length of the whole text bounds.
+// AnyLength is the bound of a list that is limited only by the length of the whole text.
 const AnyLength = math.MaxInt
 
-// Presence says whether a missing member is a problem.
+// Presence tells whether a missing member is a problem.
 type Presence bool
 
-// Whether a member must be there. An optional member that is null is a TYPE
-// problem all the same, unless it is read by a Nullable method.
+// Whether a member must be present. An optional member that is null is still a TYPE problem, unless it is read by a
+// Nullable method.
 const (
 	Required Presence = true
 	Optional Presence = false
@@ -57,30 +58,30 @@ const (
 // ask for Problems. An Object is never nil: if the object itself is missing or has another type, every member is absent
 // and no further problem is reported. It is not safe for concurrent use.
 //
-// Reading takes time in proportion to the length of the text, whatever it holds: members are found by name, each
+// Reading takes time proportional to the length of the text, whatever its content: members are found by name, each
 // problem is detected at its member, and a list that is too long is one problem.
 type Object struct {
 	report  *report
-	parent  *Object // of which this is the member name, or an element of it
+	parent  *Object // this object is its member name, or an element of that member
 	name    string
 	pointer string
 	present bool
 	members []Member
 	entries []entry
-	places  map[string]int // into entries, of all but the first fewEntries
+	places  map[string]int // into entries, for all but the first fewEntries
 	bound   map[string]string
 }
 
-// entry is one distinct name: of a member, or one that was asked for in vain.
+// entry is one distinct name: of a member, or of a missing member that was requested.
 type entry struct {
 	name  string
 	first int // into members
 	count int // of members
 	asked bool
-	wrong bool // something was found wrong with the member, or within it
+	wrong bool // a problem was found with the member, or within it
 }
 
-// Each costs kilobytes to make, so they are made once.
+// Each takes kilobytes to create, so they are created once.
 var (
 	plainName   = strings.NewReplacer("_", "", "-", "")
 	pointerName = strings.NewReplacer("~", "~0", "/", "~1") // RFC 6901, section 4
@@ -95,13 +96,13 @@ type report struct {
 	problems []Problem // at most one more than MaxProblems
 }
 
-// full reports whether more is wrong already than will be listed.
+// full reports whether there are already more problems than will be listed.
 func (r *report) full() bool { return len(r.problems) > MaxProblems }
 
-// Decode begins to read v, which must be an object.
+// Decode returns an Object that reads v, which must be an object.
 func Decode(v Value) *Object { return new(Meter).Decode(v) }
 
-// Decode is Decode, counted.
+// Decode is the function Decode, with its steps counted.
 func (m *Meter) Decode(v Value) *Object {
 	return newObject(&report{meter: m}, nil, "", "", v, true)
 }
@@ -127,10 +128,10 @@ func newObject(r *report, parent *Object, name, pointer string, v Value, given b
 	return o
 }
 
-// fewEntries is up to where comparing all names is cheaper than a map.
+// fewEntries is the number of entries up to which comparing all names is cheaper than a map.
 const fewEntries = 16
 
-// find answers where the name stands in entries; -1 where it does not.
+// find returns the index of the name in entries, -1 if missing.
 func (o *Object) find(name string) int {
 	for i := range min(len(o.entries), fewEntries) {
 		o.report.steps++
@@ -147,7 +148,7 @@ func (o *Object) find(name string) int {
 	return -1
 }
 
-// entry finds the entry of a name, or makes it. It is valid until the next one is made.
+// entry returns the entry of a name, created if necessary. It is valid until the next entry is created.
 func (o *Object) entry(name string) *entry {
 	i := o.find(name)
 	if i < 0 {
@@ -163,16 +164,16 @@ func (o *Object) entry(name string) *entry {
 	return &o.entries[i]
 }
 
-// Bind gives the object texts by names, which come from elsewhere than its members, such as the variables of a path. A
-// text read by one of these names is always right; a member of the same name stays unknown.
+// Bind supplies texts by name from outside the object, such as the variables of a path. Reading such a name returns the
+// bound text, which is never a problem; a member of the same name is reported as unknown.
 func (o *Object) Bind(texts map[string]string) { o.bound = texts }
 
 // Also adds problems found elsewhere.
 func (o *Object) Also(problems []Problem) { o.report.problems = append(o.report.problems, problems...) }
 
 // Problems lists the problems of the object and of the objects read from it: first the problems found by the reading
-// methods, in that order, then unknown and duplicate members, each at its place. If there are more than MaxProblems,
-// the last entry says so.
+// methods, in that order, then unknown and duplicate members, each with its pointer. If there are more than
+// MaxProblems, the last entry says so.
 func (o *Object) Problems() []Problem {
 	r := o.report
 	list := o.Wrong()
@@ -184,7 +185,7 @@ func (o *Object) Problems() []Problem {
 	return Listed(list, MaxProblems)
 }
 
-// Wrong lists what the reading methods have found wrong so far. Unknown members are not among it.
+// Wrong lists the problems that the reading methods have found so far, without unknown members.
 func (o *Object) Wrong() []Problem { return append([]Problem(nil), o.report.problems...) }
 
 // Listed returns the list of problems for display. If it has more than most entries, the last displayed entry has
@@ -200,8 +201,8 @@ func Listed(problems []Problem, most int) []Problem {
 	)
 }
 
-// appendUnexpected appends the members that were not asked for and those given twice,
-// until the list is longer than MaxProblems.
+// appendUnexpected appends problems for members that were not requested and for duplicates, until the list is longer
+// than MaxProblems.
 func (o *Object) appendUnexpected(list []Problem) []Problem {
 	if len(list) > MaxProblems || o.report.source == fromForm || !o.hasUnexpected() {
 		return list
@@ -229,7 +230,7 @@ func (o *Object) appendUnexpected(list []Problem) []Problem {
 	return list
 }
 
-// hasUnexpected reports whether a member was not asked for, or is given twice.
+// hasUnexpected reports whether a member was not requested, or appears twice.
 func (o *Object) hasUnexpected() bool {
 	o.report.steps += int64(len(o.entries))
 	for i := range o.entries {
@@ -240,11 +241,11 @@ func (o *Object) hasUnexpected() bool {
 	return false
 }
 
-// maxShownName is the most bytes of a name that an answer repeats.
+// maxShownName is the maximum length in bytes of a name that a response repeats.
 const maxShownName = 200
 
-// about is a problem of a member whose name the author of the text made up. A
-// name that is too long to be repeated is reported at the object.
+// about returns a problem of a member whose name was chosen by the text's author. If the name is too long to be
+// repeated, the problem is reported at the object.
 func (o *Object) about(name, code string, message Sentence) Problem {
 	if len(name) > maxShownName {
 		return NewProblem(o.pointer, code, "%s (its name has %d bytes)", message, len(name))
@@ -252,7 +253,7 @@ func (o *Object) about(name, code string, message Sentence) Problem {
 	return NewProblem(o.at(name), code, message.Format, message.Args...)
 }
 
-// similar is the known member that differs from name in case, "_" and "-" only.
+// similar returns the known member that differs from name only in case, "_" and "-".
 func (o *Object) similar(name string) string {
 	if len(name) > maxShownName {
 		return ""
@@ -276,8 +277,8 @@ func (o *Object) ElementProblem(name string, index int, code, format string, arg
 	o.add(name, "/"+strconv.Itoa(index), code, format, args)
 }
 
-// add lists a problem of the object, of a member or of an element of it, unless enough are listed. The member is
-// wrong, and so is every object round it.
+// add lists a problem of the object, of a member or of an element of a member, unless enough are listed. It marks the
+// member and all enclosing objects as wrong.
 func (o *Object) add(name, element, code, format string, args []any) {
 	at, member := o, name
 	if name == "" {
@@ -300,7 +301,7 @@ func (o *Object) add(name, element, code, format string, args []any) {
 	o.report.problems = append(o.report.problems, NewProblem(pointer, code, format, args...))
 }
 
-// at points to a member. A name that is too long to be repeated is cut.
+// at returns the pointer to a member. A name that is too long to be repeated is truncated.
 func (o *Object) at(name string) string {
 	if len(name) > maxShownName {
 		name = strings.ToValidUTF8(name[:maxShownName], "") + "…"
@@ -309,24 +310,24 @@ func (o *Object) at(name string) string {
 	return o.pointer + "/" + pointerName.Replace(name)
 }
 
-// Present reports whether the object itself is there and is an object.
+// Present reports whether the object itself is present and is an object.
 func (o *Object) Present() bool { return o.present }
 
-// Has reports whether the member is there, of whatever type, null included. It counts as asking for the member.
+// Has reports whether the member is present, of any type including null. It counts as requesting the member.
 func (o *Object) Has(name string) bool {
 	_, ok := o.get(name, Optional)
 	return ok
 }
 
-// OK reports whether the member is there, once, and nothing was found wrong with
-// it or within it so far: the condition for a caller's own checks.
+// OK reports whether the member is present, once, and no problem was found with it or within it so far: the condition
+// for a caller's own checks.
 func (o *Object) OK(name string) bool {
 	i := o.find(name)
 	return i >= 0 && o.entries[i].count == 1 && !o.entries[i].wrong
 }
 
-// Names lists the distinct member names in their order, for objects whose names
-// are data. It does not count as asking for them.
+// Names lists the distinct member names in their order, for objects whose names are data. It does not count as
+// requesting them.
 func (o *Object) Names() []string {
 	var names []string
 	for _, e := range o.entries {
@@ -337,7 +338,7 @@ func (o *Object) Names() []string {
 	return names
 }
 
-// Value reads a member of any type; null if it is missing. Its content is not checked.
+// Value reads a member of any type, null if it is missing. Its content is not checked.
 func (o *Object) Value(name string, p Presence) Value {
 	v, _ := o.get(name, p)
 	return v
@@ -434,8 +435,8 @@ func (o *Object) Object(name string, p Presence) *Object {
 	return newObject(o.report, o, name, o.at(name), v, ok)
 }
 
-// Objects reads an array of least to most objects, each with problems that are included in the problems of o. It stops
-// when it has found more problems than will be listed.
+// Objects reads an array of least to most objects. Their problems are included in the problems of o. It stops after
+// finding more problems than will be listed.
 func (o *Object) Objects(name string, p Presence, least, most int) []*Object {
 	items, ok := o.list(name, p, least, most)
 	if !ok {
@@ -451,13 +452,13 @@ func (o *Object) Objects(name string, p Presence, least, most int) []*Object {
 	return list
 }
 
-// Values reads an array of least to most values of any kind, to be decoded one by one: each with problems of its own.
+// Values reads an array of least to most values of any kind, to be decoded one by one, each with its own problems.
 func (o *Object) Values(name string, p Presence, least, most int) []Value {
 	items, _ := o.list(name, p, least, most)
 	return values(items)
 }
 
-// list reads an array of least to most elements. The elements of one that is shorter or longer are not looked at.
+// list reads an array of least to most elements. The elements of a shorter or longer array are not read.
 func (o *Object) list(name string, p Presence, least, most int) ([]Member, bool) {
 	v, ok := o.typed(name, p, false, Array)
 	if n := len(v.items); ok && (n < least || n > most) {
@@ -472,7 +473,7 @@ func (o *Object) list(name string, p Presence, least, most int) ([]Member, bool)
 	return v.items, ok
 }
 
-// get asks for a member: the first of that name.
+// get requests a member: the first of that name.
 func (o *Object) get(name string, p Presence) (Value, bool) {
 	e := o.entry(name)
 	e.asked = true
@@ -485,7 +486,7 @@ func (o *Object) get(name string, p Presence) (Value, bool) {
 	return Value{}, false
 }
 
-// typed asks for a member that must be of a kind, or may be null; ok is false of null too.
+// typed requests a member of a kind. If nullable, null is not a problem, but ok is false.
 func (o *Object) typed(name string, p Presence, nullable bool, kind Kind) (v Value, ok bool) {
 	v, ok = o.get(name, p)
 	switch {

@@ -188,7 +188,7 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzObject: no reading of any text panics, and a text without problems has exactly the members that were asked for.
+// FuzzObject: reading never panics, and a text without problems has exactly the requested members.
 func FuzzObject(f *testing.F) {
 	f.Add([]byte(`{"s":"a","n":1,"o":{"b":true},"l":["x"],"i":[{"q":null}]}`))
 	f.Add([]byte(`{"s":"a","s":"b","N":1.0,"o":[],"l":{},"i":[1]}`))
@@ -219,7 +219,7 @@ func FuzzObject(f *testing.F) {
 	})
 }
 
-// OK knows what is wrong at any depth within a member, and nothing of its neighbours.
+// TestOKKnowsWhatIsWithin: OK reports problems at any depth within a member, but not its neighbours' problems.
 func TestOKKnowsWhatIsWithin(t *testing.T) {
 	o := decode(t, `{"o":{"p":{"x":1,"y":""}},"l":[{"x":""},{"x":1}],"good":{"x":""},"go":{"x":1}}`)
 	inner := o.Object("o", Required)
@@ -247,7 +247,8 @@ func TestOKKnowsWhatIsWithin(t *testing.T) {
 	}
 }
 
-// A bound text is read in the place of a member, which stays unknown, and what is wrong elsewhere comes first.
+// TestBind: a bound text is read in place of a member, which is reported as unknown, after the problems of other
+// members.
 func TestBind(t *testing.T) {
 	o := decode(t, `{"id":"of the text"}`)
 	o.Also([]Problem{{Pointer: "/page", Code: CodeParameter}})

@@ -1,7 +1,7 @@
 // Package strictjson parses JSON from outside that will be signed, hashed or charged for, so that no two readers can
 // interpret it differently. Member names are case-sensitive, duplicate and unknown members are reported rather than
-// dropped, integers are plain digits, and text is well-formed UTF-8 throughout (RFC 8259, RFC 7493). All errors in a
-// text are reported at once. The package knows nothing about the meaning of any member.
+// dropped, integers are plain digits, and all text is well-formed UTF-8 (RFC 8259, RFC 7493). All errors in a text are
+// reported at once. The package knows nothing about the meaning of any member.
 package strictjson
 
 import (
@@ -28,10 +28,10 @@ const (
 	String
 	Array
 	ObjectKind
-	rawText // text of a query or a form, which becomes what it is read as; its items are all values of the name
+	rawText // text of a query or a form, converted when it is read; its items are all values of the name
 )
 
-// String names the kind as a message to a person would.
+// String returns the kind's name as used in messages.
 func (k Kind) String() string {
 	return [...]string{
 		Null: "null", Bool: "a boolean", Number: "a number", String: "a string", Array: "an array", ObjectKind: "an object",
@@ -39,8 +39,8 @@ func (k Kind) String() string {
 	}[k]
 }
 
-// Value is one JSON value as it was written: members in order, duplicates
-// included, numbers as their raw text. It is immutable; the zero Value is null.
+// Value is one JSON value as written: members in order, duplicates included, numbers as their raw text. It is
+// immutable; the zero Value is null.
 type Value struct {
 	kind   Kind
 	length uint32   // ObjectKind, Array: bytes of the text, white space within included
@@ -54,10 +54,11 @@ type Member struct {
 	Value Value
 }
 
-// Kind is the value's JSON type.
+// Kind returns the value's JSON type.
 func (v Value) Kind() Kind { return v.kind }
 
-// Text is the decoded text of a string, the raw text of a number, "true" or "false" of a boolean, and empty otherwise.
+// Text returns the decoded text of a string, the raw text of a number, "true" or "false" for a boolean, and the empty
+// string otherwise.
 func (v Value) Text() string { return v.text }
 
 // Members lists an object's members in order, duplicates included; nil for other kinds.
@@ -84,14 +85,14 @@ func values(items []Member) []Value {
 	return list
 }
 
-// Length is how many bytes an object or an array had where it was read, from brace to brace; 0 of other kinds.
+// Length returns the number of bytes of an object or array in the parsed text, from brace to brace; 0 for other kinds.
 func (v Value) Length() int { return int(v.length) }
 
-// Len is the number of members or elements.
+// Len returns the number of members or elements.
 func (v Value) Len() int { return len(v.items) }
 
-// AppendJSON appends the value without white space, members in their order and
-// duplicates included. Parsing the result gives the same Value but for its Length.
+// AppendJSON appends the value without white space, with members in their order and duplicates included. Parsing the
+// result gives the same Value except for its Length.
 func (v Value) AppendJSON(dst []byte) []byte {
 	switch v.kind {
 	case Null:
@@ -120,14 +121,14 @@ func (v Value) AppendJSON(dst []byte) []byte {
 
 // AppendString appends s as a JSON string in the one form of RFC 8785, section 3.2.2.2: short escapes if they exist,
 // \u00xx with lower-case digits for the other controls, everything else unchanged. An invalid byte becomes U+FFFD, as
-// in encoding/json, so the output is UTF-8 whatever s holds. Text to be signed must be valid before.
+// in encoding/json, so the output is always UTF-8. Text to be signed must be checked before.
 func AppendString(dst []byte, s string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s) // the error says that an invalid byte was replaced
+	dst, _ = jsontext.AppendQuote(dst, s) // the error only reports that an invalid byte was replaced
 	return dst
 }
 
-// maxValues bounds what one text can make us allocate: a body of four million
-// bytes of "0," would otherwise become a tree thirty times its size.
+// maxValues bounds the memory that one text can take: a body of four million bytes of "0," would otherwise become a
+// tree thirty times its size.
 const maxValues = 200_000
 
 // SyntaxError says why a text is not exactly one JSON value, and at which byte.
@@ -146,7 +147,7 @@ func (e *SyntaxError) Error() string {
 // report.
 func Parse(data []byte, maxDepth int) (Value, error) { return new(Meter).Parse(data, maxDepth) }
 
-// Parse is Parse, counted; it also fails with ErrStopped.
+// Parse is the function Parse, with its steps counted. It also fails with ErrStopped.
 func (m *Meter) Parse(data []byte, maxDepth int) (Value, error) {
 	m.add(int64(len(data)))
 	r := reader{
@@ -166,7 +167,7 @@ func (m *Meter) Parse(data []byte, maxDepth int) (Value, error) {
 	return Value{}, refusal(data, err)
 }
 
-// refusal says why data was refused; a fault of the text itself comes before a bound that it is beyond.
+// refusal returns the reason why data was refused. A fault of the text itself takes precedence over an exceeded bound.
 func refusal(data []byte, err error) error {
 	var surrogate *jsontext.SyntacticError
 	var grammar *json.SyntaxError
@@ -203,12 +204,12 @@ type reader struct {
 	meter    *Meter
 }
 
-// stopInterval is after how many values the meter is asked whether to go on.
+// stopInterval is the number of values between two calls of Meter.Stop.
 const stopInterval = 1024
 
 func (r *reader) value() (Value, error) {
 	if r.values++; r.values > maxValues {
-		rest := r.UnreadBuffer() // all that follows the last token
+		rest := r.UnreadBuffer() // the text after the last token
 		between := len(rest) - len(bytes.TrimLeft(rest, ",: \t\r\n"))
 		return Value{}, &SyntaxError{int(r.InputOffset()) + between, fmt.Sprintf("more than %d values", maxValues)}
 	}
@@ -236,7 +237,7 @@ func (r *reader) value() (Value, error) {
 	}
 }
 
-// items reads what an object or an array holds, whose beginning was read, and its end.
+// items reads the contents and the end of an object or array whose beginning was read.
 func (r *reader) items(kind Kind, end jsontext.Kind) (v Value, err error) {
 	start := r.InputOffset() - 1
 	if r.StackDepth() > r.maxDepth {
@@ -268,14 +269,14 @@ func (r *reader) text(token jsontext.Token) string {
 	return s
 }
 
-// ErrStopped says that Meter.Stop ended the reading of a text.
+// ErrStopped means that Meter.Stop ended the reading of a text.
 var ErrStopped = errors.New("the reading was stopped")
 
-// Meter counts the steps of reading what one request carries, and can end them. A step is a value, a name or a problem
-// that is looked at, or a byte that is scanned; a text of n bytes takes a small multiple of n, whatever it holds. The
-// zero Meter counts and never ends. It is safe for concurrent use.
+// Meter counts the steps of reading the content of one request, and can stop the reading. A step is a processed value,
+// name or problem, or a scanned byte; a text of n bytes takes a small multiple of n steps, whatever its content. The
+// zero Meter counts and never stops. It is safe for concurrent use.
 type Meter struct {
-	// Stop, where set, is asked between values; once it answers true, Parse ends with ErrStopped.
+	// Stop, if set, is called between values. Once it returns true, Parse fails with ErrStopped.
 	Stop func() bool
 
 	steps atomic.Int64

@@ -57,7 +57,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestBeyondMaxValues: the value that is one too many is named by where it begins.
+// TestBeyondMaxValues: the error names the offset of the first value beyond the limit.
 func TestBeyondMaxValues(t *testing.T) {
 	for more, begins := range map[string]int{"0": 0, " \n0": 2, "[]": 0, `"a"`: 0, `{"a": 0}`: 0} {
 		text := "[" + strings.Repeat("0,", maxValues-1)
@@ -99,8 +99,8 @@ func TestParseKeepsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// FuzzParse: never a panic; what is accepted is what encoding/json understands,
-// and writing it again changes nothing more.
+// FuzzParse: no text causes a panic, an accepted text has the same meaning in encoding/json, and writing it a second
+// time changes nothing.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `[]`, `null`, ` true `, `-0`, `1e5`, `"\ud83d\ude00"`, `"\ud83d"`, `{"a":[1,{"b":"\\\""}]}`,
@@ -139,7 +139,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// withoutLength is the value, wherever it was read.
+// withoutLength returns the value without its length in the text.
 func withoutLength(v Value) Value {
 	v.length = 0
 	v.items = slices.Clone(v.items)
@@ -149,7 +149,7 @@ func withoutLength(v Value) Value {
 	return v
 }
 
-// plain decodes as the standard library does, numbers kept as text.
+// plain decodes with the standard library, numbers kept as text.
 func plain(t *testing.T, data []byte) any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(data))

@@ -1,10 +1,11 @@
 package strictjson
 
-// Scanner reads JSON as programs write it: without spaces, of ASCII text without escapes, with integers from 0 on. What
-// it refuses may be JSON all the same, for a slower reader to judge. It judges no duplicate members.
+// Scanner reads JSON in the form that programs write: without spaces, with ASCII text without escapes, and with
+// non-negative integers. A text that it refuses may still be JSON, for a slower parser to decide. It does not detect
+// duplicate members.
 type Scanner struct{ Rest []byte } // the unread part
 
-// Skip reads a token, as it stands.
+// Skip reads exactly the given token.
 func (s *Scanner) Skip(token string) bool {
 	if len(s.Rest) < len(token) || string(s.Rest[:len(token)]) != token {
 		return false
@@ -13,7 +14,7 @@ func (s *Scanner) Skip(token string) bool {
 	return true
 }
 
-// Object calls member with each name, to read the value.
+// Object calls member with each name, and member reads the value.
 func (s *Scanner) Object(member func(name []byte) bool) bool {
 	if !s.Skip("{") {
 		return false
@@ -62,7 +63,7 @@ func (s *Scanner) quoted() (text []byte, ok bool) {
 	return nil, false
 }
 
-// Number reads an integer from 0 on, as it is written in one way, of at most 16 digits.
+// Number reads a non-negative integer without leading zeros, of at most 16 digits.
 func (s *Scanner) Number() (n int64, ok bool) {
 	digits := 0
 	for ; digits < len(s.Rest) && s.Rest[digits] >= '0' && s.Rest[digits] <= '9'; digits++ {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Sentence is a text for people that other languages have too. Format is a format of package fmt in English and the key
-// of the sentence in catalogues. Args are the values that it names.
+// Sentence is a translatable text for people. Format is the English format for package fmt, and the sentence's key in
+// catalogues. Args are the format's arguments.
 type Sentence struct {
 	Format string
 	Args   []any
@@ -20,8 +20,8 @@ func (s Sentence) String() string {
 	return fmt.Sprintf(s.Format, s.Args...)
 }
 
-// In says the sentence in another language. translate looks up a format, and returns any other text as it is. Arguments
-// that are sentences, texts or kinds of values are looked up too.
+// In returns the sentence in another language. translate looks up a format, and returns an unknown text unchanged.
+// Arguments that are sentences, texts or kinds of values are translated too.
 func (s Sentence) In(translate func(english string) string) string {
 	args := slices.Clone(s.Args)
 	for i, arg := range args {
@@ -41,12 +41,12 @@ func (s Sentence) In(translate func(english string) string) string {
 	return Sentence{translate(s.Format), args}.String()
 }
 
-// SentenceError is a sentence as a reason that callers hand on.
+// SentenceError is a Sentence as an error.
 type SentenceError struct{ Sentence }
 
 func (e SentenceError) Error() string { return e.String() }
 
-// Choice is a list of names, of which a sentence wants one.
+// Choice is a list of names from which one must be chosen.
 type Choice []string
 
 const choiceWord = " or "
@@ -60,7 +60,7 @@ func (c Choice) joined(word string) string {
 	return strings.Join(c[:len(c)-1], ", ") + word + c[len(c)-1]
 }
 
-// NewProblem makes a Problem whose message is a format with its arguments.
+// NewProblem returns a Problem whose message is a format with arguments.
 func NewProblem(pointer, code, format string, args ...any) Problem {
 	said := Sentence{format, args}
 	p := Problem{Pointer: pointer, Code: code, Message: said.String()}
@@ -70,7 +70,7 @@ func NewProblem(pointer, code, format string, args ...any) Problem {
 	return p
 }
 
-// In is the message in another language; see Sentence.In.
+// In returns the message in another language; see Sentence.In.
 func (p Problem) In(translate func(english string) string) string {
 	if p.said == nil {
 		return translate(p.Message)

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// source says where an Object comes from.
+// source is the origin of an Object.
 type source uint8
 
 const (
@@ -17,28 +17,28 @@ const (
 	fromForm
 )
 
-// noun is the source's word for a member.
+// noun returns the source's word for a member.
 func (s source) noun() string {
 	return [...]string{fromJSON: "member", fromQuery: "parameter", fromForm: "field"}[s]
 }
 
-// TextRule says what ValidText requires.
+// TextRule states the requirement of ValidText.
 const TextRule = "must be UTF-8 without U+0000"
 
-// ValidText reports whether s is UTF-8 without U+0000, the only text that a Query or Fields accept.
+// ValidText reports whether s is UTF-8 without U+0000, the only text that Query and Fields accept.
 func ValidText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
 
-// Query begins to read the parameters of a query, such as url.Values. The methods of Object take their texts for what
-// they ask for: an integer must be digits in their one spelling, a boolean true or false, and a list has an element for
-// each time the parameter appears. Problems are in the order of names, then in the order of reading.
+// Query returns an Object that reads the parameters of a query, such as url.Values. The methods of Object convert the
+// texts: an integer must be in canonical decimal, a boolean true or false, and a list has one element for each
+// occurrence of the parameter. Problems are in the order of names, then in the order of reading.
 func Query(values map[string][]string) *Object {
 	return fromValues(fromQuery, values, func(text string) string { return text })
 }
 
-// Fields is Query for the fields of a form, with what browsers make of fields. Fields that are not asked for are
-// ignored, since a page may be older than the program that reads its form. Space around a text is dropped, and its
-// lines end with LF. An empty field is null to a Nullable method. A ticked box, "on", is true. A list of which nothing
-// is ticked is not sent at all: those among lists are present all the same, and empty.
+// Fields is Query for the fields of a form submitted by a browser. Fields that are not requested are ignored, because a
+// page may be older than the program that reads its form. Surrounding space is trimmed, and line endings become LF. An
+// empty field is null to a Nullable method. A ticked checkbox, "on", is true. Browsers do not send a list with nothing
+// ticked, so the names in lists are always present, possibly empty.
 func Fields(values map[string][]string, lists ...string) *Object {
 	values = maps.Clone(values)
 	for _, name := range lists {
@@ -82,8 +82,7 @@ func fromValues(s source, values map[string][]string, normalize func(string) str
 // isBlank reports whether the value is one empty text of a query or a form.
 func (v Value) isBlank() bool { return v.kind == rawText && v.text == "" && len(v.items) == 1 }
 
-// asKind takes the text of a parameter or a field for a value of the kind. A text that was found wrong before is no
-// value.
+// asKind converts the text of a parameter or a field to the kind. A text already found wrong is no value.
 func (o *Object) asKind(name string, kind Kind, v Value) (Value, bool) {
 	switch {
 	case !o.OK(name):

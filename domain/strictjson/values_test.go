@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestQueryKeepsItsWords: the codes, messages and their order are published.
+// TestQueryKeepsItsWords pins the published codes, messages and their order.
 func TestQueryKeepsItsWords(t *testing.T) {
 	values, err := url.ParseQuery(
 		"b=1&b=2&n=1.0&m=99&yes=maybe&word=x&unknown=1&unknown=2&Absent=1&empty=&list=a&list=b&a%2Fb=1&huge=99999999999999999999",
@@ -96,7 +96,7 @@ func TestFieldsAreWhatBrowsersSend(t *testing.T) {
 	}
 }
 
-// TestNoValueIsOtherThanText: no reading method returns text that the ledger cannot keep.
+// TestNoValueIsOtherThanText: no reading method returns text that the ledger cannot store.
 func TestNoValueIsOtherThanText(t *testing.T) {
 	for _, bad := range []string{"\x00", "a\x00", "\xff", "\xed\xa0\x80"} {
 		for name, read := range map[string]func(values map[string][]string) *Object{
@@ -125,7 +125,8 @@ func TestNoValueIsOtherThanText(t *testing.T) {
 	}
 }
 
-// FuzzValues: no query or form panics. What was read without problems is text, and every parameter was asked for.
+// FuzzValues: no query or form causes a panic. If there are no problems, all values are valid text and every parameter
+// was requested.
 func FuzzValues(f *testing.F) {
 	f.Add("s=a&n=1&b=true&l=x&l=y", false)
 	f.Add("s=a&s=b&n=01&b=on&l=%00&%ff=1&N=1", true)

@@ -10,13 +10,13 @@ import (
 	"integrityledger/domain/strictjson/jsontest"
 )
 
-// stepsPerByte and fixedSteps bound the work of reading a text of any content.
+// stepsPerByte and fixedSteps bound the work of reading any text.
 const (
 	stepsPerByte = 16
 	fixedSteps   = 50_000 // 100 problems with the longest names that are shown
 )
 
-// everything is a reader that asks for each kind of member, and for names that are data.
+// everything reads members of all kinds, and names that are data.
 func everything(o *Object) {
 	o.String("s", Required)
 	o.Sized("sized", Optional, 1, 9)
@@ -43,8 +43,8 @@ func everything(o *Object) {
 	}
 }
 
-// The work of any text is in proportion to its length: a bound that holds for two
-// lengths, one sixteen times the other, leaves no room for a square.
+// TestWorkIsLinear: the work is proportional to the text's length. The same bound for two lengths, one sixteen times
+// the other, rules out quadratic time.
 func TestWorkIsLinear(t *testing.T) {
 	for _, size := range []int{8 << 10, 128 << 10} {
 		for _, shape := range jsontest.Shapes(size, "s", "n", "sized", "m", "list", "values", "items", "data") {
@@ -69,7 +69,8 @@ func TestWorkIsLinear(t *testing.T) {
 	}
 }
 
-// Steps do not see memory: what is made for a problem is about as long as its text.
+// TestProblemsTakeLittleMemory: steps do not measure memory, but the memory for a problem is about the length of its
+// text.
 func TestProblemsTakeLittleMemory(t *testing.T) {
 	var text strings.Builder
 	for i := range MaxProblems {
@@ -97,7 +98,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A list that is too long or too short is one problem, whatever it holds, and none of its elements is looked at.
+// TestImpossibleLists: a list that is too long or too short is one problem, and its elements are not read.
 func TestImpossibleLists(t *testing.T) {
 	for _, text := range []string{`{"l":[1,{"a":1},"x",null]}`, `{"l":[]}`} {
 		for name, read := range map[string]func(o *Object) int{
@@ -119,7 +120,7 @@ func TestImpossibleLists(t *testing.T) {
 	}
 }
 
-// A problem of a name of any length does not repeat the name.
+// TestLongNamesAreNotRepeated: a problem never repeats a long name.
 func TestLongNamesAreNotRepeated(t *testing.T) {
 	long := strings.Repeat("a", 1<<16)
 	problems := decode(t, `{"x":{"`+long+`":0,"`+long+`":1}}`).Problems()

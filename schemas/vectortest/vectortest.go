@@ -1,7 +1,6 @@
 // Package vectortest reads and writes schemas/verification-vectors.json for tests. In the file, a receipt is either a
 // text or a list of parts: texts, and pairs [start, length] that name characters (Unicode code points) of the receipt
-// of the vector "from". Members that a vector omits have the value in the file's "defaults". The same holds for the
-// members of its findings.
+// of the vector "from". Omitted members of a vector, and of its findings, have the values in the file's "defaults".
 package vectortest
 
 import (
@@ -22,7 +21,7 @@ type file struct {
 	Vectors     []map[string]any  `json:"vectors"`
 }
 
-// Read returns the published file with every vector whole.
+// Read returns the published file, expanded.
 func Read() ([]byte, error) {
 	text, err := schemas.File(schemas.VectorsFile)
 	if err != nil {
@@ -31,7 +30,7 @@ func Read() ([]byte, error) {
 	return Expand(text)
 }
 
-// Expand returns a file as published with every vector whole and without defaults.
+// Expand returns a published file with complete vectors and without defaults.
 func Expand(text []byte) ([]byte, error) {
 	f, err := decode(text)
 	if err != nil {
@@ -62,7 +61,7 @@ func Expand(text []byte) ([]byte, error) {
 	return encode(f)
 }
 
-// merged returns v with what it leaves out of defaults.
+// merged returns v completed with defaults.
 func merged(defaults, v map[string]any) map[string]any {
 	all := maps.Clone(defaults)
 	for name, value := range v {
@@ -75,8 +74,8 @@ func merged(defaults, v map[string]any) map[string]any {
 	return all
 }
 
-// Compact is the inverse of Expand. Receipts are written by parts of those of the vectors that bases names, where they
-// share most of their text with one, and else whole.
+// Compact is the inverse of Expand. A receipt that shares most of its text with the receipt of a vector named in bases
+// is written as parts of it, any other receipt in full.
 func Compact(text []byte, bases ...string) ([]byte, error) {
 	f, err := decode(text)
 	if err != nil {
@@ -108,7 +107,7 @@ func Compact(text []byte, bases ...string) ([]byte, error) {
 	return encode(f)
 }
 
-// usual finds the most frequent value of each member.
+// usual returns the most frequent value of each member.
 func usual(vectors []map[string]any) map[string]any {
 	all := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(vectors[0])) {
@@ -150,10 +149,10 @@ func differing(defaults, v map[string]any) map[string]any {
 	return rest
 }
 
-// gram is the length of the texts by which common parts are found.
+// gram is the length of the substrings used to find common parts.
 const gram = 24
 
-// base is a receipt that is given whole, with the first place of each gram.
+// base is a receipt written in full, with the first position of each gram.
 type base struct {
 	name   string
 	text   []rune
@@ -170,9 +169,9 @@ func newBase(name, receipt string) base {
 	return b
 }
 
-// parts writes a receipt by parts of the base. The cost is about the number of bytes that they take.
+// parts represents a receipt as parts of the base. cost is about their length in bytes.
 func (b base) parts(receipt string) (parts []any, cost int) {
-	text, literal := []rune(receipt), 0 // literal is where the text begins that the base lacks
+	text, literal := []rune(receipt), 0 // literal is the start of the text that the base lacks
 	flush := func(end int) {
 		if literal < end {
 			parts = append(parts, string(text[literal:end]))
@@ -207,7 +206,7 @@ func decode(text []byte) (f file, err error) {
 	return f, err
 }
 
-// encode writes a line for each vector.
+// encode writes one line per vector.
 func encode(f file) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Shape is a text with a name for the reason that it is expensive.
+// Shape is a text, named after the reason why it is expensive.
 type Shape struct {
 	Name string
 	Text []byte
@@ -16,8 +16,8 @@ type Shape struct {
 // depth is the depth of the deeply nested shapes, which most readers allow.
 const depth = 31
 
-// Shapes are texts of nearly size bytes, never more; some are not JSON. members are names that the reader knows: each
-// holds everything that a value can be.
+// Shapes returns texts of nearly size bytes, never more; some are not JSON. members are names that the reader knows:
+// each appears with every kind of value.
 func Shapes(size int, members ...string) []Shape {
 	list := []Shape{
 		{"brackets", fill(size, "", func(int) string { return "[" }, "", "")},
@@ -100,7 +100,7 @@ var characters = map[string]string{
 	"beyond the plane": "\U0001f600",
 }
 
-// fill repeats each as often as fits between begin and end.
+// fill repeats each as often as it fits between begin and end.
 func fill(size int, begin string, each func(i int) string, separator, end string) []byte {
 	var b strings.Builder
 	b.Grow(size)
