@@ -348,7 +348,7 @@ func TestMCPFaults(t *testing.T) {
 	}
 }
 
-// The fixed text is part of every tool whose answer is evidence or a verification (contract, section 10).
+// The fixed text is part of every tool whose answer attests a fact (contract, section 10).
 func TestMCPTexts(t *testing.T) {
 	const own = "The operator's own words."
 	s := open(t, options{config: func(c *handlers.Config) {

@@ -63,8 +63,8 @@ func (s securityPages) overview(r *http.Request) (any, error) {
 	return consolePageOf(s.site.Overview(shown))
 }
 
-// failingDestinations returns the webhook destinations that were disabled because they failed, and those that have only
-// failed since their last success. It returns none if the person may not see destinations.
+// failingDestinations returns the webhook destinations that the service has disabled, and those that have only failed
+// since their last success. It returns none if the person may not see destinations.
 func (s securityPages) failingDestinations(ctx context.Context, c *edge.Call) (failing []wire.Webhook, err error) {
 	if !c.Session.Role.Allows(domain.IntegrityAdmin) {
 		return nil, nil

@@ -48,7 +48,7 @@ type toolset struct {
 // tool is an action that a model may call. It calls the same functions as REST.
 type tool struct {
 	name          string
-	limits        bool // the answer is evidence or a verification
+	limits        bool // the answer attests a fact
 	scope         domain.Scope
 	granted       bool // only useful to a key with access to a company
 	effect        effect

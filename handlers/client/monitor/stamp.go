@@ -19,7 +19,7 @@ type Stamped struct {
 	Kept   []Kept
 	Newest map[string]time.Time // GenTime of the newest token, by authority
 	// Passed is the number of tokens that were skipped: their authority is not pinned, their certificates do not lead to a
-	// pinned one, or no pinned key of the log that is not revoked signed their checkpoint.
+	// pinned one, or no pinned key of the log, not even a revoked one, signed their checkpoint.
 	Passed int
 	Next   int64 // the after of the next page; the same after if this page is empty
 	More   bool
