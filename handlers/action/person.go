@@ -56,8 +56,8 @@ func (s *People) AcceptInvitation(ctx context.Context, c *edge.Call, i Invitatio
 	return s.execute(ctx, &domain.AcceptInvitation{Origin: ownOrigin(c, i.Organization), SecretSHA256: i.secretSHA256})
 }
 
-// FoundOrganization creates an organization on the free plan and its owner, in one command. The actor is the service, because the
-// person is not a member yet. id comes from query.Store.NewOrganizationID.
+// FoundOrganization creates an organization on the free plan and its owner, in one command. The actor is the service,
+// because the person is not a member yet. id comes from query.Store.NewOrganizationID.
 func (s *People) FoundOrganization(
 	ctx context.Context, c *edge.Call, id domain.OrganizationID, name, owner string,
 ) (domain.MemberID, error) {
