@@ -200,7 +200,7 @@ func TestAdministrativeEventsOfADay(t *testing.T) {
 	p.press("/en/console/webhooks/"+webhook, "url", "https://hooks.example/y", "types",
 		"integrity.registered").says(http.StatusTooManyRequests, "Too many changes in a day")
 	p.visit("/en/console/plan").says(http.StatusOK, "Administrative changes", "<strong>8</strong> of 8",
-		`aria-label="Administrative changes: 100 %"`)
+		`aria-label="Administrative changes: 100%"`)
 	used(most)
 
 	// Registrations are not administrative.

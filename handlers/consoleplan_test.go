@@ -111,12 +111,12 @@ func TestAllowancesInTheConsole(t *testing.T) {
 	s.send(http.MethodDelete, integrity+"/reservations/"+last, s.org.Secret, nil).is(http.StatusOK)
 	s.send(http.MethodGet, certificationAction+"/me", s.org.Secret, nil).is(http.StatusOK)
 	s.signedIn(s.org.Email).visit("/en/console/plan").says(http.StatusOK, "Plan: gratis",
-		"<strong>2</strong> of 2 <span>(100 %; remaining: 0)", "<strong>1</strong> of 5 <span>(20 %; remaining: 4)",
-		"80 % reached on <time", "95 % reached on <time", "100 % reached on <time",
-		"<strong>3</strong> of 1000", `aria-label="Versions never registered: 100 %"`)
+		"<strong>2</strong> of 2 <span>(100%; remaining: 0)", "<strong>1</strong> of 5 <span>(20%; remaining: 4)",
+		"80% reached on <time", "95% reached on <time", "100% reached on <time",
+		"<strong>3</strong> of 1000", `aria-label="Versions never registered: 100%"`)
 	s.signedIn(s.org.Email).visit("/en/console").says(http.StatusOK, `href="/en/console/plan"`, "<strong>2</strong> of 2",
-		"Webhook attempts", "100 % reached on <time",
-		`data-level="used-up"`, `aria-label="New versions: 100 %"`, `aria-label="Requests: 20 %"`)
+		"Webhook attempts", "100% reached on <time",
+		`data-level="used-up"`, `aria-label="New versions: 100%"`, `aria-label="Requests: 20%"`)
 }
 
 // monthUsed is a month with numbers of counted requests and webhook attempts.
@@ -162,16 +162,16 @@ func TestOverview(t *testing.T) {
 	must(s.service, &domain.DisableWebhook{Origin: s.org.Operator(), Webhook: id, Reason: domain.DisabledGone})
 	owner, reader := s.signedIn(s.org.Email), s.as(domain.Viewer)
 	page := owner.visit("/en/console").says(http.StatusOK,
-		`href="/en/console/webhooks/`+fails+`">https://hooks.example/fails</a>: nothing but failures since <time`,
+		`href="/en/console/webhooks/`+fails+`">https://hooks.example/fails</a>: only failures since <time`,
 		`href="/en/console/webhooks/`+gone+`">https://hooks.example/gone</a>: nothing is sent any more, answered 410`,
-		`<div data-level="near"><dt id="use-requests">`, "<strong>170</strong> of 200 <span>(85 %; remaining: 30)",
+		`<div data-level="near"><dt id="use-requests">`, "<strong>170</strong> of 200 <span>(85%; remaining: 30)",
 		`<rect class="used" width="85"`, `d="M80 0V10"`,
 		`<div data-level="used-up"><dt id="use-webhookAttempts">`, "<strong>40</strong> of 40",
 		"<strong>0</strong> <span>(no limit)")
 	if contains(page.body, works) {
 		t.Error("a destination that works is among those that fail")
 	}
-	if page := reader.visit("/en/console").says(http.StatusOK, "85 %"); contains(page.body, "hooks.example") {
+	if page := reader.visit("/en/console").says(http.StatusOK, "85%"); contains(page.body, "hooks.example") {
 		t.Error("a viewer sees destinations")
 	}
 }

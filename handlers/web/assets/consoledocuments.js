@@ -35,6 +35,8 @@ const wrong = (name, shown) => {
   return form.querySelector(`[data-wrong="${CSS.escape(name)}"]`) !== null;
 };
 
+const percents = new Intl.NumberFormat(document.documentElement.lang, { style: "percent" });
+
 // progress shows how far a task has come; the words change seldom, for they are read out.
 const progress = (task, part) => {
   show("[data-progress]", task !== undefined);
@@ -43,7 +45,7 @@ const progress = (task, part) => {
   }
   show("[data-cancel]", task !== "working");
   bar.value = part || 0; // an empty file has no part
-  const percent = `${Math.floor((part || 0) * 10) * 10} %`;
+  const percent = percents.format(Math.floor((part || 0) * 10) / 10);
   for (const words of all("[data-percent]")) {
     if (words.textContent !== percent) {
       words.textContent = percent;
