@@ -73,7 +73,7 @@ func (x *index) read(node *html.Node, section *indexed) *indexed {
 				page, _, _ = strings.Cut(page, "#")
 			}
 		}
-		switch tag, term := child.DataAtom, child.FirstChild; {
+		switch tag, term := child.DataAtom, termOf(child); {
 		case tag == atom.H1 || tag == atom.Nav || tag == atom.Svg:
 		case id != "" && (tag == atom.H2 || tag == atom.H3):
 			section = x.begin(page+"#"+id, section.Page, plain(child))
@@ -85,6 +85,16 @@ func (x *index) read(node *html.Node, section *indexed) *indexed {
 		}
 	}
 	return section
+}
+
+// termOf is what names an entry of a list: its term, or the summary of what is folded in it.
+func termOf(entry *html.Node) *html.Node {
+	for node := range entry.Descendants() {
+		if node.DataAtom == atom.Dt || node.DataAtom == atom.Summary {
+			return node
+		}
+	}
+	return nil
 }
 
 // begin adds an empty section.

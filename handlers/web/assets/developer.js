@@ -1,5 +1,5 @@
 // Tabs for samples in several languages, beside the buttons that copy. The choice holds for every page: it is stored in
-// this browser. Without this script, or where nothing can be stored, the samples stand one after the other.
+// this browser. Without this script the samples stand one after the other.
 import "./copy.js";
 
 const stored = {
@@ -74,3 +74,16 @@ function choose(language, tab) {
 }
 
 show(stored.get());
+
+// What is folded in or under the entry that the address names is shown.
+function unfold() {
+  const target = document.getElementById(location.hash.slice(1));
+  for (const details of [target?.closest("details"), target?.querySelector("details"), target?.nextElementSibling]) {
+    if (details instanceof HTMLDetailsElement) {
+      details.open = true;
+    }
+  }
+}
+
+addEventListener("hashchange", unfold);
+unfold();
