@@ -34,9 +34,9 @@ const DeveloperRoot = "/developers"
 // first is the root itself. The groups of the reference have pages of their own below the reference.
 func DeveloperPages() []string {
 	return []string{
-		"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog",
-		"policy", operatingPage, operatingPage + "/on-call", operatingPage + "/install", operatingPage + "/accounts",
-		operatingPage + "/routine", operatingPage + "/disasters", operatingPage + "/capacity",
+		"", "integration", "organization", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads",
+		"changelog", "policy", operatingPage, operatingPage + "/on-call", operatingPage + "/install",
+		operatingPage + "/accounts", operatingPage + "/routine", operatingPage + "/disasters", operatingPage + "/capacity",
 		operatingPage + "/concepts", operatingPage + "/reference",
 	}
 }

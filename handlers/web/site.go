@@ -13,7 +13,9 @@
 // documents. A new operation needs its Spanish in reference/reference.es.json, a new download its purpose in both
 // languages, and both need a line in the changelog; tests find only the first two omissions.
 //
-// The rendered pages are the one source of their search. The service answers it, so it needs no script.
+// A page has at most 1,200 words in each language; code and folded details do not count, and a test counts the rest.
+// Tabs of samples need a script; without it all languages are shown. The search index is made from the rendered pages,
+// and the service answers a search, so it needs no script.
 //
 // The hash worker is bundled from build/, and package.json there says how. The result is committed, and a test builds
 // it again and compares.
