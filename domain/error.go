@@ -3,6 +3,7 @@ package domain
 import (
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -57,7 +58,7 @@ type FieldError = strictjson.Problem
 type Error struct {
 	Code    Code
 	Message string // one sentence that a person can act on, in English
-	said    strictjson.Sentence
+	said    say.Sentence
 	Fields  []FieldError // every offending member, if members are at fault
 	// RetryAfter is the time until the same request can succeed, zero if the code has no such time.
 	RetryAfter time.Duration
@@ -88,18 +89,24 @@ type Existing struct {
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
-// Refuse returns an Error with a code and a sentence (strictjson.Sentence).
+// Refuse returns an Error with a code and a sentence (say.Sentence).
 func Refuse(code Code, format string, args ...any) *Error {
-	said := strictjson.Sentence{Format: format, Args: args}
+	said := say.Sentence{Format: format, Args: args}
 	return &Error{Code: code, Message: said.String(), said: said}
 }
 
-// In returns the message in another language; see strictjson.Sentence.In.
-func (e *Error) In(translate func(english string) string) string {
+// Said returns the message for all languages.
+func (e *Error) Said() say.Sentence {
 	if e.said.Format == "" {
-		return translate(e.Message)
+		return say.Sentence{Format: e.Message}
 	}
-	return e.said.In(translate)
+	return e.said
+}
+
+// Say implements say.Phrase.
+func (e *Error) Say(c say.Catalogue) (string, bool) {
+	text, ok := e.Said().Say(c)
+	return string(e.Code) + ": " + text, ok
 }
 
 // After sets the time until the same request can succeed.
@@ -127,8 +134,8 @@ func InvalidMember(pointer, code, format string, args ...any) *Error {
 }
 
 // OneOf lists names in a sentence: a, b or c.
-func OneOf[T ~string](names []T) strictjson.Choice {
-	list := make(strictjson.Choice, len(names))
+func OneOf[T ~string](names []T) say.Choice {
+	list := make(say.Choice, len(names))
 	for i, name := range names {
 		list[i] = string(name)
 	}
@@ -143,11 +150,11 @@ const OrganizationMinute = "The organization may send %d requests a minute, whic
 // limit is a format with a verb for the number.
 func MinuteUsed(limit string, most int, reset time.Duration) *Error {
 	return Refuse(
-		RateLimited, "%s; wait until the next minute.", strictjson.Sentence{Format: limit, Args: []any{most}},
+		RateLimited, "%s; wait until the next minute.", say.Sentence{Format: limit, Args: []any{most}},
 	).After(reset).Of(MinuteLimit, int64(most))
 }
 
-// Unavailable returns a TEMPORARILY_UNAVAILABLE error with a sentence (strictjson.Sentence).
+// Unavailable returns a TEMPORARILY_UNAVAILABLE error with a sentence (say.Sentence).
 func Unavailable(format string, args ...any) *Error {
 	return Refuse(TemporarilyUnavailable, format, args...).After(time.Second)
 }

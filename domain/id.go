@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"integrityledger/domain/strictjson"
+	"integrityledger/domain/say"
 
 	typeid "go.jetify.com/typeid/base32"
 )
@@ -131,9 +131,7 @@ func ParseID[I ID[K], K kind](s string) (I, error) {
 	suffix, ok := strings.CutPrefix(s, k.prefix()+"_")
 	raw, err := typeid.Decode(suffix)
 	if !ok || err != nil || typeid.Encode([16]byte(raw)) != suffix {
-		return I{}, strictjson.SentenceError{Sentence: strictjson.Sentence{
-			Format: "must be an id of the form %s_ and 26 characters", Args: []any{k.prefix()},
-		}}
+		return I{}, say.Errorf("must be an id of the form %s_ and 26 characters", k.prefix())
 	}
 	return I(raw), nil
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -163,13 +164,13 @@ func pathProblem(path string) string {
 func CheckManifestFile(path string, size int64) error {
 	switch wrong := pathProblem(path); {
 	case !utf8.ValidString(path):
-		return errors.New("its name is not UTF-8")
+		return say.Errorf("its name is not UTF-8")
 	case utf8.RuneCountInString(path) > MaxManifestPath:
-		return fmt.Errorf("its path is longer than %d characters", MaxManifestPath)
+		return say.Errorf("its path is longer than %d characters", MaxManifestPath)
 	case path == "" || wrong != "":
-		return errors.New(wrong)
+		return say.New(wrong)
 	case size < 0 || size > MaxManifestFileSize:
-		return fmt.Errorf("it is larger than %d bytes", MaxManifestFileSize)
+		return say.Errorf("it is larger than %d bytes", MaxManifestFileSize)
 	}
 	return nil
 }

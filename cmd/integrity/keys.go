@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers/action"
 )
@@ -31,13 +31,13 @@ func (s *service) readSecretKey() (*domain.SecretKey, error) {
 		case errors.Is(err, fs.ErrNotExist):
 			return s.makeSecretKey(path)
 		case err != nil:
-			return nil, fmt.Errorf("webhook secret key: %w", err)
+			return nil, say.Errorf("webhook secret key: %w", err)
 		}
 		text = strings.TrimSpace(string(raw))
 	}
 	key, err := domain.ParseSecretKey(text)
 	if err != nil {
-		return nil, fmt.Errorf("webhook secret key (%sSECRET_KEY or %s): %w", config.Prefix, path, err)
+		return nil, say.Errorf("webhook secret key (%sSECRET_KEY or %s): %w", config.Prefix, path, err)
 	}
 	return &key, nil
 }
@@ -46,7 +46,7 @@ func (s *service) readSecretKey() (*domain.SecretKey, error) {
 func (s *service) makeSecretKey(path string) (*domain.SecretKey, error) {
 	key, text := domain.NewSecretKey()
 	if err := keyfiles.Replace(path, []byte(text+"\n"), 0o600); err != nil {
-		return nil, fmt.Errorf("webhook secret key: %w", err)
+		return nil, say.Errorf("webhook secret key: %w", err)
 	}
 	s.log.Info("created a key for webhook secrets; keep a copy", "file", path)
 	return &key, nil
@@ -134,7 +134,7 @@ func (s *service) loadCertificate() error {
 		return err
 	}
 	if end := pair.Leaf.NotAfter; s.Now().After(end) {
-		err = fmt.Errorf("%sTLS_CERT: the certificate expired at %s: replace the file and send SIGHUP",
+		err = say.Errorf("%sTLS_CERT: the certificate expired at %s: replace the file and send SIGHUP",
 			config.Prefix, cli.TimeText(end))
 		if s.shown.Load() != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/integrity/process"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/edge"
 )
 
@@ -38,8 +39,11 @@ func main() {
 //go:embed help.txt
 var help string
 
+//go:embed help.es.txt
+var spanishHelp string
+
 // manual holds the help texts of this package's commands. Other packages have their own.
-var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
+var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help).In(spanishHelp) })
 
 func (a *app) rootCommand() *cobra.Command {
 	root := manual().Command("integrity")
@@ -48,18 +52,22 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetVersionTemplate("integrity {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	groups := []struct {
-		id, title string
-		commands  []*cobra.Command
+		id       string
+		title    say.Word
+		commands []*cobra.Command
 	}{
 		{
-			"server", "The service",
+			"server", say.Word("The service"),
 			[]*cobra.Command{a.serveCommand(), a.witnessCommand(), operator.MigrateCommand(a.App), a.versionCommand()},
 		},
-		{"operator", "Operators (need the database)", operator.Commands(a.App)},
-		{"client", "Origin systems and people (use the API)", append(clientcmd.Commands(a.App), demo.OriginCommand(a.App))},
+		{"operator", say.Word("Operators (need the database)"), operator.Commands(a.App)},
+		{
+			"client", say.Word("Origin systems and people (use the API)"),
+			append(clientcmd.Commands(a.App), demo.OriginCommand(a.App)),
+		},
 	}
 	for _, g := range groups {
-		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})
+		root.AddGroup(&cobra.Group{ID: g.id, Title: string(g.title) + ":"})
 		for _, c := range g.commands {
 			c.GroupID = g.id
 			root.AddCommand(c)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"integrityledger/cmd/integrity/internal/stream"
 	"integrityledger/cmd/integrity/ops"
 	"integrityledger/cmd/integrity/process"
+	"integrityledger/domain/say"
 )
 
 // serveMetrics serves metrics and profiles on a separate listener until stop is called. Profiles reveal how the service
@@ -42,7 +42,7 @@ func serveMetrics(
 		return func() {}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%sMETRICS_LISTEN (--metrics-listen): %w", config.Prefix, err)
+		return nil, say.Errorf("%sMETRICS_LISTEN (--metrics-listen): %w", config.Prefix, err)
 	}
 	server := process.NewHTTPServer(handler())
 	server.WriteTimeout = 0 // profiles take as long as the request asks for

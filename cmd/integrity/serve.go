@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -29,6 +28,7 @@ import (
 	"integrityledger/cmd/integrity/ops"
 	"integrityledger/cmd/integrity/process"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
@@ -146,7 +146,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	defer signal.Stop(reload)
 	// Listen first, so that an address in use is reported before anything is started.
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen); err != nil {
-		return fmt.Errorf("%sLISTEN (--listen): %w", config.Prefix, err)
+		return say.Errorf("%sLISTEN (--listen): %w", config.Prefix, err)
 	}
 	defer s.listener.Close()
 	if err := s.nameAddress(asDemo); err != nil {
@@ -228,7 +228,7 @@ func (s *service) nameAddress(asDemo bool) error {
 // finish waits for running requests and groups.
 func (s *service) finish(ctx context.Context, server *http.Server) (err error) {
 	if err = server.Shutdown(ctx); err != nil {
-		err = errors.Join(fmt.Errorf("requests were still running after %s: %w", acceptedTimeout, err), server.Close())
+		err = errors.Join(say.Errorf("requests were still running after %s: %w", acceptedTimeout, err), server.Close())
 	}
 	return errors.Join(err, s.ledger.Close(ctx))
 }
@@ -279,7 +279,7 @@ func (s *service) drain(served <-chan error) {
 func checkHeads(ctx context.Context, pool *pgxpool.Pool) error {
 	err := history.CheckHeads(ctx, pool)
 	if _, contradicts := errors.AsType[history.HeadError](err); contradicts {
-		return fmt.Errorf("the database is damaged: restore it from a backup: %w", err)
+		return say.Errorf("the database is damaged: restore it from a backup: %w", err)
 	}
 	return err
 }
@@ -292,15 +292,15 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 	}
 	replica := s.cfg.Replica(ledger.Unread(s.log))
 	if _, err := cluster.Inspect(ctx, replica()); errors.Is(err, cluster.ErrSharedSessions) {
-		return fmt.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
+		return say.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
 	}
 	if s.replica, err = s.primary.ReplicaPool(ctx, replica, ledger.ReadConns); err != nil {
-		return fmt.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
+		return say.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
 	}
 	s.store.Replica = &query.Replica{Pool: s.replica, Now: s.Now, Log: s.log}
 	err = s.store.Replica.Check(ctx, s.installed)
 	if errors.Is(err, query.ErrAnotherLedger) {
-		return fmt.Errorf(
+		return say.Errorf(
 			"%sREPLICA_URL: %w: name a standby of the database that %sDATABASE_URL names", config.Prefix, err, config.Prefix,
 		)
 	}
@@ -352,12 +352,12 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 		case <-ctx.Done():
 			return nil
 		case err := <-served:
-			return fmt.Errorf("serve: %w", err)
+			return say.Errorf("serve: %w", err)
 		case <-lost:
-			return fmt.Errorf("PostgreSQL has stopped: %w", s.database.Err())
+			return say.Errorf("PostgreSQL has stopped: %w", s.database.Err())
 		case <-look.C:
 			if s.outdated(ctx) {
-				return errors.New("the ledger was distributed over Citus while this process was running: restart it")
+				return say.Errorf("the ledger was distributed over Citus while this process was running: restart it")
 			}
 		case <-reload:
 			err := s.loadKeys()
@@ -410,7 +410,7 @@ func (s *service) conditions() []condition {
 func (s *service) ready(ctx context.Context) error {
 	for _, c := range s.conditions() {
 		if err := c.ask(ctx); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return say.Errorf("%s: %w", c.name, err)
 		}
 	}
 	return nil
@@ -427,7 +427,7 @@ func (s *service) staying(context.Context) error {
 // admitted returns an error if the ledger requires a newer version of this program.
 func (s *service) admitted(context.Context) error {
 	if err := s.gate.Err(); err != nil {
-		return fmt.Errorf("%w: %w", domain.Unavailable("Nothing can be committed: "+err.Error()+"."), err)
+		return say.Errorf("%w: %w", domain.Unavailable("Nothing can be committed: "+err.Error()+"."), err)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	manualpages "integrityledger/cmd/integrity/manual"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
@@ -121,7 +122,7 @@ func (s assembly) prepareLedger(ctx context.Context, source connect.Source) erro
 		return err
 	}
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
-		return fmt.Errorf(
+		return say.Errorf(
 			"%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", config.Prefix,
 			s.installed.Issuer,
 		)
@@ -209,7 +210,7 @@ func (s assembly) openStore(ctx context.Context) error {
 		return err
 	}
 	if missing != nil {
-		return fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, "+
+		return say.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, "+
 			"or give those organizations another plan with integrity organization plan",
 			strings.Join(missing, ", "), config.Prefix)
 	}

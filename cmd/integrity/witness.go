@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ops"
 	"integrityledger/cmd/integrity/process"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/transparency/witness"
@@ -65,7 +65,7 @@ func (w *witnessing) run(ctx context.Context) error {
 	defer signal.Stop(reload)
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", w.cfg.WitnessListen)
 	if err != nil {
-		return fmt.Errorf("%sWITNESS_LISTEN (--witness-listen): %w", config.Prefix, err)
+		return say.Errorf("%sWITNESS_LISTEN (--witness-listen): %w", config.Prefix, err)
 	}
 	defer listener.Close()
 	signer, err := witnessSigner(&w.cfg)
@@ -117,7 +117,7 @@ func (w *witnessing) run(ctx context.Context) error {
 // witnessSigner reads the cosigning key. It returns an error if the key is also used for anything else.
 func witnessSigner(cfg *config.Config) (*witness.Signer, error) {
 	if cfg.WitnessName == "" {
-		return nil, fmt.Errorf(
+		return nil, say.Errorf(
 			"set %sWITNESS_NAME (--witness-name): it names this witness in each cosignature and in its verifier key",
 			config.Prefix,
 		)
@@ -133,7 +133,7 @@ func witnessSigner(cfg *config.Config) (*witness.Signer, error) {
 	}
 	for _, other := range []keyfiles.Source{cfg.SigningSource(), cfg.LogSource()} {
 		if key, err := other.Current(); err == nil && key != nil && keyfiles.Named(own, key.Key().KeyID) {
-			return nil, fmt.Errorf("the witness key must not be used for anything else, and %s has the same key", other.Variable)
+			return nil, say.Errorf("the witness key must not be used for anything else, and %s has the same key", other.Variable)
 		}
 	}
 	return signer, nil
@@ -146,7 +146,7 @@ func (w *witnessing) load() error {
 		return err
 	}
 	if len(logs) == 0 {
-		return fmt.Errorf("set %sWITNESS_LOGS (--witness-logs) to the verifier keys of the logs to cosign", config.Prefix)
+		return say.Errorf("set %sWITNESS_LOGS (--witness-logs) to the verifier keys of the logs to cosign", config.Prefix)
 	}
 	if w.cfg.Encrypted() {
 		pair, err := w.cfg.LoadCertificate()
@@ -166,7 +166,7 @@ func (w *witnessing) wait(ctx context.Context, served <-chan error, reload <-cha
 		case <-ctx.Done():
 			return nil
 		case err := <-served:
-			return fmt.Errorf("serve: %w", err)
+			return say.Errorf("serve: %w", err)
 		case <-reload:
 			if err := w.load(); err != nil {
 				w.log.Error("logs and certificate not reloaded; the previous ones stay in use", "error", err)

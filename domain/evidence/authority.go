@@ -5,12 +5,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
-	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -39,18 +38,18 @@ func NewAuthority(name string, certificates [][]byte) (Authority, error) {
 		return Authority{}, err
 	}
 	if n := len(certificates); n < 1 || n > mostCertificates {
-		return Authority{}, fmt.Errorf("certificates: must be 1 to %d, not %d", mostCertificates, n)
+		return Authority{}, say.Errorf("certificates: must be 1 to %d, not %d", mostCertificates, n)
 	}
 	for i, der := range certificates {
 		if len(der) > mostTokenBytes {
-			return Authority{}, fmt.Errorf("certificates/%d: must be at most %d bytes", i, mostTokenBytes)
+			return Authority{}, say.Errorf("certificates/%d: must be at most %d bytes", i, mostTokenBytes)
 		}
 		certificate, err := parseCertificate(der)
 		if err != nil {
-			return Authority{}, fmt.Errorf("certificates/%d: must be an X.509 certificate in DER: %w", i, err)
+			return Authority{}, say.Errorf("certificates/%d: must be an X.509 certificate in DER: %w", i, err)
 		}
 		if a.holds(certificate) {
-			return Authority{}, fmt.Errorf("certificates/%d: it is given twice", i)
+			return Authority{}, say.Errorf("certificates/%d: it is given twice", i)
 		}
 		a.anchors = append(a.anchors, certificate)
 	}
@@ -60,7 +59,7 @@ func NewAuthority(name string, certificates [][]byte) (Authority, error) {
 // CheckAuthorityName returns an error if the name is not a valid name of an authority.
 func CheckAuthorityName(name string) error {
 	if !authorityPattern.MatchString(name) {
-		return errors.New("name: must be 1 to 64 characters A-Z a-z 0-9 . _ -, the first a letter or digit")
+		return say.Errorf("name: must be 1 to 64 characters A-Z a-z 0-9 . _ -, the first a letter or digit")
 	}
 	return nil
 }
@@ -79,19 +78,19 @@ func readAuthorities(m *strictjson.Meter, entries []strictjson.Value) ([]Authori
 			"certificates", strictjson.Required, mostCertificates,
 		)
 		if err := refusal(o.Problems()); err != nil {
-			return nil, fmt.Errorf("timestamp authority %d: %w", i, err)
+			return nil, say.Errorf("timestamp authority %d: %w", i, err)
 		}
 		certificates := make([][]byte, len(texts))
 		for n, text := range texts {
 			der, ok := decodeOneSpelling(base64.StdEncoding, text)
 			if !ok {
-				return nil, fmt.Errorf("timestamp authority %d: certificates/%d: must be in the one spelling of base64", i, n)
+				return nil, say.Errorf("timestamp authority %d: certificates/%d: must be in the one spelling of base64", i, n)
 			}
 			certificates[n] = der
 		}
 		a, err := NewAuthority(name, certificates)
 		if err != nil {
-			return nil, fmt.Errorf("timestamp authority %d: %w", i, err)
+			return nil, say.Errorf("timestamp authority %d: %w", i, err)
 		}
 		list = append(list, a)
 	}
@@ -101,17 +100,17 @@ func readAuthorities(m *strictjson.Meter, entries []strictjson.Value) ([]Authori
 // checkAuthorities refuses an authority that NewAuthority did not create, and a repeated name.
 func (t *TrustedKeys) checkAuthorities() error {
 	if len(t.authorities) > mostAuthorities {
-		return fmt.Errorf("timestamp authorities: must be at most %d", mostAuthorities)
+		return say.Errorf("timestamp authorities: must be at most %d", mostAuthorities)
 	}
 	seen := make(map[string]bool, len(t.authorities))
 	for i, a := range t.authorities {
 		if len(a.anchors) == 0 || !slices.EqualFunc(a.anchors, a.Certificates, func(c *x509.Certificate, der []byte) bool {
 			return bytes.Equal(c.Raw, der)
 		}) {
-			return fmt.Errorf("timestamp authority %d: must be one made by NewAuthority", i)
+			return say.Errorf("timestamp authority %d: must be one made by NewAuthority", i)
 		}
 		if seen[a.Name] {
-			return fmt.Errorf("timestamp authority %d: %s is repeated", i, a.Name)
+			return say.Errorf("timestamp authority %d: %s is repeated", i, a.Name)
 		}
 		seen[a.Name] = true
 	}
@@ -129,22 +128,22 @@ func (t *TrustedKeys) checkAuthorities() error {
 func (a Authority) CheckToken(der []byte, imprint [32]byte) (Token, error) {
 	t, err := parseToken(der)
 	if err != nil {
-		return Token{}, fmt.Errorf("token: %w", err)
+		return Token{}, say.Errorf("token: %w", err)
 	}
 	if t.Imprint != imprint {
-		return Token{}, errors.New("token: it stamps something else: its imprint is another")
+		return Token{}, say.Errorf("token: it stamps something else: its imprint is another")
 	}
 	if err := checkSigner(t.signer); err != nil {
-		return Token{}, fmt.Errorf("token: key usage: %w", err)
+		return Token{}, say.Errorf("token: key usage: %w", err)
 	}
 	if err := a.checkChain(t); err != nil {
-		return Token{}, fmt.Errorf("token: %w: %w", ErrUntrustedToken, err)
+		return Token{}, say.Errorf("token: %w: %w", ErrUntrustedToken, err)
 	}
 	return t.Token, nil
 }
 
 // ErrUntrustedToken means that a token's certificates do not chain to a pinned certificate, or had expired.
-var ErrUntrustedToken = errors.New("its certificate is not trusted")
+var ErrUntrustedToken = say.Errorf("its certificate is not trusted")
 
 // checkSigner requires the certificate of a timestamp authority (RFC 3161, section 2.3).
 func checkSigner(c *x509.Certificate) error {
@@ -153,12 +152,12 @@ func checkSigner(c *x509.Certificate) error {
 	})
 	switch {
 	case c.IsCA:
-		return errors.New("the signer's certificate is that of a certification authority")
+		return say.Errorf("the signer's certificate is that of a certification authority")
 	case !critical || len(c.UnknownExtKeyUsage) > 0 ||
 		!slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}):
-		return errors.New("the signer's certificate must be for time stamping alone, and say so critically")
+		return say.Errorf("the signer's certificate must be for time stamping alone, and say so critically")
 	case c.KeyUsage != 0 && c.KeyUsage&(x509.KeyUsageDigitalSignature|x509.KeyUsageContentCommitment) == 0:
-		return errors.New("the signer's certificate is not for signatures")
+		return say.Errorf("the signer's certificate is not for signatures")
 	}
 	return nil
 }
@@ -179,12 +178,12 @@ func (a Authority) checkChain(t signedToken) error {
 		}
 	}
 	if expired(t.signer, t.GenTime) {
-		return fmt.Errorf("the signer's certificate was not valid at the token's time, but from %s to %s",
+		return say.Errorf("the signer's certificate was not valid at the token's time, but from %s to %s",
 			FormatTime(t.signer.NotBefore), FormatTime(t.signer.NotAfter))
 	}
 	chains, err := t.signer.Verify(opts)
 	if err != nil || !slices.ContainsFunc(chains, strongChain) {
-		return fmt.Errorf("the signer's certificate does not lead to one that is pinned for %s", a.Name)
+		return say.Errorf("the signer's certificate does not lead to one that is pinned for %s", a.Name)
 	}
 	return nil
 }

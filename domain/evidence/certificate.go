@@ -3,8 +3,9 @@ package evidence
 import (
 	"crypto/x509"
 	"encoding/asn1"
-	"errors"
 	"slices"
+
+	"integrityledger/domain/say"
 
 	"golang.org/x/crypto/cryptobyte"
 	der "golang.org/x/crypto/cryptobyte/asn1"
@@ -19,7 +20,7 @@ var (
 	oidPolicies         = asn1.ObjectIdentifier{2, 5, 29, 32}
 )
 
-var errNotDER = errors.New("it is not in DER")
+var errNotDER = say.Errorf("it is not in DER")
 
 // checkDER requires that consecutive elements and their contents are encoded in DER (X.690, sections 8 and 10), as far
 // as universal types determine the encoding. Times are checked only if they matter.

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,15 +15,16 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
 // Reasons why a checkpoint was not opened. Any other error concerns the signature of a pinned key.
 var (
 	// ErrMalformedCheckpoint means that the text is not a checkpoint.
-	ErrMalformedCheckpoint = errors.New("not a checkpoint")
-	ErrUnknownLogKey       = errors.New("no pinned log key of its origin signed the checkpoint")
-	ErrRevokedLogKey       = errors.New("the log key that signed the checkpoint has been revoked")
+	ErrMalformedCheckpoint = say.Errorf("not a checkpoint")
+	ErrUnknownLogKey       = say.Errorf("no pinned log key of its origin signed the checkpoint")
+	ErrRevokedLogKey       = say.Errorf("the log key that signed the checkpoint has been revoked")
 )
 
 // Checkpoint is the log's signed statement of its size and root (C2SP tlog-checkpoint).
@@ -76,7 +76,7 @@ func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 func openCheckpoint(note string, trust *TrustedKeys) (c Checkpoint, since *time.Time, err error) {
 	c, signed, signatures, err := readCheckpoint(note)
 	if err != nil {
-		return Checkpoint{}, nil, fmt.Errorf("%w: %w", ErrMalformedCheckpoint, err)
+		return Checkpoint{}, nil, say.Errorf("%w: %w", ErrMalformedCheckpoint, err)
 	}
 	var seen []LogKey
 	var latest time.Time
@@ -90,9 +90,9 @@ func openCheckpoint(note string, trust *TrustedKeys) (c Checkpoint, since *time.
 			}
 			continue
 		case slices.Contains(seen, key):
-			return Checkpoint{}, nil, errors.New("checkpoint: a signature of the log stands twice")
+			return Checkpoint{}, nil, say.Errorf("checkpoint: a signature of the log stands twice")
 		case !key.Verify([]byte(signed), s.signature):
-			return Checkpoint{}, nil, errors.New("checkpoint: the log's signature does not belong to it")
+			return Checkpoint{}, nil, say.Errorf("checkpoint: the log's signature does not belong to it")
 		}
 		seen, c.SignedBy = append(seen, key), append(c.SignedBy, key.KeyHash)
 		if r, revoked := trust.LogKeyRevocation(key); !revoked {
@@ -145,33 +145,33 @@ func (t *TrustedKeys) logKey(name, keyHash string) (LogKey, bool) {
 // readCheckpoint parses a note. signed is the signed text, including its final newline.
 func readCheckpoint(note string) (c Checkpoint, signed string, signatures []noteSignature, err error) {
 	if !utf8.ValidString(note) || strings.ContainsFunc(note, func(r rune) bool { return r < ' ' && r != '\n' }) {
-		return c, "", nil, errors.New("must be UTF-8 without controls but newlines")
+		return c, "", nil, say.Errorf("must be UTF-8 without controls but newlines")
 	}
 	lines := strings.Split(note, "\n")
 	last := len(lines) - 1
 	if last < 5 || lines[0] == "" || lines[3] != "" || lines[last] != "" || last-4 > maxNoteSignatures {
-		return c, "", nil, fmt.Errorf(
+		return c, "", nil, say.Errorf(
 			"must be three lines, a blank one and 1 to %d signatures, each ended by a newline", maxNoteSignatures,
 		)
 	}
 	c.Origin = lines[0]
 	size, err := strconv.ParseInt(lines[1], 10, 64)
 	if err != nil || !checkpointSizePattern.MatchString(lines[1]) || size > strictjson.MaxInteger {
-		return c, "", nil, errors.New("its size must be digits without a leading zero, within 2^53-1")
+		return c, "", nil, say.Errorf("its size must be digits without a leading zero, within 2^53-1")
 	}
 	root, ok := decodeHash(lines[2])
 	if !ok {
-		return c, "", nil, errors.New("its root must be 32 bytes in the one spelling of base64")
+		return c, "", nil, say.Errorf("its root must be 32 bytes in the one spelling of base64")
 	}
 	c.Size, c.Root = size, root
 	for _, line := range lines[4:last] {
 		found := noteSignaturePattern.FindStringSubmatch(line)
 		if found == nil {
-			return c, "", nil, errors.New("a signature line is not of the form of a signed note")
+			return c, "", nil, say.Errorf("a signature line is not of the form of a signed note")
 		}
 		raw, ok := decodeOneSpelling(base64.StdEncoding, found[2])
 		if !ok || len(raw) <= keyHashSize {
-			return c, "", nil, errors.New("a signature is not in the one spelling of base64")
+			return c, "", nil, say.Errorf("a signature is not in the one spelling of base64")
 		}
 		signatures = append(signatures, noteSignature{found[1], hex.EncodeToString(raw[:keyHashSize]), raw[keyHashSize:]})
 	}
@@ -220,7 +220,7 @@ func (n Nonce) MarshalText() ([]byte, error) { return n.AppendText(nil) }
 func (n *Nonce) UnmarshalText(text []byte) error {
 	raw, ok := decodeBase64URL(string(text), len(n))
 	if !ok {
-		return errors.New("must be 22 base64url characters")
+		return say.Errorf("must be 22 base64url characters")
 	}
 	copy(n[:], raw)
 	return nil
@@ -253,7 +253,7 @@ func ParseLeaf(text []byte) (Leaf, error) {
 		return l
 	})
 	if err != nil {
-		err = fmt.Errorf("leaf: %w", err)
+		err = say.Errorf("leaf: %w", err)
 	}
 	return l, err
 }
@@ -285,21 +285,21 @@ func (i Inclusion) check(payload []byte, trust *TrustedKeys) (c Checkpoint, sinc
 // holds verifies the audit path from the leaf to the checkpoint's root.
 func (c Checkpoint) holds(index, size int64, hashes []string, leaf tlog.Hash) error {
 	if c.Size != size {
-		return fmt.Errorf("treeSize is %d, the checkpoint's size %d", size, c.Size)
+		return say.Errorf("treeSize is %d, the checkpoint's size %d", size, c.Size)
 	}
 	if index >= size {
-		return errors.New("leafIndex lies beyond the tree")
+		return say.Errorf("leafIndex lies beyond the tree")
 	}
 	proof := make(tlog.RecordProof, len(hashes))
 	for n, text := range hashes {
 		hash, ok := decodeHash(text)
 		if !ok {
-			return fmt.Errorf("hashes/%d: must be 32 bytes in the one spelling of base64", n)
+			return say.Errorf("hashes/%d: must be 32 bytes in the one spelling of base64", n)
 		}
 		proof[n] = hash
 	}
 	if tlog.CheckRecord(proof, c.Size, c.Root, index, leaf) != nil {
-		return errors.New("the hashes do not lead from the leaf to the checkpoint's root")
+		return say.Errorf("the hashes do not lead from the leaf to the checkpoint's root")
 	}
 	return nil
 }
@@ -311,7 +311,7 @@ func (i Inclusion) checkLeaf(payload []byte) error {
 		return err
 	}
 	if *leaf.PayloadSHA256 != sha256.Sum256(payload) {
-		return errors.New("the leaf is that of another record")
+		return say.Errorf("the leaf is that of another record")
 	}
 	return nil
 }
@@ -337,13 +337,13 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 		switch {
 		case f.stampedBefore(*since):
 			f.note(
-				"The key of the log was revoked since " + FormatTime(*since) +
-					"; a pinned authority had stamped the record's entry in the log before.",
+				"The key of the log was revoked since %s; a pinned authority had stamped the record's entry in the log before.",
+				FormatTime(*since),
 			)
 		case opts.RequireWitnesses > 0 && len(witnesses) >= opts.RequireWitnesses:
 			f.note(
-				"The key of the log was revoked since " + FormatTime(*since) +
-					"; pinned witnesses say that they had cosigned the checkpoint before: " + strings.Join(witnesses, ", "),
+				"The key of the log was revoked since %s; pinned witnesses say that they had cosigned the checkpoint before: %s",
+				FormatTime(*since), strings.Join(witnesses, ", "),
 			)
 		default:
 			err = ErrRevokedLogKey
@@ -354,13 +354,15 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 		if errors.Is(err, ErrUnknownLogKey) || errors.Is(err, ErrRevokedLogKey) {
 			f.Inclusion = Untrusted
 		}
-		f.fail("inclusion", err.Error())
+		f.fail("inclusion", "%s", err)
 		return
 	}
 	f.Inclusion = Valid
-	f.note(fmt.Sprintf("The log %s of %d entries holds the record as its entry %d. That is no independent timestamp, "+
-		"and does not show that everybody is shown the same log.",
-		c.Origin, c.Size, e.Inclusion.LeafIndex))
+	f.note(
+		"The log %s of %d entries holds the record as its entry %d. That is no independent timestamp, and does not show "+
+			"that everybody is shown the same log.",
+		c.Origin, c.Size, e.Inclusion.LeafIndex,
+	)
 	f.countWitnesses(c, e.Inclusion.Checkpoint, trust, opts.Now)
 }
 
@@ -370,15 +372,17 @@ func (f *Findings) countWitnesses(c Checkpoint, note string, trust *TrustedKeys,
 	counted := trust.Cosigned(note, future(now))
 	if n := len(trust.Witnesses()); n > 0 {
 		f.Witnessed = new(len(counted))
-		f.note(fmt.Sprintf(
+		f.note(
 			"Of %d pinned witnesses %d cosigned the checkpoint, which are no trusted timestamps%s.", n, len(counted),
 			listed(": ", counted),
-		))
+		)
 	}
 	if rest := slices.DeleteFunc(c.Witnesses, func(name string) bool {
 		return slices.Contains(counted, name)
 	}); len(rest) > 0 {
-		f.note("Cosignatures that are not by a pinned witness, or do not hold, were not counted: " + strings.Join(rest, ", "))
+		f.note(
+			"Cosignatures that are not by a pinned witness, or do not hold, were not counted: %s", strings.Join(rest, ", "),
+		)
 	}
 }
 

@@ -2,12 +2,11 @@ package evidence
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -198,25 +197,25 @@ func parsePayload[P interface{ AppendCanonical(dst []byte) []byte }](
 ) (none P, err error) {
 	v, err := strictjson.Parse(payload, maxDepth)
 	if err != nil {
-		return none, fmt.Errorf("payload: %w", err)
+		return none, say.Errorf("payload: %w", err)
 	}
 	o := strictjson.Decode(v)
 	if got := o.String("contract", strictjson.Required); o.OK("contract") && got != contract {
-		return none, fmt.Errorf("payload: contract %q in the place of %s", got, contract)
+		return none, say.Errorf("payload: contract %q in the place of %s", got, contract)
 	}
 	p := read(o)
 	if err := refusal(o.Problems()); err != nil {
-		return none, fmt.Errorf("payload: %w", err)
+		return none, say.Errorf("payload: %w", err)
 	}
 	if !bytes.Equal(p.AppendCanonical(make([]byte, 0, len(payload))), payload) {
-		return none, errors.New("payload: the text is not in the canonical form of RFC 8785")
+		return none, say.Errorf("payload: the text is not in the canonical form of RFC 8785")
 	}
 	return p, nil
 }
 
 func constant(o *strictjson.Object, name, want string) {
 	if got := o.String(name, strictjson.Required); o.OK(name) && got != want {
-		o.Problem(name, strictjson.CodeFormat, "must be "+want)
+		o.Problem(name, strictjson.CodeFormat, "must be %s", want)
 	}
 }
 
@@ -242,7 +241,7 @@ func readChecked(o *strictjson.Object, name string, check func(string) error) st
 	s := o.String(name, strictjson.Required)
 	if o.OK(name) {
 		if err := check(s); err != nil {
-			o.Problem(name, strictjson.CodeFormat, err.Error())
+			o.Problem(name, strictjson.CodeFormat, "%s", err)
 		}
 	}
 	return s
@@ -254,11 +253,11 @@ const MostReceipt = 64 << 10
 // openReceipt reads the text given to a verifier: one JSON object of at most MostReceipt bytes.
 func openReceipt(m *strictjson.Meter, receipt []byte) (*strictjson.Object, error) {
 	if len(receipt) > MostReceipt {
-		return nil, fmt.Errorf("receipt: must be at most %d bytes", MostReceipt)
+		return nil, say.Errorf("receipt: must be at most %d bytes", MostReceipt)
 	}
 	v, err := m.Parse(receipt, maxDepth)
 	if err != nil {
-		return nil, fmt.Errorf("receipt: %w", err)
+		return nil, say.Errorf("receipt: %w", err)
 	}
 	return m.Decode(v), nil
 }
@@ -303,7 +302,7 @@ func readEnvelope(o *strictjson.Object) (Envelope, error) {
 	}
 	e.Timestamps = readTimestamps(o)
 	if err := refusal(o.Problems()); err != nil {
-		return Envelope{}, fmt.Errorf("receipt: %w", err)
+		return Envelope{}, say.Errorf("receipt: %w", err)
 	}
 	return e, nil
 }
@@ -330,22 +329,22 @@ func readKeyNames(o *strictjson.Object) KeyNames {
 
 // check refuses members that no registration can have had.
 func (r References) check() error {
-	var wrong []string
+	var wrong []say.Sentence
 	for _, m := range []struct{ name, value string }{
 		{"companyReference", r.CompanyReference}, {"source", r.Source}, {"documentReference", r.DocumentReference},
 	} {
 		if !referencePattern.MatchString(m.value) {
-			wrong = append(wrong, m.name+": "+refRule)
+			wrong = append(wrong, say.Sentencef("%s: %s", m.name, say.Sentencef(refRule)))
 		}
 	}
 	if r.Version < 1 || r.Version > maxVersion {
-		wrong = append(wrong, fmt.Sprintf("version: must be an integer from 1 to %d", maxVersion))
+		wrong = append(wrong, say.Sentencef("version: must be an integer from 1 to %d", maxVersion))
 	}
 	if _, ok := decodeBase64URL(r.Salt, saltSize); !ok {
-		wrong = append(wrong, "salt: must be 22 base64url characters")
+		wrong = append(wrong, say.Sentencef("salt: must be 22 base64url characters"))
 	}
 	if wrong != nil {
-		return errors.New(strings.Join(wrong, "; "))
+		return say.Errorf("%s", say.Join(wrong, "; "))
 	}
 	return nil
 }
@@ -355,9 +354,12 @@ func refusal(problems []strictjson.Problem) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	var words []string
-	for _, p := range problems {
-		words = append(words, strings.TrimPrefix(p.Pointer+": "+p.Message, ": "))
+	words := make([]say.Sentence, len(problems))
+	for i, p := range problems {
+		words[i] = p.Said()
+		if p.Pointer != "" {
+			words[i] = say.Sentencef("%s: %s", p.Pointer, p.Said())
+		}
 	}
-	return errors.New(strings.Join(words, "; "))
+	return say.Errorf("%s", say.Join(words, "; "))
 }

@@ -9,13 +9,13 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -43,11 +43,11 @@ type PublicKey struct {
 // NewPublicKey computes a key's names. It fails only if the key is not 32 bytes long.
 func NewPublicKey(key ed25519.PublicKey) (PublicKey, error) {
 	if len(key) != ed25519.PublicKeySize {
-		return PublicKey{}, fmt.Errorf("must be an Ed25519 public key of %d bytes, not %d", ed25519.PublicKeySize, len(key))
+		return PublicKey{}, say.Errorf("must be an Ed25519 public key of %d bytes, not %d", ed25519.PublicKeySize, len(key))
 	}
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
-		return PublicKey{}, fmt.Errorf("SPKI of an Ed25519 key: %w", err)
+		return PublicKey{}, say.Errorf("SPKI of an Ed25519 key: %w", err)
 	}
 	x := base64.RawURLEncoding.EncodeToString(key)
 	// RFC 7638, section 3: the required members, sorted, without white space.
@@ -85,7 +85,7 @@ type Signer struct {
 // NewSigner returns a Signer for a private key. It fails only if the key is malformed.
 func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
 	if len(private) != ed25519.PrivateKeySize {
-		return nil, fmt.Errorf("must be an Ed25519 private key of %d bytes, not %d", ed25519.PrivateKeySize, len(private))
+		return nil, say.Errorf("must be an Ed25519 private key of %d bytes, not %d", ed25519.PrivateKeySize, len(private))
 	}
 	// Derive the public half again: signing with another key's public half would leak the private key.
 	private = ed25519.NewKeyFromSeed(private.Seed())
@@ -114,20 +114,20 @@ func ParseSignerPEM(text []byte) (*Signer, error) {
 	block, rest := pem.Decode(text)
 	switch {
 	case block == nil:
-		return nil, errors.New("must be a signing key in PEM")
+		return nil, say.Errorf("must be a signing key in PEM")
 	case block.Type != pemType:
-		return nil, fmt.Errorf("must be PEM of type %s", pemType)
+		return nil, say.Errorf("must be PEM of type %s", pemType)
 	}
 	if more, _ := pem.Decode(rest); more != nil {
-		return nil, errors.New("must be exactly one signing key")
+		return nil, say.Errorf("must be exactly one signing key")
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, errors.New("must be a PKCS#8 private key")
+		return nil, say.Errorf("must be a PKCS#8 private key")
 	}
 	private, ok := key.(ed25519.PrivateKey)
 	if !ok {
-		return nil, errors.New("must be an Ed25519 private key")
+		return nil, say.Errorf("must be an Ed25519 private key")
 	}
 	return NewSigner(private)
 }
@@ -136,7 +136,7 @@ func ParseSignerPEM(text []byte) (*Signer, error) {
 func MarshalSignerPEM(s *Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(s.private)
 	if err != nil {
-		return nil, fmt.Errorf("PKCS#8 of a signing key: %w", err)
+		return nil, say.Errorf("PKCS#8 of a signing key: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}), nil
 }
@@ -208,10 +208,10 @@ func NewWitnessKey(name string, key ed25519.PublicKey) (WitnessKey, error) {
 
 func newNoteKey(kind byte, name string, key ed25519.PublicKey) (LogKey, error) {
 	if !logNamePattern.MatchString(name) {
-		return LogKey{}, errors.New("name: must be 1 to 512 visible ASCII characters without +")
+		return LogKey{}, say.Errorf("name: must be 1 to 512 visible ASCII characters without +")
 	}
 	if len(key) != ed25519.PublicKeySize {
-		return LogKey{}, fmt.Errorf("must be an Ed25519 public key of %d bytes, not %d", ed25519.PublicKeySize, len(key))
+		return LogKey{}, say.Errorf("must be an Ed25519 public key of %d bytes, not %d", ed25519.PublicKeySize, len(key))
 	}
 	typed := append([]byte{kind}, key...)
 	sum := sha256.Sum256(append([]byte(name+"\n"), typed...))
@@ -234,7 +234,7 @@ func ParseWitnessKey(verifierKey string) (WitnessKey, error) {
 }
 
 func parseNoteKey(kind byte, what, verifierKey string) (LogKey, error) {
-	expected := errors.New("verifierKey: must be <name>+<8 hexadecimal digits>+<base64> of " + what)
+	expected := say.Errorf("verifierKey: must be <name>+<8 hexadecimal digits>+<base64> of %s", what)
 	parts := strings.SplitN(verifierKey, "+", 3) // base64 may hold a +, a name may not
 	if len(parts) != 3 {
 		return LogKey{}, expected
@@ -248,7 +248,7 @@ func parseNoteKey(kind byte, what, verifierKey string) (LogKey, error) {
 		return LogKey{}, err
 	}
 	if key.VerifierKey != verifierKey {
-		return LogKey{}, errors.New(
+		return LogKey{}, say.Errorf(
 			"verifierKey: its hash does not belong to the name and the key, or it has another spelling",
 		)
 	}
@@ -293,14 +293,14 @@ func readNoteKeys[K LogKey | WitnessKey](
 		name, hash := o.String("name", strictjson.Required), o.String("keyHash", strictjson.Required)
 		verifierKey := o.String("verifierKey", strictjson.Required)
 		if err := refusal(o.Problems()); err != nil {
-			return nil, fmt.Errorf("%s %d: %w", what, i, err)
+			return nil, say.Errorf("%s %d: %w", what, i, err)
 		}
 		key, err := parse(verifierKey)
 		if err != nil {
-			return nil, fmt.Errorf("%s %d: %w", what, i, err)
+			return nil, say.Errorf("%s %d: %w", what, i, err)
 		}
 		if k := LogKey(key); k.Name != name || k.KeyHash != hash {
-			return nil, fmt.Errorf("%s %d: name or keyHash does not belong to verifierKey", what, i)
+			return nil, say.Errorf("%s %d: name or keyHash does not belong to verifierKey", what, i)
 		}
 		keys[i] = key
 	}
@@ -313,10 +313,10 @@ func (t *TrustedKeys) checkLogKeys() error {
 	seen := make(map[string]bool, len(t.logKeys))
 	for i, k := range t.logKeys {
 		if err := k.check(noteEd25519, seen); err != nil {
-			return fmt.Errorf("log key %d: %w", i, err)
+			return say.Errorf("log key %d: %w", i, err)
 		}
 		if _, signs := t.byID[k.names().KeyID]; signs {
-			return fmt.Errorf("log key %d: it is the same key as one that signs records", i)
+			return say.Errorf("log key %d: it is the same key as one that signs records", i)
 		}
 	}
 	return nil
@@ -328,13 +328,13 @@ func (t *TrustedKeys) checkWitnessKeys() error {
 	seen := make(map[string]bool, len(t.witnesses))
 	for i, k := range t.witnesses {
 		if err := LogKey(k).check(cosignatureEd25519, seen); err != nil {
-			return fmt.Errorf("witness key %d: %w", i, err)
+			return say.Errorf("witness key %d: %w", i, err)
 		}
 		names := LogKey(k).names()
 		_, signs := t.byID[names.KeyID]
 		_, revoked := t.revocation(names)
 		if signs || revoked || slices.ContainsFunc(t.logKeys, func(l LogKey) bool { return l.raw == k.raw }) {
-			return fmt.Errorf("witness key %d: it is the same key as one that signs records or checkpoints, or is revoked", i)
+			return say.Errorf("witness key %d: it is the same key as one that signs records or checkpoints, or is revoked", i)
 		}
 	}
 	return nil
@@ -343,11 +343,11 @@ func (t *TrustedKeys) checkWitnessKeys() error {
 // check requires a key that newNoteKey can have created, with a name and hash not seen before.
 func (k LogKey) check(kind byte, seen map[string]bool) error {
 	if again, err := newNoteKey(kind, k.Name, k.raw[:]); err != nil || again != k {
-		return errors.New("must be a key made of its name and its bytes")
+		return say.Errorf("must be a key made of its name and its bytes")
 	}
 	id := k.Name + "+" + k.KeyHash
 	if seen[id] {
-		return errors.New(id + " is repeated")
+		return say.Errorf("%s is repeated", id)
 	}
 	seen[id] = true
 	return nil

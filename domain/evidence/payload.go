@@ -15,7 +15,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/gowebpki/jcs"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -63,7 +63,7 @@ func (h Hash) MarshalText() ([]byte, error) { return h.AppendText(nil) }
 // UnmarshalText reads the 64 characters, in lower case only.
 func (h *Hash) UnmarshalText(text []byte) error {
 	if !plainSHA256(string(text)) {
-		return errors.New(sha256Rule)
+		return say.Errorf(sha256Rule)
 	}
 	_, err := hex.Decode(h[:], text)
 	return err
@@ -263,16 +263,16 @@ var (
 )
 
 var (
-	errTimestampForm = errors.New(
+	errTimestampForm = say.Errorf(
 		"must be a timestamp such as 2026-11-20T14:03:00Z: date, T, time, at most 9 digits of fraction, Z or an offset",
 	)
-	errGeneratedAtForm = errors.New("must be a date and time such as 2026-11-20T14:03:00Z or 20261120T140300Z: date, " +
+	errGeneratedAtForm = say.Errorf("must be a date and time such as 2026-11-20T14:03:00Z or 20261120T140300Z: date, " +
 		"T, hours, perhaps minutes, " +
 		"perhaps seconds with at most 9 digits of fraction, and Z or an offset such as +01, +0100 or +01:00")
-	errTimestampDate = errors.New(
+	errTimestampDate = say.Errorf(
 		"must be a real date and time: a day of that month, 00:00:00 to 23:59:59, an offset of at most 23:59",
 	)
-	errTimestampYear = errors.New("must have a year from 0001 to 9999 in UTC")
+	errTimestampYear = say.Errorf("must have a year from 0001 to 9999 in UTC")
 )
 
 // NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, without trailing zeros in the fraction. It stays
@@ -360,10 +360,10 @@ func parseServiceTime(s string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("timestamp: %w", err)
+		return time.Time{}, say.Errorf("timestamp: %w", err)
 	}
 	if FormatTime(t) != s {
-		return time.Time{}, errors.New("must be a timestamp of at most microseconds")
+		return time.Time{}, say.Errorf("must be a timestamp of at most microseconds")
 	}
 	return t, nil
 }
@@ -375,7 +375,7 @@ func checkNormalized(s string) error {
 		return err
 	}
 	if normal != s {
-		return fmt.Errorf("must be a timestamp in UTC with Z and without zeros at the end of its fraction: %s", normal)
+		return say.Errorf("must be a timestamp in UTC with Z and without zeros at the end of its fraction: %s", normal)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gowebpki/jcs"
 	"pgregory.net/rapid"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 	"integrityledger/schemas"
 )
@@ -219,7 +220,7 @@ func TestUnreadableCertificate(t *testing.T) {
 	all := Options{Now: testNow, RequireReferences: true, RequireCurrent: true, RequireInclusion: true}
 	text := marshal(t, f.signer.SignPayload(f.record.AppendCanonical(nil)))
 	if got := Verify(text, f.trust, all); got.Signature != Invalid || len(got.Reasons) != 1 ||
-		!strings.HasPrefix(got.Reasons[0], "signature: payload: ") {
+		!strings.HasPrefix(got.Reasons[0].String(), "signature: payload: ") {
 		t.Errorf("%s", marshal(t, got))
 	}
 }
@@ -284,7 +285,7 @@ func TestVerifyCertificateOffline(t *testing.T) {
 			t.Errorf("%s establishes too much: %s", c.name, marshal(t, got))
 		}
 		if established := strings.Contains(
-			strings.Join(got.Notes, " "), "is not established",
+			say.Join(got.Notes, " ").String(), "is not established",
 		); established != (got.Signature == Valid) {
 			t.Errorf("%s: %q", c.name, got.Notes)
 		}

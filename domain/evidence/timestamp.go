@@ -4,10 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -67,12 +67,12 @@ type stamp struct {
 type timing struct {
 	finding Finding
 	stamp   stamp // the earliest; zero unless Valid
-	reason  string
-	notes   []string
+	reason  error
+	notes   []say.Sentence
 }
 
 func (t *timing) note(format string, args ...any) {
-	t.notes = append(t.notes, fmt.Sprintf(format, args...))
+	t.notes = append(t.notes, say.Sentencef(format, args...))
 }
 
 // judgeTime checks the timestamps step by step and stops at the first step that fails. receivedAt is the time of
@@ -84,9 +84,9 @@ func judgeTime(e Envelope, trust *TrustedKeys, receivedAt, now time.Time) *timin
 	if trust == nil || len(trust.authorities) == 0 || len(trust.logKeys) == 0 {
 		return &timing{
 			finding: NotChecked,
-			notes: []string{
+			notes: []say.Sentence{say.Sentencef(
 				"The timestamps were not checked: the trusted keys name no timestamp authority, or no key of the log.",
-			},
+			)},
 		}
 	}
 	t := &timing{finding: Valid}
@@ -95,16 +95,16 @@ func judgeTime(e Envelope, trust *TrustedKeys, receivedAt, now time.Time) *timin
 	case err == nil:
 	case errors.Is(err, ErrUnknownLogKey), errors.Is(err, ErrRevokedLogKey), errors.Is(err, ErrUntrustedToken),
 		errors.Is(err, ErrUnknownAuthority):
-		t.finding, t.reason, t.stamp = Untrusted, err.Error(), stamp{}
+		t.finding, t.reason, t.stamp = Untrusted, err, stamp{}
 	default:
-		t.finding, t.reason, t.stamp = Invalid, err.Error(), stamp{}
+		t.finding, t.reason, t.stamp = Invalid, err, stamp{}
 	}
 	return t
 }
 
 func (t *timing) judge(e Envelope, trust *TrustedKeys, receivedAt, now time.Time) error {
 	if e.Inclusion == nil {
-		return errors.New("timestamps need the member inclusion, whose leaf they prove")
+		return say.Errorf("timestamps need the member inclusion, whose leaf they prove")
 	}
 	if err := e.Inclusion.checkLeaf([]byte(e.Payload)); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (t *timing) judge(e Envelope, trust *TrustedKeys, receivedAt, now time.Time
 			return err
 		}
 		if err := c.holds(s.LeafIndex, s.TreeSize, s.Hashes, e.Inclusion.LeafHash()); err != nil {
-			return fmt.Errorf("timestamps/%d: %w", i, err)
+			return say.Errorf("timestamps/%d: %w", i, err)
 		}
 		imprint := sha256.Sum256([]byte(s.Checkpoint))
 		for _, token := range s.Tokens {
@@ -130,9 +130,9 @@ func (t *timing) judge(e Envelope, trust *TrustedKeys, receivedAt, now time.Time
 			before, err := token.check(authority, imprint, receivedAt, now)
 			switch {
 			case err != nil:
-				return fmt.Errorf("%s: %w", authority.Name, err)
+				return say.Errorf("%s: %w", authority.Name, err)
 			case since != nil && !before.Before(*since):
-				last = fmt.Errorf("%w, and no pinned authority stamped it before %s", ErrRevokedLogKey, FormatTime(*since))
+				last = say.Errorf("%w, and no pinned authority stamped it before %s", ErrRevokedLogKey, FormatTime(*since))
 				t.note("A token of %s does not count: the key of the log was revoked since %s.", authority.Name, FormatTime(*since))
 			case t.stamp.authority == "" || before.Before(t.stamp.before):
 				t.stamp = stamp{authority.Name, before}
@@ -151,18 +151,18 @@ func (s StampToken) check(
 ) (before time.Time, err error) {
 	der, ok := decodeOneSpelling(base64.StdEncoding, s.Token)
 	if !ok {
-		return before, errors.New("the token must be in the one spelling of base64")
+		return before, say.Errorf("the token must be in the one spelling of base64")
 	}
 	token, err := authority.CheckToken(der, imprint)
 	switch {
 	case err != nil:
 		return before, err
 	case s.GenTime != FormatTime(token.GenTime):
-		return before, errors.New("genTime is not the token's time")
+		return before, say.Errorf("genTime is not the token's time")
 	case token.GenTime.After(now.Add(clockTolerance)):
-		return before, errors.New("the token's time lies in the future of this computer's clock")
+		return before, say.Errorf("the token's time lies in the future of this computer's clock")
 	case token.Latest().Before(receivedAt.Add(-clockTolerance)):
-		return before, errors.New("the token's time lies before the record was received: one of the two clocks is wrong")
+		return before, say.Errorf("the token's time lies before the record was received: one of the two clocks is wrong")
 	}
 	return token.Latest(), nil
 }
@@ -183,14 +183,14 @@ func (t *timing) tell(f *Findings) {
 		return
 	}
 	f.Time, f.Notes = t.finding, slices.Concat(f.Notes, t.notes)
-	if t.reason != "" {
-		f.fail("time", t.reason)
+	if t.reason != nil {
+		f.fail("time", "%s", t.reason)
 	}
 	if t.finding == Valid {
 		before := FormatTime(t.stamp.before)
 		f.ExistedBefore, f.TimeAuthority = &before, &t.stamp.authority
 		f.note(
-			"The record existed before " + before + ", says " + t.stamp.authority + ". That is not when it was registered.",
+			"The record existed before %s, says %s. That is not when it was registered.", before, t.stamp.authority,
 		)
 	}
 }

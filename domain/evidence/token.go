@@ -8,12 +8,12 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/asn1"
-	"errors"
-	"fmt"
 	"math/big"
 	"regexp"
 	"strings"
 	"time"
+
+	"integrityledger/domain/say"
 
 	"golang.org/x/crypto/cryptobyte"
 	der "golang.org/x/crypto/cryptobyte/asn1"
@@ -76,7 +76,7 @@ type field struct {
 
 func (f field) fail(format string, args ...any) {
 	if *f.err == nil {
-		*f.err = fmt.Errorf(format, args...)
+		*f.err = say.Errorf(format, args...)
 	}
 }
 
@@ -172,7 +172,7 @@ var (
 // attributes and revocation lists are refused, because neither the signature nor a certificate binds them.
 func parseToken(text []byte) (t signedToken, err error) {
 	if len(text) > mostTokenBytes {
-		return t, fmt.Errorf("must be at most %d bytes", mostTokenBytes)
+		return t, say.Errorf("must be at most %d bytes", mostTokenBytes)
 	}
 	if err := checkDER(text, 0); err != nil {
 		return t, err
@@ -369,13 +369,13 @@ func (t *signedToken) checkSignature(name string, hash crypto.Hash, signed, sign
 		}
 	}
 	if !known || signatureHashes[algorithm] != hash {
-		return errors.New("its signature must be RSA (PKCS #1, version 1.5) or ECDSA, with the signer's digest algorithm")
+		return say.Errorf("its signature must be RSA (PKCS #1, version 1.5) or ECDSA, with the signer's digest algorithm")
 	}
 	if !strongKey(t.signer) {
-		return fmt.Errorf("the signer's key must be RSA of %d to %d bits, or on P-256, P-384 or P-521", leastRSA, mostRSA)
+		return say.Errorf("the signer's key must be RSA of %d to %d bits, or on P-256, P-384 or P-521", leastRSA, mostRSA)
 	}
 	if err := t.signer.CheckSignature(algorithm, signed, signature); err != nil {
-		return errors.New("the signature does not belong to it")
+		return say.Errorf("the signature does not belong to it")
 	}
 	return nil
 }

@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -87,19 +86,19 @@ func (t *TrustedKeys) index() error {
 	for i := range t.keys {
 		k := &t.keys[i]
 		if err := k.check(); err != nil {
-			return fmt.Errorf("trusted key %d: %w", i, err)
+			return say.Errorf("trusted key %d: %w", i, err)
 		}
 		if _, twice := t.byID[k.KeyID]; twice {
-			return fmt.Errorf("trusted key %d: keyId %s is repeated", i, k.KeyID)
+			return say.Errorf("trusted key %d: keyId %s is repeated", i, k.KeyID)
 		}
 		t.byID[k.KeyID] = i
 	}
 	for i, r := range t.revoked {
 		if err := r.check(); err != nil {
-			return fmt.Errorf("revoked key %d: %w", i, err)
+			return say.Errorf("revoked key %d: %w", i, err)
 		}
 		if _, twice := t.barred[r.KeyID]; twice {
-			return fmt.Errorf("revoked key %d: keyId %s is repeated", i, r.KeyID)
+			return say.Errorf("revoked key %d: keyId %s is repeated", i, r.KeyID)
 		}
 		t.barred[r.KeyID], t.barred[r.FingerprintSHA256] = i, i
 	}
@@ -114,36 +113,36 @@ func (t *TrustedKeys) index() error {
 
 func (k *TrustedKey) check() error {
 	if again, err := NewPublicKey(k.raw[:]); err != nil || again != k.PublicKey {
-		return errors.New("must be a key made by NewPublicKey")
+		return say.Errorf("must be a key made by NewPublicKey")
 	}
 	switch k.Status {
 	case "":
 		k.Status = KeyActive
 	case KeyActive, KeyRetired:
 	default:
-		return fmt.Errorf("status %q is neither active nor retired", k.Status)
+		return say.Errorf("status %q is neither active nor retired", k.Status)
 	}
 	if k.Since == "" && k.Status == KeyActive {
 		return nil
 	}
 	if _, err := NormalizeTimestamp(k.Since); err != nil {
-		return fmt.Errorf("since: %w", err)
+		return say.Errorf("since: %w", err)
 	}
 	return nil
 }
 
 func (r RevokedKey) check() error {
 	if _, ok := decodeBase64URL(r.KeyID, 32); !ok {
-		return errors.New("keyId: must be 43 base64url characters")
+		return say.Errorf("keyId: must be 43 base64url characters")
 	}
 	if !sha256Pattern.MatchString(r.FingerprintSHA256) {
-		return errors.New("fingerprintSha256: " + sha256Rule)
+		return say.Errorf("fingerprintSha256: %s", say.Sentencef(sha256Rule))
 	}
 	if r.Reason != ReasonCompromised && r.Reason != ReasonRevoked {
-		return fmt.Errorf("reason %q is neither compromised nor revoked", r.Reason)
+		return say.Errorf("reason %q is neither compromised nor revoked", r.Reason)
 	}
 	if _, err := NormalizeTimestamp(r.Since); err != nil {
-		return fmt.Errorf("since: %w", err)
+		return say.Errorf("since: %w", err)
 	}
 	return nil
 }
@@ -158,7 +157,7 @@ func (r RevokedKey) check() error {
 func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	t, err := parseTrustedKeys(new(strictjson.Meter), file)
 	if err != nil {
-		return nil, fmt.Errorf("trusted keys: %w", err)
+		return nil, say.Errorf("trusted keys: %w", err)
 	}
 	return t, nil
 }
@@ -166,7 +165,7 @@ func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
 func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	const most = 1 << 20
 	if len(file) > most {
-		return nil, fmt.Errorf("must be at most %d bytes", most)
+		return nil, say.Errorf("must be at most %d bytes", most)
 	}
 	v, err := m.Parse(file, maxDepth)
 	if err != nil {
@@ -211,7 +210,7 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 		status := KeyStatus(s.Match("status", strictjson.Required, keyStatusPattern.MatchString, "must be active or retired"))
 		since := s.String("since", strictjson.Required)
 		if _, err := NormalizeTimestamp(since); err != nil {
-			s.Problem("since", strictjson.CodeFormat, err.Error())
+			s.Problem("since", strictjson.CodeFormat, "%s", err)
 		}
 		if !named[id] {
 			statuses.Problem(id, strictjson.CodeFormat, "must be the keyId of a listed key")
@@ -268,7 +267,7 @@ func ignoreUnknown(o *strictjson.Object) (ignored []string) {
 		case !known[lowerASCII(name)]:
 			o.ElementProblem(
 				"critical", i, strictjson.CodeUnknown,
-				"the file says that "+shortened(name)+" must be understood, and this program does not know it: use a newer one",
+				"the file says that %s must be understood, and this program does not know it: use a newer one", shortened(name),
 			)
 		}
 		seen[name] = true
@@ -300,18 +299,18 @@ func readTrustedArray(m *strictjson.Meter, entries []strictjson.Value) ([]Truste
 		o := m.Decode(entry)
 		names := readKeyNames(o)
 		if err := refusal(o.Problems()); err != nil {
-			return nil, fmt.Errorf("key %d: %w", i, err)
+			return nil, say.Errorf("key %d: %w", i, err)
 		}
 		x, ok := decodeBase64URL(names.JWK.X, ed25519.PublicKeySize)
 		if !ok || names.JWK.Kty != "OKP" || names.JWK.Crv != "Ed25519" {
-			return nil, fmt.Errorf("key %d: must be a JWK of kty OKP, crv Ed25519 and 32 bytes of x", i)
+			return nil, say.Errorf("key %d: must be a JWK of kty OKP, crv Ed25519 and 32 bytes of x", i)
 		}
 		key, err := NewPublicKey(x)
 		if err != nil {
-			return nil, fmt.Errorf("key %d: %w", i, err)
+			return nil, say.Errorf("key %d: %w", i, err)
 		}
 		if key.KeyNames != names {
-			return nil, fmt.Errorf("key %d: keyId or fingerprintSha256 does not belong to the key", i)
+			return nil, say.Errorf("key %d: keyId or fingerprintSha256 does not belong to the key", i)
 		}
 		keys[i].PublicKey = key
 	}
@@ -412,7 +411,7 @@ func (t *TrustedKeys) Marshal() ([]byte, error) {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(file); err != nil {
-		return nil, fmt.Errorf("trusted keys: %w", err)
+		return nil, say.Errorf("trusted keys: %w", err)
 	}
 	return b.Bytes(), nil
 }
@@ -421,13 +420,13 @@ func (t *TrustedKeys) Marshal() ([]byte, error) {
 // never removed, because its signatures must still be checked and its keyId can never name another key.
 
 // ErrUnknownKey means that a set does not contain the key.
-var ErrUnknownKey = errors.New("the key is not among the trusted keys")
+var ErrUnknownKey = say.Errorf("the key is not among the trusted keys")
 
 // ErrRevokedKey means that a key was revoked, which cannot be undone.
-var ErrRevokedKey = errors.New("the key is revoked")
+var ErrRevokedKey = say.Errorf("the key is revoked")
 
 // ErrUnknownAuthority means that a set does not contain the timestamp authority.
-var ErrUnknownAuthority = errors.New("the timestamp authority is not among the trusted ones")
+var ErrUnknownAuthority = say.Errorf("the timestamp authority is not among the trusted ones")
 
 // Add pins a key as active. A set that already trusts the key is returned unchanged.
 func (t *TrustedKeys) Add(key PublicKey, since string) (*TrustedKeys, error) {
@@ -545,7 +544,7 @@ func (t *TrustedKeys) Revoke(keyID, reason, since string) (*TrustedKeys, error) 
 	entry := RevokedKey{KeyID: keyID, FingerprintSHA256: names.FingerprintSHA256, Reason: reason, Since: since}
 	changed, err := t.with(func(t *TrustedKeys) { t.revoked = append(t.Revoked(), entry) })
 	if err != nil {
-		return nil, fmt.Errorf("revoke a key: %w", err)
+		return nil, say.Errorf("revoke a key: %w", err)
 	}
 	return changed, nil
 }

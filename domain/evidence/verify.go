@@ -3,11 +3,10 @@ package evidence
 import (
 	"crypto/ed25519"
 	"crypto/sha256"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -30,22 +29,30 @@ func CheckSignature(trust *TrustedKeys, keyID string, payload []byte, signature 
 	return finding
 }
 
-func checkSignature(trust *TrustedKeys, keyID string, payload []byte, signature string) (Finding, TrustedKey, string) {
+func checkSignature(trust *TrustedKeys, keyID string, payload []byte, signature string) (Finding, TrustedKey, error) {
 	raw, ok := decodeBase64URL(signature, ed25519.SignatureSize)
 	if !ok {
-		return Invalid, TrustedKey{}, "the signature is not 86 base64url characters in their one spelling"
+		return Invalid, TrustedKey{}, errSignatureForm
 	}
 	key, trusted := trust.Lookup(keyID)
 	switch {
 	case key.KeyID == "" && !trust.isRevoked(keyID):
-		return Untrusted, key, "the key is not among the trusted keys"
+		return Untrusted, key, ErrUnknownKey
 	case !trusted:
-		return Untrusted, key, "the key has been revoked"
+		return Untrusted, key, errRevokedSigner
 	case !key.verify(payload, raw):
-		return Invalid, key, "the signature does not belong to the payload"
+		return Invalid, key, errForeignSignature
 	}
-	return Valid, key, ""
+	return Valid, key, nil
 }
+
+// Reasons why a signature does not hold.
+var (
+	errSignatureForm    = say.Errorf("the signature is not 86 base64url characters in their one spelling")
+	errRevokedSigner    = say.Errorf("the key has been revoked")
+	errForeignSignature = say.Errorf("the signature does not belong to the payload")
+	errOtherKey         = say.Errorf("the receipt's key differs from the trusted key of the same keyId")
+)
 
 // VerifyRecord checks the signature over the stored bytes and then reads them (contract, section 4.1, steps 2 to 5).
 // The payload is zero unless Valid: the hash of a record that does not verify must not be used for a comparison. The
@@ -67,10 +74,10 @@ func verifyPayload[P any](
 }
 
 // checkSigned is checkSignature with the receipt's names of the key, which must equal the pinned ones (step 3).
-func checkSigned(trust *TrustedKeys, s Signed) (Finding, TrustedKey, string) {
+func checkSigned(trust *TrustedKeys, s Signed) (Finding, TrustedKey, error) {
 	finding, key, reason := checkSignature(trust, s.KeyID, []byte(s.Payload), s.Signature)
 	if finding == Valid && (s.KeyNames != key.KeyNames) {
-		return Invalid, key, "the receipt's key differs from the trusted key of the same keyId"
+		return Invalid, key, errOtherKey
 	}
 	return finding, key, reason
 }
@@ -132,9 +139,9 @@ type Findings struct {
 	Record      *RecordPayload      `json:"record"`
 	Certificate *CertificatePayload `json:"certificate"`
 	// Reasons are the failures in words. ExitCode returns 1 exactly if there are any.
-	Reasons []string `json:"reasons"`
+	Reasons []say.Sentence `json:"reasons"`
 	// Notes are further remarks for the reader. They are not failures.
-	Notes []string `json:"notes"`
+	Notes []say.Sentence `json:"notes"`
 
 	accepted bool // the record was accepted although its key was revoked
 }
@@ -145,9 +152,13 @@ func (f Findings) ExitCode() int {
 	return min(len(f.Reasons), 1)
 }
 
-func (f *Findings) fail(part, reason string) { f.Reasons = append(f.Reasons, part+": "+reason) }
+func (f *Findings) fail(part, format string, args ...any) {
+	f.Reasons = append(f.Reasons, say.Sentencef("%s: %s", part, say.Sentencef(format, args...)))
+}
 
-func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
+func (f *Findings) note(format string, args ...any) {
+	f.Notes = append(f.Notes, say.Sentencef(format, args...))
+}
 
 // Verify takes a receipt, or a downloaded certificate of certification, through the nine steps of the contract, section
 // 4.1. It also checks a proof of inclusion by the steps of section 4.3 if the trusted keys name a log key, and tokens
@@ -158,11 +169,11 @@ func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 	f := Findings{
 		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked,
 		Time:    NotChecked,
-		Reasons: []string{}, Notes: []string{},
+		Reasons: []say.Sentence{}, Notes: []say.Sentence{},
 	}
 	o, err := openReceipt(new(strictjson.Meter), receipt)
 	if err != nil {
-		f.fail("signature", err.Error())
+		f.fail("signature", "%s", err)
 		return f
 	}
 	if o.Has("contract") {
@@ -176,7 +187,7 @@ func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts Options) {
 	e, err := readEnvelope(o)
 	if err != nil {
-		f.fail("signature", err.Error())
+		f.fail("signature", "%s", err)
 		return
 	}
 	for part, supplied := range map[*Finding]bool{
@@ -212,36 +223,37 @@ func (t *TrustedKeys) isRevoked(keyID string) bool {
 // acceptStamped performs steps 2 to 5 for a record whose key is revoked: it is accepted if a pinned authority stamped
 // it before the revocation.
 func (f *Findings) acceptStamped(e Envelope, trust *TrustedKeys, now time.Time) {
-	refuse := func(finding Finding, reason string) {
+	refuse := func(finding Finding, reason error) {
 		f.Signature = finding
-		f.fail("signature", reason)
+		f.fail("signature", "%s", reason)
 	}
 	key, err := trust.revokedKey(e.KeyNames)
 	if err != nil {
-		refuse(Untrusted, err.Error())
+		refuse(Untrusted, err)
 		return
 	}
 	raw, ok := decodeBase64URL(e.Signature, ed25519.SignatureSize)
 	if !ok || !key.verify([]byte(e.Payload), raw) {
-		refuse(Invalid, "the signature does not belong to the payload")
+		refuse(Invalid, errForeignSignature)
 		return
 	}
 	p, err := ParseRecordPayload([]byte(e.Payload))
 	if err != nil {
-		refuse(Invalid, err.Error())
+		refuse(Invalid, err)
 		return
 	}
 	r, _ := trust.revocation(key.KeyNames)
 	timing := judgeTime(e, trust, p.ReceivedAt, now)
 	if timing == nil || timing.finding != Valid || !timing.stamp.before.Before(r.since()) {
-		refuse(Untrusted, "the key has been revoked, and no pinned authority stamped the record before "+r.Since)
+		refuse(
+			Untrusted, say.Errorf("the key has been revoked, and no pinned authority stamped the record before %s", r.Since),
+		)
 		return
 	}
 	f.Signature, f.Record, f.accepted = Valid, &p, true
 	timing.tell(f)
 	f.note(
-		"The signing key was revoked (" + r.Reason + ") since " + r.Since +
-			"; a pinned authority had stamped the record before.",
+		"The signing key was revoked (%s) since %s; a pinned authority had stamped the record before.", r.Reason, r.Since,
 	)
 }
 
@@ -252,13 +264,13 @@ func (t *TrustedKeys) revokedKey(names KeyNames) (PublicKey, error) {
 	if key.KeyID == "" {
 		x, ok := decodeBase64URL(names.JWK.X, ed25519.PublicKeySize)
 		if !ok {
-			return PublicKey{}, errors.New("the receipt's key cannot be read")
+			return PublicKey{}, say.Errorf("the receipt's key cannot be read")
 		}
 		key.PublicKey, _ = NewPublicKey(x) // never fails: x has the right length
 	}
 	r, _ := t.revocation(key.KeyNames)
 	if key.KeyNames != names || r.KeyID != key.KeyID || r.FingerprintSHA256 != key.FingerprintSHA256 {
-		return PublicKey{}, errors.New("the receipt's key differs from the revoked key of the same keyId")
+		return PublicKey{}, say.Errorf("the receipt's key differs from the revoked key of the same keyId")
 	}
 	return key.PublicKey, nil
 }
@@ -268,7 +280,7 @@ func (t *TrustedKeys) revokedKey(names KeyNames) (PublicKey, error) {
 func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, opts Options) {
 	s := readSigned(o)
 	if err := refusal(o.Problems()); err != nil {
-		f.fail("signature", "certificate: "+err.Error())
+		f.fail("signature", "certificate: %s", err)
 		return
 	}
 	certificate, signed := verifySigned(f, s, trust, ParseCertificatePayload)
@@ -303,7 +315,7 @@ func (f *Findings) require(opts Options) {
 	}
 	if n := opts.RequireWitnesses; n > 0 && (f.Witnessed == nil || *f.Witnessed < n) {
 		f.fail(
-			"witnesses", fmt.Sprintf("%d pinned witnesses must have cosigned the checkpoint of a valid proof of inclusion", n),
+			"witnesses", "%d pinned witnesses must have cosigned the checkpoint of a valid proof of inclusion", n,
 		)
 	}
 }
@@ -314,7 +326,7 @@ func verifySigned[P any](f *Findings, s Signed, trust *TrustedKeys, parse func([
 	finding, key, reason := checkSigned(trust, s)
 	f.Signature = finding
 	if finding != Valid {
-		f.fail("signature", reason)
+		f.fail("signature", "%s", reason)
 		return nil, false
 	}
 	if key.Status == KeyRetired {
@@ -323,7 +335,7 @@ func verifySigned[P any](f *Findings, s Signed, trust *TrustedKeys, parse func([
 	read, err := parse([]byte(s.Payload))
 	if err != nil {
 		f.Signature = Invalid
-		f.fail("signature", err.Error())
+		f.fail("signature", "%s", err)
 		return nil, true
 	}
 	return &read, true
@@ -337,11 +349,11 @@ func (f *Findings) verifyReferences(r *References) {
 	}
 	err := r.check()
 	if err == nil && r.SHA256() != f.Record.ReferencesSHA256 {
-		err = errors.New("they are not those that the record was signed with")
+		err = say.Errorf("they are not those that the record was signed with")
 	}
 	if f.References = Valid; err != nil {
 		f.References = Invalid
-		f.fail("references", err.Error())
+		f.fail("references", "%s", err)
 	}
 }
 
@@ -364,11 +376,11 @@ func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Ti
 	f.ObservedStatus, f.ObservedAt = &p.Status, &observedAt
 	switch p.Status {
 	case Revoked:
-		f.fail("observation", "the record had been revoked by "+observedAt)
+		f.fail("observation", "the record had been revoked by %s", observedAt)
 	case Superseded:
-		f.note("The version is historical: a version with a higher number was registered by " + observedAt + ".")
+		f.note("The version is historical: a version with a higher number was registered by %s.", observedAt)
 	default:
-		f.note("The version was current at " + observedAt + "; that is not its present state.")
+		f.note("The version was current at %s; that is not its present state.", observedAt)
 	}
 }
 
@@ -384,15 +396,20 @@ func (f *Findings) compare(d *Document, sha256 string, size int64) {
 		return
 	}
 	f.FileMatch = new(hash == sha256)
-	signed, counted := "registered", "the origin declared"
-	if f.Certificate != nil {
-		signed, counted = "certified", "the service counted"
+	certified, otherSize := f.Certificate != nil, d.Size >= 0 && d.Size != size
+	switch {
+	case *f.FileMatch:
+	case certified:
+		f.fail("file", "its SHA-256 is not the certified one: it may be another version, or its metadata may have changed")
+	default:
+		f.fail("file", "its SHA-256 is not the registered one: it may be another version, or its metadata may have changed")
 	}
-	if !*f.FileMatch {
-		f.fail("file", "its SHA-256 is not the "+signed+" one: it may be another version, or its metadata may have changed")
-	}
-	if d.Size >= 0 && d.Size != size {
-		f.note(fmt.Sprintf("The document has %d bytes where %s %d.", d.Size, counted, size))
+	switch {
+	case !otherSize:
+	case certified:
+		f.note("The document has %d bytes where the service counted %d.", d.Size, size)
+	default:
+		f.note("The document has %d bytes where the origin declared %d.", d.Size, size)
 	}
 }
 
@@ -422,21 +439,21 @@ func verifyState[P interface{ state() StatusPayload }](
 		state := p.state()
 		switch {
 		case err != nil:
-			reason = err.Error()
+			reason = err
 		case state.PublicID != f.Record.PublicID || state.PayloadSHA256 != sha256.Sum256([]byte(e.Payload)):
-			reason = "it is about another record"
+			reason = say.Errorf("it is about another record")
 		case state.ObservedAt.After(now.Add(clockTolerance)):
-			reason = "it lies in the future of this computer's clock"
+			reason = say.Errorf("it lies in the future of this computer's clock")
 		default:
 			return p, Valid
 		}
 		finding = Invalid
 	}
 	if f.accepted && finding == Untrusted && trust.isRevoked(s.KeyID) {
-		f.note("The " + part + " was signed with a revoked key: it says nothing.")
+		f.note("The %s was signed with a revoked key: it says nothing.", part)
 		return p, finding
 	}
-	f.fail(part, reason)
+	f.fail(part, "%s", reason)
 	return p, finding
 }
 
@@ -460,13 +477,13 @@ func (f *Findings) verifyAsOf(e Envelope, trust *TrustedKeys, now time.Time) {
 		return
 	}
 	f.StatusAsOf, f.AsOfStatus, f.AsOf, f.AsOfSequence = Valid, &p.Status, new(FormatTime(p.AsOf)), &p.AsOfSequence
-	when := fmt.Sprintf("%s (sequence %d)", *f.AsOf, p.AsOfSequence)
+	when := say.Sentencef("%s (sequence %d)", *f.AsOf, p.AsOfSequence)
 	switch p.Status {
 	case Revoked:
-		f.fail("status as of", "the record had been revoked by "+when)
+		f.fail("status as of", "the record had been revoked by %s", when)
 	case Superseded:
-		f.note("History: by " + when + " a version with a higher number was registered.")
+		f.note("History: by %s a version with a higher number was registered.", when)
 	default:
-		f.note("History: the version was current as of " + when + "; this says nothing about any later time.")
+		f.note("History: the version was current as of %s; this says nothing about any later time.", when)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"integrityledger/domain/say"
 )
 
 func TestFindingsAsJSON(t *testing.T) {
@@ -175,7 +177,7 @@ func TestHistoryIsNotThePresent(t *testing.T) {
 		s := f.signer.SignPayload(p.AppendCanonical(nil))
 		e.StatusObservation, e.StatusAsOf = nil, &s
 		found := Verify(marshal(t, e), f.trust, Options{Now: testNow})
-		words := strings.Join(append(found.Notes, found.Reasons...), " ")
+		words := say.Join(append(found.Notes, found.Reasons...), " ").String()
 		if found.StatusAsOf != Valid || found.Observation != NotSupplied || found.ObservedStatus != nil ||
 			found.ObservedAt != nil ||
 			(status != Revoked) != strings.Contains(words, "History: ") || !strings.Contains(words, FormatTime(p.AsOf)) {

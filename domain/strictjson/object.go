@@ -5,14 +5,34 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"integrityledger/domain/say"
 )
 
 // Problem is one offending member of a text.
 type Problem struct {
-	Pointer string    `json:"pointer"` // RFC 6901; empty for the whole value
-	Code    string    `json:"code"`
-	Message string    `json:"message"` // what the member must be, in English
-	said    *Sentence // nil: use Message
+	Pointer string        `json:"pointer"` // RFC 6901; empty for the whole value
+	Code    string        `json:"code"`
+	Message string        `json:"message"` // what the member must be, in English
+	said    *say.Sentence // nil: use Message
+}
+
+// NewProblem returns a Problem whose message is a format with its arguments (say.Sentence).
+func NewProblem(pointer, code, format string, args ...any) Problem {
+	said := say.Sentence{Format: format, Args: args}
+	p := Problem{Pointer: pointer, Code: code, Message: said.String()}
+	if len(args) > 0 {
+		p.said = &said
+	}
+	return p
+}
+
+// Said returns the message for all languages.
+func (p Problem) Said() say.Sentence {
+	if p.said == nil {
+		return say.Sentence{Format: p.Message}
+	}
+	return *p.said
 }
 
 // Codes of the problems found by this package; callers may add others.
@@ -213,13 +233,13 @@ func (o *Object) appendUnexpected(list []Problem) []Problem {
 		seen[i]++
 		switch {
 		case seen[i] == 2:
-			list = append(list, o.about(m.Name, CodeDuplicate, Sentence{Format: "the member appears more than once"}))
+			list = append(list, o.about(m.Name, CodeDuplicate, say.Sentence{Format: "the member appears more than once"}))
 		case seen[i] == 1 && !o.entries[i].asked && o.report.source == fromQuery:
-			list = append(list, o.about(m.Name, CodeParameter, Sentence{Format: "there is no such parameter"}))
+			list = append(list, o.about(m.Name, CodeParameter, say.Sentence{Format: "there is no such parameter"}))
 		case seen[i] == 1 && !o.entries[i].asked:
-			message := Sentence{Format: "there is no such member"}
+			message := say.Sentence{Format: "there is no such member"}
 			if similar := o.similar(m.Name); similar != "" {
-				message = Sentence{"there is no such member; did you mean %s?", []any{similar}}
+				message = say.Sentencef("there is no such member; did you mean %s?", similar)
 			}
 			list = append(list, o.about(m.Name, CodeUnknown, message))
 		}
@@ -246,7 +266,7 @@ const maxShownName = 200
 
 // about returns a problem of a member whose name was chosen by the text's author. If the name is too long to be
 // repeated, the problem is reported at the object.
-func (o *Object) about(name, code string, message Sentence) Problem {
+func (o *Object) about(name, code string, message say.Sentence) Problem {
 	if len(name) > maxShownName {
 		return NewProblem(o.pointer, code, "%s (its name has %d bytes)", message, len(name))
 	}
@@ -268,8 +288,8 @@ func (o *Object) similar(name string) string {
 	return ""
 }
 
-// Problem adds a problem of a member; name "" means the object itself. format and args say what the member must be; see
-// Sentence.
+// Problem adds a problem of a member; name "" means the object itself. format and args say what the member must be
+// (say.Sentence).
 func (o *Object) Problem(name, code, format string, args ...any) { o.add(name, "", code, format, args) }
 
 // ElementProblem adds a problem of one element of an array member.

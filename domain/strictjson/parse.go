@@ -8,11 +8,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math"
+	"strings"
 	"sync/atomic"
 	"unicode/utf8"
+
+	"integrityledger/domain/say"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -38,6 +40,9 @@ func (k Kind) String() string {
 		rawText: "a text",
 	}[k]
 }
+
+// Say implements say.Phrase.
+func (k Kind) Say(c say.Catalogue) (string, bool) { return say.Word(k.String()).Say(c) }
 
 // Value is one JSON value as written: members in order, duplicates included, numbers as their raw text. It is
 // immutable; the zero Value is null.
@@ -134,11 +139,16 @@ const maxValues = 200_000
 // SyntaxError says why a text is not exactly one JSON value, and at which byte.
 type SyntaxError struct {
 	Offset  int
-	Message string
+	Message say.Sentence
 }
 
-func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("%s (at byte %d)", e.Message, e.Offset)
+func (e *SyntaxError) Error() string { return e.sentence().String() }
+
+// Say implements say.Phrase.
+func (e *SyntaxError) Say(c say.Catalogue) (string, bool) { return e.sentence().Say(c) }
+
+func (e *SyntaxError) sentence() say.Sentence {
+	return say.Sentencef("%s (at byte %d)", e.Message, e.Offset)
 }
 
 // Parse reads exactly one JSON value. Every error is a *SyntaxError: not UTF-8, a byte order mark, anything before or
@@ -173,17 +183,26 @@ func refusal(data []byte, err error) error {
 	var grammar *json.SyntaxError
 	switch {
 	case bytes.HasPrefix(data, []byte("\xef\xbb\xbf")):
-		return &SyntaxError{0, "the text begins with a byte order mark"}
+		return &SyntaxError{0, say.Sentencef("the text begins with a byte order mark")}
 	case !utf8.Valid(data):
-		return &SyntaxError{invalidUTF8(data), "the text is not UTF-8"}
+		return &SyntaxError{invalidUTF8(data), say.Sentencef("the text is not UTF-8")}
 	case len(bytes.TrimLeft(data, " \t\r\n")) == 0:
-		return &SyntaxError{len(data), "the text must be one JSON value and is empty"}
+		return &SyntaxError{len(data), say.Sentencef("the text must be one JSON value and is empty")}
 	case errors.As(json.Unmarshal(data, new(json.RawMessage)), &grammar):
-		return &SyntaxError{int(grammar.Offset), grammar.Error()}
+		return &SyntaxError{int(grammar.Offset), grammarFault(grammar.Error())}
 	case errors.As(err, &surrogate):
-		return &SyntaxError{int(surrogate.ByteOffset), "a lone surrogate escape stands for no character"}
+		return &SyntaxError{int(surrogate.ByteOffset), say.Sentencef("a lone surrogate escape stands for no character")}
 	}
 	return err
+}
+
+// grammarFault is what encoding/json says of a text, which names at most one character.
+func grammarFault(message string) say.Sentence {
+	rest, found := strings.CutPrefix(message, "invalid character ")
+	if character, where, cut := strings.Cut(rest, "' "); found && cut {
+		return say.Sentencef("invalid character %s %s", character+"'", say.Sentence{Format: where})
+	}
+	return say.Sentence{Format: message}
 }
 
 func invalidUTF8(data []byte) int {
@@ -211,7 +230,7 @@ func (r *reader) value() (Value, error) {
 	if r.values++; r.values > maxValues {
 		rest := r.UnreadBuffer() // the text after the last token
 		between := len(rest) - len(bytes.TrimLeft(rest, ",: \t\r\n"))
-		return Value{}, &SyntaxError{int(r.InputOffset()) + between, fmt.Sprintf("more than %d values", maxValues)}
+		return Value{}, &SyntaxError{int(r.InputOffset()) + between, say.Sentencef("more than %d values", maxValues)}
 	}
 	r.steps++
 	if r.values%stopInterval == 0 && r.meter.Stop != nil && r.meter.Stop() {
@@ -241,7 +260,7 @@ func (r *reader) value() (Value, error) {
 func (r *reader) items(kind Kind, end jsontext.Kind) (v Value, err error) {
 	start := r.InputOffset() - 1
 	if r.StackDepth() > r.maxDepth {
-		return v, &SyntaxError{int(start), fmt.Sprintf("nested deeper than %d", r.maxDepth)}
+		return v, &SyntaxError{int(start), say.Sentencef("nested deeper than %d", r.maxDepth)}
 	}
 	v.kind = kind
 	for r.PeekKind() != end {

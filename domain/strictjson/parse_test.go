@@ -50,7 +50,7 @@ func TestParseRefuses(t *testing.T) {
 			if !errors.As(err, &syntax) {
 				t.Fatalf("%.40q was accepted: %v", text, err)
 			}
-			if syntax.Message == "" || syntax.Offset < 0 || syntax.Offset > len(text)+1 {
+			if syntax.Message.Format == "" || syntax.Offset < 0 || syntax.Offset > len(text)+1 {
 				t.Errorf("%+v", *syntax)
 			}
 		})

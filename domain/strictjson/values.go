@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"integrityledger/domain/say"
 )
 
 // source is the origin of an Object.
@@ -18,8 +20,8 @@ const (
 )
 
 // noun returns the source's word for a member.
-func (s source) noun() string {
-	return [...]string{fromJSON: "member", fromQuery: "parameter", fromForm: "field"}[s]
+func (s source) noun() say.Word {
+	return [...]say.Word{fromJSON: "member", fromQuery: "parameter", fromForm: "field"}[s]
 }
 
 // TextRule states the requirement of ValidText.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"integrityledger/domain/say"
 )
 
 // TestQueryKeepsItsWords pins the published codes, messages and their order.
@@ -35,13 +37,13 @@ func TestQueryKeepsItsWords(t *testing.T) {
 		t.Error(list)
 	}
 	want := []Problem{
-		NewProblem("/b", CodeDuplicate, "the %s appears more than once", "parameter"),
+		NewProblem("/b", CodeDuplicate, "the %s appears more than once", say.Word("parameter")),
 		NewProblem("/n", CodeInteger, "must be an integer in plain digits"),
 		NewProblem("/m", CodeRange, "must be an integer from %d to %d", int64(1), int64(10)),
 		NewProblem("/huge", CodeInteger, "must be an integer in plain digits"),
 		NewProblem("/yes", CodeFormat, "must be true or false"),
 		NewProblem("/word", CodeFormat, "must be a word"),
-		NewProblem("/absent", CodeRequired, "the %s is required", "parameter"),
+		NewProblem("/absent", CodeRequired, "the %s is required", say.Word("parameter")),
 	}
 	if wrong := o.Wrong(); !reflect.DeepEqual(wrong, want) {
 		t.Errorf("wrong: %v", wrong)

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/fair"
 	"integrityledger/handlers/oauth"
@@ -64,7 +65,7 @@ type Edge struct {
 	Identity
 	bodies  *fair.Semaphore[domain.OrganizationID] // large bodies, from before they are read until they are answered
 	version []string                               // of the service: the value of versionHeader
-	spanish map[string]string
+	spanish say.Catalogue
 	faces   Faces
 }
 
@@ -115,7 +116,7 @@ func New(c Config) *Edge {
 		},
 		bodies:  newBodies(c.Closing),
 		version: []string{Must(serviceVersion())},
-		spanish: Must(spanishMessages()),
+		spanish: say.Spanish(),
 	}
 	for _, code := range Must(ErrorCodes()) {
 		e.Codes[code.Code] = code

@@ -1,9 +1,6 @@
 package edge
 
 import (
-	_ "embed"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -37,24 +34,3 @@ func PreferredLanguage(acceptLanguage []string, other evidence.Language) evidenc
 var anyLanguage = xlanguage.MustParse("mul") // the parser's tag for *
 
 var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
-
-// messagesFile has the Spanish text of every message of the API, by its English format (strictjson.Sentence).
-//
-//go:embed messages.es.json
-var messagesFile []byte
-
-func spanishMessages() (map[string]string, error) {
-	var messages map[string]string
-	if err := json.Unmarshal(messagesFile, &messages); err != nil {
-		return nil, fmt.Errorf("messages.es.json: %w", err)
-	}
-	return messages, nil
-}
-
-// translated returns the Spanish text of a message. Any other text is returned unchanged.
-func (s *Edge) translated(message string) string {
-	if spanish, ok := s.spanish[message]; ok {
-		return spanish
-	}
-	return message
-}

@@ -22,6 +22,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 )
@@ -144,9 +145,9 @@ func (s *Edge) Explain(c *Call, err error) (*domain.Error, web.Code, *wire.Failu
 		body.Errors = []domain.FieldError{}
 	}
 	if language == evidence.Spanish {
-		body.Detail = refused.In(s.translated)
+		body.Detail = say.In(s.spanish, refused.Said())
 		for i, field := range body.Errors {
-			body.Errors[i].Message = field.In(s.translated)
+			body.Errors[i].Message = say.In(s.spanish, field.Said())
 		}
 	}
 	if e := refused.Existing; e != nil {

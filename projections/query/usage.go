@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/domain/strictjson"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
@@ -54,9 +54,9 @@ func (s AllowanceReader) TakeRequests(ctx context.Context, a domain.Access, n in
 		s.RequestsReached(a.Organization.Shard())
 	}
 	if err == nil && !taken {
-		var fewer strictjson.Sentence
+		var fewer say.Sentence
 		if n > 1 {
-			fewer = strictjson.Sentence{Format: ", or fewer are left than the %d of this batch", Args: []any{n}}
+			fewer = say.Sentence{Format: ", or fewer are left than the %d of this batch", Args: []any{n}}
 		}
 		err = domain.Refuse(
 			domain.RequestQuotaExhausted,

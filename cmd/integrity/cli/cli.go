@@ -25,6 +25,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 )
 
 func (a *App) Variable(name string) string {
@@ -86,13 +87,15 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		Use: use, Short: short, SuggestionsMinimumDistance: 2,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("%q needs a subcommand; see %s --help", c.CommandPath(), c.CommandPath())
+				return say.Errorf("%q needs a subcommand; see %s --help", c.CommandPath(), c.CommandPath())
 			}
-			near := strings.Join(c.SuggestionsFor(args[0]), "\n  ")
-			if near != "" {
-				near = "\n\nDid you mean this?\n  " + near
+			path, near := c.CommandPath(), strings.Join(c.SuggestionsFor(args[0]), "\n  ")
+			if near == "" {
+				return say.Errorf("unknown command %q for %q; see %s --help", args[0], path, path)
 			}
-			return fmt.Errorf("unknown command %q for %q; see %s --help%s", args[0], c.CommandPath(), c.CommandPath(), near)
+			return say.Errorf(
+				"unknown command %q for %q; see %s --help\n\nDid you mean this?\n  %s", args[0], path, path, near,
+			)
 		},
 	}
 	c.AddCommand(commands...)
@@ -106,11 +109,10 @@ func Arguments(least, most int) cobra.PositionalArgs {
 		if len(args) >= least && len(args) <= most {
 			return nil // cobra itself reports missing flags
 		}
-		lacks := ""
 		if err := c.ValidateRequiredFlags(); err != nil {
-			lacks = "; " + err.Error()
+			return say.Errorf("the command must read %q; %w; see %s --help", c.UseLine(), err, c.CommandPath())
 		}
-		return fmt.Errorf("the command must read %q%s; see %s --help", c.UseLine(), lacks, c.CommandPath())
+		return say.Errorf("the command must read %q; see %s --help", c.UseLine(), c.CommandPath())
 	}
 }
 
@@ -150,7 +152,7 @@ func (s *screen) Write(text []byte) (int, error) {
 		shown = b.Bytes()
 	}
 	if _, err := s.Writer.Write(shown); err != nil {
-		err = fmt.Errorf("standard output: %w", err)
+		err = say.Errorf("standard output: %w", err)
 		s.failed = cmp.Or(s.failed, err)
 		return 0, err
 	}
@@ -251,15 +253,16 @@ func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	root.SetOut(a.Out)
 	root.SetErr(a.Errs)
+	a.translate(root)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		err = out.failed
 	}
 	if err != nil && err.Error() != "" {
-		_, _ = fmt.Fprintln(a.Errs, "integrity:", harmless(err.Error()))
+		_, _ = fmt.Fprintln(a.Errs, "integrity:", harmless(a.ErrorText(err)))
 		if refused, ok := errors.AsType[*domain.Error](err); ok {
 			for _, f := range refused.Fields {
-				_, _ = fmt.Fprintf(a.Errs, "  %s %s\n", f.Pointer, f.Message)
+				_, _ = fmt.Fprintf(a.Errs, "  %s %s\n", f.Pointer, a.Say(f.Said()))
 			}
 		}
 	}
@@ -300,5 +303,5 @@ func (m Manual) Command(name string) *cobra.Command {
 	if !found {
 		panic("no help text for the command " + name)
 	}
-	return &c
+	return annotated(c)
 }

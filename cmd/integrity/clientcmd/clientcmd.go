@@ -4,7 +4,6 @@ package clientcmd
 import (
 	"cmp"
 	_ "embed"
-	"fmt"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -12,6 +11,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 )
 
@@ -23,7 +23,10 @@ const Name = "integrity-cli"
 //go:embed help.txt
 var help string
 
-var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
+//go:embed help.es.txt
+var spanishHelp string
+
+var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help).In(spanishHelp) })
 
 type app struct{ *cli.App }
 
@@ -74,7 +77,7 @@ func ConnectTo(a *cli.App, url string) (*client.Client, error) {
 	}
 	key := a.Variable(config.VariableAPIKey)
 	if _, _, ok := domain.ParseAPIKey(key); !ok {
-		return nil, fmt.Errorf("%s must be an API key's text (ik_…)", config.VariableAPIKey)
+		return nil, say.Errorf("%s must be an API key's text (ik_…)", config.VariableAPIKey)
 	}
 	return client.New(client.Config{BaseURL: base, APIKey: key, Name: Name})
 }
@@ -87,7 +90,7 @@ func (a *app) serviceURL(flag string) (string, error) {
 	}
 	base, err := client.ParseBaseURL(cmp.Or(text, "http://127.0.0.1:8080"))
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, err)
+		return "", say.Errorf("%s: %w", name, err)
 	}
 	return base, nil
 }
@@ -117,7 +120,7 @@ func written(err error) error {
 // next.
 func Unconfirmed(err error, then string) error {
 	if client.Unknown(err) {
-		err = fmt.Errorf("%w\n  the outcome is unknown: %s", err, then)
+		err = say.Errorf("%w\n  the outcome is unknown: %s", err, then)
 	}
 	return Refusal(err)
 }

@@ -1,14 +1,13 @@
 package clientcmd
 
 import (
-	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 )
@@ -21,7 +20,7 @@ type recordLocation struct {
 
 // readLocation parses a verification link, the record's address in the public API, or a bare publicId.
 func readLocation(text string) (recordLocation, error) {
-	wrong := errors.New("it must be a verification link, or the 26 characters of a publicId")
+	wrong := say.Errorf("it must be a verification link, or the 26 characters of a publicId")
 	if _, ok := domain.ParsePublicID(text); ok {
 		return recordLocation{publicID: text}, nil
 	}
@@ -40,7 +39,7 @@ func readLocation(text string) (recordLocation, error) {
 		}
 		base, err := client.ParseBaseURL(u.Scheme + "://" + u.Host)
 		if err != nil {
-			return recordLocation{}, fmt.Errorf("URL: %w", err)
+			return recordLocation{}, say.Errorf("URL: %w", err)
 		}
 		return recordLocation{base, strings.TrimSuffix(id, "/receipt")}, nil
 	}
@@ -52,7 +51,7 @@ func (a *app) compareCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		at, err := readLocation(args[1])
 		if err != nil {
-			return fmt.Errorf("URL: %w", err)
+			return say.Errorf("URL: %w", err)
 		}
 		if at.base == "" {
 			if at.base, err = a.serviceURL(flags.url); err != nil {
@@ -69,7 +68,7 @@ func (a *app) compareCommand() *cobra.Command {
 		}
 		answer, err := service.Compare(c.Context(), at.publicID, h.sha256)
 		if err != nil {
-			return fmt.Errorf("it could not be checked, which is not a mismatch: %w", err)
+			return say.Errorf("it could not be checked, which is not a mismatch: %w", err)
 		}
 		return a.answer(flags.JSON, answer, string(answer.Result)+"\n"+comparisonWords[answer.Result]+"\n", answer.Verified)
 	}

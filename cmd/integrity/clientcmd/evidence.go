@@ -1,7 +1,6 @@
 package clientcmd
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 )
 
@@ -53,14 +53,14 @@ func (a *app) evidenceCommand() *cobra.Command {
 func (a *app) recordClient(text string, flags *Flags) (recordLocation, *client.Client, error) {
 	at, err := readLocation(text)
 	if err != nil {
-		return at, nil, fmt.Errorf("PUBLIC_ID: %w", err)
+		return at, nil, say.Errorf("PUBLIC_ID: %w", err)
 	}
 	service, err := Connect(a.App, flags)
 	if err != nil {
 		return at, nil, err
 	}
 	if at.base != "" && at.base != service.BaseURL() {
-		return at, nil, fmt.Errorf(
+		return at, nil, say.Errorf(
 			"PUBLIC_ID: the link leads to %s, but the key is for %s: set --url or %s if they are the same service", at.base,
 			service.BaseURL(), config.VariableBaseURL,
 		)
@@ -91,14 +91,20 @@ func (a *app) verifyCommand() *cobra.Command {
 	c.Flags().BoolVar(&options.AcceptStampedBeforeRevocation, "accept-stamped-before-revocation", false,
 		"accept a record whose signing key was revoked, if a pinned timestamp authority stamped it before")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	language := c.Flags().String("language", string(evidence.English), "language of the closing text, en or es")
+	language := c.Flags().String("language", "", "language of the closing text, en or es (default: the locale's)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		language := evidence.Language(*language)
+		switch {
+		case language == "" && *asJSON:
+			language = evidence.English
+		case language == "":
+			language = a.Language()
+		}
 		if language != evidence.English && language != evidence.Spanish {
-			return errors.New("--language must be en or es")
+			return say.Errorf("--language must be en or es")
 		}
 		if options.RequireWitnesses < 0 {
-			return errors.New("--require-witnesses must be 0 or more")
+			return say.Errorf("--require-witnesses must be 0 or more")
 		}
 		receipt, err := readReceipt(args[0])
 		if err != nil {
@@ -122,7 +128,7 @@ func (a *app) verifyCommand() *cobra.Command {
 			title, limits = evidence.CertificateLimitsTitle, evidence.CertificateLimits
 		}
 		points := limits(language, "")
-		text := describeFindings(findings, len(trusted.Witnesses())) + "\n" + title(language) + ":\n- " +
+		text := a.describeFindings(findings, len(trusted.Witnesses())) + "\n" + title(language) + ":\n- " +
 			strings.Join(points, "\n- ") + "\n"
 		return a.answer(*asJSON, struct {
 			evidence.Findings
@@ -136,84 +142,84 @@ func (a *app) verifyCommand() *cobra.Command {
 func readReceipt(path string) ([]byte, error) {
 	f, err := keyfiles.OpenRegular(path)
 	if err != nil {
-		return nil, fmt.Errorf("receipt: %w", err)
+		return nil, say.Errorf("receipt: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, evidence.MostReceipt+1))
 	if err != nil {
-		return nil, fmt.Errorf("receipt: %w", err)
+		return nil, say.Errorf("receipt: %w", err)
 	}
 	return text, nil
 }
 
-// describeFindings describes the findings as text. witnesses is the number of pinned witnesses.
-func describeFindings(f evidence.Findings, witnesses int) string {
+// describeFindings describes the findings as text, with the names and values that they have in JSON. witnesses is the
+// number of pinned witnesses.
+func (a *app) describeFindings(f evidence.Findings, witnesses int) string {
 	var b strings.Builder
-	line := func(name, format string, values ...any) {
-		fmt.Fprintf(&b, "%-13s %s\n", name, fmt.Sprintf(format, values...))
-	}
-	file := func(what string) {
+	write := func(name, text string) { fmt.Fprintf(&b, "%-13s %s\n", name, text) }
+	sayLine := func(name, format string, values ...any) { write(name, a.Sayf(format, values...)) }
+	file := func(matches, differs say.Word) {
 		switch {
 		case f.FileMatch == nil:
-			line("file", "not compared")
+			sayLine("file", "not compared")
 		case *f.FileMatch:
-			line("file", "matches the %s SHA-256", what)
+			write("file", a.Say(matches))
 		default:
-			line("file", "DIFFERS from the %s SHA-256", what)
+			write("file", a.Say(differs))
 		}
 	}
-	line("signature", "%s", f.Signature)
+	sayLine("signature", "%s", f.Signature)
 	if c := f.Certificate; c != nil {
-		line("validity", "not established offline")
-		file("certified")
-		line("certificate", "%s, issued at %s by the clock of %s", c.PublicID, c.IssuedAt, c.Issuer)
+		write(a.Sayf("validity"), a.Sayf("not established offline"))
+		file(say.Word("matches the certified SHA-256"), say.Word("DIFFERS from the certified SHA-256"))
+		sayLine("certificate", "%s, issued at %s by the clock of %s", c.PublicID, c.IssuedAt, c.Issuer)
 		// Quote the organization's texts, so that they cannot imitate lines of this program.
 		if c.Title != nil {
-			line("title", "%q, in the organization's words", *c.Title)
+			sayLine("title", "%q, in the organization's words", *c.Title)
 		}
 		if c.OrganizationName != nil {
-			line("organization", "%q, in its own words", *c.OrganizationName)
+			sayLine("organization", "%q, in its own words", *c.OrganizationName)
 		}
 	} else {
-		line("references", "%s", f.References)
+		sayLine("references", "%s", f.References)
 		if f.ObservedStatus != nil && f.ObservedAt != nil {
-			line("observation", "%s: %s at %s", f.Observation, *f.ObservedStatus, *f.ObservedAt)
+			sayLine("observation", "%s: %s at %s", f.Observation, *f.ObservedStatus, *f.ObservedAt)
 		} else {
-			line("observation", "%s", f.Observation)
+			sayLine("observation", "%s", f.Observation)
 		}
 		switch { // past states are worded so that they cannot be taken for the present one
 		case f.StatusAsOf == evidence.NotSupplied:
 		case f.AsOf == nil || f.AsOfStatus == nil || f.AsOfSequence == nil:
-			line("history", "%s", f.StatusAsOf)
+			sayLine("history", "%s", f.StatusAsOf)
 		default:
-			line("history", "%s as of %s (sequence %d); not the present state", *f.AsOfStatus, *f.AsOf, *f.AsOfSequence)
+			sayLine("history", "%s as of %s (sequence %d); not the present state", *f.AsOfStatus, *f.AsOf, *f.AsOfSequence)
 		}
-		file("registered")
-		line("inclusion", "%s", f.Inclusion)
+		file(say.Word("matches the registered SHA-256"), say.Word("DIFFERS from the registered SHA-256"))
+		sayLine("inclusion", "%s", f.Inclusion)
 		if f.Witnessed != nil {
-			line("witnessed", "%d of %d", *f.Witnessed, witnesses)
+			sayLine("witnessed", "%d of %d", *f.Witnessed, witnesses)
 		}
 		switch {
 		case f.Time == evidence.NotSupplied:
 		case f.ExistedBefore == nil || f.TimeAuthority == nil:
-			line("time", "%s", f.Time)
+			sayLine("time", "%s", f.Time)
 		default:
-			line("time", "%s: existed before %s, says %s", f.Time, *f.ExistedBefore, *f.TimeAuthority)
+			sayLine("time", "%s: existed before %s, says %s", f.Time, *f.ExistedBefore, *f.TimeAuthority)
 		}
 		if r := f.Record; r != nil {
-			line("record", "%s, received at %s by the clock of %s", r.PublicID, evidence.FormatTime(r.ReceivedAt), r.Issuer)
+			sayLine("record", "%s, received at %s by the clock of %s", r.PublicID, evidence.FormatTime(r.ReceivedAt), r.Issuer)
 		}
 	}
 	for _, note := range f.Notes {
-		line("note", "%s", note)
+		write(a.Sayf("note"), a.Say(note))
 	}
 	for _, reason := range f.Reasons {
-		line("NOT VALID", "%s", reason)
+		write(a.Sayf("NOT VALID"), a.Say(reason))
 	}
 	if len(f.Reasons) == 0 {
-		line("verdict", "everything that was supplied and checked is valid")
+		write(a.Sayf("verdict"), a.Sayf("everything that was supplied and checked is valid"))
 	} else {
-		line("verdict", "NOT verified")
+		write(a.Sayf("verdict"), a.Sayf("NOT verified"))
 	}
 	return b.String()
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/domain/say"
 )
 
 // progressFrom is the file size from which hashing shows a progress bar.
@@ -61,26 +61,26 @@ func hashOpen(f *os.File, path string, progress io.Writer) (hashed, error) {
 		return h, err
 	}
 	if !before.Mode().IsRegular() {
-		return h, fmt.Errorf("%s must be a regular file", path)
+		return h, say.Errorf("%s must be a regular file", path)
 	}
 	head := make([]byte, 512)
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return h, fmt.Errorf("%s: %w", path, err)
+		return h, say.Errorf("%s: %w", path, err)
 	}
 	sum := sha256.New()
 	// CopyBuffer must not use WriterTo or ReaderFrom, which bypass the buffer.
 	if h.size, err = io.CopyBuffer(
 		io.MultiWriter(sum, progress), struct{ io.Reader }{f}, make([]byte, 1<<20),
 	); err != nil {
-		return h, fmt.Errorf("%s: %w", path, err)
+		return h, say.Errorf("%s: %w", path, err)
 	}
 	after, err := f.Stat()
 	if err != nil {
 		return h, err
 	}
 	if h.size != before.Size() || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
-		return h, fmt.Errorf("%s changed while it was being read: only final bytes can be used", path)
+		return h, say.Errorf("%s changed while it was being read: only final bytes can be used", path)
 	}
 	h.sha256, h.modified, h.head = hex.EncodeToString(sum.Sum(nil)), before.ModTime(), head[:n]
 	return h, nil
@@ -115,7 +115,7 @@ var notInReferences = regexp.MustCompile(`-?[^A-Za-z0-9._-]+`)
 func referenceFrom(path string) (string, error) {
 	reference := strings.TrimLeft(notInReferences.ReplaceAllString(filepath.Base(path), "-"), "._-")
 	if reference == "" {
-		return "", errors.New("no reference can be derived from this file's name: give one with --document")
+		return "", say.Errorf("no reference can be derived from this file's name: give one with --document")
 	}
 	return reference[:min(128, len(reference))], nil
 }

@@ -1,12 +1,12 @@
 package clientcmd
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"integrityledger/domain/say"
 	"integrityledger/handlers/wire"
 )
 
@@ -18,7 +18,7 @@ func (a *app) lookupCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		byVersion := c.Flags().Changed("version")
 		if byVersion == (len(args) == 1) {
-			return errors.New("name the record by PUBLIC_ID, or by --company, --source, --document and --version")
+			return say.Errorf("name the record by PUBLIC_ID, or by --company, --source, --document and --version")
 		}
 		if byVersion && d.Version < 1 {
 			return errVersion

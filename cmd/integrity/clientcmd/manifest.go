@@ -17,6 +17,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -55,7 +56,7 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 			*output = ""
 		}
 		if *asJSON && *output == "" {
-			return errors.New("--json: the manifest is JSON already; give -o FILE to print its hash as JSON")
+			return say.Errorf("--json: the manifest is JSON already; give -o FILE to print its hash as JSON")
 		}
 		d, err := openDirectory(args[0], *output)
 		if err != nil {
@@ -69,7 +70,7 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 		text := m.Canonical()
 		// Check that others can read the manifest.
 		if _, _, err := domain.ReadManifest(new(strictjson.Meter), text); err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
+			return say.Errorf("%s: %w", args[0], err)
 		}
 		if *output == "" {
 			if cli.IsTerminal(a.Out) {
@@ -132,17 +133,17 @@ func readManifest(stdin io.Reader, path string) (domain.Manifest, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(r, domain.MaxManifestBytes+1))
 	if err != nil {
-		return domain.Manifest{}, fmt.Errorf("%s: %w", path, err)
+		return domain.Manifest{}, say.Errorf("%s: %w", path, err)
 	}
 	m, _, err := domain.ReadManifest(new(strictjson.Meter), text)
 	var refused *domain.Error
 	if errors.As(err, &refused) {
 		// Not a refusal: without a manifest there is nothing to compare with.
-		lines := []string{fmt.Sprintf("%s is not a manifest: %s", path, refused.Message)}
+		lines := []say.Sentence{say.Sentencef("%s is not a manifest: %s", path, refused.Said())}
 		for _, f := range refused.Fields {
-			lines = append(lines, fmt.Sprintf("  %s %s", f.Pointer, f.Message))
+			lines = append(lines, say.Sentencef("  %s %s", f.Pointer, f.Said()))
 		}
-		return domain.Manifest{}, errors.New(strings.Join(lines, "\n"))
+		return domain.Manifest{}, say.Errorf("%s", say.Join(lines, "\n"))
 	}
 	return m, err
 }
@@ -214,7 +215,7 @@ func openDirectory(name, except string) (directory, error) {
 	if info, err := os.Lstat(name); err != nil {
 		return d, err
 	} else if !info.IsDir() {
-		return d, fmt.Errorf("%s must be a directory, not a file or a symbolic link", name)
+		return d, say.Errorf("%s must be a directory, not a file or a symbolic link", name)
 	}
 	var excepted os.FileInfo
 	if except != "" && except != "-" {
@@ -227,7 +228,7 @@ func openDirectory(name, except string) (directory, error) {
 	if err != nil {
 		return d, err
 	}
-	var refused []string
+	var refused []say.Sentence
 	err = fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -237,9 +238,9 @@ func openDirectory(name, except string) (directory, error) {
 		case err != nil:
 			return err
 		case entry.Type()&fs.ModeSymlink != 0:
-			refused = append(refused, because(path, "it is a symbolic link"))
+			refused = append(refused, because(path, say.Sentencef("it is a symbolic link")))
 		case !entry.Type().IsRegular():
-			refused = append(refused, because(path, "it is not a regular file"))
+			refused = append(refused, because(path, say.Sentencef("it is not a regular file")))
 		case excepted == nil || !os.SameFile(info, excepted):
 			d.files = append(d.files, domain.ManifestFile{Path: path, Size: info.Size()})
 		}
@@ -260,11 +261,11 @@ func openDirectory(name, except string) (directory, error) {
 // list creates the manifest of all files of a directory.
 func (a *app) list(d directory) (domain.Manifest, error) {
 	var m domain.Manifest
-	var refused []string
+	var refused []say.Sentence
 	var total int64
 	for _, f := range d.files {
 		if err := domain.CheckManifestFile(f.Path, f.Size); err != nil {
-			refused = append(refused, because(f.Path, err.Error()))
+			refused = append(refused, because(f.Path, err))
 		}
 		total += f.Size
 	}
@@ -273,11 +274,11 @@ func (a *app) list(d directory) (domain.Manifest, error) {
 	}
 	switch {
 	case len(d.files) == 0:
-		return m, fmt.Errorf("%s holds no files", d.name)
+		return m, say.Errorf("%s holds no files", d.name)
 	case len(d.files) > domain.MaxManifestFiles:
-		return m, fmt.Errorf("%s holds %d files; a manifest lists at most %d", d.name, len(d.files), domain.MaxManifestFiles)
+		return m, say.Errorf("%s holds %d files; a manifest lists at most %d", d.name, len(d.files), domain.MaxManifestFiles)
 	case total > domain.MaxManifestTotal:
-		return m, fmt.Errorf("%s holds %d bytes; a manifest covers at most %d", d.name, total, domain.MaxManifestTotal)
+		return m, say.Errorf("%s holds %d bytes; a manifest covers at most %d", d.name, total, domain.MaxManifestTotal)
 	}
 	progress, done := a.progress(d.name, total)
 	defer done()
@@ -301,15 +302,15 @@ func (d directory) hash(path string, progress io.Writer) (hashed, error) {
 }
 
 // unlistable returns an error that names the first twenty files that prevent a manifest.
-func unlistable(name string, files []string) error {
+func unlistable(name string, files []say.Sentence) error {
 	if len(files) == 0 {
 		return nil
 	}
-	more := ""
+	var more say.Sentence
 	if n := len(files) - 20; n > 0 {
-		files, more = files[:20], fmt.Sprintf("\n  and %d more", n)
+		files, more = files[:20], say.Sentencef("\n  and %d more", n)
 	}
-	return fmt.Errorf("%s cannot be listed in a manifest:\n%s%s", name, strings.Join(files, "\n"), more)
+	return say.Errorf("%s cannot be listed in a manifest:\n%s%s", name, say.Join(files, "\n"), more)
 }
 
-func because(path, what string) string { return fmt.Sprintf("  %q: %s", path, what) }
+func because(path string, what any) say.Sentence { return say.Sentencef("  %q: %s", path, what) }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/client/monitor"
@@ -44,26 +44,26 @@ func (a *app) monitorCommand() *cobra.Command {
 	cli.Require(c, "trusted-keys", "state")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if w.every < time.Second {
-			return errors.New("--every must be 1s or more")
+			return say.Errorf("--every must be 1s or more")
 		}
 		base, err := client.ParseBaseURL(args[0])
 		if err != nil {
-			return fmt.Errorf("URL: %w", err)
+			return say.Errorf("URL: %w", err)
 		}
 		trusted, err := keyfiles.ReadTrusted(*trustedFile)
 		if err != nil {
 			return err
 		}
 		if len(trusted.LogKeys()) == 0 {
-			return fmt.Errorf("--trusted-keys: %s has no log key (logKeys)", *trustedFile)
+			return say.Errorf("--trusted-keys: %s has no log key (logKeys)", *trustedFile)
 		}
 		if n := len(trusted.Witnesses()); w.monitor.Witnesses < 0 || w.monitor.Witnesses > n {
-			return fmt.Errorf("--require-witnesses must be from 0 to %d, the number of witnessKeys in %s", n, *trustedFile)
+			return say.Errorf("--require-witnesses must be from 0 to %d, the number of witnessKeys in %s", n, *trustedFile)
 		}
 		for _, path := range *kept {
 			k, err := a.keptCheckpoint(path, trusted)
 			if err != nil {
-				return fmt.Errorf("--evidence: %s: %w", path, err)
+				return say.Errorf("--evidence: %s: %w", path, err)
 			}
 			w.kept = append(w.kept, k)
 		}
@@ -89,7 +89,7 @@ func (a *app) keptCheckpoint(path string, trusted *evidence.TrustedKeys) (monito
 	if f := evidence.Verify(
 		receipt, trusted, evidence.Options{Now: a.Now(), RequireInclusion: true},
 	); f.Inclusion != evidence.Valid {
-		return monitor.Kept{}, errors.New(strings.Join(f.Reasons, "; "))
+		return monitor.Kept{}, say.Errorf("%s", say.Join(f.Reasons, "; "))
 	}
 	e, err := evidence.ParseEnvelope(receipt)
 	if err != nil {
@@ -163,7 +163,7 @@ func (w *logWatch) run(ctx context.Context) error {
 		case errors.As(err, &alarm):
 			return w.raise(alarm)
 		case !w.follow:
-			return fmt.Errorf("it could not be checked, which says nothing about the log: %w", err)
+			return say.Errorf("it could not be checked, which says nothing about the log: %w", err)
 		case ctx.Err() == nil:
 			wait = max(wait, backoff.Next(err))
 			_, _ = fmt.Fprintf(
@@ -183,11 +183,11 @@ func (w *logWatch) read() (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("--state: %w", err)
+		return "", say.Errorf("--state: %w", err)
 	}
 	var s LogState
 	if err := json.Unmarshal(text, &s); err != nil || s.Version != 1 || s.Checkpoint == "" {
-		return "", fmt.Errorf("--state: %s was not written by this command", w.state)
+		return "", say.Errorf("--state: %s was not written by this command", w.state)
 	}
 	w.stamps.after, w.stamps.newest = s.StampedSize, s.Stamped
 	return s.Checkpoint, nil

@@ -21,6 +21,7 @@ import (
 	_ "modernc.org/sqlite" // registers the driver sqlite
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 )
@@ -43,7 +44,7 @@ type copyHead struct {
 // check rejects a copy of another feed.
 func (h copyHead) check(asked copyHead) error {
 	if h != asked {
-		return fmt.Errorf(
+		return say.Errorf(
 			"this file contains the feed of company %s of %s: use another file for another feed", h.Company, h.Service,
 		)
 	}
@@ -69,14 +70,14 @@ func (a *app) reconcileCommand() *cobra.Command {
 		var to reconciled
 		if filepath.Ext(args[0]) == ".jsonl" {
 			if *fromStart {
-				return errors.New("--from-start works only with SQLite: use a new .jsonl file instead")
+				return say.Errorf("--from-start works only with SQLite: use a new .jsonl file instead")
 			}
 			to, err = openLines(args[0], head)
 		} else {
 			to, err = openSQLite(ctx, args[0], head, *fromStart)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
+			return say.Errorf("%s: %w", args[0], err)
 		}
 		defer func() { err = errors.Join(err, to.Close()) }()
 		added, err := a.reconcile(ctx, service, *company, to, *follow)
@@ -149,7 +150,7 @@ func OpenSQLite(ctx context.Context, path, schema string) (*sql.DB, error) {
 	db.SetMaxOpenConns(1)
 	if _, err := db.ExecContext(ctx, schema); err != nil {
 		return nil, errors.Join(
-			fmt.Errorf("the file must be a SQLite database of this command, or not exist yet: %w", err), db.Close(),
+			say.Errorf("the file must be a SQLite database of this command, or not exist yet: %w", err), db.Close(),
 		)
 	}
 	return db, nil
@@ -207,7 +208,7 @@ func (c *sqliteCopy) store(ctx context.Context, page client.Page) (added int, er
 			return err
 		}
 		if n, err := moved.RowsAffected(); err != nil || n != 1 {
-			return errors.Join(err, errors.New("another process has moved this file's cursor: run only one process per file"))
+			return errors.Join(err, say.Errorf("another process has moved this file's cursor: run only one process per file"))
 		}
 		var before int
 		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM events").Scan(&before); err != nil {
@@ -234,7 +235,7 @@ func (c *sqliteCopy) store(ctx context.Context, page client.Page) (added int, er
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("store a page: %w", err)
+		return 0, say.Errorf("store a page: %w", err)
 	}
 	c.cursor, c.epoch = page.Cursor, page.Epoch
 	return added, nil
@@ -279,7 +280,7 @@ func openLines(path string, head copyHead) (_ *linesCopy, err error) {
 		}
 	}()
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.New("another process is writing this file: run only one process per file")
+		return nil, say.Errorf("another process is writing this file: run only one process per file")
 	}
 	end, err := c.read()
 	if err != nil {
@@ -306,7 +307,7 @@ func (c *linesCopy) read() (end int64, err error) {
 		if number == 1 {
 			var h linesHead
 			if err := json.Unmarshal(line, &h); err != nil || h.Service == "" || h.Epoch == 0 {
-				return 0, errors.New("it must be a file that this command wrote, or not exist yet")
+				return 0, say.Errorf("it must be a file that this command wrote, or not exist yet")
 			}
 			if err := h.check(c.head); err != nil {
 				return 0, err
@@ -315,7 +316,7 @@ func (c *linesCopy) read() (end int64, err error) {
 		} else {
 			var e wire.FeedEvent
 			if err := json.Unmarshal(line, &e); err != nil || e.Sequence <= c.cursor {
-				return 0, fmt.Errorf("line %d does not continue the line before it", number)
+				return 0, say.Errorf("line %d does not continue the line before it", number)
 			}
 			c.cursor = e.Sequence
 		}
@@ -345,10 +346,10 @@ func (c *linesCopy) store(_ context.Context, page client.Page) (added int, err e
 		return 0, nil
 	}
 	if _, err := c.file.Write(b.Bytes()); err != nil {
-		return 0, fmt.Errorf("store a page: %w", err)
+		return 0, say.Errorf("store a page: %w", err)
 	}
 	if err := c.file.Sync(); err != nil {
-		return 0, fmt.Errorf("store a page: %w", err)
+		return 0, say.Errorf("store a page: %w", err)
 	}
 	c.cursor, c.epoch = page.Cursor, page.Epoch
 	return len(page.Events), nil

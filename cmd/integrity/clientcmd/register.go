@@ -1,7 +1,6 @@
 package clientcmd
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -11,12 +10,13 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/wire"
 )
 
 var (
 	versionFlagNames = []string{"company", "source", "document", "version"}
-	errVersion       = errors.New("--version must be a whole number from 1")
+	errVersion       = say.Errorf("--version must be a whole number from 1")
 )
 
 // versionFlags adds the flags that identify a version.
@@ -94,11 +94,11 @@ func (a *app) registerCommand() *cobra.Command {
 	cli.Require(c, "company", "source", "version")
 	c.RunE = func(c *cobra.Command, files []string) error {
 		if len(files) > 1 && d.DocumentReference != "" {
-			return errors.New("--document names one document: give one FILE, or leave it out")
+			return say.Errorf("--document names one document: give one FILE, or leave it out")
 		}
 		if d.ReservationID != "" {
 			if len(files) > 1 {
-				return errors.New("--reservation belongs to one version of one document: give one FILE, or leave it out")
+				return say.Errorf("--reservation belongs to one version of one document: give one FILE, or leave it out")
 			}
 			id, err := reservationFrom(d.ReservationID)
 			if err != nil {
@@ -123,7 +123,7 @@ func (a *app) registerCommand() *cobra.Command {
 		for i, d := range declarations {
 			registered, err := service.Register(c.Context(), d)
 			if err != nil {
-				return written(fmt.Errorf("%s: %w", files[i], err))
+				return written(say.Errorf("%s: %w", files[i], err))
 			}
 			text := recordText(registered.Record, registered.Replayed)
 			if *quiet {
@@ -144,7 +144,7 @@ func (a *app) registerCommand() *cobra.Command {
 func reservationFrom(text string) (string, error) {
 	id := text[strings.LastIndex(text, "/")+1:]
 	if _, ok := domain.ParsePublicID(id); !ok {
-		return "", errors.New("--reservation must be the publicId of a reservation (26 characters a-z and 2-7), or its link")
+		return "", say.Errorf("--reservation must be the publicId of a reservation (26 characters a-z and 2-7), or its link")
 	}
 	return id, nil
 }
@@ -158,18 +158,18 @@ func Declare(a *cli.App, common wire.Declaration, files []string) ([]wire.Declar
 		if d.DocumentReference == "" {
 			var err error
 			if d.DocumentReference, err = referenceFrom(path); err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
+				return nil, say.Errorf("%s: %w", path, err)
 			}
 		}
 		for name, reference := range map[string]string{
 			"--company": d.CompanyReference, "--source": d.Source, "--document": d.DocumentReference,
 		} {
 			if !domain.ValidReference(reference) {
-				return nil, fmt.Errorf("%s: %s", name, domain.ReferenceRule)
+				return nil, say.Errorf("%s: %s", name, domain.ReferenceRule)
 			}
 		}
 		if other, twice := taken[d.DocumentReference]; twice {
-			return nil, fmt.Errorf(
+			return nil, say.Errorf(
 				"%s and %s would both be the document %s: register them one by one with --document", other, path,
 				d.DocumentReference,
 			)

@@ -10,6 +10,7 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 )
@@ -54,7 +55,7 @@ func (a *app) webhookCreateCommand() *cobra.Command {
 		var granted error
 		for i, id := range ids {
 			if _, granted = service.GrantWebhook(c.Context(), id, made.ID, true); granted != nil {
-				granted = Refusal(fmt.Errorf(
+				granted = Refusal(say.Errorf(
 					"the destination was created, but could not be authorized for %s: %w", (*companies)[i], granted,
 				))
 				break
@@ -190,7 +191,7 @@ func (a *app) webhookDeliveriesCommand() *cobra.Command {
 	most := c.Flags().Int("limit", 100, "show at most this many of the newest deliveries")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *most < 1 {
-			return errors.New("--limit must be a whole number from 1")
+			return say.Errorf("--limit must be a whole number from 1")
 		}
 		service, err := Connect(a.App, flags)
 		if err != nil {
@@ -227,7 +228,7 @@ func (a *app) webhookReplayCommand() *cobra.Command {
 	cli.Require(c, "from")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if r.FromSequence < 1 || c.Flags().Changed("to") && r.ToSequence < r.FromSequence {
-			return errors.New("--from must be a sequence of at least 1, and --to at least --from")
+			return say.Errorf("--from must be a sequence of at least 1, and --to at least --from")
 		}
 		service, err := Connect(a.App, flags)
 		if err != nil {
@@ -239,7 +240,7 @@ func (a *app) webhookReplayCommand() *cobra.Command {
 			page, err := service.ReplayWebhook(c.Context(), args[0], r)
 			if err != nil {
 				if done.Count > 0 && *confirm {
-					err = fmt.Errorf("%w\n  %d deliveries were queued before the error", err, done.Count)
+					err = say.Errorf("%w\n  %d deliveries were queued before the error", err, done.Count)
 				}
 				return Unconfirmed(err, "run the same command again; nothing is queued twice")
 			}

@@ -24,6 +24,7 @@ import (
 	"integrityledger/cmd/integrity/internal/blobs"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/eventstore/transparency/witness"
@@ -104,7 +105,7 @@ func (c *Config) DefaultBaseURL(listening net.Addr) error {
 	if c.BaseURL == "" {
 		address, err := netip.ParseAddrPort(listening.String())
 		if err != nil || !address.Addr().IsLoopback() {
-			return fmt.Errorf(
+			return say.Errorf(
 				"%sBASE_URL (--base-url) is required if the service listens on more than loopback: set it to the public https "+
 					"address",
 				Prefix,
@@ -115,7 +116,7 @@ func (c *Config) DefaultBaseURL(listening net.Addr) error {
 		}
 	}
 	if strings.HasPrefix(c.BaseURL, "http://") && !IsLoopbackURL(c.BaseURL) && !c.InsecureHTTP {
-		return fmt.Errorf(
+		return say.Errorf(
 			"%sBASE_URL (--base-url) is http and not loopback: use https, or set %sINSECURE_HTTP=true if you accept that "+
 				"keys travel unencrypted",
 			Prefix, Prefix,
@@ -137,11 +138,11 @@ func (c *Config) PlanTable() (domain.Plans, error) {
 	}
 	text, err := keyfiles.ReadFile(c.Plans)
 	if err != nil {
-		return nil, fmt.Errorf("%sPLANS: %w", Prefix, err)
+		return nil, say.Errorf("%sPLANS: %w", Prefix, err)
 	}
 	plans, err := domain.ParsePlans(text)
 	if err != nil {
-		return nil, fmt.Errorf("%sPLANS: %s: %w", Prefix, c.Plans, err)
+		return nil, say.Errorf("%sPLANS: %s: %w", Prefix, c.Plans, err)
 	}
 	return plans, nil
 }
@@ -194,7 +195,7 @@ func (c *Config) SpoolDir() (string, error) {
 	}
 	dir := c.InDataDir("spool")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("directory of uploads: %w", err)
+		return "", say.Errorf("directory of uploads: %w", err)
 	}
 	return dir, nil
 }
@@ -208,7 +209,7 @@ func (c *Config) Egress() webhooks.EgressPolicy {
 func (c *Config) LoadCertificate() (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
 	if err != nil {
-		return nil, fmt.Errorf("%sTLS_CERT, %sTLS_KEY: %w", Prefix, Prefix, err)
+		return nil, say.Errorf("%sTLS_CERT, %sTLS_KEY: %w", Prefix, Prefix, err)
 	}
 	return &pair, nil
 }
@@ -238,12 +239,12 @@ func listed[T any](setting, text, mark string, parse func(string) (T, error)) (l
 	if text != "" && !strings.Contains(text, mark) {
 		var read []byte
 		if read, err = keyfiles.ReadFile(text); err != nil {
-			return list, fmt.Errorf("%s%s: %w", Prefix, setting, err)
+			return list, say.Errorf("%s%s: %w", Prefix, setting, err)
 		}
 		text = string(read)
 	}
 	if list, err = parse(text); err != nil {
-		return list, fmt.Errorf("%s%s: %w", Prefix, setting, err)
+		return list, say.Errorf("%s%s: %w", Prefix, setting, err)
 	}
 	return list, nil
 }
@@ -251,13 +252,13 @@ func listed[T any](setting, text, mark string, parse func(string) (T, error)) (l
 // AddFlags adds the flags of the named settings, or of all the service's settings, and lists the secret variables in
 // the command's help.
 func AddFlags(c *cobra.Command, names ...string) {
-	var secrets []string
+	var secrets []Setting
 	for _, s := range Settings() {
 		if len(names) == 0 && s.Witness || len(names) > 0 && !slices.Contains(names, s.Name) {
 			continue
 		}
 		if s.Secret {
-			secrets = append(secrets, fmt.Sprintf("  %-29s %s", s.Variable(), s.Help))
+			secrets = append(secrets, s)
 			continue
 		}
 		flags := c.Flags()
@@ -271,8 +272,15 @@ func AddFlags(c *cobra.Command, names ...string) {
 		}
 	}
 	if secrets != nil {
-		c.Long += "\n\nSecrets are read from the environment, or from the file that the variable with _FILE at its end " +
-			"names:\n" + strings.Join(secrets, "\n")
+		cli.AppendLong(c, func(in say.Catalogue) string {
+			text := "\n\n" + say.In(in, say.Sentencef(
+				"Secrets are read from the environment, or from the file that the variable with _FILE at its end names:",
+			))
+			for _, s := range secrets {
+				text += fmt.Sprintf("\n  %-29s %s", s.Variable(), in.Text(s.Help))
+			}
+			return text
+		})
 	}
 }
 
@@ -302,11 +310,11 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 	}
 	for _, s := range all {
 		if given[s.Name] && s.Needs != "" && !given[s.Needs] {
-			faults = append(faults, fmt.Errorf("%s must be set together with %s%s", s.Variable(), Prefix, s.Needs))
+			faults = append(faults, say.Errorf("%s must be set together with %s%s", s.Variable(), Prefix, s.Needs))
 		}
 	}
 	if cfg.SignUp.Open && !given["SMTP_URL"] {
-		faults = append(faults, fmt.Errorf("%sSIGNUP=open needs %sSMTP_URL: addresses are confirmed by mail", Prefix, Prefix))
+		faults = append(faults, say.Errorf("%sSIGNUP=open needs %sSMTP_URL: addresses are confirmed by mail", Prefix, Prefix))
 	}
 	cfg.ShardsGiven, cfg.MetricsGiven = given["SHARDS"], given["METRICS_LISTEN"]
 	cfg.signingKeyFile, cfg.transparencyKeyFile, cfg.witnessKeyFile = files["SIGNING_KEY"], files["TRANSPARENCY_KEY"],
@@ -337,7 +345,7 @@ func (s Setting) read(vars map[string]string, c *cobra.Command) (name, value, fi
 	}
 	for _, several := range [][]string{variables, flags} {
 		if len(several) > 1 {
-			return name, "", "", fmt.Errorf("%s are both set: only one may be", strings.Join(several, " and "))
+			return name, "", "", say.Errorf("%s and %s are both set: only one may be", several[0], several[1])
 		}
 	}
 	if file == "" {
@@ -351,10 +359,10 @@ func (s Setting) read(vars map[string]string, c *cobra.Command) (name, value, fi
 func (s Setting) readFile(variable, file string) (value string, err error) {
 	text, err := keyfiles.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", variable, err)
+		return "", say.Errorf("%s: %w", variable, err)
 	}
 	if value = strings.TrimSpace(string(text)); value == "" {
-		err = fmt.Errorf("%s: the file %s is empty; it must hold %s", variable, file, s.Expects)
+		err = say.Errorf("%s: the file %s is empty; it must hold %s", variable, file, s.Expects)
 	}
 	return value, err
 }
@@ -395,7 +403,7 @@ func (c *Config) follow(setting string, field func(*Config) string, warn func(er
 			}
 			value, err := s.readFile(variable, file)
 			if err == nil && s.set(value) != nil {
-				err = fmt.Errorf("%s must be %s", variable, s.Expects)
+				err = say.Errorf("%s must be %s", variable, s.Expects)
 			}
 			if err != nil {
 				warn(err)
@@ -411,9 +419,9 @@ func (c *Config) follow(setting string, field func(*Config) string, warn func(er
 // the value.
 func (s Setting) wrong(name string) error {
 	if s.Secret {
-		return fmt.Errorf("%s%s must be %s", Prefix, name, s.Expects)
+		return say.Errorf("%s%s must be %s", Prefix, name, s.Expects)
 	}
-	return fmt.Errorf("%s%s (--%s) must be %s", Prefix, name, flagOf(name), s.Expects)
+	return say.Errorf("%s%s (--%s) must be %s", Prefix, name, flagOf(name), s.Expects)
 }
 
 // UnknownVariables lists variables with our prefix that are unknown: misspelt, or from a later version. They are

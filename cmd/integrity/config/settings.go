@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"log/slog"
 	"math"
 	"net"
@@ -18,6 +17,7 @@ import (
 	"integrityledger/cmd/integrity/internal/stream"
 	"integrityledger/cmd/integrity/mail"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 )
 
 // Setting is one variable and, unless it is secret, the flag of the same name.
@@ -244,7 +244,7 @@ func (c *Config) settings() []Setting {
 // trueOrFalse marks a flag that means true without a value.
 const trueOrFalse = "true or false"
 
-var errUnexpected = errors.New("not what the setting expects")
+var errUnexpected = say.Errorf("not what the setting expects")
 
 func parsed[T any](to *T, expects string, parse func(string) (T, error)) value {
 	return value{expects, func(text string) (err error) {
@@ -259,7 +259,7 @@ func contacts(text string) error {
 		u, err := url.Parse(strings.TrimSpace(contact))
 		if err != nil || u.Scheme == "https" && u.Host == "" ||
 			u.Scheme != "https" && (u.Scheme != "mailto" && u.Scheme != "tel" || u.Opaque == "") {
-			return errors.New("no contact")
+			return say.Errorf("no contact")
 		}
 	}
 	return nil

@@ -52,6 +52,7 @@ import (
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/console"
@@ -84,18 +85,18 @@ type demoKeys struct {
 func Allowed(cfg config.Config, listening net.Addr) error {
 	address, err := netip.ParseAddrPort(listening.String())
 	if err != nil || !address.Addr().IsLoopback() || !config.IsLoopbackURL(cfg.BaseURL) {
-		return errors.New(
+		return say.Errorf(
 			"the demo must stay on this machine: --listen and --base-url must be loopback, such as 127.0.0.1:8080",
 		)
 	}
 	if cfg.Encrypted() {
-		return fmt.Errorf(
+		return say.Errorf(
 			"the demo serves plain http on this machine: unset %sTLS_CERT and %sTLS_KEY", config.Prefix, config.Prefix,
 		)
 	}
 	// The variable may remain from a client of a demo with another address. The service reads it too.
 	if base, err := url.Parse(cfg.BaseURL); err != nil || cmp.Or(base.Port(), "80") != strconv.Itoa(int(address.Port())) {
-		return fmt.Errorf(
+		return say.Errorf(
 			"the demo listens on %s, and %s is %s: unset it, or listen on its port with --listen", address,
 			config.VariableBaseURL, cfg.BaseURL,
 		)
@@ -122,7 +123,7 @@ func (s *Demo) Run(ctx context.Context) error {
 	path := s.Cfg.InDataDir(File)
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("demo: %w", err)
+		return say.Errorf("demo: %w", err)
 	}
 	var access Access
 	if json.Unmarshal(text, &access) != nil {
@@ -130,7 +131,7 @@ func (s *Demo) Run(ctx context.Context) error {
 	}
 	if !s.demoWorks(ctx, access) {
 		if access, err = s.makeDemo(ctx, access); err != nil {
-			return fmt.Errorf("demo: %w", err)
+			return say.Errorf("demo: %w", err)
 		}
 	}
 	access.BaseURL = s.Cfg.BaseURL
@@ -219,7 +220,7 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 func (s *Demo) printDemo(ctx context.Context, access Access) error {
 	binary, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return say.Errorf("demo: %w", err)
 	}
 	example := keyfiles.Absolute(s.Cfg.InDataDir("example.txt")) // any file will do
 	if err := keyfiles.Replace(example, []byte("An example document of Integrity Ledger.\n"), 0o644); err != nil {
@@ -229,11 +230,11 @@ func (s *Demo) printDemo(ctx context.Context, access Access) error {
 	document := "demo-" + s.Now().UTC().Format("20060102-150405")
 	page, err := s.demoPage(ctx, access, example)
 	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return say.Errorf("demo: %w", err)
 	}
 	signIn, err := s.signInLink(ctx, access)
 	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+		return say.Errorf("demo: %w", err)
 	}
 	_, err = fmt.Fprint(s.Out, strings.NewReplacer(
 		"{base}", access.BaseURL, "{integrity}", shellQuote(binary), "{worker}", access.Keys.Worker, "{admin}",

@@ -8,6 +8,8 @@ import (
 	"image/png"
 	"time"
 
+	"integrityledger/domain/say"
+
 	"codeberg.org/go-pdf/fpdf"
 	"github.com/boombuler/barcode/qr"
 )
@@ -65,7 +67,7 @@ func (d document) render() ([]byte, error) {
 	}
 	var out bytes.Buffer
 	if err := pdf.Output(&out); err != nil {
-		return nil, fmt.Errorf("PDF: %w", err)
+		return nil, say.Errorf("PDF: %w", err)
 	}
 	return out.Bytes(), nil
 }
@@ -94,7 +96,7 @@ const (
 func code(text string) ([]byte, error) {
 	symbol, err := qr.Encode(text, qr.Q, qr.Auto)
 	if err != nil {
-		return nil, fmt.Errorf("QR code: %w", err)
+		return nil, say.Errorf("QR code: %w", err)
 	}
 	modules := symbol.Bounds().Dx()
 	side := (modules + 2*quietZone) * modulePixels
@@ -111,7 +113,7 @@ func code(text string) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	if err := png.Encode(&out, picture); err != nil {
-		return nil, fmt.Errorf("QR code: %w", err)
+		return nil, say.Errorf("QR code: %w", err)
 	}
 	return out.Bytes(), nil
 }

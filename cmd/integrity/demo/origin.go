@@ -21,6 +21,7 @@ import (
 	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/client/outbox"
 )
@@ -61,13 +62,13 @@ func OriginCommand(a *cli.App) *cobra.Command {
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if f.documents < 0 || f.interval < 0 || f.reserve < 0 {
-			return errors.New("--documents, --interval and --reserve-timeout must not be negative")
+			return say.Errorf("--documents, --interval and --reserve-timeout must not be negative")
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		err := originDemo(ctx, a, f)
 		if err != nil && ctx.Err() != nil && !errors.As(err, new(cli.NegativeError)) {
-			return errors.New("interrupted; run the same command to continue")
+			return say.Errorf("interrupted; run the same command to continue")
 		}
 		return err
 	}
@@ -88,12 +89,12 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 	}
 	address, err := netip.ParseAddrPort(f.serve)
 	if err != nil || !address.Addr().IsLoopback() || address.Port() == 0 {
-		return errors.New("--serve must be a loopback address with a port, such as 127.0.0.1:8091")
+		return say.Errorf("--serve must be a loopback address with a port, such as 127.0.0.1:8091")
 	}
 	// Listen before opening the directory, which stores the address.
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.serve)
 	if err != nil {
-		return fmt.Errorf("--serve must be a free address: %w", err)
+		return say.Errorf("--serve must be a free address: %w", err)
 	}
 	var printing sync.Mutex
 	system := &System{
@@ -115,7 +116,7 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 	defer func() {
 		_ = server.Close()
 		if stopped := <-served; !errors.Is(stopped, http.ErrServerClosed) {
-			err = errors.Join(err, fmt.Errorf("--serve: %w", stopped))
+			err = errors.Join(err, say.Errorf("--serve: %w", stopped))
 		}
 	}()
 	if f.retry {

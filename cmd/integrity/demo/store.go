@@ -4,13 +4,13 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
-	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
 	"integrityledger/cmd/integrity/clientcmd"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/client/outbox"
 	"integrityledger/handlers/wire"
 )
@@ -27,7 +27,7 @@ func (s *System) open(ctx context.Context) (err error) {
 		return err
 	}
 	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("another process is using %s: run only one per directory", s.Dir)
+		return say.Errorf("another process is using %s: run only one per directory", s.Dir)
 	}
 	path := filepath.Join(s.Dir, "origin.db")
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // created by SQLite, the file would be readable by others
@@ -59,7 +59,7 @@ func (s *System) open(ctx context.Context) (err error) {
 		return err
 	}
 	if known != about {
-		return fmt.Errorf(
+		return say.Errorf(
 			"the documents in %s belong to company %s and source %s at %s, downloaded from %s: use these values, or another "+
 				"directory",
 			s.Dir, known.company, known.source, known.service, known.public,
@@ -112,11 +112,11 @@ func (s *System) allocate(ctx context.Context, number int, reference, token stri
 		`INSERT INTO documents (number, reference, version, token, allocated_at) VALUES (?, ?, 1, ?, ?) ON CONFLICT (number) DO NOTHING`,
 		number, reference, token, now.UnixMilli())
 	if err != nil {
-		return issued{}, fmt.Errorf("allocate document %d: %w", number, err)
+		return issued{}, say.Errorf("allocate document %d: %w", number, err)
 	}
 	d, err := scanIssued(s.db.QueryRowContext(ctx, `SELECT `+issuedColumns+issuedTables+`WHERE d.number = ?`, number).Scan)
 	if err != nil {
-		return d, fmt.Errorf("read document %d: %w", number, err)
+		return d, say.Errorf("read document %d: %w", number, err)
 	}
 	return d, nil
 }
@@ -138,7 +138,7 @@ func (s *System) commit(ctx context.Context, d issued, declaration wire.Declarat
 		err = tx.Commit()
 	}
 	if err != nil {
-		return fmt.Errorf("store document %d: %w", d.number, err)
+		return say.Errorf("store document %d: %w", d.number, err)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (s *System) file(ctx context.Context, where string, value any) (issued, err
 		return d, sql.ErrNoRows
 	}
 	if hexSHA256(pdf) != d.sha256 {
-		return d, fmt.Errorf("document %d differs from the finalized one: something else has changed the database", d.number)
+		return d, say.Errorf("document %d differs from the finalized one: something else has changed the database", d.number)
 	}
 	d.pdf = pdf
 	return d, nil

@@ -18,6 +18,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/client/outbox"
 	"integrityledger/handlers/wire"
@@ -71,11 +72,11 @@ const (
 func (s *System) Open(ctx context.Context) error {
 	for name, reference := range map[string]string{"company": s.Company, "source": s.Source} {
 		if !domain.ValidReference(reference) {
-			return fmt.Errorf("%s: %s", name, domain.ReferenceRule)
+			return say.Errorf("%s: %s", name, domain.ReferenceRule)
 		}
 	}
 	if err := s.open(ctx); err != nil {
-		return fmt.Errorf("origin: %w", err)
+		return say.Errorf("origin: %w", err)
 	}
 	s.worker = outbox.NewWorker(outbox.Config{
 		Outbox: s.outbox, Client: s.Client, Trusted: s.Trusted, Now: s.Now, Report: s.registration,
@@ -179,17 +180,17 @@ func (s *System) finalize(ctx context.Context, d issued) error {
 func (s *System) deliver(ctx context.Context, number int) error {
 	d, err := s.file(ctx, "d.number", number)
 	if err != nil {
-		return fmt.Errorf("deliver document %d: %w", number, err)
+		return say.Errorf("deliver document %d: %w", number, err)
 	}
 	if err := writeFile(s.deliveredPath(d), d.pdf); err != nil {
-		return fmt.Errorf("deliver document %d: %w", number, err)
+		return say.Errorf("deliver document %d: %w", number, err)
 	}
 	s.step(Written, s.version(d), "")
 	now := s.Now()
 	if _, err := s.db.ExecContext(
 		ctx, `INSERT INTO deliveries VALUES (?, ?) ON CONFLICT DO NOTHING`, number, now.UnixMilli(),
 	); err != nil {
-		return fmt.Errorf("deliver document %d: %w", number, err)
+		return say.Errorf("deliver document %d: %w", number, err)
 	}
 	s.step(
 		Delivered, s.version(d),

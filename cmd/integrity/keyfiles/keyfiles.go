@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/eventstore/transparency/witness"
 )
@@ -59,17 +60,17 @@ func (s Source) private(kind, made string) (*evidence.Signer, error) {
 	if path := s.Path(); path != "" {
 		var err error
 		if text, err = ReadFile(path); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf(
+			return nil, say.Errorf(
 				"there is no %s: set %s or %s_FILE, or create %s with: %s", kind, s.Variable, s.Variable, path, made,
 			)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", kind, err)
+			return nil, say.Errorf("%s: %w", kind, err)
 		}
 	}
 	signer, err := evidence.ParseSignerPEM(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", kind, err)
+		return nil, say.Errorf("%s: %w", kind, err)
 	}
 	return signer, nil
 }
@@ -82,7 +83,7 @@ func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, 
 	}
 	trusted, err = ReadTrusted(s.Trusted)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, "", fmt.Errorf(
+		return nil, nil, "", say.Errorf(
 			"%w: restore the file, or create one for the signing key in the data directory with: integrity keys generate "+
 				"--data-dir %s",
 			err, s.DataDir,
@@ -100,11 +101,11 @@ func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, 
 func ReadTrusted(path string) (*evidence.TrustedKeys, error) {
 	text, err := ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("trusted keys: %w", err)
+		return nil, say.Errorf("trusted keys: %w", err)
 	}
 	keys, err := evidence.ParseTrustedKeys(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, say.Errorf("%s: %w", path, err)
 	}
 	return keys, nil
 }
@@ -168,7 +169,7 @@ func write(path string, text []byte, mode fs.FileMode, like string, appear func(
 	if like != "" {
 		info, err := os.Stat(like)
 		if err != nil {
-			return fmt.Errorf("write %s: %w", path, err)
+			return say.Errorf("write %s: %w", path, err)
 		}
 		mode = info.Mode().Perm()
 		owner, _ = info.Sys().(*syscall.Stat_t)
@@ -186,7 +187,7 @@ func write(path string, text []byte, mode fs.FileMode, like string, appear func(
 		err = appear(temporary, path)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return say.Errorf("write %s: %w", path, err)
 	}
 	return Sync(filepath.Dir(path))
 }
@@ -194,14 +195,14 @@ func write(path string, text []byte, mode fs.FileMode, like string, appear func(
 func WriteTemporary(path string, text []byte, mode fs.FileMode) (name string, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return "", fmt.Errorf("write %s: %w", path, err)
+		return "", say.Errorf("write %s: %w", path, err)
 	}
 	defer func() {
 		if closeErr := f.Close(); err == nil {
 			err = closeErr
 		}
 		if err != nil {
-			err = fmt.Errorf("write %s: %w", path, err)
+			err = say.Errorf("write %s: %w", path, err)
 			os.Remove(f.Name())
 		}
 	}()
@@ -218,7 +219,7 @@ func WriteTemporary(path string, text []byte, mode fs.FileMode) (name string, er
 func Sync(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
+		return say.Errorf("sync %s: %w", path, err)
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
@@ -231,7 +232,7 @@ func MakeDataDir(path string) error {
 		mode = 0o711
 	}
 	if err := os.MkdirAll(path, mode); err != nil {
-		return fmt.Errorf("data directory: %w", err)
+		return say.Errorf("data directory: %w", err)
 	}
 	return nil
 }
@@ -251,7 +252,7 @@ func (s Source) files() (Files, error) {
 	// Replace the file itself, not a symbolic link to it.
 	var err error
 	if f.Trusted, err = filepath.EvalSymlinks(s.Trusted); err != nil {
-		return f, fmt.Errorf("trusted keys: %w", err)
+		return f, say.Errorf("trusted keys: %w", err)
 	}
 	return f, nil
 }
@@ -281,7 +282,7 @@ func LockKeys(directories ...string) (unlock func(), err error) {
 		f, err := lockFile(filepath.Join(directory, keysLock), 0)
 		if err != nil {
 			unlock()
-			return nil, fmt.Errorf("lock the key files: %w", err)
+			return nil, say.Errorf("lock the key files: %w", err)
 		}
 		held = append(held, f)
 	}
@@ -309,7 +310,7 @@ func lockFile(path string, most time.Duration) (*os.File, error) {
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		return nil, say.Errorf("lock %s: %w", path, err)
 	}
 	return f, nil
 }
@@ -335,7 +336,7 @@ func (s Source) Change(do func(Files, *evidence.TrustedKeys) (*evidence.TrustedK
 		return err
 	}
 	if lost := trusted.Ignored(); lost != nil {
-		return fmt.Errorf(
+		return say.Errorf(
 			"%s has members that this program would lose (%s): change it with the version that wrote them", f.Trusted,
 			shortened(strings.Join(lost, ", ")),
 		)
@@ -369,11 +370,11 @@ func ReadSigner(path string) (*evidence.Signer, error) {
 		return nil, nil //nolint:nilnil // as above
 	}
 	if err != nil {
-		return nil, fmt.Errorf("private key: %w", err)
+		return nil, say.Errorf("private key: %w", err)
 	}
 	signer, err := evidence.ParseSignerPEM(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, say.Errorf("%s: %w", path, err)
 	}
 	return signer, nil
 }
@@ -408,12 +409,12 @@ func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transpar
 		return nil, err
 	}
 	if r, revoked := trusted.LogKeyRevocation(signer.LogKey); revoked {
-		return nil, fmt.Errorf(
+		return nil, say.Errorf(
 			"log key %s+%s: %w (%s since %s)", signer.Name, signer.KeyHash, evidence.ErrRevokedKey, r.Reason, r.Since,
 		)
 	}
 	if !trusted.TrustsLogKey(signer.LogKey) {
-		return nil, fmt.Errorf("the log key %s+%s is not in the logKeys of %s", signer.Name, signer.KeyHash, s.Trusted)
+		return nil, say.Errorf("the log key %s+%s is not in the logKeys of %s", signer.Name, signer.KeyHash, s.Trusted)
 	}
 	for _, k := range trusted.LogKeys() {
 		if _, revoked := trusted.LogKeyRevocation(k); revoked {
@@ -446,7 +447,7 @@ func (f Files) WriteNext(next *evidence.Signer) error {
 
 func RemoveKey(path string) error {
 	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("remove a private key that is no longer used: %w", err)
+		return say.Errorf("remove a private key that is no longer used: %w", err)
 	}
 	return Sync(filepath.Dir(path))
 }

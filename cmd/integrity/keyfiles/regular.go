@@ -2,10 +2,11 @@ package keyfiles
 
 import (
 	"crypto/x509"
-	"fmt"
 	"io"
 	"os"
 	"syscall"
+
+	"integrityledger/domain/say"
 )
 
 // OpenRegular opens a regular file for reading. Anything else is closed at once, without blocking: opening a pipe
@@ -17,7 +18,7 @@ func OpenRegular(path string) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s must be a regular file", path)
+		err = say.Errorf("%s must be a regular file", path)
 	}
 	if err != nil {
 		_ = f.Close()
@@ -38,7 +39,7 @@ func ReadFile(path string) ([]byte, error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
 	if err == nil && len(text) > MaxFile {
-		err = fmt.Errorf("%s is larger than %d bytes", path, MaxFile)
+		err = say.Errorf("%s is larger than %d bytes", path, MaxFile)
 	}
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func ReadAuthorities(path string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", path)
+		return nil, say.Errorf("%s holds no PEM certificate", path)
 	}
 	return pool, nil
 }

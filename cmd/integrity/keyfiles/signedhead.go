@@ -3,7 +3,6 @@ package keyfiles
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -56,7 +56,7 @@ func (f SignedHead) Read(trusted *evidence.TrustedKeys, epoch int64) (h transpar
 	}
 	if err != nil {
 		return h,
-			fmt.Errorf("%s: not signed by a trusted log key (%s): put the newest trusted-keys file in place: %w",
+			say.Errorf("%s: not signed by a trusted log key (%s): put the newest trusted-keys file in place: %w",
 				f.path, kept.LogKey, err)
 	}
 	return transparency.Head{Epoch: kept.Epoch, Size: opened.Size, Root: opened.Root, Note: kept.Checkpoint}, nil
@@ -68,10 +68,10 @@ func (f SignedHead) read() (kept keptHead, err error) {
 		return kept, nil
 	}
 	if err != nil {
-		return kept, fmt.Errorf("signed log head: %w", err)
+		return kept, say.Errorf("signed log head: %w", err)
 	}
 	if err := json.Unmarshal(text, &kept); err != nil || kept.Ledger != f.of || kept.Epoch < 1 || kept.Checkpoint == "" {
-		return kept, fmt.Errorf("%s is damaged: compare the log (integrity log status) with the newest checkpoint "+
+		return kept, say.Errorf("%s is damaged: compare the log (integrity log status) with the newest checkpoint "+
 			"of a monitor or a witness, then remove the file", f.path)
 	}
 	return kept, nil
@@ -105,11 +105,11 @@ func (f SignedHead) Keep(h transparency.Head, trusted *evidence.TrustedKeys) (tr
 		before, err := evidence.OpenCheckpoint(kept.Checkpoint, nil)
 		switch {
 		case !errors.Is(err, evidence.ErrUnknownLogKey): // it is malformed
-			return h, fmt.Errorf("%s: %w", f.path, err)
+			return h, say.Errorf("%s: %w", f.path, err)
 		case kept.Epoch > h.Epoch || kept.Epoch == h.Epoch && before.Size > h.Size:
 			return f.Read(trusted, kept.Epoch)
 		case kept.Epoch == h.Epoch && before.Size == h.Size && before.Root != h.Root:
-			return h, fmt.Errorf("%s has a different root for the tree of %d leaves", f.path, h.Size)
+			return h, say.Errorf("%s has a different root for the tree of %d leaves", f.path, h.Size)
 		}
 	}
 	text, err := json.MarshalIndent(keptHead{f.of, h.Epoch, h.SignedBy(), h.Note}, "", "  ")

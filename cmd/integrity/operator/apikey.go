@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
@@ -192,13 +192,11 @@ func (v *verb) end(lifetime time.Duration) string {
 // keyLimits adds the flags that restrict what a key may declare and where it may be used from.
 func (v *verb) keyLimits(to *domain.CreateKey) {
 	source := v.Flags().String("source", "", "the only source that the key may declare (default: any)")
-	networks := v.Flags().StringSlice(
-		"network", nil,
-		fmt.Sprintf(
-			"networks (CIDR) or addresses that the key's requests must come from, up to %d (default: any)",
-			domain.MaxKeyNetworks,
-		),
-	)
+	networks := v.Flags().StringSlice("network", nil, "")
+	cli.DescribeFlag(v.Flags().Lookup("network"), say.Sentencef(
+		"networks (CIDR) or addresses that the key's requests must come from, up to %d (default: any)",
+		domain.MaxKeyNetworks,
+	))
 	step := v.Flags().Int32(
 		"max-version-step", 0, "how far a new version may be above the document's highest (default: any)",
 	)
@@ -217,7 +215,7 @@ func (v *verb) keyLimits(to *domain.CreateKey) {
 		for _, text := range *networks {
 			network, err := domain.ParseNetwork(strings.TrimSpace(text))
 			if err != nil {
-				return fmt.Errorf("--network: %w", err)
+				return say.Errorf("--network: %w", err)
 			}
 			to.Networks = append(to.Networks, network)
 		}
@@ -232,7 +230,7 @@ func (v *verb) scopes(to *[]domain.Scope, unless []string, usage string) {
 		for _, text := range *texts {
 			scope := domain.Scope(strings.TrimSpace(text))
 			if !slices.Contains(domain.Scopes(), scope) {
-				return fmt.Errorf("--scopes: unknown scope %q; the scopes are %v", text, domain.Scopes())
+				return say.Errorf("--scopes: unknown scope %q; the scopes are %v", text, domain.Scopes())
 			}
 			if !slices.Contains(*to, scope) {
 				*to = append(*to, scope)
@@ -254,7 +252,7 @@ func (v *verb) lifetime(to *time.Duration, usage string) {
 func readLifetime(text string) (time.Duration, error) {
 	lifetime, err := readSpan(text)
 	if err != nil || lifetime < domain.MinKeyLifetime || lifetime > domain.MaxKeyLifetime {
-		return 0, errors.New("--expires must be a lifetime from 1h to 730d, such as 90d or 12h")
+		return 0, say.Errorf("--expires must be a lifetime from 1h to 730d, such as 90d or 12h")
 	}
 	return lifetime, nil
 }
@@ -270,7 +268,7 @@ func readSpan(text string) (time.Duration, error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 16)
 	if err != nil || number == text {
-		return 0, errors.New("it must be in days or hours")
+		return 0, say.Errorf("it must be in days or hours")
 	}
 	return time.Duration(n) * unit, nil
 }
@@ -291,7 +289,7 @@ func (a apikeys) apikeyRotateCommand() *cobra.Command {
 	v.lifetime(&rotate.Lifetime, "lifetime of the successor in days or hours, from 1h to 730d")
 	v.check(func() (err error) {
 		if rotate.Overlap, err = readSpan(*overlap); err != nil || rotate.Overlap > domain.MaxKeyOverlap {
-			return errors.New("--overlap must be a span from 0h to 30d, such as 24h or 7d")
+			return say.Errorf("--overlap must be a span from 0h to 30d, such as 24h or 7d")
 		}
 		return nil
 	})
@@ -346,7 +344,7 @@ func (a apikeys) apikeyGrantCommand() *cobra.Command {
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {
 		company, err := l.Store.CompanyByReference(ctx, key.Organization, *reference)
 		if err != nil {
-			return fmt.Errorf("%w Create it with: integrity company create REFERENCE --organization %s", err, key.Organization)
+			return say.Errorf("%w Create it with: integrity company create REFERENCE --organization %s", err, key.Organization)
 		}
 		grant := &domain.SetAccess{
 			Origin: ledger.Origin(a.App, key.Organization), Company: company.ID, Key: key.ID, Enabled: !*take,

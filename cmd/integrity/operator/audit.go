@@ -20,6 +20,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/bundle"
 )
 
@@ -56,7 +57,7 @@ func (a *app) auditCommand() *cobra.Command {
 		options := auditOptions{Start: a.Now()}
 		if *against != "" {
 			if options.against, err = bundle.Open(*against); err != nil {
-				return fmt.Errorf("--against: %w", err)
+				return say.Errorf("--against: %w", err)
 			}
 			defer options.against.Close()
 		}
@@ -82,7 +83,7 @@ func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID)
 	config.Trusted = o.Trusted
 	if o.against != nil {
 		if !only.IsZero() && o.against.Organization != only {
-			return nil, fmt.Errorf("--against must be a bundle of %s, not of %s", only, o.against.Organization)
+			return nil, say.Errorf("--against must be a bundle of %s, not of %s", only, o.against.Organization)
 		}
 		config.Former = o.against.Former()
 	}
@@ -100,7 +101,7 @@ func (a *app) auditBundle(
 	defer b.Close()
 	organization := b.Organization
 	if !only.IsZero() && only != organization {
-		return auditView{}, fmt.Errorf("--organization: the bundle belongs to %s", organization)
+		return auditView{}, say.Errorf("--organization: the bundle belongs to %s", organization)
 	}
 	embedded, wrong, err := b.TrustedKeys()
 	if err != nil {
@@ -109,7 +110,7 @@ func (a *app) auditBundle(
 	own := cfg.TrustedKeys == ""
 	if own {
 		if o.Trusted, err = evidence.ParseTrustedKeys(embedded); err != nil {
-			return auditView{}, fmt.Errorf("%s: %w", dir, err)
+			return auditView{}, say.Errorf("%s: %w", dir, err)
 		}
 	} else if o.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeys); err != nil {
 		return auditView{}, err
@@ -315,15 +316,15 @@ func (p *partsFile) Append(part int, more []byte) error {
 	if p.f == nil {
 		f, err := os.CreateTemp("", "integrity-audit-*")
 		if err != nil {
-			return fmt.Errorf("space for the audit: %w", err)
+			return say.Errorf("space for the audit: %w", err)
 		}
 		if p.f = f; os.Remove(f.Name()) != nil {
-			return errors.New("space for the audit: the temporary file cannot be removed")
+			return say.Errorf("space for the audit: the temporary file cannot be removed")
 		}
 	}
 	n, err := p.f.WriteAt(p.memory[part], p.size)
 	if err != nil {
-		return fmt.Errorf("space for the audit (set TMPDIR to a directory with room for a copy of the events): %w", err)
+		return say.Errorf("space for the audit (set TMPDIR to a directory with room for a copy of the events): %w", err)
 	}
 	p.chunks[part] = append(p.chunks[part], chunk{p.size, int64(n)})
 	p.size += int64(n)

@@ -20,6 +20,7 @@ import (
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
@@ -58,13 +59,13 @@ func (a *app) backupCommand() *cobra.Command {
 	v.must("--keep must be a number of at least 0", func() bool { return to.Keep >= 0 })
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
 		if cfg.DatabaseURL != "" {
-			return errors.New(
+			return say.Errorf(
 				"INTEGRITY_DATABASE_URL names an external database: back it up with its own tools, such as pgBackRest or " +
 					"pg_basebackup with WAL archiving",
 			)
 		}
 		if _, err := os.Stat(cfg.InDataDir("pgdata")); err != nil {
-			return fmt.Errorf("there is no ledger to back up in %s (--data-dir): %w", cfg.DataDir, err)
+			return say.Errorf("there is no ledger to back up in %s (--data-dir): %w", cfg.DataDir, err)
 		}
 		var view BackupView
 		to.Dir, to.Also = v.args[0], func(dir string) (err error) {
@@ -116,7 +117,7 @@ func copyKeys(c *config.Config, dir string, secrets bool) (copied, left []string
 			continue
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("copy %s: %w", file.name, err)
+			return nil, nil, say.Errorf("copy %s: %w", file.name, err)
 		}
 		if err := keyfiles.WriteNew(filepath.Join(dir, file.name), text, 0o600); err != nil {
 			return nil, nil, err
@@ -163,9 +164,9 @@ func (a *app) restoreCommand() *cobra.Command {
 		}
 		switch {
 		case *external && len(v.args) != 0:
-			return errors.New("--external takes no DIR")
+			return say.Errorf("--external takes no DIR")
 		case *external && cfg.DatabaseURL == "" && !keyfiles.Exists(cfg.InDataDir("pgdata")):
-			return fmt.Errorf("there is no database in %s (--data-dir), and INTEGRITY_DATABASE_URL names none", cfg.DataDir)
+			return say.Errorf("there is no database in %s (--data-dir), and INTEGRITY_DATABASE_URL names none", cfg.DataDir)
 		case *external:
 			err := ledger.WithDatabase(ctx, a.App, *cfg, a.WarnLog(), v.CommandPath(), true, func(source connect.Source) error {
 				return finish(ctx, source())
@@ -175,9 +176,9 @@ func (a *app) restoreCommand() *cobra.Command {
 			}
 			return v.print(view, view.text("the database"))
 		case len(v.args) != 1:
-			return errors.New("DIR must be the directory of the backups; see integrity restore --help")
+			return say.Errorf("DIR must be the directory of the backups; see integrity restore --help")
 		case cfg.DatabaseURL != "":
-			return errors.New(
+			return say.Errorf(
 				"INTEGRITY_DATABASE_URL is set: restore that database with its own tools, then run integrity restore --external",
 			)
 		}
@@ -209,10 +210,10 @@ func (a *app) readPast(flag, text string) (at time.Time, err error) {
 		return at, nil
 	}
 	if at, err = time.Parse(time.RFC3339Nano, text); err != nil {
-		return at, errors.New(flag + " must be a time like 2026-11-21T17:30:00Z")
+		return at, say.Errorf("%s must be a time like 2026-11-21T17:30:00Z", flag)
 	}
 	if at.After(a.Now()) {
-		return at, errors.New(flag + " must be a time in the past")
+		return at, say.Errorf("%s must be a time in the past", flag)
 	}
 	return at, nil
 }
@@ -229,7 +230,7 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 	defer pool.Close()
 	if err := history.CheckHeads(ctx, pool); err != nil {
 		if _, contradicts := errors.AsType[history.HeadError](err); contradicts {
-			err = fmt.Errorf("the restored database is damaged: %w", err)
+			err = say.Errorf("the restored database is damaged: %w", err)
 		}
 		return eventstore.Installation{}, err
 	}
@@ -274,7 +275,7 @@ func knownLogKeys(c *config.Config, dirs ...string) (known logKeys, err error) {
 	for _, dir := range dirs {
 		backups, err := os.ReadDir(dir)
 		if err != nil {
-			return known, fmt.Errorf("look for log keys: %w", err)
+			return known, say.Errorf("look for log keys: %w", err)
 		}
 		for _, b := range backups {
 			public = append(public, filepath.Join(dir, b.Name(), keyfiles.TrustedKeysFile))
@@ -332,7 +333,7 @@ func restoreKeys(c *config.Config, from string) (restored, missing []string, err
 		case errors.Is(err, fs.ErrNotExist):
 			missing = append(missing, file.name)
 		default:
-			return nil, nil, fmt.Errorf("restore %s: %w", file.name, err)
+			return nil, nil, say.Errorf("restore %s: %w", file.name, err)
 		}
 	}
 	return restored, missing, nil

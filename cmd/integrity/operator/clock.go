@@ -10,6 +10,7 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/internal/ledger"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 )
 
@@ -33,7 +34,7 @@ func (a *app) clockCommand() *cobra.Command {
 					continue
 				}
 				if err != nil {
-					return errors.Join(fmt.Errorf("shard %d was not changed: %w", shard, err), v.print(resets, text.String()))
+					return errors.Join(say.Errorf("shard %d was not changed: %w", shard, err), v.print(resets, text.String()))
 				}
 				view := ClockResetView{
 					Shard: int(shard), From: cli.TimeText(reset.From), To: cli.TimeText(reset.To),

@@ -6,7 +6,6 @@ package operator
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
@@ -66,7 +66,10 @@ func Commands(shared *cli.App) []*cobra.Command {
 //go:embed help.txt
 var help string
 
-var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
+//go:embed help.es.txt
+var spanishHelp string
+
+var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help).In(spanishHelp) })
 
 // verb is a command under construction. Its methods add flags, checks and the action.
 type verb struct {
@@ -127,7 +130,7 @@ func (a *app) organizationAPIVerb(name string, shared ...string) (*verb, *domain
 func (v *verb) checkShared() (err error) {
 	v.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && !slices.Contains(v.shared, f.Name) {
-			err = fmt.Errorf(
+			err = say.Errorf(
 				"--%s applies to the database only; with --url the API key determines the organization and the member",
 				f.Name,
 			)
@@ -155,7 +158,7 @@ func (v *verb) check(holds func() error) { v.checks = append(v.checks, holds) }
 func (v *verb) must(message string, holds func() bool) {
 	v.check(func() error {
 		if !holds() {
-			return errors.New(message)
+			return say.New(message)
 		}
 		return nil
 	})
@@ -167,7 +170,7 @@ func (v *verb) runs(do func() error) *cobra.Command {
 		v.args = args
 		// An empty --url, as from an unset variable, must not fall back to the database.
 		if v.url == "" && v.Flags().Changed("url") {
-			return errors.New("--url must be the address of a service")
+			return say.Errorf("--url must be the address of a service")
 		}
 		if v.url != "" {
 			do = v.askService
@@ -243,7 +246,7 @@ func idArgument[I any](v *verb, wrong string, parse func(string) (I, error)) *I 
 	id := new(I)
 	v.checks = slices.Insert(v.checks, 0, func() (err error) {
 		if *id, err = parse(v.args[0]); err != nil {
-			err = fmt.Errorf(wrong, err)
+			err = say.Errorf(wrong, err)
 		}
 		return err
 	})
@@ -262,7 +265,7 @@ func (v *verb) organization(usage string, required bool) *domain.OrganizationID 
 			return nil
 		}
 		if id, err = domain.ParseID[domain.OrganizationID](*text); err != nil {
-			err = fmt.Errorf("--organization: %w", err)
+			err = say.Errorf("--organization: %w", err)
 		}
 		return err
 	})
@@ -281,7 +284,7 @@ func (v *verb) shards() (only *domain.OrganizationID, left func(l *ledger.Opened
 		case !v.Flags().Changed("shard"):
 			return allShards(l), nil
 		case *one < 0 || *one > last:
-			return nil, fmt.Errorf("--shard must be a number from 0 to %d", last)
+			return nil, say.Errorf("--shard must be a number from 0 to %d", last)
 		default:
 			return []domain.Shard{domain.Shard(*one)}, nil
 		}

@@ -16,6 +16,7 @@ import (
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
@@ -120,7 +121,7 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 		(SELECT rolsuper FROM pg_roles WHERE rolname = session_user), pg_database_size(current_database()),
 		coalesce((SELECT pg_has_role(session_user, oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) FROM pg_roles WHERE rolname = 'integrity_service'), true)`).
 		Scan(&version, &number, &encoding, &user, &superuser, &size, &canServe); err != nil {
-		return fmt.Errorf("read the version: %w", err)
+		return say.Errorf("read the version: %w", err)
 	}
 	const check = "database"
 	major, use := number/10000, fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL)
@@ -152,7 +153,7 @@ func (d *doctor) durability(ctx context.Context, conn *pgx.Conn) error {
 		current_setting('data_checksums'), current_setting('wal_level')`).Scan(
 		&fsync, &synchronous, &pages, &checksums, &level,
 	); err != nil {
-		return fmt.Errorf("read the settings: %w", err)
+		return say.Errorf("read the settings: %w", err)
 	}
 	const check, lost = "durability", "set it to on: otherwise acknowledged registrations can be lost"
 	if d.every(check,
@@ -181,7 +182,7 @@ func (d *doctor) clockOffset(ctx context.Context, conn *pgx.Conn) error {
 		before := d.Now()
 		var theirs time.Time
 		if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&theirs); err != nil {
-			return fmt.Errorf("read the time: %w", err)
+			return say.Errorf("read the time: %w", err)
 		}
 		if h := d.Now().Sub(before) / 2; n == 0 || h < half {
 			offset, half = before.Add(h).Sub(theirs), h
@@ -219,7 +220,7 @@ func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
 	)
 	heads, err := pgx.CollectRows(rows, pgx.RowToStructByPos[head])
 	if err != nil {
-		return fmt.Errorf("read the shard heads: %w", err)
+		return say.Errorf("read the shard heads: %w", err)
 	}
 	mine := d.Now()
 	theirs := mine.Add(-d.ahead)
@@ -273,13 +274,13 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 		(SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())::bigint,
 		coalesce((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity WHERE backend_type = 'client backend'), 0)::bigint`).
 		Scan(&autovacuum, &limit, &others, &age, &oldest); err != nil {
-		return fmt.Errorf("read connections and vacuum state: %w", err)
+		return say.Errorf("read connections and vacuum state: %w", err)
 	}
 	shards := d.cfg.Shards
 	err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), $1) FROM ledger", shards).Scan(&shards)
 	if missing := (*pgconn.PgError)(nil); err != nil && (!errors.As(err, &missing) || missing.Code != "42P01") {
 		// undefined_table
-		return fmt.Errorf("read the ledger row: %w", err)
+		return say.Errorf("read the ledger row: %w", err)
 	}
 	each := ledger.DatabaseConns(shards)
 	fit := (limit - others) / each
@@ -318,7 +319,7 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 	)
 	dead, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return fmt.Errorf("count dead rows: %w", err)
+		return say.Errorf("count dead rows: %w", err)
 	}
 	for _, table := range dead {
 		d.warn(
@@ -353,7 +354,7 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 	if err := conn.QueryRow(ctx,
 		`SELECT current_setting('archive_mode'), (SELECT CASE WHEN last_failed_time > coalesce(last_archived_time, '-infinity')
 		THEN last_failed_wal || ' failed at ' || last_failed_time ELSE '' END FROM pg_stat_archiver)`).Scan(&mode, &failing); err != nil {
-		return fmt.Errorf("read the archiving state: %w", err)
+		return say.Errorf("read the archiving state: %w", err)
 	}
 	d.first(check, "WAL is archived",
 		verdict{
@@ -408,7 +409,7 @@ func (d *doctor) standbys(ctx context.Context, conn *pgx.Conn) error {
 		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(
 		&wanted, &synchronous, &connected, &slots,
 	); err != nil {
-		return fmt.Errorf("read the standbys: %w", err)
+		return say.Errorf("read the standbys: %w", err)
 	}
 	if wanted != "" {
 		d.first("standby", fmt.Sprintf("%d synchronous", connected),
@@ -443,7 +444,7 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read the ledger row: %w", err)
+		return say.Errorf("read the ledger row: %w", err)
 	}
 	d.first(check, fmt.Sprintf("issuer %s, %d shards, epoch %d", issuer, shards, epoch),
 		verdict{
@@ -475,7 +476,7 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	if err := conn.QueryRow(ctx, `SELECT has_table_privilege('integrity_service', 'events', 'UPDATE, DELETE, TRUNCATE'),
 		NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'events'::regclass AND NOT tgisinternal)
 		OR EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'events'::regclass AND NOT tgisinternal AND tgenabled = 'D')`).Scan(&changeable, &disabled); err != nil {
-		return fmt.Errorf("read the log's protection: %w", err)
+		return say.Errorf("read the log's protection: %w", err)
 	}
 	d.every(check,
 		verdict{
@@ -500,7 +501,7 @@ func (d *doctor) placement(ctx context.Context, conn *pgx.Conn) error {
 	var moves int
 	var found string
 	if err := conn.QueryRow(ctx, migrations.Uneven).Scan(&moves, &found); err != nil {
-		return fmt.Errorf("read the nodes of the shards: %w", err)
+		return say.Errorf("read the nodes of the shards: %w", err)
 	}
 	d.first("nodes", "shards by node: "+found,
 		verdict{

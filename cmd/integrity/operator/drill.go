@@ -22,6 +22,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/transparency"
 )
@@ -83,7 +84,7 @@ func (a signingKeys) keysDrillCommand() *cobra.Command {
 		defer stop()
 		dir, err := os.MkdirTemp("", "integrity-drill-")
 		if err != nil {
-			return fmt.Errorf("drill: %w", err)
+			return say.Errorf("drill: %w", err)
 		}
 		defer os.RemoveAll(dir)
 		d := &drill{app: a.app, interrupted: ctx.Err, out: func(s drillStep) error {
@@ -108,10 +109,10 @@ func (a signingKeys) keysDrillCommand() *cobra.Command {
 				}
 				return errors.Join(d.run(ctx, at, began), d.err)
 			}); err != nil {
-			return fmt.Errorf("drill: %w", err)
+			return say.Errorf("drill: %w", err)
 		}
 		if ctx.Err() != nil {
-			return errors.New("drill: interrupted; the copies are gone, and nothing of yours was changed")
+			return say.Errorf("drill: interrupted; the copies are gone, and nothing of yours was changed")
 		}
 		held, verdict := true, "every step held"
 		for _, s := range d.steps {
@@ -158,7 +159,7 @@ func (d *drill) stepSince(at, began time.Time, name string, do func() (found str
 func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 	signer, trusted, why, err := cfg.SigningSource().Read()
 	if err == nil && why != "" {
-		err = errors.New(why)
+		err = say.New(why)
 	}
 	if err != nil {
 		return err
@@ -180,7 +181,7 @@ func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 		err = keyfiles.WriteNew(filepath.Join(data, keyfiles.TrustedKeysFile), text, 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("copy the trusted keys: %w", err)
+		return say.Errorf("copy the trusted keys: %w", err)
 	}
 	issuer := "https://drill.example"
 	if keys := trusted.LogKeys(); len(keys) > 0 {
@@ -217,7 +218,7 @@ func (d *drill) command(args ...string) error {
 	root := &cobra.Command{Use: "integrity", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(Commands(a.App)...)
 	if code := a.Run(context.Background(), root, args); code != cli.ExitOK {
-		return fmt.Errorf("integrity %s: %s", strings.Join(args, " "), strings.TrimSpace(errs.String()))
+		return say.Errorf("integrity %s: %s", strings.Join(args, " "), strings.TrimSpace(errs.String()))
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/eventstore/wait"
 )
@@ -39,7 +40,7 @@ func (d *drill) prepare(ctx context.Context) (err error) {
 	if log := d.log.Load(); log != nil {
 		d.formerLog = log.LogKey
 	} else {
-		return errors.New("the log key is revoked already: integrity keys rotate --transparency-log")
+		return say.Errorf("the log key is revoked already: integrity keys rotate --transparency-log")
 	}
 	organization, err := CreateOrganization(
 		ctx, d.App, d.ledger.Ledger, d.ledger.Store, drillName, domain.InternalPlan, true, nil,
@@ -160,7 +161,7 @@ func (d *drill) loseLogKey(ctx context.Context) {
 		)
 		log := d.log.Load()
 		if err != nil || log == nil {
-			return "", false, errors.Join(err, errors.New("the log has no valid key"))
+			return "", false, errors.Join(err, say.Errorf("the log has no valid key"))
 		}
 		return log.KeyHash + " signs", log.LogKey != d.formerLog, nil
 	})
@@ -242,7 +243,7 @@ func (d *drill) prove(ctx context.Context, e *evidence.Envelope) (found string, 
 	}
 	id, ok := domain.ParsePublicID(p.PublicID)
 	if !ok {
-		return "", errors.New("the public id is malformed")
+		return "", say.Errorf("the public id is malformed")
 	}
 	stored, err := d.ledger.Store.Evidence(ctx, d.access, id)
 	if err != nil {
@@ -280,7 +281,7 @@ func (d *drill) wait(ctx context.Context, done func() (bool, error)) error {
 			return err
 		}
 		if err := wait.For(ctx, drillPoll); err != nil {
-			return fmt.Errorf("the copy's log makes no progress: %w", err)
+			return say.Errorf("the copy's log makes no progress: %w", err)
 		}
 	}
 }
@@ -312,11 +313,11 @@ var (
 func newDrillAuthority(now func() time.Time) (*drillAuthority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("timestamp authority: %w", err)
+		return nil, say.Errorf("timestamp authority: %w", err)
 	}
 	usage, err := asn1.Marshal([]asn1.ObjectIdentifier{timeStamping})
 	if err != nil {
-		return nil, fmt.Errorf("timestamp authority: %w", err)
+		return nil, say.Errorf("timestamp authority: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: drillName}, NotBefore: now().Add(-drillLifetime),
@@ -326,7 +327,7 @@ func newDrillAuthority(now func() time.Time) (*drillAuthority, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("timestamp authority: %w", err)
+		return nil, say.Errorf("timestamp authority: %w", err)
 	}
 	certificate, err := x509.ParseCertificate(der)
 	return &drillAuthority{key, certificate, now}, err
@@ -342,11 +343,11 @@ func (a *drillAuthority) stamp(checkpoint string) (token []byte, at time.Time, e
 		AddTSACertificate: true,
 	}).CreateResponseWithOpts(a.certificate, a.key, crypto.SHA256)
 	if err != nil {
-		return nil, at, fmt.Errorf("stamp a checkpoint: %w", err)
+		return nil, at, say.Errorf("stamp a checkpoint: %w", err)
 	}
 	parsed, err := timestamp.ParseResponse(answer)
 	if err != nil {
-		return nil, at, fmt.Errorf("stamp a checkpoint: %w", err)
+		return nil, at, say.Errorf("stamp a checkpoint: %w", err)
 	}
 	return parsed.RawToken, at, nil
 }

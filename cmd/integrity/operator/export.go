@@ -14,6 +14,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/bundle"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
@@ -37,7 +38,7 @@ func (a *app) exportCommand() *cobra.Command {
 	cli.Require(v.Command, "out")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if *out == "-" {
-			return errors.New("--out must be a directory: a bundle has several files and cannot go to standard output")
+			return say.Errorf("--out must be a directory: a bundle has several files and cannot go to standard output")
 		}
 		// Read the keys before opening the ledger, because opening creates a missing ledger.
 		if _, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err != nil {
@@ -45,7 +46,7 @@ func (a *app) exportCommand() *cobra.Command {
 		}
 		keys, err := keyfiles.ReadFile(cfg.TrustedKeysPath())
 		if err != nil {
-			return fmt.Errorf("trusted keys: %w", err)
+			return say.Errorf("trusted keys: %w", err)
 		}
 		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
 			if _, err := l.Store.Organization(ctx, *organization); err != nil {

@@ -3,7 +3,6 @@ package operator
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/console"
@@ -83,7 +83,7 @@ func readMember(text string) (id domain.MemberID, email string, err error) {
 		return id, text, nil
 	}
 	if id, err = domain.ParseID[domain.MemberID](text); err != nil {
-		err = fmt.Errorf("--member: %w", err)
+		err = say.Errorf("--member: %w", err)
 	}
 	return id, "", err
 }
@@ -93,7 +93,7 @@ func (v *verb) email() *string { return v.Flags().String("email", "", "address o
 
 func checkEmail(text string) error {
 	if !domain.ValidEmail(text) {
-		return errors.New("--email " + domain.EmailRule)
+		return say.Errorf("--email " + domain.EmailRule)
 	}
 	return nil
 }
@@ -116,10 +116,16 @@ func (v *verb) member() (id *domain.MemberID, email *string) {
 // role adds the flag --role.
 func (v *verb) role() *domain.Role {
 	var role domain.Role
-	roles := domain.OneOf(domain.Roles()).String()
-	v.Flags().StringVar((*string)(&role), "role", "", roles)
+	roles := domain.OneOf(domain.Roles())
+	v.Flags().StringVar((*string)(&role), "role", "", "")
+	cli.DescribeFlag(v.Flags().Lookup("role"), say.Sentencef("%s", roles))
 	cli.Require(v.Command, "role")
-	v.must("--role must be "+roles, func() bool { return slices.Contains(domain.Roles(), role) })
+	v.check(func() error {
+		if !slices.Contains(domain.Roles(), role) {
+			return say.Errorf("--role must be %s", roles)
+		}
+		return nil
+	})
 	return &role
 }
 
@@ -247,7 +253,7 @@ func (v SignInLinkView) line() string { return v.URL + "\n" }
 
 func (a members) memberSignInLinkCommand() *cobra.Command {
 	v, organization := a.organizationVerb("member sign-in-link")
-	v.Long = fmt.Sprintf(v.Long, session.LinkLifetime)
+	cli.Fill(v.Command, session.LinkLifetime)
 	config.AddFlags(v.Command, "BASE_URL")
 	member, email := v.member()
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
@@ -289,7 +295,7 @@ func (v LinkView) line() string {
 
 func (a members) memberLinkCommand() *cobra.Command {
 	v, organization := a.organizationVerb("member link")
-	v.Long = fmt.Sprintf(v.Long, domain.LinkLifetime)
+	cli.Fill(v.Command, domain.LinkLifetime)
 	config.AddFlags(v.Command, "BASE_URL", "OAUTH_ISSUER", "OAUTH_CLIENT_ID")
 	member, email := v.member()
 	start := domain.StartLink{}
@@ -319,7 +325,7 @@ func (a members) memberLinksCommand() *cobra.Command {
 		return all, err
 	}
 	c := list(a.app, "member links", "links", newest, a.viewLink)
-	c.Short = fmt.Sprintf(c.Short, linksShown)
+	cli.Fill(c, linksShown)
 	return c
 }
 

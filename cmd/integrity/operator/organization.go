@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/projections/query"
 )
@@ -97,7 +97,7 @@ func (l *ownLimit) Set(text string) error {
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
-		return fmt.Errorf("must be %s, or a number from 1 to %d", ownLimitDefault, math.MaxInt32)
+		return say.Errorf("must be %s, or a number from 1 to %d", ownLimitDefault, math.MaxInt32)
 	}
 	l.limit = new(int32(n)) // the ledger itself rejects values that are too high or low
 	return nil
@@ -111,7 +111,7 @@ func (a organizations) organizationCreateCommand() *cobra.Command {
 	var name string
 	v.check(func() error {
 		if name = strings.TrimSpace(v.args[0]); !domain.ValidOrganizationName(name) {
-			return errors.New("NAME " + domain.OrganizationNameRule)
+			return say.Errorf("NAME " + domain.OrganizationNameRule)
 		}
 		return nil
 	})
@@ -182,7 +182,7 @@ func (a organizations) organizationPlanCommand() *cobra.Command {
 
 func (a organizations) organizationLimitsCommand() *cobra.Command {
 	v := a.ledgerVerb("organization limits")
-	v.Long = fmt.Sprintf(v.Long, domain.MaxUnfinalized)
+	cli.Fill(v.Command, domain.MaxUnfinalized)
 	var unfinalized ownLimit
 	v.Flags().Var(
 		&unfinalized, "unfinalized",
@@ -226,7 +226,7 @@ func parseRetention(text string) (int32, error) {
 	number, ok := strings.CutPrefix(text, "days:")
 	days, err := strconv.ParseInt(number, 10, 32)
 	if !ok || err != nil || days < 1 || days > domain.MaxRetentionDays {
-		return 0, fmt.Errorf("--keep must be none, or days:N with N from 1 to %d", domain.MaxRetentionDays)
+		return 0, say.Errorf("--keep must be none, or days:N with N from 1 to %d", domain.MaxRetentionDays)
 	}
 	return int32(days), nil
 }

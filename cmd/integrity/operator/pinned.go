@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 )
 
 // pins creates a command that changes the witnesses or timestamp authorities pinned in the trusted-keys file.
@@ -109,27 +109,27 @@ const maxCertificateFileBytes = 1 << 20
 func readCertificates(path string) (certificates [][]byte, err error) {
 	f, err := keyfiles.OpenRegular(path)
 	if err != nil {
-		return nil, fmt.Errorf("certificates: %w", err)
+		return nil, say.Errorf("certificates: %w", err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxCertificateFileBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("certificates: %w", err)
+		return nil, say.Errorf("certificates: %w", err)
 	}
 	if len(text) > maxCertificateFileBytes {
-		return nil, fmt.Errorf("%s: must be at most %d bytes", path, maxCertificateFileBytes)
+		return nil, say.Errorf("%s: must be at most %d bytes", path, maxCertificateFileBytes)
 	}
 	if !bytes.Contains(text, []byte("-----BEGIN ")) {
 		return [][]byte{text}, nil
 	}
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("%s: must hold only certificates, but holds a block %s", path, block.Type)
+			return nil, say.Errorf("%s: must hold only certificates, but holds a block %s", path, block.Type)
 		}
 		certificates = append(certificates, block.Bytes)
 	}
 	if certificates == nil {
-		return nil, errors.New(path + ": holds no readable PEM certificate")
+		return nil, say.Errorf("%s: holds no readable PEM certificate", path)
 	}
 	return certificates, nil
 }

@@ -20,6 +20,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/migrations"
@@ -76,7 +77,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 		}
 		for _, name := range *names {
 			if !slices.Contains(known, name) {
-				return fmt.Errorf("--projection must be one of %s, not %s", strings.Join(known, ", "), name)
+				return say.Errorf("--projection must be one of %s, not %s", strings.Join(known, ", "), name)
 			}
 		}
 		program, err := programHash()
@@ -114,7 +115,7 @@ func (a *app) recreate(ctx context.Context, url string, check, whole bool) ([]st
 		_, _ = fmt.Fprintf(a.Errs, "tables are missing: %s; integrity rebuild recreates them from the log\n", names)
 		return nil, cli.NegativeError("")
 	case !whole:
-		return nil, fmt.Errorf(
+		return nil, say.Errorf(
 			"tables are missing (%s): rebuild everything, without --organization, --shard and --projection", names,
 		)
 	}
@@ -175,7 +176,7 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 	bar.Close()
 	switch err = errors.Join(err, printing); {
 	case err != nil && !r.Check && !errors.Is(err, projections.ErrNoOrganization):
-		return fmt.Errorf("%w\n  the tables in use are correct up to here; the same command continues where this one "+
+		return say.Errorf("%w\n  the tables in use are correct up to here; the same command continues where this one "+
 			"stopped", err)
 	case err != nil:
 		return err
@@ -192,7 +193,7 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 		return err
 	}
 	if busy != nil {
-		return fmt.Errorf("%w\n  run the same command again when that one has ended", busy)
+		return say.Errorf("%w\n  run the same command again when that one has ended", busy)
 	}
 	if r.Check && sum.Differences > 0 {
 		return cli.NegativeError("")
@@ -242,12 +243,12 @@ func drawn(bar *cli.Bar) func(shard domain.Shard, events, of int64) {
 func programHash() (string, error) {
 	f, err := os.Open("/proc/self/exe") // works even if the file was replaced after the start
 	if err != nil {
-		return "", fmt.Errorf("read this program: %w", err)
+		return "", say.Errorf("read this program: %w", err)
 	}
 	defer f.Close()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
-		return "", fmt.Errorf("read this program: %w", err)
+		return "", say.Errorf("read this program: %w", err)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }

@@ -16,6 +16,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -48,7 +49,7 @@ func (a signingKeys) keysGenerateCommand() *cobra.Command {
 		keyPath, trustedPath := cfg.InDataDir(keyfiles.SigningKeyFile), cfg.InDataDir(keyfiles.TrustedKeysFile)
 		if _, err := os.Lstat(trustedPath); !errors.Is(err, fs.ErrNotExist) {
 			if err == nil {
-				err = fmt.Errorf("%s already exists and is not overwritten", trustedPath)
+				err = say.Errorf("%s already exists and is not overwritten", trustedPath)
 			}
 			return err
 		}
@@ -73,7 +74,7 @@ func (a signingKeys) signerAt(path string) (*evidence.Signer, error) {
 		return evidence.ParseSignerPEM(text)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("signing key: %w", err)
+		return nil, say.Errorf("signing key: %w", err)
 	}
 	signer := evidence.GenerateSigner()
 	return signer, keyfiles.WriteSigningKey(path, signer)
@@ -281,7 +282,7 @@ func (v *verb) printCompromised(view compromisedView) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("the key is revoked, but the records it signed could not be listed; run the command again: %w", err)
+		return say.Errorf("the key is revoked, but the records it signed could not be listed; run the command again: %w", err)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -91,7 +92,7 @@ func (a signingKeys) stageKey(
 	}
 	changed, err := trusted.Add(next.Key(), evidence.FormatTime(a.Now()))
 	if err != nil {
-		return nil, fmt.Errorf("the staged key %s: %w; remove %s and stage another", next.Key().KeyID, err, f.Next)
+		return nil, say.Errorf("the staged key %s: %w; remove %s and stage another", next.Key().KeyID, err, f.Next)
 	}
 	v.show(changed, next, current)
 	return changed, nil
@@ -117,10 +118,10 @@ func (a signingKeys) activateKey(
 		return nil, err
 	}
 	if next == nil {
-		return nil, errors.New("no key is staged: create one with integrity keys rotate --stage")
+		return nil, say.Errorf("no key is staged: create one with integrity keys rotate --stage")
 	}
 	if !trusted.Trusts(next.Key()) {
-		return nil, fmt.Errorf(
+		return nil, say.Errorf(
 			"the staged key %s is not trusted by %s: add it with integrity keys rotate --stage", next.Key().KeyID, f.Trusted,
 		)
 	}
@@ -153,7 +154,7 @@ func promoteStaged(of keyfiles.Source, f keyfiles.Files, kind string, next *evid
 			return err
 		}
 		if !keyfiles.Named(current, next.Key().KeyID) {
-			return fmt.Errorf(
+			return say.Errorf(
 				"the %s comes from %s: set the variable to the content of %s everywhere, restart the servers, and run this "+
 					"again", kind,
 				of.Variable, f.Next,
@@ -162,7 +163,7 @@ func promoteStaged(of keyfiles.Source, f keyfiles.Files, kind string, next *evid
 		return keyfiles.RemoveKey(f.Next)
 	}
 	if err := os.Rename(f.Next, f.Signing); err != nil {
-		return fmt.Errorf("activate the staged key: %w", err)
+		return say.Errorf("activate the staged key: %w", err)
 	}
 	return keyfiles.Sync(filepath.Dir(f.Signing))
 }
@@ -293,12 +294,12 @@ func activateLogKey(of keyfiles.Source) (key evidence.LogKey, err error) {
 			return nil, err
 		}
 		if next == nil {
-			return nil, errors.New("no key is staged: create one with integrity keys rotate --transparency-log --stage")
+			return nil, say.Errorf("no key is staged: create one with integrity keys rotate --transparency-log --stage")
 		}
 		keys := trusted.LogKeys()
 		i := slices.IndexFunc(keys, func(k evidence.LogKey) bool { return ofLog(next, k) && trusted.TrustsLogKey(k) })
 		if i < 0 {
-			return nil, fmt.Errorf(
+			return nil, say.Errorf(
 				"the staged key of %s is not in the logKeys of %s: add it with integrity keys rotate --transparency-log --stage",
 				f.Next, f.Trusted,
 			)
@@ -319,7 +320,7 @@ func logName(c *config.Config) (string, error) {
 		return keys[len(keys)-1].Name, nil
 	}
 	if c.Issuer == "" {
-		return "", fmt.Errorf(
+		return "", say.Errorf(
 			"set %sISSUER (--issuer) for the first log key, which is named after the issuer, or name the database of the "+
 				"ledger with %sDATABASE_URL",
 			config.Prefix, config.Prefix,

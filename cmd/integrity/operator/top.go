@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/internal/ledger"
+	"integrityledger/domain/say"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
 )
@@ -74,7 +75,8 @@ var measures = map[string]func(query.Load) int64{
 func (a *app) topCommand() *cobra.Command {
 	v := a.ledgerVerb("top")
 	names := strings.Join(slices.Sorted(maps.Keys(measures)), ", ")
-	by := v.Flags().String("by", "requests", "sort in descending order by one of: "+names)
+	by := v.Flags().String("by", "requests", "")
+	cli.DescribeFlag(v.Flags().Lookup("by"), say.Sentencef("sort in descending order by one of: %s", names))
 	minutes := v.Flags().Int("minutes", 5, "sum over this many minutes, the current one included")
 	limit := v.Flags().Int("limit", 20, "show at most this many organizations")
 	v.must("--by must be one of: "+names, func() bool { return measures[*by] != nil })
@@ -91,7 +93,7 @@ func (a *app) topCommand() *cobra.Command {
 		if !v.json {
 			header := fmt.Sprintf(loadColumns, "requests", "registrations", "refusals", "received", "sent", "organization")
 			if _, err := fmt.Fprint(a.Out, header); err != nil {
-				return errors.Join(errors.New("print the load of organizations"), err)
+				return errors.Join(say.Errorf("print the load of organizations"), err)
 			}
 		}
 		return showAll(v, "organizations", loads, viewLoad)

@@ -14,6 +14,7 @@ import (
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -194,7 +195,7 @@ func publishedCheckpoint(
 	}
 	raw, err := keyfiles.ReadFile(file)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--published: %w", err)
+		return nil, nil, say.Errorf("--published: %w", err)
 	}
 	text := strings.TrimRight(string(raw), "\n") + "\n"
 	opened, err := evidence.OpenCheckpoint(text, trusted)
@@ -203,21 +204,21 @@ func publishedCheckpoint(
 	}
 	unknown := errors.Is(err, evidence.ErrUnknownLogKey)
 	if (err == nil || unknown) && opened.Origin != name {
-		err, unknown = errors.New("its origin is "+opened.Origin), false
+		err, unknown = say.Errorf("its origin is %s", opened.Origin), false
 	}
 	claimed = transparency.ClaimedKeys(text, name)
 	switch {
 	case unknown && fork:
 		return nil, claimed, nil
 	case unknown && len(claimed) > 0:
-		err = fmt.Errorf(
+		err = say.Errorf(
 			"%s+%s is not in the logKeys; if the trusted-keys file came from the backup, put the one from before the "+
 				"restore in place",
 			name, claimed[0].KeyHash,
 		)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("--published must be a checkpoint of %s signed by a trusted log key: %w", name, err)
+		return nil, nil, say.Errorf("--published must be a checkpoint of %s signed by a trusted log key: %w", name, err)
 	}
 	return &opened, claimed, nil
 }

@@ -14,6 +14,7 @@ import (
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency/witness"
 )
 
@@ -21,7 +22,7 @@ func (a signingKeys) keysWitnessCommand() *cobra.Command {
 	v := a.verb("keys witness", "DATA_DIR", "WITNESS_NAME", "WITNESS_KEY")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if cfg.WitnessName == "" {
-			return fmt.Errorf("set %sWITNESS_NAME (--witness-name): it is part of the verifier key", config.Prefix)
+			return say.Errorf("set %sWITNESS_NAME (--witness-name): it is part of the verifier key", config.Prefix)
 		}
 		source := cfg.WitnessSource()
 		if path := source.Path(); path == cfg.InDataDir(keyfiles.WitnessKeyFile) && !keyfiles.Exists(path) {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
@@ -119,7 +119,7 @@ func withSchema(ctx context.Context, source connect.Source, migrate bool, do fun
 		return err
 	}
 	if database < known {
-		return errors.New("the database lacks migrations of this program: run integrity migrate first")
+		return say.Errorf("the database lacks migrations of this program: run integrity migrate first")
 	}
 	return do(source)
 }
@@ -195,7 +195,7 @@ func Ensure(ctx context.Context, a *cli.App, url string, cfg config.Config) (eve
 	case err != nil:
 		return eventstore.Installation{}, err
 	case shards == 0 && cfg.DatabaseURL != "" && cfg.Issuer == "" && config.IsLoopbackURL(settings.Issuer):
-		return eventstore.Installation{}, fmt.Errorf(
+		return eventstore.Installation{}, say.Errorf(
 			"set %sISSUER, or a public %sBASE_URL, to create a ledger: it names the issuer of every signed record and "+
 				"cannot change later",
 			config.Prefix, config.Prefix,
@@ -214,7 +214,7 @@ func existingShards(ctx context.Context, url string) (shards int, err error) {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	if err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), 0) FROM ledger").Scan(&shards); err != nil {
-		return 0, fmt.Errorf("read the ledger row: %w", err)
+		return 0, say.Errorf("read the ledger row: %w", err)
 	}
 	return shards, nil
 }
@@ -264,7 +264,7 @@ func ClientsFor(limit uint64, conns int) int {
 func OpenFiles() (uint64, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 0, fmt.Errorf("read the open-file limit: %w", err)
+		return 0, say.Errorf("read the open-file limit: %w", err)
 	}
 	return limit.Cur, nil
 }

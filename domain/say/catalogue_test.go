@@ -1,4 +1,4 @@
-package edge
+package say
 
 import (
 	"go/ast"
@@ -86,10 +86,25 @@ func (s sources) text(at *folder, e ast.Expr) (string, bool) {
 var messageAt = map[string]int{
 	"Refuse": 1, "Unavailable": 0, "InvalidMember": 2, "NewProblem": 2, "Problem": 2, "ElementProblem": 3, "Match": 3,
 	"ReadNames": 4, "within": 2, "refuse": 1, "refuseToken": 0, "MinuteUsed": 0,
+	"Group": 1, "sayLine": 1, "describeJSON": 0, "organization": 0, "scopes": 2, "lifetime": 1, "must": 0, "idArgument": 1,
+	"Unconfirmed": 1, "private": 0,
+	"checked": 1, "parsed": 1, "between": 1,
 }
 
-// messageFields are the fields of composite literals that contain a message.
-var messageFields = []string{"Message", "Format", "says"}
+// unsaid are sources whose messages reach no person: they are logged, or stored as part of a report.
+var unsaid = []string{"eventstore/cluster/nodes.go", "cmd/analyzer/detect/", "cmd/analyzer/child.go", "cmd/lab/"}
+
+// evidenceCalls are functions of package evidence whose arguments are messages, or the parts of a token that they name.
+var evidenceCalls = []string{
+	"fail", "note", "read", "optional", "oid", "integer", "version", "boolean", "done", "one", "name", "algorithm",
+	"parseNoteKey", "readNoteKeys",
+}
+
+// flagCall is a method of pflag.FlagSet that defines a flag; its last argument describes the flag.
+var flagCall = regexp.MustCompile(`^(Bool|String|StringSlice|StringArray|Int|Int32|Int64|Duration)?(Var)?P?$`)
+
+// messageFields are members of composite literals that hold a message.
+var messageFields = []string{"Message", "Format", "says", "Help"}
 
 // nameOf returns the name of a function or type without its package.
 func nameOf(e ast.Expr) string {
@@ -107,25 +122,44 @@ func nameOf(e ast.Expr) string {
 func (s sources) messages() map[string]bool {
 	found := map[string]bool{}
 	for _, at := range s {
-		add := func(e ast.Expr) {
-			if text, ok := s.text(at, e); ok && strings.Contains(text, " ") {
+		word := func(e ast.Expr) {
+			text, ok := s.text(at, e)
+			if _, same := (Catalogue{texts: map[string]string{}}).lookup(text); ok && !same {
 				found[text] = true
 			}
 		}
-		for path, file := range at.files {
-			if strings.Contains(path, "domain/evidence/") && !strings.HasSuffix(path, "payload.go") ||
-				strings.HasSuffix(path, "eventstore/cluster/nodes.go") {
-				continue // texts of these files reach no answer
+		add := func(e ast.Expr) {
+			if text, _ := s.text(at, e); strings.Contains(text, " ") {
+				word(e)
 			}
+		}
+		for path, file := range at.files {
+			if slices.ContainsFunc(unsaid, func(part string) bool { return strings.Contains(path, part) }) {
+				continue
+			}
+			inEvidence := strings.Contains(path, "domain/evidence/")
 			ast.Inspect(file, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.CallExpr:
 					name := nameOf(n.Fun)
+					of, ok := n.Fun.(*ast.SelectorExpr)
+					if ok && nameOf(of.X) == "say" && slices.Contains([]string{"Errorf", "Sentencef", "Word"}, name) ||
+						len(n.Args) > 0 && slices.Contains([]string{"Sayf", "Negativef"}, name) {
+						word(n.Args[0])
+					}
 					if i, ok := messageAt[name]; ok && i < len(n.Args) {
 						add(n.Args[i])
 					}
-					if strings.HasSuffix(path, "domain/evidence/payload.go") && name == "New" {
-						add(n.Args[0])
+					if inEvidence && slices.Contains(evidenceCalls, name) {
+						for _, arg := range n.Args {
+							add(arg)
+						}
+					}
+					if name == "text" && strings.HasSuffix(path, "config/settings.go") && len(n.Args) > 1 {
+						add(n.Args[1])
+					}
+					if len(n.Args) > 2 && flagCall.MatchString(name) && strings.Contains(path, "cmd/integrity/") {
+						add(n.Args[len(n.Args)-1])
 					}
 				case *ast.KeyValueExpr:
 					if key, ok := n.Key.(*ast.Ident); ok && slices.Contains(messageFields, key.Name) {
@@ -134,6 +168,16 @@ func (s sources) messages() map[string]bool {
 				case *ast.CompositeLit:
 					if nameOf(n.Type) == "Sentence" && len(n.Elts) > 0 {
 						add(n.Elts[0])
+					}
+					if list, ok := n.Type.(*ast.ArrayType); ok && nameOf(list.Elt) == "Word" {
+						for _, element := range n.Elts {
+							word(element)
+						}
+					}
+					if texts, ok := n.Type.(*ast.MapType); ok && nameOf(texts.Value) == "Word" {
+						for _, element := range n.Elts {
+							word(element.(*ast.KeyValueExpr).Value)
+						}
 					}
 				case *ast.FuncDecl:
 					if slices.Contains([]string{"pathProblem", "reason", "Reason"}, n.Name.Name) {
@@ -152,30 +196,34 @@ func (s sources) messages() map[string]bool {
 	return found
 }
 
+// jsonFaults are what encoding/json says of a text, after the character that it names.
+var jsonFaults = []string{
+	"looking for beginning of value", "looking for beginning of object key string", "after object key",
+	"after object key:value pair", "after array element", "after top-level value", "in string literal",
+	"in string escape code", `in \u hexadecimal character escape`, "in numeric literal", "in exponent of numeric literal",
+	"after decimal point in numeric literal", "unexpected end of JSON input",
+}
+
 var verb = regexp.MustCompile(`%[a-z]`)
 
 // Each message has a Spanish text that names the same values in the same order, and there are no other Spanish texts.
 func TestMessagesAreTranslated(t *testing.T) {
-	spanish, err := spanishMessages()
-	if err != nil {
-		t.Fatal(err)
-	}
-	messages := readSources(t, "domain", "eventstore", "projections", "handlers").messages()
-	delete(messages, "must be a timestamp of at most microseconds") // of stored data, which no caller sends
+	spanish := spanishTexts()
+	messages := readSources(t, "domain", "eventstore", "projections", "handlers", "cmd").messages()
 	for _, message := range slices.Sorted(maps.Keys(messages)) {
 		if text, ok := spanish[message]; !ok {
-			t.Errorf("messages.es.json lacks %q", message)
+			t.Errorf("es.json lacks %q", message)
 		} else if got, want := verb.FindAllString(text, -1), verb.FindAllString(message, -1); !slices.Equal(got, want) {
 			t.Errorf("%q names %v, and %q %v", text, got, message, want)
 		}
 	}
-	words := []string{
+	words := append([]string{
 		" or ", "member", "parameter", "field", "null", "a boolean", "a number", "a string", "an array", "an object", "a text",
 		"The body", "The part metadata", "The value of arguments",
-	}
+	}, jsonFaults...)
 	for _, message := range slices.Sorted(maps.Keys(spanish)) {
 		if !messages[message] && !slices.Contains(words, message) {
-			t.Errorf("messages.es.json has %q, which is no message", message)
+			t.Errorf("es.json has %q, which nothing says", message)
 		}
 	}
 	if len(messages) < 250 {
