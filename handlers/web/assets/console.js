@@ -22,7 +22,8 @@ for (const next of all("[data-once]")) {
   history.replaceState(null, "", next.href);
 }
 
-// What was done is said once: a reload, or a copied address, says it no more. A status is read out when it changes.
+// The page says once that an action was done: a reload or a copied address does not repeat it. Screen readers announce a
+// status when it changes.
 const here = new URL(location);
 if (here.searchParams.has("said")) {
   here.searchParams.delete("said");
@@ -32,7 +33,7 @@ if (here.searchParams.has("said")) {
   }
 }
 
-// What is shown once can be copied where the browser lets a page do so.
+// Secrets that are shown once can be copied if the browser lets a page do so.
 for (const button of navigator.clipboard ? all("[data-copy]") : []) {
   button.hidden = false;
   button.addEventListener("click", async () => {

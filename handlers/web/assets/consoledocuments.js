@@ -26,7 +26,7 @@ const say = (name) => {
 
 const fields = (name) => form.querySelectorAll(`[name="${CSS.escape(name)}"], [data-member="${CSS.escape(name)}"]`);
 
-// wrong says of a field what is wrong with it; it answers whether the page has words for that.
+// wrong shows the error of a field, and returns whether the page has a message for it.
 const wrong = (name, shown) => {
   for (const field of fields(name)) {
     field.setAttribute("aria-invalid", shown);
@@ -56,7 +56,7 @@ const progress = (task, part) => {
 let turn = 0; // what belongs to an older choice of a file is dropped
 let compared = !hasher; // whether the chosen file is the very file of the version
 let request = null;
-let key = null; // of what is to be sent: a repetition of it is the same request
+let key = null; // the Idempotency-Key of the present input: sending the same input again is the same request
 
 // A manifest is registered in its canonical form, whatever its spelling.
 const sameManifest = async (file) => {
@@ -226,7 +226,7 @@ form.addEventListener("submit", (event) => {
   } else if (compared) {
     readAndSend();
   } else {
-    input.focus(); // what is wrong with the file, or that it is still being read, is said already
+    input.focus(); // the page already says that the file is wrong or still being read
   }
 });
 

@@ -1,5 +1,5 @@
-// Following the history: while the page is looked at, it asks for what is new every few seconds. That is no use of the
-// session, which ends as if nobody asked.
+// Follows the history: while the page is visible, it asks for new events every few seconds. These requests do not extend
+// the session.
 
 import { inOwnZone, show } from "./console.js";
 
@@ -24,7 +24,8 @@ const follow = () => {
     asking?.abort();
   };
 
-  // Others may lie between these rows and what is shown. What is shown goes then, and the link leads to the others.
+  // A gap means that events may be missing between the new rows and the shown ones. The shown rows are then removed, and the
+  // link leads to the others.
   const add = (text, gap) => {
     const part = document.createElement("template");
     part.innerHTML = text; // of our own service

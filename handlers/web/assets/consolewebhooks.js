@@ -1,5 +1,5 @@
-// While a delivery is pending, what has become of it is asked for: for half a minute, and only while the page is looked at.
-// That is no use of the session, which ends as if nobody asked.
+// While a delivery is pending, the page asks for its state, for half a minute and only while the page is visible. These
+// requests do not extend the session.
 
 import { inOwnZone } from "./console.js";
 

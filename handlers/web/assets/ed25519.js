@@ -4,7 +4,7 @@ import { decodeBase64URL, hex } from "./bytes.js";
 
 const order = 0x1000000000000000000000000000000014def9dea2f79cd65812631a5cf5d3edn; // L of RFC 8032, section 5.1
 
-/** Whether a signature of 64 bytes is that of a raw key over a message. */
+/** Reports whether a signature of 64 bytes was made over a message with a raw key. */
 export async function verifies(raw, signature, message) {
   const s = BigInt(`0x${hex(signature.slice(32).reverse())}`);
   if (s >= order) {

@@ -6,8 +6,8 @@ import { Numeral, Refusal } from "./strictjson.js";
 export const sha256Hex = /^[a-f0-9]{64}$/;
 const timestamp = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d))$/;
 
-// instant reads a timestamp as microseconds since 1970, or answers null where it
-// is no real date of the years 0001 to 9999 in UTC.
+// instant reads a timestamp as microseconds since 1970, or returns null if it is
+// not a real date in the years 0001 to 9999 in UTC.
 export function instant(text) {
   const found = timestamp.exec(text);
   const civil = found && new Date(`${found[1]}Z`);
@@ -26,8 +26,8 @@ export function instant(text) {
   return BigInt(moment.getTime()) * 1000n + BigInt(fraction.padEnd(6, "0").slice(0, 6));
 }
 
-// roundedUp is instant, and a microsecond more where the text has a part of one: what has whole microseconds and is before
-// it, is before that time.
+// roundedUp is instant plus one microsecond if the text has a fraction of a microsecond: a time in whole microseconds that
+// is before the result is before that text's time.
 export const roundedUp = (text) => instant(text) + (/\.\d{6}0*[1-9]/.test(text) ? 1n : 0n);
 
 // formatTime writes microseconds since 1970 as the service does: RFC 3339 in UTC, without zeros at the end.

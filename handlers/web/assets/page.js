@@ -136,7 +136,7 @@ const kinds = {
       RECORD_REVOKED: { file: [true], signature: ["valid"], state: ["revoked"] },
       SIGNATURE_INVALID: { file: [null], signature: ["invalid"], state: [null] },
     },
-    // The state of a certificate whose signature does not hold is nobody's word.
+    // The state of a certificate with an invalid signature is vouched for by no one.
     read: ({ reason, hashMatches, signatureValid, certificateStatus, certificate }) => ({
       result: kinds.certificate.reasons[reason],
       file: hashMatches,

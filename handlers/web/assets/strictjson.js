@@ -16,7 +16,7 @@ export class Refusal extends Error {
   }
 }
 
-/** A refusal of what is well made, by a key or a certificate that is not trusted. */
+/** A refusal of well-formed evidence because its key or certificate is not trusted. */
 export class Untrusted extends Refusal {}
 
 // An integer as it was written.

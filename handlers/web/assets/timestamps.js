@@ -46,8 +46,7 @@ function node(block) {
 // isWhole tells whether these bytes are an integer's, without a needless one.
 const isWhole = ([first, second]) => first !== undefined && (second === undefined || !((first === 0 && second < 128) || (first === 0xff && second > 127)));
 
-// read takes the DER of one value apart. The library reads BER, of which there are many spellings; node refuses all but
-// that of DER.
+// read takes the DER of one value apart. The library reads BER, which allows several encodings; node accepts only DER.
 function read(der) {
   must(der.length > 0 && der.length <= maxBytes, "token-der");
   let found;
@@ -400,7 +399,7 @@ function readAttributes(value) {
   return found;
 }
 
-// names tells whether the first ESSCertID of a signing certificate attribute is that of a certificate.
+// names reports whether the first ESSCertID of a signing certificate attribute identifies a certificate.
 async function names(value, certificate, second) {
   const outer = new Parts(value);
   const first = new Parts(new Parts(outer.next(sequence)).next(sequence));
@@ -415,10 +414,10 @@ async function names(value, certificate, second) {
 }
 
 /**
- * Judges a token: DER of a CMS ContentInfo, for the SHA-256 of what was stamped, under the certificates (of
- * readCertificate) of the authority that it is said to be of. It answers {genTime, latest}, microseconds since 1970:
+ * Judges a token: DER of a CMS ContentInfo, for the SHA-256 of the stamped text, under the certificates (from
+ * readCertificate) of the authority that it claims. It returns {genTime, latest}, microseconds since 1970:
  * the token's time, and that with its accuracy. Otherwise it throws a Refusal, which is Untrusted
- * where the token is well made and its certificates are not those of the authority.
+ * if the token is well made but its certificates do not belong to the authority.
  */
 export async function checkToken(der, imprint, pinned) {
   const info = new Parts(read(der));
@@ -457,7 +456,7 @@ export async function checkToken(der, imprint, pinned) {
       (own.keyUsage === undefined || (own.keyUsage & digitalSignature) !== 0),
     "token-usage",
   );
-  // Other certificates of the token, such as duplicates and those of other chains, count for nothing.
+  // Other certificates in the token, such as duplicates or members of other chains, are ignored.
   if (!isValid(own, genTime)) {
     throw new Untrusted("token-expired");
   }

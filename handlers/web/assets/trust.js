@@ -65,7 +65,7 @@ async function loadTimestamps() {
   }
 }
 
-// readAuthorities reads what is pinned of timestamp authorities: their certificates by their names.
+// readAuthorities reads the pinned timestamp authorities: their certificates by name.
 async function readAuthorities(entries, timestamps) {
   const authorities = new Map();
   const atMost = (most, least) => (value) => list(value) && value.length >= least && value.length <= most;

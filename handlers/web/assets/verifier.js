@@ -1,8 +1,8 @@
 // Verifies receipts and certificates offline: the steps of the service's public
 // description of its evidence, with WebCrypto and nothing else. It runs in browsers
-// and in Node.js, reads no clock and no storage, and never takes a key out of a
-// receipt that nobody pinned. Where trust in timestamp authorities is given it loads
-// timestamps.js from beside itself; it asks the network for nothing else.
+// and in Node.js, reads no clock and no storage, and never trusts a key from a
+// receipt that is not pinned. If trust in timestamp authorities is given, it loads
+// timestamps.js from its own directory; it makes no other network request.
 //
 // A verdict is a set of findings, never one boolean. A finding is "valid",
 // "invalid", "untrusted" (the key is not pinned, or is revoked), "not-supplied" or
@@ -43,7 +43,7 @@ async function checkSigned(signed, trust) {
   return isNamed(signed, key) ? { key } : { failure: ["invalid", "key-differs"] };
 }
 
-// isNamed tells whether the names in a signed part are those of a key.
+// isNamed reports whether the names in a signed part identify a key.
 function isNamed(signed, key) {
   const jwk = signed.get("publicKeyJwk");
   return (
@@ -54,7 +54,7 @@ function isNamed(signed, key) {
 
 // ---- Verdicts
 
-/** What a receipt or certificate proves, part by part. What is not established is null. */
+/** The findings about a receipt or certificate, part by part. Null means not established. */
 class Findings {
   signature = "invalid";
   references = "not-checked";
@@ -103,7 +103,7 @@ class Findings {
     return error instanceof Untrusted ? "untrusted" : "invalid";
   }
 
-  // payload checks the signature and then reads what was signed, or answers null.
+  // payload checks the signature and then reads the signed text, or returns null.
   async payload(signed, trust, form, optional) {
     const { failure, key } = await checkSigned(signed, trust);
     if (failure) {
@@ -329,7 +329,7 @@ async function checkInclusion(findings, envelope, trust, options) {
 
 // ---- Tokens of timestamp authorities
 
-// checkStamp answers when what was stamped existed at the latest, in microseconds, by a token of a pinned authority.
+// checkStamp returns the latest time, in microseconds, by which the stamped text existed, by a token of a pinned authority.
 async function checkStamp(token, imprint, trust, receivedAt, now) {
   const authority = token.get("authority");
   const der = decodeBase64(token.get("token"));
@@ -569,7 +569,7 @@ async function verifyCertificate(findings, signed, trust, { document }) {
 
 /**
  * Verifies a receipt, or a downloaded certificate of the certification API (bytes),
- * against keys of parseTrustedKeys. What has no member contract is a certificate.
+ * against keys of parseTrustedKeys. Evidence without the member contract is a certificate.
  *
  * now is the verifier's clock, a Date; document is {sha256, size} of a file to
  * compare, or absent. requireTimestamp makes anything but a valid token of a pinned

@@ -27,7 +27,7 @@ let turn = 0;
 let published = null; // bytes of the keys of the service, where they were asked for
 const hasher = newHasher(main.dataset.worker);
 
-// stop drops what is under way, so that every result is of what is chosen now.
+// stop cancels the running verification, so that every result belongs to the present choice.
 function stop() {
   turn++;
   hasher.stop();
@@ -51,7 +51,7 @@ function sha256(content) {
   });
 }
 
-// sentence keeps a detail apart and short: it may be a text of whoever made the file.
+// sentence keeps a detail apart and short: it may be a text by the author of the file.
 function sentence(kind, { code, detail }) {
   const parts = [word(`${kind}-${code}`)];
   if (detail) {
