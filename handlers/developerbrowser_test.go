@@ -135,6 +135,22 @@ func TestTabsOfSamples(t *testing.T) {
 	}
 }
 
+// An address that names an entry or a section shows what is folded there.
+func TestAddressUnfolds(t *testing.T) {
+	t.Parallel()
+	p := openSite(t).tab()
+	for path, details := range map[string]string{
+		"/en/developers/errors#VERSION_CONFLICT": "#VERSION_CONFLICT > details[open]",
+		"/developers/changelog#2026-11-20":       "[id='2026-11-20'] + details[open]",
+	} {
+		p.open(path)
+		p.do(chromedp.WaitVisible(chromedp.CSS(details)))
+		if open := eval[int](p, `document.querySelectorAll("details[open]").length`); open != 1 {
+			t.Errorf("%s opens %d entries", path, open)
+		}
+	}
+}
+
 // Without JavaScript all content is shown, without buttons that would do nothing.
 func TestDeveloperPagesWithoutJavaScript(t *testing.T) {
 	t.Parallel()
