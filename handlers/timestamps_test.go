@@ -197,7 +197,7 @@ func TestEvidenceFitsVerifiers(t *testing.T) {
 		t.Fatalf("%d tokens of 8 KiB", len(e.Timestamps))
 	}
 	// Witnesses make the evidence longer: up to the limit, and by one byte more.
-	room := evidence.MostReceipt - len(raw)
+	room := evidence.MaxReceiptBytes - len(raw)
 	for more, want := range map[int]int{
 		room: 4, room + 1: 3, room + base64.StdEncoding.EncodedLen(2*token): 2,
 		room + base64.StdEncoding.EncodedLen(4*token): 0,
@@ -207,7 +207,7 @@ func TestEvidenceFitsVerifiers(t *testing.T) {
 				`INSERT INTO transparency_cosignatures SELECT 'w', size, repeat('w', %d) FROM transparency_checkpoint`, more,
 			))
 		raw, e := s.stamped(id, "")
-		if len(e.Timestamps) != want || len(raw) > evidence.MostReceipt || e.Inclusion == nil {
+		if len(e.Timestamps) != want || len(raw) > evidence.MaxReceiptBytes || e.Inclusion == nil {
 			t.Errorf("%d bytes more: %d bytes with %d tokens, must be %d", more, len(raw), len(e.Timestamps), want)
 		}
 		for i, of := range e.Timestamps {

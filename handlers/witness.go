@@ -154,7 +154,7 @@ func (s *witnessServer) cosign(w http.ResponseWriter, r *http.Request, submitted
 	if limit := s.addresses.Count(edge.ClientAddress(r, s.TrustedProxies), now); limit.Used > limit.Max {
 		return "", tooManyError(limit.Reset)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, witness.MostBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, witness.MaxBodyBytes))
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", witness.ErrMalformed, err)
 	}

@@ -155,7 +155,7 @@ func TestWitnessAnswers(t *testing.T) {
 			log + " bad-proof",
 		},
 		{
-			"too large", "old 1\n\n" + first + strings.Repeat("x", witness.MostBody), 413, "text/plain; charset=utf-8",
+			"too large", "old 1\n\n" + first + strings.Repeat("x", witness.MaxBodyBytes), 413, "text/plain; charset=utf-8",
 			"the body must be", " malformed",
 		},
 	} {

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	mostAuthorities  = 16
-	mostCertificates = 8       // pinned for one authority, or in one token
-	mostTokenBytes   = 8 << 10 // of a token, or of a pinned certificate, in DER
+	maxAuthorities  = 16
+	maxCertificates = 8       // pinned for one authority, or in one token
+	maxTokenBytes   = 8 << 10 // of a token, or of a pinned certificate, in DER
 )
 
 var authorityPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -37,12 +37,12 @@ func NewAuthority(name string, certificates [][]byte) (Authority, error) {
 	if err := CheckAuthorityName(name); err != nil {
 		return Authority{}, err
 	}
-	if n := len(certificates); n < 1 || n > mostCertificates {
-		return Authority{}, say.Errorf("certificates: must be 1 to %d, not %d", mostCertificates, n)
+	if n := len(certificates); n < 1 || n > maxCertificates {
+		return Authority{}, say.Errorf("certificates: must be 1 to %d, not %d", maxCertificates, n)
 	}
 	for i, der := range certificates {
-		if len(der) > mostTokenBytes {
-			return Authority{}, say.Errorf("certificates/%d: must be at most %d bytes", i, mostTokenBytes)
+		if len(der) > maxTokenBytes {
+			return Authority{}, say.Errorf("certificates/%d: must be at most %d bytes", i, maxTokenBytes)
 		}
 		certificate, err := parseCertificate(der)
 		if err != nil {
@@ -75,7 +75,7 @@ func readAuthorities(m *strictjson.Meter, entries []strictjson.Value) ([]Authori
 	for i, entry := range entries {
 		o := m.Decode(entry)
 		name, texts := o.String("name", strictjson.Required), o.StringList(
-			"certificates", strictjson.Required, mostCertificates,
+			"certificates", strictjson.Required, maxCertificates,
 		)
 		if err := refusal(o.Problems()); err != nil {
 			return nil, say.Errorf("timestamp authority %d: %w", i, err)
@@ -99,8 +99,8 @@ func readAuthorities(m *strictjson.Meter, entries []strictjson.Value) ([]Authori
 
 // checkAuthorities refuses an authority that NewAuthority did not create, and a repeated name.
 func (t *TrustedKeys) checkAuthorities() error {
-	if len(t.authorities) > mostAuthorities {
-		return say.Errorf("timestamp authorities: must be at most %d", mostAuthorities)
+	if len(t.authorities) > maxAuthorities {
+		return say.Errorf("timestamp authorities: must be at most %d", maxAuthorities)
 	}
 	seen := make(map[string]bool, len(t.authorities))
 	for i, a := range t.authorities {
@@ -188,8 +188,8 @@ func (a Authority) checkChain(t signedToken) error {
 	return nil
 }
 
-// mostChain is the signer's certificate, three intermediates and the pinned certificate.
-const mostChain = 5
+// maxChain is the signer's certificate, three intermediates and the pinned certificate.
+const maxChain = 5
 
 // strongChain checks the requirements on a chain that crypto/x509 does not: its length, extensions that every verifier
 // knows, and the kinds of keys and signatures allowed in a token.
@@ -200,7 +200,7 @@ func strongChain(chain []*x509.Certificate) bool {
 			return false
 		}
 	}
-	return len(chain) <= mostChain
+	return len(chain) <= maxChain
 }
 
 func expired(c *x509.Certificate, at time.Time) bool {

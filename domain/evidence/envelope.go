@@ -247,13 +247,13 @@ func readChecked(o *strictjson.Object, name string, check func(string) error) st
 	return s
 }
 
-// MostReceipt is the largest receipt in bytes that any verifier accepts.
-const MostReceipt = 64 << 10
+// MaxReceiptBytes is the largest receipt in bytes that any verifier accepts.
+const MaxReceiptBytes = 64 << 10
 
-// openReceipt reads the text given to a verifier: one JSON object of at most MostReceipt bytes.
+// openReceipt reads the text given to a verifier: one JSON object of at most MaxReceiptBytes bytes.
 func openReceipt(m *strictjson.Meter, receipt []byte) (*strictjson.Object, error) {
-	if len(receipt) > MostReceipt {
-		return nil, say.Errorf("receipt: must be at most %d bytes", MostReceipt)
+	if len(receipt) > MaxReceiptBytes {
+		return nil, say.Errorf("receipt: must be at most %d bytes", MaxReceiptBytes)
 	}
 	v, err := m.Parse(receipt, maxDepth)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 
 // Limits of one piece of evidence.
 const (
-	MostTimestamps = 4 // stamped checkpoints
-	MostTokens     = 4 // of one checkpoint
+	MaxTimestamps = 4 // stamped checkpoints
+	MaxTokens     = 4 // of one checkpoint
 )
 
 // Timestamp proves that a stamped checkpoint contains the record, whose leaf is Inclusion's leaf. The stamp covers the
@@ -39,14 +39,14 @@ func readTimestamps(o *strictjson.Object) []Timestamp {
 		return nil
 	}
 	var list []Timestamp
-	for _, t := range o.Objects("timestamps", strictjson.Required, 1, MostTimestamps) {
+	for _, t := range o.Objects("timestamps", strictjson.Required, 1, MaxTimestamps) {
 		one := Timestamp{
 			LeafIndex:  t.Int("leafIndex", 0, strictjson.MaxInteger, strictjson.Required),
 			TreeSize:   t.Int("treeSize", 1, strictjson.MaxInteger, strictjson.Required),
 			Hashes:     t.StringList("hashes", strictjson.Required, strictjson.AnyLength),
 			Checkpoint: t.String("checkpoint", strictjson.Required),
 		}
-		for _, s := range t.Objects("tokens", strictjson.Required, 1, MostTokens) {
+		for _, s := range t.Objects("tokens", strictjson.Required, 1, MaxTokens) {
 			one.Tokens = append(one.Tokens, StampToken{
 				s.String("authority", strictjson.Required), s.String("genTime", strictjson.Required),
 				s.String("token", strictjson.Required),

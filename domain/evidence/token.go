@@ -171,8 +171,8 @@ var (
 // parseToken reads a TimeStampToken: CMS SignedData (RFC 5652) by one signer over a TSTInfo, in DER. Unsigned
 // attributes and revocation lists are refused, because neither the signature nor a certificate binds them.
 func parseToken(text []byte) (t signedToken, err error) {
-	if len(text) > mostTokenBytes {
-		return t, say.Errorf("must be at most %d bytes", mostTokenBytes)
+	if len(text) > maxTokenBytes {
+		return t, say.Errorf("must be at most %d bytes", maxTokenBytes)
 	}
 	if err := checkDER(text, 0); err != nil {
 		return t, err
@@ -219,8 +219,8 @@ func parseToken(text []byte) (t signedToken, err error) {
 func (t *signedToken) readCertificates(f field) {
 	for n := 0; *f.err == nil && !f.Empty(); n++ {
 		var raw cryptobyte.String
-		if n == mostCertificates || !f.ReadASN1Element(&raw, der.SEQUENCE) {
-			f.fail("the certificates must be 1 to %d X.509 certificates", mostCertificates)
+		if n == maxCertificates || !f.ReadASN1Element(&raw, der.SEQUENCE) {
+			f.fail("the certificates must be 1 to %d X.509 certificates", maxCertificates)
 			return
 		}
 		t.certificates = append(t.certificates, raw)
@@ -345,13 +345,13 @@ func (t *signedToken) bindSigner(values *field, second bool) {
 
 // Bits of an RSA modulus: a shorter one is weak; a longer one is expensive to verify, and anonymous clients can send
 // it.
-const leastRSA, mostRSA = 2048, 8192
+const minRSABits, maxRSABits = 2048, 8192
 
 // strongKey reports whether signatures by a certificate's key are accepted.
 func strongKey(c *x509.Certificate) bool {
 	switch key := c.PublicKey.(type) {
 	case *rsa.PublicKey:
-		return key.N.BitLen() >= leastRSA && key.N.BitLen() <= mostRSA
+		return key.N.BitLen() >= minRSABits && key.N.BitLen() <= maxRSABits
 	case *ecdsa.PublicKey:
 		return key.Curve != elliptic.P224()
 	}
@@ -372,7 +372,7 @@ func (t *signedToken) checkSignature(name string, hash crypto.Hash, signed, sign
 		return say.Errorf("its signature must be RSA (PKCS #1, version 1.5) or ECDSA, with the signer's digest algorithm")
 	}
 	if !strongKey(t.signer) {
-		return say.Errorf("the signer's key must be RSA of %d to %d bits, or on P-256, P-384 or P-521", leastRSA, mostRSA)
+		return say.Errorf("the signer's key must be RSA of %d to %d bits, or on P-256, P-384 or P-521", minRSABits, maxRSABits)
 	}
 	if err := t.signer.CheckSignature(algorithm, signed, signature); err != nil {
 		return say.Errorf("the signature does not belong to it")
@@ -432,7 +432,7 @@ func (f *field) time() time.Time {
 	return at
 }
 
-const mostAccuracy = time.Hour
+const maxAccuracy = time.Hour
 
 // duration reads an Accuracy.
 func (f *field) duration() time.Duration {
@@ -452,11 +452,11 @@ func (f *field) duration() time.Duration {
 		}
 		d += time.Duration(n.Int64()) * unit
 	}
-	part(der.INTEGER, 0, int64(mostAccuracy/time.Second), time.Second)
+	part(der.INTEGER, 0, int64(maxAccuracy/time.Second), time.Second)
 	part(context0, 1, 999, time.Millisecond)
 	part(context1, 1, 999, time.Microsecond)
 	f.done("the accuracy")
-	if d > mostAccuracy {
+	if d > maxAccuracy {
 		f.fail("its accuracy is out of bounds")
 	}
 	return d

@@ -184,7 +184,7 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	revokedObjects := o.Objects("revokedKeys", strictjson.Optional, 0, strictjson.AnyLength)
 	logKeys := o.Values("logKeys", strictjson.Optional, 0, strictjson.AnyLength)
 	witnessKeys := o.Values("witnessKeys", strictjson.Optional, 0, strictjson.AnyLength)
-	authorities := o.Values("timestampAuthorities", strictjson.Optional, 0, mostAuthorities)
+	authorities := o.Values("timestampAuthorities", strictjson.Optional, 0, maxAuthorities)
 	ignored := ignoreUnknown(o)
 	revoked := make([]RevokedKey, len(revokedObjects))
 	named := make(map[string]bool) // keyIds that keyStatus may name

@@ -128,7 +128,7 @@ func Everywhere[T any](
 		rows, _ := pool.Query(ctx, question, args...) // rows carry its error
 		return pgx.CollectRows(rows, scan)
 	}
-	const mostAttempts = 3
+	const maxAttempts = 3
 	var left []uint16
 	for shard := range shards {
 		left = append(left, uint16(shard))
@@ -152,7 +152,7 @@ func Everywhere[T any](
 			switch {
 			case errs[i] == nil:
 				answers = append(answers, found[i]...)
-			case Moved(errs[i]) && attempt < mostAttempts:
+			case Moved(errs[i]) && attempt < maxAttempts:
 				for _, p := range g.pieces {
 					n.Forget(p)
 				}

@@ -106,7 +106,7 @@ func (c nodeConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-// limitedConnector, limitedConn and limitedTx close the connection of a transaction that is open for mostOpen, because
+// limitedConnector, limitedConn and limitedTx close the connection of a transaction that is open for maxOpen, because
 // the library begins and commits without a deadline. On a node they hold the piece.
 type limitedConnector struct {
 	driver.Connector
@@ -135,7 +135,7 @@ func (c limitedConnector) Connect(ctx context.Context) (driver.Conn, error) {
 
 func (c limitedConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
 	socket := c.Conn.Conn().PgConn().Conn()
-	end := time.AfterFunc(mostOpen, func() { _ = socket.Close() })
+	end := time.AfterFunc(maxOpen, func() { _ = socket.Close() })
 	tx, err := c.Conn.BeginTx(ctx, options)
 	if err == nil && c.piece != nil {
 		if err = c.hold(ctx); err != nil {

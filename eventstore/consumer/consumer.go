@@ -102,17 +102,17 @@ const (
 	// ackDeadline ends a transaction whose Handle has not returned. handleTimeout ends Handle before that.
 	ackDeadline   = 2 * time.Second
 	handleTimeout = 1500 * time.Millisecond
-	// mostOpen ends a transaction whose database has vanished. A database that answers has ended it before.
-	mostOpen = 3 * ackDeadline
+	// maxOpen ends a transaction whose database has vanished. A database that answers has ended it before.
+	maxOpen = 3 * ackDeadline
 	// apart is the shortest time between two claims that find nothing.
 	apart = 50 * time.Millisecond
 	// linger is the time until the next claim after a page, unless Gather is longer: another process may have found the
 	// row locked.
 	linger = 100 * time.Millisecond
-	// mostPause is the longest pause after consecutive failures.
-	mostPause = 30 * time.Second
-	// mostQuiet is how often the pause between two calls of News is doubled while no source is woken.
-	mostQuiet = 2
+	// maxPause is the longest pause after consecutive failures.
+	maxPause = 30 * time.Second
+	// maxQuiet is how often the pause between two calls of News is doubled while no source is woken.
+	maxQuiet = 2
 	// unwoken is how long the pause is not doubled after News has led to a page: another process may have no such
 	// consumer, or one that fails, and leave its work to this one.
 	unwoken = 10 * time.Minute
@@ -201,7 +201,7 @@ func (c *Consumer) look(ctx context.Context) {
 		if c.stirred.Swap(false) || time.Since(time.Unix(0, c.found.Load())) <= unwoken {
 			quiet = 0
 		} else {
-			quiet = min(quiet+1, mostQuiet)
+			quiet = min(quiet+1, maxQuiet)
 		}
 	}
 }
@@ -254,7 +254,7 @@ func (c *Consumer) route(ctx context.Context) error {
 // failed counts and logs a failure, and returns the pause after a number of consecutive failures.
 func (c *Consumer) failed(what string, err error, failures int) time.Duration {
 	c.failures.Add(1)
-	d := min(mostPause, time.Second<<min(failures, 5))
+	d := min(maxPause, time.Second<<min(failures, 5))
 	c.Log.Warn("consumer", "consumer", c.Name, "source", what, "error", cluster.Loggable(err), "pause", d)
 	return d
 }

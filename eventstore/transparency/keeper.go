@@ -164,10 +164,10 @@ func (k *Keeper) Run(ctx context.Context) {
 }
 
 const (
-	// mostPause is the longest pause after consecutive failures.
-	mostPause = 30 * time.Second
-	// mostQuiet is how often the pause between two checks without news is doubled.
-	mostQuiet = 2
+	// maxPause is the longest pause after consecutive failures.
+	maxPause = 30 * time.Second
+	// maxQuiet is how often the pause between two checks without news is doubled.
+	maxQuiet = 2
 	// stepIn is the age at which this process asks the witnesses to cosign another process's checkpoint.
 	stepIn = 5 * time.Second
 	// publishTimeout limits an attempt to publish, in case a server never answers.
@@ -196,7 +196,7 @@ func (k *Keeper) publishing(ctx context.Context) {
 			_ = wait.For(ctx, k.Poll)
 			continue
 		case err != nil:
-			pause := min(mostPause, k.Interval<<min(failures, 5))
+			pause := min(maxPause, k.Interval<<min(failures, 5))
 			failures++
 			k.failures.Add(1)
 			k.Log.Warn("publishing a checkpoint failed", "error", cluster.Loggable(err), "pause", pause)
@@ -216,7 +216,7 @@ func (k *Keeper) publishing(ctx context.Context) {
 		}
 		if k.consumer.Hasten(0) || !grown {
 			if !wait.Interrupted(k.Poll<<quiet, ctx.Done(), k.grown) && known == k.last.size && k.Witnesses == nil {
-				quiet = min(quiet+1, mostQuiet)
+				quiet = min(quiet+1, maxQuiet)
 			} else {
 				quiet = 0 // the tree grows, here or in another process, or a witness may have to be asked again
 			}

@@ -95,7 +95,7 @@ func TestLyingAuthority(t *testing.T) {
 		"answers nothing":        answers(nil),
 		"rejects":                answers(rejected),
 		"grants without a token": answers(granted),
-		"answers too much":       answers(make([]byte, mostStampAnswer+1)),
+		"answers too much":       answers(make([]byte, maxStampAnswer+1)),
 		"answers without a type": func(w http.ResponseWriter, _ *http.Request, query []byte) {
 			_, _ = w.Write(liar.Forge(query, liar.Cert, func(*timestamp.Timestamp) {}))
 		},
@@ -179,7 +179,7 @@ func TestAuthorityAway(t *testing.T) {
 			t.Error("the tree was held up")
 		}
 		pause := log.stamp(ctx, log.Authorities[0])
-		if pause < before || pause > mostStampPause {
+		if pause < before || pause > maxStampPause {
 			t.Errorf("a pause of %s after one of %s", pause, before)
 		}
 		elapsed, before = elapsed+pause, pause

@@ -62,11 +62,11 @@ type lastTree struct {
 	at   time.Time // taken before it was read
 }
 
-// mostKnown is the number of tiles remembered, of up to 16 KiB each: 16 MiB. mostRuns is the number of runs, of 32
+// maxKnown is the number of tiles remembered, of up to 16 KiB each: 16 MiB. maxRuns is the number of runs, of 32
 // bytes.
 const (
-	mostKnown = 1024
-	mostRuns  = 1 << 14
+	maxKnown = 1024
+	maxRuns  = 1 << 14
 )
 
 // readHead reads the checkpoint with the cosignatures of its size.
@@ -157,7 +157,7 @@ func (r *Reader) read(ctx context.Context, size int64, tiles []tile) (knownTiles
 	if r.tree != tree {
 		return found, nil
 	}
-	if r.tiles == nil || len(r.tiles)+len(fresh) > mostKnown {
+	if r.tiles == nil || len(r.tiles)+len(fresh) > maxKnown {
 		r.tiles = knownTiles{}
 	}
 	maps.Copy(r.tiles, fresh)
@@ -236,7 +236,7 @@ func (r *Reader) remember(found []run, size int64) {
 		if one.leaves = min(one.leaves, size-one.firstLeaf); one.leaves <= 0 {
 			continue
 		}
-		if len(r.runs) == mostRuns {
+		if len(r.runs) == maxRuns {
 			r.runs = nil
 		}
 		i, begins := slices.BinarySearchFunc(r.runs, one, run.compare)

@@ -78,7 +78,7 @@ func (r *Reader) stamped(
 	if q.err != nil {
 		return nil, q.err
 	}
-	for len(q.stamps) > 0 && len(stamped) < evidence.MostTimestamps {
+	for len(q.stamps) > 0 && len(stamped) < evidence.MaxTimestamps {
 		first := q.stamps[0]
 		same := slices.IndexFunc(q.stamps, func(s Stamp) bool {
 			return s.TreeSize != first.TreeSize || s.Checkpoint != first.Checkpoint
@@ -92,7 +92,7 @@ func (r *Reader) stamped(
 				"leaf %d is not the event at position %d of shard %d as it was stamped: %w", q.index, position, shard, err,
 			)
 		}
-		for _, s := range q.stamps[:min(same, evidence.MostTokens)] {
+		for _, s := range q.stamps[:min(same, evidence.MaxTokens)] {
 			one.Tokens = append(
 				one.Tokens,
 				evidence.StampToken{

@@ -19,7 +19,7 @@ import (
 const (
 	// firstStampPause is the pause after the first failure of an authority. Each further consecutive failure doubles it.
 	firstStampPause = 5 * time.Second
-	mostStampPause  = 4 * time.Minute
+	maxStampPause   = 4 * time.Minute
 	// leftTo is the number of consecutive checks at which a due token is left to the process that signed the checkpoint.
 	leftTo = 2
 )
@@ -38,7 +38,7 @@ func (k *Keeper) stamp(ctx context.Context, a *TimestampAuthority) (pause time.D
 		a.failed = 0
 		return k.Stamp
 	}
-	pause = min(mostStampPause, firstStampPause<<min(a.failed, 10))
+	pause = min(maxStampPause, firstStampPause<<min(a.failed, 10))
 	a.failed++
 	a.failures.Add(1)
 	k.Log.Warn(

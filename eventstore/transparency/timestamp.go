@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// MostAuthorities is the maximum number of time-stamping authorities.
-	MostAuthorities = 4
+	// MaxAuthorities is the maximum number of time-stamping authorities.
+	MaxAuthorities = 4
 
-	mostStampAnswer = 64 << 10
-	// mostStampApart is the largest difference between the time of a new token and this process's clock.
-	mostStampApart = time.Minute
+	maxStampAnswer = 64 << 10
+	// maxStampApart is the largest difference between the time of a new token and this process's clock.
+	maxStampApart = time.Minute
 
 	queryType = "application/timestamp-query"
 	replyType = "application/timestamp-reply"
@@ -58,19 +58,19 @@ func NewTimestampAuthority(name, address string) (*TimestampAuthority, error) {
 	if err := checkPeer(name, address); err != nil {
 		return nil, err
 	}
-	return &TimestampAuthority{name: name, address: address, client: newPeerClient(mostStampAnswer)}, nil
+	return &TimestampAuthority{name: name, address: address, client: newPeerClient(maxStampAnswer)}, nil
 }
 
 // ParseTimestampAuthorities reads authorities, one per line or separated by commas: a name, a space, an address. Lines
-// that begin with # are comments. There may be at most MostAuthorities.
+// that begin with # are comments. There may be at most MaxAuthorities.
 func ParseTimestampAuthorities(text string) (authorities []*TimestampAuthority, err error) {
 	err = readPeers(text, "a name", func(name, address string) (string, error) {
 		a, err := NewTimestampAuthority(name, address)
 		if err != nil {
 			return "", err
 		}
-		if authorities = append(authorities, a); len(authorities) > MostAuthorities {
-			return "", fmt.Errorf("there must be at most %d authorities", MostAuthorities)
+		if authorities = append(authorities, a); len(authorities) > MaxAuthorities {
+			return "", fmt.Errorf("there must be at most %d authorities", MaxAuthorities)
 		}
 		return name, nil
 	})
@@ -112,7 +112,7 @@ func (a *TimestampAuthority) Stamp(
 	if token.Nonce == nil || token.Nonce.Cmp(nonce) != 0 {
 		return nil, token, errors.New("the nonce of its token differs from the request's")
 	}
-	if apart := token.GenTime.Sub(now()); apart.Abs() > mostStampApart {
+	if apart := token.GenTime.Sub(now()); apart.Abs() > maxStampApart {
 		return nil, token, fmt.Errorf(
 			"the time of its token is %s from this machine's clock: one of the two is wrong", apart.Round(time.Second),
 		)

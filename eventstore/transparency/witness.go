@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	mostAhead          = 300 * time.Second // the limit of evidence verifiers
-	mostWitnessBackoff = time.Minute
-	mostWitnessAnswer  = 16 << 10
+	maxAhead          = 300 * time.Second // the limit of evidence verifiers
+	maxWitnessBackoff = time.Minute
+	maxWitnessAnswer  = 16 << 10
 )
 
 // Witness is a server that cosigns checkpoints (C2SP tlog-witness). A cosignature states that the witness has seen no
@@ -48,7 +48,7 @@ func NewWitness(verifierKey, prefix string) (*Witness, error) {
 	if err := checkPeer(w.Name(), prefix); err != nil {
 		return nil, err
 	}
-	w.prefix, w.client = strings.TrimRight(prefix, "/"), newPeerClient(mostWitnessAnswer)
+	w.prefix, w.client = strings.TrimRight(prefix, "/"), newPeerClient(maxWitnessAnswer)
 	return w, nil
 }
 
@@ -86,7 +86,7 @@ type asOf struct {
 
 func (w asOf) Verify(text, signature []byte) bool {
 	at, ok := w.key.Verify(text, signature)
-	return ok && at.Sub(w.now) <= mostAhead
+	return ok && at.Sub(w.now) <= maxAhead
 }
 
 // ask asks all witnesses concurrently to cosign the last checkpoint, for at most Config.Witness. A witness that fails
@@ -109,7 +109,7 @@ func (k *Keeper) ask(ctx context.Context) {
 				w.failures, w.next = 0, time.Time{}
 				return
 			}
-			pause := min(mostWitnessBackoff, time.Second<<min(w.failures, 6))
+			pause := min(maxWitnessBackoff, time.Second<<min(w.failures, 6))
 			w.failures++
 			w.next = k.Now().Add(pause)
 			k.Log.Warn(

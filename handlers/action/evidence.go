@@ -357,7 +357,7 @@ func fitTimestamps(e *evidence.Envelope) {
 		e.Timestamps = nil
 	}
 	for last := len(e.Timestamps) - 1; last >= 0 &&
-		len(wire.Evidence{Envelope: *e}.AppendJSON(nil)) >= evidence.MostReceipt; {
+		len(wire.Evidence{Envelope: *e}.AppendJSON(nil)) >= evidence.MaxReceiptBytes; {
 		// a line feed follows
 		t := &e.Timestamps[last]
 		if t.Tokens = t.Tokens[:len(t.Tokens)-1]; len(t.Tokens) == 0 {

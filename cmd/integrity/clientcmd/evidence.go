@@ -145,7 +145,7 @@ func readReceipt(path string) ([]byte, error) {
 		return nil, say.Errorf("receipt: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, evidence.MostReceipt+1))
+	text, err := io.ReadAll(io.LimitReader(f, evidence.MaxReceiptBytes+1))
 	if err != nil {
 		return nil, say.Errorf("receipt: %w", err)
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// mostText is the number of bytes of a message that are kept. Statements that end a transaction are short.
-const mostText = 256
+// maxText is the number of bytes of a message that are kept. Statements that end a transaction are short.
+const maxText = 256
 
 // frontend parses the messages of a PostgreSQL client, whatever pieces they arrive in. Bytes of another protocol are
 // never taken for a COMMIT, because they do not begin like a client's startup message.
@@ -50,7 +50,7 @@ func (f *frontend) read(sent []byte) (at int, ended bool) {
 			f.start()
 		} else {
 			n := min(f.left, len(sent)-i)
-			f.text = append(f.text, sent[i:i+min(n, mostText-len(f.text))]...)
+			f.text = append(f.text, sent[i:i+min(n, maxText-len(f.text))]...)
 			f.left -= n
 			i += n
 		}

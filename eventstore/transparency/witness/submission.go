@@ -81,8 +81,8 @@ func (e *StaleError) Error() string {
 
 // Limits of a submission: bytes of the body and lines of the proof.
 const (
-	MostBody  = 64 << 10
-	mostProof = 63
+	MaxBodyBytes = 64 << 10
+	maxProof     = 63
 )
 
 // Submission is a checkpoint signed by a known log, with the proof that it continues an older one.
@@ -98,12 +98,12 @@ type Submission struct {
 
 var sizePattern = regexp.MustCompile(`^(0|[1-9][0-9]{0,18})$`)
 
-// mostSize is the largest tree that tlog can handle. With a larger one it would loop forever.
-const mostSize = 1<<62 - 1
+// maxSize is the largest tree that tlog can handle. With a larger one it would loop forever.
+const maxSize = 1<<62 - 1
 
 func parseSize(text string) (int64, error) {
 	size, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || size > mostSize || !sizePattern.MatchString(text) {
+	if err != nil || size > maxSize || !sizePattern.MatchString(text) {
 		return 0, errors.New("a size must be digits without a leading zero, below 2^62")
 	}
 	return size, nil
@@ -118,7 +118,7 @@ func (logs Logs) Open(body []byte) (s Submission, err error) {
 	head, signed, found := bytes.Cut(body, []byte("\n\n"))
 	lines := strings.Split(string(head), "\n")
 	old, isOld := strings.CutPrefix(lines[0], "old ")
-	if !found || !isOld || len(lines)-1 > mostProof {
+	if !found || !isOld || len(lines)-1 > maxProof {
 		return malformed("it has another form")
 	}
 	if s.old, err = parseSize(old); err != nil {

@@ -28,7 +28,7 @@ const (
 // newClient returns the HTTP client for receivers.
 func newClient(c Config) *outbound.Client {
 	return outbound.New(outbound.Config{
-		Timeout: c.Timeout, Connect: connectTimeout, Header: maxAnswerHeader, Answer: maxAnswerBody, Idle: mostParallel,
+		Timeout: c.Timeout, Connect: connectTimeout, Header: maxAnswerHeader, Answer: maxAnswerBody, Idle: maxParallel,
 		Plain: true, Allows: c.Allows, Resolver: c.Resolver,
 		TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.RootCAs},
 	})
@@ -149,9 +149,9 @@ func (it *item) String() string { return fmt.Sprintf("delivery %s", it.id) }
 
 const (
 	firstParallel = 8  // concurrent attempts to a new destination
-	mostParallel  = 32 // to a destination that answers quickly
+	maxParallel   = 32 // to a destination that answers quickly
 	firstWindow   = 16
-	mostWindow    = 512
+	maxWindow     = 512
 	// quick is the longest answer time of a destination that is not slow.
 	quick = time.Second
 	// staleAfter is how long a claimed row may wait for its turn. After that it is claimed again, because its
@@ -246,13 +246,13 @@ func (s *shardWorker) send(it *item) {
 	case took > quick:
 		d.parallel = max(2, d.parallel/2)
 	default:
-		d.parallel = min(mostParallel, d.parallel+1)
+		d.parallel = min(maxParallel, d.parallel+1)
 	}
 	s.put(s.judge(it, a))
 	s.begin(d)
 	if d.more && d.room() > 0 {
 		if d.more = false; took < quick && s.Now().Sub(d.claimed) < quick {
-			d.window = min(mostWindow, 2*d.window)
+			d.window = min(maxWindow, 2*d.window)
 		}
 		s.claims.Wake(s.shard)
 	}
