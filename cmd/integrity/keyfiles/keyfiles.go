@@ -78,7 +78,11 @@ func (s Source) private(kind, made string) (*evidence.Signer, error) {
 // Read reads the signing key and the trusted-keys file. If that file does not trust the key, the signer is nil, the
 // service signs nothing, and why gives the reason.
 func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, why string, err error) {
-	if signer, err = s.private("signing key", "integrity keys generate --data-dir "+s.DataDir); err != nil {
+	made := "integrity keys generate --data-dir " + s.DataDir
+	if Exists(s.Trusted) { // keys generate makes only the first key
+		made = "integrity keys rotate --stage, then --activate"
+	}
+	if signer, err = s.private("signing key", made); err != nil {
 		return nil, nil, "", err
 	}
 	trusted, err = ReadTrusted(s.Trusted)
