@@ -94,8 +94,8 @@ func TestLanguageOfTheLocale(t *testing.T) {
 			"verify --help\n",
 		"keys wrong":   "integrity: orden desconocida \"wrong\" de \"integrity keys\"; véase integrity keys --help\n",
 		"company list": "integrity: faltan opciones obligatorias: \"organization\"\n",
-		"apikey show ik_secret": "integrity: KEY_ID: debe ser un id con la forma key_ y 26 caracteres (no es el texto de la " +
-			"clave; integrity apikey list muestra los ids)\n",
+		"apikey show ik_secret": "integrity: KEY_ID: debe ser un identificador con la forma key_ y 26 caracteres (no es el " +
+			"texto de la clave; integrity apikey list muestra los identificadores)\n",
 	} {
 		if out, errs, code := said("es_ES.UTF-8", strings.Fields(line)...); errs != want || out != "" || code != 2 {
 			t.Errorf("%s: code %d\n%s%swant %s", line, code, out, errs, want)
