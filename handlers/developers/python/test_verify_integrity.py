@@ -7,8 +7,10 @@ import contextlib
 import io
 import json
 import os
+import re
 import tempfile
 import unittest
+import unittest.mock
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -207,6 +209,36 @@ class Calls(unittest.TestCase):
                     changed = receipt[:i] + bytes([receipt[i] ^ mask]) + receipt[i + 1 :]
                     if verify_receipt(changed, trusted, **options_of(v)).exit_code == 0:
                         self.assertEqual(meaning, json.loads(changed), f"{name}, byte {i} xor {mask}")
+
+    def test_language_of_the_locale(self) -> None:
+        """The output follows the locale, names of findings and JSON do not, and no line is in both."""
+        v = vector("inclusion")
+        with tempfile.TemporaryDirectory() as directory:
+            receipt, trusted = Path(directory, "receipt"), Path(directory, "trusted")
+            receipt.write_bytes(receipt_of(v))
+            trusted.write_bytes(trusted_of(v))
+            outputs: dict[tuple[str, ...], str] = {}
+            for locale, *flags in (("C",), ("es_ES.UTF-8",), ("es_ES.UTF-8", "--json"), ("C", "--json"), ("es", "--language", "en")):
+                out = io.StringIO()
+                with unittest.mock.patch.dict(os.environ, {"LC_ALL": locale}), contextlib.redirect_stdout(out):
+                    self.assertEqual(0, main([str(receipt), str(trusted), *flags], options_of(v)["now"]))
+                outputs[locale, *flags] = out.getvalue()
+        self.assertEqual(outputs["C", "--json"], outputs["es_ES.UTF-8", "--json"])
+        self.assertEqual(outputs["C",], outputs["es", "--language", "en"])
+        self.assertIn("verdict       everything that was supplied and checked is valid\n", outputs["C",])
+        spanish = outputs["es_ES.UTF-8",]
+        self.assertIn("veredicto     todo lo aportado y comprobado es válido\n", spanish)
+        self.assertRegex(spanish, r"(?m)^signature +valid$")
+        for line in outputs["C",].splitlines():
+            self.assertTrue(line not in spanish.splitlines() or re.fullmatch(r"\S+ +[a-z-]+|", line), line)
+
+    def test_every_note_has_spanish(self) -> None:
+        for v in VECTORS["vectors"]:
+            with contextlib.suppress(CannotCheck):
+                for note in verify_receipt(receipt_of(v), trusted_of(v), document_of(v), **options_of(v)).notes:
+                    self.assertNotEqual(note, verify_integrity._say(note, "es"), v["name"])
+        for english, spanish in verify_integrity._SPANISH.items():
+            self.assertEqual(re.findall(r"{[.]*}", english), re.findall(r"{[.]*}", spanish))
 
     def test_public_names(self) -> None:
         for name in verify_integrity.__all__:

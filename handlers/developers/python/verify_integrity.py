@@ -1828,6 +1828,90 @@ def limits(language: str = "en", certificate: bool = False) -> Sequence[str]:
 # --- Command line ---------------------------------------------------------------
 
 
+# Sentences of the command in Spanish, by their English forms, in which {} is a word and {...} any text. Names and values of findings, and
+# JSON, have no language.
+_SPANISH: Final[Mapping[str, str]] = {
+    "note": "nota",
+    "NOT VALID": "NO VÁLIDO",
+    "verdict": "veredicto",
+    "NOT verified": "NO verificado",
+    "everything that was supplied and checked is valid": "todo lo aportado y comprobado es válido",
+    "not compared": "sin comparar",
+    "matches the registered SHA-256": "coincide con el SHA-256 registrado",
+    "DIFFERS from the registered SHA-256": "DIFIERE del SHA-256 registrado",
+    "{}: {} at {}": "{}: {} en {}",
+    "{} as of {} (sequence {}); not the present state": "{} en {} (secuencia {}); no es el estado actual",
+    "existed before {}, says {}": "existía antes de {}, según {}",
+    "{} of {}": "{} de {}",
+    "{}, received at {} by the clock of {...}": "{}, recibido el {} según el reloj de {...}",
+    "{}, issued at {} by the clock of {...}": "{}, emitido el {} según el reloj de {...}",
+    "The log's key was revoked, since {}; a checkpoint that a pinned authority stamped before that holds the record.": "La clave del registro de transparencia está revocada desde {}; un punto de control que una autoridad de confianza selló antes contiene el registro.",
+    "The log's key was revoked, since {}; before that {} pinned witnesses had cosigned the checkpoint.": "La clave del registro de transparencia está revocada desde {}; antes, {} testigos de confianza habían cofirmado el punto de control.",
+    "The log {} of {} entries holds the record as its entry {}. That is no independent timestamp, and does not show that everybody is shown the same log.": "El registro de transparencia {}, de {} entradas, contiene el registro en la entrada {}. No es un sello de tiempo independiente ni muestra que todos vean lo mismo.",
+    "Cosignatures of pinned witnesses do not hold and are not counted: {...}": "No se cuentan las cofirmas de testigos de confianza que no se sostienen: {...}",
+    "Cosignatures of the checkpoint were not checked; they are no trusted timestamps: {...}": "No se han comprobado cofirmas del punto de control; no son sellos de tiempo de confianza: {...}",
+    "The timestamps were not checked: the trusted keys name no timestamp authority, or no key of the log.": "No se han comprobado los sellos de tiempo: las claves de confianza no nombran ninguna autoridad o ninguna clave del registro de transparencia.",
+    "The timestamps were not checked: that needs the package asn1crypto (Debian: python3-asn1crypto; else python3 -m pip install asn1crypto).": "No se han comprobado los sellos de tiempo: hace falta el paquete asn1crypto (Debian: python3-asn1crypto; si no, python3 -m pip install asn1crypto).",
+    "A token of the timestamp authority {} was passed over: it is not pinned.": "Se ha pasado por alto un sello de la autoridad {}: no está entre las de confianza.",
+    "A token of {} was passed over: the log key has been revoked, and no pinned authority stamped the checkpoint before {}.": "Se ha pasado por alto un sello de {}: la clave del registro de transparencia fue revocada y ninguna autoridad de confianza selló el punto de control antes de {}.",
+    "Without the references nothing is said about company, source, document and version.": "Sin las referencias no se dice nada sobre empresa, origen, documento y versión.",
+    "Without an observation nothing is said about the version's state.": "Sin una observación no se dice nada sobre el estado de la versión.",
+    "The proof of inclusion in the transparency log was not checked: the trusted keys name no key of the log.": "No se ha comprobado la prueba de inclusión en el registro de transparencia: las claves de confianza no nombran ninguna de él.",
+    "{...}: its key has been revoked, so it says nothing": "{...}: su clave fue revocada, así que no dice nada",
+    "Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.": "No queda acreditado si el certificado sigue siendo válido o fue sustituido o revocado: solo el servicio puede decirlo, en línea.",
+    "The signing key has been retired; it stays trusted.": "La clave de firma se ha retirado del uso; sigue siendo de confianza.",
+    "The signing key was revoked, since {}; {} says that the record existed before {}, so it is accepted.": "La clave de firma está revocada desde {}; {} dice que el registro existía antes de {}, así que se acepta.",
+    "History: by {} (sequence {}) a version with a higher number was registered.": "Historia: en {} (secuencia {}) ya había registrada una versión con un número superior.",
+    "History: the version was current as of {} (sequence {}); this says nothing about any later time.": "Historia: la versión estaba vigente en {} (secuencia {}); esto no dice nada sobre ningún momento posterior.",
+    "The version is historical: a version with a higher number was registered by {}.": "La versión es histórica: en {} ya había registrada otra con un número superior.",
+    "The version was current at {}; that is not its present state.": "La versión estaba vigente en {}; no es su estado actual.",
+    "No document was compared.": "No se ha comparado ningún documento.",
+    "The document has {} bytes where the service counted {}.": "El documento tiene {} bytes; el servicio contó {}.",
+    "The document has {} bytes where the origin declared {}.": "El documento tiene {} bytes; el origen declaró {}.",
+    "references: they are required and not supplied": "references: se exigen y no se han aportado",
+    "observation: a valid observation that the version was current is required": "observation: se exige una observación válida de que la versión estaba vigente",
+    "inclusion: a valid proof of inclusion in the transparency log is required": "inclusion: se exige una prueba válida de inclusión en el registro de transparencia",
+    "time: a valid token of a pinned timestamp authority is required": "time: se exige un sello válido de una autoridad de sellado de tiempo de confianza",
+    "witnesses: {} pinned witnesses must have cosigned the checkpoint, and {} have": "witnesses: deben haber cofirmado el punto de control {} testigos de confianza, y lo han hecho {}",
+    "status as of: the record had been revoked by {} (sequence {})": "statusAsOf: el registro ya estaba revocado en {} (secuencia {})",
+    "observation: the record had been revoked by {}": "observation: el registro ya estaba revocado en {}",
+    "file: its SHA-256 is not the registered one: it may be another version, or its metadata may have changed": "file: su SHA-256 no es el registrado: puede ser otra versión o pueden haber cambiado sus metadatos",
+    "{...}: the key is not among the trusted keys": "{...}: la clave no está entre las claves de confianza",
+    "{...}: the key has been revoked": "{...}: la clave fue revocada",
+    "{...}: the key has been revoked, and no pinned authority stamped the record before {}": "{...}: la clave fue revocada y ninguna autoridad de confianza selló el registro antes de {}",
+    "{...}: the log key has been revoked": "{...}: la clave del registro de transparencia fue revocada",
+    "{...}: the log key has been revoked, and no pinned authority stamped the checkpoint before {}": "{...}: la clave del registro de transparencia fue revocada y ninguna autoridad de confianza selló el punto de control antes de {}",
+    "{...}: none of its tokens is of a pinned authority": "{...}: ninguno de sus sellos es de una autoridad de confianza",
+    "{...}: the signature does not belong to the payload": "{...}: la firma no corresponde al payload",
+    "{...}: the receipt's key differs from the trusted key of the same keyId": "{...}: la clave del justificante difiere de la clave de confianza con el mismo keyId",
+    "{...}: they are not those that the record was signed with": "{...}: no son las referencias con las que se firmó el registro",
+    "{...}: it is older than the record": "{...}: es anterior al registro",
+    "{...}: it is about another record": "{...}: se refiere a otro registro",
+    "{...}: it lies in the future of this computer's clock": "{...}: queda en el futuro según el reloj de este equipo",
+    "{...}: its moment lies before the record": "{...}: su momento es anterior al registro",
+    "{...}: its moment lies after it was observed": "{...}: su momento es posterior a la observación",
+}
+
+
+def _say(text: str, language: str) -> str:
+    """A sentence in a language; one that Spanish lacks stays English as a whole."""
+    if language != "es":
+        return text
+    for english, spanish in _SPANISH.items():
+        pattern = re.escape(english).replace(r"\{\.\.\.\}", "(.+)").replace(r"\{\}", r"(\S+)")
+        if found := re.fullmatch(pattern, text):
+            return spanish.replace("{...}", "{}").format(*found.groups())
+    return text
+
+
+def _locale_language() -> str:
+    """The language of the locale: the first of LC_ALL, LC_MESSAGES and LANG that is set (POSIX, XBD section 8.2)."""
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        if locale := os.environ.get(name):
+            return "es" if re.match("es([_.@-]|$)", locale, re.IGNORECASE) else "en"
+    return "en"
+
+
 def _describe(f: Findings) -> list[tuple[str, str]]:
     observation = f.observation
     if f.observed_status is not None:
@@ -1900,7 +1984,7 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
         help="accept a signature under a revoked key where a pinned timestamp authority stamped the record before the revocation",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--language", choices=sorted(_LIMITS), default="en", help="of the closing text")
+    parser.add_argument("--language", choices=sorted(_LIMITS), help="of the output; by default that of the locale, and English with --json")
     try:
         args = parser.parse_args(argv)
     except SystemExit as end:  # help, or a wrong argument
@@ -1919,12 +2003,14 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
     except (CannotCheck, OSError, ValueError) as error:  # ValueError: a name that no file can have
         print(_visible(f"verify_integrity: {error}"), file=sys.stderr)
         return 2
-    sentences = limits(args.language, f.certificate is not None)
+    language = args.language or ("en" if args.json else _locale_language())
+    sentences = limits(language, f.certificate is not None)
     if args.json:
         lines = [json.dumps({**f.as_json(), "limits": sentences}, ensure_ascii=False, indent=2)]
     else:
         titles = _TITLES if f.certificate is None else _CERTIFICATE_TITLES
-        lines = [f"{name:<13} {text}" for name, text in _describe(f)] + [f"\n{titles[args.language]}:"] + [f"- {sentence}" for sentence in sentences]
+        lines = [f"{_say(name, language):<13} {_say(text, language)}" for name, text in _describe(f)]
+        lines += [f"\n{titles[language]}:"] + [f"- {sentence}" for sentence in sentences]
     return f.exit_code if _write("\n".join(lines) + "\n") else 2
 
 
