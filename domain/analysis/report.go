@@ -13,8 +13,8 @@ import (
 // Outcome is the outcome of a detector (contract, section 7).
 type Outcome string
 
-// The outcomes. Clear means that the detector examined its whole subject and found nothing. NotApplicable means that the
-// file has another format.
+// The outcomes. Clear means that the detector examined its whole subject and found nothing. NotApplicable means that
+// the file has another format.
 const (
 	Clear         Outcome = "clear"
 	Finding       Outcome = "finding"
