@@ -59,9 +59,9 @@ func TestKeysDrill(t *testing.T) {
 	for _, want := range []string{
 		"verify the record before the loss: signature untrusted; with --accept-stamped-before-revocation valid",
 		"verify the thief's record: signature untrusted; with --accept-stamped-before-revocation untrusted",
-		"from after the loss: signature untrusted; with --accept-stamped-before-revocation untrusted",
+		"under the lost key after the loss: signature untrusted; with --accept-stamped-before-revocation untrusted",
 		"verify the record under the new key: signature valid",
-		"under the revoked log key: valid where its checkpoint was stamped before, otherwise untrusted",
+		"under the revoked log key: valid if its checkpoint was stamped before, otherwise untrusted",
 		"under the new log key: valid",
 	} {
 		if !strings.Contains(r.out, want) {
