@@ -372,7 +372,9 @@ func (t *signedToken) checkSignature(name string, hash crypto.Hash, signed, sign
 		return say.Errorf("its signature must be RSA (PKCS #1, version 1.5) or ECDSA, with the signer's digest algorithm")
 	}
 	if !strongKey(t.signer) {
-		return say.Errorf("the signer's key must be RSA of %d to %d bits, or on P-256, P-384 or P-521", minRSABits, maxRSABits)
+		return say.Errorf(
+			"the signer's key must be RSA of %d to %d bits, or on P-256, P-384 or P-521", minRSABits, maxRSABits,
+		)
 	}
 	if err := t.signer.CheckSignature(algorithm, signed, signature); err != nil {
 		return say.Errorf("the signature does not belong to it")
