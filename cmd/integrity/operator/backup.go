@@ -364,6 +364,6 @@ func (v *RestoredView) text(where string) string {
 		b.WriteString("; integrity backup DIR --replaces, because changes are archived only from the next backup on\n" +
 			"(if you restored only to test the backup, start no service on it, and do not back it up)\n")
 	}
-	b.WriteString("feed readers see the new epoch; webhooks and mails that were queued at the restored time are sent again\n")
+	b.WriteString("feed readers see the new epoch; webhooks and mails queued at the restored time are sent again\n")
 	return b.String()
 }
