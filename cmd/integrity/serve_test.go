@@ -27,7 +27,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestReadmeLimits requires the fixed text on what is not proven in README, word for word.
+// TestReadmeLimits requires README to quote the fixed limits word for word.
 func TestReadmeLimits(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {

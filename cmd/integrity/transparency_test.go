@@ -206,7 +206,7 @@ func TestTransparencyLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.reload()
-	eventually(t, "nobody works on the log", func() error { // a checkpoint may have been in progress
+	eventually(t, "the log has no worker", func() error { // a checkpoint may have been in progress
 		if held := askOf[bool](
 			t, dir,
 			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND xact_start IS "+

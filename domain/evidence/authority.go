@@ -152,7 +152,7 @@ func checkSigner(c *x509.Certificate) error {
 	})
 	switch {
 	case c.IsCA:
-		return say.Errorf("the signer's certificate is that of a certification authority")
+		return say.Errorf("the signer's certificate belongs to a certification authority")
 	case !critical || len(c.UnknownExtKeyUsage) > 0 ||
 		!slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}):
 		return say.Errorf("the signer's certificate must be for time stamping alone, and say so critically")

@@ -148,7 +148,7 @@ func (s Sentence) MarshalText() ([]byte, error) { return []byte(s.String()), nil
 // Sentencef is a sentence with its values.
 func Sentencef(format string, args ...any) Sentence {
 	if false {
-		_ = fmt.Sprintf(format, args...) // go vet checks the calls of this function as those of Sprintf
+		_ = fmt.Sprintf(format, args...) // go vet checks calls of this function like calls of Sprintf
 	}
 	return Sentence{format, args}
 }

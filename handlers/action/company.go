@@ -64,7 +64,7 @@ type CompaniesQuestion struct {
 	status domain.CompanyStatus
 }
 
-// ReadCompanies reads which page of companies is wanted, and whether to list all companies or those of one status.
+// ReadCompanies reads the paging parameters, and whether to list all companies or only one status.
 func ReadCompanies(o *strictjson.Object) CompaniesQuestion {
 	return CompaniesQuestion{
 		all: o.Bool("all", strictjson.Optional), Paging: edge.ReadPaging(o, parseReference),

@@ -27,7 +27,7 @@ type process struct {
 	exited chan struct{} // closed when the running process has ended
 }
 
-// logPath returns the log's path in the run's directory, where it is kept.
+// logPath returns the path of a log in the run's directory.
 func (p *process) logPath() string { return filepath.Join(p.w.dir, "logs", p.name+".log") }
 
 // start starts the program, which runs until stop or kill. It returns at once.
