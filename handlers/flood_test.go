@@ -60,13 +60,11 @@ func (a answer) statuses() map[int]int {
 	return count
 }
 
-// While nothing commits, a flooding organization causes no more signatures than its share of the queue holds. Every
-// signature is committed, and another organization's registration is in the very next group.
-func TestFloodOfBatches(t *testing.T) {
-	const batches, size, weight, share = 12, 500, 256, 2000
-	var taken atomic.Int64 // from the queue by groups
-	s := open(t, options{ledger: func(c *eventstore.Config) {
-		c.GroupWeight = weight
+// openCounted opens a service and counts the declarations that groups have taken from the queue.
+func openCounted(t *testing.T, configure func(*eventstore.Config)) (*service, *atomic.Int64) {
+	var taken atomic.Int64
+	return open(t, options{ledger: func(c *eventstore.Config) {
+		configure(c)
 		load := c.Load
 		c.Load = func(
 			b *pgx.Batch, shard domain.Shard, o []domain.OrganizationID, needs domain.Needs, now time.Time, state *domain.State,
@@ -74,7 +72,14 @@ func TestFloodOfBatches(t *testing.T) {
 			taken.Add(int64(len(needs.Declarations)))
 			load(b, shard, o, needs, now, state)
 		}
-	}})
+	}}), &taken
+}
+
+// While nothing commits, a flooding organization causes no more signatures than its share of the queue holds. Every
+// signature is committed, and another organization's registration is in the very next group.
+func TestFloodOfBatches(t *testing.T) {
+	const batches, size, weight, share = 12, 500, 256, 2000
+	s, taken := openCounted(t, func(c *eventstore.Config) { c.GroupWeight = weight })
 	quiet := *s
 	quiet.org = s.Organization(t, s.org.ID.Shard(), domain.InternalPlan)
 	made := s.countSignatures()
@@ -139,7 +144,8 @@ func TestFloodOfBatches(t *testing.T) {
 
 // Items beyond the queue's room are refused one by one, unsigned, and items that cannot be registered take no room.
 func TestWhatIsNotAdmittedIsNotSigned(t *testing.T) {
-	s := open(t, options{ledger: func(c *eventstore.Config) { c.QueueCapacity = 40 }})
+	const share, weight = 10, 4
+	s, taken := openCounted(t, func(c *eventstore.Config) { c.QueueCapacity, c.GroupWeight = 4*share, weight })
 	made := s.countSignatures()
 	items := batch("d", 15)["declarations"].([]any)
 	items[1] = 7
@@ -157,8 +163,9 @@ func TestWhatIsNotAdmittedIsNotSigned(t *testing.T) {
 	send(map[int]int{201: 3, 200: 1}, 4)
 
 	release := s.holdShard()
-	answers := make(chan answer, 10)
-	for i := range 10 {
+	taken.Store(0)
+	answers := make(chan answer, share)
+	for i := range share {
 		go func() {
 			a, err := s.trySend(integrity+"/records", declaration(fmt.Sprintf("single-%d", i), 1, "x"))
 			if err != nil {
@@ -168,8 +175,10 @@ func TestWhatIsNotAdmittedIsNotSigned(t *testing.T) {
 		}()
 	}
 	// A group holds the commands that its worker took; the rest of the share waits.
-	queue := func() eventstore.QueueState { return s.Queues()[s.org.ID.Shard()] }
-	s.eventually("singles wait", func() bool { return made.Load() == 14 && queue().Waiting < 10 })
+	waiting := func() int { return s.Queues()[s.org.ID.Shard()].Waiting }
+	s.eventually("a group of singles is decided and the others wait", func() bool {
+		return taken.Load() > 0 && waiting()+int(taken.Load()) == share
+	})
 	made.Store(0)
 	results := make(chan answer, 1)
 	go func() {
@@ -179,17 +188,17 @@ func TestWhatIsNotAdmittedIsNotSigned(t *testing.T) {
 		}
 		results <- a
 	}()
-	s.eventually("the batch's share waits", func() bool { return queue().Waiting == 10 })
+	s.eventually("the batch's share waits", func() bool { return waiting() == share })
 	s.post(integrity+"/records", declaration("one-more", 1, "x")).refuses(
 		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
 	)
 	signed := int(made.Load())
-	if signed < 1 || signed >= 10 {
-		t.Errorf("%d signatures for the places that a group of singles has left", signed)
+	if signed != int(taken.Load()) || signed > weight {
+		t.Errorf("%d signatures for the %d places that a group of singles has left", signed, taken.Load())
 	}
 	release()
 	equal(t, "the batch", (<-results).statuses(), map[int]int{201: signed, 503: 15 - signed})
-	for range 10 {
+	for range share {
 		(<-answers).is(http.StatusCreated)
 	}
 	s.Audit(t)
