@@ -45,6 +45,20 @@ func New(c Config) http.Handler {
 	})
 }
 
+// NewStarting makes the handler of a process that cannot serve yet. /healthz answers; everything else is refused with
+// the error that why returns, before a body is read.
+func NewStarting(c Edge, why func() error) http.Handler {
+	refused := edge.Policy{Caller: edge.Anyone, Answer: edge.AsFile,
+		Enter: func(*http.Request, edge.Policy) (*http.Request, *edge.Response, error) { return nil, nil, why() }}
+	endpoints := []edge.Endpoint{site.Health(), edge.Get("/readyz", nil, refused)}
+	for _, method := range []edge.Method{edge.Get, edge.Post, edge.Patch, edge.Delete} {
+		endpoints = append(endpoints, method("/{path:.*}", nil, refused))
+	}
+	return edge.New(c).Router(endpoints, edge.Faces{
+		Onward: func(*http.Request, edge.Policy, error) *edge.Response { return nil },
+	})
+}
+
 // service holds the rooms that New connects.
 type service struct {
 	edge      *edge.Edge

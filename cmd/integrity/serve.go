@@ -33,6 +33,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/postgres"
+	"integrityledger/handlers"
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/console"
 	"integrityledger/projections/query"
@@ -80,7 +81,9 @@ type service struct {
 	requests *slog.Logger
 
 	listener  net.Listener
-	database  *postgres.Server // nil with an external database
+	handler   atomic.Pointer[http.Handler]
+	starting  atomic.Pointer[domain.Error] // why the service does not serve yet
+	database  *postgres.Server             // nil with an external database
 	keys      atomic.Pointer[action.Keys]
 	shown     atomic.Pointer[tls.Certificate]
 	ledger    *eventstore.Ledger
@@ -152,6 +155,8 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	if err := s.nameAddress(asDemo); err != nil {
 		return err
 	}
+	server, served := s.listen()
+	defer server.Close() // after an error of the start
 	// The first call to deadline starts the clock of the whole shutdown.
 	signalled := sync.OnceValue(time.Now)
 	deadline := func(within time.Duration) (context.Context, context.CancelFunc) {
@@ -191,7 +196,9 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	}
 	defer stopMetrics()
 	s.warnOfFiles()
-	server, served := s.listen(handler)
+	s.handler.Store(&handler)
+	s.log.Info("ready", "listen", s.listener.Addr().String(), "base_url", s.cfg.BaseURL, "issuer", s.installed.Issuer,
+		"shards", s.installed.Shards, "embedded_postgresql", s.database != nil)
 	if asDemo {
 		err = (&demo.Demo{
 			App: s.App, Cfg: &s.cfg, Address: s.listener.Addr(), Ledger: s.ledger, Store: s.store, Sessions: s.sessions,
@@ -310,14 +317,26 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 	return nil
 }
 
-// listen serves in the background. The channel receives the error that ends it.
-func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
-	server := process.NewHTTPServer(handler)
+// listen serves in the background, from the first moment: until the service has started, /healthz answers and
+// everything else is refused with the reason. The channel receives the error that ends it.
+func (s *service) listen() (*http.Server, <-chan error) {
+	s.starting.Store(domain.Unavailable("This process is starting: its database is being opened."))
+	starting := handlers.NewStarting(s.surroundings(), func() error { return s.starting.Load() })
+	s.handler.Store(&starting)
+	server := process.NewHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*s.handler.Load()).ServeHTTP(w, r)
+	}))
 	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
-	served := serveOn(server, s.listener, s.cfg.Encrypted(), &s.shown)
-	s.log.Info("ready", "listen", s.listener.Addr().String(), "base_url", s.cfg.BaseURL, "issuer", s.installed.Issuer,
-		"shards", s.installed.Shards, "embedded_postgresql", s.database != nil)
-	return server, served
+	return server, serveOn(server, s.listener, s.cfg.Encrypted(), &s.shown)
+}
+
+// surroundings configures what surrounds every request, without the database.
+func (s *service) surroundings() handlers.Edge {
+	return handlers.Edge{
+		BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests, TrustedProxies: s.cfg.TrustedProxies,
+		PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute, Observe: s.answered,
+		Tracer: s.traces.Tracer(),
+	}
 }
 
 // serveOn serves in the background, over TLS if encrypted.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -323,6 +324,82 @@ func TestServeSurvivesALostConnectionAtItsStart(t *testing.T) {
 	s.stop()
 }
 
+// TestProbesOfAStart: from its first moment a process answers /healthz, over a database that takes connections and says
+// nothing, and refuses everything else with the reason. Once it serves, probes are logged at debug only.
+func TestProbesOfAStart(t *testing.T) {
+	t.Parallel()
+	url := pgtest.New(t)
+	dir := dataDir(t)
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	must(t, []string{"INTEGRITY_DATABASE_URL=" + url}, "migrate", "--issuer", "ledger-of-the-test")
+	proxy := pgtest.NewProxy(t, url)
+	proxy.Set(network.Weather{Hole: true})
+	s := begin(t, dir, "INTEGRITY_DATABASE_URL="+proxy.URL)
+	eventually(t, "the process answers", func() error {
+		_, err := s.failure(http.MethodGet, "/healthz")
+		return err
+	})
+	const waits = "no server of the database accepts writes yet"
+	for _, c := range []struct {
+		method, path string
+		status       int
+	}{
+		{http.MethodGet, "/healthz", http.StatusOK},
+		{http.MethodGet, "/readyz", http.StatusServiceUnavailable},
+		{http.MethodGet, "/", http.StatusServiceUnavailable},
+		{http.MethodPost, "/api/v1/integrity/records", http.StatusServiceUnavailable},
+		{http.MethodDelete, "/api/v1/integrity/api-keys/x", http.StatusServiceUnavailable},
+	} {
+		got, err := s.failure(c.method, c.path)
+		if err != nil || got.Status != c.status ||
+			c.status != http.StatusOK && !strings.HasPrefix(got.Detail, "This process is starting: ") {
+			t.Errorf("%s %s: %+v, %v", c.method, c.path, got, err)
+		}
+	}
+	eventually(t, "the reason is known", func() error {
+		got, err := s.failure(http.MethodGet, "/readyz")
+		if err == nil && !strings.Contains(got.Detail, waits) {
+			err = errors.New(got.Detail)
+		}
+		return err
+	})
+	proxy.Set(network.Weather{})
+	s.says("msg=ready")
+	eventually(t, "the process is ready", func() error {
+		got, err := s.failure(http.MethodGet, "/readyz")
+		if err == nil && got.Status != http.StatusOK {
+			err = errors.New(got.Detail)
+		}
+		return err
+	})
+	s.stop()
+	log := readLog(t, s)
+	if !strings.Contains(log, "route=/readyz method=GET status=503") {
+		t.Errorf("a probe that failed is not in the log: %s", log)
+	}
+	for _, quiet := range []string{"route=/healthz", "route=/readyz method=GET status=200"} {
+		if strings.Contains(log, quiet) {
+			t.Errorf("a probe is in the log, above debug: %s", quiet)
+		}
+	}
+}
+
+// failure sends a request without a body. Its answer is the member error, or only a status.
+func (s *running) failure(method, path string) (got wire.Failure, err error) {
+	request, err := http.NewRequest(method, s.base+path, nil)
+	if err != nil {
+		return got, err
+	}
+	response, err := plainHTTP().Do(request)
+	if err != nil {
+		return got, err
+	}
+	defer response.Body.Close()
+	err = json.NewDecoder(response.Body).Decode(&struct{ Error *wire.Failure }{&got})
+	got.Status = response.StatusCode
+	return got, err
+}
+
 func readLog(t *testing.T, s *running) string {
 	t.Helper()
 	text, err := os.ReadFile(s.log)
@@ -382,7 +459,7 @@ func TestEveryRequestIsLogged(t *testing.T) {
 	for caller := range callers {
 		group.Go(func() {
 			for i := range each {
-				r, err := http.NewRequest(http.MethodGet, s.base+"/healthz", nil)
+				r, err := http.NewRequest(http.MethodGet, s.base+"/robots.txt", nil)
 				if err != nil {
 					t.Error(err)
 					return

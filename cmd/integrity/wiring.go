@@ -98,6 +98,7 @@ func (s assembly) await(ctx context.Context, ask func() error) error {
 	}
 	err := cluster.Await(ctx, time.Until(s.patience), func(why error) {
 		s.log.Warn("no server of the database accepts writes yet: waiting for one", "most", ledger.Patience, "error", why)
+		s.starting.Store(domain.Unavailable("This process is starting: no server of the database accepts writes yet."))
 	}, ask)
 	return cluster.Explain(s.cfg.GivenBy("DATABASE_URL"), err)
 }
@@ -115,6 +116,7 @@ func (s assembly) prepareLedger(ctx context.Context, source connect.Source) erro
 			cluster.NewestPostgreSQL,
 		)
 	}
+	s.starting.Store(domain.Unavailable("This process is starting: the schema is being migrated."))
 	if err := ledger.Migrate(ctx, url); err != nil {
 		return err
 	}
@@ -305,14 +307,12 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	around := s.surroundings()
+	around.Store, around.Sessions, around.Installation = s.store, s.sessions, s.installed
+	around.KeyUsed, around.OAuth, around.Closing = s.keyUses.Note, s.oauth(), closing
+	around.Spool = &edge.Spool{Dir: spool}
 	return handlers.New(handlers.Config{
-		Edge: handlers.Edge{
-			Store: s.store, Sessions: s.sessions, Installation: s.installed, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log,
-			Requests:       s.requests,
-			TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
-			PublicPagesPerMinute: s.cfg.PagesPerMinute, KeyUsed: s.keyUses.Note, Spool: &edge.Spool{Dir: spool},
-			OAuth: s.oauth(), Closing: closing, Observe: s.answered, Tracer: s.traces.Tracer(),
-		},
+		Edge:   around,
 		Ledger: s.ledger,
 		Action: handlers.Action{
 			Notifier: s.notifier, Keys: func() action.Keys { return *s.keys.Load() },

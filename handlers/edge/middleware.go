@@ -83,7 +83,7 @@ func (s *Edge) serve(rt Route) http.Handler {
 			Duration: s.Now().Sub(c.Start), Steps: c.Meter.Steps(),
 			Organization: c.Access.Organization, Received: c.arriving.bytes(), Sent: int64(written),
 		}
-		s.logRequest(ctx, c, o, written, err)
+		s.logRequest(ctx, c, rt.Policy, o, written, err)
 		endSpan(span, o)
 		if s.Observe != nil {
 			s.Observe(o)
@@ -283,8 +283,11 @@ func requestID(r *http.Request) string {
 }
 
 // logRequest writes the log line of a request. The line of a fault is written at once.
-func (s *Edge) logRequest(ctx context.Context, c *Call, o Observation, written int, err error) {
+func (s *Edge) logRequest(ctx context.Context, c *Call, p Policy, o Observation, written int, err error) {
 	log, level := s.Requests, slog.LevelInfo
+	if p.Probe {
+		level = slog.LevelDebug
+	}
 	if o.Status >= http.StatusInternalServerError {
 		log, level = s.Log, slog.LevelError
 		if o.Status == http.StatusServiceUnavailable {

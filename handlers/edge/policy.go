@@ -37,6 +37,9 @@ type Policy struct {
 	// Compressed answers are compressed if the caller accepts it: they contain no secret next to text that a stranger
 	// could choose (contract).
 	Compressed bool
+	// Probe marks requests that ask after the process's health every few seconds. They are logged at debug unless the
+	// answer says that something is wrong.
+	Probe bool
 	// Unattended marks requests that a page sends by itself, perhaps with no person present: they do not extend the
 	// session.
 	Unattended bool

@@ -310,9 +310,6 @@ func (s *Site) limitsPage(r *http.Request) (any, error) {
 // securityRoute is the path that RFC 9116 defines.
 const securityRoute = "/.well-known/security.txt"
 
-// health reports that the process answers. It does not check the database.
-func health(*http.Request) (any, error) { return wire.Health{Status: "ok"}, nil }
-
 // readiness reports whether the service can take registrations.
 func (s *Site) readiness(r *http.Request) (any, error) {
 	return wire.Health{Status: "ready"}, s.Readiness(r.Context())
