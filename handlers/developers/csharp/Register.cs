@@ -45,7 +45,7 @@ public static class Register
         try
         {
             var registered = (await records.RegisterRecordAsync(null, declaration)).Data;
-            // Anybody compares without a key, and the key goes nowhere with the question.
+            // Comparing needs no key, and the key is not sent with it.
             var compared = (await Client(new HttpClient()).ComparePubliclyAsync(registered.PublicId, hash, null)).Data;
             var record = (await records.GetRecordAsync(registered.PublicId, null, null)).Data;
             Console.WriteLine($"{compared.Result} {record.Status} {record.PublicId} {record.VerificationUrl}");

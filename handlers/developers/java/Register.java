@@ -42,7 +42,7 @@ public final class Register {
             .generatedAt(Instant.now().truncatedTo(ChronoUnit.SECONDS).toString());
         try {
             Registration registered = records.registerRecord(declaration, null).getData();
-            // Anybody compares without a key, and the key goes nowhere with the question.
+            // Comparing needs no key, and the key is not sent with it.
             Comparison compared = new PublicApi(client()).comparePublicly(registered.getPublicId(), hash, null).getData();
             RecordView record = records.getRecord(registered.getPublicId(), null, null).getData();
             System.out.println(compared.getResult() + " " + record.getStatus() + " " + record.getPublicId() + " " + record.getVerificationUrl());

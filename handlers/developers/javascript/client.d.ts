@@ -1,4 +1,4 @@
-/** The client of Integrity Ledger @VERSION@. Names and rules are those of the API contract, `/api/integrity-openapi` and `/api/openapi`. */
+/** The client of Integrity Ledger @VERSION@. Names and rules are defined by the API contract, `/api/integrity-openapi` and `/api/openapi`. */
 
 /** Of one call. `signal` aborts it; `timeout` is in milliseconds, 1 to 600000, and covers the whole answer. */
 export interface CallOptions {
@@ -338,7 +338,7 @@ export interface UsageEntry {
 export interface UsageEntries {
   period: string;
   throughSequence: number;
-  /** used = visible + notVisible; only the visible ones are listed: those of companies granted to the key. */
+  /** used = visible + notVisible; only the visible ones are listed: the companies granted to the key. */
   organization: { used: number; visible: number; notVisible: number };
   entries: UsageEntry[];
   nextCursor: string | null;
@@ -353,7 +353,7 @@ export interface MonthlyLimit {
   resetsAt: string;
 }
 
-/** The organization of a key, with what is left of its month. */
+/** The organization of a key, with its allowance left in this month. */
 export interface Organization {
   id: string;
   name: string;
@@ -639,7 +639,7 @@ export class Client {
   /** Scope integrity:read. RECORD_NOT_FOUND where nothing is registered. */
   lookup(of: ReservationRequest | { publicId: string }, options?: CallOptions): Promise<RecordView>;
   record(of: { publicId: string }, options?: CallOptions): Promise<RecordView>;
-  /** The records of a hash, or those of a company, newest first. A page may be empty although more follow. */
+  /** The records of a hash or of a company, newest first. A page may be empty although more follow. */
   recordsPage(of: RecordsQuery & { after?: string }, options?: CallOptions): Promise<Records>;
   records(of: RecordsQuery, options?: CallOptions): AsyncGenerator<Records, void, void>;
   /** The signed export, with references and a dated observation of the state. */
@@ -656,7 +656,7 @@ export class Client {
   usage(options?: CallOptions): Promise<IntegrityUsage>;
   /** One page of what a month ("2026-11"; absent: this one) was charged with. */
   usageEntriesPage(of?: { period?: string; limit?: number; after?: string }, options?: CallOptions): Promise<UsageEntries>;
-  /** Page after page, to the end. All are of the first one's throughSequence. */
+  /** Page after page, to the end. All have the throughSequence of the first. */
   usageEntries(of?: { period?: string; limit?: number }, options?: CallOptions): AsyncGenerator<UsageEntries, void, void>;
 
   /** Of any key. Everything else about keys and members has scope organization:admin. */

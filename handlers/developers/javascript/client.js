@@ -371,7 +371,7 @@ export class Client {
     return this.#organization("DELETE", `/members/${segment("memberId", memberId)}`, { writes: true }, options);
   }
 
-  // ---- what everybody may ask, without a key
+  // ---- public: no key is needed or sent
 
   async compareBytes({ publicId, bytes }, options) {
     return this.compare({ publicId, sha256: await sha256(bytes) }, options);

@@ -11,12 +11,11 @@
         except Unanswered:
             record = await reconcile_pending(client, declaration)  # later, as often as it takes
 
-The file stays where it is: its hash, size, media type and times are sent, nothing
-else. HTTPS only, but for http to this computer itself; no redirects are followed,
-no proxy or other setting of the environment is read, every request ends within a
-bounded time. Nothing is ever sent twice unless you ask for it: reconcile after an
-error whose outcome_unknown is true; repeat after another whose retryable is true,
-when its retry_after seconds have passed.
+The file is not sent, only its hash, size, media type and times. HTTPS only, but for
+http to this computer itself; no redirects are followed, no proxy or other setting of
+the environment is read, every request ends within a bounded time. Nothing is ever sent
+twice unless you ask for it: reconcile after an error whose outcome_unknown is true;
+repeat after another whose retryable is true, when its retry_after seconds have passed.
 
 Lists come as pages of the API: dictionaries with the members that its contract
 names. A method that ends in _page asks for one; the one without walks all of them.
@@ -81,7 +80,7 @@ class IntegrityError(Exception):
     """What went wrong with a request.
 
     outcome_unknown is true of a write that may have happened all the same: look it up
-    and send the exact same one again; what was done already is a replay. Where it is
+    and send the exact same one again; a write that was done is replayed. If it is
     false and retryable is true, nothing was done: send the same again, after
     retry_after seconds where they are known.
     """
@@ -136,7 +135,7 @@ class IntegrityClient:
     """Speaks to one service with one API key; for concurrent use in one event loop.
 
     base_url is the origin, without /api/v1. Without an api_key only compare,
-    compare_bytes, receipt and those of the log work, which never send it. timeout bounds a whole request,
+    compare_bytes, receipt and the methods of the log work, which never send it. timeout bounds a whole request,
     in seconds. ssl_context is for a private authority; it must verify certificates.
 
     A lookup shows everything that was committed before it. Within ten seconds of a
@@ -178,7 +177,7 @@ class IntegrityClient:
         return await self._data("POST", _INTEGRITY + "/companies", {"reference": reference})
 
     async def companies_page(self, *, all: bool = False, status: str | None = None, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
-        """A page of the companies granted to the key; with all, which needs integrity:admin, those of the organization.
+        """A page of the companies granted to the key; with all, which needs integrity:admin, every company of the organization.
 
         status is active or closed.
         """
@@ -249,11 +248,11 @@ class IntegrityClient:
         return await self._data("PATCH", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}", _given(change))
 
     async def delete_webhook(self, webhook_id: str) -> dict[str, Any]:
-        """Deletes a destination with its authorizations; what is queued for it is not sent."""
+        """Deletes a destination with its authorizations. Webhooks that still wait for it are not sent."""
         return await self._data("DELETE", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}")
 
     async def rotate_webhook_secret(self, webhook_id: str, *, overlap_seconds: int | None = None) -> dict[str, Any]:
-        """Gives a destination another "secret", in this answer only; both sign for the overlap, a day where it is not given."""
+        """Gives a destination another "secret", in this answer only; both sign for the overlap, by default a day."""
         return await self._data("POST", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}/secret/rotate", _given({"overlapSeconds": overlap_seconds}))
 
     async def test_webhook(self, webhook_id: str) -> dict[str, Any]:
@@ -340,9 +339,9 @@ class IntegrityClient:
         self, company_reference: str | None = None, source: str | None = None, document_reference: str | None = None, version: int | None = None, *,
         public_id: str | None = None,
     ) -> dict[str, Any]:
-        """The record of a version, or with public_id alone that of a link. Needs integrity:read.
+        """The record of a version, or with public_id alone the record of a link. Needs integrity:read.
 
-        Refused with code RECORD_NOT_FOUND where there is no record.
+        Refused with code RECORD_NOT_FOUND if there is no record.
         """
         query = dict(zip(_IDENTITY, (company_reference, source, document_reference, version)))
         return await self._data("GET", _INTEGRITY + "/lookup", query={**query, "publicId": public_id})
@@ -358,9 +357,9 @@ class IntegrityClient:
     ) -> dict[str, Any]:
         """A page of records, the newest first, in the companies granted to the key. Needs integrity:read.
 
-        Either those of a sha256, or those of a company, which the others narrow down: status
-        is current, superseded or revoked; the times, with time zones, are of receivedAt: from
-        the one on, and before the other. A page may be empty although hasMore is true.
+        Either the records of a sha256 or the records of a company, which the others narrow
+        down: status is current, superseded or revoked; receivedAt lies at or after the one
+        time and before the other, both with time zones. A page may be empty although hasMore is true.
         """
         return await self._data("GET", _INTEGRITY + "/records", query={
             "sha256": sha256, "companyReference": company_reference, "source": source, "documentReference": document_reference, "status": status,
@@ -442,7 +441,7 @@ class IntegrityClient:
         return await self._data("GET", _INTEGRITY + "/usage/entries", query={"period": period, "limit": limit, "after": after})
 
     async def usage_entries(self, *, period: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
-        """The pages of usage_entries_page, to the end. All are of the first one's throughSequence."""
+        """The pages of usage_entries_page, to the end. All have the throughSequence of the first."""
         first = await self.usage_entries_page(period=period, limit=limit)
         if not isinstance(first.get("period"), str):
             raise Unanswered("the answer is not of this service")
@@ -452,7 +451,7 @@ class IntegrityClient:
                 yield page
 
     async def organization(self) -> dict[str, Any]:
-        """The organization of the key, with what is left of its month. Any key may ask."""
+        """The organization of the key, with its allowance left in this month. Any key may ask."""
         return await self._data("GET", _ORGANIZATION)
 
     async def api_keys_page(self, *, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
@@ -495,7 +494,7 @@ class IntegrityClient:
     ) -> dict[str, Any]:
         """Makes a successor with the same member, scopes and limits; its text, "key", is in this answer only.
 
-        The former key goes on working for overlap_seconds, a day where it is not given.
+        The former key goes on working for overlap_seconds, by default a day.
         """
         rotation = {"overlapSeconds": overlap_seconds, "copyGrants": copy_grants, "expiresAt": _moment("expires_at", expires_at)}
         return await self._data("POST", f"{_ORGANIZATION}/keys/{_segment(key_id)}/rotate", _given(rotation))
@@ -628,7 +627,7 @@ class IntegrityClient:
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None, *,
         public: bool = False, newest: bool = False, held: float = 0, member: str = "data", kind: type[Any] = dict, reads: bool = False,
     ) -> tuple[bytes, dict[str, Any]]:
-        """One request: the bytes of a success and its object, whose member is of that kind.
+        """One request: the bytes of a success and its object, whose member has that kind.
 
         public: no key is sent. newest: everything that was committed is to be in the answer.
         held: seconds that the service may hold the request open. reads: it changes nothing,
@@ -670,7 +669,7 @@ class IntegrityClient:
         try:
             # A task of its own: httpx cancels within its task too, which would confuse a deadline there.
             response, answer = await asyncio.wait_for(asyncio.create_task(self._exchange(request, time_left)), time_left)
-        except (httpx.HTTPError, OSError, TimeoutError) as error:  # OSError: that of a certificate, among others
+        except (httpx.HTTPError, OSError, TimeoutError) as error:  # OSError: for example of a certificate
             raise Unanswered(f"no answer: {type(error).__name__} {error}".rstrip(), retryable=True) from error
         status, retry_after = response.status_code, _seconds(response.headers.get("Retry-After", ""))
         if response.status_code in (200, 201, 202):
@@ -771,7 +770,7 @@ _until: ContextVar[float] = ContextVar("_until")
 
 
 async def _bound_reads(event: str, info: Mapping[str, Any]) -> None:
-    """Bounds what is read from a new connection: a trace of httpcore, which hands out its stream here alone."""
+    """Bounds the reads of a new connection: a trace of httpcore, which hands out its stream here alone."""
     if event not in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
         return
     stream = info["return_value"]
@@ -839,7 +838,7 @@ def _checked(declaration: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _list(value: Any, other: Sequence[Any] = ()) -> Sequence[Any]:
-    """The value, where it is a list."""
+    """The value if it is a list, otherwise the other."""
     return value if isinstance(value, list) else other
 
 

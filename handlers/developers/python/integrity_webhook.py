@@ -109,7 +109,7 @@ def parse_event(body: bytes) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def open_database(path: str) -> Iterator[sqlite3.Connection]:
-    """Opens the database for one thread, with its tables; what is committed survives a crash."""
+    """Opens the database for one thread, with its tables. Commits survive a crash."""
     connection = sqlite3.connect(path, timeout=10, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -151,8 +151,8 @@ def receive(
 def note_company(connection: sqlite3.Connection, event: Mapping[str, Any]) -> None:
     """The effect of this sample: the company's feed has something to read.
 
-    Whoever reads the feed deletes the row first and reads then, so that a webhook
-    which arrives meanwhile is not lost.
+    A reader of the feed deletes the row before it reads, so that a webhook that arrives
+    meanwhile is not lost.
     """
     connection.execute(
         "INSERT INTO pending (company_reference, since) VALUES (?, ?) ON CONFLICT (company_reference) DO NOTHING",

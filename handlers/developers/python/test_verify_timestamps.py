@@ -300,7 +300,7 @@ class Times(unittest.TestCase):
             self.assertEqual((1, None, None), (f.exit_code, f.existed_before, f.time_authority))
 
         good = base64.b64decode(entry["tokens"][0]["token"])
-        needless = good.index(ROOT)  # what is pinned is not taken from the token
+        needless = good.index(ROOT)  # a pinned certificate is not taken from the token
         for i in (i for i in range(len(good)) if not needless <= i < needless + len(ROOT)):
             for mask in (0x01, 0x40):
                 changed = good[:i] + bytes([good[i] ^ mask]) + good[i + 1 :]

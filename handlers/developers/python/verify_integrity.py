@@ -125,7 +125,7 @@ class _Refused(Exception):
 def _parse(data: bytes) -> Any:
     """Reads exactly one JSON value.
 
-    Refuses what is not UTF-8, a byte order mark, nesting deeper than 8, duplicate
+    Refuses text that is not UTF-8, a byte order mark, nesting deeper than 8, duplicate
     members, lone surrogates, U+0000, and every number but plain integers within 2^53-1.
     """
     try:
@@ -310,7 +310,7 @@ class _Revocation:
     key_id: str
     fingerprint: str
     text: str  # since, as the file has it
-    since: datetime  # of microseconds, rounded up: what is before it, is before since
+    since: datetime  # in microseconds, rounded up: a time before it is before the true since
 
 
 @dataclasses.dataclass(frozen=True)
@@ -363,7 +363,7 @@ def parse_trusted_keys(file: bytes) -> TrustedKeys:
 
     A member of the file that is unknown is ignored, unless the file's own member critical
     names it, as RFC 7515, section 4.1.11, has it. Any other fault refuses the file whole
-    (CannotCheck): an unknown member whose name is that of a known one but for the case of
+    (CannotCheck): an unknown member whose name differs from a known one only in the case of
     letters, an unknown member of an entry, a member given twice, a repeated keyId, a JWK
     other than exactly kty, crv and x, a keyId or fingerprint that does not belong to the
     key, a log key or witness key whose name or keyHash does not, one that has another role
@@ -539,7 +539,7 @@ def _read_signed(value: dict[str, Any], what: str) -> None:
 def _read_receipt(receipt: bytes) -> dict[str, Any]:
     """Reads the envelope: its shape only, no signature and no payload.
 
-    What has no member contract is a certificate: the signed members and nothing else.
+    An object without a member contract is a certificate: the signed members and nothing else.
     """
     if len(receipt) > _MAX_RECEIPT:
         raise _Refused(f"the file must have at most {_MAX_RECEIPT} bytes")
@@ -614,7 +614,7 @@ def _check_signed_by(signed: Mapping[str, Any], key: _Key) -> None:
 
 
 def _is_of(signed: Mapping[str, Any], key: _Key) -> bool:
-    """Whether the receipt's own words about the key are those of the key."""
+    """Whether the receipt describes the key correctly."""
     return bool(signed["publicKeyJwk"] == key.jwk and signed["fingerprintSha256"] == key.fingerprint)
 
 
@@ -722,7 +722,7 @@ class _Checkpoint:
     origin: str
     size: int
     root: bytes
-    text: bytes  # what is signed
+    text: bytes  # the signed bytes
     cosignatures: tuple[tuple[str, bytes], ...]  # names, and key hashes with what follows, of the other lines
     revocation: _Revocation | None  # the latest, where every pinned key that signed it is revoked
 
@@ -918,18 +918,18 @@ _HASHES: Final[Mapping[str, hashes.HashAlgorithm]] = {"sha256": hashes.SHA256(),
 
 
 class _Asn1:
-    """The parts of the package asn1crypto that are used; made only where it is installed."""
+    """The parts of the package asn1crypto that are used; made only if it is installed."""
 
     def __init__(self) -> None:
         self.core, self.cms, self.tsp, self.x509 = (importlib.import_module(f"asn1crypto.{name}") for name in ("core", "cms", "tsp", "x509"))
 
     def read(self, kind: Any, der: bytes, what: str, build: Callable[[Any], Any]) -> Any:
-        """Parses DER and takes it apart with build. Any complaint of the package's own is a refusal: the bytes are anybody's."""
+        """Parses DER and takes it apart with build. Any exception of the package is a refusal: the bytes are not trusted."""
         try:
             return build(kind.load(der, strict=True))
         except _Refused:
             raise
-        except Exception as error:  # it raises ValueError, TypeError, KeyError and others for what is malformed
+        except Exception as error:  # it raises ValueError, TypeError, KeyError and others for malformed bytes
             raise _Refused(f"{what} cannot be read: {str(error)[:_MAX_SHOWN]}") from None
 
 
@@ -968,7 +968,7 @@ class _Token:
 
     @property
     def latest(self) -> datetime:
-        """When what was stamped existed at the latest, by the authority's word."""
+        """The time at which the stamped bytes existed at the latest, as the authority says."""
         return self.at + self.accuracy
 
 
@@ -976,7 +976,7 @@ def _der_elements(data: bytes, what: str, depth: int = 0) -> list[bytes]:
     """Splits data into DER elements, each looked through to its depths (X.690, sections 8 and 10).
 
     asn1crypto reads BER as well. This refuses lengths that are indefinite or not the
-    shortest, strings in pieces, and other spellings of what has one in DER.
+    shortest, strings in pieces, and other encodings where DER has one only.
     """
     elements: list[bytes] = []
     start = 0
@@ -1224,7 +1224,7 @@ def _check_signer(info: Any, listed: Any, tst_info: bytes, certificates: Sequenc
     kind, hashed = ("RSA", digest) if algorithm == _RSA_ENCRYPTION else _SIGNATURES.get(algorithm, ("", ""))
     if hashed != digest:
         raise _Refused("the signature must be RSA (PKCS #1 version 1.5) or ECDSA, with the signer's digest")
-    # What is signed is the set itself, not its implicit tag (RFC 5652, section 5.4).
+    # The signature covers the set itself, not its implicit tag (RFC 5652, section 5.4).
     signed = b"\x31" + info["signed_attrs"].dump()[1:]
     _check_signature_by(signer.key, kind, digest, info["signature"].contents, signed)
     return signer
@@ -1412,7 +1412,7 @@ class Findings:
     """What a receipt proves, part by part: never one boolean.
 
     A part that was not reached because an earlier one failed is "not-checked";
-    what is not established is None.
+    a value that is not established is None.
     """
 
     signature: str = INVALID
@@ -1487,7 +1487,7 @@ def verify_receipt(
 
     With both saved schemas, integrity-v1.json and integrity-status-v1.json as
     json.load gives them, the payloads of a receipt are validated against them as well,
-    and with integrity-status-as-of-v1.json that of a state as of an earlier moment;
+    and with integrity-status-as-of-v1.json the payload of a state as of an earlier moment;
     that needs the package jsonschema. A certificate has neither of these payloads.
     now is the verifier's clock, with a time zone; by default this computer's.
 
@@ -1744,7 +1744,7 @@ def _hash_document(document: bytes | Path) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-# --- What is proven, and what is not --------------------------------------------
+# --- Proven, and not proven -----------------------------------------------------
 
 _TITLES: Final = {
     "en": "What this service attests, and what it does not",

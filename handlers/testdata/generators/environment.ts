@@ -5,7 +5,7 @@ export function environment(): { address: string; key: string; company: string }
   return { address, key, company };
 }
 
-/** Tells the test what was read. */
+/** Tells the test the values that were read. */
 export function report(me: unknown, record: unknown): void {
   console.log(JSON.stringify({ me, record }));
 }

@@ -75,7 +75,7 @@ function choose(language, tab) {
 
 show(stored.get());
 
-// What is folded in or under the entry that the address names is shown.
+// Unfolds everything in and under the entry that the address names.
 function unfold() {
   const target = document.getElementById(location.hash.slice(1));
   for (const details of [target?.closest("details"), target?.querySelector("details"), target?.nextElementSibling]) {

@@ -21,7 +21,7 @@ const pinned = JSON.parse(keys).timestampAuthorities.find(({ name }) => name ===
 test("every byte of a token counts", async () => {
   const { genTime, latest } = await checkToken(der, imprint, pinned);
   assert.ok(genTime <= latest);
-  const root = Buffer.from(pinned[0].whole); // what is pinned is not taken from the token
+  const root = Buffer.from(pinned[0].whole); // a pinned certificate is not taken from the token
   const needless = Buffer.from(der).indexOf(root);
   for (let i = 0; i < der.length; i++) {
     if (needless >= 0 && i >= needless && i < needless + root.length) {
