@@ -9,7 +9,8 @@ import (
 // 1.2.3 is 1002003. Minor and patch stay below 1,000.
 type Release int64
 
-// ThisRelease is the semantic version of this program. A new rule requires at least a new minor version.
+// ThisRelease is the semantic version of this program, and the only place that sets it. schemas/releases.json describes
+// it. A new rule requires at least a new minor version.
 const ThisRelease Release = 1_000_000
 
 // Floor is the lowest version that may write a ledger of this program, unless a rule requires a later one: the first

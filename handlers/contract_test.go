@@ -337,13 +337,16 @@ func TestPublishedContract(t *testing.T) {
 	a := s.public("/api/integrity-openapi")
 	var document struct {
 		OpenAPI string `json:"openapi"`
-		Info    struct{ Version, Description string }
+		Info    struct {
+			Version, Description string
+			Release              string `json:"x-release"`
+		}
 		Servers []struct{ URL string }
 	}
 	check(t, json.Unmarshal(a.body, &document))
 	if a.header.Get("Content-Type") != "application/json" || document.OpenAPI != "3.1.0" ||
-		document.Info.Version != "1.0.0" {
-		t.Errorf("%v %s %s", a.header, document.OpenAPI, document.Info.Version)
+		document.Info.Version != "1.0.0" || document.Info.Release != domain.ThisRelease.String() {
+		t.Errorf("%v %s %+v", a.header, document.OpenAPI, document.Info)
 	}
 	equal(t, "servers", document.Servers, []any{map[string]any{"URL": "https://other.example.org"}})
 	for language, words := range map[evidence.Language]string{evidence.English: own, evidence.Spanish: ""} {
@@ -383,14 +386,16 @@ func TestPublishedContract(t *testing.T) {
 			t.Errorf("$id %v", schema["$id"])
 		}
 	}
-	if len(names) != 9 {
+	if len(names) != 10 {
 		t.Errorf("schemas %v", names)
 	}
-	vectors, err := schemas.File(schemas.VectorsFile)
-	check(t, err)
-	if a := s.public("/schemas/" + schemas.VectorsFile); !bytes.Equal(a.body, vectors) ||
-		a.header.Get("Content-Type") != "application/json" {
-		t.Errorf("%s: %v", schemas.VectorsFile, a.header)
+	for _, name := range []string{schemas.VectorsFile, schemas.ReleasesFile} {
+		text, err := schemas.File(name)
+		check(t, err)
+		if a := s.public("/schemas/" + name); !bytes.Equal(a.body, text) ||
+			a.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %v", name, a.header)
+		}
 	}
 	for _, path := range paths {
 		a, head := s.send(

@@ -18,6 +18,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
 	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
 )
 
@@ -134,6 +135,9 @@ func TestMCPOverHTTP(t *testing.T) {
 			)).message(http.StatusOK)
 			if got := negotiated(t, m); got != version {
 				t.Errorf("%s is answered with %s", version, got)
+			}
+			if release := `"version":"` + edge.ReadBuild().Semantic() + `"`; !strings.Contains(string(m.Result), release) {
+				t.Errorf("serverInfo lacks %s: %s", release, m.Result)
 			}
 			switch a := ask("["+ping+","+ping+"]", "Mcp-Protocol-Version", version); version {
 			case "2025-03-26":

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"integrityledger/domain"
 	"integrityledger/handlers/client"
+	"integrityledger/handlers/edge"
 	"integrityledger/handlers/wire"
 )
 
@@ -17,7 +19,8 @@ const versionHeader = "Integrity-Version"
 func TestServiceNamesItsVersion(t *testing.T) {
 	s := open(t, options{})
 	version := s.get("/api/v1/me").is200().header.Get(versionHeader)
-	if !strings.HasPrefix(version, "integrity-ledger/1.0.0") {
+	if version != "integrity-ledger/"+edge.ReadBuild().Semantic() ||
+		!strings.HasPrefix(version, "integrity-ledger/"+domain.ThisRelease.String()) {
 		t.Errorf("the service is %q", version)
 	}
 	for path, want := range map[string]string{

@@ -24,7 +24,7 @@ const (
 // VectorsFile has receipts and the results required of every verifier; the test of domain/evidence writes it.
 // GeneratedAtFile has spellings of generatedAt and their normal forms. WebhookVectorsFile has deliveries of webhooks;
 // the test of projections/queue/webhooks writes it. OutcomesFile has error responses to writes and the reaction
-// required of every client. All files but these six are JSON Schemas.
+// required of every client. All files but these six and ReleasesFile are JSON Schemas.
 const (
 	VectorsFile        = "verification-vectors.json"
 	GeneratedAtFile    = "generated-at-vectors.json"
@@ -32,11 +32,15 @@ const (
 	OutcomesFile       = "outcome-vectors.json"
 )
 
-// IsVectors reports whether a file holds test vectors.
-func IsVectors(name string) bool { return strings.HasSuffix(name, "-vectors.json") }
+// IsSchema reports whether a file is a JSON Schema.
+func IsSchema(name string) bool { return strings.HasSuffix(name, "-v1.json") }
 
-// base is the placeholder for the service's address in the files.
-const base = "https://ledger.example"
+// base is the placeholder for the service's address in the files, and noRelease for the program's release in the OpenAPI
+// documents.
+const (
+	base      = "https://ledger.example"
+	noRelease = `"x-release": "0.0.0"`
+)
 
 // File returns a file unchanged. The error wraps fs.ErrNotExist.
 func File(name string) ([]byte, error) {
@@ -48,15 +52,21 @@ func File(name string) ([]byte, error) {
 }
 
 // OpenAPI returns an OpenAPI document of a service: baseURL is its server and the prefix of the links in examples,
-// except within signed payloads. Each pair of texts in replaced, old before new, is replaced in every description.
+// except within signed payloads. Each pair of texts in replaced, old before new, is replaced in every description. The
+// member x-release of info names the program's newest release.
 func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
 	text, err := File(name)
 	if err != nil {
 		return nil, err
 	}
+	releases, err := Releases()
+	if err != nil {
+		return nil, err
+	}
 	// The beginning of a member's value. Signed payloads have no space there, so they do not match.
 	const member = `": "`
-	pairs := []string{member + base, member + inner(baseURL)}
+	release := strings.Replace(noRelease, "0.0.0", releases[0].Version, 1)
+	pairs := []string{noRelease, release, member + base, member + inner(baseURL)}
 	for _, part := range replaced {
 		pairs = append(pairs, inner(part))
 	}
@@ -80,7 +90,7 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Schema returns a JSON Schema whose $id is a URL of the service, or test vectors unchanged.
+// Schema returns a JSON Schema whose $id is a URL of the service, or another file unchanged.
 func Schema(name, baseURL string) ([]byte, error) {
 	if name == OpenAPIFile || name == CertificationOpenAPIFile {
 		return nil, fmt.Errorf("schemas: %s: %w", name, fs.ErrNotExist)

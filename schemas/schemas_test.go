@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -408,5 +409,34 @@ func TestAuditDetailsAreDocumented(t *testing.T) {
 	}
 	if len(properties) != len(want) {
 		t.Errorf("%d members are documented, there are %d", len(properties), len(want))
+	}
+}
+
+// TestReleases: releases.json follows its schema, and its newest entry describes the version of this program. Versions
+// descend, and dates do not ascend.
+func TestReleases(t *testing.T) {
+	text, err := schemas.File(schemas.ReleasesFile)
+	check(t, err)
+	check(t, compile(t, "releases-v1.json").Validate(parse(t, text)))
+	releases, err := schemas.Releases()
+	check(t, err)
+	if releases[0].Version != domain.ThisRelease.String() {
+		t.Errorf("the newest release is %s, the program is %s", releases[0].Version, domain.ThisRelease)
+	}
+	number := func(r schemas.Release) (n domain.Release) {
+		for part := range strings.SplitSeq(r.Version, ".") {
+			i, err := strconv.Atoi(part)
+			check(t, err)
+			n = n*1000 + domain.Release(i)
+		}
+		return n
+	}
+	for i, r := range releases {
+		if len(r.Notes["en"]) != len(r.Notes["es"]) {
+			t.Errorf("%s has %d notes in English, %d in Spanish", r.Version, len(r.Notes["en"]), len(r.Notes["es"]))
+		}
+		if i > 0 && (number(r) >= number(releases[i-1]) || r.Date > releases[i-1].Date) {
+			t.Errorf("%s (%s) comes after %s (%s)", r.Version, r.Date, releases[i-1].Version, releases[i-1].Date)
+		}
 	}
 }

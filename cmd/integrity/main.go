@@ -9,6 +9,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"integrityledger/cmd/integrity/process"
 	"integrityledger/domain/say"
 	"integrityledger/handlers/edge"
+	"integrityledger/schemas"
 )
 
 type app struct{ *cli.App }
@@ -80,14 +82,35 @@ func (a *app) rootCommand() *cobra.Command {
 	return root
 }
 
-// versionCommand prints the same line as integrity --version, or all build information as JSON.
+// versionCommand prints the same line as integrity --version, or all build information as JSON. It also prints the notes
+// of all releases, in both languages as JSON.
 func (a *app) versionCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, notes bool
 	c := manual().Command("version")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&notes, "notes", false, "print the notes of this release and of all before it")
 	c.RunE = func(*cobra.Command, []string) error {
 		b := edge.ReadBuild()
-		return a.Print(asJSON, b, fmt.Sprintln("integrity", b))
+		if !notes {
+			return a.Print(asJSON, b, fmt.Sprintln("integrity", b))
+		}
+		releases, err := schemas.Releases()
+		if err != nil {
+			return err
+		}
+		var text strings.Builder
+		for i, r := range releases {
+			if i > 0 {
+				text.WriteByte('\n')
+			}
+			fmt.Fprintf(&text, "%s (%s)\n", r.Version, r.Date)
+			for _, note := range r.Notes[string(a.Language())] {
+				fmt.Fprintf(&text, "- %s\n", note)
+			}
+		}
+		return a.Print(asJSON, struct {
+			Releases []schemas.Release `json:"releases"`
+		}{releases}, text.String())
 	}
 	return c
 }

@@ -9,6 +9,7 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/domain"
 )
 
 var scrapeOf = integritytest.ScrapeOf
@@ -46,13 +47,24 @@ func TestMetricsListener(t *testing.T) {
 			t.Errorf("%s answered %d, not %d: %v", url, resp.StatusCode, want, err)
 		}
 	}
+	resp, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	scrape, err := io.ReadAll(resp.Body)
+	release := `version="` + domain.ThisRelease.String() + `"} 1`
+	if err != nil || !strings.Contains(string(scrape), `integrity_build_info{commit="`+linkedCommit+`",go="go1.`) ||
+		!strings.Contains(string(scrape), release) {
+		t.Errorf("the metrics do not name the build: %v", err)
+	}
 	// A page on another site, whose name resolves to this address, can read nothing.
 	r, err := http.NewRequest(http.MethodGet, "http://"+address+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Host = "rebound.example"
-	resp, err := plainHTTP().Do(r)
+	resp, err = plainHTTP().Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

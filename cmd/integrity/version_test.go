@@ -2,14 +2,16 @@ package main
 
 import (
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"integrityledger/cmd/integrity/cli"
-
+	"integrityledger/domain"
 	"integrityledger/handlers/edge"
+	"integrityledger/schemas"
 )
 
 // linkCommit passes the commit to a build that cannot see the repository.
@@ -22,14 +24,15 @@ const (
 // repository.
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	form := regexp.MustCompile(`^integrity \S+ \(commit [0-9a-z]+( and changes)?\)\n$`)
+	release := domain.ThisRelease.String()
+	form := regexp.MustCompile(`^integrity ` + regexp.QuoteMeta(release) + ` \(commit [0-9a-z]+( and changes)?\)\n$`)
 	said := must(t, nil, "version")
 	if !form.MatchString(said) || said != must(t, nil, "--version") {
 		t.Errorf("version %q, --version %q", said, must(t, nil, "--version"))
 	}
 	var b edge.Build
 	mustJSON(t, nil, &b, "version")
-	if b.Module != "integrityledger" || b.Version == "" || b.Commit != linkedCommit ||
+	if b.Module != "integrityledger" || b.Version != release || b.Commit != linkedCommit ||
 		!strings.HasPrefix(b.Go, "go1.") || "integrity "+b.String()+"\n" != said {
 		t.Errorf("%+v", b)
 	}
@@ -37,6 +40,27 @@ func TestVersion(t *testing.T) {
 	if err != nil || !strings.Contains(string(container), "\nARG COMMIT=unknown\n") ||
 		!strings.Contains(string(container), `-ldflags "`+linkCommit+`$COMMIT"`) {
 		t.Errorf("the container is not told its commit: %v", err)
+	}
+}
+
+// TestReleaseNotes: version --notes prints the notes of this release in the language of the locale, and JSON has both.
+func TestReleaseNotes(t *testing.T) {
+	t.Parallel()
+	releases, err := schemas.Releases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for locale, language := range map[string]string{"C": "en", "es_ES.UTF-8": "es"} {
+		said := must(t, []string{"LC_ALL=" + locale}, "version", "--notes")
+		want := domain.ThisRelease.String() + " (" + releases[0].Date + ")\n- " + releases[0].Notes[language][0] + "\n"
+		if !strings.HasPrefix(said, want) {
+			t.Errorf("%s: %s", locale, said)
+		}
+	}
+	var shown struct{ Releases []schemas.Release }
+	mustJSON(t, nil, &shown, "version", "--notes")
+	if !reflect.DeepEqual(shown.Releases, releases) {
+		t.Errorf("%+v", shown)
 	}
 }
 

@@ -115,7 +115,7 @@ func New(c Config) *Edge {
 			callers: newCallers(),
 		},
 		bodies:  newBodies(c.Closing),
-		version: []string{Must(serviceVersion())},
+		version: []string{"integrity-ledger/" + ReadBuild().Semantic()},
 		spanish: say.Spanish(),
 	}
 	for _, code := range Must(ErrorCodes()) {

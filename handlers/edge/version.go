@@ -2,14 +2,13 @@ package edge
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
 	"runtime/debug"
 
+	"integrityledger/domain"
 	"integrityledger/handlers/wire"
-	"integrityledger/schemas"
 )
 
 // commit is set by the linker (-X integrityledger/handlers/edge.commit=…) for a build that cannot see the repository.
@@ -18,7 +17,7 @@ var commit = "unknown"
 // Build describes the running program.
 type Build struct {
 	Module   string `json:"module"`
-	Version  string `json:"version"` // of the module; (devel) if the build does not know it
+	Version  string `json:"version"` // domain.ThisRelease
 	Commit   string `json:"commit"`  // unknown if the build does not know it
 	Modified bool   `json:"modified"`
 	Go       string `json:"go"`
@@ -26,12 +25,12 @@ type Build struct {
 
 // ReadBuild reads the description from the program itself. It returns one however the program was built.
 func ReadBuild() Build {
-	b := Build{Module: "integrityledger", Version: "(devel)", Commit: commit}
+	b := Build{Module: "integrityledger", Version: domain.ThisRelease.String(), Commit: commit}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	b.Go, b.Module, b.Version = info.GoVersion, cmp.Or(info.Main.Path, b.Module), cmp.Or(info.Main.Version, b.Version)
+	b.Go, b.Module = info.GoVersion, cmp.Or(info.Main.Path, b.Module)
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -51,6 +50,14 @@ func (b Build) String() string {
 	return fmt.Sprintf("%s (commit %s%s)", b.Version, b.Commit, modified)
 }
 
+// Semantic returns the version as semver.org writes it, with the commit as build metadata if it is known: 1.0.0+2f0c….
+func (b Build) Semantic() string {
+	if len(b.Commit) < 12 {
+		return b.Version
+	}
+	return b.Version + "+" + b.Commit[:12]
+}
+
 // versionHeader names the sender as one product of RFC 9110: the client in a request, the service in every answer of
 // the API. It is informational: a missing, unknown or malformed value changes no answer.
 const versionHeader = "Integrity-Version"
@@ -66,23 +73,6 @@ func clientVersion(r *http.Request) string {
 		return ""
 	}
 	return values[0]
-}
-
-// serviceVersion returns the version of the contract, and the commit of the build if it is known.
-func serviceVersion() (string, error) {
-	text, err := schemas.File(schemas.OpenAPIFile)
-	if err != nil {
-		return "", err
-	}
-	var document struct{ Info struct{ Version string } }
-	if err := json.Unmarshal(text, &document); err != nil {
-		return "", err
-	}
-	version := "integrity-ledger/" + document.Info.Version
-	if b := ReadBuild(); len(b.Commit) >= 12 {
-		version += "+" + b.Commit[:12]
-	}
-	return version, nil
 }
 
 // Versions returns the versions of the client and the service.

@@ -98,7 +98,7 @@ func (s Face) newEndpoint(name string, kind web.Kind, language evidence.Language
 	e := &toolset{tools: map[string]tool{}}
 	fixed := wording{Es: s.limitsText(kind, evidence.Spanish), En: s.limitsText(kind, evidence.English)}
 	c := config{
-		Name: name, Title: words[name].Title, Version: edge.ReadBuild().String(),
+		Name: name, Title: words[name].Title, Version: edge.ReadBuild().Semantic(),
 		Instructions: words[name].in(evidence.Spanish) + "\n\n" + fixed.in(evidence.Spanish),
 		Offers:       func(ctx context.Context) (func(string) bool, error) { return s.offers(ctx, e) },
 		Fault:        s.toolFault,

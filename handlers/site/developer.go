@@ -39,7 +39,7 @@ func (s *Site) contract(file string) edge.Handler {
 	}
 }
 
-// schema serves a JSON Schema or test vectors.
+// schema serves a JSON Schema, test vectors or the releases.
 func (s *Site) schema(r *http.Request) (any, error) {
 	raw, err := schemas.Schema(edge.Variable(r, "name"), s.BaseURL)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
@@ -48,10 +48,10 @@ func (s *Site) schema(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if schemas.IsVectors(edge.Variable(r, "name")) {
-		return s.document(r, raw, edge.JSONType)
+	if schemas.IsSchema(edge.Variable(r, "name")) {
+		return s.document(r, raw, schemaType)
 	}
-	return s.document(r, raw, schemaType)
+	return s.document(r, raw, edge.JSONType)
 }
 
 // trustedKeys publishes the operator's trusted-keys file as the service has loaded it. Before relying on a key, a
@@ -113,7 +113,10 @@ func (s *Site) searchPage(r *http.Request) (any, error) {
 
 // renderGuides renders the pages for developers from the contracts, downloads and plans of this service.
 func (s *Site) renderGuides() (*web.Guides, error) {
-	d := web.Developers{Version: developers.Version, Manual: s.Manual, Codes: edge.Must(edge.ErrorCodes())}
+	d := web.Developers{
+		Version: developers.Version, Releases: edge.Must(schemas.Releases()), Manual: s.Manual,
+		Codes: edge.Must(edge.ErrorCodes()),
+	}
 	for _, contract := range []struct{ address, file string }{
 		{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile},
 	} {

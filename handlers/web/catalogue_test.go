@@ -136,7 +136,11 @@ func renderReference(t *testing.T) (map[string][]byte, Developers) {
 	for _, name := range slices.DeleteFunc(DeveloperPages(), func(name string) bool { return !isManual(name) }) {
 		operating[manualFile(name)] = &fstest.MapFile{Data: []byte("# A\n")}
 	}
-	d := Developers{Manual: operating}
+	releases, err := schemas.Releases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Developers{Releases: releases, Manual: operating}
 	for address, file := range map[string]string{
 		"/api/integrity-openapi": schemas.OpenAPIFile, "/api/openapi": schemas.CertificationOpenAPIFile,
 	} {

@@ -25,6 +25,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web/reference"
+	"integrityledger/schemas"
 )
 
 // DeveloperRoot is the path below which the pages for developers are. English pages have the prefix /en.
@@ -50,7 +51,8 @@ const (
 
 // Developers is the content of the pages for developers, apart from their texts.
 type Developers struct {
-	Version   string // of the clients
+	Version   string            // of the clients
+	Releases  []schemas.Release // of the program
 	Contracts []Contract
 	Downloads []Download
 	Codes     []Code

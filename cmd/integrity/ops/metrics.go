@@ -47,8 +47,13 @@ func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewBuildInfoCollector(),
 	)
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
+	build := edge.ReadBuild()
+	gauge("integrity_build_info", "The program's release, commit and version of Go; always 1.", "version", "commit", "go").
+		WithLabelValues(build.Version, build.Commit, build.Go).Set(1)
 	return registry
 }
 
