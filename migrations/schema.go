@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster/connect"
 
 	"github.com/jackc/pgx/v5"
@@ -45,14 +46,18 @@ const (
 )
 
 // String names the object to an operator.
-func (o Object) String() string {
+func (o Object) String() string { return o.Said().String() }
+
+// Said is String in any language.
+func (o Object) Said() say.Sentence {
+	kind := say.Word(o.Kind)
 	switch {
 	case o.Table == "" || o.Kind == TableObject:
-		return fmt.Sprintf("%s %s", o.Kind, o.Name)
+		return say.Sentencef("%s %s", kind, o.Name)
 	case o.Name == "":
-		return fmt.Sprintf("%s of %s", o.Kind, o.Table)
+		return say.Sentencef("%s of %s", kind, o.Table)
 	default:
-		return fmt.Sprintf("%s %s of %s", o.Kind, o.Name, o.Table)
+		return say.Sentencef("%s %s of %s", kind, o.Name, o.Table)
 	}
 }
 

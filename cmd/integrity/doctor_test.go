@@ -17,6 +17,9 @@ import (
 	"integrityledger/eventstore/postgres"
 )
 
+// finding is a finding of the doctor.
+type finding struct{ Check, State, Found, Do string }
+
 // examine runs the doctor and returns its findings, as "state check: found".
 func examine(t *testing.T, wantCode int, env []string, args ...string) string {
 	t.Helper()
@@ -25,7 +28,7 @@ func examine(t *testing.T, wantCode int, env []string, args ...string) string {
 		t.Errorf("doctor %v: exit code %d, want %d: %s%s", args, r.code, wantCode, r.out, r.errs)
 	}
 	var report struct {
-		Findings []operator.Finding
+		Findings []finding
 		Failed   int
 	}
 	if err := json.Unmarshal([]byte(r.out), &report); err != nil {

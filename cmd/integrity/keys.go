@@ -62,7 +62,7 @@ func (s *service) loadKeys() error {
 		signer = signer.Observed(s.metrics.Signing)
 	}
 	s.keys.Store(&action.Keys{Signer: signer, Trusted: trusted})
-	if why != "" {
+	if why != nil {
 		s.log.Error("NOTHING IS SIGNED: registration and evidence answer 503; reads still work", "reason", why)
 	}
 	return nil

@@ -320,7 +320,7 @@ func TestKeyFileInAVariable(t *testing.T) {
 		t.Helper()
 		signer, _, why, err := cfg.SigningSource().Read()
 		if err != nil || !keyfiles.Named(signer, id) {
-			t.Errorf("%v signs, %s %v, want %s", signer, why, err, id)
+			t.Errorf("%v signs, %v %v, want %s", signer, why, err, id)
 		}
 		for _, path := range []string{signing, mounted} {
 			info, err := os.Stat(path)

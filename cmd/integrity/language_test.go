@@ -102,3 +102,16 @@ func TestLanguageOfTheLocale(t *testing.T) {
 		}
 	}
 }
+
+// The output of commands follows the locale, except JSON.
+func TestOutputFollowsTheLocale(t *testing.T) {
+	line := []string{"doctor", "--data-dir", t.TempDir(), "--listen", "nowhere"}
+	out, errs, code := said("es_ES.UTF-8", line...)
+	if code != cli.ExitNegative || !strings.Contains(out, "fallo configuration") || strings.Contains(out, "correct the") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	spanish, _, _ := said("es_ES.UTF-8", append(line, "--json")...)
+	if english, _, _ := said("C", append(line, "--json")...); spanish != english {
+		t.Errorf("%s\n%s", english, spanish)
+	}
+}

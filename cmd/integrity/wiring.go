@@ -435,8 +435,8 @@ func (s assembly) signedHead(ctx context.Context) (
 	switch {
 	case err != nil: // the keeper checks again before it signs
 		s.log.Warn("database not yet compared with the signed head of the log", "file", file.Path(), "error", err)
-	case missing != "":
-		s.guard.Missing(eventstore.BySignedHead, missing+" (known from "+file.Path()+")")
+	case missing.Format != "":
+		s.guard.Missing(eventstore.BySignedHead, missing.String()+" (known from "+file.Path()+")")
 	}
 	if err := file.Writable(); err != nil {
 		s.log.Warn("signed log heads are not stored outside the database, so a start after lost commits will not detect the "+

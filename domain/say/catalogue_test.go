@@ -179,6 +179,12 @@ func (s sources) messages() map[string]bool {
 							word(element.(*ast.KeyValueExpr).Value)
 						}
 					}
+				case *ast.ValueSpec:
+					if slices.Contains([]string{"Word", "ObjectKind"}, nameOf(n.Type)) {
+						for _, value := range n.Values {
+							word(value)
+						}
+					}
 				case *ast.FuncDecl:
 					if slices.Contains([]string{"pathProblem", "reason", "Reason"}, n.Name.Name) {
 						ast.Inspect(n, func(inner ast.Node) bool {
@@ -209,7 +215,7 @@ var verb = regexp.MustCompile(`%[a-z]`)
 // Each message has a Spanish text that names the same values in the same order, and there are no other Spanish texts.
 func TestMessagesAreTranslated(t *testing.T) {
 	spanish := spanishTexts()
-	messages := readSources(t, "domain", "eventstore", "projections", "handlers", "cmd").messages()
+	messages := readSources(t, "domain", "eventstore", "projections", "handlers", "migrations", "cmd").messages()
 	for _, message := range slices.Sorted(maps.Keys(messages)) {
 		if text, ok := spanish[message]; !ok {
 			t.Errorf("es.json lacks %q", message)

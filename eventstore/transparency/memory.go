@@ -10,6 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
@@ -36,34 +37,34 @@ func (c checkpoint) head() Head { return Head{c.epoch, c.size, c.root, c.note} }
 // errLacks means that the stored tree does not contain a head.
 var errLacks = errors.New("the tree was damaged or replaced")
 
-// lacks describes what the database lacks of a signed head. It returns an empty string if nothing is missing, and an
-// error if that is unknown.
-func (h Head) lacks(ctx context.Context, from history.Querier, grown checkpoint) (string, error) {
+// lacks describes what the database lacks of a signed head. It returns an empty sentence if nothing is missing, and
+// an error if that is unknown.
+func (h Head) lacks(ctx context.Context, from history.Querier, grown checkpoint) (none say.Sentence, err error) {
 	switch {
 	case grown.epoch > h.Epoch || h.Size == 0 && grown.epoch == h.Epoch:
 		// after a restore, only Resume lets the tree continue
-		return "", nil
+		return none, nil
 	case grown.epoch < h.Epoch:
-		return fmt.Sprintf("the ledger's epoch was %d when the log was signed, but is %d", h.Epoch, grown.epoch), nil
+		return say.Sentencef("the ledger's epoch was %d when the log was signed, but is %d", h.Epoch, grown.epoch), nil
 	case grown.size < h.Size:
-		return fmt.Sprintf(
+		return say.Sentencef(
 			"the transparency log lacks the tree of %d leaves that was signed: it has %d", h.Size, grown.size,
 		), nil
 	}
-	err := holds(ctx, from, checkpoint{size: h.Size, root: h.Root})
+	err = holds(ctx, from, checkpoint{size: h.Size, root: h.Root})
 	if errors.Is(err, errLacks) {
-		return fmt.Sprintf(
+		return say.Sentencef(
 			"the transparency log lacks the tree of %d leaves that was signed: it has another of that size", h.Size,
 		), nil
 	}
-	return "", err
+	return none, err
 }
 
-// Lacks describes what the database lacks of a signed head. It returns an empty string if nothing is missing.
-func (h Head) Lacks(ctx context.Context, pool *pgxpool.Pool) (string, error) {
+// Lacks describes what the database lacks of a signed head. It returns an empty sentence if nothing is missing.
+func (h Head) Lacks(ctx context.Context, pool *pgxpool.Pool) (none say.Sentence, err error) {
 	grown, err := readGrown(ctx, pool)
 	if err != nil && !errors.Is(err, ErrRestored) {
-		return "", err
+		return none, err
 	}
 	return h.lacks(ctx, pool, grown)
 }
@@ -79,8 +80,8 @@ func (k *Keeper) remember(ctx context.Context, signer *Signer, grown checkpoint,
 		if err != nil {
 			return err
 		}
-		if missing != "" {
-			k.Guard.Missing(eventstore.BySignedHead, missing)
+		if missing.Format != "" {
+			k.Guard.Missing(eventstore.BySignedHead, missing.String())
 			return k.Guard.Err()
 		}
 	}

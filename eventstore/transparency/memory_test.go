@@ -78,7 +78,7 @@ func TestSignedLeavesAreLost(t *testing.T) {
 	for _, k := range []*Keeper{signs, reads, knows()} {
 		standsStill(t, k, eventstore.BySignedHead)
 	}
-	if missing, err := kept.Lacks(ctx, pool); err != nil || !strings.Contains(missing, "lacks the tree of") {
+	if missing, err := kept.Lacks(ctx, pool); err != nil || !strings.Contains(missing.String(), "lacks the tree of") {
 		t.Errorf("lacks %q, %v", missing, err)
 	}
 

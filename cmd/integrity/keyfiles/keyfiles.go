@@ -3,7 +3,6 @@ package keyfiles
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,29 +76,29 @@ func (s Source) private(kind, made string) (*evidence.Signer, error) {
 
 // Read reads the signing key and the trusted-keys file. If that file does not trust the key, the signer is nil, the
 // service signs nothing, and why gives the reason.
-func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, why string, err error) {
+func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, why, err error) {
 	made := "integrity keys generate --data-dir " + s.DataDir
 	if Exists(s.Trusted) { // keys generate makes only the first key
 		made = "integrity keys rotate --stage, then --activate"
 	}
 	if signer, err = s.private("signing key", made); err != nil {
-		return nil, nil, "", err
+		return nil, nil, nil, err
 	}
 	trusted, err = ReadTrusted(s.Trusted)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, "", say.Errorf(
+		return nil, nil, nil, say.Errorf(
 			"%w: restore the file, or create one for the signing key in the data directory with: integrity keys generate "+
 				"--data-dir %s",
 			err, s.DataDir,
 		)
 	}
 	if err != nil {
-		return nil, nil, "", err
+		return nil, nil, nil, err
 	}
 	if !trusted.Trusts(signer.Key()) {
-		return nil, trusted, fmt.Sprintf("the signing key %s is not trusted by %s", signer.Key().KeyID, s.Trusted), nil
+		return nil, trusted, say.Errorf("the signing key %s is not trusted by %s", signer.Key().KeyID, s.Trusted), nil
 	}
-	return signer, trusted, "", nil
+	return signer, trusted, nil, nil
 }
 
 func ReadTrusted(path string) (*evidence.TrustedKeys, error) {

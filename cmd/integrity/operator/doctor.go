@@ -22,6 +22,7 @@ import (
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/mail"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/postgres"
@@ -33,14 +34,14 @@ func (d *doctor) files(shards int) {
 	const check = "open files"
 	limit, err := ledger.OpenFiles()
 	if err != nil {
-		d.warn(check, err.Error(), "look at ulimit -n")
+		d.warn(check, said(err), say.Sentencef("look at ulimit -n"))
 		return
 	}
 	clients := ledger.ClientsFor(limit, ledger.DatabaseConns(shards))
-	found := fmt.Sprintf("%d may be open: room for %d connections of clients", limit, max(0, clients))
+	found := say.Sentencef("%d may be open: room for %d connections of clients", limit, max(0, clients))
 	d.first(check, found,
-		verdict{clients < ledger.OwnFiles, StateFail, found, ledger.RaiseFiles},
-		verdict{clients < ledger.FewClients, stateWarn, found, ledger.RaiseFiles})
+		verdict{clients < ledger.OwnFiles, StateFail, found, say.Sentencef(ledger.RaiseFiles)},
+		verdict{clients < ledger.FewClients, stateWarn, found, say.Sentencef(ledger.RaiseFiles)})
 }
 
 // The outcomes of a check.
@@ -50,19 +51,25 @@ const (
 	StateFail = "fail" // does not work, or acknowledged records may be lost
 )
 
-// Finding is the result of one check, and what to do if it is not ok.
-type Finding struct {
-	Check string `json:"check"`
-	State string `json:"state"`
-	Found string `json:"found"`
-	Do    string `json:"do"`
+// finding is the result of one check, and what to do if it is not ok.
+type finding struct {
+	Check string       `json:"check"`
+	State string       `json:"state"`
+	Found say.Sentence `json:"found"`
+	Do    say.Sentence `json:"do"`
 }
+
+// What the directories that the doctor looks at hold.
+const uploads, dataDirectory, keptBytes say.Word = "uploads", "data directory", "kept bytes"
+
+// stateWords are the states as people read them.
+var stateWords = map[string]say.Word{StateOK: "ok", stateWarn: "warn", StateFail: "fail"}
 
 // doctor collects findings.
 type doctor struct {
 	*app
 	cfg      config.Config
-	findings []Finding
+	findings []finding
 	ahead    time.Duration // how far this machine's clock is ahead of the database's
 }
 
@@ -82,7 +89,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		d.version()
 		if d.cfg, err = config.Load(a.App, v.Command); err != nil {
 			for line := range strings.Lines(err.Error()) {
-				d.fail("configuration", strings.TrimSpace(line), "correct the variable")
+				d.fail("configuration", say.Sentencef("%s", strings.TrimSpace(line)), say.Sentencef("correct the variable"))
 			}
 			return d.report(v.json) // with wrong settings every other check would look in the wrong place
 		}
@@ -99,29 +106,36 @@ func (a *app) doctorCommand() *cobra.Command {
 	})
 }
 
-func (d *doctor) ok(check, format string, args ...any) {
-	d.findings = append(d.findings, Finding{check, StateOK, fmt.Sprintf(format, args...), ""})
+func (d *doctor) ok(check string, found say.Sentence) {
+	d.findings = append(d.findings, finding{check, StateOK, found, say.Sentence{}})
 }
 
-func (d *doctor) warn(check, found, do string) {
-	d.findings = append(d.findings, Finding{check, stateWarn, found, do})
+func (d *doctor) warn(check string, found, do say.Sentence) {
+	d.findings = append(d.findings, finding{check, stateWarn, found, do})
 }
 
-func (d *doctor) fail(check, found, do string) {
-	d.findings = append(d.findings, Finding{check, StateFail, found, do})
+func (d *doctor) fail(check string, found, do say.Sentence) {
+	d.findings = append(d.findings, finding{check, StateFail, found, do})
 }
+
+// said is an error as a finding.
+func said(err error) say.Sentence { return say.Sentencef("%v", err) }
+
+// run is a command or statement for the operator to run, which is the same in all languages.
+func run(command string) say.Sentence { return say.Sentencef("%s", command) }
 
 // verdict is a possible outcome of a check: when it applies, its state, the finding, and the remedy.
 type verdict struct {
-	holds            bool
-	state, found, do string
+	holds     bool
+	state     string
+	found, do say.Sentence
 }
 
 // every adds all verdicts that apply, and returns their number.
 func (d *doctor) every(check string, verdicts ...verdict) (held int) {
 	for _, v := range verdicts {
 		if v.holds {
-			d.findings = append(d.findings, Finding{check, v.state, v.found, v.do})
+			d.findings = append(d.findings, finding{check, v.state, v.found, v.do})
 			held++
 		}
 	}
@@ -129,8 +143,8 @@ func (d *doctor) every(check string, verdicts ...verdict) (held int) {
 }
 
 // first adds the first verdict that applies. If none does, the check is ok with the text found, unless that is empty.
-func (d *doctor) first(check, found string, verdicts ...verdict) {
-	for _, v := range append(verdicts, verdict{found != "", StateOK, found, ""}) {
+func (d *doctor) first(check string, found say.Sentence, verdicts ...verdict) {
+	for _, v := range append(verdicts, verdict{found.Format != "", StateOK, found, say.Sentence{}}) {
 		if d.every(check, v) > 0 {
 			return
 		}
@@ -141,16 +155,16 @@ func (d *doctor) report(asJSON bool) error {
 	var text strings.Builder
 	failed := 0
 	for _, f := range d.findings {
-		fmt.Fprintf(&text, "%-5s %-15s %s\n", f.State, f.Check, f.Found)
-		if f.Do != "" {
-			fmt.Fprintf(&text, "%21s -> %s\n", "", f.Do)
+		fmt.Fprintf(&text, "%-5s %-15s %s\n", d.Say(stateWords[f.State]), f.Check, d.Say(f.Found))
+		if f.Do.Format != "" {
+			fmt.Fprintf(&text, "%21s -> %s\n", "", d.Say(f.Do))
 		}
 		if f.State == StateFail {
 			failed++
 		}
 	}
 	if err := d.Print(asJSON, struct {
-		Findings []Finding `json:"findings"`
+		Findings []finding `json:"findings"`
 		Failed   int       `json:"failed"`
 	}{d.findings, failed}, text.String()); err != nil {
 		return err
@@ -163,92 +177,105 @@ func (d *doctor) report(asJSON bool) error {
 
 func (d *doctor) version() {
 	b := edge.ReadBuild()
-	d.ok("program", "%s, %s", b, b.Go)
+	d.ok("program", say.Sentencef("%s, %s", b, b.Go))
 }
 
 func (d *doctor) configuration() {
 	const check = "configuration"
 	for _, name := range config.UnknownVariables(d.App) {
-		d.warn(check, name+" has no effect", "correct its name or unset it; integrity serve --help lists the variables")
+		d.warn(
+			check, say.Sentencef("%s has no effect", name),
+			say.Sentencef("correct its name or unset it; integrity serve --help lists the variables"),
+		)
 	}
 	address, err := net.ResolveTCPAddr("tcp", d.cfg.Listen)
 	if err != nil {
-		d.fail(check, err.Error(), "set INTEGRITY_LISTEN to an address of this machine")
+		d.fail(check, said(err), say.Sentencef("set INTEGRITY_LISTEN to an address of this machine"))
 	} else if err := d.cfg.DefaultBaseURL(address); err != nil {
-		d.fail(check, err.Error(), "set INTEGRITY_BASE_URL")
+		d.fail(check, said(err), say.Sentencef("set INTEGRITY_BASE_URL"))
 	} else {
-		d.ok(check, "base URL %s", d.cfg.BaseURL)
+		d.ok(check, say.Sentencef("base URL %s", d.cfg.BaseURL))
 	}
 	if _, err := d.cfg.PlanTable(); err != nil {
-		d.fail(check, err.Error(), "correct the table of plans")
+		d.fail(check, said(err), say.Sentencef("correct the table of plans"))
 	}
 	if d.cfg.DatabaseURL != "" && d.cfg.DrainDelay == 0 {
 		d.warn(
-			check, "INTEGRITY_DRAIN_DELAY is 0s",
-			"behind a proxy, set it to twice the proxy's health-check interval; otherwise a restart cuts off requests",
+			check, say.Sentencef("INTEGRITY_DRAIN_DELAY is 0s"),
+			say.Sentencef(
+				"behind a proxy, set it to twice the proxy's health-check interval; otherwise a restart cuts off requests",
+			),
 		)
 	}
 	if !d.cfg.Encrypted() {
-		d.first("proxy", "",
-			verdict{!strings.HasPrefix(d.cfg.BaseURL, "https:"), StateOK, "none needed: the base URL is http", ""},
+		d.first("proxy", say.Sentence{},
+			verdict{
+				!strings.HasPrefix(d.cfg.BaseURL, "https:"), StateOK, say.Sentencef("none needed: the base URL is http"),
+				say.Sentence{},
+			},
 			verdict{
 				len(d.cfg.TrustedProxies) == 0, stateWarn,
-				"the base URL is https but the service speaks http, so there must be a proxy, and none is trusted",
-				"list it in INTEGRITY_TRUSTED_PROXIES: otherwise all visitors share one limit, and MCP clients that sign in by " +
-					"OAuth are refused (403) " +
-					"if the proxy passes a Host other than the base URL's (nginx: proxy_set_header Host $host)",
+				say.Sentencef("the base URL is https but the service speaks http, so there must be a proxy, and none is trusted"),
+				say.Sentencef(
+					"list it in INTEGRITY_TRUSTED_PROXIES: otherwise all visitors share one limit, and MCP clients that sign in by OAuth are refused (403) if the proxy passes a Host other than the base URL's (nginx: proxy_set_header Host $host)",
+				),
 			},
-			verdict{true, StateOK, fmt.Sprintf("trusted: %v", d.cfg.TrustedProxies), ""})
+			verdict{true, StateOK, say.Sentencef("trusted: %v", d.cfg.TrustedProxies), say.Sentence{}})
 		return
 	}
 	shown, err := d.cfg.LoadCertificate()
 	if err != nil {
-		d.fail("certificate", err.Error(), "put certificate and key in place")
+		d.fail("certificate", said(err), say.Sentencef("put certificate and key in place"))
 		return
 	}
 	left, ends := shown.Leaf.NotAfter.Sub(d.Now()), cli.TimeText(shown.Leaf.NotAfter)
-	d.first("certificate", "valid until "+ends,
-		verdict{left <= 0, StateFail, "it ended at " + ends, "renew it, then SIGHUP"},
-		verdict{left < endingCertificate, stateWarn, "it ends at " + ends, "renew it, then SIGHUP"})
+	d.first("certificate", say.Sentencef("valid until %s", ends),
+		verdict{left <= 0, StateFail, say.Sentencef("it ended at %s", ends), say.Sentencef("renew it, then SIGHUP")},
+		verdict{
+			left < endingCertificate, stateWarn, say.Sentencef("it ends at %s", ends), say.Sentencef("renew it, then SIGHUP"),
+		})
 }
 
 func (d *doctor) keys() {
 	const check = "keys"
 	first := d.cfg.DatabaseURL == "" && !keyfiles.Exists(d.cfg.InDataDir("pgdata"))
 	if signer, _, why, err := d.cfg.SigningSource().Read(); err != nil && first {
-		d.ok(check, "none yet; the first start creates them")
+		d.ok(check, say.Sentencef("none yet; the first start creates them"))
 	} else if err != nil {
-		d.fail(check, err.Error(), "put the key files in place: without them nothing can be signed")
-	} else if why != "" {
-		d.fail(check, why, "registration answers 503; see the operators' manual, Routine: Rotate the signing key; then "+
-			"SIGHUP")
+		d.fail(check, said(err), say.Sentencef("put the key files in place: without them nothing can be signed"))
+	} else if why != nil {
+		d.fail(
+			check, said(why),
+			say.Sentencef("registration answers 503; see the operators' manual, Routine: Rotate the signing key; then SIGHUP"),
+		)
 	} else {
-		d.ok(check, "signing key %s, trusted", signer.Key().KeyID)
+		d.ok(check, say.Sentencef("signing key %s, trusted", signer.Key().KeyID))
 	}
 	for _, path := range []string{d.cfg.SigningSource().Path(), d.cfg.SecretKeyPath()} {
 		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o077 != 0 {
 			d.fail(
-				check, fmt.Sprintf("%s may be read by others (mode %04o)", path, info.Mode().Perm()),
-				"chmod 600, and assume that others may have read it",
+				check, say.Sentencef("%s may be read by others (mode %04o)", path, info.Mode().Perm()),
+				say.Sentencef("chmod 600, and assume that others may have read it"),
 			)
 		}
 	}
 	if info, err := os.Stat(d.cfg.TrustedKeysPath()); err == nil && info.Mode().Perm()&0o022 != 0 {
 		d.fail(
-			check, fmt.Sprintf("%s may be written by others (mode %04o)", d.cfg.TrustedKeysPath(), info.Mode().Perm()),
-			"chmod 644: anyone who can write it decides which keys are trusted",
+			check, say.Sentencef("%s may be written by others (mode %04o)", d.cfg.TrustedKeysPath(), info.Mode().Perm()),
+			say.Sentencef("chmod 644: anyone who can write it decides which keys are trusted"),
 		)
 	}
 	if path := d.cfg.SecretKeyPath(); path != "" && !first && !keyfiles.Exists(path) {
-		d.first("webhooks", "",
+		d.first("webhooks", say.Sentence{},
 			verdict{
-				d.cfg.DatabaseURL != "", stateWarn, "off: no key for webhook secrets is configured",
-				"set INTEGRITY_SECRET_KEY to the same key on every server",
+				d.cfg.DatabaseURL != "", stateWarn, say.Sentencef("off: no key for webhook secrets is configured"),
+				say.Sentencef("set INTEGRITY_SECRET_KEY to the same key on every server"),
 			},
 			verdict{
-				true, stateWarn, path + " is missing",
-				"if the key was lost, restore it: otherwise the next start creates another, and every webhook secret must be " +
-					"rotated",
+				true, stateWarn, say.Sentencef("%s is missing", path),
+				say.Sentencef(
+					"if the key was lost, restore it: otherwise the next start creates another, and every webhook secret must be rotated",
+				),
 			})
 	}
 }
@@ -259,16 +286,16 @@ func (d *doctor) kernelClock() {
 	switch {
 	case err != nil:
 		d.warn(
-			"clock", "the kernel does not report whether the clock is synchronized: "+err.Error(),
-			"check with chronyc tracking or timedatectl",
+			"clock", say.Sentencef("the kernel does not report whether the clock is synchronized: %v", err),
+			say.Sentencef("check with chronyc tracking or timedatectl"),
 		)
 	case state == unix.TIME_ERROR:
 		d.warn(
-			"clock", "not synchronized, according to the kernel",
-			"run chrony or systemd-timesyncd: this clock dates every record (receivedAt)",
+			"clock", say.Sentencef("not synchronized, according to the kernel"),
+			say.Sentencef("run chrony or systemd-timesyncd: this clock dates every record (receivedAt)"),
 		)
 	default:
-		d.ok("clock", "synchronized, according to the kernel")
+		d.ok("clock", say.Sentencef("synchronized, according to the kernel"))
 	}
 }
 
@@ -278,21 +305,21 @@ func (d *doctor) database(ctx context.Context) {
 	url := connect.Fixed(d.cfg.DatabaseURL)
 	if d.cfg.DatabaseURL == "" {
 		if !keyfiles.Exists(d.cfg.InDataDir("pgdata")) {
-			d.ok(check, "none yet in %s; the first start creates it", d.cfg.DataDir)
+			d.ok(check, say.Sentencef("none yet in %s; the first start creates it", d.cfg.DataDir))
 			return
 		}
 		server, err := postgres.StartOrAttach(ctx, postgres.Config{
 			DataDir: d.cfg.DataDir, Log: slog.New(slog.DiscardHandler), Purpose: "integrity doctor", Wait: ledger.Patience,
 		})
 		if err != nil {
-			d.fail(check, err.Error(), "see postgres.log in the data directory")
+			d.fail(check, said(err), say.Sentencef("see postgres.log in the data directory"))
 			return
 		}
 		defer func() {
 			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledger.Closing)
 			defer cancel()
 			if err := server.Stop(stopping); err != nil {
-				d.warn(check, err.Error(), "the next start recovers it")
+				d.warn(check, said(err), say.Sentencef("the next start recovers it"))
 			}
 		}()
 		url = connect.Fixed(server.URL(postgres.Database))
@@ -308,29 +335,31 @@ func (d *doctor) database(ctx context.Context) {
 
 // disks checks the free space in the directories that the service writes to.
 func (d *doctor) disks() {
-	dirs := map[string]string{"uploads": os.TempDir()}
+	dirs := map[say.Word]string{uploads: os.TempDir()}
 	if d.cfg.DatabaseURL == "" {
-		dirs = map[string]string{"data directory": d.cfg.DataDir}
+		dirs = map[say.Word]string{dataDirectory: d.cfg.DataDir}
 	}
 	if dir, ok := strings.CutPrefix(d.cfg.BlobURL, "file://"); ok {
-		dirs["kept bytes"], _, _ = strings.Cut(dir, "?")
+		dirs[keptBytes], _, _ = strings.Cut(dir, "?")
 	}
 	for _, what := range slices.Sorted(maps.Keys(dirs)) {
 		dir := dirs[what]
 		var disk unix.Statfs_t
 		if err := unix.Statfs(dir, &disk); err != nil {
 			if d.cfg.DatabaseURL != "" || keyfiles.Exists(dir) {
-				d.fail("disk", what+": "+dir+": "+err.Error(), "create the directory, or configure another")
+				d.fail(
+					"disk", say.Sentencef("%s: %s: %v", what, dir, err), say.Sentencef("create the directory, or configure another"),
+				)
 			}
 			continue
 		}
 		free := int64(disk.Bavail) * disk.Bsize
-		found := fmt.Sprintf("%s: %.1f GB free in %s", what, float64(free)/1e9, dir)
+		found := say.Sentencef("%s: %.1f GB free in %s", what, float64(free)/1e9, dir)
 		d.first("disk", found,
-			verdict{free < noDisk, StateFail, found, "free space: PostgreSQL stops when its disk is full"},
+			verdict{free < noDisk, StateFail, found, say.Sentencef("free space: PostgreSQL stops when its disk is full")},
 			verdict{
 				free < lowDisk, stateWarn, found,
-				"free space; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint",
+				say.Sentencef("free space; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint"),
 			})
 	}
 }
@@ -340,33 +369,34 @@ func (d *doctor) neighbours(ctx context.Context) {
 	for _, n := range []struct {
 		check, url string
 		ask        func(context.Context) error
-		answers    string
-		state, do  string // if the server does not answer
-		without    string // if no server is configured
+		answers    say.Sentence
+		state      string
+		do         say.Sentence // if the server does not answer
+		without    say.Sentence // if no server is configured
 	}{
 		{
-			"blob store", d.cfg.BlobURL, d.askBlobs, "answers", StateFail,
-			"uploads by organizations that keep content get 503 until it answers", "",
+			"blob store", d.cfg.BlobURL, d.askBlobs, say.Sentencef("answers"), StateFail,
+			say.Sentencef("uploads by organizations that keep content get 503 until it answers"), say.Sentence{},
 		},
 		{
-			"stream", d.cfg.NATSURL, d.askNATS, "the broker answers, with JetStream", stateWarn,
-			"events wait in the ledger until it answers; registrations still work", "",
+			"stream", d.cfg.NATSURL, d.askNATS, say.Sentencef("the broker answers, with JetStream"), stateWarn,
+			say.Sentencef("events wait in the ledger until it answers; registrations still work"), say.Sentence{},
 		},
 		{
-			"mail", d.cfg.SMTPURL, d.askSMTP, "the server answers, and accepts the password if one is set", stateWarn,
-			"warnings wait for 72 hours and are dropped then",
-			"no server: warnings are shown, but not mailed",
+			"mail", d.cfg.SMTPURL, d.askSMTP, say.Sentencef("the server answers, and accepts the password if one is set"),
+			stateWarn, say.Sentencef("warnings wait for 72 hours and are dropped then"),
+			say.Sentencef("no server: warnings are shown, but not mailed"),
 		},
 	} {
 		if n.url == "" {
-			d.every(n.check, verdict{n.without != "", StateOK, n.without, ""})
+			d.every(n.check, verdict{n.without.Format != "", StateOK, n.without, say.Sentence{}})
 			continue
 		}
 		looking, cancel := context.WithTimeout(ctx, doctorTimeout)
 		err := n.ask(looking)
 		cancel()
 		if err != nil {
-			n.answers = err.Error()
+			n.answers = said(err)
 		}
 		d.first(n.check, n.answers, verdict{err != nil, n.state, n.answers, n.do})
 	}

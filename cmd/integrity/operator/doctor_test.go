@@ -35,7 +35,7 @@ func TestDoctorSaysWhichClock(t *testing.T) {
 		}
 		var all strings.Builder
 		for _, f := range d.findings {
-			all.WriteString(f.State + " " + f.Check + ": " + f.Found + "\n")
+			all.WriteString(f.State + " " + f.Check + ": " + f.Found.String() + "\n")
 		}
 		return all.String()
 	}

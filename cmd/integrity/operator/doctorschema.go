@@ -2,11 +2,11 @@ package operator
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/domain/say"
 	"integrityledger/migrations"
 )
 
@@ -31,56 +31,59 @@ func (d *doctor) schema(ctx context.Context, conn *pgx.Conn) error {
 		d.every(check, verdict{true, state, found, do})
 	}
 	if more := len(drifts) - maxDrifts; more > 0 {
-		d.fail(check, fmt.Sprintf("%d more differences", more), "mend these first")
+		d.fail(check, say.Sentencef("%d more differences", more), say.Sentencef("mend these first"))
 	}
 	edited, err := migrations.Edited(ctx, conn)
 	if err != nil {
 		return err
 	}
 	for _, name := range edited {
-		d.fail(check, name+" differs from the migration that was applied to this database: its statements were edited",
-			"use the released program: the edited statements were never applied to the database")
+		d.fail(
+			check,
+			say.Sentencef("%s differs from the migration that was applied to this database: its statements were edited", name),
+			say.Sentencef("use the released program: the edited statements were never applied to the database"),
+		)
 	}
 	d.every(
 		check,
 		verdict{
-			len(drifts)+len(edited) == 0, StateOK, fmt.Sprintf("all %d parts agree with the migrations", len(expected)),
-			"",
+			len(drifts)+len(edited) == 0, StateOK, say.Sentencef("all %d parts agree with the migrations", len(expected)),
+			say.Sentence{},
 		},
 	)
 	return nil
 }
 
-func judgeDrift(expected, actual []migrations.Object, drift migrations.Drift) (state, found, do string) {
-	name := drift.String()
+func judgeDrift(expected, actual []migrations.Object, drift migrations.Drift) (state string, found, do say.Sentence) {
+	name := drift.Said()
 	switch {
 	case drift.Extra:
-		return stateWarn, name + " comes from no migration", "drop it, unless you know that it rejects nothing the service " +
-			"writes"
+		return stateWarn, say.Sentencef("%s comes from no migration", name),
+			say.Sentencef("drop it, unless you know that it rejects nothing the service writes")
 	case drift.Kind == migrations.TableObject:
 		if now := migrations.RenamedTo(expected, actual, drift.Table); now != "" {
 			_, old, _ := strings.Cut(drift.Table, ".")
-			return StateFail, fmt.Sprintf(
-				"%s is missing; it was renamed to %s", name, now,
-			), fmt.Sprintf("ALTER TABLE %s RENAME TO %s", now, old)
+			return StateFail, say.Sentencef("%s is missing; it was renamed to %s", name, now),
+				run("ALTER TABLE " + now + " RENAME TO " + old)
 		}
 		if migrations.IsProjection(drift.Table) {
-			return StateFail, name + " is missing", "integrity rebuild recreates it from the log"
+			return StateFail, say.Sentencef("%s is missing", name), say.Sentencef("integrity rebuild recreates it from the log")
 		}
-		return StateFail, name + " is missing", "restore a backup: the log does not contain its rows"
+		return StateFail, say.Sentencef("%s is missing", name),
+			say.Sentencef("restore a backup: the log does not contain its rows")
 	case drift.Found == "":
-		return StateFail, name + " is missing", mending(drift.Object)
+		return StateFail, say.Sentencef("%s is missing", name), mending(drift.Object)
 	default:
-		return StateFail, fmt.Sprintf("%s differs: %s", name, oneLine(drift.Found)), mending(drift.Object)
+		return StateFail, say.Sentencef("%s differs: %s", name, oneLine(drift.Found)), mending(drift.Object)
 	}
 }
 
 // mending returns the statement that creates an object.
-func mending(o migrations.Object) string {
+func mending(o migrations.Object) say.Sentence {
 	if o.Kind == migrations.GrantObject && migrations.IsProjection(o.Table) {
-		return "integrity rebuild, then " + o.SQL
+		return say.Sentencef("integrity rebuild, then %s", o.SQL)
 	}
-	return oneLine(o.SQL)
+	return run(oneLine(o.SQL))
 }
 
 func oneLine(sql string) string { return strings.Join(strings.Fields(sql), " ") }

@@ -158,8 +158,8 @@ func (d *drill) stepSince(at, began time.Time, name string, do func() (found str
 // copyFrom copies the keys into the drill's data directory. It only reads the files of cfg.
 func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 	signer, trusted, why, err := cfg.SigningSource().Read()
-	if err == nil && why != "" {
-		err = say.New(why)
+	if err == nil && why != nil {
+		err = why
 	}
 	if err != nil {
 		return err

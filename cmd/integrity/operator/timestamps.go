@@ -16,6 +16,7 @@ import (
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -92,7 +93,7 @@ func (d *doctor) timestamps(ctx context.Context) {
 	}
 	list, err := d.cfg.TimestampAuthorityList()
 	if err != nil {
-		d.fail(check, err.Error(), "correct the variable")
+		d.fail(check, said(err), say.Sentencef("correct the variable"))
 		return
 	}
 	trusted, err := trustedOrNone(&d.cfg)
@@ -103,26 +104,27 @@ func (d *doctor) timestamps(ctx context.Context) {
 		pinned, known := trusted.Authority(a.Name())
 		if !known {
 			d.warn(
-				check, a.Name()+" is not used: no certificate is pinned under its name",
-				"add its certificates to timestampAuthorities of "+d.cfg.TrustedKeysPath()+", then SIGHUP",
+				check, say.Sentencef("%s is not used: no certificate is pinned under its name", a.Name()),
+				say.Sentencef("add its certificates to timestampAuthorities of %s, then SIGHUP", d.cfg.TrustedKeysPath()),
 			)
 			continue
 		}
 		der, _, err := a.Stamp(ctx, pinned, [32]byte([]byte(rand.Text()+rand.Text())), d.Now)
 		if err != nil {
 			d.warn(
-				check, a.Name()+": "+err.Error(),
-				"registrations still work, and their evidence gets a token later; if the authority's certificate has changed, pin "+
-					"the new one in addition to the old",
+				check, say.Sentencef("%s: %v", a.Name(), err),
+				say.Sentencef(
+					"registrations still work, and their evidence gets a token later; if the authority's certificate has changed, pin the new one in addition to the old",
+				),
 			)
 			continue
 		}
 		ends := certificateEnd(der, pinned)
-		d.first(check, fmt.Sprintf("%s stamps; its certificates are valid until %s", a.Name(), cli.TimeText(ends)),
+		d.first(check, say.Sentencef("%s stamps; its certificates are valid until %s", a.Name(), cli.TimeText(ends)),
 			verdict{
 				ends.Sub(d.Now()) < endingCertificate, stateWarn,
-				fmt.Sprintf("%s stamps; one of its certificates expires at %s", a.Name(), cli.TimeText(ends)),
-				"get the next one from the authority, and pin it in addition to the old",
+				say.Sentencef("%s stamps; one of its certificates expires at %s", a.Name(), cli.TimeText(ends)),
+				say.Sentencef("get the next one from the authority, and pin it in addition to the old"),
 			})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster/connect"
 )
@@ -153,19 +154,19 @@ func (d *doctor) versions(ctx context.Context, conn *pgx.Conn) error {
 	for _, p := range slices.CompactFunc(processes, func(a, b eventstore.Process) bool { return a.Version == b.Version }) {
 		found = append(found, fmt.Sprintf("%s (%s)", p.Version, strings.Join(names[p.Version], ", ")))
 	}
-	serve := "no process serves"
+	serve := say.Sentencef("no process serves")
 	if found != nil {
-		serve = "processes serve with " + strings.Join(found, " and ")
+		serve = say.Sentencef("processes serve with %s", strings.Join(found, ", "))
 	}
 	off := eventstore.ThisProgram().RulesOff(in)
 	if len(names) > 1 {
-		d.warn(check, serve, "finish the rolling restart")
+		d.warn(check, serve, say.Sentencef("finish the rolling restart"))
 	} else {
-		d.ok(check, "%s", serve)
+		d.ok(check, serve)
 	}
 	d.every(check, verdict{
-		len(off) > 0, stateWarn, "rules of this version are off: " + strings.Join(texts(off), ", "),
-		"integrity upgrade finish, once every process runs this version and will not go back",
+		len(off) > 0, stateWarn, say.Sentencef("rules of this version are off: %s", strings.Join(texts(off), ", ")),
+		say.Sentencef("integrity upgrade finish, once every process runs this version and will not go back"),
 	})
 	return nil
 }
