@@ -45,6 +45,10 @@ const (
 	GrantObject      ObjectKind = "grant"
 )
 
+// OfService reports whether the object is a grant to the service, without which nothing is served. The name of another
+// grant is its role.
+func (o Object) OfService() bool { return o.Kind == GrantObject && o.Name == "" }
+
 // String names the object to an operator.
 func (o Object) String() string { return o.Said().String() }
 
@@ -130,11 +134,12 @@ const catalogue = `WITH
 		FROM tables t
 		JOIN pg_trigger g ON g.tgrelid = t.oid AND NOT g.tgisinternal AND g.tgname NOT LIKE 'truncate\_trigger\_%'
 		UNION ALL
-		SELECT 'grant', t.name, '', format('GRANT %s ON %s TO integrity_service',
-			string_agg(a.privilege_type, ', ' ORDER BY a.privilege_type), t.name), 10000
+		SELECT 'grant', t.name, CASE r.rolname WHEN 'integrity_service' THEN '' ELSE r.rolname END,
+			format('GRANT %s ON %s TO %s', string_agg(a.privilege_type, ', ' ORDER BY a.privilege_type), t.name, r.rolname),
+			10000
 		FROM tables t CROSS JOIN LATERAL aclexplode(t.relacl) a
-		JOIN pg_roles r ON r.oid = a.grantee AND r.rolname = 'integrity_service'
-		GROUP BY t.name)
+		JOIN pg_roles r ON r.oid = a.grantee AND r.rolname IN ('integrity_service', 'integrity_reader')
+		GROUP BY t.name, r.rolname)
 	SELECT kind, "table", name, sql FROM objects ORDER BY "table" <> '', "table", place, name`
 
 // Actual is the schema of a database. Any role that may connect can ask for it.
@@ -286,7 +291,7 @@ func Lost(ctx context.Context, conn *pgx.Conn) (lost []string, err error) {
 	drifts, err := drifted(ctx, conn)
 	for _, d := range drifts {
 		name := projectionOf(d.Object)
-		gone := d.Found == "" && (d.Kind == TableObject || d.Kind == GrantObject)
+		gone := d.Found == "" && (d.Kind == TableObject || d.OfService())
 		if name != "" && gone && !slices.Contains(lost, name) {
 			lost = append(lost, name)
 		}

@@ -86,6 +86,7 @@ func TestCompareFindsDrift(t *testing.T) {
 		"ALTER TABLE usage ALTER COLUMN used DROP NOT NULL":                                                      "column used of public.usage",
 		"ALTER TABLE usage RESET (fillfactor)":                                                                   "options of public.usage",
 		"REVOKE INSERT ON feed FROM integrity_service":                                                           "grant of public.feed",
+		"REVOKE SELECT ON feed FROM integrity_reader":                                                            "grant integrity_reader of public.feed",
 		"ALTER TABLE feed ADD CHECK (version < 9)":                                                               "constraint feed_version_check of public.feed",
 		"CREATE UNIQUE INDEX mine ON feed (shard, event_id)":                                                     "index mine of public.feed",
 		"CREATE INDEX mine ON feed (shard, event_id)":                                                            "",
@@ -122,8 +123,7 @@ func TestEditedMigration(t *testing.T) {
 		}
 		return found
 	}
-	// The baseline is the only migration of the first release, and a database with another baseline is refused.
-	const name, added = "00002_made_up.sql", "-- +goose Up\nCREATE TABLE made_up (shard integer NOT NULL PRIMARY KEY);\n"
+	const name, added = "99998_made_up.sql", "-- +goose Up\nCREATE TABLE made_up (shard integer NOT NULL PRIMARY KEY);\n"
 	migrations.AddFile(t, name, added)
 	for range 2 { // it is recorded once
 		if err := migrations.Up(context.Background(), url); err != nil {

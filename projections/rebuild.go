@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +24,10 @@ import (
 // time, each in one snapshot in which the replay is at the exact position of the live tables. Rows that differ are
 // copied under the lock of the shard's head, a few thousand per lock, after the replay has caught up with the head: no
 // writer sees half of a copy, and none waits longer than one copy takes. Queues are never touched.
+//
+// A check replays into temporary tables of its own session, so a role that may only read can run it, and it neither
+// waits for a rebuild nor leaves anything behind. Only on Citus, where temporary tables cannot be distributed, it uses
+// the schema rebuild too.
 //
 // After a crash each live row is either unchanged or repaired. Replayed rows stay, with their position in the same
 // transaction, and the next Rebuild of the same program and scope continues there.
@@ -110,12 +115,20 @@ var ErrCopyStays = errors.New(
 func (r *Rebuild) Clear(ctx context.Context) error {
 	const find = "SELECT EXISTS (SELECT 1 FROM rebuild.progress)"
 	var unfinished bool
-	// Do not request the lock while a rebuild is unfinished: waiting for it would block rebuilds, and they would block
-	// writers.
-	if err := r.Pool.QueryRow(ctx, find).Scan(&unfinished); err != nil || unfinished {
+	conn, err := r.Pool.Acquire(ctx)
+	if err != nil {
 		return err
 	}
-	err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+	defer conn.Release()
+	if r.temporary(conn.Conn()) {
+		return nil
+	}
+	// Do not request the lock while a rebuild is unfinished: waiting for it would block rebuilds, and they would block
+	// writers.
+	if err := conn.QueryRow(ctx, find).Scan(&unfinished); err != nil || unfinished {
+		return err
+	}
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(
 			ctx, "SET LOCAL lock_timeout = '1s'; LOCK TABLE rebuild.progress IN SHARE ROW EXCLUSIVE MODE",
 		); err != nil {
@@ -144,6 +157,9 @@ func (r *Rebuild) Clear(ctx context.Context) error {
 	return nil
 }
 
+// temporary reports whether the replay goes into temporary tables.
+func (r *Rebuild) temporary(conn *pgx.Conn) bool { return r.Check && !cluster.OnCitus(conn) }
+
 // rebuilding is the rebuild of one shard. reached is the position, or the organization's sequence, of the tables in the
 // schema rebuild.
 type rebuilding struct {
@@ -163,6 +179,9 @@ func (w *rebuilding) run(ctx context.Context) error {
 	}
 	defer conn.Release()
 	w.conn = conn.Conn()
+	if w.temporary(w.conn) {
+		return w.check(ctx)
+	}
 	var locked bool
 	if err := conn.QueryRow(
 		ctx, "SELECT pg_try_advisory_lock($1, $2)", rebuildLock, int32(w.shard),
@@ -179,6 +198,34 @@ func (w *rebuilding) run(ctx context.Context) error {
 			_ = w.conn.Close(context.WithoutCancel(ctx)) // this releases the lock
 		}
 	}()
+	if err := w.compareAll(ctx, w.start); err != nil {
+		return err
+	}
+	_, err = w.conn.Exec(ctx, "DELETE FROM rebuild.progress WHERE shard = $1", w.shard)
+	return err
+}
+
+// check compares with a replay into temporary tables, which hide the live ones from the unqualified names of the
+// replay's statements. Afterwards the session finds the tables of the schema rebuild again.
+func (w *rebuilding) check(ctx context.Context) error {
+	err := w.compareAll(ctx, func(ctx context.Context) error {
+		var b strings.Builder
+		b.WriteString("SET search_path = pg_temp, public")
+		for i, t := range w.tables {
+			fmt.Fprintf(&b, "; CREATE TEMPORARY TABLE %s (LIKE %s INCLUDING ALL)", pgx.Identifier{t.name}.Sanitize(), t.rebuilt)
+			w.tables[i].rebuilt = pgx.Identifier{"pg_temp", t.name}.Sanitize()
+		}
+		_, err := w.conn.Exec(ctx, b.String())
+		return err
+	})
+	if _, ended := w.conn.Exec(context.WithoutCancel(ctx), "DISCARD TEMP; SET search_path = rebuild, public"); ended != nil {
+		_ = w.conn.Close(context.WithoutCancel(ctx))
+	}
+	return err
+}
+
+// compareAll replays the log into the tables that start prepares, and compares the projections.
+func (w *rebuilding) compareAll(ctx context.Context, start func(context.Context) error) (err error) {
 	if w.tables, err = projected(ctx, w.conn); err != nil {
 		return err
 	}
@@ -187,7 +234,7 @@ func (w *rebuilding) run(ctx context.Context) error {
 	} else if head == 0 && !w.Organization.IsZero() {
 		return fmt.Errorf("%w: %s", ErrNoOrganization, w.Organization)
 	}
-	if err := w.start(ctx); err != nil {
+	if err := start(ctx); err != nil {
 		return err
 	}
 	if err := w.replay(ctx); err != nil {
@@ -201,8 +248,7 @@ func (w *rebuilding) run(ctx context.Context) error {
 			return fmt.Errorf("projection %s: %w", t.name, err)
 		}
 	}
-	_, err = w.conn.Exec(ctx, "DELETE FROM rebuild.progress WHERE shard = $1", w.shard)
-	return err
+	return nil
 }
 
 // start continues an interrupted rebuild of the same program and scope, or begins a new one.
@@ -297,7 +343,9 @@ func (w *rebuilding) step(ctx context.Context, tx pgx.Tx, events []domain.Event)
 		return err
 	}
 	reached := w.reached + int64(len(events))
-	b.Queue("UPDATE rebuild.progress SET reached = $2 WHERE shard = $1", w.shard, reached)
+	if !w.temporary(w.conn) {
+		b.Queue("UPDATE rebuild.progress SET reached = $2 WHERE shard = $1", w.shard, reached)
+	}
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("replay up to %d: %w", reached, err)
 	}

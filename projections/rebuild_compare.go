@@ -113,8 +113,9 @@ type filter struct {
 	args []any
 }
 
+// companiesOf asks for an organization's companies in both copies. The unqualified name is the replayed one.
 const companiesOf = `SELECT company_id FROM public.companies WHERE shard = $1 AND organization_id = $2
-	UNION SELECT company_id FROM rebuild.companies WHERE shard = $1 AND organization_id = $2`
+	UNION SELECT company_id FROM companies WHERE shard = $1 AND organization_id = $2`
 
 func (w *rebuilding) filter(ctx context.Context, tx pgx.Tx, t table) (filter, error) {
 	f := filter{"shard = $1", []any{w.shard}}

@@ -210,7 +210,7 @@ func TestDoctorWithExternalDatabase(t *testing.T) {
 	}
 	must(t, env, "migrate", "--issuer", "x")
 	if _, err := conn.Exec(
-		context.Background(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, true)",
+		context.Background(), "INSERT INTO applied_migrations (version, sha256) VALUES (999, '')",
 	); err != nil {
 		t.Fatal(err)
 	}

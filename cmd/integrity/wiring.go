@@ -121,7 +121,7 @@ func (s assembly) prepareLedger(ctx context.Context, source connect.Source) erro
 		return err
 	}
 	if s.installed, err = ledger.Ensure(ctx, s.App, url, s.cfg); err != nil {
-		return err
+		return ledger.AsOwner(err)
 	}
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
 		return say.Errorf(

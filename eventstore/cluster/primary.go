@@ -75,6 +75,8 @@ type Primary struct {
 	Entry connect.Source
 	// Tracer traces the statements of pools that are opened from now on, here and on nodes. Nil disables tracing.
 	Tracer pgx.QueryTracer
+	// Reader lets ReadPool take on the role of readers if it may not take on the role of the service.
+	Reader bool
 	entry  entrance
 	mu     sync.Mutex
 	newest uint64 // the highest timeline seen on a primary
@@ -176,6 +178,9 @@ func (p *Primary) current(timeline uint64) bool {
 // against a stolen URL.
 const serviceRole = "integrity_service"
 
+// readerRole is the role of auditors. It changes nothing.
+const readerRole = "integrity_reader"
+
 // settings are session settings of PostgreSQL.
 type settings map[string]string
 
@@ -185,6 +190,7 @@ type session struct {
 	statement string // the longest statement
 	lock      string // the longest wait for a lock
 	idle      string // the longest idle time in a transaction; a frozen process then loses its locks
+	otherwise string // the role to take on if the pool's is refused; empty: none
 }
 
 // Plans are restricted to index lookups: with near-empty statistics, a cached generic plan would scan whole tables, and
@@ -242,7 +248,11 @@ func (p *Primary) WitnessPool(ctx context.Context, conns int) (*pgxpool.Pool, er
 
 // ReadPool opens connections for queries and authentication, which look up rows by key.
 func (p *Primary) ReadPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, session{name: "integrity read", statement: "15s", lock: "5s", idle: "10s"}, lookUps)
+	of := session{name: "integrity read", statement: "15s", lock: "5s", idle: "10s"}
+	if p.Reader {
+		of.otherwise = readerRole
+	}
+	return p.open(ctx, conns, of, lookUps)
 }
 
 // NotifyPool opens the connections of a Notifier, which needs two. Polling makes up for notifications lost in a crash.
@@ -328,7 +338,7 @@ func (p *Primary) pool(
 		}
 		return connect.Renew(config, from)
 	}
-	begin := p.sessionBegin(role, of, s)
+	begin, otherwise := p.sessionBegin(role, of, s), p.sessionBegin(of.otherwise, of, s)
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) (err error) {
 		defer func() {
 			if err != nil {
@@ -341,7 +351,12 @@ func (p *Primary) pool(
 		registerCodecs(conn.TypeMap())
 		conn.PgConn().CustomData()[warningsKey] = new(atomic.Int64)
 		tag, err := conn.Exec(ctx, begin)
-		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == insufficientPrivilege && role != "" {
+		if Denied(err) && of.otherwise != "" {
+			if second, also := conn.Exec(ctx, otherwise); also == nil {
+				tag, err = second, nil
+			}
+		}
+		if Denied(err) && role != "" {
 			return fmt.Errorf(
 				"take on the role %s: %w: let a superuser run GRANT %s TO %s (from PostgreSQL 16 on: … WITH SET TRUE)", role,
 				err, role, pgx.Identifier{conn.Config().User}.Sanitize(),
@@ -360,6 +375,12 @@ func (p *Primary) pool(
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	return pool, nil
+}
+
+// Denied reports whether PostgreSQL refused a statement because the role lacks a right.
+func Denied(err error) bool {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refused.Code == insufficientPrivilege
 }
 
 // unprepared is the error of a connection whose session could not be set up.

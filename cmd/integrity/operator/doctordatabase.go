@@ -109,12 +109,14 @@ func remedy(err error) say.Sentence {
 func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 	var version, encoding, user string
 	var number, size int64
-	var superuser, canServe bool
+	var superuser, canServe, reads, sees bool
 	if err := conn.QueryRow(ctx,
 		`SELECT current_setting('server_version'), current_setting('server_version_num')::bigint, current_setting('server_encoding'), session_user,
 		(SELECT rolsuper FROM pg_roles WHERE rolname = session_user), pg_database_size(current_database()),
-		coalesce((SELECT pg_has_role(session_user, oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) FROM pg_roles WHERE rolname = 'integrity_service'), true)`).
-		Scan(&version, &number, &encoding, &user, &superuser, &size, &canServe); err != nil {
+		coalesce((SELECT pg_has_role(session_user, oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) FROM pg_roles WHERE rolname = 'integrity_service'), true),
+		coalesce((SELECT pg_has_role(session_user, oid, 'MEMBER') FROM pg_roles WHERE rolname = 'integrity_reader'), false),
+		pg_has_role(session_user, 'pg_read_all_stats', 'USAGE')`).
+		Scan(&version, &number, &encoding, &user, &superuser, &size, &canServe, &reads, &sees); err != nil {
 		return say.Errorf("read the version: %w", err)
 	}
 	const check = "database"
@@ -135,7 +137,15 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 			encoding != "UTF8", StateFail, say.Sentencef("its encoding is %s", encoding),
 			say.Sentencef("create the database with encoding UTF8"),
 		},
-		verdict{!canServe, StateFail, say.Sentencef("%s may not SET ROLE integrity_service", user), run(grant)},
+		verdict{!canServe && !reads, StateFail, say.Sentencef("%s may not SET ROLE integrity_service", user), run(grant)},
+		verdict{
+			!canServe && reads, StateOK, say.Sentencef("%s may read the ledger, but not serve it", user), say.Sentence{},
+		},
+		verdict{
+			!sees, stateWarn,
+			say.Sentencef("%s lacks pg_monitor: the transactions of other roles and the state of standbys were not seen", user),
+			run("GRANT pg_monitor TO " + pgx.Identifier{user}.Sanitize()),
+		},
 		verdict{
 			superuser && d.cfg.DatabaseURL != "", stateWarn, say.Sentencef("%s is a superuser", user),
 			say.Sentencef("create a separate role for the service, with CREATEROLE for the first migration"),
@@ -277,7 +287,8 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 	var age, oldest int64
 	if err := conn.QueryRow(ctx, `SELECT current_setting('autovacuum'),
 		current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
-		(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name NOT LIKE 'integrity %' AND pid <> pg_backend_pid())::int,
+		(SELECT count(*) FROM pg_stat_activity WHERE (backend_type = 'client backend' OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL)
+			AND application_name NOT LIKE 'integrity %' AND pid <> pg_backend_pid())::int,
 		(SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())::bigint,
 		coalesce((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity WHERE backend_type = 'client backend'), 0)::bigint`).
 		Scan(&autovacuum, &limit, &others, &age, &oldest); err != nil {
@@ -424,22 +435,28 @@ func (d *doctor) backups(archive string) {
 // standbys checks the standbys that commits wait for, and replication slots that retain WAL.
 func (d *doctor) standbys(ctx context.Context, conn *pgx.Conn) error {
 	var wanted, synchronous string
-	var connected, slots int
+	var connected, hidden, slots int
+	// Without pg_monitor, a standby's state is null.
 	if err := conn.QueryRow(ctx,
 		`SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))::int,
+		(SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL)::int,
 		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(
-		&wanted, &synchronous, &connected, &slots,
+		&wanted, &synchronous, &connected, &hidden, &slots,
 	); err != nil {
 		return say.Errorf("read the standbys: %w", err)
 	}
 	if wanted != "" {
-		d.first("standby", say.Sentencef("%d synchronous", connected),
+		found := say.Sentencef("%d synchronous", connected)
+		if hidden > 0 {
+			found = say.Sentencef("%d connected; which of them are synchronous was not seen", hidden)
+		}
+		d.first("standby", found,
 			verdict{synchronous == "local" ||
 				synchronous == "off", stateWarn,
 				say.Sentencef("synchronous_commit is %s: no commit waits for synchronous_standby_names", synchronous),
 				say.Sentencef("set it to on: otherwise acknowledged registrations may be lost with the primary")},
 			verdict{
-				connected == 0, StateFail, say.Sentencef("commits wait for a synchronous standby, and none is connected"),
+				connected+hidden == 0, StateFail, say.Sentencef("commits wait for a synchronous standby, and none is connected"),
 				say.Sentencef("bring it back: until then registrations answer 503"),
 			})
 	}

@@ -41,7 +41,9 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 			say.Sentencef("its issuer is %q, but INTEGRITY_ISSUER is %q", issuer, d.cfg.Issuer),
 			say.Sentencef("unset the variable: an issuer cannot change"),
 		})
-	pool, err := cluster.At(url).ReadPool(ctx, 1)
+	primary := cluster.At(url)
+	primary.Reader = true
+	pool, err := primary.ReadPool(ctx, 1)
 	if err != nil {
 		return err
 	}

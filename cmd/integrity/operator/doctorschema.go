@@ -80,7 +80,7 @@ func judgeDrift(expected, actual []migrations.Object, drift migrations.Drift) (s
 
 // mending returns the statement that creates an object.
 func mending(o migrations.Object) say.Sentence {
-	if o.Kind == migrations.GrantObject && migrations.IsProjection(o.Table) {
+	if o.OfService() && migrations.IsProjection(o.Table) {
 		return say.Sentencef("integrity rebuild, then %s", o.SQL)
 	}
 	return run(oneLine(o.SQL))

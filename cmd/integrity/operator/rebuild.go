@@ -106,6 +106,11 @@ func (a *app) recreate(ctx context.Context, url string, check, whole bool) ([]st
 		return nil, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	if denied, ok := errors.AsType[*migrations.NotOwnerError](migrations.Owned(ctx, conn)); ok && !check {
+		return nil, say.Errorf(
+			"the role %s may only compare (--check): run rebuild as the role that owns the tables", denied.Role,
+		)
+	}
 	lost, err := migrations.Lost(ctx, conn)
 	names := strings.Join(lost, ", ")
 	switch {

@@ -100,7 +100,12 @@ func Migrate(ctx context.Context, url string) error {
 	if err := eventstore.ThisProgram().AdmittedAt(ctx, url); err != nil {
 		return err
 	}
-	return migrations.Up(ctx, url)
+	err := migrations.Up(ctx, url)
+	if denied, ok := errors.AsType[*migrations.NotOwnerError](err); ok {
+		return say.Errorf("the database lacks migrations of this program, and the role %s may not apply them: "+
+			"run integrity migrate as the role that owns the tables", denied.Role)
+	}
+	return err
 }
 
 func withSchema(ctx context.Context, source connect.Source, migrate bool, do func(connect.Source) error) error {
@@ -108,7 +113,7 @@ func withSchema(ctx context.Context, source connect.Source, migrate bool, do fun
 		if err := Migrate(ctx, source()); err != nil {
 			return err
 		}
-		return do(source)
+		return AsOwner(do(source))
 	}
 	url := source()
 	if err := eventstore.ThisProgram().AdmittedAt(ctx, url); err != nil {
@@ -121,7 +126,15 @@ func withSchema(ctx context.Context, source connect.Source, migrate bool, do fun
 	if database < known {
 		return say.Errorf("the database lacks migrations of this program: run integrity migrate first")
 	}
-	return do(source)
+	return AsOwner(do(source))
+}
+
+// AsOwner adds to an error which role can do what the database denied. It returns other errors unchanged.
+func AsOwner(err error) error {
+	if cluster.Denied(err) && !cluster.NotConnected(err) {
+		return say.Errorf("%w: the role of the database URL may not do this; run it as the role that owns the tables", err)
+	}
+	return err
 }
 
 // With opens the ledger for an operator command.
@@ -144,6 +157,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 		if l.Primary, err = cluster.Find(ctx, source); err != nil {
 			return err
 		}
+		l.Primary.Reader = true
 		commit, err := l.Primary.CommitPool(ctx, 2)
 		if err != nil {
 			return err
