@@ -52,7 +52,7 @@ build: ## The program, as bin/integrity.
 migrate: ensure build ## The newest schema for INTEGRITY_DATABASE_URL, or for the PostgreSQL in INTEGRITY_DATA_DIR.
 	bin/integrity migrate
 
-upgrade: ensure ## From an earlier version to this one, under load and without a failed request: PREVIOUS=<commit>.
+upgrade: ensure ## From the previous version to this one, forth and back, under load and without a failed request: PREVIOUS=<commit>.
 	.ci/upgrade $(PREVIOUS)
 
 clean: ## Removes bin. It keeps data, which may hold a ledger.

@@ -114,19 +114,33 @@ func Processes(ctx context.Context, from history.Querier) ([]Process, error) {
 	return all, nil
 }
 
+// ProcessList is a list of processes that an operator has to update.
+type ProcessList []Process
+
+// String lists the names and versions.
+func (l ProcessList) String() string {
+	names := make([]string, len(l))
+	for i, p := range l {
+		names[i] = fmt.Sprintf("%s (version %s)", p.Name, p.Version)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Behind lists the processes that do not know all of the rules; nil: all know them.
+func Behind(processes []Process, rules []domain.Rule) (behind ProcessList) {
+	for _, p := range processes {
+		if p.Lacks(rules) != nil {
+			behind = append(behind, p)
+		}
+	}
+	return behind
+}
+
 // LaggingError lists the processes that would stop if the rules were switched on.
-type LaggingError struct{ Processes []Process }
+type LaggingError struct{ Processes ProcessList }
 
 func (e *LaggingError) Error() string {
-	var text strings.Builder
-	text.WriteString("some running processes do not know every rule: update or stop ")
-	for i, p := range e.Processes {
-		if i > 0 {
-			text.WriteString(", ")
-		}
-		fmt.Fprintf(&text, "%s (version %s)", p.Name, p.Version)
-	}
-	return text.String()
+	return "some running processes do not know every rule: update or stop " + e.Processes.String()
 }
 
 // SwitchOn makes the ledger follow every rule of the program from each shard's next group on, and raises the lowest
@@ -153,9 +167,8 @@ func (p Program) SwitchOn(ctx context.Context, url string) (switched []domain.Ru
 		if err != nil {
 			return err
 		}
-		processes = slices.DeleteFunc(processes, func(each Process) bool { return each.Lacks(switched) == nil })
-		if len(processes) > 0 {
-			return &LaggingError{processes}
+		if behind := Behind(processes, switched); behind != nil {
+			return &LaggingError{behind}
 		}
 		in.Rules = append(in.Rules, switched...)
 		in.Minimum = max(in.Minimum, p.minimum())

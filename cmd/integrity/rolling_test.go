@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -150,27 +149,17 @@ func (w *steady) run(t *testing.T, stop *atomic.Bool, count *atomic.Int64) {
 }
 
 // TestRollingRestart restarts two processes behind a load balancer, one after the other, twice, under load. No request
-// may fail. INTEGRITY_TEST_PREVIOUS names the program of an earlier version, which then creates the ledger and runs
-// first, so that it also works on this version's schema. (It may not drain by itself, so servers are taken out of the
-// balancer by hand.)
+// may fail.
 func TestRollingRestart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("restarts servers for a while")
 	}
-	binary := os.Getenv(binaryVariable)
-	previous := os.Getenv("INTEGRITY_TEST_PREVIOUS")
-	upgrade := previous != ""
-	if upgrade {
-		t.Setenv(binaryVariable, previous)
-	} else {
-		t.Parallel()
-	}
+	t.Parallel()
 	ctx := t.Context()
 	theirs := foreignDatabase(ctx, t)
 	database := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_ISSUER=rolling"}
 	dir := dataDir(t)
 	must(t, nil, "keys", "generate", "--data-dir", dir)
-	// An earlier version may not know the drain delay. It ignores an unknown variable, but not an unknown flag.
 	in := surroundings{
 		env: append(database, "INTEGRITY_DRAIN_DELAY="+drainDelay.String(), "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32)),
 	}
@@ -208,22 +197,10 @@ func TestRollingRestart(t *testing.T) {
 	}
 	more()
 	for round := range 2 {
-		if round == 0 {
-			if upgrade {
-				t.Setenv(binaryVariable, binary)
-			}
-			must(t, database, "migrate") // an earlier version continues with the newer schema
-			more()
-		}
 		for i := range servers {
 			began := time.Now()
-			b.out[i].Store(upgrade)
-			if upgrade {
-				more() // all requests sent to it have been answered
-			}
 			servers[i].stop()
 			servers[i] = in.start(t, dir, "--listen", addresses[i])
-			b.out[i].Store(false)
 			b.wait(t, i)
 			t.Logf(
 				"round %d: server %d restarted in %s, %d acknowledged so far", round, i, time.Since(began).Round(time.Millisecond),

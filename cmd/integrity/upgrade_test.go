@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/operator"
@@ -110,6 +112,137 @@ func TestOutdatedProgram(t *testing.T) {
 	s.stop()
 	if n, err := pgtest.Ask[int](url, "SELECT count(*)::int FROM processes"); n != 0 || err != nil {
 		t.Errorf("%d processes show themselves after the end: %v", n, err)
+	}
+}
+
+// batch registers batches of three declarations, and repeats one until every declaration in it is acknowledged.
+func (l *drill) batch() {
+	w := &writer{}
+	l.writers = append(l.writers, w)
+	l.all.Go(func() {
+		for version := int32(1); !l.stop.Load(); version++ {
+			var request wire.BatchRequest
+			for _, document := range []string{"batch-a", "batch-b", "batch-c"} {
+				d := declared(version)
+				d.DocumentReference = document
+				request.Declarations = append(request.Declarations, d)
+			}
+			var answer wire.Batch
+			for done := false; !done && !l.t.Failed(); {
+				w.attempts++
+				answer = wire.Batch{}
+				status, err := call(
+					l.client, http.MethodPost, l.base+"/api/v1/integrity/records/batch", l.key, request, &answer,
+				)
+				if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable {
+					l.t.Errorf("a batch was answered with %d", status)
+				}
+				done = status == http.StatusOK && !slices.ContainsFunc(answer.Results, func(r wire.BatchResult) bool {
+					return r.Data == nil
+				})
+			}
+			for i, r := range answer.Results {
+				if r.Data != nil {
+					w.acks = append(w.acks, acknowledged{request.Declarations[i], r.Data.PublicID, time.Now()})
+					l.count.Add(1)
+				}
+			}
+		}
+	})
+}
+
+// TestUpgradeForthAndBack replaces two processes behind a load balancer, one at a time, with the previous version and
+// this one in every order, under a load of registrations, batches, comparisons and a reader of the feed. No request fails. After every
+// step both versions find the history and the projections correct. In the end nothing acknowledged is lost, and once
+// the upgrade is finished, the previous version is refused in one sentence. INTEGRITY_TEST_PREVIOUS names the previous
+// program, which creates the ledger; without it this version stands in for it, and nothing is finished.
+func TestUpgradeForthAndBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("restarts servers for a while")
+	}
+	const this, former, writers = 0, 1, 4
+	previous := os.Getenv("INTEGRITY_TEST_PREVIOUS")
+	programs := [2]string{os.Getenv(binaryVariable), cmp.Or(previous, os.Getenv(binaryVariable))}
+	use := func(program int) { t.Setenv(binaryVariable, programs[program]) } // for commands
+	url := foreignDatabase(t.Context(), t)
+	env := []string{
+		"INTEGRITY_DATABASE_URL=" + url, "INTEGRITY_ISSUER=forth-and-back", "INTEGRITY_PUBLIC_PER_MINUTE=10000000",
+	}
+	dir, addresses := dataDir(t), [2]string{freeAddress(t), freeAddress(t)}
+	use(former)
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	var servers [2]*running
+	start := func(i, program int) {
+		servers[i] = surroundings{env: env, program: programs[program]}.start(t, dir, "--listen", addresses[i])
+	}
+	start(0, former)
+	start(1, former)
+	key := externalAccount(t, env)
+	b := newBalancer(t, [2]string{servers[0].base, servers[1].base})
+	b.wait(t, 0)
+	b.wait(t, 1)
+	l := &drill{
+		t: t, dir: dir, base: b.URL, key: key, client: &http.Client{Transport: failOnLie{t}, Timeout: 45 * time.Second},
+		followed: map[string]int{},
+	}
+	l.begin(writers)
+	l.batch()
+	l.hold("former and former")
+	must(t, env, "audit", "--data-dir", dir)
+	use(this)
+	must(t, env, "migrate")
+	l.hold("on the newer schema")
+
+	running := [2]int{former, former}
+	finish := func() result { return integrity(t, env, "upgrade", "finish") }
+	for _, next := range [][2]int{
+		{this, former}, {this, this}, {former, this}, {former, former}, {former, this}, {this, this},
+	} {
+		for i := range servers {
+			if running[i] == next[i] {
+				continue
+			}
+			b.out[i].Store(true)
+			for n := l.count.Load(); l.count.Load() < n+20 && !t.Failed(); time.Sleep(healthInterval) {
+			} // all requests sent to it have been answered
+			servers[i].stop()
+			start(i, next[i])
+			b.out[i].Store(false)
+			b.wait(t, i)
+		}
+		running = next
+		name := fmt.Sprintf("this and former (0, 1): %v", running)
+		l.hold(name)
+		for _, program := range []int{former, this} {
+			use(program)
+			must(t, env, "audit", "--data-dir", dir)
+			if out := must(t, env, "rebuild", "--check"); !strings.HasSuffix(out, "0 rows differ\n") {
+				t.Errorf("%s: rebuild --check by %d: %s", name, program, out)
+			}
+		}
+		if previous != "" && slices.Contains(next[:], former) {
+			if r := finish(); r.code != cli.ExitNegative || strings.Count(r.errs, "\n") != 1 {
+				t.Errorf("%s: finished: %d %s", name, r.code, r.errs)
+			}
+		}
+	}
+	if previous != "" {
+		must(t, env, "upgrade", "finish")
+		use(former)
+		r := integrity(t, env, "serve", "--data-dir", dir, "--listen", "127.0.0.1:0")
+		if r.code != cli.ExitFailed || strings.Count(r.errs, "\n") != 1 ||
+			!strings.Contains(r.errs, "which this program (version ") {
+			t.Errorf("the previous version after the end of the upgrade: %d %s", r.code, r.errs)
+		}
+		use(this)
+	}
+	l.hold("after the end of the upgrade")
+	must(t, env, "audit", "--data-dir", dir)
+	l.nothingLost(url)
+	for i, w := range l.writers[:writers] {
+		if w.attempts != len(w.acks) {
+			t.Errorf("writer %d: %d requests for %d registrations: some failed", i, w.attempts, len(w.acks))
+		}
 	}
 }
 

@@ -51,6 +51,8 @@ type RuleView struct {
 	Since   string      `json:"since"`
 	Changes string      `json:"changes"`
 	On      bool        `json:"on"`
+	// HeldUpBy names the processes that do not know the rule. It is empty for a rule that is on.
+	HeldUpBy []string `json:"heldUpBy"`
 }
 
 func (v RuleView) line() string {
@@ -69,7 +71,9 @@ type UpgradeView struct {
 	Processes      []ProcessView `json:"processes"`
 }
 
-func viewUpgrade(in eventstore.Installation, processes []eventstore.Process) (view UpgradeView, text string) {
+func (a *app) viewUpgrade(
+	in eventstore.Installation, processes []eventstore.Process,
+) (view UpgradeView, text string) {
 	view = UpgradeView{
 		Version: domain.ThisRelease.String(), MinimumVersion: in.Minimum.String(), Rules: []RuleView{},
 		Processes: []ProcessView{},
@@ -77,7 +81,12 @@ func viewUpgrade(in eventstore.Installation, processes []eventstore.Process) (vi
 	var lines strings.Builder
 	fmt.Fprintf(&lines, "program  version %s; the ledger takes %s or later\n", view.Version, view.MinimumVersion)
 	for _, r := range domain.Rules() {
-		rule := RuleView{r.Name, r.Since.String(), r.Changes, slices.Contains(in.Rules, r.Name)}
+		rule := RuleView{r.Name, r.Since.String(), r.Changes, slices.Contains(in.Rules, r.Name), []string{}}
+		for _, p := range processes {
+			if !rule.On && p.Lacks([]domain.Rule{r.Name}) != nil {
+				rule.HeldUpBy = append(rule.HeldUpBy, p.Name)
+			}
+		}
 		view.Rules = append(view.Rules, rule)
 		lines.WriteString(rule.line())
 	}
@@ -88,7 +97,32 @@ func viewUpgrade(in eventstore.Installation, processes []eventstore.Process) (vi
 	if len(processes) == 0 {
 		lines.WriteString("process  none with a recent heartbeat\n")
 	}
-	return view, lines.String()
+	return view, lines.String() + a.next(in, processes) + "\n"
+}
+
+// next says what an operator does next.
+func (a *app) next(in eventstore.Installation, processes []eventstore.Process) string {
+	program := eventstore.ThisProgram()
+	off := program.RulesOff(in)
+	waiting := strings.Join(texts(off), ", ")
+	held := eventstore.Behind(processes, off)
+	newest := program.Version
+	versions := map[domain.Release]bool{}
+	for _, p := range processes {
+		newest, versions[p.Version] = max(newest, p.Version), true
+	}
+	switch {
+	case newest > program.Version:
+		return a.Sayf("next: ask again with version %s, which a process runs: this program does not know its rules", newest)
+	case held != nil:
+		return a.Sayf("next: update or stop %s; then integrity upgrade finish switches on %s", held, waiting)
+	case len(off) > 0:
+		return a.Sayf("next: every process is ready: integrity upgrade finish switches on %s, for good", waiting)
+	case len(versions) > 1:
+		return a.Sayf("next: restart the processes of the earlier version; no rule waits")
+	default:
+		return a.Sayf("next: nothing; no rule waits")
+	}
 }
 
 func (a *app) upgradeCommand() *cobra.Command {
@@ -110,13 +144,13 @@ func (a *app) upgradeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return status.print(viewUpgrade(in, processes))
+			return status.print(a.viewUpgrade(in, processes))
 		}),
 		finish.onDatabase(false, func(ctx context.Context, _ *config.Config, url string) error {
 			switched, in, err := eventstore.ThisProgram().SwitchOn(ctx, url)
 			lagging, lags := errors.AsType[*eventstore.LaggingError](err)
 			if lags {
-				return cli.NegativeError(lagging.Error())
+				return cli.Negativef("some running processes do not know every rule: update or stop %s", lagging.Processes)
 			}
 			if err != nil {
 				return err
