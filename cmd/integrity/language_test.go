@@ -90,7 +90,7 @@ func TestLanguageOfTheLocale(t *testing.T) {
 	for line, want := range map[string]string{
 		"verify /none /none": "integrity: justificante: /none: no existe el archivo o el directorio\n",
 		"verify --wrong a b": "integrity: opción desconocida: --wrong\n",
-		"verify a": "integrity: la orden debe ser \"integrity verify RECEIPT TRUSTED [DOCUMENT] [flags]\"; véase integrity " +
+		"verify a": "integrity: la orden debe ser \"integrity verify RECEIPT TRUSTED [DOCUMENT] [opciones]\"; véase integrity " +
 			"verify --help\n",
 		"keys wrong":   "integrity: orden desconocida \"wrong\" de \"integrity keys\"; véase integrity keys --help\n",
 		"company list": "integrity: faltan opciones obligatorias: \"organization\"\n",

@@ -147,6 +147,10 @@ func (s sources) messages() map[string]bool {
 						len(n.Args) > 0 && slices.Contains([]string{"Sayf", "Negativef"}, name) {
 						word(n.Args[0])
 					}
+					if name == "Rowf" && len(n.Args) > 1 {
+						word(n.Args[0])
+						word(n.Args[1])
+					}
 					if i, ok := messageAt[name]; ok && i < len(n.Args) {
 						add(n.Args[i])
 					}

@@ -12,14 +12,14 @@ package outbound
 import (
 	"cmp"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"syscall"
 	"time"
+
+	"integrityledger/domain/say"
 )
 
 // Client is an http.Client within the bounds of its Config. Create it with New; the zero value is unusable.
@@ -43,11 +43,11 @@ type Config struct {
 
 var (
 	// ErrBlocked means that Config.Allows has refused an address.
-	ErrBlocked = errors.New("the address is not allowed")
+	ErrBlocked = say.Errorf("the address is not allowed")
 	// ErrSwitched means that the peer has answered 101 Switching Protocols without a request to switch.
-	ErrSwitched = errors.New("it answers 101 Switching Protocols without a request to switch")
+	ErrSwitched = say.Errorf("it answers 101 Switching Protocols without a request to switch")
 	// ErrTooLong means that a body is longer than Config.Answer.
-	ErrTooLong = errors.New("the answer is longer")
+	ErrTooLong = say.Errorf("the answer is longer")
 )
 
 // New returns a client, which is safe for concurrent use. Its transport retries only idempotent requests and requests
@@ -112,14 +112,14 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	if b.left < 0 {
-		return 0, fmt.Errorf("%w than %d bytes", ErrTooLong, b.most)
+		return 0, say.Errorf("%w than %d bytes", ErrTooLong, b.most)
 	}
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
 	}
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return n - 1, fmt.Errorf("%w than %d bytes", ErrTooLong, b.most)
+		return n - 1, say.Errorf("%w than %d bytes", ErrTooLong, b.most)
 	}
 	return n, err
 }

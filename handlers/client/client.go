@@ -26,7 +26,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -39,6 +38,8 @@ import (
 	"unicode/utf8"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/outbound"
 	"integrityledger/handlers/wire"
 )
@@ -56,6 +57,9 @@ type Config struct {
 	Timeout time.Duration
 	// UserAgent names the origin system in the logs of a proxy; it may be empty. The name of this client follows it.
 	UserAgent string
+	// Language is the language of the service's explanations of errors ([Error.Detail] and the messages of its fields);
+	// empty means English.
+	Language evidence.Language
 	// Name is the program's name in Integrity-Version, which the service logs: at most 40 letters, digits and . _ - ;
 	// empty means integrity-go.
 	Name string
@@ -64,6 +68,7 @@ type Config struct {
 // Client calls one service. It is safe for concurrent use.
 type Client struct {
 	base, key, agent, version string
+	language                  evidence.Language
 	http                      *outbound.Client
 	session                   session
 }
@@ -73,18 +78,18 @@ type Client struct {
 func New(c Config) (*Client, error) {
 	base, err := ParseBaseURL(c.BaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("BaseURL %w", err)
+		return nil, say.Errorf("BaseURL %w", err)
 	}
 	if c.APIKey != "" {
 		if _, _, ok := domain.ParseAPIKey(c.APIKey); !ok {
-			return nil, errors.New("APIKey must be the text of an API key (ik_…)")
+			return nil, say.Errorf("APIKey must be the text of an API key (ik_…)")
 		}
 	}
 	version := cmp.Or(c.Name, "integrity-go") + "/" + moduleVersion()
 	return &Client{
 		base: base, key: c.APIKey, agent: strings.TrimSpace(c.UserAgent + " " + version), version: version,
-		session: session{now: time.Now},
-		http:    outbound.New(outbound.Config{Timeout: c.Timeout, Answer: MaxAnswer, Idle: 16, Proxy: true}),
+		language: c.Language, session: session{now: time.Now},
+		http: outbound.New(outbound.Config{Timeout: c.Timeout, Answer: MaxAnswer, Idle: 16, Proxy: true}),
 	}, nil
 }
 
@@ -115,10 +120,10 @@ func ParseBaseURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return "", errors.New("must be an http or https URL without path, query or user")
+		return "", say.Errorf("must be an http or https URL without path, query or user")
 	}
 	if u.Scheme == "http" && !domain.IsLoopbackHost(u.Hostname()) {
-		return "", errors.New("must be https; http is only for this machine: others on the network could read and answer")
+		return "", say.Errorf("must be https; http is only for this machine: others on the network could read and answer")
 	}
 	return u.Scheme + "://" + u.Host, nil
 }
@@ -162,7 +167,7 @@ func about[Data any](data Data, err error, asked bool) (Data, error) {
 }
 
 // errOther means that an answer belongs to another request.
-var errOther = errors.New("the answer does not match the request")
+var errOther = say.Errorf("the answer does not match the request")
 
 // read decodes the member data of a successful answer.
 func (c *Client) read(ctx context.Context, a ask, to any) (wire.Meta, error) {
@@ -172,17 +177,17 @@ func (c *Client) read(ctx context.Context, a ask, to any) (wire.Meta, error) {
 	}
 	var e envelope
 	if err := json.Unmarshal(body, &e); err != nil || !utf8.Valid(body) || !hasMembers(e.Data) {
-		return wire.Meta{}, fmt.Errorf(
+		return wire.Meta{}, say.Errorf(
 			"the answer of %s must be JSON with an object data; is this the address of the service?", c.base,
 		)
 	}
 	if a.query.Has("limit") {
 		if err := checkPage(e.Data, a.query.Get("after")); err != nil {
-			return wire.Meta{}, fmt.Errorf("the answer of %s: %w", c.base, err)
+			return wire.Meta{}, say.Errorf("the answer of %s: %w", c.base, err)
 		}
 	}
 	if err := json.Unmarshal(e.Data, to); err != nil {
-		return wire.Meta{}, fmt.Errorf("the answer of %s has a form that this program does not know: %w", c.base, err)
+		return wire.Meta{}, say.Errorf("the answer of %s has a form that this program does not know: %w", c.base, err)
 	}
 	return e.Meta, nil
 }
@@ -199,11 +204,11 @@ func checkPage(data json.RawMessage, after string) error {
 		NextCursor any   `json:"nextCursor"` // a number in the feed, which has its own check
 	}
 	if err := json.Unmarshal(data, &page); err != nil || page.HasMore == nil {
-		return errors.New("a page must say whether there is more")
+		return say.Errorf("a page must say whether there is more")
 	}
 	cursor, isText := page.NextCursor.(string)
 	if *page.HasMore && (page.NextCursor == nil || isText && (cursor == "" || cursor == after)) {
-		return errors.New("the cursor does not move")
+		return say.Errorf("the cursor does not move")
 	}
 	return nil
 }
@@ -218,7 +223,7 @@ func Walk(ask func(after string) (wire.Next, error)) error {
 			return err
 		}
 		if after = *next.NextCursor; after == mark {
-			return errors.New("the cursors of the service's pages repeat")
+			return say.Errorf("the cursors of the service's pages repeat")
 		}
 		if n&(n-1) == 0 {
 			mark = after
@@ -244,20 +249,23 @@ func (c *Client) request(ctx context.Context, a ask) (*http.Request, error) {
 	}
 	request, err := http.NewRequestWithContext(ctx, a.method, address, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.base, err)
+		return nil, say.Errorf("%s: %w", c.base, err)
 	}
 	if !a.raw {
 		request.Header.Set("Accept", "application/json")
 	}
 	request.Header.Set("User-Agent", c.agent)
 	request.Header.Set("Integrity-Version", c.version)
+	if c.language != "" {
+		request.Header.Set("Accept-Language", string(c.language))
+	}
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	switch {
 	case a.public:
 	case c.key == "":
-		return nil, errors.New("an API key is required: only public requests work without one")
+		return nil, say.Errorf("an API key is required: only public requests work without one")
 	default:
 		request.Header.Set("Authorization", "Bearer "+c.key)
 		if a.method == http.MethodGet && !a.newest {
@@ -283,7 +291,7 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 		if errors.As(err, &inner) {
 			err = inner.Err
 		}
-		if err = fmt.Errorf("the service at %s did not answer: %w", c.base, err); !connected {
+		if err = say.Errorf("the service at %s did not answer: %w", c.base, err); !connected {
 			err = notSentError{err}
 		}
 		return nil, err
@@ -292,14 +300,14 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	body, err := io.ReadAll(response.Body)
 	switch {
 	case errors.Is(err, outbound.ErrTooLong):
-		return nil, fmt.Errorf("the service at %s: %w", c.base, err)
+		return nil, say.Errorf("the service at %s: %w", c.base, err)
 	case err != nil:
-		return nil, fmt.Errorf("the answer of %s broke off: %w", c.base, err)
+		return nil, say.Errorf("the answer of %s broke off: %w", c.base, err)
 	case response.StatusCode >= 200 && response.StatusCode < 300:
 		c.session.written(response.Header)
 		return body, nil
 	case response.StatusCode >= 300 && response.StatusCode < 400:
-		return nil, fmt.Errorf(
+		return nil, say.Errorf(
 			"%s redirects (%d), which is not followed: use the address that it redirects to", c.base, response.StatusCode,
 		)
 	}
@@ -308,7 +316,7 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	if err := json.Unmarshal(body, &e); err != nil || e.Error == nil || e.Error.Code == "" {
 		// A 404 of a proxy says nothing about the service.
 		return nil, unexplainedError{
-			fmt.Errorf("%s answered %d without a reason; is this the address of the service?", c.base, response.StatusCode),
+			say.Errorf("%s answered %d without a reason; is this the address of the service?", c.base, response.StatusCode),
 			wait,
 		}
 	}

@@ -2,11 +2,11 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/wire"
 )
 
@@ -97,7 +97,7 @@ func askCompany(method, companyID, after string) ask {
 // checkID returns an error if a text is not an id. The error does not show the text, which may be a secret.
 func checkID[I any](name, text string, parse func(string) (I, error)) error {
 	if _, err := parse(text); err != nil {
-		return fmt.Errorf("%s %w", name, err)
+		return say.Errorf("%s %w", name, err)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/wire"
 )
 
@@ -34,29 +34,34 @@ func newError(f *wire.Failure) *Error {
 	}
 }
 
-func (e *Error) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%d): %s", e.Code, e.Status, e.Detail)
+func (e *Error) Error() string { return e.lines().String() }
+
+// Say implements say.Phrase. The service explains the error in the client's language (Config.Language).
+func (e *Error) Say(c say.Catalogue) (string, bool) { return e.lines().Say(c) }
+
+func (e *Error) lines() say.List {
+	lines := []say.Sentence{say.Sentencef("%s (%d): %s", e.Code, e.Status, e.Detail)}
 	for _, f := range e.Fields {
-		fmt.Fprintf(&b, "\n  %s %s", f.Pointer, f.Message)
+		lines = append(lines, say.Sentencef("  %s %s", f.Pointer, f.Message))
 	}
 	if e.Existing != nil {
-		fmt.Fprintf(&b, "\n  the accepted version is %s, received at %s", e.Existing.PublicID, e.Existing.ReceivedAt)
+		lines = append(lines, say.Sentencef(
+			"  the accepted version is %s, received at %s", e.Existing.PublicID, e.Existing.ReceivedAt,
+		))
 	}
 	switch {
 	case e.Address == "":
 	case e.Status == http.StatusUnauthorized:
-		fmt.Fprintf(&b, "\n  the key must belong to the service at %s", e.Address)
+		lines = append(lines, say.Sentencef("  the key must belong to the service at %s", e.Address))
 	case e.Status == http.StatusForbidden: // the service knows the key
-		fmt.Fprintf(
-			&b, "\n  %s/errors/%s says what to do", e.Address,
-			strings.ToLower(strings.ReplaceAll(string(e.Code), "_", "-")),
-		)
+		lines = append(lines, say.Sentencef(
+			"  %s/errors/%s says what to do", e.Address, strings.ToLower(strings.ReplaceAll(string(e.Code), "_", "-")),
+		))
 	}
 	if e.Retryable && e.RetryAfter > 0 {
-		fmt.Fprintf(&b, "\n  try again in %d s", int64((e.RetryAfter+time.Second-1)/time.Second))
+		lines = append(lines, say.Sentencef("  try again in %d s", int64((e.RetryAfter+time.Second-1)/time.Second)))
 	}
-	return b.String()
+	return say.Join(lines, "\n")
 }
 
 // notSentError means that nothing was sent: the request could not be made, or there was no connection.
@@ -64,11 +69,17 @@ type notSentError struct{ error }
 
 func (e notSentError) Unwrap() error { return e.error }
 
+// Say implements say.Phrase.
+func (e notSentError) Say(c say.Catalogue) (string, bool) { return c.Error(e.error) }
+
 // unexplainedError is an error answer that is not from the service.
 type unexplainedError struct {
 	error
 	wait time.Duration // from Retry-After
 }
+
+// Say implements say.Phrase.
+func (e unexplainedError) Say(c say.Catalogue) (string, bool) { return c.Error(e.error) }
 
 // Refused reports whether the service decided against the request: nothing was done, and the same request would fail
 // again (401, 403, 409, 422 and others, specification "Errors", and limits that do not pass with time). It is false if

@@ -3,13 +3,12 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/wire"
 )
@@ -50,7 +49,7 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 		return Page{}, err
 	}
 	if answer.Events == nil {
-		return Page{}, errors.New("the answer has no list of events")
+		return Page{}, say.Errorf("the answer has no list of events")
 	}
 	page := Page{
 		Events: make([]Event, len(answer.Events)), After: after, Cursor: answer.NextCursor, HasMore: answer.HasMore,
@@ -59,18 +58,18 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 		page.Epoch = *meta.Epoch
 	}
 	if page.Epoch == 0 {
-		return Page{}, errors.New("the answer names no epoch of the feed")
+		return Page{}, say.Errorf("the answer names no epoch of the feed")
 	}
 	for i, raw := range answer.Events {
 		e := Event{Raw: raw}
 		if err := json.Unmarshal(raw, &e.FeedEvent); err != nil || e.ID == "" {
-			return Page{}, errors.New("an event has a form that this program does not know")
+			return Page{}, say.Errorf("an event has a form that this program does not know")
 		}
 		page.Events[i] = e
 		c.session.saw(e.Sequence)
 	}
 	if (page.HasMore || len(page.Events) > 0) && page.Cursor <= after || page.Cursor < after {
-		return Page{}, errors.New("the cursor of the answer does not move")
+		return Page{}, say.Errorf("the cursor of the answer does not move")
 	}
 	return page, nil
 }
@@ -79,8 +78,13 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 // events that the service has lost. Read the feed again from 0 and deduplicate by id.
 type RestoredError struct{ Known, Now int64 }
 
-func (e *RestoredError) Error() string {
-	return fmt.Sprintf(
+func (e *RestoredError) Error() string { return e.sentence().String() }
+
+// Say implements say.Phrase.
+func (e *RestoredError) Say(c say.Catalogue) (string, bool) { return e.sentence().Say(c) }
+
+func (e *RestoredError) sentence() say.Sentence {
+	return say.Sentencef(
 		"the service was restored from a backup (epoch %d became %d): it may have lost events that were read before", e.Known,
 		e.Now,
 	)

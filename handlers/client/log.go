@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"integrityledger/domain/say"
 	"integrityledger/handlers/wire"
 )
 
@@ -27,7 +28,7 @@ func (c *Client) LogCheckpoint(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(body) > limit {
-		return "", fmt.Errorf("the checkpoint of %s is longer than %d bytes", c.base, limit)
+		return "", say.Errorf("the checkpoint of %s is longer than %d bytes", c.base, limit)
 	}
 	return string(body), nil
 }
@@ -43,7 +44,7 @@ func (c *Client) LogTimestamps(ctx context.Context, after int64) (page wire.LogT
 		err = json.Unmarshal(body, &page)
 	}
 	if err != nil {
-		return wire.LogTimestamps{}, fmt.Errorf("tokens of the log: %w", err)
+		return wire.LogTimestamps{}, say.Errorf("tokens of the log: %w", err)
 	}
 	return page, nil
 }
@@ -65,7 +66,7 @@ func (c *Client) LogTile(ctx context.Context, tile tlog.Tile) ([]byte, error) {
 		return nil, err
 	}
 	if len(body) != tile.W*tlog.HashSize {
-		return nil, fmt.Errorf("a tile of %s has %d bytes, but must have %d hashes", c.base, len(body), tile.W)
+		return nil, say.Errorf("a tile of %s has %d bytes, but must have %d hashes", c.base, len(body), tile.W)
 	}
 	return body, nil
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -18,6 +17,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/wire"
 )
 
@@ -61,7 +61,7 @@ func (c *Client) registerBatch(ctx context.Context, batch any, size int) ([]Batc
 		return nil, err
 	}
 	if len(answer.Results) != size {
-		return nil, fmt.Errorf("%d results for %d declarations: %w", len(answer.Results), size, errOther)
+		return nil, say.Errorf("%d results for %d declarations: %w", len(answer.Results), size, errOther)
 	}
 	results := make([]BatchResult, size)
 	for i, r := range answer.Results {
@@ -72,7 +72,7 @@ func (c *Client) registerBatch(ctx context.Context, batch any, size int) ([]Batc
 		case r.Data != nil:
 			results[i].Registration = r.Data
 		default:
-			return nil, fmt.Errorf("result %d: %w", i, errOther)
+			return nil, say.Errorf("result %d: %w", i, errOther)
 		}
 	}
 	return results, nil
@@ -171,7 +171,7 @@ func (c *Client) signed(ctx context.Context, a ask) ([]byte, error) {
 	}
 	var envelope struct{ Payload string }
 	if err := json.Unmarshal(body, &envelope); err != nil || !utf8.Valid(body) || envelope.Payload == "" {
-		return nil, fmt.Errorf(
+		return nil, say.Errorf(
 			"the answer of %s must be JSON with a member payload; is this the address of the service?", c.base,
 		)
 	}
@@ -193,7 +193,7 @@ func askRecord(method, publicID, after string) ask {
 
 func checkPublicID(text string) error {
 	if _, ok := domain.ParsePublicID(text); !ok {
-		return errors.New("publicId must be 26 characters a-z and 2-7")
+		return say.Errorf("publicId must be 26 characters a-z and 2-7")
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Com
 		wire.MatchCurrent, wire.MatchHistorical, wire.HashMismatch, wire.RecordRevoked, wire.FileNotCompared,
 		wire.SignatureInvalid, wire.RegistrationPending,
 	}, answer.Result):
-		return wire.Comparison{}, fmt.Errorf("the result %q is not known to this program", answer.Result)
+		return wire.Comparison{}, say.Errorf("the result %q is not known to this program", answer.Result)
 	}
 	answer.Verified = answer.Verified && answer.Result == wire.MatchCurrent
 	return answer, nil
@@ -253,7 +253,7 @@ func Declare(
 	sum := sha256.New()
 	size, err := io.Copy(sum, final)
 	if err != nil {
-		return wire.Declaration{}, fmt.Errorf("hash: %w", err)
+		return wire.Declaration{}, say.Errorf("hash: %w", err)
 	}
 	return wire.Declaration{
 		CompanyReference: v.CompanyReference, Source: v.Source, DocumentReference: v.DocumentReference, Version: v.Version,
@@ -272,18 +272,18 @@ func VerifyDeclared(
 		Now: now, RequireReferences: true, Document: &evidence.Document{SHA256: d.SHA256, Size: d.SizeBytes},
 	})
 	if len(f.Reasons) > 0 {
-		return f, fmt.Errorf("evidence: %s", f.Reasons[0])
+		return f, say.Errorf("evidence: %s", f.Reasons[0])
 	}
 	envelope, err := evidence.ParseEnvelope(receipt)
 	if err != nil {
-		return f, fmt.Errorf("evidence: %w", err)
+		return f, say.Errorf("evidence: %w", err)
 	}
 	r := envelope.References
 	if (wire.VersionReference{
 		CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference,
 		Version: int32(r.Version),
 	}) != d.VersionReference() {
-		return f, errors.New("evidence: it belongs to another version")
+		return f, say.Errorf("evidence: it belongs to another version")
 	}
 	return f, nil
 }

@@ -12,7 +12,8 @@ import (
 type Bar struct {
 	to         io.Writer // nil: show nothing
 	what, unit string
-	size       int64 // of one unit
+	left       string // the rest of the sentence after the remaining time
+	size       int64  // of one unit
 
 	mu          sync.Mutex
 	done, total int64
@@ -21,10 +22,10 @@ type Bar struct {
 
 // NewBar creates the bar of a run that counts to total. The bar shows units of the given size. Without a terminal it
 // shows nothing.
-func NewBar(to io.Writer, what, unit string, size, total int64) *Bar {
-	b := &Bar{what: what, unit: unit, size: size, total: total, begun: time.Now()}
-	if IsTerminal(to) {
-		b.to = to
+func (a *App) NewBar(what, unit string, size, total int64) *Bar {
+	b := &Bar{what: what, unit: unit, left: a.Sayf("left"), size: size, total: total, begun: time.Now()}
+	if IsTerminal(a.Errs) {
+		b.to = a.Errs
 	}
 	return b
 }
@@ -55,7 +56,7 @@ func (b *Bar) set(done, total int64) {
 		done/b.size, total/b.size,
 		b.unit, float64(done)/float64(b.size)/max(took.Seconds(), 0.001))
 	if part > 0 {
-		line += ", " + time.Duration(float64(took)*(1-part)/part).Round(time.Second).String() + " left"
+		line += ", " + time.Duration(float64(took)*(1-part)/part).Round(time.Second).String() + " " + b.left
 	}
 	_, _ = io.WriteString(b.to, "\r\x1b[K"+line)
 }

@@ -13,7 +13,7 @@ import (
 func TestBar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var screen bytes.Buffer
-		b := NewBar(&screen, "file", "MB", 1e6, 40e6)
+		b := (&App{Errs: &screen}).NewBar("file", "MB", 1e6, 40e6)
 		b.Add(1)
 		b.Close()
 		if screen.Len() != 0 {
@@ -36,7 +36,7 @@ func TestBar(t *testing.T) {
 			!strings.HasSuffix(text, "\r\x1b[K") {
 			t.Errorf("%q", text)
 		}
-		empty := NewBar(&screen, "events", "events", 1, 0)
+		empty := (&App{Errs: &screen}).NewBar("events", "events", 1, 0)
 		empty.to = &screen
 		empty.Set(0, 0)
 		if text := screen.String(); !strings.Contains(text, "events   0% ") || strings.Contains(text, "NaN events") {

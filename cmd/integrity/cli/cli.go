@@ -110,10 +110,18 @@ func Arguments(least, most int) cobra.PositionalArgs {
 			return nil // cobra itself reports missing flags
 		}
 		if err := c.ValidateRequiredFlags(); err != nil {
-			return say.Errorf("the command must read %q; %w; see %s --help", c.UseLine(), err, c.CommandPath())
+			return say.Errorf("the command must read %q; %w; see %s --help", useLine(c), err, c.CommandPath())
 		}
-		return say.Errorf("the command must read %q; see %s --help", c.UseLine(), c.CommandPath())
+		return say.Errorf("the command must read %q; see %s --help", useLine(c), c.CommandPath())
 	}
+}
+
+// useLine is the command line of a command, whose last word has a language.
+func useLine(c *cobra.Command) say.Sentence {
+	if line, ok := strings.CutSuffix(c.UseLine(), flagsWord); ok {
+		return say.Sentencef("%s%s", line, say.Word(flagsWord))
+	}
+	return say.Sentencef("%s", c.UseLine())
 }
 
 // Require marks flags as required.
@@ -181,6 +189,27 @@ func (a *App) Print(asJSON bool, v any, text string) error {
 	}
 	_, err := io.WriteString(a.Out, text)
 	return err
+}
+
+// Row is a line of a table for people.
+type Row struct{ label, value say.Phrase }
+
+// Rowf makes a row of its label and of a value in the form of a sentence.
+func Rowf(label say.Word, format string, args ...any) Row {
+	return Row{label, say.Sentencef(format, args...)}
+}
+
+// Rows writes a table in the language of the locale. The values stand in one column.
+func (a *App) Rows(rows ...Row) string {
+	width := 0
+	for _, r := range rows {
+		width = max(width, utf8.RuneCountInString(a.Say(r.label)))
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		fmt.Fprintf(&b, "%-*s  %s\n", width, a.Say(r.label), a.Say(r.value))
+	}
+	return b.String()
 }
 
 // WriteJSON does not escape <, > and &: the output is not meant for HTML.

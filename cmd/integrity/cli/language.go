@@ -3,6 +3,9 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -117,6 +120,31 @@ func foreign(c say.Catalogue, err error) (string, bool) {
 	case *url.Error:
 		text, ok := c.Error(e.Err)
 		return fmt.Sprintf("%s %q: %s", e.Op, e.URL, text), ok
+	case *net.DNSError:
+		if e.IsNotFound {
+			return say.Sentencef("%s: this machine's name servers know no such name", e.Name).Say(c)
+		}
+		return say.Sentencef("%s: the name servers did not answer", e.Name).Say(c)
+	case *tls.CertificateVerificationError:
+		return say.Sentencef("its certificate is not valid: %s", e.Err).Say(c)
+	case x509.UnknownAuthorityError:
+		return say.Sentencef("no authority that this machine trusts has issued it").Say(c)
+	case x509.HostnameError:
+		return say.Sentencef("it is not issued for %s", e.Host).Say(c)
+	case x509.CertificateInvalidError:
+		if e.Reason == x509.Expired {
+			return say.Sentencef("it has expired or is not valid yet").Say(c)
+		}
+	case *json.SyntaxError:
+		return say.Sentencef("the text is not JSON at byte %d", e.Offset).Say(c)
+	case *json.UnmarshalTypeError:
+		return say.Sentencef("the member %s has another type than expected", e.Field).Say(c)
+	case interface{ Code() int }: // SQLite's, in its own words
+		return err.Error(), true
+	case interface{ Timeout() bool }:
+		if e.Timeout() {
+			return say.Word("the time limit has passed").Say(c)
+		}
 	case *strconv.NumError:
 		return say.Sentencef("%q is no such number", e.Num).Say(c)
 	case *pflag.InvalidValueError:
@@ -142,7 +170,9 @@ func foreign(c say.Catalogue, err error) (string, bool) {
 var plainErrors = map[string]say.Word{
 	context.Canceled.Error(): "interrupted", context.DeadlineExceeded.Error(): "the time limit has passed",
 	io.EOF.Error(): "it ends too early", io.ErrUnexpectedEOF.Error(): "it ends too early",
-	os.ErrNotExist.Error(): "no such file or directory",
+	os.ErrNotExist.Error():                            "no such file or directory",
+	"http: server gave HTTP response to HTTPS client": "the server speaks http and not https",
+	"downloaded inconsistent tile":                    "the hashes of a tile do not fit together", // package tlog
 }
 
 // joined says what errors.Join has made of several errors, one a line.

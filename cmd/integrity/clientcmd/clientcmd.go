@@ -79,7 +79,7 @@ func ConnectTo(a *cli.App, url string) (*client.Client, error) {
 	if _, _, ok := domain.ParseAPIKey(key); !ok {
 		return nil, say.Errorf("%s must be an API key's text (ik_…)", config.VariableAPIKey)
 	}
-	return client.New(client.Config{BaseURL: base, APIKey: key, Name: Name})
+	return client.New(client.Config{BaseURL: base, APIKey: key, Name: Name, Language: a.Language()})
 }
 
 // serviceURL returns the service's address: from the flag, from the variable, or the default on this machine.
@@ -106,7 +106,7 @@ func (a *app) answer(asJSON bool, v any, text string, yes bool) error {
 // Refusal makes a refused request exit with ExitNegative. Other errors stay as they are.
 func Refusal(err error) error {
 	if client.Refused(err) {
-		return cli.NegativeError(err.Error())
+		return cli.Negative(err)
 	}
 	return err
 }

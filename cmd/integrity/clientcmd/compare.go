@@ -62,7 +62,7 @@ func (a *app) compareCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		service, err := client.New(client.Config{BaseURL: at.base, Name: Name})
+		service, err := client.New(client.Config{BaseURL: at.base, Name: Name, Language: a.Language()})
 		if err != nil {
 			return err
 		}
@@ -70,13 +70,14 @@ func (a *app) compareCommand() *cobra.Command {
 		if err != nil {
 			return say.Errorf("it could not be checked, which is not a mismatch: %w", err)
 		}
-		return a.answer(flags.JSON, answer, string(answer.Result)+"\n"+comparisonWords[answer.Result]+"\n", answer.Verified)
+		text := string(answer.Result) + "\n" + a.Say(comparisonWords[answer.Result]) + "\n"
+		return a.answer(flags.JSON, answer, text, answer.Verified)
 	}
 	return c
 }
 
 // comparisonWords explain the results (specification, Public comparison results).
-var comparisonWords = map[wire.ComparisonResult]string{
+var comparisonWords = map[wire.ComparisonResult]say.Word{
 	wire.MatchCurrent: "The file is exactly the one that was registered, the signature is trusted and this is " +
 		"the current version.",
 	wire.MatchHistorical: "The file is exactly a version that was registered and signed, but it is not the " +

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/say"
 )
@@ -49,7 +48,7 @@ func (a *app) progress(title string, size int64) (w io.Writer, done func()) {
 	if size < progressFrom {
 		return io.Discard, func() {}
 	}
-	bar := cli.NewBar(a.Errs, title, "MB", 1e6, size)
+	bar := a.NewBar(title, "MB", 1e6, size)
 	return bar, bar.Close
 }
 

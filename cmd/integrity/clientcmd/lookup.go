@@ -1,11 +1,9 @@
 package clientcmd
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/spf13/cobra"
 
+	"integrityledger/cmd/integrity/cli"
 	"integrityledger/domain/say"
 	"integrityledger/handlers/wire"
 )
@@ -41,7 +39,7 @@ func (a *app) lookupCommand() *cobra.Command {
 				return Refusal(err)
 			}
 		}
-		return a.Print(flags.JSON, record, recordText(record, false))
+		return a.Print(flags.JSON, record, a.recordText(record, false))
 	}
 	return c
 }
@@ -57,31 +55,31 @@ func (a *app) usageCommand() *cobra.Command {
 		if err != nil {
 			return Refusal(err)
 		}
-		return a.Print(flags.JSON, usage, usageText(usage))
+		return a.Print(flags.JSON, usage, a.usageText(usage))
 	}
 	return c
 }
 
 // usageText formats a month's usage.
-func usageText(u wire.Allowance) string {
-	var b strings.Builder
-	used := fmt.Sprintf("%d used, no limit", u.Organization.Used)
-	if u.Organization.Limit != nil && u.Organization.Remaining != nil {
-		used = fmt.Sprintf(
-			"%d of %d used, %d remaining", u.Organization.Used, *u.Organization.Limit, *u.Organization.Remaining,
-		)
+func (a *app) usageText(u wire.Allowance) string {
+	rows := []cli.Row{
+		cli.Rowf("plan", "%s", u.Plan),
+		cli.Rowf("month", "%s, until %s", u.Period, u.Organization.ResetsAt),
 	}
-	fmt.Fprintf(
-		&b, "plan          %s\nmonth         %s, until %s\nversions      %s\n", u.Plan, u.Period, u.Organization.ResetsAt,
-		used,
-	)
+	if u.Organization.Limit != nil && u.Organization.Remaining != nil {
+		rows = append(rows, cli.Rowf(
+			"versions", "%d of %d used, %d remaining", u.Organization.Used, *u.Organization.Limit, *u.Organization.Remaining,
+		))
+	} else {
+		rows = append(rows, cli.Rowf("versions", "%d used, no limit", u.Organization.Used))
+	}
 	for _, company := range u.Companies {
-		fmt.Fprintf(&b, "company       %s  %d\n", company.CompanyReference, company.Used)
+		rows = append(rows, cli.Rowf("company", "%s  %d", company.CompanyReference, company.Used))
 	}
 	for _, w := range u.Warnings {
-		fmt.Fprintf(
-			&b, "warning       %d %% of %s (%d of %d), reached at %s\n", w.Percent, w.Allowance, w.Used, w.Limit, w.ReachedAt,
-		)
+		rows = append(rows, cli.Rowf(
+			"warning", "%d %% of %s (%d of %d), reached at %s", w.Percent, w.Allowance, w.Used, w.Limit, w.ReachedAt,
+		))
 	}
-	return b.String()
+	return a.Rows(rows...)
 }

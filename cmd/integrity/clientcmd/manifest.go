@@ -3,7 +3,6 @@ package clientcmd
 import (
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -40,8 +39,10 @@ func summarize(m domain.Manifest) manifestSummary {
 	return manifestSummary{hex.EncodeToString(sum[:]), len(m.Files), m.Total()}
 }
 
-func (s manifestSummary) text() string {
-	return fmt.Sprintf("sha256  %s\nfiles   %d\nbytes   %d\n", s.SHA256, s.Files, s.TotalBytes)
+func (s manifestSummary) rows() []cli.Row {
+	return []cli.Row{
+		cli.Rowf("sha256", "%s", s.SHA256), cli.Rowf("files", "%d", s.Files), cli.Rowf("bytes", "%d", s.TotalBytes),
+	}
 }
 
 func (a *app) manifestCreateCommand() *cobra.Command {
@@ -82,7 +83,7 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 			return err
 		}
 		s := summarize(m)
-		return a.Print(*asJSON, s, s.text())
+		return a.Print(*asJSON, s, a.Rows(s.rows()...))
 	}
 	return c
 }
@@ -115,7 +116,7 @@ func (a *app) manifestVerifyCommand() *cobra.Command {
 			return err
 		}
 		result.Matches = len(result.Changed)+len(result.Missing) == 0 && (*ignoreExtra || len(result.Extra) == 0)
-		return a.answer(*asJSON, result, result.text(), result.Matches)
+		return a.answer(*asJSON, result, a.comparedText(result), result.Matches)
 	}
 	return c
 }
@@ -182,23 +183,21 @@ func (a *app) compareDirectory(m domain.Manifest, d directory) (ComparedDirector
 	return result, nil
 }
 
-func (r ComparedDirectory) text() string {
-	var b strings.Builder
-	b.WriteString(r.manifestSummary.text())
+func (a *app) comparedText(r ComparedDirectory) string {
+	rows := r.rows()
 	for _, list := range []struct {
-		word  string
+		word  say.Word
 		paths []string
-	}{{"changed", r.Changed}, {"missing", r.Missing}, {"extra  ", r.Extra}} {
+	}{{say.Word("changed"), r.Changed}, {say.Word("missing"), r.Missing}, {say.Word("extra"), r.Extra}} {
 		for _, path := range list.paths {
-			fmt.Fprintf(&b, "%s %q\n", list.word, path)
+			rows = append(rows, cli.Rowf(list.word, "%q", path))
 		}
 	}
-	if r.Matches {
-		b.WriteString("The directory matches the manifest.\n")
-	} else {
-		b.WriteString("The directory does not match the manifest.\n")
+	verdict := a.Sayf("The directory matches the manifest.")
+	if !r.Matches {
+		verdict = a.Sayf("The directory does not match the manifest.")
 	}
-	return b.String()
+	return a.Rows(rows...) + verdict + "\n"
 }
 
 // directory is an open directory and the files in and below it, by path.

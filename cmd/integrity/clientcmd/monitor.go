@@ -67,7 +67,7 @@ func (a *app) monitorCommand() *cobra.Command {
 			}
 			w.kept = append(w.kept, k)
 		}
-		service, err := client.New(client.Config{BaseURL: base, Timeout: 20 * time.Second, Name: Name})
+		service, err := client.New(client.Config{BaseURL: base, Timeout: 20 * time.Second, Name: Name, Language: a.Language()})
 		if err != nil {
 			return err
 		}
@@ -148,15 +148,15 @@ func (w *logWatch) run(ctx context.Context) error {
 					return err
 				}
 				if n := len(seen.Witnessed); n < w.monitor.Witnesses {
-					few := fmt.Sprintf(
+					few := say.Sentencef(
 						"only %d of the %d required witnesses have cosigned the checkpoint of %d entries; this is no sign "+
 							"of rewritten history: a witness may be unreachable or slow",
 						n, w.monitor.Witnesses, seen.Size,
 					)
 					if !w.follow {
-						return cli.NegativeError("TOO FEW WITNESSES: " + few)
+						return cli.Negativef("TOO FEW WITNESSES: %s", few)
 					}
-					_, _ = fmt.Fprintf(w.Errs, "integrity: %s\n", few)
+					_, _ = fmt.Fprintf(w.Errs, "integrity: %s\n", w.Say(few))
 				}
 			}
 			last, backoff = seen.Note, client.Backoff{}
@@ -166,9 +166,9 @@ func (w *logWatch) run(ctx context.Context) error {
 			return say.Errorf("it could not be checked, which says nothing about the log: %w", err)
 		case ctx.Err() == nil:
 			wait = max(wait, backoff.Next(err))
-			_, _ = fmt.Fprintf(
-				w.Errs, "integrity: it could not be checked: %v; trying again in %s\n", err, wait.Round(time.Second),
-			)
+			_, _ = fmt.Fprintf(w.Errs, "integrity: %s\n", w.Sayf(
+				"it could not be checked: %v; trying again in %s", err, wait.Round(time.Second),
+			))
 		}
 		if !w.follow || w.monitor.Wait(ctx, wait) != nil {
 			return nil //nolint:nilerr // with --follow outages were already reported, and an interrupt is not a failure
@@ -273,20 +273,22 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 			stampReport{w.stamps.checked, w.stamps.passed, w.stamps.after, w.stamps.more, newest}, now,
 		}, "")
 	}
-	words := "consistent with the last checkpoint"
+	words := []say.Sentence{say.Sentencef("consistent with the last checkpoint")}
 	if first {
-		words = "stored as the first checkpoint"
+		words[0] = say.Sentencef("stored as the first checkpoint")
 	}
 	if len(w.kept) > 0 {
-		words += fmt.Sprintf("; consistent with the saved evidence (%d)", len(w.kept))
+		words = append(words, say.Sentencef("consistent with the saved evidence (%d)", len(w.kept)))
 	}
 	if m := len(w.monitor.Trusted.Witnesses()); m > 0 {
-		words += fmt.Sprintf("; witnessed: %d of %d", len(seen.Witnessed), m)
+		words = append(words, say.Sentencef("witnessed: %d of %d", len(seen.Witnessed), m))
 	}
 	if len(w.monitor.Trusted.Authorities()) > 0 {
-		words += "; " + w.stamps.words(w.Now())
+		words = append(words, w.stamps.words(w.Now())...)
 	}
-	_, err := fmt.Fprintf(w.Out, "%s  %s has %d entries, root %s: %s\n", now, seen.Origin, seen.Size, seen.Root, words)
+	_, err := fmt.Fprintf(w.Out, "%s  %s\n", now, w.Sayf(
+		"%s has %d entries, root %s: %s", seen.Origin, seen.Size, seen.Root.String(), say.Join(words, "; "),
+	))
 	return err
 }
 
@@ -300,18 +302,20 @@ type stampReport struct {
 }
 
 // words describes the checked tokens and the age of the newest.
-func (s stampWatch) words(now time.Time) string {
-	text := fmt.Sprintf("contains %d more stamped checkpoints", s.checked)
+func (s stampWatch) words(now time.Time) []say.Sentence {
+	stamped := []say.Sentence{say.Sentencef("contains %d more stamped checkpoints", s.checked)}
 	for _, authority := range slices.Sorted(maps.Keys(s.newest)) {
-		text += fmt.Sprintf(", the newest %s old according to %s", now.Sub(s.newest[authority]).Round(time.Second), authority)
+		age := now.Sub(s.newest[authority]).Round(time.Second)
+		stamped = append(stamped, say.Sentencef("the newest %s old according to %s", age, authority))
 	}
+	words := []say.Sentence{say.Sentencef("%s", say.Join(stamped, ", "))}
 	if s.more {
-		text += "; more tokens remain for the next check"
+		words = append(words, say.Sentencef("more tokens remain for the next check"))
 	}
 	if s.passed > 0 {
-		text += fmt.Sprintf("; skipped %d tokens that no pinned authority vouches for", s.passed)
+		words = append(words, say.Sentencef("skipped %d tokens that no pinned authority vouches for", s.passed))
 	}
-	return text
+	return words
 }
 
 // raise reports an alarm and stores its proof in a file named after its content's hash.
@@ -328,14 +332,14 @@ func (w *logWatch) raise(alarm *monitor.AlarmError) error {
 	if err != nil {
 		return err
 	}
-	kept := "kept in " + path
+	kept := say.Sentencef("the checkpoints are kept in %s", path)
 	if err := keyfiles.WriteNew(path, append(text, '\n'), 0o644); err != nil && !errors.Is(err, fs.ErrExist) {
-		kept = "which could NOT be kept: " + err.Error()
+		kept = say.Sentencef("the checkpoints could NOT be kept: %v", err)
 	}
 	if w.asJSON {
 		if err := cli.WriteJSON(w.Out, report, ""); err != nil {
 			return err
 		}
 	}
-	return cli.NegativeError(fmt.Sprintf("ALARM: %s\n  the checkpoints are %s", alarm, kept))
+	return cli.Negativef("ALARM: %w\n  %s", alarm, kept)
 }

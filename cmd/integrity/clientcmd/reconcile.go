@@ -91,7 +91,8 @@ func (a *app) reconcileCommand() *cobra.Command {
 			Cursor int64  `json:"cursor"`
 			Epoch  int64  `json:"epoch"`
 		}{args[0], added, cursor, epoch}
-		return a.Print(flags.JSON, summary, fmt.Sprintf("%d new events; the copy is at sequence %d\n", added, cursor))
+		return a.Print(flags.JSON, summary,
+			a.Sayf("%d new events; the copy is at sequence %d", added, cursor)+"\n")
 	}
 	return c
 }
@@ -109,7 +110,7 @@ func (a *app) reconcile(
 			return err
 		},
 		Failed: func(err error, again time.Duration) {
-			_, _ = fmt.Fprintf(a.Errs, "integrity: %v; trying again in %s\n", err, again.Round(time.Second))
+			_, _ = fmt.Fprintf(a.Errs, "integrity: %s\n", a.Sayf("%v; trying again in %s", err, again.Round(time.Second)))
 		},
 	}.Run(ctx)
 	var restored *client.RestoredError
@@ -117,8 +118,8 @@ func (a *app) reconcile(
 	case follow && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return added, nil
 	case errors.As(err, &restored):
-		return added, cli.NegativeError(
-			restored.Error() + ": this copy may hold such events; read the feed again with --from-start",
+		return added, cli.Negativef(
+			"%w: this copy may hold such events; read the feed again with --from-start", restored,
 		)
 	}
 	return added, Refusal(err)

@@ -1,8 +1,8 @@
 package clientcmd
 
 import (
-	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,9 +47,10 @@ func (a *app) reserveCommand() *cobra.Command {
 		if err != nil {
 			return written(err)
 		}
-		text := fmt.Sprintf(
-			"reservation   %s, until %s\npublicId      %s\nverification  %s\n", r.Status, r.ExpiresAt, r.PublicID,
-			r.VerificationURL,
+		text := a.Rows(
+			cli.Rowf("reservation", "%s, until %s", stateOf(r.Status), r.ExpiresAt),
+			cli.Rowf("publicId", "%s", r.PublicID),
+			cli.Rowf("verification", "%s", r.VerificationURL),
 		)
 		if *quiet {
 			text = r.VerificationURL + "\n"
@@ -59,15 +60,35 @@ func (a *app) reserveCommand() *cobra.Command {
 	return c
 }
 
-// recordText formats a record.
-func recordText(r wire.Record, replayed bool) string {
-	again := ""
-	if replayed {
-		again = " (already registered; this consumed nothing)"
+// states are those of records, reservations and webhook destinations.
+var states = []say.Word{
+	"current", "superseded", "revoked", "pending", "expired", "released", "finalized", "active", "disabled",
+}
+
+// stateOf is a state in words. One that this program does not know is shown as the service names it.
+func stateOf[S ~string](state S) say.Phrase {
+	if word := say.Word(state); slices.Contains(states, word) {
+		return word
 	}
-	return fmt.Sprintf("document      %s, version %d, %s%s\nsha256        %s\nreceived at   %s\npublicId      "+
-		"%s\nverification  %s\n",
-		r.DocumentReference, r.Version, r.Status, again, r.SHA256, r.ReceivedAt, r.PublicID, r.VerificationURL)
+	return say.Sentencef("%s", string(state))
+}
+
+// recordText formats a record.
+func (a *app) recordText(r wire.Record, replayed bool) string {
+	version := cli.Rowf("document", "%s, version %d, %s", r.DocumentReference, r.Version, stateOf(r.Status))
+	if replayed {
+		version = cli.Rowf(
+			"document", "%s, version %d, %s (already registered; this consumed nothing)", r.DocumentReference, r.Version,
+			stateOf(r.Status),
+		)
+	}
+	return a.Rows(
+		version,
+		cli.Rowf("sha256", "%s", r.SHA256),
+		cli.Rowf("received at", "%s", r.ReceivedAt),
+		cli.Rowf("publicId", "%s", r.PublicID),
+		cli.Rowf("verification", "%s", r.VerificationURL),
+	)
 }
 
 func (a *app) registerCommand() *cobra.Command {
@@ -125,7 +146,7 @@ func (a *app) registerCommand() *cobra.Command {
 			if err != nil {
 				return written(say.Errorf("%s: %w", files[i], err))
 			}
-			text := recordText(registered.Record, registered.Replayed)
+			text := a.recordText(registered.Record, registered.Replayed)
 			if *quiet {
 				text = registered.VerificationURL + "\n"
 			} else if i > 0 {
@@ -204,7 +225,7 @@ func (a *app) revokeCommand() *cobra.Command {
 		if err != nil {
 			return written(err)
 		}
-		return a.Print(flags.JSON, revoked, recordText(revoked.Record, false))
+		return a.Print(flags.JSON, revoked, a.recordText(revoked.Record, false))
 	}
 	return c
 }

@@ -62,7 +62,7 @@ func (a *app) webhookCreateCommand() *cobra.Command {
 			}
 			made.Companies++
 		}
-		return errors.Join(a.Print(flags.JSON, made, webhookText(made.Webhook)+made.Secret+"\n"), granted)
+		return errors.Join(a.Print(flags.JSON, made, a.webhookText(made.Webhook)+made.Secret+"\n"), granted)
 	}
 	return c
 }
@@ -86,26 +86,28 @@ func companyIDs(ctx context.Context, service *client.Client, references []string
 	ids := make([]string, len(references))
 	for i, reference := range references {
 		if ids[i] = found[reference]; ids[i] == "" {
-			return nil, cli.NegativeError(fmt.Sprintf("--company: the organization has no company %q", reference))
+			return nil, cli.Negativef("--company: the organization has no company %q", reference)
 		}
 	}
 	return ids, nil
 }
 
 // webhookText formats a destination.
-func webhookText(w wire.Webhook) string {
-	state := w.Status
+func (a *app) webhookText(w wire.Webhook) string {
+	state := a.Say(stateOf(w.Status))
 	if w.DisabledReason != nil {
 		state += " (" + *w.DisabledReason + ")"
 	}
 	if w.FailingSince != nil {
-		state += ", failing since " + *w.FailingSince
+		state += a.Sayf(", failing since %s", *w.FailingSince)
 	}
 	url := ""
 	if w.URL != nil {
 		url = *w.URL
 	}
-	return fmt.Sprintf("%s  %s  %s  (%v, authorized companies: %d)\n", w.ID, state, cli.Visible(url), w.Types, w.Companies)
+	return fmt.Sprintf(
+		"%s  %s  %s  (%s)\n", w.ID, state, cli.Visible(url), a.Sayf("%v, authorized companies: %d", w.Types, w.Companies),
+	)
 }
 
 func (a *app) webhookListCommand() *cobra.Command {
@@ -121,7 +123,7 @@ func (a *app) webhookListCommand() *cobra.Command {
 		}
 		var text strings.Builder
 		for _, w := range list.Webhooks {
-			text.WriteString(webhookText(w))
+			text.WriteString(a.webhookText(w))
 		}
 		return a.Print(flags.JSON, list, text.String())
 	}
@@ -129,30 +131,28 @@ func (a *app) webhookListCommand() *cobra.Command {
 }
 
 // deliveryText formats a delivery.
-func deliveryText(d wire.Delivery) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s  %s  %d attempts", d.ID, d.Type, d.Status, d.Attempts)
+func (a *app) deliveryText(d wire.Delivery) string {
+	parts := []say.Sentence{say.Sentencef("%d attempts", d.Attempts)}
 	if d.Sequence != nil {
-		fmt.Fprintf(&b, ", sequence %d", *d.Sequence)
+		parts = append(parts, say.Sentencef("sequence %d", *d.Sequence))
 	}
-	for _, at := range []struct {
-		says string
-		when *string
-	}{{"last", d.LastAttemptAt}, {"next", d.NextAttemptAt}} {
-		if at.when != nil {
-			fmt.Fprintf(&b, ", %s at %s", at.says, *at.when)
-		}
+	if d.LastAttemptAt != nil {
+		parts = append(parts, say.Sentencef("last at %s", *d.LastAttemptAt))
+	}
+	if d.NextAttemptAt != nil {
+		parts = append(parts, say.Sentencef("next at %s", *d.NextAttemptAt))
 	}
 	if d.ResponseStatus != nil {
-		fmt.Fprintf(&b, ", HTTP %d", *d.ResponseStatus)
+		parts = append(parts, say.Sentencef("HTTP %d", *d.ResponseStatus))
 	}
+	text := fmt.Sprintf("%s  %s  %s  %s", d.ID, d.Type, d.Status, a.Say(say.Join(parts, ", ")))
 	if d.Reason != nil {
-		fmt.Fprintf(&b, ": %s", cli.Visible(*d.Reason))
+		text += ": " + cli.Visible(*d.Reason)
 		if *d.Reason == domain.AddressBlocked {
-			b.WriteString(". " + domain.BlockedAddressRemedy)
+			text += ". " + a.Say(say.Word(domain.BlockedAddressRemedy))
 		}
 	}
-	return b.String() + "\n"
+	return text + "\n"
 }
 
 // deliveryCommand creates a command that queues one delivery.
@@ -170,7 +170,7 @@ func (a *app) deliveryCommand(
 			return Unconfirmed(err, again)
 		}
 		return a.Print(
-			flags.JSON, d, deliveryText(d)+"integrity webhook deliveries "+d.WebhookID+" shows the outcome\n",
+			flags.JSON, d, a.deliveryText(d)+a.Sayf("integrity webhook deliveries %s shows the outcome", d.WebhookID)+"\n",
 		)
 	}
 	return c
@@ -210,7 +210,7 @@ func (a *app) webhookDeliveriesCommand() *cobra.Command {
 		list = list[:min(*most, len(list))]
 		var text strings.Builder
 		for _, d := range list {
-			text.WriteString(deliveryText(d))
+			text.WriteString(a.deliveryText(d))
 		}
 		return a.Print(flags.JSON, map[string]any{"deliveries": list}, text.String())
 	}
@@ -246,13 +246,11 @@ func (a *app) webhookReplayCommand() *cobra.Command {
 			}
 			done.Count, done.NextSequence = done.Count+page.Count, page.NextSequence
 		}
-		text := fmt.Sprintf("%d deliveries were queued\n", done.Count)
+		text := a.Sayf("%d deliveries were queued", done.Count)
 		if done.DryRun {
-			text = fmt.Sprintf(
-				"%d deliveries would be queued; to queue them, add --confirm\n", done.Count,
-			)
+			text = a.Sayf("%d deliveries would be queued; to queue them, add --confirm", done.Count)
 		}
-		return a.Print(flags.JSON, done, text)
+		return a.Print(flags.JSON, done, text+"\n")
 	}
 	return c
 }

@@ -224,7 +224,7 @@ func (v *rebuiltView) print(w io.Writer, asJSON, check bool) error {
 
 // eventsBar returns a progress bar for a pass over the log.
 func (a *app) eventsBar(what string, total int64) *cli.Bar {
-	return cli.NewBar(a.Errs, what, "events", 1, total)
+	return a.NewBar(what, "events", 1, total)
 }
 
 // drawn returns a function that adds up the progress of all shards, which are replayed in parallel, on one bar.

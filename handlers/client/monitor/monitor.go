@@ -13,13 +13,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 )
 
@@ -57,7 +57,7 @@ type Kept struct {
 // AlarmError needs the attention of a person. Known and Seen are whole signed notes.
 type AlarmError struct {
 	Kind      Kind   `json:"kind"`
-	Detail    string `json:"detail"`
+	Detail    string `json:"detail"`              // in English
 	KnownFrom string `json:"knownFrom,omitempty"` // Kept.Name
 	Known     string `json:"known,omitempty"`     // the kept checkpoint that Seen contradicts
 	Token     []byte `json:"token,omitempty"`     // Kept.Token, DER in base64
@@ -67,9 +67,25 @@ type AlarmError struct {
 	// base64.
 	RootAtKnownSize string   `json:"rootAtKnownSize,omitempty"`
 	Proof           []string `json:"proof,omitempty"`
+
+	detail error // Detail, for other languages
+}
+
+// alarm makes an alarm without the checkpoints.
+func alarm(kind Kind, detail error) *AlarmError {
+	return &AlarmError{Kind: kind, Detail: detail.Error(), detail: detail}
 }
 
 func (a *AlarmError) Error() string { return string(a.Kind) + ": " + a.Detail }
+
+// Say implements say.Phrase.
+func (a *AlarmError) Say(c say.Catalogue) (string, bool) {
+	if a.detail == nil { // read from a file
+		return a.Error(), c.IsEnglish()
+	}
+	text, ok := c.Error(a.detail)
+	return string(a.Kind) + ": " + text, ok
+}
 
 // Seen is a checkpoint that passed all checks.
 type Seen struct {
@@ -108,7 +124,7 @@ func (m Monitor) Check(ctx context.Context, kept []Kept) (Seen, error) {
 		c, err := evidence.OpenCheckpoint(k.Note, m.Trusted)
 		if err != nil && !errors.Is(err, evidence.ErrRevokedLogKey) {
 			// The log must also extend a checkpoint signed by a key that was revoked later.
-			return Seen{}, fmt.Errorf("%s: %w", k.Name, err)
+			return Seen{}, say.Errorf("%s: %w", k.Name, err)
 		}
 		known[i] = c
 		largest = max(largest, c.Size)
@@ -150,19 +166,21 @@ func (m Monitor) fetch(ctx context.Context) (Seen, error) {
 	if err != nil {
 		return Seen{}, err
 	}
+	wrong := func(kind Kind, detail error) (Seen, error) {
+		a := alarm(kind, detail)
+		a.Seen = note
+		return Seen{}, a
+	}
 	c, err := evidence.OpenCheckpoint(note, m.Trusted)
 	switch {
 	case errors.Is(err, evidence.ErrMalformedCheckpoint):
-		return Seen{}, fmt.Errorf("%s answered no checkpoint: %w", m.Client.BaseURL(), err)
+		return Seen{}, say.Errorf("%s answered no checkpoint: %w", m.Client.BaseURL(), err)
 	case errors.Is(err, evidence.ErrUnknownLogKey):
-		return Seen{}, &AlarmError{
-			Kind: UnknownKey, Detail: "no pinned key of the log signed the checkpoint of " + fmt.Sprintf("%q", c.Origin),
-			Seen: note,
-		}
+		return wrong(UnknownKey, say.Errorf("no pinned key of the log signed the checkpoint of %q", c.Origin))
 	case errors.Is(err, evidence.ErrRevokedLogKey):
-		return Seen{}, &AlarmError{Kind: RevokedKey, Detail: err.Error(), Seen: note}
+		return wrong(RevokedKey, err)
 	case err != nil:
-		return Seen{}, &AlarmError{Kind: BadSignature, Detail: err.Error(), Seen: note}
+		return wrong(BadSignature, err)
 	}
 	return Seen{c, note, m.Trusted.Cosigned(note, m.Now().Add(maxAhead))}, nil
 }
@@ -191,16 +209,13 @@ func patiently[T any](
 func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*AlarmError, error) {
 	switch {
 	case known.Origin != seen.Origin:
-		return &AlarmError{
-			Kind: OtherLog, Detail: fmt.Sprintf("the checkpoint belongs to %s, not to %s", seen.Origin, known.Origin),
-		}, nil
+		return alarm(OtherLog, say.Errorf("the checkpoint belongs to %s, not to %s", seen.Origin, known.Origin)), nil
 	case seen.Size < known.Size:
-		return &AlarmError{Kind: Shrunk, Detail: fmt.Sprintf(
-			"the log had %d entries and now has %d: it was restored to an earlier state, or replaced", known.Size, seen.Size)}, nil
+		return alarm(Shrunk, say.Errorf(
+			"the log had %d entries and now has %d: it was restored to an earlier state, or replaced", known.Size, seen.Size,
+		)), nil
 	case seen.Size == known.Size && seen.Root != known.Root:
-		return &AlarmError{
-			Kind: Rewritten, Detail: fmt.Sprintf("two signed checkpoints of %d entries have different roots", known.Size),
-		}, nil
+		return alarm(Rewritten, say.Errorf("two signed checkpoints of %d entries have different roots", known.Size)), nil
 	case seen.Size == known.Size:
 		return nil, nil
 	}
@@ -208,21 +223,18 @@ func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*AlarmErr
 	if err != nil || root == known.Root {
 		return nil, err
 	}
-	alarm := &AlarmError{
-		Kind:            Rewritten,
-		Detail:          fmt.Sprintf("the first %d entries differ from those of the kept checkpoint", known.Size),
-		RootAtKnownSize: root.String(),
-	}
+	wrong := alarm(Rewritten, say.Errorf("the first %d entries differ from those of the kept checkpoint", known.Size))
+	wrong.RootAtKnownSize = root.String()
 	if known.Size > 0 {
 		proof, err := tlog.ProveTree(seen.Size, known.Size, hashes)
 		if err != nil {
 			return nil, hashes.unproven(err)
 		}
 		for _, hash := range proof {
-			alarm.Proof = append(alarm.Proof, hash.String())
+			wrong.Proof = append(wrong.Proof, hash.String())
 		}
 	}
-	return alarm, nil
+	return wrong, nil
 }
 
 // treeReader reads hashes of seen's tree and verifies each against seen's root.
@@ -247,7 +259,7 @@ func (r treeReader) root(size int64) (tlog.Hash, error) {
 	}
 	empty := tlog.Hash(sha256.Sum256(nil)) // RFC 6962, section 2.1; no tile contains it
 	if r.seen.Size == 0 && r.seen.Root != empty {
-		return tlog.Hash{}, r.unproven(errors.New("the signed root is not the root of an empty log"))
+		return tlog.Hash{}, r.unproven(say.Errorf("the signed root is not the root of an empty log"))
 	}
 	return empty, nil
 }
@@ -257,10 +269,9 @@ func (r treeReader) unproven(err error) error {
 	if err == nil || r.tiles.failed != nil {
 		return r.tiles.failed
 	}
-	return &AlarmError{
-		Kind: BadTiles, Detail: "the served hashes do not lead to the signed root: " + err.Error(),
-		Seen: r.seen.Note,
-	}
+	a := alarm(BadTiles, say.Errorf("the served hashes do not lead to the signed root: %w", err))
+	a.Seen = r.seen.Note
+	return a
 }
 
 // tiles implements tlog.TileReader. It caches verified tiles.

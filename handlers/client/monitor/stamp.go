@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 )
@@ -38,7 +39,7 @@ func (m Monitor) Stamped(ctx context.Context, after int64) (Stamped, error) {
 	}
 	for _, t := range page.Timestamps {
 		if t.TreeSize < s.Next || t.TreeSize <= after {
-			return s, fmt.Errorf("%s answers tokens out of order", m.Client.BaseURL())
+			return s, say.Errorf("%s answers tokens out of order", m.Client.BaseURL())
 		}
 		s.Next = t.TreeSize
 		token, err := m.token(t)
@@ -69,32 +70,32 @@ func (m Monitor) Stamped(ctx context.Context, after int64) (Stamped, error) {
 func (m Monitor) token(t wire.LogTimestamp) (evidence.Token, error) {
 	authority, pinned := m.Trusted.Authority(t.Authority)
 	if !pinned {
-		return evidence.Token{}, fmt.Errorf("%s is not pinned", t.Authority)
+		return evidence.Token{}, say.Errorf("%s is not pinned", t.Authority)
 	}
-	alarm := func(detail string) (evidence.Token, error) {
-		return evidence.Token{}, &AlarmError{
-			Kind: BadTimestamp, Detail: t.Authority + ": " + detail, Seen: t.Checkpoint, Token: t.Token,
-		}
+	wrong := func(detail error) (evidence.Token, error) {
+		a := alarm(BadTimestamp, say.Errorf("%s: %w", t.Authority, detail))
+		a.Seen, a.Token = t.Checkpoint, t.Token
+		return evidence.Token{}, a
 	}
 	checkpoint, err := evidence.OpenCheckpoint(t.Checkpoint, m.Trusted)
 	switch {
 	case errors.Is(err, evidence.ErrUnknownLogKey):
 		return evidence.Token{}, err
 	case err != nil && !errors.Is(err, evidence.ErrRevokedLogKey): // the log still publishes the checkpoint as its own
-		return alarm(err.Error())
+		return wrong(err)
 	case checkpoint.Size != t.TreeSize:
-		return alarm(fmt.Sprintf("treeSize is %d, the checkpoint's size %d", t.TreeSize, checkpoint.Size))
+		return wrong(say.Errorf("treeSize is %d, the checkpoint's size %d", t.TreeSize, checkpoint.Size))
 	}
 	token, err := authority.CheckToken(t.Token, sha256.Sum256([]byte(t.Checkpoint)))
 	switch {
 	case errors.Is(err, evidence.ErrUntrustedToken):
 		return evidence.Token{}, err
 	case err != nil:
-		return alarm(err.Error())
+		return wrong(err)
 	case evidence.FormatTime(token.GenTime) != t.GenTime:
-		return alarm("genTime differs from the token's")
+		return wrong(say.Errorf("genTime differs from the token's"))
 	case token.GenTime.After(m.Now().Add(maxAhead)):
-		return alarm("the token's time is in the future")
+		return wrong(say.Errorf("the token's time is in the future"))
 	}
 	return token, nil
 }
