@@ -244,11 +244,11 @@ func knownKey(ctx context.Context, from history.Querier, name string) (KeyState,
 
 // Resumption holds the parameters of Resume.
 type Resumption struct {
-	// Published is the newest checkpoint of this log known outside, such as one kept by a monitor or a witness. Nil if
-	// none is known.
+	// Published is a checkpoint of this log known outside, such as one kept by a monitor or a witness: the newest that is
+	// known. Nil if none is known.
 	Published *evidence.Checkpoint
-	// Kept is the largest signed head that this machine keeps outside the database. It is ignored if its key was barred
-	// since, because its history is then known to be lost.
+	// Kept is the largest signed head that this machine keeps outside the database. The tree must contain it as well,
+	// unless its key was barred since, because its history is then known to be lost.
 	Kept Head
 	// Fork lets the tree continue as another history.
 	Fork   bool
@@ -261,7 +261,8 @@ type Resumption struct {
 }
 
 // Resume lets the tree continue after the database was restored from a backup, and reports whether published leaves
-// were lost. If the tree contains the published checkpoint, nothing was lost, and it continues under its keys.
+// were lost. If the tree contains the published checkpoint, which may be older than the tree's own, and everything that
+// this machine and the witnesses remember, nothing is known to be lost, and it continues under its keys.
 // Otherwise it continues only as a fork, under a key that MakeForkKey has recorded since that restore and that cannot
 // have signed the lost history. Every other key is barred in every process, so that no key ever signs two histories.
 // Monitors then report correctly that history was rewritten.
@@ -274,21 +275,18 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, 
 		return status.Leaves, false, ErrNotHalted
 	}
 	contained := false
-	if p := r.Published; p != nil && p.Size <= status.Leaves {
-		if p.Size < status.Published && !r.Fork {
-			return status.Leaves, false, ErrOlder
-		}
-		root, err := tlog.TreeHash(p.Size, storedHashes(ctx, pool))
-		if err != nil {
+	if p := r.Published; p != nil && p.Size <= status.Leaves && (p.Size >= status.Published || !r.Fork) {
+		err := holds(ctx, pool, checkpoint{size: p.Size, root: p.Root})
+		if err != nil && !errors.Is(err, errLacks) {
 			return 0, false, err
 		}
-		contained = p.Size >= status.Published && root == p.Root
+		contained = err == nil
 	}
 	if !contained && !r.Fork {
 		return status.Leaves, true, ErrForked
 	}
 	if contained {
-		if err := r.newest(ctx, pool); err != nil {
+		if err := r.newest(ctx, pool, status.Leaves); err != nil {
 			return status.Leaves, false, err
 		}
 	}
@@ -356,24 +354,33 @@ func ClaimedKeys(text, name string) (keys []evidence.LogKey) {
 	return keys
 }
 
-// newest returns ErrNotNewest if this machine or a witness knows of a larger signed tree than the published checkpoint.
-func (r Resumption) newest(ctx context.Context, pool *pgxpool.Pool) error {
+// newest returns ErrNotNewest if the tree lacks what this machine or a witness knows of it.
+func (r Resumption) newest(ctx context.Context, pool *pgxpool.Pool, leaves int64) error {
 	if r.Kept.Size > r.Published.Size {
 		key, err := knownKey(ctx, pool, r.Kept.SignedBy())
 		if err != nil {
 			return err
 		}
 		if !key.Barred {
-			return fmt.Errorf(
-				"%w: this machine has signed a tree of %d leaves, but it has %d", ErrNotNewest, r.Kept.Size, r.Published.Size,
-			)
+			err := errLacks
+			if r.Kept.Size <= leaves {
+				err = holds(ctx, pool, checkpoint{size: r.Kept.Size, root: r.Kept.Root})
+			}
+			if errors.Is(err, errLacks) {
+				return fmt.Errorf("%w: this machine has signed a tree of %d leaves, but it has %d",
+					ErrNotNewest, r.Kept.Size, r.Published.Size)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return r.witnessed(ctx, pool)
 }
 
-// witnessed returns ErrNotNewest if a witness has seen a larger tree than the published checkpoint. It submits the last
-// stored checkpoint to each witness. A witness that has seen another tree answers with its size (C2SP tlog-witness).
+// witnessed returns ErrNotNewest if the tree lacks what a witness has seen of it. It submits the last stored checkpoint
+// to each witness. A witness that has seen another tree answers with its size (C2SP tlog-witness). If that is larger
+// than the published checkpoint, the witness must accept the proof that the stored one extends it.
 func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 	last, err := readCheckpoint(ctx, pool)
 	if err != nil || last.size == 0 {
@@ -383,11 +390,16 @@ func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 	for _, w := range r.Witnesses {
 		asking, cancel := context.WithTimeout(ctx, publishTimeout)
 		_, seen, err := k.submit(asking, w, 0)
+		larger := seen > r.Published.Size
+		if larger && seen <= last.size {
+			_, _, refused := k.submit(asking, w, seen)
+			larger = refused != nil
+		}
 		cancel()
 		switch {
 		case err != nil && !errors.Is(err, errSeenOther):
 			r.Unasked(w.Name(), err)
-		case seen > r.Published.Size:
+		case larger:
 			return fmt.Errorf(
 				"%w: the witness %s has seen a tree of %d leaves, but it has %d", ErrNotNewest, w.Name(), seen, r.Published.Size,
 			)
@@ -400,10 +412,6 @@ func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 var (
 	ErrNotHalted = errors.New("the tree was not halted: there is nothing to resume")
 	ErrForked    = errors.New("the tree does not contain the published checkpoint: published leaves were lost")
-	ErrOlder     = errors.New(
-		"the published checkpoint must be the newest known outside: this one is older than the restored " +
-			"database's own",
-	)
 	ErrNotNewest = errors.New("the published checkpoint must be the newest known outside")
 	ErrSameKey   = errors.New("this log key may have signed the history that was lost, and must not sign another one")
 	ErrKnownKey  = errors.New("this log key was known before: a fork needs a new key")

@@ -241,11 +241,18 @@ func TestRestored(t *testing.T) {
 	if _, _, err := Resume(ctx, pool, Resumption{}); !errors.Is(err, ErrForked) {
 		t.Errorf("nothing to compare with: %v", err)
 	}
-	if _, _, err := Resume(ctx, pool, Resumption{Published: older}); !errors.Is(err, ErrOlder) {
-		t.Errorf("a checkpoint that is older than the backup: %v", err)
+	for what, change := range map[string]func(*evidence.Checkpoint){
+		"another root":  func(c *evidence.Checkpoint) { c.Root[0]++ },
+		"a larger tree": func(c *evidence.Checkpoint) { c.Size = newest.Size + 1 },
+	} {
+		other := *older
+		change(&other)
+		if _, lost, err := Resume(ctx, pool, Resumption{Published: &other}); !errors.Is(err, ErrForked) || !lost {
+			t.Errorf("%s: %v, %v", what, lost, err)
+		}
 	}
-	if size, lost, err := Resume(ctx, pool, Resumption{Published: newest}); err != nil || lost || size != newest.Size {
-		t.Errorf("nothing was lost: %d, %v, %v", size, lost, err)
+	if size, lost, err := Resume(ctx, pool, Resumption{Published: older}); err != nil || lost || size != newest.Size {
+		t.Errorf("an older checkpoint, and nothing was lost: %d, %v, %v", size, lost, err)
 	}
 	register(t, l, o, 2, 1)
 	log.turned(t)

@@ -156,8 +156,7 @@ func (a logs) logResumeCommand() *cobra.Command {
 				},
 			})
 			switch {
-			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked),
-				errors.Is(err, transparency.ErrOlder), errors.Is(err, transparency.ErrNotNewest):
+			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrNotNewest):
 				return cli.NegativeError(err.Error())
 			case errors.Is(err, transparency.ErrSameKey):
 				return cli.NegativeError(strings.TrimSuffix(
