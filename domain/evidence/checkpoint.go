@@ -311,7 +311,7 @@ func (i Inclusion) checkLeaf(payload []byte) error {
 		return err
 	}
 	if *leaf.PayloadSHA256 != sha256.Sum256(payload) {
-		return say.Errorf("the leaf is that of another record")
+		return say.Errorf("the leaf belongs to another record")
 	}
 	return nil
 }
@@ -360,7 +360,7 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 	f.Inclusion = Valid
 	f.note(
 		"The log %s of %d entries holds the record as its entry %d. That is no independent timestamp, and does not show "+
-			"that everybody is shown the same log.",
+			"that every reader sees the same log.",
 		c.Origin, c.Size, e.Inclusion.LeafIndex,
 	)
 	f.countWitnesses(c, e.Inclusion.Checkpoint, trust, opts.Now)

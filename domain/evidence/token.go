@@ -302,7 +302,7 @@ func (t *signedToken) readAttributes(f field, tstInfo []byte, hash crypto.Hash) 
 			}
 		case oid.Equal(oidMessageDigest):
 			if got := values.read("the message digest", der.OCTET_STRING); !bytes.Equal(got.String, digest(hash, tstInfo)) {
-				f.fail("the signed digest is not that of the TSTInfo")
+				f.fail("the signed digest is not the TSTInfo's")
 			}
 		case oid.Equal(oidSigningCertificate), oid.Equal(oidSigningCertificateV2):
 			t.bindSigner(&values, oid.Equal(oidSigningCertificateV2))

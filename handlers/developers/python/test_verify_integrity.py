@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import contextlib
 import io
@@ -162,6 +163,53 @@ class Output(unittest.TestCase):
         self.assertIn("/nowhere/receipt", errors.getvalue())
 
 
+class Messages(ast.NodeVisitor):
+    """The messages in the verifier's source, with a word in each place: what is raised, and what helpers are told to call their subject."""
+
+    raised = ("_Refused", "_Untrusted", "CannotCheck", "ArgumentTypeError")
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+        self.subjects: list[str] = []
+        self.positions: dict[str, int] = {}  # of the parameter what or refusal
+
+    def visit_Module(self, node: ast.Module) -> None:
+        for function in (n for n in ast.walk(node) if isinstance(n, ast.FunctionDef)):
+            names = [a.arg for a in function.args.args if a.arg != "self"]
+            self.positions.update((function.name, names.index(name)) for name in ("what", "refusal") if name in names)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if name in self.raised or name == "append" and ast.unparse(node.func) in ("f.notes.append", "f.reasons.append"):
+            self.add(self.sentences, node.args[0])
+        elif name == "argument":
+            self.add(self.sentences, node.args[1])
+        elif name == "_say":
+            self.add(self.sentences, node.args[0])
+        elif name in self.positions and self.positions[name] < len(node.args):
+            refusal = name == "_check_ed25519"
+            self.add(self.sentences if refusal else self.subjects, node.args[self.positions[name]])
+        self.generic_visit(node)
+
+    def add(self, to: list[str], message: ast.expr) -> None:
+        if isinstance(message, ast.BinOp):  # a sentence and a list
+            message = ast.JoinedStr([message.left, ast.FormattedValue(message.right, -1)])
+        if isinstance(message, ast.Constant):
+            to.append(str(message.value))
+        elif isinstance(message, ast.JoinedStr):
+            to.append("".join(self.sample(part) for part in message.values))
+
+    @staticmethod
+    def sample(part: ast.expr) -> str:
+        if isinstance(part, ast.Constant):
+            return str(part.value)
+        assert isinstance(part, ast.FormattedValue)
+        values = {"when": "T (sequence 1)", "signer": "the origin declared"}
+        values |= dict.fromkeys(("error", "passed", "message", "fault"), "nested deeper than 8")  # one of the other sentences
+        return values.get(ast.unparse(part.value), "word")
+
+
 class Calls(unittest.TestCase):
     def test_long_names_are_cut(self) -> None:
         name = "a" * 500_000
@@ -232,13 +280,37 @@ class Calls(unittest.TestCase):
         for line in outputs["C",].splitlines():
             self.assertTrue(line not in spanish.splitlines() or re.fullmatch(r"\S+ +[a-z-]+|", line), line)
 
-    def test_every_note_has_spanish(self) -> None:
+    def test_every_note_and_reason_has_spanish(self) -> None:
         for v in VECTORS["vectors"]:
-            with contextlib.suppress(CannotCheck):
-                for note in verify_receipt(receipt_of(v), trusted_of(v), document_of(v), **options_of(v)).notes:
-                    self.assertNotEqual(note, verify_integrity._say(note, "es"), v["name"])
+            try:
+                f = verify_receipt(receipt_of(v), trusted_of(v), document_of(v), **options_of(v))
+                sentences = f.notes + f.reasons
+            except CannotCheck as error:
+                sentences = [f"verify_integrity: {error}"]
+            for sentence in sentences:
+                self.assertIsNotNone(verify_integrity._in_spanish(sentence), sentence)
         for english, spanish in verify_integrity._SPANISH.items():
-            self.assertEqual(re.findall(r"{[.]*}", english), re.findall(r"{[.]*}", spanish))
+            self.assertEqual(re.findall(r"{[.!]*}", english), re.findall(r"{[.!]*}", spanish))
+
+    def test_every_message_in_the_source_has_spanish(self) -> None:
+        """Every refusal, the subjects of refusals, and the help, also those that no vector brings about."""
+        messages = Messages()
+        messages.visit(ast.parse(Path(verify_integrity.__file__).read_text(encoding="utf-8")))
+        self.assertGreater(len(messages.sentences), 130)
+        self.assertGreater(len(messages.subjects), 60)
+        for sentence in messages.sentences:
+            self.assertIsNotNone(verify_integrity._in_spanish(sentence), sentence)
+        for subject in messages.subjects:
+            self.assertIsNotNone(verify_integrity._in_spanish(subject, part=True), subject)
+
+    def test_errors_and_help_follow_the_locale(self) -> None:
+        for arguments, said in ((["--help"], "muestra esta ayuda"), (["a"], "faltan argumentos obligatorios: trusted"), (["/none", "b"], "/none: no existe")):
+            with unittest.mock.patch.dict(os.environ, {"LC_ALL": "es_ES.UTF-8"}), contextlib.redirect_stdout(io.StringIO()) as out:
+                with contextlib.redirect_stderr(out):
+                    self.assertEqual(0 if arguments == ["--help"] else 2, main(arguments))
+            self.assertIn(said, out.getvalue())
+            for word in ("usage:", "options:", "show", "required"):
+                self.assertNotIn(word, out.getvalue())
 
     def test_public_names(self) -> None:
         for name in verify_integrity.__all__:

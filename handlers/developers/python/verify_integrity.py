@@ -39,6 +39,8 @@ import base64
 import binascii
 import contextlib
 import dataclasses
+import errno
+import functools
 import hashlib
 import importlib
 import io
@@ -53,6 +55,15 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
+
+def _locale_language() -> str:
+    """The language of the locale: the first of LC_ALL, LC_MESSAGES and LANG that is set (POSIX, XBD section 8.2)."""
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        if locale := os.environ.get(name):
+            return "es" if re.match("es([_.@-]|$)", locale, re.IGNORECASE) else "en"
+    return "en"
+
+
 try:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
@@ -65,8 +76,12 @@ except ImportError as missing:
         raise
     # A command that cannot check exits 2: 1 would say that the receipt is not valid.
     print(
-        f"verify_integrity: the package cryptography is needed and could not be loaded ({missing}); install it, for example with "
-        "python3 -m pip install cryptography",
+        {
+            "en": f"verify_integrity: the package cryptography is needed and could not be loaded ({missing}); install it, for example with "
+            "python3 -m pip install cryptography",
+            "es": f"verify_integrity: hace falta el paquete cryptography y no se ha podido cargar ({missing}); instálelo, por ejemplo con "
+            "python3 -m pip install cryptography",
+        }[_locale_language()],
         file=sys.stderr,
     )
     sys.exit(2)
@@ -137,7 +152,7 @@ def _parse(data: bytes) -> Any:
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_int=_integer, parse_float=_no_number, parse_constant=_no_number)
     except json.JSONDecodeError as error:
-        raise _Refused(f"the text is not one JSON value: {error}") from None
+        raise _Refused(f"the text is not one JSON value (line {error.lineno}, column {error.colno})") from None
     except RecursionError:
         raise _Refused(f"nested deeper than {_MAX_DEPTH}") from None
     _check_tree(value, 0)
@@ -817,7 +832,7 @@ def _check_leaf(text: str, payload: str) -> None:
     _normal_timestamp(leaf["occurredAt"], "leaf, occurredAt", 6)
     _decode(_string(leaf["nonce"], "leaf, nonce"), 16, "leaf, nonce")
     if leaf["payloadSha256"] != hashlib.sha256(payload.encode("utf-8")).hexdigest():
-        raise _Refused("the leaf is that of another record")
+        raise _Refused("the leaf belongs to another record")
 
 
 def _cosigned(checkpoint: _Checkpoint, trusted: TrustedKeys, clock: datetime) -> tuple[dict[str, datetime], list[str]]:
@@ -866,7 +881,7 @@ def _verify_inclusion(f: Findings, envelope: Mapping[str, Any], o: _Options) -> 
             raise _Untrusted("the log key has been revoked")
     f.notes.append(
         f"The log {checkpoint.origin} of {checkpoint.size} entries holds the record as its entry {inclusion['leafIndex']}. "
-        "That is no independent timestamp, and does not show that everybody is shown the same log."
+        "That is no independent timestamp, and does not show that every reader sees the same log."
     )
     if o.trusted._witnesses:
         f.witnessed, f.witnesses = len(cosigned), len({name for name, _ in o.trusted._witnesses})
@@ -1217,7 +1232,7 @@ def _check_signer(info: Any, listed: Any, tst_info: bytes, certificates: Sequenc
     if attributes.get(_CONTENT_TYPE) != expected:
         raise _Refused("the signed attributes must name the content type TSTInfo")
     if attributes.get(_MESSAGE_DIGEST) != asn1.core.OctetString(hashlib.new(digest, tst_info).digest()).dump():
-        raise _Refused("the signed digest is not that of the TSTInfo")
+        raise _Refused("the signed digest is not the TSTInfo's")
     _check_binding(attributes, signer, asn1)
 
     algorithm = _algorithm(info["signature_algorithm"], "the signature's algorithm")
@@ -1828,8 +1843,8 @@ def limits(language: str = "en", certificate: bool = False) -> Sequence[str]:
 # --- Command line ---------------------------------------------------------------
 
 
-# Sentences of the command in Spanish, by their English forms, in which {} is a word and {...} any text. Names and values of findings, and
-# JSON, have no language.
+# Sentences of the command in Spanish, and their parts, by their English forms: {} is a word, {...} a part that is looked up too, and {!} any
+# text as it is. Names of members and findings, values of findings, and JSON have no language.
 _SPANISH: Final[Mapping[str, str]] = {
     "note": "nota",
     "NOT VALID": "NO VÁLIDO",
@@ -1843,21 +1858,21 @@ _SPANISH: Final[Mapping[str, str]] = {
     "{} as of {} (sequence {}); not the present state": "{} en {} (secuencia {}); no es el estado actual",
     "existed before {}, says {}": "existía antes de {}, según {}",
     "{} of {}": "{} de {}",
-    "{}, received at {} by the clock of {...}": "{}, recibido el {} según el reloj de {...}",
-    "{}, issued at {} by the clock of {...}": "{}, emitido el {} según el reloj de {...}",
+    "{}, received at {} by the clock of {!}": "{}, recibido el {} según el reloj de {!}",
+    "{}, issued at {} by the clock of {!}": "{}, emitido el {} según el reloj de {!}",
     "The log's key was revoked, since {}; a checkpoint that a pinned authority stamped before that holds the record.": "La clave del registro de transparencia está revocada desde {}; un punto de control que una autoridad de confianza selló antes contiene el registro.",
     "The log's key was revoked, since {}; before that {} pinned witnesses had cosigned the checkpoint.": "La clave del registro de transparencia está revocada desde {}; antes, {} testigos de confianza habían cofirmado el punto de control.",
-    "The log {} of {} entries holds the record as its entry {}. That is no independent timestamp, and does not show that everybody is shown the same log.": "El registro de transparencia {}, de {} entradas, contiene el registro en la entrada {}. No es un sello de tiempo independiente ni muestra que todos vean lo mismo.",
-    "Cosignatures of pinned witnesses do not hold and are not counted: {...}": "No se cuentan las cofirmas de testigos de confianza que no se sostienen: {...}",
-    "Cosignatures of the checkpoint were not checked; they are no trusted timestamps: {...}": "No se han comprobado cofirmas del punto de control; no son sellos de tiempo de confianza: {...}",
+    "The log {} of {} entries holds the record as its entry {}. That is no independent timestamp, and does not show that every reader sees the same log.": "El registro de transparencia {}, de {} entradas, contiene el registro en la entrada {}. No es un sello de tiempo independiente ni muestra que todos vean lo mismo.",
+    "Cosignatures of pinned witnesses do not hold and are not counted: {!}": "No se cuentan las cofirmas de testigos de confianza que no se sostienen: {!}",
+    "Cosignatures of the checkpoint were not checked; they are no trusted timestamps: {!}": "No se han comprobado cofirmas del punto de control; no son sellos de tiempo de confianza: {!}",
     "The timestamps were not checked: the trusted keys name no timestamp authority, or no key of the log.": "No se han comprobado los sellos de tiempo: las claves de confianza no nombran ninguna autoridad o ninguna clave del registro de transparencia.",
     "The timestamps were not checked: that needs the package asn1crypto (Debian: python3-asn1crypto; else python3 -m pip install asn1crypto).": "No se han comprobado los sellos de tiempo: hace falta el paquete asn1crypto (Debian: python3-asn1crypto; si no, python3 -m pip install asn1crypto).",
     "A token of the timestamp authority {} was passed over: it is not pinned.": "Se ha pasado por alto un sello de la autoridad {}: no está entre las de confianza.",
-    "A token of {} was passed over: the log key has been revoked, and no pinned authority stamped the checkpoint before {}.": "Se ha pasado por alto un sello de {}: la clave del registro de transparencia fue revocada y ninguna autoridad de confianza selló el punto de control antes de {}.",
+    "A token of {} was passed over: {...}.": "Se ha pasado por alto un sello de {}: {...}.",
     "Without the references nothing is said about company, source, document and version.": "Sin las referencias no se dice nada sobre empresa, origen, documento y versión.",
     "Without an observation nothing is said about the version's state.": "Sin una observación no se dice nada sobre el estado de la versión.",
     "The proof of inclusion in the transparency log was not checked: the trusted keys name no key of the log.": "No se ha comprobado la prueba de inclusión en el registro de transparencia: las claves de confianza no nombran ninguna de él.",
-    "{...}: its key has been revoked, so it says nothing": "{...}: su clave fue revocada, así que no dice nada",
+    "{...}: its key has been revoked, so it says nothing": "{...}: su clave está revocada, así que no dice nada",
     "Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.": "No queda acreditado si el certificado sigue siendo válido o fue sustituido o revocado: solo el servicio puede decirlo, en línea.",
     "The signing key has been retired; it stays trusted.": "La clave de firma se ha retirado del uso; sigue siendo de confianza.",
     "The signing key was revoked, since {}; {} says that the record existed before {}, so it is accepted.": "La clave de firma está revocada desde {}; {} dice que el registro existía antes de {}, así que se acepta.",
@@ -1876,40 +1891,253 @@ _SPANISH: Final[Mapping[str, str]] = {
     "status as of: the record had been revoked by {} (sequence {})": "statusAsOf: el registro ya estaba revocado en {} (secuencia {})",
     "observation: the record had been revoked by {}": "observation: el registro ya estaba revocado en {}",
     "file: its SHA-256 is not the registered one: it may be another version, or its metadata may have changed": "file: su SHA-256 no es el registrado: puede ser otra versión o pueden haber cambiado sus metadatos",
-    "{...}: the key is not among the trusted keys": "{...}: la clave no está entre las claves de confianza",
-    "{...}: the key has been revoked": "{...}: la clave fue revocada",
-    "{...}: the key has been revoked, and no pinned authority stamped the record before {}": "{...}: la clave fue revocada y ninguna autoridad de confianza selló el registro antes de {}",
-    "{...}: the log key has been revoked": "{...}: la clave del registro de transparencia fue revocada",
-    "{...}: the log key has been revoked, and no pinned authority stamped the checkpoint before {}": "{...}: la clave del registro de transparencia fue revocada y ninguna autoridad de confianza selló el punto de control antes de {}",
-    "{...}: none of its tokens is of a pinned authority": "{...}: ninguno de sus sellos es de una autoridad de confianza",
-    "{...}: the signature does not belong to the payload": "{...}: la firma no corresponde al payload",
-    "{...}: the receipt's key differs from the trusted key of the same keyId": "{...}: la clave del justificante difiere de la clave de confianza con el mismo keyId",
-    "{...}: they are not those that the record was signed with": "{...}: no son las referencias con las que se firmó el registro",
-    "{...}: it is older than the record": "{...}: es anterior al registro",
-    "{...}: it is about another record": "{...}: se refiere a otro registro",
-    "{...}: it lies in the future of this computer's clock": "{...}: queda en el futuro según el reloj de este equipo",
-    "{...}: its moment lies before the record": "{...}: su momento es anterior al registro",
-    "{...}: its moment lies after it was observed": "{...}: su momento es posterior a la observación",
+    "the key is not among the trusted keys": "la clave no está entre las claves de confianza",
+    "the key has been revoked": "la clave está revocada",
+    "the key has been revoked: {...}": "la clave está revocada: {...}",
+    "the key has been revoked, and no pinned authority stamped the record before {}": "la clave está revocada y ninguna autoridad de confianza selló el registro antes de {}",
+    "the key has been revoked, and the receipt's differs from the one of the same keyId": "la clave está revocada y la del justificante difiere de la que tiene el mismo keyId",
+    "the log key has been revoked": "la clave del registro de transparencia está revocada",
+    "the log key has been revoked, and no pinned authority stamped the checkpoint before {}": "la clave del registro de transparencia está revocada y ninguna autoridad de confianza selló el punto de control antes de {}",
+    "no pinned log key of its origin signed the checkpoint": "ninguna clave de confianza del registro de transparencia firmó el punto de control",
+    "no token counts": "no cuenta ningún sello",
+    "none of its tokens is of a pinned authority": "ninguno de sus sellos es de una autoridad de confianza",
+    "the signer's certificate does not lead to one that is pinned for {}": "el certificado del firmante no lleva a ninguno de los fijados para {}",
+    "the signer's certificate had expired, or was not valid yet": "el certificado del firmante había caducado o todavía no era válido",
+    "the signer's certificate has a critical extension that is not known here (RFC 5280, section 4.2)": "el certificado del firmante tiene una extensión crítica que aquí no se conoce (RFC 5280, sección 4.2)",
+    "the signature does not belong to the payload": "la firma no corresponde al payload",
+    "the signature does not belong to it": "la firma no le corresponde",
+    "the log's signature does not belong to it": "la firma del registro de transparencia no le corresponde",
+    "not its signature": "la firma no es suya",
+    "not a cosignature of this verifier's past": "no es una cofirma del pasado de este verificador",
+    "the receipt's key differs from the trusted key of the same keyId": "la clave del justificante difiere de la clave de confianza con el mismo keyId",
+    "they are not those that the record was signed with": "no son las referencias con las que se firmó el registro",
+    "it is older than the record": "es anterior al registro",
+    "it is about another record": "se refiere a otro registro",
+    "it lies in the future of this computer's clock": "queda en el futuro según el reloj de este equipo",
+    "its moment lies before the record": "su momento es anterior al registro",
+    "its moment lies after it was observed": "su momento es posterior a la observación",
+    "it needs the member inclusion, whose leaf it proves": "necesita el campo inclusion, cuya hoja prueba",
+    "the leaf belongs to another record": "la hoja es de otro registro",
+    "treeSize is not the checkpoint's, or leafIndex lies beyond the tree": "treeSize no es el del punto de control, o leafIndex queda fuera del árbol",
+    "the hashes do not lead from the leaf to the checkpoint's root": "los hashes no llevan de la hoja a la raíz del punto de control",
+    "there are more hashes than the tree has levels": "hay más hashes que niveles en el árbol",
+    "there are fewer hashes than the tree has levels": "hay menos hashes que niveles en el árbol",
+    "a signature is too short": "una firma es demasiado corta",
+    "a signature line is not of the form of a signed note": "una línea de firma no tiene la forma de una nota firmada",
+    "a signature of the log stands twice": "una firma del registro de transparencia está dos veces",
+    "{...} must be three lines, a blank one and 1 to 100 signatures, each ended by a newline": "{...} debe tener tres líneas, una en blanco y de 1 a 100 firmas, cada una terminada por un salto de línea",
+    "{...} must have a size within 2^53-1": "{...} debe tener un tamaño de 2^53-1 como máximo",
+    "{...} must have no control characters but newlines": "{...} no debe tener más caracteres de control que saltos de línea",
+    "critical must be names of members of the file, at least one and each once": "critical deben ser nombres de campos del archivo, al menos uno y cada uno una vez",
+    "the file says that its member {!} must be understood, and this verifier does not know it: use a newer one": "el archivo dice que hay que entender su campo {!}, y este verificador no lo conoce: use uno más nuevo",
+    "nested deeper than {}": "hay más de {} niveles de anidamiento",
+    "only strings, integers and objects are signed": "solo se firman textos, enteros y objetos",
+    "payload against its schema: {!}": "payload según su esquema: {!}",
+    "payload must be of contract {} in this place": "payload debe ser aquí del contrato {}",
+    "the text is not in the canonical form of RFC 8785": "el texto no está en la forma canónica de RFC 8785",
+    "the text begins with a byte order mark": "el texto empieza con una marca de orden de bytes",
+    "the text is not UTF-8 (at byte {})": "el texto no está en UTF-8 (en el byte {})",
+    "the text is not one JSON value (line {}, column {})": "el texto no es un único valor JSON (línea {}, columna {})",
+    "the member {!} appears more than once": "el campo {!} aparece más de una vez",
+    "a lone surrogate stands for no character": "un surrogate suelto no representa ningún carácter",
+    "a string must have no U+0000": "un texto no debe contener U+0000",
+    "an integer must be within 2^53-1 and not minus zero": "un entero debe estar dentro de 2^53-1 y no ser menos cero",
+    "an integer must be in plain digits, not {!}": "un entero se escribe solo con cifras, no {!}",
+    "status must be current, superseded or revoked": "status debe ser current, superseded o revoked",
+    "the file must have at most {} bytes": "el archivo debe tener {} bytes como máximo",
+    "timestampAuthorities must be at most {}": "timestampAuthorities debe tener {} como máximo",
+    "{...} must be a string": "{...} debe ser un texto",
+    "{...} must be an object": "{...} debe ser un objeto",
+    "{...} must be an array": "{...} debe ser una lista",
+    "{...} must be an integer from {} to {}": "{...} debe ser un entero de {} a {}",
+    "{...} must be a timestamp such as 2026-11-20T14:03:00Z": "{...} debe ser una fecha y hora como 2026-11-20T14:03:00Z",
+    "{...} must be a real date and time of the years 1 to 9999": "{...} debe ser una fecha y hora que exista, de los años 1 a 9999",
+    "{...} must be a real date and time": "{...} debe ser una fecha y hora que exista",
+    "{...} must be in UTC with Z and at most {} digits of fraction without zeros at the end": "{...} debe estar en UTC con Z y {} decimales como máximo, sin ceros al final",
+    "{...} must be in UTC, with at most 6 digits of fraction and no zeros at the end": "{...} debe estar en UTC, con 6 decimales como máximo y sin ceros al final",
+    "{...} must be in the one spelling of base64": "{...} debe estar en la forma única de base64",
+    "{...} must be {} bytes, in the one spelling of base64url": "{...} debe tener {} bytes, en la forma única de base64url",
+    "{...} must be 32 bytes": "{...} debe tener 32 bytes",
+    "{...} must be SHA-256, SHA-384 or SHA-512": "{...} debe ser SHA-256, SHA-384 o SHA-512",
+    "{...} must be active or retired": "{...} debe ser active o retired",
+    "{...} must be one element and nothing after it": "{...} debe ser un solo elemento, sin nada detrás",
+    "{...} must be the verifier key of a signed note, of type {} and with its own name and hash": "{...} debe ser la clave de verificación de una nota firmada, de tipo {} y con su nombre y su hash",
+    "{...} must have 1 to {} certificates": "{...} debe tener de 1 a {} certificados",
+    "{...} must have 1 to {} elements": "{...} debe tener de 1 a {} elementos",
+    "{...} must have at most {} bytes": "{...} debe tener {} bytes como máximo",
+    "{...} must have the form that is documented": "{...} debe tener la forma documentada",
+    "{...} must have the reason compromised or revoked": "{...} debe tener reason compromised o revoked",
+    "{...} must hold the elements of its standard, and no others": "{...} debe tener los elementos de su norma y ningún otro",
+    "{...} must be an X.509 certificate in DER": "{...} debe ser un certificado X.509 en DER",
+    "{...} must be {}": "{...} debe ser {}",
+    "{...} is given twice": "{...} está dos veces",
+    "{...} cannot be read: {!}": "no se puede leer {...}: {!}",
+    "{...} is cut off": "{...} está incompleto",
+    "{...} is not in DER": "{...} no está en DER",
+    "a length is not in DER": "una longitud no está en DER",
+    "an element is not in DER": "un elemento no está en DER",
+    "it is repeated": "está repetida",
+    "its keyId is repeated": "su keyId está repetido",
+    "its name is repeated": "su nombre está repetido",
+    "keyHash does not belong to verifierKey": "keyHash no corresponde a verifierKey",
+    "keyId or fingerprintSha256 does not belong to the key": "keyId o fingerprintSha256 no corresponde a la clave",
+    "the same key has another role too": "la misma clave tiene además otra función",
+    "there is no member {!}": "no existe el campo {!}",
+    "{!} missing": "falta {!}",
+    "a certificate has an extension twice": "un certificado tiene una extensión dos veces",
+    "a certificate must be of version 3 where it has extensions, and not name version 1": "un certificado con extensiones debe ser de la versión 3, y no nombrar la versión 1",
+    "a certificate names two algorithms of its signature": "un certificado nombra dos algoritmos de su firma",
+    "a certificate's serial number must not be negative": "el número de serie de un certificado no debe ser negativo",
+    "a certificate's signature must be of whole bytes": "la firma de un certificado debe tener bytes enteros",
+    "a certificate's validity must be of the years 1 to 9999": "el plazo de validez de un certificado debe ser de los años 1 a 9999",
+    "a certificate's validity must be of whole seconds in UTC": "el plazo de validez de un certificado debe tener segundos enteros en UTC",
+    "a signed attribute must stand once": "un atributo firmado debe estar una sola vez",
+    "an RSA key must have 2048 to 8192 bits and an odd exponent from 3 to 2^31-1, and not be for PSS": "una clave RSA debe tener de 2048 a 8192 bits y un exponente impar de 3 a 2^31-1, y no ser para PSS",
+    "genTime is not the token's": "genTime no es el del sello",
+    "the signer's certificate is not for signatures": "el certificado del firmante no es para firmas",
+    "the signer's certificate must be for time stamping alone, say so critically, and be no authority's": "el certificado del firmante debe ser solo para sellado de tiempo, indicarlo en una extensión crítica y no ser de una autoridad de certificación",
+    "the TSTInfo has an extension twice, or a critical one, which no verifier here knows": "el TSTInfo tiene una extensión dos veces, o una crítica, que aquí no se conoce",
+    "the accuracy is out of bounds": "la precisión está fuera de los límites",
+    "the imprint must be of SHA-256": "la huella sellada debe ser SHA-256",
+    "the key does not fit the signature: it must be RSA, or on P-256, P-384 or P-521": "la clave no corresponde a la firma: debe ser RSA o de P-256, P-384 o P-521",
+    "the point of a certificate's key must be written out, and be on P-224, P-256, P-384 or P-521": "el punto de la clave de un certificado debe estar sin comprimir y ser de P-224, P-256, P-384 o P-521",
+    "the signature must be RSA (PKCS #1 version 1.5) or ECDSA, with the signer's digest": "la firma debe ser RSA (PKCS #1 versión 1.5) o ECDSA, con el resumen del firmante",
+    "the signed attributes must name the content type TSTInfo": "los atributos firmados deben nombrar el tipo de contenido TSTInfo",
+    "the signed attributes must name the signing certificate": "los atributos firmados deben nombrar el certificado de firma",
+    "the signed attributes must stand in the order of DER": "los atributos firmados deben ir en el orden de DER",
+    "the signed digest is not the TSTInfo's": "el resumen firmado no es el del TSTInfo",
+    "the signer must be of version 1, and be named by issuer and serial number": "el firmante debe ser de la versión 1 y nombrarse por su emisor y número de serie",
+    "the signer must name exactly one of the token's certificates": "el firmante debe nombrar exactamente uno de los certificados del sello",
+    "the signer's digest is not the listed one": "el algoritmo de resumen del firmante no es el de la lista",
+    "the signing certificate that is named is not the signer's": "el certificado de firma que se nombra no es el del firmante",
+    "the token is earlier than the record was received: one of the two clocks is wrong": "el sello es anterior a la recepción del registro: uno de los dos relojes está mal",
+    "the token is no CMS SignedData": "el sello no es un SignedData de CMS",
+    "the token lies in the future of this computer's clock": "el sello queda en el futuro según el reloj de este equipo",
+    "the token must have one digest algorithm and one signer": "el sello debe tener un algoritmo de resumen y un firmante",
+    "the token stamps something else": "el sello es de otra cosa",
+    "the version of the TSTInfo must be 1": "la versión del TSTInfo debe ser 1",
+    "the version of the token's signed data must be 3": "la versión de los datos firmados del sello debe ser 3",
+    "what the token signs is no TSTInfo": "lo que firma el sello no es un TSTInfo",
+    "key usage": "uso de la clave",
+    "status as of": "statusAsOf",
+    "trusted keys": "claves de confianza",
+    "the file": "el archivo",
+    "receipt": "justificante",
+    "hash {}": "hash {}",
+    "key {}": "clave {}",
+    "revoked key {}": "clave revocada {}",
+    "log key {}": "clave del registro de transparencia {}",
+    "witness key {}": "clave de testigo {}",
+    "timestamp authority {}": "autoridad de sellado de tiempo {}",
+    "timestamp {}": "sello de tiempo {}",
+    "certificate {}": "certificado {}",
+    "keyStatus of {}": "keyStatus de {}",
+    "root": "raíz",
+    "size": "tamaño",
+    "certificate": "certificado",
+    "a certificate": "un certificado",
+    "a certificate's key": "la clave de un certificado",
+    "a certificate's signature": "la firma de un certificado",
+    "a certificate's validity": "el plazo de validez de un certificado",
+    "a signed attribute": "un atributo firmado",
+    "algorithm": "el algoritmo",
+    "an extension of a certificate": "una extensión de un certificado",
+    "an extension of the TSTInfo": "una extensión del TSTInfo",
+    "the TSTInfo": "el TSTInfo",
+    "the accuracy": "la precisión",
+    "the encapsulated content": "el contenido encapsulado",
+    "the imprint": "la huella sellada",
+    "the imprint's digest": "el algoritmo de la huella sellada",
+    "the listed digest": "el algoritmo de resumen de la lista",
+    "the set of X.509 certificates, at most 8,": "el conjunto de certificados X.509, 8 como máximo,",
+    "the signature's algorithm": "el algoritmo de la firma",
+    "the signed attributes": "los atributos firmados",
+    "the signed data, which has certificates and no revocation lists,": "los datos firmados, con certificados y sin listas de revocación,",
+    "the signer's digest": "el algoritmo de resumen del firmante",
+    "the signer's name": "el nombre del firmante",
+    "the signer, which has signed attributes and no unsigned ones,": "el firmante, con atributos firmados y sin otros,",
+    "the signing certificate": "el certificado de firma",
+    "the signing certificate's digest": "el resumen del certificado de firma",
+    "the token": "el sello",
+    "what a certificate signs": "lo que firma un certificado",
+    "both schemas must be given, or neither": "hay que dar los dos esquemas o ninguno",
+    "not a JSON Schema: {!}": "no es un JSON Schema: {!}",
+    "require_witnesses must be 0 or more": "require_witnesses debe ser 0 o más",
+    "validation against schemas needs the package jsonschema": "para validar según los esquemas hace falta el paquete jsonschema",
+    "{!}: must be a regular file, no directory, pipe or device": "{!}: debe ser un archivo regular, no un directorio, una tubería ni un dispositivo",
+    "{!}: no such file or directory": "{!}: no existe el archivo o el directorio",
+    "{!}: permission denied": "{!}: permiso denegado",
+    "{!}: it is a directory": "{!}: es un directorio",
+    "{!}: no file can have this name": "{!}: ningún archivo puede tener ese nombre",
+    "{!}: it cannot be read ({!})": "{!}: no se puede leer ({!})",
+    "the result could not be written: {!}": "no se ha podido escribir el resultado: {!}",
+    "must be a number of witnesses": "debe ser un número de testigos",
+    "Verifies a receipt offline against trusted keys that you pinned, and compares a document with it.": "Verifica un justificante sin conexión con las claves de confianza que usted fijó, y compara un documento con él.",
+    "Exit code 0: everything supplied holds. 1: something does not, differs, or was revoked. 2: it could not be checked.": "Código de salida 0: todo lo aportado se sostiene. 1: algo no se sostiene, difiere o está revocado. 2: no se ha podido comprobar.",
+    "saved evidence, a public receipt, or a downloaded certificate": "evidencia guardada, un justificante público o un certificado descargado",
+    "a trusted-keys file that you got through a channel you trust": "un archivo de claves de confianza que obtuvo por un medio en el que confía",
+    "the file to compare": "el archivo que se compara",
+    "show this help and exit": "muestra esta ayuda y termina",
+    "fail where the references are absent": "falla si faltan las referencias",
+    "fail unless the evidence shows that the version was current when it was saved": "falla salvo que la evidencia muestre que la versión estaba vigente cuando se guardó",
+    "fail unless a valid proof shows that the transparency log holds the record": "falla salvo que una prueba válida muestre que el registro de transparencia contiene el registro",
+    "fail unless a pinned timestamp authority stamped a checkpoint that holds the record": "falla salvo que una autoridad de sellado de tiempo de confianza haya sellado un punto de control que contenga el registro",
+    "fail unless N pinned witnesses cosigned the checkpoint of the proof": "falla salvo que N testigos de confianza hayan cofirmado el punto de control de la prueba",
+    "accept a signature under a revoked key where a pinned timestamp authority stamped the record before the revocation": "acepta una firma de una clave revocada si una autoridad de sellado de tiempo de confianza selló el registro antes de la revocación",
+    "print JSON": "muestra JSON",
+    "of the output; by default that of the locale, and English with --json": "de la salida; por omisión, el del entorno, e inglés con --json",
+    "usage: ": "uso: ",
+    "positional arguments": "argumentos",
+    "options": "opciones",
+    "the following arguments are required: {!}": "faltan argumentos obligatorios: {!}",
+    "unrecognized arguments: {!}": "argumentos desconocidos: {!}",
+    "ambiguous option: {!} could match {!}": "opción ambigua: {!} puede ser {!}",
+    "argument {}": "argumento {}",
+    "expected one argument": "necesita un valor",
+    "ignored explicit argument {!}": "no admite el valor {!}",
+    "invalid choice: {!} (choose from {!})": "valor no válido: {!} (elija entre {!})",
+    "{!}: error: {...}": "{!}: error: {...}",
+    "verify_integrity: {...}": "verify_integrity: {...}",
 }
+
+
+_PLACE: Final = re.compile(r"\{(?:\.\.\.|!)?\}")
+
+
+@functools.cache
+def _patterns() -> list[tuple[re.Pattern[str], list[str], str]]:
+    """The English forms as patterns, with the places in each, and the Spanish forms for str.format."""
+    made = []
+    for english, spanish in _SPANISH.items():
+        places = _PLACE.findall(english)
+        pattern = "".join(part + place for part, place in zip(map(re.escape, _PLACE.split(english)), [*(r"(\S+)" if p == "{}" else "(.+)" for p in places), ""]))
+        made.append((re.compile(pattern, re.DOTALL), places, _PLACE.sub("{}", spanish)))
+    return made
+
+
+def _in_spanish(text: str, part: bool = False) -> str | None:
+    """A sentence in Spanish, or a part of one, which may be a name; None if Spanish lacks any of it."""
+    for pattern, places, spanish in _patterns():
+        if found := pattern.fullmatch(text):
+            said = [_in_spanish(group, part=True) if place == "{...}" else group for place, group in zip(places, found.groups())]
+            if None not in said:
+                return spanish.format(*said)
+    if part and re.fullmatch("[A-Za-z0-9]+", text):  # the name of a member or of a finding
+        return text
+    for separator in (": ", ", ") if part else (": ",):
+        before, _, after = text.partition(separator)
+        first, second = (_in_spanish(before, part=True), _in_spanish(after, part=separator == ", ")) if after else (None, None)
+        if first is not None and second is not None:
+            return first + separator + second
+    return None
 
 
 def _say(text: str, language: str) -> str:
     """A sentence in a language; one that Spanish lacks stays English as a whole."""
-    if language != "es":
-        return text
-    for english, spanish in _SPANISH.items():
-        pattern = re.escape(english).replace(r"\{\.\.\.\}", "(.+)").replace(r"\{\}", r"(\S+)")
-        if found := re.fullmatch(pattern, text):
-            return spanish.replace("{...}", "{}").format(*found.groups())
-    return text
+    return (_in_spanish(text) if language == "es" else None) or text
 
 
-def _locale_language() -> str:
-    """The language of the locale: the first of LC_ALL, LC_MESSAGES and LANG that is set (POSIX, XBD section 8.2)."""
-    for name in ("LC_ALL", "LC_MESSAGES", "LANG"):
-        if locale := os.environ.get(name):
-            return "es" if re.match("es([_.@-]|$)", locale, re.IGNORECASE) else "en"
-    return "en"
+_LABELS: Final = ("note", "NOT VALID", "verdict")  # of lines; all others are names of findings
 
 
 def _describe(f: Findings) -> list[tuple[str, str]]:
@@ -1946,14 +2174,14 @@ def _visible(text: str) -> str:
     return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _write(text: str) -> bool:
+def _write(text: str, language: str) -> bool:
     """Whether standard output has taken the text."""
     try:
         sys.stdout.write(_visible(text))
         sys.stdout.flush()
         return True
     except (AttributeError, OSError) as error:  # AttributeError: it is closed
-        print(f"verify_integrity: the result could not be written: {error}", file=sys.stderr)
+        print(_say(f"verify_integrity: the result could not be written: {error}", language), file=sys.stderr)
         if isinstance(sys.stdout, io.TextIOWrapper):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again at its end
         return False
@@ -1965,30 +2193,75 @@ def _count(text: str) -> int:
     return int(text)
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose help and errors are in a language."""
+
+    def __init__(self, language: str) -> None:
+        super().__init__(
+            description=_say("Verifies a receipt offline against trusted keys that you pinned, and compares a document with it.", language),
+            epilog=_say("Exit code 0: everything supplied holds. 1: something does not, differs, or was revoked. 2: it could not be checked.", language),
+            add_help=False,
+        )
+        self.language = language
+        self.arguments = self.add_argument_group(_say("positional arguments", language))
+        self.options = self.add_argument_group(_say("options", language))
+
+    def argument(self, name: str, help: str, **more: Any) -> None:
+        (self.options if name.startswith("-") else self.arguments).add_argument(
+            *(("-h", name) if name == "--help" else (name,)), help=_say(help, self.language), **more
+        )
+
+    def format_usage(self) -> str:
+        return super().format_usage().replace("usage: ", _say("usage: ", self.language), 1)
+
+    def format_help(self) -> str:
+        return super().format_help().replace("usage: ", _say("usage: ", self.language), 1)
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(2, _say(f"{self.prog}: error: {message}", self.language) + "\n")
+
+
+_FILE_FAULTS: Final[Mapping[int | None, str]] = {
+    errno.ENOENT: "no such file or directory", errno.EACCES: "permission denied", errno.EISDIR: "it is a directory",
+}
+
+
+def _file_fault(error: OSError) -> str:
+    return f"{error.filename}: {_FILE_FAULTS.get(error.errno) or f'it cannot be read ({error.strerror or error})'}"
+
+
+def _wanted_language(arguments: Sequence[str]) -> str:
+    """The language of the command's own messages, which are needed before the arguments are read: the value of --language, or the locale's."""
+    for given, value in zip(arguments, [*arguments[1:], ""]):
+        if given.partition("=")[0] == "--language" and (chosen := given.partition("=")[2] or value) in _LIMITS:
+            return chosen
+    return _locale_language()
+
+
 def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
     """Runs the command line and returns the exit code."""
-    parser = argparse.ArgumentParser(
-        description="Verifies a receipt offline against trusted keys that you pinned, and compares a document with it.",
-        epilog="Exit code 0: everything supplied holds. 1: something does not, differs, or was revoked. 2: it could not be checked.",
+    spoken = _wanted_language(sys.argv[1:] if argv is None else argv)
+    parser = _Parser(spoken)
+    parser.argument("receipt", "saved evidence, a public receipt, or a downloaded certificate")
+    parser.argument("trusted", "a trusted-keys file that you got through a channel you trust")
+    parser.argument("document", "the file to compare", nargs="?")
+    parser.argument("--help", "show this help and exit", action="help")
+    parser.argument("--require-references", "fail where the references are absent", action="store_true")
+    parser.argument("--require-current", "fail unless the evidence shows that the version was current when it was saved", action="store_true")
+    parser.argument("--require-inclusion", "fail unless a valid proof shows that the transparency log holds the record", action="store_true")
+    parser.argument("--require-timestamp", "fail unless a pinned timestamp authority stamped a checkpoint that holds the record", action="store_true")
+    parser.argument("--require-witnesses", "fail unless N pinned witnesses cosigned the checkpoint of the proof", type=_count, default=0, metavar="N")
+    parser.argument(
+        "--accept-stamped-before-revocation",
+        "accept a signature under a revoked key where a pinned timestamp authority stamped the record before the revocation", action="store_true",
     )
-    parser.add_argument("receipt", help="saved evidence, a public receipt, or a downloaded certificate")
-    parser.add_argument("trusted", help="a trusted-keys file that you got through a channel you trust")
-    parser.add_argument("document", nargs="?", help="the file to compare")
-    parser.add_argument("--require-references", action="store_true", help="fail where the references are absent")
-    parser.add_argument("--require-current", action="store_true", help="fail unless the evidence shows that the version was current when it was saved")
-    parser.add_argument("--require-inclusion", action="store_true", help="fail unless a valid proof shows that the transparency log holds the record")
-    parser.add_argument("--require-timestamp", action="store_true", help="fail unless a pinned timestamp authority stamped a checkpoint that holds the record")
-    parser.add_argument("--require-witnesses", type=_count, default=0, metavar="N", help="fail unless N pinned witnesses cosigned the checkpoint of the proof")
-    parser.add_argument(
-        "--accept-stamped-before-revocation", action="store_true",
-        help="accept a signature under a revoked key where a pinned timestamp authority stamped the record before the revocation",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--language", choices=sorted(_LIMITS), help="of the output; by default that of the locale, and English with --json")
+    parser.argument("--json", "print JSON", action="store_true")
+    parser.argument("--language", "of the output; by default that of the locale, and English with --json", choices=sorted(_LIMITS))
     try:
         args = parser.parse_args(argv)
     except SystemExit as end:  # help, or a wrong argument
-        return int(end.code or 0) if _write("") else 2
+        return int(end.code or 0) if _write("", spoken) else 2
     except OSError:
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -2000,8 +2273,11 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
             require_inclusion=args.require_inclusion, require_timestamp=args.require_timestamp, require_witnesses=args.require_witnesses,
             accept_stamped_before_revocation=args.accept_stamped_before_revocation, now=now,
         )
-    except (CannotCheck, OSError, ValueError) as error:  # ValueError: a name that no file can have
-        print(_visible(f"verify_integrity: {error}"), file=sys.stderr)
+    except (CannotCheck, OSError, ValueError) as error:
+        fault = _file_fault(error) if isinstance(error, OSError) else str(error)
+        if isinstance(error, ValueError):
+            fault = f"{args.receipt}, {args.trusted}, {args.document}: no file can have this name"
+        print(_visible(_say(f"verify_integrity: {fault}", spoken)), file=sys.stderr)
         return 2
     language = args.language or ("en" if args.json else _locale_language())
     sentences = limits(language, f.certificate is not None)
@@ -2009,9 +2285,9 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
         lines = [json.dumps({**f.as_json(), "limits": sentences}, ensure_ascii=False, indent=2)]
     else:
         titles = _TITLES if f.certificate is None else _CERTIFICATE_TITLES
-        lines = [f"{_say(name, language):<13} {_say(text, language)}" for name, text in _describe(f)]
+        lines = [f"{_say(name, language) if name in _LABELS else name:<13} {_say(text, language)}" for name, text in _describe(f)]
         lines += [f"\n{titles[language]}:"] + [f"- {sentence}" for sentence in sentences]
-    return f.exit_code if _write("\n".join(lines) + "\n") else 2
+    return f.exit_code if _write("\n".join(lines) + "\n", spoken) else 2
 
 
 if __name__ == "__main__":
