@@ -54,7 +54,7 @@ const thisProgram = "/proc/self/exe"
 // Config sets the limits of an Analyzer. A zero field means the default.
 type Config struct {
 	Program string        // program to start with Command as its only argument; default: this program
-	Workers int           // concurrent analyses; default and maximum: one per core
+	Workers int           // concurrent analyses; default and maximum: GOMAXPROCS
 	Queue   int           // analyses waiting for a worker; one organization may have half of them; default 64
 	Memory  int64         // bytes of memory per child; default 512 MiB
 	CPU     time.Duration // CPU time per child, rounded up to seconds; default 20 s
@@ -77,7 +77,7 @@ func New(cfg Config) (*Analyzer, error) {
 	if cfg.Workers < 0 || cfg.Queue < 0 || cfg.Memory < 0 || cfg.CPU < 0 || cfg.Wall < 0 {
 		return nil, errors.New("analyzer: a limit is negative")
 	}
-	cores := runtime.NumCPU()
+	cores := runtime.GOMAXPROCS(0) // a container may have fewer processors than its machine
 	cfg.Program, cfg.Workers, cfg.Queue = cmp.Or(cfg.Program, thisProgram), min(
 		cmp.Or(cfg.Workers, cores), cores,
 	), cmp.Or(cfg.Queue, 64)
