@@ -37,8 +37,8 @@ func DeveloperPages() []string {
 	return []string{
 		"", "integration", "organization", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads",
 		"changelog", "policy", operatingPage, operatingPage + "/on-call", operatingPage + "/install",
-		operatingPage + "/accounts", operatingPage + "/routine", operatingPage + "/disasters", operatingPage + "/capacity",
-		operatingPage + "/concepts", operatingPage + "/reference",
+		operatingPage + "/kubernetes", operatingPage + "/accounts", operatingPage + "/routine", operatingPage + "/pgbackrest",
+		operatingPage + "/disasters", operatingPage + "/capacity", operatingPage + "/concepts", operatingPage + "/reference",
 	}
 }
 
