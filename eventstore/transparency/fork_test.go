@@ -162,3 +162,45 @@ func TestResumeAsksWitnesses(t *testing.T) {
 		t.Errorf("no witness answers: %v, %v", lost, err)
 	}
 }
+
+// TestResumeWithAnOlderCheckpoint: after a restore without loss any earlier checkpoint resumes the log, even if this
+// machine and a witness know a larger tree, because the restored tree contains that one too.
+func TestResumeWithAnOlderCheckpoint(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	ctx := context.Background()
+	server := newWitness(t, "witness.example", signer)
+	seeing, err := NewWitness(server.verifierKey(), server.URL+"/prefix")
+	check(t, err)
+	var kept Head
+	log := process(t, l, signer, func(c *Config) {
+		c.Witnesses = []*Witness{seeing}
+		c.Keep = func(h Head) (Head, error) {
+			kept = h
+			return h, nil
+		}
+	})
+	log.turned(t)
+	older := opened(t, log.last.note, signer)
+	register(t, l, o, 0, 2)
+	log.turned(t) // the witness has seen it
+	pool := owner(t, l)
+	backUp(t, pool)
+	restore(t, l, pool, signer)
+
+	r := Resumption{
+		Published: older, Kept: kept, Keys: keysOf(signer), Witnesses: []*Witness{seeing},
+		Unasked: func(witness string, err error) { t.Errorf("%s: %v", witness, err) },
+	}
+	if kept.Size <= older.Size {
+		t.Fatalf("this machine keeps a tree of %d leaves", kept.Size)
+	}
+	r.Kept.Root[0]++
+	if _, _, err := Resume(ctx, pool, r); !errors.Is(err, ErrNotNewest) {
+		t.Errorf("this machine has signed another tree: %v", err)
+	}
+	r.Kept = kept
+	if size, lost, err := Resume(ctx, pool, r); err != nil || lost || size != kept.Size {
+		t.Errorf("nothing was lost: %d, %v, %v", size, lost, err)
+	}
+}
