@@ -2109,8 +2109,9 @@ def _patterns() -> list[tuple[re.Pattern[str], list[str], str]]:
     """The English forms as patterns, with the places in each, and the Spanish forms for str.format."""
     made = []
     for english, spanish in _SPANISH.items():
-        places = _PLACE.findall(english)
-        pattern = "".join(part + place for part, place in zip(map(re.escape, _PLACE.split(english)), [*(r"(\S+)" if p == "{}" else "(.+)" for p in places), ""]))
+        places: list[str] = _PLACE.findall(english)
+        first, *rest = (re.escape(str(text)) for text in _PLACE.split(english))
+        pattern = first + "".join((r"(\S+)" if place == "{}" else "(.+)") + text for place, text in zip(places, rest))
         made.append((re.compile(pattern, re.DOTALL), places, _PLACE.sub("{}", spanish)))
     return made
 
