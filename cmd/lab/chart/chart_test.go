@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -45,13 +46,18 @@ type objects struct {
 	rules       []*monitoring.PrometheusRule
 }
 
-func load(t *testing.T) *chart.Chart {
-	t.Helper()
+var loaded = sync.OnceValues(func() (*chart.Chart, error) {
 	c, err := loader.LoadDir(dir)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	if err := c.Validate(); err != nil {
+	return c, c.Validate()
+})
+
+func load(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := loaded()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -133,24 +139,28 @@ func strict[T any](manifest string, list *[]*T) error {
 	return nil
 }
 
-const needed = `
+// needed are the values that have no default. A service needs a place for kept files besides.
+const (
+	needed = `
 baseURL: https://ledger.example
 image: {repository: registry.example/integrity}
+`
+	bucket = `
 settings: {BLOB_URL: "s3://bucket?region=eu-west-1"}
 `
+)
 
-// valueSets are added to needed. Each is one way to use the chart.
+// valueSets are added to needed, and to bucket unless they name a volume. Each is one way to use the chart.
 var valueSets = map[string]string{
 	"defaults": "",
 	"one replica with a volume": `
 replicas: 1
 dataClaim: ledger-data
-settings: {BLOB_URL: null}
 `,
 	"everything": `
 image: {digest: "sha256:` + digest + `", pullPolicy: Always, pullSecrets: [one, two]}
 replicas: 5
-issuer: ledger "of" the: test
+issuer: 'ledger "of" the: test'
 settings: {TRUSTED_PROXIES: "10.0.0.0/8", PUBLIC_PER_MINUTE: "1000000", DRAIN_DELAY: 15s, LOG_FORMAT: text, SIGNUP: "off"}
 environment: {AWS_SHARED_CREDENTIALS_FILE: /etc/integrity/aws, GOMEMLIMIT: 1GiB}
 secret:
@@ -206,7 +216,11 @@ func TestChartRenders(t *testing.T) {
 	for name, set := range valueSets {
 		for _, release := range []string{"a", "integrity", strings.Repeat("long-", 10) + "abc"} {
 			t.Run(name+"/"+release, func(t *testing.T) {
-				o := render(t, release, values(t, needed, set))
+				place := bucket
+				if strings.Contains(set, "dataClaim") {
+					place = ""
+				}
+				o := render(t, release, values(t, needed, place, set))
 				if len(o.deployments) != 1 || len(o.services) != 2 || len(o.budgets) != 1 {
 					t.Fatalf("%d deployments, %d services, %d budgets", len(o.deployments), len(o.services), len(o.budgets))
 				}
@@ -443,9 +457,13 @@ func TestChartRefusesValues(t *testing.T) {
 		"secret: {files: {BASE_URL: x}}":                       "BASE_URL",
 		"secret: {files: {SMTP_URL: ../x}}":                    "SMTP_URL",
 		"secret: {files: {DATABASE_URL: null}}":                "DATABASE_URL",
-		"settings: {BLOB_URL: null}":                           "set settings.BLOB_URL",
+		"":                                                     "set settings.BLOB_URL",
 	} {
-		_, err := manifests(load(t), "a", values(t, needed, set))
+		place := bucket
+		if set == "" {
+			place = ""
+		}
+		_, err := manifests(load(t), "a", values(t, needed, place, set))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", set, err)
 		}
@@ -501,7 +519,7 @@ func TestRulesAreTheAlerts(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(linked), &want); err != nil {
 		t.Fatal(err)
 	}
-	o := render(t, "a", values(t, needed, valueSets["monitored"]))
+	o := render(t, "a", values(t, needed, bucket, valueSets["monitored"]))
 	if len(want.Groups) == 0 || !reflect.DeepEqual(o.rules[0].Spec, want) {
 		t.Errorf("the chart's rules are not alerts.yml: %+v", o.rules[0].Spec)
 	}

@@ -73,8 +73,10 @@ volumeMounts:
   {{- end }}
   - {name: data, mountPath: /var/lib/integrity}
   - {name: tmp, mountPath: /tmp}
+{{- with get $root.Values "resources" }}
 resources:
-  {{- toYaml $root.Values.resources | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* The fields of every pod, besides its containers: (list . DATA), DATA being the claim of the data directory, if any */}}
