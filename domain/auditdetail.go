@@ -43,14 +43,15 @@ var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	RecordRegistered: "companyId documentId *companyReference *source *documentReference version " +
 		"previousVersion recordId sha256=payload.sha256 sizeBytes=payload.sizeBytes mimeType=payload.mimeType " +
 		"generatedAt=payload.generatedAt receivedAt=payload.receivedAt status reserved|false period signingKeyId=keyId",
-	RecordSuperseded:      "companyId documentId version byVersion",
-	RecordRevoked:         "companyId documentId version reasonTextId=reason.id",
-	WebhookCreated:        "webhookId types urlTextId=url.id descriptionTextId=description.id",
-	WebhookUpdated:        "webhookId types status urlTextId=url.id descriptionTextId=description.id",
-	WebhookSecretRotated:  "webhookId previousUntil",
-	WebhookAutoDisabled:   "webhookId disabledReason=reason",
-	WebhookDeleted:        "webhookId",
-	CompanyWebhookChanged: "companyId webhookId enabled",
+	RecordSuperseded:         "companyId documentId version byVersion",
+	RecordRevoked:            "companyId documentId version reasonTextId=reason.id",
+	WebhookCreated:           "webhookId types urlTextId=url.id descriptionTextId=description.id",
+	WebhookUpdated:           "webhookId types status urlTextId=url.id descriptionTextId=description.id",
+	WebhookSecretRotated:     "webhookId previousUntil",
+	WebhookSecretReencrypted: "webhookId",
+	WebhookAutoDisabled:      "webhookId disabledReason=reason",
+	WebhookDeleted:           "webhookId",
+	CompanyWebhookChanged:    "companyId webhookId enabled",
 	ArtifactVersionRegistered: "artifactId versionId version kind sha256 sizeBytes titleTextId=title.id " +
 		"fileNameTextId=fileName.id period credit retainUntil",
 	AnalysisCompleted:       "artifactId versionId analysisId status durationMs",

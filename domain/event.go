@@ -157,6 +157,7 @@ var (
 		return refs(&b.URL, b.Description)
 	})
 	WebhookSecretRotated      = declare[WebhookSecretRotatedBody]("webhook.secret_rotated", 1, nil)
+	WebhookSecretReencrypted  = declare[WebhookSecretReencryptedBody]("webhook.secret_reencrypted", 1, nil)
 	WebhookAutoDisabled       = declare[WebhookDisabledBody]("webhook.disabled", 1, nil)
 	WebhookDeleted            = declare[WebhookDeletedBody]("webhook.deleted", 1, nil)
 	CompanyWebhookChanged     = declare[WebhookAccessBody]("company.webhook_changed", 1, nil)

@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
@@ -13,11 +12,15 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	typeid "go.jetify.com/typeid/base32"
+
+	"integrityledger/domain/say"
 )
 
 const (
@@ -145,9 +148,66 @@ func randomBase62(length int) string {
 // SecretKey seals webhook secrets and the codes of invitations at rest with AES-256-GCM (NIST SP 800-38D). The owner's
 // id is the associated data, so that a sealed secret cannot be opened for another owner.
 //
-// Sealed form: one byte of version (1), the first four bytes of the key's
-// SHA-256, a random nonce of twelve bytes, ciphertext and tag.
+// Sealed form: one byte of version (1), the first four bytes of the key's SHA-256, a random nonce of twelve bytes,
+// ciphertext and tag. The four bytes name the key, so that several keys can be in use during a rotation.
 type SecretKey [32]byte
+
+// SecretKeys are the keys of a service. The first one seals; the others only open what they sealed before a rotation.
+// No two have the same ID. Without keys nothing can be sealed or opened.
+type SecretKeys []SecretKey
+
+// FixedSecretKeys returns a source of keys that never change.
+func FixedSecretKeys(keys ...SecretKey) func() SecretKeys { return func() SecretKeys { return keys } }
+
+// ParseSecretKeys reads one key or several, separated by white space or commas.
+func ParseSecretKeys(text string) (keys SecretKeys, err error) {
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+		key, err := ParseSecretKey(word)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(keys.IDs(), key.ID()) {
+			return nil, say.Errorf("must not name the key %s twice", key.ID())
+		}
+		keys = append(keys, key)
+	}
+	if keys == nil {
+		_, err = ParseSecretKey("")
+	}
+	return keys, err
+}
+
+// Text returns the keys in base64, one a line, as ParseSecretKeys reads them.
+func (k SecretKeys) Text() string {
+	var text strings.Builder
+	for _, key := range k {
+		text.WriteString(base64.StdEncoding.EncodeToString(key[:]) + "\n")
+	}
+	return text.String()
+}
+
+// IDs lists the IDs of the keys in their order.
+func (k SecretKeys) IDs() []string {
+	ids := make([]string, len(k))
+	for i, key := range k {
+		ids[i] = key.ID()
+	}
+	return ids
+}
+
+// Open decrypts the secret of an id with the key that sealed it. It returns ErrOtherSecretKey if that key is missing,
+// and another error for a damaged secret.
+func (k SecretKeys) Open(id fmt.Stringer, sealed []byte) (string, error) {
+	if len(k) == 0 {
+		return "", errors.New("there is no INTEGRITY_SECRET_KEY")
+	}
+	for _, key := range k[1:] {
+		if secret, err := key.Open(id, sealed); !errors.Is(err, ErrOtherSecretKey) {
+			return secret, err
+		}
+	}
+	return k[0].Open(id, sealed)
+}
 
 const (
 	sealedVersion = 1
@@ -193,14 +253,14 @@ func (k SecretKey) Seal(id fmt.Stringer, secret string) []byte {
 // Open decrypts the secret of an id. It returns ErrOtherSecretKey for a wrong key, and another error for a damaged
 // secret.
 func (k SecretKey) Open(id fmt.Stringer, sealed []byte) (string, error) {
-	const head = 1 + sealedKeyID
-	if len(sealed) < head || sealed[0] != sealedVersion {
+	switch SealedWith(sealed) {
+	case k.ID():
+	case "":
 		return "", errors.New("must be a sealed secret")
-	}
-	if !bytes.Equal(sealed[1:head], k.id()) {
+	default:
 		return "", ErrOtherSecretKey
 	}
-	secret, err := k.gcm().Open(nil, nil, sealed[head:], []byte(id.String()))
+	secret, err := k.gcm().Open(nil, nil, sealed[1+sealedKeyID:], []byte(id.String()))
 	if err != nil {
 		return "", fmt.Errorf("the sealed secret of %s was damaged, or is another's: %w", id, err)
 	}
@@ -223,6 +283,17 @@ func (k SecretKey) gcm() cipher.AEAD {
 func (k SecretKey) id() []byte {
 	sum := sha256.Sum256(k[:])
 	return sum[:sealedKeyID]
+}
+
+// ID names the key without revealing it: the first four bytes of its SHA-256 in hexadecimal.
+func (k SecretKey) ID() string { return hex.EncodeToString(k.id()) }
+
+// SealedWith returns the ID of the key that sealed a secret, or an empty string for a malformed one.
+func SealedWith(sealed []byte) string {
+	if len(sealed) < 1+sealedKeyID || sealed[0] != sealedVersion {
+		return ""
+	}
+	return hex.EncodeToString(sealed[1 : 1+sealedKeyID])
 }
 
 // SignWebhook returns the header Service-Signature of one attempt: t=<unix seconds>,v1=<hex>, with one v1 per secret.

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"bytes"
 	"slices"
 	"time"
 
@@ -141,6 +142,24 @@ type WebhookSecretRotatedBody struct {
 func (b *WebhookSecretRotatedBody) apply(s *State, e *Event) error {
 	if w := s.webhooks[b.WebhookID]; w != nil {
 		w.PreviousSecret, w.Secret, w.PreviousUntil, w.UpdatedAt = w.Secret, b.Secret, new(b.PreviousUntil), e.OccurredAt
+	}
+	return nil
+}
+
+// WebhookSecretReencryptedBody replaces the sealed form of a destination's secrets after a rotation of the service's
+// key. The secrets stay the same.
+type WebhookSecretReencryptedBody struct {
+	WebhookID      WebhookID `json:"webhookId"`
+	Secret         []byte    `json:"secret"`         // sealed
+	PreviousSecret []byte    `json:"previousSecret"` // sealed; null unless it still signs
+}
+
+func (b *WebhookSecretReencryptedBody) apply(s *State, _ *Event) error {
+	if w := s.webhooks[b.WebhookID]; w != nil {
+		w.Secret, w.PreviousSecret = b.Secret, b.PreviousSecret
+		if b.PreviousSecret == nil {
+			w.PreviousUntil = nil
+		}
 	}
 	return nil
 }
@@ -407,6 +426,47 @@ func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
 		&until, now
 	body := &WebhookSecretRotatedBody{WebhookID: c.Webhook, Secret: c.secret, PreviousUntil: until}
 	return []Draft{{Subject: c.Webhook.String(), Body: body}}, nil
+}
+
+// ReencryptWebhook seals the secrets of a destination with another key of the service.
+type ReencryptWebhook struct {
+	Origin
+	from Webhook
+	body WebhookSecretReencryptedBody
+
+	Changed bool // the outcome
+}
+
+// NewReencryptWebhook seals the secrets of w with the first key. It returns an error if no key opens them. A previous
+// secret that no longer signs is dropped.
+func NewReencryptWebhook(by Origin, w Webhook, keys SecretKeys, now time.Time) (*ReencryptWebhook, error) {
+	c := &ReencryptWebhook{Origin: by, from: w, body: WebhookSecretReencryptedBody{WebhookID: w.ID}}
+	secret, err := keys.Open(w.ID, w.Secret)
+	if err != nil {
+		return nil, err
+	}
+	c.body.Secret = keys[0].Seal(w.ID, secret)
+	if w.PreviousUntil != nil && w.PreviousUntil.After(now) {
+		if secret, err = keys.Open(w.ID, w.PreviousSecret); err != nil {
+			return nil, err
+		}
+		c.body.PreviousSecret = keys[0].Seal(w.ID, secret)
+	}
+	return c, nil
+}
+
+func (c *ReencryptWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
+
+// Decide implements Command. It changes nothing if the destination was deleted or its secrets were replaced since they
+// were read.
+func (c *ReencryptWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
+	known := s.webhook(c.Organization, c.from.ID)
+	c.Changed = known != nil && bytes.Equal(known.Secret, c.from.Secret) &&
+		bytes.Equal(known.PreviousSecret, c.from.PreviousSecret)
+	if !c.Changed {
+		return nil, nil
+	}
+	return []Draft{{Subject: c.from.ID.String(), Body: &c.body}}, nil
 }
 
 // DisableWebhook lets the service disable a destination that cannot be delivered to.

@@ -209,8 +209,10 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	knowing := &eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(next(), nil), Name: "knowing"}
-	lagging := &eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(eventstore.ThisProgram(), nil), Name: "lagging"}
+	knowing := beating(eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(next(), nil), Name: "knowing"})
+	lagging := beating(eventstore.Heartbeat{
+		Pool: pool, Gate: eventstore.NewGate(eventstore.ThisProgram(), nil), Name: "lagging",
+	})
 	for _, h := range []*eventstore.Heartbeat{knowing, lagging} {
 		if err := h.Beat(t.Context()); err != nil {
 			t.Fatal(err)
@@ -310,9 +312,9 @@ func TestHeartbeat(t *testing.T) {
 		"INSERT INTO processes (id, name, version, rules, seen_at) VALUES ('a', 'dead', 1, '{}', now() - interval '61 "+
 			"minutes'), ('b', 'dying', 1, '{}', now() - interval '31 seconds')",
 	)
-	h := &eventstore.Heartbeat{
+	h := beating(eventstore.Heartbeat{
 		Pool: pool, Gate: eventstore.NewGate(eventstore.ThisProgram(), nil), Name: "a \xff name " + strings.Repeat("x", 300),
-	}
+	})
 	for range 2 {
 		if err := h.Beat(t.Context()); err != nil {
 			t.Fatal(err)
@@ -320,7 +322,8 @@ func TestHeartbeat(t *testing.T) {
 	}
 	live, err := eventstore.Processes(t.Context(), pool)
 	if err != nil || len(live) != 1 || live[0].Version != domain.ThisRelease ||
-		!slices.Equal(live[0].Rules, eventstore.ThisProgram().RuleNames()) || !strings.HasPrefix(live[0].Name, "a ? name x") {
+		!slices.Equal(live[0].Rules, eventstore.ThisProgram().RuleNames()) || !strings.HasPrefix(live[0].Name, "a ? name x") ||
+		!slices.Equal(live[0].SecretKeys, []string{"0a0b0c0d"}) {
 		t.Fatal(live, err)
 	}
 	if n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM processes"); n != 2 || err != nil {
@@ -366,4 +369,10 @@ func TestOldProgramDoesNotStart(t *testing.T) {
 	if err := program.AdmittedAt(t.Context(), l.URL); err != nil {
 		t.Errorf("without a ledger: %v", err)
 	}
+}
+
+// beating returns a heartbeat of a process with a secret key.
+func beating(h eventstore.Heartbeat) *eventstore.Heartbeat {
+	h.SecretKeys = func() []string { return []string{"0a0b0c0d"} }
+	return eventstore.NewHeartbeat(h)
 }

@@ -24,13 +24,13 @@ const (
 )
 
 const (
-	renewProcess = `INSERT INTO processes (id, name, version, rules) VALUES ($1, left($2, 200), $3, $4)
-		ON CONFLICT (id) DO UPDATE SET seen_at = now()`
+	renewProcess = `INSERT INTO processes (id, name, version, rules, secret_keys) VALUES ($1, left($2, 200), $3, $4, $5)
+		ON CONFLICT (id) DO UPDATE SET seen_at = now(), secret_keys = excluded.secret_keys`
 	// A row stops counting as a live process long before an hour. This limits the table to the starts of one hour.
 	forgetProcesses = "DELETE FROM processes WHERE seen_at < now() - interval '1 hour'"
 	endProcess      = "DELETE FROM processes WHERE id = $1"
 	// A process counts as live for six beats after it was last seen, by the database's clock alone.
-	readProcesses = `SELECT id, name, version, rules, started_at, extract(epoch FROM now() - seen_at)::float8 FROM processes
+	readProcesses = `SELECT id, name, version, rules, secret_keys, started_at, extract(epoch FROM now() - seen_at)::float8 FROM processes
 		WHERE seen_at >= now() - interval '30 seconds' ORDER BY version, name, id`
 )
 
@@ -40,20 +40,34 @@ type Heartbeat struct {
 	Pool Database
 	Gate *Gate
 	Name string // for people: host and process
+	// SecretKeys lists the IDs of the keys that the process encrypts and decrypts secrets with (domain.SecretKeys).
+	SecretKeys func() []string
 
-	id string
+	id   string
+	soon chan struct{}
+}
+
+// NewHeartbeat returns the heartbeat of a process that has not started to serve.
+func NewHeartbeat(h Heartbeat) *Heartbeat {
+	h.id, h.soon = rand.Text(), make(chan struct{}, 1)
+	return &h
+}
+
+// Soon makes Run call Beat at once, because the process's keys have changed.
+func (h *Heartbeat) Soon() {
+	select {
+	case h.soon <- struct{}{}:
+	default:
+	}
 }
 
 // Beat renews the process's row and reads the ledger's gate. It returns an *OutdatedError if the gate is closed. The
 // first call must come before the process serves.
 func (h *Heartbeat) Beat(ctx context.Context) error {
-	if h.id == "" {
-		h.id = rand.Text()
-	}
 	ctx, cancel := context.WithTimeout(ctx, beatLimit)
 	defer cancel()
 	b := &pgx.Batch{}
-	b.Queue(renewProcess, h.id, strings.ToValidUTF8(h.Name, "?"), h.Gate.Version, h.Gate.RuleNames())
+	b.Queue(renewProcess, h.id, strings.ToValidUTF8(h.Name, "?"), h.Gate.Version, h.Gate.RuleNames(), h.SecretKeys())
 	b.Queue(forgetProcesses)
 	if err := h.Pool.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("renew the heartbeat of this process: %w", err)
@@ -76,22 +90,25 @@ func (h *Heartbeat) Run(ctx context.Context, failed func(error)) {
 			}
 			return
 		case <-tick.C:
-			var outdated *OutdatedError // the gate has logged it
-			if err := h.Beat(ctx); err != nil && !errors.As(err, &outdated) && ctx.Err() == nil {
-				failed(err)
-			}
+		case <-h.soon:
+		}
+		var outdated *OutdatedError // the gate has logged it
+		if err := h.Beat(ctx); err != nil && !errors.As(err, &outdated) && ctx.Err() == nil {
+			failed(err)
 		}
 	}
 }
 
 // Process is a process that serves, or served less than half a minute ago.
 type Process struct {
-	ID        string
-	Name      string
-	Version   domain.Release
-	Rules     []domain.Rule // the rules that it knows
-	StartedAt time.Time
-	Seen      float64 // seconds ago, by the database's clock
+	ID      string
+	Name    string
+	Version domain.Release
+	Rules   []domain.Rule // the rules that it knows
+	// SecretKeys are the IDs of its domain.SecretKeys. Programs before they could be rotated list none.
+	SecretKeys []string
+	StartedAt  time.Time
+	Seen       float64 // seconds ago, by the database's clock
 }
 
 // Lacks lists the rules that the process does not know.

@@ -191,7 +191,7 @@ func TestInvitingAgain(t *testing.T) {
 
 	key, _ := domain.NewSecretKey()
 	mailing := *s
-	mailing.service = s.second(options{config: func(c *handlers.Config) { c.MailsInvitations, c.SecretKey = true, &key }})
+	mailing.service = s.second(options{config: func(c *handlers.Config) { c.MailsInvitations, c.SecretKeys = true, domain.FixedSecretKeys(key) }})
 	writer := &guest{&mailing, owner.cookies}
 	if a := writer.press(
 		membersPage, "email", "other@example.com", "role", "viewer",
@@ -265,7 +265,7 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 // If the service mails invitations, no page calls addresses unverified.
 func TestMailedInvitationsVerify(t *testing.T) {
 	s := openConsoleWith(t, options{config: func(c *handlers.Config) {
-		c.MailsInvitations, c.SecretKey = true, &domain.SecretKey{}
+		c.MailsInvitations, c.SecretKeys = true, domain.FixedSecretKeys(domain.SecretKey{})
 	}})
 	owner := s.signedIn(s.org.Email)
 	for _, path := range []string{membersPage, membersPage + "/" + s.org.Key.Member.String()} {

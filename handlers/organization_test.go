@@ -412,7 +412,7 @@ func TestOrganizationInAnExhaustedMonth(t *testing.T) {
 // If the service mails invitations, the answer has no link, and the queue contains the encrypted code.
 func TestMailedInvitation(t *testing.T) {
 	key, _ := domain.NewSecretKey()
-	s := open(t, options{config: func(c *handlers.Config) { c.MailsInvitations, c.SecretKey = true, &key }})
+	s := open(t, options{config: func(c *handlers.Config) { c.MailsInvitations, c.SecretKeys = true, domain.FixedSecretKeys(key) }})
 	invited := read[wire.InvitedMember](
 		s.send(http.MethodPost, organization+"/members", s.org.Secret, body{"email": "ana@example.com", "role": "viewer"}),
 		http.StatusCreated,

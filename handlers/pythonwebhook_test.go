@@ -230,7 +230,7 @@ func (s *service) deliver(egress webhooks.EgressPolicy) {
 	plans, err := domain.DefaultPlans()
 	check(s.t, err)
 	worker, err := webhooks.New(webhooks.Config{
-		Pool: pool, Shards: s.Installation.Shards, Plans: plans, SecretKey: &domain.SecretKey{1}, Allows: egress.Allows,
+		Pool: pool, Shards: s.Installation.Shards, Plans: plans, SecretKeys: domain.FixedSecretKeys(domain.SecretKey{1}), Allows: egress.Allows,
 		Do: s.Do, Now: s.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	check(s.t, err)

@@ -137,7 +137,7 @@ func (s *service) process(o options) {
 		Ledger: ledger,
 		Action: handlers.Action{
 			Notifier: notifier, Keys: func() action.Keys { return *s.keys.Load() },
-			SecretKey: &domain.SecretKey{1}, Analyze: analyze,
+			SecretKeys: domain.FixedSecretKeys(domain.SecretKey{1}), Analyze: analyze,
 			Transparency: &transparency.Reader{Pool: s.Pool, Limit: patience}, ProofTimeout: patience,
 		},
 		Site: handlers.Site{Manual: manual.Pages},

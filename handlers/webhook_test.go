@@ -197,7 +197,7 @@ func TestWebhookRefusals(t *testing.T) {
 }
 
 func TestNoSecretKey(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.SecretKey = nil }})
+	s := open(t, options{config: func(c *handlers.Config) { c.SecretKeys = domain.FixedSecretKeys() }})
 	s.post(hooks, body{"url": "https://receiver.example/"}).refuses(
 		http.StatusServiceUnavailable, domain.TemporarilyUnavailable,
 	)

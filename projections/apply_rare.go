@@ -105,6 +105,9 @@ var (
 	WHERE shard = $1 AND webhook_id = $2`)
 	rotateWebhookSecret = cluster.SQL(`UPDATE {webhooks} SET previous_secret = secret, secret = $3, previous_until = $4, updated_at = $5
 	WHERE shard = $1 AND webhook_id = $2`)
+	reencryptWebhook = cluster.SQL(`UPDATE {webhooks} SET secret = $3, previous_secret = $4,
+		previous_until = CASE WHEN $4::bytea IS NOT NULL THEN previous_until END
+	WHERE shard = $1 AND webhook_id = $2`)
 	disableWebhook = cluster.SQL(`UPDATE {webhooks} SET status = 'disabled', disabled_reason = $3, updated_at = $4
 	WHERE shard = $1 AND webhook_id = $2`)
 	deleteWebhook = cluster.SQL(`UPDATE {webhooks} SET status = 'deleted', updated_at = $3
@@ -236,6 +239,8 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 			body.Status, e.OccurredAt)
 	case *domain.WebhookSecretRotatedBody:
 		b.Queue(rotateWebhookSecret, shard, body.WebhookID, body.Secret, body.PreviousUntil, e.OccurredAt)
+	case *domain.WebhookSecretReencryptedBody:
+		b.Queue(reencryptWebhook, shard, body.WebhookID, body.Secret, body.PreviousSecret)
 	case *domain.WebhookDisabledBody:
 		b.Queue(disableWebhook, shard, body.WebhookID, body.Reason, e.OccurredAt)
 	case *domain.WebhookDeletedBody:

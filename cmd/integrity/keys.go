@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"strings"
 	"time"
 
 	"integrityledger/cmd/integrity/cli"
@@ -16,40 +15,44 @@ import (
 	"integrityledger/handlers/action"
 )
 
-// readSecretKey returns the key that encrypts webhook secrets: the variable's, else the data directory's. The first
-// start with an embedded database makes that file. With an external database it makes none, because each of several
-// servers would make its own: it returns nil and logs a warning, and webhook destinations cannot be created.
-func (s *service) readSecretKey() (*domain.SecretKey, error) {
-	text, path := s.cfg.SecretKey, s.cfg.InDataDir(keyfiles.SecretKeyFile)
-	if text == "" {
-		raw, err := keyfiles.ReadFile(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && s.database == nil:
-			s.log.Warn("webhooks are off: no key for webhook secrets is configured; give every server the same key",
-				"variable", config.Prefix+"SECRET_KEY", "such_as", "openssl rand -base64 32")
-			return nil, nil //nolint:nilnil // running without a key is allowed
-		case errors.Is(err, fs.ErrNotExist):
-			return s.makeSecretKey(path)
-		case err != nil:
-			return nil, say.Errorf("webhook secret key: %w", err)
-		}
-		text = strings.TrimSpace(string(raw))
+// loadSecretKeys reads the keys that encrypt webhook secrets. The first start with an embedded database makes their
+// file. With an external database it makes none, because each of several servers would make its own: it logs a warning,
+// and webhook destinations cannot be created.
+func (s *service) loadSecretKeys() error {
+	source := s.cfg.SecretSource()
+	keys, err := source.SecretKeys()
+	switch {
+	case !errors.Is(err, fs.ErrNotExist) || len(s.loadedSecretKeys()) > 0: // the keys in use stay if their file is gone
+	case s.database == nil:
+		s.log.Warn("webhooks are off: no key for webhook secrets is configured; give every server the same key",
+			"variable", source.Variable, "such_as", "openssl rand -base64 32")
+		err = nil
+	default:
+		keys, err = s.makeSecretKey(source.Path())
 	}
-	key, err := domain.ParseSecretKey(text)
 	if err != nil {
-		return nil, say.Errorf("webhook secret key (%sSECRET_KEY or %s): %w", config.Prefix, path, err)
+		return err
 	}
-	return &key, nil
+	s.secretKeys.Store(&keys)
+	return nil
+}
+
+// loadedSecretKeys returns the keys that encrypt webhook secrets. Without them secrets can be neither created nor used.
+func (s *service) loadedSecretKeys() domain.SecretKeys {
+	if keys := s.secretKeys.Load(); keys != nil {
+		return *keys
+	}
+	return nil
 }
 
 // makeSecretKey writes a new key. The caller holds the data directory's lock, so two starts cannot both make one.
-func (s *service) makeSecretKey(path string) (*domain.SecretKey, error) {
+func (s *service) makeSecretKey(path string) (domain.SecretKeys, error) {
 	key, text := domain.NewSecretKey()
 	if err := keyfiles.Replace(path, []byte(text+"\n"), 0o600); err != nil {
 		return nil, say.Errorf("webhook secret key: %w", err)
 	}
 	s.log.Info("created a key for webhook secrets; keep a copy", "file", path)
-	return &key, nil
+	return domain.SecretKeys{key}, nil
 }
 
 // loadKeys replaces all keys at once. An untrusted signing key signs nothing.

@@ -80,27 +80,27 @@ type service struct {
 	// requests writes request lines to the same log, in batches.
 	requests *slog.Logger
 
-	listener  net.Listener
-	handler   atomic.Pointer[http.Handler]
-	starting  atomic.Pointer[domain.Error] // why the service does not serve yet
-	database  *postgres.Server             // nil with an external database
-	keys      atomic.Pointer[action.Keys]
-	shown     atomic.Pointer[tls.Certificate]
-	ledger    *eventstore.Ledger
-	clock     *eventstore.Clock
-	guard     *eventstore.Guard // stops the ledger and the transparency log if the database has lost commits
-	primary   *cluster.Primary
-	probe     *eventstore.Probe
-	canary    *eventstore.Canary
-	gate      *eventstore.Gate // closes when the ledger requires a newer program
-	heartbeat *eventstore.Heartbeat
-	notifier  *eventstore.Notifier
-	store     *query.Store
-	sessions  *session.Store
-	plans     domain.Plans
-	secretKey *domain.SecretKey // nil: webhook secrets can be neither created nor used
-	webhooks  *webhooks.Worker
-	warner    *queue.Loop
+	listener   net.Listener
+	handler    atomic.Pointer[http.Handler]
+	starting   atomic.Pointer[domain.Error] // why the service does not serve yet
+	database   *postgres.Server             // nil with an external database
+	keys       atomic.Pointer[action.Keys]
+	secretKeys atomic.Pointer[domain.SecretKeys] // loadedSecretKeys reads them
+	shown      atomic.Pointer[tls.Certificate]
+	ledger     *eventstore.Ledger
+	clock      *eventstore.Clock
+	guard      *eventstore.Guard // stops the ledger and the transparency log if the database has lost commits
+	primary    *cluster.Primary
+	probe      *eventstore.Probe
+	canary     *eventstore.Canary
+	gate       *eventstore.Gate // closes when the ledger requires a newer program
+	heartbeat  *eventstore.Heartbeat
+	notifier   *eventstore.Notifier
+	store      *query.Store
+	sessions   *session.Store
+	plans      domain.Plans
+	webhooks   *webhooks.Worker
+	warner     *queue.Loop
 	// send hands a mail to the mail server. If it is nil, mails wait in the queue and no sign-in links are mailed.
 	send       func(context.Context, queue.Mail) error
 	linkMailer *console.LinkMailer
@@ -379,7 +379,7 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 				return say.Errorf("the ledger was distributed over Citus while this process was running: restart it")
 			}
 		case <-reload:
-			err := s.loadKeys()
+			err := errors.Join(s.loadKeys(), s.loadSecretKeys())
 			s.loadLogKey()
 			if err != nil {
 				s.log.Error("key files not reloaded; the previous keys stay in use", "error", err)
@@ -389,6 +389,7 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 			if err := s.loadCertificate(); err != nil {
 				s.log.Error("certificate not reloaded; the previous one stays in use", "error", err)
 			}
+			s.heartbeat.Soon()
 		}
 	}
 }

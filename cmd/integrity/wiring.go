@@ -61,7 +61,7 @@ func (s assembly) readFiles(context.Context) (err error) {
 	if s.plans, err = s.cfg.PlanTable(); err != nil {
 		return err
 	}
-	if s.secretKey, err = s.readSecretKey(); err != nil {
+	if err = s.loadSecretKeys(); err != nil {
 		return err
 	}
 	return s.loadKeys()
@@ -187,9 +187,10 @@ func (s assembly) register(ctx context.Context) error {
 		s.log.Error("commits and workers stopped; reads still work", "error", e)
 	})
 	host, _ := os.Hostname() // without a host name, the process ID identifies the process
-	s.heartbeat = &eventstore.Heartbeat{
+	s.heartbeat = eventstore.NewHeartbeat(eventstore.Heartbeat{
 		Pool: s.queue, Gate: s.gate, Name: strings.TrimSpace(fmt.Sprintf("%s %d", host, os.Getpid())),
-	}
+		SecretKeys: func() []string { return s.loadedSecretKeys().IDs() },
+	})
 	return s.await(ctx, func() error { return s.heartbeat.Beat(ctx) })
 }
 
@@ -241,7 +242,7 @@ func (s assembly) openWorkers(ctx context.Context) (err error) {
 	do := func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }
 	queued := s.route("queue", s.queue, (*cluster.Primary).QueuePool)
 	if s.webhooks, err = webhooks.New(webhooks.Config{
-		Pool: queued, Shards: s.installed.Shards, Plans: s.plans, SecretKey: s.secretKey, Allows: s.egress().Allows,
+		Pool: queued, Shards: s.installed.Shards, Plans: s.plans, SecretKeys: s.loadedSecretKeys, Allows: s.egress().Allows,
 		Do: do, Now: s.Now, Log: s.log, Observe: s.metrics.Delivery,
 	}); err != nil {
 		return err
@@ -316,7 +317,7 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 		Ledger: s.ledger,
 		Action: handlers.Action{
 			Notifier: s.notifier, Keys: func() action.Keys { return *s.keys.Load() },
-			Analyze: s.analyzer.Analyze, Keep: s.keepContent, Ready: s.ready, SecretKey: s.secretKey,
+			Analyze: s.analyzer.Analyze, Keep: s.keepContent, Ready: s.ready, SecretKeys: s.loadedSecretKeys,
 			MailsInvitations: s.cfg.SMTPURL != "", Egress: s.egress(), Queued: s.webhooks.Wake, Transparency: s.tree.reader,
 			Relationship: map[evidence.Language]string{
 				evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN,

@@ -29,7 +29,7 @@ const (
 // stop ends those too, and waits until all jobs have released the database.
 func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	mailer := queue.NewMailer(queue.Mailer{
-		Pool: s.store.Pool, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey,
+		Pool: s.store.Pool, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKeys: s.loadedSecretKeys,
 		Observe: s.metrics.Mail,
 		InvitationURL: func(language evidence.Language, code string) string {
 			return action.InvitationURL(s.cfg.BaseURL, language, code)

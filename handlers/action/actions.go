@@ -38,10 +38,10 @@ type Config struct {
 	// Ready reports why nothing can be committed; the answer shows the message of a *domain.Error. Any request may ask at
 	// any rate, so it must cache its result. Nil means always ready.
 	Ready func(context.Context) error
-	// SecretKey encrypts webhook secrets, and invitation codes in the mail queue. Nil means that no webhook can be
+	// SecretKeys encrypt webhook secrets, and invitation codes in the mail queue. None means that no webhook can be
 	// created.
-	SecretKey *domain.SecretKey
-	// MailsInvitations says that invitations are mailed if SecretKey is set; otherwise the answer contains their link.
+	SecretKeys func() domain.SecretKeys
+	// MailsInvitations says that invitations are mailed if there is a secret key; otherwise the answer contains their link.
 	MailsInvitations bool
 	// Egress decides which addresses webhook destinations may have.
 	Egress webhooks.EgressPolicy

@@ -339,8 +339,8 @@ func (s *Administration) Invite(
 ) (command *domain.InviteMember, code string, err error) {
 	invite.Origin = c.Origin()
 	var seal *domain.SecretKey
-	if s.InvitationsAreMailed() {
-		seal = s.SecretKey
+	if keys := s.SecretKeys(); s.MailsInvitations && len(keys) > 0 {
+		seal = &keys[0]
 	}
 	command, code = domain.NewInviteMember(invite, seal)
 	if seal != nil {
@@ -351,7 +351,9 @@ func (s *Administration) Invite(
 
 // InvitationsAreMailed reports whether invitations are mailed. Their link is then only in the mail, so accepting one
 // proves that the person reads the address.
-func (s *Administration) InvitationsAreMailed() bool { return s.MailsInvitations && s.SecretKey != nil }
+func (s *Administration) InvitationsAreMailed() bool {
+	return s.MailsInvitations && len(s.SecretKeys()) > 0
+}
 
 // ReadMemberID reads the member in the path.
 func ReadMemberID(o *strictjson.Object) domain.MemberID {

@@ -72,12 +72,13 @@ func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
 
 // secretKey returns the key that encrypts secrets. Without one no secret can be stored, and it refuses with 503.
 func (s *Webhooks) secretKey() (domain.SecretKey, error) {
-	if s.SecretKey == nil {
+	keys := s.SecretKeys()
+	if len(keys) == 0 {
 		return domain.SecretKey{}, domain.Unavailable(
 			"The service has no key to encrypt webhook secrets; its operator must set INTEGRITY_SECRET_KEY.",
 		)
 	}
-	return *s.SecretKey, nil
+	return keys[0], nil
 }
 
 // readDescription reads the description of a destination.

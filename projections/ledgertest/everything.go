@@ -113,6 +113,12 @@ func (l *Ledger) destinations(t testing.TB, o Organization) {
 		domain.RotateSecret{Origin: o.Origin(), Webhook: create.Outcome.ID, Overlap: time.Hour}, key,
 	)
 	l.Must(t, rotate)
+	next, _ := domain.NewSecretKey()
+	reencrypt, err := domain.NewReencryptWebhook(o.Operator(), rotate.Outcome, domain.SecretKeys{next, key}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Must(t, reencrypt)
 }
 
 func (l *Ledger) links(t testing.TB, o Organization) {

@@ -57,8 +57,8 @@ type Mailer struct {
 	// Send passes a mail to the mail server. Nil means that there is no mail server, and mails wait until they are too
 	// old.
 	Send func(context.Context, Mail) error
-	// SecretKey decrypts the codes of invitations. If it is nil, invitations are not sent.
-	SecretKey *domain.SecretKey
+	// SecretKeys decrypt the codes of invitations. Without a key, invitations are not sent.
+	SecretKeys func() domain.SecretKeys
 	// InvitationURL returns the address of the page that accepts a code.
 	InvitationURL func(language evidence.Language, code string) string
 	// Observe counts mails by outcome: sent, failed (tried again later) or dropped. It may be nil.
@@ -119,6 +119,9 @@ func NewMailer(m Mailer) *Loop {
 	if m.Observe == nil {
 		m.Observe = func(string, int) {}
 	}
+	if m.SecretKeys == nil {
+		m.SecretKeys = domain.FixedSecretKeys()
+	}
 	m.invited = &invitedAddresses{}
 	q := Leased[queuedMail]{
 		Pool: m.Pool, What: "take a mail", Take: takeMail, Lease: mailLease, Scan: scanMail, Act: m.deliver,
@@ -140,7 +143,7 @@ func NewMailer(m Mailer) *Loop {
 			if err != nil || m.Send == nil {
 				return false, err
 			}
-			if m.SecretKey != nil {
+			if len(m.SecretKeys()) > 0 {
 				_, err = invitations.Work(ctx, shard)
 			}
 			more, failed := q.Work(ctx, shard)
@@ -252,7 +255,7 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 	}
 	if found {
 		var code string
-		if code, err = m.SecretKey.Open(q.Organization, q.Sealed); err == nil {
+		if code, err = m.SecretKeys().Open(q.Organization, q.Sealed); err == nil {
 			err = m.invited.count(to.Address, 0, m.Now())
 		}
 		if err == nil {

@@ -336,7 +336,7 @@ func TestInvitationsAreMailed(t *testing.T) {
 	down := errors.New("the mail server is away")
 	failing := down
 	mailer := queue.NewMailer(queue.Mailer{
-		Pool: l.Pool, Shards: l.Installation.Shards, Now: clock, Log: slog.New(slog.DiscardHandler), SecretKey: &key,
+		Pool: l.Pool, Shards: l.Installation.Shards, Now: clock, Log: slog.New(slog.DiscardHandler), SecretKeys: domain.FixedSecretKeys(key),
 		InvitationURL: func(_ evidence.Language, code string) string { return code },
 		Send: func(_ context.Context, m queue.Mail) error {
 			if failing != nil {
@@ -431,7 +431,7 @@ func TestMailErrorsAreReported(t *testing.T) {
 	var answer error
 	mailer := queue.NewMailer(queue.Mailer{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
-		SecretKey: &key, InvitationURL: func(_ evidence.Language, code string) string { return code },
+		SecretKeys: domain.FixedSecretKeys(key), InvitationURL: func(_ evidence.Language, code string) string { return code },
 		Send: func(context.Context, queue.Mail) error { return answer },
 	})
 	look := func(what string, want ...string) {

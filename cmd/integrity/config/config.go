@@ -91,12 +91,12 @@ type SignUp struct {
 	Open    bool // anyone with a mail address, as the owner of a new organization
 }
 
-// SecretKeyPath returns the file of the webhook secret key, or an empty string if a variable holds the key.
-func (c *Config) SecretKeyPath() string {
-	if c.SecretKey != "" {
-		return ""
+// SecretSource returns the location of the keys that encrypt webhook secrets. They are not in the trusted-keys file.
+func (c *Config) SecretSource() keyfiles.Source {
+	return keyfiles.Source{
+		DataDir: c.DataDir, Name: keyfiles.SecretKeyFile, Variable: Prefix + "SECRET_KEY", Text: c.SecretKey,
+		File: c.files["SECRET_KEY"],
 	}
-	return c.InDataDir(keyfiles.SecretKeyFile)
 }
 
 // DefaultBaseURL derives the public address from the listening address, unless one is configured. It rejects http

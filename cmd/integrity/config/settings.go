@@ -139,9 +139,10 @@ func (c *Config) settings() []Setting {
 		{Name: "SECRET_KEY", Secret: true,
 			value: checked(
 				&c.SecretKey, "32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints",
-				readBy(domain.ParseSecretKey),
+				readBy(domain.ParseSecretKeys),
 			),
-			Help: "key that encrypts webhook secrets (default: secret-key in the data directory)"},
+			Help: "key that encrypts webhook secrets (default: secret-key in the data directory); during a rotation several " +
+				"keys, separated by spaces: the first encrypts, all decrypt"},
 		{Name: "WEBHOOK_DENY", value: parsed(&c.WebhookDeny, "addresses or networks, separated by commas", networks),
 			Help: "addresses or networks that webhooks are never sent to, in addition to those that are not globally reachable"},
 		{Name: "WEBHOOK_ALLOW_INSECURE", Default: "false", value: parsed(&c.WebhookInsecure, trueOrFalse, strconv.ParseBool),

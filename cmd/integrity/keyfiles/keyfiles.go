@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/transparency"
@@ -425,6 +426,32 @@ func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transpar
 		}
 	}
 	return signer, nil
+}
+
+// SecretKeys reads the keys that encrypt webhook secrets. The error wraps fs.ErrNotExist if there is no file.
+func (s Source) SecretKeys() (domain.SecretKeys, error) {
+	text, from := s.Text, s.Variable
+	if path := s.Path(); path != "" {
+		raw, err := ReadFile(path)
+		if err != nil {
+			return nil, say.Errorf("webhook secret key: %w", err)
+		}
+		text, from = string(raw), path
+	}
+	keys, err := domain.ParseSecretKeys(text)
+	if err != nil {
+		return nil, say.Errorf("webhook secret key (%s): %w", from, err)
+	}
+	return keys, nil
+}
+
+// WriteSecretKeys replaces the file of the keys that encrypt webhook secrets. The caller holds LockKeys.
+func (s Source) WriteSecretKeys(keys domain.SecretKeys) error {
+	path, err := filepath.EvalSymlinks(s.Path())
+	if err != nil {
+		return say.Errorf("webhook secret key: %w", err)
+	}
+	return ReplaceKept(path, []byte(keys.Text()), path)
 }
 
 // WitnessSigner returns the signer that cosigns other logs.

@@ -105,7 +105,7 @@ func copyKeys(c *config.Config, dir string, secrets bool) (copied, left []string
 		{keyfiles.TrustedKeysFile, c.TrustedKeysPath(), false},
 		{keyfiles.SigningKeyFile, c.SigningSource().Path(), true},
 		{keyfiles.LogKeyFile, c.LogSource().Path(), true},
-		{keyfiles.SecretKeyFile, c.SecretKeyPath(), true},
+		{keyfiles.SecretKeyFile, c.SecretSource().Path(), true},
 	} {
 		if file.path == "" || file.secret && !secrets {
 			left = append(left, file.name)

@@ -246,12 +246,12 @@ func (d *doctor) keys() {
 	} else if why != nil {
 		d.fail(
 			check, said(why),
-			say.Sentencef("registration answers 503; see the operators' manual, Routine: Rotate the signing key; then SIGHUP"),
+			say.Sentencef("registration answers 503; see the operators' manual, Rotations: Signing key; then SIGHUP"),
 		)
 	} else {
 		d.ok(check, say.Sentencef("signing key %s, trusted", signer.Key().KeyID))
 	}
-	for _, path := range []string{d.cfg.SigningSource().Path(), d.cfg.SecretKeyPath()} {
+	for _, path := range []string{d.cfg.SigningSource().Path(), d.cfg.SecretSource().Path()} {
 		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o077 != 0 {
 			d.fail(
 				check, say.Sentencef("%s may be read by others (mode %04o)", path, info.Mode().Perm()),
@@ -265,7 +265,7 @@ func (d *doctor) keys() {
 			say.Sentencef("chmod 644: anyone who can write it decides which keys are trusted"),
 		)
 	}
-	if path := d.cfg.SecretKeyPath(); path != "" && !first && !keyfiles.Exists(path) {
+	if path := d.cfg.SecretSource().Path(); path != "" && !first && !keyfiles.Exists(path) {
 		d.first("webhooks", say.Sentence{},
 			verdict{
 				d.cfg.DatabaseURL != "", stateWarn, say.Sentencef("off: no key for webhook secrets is configured"),

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -193,10 +192,7 @@ func (s *shardWorker) open(id domain.WebhookID, t *target, now time.Time) {
 		sealed = append(sealed, t.sealedPrevious)
 	}
 	for _, text := range sealed {
-		secret, err := "", errors.New("there is no INTEGRITY_SECRET_KEY")
-		if s.SecretKey != nil {
-			secret, err = s.SecretKey.Open(id, text)
-		}
+		secret, err := s.SecretKeys().Open(id, text)
 		if err != nil {
 			s.Log.Error("deliveries to a webhook destination cannot be signed", "webhook", id, "error", err)
 			t.unreadable = true

@@ -87,7 +87,7 @@ func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 	pool, err := cluster.At(h.URL).QueuePool(context.Background(), 4)
 	check(h.t, err)
 	c := webhooks.Config{
-		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key,
+		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKeys: func() domain.SecretKeys { return domain.SecretKeys{h.key} },
 		Allows: webhooks.EgressPolicy{Insecure: true}.Allows,
 		Do:     h.Do, Now: h.now, Log: slog.New(slog.DiscardHandler),
 	}

@@ -28,8 +28,8 @@ type Config struct {
 	Pool   eventstore.Database // from cluster.QueuePool
 	Shards int
 	Plans  domain.Plans
-	// SecretKey decrypts the secrets. If it is nil, nothing can be signed, so nothing is sent.
-	SecretKey *domain.SecretKey
+	// SecretKeys decrypt the secrets. Without a key nothing can be signed, so nothing is sent.
+	SecretKeys func() domain.SecretKeys
 	// Allows reports whether an address may be dialled.
 	Allows func(netip.Addr) bool
 	// Do executes the service's own commands: it disables destinations.
