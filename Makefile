@@ -7,7 +7,7 @@ export GOFLAGS ?= -trimpath
 # Git refuses a checkout of another user's; the build then goes without its revision.
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
 
-.PHONY: run help check test drill weather race newest lint bench fuzz build migrate upgrade clean ensure
+.PHONY: run help check test drill weather race newest lint bench fuzz build release migrate upgrade clean ensure
 
 run: ensure build ## A ready demo at http://127.0.0.1:8080, with PostgreSQL in INTEGRITY_DATA_DIR (default ./data).
 	bin/integrity serve --demo
@@ -48,6 +48,9 @@ fuzz: ensure ## Every fuzz target of the tree, FUZZTIME each.
 
 build: ## The program, as bin/integrity.
 	@.ci/build $(VCS)
+
+release: ensure ## Programs, Debian packages, image, components and sums in bin/release, registered in the release ledger. ARGS='--help'.
+	GOTOOLCHAIN=go$$(awk '/^go /{print $$2}' go.mod) go -C cmd/lab run -buildvcs=false ./release $(ARGS)
 
 migrate: ensure build ## The newest schema for INTEGRITY_DATABASE_URL, or for the PostgreSQL in INTEGRITY_DATA_DIR.
 	bin/integrity migrate

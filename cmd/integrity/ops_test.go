@@ -30,7 +30,7 @@ func TestOpsVariables(t *testing.T) {
 	for _, s := range config.Settings() {
 		known = append(known, s.Variable(), s.Variable()+"_FILE")
 	}
-	for _, path := range []string{"ops/Containerfile", "ops/integrity.service"} {
+	for _, path := range []string{"ops/image.json", "ops/package/environment", "ops/integrity-ledger.service"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -54,14 +54,14 @@ func TestSystemdUnit(t *testing.T) {
 	if err != nil {
 		t.Skip("systemd-analyze is not installed")
 	}
-	text, err := os.ReadFile("ops/integrity.service")
+	text, err := os.ReadFile("ops/integrity-ledger.service")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// systemd checks that the program exists.
 	unit := write(
-		t, filepath.Join(t.TempDir(), "integrity.service"),
-		strings.ReplaceAll(string(text), "/usr/local/bin/integrity", os.Getenv(binaryVariable)),
+		t, filepath.Join(t.TempDir(), "integrity-ledger.service"),
+		strings.ReplaceAll(string(text), "/usr/bin/integrity", os.Getenv(binaryVariable)),
 	)
 	for _, args := range [][]string{{"verify", unit}, {"security", "--offline=true", "--threshold=25", unit}} {
 		if out, err := exec.Command(analyze, args...).CombinedOutput(); err != nil || args[0] == "verify" && len(out) > 0 {
@@ -82,7 +82,7 @@ exec unshare --mount --propagation private sh -e -c '
 	exec chroot --userspec=65532:65532 "$0" /usr/bin/integrity "$@"' %s "$@" --data-dir /etc/integrity
 `
 
-// TestContainerRoot runs the static program as in the container file, and sends it a file to analyse.
+// TestContainerRoot runs the static program as in the container image, and sends it a file to analyse.
 func TestContainerRoot(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -216,31 +216,4 @@ func overTCP(t *testing.T, database string) string {
 		}
 	}()
 	return fmt.Sprintf("postgres://%s@%s%s?sslmode=disable", u.Query().Get("user"), listener.Addr(), u.Path)
-}
-
-// TestContainerfileCopies: the container file copies each directory that the program is built from.
-func TestContainerfileCopies(t *testing.T) {
-	text, err := os.ReadFile("ops/Containerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command("go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rooms := 0
-	for line := range strings.Lines(string(out)) {
-		path, ours := strings.CutPrefix(strings.TrimSpace(line), "integrityledger/")
-		if !ours {
-			continue
-		}
-		rooms++
-		room, _, _ := strings.Cut(path, "/")
-		if !strings.Contains(string(text), "\nCOPY "+room+" "+room+"\n") {
-			t.Errorf("the program needs %s, which is not copied", path)
-		}
-	}
-	if rooms == 0 || regexp.MustCompile(`(?m)^COPY \. `).Match(text) {
-		t.Errorf("%d packages of ours; what is copied must be named", rooms)
-	}
 }

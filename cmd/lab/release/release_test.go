@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// built is a release for this machine, made once from a copy of the sources.
+type built struct {
+	source source
+	files  []file
+}
+
+var (
+	directory string // of all builds
+	first     = sync.OnceValues(func() (built, error) {
+		return buildIn("../../..", filepath.Join(directory, "first"), "")
+	})
+)
+
+func TestMain(m *testing.M) {
+	code := func() int {
+		var err error
+		if directory, err = os.MkdirTemp("", "release"); err == nil {
+			err = os.Chmod(directory, 0o755) //nolint:gosec // the user of the database must reach the release ledger
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
+		defer os.RemoveAll(directory)
+		return m.Run()
+	}()
+	os.Exit(code)
+}
+
+// buildIn copies the files of a checkout, or of another copy, into a directory and builds a release there. Two builds
+// need two caches, or the second would take what the first compiled.
+func buildIn(from, dir, cache string) (b built, err error) {
+	sources := filepath.Join(dir, "sources")
+	copied := exec.Command("bash", "-eo", "pipefail", "-c", `mkdir -p "$1"
+		cd "$0"
+		if [ -e .git ]; then git ls-files -co --exclude-standard; else find . -type f; fi |
+			tar -c --ignore-failed-read -T - | tar -x -C "$1"`, from, sources)
+	if out, err := copied.CombinedOutput(); err != nil {
+		return b, fmt.Errorf("copy the sources: %w: %s", err, out)
+	}
+	commit := strings.Repeat("ab", 20)
+	if b.source, err = newSource(sources, commit, time.Unix(1_795_000_000, 0).UTC()); err != nil {
+		return b, err
+	}
+	if cache != "" {
+		b.source.environ = []string{"GOCACHE=" + cache}
+	}
+	here := []platform{{"linux", runtime.GOARCH}}
+	b.files, err = build(context.Background(), b.source, filepath.Join(dir, "release"), here)
+	return b, err
+}
+
+func need(t *testing.T) built {
+	t.Helper()
+	b, err := first()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func content(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestReleaseLedger builds a release in two directories, with nothing in common. Both have the same bytes, so the
+// second compares as current in the ledger that registered the first. Another file is no match, and the release cannot
+// be registered again with other bytes.
+func TestReleaseLedger(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles the program twice, once with an empty cache")
+	}
+	b := need(t)
+	second, err := buildIn(
+		b.source.root, filepath.Join(directory, "another/and deeper"), filepath.Join(directory, "cache"),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range b.files {
+		one, other := content(t, f.path), content(t, second.files[i].path)
+		if !bytes.Equal(one, other) {
+			t.Errorf("%s differs: %d and %d bytes", filepath.Base(f.path), len(one), len(other))
+		}
+		if bytes.Contains(one, []byte(directory)) {
+			t.Errorf("%s names the directory of the build", filepath.Base(f.path))
+		}
+	}
+	if len(b.files) != 5 || t.Failed() {
+		t.Fatalf("%d files", len(b.files))
+	}
+
+	ctx := t.Context()
+	l := releaseLedger{dir: filepath.Join(directory, "ledger")}
+	for range 2 { // the second time is a replay
+		l.pins = nil
+		if err := l.pin(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.register(ctx, b.source, b.files); err != nil {
+			t.Fatal(err)
+		}
+	}
+	service, err := l.serve(ctx, b.files[0].path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := sync.OnceValue(service.stop)
+	defer stopped()
+	if err := service.enter(ctx); err != nil {
+		t.Fatal(err)
+	}
+	changed := b.files[3]
+	changed.path = filepath.Join(directory, "changed")
+	if err := os.WriteFile(changed.path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range b.files {
+		id, err := service.register(ctx, b.source, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result, err := service.compare(ctx, second.files[i].path, id); result != "MATCH_CURRENT" {
+			t.Errorf("the second %s: %s %v", filepath.Base(f.path), result, err)
+		}
+		if result, err := service.compare(ctx, changed.path, id); result != "HASH_MISMATCH" {
+			t.Errorf("another file: %s %v", result, err)
+		}
+	}
+	if _, err := service.register(ctx, b.source, changed); err == nil || !strings.Contains(err.Error(), "ThisRelease") {
+		t.Errorf("another file as the same release: %v", err)
+	}
+	if err := stopped(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(filepath.Join(l.dir, trustedKeys)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.pin(); err == nil {
+		t.Error("a ledger without its pinned keys is taken")
+	}
+	for _, dir := range []string{l.dir, filepath.Dir(l.dir)} {
+		if err := l.outside(dir); err == nil {
+			t.Errorf("a ledger in %s is taken", dir)
+		}
+	}
+}
