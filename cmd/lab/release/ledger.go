@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"integrityledger/eventstore/outbound"
 )
 
 // releaseLedger is the ledger of all releases, in a data directory of the service.
@@ -77,7 +79,7 @@ func (l *releaseLedger) register(ctx context.Context, s source, files []file) (e
 		return err
 	}
 	receipts := filepath.Join(filepath.Dir(files[0].path), "receipts")
-	if err := os.MkdirAll(receipts, 0o755); err != nil {
+	if err := os.MkdirAll(receipts, 0o755); err != nil { //nolint:gosec // everybody may read a release
 		return err
 	}
 	pinned, err := os.CreateTemp("", trustedKeys)
@@ -162,12 +164,13 @@ const patience = 2 * time.Minute
 func (s *service) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	client := outbound.New(outbound.Config{})
 	for {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/readyz", nil)
 		if err != nil {
 			return err
 		}
-		answer, err := http.DefaultClient.Do(r)
+		answer, err := client.Do(r)
 		if err == nil {
 			_ = answer.Body.Close() // only the status counts
 			if answer.StatusCode == http.StatusOK {

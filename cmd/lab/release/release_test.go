@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	code := func() int {
 		var err error
 		if directory, err = os.MkdirTemp("", "release"); err == nil {
-			err = os.Chmod(directory, 0o755) //nolint:gosec // the user of the database must reach the release ledger
+			err = os.Chmod(directory, 0o755) // the user of the database must reach the release ledger
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -127,7 +127,7 @@ func TestReleaseLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped := sync.OnceValue(service.stop)
-	defer stopped()
+	defer func() { _ = stopped() }() // the end of the test reports the error
 	if err := service.enter(ctx); err != nil {
 		t.Fatal(err)
 	}
