@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/operator"
+	"integrityledger/domain"
 	"integrityledger/eventstore/pgtest"
 	"integrityledger/eventstore/postgres"
 )
@@ -135,10 +137,11 @@ func TestDoctor(t *testing.T) {
 			[]string{
 				"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example",
 				"INTEGRITY_NATS_URL=nats://127.0.0.1:1", "INTEGRITY_BLOB_URL=file:///nowhere",
+				"INTEGRITY_OAUTH_ISSUER=http://127.0.0.1:1",
 			}, at()...),
 		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 0: its head says position 7000",
 		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger",
-		`INTEGRITY_ISSUER is "another"`, "warn mail: ", "warn stream: ", "fail blob store: ")
+		`INTEGRITY_ISSUER is "another"`, "warn mail: ", "warn stream: ", "fail blob store: ", "fail sign-in: discover http://127.0.0.1:1")
 	s.stop()
 	write(t, filepath.Join(dir, keyfiles.TrustedKeysFile), `{"keys": [], "keyStatus": {}, "revokedKeys": []}`)
 	wantFindings(t, examine(t, cli.ExitNegative, nil, at()...), "fail keys: ")
@@ -235,4 +238,78 @@ func TestDoctorWithStandby(t *testing.T) {
 		return pgtest.Ask[bool](cluster.PrimaryURL(), "SELECT NOT EXISTS (SELECT FROM pg_stat_replication)")
 	})
 	wantFindings(t, examine(t, cli.ExitNegative, env), "fail standby: commits wait for a synchronous standby")
+}
+
+// TestDoctorReadsModes: nobody but the owner and the service's groups may read a private key or a password.
+func TestDoctorReadsModes(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	_, secret := domain.NewSecretKey()
+	write(t, in("url"), "postgres://nobody@127.0.0.1:1/none")
+	write(t, in("tls.key"), "none")
+	write(t, in(keyfiles.SecretKeyFile), secret)
+	write(t, in(keyfiles.LogKeyFile), "none")
+	write(t, in(keyfiles.WitnessKeyFile), "none")
+	env := []string{"INTEGRITY_DATABASE_URL_FILE=" + in("url"), "INTEGRITY_DATA_DIR=" + dir,
+		"INTEGRITY_TLS_CERT=" + in("tls.crt"), "INTEGRITY_TLS_KEY=" + in("tls.key")}
+	for _, name := range []string{
+		keyfiles.SigningKeyFile, keyfiles.LogKeyFile, keyfiles.WitnessKeyFile, keyfiles.SecretKeyFile, "url", "tls.key",
+	} {
+		for mode, finding := range map[os.FileMode]bool{0o440: false, 0o444: true} {
+			if err := os.Chmod(in(name), mode); err != nil {
+				t.Fatal(err)
+			}
+			text := fmt.Sprintf("fail keys: %s may be read by others (mode %04o)", in(name), mode)
+			if found := strings.Contains(examine(t, cli.ExitNegative, env), text); found != finding {
+				t.Errorf("%s, mode %04o: found %t", name, mode, found)
+			}
+		}
+		if err := os.Chmod(in(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDoctorFindsAWrongReplica: the replica must be a standby of the same ledger that answers.
+func TestDoctorFindsAWrongReplica(t *testing.T) {
+	t.Parallel()
+	cluster, other := pgtest.NewCluster(t, false), pgtest.New(t)
+	for _, url := range []string{cluster.PrimaryURL(), other} {
+		must(t, []string{"INTEGRITY_DATABASE_URL=" + url}, "migrate", "--issuer", "ledger-of-the-test")
+	}
+	pgtest.Eventually(t, "the standby has the ledger", func() (bool, error) {
+		return pgtest.Ask[bool](cluster.StandbyURL(), "SELECT count(*) = 1 FROM ledger")
+	})
+	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.PrimaryURL(), "INTEGRITY_DATA_DIR=" + dataDir(t)}
+	for url, want := range map[string]string{
+		cluster.StandbyURL():                 "ok replica: a standby of this ledger",
+		cluster.PrimaryURL():                 "warn replica: INTEGRITY_REPLICA_URL names a primary",
+		other:                                "fail replica: INTEGRITY_REPLICA_URL names the database of another ledger",
+		"postgres://nobody@127.0.0.1:1/none": "warn replica: ",
+	} {
+		wantFindings(t, examine(t, cli.ExitNegative, append(env, "INTEGRITY_REPLICA_URL="+url)), want)
+	}
+}
+
+// TestDoctorFindsAWrongSecretKey: a destination's secret that no configured key decrypts is a finding, and the right
+// key is none.
+func TestDoctorFindsAWrongSecretKey(t *testing.T) {
+	t.Parallel()
+	key, right := domain.NewSecretKey()
+	_, wrong := domain.NewSecretKey()
+	w := startSecretServers(t, right)
+	w.create("https://receiver.example")
+	// The test's server commits without fsync, so the doctor's answer is no in any case.
+	const finding = "fail webhooks: 1 secrets are encrypted with the key "
+	if all := examine(t, cli.ExitNegative, w.env); strings.Contains(all, finding) {
+		t.Errorf("with the right key: %s", all)
+	}
+	write(t, w.files[0], wrong)
+	wantFindings(t, examine(t, cli.ExitNegative, w.env), finding+key.ID()+", which is not configured")
+	write(t, w.files[0], wrong+" "+right)
+	if all := examine(t, cli.ExitNegative, w.env); strings.Contains(all, finding) {
+		t.Errorf("with both keys: %s", all)
+	}
 }

@@ -173,6 +173,12 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	return p.found, nil
 }
 
+// Discover asks the provider for its document, whatever is known of it.
+func (p *Provider) Discover(ctx context.Context) error {
+	_, err := p.ask(ctx)
+	return err
+}
+
 // ask reads the provider's document. It continues when the request that caused it is cancelled, because other requests
 // wait for the answer.
 func (p *Provider) ask(ctx context.Context) (*discovered, error) {

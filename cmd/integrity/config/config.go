@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -169,6 +170,16 @@ func (c *Config) WitnessSource() keyfiles.Source {
 		DataDir: c.DataDir, Name: keyfiles.WitnessKeyFile, Variable: Prefix + "WITNESS_KEY", Text: c.WitnessKey,
 		File: c.witnessKeyFile,
 	}
+}
+
+// SecretFiles lists the files that only the service may read: private keys, and passwords that variables name.
+func (c *Config) SecretFiles() []string {
+	files := append(slices.Collect(maps.Values(c.files)), c.TLSKey, c.NATSCredentials)
+	for _, source := range []keyfiles.Source{c.SigningSource(), c.LogSource(), c.WitnessSource(), c.SecretSource()} {
+		files = append(files, source.Path())
+	}
+	slices.Sort(files)
+	return slices.DeleteFunc(slices.Compact(files), func(path string) bool { return path == "" })
 }
 
 // TrustedKeysPath returns the configured trusted-keys file, or the one in the data directory.

@@ -251,14 +251,7 @@ func (d *doctor) keys() {
 	} else {
 		d.ok(check, say.Sentencef("signing key %s, trusted", signer.Key().KeyID))
 	}
-	for _, path := range []string{d.cfg.SigningSource().Path(), d.cfg.SecretSource().Path()} {
-		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o077 != 0 {
-			d.fail(
-				check, say.Sentencef("%s may be read by others (mode %04o)", path, info.Mode().Perm()),
-				say.Sentencef("chmod 600, and assume that others may have read it"),
-			)
-		}
-	}
+	d.modes()
 	if info, err := os.Stat(d.cfg.TrustedKeysPath()); err == nil && info.Mode().Perm()&0o022 != 0 {
 		d.fail(
 			check, say.Sentencef("%s may be written by others (mode %04o)", d.cfg.TrustedKeysPath(), info.Mode().Perm()),
@@ -386,6 +379,11 @@ func (d *doctor) neighbours(ctx context.Context) {
 			"mail", d.cfg.SMTPURL, d.askSMTP, say.Sentencef("the server answers, and accepts the password if one is set"),
 			stateWarn, say.Sentencef("warnings wait for 72 hours and are dropped then"),
 			say.Sentencef("no server: warnings are shown, but not mailed"),
+		},
+		{
+			"sign-in", d.cfg.OAuthIssuer, d.askOAuth, say.Sentencef("the issuer answers"), StateFail,
+			say.Sentencef("nobody can sign in or use OAuth tokens until INTEGRITY_OAUTH_ISSUER answers at /.well-known/openid-configuration; API keys still work"),
+			say.Sentence{},
 		},
 	} {
 		if n.url == "" {

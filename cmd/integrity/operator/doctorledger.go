@@ -59,12 +59,13 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	default:
 		d.ok(check, say.Sentencef("every shard's head agrees with its log; integrity rebuild --check compares the rest"))
 	}
-	for _, look := range []func(context.Context, *pgx.Conn) error{d.versions, d.heads, d.placement} {
+	for _, look := range []func(context.Context, *pgx.Conn) error{d.versions, d.heads, d.placement, d.replica} {
 		if err := look(ctx, conn); err != nil {
 			return err
 		}
 	}
 	d.transparency(ctx, pool, issuer)
+	d.secrets(ctx, pool, shards)
 	var changeable, disabled bool
 	if err := conn.QueryRow(ctx, `SELECT has_table_privilege('integrity_service', 'events', 'UPDATE, DELETE, TRUNCATE'),
 		NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'events'::regclass AND NOT tgisinternal)

@@ -1,0 +1,24 @@
+package keyfiles
+
+import (
+	"io/fs"
+	"os"
+	"slices"
+	"syscall"
+)
+
+// Exposed reports whether users other than the owner of a secret's file and the members of this process's groups may
+// read it, or others may replace its content. A group that the process belongs to may read it: Kubernetes gives the
+// files of a Secret the mode 0440 and the group fsGroup.
+func Exposed(info fs.FileInfo) bool {
+	const group, others = 0o040, 0o037 // 0o037: the group may write or execute it, or others may do anything
+	switch mode := info.Mode().Perm(); {
+	case mode&others != 0:
+		return true
+	case mode&group == 0:
+		return false
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	groups, err := os.Getgroups()
+	return !ok || err != nil || int(owner.Gid) != os.Getegid() && !slices.Contains(groups, int(owner.Gid))
+}
