@@ -39,10 +39,10 @@ var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	CompanyAccessChanged:    "companyId keyId enabled",
 	VersionReserved: "companyId documentId *companyReference *source *documentReference version expiresAt " +
 		"renewed",
-	VersionReleased: "companyId documentId version",
-	RecordRegistered: "companyId documentId *companyReference *source *documentReference version " +
-		"previousVersion recordId sha256=payload.sha256 sizeBytes=payload.sizeBytes mimeType=payload.mimeType " +
-		"generatedAt=payload.generatedAt receivedAt=payload.receivedAt status reserved|false period signingKeyId=keyId",
+	VersionReleased:          "companyId documentId version",
+	RecordRegistered:         registeredDetails,
+	RecordHealed:             registeredDetails + " proof",
+	RecordAliased:            "companyId documentId *companyReference *source *documentReference version aliasOf proof",
 	RecordSuperseded:         "companyId documentId version byVersion",
 	RecordRevoked:            "companyId documentId version reasonTextId=reason.id",
 	WebhookCreated:           "webhookId types urlTextId=url.id descriptionTextId=description.id",
@@ -64,6 +64,10 @@ var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	ContentErased:       "artifactId versionId",
 	TextsErased:         "subject textIds=texts",
 }
+
+const registeredDetails = "companyId documentId *companyReference *source *documentReference version " +
+	"previousVersion recordId sha256=payload.sha256 sizeBytes=payload.sizeBytes mimeType=payload.mimeType " +
+	"generatedAt=payload.generatedAt receivedAt=payload.receivedAt status reserved|false period signingKeyId=keyId"
 
 // auditDetail is a word of auditDetails.
 type auditDetail struct {

@@ -60,6 +60,7 @@ type Needs struct {
 	Companies    []CompanyNeed
 	Declarations []DeclarationNeed
 	Records      []RecordNeed
+	Aliases      []PublicID       // former public ids
 	Pending      []OrganizationID // their unregistered reservations that may still be active
 	Totals       bool             // the organizations' usage, if no declaration needs it
 	Administered []OrganizationID // their administrative events of the day

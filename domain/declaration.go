@@ -313,23 +313,30 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 
 	b := c.body(document.ID, known, usage.Period)
-	drafts := []Draft{{Company: company.ID, Subject: b.PublicID.String(), Body: b}}
+	drafts := supersede(company, document, b, b)
 	after := *document
 	after.Highest = max(after.Highest, d.Version)
-	switch {
-	case document.Highest > d.Version:
-		b.Status = StatusSuperseded
-	case document.Highest > 0 && !document.HighestRevoked:
-		drafts = append(drafts, Draft{
-			Company: company.ID, Subject: document.HighestPublicID.String(),
-			Body: &RecordSupersededBody{DocumentID: document.ID, Version: document.Highest, ByVersion: d.Version},
-		})
-	}
 	version := b.Registered(&after)
 	c.Outcome = version.Record(company.Reference)
 	c.Usage.Used++
 	c.CompanyUsed++
 	return append(drafts, s.warn(o, VersionsAllowance, usage.Period, c.Usage.Used, usage.Limit)...), nil
+}
+
+// supersede returns the event of a registration with this body, and the event that it causes: the version that was
+// current is superseded. It sets the status of a lower version.
+func supersede(company *Company, document *Document, b *RecordRegisteredBody, body Body) []Draft {
+	drafts := []Draft{{Company: company.ID, Subject: b.PublicID.String(), Body: body}}
+	switch {
+	case document.Highest > b.Version:
+		b.Status = StatusSuperseded
+	case document.Highest > 0 && !document.HighestRevoked:
+		drafts = append(drafts, Draft{
+			Company: company.ID, Subject: document.HighestPublicID.String(),
+			Body: &RecordSupersededBody{DocumentID: document.ID, Version: document.Highest, ByVersion: b.Version},
+		})
+	}
+	return drafts
 }
 
 // body returns the registration of a current version, signed with the public id of its reservation if it has one.

@@ -53,6 +53,8 @@
 //	projection      a table derived from the events alone
 //	transparency    the signed tree over all events; the program's log output is just "log"
 //	text            words or an address of a person; events name it by salted hash, so that it can be erased
+//	heal            to restore a lost record from what clients hold
+//	alias           a former public id of a version that was registered again before it could be healed
 //	claim           one request's hold on an Idempotency-Key
 //
 // Certification (/api/v1/artifacts and related endpoints):
@@ -76,4 +78,30 @@
 //
 //	destination     an organization's address that receives events, with a secret that signs them
 //	delivery        one event on its way to one destination, in as many attempts as needed
+//
+// # Healing
+//
+// A ledger loses records when a standby without the last commits becomes the primary, or a backup is restored. Clients
+// still hold their evidence and their outboxes. Heal restores the records from them, one command each, and decides like
+// any other command: repeating it changes nothing.
+//
+// A healed record is an event of its own type, integrity.healed, and so a leaf of its own type in the transparency log.
+// It has the members of a registration, and says what it rests on (HealProof):
+//
+//	receipt      payload, signature and receivedAt are those of the lost registration, byte for byte
+//	declaration  only the origin says that the record existed: it is signed anew, received when it is healed
+//
+// The event obeys the rules of a registration, except that the operator acts, the company may be closed, and the
+// allowance never refuses it: the organization had registered the version before. It counts in the month of receivedAt,
+// where the lost registration counted. Whether it is superseded follows from the versions that the ledger has. Its
+// revocation returns only if a signed observation shows it, dated when it is healed. In the change feed and for webhooks
+// it is integrity.registered, because readers may have lost that event too.
+//
+// If the version was registered again under another public id, the new record stays. The lost public id becomes its
+// alias (integrity.aliased), with a signed statement and the former receipt, and answers with that receipt and the state
+// of the version.
+//
+// A receipt does not name the organization. The operator vouches for it, as the actor of the events shows. The shard in
+// the public id and the company reference must agree. What contradicts the ledger is refused (HealReason) and changes
+// nothing. The rule HealedRecords keeps the events out of ledgers that older programs write.
 package domain

@@ -44,14 +44,14 @@ type Event struct {
 // Leaf returns the canonical text whose RFC 6962 leaf hash is the event's Hash (contract, section 4.3). It is computed
 // only from the stored members.
 func (e *Event) Leaf() []byte {
-	if r, ok := e.Body.(*RecordRegisteredBody); ok {
+	if r := Registration(e.Body); r != nil {
 		return e.LeafOf(r.Payload)
 	}
 	return e.LeafOf(nil)
 }
 
-// LeafOf is Leaf for an event whose Body is not decoded: payload is the signed payload of a registration, nil for all
-// other types.
+// LeafOf is Leaf for an event whose Body is not decoded: payload is the signed payload of a registration, new or healed,
+// nil for all other types.
 func (e *Event) LeafOf(payload []byte) []byte {
 	commitment := eventCommitment{
 		Actor: e.Actor, Data: e.Data, Organization: e.Organization, RequestID: e.RequestID, Sequence: e.Sequence,
@@ -112,8 +112,8 @@ var (
 // Every event type is declared here, once: its name, the version of its data, its body and the texts that a body names.
 // The body's method apply changes the state. If the data of a type changes, it gets the next version, and its body must
 // still read all earlier versions: it may only gain optional members, so that it writes the earlier bytes unchanged.
-// Registered, superseded and revoked events are also in the change feed. A reservation is neither evidence nor a change
-// of a version, so it is not.
+// Registered, superseded and revoked events are also in the change feed, and healed ones as registered. A reservation
+// is neither evidence nor a change of a version, so it is not; nor is an alias.
 var (
 	OrganizationCreated = declare("organization.created", 1, func(b *OrganizationCreatedBody) []*TextRef {
 		return refs(&b.Name)
@@ -150,6 +150,8 @@ var (
 	RecordRevoked         = declare("integrity.revoked", 1, func(b *RecordRevokedBody) []*TextRef {
 		return refs(b.Reason)
 	})
+	RecordHealed   = declare[RecordHealedBody]("integrity.healed", 1, nil)
+	RecordAliased  = declare[RecordAliasedBody]("integrity.aliased", 1, nil)
 	WebhookCreated = declare("webhook.created", 1, func(b *WebhookCreatedBody) []*TextRef {
 		return refs(&b.URL, b.Description)
 	})
@@ -255,7 +257,7 @@ func readBody(k *eventRow, data []byte) (Body, error) {
 			return nil, err
 		}
 	}
-	if r, ok := body.(*RecordRegisteredBody); ok {
+	if r := Registration(body); r != nil {
 		if err := r.readPayload(); err != nil {
 			return nil, err
 		}

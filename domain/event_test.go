@@ -186,9 +186,12 @@ func TestAuditDetailsOfEveryType(t *testing.T) {
 		}
 		empty, filled := row.empty(), row.empty()
 		fill(reflect.ValueOf(filled).Elem(), new(byte))
-		if r, ok := filled.(*RecordRegisteredBody); ok {
+		if r := Registration(filled); r != nil {
 			r.Payload = []byte(`{"sha256":"h","sizeBytes":1,"mimeType":"a/b","generatedAt":"g","receivedAt":"r"}`)
-			empty.(*RecordRegisteredBody).Payload = []byte("{}")
+			Registration(empty).Payload = []byte("{}")
+		}
+		if r, ok := empty.(*RecordAliasedBody); ok {
+			r.Statement.Payload = []byte("{}")
 		}
 		for _, references := range []bool{false, true} {
 			members := detailsOf(t, row.eventType, filled, references)

@@ -11,7 +11,7 @@ type Release int64
 
 // ThisRelease is the semantic version of this program, and the only place that sets it. schemas/releases.json describes
 // it. A new rule requires at least a new minor version.
-const ThisRelease Release = 1_000_000
+const ThisRelease Release = 1_001_000
 
 // Floor is the lowest version that may write a ledger of this program, unless a rule requires a later one: the first
 // release whose schema begins with the current baseline.
@@ -34,10 +34,12 @@ type RuleEntry struct {
 	Changes string
 }
 
-// Rules lists all rules, in the order of their releases. Never change a name, because ledgers store it. Currently there
-// are no rules; .ci/upgrade adds one to a copy of the program.
+// Rules lists all rules, in the order of their releases. Never change a name, because ledgers store it. .ci/upgrade adds
+// one to a copy of the program.
 func Rules() []RuleEntry {
-	return []RuleEntry{}
+	return []RuleEntry{
+		{HealedRecords, 1_001_000, "integrity heal restores lost records as events of new types"},
+	}
 }
 
 // Follow switches rules on for the decisions of this state. It does not check whether they are known.

@@ -31,6 +31,7 @@ type Loaded struct {
 	documents     table[documentKey, *Document]
 	versions      table[versionKey, *Version]
 	public        table[PublicID, *Version]
+	aliases       table[PublicID, *Alias] // loaded only if Needs requests them
 	usage         table[UsageKey, int64]
 	covered       []Period // months whose usage was loaded
 	// pending holds the expiry of each unregistered reservation, including expired ones. It is loaded only if Needs

@@ -235,7 +235,7 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 	// The process was only frozen. It does not decide without the rule, whatever version it claims.
 	for revived, why := range map[*eventstore.Ledger]string{
 		l.Ledger: later.String(),
-		l.Process(t, l.URL, of(eventstore.Program{Version: later}, nil)): string(madeUp),
+		l.Process(t, l.URL, of(eventstore.Program{Version: later, Rules: domain.Rules()}, nil)): string(madeUp),
 	} {
 		if err := registers(revived); err == nil || revived.Gate.Err() == nil ||
 			!strings.Contains(revived.Gate.Err().Error(), why) {
@@ -256,7 +256,7 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 	if n, err := pgtest.Ask[int](
 		l.URL,
 		"SELECT count(*)::int FROM shard_heads h, ledger l WHERE h.minimum_version = l.minimum_version AND h.rules = "+
-			"l.rules AND h.rules = '{made-up}'",
+			"l.rules AND 'made-up' = ANY(h.rules)",
 	); n != 6 || err != nil {
 		t.Errorf("%d heads have the gate: %v", n, err)
 	}
@@ -280,8 +280,8 @@ func TestNewLedgerHasTheFloor(t *testing.T) {
 // TestSwitchIsCompleted: a switch that ended after the ledger's row is completed by the next process that starts.
 func TestSwitchIsCompleted(t *testing.T) {
 	l := ledgertest.New(t)
-	pgtest.Exec(t, l.URL, "UPDATE ledger SET minimum_version = 1001000, rules = '{one,two}'")
-	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET rules = '{two,three}' WHERE shard = 2")
+	pgtest.Exec(t, l.URL, fmt.Sprintf("UPDATE ledger SET minimum_version = %d, rules = '{one,two}'", later))
+	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET rules = CASE shard WHEN 2 THEN '{two,three}'::text[] ELSE '{}' END")
 	if _, err := eventstore.Ensure(
 		t.Context(), l.URL, eventstore.Settings{Issuer: "x", Shards: 4, Now: time.Now},
 	); err != nil {
@@ -292,8 +292,9 @@ func TestSwitchIsCompleted(t *testing.T) {
 		"SELECT string_agg(format('%s %s %s', shard, minimum_version, array_to_string(rules, ',')), '; ' ORDER BY shard) "+
 			"FROM shard_heads",
 	)
-	if want := "0 1001000 one,two; 1 1001000 one,two; 2 1001000 two,three,one; 3 1001000 one,two"; err != nil ||
-		got != want {
+	if want := fmt.Sprintf(
+		"0 %[1]d one,two; 1 %[1]d one,two; 2 %[1]d two,three,one; 3 %[1]d one,two", later,
+	); err != nil || got != want {
 		t.Errorf("%s, %v, want %s", got, err, want)
 	}
 }
@@ -354,10 +355,11 @@ func TestOldProgramDoesNotStart(t *testing.T) {
 		t.Error(err)
 	}
 	for spoil, want := range map[string]string{
-		fmt.Sprintf("UPDATE ledger SET rules = '{}', minimum_version = %d", later): "this program is version 1.0.0 and " +
-			"the ledger takes 1.1.0 or later: install that version and start it again",
+		fmt.Sprintf("UPDATE ledger SET rules = '{}', minimum_version = %d", later): "this program is version " +
+			domain.ThisRelease.String() + " and the ledger takes " + later.String() +
+			" or later: install that version and start it again",
 		"UPDATE ledger SET minimum_version = 1000000, rules = '{unheard-of}'": "the ledger decides by the rule " +
-			"unheard-of, which this program (version 1.0.0) does not know: " +
+			"unheard-of, which this program (version " + domain.ThisRelease.String() + ") does not know: " +
 			"install the version that the other processes run (integrity upgrade status) and start it again",
 	} {
 		pgtest.Exec(t, l.URL, spoil)

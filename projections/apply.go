@@ -91,6 +91,8 @@ func (f *fold) add(e *domain.Event) (folded bool) {
 		*f.released.at(versionKey{body.DocumentID, body.Version}) = release{e, body}
 	case *domain.RecordRegisteredBody:
 		f.addRegistered(e, o, body)
+	case *domain.RecordHealedBody:
+		f.addRegistered(e, o, &body.RecordRegisteredBody)
 	case *domain.ClockResetBody, *domain.SignInLinkMadeBody: // only the organization's sequence changes
 	case *domain.RecordSupersededBody:
 		f.feed = append(f.feed, feedRow{e, domain.StatusSuperseded, body.Version, body.DocumentID})
@@ -264,7 +266,7 @@ var revokeHighest = cluster.SQL(
 	`UPDATE {documents} SET highest_revoked = true WHERE shard = $1 AND document_id = $2 AND highest_version = $3`,
 )
 
-// registration is an event that registers a version.
+// registration is an event that registers a version, or heals its record.
 type registration struct {
 	*domain.Event
 	body    *domain.RecordRegisteredBody

@@ -79,6 +79,11 @@ var (
 	ON CONFLICT (shard, key_id, company_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`)
 )
 
+// Former public ids.
+var insertAlias = cluster.SQL(
+	`INSERT INTO {aliases} (shard, public_id, organization_id, alias_of, position) VALUES ($1, $2, $3, $4, $5)`,
+)
+
 // Passkeys.
 var (
 	insertPasskey = cluster.SQL(`INSERT INTO {passkeys} (shard, passkey_id, organization_id, member_id, credential_id, public_key, transports, backup_eligible,
@@ -218,6 +223,8 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 			append([]string{}, body.Transports...), body.BackupEligible, body.Name.ID, e.OccurredAt)
 	case *domain.PasskeyRemovedBody:
 		b.Queue(removePasskey, shard, body.PasskeyID, e.OccurredAt)
+	case *domain.RecordAliasedBody:
+		b.Queue(insertAlias, shard, body.PublicID, e.Organization, body.AliasOf, e.Position)
 	case *domain.CompanyCreatedBody:
 		b.Queue(insertCompany, shard, e.Company, organization, body.Reference, e.OccurredAt)
 	case *domain.CompanyStatusChangedBody:

@@ -195,8 +195,14 @@ func feedStatuses() []domain.Status {
 	return []domain.Status{domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked}
 }
 
-// FeedTypeCode returns the number of a type, 0 for an event that is not in the feed.
-func FeedTypeCode(t domain.EventType) int16 { return int16(slices.Index(feedTypes(), t) + 1) }
+// FeedTypeCode returns the number of a type, 0 for an event that is not in the feed. A healed record is in the feed as a
+// registered one: readers lost that event, or never saw it.
+func FeedTypeCode(t domain.EventType) int16 {
+	if t == domain.RecordHealed {
+		t = domain.RecordRegistered
+	}
+	return int16(slices.Index(feedTypes(), t) + 1)
+}
 
 // FeedType returns the type with a number.
 func FeedType(code int16) domain.EventType { return feedTypes()[code-1] }

@@ -72,7 +72,8 @@ var (
 	loadAdministered = cluster.SQL(
 		eachID + AdministeredColumns + ` FROM {administrative_usage} WHERE shard = $1 AND organization_id = n.id` + atItsKey,
 	)
-	loadLinks = cluster.SQL(eachID + LinkColumns + ` FROM {oauth_links} l
+	loadAliases = cluster.SQL(eachID + `public_id, alias_of FROM {aliases} WHERE shard = $1 AND public_id = n.id` + atItsKey)
+	loadLinks   = cluster.SQL(eachID + LinkColumns + ` FROM {oauth_links} l
 		WHERE shard = $1 AND link_id = n.id` + atItsKey)
 	loadPasskeys = cluster.SQL(
 		eachID + PasskeyColumns + ` FROM {passkeys} p WHERE shard = $1 AND member_id = n.id AND removed_at IS NULL` +
@@ -241,6 +242,7 @@ func Load(
 			column(list, func(r domain.RecordNeed) domain.KeyID { return r.Key }),
 			column(list, func(r domain.RecordNeed) domain.PublicID { return r.PublicID }))
 	}
+	lookUp(b, shard, loadAliases, needs.Aliases, s.AddAlias)
 	lookUp(b, shard, loadPending, needs.Pending, triple(s.AddPending))
 
 	loadCertification(b, shard, needs.Certification, periods, s)

@@ -67,8 +67,10 @@ func TestOutdatedProgram(t *testing.T) {
 	}
 	signal(syscall.SIGSTOP)
 	pgtest.Exec(t, url, "UPDATE processes SET seen_at = now() - interval '31 seconds'")
-	pgtest.Exec(t, url, "UPDATE ledger SET minimum_version = 1001000")
-	pgtest.Exec(t, url, "UPDATE shard_heads SET minimum_version = 1001000")
+	later := domain.ThisRelease + 1000 // the next minor version
+	for _, table := range []string{"ledger", "shard_heads"} {
+		pgtest.Exec(t, url, fmt.Sprintf("UPDATE %s SET minimum_version = %d", table, later))
+	}
 	frozen := make(chan int)
 	go func() { frozen <- s.registers(key, 3) }()
 	signal(syscall.SIGCONT)
@@ -77,8 +79,10 @@ func TestOutdatedProgram(t *testing.T) {
 			t.Errorf("a registration: %d", status)
 		}
 	}
-	const sentence = "this program is version 1.0.0 and the ledger takes 1.1.0 or later: install that version and " +
-		"start it again"
+	sentence := fmt.Sprintf(
+		"this program is version %s and the ledger takes %s or later: install that version and start it again",
+		domain.ThisRelease, later,
+	)
 	eventually(t, "not ready", func() error {
 		response, err := plainHTTP().Get(s.base + "/readyz")
 		if err != nil {

@@ -315,7 +315,8 @@ func (h *history) count(e *Event, v *verdict) {
 		for _, id := range b.Texts {
 			h.erasures[id] = e.Sequence
 		}
-	case *domain.RecordRegisteredBody:
+	}
+	if b := domain.Registration(e.Body); b != nil {
 		h.usage[usageKey{b.Period, domain.CompanyID{}}]++
 		h.usage[usageKey{b.Period, e.Company}]++
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -79,18 +80,14 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 	month := domain.PeriodOf(e.OccurredAt).String()
 	switch b := e.Body.(type) {
 	case *domain.RecordRegisteredBody:
-		fail.agree("the payload's publicId as subject", b.Record.PublicID, e.Subject)
-		fail.agree(
-			"the payload's referencesSha256 of the event's references", b.References().SHA256().String(),
-			b.Record.ReferencesSHA256.String(),
-		)
-		fail.agree("the ledger's issuer", c.Issuer, b.Record.Issuer)
-		fail.agree("the month of occurredAt", month, b.Period.String())
-		if b.Version < 1 || b.PreviousVersion != nil && (*b.PreviousVersion < 1 || *b.PreviousVersion >= b.Version) {
-			fail(CheckBinding, "a positive version above its previousVersion", strconv.Itoa(int(b.Version)))
+		c.inspectRegistration(e, v, fail, b, e.OccurredAt)
+	case *domain.RecordHealedBody:
+		c.inspectRegistration(e, v, fail, &b.RecordRegisteredBody, b.Record.ReceivedAt)
+		if b.Proof != domain.ByReceipt && b.Proof != domain.ByDeclaration {
+			fail(CheckBinding, "a proof of a healed record", strconv.Quote(string(b.Proof)))
 		}
-		v.sums.Records++
-		c.inspectSignature(v, fail, "record", b.KeyID, b.Payload, b.Signature)
+	case *domain.RecordAliasedBody:
+		c.inspectAlias(e, v, fail, b)
 	case *domain.VersionReservedBody:
 		fail.agree("the reserved publicId as subject", b.PublicID.String(), e.Subject)
 		fail.agree(
@@ -114,6 +111,58 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 		fail.agree("the certificate's publicId as subject", b.PublicID.String(), e.Subject)
 		c.inspectCertificate(e, v, fail, b)
 	}
+}
+
+// inspectRegistration checks a new or healed record. It counts in the month of at.
+func (c *Checker) inspectRegistration(
+	e *Event, v *verdict, fail failing, b *domain.RecordRegisteredBody, at time.Time,
+) {
+	fail.agree("the payload's publicId as subject", b.Record.PublicID, e.Subject)
+	fail.agree(
+		"the payload's referencesSha256 of the event's references", b.References().SHA256().String(),
+		b.Record.ReferencesSHA256.String(),
+	)
+	fail.agree("the ledger's issuer", c.Issuer, b.Record.Issuer)
+	fail.agree("the month of "+evidence.FormatTime(at), domain.PeriodOf(at).String(), b.Period.String())
+	if b.Version < 1 || b.PreviousVersion != nil && (*b.PreviousVersion < 1 || *b.PreviousVersion >= b.Version) {
+		fail(CheckBinding, "a positive version above its previousVersion", strconv.Itoa(int(b.Version)))
+	}
+	v.sums.Records++
+	c.inspectSignature(v, fail, "record", b.KeyID, b.Payload, b.Signature)
+}
+
+// inspectAlias checks the signed statement of an alias and the former receipt.
+func (c *Checker) inspectAlias(e *Event, v *verdict, fail failing, b *domain.RecordAliasedBody) {
+	fail.agree("the former publicId as subject", b.PublicID.String(), e.Subject)
+	c.inspectSignature(v, fail, "alias", b.Statement.KeyID, b.Statement.Payload, b.Statement.Signature)
+	p, err := evidence.ParseAliasPayload(b.Statement.Payload)
+	if err != nil {
+		fail(CheckSignature, "an alias's payload", err.Error())
+		return
+	}
+	fail.agree("the ledger's issuer", c.Issuer, p.Issuer)
+	fail.agree("the former publicId in the statement", b.PublicID.String(), p.PublicID)
+	fail.agree("the kept publicId in the statement", b.AliasOf.String(), p.AliasOf)
+	if (b.Proof == domain.ByReceipt) != (p.ReceiptSHA256 != nil) || (b.Payload != nil) != (p.ReceiptSHA256 != nil) {
+		fail(CheckBinding, "the former receipt exactly if the alias rests on it", strconv.Quote(string(b.Proof)))
+		return
+	}
+	if p.ReceiptSHA256 == nil {
+		return
+	}
+	fail.agree("the receipt's hash in the statement", evidence.Hash(sha256.Sum256(b.Payload)).String(), p.ReceiptSHA256.String())
+	c.inspectSignature(v, fail, "former record", b.KeyID, b.Payload, b.Signature)
+	record, err := evidence.ParseRecordPayload(b.Payload)
+	if err != nil {
+		fail(CheckSignature, "a record's payload", err.Error())
+		return
+	}
+	fail.agree("the former publicId in the receipt", b.PublicID.String(), record.PublicID)
+	fail.agree(
+		"the receipt's referencesSha256 of the event's references", b.References().SHA256().String(),
+		record.ReferencesSHA256.String(),
+	)
+	fail.agree("the ledger's issuer", c.Issuer, record.Issuer)
 }
 
 func (c *Checker) inspectCertificate(e *Event, v *verdict, fail failing, b *domain.CertificateIssuedBody) {

@@ -96,6 +96,10 @@ func (c *Checker) known(e *Event) string {
 		return c.key(e, b.KeyID)
 	case *domain.RecordRegisteredBody:
 		return company(b.CompanyReference, b.Reserved) // the document's history proves the rest
+	case *domain.RecordHealedBody:
+		return c.healed(e, company(b.CompanyReference, true)) // the record is older than the company's closing
+	case *domain.RecordAliasedBody:
+		return c.healed(e, company(b.CompanyReference, true))
 	case *domain.VersionReservedBody:
 		return company(b.CompanyReference, false)
 	case *domain.VersionReleasedBody, *domain.RecordRevokedBody:
@@ -124,6 +128,14 @@ func (c *Checker) key(e *Event, id domain.KeyID) string {
 	return ""
 }
 
+// healed checks that the operator healed a record, and returns the finding about its company otherwise.
+func (c *Checker) healed(e *Event, company string) string {
+	if e.Actor != domain.OperatorActor {
+		return "an act of the operator"
+	}
+	return company
+}
+
 // granted checks that a key that acted had the grant needed for the event.
 func (c *Checker) granted(e *Event) string {
 	if key := e.Actor.Key(); !key.IsZero() && !c.state.Granted(key, e.Company) {
@@ -140,6 +152,10 @@ func concerns(body domain.Body) (id [16]byte, ok bool) {
 	case *domain.VersionReleasedBody:
 		return b.DocumentID, true
 	case *domain.RecordRegisteredBody:
+		return b.DocumentID, true
+	case *domain.RecordHealedBody:
+		return b.DocumentID, true
+	case *domain.RecordAliasedBody:
 		return b.DocumentID, true
 	case *domain.RecordSupersededBody:
 		return b.DocumentID, true
@@ -186,10 +202,13 @@ func (c *Checker) unique(e *Event) (err error) {
 			claim(claimText, ref.ID, ref.SHA256)
 		}
 	}
-	switch b := e.Body.(type) {
-	case *domain.RecordRegisteredBody:
+	if b := domain.Registration(e.Body); b != nil {
 		claim(claimRecord, b.RecordID, e.ID.String())
 		version(b.PublicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
+	}
+	switch b := e.Body.(type) {
+	case *domain.RecordAliasedBody:
+		claim(claimPublicID, b.PublicID, "alias of "+b.AliasOf.String())
 	case *domain.VersionReservedBody:
 		version(b.PublicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
 	case *domain.CertificateIssuedBody:
@@ -301,9 +320,16 @@ func (p *part) event(e *Event, certificate string) {
 	p.state.AddOrganization(domain.Organization{ID: e.Organization})
 	p.state.Organization(e.Organization).Sequence = e.Sequence - 1
 	var after func()
-	switch b := e.Body.(type) {
-	case *domain.RecordRegisteredBody:
+	if b := domain.Registration(e.Body); b != nil {
 		after = p.registered(e, b, fail)
+	}
+	switch b := e.Body.(type) {
+	case *domain.RecordAliasedBody:
+		if i := p.state.Version(b.DocumentID, b.Version); i != nil &&
+			(i.Document.Company != e.Company || i.Document.Organization != e.Organization ||
+				i.Document.Source != b.Source || i.Document.Reference != b.DocumentReference) {
+			fail("an alias of a version of the event's company and document", "one of another")
+		}
 	case *domain.VersionReservedBody:
 		after = func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
 	case *domain.VersionReleasedBody:

@@ -47,11 +47,14 @@ func (s *Comparisons) Compare(ctx context.Context, _ *edge.Call, asked Compariso
 			CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits",
 		}, nil
 	}
-	record, finding := s.records.verify(s.Keys().Trusted, id, stored.Event.Data)
+	record, finding := s.records.verify(s.Keys().Trusted, stored.SignedID(id), stored.Event.Data)
 	view := wire.Comparison{
 		PublicID: id.String(), Result: wire.SignatureInvalid, Checks: wire.ComparisonChecks{Signature: &finding},
 		CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits",
 		ReceiptURL: new(s.BaseURL + "/api/public/integrity/" + id.String() + "/receipt"), KeyID: wire.OrNull(record.keyID),
+	}
+	if stored.Alias != nil {
+		view.Alias = aliasView(s.Keys().Trusted, stored.Alias)
 	}
 	if finding != evidence.Valid {
 		return view, nil
@@ -76,6 +79,18 @@ func (s *Comparisons) Compare(ctx context.Context, _ *edge.Call, asked Compariso
 	return view, nil
 }
 
+// aliasView returns a former public id's signed statement, nil if its key is not trusted.
+func aliasView(trust *evidence.TrustedKeys, a *domain.RecordAliasedBody) *wire.Alias {
+	key, trusted := trust.Lookup(a.Statement.KeyID)
+	if !trusted {
+		return nil
+	}
+	return &wire.Alias{
+		PublicID:  a.AliasOf.String(),
+		Statement: evidence.NewSigned(a.Statement.Payload, a.Statement.Signature, key.PublicKey),
+	}
+}
+
 // Receipt answers the public receipt: without references, observation and inclusion.
 func (s *Comparisons) Receipt(ctx context.Context, _ *edge.Call, id domain.PublicID) (edge.Response, error) {
 	stored, err := s.Store.Comparison(ctx, id)
@@ -86,7 +101,7 @@ func (s *Comparisons) Receipt(ctx context.Context, _ *edge.Call, id domain.Publi
 		return edge.Response{}, err
 	}
 	stored.Record, _ = domain.ReadSignedRecord(stored.Event.Data)
-	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored)
+	receipt, err := s.receiptOf(s.Keys().Trusted, stored.SignedID(id), stored)
 	if err != nil {
 		return edge.Response{}, err
 	}

@@ -90,6 +90,7 @@ func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion)
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
+	id = stored.SignedID(id)
 	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored)
 	if err != nil {
 		return evidence.Envelope{}, err
@@ -113,12 +114,21 @@ func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion)
 		}
 		receipt.StatusAsOf = new(signer.SignPayload(payload.AppendCanonical(nil)))
 	}
+	if restored(stored) {
+		return receipt, nil
+	}
 	receipt.Inclusion = ofTree(ctx, s, &s.unproven, "proof of inclusion", stored, (*transparency.Reader).Inclusion)
 	if asked.timestamps && receipt.Inclusion != nil {
 		receipt.Timestamps = ofTree(ctx, s, &s.unstamped, "timestamps", stored, (*transparency.Reader).Stamped)
 		fitTimestamps(&receipt)
 	}
 	return receipt, nil
+}
+
+// restored reports whether the log holds the record as a healed one or as an alias, not as a registration. Evidence has
+// no proof of inclusion then: verifiers take the leaf of another type for a forged one.
+func restored(stored *query.Evidence) bool {
+	return stored.Alias != nil || stored.Event.Type == domain.RecordHealed
 }
 
 // observationTime returns the time for a signed observation. Nothing is signed while the clocks disagree or while the
@@ -277,9 +287,13 @@ func (s *Proofs) Tile(ctx context.Context, _ *edge.Call, tile string) (edge.Resp
 	return edge.Response{Raw: hashes, ContentType: tileType, Cache: edge.PublicForever}, logFailure(err)
 }
 
-// Inclusion answers the proof that the registration of a record is in the published tree.
+// Inclusion answers the proof that the registration of a record is in the published tree. The leaf of a healed record is
+// of another type, integrity.healed. A former public id has no leaf of its own.
 func (s *Proofs) Inclusion(ctx context.Context, c *edge.Call, id domain.PublicID) (*evidence.Inclusion, error) {
 	stored, err := s.Store.Evidence(ctx, c.Access, id)
+	if err == nil && stored.Alias != nil {
+		err = domain.ErrUnknownRecord
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -94,6 +94,9 @@ func (s *Site) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte
 		shown.Values.State = string(*view.Checks.VersionState)
 	}
 	shown.Result = string(view.Result)
+	if view.Alias != nil {
+		shown.AliasOf = view.Alias.PublicID
+	}
 	pastedResult(shown, view.Checks.FileMatch)
 	if view.ReceivedAt == nil {
 		return nil

@@ -70,6 +70,7 @@ type Comparison struct {
 	At                time.Time // of receipt, or of issue
 	KeyID             string
 	FingerprintSHA256 string
+	AliasOf           string // the public id of the record that is kept, if PublicID is a former one
 	// Of a certificate, if their publication was authorized.
 	CertifiedTitle, OrganizationName string
 }

@@ -36,7 +36,7 @@ type historyFrame struct {
 // destination has no page.
 func (f historyFrame) TargetPage(e Happened) string {
 	switch domain.EventType(e.Action) {
-	case domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked:
+	case domain.RecordRegistered, domain.RecordHealed, domain.RecordSuperseded, domain.RecordRevoked:
 		return f.Page("/records/" + e.Target)
 	}
 	if e.Gone {

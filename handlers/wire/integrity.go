@@ -270,6 +270,14 @@ type Comparison struct {
 	KeyID      *string          `json:"keyId"`
 	ReceiptURL *string          `json:"receiptUrl"`
 	LimitsURL  string           `json:"limitsUrl"`
+	// Alias is set if PublicID is a former public id.
+	Alias *Alias `json:"alias,omitempty"`
+}
+
+// Alias says that the record of a public id was lost and registered again, and which record is kept.
+type Alias struct {
+	PublicID  string          `json:"publicId"`  // of the record that is kept
+	Statement evidence.Signed `json:"statement"` // contract integrity-alias-v1
 }
 
 // Evidence is the answer of receipts and exports, without an Envelope.

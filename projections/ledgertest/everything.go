@@ -42,6 +42,7 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	withdrawn := register("withdrawn", 1)
 	l.Must(t, l.Revoke(t, o, withdrawn))
 	register("withdrawn", 2)
+	l.healed(t, o)
 	spare, _ := l.Key(t, o, domain.IntegrityRead)
 	l.Must(t, &domain.RevokeKey{Origin: o.Operator(), Key: spare.ID})
 	for _, status := range domain.CompanyStatuses() {
@@ -59,6 +60,21 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	l.administration(t, o)
 	l.certification(t, o)
 	return first, second
+}
+
+// healed restores lost records: with a receipt, with a declaration alone, revoked, and as an alias.
+func (l *Ledger) healed(t testing.TB, o Organization) {
+	t.Helper()
+	anew := o.Declaration("everything", 1, "everything1")
+	l.Heal(t, o, l.Lost(t, o, anew))
+	for version := range int32(3) {
+		lost := l.Lost(t, o, o.Declaration("healed", 3-version, "healed"))
+		lost.Revoked = version == 1
+		if version == 2 {
+			lost.Receipt = nil
+		}
+		l.Heal(t, o, lost)
+	}
 }
 
 // administration creates a key with a name and several networks, renames it, and creates a successor with the same

@@ -308,6 +308,33 @@ func (l *Ledger) Revoke(t testing.TB, o Organization, id domain.PublicID) *domai
 	return &domain.Revoke{Origin: o.Origin(), Key: o.Key.ID, PublicID: id, Reason: "declared by mistake"}
 }
 
+// Lost returns what a client holds of a record that this ledger would have signed, but does not have.
+func (l *Ledger) Lost(t testing.TB, o Organization, d domain.Declaration) domain.Lost {
+	t.Helper()
+	references := evidence.References{
+		CompanyReference: d.CompanyReference, Source: d.Source, DocumentReference: d.DocumentReference,
+		Version: int64(d.Version), Salt: "AAAAAAAAAAAAAAAAAAAAAA",
+	}
+	id := domain.NewPublicID(l.Registrar.Secret, o.ID.Shard())
+	payload := evidence.RecordPayload{
+		Issuer: l.Registrar.Issuer, PublicID: id.String(), SHA256: d.SHA256, SizeBytes: d.SizeBytes, MimeType: d.MimeType,
+		GeneratedAt: d.GeneratedAt, ReceivedAt: l.Now().UTC().Truncate(time.Microsecond),
+		ReferencesSHA256: references.SHA256(),
+	}.AppendCanonical(nil)
+	return domain.Lost{PublicID: id, Declaration: d, Receipt: &domain.SignedRecord{
+		Payload: payload, KeyID: l.Registrar.Signer.Key().KeyID, Signature: l.Registrar.Signer.Sign(payload),
+		References: references,
+	}}
+}
+
+// Heal restores a lost record.
+func (l *Ledger) Heal(t testing.TB, o Organization, lost domain.Lost) domain.Healing {
+	t.Helper()
+	c := l.Registrar.PrepareHeal(o.Operator(), lost, l.Now())
+	l.Must(t, c)
+	return c.Outcome
+}
+
 // Events reads the whole log of a shard.
 func (l *Ledger) Events(t testing.TB, shard domain.Shard) []domain.Event {
 	t.Helper()

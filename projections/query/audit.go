@@ -135,12 +135,13 @@ const (
 	auditOfAction        = auditRange + ` AND type <> 'integrity.registered' AND type = $8`
 	auditOfTarget        = auditRange + ` AND type <> 'integrity.registered' AND subject = $8 AND ($9 = '' OR type = $9)`
 
-	// The registration of a record. $10 is its public id.
+	// The registration of a record, which the index leaves out. A healed record's event is in the index. $10 is the record's
+	// public id.
 	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.company_id, e.data, e.granted
 		FROM (SELECT position FROM {versions} WHERE shard = $1 AND public_id = $10 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
 		JOIN LATERAL (` + auditColumns + ` FROM {events} AS events
 			WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) e ON true
-		WHERE e.sequence > $3 AND e.sequence <= $4 AND ($9 = '' OR e.type = $9)`
+		WHERE e.type = 'integrity.registered' AND e.sequence > $3 AND e.sequence <= $4 AND ($9 = '' OR e.type = $9)`
 )
 
 // auditAbout returns the events about one target: as many as a page needs from the index, and the registration.

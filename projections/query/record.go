@@ -35,8 +35,19 @@ func findRecord(a domain.Access) string {
 		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`)
 }
 
-// Record finds a record by public id. A reserved version, and a record that the key may not see, count as unknown.
+// Record finds a record by its public id, or by a former one. A reserved version, and a record that the key may not see,
+// count as unknown.
 func (s RecordReader) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
+	found, err := s.record(ctx, a, id)
+	if isUnknown(err) {
+		return keptFor(ctx, s.Pool, a.Organization.Shard(), a.Organization, id, err, func(former *alias) (domain.Record, error) {
+			return s.record(ctx, a, former.body.AliasOf)
+		})
+	}
+	return found, err
+}
+
+func (s RecordReader) record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
 	return read(ctx, s.reader, a, newEnough(a), func(from source) (domain.Record, error) {
 		found, err := statement.One(ctx, from, "find record", domain.ErrUnknownRecord, scanRecord, findRecord(a),
 			a.Organization.Shard(), id, a.Key, a.Organization)
@@ -140,6 +151,8 @@ type Evidence struct {
 	Status     domain.Status
 	Sequence   int64 // the organization's
 	Pending    bool  // only reserved; the other fields have no meaning
+	// Alias is set if the evidence was asked for by a former public id.
+	Alias *domain.RecordAliasedBody
 	// Event is the registration's event without Hash and Body, for computing its leaf.
 	Event domain.Event
 }
@@ -181,8 +194,23 @@ var loadComparisons = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_
 	JOIN LATERAL (SELECT highest_version FROM {documents} WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
 	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`)
 
-// Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip.
+// Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip. A former public
+// id leads to the record that is kept (Evidence.Alias).
 func (s RecordReader) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (*Evidence, error) {
+	e, err := s.registration(ctx, a, id)
+	if isUnknown(err) {
+		return keptFor(ctx, s.Pool, a.Organization.Shard(), a.Organization, id, err, func(former *alias) (*Evidence, error) {
+			e, err := s.registration(ctx, a, former.body.AliasOf)
+			if err != nil {
+				return nil, err
+			}
+			return e.under(former), nil
+		})
+	}
+	return e, err
+}
+
+func (s RecordReader) registration(ctx context.Context, a domain.Access, id domain.PublicID) (*Evidence, error) {
 	q := &evidenceQuestion{id: id, access: a}
 	e, err := q.answer(s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence), domain.ErrUnknownRecord)
 	if err == nil {
@@ -198,8 +226,21 @@ func (s RecordReader) Comparison(ctx context.Context, id domain.PublicID) (*Evid
 	if !s.Installation.Has(shard) {
 		return nil, ErrUnknownPublicID
 	}
-	q := &evidenceQuestion{id: id}
-	return q.answer(s.comparisons.Ask(ctx, shard, q, s.compare), ErrUnknownPublicID)
+	ask := func(id domain.PublicID) (*Evidence, error) {
+		q := &evidenceQuestion{id: id}
+		return q.answer(s.comparisons.Ask(ctx, shard, q, s.compare), ErrUnknownPublicID)
+	}
+	e, err := ask(id)
+	if isUnknown(err) {
+		return keptFor(ctx, s.Public, shard, domain.OrganizationID{}, id, err, func(former *alias) (*Evidence, error) {
+			e, err := ask(former.body.AliasOf)
+			if err != nil {
+				return nil, err
+			}
+			return e.under(former), nil
+		})
+	}
+	return e, err
 }
 
 // answer returns the answer of a question. Call it only after the question was asked.
@@ -366,6 +407,9 @@ func (s RecordReader) EvidenceAsOf(
 		Registered          int64
 		Occurred            time.Time
 		Superseded, Revoked bool
+	}
+	if stored.Alias != nil {
+		id = stored.Alias.AliasOf
 	}
 	missing := errors.New("read the state as of a moment: the events are missing")
 	known, err := statement.One(ctx, s.Pool, "read the state as of a moment", missing, pgx.RowToStructByPos[facts],

@@ -50,6 +50,7 @@ func Commands(shared *cli.App) []*cobra.Command {
 		a.auditCommand(),
 		a.exportCommand(),
 		a.rebuildCommand(),
+		a.healCommand(),
 		logs{a}.logCommand(),
 		a.distributeCommand(),
 		a.backupCommand(),

@@ -57,7 +57,7 @@ func (a *app) replayCommand() *cobra.Command {
 
 // AffectedView is one act on a record or certificate, from the log. Fields that the act does not have are null.
 type AffectedView struct {
-	Type              string  `json:"type"` // registered, revoked, certified or certificate_revoked
+	Type              string  `json:"type"` // registered, healed, aliased, revoked, certified or certificate_revoked
 	PublicID          string  `json:"publicId"`
 	OrganizationID    string  `json:"organizationId"`
 	CompanyID         *string `json:"companyId"`
@@ -79,10 +79,17 @@ func viewAffected(e *domain.Event) (v AffectedView, ok bool) {
 	if !e.Company.IsZero() {
 		v.CompanyID = new(e.Company.String())
 	}
+	named := func(kind string, b *domain.VersionReference) {
+		v.Type, v.Version = kind, &b.Version
+		v.CompanyReference, v.Source, v.DocumentReference = &b.CompanyReference, &b.Source, &b.DocumentReference
+	}
 	switch b := e.Body.(type) {
 	case *domain.RecordRegisteredBody:
-		v.Type, v.Version = "registered", &b.Version
-		v.CompanyReference, v.Source, v.DocumentReference = &b.CompanyReference, &b.Source, &b.DocumentReference
+		named("registered", &b.VersionReference)
+	case *domain.RecordHealedBody:
+		named("healed", &b.VersionReference)
+	case *domain.RecordAliasedBody:
+		named("aliased", &b.VersionReference)
 	case *domain.RecordRevokedBody:
 		v.Type, v.Version = "revoked", &b.Version
 	case *domain.CertificateIssuedBody:

@@ -268,9 +268,12 @@ func (v *verb) printCompromised(view compromisedView) error {
 	}
 	err := ledger.With(v.app.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
 		n, err := v.printAffected(ctx, l, allShards(l), func(e *domain.Event) bool {
-			switch b := e.Body.(type) {
-			case *domain.RecordRegisteredBody:
+			if b := domain.Registration(e.Body); b != nil {
 				return b.KeyID == view.KeyID
+			}
+			switch b := e.Body.(type) {
+			case *domain.RecordAliasedBody:
+				return b.KeyID == view.KeyID || b.Statement.KeyID == view.KeyID
 			case *domain.CertificateIssuedBody:
 				return b.KeyID == view.KeyID
 			}
