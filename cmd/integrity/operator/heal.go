@@ -88,7 +88,7 @@ func (a *app) healVerb(name string, apply bool) *cobra.Command {
 		case err != nil:
 			return err
 		case signer == nil:
-			return say.Errorf("records cannot be healed without the signing key: %w", say.New(why))
+			return say.Errorf("records cannot be healed without the signing key: %w", why)
 		}
 		h := &healer{
 			verb: v, l: l, id: *id, apply: apply, declared: *declared, out: bufio.NewWriter(a.Out),
