@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/history"
 )
@@ -303,10 +304,13 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 }
 
 // String describes the difference to an operator.
-func (d Difference) String() string {
-	text := fmt.Sprintf("shard %d %s: %s", d.Shard, d.Place(), d.Kind)
+func (d Difference) String() string { return d.Said().String() }
+
+// Said is String in any language.
+func (d Difference) Said() say.Sentence {
+	text := say.Sentencef("shard %d %s: %s", d.Shard, d.Place(), d.Kind)
 	if len(d.Columns) > 0 {
-		text += " in " + strings.Join(d.Columns, ", ")
+		text = say.Sentencef("%s in %s", text, strings.Join(d.Columns, ", "))
 	}
 	return text
 }

@@ -3,12 +3,12 @@ package audit
 import (
 	"cmp"
 	"encoding/hex"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 )
 
 // Sums are the numbers of checked items.
@@ -71,7 +71,7 @@ type Report struct {
 	// Damaged means that the log cannot be replayed: something other than signatures, texts and the comparison with a
 	// former history failed. All findings count, including those not listed.
 	Damaged    bool
-	NotChecked []string
+	NotChecked []say.Sentence
 }
 
 // Erasure is a text that must no longer be stored.
@@ -150,39 +150,43 @@ func (h *history) report() History {
 	return r
 }
 
-func (c *Checker) notChecked(s Sums) []string {
-	var not []string
-	add := func(n int64, format string) {
+func (c *Checker) notChecked(s Sums) []say.Sentence {
+	var not []say.Sentence
+	add := func(n int64, some say.Sentence) {
 		if n > 0 {
-			not = append(not, fmt.Sprintf(format, n))
+			not = append(not, some)
 		}
 	}
-	add(s.Erased, "%d texts that were erased: what they said")
-	add(s.Unsigned, "%d signatures of certificates whose signed text was erased or is not supplied")
-	add(s.UnknownKeys, "%d signatures by revoked keys that are not in the trusted-keys file")
+	add(s.Erased, say.Sentencef("%d texts that were erased: what they said", s.Erased))
+	add(s.Unsigned,
+		say.Sentencef("%d signatures of certificates whose signed text was erased or is not supplied", s.Unsigned))
+	add(s.UnknownKeys,
+		say.Sentencef("%d signatures by revoked keys that are not in the trusted-keys file", s.UnknownKeys))
 	for _, key := range slices.Sorted(maps.Keys(s.RevokedKeys)) {
 		not = append(
 			not,
-			fmt.Sprintf(
+			say.Sentencef(
 				"%d signatures by the revoked key %s: they fit, and a holder of the key can make more", s.RevokedKeys[key], key,
 			),
 		)
 	}
 	if c.WithoutTexts {
-		not = append(not, "erasable texts: they are not supplied")
+		not = append(not, say.Sentencef("erasable texts: they are not supplied"))
 	}
 	if c.former == nil {
 		not = append(
 			not,
-			"whether the history was rewritten as a whole, or its end cut off with all that depends on it: that takes a "+
-				"former bundle (--against)",
+			say.Sentencef("whether the history was rewritten as a whole, or its end cut off with all that depends on it: that "+
+				"takes a former bundle (--against)"),
 		)
 	}
 	return append(not,
-		"limits, quotas, scopes and roles, and whether a request had the secret of the key that acts: they are not "+
-			"judged again",
-		"the truth of times: they are the service's own clock",
-		"anything outside the log: documents, what an origin declares, who a person is")
+		say.Sentencef(
+			"limits, quotas, scopes and roles, and whether a request had the secret of the key that acts: they are "+
+				"not judged again",
+		),
+		say.Sentencef("the truth of times: they are the service's own clock"),
+		say.Sentencef("anything outside the log: documents, what an origin declares, who a person is"))
 }
 
 // Check names a kind of finding. The set only grows.
@@ -225,26 +229,27 @@ type Finding struct {
 }
 
 // String returns the finding in words.
-func (f Finding) String() string {
-	var b strings.Builder
-	b.WriteString(string(f.Check) + ":")
+func (f Finding) String() string { return f.Said().String() }
+
+// Said is String in any language.
+func (f Finding) Said() say.Sentence {
+	var where []say.Sentence
 	if f.Organization != "" {
-		b.WriteString(" organization " + f.Organization)
+		where = append(where, say.Sentencef(" organization %s", f.Organization))
 	}
 	if f.Sequence != 0 {
-		fmt.Fprintf(&b, " sequence %d", f.Sequence)
+		where = append(where, say.Sentencef(" sequence %d", f.Sequence))
 	}
 	if f.Shard != nil {
-		fmt.Fprintf(&b, " shard %d", *f.Shard)
+		where = append(where, say.Sentencef(" shard %d", *f.Shard))
 		if f.Position != 0 {
-			fmt.Fprintf(&b, " position %d", f.Position)
+			where = append(where, say.Sentencef(" position %d", f.Position))
 		}
 	}
 	if f.Place != "" {
-		b.WriteString(" " + f.Place)
+		where = append(where, say.Sentencef(" %s", f.Place))
 	}
-	fmt.Fprintf(&b, ": expected %s, found %s", f.Expected, f.Found)
-	return b.String()
+	return say.Sentencef("%s:%s: expected %s, found %s", f.Check, say.Join(where, ""), f.Expected, f.Found)
 }
 
 // damages reports whether the finding means that the log cannot be replayed. An act of an ended key does not: earlier

@@ -88,7 +88,7 @@ var messageAt = map[string]int{
 	"ReadNames": 4, "within": 2, "refuse": 1, "refuseToken": 0, "MinuteUsed": 0,
 	"Group": 1, "sayLine": 1, "describeJSON": 0, "organization": 0, "scopes": 2, "lifetime": 1, "must": 0, "idArgument": 1,
 	"Unconfirmed": 1, "private": 0,
-	"checked": 1, "parsed": 1, "between": 1,
+	"checked": 1, "parsed": 1, "between": 1, "step": 0, "stepSince": 2, "notCreatedHere": 2,
 }
 
 // unsaid are sources whose messages reach no person: they are logged, or stored as part of a report.
@@ -104,7 +104,7 @@ var evidenceCalls = []string{
 var flagCall = regexp.MustCompile(`^(Bool|String|StringSlice|StringArray|Int|Int32|Int64|Duration)?(Var)?P?$`)
 
 // messageFields are members of composite literals that hold a message.
-var messageFields = []string{"Message", "Format", "says", "Help"}
+var messageFields = []string{"Message", "Format", "says", "Help", "Expected", "Found"}
 
 // nameOf returns the name of a function or type without its package.
 func nameOf(e ast.Expr) string {
@@ -143,8 +143,11 @@ func (s sources) messages() map[string]bool {
 				case *ast.CallExpr:
 					name := nameOf(n.Fun)
 					of, ok := n.Fun.(*ast.SelectorExpr)
-					if ok && nameOf(of.X) == "say" && slices.Contains([]string{"Errorf", "Sentencef", "Word"}, name) ||
-						len(n.Args) > 0 && slices.Contains([]string{"Sayf", "Negativef"}, name) {
+					if ok && nameOf(of.X) == "say" && slices.Contains([]string{"Errorf", "Sentencef", "Word", "New"}, name) ||
+						len(n.Args) > 0 && slices.Contains([]string{"Sayf", "Negativef", "tell", "line", "notChecked"}, name) {
+						word(n.Args[0])
+					}
+					if name == "eventsBar" {
 						word(n.Args[0])
 					}
 					if name == "Rowf" && len(n.Args) > 1 {
@@ -190,7 +193,8 @@ func (s sources) messages() map[string]bool {
 						}
 					}
 				case *ast.FuncDecl:
-					if slices.Contains([]string{"pathProblem", "reason", "Reason"}, n.Name.Name) {
+					if results := n.Type.Results; slices.Contains([]string{"pathProblem", "reason", "Reason"}, n.Name.Name) ||
+						results != nil && nameOf(results.List[0].Type) == "Word" {
 						ast.Inspect(n, func(inner ast.Node) bool {
 							if e, ok := inner.(ast.Expr); ok {
 								add(e)
@@ -198,6 +202,23 @@ func (s sources) messages() map[string]bool {
 							return true
 						})
 					}
+				}
+				return true
+			})
+		}
+	}
+	return found
+}
+
+// literals returns all words in the source: values such as states are looked up by the word that they are.
+func (s sources) literals() map[string]bool {
+	found := map[string]bool{}
+	for _, at := range s {
+		for _, file := range at.files {
+			ast.Inspect(file, func(n ast.Node) bool {
+				if e, ok := n.(*ast.BasicLit); ok {
+					text, _ := s.text(at, e)
+					found[text] = true
 				}
 				return true
 			})
@@ -219,7 +240,8 @@ var verb = regexp.MustCompile(`%[a-z]`)
 // Each message has a Spanish text that names the same values in the same order, and there are no other Spanish texts.
 func TestMessagesAreTranslated(t *testing.T) {
 	spanish := spanishTexts()
-	messages := readSources(t, "domain", "eventstore", "projections", "handlers", "migrations", "cmd").messages()
+	all := readSources(t, "domain", "eventstore", "projections", "handlers", "migrations", "cmd")
+	messages, literals := all.messages(), all.literals()
 	for _, message := range slices.Sorted(maps.Keys(messages)) {
 		if text, ok := spanish[message]; !ok {
 			t.Errorf("es.json lacks %q", message)
@@ -232,11 +254,68 @@ func TestMessagesAreTranslated(t *testing.T) {
 		"The body", "The part metadata", "The value of arguments",
 	}, jsonFaults...)
 	for _, message := range slices.Sorted(maps.Keys(spanish)) {
-		if !messages[message] && !slices.Contains(words, message) {
+		if !messages[message] && !literals[message] && !slices.Contains(words, message) {
 			t.Errorf("es.json has %q, which nothing says", message)
 		}
 	}
 	if len(messages) < 250 {
 		t.Errorf("only %d messages were found in the source", len(messages))
+	}
+}
+
+// shownCalls are functions that show a text as it is, unless its format has no words.
+var shownCalls = map[string]int{
+	"fmt.Fprint": 1, "fmt.Fprintf": 1, "fmt.Fprintln": 1, "fmt.Print": 0, "fmt.Printf": 0, "fmt.Println": 0,
+	"io.WriteString": 1, "fmt.Sprint": 0, "fmt.Sprintf": 0, "fmt.Sprintln": 0, "fmt.Errorf": 0, "errors.New": 0,
+	"cli.NegativeError": 0, "NegativeError": 0,
+}
+
+// inEnglish are files of commands whose texts are for machines (metrics, logs, documents) or part of a report.
+var inEnglish = []string{
+	"cmd/integrity/ops/", "cmd/integrity/mail/", "cmd/integrity/internal/", "cmd/integrity/integritytest/",
+	"cmd/integrity/clientcmd/",
+	"cmd/integrity/operator/auditdatabase.go", "cmd/integrity/demo/system.go", "cmd/integrity/demo/document.go", "cmd/integrity/cli/language.go",
+}
+
+var words = regexp.MustCompile(`[A-Za-z]{2,}[^"]* [A-Za-z]{2,}|[A-Za-z]{2,}:? %|%[a-z] [A-Za-z]{2,}`)
+
+// A command shows people no text that has not passed through this package. Functions that print, and those that make a
+// text of a format, get formats without words.
+func TestCommandsSayTheirTexts(t *testing.T) {
+	all := readSources(t, "cmd/integrity")
+	calls := 0
+	for _, at := range all {
+		for path, file := range at.files {
+			if slices.ContainsFunc(inEnglish, func(part string) bool { return strings.Contains(path, part) }) {
+				continue
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				name := nameOf(call.Fun)
+				if of, ok := call.Fun.(*ast.SelectorExpr); ok && nameOf(of.X) != "" {
+					name = nameOf(of.X) + "." + name
+				}
+				first, shows := shownCalls[name]
+				if strings.HasSuffix(name, ".WriteString") && name != "io.WriteString" {
+					first, shows = 0, true
+				}
+				if !shows {
+					return true
+				}
+				calls++
+				for _, arg := range call.Args[min(first, len(call.Args)):] {
+					if text, ok := all.text(at, arg); ok && words.MatchString(text) {
+						t.Errorf("%s: %s shows %q in English only: use say.Sentencef, App.Sayf or say.Errorf", path, name, text)
+					}
+				}
+				return true
+			})
+		}
+	}
+	if calls < 20 {
+		t.Errorf("only %d calls were found", calls)
 	}
 }

@@ -30,7 +30,7 @@ package demo
 import (
 	"cmp"
 	"context"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,6 +56,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/console"
+	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 	"integrityledger/projections/session"
@@ -236,17 +237,21 @@ func (s *Demo) printDemo(ctx context.Context, access Access) error {
 	if err != nil {
 		return say.Errorf("demo: %w", err)
 	}
+	screen, err := s.screen()
+	if err != nil {
+		return say.Errorf("demo: %w", err)
+	}
 	_, err = fmt.Fprint(s.Out, strings.NewReplacer(
 		"{base}", access.BaseURL, "{integrity}", shellQuote(binary), "{worker}", access.Keys.Worker, "{admin}",
 		access.Keys.Admin,
 		"{company}", access.CompanyReference, "{document}", document, "{file}", shellQuote(example),
 		"{page}", page, "{console}", signIn, "{example}", example, "{trusted}",
 		shellQuote(keyfiles.Absolute(s.Cfg.TrustedKeysPath())), "{dir}", directory, "{demo}", filepath.Join(directory, File),
-	).Replace(demoScreen))
+	).Replace(screen))
 	return err
 }
 
-// demoPage registers the example, which is the same at every start, and returns the address of its English page.
+// demoPage registers the example, which is the same at every start, and returns the address of its page.
 func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string, error) {
 	declared, err := clientcmd.Declare(s.App, wire.Declaration{
 		CompanyReference: access.CompanyReference, Source: "demo", DocumentReference: "example", Version: 1,
@@ -264,7 +269,7 @@ func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string
 	if err != nil {
 		return "", err
 	}
-	return s.Cfg.BaseURL + "/en/integrity/" + record.PublicID, nil
+	return s.Cfg.BaseURL + web.Path(s.Language(), "/integrity/"+record.PublicID), nil
 }
 
 // signInLink returns a console sign-in link for the owner of the demo's organization.
@@ -278,12 +283,12 @@ func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
 	)
 	if err := s.Ledger.Do(ctx, link); err != nil {
 		if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.NotFound {
-			return s.Cfg.BaseURL + "/en/console", nil // the membership has been ended or disabled
+			return s.Cfg.BaseURL + web.Path(s.Language(), web.ConsoleRoot), nil // the membership has been ended or disabled
 		}
 		return "", err
 	}
 	err = s.Sessions.AddOperatorLink(ctx, link.Outcome, s.Now())
-	return console.SignInURL(s.Cfg.BaseURL, evidence.English, code), err
+	return console.SignInURL(s.Cfg.BaseURL, s.Language(), code), err
 }
 
 func shellQuote(s string) string {
@@ -293,5 +298,14 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-//go:embed screen.txt
-var demoScreen string
+//go:embed screen.txt screen.es.txt
+var screens embed.FS
+
+func (s *Demo) screen() (string, error) {
+	name := "screen.txt"
+	if s.Language() == evidence.Spanish {
+		name = "screen.es.txt"
+	}
+	text, err := screens.ReadFile(name)
+	return string(text), err
+}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -124,7 +125,7 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(a.Errs, "integrity: retrying %d stopped registrations\n", n)
+		_, _ = io.WriteString(a.Errs, a.Sayf("integrity: retrying %d stopped registrations\n", n))
 	}
 	if err := runOrigin(ctx, system, f); err != nil {
 		return err
@@ -137,7 +138,7 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 		return err
 	}
 	if f.stay {
-		_, _ = fmt.Fprintf(a.Errs, "integrity: serving downloads at http://%s until interrupted\n", f.serve)
+		_, _ = io.WriteString(a.Errs, a.Sayf("integrity: serving downloads at http://%s until interrupted\n", f.serve))
 		select {
 		case <-ctx.Done():
 		case stopped := <-served:
@@ -205,11 +206,12 @@ func printSummary(a *cli.App, f originFlags, s Summary) error {
 	for _, problem := range s.Problems {
 		_, _ = fmt.Fprintln(a.Errs, "integrity:", problem)
 	}
-	_, err := fmt.Fprintf(a.Out,
+	_, err := io.WriteString(a.Out, a.Sayf(
 		"\n%d documents: %d delivered (the slowest %d ms after its allocation), %d with the verification link, %d "+
 			"registered with evidence, %d stopped\n"+
 			"%d have one SHA-256 at finalization, in the delivered file, in the service's answer and in the evidence\n",
-		s.Documents, s.Delivered, s.SlowestMs, s.WithLink, s.Registered, s.Stopped, s.Same)
+		s.Documents, s.Delivered, s.SlowestMs, s.WithLink, s.Registered, s.Stopped, s.Same,
+	))
 	return err
 }
 
@@ -244,7 +246,7 @@ func (s *System) Summarize(ctx context.Context) (Summary, error) {
 			continue // allocated but interrupted; the next run emits it
 		}
 		if err != nil {
-			out.Problems = append(out.Problems, fmt.Sprintf("document %d: %v", number, err))
+			out.Problems = append(out.Problems, say.Sentencef("document %d: %v", number, err).String())
 			continue
 		}
 		if d.link != "" {

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,33 +43,33 @@ func (a apikeys) viewAPIKey(k wire.APIKey) KeyView {
 	}
 }
 
-func (v KeyView) line() string {
-	state := "expires " + v.ExpiresAt
+func (v KeyView) line() say.Phrase {
+	var state text
 	if v.RevokedAt != nil {
-		state = "revoked " + *v.RevokedAt
+		state.Sayf("revoked %s", *v.RevokedAt)
+	} else {
+		state.Sayf("expires %s", v.ExpiresAt)
 	}
 	if v.EndsSoon {
-		state += ", ENDS SOON"
+		state.Sayf(", ENDS SOON")
 	}
-	for _, more := range []struct {
-		says string
-		of   *string
-	}{{", last used ", v.LastUsedAt}, {", source ", v.Source}} {
-		if more.of != nil {
-			state += more.says + *more.of
-		}
+	if v.LastUsedAt != nil {
+		state.Sayf(", last used %s", *v.LastUsedAt)
+	}
+	if v.Source != nil {
+		state.Sayf(", source %s", *v.Source)
 	}
 	if len(v.Networks) > 0 {
-		state += fmt.Sprintf(", networks %v", v.Networks)
+		state.Sayf(", networks %v", v.Networks)
 	}
 	if v.MaxVersionStep != nil {
-		state += fmt.Sprintf(", version step %d", *v.MaxVersionStep)
+		state.Sayf(", version step %d", *v.MaxVersionStep)
 	}
 	name := ""
 	if v.Name != nil {
 		name = "  " + cli.Visible(*v.Name)
 	}
-	return fmt.Sprintf("%s%s  of %s  (%v, %s)\n", v.ID, name, v.MemberID, v.Scopes, state)
+	return say.Sentencef("%s%s  of %s  (%v, %s)\n", v.ID, name, v.MemberID, v.Scopes, state)
 }
 
 func (a apikeys) apikeyCommand() *cobra.Command {
@@ -101,14 +100,14 @@ func (a apikeys) apikeyListCommand() *cobra.Command {
 func (a apikeys) apikeyShowCommand() *cobra.Command {
 	v := a.apiVerb("apikey show")
 	show := func(k KeyView) error {
-		text := k.line()
+		lines := text{k.line()}
 		for _, reference := range k.Grants.Companies {
-			text += "  may use " + reference + "\n"
+			lines.Sayf("  may use %s\n", reference)
 		}
 		if k.Grants.HasMore {
-			text += "  and more companies\n"
+			lines.Sayf("  and more companies\n")
 		}
-		return v.print(k, text)
+		return v.print(k, lines)
 	}
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		k, err := service.APIKey(ctx, v.args[0])
@@ -142,9 +141,9 @@ func (a apikeys) apikeyCreateCommand() *cobra.Command {
 	v.lifetime(&create.Lifetime, "lifetime in days or hours, from 1h to 730d")
 	v.keyLimits(&create)
 	cli.Require(v.Command, "scopes")
-	show := func(view KeyView, text string) error {
-		view.Key = text
-		return v.print(view, view.line()+text+"\n")
+	show := func(view KeyView, key string) error {
+		view.Key = key
+		return v.print(view, text{view.line(), say.Sentencef("%s\n", key)})
 	}
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		made, err := service.CreateAPIKey(ctx, wire.APIKeyRequest{
@@ -293,13 +292,16 @@ func (a apikeys) apikeyRotateCommand() *cobra.Command {
 		}
 		return nil
 	})
-	show := func(successor, former KeyView, text string) error {
-		successor.Key = text
-		grants := fmt.Sprintf("companies granted: %d\n", len(successor.Grants.Companies))
-		if !rotate.CopyGrants {
-			grants = "no grants were copied: grant companies to the new key, or rotate with --copy-grants\n"
+	show := func(successor, former KeyView, key string) error {
+		successor.Key = key
+		lines := text{successor.line(), say.Sentencef("former key: %s", former.line())}
+		if rotate.CopyGrants {
+			lines.Sayf("companies granted: %d\n", len(successor.Grants.Companies))
+		} else {
+			lines.Sayf("no grants were copied: grant companies to the new key, or rotate with --copy-grants\n")
 		}
-		return v.print(RotationView{successor, former}, successor.line()+"former key: "+former.line()+grants+text+"\n")
+		lines.Sayf("%s\n", key)
+		return v.print(RotationView{successor, former}, lines)
 	}
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		made, err := service.RotateAPIKey(ctx, v.args[0], wire.APIKeyRotation{
@@ -352,13 +354,13 @@ func (a apikeys) apikeyGrantCommand() *cobra.Command {
 		if err := l.Do(ctx, grant); err != nil {
 			return err
 		}
-		text := "%s may use %s\n"
+		says := say.Sentencef("%s may use %s\n", key.ID, company.ID)
 		if *take {
-			text = "%s may no longer use %s\n"
+			says = say.Sentencef("%s may no longer use %s\n", key.ID, company.ID)
 		}
 		return v.print(wire.KeyAccess{
 			CompanyID: company.ID.String(), KeyID: key.ID.String(), Enabled: !*take, UpdatedAt: cli.TimeText(grant.UpdatedAt),
-		}, fmt.Sprintf(text, key.ID, company.ID))
+		}, says)
 	})
 }
 

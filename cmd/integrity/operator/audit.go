@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -35,10 +34,10 @@ type auditView struct {
 	// organization.
 	Findings []audit.Finding `json:"findings"`
 	// Projections lists the tables that were compared with the log. It is empty for a bundle.
-	Projections     []string `json:"projections"`
-	NotChecked      []string `json:"notChecked"`
-	EventsPerSecond float64  `json:"eventsPerSecond"` // reading the log only; comparing tables is not included
-	DurationSeconds float64  `json:"durationSeconds"` // the whole audit
+	Projections     []string       `json:"projections"`
+	NotChecked      []say.Sentence `json:"notChecked"`
+	EventsPerSecond float64        `json:"eventsPerSecond"` // reading the log only; comparing tables is not included
+	DurationSeconds float64        `json:"durationSeconds"` // the whole audit
 }
 
 // auditOptions are the options that both kinds of audit share.
@@ -142,12 +141,9 @@ func (a *app) auditBundle(
 	if err := v.auditCheckpoint(b, o.Trusted); err != nil {
 		return v, err
 	}
-	v.NotChecked = append(v.NotChecked, "the service's tables: a bundle does not contain them")
+	v.notChecked("the service's tables: a bundle does not contain them")
 	if own {
-		v.NotChecked = append(
-			v.NotChecked,
-			"whether the trusted keys in the bundle are the service's: pass the file you pinned (--trusted-keys)",
-		)
+		v.notChecked("whether the trusted keys in the bundle are the service's: pass the file you pinned (--trusted-keys)")
 	}
 	return v, nil
 }
@@ -175,11 +171,8 @@ func (v *auditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error 
 		return nil
 	}, func(...audit.Finding) {})
 	if err == nil && held > 0 {
-		v.NotChecked = append(
-			v.NotChecked,
-			fmt.Sprintf(
-				"this bundle still contains %d texts that were erased later: destroy it, and export the history again", held,
-			),
+		v.notChecked(
+			"this bundle still contains %d texts that were erased later: destroy it, and export the history again", held,
 		)
 	}
 	return err
@@ -192,16 +185,15 @@ func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedK
 	case err != nil:
 		return err
 	case b.Manifest.Checkpoint == nil:
-		v.NotChecked = append(v.NotChecked, "the transparency log: the bundle has no checkpoint")
+		v.notChecked("the transparency log: the bundle has no checkpoint")
 		return nil
 	case wrong != nil:
 		v.found(wrong[0])
 		return nil
 	}
 	v.checkpoint(bundle.CheckpointFile, string(note), trusted)
-	v.NotChecked = append(
-		v.NotChecked,
-		"whether the transparency log contains these events: evidence proves that for a record (integrity verify), and "+
+	v.notChecked(
+		"whether the transparency log contains these events: evidence proves that for a record (integrity verify), and " +
 			"integrity monitor proves that the log has kept one history since this checkpoint",
 	)
 	return nil
@@ -212,9 +204,7 @@ func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedK
 func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys) {
 	switch _, err := evidence.OpenCheckpoint(note, trusted); {
 	case errors.Is(err, evidence.ErrUnknownLogKey) && len(trusted.LogKeys()) == 0:
-		v.NotChecked = append(
-			v.NotChecked, "the signature of the transparency log's checkpoint: the trusted-keys file has no log key",
-		)
+		v.notChecked("the signature of the transparency log's checkpoint: the trusted-keys file has no log key")
 	case err != nil:
 		v.found(audit.Finding{
 			Check: audit.CheckLog, Place: place, Expected: "a checkpoint signed by a trusted log key",
@@ -236,6 +226,11 @@ func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, au
 	return v, report, err
 }
 
+// notChecked adds something that this audit does not show.
+func (v *auditView) notChecked(format string, args ...any) {
+	v.NotChecked = append(v.NotChecked, say.Sentencef(format, args...))
+}
+
 // found adds a finding that concerns no organization's history.
 func (v *auditView) found(f audit.Finding) {
 	v.FindingCount++
@@ -252,7 +247,7 @@ func (a *app) printAudit(v auditView, asJSON bool) (err error) {
 	out := bufio.NewWriter(a.Out)
 	defer flush(out, &err)
 	if !asJSON {
-		v.print(out)
+		_, _ = out.WriteString(a.Say(v.text())) // flush reports the error
 	} else if err := cli.WriteJSON(out, v, "  "); err != nil {
 		return err
 	}
@@ -262,36 +257,44 @@ func (a *app) printAudit(v auditView, asJSON bool) (err error) {
 	return nil
 }
 
-func (v *auditView) print(w io.Writer) {
+func (v *auditView) text() say.Phrase {
+	var b text
 	for _, o := range v.Organizations {
-		fmt.Fprintf(w, "organization %s: %d events, history %s\n", o.Organization, o.Events, o.Digest)
+		b.Sayf("organization %s: %d events, history %s\n", o.Organization, o.Events, o.Digest)
 	}
 	for _, f := range v.Findings {
-		// A bundle's names and events come from its maker, who may be hostile.
-		fmt.Fprintf(w, "FINDING %s\n", cli.Visible(f.String()))
+		b.Sayf("FINDING %s\n", visible{f.Said()})
 	}
 	if more := v.FindingCount - int64(len(v.Findings)); more > 0 {
-		fmt.Fprintf(w, "and %d more findings\n", more)
+		b.Sayf("and %d more findings\n", more)
 	}
-	fmt.Fprintf(
-		w, "%d events in %s, the log at %.0f/s", v.Events,
-		(time.Duration(v.DurationSeconds*1000) * time.Millisecond).String(), v.EventsPerSecond,
-	)
+	b.Sayf("%d events in %s, the log at %.0f/s", v.Events,
+		time.Duration(v.DurationSeconds*1000)*time.Millisecond, v.EventsPerSecond)
 	if len(v.Projections) > 0 {
-		fmt.Fprintf(w, "; compared with a replay: %s", strings.Join(v.Projections, ", "))
+		b.Sayf("; compared with a replay: %s", strings.Join(v.Projections, ", "))
 	}
-	fmt.Fprintln(w, "\nnot checked:")
+	b.Sayf("\nnot checked:\n")
 	for _, n := range v.NotChecked {
-		fmt.Fprintf(w, "- %s\n", n)
+		b.Sayf("- %s\n", n)
 	}
 	if v.FindingCount == 0 {
-		fmt.Fprintln(w, "verdict: everything that was checked is correct")
-		return
+		b.Sayf("verdict: everything that was checked is correct\n")
+	} else {
+		b.Sayf("verdict: NOT proven, %d findings; the first: %s\n", v.FindingCount, visible{v.Findings[0].Said()})
 	}
-	fmt.Fprintf(
-		w, "verdict: NOT proven, %d findings; the first: %s\n", v.FindingCount, cli.Visible(v.Findings[0].String()),
-	)
+	return b
 }
+
+// visible quotes a phrase that a terminal would not show unchanged: the names and events of a bundle come from its maker,
+// who may be hostile.
+type visible struct{ say.Phrase }
+
+func (v visible) Say(c say.Catalogue) (string, bool) {
+	said, ok := v.Phrase.Say(c)
+	return cli.Visible(said), ok
+}
+
+func (v visible) String() string { return say.In(say.Catalogue{}, v) }
 
 // partBuffer is how much of a part is kept in memory before it is written to disk.
 const partBuffer = 32 << 10

@@ -24,6 +24,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/bundle"
 	"integrityledger/eventstore/transparency/stamptest"
 	"integrityledger/schemas"
@@ -152,9 +153,7 @@ func TestAuditCannotControlTerminals(t *testing.T) {
 	if err != nil || view.FindingCount != 1 {
 		t.Fatalf("%v, %+v", err, view.Findings)
 	}
-	var shown strings.Builder
-	view.print(&shown)
-	if text := shown.String(); strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, "\nverdict: everything") ||
+	if text := say.In(say.Catalogue{}, view.text()); strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, "\nverdict: everything") ||
 		strings.Count(text, `\x1b[2K`) != 2 {
 		t.Errorf("%q", text)
 	}
@@ -402,12 +401,12 @@ func TestErasedTextIsBack(t *testing.T) {
 		}
 		return view
 	}
-	if view := bundled(dir); !slices.ContainsFunc(view.NotChecked, func(s string) bool {
-		return strings.HasPrefix(s, still)
+	if view := bundled(dir); !slices.ContainsFunc(view.NotChecked, func(s say.Sentence) bool {
+		return strings.HasPrefix(s.String(), still)
 	}) {
 		t.Errorf("a bundle from before: %q", view.NotChecked)
 	}
-	if view := bundled(v.export()); strings.Contains(strings.Join(view.NotChecked, "\n"), "this bundle still contains") {
+	if view := bundled(v.export()); strings.Contains(fmt.Sprint(view.NotChecked), "this bundle still contains") {
 		t.Errorf("a bundle from after: %q", view.NotChecked)
 	}
 	if view := v.audit(); view.FindingCount != 0 {

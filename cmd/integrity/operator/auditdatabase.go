@@ -63,17 +63,17 @@ func (a *app) auditDatabase(
 	if only.IsZero() {
 		err = d.log(ctx)
 	} else {
-		d.view.NotChecked = append(d.view.NotChecked, "the transparency log: it contains the events of all organizations")
+		d.view.notChecked("the transparency log: it contains the events of all organizations")
 	}
 	if err != nil {
 		return d.view, err
 	}
-	d.view.NotChecked = append(d.view.NotChecked,
-		"tables that are not projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, "+
-			"administrative events of the day, when keys were last used, idempotency keys, "+
+	d.view.notChecked(
+		"tables that are not projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, " +
+			"administrative events of the day, when keys were last used, idempotency keys, " +
 			"who claimed a sign-in identity, the ledger's own row (but issuer and shards), cosignatures of the transparency log")
 	if report.Damaged {
-		d.view.NotChecked = append(d.view.NotChecked, "the projections: a damaged log cannot say what they should hold")
+		d.view.notChecked("the projections: a damaged log cannot say what they should hold")
 		return d.view, nil
 	}
 	d.view.Projections = d.tables
@@ -171,7 +171,7 @@ func (d *databaseAudit) log(ctx context.Context) error {
 	}
 	note, err := (&transparency.Reader{Pool: d.pool}).Checkpoint(ctx)
 	if errors.Is(err, transparency.ErrNoCheckpoint) {
-		d.view.NotChecked = append(d.view.NotChecked, "the transparency log: it has no checkpoint")
+		d.view.notChecked("the transparency log: it has no checkpoint")
 		return nil
 	}
 	if err != nil {
@@ -185,10 +185,9 @@ func (d *databaseAudit) log(ctx context.Context) error {
 		})
 	})
 	if stamps.Unpinned != nil {
-		d.view.NotChecked = append(
-			d.view.NotChecked,
-			"who signed the tokens of "+strings.Join(stamps.Unpinned, ", ")+
-				": the trusted keys pin no certificate under the name",
+		d.view.notChecked(
+			"who signed the tokens of %s: the trusted keys pin no certificate under the name",
+			strings.Join(stamps.Unpinned, ", "),
 		)
 	}
 	return err

@@ -1,10 +1,8 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -85,14 +83,23 @@ func (a *app) backupCommand() *cobra.Command {
 			return err
 		}
 		store, _, _ := strings.Cut(blobs, "?")
+		notContained := text{}
+		for _, name := range view.NotContained {
+			notContained = append(notContained, say.Sentencef("%s", name))
+		}
+		notContained.Sayf("kept bytes (%s)", store)
 		view.NotContained = append(view.NotContained, "kept bytes ("+store+")")
 		view.Backup, view.FinishedAt, view.Bytes = b.Dir, cli.TimeText(b.FinishedAt), b.Bytes
 		view.Archive = filepath.Join(filepath.Dir(b.Dir), "wal", b.Archive)
-		return v.print(view, fmt.Sprintf("%s: %.1f MB, verified; it can be restored to any time from %s on\n"+
+		keys := text{say.Sentencef("%s", strings.Join(view.Keys, ", "))}
+		if view.Keys == nil {
+			keys = text{say.Word("none")}
+		}
+		return v.print(view, say.Sentencef("%s: %.1f MB, verified; it can be restored to any time from %s on\n"+
 			"changes since are archived in %s, each within a minute\nkey files in it: %s\nNOT in it: %s; keep copies of "+
 			"those apart\n",
-			b.Dir, float64(b.Bytes)/1e6, view.FinishedAt, view.Archive, cmp.Or(strings.Join(view.Keys, ", "), "none"),
-			strings.Join(view.NotContained, ", ")))
+			b.Dir, float64(b.Bytes)/1e6, view.FinishedAt, view.Archive, keys,
+			say.Join(notContained, ", ")))
 	})
 }
 
@@ -174,7 +181,7 @@ func (a *app) restoreCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return v.print(view, view.text("the database"))
+			return v.print(view, view.text(say.Sentencef("the database")))
 		case len(v.args) != 1:
 			return say.Errorf("DIR must be the directory of the backups; see integrity restore --help")
 		case cfg.DatabaseURL != "":
@@ -200,7 +207,7 @@ func (a *app) restoreCommand() *cobra.Command {
 		if view.Keys, view.Missing, err = restoreKeys(cfg, b.Dir); err != nil {
 			return err
 		}
-		return v.print(view, view.text(cfg.DataDir))
+		return v.print(view, view.text(say.Sentencef("%s", cfg.DataDir)))
 	})
 }
 
@@ -339,31 +346,31 @@ func restoreKeys(c *config.Config, from string) (restored, missing []string, err
 	return restored, missing, nil
 }
 
-func (v *RestoredView) text(where string) string {
-	var b strings.Builder
-	fmt.Fprintf(
-		&b, "restored %s: ledger of %s, %d shards, epoch %d; every head agrees with its log\n", where, v.Issuer,
+func (v *RestoredView) text(where say.Phrase) say.Phrase {
+	var b text
+	b.Sayf(
+		"restored %s: ledger of %s, %d shards, epoch %d; every head agrees with its log\n", where, v.Issuer,
 		v.Shards, v.Epoch,
 	)
 	if v.Keys != nil {
-		fmt.Fprintf(
-			&b, "keys from the backup: %s; if the trusted-keys file has changed since (a revoked key), replace it with the "+
+		b.Sayf(
+			"keys from the backup: %s; if the trusted-keys file has changed since (a revoked key), replace it with the "+
 				"newer one\n",
 			strings.Join(v.Keys, ", "),
 		)
 	}
 	if v.Missing != nil {
-		fmt.Fprintf(&b, "MISSING: put %s in place, unless variables provide these keys\n", strings.Join(v.Missing, ", "))
+		b.Sayf("MISSING: put %s in place, unless variables provide these keys\n", strings.Join(v.Missing, ", "))
 	}
-	b.WriteString("the transparency log is stopped until integrity log resume has compared it with a published " +
+	b.Sayf("the transparency log is stopped until integrity log resume has compared it with a published " +
 		"checkpoint (operators' manual: Disasters, The log after a restore)\n" +
 		"next: integrity doctor; integrity rebuild --check; start the service")
 	if v.Backup == nil {
-		b.WriteString(", unless it runs: a running service continues\n")
+		b.Sayf(", unless it runs: a running service continues\n")
 	} else {
-		b.WriteString("; integrity backup DIR --replaces, because changes are archived only from the next backup on\n" +
+		b.Sayf("; integrity backup DIR --replaces, because changes are archived only from the next backup on\n" +
 			"(if you restored only to test the backup, start no service on it, and do not back it up)\n")
 	}
-	b.WriteString("feed readers see the new epoch; webhooks and mails queued at the restored time are sent again\n")
-	return b.String()
+	b.Sayf("feed readers see the new epoch; webhooks and mails queued at the restored time are sent again\n")
+	return b
 }

@@ -3,8 +3,6 @@ package operator
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +24,7 @@ func (a *app) clockCommand() *cobra.Command {
 	return cli.Group("clock", "Correct a ledger that a wrong clock has dated in the future",
 		v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 			resets := []ClockResetView{}
-			var text strings.Builder
+			var lines text
 			requestID := a.RequestID()
 			for _, shard := range allShards(l) {
 				reset, err := l.ResetClock(ctx, shard, requestID)
@@ -34,22 +32,23 @@ func (a *app) clockCommand() *cobra.Command {
 					continue
 				}
 				if err != nil {
-					return errors.Join(say.Errorf("shard %d was not changed: %w", shard, err), v.print(resets, text.String()))
+					return errors.Join(say.Errorf("shard %d was not changed: %w", shard, err), v.print(resets, lines))
 				}
 				view := ClockResetView{
 					Shard: int(shard), From: cli.TimeText(reset.From), To: cli.TimeText(reset.To),
 					Organizations: texts(reset.Organizations),
 				}
 				resets = append(resets, view)
-				fmt.Fprintf(
-					&text, "shard %d: from %s back to %s, in %d organizations\n", shard, view.From, view.To, len(view.Organizations),
+				lines.Sayf(
+					"shard %d: from %s back to %s, in %d organizations\n", shard, view.From, view.To, len(view.Organizations),
 				)
 			}
 			if len(resets) == 0 {
 				return errors.Join(
-					v.print(resets, "no shard is dated ahead of the clocks by more than the tolerance\n"), cli.NegativeError(""),
+					v.print(resets, say.Sentencef("no shard is dated ahead of the clocks by more than the tolerance\n")),
+					cli.NegativeError(""),
 				)
 			}
-			return v.print(resets, text.String())
+			return v.print(resets, lines)
 		}))
 }

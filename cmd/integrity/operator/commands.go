@@ -8,7 +8,6 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -301,10 +300,29 @@ func allShards(l *ledger.Opened) []domain.Shard {
 }
 
 // print writes the view as JSON if --json was given, else the text.
-func (v *verb) print(view any, text string) error { return v.app.Print(v.json, view, text) }
+func (v *verb) print(view any, text say.Phrase) error {
+	return v.app.Print(v.json, view, v.app.Say(text))
+}
+
+// tell writes a line for people beside the output: progress, or what to do next.
+func (a *app) tell(format string, args ...any) {
+	_, _ = fmt.Fprintln(a.Errs, a.Say(say.Sentencef(format, args...)))
+}
+
+// text is what a command prints for people: phrases, one after another.
+type text []say.Phrase
+
+// Sayf adds a sentence.
+func (t *text) Sayf(format string, args ...any) { *t = append(*t, say.Sentencef(format, args...)) }
+
+// line adds a sentence and ends the line.
+func (t *text) line(format string, args ...any) { t.Sayf("%s\n", say.Sentencef(format, args...)) }
+
+// Say implements say.Phrase.
+func (t text) Say(c say.Catalogue) (string, bool) { return say.Join(t, "").Say(c) }
 
 // shown is a view that can print itself as one line of text.
-type shown interface{ line() string }
+type shown interface{ line() say.Phrase }
 
 func (v *verb) show(one shown) error { return v.print(one, one.line()) }
 
@@ -328,12 +346,12 @@ func texts[T any](all []T) []string {
 // showAll prints {name: [...]} with --json, else one line per element.
 func showAll[T any, V shown](v *verb, name string, all []T, view func(T) V) error {
 	views := make([]V, len(all))
-	var text strings.Builder
+	var lines text
 	for i, one := range all {
 		views[i] = view(one)
-		text.WriteString(views[i].line())
+		lines = append(lines, views[i].line())
 	}
-	return v.print(map[string]any{name: views}, text.String())
+	return v.print(map[string]any{name: views}, lines)
 }
 
 // list creates a command that lists something an existing organization has.

@@ -2,13 +2,13 @@ package operator
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
@@ -25,7 +25,9 @@ func viewCompany(c domain.Company) CompanyView {
 	}
 }
 
-func (v CompanyView) line() string { return fmt.Sprintf("%s  %s  (%s)\n", v.ID, v.Reference, v.Status) }
+func (v CompanyView) line() say.Phrase {
+	return say.Sentencef("%s  %s  (%s)\n", v.ID, v.Reference, v.Status)
+}
 
 func (a *app) companyCommand() *cobra.Command {
 	return cli.Group("company", "Companies: internal partitions of an organization",

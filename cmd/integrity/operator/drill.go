@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -29,19 +28,19 @@ import (
 
 // drillStep is one step of the drill.
 type drillStep struct {
-	Step         string `json:"step"`
-	At           string `json:"at"` // when the step began
-	Milliseconds int64  `json:"milliseconds"`
-	Found        string `json:"found"`
-	Held         bool   `json:"held"`
+	Step         say.Word     `json:"step"`
+	At           string       `json:"at"` // when the step began
+	Milliseconds int64        `json:"milliseconds"`
+	Found        say.Sentence `json:"found"`
+	Held         bool         `json:"held"`
 }
 
-func (s drillStep) line() string {
-	mark := "ok  "
+func (s drillStep) line() say.Phrase {
+	var mark say.Word = "ok"
 	if !s.Held {
 		mark = "FAIL"
 	}
-	return fmt.Sprintf("%s  %-27s  %6d ms  %s: %s\n", mark, s.At, s.Milliseconds, s.Step, s.Found)
+	return say.Sentencef("%-5s %-27s  %6d ms  %s: %s\n", mark, s.At, s.Milliseconds, s.Step, s.Found)
 }
 
 // drill is one drill. Its app and settings belong to the throwaway copy; none of the caller's settings reach it.
@@ -91,7 +90,7 @@ func (a signingKeys) keysDrillCommand() *cobra.Command {
 			if v.json {
 				return nil
 			}
-			_, err := io.WriteString(a.Out, s.line())
+			_, err := io.WriteString(a.Out, a.Say(s.line()))
 			return err
 		}}
 		if err := d.copyFrom(cfg, dir); err != nil {
@@ -114,17 +113,17 @@ func (a signingKeys) keysDrillCommand() *cobra.Command {
 		if ctx.Err() != nil {
 			return say.Errorf("drill: interrupted; the copies are gone, and nothing of yours was changed")
 		}
-		held, verdict := true, "every step held"
+		held, verdict := true, say.Word("every step held")
 		for _, s := range d.steps {
 			if !s.Held {
-				held, verdict = false, "A STEP FAILED"
+				held, verdict = false, say.Word("A STEP FAILED")
 			}
 		}
 		if err := v.print(struct {
 			Steps []drillStep `json:"steps"`
 			Held  bool        `json:"held"`
 		}{d.steps, held},
-			fmt.Sprintf(
+			say.Sentencef(
 				"%s, in %.1f s; the copies are gone, and nothing of yours was changed\n", verdict, time.Since(began).Seconds(),
 			)); err != nil {
 			return err
@@ -137,18 +136,18 @@ func (a signingKeys) keysDrillCommand() *cobra.Command {
 }
 
 // step runs a step and records the result. After a step that could not run, it skips all further steps.
-func (d *drill) step(name string, do func() (found string, held bool, err error)) {
+func (d *drill) step(name say.Word, do func() (found say.Sentence, held bool, err error)) {
 	d.stepSince(d.Now(), time.Now(), name, do)
 }
 
 // stepSince is step for a step that has already begun.
-func (d *drill) stepSince(at, began time.Time, name string, do func() (found string, held bool, err error)) {
+func (d *drill) stepSince(at, began time.Time, name say.Word, do func() (found say.Sentence, held bool, err error)) {
 	if d.over || d.err != nil || d.interrupted() != nil {
 		return
 	}
 	found, held, err := do()
 	if err != nil {
-		found, held, d.over = err.Error(), false, true
+		found, held, d.over = said(err), false, true
 	}
 	s := drillStep{name, evidence.FormatTime(at), time.Since(began).Milliseconds(), found, held}
 	d.steps = append(d.steps, s)
@@ -254,9 +253,9 @@ func (d *drill) run(ctx context.Context, at, began time.Time) error {
 			stop()
 			<-ended
 		}()
-		d.stepSince(at, began, "copies are made", func() (string, bool, error) {
+		d.stepSince(at, began, "copies are made", func() (say.Sentence, bool, error) {
 			err := d.prepare(ctx)
-			return fmt.Sprintf(
+			return say.Sentencef(
 				"signing key %s, log key %s, trusted keys; an empty ledger and a timestamp authority", d.formerSigning.KeyID,
 				d.formerLog.KeyHash,
 			), true, err

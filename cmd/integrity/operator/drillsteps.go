@@ -13,7 +13,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/big"
 	"time"
 
@@ -82,50 +81,55 @@ func (d *drill) prepare(ctx context.Context) (err error) {
 
 // loseSigningKey loses the signing key, and verifies records from before and after the loss.
 func (d *drill) loseSigningKey(ctx context.Context) {
-	d.step("a record is registered, and its checkpoint stamped", func() (string, bool, error) {
+	d.step("a record is registered, and its checkpoint stamped", func() (say.Sentence, bool, error) {
 		return d.registered(ctx, &d.before, "before")
 	})
-	d.step("the signing key is lost", func() (string, bool, error) {
+	d.step("the signing key is lost", func() (say.Sentence, bool, error) {
 		d.signingLost = d.whole()
 		p, err := evidence.ParseRecordPayload([]byte(d.before.Payload))
 		p.SHA256, p.ReceivedAt = evidence.Hash{}, d.signingLost.Add(-time.Hour).UTC().Truncate(time.Microsecond)
 		d.forged = evidence.NewEnvelope(d.keys.signer.SignPayload(p.AppendCanonical(nil)))
-		return "at " + evidence.FormatTime(d.signingLost) + "; the thief signs a record dated an hour earlier", true, err
+		return say.Sentencef(
+			"at %s; the thief signs a record dated an hour earlier", evidence.FormatTime(d.signingLost),
+		), true, err
 	})
-	d.step("before the loss is noticed, a record is registered", func() (string, bool, error) {
+	d.step("before the loss is noticed, a record is registered", func() (say.Sentence, bool, error) {
 		return d.registered(ctx, &d.meanwhile, "meanwhile")
 	})
-	d.step("another signing key is staged", func() (string, bool, error) {
+	d.step("another signing key is staged", func() (say.Sentence, bool, error) {
 		err := d.command("keys", "rotate", "--stage")
-		return "distribute the trusted-keys file", true, errors.Join(err, d.hangUp())
+		return say.Sentencef("distribute the trusted-keys file"), true, errors.Join(err, d.hangUp())
 	})
-	d.step("it is activated", func() (string, bool, error) {
+	d.step("it is activated", func() (say.Sentence, bool, error) {
 		err := errors.Join(d.command("keys", "rotate", "--activate"), d.hangUp())
-		return d.keys.signer.Key().KeyID + " signs", d.keys.signer.Key() != d.formerSigning, err
+		return say.Sentencef("%s signs", d.keys.signer.Key().KeyID), d.keys.signer.Key() != d.formerSigning, err
 	})
-	d.step("the lost key is revoked", func() (string, bool, error) {
+	d.step("the lost key is revoked", func() (say.Sentence, bool, error) {
 		err := errors.Join(
 			d.command("keys", "compromise", "--since", evidence.FormatTime(d.signingLost), "--", d.formerSigning.KeyID),
 			d.hangUp(),
 		)
-		return "compromised since " + evidence.FormatTime(d.signingLost) +
-			"; distribute the trusted-keys file again", !d.keys.trusted.Trusts(d.formerSigning), err
+		return say.Sentencef(
+			"compromised since %s; distribute the trusted-keys file again", evidence.FormatTime(d.signingLost),
+		), !d.keys.trusted.Trusts(d.formerSigning), err
 	})
-	d.step("the service continues", func() (string, bool, error) { return d.registered(ctx, &d.later, "later") })
+	d.step("the service continues", func() (say.Sentence, bool, error) { return d.registered(ctx, &d.later, "later") })
 	for _, c := range []struct {
-		record           string
+		verify           say.Word
 		envelope         *evidence.Envelope
 		strict, accepted evidence.Finding
 	}{
-		{"the record before the loss", &d.before, evidence.Untrusted, evidence.Valid},
-		{"the thief's record", &d.forged, evidence.Untrusted, evidence.Untrusted},
-		{"the record under the lost key after the loss", &d.meanwhile, evidence.Untrusted, evidence.Untrusted},
-		{"the record under the new key", &d.later, evidence.Valid, evidence.Valid},
+		{"verify the record before the loss", &d.before, evidence.Untrusted, evidence.Valid},
+		{"verify the thief's record", &d.forged, evidence.Untrusted, evidence.Untrusted},
+		{"verify the record under the lost key after the loss", &d.meanwhile, evidence.Untrusted, evidence.Untrusted},
+		{"verify the record under the new key", &d.later, evidence.Valid, evidence.Valid},
 	} {
-		d.step("verify "+c.record, func() (string, bool, error) {
+		d.step(c.verify, func() (say.Sentence, bool, error) {
 			strict, err := d.verify(*c.envelope, false)
 			accepted, err2 := d.verify(*c.envelope, true)
-			return fmt.Sprintf("signature %s; with --accept-stamped-before-revocation %s", strict.Signature, accepted.Signature),
+			return say.Sentencef(
+					"signature %s; with --accept-stamped-before-revocation %s", strict.Signature, accepted.Signature,
+				),
 				strict.Signature == c.strict && accepted.Signature == c.accepted, errors.Join(err, err2)
 		})
 	}
@@ -133,63 +137,65 @@ func (d *drill) loseSigningKey(ctx context.Context) {
 
 // loseLogKey loses the log key.
 func (d *drill) loseLogKey(ctx context.Context) {
-	d.step("the log key is lost", func() (string, bool, error) {
+	d.step("the log key is lost", func() (say.Sentence, bool, error) {
 		d.logLost = d.whole()
-		return "at " + evidence.FormatTime(d.logLost), true, nil
+		return say.Sentencef("at %s", evidence.FormatTime(d.logLost)), true, nil
 	})
-	d.step("it is revoked", func() (string, bool, error) {
+	d.step("it is revoked", func() (say.Sentence, bool, error) {
 		err := errors.Join(
 			d.command("keys", "compromise", "--since", evidence.FormatTime(d.logLost), d.formerLog.Name+"+"+d.formerLog.KeyHash),
 			d.hangUp(),
 		)
-		return "compromised since " + evidence.FormatTime(d.logLost) + "; no checkpoint is signed", d.log.Load() == nil, err
+		return say.Sentencef(
+			"compromised since %s; no checkpoint is signed", evidence.FormatTime(d.logLost),
+		), d.log.Load() == nil, err
 	})
-	d.step("verify a proof of inclusion under the revoked log key", func() (string, bool, error) {
+	d.step("verify a proof of inclusion under the revoked log key", func() (say.Sentence, bool, error) {
 		stamped, err := d.verify(d.later, false)
 		bare := d.later
 		bare.Timestamps = nil
 		unstamped, err2 := d.verify(bare, false)
-		return fmt.Sprintf(
+		return say.Sentencef(
 				"%s if its checkpoint was stamped before, otherwise %s", stamped.Inclusion, unstamped.Inclusion,
 			),
 			stamped.Inclusion == evidence.Valid && unstamped.Inclusion == evidence.Untrusted, errors.Join(err, err2)
 	})
-	d.step("another log key is staged and activated", func() (string, bool, error) {
+	d.step("another log key is staged and activated", func() (say.Sentence, bool, error) {
 		err := errors.Join(
 			d.command("keys", "rotate", "--transparency-log", "--stage"),
 			d.command("keys", "rotate", "--transparency-log", "--activate"), d.hangUp(),
 		)
 		log := d.log.Load()
 		if err != nil || log == nil {
-			return "", false, errors.Join(err, say.Errorf("the log has no valid key"))
+			return say.Sentence{}, false, errors.Join(err, say.Errorf("the log has no valid key"))
 		}
-		return log.KeyHash + " signs", log.LogKey != d.formerLog, nil
+		return say.Sentencef("%s signs", log.KeyHash), log.LogKey != d.formerLog, nil
 	})
-	d.step("the newest checkpoint is signed again", func() (string, bool, error) {
+	d.step("the newest checkpoint is signed again", func() (say.Sentence, bool, error) {
 		log := d.log.Load()
 		var status transparency.Status
 		err := d.wait(ctx, func() (done bool, err error) {
 			status, err = transparency.ReadStatus(ctx, d.ledger.Read)
 			return status.SignedBy == log.Name+"+"+log.KeyHash, err
 		})
-		return fmt.Sprintf("%d leaves, by %s", status.Published, status.SignedBy), err == nil, err
+		return say.Sentencef("%d leaves, by %s", status.Published, status.SignedBy), err == nil, err
 	})
-	d.step("verify a proof of inclusion under the new log key", func() (string, bool, error) {
+	d.step("verify a proof of inclusion under the new log key", func() (say.Sentence, bool, error) {
 		e := d.later
 		e.Timestamps = nil
 		found, err := d.prove(ctx, &e)
 		if err != nil {
-			return "", false, err
+			return say.Sentence{}, false, err
 		}
 		findings, err := d.verify(e, false)
-		return fmt.Sprintf("%s, %s", findings.Inclusion, found), findings.Inclusion == evidence.Valid, err
+		return say.Sentencef("%s, %s", findings.Inclusion, found), findings.Inclusion == evidence.Valid, err
 	})
 }
 
 // registered registers a record, waits until the log contains it, and has the checkpoint stamped.
 func (d *drill) registered(
 	ctx context.Context, to *evidence.Envelope, document string,
-) (found string, held bool, err error) {
+) (found say.Sentence, held bool, err error) {
 	registrar := domain.Registrar{
 		Issuer: d.ledger.Installation.Issuer, Secret: d.ledger.Installation.Secret, Signer: d.keys.signer,
 	}
@@ -204,20 +210,20 @@ func (d *drill) registered(
 		GeneratedAt: "2026-01-02T03:04:05Z",
 	}, d.Now())
 	if err := d.ledger.Do(ctx, command); err != nil {
-		return "", false, err
+		return say.Sentence{}, false, err
 	}
 	key := d.keys.signer.Key()
 	stored, err := d.ledger.Store.Evidence(ctx, d.access, command.Outcome.PublicID)
 	if err != nil {
-		return "", false, err
+		return say.Sentence{}, false, err
 	}
 	*to = evidence.NewEnvelope(evidence.NewSigned(stored.Record.Payload, stored.Record.Signature, key))
 	if _, err := d.prove(ctx, to); err != nil {
-		return "", false, err
+		return say.Sentence{}, false, err
 	}
 	token, at, err := d.authority.stamp(to.Inclusion.Checkpoint)
 	if err != nil {
-		return "", false, err
+		return say.Sentence{}, false, err
 	}
 	to.Timestamps = []evidence.Timestamp{{
 		LeafIndex: to.Inclusion.LeafIndex, TreeSize: to.Inclusion.TreeSize, Hashes: to.Inclusion.Hashes,
@@ -227,27 +233,27 @@ func (d *drill) registered(
 		},
 	}}
 	findings, err := d.verify(*to, false)
-	found = fmt.Sprintf("signed by %s, entry %d of the log", key.KeyID, to.Inclusion.LeafIndex)
+	found = say.Sentencef("signed by %s, entry %d of the log", key.KeyID, to.Inclusion.LeafIndex)
 	if findings.ExistedBefore != nil {
-		found += ", existed before " + *findings.ExistedBefore
+		found = say.Sentencef("%s, existed before %s", found, *findings.ExistedBefore)
 	}
 	return found, findings.Signature == evidence.Valid && findings.Inclusion == evidence.Valid &&
 		findings.Time == evidence.Valid, err
 }
 
 // prove waits until the log contains a record, and adds the proof to the record's evidence.
-func (d *drill) prove(ctx context.Context, e *evidence.Envelope) (found string, err error) {
+func (d *drill) prove(ctx context.Context, e *evidence.Envelope) (found say.Sentence, err error) {
 	p, err := evidence.ParseRecordPayload([]byte(e.Payload))
 	if err != nil {
-		return "", err
+		return found, err
 	}
 	id, ok := domain.ParsePublicID(p.PublicID)
 	if !ok {
-		return "", say.Errorf("the public id is malformed")
+		return found, say.Errorf("the public id is malformed")
 	}
 	stored, err := d.ledger.Store.Evidence(ctx, d.access, id)
 	if err != nil {
-		return "", err
+		return found, err
 	}
 	err = d.wait(ctx, func() (done bool, err error) {
 		e.Inclusion, err = d.reader.Inclusion(ctx, stored.Event.Shard, stored.Event.Position, stored.Leaf())
@@ -257,9 +263,9 @@ func (d *drill) prove(ctx context.Context, e *evidence.Envelope) (found string, 
 		return true, err
 	})
 	if err != nil {
-		return "", err
+		return found, err
 	}
-	return fmt.Sprintf("entry %d of %d", e.Inclusion.LeafIndex, e.Inclusion.TreeSize), nil
+	return say.Sentencef("entry %d of %d", e.Inclusion.LeafIndex, e.Inclusion.TreeSize), nil
 }
 
 // verify returns the findings of a reader who pins the published trusted keys.

@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -66,7 +65,7 @@ func (a *app) exportCommand() *cobra.Command {
 			}
 			view, err := a.export(ctx, l, *organization, w)
 			if _, damaged := errors.AsType[bundle.DamagedError](err); damaged || errors.Is(err, bundle.ErrNotExtended) {
-				return cli.NegativeError(err.Error())
+				return cli.Negative(err)
 			}
 			if err != nil {
 				return err
@@ -74,7 +73,7 @@ func (a *app) exportCommand() *cobra.Command {
 			view.Directory, view.Texts = *out, !*withoutTexts
 			return v.print(
 				view,
-				fmt.Sprintf(
+				say.Sentencef(
 					"%d events of %s, %d of them new, in %s\nhistory %s\n", view.Events, *organization, view.Added, *out,
 					view.HistorySHA256,
 				),

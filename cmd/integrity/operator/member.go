@@ -3,7 +3,6 @@ package operator
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -37,16 +36,16 @@ func viewMember(m domain.Member) MemberView {
 // viewFullMember converts a member from the service's API.
 func viewFullMember(m wire.FullMember) MemberView { return MemberView{FullMember: m} }
 
-func (v MemberView) line() string {
+func (v MemberView) line() say.Phrase {
 	email := ""
 	if v.Email != nil {
 		email = *v.Email
 	}
-	state := string(v.Status)
+	state := say.Sentencef("%s", v.Status)
 	if v.InvitationExpiresAt != nil {
-		state += " until " + *v.InvitationExpiresAt
+		state = say.Sentencef("%s until %s", v.Status, *v.InvitationExpiresAt)
 	}
-	return fmt.Sprintf("%s  %s  (%s, %s)\n", v.ID, cli.Visible(email), v.Role, state)
+	return say.Sentencef("%s  %s  (%s, %s)\n", v.ID, cli.Visible(email), v.Role, state)
 }
 
 func (a members) memberCommand() *cobra.Command {
@@ -147,14 +146,14 @@ type InvitationView struct {
 	OrganizationID string `json:"organizationId,omitempty"`
 }
 
-func (v InvitationView) line() string {
-	text := MemberView{FullMember: v.FullMember}.line()
+func (v InvitationView) line() say.Phrase {
+	lines := text{MemberView{FullMember: v.FullMember}.line()}
 	if v.InvitationURLs != nil {
-		text += v.InvitationURLs.ES + "\n" + v.InvitationURLs.EN + "\n"
+		lines.Sayf("%s\n%s\n", v.InvitationURLs.ES, v.InvitationURLs.EN)
 	} else {
-		text += "the service mails the invitation\n"
+		lines.Sayf("the service mails the invitation\n")
 	}
-	return text
+	return lines
 }
 
 func (a members) memberInviteCommand() *cobra.Command {
@@ -239,7 +238,7 @@ func memberNamed(ctx context.Context, service *client.Client, id domain.MemberID
 	if err != nil || found != "" {
 		return found, clientcmd.Refusal(err)
 	}
-	return "", cli.NegativeError("the organization has no member with this address")
+	return "", cli.Negativef("the organization has no member with this address")
 }
 
 // SignInLinkView is a link that signs a member in to the console.
@@ -249,7 +248,7 @@ type SignInLinkView struct {
 	URL       string `json:"url"` // only the path if the service's address is not set
 }
 
-func (v SignInLinkView) line() string { return v.URL + "\n" }
+func (v SignInLinkView) line() say.Phrase { return say.Sentencef("%s\n", v.URL) }
 
 func (a members) memberSignInLinkCommand() *cobra.Command {
 	v, organization := a.organizationVerb("member sign-in-link")
@@ -285,12 +284,12 @@ func (a members) viewLink(l domain.OAuthLink) LinkView {
 	}}
 }
 
-func (v LinkView) line() string {
+func (v LinkView) line() say.Phrase {
 	scopes := v.ConsentedScopes
 	if scopes == nil {
 		scopes = v.Scopes
 	}
-	return fmt.Sprintf("%s  %s  %s  %v\n", v.ID, v.MemberID, v.Status, scopes)
+	return say.Sentencef("%s  %s  %s  %v\n", v.ID, v.MemberID, v.Status, scopes)
 }
 
 func (a members) memberLinkCommand() *cobra.Command {
@@ -307,12 +306,13 @@ func (a members) memberLinkCommand() *cobra.Command {
 			return err
 		}
 		view := wire.StartedLink{OAuthLink: a.viewLink(c.Outcome).OAuthLink, Code: code}
-		text := fmt.Sprintf("%s  until %s\n%s\n", view.ID, view.ExpiresAt, code)
+		lines := text{say.Sentencef("%s  until %s\n%s\n", view.ID, view.ExpiresAt, code)}
 		if l.Config.BaseURL != "" && l.Config.OAuthClientID != "" {
 			address := action.LinkURL(l.Config.BaseURL, code)
-			view.URL, text = &address, text+address+"\n"
+			view.URL = &address
+			lines.Sayf("%s\n", address)
 		}
-		return v.print(view, text)
+		return v.print(view, lines)
 	})
 }
 

@@ -2,14 +2,13 @@ package operator
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/internal/ledger"
+	"integrityledger/domain/say"
 	"integrityledger/migrations"
 )
 
@@ -28,7 +27,7 @@ func MigrateCommand(shared *cli.App) *cobra.Command {
 			Epoch     int64  `json:"epoch"`
 			CreatedAt string `json:"createdAt"`
 		}{in.Issuer, in.Shards, in.Epoch, cli.TimeText(in.CreatedAt)},
-			fmt.Sprintf("the schema is current; the ledger of %s has %d shards\n", in.Issuer, in.Shards))
+			say.Sentencef("the schema is current; the ledger of %s has %d shards\n", in.Issuer, in.Shards))
 	})
 }
 
@@ -40,23 +39,24 @@ func (a *app) distributeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var text strings.Builder
+		var lines text
 		for _, s := range d.Steps {
 			if *dryRun {
-				text.WriteString("would make: ")
+				lines.Sayf("would make: %s\n", s)
+			} else {
+				lines.Sayf("%s\n", s)
 			}
-			fmt.Fprintln(&text, s)
 		}
 		switch {
 		case len(d.Steps) == 0:
-			fmt.Fprintf(&text, "nothing to do: the ledger is distributed over %d nodes of Citus %s\n", d.Nodes, d.Version)
+			lines.Sayf("nothing to do: the ledger is distributed over %d nodes of Citus %s\n", d.Nodes, d.Version)
 		case !*dryRun:
-			fmt.Fprintf(&text, "the ledger is distributed over %d nodes of Citus %s\n", d.Nodes, d.Version)
+			lines.Sayf("the ledger is distributed over %d nodes of Citus %s\n", d.Nodes, d.Version)
 		}
 		return v.print(struct {
 			Citus string   `json:"citus"`
 			Nodes int      `json:"nodes"`
 			Steps []string `json:"steps"`
-		}{d.Version, d.Nodes, append([]string{}, d.Steps...)}, text.String())
+		}{d.Version, d.Nodes, append([]string{}, d.Steps...)}, lines)
 	})
 }

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -38,12 +37,12 @@ func viewOrganization(l *ledger.Opened, o query.NamedOrganization) OrganizationV
 	}
 }
 
-func (v OrganizationView) line() string {
-	internal := ""
+func (v OrganizationView) line() say.Phrase {
+	var internal text
 	if v.Internal {
-		internal = ", internal"
+		internal.Sayf(", internal")
 	}
-	return fmt.Sprintf(
+	return say.Sentencef(
 		"%s  %s  (plan %s%s, %d requests a minute, since %s)\n", v.ID, cli.Visible(v.Name), v.Plan, internal,
 		v.PerMinuteLimit, v.CreatedAt,
 	)
@@ -215,7 +214,7 @@ func (a organizations) organizationRetentionCommand() *cobra.Command {
 		return v.print(struct {
 			ID        string `json:"id"`
 			Retention string `json:"retention"`
-		}{id.String(), *keep}, fmt.Sprintf("%s keeps bytes: %s\n", id, *keep))
+		}{id.String(), *keep}, say.Sentencef("%s keeps bytes: %s\n", id, *keep))
 	})
 }
 
@@ -245,7 +244,7 @@ func (a organizations) organizationCreditsCommand() *cobra.Command {
 				ID      string `json:"id"`
 				Added   int64  `json:"added"`
 				Balance int64  `json:"balance"`
-			}{id.String(), *files, pack.Balance}, fmt.Sprintf("%s has %d file credits\n", id, pack.Balance))
+			}{id.String(), *files, pack.Balance}, say.Sentencef("%s has %d file credits\n", id, pack.Balance))
 		}))
 }
 
@@ -279,21 +278,19 @@ func (a organizations) organizationEraseCommand() *cobra.Command {
 			erased += len(texts)
 		}
 		if erased == 0 && contents == 0 {
-			return cli.NegativeError(
+			return cli.Negativef(
 				"all texts about this subject in this organization are already erased, and no content is kept",
 			)
 		}
-		line := fmt.Sprintf("erased %d texts of %s\n", erased, subject)
+		lines := text{say.Sentencef("erased %d texts of %s\n", erased, subject)}
 		if contents > 0 {
-			line += fmt.Sprintf(
-				"a running service erases the kept bytes of %d versions within a minute\n", contents,
-			)
+			lines.Sayf("a running service erases the kept bytes of %d versions within a minute\n", contents)
 		}
 		return v.print(struct {
 			ID       string `json:"id"`
 			Subject  string `json:"subject"`
 			Erased   int    `json:"erased"`
 			Contents int    `json:"contents"` // versions whose kept bytes will be erased
-		}{id.String(), subject, erased, contents}, line)
+		}{id.String(), subject, erased, contents}, lines)
 	})
 }

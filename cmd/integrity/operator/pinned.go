@@ -7,10 +7,8 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,36 +22,36 @@ import (
 // pins creates a command that changes the witnesses or timestamp authorities pinned in the trusted-keys file.
 func (a signingKeys) pins(
 	name string,
-	change func(v *verb, trusted *evidence.TrustedKeys) (changed *evidence.TrustedKeys, view any, text string, err error),
+	change func(v *verb, trusted *evidence.TrustedKeys) (changed *evidence.TrustedKeys, view any, done say.Phrase, err error),
 ) *verb {
 	v := a.verb(name, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY")
 	v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		var view any
-		var text string
+		var done say.Phrase
 		if err := cfg.SigningSource().Change(func(
 			_ keyfiles.Files, trusted *evidence.TrustedKeys,
 		) (changed *evidence.TrustedKeys, err error) {
-			if changed, view, text, err = change(v, trusted); err != nil {
+			if changed, view, done, err = change(v, trusted); err != nil {
 				err = keyRefusal(err)
 			}
 			return changed, err
 		}); err != nil {
 			return err
 		}
-		return v.print(view, text+"Send SIGHUP to every server and distribute the trusted-keys file.\n")
+		return v.print(view, text{done, say.Sentencef("Send SIGHUP to every server and distribute the trusted-keys file.\n")})
 	})
 	return v
 }
 
 func (a signingKeys) keysAddWitnessCommand() *cobra.Command {
 	return a.pins("keys add-witness",
-		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, say.Phrase, error) {
 			key, err := evidence.ParseWitnessKey(v.args[0])
 			if err != nil {
-				return nil, nil, "", err
+				return nil, nil, nil, err
 			}
 			changed, err := trusted.AddWitnessKey(key)
-			return changed, key, fmt.Sprintf("pinned the witness %s  %s\n", key.Name, key.KeyHash), err
+			return changed, key, say.Sentencef("pinned the witness %s  %s\n", key.Name, key.KeyHash), err
 		}).Command
 }
 
@@ -64,34 +62,36 @@ type unpinned struct {
 
 func (a signingKeys) keysRemoveWitnessCommand() *cobra.Command {
 	return a.pins("keys remove-witness",
-		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, say.Phrase, error) {
 			changed, err := trusted.RemoveWitnessKey(v.args[0])
-			return changed, unpinned{v.args[0]}, fmt.Sprintf("the witness %s is no longer pinned\n", v.args[0]), err
+			return changed, unpinned{v.args[0]}, say.Sentencef("the witness %s is no longer pinned\n", v.args[0]), err
 		}).Command
 }
 
 func (a signingKeys) keysRemoveAuthorityCommand() *cobra.Command {
 	return a.pins("keys remove-authority",
-		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, say.Phrase, error) {
 			changed, err := trusted.RemoveAuthority(v.args[0])
-			return changed, unpinned{v.args[0]}, fmt.Sprintf("the timestamp authority %s is no longer pinned\n", v.args[0]), err
+			return changed, unpinned{
+				v.args[0],
+			}, say.Sentencef("the timestamp authority %s is no longer pinned\n", v.args[0]), err
 		}).Command
 }
 
 func (a signingKeys) keysAddAuthorityCommand() *cobra.Command {
 	v := a.pins("keys add-authority",
-		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+		func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, say.Phrase, error) {
 			var certificates [][]byte
 			for _, path := range v.args[1:] {
 				found, err := readCertificates(path)
 				if err != nil {
-					return nil, nil, "", err
+					return nil, nil, nil, err
 				}
 				certificates = append(certificates, found...)
 			}
 			authority, err := evidence.NewAuthority(v.args[0], certificates)
 			if err != nil {
-				return nil, nil, "", err
+				return nil, nil, nil, err
 			}
 			_, replaced := trusted.Authority(authority.Name)
 			changed, err := trusted.PutAuthority(authority)
@@ -143,11 +143,11 @@ type authorityView struct {
 
 // certificateView shows a certificate with the details that its authority publishes for comparison.
 type certificateView struct {
-	Subject           string `json:"subject"`
-	NotBefore         string `json:"notBefore"`
-	NotAfter          string `json:"notAfter"`
-	Usage             string `json:"usage"`
-	FingerprintSHA256 string `json:"fingerprintSha256"` // of the DER encoding, in hexadecimal
+	Subject           string   `json:"subject"`
+	NotBefore         string   `json:"notBefore"`
+	NotAfter          string   `json:"notAfter"`
+	Usage             say.Word `json:"usage"`
+	FingerprintSHA256 string   `json:"fingerprintSha256"` // of the DER encoding, in hexadecimal
 }
 
 func viewAuthority(a evidence.Authority, replaced bool) authorityView {
@@ -163,7 +163,7 @@ func viewAuthority(a evidence.Authority, replaced bool) authorityView {
 }
 
 // usageOf describes what a certificate may sign, as far as tokens are concerned.
-func usageOf(c *x509.Certificate) string {
+func usageOf(c *x509.Certificate) say.Word {
 	switch {
 	case c.IsCA && (c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0):
 		return "signs certificates"
@@ -173,19 +173,19 @@ func usageOf(c *x509.Certificate) string {
 	return "signs neither certificates nor timestamps: no token can chain to it"
 }
 
-func (c certificateView) line() string {
-	return fmt.Sprintf("%s  %s to %s  %s  SHA-256 %s", c.Subject, c.NotBefore, c.NotAfter, c.Usage, c.FingerprintSHA256)
+func (c certificateView) line() say.Phrase {
+	return say.Sentencef("%s  %s to %s  %s  SHA-256 %s", c.Subject, c.NotBefore, c.NotAfter, c.Usage, c.FingerprintSHA256)
 }
 
-func (v authorityView) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "pinned the timestamp authority %s", v.Name)
+func (v authorityView) text() say.Phrase {
+	var b text
+	b.Sayf("pinned the timestamp authority %s", v.Name)
 	if v.Replaced {
-		b.WriteString(", replacing its former certificates")
+		b.Sayf(", replacing its former certificates")
 	}
-	b.WriteString("\n")
+	b.Sayf("\n")
 	for _, c := range v.Certificates {
-		b.WriteString(c.line() + "\n")
+		b.Sayf("%s\n", c.line())
 	}
-	return b.String()
+	return b
 }

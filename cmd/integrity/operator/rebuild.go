@@ -117,14 +117,14 @@ func (a *app) recreate(ctx context.Context, url string, check, whole bool) ([]st
 	case err != nil || len(lost) == 0:
 		return nil, err
 	case check:
-		_, _ = fmt.Fprintf(a.Errs, "tables are missing: %s; integrity rebuild recreates them from the log\n", names)
+		a.tell("tables are missing: %s; integrity rebuild recreates them from the log", names)
 		return nil, cli.NegativeError("")
 	case !whole:
 		return nil, say.Errorf(
 			"tables are missing (%s): rebuild everything, without --organization, --shard and --projection", names,
 		)
 	}
-	_, _ = fmt.Fprintf(a.Errs, "recreating tables, which the service uses once they are filled: %s\n", names)
+	a.tell("recreating tables, which the service uses once they are filled: %s", names)
 	return lost, migrations.Recreate(ctx, url, lost)
 }
 
@@ -132,8 +132,7 @@ func (a *app) recreate(ctx context.Context, url string, check, whole bool) ([]st
 func (a *app) tellReaders(ctx context.Context, url string) error {
 	raised, err := eventstore.RaiseFeedEpoch(context.WithoutCancel(ctx), url, a.Now())
 	if raised {
-		_, _ = fmt.Fprintln(a.Errs, "rows of the feed have changed: the feed's epoch was raised, so that readers read it "+
-			"again")
+		a.tell("rows of the feed have changed: the feed's epoch was raised, so that readers read it again")
 	}
 	return err
 }
@@ -153,7 +152,7 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 			)
 			return
 		}
-		_, err := fmt.Fprintln(a.Out, d)
+		_, err := fmt.Fprintln(a.Out, a.Say(d.Said()))
 		printing = errors.Join(printing, err)
 	}
 	start := a.Now()
@@ -188,13 +187,13 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 	}
 	switch err := r.Clear(ctx); {
 	case errors.Is(err, projections.ErrCopyStays):
-		_, _ = fmt.Fprintln(a.Errs, err)
+		a.tell("%v", err)
 	case err != nil:
 		return err
 	}
 	sum.DurationSeconds = a.Now().Sub(start).Seconds()
 	sum.EventsPerSecond = float64(sum.Events) / max(sum.DurationSeconds, 0.001)
-	if err := sum.print(a.Out, asJSON, r.Check); err != nil {
+	if err := a.Print(asJSON, sum, a.Say(sum.text(r.Check))); err != nil {
 		return err
 	}
 	if busy != nil {
@@ -206,25 +205,21 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 	return nil
 }
 
-func (v *rebuiltView) print(w io.Writer, asJSON, check bool) error {
-	if asJSON {
-		return cli.WriteJSON(w, v, "")
-	}
-	again, mended := "", ""
+func (v *rebuiltView) text(check bool) say.Phrase {
+	var again, mended text
 	if v.Resumed > 0 {
-		again = fmt.Sprintf(" (%d more by the command that was interrupted)", v.Resumed)
+		again.Sayf(" (%d more by the command that was interrupted)", v.Resumed)
 	}
 	if !check && v.Differences > 0 {
-		mended = fmt.Sprintf(", %d were replaced; writers waited for %.0f ms at most", v.Mended, v.LongestPauseMs)
+		mended.Sayf(", %d were replaced; writers waited for %.0f ms at most", v.Mended, v.LongestPauseMs)
 	}
-	_, err := fmt.Fprintf(w, "%d events replayed%s in %s, %.0f/s; %d rows differ%s\n", v.Events, again,
+	return say.Sentencef("%d events replayed%s in %s, %.0f/s; %d rows differ%s\n", v.Events, again,
 		(time.Duration(v.DurationSeconds*1000) * time.Millisecond).String(), v.EventsPerSecond, v.Differences, mended)
-	return err
 }
 
 // eventsBar returns a progress bar for a pass over the log.
-func (a *app) eventsBar(what string, total int64) *cli.Bar {
-	return a.NewBar(what, "events", 1, total)
+func (a *app) eventsBar(what say.Word, total int64) *cli.Bar {
+	return a.NewBar(a.Say(what), a.Sayf("events"), 1, total)
 }
 
 // drawn returns a function that adds up the progress of all shards, which are replayed in parallel, on one bar.

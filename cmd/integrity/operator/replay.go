@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/bundle"
 	"integrityledger/eventstore/history"
 )
@@ -102,15 +102,15 @@ func viewAffected(e *domain.Event) (v AffectedView, ok bool) {
 	return v, true
 }
 
-func (v AffectedView) line() string {
-	what := ""
+func (v AffectedView) line() say.Phrase {
+	var what say.Phrase = text{}
 	if v.DocumentReference != nil {
-		what = fmt.Sprintf("  (company %s, source %s, document %s)", *v.CompanyReference, *v.Source, *v.DocumentReference)
+		what = say.Sentencef("  (company %s, source %s, document %s)", *v.CompanyReference, *v.Source, *v.DocumentReference)
 	}
 	if v.Version != nil {
-		what = fmt.Sprintf("  version %d%s", *v.Version, what)
+		what = say.Sentencef("  version %d%s", *v.Version, what)
 	}
-	return fmt.Sprintf("%s  %-10s  %s%s\n", v.OccurredAt, v.Type, v.PublicID, what)
+	return say.Sentencef("%s  %-10s  %s%s\n", v.OccurredAt, v.Type, v.PublicID, what)
 }
 
 // printAffected prints the acts on the selected records and certificates, in the log's order, one per line.
@@ -128,7 +128,7 @@ func (v *verb) printAffected(
 		if v.json {
 			return cli.WriteJSON(out, act, "")
 		}
-		_, err := out.WriteString(act.line())
+		_, err := out.WriteString(v.app.Say(act.line()))
 		return err
 	})
 	return n, err

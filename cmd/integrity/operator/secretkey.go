@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -42,7 +41,7 @@ type secretKeysView struct {
 	// Needed gives the reasons why another key than the first is still needed. It is empty if none is.
 	Needed []string `json:"needed"`
 
-	text string
+	text text
 }
 
 // secretRotation is a run of the command.
@@ -106,7 +105,7 @@ func (r *secretRotation) stage() error {
 	if err := r.change(append(r.keys, key)); err != nil {
 		return err
 	}
-	return r.tell(r.app.Sayf("Copy the file to every server and send SIGHUP to each. Then: %s",
+	return r.follow(say.Sentencef("Copy the file to every server and send SIGHUP to each. Then: %s",
 		"integrity keys rotate-secret --activate "+key.ID()))
 }
 
@@ -125,7 +124,7 @@ func (r *secretRotation) activate(ctx context.Context, l *ledger.Opened, id stri
 			return err
 		}
 	}
-	return r.tell(r.app.Sayf("Copy the file to every server and send SIGHUP to each. Then: %s",
+	return r.follow(say.Sentencef("Copy the file to every server and send SIGHUP to each. Then: %s",
 		"integrity keys rotate-secret --reencrypt"))
 }
 
@@ -161,7 +160,7 @@ func (r *secretRotation) retire(ctx context.Context, l *ledger.Opened) error {
 			return err
 		}
 	}
-	return r.tell(r.app.Sayf("Copy the file to every server and send SIGHUP to each. Keep the former key as long as the " +
+	return r.follow(say.Sentencef("Copy the file to every server and send SIGHUP to each. Keep the former key as long as the " +
 		"backups from before: a restored backup needs it."))
 }
 
@@ -173,11 +172,11 @@ func (r *secretRotation) finish(ctx context.Context, l *ledger.Opened, done queu
 	}
 	view.Webhooks, view.Invitations, view.Unreadable = done.Webhooks, done.Invitations, done.Unreadable
 	if done != (queue.Reencrypted{}) {
-		view.text += r.app.Sayf("encrypted again: %d destinations, %d invitations; damaged or without a key: %d",
-			done.Webhooks, done.Invitations, done.Unreadable) + "\n"
+		view.text.line("encrypted again: %d destinations, %d invitations; damaged or without a key: %d",
+			done.Webhooks, done.Invitations, done.Unreadable)
 	}
 	if !needed {
-		view.text += r.app.Sayf("No other key is needed: %s", "integrity keys rotate-secret --retire") + "\n"
+		view.text.line("No other key is needed: %s", "integrity keys rotate-secret --retire")
 	}
 	if err := r.print(view, view.text); err != nil || !needed {
 		return err
@@ -201,7 +200,7 @@ func (r *secretRotation) state(ctx context.Context, l *ledger.Opened) (view secr
 	view.Needed = []string{}
 	because := func(reason say.Sentence) {
 		view.Needed = append(view.Needed, say.In(say.Catalogue{}, reason))
-		view.text += r.app.Say(reason) + "\n"
+		view.text.line("%s", reason)
 	}
 	for _, id := range r.keys.IDs() {
 		view.Keys = append(view.Keys, SecretKeyView{id, true, id == first, new(stored[id])})
@@ -212,7 +211,7 @@ func (r *secretRotation) state(ctx context.Context, l *ledger.Opened) (view secr
 		}
 	}
 	for _, k := range view.Keys {
-		view.text += k.line(r.app.App)
+		view.text = append(view.text, k.line())
 	}
 	for _, k := range view.Keys {
 		switch {
@@ -234,19 +233,21 @@ func (r *secretRotation) state(ctx context.Context, l *ledger.Opened) (view secr
 	return view, len(view.Needed) > 0, nil
 }
 
-func (v SecretKeyView) line(a *cli.App) string {
-	use := a.Sayf("decrypts")
+func (v SecretKeyView) line() say.Phrase {
+	var line text
+	use := say.Word("decrypts")
 	switch {
 	case v.Encrypts:
-		use = a.Sayf("encrypts")
+		use = "encrypts"
 	case !v.Configured:
-		use = a.Sayf("is missing")
+		use = "is missing"
 	}
-	line := a.Sayf("key %s  %s", v.ID, use)
+	line.Sayf("key %s  %s", v.ID, use)
 	if v.Secrets != nil {
-		line += a.Sayf("  %d secrets", *v.Secrets)
+		line.Sayf("  %d secrets", *v.Secrets)
 	}
-	return line + "\n"
+	line.Sayf("\n")
+	return line
 }
 
 // known waits until every process that serves can decrypt with a key.
@@ -270,8 +271,7 @@ func (r *secretRotation) known(ctx context.Context, l *ledger.Opened, id string)
 				"the same command again", id, strings.Join(lacking, ", "))
 		}
 		if !told {
-			fmt.Fprintln(r.app.Errs, r.app.Sayf("waiting for these processes to know the key %s: %s", id,
-				strings.Join(lacking, ", ")))
+			r.app.tell("waiting for these processes to know the key %s: %s", id, strings.Join(lacking, ", "))
 		}
 		if err := wait.For(ctx, time.Second); err != nil {
 			return err
@@ -292,15 +292,16 @@ func (r *secretRotation) change(keys domain.SecretKeys) error {
 	return nil
 }
 
-// tell prints the keys and what to do next.
-func (r *secretRotation) tell(next string) error {
+// follow prints the keys and what to do next.
+func (r *secretRotation) follow(next say.Phrase) error {
 	view := secretKeysView{Needed: []string{}}
 	for i, id := range r.keys.IDs() {
 		view.Keys = append(view.Keys, SecretKeyView{ID: id, Configured: true, Encrypts: i == 0})
 	}
-	text := r.source.Path() + "\n"
+	view.text.line("%s", r.source.Path())
 	for _, k := range view.Keys {
-		text += k.line(r.app.App)
+		view.text = append(view.text, k.line())
 	}
-	return r.print(view, text+next+"\n")
+	view.text.line("%s", next)
+	return r.print(view, view.text)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -61,7 +60,7 @@ func (a signingKeys) keysGenerateCommand() *cobra.Command {
 		if err := keyfiles.WriteFirstTrusted(trustedPath, key, a.Now()); err != nil {
 			return err
 		}
-		return v.print(PublishedKey{PublicKey: key, Status: evidence.KeyActive}, fmt.Sprintf(
+		return v.print(PublishedKey{PublicKey: key, Status: evidence.KeyActive}, say.Sentencef(
 			"signing key   %s (secret; keep a copy)\ntrusted keys  %s (distribute it through a channel your readers "+
 				"trust)\nkeyId         %s\nfingerprint   %s\n",
 			keyPath, trustedPath, key.KeyID, key.FingerprintSHA256))
@@ -88,7 +87,7 @@ func (a signingKeys) keysListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		text := []byte(keyLines(cfg, trusted))
+		text := []byte(a.Say(keyLines(cfg, trusted)))
 		if v.json {
 			published, err := trusted.Published()
 			if err != nil {
@@ -105,8 +104,8 @@ func (a signingKeys) keysListCommand() *cobra.Command {
 
 // keyLines lists everything that the file pins: signing keys, log keys, witness keys and timestamp authorities. If the
 // private keys are readable, it marks the current and the staged key.
-func keyLines(c *config.Config, trusted *evidence.TrustedKeys) string {
-	var b strings.Builder
+func keyLines(c *config.Config, trusted *evidence.TrustedKeys) say.Phrase {
+	var b text
 	signing, _ := c.SigningSource().Current()
 	staged, _ := keyfiles.ReadSigner(c.SigningSource().StagedPath())
 	for _, k := range trusted.Keys() {
@@ -114,7 +113,7 @@ func keyLines(c *config.Config, trusted *evidence.TrustedKeys) string {
 			continue
 		}
 		note := noteOf(keyfiles.Named(signing, k.KeyID), keyfiles.Named(staged, k.KeyID))
-		fmt.Fprintf(&b, "%s  %-8s  %s%s\n", k.KeyID, k.Status, k.FingerprintSHA256, note)
+		b.Sayf("%s  %-8s  %s%s\n", k.KeyID, k.Status, k.FingerprintSHA256, note)
 	}
 	ofTheLog := map[string]bool{}
 	for _, k := range trusted.LogKeys() {
@@ -122,7 +121,7 @@ func keyLines(c *config.Config, trusted *evidence.TrustedKeys) string {
 	}
 	for _, r := range trusted.Revoked() {
 		if !ofTheLog[r.KeyID] {
-			fmt.Fprintf(&b, "%s  %-8s  %s  %s since %s\n", r.KeyID, "revoked", r.FingerprintSHA256, r.Reason, r.Since)
+			b.Sayf("%s  %-8s  %s  %s since %s\n", r.KeyID, say.Word("revoked"), r.FingerprintSHA256, r.Reason, r.Since)
 		}
 	}
 	log, _ := c.LogSource().Current()
@@ -130,29 +129,29 @@ func keyLines(c *config.Config, trusted *evidence.TrustedKeys) string {
 	for _, k := range trusted.LogKeys() {
 		note := noteOf(ofLog(log, k), ofLog(stagedLog, k))
 		if r, revoked := trusted.LogKeyRevocation(k); revoked {
-			note = fmt.Sprintf("  %s since %s", r.Reason, r.Since)
+			note = say.Sentencef("  %s since %s", r.Reason, r.Since)
 		}
-		fmt.Fprintf(&b, "%s  %-8s  %s%s\n", k.KeyID(), "log", k.VerifierKey, note)
+		b.Sayf("%s  %-8s  %s%s\n", k.KeyID(), say.Word("log"), k.VerifierKey, note)
 	}
 	for _, w := range trusted.WitnessKeys() {
-		fmt.Fprintf(&b, "%s  %-8s  %s\n", evidence.LogKey(w).KeyID(), "witness", w.VerifierKey)
+		b.Sayf("%s  %-8s  %s\n", evidence.LogKey(w).KeyID(), say.Word("witness"), w.VerifierKey)
 	}
 	for _, authority := range trusted.Authorities() {
 		for _, c := range viewAuthority(authority, false).Certificates {
-			fmt.Fprintf(&b, "%-43s  %-8s  %s\n", authority.Name, "time", c.line())
+			b.Sayf("%-43s  %-8s  %s\n", authority.Name, say.Word("time"), c.line())
 		}
 	}
-	return b.String()
+	return b
 }
 
-func noteOf(signs, staged bool) string {
+func noteOf(signs, staged bool) say.Phrase {
 	switch {
 	case signs:
-		return "  signs"
+		return say.Sentencef("  signs")
 	case staged:
-		return "  staged"
+		return say.Sentencef("  staged")
 	}
-	return ""
+	return text{}
 }
 
 // ofLog reports whether the signer has the private key of this log key.
@@ -238,19 +237,20 @@ func (a signingKeys) keysCompromiseCommand() *cobra.Command {
 
 func (v *verb) printCompromised(view compromisedView) error {
 	errs := v.app.Errs
-	text := fmt.Sprintf(
+	var lines text
+	lines.Sayf(
 		"%s  %s since %s. Send SIGHUP to every server and distribute the trusted-keys file.\n", view.KeyID,
 		view.Reason, view.Since,
 	)
 	switch {
 	case view.Log != nil && view.Signing:
-		text += "This is the current log key: no checkpoint is signed until you replace it (integrity keys rotate " +
-			"--transparency-log --stage, --activate).\n"
+		lines.Sayf("This is the current log key: no checkpoint is signed until you replace it (integrity keys rotate " +
+			"--transparency-log --stage, --activate).\n")
 	case view.Signing:
-		text += "This is the current signing key: registration and evidence answer 503 until you replace it (integrity " +
-			"keys rotate --stage, --activate).\n"
+		lines.Sayf("This is the current signing key: registration and evidence answer 503 until you replace it (integrity " +
+			"keys rotate --stage, --activate).\n")
 	}
-	if _, err := fmt.Fprint(errs, text); err != nil {
+	if _, err := fmt.Fprint(errs, v.app.Say(lines)); err != nil {
 		return err
 	}
 	if v.json {
@@ -259,12 +259,9 @@ func (v *verb) printCompromised(view compromisedView) error {
 		}
 	}
 	if view.Log != nil {
-		_, err := fmt.Fprint(
-			errs,
-			"Its checkpoints are no longer trusted, except those that a pinned authority stamped, or enough pinned witnesses "+
-				"cosigned, before that time.\n",
-		)
-		return err
+		v.app.tell("Its checkpoints are no longer trusted, except those that a pinned authority stamped, or enough pinned " +
+			"witnesses cosigned, before that time.")
+		return nil
 	}
 	err := ledger.With(v.app.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
 		n, err := v.printAffected(ctx, l, allShards(l), func(e *domain.Event) bool {
@@ -280,7 +277,7 @@ func (v *verb) printCompromised(view compromisedView) error {
 			return false
 		})
 		if err == nil {
-			_, err = fmt.Fprintf(errs, "%d records and certificates were signed by this key\n", n)
+			v.app.tell("%d records and certificates were signed by this key", n)
 		}
 		return err
 	})

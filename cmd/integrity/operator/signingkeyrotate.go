@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,15 +27,17 @@ type RotatedKey struct {
 	formerRevoked bool
 }
 
-func (v *RotatedKey) afterActivation() string {
+func (v *RotatedKey) afterActivation() say.Phrase {
 	switch {
 	case v.formerRevoked:
-		return "Send SIGHUP to every server. The former key is revoked and is not kept: there is nothing to retire.\n"
+		return say.Sentencef(
+			"Send SIGHUP to every server. The former key is revoked and is not kept: there is nothing to retire.\n",
+		)
 	case v.FormerKeyID == nil:
-		return "Send SIGHUP to every server, and then: integrity keys retire -- KEY_ID, of the former key in integrity " +
-			"keys list\n"
+		return say.Sentencef("Send SIGHUP to every server, and then: integrity keys retire -- KEY_ID, of the former key in " +
+			"integrity keys list\n")
 	}
-	return fmt.Sprintf("Send SIGHUP to every server, and then: integrity keys retire -- %s\n", *v.FormerKeyID)
+	return say.Sentencef("Send SIGHUP to every server, and then: integrity keys retire -- %s\n", *v.FormerKeyID)
 }
 
 func (a signingKeys) keysRotateCommand() *cobra.Command {
@@ -53,8 +54,8 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 			return a.rotateLogKey(v, cfg, *activate)
 		}
 		view := RotatedKey{Step: "staged"}
-		text := "Send SIGHUP to every server, distribute the trusted-keys file, and then: integrity keys " +
-			"rotate --activate\n"
+		var next say.Phrase = say.Sentencef("Send SIGHUP to every server, distribute the trusted-keys file, and then: " +
+			"integrity keys rotate --activate\n")
 		step := a.stageKey
 		if *activate {
 			view.Step, step = "activated", a.activateKey
@@ -67,13 +68,14 @@ func (a signingKeys) keysRotateCommand() *cobra.Command {
 			return err
 		}
 		if *activate {
-			text = view.afterActivation()
+			next = view.afterActivation()
 		}
-		text = fmt.Sprintf("%-10s    %s\nfingerprint   %s\n", view.Step, view.KeyID, view.FingerprintSHA256) + text
+		var lines text
 		if view.FormerKeyID != nil {
-			text = fmt.Sprintf("former key    %s\n", *view.FormerKeyID) + text
+			lines.Sayf("former key    %s\n", *view.FormerKeyID)
 		}
-		return v.print(view, text)
+		lines.Sayf("%-10s    %s\nfingerprint   %s\n", say.Word(view.Step), view.KeyID, view.FingerprintSHA256)
+		return v.print(view, append(lines, next))
 	})
 }
 
@@ -198,7 +200,7 @@ func (a signingKeys) keysRetireCommand() *cobra.Command {
 				return nil, err
 			}
 			if keyfiles.Named(current, id) {
-				return nil, cli.NegativeError(
+				return nil, cli.Negativef(
 					"this is the current signing key: replace it first, with integrity keys rotate",
 				)
 			}
@@ -218,7 +220,7 @@ func (a signingKeys) keysRetireCommand() *cobra.Command {
 		}
 		return v.print(
 			view,
-			fmt.Sprintf(
+			say.Sentencef(
 				"%s  retired since %s; its signatures stay valid\nSend SIGHUP to every server and distribute the trusted-keys "+
 					"file.\n",
 				view.KeyID, *view.Since,
@@ -258,7 +260,7 @@ func isRevoked(trusted *evidence.TrustedKeys, id string) bool {
 func keyRefusal(err error) error {
 	if errors.Is(err, evidence.ErrUnknownKey) || errors.Is(err, evidence.ErrRevokedKey) ||
 		errors.Is(err, evidence.ErrUnknownAuthority) {
-		return cli.NegativeError(err.Error() + "; integrity keys list shows them")
+		return cli.Negativef("%w; integrity keys list shows them", err)
 	}
 	return err
 }
@@ -272,10 +274,10 @@ type rotatedLogKey struct {
 // rotateLogKey runs a step of a log key rotation.
 func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) (err error) {
 	view := rotatedLogKey{Step: "staged"}
-	next := "Send SIGHUP to every server, distribute the trusted-keys file, and then: integrity keys " +
-		"rotate --transparency-log --activate\n"
+	next := say.Sentencef("Send SIGHUP to every server, distribute the trusted-keys file, and then: integrity keys " +
+		"rotate --transparency-log --activate\n")
 	if activate {
-		view.Step, next = "activated", "Copy the key file to every server and send SIGHUP to each.\n"
+		view.Step, next = "activated", say.Sentencef("Copy the key file to every server and send SIGHUP to each.\n")
 		view.LogKey, err = activateLogKey(cfg.LogSource())
 	} else {
 		view.LogKey, err = a.recordedLogKey(v, cfg)
@@ -283,7 +285,7 @@ func (a signingKeys) rotateLogKey(v *verb, cfg *config.Config, activate bool) (e
 	if err != nil {
 		return err
 	}
-	return v.print(view, fmt.Sprintf("%-10s    %s\n", view.Step, view.VerifierKey)+next)
+	return v.print(view, text{say.Sentencef("%-10s    %s\n", say.Word(view.Step), view.VerifierKey), next})
 }
 
 // activateLogKey makes the staged key the log key. The previous key is deleted, because it has nothing left to sign.

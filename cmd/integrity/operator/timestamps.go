@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/digitorus/timestamp"
@@ -35,10 +33,10 @@ type StampView struct {
 }
 
 // stampViews returns the newest token of every authority, and the same as text.
-func (a *app) stampViews(ctx context.Context, l *ledger.Opened) (views []StampView, text string, err error) {
+func (a *app) stampViews(ctx context.Context, l *ledger.Opened) (views []StampView, lines say.Phrase, err error) {
 	list, err := l.Config.TimestampAuthorityList()
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	asked := map[string]bool{}
 	var names []string
@@ -47,9 +45,9 @@ func (a *app) stampViews(ctx context.Context, l *ledger.Opened) (views []StampVi
 	}
 	states, err := transparency.ReadStamps(ctx, l.Read, names)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
-	var b strings.Builder
+	var b text
 	views = []StampView{}
 	for _, s := range states {
 		v := StampView{
@@ -57,15 +55,14 @@ func (a *app) stampViews(ctx context.Context, l *ledger.Opened) (views []StampVi
 			Late: asked[s.Authority] && s.Lag(a.Now()) > lateStamp*l.Config.TimestampInterval,
 		}
 		if s.TreeSize == 0 {
-			fmt.Fprintf(&b, "stamped    never by %s\n", s.Authority)
+			b.Sayf("stamped    never by %s\n", s.Authority)
 		} else {
 			at, age := cli.TimeText(s.GenTime), s.Age(a.Now())
 			v.TreeSize, v.GenTime, v.AgeSeconds = &s.TreeSize, &at, new(age.Seconds())
-			fmt.Fprintf(&b, "stamped    %d leaves by %s, %s ago (%s)\n", s.TreeSize, s.Authority, age.Round(time.Second), at)
+			b.Sayf("stamped    %d leaves by %s, %s ago (%s)\n", s.TreeSize, s.Authority, age.Round(time.Second), at)
 		}
 		if v.Late {
-			fmt.Fprintf(
-				&b,
+			b.Sayf(
 				"           WARNING: a published event has waited %s for its token: integrity doctor and the "+
 					"service's log show why\n",
 				s.Lag(a.Now()).Round(time.Second),
@@ -73,7 +70,7 @@ func (a *app) stampViews(ctx context.Context, l *ledger.Opened) (views []StampVi
 		}
 		views = append(views, v)
 	}
-	return views, b.String(), nil
+	return views, b, nil
 }
 
 // trustedOrNone reads the trusted keys, or returns an empty set if the file does not exist.

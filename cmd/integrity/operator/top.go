@@ -41,14 +41,27 @@ func viewLoad(l query.OrganizationLoad) LoadView {
 	return v
 }
 
+// columns are the headings of a table of loads.
+var columns = []say.Word{"requests", "registrations", "refusals", "received", "sent", "organization"}
+
+func headings(a *cli.App, words ...say.Word) []any {
+	said := make([]any, len(words))
+	for i, word := range words {
+		said[i] = a.Say(word)
+	}
+	return said
+}
+
 const loadColumns = "%10v %13v %10v %10v %10v  %s\n"
 
-func (v LoadView) line() string {
-	who := "(no valid credential)"
+func (v LoadView) line() say.Phrase {
+	who := say.Sentencef("(no valid credential)")
 	if v.Organization != nil {
-		who = fmt.Sprintf("%s  %s  (plan %s)", *v.Organization, cli.Visible(v.Name), v.Plan)
+		who = say.Sentencef("%s  %s  (plan %s)", *v.Organization, cli.Visible(v.Name), v.Plan)
 	}
-	return fmt.Sprintf(loadColumns, v.Requests, v.Registrations, v.Refusals, bytesText(v.Received), bytesText(v.Sent), who)
+	return say.Sentencef(
+		loadColumns, v.Requests, v.Registrations, v.Refusals, bytesText(v.Received), bytesText(v.Sent), who,
+	)
 }
 
 // bytesText formats a number of bytes with a binary prefix.
@@ -79,9 +92,19 @@ func (a *app) topCommand() *cobra.Command {
 	cli.DescribeFlag(v.Flags().Lookup("by"), say.Sentencef("sort in descending order by one of: %s", names))
 	minutes := v.Flags().Int("minutes", 5, "sum over this many minutes, the current one included")
 	limit := v.Flags().Int("limit", 20, "show at most this many organizations")
-	v.must("--by must be one of: "+names, func() bool { return measures[*by] != nil })
+	v.check(func() error {
+		if measures[*by] == nil {
+			return say.Errorf("--by must be one of: %s", names)
+		}
+		return nil
+	})
 	kept := int(query.TrafficKept.Minutes())
-	v.must(fmt.Sprintf("--minutes must be 1 to %d", kept), func() bool { return *minutes >= 1 && *minutes <= kept })
+	v.check(func() error {
+		if *minutes < 1 || *minutes > kept {
+			return say.Errorf("--minutes must be 1 to %d", kept)
+		}
+		return nil
+	})
 	v.must("--limit must be at least 1", func() bool { return *limit >= 1 })
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		since := a.Now().Add(-time.Duration(*minutes) * time.Minute)
@@ -91,8 +114,7 @@ func (a *app) topCommand() *cobra.Command {
 		}
 		loads = loads[:min(len(loads), *limit)]
 		if !v.json {
-			header := fmt.Sprintf(loadColumns, "requests", "registrations", "refusals", "received", "sent", "organization")
-			if _, err := fmt.Fprint(a.Out, header); err != nil {
+			if _, err := fmt.Fprintf(a.Out, loadColumns, headings(a.App, columns...)...); err != nil {
 				return errors.Join(say.Errorf("print the load of organizations"), err)
 			}
 		}
@@ -113,8 +135,8 @@ func viewAct(a projections.OperatorAct) ActView {
 	return ActView{cli.TimeText(a.OccurredAt), a.Person, a.Host, a.Command, a.RequestID}
 }
 
-func (v ActView) line() string {
-	return fmt.Sprintf("%s  %s at %s  %s  (request %s)\n",
+func (v ActView) line() say.Phrase {
+	return say.Sentencef("%s  %s at %s  %s  (request %s)\n",
 		v.OccurredAt, cli.Visible(v.Person), cli.Visible(v.Host), v.Command, v.RequestID)
 }
 

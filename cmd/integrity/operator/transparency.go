@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,17 +52,19 @@ func (a logs) logStatusCommand() *cobra.Command {
 			Events: s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned,
 			Timestamps: stamps,
 		}
-		text := fmt.Sprintf("events     %d\nleaves     %d\npublished  %d\n%s", s.Events, s.Leaves, s.Published, stamped)
+		lines := text{
+			say.Sentencef("events     %d\nleaves     %d\npublished  %d\n%s", s.Events, s.Leaves, s.Published, stamped),
+		}
 		if s.Checkpoint != "" {
 			at := cli.TimeText(s.SignedAt)
 			view.SignedAt, view.SignedBy, view.Checkpoint = &at, &s.SignedBy, &s.Checkpoint
-			text += fmt.Sprintf("signed     %s by %s\n\n%s", at, s.SignedBy, s.Checkpoint)
+			lines.Sayf("signed     %s by %s\n\n%s", at, s.SignedBy, s.Checkpoint)
 		}
 		if s.Halted {
-			text += "\nThe log is STOPPED since the database was restored: integrity log resume --help\n"
+			lines.Sayf("\nThe log is STOPPED since the database was restored: integrity log resume --help\n")
 			err = cli.NegativeError("")
 		}
-		return cmp.Or(v.print(view, text), err)
+		return cmp.Or(v.print(view, lines), err)
 	})
 }
 
@@ -72,7 +73,7 @@ func (a logs) logCheckCommand() *cobra.Command {
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		d, err := transparency.Check(ctx, l.Read, nil)
 		if errors.Is(err, transparency.ErrDiffers) {
-			return cli.NegativeError(err.Error())
+			return cli.Negative(err)
 		}
 		if err != nil {
 			return err
@@ -81,24 +82,27 @@ func (a logs) logCheckCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var wrong []string
+		var wrong []error
 		stamps, err := transparency.CheckStamps(ctx, l.Read, trusted, func(s transparency.Stamp, fault error) {
-			wrong = append(wrong, fmt.Sprintf("the token of %s for %d leaves: %v", s.Authority, s.TreeSize, fault))
+			wrong = append(wrong, say.Errorf("the token of %s for %d leaves: %w", s.Authority, s.TreeSize, fault))
 		})
 		if err != nil {
 			return err
 		}
 		if wrong != nil {
-			return cli.NegativeError(strings.Join(wrong, "\n"))
+			return cli.Negative(errors.Join(wrong...))
 		}
-		text := fmt.Sprintf(
+		var lines text
+		lines.Sayf(
 			"%d leaves, derived again from the events, agree with the tree; %d of them are published\nroot  %s\n%d tokens of "+
 				"time-stamping authorities agree with it\n",
 			d.Leaves, d.Published, d.Root, stamps.Tokens,
 		)
 		if stamps.Unpinned != nil {
-			text += "not checked: who signed the tokens of " + strings.Join(stamps.Unpinned, ", ") +
-				", under whose names the trusted keys pin no certificate\n"
+			lines.Sayf(
+				"not checked: who signed the tokens of %s, under whose names the trusted keys pin no certificate\n",
+				strings.Join(stamps.Unpinned, ", "),
+			)
 		}
 		return v.print(struct {
 			Leaves    int64    `json:"leaves"`
@@ -106,7 +110,7 @@ func (a logs) logCheckCommand() *cobra.Command {
 			Root      string   `json:"root"`
 			Tokens    int64    `json:"tokens"`
 			Unpinned  []string `json:"unpinned"`
-		}{d.Leaves, d.Published, d.Root, stamps.Tokens, append([]string{}, stamps.Unpinned...)}, text)
+		}{d.Leaves, d.Published, d.Root, stamps.Tokens, append([]string{}, stamps.Unpinned...)}, lines)
 	})
 }
 
@@ -152,33 +156,32 @@ func (a logs) logResumeCommand() *cobra.Command {
 				Published: known, Kept: kept, Fork: *fork, Signer: signer, Keys: append(others.named(name), claimed...),
 				Witnesses: witnesses,
 				Unasked: func(witness string, err error) {
-					fmt.Fprintf(a.Errs, "could not ask the witness %s what it has seen: %v\n", witness, err)
+					a.tell("could not ask the witness %s what it has seen: %v", witness, err)
 				},
 			})
 			switch {
-			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrNotNewest):
-				return cli.NegativeError(err.Error())
+			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked),
+				errors.Is(err, transparency.ErrNotNewest):
+				return cli.Negative(err)
 			case errors.Is(err, transparency.ErrSameKey):
-				return cli.NegativeError(strings.TrimSuffix(
-					fmt.Sprintf(
-						"%v: create one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log "+
-							"--activate; %v",
-						err, noKey,
-					),
-					"; <nil>",
-				))
+				err = say.Errorf("%w: create one with integrity log resume --fork --stage, and integrity keys rotate "+
+					"--transparency-log --activate", err)
+				if noKey != nil {
+					err = say.Errorf("%w; %w", err, noKey)
+				}
+				return cli.Negative(err)
 			case err != nil:
 				return err
 			case lost:
 				return v.print(
 					nil,
-					fmt.Sprintf(
+					say.Sentencef(
 						"the tree continues from %d leaves as a DIFFERENT HISTORY from the published one, under the log key %s\n", size,
 						signer.KeyHash,
 					),
 				)
 			}
-			return v.print(nil, fmt.Sprintf("no published leaf is lost: the tree continues from %d leaves\n", size))
+			return v.print(nil, say.Sentencef("no published leaf is lost: the tree continues from %d leaves\n", size))
 		})
 	})
 }
@@ -236,14 +239,14 @@ func (a logs) stageFork(ctx context.Context, l *ledger.Opened) error {
 			return err
 		})
 	if errors.Is(err, transparency.ErrNotHalted) {
-		return cli.NegativeError(err.Error())
+		return cli.Negative(err)
 	}
 	if err != nil {
 		return err
 	}
 	return a.Print(
 		false, nil,
-		fmt.Sprintf(
+		a.Sayf(
 			"staged  %s\nDistribute the trusted-keys file, then: integrity keys rotate --transparency-log "+
 				"--activate, integrity log resume --fork, and SIGHUP to every server\n",
 			key.VerifierKey,
@@ -251,11 +254,11 @@ func (a logs) stageFork(ctx context.Context, l *ledger.Opened) error {
 	)
 }
 
-func notCreatedHere(key evidence.LogKey, c *config.Config, when string) error {
-	return cli.NegativeError(fmt.Sprintf(
+func notCreatedHere(key evidence.LogKey, c *config.Config, when say.Word) error {
+	return cli.Negativef(
 		"the staged log key %s was not created %s: remove %s and run this again", key.KeyHash, when,
 		c.LogSource().StagedPath(),
-	))
+	)
 }
 
 // recordedLogKey records a rotated log key in the ledger, if there is one yet. The ledger's issuer then names it.

@@ -35,12 +35,12 @@ func viewProcess(p eventstore.Process) ProcessView {
 	}
 }
 
-func (v ProcessView) line() string {
-	lacks := ""
+func (v ProcessView) line() say.Phrase {
+	var lacks text
 	if len(v.Lacks) > 0 {
-		lacks = "  lacks " + strings.Join(texts(v.Lacks), ", ")
+		lacks.Sayf("  lacks %s", strings.Join(texts(v.Lacks), ", "))
 	}
-	return fmt.Sprintf(
+	return say.Sentencef(
 		"process  %s  version %s  since %s  seen %.0f s ago%s\n", v.Name, v.Version, v.StartedAt, v.SeenSecondsAgo, lacks,
 	)
 }
@@ -55,12 +55,12 @@ type RuleView struct {
 	HeldUpBy []string `json:"heldUpBy"`
 }
 
-func (v RuleView) line() string {
-	state := "off"
+func (v RuleView) line() say.Phrase {
+	var state say.Word = "off"
 	if v.On {
 		state = "on"
 	}
-	return fmt.Sprintf("rule     %s  %s  since %s: %s\n", v.Name, state, v.Since, v.Changes)
+	return say.Sentencef("rule     %s  %s  since %s: %s\n", v.Name, state, v.Since, v.Changes)
 }
 
 // UpgradeView is how far an upgrade has come.
@@ -71,15 +71,12 @@ type UpgradeView struct {
 	Processes      []ProcessView `json:"processes"`
 }
 
-func (a *app) viewUpgrade(
-	in eventstore.Installation, processes []eventstore.Process,
-) (view UpgradeView, text string) {
+func viewUpgrade(in eventstore.Installation, processes []eventstore.Process) (view UpgradeView, lines text) {
 	view = UpgradeView{
 		Version: domain.ThisRelease.String(), MinimumVersion: in.Minimum.String(), Rules: []RuleView{},
 		Processes: []ProcessView{},
 	}
-	var lines strings.Builder
-	fmt.Fprintf(&lines, "program  version %s; the ledger takes %s or later\n", view.Version, view.MinimumVersion)
+	lines.Sayf("program  version %s; the ledger takes %s or later\n", view.Version, view.MinimumVersion)
 	for _, r := range domain.Rules() {
 		rule := RuleView{r.Name, r.Since.String(), r.Changes, slices.Contains(in.Rules, r.Name), []string{}}
 		for _, p := range processes {
@@ -88,20 +85,21 @@ func (a *app) viewUpgrade(
 			}
 		}
 		view.Rules = append(view.Rules, rule)
-		lines.WriteString(rule.line())
+		lines = append(lines, rule.line())
 	}
 	for _, p := range processes {
 		view.Processes = append(view.Processes, viewProcess(p))
-		lines.WriteString(viewProcess(p).line())
+		lines = append(lines, viewProcess(p).line())
 	}
 	if len(processes) == 0 {
-		lines.WriteString("process  none with a recent heartbeat\n")
+		lines.Sayf("process  none with a recent heartbeat\n")
 	}
-	return view, lines.String() + a.next(in, processes) + "\n"
+	lines.line("%s", next(in, processes))
+	return view, lines
 }
 
 // next says what an operator does next.
-func (a *app) next(in eventstore.Installation, processes []eventstore.Process) string {
+func next(in eventstore.Installation, processes []eventstore.Process) say.Phrase {
 	program := eventstore.ThisProgram()
 	off := program.RulesOff(in)
 	waiting := strings.Join(texts(off), ", ")
@@ -113,15 +111,15 @@ func (a *app) next(in eventstore.Installation, processes []eventstore.Process) s
 	}
 	switch {
 	case newest > program.Version:
-		return a.Sayf("next: ask again with version %s, which a process runs: this program does not know its rules", newest)
+		return say.Sentencef("next: ask again with version %s, which a process runs: this program does not know its rules", newest)
 	case held != nil:
-		return a.Sayf("next: update or stop %s; then integrity upgrade finish switches on %s", held, waiting)
+		return say.Sentencef("next: update or stop %s; then integrity upgrade finish switches on %s", held, waiting)
 	case len(off) > 0:
-		return a.Sayf("next: every process is ready: integrity upgrade finish switches on %s, for good", waiting)
+		return say.Sentencef("next: every process is ready: integrity upgrade finish switches on %s, for good", waiting)
 	case len(versions) > 1:
-		return a.Sayf("next: restart the processes of the earlier version; no rule waits")
+		return say.Sentencef("next: restart the processes of the earlier version; no rule waits")
 	default:
-		return a.Sayf("next: nothing; no rule waits")
+		return say.Sentencef("next: nothing; no rule waits")
 	}
 }
 
@@ -144,7 +142,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return status.print(a.viewUpgrade(in, processes))
+			return status.print(viewUpgrade(in, processes))
 		}),
 		finish.onDatabase(false, func(ctx context.Context, _ *config.Config, url string) error {
 			switched, in, err := eventstore.ThisProgram().SwitchOn(ctx, url)
@@ -155,16 +153,16 @@ func (a *app) upgradeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text := "every rule of this version was already on\n"
+			done := say.Sentencef("every rule of this version was already on\n")
 			if len(switched) > 0 {
-				text = fmt.Sprintf(
+				done = say.Sentencef(
 					"switched on: %s; the ledger takes %s or later from now on\n", strings.Join(texts(switched), ", "), in.Minimum,
 				)
 			}
 			return finish.print(struct {
 				SwitchedOn     []string `json:"switchedOn"`
 				MinimumVersion string   `json:"minimumVersion"`
-			}{texts(switched), in.Minimum.String()}, text)
+			}{texts(switched), in.Minimum.String()}, done)
 		}),
 	)
 }

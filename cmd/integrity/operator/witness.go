@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 
@@ -42,7 +41,7 @@ func (a signingKeys) keysWitnessCommand() *cobra.Command {
 			Name        string `json:"name"`
 			VerifierKey string `json:"verifierKey"`
 			File        string `json:"file,omitempty"`
-		}{signer.Name, signer.VerifierKey, source.Path()}, signer.VerifierKey+"\n")
+		}{signer.Name, signer.VerifierKey, source.Path()}, say.Sentencef("%s\n", signer.VerifierKey))
 	})
 }
 
@@ -75,7 +74,7 @@ func (a logs) logCosignedCommand() *cobra.Command {
 			}
 			return v.print(struct {
 				Resumed int64 `json:"resumed"`
-			}{logs}, fmt.Sprintf("cosigning %d logs again, from the sizes stored in the database\n", logs))
+			}{logs}, say.Sentencef("cosigning %d logs again, from the sizes stored in the database\n", logs))
 		}
 		logs, err := witness.ReadCosigned(ctx, l.Read)
 		if err != nil {
@@ -85,22 +84,22 @@ func (a logs) logCosignedCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		views, text, negative := []CosignedView{}, "", error(nil)
+		views, lines, negative := []CosignedView{}, text{}, error(nil)
 		for _, c := range logs {
 			view := CosignedView{c.Origin, c.Size, cli.TimeOrNull(c.At), c.Halted, c.Note, []SplitViewView{}}
-			text += fmt.Sprintf("%s  %d entries", cli.Visible(c.Origin), c.Size)
+			lines.Sayf("%s  %d entries", cli.Visible(c.Origin), c.Size)
 			if c.At != nil {
-				text += ", cosigned " + *view.CosignedAt
+				lines.Sayf(", cosigned %s", *view.CosignedAt)
 			}
-			text += "\n"
+			lines.Sayf("\n")
 			if c.Halted {
-				text += "  the database was restored since: nothing is cosigned until integrity log cosigned --resume\n"
+				lines.Sayf("  the database was restored since: nothing is cosigned until integrity log cosigned --resume\n")
 				negative = cli.NegativeError("")
 			}
 			for _, s := range found {
 				if s.Origin == c.Origin {
 					view.SplitViews = append(view.SplitViews, SplitViewView{s.Cosigned, s.Refused, s.Proof, cli.TimeText(s.FoundAt)})
-					text += fmt.Sprintf(
+					lines.Sayf(
 						"  SPLIT VIEW, found %s: the log has signed both\n%s%s", cli.TimeText(s.FoundAt), indented(s.Cosigned),
 						indented(s.Refused),
 					)
@@ -109,7 +108,7 @@ func (a logs) logCosignedCommand() *cobra.Command {
 			}
 			views = append(views, view)
 		}
-		if err := v.print(views, text); err != nil {
+		if err := v.print(views, lines); err != nil {
 			return err
 		}
 		return negative
