@@ -50,8 +50,8 @@ func (e *Event) Leaf() []byte {
 	return e.LeafOf(nil)
 }
 
-// LeafOf is Leaf for an event whose Body is not decoded: payload is the signed payload of a registration, new or healed,
-// nil for all other types.
+// LeafOf is Leaf for an event whose Body is not decoded: payload is the signed payload of a registration, new or
+// healed, nil for all other types.
 func (e *Event) LeafOf(payload []byte) []byte {
 	commitment := eventCommitment{
 		Actor: e.Actor, Data: e.Data, Organization: e.Organization, RequestID: e.RequestID, Sequence: e.Sequence,

@@ -62,7 +62,6 @@ const (
 	HealReserved       HealReason = "VERSION_RESERVED"  // under another public id
 	HealUnknownID      HealReason = "PUBLIC_ID_UNKNOWN" // no input names the lost public id
 	HealOtherShard     HealReason = "OTHER_ORGANIZATION"
-	HealOtherIssuer    HealReason = "OTHER_LEDGER"
 )
 
 // Healing is the outcome of Heal.

@@ -195,8 +195,8 @@ func feedStatuses() []domain.Status {
 	return []domain.Status{domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked}
 }
 
-// FeedTypeCode returns the number of a type, 0 for an event that is not in the feed. A healed record is in the feed as a
-// registered one: readers lost that event, or never saw it.
+// FeedTypeCode returns the number of a type, 0 for an event that is not in the feed. A healed record is in the feed as
+// a registered one: readers lost that event, or never saw it.
 func FeedTypeCode(t domain.EventType) int16 {
 	if t == domain.RecordHealed {
 		t = domain.RecordRegistered

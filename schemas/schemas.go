@@ -35,8 +35,8 @@ const (
 // IsSchema reports whether a file is a JSON Schema.
 func IsSchema(name string) bool { return strings.HasSuffix(name, "-v1.json") }
 
-// base is the placeholder for the service's address in the files, and noRelease for the program's release in the OpenAPI
-// documents.
+// base is the placeholder for the service's address in the files, and noRelease for the program's release in the
+// OpenAPI documents.
 const (
 	base      = "https://ledger.example"
 	noRelease = `"x-release": "0.0.0"`

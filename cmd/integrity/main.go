@@ -82,8 +82,8 @@ func (a *app) rootCommand() *cobra.Command {
 	return root
 }
 
-// versionCommand prints the same line as integrity --version, or all build information as JSON. It also prints the notes
-// of all releases, in both languages as JSON.
+// versionCommand prints the same line as integrity --version, or all build information as JSON. It also prints the
+// notes of all releases, in both languages as JSON.
 func (a *app) versionCommand() *cobra.Command {
 	var asJSON, notes bool
 	c := manual().Command("version")

@@ -150,7 +150,9 @@ func (c *Checker) inspectAlias(e *Event, v *verdict, fail failing, b *domain.Rec
 	if p.ReceiptSHA256 == nil {
 		return
 	}
-	fail.agree("the receipt's hash in the statement", evidence.Hash(sha256.Sum256(b.Payload)).String(), p.ReceiptSHA256.String())
+	fail.agree(
+		"the receipt's hash in the statement", evidence.Hash(sha256.Sum256(b.Payload)).String(), p.ReceiptSHA256.String(),
+	)
 	c.inspectSignature(v, fail, "former record", b.KeyID, b.Payload, b.Signature)
 	record, err := evidence.ParseRecordPayload(b.Payload)
 	if err != nil {

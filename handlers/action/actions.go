@@ -41,7 +41,8 @@ type Config struct {
 	// SecretKeys encrypt webhook secrets, and invitation codes in the mail queue. None means that no webhook can be
 	// created.
 	SecretKeys func() domain.SecretKeys
-	// MailsInvitations says that invitations are mailed if there is a secret key; otherwise the answer contains their link.
+	// MailsInvitations says that invitations are mailed if there is a secret key; otherwise the answer contains their
+	// link.
 	MailsInvitations bool
 	// Egress decides which addresses webhook destinations may have.
 	Egress webhooks.EgressPolicy

@@ -287,8 +287,8 @@ func (s *Proofs) Tile(ctx context.Context, _ *edge.Call, tile string) (edge.Resp
 	return edge.Response{Raw: hashes, ContentType: tileType, Cache: edge.PublicForever}, logFailure(err)
 }
 
-// Inclusion answers the proof that the registration of a record is in the published tree. The leaf of a healed record is
-// of another type, integrity.healed. A former public id has no leaf of its own.
+// Inclusion answers the proof that the registration of a record is in the published tree. The leaf of a healed record
+// is of another type, integrity.healed. A former public id has no leaf of its own.
 func (s *Proofs) Inclusion(ctx context.Context, c *edge.Call, id domain.PublicID) (*evidence.Inclusion, error) {
 	stored, err := s.Store.Evidence(ctx, c.Access, id)
 	if err == nil && stored.Alias != nil {

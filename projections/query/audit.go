@@ -135,8 +135,8 @@ const (
 	auditOfAction        = auditRange + ` AND type <> 'integrity.registered' AND type = $8`
 	auditOfTarget        = auditRange + ` AND type <> 'integrity.registered' AND subject = $8 AND ($9 = '' OR type = $9)`
 
-	// The registration of a record, which the index leaves out. A healed record's event is in the index. $10 is the record's
-	// public id.
+	// The registration of a record, which the index leaves out. A healed record's event is in the index. $10 is the
+	// record's public id.
 	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.company_id, e.data, e.granted
 		FROM (SELECT position FROM {versions} WHERE shard = $1 AND public_id = $10 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
 		JOIN LATERAL (` + auditColumns + ` FROM {events} AS events

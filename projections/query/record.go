@@ -35,12 +35,13 @@ func findRecord(a domain.Access) string {
 		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`)
 }
 
-// Record finds a record by its public id, or by a former one. A reserved version, and a record that the key may not see,
-// count as unknown.
+// Record finds a record by its public id, or by a former one. A reserved version, and a record that the key may not
+// see, count as unknown.
 func (s RecordReader) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
 	found, err := s.record(ctx, a, id)
 	if isUnknown(err) {
-		return keptFor(ctx, s.Pool, a.Organization.Shard(), a.Organization, id, err, func(former *alias) (domain.Record, error) {
+		shard := a.Organization.Shard()
+		return keptFor(ctx, s.Pool, shard, a.Organization, id, err, func(former *alias) (domain.Record, error) {
 			return s.record(ctx, a, former.body.AliasOf)
 		})
 	}

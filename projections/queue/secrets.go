@@ -12,9 +12,9 @@ import (
 	"integrityledger/projections/internal/statement"
 )
 
-// Secrets finds everything that a domain.SecretKey encrypts and that the service may still have to decrypt: the secrets
-// of webhook destinations, and the codes of invitations that wait to be mailed. The log also keeps each secret as it was
-// encrypted first, but nothing decrypts those.
+// Secrets finds everything that a domain.SecretKey encrypts and that the service may still have to decrypt: the
+// secrets of webhook destinations, and the codes of invitations that wait to be mailed. The log also keeps each secret
+// as it was encrypted first, but nothing decrypts those.
 type Secrets struct {
 	Pool   eventstore.Database
 	Shards int

@@ -67,7 +67,9 @@ func (a *app) monitorCommand() *cobra.Command {
 			}
 			w.kept = append(w.kept, k)
 		}
-		service, err := client.New(client.Config{BaseURL: base, Timeout: 20 * time.Second, Name: Name, Language: a.Language()})
+		service, err := client.New(client.Config{
+			BaseURL: base, Timeout: 20 * time.Second, Name: Name, Language: a.Language(),
+		})
 		if err != nil {
 			return err
 		}

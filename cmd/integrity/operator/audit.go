@@ -285,8 +285,8 @@ func (v *auditView) text() say.Phrase {
 	return b
 }
 
-// visible quotes a phrase that a terminal would not show unchanged: the names and events of a bundle come from its maker,
-// who may be hostile.
+// visible quotes a phrase that a terminal would not show unchanged: the names and events of a bundle come from its
+// maker, who may be hostile.
 type visible struct{ say.Phrase }
 
 func (v visible) Say(c say.Catalogue) (string, bool) {

@@ -153,7 +153,8 @@ func TestAuditCannotControlTerminals(t *testing.T) {
 	if err != nil || view.FindingCount != 1 {
 		t.Fatalf("%v, %+v", err, view.Findings)
 	}
-	if text := say.In(say.Catalogue{}, view.text()); strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, "\nverdict: everything") ||
+	text := say.In(say.Catalogue{}, view.text())
+	if strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, "\nverdict: everything") ||
 		strings.Count(text, `\x1b[2K`) != 2 {
 		t.Errorf("%q", text)
 	}

@@ -93,7 +93,8 @@ func (d *doctor) replica(ctx context.Context, primary *pgx.Conn) error {
 		)},
 		verdict{
 			theirs.ID() != in.ID(), StateFail, say.Sentencef("INTEGRITY_REPLICA_URL names the database of another ledger"),
-			say.Sentencef("name a standby of the database in INTEGRITY_DATABASE_URL: the service does not start with another one"),
+			say.Sentencef("name a standby of the database in INTEGRITY_DATABASE_URL: the service does not start with another " +
+				"one"),
 		},
 		verdict{
 			!standby, stateWarn, say.Sentencef("INTEGRITY_REPLICA_URL names a primary, so all reads stay on it"),

@@ -262,8 +262,9 @@ func healReason(r domain.HealReason) say.Phrase {
 		return say.Sentencef("no input names the public id: let the origin register the version again")
 	case domain.HealOtherShard:
 		return say.Sentencef("the public id belongs to another organization or ledger")
+	default:
+		return say.Sentencef("refused")
 	}
-	return say.Sentencef("refused")
 }
 
 // show counts a record and prints it, unless the ledger has it.

@@ -111,7 +111,9 @@ func next(in eventstore.Installation, processes []eventstore.Process) say.Phrase
 	}
 	switch {
 	case newest > program.Version:
-		return say.Sentencef("next: ask again with version %s, which a process runs: this program does not know its rules", newest)
+		return say.Sentencef(
+			"next: ask again with version %s, which a process runs: this program does not know its rules", newest,
+		)
 	case held != nil:
 		return say.Sentencef("next: update or stop %s; then integrity upgrade finish switches on %s", held, waiting)
 	case len(off) > 0:

@@ -34,7 +34,6 @@ type Stage struct {
 	dir string
 	db  *sql.DB
 	tx  *sql.Tx
-	n   int
 }
 
 // Open creates the temporary database. Close removes it.
