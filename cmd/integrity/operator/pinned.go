@@ -22,7 +22,9 @@ import (
 // pins creates a command that changes the witnesses or timestamp authorities pinned in the trusted-keys file.
 func (a signingKeys) pins(
 	name string,
-	change func(v *verb, trusted *evidence.TrustedKeys) (changed *evidence.TrustedKeys, view any, done say.Phrase, err error),
+	change func(
+		v *verb, trusted *evidence.TrustedKeys,
+	) (changed *evidence.TrustedKeys, view any, done say.Phrase, err error),
 ) *verb {
 	v := a.verb(name, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY")
 	v.onSettings(func(_ context.Context, cfg *config.Config) error {

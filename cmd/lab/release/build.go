@@ -24,8 +24,7 @@ type source struct {
 	commit    string
 	time      time.Time // of the commit; every time in the release's files
 	version   domain.Release
-	toolchain string   // the Go that compiles it, which go fetches unless it is installed
-	environ   []string // of the compiler, besides the process's
+	toolchain string // the Go that compiles it, which go fetches unless it is installed
 }
 
 var goLine = regexp.MustCompile(`(?m)^go (1\.\d+\.\d+)$`)
@@ -167,7 +166,6 @@ func compile(ctx context.Context, s source, p platform, to string) error {
 	c.Dir = s.root
 	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=",
 		"GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off", "GODEBUG=", "GOTOOLCHAIN="+s.toolchain)
-	c.Env = append(c.Env, s.environ...)
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("compile for %s: %w", p, err)
