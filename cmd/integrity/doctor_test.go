@@ -293,8 +293,8 @@ func TestDoctorFindsAWrongReplica(t *testing.T) {
 	}
 }
 
-// TestDoctorFindsAWrongSecretKey: a destination's secret that no configured key decrypts is a finding, and the right
-// key is none.
+// TestDoctorFindsAWrongSecretKey: a destination's secret that no configured key decrypts is a finding. With the right
+// key there is no finding.
 func TestDoctorFindsAWrongSecretKey(t *testing.T) {
 	t.Parallel()
 	key, right := domain.NewSecretKey()

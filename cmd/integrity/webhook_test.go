@@ -187,8 +187,8 @@ func lookupCommands(t *testing.T, s *running, access demo.Access, record wire.Re
 	if mustJSON(t, env, &usage, "usage"); usage.Organization.Used != 3 {
 		t.Errorf("usage: %+v", usage)
 	}
-	if out := must(t, env, "usage"); !strings.Contains(out, "versions      3 ") ||
-		!strings.Contains(out, "company       "+record.CompanyReference+"  2\n") {
+	if out := must(t, env, "usage"); !strings.Contains(out, "versions  3 used") ||
+		!strings.Contains(out, "company   "+record.CompanyReference+"  2\n") {
 		t.Errorf("usage: %s", out)
 	}
 }

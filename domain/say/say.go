@@ -93,7 +93,13 @@ func (s Sentence) String() string {
 	if len(s.Args) == 0 {
 		return s.Format
 	}
-	return fmt.Sprintf(strings.ReplaceAll(s.Format, "%w", "%v"), s.Args...)
+	args := slices.Clone(s.Args)
+	for i, arg := range args {
+		if p, ok := arg.(Phrase); ok {
+			args[i] = In(Catalogue{}, p)
+		}
+	}
+	return fmt.Sprintf(strings.ReplaceAll(s.Format, "%w", "%v"), args...)
 }
 
 // Say implements Phrase.

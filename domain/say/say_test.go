@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"testing"
 )
 
@@ -11,6 +12,11 @@ import (
 type said struct{ error }
 
 func (s said) Say(c Catalogue) (string, bool) { return c.Error(s.error) }
+
+// parts is a phrase without a method String.
+type parts []string
+
+func (p parts) Say(Catalogue) (string, bool) { return strings.Join(p, ""), true }
 
 func TestIn(t *testing.T) {
 	spanish := Catalogue{texts: map[string]string{
@@ -27,6 +33,7 @@ func TestIn(t *testing.T) {
 		{Sentencef("%s lacks a value", Word("member")), "member lacks a value"},
 		{Sentencef("%s lacks %s", "x", foreign), "x lacks broken"},
 		{Sentencef("%s: %d", Sentencef("gone"), 3), "no existe: 3"},
+		{Sentencef("lost%s: %s", parts{}, parts{"a", "b"}), "lost: ab"},
 		{Join([]Sentence{Sentencef("gone"), Sentencef("gone")}, "; "), "no existe; no existe"},
 		{Join([]Sentence{Sentencef("gone"), Sentencef("lost")}, "; "), "gone; lost"},
 		{said{Errorf("open %w", Errorf("gone"))}, "abrir: no existe"},

@@ -164,7 +164,7 @@ class Output(unittest.TestCase):
 
 
 class Messages(ast.NodeVisitor):
-    """The messages in the verifier's source, with a word in each place: what is raised, and what helpers are told to call their subject."""
+    """The messages in the verifier's source, with a word in each place: raised ones, and the subjects that helpers get."""
 
     raised = ("_Refused", "_Untrusted", "CannotCheck", "ArgumentTypeError")
 

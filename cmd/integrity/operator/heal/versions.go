@@ -79,7 +79,7 @@ func (s *Stage) join(rows []stagedRow) (items []Item, err error) {
 			continue
 		}
 		item := Item{Place: r.place, Lost: domain.Lost{Receipt: r.receipt, Revoked: r.revoked}}
-		item.PublicID, _ = domain.ParsePublicID(r.publicID) // checked when it was staged; zero if there is none
+		item.PublicID, _ = domain.ParsePublicID(r.publicID) // checked when it was staged; zero if it has no id
 		text := r.declaration
 		if text == nil && loose != nil {
 			text = loose.declaration
