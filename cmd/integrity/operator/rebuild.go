@@ -193,7 +193,12 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 	}
 	sum.DurationSeconds = a.Now().Sub(start).Seconds()
 	sum.EventsPerSecond = float64(sum.Events) / max(sum.DurationSeconds, 0.001)
-	if err := a.Print(asJSON, sum, a.Say(sum.text(r.Check))); err != nil {
+	if asJSON {
+		err = cli.WriteJSON(a.Out, sum, "")
+	} else {
+		err = a.Print(false, nil, a.Say(sum.text(r.Check)))
+	}
+	if err != nil {
 		return err
 	}
 	if busy != nil {
