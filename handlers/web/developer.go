@@ -37,7 +37,8 @@ func DeveloperPages() []string {
 	return []string{
 		"", "integration", "organization", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads",
 		"changelog", "policy", operatingPage, operatingPage + "/on-call", operatingPage + "/install",
-		operatingPage + "/kubernetes", operatingPage + "/accounts", operatingPage + "/routine", operatingPage + "/pgbackrest",
+		operatingPage + "/kubernetes", operatingPage + "/accounts", operatingPage + "/routine",
+		operatingPage + "/rotations", operatingPage + "/pgbackrest",
 		operatingPage + "/disasters", operatingPage + "/capacity", operatingPage + "/concepts", operatingPage + "/reference",
 	}
 }
