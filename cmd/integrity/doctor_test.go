@@ -240,14 +240,14 @@ func TestDoctorWithStandby(t *testing.T) {
 	wantFindings(t, examine(t, cli.ExitNegative, env), "fail standby: commits wait for a synchronous standby")
 }
 
-// TestDoctorReadsModes: nobody but the owner and the service's groups may read a private key or a password.
+// TestDoctorReadsModes: only the owner and the service's groups may read a private key or a password.
 func TestDoctorReadsModes(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	must(t, nil, "keys", "generate", "--data-dir", dir)
 	in := func(name string) string { return filepath.Join(dir, name) }
 	_, secret := domain.NewSecretKey()
-	write(t, in("url"), "postgres://nobody@127.0.0.1:1/none")
+	write(t, in("url"), "postgres://replica@127.0.0.1:1/none")
 	write(t, in("tls.key"), "none")
 	write(t, in(keyfiles.SecretKeyFile), secret)
 	write(t, in(keyfiles.LogKeyFile), "none")
@@ -287,7 +287,7 @@ func TestDoctorFindsAWrongReplica(t *testing.T) {
 		cluster.StandbyURL():                 "ok replica: a standby of this ledger",
 		cluster.PrimaryURL():                 "warn replica: INTEGRITY_REPLICA_URL names a primary",
 		other:                                "fail replica: INTEGRITY_REPLICA_URL names the database of another ledger",
-		"postgres://nobody@127.0.0.1:1/none": "warn replica: ",
+		"postgres://replica@127.0.0.1:1/none": "warn replica: ",
 	} {
 		wantFindings(t, examine(t, cli.ExitNegative, append(env, "INTEGRITY_REPLICA_URL="+url)), want)
 	}

@@ -237,8 +237,8 @@ func TestHealLostRegion(t *testing.T) {
 	}
 }
 
-// releasedVerifiersAccept verifies the evidence of restored records with verifiers that were published before. They know
-// no leaf of a healed record, so the evidence has no proof of inclusion that they would take for a forged one.
+// releasedVerifiersAccept verifies the evidence of restored records with verifiers that were published before. They
+// know no leaf of a healed record, so the evidence has no proof of inclusion that they would take for a forged one.
 func releasedVerifiersAccept(t *testing.T, c healClient, trusted string, ids ...string) {
 	t.Helper()
 	const released = "../../handlers/developers/testdata/released/"

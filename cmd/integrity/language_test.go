@@ -107,8 +107,8 @@ func TestLanguageOfTheLocale(t *testing.T) {
 // changing are the members of JSON output that differ from run to run.
 var changing = regexp.MustCompile(`"(eventsPerSecond|durationSeconds)": [^,\n]*`)
 
-// TestOutputFollowsTheLocale runs operators' commands on a real ledger. Their output is Spanish in a Spanish locale, and
-// their JSON is the same.
+// TestOutputFollowsTheLocale runs operators' commands on a real ledger. Their output is Spanish in a Spanish locale,
+// and their JSON is the same.
 func TestOutputFollowsTheLocale(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

@@ -102,8 +102,8 @@ func TestRebuildCommand(t *testing.T) {
 	}
 }
 
-// busyShard runs a rebuild while another one is working on shard 3: all other shards are rebuilt. A check waits for
-// nobody.
+// busyShard runs a rebuild while another one is working on shard 3: all other shards are rebuilt. A check does not
+// wait.
 func busyShard(t *testing.T, dir string, rebuild []string) {
 	t.Helper()
 	ctx := context.Background()

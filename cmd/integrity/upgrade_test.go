@@ -156,9 +156,9 @@ func (l *drill) batch() {
 
 // TestUpgradeForthAndBack replaces two processes behind a load balancer, one at a time, with the previous version and
 // this one in every order, under a load of registrations, batches, comparisons and a reader of the feed. No request
-// fails. After every step both versions find the history and the projections correct. In the end nothing acknowledged is
-// lost, and once the upgrade is finished, the previous version is refused in one sentence. INTEGRITY_TEST_PREVIOUS names
-// the previous program, which creates the ledger.
+// fails. After every step both versions find the history and the projections correct. In the end nothing acknowledged
+// is lost, and once the upgrade is finished, the previous version is refused in one sentence. INTEGRITY_TEST_PREVIOUS
+// names the previous program, which creates the ledger.
 func TestUpgradeForthAndBack(t *testing.T) {
 	const this, former, writers = 0, 1, 4
 	previous := os.Getenv("INTEGRITY_TEST_PREVIOUS")

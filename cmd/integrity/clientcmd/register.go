@@ -60,7 +60,7 @@ func (a *app) reserveCommand() *cobra.Command {
 	return c
 }
 
-// states are those of records, reservations and webhook destinations.
+// states lists the states of records, reservations and webhook destinations.
 var states = []say.Word{
 	"current", "superseded", "revoked", "pending", "expired", "released", "finalized", "active", "disabled",
 }

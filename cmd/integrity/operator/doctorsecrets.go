@@ -21,7 +21,7 @@ import (
 	"integrityledger/projections/queue"
 )
 
-// modes checks that nobody else can read the files of private keys and passwords.
+// modes checks that only the service's user and groups can read the files of private keys and passwords.
 func (d *doctor) modes() {
 	for _, path := range d.cfg.SecretFiles() {
 		if info, err := os.Stat(path); err == nil && keyfiles.Exposed(info) {

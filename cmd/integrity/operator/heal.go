@@ -39,7 +39,7 @@ type HealView struct {
 	Applied           bool    `json:"applied"`
 }
 
-// HealedView sums a plan up, or what was restored.
+// HealedView counts the items of a plan, or the restored items, by state.
 type HealedView struct {
 	Present    int `json:"present"`
 	Provable   int `json:"provable"`

@@ -82,8 +82,8 @@ func content(t *testing.T, path string) []byte {
 }
 
 // TestReleaseLedger builds a release in two directories. Both have the same bytes, and none contains the name of its
-// directory, so the second compares as current in the ledger that registered the first. Another file is no match, and the release cannot
-// be registered again with other bytes.
+// directory, so the second compares as current in the ledger that registered the first. Another file is no match, and
+// the release cannot be registered again with other bytes.
 func TestReleaseLedger(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it links the program twice")

@@ -78,7 +78,7 @@ func (o *origin) write(name, text string) {
 	}
 }
 
-// read returns one line for each item, and the names of what was refused.
+// read returns one line for each item, and the names of the refused inputs.
 func (o *origin) read(paths ...string) (items, refused []string) {
 	o.t.Helper()
 	stage := &heal.Stage{
