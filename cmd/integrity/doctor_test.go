@@ -284,9 +284,9 @@ func TestDoctorFindsAWrongReplica(t *testing.T) {
 	})
 	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.PrimaryURL(), "INTEGRITY_DATA_DIR=" + dataDir(t)}
 	for url, want := range map[string]string{
-		cluster.StandbyURL():                 "ok replica: a standby of this ledger",
-		cluster.PrimaryURL():                 "warn replica: INTEGRITY_REPLICA_URL names a primary",
-		other:                                "fail replica: INTEGRITY_REPLICA_URL names the database of another ledger",
+		cluster.StandbyURL():                  "ok replica: a standby of this ledger",
+		cluster.PrimaryURL():                  "warn replica: INTEGRITY_REPLICA_URL names a primary",
+		other:                                 "fail replica: INTEGRITY_REPLICA_URL names the database of another ledger",
 		"postgres://replica@127.0.0.1:1/none": "warn replica: ",
 	} {
 		wantFindings(t, examine(t, cli.ExitNegative, append(env, "INTEGRITY_REPLICA_URL="+url)), want)

@@ -382,7 +382,7 @@ func (d *doctor) neighbours(ctx context.Context) {
 		},
 		{
 			"sign-in", d.cfg.OAuthIssuer, d.askOAuth, say.Sentencef("the issuer answers"), StateFail,
-			say.Sentencef("sign-in and OAuth tokens fail until INTEGRITY_OAUTH_ISSUER answers at "+
+			say.Sentencef("sign-in and OAuth tokens fail until INTEGRITY_OAUTH_ISSUER answers at " +
 				"/.well-known/openid-configuration; API keys still work"),
 			say.Sentence{},
 		},
