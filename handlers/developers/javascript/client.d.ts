@@ -524,6 +524,11 @@ export interface Comparison {
   keyId: string | null;
   receiptUrl: string | null;
   limitsUrl: string;
+  /**
+   * Only of a former public id: its record was lost and the version registered again. publicId names the record that is
+   * kept; the statement is signed, contract integrity-alias-v1.
+   */
+  alias?: { publicId: string; statement: Signed };
 }
 
 /** Accept a certificate's file only where `verified === true`. */
