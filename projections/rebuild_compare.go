@@ -114,16 +114,15 @@ type filter struct {
 	args []any
 }
 
-// companiesOf asks for an organization's companies in both copies. The unqualified name is the replayed one.
-const companiesOf = `SELECT company_id FROM public.companies WHERE shard = $1 AND organization_id = $2
-	UNION SELECT company_id FROM companies WHERE shard = $1 AND organization_id = $2`
-
 func (w *rebuilding) filter(ctx context.Context, tx pgx.Tx, t table) (filter, error) {
 	f := filter{"shard = $1", []any{w.shard}}
 	switch {
 	case w.Organization.IsZero():
 	case t.byCompany:
-		rows, _ := tx.Query(ctx, companiesOf, w.shard, w.Organization)
+		in := w.tables[slices.IndexFunc(w.tables, func(t table) bool { return t.name == "companies" })]
+		rows, _ := tx.Query(ctx, fmt.Sprintf(`SELECT company_id FROM %s WHERE shard = $1 AND organization_id = $2
+			UNION SELECT company_id FROM %s WHERE shard = $1 AND organization_id = $2`, in.live, in.rebuilt),
+			w.shard, w.Organization)
 		companies, err := pgx.CollectRows(rows, pgx.RowTo[domain.CompanyID])
 		if err != nil {
 			return f, err

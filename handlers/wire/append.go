@@ -105,6 +105,9 @@ func (c Comparison) AppendJSON(dst []byte) []byte {
 	dst = appendStringOrNull(append(dst, `,"keyId":`...), c.KeyID)
 	dst = appendStringOrNull(append(dst, `,"receiptUrl":`...), c.ReceiptURL)
 	dst = appendString(append(dst, `,"limitsUrl":`...), c.LimitsURL)
+	if c.Alias != nil {
+		dst = appendValue(append(dst, `,"alias":`...), c.Alias)
+	}
 	return append(dst, '}')
 }
 

@@ -1,9 +1,9 @@
 // Package heal reads what clients hold of records that a ledger may have lost: evidence, outboxes, exports of
 // declarations and bundles. It verifies receipts and joins everything that is about one version.
 //
-// Inputs may have any size and are not trusted. They are read as streams, each document at most a mebibyte. An input that
-// cannot be used is refused by its name and does not stop the rest. Everything usable is staged in a temporary SQLite
-// database, so memory does not grow with the inputs, and comes back in the order of documents and versions.
+// Inputs may have any size and are not trusted. They are read as streams, each document at most a mebibyte. An input
+// that cannot be used is refused by its name and does not stop the rest. Everything usable is staged in a temporary
+// SQLite database, so memory does not grow with the inputs, and comes back in the order of documents and versions.
 package heal
 
 import (
