@@ -1,11 +1,11 @@
 package domain
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -212,10 +212,10 @@ func (d *Draft) checkTexts() error {
 func (s *State) PerMinute(id OrganizationID) (int, error) {
 	o := s.organizations[id]
 	if o == nil {
-		return 0, fmt.Errorf("organization %s does not exist", id)
+		return 0, say.Errorf("organization %s does not exist", id)
 	}
 	if _, ok := s.plans[o.Plan]; !ok {
-		return 0, fmt.Errorf("organization %s has the plan %q, which the table of plans lacks", id, o.Plan)
+		return 0, say.Errorf("organization %s has the plan %q, which the table of plans lacks", id, o.Plan)
 	}
 	return s.plans.PerMinute(o.Plan, o.PerMinute), nil
 }
@@ -309,32 +309,32 @@ func (c Origin) authorize(a Access) error {
 	return a.Authorize(c.Scope)
 }
 
-// MayAct returns the condition that an actor fails to meet at a moment, empty if the actor may act. It is Judge without
+// MayAct returns the condition that an actor fails to meet at a moment, zero if the actor may act. It is Judge without
 // scope and role, for a replay: the state must have seen every earlier event of the organization.
-func (s *State) MayAct(o OrganizationID, actor Actor, at time.Time) (expected string) {
+func (s *State) MayAct(o OrganizationID, actor Actor, at time.Time) (expected say.Sentence) {
 	member := actor.Member()
 	switch actor.Kind() {
 	case ActorOperator, ActorSystem:
-		return ""
+		return say.Sentence{}
 	case ActorNobody:
-		return "an act of a key, a member, the operator or the service"
+		return say.Sentencef("an act of a key, a member, the operator or the service")
 	case ActorKey:
 		key := s.keys[actor.Key()]
 		switch {
 		case key == nil || key.Organization != o:
-			return "an act of a key of the organization"
+			return say.Sentencef("an act of a key of the organization")
 		case key.RevokedAt != nil:
-			return "no act of the key after it was revoked at " + evidence.FormatTime(*key.RevokedAt)
+			return say.Sentencef("no act of the key after it was revoked at %s", evidence.FormatTime(*key.RevokedAt))
 		case !at.Before(key.ExpiresAt):
-			return "no act of the key after it expired at " + evidence.FormatTime(key.ExpiresAt)
+			return say.Sentencef("no act of the key after it expired at %s", evidence.FormatTime(key.ExpiresAt))
 		}
 		member = key.Member
 	case ActorMember:
 	}
 	if s.activeMember(o, member) == nil {
-		return "an act of an active member, not of " + member.String()
+		return say.Sentencef("an act of an active member, not of %s", member)
 	}
-	return ""
+	return say.Sentence{}
 }
 
 // actingKey returns the key of a command's actor, nil for members, operators and the service itself.

@@ -1,6 +1,8 @@
 package domain
 
-import "fmt"
+import (
+	"integrityledger/domain/say"
+)
 
 // ActorKind is the kind of an Actor.
 type ActorKind uint8
@@ -127,7 +129,7 @@ func (a *Actor) Scan(column any) error {
 	case string:
 		*a = ParseActor(text)
 	default:
-		return fmt.Errorf("an actor is a text, not %T", column)
+		return say.Errorf("an actor is a text, not %T", column)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -440,17 +441,18 @@ func (l KeyLimits) checkVersion(version, highest int32) error {
 // ParseNetwork parses a CIDR network, or a single address as a network of one, and returns its canonical form: masked,
 // and never IPv4 inside IPv6.
 func ParseNetwork(text string) (string, error) {
-	const words = "must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32"
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
 		address, addressErr := netip.ParseAddr(text)
 		if addressErr != nil || address.Zone() != "" {
-			return "", fmt.Errorf(words+": %w", err)
+			return "", say.Errorf("must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32: %w", err)
 		}
 		prefix = netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen())
 	}
 	if prefix.Addr().Is4In6() {
-		return "", fmt.Errorf("%s, not IPv4 inside IPv6", words)
+		return "", say.New(
+			"must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32, not IPv4 inside IPv6",
+		)
 	}
 	return prefix.Masked().String(), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -134,7 +135,7 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	artifact := s.artifacts[c.Artifact]
 	switch {
 	case c.begins && artifact != nil:
-		return nil, fmt.Errorf("artifact %s exists before its first registration", c.Artifact)
+		return nil, say.Errorf("artifact %s exists before its first registration", c.Artifact)
 	case c.begins:
 		artifact = &Artifact{ID: c.Artifact, Organization: c.Organization, CreatedAt: now}
 	case artifact == nil || artifact.Organization != c.Organization:
@@ -243,7 +244,7 @@ func (b *ArtifactVersionRegisteredBody) apply(s *State, e *Event) error {
 		a = s.AddArtifact(Artifact{ID: b.ArtifactID, Organization: e.Organization, CreatedAt: e.OccurredAt})
 	}
 	if a == nil || b.Version != a.Latest+1 {
-		return fmt.Errorf("event %s registers version %d of an artifact out of order", e.ID, b.Version)
+		return say.Errorf("event %s registers version %d of an artifact out of order", e.ID, b.Version)
 	}
 	v := ArtifactVersion{
 		ID: b.VersionID, Artifact: a, Number: b.Version, Kind: b.Kind, SizeBytes: b.SizeBytes, State: VersionRegistered,
@@ -251,7 +252,7 @@ func (b *ArtifactVersionRegisteredBody) apply(s *State, e *Event) error {
 	}
 	var ok bool
 	if v.SHA256, ok = ParseSHA256(b.SHA256); !ok {
-		return fmt.Errorf("event %s: sha256 is not 64 hexadecimal characters", e.ID)
+		return say.Errorf("event %s: sha256 is not 64 hexadecimal characters", e.ID)
 	}
 	a.Latest = b.Version
 	s.AddArtifactVersion(v)
@@ -275,7 +276,7 @@ type ContentErasedBody struct {
 func (b *ContentErasedBody) apply(s *State, e *Event) error {
 	v := s.artifactVersions[b.VersionID]
 	if v == nil || !v.Retained {
-		return fmt.Errorf("event %s erases bytes that were not kept", e.ID)
+		return say.Errorf("event %s erases bytes that were not kept", e.ID)
 	}
 	v.Retained = false
 	return nil
@@ -419,7 +420,7 @@ type AnalysisCompletedBody struct {
 func (b *AnalysisCompletedBody) apply(s *State, e *Event) error {
 	v := s.artifactVersions[b.VersionID]
 	if v == nil || v.State != VersionRegistered {
-		return fmt.Errorf("event %s analyses a version that was never registered, or a second time", e.ID)
+		return say.Errorf("event %s analyses a version that was never registered, or a second time", e.ID)
 	}
 	v.State = VersionAnalyzed
 	return nil

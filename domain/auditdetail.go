@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"integrityledger/domain/say"
 )
 
 // auditDetails lists, for every event type, the members of an event's data that the organization's history shows, in
@@ -135,7 +137,7 @@ func AuditDetails(t EventType, company CompanyID, data []byte, references bool) 
 	}
 	b.WriteByte('}')
 	if err != nil {
-		return nil, fmt.Errorf("details of a stored event %s: %w", t, err)
+		return nil, say.Errorf("details of a stored event %s: %w", t, err)
 	}
 	return b.Bytes(), nil
 }

@@ -1,10 +1,10 @@
 package domain
 
 import (
-	"fmt"
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 )
 
 // ReviewOutcome is the result of a review.
@@ -136,7 +136,7 @@ type ReviewDeclaredBody struct {
 func (b *ReviewDeclaredBody) apply(s *State, e *Event) error {
 	v := s.artifactVersions[b.VersionID]
 	if v == nil || v.State != VersionAnalyzed && v.State != VersionReviewed {
-		return fmt.Errorf("event %s reviews a version that cannot be reviewed", e.ID)
+		return say.Errorf("event %s reviews a version that cannot be reviewed", e.ID)
 	}
 	v.State, v.Outcome, v.Reviews = VersionReviewed, b.Outcome, v.Reviews+1
 	return nil
@@ -154,7 +154,7 @@ type ArtifactVersionApprovedBody struct {
 func (b *ArtifactVersionApprovedBody) apply(s *State, e *Event) error {
 	v := s.artifactVersions[b.VersionID]
 	if v == nil || v.State != VersionReviewed || v.Outcome != ReviewAccepted {
-		return fmt.Errorf("event %s approves a version without an accepted review", e.ID)
+		return say.Errorf("event %s approves a version without an accepted review", e.ID)
 	}
 	v.State = VersionApproved
 	return nil
@@ -268,7 +268,7 @@ func (c *IssueCertificate) checkWords(s *State) error {
 	case p.OrganizationName != nil && name == "":
 		return ErrErasedName
 	case p.Title != nil && *p.Title != title || p.OrganizationName != nil && *p.OrganizationName != name:
-		return fmt.Errorf("the certificate of version %s was signed with other words than its own", c.Version)
+		return say.Errorf("the certificate of version %s was signed with other words than its own", c.Version)
 	}
 	return nil
 }
@@ -279,7 +279,7 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	case version == nil || version.Artifact.Organization != c.Organization:
 		return nil, ErrUnknownArtifactVersion
 	case version.SHA256 != c.sum:
-		return nil, fmt.Errorf("version %s is not the one that was signed", c.Version)
+		return nil, say.Errorf("version %s is not the one that was signed", c.Version)
 	case version.State == VersionCertified:
 		return nil, Refuse(InvalidState, "This version has its certificate already; a version is certified once.")
 	case version.State != VersionApproved:
@@ -302,7 +302,7 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if artifact.Certified > 0 {
 		former := s.certificates[artifact.CertifiedBy]
 		if former == nil {
-			return nil, fmt.Errorf("certificate %s was not loaded", artifact.CertifiedBy)
+			return nil, say.Errorf("certificate %s was not loaded", artifact.CertifiedBy)
 		}
 		if former.RevokedAt == nil {
 			drafts = append(drafts, Draft{
@@ -370,7 +370,7 @@ type CertificateIssuedBody struct {
 func (b *CertificateIssuedBody) apply(s *State, e *Event) error {
 	v := s.artifactVersions[b.VersionID]
 	if v == nil || v.State != VersionApproved || v.Artifact.Certified >= v.Number {
-		return fmt.Errorf("event %s certifies a version that cannot be certified", e.ID)
+		return say.Errorf("event %s certifies a version that cannot be certified", e.ID)
 	}
 	v.State, v.Artifact.Certified, v.Artifact.CertifiedBy = VersionCertified, v.Number, b.PublicID
 	s.AddCertificate(Certificate{PublicID: b.PublicID, Artifact: v.Artifact})
@@ -387,7 +387,7 @@ type CertificateReplacedBody struct {
 func (b *CertificateReplacedBody) apply(s *State, e *Event) error {
 	c := s.certificates[b.PublicID]
 	if c == nil || c.Status() != CertificateValid {
-		return fmt.Errorf("event %s replaces a certificate that is not valid", e.ID)
+		return say.Errorf("event %s replaces a certificate that is not valid", e.ID)
 	}
 	c.ReplacedBy = new(b.ByPublicID)
 	return nil
@@ -403,7 +403,7 @@ type CertificateRevokedBody struct {
 func (b *CertificateRevokedBody) apply(s *State, e *Event) error {
 	c := s.certificates[b.PublicID]
 	if c == nil || c.RevokedAt != nil {
-		return fmt.Errorf("event %s revokes a certificate that was never issued, or a second time", e.ID)
+		return say.Errorf("event %s revokes a certificate that was never issued, or a second time", e.ID)
 	}
 	c.RevokedAt = new(e.OccurredAt)
 	return nil

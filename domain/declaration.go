@@ -4,12 +4,12 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
-	"fmt"
 	"regexp"
 	"strings"
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -365,7 +365,7 @@ func (s *State) declarant(
 ) (*Organization, *Company, error) {
 	o := s.Organization(origin.Organization)
 	if o == nil {
-		return nil, nil, fmt.Errorf("organization %s does not exist", origin.Organization)
+		return nil, nil, say.Errorf("organization %s does not exist", origin.Organization)
 	}
 	if err := v.check(); err != nil {
 		return nil, nil, err

@@ -3,7 +3,6 @@ package domain
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/gowebpki/jcs"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -237,13 +237,13 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	k := rowByType[t]
 	switch {
 	case k == nil:
-		return nil, fmt.Errorf("event type %q is not known to this program", t)
+		return nil, say.Errorf("event type %q is not known to this program", t)
 	case v < 1 || v > k.version:
-		return nil, fmt.Errorf("event %s has version %d, which this program does not know", t, v)
+		return nil, say.Errorf("event %s has version %d, which this program does not know", t, v)
 	}
 	body, err := readBody(k, data)
 	if err != nil {
-		return nil, fmt.Errorf("event %s: %w", t, err)
+		return nil, say.Errorf("event %s: %w", t, err)
 	}
 	return body, nil
 }
@@ -272,11 +272,11 @@ func appendCanonical(dst []byte, body Body) ([]byte, error) {
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		return nil, fmt.Errorf("encode event: %w", err)
+		return nil, say.Errorf("encode event: %w", err)
 	}
 	canonical, err := jcs.Transform(text)
 	if err != nil {
-		return nil, fmt.Errorf("canonical form of event: %w", err)
+		return nil, say.Errorf("canonical form of event: %w", err)
 	}
 	return append(dst, canonical...), nil
 }

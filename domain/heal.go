@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -346,10 +346,10 @@ func (b *RecordAliasedBody) References() evidence.References {
 func (b *RecordAliasedBody) apply(s *State, e *Event) error {
 	v := s.versions[versionKey{b.DocumentID, b.Version}]
 	if v == nil || !v.Registered() || v.PublicID != b.AliasOf {
-		return fmt.Errorf("event %s makes an alias of a record that the version does not have", e.ID)
+		return say.Errorf("event %s makes an alias of a record that the version does not have", e.ID)
 	}
 	if s.public[b.PublicID] != nil || s.aliases[b.PublicID] != nil {
-		return fmt.Errorf("event %s makes an alias of a public id that is taken", e.ID)
+		return say.Errorf("event %s makes an alias of a public id that is taken", e.ID)
 	}
 	s.AddAlias(Alias{b.PublicID, b.AliasOf})
 	return nil

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
-	"fmt"
 	"strings"
 	"time"
 	"unicode"
@@ -229,7 +228,7 @@ func (id PublicID) MarshalText() ([]byte, error) { return []byte(id.String()), n
 func (id *PublicID) UnmarshalText(text []byte) error {
 	parsed, ok := ParsePublicID(string(text))
 	if !ok {
-		return fmt.Errorf("must be a publicId: %d characters a-z and 2-7", publicIDLength)
+		return say.Errorf("must be a publicId: %d characters a-z and 2-7", publicIDLength)
 	}
 	*id = parsed
 	return nil

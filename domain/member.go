@@ -3,12 +3,12 @@ package domain
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"fmt"
 	"net/mail"
 	"slices"
 	"strings"
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -107,7 +107,7 @@ type MemberJoinedBody struct {
 func (b *MemberJoinedBody) apply(s *State, e *Event) error {
 	m := s.members[b.MemberID]
 	if m == nil || m.Status != MemberInvited || m.InvitedUntil == nil || !e.OccurredAt.Before(*m.InvitedUntil) {
-		return fmt.Errorf("event %s accepts an invitation that cannot be accepted", e.ID)
+		return say.Errorf("event %s accepts an invitation that cannot be accepted", e.ID)
 	}
 	m.Status = MemberActive
 	return nil

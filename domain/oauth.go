@@ -5,10 +5,11 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"integrityledger/domain/say"
 )
 
 // LinkLifetime is the time in which a link may be redeemed.
@@ -95,7 +96,7 @@ type LinkedBody struct {
 func (b *LinkedBody) apply(s *State, e *Event) error {
 	l := s.links[b.LinkID]
 	if l == nil || l.Subject != nil || l.WithdrawnAt != nil || !e.OccurredAt.Before(l.ExpiresAt) {
-		return fmt.Errorf("event %s redeems a link that cannot be redeemed", e.ID)
+		return say.Errorf("event %s redeems a link that cannot be redeemed", e.ID)
 	}
 	l.Subject, l.Consented, l.LinkedAt = new(OAuthSubject), b.Scopes, new(e.OccurredAt)
 	copy(l.Subject[:], b.Subject)
@@ -110,7 +111,7 @@ type ConsentWithdrawnBody struct {
 func (b *ConsentWithdrawnBody) apply(s *State, e *Event) error {
 	l := s.links[b.LinkID]
 	if l == nil || l.WithdrawnAt != nil {
-		return fmt.Errorf("event %s withdraws a consent that cannot be withdrawn", e.ID)
+		return say.Errorf("event %s withdraws a consent that cannot be withdrawn", e.ID)
 	}
 	l.WithdrawnAt = new(e.OccurredAt)
 	return nil

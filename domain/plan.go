@@ -2,7 +2,6 @@ package domain
 
 import (
 	_ "embed"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -45,7 +45,7 @@ func DefaultPlans() (Plans, error) { return ParsePlans(defaultPlans) }
 func ParsePlans(text []byte) (Plans, error) {
 	value, err := strictjson.Parse(text, 2)
 	if err != nil {
-		return nil, fmt.Errorf("plan table: %w", err)
+		return nil, say.Errorf("plan table: %w", err)
 	}
 	table := strictjson.Decode(value)
 	plans := Plans{}
@@ -62,7 +62,7 @@ func ParsePlans(text []byte) (Plans, error) {
 		faults = append(faults, problem.Pointer+": "+problem.Message)
 	}
 	if faults != nil {
-		return nil, fmt.Errorf("plan table: %s", strings.Join(faults, "; "))
+		return nil, say.Errorf("plan table: %s", strings.Join(faults, "; "))
 	}
 	return plans, nil
 }
@@ -151,7 +151,7 @@ func (p Period) AppendText(dst []byte) ([]byte, error) { return append(dst, p.St
 func (p *Period) UnmarshalText(text []byte) error {
 	t, err := time.Parse("2006-01", string(text))
 	if err != nil {
-		return fmt.Errorf("a period has the form 2026-11: %w", err)
+		return say.Errorf("a period has the form 2026-11: %w", err)
 	}
 	*p = PeriodOf(t)
 	return nil
@@ -192,7 +192,7 @@ func (a Allowance) MarshalText() ([]byte, error) { return []byte(a.String()), ni
 func (a *Allowance) UnmarshalText(text []byte) error {
 	i := slices.Index(allowanceNames[:], string(text))
 	if i < 0 {
-		return fmt.Errorf("the allowance must be %s", OneOf(allowanceNames[:]))
+		return say.Errorf("the allowance must be %s", OneOf(allowanceNames[:]))
 	}
 	*a = Allowance(i)
 	return nil

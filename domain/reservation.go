@@ -2,8 +2,9 @@ package domain
 
 import (
 	"cmp"
-	"fmt"
 	"time"
+
+	"integrityledger/domain/say"
 )
 
 // Limits of reservations (specification, Limits; contract section 3).
@@ -208,7 +209,7 @@ func (b *VersionReservedBody) apply(s *State, e *Event) error {
 	known := s.versions[versionKey{d.ID, b.Version}]
 	switch {
 	case b.Renewed != (known != nil) || known != nil && (known.Registered() || known.PublicID != b.PublicID):
-		return fmt.Errorf("event %s cannot reserve version %d", e.ID, b.Version)
+		return say.Errorf("event %s cannot reserve version %d", e.ID, b.Version)
 	case known != nil:
 		known.ExpiresAt, known.Released = b.ExpiresAt, false
 	default:
@@ -272,7 +273,7 @@ type VersionReleasedBody struct {
 func (b *VersionReleasedBody) apply(s *State, e *Event) error {
 	v := s.versions[versionKey{b.DocumentID, b.Version}]
 	if v == nil || v.Registered() {
-		return fmt.Errorf("event %s releases a version that is not reserved", e.ID)
+		return say.Errorf("event %s releases a version that is not reserved", e.ID)
 	}
 	v.ExpiresAt, v.Released = e.OccurredAt, true
 	s.AddPending(e.Organization, v.PublicID, time.Time{}) // not active, even if the clock is set back

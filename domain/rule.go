@@ -3,6 +3,8 @@ package domain
 import (
 	"fmt"
 	"slices"
+
+	"integrityledger/domain/say"
 )
 
 // Release is a version of the program, major.minor.patch, as the one number by which a database compares it:
@@ -31,7 +33,7 @@ type Rule string
 type RuleEntry struct {
 	Name    Rule
 	Since   Release // the first program that knows it; programs before it may not write a ledger in which it is on
-	Changes string
+	Changes say.Word
 }
 
 // Rules lists all rules, in the order of their releases. Never change a name, because ledgers store it. .ci/upgrade

@@ -199,7 +199,7 @@ func (k SecretKeys) IDs() []string {
 // and another error for a damaged secret.
 func (k SecretKeys) Open(id fmt.Stringer, sealed []byte) (string, error) {
 	if len(k) == 0 {
-		return "", errors.New("there is no INTEGRITY_SECRET_KEY")
+		return "", say.New("there is no INTEGRITY_SECRET_KEY")
 	}
 	for _, key := range k[1:] {
 		if secret, err := key.Open(id, sealed); !errors.Is(err, ErrOtherSecretKey) {
@@ -217,7 +217,7 @@ const (
 )
 
 // ErrOtherSecretKey means that a secret was sealed with another key.
-var ErrOtherSecretKey = errors.New("the secret was sealed under another INTEGRITY_SECRET_KEY")
+var ErrOtherSecretKey = say.New("the secret was sealed under another INTEGRITY_SECRET_KEY")
 
 // ParseSecretKey reads 32 bytes in base64 (44 characters) or hexadecimal (64).
 func ParseSecretKey(text string) (key SecretKey, err error) {
@@ -226,7 +226,7 @@ func ParseSecretKey(text string) (key SecretKey, err error) {
 		raw, err = hex.DecodeString(text)
 	}
 	if err != nil || len(raw) != len(key) {
-		return key, errors.New("must be 32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints")
+		return key, say.New("must be 32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints")
 	}
 	copy(key[:], raw)
 	return key, nil
@@ -256,13 +256,13 @@ func (k SecretKey) Open(id fmt.Stringer, sealed []byte) (string, error) {
 	switch SealedWith(sealed) {
 	case k.ID():
 	case "":
-		return "", errors.New("must be a sealed secret")
+		return "", say.New("must be a sealed secret")
 	default:
 		return "", ErrOtherSecretKey
 	}
 	secret, err := k.gcm().Open(nil, nil, sealed[1+sealedKeyID:], []byte(id.String()))
 	if err != nil {
-		return "", fmt.Errorf("the sealed secret of %s was damaged, or is another's: %w", id, err)
+		return "", say.Errorf("the sealed secret of %s was damaged, or is another's: %w", id, err)
 	}
 	return string(secret), nil
 }

@@ -2,10 +2,11 @@ package domain
 
 import (
 	"crypto/rand"
-	"fmt"
 	"reflect"
 	"slices"
 	"time"
+
+	"integrityledger/domain/say"
 )
 
 // State is the data available to Decide: the parts of the ledger that a group of commands named in Needs, loaded under
@@ -248,7 +249,7 @@ func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, e
 	for i, d := range drafts {
 		k := rowByBody[reflect.TypeOf(d.Body)]
 		if k == nil {
-			return nil, fmt.Errorf("no event type has a body of type %T", d.Body)
+			return nil, say.Errorf("no event type has a body of type %T", d.Body)
 		}
 		data, err := appendCanonical(make([]byte, 0, 1024), d.Body)
 		if err != nil {
@@ -275,17 +276,17 @@ func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, e
 // Apply advances the state by an event. It fails only if the event cannot follow this state.
 func (s *State) Apply(e *Event) error {
 	if e.Body == nil {
-		return fmt.Errorf("event %s has no body", e.ID)
+		return say.Errorf("event %s has no body", e.ID)
 	}
 	if e.Type == OrganizationCreated {
 		s.organizations.put(e.Organization, &Organization{ID: e.Organization, CreatedAt: e.OccurredAt})
 	}
 	o := s.organizations[e.Organization]
 	if o == nil {
-		return fmt.Errorf("event %s belongs to an organization that was never created", e.ID)
+		return say.Errorf("event %s belongs to an organization that was never created", e.ID)
 	}
 	if e.Sequence != o.Sequence+1 {
-		return fmt.Errorf("event %s has sequence %d after %d", e.ID, e.Sequence, o.Sequence)
+		return say.Errorf("event %s has sequence %d after %d", e.ID, e.Sequence, o.Sequence)
 	}
 	o.Sequence = e.Sequence
 	return e.Body.apply(s, e)

@@ -3,11 +3,10 @@ package domain
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 )
 
@@ -143,7 +142,7 @@ type RecordRevokedBody struct {
 func (b *RecordRevokedBody) apply(s *State, e *Event) error {
 	v := s.versions[versionKey{b.DocumentID, b.Version}]
 	if v == nil || !v.Registered() {
-		return fmt.Errorf("event %s revokes a version that was never registered", e.ID)
+		return say.Errorf("event %s revokes a version that was never registered", e.ID)
 	}
 	v.RevokedAt = new(e.OccurredAt)
 	if v.Document.Highest == v.Version {
@@ -161,11 +160,11 @@ func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
 	known := s.versions[versionKey{d.ID, b.Version}]
 	switch {
 	case known != nil && known.Registered():
-		return fmt.Errorf("event %s registers version %d a second time", e.ID, b.Version)
+		return say.Errorf("event %s registers version %d a second time", e.ID, b.Version)
 	case b.OpensDocument() && !isNew:
-		return fmt.Errorf("event %s opens a document that exists", e.ID)
+		return say.Errorf("event %s opens a document that exists", e.ID)
 	case b.Reserved != (known != nil) || known != nil && known.PublicID != version.PublicID:
-		return fmt.Errorf("event %s and the reservation of version %d disagree", e.ID, b.Version)
+		return say.Errorf("event %s and the reservation of version %d disagree", e.ID, b.Version)
 	case known != nil:
 		*known = version
 		delete(s.pending[e.Organization], version.PublicID)
@@ -210,11 +209,11 @@ func (b *RecordRegisteredBody) Registered(d *Document) Version {
 // readPayload sets Record and PublicID from Payload.
 func (b *RecordRegisteredBody) readPayload() (err error) {
 	if b.Record, err = evidence.ParseRecordPayload(b.Payload); err != nil {
-		return fmt.Errorf("payload: %w", err)
+		return say.Errorf("payload: %w", err)
 	}
 	var ok bool
 	if b.PublicID, ok = ParsePublicID(b.Record.PublicID); !ok {
-		return errors.New("payload names no public id")
+		return say.New("payload names no public id")
 	}
 	return nil
 }
@@ -279,7 +278,7 @@ func ReadSignedRecord(data []byte) (r SignedRecord, err error) {
 		return SignedRecord{Payload: b.Payload, KeyID: b.KeyID, Signature: b.Signature, References: b.References()}, nil
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
-		return SignedRecord{}, fmt.Errorf("stored registration: %w", err)
+		return SignedRecord{}, say.Errorf("stored registration: %w", err)
 	}
 	return r, nil
 }

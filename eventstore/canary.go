@@ -3,7 +3,6 @@ package eventstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -102,7 +102,7 @@ func (c *Canary) Ready(context.Context) error {
 	if cause == nil {
 		return err
 	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return say.Errorf("%w: %w", err, cause)
 }
 
 // Failing reports for each shard whether commits fail there.
@@ -226,7 +226,7 @@ func (l *Ledger) rehearseOn(ctx context.Context, held *connection) error {
 	}
 	for _, a := range g.answers {
 		if a.Err != nil {
-			return fmt.Errorf("a command of the rehearsal was refused: %w", a.Err)
+			return say.Errorf("a command of the rehearsal was refused: %w", a.Err)
 		}
 	}
 	b := &pgx.Batch{}
@@ -234,7 +234,7 @@ func (l *Ledger) rehearseOn(ctx context.Context, held *connection) error {
 		return err
 	}
 	if err := g.piece.Send(ctx, conn, b).Close(); err != nil {
-		return fmt.Errorf("write a group: %w", err)
+		return say.Errorf("write a group: %w", err)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -89,22 +89,30 @@ type ClockError struct {
 	By    time.Duration
 }
 
-func (e *ClockError) Error() string {
-	if e.Cause == ClockPeriod {
-		return "the clock went past the months that were loaded for the decision"
-	}
-	return fmt.Sprintf(map[ClockCause]string{
-		ClockProcess: "this machine's clock was set by %s while the process ran: correct it; if it is correct now, " +
-			"restart the process",
-		ClockDatabase: "the database's clock was set by %s while the process ran: correct it; if it is correct now, " +
-			"restart the process",
-		ClockBoth: "this machine's and the database's clock were set by %s while the process ran, or the machine stood " +
-			"still: if both are correct now, restart the process",
-		ClockApart: "the database's clock differs by %s from this machine's: run integrity doctor to find the wrong one",
-		ClockHead: "the shard's last event is dated %s ahead of both clocks: correct the clocks; if they are correct, run " +
-			"integrity clock reset",
-	}[e.Cause], e.By.Round(time.Millisecond))
+// clockFaults are formats of sentences that name a time.
+var clockFaults = map[ClockCause]say.Word{
+	ClockProcess: "this machine's clock was set by %s while the process ran: correct it; if it is correct now, " +
+		"restart the process",
+	ClockDatabase: "the database's clock was set by %s while the process ran: correct it; if it is correct now, " +
+		"restart the process",
+	ClockBoth: "this machine's and the database's clock were set by %s while the process ran, or the machine stood " +
+		"still: if both are correct now, restart the process",
+	ClockApart: "the database's clock differs by %s from this machine's: run integrity doctor to find the wrong one",
+	ClockHead: "the shard's last event is dated %s ahead of both clocks: correct the clocks; if they are correct, run " +
+		"integrity clock reset",
 }
+
+func (e *ClockError) sentence() say.Sentence {
+	if e.Cause == ClockPeriod {
+		return say.Sentencef("the clock went past the months that were loaded for the decision")
+	}
+	return say.Sentence{Format: string(clockFaults[e.Cause]), Args: []any{e.By.Round(time.Millisecond)}}
+}
+
+func (e *ClockError) Error() string { return e.sentence().String() }
+
+// Say implements say.Phrase.
+func (e *ClockError) Say(c say.Catalogue) (string, bool) { return e.sentence().Say(c) }
 
 // Refusal returns the error for clients. It reveals nothing about the machines or other organizations.
 func (e *ClockError) Refusal() *domain.Error {
@@ -258,7 +266,7 @@ func (c *Clock) queueAwaited(b *pgx.Batch, to *time.Time, after *Commit) {
 func (c *Clock) ask(q *pgx.QueuedQuery, to *time.Time, more ...any) {
 	q.QueryRow(func(row pgx.Row) error {
 		if err := row.Scan(append([]any{to}, more...)...); err != nil {
-			return fmt.Errorf("ask for the database's time: %w", err)
+			return say.Errorf("ask for the database's time: %w", err)
 		}
 		if *to = to.UTC(); c.Database != nil {
 			*to = c.Database(*to)
@@ -282,7 +290,7 @@ func (l *Ledger) Agreed(ctx context.Context) (time.Time, error) {
 		case c.asking <- struct{}{}:
 			defer func() { <-c.asking }()
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("wait for the database's time: %w", ctx.Err())
+			return time.Time{}, say.Errorf("wait for the database's time: %w", ctx.Err())
 		}
 		if c.stale() {
 			err := l.Ready(ctx)
@@ -331,12 +339,12 @@ func (l *Ledger) Ready(ctx context.Context) error {
 	defer cancel()
 	conn, err := l.Pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("connect to ask for the time: %w", err)
+		return say.Errorf("connect to ask for the time: %w", err)
 	}
 	defer conn.Release()
 	sent := l.Clock.Monotonic()
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("ask for the database's time: %w", err)
+		return say.Errorf("ask for the database's time: %w", err)
 	}
 	return l.Clock.compare(sent, l.Clock.read(), database, head.UTC())
 }
@@ -349,7 +357,7 @@ type ClockReset struct {
 }
 
 // ErrClockRight means that a shard's head is not dated ahead of the clocks.
-var ErrClockRight = errors.New("the shard's last event is not dated ahead of the clocks by more than the tolerance")
+var ErrClockRight = say.New("the shard's last event is not dated ahead of the clocks by more than the tolerance")
 
 // datedLater lists the organizations with a last event later than a time.
 var datedLater = cluster.SQL(`SELECT o.organization_id FROM {organization_state} o
@@ -365,7 +373,7 @@ func (l *Ledger) ResetClock(ctx context.Context, shard domain.Shard, requestID s
 	defer cancel()
 	conn, err := l.Pool.Acquire(connecting)
 	if err != nil {
-		return ClockReset{}, fmt.Errorf("connect to reset a shard: %w", err)
+		return ClockReset{}, say.Errorf("connect to reset a shard: %w", err)
 	}
 	defer conn.Release()
 	g := &group{shard: shard, after: Commit{Shard: shard}, state: domain.NewState(l.Plans)}
@@ -389,11 +397,12 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 	reset := ClockReset{Shard: g.shard, From: g.last.UTC(), To: g.clock.wall.Truncate(time.Microsecond)}
 	rows, _ := conn.Query(ctx, datedLater, g.shard, reset.To) // rows carry its error
 	if reset.Organizations, err = pgx.CollectRows(rows, pgx.RowTo[domain.OrganizationID]); err != nil {
-		return reset, fmt.Errorf("look for events dated in the future: %w", err)
+		return reset, say.Errorf("look for events dated in the future: %w", err)
 	}
 	if len(reset.Organizations) == 0 {
-		return reset, errors.New(
-			"no event is dated as late as the shard's head: the database was changed by another program",
+		return reset, say.New(
+			"no event is dated as late as the shard's head: the database was changed by another program, or its head was. " +
+				"Run integrity audit to see what differs; a damaged log needs a backup (integrity restore), not a reset",
 		)
 	}
 	for _, o := range reset.Organizations {
@@ -404,7 +413,7 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 	b := &pgx.Batch{}
 	l.Load(b, g.shard, reset.Organizations, domain.Needs{}, reset.To, g.state)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return reset, fmt.Errorf("load the state of a reset: %w", err)
+		return reset, say.Errorf("load the state of a reset: %w", err)
 	}
 	g.now = reset.To
 	if err := l.decide(g); err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -189,7 +189,7 @@ type pieceTx struct {
 
 // Begin implements pgx.Tx.
 func (t pieceTx) Begin(context.Context) (pgx.Tx, error) {
-	return nil, errors.New("a transaction on a shard cannot contain another transaction")
+	return nil, errors.New("a transaction on a shard cannot contain another transaction") //nolint:forbidigo // a bug
 }
 
 // SendBatch implements pgx.Tx.
@@ -302,11 +302,11 @@ func EachShard(
 			silent[node] = errors.As(err, &UnansweredError{})
 		}
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("shard %d: %w", shard, err))
+			failed = errors.Join(failed, say.Errorf("shard %d: %w", shard, err))
 		}
 	}
 	if leftOut > 0 {
-		failed = errors.Join(failed, fmt.Errorf(
+		failed = errors.Join(failed, say.Errorf(
 			"skipped %d more shards of nodes that did not answer until the next round", leftOut))
 	}
 	return failed

@@ -2,13 +2,13 @@ package eventstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
@@ -54,17 +54,22 @@ type OutdatedError struct {
 	Rule    domain.Rule    // the active rule that the program does not know; empty if its version is too low
 }
 
-// Error also says how to fix it.
-func (e *OutdatedError) Error() string {
+// sentence also says how to fix it.
+func (e *OutdatedError) sentence() say.Sentence {
 	if e.Rule != "" {
-		return fmt.Sprintf("the ledger decides by the rule %s, which this program (version %s) does not know: "+
+		return say.Sentencef("the ledger decides by the rule %s, which this program (version %s) does not know: "+
 			"install the version that the other processes run (integrity upgrade status) and start it again", e.Rule,
 			e.Program.Version)
 	}
-	return fmt.Sprintf("this program is version %s and the ledger takes %s or later: install that version and start "+
+	return say.Sentencef("this program is version %s and the ledger takes %s or later: install that version and start "+
 		"it again",
 		e.Program.Version, e.Minimum)
 }
+
+func (e *OutdatedError) Error() string { return e.sentence().String() }
+
+// Say implements say.Phrase.
+func (e *OutdatedError) Say(c say.Catalogue) (string, bool) { return e.sentence().Say(c) }
 
 // Refusal returns the error for clients.
 func (e *OutdatedError) Refusal() error {
@@ -99,7 +104,7 @@ func (p Program) Admitted(ctx context.Context, from history.Querier) error {
 	rows, _ := from.Query(ctx, hasLedger) // CollectOneRow returns its error
 	found, err := pgx.CollectOneRow(rows, pgx.RowTo[bool])
 	if err != nil {
-		return fmt.Errorf("look for the lowest version that may serve: %w", err)
+		return say.Errorf("look for the lowest version that may serve: %w", err)
 	}
 	if !found {
 		return nil
@@ -111,7 +116,7 @@ func (p Program) obeys(ctx context.Context, from history.Querier) error {
 	rows, _ := from.Query(ctx, readLedgerGate) // rows carry its error
 	gates, err := pgx.CollectRows(rows, pgx.RowToStructByPos[headGate])
 	if err != nil {
-		return fmt.Errorf("ask for the lowest version that may serve: %w", err)
+		return say.Errorf("ask for the lowest version that may serve: %w", err)
 	}
 	for _, g := range gates {
 		if err := p.admit(g.Minimum, g.Rules); err != nil {
@@ -208,7 +213,7 @@ func LockHead(ctx context.Context, tx pgx.Tx, shard domain.Shard) error {
 		headGate
 	}
 	if err := tx.QueryRow(ctx, lockHead, shard).Scan(&head.position, &head.at, &head.Minimum, &head.Rules); err != nil {
-		return fmt.Errorf("lock shard %d: %w", shard, err)
+		return say.Errorf("lock shard %d: %w", shard, err)
 	}
 	return ThisProgram().admit(head.Minimum, head.Rules)
 }

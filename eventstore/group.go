@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -36,7 +37,7 @@ type group struct {
 }
 
 // errPoison means that the data of a command cannot be written.
-var errPoison = errors.New("a command cannot be written")
+var errPoison = say.New("a command cannot be written")
 
 const maxAttempts = 3
 
@@ -183,7 +184,7 @@ func (l *Ledger) connect(ctx context.Context, held *connection) (err error) {
 	held.release()
 	if held.conn, held.piece, err = l.acquire(ctx, held.shard); err != nil {
 		held.conn = nil
-		return fmt.Errorf("connect for a group: %w", err)
+		return say.Errorf("connect for a group: %w", err)
 	}
 	return nil
 }
@@ -340,7 +341,7 @@ func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batc
 	b.Queue(lockHead, g.shard).QueryRow(func(row pgx.Row) error {
 		var head headGate
 		if err := row.Scan(&g.position, &g.last, &head.Minimum, &head.Rules); err != nil {
-			return fmt.Errorf("lock shard %d: %w", g.shard, err)
+			return say.Errorf("lock shard %d: %w", g.shard, err)
 		}
 		g.state.Follow(head.Rules...)
 		return l.Gate.pass(l.Gate.admit(head.Minimum, head.Rules))
@@ -351,7 +352,7 @@ func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batc
 	more()
 	sent := l.Clock.Monotonic()
 	if err := g.piece.Send(ctx, conn, b).Close(); err != nil {
-		return fmt.Errorf("load the state of a group: %w", err)
+		return say.Errorf("load the state of a group: %w", err)
 	}
 	g.clock = l.Clock.read()
 	if g.position == 0 {
@@ -390,7 +391,7 @@ func (l *Ledger) decide(g *group) error {
 		}
 		events, err := g.state.Append(it.command.CommandOrigin(), g.now, drafts)
 		if err != nil {
-			return fmt.Errorf("%w: %w", errPoison, err)
+			return say.Errorf("%w: %w", errPoison, err)
 		}
 		g.events = append(g.events, events...)
 		if o := g.state.Organization(it.command.CommandOrigin().Organization); o != nil {
@@ -439,7 +440,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	written, tag := false, "" // all rows were accepted; the answer to COMMIT
 	if len(g.events) > 0 {
 		if err := l.queueWrites(b, g, func() { written = true }); err != nil {
-			return fmt.Errorf("%w: %w", errPoison, err)
+			return say.Errorf("%w: %w", errPoison, err)
 		}
 	}
 	b.Queue("COMMIT").Exec(func(t pgconn.CommandTag) error {
@@ -452,15 +453,15 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	case err == nil && tag == "COMMIT" && cluster.Warnings(conn) == g.warnings:
 		return nil
 	case err == nil && tag == "ROLLBACK":
-		return errors.New("the server rolled the group back")
+		return say.New("the server rolled the group back")
 	case err == nil:
-		return fmt.Errorf("%w: answer %q, or a warning of the server", cluster.ErrUnknown, tag)
+		return say.Errorf("%w: answer %q, or a warning of the server", cluster.ErrUnknown, tag)
 	case refused && !written:
-		return poisoned(fmt.Errorf("write a group: %w", err))
+		return poisoned(say.Errorf("write a group: %w", err))
 	case refused && pgErr.SeverityUnlocalized == "ERROR":
-		return fmt.Errorf("commit a group: %w", err)
+		return say.Errorf("commit a group: %w", err)
 	default:
-		return fmt.Errorf("%w: %w", cluster.ErrUnknown, err)
+		return say.Errorf("%w: %w", cluster.ErrUnknown, err)
 	}
 }
 
@@ -488,7 +489,7 @@ func (l *Ledger) queueWrites(b *pgx.Batch, g *group, written func()) error {
 func poisoned(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if ok && slices.Contains([]string{"22", "23", "54"}, pgErr.Code[:min(2, len(pgErr.Code))]) {
-		return fmt.Errorf("%w: %w", errPoison, err)
+		return say.Errorf("%w: %w", errPoison, err)
 	}
 	return err
 }

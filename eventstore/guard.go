@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -301,7 +302,7 @@ func (g *Guard) Look(ctx context.Context, db Database, shards int) error {
 	g.mu.Unlock()
 	var epoch int64
 	if err := db.QueryRow(ctx, "SELECT epoch FROM ledger WHERE id = 1").Scan(&epoch); err != nil {
-		return fmt.Errorf("read the ledger's epoch: %w", err)
+		return say.Errorf("read the ledger's epoch: %w", err)
 	}
 	switch {
 	case known == 0 || epoch > known:
@@ -338,7 +339,7 @@ func (g *Guard) lookAtEvents(ctx context.Context, db Database, marks map[domain.
 		var hash []byte
 		err := db.QueryRow(ctx, readEventHash, shard, marks[shard].position-1).Scan(&hash)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return fmt.Errorf("look for the last event of shard %d: %w", shard, err)
+			return say.Errorf("look for the last event of shard %d: %w", shard, err)
 		}
 		if m := marks[shard]; !bytes.Equal(hash, m.hash[:]) {
 			missing = append(

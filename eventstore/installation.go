@@ -7,12 +7,12 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
@@ -61,7 +61,7 @@ type Settings struct {
 func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	var none Installation
 	if s.Shards < 1 || s.Shards > 65535 {
-		return none, fmt.Errorf("a ledger has 1 to 65535 shards, not %d", s.Shards)
+		return none, say.Errorf("a ledger has 1 to 65535 shards, not %d", s.Shards)
 	}
 	secret := make([]byte, 32)
 	rand.Read(secret)
@@ -82,10 +82,10 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 		if _, err := tx.Exec(ctx, `INSERT INTO ledger (id, issuer, secret, shards, epoch, created_at, minimum_version, rules)
 			VALUES (1, $1, $2, $3, 1, $4, $5, $6) ON CONFLICT (id) DO NOTHING`,
 			s.Issuer, secret, s.Shards, now, ThisProgram().minimum(), ThisProgram().RuleNames()); err != nil {
-			return fmt.Errorf("create ledger: %w", err)
+			return say.Errorf("create ledger: %w", err)
 		}
 		if _, err := tx.Exec(ctx, `UPDATE ledger SET shards = $1 WHERE id = 1 AND shards < $1`, s.Shards); err != nil {
-			return fmt.Errorf("raise shards: %w", err)
+			return say.Errorf("raise shards: %w", err)
 		}
 		if in, err = ReadInstallation(ctx, tx); err != nil {
 			return err
@@ -94,7 +94,7 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 			cluster.SQL(`INSERT INTO {shard_heads} (shard, position, occurred_at, minimum_version, rules)
 			SELECT shard, 0, $2, $3, $4 FROM generate_series(0, $1 - 1) AS shard ON CONFLICT (shard) DO NOTHING`),
 			in.Shards, now, in.Minimum, in.Rules); err != nil {
-			return fmt.Errorf("create shard heads: %w", err)
+			return say.Errorf("create shard heads: %w", err)
 		}
 		return nil
 	})
@@ -126,7 +126,7 @@ func nextEpoch(last int64, now time.Time, within uint32) (int64, error) {
 	}
 	next := begin + 1 + int64(within)%(end-begin-1)
 	if next > maxEpoch {
-		return 0, fmt.Errorf(
+		return 0, say.Errorf(
 			"the epoch after %d must be at most %d: the clock says %s", last, int64(maxEpoch), now.UTC().Format(time.RFC3339),
 		)
 	}
@@ -164,7 +164,7 @@ func RaiseFeedEpoch(ctx context.Context, url string, now time.Time) (raised bool
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("raise the epoch of the feed: %w", err)
+		return false, say.Errorf("raise the epoch of the feed: %w", err)
 	}
 	return raised, nil
 }
@@ -189,10 +189,10 @@ func RaiseEpoch(ctx context.Context, url string, now time.Time) (Installation, e
 		in.FeedEpoch = in.Epoch
 		tag, err := tx.Exec(ctx, `UPDATE ledger SET epoch = $1 WHERE id = 1 AND epoch = $2`, in.Epoch, last)
 		if err != nil {
-			return fmt.Errorf("raise the epoch: %w", err)
+			return say.Errorf("raise the epoch: %w", err)
 		}
 		if tag.RowsAffected() != 1 {
-			return errors.New("raise the epoch: another restore has raised it meanwhile")
+			return say.New("raise the epoch: another restore has raised it meanwhile")
 		}
 		return nil
 	})
@@ -206,7 +206,7 @@ func ReadInstallation(ctx context.Context, from history.Querier) (Installation, 
 	rows, _ := from.Query(ctx, query) // rows carry its error
 	in, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[Installation])
 	if err != nil {
-		return in, fmt.Errorf("read ledger row: %w", err)
+		return in, say.Errorf("read ledger row: %w", err)
 	}
 	return in, nil
 }
@@ -218,7 +218,7 @@ func EmptiestShard(ctx context.Context, db Database, shards int) (domain.Shard, 
 		ORDER BY coalesce(o.organizations, 0), n.shard LIMIT 1`)
 	var shard int
 	if err := db.QueryRow(ctx, query, shards).Scan(&shard); err != nil {
-		return 0, fmt.Errorf("find the emptiest shard: %w", err)
+		return 0, say.Errorf("find the emptiest shard: %w", err)
 	}
 	return domain.Shard(shard), nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -95,7 +95,7 @@ func Places(shards int) int { return max(8192, 32768/shards) }
 func Open(c Config) (*Ledger, error) {
 	if c.Pool == nil || c.Plans == nil || c.Clock == nil || c.Log == nil || c.Count == nil || c.Refund == nil ||
 		c.Load == nil || c.Apply == nil {
-		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Count, Refund, Load and Apply")
+		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Count, Refund, Load and Apply") //nolint:forbidigo // a bug
 	}
 	c.GroupWeight, c.QueueCapacity = cmp.Or(c.GroupWeight, 512), cmp.Or(c.QueueCapacity, 8192)
 	if c.Gate == nil {
@@ -187,7 +187,7 @@ func (l *Ledger) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		l.stop()
 		<-finished
-		return fmt.Errorf("close ledger: %w", ctx.Err())
+		return say.Errorf("close ledger: %w", ctx.Err())
 	}
 }
 

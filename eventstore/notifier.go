@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/wait"
@@ -92,7 +93,7 @@ type shardTail struct {
 // OpenNotifier starts listening; Close ends it.
 func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 	if c.Pool == nil || c.Read == nil || c.Log == nil {
-		return nil, errors.New("a notifier needs Pool, Read and Log")
+		return nil, errors.New("a notifier needs Pool, Read and Log") //nolint:forbidigo // a bug
 	}
 	w := &Notifier{
 		NotifierConfig: c, tails: map[domain.Shard]*shardTail{}, retail: func() {}, dirty: map[domain.Shard]bool{},
@@ -438,7 +439,7 @@ func (w *Notifier) connectTo(n *nodeAnnouncer, shard domain.Shard) (*pgxpool.Con
 	conn, piece, err := w.Nodes.Acquire(w.running, uint16(shard)) // Acquire has its own deadline
 	if err == nil && piece.Address() != n.address {
 		conn.Release()
-		conn, err = nil, fmt.Errorf("shard %d has moved to %s", shard, piece.Address())
+		conn, err = nil, say.Errorf("shard %d has moved to %s", shard, piece.Address())
 	}
 	return conn, err
 }
@@ -451,7 +452,7 @@ func (w *Notifier) next(ctx context.Context, listening *pgx.Conn) error {
 	}
 	shard, err := strconv.ParseUint(n.Payload, 10, 16)
 	if err != nil {
-		return fmt.Errorf("notification %q: %w", n.Payload, err)
+		return fmt.Errorf("notification %q: %w", n.Payload, err) //nolint:forbidigo // logged
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -513,7 +514,7 @@ func (w *Notifier) head(shard domain.Shard) (*history.Tail, error) {
 	if err := w.Read.QueryRow(
 		ctx, cluster.SQL("SELECT position FROM {shard_heads} WHERE shard = $1"), shard,
 	).Scan(&position); err != nil {
-		return nil, fmt.Errorf("read the head of shard %d: %w", shard, err)
+		return nil, say.Errorf("read the head of shard %d: %w", shard, err)
 	}
 	return history.NewTail(w.Read, shard, position), nil
 }

@@ -3,7 +3,6 @@ package eventstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -104,7 +104,7 @@ func (p *Probe) Ready(ctx context.Context) error {
 		defer p.mu.Unlock()
 		return p.answer
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", domain.Unavailable("The database has not answered yet."), ctx.Err())
+		return say.Errorf("%w: %w", domain.Unavailable("The database has not answered yet."), ctx.Err())
 	}
 }
 
@@ -120,7 +120,7 @@ func (p *Probe) ask() {
 		err = p.Clocks(ctx)
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: %w", domain.Unavailable("Nothing can be committed: %s.", reason(err)), err)
+		err = say.Errorf("%w: %w", domain.Unavailable("Nothing can be committed: %s.", reason(err)), err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +136,7 @@ func (p *Probe) ask() {
 }
 
 // errReadOnly means that the database would refuse every group.
-var errReadOnly = errors.New("transactions are read-only")
+var errReadOnly = say.New("transactions are read-only")
 
 // question checks whether the database can write. The first statement makes PostgreSQL write 1 MB to a temporary file,
 // which fails if the disk is full and leaves nothing behind. To prove a commit, it writes a message to the write-ahead
@@ -144,14 +144,14 @@ var errReadOnly = errors.New("transactions are read-only")
 func (p *Probe) question(ctx context.Context, prove bool) error {
 	tx, err := p.pool.Begin(ctx)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return say.Errorf("connect: %w", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after a commit there is nothing to roll back
 	var readOnly bool
 	var rows int
 	if err := tx.QueryRow(ctx, `SELECT current_setting('transaction_read_only') = 'on',
 		(SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128])))`).Scan(&readOnly, &rows); err != nil {
-		return fmt.Errorf("write a temporary file: %w", err)
+		return say.Errorf("write a temporary file: %w", err)
 	}
 	if readOnly {
 		_ = tx.Conn().Close(ctx) // another connection may get other settings
@@ -159,7 +159,7 @@ func (p *Probe) question(ctx context.Context, prove bool) error {
 	}
 	if prove {
 		if _, err := tx.Exec(ctx, "SELECT pg_logical_emit_message(true, 'integrity', 'ready')"); err != nil {
-			return fmt.Errorf("write: %w", err)
+			return say.Errorf("write: %w", err)
 		}
 	}
 	return cluster.Commit(ctx, tx)

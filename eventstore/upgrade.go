@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
@@ -70,7 +70,7 @@ func (h *Heartbeat) Beat(ctx context.Context) error {
 	b.Queue(renewProcess, h.id, strings.ToValidUTF8(h.Name, "?"), h.Gate.Version, h.Gate.RuleNames(), h.SecretKeys())
 	b.Queue(forgetProcesses)
 	if err := h.Pool.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("renew the heartbeat of this process: %w", err)
+		return say.Errorf("renew the heartbeat of this process: %w", err)
 	}
 	return h.Gate.Ask(ctx, h.Pool)
 }
@@ -126,7 +126,7 @@ func Processes(ctx context.Context, from history.Querier) ([]Process, error) {
 	rows, _ := from.Query(ctx, readProcesses) // rows carry its error
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Process])
 	if err != nil {
-		return nil, fmt.Errorf("list the processes that serve: %w", err)
+		return nil, say.Errorf("list the processes that serve: %w", err)
 	}
 	return all, nil
 }
@@ -134,14 +134,16 @@ func Processes(ctx context.Context, from history.Querier) ([]Process, error) {
 // ProcessList is a list of processes that an operator has to update.
 type ProcessList []Process
 
-// String lists the names and versions.
-func (l ProcessList) String() string {
-	names := make([]string, len(l))
+// Say lists the names and versions.
+func (l ProcessList) Say(c say.Catalogue) (string, bool) {
+	names := make([]say.Sentence, len(l))
 	for i, p := range l {
-		names[i] = fmt.Sprintf("%s (version %s)", p.Name, p.Version)
+		names[i] = say.Sentencef("%s (version %s)", p.Name, p.Version)
 	}
-	return strings.Join(names, ", ")
+	return say.Join(names, ", ").Say(c)
 }
+
+func (l ProcessList) String() string { return say.In(say.Catalogue{}, l) }
 
 // Behind lists the processes that do not know all of the rules; nil: all know them.
 func Behind(processes []Process, rules []domain.Rule) (behind ProcessList) {
@@ -156,9 +158,14 @@ func Behind(processes []Process, rules []domain.Rule) (behind ProcessList) {
 // LaggingError lists the processes that would stop if the rules were switched on.
 type LaggingError struct{ Processes ProcessList }
 
-func (e *LaggingError) Error() string {
-	return "some running processes do not know every rule: update or stop " + e.Processes.String()
+func (e *LaggingError) sentence() say.Sentence {
+	return say.Sentencef("some running processes do not know every rule: update or stop %s", e.Processes)
 }
+
+func (e *LaggingError) Error() string { return e.sentence().String() }
+
+// Say implements say.Phrase.
+func (e *LaggingError) Say(c say.Catalogue) (string, bool) { return e.sentence().Say(c) }
 
 // SwitchOn makes the ledger follow every rule of the program from each shard's next group on, and raises the lowest
 // version that may serve to the version that the rules require. It returns a *LaggingError while any live process does
@@ -174,7 +181,7 @@ func (p Program) SwitchOn(ctx context.Context, url string) (switched []domain.Ru
 	defer conn.Close(context.WithoutCancel(ctx))
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT FROM ledger WHERE id = 1 FOR UPDATE"); err != nil {
-			return fmt.Errorf("lock the ledger row: %w", err)
+			return say.Errorf("lock the ledger row: %w", err)
 		}
 		if in, err = ReadInstallation(ctx, tx); err != nil {
 			return err
@@ -192,7 +199,7 @@ func (p Program) SwitchOn(ctx context.Context, url string) (switched []domain.Ru
 		if _, err := tx.Exec(
 			ctx, "UPDATE ledger SET minimum_version = $1, rules = $2 WHERE id = 1", in.Minimum, in.Rules,
 		); err != nil {
-			return fmt.Errorf("switch rules on: %w", err)
+			return say.Errorf("switch rules on: %w", err)
 		}
 		return nil
 	})
@@ -216,7 +223,7 @@ var (
 // It sets lock_timeout on the connection: a session that holds the table must not block a start indefinitely.
 func followLedger(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "SET lock_timeout = '10s'"); err != nil {
-		return fmt.Errorf("limit the wait for heads: %w", err)
+		return say.Errorf("limit the wait for heads: %w", err)
 	}
 	rows, _ := conn.Query(ctx, lateHeads) // rows carry its error
 	late, err := pgx.CollectRows(rows, pgx.RowTo[domain.Shard])
@@ -229,7 +236,7 @@ func followLedger(ctx context.Context, conn *pgx.Conn) error {
 	}
 	for _, shard := range late {
 		if _, err := conn.Exec(ctx, raiseHead, shard, in.Minimum, in.Rules); err != nil {
-			return fmt.Errorf("switch rules on in shard %d: %w", shard, err)
+			return say.Errorf("switch rules on in shard %d: %w", shard, err)
 		}
 	}
 	return nil
@@ -239,5 +246,5 @@ func wrapped(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return say.Errorf("%s: %w", say.Word(what), err)
 }

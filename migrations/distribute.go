@@ -8,22 +8,23 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster/connect"
 )
 
 // ErrNoCitus is the answer of a database that cannot be distributed.
-var ErrNoCitus = errors.New("the database lacks the extension citus")
+var ErrNoCitus = say.New("the database lacks the extension citus")
 
 // isWorker is true of a worker of a cluster, and false of the coordinator and of a server that is in no cluster yet.
 const isWorker = "SELECT (SELECT groupid <> 0 FROM pg_dist_local_group)"
 
-var errWorker = errors.New("this is a worker node of Citus: the URL must be that of its coordinator")
+var errWorker = say.New("this is a worker node of Citus: the URL must be that of its coordinator")
 
 // Distribution is what Distribute has found and done.
 type Distribution struct {
-	Version string   // of Citus
-	Nodes   int      // that hold shards
-	Steps   []string // steps that were done, or would be; empty if the ledger was distributed before
+	Version string         // of Citus
+	Nodes   int            // that hold shards
+	Steps   []say.Sentence // steps that were done, or would be; empty if the ledger was distributed before
 }
 
 // distributeLock is the advisory lock that lets one process distribute at a time.
@@ -66,14 +67,14 @@ func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, e
 			if _, err := tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", distributeLock)); err != nil {
 				return err
 			}
-			return part(ctx, tx, func(step string, statements ...string) error {
+			return part(ctx, tx, func(step say.Sentence, statements ...string) error {
 				d.Steps = append(d.Steps, step)
 				for _, s := range statements {
 					if dryRun {
 						break
 					}
 					if _, err := tx.Exec(ctx, s); err != nil {
-						return fmt.Errorf("distribute: %s: %w", step, err)
+						return say.Errorf("distribute: %s: %w", step, err)
 					}
 				}
 				return nil
@@ -108,7 +109,7 @@ func allowed(ctx context.Context, tx pgx.Tx, _ doer) error {
 		return err
 	}
 	if copies != 1 {
-		return fmt.Errorf(
+		return say.Errorf(
 			"citus.shard_replication_factor is %d and must be 1 in this database: each piece is written on one node; its "+
 				"second copy is the standby of that node",
 			copies,
@@ -129,16 +130,16 @@ func unserved(ctx context.Context, tx pgx.Tx) error {
 	}
 	var found *string
 	if err := tx.QueryRow(ctx, sessions).Scan(&found); err != nil {
-		return fmt.Errorf("look for those who use the ledger: %w", err)
+		return say.Errorf("look for those who use the ledger: %w", err)
 	}
 	if found != nil {
-		return fmt.Errorf("the ledger is in use: stop the service first, everywhere (sessions: %s)", *found)
+		return say.Errorf("the ledger is in use: stop the service first, everywhere (sessions: %s)", *found)
 	}
 	return nil
 }
 
 // doer executes the statements of a step, or only lists the step.
-type doer func(step string, statements ...string) error
+type doer func(step say.Sentence, statements ...string) error
 
 // prepare creates everything that holds no rows of the ledger.
 func prepare(ctx context.Context, tx pgx.Tx, do doer) error {
@@ -187,7 +188,7 @@ func askCluster(ctx context.Context, tx pgx.Tx) (version string, nodes int, err 
 		ctx, "SELECT extversion FROM pg_extension WHERE extname = 'citus'",
 	).Scan(&version); errors.Is(err, pgx.ErrNoRows) {
 		return version, nodes,
-			fmt.Errorf("%w: set shared_preload_libraries = 'citus' on every server, run CREATE EXTENSION citus in a "+
+			say.Errorf("%w: set shared_preload_libraries = 'citus' on every server, run CREATE EXTENSION citus in a "+
 				"database of this name "+
 				"on each, and citus_set_coordinator_host and citus_add_node on the coordinator", ErrNoCitus)
 	}
@@ -200,11 +201,11 @@ func askCluster(ctx context.Context, tx pgx.Tx) (version string, nodes int, err 
 	}
 	switch {
 	case err != nil:
-		return version, nodes, fmt.Errorf("ask for the nodes of the cluster: %w", err)
+		return version, nodes, say.Errorf("ask for the nodes of the cluster: %w", err)
 	case worker:
 		return version, nodes, errWorker
 	case nodes == 0:
-		return version, nodes, errors.New(
+		return version, nodes, say.New(
 			"the cluster has no node that holds shards: add one with citus_add_node on the coordinator",
 		)
 	}
@@ -233,7 +234,7 @@ func distributeCost(ctx context.Context, tx pgx.Tx, do doer) error {
 	if found, err := hasFunction(ctx, tx, "ledger_shards", ledgerShardsBody); err != nil || found {
 		return err
 	}
-	return do("rebalancing by the ledger's shards", ledgerShards,
+	return do(say.Sentencef("rebalancing by the ledger's shards"), ledgerShards,
 		`SELECT citus_add_rebalance_strategy('by_ledger_shards', 'public.ledger_shards', 'citus_node_capacity_1', 'citus_shard_allowed_on_node_true', 0, 0, 0)
 			WHERE NOT EXISTS (SELECT FROM pg_dist_rebalance_strategy WHERE name = 'by_ledger_shards')`,
 		"SELECT citus_set_default_rebalance_strategy('by_ledger_shards')")
@@ -246,7 +247,7 @@ func place(ctx context.Context, tx pgx.Tx, do doer) error {
 	if err != nil || !wanted {
 		return err
 	}
-	return do("pieces with as many shards on each node", "CREATE TABLE public.placement (shard integer PRIMARY KEY)",
+	return do(say.Sentencef("pieces with as many shards on each node"), "CREATE TABLE public.placement (shard integer PRIMARY KEY)",
 		`SELECT create_distributed_table('public.placement', 'shard', colocate_with => 'none',
 			shard_count => greatest(current_setting('citus.shard_count')::int, (SELECT max(shards) FROM ledger)))`)
 }
@@ -296,7 +297,9 @@ func distribute(ctx context.Context, tx pgx.Tx, do doer) error {
 		return err
 	}
 	for _, t := range references {
-		if err := do("reference table "+t, fmt.Sprintf("SELECT create_reference_table('%s')", t), clearLocal(t)); err != nil {
+		if err := do(
+			say.Sentencef("reference table %s", t), fmt.Sprintf("SELECT create_reference_table('%s')", t), clearLocal(t),
+		); err != nil {
 			return err
 		}
 	}
@@ -317,7 +320,7 @@ func distribute(ctx context.Context, tx pgx.Tx, do doer) error {
 				"ALTER TABLE events ENABLE TRIGGER events_append_only",
 			}
 		}
-		if err := do("distributed table "+t, statements...); err != nil {
+		if err := do(say.Sentencef("distributed table %s", t), statements...); err != nil {
 			return err
 		}
 	}
@@ -356,7 +359,7 @@ func distributeHold(ctx context.Context, tx pgx.Tx, do doer) error {
 	if found, err := hasFunction(ctx, tx, "hold_piece", holdPieceBody); err != nil || found {
 		return err
 	}
-	return do("function hold_piece", holdPiece, "REVOKE ALL ON FUNCTION public.hold_piece(bigint) FROM PUBLIC",
+	return do(say.Sentencef("function %s", "hold_piece"), holdPiece, "REVOKE ALL ON FUNCTION public.hold_piece(bigint) FROM PUBLIC",
 		"GRANT EXECUTE ON FUNCTION public.hold_piece(bigint) TO integrity_service")
 }
 
@@ -367,10 +370,10 @@ func distributeRole(ctx context.Context, tx pgx.Tx, do doer) error {
 	if err := tx.QueryRow(
 		ctx, "SELECT rolcanlogin, quote_ident(current_database()) FROM pg_roles WHERE rolname = 'integrity_service'",
 	).Scan(&login, &database); err != nil {
-		return fmt.Errorf("look for the role integrity_service: %w", err)
+		return say.Errorf("look for the role integrity_service: %w", err)
 	}
 	if !login {
-		if err := do("role integrity_service may log in", "ALTER ROLE integrity_service LOGIN"); err != nil {
+		if err := do(say.Sentencef("role integrity_service may log in"), "ALTER ROLE integrity_service LOGIN"); err != nil {
 			return err
 		}
 	}
@@ -384,7 +387,7 @@ func distributeRole(ctx context.Context, tx pgx.Tx, do doer) error {
 			continue
 		}
 		if err := do(
-			"role integrity_service has "+name+" = off in this database",
+			say.Sentencef("role integrity_service has %s = off in this database", name),
 			fmt.Sprintf("ALTER ROLE integrity_service IN DATABASE %s SET %s = off", database, name),
 		); err != nil {
 			return err
@@ -400,7 +403,7 @@ func tryService(ctx context.Context, tx pgx.Tx, _ doer) error {
 	if err != nil {
 		return err
 	}
-	state, table := "the tables are distributed, but the nodes cannot be used yet", "public.shard_heads"
+	state, table := say.Word("the tables are distributed, but the nodes cannot be used yet"), "public.shard_heads"
 	if before {
 		state, table = "the nodes cannot be used yet, and the ledger is as it was", "public.placement"
 	}
@@ -409,7 +412,7 @@ func tryService(ctx context.Context, tx pgx.Tx, _ doer) error {
 		_, err = tx.Exec(ctx, "SELECT count(*) FROM "+table)
 	}
 	if err != nil {
-		return fmt.Errorf("%s; they connect to each other as the role integrity_service, so pg_hba.conf of each must let "+
+		return say.Errorf("%s; they connect to each other as the role integrity_service, so pg_hba.conf of each must let "+
 			"it in from the others, "+
 			"with what it needs in their .pgpass or in pg_dist_authinfo: %w", state, err)
 	}

@@ -72,7 +72,7 @@ func TestDistribute(t *testing.T) {
 		t.Fatal(err)
 	}
 	would, err := migrations.Distribute(ctx, url, true)
-	if err != nil || len(would.Steps) != 1 || would.Steps[0] != "distributed table public.later" || apart() != "later" {
+	if err != nil || len(would.Steps) != 1 || would.Steps[0].String() != "distributed table public.later" || apart() != "later" {
 		t.Errorf("dry run: %+v, %v", would, err)
 	}
 	if err := migrations.Up(ctx, url); err != nil {

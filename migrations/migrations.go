@@ -19,6 +19,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster/connect"
 )
 
@@ -29,7 +30,7 @@ var embedded embed.FS
 var files fs.FS = embedded
 
 // ErrOtherBaseline means that a program from before this baseline has made the database.
-var ErrOtherBaseline = errors.New("this database holds a ledger from before the first release, which this program " +
+var ErrOtherBaseline = say.New("this database holds a ledger from before the first release, which this program " +
 	"cannot read: " +
 	"keep its history with the integrity export of the program that made it, and give this program an empty database")
 
@@ -38,7 +39,7 @@ var ErrOtherBaseline = errors.New("this database holds a ledger from before the 
 // a *NotOwnerError, otherwise nothing happens.
 func Up(ctx context.Context, url string) error {
 	if err := refuseWorker(ctx, url); err != nil {
-		return fmt.Errorf("migrate: %w", err)
+		return say.Errorf("migrate: %w", err)
 	}
 	owner := false
 	err := withConn(ctx, url, "migrate", func(conn *pgx.Conn) error {
@@ -74,9 +75,14 @@ func Up(ctx context.Context, url string) error {
 // NotOwnerError means that the role does not own the ledger's tables.
 type NotOwnerError struct{ Role string }
 
-func (e *NotOwnerError) Error() string {
-	return fmt.Sprintf("the role %s does not own the tables", e.Role)
+func (e *NotOwnerError) sentence() say.Sentence {
+	return say.Sentencef("the role %s does not own the tables", e.Role)
 }
+
+func (e *NotOwnerError) Error() string { return e.sentence().String() }
+
+// Say implements say.Phrase.
+func (e *NotOwnerError) Say(c say.Catalogue) (string, bool) { return e.sentence().Say(c) }
 
 // Owned returns a *NotOwnerError unless the role of the session owns the ledger's tables or, in a database without a
 // ledger, may create them.
@@ -86,7 +92,7 @@ func Owned(ctx context.Context, conn *pgx.Conn) error {
 	var owner bool
 	var role string
 	if err := conn.QueryRow(ctx, query).Scan(&owner, &role); err != nil {
-		return fmt.Errorf("ask who owns the tables: %w", err)
+		return say.Errorf("ask who owns the tables: %w", err)
 	}
 	if !owner {
 		return &NotOwnerError{role}
@@ -123,7 +129,7 @@ func known() (versions []int64, err error) {
 		versions = append(versions, version)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list the migrations: %w", err)
+		return nil, say.Errorf("list the migrations: %w", err)
 	}
 	return versions, nil
 }
@@ -139,7 +145,7 @@ func recorded(ctx context.Context, conn *pgx.Conn) (versions []int64, err error)
 		versions, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read which migrations were applied: %w", err)
+		return nil, say.Errorf("read which migrations were applied: %w", err)
 	}
 	return versions, nil
 }
@@ -157,23 +163,23 @@ func Hash() (string, error) {
 		h.Write(body)
 	}
 	if err != nil {
-		return "", fmt.Errorf("hash migrations: %w", err)
+		return "", say.Errorf("hash migrations: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // withConn calls do with a connection to a database that has this program's baseline, or none.
-func withConn(ctx context.Context, url, what string, do func(*pgx.Conn) error) error {
+func withConn(ctx context.Context, url string, what say.Word, do func(*pgx.Conn) error) error {
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		return fmt.Errorf("open database for migrations: %w", err)
+		return say.Errorf("open database for migrations: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	if err := refuseOtherBaseline(ctx, conn); err != nil {
 		return err
 	}
 	if err := do(conn); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return say.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
@@ -189,11 +195,11 @@ func apply(ctx context.Context, url string) (err error) {
 	// It tries every second for five minutes: another process may be migrating a large ledger.
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300), lock.WithUnlockTimeout(1, 60))
 	if err != nil {
-		return fmt.Errorf("migration lock: %w", err)
+		return say.Errorf("migration lock: %w", err)
 	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(locker))
 	if err != nil {
-		return fmt.Errorf("read migrations: %w", err)
+		return say.Errorf("read migrations: %w", err)
 	}
 	if _, err := provider.Up(ctx); err != nil {
 		return err
@@ -222,7 +228,7 @@ func refuseOtherBaseline(ctx context.Context, conn *pgx.Conn) error {
 	}
 	switch other = other || recorded && ask(otherHash, statementsHash(text)); {
 	case err != nil:
-		return fmt.Errorf("read which baseline was applied: %w", err)
+		return say.Errorf("read which baseline was applied: %w", err)
 	case other:
 		return ErrOtherBaseline
 	default:

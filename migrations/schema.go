@@ -77,7 +77,7 @@ var schemaFile []byte
 func Expected() ([]Object, error) {
 	var all []Object
 	if err := json.Unmarshal(schemaFile, &all); err != nil {
-		return nil, fmt.Errorf("schema.json: %w", err)
+		return nil, fmt.Errorf("schema.json: %w", err) //nolint:forbidigo // a bug
 	}
 	return all, nil
 }
@@ -154,7 +154,7 @@ func Actual(ctx context.Context, conn *pgx.Conn) (all []Object, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the catalogue: %w", err)
+		return nil, say.Errorf("read the catalogue: %w", err)
 	}
 	return all, nil
 }
@@ -229,12 +229,12 @@ func statementsHash(text []byte) []byte {
 func record(ctx context.Context, db *sql.DB, p *goose.Provider) error {
 	rows, err := p.Status(ctx)
 	if err != nil {
-		return fmt.Errorf("list the migrations: %w", err)
+		return say.Errorf("list the migrations: %w", err)
 	}
 	var known string // versions; with them, a read-only role can start if all migrations are recorded
 	const query = "SELECT coalesce(string_agg(version::text, ' '), '') FROM public.applied_migrations"
 	if err := db.QueryRowContext(ctx, query).Scan(&known); err != nil {
-		return fmt.Errorf("read which migrations were applied: %w", err)
+		return say.Errorf("read which migrations were applied: %w", err)
 	}
 	for _, m := range rows {
 		if m.State != goose.StateApplied || slices.Contains(strings.Fields(known), strconv.FormatInt(m.Source.Version, 10)) {
@@ -242,12 +242,12 @@ func record(ctx context.Context, db *sql.DB, p *goose.Provider) error {
 		}
 		text, err := fs.ReadFile(files, m.Source.Path)
 		if err != nil {
-			return fmt.Errorf("read a migration: %w", err)
+			return say.Errorf("read a migration: %w", err)
 		}
 		if _, err := db.ExecContext(ctx,
 			"INSERT INTO public.applied_migrations (version, sha256) VALUES ($1, $2) ON CONFLICT DO NOTHING",
 			m.Source.Version, statementsHash(text)); err != nil {
-			return fmt.Errorf("record migration %d: %w", m.Source.Version, err)
+			return say.Errorf("record migration %d: %w", m.Source.Version, err)
 		}
 	}
 	return nil
@@ -264,19 +264,19 @@ func Edited(ctx context.Context, conn *pgx.Conn) (edited []string, err error) {
 		applied[version] = sum
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("read which migrations were applied: %w", err)
+		return nil, say.Errorf("read which migrations were applied: %w", err)
 	}
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
-		return nil, fmt.Errorf("list the migrations: %w", err)
+		return nil, say.Errorf("list the migrations: %w", err)
 	}
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)
 		if err != nil {
-			return nil, fmt.Errorf("read a migration: %w", err)
+			return nil, say.Errorf("read a migration: %w", err)
 		}
 		if version, err = goose.NumericComponent(name); err != nil {
-			return nil, fmt.Errorf("read the number of a migration: %w", err)
+			return nil, say.Errorf("read the number of a migration: %w", err)
 		}
 		if was, ok := applied[version]; ok && was != hex.EncodeToString(statementsHash(text)) {
 			edited = append(edited, name)
@@ -341,12 +341,12 @@ func Recreate(ctx context.Context, url string, projections []string) error {
 				return nil
 			}
 			if _, err := tx.Exec(ctx, o.SQL); err != nil {
-				return fmt.Errorf("make %s: %w", o, err)
+				return say.Errorf("make %s: %w", o, err)
 			}
 			if o.Kind == TableObject && strings.HasPrefix(o.Table, "rebuild.") {
 				// An interrupted rebuild would go on after the events whose rows this empty copy lacks.
 				if _, err := tx.Exec(ctx, "DELETE FROM rebuild.progress"); err != nil {
-					return fmt.Errorf("let rebuilds begin again: %w", err)
+					return say.Errorf("let rebuilds begin again: %w", err)
 				}
 			}
 			return nil
@@ -364,7 +364,7 @@ func Release(ctx context.Context, url string, projections []string) error {
 			return nil
 		}
 		if _, err := tx.Exec(ctx, o.SQL); err != nil {
-			return fmt.Errorf("%s: %w", o, err)
+			return say.Errorf("%s: %w", o, err)
 		}
 		return nil
 	})
@@ -394,7 +394,7 @@ func onProjections(
 		}
 		if now := RenamedTo(expected, actual, d.Table); now != "" {
 			_, name, _ := strings.Cut(d.Table, ".")
-			return fmt.Errorf("%s was renamed to %s: ALTER TABLE %s RENAME TO %s", d.Table, now, now, name)
+			return say.Errorf("%s was renamed to %s: ALTER TABLE %s RENAME TO %s", d.Table, now, now, name)
 		}
 		missing[d.Table] = true
 	}

@@ -8,13 +8,12 @@
 package projections
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/internal/statement"
 )
@@ -29,7 +28,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 			continue
 		}
 		if err := queueRare(b, shard, e); err != nil { // one statement per event, in log order
-			return fmt.Errorf("apply event at position %d: %w", e.Position, err)
+			return say.Errorf("apply event at position %d: %w", e.Position, err)
 		}
 	}
 	f.queueOrganizations(b, shard)
@@ -40,7 +39,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 }
 
 // errNoProjection means that Apply lacks an event type of the domain.
-var errNoProjection = errors.New("no projection knows events of this type")
+var errNoProjection = say.New("no projection knows events of this type")
 
 type versionKey struct {
 	document domain.DocumentID

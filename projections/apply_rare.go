@@ -2,12 +2,12 @@ package projections
 
 import (
 	"encoding/hex"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -260,7 +260,7 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 		return queueArtifactVersion(b, shard, e, body)
 	case *domain.AnalysisCompletedBody:
 		if len(body.ElapsedMicros) != len(body.Detectors) {
-			return fmt.Errorf("event %s has %d detectors and %d times", e.ID, len(body.Detectors), len(body.ElapsedMicros))
+			return say.Errorf("event %s has %d detectors and %d times", e.ID, len(body.Detectors), len(body.ElapsedMicros))
 		}
 		b.Queue(insertAnalysis, shard, body.AnalysisID, body.VersionID, organization, e.Position)
 		b.Queue(insertDetectorRuns, shard, organization, body.AnalysisID,
@@ -307,7 +307,7 @@ func queueArtifactVersion(
 ) error {
 	sum, err := hex.DecodeString(body.SHA256)
 	if err != nil {
-		return fmt.Errorf("event %s: %w", e.ID, err)
+		return say.Errorf("event %s: %w", e.ID, err)
 	}
 	if body.Version == 1 {
 		b.Queue(insertArtifact, shard, body.ArtifactID, e.Organization, e.OccurredAt)

@@ -46,7 +46,7 @@ func Count(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
 				return c.Organization == organization && c.Minute == minute
 			})
 			if i < 0 {
-				return fmt.Errorf("a minute of organization %s was counted without a request", organization)
+				return fmt.Errorf("a minute of organization %s was counted without a request", organization) //nolint:forbidigo // a bug
 			}
 			counts[i].Used = used
 			return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 )
@@ -84,10 +85,10 @@ const replayGroup = 2000
 const rebuildLock = 0x72656275
 
 // ErrRebuilding means that another rebuild of the shard is running.
-var ErrRebuilding = errors.New("another rebuild of this shard is running")
+var ErrRebuilding = say.New("another rebuild of this shard is running")
 
 // ErrNoOrganization means that the log has no event of the organization.
-var ErrNoOrganization = errors.New("the log has no event of the organization")
+var ErrNoOrganization = say.New("the log has no event of the organization")
 
 // Projections lists the tables that can be rebuilt from the log, in alphabetical order.
 func Projections(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
@@ -100,14 +101,14 @@ func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error
 	w := &rebuilding{Rebuild: *r, shard: shard}
 	w.RangeRows, w.MendRows = cmp.Or(r.RangeRows, 20_000), cmp.Or(r.MendRows, 2000)
 	if err := w.run(ctx); err != nil {
-		return w.result, fmt.Errorf("rebuild shard %d: %w", shard, err)
+		return w.result, say.Errorf("rebuild shard %d: %w", shard, err)
 	}
 	return w.result, nil
 }
 
 // ErrCopyStays means that Clear could not empty the schema rebuild because a session reads it. The next rebuild of a
 // shard empties it.
-var ErrCopyStays = errors.New(
+var ErrCopyStays = say.New(
 	"the second copy of the tables is in use by another session: the next rebuild removes it",
 )
 
@@ -152,7 +153,7 @@ func (r *Rebuild) Clear(ctx context.Context) error {
 		return ErrCopyStays
 	}
 	if err != nil {
-		return fmt.Errorf("clear the rebuilt tables: %w", err)
+		return say.Errorf("clear the rebuilt tables: %w", err)
 	}
 	return nil
 }
@@ -232,7 +233,7 @@ func (w *rebuilding) compareAll(ctx context.Context, start func(context.Context)
 	if head, err := w.head(ctx); err != nil {
 		return err
 	} else if head == 0 && !w.Organization.IsZero() {
-		return fmt.Errorf("%w: %s", ErrNoOrganization, w.Organization)
+		return say.Errorf("%w: %s", ErrNoOrganization, w.Organization)
 	}
 	if err := start(ctx); err != nil {
 		return err
@@ -245,7 +246,7 @@ func (w *rebuilding) compareAll(ctx context.Context, start func(context.Context)
 			continue
 		}
 		if err := w.compare(ctx, t); err != nil {
-			return fmt.Errorf("projection %s: %w", t.name, err)
+			return say.Errorf("projection %s: %w", t.name, err)
 		}
 	}
 	return nil
@@ -295,7 +296,7 @@ func (w *rebuilding) head(ctx context.Context) (head int64, err error) {
 		sql, args = organizationHead, append(args, w.Organization)
 	}
 	if err := w.conn.QueryRow(ctx, sql, args...).Scan(&head); err != nil {
-		return 0, fmt.Errorf("find the head: %w", err)
+		return 0, say.Errorf("find the head: %w", err)
 	}
 	return head, nil
 }
@@ -347,7 +348,7 @@ func (w *rebuilding) step(ctx context.Context, tx pgx.Tx, events []domain.Event)
 		b.Queue("UPDATE rebuild.progress SET reached = $2 WHERE shard = $1", w.shard, reached)
 	}
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("replay up to %d: %w", reached, err)
+		return say.Errorf("replay up to %d: %w", reached, err)
 	}
 	w.reached = reached
 	w.result.Events += int64(len(events))

@@ -51,7 +51,7 @@ func projected(ctx context.Context, from history.Querier) ([]table, error) {
 		return t, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the projections: %w", err)
+		return nil, say.Errorf("list the projections: %w", err)
 	}
 	return tables, nil
 }
@@ -90,7 +90,7 @@ func (w *rebuilding) compare(ctx context.Context, t table) error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("compare: %w", err)
+			return say.Errorf("compare: %w", err)
 		}
 		w.result.Differences += int64(len(found))
 		for _, d := range found {
@@ -225,7 +225,7 @@ func (w *rebuilding) mendDeferred(ctx context.Context, t table) error {
 		w.deferred = nil
 		err := w.mend(ctx, t, rows)
 		if isUniqueViolation(err) && !w.Organization.IsZero() {
-			return fmt.Errorf(
+			return say.Errorf(
 				"a wrong row of another organization has a unique value of %s: rebuild the whole shard: %w", rows[0], err,
 			)
 		}
@@ -296,7 +296,7 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 		w.result.LongestPause = max(w.result.LongestPause, time.Since(locked))
 	}
 	if err != nil {
-		return fmt.Errorf("repair %d rows: %w", len(rows), err)
+		return say.Errorf("repair %d rows: %w", len(rows), err)
 	}
 	w.result.Mended += int64(len(rows))
 	return nil

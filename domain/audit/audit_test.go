@@ -455,7 +455,7 @@ func TestForgeries(t *testing.T) {
 			p.forge(p.events)
 			r := p.audit()
 			if r.Count == 0 || !slices.ContainsFunc(r.Findings, func(f audit.Finding) bool {
-				return f.Check == test.want && strings.Contains(f.Expected, test.found)
+				return f.Check == test.want && strings.Contains(f.Expected.String(), test.found)
 			}) {
 				t.Errorf("%v", r.Findings)
 			}
@@ -583,7 +583,7 @@ func TestForeign(t *testing.T) {
 	p.events = append(slices.Clone(other.events), p.events...)
 	r = p.audit(func(c *audit.Config) { c.Whole = false })
 	if !slices.ContainsFunc(r.Findings, func(f audit.Finding) bool {
-		return f.Organization == p.id.String() && strings.HasPrefix(f.Expected, "the company "+other.company.String())
+		return f.Organization == p.id.String() && strings.HasPrefix(f.Expected.String(), "the company "+other.company.String())
 	}) {
 		t.Errorf("with the company of another organization: %v", r.Findings)
 	}
@@ -720,7 +720,7 @@ func TestEndedActors(t *testing.T) {
 			r := p.audit()
 			if sound.Count != 0 || r.Count != 1 || r.Damaged || r.Findings[0].Check != audit.CheckActor ||
 				r.Findings[0].Sequence != sequence ||
-				!strings.HasPrefix(r.Findings[0].Expected, test.found) {
+				!strings.HasPrefix(r.Findings[0].Expected.String(), test.found) {
 				t.Errorf("%+v %+v", sound.Findings, r.Findings)
 			}
 			// In a history without its beginning, nothing is known about keys.
@@ -805,12 +805,12 @@ func TestFindingsAreShort(t *testing.T) {
 	last := &p.events[len(p.events)-1]
 	last.Actor = domain.ParseActor(strings.Repeat("€", 1<<20))
 	for _, f := range p.audit().Findings {
-		if len(f.Expected)+len(f.Found) > 3000 || !utf8.ValidString(f.Found) {
-			t.Errorf("%s: %d bytes", f.Check, len(f.Expected)+len(f.Found))
+		if len(f.Expected.String())+len(f.Found.String()) > 3000 || !utf8.ValidString(f.Found.String()) {
+			t.Errorf("%s: %d bytes", f.Check, len(f.Expected.String())+len(f.Found.String()))
 		}
 	}
 	if !slices.ContainsFunc(p.audit().Findings, func(f audit.Finding) bool {
-		return f.Check == audit.CheckActor && strings.HasSuffix(f.Found, "€…")
+		return f.Check == audit.CheckActor && strings.HasSuffix(f.Found.String(), "€…")
 	}) {
 		t.Error("the actor is not found")
 	}
@@ -854,7 +854,7 @@ func TestLargeDataIsNotKept(t *testing.T) {
 	}}))
 	r := p.audit(func(c *audit.Config) { c.WithoutTexts = true })
 	if r.Count != 1 || r.Findings[0].Check != audit.CheckHistory ||
-		!strings.Contains(r.Findings[0].Found, "bytes of data") {
+		!strings.Contains(r.Findings[0].Found.String(), "bytes of data") {
 		t.Errorf("%v", r.Findings)
 	}
 }

@@ -23,9 +23,7 @@ package audit
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"runtime"
 	"sync"
@@ -34,6 +32,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 )
 
 // PartCount is the number of parts in which the events of documents and artifacts are set aside.
@@ -115,7 +114,7 @@ type usageKey struct {
 func New(config Config) (*Checker, error) {
 	pinned, err := evidence.NewTrustedKeys(config.Trusted.Keys(), nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
+		return nil, say.Errorf("audit: %w", err)
 	}
 	c := &Checker{
 		Config: config, pinned: pinned, revoked: map[string]bool{}, state: domain.NewState(domain.Plans{}),
@@ -217,7 +216,8 @@ func (c *Checker) placed(e *Event, h *history) (found []Finding) {
 			found = append(
 				found,
 				finding(
-					e, CheckPosition, fmt.Sprintf("an event at position %d", p.position+1), fmt.Sprintf("the next at %d", e.Position),
+					e, CheckPosition, say.Sentencef("an event at position %d", p.position+1),
+					say.Sentencef("the next at %d", e.Position),
 				),
 			)
 		}
@@ -225,16 +225,21 @@ func (c *Checker) placed(e *Event, h *history) (found []Finding) {
 	}
 	reset, _ := e.Body.(*domain.ClockResetBody)
 	switch last := later(p.at, h.at); {
-	case e.Fault != "":
+	case e.Fault.Format != "":
 	case reset == nil && e.OccurredAt.Before(last):
 		found = append(
-			found, finding(e, CheckTime, "a time not before "+evidence.FormatTime(last), evidence.FormatTime(e.OccurredAt)),
+			found, finding(
+				e, CheckTime, say.Sentencef("a time not before %s", evidence.FormatTime(last)),
+				say.Sentencef("%s", evidence.FormatTime(e.OccurredAt)),
+			),
 		)
 	case reset != nil && !c.mayReset(e, reset, p, h):
 		found = append(found,
 			finding(e, CheckTime,
-				"a reset of the date of the shard's head to an earlier one, where this organization has a later event",
-				evidence.FormatTime(reset.From)+" to "+evidence.FormatTime(e.OccurredAt)))
+				say.Sentencef(
+					"a reset of the date of the shard's head to an earlier one, where this organization has a later event",
+				),
+				say.Sentencef("%s to %s", evidence.FormatTime(reset.From), evidence.FormatTime(e.OccurredAt))))
 	}
 	if reset != nil {
 		p.at, p.reset, h.at = e.OccurredAt, reset.From, e.OccurredAt
@@ -264,7 +269,8 @@ func later(a, b time.Time) time.Time {
 func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 	if want := h.sequence + 1; e.Sequence != want {
 		f := finding(
-			e, CheckSequence, fmt.Sprintf("the event of sequence %d", want), fmt.Sprintf("the next of sequence %d", e.Sequence),
+			e, CheckSequence, say.Sentencef("the event of sequence %d", want),
+			say.Sentencef("the next of sequence %d", e.Sequence),
 		)
 		if e.Sequence > want {
 			f.Sequence, f.Event = want, ""
@@ -277,7 +283,10 @@ func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 		o.Sequence = e.Sequence - 1
 	} else if e.Type != domain.OrganizationCreated {
 		found = append(
-			found, finding(e, CheckHistory, "organization.created as the organization's first event", string(e.Type)),
+			found, finding(
+				e, CheckHistory, say.Sentencef("organization.created as the organization's first event"),
+				say.Sentencef("%s", e.Type),
+			),
 		)
 		c.state.AddOrganization(domain.Organization{ID: e.Organization, Sequence: e.Sequence - 1})
 	}
@@ -286,11 +295,13 @@ func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 
 // acted checks that the actor could act. The state must be the state before the event.
 func (c *Checker) acted(e *Event, h *history) []Finding {
-	if e.Fault != "" || h.holes {
+	if e.Fault.Format != "" || h.holes {
 		return nil
 	}
-	if expected := c.state.MayAct(e.Organization, e.Actor, e.OccurredAt); expected != "" {
-		return []Finding{finding(e, CheckActor, expected, e.Actor.String()+" at "+evidence.FormatTime(e.OccurredAt))}
+	if expected := c.state.MayAct(e.Organization, e.Actor, e.OccurredAt); expected.Format != "" {
+		return []Finding{finding(
+			e, CheckActor, expected, say.Sentencef("%s at %s", e.Actor, evidence.FormatTime(e.OccurredAt)),
+		)}
 	}
 	return nil
 }
@@ -338,19 +349,18 @@ func (c *Checker) Shard(b Beside) {
 	}
 	at := Finding{Check: CheckHead, Place: "shard_heads"}.InShard(b.Shard)
 	if b.Missing {
-		at.Expected, at.Found = "the shard's head", "none"
+		at.Expected, at.Found = say.Sentencef("the shard's head"), say.Sentencef("none")
 		c.findings.add(at)
 		return
 	}
 	if b.Position != p.position {
-		at.Position, at.Expected, at.Found = p.position+1, fmt.Sprintf(
-			"position %d, that of the last event", p.position,
-		), fmt.Sprintf("position %d", b.Position)
+		at.Position, at.Found = p.position+1, say.Sentencef("position %d", b.Position)
+		at.Expected = say.Sentencef("position %d, that of the last event", p.position)
 		c.findings.add(at)
 	}
 	if !b.OccurredAt.Equal(p.at) {
-		at.Position, at.Expected, at.Found = 0, "the time of the last event, "+
-			evidence.FormatTime(p.at), evidence.FormatTime(b.OccurredAt)
+		at.Position, at.Found = 0, say.Sentencef("%s", evidence.FormatTime(b.OccurredAt))
+		at.Expected = say.Sentencef("the time of the last event, %s", evidence.FormatTime(p.at))
 		c.findings.add(at)
 	}
 }
@@ -379,7 +389,7 @@ func (c *Checker) compareFormer(e *Event, h *history) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("former history: %w", err)
+			return say.Errorf("former history: %w", err)
 		}
 		f.sequence++
 		if f.sequence < e.Sequence {
@@ -388,8 +398,8 @@ func (c *Checker) compareFormer(e *Event, h *history) error {
 		if hash != e.Hash {
 			f.ended = true
 			h.findings.add(finding(
-				e, CheckFormer, "the event with hash "+hex.EncodeToString(hash[:])+", as in the former history",
-				hex.EncodeToString(e.Hash[:]),
+				e, CheckFormer, say.Sentencef("the event with hash %x, as in the former history", hash),
+				say.Sentencef("%x", e.Hash),
 			))
 		}
 	}
@@ -411,7 +421,7 @@ func (c *Checker) endFormer() error {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("former history: %w", err)
+			return say.Errorf("former history: %w", err)
 		}
 		f.sequence++
 		gone++
@@ -419,8 +429,8 @@ func (c *Checker) endFormer() error {
 	if gone > 0 {
 		h.findings.add(Finding{
 			Check: CheckFormer, Organization: h.id.String(), Sequence: first,
-			Expected: fmt.Sprintf("a history of at least %d events, as the former one", f.sequence),
-			Found:    fmt.Sprintf("%d: its end was cut off, or the database was restored to an earlier state", h.sequence),
+			Expected: say.Sentencef("a history of at least %d events, as the former one", f.sequence),
+			Found:    say.Sentencef("%d: its end was cut off, or the database was restored to an earlier state", h.sequence),
 		})
 	}
 	return nil

@@ -5,19 +5,19 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"sync"
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 )
 
 // apply applies an event to the state, or sets the event aside if it concerns a document or an artifact.
 func (c *Checker) apply(e *Event, h *history, v *verdict) error {
-	if found := c.known(e); found != "" {
-		h.findings.add(finding(e, CheckHistory, found, "none before it"))
+	if found := c.known(e); found.Format != "" {
+		h.findings.add(finding(e, CheckHistory, found, say.Sentencef("none before it")))
 	}
 	if err := c.unique(e); err != nil {
 		return err
@@ -31,12 +31,14 @@ func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 		c.skip(e) // the state has no texts, so a search through all members is unnecessary
 		return nil
 	}
-	err := fmt.Errorf("%d bytes of data", len(e.Data))
+	err := say.Errorf("%d bytes of data", len(e.Data))
 	if len(e.Data) <= maxKept {
 		err = c.state.Apply(&e.Event)
 	}
 	if err != nil {
-		h.findings.add(finding(e, CheckHistory, "an event that can follow those before it", err.Error()))
+		h.findings.add(finding(
+			e, CheckHistory, say.Sentencef("an event that can follow those before it"), say.Sentencef("%v", err),
+		))
 		c.skip(e)
 	}
 	return nil
@@ -47,14 +49,14 @@ func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 const maxKept = 64 << 10
 
 // known names an object that the event refers to although no event before it created the object.
-func (c *Checker) known(e *Event) string {
-	company := func(reference string, reserved bool) string {
+func (c *Checker) known(e *Event) say.Sentence {
+	company := func(reference string, reserved bool) say.Sentence {
 		k := c.state.Company(e.Company)
 		if k == nil || k.Organization != e.Organization || k.Reference != reference {
-			return "the company " + e.Company.String() + " of that reference"
+			return say.Sentencef("the company %s of that reference", e.Company)
 		}
 		if k.ClosedAt != nil && !reserved {
-			return "the opening of the closed company " + e.Company.String()
+			return say.Sentencef("the opening of the closed company %s", e.Company)
 		}
 		return c.granted(e)
 	}
@@ -64,18 +66,18 @@ func (c *Checker) known(e *Event) string {
 	case *domain.MemberInvitedBody:
 		if m := c.state.Member(b.MemberID); m != nil && (m.Organization != e.Organization ||
 			m.Status != domain.MemberInvited) {
-			return "the member " + b.MemberID.String() + ", new or invited"
+			return say.Sentencef("the member %s, new or invited", b.MemberID)
 		}
 	case *domain.MemberJoinedBody:
 		return c.member(e, b.MemberID)
 	case *domain.SignInLinkMadeBody:
 		if e.Actor != domain.OperatorActor {
-			return "an act of the operator"
+			return say.Sentencef("an act of the operator")
 		}
 		return c.member(e, b.MemberID)
 	case *domain.PasskeyAddedBody:
 		if e.Actor != domain.MemberActor(b.MemberID) {
-			return "an act of the member " + b.MemberID.String() + ", who signs in with the passkey"
+			return say.Sentencef("an act of the member %s, who signs in with the passkey", b.MemberID)
 		}
 	case *domain.KeyCreatedBody:
 		return c.member(e, b.MemberID)
@@ -87,11 +89,11 @@ func (c *Checker) known(e *Event) string {
 		return c.key(e, b.KeyID)
 	case *domain.CompanyStatusChangedBody:
 		if k := c.state.Company(e.Company); k == nil || k.Organization != e.Organization || k.Status() == b.Status {
-			return "the company " + e.Company.String() + " of another status"
+			return say.Sentencef("the company %s of another status", e.Company)
 		}
 	case *domain.AccessChangedBody:
 		if k := c.state.Company(e.Company); k == nil || k.Organization != e.Organization {
-			return "the company " + e.Company.String()
+			return say.Sentencef("the company %s", e.Company)
 		}
 		return c.key(e, b.KeyID)
 	case *domain.RecordRegisteredBody:
@@ -111,37 +113,37 @@ func (c *Checker) known(e *Event) string {
 	case *domain.CertificateIssuedBody:
 		return c.member(e, b.MemberID)
 	}
-	return ""
+	return say.Sentence{}
 }
 
-func (c *Checker) member(e *Event, id domain.MemberID) string {
+func (c *Checker) member(e *Event, id domain.MemberID) say.Sentence {
 	if m := c.state.Member(id); m == nil || m.Organization != e.Organization {
-		return "the member " + id.String()
+		return say.Sentencef("the member %s", id)
 	}
-	return ""
+	return say.Sentence{}
 }
 
-func (c *Checker) key(e *Event, id domain.KeyID) string {
+func (c *Checker) key(e *Event, id domain.KeyID) say.Sentence {
 	if k := c.state.Key(id); k == nil || k.Organization != e.Organization {
-		return "the key " + id.String()
+		return say.Sentencef("the key %s", id)
 	}
-	return ""
+	return say.Sentence{}
 }
 
 // healed checks that the operator healed a record, and returns the finding about its company otherwise.
-func (c *Checker) healed(e *Event, company string) string {
+func (c *Checker) healed(e *Event, company say.Sentence) say.Sentence {
 	if e.Actor != domain.OperatorActor {
-		return "an act of the operator"
+		return say.Sentencef("an act of the operator")
 	}
 	return company
 }
 
 // granted checks that a key that acted had the grant needed for the event.
-func (c *Checker) granted(e *Event) string {
+func (c *Checker) granted(e *Event) say.Sentence {
 	if key := e.Actor.Key(); !key.IsZero() && !c.state.Granted(key, e.Company) {
-		return "the grant of the company to " + key.String()
+		return say.Sentencef("the grant of the company to %s", key)
 	}
-	return ""
+	return say.Sentence{}
 }
 
 // concerns returns the id of the document or artifact that an event belongs to.
@@ -305,8 +307,8 @@ func (p *part) claim(kind claimKind, c claimed) {
 	if known.Means != c.Means {
 		p.fail(c.Organization, Finding{
 			Check: CheckUnique, Organization: c.Organization.String(), Sequence: c.Sequence, Event: c.ID.String(),
-			Expected: "a " + kind.String() + " that means one thing",
-			Found: fmt.Sprintf(
+			Expected: say.Sentencef("a %s that means one thing", kind.word()),
+			Found: say.Sentencef(
 				"that of the event of sequence %d of %s, which means another", known.Sequence, known.Organization,
 			),
 		})
@@ -316,7 +318,7 @@ func (p *part) claim(kind claimKind, c claimed) {
 // event replays one event. The organization's own counters are not replayed: they are set so that the state accepts any
 // event as the next.
 func (p *part) event(e *Event, certificate string) {
-	fail := func(expected, found string) { p.fail(e.Organization, finding(e, CheckHistory, expected, found)) }
+	fail := func(expected, found say.Sentence) { p.fail(e.Organization, finding(e, CheckHistory, expected, found)) }
 	p.state.AddOrganization(domain.Organization{ID: e.Organization})
 	p.state.Organization(e.Organization).Sequence = e.Sequence - 1
 	var after func()
@@ -328,14 +330,16 @@ func (p *part) event(e *Event, certificate string) {
 		if i := p.state.Version(b.DocumentID, b.Version); i != nil &&
 			(i.Document.Company != e.Company || i.Document.Organization != e.Organization ||
 				i.Document.Source != b.Source || i.Document.Reference != b.DocumentReference) {
-			fail("an alias of a version of the event's company and document", "one of another")
+			fail(
+				say.Sentencef("an alias of a version of the event's company and document"), say.Sentencef("one of another"),
+			)
 		}
 	case *domain.VersionReservedBody:
 		after = func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
 	case *domain.VersionReleasedBody:
 		if i := p.state.Version(b.DocumentID, b.Version); i != nil {
 			if is := i.Reservation(e.OccurredAt).Status; is != domain.ReservationPending {
-				fail("a reservation that was pending", "one that was "+string(is))
+				fail(say.Sentencef("a reservation that was pending"), say.Sentencef("one that was %s", is))
 			}
 		}
 		after = func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
@@ -344,18 +348,18 @@ func (p *part) event(e *Event, certificate string) {
 	case *domain.RecordRevokedBody:
 		i := p.state.Version(b.DocumentID, b.Version)
 		if i != nil && i.RevokedAt != nil {
-			fail("a version that was not revoked before", "one that was")
+			fail(say.Sentencef("a version that was not revoked before"), say.Sentencef("one that was"))
 		}
 		after = func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
 	case *domain.ArtifactVersionRegisteredBody:
 		p.contents[b.VersionID] = b.SHA256 + "/" + strconv.FormatInt(b.SizeBytes, 10)
 	case *domain.CertificateIssuedBody:
 		if want := p.contents[b.VersionID]; certificate != "" && certificate != want {
-			fail("a certificate of the version's hash and size "+want, certificate)
+			fail(say.Sentencef("a certificate of the version's hash and size %s", want), say.Sentencef("%s", certificate))
 		}
 	}
 	if err := p.state.Apply(&e.Event); err != nil {
-		fail("an event that can follow those before it", err.Error())
+		fail(say.Sentencef("an event that can follow those before it"), say.Sentencef("%v", err))
 		return
 	}
 	if after != nil {
@@ -365,7 +369,7 @@ func (p *part) event(e *Event, certificate string) {
 
 // registered checks the event's status against the highest earlier version, and expects the former current version to
 // be superseded.
-func (p *part) registered(e *Event, b *domain.RecordRegisteredBody, fail func(expected, found string)) func() {
+func (p *part) registered(e *Event, b *domain.RecordRegisteredBody, fail func(expected, found say.Sentence)) func() {
 	p.expectNext(b.DocumentID)
 	status := domain.StatusCurrent
 	if d := p.state.Document(e.Company, b.Source, b.DocumentReference); d != nil && d.Highest > 0 {
@@ -377,20 +381,25 @@ func (p *part) registered(e *Event, b *domain.RecordRegisteredBody, fail func(ex
 		}
 	}
 	if b.Status != status {
-		fail("status "+string(status)+" by the versions before it", string(b.Status))
+		fail(say.Sentencef("status %s by the versions before it", status), say.Sentencef("%s", b.Status))
 	}
 	return func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
 }
 
 // superseded checks that the event follows the registration that caused it.
-func (p *part) superseded(e *Event, b *domain.RecordSupersededBody, fail func(expected, found string)) {
+func (p *part) superseded(e *Event, b *domain.RecordSupersededBody, fail func(expected, found say.Sentence)) {
 	want, ok := p.next[b.DocumentID]
 	delete(p.next, b.DocumentID)
 	found := superseding{
 		sequence: e.Sequence, version: int64(b.Version), by: int64(b.ByVersion), subject: e.Subject, event: want.event,
 	}
 	if !ok || found != want || want.event.Company != e.Company {
-		fail("integrity.superseded only of the version that was current, right after a higher one was registered", "another")
+		fail(
+			say.Sentencef(
+				"integrity.superseded only of the version that was current, right after a higher one was registered",
+			),
+			say.Sentencef("another"),
+		)
 	}
 }
 
@@ -398,7 +407,10 @@ func (p *part) superseded(e *Event, b *domain.RecordSupersededBody, fail func(ex
 func (p *part) expectNext(id domain.DocumentID) {
 	if want, ok := p.next[id]; ok {
 		delete(p.next, id)
-		f := finding(want.event, CheckHistory, fmt.Sprintf("integrity.superseded of version %d next", want.version), "none")
+		f := finding(
+			want.event, CheckHistory, say.Sentencef("integrity.superseded of version %d next", want.version),
+			say.Sentencef("none"),
+		)
 		f.Sequence, f.Event, f.Position, f.Shard = want.sequence, "", 0, nil
 		p.fail(want.event.Organization, f)
 	}
@@ -406,15 +418,15 @@ func (p *part) expectNext(id domain.DocumentID) {
 
 // sameDocument checks, after an event of a version, that the version belongs to the
 // event's document and company, and the event to the version's public id.
-func (p *part) sameDocument(e *Event, id domain.DocumentID, version int32, fail func(expected, found string)) {
+func (p *part) sameDocument(e *Event, id domain.DocumentID, version int32, fail func(expected, found say.Sentence)) {
 	i := p.state.Version(id, version)
 	switch {
 	case i == nil:
-		fail("the document of that reference", "another document's id, "+id.String())
+		fail(say.Sentencef("the document of that reference"), say.Sentencef("another document's id, %s", id))
 	case i.Document.Company != e.Company || i.Document.Organization != e.Organization:
-		fail("the document's company "+i.Document.Company.String(), e.Company.String())
+		fail(say.Sentencef("the document's company %s", i.Document.Company), say.Sentencef("%s", e.Company))
 	case i.PublicID.String() != e.Subject:
-		fail("the version's publicId "+i.PublicID.String()+" as subject", strconv.Quote(e.Subject))
+		fail(say.Sentencef("the version's publicId %s as subject", i.PublicID), say.Sentencef("%q", e.Subject))
 	}
 }
 
@@ -433,8 +445,8 @@ const (
 	claimText                          // a text's id: one salted hash
 )
 
-func (k claimKind) String() string {
-	return [...]string{"", "event id", "record id", "publicId", "document reference", "text id"}[k]
+func (k claimKind) word() say.Word {
+	return [...]say.Word{"", "event id", "record id", "publicId", "document reference", "text id"}[k]
 }
 
 // claimed assigns a meaning to a key; equal keys must have equal meanings. Its fields are written in order, after its
@@ -529,7 +541,7 @@ func readPart(part io.Reader, event func(*Event, string), claim func(claimKind, 
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("read back what was set aside: %w", err)
+			return say.Errorf("read back what was set aside: %w", err)
 		}
 	}
 }

@@ -85,7 +85,7 @@ type Erasure struct {
 func (e Erasure) Found(place string) Finding {
 	return Finding{
 		Check: CheckText, Organization: e.Organization.String(), Sequence: e.Sequence, Place: place,
-		Expected: "the text " + e.Text.String() + " gone, which this event erased", Found: "one",
+		Expected: say.Sentencef("the text %s gone, which this event erased", e.Text), Found: say.Sentencef("one"),
 	}
 }
 
@@ -127,8 +127,8 @@ func (c *Checker) endTexts(h *history) {
 		}
 		h.findings.add(Finding{
 			Check: CheckText, Organization: h.id.String(), Sequence: sequence,
-			Expected: "the text " + id.String() + ", or a texts.erased event that names it",
-			Found:    "an empty one, and no such event",
+			Expected: say.Sentencef("the text %s, or a texts.erased event that names it", id),
+			Found:    say.Sentencef("an empty one, and no such event"),
 		})
 	}
 }
@@ -223,9 +223,9 @@ type Finding struct {
 	Position     int64  `json:"position,omitempty"` // the shard's
 	Event        string `json:"event,omitempty"`
 	// Place is a table with a row's key, or a file, if the finding is not about an event.
-	Place    string `json:"place,omitempty"`
-	Expected string `json:"expected"`
-	Found    string `json:"found"`
+	Place    string       `json:"place,omitempty"`
+	Expected say.Sentence `json:"expected"`
+	Found    say.Sentence `json:"found"`
 }
 
 // String returns the finding in words.
@@ -283,7 +283,7 @@ func (f *findings) add(more ...Finding) {
 	f.count += int64(len(more))
 	f.damaged = f.damaged || slices.ContainsFunc(more, Finding.damages)
 	for _, one := range more {
-		one.Expected, one.Found = shortened(one.Expected), shortened(one.Found)
+		one.Expected, one.Found = kept(one.Expected), kept(one.Found)
 		if f.all = append(f.all, one); len(f.all) > 2*most {
 			f.trim()
 		}
@@ -297,14 +297,29 @@ func (f *findings) merge(others *findings) {
 	f.damaged = f.damaged || others.damaged
 }
 
-// shortened returns the beginning of a text from an event. Findings are kept to the end, so the long actors and
-// subjects of a hostile bundle must not be kept with them.
-func shortened(text string) string {
+// kept returns a sentence that holds nothing of an event besides its own words. It returns only the beginning of a long
+// one, in English. Findings are kept to the end, so the long actors and subjects of a hostile bundle must not be kept
+// with them.
+func kept(s say.Sentence) say.Sentence {
 	const enough = 1000
-	if len(text) <= enough {
-		return text
+	if text := s.String(); len(text) > enough {
+		return say.Sentence{Format: strings.ToValidUTF8(text[:enough], "") + "…"}
 	}
-	return strings.ToValidUTF8(text[:enough], "") + "…"
+	args := slices.Clone(s.Args)
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case string:
+			args[i] = strings.Clone(arg)
+		case say.Sentence:
+			args[i] = kept(arg)
+		case *say.Error:
+			args[i] = kept(arg.Sentence)
+		case say.Phrase: // holds little
+		case error:
+			args[i] = arg.Error()
+		}
+	}
+	return say.Sentence{Format: s.Format, Args: args}
 }
 
 // trim sorts the findings by sequence; findings about one event keep their order.

@@ -88,7 +88,7 @@ var messageAt = map[string]int{
 	"ReadNames": 4, "within": 2, "refuse": 1, "refuseToken": 0, "MinuteUsed": 0,
 	"Group": 1, "sayLine": 1, "describeJSON": 0, "organization": 0, "scopes": 2, "lifetime": 1, "must": 0, "idArgument": 1,
 	"Unconfirmed": 1, "private": 0,
-	"checked": 1, "parsed": 1, "between": 1, "step": 0, "stepSince": 2, "notCreatedHere": 2,
+	"checked": 1, "withConn": 2, "parsed": 1, "between": 1, "step": 0, "stepSince": 2, "notCreatedHere": 2,
 }
 
 // unsaid are sources whose messages reach no person: they are logged, or stored as part of a report.
@@ -144,11 +144,16 @@ func (s sources) messages() map[string]bool {
 					name := nameOf(n.Fun)
 					of, ok := n.Fun.(*ast.SelectorExpr)
 					if ok && nameOf(of.X) == "say" && slices.Contains([]string{"Errorf", "Sentencef", "Word", "New"}, name) ||
-						len(n.Args) > 0 && slices.Contains([]string{"Sayf", "Negativef", "tell", "line", "notChecked"}, name) {
+						len(n.Args) > 0 && slices.Contains([]string{"Sayf", "Negativef", "tell", "line", "notChecked", "differs", "malformed"}, name) {
 						word(n.Args[0])
 					}
-					if name == "eventsBar" {
+					if name == "eventsBar" || name == "wrapped" && len(n.Args) == 2 {
 						word(n.Args[0])
+					}
+					if ok && nameOf(of.X) == "statement" && strings.Contains(path, "projections/query/") { // what failed
+						for _, arg := range n.Args[:min(3, len(n.Args))] {
+							word(arg)
+						}
 					}
 					if name == "Rowf" && len(n.Args) > 1 {
 						word(n.Args[0])
@@ -179,6 +184,16 @@ func (s sources) messages() map[string]bool {
 					if list, ok := n.Type.(*ast.ArrayType); ok && nameOf(list.Elt) == "Word" {
 						for _, element := range n.Elts {
 							word(element)
+						}
+					}
+					if list, ok := n.Type.(*ast.ArrayType); ok && nameOf(list.Elt) == "RuleEntry" {
+						for _, element := range n.Elts {
+							word(element.(*ast.CompositeLit).Elts[2])
+						}
+					}
+					if texts, ok := n.Type.(*ast.MapType); ok && nameOf(texts.Key) == "Word" {
+						for _, element := range n.Elts {
+							word(element.(*ast.KeyValueExpr).Key)
 						}
 					}
 					if texts, ok := n.Type.(*ast.MapType); ok && nameOf(texts.Value) == "Word" {
@@ -273,8 +288,7 @@ var shownCalls = map[string]int{
 // inEnglish are files of commands whose texts are for machines (metrics, logs, documents) or part of a report.
 var inEnglish = []string{
 	"cmd/integrity/ops/", "cmd/integrity/mail/", "cmd/integrity/internal/", "cmd/integrity/integritytest/",
-	"cmd/integrity/clientcmd/",
-	"cmd/integrity/operator/auditdatabase.go", "cmd/integrity/demo/system.go", "cmd/integrity/demo/document.go", "cmd/integrity/cli/language.go",
+	"cmd/integrity/demo/document.go", "cmd/integrity/cli/language.go",
 }
 
 var words = regexp.MustCompile(`[A-Za-z]{2,}[^"]* [A-Za-z]{2,}|[A-Za-z]{2,}:? %|%[a-z] [A-Za-z]{2,}`)

@@ -83,7 +83,8 @@ func In(c Catalogue, p Phrase) string {
 }
 
 // Sentence is a text for people. Format is a format of package fmt in English and the key of the sentence in
-// catalogues. Args are the values that it names: phrases, errors and texts of several words are looked up too.
+// catalogues. Args are the values that it names: phrases, errors and texts of several words are looked up too. An error
+// of another program, such as PostgreSQL, keeps its own words and leaves the sentence around it in the language.
 type Sentence struct {
 	Format string
 	Args   []any
@@ -116,7 +117,7 @@ func (s Sentence) Say(c Catalogue) (string, bool) {
 		case Phrase:
 			text, ok = arg.Say(c)
 		case error:
-			text, ok = c.Error(arg)
+			text, _ = c.Error(arg)
 		case string:
 			text = arg
 			if strings.Contains(arg, " ") {
@@ -130,7 +131,8 @@ func (s Sentence) Say(c Catalogue) (string, bool) {
 	return Sentence{format, args}.String(), whole
 }
 
-// Error says an error, and reports whether the language has a text for all of it.
+// Error says an error as far as the language has texts for it: wrapped errors are said even if the words around them
+// stay English. It reports whether the language has a text for all of it.
 func (c Catalogue) Error(err error) (string, bool) {
 	if c.IsEnglish() {
 		return err.Error(), true
@@ -143,13 +145,43 @@ func (c Catalogue) Error(err error) (string, bool) {
 		return e.Path + ": " + text, ok
 	}
 	if c.Foreign != nil {
-		return c.Foreign(c, err)
+		if text, ok := c.Foreign(c, err); ok {
+			return text, true
+		}
 	}
-	return err.Error(), false
+	return c.wrapped(err), false
+}
+
+// wrapped is the text of an error in which the errors that it wraps are said.
+func (c Catalogue) wrapped(err error) (text string) {
+	rest := err.Error()
+	var inner []error
+	switch e := any(err).(type) { // errors.Unwrap does not see the errors that a list wraps
+	case interface{ Unwrap() error }:
+		inner = []error{e.Unwrap()}
+	case interface{ Unwrap() []error }:
+		inner = e.Unwrap()
+	}
+	for _, e := range inner {
+		if e == nil {
+			continue
+		}
+		if before, after, found := strings.Cut(rest, e.Error()); found {
+			said, _ := c.Error(e)
+			text, rest = text+before+said, after
+		}
+	}
+	return text + rest
 }
 
 // MarshalText writes the sentence in English.
 func (s Sentence) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText makes a sentence without values of a text.
+func (s *Sentence) UnmarshalText(text []byte) error {
+	*s = Sentence{Format: string(text)}
+	return nil
+}
 
 // Sentencef is a sentence with its values.
 func Sentencef(format string, args ...any) Sentence {

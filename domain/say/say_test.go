@@ -31,14 +31,14 @@ func TestIn(t *testing.T) {
 		{Sentencef("%s lacks %s", "the file", Choice{"a", "b", "c"}), "falta a, b o c en el fichero"},
 		{Sentencef("%s lacks %s", "member", Word("member")), "falta campo en member"},
 		{Sentencef("%s lacks a value", Word("member")), "member lacks a value"},
-		{Sentencef("%s lacks %s", "x", foreign), "x lacks broken"},
+		{Sentencef("%s lacks %s", "x", foreign), "falta broken en x"},
 		{Sentencef("%s: %d", Sentencef("gone"), 3), "no existe: 3"},
 		{Sentencef("lost%s: %s", parts{}, parts{"a", "b"}), "lost: ab"},
 		{Join([]Sentence{Sentencef("gone"), Sentencef("gone")}, "; "), "no existe; no existe"},
 		{Join([]Sentence{Sentencef("gone"), Sentencef("lost")}, "; "), "gone; lost"},
 		{said{Errorf("open %w", Errorf("gone"))}, "abrir: no existe"},
 		{said{Errorf("open %w", &fs.PathError{Op: "open", Path: "/x", Err: Errorf("gone")})}, "abrir: /x: no existe"},
-		{said{Errorf("open %w", fmt.Errorf("a: %w", Errorf("gone")))}, "open a: gone"},
+		{said{Errorf("open %w", fmt.Errorf("a: %w", Errorf("gone")))}, "abrir: a: no existe"},
 	} {
 		if got := In(spanish, c.phrase); got != c.want {
 			t.Errorf("%v is %q, not %q", c.phrase, got, c.want)

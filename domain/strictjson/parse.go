@@ -289,7 +289,7 @@ func (r *reader) text(token jsontext.Token) string {
 }
 
 // ErrStopped means that Meter.Stop ended the reading of a text.
-var ErrStopped = errors.New("the reading was stopped")
+var ErrStopped = errors.New("the reading was stopped") //nolint:forbidigo // callers stop a reading with it
 
 // Meter counts the steps of reading the content of one request, and can stop the reading. A step is a processed value,
 // name or problem, or a scanned byte; a text of n bytes takes a small multiple of n steps, whatever its content. The

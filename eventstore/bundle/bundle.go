@@ -30,6 +30,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 )
 
 // Contract is the name of the bundle format.
@@ -87,7 +88,7 @@ var (
 )
 
 // ErrIncomplete means that an export did not finish.
-var ErrIncomplete = errors.New("the export into it was broken off: run the same integrity export again")
+var ErrIncomplete = say.New("the export into it was broken off: run the same integrity export again")
 
 // readManifest reads a manifest strictly. The error is fs.ErrNotExist if the file is missing.
 func (f files) readManifest() (m Manifest, err error) {
@@ -99,11 +100,11 @@ func (f files) readManifest() (m Manifest, err error) {
 		if again, _ := m.text(); bytes.Equal(again, text) {
 			err = m.check()
 		} else {
-			err = errors.New("it is not as integrity export writes it")
+			err = say.New("it is not as integrity export writes it")
 		}
 	}
 	if err != nil {
-		return m, fmt.Errorf("%s: %w", filepath.Join(f.path, ManifestFile), err)
+		return m, say.Errorf("%s: %w", filepath.Join(f.path, ManifestFile), err)
 	}
 	return m, nil
 }
@@ -115,7 +116,7 @@ func (m *Manifest) text() ([]byte, error) {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(m); err != nil {
-		return nil, fmt.Errorf("bundle: %w", err)
+		return nil, say.Errorf("bundle: %w", err)
 	}
 	return b.Bytes(), nil
 }
@@ -124,37 +125,37 @@ func (m *Manifest) text() ([]byte, error) {
 func (m *Manifest) check() error {
 	switch {
 	case m.Contract != Contract:
-		return fmt.Errorf("contract must be %s", Contract)
+		return say.Errorf("contract must be %s", Contract)
 	case m.Organization.IsZero():
-		return errors.New("organization must be an id")
+		return say.New("organization must be an id")
 	case m.TrustedKeys.File != TrustedKeysFile || !sha256Pattern.MatchString(m.TrustedKeys.SHA256):
-		return fmt.Errorf("trustedKeys must be the file %s with its SHA-256", TrustedKeysFile)
+		return say.Errorf("trustedKeys must be the file %s with its SHA-256", TrustedKeysFile)
 	}
 	if c := m.Checkpoint; c != nil && (c.File != CheckpointFile || !sha256Pattern.MatchString(c.SHA256)) {
-		return fmt.Errorf("checkpoint must be null, or the file %s with its SHA-256", CheckpointFile)
+		return say.Errorf("checkpoint must be null, or the file %s with its SHA-256", CheckpointFile)
 	}
 	if _, err := evidence.NormalizeTimestamp(m.ExportedAt); err != nil {
-		return fmt.Errorf("exportedAt: %w", err)
+		return say.Errorf("exportedAt: %w", err)
 	}
 	last, head := int64(0), emptyHistory
 	for i, s := range m.Segments {
 		if !sha256Pattern.MatchString(s.SHA256) || !sha256Pattern.MatchString(s.HistorySHA256) || s.Bytes < 1 {
-			return fmt.Errorf("segments[%d] must be a file of events with its length and SHA-256", i)
+			return say.Errorf("segments[%d] must be a file of events with its length and SHA-256", i)
 		}
 		if s.First != last+1 || s.Last < s.First {
-			return fmt.Errorf("segments[%d] must hold events from sequence %d", i, last+1)
+			return say.Errorf("segments[%d] must hold events from sequence %d", i, last+1)
 		}
 		// Otherwise several segments could name the same file, which would be read for each of them.
 		if name := segmentFile(s.First); s.File.File != name {
-			return fmt.Errorf("segments[%d] must be the file %s", i, name)
+			return say.Errorf("segments[%d] must be the file %s", i, name)
 		}
 		if s.Bytes/minLine < s.Last-s.First+1 {
-			return fmt.Errorf("segments[%d] declares more events than %d bytes can hold", i, s.Bytes)
+			return say.Errorf("segments[%d] declares more events than %d bytes can hold", i, s.Bytes)
 		}
 		last, head = s.Last, s.HistorySHA256
 	}
 	if m.Events != last || m.HistorySHA256 != head {
-		return fmt.Errorf("events and historySha256 must be %d and %s, as in the last segment", last, head)
+		return say.Errorf("events and historySha256 must be %d and %s, as in the last segment", last, head)
 	}
 	return nil
 }
@@ -225,16 +226,16 @@ func readEach[E any](raw []byte, whole func(E) bool) (list []E, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if open, err := decoder.Token(); err != nil || open != json.Delim('[') {
-		return nil, errors.New("must be an array")
+		return nil, say.New("must be an array")
 	}
 	list = []E{}
 	for decoder.More() {
 		var e E
 		if err := decoder.Decode(&e); err != nil {
-			return nil, fmt.Errorf("element %d: %w", len(list), err)
+			return nil, say.Errorf("element %d: %w", len(list), err)
 		}
 		if !whole(e) {
-			return nil, fmt.Errorf("element %d is not whole", len(list))
+			return nil, say.Errorf("element %d is not whole", len(list))
 		}
 		list = append(list, e)
 	}
@@ -253,7 +254,7 @@ func line(e *audit.Event, texts bool) ([]byte, error) {
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(l); err != nil {
-		return nil, fmt.Errorf("event of sequence %d: %w", e.Sequence, err)
+		return nil, say.Errorf("event of sequence %d: %w", e.Sequence, err)
 	}
 	return b.Bytes(), nil
 }
@@ -270,7 +271,7 @@ func readLine(text []byte, organization domain.OrganizationID, sequence int64) a
 		decoder.DisallowUnknownFields()
 		err = decoder.Decode(&l)
 		if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
-			err = errors.New("more than one value")
+			err = say.New("more than one value")
 		}
 	}
 	if err == nil {
@@ -279,11 +280,11 @@ func readLine(text []byte, organization domain.OrganizationID, sequence int64) a
 	if err == nil {
 		var again []byte
 		if again, err = line(&e, true); err == nil && !bytes.Equal(again, text) {
-			err = errors.New("it is not as integrity export writes it")
+			err = say.New("it is not as integrity export writes it")
 		}
 	}
 	if err != nil {
-		e.Sequence, e.Fault = sequence, "a line that cannot be read: "+err.Error()
+		e.Sequence, e.Fault = sequence, say.Sentencef("a line that cannot be read: %v", err)
 	}
 	return e
 }
@@ -294,27 +295,27 @@ func (l *Line) event(e *audit.Event) error {
 	if l.Company != nil {
 		company, err := domain.ParseID[domain.CompanyID](*l.Company)
 		if err != nil {
-			return fmt.Errorf("company: %w", err)
+			return say.Errorf("company: %w", err)
 		}
 		e.Company = company
 	}
 	at, err := time.Parse(time.RFC3339Nano, l.OccurredAt)
 	if err != nil || evidence.FormatTime(at) != l.OccurredAt {
-		return errors.New("occurredAt must be a time in UTC with at most microseconds")
+		return say.New("occurredAt must be a time in UTC with at most microseconds")
 	}
 	e.OccurredAt = at.UTC()
 	nonce, err := base64.RawURLEncoding.Strict().DecodeString(l.Nonce)
 	if err != nil || copy(e.Nonce[:], nonce) != len(nonce) || len(nonce) != len(e.Nonce) {
-		return errors.New("nonce must be base64url of 16 bytes")
+		return say.New("nonce must be base64url of 16 bytes")
 	}
 	hash, err := hex.DecodeString(l.Hash)
 	if err != nil || copy(e.Hash[:], hash) != len(hash) || len(hash) != len(e.Hash) {
-		return errors.New("hash must be 64 hexadecimal characters")
+		return say.New("hash must be 64 hexadecimal characters")
 	}
 	for _, t := range l.Texts {
 		salt, err := base64.RawURLEncoding.Strict().DecodeString(t.Salt)
 		if err != nil {
-			return errors.New("texts must have a salt in base64url")
+			return say.New("texts must have a salt in base64url")
 		}
 		e.Stored = append(e.Stored, audit.Text{ID: t.ID, Salt: salt, Body: t.Body})
 	}

@@ -28,7 +28,7 @@ func TestLineWithMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if read := readLine(text, e.Organization, 1); read.Fault != "" || read.Hash != e.Hash {
+	if read := readLine(text, e.Organization, 1); read.Fault.Format != "" || read.Hash != e.Hash {
 		t.Fatalf("%s: %+v", text, read)
 	}
 	good := string(text)
@@ -39,7 +39,7 @@ func TestLineWithMore(t *testing.T) {
 		strings.Replace(good, `"texts":[]`, `"texts":1`, 1):      "must be an array",
 		strings.Replace(good, `"texts":[]`, `"texts":[{},1]`, 1): "element 0 is not whole", // the rest is not read
 	} {
-		if read := readLine([]byte(more), e.Organization, 7); !strings.Contains(read.Fault, fault) ||
+		if read := readLine([]byte(more), e.Organization, 7); !strings.Contains(read.Fault.String(), fault) ||
 			read.Hash != [32]byte{} || read.Sequence != 7 {
 			t.Errorf("%s: %+v", more, read)
 		}
@@ -214,7 +214,7 @@ func TestWalkStops(t *testing.T) {
 			found = append(found, f...)
 		})
 		if err != nil || given > c.most || !slices.ContainsFunc(found, func(f audit.Finding) bool {
-			return f.Check == audit.CheckFile && strings.Contains(f.Found, c.found)
+			return f.Check == audit.CheckFile && strings.Contains(f.Found.String(), c.found)
 		}) {
 			t.Errorf("%s: %d lines, %v, %v", name, given, found, err)
 		}
@@ -245,7 +245,7 @@ func TestLongerThanDeclared(t *testing.T) {
 		found = append(found, f...)
 	}); err != nil ||
 		!slices.ContainsFunc(found, func(f audit.Finding) bool {
-			return strings.Contains(f.Found, "the rest was not read")
+			return strings.Contains(f.Found.String(), "the rest was not read")
 		}) {
 		t.Errorf("%v, %v", found, err)
 	}
@@ -356,7 +356,7 @@ func TestLineOfManyValues(t *testing.T) {
 		if allocated > most {
 			t.Errorf("%s: %d MB", name, allocated>>20)
 		}
-		if !slices.ContainsFunc(found, func(f audit.Finding) bool { return strings.Contains(f.Found, c.found) }) {
+		if !slices.ContainsFunc(found, func(f audit.Finding) bool { return strings.Contains(f.Found.String(), c.found) }) {
 			t.Errorf("%s: %v", name, found)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"hash"
 	"io"
 	"io/fs"
@@ -17,6 +16,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/domain/say"
 )
 
 // Bundle is a complete bundle opened for reading.
@@ -48,13 +48,13 @@ func Open(path string) (*Bundle, error) {
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("bundle %s: %w", path, err)
+		err = say.Errorf("bundle %s: %w", path, err)
 	}
 	if err == nil {
 		b.Manifest, err = b.readManifest()
 	}
 	if err == nil && !b.Complete {
-		err = fmt.Errorf("%s: %w", path, ErrIncomplete)
+		err = say.Errorf("%s: %w", path, ErrIncomplete)
 	}
 	if err != nil {
 		b.Close()
@@ -79,15 +79,15 @@ func checkArchive(archive *zip.Reader, size int64) error {
 	var unpacked uint64
 	for _, f := range archive.File {
 		if len(f.Name) > maxName {
-			return fmt.Errorf(
+			return say.Errorf(
 				"a file in it has a name of %d bytes, more than the %d that a bundle may have", len(f.Name), maxName,
 			)
 		}
 		if folders := strings.Count(f.Name, "/"); folders > maxFolders {
-			return fmt.Errorf("a file in it lies in %d folders, more than the %d that a bundle may have", folders, maxFolders)
+			return say.Errorf("a file in it lies in %d folders, more than the %d that a bundle may have", folders, maxFolders)
 		}
 		if f.UncompressedSize64 > most-unpacked {
-			return fmt.Errorf("it unpacks to more than %d bytes, which no bundle of %d bytes does", most, size)
+			return say.Errorf("it unpacks to more than %d bytes, which no bundle of %d bytes does", most, size)
 		}
 		unpacked += f.UncompressedSize64
 	}
@@ -128,13 +128,13 @@ func (f File) compare(found File) []audit.Finding {
 	if found == f {
 		return nil
 	}
-	return f.differs(fmt.Sprintf("%d bytes with %s", found.Bytes, found.SHA256))
+	return f.differs(say.Sentencef("%d bytes with %s", found.Bytes, found.SHA256))
 }
 
-func (f File) differs(found string) []audit.Finding {
+func (f File) differs(found say.Sentence) []audit.Finding {
 	return []audit.Finding{{
 		Check: audit.CheckFile, Place: f.File,
-		Expected: fmt.Sprintf("%d bytes with SHA-256 %s, by the manifest", f.Bytes, f.SHA256), Found: found,
+		Expected: say.Sentencef("%d bytes with SHA-256 %s, by the manifest", f.Bytes, f.SHA256), Found: found,
 	}}
 }
 
@@ -148,7 +148,7 @@ const (
 func (b *Bundle) foreign() (found []audit.Finding, err error) {
 	entries, err := fs.ReadDir(b.FS, eventsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("bundle: %w", err)
+		return nil, say.Errorf("bundle: %w", err)
 	}
 	named := map[string]bool{}
 	for _, s := range b.Segments {
@@ -159,7 +159,8 @@ func (b *Bundle) foreign() (found []audit.Finding, err error) {
 			found = append(
 				found,
 				audit.Finding{
-					Check: audit.CheckFile, Place: name, Expected: "no events that the manifest does not name", Found: "such a file",
+					Check: audit.CheckFile, Place: name,
+					Expected: say.Sentencef("no events that the manifest does not name"), Found: say.Sentencef("such a file"),
 				},
 			)
 		}
@@ -185,7 +186,7 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 	for _, s := range b.Segments {
 		r, err := b.open(s)
 		if errors.Is(err, fs.ErrNotExist) {
-			found(s.differs("no such file")...)
+			found(s.differs(say.Sentencef("no such file"))...)
 			continue
 		}
 		if err != nil {
@@ -198,7 +199,7 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 				audit.Spread(len(lines), func(i int) { events[i] = readLine(lines[i], b.Organization, next+int64(i)) })
 				for i := range events {
 					head, last = audit.Head(head, events[i].Hash), events[i].Sequence
-					if events[i].Fault != "" {
+					if events[i].Fault.Format != "" {
 						unreadable++
 					}
 				}
@@ -210,7 +211,7 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 			}
 			if r.endless || unreadable > maxUnreadable {
 				r.f.Close()
-				found(s.differs(fmt.Sprintf(
+				found(s.differs(say.Sentencef(
 					"a line of more than %d bytes, or more than %d lines without an event: nothing after them was read", maxLine,
 					maxUnreadable,
 				))...)
@@ -219,16 +220,16 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 		}
 		if !errors.Is(err, io.EOF) {
 			r.f.Close()
-			return fmt.Errorf("bundle: %s: %w", s.File.File, err)
+			return say.Errorf("bundle: %s: %w", s.File.File, err)
 		}
 		found(r.end()...)
 		if digest := hex.EncodeToString(head[:]); digest != s.HistorySHA256 || last != s.Last {
 			found(audit.Finding{
 				Check: audit.CheckHead, Place: s.File.File,
-				Expected: fmt.Sprintf(
+				Expected: say.Sentencef(
 					"sequence %d at its end, and a history of SHA-256 %s up to there, by the manifest", s.Last, s.HistorySHA256,
 				),
-				Found: fmt.Sprintf("sequence %d and %s", last, digest),
+				Found: say.Sentencef("sequence %d and %s", last, digest),
 			})
 		}
 	}
@@ -257,14 +258,14 @@ const (
 // checkLine refuses a line beyond these limits. Commas and opening brackets in strings also count as values.
 func checkLine(text []byte) error {
 	if len(text) > maxLine {
-		return fmt.Errorf("it has more than %d bytes", maxLine)
+		return say.Errorf("it has more than %d bytes", maxLine)
 	}
 	values := 0
 	for _, separator := range []string{",", "[", "{"} {
 		values += bytes.Count(text, []byte(separator))
 	}
 	if values > maxLineValues {
-		return fmt.Errorf("it has more than %d values", maxLineValues)
+		return say.Errorf("it has more than %d values", maxLineValues)
 	}
 	return nil
 }
@@ -278,7 +279,7 @@ func (b *Bundle) open(s Segment) (*segmentReader, error) {
 	info, err := f.Stat()
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("bundle %s: %w", b.path, err)
+		return nil, say.Errorf("bundle %s: %w", b.path, err)
 	}
 	r.more = info.Size() > s.Bytes
 	r.Reader = bufio.NewReaderSize(io.TeeReader(io.LimitReader(f, s.Bytes), r.sum), 1<<20)
@@ -289,14 +290,14 @@ func (b *Bundle) open(s Segment) (*segmentReader, error) {
 func (f files) openRegular(name string) (fs.File, error) {
 	info, err := fs.Lstat(f.FS, name)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", name)
+		err = say.Errorf("%s is no regular file", name)
 	}
 	var file fs.File
 	if err == nil {
 		file, err = f.Open(name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bundle %s: %w", f.path, err)
+		return nil, say.Errorf("bundle %s: %w", f.path, err)
 	}
 	return file, nil
 }
@@ -313,10 +314,10 @@ func (f files) readRegular(name string) ([]byte, error) {
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("%s has more than %d bytes", name, maxFile)
+		err = say.Errorf("%s has more than %d bytes", name, maxFile)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bundle: %w", err)
+		return nil, say.Errorf("bundle: %w", err)
 	}
 	return text, nil
 }
@@ -358,7 +359,7 @@ func (r *segmentReader) line() (line []byte, err error) {
 func (r *segmentReader) end() []audit.Finding {
 	r.f.Close()
 	if r.more {
-		return r.differs(fmt.Sprintf(
+		return r.differs(say.Sentencef(
 			"more than that, or than the %d lines of its events: the rest was not read", r.Last-r.First+1,
 		))
 	}
@@ -401,17 +402,17 @@ func (f *former) Next() (hash [sha256.Size]byte, err error) {
 				err = json.Unmarshal(line, &l)
 			}
 			if err != nil {
-				return hash, fmt.Errorf("%s: a line that cannot be read: %w", f.r.File.File, err)
+				return hash, say.Errorf("%s: a line that cannot be read: %w", f.r.File.File, err)
 			}
 			raw, err := hex.DecodeString(l.Hash)
 			if err != nil || len(raw) != len(hash) {
-				return hash, fmt.Errorf("%s: a line without a hash", f.r.File.File)
+				return hash, say.Errorf("%s: a line without a hash", f.r.File.File)
 			}
 			f.hashes = append(f.hashes, [sha256.Size]byte(raw))
 		}
 		if errors.Is(err, io.EOF) {
 			if wrong := f.r.end(); wrong != nil {
-				return hash, errors.New(wrong[0].String())
+				return hash, say.Errorf("%s", wrong[0].Said())
 			}
 			f.r = nil
 		} else if err != nil {

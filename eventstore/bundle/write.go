@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -17,6 +16,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/domain/say"
 )
 
 // Limits at which a segment ends. Besides the pending segment, a Writer keeps only one manifest entry per segment in
@@ -27,10 +27,10 @@ const (
 )
 
 // ErrOther means that a directory holds a bundle of another organization, issuer or setting.
-var ErrOther = errors.New("it holds another bundle")
+var ErrOther = say.New("it holds another bundle")
 
 // ErrNotExtended means that the history does not continue the bundle's history.
-var ErrNotExtended = errors.New(
+var ErrNotExtended = say.New(
 	"the history does not continue the bundle's: run integrity audit --against to see where it differs",
 )
 
@@ -72,7 +72,7 @@ func Create(dir string, c Config) (*Writer, error) {
 	case err != nil:
 		return nil, err
 	case known.Organization != c.Organization || known.Issuer != c.Issuer || known.Texts != c.Texts:
-		return nil, fmt.Errorf(
+		return nil, say.Errorf(
 			"%s: %w, of %s by %s, texts included: %t", dir, ErrOther, known.Organization, known.Issuer, known.Texts,
 		)
 	default:
@@ -113,7 +113,7 @@ func (w *Writer) put(name string, text []byte) error {
 		_, err = file.Write(text)
 	}
 	if err != nil {
-		return fmt.Errorf("bundle: %w", err)
+		return say.Errorf("bundle: %w", err)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (w *Writer) begin() error {
 	w.begun = true
 	if w.archive == nil {
 		if err := os.MkdirAll(filepath.Join(w.dir, eventsDir), 0o700); err != nil {
-			return fmt.Errorf("bundle: %w", err)
+			return say.Errorf("bundle: %w", err)
 		}
 		if err := w.removeTemporary(); err != nil {
 			return err
@@ -162,14 +162,14 @@ func (w *Writer) removeTemporary() error {
 	for _, dir := range []string{w.dir, filepath.Join(w.dir, eventsDir)} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
-			return fmt.Errorf("bundle: %w", err)
+			return say.Errorf("bundle: %w", err)
 		}
 		for _, entry := range entries {
 			if !temporaryPattern.MatchString(entry.Name()) {
 				continue
 			}
 			if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
-				return fmt.Errorf("bundle: %w", err)
+				return say.Errorf("bundle: %w", err)
 			}
 		}
 	}
@@ -186,12 +186,12 @@ func (w *Writer) resume() error {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("%s cannot be continued: %w", w.dir, err)
+			return say.Errorf("%s cannot be continued: %w", w.dir, err)
 		}
 		w.last, w.head = hash, audit.Head(w.head, hash)
 	}
 	if hex.EncodeToString(w.head[:]) != w.manifest.HistorySHA256 {
-		return fmt.Errorf("%s cannot be continued: its events differ from its manifest", w.dir)
+		return say.Errorf("%s cannot be continued: its events differ from its manifest", w.dir)
 	}
 	return nil
 }
@@ -235,31 +235,37 @@ func (w *Writer) Append(events []audit.Event) error {
 // DamagedError means that an event is damaged and cannot be exported.
 type DamagedError struct {
 	Sequence int64
-	Found    string
+	Found    say.Sentence
 }
 
-// Error includes the sequence of the event.
-func (d DamagedError) Error() string {
-	return fmt.Sprintf("the history is damaged at sequence %d (%s): run integrity audit for details", d.Sequence, d.Found)
+func (d DamagedError) sentence() say.Sentence {
+	return say.Sentencef(
+		"the history is damaged at sequence %d (%s): run integrity audit for details", d.Sequence, d.Found,
+	)
 }
+
+func (d DamagedError) Error() string { return d.sentence().String() }
+
+// Say implements say.Phrase.
+func (d DamagedError) Say(c say.Catalogue) (string, bool) { return d.sentence().Say(c) }
 
 func sound(e *audit.Event, sequence int64) error {
 	if e.Sequence != sequence {
-		return DamagedError{sequence, "it is missing"}
+		return DamagedError{sequence, say.Sentencef("it is missing")}
 	}
-	if e.Fault != "" {
+	if e.Fault.Format != "" {
 		return DamagedError{sequence, e.Fault}
 	}
 	body, err := domain.DecodeBody(e.Type, e.V, e.Data)
 	if err != nil {
-		return DamagedError{sequence, err.Error()}
+		return DamagedError{sequence, say.Sentencef("%v", err)}
 	}
 	e.Body = body
 	if domain.LeafHash(e.Leaf()) != e.Hash {
-		return DamagedError{sequence, "its hash does not belong to it"}
+		return DamagedError{sequence, say.Sentencef("its hash does not belong to it")}
 	}
 	if canonical, err := e.Canonical(); err != nil || !bytes.Equal(canonical, e.Data) {
-		return DamagedError{sequence, "its data is not in canonical form"}
+		return DamagedError{sequence, say.Sentencef("its data is not in canonical form")}
 	}
 	return nil
 }

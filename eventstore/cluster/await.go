@@ -5,16 +5,16 @@ import (
 	"crypto/tls"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
 	"strings"
 	"time"
 
-	"integrityledger/eventstore/wait"
-
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"integrityledger/domain/say"
+	"integrityledger/eventstore/wait"
 )
 
 // awaitPause is the pause between two attempts of Await.
@@ -110,10 +110,10 @@ func Explain(setting string, err error) error {
 	connecting, failed := errors.AsType[*pgconn.ConnectError](err)
 	switch {
 	case failed && refusesRole(err):
-		return fmt.Errorf("%s: PostgreSQL does not let the role %q in: "+
+		return say.Errorf("%s: PostgreSQL does not let the role %q in: "+
 			"correct the role's password here or in PostgreSQL, or pg_hba.conf: %w", setting, connecting.Config.User, err)
 	case failed && unknownName(err) != "":
-		return fmt.Errorf("%s: the server's name %q does not resolve: correct the name here, or add it to DNS: %w",
+		return say.Errorf("%s: the server's name %q does not resolve: correct the name here, or add it to DNS: %w",
 			setting, unknownName(err), err)
 	}
 	return err

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	neturl "net/url"
 	"slices"
@@ -15,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster/connect"
 )
 
@@ -86,7 +85,7 @@ func (p *Primary) Holders(ctx context.Context) (*Holders, error) {
 	if err != nil || !distributed {
 		asking.Close()
 		if err != nil {
-			err = fmt.Errorf("ask whether the tables are distributed: %w", err)
+			err = say.Errorf("ask whether the tables are distributed: %w", err)
 		}
 		return nil, err
 	}
@@ -162,13 +161,13 @@ func (h *Holders) find(ctx context.Context, shard uint16, first uint64) (*Piece,
 		case believed && err != nil:
 			return piece, nil //nolint:nilerr // the last answer stays valid
 		case err != nil && (q.number >= least || ctx.Err() != nil):
-			return nil, fmt.Errorf("ask for the node of shard %d: %w", shard, err)
+			return nil, say.Errorf("ask for the node of shard %d: %w", shard, err)
 		case err == nil && q.number >= least:
 			h.mu.Lock()
 			piece = h.known(shard)
 			h.mu.Unlock()
 			if piece == nil {
-				return nil, fmt.Errorf("no node of the cluster holds shard %d", shard)
+				return nil, say.Errorf("no node of the cluster holds shard %d", shard)
 			}
 			return piece, nil
 		}
@@ -176,7 +175,7 @@ func (h *Holders) find(ctx context.Context, shard uint16, first uint64) (*Piece,
 }
 
 // errNoAnswer means that the caller stopped waiting for an answer.
-var errNoAnswer = errors.New("the cluster does not answer")
+var errNoAnswer = say.New("the cluster does not answer")
 
 // wait waits for the answer to a question. If an earlier answer is known, it waits only briefly, or not at all if the
 // cluster has not answered recently.
@@ -302,7 +301,7 @@ func (h *Holders) read(ctx context.Context) ([]*Piece, error) {
 	seen := map[int64]bool{}
 	for _, p := range pieces {
 		if seen[p.id] {
-			return nil, fmt.Errorf(
+			return nil, say.Errorf(
 				"the piece %d is on several nodes, but only one would be written: give every piece one placement "+
 					"(citus.shard_replication_factor = 1)",
 				p.id,

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain/say"
 )
 
 // Nodes holds connections to the nodes for one purpose, such as commits.
@@ -67,7 +68,7 @@ func (n *Nodes) Acquire(ctx context.Context, shard uint16) (*pgxpool.Conn, *Piec
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		n.unreached()
-		return nil, nil, fmt.Errorf("connect to the node %s: %w", piece.Address(), err)
+		return nil, nil, say.Errorf("connect to the node %s: %w", piece.Address(), err)
 	}
 	return conn, piece, nil
 }
@@ -87,7 +88,7 @@ func (n *Nodes) pool(ctx context.Context, p *Piece) (*pgxpool.Pool, error) {
 	n.opening.Lock()
 	defer n.opening.Unlock()
 	if n.closed {
-		return nil, errors.New("the connections to the nodes are closed")
+		return nil, say.New("the connections to the nodes are closed")
 	}
 	former, ok := n.opened[p.group]
 	if ok && former.server == server {
@@ -232,7 +233,7 @@ func (n *Nodes) ask(ctx context.Context, g *group, question string, args []any, 
 	})
 	b.Queue(strings.Join(texts, " UNION ALL "), args...).Query(answered)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("ask the node %s: %w", g.pieces[0].Address(), err)
+		return say.Errorf("ask the node %s: %w", g.pieces[0].Address(), err)
 	}
 	return nil
 }

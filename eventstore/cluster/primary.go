@@ -56,6 +56,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster/connect"
 )
 
@@ -151,15 +152,15 @@ func (p *Primary) judge(ctx context.Context, conn *pgconn.PgConn) (timeline uint
 	switch {
 	case refused && !conn.IsClosed():
 	case err != nil:
-		return 0, fmt.Errorf("timeline of the server: %w", err)
+		return 0, say.Errorf("timeline of the server: %w", err)
 	default:
 		if timeline, err = strconv.ParseUint(string(results[0].Rows[0][0]), 16, 32); err != nil {
-			return 0, fmt.Errorf("timeline of the server: %w", err)
+			return 0, say.Errorf("timeline of the server: %w", err)
 		}
 	}
 	conn.CustomData()[timelineKey] = timeline
 	if !p.current(timeline) {
-		return timeline, fmt.Errorf(
+		return timeline, say.Errorf(
 			"this server is on timeline %d, but a standby was promoted since: make it follow the current primary "+
 				"(pg_rewind), or restart this process if the database was replaced on purpose",
 			timeline,
@@ -316,7 +317,7 @@ func (p *Primary) pool(
 	}
 	config, err := pgxpool.ParseConfig(source())
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err)
+		return nil, say.Errorf("database URL: %w", err)
 	}
 	config.MaxConns = int32(max(1, conns))
 	config.PingTimeout = pingTimeout
@@ -357,13 +358,13 @@ func (p *Primary) pool(
 			}
 		}
 		if Denied(err) && role != "" {
-			return fmt.Errorf(
+			return say.Errorf(
 				"take on the role %s: %w: let a superuser run GRANT %s TO %s (from PostgreSQL 16 on: … WITH SET TRUE)", role,
 				err, role, pgx.Identifier{conn.Config().User}.Sanitize(),
 			)
 		}
 		if err != nil {
-			return fmt.Errorf("prepare a connection with the role %q: %w", role, err)
+			return say.Errorf("prepare a connection with the role %q: %w", role, err)
 		}
 		if !p.direct && tag.RowsAffected() > 0 {
 			conn.PgConn().CustomData()[citusKey] = true
@@ -372,7 +373,7 @@ func (p *Primary) pool(
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
+		return nil, say.Errorf("open database: %w", err)
 	}
 	return pool, nil
 }
@@ -437,7 +438,7 @@ const citusKey = "citus"
 func OnCitus(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[citusKey] != nil }
 
 // ErrUnknown means that a transaction may or may not have been committed.
-var ErrUnknown = errors.New("outcome of the commit is unknown")
+var ErrUnknown = say.New("outcome of the commit is unknown")
 
 // warningsKey is the key of the number of server warnings in a connection's CustomData. A server warns, for example, if
 // it committed without waiting for the synchronous standby. A Citus coordinator warns if the node did not answer the
@@ -463,7 +464,7 @@ func Commit(ctx context.Context, tx pgx.Tx) error {
 	conn := tx.Conn()
 	before := Warnings(conn)
 	if err := tx.Commit(ctx); err != nil {
-		return fmt.Errorf("commit: %w", err)
+		return say.Errorf("commit: %w", err)
 	}
 	if Warnings(conn) > before {
 		return ErrUnknown

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/wait"
 )
@@ -22,7 +22,7 @@ const (
 )
 
 // ErrSharedSessions means that a pooler switches connections between transactions.
-var ErrSharedSessions = errors.New("the connection pooler in front of PostgreSQL does not keep a session for each " +
+var ErrSharedSessions = say.New("the connection pooler in front of PostgreSQL does not keep a session for each " +
 	"of its clients: " +
 	"set pool_mode = session for this database (with PgBouncer's own server_reset_query, DISCARD ALL), or put the " +
 	"address of PostgreSQL itself in the URL")
@@ -53,16 +53,16 @@ func Inspect(ctx context.Context, url string) (s Server, err error) {
 		"SELECT pg_backend_pid(), current_setting('server_version'), current_setting('server_version_num')::integer / 10000",
 	).
 		Scan(&process, &s.Version, &s.Major); err != nil {
-		return s, fmt.Errorf("ask the database for its version: %w", err)
+		return s, say.Errorf("ask the database for its version: %w", err)
 	}
 	if s.Major < OldestPostgreSQL {
-		return s, fmt.Errorf("PostgreSQL %s is too old: use version %d to %d", s.Version, OldestPostgreSQL, NewestPostgreSQL)
+		return s, say.Errorf("PostgreSQL %s is too old: use version %d to %d", s.Version, OldestPostgreSQL, NewestPostgreSQL)
 	}
 	if process == conn.PgConn().PID() {
 		return s, nil // no pooler: it would give its clients its own process numbers
 	}
 	if err := conn.Close(ctx); err != nil {
-		return s, fmt.Errorf("close a session: %w", err)
+		return s, say.Errorf("close a session: %w", err)
 	}
 	return s, keepsSessions(ctx, url)
 }
@@ -77,7 +77,7 @@ const (
 
 // errUnsure means that the observation does not prove anything about a pooler, because a lost connection looks the
 // same.
-var errUnsure = errors.New(
+var errUnsure = say.New(
 	"connections were lost while the connection pooler in front of PostgreSQL was examined, or lead to different " +
 		"servers: try again",
 )
@@ -140,14 +140,14 @@ func lookAtSessions(ctx context.Context, url string) error {
 	var holder int
 	var since string // together with the number it identifies a process across servers
 	if err := owner.QueryRow(ctx, take, class).Scan(&holder, &since); err != nil {
-		return fmt.Errorf("ask the connection pooler for a session: %w", err)
+		return say.Errorf("ask the connection pooler for a session: %w", err)
 	}
 	look := func(ctx context.Context, from *pgx.Conn) (s sight, err error) {
 		const question = `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND extract(epoch FROM backend_start)::text = $3),
 			pg_backend_pid() = $1, EXISTS (SELECT FROM pg_locks
 			WHERE locktype = 'advisory' AND pid = $1 AND classid::bigint = $2 AND objid::bigint = $1 AND objsubid = 2)`
 		if err := from.QueryRow(ctx, question, holder, class, since).Scan(&s.lives, &s.met, &s.held); err != nil {
-			return s, fmt.Errorf("ask the connection pooler for a session: %w", err)
+			return s, say.Errorf("ask the connection pooler for a session: %w", err)
 		}
 		return s, nil
 	}
@@ -174,7 +174,7 @@ func lookAtSessions(ctx context.Context, url string) error {
 	lost = cmp.Or(lost, own.owner())
 	switch {
 	case waited && lost == nil:
-		return fmt.Errorf("the connection pooler gave no second connection within %s: raise its pool size", sessionPatience)
+		return say.Errorf("the connection pooler gave no second connection within %s: raise its pool size", sessionPatience)
 	case waited || lost != nil:
 		return cmp.Or(err, lost)
 	case seen.met:
@@ -183,7 +183,7 @@ func lookAtSessions(ctx context.Context, url string) error {
 		return errUnsure
 	}
 	if err := owner.Close(ctx); err != nil {
-		return fmt.Errorf("close a session: %w", err)
+		return say.Errorf("close a session: %w", err)
 	}
 	for deadline := time.Now().Add(sessionPatience / 2); seen.held && time.Now().Before(deadline); {
 		if err := wait.For(ctx, 20*time.Millisecond); err != nil {
@@ -205,7 +205,7 @@ func lookAtSessions(ctx context.Context, url string) error {
 	defer next.Close(context.WithoutCancel(ctx))
 	seen, err = look(ctx, next)
 	if err = cmp.Or(err, seen.heir()); err == nil && seen.held {
-		err = fmt.Errorf("a session keeps its lock for %s after its client has disconnected: the connection pooler must "+
+		err = say.Errorf("a session keeps its lock for %s after its client has disconnected: the connection pooler must "+
 			"reset it (server_reset_query = DISCARD ALL) and must reach the server", sessionPatience/2)
 	}
 	return err
@@ -235,7 +235,7 @@ func Coordinator(ctx context.Context, entry, nodes connect.Source) (connect.Sour
 	case errors.Is(err, pgx.ErrNoRows): // entry is the coordinator, or knows none
 		return entry, nil
 	case err != nil:
-		return nil, fmt.Errorf("ask for the coordinator of the cluster: %w", err)
+		return nil, say.Errorf("ask for the coordinator of the cluster: %w", err)
 	}
 	return atNode(entry, nodes, host, uint16(port)), nil
 }

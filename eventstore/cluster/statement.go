@@ -160,13 +160,13 @@ func (p *Piece) Text(sql string) (string, error) {
 	}
 	for _, table := range t.tables {
 		if p.parts[table] == "" {
-			return "", fmt.Errorf("table %s is marked, and is not distributed: %s", table, sql)
+			return "", fmt.Errorf("table %s is marked, and is not distributed: %s", table, sql) //nolint:forbidigo // a bug
 		}
 	}
 	if table, found := Unmarked(t.text(func(table string) string { return "{" + table + "}" }), func(name string) bool {
 		return p.parts[strings.TrimPrefix(name, "public.")] != ""
 	}); found {
-		return "", fmt.Errorf("write {%s} and declare the statement with cluster.SQL: %s", table, sql)
+		return "", fmt.Errorf("write {%s} and declare the statement with cluster.SQL: %s", table, sql) //nolint:forbidigo // a bug
 	}
 	text := t.text(func(table string) string { return p.parts[table] })
 	p.statements.mu.Lock()

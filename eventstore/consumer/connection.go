@@ -5,13 +5,13 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -76,7 +76,7 @@ func (b *beginner) BeginTx(ctx context.Context, options *sql.TxOptions) (*sql.Tx
 			err = tx.Commit()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("begin: %w", err)
+			return nil, say.Errorf("begin: %w", err)
 		}
 		b.begin = Query{}
 	}
@@ -101,7 +101,7 @@ func (c nodeConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	c.topic.piece = piece
 	conn, err := limitedConnector{stdlib.GetPoolConnector(pool), piece, c.nodes}.Connect(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the node of shard %d: %w", c.shard, err)
+		return nil, say.Errorf("connect to the node of shard %d: %w", c.shard, err)
 	}
 	return conn, nil
 }

@@ -133,7 +133,7 @@ type Consumer struct {
 // New returns a Consumer. Run starts it.
 func New(c Config) (*Consumer, error) {
 	if c.Name == "" || c.Pool == nil || c.Pool.Config().MaxConns < 2 || len(c.Sources) == 0 || c.Log == nil {
-		return nil, errors.New("a consumer needs Name, Pool of at least two connections, Sources and Log")
+		return nil, errors.New("a consumer needs Name, Pool of at least two connections, Sources and Log") //nolint:forbidigo // a bug
 	}
 	c.Poll, c.Gather = cmp.Or(c.Poll, time.Second), cmp.Or(c.Gather, apart)
 	k := &Consumer{Config: c}
@@ -185,7 +185,7 @@ func (c *Consumer) Run(ctx context.Context) {
 		err := c.route(ctx)
 		if ctx.Err() == nil { // starting failed
 			if err == nil {
-				err = errors.New("the router has ended by itself")
+				err = errors.New("the router has ended by itself") //nolint:forbidigo // logged
 			}
 			_ = wait.For(ctx, c.failed("start", err, failures))
 		}
@@ -282,7 +282,7 @@ type topic struct {
 
 // errForgotten means that the row is behind the position that the last page reached. The commit failed, which the
 // library only logs, or the database lost it in a crash.
-var errForgotten = errors.New("the position that the last page reached was lost")
+var errForgotten = errors.New("the position that the last page reached was lost") //nolint:forbidigo // logged
 
 // read is the middleware that reads the page into the message.
 func (t *topic) read(next message.HandlerFunc) message.HandlerFunc {
@@ -409,7 +409,7 @@ func (t *topic) UnmarshalMessage(row watermillsql.Scanner) (r watermillsql.Row, 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.position, err = t.Scan(row); err != nil {
-		return r, fmt.Errorf("claim: %w", err)
+		return r, fmt.Errorf("claim: %w", err) //nolint:forbidigo // logged
 	}
 	m := message.NewMessage(fmt.Sprintf("%s.%d", t.name, t.position), nil) // read, the middleware, adds the payload
 	middleware.SetCorrelationID(m.UUID, m)
@@ -426,7 +426,7 @@ func (t *topic) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelR
 
 // InsertQuery implements watermillsql.SchemaAdapter.
 func (t *topic) InsertQuery(string, message.Messages) (Query, error) {
-	return Query{}, errors.New("only the ledger appends events")
+	return Query{}, errors.New("only the ledger appends events") //nolint:forbidigo // a bug
 }
 
 // SchemaInitializingQueries implements both adapters.

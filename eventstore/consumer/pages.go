@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
@@ -98,7 +98,7 @@ var eventForm = strictjson.FormOf[event]()
 // Read implements Source. The metadata contains the shard and the positions of the first and the last event.
 func (p *Pages) Read(tx *sql.Tx, page *Message) error {
 	failed := func(err error) error {
-		return fmt.Errorf("read events of shard %d after %d: %w", p.Shard, p.position, err)
+		return say.Errorf("read events of shard %d after %d: %w", p.Shard, p.position, err)
 	}
 	rows, err := tx.QueryContext(page.Context(), readPages, p.Shard, p.position, p.limit)
 	if err != nil {
@@ -115,7 +115,7 @@ func (p *Pages) Read(tx *sql.Tx, page *Message) error {
 			return failed(err)
 		}
 		if e.Position != last+1 {
-			return fmt.Errorf("shard %d has no event at position %d: the log was damaged", p.Shard, last+1)
+			return say.Errorf("shard %d has no event at position %d: the log was damaged", p.Shard, last+1)
 		}
 		copy(e.Organization[:], organization)
 		copy(e.ID[:], id)
@@ -128,7 +128,7 @@ func (p *Pages) Read(tx *sql.Tx, page *Message) error {
 	}
 	p.length = len(page.Payload)
 	if last == p.position {
-		return fmt.Errorf("shard %d has no event after position %d, but its head says %d: %w",
+		return say.Errorf("shard %d has no event after position %d, but its head says %d: %w",
 			p.Shard, p.position, p.head, history.ErrDamaged)
 	}
 	for name, value := range map[string]int64{"shard": int64(p.Shard), "first": p.position + 1, "last": last} {
@@ -151,10 +151,10 @@ func Events(page *Message) (events []domain.Event, err error) {
 			err = json.Unmarshal(line, &e)
 		}
 		if err == nil && !e.Type.Known() {
-			err = fmt.Errorf("event type %q is not known to this program", e.Type)
+			err = say.Errorf("event type %q is not known to this program", e.Type)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("event %d of page %s: %w", len(events)+1, page.UUID, err)
+			return nil, say.Errorf("event %d of page %s: %w", len(events)+1, page.UUID, err)
 		}
 		events = append(events, domain.Event{
 			Shard: e.Organization.Shard(), Position: e.Position, Organization: e.Organization, Sequence: e.Sequence,
@@ -196,7 +196,7 @@ func ReadLag(ctx context.Context, pool *pgxpool.Pool, name string) (map[domain.S
 		lag[shard] = l
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("lag of consumer %s: %w", name, err)
+		return nil, say.Errorf("lag of consumer %s: %w", name, err)
 	}
 	return lag, nil
 }

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -19,6 +18,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -71,9 +71,9 @@ func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
 		want := t.position + 1 + int64(i)
 		switch {
 		case t.organization.IsZero() && events[i].Position != want:
-			return nil, fmt.Errorf("shard %d has no event at position %d: the log was damaged", t.shard, want)
+			return nil, say.Errorf("shard %d has no event at position %d: the log was damaged", t.shard, want)
 		case !t.organization.IsZero() && events[i].Sequence != want:
-			return nil, fmt.Errorf("organization %s has no event of sequence %d: the log was damaged", t.organization, want)
+			return nil, say.Errorf("organization %s has no event of sequence %d: the log was damaged", t.organization, want)
 		}
 	}
 	t.position += int64(len(events))
@@ -92,7 +92,7 @@ func readRows[E any](
 	rows, _ := from.Query(ctx, sql, args...) // rows carry its error
 	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (E, error) { return scan(row, shard) })
 	if err != nil {
-		return nil, fmt.Errorf("read events of shard %d after %d: %w", shard, after, err)
+		return nil, say.Errorf("read events of shard %d after %d: %w", shard, after, err)
 	}
 	return events, nil
 }
@@ -100,14 +100,14 @@ func readRows[E any](
 // scanEvent scans a row that must hold a valid event.
 func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error) {
 	e, err := scanRow(row, shard)
-	if err == nil && e.Fault != "" {
-		err = fmt.Errorf("there is no event but %s: %w", e.Fault, ErrDamaged)
+	if err == nil && e.Fault.Format != "" {
+		err = say.Errorf("there is no event but %s: %w", e.Fault, ErrDamaged)
 	}
 	if err == nil {
 		e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data)
 	}
 	if err != nil {
-		return e.Event, fmt.Errorf("position %d: %w", e.Position, err)
+		return e.Event, say.Errorf("position %d: %w", e.Position, err)
 	}
 	return e.Event, nil
 }
@@ -116,7 +116,7 @@ var readHashes = cluster.SQL(`SELECT position, hash FROM {events} WHERE shard = 
 	LIMIT $3`)
 
 // ErrDamaged means that events are missing or were changed.
-var ErrDamaged = errors.New("the log was damaged")
+var ErrDamaged = say.New("the log was damaged")
 
 // Hashes reads the leaf hashes of up to limit events of a shard after a position, without the events.
 func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, limit int) ([][32]byte, error) {
@@ -126,15 +126,15 @@ func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, 
 	var hash []byte
 	if _, err := pgx.ForEachRow(rows, []any{&position, &hash}, func() error {
 		if want := after + 1 + int64(len(hashes)); position != want {
-			return fmt.Errorf("there is no event at position %d: %w", want, ErrDamaged)
+			return say.Errorf("there is no event at position %d: %w", want, ErrDamaged)
 		}
 		if len(hash) != 32 {
-			return fmt.Errorf("event at position %d: its hash has the wrong length: %w", position, ErrDamaged)
+			return say.Errorf("event at position %d: its hash has the wrong length: %w", position, ErrDamaged)
 		}
 		hashes = append(hashes, [32]byte(hash))
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("read hashes of shard %d: %w", shard, err)
+		return nil, say.Errorf("read hashes of shard %d: %w", shard, err)
 	}
 	return hashes, nil
 }
@@ -174,14 +174,14 @@ func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end B
 				ctx, cluster.SQL("SELECT position, occurred_at FROM {shard_heads} WHERE shard = $1"), s.Shard,
 			).Scan(&end.Position, &end.OccurredAt)
 			if end.Missing = errors.Is(err, pgx.ErrNoRows); err != nil && !end.Missing {
-				return fmt.Errorf("read the head of shard %d: %w", s.Shard, err)
+				return say.Errorf("read the head of shard %d: %w", s.Shard, err)
 			}
 			sql, args := cluster.SQL("SELECT count(*) FROM {texts} WHERE shard = $1"), []any{s.Shard}
 			if !s.Organization.IsZero() {
 				sql, args = sql+" AND organization_id = $2", append(args, s.Organization)
 			}
 			if err := tx.QueryRow(ctx, sql, args...).Scan(&end.Texts); err != nil {
-				return fmt.Errorf("count the texts of shard %d: %w", s.Shard, err)
+				return say.Errorf("count the texts of shard %d: %w", s.Shard, err)
 			}
 			return s.pages(ctx, tx, 1, take)
 		})
@@ -243,7 +243,7 @@ func (s Reader) Length(ctx context.Context) (n int64, err error) {
 		), append(args, s.Organization)
 	}
 	if err := s.Pool.QueryRow(ctx, sql, args...).Scan(&n); err != nil {
-		return 0, fmt.Errorf("read the length of shard %d: %w", s.Shard, err)
+		return 0, say.Errorf("read the length of shard %d: %w", s.Shard, err)
 	}
 	return max(0, n-max(0, s.After)), nil
 }
@@ -274,11 +274,11 @@ func scanRow(row pgx.CollectableRow, shard domain.Shard) (audit.Event, error) {
 	e.OccurredAt = at.Time.UTC()
 	switch {
 	case at.InfinityModifier != pgtype.Finite:
-		e.Fault, e.OccurredAt = "one whose time is infinite", time.Time{}
+		e.Fault, e.OccurredAt = say.Sentencef("one whose time is infinite"), time.Time{}
 	case copy(e.Nonce[:], nonce) != len(nonce) || len(nonce) != len(e.Nonce):
-		e.Fault = fmt.Sprintf("one with a nonce of %d bytes", len(nonce))
+		e.Fault = say.Sentencef("one with a nonce of %d bytes", len(nonce))
 	case copy(e.Hash[:], hash) != len(hash) || len(hash) != len(e.Hash):
-		e.Fault = fmt.Sprintf("one with a hash of %d bytes", len(hash))
+		e.Fault = say.Sentencef("one with a hash of %d bytes", len(hash))
 	}
 	return e, nil
 }
@@ -323,7 +323,7 @@ func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Even
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("read texts of shard %d: %w", s.Shard, err)
+		return say.Errorf("read texts of shard %d: %w", s.Shard, err)
 	}
 	return nil
 }
@@ -355,7 +355,7 @@ func StillPresent(
 				}
 				return nil
 			}); err != nil {
-				return nil, fmt.Errorf("look for erased texts of shard %d: %w", shard, err)
+				return nil, say.Errorf("look for erased texts of shard %d: %w", shard, err)
 			}
 		}
 	}
@@ -377,7 +377,7 @@ func Misplaced(ctx context.Context, pool *pgxpool.Pool, tables []string, shards 
 		if err := pool.QueryRow(
 			ctx, "SELECT count(*) FROM "+name+" WHERE shard < 0 OR shard >= $1", shards,
 		).Scan(&n); err != nil {
-			return nil, fmt.Errorf("look for stray rows of %s: %w", table, err)
+			return nil, say.Errorf("look for stray rows of %s: %w", table, err)
 		}
 		if n > 0 {
 			stray[table] = n
@@ -392,9 +392,14 @@ type HeadError struct {
 	Head, Last int64 // positions of the head and of the last event
 }
 
-func (e HeadError) Error() string {
-	return fmt.Sprintf("shard %d: its head says position %d, its last event is %d", e.Shard, e.Head, e.Last)
+func (e HeadError) sentence() say.Sentence {
+	return say.Sentencef("shard %d: its head says position %d, its last event is %d", e.Shard, e.Head, e.Last)
 }
+
+func (e HeadError) Error() string { return e.sentence().String() }
+
+// Say implements say.Phrase.
+func (e HeadError) Say(c say.Catalogue) (string, bool) { return e.sentence().Say(c) }
 
 // CheckHeads compares every shard head with the last event of its log. It returns a HeadError for each head that
 // differs. After any other error, nothing is known about them.
@@ -410,7 +415,7 @@ func CheckHeads(ctx context.Context, pool *pgxpool.Pool) error {
 		return e, err
 	})
 	if err != nil {
-		return fmt.Errorf("check shard heads: %w", err)
+		return say.Errorf("check shard heads: %w", err)
 	}
 	return errors.Join(faults...)
 }

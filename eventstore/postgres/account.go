@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"integrityledger/domain/say"
 )
 
 // account is the user that PostgreSQL runs as. PostgreSQL refuses to run as root.
@@ -44,7 +46,7 @@ func accountFor(l layout) (account, error) {
 	case err != nil:
 		return account{}, err
 	case self.uid == 0 && uid == 0:
-		return account{}, fmt.Errorf(
+		return account{}, say.Errorf(
 			"%s belongs to root, and PostgreSQL refuses to run as root: give it to the user who should run it (chown -R "+
 				"postgres %s)",
 			l.data, l.data,
@@ -52,7 +54,7 @@ func accountFor(l layout) (account, error) {
 	case self.uid == 0:
 		return account{uid: uid, gid: gid, other: true}, nil
 	case self.uid != uid:
-		return account{}, fmt.Errorf("%s belongs to user %s: run this as that user or as root", l.data, userName(uid))
+		return account{}, say.Errorf("%s belongs to user %s: run this as that user or as root", l.data, userName(uid))
 	default:
 		return self, nil
 	}
@@ -86,7 +88,7 @@ func nameless(dir string) (account, error) {
 			return account{uid: uid, gid: uid, other: true}, nil
 		}
 	}
-	return account{}, errors.New(
+	return account{}, say.New(
 		"PostgreSQL refuses to run as root, and there is no user for it: create one (useradd --system integrity), or run " +
 			"this as an ordinary user",
 	)
@@ -111,7 +113,7 @@ func borrowed() (account, error) {
 			return a, nil
 		}
 	}
-	return account{}, errors.New(
+	return account{}, say.New(
 		"initdb requires a user with a name: create one (useradd --system integrity) and give it the data directory (chown " +
 			"integrity), or run this as an ordinary user",
 	)
@@ -140,7 +142,7 @@ func (a account) sharedUser() string {
 func ownerOf(path string) (uid, gid int, err error) {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return 0, 0, fmt.Errorf("owner: %w", err)
+		return 0, 0, say.Errorf("owner: %w", err)
 	}
 	stat := info.Sys().(*syscall.Stat_t) // always, on Linux
 	return int(stat.Uid), int(stat.Gid), nil
@@ -165,7 +167,7 @@ func (a account) give(path string) error {
 		return nil
 	}
 	if err := os.Lchown(path, a.uid, a.gid); err != nil {
-		return fmt.Errorf("change the owner to user %s: %w", userName(a.uid), err)
+		return say.Errorf("change the owner to user %s: %w", userName(a.uid), err)
 	}
 	return nil
 }
@@ -182,7 +184,7 @@ func (a account) reach(dir string) error {
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("PostgreSQL runs as user %s, who may not pass through %s to reach %s: choose a directory that "+
+			return say.Errorf("PostgreSQL runs as user %s, who may not pass through %s to reach %s: choose a directory that "+
 				"user can reach (INTEGRITY_DATA_DIR, for example /var/lib/integrity)",
 				userName(a.uid), parent, dir)
 		}
@@ -195,10 +197,10 @@ func (a account) reach(dir string) error {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("data directory: %w", err)
+		return say.Errorf("data directory: %w", err)
 	}
 	if err := os.Chmod(dir, info.Mode().Perm()|0o111); err != nil {
-		return fmt.Errorf("let user %s pass: %w", userName(a.uid), err)
+		return say.Errorf("let user %s pass: %w", userName(a.uid), err)
 	}
 	return nil
 }
@@ -206,7 +208,7 @@ func (a account) reach(dir string) error {
 func (a account) canSearch(dir string) (bool, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return false, fmt.Errorf("data directory: %w", err)
+		return false, say.Errorf("data directory: %w", err)
 	}
 	uid, gid, err := ownerOf(dir)
 	if err != nil {
@@ -230,11 +232,11 @@ func (a account) privateDir(path string) error {
 		return a.give(path)
 	}
 	if !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("socket directory: %w", err)
+		return say.Errorf("socket directory: %w", err)
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		return fmt.Errorf("socket directory: %w", err)
+		return say.Errorf("socket directory: %w", err)
 	}
 	uid, _, err := ownerOf(path)
 	if err != nil {
@@ -248,7 +250,7 @@ func (a account) privateDir(path string) error {
 		uid = a.uid
 	}
 	if !info.IsDir() || uid != a.uid || info.Mode().Perm() != 0o700 {
-		return fmt.Errorf("%s is not a directory of mode 0700 that belongs to user %s: remove it", path, userName(a.uid))
+		return say.Errorf("%s is not a directory of mode 0700 that belongs to user %s: remove it", path, userName(a.uid))
 	}
 	return nil
 }
@@ -269,7 +271,7 @@ func restrict(l layout, a account, disposable bool) error {
 		if name, err := systemName(uid); err == nil {
 			fmt.Fprintf(&users, "%s %s %s\n", peerMap, quoted(name), quoted(superuser))
 		} else if uid == os.Geteuid() {
-			return fmt.Errorf(
+			return say.Errorf(
 				"this process runs as a user without a name (%w), but PostgreSQL admits users by name: give user %d a line in "+
 					"/etc/passwd, or run this as another user",
 				err, uid,
@@ -306,7 +308,7 @@ func systemName(uid int) (string, error) {
 func replaceFile(path, text string, a account) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600, never an existing file
 	if err != nil {
-		return fmt.Errorf("say who may connect: %w", err)
+		return say.Errorf("say who may connect: %w", err)
 	}
 	_, err = f.WriteString(text)
 	if err == nil && a.other {
@@ -316,7 +318,7 @@ func replaceFile(path, text string, a account) (err error) {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("say who may connect: %w", errors.Join(err, os.Remove(f.Name())))
+		return say.Errorf("say who may connect: %w", errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
 }

@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,9 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"integrityledger/eventstore/wait"
-
 	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain/say"
+	"integrityledger/eventstore/wait"
 )
 
 const (
@@ -48,7 +47,7 @@ func configureArchive(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("configure WAL archiving: %w", err)
+		return say.Errorf("configure WAL archiving: %w", err)
 	}
 	return nil
 }
@@ -57,7 +56,7 @@ func configureArchive(ctx context.Context, conn *pgx.Conn) error {
 func forgetArchive(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return say.Errorf("connect: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	for _, statement := range []string{
@@ -67,7 +66,7 @@ func forgetArchive(ctx context.Context, url string) error {
 		"ALTER SYSTEM SET archive_command = '" + noArchive + "'",
 	} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("disable WAL archiving: %w", err)
+			return say.Errorf("disable WAL archiving: %w", err)
 		}
 	}
 	return nil
@@ -84,9 +83,9 @@ func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
 		Scan(&mode, &library, &dir)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("read the settings of WAL archiving: %w", err)
+		return "", say.Errorf("read the settings of WAL archiving: %w", err)
 	case mode != "on":
-		return "", errors.New(
+		return "", say.New(
 			"this PostgreSQL was started by an older program without WAL archiving: restart the service, then back up",
 		)
 	case library == "":
@@ -111,31 +110,31 @@ func (s *Server) useArchive(
 	here := current != "" && filepath.Dir(current) == all
 	if current != "" && !here && !cfg.Move {
 		return "",
-			fmt.Errorf("changes are already archived in %s: back up to %s, or move the archive here (--move); older backups "+
+			say.Errorf("changes are already archived in %s: back up to %s, or move the archive here (--move); older backups "+
 				"can then be restored only up to now",
 				current, filepath.Dir(filepath.Dir(current)))
 	}
 	if newest != "" && (!here || filepath.Base(current) != newest) && !cfg.Replaces {
 		return "",
-			fmt.Errorf("another data directory of this ledger was last backed up to %s: if this one is a trial restore, name "+
+			say.Errorf("another data directory of this ledger was last backed up to %s: if this one is a trial restore, name "+
 				"another directory; if the other is permanently stopped, add --replaces", root)
 	}
 	if here {
 		return current, nil
 	}
 	if err := makeDir(all); err != nil {
-		return "", fmt.Errorf("archive: %w", err)
+		return "", say.Errorf("archive: %w", err)
 	}
 	// Use a random name: two ledgers restored from one backup write segments with equal names.
 	dir := filepath.Join(all, strings.ToLower(rand.Text()[:16]))
 	if err := s.account.reach(all); err != nil {
-		return "", fmt.Errorf("archive: %w", err)
+		return "", say.Errorf("archive: %w", err)
 	}
 	if err := s.account.privateDir(dir); err != nil {
-		return "", fmt.Errorf("archive: %w", err)
+		return "", say.Errorf("archive: %w", err)
 	}
 	if _, err := conn.Exec(ctx, "LOAD 'basic_archive'"); err != nil {
-		return "", fmt.Errorf(
+		return "", say.Errorf(
 			"PostgreSQL's own archiving module is missing (Debian: part of postgresql-%d; elsewhere install "+
 				"postgresql-contrib): %w",
 			s.program.major, err,
@@ -150,7 +149,7 @@ func (s *Server) useArchive(
 		"SELECT pg_reload_conf()",
 	} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
-			return "", fmt.Errorf("switch archiving on: %w", err)
+			return "", say.Errorf("switch archiving on: %w", err)
 		}
 	}
 	return dir, nil
@@ -163,10 +162,10 @@ func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive strin
 	for {
 		// Switch to another segment each time: the archiver may have discarded the last one before it learned of the archive.
 		if _, err := conn.Exec(ctx, "SELECT pg_create_restore_point('integrity backup')"); err != nil {
-			return fmt.Errorf("archive: %w", err)
+			return say.Errorf("archive: %w", err)
 		}
 		if err := conn.QueryRow(ctx, "SELECT pg_walfile_name(pg_switch_wal())").Scan(&segment); err != nil {
-			return fmt.Errorf("archive: %w", err)
+			return say.Errorf("archive: %w", err)
 		}
 		for again := time.Now().Add(10 * time.Second); time.Now().Before(again); {
 			if _, err := os.Stat(filepath.Join(archive, segment)); err == nil {
@@ -175,14 +174,14 @@ func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive strin
 			// When archive_library changes, the archiver exits. The postmaster starts another at the earliest ten seconds after
 			// the last start (PGARCH_RESTART_INTERVAL), when something wakes it, such as a connection.
 			if err := ping(ctx, s.URL("postgres")); err != nil {
-				return fmt.Errorf("archive: %w", err)
+				return say.Errorf("archive: %w", err)
 			}
 			if err := wait.For(ctx, 100*time.Millisecond); err != nil {
 				return err
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf(
+			return say.Errorf(
 				"%s did not arrive in the archive %s within %s: see postgres.log in the data directory", segment, archive,
 				archivePatience,
 			)
@@ -205,18 +204,18 @@ func segmentNumber(name string) (n uint64, ok bool) {
 func checkArchive(archive, first string) (last string, err error) {
 	from, ok := segmentNumber(first)
 	if !ok {
-		return "", fmt.Errorf("%q is not a WAL segment", first)
+		return "", say.Errorf("%q is not a WAL segment", first)
 	}
 	entries, err := os.ReadDir(archive)
 	if err != nil {
-		return "", fmt.Errorf("archive: %w", err)
+		return "", say.Errorf("archive: %w", err)
 	}
 	next := from
 	for _, e := range entries { // in the order of their names
 		switch n, ok := segmentNumber(e.Name()); {
 		case !ok || n < from:
 		case n != next:
-			return "", fmt.Errorf(
+			return "", say.Errorf(
 				"the archive %s has %s, but lacks a segment before it: find it, or restore another backup (--backup)", archive,
 				e.Name(),
 			)
@@ -226,7 +225,7 @@ func checkArchive(archive, first string) (last string, err error) {
 		}
 	}
 	if last == "" {
-		return "", fmt.Errorf(
+		return "", say.Errorf(
 			"the archive %s lacks %s, which the backup needs: find it, or restore another backup (--backup)", archive, first,
 		)
 	}

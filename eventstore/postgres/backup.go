@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,9 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"integrityledger/eventstore/wait"
-
 	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain/say"
+	"integrityledger/eventstore/wait"
 )
 
 const (
@@ -88,7 +88,7 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 	}
 	conn, err := pgx.Connect(ctx, s.URL(Database))
 	if err != nil {
-		return b, fmt.Errorf("connect: %w", err)
+		return b, say.Errorf("connect: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	b = Backup{Format: backupFormat, PostgreSQL: s.program.major}
@@ -141,7 +141,7 @@ func (s *Server) archiveFor(
 // copyBase copies the data directory to part and verifies the copy.
 func (s *Server) copyBase(ctx context.Context, conn *pgx.Conn, b *Backup, part, archive string) (err error) {
 	if err := os.Mkdir(part, 0o700); err != nil {
-		return fmt.Errorf("backup: %w", err)
+		return say.Errorf("backup: %w", err)
 	}
 	data := filepath.Join(part, backupData)
 	if err := run(ctx, s.program, "pg_basebackup", "--pgdata="+data, "--dbname="+s.URL(Database), "--format=plain",
@@ -186,10 +186,10 @@ func noTablespaces(ctx context.Context, conn *pgx.Conn) error {
 		ctx,
 		"SELECT coalesce(string_agg(spcname, ', '), '') FROM pg_tablespace WHERE spcname NOT IN ('pg_default', 'pg_global')",
 	).Scan(&names); err != nil {
-		return fmt.Errorf("look for tablespaces: %w", err)
+		return say.Errorf("look for tablespaces: %w", err)
 	}
 	if names != "" {
-		return fmt.Errorf(
+		return say.Errorf(
 			"the database has tablespaces (%s), which are not backed up: move their tables back and drop them, or "+
 				"back up with pgBackRest",
 			names,
@@ -202,7 +202,7 @@ func noTablespaces(ctx context.Context, conn *pgx.Conn) error {
 // archive of the newest backup, empty if no backup exists.
 func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system, newest string, err error) {
 	if err := conn.QueryRow(ctx, "SELECT system_identifier::text FROM pg_control_system()").Scan(&system); err != nil {
-		return "", "", fmt.Errorf("ask for the system identifier: %w", err)
+		return "", "", say.Errorf("ask for the system identifier: %w", err)
 	}
 	all, err := Backups(root)
 	if err != nil {
@@ -210,7 +210,7 @@ func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system, newes
 	}
 	for _, b := range all {
 		if b.System != system {
-			return "", "", fmt.Errorf(
+			return "", "", say.Errorf(
 				"%s holds backups of another ledger (%s): name another directory", root, filepath.Base(b.Dir),
 			)
 		}
@@ -228,7 +228,7 @@ func Archiving(ctx context.Context, conn *pgx.Conn) (dir string, failing string,
 	err = conn.QueryRow(ctx, `SELECT CASE WHEN last_failed_time > coalesce(last_archived_time, '-infinity')
 		THEN last_failed_wal || ' failed at ' || last_failed_time ELSE '' END FROM pg_stat_archiver`).Scan(&failing)
 	if err != nil {
-		return dir, "", fmt.Errorf("ask how archiving stands: %w", err)
+		return dir, "", say.Errorf("ask how archiving stands: %w", err)
 	}
 	return dir, failing, nil
 }
@@ -237,18 +237,18 @@ func Archiving(ctx context.Context, conn *pgx.Conn) (dir string, failing string,
 func (b *Backup) complete(part string) error {
 	text, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
-		return fmt.Errorf("backup: %w", err)
+		return say.Errorf("backup: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(part, backupFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("backup: %w", err)
+		return say.Errorf("backup: %w", err)
 	}
 	_, err = f.Write(append(text, '\n'))
 	if err := errors.Join(err, f.Sync(), f.Close(), syncDir(part)); err != nil {
-		return fmt.Errorf("backup: %w", err)
+		return say.Errorf("backup: %w", err)
 	}
 	if err := os.Rename(part, b.Dir); err != nil {
-		return fmt.Errorf("backup: %w", err)
+		return say.Errorf("backup: %w", err)
 	}
 	return syncDir(filepath.Dir(b.Dir))
 }
@@ -257,7 +257,7 @@ func (b *Backup) complete(part string) error {
 func Backups(dir string) ([]Backup, error) {
 	entries, err := os.ReadDir(dir) // sorted by name, and so by time
 	if err != nil {
-		return nil, fmt.Errorf("backups: %w", err)
+		return nil, say.Errorf("backups: %w", err)
 	}
 	var found []Backup
 	for _, e := range entries {
@@ -267,13 +267,13 @@ func Backups(dir string) ([]Backup, error) {
 		b := Backup{Dir: filepath.Join(dir, e.Name())}
 		text, err := os.ReadFile(filepath.Join(b.Dir, backupFile))
 		if err != nil {
-			return nil, fmt.Errorf("backup %s: %w", e.Name(), err)
+			return nil, say.Errorf("backup %s: %w", e.Name(), err)
 		}
 		if err := json.Unmarshal(text, &b); err != nil {
-			return nil, fmt.Errorf("backup %s: %s: %w", e.Name(), backupFile, err)
+			return nil, say.Errorf("backup %s: %s: %w", e.Name(), backupFile, err)
 		}
 		if b.Format != backupFormat {
-			return nil, fmt.Errorf("backup %s has format %d: this program knows format %d", e.Name(), b.Format, backupFormat)
+			return nil, say.Errorf("backup %s has format %d: this program knows format %d", e.Name(), b.Format, backupFormat)
 		}
 		found = append(found, b)
 	}
@@ -290,7 +290,7 @@ func prune(ctx context.Context, p programs, root string, keep int, current strin
 	for _, old := range all[:len(all)-len(kept)] {
 		// A backup must not look complete while it is being removed.
 		if err := os.Rename(old.Dir, old.Dir+unfinished); err != nil {
-			return fmt.Errorf("remove an old backup: %w", err)
+			return say.Errorf("remove an old backup: %w", err)
 		}
 	}
 	if err := removeUnfinished(root); err != nil {
@@ -302,7 +302,7 @@ func prune(ctx context.Context, p programs, root string, keep int, current strin
 	}
 	entries, err := os.ReadDir(filepath.Join(root, archives))
 	if err != nil {
-		return fmt.Errorf("remove old WAL: %w", err)
+		return say.Errorf("remove old WAL: %w", err)
 	}
 	for _, e := range entries {
 		archive := filepath.Join(root, archives, e.Name())
@@ -313,7 +313,7 @@ func prune(ctx context.Context, p programs, root string, keep int, current strin
 			err = os.RemoveAll(archive)
 		}
 		if err != nil {
-			return fmt.Errorf("remove old WAL: %w", err)
+			return say.Errorf("remove old WAL: %w", err)
 		}
 	}
 	return nil
@@ -327,7 +327,7 @@ func backupRoot(dir string) (root string, err error) {
 		root, err = filepath.EvalSymlinks(root)
 	}
 	if err != nil {
-		return "", fmt.Errorf("directory of backups: %w", err)
+		return "", say.Errorf("directory of backups: %w", err)
 	}
 	return root, nil
 }
@@ -336,10 +336,10 @@ func backupRoot(dir string) (root string, err error) {
 func lockBackups(root string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(root, backupLock), os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("directory of backups: %w", err)
+		return nil, say.Errorf("directory of backups: %w", err)
 	}
 	if err := flock(f); err != nil {
-		return nil, errors.Join(fmt.Errorf("another backup into %s is running: %w", root, err), f.Close())
+		return nil, errors.Join(say.Errorf("another backup into %s is running: %w", root, err), f.Close())
 	}
 	return f, nil
 }
@@ -348,11 +348,11 @@ func lockBackups(root string) (*os.File, error) {
 func removeUnfinished(root string) error {
 	left, err := filepath.Glob(filepath.Join(root, "*Z"+unfinished))
 	if err != nil {
-		return fmt.Errorf("unfinished backups: %w", err)
+		return say.Errorf("unfinished backups: %w", err)
 	}
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove an unfinished backup: %w", err)
+			return say.Errorf("remove an unfinished backup: %w", err)
 		}
 	}
 	return nil
@@ -361,11 +361,11 @@ func removeUnfinished(root string) error {
 func startSegment(data string) (string, error) {
 	label, err := os.ReadFile(filepath.Join(data, "backup_label"))
 	if err != nil {
-		return "", fmt.Errorf("backup: %w", err)
+		return "", say.Errorf("backup: %w", err)
 	}
 	match := regexp.MustCompile(labelStart).FindSubmatch(label)
 	if match == nil {
-		return "", errors.New("backup: backup_label does not say where the WAL begins")
+		return "", say.New("backup: backup_label does not say where the WAL begins")
 	}
 	return string(match[1]), nil
 }
@@ -373,7 +373,7 @@ func startSegment(data string) (string, error) {
 // clock returns the server's time, which recovery targets refer to.
 func clock(ctx context.Context, conn *pgx.Conn) (now time.Time, err error) {
 	if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
-		return now, fmt.Errorf("ask for the time: %w", err)
+		return now, say.Errorf("ask for the time: %w", err)
 	}
 	return now.UTC(), nil
 }
@@ -390,7 +390,7 @@ func size(dir string) (bytes int64, err error) {
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("backup: %w", err)
+		return 0, say.Errorf("backup: %w", err)
 	}
 	return bytes, nil
 }

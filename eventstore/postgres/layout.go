@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"integrityledger/domain/say"
 )
 
 const (
@@ -40,10 +41,10 @@ type layout struct {
 func newLayout(dir string) (layout, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return layout{}, fmt.Errorf("data directory %s: %w", dir, err)
+		return layout{}, say.Errorf("data directory %s: %w", dir, err)
 	}
 	if abs, err = filepath.EvalSymlinks(abs); err != nil {
-		return layout{}, fmt.Errorf("data directory: %w", err)
+		return layout{}, say.Errorf("data directory: %w", err)
 	}
 	l := layout{
 		dir:        abs,
@@ -60,7 +61,7 @@ func newLayout(dir string) (layout, error) {
 		l.socket = filepath.Join(os.TempDir(), "integrity-"+hex.EncodeToString(sum[:8]))
 		l.shared = true
 		if len(filepath.Join(l.socket, socketFile)) > maxSocketPath {
-			return layout{}, fmt.Errorf(
+			return layout{}, say.Errorf(
 				"neither %s nor the temp dir %s is short enough for a socket (%d bytes): set INTEGRITY_DATA_DIR to a shorter path",
 				abs, os.TempDir(), maxSocketPath,
 			)
@@ -84,24 +85,24 @@ func (l layout) majorVersion() (int, error) {
 	raw, err := os.ReadFile(filepath.Join(l.data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(l.data); err == nil {
-			return 0, fmt.Errorf(
+			return 0, say.Errorf(
 				"%s is not a PostgreSQL data directory (it has no PG_VERSION): move it away or set INTEGRITY_DATA_DIR", l.data,
 			)
 		}
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("version of the data directory: %w", err)
+		return 0, say.Errorf("version of the data directory: %w", err)
 	}
 	major, err := strconv.Atoi(strings.TrimSpace(string(raw)))
 	if err != nil {
-		return 0, fmt.Errorf("version of the data directory %s: %w", l.data, err)
+		return 0, say.Errorf("version of the data directory %s: %w", l.data, err)
 	}
 	return major, nil
 }
 
 // ErrNoRoom means that the disk of the data directory is full.
-var ErrNoRoom = errors.New("the disk of the data directory is full: free some space")
+var ErrNoRoom = say.New("the disk of the data directory is full: free some space")
 
 // noRoom is the size of a WAL segment. PostgreSQL stops if it cannot create one.
 const noRoom = 16 << 20
@@ -114,7 +115,7 @@ func (l layout) withoutRoom(err error) error {
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); free < noRoom || errors.Is(err, syscall.ENOSPC) ||
 		strings.Contains(err.Error(), "No space left on device") {
-		return fmt.Errorf("%w (%s, %d bytes free): %w", ErrNoRoom, l.dir, free, err)
+		return say.Errorf("%w (%s, %d bytes free): %w", ErrNoRoom, l.dir, free, err)
 	}
 	return err
 }
@@ -129,10 +130,10 @@ func socketURL(socket, database string) string {
 // or a pgdata.init that the next call removes. The caller must hold the lock.
 func initialize(ctx context.Context, l layout, a account, p programs, disposable bool) error {
 	if err := os.RemoveAll(l.unfinished); err != nil {
-		return fmt.Errorf("remove an unfinished initdb: %w", err)
+		return say.Errorf("remove an unfinished initdb: %w", err)
 	}
 	if err := os.Mkdir(l.unfinished, 0o700); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
+		return say.Errorf("make the data directory: %w", err)
 	}
 	if err := a.give(l.unfinished); err != nil {
 		return err
@@ -155,7 +156,7 @@ func initialize(ctx context.Context, l layout, a account, p programs, disposable
 		return err
 	}
 	if err := os.Rename(l.unfinished, l.data); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
+		return say.Errorf("make the data directory: %w", err)
 	}
 	return syncDir(l.dir)
 }
@@ -169,7 +170,7 @@ func (a account) initializeNameless(ctx context.Context, data, program string, a
 	}
 	temp, err := os.MkdirTemp("", "integrity-initdb-*")
 	if err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
+		return say.Errorf("make the data directory: %w", err)
 	}
 	defer os.RemoveAll(temp)
 	if err := other.give(temp); err != nil {
@@ -179,10 +180,10 @@ func (a account) initializeNameless(ctx context.Context, data, program string, a
 		return err
 	}
 	if err := os.Remove(data); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
+		return say.Errorf("make the data directory: %w", err)
 	}
 	if err := a.copyTree(temp, data); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
+		return say.Errorf("make the data directory: %w", err)
 	}
 	return a.run(ctx, program, "--sync-only", "--pgdata="+data)
 }
@@ -190,10 +191,10 @@ func (a account) initializeNameless(ctx context.Context, data, program string, a
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
+		return say.Errorf("sync %s: %w", path, err)
 	}
 	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
+		return say.Errorf("sync %s: %w", path, err)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/wait"
 )
 
@@ -32,12 +32,17 @@ type HeldError struct {
 	Purpose string
 }
 
-func (e *HeldError) Error() string {
+func (e *HeldError) sentence() say.Sentence {
 	if e.PID == 0 {
-		return fmt.Sprintf("data directory %s is in use by another process", e.Dir)
+		return say.Sentencef("data directory %s is in use by another process", e.Dir)
 	}
-	return fmt.Sprintf("data directory %s is in use by process %d (%s)", e.Dir, e.PID, e.Purpose)
+	return say.Sentencef("data directory %s is in use by process %d (%s)", e.Dir, e.PID, e.Purpose)
 }
+
+func (e *HeldError) Error() string { return e.sentence().String() }
+
+// Say implements say.Phrase.
+func (e *HeldError) Say(c say.Catalogue) (string, bool) { return e.sentence().Say(c) }
 
 // tell logs the process that holds the data directory, unless it was already logged.
 func (e *HeldError) tell(log *slog.Logger, held *HeldError, deadline time.Time) {
@@ -57,7 +62,7 @@ type lock struct{ file *os.File }
 func tryLock(l layout, h holder) (*lock, error) {
 	file, err := os.OpenFile(l.lock, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock the data directory: %w", err)
+		return nil, say.Errorf("lock the data directory: %w", err)
 	}
 	err = flock(file)
 	if err == nil {
@@ -69,7 +74,7 @@ func tryLock(l layout, h holder) (*lock, error) {
 	}
 	defer file.Close()
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("lock the data directory %s: %w", l.dir, err)
+		return nil, say.Errorf("lock the data directory %s: %w", l.dir, err)
 	}
 	if h, err = readHolder(file); err != nil {
 		return nil, err
@@ -98,7 +103,7 @@ func waitLock(ctx context.Context, l layout, h holder, patience time.Duration, l
 		}
 		if !time.Now().Before(deadline) {
 			if patience > 0 {
-				return nil, fmt.Errorf("waited %s: %w", patience, held)
+				return nil, say.Errorf("waited %s: %w", patience, held)
 			}
 			return nil, held
 		}
@@ -112,13 +117,13 @@ func waitLock(ctx context.Context, l layout, h holder, patience time.Duration, l
 func (lk *lock) write(h holder) error {
 	raw, err := json.Marshal(h)
 	if err != nil {
-		return fmt.Errorf("write the lock: %w", err)
+		return say.Errorf("write the lock: %w", err)
 	}
 	if err = lk.file.Truncate(0); err == nil {
 		_, err = lk.file.WriteAt(raw, 0)
 	}
 	if err != nil {
-		return fmt.Errorf("write the lock: %w", err)
+		return say.Errorf("write the lock: %w", err)
 	}
 	return nil
 }
@@ -133,7 +138,7 @@ func (lk *lock) release() error {
 func readHolder(file *os.File) (holder, error) {
 	raw, err := io.ReadAll(io.NewSectionReader(file, 0, 64<<10))
 	if err != nil {
-		return holder{}, fmt.Errorf("read the lock: %w", err)
+		return holder{}, say.Errorf("read the lock: %w", err)
 	}
 	var h holder
 	// Partly written, or left by a killed holder: the current holder has not written its name yet.
@@ -150,7 +155,7 @@ func currentHolder(l layout) (h holder, ok bool, err error) {
 		return holder{}, false, nil
 	}
 	if err != nil {
-		return holder{}, false, fmt.Errorf("check the lock: %w", err)
+		return holder{}, false, say.Errorf("check the lock: %w", err)
 	}
 	defer file.Close()
 	err = flock(file)
@@ -158,14 +163,14 @@ func currentHolder(l layout) (h holder, ok bool, err error) {
 		return holder{}, false, nil
 	}
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
-		return holder{}, false, fmt.Errorf("check the lock: %w", err)
+		return holder{}, false, say.Errorf("check the lock: %w", err)
 	}
 	h, err = readHolder(file)
 	return h, true, err
 }
 
 // ErrNotRunning means that no process serves from the data directory.
-var ErrNotRunning = errors.New("no server runs in this data directory")
+var ErrNotRunning = say.New("no server runs in this data directory")
 
 // attachPatience is the longest time a serving process may take to start or restart its server.
 const attachPatience = 60 * time.Second
@@ -194,7 +199,7 @@ func Attach(ctx context.Context, dataDir string) (*Server, error) {
 		if h.Purpose != "" && !h.Serving {
 			return nil, heldErr
 		}
-		notReady := errors.New("its server is not ready")
+		notReady := say.New("its server is not ready")
 		if h.Socket != "" {
 			if notReady = ping(ctx, socketURL(h.Socket, Database)); notReady == nil {
 				l.socket = h.Socket
@@ -202,7 +207,7 @@ func Attach(ctx context.Context, dataDir string) (*Server, error) {
 			}
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("%w, and did not answer for %s: %w", heldErr, attachPatience, notReady)
+			return nil, say.Errorf("%w, and did not answer for %s: %w", heldErr, attachPatience, notReady)
 		}
 		if err := wait.For(ctx, 50*time.Millisecond); err != nil {
 			return nil, errors.Join(err, heldErr)
@@ -231,7 +236,7 @@ func StartOrAttach(ctx context.Context, cfg Config) (*Server, error) {
 			return nil, err
 		}
 		if !time.Now().Before(deadline) {
-			return nil, fmt.Errorf("waited %s: %w", cfg.Wait, held)
+			return nil, say.Errorf("waited %s: %w", cfg.Wait, held)
 		}
 		told.tell(cfg.Log, held, deadline)
 		if err := wait.For(ctx, 100*time.Millisecond); err != nil {

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"integrityledger/domain/say"
 )
 
 type spawnConfig struct {
@@ -62,7 +64,7 @@ func spawn(cfg spawnConfig) (*child, error) {
 		close(c.exited)
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s as user %s: %w", cfg.program, userName(cfg.account.uid), err)
+		return nil, say.Errorf("start %s as user %s: %w", cfg.program, userName(cfg.account.uid), err)
 	}
 	c.pid = cmd.Process.Pid
 	return c, nil
@@ -96,7 +98,7 @@ func recorded(l layout) (pid int, rest []byte, err error) {
 		return 0, nil, nil
 	}
 	if err != nil {
-		return 0, nil, fmt.Errorf("postmaster.pid: %w", err)
+		return 0, nil, say.Errorf("postmaster.pid: %w", err)
 	}
 	first, rest, _ := bytes.Cut(raw, []byte("\n"))
 	pid, err = strconv.Atoi(string(bytes.TrimSpace(first)))
@@ -133,7 +135,7 @@ func disownRecycledPID(l layout) error {
 	// The directory is private to our server, which does not run, so its files are left over.
 	for _, name := range []string{socketFile, socketFile + ".lock"} {
 		if err := os.Remove(filepath.Join(l.socket, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove a left-over socket: %w", err)
+			return say.Errorf("remove a left-over socket: %w", err)
 		}
 	}
 	if pid == 0 || pid == os.Getpid() {
@@ -149,7 +151,7 @@ func disownRecycledPID(l layout) error {
 		err = errors.Join(err, file.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("postmaster.pid: %w", err)
+		return say.Errorf("postmaster.pid: %w", err)
 	}
 	return nil
 }
@@ -167,7 +169,7 @@ func endOrphans(l layout) (ended int, err error) {
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return 0, fmt.Errorf("look for left-over processes: %w", err)
+		return 0, say.Errorf("look for left-over processes: %w", err)
 	}
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())

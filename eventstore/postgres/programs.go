@@ -3,8 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,13 +10,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"integrityledger/domain/say"
 )
 
 // oldestMajor is the oldest PostgreSQL version for a new data directory.
 const oldestMajor = 15
 
 // ErrNoPrograms means that the machine has no usable PostgreSQL server programs.
-var ErrNoPrograms = errors.New("no PostgreSQL server programs found")
+var ErrNoPrograms = say.New("no PostgreSQL server programs found")
 
 // programs is one installation: a directory with both initdb and postgres.
 type programs struct {
@@ -57,7 +57,7 @@ func findPrograms(ctx context.Context, candidates []string) ([]programs, error) 
 	}
 	if len(found) == 0 {
 		return nil,
-			fmt.Errorf("%w (initdb and postgres, version %d or newer): install them (Debian, Ubuntu: apt-get install "+
+			say.Errorf("%w (initdb and postgres, version %d or newer): install them (Debian, Ubuntu: apt-get install "+
 				"postgresql) or set INTEGRITY_DATABASE_URL to a running server",
 				ErrNoPrograms, oldestMajor)
 	}
@@ -69,7 +69,7 @@ func findPrograms(ctx context.Context, candidates []string) ([]programs, error) 
 func (p programs) has(names ...string) error {
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(p.dir, name)); err != nil {
-			return fmt.Errorf(
+			return say.Errorf(
 				"%s of PostgreSQL %d is not in %s: install it (Debian, Ubuntu: apt-get install postgresql-client-%d "+
 					"postgresql-%d): %w",
 				name, p.major, p.dir, p.major, p.major, err,
@@ -112,7 +112,7 @@ func choose(installed []programs, l layout) (programs, error) {
 	if written == 0 {
 		if installed[0].major < oldestMajor {
 			return programs{},
-				fmt.Errorf("the newest PostgreSQL programs found are version %d (%s): install version %d or newer",
+				say.Errorf("the newest PostgreSQL programs found are version %d (%s): install version %d or newer",
 					installed[0].major, installed[0].dir, oldestMajor)
 		}
 		return installed[0], nil
@@ -125,7 +125,7 @@ func choose(installed []programs, l layout) (programs, error) {
 		versions = append(versions, strconv.Itoa(p.major))
 	}
 	return programs{},
-		fmt.Errorf("%s was written by PostgreSQL %d, but only version %s is installed: install the PostgreSQL %d "+
+		say.Errorf("%s was written by PostgreSQL %d, but only version %s is installed: install the PostgreSQL %d "+
 			"programs beside it (Debian: apt-get install postgresql-%d), or move the data with pg_upgrade or pg_dump; "+
 			"nothing was changed",
 			l.data, written, strings.Join(versions, ", "), written, written)

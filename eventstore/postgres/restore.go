@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"integrityledger/domain/say"
 )
 
 // RestoreConfig configures a restore.
@@ -34,7 +35,7 @@ type RestoreConfig struct {
 func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	root, err := filepath.Abs(cfg.From)
 	if err != nil {
-		return b, fmt.Errorf("directory of backups: %w", err)
+		return b, say.Errorf("directory of backups: %w", err)
 	}
 	all, err := Backups(root)
 	if err != nil {
@@ -44,7 +45,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 		return b, err
 	}
 	if err := makeDir(cfg.DataDir); err != nil {
-		return b, fmt.Errorf("data directory: %w", err)
+		return b, say.Errorf("data directory: %w", err)
 	}
 	s := &Server{cfg: cfg.Config}
 	if s.layout, err = newLayout(cfg.DataDir); err != nil {
@@ -79,7 +80,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 			}
 		}
 		if strings.Contains(err.Error(), "recovery ended before configured recovery target was reached") {
-			err = fmt.Errorf(
+			err = say.Errorf(
 				"the archive holds no change after %s (its last segment is %s); to restore everything, give no time: %w",
 				cfg.To.UTC().Format(time.RFC3339Nano), last, err,
 			)
@@ -92,7 +93,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 		return b, err
 	}
 	if err := os.Rename(s.layout.data, final); err != nil {
-		return b, fmt.Errorf("restore: %w", err)
+		return b, say.Errorf("restore: %w", err)
 	}
 	return b, syncDir(s.layout.dir)
 }
@@ -100,7 +101,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 func absent(data string) error {
 	if _, err := os.Lstat(data); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(
-			fmt.Errorf("%s exists already, and a restore replaces nothing: move it away, or name another data directory", data),
+			say.Errorf("%s exists already, and a restore replaces nothing: move it away, or name another data directory", data),
 			err,
 		)
 	}
@@ -110,7 +111,7 @@ func absent(data string) error {
 // pick returns the backup with that name, or the newest that finished no later than to.
 func pick(all []Backup, dir, name string, to time.Time) (Backup, error) {
 	if len(all) == 0 {
-		return Backup{}, fmt.Errorf("%s holds no complete backup", dir)
+		return Backup{}, say.Errorf("%s holds no complete backup", dir)
 	}
 	for _, b := range slices.Backward(all) {
 		named := filepath.Base(b.Dir) == name
@@ -119,15 +120,15 @@ func pick(all []Backup, dir, name string, to time.Time) (Backup, error) {
 		case to.IsZero() || !to.Before(b.FinishedAt):
 			return b, nil
 		case named:
-			return b, fmt.Errorf(
+			return b, say.Errorf(
 				"the backup %s was finished at %s, after the time to restore", name, b.FinishedAt.Format(time.RFC3339Nano),
 			)
 		}
 	}
 	if name != "" {
-		return Backup{}, fmt.Errorf("%s holds no complete backup %s", dir, name)
+		return Backup{}, say.Errorf("%s holds no complete backup %s", dir, name)
 	}
-	return Backup{}, fmt.Errorf(
+	return Backup{}, say.Errorf(
 		"the oldest backup in %s was finished at %s, after the time to restore", dir,
 		all[0].FinishedAt.Format(time.RFC3339Nano),
 	)
@@ -151,7 +152,7 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 		return err
 	}
 	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", from); foundFault(err) {
-		return fmt.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
+		return say.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
 	} else if err != nil {
 		return err
 	}
@@ -162,17 +163,17 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 	}
 	l.data = l.restoring
 	if err := os.RemoveAll(l.data); err != nil {
-		return fmt.Errorf("remove an unfinished restore: %w", err)
+		return say.Errorf("remove an unfinished restore: %w", err)
 	}
 	if err := s.account.copyTree(from, l.data); err != nil {
-		return fmt.Errorf("copy the backup: %w", err)
+		return say.Errorf("copy the backup: %w", err)
 	}
 	// A file that the account cannot read would look like the end of the archive.
 	if err := s.account.run(
 		ctx, "/bin/sh", "-c", `for f in "$1"/*; do test ! -e "$f" || test -r "$f" || exit 1; done; test -x "$1"`, "sh",
 		archive,
 	); err != nil {
-		return fmt.Errorf(
+		return say.Errorf(
 			"user %s, which PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R), and let that "+
 				"user pass through the directories above it: %w",
 			userName(s.account.uid), archive, err,
@@ -185,7 +186,7 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 func (s *Server) checkWAL(ctx context.Context, archive, first, last string) error {
 	err := run(ctx, s.program, "pg_waldump", "--quiet", "--path="+archive, first, last)
 	if foundFault(err) {
-		return fmt.Errorf(
+		return say.Errorf(
 			"the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err,
 		)
 	}
@@ -206,7 +207,7 @@ func (s *Server) recover(ctx context.Context, cfg RestoreConfig, archive string)
 	}
 	signal := filepath.Join(s.layout.data, "recovery.signal")
 	if err := errors.Join(os.WriteFile(signal, nil, 0o600), s.account.give(signal)); err != nil {
-		return fmt.Errorf("restore: %w", err)
+		return say.Errorf("restore: %w", err)
 	}
 	quoted := "'" + strings.ReplaceAll(strings.ReplaceAll(archive, "%", "%%"), "'", `'\''`) + "'"
 	s.cfg.Settings = map[string]string{
@@ -245,7 +246,7 @@ func (a account) run(ctx context.Context, program string, args ...string) error 
 		<-c.exited
 	}
 	if c.err != nil { // report the interruption rather than its effect
-		return fmt.Errorf(
+		return say.Errorf(
 			"%s: %w: %s", filepath.Base(program), cmp.Or(ctx.Err(), c.err),
 			lastLines(strings.ToValidUTF8(output.String(), "?"), 5),
 		)
@@ -270,7 +271,7 @@ func (a account) copyTree(from, to string) error {
 		case d.IsDir():
 			mode = 0o700
 		case !d.Type().IsRegular():
-			return fmt.Errorf("%s is neither a file nor a directory", path)
+			return say.Errorf("%s is neither a file nor a directory", path)
 		}
 		return errors.Join(os.Chmod(path, mode), a.give(path)) //nolint:gosec // no other user can enter the directory yet
 	}); err != nil {

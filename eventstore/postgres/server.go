@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,10 +13,11 @@ import (
 	"syscall"
 	"time"
 
-	"integrityledger/eventstore/wait"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"integrityledger/domain/say"
+	"integrityledger/eventstore/wait"
 )
 
 const (
@@ -82,7 +82,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 		cfg.Purpose = filepath.Base(os.Args[0])
 	}
 	if err := makeDir(cfg.DataDir); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
+		return nil, say.Errorf("data directory: %w", err)
 	}
 	s := &Server{cfg: cfg, done: make(chan struct{})}
 	if s.layout, err = newLayout(cfg.DataDir); err != nil {
@@ -138,7 +138,7 @@ func (s *Server) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if _, err := os.Lstat(l.restoring); err == nil {
-		return fmt.Errorf("%s is a restore that was not finished: run integrity restore again, or remove it", l.restoring)
+		return say.Errorf("%s is a restore that was not finished: run integrity restore again, or remove it", l.restoring)
 	}
 	s.cfg.Log.Info(
 		"creating a PostgreSQL data directory", "directory", l.data, "version", s.program.major, "user",
@@ -173,7 +173,7 @@ func (s *Server) bringUp(ctx context.Context, always bool) (*child, error) {
 		}
 		if time.Now().After(deadline) {
 			if predecessor != 0 && worksIn(predecessor, s.layout) {
-				err = fmt.Errorf(
+				err = say.Errorf(
 					"another PostgreSQL (process %d) still runs in %s after %s: stop it first: %w", predecessor, s.layout.data,
 					patience, err,
 				)
@@ -205,12 +205,12 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 	}
 	logFile, err := os.OpenFile(s.layout.log, os.O_CREATE|os.O_RDWR|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("log of PostgreSQL: %w", err)
+		return nil, say.Errorf("log of PostgreSQL: %w", err)
 	}
 	defer logFile.Close()
 	from, err := logFile.Seek(0, 2)
 	if err != nil {
-		return nil, fmt.Errorf("log of PostgreSQL: %w", err)
+		return nil, say.Errorf("log of PostgreSQL: %w", err)
 	}
 	c, err := spawn(spawnConfig{
 		program: filepath.Join(s.program.dir, "postgres"), args: arguments(s.layout, s.cfg), account: s.account,
@@ -230,11 +230,11 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 				from = max(from, info.Size()-int64(len(said))) // the reason for its exit is at the end
 			}
 			n, _ := logFile.ReadAt(said, from) // best effort: the error is its exit
-			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(withoutRefusals(string(said[:n])), 10))
+			return nil, say.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(withoutRefusals(string(said[:n])), 10))
 		}
 		if wait.For(ctx, delay) != nil {
 			_ = s.shutdown(ctx, c) // ctx has ended, so it is not clean; the next start recovers
-			return nil, fmt.Errorf("PostgreSQL did not become ready (%w): %w", err, ctx.Err())
+			return nil, say.Errorf("PostgreSQL did not become ready (%w): %w", err, ctx.Err())
 		}
 	}
 }
@@ -258,7 +258,7 @@ func (s *Server) accepts(ctx context.Context, c *child) error {
 		return err
 	}
 	if pid != c.pid {
-		return errors.New("it has not taken the data directory yet")
+		return say.New("it has not taken the data directory yet")
 	}
 	return ping(ctx, s.URL("postgres"))
 }
@@ -268,7 +268,7 @@ func ping(ctx context.Context, url string) error {
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return say.Errorf("connect: %w", err)
 	}
 	return conn.Close(ctx)
 }
@@ -277,7 +277,7 @@ func ping(ctx context.Context, url string) error {
 func (s *Server) ready(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.URL("postgres"))
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return say.Errorf("connect: %w", err)
 	}
 	_, err = conn.Exec(ctx, "CREATE DATABASE "+Database)
 	// The database exists, or this is a standby (read_only_sql_transaction) whose primary has created it.
@@ -288,7 +288,7 @@ func (s *Server) ready(ctx context.Context) error {
 		err = configureArchive(ctx, conn)
 	}
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
-		return fmt.Errorf("make the database: %w", err)
+		return say.Errorf("make the database: %w", err)
 	}
 	return s.lock.write(holder{PID: os.Getpid(), Purpose: s.cfg.Purpose, Serving: s.cfg.Serving, Socket: s.layout.socket})
 }
@@ -339,7 +339,7 @@ func (s *Server) shutdown(ctx context.Context, c *child) error {
 	c.signal(syscall.SIGINT)
 	if s.exits(ctx, c, fastShutdown) {
 		if c.err != nil {
-			return fmt.Errorf("PostgreSQL did not stop cleanly: %w", c.err)
+			return say.Errorf("PostgreSQL did not stop cleanly: %w", c.err)
 		}
 		return nil
 	}
@@ -349,7 +349,7 @@ func (s *Server) shutdown(ctx context.Context, c *child) error {
 		c.signal(syscall.SIGKILL)
 		<-c.exited
 	}
-	return errors.New("PostgreSQL did not stop cleanly: it recovers at the next start")
+	return say.New("PostgreSQL did not stop cleanly: it recovers at the next start")
 }
 
 func (s *Server) exits(ctx context.Context, c *child, within time.Duration) bool {
@@ -409,7 +409,7 @@ func rotateLog(path string) error {
 		err = os.Rename(path, path+".1")
 	}
 	if err != nil {
-		return fmt.Errorf("rotate the log of PostgreSQL: %w", err)
+		return say.Errorf("rotate the log of PostgreSQL: %w", err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/history"
 )
 
@@ -19,10 +20,10 @@ const checkBatch = 16_384
 
 // ErrDiffers means that the stored tree differs from the tree derived from the events. The wrapping error names the
 // place.
-var ErrDiffers = errors.New("the transparency tree does not follow from the events")
+var ErrDiffers = say.New("the transparency tree does not follow from the events")
 
 func differs(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrDiffers, fmt.Sprintf(format, args...))
+	return say.Errorf("%w: %s", ErrDiffers, say.Sentencef(format, args...))
 }
 
 // Derived is the result of a successful Check.
@@ -39,7 +40,7 @@ type Derived struct {
 func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int64)) (d Derived, err error) {
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
-		return d, fmt.Errorf("check the tree: %w", err)
+		return d, say.Errorf("check the tree: %w", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
 	var size int64
@@ -50,7 +51,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	).Scan(&size, &stored, &positions)
 	begun := !errors.Is(err, pgx.ErrNoRows)
 	if begun && err != nil {
-		return d, fmt.Errorf("check the tree: %w", err)
+		return d, say.Errorf("check the tree: %w", err)
 	}
 	last, err := readCheckpoint(ctx, tx)
 	if err != nil {
@@ -123,7 +124,7 @@ func (c *checker) next(ctx context.Context, size int64) (r run, err error) {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && r.firstLeaf != c.tree.size:
 		return r, differs("no run contains leaf %d", c.tree.size)
 	case err != nil:
-		return r, fmt.Errorf("read the runs: %w", err)
+		return r, say.Errorf("read the runs: %w", err)
 	case r.leaves < 1 || r.firstLeaf+r.leaves > size || int(shard) >= len(c.taken) || c.taken[shard]+1 != r.firstPosition:
 		return r, differs(
 			"the run at leaf %d does not continue where shard %d ended, or exceeds the tree", r.firstLeaf, shard,

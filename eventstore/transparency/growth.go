@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
@@ -103,7 +103,7 @@ const (
 )
 
 // ErrRestored means that the database was restored since the tree was last written.
-var ErrRestored = errors.New("the database was restored from a backup since the last checkpoint, and may lack " +
+var ErrRestored = say.New("the database was restored from a backup since the last checkpoint, and may lack " +
 	"leaves that were published: " +
 	"nothing is integrated or signed until integrity log resume")
 
@@ -144,7 +144,7 @@ func (g *growth) look(ctx context.Context) ([]int, error) {
 	}
 	grows := true // if the tree has not begun
 	if err := g.pool.QueryRow(ctx, askTree, read.positions).Scan(&grows); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return nil, fmt.Errorf("read the positions of the tree: %w", err)
+		return nil, say.Errorf("read the positions of the tree: %w", err)
 	}
 	if !grows {
 		return nil, nil
@@ -191,7 +191,7 @@ func (g *growth) Advance() consumer.Query { return consumer.Query{Query: "SELECT
 func (g *growth) load(ctx context.Context) error {
 	var epoch int64
 	if err := g.pool.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
-		return fmt.Errorf("read the ledger's epoch: %w", err)
+		return say.Errorf("read the ledger's epoch: %w", err)
 	}
 	if g.row.epoch != epoch {
 		return ErrRestored
@@ -212,14 +212,14 @@ func (g *growth) load(ctx context.Context) error {
 		return err
 	}
 	if root, err := loaded.root(); err != nil || root != stored {
-		return errors.Join(errors.New("the stored tiles and the stored root differ: the tree was damaged"), err)
+		return errors.Join(say.New("the stored tiles and the stored root differ: the tree was damaged"), err)
 	}
 	last, err := readCheckpoint(ctx, g.pool)
 	if err != nil {
 		return err
 	}
 	if g.row.size < last.size {
-		return fmt.Errorf(
+		return say.Errorf(
 			"the tree has %d leaves, but a checkpoint of %d was signed: the tree was damaged", g.row.size, last.size,
 		)
 	}
@@ -233,7 +233,7 @@ func (g *growth) askHeads(ctx context.Context) (heads, error) {
 	defer cancel()
 	found, err := eventstore.ReadHeads(ctx, g.log, g.shards)
 	if err != nil && len(found) == 0 {
-		return heads{}, fmt.Errorf("read the heads: %w", err)
+		return heads{}, say.Errorf("read the heads: %w", err)
 	}
 	h := heads{[]int64{}, err != nil}
 	for _, is := range found {
@@ -263,7 +263,7 @@ func (g *growth) news(ctx context.Context) (leaves []byte, err error) {
 		}
 		room := g.limit - len(leaves)/32
 		if head < after {
-			return nil, fmt.Errorf("the tree holds shard %d up to position %d, but its log ends at %d: the log lost events",
+			return nil, say.Errorf("the tree holds shard %d up to position %d, but its log ends at %d: the log lost events",
 				shard, after, head)
 		}
 		if head == after || room == 0 {
@@ -320,9 +320,9 @@ func unanswered(err error) bool {
 
 var (
 	// errLost means that another process has grown or signed the tree.
-	errLost = errors.New("another process works on the tree")
+	errLost = say.New("another process works on the tree")
 	// errOverwritten means that a tile in the database does not begin with the hashes that it had.
-	errOverwritten = errors.New("a stored tile differs from the tree")
+	errOverwritten = say.New("a stored tile differs from the tree")
 )
 
 // grow stores the tree with further leaves, in the transaction that holds its row.
@@ -348,7 +348,7 @@ func (g *growth) grow(ctx context.Context, tx *sql.Tx, positions []int64, leaves
 		ctx, growTree, g.tree.size, next.size, root[:], positions, levels, ns, hashes, first, shards, from, counts,
 	).
 		Scan(&moved, &written); err != nil {
-		return fmt.Errorf("grow the tree: %w", err)
+		return say.Errorf("grow the tree: %w", err)
 	}
 	switch {
 	case moved != 1:

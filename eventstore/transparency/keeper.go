@@ -31,7 +31,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -42,6 +41,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
@@ -106,7 +106,7 @@ type Keeper struct {
 // New returns a Keeper. Run starts it.
 func New(c Config) (*Keeper, error) {
 	if c.Pool == nil || c.Signer == nil || c.Now == nil || c.Log == nil || c.Authorities != nil && c.Pinned == nil {
-		return nil, errors.New(
+		return nil, errors.New( //nolint:forbidigo // a bug
 			"a keeper of the transparency tree needs Pool, Signer, Now and Log, and Pinned if it has Authorities",
 		)
 	}
@@ -245,11 +245,11 @@ const flushed = "SET LOCAL synchronous_commit = on"
 func (k *Keeper) within(ctx context.Context, do func(pgx.Tx) error) error {
 	tx, err := k.Pool.Begin(ctx)
 	if err != nil {
-		return fmt.Errorf("begin: %w", err)
+		return say.Errorf("begin: %w", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
 	if _, err := tx.Exec(ctx, flushed); err != nil {
-		return fmt.Errorf("begin: %w", err)
+		return say.Errorf("begin: %w", err)
 	}
 	if err := do(tx); err != nil {
 		return err
@@ -292,14 +292,14 @@ func readGrown(ctx context.Context, from rowQuerier) (c checkpoint, err error) {
 	var written int64
 	var root []byte
 	if err := from.QueryRow(ctx, readEpoch).Scan(&c.epoch); err != nil {
-		return c, fmt.Errorf("read the ledger's epoch: %w", err)
+		return c, say.Errorf("read the ledger's epoch: %w", err)
 	}
 	err = from.QueryRow(ctx, readTree).Scan(&c.size, &root, &written)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, nil
 	}
 	if err != nil {
-		return c, fmt.Errorf("read the tree: %w", err)
+		return c, say.Errorf("read the tree: %w", err)
 	}
 	if written != c.epoch {
 		return c, ErrRestored
@@ -316,7 +316,7 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 	if err := k.within(ctx, func(tx pgx.Tx) error {
 		grown, err := readGrown(ctx, tx)
 		if err == nil && (grown.epoch != next.epoch || grown.size < next.size) {
-			err = fmt.Errorf(
+			err = say.Errorf(
 				"the tree has %d leaves, but had %d before it was signed: the database was replaced", grown.size, next.size,
 			)
 		}
@@ -340,7 +340,7 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 		}
 		tag, err := tx.Exec(ctx, storeCheckpoint, next.size, next.root[:], next.note, next.signedAt, k.last.note)
 		if err != nil {
-			return fmt.Errorf("store a checkpoint: %w", err)
+			return say.Errorf("store a checkpoint: %w", err)
 		}
 		if tag.RowsAffected() != 1 {
 			return errLost
@@ -379,7 +379,7 @@ func (k *Keeper) confirmed(ctx context.Context, signer *Signer) (next checkpoint
 			return errLost
 		}
 		if _, err := tx.Exec(ctx, flushTree); err != nil {
-			return fmt.Errorf("confirm the tree: %w", err)
+			return say.Errorf("confirm the tree: %w", err)
 		}
 		return nil
 	})
@@ -398,7 +398,7 @@ func (k *Keeper) continues(ctx context.Context, from history.Querier, next check
 			continue
 		}
 		if err := holds(ctx, from, c); err != nil {
-			return fmt.Errorf("nothing is signed: %w", err)
+			return say.Errorf("nothing is signed: %w", err)
 		}
 	}
 	return nil
@@ -416,7 +416,7 @@ func readCheckpoint(ctx context.Context, from rowQuerier) (c checkpoint, err err
 		return checkpoint{}, nil
 	}
 	if err != nil {
-		return checkpoint{}, fmt.Errorf("read the last checkpoint: %w", err)
+		return checkpoint{}, say.Errorf("read the last checkpoint: %w", err)
 	}
 	c.root = hashOf(root)
 	return c, nil

@@ -3,7 +3,6 @@ package transparency
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -35,7 +34,7 @@ func (h Head) SignedBy() string { return signedBy(h.Note) }
 func (c checkpoint) head() Head { return Head{c.epoch, c.size, c.root, c.note} }
 
 // errLacks means that the stored tree does not contain a head.
-var errLacks = errors.New("the tree was damaged or replaced")
+var errLacks = say.New("the tree was damaged or replaced")
 
 // lacks describes what the database lacks of a signed head. It returns an empty sentence if nothing is missing, and
 // an error if that is unknown.
@@ -106,7 +105,7 @@ func (k *Keeper) keep(h Head) error {
 	if k.Keep != nil {
 		var err error
 		if kept, err = k.Keep(h); err != nil {
-			return fmt.Errorf("nothing is signed: the head of the log cannot be kept outside the database: %w", err)
+			return say.Errorf("nothing is signed: the head of the log cannot be kept outside the database: %w", err)
 		}
 	}
 	k.known = kept
@@ -152,11 +151,11 @@ func (k *Keeper) askFirst(ctx context.Context, grown checkpoint) error {
 			}
 		}
 		if largest > grown.size {
-			reason := fmt.Sprintf("the witness %s has seen a tree of %d leaves, but the transparency log has %d (if the "+
+			err := say.Errorf("the witness %s has seen a tree of %d leaves, but the transparency log has %d (if the "+
 				"witness is wrong, remove it from INTEGRITY_WITNESSES and restart)",
 				name, largest, grown.size)
-			k.Guard.Missing(eventstore.ByWitness, reason)
-			return errors.New("nothing is signed: " + reason)
+			k.Guard.Missing(eventstore.ByWitness, err.Error())
+			return say.Errorf("nothing is signed: %w", err)
 		}
 	}
 	k.Guard.Found(eventstore.ByWitness)

@@ -1,13 +1,13 @@
 package transparency
 
 import (
-	"fmt"
 	"net/url"
 	"regexp"
 	"strings"
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/outbound"
 )
 
@@ -26,14 +26,14 @@ func readPeers(text, expects string, add func(word, address string) (name string
 		}
 		fields := strings.Fields(line)
 		if len(fields) != 2 {
-			return fmt.Errorf("each line must be %s, a space, and an address", expects)
+			return say.Errorf("each line must be %s, a space, and an address", expects)
 		}
 		name, err := add(fields[0], fields[1])
 		if err != nil {
 			return err
 		}
 		if names[name] {
-			return fmt.Errorf("%s is named twice", name)
+			return say.Errorf("%s is named twice", name)
 		}
 		names[name] = true
 	}
@@ -45,7 +45,7 @@ func checkPeer(name, address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
 		u.Scheme != "https" && (u.Scheme != "http" || !domain.IsLoopbackHost(u.Hostname())) {
-		return fmt.Errorf("%s: the address must be https without user and query, or http on this machine", name)
+		return say.Errorf("%s: the address must be https without user and query, or http on this machine", name)
 	}
 	return nil
 }

@@ -18,15 +18,16 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 )
 
 // Expected errors of a Reader.
 var (
-	ErrNoCheckpoint  = errors.New("no checkpoint has been signed yet")
-	ErrNotIntegrated = errors.New("the event is not in a published tree yet")
-	ErrNoTile        = errors.New("the published tree has no such tile")
+	ErrNoCheckpoint  = say.New("no checkpoint has been signed yet")
+	ErrNotIntegrated = say.New("the event is not in a published tree yet")
+	ErrNoTile        = say.New("the published tree has no such tile")
 )
 
 // Reader serves the published part of the log. It shows only leaves that a checkpoint covers, because only they never
@@ -88,7 +89,7 @@ func scanHead(row pgx.Row) (c checkpoint, err error) {
 func (r *Reader) Checkpoint(ctx context.Context) (string, error) {
 	head, err := scanHead(r.Pool.QueryRow(ctx, readHead))
 	if err != nil {
-		return "", fmt.Errorf("read the checkpoint: %w", err)
+		return "", say.Errorf("read the checkpoint: %w", err)
 	}
 	return head.note, nil
 }
@@ -105,7 +106,7 @@ func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 		return nil, ErrNoTile
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the checkpoint: %w", err)
+		return nil, say.Errorf("read the checkpoint: %w", err)
 	}
 	at := tile{wanted.L, wanted.N}
 	if wanted.W > at.width(head.size) {
@@ -117,7 +118,7 @@ func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	if found[at] == nil {
-		return nil, errors.New("a tile of the published tree is missing")
+		return nil, say.New("a tile of the published tree is missing")
 	}
 	return found[at][0][:wanted.W*tlog.HashSize], nil
 }
@@ -288,20 +289,20 @@ var (
 func ReadStatus(ctx context.Context, pool *pgxpool.Pool) (s Status, err error) {
 	var epoch int64
 	if err := pool.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
-		return s, fmt.Errorf("read the ledger's epoch: %w", err)
+		return s, say.Errorf("read the ledger's epoch: %w", err)
 	}
 	var positions []int64
 	var signed, oldest *time.Time
 	if err := pool.QueryRow(ctx, readStatus, epoch).Scan(
 		&s.Leaves, &positions, &s.Halted, &s.Published, &signed, &s.Checkpoint, &s.Cosigned,
 	); err != nil {
-		return s, fmt.Errorf("read the state of the transparency log: %w", err)
+		return s, say.Errorf("read the state of the transparency log: %w", err)
 	}
 	if signed != nil {
 		s.SignedAt, s.SignedBy = signed.UTC(), signedBy(s.Checkpoint)
 	}
 	if err := pool.QueryRow(ctx, readBehind, positions).Scan(&s.Events, &oldest); err != nil {
-		return s, fmt.Errorf("read the lag of the transparency log: %w", err)
+		return s, say.Errorf("read the lag of the transparency log: %w", err)
 	}
 	if oldest != nil {
 		s.Oldest = oldest.UTC()
@@ -332,7 +333,7 @@ func (r *Reader) Inclusion(
 	return inclusion, err
 }
 
-var errChanged = errors.New("the tree or the log was changed")
+var errChanged = say.New("the tree or the log was changed")
 
 // locate finds the leaf of a position in the published tree, and the data for its proof.
 func (r *Reader) locate(ctx context.Context, shard domain.Shard, position int64) (*leafQuestion, error) {
@@ -340,7 +341,7 @@ func (r *Reader) locate(ctx context.Context, shard domain.Shard, position int64)
 	if !r.atOnce(q) {
 		*q = leafQuestion{shard: shard, position: position}
 		if err := r.questions.Ask(ctx, struct{}{}, q, r.look); err != nil {
-			return nil, fmt.Errorf("look for a leaf: %w", err)
+			return nil, say.Errorf("look for a leaf: %w", err)
 		}
 	}
 	return q, q.err
@@ -355,11 +356,11 @@ func (r *Reader) include(
 	}
 	proof, err := q.prover.prove(q.index)
 	if err != nil {
-		return nil, fmt.Errorf("prove inclusion: %w", err)
+		return nil, say.Errorf("prove inclusion: %w", err)
 	}
 	if err := tlog.CheckRecord(proof, q.head.size, q.head.root, q.index, domain.LeafHash(leaf)); err != nil {
 		r.forget()
-		return nil, fmt.Errorf(
+		return nil, say.Errorf(
 			"leaf %d is not the event at position %d of shard %d: %w: %w", q.index, position, shard, errChanged, err,
 		)
 	}
@@ -456,7 +457,7 @@ func (r *Reader) find(ctx context.Context, batch []*leafQuestion) error {
 	if err := r.Pool.SendBatch(ctx, b).Close(); errors.Is(err, ErrNoCheckpoint) {
 		return ErrNotIntegrated
 	} else if err != nil {
-		return fmt.Errorf("look for leaves: %w", err)
+		return say.Errorf("look for leaves: %w", err)
 	}
 	if r.published(head.size) != tree && len(places) < len(batch) {
 		return r.find(ctx, batch) // the remembered runs belong to another tree

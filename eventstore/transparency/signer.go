@@ -17,6 +17,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/history"
 )
 
@@ -57,11 +58,11 @@ func (s *Signer) due(last, tree checkpoint) bool {
 func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 	public, err := base64.RawURLEncoding.DecodeString(private.Key().JWK.X)
 	if err != nil {
-		return nil, fmt.Errorf("log key: %w", err)
+		return nil, say.Errorf("log key: %w", err)
 	}
 	key, err := evidence.NewLogKey(name, public)
 	if err != nil {
-		return nil, fmt.Errorf("log key: %w", err)
+		return nil, say.Errorf("log key: %w", err)
 	}
 	return &Signer{LogKey: key, private: private}, nil
 }
@@ -85,7 +86,7 @@ func keyHash(text string) uint32 {
 func (s *Signer) sign(size int64, root tlog.Hash) (string, error) {
 	signed, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%s\n", s.Name, size, root)}, noteSigner{s})
 	if err != nil {
-		return "", fmt.Errorf("sign a checkpoint: %w", err)
+		return "", say.Errorf("sign a checkpoint: %w", err)
 	}
 	return string(signed), nil
 }
@@ -119,7 +120,7 @@ func Stop(ctx context.Context, pool *pgxpool.Pool, known []evidence.LogKey) erro
 		}
 		return know(ctx, tx, status.SignedBy, known)
 	}); err != nil {
-		return fmt.Errorf("stop the transparency log: %w", err)
+		return say.Errorf("stop the transparency log: %w", err)
 	}
 	return nil
 }
@@ -134,7 +135,7 @@ func know(ctx context.Context, tx pgx.Tx, signedBy string, keys []evidence.LogKe
 		list = append(list, keyName(k))
 	}
 	if _, err := tx.Exec(ctx, knowKeys, list); err != nil {
-		return fmt.Errorf("record the keys of the log: %w", err)
+		return say.Errorf("record the keys of the log: %w", err)
 	}
 	return nil
 }
@@ -151,7 +152,7 @@ func MakeForkKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) e
 	}
 	tag, err := pool.Exec(ctx, makeKey, keyName(key))
 	if err != nil {
-		return fmt.Errorf("record the key of a fork: %w", err)
+		return say.Errorf("record the key of a fork: %w", err)
 	}
 	if tag.RowsAffected() != 1 {
 		return ErrKnownKey
@@ -169,7 +170,7 @@ func RecordKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) err
 	}
 	tag, err := pool.Exec(ctx, knowKeys, []string{keyName(key)})
 	if err != nil {
-		return fmt.Errorf("record a key of the log: %w", err)
+		return say.Errorf("record a key of the log: %w", err)
 	}
 	if tag.RowsAffected() != 1 {
 		return ErrKnownKey
@@ -179,11 +180,11 @@ func RecordKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) err
 
 // Errors for a key that may have signed a lost history.
 var (
-	ErrBarred = errors.New(
+	ErrBarred = say.New(
 		"this log key may have signed the history that was lost in a restore, and must not sign another: install the log " +
 			"key that integrity log resume --fork --stage has created",
 	)
-	ErrUnrecorded = errors.New(
+	ErrUnrecorded = say.New(
 		"this log key is not recorded, and the log has forked since a restore: the key may have signed " +
 			"the lost history. Create a key with integrity keys rotate --transparency-log --stage, which records it",
 	)
@@ -213,7 +214,7 @@ func maySign(ctx context.Context, tx pgx.Tx, key evidence.LogKey) error {
 // Forked reports whether a key was made for a fork, so that only recorded keys sign.
 func Forked(ctx context.Context, from rowQuerier) (forked bool, err error) {
 	if err := from.QueryRow(ctx, forkedLedger).Scan(&forked); err != nil {
-		return false, fmt.Errorf("read the keys of the log: %w", err)
+		return false, say.Errorf("read the keys of the log: %w", err)
 	}
 	return forked, nil
 }
@@ -237,7 +238,7 @@ func knownKey(ctx context.Context, from history.Querier, name string) (KeyState,
 		return KeyState{}, nil
 	}
 	if err != nil {
-		return KeyState{}, fmt.Errorf("read the keys of the log: %w", err)
+		return KeyState{}, say.Errorf("read the keys of the log: %w", err)
 	}
 	return state, nil
 }
@@ -293,12 +294,12 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, 
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		var epoch int64
 		if err := tx.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
-			return fmt.Errorf("read the ledger's epoch: %w", err)
+			return say.Errorf("read the ledger's epoch: %w", err)
 		}
 		// This comes first, because its row is the lock of all the tables.
 		tag, err := tx.Exec(ctx, `UPDATE transparency_tree SET epoch = $1 WHERE id = 1 AND size = $2`, epoch, status.Leaves)
 		if err != nil {
-			return fmt.Errorf("resume the tree: %w", err)
+			return say.Errorf("resume the tree: %w", err)
 		}
 		if tag.RowsAffected() != 1 {
 			return errLost
@@ -324,7 +325,7 @@ func (r Resumption) bar(ctx context.Context, tx pgx.Tx, signedBy string) error {
 		return err
 	}
 	if _, err := tx.Exec(ctx, barKeys, keyName(r.Signer.LogKey)); err != nil {
-		return fmt.Errorf("bar the former keys of the log: %w", err)
+		return say.Errorf("bar the former keys of the log: %w", err)
 	}
 	key, err := KnownKey(ctx, tx, r.Signer.LogKey)
 	if err == nil && (!key.Made || key.Barred) {
@@ -367,7 +368,7 @@ func (r Resumption) newest(ctx context.Context, pool *pgxpool.Pool, leaves int64
 				err = holds(ctx, pool, checkpoint{size: r.Kept.Size, root: r.Kept.Root})
 			}
 			if errors.Is(err, errLacks) {
-				return fmt.Errorf("%w: this machine has signed a tree of %d leaves, but it has %d",
+				return say.Errorf("%w: this machine has signed a tree of %d leaves, but it has %d",
 					ErrNotNewest, r.Kept.Size, r.Published.Size)
 			}
 			if err != nil {
@@ -400,7 +401,7 @@ func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 		case err != nil && !errors.Is(err, errSeenOther):
 			r.Unasked(w.Name(), err)
 		case larger:
-			return fmt.Errorf(
+			return say.Errorf(
 				"%w: the witness %s has seen a tree of %d leaves, but it has %d", ErrNotNewest, w.Name(), seen, r.Published.Size,
 			)
 		}
@@ -410,9 +411,9 @@ func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 
 // Errors of Resume, MakeForkKey and RecordKey.
 var (
-	ErrNotHalted = errors.New("the tree was not halted: there is nothing to resume")
-	ErrForked    = errors.New("the tree does not contain the published checkpoint: published leaves were lost")
-	ErrNotNewest = errors.New("the published checkpoint must be the newest known outside")
-	ErrSameKey   = errors.New("this log key may have signed the history that was lost, and must not sign another one")
-	ErrKnownKey  = errors.New("this log key was known before: a fork needs a new key")
+	ErrNotHalted = say.New("the tree was not halted: there is nothing to resume")
+	ErrForked    = say.New("the tree does not contain the published checkpoint: published leaves were lost")
+	ErrNotNewest = say.New("the published checkpoint must be the newest known outside")
+	ErrSameKey   = say.New("this log key may have signed the history that was lost, and must not sign another one")
+	ErrKnownKey  = say.New("this log key was known before: a fork needs a new key")
 )

@@ -4,13 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 )
 
 // CheckedStamps summarizes the tokens that CheckStamps has checked.
@@ -60,19 +60,19 @@ func CheckStamps(
 // rootAt returns the root that the stored tree had at a size, or the reason why it has none as fault.
 func (r *Reader) rootAt(ctx context.Context, size int64) (root tlog.Hash, fault, err error) {
 	if size < 1 || size >= 1<<62 { // tlog would loop forever
-		return root, fmt.Errorf("no tree has %d leaves", size), nil
+		return root, say.Errorf("no tree has %d leaves", size), nil
 	}
 	tiles, err := r.read(ctx, size, edgeOf(size))
 	if err != nil {
 		return root, nil, err
 	}
 	if root, fault = tlog.TreeHash(size, tiles); fault != nil {
-		fault = fmt.Errorf("the tree does not have %d leaves: %w", size, fault)
+		fault = say.Errorf("the tree does not have %d leaves: %w", size, fault)
 	}
 	return root, fault, nil
 }
 
-var errUnpinned = errors.New("no certificate is pinned under the name of its authority")
+var errUnpinned = say.New("no certificate is pinned under the name of its authority")
 
 // check checks a token. root is the tree's root at the token's size.
 func (s Stamp) check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
@@ -84,7 +84,7 @@ func (s Stamp) check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
 		return err
 	}
 	if c.Size != s.TreeSize || c.Root != root {
-		return fmt.Errorf("its checkpoint does not belong to the tree with %d leaves", s.TreeSize)
+		return say.Errorf("its checkpoint does not belong to the tree with %d leaves", s.TreeSize)
 	}
 	pinned, known := trusted.Authority(s.Authority)
 	if !known {
@@ -92,7 +92,7 @@ func (s Stamp) check(root tlog.Hash, trusted *evidence.TrustedKeys) error {
 	}
 	token, err := pinned.CheckToken(s.Token, sha256.Sum256([]byte(s.Checkpoint)))
 	if err == nil && !token.GenTime.Equal(s.GenTime) {
-		err = fmt.Errorf(
+		err = say.Errorf(
 			"its time is %s, but stored as %s", evidence.FormatTime(token.GenTime), evidence.FormatTime(s.GenTime),
 		)
 	}

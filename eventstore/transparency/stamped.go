@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -38,7 +38,7 @@ func (r *Reader) Timestamps(ctx context.Context, after int64, limit int) ([]Stam
 	rows, _ := r.Pool.Query(ctx, query, after, limit) // rows carry its error
 	stamps, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stamp])
 	if err != nil {
-		return nil, fmt.Errorf("read tokens: %w", err)
+		return nil, say.Errorf("read tokens: %w", err)
 	}
 	slices.SortFunc(stamps, Stamp.compare)
 	return stamps, nil
@@ -73,7 +73,7 @@ func (r *Reader) stamped(
 	}
 	q := &stampQuestion{index: located.index}
 	if err := r.stamps.Ask(ctx, struct{}{}, q, r.lookForStamps); err != nil {
-		return nil, fmt.Errorf("look for tokens: %w", err)
+		return nil, say.Errorf("look for tokens: %w", err)
 	}
 	if q.err != nil {
 		return nil, q.err
@@ -88,7 +88,7 @@ func (r *Reader) stamped(
 		}
 		one, err := r.proveStamped(first, q, domain.LeafHash(leaf))
 		if err != nil {
-			return nil, fmt.Errorf(
+			return nil, say.Errorf(
 				"leaf %d is not the event at position %d of shard %d as it was stamped: %w", q.index, position, shard, err,
 			)
 		}
@@ -119,7 +119,7 @@ func (r *Reader) proveStamped(s Stamp, q *stampQuestion, leaf tlog.Hash) (one ev
 	}
 	if err != nil {
 		r.forget()
-		return one, fmt.Errorf("%w: %w", errChanged, err)
+		return one, say.Errorf("%w: %w", errChanged, err)
 	}
 	return evidence.Timestamp{
 		LeafIndex: q.index, TreeSize: s.TreeSize, Hashes: proofTexts(proof), Checkpoint: s.Checkpoint,
@@ -133,7 +133,7 @@ func rootOf(s Stamp) (tlog.Hash, error) {
 		err = nil
 	}
 	if err == nil && c.Size != s.TreeSize {
-		err = fmt.Errorf("the token is for %d leaves, but its checkpoint has %d", s.TreeSize, c.Size)
+		err = say.Errorf("the token is for %d leaves, but its checkpoint has %d", s.TreeSize, c.Size)
 	}
 	return c.Root, err
 }
@@ -197,7 +197,7 @@ func (r *Reader) findStamps(ctx context.Context, batch []*stampQuestion) error {
 			}
 			return nil
 		}); err != nil {
-		return fmt.Errorf("read tokens: %w", err)
+		return say.Errorf("read tokens: %w", err)
 	}
 	// A tile of a larger tree begins with its hashes in a smaller one.
 	tiles, err := r.read(ctx, largest, slices.Collect(maps.Keys(wanted)))
@@ -282,7 +282,7 @@ func ReadStamps(ctx context.Context, from rowsQuerier, names []string) (states [
 		states = append(states, s)
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("read the newest tokens: %w", err)
+		return nil, say.Errorf("read the newest tokens: %w", err)
 	}
 	for i, first := range unstamped {
 		var decided time.Time
@@ -290,7 +290,7 @@ func ReadStamps(ctx context.Context, from rowsQuerier, names []string) (states [
 			ctx, cluster.SQL(`SELECT occurred_at FROM {events} WHERE shard = $1 AND position = $2`), first.shard,
 			first.position,
 		).Scan(&decided); err != nil {
-			return nil, fmt.Errorf("read the first event without a token: %w", err)
+			return nil, say.Errorf("read the first event without a token: %w", err)
 		}
 		states[i].Unstamped = decided.UTC()
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/wait"
@@ -90,7 +90,7 @@ func (k *Keeper) dueForStamp(ctx context.Context, a *TimestampAuthority) (last c
 	defer cancel()
 	var newest int64
 	if err := k.Pool.QueryRow(ctx, readNewestStamp, a.name).Scan(&newest); err != nil {
-		return checkpoint{}, fmt.Errorf("read the newest token: %w", err)
+		return checkpoint{}, say.Errorf("read the newest token: %w", err)
 	}
 	if last, err = k.ofThisTree(ctx, k.Pool); err != nil {
 		if errors.Is(err, ErrRestored) { // publishing reports it
@@ -133,7 +133,7 @@ func (k *Keeper) storeStamp(
 	err := k.within(ctx, func(tx pgx.Tx) error {
 		grown, err := readGrown(ctx, tx)
 		if err == nil && grown.size < stamped.size {
-			err = fmt.Errorf(
+			err = say.Errorf(
 				"the tree has %d leaves, but had %d when it was stamped: the database was replaced", grown.size, stamped.size,
 			)
 		}
@@ -145,7 +145,7 @@ func (k *Keeper) storeStamp(
 		}
 		tag, err := tx.Exec(ctx, storeStamp, stamped.size, a.name, token.GenTime, stamped.note, der)
 		if err != nil {
-			return fmt.Errorf("store a token: %w", err)
+			return say.Errorf("store a token: %w", err)
 		}
 		stored = tag.RowsAffected()
 		return nil
@@ -161,7 +161,7 @@ func (k *Keeper) storeStamp(
 func holds(ctx context.Context, from history.Querier, c checkpoint) error {
 	root, err := tlog.TreeHash(c.size, storedHashes(ctx, from))
 	if err == nil && root != c.root {
-		err = fmt.Errorf("the tree does not contain the earlier tree of %d leaves: %w", c.size, errLacks)
+		err = say.Errorf("the tree does not contain the earlier tree of %d leaves: %w", c.size, errLacks)
 	}
 	return err
 }

@@ -7,8 +7,6 @@ import (
 	"crypto/rand"
 	"encoding/asn1"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"io"
 	"math/big"
 	"mime"
@@ -19,6 +17,7 @@ import (
 	"github.com/digitorus/timestamp"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/outbound"
 )
 
@@ -70,7 +69,7 @@ func ParseTimestampAuthorities(text string) (authorities []*TimestampAuthority, 
 			return "", err
 		}
 		if authorities = append(authorities, a); len(authorities) > MaxAuthorities {
-			return "", fmt.Errorf("there must be at most %d authorities", MaxAuthorities)
+			return "", say.Errorf("there must be at most %d authorities", MaxAuthorities)
 		}
 		return name, nil
 	})
@@ -97,7 +96,7 @@ func (a *TimestampAuthority) Stamp(
 		HashAlgorithm: crypto.SHA256, HashedMessage: imprint[:], Certificates: true, Nonce: nonce,
 	}).Marshal()
 	if err != nil {
-		return nil, token, fmt.Errorf("make a time-stamp request: %w", err)
+		return nil, token, say.Errorf("make a time-stamp request: %w", err)
 	}
 	reply, err := a.post(ctx, query)
 	if err != nil {
@@ -110,10 +109,10 @@ func (a *TimestampAuthority) Stamp(
 		return nil, token, err
 	}
 	if token.Nonce == nil || token.Nonce.Cmp(nonce) != 0 {
-		return nil, token, errors.New("the nonce of its token differs from the request's")
+		return nil, token, say.New("the nonce of its token differs from the request's")
 	}
 	if apart := token.GenTime.Sub(now()); apart.Abs() > maxStampApart {
-		return nil, token, fmt.Errorf(
+		return nil, token, say.Errorf(
 			"the time of its token is %s from this machine's clock: one of the two is wrong", apart.Round(time.Second),
 		)
 	}
@@ -135,10 +134,10 @@ func (a *TimestampAuthority) post(ctx context.Context, query []byte) ([]byte, er
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusCreated {
-		return nil, fmt.Errorf("it answers %d", answer.StatusCode)
+		return nil, say.Errorf("it answers %d", answer.StatusCode)
 	}
 	if kind, _, err := mime.ParseMediaType(answer.Header.Get("Content-Type")); err != nil || kind != replyType {
-		return nil, errors.New("the type of its answer must be " + replyType)
+		return nil, say.Errorf("the type of its answer must be %s", replyType)
 	}
 	return io.ReadAll(answer.Body)
 }
@@ -157,7 +156,7 @@ type timeStampResp struct {
 func tokenOf(reply []byte) ([]byte, error) {
 	var r timeStampResp
 	if rest, err := asn1.Unmarshal(reply, &r); err != nil || len(rest) > 0 {
-		return nil, errors.New("its answer is not a TimeStampResp (RFC 3161)")
+		return nil, say.New("its answer is not a TimeStampResp (RFC 3161)")
 	}
 	if status := timestamp.Status(r.Status.Status); status != timestamp.Granted && status != timestamp.GrantedWithMods {
 		failure := timestamp.UnknownFailureInfo
@@ -167,10 +166,10 @@ func tokenOf(reply []byte) ([]byte, error) {
 				break
 			}
 		}
-		return nil, fmt.Errorf("%s: %s", status, failure)
+		return nil, say.Errorf("%s: %s", status, failure)
 	}
 	if len(r.Token.FullBytes) == 0 {
-		return nil, errors.New("it grants a token but sends none")
+		return nil, say.New("it grants a token but sends none")
 	}
 	return r.Token.FullBytes, nil
 }

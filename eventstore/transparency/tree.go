@@ -2,7 +2,6 @@ package transparency
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 	"slices"
 
@@ -10,6 +9,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/history"
 )
 
@@ -62,7 +62,7 @@ func newTree(size int64, read map[tile][]byte) (*tree, error) {
 	for _, at := range edgeOf(size) {
 		hashes := read[at]
 		if len(hashes) != at.width(size)*tlog.HashSize {
-			return nil, fmt.Errorf(
+			return nil, say.Errorf(
 				"tile %d/%d has %d bytes, but must have %d hashes: it was damaged", at.level, at.n, len(hashes), at.width(size),
 			)
 		}
@@ -175,7 +175,7 @@ type knownTile struct {
 // hash returns the hash of the complete subtree n of a level, both counted within the tile.
 func (k knownTile) hash(level int, n int64) (hash tlog.Hash, err error) {
 	if k.subtrees == nil || int64(len(k.subtrees[level])) < (n+1)*tlog.HashSize {
-		return hash, fmt.Errorf("tile %d/%d of the tree is missing, or lacks hashes", k.at.level, k.at.n)
+		return hash, say.Errorf("tile %d/%d of the tree is missing, or lacks hashes", k.at.level, k.at.n)
 	}
 	return tlog.Hash(k.subtrees[level][n*tlog.HashSize:][:tlog.HashSize]), nil
 }
@@ -279,7 +279,7 @@ func readTiles(ctx context.Context, from history.Querier, tiles []tile) (map[til
 		found[tile{int(level), n}] = hashes
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("read tiles: %w", err)
+		return nil, say.Errorf("read tiles: %w", err)
 	}
 	return found, nil
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/outbound"
 )
@@ -131,7 +132,7 @@ const (
 func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	var old int64
 	if err := k.Pool.QueryRow(ctx, readCosigned, w.key.Name).Scan(&old); err != nil {
-		return fmt.Errorf("read the last cosignature: %w", err)
+		return say.Errorf("read the last cosignature: %w", err)
 	}
 	if old >= k.last.size {
 		return nil // cosigned, or another process has had a later one cosigned
@@ -142,7 +143,7 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 			if last, err := readCheckpoint(ctx, k.Pool); err != nil || seen <= last.size {
 				return err // another process has published it since, and asks itself
 			}
-			return fmt.Errorf(
+			return say.Errorf(
 				"it has seen a larger tree of this log, with %d leaves: published history was lost, or "+
 					"the witness is wrong",
 				seen,
@@ -154,13 +155,13 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 		return err
 	}
 	if _, err := k.Pool.Exec(ctx, storeCosigned, w.key.Name, k.last.size, line); err != nil {
-		return fmt.Errorf("store a cosignature: %w", err)
+		return say.Errorf("store a cosignature: %w", err)
 	}
 	return nil
 }
 
 // errSeenOther means that the witness has last seen a tree of another size than the request names.
-var errSeenOther = errors.New("the witness remembers another tree of this log")
+var errSeenOther = say.New("the witness remembers another tree of this log")
 
 // submit sends the last checkpoint with the proof that it extends a tree of size old. It returns the verified
 // cosignature line. With errSeenOther it returns the size that the witness has seen.
@@ -170,7 +171,7 @@ func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string
 	if old > 0 && old < k.last.size {
 		proof, err := tlog.ProveTree(k.last.size, old, storedHashes(ctx, k.Pool))
 		if err != nil {
-			return "", 0, fmt.Errorf("prove that the tree extends the tree of %d leaves: %w", old, err)
+			return "", 0, say.Errorf("prove that the tree extends the tree of %d leaves: %w", old, err)
 		}
 		for _, hash := range proof {
 			body.WriteString(hash.String() + "\n")
@@ -196,16 +197,16 @@ func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string
 		strings.HasPrefix(answer.Header.Get("Content-Type"), "text/x.tlog.size"):
 		seen, err := strconv.ParseInt(strings.TrimSuffix(string(text), "\n"), 10, 64)
 		if err != nil || seen < 0 {
-			return "", 0, errors.New("it answers 409 without the size it has seen")
+			return "", 0, say.New("it answers 409 without the size it has seen")
 		}
 		return "", seen, errSeenOther
 	case answer.StatusCode != http.StatusOK:
-		return "", 0, fmt.Errorf("it answers %d", answer.StatusCode)
+		return "", 0, say.Errorf("it answers %d", answer.StatusCode)
 	}
 	signed, _, _ := strings.Cut(k.last.note, "\n\n")
 	opened, err := note.Open([]byte(signed+"\n\n"+string(text)), note.VerifierList(asOf{w, k.Now()}))
 	if err != nil {
-		return "", 0, fmt.Errorf("its answer contains no cosignature of this checkpoint: %w", err)
+		return "", 0, say.Errorf("its answer contains no cosignature of this checkpoint: %w", err)
 	}
 	return "— " + opened.Sigs[0].Name + " " + opened.Sigs[0].Base64 + "\n", 0, nil
 }

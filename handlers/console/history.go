@@ -14,6 +14,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore/bundle"
 	"integrityledger/eventstore/fair"
@@ -270,7 +271,7 @@ func (s historyPages) exportedEvents(r *http.Request, last int64) ([]audit.Event
 	access.Sequence = organization.Sequence
 	events, err := s.Store.History(ctx, access, last, exportPage)
 	if err == nil && len(events) == 0 {
-		err = bundle.DamagedError{Sequence: last + 1, Found: "it is missing"}
+		err = bundle.DamagedError{Sequence: last + 1, Found: say.Sentencef("it is missing")}
 	}
 	return events, err
 }

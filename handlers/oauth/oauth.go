@@ -23,6 +23,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/outbound"
 )
 
@@ -191,7 +192,7 @@ func (p *Provider) ask(ctx context.Context) (*discovered, error) {
 		err = provider.Claims(&document)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("discover %s: %w", p.Issuer, err)
+		return nil, say.Errorf("discover %s: %w", p.Issuer, err)
 	}
 	read := func() oidc.KeySet { return oidc.NewRemoteKeySet(ctx, document.JWKS) }
 	return &discovered{provider: provider, keys: &currentKeys{now: p.Now, read: read}}, nil
@@ -199,11 +200,11 @@ func (p *Provider) ask(ctx context.Context) (*discovered, error) {
 
 // refuseToken returns the refusal of a token; only the log shows why.
 func refuseToken(reason string, why error) error {
-	return fmt.Errorf("%w: %w", domain.Refuse(domain.InvalidKey, "The access token is not accepted: %s.", reason), why)
+	return say.Errorf("%w: %w", domain.Refuse(domain.InvalidKey, "The access token is not accepted: %s.", reason), why)
 }
 
 func unavailable(why error) error {
-	return fmt.Errorf(
+	return say.Errorf(
 		"%w: %w", domain.Unavailable("The identity provider cannot be asked at the moment; send the request again."), why,
 	)
 }
@@ -279,7 +280,7 @@ func (s *sparing) ask(r *http.Request) answer {
 	body, err := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("it answers %s", response.Status)
+		err = say.Errorf("it answers %s", response.Status)
 	}
 	if err != nil {
 		return answer{at: s.now(), err: err}

@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/internal/statement"
@@ -188,7 +188,7 @@ func (s IdentityReader) access(ctx context.Context, c *credential) (domain.Acces
 		return domain.Access{}, refused
 	}
 	if _, ok := s.Plans[c.access.Plan]; !ok {
-		return domain.Access{}, fmt.Errorf(
+		return domain.Access{}, say.Errorf(
 			"authenticate: organization %s has the plan %q, which the table of plans lacks", c.access.Organization,
 			c.access.Plan,
 		)

@@ -3,13 +3,13 @@ package query
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
@@ -567,7 +567,7 @@ func (s IdentityReader) checkReleased(
 	l, err := s.link(ctx, holder)
 	switch {
 	case err != nil:
-		return fmt.Errorf("find the link that has claimed an identity: %w", err)
+		return say.Errorf("find the link that has claimed an identity: %w", err)
 	case l.WithdrawnAt != nil || l.Ended || l.Subject != nil && *l.Subject != identity:
 		return nil
 	case l.Subject != nil:

@@ -368,7 +368,7 @@ func (s DocumentReader) Analysis(
 	}
 	completed, ok := body.(*domain.AnalysisCompletedBody)
 	if !ok {
-		err = fmt.Errorf("analysis %s leads to an event with a %T", id, body)
+		err = fmt.Errorf("analysis %s leads to an event with a %T", id, body) //nolint:forbidigo // logged
 	}
 	return completed, err
 }

@@ -2,13 +2,13 @@ package query
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/internal/statement"
@@ -158,7 +158,7 @@ func (s HistoryReader) StreamEvents(
 	list := make([]StreamEvent, len(shown))
 	for i, e := range shown {
 		if i >= len(found) || found[i].ID != e.ID {
-			return nil, fmt.Errorf("the projections lack event %s or its document: run integrity rebuild", e.ID)
+			return nil, say.Errorf("the projections lack event %s or its document: run integrity rebuild", e.ID)
 		}
 		list[i] = StreamEvent{found[i], e.Position, e.Organization}
 	}

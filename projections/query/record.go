@@ -3,13 +3,13 @@ package query
 import (
 	"bytes"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/projections/internal/statement"
@@ -322,8 +322,8 @@ type AsOf struct {
 
 // Reasons why a version has no state at a moment.
 var (
-	ErrBeforeRecord = errors.New("the record did not exist yet")
-	ErrBeyondHead   = errors.New("the organization has no such sequence yet")
+	ErrBeforeRecord = say.New("the record did not exist yet")
+	ErrBeyondHead   = say.New("the organization has no such sequence yet")
 )
 
 // sequenceAt finds the last event at or before the time $4, among the events up to $3, or 0 if the first event is
@@ -363,7 +363,7 @@ const (
 func findSequence(
 	ctx context.Context, from history.Querier, sql string, o domain.OrganizationID, head int64, at time.Time,
 ) (int64, error) {
-	hole := errors.New("find the last event before a time: the history has a hole")
+	hole := say.New("find the last event before a time: the history has a hole")
 	return statement.One(
 		ctx, from, "find the last event before a time", hole, pgx.RowTo[int64], sql, o.Shard(), o, head, at, o.String(),
 	)
@@ -412,7 +412,7 @@ func (s RecordReader) EvidenceAsOf(
 	if stored.Alias != nil {
 		id = stored.Alias.AliasOf
 	}
-	missing := errors.New("read the state as of a moment: the events are missing")
+	missing := say.New("read the state as of a moment: the events are missing")
 	known, err := statement.One(ctx, s.Pool, "read the state as of a moment", missing, pgx.RowToStructByPos[facts],
 		loadAsOf,
 		a.Organization.Shard(), a.Organization, id, then.Sequence, id.String(), a.Organization.String())

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/fair"
@@ -126,7 +126,7 @@ func scan[T any](
 	defer cancel()
 	release, err := s.scanning.Acquire(waiting, o, 1)
 	if err != nil {
-		return answer, fmt.Errorf(
+		return answer, say.Errorf(
 			"%w: %w",
 			domain.Unavailable(
 				"Other questions of this organization that read much are still being answered; send the request again.",
@@ -176,7 +176,7 @@ type source struct {
 }
 
 // errAskPrimary means that the replica's answer cannot be used.
-var errAskPrimary = errors.New("the replica is not new enough")
+var errAskPrimary = say.New("the replica is not new enough")
 
 // read queries the replica if it has replayed the organization up to after, otherwise the primary.
 func read[T any](
@@ -273,7 +273,7 @@ func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask
 func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, ask func(source) error) error {
 	conn, err := r.Pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("connect to the replica: %w", err)
+		return say.Errorf("connect to the replica: %w", err)
 	}
 	defer conn.Release() // closes a connection that is still in a transaction
 	var sequence, epoch int64
@@ -292,14 +292,14 @@ func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, as
 			return nil
 		})
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("read the replica's progress: %w", err)
+		return say.Errorf("read the replica's progress: %w", err)
 	}
 	answer := errAskPrimary
 	if sequence >= after {
 		answer = ask(source{Querier: conn, replica: true, sequence: sequence, epoch: epoch})
 	}
 	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil && answer == nil {
-		return fmt.Errorf("end a snapshot of the replica: %w", err)
+		return say.Errorf("end a snapshot of the replica: %w", err)
 	}
 	return answer
 }
@@ -312,7 +312,7 @@ func (r *Replica) Count() ReplicaCount {
 }
 
 // ErrAnotherLedger means that the replica belongs to another ledger than the primary.
-var ErrAnotherLedger = errors.New("the replica belongs to another ledger")
+var ErrAnotherLedger = say.New("the replica belongs to another ledger")
 
 // Check compares the replica's ledger with the primary's. Any error but ErrAnotherLedger may be temporary: the replica
 // is unreachable or still being set up.
@@ -320,7 +320,7 @@ func (r *Replica) Check(ctx context.Context, in eventstore.Installation) error {
 	const query = `SELECT secret = $1 AND issuer = $2 FROM ledger WHERE id = 1`
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, replicaTimeout))
 	defer cancel()
-	none := errors.New("the replica has no ledger yet")
+	none := say.New("the replica has no ledger yet")
 	same, err := statement.One(
 		ctx, r.Pool, "read the replica's ledger", none, pgx.RowTo[bool], query, []byte(in.Secret), in.Issuer,
 	)

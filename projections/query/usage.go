@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -183,7 +182,7 @@ func (s AllowanceReader) Reserved(
 }
 
 // errNoOrganization means that the database is damaged: the caller has authenticated as the organization.
-var errNoOrganization = errors.New("the organization does not exist")
+var errNoOrganization = say.New("the organization does not exist")
 
 // IntegrityUsage is an organization's month, with the contribution of each company that the key may use.
 type IntegrityUsage struct {

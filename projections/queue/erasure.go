@@ -3,13 +3,13 @@ package queue
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/internal/statement"
@@ -76,7 +76,7 @@ func (e Eraser) erase(ctx context.Context, shard domain.Shard, now time.Time, du
 		)
 	}
 	if err != nil {
-		return fmt.Errorf("version %s: %w", due.Version, err)
+		return say.Errorf("version %s: %w", due.Version, err)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/internal/statement"
@@ -79,7 +80,7 @@ type invitedAddresses struct {
 	counts map[[32]byte]int // by domain.EmailSHA256; at most one entry per mail sent
 }
 
-var errInvitedOften = errors.New("the address has reached the daily limit of invitations")
+var errInvitedOften = say.New("the address has reached the daily limit of invitations")
 
 // count adds n invitations to an address, or refuses if the day's limit is used up.
 func (i *invitedAddresses) count(address string, n int, now time.Time) error {

@@ -66,12 +66,10 @@ func (a *App) Sayf(format string, args ...any) string {
 // Say is a phrase in the language of the locale.
 func (a *App) Say(p say.Phrase) string { return say.In(a.Catalogue(), p) }
 
-// ErrorText is the message of an error in the language of the locale: English if the language lacks a part of it.
+// ErrorText is the message of an error in the language of the locale. Words of other programs stay as they are.
 func (a *App) ErrorText(err error) string {
-	if text, ok := a.Catalogue().Error(err); ok {
-		return text
-	}
-	return err.Error()
+	text, _ := a.Catalogue().Error(err)
+	return text
 }
 
 // negative is a NegativeError whose sentence other languages have.

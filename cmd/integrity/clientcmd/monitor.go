@@ -158,7 +158,7 @@ func (w *logWatch) run(ctx context.Context) error {
 					if !w.follow {
 						return cli.Negativef("TOO FEW WITNESSES: %s", few)
 					}
-					_, _ = fmt.Fprintf(w.Errs, "integrity: %s\n", w.Say(few))
+					_, _ = fmt.Fprintln(w.Errs, "integrity:", w.Say(few))
 				}
 			}
 			last, backoff = seen.Note, client.Backoff{}
@@ -168,7 +168,7 @@ func (w *logWatch) run(ctx context.Context) error {
 			return say.Errorf("it could not be checked, which says nothing about the log: %w", err)
 		case ctx.Err() == nil:
 			wait = max(wait, backoff.Next(err))
-			_, _ = fmt.Fprintf(w.Errs, "integrity: %s\n", w.Sayf(
+			_, _ = fmt.Fprintln(w.Errs, "integrity:", w.Sayf(
 				"it could not be checked: %v; trying again in %s", err, wait.Round(time.Second),
 			))
 		}

@@ -110,7 +110,7 @@ func (a *app) reconcile(
 			return err
 		},
 		Failed: func(err error, again time.Duration) {
-			_, _ = fmt.Fprintf(a.Errs, "integrity: %s\n", a.Sayf("%v; trying again in %s", err, again.Round(time.Second)))
+			_, _ = fmt.Fprintln(a.Errs, "integrity:", a.Sayf("%v; trying again in %s", err, again.Round(time.Second)))
 		},
 	}.Run(ctx)
 	var restored *client.RestoredError

@@ -194,7 +194,7 @@ func printStep(a *cli.App, f originFlags, s Step) {
 	case f.verbose || slices.Contains(shown, s.Name):
 		_, _ = fmt.Fprintf(
 			a.Out, "%s  %s v%d  %-10s  %s\n", s.At.Format("15:04:05.000"), s.Document.DocumentReference, s.Document.Version,
-			s.Name, s.Detail,
+			s.Name, a.Say(s.Detail),
 		)
 	}
 }
@@ -204,7 +204,7 @@ func printSummary(a *cli.App, f originFlags, s Summary) error {
 		return cli.WriteJSON(a.Out, s, "")
 	}
 	for _, problem := range s.Problems {
-		_, _ = fmt.Fprintln(a.Errs, "integrity:", problem)
+		_, _ = fmt.Fprintln(a.Errs, "integrity:", a.Say(problem))
 	}
 	_, err := io.WriteString(a.Out, a.Sayf(
 		"\n%d documents: %d delivered (the slowest %d ms after its allocation), %d with the verification link, %d "+
@@ -228,12 +228,12 @@ type Summary struct {
 	// SlowestMs is the longest time from allocation to delivery.
 	SlowestMs int64 `json:"slowestMs"`
 	// Problems describes one problem per document.
-	Problems []string `json:"problems"`
+	Problems []say.Sentence `json:"problems"`
 }
 
 // Summarize reads everything again and compares the hashes.
 func (s *System) Summarize(ctx context.Context) (Summary, error) {
-	out := Summary{Problems: []string{}}
+	out := Summary{Problems: []say.Sentence{}}
 	last, err := s.last(ctx)
 	if err != nil {
 		return out, err
@@ -246,7 +246,7 @@ func (s *System) Summarize(ctx context.Context) (Summary, error) {
 			continue // allocated but interrupted; the next run emits it
 		}
 		if err != nil {
-			out.Problems = append(out.Problems, say.Sentencef("document %d: %v", number, err).String())
+			out.Problems = append(out.Problems, say.Sentencef("document %d: %v", number, err))
 			continue
 		}
 		if d.link != "" {
@@ -265,13 +265,13 @@ func (s *System) Summarize(ctx context.Context) (Summary, error) {
 			out.Registered++
 		case outbox.Stopped:
 			out.Stopped++
-			out.Problems = append(out.Problems, fmt.Sprintf("%s: %s", d.reference, item.Problem))
+			out.Problems = append(out.Problems, say.Sentencef("%s: %s", d.reference, item.Problem))
 			continue
 		default:
 			continue
 		}
-		if problem := s.differs(d, item); problem != "" {
-			out.Problems = append(out.Problems, fmt.Sprintf("%s: %s", d.reference, problem))
+		if problem := s.differs(d, item); problem != nil {
+			out.Problems = append(out.Problems, say.Sentencef("%s: %v", d.reference, problem))
 			continue
 		}
 		out.Same++
@@ -282,26 +282,26 @@ func (s *System) Summarize(ctx context.Context) (Summary, error) {
 
 // differs names the first place with another hash. The stored bytes need no check here: they were compared when they
 // were read.
-func (s *System) differs(d issued, item outbox.Item) string {
+func (s *System) differs(d issued, item outbox.Item) error {
 	delivered, err := os.ReadFile(s.deliveredPath(d))
 	if err != nil {
-		return err.Error()
+		return err
 	}
 	envelope, err := evidence.ParseEnvelope(item.Evidence)
 	if err != nil {
-		return "evidence: " + err.Error()
+		return say.Errorf("evidence: %w", err)
 	}
 	payload, err := evidence.ParseRecordPayload([]byte(envelope.Payload))
 	if err != nil {
-		return "evidence: " + err.Error()
+		return say.Errorf("evidence: %w", err)
 	}
-	for place, sum := range map[string]string{
+	for place, sum := range map[say.Word]string{
 		"the delivered file": hexSHA256(delivered), "the declaration": item.Declaration.SHA256,
 		"the service's answer": item.Response.SHA256, "the evidence": payload.SHA256.String(),
 	} {
 		if sum != d.sha256 {
-			return place + " has another SHA-256 than the finalized document"
+			return say.Errorf("%s has another SHA-256 than the finalized document", place)
 		}
 	}
-	return ""
+	return nil
 }

@@ -54,7 +54,7 @@ type Step struct {
 	At       time.Time             `json:"at"`
 	Name     string                `json:"step"` // a constant below, or an outbox.Kind
 	Document wire.VersionReference `json:"document"`
-	Detail   string                `json:"detail,omitempty"`
+	Detail   say.Sentence          `json:"detail,omitzero"`
 }
 
 // The steps of an emission, in order.
@@ -94,22 +94,21 @@ func (s *System) Close() (err error) {
 	return err
 }
 
-func (s *System) step(name string, v wire.VersionReference, detail string) {
+func (s *System) step(name string, v wire.VersionReference, detail say.Sentence) {
 	s.Report(Step{At: s.Now().UTC(), Name: name, Document: v, Detail: detail})
 }
 
 func (s *System) registration(r outbox.Report) {
-	var detail string
+	var detail say.Sentence
 	switch {
 	case r.Kind == outbox.Postponed:
-		detail = fmt.Sprintf("again in %s: %v", r.Again.Round(time.Second), r.Err)
+		detail = say.Sentencef("again in %s: %v", r.Again.Round(time.Second), r.Err)
 	case r.Err != nil:
-		detail = r.Err.Error()
+		detail = say.Sentencef("%v", r.Err)
+	case r.Registration != nil && r.Registration.Replayed:
+		detail = say.Sentencef("%s (replayed: it had arrived before)", r.Registration.PublicID)
 	case r.Registration != nil:
-		detail = r.Registration.PublicID
-		if r.Registration.Replayed {
-			detail += " (replayed: it had arrived before)"
-		}
+		detail = say.Sentencef("%s", r.Registration.PublicID)
 	}
 	s.step(string(r.Kind), r.Version, detail)
 }
@@ -131,7 +130,7 @@ func (s *System) Emit(ctx context.Context, number int) (bool, error) {
 		return false, nil
 	}
 	if !d.final {
-		s.step(Allocated, s.version(d), "")
+		s.step(Allocated, s.version(d), say.Sentence{})
 		if err := s.finalize(ctx, d); err != nil {
 			return false, err
 		}
@@ -154,9 +153,9 @@ func (s *System) finalize(ctx context.Context, d issued) error {
 		return ctx.Err()
 	case err != nil:
 		reservation = wire.Reservation{} // after any failure, issue the document without a link
-		s.step(NoLink, v, err.Error())
+		s.step(NoLink, v, say.Sentencef("%v", err))
 	default:
-		s.step(Reserved, v, reservation.VerificationURL)
+		s.step(Reserved, v, say.Sentencef("%s", reservation.VerificationURL))
 	}
 	d.link, d.finalizedAt = reservation.VerificationURL, s.Now().UTC().Truncate(time.Millisecond)
 	d.pdf, err = document{d.reference, d.version, d.finalizedAt, s.Public + downloadPath + d.token, d.link}.render()
@@ -168,11 +167,11 @@ func (s *System) finalize(ctx context.Context, d issued) error {
 		return err
 	}
 	declaration.ReservationID, d.sha256 = reservation.PublicID, declaration.SHA256
-	s.step(Finalized, v, d.sha256)
+	s.step(Finalized, v, say.Sentencef("%s", d.sha256))
 	if err := s.commit(ctx, d, declaration); err != nil {
 		return err
 	}
-	s.step(Committed, v, "")
+	s.step(Committed, v, say.Sentence{})
 	return nil
 }
 
@@ -185,7 +184,7 @@ func (s *System) deliver(ctx context.Context, number int) error {
 	if err := writeFile(s.deliveredPath(d), d.pdf); err != nil {
 		return say.Errorf("deliver document %d: %w", number, err)
 	}
-	s.step(Written, s.version(d), "")
+	s.step(Written, s.version(d), say.Sentence{})
 	now := s.Now()
 	if _, err := s.db.ExecContext(
 		ctx, `INSERT INTO deliveries VALUES (?, ?) ON CONFLICT DO NOTHING`, number, now.UnixMilli(),
@@ -194,7 +193,7 @@ func (s *System) deliver(ctx context.Context, number int) error {
 	}
 	s.step(
 		Delivered, s.version(d),
-		fmt.Sprintf(
+		say.Sentencef(
 			"%d ms after its allocation; download %s", now.Sub(d.allocatedAt).Milliseconds(), s.Public+downloadPath+d.token,
 		),
 	)

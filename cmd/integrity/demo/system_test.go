@@ -157,7 +157,7 @@ func TestFinalBytes(t *testing.T) {
 		t.Errorf("changed bytes are given out: %d", status)
 	}
 	if sum, err := s.Summarize(t.Context()); err != nil || len(sum.Problems) != 1 ||
-		!strings.Contains(sum.Problems[0], "something else has changed the database") {
+		!strings.Contains(sum.Problems[0].String(), "something else has changed the database") {
 		t.Errorf("%+v, %v", sum, err)
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/projections/queue"
 )
 
@@ -42,18 +43,18 @@ type Server struct {
 func ParseServer(text string) (s Server, err error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return s, errors.New("not a mail server's URL")
+		return s, say.New("not a mail server's URL")
 	}
 	s = Server{
 		Scheme: u.Scheme, Host: u.Hostname(),
 		Port: map[string]int{schemeSMTP: 25, schemeStartTLS: 587, schemeSMTPS: 465}[u.Scheme],
 	}
 	if s.Port == 0 {
-		return s, errors.New("not a mail server's scheme")
+		return s, say.New("not a mail server's scheme")
 	}
 	if u.Port() != "" {
 		if s.Port, err = strconv.Atoi(u.Port()); err != nil || s.Port < 1 || s.Port > 65535 {
-			return s, errors.New("not a port")
+			return s, say.New("not a port")
 		}
 	}
 	s.User = u.User.Username()
@@ -115,18 +116,18 @@ func NewSender(
 ) (func(context.Context, queue.Mail) error, error) {
 	server, err := ParseServer(url)
 	if err != nil {
-		return nil, fmt.Errorf("INTEGRITY_SMTP_URL: %w", err)
+		return nil, say.Errorf("INTEGRITY_SMTP_URL: %w", err)
 	}
 	sender, err := mail.ParseAddress(from)
 	if err != nil {
-		return nil, fmt.Errorf("INTEGRITY_MAIL_FROM: %w", err)
+		return nil, say.Errorf("INTEGRITY_MAIL_FROM: %w", err)
 	}
 	_, host, _ := strings.Cut(sender.Address, "@")
 	return func(ctx context.Context, m queue.Mail) error {
 		message := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 		message.FromMailAddress(sender)
 		if err := message.To(m.To); err != nil {
-			return errors.New("the address of a member is malformed") // never quote the address
+			return say.New("the address of a member is malformed") // never quote the address
 		}
 		message.SetMessageIDWithValue(messageID(m, host))
 		message.SetDateWithValue(now().UTC())
@@ -136,15 +137,15 @@ func NewSender(
 		message.SetBodyString(gomail.TypeTextPlain, body)
 		client, err := gomail.NewClient(server.Host, append(server.Options(baseURL, smtpTimeout), more...)...)
 		if err != nil {
-			return fmt.Errorf("mail server: %w", err)
+			return say.Errorf("mail server: %w", err)
 		}
 		err = client.DialAndSendWithContext(ctx, message)
 		var refused *gomail.SendError
 		if errors.As(err, &refused) { // the error's text names the recipient
-			return fmt.Errorf("the mail server did not accept the mail: %s, code %d", refused.Reason, refused.ErrorCode())
+			return say.Errorf("the mail server did not accept the mail: %s, code %d", refused.Reason, refused.ErrorCode())
 		}
 		if err != nil {
-			return fmt.Errorf("the mail server could not be used: %w", err)
+			return say.Errorf("the mail server could not be used: %w", err)
 		}
 		return nil
 	}, nil

@@ -207,8 +207,8 @@ func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys
 		v.notChecked("the signature of the transparency log's checkpoint: the trusted-keys file has no log key")
 	case err != nil:
 		v.found(audit.Finding{
-			Check: audit.CheckLog, Place: place, Expected: "a checkpoint signed by a trusted log key",
-			Found: err.Error(),
+			Check: audit.CheckLog, Place: place, Expected: say.Sentencef("a checkpoint signed by a trusted log key"),
+			Found: say.Sentencef("%v", err),
 		})
 	}
 }

@@ -105,18 +105,18 @@ func TestBundle(t *testing.T) {
 		"a line cut in the middle": {func() {
 			integritytest.Write(t, filepath.Join(dir, last), string(whole[last][:len(whole[last])-9]))
 		},
-			audit.Finding{Check: audit.CheckReadable, Sequence: live.Organizations[0].Events, Expected: "an event"}},
+			audit.Finding{Check: audit.CheckReadable, Sequence: live.Organizations[0].Events, Expected: say.Sentencef("an event")}},
 		"a file gone": {
 			func() { os.Remove(filepath.Join(dir, last)) },
-			audit.Finding{Check: audit.CheckFile, Place: last, Found: "no such file"},
+			audit.Finding{Check: audit.CheckFile, Place: last, Found: say.Sentencef("no such file")},
 		},
 		"a file in the middle gone": {func() { os.Remove(filepath.Join(dir, "events/000000000011.ndjson")) },
-			audit.Finding{Check: audit.CheckSequence, Sequence: 11, Expected: "the event of sequence 11"}},
+			audit.Finding{Check: audit.CheckSequence, Sequence: 11, Expected: say.Sentencef("the event of sequence 11")}},
 		"two lines swapped": {func() {
 			lines := bytes.SplitAfter(whole["events/000000000011.ndjson"], []byte("\n"))
 			lines[2], lines[3] = lines[3], lines[2]
 			integritytest.Write(t, filepath.Join(dir, "events/000000000011.ndjson"), string(bytes.Join(lines, nil)))
-		}, audit.Finding{Check: audit.CheckSequence, Sequence: 13, Expected: "the event of sequence 13"}},
+		}, audit.Finding{Check: audit.CheckSequence, Sequence: 13, Expected: say.Sentencef("the event of sequence 13")}},
 		"other trusted keys": {func() {
 			integritytest.Write(t, filepath.Join(dir, bundle.TrustedKeysFile), `{"keys":[]}`)
 		}, audit.Finding{Check: audit.CheckFile, Place: bundle.TrustedKeysFile}},
@@ -126,7 +126,7 @@ func TestBundle(t *testing.T) {
 		found := false
 		for _, f := range view.Findings {
 			if w := test.want; f.Check == w.Check && f.Sequence == w.Sequence && strings.HasPrefix(f.Place, w.Place) &&
-				strings.HasPrefix(f.Expected, w.Expected) && strings.HasPrefix(f.Found, w.Found) {
+				strings.HasPrefix(f.Expected.String(), w.Expected.String()) && strings.HasPrefix(f.Found.String(), w.Found.String()) {
 				found = true
 				t.Logf("%s: %s", name, f)
 			}
@@ -227,7 +227,7 @@ func TestForgedBundle(t *testing.T) {
 			); err != nil {
 				t.Fatal(err)
 			}
-		}, want: audit.Finding{Found: "is no regular file"}},
+		}, want: audit.Finding{Found: say.Sentencef("is no regular file")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v.t = t
@@ -243,8 +243,8 @@ func TestForgedBundle(t *testing.T) {
 			}
 			view, err := v.auditDir(dir)
 			switch w := test.want; {
-			case w.Found != "":
-				if err == nil || !strings.Contains(err.Error(), w.Found) {
+			case w.Found.Format != "":
+				if err == nil || !strings.Contains(err.Error(), w.Found.String()) {
 					t.Errorf("%v, %v", err, view.Findings)
 				}
 			case err != nil:
@@ -418,7 +418,7 @@ func TestErasedTextIsBack(t *testing.T) {
 	view := v.audit()
 	if view.FindingCount != 1 || view.Findings[0].Check != audit.CheckText ||
 		view.Findings[0].Sequence != log[len(log)-1].Sequence ||
-		!strings.Contains(view.Findings[0].Expected, id.String()) {
+		!strings.Contains(view.Findings[0].Expected.String(), id.String()) {
 		t.Errorf("put back: %v", view.Findings)
 	}
 }
@@ -440,7 +440,7 @@ func TestActsOfEndedKeys(t *testing.T) {
 	for place, view := range map[string]auditView{"database": v.audit(), "bundle": bundled} {
 		if view.FindingCount != 1 || view.Findings[0].Check != audit.CheckActor ||
 			view.Findings[0].Sequence != log[len(log)-1].Sequence ||
-			!strings.HasPrefix(view.Findings[0].Expected, "no act of the key after it was revoked at ") || view.Clean {
+			!strings.HasPrefix(view.Findings[0].Expected.String(), "no act of the key after it was revoked at ") || view.Clean {
 			t.Errorf("%s: %v", place, view.Findings)
 		}
 	}

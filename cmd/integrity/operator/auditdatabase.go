@@ -17,6 +17,7 @@ import (
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/projections"
@@ -125,8 +126,8 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 	if texts != report.Texts {
 		d.view.found(audit.Finding{
 			Check: audit.CheckText, Place: "texts",
-			Expected: fmt.Sprintf("%d rows, the number that the events name", report.Texts),
-			Found:    fmt.Sprintf("%d", texts),
+			Expected: say.Sentencef("%d rows, the number that the events name", report.Texts),
+			Found:    say.Sentencef("%d", texts),
 		})
 	}
 	return report, nil
@@ -147,8 +148,8 @@ func (d *databaseAudit) strays(ctx context.Context, report audit.Report) error {
 	stray, err := history.Misplaced(ctx, d.pool, append([]string{"events", "texts", "shard_heads"}, d.tables...), d.count)
 	for _, table := range slices.Sorted(maps.Keys(stray)) {
 		d.view.found(audit.Finding{
-			Check: audit.CheckStray, Place: table, Expected: fmt.Sprintf("only rows of the shards 0 to %d", d.count-1),
-			Found: fmt.Sprintf("%d rows of other shards", stray[table]),
+			Check: audit.CheckStray, Place: table, Expected: say.Sentencef("only rows of the shards 0 to %d", d.count-1),
+			Found: say.Sentencef("%d rows of other shards", stray[table]),
 		})
 	}
 	return err
@@ -163,8 +164,9 @@ func (d *databaseAudit) log(ctx context.Context) error {
 	bar.Close()
 	if errors.Is(err, transparency.ErrDiffers) {
 		d.view.found(audit.Finding{
-			Check: audit.CheckLog, Place: "transparency_tree", Expected: "the tree and checkpoint derived from the events",
-			Found: err.Error(),
+			Check: audit.CheckLog, Place: "transparency_tree",
+			Expected: say.Sentencef("the tree and checkpoint derived from the events"),
+			Found:    say.Sentencef("%v", err),
 		})
 	} else if err != nil {
 		return err
@@ -180,8 +182,9 @@ func (d *databaseAudit) log(ctx context.Context) error {
 	d.view.checkpoint("transparency_checkpoint", note, d.Trusted)
 	stamps, err := transparency.CheckStamps(ctx, d.pool, d.Trusted, func(s transparency.Stamp, fault error) {
 		d.view.found(audit.Finding{
-			Check: audit.CheckLog, Place: fmt.Sprintf("log_timestamps %d %s", s.TreeSize, s.Authority),
-			Expected: "its authority's token for the checkpoint derived from the events", Found: fault.Error(),
+			Check: audit.CheckLog, Place: fmt.Sprint("log_timestamps ", s.TreeSize, " ", s.Authority),
+			Expected: say.Sentencef("its authority's token for the checkpoint derived from the events"),
+			Found:    say.Sentencef("%v", fault),
 		})
 	})
 	if stamps.Unpinned != nil {
@@ -221,13 +224,14 @@ func (d *databaseAudit) projections(ctx context.Context, r *projections.Rebuild,
 
 func projectionFinding(d projections.Difference) audit.Finding {
 	f := audit.Finding{
-		Check: audit.CheckProjection, Place: d.Place(), Expected: "the row derived from the log", Found: "none",
+		Check: audit.CheckProjection, Place: d.Place(),
+		Expected: say.Sentencef("the row derived from the log"), Found: say.Sentencef("none"),
 	}.InShard(d.Shard)
 	switch d.Kind {
 	case projections.ExtraRow:
-		f.Expected, f.Found = "no such row in the log", "one"
+		f.Expected, f.Found = say.Sentencef("no such row in the log"), say.Sentencef("one")
 	case projections.DifferentRow:
-		f.Found = fmt.Sprintf("a different value in %v", d.Columns)
+		f.Found = say.Sentencef("a different value in %v", d.Columns)
 	}
 	return f
 }

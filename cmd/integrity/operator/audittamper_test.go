@@ -492,7 +492,7 @@ func TestAuditFindsTampering(t *testing.T) {
 			}
 			view := v.audit(against(v.t, former))
 			v.first(view, audit.CheckFormer, length+1)
-			if want := fmt.Sprintf("at least %d events", length+3); !strings.Contains(view.Findings[0].Expected, want) {
+			if want := fmt.Sprintf("at least %d events", length+3); !strings.Contains(view.Findings[0].Expected.String(), want) {
 				t.Errorf("found %s, want %s", view.Findings[0], want)
 			}
 			if err := v.tryExport(former); !errors.Is(err, bundle.ErrNotExtended) {

@@ -54,9 +54,9 @@ func (a *app) distributeCommand() *cobra.Command {
 			lines.Sayf("the ledger is distributed over %d nodes of Citus %s\n", d.Nodes, d.Version)
 		}
 		return v.print(struct {
-			Citus string   `json:"citus"`
-			Nodes int      `json:"nodes"`
-			Steps []string `json:"steps"`
-		}{d.Version, d.Nodes, append([]string{}, d.Steps...)}, lines)
+			Citus string         `json:"citus"`
+			Nodes int            `json:"nodes"`
+			Steps []say.Sentence `json:"steps"`
+		}{d.Version, d.Nodes, append([]say.Sentence{}, d.Steps...)}, lines)
 	})
 }

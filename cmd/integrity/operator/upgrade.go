@@ -78,7 +78,7 @@ func viewUpgrade(in eventstore.Installation, processes []eventstore.Process) (vi
 	}
 	lines.Sayf("program  version %s; the ledger takes %s or later\n", view.Version, view.MinimumVersion)
 	for _, r := range domain.Rules() {
-		rule := RuleView{r.Name, r.Since.String(), r.Changes, slices.Contains(in.Rules, r.Name), []string{}}
+		rule := RuleView{r.Name, r.Since.String(), string(r.Changes), slices.Contains(in.Rules, r.Name), []string{}}
 		for _, p := range processes {
 			if !rule.On && p.Lacks([]domain.Rule{r.Name}) != nil {
 				rule.HeldUpBy = append(rule.HeldUpBy, p.Name)
@@ -150,7 +150,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 			switched, in, err := eventstore.ThisProgram().SwitchOn(ctx, url)
 			lagging, lags := errors.AsType[*eventstore.LaggingError](err)
 			if lags {
-				return cli.Negativef("some running processes do not know every rule: update or stop %s", lagging.Processes)
+				return cli.Negative(lagging)
 			}
 			if err != nil {
 				return err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
@@ -21,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/outbound"
 )
 
@@ -43,11 +43,11 @@ func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 		return nil, nil
 	}
 	if exporter != "" && exporter != "otlp" {
-		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER must be otlp or none, not %q", exporter)
+		return nil, say.Errorf("OTEL_TRACES_EXPORTER must be otlp or none, not %q", exporter)
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if protocol := os.Getenv(name); protocol != "" && protocol != "http/protobuf" {
-			return nil, fmt.Errorf("%s must be http/protobuf, not %q", name, protocol)
+			return nil, say.Errorf("%s must be http/protobuf, not %q", name, protocol)
 		}
 	}
 	bounded, err := traceClient()
@@ -56,7 +56,7 @@ func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 	}
 	client, err := otlptracehttp.New(ctx, otlptracehttp.WithHTTPClient(bounded.Client))
 	if err != nil {
-		return nil, fmt.Errorf("OTLP exporter: %w", err)
+		return nil, say.Errorf("OTLP exporter: %w", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
 	return newTraces(ctx, sdktrace.WithBatcher(redacting{client}))
@@ -72,20 +72,20 @@ func traceClient() (*outbound.Client, error) {
 	if text := of("TIMEOUT"); text != "" {
 		milliseconds, err := strconv.ParseUint(text, 10, 31)
 		if err != nil || milliseconds == 0 {
-			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT must be a number of milliseconds, not %q", text)
+			return nil, say.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT must be a number of milliseconds, not %q", text)
 		}
 		c.Timeout = time.Duration(milliseconds) * time.Millisecond
 	}
 	if path := of("CERTIFICATE"); path != "" {
 		var err error
 		if c.TLS.RootCAs, err = keyfiles.ReadAuthorities(path); err != nil {
-			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
+			return nil, say.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
 		}
 	}
 	if path := of("CLIENT_CERTIFICATE"); path != "" {
 		own, err := tls.LoadX509KeyPair(path, of("CLIENT_KEY"))
 		if err != nil {
-			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: %w", err)
+			return nil, say.Errorf("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: %w", err)
 		}
 		c.TLS.Certificates = []tls.Certificate{own}
 	}
@@ -97,7 +97,7 @@ func newTraces(ctx context.Context, processor sdktrace.TracerProviderOption) (*T
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "integrity")),
 		resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last one wins: OTEL_SERVICE_NAME
 	if err != nil {
-		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+		return nil, say.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	limits := sdktrace.NewSpanLimits()
 	if _, err := strconv.Atoi(os.Getenv("OTEL_SPAN_LINK_COUNT_LIMIT")); err != nil {
@@ -133,7 +133,7 @@ func (t *Traces) Close(ctx context.Context) error {
 		return nil
 	}
 	if err := t.provider.Shutdown(ctx); err != nil {
-		return fmt.Errorf("send the last traces: %w", err)
+		return say.Errorf("send the last traces: %w", err)
 	}
 	return nil
 }

@@ -5,13 +5,14 @@ package connect
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"integrityledger/domain/say"
 )
 
 // Timeout limits a connection attempt to each server.
@@ -21,7 +22,7 @@ const Timeout = 5 * time.Second
 func Config(url string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err)
+		return nil, say.Errorf("database URL: %w", err)
 	}
 	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, Timeout)
 	KeepAlive(config)
@@ -47,7 +48,7 @@ func Open(ctx context.Context, url string) (*pgx.Conn, error) {
 func OpenConfig(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
+		return nil, say.Errorf("open database: %w", err)
 	}
 	return conn, nil
 }
@@ -64,7 +65,7 @@ func Fixed(url string) Source { return func() string { return url } }
 func Renew(config *pgx.ConnConfig, from Source) error {
 	fresh, err := pgx.ParseConfig(from())
 	if err != nil {
-		return fmt.Errorf("database URL: %w", err)
+		return say.Errorf("database URL: %w", err)
 	}
 	config.User, config.Password = fresh.User, fresh.Password
 	if slices.EqualFunc(servers(config), servers(fresh), func(a, b *pgconn.FallbackConfig) bool {

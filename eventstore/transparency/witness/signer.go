@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 )
 
 // Signer signs cosignatures. Logs and verifiers pin its verifier key.
@@ -20,11 +21,11 @@ type Signer struct {
 func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 	public, err := base64.RawURLEncoding.DecodeString(private.Key().JWK.X)
 	if err != nil {
-		return nil, fmt.Errorf("witness key: %w", err)
+		return nil, say.Errorf("witness key: %w", err)
 	}
 	key, err := evidence.NewWitnessKey(name, public)
 	if err != nil {
-		return nil, fmt.Errorf("witness key: %w", err)
+		return nil, say.Errorf("witness key: %w", err)
 	}
 	return &Signer{key, private}, nil
 }
@@ -33,13 +34,13 @@ func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 func (s *Signer) cosign(text string, at time.Time) (string, error) {
 	seconds := at.Unix()
 	if seconds <= 0 {
-		return "", fmt.Errorf("cosign: the clock must be past 1970, not at %s", at)
+		return "", say.Errorf("cosign: the clock must be past 1970, not at %s", at)
 	}
 	signature, err := base64.RawURLEncoding.DecodeString(s.private.Sign(fmt.Appendf(
 		nil, "cosignature/v1\ntime %d\n%s", seconds, text,
 	)))
 	if err != nil {
-		return "", fmt.Errorf("cosign: %w", err)
+		return "", say.Errorf("cosign: %w", err)
 	}
 	line, _ := hex.DecodeString(s.KeyHash) // as NewWitnessKey wrote it
 	line = append(binary.BigEndian.AppendUint64(line, uint64(seconds)), signature...)

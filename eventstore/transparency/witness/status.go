@@ -2,12 +2,12 @@ package witness
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/history"
 )
 
@@ -37,7 +37,7 @@ func ReadCosigned(ctx context.Context, from history.Querier) ([]Cosigned, error)
 		FROM witness_logs w WHERE w.origin <> '' ORDER BY w.origin`) // rows carry its error
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Cosigned])
 	if err != nil {
-		return nil, fmt.Errorf("read the cosigned checkpoints: %w", err)
+		return nil, say.Errorf("read the cosigned checkpoints: %w", err)
 	}
 	return list, nil
 }
@@ -49,7 +49,7 @@ func ReadContradictions(ctx context.Context, from history.Querier) ([]Contradict
 	)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Contradiction])
 	if err != nil {
-		return nil, fmt.Errorf("read the proofs of split views: %w", err)
+		return nil, say.Errorf("read the proofs of split views: %w", err)
 	}
 	return list, nil
 }
@@ -69,7 +69,7 @@ func Resume(ctx context.Context, pool *pgxpool.Pool) (logs int64, err error) {
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("resume the witness: %w", err)
+		return 0, say.Errorf("resume the witness: %w", err)
 	}
 	return logs, nil
 }

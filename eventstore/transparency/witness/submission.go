@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,6 +12,8 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/domain/say"
 )
 
 // Logs holds the keys of the logs whose checkpoints are cosigned, by origin.
@@ -35,7 +36,7 @@ func ParseLogs(text string) (Logs, error) {
 		text, origin, _ := strings.Cut(line, " ")
 		key, err := note.NewVerifier(text)
 		if err != nil {
-			return nil, fmt.Errorf(
+			return nil, say.Errorf(
 				"each log must be an Ed25519 verifier key <name>+<8 hexadecimal digits>+<base64> and, if its origin "+
 					"differs from that name, a space and the origin: %w",
 				err,
@@ -45,7 +46,7 @@ func ParseLogs(text string) (Logs, error) {
 		if slices.ContainsFunc(logs[origin], func(k note.Verifier) bool {
 			return k.Name() == key.Name() && k.KeyHash() == key.KeyHash()
 		}) {
-			return nil, fmt.Errorf("the key %s+%08x of %s is named twice", key.Name(), key.KeyHash(), origin)
+			return nil, say.Errorf("the key %s+%08x of %s is named twice", key.Name(), key.KeyHash(), origin)
 		}
 		logs[origin] = append(logs[origin], key)
 	}
@@ -54,19 +55,19 @@ func ParseLogs(text string) (Logs, error) {
 
 // Reasons why a submission is refused, in the order in which they are checked. StaleError is checked after ErrOldSize.
 var (
-	ErrMalformed = errors.New(
+	ErrMalformed = say.New(
 		"the body must be the line \"old <size>\", at most 63 lines of the consistency proof, an empty line, and a " +
 			"checkpoint",
 	)
-	ErrUnknownLog = errors.New("checkpoints of this origin are not cosigned here")
-	ErrUnsigned   = errors.New("the checkpoint must be signed by a key of its log that is known here")
-	ErrOldSize    = errors.New("the old size must not be greater than the size of the checkpoint")
-	ErrProof      = errors.New(
+	ErrUnknownLog = say.New("checkpoints of this origin are not cosigned here")
+	ErrUnsigned   = say.New("the checkpoint must be signed by a key of its log that is known here")
+	ErrOldSize    = say.New("the old size must not be greater than the size of the checkpoint")
+	ErrProof      = say.New(
 		"the consistency proof does not lead from the last cosigned checkpoint to this one",
 	)
-	ErrOtherRoot = errors.New("a checkpoint of this size with another root was cosigned")
+	ErrOtherRoot = say.New("a checkpoint of this size with another root was cosigned")
 	// ErrRestored means that this ledger's database was restored and may lack checkpoints cosigned since the backup.
-	ErrRestored = errors.New(
+	ErrRestored = say.New(
 		"cosigned checkpoints may have been lost in a restore of this witness's database: nothing is cosigned until its " +
 			"operator runs integrity log cosigned --resume",
 	)
@@ -75,9 +76,14 @@ var (
 // StaleError means that the old size differs from the size of the last cosigned checkpoint.
 type StaleError struct{ Size int64 }
 
-func (e *StaleError) Error() string {
-	return fmt.Sprintf("the last cosigned checkpoint has %d entries", e.Size)
+func (e *StaleError) sentence() say.Sentence {
+	return say.Sentencef("the last cosigned checkpoint has %d entries", e.Size)
 }
+
+func (e *StaleError) Error() string { return e.sentence().String() }
+
+// Say implements say.Phrase.
+func (e *StaleError) Say(c say.Catalogue) (string, bool) { return e.sentence().Say(c) }
 
 // Limits of a submission: bytes of the body and lines of the proof.
 const (
@@ -104,7 +110,7 @@ const maxSize = 1<<62 - 1
 func parseSize(text string) (int64, error) {
 	size, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || size > maxSize || !sizePattern.MatchString(text) {
-		return 0, errors.New("a size must be digits without a leading zero, below 2^62")
+		return 0, say.New("a size must be digits without a leading zero, below 2^62")
 	}
 	return size, nil
 }
@@ -112,8 +118,8 @@ func parseSize(text string) (int64, error) {
 // Open reads the body of a request and checks the log's signature. The error is, or wraps, ErrMalformed, ErrUnknownLog,
 // ErrUnsigned or ErrOldSize.
 func (logs Logs) Open(body []byte) (s Submission, err error) {
-	malformed := func(reason string) (Submission, error) {
-		return Submission{}, fmt.Errorf("%w: %s", ErrMalformed, reason)
+	malformed := func(format string, args ...any) (Submission, error) {
+		return Submission{}, say.Errorf("%w: %s", ErrMalformed, say.Sentencef(format, args...))
 	}
 	head, signed, found := bytes.Cut(body, []byte("\n\n"))
 	lines := strings.Split(string(head), "\n")
@@ -122,12 +128,12 @@ func (logs Logs) Open(body []byte) (s Submission, err error) {
 		return malformed("it has another form")
 	}
 	if s.old, err = parseSize(old); err != nil {
-		return malformed("old: " + err.Error())
+		return malformed("old: %s", err)
 	}
 	for i, line := range lines[1:] {
 		hash, err := tlog.ParseHash(line)
 		if err != nil || hash.String() != line {
-			return malformed(fmt.Sprintf("line %d of the proof must be 32 bytes in base64", i+1))
+			return malformed("line %d of the proof must be 32 bytes in base64", i+1)
 		}
 		s.proof = append(s.proof, hash)
 	}
@@ -149,7 +155,7 @@ func (logs Logs) Open(body []byte) (s Submission, err error) {
 		return malformed("the checkpoint must have three lines or more, none of them empty")
 	}
 	if s.Size, err = parseSize(text[1]); err != nil {
-		return malformed("checkpoint: " + err.Error())
+		return malformed("checkpoint: %s", err)
 	}
 	if s.Root, err = tlog.ParseHash(text[2]); err != nil || s.Root.String() != text[2] {
 		return malformed("the third line of the checkpoint must be its root, 32 bytes in base64")

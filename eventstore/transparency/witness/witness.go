@@ -14,7 +14,6 @@ package witness
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 )
 
@@ -67,7 +67,7 @@ type cosigned struct {
 func (w *Witness) Cosign(ctx context.Context, s Submission) (line string, err error) {
 	tx, err := w.Pool.Begin(ctx)
 	if err != nil {
-		return "", fmt.Errorf("begin: %w", err)
+		return "", say.Errorf("begin: %w", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
 	last, err := w.lock(ctx, tx, s.Origin)
@@ -83,10 +83,10 @@ func (w *Witness) Cosign(ctx context.Context, s Submission) (line string, err er
 	at := w.Now() // under the lock: until then there was no larger tree
 	tag, err := tx.Exec(ctx, remember, s.Origin, s.Size, s.Root[:], s.note, at)
 	if err == nil && tag.RowsAffected() != 1 {
-		err = errors.New("the log's row is missing or has a larger tree")
+		err = say.New("the log's row is missing or has a larger tree")
 	}
 	if err != nil {
-		return "", fmt.Errorf("remember a checkpoint: %w", err)
+		return "", say.Errorf("remember a checkpoint: %w", err)
 	}
 	if err := cluster.Commit(ctx, tx); err != nil {
 		return "", err
@@ -101,7 +101,7 @@ func (w *Witness) lock(ctx context.Context, tx pgx.Tx, origin string) (last cosi
 		err = tx.QueryRow(ctx, readEpoch).Scan(&epoch)
 	}
 	if err != nil {
-		return last, fmt.Errorf("read the ledger's epoch: %w", err)
+		return last, say.Errorf("read the ledger's epoch: %w", err)
 	}
 	var root []byte
 	read := func() error {
@@ -114,11 +114,11 @@ func (w *Witness) lock(ctx context.Context, tx pgx.Tx, origin string) (last cosi
 	}
 	switch {
 	case err != nil:
-		return last, fmt.Errorf("read the last cosigned checkpoint: %w", err)
+		return last, say.Errorf("read the last cosigned checkpoint: %w", err)
 	case last.epoch != epoch:
 		return last, ErrRestored
 	case len(root) != tlog.HashSize:
-		return last, errors.New("the last cosigned checkpoint is damaged")
+		return last, say.New("the last cosigned checkpoint is damaged")
 	}
 	last.root = tlog.Hash(root)
 	return last, nil
@@ -149,7 +149,7 @@ func (w *Witness) accuse(ctx context.Context, tx pgx.Tx, s Submission, last cosi
 }
 
 // errSplitView accompanies ErrProof or ErrOtherRoot if the submission proves that its log has signed two histories.
-var errSplitView = errors.New("the log has signed two histories")
+var errSplitView = say.New("the log has signed two histories")
 
 // SplitView reports whether a refused submission proves that its log has signed two histories.
 func SplitView(err error) bool { return errors.Is(err, errSplitView) }

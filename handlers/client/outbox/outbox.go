@@ -37,11 +37,11 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
 )
@@ -87,7 +87,7 @@ func New(ctx context.Context, db *sql.DB) (*Outbox, error) {
 		_, err := tx.ExecContext(ctx, schema)
 		return err
 	}); err != nil {
-		return nil, fmt.Errorf("outbox: %w", err)
+		return nil, say.Errorf("outbox: %w", err)
 	}
 	return o, nil
 }
@@ -113,7 +113,7 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now ti
 		err = check(text)
 	}
 	if err != nil {
-		return fmt.Errorf("outbox: %w", err)
+		return say.Errorf("outbox: %w", err)
 	}
 	_, err = tx.ExecContext(ctx,
 		`INSERT INTO integrity_outbox (company_reference, source, document_reference, version, declaration, due_at, state)
@@ -122,7 +122,7 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now ti
 				AND company_reference = ?1 AND source = ?2 AND document_reference = ?3) THEN 'queued' ELSE 'waiting' END)`,
 		d.CompanyReference, d.Source, d.DocumentReference, d.Version, string(text), now.UnixMilli())
 	if err != nil {
-		return fmt.Errorf("outbox: add version %d of %s: %w", d.Version, d.DocumentReference, err)
+		return say.Errorf("outbox: add version %d of %s: %w", d.Version, d.DocumentReference, err)
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func check(declaration []byte) error {
 	o := strictjson.Decode(value)
 	domain.ReadDeclaration(o)
 	if problems := o.Problems(); len(problems) > 0 {
-		return fmt.Errorf("%s %s", strings.TrimPrefix(problems[0].Pointer, "/"), problems[0].Message)
+		return say.Errorf("%s %s", strings.TrimPrefix(problems[0].Pointer, "/"), problems[0].Message)
 	}
 	return nil
 }
@@ -156,11 +156,11 @@ func scan(r interface{ Scan(...any) error }) (Item, error) {
 		i.Evidence = []byte(evidence.String)
 	}
 	if err := json.Unmarshal(i.saved, &i.Declaration); err != nil {
-		return i, fmt.Errorf("item %d: declaration: %w", i.ID, err)
+		return i, say.Errorf("item %d: declaration: %w", i.ID, err)
 	}
 	if response.Valid {
 		if err := json.Unmarshal([]byte(response.String), &i.Response); err != nil {
-			return i, fmt.Errorf("item %d: response: %w", i.ID, err)
+			return i, say.Errorf("item %d: response: %w", i.ID, err)
 		}
 	}
 	return i, nil
@@ -172,7 +172,7 @@ func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error
 		WHERE company_reference = ? AND source = ? AND document_reference = ? AND version = ?`,
 		v.CompanyReference, v.Source, v.DocumentReference, v.Version))
 	if err != nil {
-		return i, fmt.Errorf("outbox: %w", err)
+		return i, say.Errorf("outbox: %w", err)
 	}
 	return i, nil
 }
@@ -181,7 +181,7 @@ func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error
 func (o *Outbox) Counts(ctx context.Context) (map[State]int, error) {
 	rows, err := o.db.QueryContext(ctx, `SELECT state, count(*) FROM integrity_outbox GROUP BY state`)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: %w", err)
+		return nil, say.Errorf("outbox: %w", err)
 	}
 	defer rows.Close()
 	counts := map[State]int{}
@@ -189,7 +189,7 @@ func (o *Outbox) Counts(ctx context.Context) (map[State]int, error) {
 		var state State
 		var n int
 		if err := rows.Scan(&state, &n); err != nil {
-			return nil, fmt.Errorf("outbox: %w", err)
+			return nil, say.Errorf("outbox: %w", err)
 		}
 		counts[state] = n
 	}
@@ -207,10 +207,10 @@ func (o *Outbox) Retry(ctx context.Context) (int64, error) {
 	} {
 		result, err := o.db.ExecContext(ctx, statement)
 		if err != nil {
-			return 0, fmt.Errorf("outbox: retry: %w", err)
+			return 0, say.Errorf("outbox: retry: %w", err)
 		}
 		if n, err = result.RowsAffected(); err != nil {
-			return 0, fmt.Errorf("outbox: retry: %w", err)
+			return 0, say.Errorf("outbox: retry: %w", err)
 		}
 	}
 	return n, nil
@@ -226,11 +226,11 @@ func (o *Outbox) Abandon(ctx context.Context, v wire.VersionReference) error {
 	if err == nil {
 		var n int64
 		if n, err = result.RowsAffected(); err == nil && n != 1 {
-			err = errors.New("only an item that stopped before it was registered can be abandoned")
+			err = say.New("only an item that stopped before it was registered can be abandoned")
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("outbox: abandon version %d of %s: %w", v.Version, v.DocumentReference, err)
+		return say.Errorf("outbox: abandon version %d of %s: %w", v.Version, v.DocumentReference, err)
 	}
 	return nil
 }
@@ -283,14 +283,14 @@ func (o *Outbox) save(ctx context.Context, items ...Item) error {
 			}
 			if n, err := result.RowsAffected(); err != nil || n != 1 {
 				return errors.Join(
-					err, fmt.Errorf("version %d of %s is gone", i.Declaration.Version, i.Declaration.DocumentReference),
+					err, say.Errorf("version %d of %s is gone", i.Declaration.Version, i.Declaration.DocumentReference),
 				)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("outbox: %w", err)
+		return say.Errorf("outbox: %w", err)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
@@ -131,7 +131,7 @@ func (w *Worker) Run(ctx context.Context) error {
 				return ctx.Err()
 			}
 			if err != nil {
-				return fmt.Errorf("outbox: %w", err)
+				return say.Errorf("outbox: %w", err)
 			}
 			if len(items) > 0 {
 				if err := work.do(ctx, items); err != nil {
@@ -249,7 +249,7 @@ var malformed = map[int]bool{
 func accept(i Item, r *wire.Registration) (*wire.Registration, error) {
 	if r.PublicID == "" || !strings.EqualFold(r.SHA256, i.Declaration.SHA256) ||
 		r.DocumentReference != i.Declaration.DocumentReference || r.Version != i.Declaration.Version {
-		return nil, answerError{errors.New("the service's answer does not match the declaration")}
+		return nil, answerError{say.New("the service's answer does not match the declaration")}
 	}
 	return r, nil
 }

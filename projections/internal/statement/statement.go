@@ -5,7 +5,6 @@ package statement
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"time"
@@ -17,6 +16,8 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
+
+	"integrityledger/domain/say"
 )
 
 // Timeout limits one statement, including the wait for a connection.
@@ -120,11 +121,11 @@ func Failed(what string, err error) error {
 		err = eventstore.UnansweredError{Err: err}
 	}
 	if unavailable(err) {
-		return fmt.Errorf(
-			"%s: %w: %w", what, domain.Unavailable("The database cannot be reached; send the request again."), err,
+		return say.Errorf(
+			"%s: %w: %w", say.Word(what), domain.Unavailable("The database cannot be reached; send the request again."), err,
 		)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return say.Errorf("%s: %w", say.Word(what), err)
 }
 
 func unavailable(err error) bool {

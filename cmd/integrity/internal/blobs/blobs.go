@@ -4,7 +4,6 @@ package blobs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/url"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 )
 
 // Store is the blob store. It is opened when the first bytes are kept or erased: most installations keep none.
@@ -46,7 +46,7 @@ func (c *Store) open() (bucket, error) {
 	if c.opened == nil {
 		opened, err := openURL(c.URL, c.Sync)
 		if err != nil {
-			return nil, fmt.Errorf("INTEGRITY_BLOB_URL: %w", err)
+			return nil, say.Errorf("INTEGRITY_BLOB_URL: %w", err)
 		}
 		c.opened = opened
 	}
@@ -105,7 +105,7 @@ func (p *parameters) flag(name string) bool {
 	text := p.text(name)
 	value, err := strconv.ParseBool(text)
 	if err != nil && text != "" {
-		p.err = errors.Join(p.err, fmt.Errorf("%s must be true or false, not %q", name, text))
+		p.err = errors.Join(p.err, say.Errorf("%s must be true or false, not %q", name, text))
 	}
 	return value
 }
@@ -120,7 +120,7 @@ func (p *parameters) ignore(names ...string) {
 // finish returns an error for unknown or invalid parameters.
 func (p *parameters) finish() error {
 	for name := range p.Values {
-		p.err = errors.Join(p.err, fmt.Errorf("unknown parameter %q", name))
+		p.err = errors.Join(p.err, say.Errorf("unknown parameter %q", name))
 	}
 	return p.err
 }
@@ -144,7 +144,7 @@ func contentName(o domain.OrganizationID, v domain.ArtifactVersionID) string {
 func (c *Store) Keep(
 	ctx context.Context, o domain.OrganizationID, v domain.ArtifactVersionID, content io.ReaderAt, size int64,
 ) error {
-	err := errors.New("the store has not finished earlier ones")
+	err := say.New("the store has not finished earlier ones")
 	if c.writing.Add(1) <= maxWriting {
 		stored := make(chan error, 1)
 		go func() {
@@ -160,7 +160,7 @@ func (c *Store) Keep(
 		c.writing.Add(-1)
 	}
 	if err != nil {
-		return fmt.Errorf(
+		return say.Errorf(
 			"keep the bytes of a version: %w: %w",
 			domain.Unavailable(
 				"The bytes cannot be stored at the moment, as the organization's retention requires; send the request again.",
@@ -186,7 +186,7 @@ func (c *Store) Remove(ctx context.Context, o domain.OrganizationID, v domain.Ar
 		return err
 	}
 	if err := b.remove(ctx, contentName(o, v)); err != nil {
-		return fmt.Errorf("erase the bytes of a version: %w", err)
+		return say.Errorf("erase the bytes of a version: %w", err)
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (c *Store) Remove(ctx context.Context, o domain.OrganizationID, v domain.Ar
 func DirectoryURL(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return "", fmt.Errorf("directory for kept content: %w", err)
+		return "", say.Errorf("directory for kept content: %w", err)
 	}
 	u := url.URL{Scheme: "file", Path: filepath.ToSlash(dir), RawQuery: "create_dir=true&dir_file_mode=0700"}
 	return u.String(), nil
@@ -206,7 +206,7 @@ func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "file" && u.Path == "" || u.Scheme == "s3" && u.Host == "" ||
 		u.Scheme != "file" && u.Scheme != "s3" {
-		return errors.New("it must be file:///directory or s3://bucket")
+		return say.New("it must be file:///directory or s3://bucket")
 	}
 	return nil
 }

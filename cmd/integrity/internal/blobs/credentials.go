@@ -2,14 +2,13 @@ package blobs
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/outbound"
 )
 
@@ -48,7 +47,7 @@ func newCredentials(p *parameters, region string) (credentials.Provider, error) 
 		return found, nil
 	}
 	if region == "" || !strings.HasPrefix(role, "arn:") {
-		return nil, fmt.Errorf("role must be an ARN, and needs a region: %q", role)
+		return nil, say.Errorf("role must be an ARN, and needs a region: %q", role)
 	}
 	assumed := &assumedRole{by: found}
 	assumed.STSEndpoint = cmp.Or(tokens, "https://sts."+region+".amazonaws.com")
@@ -65,7 +64,7 @@ type firstOf struct {
 
 // RetrieveWithCredContext implements credentials.Provider.
 func (f *firstOf) RetrieveWithCredContext(c *credentials.CredContext) (credentials.Value, error) {
-	failures := errors.New("no credentials for the bucket: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+	failures := say.New("no credentials for the bucket: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 	for _, provider := range f.providers {
 		value, err := provider.RetrieveWithCredContext(c)
 		if err == nil && value.AccessKeyID != "" && value.SecretAccessKey != "" {
@@ -73,7 +72,7 @@ func (f *firstOf) RetrieveWithCredContext(c *credentials.CredContext) (credentia
 			return value, nil
 		}
 		if err != nil {
-			failures = fmt.Errorf("%w, %T: %w", failures, provider, err)
+			failures = say.Errorf("%w, %T: %w", failures, provider, err)
 		}
 	}
 	return credentials.Value{}, failures

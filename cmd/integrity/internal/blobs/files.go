@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net/url"
@@ -12,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"integrityledger/domain/say"
 )
 
 // files is a bucket in a directory: each name is the path of a file.
@@ -39,7 +40,7 @@ func openFiles(u *url.URL, p *parameters, sync func(path string) error) (*files,
 	if text := p.text("dir_file_mode"); text != "" {
 		mode, err := strconv.ParseUint(text, 0, 9)
 		if err != nil {
-			return nil, fmt.Errorf("dir_file_mode must be a mode such as 0700, not %q", text)
+			return nil, say.Errorf("dir_file_mode must be a mode such as 0700, not %q", text)
 		}
 		f.mode = fs.FileMode(mode)
 	}
@@ -59,7 +60,7 @@ func openFiles(u *url.URL, p *parameters, sync func(path string) error) (*files,
 func (f *files) check(context.Context) error {
 	info, err := os.Stat(f.dir)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a directory", f.dir)
+		err = say.Errorf("%s is not a directory", f.dir)
 	}
 	return err
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -22,6 +21,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/outbound"
 )
 
@@ -62,13 +62,13 @@ func openS3(bucket string, p *parameters) (*s3, error) {
 	switch u, err := url.Parse(endpoint); {
 	case endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
 		strings.Trim(u.Path, "/") != ""):
-		return nil, fmt.Errorf("endpoint must be http:// or https:// with a host and no path, not %q", endpoint)
+		return nil, say.Errorf("endpoint must be http:// or https:// with a host and no path, not %q", endpoint)
 	case endpoint != "":
 		host, options.Secure = u.Host, u.Scheme == "https"
 	case fips && region != "":
 		host, options.Secure = "s3-fips."+region+".amazonaws.com", true
 	case fips:
-		return nil, errors.New("fips needs a region")
+		return nil, say.New("fips needs a region")
 	default:
 		host, options.Secure = "s3.amazonaws.com", !plain
 	}
@@ -92,7 +92,7 @@ func openS3(bucket string, p *parameters) (*s3, error) {
 		b.checksum = true
 	case "when_required":
 	default:
-		return nil, fmt.Errorf("request_checksum_calculation must be when_supported or when_required, not %q", when)
+		return nil, say.Errorf("request_checksum_calculation must be when_supported or when_required, not %q", when)
 	}
 	// of gocloud.dev, which read these URLs before
 	p.ignore("response_checksum_validation", "rate_limiter_capacity", "awssdk")
@@ -106,7 +106,7 @@ func openS3(bucket string, p *parameters) (*s3, error) {
 	if path := os.Getenv("AWS_CA_BUNDLE"); path != "" {
 		authorities, err := keyfiles.ReadAuthorities(path)
 		if err != nil {
-			return nil, fmt.Errorf("AWS_CA_BUNDLE: %w", err)
+			return nil, say.Errorf("AWS_CA_BUNDLE: %w", err)
 		}
 		bounded.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/url"
 	"strconv"
@@ -16,6 +15,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	nats "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"integrityledger/domain/say"
 )
 
 // Settings of the stream. It is created if missing; an existing stream keeps the settings of the broker's operator.
@@ -41,7 +42,7 @@ type NATS struct {
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" {
-		return errors.New("it must be nats:// or tls://, with [user:password@]host[:port]")
+		return say.New("it must be nats:// or tls://, with [user:password@]host[:port]")
 	}
 	return nil
 }
@@ -70,11 +71,11 @@ func NewNATS(address, credentials string, log *slog.Logger) (*NATS, error) {
 	}
 	var err error
 	if n.conn, err = nats.Connect(address, options...); err != nil {
-		return nil, fmt.Errorf("INTEGRITY_NATS_URL: %w", err)
+		return nil, say.Errorf("INTEGRITY_NATS_URL: %w", err)
 	}
 	if n.broker, err = jetstream.New(n.conn); err != nil {
 		n.conn.Close()
-		return nil, fmt.Errorf("forward to NATS: %w", err)
+		return nil, say.Errorf("forward to NATS: %w", err)
 	}
 	log.Info("events are forwarded", "stream", Name, "subjects", topic+".>")
 	return n, nil
@@ -87,7 +88,7 @@ func (n *NATS) Close() error {
 }
 
 // ErrBrokerAway means that there is no connection.
-var ErrBrokerAway = errors.New("the broker does not answer; events are forwarded once it does")
+var ErrBrokerAway = say.New("the broker does not answer; events are forwarded once it does")
 
 // Publish implements message.Publisher. It obeys the deadline of the first message's context. Without messages it only
 // makes sure that the stream exists. After an error other than ErrNotStored any message may be stored.
@@ -105,12 +106,12 @@ func (n *NATS) Publish(topic string, messages ...*message.Message) error {
 		return err
 	}
 	if len(messages) > 1 && !stream.AllowAtomicPublish {
-		return fmt.Errorf("%w: the stream does not allow atomic batches", ErrNotStored)
+		return say.Errorf("%w: the stream does not allow atomic batches", ErrNotStored)
 	}
 	published := make([]*nats.Msg, len(messages))
 	for i, m := range messages {
 		if published[i], err = n.marshal(topic, m); err != nil {
-			return fmt.Errorf("message %s: %w", m.UUID, err)
+			return say.Errorf("message %s: %w", m.UUID, err)
 		}
 	}
 	if len(published) > 1 {
@@ -120,7 +121,7 @@ func (n *NATS) Publish(topic string, messages ...*message.Message) error {
 	}
 	if err != nil && !errors.Is(err, ErrNotStored) {
 		n.stream.Store(nil) // another client may have removed it
-		return fmt.Errorf("publish: %w", err)
+		return say.Errorf("publish: %w", err)
 	}
 	return err
 }
@@ -170,11 +171,11 @@ func (n *NATS) publishBatch(ctx context.Context, messages []*nats.Msg) error {
 		}
 		switch err := json.Unmarshal(answer.Data, &acknowledged); {
 		case err != nil:
-			return fmt.Errorf("acknowledgement of a batch: %w", err)
+			return say.Errorf("acknowledgement of a batch: %w", err)
 		case acknowledged.Error != nil:
-			return fmt.Errorf("%w: %s", ErrNotStored, acknowledged.Error.Description)
+			return say.Errorf("%w: %s", ErrNotStored, acknowledged.Error.Description)
 		case acknowledged.Batch != id || acknowledged.Count != len(messages):
-			return fmt.Errorf("the broker acknowledged %d of %d messages of a batch", acknowledged.Count, len(messages))
+			return say.Errorf("the broker acknowledged %d of %d messages of a batch", acknowledged.Count, len(messages))
 		}
 	}
 	return nil
@@ -193,7 +194,7 @@ func (n *NATS) ensureStream(ctx context.Context) (*jetstream.StreamConfig, error
 		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", Name, err)
+		return nil, say.Errorf("stream %s: %w", Name, err)
 	}
 	config := stream.CachedInfo().Config
 	if n.stream.Swap(&config) == nil && !config.AllowAtomicPublish {

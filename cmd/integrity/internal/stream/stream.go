@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/say"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/handlers/action"
 	"integrityledger/projections/query"
@@ -48,7 +48,7 @@ type Forwarder struct {
 }
 
 // ErrNotStored is returned by a publisher if none of several messages is stored or will be stored.
-var ErrNotStored = errors.New("none of the messages is stored")
+var ErrNotStored = say.New("none of the messages is stored")
 
 // Config configures a Forwarder.
 type Config struct {
@@ -73,7 +73,7 @@ func New(c Config) (_ *Forwarder, err error) {
 			return consumer.Behind(ctx, c.Pool, c.Nodes, c.Shards, Consumer)
 		},
 	}); err != nil {
-		return nil, fmt.Errorf("forward events: %w", err)
+		return nil, say.Errorf("forward events: %w", err)
 	}
 	return f, nil
 }
@@ -96,7 +96,7 @@ func (f *Forwarder) forward(page *message.Message) (done int, err error) {
 	messages := make([]*message.Message, len(list))
 	for i, e := range list {
 		if messages[i], err = newMessage(e); err != nil {
-			return 0, fmt.Errorf("event %s: %w", e.ID, err)
+			return 0, say.Errorf("event %s: %w", e.ID, err)
 		}
 		middleware.SetCorrelationID(events[e.Position-first.Position].RequestID, messages[i])
 		messages[i].SetContext(ctx)
