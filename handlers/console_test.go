@@ -74,20 +74,27 @@ func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *console.
 	return m
 }
 
-// mailed returns the path of the next mailed link.
-func (c *consoleService) mailed() string {
+// mail returns the next mailed link.
+func (c *consoleService) mail() queue.Mail {
 	c.t.Helper()
 	select {
 	case m := <-c.mails:
-		path, ours := strings.CutPrefix(m.SignIn.URL, baseURL)
-		if !ours {
-			c.t.Fatalf("mailed %s", m.SignIn.URL)
-		}
-		return path
+		return m
 	case <-time.After(patience):
-		c.t.Fatal("no link was mailed")
-		return ""
+		c.t.Fatalf("no link was mailed:\n%s", c.log.String())
+		return queue.Mail{}
 	}
+}
+
+// mailed returns the path of the next mailed link.
+func (c *consoleService) mailed() string {
+	c.t.Helper()
+	m := c.mail()
+	path, ours := strings.CutPrefix(m.SignIn.URL, baseURL)
+	if !ours {
+		c.t.Fatalf("mailed %s", m.SignIn.URL)
+	}
+	return path
 }
 
 // guest is a browser with its cookies.
@@ -367,7 +374,7 @@ func TestInvitation(t *testing.T) {
 	for _, address := range []string{"ana@example.com", s.org.Email} {
 		p.press("/en/console/sign-in", "email", address).leads("/en/console/sign-in/sent")
 	}
-	if m := <-s.mails; m.To != s.org.Email {
+	if m := s.mail(); m.To != s.org.Email {
 		t.Errorf("%s was sent a link", m.To)
 	}
 	p.do(http.MethodPost, page, nil, "Sec-Fetch-Site", "cross-site").says(http.StatusForbidden)

@@ -47,7 +47,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.click("#sign-up button")
 	p.on("sign-up-sent")
 	p.looks("console-sign-up-sent")
-	link := <-box.mails
+	link := box.mail()
 	p.open(strings.TrimPrefix(link.SignIn.URL, w.URL))
 	p.on("organization-new")
 	p.looks("console-organization-new")
@@ -65,7 +65,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.click(`form[action$="/console/sign-in"] button`)
 	p.on("sent")
 	p.looks("console-sent")
-	link = <-box.mails
+	link = box.mail()
 	p.open(strings.TrimPrefix(link.SignIn.URL, w.URL))
 	p.click("main form button")
 	p.on("")
@@ -285,7 +285,7 @@ func TestPasskeysBesideExtensions(t *testing.T) {
 		p.do(chromedp.SendKeys(chromedp.CSS("#email"), w.org.Email))
 		p.click(`form[action$="/console/sign-in"] button`)
 		p.on("sent")
-		link := <-box.mails
+		link := box.mail()
 		p.open(strings.TrimPrefix(link.SignIn.URL, w.URL))
 		p.click("main form button")
 		p.on("")

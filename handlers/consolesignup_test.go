@@ -67,10 +67,10 @@ func TestSignUp(t *testing.T) {
 		t, "the answers to a known and an unknown address", []any{known.status, known.header, string(known.body)},
 		[]any{unknown.status, unknown.header, string(unknown.body)},
 	)
-	if m := <-s.mails; m.To != s.org.Email || m.SignIn.Newcomer {
+	if m := s.mail(); m.To != s.org.Email || m.SignIn.Newcomer {
 		t.Errorf("mailed to a member: %+v", m)
 	}
-	if m := <-s.mails; m.To != "nobody@example.com" || !m.SignIn.Newcomer {
+	if m := s.mail(); m.To != "nobody@example.com" || !m.SignIn.Newcomer {
 		t.Errorf("mailed to a newcomer: %+v", m)
 	}
 
@@ -269,12 +269,12 @@ func TestSignUpOfANetwork(t *testing.T) {
 	s.guest().press("/en/console/sign-in", "email", "new-1@example.com").leads("/en/console/sign-in/sent")
 	_, a := s.asksFrom("198.51.100.1", "elsewhere@example.com")
 	a.leads("/en/console/sign-up/sent")
-	if m := <-s.mails; m.To != "elsewhere@example.com" {
+	if m := s.mail(); m.To != "elsewhere@example.com" {
 		t.Errorf("mailed to %s", m.To)
 	}
 	s.end() // the process mails the waiting links
 	for range mostLater {
-		if m := <-s.mails; !strings.HasPrefix(m.To, "later-") {
+		if m := s.mail(); !strings.HasPrefix(m.To, "later-") {
 			t.Errorf("mailed to %s", m.To)
 		}
 	}
@@ -298,7 +298,7 @@ func TestFloodOfSignUps(t *testing.T) {
 	for _, client := range []string{"203.0.113.9", "2001:db8:1::1"} {
 		_, a := s.asksFrom(client, "honest-"+client[:3]+"@example.com")
 		a.leads("/en/console/sign-up/sent")
-		if m := <-s.mails; m.To != "honest-"+client[:3]+"@example.com" {
+		if m := s.mail(); m.To != "honest-"+client[:3]+"@example.com" {
 			t.Errorf("mailed to %s", m.To)
 		}
 	}
