@@ -20,22 +20,28 @@ import (
 
 const integrityAPI = "/api/v1/integrity"
 
-// startClients starts all clients. When the context ends, each ends after its current call.
-func (w *world) startClients(ctx context.Context, seed uint64) *sync.WaitGroup {
+// life is what a client does until its context ends.
+type life struct {
+	name string
+	live func(*client)
+}
+
+// inStorm are the clients of the storm.
+var inStorm = []life{
+	{"fresh", (*client).registerFresh}, {"origin", (*client).registerOften}, {"rival", (*client).registerOften},
+	{"batch", (*client).registerBatches},
+	{"reserve", (*client).reserveAndFinish}, {"revoke", (*client).revokeSome}, {"compare", (*client).compareAll},
+	{"reader", (*client).readOwnWrites},
+	{"feed", (*client).followFeed}, {"usage", (*client).watchUsage}, {"keys", (*client).turnKeys},
+	{"certify", (*client).certifyDocuments},
+}
+
+// startClients starts clients in each organization. When the context ends, each ends after its current call.
+func (w *world) startClients(ctx context.Context, seed uint64, lives []life) *sync.WaitGroup {
 	var all sync.WaitGroup
 	number := uint64(0)
 	for i, o := range w.organizations {
-		for _, kind := range []struct {
-			name string
-			life func(*client)
-		}{
-			{"fresh", (*client).registerFresh}, {"origin", (*client).registerOften}, {"rival", (*client).registerOften},
-			{"batch", (*client).registerBatches},
-			{"reserve", (*client).reserveAndFinish}, {"revoke", (*client).revokeSome}, {"compare", (*client).compareAll},
-			{"reader", (*client).readOwnWrites},
-			{"feed", (*client).followFeed}, {"usage", (*client).watchUsage}, {"keys", (*client).turnKeys},
-			{"certify", (*client).certifyDocuments},
-		} {
+		for _, kind := range lives {
 			number++
 			c := &client{
 				w: w, of: o, name: fmt.Sprintf("%d-%s", i+1, kind.name), rng: rand.New(rand.NewPCG(seed, number)),
@@ -43,7 +49,7 @@ func (w *world) startClients(ctx context.Context, seed uint64) *sync.WaitGroup {
 			}
 			all.Go(func() {
 				defer c.http.CloseIdleConnections()
-				kind.life(c)
+				kind.live(c)
 			})
 		}
 	}
@@ -141,10 +147,14 @@ func (c *client) registerFresh() {
 }
 
 // registerOften registers versions of documents shared with other clients: new ones, replays, conflicts and late ones.
-func (c *client) registerOften() {
+func (c *client) registerOften() { c.registerShared("shared", true) }
+
+// registerShared registers versions of documents whose names begin with a word. Only with conflicts does it declare
+// different data for some.
+func (c *client) registerShared(word string, conflicts bool) {
 	highest := map[string]int32{}
 	for c.rest() {
-		company, document := c.of.company(c.rng).Reference, fmt.Sprintf("shared-%d", c.rng.IntN(12))
+		company, document := c.of.company(c.rng).Reference, fmt.Sprintf("%s-%d", word, c.rng.IntN(12))
 		key := company + document
 		version := highest[key] + 1
 		if version > 1 && c.rng.IntN(3) == 0 {
@@ -152,7 +162,7 @@ func (c *client) registerOften() {
 		}
 		highest[key] = max(highest[key], version)
 		variant := ""
-		if c.rng.IntN(6) == 0 {
+		if conflicts && c.rng.IntN(6) == 0 {
 			variant = c.name
 		}
 		c.register(c.of.worker, declarationOf(company, document, version, variant))
@@ -281,18 +291,7 @@ func (c *client) revokeSome() {
 		if !ok {
 			continue
 		}
-		call := c.begin(history.Revoke, k.CompanyReference, history.Request{PublicID: k.publicID})
-		r := c.send(
-			&call,
-			outgoing{
-				method: http.MethodPost, path: integrityAPI + "/records/" + k.publicID + "/revoke", key: c.of.owner,
-				body: wire.RevokeRequest{Reason: "weather"},
-			},
-		)
-		if revoked := decode[wire.Revocation](c, &call, r); call.Outcome == history.Answered {
-			call.Answer.RecordAnswer, call.Answer.Replayed = recordAnswer(revoked.Record), revoked.Replayed
-		}
-		c.write(call)
+		c.revoke(k)
 		for range 3 {
 			if !c.rest() {
 				return
@@ -301,6 +300,21 @@ func (c *client) revokeSome() {
 			c.record(k, nil)
 		}
 	}
+}
+
+func (c *client) revoke(k known) {
+	call := c.begin(history.Revoke, k.CompanyReference, history.Request{PublicID: k.publicID})
+	r := c.send(
+		&call,
+		outgoing{
+			method: http.MethodPost, path: integrityAPI + "/records/" + k.publicID + "/revoke", key: c.of.owner,
+			body: wire.RevokeRequest{Reason: "weather"},
+		},
+	)
+	if revoked := decode[wire.Revocation](c, &call, r); call.Outcome == history.Answered {
+		call.Answer.RecordAnswer, call.Answer.Replayed = recordAnswer(revoked.Record), revoked.Replayed
+	}
+	c.write(call)
 }
 
 // compareAll compares the organization's known hashes, as any reader can.
@@ -324,7 +338,7 @@ func (c *client) compareAll() {
 	}
 }
 
-func (c *client) compare(k known, hash string) {
+func (c *client) compare(k known, hash string) history.Call {
 	call := c.begin(history.Compare, k.CompanyReference, history.Request{PublicID: k.publicID, Hash: hash})
 	call.Organization, call.Company = "", "" // a public call has no organization
 	path := "/api/public/integrity/" + k.publicID
@@ -339,6 +353,7 @@ func (c *client) compare(k known, hash string) {
 		}
 	}
 	c.write(call)
+	return call
 }
 
 func (c *client) record(k known, readAfter *int64) history.Call {
@@ -407,7 +422,7 @@ func (c *client) search(hash string, readAfter *int64) {
 // followFeed reads its companies' feeds from the beginning, each with its own cursor, and now and then from an earlier
 // cursor.
 func (c *client) followFeed() {
-	cursors := map[string]int64{}
+	cursors, epoch := map[string]int64{}, int64(0)
 	for c.rest() {
 		company := c.of.company(c.rng).Reference
 		cursor := cursors[company]
@@ -429,7 +444,14 @@ func (c *client) followFeed() {
 			if r.meta.Epoch != nil {
 				call.Answer.Epoch = *r.meta.Epoch
 			}
+			if epoch < call.Answer.Epoch { // the ledger lost commits: the feeds begin again
+				clear(cursors)
+				epoch = call.Answer.Epoch
+			}
 			cursors[company] = max(cursors[company], page.NextCursor)
+		}
+		if call.Code == "CURSOR_AHEAD" {
+			clear(cursors)
 		}
 		c.write(call)
 	}
@@ -451,7 +473,7 @@ func (c *client) watchUsage() {
 	}
 }
 
-func (c *client) evidence(k known) {
+func (c *client) evidence(k known) history.Call {
 	call := c.begin(history.EvidenceRead, k.CompanyReference, history.Request{PublicID: k.publicID})
 	r := c.send(
 		&call,
@@ -464,4 +486,5 @@ func (c *client) evidence(k known) {
 		}
 	}
 	c.write(call)
+	return call
 }

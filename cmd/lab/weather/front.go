@@ -30,10 +30,12 @@ type front struct {
 	ready  [services]atomic.Bool
 	next   atomic.Uint64
 	asked  sync.Map // the service that each request went to, by X-Request-Id
+	region atomic.Pointer[string]
 }
 
 func (w *world) startFront(t testing.TB) *front {
 	f := &front{}
+	f.region.Store(new(""))
 	dir := t.TempDir()
 	var proxies [services]*httputil.ReverseProxy
 	var transports [services]*http.Transport
@@ -66,7 +68,7 @@ func (w *world) startFront(t testing.TB) *front {
 			}
 		}
 		if id := r.Header.Get("X-Request-Id"); id != "" {
-			f.asked.Store(id, serviceName(chosen))
+			f.asked.Store(id, *f.region.Load()+serviceName(chosen))
 		}
 		proxies[chosen].ServeHTTP(rw, r)
 	})

@@ -101,24 +101,28 @@ func weather(t testing.TB, o options) {
 	})
 	w.begin(t)
 	w.weather()
-	defer w.limitEnd(endPatience+o.length, w.abandon)()
+	defer w.limitEnd(endPatience+regionPatience+o.length, w.abandon)()
 	w.settle()
 	w.waits("look-ups of unknown writes")
 	w.lookUpUnknown()
 	log := w.finish(t)
 	w.collect(t, log)
-	w.waits("all processes to stop")
-	w.stop()
 	if err := w.history.Close(); err != nil {
 		t.Fatal(err)
 	}
+	dir := w.dir
+	w.loseRegion(t, log)
+	w.waits("all processes to stop")
+	w.stop()
 	w.waits("the checker")
-	w.judge(t, again)
+	for _, of := range []string{dir, w.dir} {
+		w.judge(t, of, again)
+	}
 }
 
 func newWorld(t testing.TB, o options) *world {
 	w := &world{
-		t: t, options: o, data: t.TempDir(), quiet: log.New(io.Discard, "", 0),
+		t: t, options: o, data: t.TempDir(), calls: "w", quiet: log.New(io.Discard, "", 0),
 		links: map[string]*network.Link{}, servers: map[string]*server{}, processes: map[string]*process{},
 	}
 	w.recoveries.w = w
@@ -128,14 +132,10 @@ func newWorld(t testing.TB, o options) *world {
 			t.Fatal(err)
 		}
 	}
-	for _, dir := range []string{"logs", "evidence"} {
-		if err := os.MkdirAll(filepath.Join(w.dir, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if w.dir, err = filepath.Abs(w.dir); err != nil {
 		t.Fatal(err)
 	}
+	makeDirectories(t, w.dir)
 	file, err := os.OpenFile(filepath.Join(w.dir, "weather.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -143,6 +143,15 @@ func newWorld(t testing.TB, o options) *world {
 	t.Cleanup(func() { file.Close() })
 	w.log = log.New(file, "", log.Ltime|log.Lmicroseconds)
 	return w
+}
+
+// makeDirectories makes the directories for the files of a history.
+func makeDirectories(t testing.TB, dir string) {
+	for _, name := range []string{"logs", "evidence"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // begin starts everything.
@@ -191,7 +200,7 @@ func (w *world) begin(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	header := history.Header{
+	w.header = history.Header{
 		Seed: w.seed, StartedAt: time.Now().UTC().Format(time.RFC3339), Seconds: int64(w.length / time.Second),
 		SkewNanoseconds: maxSkew * int64(time.Second),
 		Versions: map[string]string{
@@ -199,12 +208,12 @@ func (w *world) begin(t testing.TB) {
 		},
 	}
 	if version, err := ask[string](w.primary.Load(), "SHOW server_version"); err == nil {
-		header.Versions["PostgreSQL"] = version
+		w.header.Versions["PostgreSQL"] = version
 	}
 	for _, o := range w.organizations {
-		header.Organizations = append(header.Organizations, o.Organization)
+		w.header.Organizations = append(w.header.Organizations, o.Organization)
 	}
-	if w.history, err = history.Create(w.dir, header); err != nil {
+	if w.history, err = history.Create(w.dir, w.header); err != nil {
 		t.Fatal(err)
 	}
 	w.receivers = w.startReceivers(t, rand.New(rand.NewPCG(w.seed, 1<<32)))
@@ -219,7 +228,7 @@ func (w *world) begin(t testing.TB) {
 func (w *world) weather() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	clients := w.startClients(ctx, w.seed)
+	clients := w.startClients(ctx, w.seed, inStorm)
 	watching := w.watchCheckpoints(ctx)
 	if w.fair {
 		time.Sleep(w.length)

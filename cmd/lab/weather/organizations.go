@@ -27,12 +27,20 @@ type organization struct {
 	mu      sync.Mutex
 	known   []known        // versions in answers so far
 	unknown []history.Call // writes with an unknown outcome
+
+	evidence []string // files of a client that keeps them
 }
 
 func (o *organization) wonder(call history.Call) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unknown = append(o.unknown, call)
+}
+
+func (o *organization) keep(file string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.evidence = append(o.evidence, file)
 }
 
 // known is a version that a client of the organization knows.

@@ -34,14 +34,14 @@ type verdicts struct {
 	check.Report
 }
 
-// judge checks the history of the run and reports on it.
-func (w *world) judge(t testing.TB, again string) {
-	h, err := history.Read(w.dir)
+// judge checks the history in a directory and reports on it.
+func (w *world) judge(t testing.TB, dir, again string) {
+	h, err := history.Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, err := check.Check(h, check.Options{
-		Now: time.Now(), Workers: runtime.NumCPU(), Picture: filepath.Join(w.dir, "illegal"), Limit: 5 * time.Minute,
+		Now: time.Now(), Workers: runtime.NumCPU(), Picture: filepath.Join(dir, "illegal"), Limit: 5 * time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

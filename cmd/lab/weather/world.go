@@ -31,9 +31,12 @@ type world struct {
 	t testing.TB
 	options
 	data    string // key files and kept bytes, shared by the services
+	second  string // the second region's services are called so; empty: the first region still works
 	history *history.Writer
 	quiet   *log.Logger
 	log     *log.Logger
+	header  history.Header
+	calls   string // the request ids of the clients' calls begin with it
 	running sync.WaitGroup
 	over    atomic.Bool
 
@@ -83,14 +86,17 @@ func clean(more ...string) (env []string) {
 	return append(env, more...)
 }
 
-// ledgerEnv reaches the ledger without any link. It looks for the primary among both servers.
+// ledgerEnv reaches the ledger without any link. It looks for the primary among the servers of the region.
 func (w *world) ledgerEnv() []string {
-	both := fmt.Sprintf(
-		"postgres:///integrity?host=%s,%s&port=5432,5432&user=integrity", filepath.Join(w.servers[serverOne].dir, "socket"),
-		filepath.Join(w.servers[serverTwo].dir, "socket"),
-	)
+	url := w.primary.Load().socketURL()
+	if w.second == "" {
+		url = fmt.Sprintf(
+			"postgres:///integrity?host=%s,%s&port=5432,5432&user=integrity",
+			filepath.Join(w.servers[serverOne].dir, "socket"), filepath.Join(w.servers[serverTwo].dir, "socket"),
+		)
+	}
 	return clean(
-		"INTEGRITY_DATABASE_URL="+both, "INTEGRITY_DATA_DIR="+w.data, "INTEGRITY_PLANS="+w.plansPath(),
+		"INTEGRITY_DATABASE_URL="+url, "INTEGRITY_DATA_DIR="+w.data, "INTEGRITY_PLANS="+w.plansPath(),
 		"INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32),
 	)
 }

@@ -6,6 +6,10 @@
 // acknowledged call, and porcupine (github.com/anishathalye/porcupine) decides whether each version, document, key,
 // grant and artifact, and each organization's sequence and quota, is linearizable with it.
 //
+// If a region was lost, the calls before and after it have two ledgers, which share the log up to the promotion. Each is
+// judged as a whole ledger: the calls before with the log of the dead servers, the calls after with the log that went
+// on. So nothing but the events beyond the promotion can be missing.
+//
 //   - A call that was answered took effect between its start and its end.
 //   - A refusal changed nothing, and was correct at one moment in between.
 //   - An unknown call with an event took effect after its start, and before the end of every call whose event comes
@@ -56,6 +60,7 @@ const (
 	Checkpoint    Name = "checkpoint"    // all checkpoints belong to one tree
 	Leaf          Name = "leaf"          // the tree holds each event of the log once
 	Verdict       Name = "verdict"       // audit, rebuild --check and bundles are clean; monitors raise no alarm
+	Region        Name = "region"        // what a region loses is known exactly, and comes back
 )
 
 // Names returns all checks.
@@ -63,7 +68,7 @@ func Names() []Name {
 	return []Name{
 		Log, Order, Acknowledged, Refusal, Resolved, Idempotency, Version, Document, Sequence, Quota, Key, Access,
 		Certification, ReadAfter,
-		FeedPage, Feed, Search, Stream, Webhook, Usage, Evidence, Checkpoint, Leaf, Verdict,
+		FeedPage, Feed, Search, Stream, Webhook, Usage, Evidence, Checkpoint, Leaf, Verdict, Region,
 	}
 }
 
@@ -123,6 +128,14 @@ type checker struct {
 
 // Check judges a history. It returns an error if the history cannot be judged.
 func Check(h *history.History, o Options) (Report, error) {
+	if h.End.Loss != nil {
+		return regions(h, o)
+	}
+	return one(h, o)
+}
+
+// one judges a history of one ledger.
+func one(h *history.History, o Options) (Report, error) {
 	o.Limit = cmp.Or(o.Limit, 2*time.Minute)
 	o.Workers = cmp.Or(o.Workers, 1)
 	c := &checker{Options: o, small: small, report: Report{Skipped: o.Skip, Counts: map[string]int64{}}}

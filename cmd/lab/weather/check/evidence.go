@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -73,7 +74,11 @@ func (c *checker) evidence() error {
 	}
 	payloads := map[string]string{} // from the log, by public ID
 	for _, e := range c.events {
-		if e.Type != registered {
+		if e.Type == aliased && e.Payload == nil {
+			c.signed[e.Subject] = e.AliasOf
+			payloads[e.Subject] = payloads[e.AliasOf]
+		}
+		if e.Type != registered && e.Type != aliased || e.Payload == nil {
 			continue
 		}
 		var canonical bytes.Buffer
@@ -172,7 +177,7 @@ func (c *checker) judge(e exported, f findings, payloads map[string]string) {
 	case f.Signature != "valid", !e.certificate && (f.References != "valid" ||
 		f.Observation != "valid"), f.Inclusion == "invalid", f.Inclusion == "untrusted", !f.Good && !revoked:
 		c.violate(Evidence, e.file, calls, "it does not verify: %s", f)
-	case f.payload.PublicID != e.publicID:
+	case f.payload.PublicID != cmp.Or(c.signed[e.publicID], e.publicID):
 		c.violate(Evidence, e.file, calls, "it is of %s, but %s was asked for", f.payload.PublicID, e.publicID)
 	case !e.certificate && payloads[e.publicID] != string(f.payload.AppendCanonical(nil)):
 		c.violate(Evidence, e.file, calls, "what it signs is not what the log holds of %s", e.publicID)

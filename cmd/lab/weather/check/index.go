@@ -21,6 +21,8 @@ const (
 	revoked           = "integrity.revoked"
 	reserved          = "integrity.reserved"
 	released          = "integrity.released"
+	healed            = "integrity.healed"
+	aliased           = "integrity.aliased"
 	companyCreated    = "company.created"
 	accessChanged     = "company.access_changed"
 	webhookChanged    = "company.webhook_changed"
@@ -77,6 +79,7 @@ type data struct {
 	DocumentID        string          `json:"documentId"`
 	RecordID          string          `json:"recordId"`
 	PublicID          string          `json:"publicId"`
+	AliasOf           string          `json:"aliasOf"`
 	Renewed           bool            `json:"renewed"`
 	Period            string          `json:"period"`
 	Status            string          `json:"status"`
@@ -101,6 +104,8 @@ type event struct {
 	call   *history.Call
 	after  int64 // it happened no earlier than this
 	before int64 // it happened no later than this
+	prefix bool  // it happened before the run
+	healed bool  // it brings back a lost registration: its type is registered, as in feeds
 }
 
 func (e *event) String() string { return fmt.Sprintf("%s %s (sequence %d)", e.Type, e.ID, e.Sequence) }
@@ -126,6 +131,7 @@ type index struct {
 	answers       map[lookUp]int64      // see latest
 	accesses      map[string][]*event   // see grants
 	floors        map[string][]int64    // see floor
+	signed        map[string]string     // the public id in the evidence of an alias that has no receipt
 }
 
 func newIndex(h *history.History) (*index, error) {
@@ -134,7 +140,7 @@ func newIndex(h *history.History) (*index, error) {
 		byID:      map[string]*event{},
 		sequences: map[string][]*event{}, effects: map[*history.Call][]*event{}, public: map[string]versionKey{},
 		references:    map[string]string{},
-		registrations: map[versionKey]*event{}, feeds: map[string][]*event{},
+		registrations: map[versionKey]*event{}, feeds: map[string][]*event{}, signed: map[string]string{},
 	}
 	if len(h.End.Log) == 0 {
 		return nil, errors.New("the end state must have the log: without it nothing can be judged")
@@ -160,6 +166,11 @@ func (x *index) decode() error {
 		e := &event{LogEvent: &x.End.Log[i], after: 0, before: never}
 		if err := json.Unmarshal(e.Data, &e.data); err != nil {
 			return fmt.Errorf("data of event %s: %w", e.ID, err)
+		}
+		e.prefix = e.Position <= x.Header.Prefix[e.Shard]
+		if e.Type == healed {
+			copied := *e.LogEvent
+			copied.Type, e.healed, e.LogEvent = registered, true, &copied
 		}
 		x.events = append(x.events, e)
 	}
@@ -202,6 +213,9 @@ func (x *index) name() {
 				if e.Type == registered && x.registrations[e.of] == nil {
 					x.registrations[e.of] = e
 				}
+			case aliased:
+				e.of = versionKey{id, e.CompanyReference, e.Source, e.DocumentReference, e.Version}
+				x.public[e.Subject] = e.of
 			case superseded, revoked, released:
 				e.of = documents[e.DocumentID]
 				e.of.version = e.Version
@@ -293,16 +307,33 @@ func (x *index) bound() {
 			if e.call == nil {
 				e.after = latest
 			}
+			if x.healing(e) {
+				e.after = max(latest, x.End.Loss.HealedFrom)
+			}
 			latest = max(latest, e.after)
 		}
 		earliest := int64(never)
 		for _, e := range slices.Backward(shard) {
-			if e.call != nil && e.call.Outcome == history.Answered {
+			switch {
+			case e.prefix:
+				e.before = 0
+			case x.healing(e):
+				e.before = x.End.Loss.HealedTo
+				earliest = min(earliest, e.before)
+			case e.call != nil && e.call.Outcome == history.Answered:
 				e.before = e.call.End
 				earliest = min(earliest, e.before)
-			} else {
+			default:
 				e.before = max(earliest, e.after)
 			}
 		}
 	}
+}
+
+// operator is the actor of events that commands make.
+const operator = "operator"
+
+// healing reports whether integrity heal made the event.
+func (x *index) healing(e *event) bool {
+	return x.End.Loss != nil && !e.prefix && e.Actor == operator && (e.healed || e.Type == aliased || e.Type == revoked)
 }

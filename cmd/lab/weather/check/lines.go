@@ -69,7 +69,7 @@ func at[S any](lines map[string]*line[S], check Name, of string) *line[S] {
 // event adds the effects of an event in the log.
 func (m *models) event(e *event) {
 	switch e.Type {
-	case reserved, released, registered, superseded, revoked:
+	case reserved, released, registered, superseded, revoked, aliased:
 		m.versionEvent(e)
 		if e.Type == registered {
 			m.takeUnit(e)
@@ -182,7 +182,7 @@ func (m *models) takeUnit(e *event) {
 	m.quota(e.Organization, e.Period).happen(e, func(used int64) (int64, string) {
 		used++
 		switch c := e.call; {
-		case o.VersionsPerMonth != nil && used > *o.VersionsPerMonth:
+		case o.VersionsPerMonth != nil && used > *o.VersionsPerMonth && !e.healed:
 			return used, fmt.Sprintf("it is version %d of %d", used, *o.VersionsPerMonth)
 		case c != nil && c.Outcome == history.Answered && c.Answer.Used != nil && *c.Answer.Used != used:
 			return used, fmt.Sprintf("the answer says that %d are used, but it is version %d of the month", *c.Answer.Used, used)

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 
 	"integrityledger/cmd/lab/weather/history"
@@ -39,7 +40,7 @@ func (c *checker) log() {
 	for _, e := range c.events {
 		switch e.Type {
 		case registered, reserved, revoked:
-			if e.call == nil && c.organizations[e.Organization] != nil {
+			if e.call == nil && !e.prefix && !c.healing(e) && c.organizations[e.Organization] != nil {
 				c.violate(Log, e.of.String(), nil, "no call has asked for %s (request %q)", e, e.RequestID)
 			}
 		}
@@ -74,7 +75,7 @@ func (c *checker) replay(organization string) {
 		}
 		v := d.versions[e.Version]
 		if v == nil {
-			v = &versionLife{publicID: e.Subject}
+			v = &versionLife{publicID: cmp.Or(e.AliasOf, e.Subject)}
 			d.versions[e.Version] = v
 		}
 		if other, known := public[e.Subject]; known && other != e.of {
@@ -82,6 +83,12 @@ func (c *checker) replay(organization string) {
 		}
 		public[e.Subject] = e.of
 		calls := []*history.Call{e.call}
+		if e.Type == aliased {
+			if !v.registered || v.publicID != e.AliasOf {
+				c.violate(Log, e.of.String(), nil, "%s leads to %s, but the version has %s", e, e.AliasOf, v.publicID)
+			}
+			continue
+		}
 		if v.publicID != e.Subject {
 			c.violate(Log, e.of.String(), calls, "%s names %s, but the version has the public id %s", e, e.Subject, v.publicID)
 		}
@@ -93,7 +100,7 @@ func (c *checker) replay(organization string) {
 		case registered:
 			c.registersOnce(e, d, v, calls)
 			used[e.Period]++
-			if o := c.organizations[organization]; o != nil && o.VersionsPerMonth != nil &&
+			if o := c.organizations[organization]; o != nil && o.VersionsPerMonth != nil && !e.healed &&
 				used[e.Period] > *o.VersionsPerMonth {
 				c.violate(
 					Quota, organization+" "+e.Period, calls, "%s is the version %d of the month, but the plan allows %d", e,

@@ -37,7 +37,7 @@ type lookUp struct {
 func (c *checker) lookedUp(call *history.Call) {
 	reads, of := lookUps[call.Operation], c.thing(call)
 	switch {
-	case reads == nil:
+	case reads == nil, c.Header.Lost:
 		c.add("unknown: the log alone tells", 1)
 	case !slices.ContainsFunc(reads, func(o history.Operation) bool { return c.latest()[lookUp{o, of}] > call.End }):
 		c.violate(

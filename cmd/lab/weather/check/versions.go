@@ -45,7 +45,13 @@ type version struct {
 	publicID            string // of its reservation or its record
 	reserved            bool   // and neither released nor registered since
 	registered, revoked bool
+	former              string // its aliases, with commas around each
 	declaration
+}
+
+// is reports whether a public id leads to the version.
+func (v version) is(id string) bool {
+	return id == v.publicID || strings.Contains(v.former, ","+id+",")
 }
 
 // document is the state of a document. revoked holds the numbers of revoked versions, with commas around each.
@@ -127,6 +133,13 @@ func text(version *int32) string {
 // after returns the version after an event, and why the event is impossible.
 func (v version) after(e *event) (version, string) {
 	why := ""
+	if e.Type == aliased {
+		if !v.registered || v.publicID != e.AliasOf {
+			why = fmt.Sprintf("the version has the public id %s, not %s", v.publicID, e.AliasOf)
+		}
+		v.former += "," + e.Subject + ","
+		return v, why
+	}
 	if v.publicID != "" && v.publicID != e.Subject {
 		why = fmt.Sprintf("the version has the public id %s, not %s", v.publicID, e.Subject)
 	}
@@ -260,11 +273,13 @@ func (m *models) refused(c *history.Call, of versionKey) {
 		}
 	case history.Compare:
 		if c.Code == "RECORD_NOT_FOUND" {
-			l.observe(c, "its public id is unknown", func(v version) bool { return v.publicID == "" })
+			l.observe(c, fmt.Sprintf("no public id %s", c.Request.PublicID), func(v version) bool { return !v.is(c.Request.PublicID) })
 		}
 	case history.Record, history.EvidenceRead, history.Revoke:
 		if c.Code == "RECORD_NOT_FOUND" && m.granted(c, of.company) {
-			unregistered()
+			l.observe(c, "no record of "+c.Request.PublicID, func(v version) bool {
+				return !v.registered || !v.is(c.Request.PublicID)
+			})
 		}
 	}
 }
@@ -272,7 +287,11 @@ func (m *models) refused(c *history.Call, of versionKey) {
 // compared adds the result of a public comparison.
 func (m *models) compared(c *history.Call, of versionKey) {
 	hash, result := c.Request.Hash, c.Answer.Result
-	m.version(of).observe(c, fmt.Sprintf("%s compares as %s", hash, result), func(v version) bool {
+	id := c.Request.PublicID
+	m.version(of).observe(c, fmt.Sprintf("%s %s compares as %s", id, hash, result), func(v version) bool {
+		if !v.is(id) {
+			return false
+		}
 		same := v.registered && v.hash == hash
 		switch result {
 		case "MATCH_CURRENT", "MATCH_HISTORICAL":
@@ -284,7 +303,7 @@ func (m *models) compared(c *history.Call, of versionKey) {
 		case "FILE_NOT_COMPARED":
 			return v.registered
 		case "REGISTRATION_PENDING":
-			return v.publicID != "" && !v.registered
+			return !v.registered
 		}
 		return false // an invalid signature
 	})

@@ -18,6 +18,7 @@ type End struct {
 	Trust      *Trust      `json:"trust,omitempty"`
 	Verdict    *Verdict    `json:"verdict,omitempty"`
 	Monitor    *Monitor    `json:"monitor,omitempty"`
+	Loss       *Loss       `json:"loss,omitempty"`
 }
 
 // LogEvent is an event of the log. Its JSON form is a line of integrity replay, which has further members.
@@ -32,6 +33,7 @@ type LogEvent struct {
 	Subject      string          `json:"subject"`
 	OccurredAt   string          `json:"occurredAt"`
 	RequestID    string          `json:"requestId"`
+	Actor        string          `json:"actor"`
 	Data         json.RawMessage `json:"data"`
 	Hash         string          `json:"hash"` // leaf hash, hexadecimal
 }
@@ -133,6 +135,20 @@ type Monitor struct {
 	Alarm string `json:"alarm,omitempty"`
 }
 
+// Loss is the loss of a region: its ledger went on in another region, from a standby that lacked the last events. The
+// log of the end state is what the second region has.
+type Loss struct {
+	At     int64         `json:"at"`     // when nothing of the first region ran any more
+	Region string        `json:"region"` // the names of the second region's services begin with it
+	Kept   map[int]int64 `json:"kept"`   // position of each shard on the standby when it was promoted
+	Lost   []LogEvent    `json:"lost"`   // the events beyond, read from the dead region's disk
+	// Planned are the public ids that integrity heal plan printed as lost.
+	Planned []string `json:"planned"`
+	// HealedFrom and HealedTo are the moments between which integrity heal apply ran.
+	HealedFrom int64 `json:"healedFrom"`
+	HealedTo   int64 `json:"healedTo"`
+}
+
 // Parts returns the entries of an end state.
 func (s *EndState) Parts() (list []End) {
 	list = parts(list, s.Log, func(v *LogEvent) End { return End{Log: v} })
@@ -151,6 +167,9 @@ func (s *EndState) Parts() (list []End) {
 	}
 	if s.Trust != nil {
 		list = append(list, End{Trust: s.Trust})
+	}
+	if s.Loss != nil {
+		list = append(list, End{Loss: s.Loss})
 	}
 	return list
 }

@@ -117,6 +117,7 @@ type EndState struct {
 	Trust       *Trust
 	Verdicts    []Verdict
 	Monitors    []Monitor
+	Loss        *Loss
 }
 
 // Read reads the history of a directory.
@@ -213,6 +214,8 @@ func (s *EndState) add(e *End) error {
 		s.Verdicts, before.Verdict = append(s.Verdicts, *e.Verdict), nil
 	case e.Monitor != nil:
 		s.Monitors, before.Monitor = append(s.Monitors, *e.Monitor), nil
+	case e.Loss != nil:
+		s.Loss, before.Loss = e.Loss, nil
 	default:
 		return errors.New("a part of the end must have one member")
 	}

@@ -40,6 +40,10 @@ type Header struct {
 	Organizations []Organization    `json:"organizations"`
 	// SkewNanoseconds is the largest error of any service's clock.
 	SkewNanoseconds int64 `json:"skewNanoseconds"`
+	// Prefix is the position of each shard before the run: no call of this history made the events up to it.
+	Prefix map[int]int64 `json:"prefix,omitempty"`
+	// Lost means that the ledger was lost at the end, so that nobody could look up what became of unknown writes.
+	Lost bool `json:"lost,omitempty"`
 }
 
 // Organization is an organization with clients. VersionsPerMonth is nil without a limit.
