@@ -192,7 +192,10 @@ const LeafContract = "integrity-leaf-v1"
 
 const registeredType = "integrity.registered"
 
-var eventIDPattern = regexp.MustCompile(`^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$`) // a TypeID
+var (
+	eventIDPattern   = regexp.MustCompile(`^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$`) // a TypeID
+	eventTypePattern = regexp.MustCompile(`^[a-z][a-z0-9_.]{0,63}$`)
+)
 
 // Leaf is the text of one event in the transparency log (contract, section 4.3). It commits to the event and, because
 // of the nonce, reveals nothing about it.
@@ -238,16 +241,22 @@ func (l Leaf) AppendCanonical(dst []byte) []byte {
 	return leafForm.Append(dst, &leafMembers{LeafContract, l})
 }
 
-// ParseLeaf reads the leaf of a registration, as strictly as ParseRecordPayload reads its payload.
+// ErrOtherLeaf means that a leaf is of an event that is no registration, such as a healed record or an event of a type
+// that this program does not know. Such a proof is neither valid nor invalid.
+var ErrOtherLeaf = say.Errorf("the leaf in the transparency log is not that of a registration")
+
+// ParseLeaf reads a leaf as strictly as ParseRecordPayload reads its payload. Only the leaf of a registration must have
+// PayloadSHA256.
 func ParseLeaf(text []byte) (Leaf, error) {
 	l, err := parsePayload(text, LeafContract, func(o *strictjson.Object) Leaf {
-		constant(o, "type", registeredType)
 		l := Leaf{
-			ID:            o.Match("id", strictjson.Required, eventIDPattern.MatchString, "must be the id of an event"),
-			Type:          registeredType,
-			OccurredAt:    readInstant(o, "occurredAt"),
-			PayloadSHA256: new(readHash(o, "payloadSha256")),
-			BodySHA256:    readHash(o, "bodySha256"),
+			ID:         o.Match("id", strictjson.Required, eventIDPattern.MatchString, "must be the id of an event"),
+			Type:       o.Match("type", strictjson.Required, eventTypePattern.MatchString, "must be the type of an event"),
+			OccurredAt: readInstant(o, "occurredAt"),
+			BodySHA256: readHash(o, "bodySha256"),
+		}
+		if l.Type == registeredType || o.NullableString("payloadSha256", strictjson.Required) != nil {
+			l.PayloadSHA256 = new(readHash(o, "payloadSha256"))
 		}
 		readChecked(o, "nonce", func(s string) error { return l.Nonce.UnmarshalText([]byte(s)) })
 		return l
@@ -260,7 +269,7 @@ func ParseLeaf(text []byte) (Leaf, error) {
 
 // Check verifies a proof (contract, section 4.3): a pinned log key signed the checkpoint, its tree of TreeSize entries
 // holds the leaf at LeafIndex, and the leaf belongs to the registration of this payload. It returns the checkpoint. The
-// error wraps ErrUnknownLogKey or ErrRevokedLogKey if no such key signed.
+// error wraps ErrUnknownLogKey or ErrRevokedLogKey if no such key signed, ErrOtherLeaf if all but the leaf's type holds.
 func (i Inclusion) Check(payload []byte, trust *TrustedKeys) (Checkpoint, error) {
 	c, since, err := i.check(payload, trust)
 	if err == nil && since != nil {
@@ -304,14 +313,17 @@ func (c Checkpoint) holds(index, size int64, hashes []string, leaf tlog.Hash) er
 	return nil
 }
 
-// checkLeaf requires that the leaf belongs to the registration of this payload.
+// checkLeaf requires that the leaf belongs to the registration of this payload. A leaf of another type that names no
+// other payload is ErrOtherLeaf.
 func (i Inclusion) checkLeaf(payload []byte) error {
 	leaf, err := ParseLeaf([]byte(i.Leaf))
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if *leaf.PayloadSHA256 != sha256.Sum256(payload) {
+	case leaf.PayloadSHA256 != nil && *leaf.PayloadSHA256 != sha256.Sum256(payload):
 		return say.Errorf("the leaf belongs to another record")
+	case leaf.Type != registeredType:
+		return ErrOtherLeaf
 	}
 	return nil
 }
@@ -348,6 +360,12 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 		default:
 			err = ErrRevokedLogKey
 		}
+	}
+	if errors.Is(err, ErrOtherLeaf) {
+		f.note(
+			"The proof of inclusion was not checked: its leaf is not that of a registration. The record may have been healed.",
+		)
+		return
 	}
 	if err != nil {
 		f.Inclusion = Invalid

@@ -281,7 +281,20 @@ func (b *vectorBook) leaves() {
 		l.ID, l.Nonce = "evt_7zzzzzzzzzzzzzzzzzzzzzzzzz", Nonce{}
 	}), Valid)
 	for name, change := range map[string]func(l *Leaf){
-		"a revocation":              func(l *Leaf) { l.Type = "integrity.revoked" },
+		"a healed record": func(l *Leaf) { l.Type = "integrity.healed" },
+		"a revocation":    func(l *Leaf) { l.Type, l.PayloadSHA256 = "integrity.revoked", nil },
+		"an unknown type": func(l *Leaf) { l.Type = "x" + strings.Repeat("y_1.", 15) + "zzz" },
+	} {
+		add(name, changed(change), NotChecked)
+	}
+	b.add("leaf: a healed record, inclusion required", b.envelope(func(f *fixture, e *Envelope) {
+		i := f.inclusion(b.t, changed(func(l *Leaf) { l.Type = "integrity.healed" }), 4, 7)
+		e.Inclusion = &i
+	}), included(NotChecked), requireInclusion, exits(1))
+	for name, change := range map[string]func(l *Leaf){
+		"another healed record":     func(l *Leaf) { l.Type, l.PayloadSHA256 = "integrity.healed", &b.f.record.SHA256 },
+		"a type of 65 characters":   func(l *Leaf) { l.Type = strings.Repeat("y", 65) },
+		"an empty type":             func(l *Leaf) { l.Type = "" },
 		"a type in upper case":      func(l *Leaf) { l.Type = "Integrity.registered" },
 		"a type with a newline":     func(l *Leaf) { l.Type += "\n" },
 		"no payload":                func(l *Leaf) { l.PayloadSHA256 = nil },
@@ -319,10 +332,13 @@ func (b *vectorBook) leaves() {
 		"another order": `{"type":"integrity.registered",` + strings.Replace(
 			strings.TrimPrefix(canonical, "{"), `,"type":"integrity.registered"`, "", 1,
 		),
-		"a needless escape":      strings.Replace(canonical, "integrity.registered", `integrity\u002eregistered`, 1),
-		"a newline at its end":   canonical + "\n",
-		"a byte order mark":      "\ufeff" + canonical,
-		"a second value":         canonical + "{}",
+		"a needless escape":    strings.Replace(canonical, "integrity.registered", `integrity\u002eregistered`, 1),
+		"a newline at its end": canonical + "\n",
+		"a byte order mark":    "\ufeff" + canonical,
+		"a second value":       canonical + "{}",
+		"a healed record without payloadSha256": strings.Replace(
+			strings.Replace(canonical, "integrity.registered", "integrity.healed", 1), `,"payloadSha256":"`+payload+`"`, "", 1,
+		),
 		"a null type":            strings.Replace(canonical, `"integrity.registered"`, "null", 1),
 		"text of a lone half":    strings.Replace(canonical, `integrity.registered`, `\ud800`, 1),
 		"more than it can mean":  strings.Repeat("[", 9) + strings.Repeat("]", 9),

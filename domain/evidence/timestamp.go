@@ -93,6 +93,9 @@ func judgeTime(e Envelope, trust *TrustedKeys, receivedAt, now time.Time) *timin
 	err := t.judge(e, trust, receivedAt, now)
 	switch {
 	case err == nil:
+	case errors.Is(err, ErrOtherLeaf):
+		t.finding, t.stamp = NotChecked, stamp{}
+		t.note("The timestamps were not checked: the leaf that they prove is not that of a registration.")
 	case errors.Is(err, ErrUnknownLogKey), errors.Is(err, ErrRevokedLogKey), errors.Is(err, ErrUntrustedToken),
 		errors.Is(err, ErrUnknownAuthority):
 		t.finding, t.reason, t.stamp = Untrusted, err, stamp{}

@@ -117,6 +117,7 @@ _REFERENCE: Final = re.compile("[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _LOG_NAME: Final = re.compile("[!-*,-~]{1,512}")
 _AUTHORITY_NAME: Final = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _EVENT_ID: Final = re.compile("evt_[0-7][0-9a-hjkmnp-tv-z]{25}")  # a TypeID
+_EVENT_TYPE: Final = re.compile("[a-z][a-z0-9_.]{0,63}")
 _TREE_SIZE: Final = re.compile("0|[1-9][0-9]{0,15}")
 # Unicode's White_Space, which C2SP signed-note keeps out of names, spelled out.
 _NOTE_SIGNATURE: Final = re.compile("— ([^+ \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+) ([A-Za-z0-9+/]+=*)")
@@ -192,7 +193,9 @@ def _check_tree(value: Any, depth: int) -> None:
 
 
 def _canonical(value: Any) -> str:
-    """The RFC 8785 form of strings, integers and objects, all that is ever signed."""
+    """The RFC 8785 form of strings, integers, null and objects, all that is ever signed."""
+    if value is None:
+        return "null"
     if isinstance(value, str):
         # json escapes what section 3.2.2.2 escapes, and in the same spelling.
         return json.dumps(value, ensure_ascii=False)
@@ -201,7 +204,7 @@ def _canonical(value: Any) -> str:
         return "{" + ",".join(_canonical(name) + ":" + _canonical(value[name]) for name in names) + "}"
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise _Refused("only strings, integers and objects are signed")
+    raise _Refused("only strings, integers, null and objects are signed")
 
 
 def _utf16(name: str) -> bytes:
@@ -822,17 +825,27 @@ def _check_proof(proof: Mapping[str, Any], leaf: str, trusted: TrustedKeys) -> _
     return checkpoint
 
 
+class _OtherLeaf(Exception):
+    """The leaf is of an event that is no registration, such as a healed record."""
+
+
 def _check_leaf(text: str, payload: str) -> None:
-    """Requires the leaf of the registration of this payload."""
+    """Requires the leaf of the registration of this payload.
+
+    A leaf of another type that names no other payload is _OtherLeaf.
+    """
     leaf = _read_payload(text, "integrity-leaf-v1", ["bodySha256", "contract", "id", "nonce", "occurredAt", "payloadSha256", "type"], None)
-    _constant(leaf["type"], "leaf, type", "integrity.registered")
+    _match(leaf["type"], "leaf, type", _EVENT_TYPE)
     _match(leaf["id"], "leaf, id", _EVENT_ID)
     _match(leaf["bodySha256"], "leaf, bodySha256", _HASH)
-    _match(leaf["payloadSha256"], "leaf, payloadSha256", _HASH)
+    if leaf["type"] == "integrity.registered" or leaf["payloadSha256"] is not None:
+        _match(leaf["payloadSha256"], "leaf, payloadSha256", _HASH)
     _normal_timestamp(leaf["occurredAt"], "leaf, occurredAt", 6)
     _decode(_string(leaf["nonce"], "leaf, nonce"), 16, "leaf, nonce")
-    if leaf["payloadSha256"] != hashlib.sha256(payload.encode("utf-8")).hexdigest():
+    if leaf["payloadSha256"] not in (None, hashlib.sha256(payload.encode("utf-8")).hexdigest()):
         raise _Refused("the leaf belongs to another record")
+    if leaf["type"] != "integrity.registered":
+        raise _OtherLeaf
 
 
 def _cosigned(checkpoint: _Checkpoint, trusted: TrustedKeys, clock: datetime) -> tuple[dict[str, datetime], list[str]]:
@@ -1560,6 +1573,9 @@ def _part(f: Findings, name: str, check: Callable[[], None]) -> str:
     except _Refused as error:
         f.reasons.append(f"{name}: {error}")
         return UNTRUSTED if isinstance(error, _Untrusted) else INVALID
+    except _OtherLeaf:
+        f.notes.append(f"Not checked: {name}. The leaf is not that of a registration; the record may have been healed.")
+        return NOT_CHECKED
     return VALID
 
 
@@ -1865,6 +1881,7 @@ _SPANISH: Final[Mapping[str, str]] = {
     "The log {} of {} entries holds the record as its entry {}. That is no independent timestamp, and does not show that every reader sees the same log.": "El registro de transparencia {}, de {} entradas, contiene el registro en la entrada {}. No es un sello de tiempo independiente ni muestra que todos vean lo mismo.",
     "Cosignatures of pinned witnesses do not hold and are not counted: {!}": "No se cuentan las cofirmas de testigos de confianza que no se sostienen: {!}",
     "Cosignatures of the checkpoint were not checked; they are no trusted timestamps: {!}": "No se han comprobado cofirmas del punto de control; no son sellos de tiempo de confianza: {!}",
+    "Not checked: {!}. The leaf is not that of a registration; the record may have been healed.": "No se ha comprobado: {!}. La hoja no es la de un registro nuevo; puede que el registro se haya restaurado.",
     "The timestamps were not checked: the trusted keys name no timestamp authority, or no key of the log.": "No se han comprobado los sellos de tiempo: las claves de confianza no nombran ninguna autoridad o ninguna clave del registro de transparencia.",
     "The timestamps were not checked: that needs the package asn1crypto (Debian: python3-asn1crypto; else python3 -m pip install asn1crypto).": "No se han comprobado los sellos de tiempo: hace falta el paquete asn1crypto (Debian: python3-asn1crypto; si no, python3 -m pip install asn1crypto).",
     "A token of the timestamp authority {} was passed over: it is not pinned.": "Se ha pasado por alto un sello de la autoridad {}: no está entre las de confianza.",
@@ -1931,7 +1948,7 @@ _SPANISH: Final[Mapping[str, str]] = {
     "critical must be names of members of the file, at least one and each once": "critical deben ser nombres de campos del archivo, al menos uno y cada uno una vez",
     "the file says that its member {!} must be understood, and this verifier does not know it: use a newer one": "el archivo dice que hay que entender su campo {!}, y este verificador no lo conoce: use uno más nuevo",
     "nested deeper than {}": "hay más de {} niveles de anidamiento",
-    "only strings, integers and objects are signed": "solo se firman textos, enteros y objetos",
+    "only strings, integers, null and objects are signed": "solo se firman textos, enteros, null y objetos",
     "payload against its schema: {!}": "payload según su esquema: {!}",
     "payload must be of contract {} in this place": "payload debe ser aquí del contrato {}",
     "the text is not in the canonical form of RFC 8785": "el texto no está en la forma canónica de RFC 8785",

@@ -22,9 +22,10 @@ export const recordForm = {
   issuer: matches(issuer), publicId: matches(publicId), sha256: matches(sha256Hex), sizeBytes: integer(0),
   mimeType: matches(mimeType), generatedAt: normalTime, receivedAt: serviceTime, referencesSha256: matches(sha256Hex),
 };
+const payloadHash = matches(sha256Hex);
 export const leafForm = {
-  contract: constant("integrity-leaf-v1"), type: constant("integrity.registered"), id: matches(/^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$/),
-  occurredAt: serviceTime, payloadSha256: matches(sha256Hex), bodySha256: matches(sha256Hex), nonce: base64URL(16),
+  contract: constant("integrity-leaf-v1"), type: matches(/^[a-z][a-z0-9_.]{0,63}$/), id: matches(/^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$/),
+  occurredAt: serviceTime, payloadSha256: (value) => value === null || payloadHash(value), bodySha256: matches(sha256Hex), nonce: base64URL(16),
 };
 export const statusForm = {
   contract: constant("integrity-status-v1"), publicId: matches(publicId), payloadSha256: matches(sha256Hex),

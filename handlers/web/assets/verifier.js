@@ -253,10 +253,19 @@ async function holds(checkpoint, proof, leaf) {
   return `${checkpoint.origin}, ${index} / ${size}`;
 }
 
+// OtherLeaf says that a leaf is of an event that is no registration, such as a healed record: nothing is checked.
+class OtherLeaf extends Error {}
+
+// checkLeaf requires the leaf of the registration of this payload. One of another type that names no other payload is
+// an OtherLeaf.
 async function checkLeaf(envelope) {
   const leaf = readPayload(envelope.get("inclusion").get("leaf"), leafForm);
-  if (leaf.payloadSha256 !== (await hexSHA256(envelope.get("payload")))) {
+  const registered = leaf.type === "integrity.registered";
+  if ((registered || leaf.payloadSha256 !== null) && leaf.payloadSha256 !== (await hexSHA256(envelope.get("payload")))) {
     throw new Refusal("another-record");
+  }
+  if (!registered) {
+    throw new OtherLeaf();
   }
 }
 
@@ -309,7 +318,11 @@ async function checkInclusion(findings, envelope, trust, options) {
   try {
     checkpoint = await openInclusion(findings, envelope, trust, options);
   } catch (error) {
-    findings.inclusion = findings.failed("inclusion", error);
+    if (error instanceof OtherLeaf) {
+      findings.note("other-leaf");
+    } else {
+      findings.inclusion = findings.failed("inclusion", error);
+    }
     return;
   }
   const counted = await cosigners(checkpoint, trust, options.now);
@@ -419,6 +432,10 @@ async function judgeTime(envelope, trust, receivedAt, now) {
     note("existed-before");
     return judged("valid", before);
   } catch (error) {
+    if (error instanceof OtherLeaf) {
+      note("other-leaf-time");
+      return judged("not-checked");
+    }
     if (error.name === "NotSupportedError") {
       note("time-cannot-check"); // a kind of key that this program does not have
       return judged("not-checked");
