@@ -202,6 +202,19 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 		"organizationName": {"", "Example", strings.Repeat("é", 201), nil},
 		"extra":            {1},
 	}
+	alias := map[string][]any{
+		"contract":      {"integrity-v1", "integrity-alias-v2", nil},
+		"issuer":        {"", "a\nb", strings.Repeat("é", 512), strings.Repeat("é", 513)},
+		"publicId":      {"", strings.Repeat("A", 26)},
+		"aliasOf":       {"", strings.Repeat("b", 26), strings.Repeat("b", 27), nil},
+		"receiptSha256": {"", strings.Repeat("0", 64), strings.Repeat("A", 64), nil, 1},
+		"aliasedAt":     {"2026-11-20T12:00:00Z", "2026-11-20T12:00:00.1234567Z", "2026-13-01T00:00:00Z"},
+		"extra":         {1},
+	}
+	former := evidence.AliasPayload{
+		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), AliasOf: strings.Repeat("b", 26),
+		AliasedAt: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
+	}.AppendCanonical(nil)
 	title, organization := "Título", "Example"
 	signed := evidence.CertificatePayload{
 		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SizeBytes: 1,
@@ -215,6 +228,10 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 	}{
 		{"certificate-v1.json", signed, certificate, func(b []byte) error {
 			_, err := evidence.ParseCertificatePayload(b)
+			return err
+		}},
+		{"integrity-alias-v1.json", former, alias, func(b []byte) error {
+			_, err := evidence.ParseAliasPayload(b)
 			return err
 		}},
 		{"integrity-v1.json", read(t, "record.canonical.json"), record, func(b []byte) error {
