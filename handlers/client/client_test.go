@@ -388,3 +388,25 @@ func TestFollower(t *testing.T) {
 		t.Errorf("a cursor ahead: %v", err)
 	}
 }
+
+// TestRecordOfFormerID: an answer with another publicId is the record only if the public comparison says that the
+// publicId asked for is a former one of it.
+func TestRecordOfFormerID(t *testing.T) {
+	kept := strings.Repeat("b", 26)
+	for alias, want := range map[string]error{
+		fmt.Sprintf(`,"alias":{"publicId":%q,"statement":{}}`, kept):     nil,
+		fmt.Sprintf(`,"alias":{"publicId":%q,"statement":{}}`, publicID): errOther,
+		"": errOther,
+	} {
+		c := against(t, func(w http.ResponseWriter, r *http.Request) {
+			data := fmt.Sprintf(`{"publicId":%q,"version":1}`, kept)
+			if strings.HasPrefix(r.URL.Path, "/api/public/") {
+				data = fmt.Sprintf(`{"publicId":%q,"result":"FILE_NOT_COMPARED"%s}`, publicID, alias)
+			}
+			fmt.Fprintf(w, `{"data":%s,"error":null,"meta":{"requestId":"r-1"}}`, data)
+		})
+		if r, err := c.Record(t.Context(), publicID); !errors.Is(err, want) || err == nil && r.PublicID != kept {
+			t.Errorf("alias %q: %+v, %v", alias, r, err)
+		}
+	}
+}

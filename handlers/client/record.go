@@ -115,10 +115,15 @@ func (c *Client) Lookup(ctx context.Context, v wire.VersionReference) (wire.Reco
 	return about(answer, err, answer.DocumentReference == v.DocumentReference && answer.Version == v.Version)
 }
 
-// Record finds a record by its publicId.
+// Record finds a record by its publicId. For a former publicId, whose record was lost and registered again, the answer
+// is the record that is kept, with its own publicId; the public comparison must confirm that it is.
 func (c *Client) Record(ctx context.Context, publicID string) (wire.Record, error) {
 	answer, err := read[wire.Record](ctx, c, askRecord(http.MethodGet, publicID, ""))
-	return about(answer, err, answer.PublicID == publicID)
+	if err == nil && answer.PublicID != publicID {
+		compared, err := c.Compare(ctx, publicID, "")
+		return about(answer, err, compared.Alias != nil && compared.Alias.PublicID == answer.PublicID)
+	}
+	return about(answer, err, true)
 }
 
 // RecordsQuery says which records to list; empty members do not restrict the list. SHA256 must not be combined with
