@@ -301,7 +301,7 @@ func TestRestoreRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flip(t, spoiled, 60) // the checksum of its first record
+	flip(t, spoiled, 100) // in its first records: the zeros behind them could be encoded in several ways
 	refused("is damaged: find another copy of the segment", "restore", backups)
 	refused(
 		"is damaged: find another copy of the segment", "restore", backups, "--to",
@@ -310,11 +310,11 @@ func TestRestoreRefusals(t *testing.T) {
 	if err := os.WriteFile(spoiled, whole[:len(whole)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused("has wrong size", "restore", backups)
+	refused("is damaged: find another copy of the segment", "restore", backups)
 	if err := os.WriteFile(spoiled, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	flip(t, filepath.Join(made.Backup, "pgdata", "global", "pg_control"), 100)
+	flip(t, filepath.Join(made.Backup, "base.tar.zst"), 5000)
 	refused("the backup "+filepath.Base(made.Backup)+" is damaged", "restore", backups)
 	for _, segment := range archived(t, made) {
 		if err := os.Remove(segment); err != nil {
@@ -397,7 +397,7 @@ func segmentAfterStart(t *testing.T, b operator.BackupView) string {
 		t.Fatal(err)
 	}
 	segments := archived(t, b)
-	i := slices.Index(segments, filepath.Join(b.Archive, described.StartSegment))
+	i := slices.Index(segments, filepath.Join(b.Archive, described.StartSegment+".gz"))
 	if i < 0 || i+2 >= len(segments) {
 		t.Fatalf("%s is not followed by two more in %v", described.StartSegment, segments)
 	}
@@ -420,7 +420,7 @@ func flip(t *testing.T, path string, at int) {
 // archived returns the segments of a backup's archive.
 func archived(t *testing.T, b operator.BackupView) []string {
 	t.Helper()
-	segments, err := filepath.Glob(filepath.Join(b.Archive, strings.Repeat("[0-9A-F]", 24)))
+	segments, err := filepath.Glob(filepath.Join(b.Archive, strings.Repeat("[0-9A-F]", 24)+".gz"))
 	if err != nil || len(segments) == 0 {
 		t.Fatalf("%s holds no segment: %v", b.Archive, err)
 	}

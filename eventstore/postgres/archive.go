@@ -3,9 +3,12 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +27,9 @@ const (
 	// archivePatience is the longest time the archiver may take for one segment.
 	archivePatience = 60 * time.Second
 
-	// segmentsPerLog is the number of 16 MB segments, initdb's default size, in a 4 GB log file.
+	// segmentBytes is initdb's default size of a segment.
+	segmentBytes = 16 << 20
+	// segmentsPerLog is the number of segments in a 4 GB log file.
 	segmentsPerLog = 0x100
 )
 
@@ -52,6 +57,41 @@ func configureArchive(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+// compressed is the ending of a segment that archiveCommand has written. Segments of older programs have no ending.
+const compressed = ".gz"
+
+// archiveCommand returns the setting by which PostgreSQL archives compressed segments in dir: most are nearly empty. A
+// segment gets its name once it is on disk. One that is there already, because the server died before it took note,
+// must have the same content. Gzip is on every system. Level 1 keeps up with a server that fills a segment in 0.2 s.
+func archiveCommand(dir string) string {
+	return "d=" + shellQuoted(dir) + `; f=$d/%f` + compressed + `; t=$d/.%f.$$; ` +
+		`if test -e "$f"; then gzip -dc "$f" | cmp -s - %p; ` +
+		`else gzip -1nc %p >"$t" && sync "$t" && mv "$t" "$f" && sync "$d" || { rm -f "$t"; exit 1; }; fi`
+}
+
+// restoreCommand returns the setting by which PostgreSQL reads segments from the archive dir. An exit code above 125,
+// such as for a missing program, ends the recovery.
+func restoreCommand(dir string) string {
+	f := shellQuoted(dir) + `/%f`
+	return "if test -e " + f + "; then cp " + f + " %p; else gzip -dc " + f + compressed + " >%p; fi"
+}
+
+var archiveDir = regexp.MustCompile(`^d='((?:[^']|'\\'')*)'; f=`)
+
+// archiveOf returns the directory of an archiveCommand, of any version, empty if command is none.
+func archiveOf(command string) string {
+	match := archiveDir.FindStringSubmatch(command)
+	if match == nil {
+		return ""
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(match[1], `'\''`, "'"), "%%", "%")
+}
+
+// shellQuoted returns a path as one word of a shell command in a setting where PostgreSQL replaces %f and %p.
+func shellQuoted(path string) string {
+	return "'" + strings.ReplaceAll(strings.ReplaceAll(path, "%", "%%"), "'", `'\''`) + "'"
+}
+
 // forgetArchive disables archiving in a restored data directory, which must not write into the archive of its original.
 func forgetArchive(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
@@ -59,9 +99,10 @@ func forgetArchive(ctx context.Context, url string) error {
 		return say.Errorf("connect: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	if err := forgetLibrary(ctx, conn); err != nil {
+		return err
+	}
 	for _, statement := range []string{
-		"LOAD 'basic_archive'",
-		"ALTER SYSTEM RESET archive_library", "ALTER SYSTEM RESET basic_archive.archive_directory",
 		"ALTER SYSTEM RESET archive_timeout",
 		"ALTER SYSTEM SET archive_command = '" + noArchive + "'",
 	} {
@@ -72,15 +113,38 @@ func forgetArchive(ctx context.Context, url string) error {
 	return nil
 }
 
+// forgetLibrary removes the settings of PostgreSQL's module basic_archive, with which older programs archived. It
+// cannot compress.
+func forgetLibrary(ctx context.Context, conn *pgx.Conn) error {
+	var set bool
+	err := conn.QueryRow(
+		ctx, "SELECT EXISTS (SELECT FROM pg_file_settings WHERE name = 'basic_archive.archive_directory')",
+	).Scan(&set)
+	if err == nil && set {
+		for _, statement := range []string{
+			"LOAD 'basic_archive'", "ALTER SYSTEM RESET archive_library", "ALTER SYSTEM RESET basic_archive.archive_directory",
+		} {
+			if _, err = conn.Exec(ctx, statement); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return say.Errorf("stop archiving with basic_archive: %w", err)
+	}
+	return nil
+}
+
 // currentArchive returns the directory that the server archives to, empty if it does not archive.
 func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
-	var mode, library, dir string
+	var mode, library, dir, command string
 	err := conn.QueryRow(
 		ctx,
 		"SELECT current_setting('archive_mode'), current_setting('archive_library'), "+
-			"coalesce(current_setting('basic_archive.archive_directory', true), '')",
+			"coalesce(current_setting('basic_archive.archive_directory', true), ''), reset_val FROM pg_settings WHERE "+
+			"name = 'archive_command'",
 	).
-		Scan(&mode, &library, &dir)
+		Scan(&mode, &library, &dir, &command)
 	switch {
 	case err != nil:
 		return "", say.Errorf("read the settings of WAL archiving: %w", err)
@@ -89,7 +153,7 @@ func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
 			"this PostgreSQL was started by an older program without WAL archiving: restart the service, then back up",
 		)
 	case library == "":
-		return "", nil
+		return archiveOf(command), nil
 	default:
 		return dir, nil
 	}
@@ -120,7 +184,7 @@ func (s *Server) useArchive(
 				"another directory; if the other is permanently stopped, add --replaces", root)
 	}
 	if here {
-		return current, nil
+		return current, archiveTo(ctx, conn, current) // an older program may have started it
 	}
 	if err := makeDir(all); err != nil {
 		return "", say.Errorf("archive: %w", err)
@@ -133,55 +197,57 @@ func (s *Server) useArchive(
 	if err := s.account.privateDir(dir); err != nil {
 		return "", say.Errorf("archive: %w", err)
 	}
-	if _, err := conn.Exec(ctx, "LOAD 'basic_archive'"); err != nil {
-		return "", say.Errorf(
-			"PostgreSQL's own archiving module is missing (Debian: part of postgresql-%d; elsewhere install "+
-				"postgresql-contrib): %w",
-			s.program.major, err,
-		)
+	return dir, archiveTo(ctx, conn, dir)
+}
+
+// archiveTo makes the server archive to dir, now and after every restart.
+func archiveTo(ctx context.Context, conn *pgx.Conn, dir string) error {
+	for _, program := range []string{"gzip", "cmp"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return say.Errorf("archiving needs %s: install it (Debian: gzip, diffutils): %w", program, err)
+		}
 	}
-	quoted := "'" + strings.ReplaceAll(dir, "'", "''") + "'"
+	if err := forgetLibrary(ctx, conn); err != nil {
+		return err
+	}
 	for _, statement := range []string{
-		"ALTER SYSTEM RESET archive_command",
-		"ALTER SYSTEM SET basic_archive.archive_directory = " + quoted,
-		"ALTER SYSTEM SET archive_library = 'basic_archive'",
+		"ALTER SYSTEM SET archive_command = '" + strings.ReplaceAll(archiveCommand(dir), "'", "''") + "'",
 		"ALTER SYSTEM SET archive_timeout = '" + strconv.Itoa(int(archiveDelay.Seconds())) + "s'",
 		"SELECT pg_reload_conf()",
 	} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
-			return "", say.Errorf("switch archiving on: %w", err)
+			return say.Errorf("switch archiving on: %w", err)
 		}
 	}
-	return dir, nil
+	return nil
 }
 
-// flushArchive returns once everything written so far is in the archive.
-func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive string) error {
-	var segment string // the last one needed
+// flushArchive returns once everything written so far is in the archive, whose last segment it returns.
+func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive string) (segment string, err error) {
 	deadline := time.Now().Add(archivePatience)
 	for {
 		// Switch to another segment each time: the archiver may have discarded the last one before it learned of the archive.
 		if _, err := conn.Exec(ctx, "SELECT pg_create_restore_point('integrity backup')"); err != nil {
-			return say.Errorf("archive: %w", err)
+			return "", say.Errorf("archive: %w", err)
 		}
 		if err := conn.QueryRow(ctx, "SELECT pg_walfile_name(pg_switch_wal())").Scan(&segment); err != nil {
-			return say.Errorf("archive: %w", err)
+			return "", say.Errorf("archive: %w", err)
 		}
 		for again := time.Now().Add(10 * time.Second); time.Now().Before(again); {
-			if _, err := os.Stat(filepath.Join(archive, segment)); err == nil {
-				return nil
+			if _, err := os.Stat(filepath.Join(archive, segment+compressed)); err == nil {
+				return segment, nil
 			}
 			// When archive_library changes, the archiver exits. The postmaster starts another at the earliest ten seconds after
 			// the last start (PGARCH_RESTART_INTERVAL), when something wakes it, such as a connection.
 			if err := ping(ctx, s.URL("postgres")); err != nil {
-				return say.Errorf("archive: %w", err)
+				return "", say.Errorf("archive: %w", err)
 			}
 			if err := wait.For(ctx, 100*time.Millisecond); err != nil {
-				return err
+				return "", err
 			}
 		}
 		if time.Now().After(deadline) {
-			return say.Errorf(
+			return "", say.Errorf(
 				"%s did not arrive in the archive %s within %s: see postgres.log in the data directory", segment, archive,
 				archivePatience,
 			)
@@ -199,6 +265,11 @@ func segmentNumber(name string) (n uint64, ok bool) {
 	return log*segmentsPerLog + segment, err == nil && segment < segmentsPerLog
 }
 
+// segmentName returns the inverse of segmentNumber, in the timeline of the segment like.
+func segmentName(like string, n uint64) string {
+	return fmt.Sprintf("%s%08X%08X", like[:8], n/segmentsPerLog, n%segmentsPerLog)
+}
+
 // checkArchive returns the archive's last segment. It returns an error if a segment between first and the last is
 // missing, because PostgreSQL would treat the gap as the end.
 func checkArchive(archive, first string) (last string, err error) {
@@ -212,15 +283,16 @@ func checkArchive(archive, first string) (last string, err error) {
 	}
 	next := from
 	for _, e := range entries { // in the order of their names
-		switch n, ok := segmentNumber(e.Name()); {
-		case !ok || n < from:
+		name := strings.TrimSuffix(e.Name(), compressed)
+		switch n, ok := segmentNumber(name); {
+		case !ok || n < next:
 		case n != next:
 			return "", say.Errorf(
 				"the archive %s has %s, but lacks a segment before it: find it, or restore another backup (--backup)", archive,
 				e.Name(),
 			)
 		default:
-			last = e.Name()
+			last = name
 			next++
 		}
 	}

@@ -19,16 +19,22 @@ import (
 )
 
 const (
-	backupFile   = "backup.json"
-	backupData   = "pgdata"
-	backupLock   = "backup.lock"
-	backupName   = "20060102T150405Z"
-	unfinished   = ".part"
-	labelStart   = `START WAL LOCATION: .* \(file ([0-9A-F]{24})\)`
-	backupFormat = 1
+	backupFile  = "backup.json"
+	backupLock  = "backup.lock"
+	backupName  = "20060102T150405Z"
+	backupLabel = "backup_label"
+	unfinished  = ".part"
+	labelStart  = `START WAL LOCATION: .* \(file ([0-9A-F]{24})\)`
+
+	// plainFormat holds the files of the data directory in pgdata. Older programs wrote it.
+	plainFormat = 1
+	plainData   = "pgdata"
+	// backupFormat holds them compressed, in base.tar.zst.
+	backupFormat = 2
 )
 
-// Backup is a complete base backup. Its directory is named after its start time and holds pgdata and backup.json.
+// Backup is a complete base backup. Its directory is named after its start time and holds backup.json, base.tar.zst and
+// PostgreSQL's backup_manifest. The WAL that it needs is in the archive.
 type Backup struct {
 	// Dir is its directory.
 	Dir    string `json:"-"`
@@ -43,7 +49,10 @@ type Backup struct {
 	// Archive is the name of the archive that continues from StartSegment, below the directory wal beside the backups.
 	Archive      string `json:"archive"`
 	StartSegment string `json:"startSegment"`
-	Bytes        int64  `json:"bytes"`
+	// Bytes is the size of the backup, without the archive.
+	Bytes int64 `json:"bytes"`
+	// DataBytes is the size of the data directory that it unpacks to. The first format lacks it: there it is Bytes.
+	DataBytes int64 `json:"dataBytes"`
 }
 
 // BackupConfig configures a backup.
@@ -80,7 +89,7 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 			return b, err
 		}
 	}
-	if err := s.program.has("pg_basebackup", "pg_verifybackup", "pg_archivecleanup"); err != nil {
+	if err := s.program.has("pg_waldump", "pg_archivecleanup"); err != nil {
 		return b, err // fail before changing anything
 	}
 	if err := removeUnfinished(root); err != nil {
@@ -100,6 +109,11 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 		return b, err
 	}
 	part := b.Dir + unfinished
+	defer func() {
+		if err != nil { // the disk may be full, and the archive needs it; without effect once the backup is complete
+			err = errors.Join(err, os.RemoveAll(part))
+		}
+	}()
 	if err := s.copyBase(ctx, conn, &b, part, archive); err != nil {
 		return b, err
 	}
@@ -135,31 +149,39 @@ func (s *Server) archiveFor(
 		return "", err
 	}
 	b.System, b.Archive = system, filepath.Base(archive)
-	return archive, s.flushArchive(ctx, conn, archive)
+	_, err = s.flushArchive(ctx, conn, archive)
+	return archive, err
 }
 
-// copyBase copies the data directory to part and verifies the copy.
+// copyBase copies the data directory to part, and verifies the copy and the WAL that was archived meanwhile.
 func (s *Server) copyBase(ctx context.Context, conn *pgx.Conn, b *Backup, part, archive string) (err error) {
 	if err := os.Mkdir(part, 0o700); err != nil {
 		return say.Errorf("backup: %w", err)
 	}
-	data := filepath.Join(part, backupData)
-	if err := run(ctx, s.program, "pg_basebackup", "--pgdata="+data, "--dbname="+s.URL(Database), "--format=plain",
-		"--wal-method=stream",
-		"--checkpoint=fast", "--manifest-checksums=SHA256", "--label=integrity", "--no-password"); err != nil {
+	if err := receiveBase(ctx, s.URL(Database), part); err != nil {
 		return err
 	}
 	if b.FinishedAt, err = clock(ctx, conn); err != nil {
 		return err
 	}
-	if err := s.flushArchive(ctx, conn, archive); err != nil {
+	last, err := s.flushArchive(ctx, conn, archive)
+	if err != nil {
 		return err
 	}
-	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", data); err != nil {
+	label, err := verifyBase(ctx, part)
+	if err != nil {
 		return err
 	}
-	b.StartSegment, err = startSegment(data)
-	return err
+	if _, b.DataBytes, err = readManifest(part); err != nil {
+		return err
+	}
+	if b.StartSegment, err = startSegment(label.Bytes()); err != nil {
+		return err
+	}
+	if _, err := checkArchive(archive, b.StartSegment); err != nil {
+		return err
+	}
+	return checkWAL(ctx, s.program, filepath.Join(part, archives), archive, b.StartSegment, last)
 }
 
 // freeName returns the start time of a backup, by the database's clock, and its directory. The directory is named after
@@ -272,8 +294,13 @@ func Backups(dir string) ([]Backup, error) {
 		if err := json.Unmarshal(text, &b); err != nil {
 			return nil, say.Errorf("backup %s: %s: %w", e.Name(), backupFile, err)
 		}
-		if b.Format != backupFormat {
-			return nil, say.Errorf("backup %s has format %d: this program knows format %d", e.Name(), b.Format, backupFormat)
+		if b.Format != plainFormat && b.Format != backupFormat {
+			return nil, say.Errorf(
+				"backup %s has format %d: this program knows the formats up to %d", e.Name(), b.Format, backupFormat,
+			)
+		}
+		if b.Format == plainFormat {
+			b.DataBytes = b.Bytes
 		}
 		found = append(found, b)
 	}
@@ -308,7 +335,7 @@ func prune(ctx context.Context, p programs, root string, keep int, current strin
 		archive := filepath.Join(root, archives, e.Name())
 		switch first := oldest[e.Name()]; {
 		case first != "":
-			err = run(ctx, p, "pg_archivecleanup", archive, first)
+			err = run(ctx, p, "pg_archivecleanup", "-x", compressed, archive, first)
 		case e.Name() != current:
 			err = os.RemoveAll(archive)
 		}
@@ -358,11 +385,7 @@ func removeUnfinished(root string) error {
 	return nil
 }
 
-func startSegment(data string) (string, error) {
-	label, err := os.ReadFile(filepath.Join(data, "backup_label"))
-	if err != nil {
-		return "", say.Errorf("backup: %w", err)
-	}
+func startSegment(label []byte) (string, error) {
 	match := regexp.MustCompile(labelStart).FindSubmatch(label)
 	if match == nil {
 		return "", say.New("backup: backup_label does not say where the WAL begins")

@@ -109,15 +109,25 @@ const noRoom = 16 << 20
 
 // withoutRoom adds ErrNoRoom to an error if the disk is full, because PostgreSQL's exit code does not tell.
 func (l layout) withoutRoom(err error) error {
-	var disk syscall.Statfs_t
-	if err == nil || errors.Is(err, ErrNoRoom) || syscall.Statfs(l.dir, &disk) != nil {
+	if err == nil || errors.Is(err, ErrNoRoom) {
 		return err
 	}
-	if free := disk.Bavail * uint64(disk.Bsize); free < noRoom || errors.Is(err, syscall.ENOSPC) ||
+	free, unknown := freeSpace(l.dir)
+	if unknown != nil {
+		return err
+	}
+	if free < noRoom || errors.Is(err, syscall.ENOSPC) ||
 		strings.Contains(err.Error(), "No space left on device") {
 		return say.Errorf("%w (%s, %d bytes free): %w", ErrNoRoom, l.dir, free, err)
 	}
 	return err
+}
+
+// freeSpace returns the number of bytes that an ordinary user may still write to the disk of dir.
+func freeSpace(dir string) (uint64, error) {
+	var disk syscall.Statfs_t
+	err := syscall.Statfs(dir, &disk)
+	return disk.Bavail * uint64(disk.Bsize), err
 }
 
 // socketURL returns a URL with all settings that a driver would otherwise take from its environment.

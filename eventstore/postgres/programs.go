@@ -117,6 +117,11 @@ func choose(installed []programs, l layout) (programs, error) {
 		}
 		return installed[0], nil
 	}
+	return chooseMajor(installed, written, l.data)
+}
+
+// chooseMajor returns the installation of the version that wrote the data.
+func chooseMajor(installed []programs, written int, data string) (programs, error) {
 	var versions []string
 	for _, p := range installed {
 		if p.major == written {
@@ -128,5 +133,5 @@ func choose(installed []programs, l layout) (programs, error) {
 		say.Errorf("%s was written by PostgreSQL %d, but only version %s is installed: install the PostgreSQL %d "+
 			"programs beside it (Debian: apt-get install postgresql-%d), or move the data with pg_upgrade or pg_dump; "+
 			"nothing was changed",
-			l.data, written, strings.Join(versions, ", "), written, written)
+			data, written, strings.Join(versions, ", "), written, written)
 }

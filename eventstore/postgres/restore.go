@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"integrityledger/domain/say"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 // RestoreConfig configures a restore.
@@ -75,7 +78,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	}
 	if err := s.recover(ctx, cfg, archive); err != nil {
 		if !cfg.To.IsZero() && ctx.Err() == nil {
-			if damaged := s.checkWAL(ctx, archive, b.StartSegment, last); damaged != nil {
+			if damaged := checkWAL(ctx, s.program, s.scratch(), archive, b.StartSegment, last); damaged != nil {
 				return b, errors.Join(damaged, err)
 			}
 		}
@@ -144,29 +147,32 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 	if err := s.account.reach(l.dir); err != nil {
 		return err
 	}
-	from := filepath.Join(b.Dir, backupData)
-	if err := s.findPrograms(ctx, layout{data: from}); err != nil {
+	installed, err := findPrograms(ctx, candidateDirs(ctx))
+	if err != nil {
 		return err
 	}
-	if err := s.program.has("pg_verifybackup", "pg_waldump"); err != nil {
+	if s.program, err = chooseMajor(installed, b.PostgreSQL, b.Dir); err != nil {
 		return err
 	}
-	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", from); foundFault(err) {
-		return say.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
-	} else if err != nil {
+	if err := s.program.has("pg_waldump"); err != nil {
 		return err
+	}
+	l.data = l.restoring
+	for _, left := range []string{l.data, s.scratch()} {
+		if err := os.RemoveAll(left); err != nil {
+			return say.Errorf("remove an unfinished restore: %w", err)
+		}
+	}
+	if free, err := freeSpace(l.dir); err == nil && free < uint64(b.DataBytes) {
+		return say.Errorf("%w (%s, %d bytes free, and the backup needs %d)", ErrNoRoom, l.dir, free, b.DataBytes)
 	}
 	if to.IsZero() {
-		if err := s.checkWAL(ctx, archive, b.StartSegment, last); err != nil {
+		if err := checkWAL(ctx, s.program, s.scratch(), archive, b.StartSegment, last); err != nil {
 			return err
 		}
 	}
-	l.data = l.restoring
-	if err := os.RemoveAll(l.data); err != nil {
-		return say.Errorf("remove an unfinished restore: %w", err)
-	}
-	if err := s.account.copyTree(from, l.data); err != nil {
-		return say.Errorf("copy the backup: %w", err)
+	if err := s.copyBackup(ctx, b); err != nil {
+		return errors.Join(err, os.RemoveAll(l.data))
 	}
 	// A file that the account cannot read would look like the end of the archive.
 	if err := s.account.run(
@@ -182,15 +188,98 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 	return s.account.privateDir(l.socket)
 }
 
-// checkWAL returns an error if a record is damaged, which PostgreSQL would treat as the end of the archive.
-func (s *Server) checkWAL(ctx context.Context, archive, first, last string) error {
-	err := run(ctx, s.program, "pg_waldump", "--quiet", "--path="+archive, first, last)
-	if foundFault(err) {
-		return say.Errorf(
-			"the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err,
-		)
+// scratch returns the directory for unpacked segments.
+func (s *Server) scratch() string { return s.layout.restoring + ".wal" }
+
+// copyBackup verifies the backup and copies it to the restore directory.
+func (s *Server) copyBackup(ctx context.Context, b Backup) error {
+	if b.Format != plainFormat {
+		if err := unpackBase(ctx, b.Dir, s.layout.data); err != nil {
+			return say.Errorf("unpack the backup: %w", err)
+		}
+		return s.account.own(s.layout.data)
 	}
-	return err
+	if err := s.program.has("pg_verifybackup"); err != nil {
+		return err
+	}
+	from := filepath.Join(b.Dir, plainData)
+	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", from); foundFault(err) {
+		return say.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
+	} else if err != nil {
+		return err
+	}
+	if err := s.account.copyTree(from, s.layout.data); err != nil {
+		return say.Errorf("copy the backup: %w", err)
+	}
+	return nil
+}
+
+// waldumpSegments is the number of segments that checkWAL unpacks at a time.
+const waldumpSegments = 16
+
+// checkWAL returns an error if a record between two segments is damaged, which PostgreSQL would treat as the end of the
+// archive. It creates scratch for unpacked segments, and removes it.
+func checkWAL(ctx context.Context, p programs, scratch, archive, first, last string) (err error) {
+	from, _ := segmentNumber(first)
+	to, ok := segmentNumber(last)
+	if !ok {
+		return say.Errorf("%q is not a WAL segment", last)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	for {
+		end := min(from+waldumpSegments-1, to)
+		if err := os.Mkdir(scratch, 0o700); err != nil {
+			return say.Errorf("check the archive: %w", err)
+		}
+		for n := from; n <= end; n++ {
+			name := segmentName(first, n)
+			if damaged, err := unpackSegment(archive, name, scratch); damaged != nil {
+				return damagedArchive(archive, say.Errorf("%s: %w", name, damaged))
+			} else if err != nil {
+				return say.Errorf("check the archive: %w", err)
+			}
+		}
+		err := run(ctx, p, "pg_waldump", "--quiet", "--path="+scratch, segmentName(first, from), segmentName(first, end))
+		if foundFault(err) {
+			return damagedArchive(archive, err)
+		}
+		if err != nil || end == to {
+			return err
+		}
+		if err := os.RemoveAll(scratch); err != nil {
+			return say.Errorf("check the archive: %w", err)
+		}
+		from = end // again, because its last record may end in the next segment
+	}
+}
+
+func damagedArchive(archive string, err error) error {
+	return say.Errorf(
+		"the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err,
+	)
+}
+
+// unpackSegment puts a segment of the archive into dir. It keeps damage apart from other errors.
+func unpackSegment(archive, name, dir string) (damaged, err error) {
+	raw, to := filepath.Join(archive, name), filepath.Join(dir, name)
+	if _, err := os.Stat(raw); err == nil {
+		return nil, os.Symlink(raw, to)
+	}
+	packed, err := os.Open(raw + compressed)
+	if err != nil {
+		return err, nil
+	}
+	defer packed.Close()
+	z, err := gzip.NewReader(packed)
+	if err != nil {
+		return err, nil
+	}
+	file, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	damaged, err = pour(file, io.LimitReader(z, segmentBytes+1)) // one more is a wrong size
+	return damaged, errors.Join(err, file.Close())
 }
 
 // foundFault reports whether a checking program ran to its end and found a fault. A program that is missing or was
@@ -209,12 +298,11 @@ func (s *Server) recover(ctx context.Context, cfg RestoreConfig, archive string)
 	if err := errors.Join(os.WriteFile(signal, nil, 0o600), s.account.give(signal)); err != nil {
 		return say.Errorf("restore: %w", err)
 	}
-	quoted := "'" + strings.ReplaceAll(strings.ReplaceAll(archive, "%", "%%"), "'", `'\''`) + "'"
 	s.cfg.Settings = map[string]string{
 		"archive_mode": "off",
 		// Accept connections only once everything is replayed.
 		"hot_standby":     "off",
-		"restore_command": "cp " + quoted + `/"%f" "%p"`,
+		"restore_command": restoreCommand(archive),
 	}
 	if !cfg.To.IsZero() {
 		s.cfg.Settings["recovery_target_time"] = cfg.To.UTC().Format("2006-01-02 15:04:05.999999") + "+00"
@@ -254,8 +342,7 @@ func (a account) run(ctx context.Context, program string, args ...string) error 
 	return nil
 }
 
-// copyTree copies from to to, which only the account may access. It changes the owner of to last, so that only this
-// process's user can enter it before.
+// copyTree copies from to to, which only the account may access.
 func (a account) copyTree(from, to string) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
@@ -263,6 +350,12 @@ func (a account) copyTree(from, to string) error {
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return err
 	}
+	return a.own(to)
+}
+
+// own gives a tree to the account, which alone may access it. It changes the owner of to last, so that only this
+// process's user can enter it before.
+func (a account) own(to string) error {
 	if err := filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
 		mode := fs.FileMode(0o600)
 		switch {

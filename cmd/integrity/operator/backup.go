@@ -33,6 +33,7 @@ type BackupView struct {
 	Backup       string   `json:"backup"`
 	FinishedAt   string   `json:"finishedAt"`
 	Bytes        int64    `json:"bytes"`
+	DataBytes    int64    `json:"dataBytes"`
 	Archive      string   `json:"archive"`
 	Keys         []string `json:"keys"`
 	NotContained []string `json:"notContained"`
@@ -89,16 +90,17 @@ func (a *app) backupCommand() *cobra.Command {
 		}
 		notContained.Sayf("kept bytes (%s)", store)
 		view.NotContained = append(view.NotContained, "kept bytes ("+store+")")
-		view.Backup, view.FinishedAt, view.Bytes = b.Dir, cli.TimeText(b.FinishedAt), b.Bytes
+		view.Backup, view.FinishedAt = b.Dir, cli.TimeText(b.FinishedAt)
+		view.Bytes, view.DataBytes = b.Bytes, b.DataBytes
 		view.Archive = filepath.Join(filepath.Dir(b.Dir), "wal", b.Archive)
 		keys := text{say.Sentencef("%s", strings.Join(view.Keys, ", "))}
 		if view.Keys == nil {
 			keys = text{say.Word("none")}
 		}
-		return v.print(view, say.Sentencef("%s: %.1f MB, verified; it can be restored to any time from %s on\n"+
-			"changes since are archived in %s, each within a minute\nkey files in it: %s\nNOT in it: %s; keep copies of "+
+		return v.print(view, say.Sentencef("%s: %.1f MB, compressed from %.1f MB, verified; it can be restored to any time "+
+			"from %s on\nchanges since are archived in %s, each within a minute\nkey files in it: %s\nNOT in it: %s; keep copies of "+
 			"those apart\n",
-			b.Dir, float64(b.Bytes)/1e6, view.FinishedAt, view.Archive, keys,
+			b.Dir, float64(b.Bytes)/1e6, float64(b.DataBytes)/1e6, view.FinishedAt, view.Archive, keys,
 			say.Join(notContained, ", ")))
 	})
 }
