@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/domain"
 )
 
 const dir = "../../integrity/ops/chart"
@@ -467,6 +468,14 @@ func TestChartRefusesValues(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", set, err)
 		}
+	}
+}
+
+// The chart runs the release that it belongs to.
+func TestChartIsOfThisRelease(t *testing.T) {
+	if m := load(t).Metadata; m.AppVersion != domain.ThisRelease.String() || m.Version != m.AppVersion {
+		t.Errorf("chart %s of %s, want both %s: Chart.yaml follows domain.ThisRelease", m.Version, m.AppVersion,
+			domain.ThisRelease)
 	}
 }
 
