@@ -15,11 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"integrityledger/cmd/analyzer"
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/clientcmd"
-	"integrityledger/cmd/integrity/demo"
-	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/integrity/process"
 	"integrityledger/domain/say"
 	"integrityledger/handlers/edge"
@@ -53,32 +50,26 @@ func (a *app) rootCommand() *cobra.Command {
 	root.Version = edge.ReadBuild().String()
 	root.SetVersionTemplate("integrity {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
+	server, operators, origins := a.serviceCommands(root)
 	groups := []struct {
 		id       string
 		title    say.Word
 		commands []*cobra.Command
 	}{
-		{
-			"server", say.Word("The service"),
-			[]*cobra.Command{a.serveCommand(), a.witnessCommand(), operator.MigrateCommand(a.App), a.versionCommand()},
-		},
-		{"operator", say.Word("Operators (need the database)"), operator.Commands(a.App)},
-		{
-			"client", say.Word("Origin systems and people (use the API)"),
-			append(clientcmd.Commands(a.App), demo.OriginCommand(a.App)),
-		},
+		{"server", say.Word("The service"), append(server, a.versionCommand())},
+		{"operator", say.Word("Operators (need the database)"), operators},
+		{"client", say.Word("Origin systems and people (use the API)"), append(clientcmd.Commands(a.App), origins...)},
 	}
 	for _, g := range groups {
+		if g.commands == nil {
+			continue
+		}
 		root.AddGroup(&cobra.Group{ID: g.id, Title: string(g.title) + ":"})
 		for _, c := range g.commands {
 			c.GroupID = g.id
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(&cobra.Command{ // analyzer runs this program with this command as its sandboxed child
-		Use: analyzer.Command, Hidden: true, Args: cli.Arguments(0, 0),
-		Run: func(*cobra.Command, []string) { os.Exit(analyzer.Child()) },
-	})
 	return root
 }
 

@@ -20,8 +20,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -250,11 +250,7 @@ func IsTerminal(w io.Writer) bool {
 		w = s.Writer
 	}
 	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return ok && isatty.IsTerminal(f.Fd())
 }
 
 // RequestID returns the ID under which the history records this run of a command.

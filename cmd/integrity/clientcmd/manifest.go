@@ -9,11 +9,11 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/internal/system"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/say"
@@ -292,7 +292,7 @@ func (a *app) list(d directory) (domain.Manifest, error) {
 }
 
 func (d directory) hash(path string, progress io.Writer) (hashed, error) {
-	f, err := d.root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := d.root.OpenFile(path, os.O_RDONLY|system.NoFollow|system.NonBlock, 0)
 	if err != nil {
 		return hashed{}, err
 	}

@@ -21,6 +21,7 @@ import (
 	_ "modernc.org/sqlite" // registers the driver sqlite
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/internal/system"
 	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
@@ -280,7 +281,7 @@ func openLines(path string, head copyHead) (_ *linesCopy, err error) {
 			_ = f.Close()
 		}
 	}()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := system.Lock(f, false); err != nil {
 		return nil, say.Errorf("another process is writing this file: run only one process per file")
 	}
 	end, err := c.read()

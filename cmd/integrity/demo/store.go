@@ -6,10 +6,10 @@ import (
 	_ "embed"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"integrityledger/cmd/integrity/clientcmd"
+	"integrityledger/cmd/integrity/internal/system"
 	"integrityledger/domain/say"
 	"integrityledger/handlers/client/outbox"
 	"integrityledger/handlers/wire"
@@ -26,7 +26,7 @@ func (s *System) open(ctx context.Context) (err error) {
 	if s.lock, err = os.OpenFile(filepath.Join(s.Dir, "origin.lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
-	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := system.Lock(s.lock, false); err != nil {
 		return say.Errorf("another process is using %s: run only one per directory", s.Dir)
 	}
 	path := filepath.Join(s.Dir, "origin.db")

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"integrityledger/cmd/integrity/internal/system"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
@@ -169,14 +169,13 @@ func ReplaceKept(path string, text []byte, like string) error {
 // write creates a file durably and moves it to its path with appear. If like is not empty, the file gets the mode and
 // owner of like.
 func write(path string, text []byte, mode fs.FileMode, like string, appear func(from, to string) error) error {
-	var owner *syscall.Stat_t
+	var owner fs.FileInfo
 	if like != "" {
-		info, err := os.Stat(like)
-		if err != nil {
+		var err error
+		if owner, err = os.Stat(like); err != nil {
 			return say.Errorf("write %s: %w", path, err)
 		}
-		mode = info.Mode().Perm()
-		owner, _ = info.Sys().(*syscall.Stat_t)
+		mode = owner.Mode().Perm()
 	}
 	temporary, err := WriteTemporary(path, text, mode)
 	if err != nil {
@@ -185,7 +184,7 @@ func write(path string, text []byte, mode fs.FileMode, like string, appear func(
 	defer os.Remove(temporary)
 	// This matters if root changes the files of a service that runs as another user.
 	if owner != nil {
-		err = os.Chown(temporary, int(owner.Uid), int(owner.Gid))
+		err = system.GiveTo(temporary, owner)
 	}
 	if err == nil {
 		err = appear(temporary, path)
@@ -225,7 +224,13 @@ func Sync(path string) error {
 	if err != nil {
 		return say.Errorf("sync %s: %w", path, err)
 	}
-	return errors.Join(d.Sync(), d.Close())
+	info, err := d.Stat()
+	if err == nil && info.IsDir() {
+		err = system.SyncDirectory(d)
+	} else if err == nil {
+		err = d.Sync()
+	}
+	return errors.Join(err, d.Close())
 }
 
 // MakeDataDir creates a data directory with the mode that the embedded PostgreSQL needs. If run as root, the server
@@ -298,17 +303,12 @@ const lockPause = 10 * time.Millisecond
 // lockFile locks a file, which it creates, and waits up to most for the lock, or forever if most is 0. Closing the file
 // releases the lock.
 func lockFile(path string, most time.Duration) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|system.NoFollow, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	how := syscall.LOCK_EX
-	if most > 0 {
-		how |= syscall.LOCK_NB
-	}
 	for end := time.Now().Add(most); ; time.Sleep(lockPause) { //nolint:forbidigo // the loop has its own limit
-		err = syscall.Flock(int(f.Fd()), how)
-		if !errors.Is(err, syscall.EINTR) && (!errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end)) {
+		if err = system.Lock(f, most == 0); !errors.Is(err, system.ErrLocked) || time.Now().After(end) {
 			break
 		}
 	}

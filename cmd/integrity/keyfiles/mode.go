@@ -2,9 +2,8 @@ package keyfiles
 
 import (
 	"io/fs"
-	"os"
-	"slices"
-	"syscall"
+
+	"integrityledger/cmd/integrity/internal/system"
 )
 
 // Exposed reports whether users other than the owner of a secret's file and the members of this process's groups may
@@ -18,7 +17,5 @@ func Exposed(info fs.FileInfo) bool {
 	case mode&group == 0:
 		return false
 	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	groups, err := os.Getgroups()
-	return !ok || err != nil || int(owner.Gid) != os.Getegid() && !slices.Contains(groups, int(owner.Gid))
+	return !system.GroupIsOurs(info)
 }

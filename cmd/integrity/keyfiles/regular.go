@@ -4,15 +4,15 @@ import (
 	"crypto/x509"
 	"io"
 	"os"
-	"syscall"
 
+	"integrityledger/cmd/integrity/internal/system"
 	"integrityledger/domain/say"
 )
 
 // OpenRegular opens a regular file for reading. Anything else is closed at once, without blocking: opening a pipe
 // normally waits for its writer.
 func OpenRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|system.NonBlock, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,15 @@ func newSource(root, commit string, at time.Time) (source, error) {
 // platform is what a program is built for.
 type platform struct{ os, arch string }
 
-func platforms() []platform { return []platform{{"linux", "amd64"}, {"linux", "arm64"}} }
+// platforms are all for which there is a program. Only Linux has the service: packages and the image are for it.
+func platforms() []platform {
+	return []platform{
+		{linux, "amd64"}, {linux, "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"},
+		{"windows", "arm64"},
+	}
+}
+
+const linux = "linux"
 
 func (p platform) String() string { return p.os + "_" + p.arch }
 
@@ -102,12 +110,17 @@ func build(ctx context.Context, s source, out string, targets []platform) ([]fil
 	programs := map[platform]string{}
 	for _, p := range targets {
 		fmt.Println("Compiling for", p)
-		programs[p] = add("integrity_"+p.String(), fmt.Sprintf("integrity_%s_%s", s.version, p), program)
+		name := fmt.Sprintf("integrity_%s_%s", s.version, p)
+		if p.os == "windows" {
+			name += ".exe"
+		}
+		programs[p] = add("integrity_"+p.String(), name, program)
 		if err := compile(ctx, s, p, programs[p]); err != nil {
 			return nil, err
 		}
 	}
-	for _, p := range targets {
+	services := slices.DeleteFunc(slices.Clone(targets), func(p platform) bool { return p.os != linux })
+	for _, p := range services {
 		to := add(
 			"integrity-ledger_"+p.arch+".deb", fmt.Sprintf("%s_%s_%s.deb", packageName, s.version, p.arch),
 			"application/vnd.debian.binary-package",
@@ -117,11 +130,11 @@ func build(ctx context.Context, s source, out string, targets []platform) ([]fil
 		}
 	}
 	image := add("image", fmt.Sprintf("%s_%s_oci.tar", packageName, s.version), "application/x-tar")
-	if err := writeImage(s, targets, programs, image); err != nil {
+	if err := writeImage(s, services, programs, image); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(image), err)
 	}
 	components := add("components", fmt.Sprintf("integrity_%s.cdx.json", s.version), "application/vnd.cyclonedx+json")
-	if err := writeComponents(s, programs, components); err != nil {
+	if err := writeComponents(ctx, s, programs, components); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(components), err)
 	}
 	var sums strings.Builder
@@ -157,15 +170,20 @@ func emptied(dir string) error {
 	return nil
 }
 
-// compile builds the program. Only settings of Go that say where modules come from are taken from the environment.
+// environ has the settings of Go for a release. Only those that say where modules come from are the caller's.
+func (s source) environ() []string {
+	return append(os.Environ(), "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=",
+		"GOFIPS140=off", "GODEBUG=", "GOTOOLCHAIN="+s.toolchain)
+}
+
+// compile builds the program.
 func compile(ctx context.Context, s source, p platform, to string) error {
 	//nolint:gosec // the arguments are written here
 	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly",
 		"-ldflags", "-s -w -buildid= -X integrityledger/handlers/edge.commit="+s.commit, "-o", to,
 		"./cmd/integrity")
 	c.Dir = s.root
-	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=",
-		"GOWORK=off", "GOEXPERIMENT=", "GOFIPS140=off", "GODEBUG=", "GOTOOLCHAIN="+s.toolchain)
+	c.Env = append(s.environ(), "GOOS="+p.os, "GOARCH="+p.arch)
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
 	if err := c.Run(); err != nil {
 		return fmt.Errorf("compile for %s: %w", p, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/base64"
@@ -19,7 +20,11 @@ import (
 
 // writeComponents writes the list of components in CycloneDX: the modules that are linked into any of the programs, as
 // they say themselves, the Go standard library, and what the page in the browser contains.
-func writeComponents(s source, programs map[platform]string, to string) (err error) {
+func writeComponents(ctx context.Context, s source, programs map[platform]string, to string) (err error) {
+	dirs, err := moduleDirs(ctx, s)
+	if err != nil {
+		return err
+	}
 	found := map[string]cdx.Component{}
 	for _, program := range programs {
 		info, err := buildinfo.ReadFile(program)
@@ -30,14 +35,14 @@ func writeComponents(s source, programs map[platform]string, to string) (err err
 			if m.Replace != nil {
 				return fmt.Errorf("%s is replaced by %s, which the list cannot show", m.Path, m.Replace.Path)
 			}
-			c, err := module(m.Path, m.Version, m.Sum)
+			c, err := module(m.Path, m.Version, m.Sum, dirs[m.Path])
 			if err != nil {
 				return err
 			}
 			found[c.BOMRef] = c
 		}
 	}
-	standard, err := module("std", s.toolchain[len("go"):], "")
+	standard, err := module("std", s.toolchain[len("go"):], "", dirs["std"])
 	if err != nil {
 		return err
 	}
@@ -77,37 +82,66 @@ func writeComponents(s source, programs map[platform]string, to string) (err err
 	return cdx.NewBOMEncoder(f, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 }
 
-// module is a Go module. sum is its hash in go.sum: h1 and base64 of a SHA-256.
-func module(path, version, sum string) (cdx.Component, error) {
-	url := "pkg:golang/" + path + "@" + version
+// library is a component with licences by their names in SPDX.
+func library(url, name, version string, licences ...string) cdx.Component {
 	c := cdx.Component{
-		Type: cdx.ComponentTypeLibrary, BOMRef: url, PackageURL: url, Name: path, Version: version,
-		Scope: cdx.ScopeRequired,
+		Type: cdx.ComponentTypeLibrary, BOMRef: url, PackageURL: url, Name: name, Version: version,
+		Scope: cdx.ScopeRequired, Licenses: &cdx.Licenses{},
 	}
+	for _, id := range licences {
+		*c.Licenses = append(*c.Licenses, cdx.LicenseChoice{License: &cdx.License{ID: id}})
+	}
+	return c
+}
+
+// hashed adds the hash of a component, given in base64.
+func hashed(c cdx.Component, algorithm cdx.HashAlgorithm, base string) (cdx.Component, error) {
+	hash, err := base64.StdEncoding.DecodeString(base)
+	c.Hashes = &[]cdx.Hash{{Algorithm: algorithm, Value: hex.EncodeToString(hash)}}
+	return c, err
+}
+
+// module is a Go module, whose files are in a directory. sum is its hash in go.sum: h1 and base64 of a SHA-256.
+func module(path, version, sum, dir string) (cdx.Component, error) {
+	licences, err := licencesIn(dir)
+	if err != nil {
+		return cdx.Component{}, fmt.Errorf("licence of %s: %w", path, err)
+	}
+	c := library("pkg:golang/"+path+"@"+version, path, version, licences...)
 	if sum == "" {
 		return c, nil
 	}
-	hash, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(sum, "h1:"))
-	c.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(hash)}}
-	return c, err
+	return hashed(c, cdx.HashAlgoSHA256, strings.TrimPrefix(sum, "h1:"))
 }
 
 // browserComponents lists the packages whose code the worker that hashes in the browser contains.
 func browserComponents(s source) (list []cdx.Component, err error) {
-	text, err := os.ReadFile(filepath.Join(s.root, "handlers/web/build/package.json"))
+	text, err := os.ReadFile(filepath.Join(s.root, "handlers/web/build/package-lock.json"))
 	if err != nil {
 		return nil, err
 	}
-	var bundled struct{ Dependencies map[string]string }
-	if err := json.Unmarshal(text, &bundled); err != nil {
-		return nil, fmt.Errorf("package.json: %w", err)
+	var locked struct {
+		Packages map[string]struct {
+			Version, License, Integrity string
+			Dev                         bool // a tool, which the worker does not contain
+		}
 	}
-	for name, version := range bundled.Dependencies {
-		url := "pkg:npm/" + name + "@" + version
-		list = append(list, cdx.Component{
-			Type: cdx.ComponentTypeLibrary, BOMRef: url, PackageURL: url, Name: name, Version: version,
-			Scope: cdx.ScopeRequired,
-		})
+	if err := json.Unmarshal(text, &locked); err != nil {
+		return nil, fmt.Errorf("package-lock.json: %w", err)
+	}
+	for path, p := range locked.Packages {
+		name, found := strings.CutPrefix(path, "node_modules/")
+		if !found || p.Dev {
+			continue
+		}
+		url := "pkg:npm/" + strings.Replace(name, "@", "%40", 1) + "@" + p.Version
+		c, err := hashed(
+			library(url, name, p.Version, p.License), cdx.HashAlgoSHA512, strings.TrimPrefix(p.Integrity, "sha512-"),
+		)
+		if err != nil || p.License == "" {
+			return nil, fmt.Errorf("package-lock.json: licence %q and hash of %s: %w", p.License, name, err)
+		}
+		list = append(list, c)
 	}
 	return list, nil
 }

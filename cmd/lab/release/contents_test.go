@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -61,21 +62,57 @@ func TestContents(t *testing.T) {
 	if err := cdx.NewBOMDecoder(f, cdx.BOMFileFormatJSON).Decode(&list); err != nil {
 		t.Fatal(err)
 	}
-	var urls []string
+	licences := map[string][]string{}
 	for _, c := range *list.Components {
-		urls = append(urls, c.PackageURL)
+		licences[c.PackageURL] = nil
+		for _, l := range *c.Licenses {
+			licences[c.PackageURL] = append(licences[c.PackageURL], l.License.ID)
+		}
+		if licences[c.PackageURL] == nil {
+			t.Errorf("%s has no licence", c.PackageURL)
+		}
 	}
 	modules := 0
 	for line := range strings.Lines(output("go", "version", "-m", b.files[0].path)) {
 		if words := strings.Fields(line); len(words) > 2 && words[0] == "dep" {
 			modules++
-			if !slices.Contains(urls, "pkg:golang/"+words[1]+"@"+words[2]) {
+			if licences["pkg:golang/"+words[1]+"@"+words[2]] == nil {
 				t.Errorf("the list lacks %s", line)
 			}
 		}
 	}
-	if modules < 40 || !slices.Contains(urls, "pkg:golang/std@"+strings.TrimPrefix(b.source.toolchain, "go")) ||
-		!slices.ContainsFunc(urls, func(url string) bool { return strings.HasPrefix(url, "pkg:npm/hash-wasm@") }) {
-		t.Errorf("%d modules in %q", modules, urls)
+	if modules < 40 {
+		t.Errorf("%d modules", modules)
+	}
+	for name, want := range map[string][]string{
+		"pkg:golang/std@" + strings.TrimPrefix(b.source.toolchain, "go"): {"BSD-3-Clause"},
+		"pkg:golang/github.com/jackc/pgx/v5@":                            {"MIT"},
+		"pkg:golang/github.com/klauspost/compress@":                      {"Apache-2.0", "BSD-3-Clause", "MIT"},
+		"pkg:npm/hash-wasm@":                                             {"MIT"},
+		"pkg:npm/%40peculiar/utils@":                                     {"MIT"}, // of asn1js
+	} {
+		found := false
+		for url, has := range licences {
+			found = found || strings.HasPrefix(url, name) && slices.Equal(has, want)
+		}
+		if !found {
+			t.Errorf("%s: no %q in %v", name, want, licences)
+		}
+	}
+}
+
+// TestLicences: what is not recognized is an error, not a component without a licence.
+func TestLicences(t *testing.T) {
+	if ids, err := licencesIn("../../.."); err != nil || !slices.Equal(ids, []string{"Apache-2.0"}) {
+		t.Errorf("this repository: %q %v", ids, err)
+	}
+	for text, file := range map[string]string{"": "README", "All rights reserved. Ask us.": "LICENSE.txt"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if ids, err := licencesIn(dir); err == nil {
+			t.Errorf("%s %q: %q", file, text, ids)
+		}
 	}
 }

@@ -37,6 +37,8 @@ exec chroot "$2/root" bash -euo pipefail -c '
 		sleep 0.1
 	done
 	echo ready
+	dpkg -i /package.deb
+	curl -sf -o /dev/null http://127.0.0.1:8080/readyz && echo replaced
 	kill -TERM $service
 	wait $service && echo stopped
 	dpkg -r integrity-ledger
@@ -68,7 +70,7 @@ func TestPackage(t *testing.T) {
 		"root root 755 /usr/bin/integrity", "root root 644 /usr/lib/systemd/system/integrity-ledger.service",
 		"root integrity 750 /etc/integrity", "root integrity 640 /etc/integrity/environment",
 		"integrity integrity 700 /var/lib/integrity", "root root 644 /usr/share/doc/integrity-ledger/copyright",
-		"    systemctl enable --now integrity-ledger", "verified", "ready", "stopped",
+		"    systemctl enable --now integrity-ledger", "verified", "ready", "    systemctl restart integrity-ledger", "replaced", "stopped",
 		"ls: cannot access '/usr/bin/integrity': No such file or directory",
 		"root /etc/integrity/environment", "integrity /var/lib/integrity/signing-key.pem",
 		"The records and keys in /var/lib/integrity stay. Nobody can restore them: remove them by hand.",

@@ -43,8 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildIn copies the files of a checkout, or of another copy, into a directory and builds a release there. Two builds
-// need two caches, or the second would take what the first compiled.
+// buildIn copies the files of a checkout, or of another copy, into a directory and builds a release there.
 func buildIn(from, dir string) (b built, err error) {
 	sources := filepath.Join(dir, "sources")
 	copied := exec.Command("bash", "-eo", "pipefail", "-c", `mkdir -p "$1"
@@ -81,14 +80,16 @@ func content(t *testing.T, path string) []byte {
 	return text
 }
 
-// TestReleaseLedger builds a release in two directories. Both have the same bytes, and none contains the name of its
-// directory, so the second compares as current in the ledger that registered the first. Another file is no match, and
-// the release cannot be registered again with other bytes.
+// TestReleaseLedger builds a release in two directories with two build caches. Both have the same bytes, and none
+// contains the name of its directory, so the second compares as current in the ledger that registered the first.
+// Another file is no match, and the release cannot be registered again with other bytes.
 func TestReleaseLedger(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it links the program twice")
+		t.Skip("it compiles the program twice")
 	}
 	b := need(t)
+	// With the same cache, the second build would take what the first compiled.
+	t.Setenv("GOCACHE", filepath.Join(directory, "cache"))
 	second, err := buildIn(b.source.root, filepath.Join(directory, "another/and deeper"))
 	if err != nil {
 		t.Fatal(err)

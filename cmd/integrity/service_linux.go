@@ -1,0 +1,23 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/analyzer"
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/operator"
+)
+
+// serviceCommands returns the commands that exist where the service runs: on Linux. Elsewhere the program has the
+// commands that use the API.
+func (a *app) serviceCommands(root *cobra.Command) (server, operators, origins []*cobra.Command) {
+	root.AddCommand(&cobra.Command{ // analyzer runs this program with this command as its sandboxed child
+		Use: analyzer.Command, Hidden: true, Args: cli.Arguments(0, 0),
+		Run: func(*cobra.Command, []string) { os.Exit(analyzer.Child()) },
+	})
+	return []*cobra.Command{a.serveCommand(), a.witnessCommand(), operator.MigrateCommand(a.App)},
+		operator.Commands(a.App), []*cobra.Command{demo.OriginCommand(a.App)}
+}
