@@ -7,7 +7,7 @@ export GOFLAGS ?= -trimpath
 # Git refuses a checkout of another user's; the build then goes without its revision.
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
 
-.PHONY: run help check test drill weather race newest lint bench fuzz build release migrate upgrade clean ensure
+.PHONY: run help check test drill weather upgrade race newest lint bench fuzz build release migrate clean ensure
 
 run: ensure build ## A ready demo at http://127.0.0.1:8080, with PostgreSQL in INTEGRITY_DATA_DIR (default ./data).
 	bin/integrity serve --demo
@@ -26,6 +26,9 @@ drill: ensure ## The long stories: loss of the primary, bad weather, kills, rest
 
 weather: ensure ## Everything fails at random and at once for LENGTH (3m), and what all clients saw is judged: SEED, PREVIOUS=<commit>.
 	@LENGTH='$(LENGTH)' SEED='$(SEED)' PREVIOUS='$(PREVIOUS)' .ci/weather
+
+upgrade: ensure ## From the previous version to this one, forth and back, under load and without a failed request: PREVIOUS=<commit>.
+	.ci/upgrade $(PREVIOUS)
 
 race: ensure ## The race detector, where goroutines meet, on the newest PostgreSQL.
 	.ci/race
@@ -54,9 +57,6 @@ release: ensure ## Programs, Debian packages, image, components and sums in bin/
 
 migrate: ensure build ## The newest schema for INTEGRITY_DATABASE_URL, or for the PostgreSQL in INTEGRITY_DATA_DIR.
 	bin/integrity migrate
-
-upgrade: ensure ## From the previous version to this one, forth and back, under load and without a failed request: PREVIOUS=<commit>.
-	.ci/upgrade $(PREVIOUS)
 
 clean: ## Removes bin. It keeps data, which may hold a ledger.
 	rm -rf bin

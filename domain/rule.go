@@ -36,8 +36,7 @@ type RuleEntry struct {
 	Changes say.Word
 }
 
-// Rules lists all rules, in the order of their releases. Never change a name, because ledgers store it. .ci/upgrade
-// adds one to a copy of the program.
+// Rules lists all rules, in the order of their releases. Never change a name, because ledgers store it.
 func Rules() []RuleEntry {
 	return []RuleEntry{
 		{HealedRecords, 1_001_000, "integrity heal restores lost records as events of new types"},

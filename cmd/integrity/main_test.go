@@ -121,15 +121,21 @@ type result struct {
 // integrity runs the built program.
 func integrity(t *testing.T, env []string, args ...string) result {
 	t.Helper()
+	return runs(t, os.Getenv(binaryVariable), env, args...)
+}
+
+// runs runs a version of the program.
+func runs(t *testing.T, program string, env []string, args ...string) result {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
 	defer cancel()
 	var out, errs bytes.Buffer
-	c := exec.CommandContext(ctx, os.Getenv(binaryVariable), args...)
+	c := exec.CommandContext(ctx, program, args...)
 	c.Env, c.Stdout, c.Stderr = cleanEnviron(env...), &out, &errs
 	err := c.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("integrity %v: %v", args, err)
+		t.Errorf("integrity %v: %v", args, err)
 	}
 	return result{out.String(), errs.String(), c.ProcessState.ExitCode()}
 }
@@ -233,6 +239,7 @@ type surroundings struct {
 	program    string // run instead of the built program
 	env        []string
 	credential *syscall.Credential
+	pod        bool         // podScript runs the program
 	encrypted  *http.Client // trusts the service's certificate; nil for http
 }
 
@@ -262,7 +269,13 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 	if program == "" {
 		program = os.Getenv(binaryVariable)
 	}
-	s := &running{t: t, dir: dir, log: logPath, exited: make(chan struct{}), cmd: exec.Command(program, args...)}
+	command := append([]string{program}, args...)
+	if in.pod {
+		command = slices.Concat([]string{"unshare", "--mount", "--propagation", "private", "bash", "-euc", podScript, dir}, command)
+	}
+	s := &running{
+		t: t, dir: dir, log: logPath, exited: make(chan struct{}), cmd: exec.Command(command[0], command[1:]...),
+	}
 	for i, arg := range args {
 		if arg == "--listen" {
 			if s.base = "http://" + args[i+1]; in.encrypted != nil {

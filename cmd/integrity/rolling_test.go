@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,8 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +24,9 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/operator"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers/wire"
 )
 
@@ -32,6 +37,7 @@ type balancer struct {
 	*httptest.Server
 	ready [2]atomic.Pointer[time.Time] // when the last positive check began; nil: the last check failed
 	out   [2]atomic.Bool               // taken out by hand
+	asked [2]atomic.Int64              // requests that a server has not answered
 	next  atomic.Uint64
 }
 
@@ -46,6 +52,29 @@ const (
 func (b *balancer) takes(server int) bool {
 	asked := b.ready[server].Load()
 	return asked != nil && time.Since(*asked) < healthAge && !b.out[server].Load()
+}
+
+// give sends a request to a server, if that takes requests.
+func (b *balancer) give(server int, to http.Handler, w http.ResponseWriter, r *http.Request) bool {
+	b.asked[server].Add(1) // before the question, for drain
+	defer b.asked[server].Add(-1)
+	if !b.takes(server) {
+		return false
+	}
+	to.ServeHTTP(w, r)
+	return true
+}
+
+// drain takes a server out by hand, and waits until it has answered all requests.
+func (b *balancer) drain(t *testing.T, server int) {
+	t.Helper()
+	b.out[server].Store(true)
+	eventually(t, fmt.Sprintf("server %d has answered", server), func() error {
+		if n := b.asked[server].Load(); n > 0 {
+			return fmt.Errorf("not %d requests", n)
+		}
+		return nil
+	})
 }
 
 func newBalancer(t *testing.T, servers [2]string) *balancer {
@@ -95,8 +124,7 @@ func newBalancer(t *testing.T, servers [2]string) *balancer {
 		n := b.next.Add(1)
 		for deadline := time.Now().Add(patient); time.Now().Before(deadline); time.Sleep(healthInterval) {
 			for i := range uint64(2) {
-				if server := int((n + i) % 2); b.takes(server) {
-					proxies[server].ServeHTTP(w, r)
+				if server := int((n + i) % 2); b.give(server, proxies[server], w, r) {
 					return
 				}
 			}
@@ -109,6 +137,9 @@ func newBalancer(t *testing.T, servers [2]string) *balancer {
 		asking.Wait()
 		b.Close()
 	})
+	for i := range servers {
+		b.wait(t, i)
+	}
 	return b
 }
 
@@ -148,8 +179,43 @@ func (w *steady) run(t *testing.T, stop *atomic.Bool, count *atomic.Int64) {
 	}
 }
 
-// TestRollingRestart restarts two processes behind a load balancer, one after the other, twice, under load. No request
-// may fail.
+// podScript runs a program under the limits of the chart's pods (ops/chart): user and group 65532, no capabilities and
+// no way to new ones, a root that cannot be written, and an empty data directory of its own, $0. /tmp and the memory
+// in /dev/shm can be written, as in a pod.
+const podScript = `
+mount -t tmpfs -o mode=0700,uid=65532,gid=65532 tmpfs "$0"
+mount --bind /tmp /tmp
+mount -o remount,bind,ro /
+if touch /root-is-writable; then exit 1; fi
+exec setpriv --reuid 65532 --regid 65532 --groups 65532 --no-new-privs --bounding-set=-all --inh-caps=-all "$@"`
+
+// podSecret makes a directory like a mounted Secret: its files belong to root and have the mode 0440 and the group
+// 65532. It returns the variables that name them, and the directory.
+func podSecret(t *testing.T, databaseURL string) (env []string) {
+	t.Helper()
+	secret := filepath.Dir(dataDir(t))
+	must(t, nil, "keys", "generate", "--data-dir", secret)
+	for variable, file := range map[string]string{
+		"DATABASE_URL_FILE": "database-url", "SECRET_KEY_FILE": "secret-key", "SIGNING_KEY_FILE": "signing-key.pem",
+		"TRUSTED_KEYS": keyfiles.TrustedKeysFile,
+	} {
+		path := filepath.Join(secret, file)
+		switch variable {
+		case "DATABASE_URL_FILE":
+			write(t, path, databaseURL)
+		case "SECRET_KEY_FILE":
+			write(t, path, strings.Repeat("ab", 32))
+		}
+		if err := errors.Join(os.Chmod(path, 0o440), os.Chown(path, 0, 65532)); err != nil {
+			t.Fatal(err)
+		}
+		env = append(env, config.Prefix+variable+"="+path)
+	}
+	return env
+}
+
+// TestRollingRestart restarts two processes behind a load balancer that follows /readyz, one after the other, twice,
+// under load. No request may fail. If the test runs as root, the processes have the limits of the chart's pods.
 func TestRollingRestart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("restarts servers for a while")
@@ -159,10 +225,16 @@ func TestRollingRestart(t *testing.T) {
 	theirs := foreignDatabase(ctx, t)
 	database := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_ISSUER=rolling"}
 	dir := dataDir(t)
-	must(t, nil, "keys", "generate", "--data-dir", dir)
-	in := surroundings{
-		env: append(database, "INTEGRITY_DRAIN_DELAY="+drainDelay.String(), "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32)),
+	in := surroundings{env: database, pod: os.Geteuid() == 0}
+	if in.pod {
+		in.env = append(podSecret(t, pgtest.NewProxy(t, theirs).URL), "INTEGRITY_ISSUER=rolling")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		must(t, nil, "keys", "generate", "--data-dir", dir)
 	}
+	in.env = append(in.env, "INTEGRITY_DRAIN_DELAY="+drainDelay.String())
 	addresses := [2]string{freeAddress(t), freeAddress(t)}
 	var servers [2]*running
 	for i := range servers {
@@ -170,8 +242,6 @@ func TestRollingRestart(t *testing.T) {
 	}
 	key := externalAccount(t, database)
 	b := newBalancer(t, [2]string{servers[0].base, servers[1].base})
-	b.wait(t, 0)
-	b.wait(t, 1)
 
 	var stop atomic.Bool
 	var count atomic.Int64

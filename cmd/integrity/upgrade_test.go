@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -154,13 +156,49 @@ func (l *drill) batch() {
 	})
 }
 
+// unfailing is a transport that fails the test when a request fails. It pauses before each request, longer during an
+// audit: every step of an upgrade audits all that was registered, so that must not be much.
+type unfailing struct {
+	t        *testing.T
+	auditing *atomic.Bool
+}
+
+func (u unfailing) RoundTrip(r *http.Request) (*http.Response, error) {
+	pause := 20 * time.Millisecond
+	if u.auditing.Load() {
+		pause *= 20
+	}
+	time.Sleep(pause)
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil || response.StatusCode >= http.StatusInternalServerError {
+		u.t.Errorf("%s %s: %v %v", r.Method, r.URL.Path, response, err)
+	}
+	return response, err
+}
+
+// since returns the rules that programs of an earlier version, major.minor.patch, lack.
+func since(t *testing.T, version string) (rules []domain.Rule) {
+	t.Helper()
+	var major, minor, patch domain.Release
+	if _, err := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); err != nil {
+		t.Fatalf("%q: %v", version, err)
+	}
+	for _, r := range domain.Rules() {
+		if r.Since > major*1_000_000+minor*1_000+patch {
+			rules = append(rules, r.Name)
+		}
+	}
+	return rules
+}
+
 // TestUpgradeForthAndBack replaces two processes behind a load balancer, one at a time, with the previous version and
 // this one in every order, under a load of registrations, batches, comparisons and a reader of the feed. No request
 // fails. After every step both versions find the history and the projections correct. In the end nothing acknowledged
-// is lost, and once the upgrade is finished, the previous version is refused in one sentence. INTEGRITY_TEST_PREVIOUS
-// names the previous program, which creates the ledger.
+// is lost. If this version has a rule that the previous one lacks, the upgrade cannot be finished beside it, and once
+// it is finished, a process of the previous version commits nothing more and none starts. INTEGRITY_TEST_PREVIOUS names
+// the previous program, which creates the ledger.
 func TestUpgradeForthAndBack(t *testing.T) {
-	const this, former, writers = 0, 1, 4
+	const this, former, writers = 0, 1, 2
 	previous := os.Getenv("INTEGRITY_TEST_PREVIOUS")
 	if previous == "" {
 		t.Skip("INTEGRITY_TEST_PREVIOUS names no earlier version: make upgrade does")
@@ -174,30 +212,71 @@ func TestUpgradeForthAndBack(t *testing.T) {
 	dir, addresses := dataDir(t), [2]string{freeAddress(t), freeAddress(t)}
 	use(former)
 	must(t, nil, "keys", "generate", "--data-dir", dir)
-	var servers [2]*running
-	start := func(i, program int) {
-		servers[i] = surroundings{env: env, program: programs[program]}.start(t, dir, "--listen", addresses[i])
+	must(t, env, "migrate")
+	for _, step := range []string{"--stage", "--activate"} {
+		must(t, env, "keys", "rotate", "--transparency-log", step, "--data-dir", dir)
 	}
-	start(0, former)
-	start(1, former)
+	serve := func(program int, args ...string) *running {
+		return surroundings{env: env, program: programs[program]}.start(t, dir, args...)
+	}
+	var servers [2]*running
+	for i := range servers {
+		servers[i] = serve(former, "--listen", addresses[i])
+	}
+	apart := serve(former) // gets no requests of the load balancer
 	key := externalAccount(t, env)
 	b := newBalancer(t, [2]string{servers[0].base, servers[1].base})
-	b.wait(t, 0)
-	b.wait(t, 1)
+	var auditing atomic.Bool
 	l := &drill{
-		t: t, dir: dir, base: b.URL, key: key, client: &http.Client{Transport: failOnLie{t}, Timeout: 45 * time.Second},
+		t: t, dir: dir, base: b.URL, key: key,
+		client:   &http.Client{Transport: unfailing{t, &auditing}, Timeout: patient},
 		followed: map[string]int{},
 	}
 	l.begin(writers)
 	l.batch()
-	l.hold("former and former")
-	must(t, env, "audit", "--data-dir", dir)
+	began := time.Now()
+	clean := func(name string, by ...int) {
+		t.Helper()
+		from := l.count.Load()
+		eventually(t, name+": registrations go on", func() error {
+			if n := l.count.Load() - from; n < 60 && !t.Failed() {
+				return fmt.Errorf("%d acknowledged", n)
+			}
+			return nil
+		})
+		auditing.Store(true)
+		defer auditing.Store(false)
+		var checks sync.WaitGroup
+		for _, program := range by {
+			for _, command := range [][]string{{"audit", "--data-dir", dir}, {"rebuild", "--check"}} {
+				checks.Go(func() {
+					r := runs(t, programs[program], env, command...)
+					if r.code != cli.ExitOK || command[0] == "rebuild" && !strings.HasSuffix(r.out, "0 rows differ\n") {
+						t.Errorf("%s: %v by %d: exit code %d\n%s%s", name, command, program, r.code, r.out, r.errs)
+					}
+				})
+			}
+		}
+		checks.Wait()
+		t.Logf("%s: %s, %d acknowledged", name, time.Since(began).Round(time.Millisecond), l.count.Load())
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	clean("former and former", former)
 	use(this)
 	must(t, env, "migrate")
-	l.hold("on the newer schema")
+	clean("on the newer schema", former, this)
 
+	var view operator.UpgradeView
+	mustJSON(t, env, &view, "upgrade", "status")
+	lacks := since(t, view.Processes[0].Version)
+	for _, p := range view.Processes {
+		if !slices.Equal(p.Lacks, lacks) {
+			t.Errorf("%s of version %s lacks %q, want %q", p.Name, p.Version, p.Lacks, lacks)
+		}
+	}
 	running := [2]int{former, former}
-	finish := func() result { return integrity(t, env, "upgrade", "finish") }
 	for _, next := range [][2]int{
 		{this, former}, {this, this}, {former, this}, {former, former}, {former, this}, {this, this},
 	} {
@@ -205,102 +284,51 @@ func TestUpgradeForthAndBack(t *testing.T) {
 			if running[i] == next[i] {
 				continue
 			}
-			b.out[i].Store(true)
-			for n := l.count.Load(); l.count.Load() < n+20 && !t.Failed(); time.Sleep(healthInterval) {
-			} // all requests sent to it have been answered
+			b.drain(t, i)
 			servers[i].stop()
-			start(i, next[i])
+			servers[i] = serve(next[i], "--listen", addresses[i])
 			b.out[i].Store(false)
 			b.wait(t, i)
 		}
 		running = next
-		name := fmt.Sprintf("this and former (0, 1): %v", running)
-		l.hold(name)
-		for _, program := range []int{former, this} {
-			use(program)
-			must(t, env, "audit", "--data-dir", dir)
-			if out := must(t, env, "rebuild", "--check"); !strings.HasSuffix(out, "0 rows differ\n") {
-				t.Errorf("%s: rebuild --check by %d: %s", name, program, out)
-			}
-		}
-		if slices.Contains(next[:], former) {
-			if r := finish(); r.code != cli.ExitNegative || strings.Count(r.errs, "\n") != 1 {
-				t.Errorf("%s: finished: %d %s", name, r.code, r.errs)
-			}
+		clean(fmt.Sprintf("this is 0, former is 1: %v", running), former, this)
+		if r := integrity(t, env, "upgrade", "finish"); len(lacks) > 0 &&
+			(r.code != cli.ExitNegative || strings.Count(r.errs, "\n") != 1) {
+			t.Errorf("finished beside the previous version: %d %s", r.code, r.errs)
 		}
 	}
-	must(t, env, "upgrade", "finish")
-	use(former)
-	r := integrity(t, env, "serve", "--data-dir", dir, "--listen", "127.0.0.1:0")
-	if r.code != cli.ExitFailed || strings.Count(r.errs, "\n") != 1 ||
-		!strings.Contains(r.errs, "which this program (version ") {
-		t.Errorf("the previous version after the end of the upgrade: %d %s", r.code, r.errs)
+	if len(lacks) > 0 {
+		lockedOut(t, apart, env, url, key)
+		use(former)
+		r := integrity(t, env, "serve", "--data-dir", dir, "--listen", "127.0.0.1:0")
+		if r.code != cli.ExitFailed || strings.Count(r.errs, "\n") != 1 ||
+			!strings.Contains(r.errs, "which this program (version ") {
+			t.Errorf("the previous version after the end of the upgrade: %d %s", r.code, r.errs)
+		}
 	}
-	use(this)
-	l.hold("after the end of the upgrade")
-	must(t, env, "audit", "--data-dir", dir)
+	clean("after the end of the upgrade", this)
 	l.nothingLost(url)
-	for i, w := range l.writers[:writers] {
-		if w.attempts != len(w.acks) {
-			t.Errorf("writer %d: %d requests for %d registrations: some failed", i, w.attempts, len(w.acks))
-		}
+	if w := l.writers[writers]; 3*w.attempts != len(w.acks) {
+		t.Errorf("%d registrations in %d batches: some failed", len(w.acks), w.attempts)
 	}
 }
 
-// TestFormerVersionIsLockedOut: the previous version creates a ledger and writes beside this version and after it until
-// the upgrade is finished. From then on the previous version, which lacks a rule of this one, commits nothing more. The
-// history is clean.
-func TestFormerVersionIsLockedOut(t *testing.T) {
-	previous := os.Getenv("INTEGRITY_TEST_PREVIOUS")
-	if previous == "" {
-		t.Skip("INTEGRITY_TEST_PREVIOUS names no earlier version: make upgrade does")
-	}
-	url := foreignDatabase(t.Context(), t)
-	database := []string{"INTEGRITY_DATABASE_URL=" + url}
-	dir := dataDir(t)
-	must(t, nil, "keys", "generate", "--data-dir", dir)
-	before, in := surroundings{env: database, program: previous}, surroundings{env: database}
-	former := before.start(t, dir, "--issuer", "former")
-	newer := in.start(t, dir)
-	key := externalAccount(t, database)
-	version := int32(0)
-	registers := func(s *running, want int) {
-		t.Helper()
-		version++
-		if got := s.registers(key, version); got != want {
-			t.Errorf("version %d: %d, want %d", version, got, want)
+// lockedOut finishes the upgrade while a process of the previous version is frozen and so counts as dead. Afterwards
+// that process commits nothing more.
+func lockedOut(t *testing.T, former *running, env []string, url, key string) {
+	t.Helper()
+	signal := func(is syscall.Signal) {
+		if err := former.cmd.Process.Signal(is); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for _, s := range []*running{former, newer, former} {
-		registers(s, http.StatusCreated)
-	}
-	// Back to the previous version, and forward again.
-	newer.stop()
-	registers(former, http.StatusCreated)
-	newer = in.start(t, dir)
-	var view operator.UpgradeView
-	mustJSON(t, database, &view, "upgrade", "status")
-	if !slices.ContainsFunc(view.Processes, func(p operator.ProcessView) bool { return len(p.Lacks) > 0 }) {
-		t.Fatalf("the previous version knows every rule of this one: %+v", view)
-	}
-	// The command does not lock out a process that is serving.
-	if r := integrity(t, database, "upgrade", "finish"); r.code != cli.ExitNegative {
-		t.Errorf("finished beside a process that does not know every rule: %d %s", r.code, r.errs)
-	}
-	// The previous version is frozen, and so counts as dead. Without heartbeats its row stays old.
-	if err := former.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	signal(syscall.SIGSTOP)
 	pgtest.Exec(t, url, "UPDATE processes SET seen_at = now() - interval '31 seconds'")
-	must(t, database, "upgrade", "finish")
-	if err := former.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	registers(former, http.StatusServiceUnavailable)
-	registers(newer, http.StatusCreated)
-	registers(former, http.StatusServiceUnavailable)
-	must(t, database, "audit", "--data-dir", dir)
-	if out := must(t, database, "rebuild", "--check"); !strings.HasSuffix(out, "0 rows differ\n") {
-		t.Errorf("rebuild --check: %s", out)
+	must(t, env, "upgrade", "finish")
+	signal(syscall.SIGCONT)
+	for version := range int32(2) {
+		if got := former.registers(key, version+1); got != http.StatusServiceUnavailable {
+			t.Errorf("version %d: %d", version+1, got)
+		}
 	}
 }
