@@ -401,8 +401,8 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 	}
 	if len(reset.Organizations) == 0 {
 		return reset, say.New(
-			"no event is dated as late as the shard's head: the database was changed by another program, or its head was. " +
-				"Run integrity audit to see what differs; a damaged log needs a backup (integrity restore), not a reset",
+			"no event is dated as late as the shard's head: the database was changed by another program. Run integrity audit " +
+				"to see what differs, then stop the service and restore a backup (integrity restore)",
 		)
 	}
 	for _, o := range reset.Organizations {

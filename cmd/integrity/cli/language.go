@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -19,6 +20,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/text/language"
@@ -133,6 +136,10 @@ func foreign(c say.Catalogue, err error) (string, bool) {
 		if e.Reason == x509.Expired {
 			return say.Sentencef("it has expired or is not valid yet").Say(c)
 		}
+	case *pgconn.ConnectError:
+		reason, _ := c.Error(e.Unwrap())
+		text, ok := say.Sentencef("no connection to PostgreSQL as user=%s database=%s", e.Config.User, e.Config.Database).Say(c)
+		return text + ": " + strings.ReplaceAll(reason, "\n", "\n\t"), ok
 	case *json.SyntaxError:
 		return say.Sentencef("the text is not JSON at byte %d", e.Offset).Say(c)
 	case *json.UnmarshalTypeError:
@@ -153,6 +160,13 @@ func foreign(c say.Catalogue, err error) (string, bool) {
 	if word, ok := plainErrors[err.Error()]; ok {
 		return word.Say(c)
 	}
+	if before, _, found := strings.Cut(err.Error(), ": "); found {
+		if word, ok := plainSteps[before]; ok {
+			step, _ := word.Say(c)
+			inner, _ := c.Error(errors.Unwrap(err))
+			return step + ": " + inner, true
+		}
+	}
 	for pattern, format := range flagErrors {
 		if values := pattern.FindStringSubmatch(err.Error()); values != nil {
 			args := make([]any, len(values)-1)
@@ -171,6 +185,15 @@ var plainErrors = map[string]say.Word{
 	os.ErrNotExist.Error():                            "no such file or directory",
 	"http: server gave HTTP response to HTTPS client": "the server speaks http and not https",
 	"downloaded inconsistent tile":                    "the hashes of a tile do not fit together", // package tlog
+	zip.ErrFormat.Error():                             "it is not a zip file",
+	pgx.ErrNoRows.Error():                             "there is no such row",
+}
+
+// plainSteps are what package pgconn was doing when an error came, which it wraps.
+var plainSteps = map[string]say.Word{
+	"dial error": "while connecting", "server error": "the server refuses", "tls error": "no TLS",
+	"hostname resolving error": "the name does not resolve", "failed to write startup message": "the server does not listen",
+	"failed to receive message": "the server does not answer",
 }
 
 // joined says what errors.Join has made of several errors, one a line.
