@@ -229,6 +229,7 @@ type running struct {
 	base   string
 	screen string
 	log    string // path of its log, to which every start appends
+	client *http.Client
 	exited chan struct{}
 }
 
@@ -258,6 +259,10 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 	}
 	defer logFile.Close()
 	external := slices.ContainsFunc(in.env, func(entry string) bool { return strings.Contains(entry, "DATABASE_URL") })
+	client := in.encrypted
+	if client == nil {
+		client = plainHTTP()
+	}
 	if _, err := os.Stat(filepath.Join(dir, "pgdata")); err != nil && !in.bare && !external && in.credential == nil {
 		prepare(t, dir, modelMigrated)
 	}
@@ -274,7 +279,8 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 		command = slices.Concat([]string{"unshare", "--mount", "--propagation", "private", "bash", "-euc", podScript, dir}, command)
 	}
 	s := &running{
-		t: t, dir: dir, log: logPath, exited: make(chan struct{}), cmd: exec.Command(command[0], command[1:]...),
+		t: t, dir: dir, log: logPath, client: client, exited: make(chan struct{}),
+		cmd: exec.Command(command[0], command[1:]...),
 	}
 	for i, arg := range args {
 		if arg == "--listen" {
@@ -321,10 +327,6 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 		t.Fatalf("serve shows nothing: %s", tail(logPath))
 	}
 	eventually(t, "serve is ready", func() error {
-		client := in.encrypted
-		if client == nil {
-			client = plainHTTP()
-		}
 		response, err := client.Get(s.base + "/readyz")
 		if err != nil {
 			return err

@@ -21,28 +21,20 @@ import (
 // or a retryable 503.
 type persistent struct {
 	base, key      string
+	client         *http.Client
 	taken, refused atomic.Int64
 	stop           chan struct{}
 }
 
 func (p *persistent) run(t *testing.T, document string) {
-	client := &http.Client{Timeout: patient}
 	for version := int32(1); ; version++ {
-		body, err := json.Marshal(wire.Declaration{
-			CompanyReference: "c", Source: "s", DocumentReference: document, Version: version,
-			SHA256: strings.Repeat("ab", 32), SizeBytes: 1, MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
-		})
-		if err != nil {
-			t.Error(err)
-			return
-		}
 		for taken := false; !taken; {
 			select {
 			case <-p.stop:
 				return
 			default:
 			}
-			status, answer, err := p.post(client, body)
+			status, answer, err := p.post(document, version)
 			var envelope struct{ Error struct{ Retryable bool } }
 			later := json.Unmarshal(answer, &envelope) == nil && envelope.Error.Retryable
 			switch {
@@ -62,14 +54,21 @@ func (p *persistent) run(t *testing.T, document string) {
 	}
 }
 
-func (p *persistent) post(client *http.Client, body []byte) (status int, answer []byte, err error) {
+func (p *persistent) post(document string, version int32) (status int, answer []byte, err error) {
+	body, err := json.Marshal(wire.Declaration{
+		CompanyReference: "c", Source: "s", DocumentReference: document, Version: version,
+		SHA256: strings.Repeat("ab", 32), SizeBytes: 1, MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+	})
+	if err != nil {
+		return 0, nil, err
+	}
 	request, err := http.NewRequest(http.MethodPost, p.base+"/api/v1/integrity/records", bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
 	request.Header.Set("Authorization", "Bearer "+p.key)
 	request.Header.Set("Content-Type", "application/json")
-	response, err := client.Do(request)
+	response, err := p.client.Do(request)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -111,7 +110,7 @@ func TestPasswordRotation(t *testing.T) {
 	say("former-horse")
 	env := []string{"INTEGRITY_DATABASE_URL_FILE=" + file}
 	s := surroundings{env: env}.start(t, dir, "--issuer", "ledger-of-the-test", "--shards", "2")
-	p := &persistent{base: s.base, key: externalAccount(t, env), stop: make(chan struct{})}
+	p := &persistent{base: s.base, client: &http.Client{Timeout: patient}, key: externalAccount(t, env), stop: make(chan struct{})}
 	var clients sync.WaitGroup
 	for i := range 4 {
 		clients.Go(func() { p.run(t, fmt.Sprint("document-", i)) })

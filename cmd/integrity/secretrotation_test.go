@@ -210,7 +210,7 @@ func TestSecretKeyRotation(t *testing.T) {
 	clients := &persistent{key: w.admin, stop: make(chan struct{})}
 	var running sync.WaitGroup
 	for i, s := range w.processes {
-		p := &persistent{base: s.base, key: w.admin, stop: clients.stop}
+		p := &persistent{base: s.base, client: s.client, key: w.admin, stop: clients.stop}
 		running.Go(func() { p.run(t, fmt.Sprint("document-", i)) })
 	}
 	hurry := sync.OnceFunc(func() { close(clients.stop) })

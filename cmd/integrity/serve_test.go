@@ -237,7 +237,7 @@ func begin(t *testing.T, dir string, env ...string) *running {
 	}
 	defer stderr.Close()
 	address := freeAddress(t)
-	s := &running{t: t, dir: dir, log: log, base: "http://" + address, exited: make(chan struct{})}
+	s := &running{t: t, dir: dir, log: log, base: "http://" + address, client: plainHTTP(), exited: make(chan struct{})}
 	s.cmd = exec.Command(os.Getenv(binaryVariable), "serve", "--data-dir", dir, "--listen", address)
 	s.cmd.Env, s.cmd.Stderr = cleanEnviron(env...), stderr
 	if err := s.cmd.Start(); err != nil {

@@ -21,7 +21,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 )
 
-// certify writes a self-signed certificate for the loopback address, and trusts it.
+// certify writes a self-signed certificate for this machine's loopback address and name, and trusts it.
 func certify(t *testing.T, serial int64, certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	certifyUntil(t, time.Now().Add(time.Hour), serial, certFile, keyFile, roots)
@@ -35,7 +35,8 @@ func certifyUntil(t *testing.T, end time.Time, serial int64, certFile, keyFile s
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

@@ -28,7 +28,7 @@ type logHead struct {
 }
 
 func (s *running) logHead() (h logHead, err error) {
-	response, err := plainHTTP().Get(s.base + "/api/public/log/checkpoint")
+	response, err := s.client.Get(s.base + "/api/public/log/checkpoint")
 	if err != nil {
 		return h, err
 	}

@@ -15,7 +15,8 @@ type PasswordRole struct {
 	server    *postgres.Server
 }
 
-// NewPasswordRole starts a server and creates the role there.
+// NewPasswordRole starts a server and creates the role there. A role whose name ends in _b beside it needs its password
+// too.
 func NewPasswordRole(t testing.TB, name, password string) *PasswordRole {
 	t.Helper()
 	r := &PasswordRole{name: name, server: StartMortal(t, ClusterDir(t), nil)}
@@ -29,7 +30,7 @@ func NewPasswordRole(t testing.TB, name, password string) *PasswordRole {
 	rules, err := os.ReadFile(file)
 	if err == nil {
 		// The file keeps its owner.
-		err = os.WriteFile(file, append([]byte("local all "+name+" scram-sha-256\n"), rules...), 0o600) //nolint:gosec // the test's own server named it
+		err = os.WriteFile(file, append([]byte("local all "+name+","+name+"_b scram-sha-256\n"), rules...), 0o600) //nolint:gosec // the test's own server named it
 	}
 	if err != nil {
 		t.Fatal("pgtest:", err)
