@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -311,5 +312,129 @@ func TestDoctorFindsAWrongSecretKey(t *testing.T) {
 	write(t, w.files[0], wrong+" "+right)
 	if all := examine(t, cli.ExitNegative, w.env); strings.Contains(all, finding) {
 		t.Errorf("with both keys: %s", all)
+	}
+}
+
+// schemaFindings returns what the doctor finds of the schema.
+func schemaFindings(t *testing.T, env []string) (findings []finding) {
+	t.Helper()
+	var report struct{ Findings []finding }
+	r := integrity(t, env, "doctor", "--json")
+	if err := json.Unmarshal([]byte(r.out), &report); err != nil {
+		t.Fatalf("%v in %s%s", err, r.out, r.errs)
+	}
+	for _, f := range report.Findings {
+		if f.Check == "schema" {
+			findings = append(findings, f)
+		}
+	}
+	return findings
+}
+
+// TestDoctorFindsDrift makes each fault of the schema, compares the finding and what it says to do, and does so.
+func TestDoctorFindsDrift(t *testing.T) {
+	t.Parallel()
+	pgtest.OneServer(t, "tables are changed by hand")
+	// A program with other statements has another hash. Done twice, it gives the former one.
+	const edit = "UPDATE applied_migrations SET sha256 = set_byte(sha256, 0, 255 - get_byte(sha256, 0)) WHERE version = 3"
+	for name, test := range map[string]struct {
+		fault, found, do string
+		mend             string // empty: what the doctor says
+	}{
+		"dropped index": {
+			fault: "DROP INDEX members_email", found: "index members_email of public.members is missing",
+			do: "CREATE INDEX members_email ON public.members ",
+		},
+		"dropped table": {
+			fault: "DROP TABLE feed", found: "table public.feed is missing",
+			do: "integrity rebuild recreates it from the log", mend: "rebuild",
+		},
+		"renamed table": {
+			fault: "ALTER TABLE feed RENAME TO feed_away",
+			found: "table public.feed is missing; it was renamed to public.feed_away",
+			do:    "ALTER TABLE public.feed_away RENAME TO feed",
+		},
+		"dropped trigger": {
+			fault: "DROP TRIGGER events_append_only ON events",
+			found: "trigger events_append_only of public.events is missing",
+			do:    "CREATE TRIGGER events_append_only BEFORE ",
+		},
+		"edited migration": {
+			fault: edit, mend: edit,
+			found: "00003_reader.sql differs from the migration that was applied to this database: " +
+				"its statements were edited",
+			do: "use the released program: the edited statements were never applied to the database",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := pgtest.New(t)
+			env := []string{"INTEGRITY_DATABASE_URL=" + url, "INTEGRITY_DATA_DIR=" + dataDir(t)}
+			must(t, env, "migrate", "--issuer", "ledger-of-the-test")
+			pgtest.Exec(t, url, test.fault)
+			found := schemaFindings(t, env)
+			if len(found) != 1 || found[0].State != operator.StateFail || found[0].Found != test.found ||
+				!strings.HasPrefix(found[0].Do, test.do) {
+				t.Fatalf("%+v, want %q, %q", found, test.found, test.do)
+			}
+			switch test.mend {
+			case "rebuild":
+				must(t, env, "rebuild")
+			case "":
+				pgtest.Exec(t, url, found[0].Do)
+			default:
+				pgtest.Exec(t, url, test.mend)
+			}
+			if mended := schemaFindings(t, env); len(mended) != 1 || mended[0].State != operator.StateOK {
+				t.Errorf("not mended by %q: %+v", found[0].Do, mended)
+			}
+		})
+	}
+}
+
+// TestDoctorIsExplained: the manual leads from each check to an entry, and names no other.
+func TestDoctorIsExplained(t *testing.T) {
+	files, err := filepath.Glob("operator/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(
+		`const check = "([a-z -]+)"|\b(?:d|doctor)\.(?:ok|warn|fail|every|first)\(\s*"([a-z -]+)"|\n\t+"([a-z -]+)", d\.cfg\.`,
+	)
+	checks := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "*doctor)") {
+			continue
+		}
+		for _, found := range named.FindAllStringSubmatch(string(text), -1) {
+			checks[found[1]+found[2]+found[3]] = true
+		}
+	}
+	if len(checks) < 20 {
+		t.Fatalf("the source has only the checks %v", checks)
+	}
+	manual, err := os.ReadFile("manual/routine.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(manual), "| check | more about what it finds |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for line := range strings.Lines(table + "\n") {
+		cells := strings.Split(line, "|")
+		if !strings.Contains(cells[2], ".md") && !strings.Contains(cells[2], "](#") {
+			t.Errorf("%q leads nowhere", line)
+		}
+		for check := range strings.SplitSeq(strings.TrimSpace(cells[1]), ", ") {
+			if !checks[check] {
+				t.Errorf("manual/routine.md has a check %q, which the doctor does not make, or twice", check)
+			}
+			delete(checks, check)
+		}
+	}
+	for check := range checks {
+		t.Errorf("manual/routine.md does not explain the check %q", check)
 	}
 }
