@@ -187,6 +187,23 @@ func TestContradictingInputs(t *testing.T) {
 	want(t, "refused", refused, "a.jsonl:1", "a.jsonl:2")
 }
 
+// TestContradictingAnswer: an item of an outbox that names the record of a receipt and declares other data is refused,
+// whichever is read first.
+func TestContradictingAnswer(t *testing.T) {
+	for _, names := range [][2]string{{"a.json", "b.json"}, {"b.json", "a.json"}} {
+		o := newOrigin(t)
+		d := o.declaration("d", 1)
+		id, receipt := o.evidence(d, noon, o.signer)
+		d.SizeBytes = 2
+		other, _ := json.Marshal(d)
+		o.write(names[0], string(receipt))
+		o.write(names[1], fmt.Sprintf(`{"declaration":%s,"response":{"publicId":%q}}`, other, id))
+		items, refused := o.read(o.dir)
+		want(t, "items", items, "d 1 id true receipt true previous - unknown true")
+		want(t, "refused", refused, names[1])
+	}
+}
+
 // TestOutboxDatabase reads the database that the Go client's outbox writes, while it is open.
 func TestOutboxDatabase(t *testing.T) {
 	o := newOrigin(t)

@@ -209,13 +209,14 @@ func (s *Stage) store(ctx context.Context, row stagedRow) error {
 	v := row.reference
 	key := []any{v.CompanyReference, v.Source, v.DocumentReference, v.Version, row.publicID}
 	var known struct {
+		place                string
 		receipt, declaration []byte
 		receivedAt           int64
 		revoked              bool
 	}
-	err := s.tx.QueryRowContext(ctx, `SELECT receipt, declaration, received_at, revoked FROM held
+	err := s.tx.QueryRowContext(ctx, `SELECT place, receipt, declaration, received_at, revoked FROM held
 		WHERE company = ? AND source = ? AND document = ? AND version = ? AND public_id = ?`, key...).
-		Scan(&known.receipt, &known.declaration, &known.receivedAt, &known.revoked)
+		Scan(&known.place, &known.receipt, &known.declaration, &known.receivedAt, &known.revoked)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
@@ -230,6 +231,13 @@ func (s *Stage) store(ctx context.Context, row stagedRow) error {
 		return s.Refused(row.place, say.Errorf("another input has another receipt of this record"))
 	case row.declaration != nil && known.declaration != nil && !sameDeclaration(row.declaration, known.declaration):
 		return s.Refused(row.place, say.Errorf("another input declares this version with other data"))
+	case row.receipt == nil && row.declaration != nil && contradicts(known.receipt, row.declaration):
+		return s.Refused(row.place, errOtherReceipt())
+	case contradicts(receipt, known.declaration):
+		if err := s.Refused(known.place, errOtherReceipt()); err != nil {
+			return err
+		}
+		known.declaration = nil
 	}
 	if receipt == nil {
 		receipt = known.receipt
@@ -249,6 +257,20 @@ func (s *Stage) store(ctx context.Context, row stagedRow) error {
 		append(key, row.receivedAt, row.place, receipt, row.declaration, row.revoked || known.revoked)...)
 	return err
 }
+
+// contradicts reports whether a staged receipt and a staged declaration of one version differ. Either may be missing.
+func contradicts(receipt, declaration []byte) bool {
+	if receipt == nil || declaration == nil {
+		return false
+	}
+	var r domain.SignedRecord
+	wrong := json.Unmarshal(receipt, &r)
+	payload, alsoWrong := evidence.ParseRecordPayload(r.Payload)
+	d, stillWrong := readDeclaration(declaration)
+	return errors.Join(wrong, alsoWrong, stillWrong) != nil || !agrees(payload, d)
+}
+
+func errOtherReceipt() error { return say.Errorf("another input has a receipt of this version with other data") }
 
 // sameDeclaration compares declarations by their meaning. previousVersion is unsigned, but must agree too.
 func sameDeclaration(a, b []byte) bool {

@@ -6,7 +6,6 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/domain/say"
 	"integrityledger/handlers/wire"
 )
 
@@ -92,10 +91,8 @@ func (s *Stage) join(rows []stagedRow) (items []Item, err error) {
 			}
 			d = &read
 		}
-		if d != nil && r.receipt != nil && !agrees(r.payload, *d) { // another input's
-			if err := s.Refused(
-				loose.place, say.Errorf("another input has a receipt of this version with other data"),
-			); err != nil {
+		if d != nil && r.receipt != nil && !agrees(r.payload, *d) { // d is loose: store joins only what agrees
+			if err := s.Refused(loose.place, errOtherReceipt()); err != nil {
 				return nil, err
 			}
 			d = nil
