@@ -170,7 +170,7 @@ secret:
   trustedKeys: keys.json
 tlsSecret: ledger-tls
 dataClaim: shared
-migrate: {databaseURL: owner-url}
+migrate: {secretName: ledger-owner, databaseURL: owner-url}
 service: {type: LoadBalancer, port: 443}
 ingress: {enabled: true, className: nginx, tlsSecret: public-tls, annotations: {cert-manager.io/issuer: letters}}
 monitoring: {enabled: true, labels: {release: prometheus}}
@@ -263,6 +263,11 @@ func (o objects) faults() (faults []string) {
 			matches("job", &meta.LabelSelector{MatchLabels: service.Spec.Selector}, job.Spec.Template.Labels, false)
 		}
 		faults = append(faults, podFaults(job.Spec.Template.Spec, "migrate")...)
+		for _, v := range job.Spec.Template.Spec.Volumes {
+			if v.Name == "secrets" && (len(v.Secret.Items) != 1 || v.Secret.Items[0].Path != v.Secret.Items[0].Key) {
+				say("the job sees more than the URL of the schema's owner: %+v", v.Secret.Items)
+			}
+		}
 	}
 	faults = append(faults, podFaults(pod.Spec, "serve")...)
 	container := pod.Spec.Containers[0]
@@ -423,7 +428,11 @@ func environmentFaults(c core.Container, mounts map[string]string, secret map[st
 			faults = append(faults, e.Name+": "+e.Value+" is in no mounted secret")
 		}
 	}
-	for _, name := range []string{"BASE_URL", "ISSUER", "TRUSTED_KEYS", "DATABASE_URL_FILE", "SIGNING_KEY_FILE"} {
+	required := []string{"BASE_URL", "ISSUER", "DATABASE_URL_FILE"}
+	if c.Args[0] == "serve" {
+		required = append(required, "TRUSTED_KEYS", "SIGNING_KEY_FILE")
+	}
+	for _, name := range required {
 		if !seen[config.Prefix+name] {
 			faults = append(faults, name+" is missing")
 		}

@@ -79,7 +79,10 @@ resources:
 {{- end }}
 {{- end }}
 
-{{/* The fields of every pod, besides its containers: (list . DATA), DATA being the claim of the data directory, if any */}}
+{{/*
+The fields of every pod, besides its containers: (list . DATA SECRET KEYS), DATA being the claim of the data directory, if
+any, and KEYS the only keys of the Secret that the pod sees, if not all.
+*/}}
 {{- define "integrity.pod" -}}
 {{- $v := (index . 0).Values -}}
 automountServiceAccountToken: false
@@ -103,8 +106,14 @@ securityContext:
 volumes:
   - name: secrets
     secret:
-      secretName: {{ $v.secret.name }}
+      secretName: {{ index . 2 }}
       defaultMode: 0440
+      {{- with index . 3 }}
+      items:
+        {{- range . }}
+        - {key: {{ . }}, path: {{ . }}}
+        {{- end }}
+      {{- end }}
   {{- with $v.tlsSecret }}
   - name: tls
     secret:
