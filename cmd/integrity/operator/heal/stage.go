@@ -270,7 +270,9 @@ func contradicts(receipt, declaration []byte) bool {
 	return errors.Join(wrong, alsoWrong, stillWrong) != nil || !agrees(payload, d)
 }
 
-func errOtherReceipt() error { return say.Errorf("another input has a receipt of this version with other data") }
+func errOtherReceipt() error {
+	return say.Errorf("another input has a receipt of this version with other data")
+}
 
 // sameDeclaration compares declarations by their meaning. previousVersion is unsigned, but must agree too.
 func sameDeclaration(a, b []byte) bool {
