@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -125,6 +127,22 @@ func TestHealLostRegion(t *testing.T) {
 		_, evidence := c.get("/api/v1/integrity/records/" + r.PublicID + "/evidence")
 		write(t, filepath.Join(held, r.PublicID+".json"), string(evidence))
 	}
+	var log operator.LogStatusView
+	mustJSON(t, env, &log, "log", "status")
+	var seen logHead
+	eventually(t, "the log has every event", func() (err error) {
+		if seen, err = s.logHead(); err == nil && seen.N < log.Events {
+			err = fmt.Errorf("%d of %d", seen.N, log.Events)
+		}
+		return err
+	})
+	published := write(t, filepath.Join(t.TempDir(), "checkpoint"), seen.text)
+	var last wire.Feed[wire.FeedEvent]
+	if _, err := call(
+		plainHTTP(), http.MethodGet, s.base+"/api/v1/integrity/changes?companyReference=c", c.key, nil, &last,
+	); err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range []wire.Registration{first, second, anew, open} {
 		_, receipts[r.PublicID] = c.get("/api/public/integrity/" + r.PublicID + "/receipt")
 	}
@@ -170,8 +188,16 @@ func TestHealLostRegion(t *testing.T) {
 			t.Errorf("%s: %v", what, lines)
 		}
 	}
-	lines, sum := healed(t, env, cli.ExitNegative, append([]string{"plan"}, of...)...)
+	// Five events are lost, of which one registration since then hides one. The files bring back four records.
+	sequence := last.NextCursor
+	lines, sum := healed(t, env, cli.ExitNegative, append(
+		[]string{"plan", "--sequence", strconv.FormatInt(sequence+7, 10), "--published", published}, of...,
+	)...)
 	check("plan", lines)
+	if m := sum.Missing; len(m) != 2 || m[0].Has != sequence-4 || m[0].Lost != 11 || *m[0].Unproven != 7 ||
+		m[1].Seen != seen.N || m[1].Lost != 4 {
+		t.Errorf("missing beyond the files: %+v, sequence %d, log %d", m, sequence, seen.N)
+	}
 	if sum.Present != 1 || sum.Restored != 0 || c.compare(first.PublicID) == string(wire.MatchHistorical) {
 		t.Errorf("the plan changed something: %+v", sum)
 	}

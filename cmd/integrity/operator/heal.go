@@ -16,6 +16,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
+	"integrityledger/eventstore/transparency"
 	"integrityledger/projections"
 )
 
@@ -48,6 +49,25 @@ type HealedView struct {
 	Revocation int `json:"revocation"`
 	Refused    int `json:"refused"`
 	Restored   int `json:"restored"`
+
+	Missing []MissingView `json:"missing"` // of a plan, in the order of --sequence and --published
+}
+
+// MissingView compares what others have seen with the ledger.
+type MissingView struct {
+	Of   string `json:"of"`   // organization, or ledger: all organizations
+	Seen int64  `json:"seen"` // the last sequence, or the size of the transparency log
+	Has  int64  `json:"has"`
+	Lost int64  `json:"lost"` // at least so many events
+	// Unproven is Lost without the records that the files bring back, at least 0; nil for the ledger, because the files
+	// are of one organization.
+	Unproven *int64 `json:"unproven"`
+}
+
+// seen is what others have seen of the ledger.
+type seen struct {
+	sequence  int64    // of the organization; 0: not given
+	published []string // files with checkpoints
 }
 
 // healer plans or restores the lost records of one organization.
@@ -58,6 +78,7 @@ type healer struct {
 	registrar domain.Registrar
 	apply     bool
 	declared  bool // also restore records that only an origin declares
+	seen      seen
 	out       *bufio.Writer
 	sum       HealedView
 	left      int // declared records that were not restored
@@ -75,9 +96,15 @@ func (a *app) healVerb(name string, apply bool) *cobra.Command {
 	v.describeJSON("print JSON: a line for each record that is lost or refused, then a summary line")
 	id := v.organization("id of the organization whose files these are (org_…)", true)
 	declared := new(bool)
+	var others seen
 	if apply {
 		v.Flags().BoolVar(declared, "declared", false,
 			"also restore records without a receipt, which only the organization declares")
+	} else {
+		v.Flags().Int64Var(&others.sequence, "sequence", 0,
+			"the highest sequence of the organization that a feed reader, webhook receiver or stream holds")
+		v.Flags().StringArrayVar(&others.published, "published", nil,
+			"file with a checkpoint that a monitor, witness or reader holds; may be repeated")
 	}
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) (err error) {
 		if _, err := l.Store.Organization(ctx, *id); err != nil {
@@ -91,7 +118,7 @@ func (a *app) healVerb(name string, apply bool) *cobra.Command {
 			return say.Errorf("records cannot be healed without the signing key: %w", why)
 		}
 		h := &healer{
-			verb: v, l: l, id: *id, apply: apply, declared: *declared, out: bufio.NewWriter(a.Out),
+			verb: v, l: l, id: *id, apply: apply, declared: *declared, seen: others, out: bufio.NewWriter(a.Out),
 			registrar: domain.Registrar{Issuer: l.Installation.Issuer, Secret: l.Installation.Secret, Signer: signer},
 		}
 		if !slices.Contains(l.Installation.Rules, domain.HealedRecords) {
@@ -138,7 +165,55 @@ func (h *healer) run(ctx context.Context, trusted *evidence.TrustedKeys) (err er
 	if err := h.batch(ctx, batch); err != nil {
 		return err
 	}
+	if err := h.compare(ctx, trusted); err != nil {
+		return err
+	}
 	return h.end()
+}
+
+// compare compares what others have seen with the ledger. Events that were registered since the loss hide lost ones, so
+// the differences are lower bounds.
+func (h *healer) compare(ctx context.Context, trusted *evidence.TrustedKeys) error {
+	h.sum.Missing = []MissingView{}
+	if h.seen.sequence > 0 {
+		o, err := h.l.Store.Organization(ctx, h.id)
+		if err != nil {
+			return err
+		}
+		m := MissingView{Of: "organization", Seen: h.seen.sequence, Has: o.Sequence, Lost: max(0, h.seen.sequence-o.Sequence)}
+		back := h.sum.Provable + h.sum.Declared + h.sum.Alias + h.sum.Revocation
+		m.Unproven = new(max(0, m.Lost-int64(back)))
+		h.sum.Missing = append(h.sum.Missing, m)
+	}
+	for _, file := range h.seen.published {
+		c, _, err := publishedCheckpoint(file, transparency.LogName(h.l.Installation.Issuer), trusted, false)
+		if err != nil {
+			return err
+		}
+		s, err := transparency.ReadStatus(ctx, h.l.Read)
+		if err != nil {
+			return err
+		}
+		h.sum.Missing = append(h.sum.Missing, MissingView{
+			Of: "ledger", Seen: c.Size, Has: s.Events, Lost: max(0, c.Size-s.Events),
+		})
+	}
+	return nil
+}
+
+// missing says what others have seen that the ledger lacks.
+func (h *healer) missing() string {
+	text := ""
+	for _, m := range h.sum.Missing {
+		if m.Unproven == nil {
+			text += h.app.Sayf("the log had %d events and this ledger has %d: at least %d events of all organizations are lost",
+				m.Seen, m.Has, m.Lost) + "\n"
+			continue
+		}
+		text += h.app.Sayf("others hold sequence %d and this ledger has %d: at least %d events of the organization are lost, "+
+			"%d more than these files bring back", m.Seen, m.Has, m.Lost, *m.Unproven) + "\n"
+	}
+	return text
 }
 
 // batch plans or restores some records.
@@ -316,10 +391,10 @@ func (h *healer) end() error {
 		if err := cli.WriteJSON(h.out, h.sum, ""); err != nil {
 			return err
 		}
-	} else if _, err := fmt.Fprintln(h.out, h.app.Sayf(
+	} else if _, err := fmt.Fprint(h.out, h.app.Sayf(
 		"%d present, %d provable by receipts, %d only declared, %d aliases, %d revocations, %d refused; %d restored",
 		h.sum.Present, h.sum.Provable, h.sum.Declared, h.sum.Alias, h.sum.Revocation, h.sum.Refused, h.sum.Restored,
-	)); err != nil {
+	), "\n"+h.missing()); err != nil {
 		return err
 	}
 	if h.left > 0 {
