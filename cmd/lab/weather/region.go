@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/lab/weather/history"
 	"integrityledger/domain"
@@ -202,7 +203,7 @@ func (r *regionLoss) promote() {
 		}
 		p.start()
 	}
-	if err := within(time.Minute, func() error {
+	if err := within(integritytest.Patient, func() error {
 		if !r.front.ready[0].Load() {
 			return errors.New("the second region is not ready")
 		}
