@@ -131,8 +131,7 @@ func (r *regionLoss) open(before []history.LogEvent) {
 	}
 	r.calls = "region"
 	if err := within(time.Minute, func() error {
-		ran := r.run(time.Minute, r.ledgerEnv(), "upgrade", "finish") // heal needs the rule healed-records
-		if ran.code != 0 {
+		if ran := r.command("upgrade", "finish"); ran.code != 0 { // heal needs the rule healed-records
 			return fmt.Errorf("integrity upgrade finish: exit code %d: %s%s", ran.code, ran.out, ran.errs)
 		}
 		return nil
@@ -192,7 +191,7 @@ func (r *regionLoss) promote() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.must(nil, "restore", "--external")
+	r.command("restore", "--external")
 	for i := range regionServices {
 		p := r.processes[serviceName(i)]
 		p.env = slices.DeleteFunc(p.env, func(entry string) bool { return strings.HasPrefix(entry, "INTEGRITY_REPLICA_URL=") })
@@ -337,10 +336,7 @@ func (r *regionLoss) held(o *organization, dir string) (of map[string]known, kep
 // healed runs integrity heal for an organization. It returns the public ids that were lost, with their states.
 func (r *regionLoss) healed(o *organization, dir string, args ...string) map[string]domain.HealState {
 	args = append(append([]string{"heal"}, args...), "--organization", o.id, dir, "--json")
-	ran := r.run(2*time.Minute, r.ledgerEnv(), args...)
-	if ran.code != 0 && ran.code != cli.ExitNegative {
-		r.t.Fatalf("integrity %v: exit code %d: %s", args, ran.code, ran.errs)
-	}
+	ran := r.command(args...)
 	r.note("integrity %v: exit code %d: %s", args[:2], ran.code, lastLine(ran.out+ran.errs))
 	lost := map[string]domain.HealState{}
 	for lines := bufio.NewScanner(strings.NewReader(ran.out)); lines.Scan(); {
@@ -357,6 +353,19 @@ func (r *regionLoss) healed(o *organization, dir string, args ...string) map[str
 		}
 	}
 	return lost
+}
+
+// command runs a command that may be repeated, until it gives an answer.
+func (r *regionLoss) command(args ...string) (ran result) {
+	if err := within(integritytest.Patient, func() error {
+		if ran = r.run(2*time.Minute, r.ledgerEnv(), args...); ran.code != 0 && ran.code != cli.ExitNegative {
+			return fmt.Errorf("integrity %v: exit code %d: %s", args, ran.code, ran.errs)
+		}
+		return nil
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+	return ran
 }
 
 // online verifies what a client holds of a record that was lost, with the second region: the public id answers for the
@@ -412,10 +421,7 @@ func (r *regionLoss) online(o *organization, k known, receipt []byte, state doma
 
 // close reads the end state of the second region, and what the dead servers of the first had.
 func (r *regionLoss) close(former *server) {
-	log, err := r.readLog()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	log := r.patientLog()
 	r.readLost(former, log)
 	for i := range log {
 		r.history.End(history.End{Log: &log[i]})
@@ -435,6 +441,17 @@ func (r *regionLoss) close(former *server) {
 	}
 }
 
+// patientLog returns the log of the present primary.
+func (r *regionLoss) patientLog() (log []history.LogEvent) {
+	if err := within(integritytest.Patient, func() (err error) {
+		log, err = r.readLog()
+		return err
+	}); err != nil {
+		r.t.Fatal(err)
+	}
+	return log
+}
+
 // readLost reads the log of the first region from its disk: nobody else can. It must be that of the second region up to
 // the promotion.
 func (r *regionLoss) readLost(former *server, log []history.LogEvent) {
@@ -444,12 +461,9 @@ func (r *regionLoss) readLost(former *server, log []history.LogEvent) {
 		r.t.Fatal(err)
 	}
 	second := r.primary.Swap(former)
-	all, err := r.readLog()
+	all := r.patientLog()
 	r.primary.Store(second)
 	former.kill()
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	type place struct {
 		shard    int
 		position int64
