@@ -276,7 +276,8 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 	}
 	command := append([]string{program}, args...)
 	if in.pod {
-		command = slices.Concat([]string{"unshare", "--mount", "--propagation", "private", "bash", "-euc", podScript, dir}, command)
+		private := []string{"unshare", "--mount", "--propagation", "private", "bash", "-euc", podScript, dir}
+		command = append(private, command...)
 	}
 	s := &running{
 		t: t, dir: dir, log: logPath, client: client, exited: make(chan struct{}),

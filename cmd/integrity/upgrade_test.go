@@ -301,8 +301,8 @@ func TestUpgradeForthAndBack(t *testing.T) {
 		lockedOut(t, apart, env, url, key)
 		use(former)
 		r := integrity(t, env, "serve", "--data-dir", dir, "--listen", "127.0.0.1:0")
-		if r.code != cli.ExitFailed || strings.Count(r.errs, "\n") != 1 ||
-			!strings.Contains(r.errs, "which this program (version ") {
+		if r.code != cli.ExitFailed || !strings.Contains("\n"+r.errs, "\nintegrity: this program is version ") ||
+			!strings.Contains(r.errs, " or later: install that version and start it again\n") {
 			t.Errorf("the previous version after the end of the upgrade: %d %s", r.code, r.errs)
 		}
 	}
