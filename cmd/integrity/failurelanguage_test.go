@@ -28,7 +28,7 @@ var ownWords = regexp.MustCompile(
 type failure struct {
 	line    string // of the command, without words that have spaces
 	environ string // variables, divided by spaces
-	english string // what it says in English begins with this, after "integrity: "
+	english string // part of what it says in English
 }
 
 // failing runs commands in both languages. Their exit codes are the same, the Spanish has no English, and the English is
