@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 )
 
@@ -333,6 +334,9 @@ func (p *part) event(e *Event, certificate string) {
 			fail(
 				say.Sentencef("an alias of a version of the event's company and document"), say.Sentencef("one of another"),
 			)
+		} else if r, err := evidence.ParseRecordPayload(b.Payload); i != nil && err == nil &&
+			(r.SHA256 != i.SHA256 || r.SizeBytes != i.SizeBytes || r.MimeType != i.MimeType || r.GeneratedAt != i.GeneratedAt) {
+			fail(say.Sentencef("a former receipt of the content that is kept"), say.Sentencef("one of other content"))
 		}
 	case *domain.VersionReservedBody:
 		after = func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }

@@ -256,7 +256,7 @@ type Resumption struct {
 	Signer *Signer           // signs a fork; nil if there is no key
 	Keys   []evidence.LogKey // all other keys of the log known to the operator, trusted or not
 	// Witnesses are asked for the size of the largest tree they have seen, if nothing seems to be lost. If one does not
-	// answer, Unasked is called and it is skipped.
+	// answer, Unasked is called. Kept then shows what was signed last; without it, Resume returns ErrUnasked.
 	Witnesses []*Witness
 	Unasked   func(witness string, err error)
 }
@@ -388,6 +388,7 @@ func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	k := &Keeper{Config: Config{Pool: pool, Now: time.Now}, last: last}
+	silent := false
 	for _, w := range r.Witnesses {
 		asking, cancel := context.WithTimeout(ctx, publishTimeout)
 		_, seen, err := k.submit(asking, w, 0)
@@ -400,11 +401,15 @@ func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 		switch {
 		case err != nil && !errors.Is(err, errSeenOther):
 			r.Unasked(w.Name(), err)
+			silent = true
 		case larger:
 			return say.Errorf(
 				"%w: the witness %s has seen a tree of %d leaves, but it has %d", ErrNotNewest, w.Name(), seen, r.Published.Size,
 			)
 		}
+	}
+	if silent && r.Kept.Size == 0 {
+		return ErrUnasked
 	}
 	return nil
 }
@@ -414,6 +419,7 @@ var (
 	ErrNotHalted = say.New("the tree was not halted: there is nothing to resume")
 	ErrForked    = say.New("the tree does not contain the published checkpoint: published leaves were lost")
 	ErrNotNewest = say.New("the published checkpoint must be the newest known outside")
+	ErrUnasked   = say.New("a witness did not answer, and this machine has kept no signed checkpoint: repeat when it answers")
 	ErrSameKey   = say.New("this log key may have signed the history that was lost, and must not sign another one")
 	ErrKnownKey  = say.New("this log key was known before: a fork needs a new key")
 )

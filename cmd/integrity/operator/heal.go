@@ -336,7 +336,7 @@ func healReason(r domain.HealReason) say.Phrase {
 	case domain.HealUnknownID:
 		return say.Sentencef("no input names the public id: let the origin register the version again")
 	case domain.HealOtherShard:
-		return say.Sentencef("the public id belongs to another organization or ledger")
+		return say.Sentencef("the public id is of another shard or of another ledger")
 	default:
 		return say.Sentencef("refused")
 	}
@@ -398,7 +398,10 @@ func (h *healer) end() error {
 		return err
 	}
 	if h.left > 0 {
-		return cli.Negativef("%d records without a receipt were left: --declared restores them", h.left)
+		return cli.Negativef(
+			"%d records without a receipt were left: --declared restores them, each under the public id that its "+
+				"organization claims", h.left,
+		)
 	}
 	if h.sum.Refused > 0 {
 		return cli.NegativeError("")

@@ -163,6 +163,8 @@ func (a logs) logResumeCommand() *cobra.Command {
 			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked),
 				errors.Is(err, transparency.ErrNotNewest):
 				return cli.Negative(err)
+			case errors.Is(err, transparency.ErrUnasked):
+				return cli.Negative(say.Errorf("%w, or take it out of INTEGRITY_WITNESSES if it is gone for good", err))
 			case errors.Is(err, transparency.ErrSameKey):
 				err = say.Errorf("%w: create one with integrity log resume --fork --stage, and integrity keys rotate "+
 					"--transparency-log --activate", err)
