@@ -56,6 +56,9 @@ func failing(t *testing.T, values *strings.Replacer, failures []failure) {
 // TestFailuresFollowTheLocale: what goes wrong on a command line is said in the language of the locale, for every command
 // of operators, with real ledgers, backups and bundles.
 func TestFailuresFollowTheLocale(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs 90 commands, twice")
+	}
 	t.Parallel()
 	dir, room := dataDir(t), dataDir(t)
 	s := start(t, dir, "--demo", "--issuer", "ledger-of-the-test")
