@@ -248,12 +248,6 @@ func (c *Heal) body(document *Document) *RecordHealedBody {
 		b.Signature = c.signer.Sign(b.Payload)
 	}
 	b.Period = PeriodOf(b.Record.ReceivedAt)
-	var generated Period
-	if b.Proof == ByDeclaration && generated.UnmarshalText([]byte(d.GeneratedAt[:len("2006-01")])) == nil {
-		// It was charged when the origin registered it, in a month that nobody can prove: not before it was generated. The
-		// present month must not be charged again for an earlier one.
-		b.Period = min(b.Period, generated)
-	}
 	return b
 }
 

@@ -88,9 +88,6 @@ func TestHeal(t *testing.T) {
 	if used := state.Used(UsageKey{Organization: w.origin.Organization, Period: PeriodOf(first.receivedAt)}); used != 3 {
 		t.Errorf("%d versions are counted, want 3", used)
 	}
-	if used := state.Used(UsageKey{Organization: w.origin.Organization, Period: PeriodOf(w.now)}); used != 0 {
-		t.Errorf("the month of the healing is charged for %d versions", used)
-	}
 }
 
 // TestHealDeclared: without a receipt the record is signed anew, and claims no earlier receivedAt.
@@ -115,19 +112,6 @@ func TestHealDeclared(t *testing.T) {
 		t.Errorf("%s: %+v", found, b)
 	}
 	earlier.heal(t, lost, HealPresent, "")
-	// A month is charged once: this one is not charged for what an earlier one was charged for.
-	w.now = w.now.AddDate(0, 2, 0)
-	later := w.restored(t, kept)
-	later.heal(t, lost, HealDeclared, "")
-	var generated Period
-	if err := generated.UnmarshalText([]byte(c.Declaration.GeneratedAt[:7])); err != nil {
-		t.Fatal(err)
-	}
-	for period, want := range map[Period]int64{generated: 1, PeriodOf(w.now): 0} {
-		if used := later.state.Used(UsageKey{Organization: w.origin.Organization, Period: period}); used != want {
-			t.Errorf("%d versions are counted in %s, want %d", used, period, want)
-		}
-	}
 	// The receipt, found later, is another one.
 	earlier.heal(t, w.lost(c), HealRefused, HealOtherReceipt)
 }
