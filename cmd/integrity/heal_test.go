@@ -115,6 +115,9 @@ func TestHealLostRegion(t *testing.T) {
 	c := healClient{s, externalAccount(t, env)}
 	kept := c.register("kept", 1)
 	s.stop()
+	for _, step := range []string{"--stage", "--activate"} {
+		must(t, env, "keys", "rotate", "--transparency-log", step)
+	}
 	behind := strings.Replace(url, "/integrity", "/behind", 1)
 	pgtest.Exec(t, strings.Replace(url, "/integrity", "/postgres", 1), `CREATE DATABASE behind TEMPLATE integrity`)
 
