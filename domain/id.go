@@ -177,9 +177,10 @@ func (id *ID[K]) UnmarshalText(text []byte) error {
 // spelling.
 type PublicID [16]byte
 
-// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth subjects and of known browsers. If it
-// leaks, shard numbers are revealed, a holder of the log can test whether it contains a guessed OAuth subject, and a
-// stranger can use up more of an hour's sign-in mails.
+// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth subjects and of known browsers and the
+// cookies that bind challenges of passkeys and OAuth sign-ins to a browser. If it leaks, shard numbers are revealed, a
+// holder of the log can test whether it contains a guessed OAuth subject, and a stranger can use up more of an hour's
+// sign-in mails and make such cookies. They sign nobody in: that takes the passkey's signature, or the provider's.
 type LedgerSecret []byte
 
 const publicIDLength = 26

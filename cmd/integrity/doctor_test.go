@@ -253,10 +253,13 @@ func TestDoctorReadsModes(t *testing.T) {
 	write(t, in(keyfiles.SecretKeyFile), secret)
 	write(t, in(keyfiles.LogKeyFile), "none")
 	write(t, in(keyfiles.WitnessKeyFile), "none")
+	write(t, in("signing-key.previous.pem"), "none")
+	write(t, in("log-key.former.pem"), "none")
 	env := []string{"INTEGRITY_DATABASE_URL_FILE=" + in("url"), "INTEGRITY_DATA_DIR=" + dir,
 		"INTEGRITY_TLS_CERT=" + in("tls.crt"), "INTEGRITY_TLS_KEY=" + in("tls.key")}
 	for _, name := range []string{
 		keyfiles.SigningKeyFile, keyfiles.LogKeyFile, keyfiles.WitnessKeyFile, keyfiles.SecretKeyFile, "url", "tls.key",
+		"signing-key.previous.pem", "log-key.former.pem",
 	} {
 		for mode, finding := range map[os.FileMode]bool{0o440: false, 0o444: true} {
 			if err := os.Chmod(in(name), mode); err != nil {

@@ -62,7 +62,8 @@ const compressed = ".gz"
 
 // archiveCommand returns the setting by which PostgreSQL archives compressed segments in dir: most are nearly empty. A
 // segment gets its name once it is on disk. One that is there already, because the server died before it took note,
-// must have the same content. Gzip is on every system. Level 1 keeps up with a server that fills a segment in 0.2 s.
+// must have the same content. Gzip is on every system. Level 1 takes half a second of one core for a segment of random
+// bytes.
 func archiveCommand(dir string) string {
 	return "d=" + shellQuoted(dir) + `; f=$d/%f` + compressed + `; t=$d/.%f.$$; ` +
 		`if test -e "$f"; then gzip -dc "$f" | cmp -s - %p; ` +

@@ -172,11 +172,14 @@ func (c *Config) WitnessSource() keyfiles.Source {
 	}
 }
 
-// SecretFiles lists the files that only the service may read: private keys, and passwords that variables name.
+// SecretFiles lists the files that only the service may read: private keys, with staged and former ones beside them,
+// and passwords that variables name.
 func (c *Config) SecretFiles() []string {
 	files := append(slices.Collect(maps.Values(c.files)), c.TLSKey, c.NATSCredentials)
 	for _, source := range []keyfiles.Source{c.SigningSource(), c.LogSource(), c.WitnessSource(), c.SecretSource()} {
-		files = append(files, source.Path())
+		path := source.Path()
+		beside, _ := filepath.Glob(strings.TrimSuffix(path, ".pem") + ".*.pem") // none in a directory that is a pattern
+		files = append(append(files, path), beside...)
 	}
 	slices.Sort(files)
 	return slices.DeleteFunc(slices.Compact(files), func(path string) bool { return path == "" })
