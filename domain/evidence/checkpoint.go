@@ -269,7 +269,8 @@ func ParseLeaf(text []byte) (Leaf, error) {
 
 // Check verifies a proof (contract, section 4.3): a pinned log key signed the checkpoint, its tree of TreeSize entries
 // holds the leaf at LeafIndex, and the leaf belongs to the registration of this payload. It returns the checkpoint. The
-// error wraps ErrUnknownLogKey or ErrRevokedLogKey if no such key signed, ErrOtherLeaf if all but the leaf's type holds.
+// error wraps ErrUnknownLogKey or ErrRevokedLogKey if no such key signed, and ErrOtherLeaf if all but the leaf's type
+// holds.
 func (i Inclusion) Check(payload []byte, trust *TrustedKeys) (Checkpoint, error) {
 	c, since, err := i.check(payload, trust)
 	if err == nil && since != nil {

@@ -419,7 +419,9 @@ var (
 	ErrNotHalted = say.New("the tree was not halted: there is nothing to resume")
 	ErrForked    = say.New("the tree does not contain the published checkpoint: published leaves were lost")
 	ErrNotNewest = say.New("the published checkpoint must be the newest known outside")
-	ErrUnasked   = say.New("a witness did not answer, and this machine has kept no signed checkpoint: repeat when it answers")
-	ErrSameKey   = say.New("this log key may have signed the history that was lost, and must not sign another one")
-	ErrKnownKey  = say.New("this log key was known before: a fork needs a new key")
+	ErrUnasked   = say.New(
+		"a witness did not answer, and this machine has kept no signed checkpoint: repeat when it answers",
+	)
+	ErrSameKey  = say.New("this log key may have signed the history that was lost, and must not sign another one")
+	ErrKnownKey = say.New("this log key was known before: a fork needs a new key")
 )

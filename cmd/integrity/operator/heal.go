@@ -210,8 +210,10 @@ func (h *healer) missing() string {
 				m.Seen, m.Has, m.Lost) + "\n"
 			continue
 		}
-		text += h.app.Sayf("others hold sequence %d and this ledger has %d: at least %d events of the organization are lost, "+
-			"%d more than these files bring back", m.Seen, m.Has, m.Lost, *m.Unproven) + "\n"
+		text += h.app.Sayf(
+			"others hold sequence %d and this ledger has %d: at least %d events of the organization are lost, "+
+				"%d more than these files bring back", m.Seen, m.Has, m.Lost, *m.Unproven,
+		) + "\n"
 	}
 	return text
 }
