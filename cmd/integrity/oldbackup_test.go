@@ -177,8 +177,8 @@ func TestPlainBackup(t *testing.T) {
 	}
 }
 
-// TestKilledBackup: a backup that is killed while PostgreSQL sends its files is none, and disturbs neither the earlier
-// backup nor the next one.
+// TestKilledBackup: a backup that is killed while PostgreSQL sends its files leaves nothing behind, and disturbs neither
+// the earlier backup nor the next one.
 func TestKilledBackup(t *testing.T) {
 	t.Parallel()
 	dir, backups := dataDir(t), dataDir(t)

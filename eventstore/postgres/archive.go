@@ -79,7 +79,7 @@ func restoreCommand(dir string) string {
 
 var archiveDir = regexp.MustCompile(`^d='((?:[^']|'\\'')*)'; f=`)
 
-// archiveOf returns the directory of an archiveCommand, of any version, empty if command is none.
+// archiveOf returns the directory of an archiveCommand, of any version, or an empty string for any other command.
 func archiveOf(command string) string {
 	match := archiveDir.FindStringSubmatch(command)
 	if match == nil {

@@ -38,7 +38,7 @@ func receiveBase(ctx context.Context, url, dir string) (err error) {
 		return say.Errorf("backup: %w", err)
 	}
 	cfg.RuntimeParams["replication"] = "true"
-	// By this name, whoever watches replicas knows that this is none.
+	// A list of replicas shows this name, which belongs to no replica.
 	cfg.RuntimeParams["application_name"] = "pg_basebackup"
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {

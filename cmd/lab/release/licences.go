@@ -55,8 +55,8 @@ var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicense)([._-].
 // directory must be; others may be lists of copied code, which quote licences.
 const recognized = 75
 
-// licencesIn returns the licences whose texts are in the licence files of a directory, sorted. Several may mean a choice
-// or that each holds for some files: the files say which.
+// licencesIn returns the licences whose texts are in the licence files of a directory, sorted. Several may mean a
+// choice, or that each holds for some files: the files say which.
 func licencesIn(dir string) (ids []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -57,8 +57,8 @@ type reply struct {
 func (c *client) begin(operation history.Operation, company string, request history.Request) history.Call {
 	number := c.w.history.Number()
 	call := history.Call{
-		Number: number, RequestID: fmt.Sprintf("%s-%d", c.w.calls, number), Client: c.name, Company: company, Operation: operation,
-		Request: request,
+		Number: number, RequestID: fmt.Sprintf("%s-%d", c.w.calls, number), Client: c.name, Company: company,
+		Operation: operation, Request: request,
 	}
 	if c.of != nil {
 		call.Organization = c.of.id

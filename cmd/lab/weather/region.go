@@ -194,7 +194,9 @@ func (r *regionLoss) promote() {
 	r.command("restore", "--external")
 	for i := range regionServices {
 		p := r.processes[serviceName(i)]
-		p.env = slices.DeleteFunc(p.env, func(entry string) bool { return strings.HasPrefix(entry, "INTEGRITY_REPLICA_URL=") })
+		p.env = slices.DeleteFunc(p.env, func(entry string) bool {
+			return strings.HasPrefix(entry, "INTEGRITY_REPLICA_URL=")
+		})
 		for _, entry := range r.ledgerEnv() {
 			if strings.HasPrefix(entry, "INTEGRITY_") {
 				p.env = append(p.env, entry) // the last one counts

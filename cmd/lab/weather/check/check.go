@@ -6,9 +6,9 @@
 // acknowledged call, and porcupine (github.com/anishathalye/porcupine) decides whether each version, document, key,
 // grant and artifact, and each organization's sequence and quota, is linearizable with it.
 //
-// If a region was lost, the calls before and after it have two ledgers, which share the log up to the promotion. Each is
-// judged as a whole ledger: the calls before with the log of the dead servers, the calls after with the log that went
-// on. So nothing but the events beyond the promotion can be missing.
+// If a region was lost, the calls before and after it have two ledgers, which share the log up to the promotion. Each
+// is judged as a whole ledger: the calls before with the log of the dead servers, the calls after with the log that
+// went on. So nothing but the events beyond the promotion can be missing.
 //
 //   - A call that was answered took effect between its start and its end.
 //   - A refusal changed nothing, and was correct at one moment in between.

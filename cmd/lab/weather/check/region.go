@@ -108,8 +108,8 @@ func (r *regional) logs() {
 	r.add("region: lost events", int64(len(r.loss.Lost)))
 }
 
-// acknowledged returns the versions of the public ids that clients were told before the loss, without those that the
-// standby had.
+// acknowledged returns the versions of the public ids that the service answered before the loss, without those that
+// the standby had.
 func (r *regional) acknowledged() map[string]versionKey {
 	lost := map[string]versionKey{}
 	for i := range r.former.Calls {

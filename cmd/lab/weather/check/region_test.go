@@ -120,7 +120,7 @@ func TestRegion(t *testing.T) {
 			s.h.End.Log[2] = s.event(3, "integrity.healed", "d", "idb", "cli", "operator", nil)
 		}, check.Region},
 		"an alias is missing": {func(s *lossStory) { s.h.End.Log = s.h.End.Log[:3] }, check.Region},
-		"healed is what nobody was told": {func(s *lossStory) {
+		"a record is healed that no answer named": {func(s *lossStory) {
 			s.h.End.Log = append(s.h.End.Log, s.event(5, "integrity.healed", "d", "idd", "cli", "operator", nil))
 		}, check.Region},
 		"a record of the standby is missing": {func(s *lossStory) {

@@ -273,7 +273,7 @@ func (m *models) refused(c *history.Call, of versionKey) {
 		}
 	case history.Compare:
 		if c.Code == "RECORD_NOT_FOUND" {
-			l.observe(c, fmt.Sprintf("no public id %s", c.Request.PublicID), func(v version) bool { return !v.is(c.Request.PublicID) })
+			l.observe(c, "no public id "+c.Request.PublicID, func(v version) bool { return !v.is(c.Request.PublicID) })
 		}
 	case history.Record, history.EvidenceRead, history.Revoke:
 		if c.Code == "RECORD_NOT_FOUND" && m.granted(c, of.company) {
