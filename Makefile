@@ -24,8 +24,8 @@ test: ensure ## For a review, in six minutes: all tests but the long stories, wi
 drill: ensure ## The long stories: loss of the primary, bad weather, kills, restores, rebuilds, clients of others.
 	.ci/drill
 
-weather: ensure ## Everything fails at random and at once for LENGTH (3m), and what all clients saw is judged: SEED, PREVIOUS=<commit>.
-	@LENGTH='$(LENGTH)' SEED='$(SEED)' PREVIOUS='$(PREVIOUS)' .ci/weather
+weather: ensure ## Everything fails at random and at once for LENGTH (3m), and what all clients saw is judged: SEED, PREVIOUS=<commit>, REGION=false.
+	@LENGTH='$(LENGTH)' SEED='$(SEED)' PREVIOUS='$(PREVIOUS)' REGION='$(REGION)' .ci/weather
 
 upgrade: ensure ## From the previous version to this one, forth and back, under load and without a failed request: PREVIOUS=<commit>.
 	.ci/upgrade $(PREVIOUS)

@@ -31,6 +31,7 @@ type options struct {
 	previous string // commits; the first one that builds is the previous version
 	dir      string // for the history and the page
 	fair     bool   // without faults, to develop the harness
+	region   bool   // lose the region at the end
 	program  string // already built; likewise the previous version
 	former   string
 }
@@ -58,6 +59,7 @@ func main() {
 		"commits, with spaces between; the first that builds is the version before")
 	flag.StringVar(&o.dir, "dir", "", "directory for the history and its page (default: a temporary one)")
 	flag.BoolVar(&o.fair, "fair", false, "no faults, to work on the drill itself")
+	flag.BoolVar(&o.region, "region", true, "lose the region after the storm, and heal what it has lost")
 	flag.StringVar(&o.program, "program", "", "program to use instead of building one")
 	flag.StringVar(&o.former, "former", "", "with -program: the version before")
 	timeout := flag.Duration("timeout", 0, "panic, with all stacks, if the run takes longer (default: no limit)")
@@ -110,12 +112,15 @@ func weather(t testing.TB, o options) {
 	if err := w.history.Close(); err != nil {
 		t.Fatal(err)
 	}
-	dir := w.dir
-	w.loseRegion(t, log)
+	judged := []string{w.dir}
+	if o.region {
+		w.loseRegion(t, log)
+		judged = append(judged, w.dir)
+	}
 	w.waits("all processes to stop")
 	w.stop()
 	w.waits("the checker")
-	for _, of := range []string{dir, w.dir} {
+	for _, of := range judged {
 		w.judge(t, of, again)
 	}
 }
