@@ -178,7 +178,7 @@ func TestPgBackRestPage(t *testing.T) {
 	register("lost")
 	write(t, filepath.Join(root, "newest"), published().text)
 	s.stop()
-	pgtest.Exec(t, url, "DROP TABLE feed") // what is to be undone
+	pgtest.Exec(t, url, "DROP TABLE feed") // the recovery undoes it
 
 	dated := regexp.MustCompile(`--target='[^']*'`)
 	if !dated.MatchString(restore[0]) {

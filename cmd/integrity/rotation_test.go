@@ -26,6 +26,22 @@ type persistent struct {
 	stop           chan struct{}
 }
 
+// begin runs four clients until end is called, or the test ends, and waits for their first registrations.
+func (p *persistent) begin(t *testing.T) (end func()) {
+	t.Helper()
+	var clients sync.WaitGroup
+	for i := range 4 {
+		clients.Go(func() { p.run(t, fmt.Sprint("document-", i)) })
+	}
+	end = sync.OnceFunc(func() {
+		close(p.stop)
+		clients.Wait()
+	})
+	t.Cleanup(end)
+	more(t, "registrations", &p.taken, 20)
+	return end
+}
+
 func (p *persistent) run(t *testing.T, document string) {
 	for version := int32(1); ; version++ {
 		for taken := false; !taken; {
@@ -110,15 +126,10 @@ func TestPasswordRotation(t *testing.T) {
 	say("former-horse")
 	env := []string{"INTEGRITY_DATABASE_URL_FILE=" + file}
 	s := surroundings{env: env}.start(t, dir, "--issuer", "ledger-of-the-test", "--shards", "2")
-	p := &persistent{base: s.base, client: &http.Client{Timeout: patient}, key: externalAccount(t, env), stop: make(chan struct{})}
-	var clients sync.WaitGroup
-	for i := range 4 {
-		clients.Go(func() { p.run(t, fmt.Sprint("document-", i)) })
+	p := &persistent{
+		base: s.base, client: &http.Client{Timeout: patient}, key: externalAccount(t, env), stop: make(chan struct{}),
 	}
-	hurry := sync.OnceFunc(func() { close(p.stop) })
-	defer clients.Wait()
-	defer hurry()
-	more(t, "registrations", &p.taken, 20)
+	end := p.begin(t)
 
 	role.Rotate(t, "newer-staple")
 	refusals := p.refused.Load()
@@ -152,8 +163,7 @@ func TestPasswordRotation(t *testing.T) {
 	}
 	more(t, "registrations while the file is half written", &p.taken, 20)
 	s.says("the previous URL stays in use")
-	hurry()
-	clients.Wait()
+	end()
 	starting.stop()
 	s.stop()
 	for _, log := range []string{readLog(t, s), readLog(t, starting)} {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/mod/sumdb/note"
@@ -123,14 +122,7 @@ func TestRotationsPage(t *testing.T) {
 	p := &persistent{
 		base: s.base, key: externalAccount(t, env), client: client(), stop: make(chan struct{}),
 	}
-	var clients sync.WaitGroup
-	for i := range 4 {
-		clients.Go(func() { p.run(t, fmt.Sprint("document-", i)) })
-	}
-	hurry := sync.OnceFunc(func() { close(p.stop) })
-	defer clients.Wait()
-	defer hurry()
-	more(t, "registrations", &p.taken, 20)
+	p.begin(t)
 	goesOn := func(t *testing.T) {
 		t.Helper()
 		more(t, "registrations afterwards", &p.taken, 30)

@@ -59,8 +59,8 @@ type MissingView struct {
 	Seen int64  `json:"seen"` // the last sequence, or the size of the transparency log
 	Has  int64  `json:"has"`
 	Lost int64  `json:"lost"` // at least so many events
-	// Unproven is Lost without the records that the files bring back, at least 0; nil for the ledger, because the files
-	// are of one organization.
+	// Unproven is Lost without the records that the files bring back, at least 0; nil for the ledger, because one
+	// organization handed in the files.
 	Unproven *int64 `json:"unproven"`
 }
 
@@ -338,7 +338,7 @@ func healReason(r domain.HealReason) say.Phrase {
 	case domain.HealUnknownID:
 		return say.Sentencef("no input names the public id: let the origin register the version again")
 	case domain.HealOtherShard:
-		return say.Sentencef("the public id is of another shard or of another ledger")
+		return say.Sentencef("another shard or another ledger made the public id")
 	default:
 		return say.Sentencef("refused")
 	}
