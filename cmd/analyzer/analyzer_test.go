@@ -154,19 +154,24 @@ func pdf(objects int) []byte {
 	return b.Bytes()
 }
 
-// TestMemory: the kernel's limit ends a child, and the same file can be read with a higher limit.
+// TestMemory: the kernel's limit ends a child whose file needs more. A small file fits the same limit, and the same file
+// a higher one.
 func TestMemory(t *testing.T) {
 	program, err := child()
 	check(t, err)
-	content := pdf(150_000)
-	for memory, want := range map[int64]analysis.Reason{100 << 20: analysis.ReasonMemory, 1 << 30: ""} {
-		a := start(t, Config{Program: program, Memory: memory, CPU: patient, Wall: patient})
+	small, large := pdf(3), pdf(40_000)
+	for _, c := range []struct {
+		content []byte
+		memory  int64
+		want    analysis.Reason
+	}{{large, 224 << 20, analysis.ReasonMemory}, {large, 1 << 30, ""}, {small, 224 << 20, ""}} {
+		a := start(t, Config{Program: program, Memory: c.memory, CPU: patient, Wall: patient})
 		report, err := a.Analyze(
-			t.Context(), domain.OrganizationID{}, open(t, content), int64(len(content)), "application/pdf", "",
+			t.Context(), domain.OrganizationID{}, open(t, c.content), int64(len(c.content)), "application/pdf", "",
 		)
 		check(t, err)
-		if report.Failure != want {
-			t.Errorf("with %d MiB: %q, not %q", memory>>20, report.Failure, want)
+		if report.Failure != c.want {
+			t.Errorf("%d bytes with %d MiB: %q, not %q", len(c.content), c.memory>>20, report.Failure, c.want)
 		}
 		undecided(t, report)
 	}
