@@ -240,6 +240,7 @@ func (x *index) ofCall(c *history.Call) (versionKey, bool) {
 
 // attribute finds the events of each call's operation. Other checks report more than one as a violation.
 func (x *index) attribute() {
+	items := map[*event][]*history.Call{} // of batches
 	for i := range x.Calls {
 		c := &x.Calls[i]
 		if !c.Operation.Writes() {
@@ -249,11 +250,20 @@ func (x *index) attribute() {
 			if e.call == nil && c.Batch == 0 {
 				e.call = c
 			}
-			if e.Type != primary[c.Operation] || !x.fits(c, e) {
-				continue
+			switch {
+			case e.Type != primary[c.Operation] || !x.fits(c, e):
+			case c.Batch != 0:
+				items[e] = append(items[e], c)
+			default:
+				e.call = c
+				x.effects[c] = append(x.effects[c], e)
 			}
-			e.call = c
-			x.effects[c] = append(x.effects[c], e)
+		}
+	}
+	for _, e := range x.events {
+		if list := items[e]; list != nil {
+			e.call = maker(list)
+			x.effects[e.call] = append(x.effects[e.call], e)
 		}
 	}
 	for _, list := range x.sequences { // further events of a registration in a batch
@@ -263,6 +273,20 @@ func (x *index) attribute() {
 			}
 		}
 	}
+}
+
+// maker returns the item that made an event, of the items of a batch that name its version. One item registers a
+// version, and others that name it repeat or contradict it.
+func maker(items []*history.Call) *history.Call {
+	for _, could := range []func(*history.Call) bool{
+		func(c *history.Call) bool { return c.Outcome == history.Answered && promises(c) },
+		func(c *history.Call) bool { return c.Outcome == history.Unknown },
+	} {
+		if i := slices.IndexFunc(items, could); i >= 0 {
+			return items[i]
+		}
+	}
+	return items[0]
 }
 
 // fits reports whether an event of a request belongs to the given item.

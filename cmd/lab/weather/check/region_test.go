@@ -99,6 +99,21 @@ func newLossStory() *lossStory {
 	return s
 }
 
+// batch replaces the registration of c after the loss by a batch of two items that name it.
+func (s *lossStory) batch(statuses ...int) {
+	of := s.h.Calls[6]
+	of.Batch = 1
+	s.h.Calls = slices.Delete(s.h.Calls, 6, 7)
+	for i, status := range statuses {
+		item := of
+		item.Number, item.Status, item.Outcome = of.Number+int64(100*i), status, history.Judge(status, true)
+		if item.Answer.Replayed = status == 200; item.Answer.Replayed {
+			item.Answer.Applied = 0
+		}
+		s.h.Calls = slices.Insert(s.h.Calls, 6+i, item)
+	}
+}
+
 // TestRegion: a loss that was declared exactly, and healed exactly, is accepted, and nothing else.
 func TestRegion(t *testing.T) {
 	t.Parallel()
@@ -142,6 +157,14 @@ func TestRegion(t *testing.T) {
 		"a write after the loss is missing": {func(s *lossStory) {
 			s.call(history.Register, second, "e", "ide", 201, nil)
 		}, check.Acknowledged},
+		"two items of a batch for a lost version, of which one registers it": {func(s *lossStory) { s.batch(201, 200) }, ""},
+		"two items of a batch that are one registration":                     {func(s *lossStory) { s.batch(201, 201) }, check.Acknowledged},
+		"two items of a batch that are repetitions of nothing":               {func(s *lossStory) { s.batch(200, 200) }, check.Acknowledged},
+		"two items of a batch that are refused, and register":                {func(s *lossStory) { s.batch(422, 422) }, check.Refusal},
+		"two items of a batch, of which one sees too few used": {func(s *lossStory) {
+			s.batch(201, 200)
+			s.h.Calls[6].Answer.Period, s.h.Calls[6].Answer.Used = "2026-11", new(int64(1))
+		}, check.Quota},
 		"a lost event is in the log": {func(s *lossStory) {
 			s.h.End.Loss.Lost[0].ID = s.h.End.Log[2].ID
 		}, check.Region},
