@@ -15,6 +15,7 @@ import (
 	"integrityledger/cmd/integrity/operator/heal"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/bundle"
 	"integrityledger/handlers/client/outbox"
 	"integrityledger/handlers/wire"
 )
@@ -157,6 +158,34 @@ func TestInputs(t *testing.T) {
 		"open 1 id false receipt false previous - unknown false")
 	want(t, "refused", refused,
 		"altered.json", "binary", "declarations.jsonl:3", "declarations.jsonl:5", "foreign.json", "long.jsonl:1")
+}
+
+// TestBundle: of a bundle only the events are read. Files of the same names elsewhere are refused.
+func TestBundle(t *testing.T) {
+	o := newOrigin(t)
+	inside := filepath.Join(o.dir, "bundle")
+	w, err := bundle.Create(inside, bundle.Config{
+		Organization: domain.NewID[domain.OrganizationID](noon), Issuer: issuer, TrustedKeys: []byte("{}"), Checkpoint: "c",
+		Now:     evidence.FormatTime(noon),
+		Replace: func(path string, text []byte) error { return os.WriteFile(path, text, 0o600) },
+	})
+	if err == nil {
+		_, err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	declaration, _ := json.Marshal(o.declaration("d", 1))
+	o.write("bundle/more.jsonl", string(declaration)+"\n")
+	o.write("checkpoint", "c")
+	items, refused := o.read(o.dir)
+	want(t, "items", items, "d 1 id false receipt false previous - unknown false")
+	want(t, "refused", refused, "checkpoint:1")
+	if err := os.Remove(filepath.Join(inside, bundle.ManifestFile)); err != nil {
+		t.Fatal(err)
+	}
+	_, refused = o.read(o.dir)
+	want(t, "refused without a manifest", refused, "checkpoint:1", "checkpoint:1", "trusted-keys.json")
 }
 
 // TestVersionRegisteredTwice: the receipt that is older comes first, so that it keeps the record.

@@ -23,6 +23,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
+	"integrityledger/eventstore/bundle"
 )
 
 // maxDocument is the largest document, or line, in bytes.
@@ -58,6 +59,9 @@ func (s source) read(ctx context.Context, path string) error {
 				err = say.Errorf("it is not a regular file")
 			}
 		}
+		if err == nil && ofBundle(name) {
+			return nil
+		}
 		if err == nil {
 			return s.file(ctx, name)
 		}
@@ -66,6 +70,19 @@ func (s source) read(ctx context.Context, path string) error {
 		}
 		return s.refused(name, err)
 	})
+}
+
+// ofBundle reports whether a file belongs to an exported bundle and never holds a record.
+func ofBundle(name string) bool {
+	switch filepath.Base(name) {
+	case bundle.ManifestFile, bundle.TrustedKeysFile, bundle.CheckpointFile:
+		b, err := bundle.Open(filepath.Dir(name))
+		if err == nil {
+			b.Close()
+		}
+		return err == nil || errors.Is(err, bundle.ErrIncomplete)
+	}
+	return false
 }
 
 const sqliteMagic = "SQLite format 3\x00"

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"time"
 
 	_ "modernc.org/sqlite" // registers the driver sqlite
@@ -31,35 +29,23 @@ type Stage struct {
 	// Refused is called for each input that cannot be used.
 	Refused func(place string, why error) error
 
-	dir string
-	db  *sql.DB
-	tx  *sql.Tx
+	db *sql.DB
+	tx *sql.Tx
 }
 
-// Open creates the temporary database. Close removes it.
+// Open creates the temporary database. Its file has no name, so nothing of it is left, however the process ends.
 func (s *Stage) Open(ctx context.Context) (err error) {
-	if s.dir, err = os.MkdirTemp("", "integrity-heal-"); err != nil {
+	// SQLite makes a temporary file for an empty name. Nothing in it outlives the command, so nothing is synced.
+	if s.db, err = sql.Open("sqlite", "file:?_pragma=journal_mode(OFF)&_pragma=synchronous(OFF)"); err != nil {
 		return err
 	}
-	// Nothing in it outlives the command, so nothing is synced.
-	s.db, err = sql.Open(
-		"sqlite", filepath.Join(s.dir, "stage.sqlite")+"?_pragma=journal_mode(OFF)&_pragma=synchronous(OFF)",
-	)
-	if err == nil {
-		s.db.SetMaxOpenConns(1)
-		_, err = s.db.ExecContext(ctx, stageSchema)
-	}
+	s.db.SetMaxOpenConns(1)
+	_, err = s.db.ExecContext(ctx, stageSchema)
 	return err
 }
 
 // Close removes the temporary database.
-func (s *Stage) Close() error {
-	var err error
-	if s.db != nil {
-		err = s.db.Close()
-	}
-	return errors.Join(err, os.RemoveAll(s.dir))
-}
+func (s *Stage) Close() error { return s.db.Close() }
 
 // Read stages the files and directories.
 func (s *Stage) Read(ctx context.Context, paths []string) (err error) {
