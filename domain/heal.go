@@ -294,6 +294,17 @@ var healedForm = strictjson.FormOf[RecordHealedBody]()
 
 func (b *RecordHealedBody) appendCanonical(dst []byte) []byte { return healedForm.Append(dst, b) }
 
+func (b *RecordHealedBody) apply(s *State, e *Event) error { return b.register(s, e, b.Charged()) }
+
+// Charged returns the month in which the record counts, 0 for none. A receipt proves the month that was charged when
+// the record was registered. Without a receipt that month is unknown, and the month of healing would be charged twice.
+func (b *RecordHealedBody) Charged() Period {
+	if b.Proof == ByDeclaration {
+		return 0
+	}
+	return b.Period
+}
+
 // Registration returns the registration in an event's body, whether it is new or healed, or nil.
 func Registration(b Body) *RecordRegisteredBody {
 	switch b := b.(type) {

@@ -112,6 +112,11 @@ func TestHealDeclared(t *testing.T) {
 		t.Errorf("%s: %+v", found, b)
 	}
 	earlier.heal(t, lost, HealPresent, "")
+	// The origin was charged when it registered the version, in a month that nobody can prove.
+	used := earlier.state.Used(UsageKey{Organization: w.origin.Organization, Period: PeriodOf(w.now)})
+	if used != 0 || b.Charged() != 0 {
+		t.Errorf("%d versions are counted, want none", used)
+	}
 	// The receipt, found later, is another one.
 	earlier.heal(t, w.lost(c), HealRefused, HealOtherReceipt)
 }

@@ -151,7 +151,10 @@ func (b *RecordRevokedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
+func (b *RecordRegisteredBody) apply(s *State, e *Event) error { return b.register(s, e, b.Period) }
+
+// register adds the version, and counts it in a month, unless this is 0.
+func (b *RecordRegisteredBody) register(s *State, e *Event, charged Period) error {
 	isNew := s.Document(e.Company, b.Source, b.DocumentReference) == nil
 	d := s.AddDocument(Document{
 		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
@@ -175,8 +178,11 @@ func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
 	if b.Version > d.Highest {
 		d.Highest, d.HighestRevoked, d.HighestPublicID = b.Version, false, version.PublicID
 	}
+	if charged == 0 {
+		return nil
+	}
 	for _, company := range []CompanyID{{}, e.Company} {
-		key := UsageKey{e.Organization, b.Period, company}
+		key := UsageKey{e.Organization, charged, company}
 		s.usage.put(key, s.usage[key]+1)
 	}
 	return nil

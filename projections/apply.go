@@ -35,6 +35,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	f.queueVersions(b, shard)
 	f.queueFeed(b, shard)
 	f.queueUsage(b, shard)
+	f.queueRecharged(b, shard)
 	return nil
 }
 
@@ -56,6 +57,7 @@ type fold struct {
 	finalized     []registration                   // of reserved versions
 	revoked       []*domain.Event
 	feed          []feedRow
+	recharged     []recharge
 	usage         ordered[domain.UsageKey, int64]
 }
 
@@ -89,9 +91,13 @@ func (f *fold) add(e *domain.Event) (folded bool) {
 	case *domain.VersionReleasedBody:
 		*f.released.at(versionKey{body.DocumentID, body.Version}) = release{e, body}
 	case *domain.RecordRegisteredBody:
-		f.addRegistered(e, o, body)
+		f.addRegistered(e, o, body, body.Period)
 	case *domain.RecordHealedBody:
-		f.addRegistered(e, o, &body.RecordRegisteredBody)
+		charged := body.Charged()
+		f.addRegistered(e, o, &body.RecordRegisteredBody, charged)
+		if charged != domain.PeriodOf(e.OccurredAt) {
+			f.recharged = append(f.recharged, recharge{e, charged})
+		}
 	case *domain.ClockResetBody, *domain.SignInLinkMadeBody: // only the organization's sequence changes
 	case *domain.RecordSupersededBody:
 		f.feed = append(f.feed, feedRow{e, domain.StatusSuperseded, body.Version, body.DocumentID})
@@ -104,7 +110,10 @@ func (f *fold) add(e *domain.Event) (folded bool) {
 	return true
 }
 
-func (f *fold) addRegistered(e *domain.Event, o *organizationChange, body *domain.RecordRegisteredBody) {
+// addRegistered adds a new version. It counts in a month, unless this is 0.
+func (f *fold) addRegistered(
+	e *domain.Event, o *organizationChange, body *domain.RecordRegisteredBody, charged domain.Period,
+) {
 	version := body.Registered(nil)
 	r := registration{e, body, &version}
 	if body.Reserved {
@@ -119,8 +128,11 @@ func (f *fold) addRegistered(e *domain.Event, o *organizationChange, body *domai
 	if d.highest.Event == nil || d.highest.body.Version < body.Version {
 		d.highest = r
 	}
+	if charged == 0 {
+		return
+	}
 	for _, company := range []domain.CompanyID{{}, e.Company} {
-		*f.usage.at(domain.UsageKey{Organization: e.Organization, Period: body.Period, Company: company})++
+		*f.usage.at(domain.UsageKey{Organization: e.Organization, Period: charged, Company: company})++
 	}
 }
 
@@ -171,6 +183,25 @@ func (f *fold) queueFeed(b *pgx.Batch, shard domain.Shard) {
 		column(f.feed, func(r feedRow) time.Time { return r.OccurredAt }),
 		column(f.feed, func(r feedRow) domain.DocumentID { return r.document }),
 		column(f.feed, func(r feedRow) domain.PublicID { id, _ := domain.ParsePublicID(r.Subject); return id }))
+}
+
+var insertHealedCharges = cluster.SQL(`INSERT INTO {healed_charges} (shard, company_id, sequence, period)
+	SELECT s.shard, unnest($2::uuid[]), unnest($3::bigint[]), unnest($4::int[]) FROM {shard_heads} s WHERE s.shard = $1`)
+
+// recharge is a healed record that does not count in the month of its event.
+type recharge struct {
+	*domain.Event
+	charged domain.Period // 0: in none
+}
+
+func (f *fold) queueRecharged(b *pgx.Batch, shard domain.Shard) {
+	if f.recharged == nil {
+		return
+	}
+	b.Queue(insertHealedCharges, shard,
+		column(f.recharged, func(r recharge) domain.CompanyID { return r.Company }),
+		column(f.recharged, func(r recharge) int64 { return r.Sequence }),
+		column(f.recharged, func(r recharge) int32 { return int32(r.charged) }))
 }
 
 var addUsage = cluster.SQL(`INSERT INTO {usage} AS usage (shard, organization_id, period, company_id, used)

@@ -323,18 +323,31 @@ func loadContributors(a domain.Access) string {
 	ORDER BY c.company_id LIMIT $6`)
 }
 
+// The entries of a company: the registrations of the month, without healed ones that are charged elsewhere, and healed
+// records that are charged to the month. $8 is the sequence before the month, $9 the month, $10 the last sequence.
 var loadUsageEntries = cluster.SQL(`SELECT ` + feedColumns + `, n.reference
 	FROM unnest($2::uuid[], $3::bigint[], $7::text[]) WITH ORDINALITY AS n(company_id, after, reference, place)
-	JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM {feed}
-		WHERE shard = $1 AND company_id = n.company_id AND sequence > n.after AND sequence <= $4 AND type = $6
+	JOIN LATERAL (
+		(SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM {feed} r
+			WHERE shard = $1 AND company_id = n.company_id AND sequence > greatest(n.after, $8::bigint) AND sequence <= $4 AND type = $6
+				AND (SELECT h.period FROM {healed_charges} h
+					WHERE h.shard = $1 AND h.company_id = r.company_id AND h.sequence = r.sequence) IS NULL
+			ORDER BY sequence LIMIT $5)
+		UNION ALL
+		(SELECT r.event_id, r.sequence, r.type, r.occurred_at, r.public_id, r.company_id, r.document_id, r.version, r.status
+			FROM (SELECT sequence FROM {healed_charges}
+				WHERE shard = $1 AND company_id = n.company_id AND period = $9 AND sequence > n.after AND sequence <= $10
+				ORDER BY sequence LIMIT $5) h
+			JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM {feed}
+				WHERE shard = $1 AND company_id = n.company_id AND sequence = h.sequence OFFSET 0) r ON true)
 		ORDER BY sequence LIMIT $5) f ON true
 	JOIN LATERAL (SELECT source, reference FROM {documents} WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
 	ORDER BY n.place, f.sequence LIMIT $5`)
 
 // UsageEntries reads up to limit entries of a month after a cursor, nil for the first page. It reads entries of the
-// companies that the key may use now, or of all companies for a signed-in member. An entry belongs to the month of its
-// event's time, which is the month that was charged. It returns ErrBeyondHead for a cursor from a longer history than
-// the current one.
+// companies that the key may use now, or of all companies for a signed-in member. An entry belongs to the month that
+// was charged: the month of its event's time, or another one for a healed record. It returns ErrBeyondHead for a cursor
+// from a longer history than the current one.
 func (s AllowanceReader) UsageEntries(
 	ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int,
 ) (UsageEntries, error) {
@@ -359,7 +372,7 @@ func usagePage(
 	case after != nil:
 		page.Cursor = *after
 	}
-	// The month's events come after begin, up to end.
+	// The month's events come after begin, up to end. Healed records that count in the month have any sequence.
 	var begin, end int64
 	for bound, before := range map[*int64]time.Time{&begin: period.Start(), &end: period.End()} {
 		if *bound, err = findSequence(
@@ -373,13 +386,13 @@ func usagePage(
 		if err != nil {
 			return page, err
 		}
-		if len(companies) > 0 && companies[0].ID == next.Company && next.Sequence >= end {
+		if len(companies) > 0 && companies[0].ID == next.Company && next.Sequence >= next.Through {
 			companies = companies[1:]
 		}
 		if len(companies) == 0 {
 			return page, nil
 		}
-		entries, err := usageEntries(ctx, from, a, companies, begin, end, next, limit+1-len(page.Entries))
+		entries, err := usageEntries(ctx, from, a, period, companies, begin, end, next, limit+1-len(page.Entries))
 		if err != nil {
 			return page, err
 		}
@@ -394,7 +407,7 @@ func usagePage(
 			return page, nil
 		}
 		// These companies have no more entries; a later one may have some.
-		next.Company, next.Sequence = companies[len(companies)-1].ID, end
+		next.Company, next.Sequence = companies[len(companies)-1].ID, next.Through
 	}
 }
 
@@ -425,16 +438,16 @@ func contributors(
 }
 
 func usageEntries(
-	ctx context.Context, from eventstore.Database, a domain.Access, companies []contributor, begin, end int64,
-	after UsageCursor, limit int,
+	ctx context.Context, from eventstore.Database, a domain.Access, period domain.Period, companies []contributor,
+	begin, end int64, after UsageCursor, limit int,
 ) ([]FeedEvent, error) {
 	return statement.All(ctx, from, "read the entries of a month", scanFeedEvent, loadUsageEntries, a.Organization.Shard(),
 		statement.Column(companies, func(c contributor) domain.CompanyID { return c.ID }),
 		statement.Column(companies, func(c contributor) int64 {
 			if c.ID == after.Company {
-				return max(begin, after.Sequence)
+				return after.Sequence
 			}
-			return begin
+			return 0
 		}), end, limit, projections.FeedTypeCode(domain.RecordRegistered),
-		statement.Column(companies, func(c contributor) string { return c.Reference }))
+		statement.Column(companies, func(c contributor) string { return c.Reference }), begin, int32(period), after.Through)
 }

@@ -109,7 +109,7 @@ func (c *checker) usage() {
 	type month struct{ organization, period string }
 	events := map[month]map[string]*event{}
 	for _, e := range c.events {
-		if e.Type == registered {
+		if e.Type == registered && e.charged() {
 			m := month{e.Organization, e.Period}
 			if events[m] == nil {
 				events[m] = map[string]*event{}

@@ -80,6 +80,7 @@ type data struct {
 	RecordID          string          `json:"recordId"`
 	PublicID          string          `json:"publicId"`
 	AliasOf           string          `json:"aliasOf"`
+	Proof             string          `json:"proof"`
 	Renewed           bool            `json:"renewed"`
 	Period            string          `json:"period"`
 	Status            string          `json:"status"`
@@ -109,6 +110,9 @@ type event struct {
 }
 
 func (e *event) String() string { return fmt.Sprintf("%s %s (sequence %d)", e.Type, e.ID, e.Sequence) }
+
+// charged reports whether a registration counts in its month. A healed one without a receipt counts in none.
+func (e *event) charged() bool { return !e.healed || e.Proof != "declaration" }
 
 // inFeed reports whether the change feed shows the event.
 func (e *event) inFeed() bool {

@@ -71,7 +71,7 @@ func (m *models) event(e *event) {
 	switch e.Type {
 	case reserved, released, registered, superseded, revoked, aliased:
 		m.versionEvent(e)
-		if e.Type == registered {
+		if e.Type == registered && e.charged() {
 			m.takeUnit(e)
 		}
 	case keyCreated, keyRevoked, keyExpiry:

@@ -114,6 +114,14 @@ func (s *lossStory) batch(statuses ...int) {
 	}
 }
 
+// sees heals b by a proof, and lets a client see how many versions are used afterwards.
+func (s *lossStory) sees(used int64, proof string) {
+	s.h.End.Log[2] = s.event(3, "integrity.healed", "b", "idb", "cli", "operator", map[string]any{"proof": proof})
+	s.call(history.Register, "region-2 ", "a", "ida", 200, func(c *history.Call) {
+		c.Answer.Replayed, c.Answer.Applied, c.Answer.Period, c.Answer.Used = true, 0, "2026-11", &used
+	})
+}
+
 // TestRegion: a loss that was declared exactly, and healed exactly, is accepted, and nothing else.
 func TestRegion(t *testing.T) {
 	t.Parallel()
@@ -165,6 +173,10 @@ func TestRegion(t *testing.T) {
 			s.batch(201, 200)
 			s.h.Calls[6].Answer.Period, s.h.Calls[6].Answer.Used = "2026-11", new(int64(1))
 		}, check.Quota},
+		"a healed receipt is charged":         {func(s *lossStory) { s.sees(3, "receipt") }, ""},
+		"a healed receipt is not charged":     {func(s *lossStory) { s.sees(2, "receipt") }, check.Quota},
+		"a healed declaration is charged":     {func(s *lossStory) { s.sees(3, "declaration") }, check.Quota},
+		"a healed declaration is not charged": {func(s *lossStory) { s.sees(2, "declaration") }, ""},
 		"a lost event is in the log": {func(s *lossStory) {
 			s.h.End.Loss.Lost[0].ID = s.h.End.Log[2].ID
 		}, check.Region},
