@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	neturl "net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -115,13 +116,28 @@ func TestRoles(t *testing.T) {
 	refuses(loginAs(t, owner, "reading"), "take on the role integrity_service", "organization", "create", "Y",
 		"--plan", "internal")
 	refuses(loginAs(t, owner, "reading"), "take on the role integrity_service", serve...)
-	// The newest migration is pending.
-	pgtest.Exec(t, admin, "DELETE FROM applied_migrations WHERE version = 5; "+
-		"DELETE FROM goose_db_version WHERE version_id = 5; DROP TABLE rebuild.aliases, aliases")
+	withdrawNewest(t, admin)
 	refuses(loginAs(t, owner, "serving"), migrateFirst, serve...)
 	must(t, in(owner), "migrate")
 	wantReadOnly(ctx, t, loginAs(t, owner, "reading"))
 	wantOwnsNothing(t, admin, "serving", "integrity_service", "reading", "integrity_reader")
+}
+
+// withdrawNewest takes back the newest migration, so that it is pending.
+func withdrawNewest(t *testing.T, admin string) {
+	t.Helper()
+	paths, err := filepath.Glob("../../migrations/*.sql")
+	if err != nil || paths == nil {
+		t.Fatal("no migration was found: ", err)
+	}
+	text, err := os.ReadFile(slices.Max(paths))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, down, _ := strings.Cut(string(text), "-- +goose Down")
+	pgtest.Exec(t, admin, down+`;
+		DELETE FROM applied_migrations WHERE version = (SELECT max(version) FROM applied_migrations);
+		DELETE FROM goose_db_version WHERE version_id = (SELECT max(version_id) FROM goose_db_version)`)
 }
 
 // wantReadOnly asks the catalogue for every right of a reader's login, and tries to change every table.
