@@ -112,7 +112,7 @@ func TestHealDeclared(t *testing.T) {
 		t.Errorf("%s: %+v", found, b)
 	}
 	earlier.heal(t, lost, HealPresent, "")
-	// The origin was charged when it registered the version, in a month that nobody can prove.
+	// The former registration was charged in a month that no receipt proves, so healing charges nothing.
 	used := earlier.state.Used(UsageKey{Organization: w.origin.Organization, Period: PeriodOf(w.now)})
 	if used != 0 || b.Charged() != 0 {
 		t.Errorf("%d versions are counted, want none", used)
