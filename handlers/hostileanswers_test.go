@@ -138,6 +138,26 @@ func TestHostileAnswers(t *testing.T) {
 	t.Run("Python", func(t *testing.T) {
 		servedPython(t).unittest(t, []string{"PEERS=" + file}, "test_hostile_answers")
 	})
+	t.Run("PHP", func(t *testing.T) {
+		var calls []phpCall
+		for _, peer := range peers {
+			timeout := 300
+			// curl reads chunk extensions without end, keeps nothing and reports nothing.
+			if peer.Holds || peer.Name == "a chunk's extension without end" {
+				timeout = 2
+			}
+			for _, operation := range peer.Fails {
+				if slices.Contains([]string{"read", "write", "signed"}, operation) { // it has no others
+					calls = append(calls, phpCall{peer.Origin, timeout, operation, peer.Name})
+				}
+			}
+		}
+		for i, answer := range ask(t, calls) {
+			if answer.Kind == "success" || calls[i].Timeout == 300 && strings.Contains(answer.Message, "timed out") {
+				t.Errorf("%s, %s: %+v", calls[i].name, calls[i].Operation, answer)
+			}
+		}
+	})
 }
 
 // hostileOperation is the operation of each client by name.

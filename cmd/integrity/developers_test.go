@@ -304,6 +304,7 @@ var says = map[string][]string{
 	"mcp/list.sh":                    {`"integrity_verify"`},
 	"clients/python.sh":              {"/integrity/"},
 	"clients/node.sh":                {"/integrity/", "MATCH_CURRENT true"},
+	"clients/php.sh":                 {"/integrity/"},
 	"clients/typescript.sh":          {"/integrity/", "MATCH_CURRENT true"},
 	"clients/cli.sh":                 {"/integrity/"},
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
-	"integrityledger/handlers/client/internal/clienttest"
+	"integrityledger/handlers/internal/clienttest"
 	"integrityledger/handlers/wire"
 )
 

@@ -27,7 +27,7 @@ import (
 // Version is the version of the Python and JavaScript clients.
 const Version = "0.3.15"
 
-//go:embed CHANGELOG.md javascript java/Register.java csharp/Register.cs
+//go:embed CHANGELOG.md javascript java/Register.java csharp/Register.cs php/integrity.php
 //go:embed python/integrity_client.py python/verify_integrity.py python/integrity_webhook.py python/README.md
 var sources embed.FS
 
@@ -88,7 +88,7 @@ func Downloads() ([]Download, error) {
 		return nil, fmt.Errorf("developers: %w", err)
 	}
 	add(specifiedName, "npm 0.2.0", contentTypes[".tgz"], specified, false)
-	for _, name := range []string{"java/Register.java", "csharp/Register.cs"} {
+	for _, name := range []string{"php/integrity.php", "java/Register.java", "csharp/Register.cs"} {
 		body, err := source(name)
 		if err != nil {
 			return nil, fmt.Errorf("developers: %w", err)
