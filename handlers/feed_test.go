@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers"
 	"integrityledger/handlers/wire"
 )
@@ -25,7 +26,7 @@ func TestFeedPages(t *testing.T) {
 			of := wire.VersionReference{CompanyReference: "company-1", Source: "billing", DocumentReference: "a",
 				Version: e.Version}
 			if e.ID == "" || e.Type == "" || e.OccurredAt == "" || e.PublicID == "" || e.RecordStatus == "" ||
-				e.VersionReference != of || e.Version == 0 {
+				e.SHA256 != hash(fmt.Sprint(e.Version-1)) || e.VersionReference != of || e.Version == 0 {
 				t.Errorf("an event lacks a member: %+v", e)
 			}
 		}
@@ -51,6 +52,21 @@ func TestFeedPages(t *testing.T) {
 		t.Errorf("errors %s", got)
 	}
 	s.get(integrity+"/changes?companyReference=company-2").refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+}
+
+// A page must not pass an event that the projections can no longer show: its reader would never miss it.
+func TestFeedLacksARow(t *testing.T) {
+	pgtest.OneServer(t, "the rows of one node are deleted")
+	for _, lost := range []string{"versions", "documents"} {
+		s := open(t, options{})
+		s.registered("a", 1, "one")
+		s.registered("b", 1, "two")
+		s.owner(fmt.Sprintf(`DELETE FROM %s i USING feed f WHERE i.shard = f.shard AND i.document_id = f.document_id
+			AND f.sequence = (SELECT min(sequence) FROM feed)`, lost))
+		s.get(integrity+"/changes?companyReference=company-1").refuses(http.StatusInternalServerError, domain.Internal)
+		s.logged("or its document: run integrity rebuild")
+		s.get(integrity+"/usage/entries").refuses(http.StatusInternalServerError, domain.Internal)
+	}
 }
 
 // The next page has the current epoch, even if a restore or a rebuild has raised it since the process started.

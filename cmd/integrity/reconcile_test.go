@@ -225,6 +225,35 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("%d current and %d superseded versions", current, superseded)
 	}
 
+	hashes := func() (known, all int) {
+		t.Helper()
+		if err := db.QueryRow(
+			`SELECT count(*) FILTER (WHERE sha256 = ? OR document_reference NOT LIKE '%-%'), count(*) FROM versions`,
+			strings.Repeat("a", 64),
+		).Scan(&known, &all); err != nil {
+			t.Fatal(err)
+		}
+		return known, all
+	}
+	if known, all := hashes(); known != all {
+		t.Errorf("%d of %d versions with their hash", known, all)
+	}
+
+	// A copy of events that an earlier release of the service gave gains their hashes from the start.
+	if _, err := db.Exec(`UPDATE events SET event = json_remove(event, '$.sha256');
+		DROP VIEW versions; CREATE VIEW versions AS SELECT 1`); err != nil {
+		t.Fatal(err)
+	}
+	again := []string{"reconcile", filepath.Join(dir, "copy.db"), "--company", access.CompanyReference}
+	must(t, env, again...)
+	if known, all := hashes(); known >= all {
+		t.Errorf("%d of %d versions with a hash that no event has", known, all)
+	}
+	must(t, env, append(again, "--from-start")...)
+	if known, all := hashes(); known != all {
+		t.Errorf("%d of %d versions with their hash from the start", known, all)
+	}
+
 	// After the service was restored, the copy stops, and names the events that it may have too many of.
 	path := filepath.Join(dir, "copy.db")
 	if _, err := db.Exec("UPDATE cursor SET epoch = epoch + 1"); err != nil {

@@ -89,7 +89,8 @@ func viewFeed(asked FeedQuestion, events []query.FeedEvent, more bool) wire.Feed
 func FeedEvent(e query.FeedEvent, company string) wire.FeedEvent {
 	return wire.FeedEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, Type: e.Type, OccurredAt: evidence.FormatTime(e.OccurredAt),
-		PublicID: e.PublicID.String(), VersionReference: viewVersion(e, company), RecordStatus: e.Status,
+		PublicID: e.PublicID.String(), SHA256: e.SHA256.String(), VersionReference: viewVersion(e, company),
+		RecordStatus: e.Status,
 	}
 }
 

@@ -136,14 +136,15 @@ type Records struct {
 	Next
 }
 
-// FeedEvent is a change of a version. Version is the document's version; RecordStatus is the state right after the
-// event.
+// FeedEvent is a change of a version. Version is the document's version and SHA256 its declared hash; RecordStatus is
+// the state right after the event. An older service sends no SHA256.
 type FeedEvent struct {
 	ID         string           `json:"id"`
 	Sequence   int64            `json:"sequence"`
 	Type       domain.EventType `json:"type"`
 	OccurredAt string           `json:"occurredAt"`
 	PublicID   string           `json:"publicId"`
+	SHA256     string           `json:"sha256"`
 	VersionReference
 	RecordStatus domain.Status `json:"recordStatus"`
 }

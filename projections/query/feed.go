@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
@@ -25,23 +27,38 @@ type FeedEvent struct {
 	Source            string
 	DocumentReference string
 	Version           int32
+	SHA256            evidence.Hash // as declared
 	Status            domain.Status // right after the event
 	CompanyReference  string        // empty if the reader selected the company
 }
 
-const feedColumns = `f.event_id, f.sequence, f.type, f.occurred_at, f.public_id, f.company_id, d.source, d.reference, f.version, f.status`
+const feedColumns = `f.event_id, f.sequence, f.type, f.occurred_at, f.public_id, f.company_id, d.source, d.reference, f.version, i.sha256, f.status`
 
-// scanFeedEvent scans feedColumns and a company's reference.
+// feedVersion looks up the document and the version of the feed's row f, by their keys.
+const feedVersion = `
+	LEFT JOIN LATERAL (SELECT source, reference FROM {documents} WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
+	LEFT JOIN LATERAL (SELECT sha256 FROM {versions} WHERE shard = $1 AND document_id = f.document_id AND version = f.version OFFSET 0) i ON true`
+
+// scanFeedEvent scans feedColumns and a company's reference. An event whose document or version is missing in the
+// projections is an error: a reader that did not get the event would never miss it.
 func scanFeedEvent(row pgx.CollectableRow) (e FeedEvent, err error) {
 	var kind, status int16
+	var sum []byte
 	err = row.Scan(
-		&e.ID, &e.Sequence, &kind, &e.OccurredAt, &e.PublicID, &e.Company, &e.Source, &e.DocumentReference, &e.Version,
-		&status, &e.CompanyReference,
+		&e.ID, &e.Sequence, &kind, &e.OccurredAt, &e.PublicID, &e.Company, (*zeronull.Text)(&e.Source),
+		(*zeronull.Text)(&e.DocumentReference), &e.Version, &sum, &status, &e.CompanyReference,
 	)
+	if err == nil && (e.Source == "" || copy(e.SHA256[:], sum) != len(e.SHA256)) {
+		err = eventMissing(e.ID)
+	}
 	if err == nil {
 		e.Type, e.Status = projections.FeedType(kind), projections.FeedStatus(status)
 	}
 	return e, err
+}
+
+func eventMissing(id domain.EventID) error {
+	return say.Errorf("the projections lack event %s or its document: run integrity rebuild", id)
 }
 
 // FeedCompany finds the company that a feed reader waits for, with the same checks as Changes.
@@ -52,10 +69,9 @@ func (s HistoryReader) FeedCompany(ctx context.Context, a domain.Access, referen
 
 // ChangesQuery is the statement behind Changes. Its arguments are shard, company, cursor and limit.
 var ChangesQuery = cluster.SQL(`SELECT ` + feedColumns + `, ''
-	FROM {feed} f
-	JOIN {documents} d ON d.shard = $1 AND d.document_id = f.document_id
-	WHERE f.shard = $1 AND f.company_id = $2 AND f.sequence > $3
-	ORDER BY f.sequence LIMIT $4`)
+	FROM (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM {feed}
+		WHERE shard = $1 AND company_id = $2 AND sequence > $3 ORDER BY sequence LIMIT $4) f` + feedVersion + `
+	ORDER BY f.sequence`)
 
 // FeedPage is a part of a company's feed.
 type FeedPage struct {
@@ -133,8 +149,7 @@ type StreamEvent struct {
 var streamEvents = cluster.SQL(`SELECT ` + feedColumns + `, c.reference
 	FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS n(company_id, sequence, place)
 	JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM {feed}
-		WHERE shard = $1 AND company_id = n.company_id AND sequence = n.sequence OFFSET 0) f ON true
-	JOIN LATERAL (SELECT source, reference FROM {documents} WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
+		WHERE shard = $1 AND company_id = n.company_id AND sequence = n.sequence OFFSET 0) f ON true` + feedVersion + `
 	JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = n.company_id OFFSET 0) c ON true
 	ORDER BY n.place`)
 
@@ -158,7 +173,7 @@ func (s HistoryReader) StreamEvents(
 	list := make([]StreamEvent, len(shown))
 	for i, e := range shown {
 		if i >= len(found) || found[i].ID != e.ID {
-			return nil, say.Errorf("the projections lack event %s or its document: run integrity rebuild", e.ID)
+			return nil, eventMissing(e.ID)
 		}
 		list[i] = StreamEvent{found[i], e.Position, e.Organization}
 	}

@@ -126,8 +126,8 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 	}
 }
 
-// TestHistoryLooksUpKeys checks the statements on an organization's history and on a month's consumption: each reads a
-// range of its own index.
+// TestHistoryLooksUpKeys checks the statements on an organization's history, on its feed and on a month's consumption:
+// each reads a range of its own index.
 func TestHistoryLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -151,6 +151,8 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"contributors":   {loadContributors(domain.Access{}), "usage_pkey"},
 		"all_companies":  {loadContributors(domain.Access{Console: true}), "usage_pkey"},
 		"entries":        {loadUsageEntries, "feed_pkey"},
+		"changes":        {ChangesQuery, "feed_pkey"},
+		"stream":         {streamEvents, "feed_pkey"},
 		"records":        {listRecords(feedBackwards), "feed_pkey"},
 		"records_end":    {cluster.SQL(feedBackwards + lastRow), "feed_pkey"},
 		"document":       {findDocument, "documents_shard_company_id_source_reference_key"},

@@ -340,8 +340,7 @@ var loadUsageEntries = cluster.SQL(`SELECT ` + feedColumns + `, n.reference
 				ORDER BY sequence LIMIT $5) h
 			JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM {feed}
 				WHERE shard = $1 AND company_id = n.company_id AND sequence = h.sequence OFFSET 0) r ON true)
-		ORDER BY sequence LIMIT $5) f ON true
-	JOIN LATERAL (SELECT source, reference FROM {documents} WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
+		ORDER BY sequence LIMIT $5) f ON true` + feedVersion + `
 	ORDER BY n.place, f.sequence LIMIT $5`)
 
 // UsageEntries reads up to limit entries of a month after a cursor, nil for the first page. It reads entries of the

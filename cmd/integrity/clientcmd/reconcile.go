@@ -31,7 +31,8 @@ import (
 type reconciled interface {
 	// position returns the cursor and the epoch of the copy. Epoch 0 means that the copy is empty.
 	position() (cursor, epoch int64)
-	// store adds a page to the copy. Events already stored do not change.
+	// store adds a page to the copy. Events already stored do not change, but gain the hash that they lack if an earlier
+	// release of the service gave them.
 	store(ctx context.Context, page client.Page) (added int, err error)
 	Close() error
 }
@@ -216,9 +217,9 @@ func (c *sqliteCopy) store(ctx context.Context, page client.Page) (added int, er
 		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM events").Scan(&before); err != nil {
 			return err
 		}
-		insert, err := tx.PrepareContext(
-			ctx, `INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (id) DO UPDATE SET confirmed = 1`,
-		)
+		insert, err := tx.PrepareContext(ctx, `INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
+			ON CONFLICT (id) DO UPDATE SET confirmed = 1,
+				event = CASE WHEN json_extract(event, '$.sha256') IS NULL THEN excluded.event ELSE event END`)
 		if err != nil {
 			return err
 		}

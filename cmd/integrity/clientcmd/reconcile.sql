@@ -20,6 +20,10 @@ CREATE TABLE IF NOT EXISTS events (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS events_sequence ON events (sequence);
 CREATE INDEX IF NOT EXISTS events_version ON events (source, document_reference, version, sequence);
-CREATE VIEW IF NOT EXISTS versions AS
-    SELECT source, document_reference, version, public_id, record_status, max(sequence) AS sequence, occurred_at AS changed_at
+BEGIN IMMEDIATE;
+DROP VIEW IF EXISTS versions; -- in copies of an earlier release it has no column sha256
+CREATE VIEW versions AS
+    SELECT source, document_reference, version, public_id, record_status, max(sequence) AS sequence, occurred_at AS changed_at,
+        json_extract(event, '$.sha256') AS sha256 -- as declared; null if an earlier service gave the event
     FROM events WHERE confirmed = 1 GROUP BY source, document_reference, version;
+COMMIT;

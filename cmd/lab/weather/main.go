@@ -207,7 +207,7 @@ func (w *world) begin(t testing.TB) {
 	}
 	w.header = history.Header{
 		Seed: w.seed, StartedAt: time.Now().UTC().Format(time.RFC3339), Seconds: int64(w.length / time.Second),
-		SkewNanoseconds: maxSkew * int64(time.Second),
+		SkewNanoseconds: maxSkew * int64(time.Second), Former: w.former != "",
 		Versions: map[string]string{
 			"go": runtime.Version(), "service": strings.TrimSpace(w.run(time.Minute, clean(), "version").out),
 		},

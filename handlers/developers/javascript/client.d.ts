@@ -289,6 +289,8 @@ export interface FeedEvent {
   type: "integrity.registered" | "integrity.superseded" | "integrity.revoked";
   occurredAt: string;
   publicId: string;
+  /** Declared for the version, as in its record. Services before November 2026 do not send it. */
+  sha256: string;
   companyReference: string;
   source: string;
   documentReference: string;

@@ -400,6 +400,8 @@ class IntegrityClient:
     async def changes_page(self, company_reference: str, after: int = 0, *, epoch: int | None = None, limit: int | None = None, wait: int | None = None) -> dict[str, Any]:
         """A page of a company's changes after a sequence: events, nextCursor, hasMore, and epoch.
 
+        Each event has the declared sha256 of its version, so that you can compare the feed with
+        your own documents (a service before November 2026 does not send it).
         With wait, 1 to 25 seconds, an empty page is held open until something happens. Give
         back the epoch of the page that after came from: where the service was restored from
         a backup meanwhile it refuses with CURSOR_AHEAD. It may have lost events that you

@@ -233,6 +233,8 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
                 self.assertLessEqual(len(page["events"]), 2)
                 self.assertIsInstance(page["epoch"], int)
                 seen += [(event["version"], event["type"]) for event in page["events"]]
+                for event in page["events"]:
+                    self.assertEqual((await c.record(event["publicId"]))["sha256"], event["sha256"])
                 cursor, epoch = page["nextCursor"], page["epoch"]
             with self.assertRaises(Refused) as refused:
                 await anext(c.changes("c-feed", cursor, epoch=epoch + 1))

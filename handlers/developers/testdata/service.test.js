@@ -136,6 +136,7 @@ test("changes come page after page, with the cursor to store", async () => {
     assert.ok(page.events.length <= 2 && Number.isInteger(page.epoch));
     ({ epoch } = page);
     seen.push(...page.events.map((event) => `${event.version} ${event.type}`));
+    for (const { sha256, publicId } of page.events) assert.equal(sha256, (await worker.record({ publicId })).sha256);
     cursor = page.nextCursor;
   }
   assert.deepEqual(seen, [

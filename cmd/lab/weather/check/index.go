@@ -100,13 +100,14 @@ type data struct {
 type event struct {
 	*history.LogEvent
 	data
-	of     versionKey // of integrity events
-	status string     // right after the event, for events of the feed
-	call   *history.Call
-	after  int64 // it happened no earlier than this
-	before int64 // it happened no later than this
-	prefix bool  // it happened before the run
-	healed bool  // it brings back a lost registration: its type is registered, as in feeds
+	of       versionKey // of integrity events
+	status   string     // right after the event, for events of the feed
+	declared string     // the hash of a registration
+	call     *history.Call
+	after    int64 // it happened no earlier than this
+	before   int64 // it happened no later than this
+	prefix   bool  // it happened before the run
+	healed   bool  // it brings back a lost registration: its type is registered, as in feeds
 }
 
 func (e *event) String() string { return fmt.Sprintf("%s %s (sequence %d)", e.Type, e.ID, e.Sequence) }
@@ -213,7 +214,7 @@ func (x *index) name() {
 				e.of = versionKey{id, e.CompanyReference, e.Source, e.DocumentReference, e.Version}
 				documents[e.DocumentID] = e.of.ofDocument()
 				x.public[e.Subject] = e.of
-				e.status = e.Status
+				e.status, e.declared = e.Status, e.declaration().hash
 				if e.Type == registered && x.registrations[e.of] == nil {
 					x.registrations[e.of] = e
 				}

@@ -59,6 +59,14 @@ func spoilCopies() []spoil {
 			s.pageOf(1).Answer.Events[0].RecordStatus = "another"
 			return true
 		}},
+		{"a page with another hash", check.FeedPage, func(s spoiled) bool {
+			s.pageOf(1).Answer.Events[0].SHA256 = strings.Repeat("0", 64)
+			return true
+		}},
+		{"a page without a hash", check.FeedPage, func(s spoiled) bool {
+			s.pageOf(1).Answer.Events[0].SHA256 = ""
+			return true
+		}},
 		{"a page that says more where nothing follows", check.FeedPage, func(s spoiled) bool {
 			c := s.pageOf(1)
 			c.Answer.Events = []history.FeedEvent{s.End.Feed[s.lastOf(c)]}

@@ -42,6 +42,8 @@ type Header struct {
 	SkewNanoseconds int64 `json:"skewNanoseconds"`
 	// Prefix is the position of each shard before the run: no call of this history made the events up to it.
 	Prefix map[int]int64 `json:"prefix,omitempty"`
+	// Former means that the previous version of the service, too, may have answered and published during the run.
+	Former bool `json:"former,omitempty"`
 	// Lost means that the ledger was lost at the end, so that nobody could look up what became of unknown writes.
 	Lost bool `json:"lost,omitempty"`
 }
@@ -246,6 +248,7 @@ type FeedEvent struct {
 	Type              string `json:"type"`
 	OccurredAt        string `json:"occurredAt"`
 	PublicID          string `json:"publicId"`
+	SHA256            string `json:"sha256"`
 	CompanyReference  string `json:"companyReference"`
 	Source            string `json:"source"`
 	DocumentReference string `json:"documentReference"`

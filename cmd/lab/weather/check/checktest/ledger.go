@@ -240,8 +240,8 @@ func (l *ledger) announce(
 	e := l.put(o, request, kind, d.company, v.publicID, data)
 	f := history.FeedEvent{
 		ID: e.ID, Sequence: e.Sequence, Type: kind, OccurredAt: e.OccurredAt, PublicID: v.publicID,
-		CompanyReference: d.company, Source: d.source,
-		DocumentReference: d.reference, Version: number, RecordStatus: status,
+		SHA256: v.hash, CompanyReference: d.company, Source: d.source, DocumentReference: d.reference, Version: number,
+		RecordStatus: status,
 	}
 	l.feed[o.ID+"/"+d.company] = append(l.feed[o.ID+"/"+d.company], f)
 	l.stream = append(l.stream, f)
