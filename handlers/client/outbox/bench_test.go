@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -9,23 +10,43 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite"
-
 	"integrityledger/domain"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers/client"
+	"integrityledger/handlers/client/outbox/outboxtest"
 	"integrityledger/handlers/wire"
 )
 
 var testTime = time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
 
-// bench is an outbox with its worker, a scripted service, and a clock that only sleeping advances.
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// databases are the addresses of an empty database of each kind.
+func databases() map[string]func(*testing.T) string {
+	return map[string]func(*testing.T) string{
+		"PostgreSQL": func(t *testing.T) string { return pgtest.New(t) },
+		"MariaDB":    func(t *testing.T) string { return outboxtest.NewMariaDB(t).Database("origin") },
+		"SQLite": func(t *testing.T) string {
+			path := filepath.Join(t.TempDir(), "origin.db")
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return "sqlite:" + path
+		},
+	}
+}
+
+// bench is an outbox with its worker, a scripted service, and a clock that only sleeping advances: the worker's, and the
+// skew of the database's.
 type bench struct {
 	t       *testing.T
 	db      *sql.DB
@@ -34,6 +55,7 @@ type bench struct {
 	now     time.Time
 	slept   []time.Duration
 	reports []Report
+	batches []Batch
 	// The service: bodies has the declarations of each document, accepted the registrations by document and version, and
 	// sizes the number of declarations in each batch.
 	requests []string
@@ -42,31 +64,40 @@ type bench struct {
 	sizes    []int
 	mu       sync.Mutex
 	// refuse answers a request instead of the service; nil or false lets the request through. refuseItem overrides the
-	// results of documents.
+	// results of documents. evidence is the answer to requests for evidence.
 	refuse     func(n int, w http.ResponseWriter, r *http.Request) bool
 	refuseItem map[string]string
+	evidence   string
 }
 
-func newBench(t *testing.T) *bench {
+// receipt has the form of complete evidence.
+const receipt = `{"contract":"integrity-evidence-v1","payload":"x","inclusion":{"leafIndex":0}}`
+
+// newBench empties the outbox at an address.
+func newBench(t *testing.T, address string) *bench {
 	t.Helper()
 	b := &bench{
 		t: t, now: testTime, bodies: map[string][]string{}, accepted: map[string]bool{}, refuseItem: map[string]string{},
+		evidence: receipt,
 	}
 	var err error
-	if b.db, err = sql.Open(
-		"sqlite", filepath.Join(t.TempDir(), "origin.db")+"?_txlock=immediate&_pragma=synchronous(OFF)",
-	); err != nil {
+	if b.outbox, err = Open(t.Context(), address); err != nil {
 		t.Fatal(err)
 	}
-	b.db.SetMaxOpenConns(1)
-	t.Cleanup(func() { b.db.Close() })
-	if b.outbox, err = New(t.Context(), b.db); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { b.outbox.Close() })
+	b.db = b.outbox.db
+	b.exec(`DELETE FROM integrity_outbox`)
 	server := httptest.NewServer(http.HandlerFunc(b.serve))
 	t.Cleanup(server.Close)
 	b.worker = b.newWorker(b.client(server.URL))
 	return b
+}
+
+func (b *bench) exec(statement string, args ...any) {
+	b.t.Helper()
+	if _, err := b.db.ExecContext(context.Background(), b.outbox.dialect.bind(statement), args...); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 func (b *bench) client(base string) *client.Client {
@@ -83,13 +114,17 @@ func (b *bench) client(base string) *client.Client {
 
 func (b *bench) newWorker(c *client.Client) *Worker {
 	w := NewWorker(Config{
-		Outbox: b.outbox, Client: c, Now: func() time.Time { return b.now },
+		Outbox: b.outbox, Client: c, Now: func() time.Time { return b.now }, Poll: time.Minute,
 		Report: func(r Report) { b.reports = append(b.reports, r) },
+		Batch:  func(r Batch) { b.batches = append(b.batches, r) },
 	})
-	w.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) {
-		b.slept, b.now = append(b.slept, d), b.now.Add(d)
-	}
+	w.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) { b.pass(d) }
 	return w
+}
+
+// pass lets time pass on both clocks.
+func (b *bench) pass(d time.Duration) {
+	b.slept, b.now, b.outbox.skew = append(b.slept, d), b.now.Add(d), b.outbox.skew+d
 }
 
 func (b *bench) serve(w http.ResponseWriter, r *http.Request) {
@@ -143,13 +178,14 @@ func (b *bench) serve(w http.ResponseWriter, r *http.Request) {
 	case name == "lookup":
 		refused(404, "RECORD_NOT_FOUND")(w)
 	default:
-		_, _ = io.WriteString(w, `{"contract":"integrity-evidence-v1","payload":"x"}`)
+		_, _ = io.WriteString(w, b.evidence)
 	}
 }
 
 func (b *bench) record(document string, version int32) string {
-	return fmt.Sprintf(`{"publicId":%q,"documentReference":%q,"version":%d,"sha256":%q,"replayed":%t,"usage":{"period":"2026-03"}}`,
-		publicID(document), document, version, strings.Repeat("a", 64), b.accepted[key(document, version)])
+	return fmt.Sprintf(`{"publicId":%q,"documentReference":%q,"version":%d,"sha256":%q,"replayed":%t,"verificationUrl":"https://ledger.example/%s","usage":{"period":"2026-03"}}`,
+		publicID(document), document, version, strings.Repeat("a", 64), b.accepted[key(document, version)],
+		publicID(document))
 }
 
 func key(document string, version int32) string { return fmt.Sprintf("%s v%d", document, version) }
@@ -198,7 +234,7 @@ func (b *bench) addOne(d wire.Declaration) error {
 	if err != nil {
 		return err
 	}
-	if err := b.outbox.Add(b.t.Context(), tx, d, b.now); err != nil {
+	if err := b.outbox.Add(b.t.Context(), tx, d); err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()
@@ -213,16 +249,33 @@ func (b *bench) addVersion(document string, version int32) {
 	}
 }
 
-// wantStates compares the states of all items, in the order of documents and versions.
+// wantStates compares the states of all rows, in the order of documents and versions.
 func (b *bench) wantStates(want string) {
 	b.t.Helper()
-	var got string
-	if err := b.db.QueryRowContext(b.t.Context(),
-		`SELECT group_concat(document_reference || ' v' || version || ' ' || state, ', ')
-		FROM (SELECT document_reference, version, state FROM integrity_outbox ORDER BY document_reference, version)`).Scan(&got); err != nil {
+	items, err := b.outbox.query(b.t.Context(), b.db, `SELECT `+columns+` FROM integrity_outbox`)
+	if err != nil {
 		b.t.Fatal(err)
 	}
-	if got != want {
+	slices.SortFunc(items, func(one, other Item) int {
+		return cmp.Or(
+			cmp.Compare(one.Declaration.DocumentReference, other.Declaration.DocumentReference),
+			cmp.Compare(one.Declaration.Version, other.Declaration.Version),
+		)
+	})
+	var states []string
+	for _, i := range items {
+		state := string(i.State)
+		switch {
+		case i.Complete:
+			state = "done"
+		case i.Halted:
+			state = "halted"
+		case i.Sent:
+			state = "sent"
+		}
+		states = append(states, key(i.Declaration.DocumentReference, i.Declaration.Version)+" "+state)
+	}
+	if got := strings.Join(states, ", "); got != want {
 		b.t.Errorf("states: %s\nwant: %s", got, want)
 	}
 }

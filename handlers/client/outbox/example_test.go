@@ -70,7 +70,7 @@ func ExampleWorker() {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO files VALUES (?, ?)`, version.DocumentReference, pdf); err != nil {
 		log.Fatal(err)
 	}
-	if err := box.Add(ctx, tx, declaration, time.Now()); err != nil {
+	if err := box.Add(ctx, tx, declaration); err != nil {
 		log.Fatal(err)
 	}
 	if err := tx.Commit(); err != nil {
@@ -86,10 +86,10 @@ func ExampleWorker() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(item.State, item.Response.VerificationURL)
+	fmt.Println(item.State, item.Record.VerificationURL)
 	// Output:
 	// d-1 finished
-	// done https://ledger.example.org/integrity/aaaaaaaaaaaaaaaaaaaaaaaaaa
+	// registered https://ledger.example.org/integrity/aaaaaaaaaaaaaaaaaaaaaaaaaa
 }
 
 // pretend starts a fake service and makes a key.
@@ -103,7 +103,7 @@ func pretend() (*httptest.Server, string) {
 		}
 		_, sum, declared := strings.Cut(string(body), `"sha256":"`)
 		if !declared {
-			fmt.Fprint(w, `{"contract":"integrity-evidence-v1","payload":"x"}`)
+			fmt.Fprint(w, `{"contract":"integrity-evidence-v1","payload":"x","inclusion":{}}`)
 			return
 		}
 		id := strings.Repeat("a", 26)

@@ -1,44 +1,51 @@
 // Package outbox registers declarations that an origin system has stored in its own database, so that issuing a
-// document never depends on the service. The origin adds a declaration in the transaction that stores the final file,
-// and delivers the file at once. A [Worker] registers the declaration, once, when it can, and stores the answer and the
-// evidence.
+// document never depends on the service. A program in any language inserts a row into the table integrity_outbox in the
+// transaction that stores the final file, and delivers the file at once. A [Worker] registers the row, once, when it
+// can, and stores the answer and the evidence in the row. PostgreSQL, MariaDB and SQLite are supported.
 //
 // # Crash safety
 //
-// A declaration is in the outbox exactly if its file is in the origin's tables, because one transaction commits both.
-// It never changes (a trigger refuses it). The worker marks it as sent before it sends it, so it recognizes an attempt
-// whose outcome was lost in a crash or a broken connection. It then looks up the version and sends the same bytes
-// again. If the first attempt had arrived, the service answers with a replay. No second version is ever created. The
-// answer is stored before evidence is requested, and an item is done when its evidence is stored.
+// A declaration is in the outbox exactly if its file is in the origin's tables, because one transaction commits both. It
+// never changes after it was claimed (a trigger refuses it). The worker marks it as sent before it sends it, so any
+// worker recognizes an attempt whose outcome was lost in a crash or a broken connection. It then looks up the version
+// and sends the same bytes again. If the first attempt had arrived, the service answers with a replay. No second version
+// is ever created. The answer is stored before evidence is requested, and a row is complete when its evidence is stored.
+//
+// # Leases
+//
+// Several workers may run. A worker claims rows with a token and a lease, which ends by the clock of the database. It
+// stores an outcome only while the row still has its token. The rows of a worker that died are claimed by another when
+// their lease has ended.
 //
 // # Order
 //
-// Declarations are sent in batches of up to 500, one request at a time. The versions of a document are registered in
-// the order in which they were added: at most one is ready or in progress, and later versions are queued until its
-// answer is stored. Different documents have no order among them.
+// Declarations are sent in batches of up to 500, one request at a time. The versions of a document are registered one
+// after another, the lowest first: a claim takes the lowest pending version only, and none while another version of the
+// document is claimed. Different documents have no order among them.
 //
-// After an error that waiting may solve (408, 429, any 5xx, no answer), the worker waits, at least for Retry-After.
-// After a 5xx or no answer it then looks up the version before it sends it again. If nothing in a batch was decided,
-// all ready items wait; otherwise only the undecided items do. An error that needs correction (401, 403, 409, 422)
-// stops that item and the later versions of its document, nothing else, and is reported. [Outbox.Retry] resumes the
-// item after the correction, and [Outbox.Abandon] gives it up so that later versions can proceed.
+// After an error that waiting may solve (408, 429, any 5xx, no answer), the worker waits, at least for Retry-After. In
+// an exhausted month it looks again every hour, because a plan may be raised. After a 5xx or no answer it then looks up
+// the version before it sends it again. If nothing in a batch was decided, all rows wait; otherwise only the undecided
+// rows do. An error that needs correction (401, 403, 409, 422) ends the attempts of its row, and of nothing else:
+// VERSION_CONFLICT makes it a conflict, any other error makes it refused. [Outbox.Retry] makes refused rows pending
+// again after the correction. If the service refuses the key itself, the rows stay pending and the worker ends.
 //
-// Evidence is fetched with one request per item while no full batch of declarations is due, so that declarations come
-// first when they pile up against the rate limit. Evidence has its own backoff: a problem with evidence never delays a
-// declaration.
-//
-// The tables use the SQLite dialect. One worker per outbox is enough; a second one would only send replays, which
-// consume nothing.
+// Evidence is fetched while no full batch of declarations is due, so that declarations come first when they pile up
+// against the rate limit. Evidence has its own backoff: a problem with evidence never delays a declaration.
 package outbox
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
-	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"integrityledger/domain"
 	"integrityledger/domain/say"
@@ -46,50 +53,82 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-//go:embed outbox.sql
-var schema string
-
-// State is the state of an item.
+// State is the state of a row.
 type State string
 
-// The states of an item. Sent means that an attempt began and its outcome is not known.
+// The states of a row.
 const (
-	Queued     State = "queued" // behind an earlier version of its document
-	Waiting    State = "waiting"
-	Sent       State = "sent"
-	Registered State = "registered" // the answer is stored, the evidence is not
-	Done       State = "done"
-	Stopped    State = "stopped"   // needs correction
-	Abandoned  State = "abandoned" // by [Outbox.Abandon]
+	Pending    State = "pending"
+	Registered State = "registered" // the answer is stored
+	Conflict   State = "conflict"   // the version is registered with other data
+	Refused    State = "refused"    // needs correction
 )
 
-// Item is a declaration in the outbox.
+// Item is a row of the outbox.
 type Item struct {
 	ID          int64
 	Declaration wire.Declaration
 	State       State
 	Attempts    int                // registrations that began
-	Response    *wire.Registration // nil before Registered
-	Evidence    []byte             // nil before Done
+	Sent        bool               // the outcome of the last attempt is not known
+	Record      *wire.Registration // nil before Registered
+	Evidence    []byte             // as fetched last; nil before
+	Complete    bool               // the evidence is complete
+	Halted      bool               // the evidence needs correction
+	Code        string             // of the last failed attempt
 	Problem     string             // of the last failed attempt
 
-	saved []byte // the bytes to send
-	due   time.Time
+	next *time.Duration // until the next attempt; nil: none
 }
 
-// Outbox is the table integrity_outbox of an origin's database.
-type Outbox struct{ db *sql.DB }
+// DefaultLease is longer than a request and its look-ups take.
+const DefaultLease = 2 * time.Minute
 
-// New creates the table unless it exists.
+// Outbox is the table integrity_outbox of an origin's database.
+type Outbox struct {
+	// Lease is how long a claimed row stays with a worker that does not answer; 0 means DefaultLease.
+	Lease time.Duration
+
+	db      *sql.DB
+	dialect Dialect
+	skew    time.Duration // of the database's clock, in tests
+}
+
+// Open opens the outbox in the database at an address (see [OpenDatabase]). It does not create the table. The caller
+// must close the outbox.
+func Open(ctx context.Context, address string) (*Outbox, error) {
+	db, dialect, err := OpenDatabase(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return &Outbox{db: db, dialect: dialect}, nil
+}
+
+// New returns the outbox of a database that a Go program has opened, and creates the table unless it exists.
 func New(ctx context.Context, db *sql.DB) (*Outbox, error) {
-	o := &Outbox{db}
-	if err := o.transact(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, schema)
-		return err
-	}); err != nil {
+	dialect, err := dialectOf(db)
+	if err != nil {
 		return nil, say.Errorf("outbox: %w", err)
 	}
-	return o, nil
+	o := &Outbox{db: db, dialect: dialect}
+	if err := o.Install(ctx); err != nil {
+		return nil, err
+	}
+	return o, o.hasColumns(ctx)
+}
+
+// Close closes the database.
+func (o *Outbox) Close() error { return o.db.Close() }
+
+// Dialect returns the dialect of the database.
+func (o *Outbox) Dialect() Dialect { return o.dialect }
+
+// Install creates the table unless it exists, with its indexes and triggers.
+func (o *Outbox) Install(ctx context.Context) error {
+	if _, err := o.db.ExecContext(ctx, o.dialect.executable()); err != nil {
+		return say.Errorf("outbox: %w", err)
+	}
+	return nil
 }
 
 // transact runs do in a transaction, which it commits unless do fails.
@@ -107,20 +146,15 @@ func (o *Outbox) transact(ctx context.Context, do func(*sql.Tx) error) error {
 
 // Add adds a declaration in the transaction that stores the final file. It fails for a version that was added before,
 // and for a declaration that the service would refuse because of its form.
-func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now time.Time) error {
-	text, err := json.Marshal(d)
-	if err == nil {
-		err = check(text)
-	}
-	if err != nil {
+func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration) error {
+	if err := check(d); err != nil {
 		return say.Errorf("outbox: %w", err)
 	}
-	_, err = tx.ExecContext(ctx,
-		`INSERT INTO integrity_outbox (company_reference, source, document_reference, version, declaration, due_at, state)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, CASE WHEN EXISTS (
-			SELECT 1 FROM integrity_outbox WHERE response IS NULL AND state IN ('waiting', 'sent', 'stopped')
-				AND company_reference = ?1 AND source = ?2 AND document_reference = ?3) THEN 'queued' ELSE 'waiting' END)`,
-		d.CompanyReference, d.Source, d.DocumentReference, d.Version, string(text), now.UnixMilli())
+	_, err := tx.ExecContext(ctx, o.dialect.bind(
+		`INSERT INTO integrity_outbox (company_reference, source, document_reference, version, previous_version, sha256,
+			size_bytes, mime_type, generated_at, reservation_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+	), d.CompanyReference, d.Source, d.DocumentReference, d.Version, d.PreviousVersion, d.SHA256, d.SizeBytes, d.MimeType,
+		d.GeneratedAt, text(d.ReservationID))
 	if err != nil {
 		return say.Errorf("outbox: add version %d of %s: %w", d.Version, d.DocumentReference, err)
 	}
@@ -128,7 +162,11 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now ti
 }
 
 // check validates a declaration as the service does.
-func check(declaration []byte) error {
+func check(d wire.Declaration) error {
+	declaration, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
 	value, err := strictjson.Parse(declaration, 2)
 	if err != nil {
 		return err
@@ -141,109 +179,40 @@ func check(declaration []byte) error {
 	return nil
 }
 
-const columns = `id, declaration, state, attempts, response, evidence, problem, due_at`
+const columns = `id, company_reference, source, document_reference, version, previous_version, sha256, size_bytes, mime_type,
+	generated_at, reservation_id, state, attempts, sent_at IS NOT NULL, record, evidence, evidence_at IS NOT NULL,
+	next_attempt_at IS NULL, error_code, error_detail`
 
 func scan(r interface{ Scan(...any) error }) (Item, error) {
 	var i Item
-	var declaration string
-	var response, evidence, problem sql.NullString
-	var due int64
-	if err := r.Scan(&i.ID, &declaration, &i.State, &i.Attempts, &response, &evidence, &problem, &due); err != nil {
+	d := &i.Declaration
+	var reservation, record, evidence, code, problem sql.NullString
+	var last bool
+	if err := r.Scan(
+		&i.ID, &d.CompanyReference, &d.Source, &d.DocumentReference, &d.Version, &d.PreviousVersion, &d.SHA256, &d.SizeBytes,
+		&d.MimeType, &d.GeneratedAt, &reservation, &i.State, &i.Attempts, &i.Sent, &record, &evidence, &i.Complete, &last,
+		&code, &problem,
+	); err != nil {
 		return i, err
 	}
-	i.saved, i.Problem, i.due = []byte(declaration), problem.String, time.UnixMilli(due)
+	d.ReservationID, i.Code, i.Problem = reservation.String, code.String, problem.String
+	i.Halted = i.State == Registered && !i.Complete && last
 	if evidence.Valid {
 		i.Evidence = []byte(evidence.String)
 	}
-	if err := json.Unmarshal(i.saved, &i.Declaration); err != nil {
-		return i, say.Errorf("item %d: declaration: %w", i.ID, err)
-	}
-	if response.Valid {
-		if err := json.Unmarshal([]byte(response.String), &i.Response); err != nil {
-			return i, say.Errorf("item %d: response: %w", i.ID, err)
+	if record.Valid {
+		if err := json.Unmarshal([]byte(record.String), &i.Record); err != nil {
+			return i, say.Errorf("row %d: record: %w", i.ID, err)
 		}
 	}
 	return i, nil
 }
 
-// Find returns the item of a version, or sql.ErrNoRows.
-func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error) {
-	i, err := scan(o.db.QueryRowContext(ctx, `SELECT `+columns+` FROM integrity_outbox
-		WHERE company_reference = ? AND source = ? AND document_reference = ? AND version = ?`,
-		v.CompanyReference, v.Source, v.DocumentReference, v.Version))
-	if err != nil {
-		return i, say.Errorf("outbox: %w", err)
-	}
-	return i, nil
-}
-
-// Counts returns the number of items in each state.
-func (o *Outbox) Counts(ctx context.Context) (map[State]int, error) {
-	rows, err := o.db.QueryContext(ctx, `SELECT state, count(*) FROM integrity_outbox GROUP BY state`)
-	if err != nil {
-		return nil, say.Errorf("outbox: %w", err)
-	}
-	defer rows.Close()
-	counts := map[State]int{}
-	for rows.Next() {
-		var state State
-		var n int
-		if err := rows.Scan(&state, &n); err != nil {
-			return nil, say.Errorf("outbox: %w", err)
-		}
-		counts[state] = n
-	}
-	return counts, rows.Err()
-}
-
-// Retry makes all waiting and stopped items due at once, after their problem was corrected, and returns the number of
-// stopped items. An item whose outcome is unknown is looked up first, as always. A running worker that waits after a
-// failure keeps waiting; a worker started afterwards does not.
-func (o *Outbox) Retry(ctx context.Context) (int64, error) {
-	var n int64
-	for _, statement := range []string{
-		`UPDATE integrity_outbox SET due_at = 0 WHERE state IN ('waiting', 'sent', 'registered')`,
-		`UPDATE integrity_outbox SET due_at = 0, state = CASE WHEN response IS NULL THEN 'sent' ELSE 'registered' END WHERE state = 'stopped'`,
-	} {
-		result, err := o.db.ExecContext(ctx, statement)
-		if err != nil {
-			return 0, say.Errorf("outbox: retry: %w", err)
-		}
-		if n, err = result.RowsAffected(); err != nil {
-			return 0, say.Errorf("outbox: retry: %w", err)
-		}
-	}
-	return n, nil
-}
-
-// Abandon gives up the stopped item of a version, so that later versions of its document can proceed. It fails if the
-// item has not stopped or is already registered.
-func (o *Outbox) Abandon(ctx context.Context, v wire.VersionReference) error {
-	result, err := o.db.ExecContext(ctx,
-		`UPDATE integrity_outbox SET state = 'abandoned' WHERE state = 'stopped' AND response IS NULL
-		AND company_reference = ? AND source = ? AND document_reference = ? AND version = ?`, v.CompanyReference, v.Source,
-		v.DocumentReference, v.Version)
-	if err == nil {
-		var n int64
-		if n, err = result.RowsAffected(); err == nil && n != 1 {
-			err = say.New("only an item that stopped before it was registered can be abandoned")
-		}
-	}
-	if err != nil {
-		return say.Errorf("outbox: abandon version %d of %s: %w", v.Version, v.DocumentReference, err)
-	}
-	return nil
-}
-
-// Conditions for the items of each lane. Each has an index.
-const (
-	toSend   = `state IN ('waiting', 'sent')`
-	toExport = `state = 'registered'`
-)
-
-// next returns up to limit items in the order in which they are due, now or later.
-func (o *Outbox) next(ctx context.Context, where string, limit int) (items []Item, err error) {
-	rows, err := o.db.QueryContext(ctx, `SELECT `+columns+` FROM integrity_outbox WHERE `+where+` ORDER BY due_at, id LIMIT ?`, limit) //nolint:gosec // both are constants of this package
+// query reads rows.
+func (o *Outbox) query(ctx context.Context, db interface {
+	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
+}, statement string, args ...any) (items []Item, err error) {
+	rows, err := db.QueryContext(ctx, o.dialect.bind(statement), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -258,42 +227,343 @@ func (o *Outbox) next(ctx context.Context, where string, limit int) (items []Ite
 	return items, rows.Err()
 }
 
-// save stores the state of items in one transaction. It does not overwrite progress that another worker has stored.
-func (o *Outbox) save(ctx context.Context, items ...Item) error {
-	err := o.transact(ctx, func(tx *sql.Tx) error {
-		statement, err := tx.PrepareContext(ctx, `UPDATE integrity_outbox SET
-			state = CASE WHEN state IN ('done', 'abandoned') OR response IS NOT NULL AND ?1 IN ('waiting', 'sent') THEN state ELSE ?1 END,
-			attempts = ?2, due_at = ?3, response = coalesce(response, ?4), evidence = coalesce(evidence, ?5), problem = ?6 WHERE id = ?7`)
-		if err != nil {
-			return err
+// Find returns the row of a version, or sql.ErrNoRows.
+func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error) {
+	items, err := o.query(ctx, o.db, `SELECT `+columns+` FROM integrity_outbox
+		WHERE company_reference = ? AND source = ? AND document_reference = ? AND version = ?`,
+		v.CompanyReference, v.Source, v.DocumentReference, v.Version)
+	if err == nil && len(items) == 0 {
+		err = sql.ErrNoRows
+	}
+	if err != nil {
+		return Item{}, say.Errorf("outbox: %w", err)
+	}
+	return items[0], nil
+}
+
+// First returns the first pending rows in the order in which they were added.
+func (o *Outbox) First(ctx context.Context, limit int) ([]Item, error) {
+	items, err := o.query(
+		ctx, o.db, `SELECT `+columns+` FROM integrity_outbox WHERE state = 'pending' ORDER BY id LIMIT `+strconv.Itoa(limit),
+	)
+	if err != nil {
+		return nil, say.Errorf("outbox: %w", err)
+	}
+	return items, nil
+}
+
+// Counts is the number of rows in each state.
+type Counts struct {
+	Pending    int64 `json:"pending"`
+	Registered int64 `json:"registered"`
+	Conflict   int64 `json:"conflict"`
+	Refused    int64 `json:"refused"`
+	Evidence   int64 `json:"evidence"` // registered, with complete evidence
+}
+
+// Counts counts all rows.
+func (o *Outbox) Counts(ctx context.Context) (c Counts, err error) {
+	rows, err := o.db.QueryContext(ctx, `SELECT state, count(*), count(evidence_at) FROM integrity_outbox GROUP BY state`)
+	if err != nil {
+		return c, say.Errorf("outbox: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var state State
+		var n, complete int64
+		if err := rows.Scan(&state, &n, &complete); err != nil {
+			return c, say.Errorf("outbox: %w", err)
 		}
-		defer statement.Close()
-		for _, i := range items {
-			var response []byte
-			if i.Response != nil {
-				if response, err = json.Marshal(i.Response); err != nil {
-					return err
-				}
+		*map[State]*int64{
+			Pending: &c.Pending, Registered: &c.Registered, Conflict: &c.Conflict, Refused: &c.Refused,
+		}[state] = n
+		c.Evidence += complete
+	}
+	return c, rows.Err()
+}
+
+// Retry makes refused rows pending again and all attempts due at once, after their problem was corrected. It returns
+// the number of refused rows. A running worker that waits after a failure keeps waiting.
+func (o *Outbox) Retry(ctx context.Context) (n int64, err error) {
+	err = o.transact(ctx, func(tx *sql.Tx) error {
+		for _, statement := range []string{
+			`UPDATE integrity_outbox SET next_attempt_at = ` + o.at(0) + ` WHERE state = 'pending' OR state = 'registered' AND evidence_at IS NULL`,
+			`UPDATE integrity_outbox SET next_attempt_at = ` + o.at(0) + `, state = 'pending' WHERE state = 'refused'`,
+		} {
+			result, err := tx.ExecContext(ctx, statement)
+			if err == nil {
+				n, err = result.RowsAffected()
 			}
-			result, err := statement.ExecContext(
-				ctx, i.State, i.Attempts, i.due.UnixMilli(), text(response), text(i.Evidence), text([]byte(i.Problem)), i.ID,
-			)
 			if err != nil {
 				return err
-			}
-			if n, err := result.RowsAffected(); err != nil || n != 1 {
-				return errors.Join(
-					err, say.Errorf("version %d of %s is gone", i.Declaration.Version, i.Declaration.DocumentReference),
-				)
 			}
 		}
 		return nil
 	})
+	if err != nil {
+		return 0, say.Errorf("outbox: retry: %w", err)
+	}
+	return n, nil
+}
+
+// Release ends all leases. Call it only if no worker of this outbox runs, for example at the start of a program that
+// holds a lock on the database.
+func (o *Outbox) Release(ctx context.Context) error {
+	_, err := o.db.ExecContext(
+		ctx, `UPDATE integrity_outbox SET lease_token = NULL, lease_until = NULL WHERE lease_token IS NOT NULL`,
+	)
 	if err != nil {
 		return say.Errorf("outbox: %w", err)
 	}
 	return nil
 }
 
+// release ends the lease of a claim.
+func (o *Outbox) release(ctx context.Context, token string) error {
+	_, err := o.db.ExecContext(ctx, o.dialect.bind(
+		`UPDATE integrity_outbox SET lease_token = NULL, lease_until = NULL WHERE lease_token = ?`,
+	), token)
+	return err
+}
+
+// at is the expression of the time after d, by the clock of the database.
+func (o *Outbox) at(d time.Duration) string { return o.dialect.at((o.skew + d).Milliseconds()) }
+
+func (o *Outbox) leaseEnd() string {
+	if o.Lease > 0 {
+		return o.at(o.Lease)
+	}
+	return o.at(DefaultLease)
+}
+
+// Conditions for the rows of each lane. Each has an index.
+const (
+	toSend   = `state = 'pending' AND evidence_at IS NULL`
+	toExport = `state = 'registered' AND evidence_at IS NULL AND next_attempt_at IS NOT NULL`
+)
+
+const sameDocument = `p.company_reference = o.company_reference AND p.source = o.source
+	AND p.document_reference = o.document_reference`
+
+// claim takes up to limit due rows of a lane under a new token, in the order in which they were added. No claim reads
+// while another writes: it could take a version of a document of which the other takes another one.
+func (o *Outbox) claim(ctx context.Context, lane string, limit int) (items []Item, token string, err error) {
+	now := o.at(0)
+	statement := `SELECT ` + columns + ` FROM integrity_outbox o WHERE ` + lane + `
+		AND (next_attempt_at IS NULL OR next_attempt_at <= ` + now + `) AND (lease_until IS NULL OR lease_until <= ` + now + `)`
+	if lane == toSend {
+		statement += ` AND version = (SELECT min(p.version) FROM integrity_outbox p WHERE p.state = 'pending' AND ` + sameDocument + `)
+			AND NOT EXISTS (SELECT 1 FROM integrity_outbox p WHERE p.state = 'pending' AND p.lease_until > ` + now + ` AND ` + sameDocument + `)`
+	}
+	statement += ` ORDER BY id LIMIT ` + strconv.Itoa(limit) + o.dialect.skip
+	conn, err := o.db.Conn(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	defer conn.Close()
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
+	if o.dialect.lock != "" {
+		var got sql.NullString
+		if err := tx.QueryRowContext(ctx, o.dialect.lock).Scan(&got); err != nil {
+			return nil, "", err
+		}
+		if o.dialect.unlock != "" {
+			if got.String != "1" {
+				return nil, "", say.New("another worker holds the lock of the outbox for a minute")
+			}
+			defer func() {
+				if _, wrong := conn.ExecContext(context.WithoutCancel(ctx), o.dialect.unlock); wrong != nil && err == nil {
+					err = wrong
+				}
+			}()
+		}
+	}
+	if items, err = o.query(ctx, tx, statement); err != nil || len(items) == 0 {
+		return nil, "", err
+	}
+	token = rand.Text()
+	if _, err := tx.ExecContext(ctx, o.dialect.bind(
+		`UPDATE integrity_outbox SET lease_token = ?, lease_until = `+o.leaseEnd()+` WHERE id IN (`+ids(items)+`)`,
+	), token); err != nil {
+		return nil, "", err
+	}
+	return items, token, tx.Commit()
+}
+
+func ids(items []Item) string {
+	list := make([]string, len(items))
+	for k, i := range items {
+		list[k] = strconv.FormatInt(i.ID, 10)
+	}
+	return strings.Join(list, ",")
+}
+
+// due returns the wait until a row of a lane may be due, 0 or more; -1 means that the lane has no rows.
+func (o *Outbox) due(ctx context.Context, lane string) (time.Duration, error) {
+	// The end of a lease is later than the time at which the row became due.
+	first := `min(CASE WHEN lease_until > ` + o.at(0) + ` THEN lease_until ELSE coalesce(next_attempt_at, ` + o.at(0) + `) END)`
+	var ms sql.NullInt64
+	if err := o.db.QueryRowContext(
+		ctx, `SELECT `+fmt.Sprintf(o.dialect.wait, first, o.at(0))+` FROM integrity_outbox WHERE `+lane,
+	).Scan(&ms); err != nil {
+		return 0, err
+	}
+	if !ms.Valid {
+		return -1, nil
+	}
+	return max(0, time.Duration(ms.Int64)*time.Millisecond), nil
+}
+
+// markSent notes that an attempt begins, and renews the lease. It returns the rows that still have the token.
+func (o *Outbox) markSent(ctx context.Context, token string, items []Item) ([]Item, error) {
+	result, err := o.db.ExecContext(ctx, o.dialect.bind(
+		`UPDATE integrity_outbox SET sent_at = `+o.at(0)+`, attempts = attempts + 1, lease_until = `+o.leaseEnd()+`
+		WHERE lease_token = ? AND id IN (`+ids(items)+`)`,
+	), token)
+	if err != nil {
+		return nil, err
+	}
+	if n, err := result.RowsAffected(); err != nil || n == int64(len(items)) {
+		return items, err
+	}
+	return o.query(ctx, o.db,
+		`SELECT `+columns+` FROM integrity_outbox WHERE lease_token = ? AND id IN (`+ids(items)+`) ORDER BY id`, token)
+}
+
+// save stores the outcomes of rows in one transaction and ends their lease. It leaves rows alone that have another token:
+// their lease has ended, and another worker has claimed them. It reports which rows it has stored.
+func (o *Outbox) save(ctx context.Context, token string, items []Item) (stored []bool, err error) {
+	stored = make([]bool, len(items))
+	err = o.transact(ctx, func(tx *sql.Tx) error {
+		for k, i := range items {
+			next := "NULL"
+			if i.next != nil {
+				next = o.at(i.next.Round(time.Second / 4))
+			}
+			assignments := `state = ?, next_attempt_at = ` + next + `, lease_token = NULL, lease_until = NULL, error_code = ?, error_detail = ?`
+			args := []any{string(i.State), text(i.Code), text(i.Problem)}
+			if !i.Sent {
+				assignments += `, sent_at = NULL`
+			}
+			if i.Record != nil {
+				record, err := json.Marshal(i.Record)
+				if err != nil {
+					return err
+				}
+				assignments += `, public_id = ?, verification_url = ?, record = ?, registered_at = coalesce(registered_at, ` + o.at(0) + `)`
+				args = append(args, i.Record.PublicID, i.Record.VerificationURL, string(record))
+			}
+			if i.Evidence != nil {
+				assignments += `, evidence = ?`
+				args = append(args, string(i.Evidence))
+			}
+			if i.Complete {
+				assignments += `, evidence_at = ` + o.at(0)
+			}
+			result, err := tx.ExecContext(
+				ctx, o.dialect.bind(`UPDATE integrity_outbox SET `+assignments+` WHERE id = ? AND lease_token = ?`),
+				append(args, i.ID, token)...,
+			)
+			if err != nil {
+				return err
+			}
+			n, err := result.RowsAffected()
+			if err != nil {
+				return err
+			}
+			stored[k] = n == 1
+		}
+		return nil
+	})
+	return stored, err
+}
+
 // text is the text of a column; an empty text is NULL.
-func text(t []byte) sql.NullString { return sql.NullString{String: string(t), Valid: len(t) > 0} }
+func text(t string) sql.NullString { return sql.NullString{String: t, Valid: t != ""} }
+
+// Listen calls wake for every transaction that adds rows, on PostgreSQL. It returns when ctx ends or the connection is
+// lost. Other databases do not tell, so it returns nil at once.
+func (o *Outbox) Listen(ctx context.Context, wake func()) error {
+	if o.dialect.Name != PostgreSQL().Name {
+		return nil
+	}
+	conn, err := o.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.Raw(func(driver any) error {
+		c := driver.(*stdlib.Conn).Conn()
+		if _, err := c.Exec(ctx, "LISTEN integrity_outbox"); err != nil {
+			return err
+		}
+		wake() // rows may have come before
+		for {
+			if _, err := c.WaitForNotification(ctx); err != nil {
+				return errors.Join(err, c.Close(context.WithoutCancel(ctx))) // the pool must not use a connection that listens
+			}
+			wake()
+		}
+	})
+}
+
+// hasColumns reports whether the table has all columns.
+func (o *Outbox) hasColumns(ctx context.Context) error {
+	rows, err := o.db.QueryContext(ctx, `SELECT `+columns+`, lease_token, lease_until, public_id, verification_url, registered_at
+		FROM integrity_outbox WHERE 1 = 0`)
+	if err == nil {
+		err = errors.Join(rows.Err(), rows.Close())
+	}
+	if err != nil {
+		return say.Errorf("integrity_outbox is missing, or it is the table of another program or release: %w", err)
+	}
+	return nil
+}
+
+// Check tries, in a transaction that it rolls back, what the worker relies on: the columns and their defaults, texts that
+// compare byte by byte, one row for each version, and declarations that do not change after they were sent.
+func (o *Outbox) Check(ctx context.Context) error {
+	if err := o.hasColumns(ctx); err != nil {
+		return err
+	}
+	tx, err := o.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	const add = `INSERT INTO integrity_outbox (company_reference, source, document_reference, version, sha256, size_bytes)
+		VALUES ('integrity.check', 'integrity.check', '%s', 1, '%s', 0)`
+	name, sum := rand.Text(), strings.Repeat("0", 64)
+	const of = ` WHERE company_reference = 'integrity.check' AND source = 'integrity.check'`
+	for _, step := range []struct {
+		statement string
+		works     bool
+		wrong     error
+	}{
+		{fmt.Sprintf(add, name, sum), true, say.New("a row with only the required columns cannot be added")},
+		{fmt.Sprintf(add, strings.ToLower(name), sum), true, say.New("the texts must compare byte by byte: a and A are two references")},
+		{fmt.Sprintf(add, name, sum), false, say.New("a unique index of company_reference, source, document_reference and version is missing")},
+		{`UPDATE integrity_outbox SET attempts = 1` + of, true, say.New("the columns of the worker cannot be written")},
+		{`UPDATE integrity_outbox SET sha256 = '` + strings.Repeat("1", 64) + `'` + of, false,
+			say.New("the trigger integrity_outbox_immutable is missing: a declaration that was sent can be changed")},
+	} {
+		if _, err := tx.ExecContext(ctx, "SAVEPOINT integrity_check"); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, step.statement)
+		if err == nil != step.works {
+			if err != nil {
+				return say.Errorf("%w: %w", step.wrong, err)
+			}
+			return step.wrong
+		}
+		if _, err := tx.ExecContext(ctx, map[bool]string{true: "RELEASE", false: "ROLLBACK TO"}[step.works]+" SAVEPOINT integrity_check"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

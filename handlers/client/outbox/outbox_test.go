@@ -2,90 +2,183 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/wait"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/client/internal/clienttest"
+	"integrityledger/handlers/wire"
 )
 
-func TestWorker(t *testing.T) {
-	b := newBench(t)
+// TestOutbox runs every case on every database.
+func TestOutbox(t *testing.T) {
+	t.Parallel()
+	for name, database := range databases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := database(t)
+			o, err := Open(t.Context(), address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer o.Close()
+			if err := o.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "missing") {
+				t.Errorf("a database without the table: %v", err)
+			}
+			for range 2 { // installing again changes nothing
+				if err := o.Install(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if o.Dialect().Name != name {
+				t.Errorf("the dialect is %s", o.Dialect().Name)
+			}
+			for _, c := range []struct {
+				name string
+				run  func(*testing.T, string)
+			}{
+				{"happy", testHappy}, {"insert", testInsert}, {"correction", testCorrection}, {"invalid", testInvalid},
+				{"order", testOrder}, {"batches", testBatches}, {"rows wait", testRowsWait}, {"exhausted month", testExhaustedMonth},
+				{"limited look-ups", testLimitedLookUps}, {"evidence", testEvidence}, {"too much", testTooMuch},
+				{"outcomes", testOutcomes}, {"waits", testWaits}, {"ambiguous", testAmbiguous}, {"interrupted", testInterrupted},
+				{"key", testKey}, {"other answers", testOtherAnswers}, {"untrusted", testUntrusted}, {"wake", testWake},
+				{"two claims", testTwoClaims}, {"two workers", testTwoWorkers}, {"fencing", testFencing},
+				{"immutable", testImmutable}, {"check", testCheck},
+			} {
+				t.Run(c.name, func(t *testing.T) { c.run(t, address) })
+			}
+		})
+	}
+}
+
+func testHappy(t *testing.T, address string) {
+	b := newBench(t, address)
 	b.add("d-1", "d-2")
 	b.run()
 	b.want(
 		"batch evidence evidence", "sending sending answered answered stored stored exported exported finished finished",
 	)
-	if i := b.item("d-2"); i.State != Done || i.Attempts != 1 || i.Response.PublicID != publicID("d-2") ||
-		string(i.Evidence) != `{"contract":"integrity-evidence-v1","payload":"x"}` || i.Problem != "" {
+	if i := b.item("d-2"); i.State != Registered || !i.Complete || i.Attempts != 1 || i.Sent ||
+		i.Record.PublicID != publicID("d-2") || string(i.Evidence) != receipt || i.Problem != "" {
 		t.Errorf("%+v", i)
 	}
-	if counts, err := b.outbox.Counts(t.Context()); err != nil || len(counts) != 1 || counts[Done] != 2 {
+	if counts, err := b.outbox.Counts(t.Context()); err != nil || counts != (Counts{Registered: 2, Evidence: 2}) {
 		t.Errorf("%v, %v", counts, err)
+	}
+	var id, link string
+	if err := b.db.QueryRowContext(t.Context(),
+		`SELECT public_id, verification_url FROM integrity_outbox WHERE document_reference = 'd-1' AND registered_at IS NOT NULL
+			AND evidence_at IS NOT NULL AND lease_token IS NULL`,
+	).Scan(&id, &link); err != nil || id != publicID("d-1") || link != "https://ledger.example/"+id {
+		t.Errorf("%q, %q, %v", id, link, err)
+	}
+	if len(b.batches) != 2 || b.batches[0].Done != 2 || b.batches[0].Evidence || b.batches[1].Done != 2 {
+		t.Errorf("%+v", b.batches)
 	}
 }
 
-// An item that needs correction stops with the later versions of its document, and nothing else. Retry resumes it.
-func TestCorrection(t *testing.T) {
+// A row needs the members of its version, and the hash and size of its file. A transaction that does not commit leaves
+// nothing to register.
+func testInsert(t *testing.T, address string) {
+	b := newBench(t, address)
+	const row = `INSERT INTO integrity_outbox (company_reference, source, document_reference, version, sha256, size_bytes)
+		VALUES ('c', 's', ?, 1, ?, 1)`
+	sum := strings.Repeat("a", 64)
+	b.exec(row, "d-1", sum)
+	tx, err := b.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), b.outbox.dialect.bind(row), "d-2", sum); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	b.wantStates("d-1 v1 done")
+	if d := b.item("d-1").Declaration; d.MimeType != "application/octet-stream" || len(d.GeneratedAt) < 20 {
+		t.Errorf("%+v", d)
+	}
+	// A and a are two documents, and a version is added once. Values that the service would refuse cannot be added.
+	b.exec(row, "A", sum)
+	b.exec(row, "a", sum)
+	for _, args := range [][]any{{"A", sum}, {"a b", sum}, {"", sum}, {"x\n", sum}, {strings.Repeat("x", 129), sum}, {"d-3", "x"}} {
+		if _, err := b.db.ExecContext(t.Context(), b.outbox.dialect.bind(row), args...); err == nil {
+			t.Errorf("%q was added", args)
+		}
+	}
+	wrong := map[string]func(*wire.Declaration){
+		"companyReference": func(d *wire.Declaration) { d.CompanyReference = "" },
+		"version":          func(d *wire.Declaration) { d.Version = 0 },
+		"mimeType":         func(d *wire.Declaration) { d.MimeType = "application/pdf; x=y" },
+		"add version 1":    func(d *wire.Declaration) { d.DocumentReference = "d-1" },
+	}
+	for name, change := range wrong {
+		d := declared("d-2")
+		change(&d)
+		if err := b.addOne(d); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A row that needs correction blocks no other one, not even a later version of its document. Retry resumes it.
+func testCorrection(t *testing.T, address string) {
 	for status, code := range map[int]string{
 		401: "INVALID_KEY", 403: "COMPANY_NOT_AUTHORIZED", 409: "VERSION_CONFLICT", 422: "INVALID_DATA",
 	} {
-		b := newBench(t)
+		b := newBench(t, address)
 		b.refuseItem["d-1"] = refusedItem(status, code, false)
 		b.add("d-1", "d-2")
-		b.addVersion("d-1", 2)
-		b.addVersion("d-2", 2)
 		b.run()
-		b.want(
-			"batch evidence batch evidence",
-			"sending sending answered halted stored exported finished sending answered stored exported finished",
-		)
-		if i := b.item("d-1"); i.State != Stopped || !strings.Contains(i.Problem, code) || len(b.slept) != 0 {
-			t.Errorf("%d: %+v, slept %v", status, i, b.slept)
+		b.want("batch evidence", "sending sending answered halted stored exported finished")
+		state, n := Refused, int64(1)
+		if status == 409 {
+			state, n = Conflict, 0
 		}
-		b.wantStates("d-1 v1 stopped, d-1 v2 queued, d-2 v1 done, d-2 v2 done")
-		if n, err := b.outbox.Retry(t.Context()); err != nil || n != 1 {
-			t.Fatal(n, err)
+		if i := b.item("d-1"); i.State != state || i.Code != code || !strings.Contains(i.Problem, code) || i.Attempts != 1 {
+			t.Errorf("%d: %+v", status, i)
 		}
 		delete(b.refuseItem, "d-1")
+		b.addVersion("d-1", 2)
 		b.run2()
-		b.wantStates("d-1 v1 done, d-1 v2 done, d-2 v1 done, d-2 v2 done")
-		if bodies := b.bodies["d-1"]; len(bodies) != 3 || bodies[0] != bodies[1] ||
-			!strings.Contains(bodies[2], `"version":2`) {
-			t.Errorf("%d, mended: declared %q", status, bodies)
+		b.wantStates("d-1 v1 " + string(state) + ", d-1 v2 done, d-2 v1 done")
+		if got, err := b.outbox.Retry(t.Context()); err != nil || got != n {
+			t.Fatal(got, err)
+		}
+		if b.run2(); n == 1 {
+			b.wantStates("d-1 v1 done, d-1 v2 done, d-2 v1 done")
 		}
 	}
 }
 
-// Abandon gives up an item that cannot be corrected, so that later versions can proceed.
-func TestAbandon(t *testing.T) {
-	b := newBench(t)
-	b.refuseItem["d-1"] = refusedItem(409, "VERSION_CONFLICT", false)
-	b.add("d-1")
-	if err := b.outbox.Abandon(t.Context(), declared("d-1").VersionReference()); err == nil {
-		t.Error("what has not stopped was abandoned")
-	}
+// A row that a program has added with a member that the service refuses spoils no batch.
+func testInvalid(t *testing.T, address string) {
+	b := newBench(t, address)
+	b.add("d-1", "d-2")
+	b.exec(`UPDATE integrity_outbox SET generated_at = 'yesterday' WHERE document_reference = 'd-1'`)
 	b.run()
-	b.addVersion("d-1", 2)
-	b.addVersion("d-1", 3)
-	delete(b.refuseItem, "d-1")
-	b.run2()
-	b.wantStates("d-1 v1 stopped, d-1 v2 queued, d-1 v3 queued")
-	if err := b.outbox.Abandon(t.Context(), declared("d-1").VersionReference()); err != nil {
-		t.Fatal(err)
+	b.want("batch evidence", "halted sending answered stored exported finished")
+	if i := b.item("d-1"); i.State != Refused || i.Code != "INVALID_DATA" || !strings.Contains(i.Problem, "generatedAt") ||
+		i.Attempts != 0 {
+		t.Errorf("%+v", i)
 	}
+	b.exec(`UPDATE integrity_outbox SET generated_at = '2026-03-01T09:29:00Z', state = 'pending' WHERE document_reference = 'd-1'`)
 	b.run2()
-	b.wantStates("d-1 v1 abandoned, d-1 v2 done, d-1 v3 done")
-	if n, err := b.outbox.Retry(t.Context()); err != nil || n != 0 {
-		t.Errorf("%d were taken up again, %v", n, err)
-	}
+	b.wantStates("d-1 v1 done, d-2 v1 done")
 }
 
-// The versions of a document are registered one after another in the order in which they were added, independently of
-// other documents.
-func TestOrder(t *testing.T) {
-	b := newBench(t)
+// The versions of a document are registered one after another, the lowest first, independently of other documents.
+func testOrder(t *testing.T, address string) {
+	b := newBench(t, address)
 	for _, version := range []int32{2, 1, 3} {
 		b.addVersion("d-1", version)
 	}
@@ -95,27 +188,21 @@ func TestOrder(t *testing.T) {
 	for _, body := range b.bodies["d-1"] {
 		versions = append(versions, body[strings.Index(body, `"version"`):][10:11])
 	}
-	if got := strings.Join(versions, ""); got != "213" || !slices.Equal(b.sizes, []int{3, 1, 1}) {
+	if got := strings.Join(versions, ""); got != "123" || !slices.Equal(b.sizes, []int{3, 1, 1}) {
 		t.Errorf("registered in the order %s, in batches of %v", got, b.sizes)
-	}
-	// The tables themselves refuse two versions at the same time.
-	if _, err := b.db.ExecContext(
-		t.Context(), `UPDATE integrity_outbox SET state = 'waiting', response = NULL WHERE document_reference = 'd-1'`,
-	); err == nil || !strings.Contains(err.Error(), "UNIQUE") {
-		t.Errorf("two versions of a document to be sent: %v", err)
 	}
 }
 
-// Batches have at most 500 declarations. A single declaration for which a whole batch is refused is found and stopped.
-func TestBatches(t *testing.T) {
-	b := newBench(t)
+// Batches have at most 500 declarations. A single declaration for which a whole batch is refused is found and refused.
+func testBatches(t *testing.T, address string) {
+	b := newBench(t, address)
 	tx, err := b.db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const spoilt = "d-701"
 	for n := range 1100 {
-		if err := b.outbox.Add(t.Context(), tx, declared(fmt.Sprintf("d-%d", n)), b.now); err != nil {
+		if err := b.outbox.Add(t.Context(), tx, declared(fmt.Sprintf("d-%d", n))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -124,10 +211,7 @@ func TestBatches(t *testing.T) {
 	}
 	asked := 0
 	b.refuse = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, "/batch") {
-			return false
-		}
-		if bodies := b.bodies[spoilt]; len(bodies) > asked {
+		if bodies := b.bodies[spoilt]; strings.HasSuffix(r.URL.Path, "/batch") && len(bodies) > asked {
 			asked = len(bodies)
 			refused(422, "INVALID_DATA")(w)
 			return true
@@ -135,10 +219,10 @@ func TestBatches(t *testing.T) {
 		return false
 	}
 	b.run()
-	if b.sizes[0] != 500 || b.sizes[1] != 500 || slices.Max(b.sizes) != 500 || b.item(spoilt).State != Stopped {
+	if b.sizes[0] != 500 || b.sizes[1] != 500 || slices.Max(b.sizes) != 500 || b.item(spoilt).State != Refused {
 		t.Errorf("batches of %v", b.sizes)
 	}
-	if counts, err := b.outbox.Counts(t.Context()); err != nil || counts[Done] != 1099 || counts[Stopped] != 1 {
+	if counts, err := b.outbox.Counts(t.Context()); err != nil || counts != (Counts{Registered: 1099, Evidence: 1099, Refused: 1}) {
 		t.Errorf("%v, %v", counts, err)
 	}
 	for document, bodies := range b.bodies {
@@ -151,53 +235,67 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// If part of a batch was decided, only the undecided items wait. A limit makes all items wait.
-func TestItemsWait(t *testing.T) {
-	b := newBench(t)
+// If part of a batch was decided, only the undecided rows wait. A limit makes all rows wait.
+func testRowsWait(t *testing.T, address string) {
+	b := newBench(t, address)
 	b.refuseItem["d-1"] = refusedItem(503, "TEMPORARILY_UNAVAILABLE", true)
 	b.add("d-1", "d-2")
 	b.worker.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) {
-		if b.slept = append(b.slept, d); len(b.slept) == 1 {
-			b.wantStates("d-1 v1 sent, d-2 v1 done")
-			b.add("d-3") // it goes on meanwhile
-			return
+		if len(b.slept) == 0 {
+			b.wantStates("d-1 v1 sent, d-2 v1 registered")
+			delete(b.refuseItem, "d-1")
 		}
-		b.now = b.now.Add(d)
-		b.wantStates("d-1 v1 sent, d-2 v1 done, d-3 v1 done")
-		delete(b.refuseItem, "d-1")
+		b.pass(d)
 	}
 	b.run()
-	b.wantStates("d-1 v1 done, d-2 v1 done, d-3 v1 done")
+	b.wantStates("d-1 v1 done, d-2 v1 done")
 	if !slices.Contains(b.requests, "lookup") {
 		t.Error("the outcome of a 503 is not known, and was not looked up")
 	}
 
-	b = newBench(t)
+	b = newBench(t, address)
 	b.refuseItem["d-1"] = strings.Replace(
-		refusedItem(429, "REGISTRATION_QUOTA_EXHAUSTED", true), `"retryable"`, `"retryAfter":1000,"retryable"`, 1,
+		refusedItem(429, "RATE_LIMITED", true), `"retryable"`, `"retryAfter":1000,"retryable"`, 1,
 	)
 	b.add("d-1", "d-2")
 	b.worker.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) {
-		if b.now = b.now.Add(d); len(b.slept) == 0 {
+		if len(b.slept) == 0 {
 			b.add("d-3")
 		}
-		b.slept = append(b.slept, d)
-		if b.now.Sub(testTime) < 1000*time.Second {
-			b.wantStates("d-1 v1 waiting, d-2 v1 done, d-3 v1 waiting")
-		} else {
+		if b.pass(d); b.now.Sub(testTime) < 1000*time.Second && b.item("d-3").State != Pending {
+			t.Error("a row was sent in spite of the limit")
+		}
+		if len(b.sizes) == 1 {
 			delete(b.refuseItem, "d-1")
 		}
 	}
 	b.run()
 	b.wantStates("d-1 v1 done, d-2 v1 done, d-3 v1 done")
-	if len(b.slept) < 2 || slices.Contains(b.requests, "lookup") {
+	if slices.Contains(b.requests, "lookup") || b.now.Sub(testTime) < 1000*time.Second {
 		t.Errorf("slept %v, requests %v", b.slept, b.requests)
 	}
 }
 
+// In an exhausted month the worker looks every hour, because the plan may be raised.
+func testExhaustedMonth(t *testing.T, address string) {
+	b := newBench(t, address)
+	b.refuse = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+		if n <= 3 {
+			refused(429, "REGISTRATION_QUOTA_EXHAUSTED", "Retry-After", "1000000")(w)
+		}
+		return n <= 3
+	}
+	b.add("d-1")
+	b.run()
+	b.wantStates("d-1 v1 done")
+	if took := b.now.Sub(testTime); took < 3*time.Hour || took > 3*time.Hour+5*time.Minute {
+		t.Errorf("after %s: %v", took, b.batches)
+	}
+}
+
 // However few requests a minute are allowed, look-ups are not repeated.
-func TestLimitedLookUps(t *testing.T) {
-	b := newBench(t)
+func testLimitedLookUps(t *testing.T, address string) {
+	b := newBench(t, address)
 	const least = 5 // requests a minute
 	left := 0
 	b.refuse = func(n int, w http.ResponseWriter, _ *http.Request) bool {
@@ -210,23 +308,24 @@ func TestLimitedLookUps(t *testing.T) {
 		}
 		return false
 	}
-	sleep := b.worker.sleep
-	b.worker.sleep = func(ctx context.Context, d time.Duration, added <-chan struct{}) {
+	b.worker.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) {
 		left = least
-		sleep(ctx, d, added)
+		b.pass(d)
 	}
 	for n := range 40 {
 		b.add(fmt.Sprintf("d-%d", n))
 	}
 	b.run()
-	if counts, err := b.outbox.Counts(t.Context()); err != nil || counts[Done] != 40 || len(b.bodies["d-0"]) > 3 {
+	if counts, err := b.outbox.Counts(t.Context()); err != nil || counts.Evidence != 40 || len(b.bodies["d-0"]) > 3 {
 		t.Errorf("%v, %v; declared %d times", counts, err, len(b.bodies["d-0"]))
 	}
 }
 
-// A problem with evidence delays no declaration.
-func TestEvidenceWaitsAlone(t *testing.T) {
-	b := newBench(t)
+// Evidence is complete with its inclusion, and with its token if the worker waits for it. It is kept before, and a
+// problem with evidence delays no declaration.
+func testEvidence(t *testing.T, address string) {
+	const bare = `{"contract":"integrity-evidence-v1","payload":"x"}`
+	b := newBench(t, address)
 	away := true
 	b.refuse = func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		if away && strings.HasSuffix(r.URL.Path, "/evidence") {
@@ -235,41 +334,55 @@ func TestEvidenceWaitsAlone(t *testing.T) {
 		}
 		return false
 	}
+	b.evidence = bare
 	b.add("d-1")
 	b.worker.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) {
-		if b.slept = append(b.slept, d); len(b.slept) == 1 {
+		switch b.pass(d); {
+		case len(b.requests) < 2:
+		case away && b.item("d-1").State == Registered && len(b.bodies) == 1:
 			b.add("d-2")
-			return
+		case away:
+			b.wantStates("d-1 v1 registered, d-2 v1 registered")
+			away = false
+		case b.item("d-1").Evidence != nil && b.item("d-2").Evidence != nil:
+			b.wantStates("d-1 v1 registered, d-2 v1 registered")
+			b.evidence = receipt
 		}
-		b.wantStates("d-1 v1 registered, d-2 v1 registered")
-		b.now = b.now.Add(time.Hour)
-		away = false
 	}
 	b.run()
 	b.wantStates("d-1 v1 done, d-2 v1 done")
-}
 
-// A steady flow of declarations that fills no batch does not delay evidence.
-func TestEvidenceBesideDeclarations(t *testing.T) {
-	b := newBench(t)
-	added := 1
-	report := b.worker.config.Report
-	b.worker.config.Report = func(r Report) {
-		if report(r); r.Kind == Stored && added < 40 {
-			added++
-			b.add(fmt.Sprintf("d-%d", added))
+	b = newBench(t, address)
+	b.worker.config.Timestamps = true
+	b.add("d-1")
+	b.worker.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) {
+		if b.pass(d); b.now.Sub(testTime) > 50*time.Second {
+			b.evidence = strings.Replace(receipt, `"inclusion"`, `"timestamps":[{}],"inclusion"`, 1)
 		}
+	}
+	b.run()
+	if took := b.now.Sub(testTime); took < 50*time.Second || string(b.item("d-1").Evidence) != b.evidence || len(b.requests) > 10 {
+		t.Errorf("after %s: %v", took, b.requests)
+	}
+
+	// Evidence of a service that has no log is complete without inclusion.
+	b = newBench(t, address)
+	b.evidence = bare
+	b.refuse = func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/checkpoint") {
+			refused(404, "NOT_FOUND")(w)
+			return true
+		}
+		return false
 	}
 	b.add("d-1")
 	b.run()
-	if first := slices.Index(b.requests, "evidence"); first != 1 || b.item("d-40").State != Done {
-		t.Errorf("requests: %v", b.requests)
-	}
+	b.wantStates("d-1 v1 done")
 }
 
 // A batch that the service never answers, for example because a proxy finds it too large, is split into smaller ones.
-func TestTooMuchTogether(t *testing.T) {
-	b := newBench(t)
+func testTooMuch(t *testing.T, address string) {
+	b := newBench(t, address)
 	b.refuse = func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, "/batch") && b.sizes[len(b.sizes)-1] > 3 {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
@@ -281,51 +394,435 @@ func TestTooMuchTogether(t *testing.T) {
 		b.add(fmt.Sprintf("d-%d", n))
 	}
 	b.run()
-	if counts, err := b.outbox.Counts(t.Context()); err != nil || counts[Done] != 20 {
+	if counts, err := b.outbox.Counts(t.Context()); err != nil || counts.Evidence != 20 {
 		t.Errorf("%v, %v; batches of %v", counts, err, b.sizes)
 	}
 }
 
-// An item that was added while the clock was ahead is still sent.
-func TestClockPutBack(t *testing.T) {
-	b := newBench(t)
-	b.now = testTime.AddDate(10, 0, 0)
-	b.add("d-1")
-	b.now = testTime
-	b.worker.sleep = func(context.Context, time.Duration, <-chan struct{}) {
-		b.slept, b.now = append(b.slept, 0), b.now.AddDate(10, 0, 0)
+// The worker treats every answer as clients must (schemas/outcome-vectors.json): it stops, looks up and sends again, or
+// sends again, and waits at least as long as it is asked to.
+func testOutcomes(t *testing.T, address string) {
+	vectors, err := clienttest.OutcomeVectors()
+	if err != nil {
+		t.Fatal(err)
 	}
-	b.run()
-	if b.item("d-1").State != Done || len(b.slept) != 0 {
-		t.Errorf("%+v, slept %v", b.item("d-1"), b.slept)
+	for _, v := range vectors {
+		b := newBench(t, address)
+		b.refuse = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+			if n == 1 {
+				v.Serve(w)
+			}
+			return n == 1
+		}
+		b.add("d-1")
+		answered := b.worker.config.Client
+		if v.Break == clienttest.NoConnection {
+			b.worker.config.Client = b.client("http://127.0.0.1:1")
+			b.refuse = nil
+		}
+		unknown := false
+		b.worker.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) {
+			if len(b.slept) == 0 {
+				unknown = b.item("d-1").Sent
+			}
+			b.pass(d)
+			b.worker.config.Client = answered
+		}
+		b.worker.Finish()
+		if err := b.worker.Run(t.Context()); err != nil && !(v.Want.Refused && client.Refused(err)) {
+			t.Fatal(err)
+		}
+		i := b.item("d-1")
+		if v.Want.Refused {
+			if i.State == Registered || i.Sent || len(b.requests) != 1 {
+				t.Errorf("%s: %+v, requests %v", v.Name, i, b.requests)
+			}
+			continue
+		}
+		least := min(time.Duration(max(v.Want.RetryAfter, v.Want.RetryAfterAtLeast))*time.Second, quotaPause)
+		if !i.Complete || b.now.Sub(testTime) < least || unknown != v.Want.OutcomeUnknown ||
+			slices.Contains(b.requests, "lookup") != v.Want.OutcomeUnknown {
+			t.Errorf("%s: %+v after %s, unknown %v, requests %v", v.Name, i, b.now.Sub(testTime), unknown, b.requests)
+		}
 	}
 }
 
-// A late update by one worker overwrites neither the progress of another worker nor a decision of the operator.
-func TestTwoWorkers(t *testing.T) {
-	b := newBench(t)
+// The worker gives the service the time it asks for, and all later rows wait too.
+func testWaits(t *testing.T, address string) {
+	b := newBench(t, address)
+	var at []time.Time
+	b.refuse = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+		at = append(at, b.now)
+		switch n {
+		case 1:
+			refused(429, "RATE_LIMITED", "Retry-After", "1000")(w)
+		case 2:
+			refused(503, "TEMPORARILY_UNAVAILABLE", "Retry-After", "60")(w)
+		case 3:
+			w.WriteHeader(http.StatusBadGateway)
+		}
+		return n <= 3
+	}
 	b.add("d-1", "d-2")
-	late, given := b.item("d-1"), b.item("d-2")
-	b.refuseItem["d-2"] = refusedItem(409, "VERSION_CONFLICT", false)
-	b.addVersion("d-2", 2)
-	b.addVersion("d-2", 3)
 	b.run()
-	if err := b.outbox.Abandon(t.Context(), declared("d-2").VersionReference()); err != nil {
+	if len(at) < 5 || at[1].Sub(at[0]) < 1000*time.Second || at[2].Sub(at[1]) < time.Minute ||
+		at[4].Sub(at[2]) < 4*time.Second {
+		t.Errorf("requests at %v", at)
+	}
+	// A 429 is a decision. The outcome of a 503 or of a proxy's answer is unknown, so those are looked up.
+	if slices.Contains(b.requests[:2], "lookup") || !slices.Contains(b.requests, "lookup") {
+		t.Errorf("requests: %v", b.requests)
+	}
+	b.wantStates("d-1 v1 done, d-2 v1 done")
+}
+
+// The answer to a registration is lost, once after it arrived and once before. Both end up registered once, by a
+// look-up and the very same bytes.
+func testAmbiguous(t *testing.T, address string) {
+	for name, arrived := range map[string]bool{"arrived": true, "lost": false} {
+		b := newBench(t, address)
+		b.refuse = func(n int, _ http.ResponseWriter, _ *http.Request) bool {
+			if n == 1 {
+				b.accepted[key("d-1", 1)] = arrived
+				panic(http.ErrAbortHandler) // the connection breaks
+			}
+			return false
+		}
+		b.add("d-1")
+		b.run()
+		found := "not-found"
+		if arrived {
+			found = "found"
+		}
+		b.want(
+			"batch lookup batch evidence", "sending postponed ambiguous "+found+" sending answered stored exported finished",
+		)
+		if i := b.item("d-1"); !i.Complete || i.Record.Replayed != arrived || i.Attempts != 2 ||
+			b.bodies["d-1"][0] != b.bodies["d-1"][1] {
+			t.Errorf("%s: %+v", name, i)
+		}
+	}
+}
+
+// A worker ends at every step, and another continues at once, because the first one has ended its leases.
+func testInterrupted(t *testing.T, address string) {
+	for kind, next := range map[Kind]string{
+		Sending: "lookup", Answered: "evidence", Stored: "evidence", Exported: "nothing", Finished: "nothing",
+	} {
+		b := newBench(t, address)
+		b.add("d-1")
+		ctx, cancel := context.WithCancel(t.Context())
+		report := b.worker.config.Report
+		b.worker.config.Report = func(r Report) {
+			if report(r); r.Kind == kind {
+				cancel()
+			}
+		}
+		if err := b.worker.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		before := len(b.requests)
+		b.run2()
+		if got := append(b.requests[before:], "nothing")[0]; got != next {
+			t.Errorf("%s: the next worker began with %s", kind, got)
+		}
+		if i := b.item("d-1"); !i.Complete || len(slices.Compact(slices.Clone(b.bodies["d-1"]))) != 1 {
+			t.Errorf("%s: %+v %q", kind, i, b.bodies)
+		}
+	}
+}
+
+// If the service refuses the key, the worker ends and the rows wait for another key.
+func testKey(t *testing.T, address string) {
+	for status, code := range map[int]string{401: "INVALID_KEY", 403: "MISSING_SCOPE"} {
+		b := newBench(t, address)
+		b.refuse = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+			refused(status, code)(w)
+			return true
+		}
+		b.add("d-1", "d-2")
+		b.worker.Finish()
+		if err := b.worker.Run(t.Context()); !client.Refused(err) {
+			t.Errorf("%v", err)
+		}
+		b.wantStates("d-1 v1 pending, d-2 v1 pending")
+		b.refuse = nil
+		b.run2()
+		b.wantStates("d-1 v1 done, d-2 v1 done")
+	}
+}
+
+// The worker refuses an answer about another declaration.
+func testOtherAnswers(t *testing.T, address string) {
+	b := newBench(t, address)
+	b.refuse = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+		_, _ = fmt.Fprintf(w,
+			`{"data":{"results":[{"status":201,"data":{"publicId":%q,"documentReference":"d-1","version":1,"sha256":%q,"usage":{"period":"2026-03"}}}]}}`,
+			publicID("d-1"), strings.Repeat("b", 64))
+		return true
+	}
+	b.add("d-1")
+	b.run()
+	b.want("batch", "sending halted")
+	if i := b.item("d-1"); i.State != Refused || i.Record != nil || i.Code != UnexpectedAnswer {
+		t.Errorf("%+v", i)
+	}
+}
+
+// The worker does not accept evidence that does not verify, and keeps the registration.
+func testUntrusted(t *testing.T, address string) {
+	b := newBench(t, address)
+	trusted, err := evidence.NewTrustedKeys(nil, nil, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	done := b.item("d-1")
-	for _, state := range []State{Sent, Stopped, Registered} {
-		late.State, late.Response = state, done.Response
-		given.State = state
-		if state == Registered {
-			given.Response = done.Response
+	b.worker.config.Trusted = trusted
+	b.add("d-1")
+	b.run()
+	b.want("batch evidence", "sending answered stored halted")
+	if i := b.item("d-1"); !i.Halted || i.Record == nil || i.Evidence != nil || i.Code != EvidenceInvalid {
+		t.Errorf("%+v", i)
+	}
+	if _, err := b.outbox.Retry(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.worker.config.Trusted = nil
+	b.run2()
+	b.wantStates("d-1 v1 done")
+}
+
+// A row that is added while the worker waits is registered, on PostgreSQL without a call, and Run ends after Finish.
+func testWake(t *testing.T, address string) {
+	b := newBench(t, address)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	listening := make(chan error, 1)
+	go func() { listening <- b.outbox.Listen(ctx, b.worker.Wake) }()
+	waiting := make(chan struct{}, 1)
+	b.worker.sleep = func(ctx context.Context, d time.Duration, added <-chan struct{}) {
+		select {
+		case waiting <- struct{}{}:
+		default:
 		}
-		if err := b.outbox.save(t.Context(), late, given); err != nil {
+		if d < time.Minute {
+			b.pass(d)
+			return
+		}
+		wait.Interrupted(time.Hour, ctx.Done(), added)
+	}
+	ended := make(chan error)
+	go func() { ended <- b.worker.Run(t.Context()) }()
+	<-waiting
+	b.add("d-1")
+	if b.outbox.dialect.Name != "PostgreSQL" {
+		b.worker.Wake()
+	}
+	for counts := (Counts{}); counts.Registered == 0; {
+		<-waiting
+		var err error
+		if counts, err = b.outbox.Counts(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.wantStates("d-1 v1 done, d-2 v1 abandoned, d-2 v2 waiting, d-2 v3 queued")
 	}
-	if i := b.item("d-1"); string(i.Evidence) != string(done.Evidence) || i.Response == nil {
+	b.worker.Finish()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-listening; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	b.wantStates("d-1 v1 done")
+}
+
+// Two claims never hold two versions of a document, nor the same row.
+func testTwoClaims(t *testing.T, address string) {
+	b := newBench(t, address)
+	b.addVersion("d-1", 2)
+	b.add("d-2", "d-3")
+	claim := func(limit int, want ...string) string {
+		t.Helper()
+		items, token, err := b.outbox.claim(t.Context(), toSend, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, i := range items {
+			got = append(got, key(i.Declaration.DocumentReference, i.Declaration.Version))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("claimed %q, want %q", got, want)
+		}
+		return token
+	}
+	first := claim(2, "d-1 v2", "d-2 v1")
+	b.add("d-1") // the lower version comes late, and must wait for the higher one
+	claim(500, "d-3 v1")
+	claim(500)
+	if err := b.outbox.release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	claim(500, "d-2 v1", "d-1 v1")
+	claim(500)
+	b.pass(DefaultLease) // both workers have died
+	claim(500, "d-2 v1", "d-3 v1", "d-1 v1")
+}
+
+// Several workers share the rows: each is registered once.
+func testTwoWorkers(t *testing.T, address string) {
+	b := newBench(t, address)
+	for n := range 300 {
+		d := declared(fmt.Sprintf("d-%d", n/3))
+		d.Version = int32(n%3 + 1)
+		if err := b.addOne(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const workers = 3
+	ended := make(chan error, workers)
+	for range workers {
+		w := NewWorker(Config{Outbox: b.outbox, Client: b.worker.config.Client, Poll: 10 * time.Millisecond})
+		w.batchSize = 20
+		w.Finish()
+		go func() { ended <- w.Run(t.Context()) }()
+	}
+	for range workers {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if counts, err := b.outbox.Counts(t.Context()); err != nil || counts != (Counts{Registered: 300, Evidence: 300}) {
+		t.Errorf("%+v, %v", counts, err)
+	}
+	for document, bodies := range b.bodies {
+		if len(bodies) != 3 || !slices.IsSortedFunc(bodies, func(a, b string) int {
+			return strings.Compare(a[strings.Index(a, `"version"`):], b[strings.Index(b, `"version"`):])
+		}) {
+			t.Errorf("%s: %q", document, bodies)
+		}
+	}
+}
+
+// A worker whose lease has ended stores nothing: another one has claimed the row.
+func testFencing(t *testing.T, address string) {
+	b := newBench(t, address)
+	b.refuse = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+		if n != 1 {
+			return false
+		}
+		// While the first worker waits for its answer, its lease ends and another worker registers the row.
+		b.mu.Unlock()
+		b.outbox.skew += DefaultLease
+		other := b.newWorker(b.worker.config.Client)
+		other.Finish()
+		if err := other.Run(context.Background()); err != nil {
+			t.Error(err)
+		}
+		b.mu.Lock()
+		refused(409, "VERSION_CONFLICT")(w)
+		return true
+	}
+	b.add("d-1")
+	b.run()
+	b.wantStates("d-1 v1 done")
+	if i := b.item("d-1"); i.Attempts != 2 || i.Code != "" {
 		t.Errorf("%+v", i)
+	}
+	if lost := b.batches[len(b.batches)-1]; lost.Lost != 1 {
+		t.Errorf("%+v", b.batches)
+	}
+
+	// A row that was claimed by another worker before it is sent is not sent.
+	b = newBench(t, address)
+	b.add("d-1", "d-2")
+	items, token, err := b.outbox.claim(t.Context(), toSend, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.exec(`UPDATE integrity_outbox SET lease_token = 'other' WHERE document_reference = 'd-1'`)
+	if left, err := b.outbox.markSent(t.Context(), token, items); err != nil || len(left) != 1 ||
+		left[0].Declaration.DocumentReference != "d-2" {
+		t.Errorf("%+v, %v", left, err)
+	}
+}
+
+// A declaration can be corrected until it is claimed, and never after.
+func testImmutable(t *testing.T, address string) {
+	b := newBench(t, address)
+	b.add("d-1")
+	b.exec(`UPDATE integrity_outbox SET size_bytes = 2`)
+	wrong := func() {
+		t.Helper()
+		for column, value := range map[string]string{
+			"company_reference": "'x'", "source": "'x'", "document_reference": "'x'", "version": "9", "previous_version": "1",
+			"sha256": "'" + strings.Repeat("f", 64) + "'", "size_bytes": "9", "mime_type": "'a/b'", "generated_at": "'x'",
+			"reservation_id": "'x'",
+		} {
+			if _, err := b.db.ExecContext(t.Context(), `UPDATE integrity_outbox SET version = 2`); err == nil {
+				t.Fatal("a version was changed")
+			}
+			if _, err := b.db.ExecContext(t.Context(), `UPDATE integrity_outbox SET `+column+` = `+value); err == nil ||
+				!strings.Contains(err.Error(), "never changed") && column != "previous_version" {
+				t.Errorf("%s: %v", column, err)
+			}
+		}
+	}
+	_, token, err := b.outbox.claim(t.Context(), toSend, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong()
+	if err := b.outbox.release(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	b.wantStates("d-1 v1 done")
+	wrong()
+}
+
+// Check finds what a table of another form would break, and changes nothing.
+func testCheck(t *testing.T, address string) {
+	b := newBench(t, address)
+	if err := b.outbox.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	b.add("d-1")
+	if first, err := b.outbox.First(t.Context(), 3); err != nil || len(first) != 1 ||
+		first[0].Declaration != declared("d-1") {
+		t.Errorf("%+v, %v", first, err)
+	}
+	b.wantStates("d-1 v1 pending")
+	drop := `DROP TRIGGER integrity_outbox_immutable`
+	if b.outbox.dialect.number {
+		drop += ` ON integrity_outbox`
+	}
+	b.exec(drop)
+	if err := b.outbox.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "integrity_outbox_immutable") {
+		t.Errorf("without the trigger: %v", err)
+	}
+	if err := b.outbox.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.outbox.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// OpenDatabase names what an address must be, and never shows a password.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"oracle://u:secret@h/d": "oracle:// is not supported", "mysql://u:secret@h": "mysql://user:password@host:port/database",
+		"mysql://u:secret@h/d?x=y": `parameter "x"`, "postgres://u:secret@h:port/d": "postgres://user:password@host:port/database",
+		"sqlite:/nowhere/secret.db": "is not a SQLite database", "": "is not a SQLite database",
+		"mariadb://u:secret@127.0.0.1:1/d": "refused",
+	} {
+		db, _, err := OpenDatabase(t.Context(), address)
+		if err == nil {
+			db.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "u:secret") {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }

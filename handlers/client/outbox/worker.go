@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -30,7 +31,7 @@ const (
 	NotFound  Kind = "not-found" // looked up: it had not; the same declaration follows
 	Answered  Kind = "answered"  // the service has registered the version
 	Stored    Kind = "stored"    // the answer is stored
-	Exported  Kind = "exported"  // evidence was fetched, and verified if there are trusted keys
+	Exported  Kind = "exported"  // complete evidence was fetched, and verified if there are trusted keys
 	Finished  Kind = "finished"  // evidence is stored
 	Postponed Kind = "postponed" // to be repeated after a wait
 	Halted    Kind = "halted"    // needs correction
@@ -45,7 +46,21 @@ type Report struct {
 	Again        time.Duration      // for Postponed: the wait of the item
 }
 
-// Worker registers the items of an outbox in batches.
+// Batch is the outcome of one request for several declarations, or of some requests for evidence.
+type Batch struct {
+	Evidence  bool // requests for evidence
+	Rows      int
+	Done      int // registered, or complete
+	Conflict  int
+	Refused   int
+	Postponed int
+	Lost      int // claimed by another worker meanwhile: it stores the outcome
+	Took      time.Duration
+	Pause     time.Duration // before the next request of this kind
+	Err       error         // an example of what was not done
+}
+
+// Worker registers the rows of an outbox in batches.
 type Worker struct {
 	config   Config
 	added    chan struct{}
@@ -54,7 +69,8 @@ type Worker struct {
 
 	sending, exporting lane
 	batchSize          int                // of the next batch
-	lookedUp           map[int64]struct{} // items looked up since their last attempt
+	lookedUp           map[int64]struct{} // rows looked up since their last attempt
+	incomplete         map[int64]int      // how often the evidence of a row was not complete
 }
 
 // lane is one of the two kinds of work. Each lane has its own waits.
@@ -66,37 +82,54 @@ type lane struct {
 const (
 	maxBatch = 500 // contract section 3
 	parallel = 16  // look-ups or evidence requests at the same time
+
+	// firstEvidence is when the evidence of a new record is fetched: a record is in the transparency log a moment later.
+	firstEvidence = 2 * time.Second
+	// withoutLog is how often evidence must come without inclusion before the worker asks whether there is a log.
+	withoutLog = 3
+	// quotaPause is the longest wait in an exhausted month, because a plan may be raised at any time.
+	quotaPause = time.Hour
 )
 
 // Config configures a worker. Outbox and Client are required.
 type Config struct {
 	Outbox *Outbox
 	Client *client.Client
-	// Trusted are pinned keys. Evidence that they do not verify for this exact declaration stops its item. Without them,
-	// evidence is stored unverified.
+	// Trusted are pinned keys. The worker does not accept evidence that they do not verify for this exact declaration.
+	// Without them, evidence is stored unverified.
 	Trusted *evidence.TrustedKeys
-	Now     func() time.Time // nil means time.Now
-	Report  func(Report)     // called in order, by Run's goroutine; may be nil
+	// Timestamps makes evidence complete only with the token of a timestamp authority.
+	Timestamps bool
+	// Poll is how often the worker looks for new rows without a call of Wake; 0 means every second.
+	Poll   time.Duration
+	Now    func() time.Time // nil means time.Now
+	Report func(Report)     // called in order, by Run's goroutine; may be nil
+	Batch  func(Batch)      // called after each batch, by Run's goroutine; may be nil
 }
 
 // NewWorker makes a worker.
 func NewWorker(c Config) *Worker {
+	c.Poll = cmp.Or(c.Poll, time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	if c.Report == nil {
 		c.Report = func(Report) {}
 	}
+	if c.Batch == nil {
+		c.Batch = func(Batch) {}
+	}
 	sleep := func(ctx context.Context, d time.Duration, added <-chan struct{}) {
 		wait.Interrupted(d, ctx.Done(), added)
 	}
 	return &Worker{
 		config: c, added: make(chan struct{}, 1), sleep: sleep, batchSize: maxBatch, lookedUp: map[int64]struct{}{},
+		incomplete: map[int64]int{},
 	}
 }
 
-// Wake says that an item was added. Without it the worker looks every minute. It does not shorten the wait after a
-// failure.
+// Wake says that a row was added. Without it the worker looks at every interval of Poll. It does not shorten the wait
+// after a failure.
 func (w *Worker) Wake() {
 	select {
 	case w.added <- struct{}{}:
@@ -104,81 +137,89 @@ func (w *Worker) Wake() {
 	}
 }
 
-// Finish says that no more items will be added: Run returns once no item is waiting.
+// Finish says that no more rows will be added: Run returns once no row waits.
 func (w *Worker) Finish() {
 	w.finished.Store(true)
 	w.Wake()
 }
 
-const lookEvery = time.Minute
+// claimed are rows under the token of their claim.
+type claimed struct {
+	token string
+	items []Item
+}
 
-// Run works until ctx ends and returns its error, or until the database fails. After Finish it returns nil once every
-// item is done, abandoned, stopped, or queued behind a stopped one. An item that the end of ctx interrupts resumes
+// Run works until ctx ends and returns its error, or until the database fails or the service refuses the key. After
+// Finish it returns nil once every row is complete or needs correction. A row that the end of ctx interrupts resumes
 // where it was.
 func (w *Worker) Run(ctx context.Context) error {
 	for {
-		finished := w.finished.Load() // load before looking: an item added before Finish must be found
-		wait := time.Duration(-1)     // no item waits
+		finished := w.finished.Load() // load before looking: a row added before Finish must be found
+		pause := time.Duration(-1)    // no row waits
 		worked := false
 		for _, work := range []struct {
 			*lane
-			items string
+			rows  string
 			limit int
-			do    func(context.Context, []Item) error
+			do    func(context.Context, claimed) error
 		}{{&w.sending, toSend, w.batchSize, w.send}, {&w.exporting, toExport, parallel, w.export}} {
-			items, again, err := w.due(ctx, *work.lane, work.items, work.limit)
+			n, again, err := w.work(ctx, *work.lane, work.rows, work.limit, work.do)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if err != nil {
 				return say.Errorf("outbox: %w", err)
 			}
-			if len(items) > 0 {
-				if err := work.do(ctx, items); err != nil {
-					return err
-				}
-				if worked = true; len(items) == work.limit {
+			if n > 0 {
+				if worked = true; n == work.limit {
 					break // more of them may be due
 				}
 				continue
 			}
-			if again >= 0 && (wait < 0 || again < wait) {
-				wait = again
+			if again >= 0 && (pause < 0 || again < pause) {
+				pause = again
 			}
 		}
 		switch {
 		case worked:
-		case wait < 0 && finished:
+		case pause < 0 && finished:
 			return nil
-		case wait < 0:
-			w.sleep(ctx, lookEvery, w.added)
+		case pause < 0:
+			w.sleep(ctx, w.config.Poll, w.added)
 		default:
-			w.sleep(ctx, min(wait, lookEvery), w.added)
+			// At least a moment, because the clock of the database may show less than the wait that it has computed.
+			w.sleep(ctx, min(max(pause, 5*time.Millisecond), w.config.Poll), w.added)
 		}
 	}
 }
 
-// due returns the items of a lane that can be worked on now, or the wait until the first one can; -1 means that no item
-// waits.
-func (w *Worker) due(
-	ctx context.Context, l lane, where string, limit int,
-) (items []Item, wait time.Duration, err error) {
-	if items, err = w.config.Outbox.next(ctx, where, limit); err != nil || len(items) == 0 {
-		return nil, -1, err
+// work claims rows of a lane and works on them. Without due rows it returns the wait until there may be some; -1 means
+// that the lane is empty. When ctx ends, it ends the lease of its rows.
+func (w *Worker) work(
+	ctx context.Context, l lane, rows string, limit int, do func(context.Context, claimed) error,
+) (n int, again time.Duration, err error) {
+	if pause := l.until.Sub(w.config.Now()); pause > 0 {
+		again, err := w.config.Outbox.due(ctx, rows)
+		if again >= 0 {
+			again = max(again, pause)
+		}
+		return 0, again, err
 	}
-	now := w.config.Now()
-	if l.until.After(now) {
-		return nil, l.until.Sub(now), nil
+	items, token, err := w.config.Outbox.claim(ctx, rows, limit)
+	if err != nil {
+		return 0, 0, err
 	}
-	// An item that was never attempted does not wait: if its due time is in the future, the clock was set back.
-	later := slices.IndexFunc(items, func(i Item) bool { return i.Attempts > 0 && i.due.After(now) })
-	if later == 0 {
-		return nil, items[0].due.Sub(now), nil
+	if len(items) == 0 {
+		again, err = w.config.Outbox.due(ctx, rows)
+		return 0, again, err
 	}
-	if later > 0 {
-		items = items[:later]
+	err = do(ctx, claimed{token, items})
+	if err != nil {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, w.config.Outbox.release(ending, token))
 	}
-	return items, 0, nil
+	return len(items), 0, err
 }
 
 // answerError is an answer that cannot be accepted. The same request would get it again.
@@ -188,40 +229,49 @@ func (e answerError) Unwrap() error { return e.error }
 
 func (w *Worker) say(kind Kind, items ...Item) {
 	for _, i := range items {
-		w.config.Report(Report{Kind: kind, Version: i.Declaration.VersionReference(), Registration: i.Response})
+		w.config.Report(Report{Kind: kind, Version: i.Declaration.VersionReference(), Registration: i.Record})
 	}
 }
 
-// send declares items in one request and stores the outcome of each. It fails only if the database fails or ctx ends.
-func (w *Worker) send(ctx context.Context, items []Item) error {
-	items, err := w.lookUp(ctx, items)
+// send declares rows in one request and stores the outcome of each. It fails only if the database fails, ctx ends, or
+// the service refuses the key.
+func (w *Worker) send(ctx context.Context, c claimed) error {
+	began := w.config.Now()
+	items, err := w.lookUp(ctx, c)
 	if err != nil || len(items) == 0 {
 		return err
 	}
-	sent, declarations := slices.Clone(items), make([][]byte, len(items))
-	for k := range sent {
-		sent[k].State, declarations[k] = Sent, items[k].saved
-		sent[k].Attempts++
-		items[k].Attempts++
-	}
-	if err := w.config.Outbox.save(ctx, sent...); err != nil {
+	if items, err = w.refuseInvalid(ctx, c.token, items); err != nil || len(items) == 0 {
 		return err
 	}
-	w.say(Sending, sent...)
-	results, err := w.config.Client.RegisterBatchSaved(ctx, declarations)
+	if items, err = w.config.Outbox.markSent(ctx, c.token, items); err != nil || len(items) == 0 {
+		return err
+	}
+	declarations := make([]wire.Declaration, len(items))
+	for k := range items {
+		declarations[k] = items[k].Declaration
+	}
+	w.say(Sending, items...)
+	results, err := w.config.Client.RegisterBatch(ctx, declarations)
 	wrong := new(client.Error)
 	spoilt := errors.As(err, &wrong) && malformed[wrong.Status] && len(items) > 1
 	if err != nil && ctx.Err() != nil && !spoilt {
-		return ctx.Err()
+		return ctx.Err() // the rows remain marked as sent
 	}
 	switch {
 	case spoilt || client.Unknown(err):
-		w.batchSize = (len(items) + 1) / 2 // one item may spoil the batch, or the batch may be too large for a proxy
+		w.batchSize = (len(items) + 1) / 2 // one row may spoil the batch, or the batch may be too large for a proxy
 	case err == nil || stops(err):
 		w.batchSize = min(2*w.batchSize, maxBatch)
 	}
-	if spoilt {
-		return w.config.Outbox.save(context.WithoutCancel(ctx), items...)
+	if spoilt || ofKey(err) {
+		for k := range items {
+			items[k].Sent, items[k].next = false, new(time.Duration(0)) // nothing was done
+		}
+		if _, failed := w.config.Outbox.save(context.WithoutCancel(ctx), c.token, items); failed != nil || spoilt {
+			return failed
+		}
+		return say.Errorf("the service refuses the key: %w", err)
 	}
 	errs := make([]error, len(items))
 	for k := range items {
@@ -231,18 +281,44 @@ func (w *Worker) send(ctx context.Context, items []Item) error {
 		case results[k].Err != nil:
 			errs[k] = results[k].Err
 		default:
-			items[k].Response, errs[k] = accept(items[k], results[k].Registration)
+			items[k].Record, errs[k] = accept(items[k], results[k].Registration)
 		}
 		if errs[k] == nil || client.Unknown(errs[k]) {
 			delete(w.lookedUp, items[k].ID)
 		}
 	}
-	return w.saveOutcomes(ctx, &w.sending, items, errs, Registered)
+	return w.saveOutcomes(ctx, &w.sending, claimed{c.token, items}, errs, began)
 }
 
 // malformed are statuses of a whole batch that may be the fault of a single declaration.
 var malformed = map[int]bool{
 	http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true,
+}
+
+// ofKey reports whether the service refused the key, or everything of this kind that the key could ask.
+func ofKey(err error) bool {
+	var refused *client.Error
+	return errors.As(err, &refused) && client.Refused(err) && (refused.Status == http.StatusUnauthorized ||
+		slices.Contains([]domain.Code{domain.MissingScope, domain.RoleRequired, domain.PlanRequired}, refused.Code))
+}
+
+// invalidError is a declaration whose form the service would refuse.
+type invalidError struct{ error }
+
+func (e invalidError) Unwrap() error { return e.error }
+
+// refuseInvalid refuses rows that could never be registered, so that they do not spoil a batch. It returns the others.
+func (w *Worker) refuseInvalid(ctx context.Context, token string, items []Item) ([]Item, error) {
+	var valid, wrong []Item
+	var errs []error
+	for _, i := range items {
+		if err := check(i.Declaration); err != nil {
+			wrong, errs = append(wrong, i), append(errs, invalidError{err})
+		} else {
+			valid = append(valid, i)
+		}
+	}
+	return valid, w.saveOutcomes(ctx, &w.sending, claimed{token, wrong}, errs, w.config.Now())
 }
 
 // accept checks that an answer is about the declaration.
@@ -254,17 +330,21 @@ func accept(i Item, r *wire.Registration) (*wire.Registration, error) {
 	return r, nil
 }
 
-// lookUp looks up earlier attempts whose outcome is not known, and returns the items that can be sent now: no items if
-// the look-ups must wait. Whether an item is found or not, the very same declaration is sent again: the replay confirms
-// every declared member.
-func (w *Worker) lookUp(ctx context.Context, items []Item) ([]Item, error) {
+// lookUp looks up earlier attempts whose outcome is not known, and returns the rows that can be sent now: no rows if the
+// look-ups must wait. Whether a row is found or not, the very same declaration is sent again: the replay confirms every
+// declared member.
+func (w *Worker) lookUp(ctx context.Context, c claimed) ([]Item, error) {
 	unknown := func(i Item) bool {
 		_, looked := w.lookedUp[i.ID]
-		return i.State == Sent && !looked
+		return i.Sent && !looked
 	}
-	ready := slices.DeleteFunc(slices.Clone(items), unknown)
-	for asked := range slices.Chunk(slices.DeleteFunc(items, func(i Item) bool { return !unknown(i) }), parallel) {
+	ready := slices.DeleteFunc(slices.Clone(c.items), unknown)
+	left := slices.DeleteFunc(slices.Clone(c.items), func(i Item) bool { return !unknown(i) })
+	for len(left) > 0 {
+		asked := left[:min(parallel, len(left))]
+		left = left[len(asked):]
 		w.say(Ambiguous, asked...)
+		began := w.config.Now()
 		errs := inParallel(asked, func(_ int, i Item) error {
 			_, err := w.config.Client.Lookup(ctx, i.Declaration.VersionReference())
 			return err
@@ -280,6 +360,8 @@ func (w *Worker) lookUp(ctx context.Context, items []Item) ([]Item, error) {
 			case errs[k] == nil:
 				found = Found
 			case errors.As(errs[k], &refused) && refused.Code == domain.RecordNotFound:
+			case ofKey(errs[k]):
+				return nil, say.Errorf("the service refuses the key: %w", errs[k])
 			default:
 				failed, causes = append(failed, i), append(causes, errs[k])
 				continue
@@ -288,10 +370,14 @@ func (w *Worker) lookUp(ctx context.Context, items []Item) ([]Item, error) {
 			w.lookedUp[i.ID] = struct{}{}
 			ready = append(ready, i)
 		}
-		if err := w.saveOutcomes(ctx, &w.sending, failed, causes, Sent); err != nil || w.sending.until.After(w.config.Now()) {
+		if err := w.saveOutcomes(ctx, &w.sending, claimed{c.token, failed}, causes, began); err != nil {
 			return nil, err
 		}
+		if w.sending.until.After(w.config.Now()) {
+			return nil, w.config.Outbox.release(context.WithoutCancel(ctx), c.token)
+		}
 	}
+	slices.SortFunc(ready, func(a, b Item) int { return cmp.Compare(a.ID, b.ID) })
 	return ready, nil
 }
 
@@ -306,42 +392,104 @@ func inParallel(items []Item, do func(k int, i Item) error) []error {
 	return errs
 }
 
-// export fetches, verifies and stores the evidence of registered items.
-func (w *Worker) export(ctx context.Context, items []Item) error {
-	errs := inParallel(items, func(k int, i Item) error {
-		receipt, err := w.config.Client.Evidence(ctx, i.Response.PublicID)
-		if err == nil && w.config.Trusted != nil {
-			if _, wrong := client.VerifyDeclared(receipt, w.config.Trusted, i.Declaration, w.config.Now()); wrong != nil {
-				err = answerError{wrong}
-			}
-		}
-		if err == nil {
-			items[k].Evidence = receipt
-		}
+// fetchEvidence fetches the evidence of rows. It is the only place that asks for evidence.
+func (w *Worker) fetchEvidence(ctx context.Context, items []Item) []error {
+	var options []client.EvidenceOption
+	if w.config.Timestamps {
+		options = append(options, client.WithTimestamps())
+	}
+	return inParallel(items, func(k int, i Item) (err error) {
+		items[k].Evidence, err = w.config.Client.Evidence(ctx, i.Record.PublicID, options...)
 		return err
 	})
+}
+
+// errIncomplete means that evidence does not have its inclusion or its token yet.
+var errIncomplete = say.New("the record is not in the transparency log yet, or not stamped")
+
+// evidenceError is evidence that the pinned keys do not verify.
+type evidenceError struct{ error }
+
+func (e evidenceError) Unwrap() error { return e.error }
+
+// export fetches, verifies and stores the evidence of registered rows.
+func (w *Worker) export(ctx context.Context, c claimed) error {
+	began, items := w.config.Now(), c.items
+	errs := w.fetchEvidence(ctx, items)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return w.saveOutcomes(ctx, &w.exporting, items, errs, Done)
+	for k := range items {
+		i := &items[k]
+		if errs[k] == nil && w.config.Trusted != nil {
+			if _, wrong := client.VerifyDeclared(i.Evidence, w.config.Trusted, i.Declaration, began); wrong != nil {
+				errs[k], i.Evidence = evidenceError{wrong}, nil
+			}
+		}
+		switch {
+		case ofKey(errs[k]):
+			return say.Errorf("the service refuses the key: %w", errs[k])
+		case errs[k] != nil:
+			continue
+		}
+		if i.Complete = w.complete(i.Evidence); !i.Complete && w.incomplete[i.ID] >= withoutLog && !w.config.Timestamps {
+			_, err := w.config.Client.LogCheckpoint(ctx)
+			var refused *client.Error
+			i.Complete = errors.As(err, &refused) && refused.Status == http.StatusNotFound // the service has no log
+		}
+		if !i.Complete {
+			errs[k] = errIncomplete
+		}
+	}
+	return w.saveOutcomes(ctx, &w.exporting, c, errs, began)
+}
+
+// complete reports whether evidence has everything that the worker waits for.
+func (w *Worker) complete(receipt []byte) bool {
+	envelope, err := evidence.ParseEnvelope(receipt)
+	return err == nil && envelope.Inclusion != nil && (!w.config.Timestamps || len(envelope.Timestamps) > 0)
 }
 
 // stops reports whether an error needs correction.
 func stops(err error) bool {
-	return client.Refused(err) || errors.As(err, new(answerError))
+	return client.Refused(err) || errors.As(err, new(answerError)) || errors.As(err, new(invalidError)) ||
+		errors.As(err, new(evidenceError))
 }
 
-// saveOutcomes stores the outcomes of items: each has an error or has reached the state to. An item that needs
-// correction stops. The others wait. Their lane waits too if no item was decided or a limit of the organization was
-// reached.
-func (w *Worker) saveOutcomes(ctx context.Context, l *lane, items []Item, errs []error, to State) error {
-	if len(items) == 0 {
+// Codes of failures that the service does not name.
+const (
+	NoAnswer         = "NO_ANSWER"
+	UnexpectedAnswer = "UNEXPECTED_ANSWER"
+	EvidenceInvalid  = "EVIDENCE_INVALID"
+)
+
+// codeOf is the error_code of an attempt.
+func codeOf(err error) string {
+	var refused *client.Error
+	switch {
+	case errors.As(err, &refused):
+		return string(refused.Code)
+	case errors.As(err, new(invalidError)):
+		return string(domain.InvalidData)
+	case errors.As(err, new(evidenceError)):
+		return EvidenceInvalid
+	case errors.As(err, new(answerError)):
+		return UnexpectedAnswer
+	}
+	return NoAnswer
+}
+
+// saveOutcomes stores the outcomes of rows: each has an error or is registered or complete. A row that needs correction
+// stops. The others wait. Their lane waits too if no row was decided or a limit of the organization was reached.
+func (w *Worker) saveOutcomes(ctx context.Context, l *lane, c claimed, errs []error, began time.Time) error {
+	if len(c.items) == 0 {
 		return nil
 	}
+	items, b := c.items, Batch{Evidence: l == &w.exporting, Rows: len(c.items)}
 	decided, limited, longest := false, false, error(nil)
 	for _, err := range errs {
 		refused := new(client.Error)
-		decided = decided || err == nil || stops(err)
+		decided = decided || err == nil || stops(err) || errors.Is(err, errIncomplete)
 		limited = limited || errors.As(err, &refused) && refused.Status == http.StatusTooManyRequests && !stops(err)
 		if client.RetryAfter(err) > client.RetryAfter(longest) {
 			longest = err
@@ -351,41 +499,81 @@ func (w *Worker) saveOutcomes(ctx context.Context, l *lane, items []Item, errs [
 	if decided {
 		l.backoff = client.Backoff{}
 	}
-	var pause time.Duration
 	if !decided || limited {
-		pause = l.backoff.Next(longest)
-		l.until = now.Add(pause)
+		b.Pause = pauseOf(&l.backoff, longest)
+		l.until = now.Add(b.Pause)
 	}
 	reports := make([]Report, len(items))
 	for k := range items {
 		i, err := &items[k], errs[k]
-		r := Report{Kind: arrived[to][1], Version: i.Declaration.VersionReference(), Registration: i.Response, Err: err}
+		r := Report{Version: i.Declaration.VersionReference(), Registration: i.Record, Err: err}
+		i.Code, i.Problem, i.next = "", "", nil
+		if err != nil && !errors.Is(err, errIncomplete) {
+			i.Code, i.Problem = codeOf(err), err.Error()
+		}
 		switch {
+		case err == nil && b.Evidence:
+			w.say(Exported, *i)
+			r.Kind = Finished
+			delete(w.incomplete, i.ID)
+			b.Done++
 		case err == nil:
-			i.State, i.Problem, i.due = to, "", now
-			w.say(arrived[to][0], *i)
+			i.State, i.Sent, i.next = Registered, false, new(firstEvidence)
+			w.say(Answered, *i)
+			r.Kind = Stored
+			b.Done++
 		case stops(err):
-			i.State, i.Problem, r.Kind = Stopped, err.Error(), Halted
+			r.Kind = Halted
+			if i.Sent = false; !b.Evidence {
+				i.State = Refused
+			}
+			if i.Code == string(domain.VersionConflict) {
+				i.State = Conflict
+				b.Conflict++
+			} else {
+				b.Refused++
+			}
+			b.Err = cmp.Or(b.Err, err)
 		default:
-			if i.State == Waiting && client.Unknown(err) {
-				i.State = Sent
+			if i.Sent = i.Sent || !b.Evidence && client.Unknown(err); b.Evidence {
+				w.incomplete[i.ID]++
 			}
-			if r.Kind, r.Again = Postponed, pause; pause == 0 {
-				r.Again = (&client.Backoff{Failures: i.Attempts}).Next(err)
+			if r.Kind, r.Again = Postponed, b.Pause; r.Again == 0 {
+				failures := i.Attempts
+				if b.Evidence {
+					failures = w.incomplete[i.ID]
+				}
+				r.Again = pauseOf(&client.Backoff{Failures: failures}, err)
 			}
-			i.due, i.Problem = now.Add(r.Again), err.Error()
+			i.next = new(r.Again)
+			b.Postponed++
+			b.Err = cmp.Or(b.Err, err)
 		}
 		reports[k] = r
 	}
 	// Store the service's decisions even if ctx has ended.
-	if err := w.config.Outbox.save(context.WithoutCancel(ctx), items...); err != nil {
+	stored, err := w.config.Outbox.save(context.WithoutCancel(ctx), c.token, items)
+	if err != nil {
 		return err
 	}
-	for _, r := range reports {
-		w.config.Report(r)
+	for k, r := range reports {
+		if stored[k] {
+			w.config.Report(r)
+		} else {
+			b.Lost++
+		}
 	}
+	b.Took = w.config.Now().Sub(began)
+	w.config.Batch(b)
 	return nil
 }
 
-// arrived are the steps reported when an item reaches a state: before the state is stored, and after.
-var arrived = map[State][2]Kind{Registered: {Answered, Stored}, Done: {Exported, Finished}}
+// pauseOf is the wait after a failure.
+func pauseOf(b *client.Backoff, err error) time.Duration {
+	pause := b.Next(err)
+	var refused *client.Error
+	if errors.As(err, &refused) && refused.Code == domain.RegistrationQuotaExhausted {
+		return min(pause, quotaPause)
+	}
+	return pause
+}

@@ -1,0 +1,218 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"modernc.org/sqlite"
+
+	"integrityledger/domain/say"
+)
+
+// Dialect holds the texts and statements that differ between databases.
+type Dialect struct {
+	Name string
+	// DDL creates the table, in the language of the database's own client.
+	DDL string
+
+	at     func(ms int64) string // the expression of the database's clock plus ms milliseconds
+	wait   string                // the milliseconds from %[2]s, the clock, to the time %[1]s
+	lock   string                // takes the lock of a claim, in its transaction; empty: transactions are serial
+	unlock string                // releases it after the commit; empty: the end of the transaction does
+	skip   string                // locks the rows that a claim reads, and skips rows that others have locked
+	number bool                  // placeholders are $1, $2, …
+}
+
+//go:embed postgres.sql
+var postgresDDL string
+
+//go:embed mariadb.sql
+var mariadbDDL string
+
+//go:embed sqlite.sql
+var sqliteDDL string
+
+// PostgreSQL is the dialect of PostgreSQL 14 and newer.
+func PostgreSQL() Dialect {
+	return Dialect{
+		Name: "PostgreSQL", DDL: postgresDDL, number: true, skip: " FOR UPDATE SKIP LOCKED",
+		at:   func(ms int64) string { return fmt.Sprintf("(clock_timestamp() + %d * interval '1 millisecond')", ms) },
+		wait: "CAST(extract(epoch FROM %s - %s) * 1000 AS bigint)",
+		lock: "SELECT pg_advisory_xact_lock(hashtext('integrity_outbox'))",
+	}
+}
+
+// MariaDB is the dialect of MariaDB 10.6 and newer.
+func MariaDB() Dialect {
+	return Dialect{
+		Name: "MariaDB", DDL: mariadbDDL, skip: " FOR UPDATE SKIP LOCKED",
+		at:     func(ms int64) string { return fmt.Sprintf("(UTC_TIMESTAMP(3) + INTERVAL %d MICROSECOND)", ms*1000) },
+		wait:   "TIMESTAMPDIFF(MICROSECOND, %[2]s, %[1]s) DIV 1000",
+		lock:   "SELECT GET_LOCK(CONCAT('integrity_outbox.', SHA1(DATABASE())), 60)",
+		unlock: "SELECT RELEASE_LOCK(CONCAT('integrity_outbox.', SHA1(DATABASE())))",
+	}
+}
+
+// SQLite is the dialect of SQLite. A claim is an immediate transaction, so claims never overlap.
+func SQLite() Dialect {
+	return Dialect{
+		Name: "SQLite", DDL: sqliteDDL,
+		at: func(ms int64) string {
+			return fmt.Sprintf("strftime('%%Y-%%m-%%dT%%H:%%M:%%fZ', 'now', '%+d.%03d seconds')", ms/1000, ms%1000)
+		},
+		wait: "CAST((julianday(%s) - julianday(%s)) * 86400000 AS INTEGER)",
+	}
+}
+
+// bind writes the placeholders of a statement, whose texts hold no question mark, in the form of the database.
+func (d *Dialect) bind(statement string) string {
+	if !d.number {
+		return statement
+	}
+	var b strings.Builder
+	for n := 1; ; n++ {
+		before, after, found := strings.Cut(statement, "?")
+		if b.WriteString(before); !found {
+			return b.String()
+		}
+		b.WriteString("$" + strconv.Itoa(n))
+		statement = after
+	}
+}
+
+// OpenDatabase opens the database at an address: postgres://…, mysql://… or mariadb://…, or sqlite: and the path of a
+// file. A SQLite file must exist, because it holds the documents of the origin. The error never shows a password.
+func OpenDatabase(ctx context.Context, address string) (*sql.DB, Dialect, error) {
+	scheme, rest, _ := strings.Cut(address, ":")
+	var db *sql.DB
+	var d Dialect
+	var err error
+	switch {
+	case scheme == "postgres" || scheme == "postgresql":
+		d = PostgreSQL()
+		var config *pgx.ConnConfig
+		if config, err = pgx.ParseConfig(address); err != nil {
+			return nil, d, say.New("it must be postgres://user:password@host:port/database")
+		}
+		db = stdlib.OpenDB(*config)
+	case scheme == "mysql" || scheme == "mariadb":
+		d = MariaDB()
+		var config *mysql.Config
+		if config, err = mariadbConfig(address); err != nil {
+			return nil, d, err
+		}
+		connector, err := mysql.NewConnector(config)
+		if err != nil {
+			return nil, d, errMariaDBAddress
+		}
+		db = sql.OpenDB(connector)
+	default:
+		path := strings.TrimPrefix(rest, "//")
+		if scheme != "sqlite" {
+			if path = address; strings.Contains(address, "://") {
+				return nil, d, say.Errorf(
+					"%s:// is not supported: it must be postgres://, mysql://, mariadb:// or sqlite: and the path of a file", scheme,
+				)
+			}
+		}
+		d = SQLite()
+		if db, err = openSQLite(path); err != nil {
+			return nil, d, err
+		}
+	}
+	db.SetMaxIdleConns(4)
+	if err := db.PingContext(ctx); err != nil {
+		return nil, d, errors.Join(err, db.Close())
+	}
+	return db, d, nil
+}
+
+func openSQLite(path string) (*sql.DB, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || path == "" {
+		return nil, say.Errorf("%q is not a SQLite database: name the file in which your program stores its documents", path)
+	} else if err != nil {
+		return nil, err
+	}
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", (&url.URL{
+		Scheme: "file", Opaque: (&url.URL{Path: whole}).EscapedPath(), RawQuery: url.Values{
+			"mode": {"rw"}, "_pragma": {"busy_timeout(10000)", "synchronous(FULL)"}, "_txlock": {"immediate"},
+		}.Encode(),
+	}).String())
+	if err == nil {
+		db.SetMaxOpenConns(1)
+	}
+	return db, err
+}
+
+var errMariaDBAddress = say.New("it must be mysql://user:password@host:port/database")
+
+// mariadbConfig reads mysql://user:password@host:port/database. The query may name a socket and tls.
+func mariadbConfig(address string) (*mysql.Config, error) {
+	u, err := url.Parse(address)
+	if err != nil || strings.Trim(u.Path, "/") == "" || strings.Contains(strings.Trim(u.Path, "/"), "/") {
+		return nil, errMariaDBAddress
+	}
+	c := mysql.NewConfig()
+	c.Net, c.Addr, c.DBName = "tcp", u.Host, strings.Trim(u.Path, "/")
+	c.User = u.User.Username()
+	c.Passwd, _ = u.User.Password()
+	c.Timeout, c.ReadTimeout, c.WriteTimeout = 10*time.Second, time.Minute, time.Minute
+	c.MultiStatements = true // for the DDL
+	c.ClientFoundRows = true // an update counts the rows that it finds, as in the other databases
+	// A claim must see what was committed before it took the lock.
+	c.Params = map[string]string{"transaction_isolation": "'READ-COMMITTED'"}
+	c.Logger = silent{} // an error is reported once, by its receiver
+	for name, values := range u.Query() {
+		switch name {
+		case "socket":
+			c.Net, c.Addr = "unix", values[0]
+		case "tls":
+			c.TLSConfig = values[0]
+		default:
+			return nil, say.Errorf("the parameter %q is not known: only socket and tls are", name)
+		}
+	}
+	if c.Net == "tcp" && u.Port() == "" {
+		c.Addr = u.Hostname() + ":3306"
+	}
+	return c, nil
+}
+
+type silent struct{}
+
+func (silent) Print(...any) {}
+
+// dialectOf recognizes the database of a pool that the caller has opened.
+func dialectOf(db *sql.DB) (Dialect, error) {
+	switch db.Driver().(type) {
+	case *stdlib.Driver:
+		return PostgreSQL(), nil
+	case *mysql.MySQLDriver, mysql.MySQLDriver:
+		return MariaDB(), nil
+	case *sqlite.Driver:
+		return SQLite(), nil
+	}
+	return Dialect{}, say.New("the database must be opened with pgx, go-sql-driver/mysql or modernc.org/sqlite")
+}
+
+// executable is the DDL without the commands of MariaDB's own client.
+func (d *Dialect) executable() string {
+	return strings.NewReplacer("DELIMITER //\n", "", "DELIMITER ;\n", "", "END IF//", "END IF;").Replace(d.DDL)
+}
