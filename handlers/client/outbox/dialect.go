@@ -34,6 +34,8 @@ type Dialect struct {
 	unlock string                // releases it after the commit; empty: the end of the transaction does
 	skip   string                // locks the rows that a claim reads, and skips rows that others have locked
 	number bool                  // placeholders are $1, $2, …
+	// isolation lets a claim see what was committed before it took the lock.
+	isolation sql.IsolationLevel
 }
 
 //go:embed postgres.sql
@@ -48,7 +50,7 @@ var sqliteDDL string
 // PostgreSQL is the dialect of PostgreSQL 14 and newer.
 func PostgreSQL() Dialect {
 	return Dialect{
-		Name: "PostgreSQL", DDL: postgresDDL, number: true, skip: " FOR UPDATE SKIP LOCKED",
+		Name: "PostgreSQL", DDL: postgresDDL, number: true, skip: " FOR UPDATE SKIP LOCKED", isolation: sql.LevelReadCommitted,
 		at:   func(ms int64) string { return fmt.Sprintf("(clock_timestamp() + %d * interval '1 millisecond')", ms) },
 		wait: "CAST(extract(epoch FROM %s - %s) * 1000 AS bigint)",
 		lock: "SELECT pg_advisory_xact_lock(hashtext('integrity_outbox'))",
@@ -58,7 +60,7 @@ func PostgreSQL() Dialect {
 // MariaDB is the dialect of MariaDB 10.6 and newer.
 func MariaDB() Dialect {
 	return Dialect{
-		Name: "MariaDB", DDL: mariadbDDL, skip: " FOR UPDATE SKIP LOCKED",
+		Name: "MariaDB", DDL: mariadbDDL, skip: " FOR UPDATE SKIP LOCKED", isolation: sql.LevelReadCommitted,
 		at:     func(ms int64) string { return fmt.Sprintf("(UTC_TIMESTAMP(3) + INTERVAL %d MICROSECOND)", ms*1000) },
 		wait:   "TIMESTAMPDIFF(MICROSECOND, %[2]s, %[1]s) DIV 1000",
 		lock:   "SELECT GET_LOCK(CONCAT('integrity_outbox.', SHA1(DATABASE())), 60)",
@@ -176,8 +178,6 @@ func mariadbConfig(address string) (*mysql.Config, error) {
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = 10*time.Second, time.Minute, time.Minute
 	c.MultiStatements = true // for the DDL
 	c.ClientFoundRows = true // an update counts the rows that it finds, as in the other databases
-	// A claim must see what was committed before it took the lock.
-	c.Params = map[string]string{"transaction_isolation": "'READ-COMMITTED'"}
 	c.Logger = silent{} // an error is reported once, by its receiver
 	for name, values := range u.Query() {
 		switch name {

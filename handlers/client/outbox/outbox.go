@@ -361,7 +361,7 @@ func (o *Outbox) claim(ctx context.Context, lane string, limit int) (items []Ite
 		return nil, "", err
 	}
 	defer conn.Close()
-	tx, err := conn.BeginTx(ctx, nil)
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: o.dialect.isolation})
 	if err != nil {
 		return nil, "", err
 	}

@@ -3,6 +3,7 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -87,6 +88,10 @@ const (
 	firstEvidence = 2 * time.Second
 	// withoutLog is how often evidence must come without inclusion before the worker asks whether there is a log.
 	withoutLog = 3
+	// longestPause can be added to any time that a database stores. A service may say to wait for thousands of years.
+	longestPause = 1 << 30 * time.Second
+	// moment lets rows that were stored one after another become due together.
+	moment = 50 * time.Millisecond
 	// quotaPause is the longest wait in an exhausted month, because a plan may be raised at any time.
 	quotaPause = time.Hour
 )
@@ -187,8 +192,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		case pause < 0:
 			w.sleep(ctx, w.config.Poll, w.added)
 		default:
-			// At least a moment, because the clock of the database may show less than the wait that it has computed.
-			w.sleep(ctx, min(max(pause, 5*time.Millisecond), w.config.Poll), w.added)
+			w.sleep(ctx, min(pause+moment, w.config.Poll), w.added)
 		}
 	}
 }
@@ -446,8 +450,12 @@ func (w *Worker) export(ctx context.Context, c claimed) error {
 
 // complete reports whether evidence has everything that the worker waits for.
 func (w *Worker) complete(receipt []byte) bool {
-	envelope, err := evidence.ParseEnvelope(receipt)
-	return err == nil && envelope.Inclusion != nil && (!w.config.Timestamps || len(envelope.Timestamps) > 0)
+	var has struct {
+		Inclusion  *json.RawMessage
+		Timestamps []json.RawMessage
+	}
+	err := json.Unmarshal(receipt, &has)
+	return err == nil && has.Inclusion != nil && (!w.config.Timestamps || len(has.Timestamps) > 0)
 }
 
 // stops reports whether an error needs correction.
@@ -570,7 +578,7 @@ func (w *Worker) saveOutcomes(ctx context.Context, l *lane, c claimed, errs []er
 
 // pauseOf is the wait after a failure.
 func pauseOf(b *client.Backoff, err error) time.Duration {
-	pause := b.Next(err)
+	pause := min(b.Next(err), longestPause)
 	var refused *client.Error
 	if errors.As(err, &refused) && refused.Code == domain.RegistrationQuotaExhausted {
 		return min(pause, quotaPause)
