@@ -260,10 +260,10 @@ func (s *System) Summarize(ctx context.Context) (Summary, error) {
 		if err != nil {
 			return out, err
 		}
-		switch item.State {
-		case outbox.Done:
+		switch {
+		case item.Complete:
 			out.Registered++
-		case outbox.Stopped:
+		case item.State == outbox.Conflict, item.State == outbox.Refused, item.Halted:
 			out.Stopped++
 			out.Problems = append(out.Problems, say.Sentencef("%s: %s", d.reference, item.Problem))
 			continue
@@ -297,7 +297,7 @@ func (s *System) differs(d issued, item outbox.Item) error {
 	}
 	for place, sum := range map[say.Word]string{
 		"the delivered file": hexSHA256(delivered), "the declaration": item.Declaration.SHA256,
-		"the service's answer": item.Response.SHA256, "the evidence": payload.SHA256.String(),
+		"the service's answer": item.Record.SHA256, "the evidence": payload.SHA256.String(),
 	} {
 		if sum != d.sha256 {
 			return say.Errorf("%s has another SHA-256 than the finalized document", place)

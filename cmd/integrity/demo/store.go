@@ -43,6 +43,9 @@ func (s *System) open(ctx context.Context) (err error) {
 	if s.outbox, err = outbox.New(ctx, s.db); err != nil {
 		return err
 	}
+	if err := s.outbox.Release(ctx); err != nil { // the lock on the directory keeps other workers away
+		return err
+	}
 	// identity is what all documents of a data directory share.
 	type identity struct{ service, company, source, public string }
 	about := identity{s.Client.BaseURL(), s.Company, s.Source, s.Public}
@@ -132,7 +135,7 @@ func (s *System) commit(ctx context.Context, d issued, declaration wire.Declarat
 		`INSERT INTO files (number, pdf, sha256, verification_url, finalized_at) VALUES (?, ?, ?, ?, ?)`,
 		d.number, d.pdf, d.sha256, d.link, d.finalizedAt.UnixMilli())
 	if err == nil {
-		err = s.outbox.Add(ctx, tx, declaration, d.finalizedAt)
+		err = s.outbox.Add(ctx, tx, declaration)
 	}
 	if err == nil {
 		err = tx.Commit()

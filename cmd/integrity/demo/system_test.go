@@ -77,7 +77,7 @@ func TestEmissionNeedsNoService(t *testing.T) {
 			t.Errorf("%s: want one QR code, of the download: %q", name, texts)
 		}
 		item, err := s.outbox.Find(t.Context(), s.version(d))
-		if err != nil || item.State != outbox.Waiting || item.Declaration.SHA256 != hexSHA256(d.pdf) ||
+		if err != nil || item.State != outbox.Pending || item.Declaration.SHA256 != hexSHA256(d.pdf) ||
 			item.Declaration.SizeBytes != int64(len(d.pdf)) || item.Declaration.ReservationID != "" {
 			t.Errorf("%s: the declaration: %+v, %v", name, item, err)
 		}
@@ -111,7 +111,7 @@ func TestFinalBytes(t *testing.T) {
 	}
 	for _, statement := range []string{
 		`UPDATE files SET pdf = x'00'`, `UPDATE files SET sha256 = ''`, `DELETE FROM files`,
-		`UPDATE integrity_outbox SET declaration = '{}'`,
+		`UPDATE integrity_outbox SET attempts = 1; UPDATE integrity_outbox SET size_bytes = 0`,
 	} {
 		if _, err := s.db.ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "never") {
 			t.Errorf("%s: %v", statement, err)

@@ -51,21 +51,15 @@ func (r *run) outbox(ctx context.Context, _ *Result) (err error) {
 	var stored, batches int
 	var registered time.Time
 	var wrong error
-	last := outbox.Kind("")
-	worker := outbox.NewWorker(outbox.Config{Outbox: box, Client: c, Report: func(step outbox.Report) {
-		switch step.Kind {
-		case outbox.Sending:
-			if last != outbox.Sending {
-				batches++
-			}
-		case outbox.Stored:
-			if stored++; stored == outboxDeclarations {
-				registered = time.Now()
-			}
-		case outbox.Halted, outbox.Postponed:
-			wrong = errors.Join(wrong, step.Err)
+	worker := outbox.NewWorker(outbox.Config{Outbox: box, Client: c, Batch: func(b outbox.Batch) {
+		if b.Evidence {
+			return // it waits for the transparency log
 		}
-		last = step.Kind
+		batches++
+		if stored += b.Done; stored == outboxDeclarations {
+			registered = time.Now()
+		}
+		wrong = errors.Join(wrong, b.Err)
 	}})
 	worker.Finish()
 	began := time.Now()
@@ -74,8 +68,8 @@ func (r *run) outbox(ctx context.Context, _ *Result) (err error) {
 	}
 	o.acknowledged.Add(int64(stored))
 	counts, err := box.Counts(ctx)
-	if err == nil && counts[outbox.Done] != outboxDeclarations {
-		err = fmt.Errorf("outbox: %v, but all %d must be done", counts, outboxDeclarations)
+	if err == nil && counts.Evidence != outboxDeclarations {
+		err = fmt.Errorf("outbox: %+v, but all %d must be done", counts, outboxDeclarations)
 	}
 	r.measured[targetOutbox] = measurement{
 		value: outboxDeclarations / registered.Sub(began).Seconds(),
@@ -105,7 +99,7 @@ func fillOutbox(ctx context.Context, db *sql.DB, box *outbox.Outbox) error {
 		if err != nil {
 			return err
 		}
-		if err := box.Add(ctx, tx, d, now); err != nil {
+		if err := box.Add(ctx, tx, d); err != nil {
 			return err
 		}
 	}

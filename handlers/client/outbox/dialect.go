@@ -109,6 +109,7 @@ func OpenDatabase(ctx context.Context, address string) (*sql.DB, Dialect, error)
 		if config, err = pgx.ParseConfig(address); err != nil {
 			return nil, d, say.New("it must be postgres://user:password@host:port/database")
 		}
+		config.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip, and poolers between are no problem
 		db = stdlib.OpenDB(*config)
 	case scheme == "mysql" || scheme == "mariadb":
 		d = MariaDB()

@@ -227,6 +227,25 @@ func (o *Outbox) query(ctx context.Context, db interface {
 	return items, rows.Err()
 }
 
+// Read calls do for every row of the outbox in a database, in the order in which they were added. It changes nothing.
+func Read(ctx context.Context, db *sql.DB, do func(Item) error) error {
+	rows, err := db.QueryContext(ctx, `SELECT `+columns+` FROM integrity_outbox ORDER BY id`)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		i, err := scan(rows)
+		if err == nil {
+			err = do(i)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
 // Find returns the row of a version, or sql.ErrNoRows.
 func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error) {
 	items, err := o.query(ctx, o.db, `SELECT `+columns+` FROM integrity_outbox

@@ -233,8 +233,14 @@ func TestContradictingAnswer(t *testing.T) {
 	}
 }
 
-// TestOutboxDatabase reads the database that the Go client's outbox writes, while it is open.
+// TestOutboxDatabase reads the database of an outbox while it is open, also in the form of releases before 0.3.16.
 func TestOutboxDatabase(t *testing.T) {
+	for _, earlier := range []bool{false, true} {
+		testOutboxDatabase(t, earlier)
+	}
+}
+
+func testOutboxDatabase(t *testing.T, earlier bool) {
 	o := newOrigin(t)
 	ctx := context.Background()
 	path := filepath.Join(o.dir, "outbox.sqlite")
@@ -243,34 +249,45 @@ func TestOutboxDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	box, err := outbox.New(ctx, db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range int32(3) {
-		if err := box.Add(ctx, tx, o.declaration("d", n+1), noon); err != nil {
+	do := func(statement string, args ...any) {
+		t.Helper()
+		if _, err := db.ExecContext(ctx, statement, args...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
 	id, receipt := o.evidence(o.declaration("d", 1), noon, o.signer)
-	if _, err := db.ExecContext(
-		ctx, "UPDATE integrity_outbox SET response = ?, evidence = ? WHERE version = 1", `{"publicId":"`+id+`"}`,
-		string(receipt),
-	); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.ExecContext(
-		ctx, "UPDATE integrity_outbox SET response = ? WHERE version = 2",
-		`{"publicId":"`+domain.NewPublicID(domain.LedgerSecret("secret"), 0).String()+`"}`,
-	); err != nil {
-		t.Fatal(err)
+	second := domain.NewPublicID(domain.LedgerSecret("secret"), 0).String()
+	answers := []string{`{"publicId":"` + id + `","usage":{"period":"2026-03"}}`, `{"publicId":"` + second + `","usage":{"period":"2026-03"}}`}
+	if earlier {
+		do(`CREATE TABLE integrity_outbox (id INTEGER PRIMARY KEY, version INTEGER, declaration TEXT, response TEXT, evidence TEXT)`)
+		for n := range int32(3) {
+			d, err := json.Marshal(o.declaration("d", n+1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			do(`INSERT INTO integrity_outbox (version, declaration) VALUES (?, ?)`, n+1, string(d))
+		}
+		do("UPDATE integrity_outbox SET response = ?, evidence = ? WHERE version = 1", answers[0], string(receipt))
+		do("UPDATE integrity_outbox SET response = ? WHERE version = 2", answers[1])
+	} else {
+		box, err := outbox.New(ctx, db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range int32(3) {
+			if err := box.Add(ctx, tx, o.declaration("d", n+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		do("UPDATE integrity_outbox SET record = ?, evidence = ? WHERE version = 1", answers[0], string(receipt))
+		do("UPDATE integrity_outbox SET record = ? WHERE version = 2", answers[1])
 	}
 	items, refused := o.read(path)
 	want(t, "items", items,

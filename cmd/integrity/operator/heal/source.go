@@ -24,6 +24,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/bundle"
+	"integrityledger/handlers/client/outbox"
 )
 
 // maxDocument is the largest document, or line, in bytes.
@@ -186,7 +187,7 @@ func (s source) item(place string, declaration, response, receipt []byte, public
 	return s.found(h)
 }
 
-// outbox reads the database of the Go client's outbox. It changes nothing.
+// outbox reads a SQLite database with an outbox. It changes nothing.
 func (s source) outbox(ctx context.Context, name string) (err error) {
 	whole, err := filepath.Abs(name)
 	if err != nil {
@@ -199,10 +200,11 @@ func (s source) outbox(ctx context.Context, name string) (err error) {
 		return s.refused(name, err)
 	}
 	defer db.Close()
+	// Releases before 0.3.16 kept declarations as JSON.
 	rows, err := db.QueryContext(ctx, `SELECT id, declaration, coalesce(response, ''), coalesce(evidence, '')
 		FROM integrity_outbox ORDER BY id`)
 	if err != nil {
-		return s.refused(name, say.Errorf("it is not the database of an outbox: %w", err))
+		return s.columns(ctx, name, db)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -219,4 +221,25 @@ func (s source) outbox(ctx context.Context, name string) (err error) {
 		return s.refused(name, err)
 	}
 	return nil
+}
+
+// columns reads an outbox that has a column for each member of a declaration.
+func (s source) columns(ctx context.Context, name string, db *sql.DB) error {
+	var failed error // of the caller, which ends everything
+	err := outbox.Read(ctx, db, func(i outbox.Item) error {
+		declaration, err := json.Marshal(i.Declaration)
+		if err != nil {
+			return err
+		}
+		publicID := ""
+		if i.Record != nil {
+			publicID = i.Record.PublicID
+		}
+		failed = s.item(fmt.Sprintf("%s:%d", name, i.ID), declaration, nil, i.Evidence, publicID)
+		return failed
+	})
+	if err != nil && failed == nil {
+		return s.refused(name, say.Errorf("it is not the database of an outbox: %w", err))
+	}
+	return failed
 }
