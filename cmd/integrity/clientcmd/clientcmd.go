@@ -4,12 +4,14 @@ package clientcmd
 import (
 	"cmp"
 	_ "embed"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/say"
 	"integrityledger/handlers/client"
@@ -36,6 +38,7 @@ func Commands(shared *cli.App) []*cobra.Command {
 	return []*cobra.Command{
 		a.reserveCommand(),
 		a.registerCommand(),
+		a.outboxCommand(),
 		a.lookupCommand(),
 		a.compareCommand(),
 		a.evidenceCommand(),
@@ -50,7 +53,7 @@ func Commands(shared *cli.App) []*cobra.Command {
 	}
 }
 
-// Flags identify the service. The API key comes only from the environment.
+// Flags identify the service. The API key comes only from the environment, or from the file that the environment names.
 type Flags struct {
 	url  string
 	JSON bool
@@ -75,11 +78,28 @@ func ConnectTo(a *cli.App, url string) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := a.Variable(config.VariableAPIKey)
+	key, err := apiKey(a)
+	if err != nil {
+		return nil, err
+	}
 	if _, _, ok := domain.ParseAPIKey(key); !ok {
 		return nil, say.Errorf("%s must be an API key's text (ik_…)", config.VariableAPIKey)
 	}
 	return client.New(client.Config{BaseURL: base, APIKey: key, Name: Name, Language: a.Language()})
+}
+
+// apiKey returns the text of the API key.
+func apiKey(a *cli.App) (string, error) {
+	const file = config.VariableAPIKey + "_FILE"
+	key, path := a.Variable(config.VariableAPIKey), a.Variable(file)
+	if key != "" || path == "" {
+		return key, nil
+	}
+	text, err := keyfiles.ReadFile(path)
+	if err != nil {
+		return "", say.Errorf("%s: %w", file, err)
+	}
+	return strings.TrimSpace(string(text)), nil
 }
 
 // serviceURL returns the service's address: from the flag, from the variable, or the default on this machine.

@@ -1,6 +1,8 @@
 package clientcmd
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -32,18 +34,35 @@ func versionFlags(c *cobra.Command) *wire.VersionReference {
 func (a *app) reserveCommand() *cobra.Command {
 	c, flags := Command("reserve")
 	d := versionFlags(c)
-	quiet := c.Flags().Bool("quiet", false, "print only the verification link")
+	quiet := c.Flags().Bool("quiet", false, "print only the verification link, or nothing without one")
+	timeout := c.Flags().Duration("timeout", time.Minute, "how long to wait for the link, such as 2s")
 	c.MarkFlagsMutuallyExclusive("json", "quiet")
 	cli.Require(c, versionFlagNames...)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if d.Version < 1 {
 			return errVersion
 		}
+		for name, reference := range map[string]string{
+			"--company": d.CompanyReference, "--source": d.Source, "--document": d.DocumentReference,
+		} {
+			if !domain.ValidReference(reference) {
+				return say.Errorf("%s: %s", name, domain.ReferenceRule)
+			}
+		}
+		if *timeout <= 0 {
+			return say.Errorf("--timeout must be positive, such as 2s")
+		}
 		service, err := Connect(a.App, flags)
 		if err != nil {
 			return err
 		}
-		r, err := service.Reserve(c.Context(), *d)
+		ctx, cancel := context.WithTimeout(c.Context(), *timeout)
+		defer cancel()
+		r, err := service.Reserve(ctx, *d)
+		if err != nil && *quiet {
+			_, _ = fmt.Fprintln(a.Errs, "integrity:", a.ErrorText(err))
+			return nil // a document is issued without a link, whatever the reason
+		}
 		if err != nil {
 			return written(err)
 		}

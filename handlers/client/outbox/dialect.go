@@ -179,7 +179,7 @@ func mariadbConfig(address string) (*mysql.Config, error) {
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = 10*time.Second, time.Minute, time.Minute
 	c.MultiStatements = true // for the DDL
 	c.ClientFoundRows = true // an update counts the rows that it finds, as in the other databases
-	c.Logger = silent{} // an error is reported once, by its receiver
+	c.Logger = silent{}      // an error is reported once, by its receiver
 	for name, values := range u.Query() {
 		switch name {
 		case "socket":

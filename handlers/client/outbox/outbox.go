@@ -147,7 +147,7 @@ func (o *Outbox) transact(ctx context.Context, do func(*sql.Tx) error) error {
 // Add adds a declaration in the transaction that stores the final file. It fails for a version that was added before,
 // and for a declaration that the service would refuse because of its form.
 func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration) error {
-	if err := check(d); err != nil {
+	if err := Validate(d); err != nil {
 		return say.Errorf("outbox: %w", err)
 	}
 	_, err := tx.ExecContext(ctx, o.dialect.bind(
@@ -161,8 +161,8 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration) error 
 	return nil
 }
 
-// check validates a declaration as the service does.
-func check(d wire.Declaration) error {
+// Validate validates a declaration as the service does.
+func Validate(d wire.Declaration) error {
 	declaration, err := json.Marshal(d)
 	if err != nil {
 		return err

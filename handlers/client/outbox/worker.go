@@ -316,7 +316,7 @@ func (w *Worker) refuseInvalid(ctx context.Context, token string, items []Item) 
 	var valid, wrong []Item
 	var errs []error
 	for _, i := range items {
-		if err := check(i.Declaration); err != nil {
+		if err := Validate(i.Declaration); err != nil {
 			wrong, errs = append(wrong, i), append(errs, invalidError{err})
 		} else {
 			valid = append(valid, i)
