@@ -281,6 +281,10 @@ var says = map[string][]string{
 	"integration/certification.sh": {
 		`"outcome":"accepted"`, `"verified":true`, "everything that was supplied and checked is valid",
 	},
+	"outbox/install.sh":            {"the table integrity_outbox is ready (SQLite)"},
+	"outbox/run.sh":                {"1 rows are pending", "sha256"},
+	"outbox/result.sh":             {" registered http", " 1\n"},
+	"outbox/reserve.sh":            {"/integrity/"},
 	"verification/commands.sh":     {"everything that was supplied and checked is valid"},
 	"verification/monitor-once.sh": {"consistent with the saved evidence (1)"},
 	"verification/tokens.sh":       {"existed before "},
@@ -369,6 +373,10 @@ var judged = map[string]func(t *testing.T, in terminalOf, text string){
 	"mcp/vscode.json":         judgeConnector,
 	"webhooks/signature.py":   nil, // trySignatures
 	"webhooks/signature.php":  nil,
+	// TestTriggers of package outbox
+	"outbox/trigger-postgres.sql": nil,
+	"outbox/trigger-mariadb.sql":  nil,
+	"outbox/trigger-sqlite.sql":   nil,
 }
 
 // judgeError makes the service return the error that the page shows.

@@ -35,8 +35,8 @@ const DeveloperRoot = "/developers"
 // first is the root itself. The groups of the reference have pages of their own below the reference.
 func DeveloperPages() []string {
 	return []string{
-		"", "integration", "organization", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads",
-		"changelog", "policy", operatingPage, operatingPage + "/on-call", operatingPage + "/install",
+		"", "integration", "outbox", "organization", referencePage, "webhooks", "verification", "mcp", "errors", "limits",
+		"downloads", "changelog", "policy", operatingPage, operatingPage + "/on-call", operatingPage + "/install",
 		operatingPage + "/kubernetes", operatingPage + "/accounts", operatingPage + "/routine",
 		operatingPage + "/rotations", operatingPage + "/pgbackrest",
 		operatingPage + "/disasters", operatingPage + "/capacity", operatingPage + "/concepts", operatingPage + "/reference",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -827,5 +828,55 @@ func TestAddresses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "u:secret") {
 			t.Errorf("%s: %v", address, err)
 		}
+	}
+}
+
+// TestTriggers runs the triggers that the page for developers shows: a document adds its row in the same transaction.
+func TestTriggers(t *testing.T) {
+	t.Parallel()
+	for name, database := range databases() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o, err := Open(t.Context(), database(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer o.Close()
+			file := map[string]string{"PostgreSQL": "postgres", "MariaDB": "mariadb", "SQLite": "sqlite"}[name]
+			trigger, err := os.ReadFile("../../web/templates/samples/outbox/trigger-" + file + ".sql")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := o.Install(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b := &bench{t: t, db: o.db, outbox: o}
+			b.exec(`CREATE TABLE documents (company varchar(99), reference varchar(99), version int, sha256 varchar(64), size int)`)
+			b.exec(string(trigger))
+			for _, commits := range []bool{false, true} {
+				tx, err := o.db.BeginTx(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := tx.ExecContext(t.Context(), `INSERT INTO documents VALUES ('c', 'd-1', 1, '`+strings.Repeat("a", 64)+`', 5)`); err != nil {
+					t.Fatal(err)
+				}
+				end := tx.Rollback
+				if commits {
+					end = tx.Commit
+				}
+				if err := end(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.wantStates("d-1 v1 pending")
+			d, err := o.First(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d[0].Declaration.Source != "billing" || Validate(d[0].Declaration) != nil {
+				t.Errorf("%+v", d)
+			}
+		})
 	}
 }

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/domain"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/wait"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/client/outbox"
+	"integrityledger/handlers/client/outbox/outboxtest"
+	"integrityledger/handlers/wire"
+)
+
+// origin is a program with its own database, which inserts rows, and the workers of its outbox.
+type origin struct {
+	t       *testing.T
+	name    string // the source of its declarations
+	address string
+	lose    func() // ends the database by SIGKILL and starts it again; nil: it has no process of its own
+	env     []string
+	args    []string
+	workers [2]*exec.Cmd
+	logs    string
+
+	acknowledged, rolledBack map[string]bool
+}
+
+func (o *origin) startWorker(n int) {
+	o.t.Helper()
+	log, err := os.OpenFile(o.logs, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	defer log.Close()
+	w := exec.Command(os.Getenv(binaryVariable), o.args...)
+	w.Env, w.Stderr = cleanEnviron(o.env...), log
+	if err := w.Start(); err != nil {
+		o.t.Fatal(err)
+	}
+	o.workers[n] = w
+}
+
+// killWorker kills a worker and starts it again.
+func (o *origin) killWorker(n int) {
+	o.t.Helper()
+	_ = o.workers[n].Process.Kill()
+	_ = o.workers[n].Wait()
+	o.startWorker(n)
+}
+
+func (o *origin) stopWorkers() {
+	for _, w := range o.workers {
+		_ = w.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = w.Wait()
+	}
+}
+
+// insert adds versions of documents until there are n, and rolls one in a hundred back. After a failure, whose outcome is
+// not known, it goes on with the next one, as a program would that has lost its database.
+func (o *origin) insert(ctx context.Context, company string, n int, inserted func()) error {
+	for k := 0; k < n; k++ {
+		document, version := fmt.Sprint("d-", k/3), k%3+1
+		sum := sha256.Sum256([]byte(fmt.Sprint(o.name, k)))
+		key := fmt.Sprintf("%s v%d", document, version)
+		committed, err := o.insertOne(ctx, k%100 == 50, fmt.Sprintf(
+			`INSERT INTO integrity_outbox (company_reference, source, document_reference, version, sha256, size_bytes)
+			VALUES ('%s', '%s', '%s', %d, '%x', %d)`, company, o.name, document, version, sum, k,
+		))
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			if err := wait.For(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+		case committed:
+			o.acknowledged[key] = true
+		default:
+			o.rolledBack[key] = true
+		}
+		inserted()
+	}
+	return nil
+}
+
+func (o *origin) insertOne(ctx context.Context, rollBack bool, statement string) (committed bool, err error) {
+	db, _, err := outbox.OpenDatabase(ctx, o.address)
+	if err != nil {
+		return false, err
+	}
+	defer db.Close()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
+	if _, err := tx.ExecContext(ctx, statement); err != nil || rollBack {
+		return false, err
+	}
+	return true, tx.Commit()
+}
+
+// TestOutboxSurvivesKills kills workers, databases and the service by SIGKILL while programs insert rows into PostgreSQL,
+// MariaDB and SQLite. At the end each committed row is registered once, and its evidence verifies. OUTBOX_SEED repeats a
+// run's choices, and OUTBOX_ROWS is the number of rows of each database.
+func TestOutboxSurvivesKills(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills everything for a while")
+	}
+	t.Parallel()
+	seed, rows := uint64(time.Now().UnixNano()), uint64(200)
+	for name, to := range map[string]*uint64{"OUTBOX_SEED": &seed, "OUTBOX_ROWS": &rows} {
+		if text := os.Getenv(name); text != "" {
+			var err error
+			if *to, err = strconv.ParseUint(text, 10, 64); err != nil {
+				t.Fatal(name, err)
+			}
+		}
+	}
+	t.Logf("OUTBOX_SEED=%d OUTBOX_ROWS=%d", seed, rows)
+	choices := rand.New(rand.NewPCG(seed, 0))
+
+	maria := outboxtest.NewMariaDB(t)
+	clusterDir := pgtest.ClusterDir(t)
+	server := pgtest.StartMortal(t, clusterDir, nil)
+	file := write(t, filepath.Join(t.TempDir(), "origin.db"), "")
+	address := freeAddress(t)
+	s := start(t, dataDir(t), "--demo", "--listen", address)
+	access := s.demo()
+	trusted := filepath.Join(s.dir, keyfiles.TrustedKeysFile)
+	origins := []*origin{
+		{name: "postgres", address: server.URL("postgres"), lose: func() {
+			pgtest.Kill(t, server)
+			server = pgtest.StartMortal(t, clusterDir, nil)
+		}},
+		{name: "mariadb", address: maria.Database("origin"), lose: func() {
+			maria.Kill()
+			maria.Start()
+		}},
+		{name: "sqlite", address: "sqlite:" + file},
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patient+time.Duration(rows)*time.Second/10)
+	defer cancel()
+	var programs sync.WaitGroup
+	progress := make(chan struct{}, len(origins)*int(rows))
+	for _, o := range origins {
+		o.t, o.acknowledged, o.rolledBack = t, map[string]bool{}, map[string]bool{}
+		o.logs = filepath.Join(t.TempDir(), o.name+".log")
+		o.env = []string{
+			config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=http://" + address,
+			"INTEGRITY_OUTBOX_DATABASE=" + o.address,
+		}
+		o.args = []string{"outbox", "run", "--lease", "5s", "--poll", "100ms", "--trusted-keys", trusted}
+		must(t, o.env, "outbox", "install", "--apply")
+		for n := range o.workers {
+			o.startWorker(n)
+		}
+		defer o.stopWorkers()
+		programs.Go(func() {
+			if err := o.insert(ctx, access.CompanyReference, int(rows), func() { progress <- struct{}{} }); err != nil {
+				t.Errorf("%s: %v", o.name, err)
+			}
+		})
+	}
+	// After each part of the rows something dies: workers most often, each database and the service at least once.
+	victims := []string{"service", "postgres", "mariadb", "worker", "worker", "worker", "worker", "worker", "worker"}
+	choices.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
+	for _, victim := range victims {
+		for range len(origins) * int(rows) / (len(victims) + 1) {
+			select {
+			case <-progress:
+			case <-ctx.Done():
+				t.Fatal(ctx.Err())
+			}
+		}
+		o := origins[choices.IntN(len(origins))]
+		t.Logf("killing the %s (%s)", victim, o.name)
+		switch victim {
+		case "service":
+			if err := s.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			<-s.exited
+			s = start(t, s.dir, "--demo", "--listen", address)
+		case "worker":
+			o.killWorker(choices.IntN(len(o.workers)))
+		default:
+			for _, o := range origins {
+				if o.name == victim {
+					o.lose()
+				}
+			}
+		}
+	}
+	programs.Wait()
+	for _, o := range origins {
+		o.wantEachOnce(access, trusted)
+	}
+}
+
+// feedOf returns how often each version was registered, by source.
+func feedOf(t *testing.T, env []string, access demo.Access) map[string]map[string]int {
+	t.Helper()
+	times := map[string]map[string]int{}
+	for line := range strings.Lines(must(t, env, "changes", "--company", access.CompanyReference, "--json")) {
+		var event wire.FeedEvent
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
+			t.Fatal(err)
+		}
+		if event.Type != domain.RecordRegistered {
+			continue
+		}
+		if times[event.Source] == nil {
+			times[event.Source] = map[string]int{}
+		}
+		times[event.Source][fmt.Sprintf("%s v%d", event.DocumentReference, event.Version)]++
+	}
+	return times
+}
+
+// wantEachOnce compares the committed rows with the feed, and verifies their evidence.
+func (o *origin) wantEachOnce(access demo.Access, trustedFile string) {
+	t := o.t
+	t.Helper()
+	db, _, err := outbox.OpenDatabase(t.Context(), o.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	eventually(t, o.name+": everything is registered, with evidence", func() error {
+		var all, done int
+		if err := db.QueryRowContext(
+			t.Context(), `SELECT count(*), count(evidence_at) FROM integrity_outbox`,
+		).Scan(&all, &done); err != nil || all == done {
+			return err
+		}
+		return fmt.Errorf("%d of %d; %s", done, all, tail(o.logs))
+	})
+	trusted, err := keyfiles.ReadTrusted(trustedFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed := map[string]bool{}
+	if err := outbox.Read(t.Context(), db, func(i outbox.Item) error {
+		d := i.Declaration
+		key := fmt.Sprintf("%s v%d", d.DocumentReference, d.Version)
+		if committed[key] = true; o.rolledBack[key] || i.State != outbox.Registered {
+			t.Errorf("%s: %s is %s", o.name, key, i.State)
+		}
+		_, err := client.VerifyDeclared(i.Evidence, trusted, d, time.Now())
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+	for key := range o.acknowledged {
+		if !committed[key] {
+			t.Errorf("%s: the committed %s is lost", o.name, key)
+		}
+	}
+	registered := feedOf(t, o.env, access)[o.name]
+	for key, times := range registered {
+		if times != 1 || !committed[key] {
+			t.Errorf("%s: %s was registered %d times, committed: %v", o.name, key, times, committed[key])
+		}
+	}
+	if len(registered) != len(committed) || len(o.rolledBack) == 0 {
+		t.Errorf("%s: %d rows, %d registered, %d rolled back", o.name, len(committed), len(registered), len(o.rolledBack))
+	}
+	t.Logf("%s: %d rows, %d acknowledged, %d rolled back", o.name, len(committed), len(o.acknowledged), len(o.rolledBack))
+}

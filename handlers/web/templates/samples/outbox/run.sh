@@ -1,0 +1,2 @@
+integrity outbox check
+integrity outbox run --once

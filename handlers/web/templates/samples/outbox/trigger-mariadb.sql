@@ -1,0 +1,3 @@
+CREATE TRIGGER documents_to_outbox AFTER INSERT ON documents FOR EACH ROW
+    INSERT INTO integrity_outbox (company_reference, source, document_reference, version, sha256, size_bytes, mime_type)
+    VALUES (NEW.company, 'billing', NEW.reference, NEW.version, NEW.sha256, NEW.size, 'application/pdf');
