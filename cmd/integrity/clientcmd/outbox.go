@@ -47,7 +47,8 @@ func (a *app) databaseFlag(c *cobra.Command) func(context.Context) (*outbox.Outb
 		}
 		if text == "" {
 			return nil, say.Errorf(
-				"--database (or %s) must name the database: postgres://…, mysql://…, mariadb://… or sqlite:FILE", variableOutbox,
+				"--database (or %s) must name the database: postgres://…, mysql://…, mariadb://… or sqlite:FILE",
+				variableOutbox,
 			)
 		}
 		o, err := outbox.Open(ctx, text)
@@ -113,8 +114,11 @@ func (a *app) outboxCheckCommand() *cobra.Command {
 			Declarations []wire.Declaration `json:"declarations"`
 			Problems     []string           `json:"problems"`
 		}{counts, []wire.Declaration{}, []string{}}
-		text := a.Sayf("the table is correct; %d rows are pending, %d registered (%d with complete evidence), %d in conflict, %d refused",
-			counts.Pending, counts.Registered, counts.Evidence, counts.Conflict, counts.Refused) + "\n"
+		text := a.Sayf(
+			"the table is correct; %d rows are pending, %d registered (%d with complete evidence), %d in conflict, "+
+				"%d refused",
+			counts.Pending, counts.Registered, counts.Evidence, counts.Conflict, counts.Refused,
+		) + "\n"
 		for _, i := range first {
 			d := i.Declaration
 			report.Declarations = append(report.Declarations, d)
@@ -138,7 +142,9 @@ func (a *app) outboxRunCommand() *cobra.Command {
 	c, service := Command("outbox run")
 	open := a.databaseFlag(c)
 	trusted := c.Flags().String("trusted-keys", "", "trusted-keys file that verifies evidence before it is stored")
-	c.Flags().BoolVar(&w.config.Timestamps, "timestamps", false, "wait for the token of a timestamp authority in the evidence")
+	c.Flags().BoolVar(
+		&w.config.Timestamps, "timestamps", false, "wait for the token of a timestamp authority in the evidence",
+	)
 	c.Flags().DurationVar(&w.config.Poll, "poll", time.Second, "how often to look for new rows, 100ms or more")
 	lease := c.Flags().Duration(
 		"lease", outbox.DefaultLease, "after which time other workers take the rows of a worker that died, 5s or more",

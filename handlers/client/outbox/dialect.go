@@ -73,7 +73,8 @@ func SQLite() Dialect {
 	return Dialect{
 		Name: "SQLite", DDL: sqliteDDL,
 		at: func(ms int64) string {
-			return fmt.Sprintf("strftime('%%Y-%%m-%%dT%%H:%%M:%%fZ', 'now', '%+d.%03d seconds')", ms/1000, ms%1000)
+			const clock = "strftime('%%Y-%%m-%%dT%%H:%%M:%%fZ', 'now', '%+d.%03d seconds')"
+			return fmt.Sprintf(clock, ms/1000, ms%1000)
 		},
 		wait: "CAST((julianday(%s) - julianday(%s)) * 86400000 AS INTEGER)",
 	}
@@ -127,7 +128,8 @@ func OpenDatabase(ctx context.Context, address string) (*sql.DB, Dialect, error)
 		if scheme != "sqlite" {
 			if path = address; strings.Contains(address, "://") {
 				return nil, d, say.Errorf(
-					"%s:// is not supported: it must be postgres://, mysql://, mariadb:// or sqlite: and the path of a file", scheme,
+					"%s:// is not supported: it must be postgres://, mysql://, mariadb:// or sqlite: and the path of a file",
+					scheme,
 				)
 			}
 		}

@@ -8,8 +8,9 @@
 // A declaration is in the outbox exactly if its file is in the origin's tables, because one transaction commits both. It
 // never changes after it was claimed (a trigger refuses it). The worker marks it as sent before it sends it, so any
 // worker recognizes an attempt whose outcome was lost in a crash or a broken connection. It then looks up the version
-// and sends the same bytes again. If the first attempt had arrived, the service answers with a replay. No second version
-// is ever created. The answer is stored before evidence is requested, and a row is complete when its evidence is stored.
+// and sends the same bytes again. If the first attempt had arrived, the service answers with a replay. No second
+// version is ever created. The answer is stored before evidence is requested, and a row is complete when its evidence
+// is stored.
 //
 // # Leases
 //
@@ -453,8 +454,8 @@ func (o *Outbox) markSent(ctx context.Context, token string, items []Item) ([]It
 		`SELECT `+columns+` FROM integrity_outbox WHERE lease_token = ? AND id IN (`+ids(items)+`) ORDER BY id`, token)
 }
 
-// save stores the outcomes of rows in one transaction and ends their lease. It leaves rows alone that have another token:
-// their lease has ended, and another worker has claimed them. It reports which rows it has stored.
+// save stores the outcomes of rows in one transaction and ends their lease. It leaves rows alone that have another
+// token: their lease has ended, and another worker has claimed them. It reports which rows it has stored.
 func (o *Outbox) save(ctx context.Context, token string, items []Item) (stored []bool, err error) {
 	stored = make([]bool, len(items))
 	err = o.transact(ctx, func(tx *sql.Tx) error {
@@ -543,8 +544,8 @@ func (o *Outbox) hasColumns(ctx context.Context) error {
 	return nil
 }
 
-// Check tries, in a transaction that it rolls back, what the worker relies on: the columns and their defaults, texts that
-// compare byte by byte, one row for each version, and declarations that do not change after they were sent.
+// Check tries, in a transaction that it rolls back, what the worker relies on: the columns and their defaults, texts
+// that compare byte by byte, one row for each version, and declarations that do not change after they were sent.
 func (o *Outbox) Check(ctx context.Context) error {
 	if err := o.hasColumns(ctx); err != nil {
 		return err
@@ -556,31 +557,42 @@ func (o *Outbox) Check(ctx context.Context) error {
 	defer func() { _ = tx.Rollback() }()
 	const add = `INSERT INTO integrity_outbox (company_reference, source, document_reference, version, sha256, size_bytes)
 		VALUES ('integrity.check', 'integrity.check', '%s', 1, '%s', 0)`
-	name, sum := rand.Text(), strings.Repeat("0", 64)
 	const of = ` WHERE company_reference = 'integrity.check' AND source = 'integrity.check'`
+	name, sum := rand.Text(), strings.Repeat("0", 64)
 	for _, step := range []struct {
 		statement string
 		works     bool
 		wrong     error
 	}{
 		{fmt.Sprintf(add, name, sum), true, say.New("a row with only the required columns cannot be added")},
-		{fmt.Sprintf(add, strings.ToLower(name), sum), true, say.New("the texts must compare byte by byte: a and A are two references")},
-		{fmt.Sprintf(add, name, sum), false, say.New("a unique index of company_reference, source, document_reference and version is missing")},
+		{
+			fmt.Sprintf(add, strings.ToLower(name), sum), true,
+			say.New("the texts must compare byte by byte: a and A are two references"),
+		},
+		{
+			fmt.Sprintf(add, name, sum), false,
+			say.New("a unique index of company_reference, source, document_reference and version is missing"),
+		},
 		{`UPDATE integrity_outbox SET attempts = 1` + of, true, say.New("the columns of the worker cannot be written")},
-		{`UPDATE integrity_outbox SET sha256 = '` + strings.Repeat("1", 64) + `'` + of, false,
-			say.New("the trigger integrity_outbox_immutable is missing: a declaration that was sent can be changed")},
+		{
+			`UPDATE integrity_outbox SET sha256 = '` + strings.Repeat("1", 64) + `'` + of, false,
+			say.New("the trigger integrity_outbox_immutable is missing: a declaration that was sent can be changed"),
+		},
 	} {
 		if _, err := tx.ExecContext(ctx, "SAVEPOINT integrity_check"); err != nil {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, step.statement)
-		if err == nil != step.works {
-			if err != nil {
-				return say.Errorf("%w: %w", step.wrong, err)
-			}
+		end := "ROLLBACK TO SAVEPOINT integrity_check"
+		switch {
+		case err == nil && !step.works:
 			return step.wrong
+		case err != nil && step.works:
+			return say.Errorf("%w: %w", step.wrong, err)
+		case step.works:
+			end = "RELEASE SAVEPOINT integrity_check"
 		}
-		if _, err := tx.ExecContext(ctx, map[bool]string{true: "RELEASE", false: "ROLLBACK TO"}[step.works]+" SAVEPOINT integrity_check"); err != nil {
+		if _, err := tx.ExecContext(ctx, end); err != nil {
 			return err
 		}
 	}
