@@ -103,8 +103,8 @@ func OpenDatabase(ctx context.Context, address string) (*sql.DB, Dialect, error)
 	var db *sql.DB
 	var d Dialect
 	var err error
-	switch {
-	case scheme == "postgres" || scheme == "postgresql":
+	switch scheme {
+	case "postgres", "postgresql":
 		d = PostgreSQL()
 		var config *pgx.ConnConfig
 		if config, err = pgx.ParseConfig(address); err != nil {
@@ -112,7 +112,7 @@ func OpenDatabase(ctx context.Context, address string) (*sql.DB, Dialect, error)
 		}
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip, and poolers between are no problem
 		db = stdlib.OpenDB(*config)
-	case scheme == "mysql" || scheme == "mariadb":
+	case "mysql", "mariadb":
 		d = MariaDB()
 		var config *mysql.Config
 		if config, err = mariadbConfig(address); err != nil {

@@ -5,8 +5,8 @@
 //
 // # Crash safety
 //
-// A declaration is in the outbox exactly if its file is in the origin's tables, because one transaction commits both. It
-// never changes after it was claimed (a trigger refuses it). The worker marks it as sent before it sends it, so any
+// A declaration is in the outbox exactly if its file is in the origin's tables, because one transaction commits both.
+// It never changes after it was claimed (a trigger refuses it). The worker marks it as sent before it sends it, so any
 // worker recognizes an attempt whose outcome was lost in a crash or a broken connection. It then looks up the version
 // and sends the same bytes again. If the first attempt had arrived, the service answers with a replay. No second
 // version is ever created. The answer is stored before evidence is requested, and a row is complete when its evidence
@@ -536,7 +536,8 @@ func (o *Outbox) hasColumns(ctx context.Context) error {
 	rows, err := o.db.QueryContext(ctx, `SELECT `+columns+`, lease_token, lease_until, public_id, verification_url, registered_at
 		FROM integrity_outbox WHERE 1 = 0`)
 	if err == nil {
-		err = errors.Join(rows.Err(), rows.Close())
+		defer rows.Close()
+		err = rows.Err()
 	}
 	if err != nil {
 		return say.Errorf("integrity_outbox is missing, or it is the table of another program or release: %w", err)

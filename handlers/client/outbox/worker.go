@@ -334,9 +334,9 @@ func accept(i Item, r *wire.Registration) (*wire.Registration, error) {
 	return r, nil
 }
 
-// lookUp looks up earlier attempts whose outcome is not known, and returns the rows that can be sent now: no rows if the
-// look-ups must wait. Whether a row is found or not, the very same declaration is sent again: the replay confirms every
-// declared member.
+// lookUp looks up earlier attempts whose outcome is not known, and returns the rows that can be sent now: no rows if
+// the look-ups must wait. Whether a row is found or not, the very same declaration is sent again: the replay confirms
+// every declared member.
 func (w *Worker) lookUp(ctx context.Context, c claimed) ([]Item, error) {
 	unknown := func(i Item) bool {
 		_, looked := w.lookedUp[i.ID]
