@@ -139,7 +139,8 @@ func TestOutboxSurvivesKills(t *testing.T) {
 
 	maria := outboxtest.NewMariaDB(t)
 	clusterDir := pgtest.ClusterDir(t)
-	server := pgtest.StartMortal(t, clusterDir, nil)
+	durable := map[string]string{"synchronous_commit": "on"} // a commit is in the files when it is acknowledged
+	server := pgtest.StartMortal(t, clusterDir, durable)
 	file := write(t, filepath.Join(t.TempDir(), "origin.db"), "")
 	address := freeAddress(t)
 	s := start(t, dataDir(t), "--demo", "--listen", address)
@@ -148,7 +149,7 @@ func TestOutboxSurvivesKills(t *testing.T) {
 	origins := []*origin{
 		{name: "postgres", address: server.URL("postgres"), lose: func() {
 			pgtest.Kill(t, server)
-			server = pgtest.StartMortal(t, clusterDir, nil)
+			server = pgtest.StartMortal(t, clusterDir, durable)
 		}},
 		{name: "mariadb", address: maria.Database("origin"), lose: func() {
 			maria.Kill()
