@@ -125,7 +125,7 @@ func TestOutboxSurvivesKills(t *testing.T) {
 		t.Skip("kills everything for a while")
 	}
 	t.Parallel()
-	seed, rows := uint64(time.Now().UnixNano()), uint64(200)
+	seed, rows := uint64(time.Now().UnixNano()), uint64(120)
 	for name, to := range map[string]*uint64{"OUTBOX_SEED": &seed, "OUTBOX_ROWS": &rows} {
 		if text := os.Getenv(name); text != "" {
 			var err error
