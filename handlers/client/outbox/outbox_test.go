@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/client"
-	"integrityledger/handlers/client/internal/clienttest"
+	"integrityledger/handlers/internal/clienttest"
 	"integrityledger/handlers/wire"
 )
 
