@@ -65,7 +65,7 @@ func TestOutboxCommands(t *testing.T) {
 	answers := func(path, want string, status int) {
 		t.Helper()
 		eventually(t, path+" says "+want, func() error {
-			response, err := http.Get("http://" + address + path) //nolint:noctx // its own worker
+			response, err := http.Get("http://" + address + path)
 			if err != nil {
 				return err
 			}

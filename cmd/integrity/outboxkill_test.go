@@ -75,7 +75,7 @@ func (o *origin) stopWorkers() {
 // insert adds versions of documents until there are n, and rolls one in a hundred back. After a failure, whose outcome is
 // not known, it goes on with the next one, as a program would that has lost its database.
 func (o *origin) insert(ctx context.Context, company string, n int, inserted func()) error {
-	for k := 0; k < n; k++ {
+	for k := range n {
 		document, version := fmt.Sprint("d-", k/3), k%3+1
 		sum := sha256.Sum256([]byte(fmt.Sprint(o.name, k)))
 		key := fmt.Sprintf("%s v%d", document, version)
