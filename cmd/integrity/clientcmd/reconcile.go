@@ -60,8 +60,17 @@ func (a *app) reconcileCommand() *cobra.Command {
 	fromStart := c.Flags().Bool(
 		"from-start", false, "read the whole feed again after the service was restored (SQLite only)",
 	)
+	var q against
+	c.Flags().StringVar(&q.query, "against", "", "compare the copy with the rows of this query of your database (SQLite only)")
+	c.Flags().StringVar(&q.database, "database", "", "address of your database, for --against")
+	c.Flags().BoolVar(&q.csv, "csv", false, "print the differences as CSV")
+	c.MarkFlagsMutuallyExclusive("against", "follow")
+	c.MarkFlagsMutuallyExclusive("csv", "json")
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
+		if err := q.check(); err != nil {
+			return err
+		}
 		service, err := Connect(a.App, flags)
 		if err != nil {
 			return err
@@ -74,6 +83,9 @@ func (a *app) reconcileCommand() *cobra.Command {
 			if *fromStart {
 				return say.Errorf("--from-start works only with SQLite: use a new .jsonl file instead")
 			}
+			if q.query != "" {
+				return say.Errorf("--against works only with SQLite: use a file whose name does not end in .jsonl")
+			}
 			to, err = openLines(args[0], head)
 		} else {
 			to, err = openSQLite(ctx, args[0], head, *fromStart)
@@ -85,6 +97,9 @@ func (a *app) reconcileCommand() *cobra.Command {
 		added, err := a.reconcile(ctx, service, *company, to, *follow)
 		if err != nil {
 			return err
+		}
+		if q.query != "" {
+			return a.against(ctx, q, to.(*sqliteCopy), *company, flags.JSON)
 		}
 		cursor, epoch := to.position()
 		summary := struct {

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"database/sql"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/eventstore/pgtest"
+)
+
+// TestReconcileAgainst compares a feed with the tables of an origin in SQLite and in PostgreSQL: exactly the spoiled,
+// missing and extra versions are found, and nothing is written on either side.
+func TestReconcileAgainst(t *testing.T) {
+	t.Parallel()
+	s := start(t, dataDir(t), "--demo")
+	access := s.demo()
+	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
+	registerMany(t, s, access, "doc", 20)
+	dir := t.TempDir()
+	copied := filepath.Join(dir, "copy.db")
+	must(t, env, "reconcile", copied, "--company", access.CompanyReference)
+	hash, other := strings.Repeat("a", 64), strings.Repeat("b", 64)
+
+	// The origin holds doc-0 to doc-9, of which doc-3 is spoiled, doc-5 has a second hash, and doc-7 lacks version 2, and a
+	// version of its own. Hashes are digits and bytes.
+	file := filepath.Join(dir, "origin.db")
+	lite, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lite.Close()
+	postgres := pgtest.New(t)
+	both := func(inSQLite, inPostgreSQL string) {
+		t.Helper()
+		if _, err := lite.Exec(inSQLite); err != nil {
+			t.Fatal(err)
+		}
+		pgtest.Exec(t, postgres, inPostgreSQL)
+	}
+	const table = "CREATE TABLE doc (company text, number text, version integer, digits text, bytes "
+	both(table+"blob)", table+"bytea)")
+	row := func(company, number string, version int, digits string) {
+		t.Helper()
+		const insert = "INSERT INTO doc VALUES ('%s', '%s', %d, '%s', %s'%[4]s')"
+		both(fmt.Sprintf(insert, company, number, version, digits, "x"),
+			fmt.Sprintf(strings.Replace(insert, "%s'%[4]s", `%s'\x%[4]s`, 1), company, number, version, digits, ""))
+	}
+	for i := range 10 {
+		for version := 1; version <= 2; version++ {
+			switch {
+			case i == 3 && version == 1:
+				row(access.CompanyReference, "doc-3", 1, other)
+			case i == 7 && version == 2:
+			default:
+				row(access.CompanyReference, fmt.Sprint("doc-", i), version, hash)
+			}
+		}
+	}
+	row(access.CompanyReference, "doc-5", 1, other)
+	row(access.CompanyReference, "doc-10", 1, other)
+	row("another company", "doc-1", 1, other)
+
+	const from = "SELECT company AS company_reference, 'test' AS source, number AS document_reference, version, "
+	var extra int // versions of the demo, which the origin does not hold
+	ledger, err := sql.Open("sqlite", copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ledger.Close()
+	if err := ledger.QueryRow("SELECT count(*) FROM versions WHERE source <> 'test'").Scan(&extra); err != nil {
+		t.Fatal(err)
+	}
+	for database, address := range map[string]string{"SQLite": "sqlite:" + file, "PostgreSQL": postgres} {
+		ask := func(query string, more ...string) result {
+			t.Helper()
+			return integrity(t, env, append([]string{"reconcile", copied, "--company", access.CompanyReference,
+				"--database", address, "--against", query}, more...)...)
+		}
+		want := []string{
+			"missing in the ledger: test doc-10 v1, at the origin " + other,
+			"different: test doc-3 v1, at the origin " + other + ", in the ledger " + hash,
+			"different: test doc-5 v1, at the origin " + other + ", in the ledger " + hash,
+			"missing at the origin: test doc-7 v2, in the ledger " + hash,
+		}
+		for _, column := range []string{"upper(digits)", "bytes"} {
+			r := ask(from + column + " AS sha256 FROM doc")
+			if r.code != cli.ExitNegative || !strings.Contains(r.errs, "1 rows of other companies") {
+				t.Fatalf("%s, %s: %+v", database, column, r)
+			}
+			got := slices.DeleteFunc(strings.Split(r.out, "\n"), func(l string) bool { return !strings.Contains(l, ": test ") })
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, %s: %q", database, column, got)
+			}
+			counts := fmt.Sprintf(": 1 missing in the ledger, %d missing at the origin, 2 different\n", 1+extra)
+			if !strings.HasSuffix(r.out, counts) {
+				t.Errorf("%s, %s: %q lacks %q", database, column, r.out, counts)
+			}
+		}
+		for query, says := range map[string]string{
+			"SELECT 1 AS version":             "must return the columns company_reference, source",
+			from + "'x' AS sha256":            "",
+			"no query":                        "--against: ",
+			from + "digits AS other FROM doc": "and no others",
+			from + "'x' AS sha256 FROM doc":   "row 1: sha256 must be 64 hexadecimal digits or 32 bytes",
+			strings.Replace(from, "number", "NULL", 1) + "digits AS sha256 FROM doc":          "row 1: document_reference must be",
+			strings.Replace(from, "version", "0 AS version", 1) + "digits AS sha256 FROM doc": "row 1: version must be",
+		} {
+			if r := ask(query); r.code != cli.ExitFailed || !strings.Contains(r.errs, says) {
+				t.Errorf("%s, %q: %+v", database, query, r)
+			}
+		}
+		// A query that writes changes nothing.
+		ask(strings.Replace(from, "SELECT", "DELETE FROM doc RETURNING", 1) + "digits AS sha256")
+		r := ask(from+"digits AS sha256 FROM doc", "--csv")
+		table, err := csv.NewReader(strings.NewReader(r.out)).ReadAll()
+		if err != nil || len(table) != 1+len(want)+extra || !slices.Contains(table[0], "origin_sha256") {
+			t.Errorf("%s: %v: %q", database, err, table)
+		}
+		r = ask(from+"digits AS sha256 FROM doc", "--json")
+		lines := strings.Split(strings.TrimSpace(r.out), "\n")
+		var counts struct{ MissingInLedger, MissingAtOrigin, Different, OtherCompanies int }
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &counts); err != nil || len(lines) != len(want)+1+extra ||
+			counts.MissingInLedger != 1 || counts.MissingAtOrigin != 1+extra || counts.Different != 2 || counts.OtherCompanies != 1 {
+			t.Errorf("%s: %v: %+v in %q", database, err, counts, lines)
+		}
+	}
+	for _, args := range [][]string{
+		{copied, "--against", "SELECT 1"}, {copied, "--database", "sqlite:" + file}, {copied, "--csv"},
+		{filepath.Join(dir, "x.jsonl"), "--against", "SELECT 1", "--database", "sqlite:" + file},
+		{copied, "--against", "SELECT 1", "--database", "sqlite:" + file, "--follow"},
+	} {
+		args = append([]string{"reconcile", "--company", access.CompanyReference}, args...)
+		if r := integrity(t, env, args...); r.code != cli.ExitFailed {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+}
