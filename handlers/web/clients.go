@@ -30,7 +30,7 @@ func ClientOperations() map[string]ClientOperation {
 	only := func(name string) ClientOperation { return ClientOperation{JavaScript: name} }
 	with := func(name string, commands ...string) ClientOperation { return ClientOperation{name, commands} }
 	return map[string]ClientOperation{
-		"registerRecord": with("register", "register"), "registerBatch": only("registerBatch"),
+		"registerRecord": with("register", "register"), "registerBatch": with("registerBatch", "import", "outbox run"),
 		"searchRecords": only("recordsPage"),
 		"getRecord":     with("record", "lookup"), "getEvidence": with("evidence", "evidence"),
 		"revokeRecord": with("revoke", "revoke"),

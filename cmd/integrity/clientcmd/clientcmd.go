@@ -47,6 +47,7 @@ func Commands(shared *cli.App) []*cobra.Command {
 		a.revokeCommand(),
 		a.changesCommand(),
 		a.reconcileCommand(),
+		a.importCommand(),
 		a.usageCommand(),
 		a.webhookCommand(),
 		a.manifestCommand(),

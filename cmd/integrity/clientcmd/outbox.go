@@ -197,6 +197,7 @@ type outboxWork struct {
 	config  outbox.Config
 	log     *slog.Logger
 	bar     *cli.Bar
+	quiet   bool        // log problems only
 	working atomic.Bool // the last batch, or look at the database, succeeded
 
 	rows    *prometheus.CounterVec
@@ -205,8 +206,12 @@ type outboxWork struct {
 }
 
 func (w *outboxWork) run(ctx context.Context, healthz string, once, asJSON bool) error {
-	if w.log = slog.New(slog.NewTextHandler(w.Errs, nil)); asJSON {
-		w.log = slog.New(slog.NewJSONHandler(w.Errs, nil))
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if w.quiet {
+		options.Level = slog.LevelWarn
+	}
+	if w.log = slog.New(slog.NewTextHandler(w.Errs, options)); asJSON {
+		w.log = slog.New(slog.NewJSONHandler(w.Errs, options))
 	}
 	if err := w.serveHealth(ctx, healthz); err != nil {
 		return err

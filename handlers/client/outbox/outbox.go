@@ -209,10 +209,13 @@ func scan(r interface{ Scan(...any) error }) (Item, error) {
 	return i, nil
 }
 
-// query reads rows.
-func (o *Outbox) query(ctx context.Context, db interface {
+// querier is a database, a connection or a transaction.
+type querier interface {
 	QueryContext(context.Context, string, ...any) (*sql.Rows, error)
-}, statement string, args ...any) (items []Item, err error) {
+}
+
+// query reads rows.
+func (o *Outbox) query(ctx context.Context, db querier, statement string, args ...any) (items []Item, err error) {
 	rows, err := db.QueryContext(ctx, o.dialect.bind(statement), args...)
 	if err != nil {
 		return nil, err
@@ -249,7 +252,16 @@ func Read(ctx context.Context, db *sql.DB, do func(Item) error) error {
 
 // Find returns the row of a version, or sql.ErrNoRows.
 func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error) {
-	items, err := o.query(ctx, o.db, `SELECT `+columns+` FROM integrity_outbox
+	return o.find(ctx, o.db, v)
+}
+
+// FindIn is Find within a transaction.
+func (o *Outbox) FindIn(ctx context.Context, tx *sql.Tx, v wire.VersionReference) (Item, error) {
+	return o.find(ctx, tx, v)
+}
+
+func (o *Outbox) find(ctx context.Context, db querier, v wire.VersionReference) (Item, error) {
+	items, err := o.query(ctx, db, `SELECT `+columns+` FROM integrity_outbox
 		WHERE company_reference = ? AND source = ? AND document_reference = ? AND version = ?`,
 		v.CompanyReference, v.Source, v.DocumentReference, v.Version)
 	if err == nil && len(items) == 0 {

@@ -105,6 +105,8 @@ type Config struct {
 	Trusted *evidence.TrustedKeys
 	// Timestamps makes evidence complete only with the token of a timestamp authority.
 	Timestamps bool
+	// WithoutEvidence leaves the evidence to another worker: a row is done once it is registered.
+	WithoutEvidence bool
 	// Poll is how often the worker looks for new rows without a call of Wake; 0 means every second.
 	Poll   time.Duration
 	Now    func() time.Time // nil means time.Now
@@ -158,17 +160,26 @@ type claimed struct {
 // Finish it returns nil once every row is complete or needs correction. A row that the end of ctx interrupts resumes
 // where it was.
 func (w *Worker) Run(ctx context.Context) error {
+	type steps struct {
+		*lane
+		rows  string
+		limit func() int
+		do    func(context.Context, claimed) error
+	}
+	lanes := []steps{
+		{&w.sending, toSend, func() int { return w.batchSize }, w.send},
+		{&w.exporting, toExport, func() int { return parallel }, w.export},
+	}
+	if w.config.WithoutEvidence {
+		lanes = lanes[:1]
+	}
 	for {
 		finished := w.finished.Load() // load before looking: a row added before Finish must be found
 		pause := time.Duration(-1)    // no row waits
 		worked := false
-		for _, work := range []struct {
-			*lane
-			rows  string
-			limit int
-			do    func(context.Context, claimed) error
-		}{{&w.sending, toSend, w.batchSize, w.send}, {&w.exporting, toExport, parallel, w.export}} {
-			n, again, err := w.work(ctx, *work.lane, work.rows, work.limit, work.do)
+		for _, work := range lanes {
+			limit := work.limit()
+			n, again, err := w.work(ctx, *work.lane, work.rows, limit, work.do)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -176,7 +187,7 @@ func (w *Worker) Run(ctx context.Context) error {
 				return say.Errorf("outbox: %w", err)
 			}
 			if n > 0 {
-				if worked = true; n == work.limit {
+				if worked = true; n == limit {
 					break // more of them may be due
 				}
 				continue
