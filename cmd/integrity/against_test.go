@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/eventstore/pgtest"
+	"integrityledger/handlers/client/outbox"
+	"integrityledger/handlers/client/outbox/outboxtest"
 )
 
 // TestReconcileAgainst compares a feed with the tables of an origin in SQLite and in PostgreSQL: exactly the spoiled,
@@ -30,27 +33,41 @@ func TestReconcileAgainst(t *testing.T) {
 
 	// The origin holds doc-0 to doc-9, of which doc-3 is spoiled, doc-5 has a second hash, and doc-7 lacks version 2, and a
 	// version of its own. Hashes are digits and bytes.
-	file := filepath.Join(dir, "origin.db")
-	lite, err := sql.Open("sqlite", file)
-	if err != nil {
+	type origin struct {
+		address, bytes, literal string
+		exec                    func(statement string)
+	}
+	file, postgres, maria := filepath.Join(dir, "origin.db"), pgtest.New(t), outboxtest.NewMariaDB(t).Database("origin")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer lite.Close()
-	postgres := pgtest.New(t)
-	both := func(inSQLite, inPostgreSQL string) {
-		t.Helper()
-		if _, err := lite.Exec(inSQLite); err != nil {
+	open := func(address string) func(string) {
+		db, _, err := outbox.OpenDatabase(t.Context(), address)
+		if err != nil {
 			t.Fatal(err)
 		}
-		pgtest.Exec(t, postgres, inPostgreSQL)
+		t.Cleanup(func() { db.Close() })
+		return func(statement string) {
+			t.Helper()
+			if _, err := db.Exec(statement); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	const table = "CREATE TABLE doc (company text, number text, version integer, digits text, bytes "
-	both(table+"blob)", table+"bytea)")
+	origins := map[string]origin{
+		"SQLite":     {"sqlite:" + file, "blob", "x'%s'", open("sqlite:" + file)},
+		"PostgreSQL": {postgres, "bytea", `'\x%s'`, open(postgres)},
+		"MariaDB":    {maria, "varbinary(32)", "x'%s'", open(maria)},
+	}
+	for _, o := range origins {
+		o.exec("CREATE TABLE doc (company text, number text, version integer, digits text, bytes " + o.bytes + ")")
+	}
 	row := func(company, number string, version int, digits string) {
 		t.Helper()
-		const insert = "INSERT INTO doc VALUES ('%s', '%s', %d, '%s', %s'%[4]s')"
-		both(fmt.Sprintf(insert, company, number, version, digits, "x"),
-			fmt.Sprintf(strings.Replace(insert, "%s'%[4]s", `%s'\x%[4]s`, 1), company, number, version, digits, ""))
+		for _, o := range origins {
+			o.exec(fmt.Sprintf("INSERT INTO doc VALUES ('%s', '%s', %d, '%s', ", company, number, version, digits) +
+				fmt.Sprintf(o.literal, digits) + ")")
+		}
 	}
 	for i := range 10 {
 		for version := 1; version <= 2; version++ {
@@ -77,11 +94,11 @@ func TestReconcileAgainst(t *testing.T) {
 	if err := ledger.QueryRow("SELECT count(*) FROM versions WHERE source <> 'test'").Scan(&extra); err != nil {
 		t.Fatal(err)
 	}
-	for database, address := range map[string]string{"SQLite": "sqlite:" + file, "PostgreSQL": postgres} {
+	for database, o := range origins {
 		ask := func(query string, more ...string) result {
 			t.Helper()
 			return integrity(t, env, append([]string{"reconcile", copied, "--company", access.CompanyReference,
-				"--database", address, "--against", query}, more...)...)
+				"--database", o.address, "--against", query}, more...)...)
 		}
 		want := []string{
 			"missing in the ledger: test doc-10 v1, at the origin " + other,
