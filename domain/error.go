@@ -32,6 +32,7 @@ const (
 	ReservationMismatch        Code = "RESERVATION_MISMATCH"
 	InvalidState               Code = "INVALID_STATE"
 	RequestInProgress          Code = "REQUEST_IN_PROGRESS"
+	InclusionPending           Code = "INCLUSION_PENDING"
 	LengthRequired             Code = "LENGTH_REQUIRED"
 	PayloadTooLarge            Code = "PAYLOAD_TOO_LARGE"
 	InvalidData                Code = "INVALID_DATA"

@@ -13,9 +13,10 @@ import (
 )
 
 // sendBatch sends declarations in a batch.
-func (s *service) sendBatch(items ...any) []wire.BatchResult {
+func (s *service) sendBatch(items ...any) []wire.Result[wire.Registration] {
 	s.t.Helper()
-	return read[wire.Batch](s.post(integrity+"/records/batch", body{"declarations": items}), http.StatusOK).Results
+	a := s.post(integrity+"/records/batch", body{"declarations": items})
+	return read[wire.Results[wire.Registration]](a, http.StatusOK).Results
 }
 
 // Each item is answered as if it had been sent alone.
@@ -92,7 +93,7 @@ func TestBatchListsFewProblems(t *testing.T) {
 	s := open(t, options{})
 	item := "{" + manyNames(100)[1:] + "}"
 	a := s.post(integrity+"/records/batch", `{"declarations":[`+strings.Repeat(item+",", 499)+item+`]}`)
-	for i, result := range read[wire.Batch](a, http.StatusOK).Results {
+	for i, result := range read[wire.Results[wire.Registration]](a, http.StatusOK).Results {
 		list := strings.Split(pointers(*result.Error), ", ")
 		if len(list) != 20 || list[19] != " MORE" {
 			t.Fatalf("item %d: %d problems, the last %s", i, len(list), list[len(list)-1])

@@ -54,7 +54,7 @@ func batch(name string, n int) body {
 func (a answer) statuses() map[int]int {
 	a.t.Helper()
 	count := map[int]int{}
-	for _, result := range read[wire.Batch](a, http.StatusOK).Results {
+	for _, result := range read[wire.Results[wire.Registration]](a, http.StatusOK).Results {
 		count[result.Status]++
 	}
 	return count

@@ -68,7 +68,7 @@ func TestGeneratedAtForms(t *testing.T) {
 		t.Fatalf("only %d forms to refuse", len(refused))
 	}
 	answer := s.post(integrity+"/records/batch", body{"declarations": refused})
-	for i, item := range read[wire.Batch](answer, http.StatusOK).Results {
+	for i, item := range read[wire.Results[wire.Registration]](answer, http.StatusOK).Results {
 		if item.Error == nil || pointers(*item.Error) != "/generatedAt FORMAT" {
 			t.Errorf("%v: %v", refused[i]["generatedAt"], item)
 		}

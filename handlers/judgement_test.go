@@ -211,7 +211,7 @@ func TestDecisionJudgesItemsAndTools(t *testing.T) {
 	b.happens(func() { s.revokeKey(a.key) })
 	batch := s.send(http.MethodPost, integrity+"/records/batch", a.secret,
 		body{"declarations": []body{declaration("a", 1, "a"), declaration("b", 1, "b")}})
-	for _, result := range read[wire.Batch](batch, http.StatusOK).Results {
+	for _, result := range read[wire.Results[wire.Registration]](batch, http.StatusOK).Results {
 		equal(t, "an item", []any{result.Status, result.Error.Code}, []any{401, domain.InvalidKey})
 	}
 	for name, arguments := range map[string]body{

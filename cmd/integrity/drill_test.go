@@ -259,9 +259,9 @@ func (l *drill) replay(acks []acknowledged) {
 	for i, ack := range acks {
 		declarations[i] = ack.declaration
 	}
-	var answer wire.Batch
+	var answer wire.Results[wire.Registration]
 	eventually(l.t, "replay", func() error {
-		answer = wire.Batch{}
+		answer = wire.Results[wire.Registration]{}
 		status, err := call(
 			l.client, http.MethodPost, l.base+"/api/v1/integrity/records/batch", l.key,
 			map[string]any{"declarations": declarations}, &answer,
@@ -270,7 +270,7 @@ func (l *drill) replay(acks []acknowledged) {
 			status == http.StatusOK && len(answer.Results) != len(acks) {
 			l.t.Fatalf("replay: %d with %d results", status, len(answer.Results))
 		}
-		if err == nil && slices.ContainsFunc(answer.Results, func(r wire.BatchResult) bool {
+		if err == nil && slices.ContainsFunc(answer.Results, func(r wire.Result[wire.Registration]) bool {
 			return r.Status == http.StatusServiceUnavailable
 		}) {
 			status = http.StatusServiceUnavailable

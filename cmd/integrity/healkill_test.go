@@ -56,7 +56,7 @@ func TestHealSurvivesKills(t *testing.T) {
 		for v := range int32(size) {
 			request.Declarations = append(request.Declarations, c.declare(fmt.Sprint("d-", b), v+1))
 		}
-		var answer wire.Batch
+		var answer wire.Results[wire.Registration]
 		if status, err := call(
 			plainHTTP(), http.MethodPost, s.base+"/api/v1/integrity/records/batch", c.key, request, &answer,
 		); err != nil || status != http.StatusOK {

@@ -132,17 +132,17 @@ func (l *drill) batch() {
 				d.DocumentReference = document
 				request.Declarations = append(request.Declarations, d)
 			}
-			var answer wire.Batch
+			var answer wire.Results[wire.Registration]
 			for done := false; !done && !l.t.Failed(); {
 				w.attempts++
-				answer = wire.Batch{}
+				answer = wire.Results[wire.Registration]{}
 				status, err := call(
 					l.client, http.MethodPost, l.base+"/api/v1/integrity/records/batch", l.key, request, &answer,
 				)
 				if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable {
 					l.t.Errorf("a batch was answered with %d", status)
 				}
-				done = status == http.StatusOK && !slices.ContainsFunc(answer.Results, func(r wire.BatchResult) bool {
+				done = status == http.StatusOK && !slices.ContainsFunc(answer.Results, func(r wire.Result[wire.Registration]) bool {
 					return r.Data == nil
 				})
 			}

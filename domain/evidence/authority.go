@@ -75,7 +75,7 @@ func readAuthorities(m *strictjson.Meter, entries []strictjson.Value) ([]Authori
 	for i, entry := range entries {
 		o := m.Decode(entry)
 		name, texts := o.String("name", strictjson.Required), o.StringList(
-			"certificates", strictjson.Required, maxCertificates,
+			"certificates", strictjson.Required, 0, maxCertificates,
 		)
 		if err := refusal(o.Problems()); err != nil {
 			return nil, say.Errorf("timestamp authority %d: %w", i, err)

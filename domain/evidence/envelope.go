@@ -296,7 +296,7 @@ func readEnvelope(o *strictjson.Object) (Envelope, error) {
 			Leaf:       inclusion.String("leaf", strictjson.Required),
 			LeafIndex:  inclusion.Int("leafIndex", 0, strictjson.MaxInteger, strictjson.Required),
 			TreeSize:   inclusion.Int("treeSize", 1, strictjson.MaxInteger, strictjson.Required),
-			Hashes:     inclusion.StringList("hashes", strictjson.Required, strictjson.AnyLength),
+			Hashes:     inclusion.StringList("hashes", strictjson.Required, 0, strictjson.AnyLength),
 			Checkpoint: inclusion.String("checkpoint", strictjson.Required),
 		}
 	}

@@ -43,7 +43,7 @@ func readTimestamps(o *strictjson.Object) []Timestamp {
 		one := Timestamp{
 			LeafIndex:  t.Int("leafIndex", 0, strictjson.MaxInteger, strictjson.Required),
 			TreeSize:   t.Int("treeSize", 1, strictjson.MaxInteger, strictjson.Required),
-			Hashes:     t.StringList("hashes", strictjson.Required, strictjson.AnyLength),
+			Hashes:     t.StringList("hashes", strictjson.Required, 0, strictjson.AnyLength),
 			Checkpoint: t.String("checkpoint", strictjson.Required),
 		}
 		for _, s := range t.Objects("tokens", strictjson.Required, 1, MaxTokens) {

@@ -252,7 +252,7 @@ func ignoreUnknown(o *strictjson.Object) (ignored []string) {
 		return ignored
 	}
 	ignored = append(ignored, "critical")
-	critical := o.StringList("critical", strictjson.Required, strictjson.AnyLength)
+	critical := o.StringList("critical", strictjson.Required, 0, strictjson.AnyLength)
 	if len(critical) == 0 && o.OK("critical") {
 		o.Problem("critical", strictjson.CodeLength, "must name at least one member")
 	}

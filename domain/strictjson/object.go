@@ -422,9 +422,9 @@ func (o *Object) Bool(name string, p Presence) bool {
 	return ok && v.text == "true"
 }
 
-// StringList reads an array of at most most strings; nil unless every element is one.
-func (o *Object) StringList(name string, p Presence, most int) []string {
-	items, ok := o.list(name, p, 0, most)
+// StringList reads an array of least to most strings; nil unless every element is one.
+func (o *Object) StringList(name string, p Presence, least, most int) []string {
+	items, ok := o.list(name, p, least, most)
 	if !ok {
 		return nil
 	}

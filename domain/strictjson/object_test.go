@@ -38,7 +38,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	o.Int("size", 0, MaxInteger, Required)
 	o.String("when", Optional)
 	o.Sized("title", Required, 1, 3)
-	o.StringList("list", Required, AnyLength)
+	o.StringList("list", Required, 0, AnyLength)
 	inner := o.Object("inner", Required)
 	inner.String("x", Required)
 	for _, item := range o.Objects("items", Required, 0, AnyLength) {
@@ -46,7 +46,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	}
 	o.Match("kind", Required, regexp.MustCompile(`^[0-9]+$`).MatchString, "must be digits")
 	o.Bool("flag", Required)
-	o.StringList("wrong", Required, 1)
+	o.StringList("wrong", Required, 0, 1)
 	o.ElementProblem("list", 7, "MINE", "…")
 	o.Problem("", "WHOLE", "…")
 	want := []string{
@@ -96,7 +96,7 @@ func TestReadsWhatIsRight(t *testing.T) {
 	if !o.Bool("yes", Required) || o.Bool("no", Optional) || !o.Has("yes") || o.Has("no") {
 		t.Error("booleans")
 	}
-	if got := o.StringList("list", Required, AnyLength); !reflect.DeepEqual(got, []string{"a", "b"}) {
+	if got := o.StringList("list", Required, 0, AnyLength); !reflect.DeepEqual(got, []string{"a", "b"}) {
 		t.Error(got)
 	}
 	inner := o.Object("inner", Required)
@@ -204,7 +204,7 @@ func FuzzObject(f *testing.F) {
 		o.String("s", Required)
 		o.Int("n", -10, 10, Required)
 		o.Object("o", Required).Bool("b", Required)
-		o.StringList("l", Optional, 3)
+		o.StringList("l", Optional, 0, 3)
 		for _, item := range o.Objects("i", Optional, 1, 4) {
 			item.NullableInt("q", 0, 1, Optional)
 		}

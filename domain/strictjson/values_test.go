@@ -33,7 +33,7 @@ func TestQueryKeepsItsWords(t *testing.T) {
 	if empty := o.NullableString("empty", Optional); empty == nil {
 		t.Error("an empty parameter was taken for null")
 	}
-	if list := o.StringList("list", Optional, 9); !slices.Equal(list, []string{"a", "b"}) {
+	if list := o.StringList("list", Optional, 0, 9); !slices.Equal(list, []string{"a", "b"}) {
 		t.Error(list)
 	}
 	want := []Problem{
@@ -73,10 +73,10 @@ func TestFieldsAreWhatBrowsersSend(t *testing.T) {
 		o.Bool("unticked", Optional) {
 		t.Error("an integer and boxes")
 	}
-	if list := o.StringList("ticked", Required, 2); !slices.Equal(list, []string{"a", "b"}) {
+	if list := o.StringList("ticked", Required, 0, 2); !slices.Equal(list, []string{"a", "b"}) {
 		t.Error(list)
 	}
-	if list := o.StringList("none", Required, 2); !o.Has("none") || list == nil || len(list) > 0 {
+	if list := o.StringList("none", Required, 0, 2); !o.Has("none") || list == nil || len(list) > 0 {
 		t.Errorf("a list of which nothing is ticked: %v", list)
 	}
 	if problems := o.Problems(); problems != nil {
@@ -86,7 +86,7 @@ func TestFieldsAreWhatBrowsersSend(t *testing.T) {
 	o.NullableInt("step", 1, 9, Optional)
 	o.Int("n", 1, 9, Required)
 	o.Bool("consent", Required)
-	o.StringList("ticked", Required, 2)
+	o.StringList("ticked", Required, 0, 2)
 	o.Object("ticked", Required)
 	o.String("name", Required)
 	want := []string{
@@ -106,7 +106,7 @@ func TestNoValueIsOtherThanText(t *testing.T) {
 		} {
 			o := read(url.Values{"s": {bad}, "l": {"a", bad}, bad: {"x"}, "n": {"1" + bad}, "good": {"é"}})
 			got := o.String("s", Required) + strings.Join(
-				o.StringList("l", Required, 9), "",
+				o.StringList("l", Required, 0, 9), "",
 			) + o.Match("s", Required, func(string) bool {
 				return true
 			}, "")
@@ -138,7 +138,7 @@ func FuzzValues(f *testing.F) {
 		if form {
 			o = Fields(values, "l")
 		}
-		read := append(o.StringList("l", Optional, 3), o.String("s", Required))
+		read := append(o.StringList("l", Optional, 0, 3), o.String("s", Required))
 		n, b := o.Int("n", -10, 10, Required), o.Bool("b", Optional)
 		if none := o.NullableString("none", Optional); none != nil {
 			read = append(read, *none)

@@ -24,7 +24,7 @@ func everything(o *Object) {
 	o.Int("n", 0, 9, Required)
 	o.NullableInt("nullable", 0, 9, Optional)
 	o.Bool("b", Optional)
-	o.StringList("list", Optional, AnyLength)
+	o.StringList("list", Optional, 0, AnyLength)
 	o.Values("values", Optional, 0, AnyLength)
 	for _, item := range o.Objects("items", Optional, 0, AnyLength) {
 		item.String("x", Required)
@@ -102,7 +102,7 @@ func TestStop(t *testing.T) {
 func TestImpossibleLists(t *testing.T) {
 	for _, text := range []string{`{"l":[1,{"a":1},"x",null]}`, `{"l":[]}`} {
 		for name, read := range map[string]func(o *Object) int{
-			"strings": func(o *Object) int { return len(o.StringList("l", Required, 3)) },
+			"strings": func(o *Object) int { return len(o.StringList("l", Required, 0, 3)) },
 			"objects": func(o *Object) int { return len(o.Objects("l", Required, 1, 3)) },
 			"values":  func(o *Object) int { return len(o.Values("l", Required, 1, 3)) },
 		} {

@@ -47,6 +47,7 @@ type Reader struct {
 
 	questions eventstore.Batcher[struct{}, *leafQuestion] // one place for all shards, because there is one tree
 	stamps    eventstore.Batcher[struct{}, *stampQuestion]
+	watching  watchers
 
 	mu    sync.Mutex
 	size  int64 // of the last published tree seen

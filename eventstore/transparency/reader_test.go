@@ -295,3 +295,30 @@ func TestLeavesAreLookedUp(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestWatch: however many callers wait, all are woken by a new tree, and the process stops reading when they have left.
+func TestWatch(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	reader := &Reader{Pool: readPool(t, l)}
+	var all []<-chan struct{}
+	var leaves []func()
+	for range 3 {
+		changed, leave := reader.Watch()
+		<-changed // at the beginning
+		all, leaves = append(all, changed), append(leaves, leave)
+	}
+	for round := range 2 {
+		register(t, l, o, 10*round, 3)
+		process(t, l, signer).turned(t)
+		for _, changed := range all {
+			<-changed
+		}
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if len(reader.watching.all) != 0 {
+		t.Errorf("%d callers are left", len(reader.watching.all))
+	}
+}

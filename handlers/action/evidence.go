@@ -62,41 +62,99 @@ func ReadExport(o *strictjson.Object) ExportQuestion {
 	return ExportQuestion{edge.ReadPublicID(o), readMoment(o), o.Bool("timestamps", strictjson.Optional)}
 }
 
+// Inclusion says whether evidence has a proof that the transparency log includes the registration.
+type Inclusion string
+
+const (
+	Included  Inclusion = "included"
+	Pending   Inclusion = "pending" // the published tree lacks the registration, or could not be read in time
+	NotLogged Inclusion = "none"    // there will be none: the service keeps no log, or the record was healed
+)
+
+// Exported is evidence, and whether it has a proof of inclusion.
+type Exported struct {
+	Evidence  wire.Evidence
+	Inclusion Inclusion
+}
+
 // Evidence answers the private export: receipt, references, and a fresh observation of the state or the state as of an
 // earlier moment.
 func (s *Proofs) Evidence(ctx context.Context, c *edge.Call, asked ExportQuestion) (wire.Evidence, error) {
-	envelope, err := s.export(ctx, c, asked)
-	return wire.Evidence{Envelope: envelope}, err
+	exported, err := s.Export(ctx, c, asked)
+	return exported.Evidence, err
 }
 
-func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion) (evidence.Envelope, error) {
-	id, at := asked.publicID, asked.at
+// Export is Evidence with what is known about its inclusion.
+func (s *Proofs) Export(ctx context.Context, c *edge.Call, asked ExportQuestion) (exported Exported, err error) {
 	// Read the time before the state: a state must not be dated later than it was read.
 	observedAt, err := s.observationTime(ctx)
 	if err != nil {
-		return evidence.Envelope{}, err
+		return exported, err
 	}
-	var stored *query.Evidence
-	var then query.AsOf
-	if at == nil {
-		stored, err = s.Store.Evidence(ctx, c.Access, id)
+	record := &export{id: asked.publicID}
+	if asked.at == nil {
+		record.stored, err = s.Store.Evidence(ctx, c.Access, asked.publicID)
 	} else {
-		stored, then, err = s.evidenceAsOf(ctx, c, id, *at, observedAt)
+		record.then = &query.AsOf{}
+		record.stored, *record.then, err = s.evidenceAsOf(ctx, c, asked.publicID, *asked.at, observedAt)
 	}
 	if err != nil {
-		return evidence.Envelope{}, err
+		return exported, err
 	}
+	s.prove(ctx, record, asked.timestamps)
+	envelope, err := s.seal(record, observedAt)
+	return Exported{wire.Evidence{Envelope: envelope}, s.inclusionOf(record)}, err
+}
+
+// export is a record that becomes evidence, and what the log proves about it.
+type export struct {
+	id     domain.PublicID
+	stored *query.Evidence
+	then   *query.AsOf // the state to sign; nil: the present one
+	proof  *evidence.Inclusion
+	stamps []evidence.Timestamp
+}
+
+// prove asks the log for the proof of inclusion that the record still lacks, and for its timestamps.
+func (s *Proofs) prove(ctx context.Context, e *export, timestamps bool) {
+	if restored(e.stored) {
+		return
+	}
+	if e.proof == nil {
+		e.proof = ofTree(ctx, s, &s.unproven, "proof of inclusion", e.stored, (*transparency.Reader).Inclusion)
+	}
+	if timestamps && e.proof != nil {
+		e.stamps = ofTree(ctx, s, &s.unstamped, "timestamps", e.stored, (*transparency.Reader).Stamped)
+	}
+}
+
+func (s *Proofs) inclusionOf(e *export) Inclusion {
+	switch {
+	case e.proof != nil:
+		return Included
+	case s.Transparency == nil || restored(e.stored):
+		return NotLogged
+	}
+	return Pending
+}
+
+// seal signs the state of a record, observed at a time, and returns its evidence.
+func (s *Proofs) seal(e *export, observedAt time.Time) (evidence.Envelope, error) {
+	stored := e.stored
 	signer, err := s.signer()
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
-	id = stored.SignedID(id)
+	id := stored.SignedID(e.id)
 	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored)
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
 	// Clocks may differ, but a record is received before its events and observed after them.
-	asOf := slices.MaxFunc([]time.Time{then.Time, stored.ReceivedAt}, time.Time.Compare)
+	asOf := stored.ReceivedAt
+	if e.then != nil {
+		asOf = slices.MaxFunc([]time.Time{e.then.Time, asOf}, time.Time.Compare)
+	}
 	if observedAt, err = notBefore(asOf, observedAt); err != nil {
 		return evidence.Envelope{}, err
 	}
@@ -105,21 +163,17 @@ func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion)
 		ObservedAt: observedAt.UTC().Truncate(time.Microsecond), Sequence: stored.Sequence,
 	}
 	receipt.References = &stored.Record.References
-	if at == nil {
+	if e.then == nil {
 		receipt.StatusObservation = new(signer.SignPayload(state.AppendCanonical(nil)))
 	} else {
-		state.Status = then.Status
+		state.Status = e.then.Status
 		payload := evidence.StatusAsOfPayload{
-			StatusPayload: state, AsOf: asOf.UTC().Truncate(time.Microsecond), AsOfSequence: then.Sequence,
+			StatusPayload: state, AsOf: asOf.UTC().Truncate(time.Microsecond), AsOfSequence: e.then.Sequence,
 		}
 		receipt.StatusAsOf = new(signer.SignPayload(payload.AppendCanonical(nil)))
 	}
-	if restored(stored) {
-		return receipt, nil
-	}
-	receipt.Inclusion = ofTree(ctx, s, &s.unproven, "proof of inclusion", stored, (*transparency.Reader).Inclusion)
-	if asked.timestamps && receipt.Inclusion != nil {
-		receipt.Timestamps = ofTree(ctx, s, &s.unstamped, "timestamps", stored, (*transparency.Reader).Stamped)
+	if receipt.Inclusion = e.proof; e.proof != nil {
+		receipt.Timestamps = e.stamps
 		fitTimestamps(&receipt)
 	}
 	return receipt, nil

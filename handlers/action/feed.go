@@ -48,8 +48,13 @@ func ReadFeed(o *strictjson.Object) FeedQuestion {
 // ReadLongPoll is ReadFeed for a caller that may wait.
 func ReadLongPoll(o *strictjson.Object) FeedQuestion {
 	asked := ReadFeed(o)
-	asked.wait = time.Duration(edge.Integer(o, "wait", 0, 25, 0)) * time.Second
+	asked.wait = readWait(o)
 	return asked
+}
+
+// readWait reads how many seconds the caller may wait.
+func readWait(o *strictjson.Object) time.Duration {
+	return time.Duration(edge.Integer(o, "wait", 0, 25, 0)) * time.Second
 }
 
 // FeedPage is a page of the feed, with the epoch of its cursors.

@@ -138,7 +138,7 @@ func ReadNewKey(o *strictjson.Object) (k domain.CreateKey) {
 	if k.Source = o.NullableString("source", strictjson.Optional); k.Source != nil && !domain.ValidReference(*k.Source) {
 		o.Problem("source", strictjson.CodeFormat, domain.ReferenceRule)
 	}
-	for i, text := range o.StringList("networks", strictjson.Optional, domain.MaxKeyNetworks) {
+	for i, text := range o.StringList("networks", strictjson.Optional, 0, domain.MaxKeyNetworks) {
 		network, err := domain.ParseNetwork(text)
 		if err != nil {
 			o.ElementProblem(
@@ -152,7 +152,7 @@ func ReadNewKey(o *strictjson.Object) (k domain.CreateKey) {
 	if step := o.NullableInt("maxVersionStep", 1, domain.MaxVersion, strictjson.Optional); step != nil {
 		k.MaxVersionStep = new(int32(*step))
 	}
-	k.Companies = o.StringList("companies", strictjson.Optional, domain.MaxKeyCompanies)
+	k.Companies = o.StringList("companies", strictjson.Optional, 0, domain.MaxKeyCompanies)
 	for i, reference := range k.Companies {
 		switch {
 		case !domain.ValidReference(reference):

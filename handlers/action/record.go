@@ -350,13 +350,13 @@ const maxItemProblems = 20
 // RegisterBatch registers up to 500 declarations with one wait for the ledger. A refused item does not affect the
 // others; pointers in its errors are relative to the item. It takes the request itself because the body is read in one
 // of the organization's turns on a processor.
-func (s *Records) RegisterBatch(r *http.Request) (wire.Batch, error) {
+func (s *Records) RegisterBatch(r *http.Request) (wire.Results[wire.Registration], error) {
 	c := edge.CallOf(r)
 	items, err := s.readBatch(r)
 	if err != nil {
-		return wire.Batch{}, err
+		return wire.Results[wire.Registration]{}, err
 	}
-	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
+	results, errs := make([]wire.Result[wire.Registration], len(items)), make([]error, len(items))
 	declarations := make([]domain.Declaration, len(items))
 	if err := s.inTurns(r.Context(), c.Access.Organization, len(items), func(i int) {
 		errs[i] = edge.Contain(func() error {
@@ -365,25 +365,30 @@ func (s *Records) RegisterBatch(r *http.Request) (wire.Batch, error) {
 			return edge.Invalid(strictjson.Listed(object.Problems(), maxItemProblems))
 		})
 	}); err != nil {
-		return wire.Batch{}, err
+		return wire.Results[wire.Registration]{}, err
 	}
 	registrations, err := s.registerAll(r.Context(), c, declarations, errs)
 	if err != nil {
-		return wire.Batch{}, err
+		return wire.Results[wire.Registration]{}, err
 	}
 	for i, err := range errs {
 		if err == nil {
 			view := s.viewRegistration(registrations[i])
-			results[i] = wire.BatchResult{Status: edge.CreatedStatus(view.Existed()), Data: &view}
+			results[i] = wire.Result[wire.Registration]{Status: edge.CreatedStatus(view.Existed()), Data: &view}
 			continue
 		}
-		if edge.Refusal(err) == nil {
-			s.Log.ErrorContext(r.Context(), "batch item failed", "requestId", c.RequestID, "item", i, "error", err)
-		}
-		explained := s.ItemError(c, err)
-		results[i] = wire.BatchResult{Status: explained.Status, Error: explained}
+		explained := s.itemFailure(r.Context(), c, i, err)
+		results[i] = wire.Result[wire.Registration]{Status: explained.Status, Error: explained}
 	}
-	return wire.Batch{Results: results}, nil
+	return wire.Results[wire.Registration]{Results: results}, nil
+}
+
+// itemFailure explains the failure of an item of the answer. An internal error is logged.
+func (s *Service) itemFailure(ctx context.Context, c *edge.Call, item int, err error) *wire.Failure {
+	if edge.Refusal(err) == nil {
+		s.Log.ErrorContext(ctx, "batch item failed", "requestId", c.RequestID, "item", item, "error", err)
+	}
+	return s.ItemError(c, err)
 }
 
 func (s *Records) readBatch(r *http.Request) (items []strictjson.Value, err error) {

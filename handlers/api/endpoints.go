@@ -29,8 +29,14 @@ func (s API) resourceMetadata(*http.Request) (any, error) {
 	return edge.Cacheable(raw, edge.JSONType), err
 }
 
+// inclusionHeader says whether evidence has a proof of inclusion, so that a client that needs one knows whether to ask
+// again.
+const inclusionHeader = "Integrity-Inclusion"
+
 // evidenceFile answers evidence as a file, without an envelope.
-func evidenceFile(e wire.Evidence) edge.Response { return edge.Response{Data: e, Bare: true} }
+func evidenceFile(e action.Exported) edge.Response {
+	return edge.Response{Data: e.Evidence, Bare: true, Header: http.Header{inclusionHeader: {string(e.Inclusion)}}}
+}
 
 // feedPage answers a page of the feed with its epoch in meta.
 func feedPage(p action.FeedPage) edge.Response { return edge.Response{Data: p.Feed, Epoch: &p.Epoch} }
@@ -64,6 +70,10 @@ func (s API) integrity() []edge.Endpoint {
 			edge.Policy{Scope: domain.IntegrityWrite, Body: edge.BodyBatch},
 		),
 		edge.Post(
+			integrity+"/records/evidence", edge.Do(action.ReadExports, s.ExportMany),
+			edge.Policy{Scope: domain.IntegrityRead, Body: edge.BodyRequired},
+		),
+		edge.Post(
 			integrity+"/reservations",
 			edge.Do(domain.ReadVersionReference, edge.CreatedOnce(action.Single(s.Service, s.Reserve))), write,
 		),
@@ -80,7 +90,7 @@ func (s API) integrity() []edge.Endpoint {
 			edge.Policy{Scope: domain.IntegrityRead, Replica: true, NoQuery: true},
 		),
 		edge.Get(
-			integrity+"/records/{publicId}/evidence", edge.Do(action.ReadExport, edge.Viewed(s.Evidence, evidenceFile)),
+			integrity+"/records/{publicId}/evidence", edge.Do(action.ReadExport, edge.Viewed(s.Export, evidenceFile)),
 			edge.Policy{Scope: domain.IntegrityRead},
 		),
 		edge.Get(

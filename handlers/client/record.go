@@ -56,26 +56,19 @@ func (c *Client) RegisterBatchSaved(ctx context.Context, declarations [][]byte) 
 }
 
 func (c *Client) registerBatch(ctx context.Context, batch any, size int) ([]BatchResult, error) {
-	answer, err := post[wire.Batch](ctx, c, "/api/v1/integrity/records/batch", batch)
+	answer, err := post[wire.Results[wire.Registration]](ctx, c, "/api/v1/integrity/records/batch", batch)
 	if err != nil {
 		return nil, err
 	}
-	if len(answer.Results) != size {
-		return nil, say.Errorf("%d results for %d declarations: %w", len(answer.Results), size, errOther)
+	data, errs, err := results(answer.Results, size)
+	if err != nil {
+		return nil, err
 	}
-	results := make([]BatchResult, size)
-	for i, r := range answer.Results {
-		switch {
-		case r.Error != nil:
-			r.Error.Status = r.Status
-			results[i].Err = newError(r.Error)
-		case r.Data != nil:
-			results[i].Registration = r.Data
-		default:
-			return nil, say.Errorf("result %d: %w", i, errOther)
-		}
+	all := make([]BatchResult, size)
+	for i := range all {
+		all[i] = BatchResult{data[i], errs[i]}
 	}
-	return results, nil
+	return all, nil
 }
 
 // Reserve assigns a link to a version before its bytes are final. Reserving again renews the reservation. A reservation
@@ -168,12 +161,80 @@ func (c *Client) Evidence(ctx context.Context, publicID string, options ...Evide
 	return c.signed(ctx, a)
 }
 
+// EvidenceResult is the evidence of one record, as [Client.Evidence] returns it, or why there is none. Exactly one of
+// Evidence and Err is set.
+type EvidenceResult struct {
+	Evidence []byte
+	Err      *Error // INCLUSION_PENDING: ask again after its RetryAfter
+}
+
+// EvidenceOfMany returns the evidence of 1 to 100 records in one request, in the order of their public ids, each of
+// which must appear once. Evidence whose proof of inclusion in the transparency log may still come is refused with
+// INCLUSION_PENDING; the service waits for the proofs as long as q says. An error means that the request failed as a
+// whole.
+func (c *Client) EvidenceOfMany(ctx context.Context, q wire.EvidenceRequest) ([]EvidenceResult, error) {
+	answer, err := post[wire.Results[rawEvidence]](ctx, c, "/api/v1/integrity/records/evidence", q)
+	if err != nil {
+		return nil, err
+	}
+	data, errs, err := results(answer.Results, len(q.PublicIDs))
+	if err != nil {
+		return nil, err
+	}
+	all := make([]EvidenceResult, len(data))
+	for i, evidence := range data {
+		all[i].Err = errs[i]
+		if evidence != nil {
+			if all[i].Evidence, err = c.checkSigned(*evidence); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// rawEvidence is evidence with its bytes.
+type rawEvidence []byte
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *rawEvidence) UnmarshalJSON(text []byte) error {
+	*e = bytes.Clone(text)
+	return nil
+}
+
+// AppendJSON implements wire.Appender.
+func (e rawEvidence) AppendJSON(dst []byte) []byte { return append(dst, e...) }
+
+// results returns the data and the refusals of an answer to size items.
+func results[Data wire.Appender](list []wire.Result[Data], size int) (data []*Data, errs []*Error, err error) {
+	if len(list) != size {
+		return nil, nil, say.Errorf("%d results for %d items: %w", len(list), size, errOther)
+	}
+	data, errs = make([]*Data, size), make([]*Error, size)
+	for i, r := range list {
+		switch {
+		case r.Error != nil:
+			r.Error.Status = r.Status
+			errs[i] = newError(r.Error)
+		case r.Data != nil:
+			data[i] = r.Data
+		default:
+			return nil, nil, say.Errorf("result %d: %w", i, errOther)
+		}
+	}
+	return data, errs, nil
+}
+
 // signed returns the raw bytes of an answer, after checking that they look like signed evidence.
 func (c *Client) signed(ctx context.Context, a ask) ([]byte, error) {
 	body, err := c.do(ctx, a)
 	if err != nil {
 		return nil, err
 	}
+	return c.checkSigned(body)
+}
+
+func (c *Client) checkSigned(body []byte) ([]byte, error) {
 	var envelope struct{ Payload string }
 	if err := json.Unmarshal(body, &envelope); err != nil || !utf8.Valid(body) || envelope.Payload == "" {
 		return nil, say.Errorf(

@@ -366,7 +366,7 @@ func ReadID[ID any](o *strictjson.Object, name string, parse func(string) (ID, e
 
 // ReadNames reads an optional list of known names without duplicates.
 func ReadNames[Name ~string](o *strictjson.Object, member string, known []Name, code, rule string) (names []Name) {
-	for i, text := range o.StringList(member, strictjson.Optional, maxNames) {
+	for i, text := range o.StringList(member, strictjson.Optional, 0, maxNames) {
 		name := Name(text)
 		switch {
 		case !slices.Contains(known, name):

@@ -66,7 +66,7 @@ func (r Record) appendMembers(dst []byte) []byte {
 }
 
 // AppendJSON implements Appender.
-func (b Batch) AppendJSON(dst []byte) []byte {
+func (b Results[Data]) AppendJSON(dst []byte) []byte {
 	if b.Results == nil {
 		return append(dst, `{"results":null}`...)
 	}
@@ -80,7 +80,7 @@ func (b Batch) AppendJSON(dst []byte) []byte {
 		if r.Data == nil {
 			dst = append(dst, "null"...)
 		} else {
-			dst = r.Data.AppendJSON(dst)
+			dst = (*r.Data).AppendJSON(dst)
 		}
 		dst = append(appendValue(append(dst, `,"error":`...), r.Error), '}')
 	}

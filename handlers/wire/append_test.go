@@ -81,7 +81,8 @@ func encodes[T Appender](t *testing.T) {
 func TestAppendedIsEncoded(t *testing.T) {
 	encodes[Registration](t)
 	encodes[Comparison](t)
-	encodes[Batch](t)
+	encodes[Results[Registration]](t)
+	encodes[Results[Evidence]](t)
 	encodes[Evidence](t)
 }
 

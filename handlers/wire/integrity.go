@@ -117,17 +117,16 @@ type Reservations struct {
 	Next
 }
 
-// BatchResult is the answer to one declaration of a batch, as if it had been sent alone. Exactly one of Data and Error
-// is set.
-type BatchResult struct {
-	Status int           `json:"status"`
-	Data   *Registration `json:"data"`
-	Error  *Failure      `json:"error"`
+// Result is the answer to one item of a request, as if it had been sent alone. Exactly one of Data and Error is set.
+type Result[Data Appender] struct {
+	Status int      `json:"status"`
+	Data   *Data    `json:"data"`
+	Error  *Failure `json:"error"`
 }
 
-// Batch has the answers to the declarations of a batch in their order.
-type Batch struct {
-	Results []BatchResult `json:"results"`
+// Results has the answers to the items of a request in their order.
+type Results[Data Appender] struct {
+	Results []Result[Data] `json:"results"`
 }
 
 // Records is a page of records.
@@ -203,6 +202,13 @@ type WebhookAccessRequest struct {
 
 type BatchRequest struct {
 	Declarations []Declaration `json:"declarations"`
+}
+
+// EvidenceRequest asks for the evidence of 1 to 100 records.
+type EvidenceRequest struct {
+	PublicIDs  []string `json:"publicIds"`
+	Timestamps bool     `json:"timestamps,omitempty"`
+	Wait       int      `json:"wait,omitempty"` // seconds, at most 25
 }
 
 type RevokeRequest struct {

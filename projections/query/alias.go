@@ -20,25 +20,30 @@ type alias struct {
 	data         []byte
 }
 
-var findAlias = cluster.SQL(`SELECT i.organization_id, e.v, e.data FROM {aliases} i
-	JOIN LATERAL (SELECT v, data ` + eventAtPosition + `) e ON true
-	WHERE i.shard = $1 AND i.public_id = $2`)
+var findAliases = cluster.SQL(`SELECT n.place, i.organization_id, e.v, e.data
+	FROM unnest($2::uuid[]) WITH ORDINALITY AS n(id, place)
+	JOIN LATERAL (SELECT organization_id, position FROM {aliases} WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
+	JOIN LATERAL (SELECT v, data ` + eventAtPosition + `) e ON true`)
 
-// aliasOf finds a former public id. It is asked only about ids that no record has.
-func aliasOf(ctx context.Context, from history.Querier, shard domain.Shard, id domain.PublicID) (*alias, error) {
-	a, found, err := statement.First(ctx, from, "find an alias", func(row pgx.CollectableRow) (a alias, err error) {
+// aliasesOf finds former public ids, in the order of ids. It returns nil for others. It is asked only about ids that no
+// record has.
+func aliasesOf(
+	ctx context.Context, from history.Querier, shard domain.Shard, ids ...domain.PublicID,
+) ([]*alias, error) {
+	found := make([]*alias, len(ids))
+	_, err := statement.All(ctx, from, "find aliases", func(row pgx.CollectableRow) (none struct{}, err error) {
+		var a alias
+		var place int
 		var v int16
-		if err := row.Scan(&a.organization, &v, &a.data); err != nil {
-			return a, err
+		if err := row.Scan(&place, &a.organization, &v, &a.data); err != nil {
+			return none, err
 		}
 		body, err := domain.DecodeBody(domain.RecordAliased, v, a.data)
 		a.body, _ = body.(*domain.RecordAliasedBody)
-		return a, err
-	}, findAlias, shard, id)
-	if err != nil || !found {
-		return nil, err
-	}
-	return &a, nil
+		found[place-1] = &a
+		return none, err
+	}, findAliases, shard, ids)
+	return found, err
 }
 
 // keptFor returns what do returns for the record that a former public id leads to, if unknown is the answer for the id
@@ -47,14 +52,15 @@ func keptFor[T any](
 	ctx context.Context, from history.Querier, shard domain.Shard, organization domain.OrganizationID, id domain.PublicID,
 	unknown error, do func(a *alias) (T, error),
 ) (none T, err error) {
-	a, err := aliasOf(ctx, from, shard, id)
-	switch {
+	found, err := aliasesOf(ctx, from, shard, id)
+	switch a := found[0]; {
 	case err != nil:
 		return none, err
 	case a == nil || !organization.IsZero() && a.organization != organization:
 		return none, unknown
+	default:
+		return do(a)
 	}
-	return do(a)
 }
 
 // under makes the evidence of the kept record the evidence of its former public id. With a former receipt, that is

@@ -22,7 +22,7 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"authenticate": authenticateKeys, "why_refused": whyKeyRefused, "authenticate_link": authenticateLinks,
-		"comparisons": loadComparisons, "evidence": loadEvidence,
+		"comparisons": loadComparisons, "evidence": loadEvidence, "aliases": findAliases,
 		"keys_of_company": findKeysOfCompany, "webhooks_of_company": findWebhooksOfCompany,
 		"clear_minutes": projections.ClearMinutes,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND " +

@@ -213,11 +213,76 @@ func (s RecordReader) Evidence(ctx context.Context, a domain.Access, id domain.P
 
 func (s RecordReader) registration(ctx context.Context, a domain.Access, id domain.PublicID) (*Evidence, error) {
 	q := &evidenceQuestion{id: id, access: a}
-	e, err := q.answer(s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence), domain.ErrUnknownRecord)
+	asking := s.evidence.Ask(ctx, a.Organization.Shard(), q, func(shard domain.Shard, batch []*evidenceQuestion) {
+		s.readEvidence(context.Background(), shard, batch) // for callers of their own
+	})
+	e, err := q.answer(asking, domain.ErrUnknownRecord)
 	if err == nil {
 		e.Record, _ = domain.ReadSignedRecord(e.Event.Data)
 	}
 	return e, err
+}
+
+// EvidenceOfMany is Evidence for several records of an organization, in the order of ids, in at most three statements.
+// It returns nil for a record that is unknown to the key.
+func (s RecordReader) EvidenceOfMany(
+	ctx context.Context, a domain.Access, ids []domain.PublicID,
+) ([]*Evidence, error) {
+	all, err := s.registrations(ctx, a, ids)
+	if err != nil {
+		return nil, err
+	}
+	var unknown, kept []domain.PublicID
+	var places []int // of unknown, then of kept
+	for i, e := range all {
+		if e == nil {
+			unknown, places = append(unknown, ids[i]), append(places, i)
+		}
+	}
+	if len(unknown) == 0 {
+		return all, nil
+	}
+	former, err := aliasesOf(ctx, s.Pool, a.Organization.Shard(), unknown...)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for i, f := range former {
+		if f != nil && f.organization == a.Organization {
+			kept, former[n], places[n] = append(kept, f.body.AliasOf), f, places[i]
+			n++
+		}
+	}
+	if n == 0 {
+		return all, nil
+	}
+	records, err := s.registrations(ctx, a, kept)
+	for i, e := range records {
+		if e != nil {
+			all[places[i]] = e.under(former[i])
+		}
+	}
+	return all, err
+}
+
+// registrations reads registrations in the order of ids; nil for one that is unknown to the key.
+func (s RecordReader) registrations(
+	ctx context.Context, a domain.Access, ids []domain.PublicID,
+) ([]*Evidence, error) {
+	batch, found := make([]*evidenceQuestion, len(ids)), make([]*Evidence, len(ids))
+	for i, id := range ids {
+		batch[i] = &evidenceQuestion{id: id, access: a}
+	}
+	s.readEvidence(ctx, a.Organization.Shard(), batch)
+	for i, q := range batch {
+		if q.err != nil {
+			return nil, q.err
+		}
+		if found[i] = q.evidence; q.evidence != nil {
+			q.evidence.Record, _ = domain.ReadSignedRecord(q.evidence.Event.Data)
+		}
+	}
+	return found, nil
 }
 
 // Comparison reads a registration, or whether there is only a reservation, for anyone with its public id. Concurrent
@@ -259,11 +324,11 @@ func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (*Evidenc
 var ErrUnknownPublicID = domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
 
 func (s RecordReader) compare(shard domain.Shard, batch []*evidenceQuestion) {
-	answerBatch(s.Public, batch, func(*Evidence) []any { return nil }, loadComparisons, shard)
+	answerBatch(context.Background(), s.Public, batch, func(*Evidence) []any { return nil }, loadComparisons, shard)
 }
 
-func (s RecordReader) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
-	answerBatch(s.Pool, batch, func(e *Evidence) []any {
+func (s RecordReader) readEvidence(ctx context.Context, shard domain.Shard, batch []*evidenceQuestion) {
+	answerBatch(ctx, s.Pool, batch, func(e *Evidence) []any {
 		r := &e.Event
 		// If the event of a registration is missing, its evidence cannot be verified.
 		return []any{&e.ReceivedAt, &e.Sequence, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID,
@@ -283,8 +348,8 @@ func (s RecordReader) readEvidence(shard domain.Shard, batch []*evidenceQuestion
 // answerBatch runs a query for a batch. The public ids are the first argument after the shard. A row has the columns of
 // a comparison, then more columns. All rows are scanned into the same variables and copied.
 func answerBatch(
-	from history.Querier, batch []*evidenceQuestion, more func(*Evidence) []any, sql string, shard domain.Shard,
-	args ...any,
+	ctx context.Context, from history.Querier, batch []*evidenceQuestion, more func(*Evidence) []any, sql string,
+	shard domain.Shard, args ...any,
 ) {
 	var place int
 	var e Evidence
@@ -292,7 +357,7 @@ func answerBatch(
 	var i domain.Version
 	targets := append([]any{&place, &e.Event.Data, &i.Version, &i.RevokedAt, &d.Highest, &e.Pending}, more(&e)...)
 	ids := statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id })
-	_, err := statement.All(context.Background(), from, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
+	_, err := statement.All(ctx, from, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
 		e, i = Evidence{}, domain.Version{Document: &d}
 		err := row.Scan(targets...)
 		if err == nil {

@@ -201,7 +201,7 @@ func (c *client) batch(declarations []wire.Declaration) (unknown bool) {
 			body: wire.BatchRequest{Declarations: declarations},
 		},
 	)
-	batch := decode[wire.Batch](c, &first, r)
+	batch := decode[wire.Results[wire.Registration]](c, &first, r)
 	if first.Outcome == history.Answered && len(batch.Results) != len(declarations) {
 		c.w.violation(
 			"a batch of %d was answered with %d results (request %s)", len(declarations), len(batch.Results), first.RequestID,

@@ -503,6 +503,18 @@ export interface Evidence extends Receipt {
   timestamps?: Timestamp[];
 }
 
+/** What was answered for one of many records. */
+export interface EvidenceItem {
+  status: number;
+  data: (Evidence & { statusObservation: Signed }) | null;
+  error: ItemError | null;
+}
+
+export interface EvidenceResults {
+  /** In the order of the public ids. */
+  results: EvidenceItem[];
+}
+
 /** The three things are reported apart: do not collapse them, and take no error for a mismatch. */
 export interface Comparison {
   publicId: string;
@@ -653,6 +665,11 @@ export class Client {
   evidence(of: { publicId: string; at?: undefined; timestamps?: boolean }, options?: CallOptions): Promise<Evidence & { statusObservation: Signed }>;
   /** The same with the state as of `at` instead: an RFC 3339 time at least a minute ago, or a sequence. */
   evidence(of: { publicId: string; at: string | number; timestamps?: boolean }, options?: CallOptions): Promise<Evidence & { statusAsOf: Signed }>;
+  /**
+   * Of 1 to 100 records, each publicId once, in one request of the minute: look at every result. INCLUSION_PENDING means
+   * that the proof of inclusion may still come; `wait` (0 to 25 seconds) holds the request open until all are there.
+   */
+  evidenceOfMany(of: { publicIds: string[]; timestamps?: boolean; wait?: number }, options?: CallOptions): Promise<EvidenceResults>;
   /** Scope integrity:revoke. */
   revoke(of: { publicId: string; reason?: string }, options?: CallOptions): Promise<RevokedRecord>;
 

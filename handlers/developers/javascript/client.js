@@ -238,8 +238,7 @@ export class Client {
 
   async registerBatch({ declarations }, options) {
     const answer = await this.#integrity("POST", "/records/batch", { body: { declarations }, writes: true }, options);
-    const judged = (result) => isObject(result) && Number.isInteger(result.status) && (isObject(result.data) || isObject(result.error));
-    if (!Array.isArray(answer.results) || answer.results.length !== declarations.length || !answer.results.every(judged)) {
+    if (!hasResults(answer, declarations.length)) {
       throw notOfTheService({ status: 200, outcomeUnknown: true });
     }
     return answer;
@@ -264,6 +263,15 @@ export class Client {
 
   async evidence({ publicId, at, timestamps }, options) {
     return this.#integrity("GET", `/records/${segment("publicId", publicId)}/evidence`, { query: { at, timestamps }, raw: true }, options);
+  }
+
+  async evidenceOfMany({ publicIds, timestamps, wait }, options) {
+    const request = { body: { publicIds, timestamps, wait }, held: 1000 * (wait ?? 0) };
+    const answer = await this.#integrity("POST", "/records/evidence", request, options);
+    if (!hasResults(answer, publicIds.length)) {
+      throw notOfTheService({ status: 200 });
+    }
+    return answer;
   }
 
   async revoke({ publicId, reason }, options) {
@@ -542,6 +550,10 @@ async function* pages(ask) {
 }
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+// hasResults reports whether an answer has one result for each item of the request.
+const hasResults = ({ results }, items) => Array.isArray(results) && results.length === items &&
+  results.every((one) => isObject(one) && Number.isInteger(one.status) && (isObject(one.data) || isObject(one.error)));
 
 const notOfTheService = (details) => new IntegrityError("UNREADABLE_ANSWER", "The answer is not one of this service.", details);
 

@@ -136,6 +136,14 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
             found = await c.lookup("c-python", "erp", "whole", 1)
             self.assertEqual({name: record[name] for name in found}, found)
             evidence = await c.evidence(record["publicId"])
+            many, unknown = await c.evidence_of_many([record["publicId"], "a" * 26], wait=1)
+            self.assertEqual("RECORD_NOT_FOUND", unknown["error"]["code"])
+            self.assertTrue(
+                many["data"]["payload"] == json.loads(evidence)["payload"] if many["data"] else many["error"]["code"] == "INCLUSION_PENDING"
+            )
+            with self.assertRaises(Refused) as refused:
+                await c.evidence_of_many([record["publicId"]] * 2)
+            self.assertEqual("/publicIds/1", refused.exception.fields[0]["pointer"])
             with self.assertRaises(Refused) as refused:
                 await c.evidence(record["publicId"], at=datetime.now(timezone.utc) - timedelta(hours=1))
             self.assertEqual((422, "/at"), (refused.exception.status, refused.exception.fields[0]["pointer"]))
