@@ -85,9 +85,9 @@ test("an origin system, from the first company to the revocation", async () => {
   assert.deepEqual([evidence.contract, evidence.references.documentReference], ["integrity-evidence-v1", "d-1"]);
   assert.equal(JSON.parse(evidence.statusObservation.payload).status, "superseded");
   assert.equal((await anyone.receipt({ publicId: record.publicId })).payload, evidence.payload);
-  const { results } = await worker.evidenceOfMany({ publicIds: [record.publicId, "a".repeat(26)], wait: 1 });
-  assert.deepEqual(results.map((one) => one.error?.code ?? one.status).slice(1), ["RECORD_NOT_FOUND"]);
-  assert.ok(results[0].error?.code === "INCLUSION_PENDING" || results[0].data.payload === evidence.payload, JSON.stringify(results[0]));
+  const { results: exported } = await worker.evidenceOfMany({ publicIds: [record.publicId, "a".repeat(26)], wait: 1 });
+  assert.deepEqual(exported.map((one) => one.error?.code ?? one.status).slice(1), ["RECORD_NOT_FOUND"]);
+  assert.ok(exported[0].error?.code === "INCLUSION_PENDING" || exported[0].data.payload === evidence.payload, JSON.stringify(exported[0]));
   await refuses(worker.evidenceOfMany({ publicIds: [record.publicId, record.publicId] }), "INVALID_DATA", 422);
   assert.equal((await worker.usage()).companies[0].used, 2);
   const { sequence } = JSON.parse(evidence.statusObservation.payload);
