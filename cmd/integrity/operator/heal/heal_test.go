@@ -233,7 +233,7 @@ func TestContradictingAnswer(t *testing.T) {
 	}
 }
 
-// TestOutboxDatabase reads the database of an outbox while it is open, also in the form of releases before 0.3.16.
+// TestOutboxDatabase reads the database of an outbox while it is open, also in the form of earlier releases.
 func TestOutboxDatabase(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		testOutboxDatabase(t, earlier)

@@ -200,7 +200,7 @@ func (s source) outbox(ctx context.Context, name string) (err error) {
 		return s.refused(name, err)
 	}
 	defer db.Close()
-	// Releases before 0.3.16 kept declarations as JSON.
+	// Outboxes of earlier releases keep declarations as JSON.
 	rows, err := db.QueryContext(ctx, `SELECT id, declaration, coalesce(response, ''), coalesce(evidence, '')
 		FROM integrity_outbox ORDER BY id`)
 	if err != nil {
