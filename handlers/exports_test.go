@@ -49,7 +49,7 @@ func outcomesOf(a answer) (list []wire.Result[wire.Evidence], outcomes []string)
 
 const pendingCode = string(domain.InclusionPending)
 
-// Each record is answered as if its evidence had been asked for alone, or with the reason why there is none.
+// Each record is answered as if its evidence had been asked for alone, or with the reason why it is missing.
 func TestEvidenceOfMany(t *testing.T) {
 	s := open(t, options{})
 	ids := []string{s.registered("a", 1, "one"), s.registered("b", 1, "two"), s.registered("a", 2, "three")}
@@ -268,7 +268,7 @@ func TestEvidenceOfManyWaitsEnd(t *testing.T) {
 
 // A service without a log has no proof to wait for.
 func TestEvidenceOfManyWithoutLog(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.Action.Transparency = nil }})
+	s := open(t, options{config: func(c *handlers.Config) { c.Transparency = nil }})
 	id := s.registered("a", 1, "one")
 	list, outcomes := s.exported([]string{id}, body{"wait": 25, "timestamps": true})
 	equal(t, "outcomes", outcomes, []string{"200"})

@@ -165,7 +165,7 @@ func (s *Proofs) awaitInclusion(
 	}
 }
 
-// included adds the proof of inclusion to a record, or returns why there is none.
+// included adds the proof of inclusion to a record, or returns why it is missing.
 func (s *Proofs) included(ctx context.Context, e *export) (err error) {
 	event := &e.stored.Event
 	e.proof, err = s.Transparency.Inclusion(ctx, event.Shard, event.Position, e.stored.Leaf())

@@ -161,7 +161,7 @@ func (c *Client) Evidence(ctx context.Context, publicID string, options ...Evide
 	return c.signed(ctx, a)
 }
 
-// EvidenceResult is the evidence of one record, as [Client.Evidence] returns it, or why there is none. Exactly one of
+// EvidenceResult is the evidence of one record, as [Client.Evidence] returns it, or why it is missing. Exactly one of
 // Evidence and Err is set.
 type EvidenceResult struct {
 	Evidence []byte

@@ -248,7 +248,9 @@ func (q against) rows(ctx context.Context, take func(originRow) error) (err erro
 	}
 	for _, name := range originColumns {
 		if _, ok := index[name]; !ok || len(names) != len(originColumns) {
-			return say.Errorf("--against: the query must return the columns %s, and no others", strings.Join(originColumns, ", "))
+			return say.Errorf(
+				"--against: the query must return the columns %s, and no others", strings.Join(originColumns, ", "),
+			)
 		}
 	}
 	for n := 1; rows.Next(); n++ {

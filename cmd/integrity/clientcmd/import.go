@@ -130,7 +130,7 @@ func (w *outboxWork) imported(ctx context.Context, db *sql.DB, asJSON bool) erro
 
 // load adds the declarations that the outbox does not hold yet. A version that it holds with other data, or a line that
 // cannot be a declaration, is an error that names the line: what was loaded before it stays.
-func load(ctx context.Context, db *sql.DB, o *outbox.Outbox, read func(do func(line int, d wire.Declaration) error) error) error {
+func load(ctx context.Context, db *sql.DB, o *outbox.Outbox, read declarations) error {
 	var tx *sql.Tx
 	added := 0
 	commit := func() (err error) {
@@ -187,8 +187,10 @@ var importColumns = []string{
 	"generatedAt", "reservationId",
 }
 
-// declarationsOf returns a function that reads the declarations of a file one after another.
-func declarationsOf(path string) (func(do func(line int, d wire.Declaration) error) error, error) {
+// declarations reads the declarations of a file one after another, each with the number of its line.
+type declarations func(do func(line int, d wire.Declaration) error) error
+
+func declarationsOf(path string) (declarations, error) {
 	parse := map[string]func(io.Reader, func(int, wire.Declaration) error) error{
 		".csv": readCSV, ".ndjson": readLines, ".jsonl": readLines,
 	}[strings.ToLower(filepath.Ext(path))]

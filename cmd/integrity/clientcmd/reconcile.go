@@ -61,7 +61,9 @@ func (a *app) reconcileCommand() *cobra.Command {
 		"from-start", false, "read the whole feed again after the service was restored (SQLite only)",
 	)
 	var q against
-	c.Flags().StringVar(&q.query, "against", "", "compare the copy with the rows of this query of your database (SQLite only)")
+	c.Flags().StringVar(
+		&q.query, "against", "", "compare the copy with the rows of this query of your database (SQLite only)",
+	)
 	c.Flags().StringVar(&q.database, "database", "", "address of your database, for --against")
 	c.Flags().BoolVar(&q.csv, "csv", false, "print the differences as CSV")
 	c.MarkFlagsMutuallyExclusive("against", "follow")
