@@ -197,7 +197,10 @@ type outboxWork struct {
 	config  outbox.Config
 	log     *slog.Logger
 	bar     *cli.Bar
-	quiet   bool        // log problems only
+	quiet   bool  // log problems only
+	left    int64 // rows that were pending when they were counted, less those of later batches
+	total   int64 // rows of the bar
+	counted time.Time
 	working atomic.Bool // the last batch, or look at the database, succeeded
 
 	rows    *prometheus.CounterVec
@@ -288,21 +291,33 @@ func (w *outboxWork) batch(ctx context.Context, b outbox.Batch) {
 		w.rows.WithLabelValues(kind, outcome).Add(float64(n))
 	}
 	w.batches.WithLabelValues(kind).Inc()
-	if counts, err := w.config.Outbox.Counts(ctx); err == nil {
-		w.pending.Set(float64(counts.Pending))
-		w.showBar(counts)
+	if !b.Evidence {
+		w.left -= int64(b.Done + b.Conflict + b.Refused)
 	}
+	// Counting a large backlog after each batch would cost more than the batch.
+	if w.left <= backlog || time.Since(w.counted) >= countEvery {
+		if n, err := w.config.Outbox.Pending(ctx); err == nil {
+			w.left, w.counted = n, time.Now()
+		}
+	}
+	w.pending.Set(float64(max(w.left, 0)))
+	w.showBar()
 }
 
-// backlog is the number of pending rows from which a terminal shows a progress bar.
-const backlog = 1000
+const (
+	// backlog is the number of pending rows from which a terminal shows a progress bar.
+	backlog = 1000
+	// countEvery is how often the rows of a backlog are counted.
+	countEvery = 5 * time.Second
+)
 
-func (w *outboxWork) showBar(c outbox.Counts) {
-	if w.bar == nil && c.Pending >= backlog {
-		w.bar = w.NewBar("outbox", "rows", 1, c.Pending+c.Registered)
+func (w *outboxWork) showBar() {
+	if w.bar == nil && w.left >= backlog {
+		w.bar, w.total = w.NewBar("outbox", "rows", 1, w.left), w.left
 	}
 	if w.bar != nil {
-		if w.bar.Set(c.Registered, c.Pending+c.Registered); c.Pending == 0 {
+		w.total = max(w.total, w.left)
+		if w.bar.Set(w.total-w.left, w.total); w.left == 0 {
 			w.hideBar()
 			w.bar = nil
 		}

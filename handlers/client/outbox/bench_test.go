@@ -64,7 +64,7 @@ type bench struct {
 	sizes    []int
 	mu       sync.Mutex
 	// refuse answers a request instead of the service; nil or false lets the request through. refuseItem overrides the
-	// results of documents. evidence is the answer to requests for evidence.
+	// results of documents. evidence is the evidence of every record; empty while its proof of inclusion may still come.
 	refuse     func(n int, w http.ResponseWriter, r *http.Request) bool
 	refuseItem map[string]string
 	evidence   string
@@ -178,7 +178,16 @@ func (b *bench) serve(w http.ResponseWriter, r *http.Request) {
 	case name == "lookup":
 		refused(404, "RECORD_NOT_FOUND")(w)
 	default:
-		_, _ = io.WriteString(w, b.evidence)
+		var asked wire.EvidenceRequest
+		if err := json.Unmarshal(body, &asked); err != nil {
+			b.t.Error(err)
+		}
+		result := `{"status":200,"data":` + b.evidence + `,"error":null}`
+		if b.evidence == "" {
+			result = refusedItem(409, "INCLUSION_PENDING", true)
+		}
+		results := slices.Repeat([]string{result}, len(asked.PublicIDs))
+		_, _ = fmt.Fprintf(w, `{"data":{"results":[%s]},"error":null,"meta":{}}`, strings.Join(results, ","))
 	}
 }
 

@@ -103,7 +103,8 @@ func pretend() (*httptest.Server, string) {
 		}
 		_, sum, declared := strings.Cut(string(body), `"sha256":"`)
 		if !declared {
-			fmt.Fprint(w, `{"contract":"integrity-evidence-v1","payload":"x","inclusion":{}}`)
+			fmt.Fprint(w, `{"data":{"results":[{"status":200,"data":{"contract":"integrity-evidence-v1","payload":"x",
+				"inclusion":{}},"error":null}]},"error":null,"meta":{"requestId":"r"}}`)
 			return
 		}
 		id := strings.Repeat("a", 26)

@@ -314,6 +314,15 @@ func (o *Outbox) Counts(ctx context.Context) (c Counts, err error) {
 	return c, rows.Err()
 }
 
+// Pending counts the pending rows. Unlike Counts it reads no other rows.
+func (o *Outbox) Pending(ctx context.Context) (n int64, err error) {
+	err = o.db.QueryRowContext(ctx, `SELECT count(*) FROM integrity_outbox WHERE state = 'pending'`).Scan(&n)
+	if err != nil {
+		return 0, say.Errorf("outbox: %w", err)
+	}
+	return n, nil
+}
+
 // Retry makes refused rows pending again and all attempts due at once, after their problem was corrected. It returns
 // the number of refused rows. A running worker that waits after a failure keeps waiting.
 func (o *Outbox) Retry(ctx context.Context) (n int64, err error) {

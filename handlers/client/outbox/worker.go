@@ -47,9 +47,9 @@ type Report struct {
 	Again        time.Duration      // for Postponed: the wait of the item
 }
 
-// Batch is the outcome of one request for several declarations, or of some requests for evidence.
+// Batch is the outcome of one request for several declarations, or for the evidence of several rows.
 type Batch struct {
-	Evidence  bool // requests for evidence
+	Evidence  bool // a request for evidence
 	Rows      int
 	Done      int // registered, or complete
 	Conflict  int
@@ -82,12 +82,12 @@ type lane struct {
 
 const (
 	maxBatch = 500 // contract section 3
-	parallel = 16  // look-ups or evidence requests at the same time
+	parallel = 16  // look-ups at the same time
+	// maxEvidence is the largest number of records in a request for evidence.
+	maxEvidence = 100
 
 	// firstEvidence is when the evidence of a new record is fetched: a record is in the transparency log a moment later.
 	firstEvidence = 2 * time.Second
-	// withoutLog is how often evidence must come without inclusion before the worker asks whether there is a log.
-	withoutLog = 3
 	// longestPause can be added to any time that a database stores. A service may say to wait for thousands of years.
 	longestPause = 1 << 30 * time.Second
 	// moment lets rows that were stored one after another become due together.
@@ -168,7 +168,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	lanes := []steps{
 		{&w.sending, toSend, func() int { return w.batchSize }, w.send},
-		{&w.exporting, toExport, func() int { return parallel }, w.export},
+		{&w.exporting, toExport, func() int { return maxEvidence }, w.export},
 	}
 	if w.config.WithoutEvidence {
 		lanes = lanes[:1]
@@ -407,16 +407,28 @@ func inParallel(items []Item, do func(k int, i Item) error) []error {
 	return errs
 }
 
-// fetchEvidence fetches the evidence of rows. It is the only place that asks for evidence.
+// fetchEvidence fetches the evidence of rows in one request. It is the only place that asks for evidence. The evidence
+// of a row whose proof of inclusion may still come is errIncomplete.
 func (w *Worker) fetchEvidence(ctx context.Context, items []Item) []error {
-	var options []client.EvidenceOption
-	if w.config.Timestamps {
-		options = append(options, client.WithTimestamps())
+	asked := wire.EvidenceRequest{Timestamps: w.config.Timestamps}
+	for _, i := range items {
+		asked.PublicIDs = append(asked.PublicIDs, i.Record.PublicID)
 	}
-	return inParallel(items, func(k int, i Item) (err error) {
-		items[k].Evidence, err = w.config.Client.Evidence(ctx, i.Record.PublicID, options...)
-		return err
-	})
+	results, err := w.config.Client.EvidenceOfMany(ctx, asked)
+	errs := make([]error, len(items))
+	for k := range items {
+		switch {
+		case err != nil:
+			errs[k] = err
+		case results[k].Err == nil:
+			items[k].Evidence = results[k].Evidence
+		case results[k].Err.Code == domain.InclusionPending:
+			errs[k] = errIncomplete
+		default:
+			errs[k] = results[k].Err
+		}
+	}
+	return errs
 }
 
 // errIncomplete means that evidence does not have its inclusion or its token yet.
@@ -447,11 +459,7 @@ func (w *Worker) export(ctx context.Context, c claimed) error {
 		case errs[k] != nil:
 			continue
 		}
-		if i.Complete = w.complete(i.Evidence); !i.Complete && w.incomplete[i.ID] >= withoutLog && !w.config.Timestamps {
-			_, err := w.config.Client.LogCheckpoint(ctx)
-			var refused *client.Error
-			i.Complete = errors.As(err, &refused) && refused.Status == http.StatusNotFound // the service has no log
-		}
+		i.Complete = w.complete(i.Evidence)
 		if !i.Complete {
 			errs[k] = errIncomplete
 		}
@@ -459,14 +467,15 @@ func (w *Worker) export(ctx context.Context, c claimed) error {
 	return w.saveOutcomes(ctx, &w.exporting, c, errs, began)
 }
 
-// complete reports whether evidence has everything that the worker waits for.
+// complete reports whether evidence has everything that the worker waits for. Evidence that comes without a proof of
+// inclusion never gets one, nor a token.
 func (w *Worker) complete(receipt []byte) bool {
 	var has struct {
 		Inclusion  *json.RawMessage
 		Timestamps []json.RawMessage
 	}
 	err := json.Unmarshal(receipt, &has)
-	return err == nil && has.Inclusion != nil && (!w.config.Timestamps || len(has.Timestamps) > 0)
+	return err == nil && (has.Inclusion == nil || !w.config.Timestamps || len(has.Timestamps) > 0)
 }
 
 // stops reports whether an error needs correction.
