@@ -282,7 +282,7 @@ var says = map[string][]string{
 		`"outcome":"accepted"`, `"verified":true`, "everything that was supplied and checked is valid",
 	},
 	"outbox/install.sh":            {"the table integrity_outbox is ready (SQLite)"},
-	"outbox/run.sh":                {"1 rows are pending", "sha256"},
+	"outbox/run.sh":                {"2 rows are pending", "sha256"},
 	"outbox/result.sh":             {" registered http", " 1\n"},
 	"outbox/reserve.sh":            {"/integrity/"},
 	"verification/commands.sh":     {"everything that was supplied and checked is valid"},

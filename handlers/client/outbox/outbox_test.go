@@ -64,7 +64,7 @@ func testHappy(t *testing.T, address string) {
 	b.add("d-1", "d-2")
 	b.run()
 	b.want(
-		"batch evidence evidence", "sending sending answered answered stored stored exported exported finished finished",
+		"batch evidence", "sending sending answered answered stored stored exported exported finished finished",
 	)
 	if i := b.item("d-2"); i.State != Registered || !i.Complete || i.Attempts != 1 || i.Sent ||
 		i.Record.PublicID != publicID("d-2") || string(i.Evidence) != receipt || i.Problem != "" {

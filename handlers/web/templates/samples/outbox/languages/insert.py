@@ -1,9 +1,9 @@
-python3 - <<'END'
 import hashlib, os, secrets, sqlite3
+
 document = b"The final bytes of an invoice\n"
 reference = "inv-" + secrets.token_hex(8)
 db = sqlite3.connect("documents.db")
-db.execute("CREATE TABLE IF NOT EXISTS documents (reference TEXT PRIMARY KEY, content BLOB NOT NULL)")
+db.execute("CREATE TABLE IF NOT EXISTS documents (reference varchar(64) PRIMARY KEY, content blob NOT NULL)")
 with db:  # one transaction: both rows, or none
     db.execute("INSERT INTO documents VALUES (?, ?)", (reference, document))
     db.execute(
@@ -11,4 +11,3 @@ with db:  # one transaction: both rows, or none
         " mime_type) VALUES (?, 'billing', ?, 1, ?, ?, 'text/plain')",
         (os.environ["INTEGRITY_COMPANY"], reference, hashlib.sha256(document).hexdigest(), len(document)),
     )
-END
