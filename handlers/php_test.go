@@ -35,7 +35,8 @@ func phpCommand(t *testing.T, script string, args ...string) *exec.Cmd {
 	script, err := filepath.Abs(filepath.Join(clientTests, script))
 	check(t, err)
 	client := filepath.Join(servedPython(t).files, "integrity.php")
-	command := exec.Command("php", append([]string{"-d", "error_reporting=-1", "-d", "display_errors=stderr", script, client}, args...)...)
+	strict := []string{"-d", "error_reporting=-1", "-d", "display_errors=stderr"}
+	command := exec.Command("php", slices.Concat(strict, []string{script, client}, args)...)
 	command.Env = append(os.Environ(), "http_proxy=http://127.0.0.1:1", "https_proxy=http://127.0.0.1:1")
 	return command
 }
@@ -52,10 +53,12 @@ func TestPHPClient(t *testing.T) {
 	check(t, os.WriteFile(authority, certificate, 0o600))
 	webhooks, err := filepath.Abs("../schemas/webhook-vectors.json")
 	check(t, err)
-	kept := map[string]string{"EVIDENCE": filepath.Join(directory, "evidence"), "RECEIPT": filepath.Join(directory, "receipt")}
+	kept := map[string]string{
+		"EVIDENCE": filepath.Join(directory, "evidence"), "RECEIPT": filepath.Join(directory, "receipt"),
+	}
 	command := phpCommand(t, "service.php")
-	command.Env = append(command.Env, "SERVICE="+secure.URL, "PLAIN="+s.http.URL, "AUTHORITY="+authority, "KEY="+s.org.Secret,
-		"COMPANY=company-1", "WEBHOOKS="+webhooks, "TMPDIR="+directory)
+	command.Env = append(command.Env, "SERVICE="+secure.URL, "PLAIN="+s.http.URL, "AUTHORITY="+authority,
+		"KEY="+s.org.Secret, "COMPANY=company-1", "WEBHOOKS="+webhooks, "TMPDIR="+directory)
 	for name, path := range kept {
 		command.Env = append(command.Env, name+"="+path)
 	}
@@ -65,7 +68,8 @@ func TestPHPClient(t *testing.T) {
 	for name, path := range kept {
 		text, err := os.ReadFile(path)
 		check(t, err)
-		if f := evidence.Verify(text, s.Trusted, evidence.Options{Now: s.Now()}); f.Signature != evidence.Valid || len(f.Reasons) > 0 {
+		f := evidence.Verify(text, s.Trusted, evidence.Options{Now: s.Now()})
+		if f.Signature != evidence.Valid || len(f.Reasons) > 0 {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}

@@ -30,8 +30,10 @@ func TestImport(t *testing.T) {
 		if version > 1 {
 			previous = fmt.Sprint(version - 1)
 		}
-		return fmt.Sprintf("%d,%s,%s,%s,%s,%064x,10,application/pdf,2026-01-02T03:04:05Z\n", version, company, source, document,
-			previous, version)
+		return fmt.Sprintf(
+			"%d,%s,%s,%s,%s,%064x,10,application/pdf,2026-01-02T03:04:05Z\n", version, company, source, document, previous,
+			version,
+		)
 	}
 	text := "\ufeff" + columns
 	for version := versions; version > 0; version-- { // the first version comes last
@@ -51,19 +53,30 @@ func TestImport(t *testing.T) {
 		if err := running.Start(); err != nil {
 			t.Fatal(err)
 		}
+		ended := make(chan struct{})
+		go func() {
+			_ = running.Wait() // killed, or it was faster
+			close(ended)
+		}()
 		eventually(t, "it registers", func() error {
+			select {
+			case <-ended:
+				return nil
+			default:
+			}
 			if n := len(feedIDs(t, env, access.CompanyReference)); n == known {
 				return fmt.Errorf("%d events", n)
 			}
 			return nil
 		})
-		_ = running.Process.Kill()
-		_ = running.Wait() // killed
+		_ = running.Process.Kill() // it may have ended
+		<-ended
 		known = len(feedIDs(t, env, access.CompanyReference))
 	}
 	const counts = "1400 registered, 1 in conflict, 1 refused, 0 still to register\n"
 	r := run()
-	if r.code != cli.ExitNegative || !strings.HasSuffix(r.out, counts) || !strings.Contains(r.out, "in conflict: test import-0 v1, "+access.CompanyReference) ||
+	if r.code != cli.ExitNegative || !strings.HasSuffix(r.out, counts) ||
+		!strings.Contains(r.out, "in conflict: test import-0 v1, "+access.CompanyReference) ||
 		!strings.Contains(r.out, "refused: archive doc-1 v1, foreign: COMPANY_NOT_AUTHORIZED") {
 		t.Errorf("%+v", r)
 	}
@@ -72,9 +85,12 @@ func TestImport(t *testing.T) {
 	}
 	copied := filepath.Join(dir, "copy.db")
 	must(t, env, "reconcile", copied, "--company", access.CompanyReference)
-	found := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference, "--database", "sqlite:"+file+".import",
-		"--against", "SELECT company_reference, source, document_reference, version, sha256 FROM integrity_outbox WHERE source = 'archive'")
-	if !strings.Contains(found.out, "1400 versions at the origin") || !strings.Contains(found.out, ": 0 missing in the ledger") ||
+	const query = "SELECT company_reference, source, document_reference, version, sha256 FROM integrity_outbox " +
+		"WHERE source = 'archive'"
+	found := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference,
+		"--database", "sqlite:"+file+".import", "--against", query)
+	if !strings.Contains(found.out, "1400 versions at the origin") ||
+		!strings.Contains(found.out, ": 0 missing in the ledger") ||
 		!strings.HasSuffix(found.out, " 0 different\n") {
 		t.Errorf("%+v", found)
 	}
@@ -98,8 +114,11 @@ func TestImport(t *testing.T) {
 
 	// JSON lines, of which a part was imported before.
 	line := func(i int) string {
-		return fmt.Sprintf(`{"companyReference":%q,"source":"lines","documentReference":"doc-%d","version":1,"previousVersion":null,`+
-			`"sha256":"%064x","sizeBytes":1,"mimeType":"text/plain","generatedAt":"2026-01-02T03:04:05Z"}`+"\n", access.CompanyReference, i, i)
+		return fmt.Sprintf(
+			`{"companyReference":%q,"source":"lines","documentReference":"doc-%d","version":1,"previousVersion":null,`+
+				`"sha256":"%064x","sizeBytes":1,"mimeType":"text/plain","generatedAt":"2026-01-02T03:04:05Z"}`+"\n",
+			access.CompanyReference, i, i,
+		)
 	}
 	lines := filepath.Join(dir, "backlog.ndjson")
 	write(t, lines, line(1)+line(2))
