@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,7 +81,56 @@ func content(t *testing.T, path string) []byte {
 	return text
 }
 
-// TestReleaseLedger builds a release in two directories with two build caches. Both have the same bytes, and none
+// cacheWithoutOurs makes a build cache from which a build takes only packages of other modules: no directory of ours
+// changes them, and compiling them again takes minutes. It returns the files of our packages, which a build of the same
+// bytes puts into the cache under the same names.
+func cacheWithoutOurs(t *testing.T, s source) (to string, left []string) {
+	t.Helper()
+	list := func(args ...string) string {
+		t.Helper()
+		c := exec.Command("go", args...)
+		c.Dir, c.Env, c.Stderr = s.root, append(s.environ(), "GOOS=linux", "GOARCH="+runtime.GOARCH), os.Stderr
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("go %v: %v", args, err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	from, ours := list("env", "GOCACHE"), map[string]bool{}
+	to = filepath.Join(directory, "cache")
+	for path := range strings.SplitSeq(list("list", "-deps", "-export", "-trimpath", "-buildvcs=false", "-mod=readonly",
+		"-f", "{{with .Module}}{{if .Main}}{{$.Export}}{{end}}{{end}}", "./cmd/integrity"), "\n") {
+		ours[path] = true
+	}
+	if len(ours) < 20 {
+		t.Fatalf("only %d packages of the module were compiled", len(ours))
+	}
+	if err := filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(from, path)
+		switch to := filepath.Join(to, name); {
+		case err != nil:
+			return err
+		case e.IsDir():
+			return os.MkdirAll(to, 0o755)
+		case ours[path]:
+			left = append(left, to)
+		case strings.HasSuffix(path, "-d"):
+			return os.Symlink(path, to)
+		case strings.HasSuffix(path, "-a"): // the index, which a build writes
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(to, text, 0o600)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return to, left
+}
+
+// TestReleaseLedger builds a release in two directories, and compiles the module twice. Both have the same bytes, and none
 // contains the name of its directory, so the second compares as current in the ledger that registered the first.
 // Another file is no match, and the release cannot be registered again with other bytes.
 func TestReleaseLedger(t *testing.T) {
@@ -89,10 +139,16 @@ func TestReleaseLedger(t *testing.T) {
 	}
 	b := need(t)
 	// With the same cache, the second build would take what the first compiled.
-	t.Setenv("GOCACHE", filepath.Join(directory, "cache"))
+	cache, ours := cacheWithoutOurs(t, b.source)
+	t.Setenv("GOCACHE", cache)
 	second, err := buildIn(b.source.root, filepath.Join(directory, "another/and deeper"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, path := range ours {
+		if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("a package of the module was not compiled again to the same bytes: %v", err)
+		}
 	}
 	for i, f := range b.files {
 		one, other := content(t, f.path), content(t, second.files[i].path)
