@@ -160,7 +160,7 @@ func TestEvidenceOfManyLimits(t *testing.T) {
 // the size of the tree. The answer arrives when the wait is over.
 func (s *service) awaiting(ctx context.Context, secret, id string) <-chan answer {
 	s.t.Helper()
-	// A connection of its own: in the pool, it could take the one that says what was asked last.
+	// The test asks on its own connection: pg_stat_activity shows only the last statement of a pooled one.
 	conn, err := pgx.Connect(ctx, s.URL)
 	check(s.t, err)
 	defer conn.Close(context.Background())

@@ -21,7 +21,7 @@ import (
 )
 
 // phpCommand prepares a test script of the PHP client, which it gets as the service serves it. Without PHP it skips the
-// test and says what is left out; it fails if CI=true.
+// test and names the untested client; with CI=true the test fails.
 func phpCommand(t *testing.T, script string, args ...string) *exec.Cmd {
 	t.Helper()
 	if out, err := exec.Command("php", "-r", "exit(extension_loaded('curl') ? 0 : 1);").CombinedOutput(); err != nil {

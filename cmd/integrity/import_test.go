@@ -95,7 +95,7 @@ func TestImport(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 
-	// A file that changed below what is registered is refused, as is any line that cannot be a declaration.
+	// The command refuses a file whose registered lines have changed, and a line that is not a declaration.
 	for name, c := range map[string]struct{ text, says string }{
 		"backlog.csv": {strings.Replace(text, ",10,", ",11,", 1), "line 2: an earlier line, or an earlier run, has version 2 of doc-0"},
 		"column.csv":  {"version,customer\n", `line 1: "customer" is not a column`},

@@ -84,7 +84,7 @@ func (s *Proofs) Evidence(ctx context.Context, c *edge.Call, asked ExportQuestio
 	return exported.Evidence, err
 }
 
-// Export is Evidence with what is known about its inclusion.
+// Export answers what Evidence answers, and says whether the evidence has a proof of inclusion.
 func (s *Proofs) Export(ctx context.Context, c *edge.Call, asked ExportQuestion) (exported Exported, err error) {
 	// Read the time before the state: a state must not be dated later than it was read.
 	observedAt, err := s.observationTime(ctx)

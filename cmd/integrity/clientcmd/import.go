@@ -128,8 +128,8 @@ func (w *outboxWork) imported(ctx context.Context, db *sql.DB, asJSON bool) erro
 	return err
 }
 
-// load adds the declarations that the outbox does not hold yet. A version that it holds with other data, or a line that
-// cannot be a declaration, is an error that names the line: what was loaded before it stays.
+// load adds the declarations that the outbox does not hold yet. It fails, and names the line, if the outbox holds the
+// version with other data or if a line is not a declaration. The declarations of earlier lines stay in the outbox.
 func load(ctx context.Context, db *sql.DB, o *outbox.Outbox, read declarations) error {
 	var tx *sql.Tx
 	added := 0

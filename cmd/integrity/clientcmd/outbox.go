@@ -198,7 +198,7 @@ type outboxWork struct {
 	log     *slog.Logger
 	bar     *cli.Bar
 	quiet   bool  // log problems only
-	left    int64 // rows that were pending when they were counted, less those of later batches
+	left    int64 // pending rows: the last count, minus the rows decided since
 	total   int64 // rows of the bar
 	counted time.Time
 	working atomic.Bool // the last batch, or look at the database, succeeded

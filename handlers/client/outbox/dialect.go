@@ -34,7 +34,7 @@ type Dialect struct {
 	unlock string                // releases it after the commit; empty: the end of the transaction does
 	skip   string                // locks the rows that a claim reads, and skips rows that others have locked
 	number bool                  // placeholders are $1, $2, …
-	// isolation lets a claim see what was committed before it took the lock.
+	// isolation is the level at which a claim sees every row committed before the claim took the lock.
 	isolation sql.IsolationLevel
 }
 

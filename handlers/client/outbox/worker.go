@@ -58,7 +58,7 @@ type Batch struct {
 	Lost      int // claimed by another worker meanwhile: it stores the outcome
 	Took      time.Duration
 	Pause     time.Duration // before the next request of this kind
-	Err       error         // an example of what was not done
+	Err       error         // the first error of a row that was not done
 }
 
 // Worker registers the rows of an outbox in batches.
