@@ -244,6 +244,7 @@ func (p *publication) remember(operation *openapi3.Operation, status int, body [
 	p.met[operation.OperationID][status] = true
 	documented := operation.Responses.Status(status)
 	if status < http.StatusBadRequest || documented == nil { // already reported
+		p.rememberItems(body)
 		return nil
 	}
 	inJSON := documented.Value.Content["application/json"]
@@ -262,6 +263,23 @@ func (p *publication) remember(operation *openapi3.Operation, status int, body [
 		)
 	}
 	return nil
+}
+
+// rememberItems remembers the codes of the items that a batch refuses: some codes belong to items only.
+func (p *publication) rememberItems(body []byte) {
+	var batch struct {
+		Data struct {
+			Results []struct{ Error *struct{ Code string } }
+		}
+	}
+	if json.Unmarshal(body, &batch) != nil { // another answer
+		return
+	}
+	for _, item := range batch.Data.Results {
+		if item.Error != nil {
+			p.codes[item.Error.Code] = true
+		}
+	}
 }
 
 // unknownParameters finds parameters that the validator ignores.

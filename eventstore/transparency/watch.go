@@ -13,8 +13,8 @@ const watchEvery = 250 * time.Millisecond
 
 const readSize = `SELECT size FROM transparency_checkpoint WHERE id = 1`
 
-// watchers are the callers of a process that wait for a new published tree. While any caller waits, the process reads the
-// size of the tree every watchEvery, however many callers there are.
+// watchers are the callers of a process that wait for a new published tree. While any caller waits, the process reads
+// the size of the tree every watchEvery, however many callers there are.
 type watchers struct {
 	mu   sync.Mutex
 	all  map[chan struct{}]bool
