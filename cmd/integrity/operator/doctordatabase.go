@@ -113,9 +113,10 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 	if err := conn.QueryRow(ctx,
 		`SELECT current_setting('server_version'), current_setting('server_version_num')::bigint, current_setting('server_encoding'), session_user,
 		(SELECT rolsuper FROM pg_roles WHERE rolname = session_user), pg_database_size(current_database()),
-		coalesce((SELECT pg_has_role(session_user, oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) FROM pg_roles WHERE rolname = 'integrity_service'), true),
-		coalesce((SELECT pg_has_role(session_user, oid, 'MEMBER') FROM pg_roles WHERE rolname = 'integrity_reader'), false),
-		pg_has_role(session_user, 'pg_read_all_stats', 'USAGE')`).
+		coalesce((SELECT pg_has_role(session_user, oid, needs) FROM pg_roles WHERE rolname = 'integrity_service'), true),
+		coalesce((SELECT pg_has_role(session_user, oid, needs) FROM pg_roles WHERE rolname = 'integrity_reader'), false),
+		pg_has_role(session_user, 'pg_read_all_stats', 'USAGE')
+		FROM (SELECT CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) o (needs)`).
 		Scan(&version, &number, &encoding, &user, &superuser, &size, &canServe, &reads, &sees); err != nil {
 		return say.Errorf("read the version: %w", err)
 	}
