@@ -20,6 +20,7 @@ var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	OrganizationLimits:      "unfinalizedLimit",
 	RetentionChanged:        "days",
 	CreditsAdded:            "credits",
+	BackfillChanged:         "versions",
 	ClockReset:              "from",
 	QuotaWarningReached:     `allowance|"versions" percent period used limit`,
 	MemberAdded:             "memberId role emailTextId=email.id",
@@ -69,7 +70,8 @@ var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 
 const registeredDetails = "companyId documentId *companyReference *source *documentReference version " +
 	"previousVersion recordId sha256=payload.sha256 sizeBytes=payload.sizeBytes mimeType=payload.mimeType " +
-	"generatedAt=payload.generatedAt receivedAt=payload.receivedAt status reserved|false period signingKeyId=keyId"
+	"generatedAt=payload.generatedAt receivedAt=payload.receivedAt status reserved|false period fromBackfill " +
+	"signingKeyId=keyId"
 
 // auditDetail is a word of auditDetails.
 type auditDetail struct {

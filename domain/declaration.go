@@ -199,6 +199,8 @@ type Register struct {
 	Replayed    bool
 	Usage       Usage
 	CompanyUsed int64 // the company's contribution in the same month
+	// BackfillLeft is the rest of the backfill allowance.
+	BackfillLeft int64
 }
 
 // Usage is an organization's use of its allowance of new versions.
@@ -273,7 +275,8 @@ func (c *Register) Need(n *Needs) {
 // the reservation, the key's version step and the quota, in this order (contract, section 2). A replay of any accepted
 // version thus succeeds with an exhausted quota, whatever reservation it names. The highest accepted version is the
 // current one, whatever the order of arrival. A reserved version keeps its public id, whether or not the declaration
-// names it and even if the reservation has expired. A closed company accepts only versions reserved before.
+// names it and even if the reservation has expired. A closed company accepts only versions reserved before. A backfill
+// allowance is charged before the month's quota.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, d.VersionReference)
@@ -282,6 +285,8 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	usage := Usage{Period: PeriodOf(now), Limit: s.plans.Of(o.Plan, o.Internal).VersionsPerMonth}
 	usage.Used = s.Used(UsageKey{c.Organization, usage.Period, CompanyID{}})
+	backfill := s.Backfill(c.Organization)
+	c.BackfillLeft = backfill.Left()
 	c.Replayed, c.Usage, c.CompanyUsed = false, usage, s.Used(UsageKey{c.Organization, usage.Period, company.ID})
 	document := s.Document(company.ID, d.Source, d.DocumentReference)
 	if document == nil {
@@ -308,16 +313,24 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := c.Limits.checkVersion(d.Version, document.Highest); err != nil {
 		return nil, err
 	}
-	if err := usage.checkRoom(o.Plan, now); err != nil {
-		return nil, err
+	fromBackfill := backfill.Charged()
+	if fromBackfill == 0 {
+		if err := usage.checkRoom(o.Plan, now); err != nil {
+			return nil, err
+		}
 	}
 
 	b := c.body(document.ID, known, usage.Period)
+	b.FromBackfill = fromBackfill
 	drafts := supersede(company, document, b, b)
 	after := *document
 	after.Highest = max(after.Highest, d.Version)
 	version := b.Registered(&after)
 	c.Outcome = version.Record(company.Reference)
+	if fromBackfill != 0 {
+		c.BackfillLeft--
+		return drafts, nil
+	}
 	c.Usage.Used++
 	c.CompanyUsed++
 	return append(drafts, s.warn(o, VersionsAllowance, usage.Period, c.Usage.Used, usage.Limit)...), nil

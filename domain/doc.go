@@ -70,6 +70,7 @@
 //
 //	plan            an organization's allowances and its requests per minute
 //	allowance       the number of versions, requests, registrations or webhook attempts included in a month
+//	backfill        an allowance outside the months, for versions from before an organization began; charged first
 //	usage           the part of an allowance used in a month
 //	quota warning   the event recorded when usage reaches 80, 95 or 100 percent of an allowance
 //	credit          one registration of an artifact beyond the allowance
@@ -93,7 +94,7 @@
 //
 // The event obeys the rules of a registration, except that the operator acts, the company may be closed, and the
 // allowance never refuses it: the organization had registered the version before. It counts in the month of
-// receivedAt, where the lost registration counted. Whether it is superseded follows from the versions that the ledger
+// receivedAt, where the lost registration counted, or in the backfill allowance while any of it is left. Whether it is superseded follows from the versions that the ledger
 // has. Its revocation returns only if a signed observation shows it, dated when it is healed. In the change feed and
 // for webhooks it is integrity.registered, because readers may have lost that event too.
 //

@@ -122,6 +122,7 @@ var (
 	OrganizationLimits      = declare[LimitsChangedBody]("organization.limits_changed", 1, nil)
 	RetentionChanged        = declare[RetentionChangedBody]("organization.retention_changed", 1, nil)
 	CreditsAdded            = declare[CreditsAddedBody]("organization.credits_added", 1, nil)
+	BackfillChanged         = declare[BackfillChangedBody]("organization.backfill_changed", 1, nil)
 	ClockReset              = declare[ClockResetBody]("clock.reset", 1, nil)
 	QuotaWarningReached     = declare[QuotaWarningReachedBody]("quota.warning_reached", 2, nil)
 	MemberAdded             = declare("member.added", 1, func(b *MemberAddedBody) []*TextRef { return refs(&b.Email) })
@@ -145,12 +146,12 @@ var (
 	CompanyAccessChanged  = declare[AccessChangedBody]("company.access_changed", 1, nil)
 	VersionReserved       = declare[VersionReservedBody]("integrity.reserved", 1, nil)
 	VersionReleased       = declare[VersionReleasedBody]("integrity.released", 1, nil)
-	RecordRegistered      = declare[RecordRegisteredBody]("integrity.registered", 1, nil)
+	RecordRegistered      = declare[RecordRegisteredBody]("integrity.registered", 2, nil)
 	RecordSuperseded      = declare[RecordSupersededBody]("integrity.superseded", 1, nil)
 	RecordRevoked         = declare("integrity.revoked", 1, func(b *RecordRevokedBody) []*TextRef {
 		return refs(b.Reason)
 	})
-	RecordHealed   = declare[RecordHealedBody]("integrity.healed", 1, nil)
+	RecordHealed   = declare[RecordHealedBody]("integrity.healed", 2, nil)
 	RecordAliased  = declare[RecordAliasedBody]("integrity.aliased", 1, nil)
 	WebhookCreated = declare("webhook.created", 1, func(b *WebhookCreatedBody) []*TextRef {
 		return refs(&b.URL, b.Description)

@@ -158,7 +158,7 @@ func (c *Heal) Decide(s *State, now time.Time) ([]Draft, error) {
 	case alias != nil && (known == nil || alias.AliasOf != known.PublicID):
 		return c.refuse(HealTakenID)
 	case known == nil || same && !known.Registered():
-		return c.restore(company, document, known)
+		return c.restore(s, company, document, known)
 	case !known.Registered():
 		return c.refuse(HealReserved)
 	case c.differs(known):
@@ -196,7 +196,7 @@ func (c *Heal) payload() evidence.RecordPayload {
 }
 
 // restore registers the version under its former public id. reserved is its reservation, or nil.
-func (c *Heal) restore(company *Company, document *Document, reserved *Version) ([]Draft, error) {
+func (c *Heal) restore(s *State, company *Company, document *Document, reserved *Version) ([]Draft, error) {
 	if document == nil {
 		document = &Document{
 			ID: DocumentID(c.recordID), Source: c.Lost.Declaration.Source, Reference: c.Lost.Declaration.DocumentReference,
@@ -208,6 +208,8 @@ func (c *Heal) restore(company *Company, document *Document, reserved *Version) 
 	c.Outcome = Healing{State: HealProvable}
 	if b.Proof == ByDeclaration {
 		c.Outcome.State = HealDeclared
+	} else {
+		b.FromBackfill = s.Backfill(c.Organization).Charged()
 	}
 	return append(supersede(company, document, &b.RecordRegisteredBody, b), c.revocations(company, b)...), nil
 }
@@ -296,13 +298,13 @@ func (b *RecordHealedBody) appendCanonical(dst []byte) []byte { return healedFor
 
 func (b *RecordHealedBody) apply(s *State, e *Event) error { return b.register(s, e, b.Charged()) }
 
-// Charged returns the month in which the record counts, 0 for none. A receipt proves the month that was charged when
-// the record was registered. Without a receipt that month is unknown, and the month of healing would be charged twice.
+// Charged returns the month in which the record counts, 0 for none. A receipt proves the month in which the record was
+// registered. Without a receipt that month is unknown, and the month of healing would be charged twice.
 func (b *RecordHealedBody) Charged() Period {
 	if b.Proof == ByDeclaration {
 		return 0
 	}
-	return b.Period
+	return b.RecordRegisteredBody.Charged()
 }
 
 // Registration returns the registration in an event's body, whether it is new or healed, or nil.

@@ -90,6 +90,27 @@ func TestHeal(t *testing.T) {
 	}
 }
 
+// TestHealFromBackfill: a record that was charged to a backfill allowance returns into it, while it has room again.
+func TestHealFromBackfill(t *testing.T) {
+	w := newWorld(t, testSigner(t), 4)
+	w.execute(&ChangeBackfill{Origin: w.origin, Versions: 1})
+	kept := len(w.events)
+	first, _ := w.register("d", 1, "one", nil)
+	second, _ := w.register("d", 2, "two", nil)
+	third, _ := w.register("d", 3, "three", nil)
+	earlier := w.restored(t, kept)
+	declared := w.lost(third)
+	declared.Receipt = nil
+	earlier.heal(t, declared, HealDeclared, "") // charged nowhere
+	for _, c := range []*Register{second, first} {
+		earlier.heal(t, w.lost(c), HealProvable, "")
+		if used := earlier.state.Used(UsageKey{Organization: w.origin.Organization, Period: PeriodOf(w.now)}); c == second &&
+			used != 0 || c == first && used != 1 || earlier.state.Backfill(w.origin.Organization).Left() != 0 {
+			t.Errorf("%d versions of the month are used, %+v", used, earlier.state.Backfill(w.origin.Organization))
+		}
+	}
+}
+
 // TestHealDeclared: without a receipt the record is signed anew, and claims no earlier receivedAt.
 func TestHealDeclared(t *testing.T) {
 	w := newWorld(t, testSigner(t), 4)

@@ -27,6 +27,7 @@ type naiveModel struct {
 	released    map[string]bool      // of these, released since it was last reserved
 	used        int
 	limit       int
+	backfill    int // versions that are charged first
 	unfinalized int // maximum number of versions in reserved
 	closed      bool
 	feed        []string
@@ -106,7 +107,7 @@ func (m *naiveModel) register(document string, version int32, content, named str
 	if named != "" && named != ref {
 		return ReservationMismatch, false
 	}
-	if m.used == m.limit {
+	if m.backfill == 0 && m.used == m.limit {
 		return RegistrationQuotaExhausted, false
 	}
 	former := m.highest(document)
@@ -114,7 +115,11 @@ func (m *naiveModel) register(document string, version int32, content, named str
 		m.documents[document] = map[int32]*naiveVersion{}
 	}
 	m.documents[document][version] = &naiveVersion{content: content}
-	m.used++
+	if m.backfill > 0 {
+		m.backfill--
+	} else {
+		m.used++
+	}
 	delete(m.reserved, ref)
 	m.feed = append(m.feed, fmt.Sprintf("registered %s %d", document, version))
 	if former > 0 && former < version && !m.documents[document][former].revoked {
@@ -178,6 +183,7 @@ func (w *world) execute(c Command) Code {
 func newWorld(t failer, signer *evidence.Signer, limit int64) *world {
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	w := &world{t: t, state: NewState(Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &limit}}), now: now}
+	w.state.Follow(BackfillAllowances)
 	w.registrar = Registrar{Issuer: "https://ledger.example", Secret: LedgerSecret("secret"), Signer: signer}
 	organization := NewOrganizationID(now, 3)
 	w.origin = Origin{Organization: organization, Actor: OperatorActor, RequestID: "r"}
@@ -241,7 +247,14 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 			version := rapid.Int32Range(1, 6).Draw(t, "version")
 			ref := fmt.Sprintf("%s %d", document, version)
 			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Second, 17 * time.Hour}).Draw(t, "wait"))
-			kind := rapid.IntRange(0, 7).Draw(t, "kind")
+			kind := rapid.IntRange(0, 8).Draw(t, "kind")
+			if kind == 8 {
+				model.backfill = rapid.IntRange(0, 3).Draw(t, "backfill")
+				if code := w.execute(&ChangeBackfill{Origin: w.origin, Versions: int64(model.backfill)}); code != "" {
+					t.Fatalf("backfill: %q", code)
+				}
+				continue
+			}
 			if kind == 6 {
 				stepStatus(t, w, model, rapid.SampledFrom(CompanyStatuses()).Draw(t, "status"))
 				continue
@@ -285,8 +298,10 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 				t.Fatalf("register %s %s: %q replayed %t, want %q %t", ref, content, code, c.Replayed, want, replayed)
 			}
 			if code == "" {
-				if status := model.status(document, version); c.Outcome.Status != status || c.Usage.Used != int64(model.used) {
-					t.Fatalf("register %s: status %s used %d, want %s %d", ref, c.Outcome.Status, c.Usage.Used, status, model.used)
+				if status := model.status(document, version); c.Outcome.Status != status || c.Usage.Used != int64(model.used) ||
+					c.BackfillLeft != int64(model.backfill) {
+					t.Fatalf("register %s: status %s used %d and %d left, want %s %d %d", ref, c.Outcome.Status, c.Usage.Used,
+						c.BackfillLeft, status, model.used, model.backfill)
 				}
 				samePublicID(t, w, publicIDs, ref, c.Outcome.PublicID)
 			}
@@ -403,8 +418,10 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 			t.Fatalf("replayed reservation of %s: %+v, want %s", ref, known, want)
 		}
 	}
-	if used := replayed.Used(UsageKey{w.origin.Organization, PeriodOf(w.now), CompanyID{}}); used != int64(model.used) {
-		t.Fatalf("replayed usage %d, want %d", used, model.used)
+	if used := replayed.Used(UsageKey{w.origin.Organization, PeriodOf(w.now), CompanyID{}}); used != int64(model.used) ||
+		replayed.Backfill(o.ID).Left() != int64(model.backfill) {
+		t.Fatalf("replayed usage %d, backfill %+v, want %d and %d left", used, replayed.Backfill(o.ID), model.used,
+			model.backfill)
 	}
 }
 

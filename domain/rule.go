@@ -13,7 +13,7 @@ type Release int64
 
 // ThisRelease is the semantic version of this program, and the only place that sets it. schemas/releases.json describes
 // it. A new rule requires at least a new minor version.
-const ThisRelease Release = 1_001_000
+const ThisRelease Release = 1_002_000
 
 // Floor is the lowest version that may write a ledger of this program, unless a rule requires a later one: the first
 // release whose schema begins with the current baseline.
@@ -40,6 +40,7 @@ type RuleEntry struct {
 func Rules() []RuleEntry {
 	return []RuleEntry{
 		{HealedRecords, 1_001_000, "integrity heal restores lost records as events of new types"},
+		{BackfillAllowances, 1_002_000, "an organization may have an allowance of new versions beside the months"},
 	}
 }
 

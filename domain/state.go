@@ -34,6 +34,7 @@ type Loaded struct {
 	public        table[PublicID, *Version]
 	aliases       table[PublicID, *Alias] // loaded only if Needs requests them
 	usage         table[UsageKey, int64]
+	backfills     table[OrganizationID, Backfill]
 	covered       []Period // months whose usage was loaded
 	// pending holds the expiry of each unregistered reservation, including expired ones. It is loaded only if Needs
 	// requests it.
@@ -256,9 +257,13 @@ func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, e
 			return nil, err
 		}
 		sequence++
+		version := k.version
+		if b, ok := d.Body.(interface{ dataVersion() int16 }); ok {
+			version = b.dataVersion()
+		}
 		e := &events[i]
 		*e = Event{
-			Organization: origin.Organization, Sequence: sequence, ID: NewID[EventID](now), V: k.version, Type: k.eventType,
+			Organization: origin.Organization, Sequence: sequence, ID: NewID[EventID](now), V: version, Type: k.eventType,
 			Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: origin.Actor, RequestID: origin.RequestID,
 			Data: data, Body: d.Body, Texts: d.Texts, Answer: d.Answer, Sealed: d.Sealed,
 		}

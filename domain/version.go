@@ -106,12 +106,14 @@ type RecordRegisteredBody struct {
 	VersionReference
 	PreviousVersion *int32 `json:"previousVersion"`
 	// Reserved is set if this finalizes a reservation of the version.
-	Reserved  bool   `json:"reserved,omitzero"`
-	Salt      string `json:"salt"`
-	Period    Period `json:"period"`
-	Status    Status `json:"status"` // current, or superseded for a late lower version
-	KeyID     string `json:"keyId"`
-	Signature string `json:"signature"`
+	Reserved bool   `json:"reserved,omitzero"`
+	Salt     string `json:"salt"`
+	Period   Period `json:"period"`
+	// FromBackfill is the sequence of the event that gave the backfill allowance which is charged; 0: the month is.
+	FromBackfill int64  `json:"fromBackfill,omitzero"` // since version 2
+	Status       Status `json:"status"`                // current, or superseded for a late lower version
+	KeyID        string `json:"keyId"`
+	Signature    string `json:"signature"`
 	// Payload is exactly the signed text. In the event it is a nested object, which is its own canonical form.
 	Payload  json.RawMessage        `json:"payload"`
 	Record   evidence.RecordPayload `json:"-"` // the parsed Payload
@@ -121,6 +123,23 @@ type RecordRegisteredBody struct {
 // OpensDocument reports whether this is known to be the first event of the document: the document's id then has the
 // bits of its first record's id. False means nothing, because before this rule a new document had an independent id.
 func (b *RecordRegisteredBody) OpensDocument() bool { return DocumentID(b.RecordID) == b.DocumentID }
+
+// Charged returns the month in which the record counts, 0 for none.
+func (b *RecordRegisteredBody) Charged() Period {
+	if b.FromBackfill != 0 {
+		return 0
+	}
+	return b.Period
+}
+
+// dataVersion returns 2 only if an allowance that earlier programs do not know is charged: until then they must read the
+// events of this program.
+func (b *RecordRegisteredBody) dataVersion() int16 {
+	if b.FromBackfill != 0 {
+		return 2
+	}
+	return 1
+}
 
 // RecordSupersededBody records that a higher version has replaced this one.
 type RecordSupersededBody struct {
@@ -151,9 +170,9 @@ func (b *RecordRevokedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-func (b *RecordRegisteredBody) apply(s *State, e *Event) error { return b.register(s, e, b.Period) }
+func (b *RecordRegisteredBody) apply(s *State, e *Event) error { return b.register(s, e, b.Charged()) }
 
-// register adds the version, and counts it in a month, unless this is 0.
+// register adds the version, and counts it in a month, unless this is 0, or in the backfill allowance.
 func (b *RecordRegisteredBody) register(s *State, e *Event, charged Period) error {
 	isNew := s.Document(e.Company, b.Source, b.DocumentReference) == nil
 	d := s.AddDocument(Document{
@@ -177,6 +196,9 @@ func (b *RecordRegisteredBody) register(s *State, e *Event, charged Period) erro
 	}
 	if b.Version > d.Highest {
 		d.Highest, d.HighestRevoked, d.HighestPublicID = b.Version, false, version.PublicID
+	}
+	if b.FromBackfill != 0 {
+		s.ChargeBackfill(e.Organization)
 	}
 	if charged == 0 {
 		return nil

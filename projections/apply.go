@@ -36,6 +36,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	f.queueFeed(b, shard)
 	f.queueUsage(b, shard)
 	f.queueRecharged(b, shard)
+	f.queueBackfills(b, shard)
 	return nil
 }
 
@@ -59,6 +60,7 @@ type fold struct {
 	feed          []feedRow
 	recharged     []recharge
 	usage         ordered[domain.UsageKey, int64]
+	backfills     ordered[backfillKey, backfillChange]
 }
 
 // documentChange is the change of one document by a run of events.
@@ -91,13 +93,15 @@ func (f *fold) add(e *domain.Event) (folded bool) {
 	case *domain.VersionReleasedBody:
 		*f.released.at(versionKey{body.DocumentID, body.Version}) = release{e, body}
 	case *domain.RecordRegisteredBody:
-		f.addRegistered(e, o, body, body.Period)
+		f.addRegistered(e, o, body, body.Charged())
 	case *domain.RecordHealedBody:
 		charged := body.Charged()
 		f.addRegistered(e, o, &body.RecordRegisteredBody, charged)
 		if charged != domain.PeriodOf(e.OccurredAt) {
 			f.recharged = append(f.recharged, recharge{e, charged})
 		}
+	case *domain.BackfillChangedBody:
+		*f.backfills.at(backfillKey{e.Organization, e.Sequence}) = backfillChange{versions: body.Versions, last: e.Sequence}
 	case *domain.ClockResetBody, *domain.SignInLinkMadeBody: // only the organization's sequence changes
 	case *domain.RecordSupersededBody:
 		f.feed = append(f.feed, feedRow{e, domain.StatusSuperseded, body.Version, body.DocumentID})
@@ -110,7 +114,7 @@ func (f *fold) add(e *domain.Event) (folded bool) {
 	return true
 }
 
-// addRegistered adds a new version. It counts in a month, unless this is 0.
+// addRegistered adds a new version. It counts in a month, unless this is 0, or in a backfill allowance.
 func (f *fold) addRegistered(
 	e *domain.Event, o *organizationChange, body *domain.RecordRegisteredBody, charged domain.Period,
 ) {
@@ -127,6 +131,11 @@ func (f *fold) addRegistered(
 	d.isNew = d.isNew || body.OpensDocument()
 	if d.highest.Event == nil || d.highest.body.Version < body.Version {
 		d.highest = r
+	}
+	if body.FromBackfill != 0 {
+		backfill := f.backfills.at(backfillKey{e.Organization, body.FromBackfill})
+		backfill.used++
+		backfill.last = e.Sequence
 	}
 	if charged == 0 {
 		return
@@ -217,6 +226,32 @@ func (f *fold) queueUsage(b *pgx.Batch, shard domain.Shard) {
 			column(used, func(k domain.UsageKey) domain.CompanyID { return k.Company }),
 			column(used, func(k domain.UsageKey) int64 { return *f.usage.of[k] }))
 	}
+}
+
+var upsertBackfills = cluster.SQL(`INSERT INTO {backfills} AS b (shard, organization_id, sequence, versions, used, last_sequence)
+	SELECT s.shard, unnest($2::uuid[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::bigint[]), unnest($6::bigint[])
+	FROM {shard_heads} s WHERE s.shard = $1
+	ON CONFLICT (shard, organization_id, sequence) DO UPDATE SET used = b.used + excluded.used, last_sequence = excluded.last_sequence`)
+
+type backfillKey struct {
+	organization domain.OrganizationID
+	sequence     int64 // of the event that gave the allowance
+}
+
+// backfillChange is a new backfill allowance or the use of one by a run of events, up to the sequence last.
+type backfillChange struct{ versions, used, last int64 }
+
+func (f *fold) queueBackfills(b *pgx.Batch, shard domain.Shard) {
+	keys, changes := f.backfills.keys, f.backfills.inOrder()
+	if keys == nil {
+		return
+	}
+	b.Queue(upsertBackfills, shard,
+		column(keys, func(k backfillKey) domain.OrganizationID { return k.organization }),
+		column(keys, func(k backfillKey) int64 { return k.sequence }),
+		column(changes, func(c *backfillChange) int64 { return c.versions }),
+		column(changes, func(c *backfillChange) int64 { return c.used }),
+		column(changes, func(c *backfillChange) int64 { return c.last }))
 }
 
 // ordered is a map that keeps its keys in insertion order.

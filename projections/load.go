@@ -67,6 +67,8 @@ var (
 	loadWarnings = cluster.SQL(
 		eachID + WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = n.id` + atItsKey,
 	)
+	loadBackfills = cluster.SQL(eachID + `organization_id, sequence, versions, used FROM {backfills}
+		WHERE shard = $1 AND organization_id = n.id ORDER BY sequence DESC LIMIT 1` + atItsKey)
 	loadCompanyIDs = cluster.SQL(eachID + CompanyColumns + ` FROM {companies} c
 		WHERE shard = $1 AND company_id = n.id` + atItsKey)
 	loadAdministered = cluster.SQL(
@@ -212,6 +214,14 @@ func Load(
 		loadOrganizations, shard, distinct(organizations))
 	if needs.Totals || len(needs.Declarations) > 0 {
 		lookUp(b, shard, loadTotals, organizations, func(u loadedUsage) { s.AddUsage(u.UsageKey, u.Used) }, periods)
+	}
+	if len(needs.Declarations) > 0 {
+		lookUp(b, shard, loadBackfills, organizations, func(r struct {
+			Organization domain.OrganizationID
+			domain.Backfill
+		}) {
+			s.AddBackfill(r.Organization, r.Backfill)
+		})
 	}
 	if needs.Warnings || len(needs.Metered) > 0 || len(needs.Certification.Accounts) > 0 {
 		read(b, ScanWarnings, func(w AllowanceWarnings) { s.AddWarnings(w.Organization, w.Allowance, w.Warnings) },

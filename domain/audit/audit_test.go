@@ -53,6 +53,7 @@ func newPast(t failing) *past {
 		t: t, state: domain.NewState(must(domain.DefaultPlans())), now: time.Date(2026, 11, 30, 23, 59, 0, 0, time.UTC),
 		texts: map[domain.TextID]audit.Text{},
 	}
+	p.state.Follow(domain.BackfillAllowances)
 	signer := evidence.GenerateSigner()
 	p.registrar = domain.Registrar{Issuer: "https://ledger.example", Secret: domain.LedgerSecret("secret"), Signer: signer}
 	p.trusted = must(evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key()}}, nil, nil))
@@ -233,7 +234,9 @@ func TestSoundHistories(t *testing.T) {
 		for range rapid.IntRange(0, 25).Draw(t, "commands") {
 			document, version := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "document"),
 				rapid.Int32Range(1, 5).Draw(t, "version")
-			switch rapid.IntRange(0, 9).Draw(t, "command") {
+			switch rapid.IntRange(0, 10).Draw(t, "command") {
+			case 10:
+				p.do(&domain.ChangeBackfill{Origin: p.operator(), Versions: int64(version) - 1})
 			case 9:
 				p.do(&domain.SetCompanyStatus{
 					Origin: p.operator(), Company: p.company, Status: rapid.SampledFrom(domain.CompanyStatuses()).Draw(t, "status"),
@@ -280,6 +283,27 @@ func TestSoundHistories(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestBackfillIsAudited: a registration that is charged to a backfill allowance when none is left, or to the month while
+// some is, is found.
+func TestBackfillIsAudited(t *testing.T) {
+	for n, from := range map[int]int64{1: 0, 2: 0, 3: 7} {
+		p := newPast(t)
+		p.do(&domain.ChangeBackfill{Origin: p.operator(), Versions: 2})
+		for version := range int32(3) {
+			p.register("a", version+1)
+		}
+		if r := p.audit(); r.Count != 0 {
+			t.Fatalf("%+v", r.Findings)
+		}
+		change(p, domain.RecordRegistered, n, func(b *domain.RecordRegisteredBody) { b.FromBackfill = from })
+		p.forge(p.events)
+		if r := p.audit(); r.Count == 0 || r.Findings[0].Check != audit.CheckHistory ||
+			!strings.Contains(r.Findings[0].Expected.String(), "fromBackfill") {
+			t.Errorf("version %d from %d: %+v", n, from, r.Findings)
+		}
+	}
 }
 
 // TestReservedBeforeClosing: a closed company can register only versions reserved before it was closed.

@@ -8,6 +8,7 @@
 // not act before it was created or after it was revoked or expired, and only active members may act.
 //
 // Limits, quotas, scopes and roles are not checked again, because they depended on the plans and policies of the time.
+// The backfill allowance, which is in the history, is.
 // Times are not compared with another clock.
 //
 // # Memory
@@ -181,6 +182,7 @@ func (c *Checker) follow(e *Event, v *verdict) error {
 		return nil
 	}
 	h.count(e, v)
+	h.findings.add(c.charged(e, h)...)
 	return c.apply(e, h, v)
 }
 
@@ -327,10 +329,33 @@ func (h *history) count(e *Event, v *verdict) {
 			h.erasures[id] = e.Sequence
 		}
 	}
-	if b := domain.Registration(e.Body); b != nil {
-		h.usage[usageKey{b.Period, domain.CompanyID{}}]++
-		h.usage[usageKey{b.Period, e.Company}]++
+	if b, ok := e.Body.(interface{ Charged() domain.Period }); ok && b.Charged() != 0 {
+		h.usage[usageKey{b.Charged(), domain.CompanyID{}}]++
+		h.usage[usageKey{b.Charged(), e.Company}]++
 	}
+}
+
+// charged checks that a registration was charged to the backfill allowance exactly while any of it was left. A record
+// that was healed without a receipt is charged nowhere.
+func (c *Checker) charged(e *Event, h *history) []Finding {
+	b := domain.Registration(e.Body)
+	if b == nil {
+		return nil
+	}
+	want := c.state.Backfill(e.Organization).Charged()
+	if healed, ok := e.Body.(*domain.RecordHealedBody); ok && healed.Proof == domain.ByDeclaration {
+		want = 0
+	}
+	if b.FromBackfill != 0 {
+		c.state.ChargeBackfill(e.Organization)
+	}
+	if h.holes || b.FromBackfill == want {
+		return nil
+	}
+	return []Finding{finding(
+		e, CheckHistory, say.Sentencef("fromBackfill %d by the allowances before it, 0 for none", want),
+		say.Sentencef("%d", b.FromBackfill),
+	)}
 }
 
 // Beside holds the rows stored beside the log of one shard, read together with its last events.

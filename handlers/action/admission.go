@@ -78,37 +78,50 @@ func unprepared() error {
 	)
 }
 
-// usedVersions caches the number of new versions that organizations with a limit have used of the month. The number
-// never falls within a month, so the cache never understates what remains. Declarations beyond the remainder are not
-// signed in advance. The cache decides nothing: a replay succeeds even if the quota is exhausted, and Decide signs
-// every declaration that it accepts. usedVersions is safe for concurrent use.
+// usedVersions caches what organizations with a limit have used of the month's new versions, and have left of their
+// backfill allowance. Declarations beyond the remainder are not signed in advance. The remainder is too low between a new
+// backfill allowance and the next decision. The cache decides nothing: a replay succeeds even if the quota is exhausted,
+// and Decide signs every declaration that it accepts. usedVersions is safe for concurrent use.
 type usedVersions struct {
-	organizations *lru.Cache[domain.OrganizationID, domain.Usage]
+	organizations *lru.Cache[domain.OrganizationID, knownUse]
+}
+
+type knownUse struct {
+	period         domain.Period
+	used, backfill int64
 }
 
 const maxUsedVersions = 10_000
 
 func newUsedVersions() *usedVersions {
-	organizations, _ := lru.New[domain.OrganizationID, domain.Usage](maxUsedVersions) // fails only for a size below 1
+	organizations, _ := lru.New[domain.OrganizationID, knownUse](maxUsedVersions) // fails only for a size below 1
 	return &usedVersions{organizations}
 }
 
-// note updates the cache after a decision. Of two concurrent calls, the older number may win.
-func (u *usedVersions) note(o domain.OrganizationID, usage domain.Usage) {
+// note updates the cache after a decision. Of two concurrent calls, the older numbers may win.
+func (u *usedVersions) note(o domain.OrganizationID, usage domain.Usage, backfill int64) {
 	known, _ := u.organizations.Get(o)
-	if usage.Limit != nil && (usage.Period > known.Period || usage.Period == known.Period && usage.Used > known.Used) {
-		u.organizations.Add(o, usage)
+	if usage.Limit == nil || usage.Period < known.period {
+		return
+	}
+	now := knownUse{usage.Period, usage.Used, backfill}
+	if known.period == now.period {
+		now.used = max(now.used, known.used)
+	}
+	if now != known {
+		u.organizations.Add(o, now)
 	}
 }
 
-// remaining returns how many of n new versions the quota may still have room for.
+// remaining returns how many of n new versions the quota and the backfill allowance may still have room for.
 func (u *usedVersions) remaining(o domain.OrganizationID, limit *int64, p domain.Period, n int) int {
 	if limit == nil {
 		return n
 	}
+	known, _ := u.organizations.Get(o)
 	left := *limit
-	if known, _ := u.organizations.Get(o); known.Period == p {
-		left -= known.Used
+	if known.period == p {
+		left = max(0, left-known.used)
 	}
-	return int(max(0, min(left, int64(n))))
+	return int(max(0, min(left+known.backfill, int64(n))))
 }

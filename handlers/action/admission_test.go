@@ -25,21 +25,25 @@ func TestUsedVersions(t *testing.T) {
 	}
 	remains("nothing is known", &limit, month, 10)
 	remains("no limit", nil, month, 20)
-	u.note(o, domain.Usage{Period: month, Limit: &limit, Used: 7})
-	u.note(o, domain.Usage{Period: month, Limit: &limit, Used: 5})     // an older answer
-	u.note(o, domain.Usage{Period: month - 1, Limit: &limit, Used: 9}) // the previous month
+	u.note(o, domain.Usage{Period: month, Limit: &limit, Used: 7}, 0)
+	u.note(o, domain.Usage{Period: month, Limit: &limit, Used: 5}, 0)     // an older answer
+	u.note(o, domain.Usage{Period: month - 1, Limit: &limit, Used: 9}, 0) // the previous month
 	remains("seven are used", &limit, month, 3)
 	remains("another month", &limit, month+1, 10)
 	remains("no limit", nil, month, 20)
 	less, zero := int64(5), int64(0)
 	remains("another plan", &less, month, 0)
 	remains("a plan without versions", &zero, month, 0)
-	u.note(domain.OrganizationID{2}, domain.Usage{Period: month, Used: 7})
+	u.note(o, domain.Usage{Period: month, Limit: &limit, Used: 7}, 5)
+	remains("with a backfill allowance", &limit, month, 8)
+	remains("the backfill allowance of another plan", &less, month, 5)
+	remains("the backfill allowance in another month", &limit, month+1, 15)
+	u.note(domain.OrganizationID{2}, domain.Usage{Period: month, Used: 7}, 0)
 	if u.organizations.Len() != 1 {
 		t.Error("an organization without a limit is remembered")
 	}
 	for i := range maxUsedVersions {
-		u.note(domain.OrganizationID{3, byte(i), byte(i >> 8)}, domain.Usage{Period: month, Limit: &limit, Used: 1})
+		u.note(domain.OrganizationID{3, byte(i), byte(i >> 8)}, domain.Usage{Period: month, Limit: &limit, Used: 1}, 0)
 	}
 	if u.organizations.Len() > maxUsedVersions {
 		t.Errorf("%d organizations are remembered", u.organizations.Len())

@@ -117,7 +117,7 @@ func (s *Records) registerAll(
 		if refused := edge.Refusal(answer.Err); answer.Err == nil ||
 			refused != nil && (refused.Code == domain.RegistrationQuotaExhausted || refused.Code == domain.PlanRequired) {
 			usage := registrations[i].Usage
-			s.used.note(c.Access.Organization, usage)
+			s.used.note(c.Access.Organization, usage, registrations[i].BackfillLeft)
 			if (usage.Limit == nil) != (limit == nil) || limit != nil && *usage.Limit != *limit {
 				s.Forget(c) // the cached plan is out of date
 			}

@@ -19,6 +19,7 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 		return c.Outcome.PublicID
 	}
 	l.Must(t, &domain.ChangeLimits{Origin: o.Operator(), Unfinalized: new(int32(9000))})
+	l.Must(t, &domain.ChangeBackfill{Origin: o.Operator(), Versions: 3})
 	l.destinations(t, o)
 	l.links(t, o)
 	l.passkeys(t, o)

@@ -47,13 +47,16 @@ func newHistory(t *testing.T) history {
 		companies = append(companies, reference)
 	}
 	var records []domain.PublicID
-	for range 30 {
+	for round := range 30 {
 		later := now().Add(time.Duration(random.IntN(60)) * time.Hour)
 		if month := domain.PeriodOf(later).Start(); now().Before(month) {
 			later = month // its first moment
 		}
 		clock.Store(&later)
 		var group []domain.Command
+		if round == 3 || round == 9 || round == 20 {
+			group = append(group, &domain.ChangeBackfill{Origin: o.Operator(), Versions: 5})
+		}
 		for range 1 + random.IntN(6) {
 			d := o.Declaration([]string{"a", "b", "c"}[random.IntN(3)], int32(1+random.IntN(25)), "x")
 			d.CompanyReference = companies[random.IntN(len(companies))]
@@ -365,7 +368,7 @@ func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 			}
 			want := map[int64]string{}
 			for _, e := range h.events {
-				if body, ok := e.Body.(*domain.RecordRegisteredBody); ok && domain.PeriodOf(e.OccurredAt) == month {
+				if body, ok := e.Body.(*domain.RecordRegisteredBody); ok && body.Charged() == month {
 					if _, granted := companies[body.CompanyReference]; granted {
 						want[e.Sequence] = e.Subject + body.CompanyReference + body.DocumentReference + e.ID.String()
 					}

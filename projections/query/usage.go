@@ -188,6 +188,7 @@ var errNoOrganization = say.New("the organization does not exist")
 type IntegrityUsage struct {
 	Plan      string
 	Total     domain.Usage
+	Backfill  domain.Backfill
 	Warnings  []Warning // of versions, webhook attempts and reservations, each in the order of its percentages
 	Companies []CompanyUsage
 }
@@ -264,6 +265,9 @@ func (s AllowanceReader) Usage(ctx context.Context, a domain.Access, period doma
 	if err != nil {
 		return answer, err
 	}
+	if answer.Backfill, err = s.Backfill(ctx, a.Organization); err != nil {
+		return answer, err
+	}
 	given, err := s.warnings(ctx, a.Organization)
 	if err != nil {
 		return answer, err
@@ -285,6 +289,16 @@ func (s AllowanceReader) Usage(ctx context.Context, a domain.Access, period doma
 		a.Organization, int32(period), a.Key,
 	)
 	return answer, err
+}
+
+var findBackfill = cluster.SQL(`SELECT sequence, versions, used FROM {backfills}
+	WHERE shard = $1 AND organization_id = $2 ORDER BY sequence DESC LIMIT 1`)
+
+// Backfill reads an organization's backfill allowance.
+func (s AllowanceReader) Backfill(ctx context.Context, id domain.OrganizationID) (domain.Backfill, error) {
+	b, _, err := statement.First(ctx, s.Pool, "read the backfill allowance", pgx.RowToStructByPos[domain.Backfill],
+		findBackfill, id.Shard(), id)
+	return b, err
 }
 
 // UsageCursor is a position in a month's entries: after an entry of a company, with companies in creation order. It
@@ -324,14 +338,17 @@ func loadContributors(a domain.Access) string {
 }
 
 // The entries of a company: the registrations of the month, without healed ones that are charged elsewhere, and healed
-// records that are charged to the month. $8 is the sequence before the month, $9 the month, $10 the last sequence.
+// records that are charged to the month. $8 and $4 are the ends of the ranges of sequences that are charged to the month,
+// $9 is the month, $10 the last sequence.
 var loadUsageEntries = cluster.SQL(`SELECT ` + feedColumns + `, n.reference
 	FROM unnest($2::uuid[], $3::bigint[], $7::text[]) WITH ORDINALITY AS n(company_id, after, reference, place)
 	JOIN LATERAL (
-		(SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM {feed} r
-			WHERE shard = $1 AND company_id = n.company_id AND sequence > greatest(n.after, $8::bigint) AND sequence <= $4 AND type = $6
-				AND (SELECT h.period FROM {healed_charges} h
-					WHERE h.shard = $1 AND h.company_id = r.company_id AND h.sequence = r.sequence) IS NULL
+		(SELECT r.* FROM unnest($8::bigint[], $4::bigint[]) AS c(after, through)
+			JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM {feed} r
+				WHERE shard = $1 AND company_id = n.company_id AND sequence > greatest(n.after, c.after) AND sequence <= c.through AND type = $6
+					AND (SELECT h.period FROM {healed_charges} h
+						WHERE h.shard = $1 AND h.company_id = r.company_id AND h.sequence = r.sequence) IS NULL
+				ORDER BY sequence LIMIT $5) r ON true
 			ORDER BY sequence LIMIT $5)
 		UNION ALL
 		(SELECT r.event_id, r.sequence, r.type, r.occurred_at, r.public_id, r.company_id, r.document_id, r.version, r.status
@@ -380,6 +397,10 @@ func usagePage(
 			return page, err
 		}
 	}
+	charged, err := chargedRanges(ctx, from, a.Organization, begin, end)
+	if err != nil {
+		return page, err
+	}
 	for next := page.Cursor; ; {
 		companies, err := contributors(ctx, from, a, period, next, limit+1)
 		if err != nil {
@@ -391,7 +412,7 @@ func usagePage(
 		if len(companies) == 0 {
 			return page, nil
 		}
-		entries, err := usageEntries(ctx, from, a, period, companies, begin, end, next, limit+1-len(page.Entries))
+		entries, err := usageEntries(ctx, from, a, period, companies, charged, next, limit+1-len(page.Entries))
 		if err != nil {
 			return page, err
 		}
@@ -408,6 +429,30 @@ func usagePage(
 		// These companies have no more entries; a later one may have some.
 		next.Company, next.Sequence = companies[len(companies)-1].ID, next.Through
 	}
+}
+
+// sequenceRange is the sequences after one, up to another.
+type sequenceRange struct{ after, through int64 }
+
+var findBackfilled = cluster.SQL(`SELECT sequence, last_sequence FROM {backfills}
+	WHERE shard = $1 AND organization_id = $2 AND last_sequence > $3 AND sequence < $4 ORDER BY sequence`)
+
+// chargedRanges returns the ranges between begin and end without those of backfill allowances. From the event that gives
+// an allowance to the last registration that is charged to it, no registration is charged to a month, so that a reader
+// need not go through a million of them.
+func chargedRanges(
+	ctx context.Context, from eventstore.Database, o domain.OrganizationID, begin, end int64,
+) (charged []sequenceRange, err error) {
+	backfilled, err := statement.All(ctx, from, "read what backfill allowances took",
+		func(row pgx.CollectableRow) (r sequenceRange, err error) {
+			err = row.Scan(&r.after, &r.through)
+			return r, err
+		}, findBackfilled, o.Shard(), o, begin, end)
+	for _, b := range backfilled {
+		charged = append(charged, sequenceRange{begin, min(b.after, end)})
+		begin = max(begin, b.through)
+	}
+	return append(charged, sequenceRange{begin, end}), err
 }
 
 // contributor is a company with entries in the month.
@@ -438,7 +483,7 @@ func contributors(
 
 func usageEntries(
 	ctx context.Context, from eventstore.Database, a domain.Access, period domain.Period, companies []contributor,
-	begin, end int64, after UsageCursor, limit int,
+	charged []sequenceRange, after UsageCursor, limit int,
 ) ([]FeedEvent, error) {
 	return statement.All(ctx, from, "read the entries of a month", scanFeedEvent, loadUsageEntries, a.Organization.Shard(),
 		statement.Column(companies, func(c contributor) domain.CompanyID { return c.ID }),
@@ -447,6 +492,7 @@ func usageEntries(
 				return after.Sequence
 			}
 			return 0
-		}), end, limit, projections.FeedTypeCode(domain.RecordRegistered),
-		statement.Column(companies, func(c contributor) string { return c.Reference }), begin, int32(period), after.Through)
+		}), statement.Column(charged, func(r sequenceRange) int64 { return r.through }), limit, projections.FeedTypeCode(domain.RecordRegistered),
+		statement.Column(companies, func(c contributor) string { return c.Reference }),
+		statement.Column(charged, func(r sequenceRange) int64 { return r.after }), int32(period), after.Through)
 }
