@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/handlers/wire"
 )
 
@@ -111,6 +112,80 @@ func TestWarningsAreShown(t *testing.T) {
 	if got := s.warned(); got != nil {
 		t.Errorf("the new month: warnings %v", got)
 	}
+	s.Audit(t)
+}
+
+// A backfill allowance is charged before the month, also if it ends in the middle of a batch. Replays take nothing of it,
+// and it causes no warnings. What it took is no entry of the month, and the organization sees what is left.
+func TestBackfill(t *testing.T) {
+	s := openConsoleWith(t, options{
+		plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 3}}`),
+	})
+	s.hold()
+	give := func(versions int64) {
+		t.Helper()
+		must(s.service, &domain.ChangeBackfill{Origin: s.org.Operator(), Versions: versions})
+	}
+	left := func(limit, used int64) {
+		t.Helper()
+		equal(t, "backfill", s.usage().Backfill, quotaOf(limit, used))
+	}
+	batch := func(document string, want string) {
+		t.Helper()
+		var items []any
+		for i := range 5 {
+			items = append(items, declaration(fmt.Sprintf("%s-%d", document, i), 1, "x"))
+		}
+		var got []int
+		for _, r := range s.sendBatch(items...) {
+			got = append(got, r.Status)
+			if r.Data != nil && (r.Data.Consumption.Applied == 1) != (r.Status == http.StatusCreated) {
+				t.Errorf("%d applied %d", r.Status, r.Data.Consumption.Applied)
+			}
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: %v, want %s", document, got, want)
+		}
+	}
+	left(0, 0)
+	s.registered("month", 1, "x")
+	give(4)
+	console := s.signedIn(s.org.Email)
+	console.visit("/en/console/plan").says(http.StatusOK, ">Backfill</dt>", "<strong>0</strong> of 4")
+	batch("a", "[201 201 201 201 201]")
+	batch("a", "[200 200 200 200 200]")
+	left(4, 4)
+	month := domain.PeriodOf(s.Now()).String()
+	end := evidence.FormatTime(domain.PeriodOf(s.Now()).End())
+	s.wantUsed("four are charged to the backfill allowance", "gratis "+month+" 3 2 1 "+end)
+	equal(t, "contribution", s.usage().Companies[0].Used, 2)
+	if a := console.visit("/en/console/plan"); contains(a.body, ">Backfill</dt>") {
+		t.Error("a backfill allowance of which nothing is left is shown")
+	}
+	entries := read[wire.UsageEntries](s.get(integrity+"/usage/entries"), http.StatusOK)
+	var charged []string
+	for _, e := range entries.Entries {
+		charged = append(charged, e.DocumentReference)
+	}
+	equal(t, "entries", []any{entries.Organization.Used, charged}, []any{2, []any{"month", "a-4"}})
+
+	batch("b", "[201 429 429 429 429]")
+	give(3)
+	batch("b", "[200 201 201 201 429]")
+	give(2)
+	s.at(domain.PeriodOf(s.Now()).End()) // it does not end with the month
+	s.registered("c", 1, "x")
+	left(2, 1)
+	console = s.signedIn(s.org.Email)
+	console.visit("/console/plan").says(http.StatusOK, ">Carga inicial</dt>", "<strong>1</strong> de 2")
+	give(0)
+	left(0, 0)
+	s.registered("c", 2, "x")
+	if used := s.usage().Organization.Used; used != 1 {
+		t.Errorf("%d of the new month are used", used)
+	}
+	details := detailsOf(t, s.history("limit=1&action=organization.backfill_changed")[0])
+	equal(t, "history", details, body{"versions": 0})
 	s.Audit(t)
 }
 

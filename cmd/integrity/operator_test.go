@@ -149,6 +149,16 @@ func TestOperatorEffects(t *testing.T) {
 	if organization.UnfinalizedLimit != domain.MaxUnfinalized {
 		t.Errorf("limits: %+v", organization)
 	}
+	for _, c := range []struct {
+		words []string
+		left  int64
+	}{{[]string{"--versions", "5"}, 5}, {nil, 5}, {[]string{"--versions", "0"}, 0}} {
+		var backfill struct{ Versions, Used, Remaining int64 }
+		mustJSON(t, nil, &backfill, slices.Concat([]string{"organization", "backfill", a.organization.ID}, c.words, at)...)
+		if backfill.Versions != c.left || backfill.Used != 0 || backfill.Remaining != c.left {
+			t.Errorf("backfill %v: %+v", c.words, backfill)
+		}
+	}
 	var organizations struct{ Organizations []operator.OrganizationView }
 	mustJSON(t, nil, &organizations, append([]string{"organization", "list"}, at...)...)
 	var companies struct{ Companies []operator.CompanyView }
@@ -183,9 +193,10 @@ func TestOperatorEffects(t *testing.T) {
 		types = append(types, string(e.Type))
 	}
 	end := []string{
-		"organization.limits_changed", "organization.limits_changed", "company.status_changed", "company.status_changed",
+		"organization.limits_changed", "organization.limits_changed", "organization.backfill_changed",
+		"organization.backfill_changed", "company.status_changed", "company.status_changed",
 	}
-	if len(types) != 26 || types[0] != "organization.created" || !slices.Equal(types[len(types)-len(end):], end) {
+	if len(types) != 28 || types[0] != "organization.created" || !slices.Equal(types[len(types)-len(end):], end) {
 		t.Errorf("history: %v", types)
 	}
 	wantClean(t, s.log, "c-7f3a", "ana@example.org", "Example GmbH", a.key.Key[30:])
@@ -253,6 +264,19 @@ func TestOperatorRefusals(t *testing.T) {
 		{
 			append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "0"}, at...), cli.ExitNegative,
 			"at least 1",
+		},
+		{append([]string{"organization", "backfill", unknown}, at...), cli.ExitNegative, "no organization with that id"},
+		{
+			append([]string{"organization", "backfill", a.organization.ID, "--versions", "-1"}, at...), cli.ExitNegative,
+			"from 0 to 1000000000",
+		},
+		{
+			append([]string{"organization", "backfill", a.organization.ID, "--versions", "1000000001"}, at...),
+			cli.ExitNegative, "from 0 to 1000000000",
+		},
+		{
+			append([]string{"organization", "backfill", a.organization.ID, "--versions", "all"}, at...), cli.ExitFailed,
+			"--versions",
 		},
 		{
 			append([]string{"member", "list", "--organization", unknown}, at...), cli.ExitNegative,

@@ -77,6 +77,7 @@ func (s *Allowances) Usage(ctx context.Context, c *edge.Call, _ struct{}) (wire.
 			Limit: u.Total.Limit, Unlimited: u.Total.Limit == nil, Used: u.Total.Used, Remaining: u.Total.Remaining(),
 			ResetsAt: evidence.FormatTime(u.Total.Period.End()),
 		},
+		Backfill: viewAllowance(u.Backfill.Usage()),
 		Companies: wire.Each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage {
 			return wire.CompanyUsage(company)
 		}),

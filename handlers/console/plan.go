@@ -24,8 +24,11 @@ const (
 	entriesPiece = 500
 )
 
-// administrativeAllowance is the name of the daily allowance of administrative events, for which there are no warnings.
-const administrativeAllowance = "administrativeEvents"
+// Names of allowances for which there are no warnings: the daily one of administrative events and the backfill.
+const (
+	administrativeAllowance = "administrativeEvents"
+	backfillAllowance       = "backfill"
+)
 
 // endpoints adds the page of the plan, and the month's entries as a file.
 func (s planPages) endpoints(both addition) {
@@ -82,6 +85,13 @@ func (s planPages) plan(r *http.Request) (any, error) {
 				return a.Used
 			}),
 		})
+	}
+	backfill, err := s.Store.Backfill(ctx, c.Access.Organization)
+	if err != nil {
+		return nil, err
+	}
+	if backfill.Left() > 0 {
+		shown.Backfill = []web.Allowance{{Name: backfillAllowance, Used: backfill.Used, Limit: &backfill.Versions}}
 	}
 	pending, unfinalized, err := s.Store.Reserved(ctx, c.Access, c.Start)
 	if err != nil {

@@ -12,6 +12,7 @@ type PlanPage struct {
 	Plan             string
 	Resets           time.Time
 	Allowances       []Allowance // of this month
+	Backfill         []Allowance // empty if none is left
 	Reservations     []Allowance // at present
 	Day              Allowance   // of this day
 	Tomorrow         time.Time   // when it resets
@@ -85,6 +86,8 @@ func (s ConsolePages) PlanPage(p PlanPage) ([]byte, error) {
 	return render(s.console, "plan.html", struct {
 		consoleFrame
 		PlanPage
-		Daily, Reserved allowances
-	}{frame, p, allowances{frame, []Allowance{p.Day}}, allowances{frame, p.Reservations}})
+		Backfilled, Daily, Reserved allowances
+	}{
+		frame, p, allowances{frame, p.Backfill}, allowances{frame, []Allowance{p.Day}}, allowances{frame, p.Reservations},
+	})
 }

@@ -376,11 +376,13 @@ type Warning struct {
 	ReachedAt string `json:"reachedAt"`
 }
 
-// Allowance is the organization's month with the contributions of the companies granted to the key.
+// Allowance is the organization's month with the contributions of the companies granted to the key. Versions that are
+// charged to the backfill allowance are not in the month. An older service sends no Backfill.
 type Allowance struct {
 	Plan         string         `json:"plan"`
 	Period       domain.Period  `json:"period"`
 	Organization MonthlyUsage   `json:"organization"`
+	Backfill     Quota          `json:"backfill"`
 	Companies    []CompanyUsage `json:"companies"`
 	Warnings     []Warning      `json:"warnings"`
 }

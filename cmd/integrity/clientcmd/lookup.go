@@ -73,6 +73,9 @@ func (a *app) usageText(u wire.Allowance) string {
 	} else {
 		rows = append(rows, cli.Rowf("versions", "%d used, no limit", u.Organization.Used))
 	}
+	if b := u.Backfill; b.Limit != nil && b.Remaining != nil && *b.Limit > 0 {
+		rows = append(rows, cli.Rowf("backfill", "%d of %d used, %d remaining", b.Used, *b.Limit, *b.Remaining))
+	}
 	for _, company := range u.Companies {
 		rows = append(rows, cli.Rowf("company", "%s  %d", company.CompanyReference, company.Used))
 	}

@@ -52,6 +52,7 @@ func (a organizations) organizationCommand() *cobra.Command {
 	return cli.Group("organization", "Organizations and their plans", a.organizationCreateCommand(),
 		a.organizationListCommand(), a.organizationPlanCommand(),
 		a.organizationLimitsCommand(), a.organizationRetentionCommand(), a.organizationCreditsCommand(),
+		a.organizationBackfillCommand(),
 		a.organizationEraseCommand(),
 		a.actsCommand())
 }
@@ -246,6 +247,34 @@ func (a organizations) organizationCreditsCommand() *cobra.Command {
 				Balance int64  `json:"balance"`
 			}{id.String(), *files, pack.Balance}, say.Sentencef("%s has %d file credits\n", id, pack.Balance))
 		}))
+}
+
+func (a organizations) organizationBackfillCommand() *cobra.Command {
+	v := a.ledgerVerb("organization backfill")
+	versions := v.Flags().Int64("versions", 0, "versions that are left from now on; 0 takes the rest away")
+	return v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
+		if _, err := l.Store.Organization(ctx, id); err != nil {
+			return err
+		}
+		if v.Flags().Changed("versions") {
+			change := &domain.ChangeBackfill{Origin: ledger.Origin(a.App, id), Versions: *versions}
+			if err := l.Do(ctx, change); err != nil {
+				return err
+			}
+		}
+		b, err := l.Store.Backfill(ctx, id)
+		if err != nil {
+			return err
+		}
+		return v.print(struct {
+			ID        string `json:"id"`
+			Versions  int64  `json:"versions"`
+			Used      int64  `json:"used"`
+			Remaining int64  `json:"remaining"`
+		}{id.String(), b.Versions, b.Used, b.Left()}, say.Sentencef(
+			"%s has used %d of %d versions of its backfill allowance, %d remaining\n", id, b.Used, b.Versions, b.Left(),
+		))
+	})
 }
 
 func (a organizations) organizationEraseCommand() *cobra.Command {
