@@ -111,6 +111,15 @@ func TestHealFromBackfill(t *testing.T) {
 	}
 }
 
+// TestBackfillNeedsItsRule: earlier programs must not meet the event before every process knows it.
+func TestBackfillNeedsItsRule(t *testing.T) {
+	w := newWorld(t, testSigner(t), 4)
+	w.state.rules = nil
+	if code := w.execute(&ChangeBackfill{Origin: w.origin, Versions: 1}); code != InvalidState {
+		t.Errorf("without the rule: %q", code)
+	}
+}
+
 // TestHealDeclared: without a receipt the record is signed anew, and claims no earlier receivedAt.
 func TestHealDeclared(t *testing.T) {
 	w := newWorld(t, testSigner(t), 4)

@@ -33,6 +33,7 @@ var routed = map[string]string{
 	"erase_addresses": eraseAddresses, "end_sessions": EndSessions,
 	"passkeys": loadPasskeys, "insert_passkey": insertPasskey, "remove_passkey": removePasskey,
 	"expiry": changeKeyExpiry, "revoke_key": revokeKey,
+	"backfills": loadBackfills, "upsert_backfills": upsertBackfills,
 	"insert_company": insertCompany, "grant": upsertGrant, "feed": insertFeed, "usage": addUsage,
 	"warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings,
 	"requests":  loadMeters[domain.RequestsAllowance],

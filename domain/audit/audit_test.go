@@ -281,6 +281,10 @@ func TestSoundHistories(t *testing.T) {
 			if used[period.String()] != want {
 				t.Fatalf("%s: %d used, want %d", period, used[period.String()], want)
 			}
+			delete(used, period.String())
+		}
+		if len(used) > 0 {
+			t.Fatalf("other months are charged: %v", used)
 		}
 	})
 }

@@ -19,6 +19,7 @@ func TestStatementsAreAimed(t *testing.T) {
 		"document_versions": listRecords(documentBackwards), "versions_end": cluster.SQL(documentBackwards + lastRow),
 		"reserved": listReservations, "reserved_end": lastReservation,
 		"month": loadMonth(domain.Access{}), "contributors": loadContributors(domain.Access{}), "entries": loadUsageEntries,
+		"backfill": findBackfill, "backfilled": findBackfilled,
 		"comparisons": loadComparisons, "evidence": loadEvidence, "aliases": findAliases,
 		"changes": ChangesQuery, "references": streamEvents,
 		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,

@@ -71,7 +71,7 @@ func TestAdministrationLooksUpKeys(t *testing.T) {
 	for name, query := range map[string]string{
 		"members": pageOfMembers, "addresses": findAddresses, "member": findMember, "invitation": findInvitation,
 		"keys": pageOfKeys, "living_keys": livingKeys, "key": findKey, "grants": keyGrants,
-		"grants_among": grantsAmong, "month": findMonthlyUse,
+		"grants_among": grantsAmong, "month": findMonthlyUse, "backfill": findBackfill, "backfilled": findBackfilled,
 		"owners": ownersBeside, "member_keys": memberKeys,
 		"never": "SELECT key_id FROM api_keys WHERE shard = $1 AND member_id = $2",
 	} {
