@@ -93,10 +93,11 @@
 //	declaration  only the origin says that the record existed: it is signed anew, received when it is healed
 //
 // The event obeys the rules of a registration, except that the operator acts, the company may be closed, and the
-// allowance never refuses it: the organization had registered the version before. It counts in the month of
-// receivedAt, where the lost registration counted, or in the backfill allowance while any of it is left. Whether it is superseded follows from the versions that the ledger
-// has. Its revocation returns only if a signed observation shows it, dated when it is healed. In the change feed and
-// for webhooks it is integrity.registered, because readers may have lost that event too.
+// allowance never refuses it: the organization had registered the version before. It counts in the month of receivedAt,
+// where the lost registration counted, or in the backfill allowance while any of it is left. Whether it is superseded
+// follows from the versions that the ledger has. Its revocation returns only if a signed observation shows it, dated
+// when it is healed. In the change feed and for webhooks it is integrity.registered, because readers may have lost that
+// event too.
 //
 // If the version was registered again under another public id, the new record stays. The lost public id becomes its
 // alias (integrity.aliased), with a signed statement and the former receipt, and answers with that receipt and the

@@ -132,8 +132,8 @@ func (b *RecordRegisteredBody) Charged() Period {
 	return b.Period
 }
 
-// dataVersion returns 2 only if an allowance that earlier programs do not know is charged: until then they must read the
-// events of this program.
+// dataVersion returns 2 only if a backfill allowance is charged: until an organization has one, earlier programs must
+// read the events of this program.
 func (b *RecordRegisteredBody) dataVersion() int16 {
 	if b.FromBackfill != 0 {
 		return 2

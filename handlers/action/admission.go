@@ -79,9 +79,9 @@ func unprepared() error {
 }
 
 // usedVersions caches what organizations with a limit have used of the month's new versions, and have left of their
-// backfill allowance. Declarations beyond the remainder are not signed in advance. The remainder is too low between a new
-// backfill allowance and the next decision. The cache decides nothing: a replay succeeds even if the quota is exhausted,
-// and Decide signs every declaration that it accepts. usedVersions is safe for concurrent use.
+// backfill allowance. Declarations beyond the remainder are not signed in advance. The remainder is too low between a
+// new backfill allowance and the next decision. The cache decides nothing: a replay succeeds even if the quota is
+// exhausted, and Decide signs every declaration that it accepts. usedVersions is safe for concurrent use.
 type usedVersions struct {
 	organizations *lru.Cache[domain.OrganizationID, knownUse]
 }

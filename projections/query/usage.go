@@ -338,8 +338,8 @@ func loadContributors(a domain.Access) string {
 }
 
 // The entries of a company: the registrations of the month, without healed ones that are charged elsewhere, and healed
-// records that are charged to the month. $8 and $4 are the ends of the ranges of sequences that are charged to the month,
-// $9 is the month, $10 the last sequence.
+// records that are charged to the month. $8 and $4 are the ends of the ranges of sequences that are charged to the
+// month, $9 is the month, $10 the last sequence.
 var loadUsageEntries = cluster.SQL(`SELECT ` + feedColumns + `, n.reference
 	FROM unnest($2::uuid[], $3::bigint[], $7::text[]) WITH ORDINALITY AS n(company_id, after, reference, place)
 	JOIN LATERAL (
@@ -437,8 +437,8 @@ type sequenceRange struct{ after, through int64 }
 var findBackfilled = cluster.SQL(`SELECT sequence, last_sequence FROM {backfills}
 	WHERE shard = $1 AND organization_id = $2 AND last_sequence > $3 AND sequence < $4 ORDER BY sequence`)
 
-// chargedRanges returns the ranges between begin and end without those of backfill allowances. From the event that gives
-// an allowance to the last registration that is charged to it, no registration is charged to a month, so that a reader
+// chargedRanges returns the ranges between begin and end without those of backfill allowances. From the event that
+// gives an allowance to the last registration that is charged to it, no registration is charged to a month, so a reader
 // need not go through a million of them.
 func chargedRanges(
 	ctx context.Context, from eventstore.Database, o domain.OrganizationID, begin, end int64,
@@ -492,7 +492,8 @@ func usageEntries(
 				return after.Sequence
 			}
 			return 0
-		}), statement.Column(charged, func(r sequenceRange) int64 { return r.through }), limit, projections.FeedTypeCode(domain.RecordRegistered),
+		}), statement.Column(charged, func(r sequenceRange) int64 { return r.through }), limit,
+		projections.FeedTypeCode(domain.RecordRegistered),
 		statement.Column(companies, func(c contributor) string { return c.Reference }),
 		statement.Column(charged, func(r sequenceRange) int64 { return r.after }), int32(period), after.Through)
 }
