@@ -111,9 +111,15 @@ func TestHealFromBackfill(t *testing.T) {
 	}
 }
 
-// TestBackfillNeedsItsRule: earlier programs must not meet the event before every process knows it.
+// TestBackfillNeedsItsRule: earlier programs must not meet the event before every process knows it. Numbers out of range
+// are refused.
 func TestBackfillNeedsItsRule(t *testing.T) {
 	w := newWorld(t, testSigner(t), 4)
+	for _, versions := range []int64{-1, MaxBackfill + 1} {
+		if code := w.execute(&ChangeBackfill{Origin: w.origin, Versions: versions}); code != InvalidData {
+			t.Errorf("%d: %q", versions, code)
+		}
+	}
 	w.state.rules = nil
 	if code := w.execute(&ChangeBackfill{Origin: w.origin, Versions: 1}); code != InvalidState {
 		t.Errorf("without the rule: %q", code)

@@ -267,16 +267,16 @@ func TestOperatorRefusals(t *testing.T) {
 		},
 		{append([]string{"organization", "backfill", unknown}, at...), cli.ExitNegative, "no organization with that id"},
 		{
-			append([]string{"organization", "backfill", a.organization.ID, "--versions", "-1"}, at...), cli.ExitNegative,
-			"from 0 to 1000000000",
+			append([]string{"organization", "backfill", a.organization.ID, "--versions", "-1"}, at...), cli.ExitFailed,
+			"must be a number from 0 to 1000000000",
 		},
 		{
-			append([]string{"organization", "backfill", a.organization.ID, "--versions", "1000000001"}, at...),
-			cli.ExitNegative, "from 0 to 1000000000",
+			append([]string{"organization", "backfill", a.organization.ID, "--versions", "1000000001"}, at...), cli.ExitFailed,
+			"must be a number from 0 to 1000000000",
 		},
 		{
 			append([]string{"organization", "backfill", a.organization.ID, "--versions", "all"}, at...), cli.ExitFailed,
-			"--versions",
+			"must be a number from 0 to 1000000000",
 		},
 		{
 			append([]string{"member", "list", "--organization", unknown}, at...), cli.ExitNegative,

@@ -251,12 +251,20 @@ func (a organizations) organizationCreditsCommand() *cobra.Command {
 
 func (a organizations) organizationBackfillCommand() *cobra.Command {
 	v := a.ledgerVerb("organization backfill")
-	versions := v.Flags().Int64("versions", 0, "versions that are left from now on; 0 takes the rest away")
+	var versions *int64
+	v.Flags().Func("versions", "versions that are left from now on; 0 takes the rest away", func(text string) error {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 0 || n > domain.MaxBackfill {
+			return say.Errorf("must be a number from 0 to %d", domain.MaxBackfill)
+		}
+		versions = &n
+		return nil
+	})
 	return v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
 		if _, err := l.Store.Organization(ctx, id); err != nil {
 			return err
 		}
-		if v.Flags().Changed("versions") {
+		if versions != nil {
 			change := &domain.ChangeBackfill{Origin: ledger.Origin(a.App, id), Versions: *versions}
 			if err := l.Do(ctx, change); err != nil {
 				return err
