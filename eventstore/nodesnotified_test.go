@@ -24,7 +24,7 @@ func TestAnnouncementsFollowAMove(t *testing.T) {
 		c.Committed = func(c eventstore.Commit) { here.Committed(c); commits <- c }
 	})
 	o := l.Organization(t, 0, domain.InternalPlan)
-	woken, leave := there.Wait(0, o.Company.ID)
+	woken, leave := there.Wait(o.ID, o.Company.ID)
 	defer leave()
 	within(t, "the tail begins", woken)
 	announcements(t, l, true, 1)
@@ -90,7 +90,7 @@ func TestABlackHoledNodeSilencesNoOther(t *testing.T) {
 	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) { c.Committed = here.Committed })
 	wait := func(o ledgertest.Organization) <-chan struct{} {
 		t.Helper()
-		woken, leave := there.Wait(o.ID.Shard(), o.Company.ID)
+		woken, leave := there.Wait(o.ID, o.Company.ID)
 		t.Cleanup(leave)
 		within(t, "the tail begins", woken)
 		return woken

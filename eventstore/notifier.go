@@ -86,8 +86,14 @@ type Notifier struct {
 // shardTail holds the readers of one process that wait for one shard.
 type shardTail struct {
 	shard   domain.Shard
-	waiters map[domain.CompanyID]map[chan struct{}]bool
+	waiters map[awaited]map[chan struct{}]bool
 	kick    chan struct{} // holds one when there may be new events
+}
+
+// awaited is a company, or with a zero company all of an organization, whose events readers wait for.
+type awaited struct {
+	organization domain.OrganizationID
+	company      domain.CompanyID
 }
 
 // OpenNotifier starts listening; Close ends it.
@@ -127,31 +133,34 @@ func (w *Notifier) Committed(c Commit) {
 	}
 }
 
-// Wait registers a reader that waits for events of a company. woken receives after each event that is committed from
-// now on, and sometimes without one. Read the feed after this call, not before: earlier commits cause no wake-up. The
-// caller must call leave.
-func (w *Notifier) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan struct{}, leave func()) {
+// Wait registers a reader that waits for events of a company, or of all companies of the organization if company is
+// zero. woken receives after each event that is committed from now on, and sometimes without one. Read the feed after
+// this call, not before: earlier commits cause no wake-up. The caller must call leave.
+func (w *Notifier) Wait(
+	organization domain.OrganizationID, company domain.CompanyID,
+) (woken <-chan struct{}, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	shard, of := organization.Shard(), awaited{organization, company}
 	t := w.tails[shard]
 	if t == nil {
-		t = &shardTail{shard: shard, waiters: map[domain.CompanyID]map[chan struct{}]bool{}, kick: make(chan struct{}, 1)}
+		t = &shardTail{shard: shard, waiters: map[awaited]map[chan struct{}]bool{}, kick: make(chan struct{}, 1)}
 		w.tails[shard] = t
 		if w.running.Err() == nil {
 			w.workers.Go(func() { w.tail(t) })
 			w.retail()
 		}
 	}
-	if t.waiters[company] == nil {
-		t.waiters[company] = map[chan struct{}]bool{}
+	if t.waiters[of] == nil {
+		t.waiters[of] = map[chan struct{}]bool{}
 	}
 	waiter := make(chan struct{}, 1)
-	t.waiters[company][waiter] = true
+	t.waiters[of][waiter] = true
 	return waiter, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if delete(t.waiters[company], waiter); len(t.waiters[company]) == 0 {
-			delete(t.waiters, company)
+		if delete(t.waiters[of], waiter); len(t.waiters[of]) == 0 {
+			delete(t.waiters, of)
 		}
 	}
 }
@@ -530,8 +539,10 @@ func (w *Notifier) follow(t *shardTail, log *history.Tail) error {
 		}
 		w.mu.Lock()
 		for i := range events {
-			for waiter := range t.waiters[events[i].Company] {
-				wake(waiter)
+			for _, company := range []domain.CompanyID{events[i].Company, {}} {
+				for waiter := range t.waiters[awaited{events[i].Organization, company}] {
+					wake(waiter)
+				}
 			}
 		}
 		w.mu.Unlock()

@@ -57,23 +57,29 @@ func TestNotifierWakesByCompany(t *testing.T) {
 	o := l.Organization(t, 1, domain.InternalPlan)
 	other := l.Company(t, o, "company-2")
 
-	mine, leaveMine := there.Wait(1, o.Company.ID)
+	mine, leaveMine := there.Wait(o.ID, o.Company.ID)
 	within(t, "the tail begins", mine) // once, for earlier events
-	ofAnother, leaveOther := there.Wait(1, other.ID)
-	own, leaveOwn := here.Wait(1, o.Company.ID)
+	ofAll, leaveAll := there.Wait(o.ID, domain.CompanyID{})
+	ofForeign, leaveForeign := there.Wait(domain.NewOrganizationID(time.Now(), 1), domain.CompanyID{}) // of the shard
+	ofAnother, leaveOther := there.Wait(o.ID, other.ID)
+	own, leaveOwn := here.Wait(o.ID, o.Company.ID)
 	within(t, "the tail of the own process begins", own)
 	for version := range int32(5) {
 		l.Must(t, l.Register(t, o, o.Declaration("a", version+1, fmt.Sprint(version))))
 		within(t, "another process", mine)
+		within(t, "all companies", ofAll)
 		within(t, "the own process", own)
 	}
 	quiet(t, "another company", ofAnother)
+	quiet(t, "another organization", ofForeign)
+	leaveAll()
+	leaveForeign()
 	leaveMine()
 	leaveOther()
 	leaveOwn()
 
 	// A reader that arrives after all others have left is served again, whether or not the tail has noticed.
-	again, leave := there.Wait(1, o.Company.ID)
+	again, leave := there.Wait(o.ID, o.Company.ID)
 	defer leave()
 	l.Must(t, l.Register(t, o, o.Declaration("b", 1, "x")))
 	within(t, "after a rest", again)
@@ -86,7 +92,7 @@ func TestNotifierSurvivesLostNotifications(t *testing.T) {
 	l := ledgertest.New(t) // sends no notifications
 	notifier := l.Notifier(t)
 	o := l.Organization(t, 2, domain.InternalPlan)
-	woken, leave := notifier.Wait(2, o.Company.ID)
+	woken, leave := notifier.Wait(o.ID, o.Company.ID)
 	defer leave()
 	within(t, "the tail begins", woken)
 	l.Must(t, l.Register(t, o, o.Declaration("a", 1, "x")))
@@ -182,7 +188,7 @@ func TestNotifierIsSilent(t *testing.T) {
 	silent("nobody-waits")
 
 	there := l.Notifier(t, func(c *eventstore.NotifierConfig) { c.Poll = time.Millisecond })
-	woken, leave := there.Wait(2, o.Company.ID)
+	woken, leave := there.Wait(domain.NewOrganizationID(time.Now(), 2), domain.CompanyID{})
 	within(t, "the tail begins", woken)
 	announcements(t, l, true, 1)
 	silent("another-shard-is-awaited")
@@ -190,7 +196,7 @@ func TestNotifierIsSilent(t *testing.T) {
 	announcements(t, l, true, 0)
 
 	there = l.Notifier(t, neverLooks)
-	woken, leave = there.Wait(1, o.Company.ID)
+	woken, leave = there.Wait(o.ID, o.Company.ID)
 	defer leave()
 	within(t, "the tail of a new process begins", woken)
 	announcements(t, l, true, 1)
@@ -218,7 +224,7 @@ func TestNotifierMissesNoWaiter(t *testing.T) {
 	register := l.Register(t, o, o.Declaration("a", 1, "x"))
 	go func() { done <- l.Do(context.Background(), register) }()
 	<-writing
-	woken, leave := there.Wait(1, o.Company.ID)
+	woken, leave := there.Wait(o.ID, o.Company.ID)
 	defer leave()
 	within(t, "the tail begins", woken) // and its reader finds nothing
 	announcements(t, l, false, 1)
@@ -240,7 +246,7 @@ func TestNotifierListensAgain(t *testing.T) {
 	here, there := l.Notifier(t, neverLooks), l.Notifier(t, neverLooks)
 	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) { c.Committed = here.Committed })
 	o := l.Organization(t, 1, domain.InternalPlan)
-	woken, leave := there.Wait(1, o.Company.ID)
+	woken, leave := there.Wait(o.ID, o.Company.ID)
 	defer leave()
 	within(t, "the tail begins", woken)
 	announcements(t, l, true, 1)

@@ -3,13 +3,16 @@ package handlers_test
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"runtime"
+	"strings"
 	"testing"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers"
+	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 )
 
@@ -47,11 +50,214 @@ func TestFeedPages(t *testing.T) {
 	bad := s.get(integrity+"/changes?after=-1&limit=1001&wait=26&offset=0").refuses(
 		http.StatusUnprocessableEntity, domain.InvalidData,
 	)
-	if got := pointers(bad); got != "/companyReference REQUIRED, /after RANGE, /limit RANGE, /wait RANGE, /offset "+
+	if got := pointers(bad); got != "/after RANGE, /limit RANGE, /wait RANGE, /offset "+
 		"UNKNOWN_PARAMETER" {
 		t.Errorf("errors %s", got)
 	}
 	s.get(integrity+"/changes?companyReference=company-2").refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+}
+
+// everything is the first page of the feed over all companies of the key.
+const everything = integrity + "/changes?after=0"
+
+// all reads a page of the feed over all companies of the key, and returns its events as "company version".
+func (s *service) all(after int64, limit int) (page wire.Feed[wire.FeedEvent], events []string) {
+	s.t.Helper()
+	page = read[wire.Feed[wire.FeedEvent]](
+		s.get(fmt.Sprintf("%s/changes?after=%d&limit=%d", integrity, after, limit)), http.StatusOK,
+	)
+	for i, e := range page.Events {
+		events = append(events, fmt.Sprint(e.CompanyReference, " ", e.Version))
+		if e.Sequence <= after || e.Sequence > page.NextCursor || i > 0 && e.Sequence <= page.Events[i-1].Sequence {
+			s.t.Errorf("after %d: %+v", after, page)
+		}
+	}
+	if page.Head == nil || page.Granted == nil || page.HasMore != (page.NextCursor < *page.Head) {
+		s.t.Errorf("after %d: %+v", after, page)
+	}
+	return page, events
+}
+
+// in registers a version of a company with its key.
+func (s *service) in(company, key string, version int) {
+	s.t.Helper()
+	s.send(http.MethodPost, integrity+"/records", key,
+		declaration("a", version, company).with(body{"companyReference": company})).is(http.StatusCreated)
+}
+
+// The feed over all companies shows the granted ones only, in the organization's order, and its work is bounded.
+func TestFeedOfAllCompanies(t *testing.T) {
+	s := open(t, options{})
+	second, third := s.Company(t, s.org, "company-2"), s.Company(t, s.org, "company-3")
+	s.Grant(t, s.org, s.org.Key.ID, second.ID, true)
+	other, secret := s.Key(t, s.org, domain.IntegrityWrite)
+	s.Grant(t, s.org, other.ID, third.ID, true)
+	var want []string
+	for version := 1; version < 5; version++ {
+		s.in("company-1", s.org.Secret, version)
+		s.in("company-3", secret, version)
+		s.in("company-2", s.org.Secret, version)
+		for _, company := range []string{"company-1", "company-2"} {
+			want = append(want, fmt.Sprint(company, " ", version))
+			if version > 1 {
+				want = append(want, fmt.Sprint(company, " ", version-1)) // superseded
+			}
+		}
+	}
+	for _, limit := range []int{1, 2, 3, 100} {
+		var seen []string
+		empty := 0
+		for cursor, more := int64(0), true; more; {
+			page, events := s.all(cursor, limit)
+			if seen = append(seen, events...); len(events) == 0 {
+				empty++
+			}
+			if page.NextCursor-cursor > 5*int64(limit) {
+				t.Errorf("a page of %d looks at %d events", limit, page.NextCursor-cursor)
+			}
+			cursor, more = page.NextCursor, page.HasMore
+		}
+		equal(t, fmt.Sprint("pages of ", limit), seen, want)
+		if limit == 1 && empty == 0 { // the grants and keys at the beginning fill whole pages
+			t.Errorf("no empty page")
+		}
+	}
+	_, reader := s.Key(t, s.org, domain.IntegrityRead) // without any grant
+	if none := read[wire.Feed[wire.FeedEvent]](
+		s.send(http.MethodGet, everything+"&limit=1000", reader, nil), http.StatusOK,
+	); len(none.Events)+len(none.Granted) > 0 || none.NextCursor != *none.Head {
+		t.Errorf("without a grant: %+v", none)
+	}
+
+	// A page names a company whose earlier events its reader may lack.
+	page, _ := s.all(0, 1000)
+	end := page.NextCursor
+	s.Grant(t, s.org, s.org.Key.ID, third.ID, true)
+	page, events := s.all(end, 100)
+	equal(t, "granted", page.Granted, []wire.GrantedCompany{{CompanyReference: "company-3", Sequence: end + 1}})
+	if len(events) > 0 || page.NextCursor != end+1 {
+		t.Errorf("after the grant: %+v", page)
+	}
+	if late := read[wire.Feed[wire.FeedEvent]](
+		s.get(integrity+"/changes?companyReference=company-3"), http.StatusOK,
+	); len(late.Events) != 7 || late.Head != nil || late.Granted != nil {
+		t.Errorf("the feed of company-3: %+v", late)
+	}
+	if page, _ := s.all(page.NextCursor, 100); len(page.Granted) > 0 {
+		t.Errorf("named again: %+v", page)
+	}
+
+	// Without its grant a company's events and its name are gone.
+	s.Grant(t, s.org, s.org.Key.ID, third.ID, false)
+	s.Grant(t, s.org, s.org.Key.ID, second.ID, false)
+	page, events = s.all(0, 1000)
+	for _, e := range events {
+		if !strings.HasPrefix(e, "company-1 ") {
+			t.Errorf("shows %s", e)
+		}
+	}
+	if len(events) != 7 || len(page.Granted) != 1 || page.Granted[0].CompanyReference != "company-1" {
+		t.Errorf("%v, %+v", events, page.Granted)
+	}
+	bad := s.get(integrity+"/changes?companyReference=").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	if got := pointers(bad); got != "/companyReference FORMAT" {
+		t.Errorf("errors %s", got)
+	}
+	s.get(fmt.Sprintf("%s/changes?after=%d", integrity, *page.Head+1)).refuses(
+		http.StatusUnprocessableEntity, domain.CursorAhead,
+	)
+	s.owner(`DELETE FROM feed WHERE sequence = (SELECT max(sequence) FROM feed f JOIN companies c USING (shard, company_id)
+		WHERE reference = 'company-1')`)
+	s.get(everything+"&limit=1000").refuses(http.StatusInternalServerError, domain.Internal)
+	s.logged("or its document: run integrity rebuild")
+}
+
+// Whatever is granted, withdrawn and registered between its pages, a reader holds every event of the companies that its
+// key may use at the end.
+func TestFollowerOfAllCompanies(t *testing.T) {
+	for seed := range uint64(8) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		s := open(t, options{})
+		key, secret := s.Key(t, s.org, domain.IntegrityRead)
+		companies := []domain.Company{s.org.Company, s.Company(t, s.org, "company-2"), s.Company(t, s.org, "company-3")}
+		granted, version := make([]bool, len(companies)), 0
+		for _, c := range companies[1:] {
+			s.Grant(t, s.org, s.org.Key.ID, c.ID, true)
+		}
+		change := func() {
+			for range random.IntN(4) {
+				at := random.IntN(len(companies))
+				if random.IntN(3) == 0 {
+					granted[at] = !granted[at]
+					s.Grant(t, s.org, key.ID, companies[at].ID, granted[at])
+					continue
+				}
+				version++
+				s.in(companies[at].Reference, s.org.Secret, version)
+			}
+		}
+		service, err := client.New(client.Config{BaseURL: s.http.URL, APIKey: secret})
+		check(t, err)
+		held := map[string]bool{}
+		f := client.Follower{Client: service, Take: func(p client.Page) error {
+			for _, e := range p.Events {
+				held[e.ID] = true
+			}
+			return nil
+		}}
+		for range 12 { // each run is a reader that goes on from the cursor that it stored
+			change()
+			take := f.Take
+			run := f
+			run.Take = func(p client.Page) error {
+				f.Cursor, f.Epoch = p.Cursor, p.Epoch
+				if random.IntN(2) == 0 {
+					change()
+				}
+				return take(p)
+			}
+			check(t, run.Run(t.Context()))
+		}
+		check(t, f.Run(t.Context()))
+		for at, c := range companies {
+			if !granted[at] {
+				continue
+			}
+			page := read[wire.Feed[wire.FeedEvent]](
+				s.get(integrity+"/changes?limit=1000&companyReference="+c.Reference), http.StatusOK,
+			)
+			for _, e := range page.Events {
+				if !held[e.ID] {
+					t.Errorf("seed %d: the reader lacks %s of %s", seed, e.ID, c.Reference)
+				}
+			}
+		}
+	}
+}
+
+// A reader of all companies waits for an event of any of them, and not for those of others.
+func TestFeedOfAllCompaniesWaits(t *testing.T) {
+	closing := make(chan struct{})
+	s := open(t, options{config: func(c *handlers.Config) { c.Closing = closing }})
+	s.hold()
+	second, third := s.Company(t, s.org, "company-2"), s.Company(t, s.org, "company-3")
+	s.Grant(t, s.org, s.org.Key.ID, second.ID, true)
+	other, secret := s.Key(t, s.org, domain.IntegrityWrite)
+	s.Grant(t, s.org, other.ID, third.ID, true)
+	answers := s.waits(1, s.org.Secret, "", closing)
+	s.in("company-3", secret, 1)
+	s.in("company-2", s.org.Secret, 1)
+	if events := (<-answers).is(http.StatusOK)["events"].([]any); len(events) != 1 {
+		t.Errorf("events %v", events)
+	}
+	answers = s.waits(1, s.org.Secret, "", closing)
+	s.Grant(t, s.org, s.org.Key.ID, third.ID, true)
+	if page := (<-answers).is(http.StatusOK); len(page["grantedCompanies"].([]any)) != 1 {
+		t.Errorf("page %v", page)
+	}
+	answers = s.waits(1, s.org.Secret, "", closing)
+	close(closing)
+	(<-answers).is(http.StatusOK)
 }
 
 // A page must not pass an event that the projections can no longer show: its reader would never miss it.
@@ -147,19 +353,22 @@ func (s *service) waits(n int, secret, company string, closing <-chan struct{}) 
 	before := s.number(requests)
 	answers := make(chan answer, n)
 	for range n {
-		r := s.request(
-			http.MethodGet, fmt.Sprintf("%s/changes?companyReference=%s&wait=25&after=%d", integrity, company, head), secret,
-			nil,
-		)
+		path := fmt.Sprintf("%s/changes?wait=25&after=%d", integrity, head)
+		if company != "" {
+			path += "&companyReference=" + company
+		}
+		r := s.request(http.MethodGet, path, secret, nil)
 		go func() {
 			for {
 				a, err := s.tryExchange(r.Clone(r.Context()))
 				if err != nil {
 					s.t.Error(err)
 				}
-				var page struct{ Data struct{ Events []any } }
+				var page struct {
+					Data struct{ Events, GrantedCompanies []any }
+				}
 				again := closing != nil && a.status == http.StatusOK && json.Unmarshal(a.body, &page) == nil &&
-					len(page.Data.Events) == 0
+					len(page.Data.Events)+len(page.Data.GrantedCompanies) == 0
 				select {
 				case <-closing:
 					again = false

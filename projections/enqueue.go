@@ -191,6 +191,9 @@ func feedTypes() []domain.EventType {
 	return []domain.EventType{domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked}
 }
 
+// FeedTypes lists the types of the feed's events as the log names them; see FeedTypeCode.
+func FeedTypes() []domain.EventType { return append(feedTypes(), domain.RecordHealed) }
+
 func feedStatuses() []domain.Status {
 	return []domain.Status{domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked}
 }

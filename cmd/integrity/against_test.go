@@ -16,6 +16,7 @@ import (
 	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers/client/outbox"
 	"integrityledger/handlers/client/outbox/outboxtest"
+	"integrityledger/handlers/wire"
 )
 
 // TestReconcileAgainst compares a feed with the tables of an origin in SQLite and in PostgreSQL: exactly the spoiled,
@@ -148,6 +149,45 @@ func TestReconcileAgainst(t *testing.T) {
 			t.Errorf("%s: %v: %+v in %q", database, err, counts, lines)
 		}
 	}
+	// A copy of all companies has the same versions, and those of a company that is granted later.
+	all := filepath.Join(dir, "all.db")
+	must(t, env, "reconcile", all)
+	administer := func(path string, body, data any) {
+		t.Helper()
+		status, err := call(plainHTTP(), "POST", s.base+"/api/v1/integrity/companies"+path, access.Keys.Admin, body, data)
+		if err != nil || status/100 != 2 {
+			t.Fatalf("%s: %d %v", path, status, err)
+		}
+	}
+	var created wire.Company
+	administer("", map[string]string{"reference": "later"}, &created)
+	administer("/"+created.ID+"/access", wire.KeyAccessRequest{KeyID: "key_" + access.Keys.Worker[3:29], Enabled: true}, nil)
+	later := access
+	later.CompanyReference = "later"
+	registerMany(t, s, later, "doc", 2)
+	r := integrity(t, env, "reconcile", all, "--database", origins["SQLite"].address,
+		"--against", from+"digits AS sha256 FROM doc")
+	for _, line := range []string{
+		"missing in the ledger: another company test doc-1 v1, at the origin " + other,
+		"missing at the origin: later test doc-0 v2, in the ledger " + hash,
+		"different: " + access.CompanyReference + " test doc-3 v1, at the origin " + other + ", in the ledger " + hash,
+		fmt.Sprintf(": 2 missing in the ledger, %d missing at the origin, 2 different", 1+extra+2),
+	} {
+		if r.code != cli.ExitNegative || !strings.Contains(r.out, line) || strings.Contains(r.errs, "other companies") {
+			t.Errorf("%+v lacks %q", r, line)
+		}
+	}
+	if r := integrity(t, env, "reconcile", all, "--company", "later"); r.code != cli.ExitFailed ||
+		!strings.Contains(r.errs, "the feed of all companies") {
+		t.Errorf("another feed: %+v", r)
+	}
+	if r := integrity(t, env, "reconcile", filepath.Join(dir, "all.jsonl")); r.code != cli.ExitFailed {
+		t.Errorf("JSON lines of all companies: %+v", r)
+	}
+	if out := must(t, env, "changes"); !strings.Contains(out, " later test doc-0 v2 ") {
+		t.Errorf("changes of all companies: %s", out)
+	}
+
 	for _, args := range [][]string{
 		{copied, "--against", "SELECT 1"}, {copied, "--database", "sqlite:" + file}, {copied, "--csv"},
 		{filepath.Join(dir, "x.jsonl"), "--against", "SELECT 1", "--database", "sqlite:" + file},

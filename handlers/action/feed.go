@@ -1,6 +1,7 @@
 package action
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
@@ -17,6 +19,8 @@ import (
 const (
 	maxFeedLimit = 1000
 	feedLimit    = 100
+	// fruitlessPause is how long a reader of all companies sleeps before it reads again.
+	fruitlessPause = 100 * time.Millisecond
 )
 
 // Epoch returns the ledger's epoch: a restore may have raised it since the process started.
@@ -27,9 +31,9 @@ func (s *Feed) Epoch() int64 {
 	return max(s.Installation.Epoch, s.ledger.Guard.Epoch())
 }
 
-// FeedQuestion asks for a page of the feed of a company.
+// FeedQuestion asks for a page of the feed of a company, or of all companies of the key.
 type FeedQuestion struct {
-	company      string
+	company      string // empty for all
 	after, epoch int64
 	limit        int
 	wait         time.Duration // the longest wait for the next event
@@ -39,7 +43,7 @@ type FeedQuestion struct {
 // any epoch is accepted.
 func ReadFeed(o *strictjson.Object) FeedQuestion {
 	return FeedQuestion{
-		company: domain.ReadReference(o, "companyReference"), after: edge.Integer(o, "after", 0, strictjson.MaxInteger, 0),
+		company: edge.OptionalReference(o, "companyReference"), after: edge.Integer(o, "after", 0, strictjson.MaxInteger, 0),
 		epoch: edge.Integer(o, "epoch", 0, strictjson.MaxInteger, query.AnyEpoch),
 		limit: int(edge.Integer(o, "limit", 1, maxFeedLimit, feedLimit)),
 	}
@@ -65,29 +69,31 @@ type FeedPage struct {
 
 // Changes answers a page of the change feed. If the page is empty, the caller may wait for the next event.
 func (s *Feed) Changes(ctx context.Context, c *edge.Call, asked FeedQuestion) (FeedPage, error) {
-	page, epoch, err := s.changesAfter(ctx, c.Access, asked)
-	if err == nil && len(page.Events) == 0 && asked.wait > 0 {
-		asked.epoch = epoch
-		page, err = s.await(ctx, c.Access, asked)
+	page, err := s.changesAfter(ctx, c.Access, asked)
+	if err == nil && page.empty() && asked.wait > 0 {
+		asked.epoch = page.Epoch
+		page, err = s.await(ctx, c.Access, asked, page)
 	}
-	return FeedPage{page, epoch}, err
+	return page, err
 }
+
+// empty reports whether a page tells its reader nothing.
+func (p FeedPage) empty() bool { return len(p.Events)+len(p.Granted) == 0 && !p.HasMore }
 
 // changesAfter reads a page of the feed and its epoch without waiting.
-func (s *Feed) changesAfter(
-	ctx context.Context, access domain.Access, asked FeedQuestion,
-) (wire.Feed[wire.FeedEvent], int64, error) {
+func (s *Feed) changesAfter(ctx context.Context, access domain.Access, asked FeedQuestion) (FeedPage, error) {
 	page, err := s.Store.Changes(ctx, access, asked.company, asked.epoch, asked.after, asked.limit)
-	return viewFeed(asked, page.Events, page.More), page.Epoch, err
-}
-
-func viewFeed(asked FeedQuestion, events []query.FeedEvent, more bool) wire.Feed[wire.FeedEvent] {
-	answer := wire.Feed[wire.FeedEvent]{NextCursor: asked.after, HasMore: more}
-	answer.Events = wire.Each(events, func(e query.FeedEvent) wire.FeedEvent { return FeedEvent(e, asked.company) })
-	if n := len(events); n > 0 {
-		answer.NextCursor = events[n-1].Sequence
+	answer := FeedPage{wire.Feed[wire.FeedEvent]{NextCursor: page.Cursor, HasMore: page.More}, page.Epoch}
+	answer.Events = wire.Each(page.Events, func(e query.FeedEvent) wire.FeedEvent {
+		return FeedEvent(e, cmp.Or(asked.company, e.CompanyReference))
+	})
+	if asked.company == "" {
+		answer.Head = &page.Head
+		answer.Granted = wire.Each(page.Granted, func(g query.GrantedAt) wire.GrantedCompany {
+			return wire.GrantedCompany{CompanyReference: g.Reference, Sequence: g.Sequence}
+		})
 	}
-	return answer
+	return answer, err
 }
 
 // FeedEvent returns an event in the form of the feed and of its stream.
@@ -107,9 +113,8 @@ func viewVersion(e query.FeedEvent, company string) wire.VersionReference {
 
 // await reads the feed again after every commit in the company, until there is an event or the wait is over. It holds
 // no connection while it waits. Every read checks the grant again, and the key is checked again before events are sent.
-// A waiting caller wants new events, so an older state of a replica will not do.
-func (s *Feed) await(ctx context.Context, access domain.Access, asked FeedQuestion) (wire.Feed[wire.FeedEvent], error) {
-	empty := viewFeed(asked, nil, false)
+// A waiting caller wants new events, so an older state of a replica will not do. empty is the page that was read first.
+func (s *Feed) await(ctx context.Context, access domain.Access, asked FeedQuestion, empty FeedPage) (FeedPage, error) {
 	leave, ok := s.waiters.enter(access)
 	if !ok {
 		return empty, nil
@@ -119,26 +124,31 @@ func (s *Feed) await(ctx context.Context, access domain.Access, asked FeedQuesti
 	if err != nil {
 		return empty, err
 	}
-	woken, forget := s.Notifier.Wait(access.Organization.Shard(), company)
+	woken, forget := s.Notifier.Wait(access.Organization, company)
 	defer forget()
 	access.ReadAfter = nil
 	waiting, cancel := context.WithTimeout(ctx, asked.wait)
 	defer cancel()
 	for {
 		// Read at once: an event may have been committed between the first read and Wait.
-		page, _, err := s.changesAfter(ctx, access, asked)
+		page, err := s.changesAfter(ctx, access, asked)
 		switch {
 		case err != nil:
 			return empty, err
-		case len(page.Events) > 0:
+		case !page.empty():
 			return page, s.JudgeAgain(ctx)
 		}
+		empty, asked.after = page, page.NextCursor
 		select {
 		case <-waiting.Done():
 			return empty, nil
 		case <-s.Closing:
 			return empty, nil
 		case <-woken:
+		}
+		// Most events of an organization may belong to companies that this key may not use.
+		if asked.company == "" && wait.For(waiting, fruitlessPause) != nil {
+			return empty, nil
 		}
 	}
 }

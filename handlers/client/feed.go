@@ -3,11 +3,14 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
+	"integrityledger/domain"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/wire"
@@ -29,17 +32,25 @@ type Event struct {
 type Page struct {
 	Events  []Event
 	After   int64 // the cursor of the request
-	Cursor  int64 // the cursor of the next request: the last event's, or After
+	Cursor  int64 // the cursor of the next request
 	Epoch   int64 // raised when the service was restored from a backup
 	HasMore bool
+
+	// Of a page over all companies only: the organization's last sequence when the page was read, and the companies that
+	// the key was granted by events of the page. Pages that were read before a grant lack the events of its company.
+	Head    int64
+	Granted []wire.GrantedCompany
 }
 
-// Changes reads up to 1,000 changes of a company after a sequence. If the page is empty, the service waits for a change
-// up to wait, in whole seconds and at most 25.
+// Changes reads up to 1,000 changes of a company, or of all companies of the key if company is empty, after a sequence.
+// If the page is empty, the service waits for a change up to wait, in whole seconds and at most 25.
 func (c *Client) Changes(ctx context.Context, company string, after int64, wait time.Duration) (Page, error) {
 	a := ask{method: http.MethodGet, path: "/api/v1/integrity/changes", newest: true, query: url.Values{
-		"companyReference": {company}, "after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(maxEvents)},
+		"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(maxEvents)},
 	}}
+	if company != "" {
+		a.query.Set("companyReference", company)
+	}
 	if wait > 0 {
 		a.query.Set("wait", strconv.Itoa(int(wait/time.Second)))
 	}
@@ -53,6 +64,14 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 	}
 	page := Page{
 		Events: make([]Event, len(answer.Events)), After: after, Cursor: answer.NextCursor, HasMore: answer.HasMore,
+		Granted: answer.Granted,
+	}
+	switch {
+	case company != "": // a service that knows companies only one by one refuses a request without one
+	case answer.Head == nil:
+		return Page{}, say.Errorf("the answer does not name the head of the feed")
+	default:
+		page.Head = *answer.Head
 	}
 	if meta.Epoch != nil {
 		page.Epoch = *meta.Epoch
@@ -90,7 +109,9 @@ func (e *RestoredError) sentence() say.Sentence {
 	)
 }
 
-// Follower reads a company's feed page by page.
+// Follower reads a company's feed page by page, or the feed over all companies of the key if Company is empty. Before
+// Take gets a page that names newly granted companies, it gets their earlier events, in pages that do not move the
+// cursor.
 type Follower struct {
 	Client  *Client
 	Company string
@@ -119,9 +140,23 @@ func (f Follower) Run(ctx context.Context) error {
 		pause = wait.For
 	}
 	backoff := Backoff{}
+	known := int64(-1) // every page since the first event was read with the grants up to this sequence
 	for {
 		page, err := f.Client.Changes(ctx, f.Company, f.Cursor, patience)
+		if known < 0 && err == nil {
+			if known = 0; f.Cursor == 0 {
+				known = page.Head
+			}
+		}
+		for _, company := range page.Granted {
+			if company.Sequence > known && err == nil && (f.Epoch == 0 || page.Epoch == f.Epoch) {
+				err = f.takeEarlier(ctx, company.CompanyReference, page)
+			}
+		}
+		failed, untaken := errors.AsType[takeError](err)
 		switch {
+		case untaken:
+			return failed.error
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil && f.Live && !Refused(err):
@@ -145,4 +180,30 @@ func (f Follower) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// takeError is an error of Take.
+type takeError struct{ error }
+
+// takeEarlier takes the events of a company up to the cursor with which page was asked for.
+func (f Follower) takeEarlier(ctx context.Context, company string, page Page) error {
+	for cursor, more := int64(0), true; more && cursor < page.After; {
+		earlier, err := f.Client.Changes(ctx, company, cursor, 0)
+		refused, ok := errors.AsType[*Error](err)
+		switch {
+		case ok && refused.Code == domain.CompanyNotAuthorized:
+			return nil // withdrawn since; a page will name another grant
+		case err != nil:
+			return err
+		case earlier.Epoch != page.Epoch:
+			return &RestoredError{page.Epoch, earlier.Epoch}
+		}
+		cursor, more = earlier.Cursor, earlier.HasMore
+		earlier.Events = slices.DeleteFunc(earlier.Events, func(e Event) bool { return e.Sequence > page.After })
+		earlier.After, earlier.Cursor, earlier.HasMore = page.After, page.After, true
+		if err := f.Take(earlier); err != nil {
+			return takeError{err}
+		}
+	}
+	return nil
 }

@@ -339,7 +339,7 @@ func (s Face) integrityMCP() *toolset {
 			input:  object(contract, "", "lookupPublicId", "lookupCompany", "lookupSource", "lookupDocument", "lookupVersion"),
 			output: object(contract, "RecordView"), call: called(action.ReadLookup, s.Lookup)},
 		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: reads,
-			input: object(contract, "", "companyReference", "sequence", "epoch", "limit"), output: object(contract, "Feed"),
+			input: object(contract, "", "changedCompany", "sequence", "epoch", "limit"), output: object(contract, "Feed"),
 			call: edge.Called(action.ReadFeed, edge.Viewed(s.Changes, feedPage))},
 		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: reads, limits: true,
 			input: object(contract, "", "publicId", "at", "timestamps"), output: object(contract, "Evidence"),

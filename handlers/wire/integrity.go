@@ -148,11 +148,21 @@ type FeedEvent struct {
 	RecordStatus domain.Status `json:"recordStatus"`
 }
 
-// Feed is a page of a company's changes in order. Its events are FeedEvents or their raw JSON.
+// Feed is a page of a company's changes in order, or of all companies of a key. Its events are FeedEvents or their raw
+// JSON. Only a page over all companies has a Head, which is the organization's last sequence when the page was read, and
+// names the companies that the key was granted by events of the page.
 type Feed[E any] struct {
-	Events     []E   `json:"events"`
-	NextCursor int64 `json:"nextCursor"`
-	HasMore    bool  `json:"hasMore"`
+	Events     []E              `json:"events"`
+	NextCursor int64            `json:"nextCursor"`
+	HasMore    bool             `json:"hasMore"`
+	Head       *int64           `json:"head,omitzero"`
+	Granted    []GrantedCompany `json:"grantedCompanies,omitzero"`
+}
+
+// GrantedCompany is a company that a key may use, with the sequence of the event that granted it.
+type GrantedCompany struct {
+	CompanyReference string `json:"companyReference"`
+	Sequence         int64  `json:"sequence"`
 }
 
 // UsageEntries is a page of the entries that count against a month's allowance. All pages show figures and entries as

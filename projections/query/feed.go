@@ -12,6 +12,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/say"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/projections"
 	"integrityledger/projections/internal/statement"
 )
@@ -61,10 +62,27 @@ func eventMissing(id domain.EventID) error {
 	return say.Errorf("the projections lack event %s or its document: run integrity rebuild", id)
 }
 
-// FeedCompany finds the company that a feed reader waits for, with the same checks as Changes.
+// FeedCompany finds the company that a feed reader waits for, with the same checks as Changes. It is zero for a reader
+// of all companies.
 func (s HistoryReader) FeedCompany(ctx context.Context, a domain.Access, reference string) (domain.CompanyID, error) {
-	granted, err := s.grantedCompany(ctx, a, reference)
+	granted, err := s.feedHead(ctx, a, reference)
 	return granted.ID, err
+}
+
+// organizationHead is findGrantedCompany without a company.
+var organizationHead = cluster.SQL(`SELECT o.sequence, (SELECT greatest(epoch, feed_epoch) FROM ledger WHERE id = 1)
+	FROM {organization_state} o WHERE o.shard = $1 AND o.organization_id = $2`)
+
+// feedHead is grantedCompany, or the head of a feed over all companies of the key if reference is empty.
+func (s HistoryReader) feedHead(ctx context.Context, a domain.Access, reference string) (grantedCompany, error) {
+	if reference != "" {
+		return s.grantedCompany(ctx, a, reference)
+	}
+	return statement.One(ctx, s.Pool, "read the head of the feed", domain.ErrUnauthorizedCompany,
+		func(row pgx.CollectableRow) (head grantedCompany, err error) {
+			err = row.Scan(&head.Head, &head.Epoch)
+			return head, err
+		}, organizationHead, a.Organization.Shard(), a.Organization)
 }
 
 // ChangesQuery is the statement behind Changes. Its arguments are shard, company, cursor and limit.
@@ -73,17 +91,79 @@ var ChangesQuery = cluster.SQL(`SELECT ` + feedColumns + `, ''
 		WHERE shard = $1 AND company_id = $2 AND sequence > $3 ORDER BY sequence LIMIT $4) f` + feedVersion + `
 	ORDER BY f.sequence`)
 
-// FeedPage is a part of a company's feed.
+// FeedPage is a part of a company's feed, or of the feed over all companies of a key.
 type FeedPage struct {
 	Events []FeedEvent
-	More   bool  // more events follow
+	Cursor int64 // after which the next page begins
+	More   bool  // more events may follow
 	Epoch  int64 // in which the page's cursors are valid
+
+	// Of a feed over all companies only: the organization's last sequence when the page was read, and the companies that
+	// the key was granted by events of the page. A page read before a grant lacks the events of its company.
+	Head    int64
+	Granted []GrantedAt
+}
+
+// GrantedAt is a company with the sequence of the event that granted it.
+type GrantedAt struct {
+	Reference string
+	Sequence  int64
+}
+
+// feedWindow is how many sequences a page over all companies looks at for each event that it may show: a key that may
+// use few companies of a busy organization must not make the service read the whole log for one page.
+const feedWindow = 5
+
+// AllChangesQuery is the statement behind Changes over all companies. Its arguments are shard, organization, cursor,
+// the last sequence to look at, key, types and limit.
+var AllChangesQuery = cluster.SQL(`SELECT e.id, e.sequence, e.company_id
+	FROM {events} e
+	JOIN LATERAL (SELECT FROM {grants} WHERE shard = $1 AND key_id = $5 AND company_id = e.company_id AND enabled OFFSET 0) g ON true
+	WHERE e.shard = $1 AND e.organization_id = $2 AND e.sequence > $3 AND e.sequence <= $4 AND e.type = ANY($6)
+	ORDER BY e.sequence LIMIT $7`)
+
+func scanPlace(row pgx.CollectableRow) (e domain.Event, err error) {
+	err = row.Scan(&e.ID, &e.Sequence, &e.Company)
+	return e, err
+}
+
+// grantedBetween finds the companies that a key may use and was granted by the events of a page. Its arguments are
+// shard, organization, cursor, the page's last sequence, key and subject.
+var grantedBetween = cluster.SQL(`SELECT c.reference, max(e.sequence)
+	FROM {events} e
+	JOIN LATERAL (SELECT FROM {grants} WHERE shard = $1 AND key_id = $5 AND company_id = e.company_id AND enabled OFFSET 0) g ON true
+	JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = e.company_id OFFSET 0) c ON true
+	WHERE e.shard = $1 AND e.organization_id = $2 AND e.sequence > $3 AND e.sequence <= $4 AND e.subject = $6
+		AND e.type = '` + string(domain.CompanyAccessChanged) + `'
+	GROUP BY c.reference ORDER BY max(e.sequence)`)
+
+// allChanges completes an empty page over all companies of a key. The sequences of an organization have no gaps, so
+// the page covers all of them up to its new cursor, whether it shows them or not.
+func allChanges(ctx context.Context, from source, a domain.Access, page FeedPage, limit int) (_ FeedPage, err error) {
+	shard, after := a.Organization.Shard(), page.Cursor
+	page.Cursor = min(after+int64(limit)*feedWindow, page.Head)
+	found, err := statement.All(ctx, from, "read the changes of all companies", scanPlace, AllChangesQuery,
+		shard, a.Organization, after, page.Cursor, a.Key, projections.FeedTypes(), limit)
+	if err != nil {
+		return page, err
+	}
+	if len(found) == limit {
+		page.Cursor = found[limit-1].Sequence
+	}
+	page.More = page.Cursor < page.Head
+	if page.Events, err = eventsOf(ctx, from, shard, found); err != nil {
+		return page, err
+	}
+	page.Granted, err = statement.All(ctx, from, "read the grants of a page", pgx.RowToStructByPos[GrantedAt],
+		grantedBetween, shard, a.Organization, after, page.Cursor, a.Key, a.Key.String())
+	return page, err
 }
 
 // AnyEpoch is the epoch of a reader that does not send one.
 const AnyEpoch = -1
 
-// Changes reads up to limit events of a granted company after a sequence. Every call reads the grant and the epoch
+// Changes reads up to limit events of a granted company, or of all companies of the key if company is empty, after a
+// sequence. Every call reads the grant and the epoch
 // again, so that all processes of a ledger give the same answer. The events are read later, so that events from before
 // a rebuild are never returned with the epoch after it. A cursor of another epoch is refused. A cursor beyond the
 // organization's head comes from a database that was lost since. The head is read before the events, so that a cursor
@@ -93,11 +173,14 @@ const AnyEpoch = -1
 func (s HistoryReader) Changes(
 	ctx context.Context, a domain.Access, company string, epoch, after int64, limit int,
 ) (page FeedPage, err error) {
-	granted, err := s.grantedCompany(ctx, a, company)
+	granted, err := s.feedHead(ctx, a, company)
 	if err != nil {
 		return page, err
 	}
-	page.Epoch = granted.Epoch
+	page.Epoch, page.Cursor = granted.Epoch, after
+	if company == "" {
+		page.Head = granted.Head
+	}
 	if epoch != AnyEpoch && epoch != granted.Epoch {
 		return page, domain.Refuse(domain.CursorAhead,
 			"The cursor is of epoch %d, the ledger's is %d: unless it was mistyped, the database was restored, or the feed "+
@@ -113,6 +196,16 @@ func (s HistoryReader) Changes(
 	}
 	if after == granted.Head {
 		return page, nil
+	}
+	if company == "" {
+		// A replica must know every grant up to the head, or its page would pass events of a company that the key may use.
+		a.ReadAfter = new(max(granted.Head, newEnough(a)))
+		return readMuch(ctx, s.reader, a, func(from source) (FeedPage, error) {
+			if from.replica && from.epoch < granted.Epoch {
+				return page, errAskPrimary
+			}
+			return allChanges(ctx, from, a, page, limit)
+		})
 	}
 	end := granted.Head
 	if a.ReadAfter != nil {
@@ -136,6 +229,9 @@ func (s HistoryReader) Changes(
 		return events, nil
 	})
 	page.Events, page.More, err = statement.Page(events, limit, err)
+	if n := len(page.Events); n > 0 {
+		page.Cursor = page.Events[n-1].Sequence
+	}
 	return page, err
 }
 
@@ -164,18 +260,35 @@ func (s HistoryReader) StreamEvents(
 	if len(shown) == 0 {
 		return nil, nil
 	}
-	found, err := statement.All(ctx, s.Pool, "events of the stream", scanFeedEvent, streamEvents, shard,
-		statement.Column(shown, func(e domain.Event) domain.CompanyID { return e.Company }),
-		statement.Column(shown, func(e domain.Event) int64 { return e.Sequence }))
+	found, err := eventsOf(ctx, s.Pool, shard, shown)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]StreamEvent, len(shown))
 	for i, e := range shown {
-		if i >= len(found) || found[i].ID != e.ID {
-			return nil, eventMissing(e.ID)
-		}
 		list[i] = StreamEvent{found[i], e.Position, e.Organization}
 	}
 	return list, nil
+}
+
+// eventsOf finds events of the log in the feeds of their companies, in the same order. An event missing in the
+// projections is an error.
+func eventsOf(
+	ctx context.Context, from history.Querier, shard domain.Shard, events []domain.Event,
+) ([]FeedEvent, error) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	found, err := statement.All(ctx, from, "events of the feed", scanFeedEvent, streamEvents, shard,
+		statement.Column(events, func(e domain.Event) domain.CompanyID { return e.Company }),
+		statement.Column(events, func(e domain.Event) int64 { return e.Sequence }))
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range events {
+		if i >= len(found) || found[i].ID != e.ID {
+			return nil, eventMissing(e.ID)
+		}
+	}
+	return found, nil
 }

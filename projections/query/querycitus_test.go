@@ -21,7 +21,7 @@ func TestStatementsAreAimed(t *testing.T) {
 		"month": loadMonth(domain.Access{}), "contributors": loadContributors(domain.Access{}), "entries": loadUsageEntries,
 		"backfill": findBackfill, "backfilled": findBackfilled,
 		"comparisons": loadComparisons, "evidence": loadEvidence, "aliases": findAliases,
-		"changes": ChangesQuery, "references": streamEvents,
+		"changes": ChangesQuery, "all_changes": AllChangesQuery, "grants": grantedBetween, "references": streamEvents,
 		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,
 		"certificates": findCertificates, "reviews_of_one": findReviewsOfVersion, "approval_of_one": findApprovalOfVersion,
 		"certificate_of_one": findCertificateOfVersion, "certificate": storedCertificate, "analysis": findAnalysis,

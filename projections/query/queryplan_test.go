@@ -152,6 +152,8 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"all_companies":  {loadContributors(domain.Access{Console: true}), "usage_pkey"},
 		"entries":        {loadUsageEntries, "feed_pkey"},
 		"changes":        {ChangesQuery, "feed_pkey"},
+		"all_changes":    {AllChangesQuery, "events_shard_organization_id_sequence_key"},
+		"granted":        {grantedBetween, "events_target"},
 		"stream":         {streamEvents, "feed_pkey"},
 		"records":        {listRecords(feedBackwards), "feed_pkey"},
 		"records_end":    {cluster.SQL(feedBackwards + lastRow), "feed_pkey"},

@@ -29,6 +29,7 @@ type against struct {
 // difference is a version that both sides do not declare alike. A side that lacks the version has no hash.
 type difference struct {
 	Difference        string  `json:"difference"` // missing in the ledger, missing at the origin, different
+	CompanyReference  string  `json:"companyReference"`
 	Source            string  `json:"source"`
 	DocumentReference string  `json:"documentReference"`
 	Version           int64   `json:"version"`
@@ -71,8 +72,8 @@ func (a *app) against(ctx context.Context, q against, c *sqliteCopy, company str
 		return err
 	}
 	if q.csv {
-		if err := a.WriteRaw(wire.AppendCSV(nil, "difference", "source", "document_reference", "version", "origin_sha256",
-			"ledger_sha256")); err != nil {
+		if err := a.WriteRaw(wire.AppendCSV(nil, "difference", "company_reference", "source", "document_reference", "version",
+			"origin_sha256", "ledger_sha256")); err != nil {
 			return err
 		}
 	}
@@ -89,10 +90,11 @@ func (a *app) against(ctx context.Context, q against, c *sqliteCopy, company str
 		case asJSON:
 			return cli.WriteJSON(a.Out, d, "")
 		case q.csv:
-			return a.WriteRaw(wire.AppendCSV(nil, d.Difference, d.Source, d.DocumentReference, strconv.FormatInt(d.Version, 10),
-				text(d.Origin), text(d.Ledger)))
+			return a.WriteRaw(wire.AppendCSV(nil, d.Difference, d.CompanyReference, d.Source, d.DocumentReference,
+				strconv.FormatInt(d.Version, 10), text(d.Origin), text(d.Ledger)))
 		}
-		_, err := fmt.Fprintln(a.Out, a.difference(d))
+		document := documentName(company, d.CompanyReference, d.Source, d.DocumentReference)
+		_, err := fmt.Fprintln(a.Out, a.difference(d, document))
 		return err
 	}); err != nil {
 		return err
@@ -117,8 +119,8 @@ func (a *app) against(ctx context.Context, q against, c *sqliteCopy, company str
 	return err
 }
 
-func (a *app) difference(d difference) string {
-	version := fmt.Sprintf("%s %s v%d", d.Source, d.DocumentReference, d.Version)
+func (a *app) difference(d difference, document string) string {
+	version := fmt.Sprintf("%s v%d", document, d.Version)
 	switch d.Difference {
 	case missingInLedger:
 		return a.Sayf("missing in the ledger: %s, at the origin %s", version, *d.Origin)
@@ -135,15 +137,16 @@ func text(s *string) string {
 	return *s
 }
 
-// takeOrigin reads both sides into temporary tables: the versions of the copy, and the company's rows of the query.
+// takeOrigin reads both sides into temporary tables: the versions of the copy, and the query's rows, of one company
+// unless company is empty.
 func (c *sqliteCopy) takeOrigin(ctx context.Context, q against, company string) (n compared, err error) {
 	var unknown int64
 	if _, err := c.db.ExecContext(ctx, `PRAGMA temp_store = FILE;
-		CREATE TEMP TABLE ledger (source TEXT, document_reference TEXT, version INTEGER, sha256 TEXT,
-			PRIMARY KEY (source, document_reference, version)) WITHOUT ROWID;
-		CREATE TEMP TABLE origin (source TEXT, document_reference TEXT, version INTEGER, sha256 TEXT,
-			PRIMARY KEY (source, document_reference, version, sha256)) WITHOUT ROWID;
-		INSERT INTO ledger SELECT source, document_reference, version, sha256 FROM versions`); err != nil {
+		CREATE TEMP TABLE ledger (company_reference TEXT, source TEXT, document_reference TEXT, version INTEGER, sha256 TEXT,
+			PRIMARY KEY (company_reference, source, document_reference, version)) WITHOUT ROWID;
+		CREATE TEMP TABLE origin (company_reference TEXT, source TEXT, document_reference TEXT, version INTEGER, sha256 TEXT,
+			PRIMARY KEY (company_reference, source, document_reference, version, sha256)) WITHOUT ROWID;
+		INSERT INTO ledger SELECT company_reference, source, document_reference, version, sha256 FROM versions`); err != nil {
 		return n, err
 	}
 	if err := c.db.QueryRowContext(
@@ -158,17 +161,17 @@ func (c *sqliteCopy) takeOrigin(ctx context.Context, q against, company string) 
 		)
 	}
 	return n, c.transact(ctx, func(tx *sql.Tx) error {
-		insert, err := tx.PrepareContext(ctx, "INSERT INTO origin VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING")
+		insert, err := tx.PrepareContext(ctx, "INSERT INTO origin VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
 		if err != nil {
 			return err
 		}
 		defer insert.Close()
 		if err := q.rows(ctx, func(row originRow) error {
-			if row.company != company {
+			if company != "" && row.company != company {
 				n.OtherCompanies++
 				return nil
 			}
-			_, err := insert.ExecContext(ctx, row.source, row.document, row.version, row.sha256)
+			_, err := insert.ExecContext(ctx, row.company, row.source, row.document, row.version, row.sha256)
 			return err
 		}); err != nil {
 			return err
@@ -177,23 +180,25 @@ func (c *sqliteCopy) takeOrigin(ctx context.Context, q against, company string) 
 	})
 }
 
-// differences reports in bytewise order of source, document and version. A version to which the query gives two hashes
-// is different, whichever the ledger holds.
+// differences reports in bytewise order of company, source, document and version. A version to which the query gives
+// two hashes is different, whichever the ledger holds.
 func (c *sqliteCopy) differences(ctx context.Context, report func(difference) error) (err error) {
 	rows, err := c.db.QueryContext(ctx, `
-		SELECT source, document_reference, version, o.sha256, l.sha256 FROM origin o
-			LEFT JOIN ledger l USING (source, document_reference, version) WHERE l.sha256 IS NOT o.sha256
-		UNION ALL SELECT source, document_reference, version, NULL, sha256 FROM ledger l
-			WHERE NOT EXISTS (SELECT 1 FROM origin o WHERE o.source = l.source
+		SELECT company_reference, source, document_reference, version, o.sha256, l.sha256 FROM origin o
+			LEFT JOIN ledger l USING (company_reference, source, document_reference, version) WHERE l.sha256 IS NOT o.sha256
+		UNION ALL SELECT company_reference, source, document_reference, version, NULL, sha256 FROM ledger l
+			WHERE NOT EXISTS (SELECT 1 FROM origin o WHERE o.company_reference = l.company_reference AND o.source = l.source
 				AND o.document_reference = l.document_reference AND o.version = l.version)
-		ORDER BY 1, 2, 3, 4`)
+		ORDER BY 1, 2, 3, 4, 5`)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		var d difference
-		if err := rows.Scan(&d.Source, &d.DocumentReference, &d.Version, &d.Origin, &d.Ledger); err != nil {
+		if err := rows.Scan(
+			&d.CompanyReference, &d.Source, &d.DocumentReference, &d.Version, &d.Origin, &d.Ledger,
+		); err != nil {
 			return err
 		}
 		switch {

@@ -45,7 +45,12 @@ type copyHead struct {
 
 // check rejects a copy of another feed.
 func (h copyHead) check(asked copyHead) error {
-	if h != asked {
+	switch {
+	case h != asked && h.Company == "":
+		return say.Errorf(
+			"this file contains the feed of all companies of %s: use another file for another feed", h.Service,
+		)
+	case h != asked:
 		return say.Errorf(
 			"this file contains the feed of company %s of %s: use another file for another feed", h.Company, h.Service,
 		)
@@ -55,7 +60,7 @@ func (h copyHead) check(asked copyHead) error {
 
 func (a *app) reconcileCommand() *cobra.Command {
 	c, flags := Command("reconcile")
-	company := c.Flags().String("company", "", "reference of the company")
+	company := c.Flags().String("company", "", "reference of the company; all companies of the key without it")
 	follow := c.Flags().Bool("follow", false, "keep waiting for changes")
 	fromStart := c.Flags().Bool(
 		"from-start", false, "read the whole feed again after the service was restored (SQLite only)",
@@ -68,7 +73,6 @@ func (a *app) reconcileCommand() *cobra.Command {
 	c.Flags().BoolVar(&q.csv, "csv", false, "print the differences as CSV")
 	c.MarkFlagsMutuallyExclusive("against", "follow")
 	c.MarkFlagsMutuallyExclusive("csv", "json")
-	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		if err := q.check(); err != nil {
 			return err
@@ -87,6 +91,11 @@ func (a *app) reconcileCommand() *cobra.Command {
 			}
 			if q.query != "" {
 				return say.Errorf("--against works only with SQLite: use a file whose name does not end in .jsonl")
+			}
+			if *company == "" {
+				return say.Errorf(
+					"a copy of all companies works only with SQLite: name a company, or a file that does not end in .jsonl",
+				)
 			}
 			to, err = openLines(args[0], head)
 		} else {
@@ -217,7 +226,7 @@ func (c *sqliteCopy) position() (cursor, epoch int64) { return c.cursor, c.epoch
 
 // store writes the events and the cursor in one transaction. It fails if another process has moved the cursor.
 func (c *sqliteCopy) store(ctx context.Context, page client.Page) (added int, err error) {
-	if page.Cursor == c.cursor && page.Epoch == c.epoch {
+	if page.Cursor == c.cursor && page.Epoch == c.epoch && len(page.Events) == 0 {
 		return 0, nil
 	}
 	err = c.transact(ctx, func(tx *sql.Tx) error {
@@ -379,9 +388,8 @@ func (c *linesCopy) Close() error { return c.file.Close() }
 
 func (a *app) changesCommand() *cobra.Command {
 	c, flags := Command("changes")
-	company := c.Flags().String("company", "", "reference of the company")
+	company := c.Flags().String("company", "", "reference of the company; all companies of the key without it")
 	after := c.Flags().Int64("after", 0, "start after this sequence")
-	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		service, err := Connect(a.App, flags)
 		if err != nil {
@@ -394,8 +402,8 @@ func (a *app) changesCommand() *cobra.Command {
 						err = cli.WriteJSON(a.Out, e.Raw, "")
 					} else {
 						_, err = fmt.Fprintf(
-							a.Out, "%6d  %s  %-22s  %s  %s %s v%d  %s\n", e.Sequence, e.OccurredAt, e.Type, e.PublicID, e.Source,
-							e.DocumentReference, e.Version, e.RecordStatus,
+							a.Out, "%6d  %s  %-22s  %s  %s v%d  %s\n", e.Sequence, e.OccurredAt, e.Type, e.PublicID,
+							documentName(*company, e.CompanyReference, e.Source, e.DocumentReference), e.Version, e.RecordStatus,
 						)
 					}
 					if err != nil {
@@ -406,4 +414,12 @@ func (a *app) changesCommand() *cobra.Command {
 			}}.Run(c.Context()))
 	}
 	return c
+}
+
+// documentName names a document in a text. The text names the company only if the caller asked for all.
+func documentName(asked, company, source, document string) string {
+	if asked == "" {
+		return company + " " + source + " " + document
+	}
+	return source + " " + document
 }

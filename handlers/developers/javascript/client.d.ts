@@ -303,6 +303,10 @@ export interface Feed {
   /** Store it in the same transaction as the events, and give it back as `after`. */
   nextCursor: number;
   hasMore: boolean;
+  /** Only over all companies: the organization's last sequence when the page was read. */
+  head?: number;
+  /** Only over all companies: those that the key was granted by events of the page. `changes` gives their earlier events before the page. */
+  grantedCompanies?: { companyReference: string; sequence: number }[];
 }
 
 export interface ChangesPage extends Feed {
@@ -675,10 +679,10 @@ export class Client {
   /** Scope integrity:revoke. */
   revoke(of: { publicId: string; reason?: string }, options?: CallOptions): Promise<RevokedRecord>;
 
-  /** One page of the change feed; `wait` (0 to 25 seconds) holds an empty one open. Give back the `epoch` of the page that `after` came from. */
-  changesPage(of: { companyReference: string; after?: number; epoch?: number; limit?: number; wait?: number }, options?: CallOptions): Promise<ChangesPage>;
+  /** One page of the change feed of a company, or of all companies of the key; `wait` (0 to 25 seconds) holds an empty one open. Give back the `epoch` of the page that `after` came from. */
+  changesPage(of?: { companyReference?: string; after?: number; epoch?: number; limit?: number; wait?: number }, options?: CallOptions): Promise<ChangesPage>;
   /** Page after page, to the end of the feed, or without an end with `follow`. Store each page, its nextCursor and its epoch together before you take the next. */
-  changes(of: { companyReference: string; after?: number; epoch?: number; limit?: number; follow?: boolean }, options?: CallOptions): AsyncGenerator<ChangesPage, void, void>;
+  changes(of?: { companyReference?: string; after?: number; epoch?: number; limit?: number; follow?: boolean }, options?: CallOptions): AsyncGenerator<ChangesPage, void, void>;
   usage(options?: CallOptions): Promise<IntegrityUsage>;
   /** One page of what a month ("2026-11"; absent: this one) was charged with. */
   usageEntriesPage(of?: { period?: string; limit?: number; after?: string }, options?: CallOptions): Promise<UsageEntries>;

@@ -280,7 +280,7 @@ export class Client {
 
   // ---- changes and usage
 
-  async changesPage({ companyReference, after = 0, epoch, limit, wait }, options) {
+  async changesPage({ companyReference, after = 0, epoch, limit, wait } = {}, options) {
     const request = { query: { companyReference, after, epoch, limit, wait }, withMeta: true, newest: true, held: 1000 * (wait ?? 0) };
     const page = await this.#integrity("GET", "/changes", request, options);
     if (!isObject(page.meta) || !Number.isSafeInteger(page.meta.epoch)) {
@@ -290,11 +290,18 @@ export class Client {
     return { ...page.data, epoch: page.meta.epoch };
   }
 
-  async *changes({ companyReference, after = 0, epoch, limit, follow = false }, options) {
+  async *changes({ companyReference, after = 0, epoch, limit, follow = false } = {}, options) {
     let wait;
+    let known; // every page since the first event was read with the grants up to this sequence
     for (;;) {
       const asked = Date.now();
       const page = await this.changesPage({ companyReference, after, epoch, limit, wait }, options);
+      known ??= after === 0 ? page.head : 0;
+      for (const granted of page.grantedCompanies ?? []) {
+        if (granted.sequence > known) {
+          yield* this.#earlier({ companyReference: granted.companyReference, after, epoch: page.epoch, limit }, options);
+        }
+      }
       yield page;
       ({ epoch, nextCursor: after } = page);
       if (!page.hasMore && !follow) {
@@ -305,6 +312,23 @@ export class Client {
         await pause(followPause, options?.signal);
       }
       wait = page.hasMore ? undefined : longPoll;
+    }
+  }
+
+  // The events of a company up to a sequence, in pages whose cursor is that sequence.
+  async *#earlier({ companyReference, after, epoch, limit }, options) {
+    for (let next = 0, more = true; more && next < after;) {
+      let page;
+      try {
+        page = await this.changesPage({ companyReference, after: next, epoch, limit }, options);
+      } catch (error) {
+        if (error.code === "COMPANY_NOT_AUTHORIZED") {
+          return; // withdrawn since; a page will name another grant
+        }
+        throw error;
+      }
+      ({ nextCursor: next, hasMore: more } = page);
+      yield { ...page, events: page.events.filter((e) => e.sequence <= after), nextCursor: after, hasMore: true };
     }
   }
 

@@ -412,9 +412,12 @@ class IntegrityClient:
         """
         return await self._data("POST", f"{_INTEGRITY}/records/{_segment(public_id)}/revoke", {"reason": reason})
 
-    async def changes_page(self, company_reference: str, after: int = 0, *, epoch: int | None = None, limit: int | None = None, wait: int | None = None) -> dict[str, Any]:
+    async def changes_page(self, company_reference: str | None = None, after: int = 0, *, epoch: int | None = None, limit: int | None = None, wait: int | None = None) -> dict[str, Any]:
         """A page of a company's changes after a sequence: events, nextCursor, hasMore, and epoch.
 
+        Without a company it has the changes of all companies of the key, the organization's
+        head, and grantedCompanies: those that the key was granted by events of the page.
+        Pages read before a grant lack the events of its company; changes() reads them.
         Each event has the declared sha256 of its version, so that you can compare the feed with
         your own documents (a service before November 2026 does not send it).
         With wait, 1 to 25 seconds, an empty page is held open until something happens. Give
@@ -430,7 +433,7 @@ class IntegrityClient:
         self._written = max(self._written, page["nextCursor"])
         return {**page, "epoch": meta["epoch"]}
 
-    async def changes(self, company_reference: str, after: int = 0, *, epoch: int | None = None, limit: int | None = None, follow: bool = False) -> AsyncGenerator[dict[str, Any], None]:
+    async def changes(self, company_reference: str | None = None, after: int = 0, *, epoch: int | None = None, limit: int | None = None, follow: bool = False) -> AsyncGenerator[dict[str, Any], None]:
         """The pages of changes_page, to the end, or with follow without one, waiting for changes.
 
         Store the events of a page, its nextCursor and its epoch in one transaction before you
@@ -438,9 +441,16 @@ class IntegrityClient:
         epoch that you stored.
         """
         wait: int | None = None
+        known: int | None = None  # every page since the first event was read with the grants up to this sequence
         while True:
             asked = time.monotonic()
             page = await self.changes_page(company_reference, after, epoch=epoch, limit=limit, wait=wait)
+            if known is None:
+                known = page.get("head", 0) if after == 0 else 0
+            for granted in page.get("grantedCompanies", []):
+                if granted["sequence"] > known:
+                    async for earlier in self._earlier(granted["companyReference"], after, page["epoch"], limit):
+                        yield earlier
             yield page
             after, epoch = page["nextCursor"], page["epoch"]
             if not page["hasMore"] and not follow:
@@ -448,6 +458,19 @@ class IntegrityClient:
             if wait is not None and not page["events"] and time.monotonic() - asked < 1:
                 await asyncio.sleep(_PAUSE)  # a service with too many waiting readers answers at once
             wait = None if page["hasMore"] else _LONG_POLL
+
+    async def _earlier(self, company_reference: str, after: int, epoch: int, limit: int | None) -> AsyncGenerator[dict[str, Any], None]:
+        """The events of a company up to a sequence, in pages whose cursor is that sequence."""
+        cursor, more = 0, True
+        while more and cursor < after:
+            try:
+                page = await self.changes_page(company_reference, cursor, epoch=epoch, limit=limit)
+            except Refused as error:
+                if error.code == "COMPANY_NOT_AUTHORIZED":
+                    return  # withdrawn since; a page will name another grant
+                raise
+            cursor, more = page["nextCursor"], page["hasMore"]
+            yield {**page, "events": [e for e in page["events"] if e["sequence"] <= after], "nextCursor": after, "hasMore": True}
 
     async def usage(self) -> dict[str, Any]:
         """The organization's month, with what each company of the key has contributed. Needs integrity:read."""
