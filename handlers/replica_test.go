@@ -394,6 +394,32 @@ func TestFeedOfAReplicaThatIsAhead(t *testing.T) {
 	got.answer.is(http.StatusCreated)
 }
 
+// A replica that lacks a grant gives no page over all companies: the page would pass events that its reader may read.
+func TestFeedOfAllCompaniesAtAReplica(t *testing.T) {
+	t.Parallel()
+	r := openReplicated(t, time.Now)
+	second := r.Company(t, r.org, "company-2")
+	r.Grant(t, r.org, r.org.Key.ID, second.ID, true)
+	r.in("company-1", r.org.Secret, 1)
+	r.in("company-2", r.org.Secret, 1)
+	r.Grant(t, r.org, r.org.Key.ID, second.ID, false)
+	r.pause()
+	shows := func(events int, answers int64) {
+		t.Helper()
+		got := r.answered(func() {
+			if got := len(sequences(r.after(everything+"&limit=1000", r.org.Secret, 0))); got != events {
+				t.Errorf("%d events, want %d", got, events)
+			}
+		})
+		if got != answers {
+			t.Errorf("the replica gave %d answers, want %d", got, answers)
+		}
+	}
+	shows(1, 1)
+	r.Grant(t, r.org, r.org.Key.ID, second.ID, true)
+	shows(2, 0)
+}
+
 // A withdrawn grant gives no access, even if the replica has not replayed the withdrawal.
 func TestReplicaDoesNotKnowThatAGrantIsGone(t *testing.T) {
 	t.Parallel()

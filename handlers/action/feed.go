@@ -71,7 +71,7 @@ type FeedPage struct {
 func (s *Feed) Changes(ctx context.Context, c *edge.Call, asked FeedQuestion) (FeedPage, error) {
 	page, err := s.changesAfter(ctx, c.Access, asked)
 	if err == nil && page.empty() && asked.wait > 0 {
-		asked.epoch = page.Epoch
+		asked.epoch, asked.after = page.Epoch, page.NextCursor
 		page, err = s.await(ctx, c.Access, asked, page)
 	}
 	return page, err

@@ -64,14 +64,13 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 	}
 	page := Page{
 		Events: make([]Event, len(answer.Events)), After: after, Cursor: answer.NextCursor, HasMore: answer.HasMore,
-		Granted: answer.Granted,
 	}
 	switch {
 	case company != "": // a service that knows companies only one by one refuses a request without one
 	case answer.Head == nil:
 		return Page{}, say.Errorf("the answer does not name the head of the feed")
 	default:
-		page.Head = *answer.Head
+		page.Head, page.Granted = *answer.Head, answer.Granted
 	}
 	if meta.Epoch != nil {
 		page.Epoch = *meta.Epoch
@@ -143,8 +142,9 @@ func (f Follower) Run(ctx context.Context) error {
 	known := int64(-1) // every page since the first event was read with the grants up to this sequence
 	for {
 		page, err := f.Client.Changes(ctx, f.Company, f.Cursor, patience)
-		if known < 0 && err == nil {
-			if known = 0; f.Cursor == 0 {
+		if err == nil && known < 0 {
+			known = 0
+			if f.Cursor == 0 {
 				known = page.Head
 			}
 		}

@@ -163,13 +163,12 @@ func allChanges(ctx context.Context, from source, a domain.Access, page FeedPage
 const AnyEpoch = -1
 
 // Changes reads up to limit events of a granted company, or of all companies of the key if company is empty, after a
-// sequence. Every call reads the grant and the epoch
-// again, so that all processes of a ledger give the same answer. The events are read later, so that events from before
-// a rebuild are never returned with the epoch after it. A cursor of another epoch is refused. A cursor beyond the
-// organization's head comes from a database that was lost since. The head is read before the events, so that a cursor
-// of this history is never ahead. Both are read on the primary. A replica that has replayed the cursor may answer with
-// a full page, which changes only with the epoch. It may answer with the end of the feed only if it is as new as the
-// caller requires.
+// sequence. Every call reads the grant and the epoch again, so that all processes of a ledger give the same answer. The
+// events are read later, so that events from before a rebuild are never returned with the epoch after it. A cursor of
+// another epoch is refused. A cursor beyond the organization's head comes from a database that was lost since. The head
+// is read before the events, so that a cursor of this history is never ahead. Both are read on the primary. A replica
+// that has replayed the cursor may answer with a full page of a company, which changes only with the epoch. It may
+// answer with the end of the feed only if it is as new as the caller requires.
 func (s HistoryReader) Changes(
 	ctx context.Context, a domain.Access, company string, epoch, after int64, limit int,
 ) (page FeedPage, err error) {
