@@ -164,6 +164,36 @@ test("changes come page after page, with the cursor to store", async () => {
   await assert.rejects(worker.changesPage({ companyReference: "c-js", after: 1e9 }), { code: "CURSOR_AHEAD", status: 422 });
 });
 
+test("one cursor reads the changes of all companies", async () => {
+  const held = new Set();
+  const read = async (cursor) => {
+    for await (const page of worker.changes({ after: cursor, limit: 2 })) {
+      assert.ok(page.nextCursor >= cursor);
+      for (const { id } of page.events) held.add(id);
+      cursor = page.nextCursor;
+    }
+    return cursor;
+  };
+  const lacks = async (companyReference) => {
+    let n = 0;
+    for await (const page of worker.changes({ companyReference })) n += page.events.filter(({ id }) => !held.has(id)).length;
+    return n;
+  };
+  const { id } = await owner.createCompany({ reference: "c-js-late" });
+  const grant = (enabled) => owner.grantKey({ companyId: id, keyId: setup.workerId, enabled });
+  await grant(true);
+  for (const version of [1, 2, 3]) await worker.register(await declare(`late ${version}`, { companyReference: "c-js-late", version }));
+  await grant(false);
+  const cursor = await read(0);
+  assert.equal(await lacks("c-js"), 0);
+  await grant(true);
+  assert.equal(await lacks("c-js-late"), 5);
+  const page = await worker.changesPage({ after: cursor });
+  assert.deepEqual(page.grantedCompanies.map((c) => c.companyReference), ["c-js-late"]);
+  assert.equal(await read(cursor), page.head);
+  assert.equal(await lacks("c-js-late"), 0);
+});
+
 test("a webhook destination, from its secret to its end", async () => {
   const made = await owner.createWebhook({ url: "https://receiver.example/js", types: ["integrity.revoked"] });
   assert.match(made.secret, /^whsec_/);

@@ -260,6 +260,34 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
                 await c.changes_page("c-feed", 1_000_000_000)
             self.assertEqual("CURSOR_AHEAD", refused.exception.code)
 
+    async def test_one_cursor_reads_all_companies(self) -> None:
+        async with client(key="ADMIN") as admin, client() as c:
+            held: set[str] = set()
+
+            async def read(cursor: int) -> int:
+                async for page in c.changes(after=cursor, limit=2):
+                    self.assertGreaterEqual(page["nextCursor"], cursor)
+                    held.update(event["id"] for event in page["events"])
+                    cursor = page["nextCursor"]
+                return cursor
+
+            async def lacks(company: str) -> int:
+                return len([e async for page in c.changes(company) for e in page["events"] if e["id"] not in held])
+
+            for reference in ("c-all-1", "c-all-2"):
+                company = await admin.create_company(reference)
+                await admin.grant_key(company["id"], os.environ["WORKER_ID"])
+                await c.register_batch([declaration("all", v, company=reference) for v in (1, 2, 3)])
+            await admin.grant_key(company["id"], os.environ["WORKER_ID"], enabled=False)
+            cursor = await read(0)
+            self.assertEqual(0, await lacks("c-all-1"))
+            await admin.grant_key(company["id"], os.environ["WORKER_ID"])
+            self.assertEqual(5, await lacks("c-all-2"))
+            page = await c.changes_page(after=cursor)
+            self.assertEqual(["c-all-2"], [granted["companyReference"] for granted in page["grantedCompanies"]])
+            self.assertEqual(page["head"], await read(cursor))
+            self.assertEqual(0, await lacks("c-all-2"))
+
     async def test_a_webhook_destination_from_its_secret_to_its_end(self) -> None:
         async with client(key="ADMIN") as admin, client() as c:
             made = await admin.create_webhook("https://receiver.example/python", types=["integrity.registered"])
