@@ -55,10 +55,14 @@ func TestPHPClient(t *testing.T) {
 	check(t, err)
 	kept := map[string]string{
 		"EVIDENCE": filepath.Join(directory, "evidence"), "RECEIPT": filepath.Join(directory, "receipt"),
+		"MANY": filepath.Join(directory, "many"),
 	}
+	included := s.registered("included", 1, "in the log")
+	s.integrate()
 	command := phpCommand(t, "service.php")
 	command.Env = append(command.Env, "SERVICE="+secure.URL, "PLAIN="+s.http.URL, "AUTHORITY="+authority,
-		"KEY="+s.org.Secret, "COMPANY=company-1", "WEBHOOKS="+webhooks, "TMPDIR="+directory)
+		"KEY="+s.org.Secret, "COMPANY=company-1", "WEBHOOKS="+webhooks, "TMPDIR="+directory,
+		"INCLUDED="+included)
 	for name, path := range kept {
 		command.Env = append(command.Env, name+"="+path)
 	}

@@ -213,13 +213,13 @@ func results[Data wire.Appender](list []wire.Result[Data], size int) (data []*Da
 	data, errs = make([]*Data, size), make([]*Error, size)
 	for i, r := range list {
 		switch {
+		case r.Status == 0 || r.Error == nil && r.Data == nil:
+			return nil, nil, say.Errorf("result %d: %w", i, errOther)
 		case r.Error != nil:
 			r.Error.Status = r.Status
 			errs[i] = newError(r.Error)
-		case r.Data != nil:
-			data[i] = r.Data
 		default:
-			return nil, nil, say.Errorf("result %d: %w", i, errOther)
+			data[i] = r.Data
 		}
 	}
 	return data, errs, nil

@@ -30,6 +30,7 @@ _OPERATIONS: dict[str, Callable[[IntegrityClient], Awaitable[Any]]] = {
     "list": lambda client: _walk(client.companies()),
     "changes": lambda client: _walk(client.changes("c")),
     "signed": lambda client: client.evidence("a"),
+    "many": lambda client: client.evidence_of_many(["a", "b"]),
     "log": lambda client: client.log_tile(0, 0),
 }
 

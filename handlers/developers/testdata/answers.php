@@ -13,6 +13,7 @@ foreach (json_decode(file_get_contents($argv[2]), true, flags: JSON_THROW_ON_ERR
             'read' => $client->lookup('c', 's', 'd', 1),
             'write' => $client->register(['sha256' => str_repeat('a', 64)]),
             'signed' => $client->evidence('a'),
+            'many' => $client->evidenceOfMany(['a', 'b']),
             'public' => $client->compare('a', str_repeat('a', 64)),
         };
         $results[] = ['kind' => 'success', 'message' => ''];

@@ -21,6 +21,7 @@ const operations = {
   list: (client) => walk(client.companies()),
   changes: (client) => walk(client.changes({ companyReference: "c" })),
   signed: (client) => client.evidence({ publicId: "a" }),
+  many: (client) => client.evidenceOfMany({ publicIds: ["a", "b"] }),
   log: (client) => client.logTile({ level: 0, n: 0 }),
 };
 

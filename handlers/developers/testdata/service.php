@@ -1,6 +1,7 @@
 <?php
 // The client against a service. Arguments: integrity.php. Environment: SERVICE and PLAIN (the same service by https and
-// http), AUTHORITY (the PEM file of its certificate), KEY and COMPANY.
+// http), AUTHORITY (the PEM file of its certificate), KEY, COMPANY, and
+// INCLUDED (the public id of a record in the log).
 declare(strict_types=1);
 
 use Integrity\{BadSignature, Client, Refused, Unanswered};
@@ -65,6 +66,13 @@ $other = $public->compare($record['publicId'], str_repeat('0', 64));
 same('another file', [$other['result'], $other['verified']], ['HASH_MISMATCH', false]);
 fails('a key is missing', InvalidArgumentException::class, 'apiKey', fn() => $public->lookup(...$identity));
 file_put_contents(getenv('EVIDENCE'), $client->evidence($record['publicId']));
+[$included, $fresh, $none] = $client->evidenceOfMany([getenv('INCLUDED'), $record['publicId'], str_repeat('a', 26)], wait: 1);
+same('one with a proof', $included['status'], 200);
+same('others', [$fresh['error']['code'], $none['error']['code']], ['INCLUSION_PENDING', 'RECORD_NOT_FOUND']);
+file_put_contents(getenv('MANY'), json_encode($included['data'], JSON_THROW_ON_ERROR));
+$twice = fails('an id twice', Refused::class, 'INVALID_DATA', fn() => $client->evidenceOfMany([$record['publicId'], $record['publicId']]));
+same('pointer', $twice->fields[0]['pointer'], '/publicIds/1');
+fails('an id that is no UTF-8', InvalidArgumentException::class, 'publicIds', fn() => $client->evidenceOfMany(["\xff"]));
 file_put_contents(getenv('RECEIPT'), $public->receipt($record['publicId']));
 (new Client(getenv('PLAIN'), getenv('KEY')))->lookup(...$identity);
 
