@@ -269,6 +269,7 @@ var says = map[string][]string{
 	"start/languages/python.sh": {`"replayed":false`},
 	"start/languages/node.sh":   {`"replayed":false`},
 	"start/languages/php.sh":    {`"replayed":false`},
+	"start/languages/csharp.sh": {`"replayed":false`},
 	"start/languages/go.sh":     {`"replayed":false`},
 	"start/2-compare.sh":        {`"result":"MATCH_CURRENT","verified":true`},
 	"start/3-evidence.sh":       {"everything that was supplied and checked is valid"},
@@ -377,6 +378,12 @@ var judged = map[string]func(t *testing.T, in terminalOf, text string){
 	"outbox/trigger-postgres.sql": nil,
 	"outbox/trigger-mariadb.sql":  nil,
 	"outbox/trigger-sqlite.sql":   nil,
+	// TestInvoiceSamples
+	"outbox/invoice/invoice.py":   nil,
+	"outbox/invoice/invoice.mjs":  nil,
+	"outbox/invoice/invoice.php":  nil,
+	"outbox/invoice/Invoice.cs":   nil,
+	"outbox/invoice/Invoice.java": nil,
 }
 
 // judgeError makes the service return the error that the page shows.
@@ -485,7 +492,7 @@ func (w *terminal) follow(samples []guideSample) {
 // The pages of both languages have the same samples in the same order.
 func TestSamplesOfTheDeveloperPages(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"curl", "jq", "openssl", "npm", "php"} {
+	for _, name := range []string{"curl", "jq", "openssl", "npm", "php", "mcs"} {
 		tool(t, name, map[bool]string{true: "version", false: "--version"}[name == "openssl"])
 	}
 	in, s := openTerminals(t)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,7 +34,9 @@ type origin struct {
 	t       *testing.T
 	name    string // the source of its declarations
 	address string
-	lose    func() // ends the database by SIGKILL and starts it again; nil: it has no process of its own
+	lose    func()         // ends the database by SIGKILL and starts it again; nil: the database survives
+	sample  *invoiceSample // inserts the rows in the place of insert
+	deaths  []int          // the numbers of inserted rows after which the sample is killed
 	env     []string
 	args    []string
 	workers [2]*exec.Cmd
@@ -117,15 +120,37 @@ func (o *origin) insertOne(ctx context.Context, rollBack bool, statement string)
 	return true, tx.Commit()
 }
 
-// TestOutboxSurvivesKills kills workers, databases and the service by SIGKILL while programs insert rows into PostgreSQL,
-// MariaDB and SQLite. At the end each committed row is registered once, and its evidence verifies. OUTBOX_SEED repeats a
-// run's choices, and OUTBOX_ROWS is the number of rows of each database.
+// TestOutboxSurvivesKills kills workers, databases and the service while programs insert rows into PostgreSQL, MariaDB
+// and SQLite.
 func TestOutboxSurvivesKills(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills everything for a while")
 	}
 	t.Parallel()
-	seed, rows := uint64(time.Now().UnixNano()), uint64(120)
+	maria := outboxtest.NewMariaDB(t)
+	clusterDir := pgtest.ClusterDir(t)
+	durable := map[string]string{"synchronous_commit": "on"} // a commit is in the files when it is acknowledged
+	server := pgtest.StartMortal(t, clusterDir, durable)
+	file := write(t, filepath.Join(t.TempDir(), "origin.db"), "")
+	surviveKills(t, 120, []*origin{
+		{name: "postgres", address: server.URL("postgres"), lose: func() {
+			pgtest.Kill(t, server)
+			server = pgtest.StartMortal(t, clusterDir, durable)
+		}},
+		{name: "mariadb", address: maria.Database("origin"), lose: func() {
+			maria.Kill()
+			maria.Start()
+		}},
+		{name: "sqlite", address: "sqlite:" + file},
+	})
+}
+
+// surviveKills ends the service, workers, and each database that can be lost by SIGKILL, again and again, while the
+// programs of the origins insert rows. At the end each committed row is registered once, and its evidence verifies.
+// OUTBOX_SEED repeats a run's choices, and OUTBOX_ROWS is the number of rows of each origin.
+func surviveKills(t *testing.T, rows uint64, origins []*origin) {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
 	for name, to := range map[string]*uint64{"OUTBOX_SEED": &seed, "OUTBOX_ROWS": &rows} {
 		if text := os.Getenv(name); text != "" {
 			var err error
@@ -136,32 +161,23 @@ func TestOutboxSurvivesKills(t *testing.T) {
 	}
 	t.Logf("OUTBOX_SEED=%d OUTBOX_ROWS=%d", seed, rows)
 	choices := rand.New(rand.NewPCG(seed, 0))
-
-	maria := outboxtest.NewMariaDB(t)
-	clusterDir := pgtest.ClusterDir(t)
-	durable := map[string]string{"synchronous_commit": "on"} // a commit is in the files when it is acknowledged
-	server := pgtest.StartMortal(t, clusterDir, durable)
-	file := write(t, filepath.Join(t.TempDir(), "origin.db"), "")
 	address := freeAddress(t)
 	s := start(t, dataDir(t), "--demo", "--listen", address)
 	access := s.demo()
 	trusted := filepath.Join(s.dir, keyfiles.TrustedKeysFile)
-	origins := []*origin{
-		{name: "postgres", address: server.URL("postgres"), lose: func() {
-			pgtest.Kill(t, server)
-			server = pgtest.StartMortal(t, clusterDir, durable)
-		}},
-		{name: "mariadb", address: maria.Database("origin"), lose: func() {
-			maria.Kill()
-			maria.Start()
-		}},
-		{name: "sqlite", address: "sqlite:" + file},
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), patient+time.Duration(rows)*time.Second/10)
-	defer cancel()
 	var programs sync.WaitGroup
+	defer func() {
+		cancel()
+		programs.Wait()
+	}()
 	progress := make(chan struct{}, len(origins)*int(rows))
+	inserted := func() { progress <- struct{}{} }
+	victims := []string{"service", "worker", "worker", "worker", "worker", "worker", "worker"}
 	for _, o := range origins {
+		if o.lose != nil {
+			victims = append(victims, o.name)
+		}
 		o.t, o.acknowledged, o.rolledBack = t, map[string]bool{}, map[string]bool{}
 		o.logs = filepath.Join(t.TempDir(), o.name+".log")
 		o.env = []string{
@@ -174,19 +190,32 @@ func TestOutboxSurvivesKills(t *testing.T) {
 			o.startWorker(n)
 		}
 		defer o.stopWorkers()
+		insert := o.insert
+		if o.sample != nil {
+			insert = o.runSample
+			for range 3 {
+				o.deaths = append(o.deaths, choices.IntN(int(rows)))
+			}
+			slices.Sort(o.deaths)
+		}
 		programs.Go(func() {
-			if err := o.insert(ctx, access.CompanyReference, int(rows), func() { progress <- struct{}{} }); err != nil {
-				t.Errorf("%s: %v", o.name, err)
+			if err := insert(ctx, access.CompanyReference, int(rows), inserted); err != nil {
+				t.Errorf("%s: %v; %s", o.name, err, tail(o.logs))
 			}
 		})
 	}
-	// After each part of the rows something dies: workers most often, each database and the service at least once.
-	victims := []string{"service", "postgres", "mariadb", "worker", "worker", "worker", "worker", "worker", "worker"}
+	all := make(chan struct{}) // closed when all rows are inserted
+	go func() {
+		defer close(all)
+		programs.Wait()
+	}()
+	// After each part of the rows something dies: workers most often, each database and the service once.
 	choices.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
 	for _, victim := range victims {
 		for range len(origins) * int(rows) / (len(victims) + 1) {
 			select {
 			case <-progress:
+			case <-all:
 			case <-ctx.Done():
 				t.Fatal(ctx.Err())
 			}
@@ -210,7 +239,7 @@ func TestOutboxSurvivesKills(t *testing.T) {
 			}
 		}
 	}
-	programs.Wait()
+	<-all
 	for _, o := range origins {
 		o.wantEachOnce(access, trusted)
 	}
@@ -258,11 +287,11 @@ func (o *origin) wantEachOnce(access demo.Access, trustedFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	committed := map[string]bool{}
+	committed := map[string]string{} // hashes by version
 	if err := outbox.Read(t.Context(), db, func(i outbox.Item) error {
 		d := i.Declaration
 		key := fmt.Sprintf("%s v%d", d.DocumentReference, d.Version)
-		if committed[key] = true; o.rolledBack[key] || i.State != outbox.Registered {
+		if committed[key] = d.SHA256; o.rolledBack[key] || i.State != outbox.Registered {
 			t.Errorf("%s: %s is %s", o.name, key, i.State)
 		}
 		_, err := client.VerifyDeclared(i.Evidence, trusted, d, time.Now())
@@ -271,18 +300,21 @@ func (o *origin) wantEachOnce(access demo.Access, trustedFile string) {
 		t.Error(err)
 	}
 	for key := range o.acknowledged {
-		if !committed[key] {
+		if committed[key] == "" {
 			t.Errorf("%s: the committed %s is lost", o.name, key)
 		}
 	}
 	registered := feedOf(t, o.env, access)[o.name]
 	for key, times := range registered {
-		if times != 1 || !committed[key] {
-			t.Errorf("%s: %s was registered %d times, committed: %v", o.name, key, times, committed[key])
+		if times != 1 || committed[key] == "" {
+			t.Errorf("%s: %s was registered %d times, committed: %q", o.name, key, times, committed[key])
 		}
 	}
 	if len(registered) != len(committed) || len(o.rolledBack) == 0 {
 		t.Errorf("%s: %d rows, %d registered, %d rolled back", o.name, len(committed), len(registered), len(o.rolledBack))
+	}
+	if o.sample != nil {
+		wantInvoices(t, db, committed)
 	}
 	t.Logf("%s: %d rows, %d acknowledged, %d rolled back", o.name, len(committed), len(o.acknowledged), len(o.rolledBack))
 }

@@ -350,7 +350,7 @@ func (p guidePage) Sample(name string) (sample, error) {
 	shown := sample{
 		Name: name, Text: strings.TrimSpace(strings.NewReplacer("{base}", p.BaseURL, "{version}", p.Version).Replace(text)),
 	}
-	if slices.Contains([]string{".py", ".mjs", ".ts", ".go", ".php"}, path.Ext(name)) {
+	if slices.Contains([]string{".py", ".mjs", ".ts", ".go", ".php", ".cs", ".java"}, path.Ext(name)) {
 		shown.File, shown.Caption = path.Base(name), p.texts.Developers.SaveAs
 	}
 	return shown, nil
@@ -379,7 +379,8 @@ type tabs struct {
 // curl.
 var languages = map[string]tab{
 	".sh": {Key: "curl", Name: "curl"}, ".py": {Key: "python", Name: "Python"}, ".mjs": {Key: "node", Name: "Node.js"},
-	".php": {Key: "php", Name: "PHP"}, ".go": {Key: "go", Name: "Go"},
+	".php": {Key: "php", Name: "PHP"}, ".go": {Key: "go", Name: "Go"}, ".cs": {Key: "csharp", Name: "C#"},
+	".java": {Key: "java", Name: "Java"},
 }
 
 // Tabs groups samples by language: a program in another language begins one, and the commands after it belong to it.

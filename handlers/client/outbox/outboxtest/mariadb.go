@@ -65,7 +65,7 @@ func (m *MariaDB) Start() {
 	m.t.Helper()
 	var log bytes.Buffer
 	args := []string{
-		"--no-defaults", "--datadir=" + filepath.Join(m.dir, "data"), "--socket=" + m.socket(), "--skip-networking",
+		"--no-defaults", "--datadir=" + filepath.Join(m.dir, "data"), "--socket=" + m.Socket(), "--skip-networking",
 		"--skip-grant-tables", "--pid-file=" + filepath.Join(m.dir, "pid"), "--innodb-buffer-pool-size=32M",
 		"--innodb-log-file-size=16M", "--innodb-use-native-aio=0",
 	}
@@ -101,7 +101,8 @@ func (m *MariaDB) Kill() {
 	<-m.ended
 }
 
-func (m *MariaDB) socket() string { return filepath.Join(m.dir, "s") }
+// Socket returns the path of the socket on which the server listens.
+func (m *MariaDB) Socket() string { return filepath.Join(m.dir, "s") }
 
 type silent struct{}
 
@@ -110,7 +111,7 @@ func (silent) Print(...any) {}
 func (m *MariaDB) open(database string) *sql.DB {
 	m.t.Helper()
 	c := mysql.NewConfig()
-	c.User, c.Net, c.Addr, c.DBName, c.Logger = "root", "unix", m.socket(), database, silent{}
+	c.User, c.Net, c.Addr, c.DBName, c.Logger = "root", "unix", m.Socket(), database, silent{}
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
 		m.t.Fatal(err)
@@ -126,5 +127,5 @@ func (m *MariaDB) Database(name string) string {
 	if _, err := db.ExecContext(context.Background(), "CREATE DATABASE "+name); err != nil {
 		m.t.Fatal(err)
 	}
-	return fmt.Sprintf("mysql://root@localhost/%s?socket=%s", name, m.socket())
+	return fmt.Sprintf("mysql://root@localhost/%s?socket=%s", name, m.Socket())
 }
