@@ -36,7 +36,7 @@ type origin struct {
 	address string
 	lose    func()         // ends the database by SIGKILL and starts it again; nil: the database survives
 	sample  *invoiceSample // inserts the rows in the place of insert
-	deaths  []int          // the numbers of inserted rows after which the sample is killed
+	deaths  []float64      // when the sample is killed, in inserted rows
 	env     []string
 	args    []string
 	workers [2]*exec.Cmd
@@ -193,8 +193,8 @@ func surviveKills(t *testing.T, rows uint64, origins []*origin) {
 		insert := o.insert
 		if o.sample != nil {
 			insert = o.runSample
-			for range 3 {
-				o.deaths = append(o.deaths, choices.IntN(int(rows)))
+			for range 5 {
+				o.deaths = append(o.deaths, choices.Float64()*float64(rows))
 			}
 			slices.Sort(o.deaths)
 		}
