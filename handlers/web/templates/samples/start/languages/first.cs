@@ -11,13 +11,12 @@ public static class First
     {
         var document = Encoding.UTF8.GetBytes("The final bytes of a document.\n");
         var hash = BitConverter.ToString(SHA256.Create().ComputeHash(document));
-        var declaration = $@"{{
-            ""companyReference"": ""{Environment.GetEnvironmentVariable("INTEGRITY_COMPANY")}"",
-            ""source"": ""quick-start"",
-            ""documentReference"": ""document-{Guid.NewGuid()}"", ""version"": 1,
-            ""sha256"": ""{hash.Replace("-", "").ToLowerInvariant()}"", ""sizeBytes"": {document.Length},
-            ""mimeType"": ""text/plain"", ""generatedAt"": ""{DateTime.UtcNow:s}Z""
-        }}";
+        var declaration = "{"
+            + $@"""companyReference"": ""{Environment.GetEnvironmentVariable("INTEGRITY_COMPANY")}"","
+            + $@"""source"": ""quick-start"", ""documentReference"": ""document-{Guid.NewGuid()}"", ""version"": 1,"
+            + $@"""sha256"": ""{hash.Replace("-", "").ToLowerInvariant()}"", ""sizeBytes"": {document.Length},"
+            + $@"""mimeType"": ""text/plain"", ""generatedAt"": ""{DateTime.UtcNow:s}Z"""
+            + "}";
         File.WriteAllBytes("document.txt", document);
         File.WriteAllText("declaration.json", declaration);
         var client = new HttpClient { Timeout = TimeSpan.FromMinutes(1) };
