@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -39,39 +40,40 @@ type origin struct {
 	deaths  []float64      // when the sample is killed, in inserted rows
 	env     []string
 	args    []string
-	workers [2]*exec.Cmd
+	workers [2]atomic.Pointer[os.Process]
 	logs    string
 
 	acknowledged, rolledBack map[string]bool
 }
 
-func (o *origin) startWorker(n int) {
-	o.t.Helper()
+// supervise runs a worker, and runs it again whenever it ends, as the unit of the manual does: a worker does not start
+// while its database is away.
+func (o *origin) supervise(ctx context.Context, n int) {
 	log, err := os.OpenFile(o.logs, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		o.t.Fatal(err)
+		o.t.Error(err)
+		return
 	}
 	defer log.Close()
-	w := exec.Command(os.Getenv(binaryVariable), o.args...)
-	w.Env, w.Stderr = cleanEnviron(o.env...), log
-	if err := w.Start(); err != nil {
-		o.t.Fatal(err)
-	}
-	o.workers[n] = w
-}
-
-// killWorker kills a worker and starts it again.
-func (o *origin) killWorker(n int) {
-	o.t.Helper()
-	_ = o.workers[n].Process.Kill()
-	_ = o.workers[n].Wait()
-	o.startWorker(n)
-}
-
-func (o *origin) stopWorkers() {
-	for _, w := range o.workers {
-		_ = w.Process.Signal(syscall.SIGTERM) // it may have ended
+	for ctx.Err() == nil {
+		w := exec.CommandContext(ctx, os.Getenv(binaryVariable), o.args...)
+		w.Env, w.Stderr = cleanEnviron(o.env...), log
+		w.Cancel = func() error { return w.Process.Signal(syscall.SIGTERM) }
+		if err := w.Start(); err != nil {
+			if ctx.Err() == nil {
+				o.t.Error(err)
+			}
+			return
+		}
+		o.workers[n].Store(w.Process)
 		_ = w.Wait()
+		_ = wait.For(ctx, 100*time.Millisecond)
+	}
+}
+
+func (o *origin) killWorker(n int) {
+	if worker := o.workers[n].Load(); worker != nil {
+		_ = worker.Kill() // it may have ended
 	}
 }
 
@@ -166,10 +168,13 @@ func surviveKills(t *testing.T, rows uint64, origins []*origin) {
 	access := s.demo()
 	trusted := filepath.Join(s.dir, keyfiles.TrustedKeysFile)
 	ctx, cancel := context.WithTimeout(t.Context(), patient+time.Duration(rows)*time.Second/10)
-	var programs sync.WaitGroup
+	working, stop := context.WithCancel(t.Context())
+	var programs, workers sync.WaitGroup
 	defer func() {
 		cancel()
+		stop()
 		programs.Wait()
+		workers.Wait()
 	}()
 	progress := make(chan struct{}, len(origins)*int(rows))
 	inserted := func() { progress <- struct{}{} }
@@ -187,9 +192,8 @@ func surviveKills(t *testing.T, rows uint64, origins []*origin) {
 		o.args = []string{"outbox", "run", "--lease", "5s", "--poll", "100ms", "--trusted-keys", trusted}
 		must(t, o.env, "outbox", "install", "--apply")
 		for n := range o.workers {
-			o.startWorker(n)
+			workers.Go(func() { o.supervise(working, n) })
 		}
-		defer o.stopWorkers()
 		insert := o.insert
 		if o.sample != nil {
 			insert = o.runSample
