@@ -239,9 +239,10 @@ func isUniqueViolation(err error) bool {
 	return ok && refused.Code == "23505"
 }
 
-// feedTable is the projection whose readers use a cursor. They must be told if rows before their cursor change
-// (eventstore.RaiseFeedEpoch), even if this process ends before it tells them.
-const feedTable = "feed"
+// readByCursor reports whether a reader's cursor may have passed rows of a projection, or events that its rows show or
+// hide. Such readers must be told of a mended row (eventstore.RaiseFeedEpoch), even if this process ends before it does
+// so.
+func readByCursor(table string) bool { return table == "feed" || table == "grants" }
 
 // mend repairs rows from the log, under the shard's lock and at its head.
 func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error {
@@ -280,7 +281,7 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 			t.live, keys, strings.Join(equal, " AND ")), args...); err != nil {
 			return err
 		}
-		if t.name == feedTable {
+		if readByCursor(t.name) {
 			if _, err := tx.Exec(
 				ctx, "UPDATE public.ledger SET feed_mending = true WHERE id = 1 AND NOT feed_mending",
 			); err != nil {

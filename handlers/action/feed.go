@@ -19,8 +19,8 @@ import (
 const (
 	maxFeedLimit = 1000
 	feedLimit    = 100
-	// fruitlessPause is how long a reader of all companies sleeps before it reads again.
-	fruitlessPause = 100 * time.Millisecond
+	// fruitlessPause is how long a waiting reader of all companies sleeps after it has read again without a result.
+	fruitlessPause = time.Second
 )
 
 // Epoch returns the ledger's epoch: a restore may have raised it since the process started.
@@ -71,7 +71,7 @@ type FeedPage struct {
 func (s *Feed) Changes(ctx context.Context, c *edge.Call, asked FeedQuestion) (FeedPage, error) {
 	page, err := s.changesAfter(ctx, c.Access, asked)
 	if err == nil && page.empty() && asked.wait > 0 {
-		asked.epoch, asked.after = page.Epoch, page.NextCursor
+		asked.epoch = page.Epoch
 		page, err = s.await(ctx, c.Access, asked, page)
 	}
 	return page, err
@@ -113,7 +113,9 @@ func viewVersion(e query.FeedEvent, company string) wire.VersionReference {
 
 // await reads the feed again after every commit in the company, until there is an event or the wait is over. It holds
 // no connection while it waits. Every read checks the grant again, and the key is checked again before events are sent.
-// A waiting caller wants new events, so an older state of a replica will not do. empty is the page that was read first.
+// A waiting caller wants new events, so an older state of a replica will not do. Every read begins after the caller's
+// cursor: of a company that was granted during the wait, the caller reads the events up to there itself. empty is the
+// page that was read first.
 func (s *Feed) await(ctx context.Context, access domain.Access, asked FeedQuestion, empty FeedPage) (FeedPage, error) {
 	leave, ok := s.waiters.enter(access)
 	if !ok {
@@ -138,7 +140,7 @@ func (s *Feed) await(ctx context.Context, access domain.Access, asked FeedQuesti
 		case !page.empty():
 			return page, s.JudgeAgain(ctx)
 		}
-		empty, asked.after = page, page.NextCursor
+		empty = page
 		select {
 		case <-waiting.Done():
 			return empty, nil

@@ -134,10 +134,6 @@ func (f Follower) Run(ctx context.Context) error {
 	if f.Live {
 		patience = maxWait
 	}
-	pause := f.sleep
-	if pause == nil {
-		pause = wait.For
-	}
 	backoff := Backoff{}
 	known := int64(-1) // every page since the first event was read with the grants up to this sequence
 	for {
@@ -160,11 +156,7 @@ func (f Follower) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil && f.Live && !Refused(err):
-			again := backoff.Next(err)
-			if f.Failed != nil {
-				f.Failed(err, again)
-			}
-			_ = pause(ctx, again) // ctx is checked above
+			f.pause(ctx, backoff.Next(err), err)
 			continue
 		case err != nil:
 			return err
@@ -182,23 +174,43 @@ func (f Follower) Run(ctx context.Context) error {
 	}
 }
 
+// pause waits after a failure, or until ctx ends.
+func (f Follower) pause(ctx context.Context, again time.Duration, failure error) {
+	if f.Failed != nil {
+		f.Failed(failure, again)
+	}
+	sleep := f.sleep
+	if sleep == nil {
+		sleep = wait.For
+	}
+	_ = sleep(ctx, again) // the caller checks ctx
+}
+
 // takeError is an error of Take.
 type takeError struct{ error }
 
-// takeEarlier takes the events of a company up to the cursor with which page was asked for.
+// takeEarlier takes the events of a company up to the cursor with which page was asked for. It waits where the service
+// asks for a wait, also if the follower is not Live: the cursor does not move before all of them are taken, so another
+// run would begin again.
 func (f Follower) takeEarlier(ctx context.Context, company string, page Page) error {
+	backoff := Backoff{}
 	for cursor, more := int64(0), true; more && cursor < page.After; {
 		earlier, err := f.Client.Changes(ctx, company, cursor, 0)
 		refused, ok := errors.AsType[*Error](err)
 		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
 		case ok && refused.Code == domain.CompanyNotAuthorized:
 			return nil // withdrawn since; a page will name another grant
+		case err != nil && !Refused(err) && (ok || f.Live):
+			f.pause(ctx, backoff.Next(err), err)
+			continue
 		case err != nil:
 			return err
 		case earlier.Epoch != page.Epoch:
 			return &RestoredError{page.Epoch, earlier.Epoch}
 		}
-		cursor, more = earlier.Cursor, earlier.HasMore
+		backoff, cursor, more = Backoff{}, earlier.Cursor, earlier.HasMore
 		earlier.Events = slices.DeleteFunc(earlier.Events, func(e Event) bool { return e.Sequence > page.After })
 		earlier.After, earlier.Cursor, earlier.HasMore = page.After, page.After, true
 		if err := f.Take(earlier); err != nil {

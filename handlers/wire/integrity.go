@@ -149,8 +149,8 @@ type FeedEvent struct {
 }
 
 // Feed is a page of a company's changes in order, or of all companies of a key. Its events are FeedEvents or their raw
-// JSON. Only a page over all companies has a Head, which is the organization's last sequence when the page was read, and
-// names the companies that the key was granted by events of the page.
+// JSON. Only a page over all companies has a Head, which is the organization's last sequence when the page was read,
+// and names the companies that the key was granted by events of the page.
 type Feed[E any] struct {
 	Events     []E              `json:"events"`
 	NextCursor int64            `json:"nextCursor"`

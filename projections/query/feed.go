@@ -69,9 +69,10 @@ func (s HistoryReader) FeedCompany(ctx context.Context, a domain.Access, referen
 	return granted.ID, err
 }
 
-// organizationHead is findGrantedCompany without a company.
+// organizationHead is findGrantedCompany for all companies of a key that has any.
 var organizationHead = cluster.SQL(`SELECT o.sequence, (SELECT greatest(epoch, feed_epoch) FROM ledger WHERE id = 1)
-	FROM {organization_state} o WHERE o.shard = $1 AND o.organization_id = $2`)
+	FROM {organization_state} o WHERE o.shard = $1 AND o.organization_id = $2
+		AND EXISTS (SELECT FROM {grants} g WHERE g.shard = $1 AND g.key_id = $3 AND g.enabled)`)
 
 // feedHead is grantedCompany, or the head of a feed over all companies of the key if reference is empty.
 func (s HistoryReader) feedHead(ctx context.Context, a domain.Access, reference string) (grantedCompany, error) {
@@ -82,7 +83,7 @@ func (s HistoryReader) feedHead(ctx context.Context, a domain.Access, reference 
 		func(row pgx.CollectableRow) (head grantedCompany, err error) {
 			err = row.Scan(&head.Head, &head.Epoch)
 			return head, err
-		}, organizationHead, a.Organization.Shard(), a.Organization)
+		}, organizationHead, a.Organization.Shard(), a.Organization, a.Key)
 }
 
 // ChangesQuery is the statement behind Changes. Its arguments are shard, company, cursor and limit.

@@ -3,6 +3,7 @@ package clientcmd
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -74,7 +75,7 @@ func (a *app) reconcileCommand() *cobra.Command {
 	c.MarkFlagsMutuallyExclusive("against", "follow")
 	c.MarkFlagsMutuallyExclusive("csv", "json")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
-		if err := q.check(); err != nil {
+		if err := cmp.Or(q.check(), checkCompany(c, *company)); err != nil {
 			return err
 		}
 		service, err := Connect(a.App, flags)
@@ -391,6 +392,9 @@ func (a *app) changesCommand() *cobra.Command {
 	company := c.Flags().String("company", "", "reference of the company; all companies of the key without it")
 	after := c.Flags().Int64("after", 0, "start after this sequence")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkCompany(c, *company); err != nil {
+			return err
+		}
 		service, err := Connect(a.App, flags)
 		if err != nil {
 			return err
@@ -414,6 +418,14 @@ func (a *app) changesCommand() *cobra.Command {
 			}}.Run(c.Context()))
 	}
 	return c
+}
+
+// checkCompany refuses an empty --company: the variable of a script may be unset.
+func checkCompany(c *cobra.Command, company string) error {
+	if company == "" && c.Flags().Changed("company") {
+		return say.Errorf("--company must not be empty: leave it out for all companies of the key")
+	}
+	return nil
 }
 
 // documentName names a document in a text. The text names the company only if the caller asked for all.

@@ -18,6 +18,7 @@ public static class Invoice
         using (var sha256 = SHA256.Create())
         {
             db.Open();
+            Execute(db, "PRAGMA synchronous = FULL"); // a commit survives a power failure
             Execute(db, "CREATE TABLE IF NOT EXISTS invoices (number INTEGER PRIMARY KEY, pdf BLOB NOT NULL)");
             var last = Convert.ToInt32(Execute(db, "SELECT coalesce(max(number), 0) FROM invoices"));
             for (var number = last + 1; number <= int.Parse(args[0]); number++)
