@@ -319,7 +319,7 @@ export interface IntegrityUsage {
   period: string;
   organization: { limit: number | null; unlimited: boolean; used: number; remaining: number | null; resetsAt: string };
   /** The backfill allowance, charged before the month; an older service does not send it. */
-  backfill?: { limit: number; used: number; remaining: number };
+  backfill: { limit: number; used: number; remaining: number };
   companies: CompanyUsage[];
   /** limit and used are null where the warning was given before the ledger kept them. */
   warnings: {
