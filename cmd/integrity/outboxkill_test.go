@@ -84,7 +84,8 @@ func (o *origin) insert(ctx context.Context, company string, n int, inserted fun
 		document, version := fmt.Sprint("d-", k/3), k%3+1
 		sum := sha256.Sum256([]byte(fmt.Sprint(o.name, k)))
 		key := fmt.Sprintf("%s v%d", document, version)
-		committed, err := o.insertOne(ctx, k%100 == 50, fmt.Sprintf(
+		rollBack := k%100 == 50
+		committed, err := o.insertOne(ctx, rollBack, fmt.Sprintf(
 			`INSERT INTO integrity_outbox (company_reference, source, document_reference, version, sha256, size_bytes)
 			VALUES ('%s', '%s', '%s', %d, '%x', %d)`, company, o.name, document, version, sum, k,
 		))
@@ -97,7 +98,8 @@ func (o *origin) insert(ctx context.Context, company string, n int, inserted fun
 			}
 		case committed:
 			o.acknowledged[key] = true
-		default:
+		}
+		if rollBack { // never committed, whatever failed
 			o.rolledBack[key] = true
 		}
 		inserted()
