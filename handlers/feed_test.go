@@ -250,7 +250,7 @@ func TestFollowerOfAllCompanies(t *testing.T) {
 	}
 }
 
-// A reader of all companies waits for an event of any of them, and not for those of others.
+// An event of any company of the key wakes a reader of all companies; an event of another company does not.
 func TestFeedOfAllCompaniesWaits(t *testing.T) {
 	closing := make(chan struct{})
 	s := open(t, options{config: func(c *handlers.Config) { c.Closing = closing }})

@@ -115,8 +115,9 @@ func TestWarningsAreShown(t *testing.T) {
 	s.Audit(t)
 }
 
-// A backfill allowance is charged before the month, also if it ends in the middle of a batch. Replays take nothing of it,
-// and it causes no warnings. What it took is no entry of the month, and the organization sees what is left.
+// A backfill allowance is charged before the month, also if it ends in the middle of a batch. A replay takes nothing
+// from it, and it causes no warnings. The month's entries leave out the versions charged to it. The organization sees
+// how many are left.
 func TestBackfill(t *testing.T) {
 	s := openConsoleWith(t, options{
 		plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 3}}`),

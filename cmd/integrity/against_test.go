@@ -149,7 +149,7 @@ func TestReconcileAgainst(t *testing.T) {
 			t.Errorf("%s: %v: %+v in %q", database, err, counts, lines)
 		}
 	}
-	// A copy of all companies has the same versions, and those of a company that is granted later.
+	// A copy of all companies also holds the versions of a company that the key is granted after the copy was begun.
 	all := filepath.Join(dir, "all.db")
 	must(t, env, "reconcile", all)
 	administer := func(path string, body, data any) {

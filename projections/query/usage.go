@@ -437,9 +437,9 @@ type sequenceRange struct{ after, through int64 }
 var findBackfilled = cluster.SQL(`SELECT sequence, last_sequence FROM {backfills}
 	WHERE shard = $1 AND organization_id = $2 AND last_sequence > $3 AND sequence < $4 ORDER BY sequence`)
 
-// chargedRanges returns the ranges between begin and end without those of backfill allowances. From the event that
-// gives an allowance to the last registration that is charged to it, no registration is charged to a month, so a reader
-// need not go through a million of them.
+// chargedRanges returns the ranges of sequences between begin and end whose registrations are charged to a month. The
+// ranges leave out each backfill allowance, from the event that gives it to the last registration that it pays for: a
+// reader need not go through a million registrations to find none.
 func chargedRanges(
 	ctx context.Context, from eventstore.Database, o domain.OrganizationID, begin, end int64,
 ) (charged []sequenceRange, err error) {
