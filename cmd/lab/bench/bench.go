@@ -40,8 +40,11 @@ type Config struct {
 	Rebuild int64
 	// Flood measures only a quiet tenant beside a flooding one.
 	Flood bool
-	// Outbox measures only an origin system's outbox in SQLite.
-	Outbox bool
+	// Outbox measures only an origin system's outbox in SQLite, in Server, and at the addresses Origins.
+	Outbox  bool
+	Origins []string
+	// Import, if set, measures only an import of this number of declarations beside a quiet tenant.
+	Import int64
 	// Profile is a directory for the first round's CPU profiles; empty: no profiles.
 	Profile  string
 	Progress func(line string)
@@ -122,6 +125,8 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		measure = r.flood
 	case r.Outbox:
 		measure = r.outbox
+	case r.Import > 0:
+		measure = r.imports
 	}
 	if err := measure(ctx, &result); err != nil {
 		return result, err

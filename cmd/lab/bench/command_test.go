@@ -280,12 +280,31 @@ func TestBenchFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--rebuild=10"},
 		{"--rebuild", "--duration", "1m"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"--flood", "--quick"},
-		{"--outbox", "--flood"}, {"now"},
+		{"--outbox", "--flood"}, {"--import", "--outbox"}, {"--import=10"}, {"--origin", "sqlite:origin.db"}, {"now"},
 	} {
 		r := bench(t, nil, args...)
 		if r.code != cli.ExitFailed || !strings.Contains(r.errs, "must be") && !strings.Contains(r.errs, "must read") {
 			t.Errorf("%v: exit code %d: %s", args, r.code, r.errs)
 		}
+	}
+}
+
+// TestBenchImport kills an import three times.
+func TestBenchImport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the benchmark")
+	}
+	b := startBench(t, "--import=2000", "--seconds", "0.1", "--json")
+	if code := b.wait(t); code != cli.ExitOK {
+		t.Fatalf("exit code %d: %s", code, b.errs.String())
+	}
+	var result Result
+	if err := json.Unmarshal(b.out.Bytes(), &result); err != nil {
+		t.Fatalf("%v: %s", err, b.out.String())
+	}
+	killed := strings.Count(b.errs.String(), "integrity import: signal: killed")
+	if killed != importKills || result.Flood.Floods[0].Flooding.Done != 2000 || len(result.Targets) != 3 {
+		t.Errorf("%d kills, %+v, %+v", killed, result.Flood, result.Targets)
 	}
 }
 

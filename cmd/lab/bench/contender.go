@@ -138,15 +138,7 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 		alone,
 		r.registering(r.service, httpLight, 64, many),
 		r.registering(r.service, httpBusy, busyConcurrency, many),
-		{name: batches, workers: 16, owners: many, unit: registrations, service: r.service, method: http.MethodPost,
-			want: http.StatusOK,
-			mark: `{"status":201,`, units: batchSize, fill: func(q *caller) {
-				q.path, q.body = recordsPath+"/batch", append(q.body[:0], `{"declarations":[`...)
-				for range batchSize {
-					q.body = append(r.lab.appendDeclaration(q.body), ',')
-				}
-				q.body = append(q.body[:len(q.body)-1], "]}"...)
-			}},
+		r.batching(16, many),
 		// The question that anyone may ask: does my file match?
 		{name: comparisons, workers: readConcurrency, unit: "requests", service: r.service, method: http.MethodGet,
 			want: http.StatusOK, mark: `"MATCH_CURRENT"`,
@@ -211,6 +203,23 @@ func (r *run) registering(service *child, name string, workers int, owners []*or
 		name: name, workers: workers, owners: owners[:min(workers, len(owners))], unit: registrations, service: service,
 		method: http.MethodPost, want: http.StatusCreated,
 		fill: func(q *caller) { q.path, q.body = recordsPath, r.lab.appendDeclaration(q.body[:0]) },
+	}
+	c.call = c.overHTTP()
+	return c
+}
+
+// batching registers through the batch endpoint.
+func (r *run) batching(workers int, owners []*organization) *contender {
+	c := &contender{
+		name: batches, workers: workers, owners: owners, unit: registrations, service: r.service, method: http.MethodPost,
+		want: http.StatusOK, mark: `{"status":201,`, units: batchSize,
+		fill: func(q *caller) {
+			q.path, q.body = recordsPath+"/batch", append(q.body[:0], `{"declarations":[`...)
+			for range batchSize {
+				q.body = append(r.lab.appendDeclaration(q.body), ',')
+			}
+			q.body = append(q.body[:len(q.body)-1], "]}"...)
+		},
 	}
 	c.call = c.overHTTP()
 	return c

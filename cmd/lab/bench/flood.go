@@ -59,9 +59,7 @@ func (r *run) flood(ctx context.Context, result *Result) error {
 		return err
 	}
 	flooding := r.lab.one[0]
-	quiet := r.lab.many[slices.IndexFunc(r.lab.many, func(o *organization) bool {
-		return o.id.Shard() == flooding.id.Shard()
-	})]
+	quiet := r.lab.neighbour(flooding)
 	f := &Flood{Floods: []FloodPhase{
 		{Name: "batches of 500", Concurrency: 4, size: batchSize},
 		{Name: "batches of 500", Concurrency: 256, size: batchSize},
@@ -99,6 +97,11 @@ func (r *run) flood(ctx context.Context, result *Result) error {
 	}
 	r.measured[targetFlooding], result.Flood = own, f
 	return nil
+}
+
+// neighbour returns another organization of the same shard.
+func (l *lab) neighbour(of *organization) *organization {
+	return l.many[slices.IndexFunc(l.many, func(o *organization) bool { return o.id.Shard() == of.id.Shard() })]
 }
 
 // floodOnce floods for the given time, and then waits until every outcome is known.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -74,9 +75,12 @@ func command(a *cli.App) *cobra.Command {
 		case c.Flags().Changed("rebuild") && (config.Rebuild < 1000 || !alone || config.Growth != 0):
 			return errors.New("--rebuild must be at least 1000 records (--rebuild=N), without --quick, --growth and " +
 				"--duration")
-		case config.Flood && config.Outbox,
-			(config.Flood || config.Outbox) && (!alone || config.Growth != 0 || config.Rebuild != 0):
-			return errors.New("--flood and --outbox must be used alone")
+		case c.Flags().Changed("import") && config.Import < 1000:
+			return errors.New("--import must be at least 1000 declarations (--import=N)")
+		case len(config.Origins) > 0 && !config.Outbox:
+			return errors.New("--origin must be used with --outbox")
+		case several(config.Flood, config.Outbox, config.Import != 0, !alone || config.Growth != 0 || config.Rebuild != 0):
+			return errors.New("--flood, --outbox and --import must be used alone")
 		case config.Soak == 0 && c.Flags().Changed("c"):
 			return errors.New("--c must be used with --duration")
 		}
@@ -118,12 +122,23 @@ func command(a *cli.App) *cobra.Command {
 	f.BoolVar(&config.Flood, "flood", false,
 		"only a tenant that registers 5 a second, alone and beside another that floods its shard")
 	f.BoolVar(&config.Outbox, "outbox", false,
-		"only an origin system's outbox of 20,000 declarations in SQLite, sent in batches, and their evidence")
+		"only an origin system's outbox of 20,000 declarations in SQLite and PostgreSQL, beside the batch endpoint")
+	f.StringArrayVar(&config.Origins, "origin", nil,
+		"with --outbox: also an outbox in the database at this address (such as mysql://…), which is left there")
+	f.Int64Var(&config.Import, "import", 0,
+		"only an import of this number of declarations (without a number 1,000,000), killed three times, "+
+			"beside a tenant that registers 5 a second")
+	f.Lookup("import").NoOptDefVal = "1000000"
 	f.StringVar(&config.Profile, "profile", "",
 		"directory for CPU profiles of the first round of every contender, for go tool pprof")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(emptyServer())
 	return c
+}
+
+// several reports whether more than one of the choices is made.
+func several(choices ...bool) bool {
+	return len(slices.DeleteFunc(choices, func(made bool) bool { return !made })) > 1
 }
 
 // start runs the benchmark in a temporary directory, and on an embedded PostgreSQL unless config has a URL.

@@ -100,7 +100,8 @@ var goals = []goal{
 	{targetAudit, unitRate, atLeast, 25_000, 60_000, nil},
 	{targetExport, unitRate, atLeast, 25_000, 60_000, nil},
 	{targetIdle, unitShare, atMost, 0.6, 0.3, nil},
-	{targetOutbox, unitRate, atLeast, 2000, 4000, nil},
+	{targetImport, unitRate, atLeast, 1000, 2000, nil},
+	{targetQuietImport, unitRatio, atMost, 4, 2, nil},
 	{targetWebhooks, unitRate, atLeast, 2000, 5000, nil},
 	{targetSoak, unitRatio, atLeast, 0.85, 0, nil},
 	{targetPause, unitTime, atMost, 1000, 0, nil},
@@ -195,7 +196,7 @@ func ratio(of, to string) func(*run) measurement {
 
 // targets returns the goals that apply to this run.
 func (r *run) targets() (list []Target) {
-	for _, g := range goals {
+	for _, g := range slices.Concat(goals, outboxGoals()) {
 		m, tried := r.measured[g.name]
 		if g.measure != nil {
 			m = g.measure(r)
