@@ -39,7 +39,7 @@ type invoiceSample struct {
 const driversOfJava = "/usr/share/java/mariadb-java-client.jar:/usr/share/java/jna.jar"
 
 // samplesOfInvoices builds each program in a directory of its own, beside a database of its own.
-func samplesOfInvoices(t *testing.T) []*invoiceSample {
+func samplesOfInvoices(t *testing.T, maria *outboxtest.MariaDB, forPython, forNode string) []*invoiceSample {
 	t.Helper()
 	tool(t, "php", "-r", `exit(extension_loaded("pdo_mysql") ? 0 : 1);`)
 	for _, name := range []string{"npm", "javac", "mcs"} {
@@ -50,8 +50,7 @@ func samplesOfInvoices(t *testing.T) []*invoiceSample {
 	}
 	python := t.TempDir()
 	pythonWith(t, python, "psycopg2")
-	maria := outboxtest.NewMariaDB(t)
-	forPHP, forJava, forPython, forNode := maria.Database("php"), maria.Database("java"), pgtest.New(t), pgtest.New(t)
+	forPHP, forJava := maria.Database("php"), maria.Database("java")
 	file := write(t, filepath.Join(t.TempDir(), "billing.db"), "")
 	samples := []*invoiceSample{
 		{
@@ -197,7 +196,7 @@ func wantInvoices(t *testing.T, db *sql.DB, committed map[string]string) {
 // after the last invoice of the first.
 func TestInvoiceSamples(t *testing.T) {
 	t.Parallel()
-	for _, i := range samplesOfInvoices(t) {
+	for _, i := range samplesOfInvoices(t, outboxtest.NewMariaDB(t), pgtest.New(t), pgtest.New(t)) {
 		t.Run(i.name, func(t *testing.T) {
 			must(t, []string{"INTEGRITY_OUTBOX_DATABASE=" + i.address}, "outbox", "install", "--apply")
 			db, _, err := outbox.OpenDatabase(t.Context(), i.address)
@@ -228,15 +227,20 @@ func TestInvoiceSamples(t *testing.T) {
 	}
 }
 
-// TestInvoiceSamplesSurviveKills kills the programs of the page about the outbox too, beside workers and the service.
+// TestInvoiceSamplesSurviveKills kills the programs of the page about the outbox too, beside workers, databases and the
+// service.
 func TestInvoiceSamplesSurviveKills(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills everything for a while")
 	}
 	t.Parallel()
+	maria := outboxtest.NewMariaDB(t)
+	forPython, losePython := mortalPostgres(t)
+	forNode, loseNode := mortalPostgres(t)
+	lose := map[string]func(){"php": maria.Lose, "python": losePython, "node": loseNode} // Java has the MariaDB of PHP
 	var origins []*origin
-	for _, i := range samplesOfInvoices(t) {
-		origins = append(origins, &origin{name: i.name, address: i.address, sample: i})
+	for _, i := range samplesOfInvoices(t, maria, forPython, forNode) {
+		origins = append(origins, &origin{name: i.name, address: i.address, lose: lose[i.name], sample: i})
 	}
 	surviveKills(t, 60, origins)
 }

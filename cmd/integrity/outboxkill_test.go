@@ -35,7 +35,7 @@ type origin struct {
 	t       *testing.T
 	name    string // the source of its declarations
 	address string
-	lose    func()         // ends the database by SIGKILL and starts it again; nil: the database survives
+	lose    func()         // ends the database by SIGKILL and starts it again; nil: another origin does, or nobody
 	sample  *invoiceSample // inserts the rows in the place of insert
 	deaths  []float64      // when the sample is killed, in inserted rows
 	env     []string
@@ -132,26 +132,30 @@ func TestOutboxSurvivesKills(t *testing.T) {
 	}
 	t.Parallel()
 	maria := outboxtest.NewMariaDB(t)
-	clusterDir := pgtest.ClusterDir(t)
-	durable := map[string]string{"synchronous_commit": "on"} // a commit is in the files when it is acknowledged
-	server := pgtest.StartMortal(t, clusterDir, durable)
+	server, losePostgres := mortalPostgres(t)
 	file := write(t, filepath.Join(t.TempDir(), "origin.db"), "")
 	surviveKills(t, 120, []*origin{
-		{name: "postgres", address: server.URL("postgres"), lose: func() {
-			pgtest.Kill(t, server)
-			server = pgtest.StartMortal(t, clusterDir, durable)
-		}},
-		{name: "mariadb", address: maria.Database("origin"), lose: func() {
-			maria.Kill()
-			maria.Start()
-		}},
+		{name: "postgres", address: server, lose: losePostgres},
+		{name: "mariadb", address: maria.Database("origin"), lose: maria.Lose},
 		{name: "sqlite", address: "sqlite:" + file},
 	})
 }
 
+// mortalPostgres starts a PostgreSQL of its own. lose ends it by SIGKILL and starts it again.
+func mortalPostgres(t *testing.T) (url string, lose func()) {
+	t.Helper()
+	dir := pgtest.ClusterDir(t)
+	durable := map[string]string{"synchronous_commit": "on"} // a commit is in the files when it is acknowledged
+	server := pgtest.StartMortal(t, dir, durable)
+	return server.URL("postgres"), func() {
+		pgtest.Kill(t, server)
+		server = pgtest.StartMortal(t, dir, durable)
+	}
+}
+
 // surviveKills ends the service, workers, and each database that can be lost by SIGKILL, again and again, while the
 // programs of the origins insert rows. At the end each committed row is registered once, and its evidence verifies.
-// OUTBOX_SEED repeats a run's choices, and OUTBOX_ROWS is the number of rows of each origin.
+// OUTBOX_SEED repeats a run's choices, and OUTBOX_ROWS is the number of rows of each origin. More rows see more kills.
 func surviveKills(t *testing.T, rows uint64, origins []*origin) {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -181,6 +185,7 @@ func surviveKills(t *testing.T, rows uint64, origins []*origin) {
 	progress := make(chan struct{}, len(origins)*int(rows))
 	inserted := func() { progress <- struct{}{} }
 	victims := []string{"service", "worker", "worker", "worker", "worker", "worker", "worker"}
+	storms := 1 + int(rows)/1000
 	for _, o := range origins {
 		if o.lose != nil {
 			victims = append(victims, o.name)
@@ -199,7 +204,7 @@ func surviveKills(t *testing.T, rows uint64, origins []*origin) {
 		insert := o.insert
 		if o.sample != nil {
 			insert = o.runSample
-			for range 5 {
+			for range 5 * storms {
 				o.deaths = append(o.deaths, choices.Float64()*float64(rows))
 			}
 			slices.Sort(o.deaths)
@@ -215,7 +220,8 @@ func surviveKills(t *testing.T, rows uint64, origins []*origin) {
 		defer close(all)
 		programs.Wait()
 	}()
-	// After each part of the rows something dies: workers most often, each database and the service once.
+	// After each part of the rows something dies: workers most often, each database and the service once a storm.
+	victims = slices.Repeat(victims, storms)
 	choices.Shuffle(len(victims), func(i, j int) { victims[i], victims[j] = victims[j], victims[i] })
 	for _, victim := range victims {
 		for range len(origins) * int(rows) / (len(victims) + 1) {

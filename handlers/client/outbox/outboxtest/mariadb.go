@@ -101,6 +101,12 @@ func (m *MariaDB) Kill() {
 	<-m.ended
 }
 
+// Lose ends the server as Kill does, and starts it again.
+func (m *MariaDB) Lose() {
+	m.Kill()
+	m.Start()
+}
+
 // Socket returns the path of the socket on which the server listens.
 func (m *MariaDB) Socket() string { return filepath.Join(m.dir, "s") }
 
