@@ -22,8 +22,8 @@ const (
 	importKills = 3
 )
 
-// imports measures integrity import of a file of declarations, killed three times and begun again, beside a quiet tenant
-// of the same shard.
+// imports measures integrity import of a file of declarations, killed three times and begun again, beside a quiet
+// tenant of the same shard.
 func (r *run) imports(ctx context.Context, result *Result) error {
 	importing := r.lab.one[0]
 	quiet := r.newTenant(r.service, r.lab.neighbour(importing), 64, 1, 20*time.Millisecond)
@@ -126,7 +126,8 @@ func (r *run) importKilled(ctx context.Context, o *organization, path string) er
 // sequence returns the number of events of an organization.
 func (l *lab) sequence(ctx context.Context, o *organization) (n int64, err error) {
 	err = l.read.QueryRow(
-		ctx, `SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2`, o.id.Shard(), [16]byte(o.id),
+		ctx, `SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2`, o.id.Shard(),
+		[16]byte(o.id),
 	).Scan(&n)
 	return n, err
 }

@@ -160,8 +160,8 @@ func drain(ctx context.Context, box *outbox.Outbox, c *integrity.Client) (m meas
 	}, err
 }
 
-// singles inserts rows one by one while a worker runs as integrity outbox run does. It returns the times from before each
-// INSERT to the answer in the row, in ascending order.
+// singles inserts rows one by one while a worker runs as integrity outbox run does. It returns the times from before
+// each INSERT to the answer in the row, in ascending order.
 func singles(
 	ctx context.Context, db *sql.DB, box *outbox.Outbox, c *integrity.Client, source string,
 ) (waits []time.Duration, err error) {
