@@ -119,18 +119,19 @@ const (
 	maxSlices   = 60 // of a run's time
 )
 
-// write writes the report as text: the verdict, the findings, the faults, and the clients' observations over time.
+// write writes the report as text: the faults, the clients' observations over time, the findings and their number.
 func (v verdicts) write(out io.Writer, h *history.History) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\nseed %d, begun %s, faults for %ds, %v\n\n",
+	fmt.Fprintf(&b, "%s\nseed %d, begun %s, faults for %ds, %v\n",
 		v.Again, h.Header.Seed, h.Header.StartedAt, h.Header.Seconds, h.Header.Versions)
-	v.findings(&b)
 	faultTables(&b, h.Faults)
 	timeline(&b, h)
 	b.WriteString("\ncounts\n")
 	for _, name := range slices.Sorted(maps.Keys(v.Counts)) {
 		fmt.Fprintf(&b, "%9d  %s\n", v.Counts[name], name)
 	}
+	b.WriteByte('\n')
+	v.findings(&b) // at the end, because a log is read from there
 	fmt.Fprintf(&b, "\n%d violations, %d undecided, %d checks skipped, %d found by the harness\n",
 		len(v.Violations), len(v.Undecided), len(v.Skipped), len(v.Found))
 	_, err := io.WriteString(out, b.String())
