@@ -22,7 +22,9 @@ func (o *Outbox) release(ctx context.Context, token string) error {
 }
 
 // at is the expression of the time after d, by the clock of the database.
-func (o *Outbox) at(d time.Duration) string { return o.dialect.at((o.skew + d).Milliseconds()) }
+func (o *Outbox) at(d time.Duration) string {
+	return o.dialect.at(strconv.FormatInt((o.skew + d).Milliseconds(), 10))
+}
 
 func (o *Outbox) leaseEnd() string {
 	if o.Lease > 0 {
@@ -40,9 +42,8 @@ const (
 const sameDocument = `p.company_reference = o.company_reference AND p.source = o.source
 	AND p.document_reference = o.document_reference`
 
-// claim takes up to limit due rows of a lane under a new token, in the order in which they were added. No claim reads
-// while another writes: it could take a version of a document of which the other takes another one.
-func (o *Outbox) claim(ctx context.Context, lane string, limit int) (items []Item, token string, err error) {
+// claimable reads up to limit due rows of a lane in the order in which they were added.
+func (o *Outbox) claimable(lane string, limit int) string {
 	now := o.at(0)
 	statement := `SELECT ` + columns + ` FROM integrity_outbox o WHERE ` + lane + `
 		AND (next_attempt_at IS NULL OR next_attempt_at <= ` + now + `) AND (lease_until IS NULL OR lease_until <= ` + now + `)`
@@ -50,7 +51,12 @@ func (o *Outbox) claim(ctx context.Context, lane string, limit int) (items []Ite
 		statement += ` AND version = (SELECT min(p.version) FROM integrity_outbox p WHERE p.state = 'pending' AND ` + sameDocument + `)
 			AND NOT EXISTS (SELECT 1 FROM integrity_outbox p WHERE p.state = 'pending' AND p.lease_until > ` + now + ` AND ` + sameDocument + `)`
 	}
-	statement += ` ORDER BY id LIMIT ` + strconv.Itoa(limit) + o.dialect.skip
+	return statement + ` ORDER BY id LIMIT ` + strconv.Itoa(limit) + o.dialect.skip
+}
+
+// claim takes up to limit due rows of a lane under a new token, in the order in which they were added. No claim reads
+// while another writes: it could take a version of a document of which the other takes another one.
+func (o *Outbox) claim(ctx context.Context, lane string, limit int) (items []Item, token string, err error) {
 	conn, err := o.db.Conn(ctx)
 	if err != nil {
 		return nil, "", err
@@ -77,7 +83,7 @@ func (o *Outbox) claim(ctx context.Context, lane string, limit int) (items []Ite
 			}()
 		}
 	}
-	if items, err = o.query(ctx, tx, statement); err != nil || len(items) == 0 {
+	if items, err = o.query(ctx, tx, o.claimable(lane, limit)); err != nil || len(items) == 0 {
 		return nil, "", err
 	}
 	token = rand.Text()
@@ -129,53 +135,103 @@ func (o *Outbox) markSent(ctx context.Context, token string, items []Item) ([]It
 		`SELECT `+columns+` FROM integrity_outbox WHERE lease_token = ? AND id IN (`+ids(items)+`) ORDER BY id`, token)
 }
 
+// outcome is what save stores of a row. Its members are the columns that Dialect.update reads.
+type outcome struct {
+	ID        int64   `json:"s_id"`
+	State     State   `json:"s_state"`
+	Next      *int64  `json:"s_next"` // milliseconds from now; nil: never
+	Code      *string `json:"s_code"`
+	Problem   *string `json:"s_problem"`
+	Sent      int     `json:"s_sent"`
+	PublicID  *string `json:"s_public_id"`
+	URL       *string `json:"s_url"`
+	Record    *string `json:"s_record"`
+	Evidence  *string `json:"s_evidence"`
+	Completed int     `json:"s_complete"`
+}
+
+func (o *Outbox) outcomeOf(i Item) (r outcome, err error) {
+	r = outcome{ID: i.ID, State: i.State, Code: text(i.Code), Problem: text(i.Problem), Evidence: text(string(i.Evidence))}
+	if i.next != nil {
+		r.Next = new((o.skew + i.next.Round(time.Second/4)).Milliseconds())
+	}
+	if i.Sent {
+		r.Sent = 1
+	}
+	if i.Complete {
+		r.Completed = 1
+	}
+	if i.Record != nil {
+		record, err := json.Marshal(i.Record)
+		if err != nil {
+			return r, err
+		}
+		r.PublicID, r.URL, r.Record = text(i.Record.PublicID), text(i.Record.VerificationURL), text(string(record))
+	}
+	return r, nil
+}
+
 // save stores the outcomes of rows in one transaction and ends their lease. It leaves rows alone that have another
 // token: their lease has ended, and another worker has claimed them. It reports which rows it has stored.
 func (o *Outbox) save(ctx context.Context, token string, items []Item) (stored []bool, err error) {
 	stored = make([]bool, len(items))
-	err = o.transact(ctx, func(tx *sql.Tx) error {
-		for k, i := range items {
-			next := "NULL"
-			if i.next != nil {
-				next = o.at(i.next.Round(time.Second / 4))
-			}
-			assignments := `state = ?, next_attempt_at = ` + next + `, lease_token = NULL, lease_until = NULL, error_code = ?, error_detail = ?`
-			args := []any{string(i.State), text(i.Code), text(i.Problem)}
-			if !i.Sent {
-				assignments += `, sent_at = NULL`
-			}
-			if i.Record != nil {
-				record, err := json.Marshal(i.Record)
-				if err != nil {
-					return err
-				}
-				assignments += `, public_id = ?, verification_url = ?, record = ?, registered_at = coalesce(registered_at, ` + o.at(0) + `)`
-				args = append(args, i.Record.PublicID, i.Record.VerificationURL, string(record))
-			}
-			if i.Evidence != nil {
-				assignments += `, evidence = ?`
-				args = append(args, string(i.Evidence))
-			}
-			if i.Complete {
-				assignments += `, evidence_at = ` + o.at(0)
-			}
-			result, err := tx.ExecContext(
-				ctx, o.dialect.bind(`UPDATE integrity_outbox SET `+assignments+` WHERE id = ? AND lease_token = ?`),
-				append(args, i.ID, token)...,
-			)
-			if err != nil {
-				return err
-			}
-			n, err := result.RowsAffected()
-			if err != nil {
-				return err
-			}
-			stored[k] = n == 1
+	return stored, o.transact(ctx, func(tx *sql.Tx) error {
+		ours, err := o.leased(ctx, tx, token)
+		if err != nil {
+			return err
 		}
-		return nil
+		var outcomes []outcome
+		for k, i := range items {
+			if stored[k] = ours[i.ID]; !stored[k] {
+				continue
+			}
+			r, err := o.outcomeOf(i)
+			if err != nil {
+				return err
+			}
+			outcomes = append(outcomes, r)
+		}
+		rows, err := json.Marshal(outcomes)
+		if err != nil || len(outcomes) == 0 {
+			return err
+		}
+		now := o.at(0)
+		_, err = tx.ExecContext(ctx, o.dialect.bind(fmt.Sprintf(o.dialect.update,
+			`state = s_state, next_attempt_at = `+o.dialect.at("s_next")+`, lease_token = NULL, lease_until = NULL,
+			error_code = s_code, error_detail = s_problem, sent_at = CASE WHEN s_sent = 1 THEN sent_at END,
+			public_id = coalesce(s_public_id, public_id), verification_url = coalesce(s_url, verification_url),
+			record = coalesce(s_record, record), evidence = coalesce(s_evidence, evidence),
+			registered_at = coalesce(registered_at, CASE WHEN s_record IS NOT NULL THEN `+now+` END),
+			evidence_at = CASE WHEN s_complete = 1 THEN `+now+` ELSE evidence_at END`,
+		)), string(rows))
+		return err
 	})
-	return stored, err
 }
 
-// text is the text of a column; an empty text is NULL.
-func text(t string) sql.NullString { return sql.NullString{String: t, Valid: t != ""} }
+// leased locks the rows that have the token, and returns their ids.
+func (o *Outbox) leased(ctx context.Context, tx *sql.Tx, token string) (map[int64]bool, error) {
+	rows, err := tx.QueryContext(
+		ctx, o.dialect.bind(`SELECT id FROM integrity_outbox WHERE lease_token = ?`+o.dialect.keep), token,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	ours := map[int64]bool{}
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ours[id] = true
+	}
+	return ours, rows.Err()
+}
+
+// text is the text of a column; an empty text is NULL. No database keeps a NUL in a text.
+func text(t string) *string {
+	if t == "" {
+		return nil
+	}
+	return new(strings.ReplaceAll(t, "\x00", ""))
+}

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	_ "embed"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -28,12 +27,14 @@ type Dialect struct {
 	// DDL creates the table, in the language of the database's own client.
 	DDL string
 
-	at     func(ms int64) string // the expression of the database's clock plus ms milliseconds
-	wait   string                // the milliseconds from %[2]s, the clock, to the time %[1]s
-	lock   string                // takes the lock of a claim, in its transaction; empty: transactions are serial
-	unlock string                // releases it after the commit; empty: the end of the transaction does
-	skip   string                // locks the rows that a claim reads, and skips rows that others have locked
-	number bool                  // placeholders are $1, $2, …
+	at     func(ms string) string // the expression of the database's clock plus a number of milliseconds
+	wait   string                 // the milliseconds from %[2]s, the clock, to the time %[1]s
+	lock   string                 // takes the lock of a claim, in its transaction; empty: transactions are serial
+	unlock string                 // releases it after the commit; empty: the end of the transaction does
+	skip   string                 // locks the rows that a claim reads, and skips rows that others have locked
+	keep   string                 // locks the rows that a statement reads
+	update string                 // assigns %s in the rows that a JSON array of outcomes names (the type outcome)
+	number bool                   // placeholders are $1, $2, …
 	// isolation is the level at which a claim sees every row committed before the claim took the lock.
 	isolation sql.IsolationLevel
 }
@@ -50,10 +51,17 @@ var sqliteDDL string
 // PostgreSQL is the dialect of PostgreSQL 14 and newer.
 func PostgreSQL() Dialect {
 	return Dialect{
-		Name: "PostgreSQL", DDL: postgresDDL, number: true, skip: " FOR UPDATE SKIP LOCKED", isolation: sql.LevelReadCommitted,
-		at:   func(ms int64) string { return fmt.Sprintf("(clock_timestamp() + %d * interval '1 millisecond')", ms) },
+		Name: "PostgreSQL", DDL: postgresDDL, number: true, isolation: sql.LevelReadCommitted,
+		skip: " FOR UPDATE SKIP LOCKED", keep: " FOR UPDATE",
+		at:   func(ms string) string { return "(clock_timestamp() + " + ms + " * interval '1 millisecond')" },
 		wait: "CAST(extract(epoch FROM %s - %s) * 1000 AS bigint)",
-		lock: "SELECT pg_advisory_xact_lock(hashtext('integrity_outbox'))",
+		// A claim reads the index of pending rows from its beginning. Without statistics of a table that was just filled,
+		// the planner would look at all rows and sort them.
+		lock: "SELECT pg_advisory_xact_lock(hashtext('integrity_outbox')) FROM set_config('enable_sort', 'off', true) a, " +
+			"set_config('enable_bitmapscan', 'off', true) b, set_config('enable_seqscan', 'off', true) c",
+		update: `UPDATE integrity_outbox SET %s FROM json_to_recordset(CAST(? AS json)) AS s (s_id bigint, s_state text,
+			s_next bigint, s_code text, s_problem text, s_sent integer, s_public_id text, s_url text, s_record text,
+			s_evidence text, s_complete integer) WHERE id = s_id`,
 	}
 }
 
@@ -61,10 +69,18 @@ func PostgreSQL() Dialect {
 func MariaDB() Dialect {
 	return Dialect{
 		Name: "MariaDB", DDL: mariadbDDL, skip: " FOR UPDATE SKIP LOCKED", isolation: sql.LevelReadCommitted,
-		at:     func(ms int64) string { return fmt.Sprintf("(UTC_TIMESTAMP(3) + INTERVAL %d MICROSECOND)", ms*1000) },
+		keep:   " FOR UPDATE",
+		at:     func(ms string) string { return "(UTC_TIMESTAMP(3) + INTERVAL (" + ms + " * 1000) MICROSECOND)" },
 		wait:   "TIMESTAMPDIFF(MICROSECOND, %[2]s, %[1]s) DIV 1000",
 		lock:   "SELECT GET_LOCK(CONCAT('integrity_outbox.', SHA1(DATABASE())), 60)",
 		unlock: "SELECT RELEASE_LOCK(CONCAT('integrity_outbox.', SHA1(DATABASE())))",
+		update: `UPDATE integrity_outbox JOIN JSON_TABLE(?, '$[*]' COLUMNS (s_id bigint PATH '$.s_id',
+			s_state varchar(10) CHARACTER SET utf8mb4 PATH '$.s_state', s_next bigint PATH '$.s_next',
+			s_code varchar(64) CHARACTER SET utf8mb4 PATH '$.s_code',
+			s_problem text CHARACTER SET utf8mb4 PATH '$.s_problem', s_sent integer PATH '$.s_sent',
+			s_public_id varchar(26) CHARACTER SET utf8mb4 PATH '$.s_public_id',
+			s_url text CHARACTER SET utf8mb4 PATH '$.s_url', s_record mediumtext CHARACTER SET utf8mb4 PATH '$.s_record',
+			s_evidence mediumtext CHARACTER SET utf8mb4 PATH '$.s_evidence', s_complete integer PATH '$.s_complete')) s ON id = s_id SET %s`,
 	}
 }
 
@@ -72,10 +88,14 @@ func MariaDB() Dialect {
 func SQLite() Dialect {
 	return Dialect{
 		Name: "SQLite", DDL: sqliteDDL,
-		at: func(ms int64) string {
-			const clock = "strftime('%%Y-%%m-%%dT%%H:%%M:%%fZ', 'now', '%+d.%03d seconds')"
-			return fmt.Sprintf(clock, ms/1000, ms%1000)
+		at: func(ms string) string {
+			return "strftime('%Y-%m-%dT%H:%M:%fZ', 'now', (" + ms + " / 1000.0) || ' seconds')"
 		},
+		update: `UPDATE integrity_outbox SET %s FROM (SELECT value ->> 's_id' AS s_id, value ->> 's_state' AS s_state,
+			value ->> 's_next' AS s_next, value ->> 's_code' AS s_code, value ->> 's_problem' AS s_problem,
+			value ->> 's_sent' AS s_sent, value ->> 's_public_id' AS s_public_id, value ->> 's_url' AS s_url,
+			value ->> 's_record' AS s_record, value ->> 's_evidence' AS s_evidence, value ->> 's_complete' AS s_complete
+			FROM json_each(?)) s WHERE id = s_id`,
 		wait: "CAST((julianday(%s) - julianday(%s)) * 86400000 AS INTEGER)",
 	}
 }

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/eventstore/wait"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/internal/clienttest"
@@ -872,6 +874,76 @@ func TestTriggers(t *testing.T) {
 			}
 			if d[0].Declaration.Source != "billing" || Validate(d[0].Declaration) != nil {
 				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
+// installed is newBench in a database that has no table yet.
+func installed(t *testing.T, address string) *bench {
+	t.Helper()
+	o, err := Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(o.Install(t.Context()), o.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return newBench(t, address)
+}
+
+// TestClaimReadsInOrder: on a table without statistics, which was just filled, a claim reads rows in their order until it
+// has enough. Otherwise every claim would look at the whole backlog.
+func TestClaimReadsInOrder(t *testing.T) {
+	t.Parallel()
+	b := installed(t, pgtest.New(t))
+	b.exec(`ALTER TABLE integrity_outbox SET (autovacuum_enabled = off)`)
+	b.exec(`INSERT INTO integrity_outbox (company_reference, source, document_reference, version, sha256, size_bytes)
+		SELECT 'c-1', 's', 'd-' || n, 1, repeat('0', 64), 0 FROM generate_series(1, 5000) n`)
+	if err := b.outbox.transact(t.Context(), func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(t.Context(), b.outbox.dialect.lock); err != nil {
+			return err
+		}
+		rows, err := tx.QueryContext(t.Context(), "EXPLAIN "+b.outbox.claimable(toSend, 10))
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		plan := ""
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				return err
+			}
+			plan += line + "\n"
+		}
+		if strings.Contains(plan, "Sort") || !strings.Contains(plan, "Index Scan using integrity_outbox_pending") {
+			t.Error(plan)
+		}
+		return rows.Err()
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSaveHostileText stores the detail of a hostile answer. PostgreSQL keeps no NUL in a text.
+func TestSaveHostileText(t *testing.T) {
+	t.Parallel()
+	for name, address := range databases() {
+		t.Run(name, func(t *testing.T) {
+			b := installed(t, address(t))
+			b.exec(`INSERT INTO integrity_outbox (company_reference, source, document_reference, version, sha256, size_bytes)
+				VALUES ('c-1', 's', 'd-1', 1, '` + strings.Repeat("0", 64) + `', 0)`)
+			items, token, err := b.outbox.claim(t.Context(), toSend, 1)
+			if err != nil || len(items) != 1 {
+				t.Fatal(items, err)
+			}
+			items[0].Problem = "a\x00b'\"\\\xff\U0001F600</script>"
+			if stored, err := b.outbox.save(t.Context(), token, items); err != nil || !stored[0] {
+				t.Fatal(stored, err)
+			}
+			if items, err = b.outbox.First(t.Context(), 1); err != nil || items[0].Problem != "ab'\"\\\uFFFD\U0001F600</script>" {
+				t.Errorf("%q, %v", items[0].Problem, err)
 			}
 		})
 	}
