@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,6 +32,20 @@ func TestDeveloperFiles(t *testing.T) {
 		if strings.HasSuffix(file.Name, ".py") != strings.HasPrefix(file.ContentType, "text/x-python") {
 			t.Errorf("%s: %s", path, file.ContentType)
 		}
+	}
+	// The running program is served whole.
+	program, err := developers.Running()
+	check(t, err)
+	a := s.public("/developers/" + program.Name).is200()
+	sum := sha256.Sum256(a.body)
+	equal(t, program.Name, []any{hex.EncodeToString(sum[:]), int64(len(a.body)), a.header.Get("Content-Length")},
+		[]any{program.SHA256, program.Size, strconv.FormatInt(program.Size, 10)})
+	known := s.send(http.MethodGet, "/developers/"+program.Name, "", nil, "If-None-Match", a.header.Get("ETag"))
+	if known.status != http.StatusNotModified || len(known.body) != 0 {
+		t.Errorf("%s, conditional: %d, %d bytes", program.Name, known.status, len(known.body))
+	}
+	if page := s.page("/en/developers/downloads"); !strings.Contains(string(page.body), program.SHA256) {
+		t.Error("the page of downloads lacks the SHA-256 of the program")
 	}
 	for _, path := range []string{
 		"/developers/nothing.py", "/developers/developers.go", "/developers/python/verify_integrity.py",

@@ -312,6 +312,7 @@ var says = map[string][]string{
 	"clients/php.sh":                 {"/integrity/"},
 	"clients/typescript.sh":          {"/integrity/", "MATCH_CURRENT true"},
 	"clients/cli.sh":                 {"/integrity/"},
+	"clients/program.sh":             {": OK"},
 }
 
 // before waits for the things that a page tells its reader to wait for.

@@ -1,6 +1,7 @@
-// Package developers embeds the files that integrators download from /developers/: clients, the offline verifier and
-// samples. Each works without this repository: a Python file on its own, all Python files as a wheel for pip, and the
-// JavaScript client as a package for npm. The package knows nothing about HTTP.
+// Package developers has the files that integrators download from /developers/: clients, the offline verifier, samples,
+// the tables of an outbox, and the running program. Each works without this repository: a Python file on its own, all
+// Python files as a wheel for pip, and the JavaScript client as a package for npm. The package knows nothing about
+// HTTP.
 //
 // All clients share one [Version], written as @VERSION@ in their sources. Files served under a version never change. To
 // change a client, choose a new version, describe it in CHANGELOG.md, and run
@@ -20,6 +21,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"integrityledger/handlers/client/outbox"
 )
 
 //go:generate go test -count=1 -run ^TestVersionIsReleased$ . -update
@@ -94,6 +97,10 @@ func Downloads() ([]Download, error) {
 			return nil, fmt.Errorf("developers: %w", err)
 		}
 		add(path.Base(name), path.Base(name), "text/plain; charset=utf-8", body, false)
+	}
+	for _, d := range []outbox.Dialect{outbox.PostgreSQL(), outbox.MariaDB(), outbox.SQLite()} {
+		name := "integrity-outbox-" + strings.ToLower(d.Name) + ".sql"
+		add(name, name, "text/plain; charset=utf-8", []byte(d.DDL), false)
 	}
 	earlier, err := fs.Glob(released, "testdata/released/*/*.*")
 	if err != nil {

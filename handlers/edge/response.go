@@ -67,7 +67,7 @@ type Response struct {
 	ContentType string                   // of Raw or Pieces; empty means JSON
 	Empty       bool                     // no body at all
 	Cache       string                   // Cache-Control; empty means the route's default
-	Tag         string                   // the entity tag of Raw, without quotes: a caller that has it gets 304
+	Tag         string                   // the entity tag of Raw or Pieces, without quotes: a caller that has it gets 304
 	Header      http.Header
 	Code        domain.Code // of a failure, for the log
 }
@@ -185,7 +185,7 @@ const maxPooled = 16 << 10
 func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Response) int {
 	body := resp.Raw
 	if resp.Status == http.StatusNotModified {
-		body = nil
+		body, resp.Pieces = nil, nil
 	} else if body == nil && resp.Pieces == nil && !resp.Empty && resp.Status != http.StatusNoContent {
 		meta := wire.Meta{RequestID: c.RequestID, Epoch: resp.Epoch}
 		if data, ok := resp.Data.(wire.Appender); ok {
@@ -228,6 +228,7 @@ func (s *Edge) write(w http.ResponseWriter, r *http.Request, c *Call, resp Respo
 	}
 	if resp.Status == http.StatusNotModified {
 		h.Del("Content-Encoding") // there is no body
+		h.Del("Content-Length")
 	}
 	if body != nil {
 		h["Content-Type"], h["Content-Length"] = values[2:3:3], values[3:4:4]

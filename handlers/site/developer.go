@@ -6,12 +6,16 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/fair"
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
@@ -73,7 +77,7 @@ func (s *Site) trustedKeys(*http.Request) (any, error) {
 func (s *Site) developerFile(r *http.Request) (any, error) {
 	i := slices.IndexFunc(s.downloads, func(d developers.Download) bool { return d.Name == edge.Variable(r, "file") })
 	if i < 0 {
-		return edge.Response{}, domain.Refuse(domain.NotFound, "There is no download of that name.")
+		return s.program(r)
 	}
 	file := s.downloads[i]
 	resp := edge.Cacheable(file.Body, file.ContentType)
@@ -85,6 +89,47 @@ func (s *Site) developerFile(r *http.Request) (any, error) {
 	}
 	resp.Header.Set("Content-Disposition", `attachment; filename="`+file.Name+`"`)
 	return resp, nil
+}
+
+// A download of the program takes a place, because it is large: a few in a process, one of an address.
+const (
+	programsAtOnce  = 8
+	programPatience = 30 * time.Second
+)
+
+func newPrograms(closing <-chan struct{}) *fair.Semaphore[netip.Addr] {
+	return fair.NewSemaphore[netip.Addr](fair.Limits{
+		Most: programsAtOnce, Each: 1, Line: 1, Patience: programPatience, Closing: closing,
+	})
+}
+
+// program serves the running program, under its name.
+func (s *Site) program(r *http.Request) (any, error) {
+	p, err := developers.Running()
+	if err != nil {
+		return nil, err
+	}
+	if edge.Variable(r, "file") != p.Name {
+		return nil, domain.Refuse(domain.NotFound, "There is no download of that name.")
+	}
+	answer := edge.Response{
+		ContentType: "application/octet-stream", Cache: edge.PublicMinutes, Tag: p.SHA256[:22], Header: http.Header{
+			"Content-Disposition": {`attachment; filename="` + p.Name + `"`}, "Content-Length": {strconv.FormatInt(p.Size, 10)},
+		},
+	}
+	if r.Method == http.MethodHead {
+		answer.Empty = true
+		return answer, nil
+	}
+	address := s.ClientAddress(r)
+	release, err := s.programs.Acquire(r.Context(), address, 1)
+	if err != nil {
+		return nil, domain.Unavailable("Other downloads of the program are in progress; send the request again later.")
+	}
+	edge.CallOf(r).Written = release
+	answer.Crowded = func() bool { return s.programs.Crowded(address) }
+	answer.Pieces = p.Pieces()
+	return answer, nil
 }
 
 // developerPage serves a page that is the same for every reader and does not change while the process runs.
@@ -130,6 +175,11 @@ func (s *Site) renderGuides() (*web.Guides, error) {
 		}
 		d.Contracts = append(d.Contracts, web.Contract{Document: document, Address: contract.address})
 	}
+	program, err := developers.Running()
+	if err != nil {
+		return nil, err
+	}
+	d.Program = web.Download{Name: program.Name, Size: int(program.Size), SHA256: program.SHA256}
 	for _, file := range s.downloads {
 		if !file.Earlier {
 			d.Downloads = append(

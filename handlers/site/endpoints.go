@@ -5,11 +5,13 @@ package site
 import (
 	"io/fs"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/fair"
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/edge"
@@ -36,12 +38,15 @@ type Site struct {
 	site      *web.Site
 	guides    func() (*web.Guides, error) // pages for developers
 	downloads []developers.Download
+	programs  *fair.Semaphore[netip.Addr] // downloads of the program in progress
 	zipped    zipped
 }
 
 // New makes the site. It panics only if the program itself is broken: an embedded file does not parse.
 func New(a *action.Actions, pages *web.Site, c Config) *Site {
-	s := &Site{Actions: a, Config: c, site: pages, downloads: edge.Must(developers.Downloads())}
+	s := &Site{
+		Actions: a, Config: c, site: pages, downloads: edge.Must(developers.Downloads()), programs: newPrograms(a.Closing),
+	}
 	s.guides = sync.OnceValues(s.renderGuides)
 	return s
 }

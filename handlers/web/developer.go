@@ -56,6 +56,7 @@ type Developers struct {
 	Releases  []schemas.Release // of the program
 	Contracts []Contract
 	Downloads []Download
+	Program   Download // the running program
 	Codes     []Code
 	Plans     []Plan
 	// Manual is the operators' manual in Markdown, a file for each page below "operating"; index.md is that page itself.
@@ -348,7 +349,9 @@ func (p guidePage) Sample(name string) (sample, error) {
 	}
 	text = strings.TrimPrefix(text, "//go:build ignore\n") // which keeps a program out of this module
 	shown := sample{
-		Name: name, Text: strings.TrimSpace(strings.NewReplacer("{base}", p.BaseURL, "{version}", p.Version).Replace(text)),
+		Name: name, Text: strings.TrimSpace(strings.NewReplacer(
+			"{base}", p.BaseURL, "{version}", p.Version, "{program}", p.Program.Name, "{sha256}", p.Program.SHA256,
+		).Replace(text)),
 	}
 	if slices.Contains([]string{".py", ".mjs", ".ts", ".go", ".php", ".cs", ".java"}, path.Ext(name)) {
 		shown.File, shown.Caption = path.Base(name), p.texts.Developers.SaveAs

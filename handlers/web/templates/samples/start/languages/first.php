@@ -11,11 +11,15 @@ file_put_contents('declaration.json', $declaration);
 $http = ['method' => 'POST', 'content' => $declaration, 'timeout' => 60, 'header' => [
     'Authorization: Bearer ' . getenv('INTEGRITY_API_KEY'),
     'Content-Type: application/json',
-]];
+], 'ignore_errors' => true]; // a refusal is an answer, too
 $record = file_get_contents(
     getenv('INTEGRITY_BASE_URL') . '/api/v1/integrity/records',
     context: stream_context_create(['http' => $http]),
 );
 if ($record === false) exit(1);
+if (isset(json_decode($record)->error)) {
+    fwrite(STDERR, $record);
+    exit(1);
+}
 file_put_contents('record.json', $record);
 echo $record;
