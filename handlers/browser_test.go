@@ -235,6 +235,16 @@ func (p *tab) result(name string) string {
 	return run(p, chromedp.Text(selector))
 }
 
+// seen returns what the page says of the record before anything is compared.
+func (p *tab) seen() string {
+	p.T.Helper()
+	p.do(chromedp.WaitVisible(chromedp.CSS("#seen")))
+	if eval[bool](p, `document.querySelector("#result .panel, #seen svg") !== null`) {
+		p.T.Errorf("a result is shown although nothing was compared: %s", p.state())
+	}
+	return run(p, chromedp.Text(chromedp.CSS("#seen")))
+}
+
 // file makes a file with this content.
 func file(t *testing.T, name, content string) string {
 	t.Helper()

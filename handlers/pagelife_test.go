@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -130,7 +131,38 @@ func TestPageFromMemory(t *testing.T) {
 	p.do(chromedp.Evaluate[chromedp.Void](
 		`setTimeout(() => dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true})))`,
 	))
-	p.result("FILE_NOT_COMPARED")
+	p.do(chromedp.WaitVisible(chromedp.CSS("#seen")))
+}
+
+// On a phone the first screen has the button and what is known of the record, which does not look like a result: a panel
+// appears with a result. Nothing moves while the page loads.
+func TestFirstScreenOfAPhone(t *testing.T) {
+	t.Parallel()
+	w := openSite(t)
+	id := w.registered("a", 1, "one")
+	_, certificate := w.certificate("Title", "one")
+	p := w.tab()
+	for _, path := range []string{"/integrity/" + id, "/en/certificates/" + certificate} {
+		p.window(375, 812)
+		p.open(path)
+		p.still(path)
+		for _, part := range []string{"#drop .button", "#seen"} {
+			if end := eval[float64](
+				p, `document.querySelector(`+strconv.Quote(part)+`).getBoundingClientRect().bottom`,
+			); end > 812 {
+				t.Errorf("%s of %s ends at %v", part, path, end)
+			}
+		}
+		p.seen()
+		p.choose(file(t, "a", "one"))
+		p.result("MATCH_CURRENT")
+		if eval[bool](p, `document.querySelector("#seen") !== null`) {
+			t.Errorf("%s still shows what was known before", path)
+		}
+	}
+	p.open("/integrity/" + w.reserved("b", 1))
+	p.result("REGISTRATION_PENDING")
+	p.still("a reserved link")
 }
 
 // No page needs horizontal scrolling at 320 CSS pixels (WCAG 2.2, 1.4.10), and a right-to-left name does not reverse

@@ -285,15 +285,21 @@ func TestVerifyPageDoesNotMove(t *testing.T) {
 		for _, width := range []int64{1280, 390} {
 			p.Window(width, 844)
 			p.openVerify(prefix)
-			moved := eval[float64](p, `new Promise(resolve => {
-				let moved = 0;
-				new PerformanceObserver(list => list.getEntries().forEach(({ value }) => { moved += value; })).observe({ type: "layout-shift", buffered: true });
-				requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => resolve(moved), 0)));
-			})`, chromedp.EvalAwaitPromise)
-			if moved >= 0.05 { // https://web.dev/articles/cls calls 0.1 good
-				t.Errorf("%s%s at %d pixels moves by %v", prefix, web.VerifyPath, width, moved)
-			}
+			p.still(fmt.Sprintf("%s%s at %d pixels", prefix, web.VerifyPath, width))
 		}
+	}
+}
+
+// still requires that no element of the page has moved since it was opened.
+func (p *tab) still(page string) {
+	p.T.Helper()
+	moved := eval[float64](p, `new Promise(resolve => {
+		let moved = 0;
+		new PerformanceObserver(list => list.getEntries().forEach(({ value }) => { moved += value; })).observe({ type: "layout-shift", buffered: true });
+		requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => resolve(moved), 0)));
+	})`, chromedp.EvalAwaitPromise)
+	if moved >= 0.05 { // https://web.dev/articles/cls calls 0.1 good
+		p.T.Errorf("%s moves by %v", page, moved)
 	}
 }
 
@@ -316,7 +322,7 @@ func (p *tab) found() string {
 }
 
 // says requires that a text contains parts.
-func says(t *testing.T, text string, parts ...string) {
+func says(t testing.TB, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {

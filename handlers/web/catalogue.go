@@ -30,6 +30,7 @@ type texts struct {
 	// Texts that differ between the pages of a record and of a certificate.
 	CheckTitle, StateCheck string
 	File, Signature, State map[string]string
+	Seen                   map[string]string // a validated record before anything is compared, by state
 	Outcomes               map[string]outcome
 	Pasted                 map[string]outcome // for a pasted hash
 

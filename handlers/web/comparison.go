@@ -85,7 +85,11 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	if c.Language == evidence.English { // without Chosen the Spanish address would redirect back
 		f.Switch += "?" + Chosen
 	}
-	shown := t.panel(c.Result, c.Values)
+	var shown *panel
+	if c.Result != FileNotCompared {
+		p := t.panel(c.Result, c.Values)
+		shown = &p
+	}
 	switch { // screen readers read the title first, so it has the result of the form
 	case c.HashInvalid:
 		f.Title = t.HashInvalid
@@ -97,7 +101,8 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	data := struct {
 		frame
 		Comparison
-		Shown                panel
+		Shown                *panel // nil until something is compared, unless nothing can be
+		Seen, NotCompared    string // the state of the record if there is no panel
 		Blanks               []panel
 		MaxFile              int
 		Date, DateISO        string
@@ -112,6 +117,9 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 		LimitsTitle: limitsTitle, Limits: limits[:last], Operator: limits[last],
 		Ask: ask, Action: Path(c.Language, path), QR: path + "/qr.svg",
 		Command: "integrity verify " + file + " integrity-trusted-keys.json " + t.FileArgument,
+	}
+	if shown == nil {
+		data.Seen, data.NotCompared = t.Seen[c.Values.State], t.Outcomes[FileNotCompared].Title
 	}
 	if c.Kind == Record {
 		data.Receipt, data.ReceiptFile = ask+"/receipt", file

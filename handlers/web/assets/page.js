@@ -9,6 +9,7 @@ const main = document.querySelector("main");
 const { kind, publicId, ask: askAddress, worker: workerAddress, locale } = main.dataset;
 const maxFile = Number(main.dataset.maxFile);
 const result = document.querySelector("#result");
+const seen = document.querySelector("#seen");
 const input = document.querySelector("#file");
 const brand = document.title.slice(document.title.lastIndexOf(" · "));
 const patience = 20_000; // milliseconds that an answer may take
@@ -30,6 +31,7 @@ function stop() {
 function show(content) {
   const held = result.contains(document.activeElement) || document.activeElement === document.body;
   result.replaceChildren(content);
+  seen?.remove();
   document.title = result.querySelector("h2").textContent + brand;
   if (held) {
     result.querySelector("h2").focus({ preventScroll: true });
@@ -304,4 +306,4 @@ addEventListener("pageshow", (event) => {
 });
 
 document.querySelector("#needs-script").hidden = true;
-document.querySelector("#drop").hidden = false;
+document.querySelector("#drop").classList.remove("waiting");
