@@ -68,6 +68,15 @@ func (s *Site) Endpoints() []edge.Endpoint {
 	both(web.SearchPath, s.searchPage)
 	both(web.VerifyPath, s.verifyPage)
 	both("", s.frontPage)
+	for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+		endpoints = append(
+			endpoints,
+			edge.Post(
+				web.Path(language, ""), s.find,
+				edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyLongForm, Answer: edge.AsPage},
+			),
+		)
+	}
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
 		path, show := kind.Path("{publicId}"), s.comparisonPage(kind)
 		both(path, show)

@@ -3,6 +3,7 @@ package site
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"net/http"
@@ -20,9 +21,66 @@ import (
 	"integrityledger/projections/query"
 )
 
-// frontPage describes the service.
+// frontPage describes the service and asks for the link of a file.
 func (s *Site) frontPage(r *http.Request) (any, error) {
-	return publicPage(s.site.Front(edge.Language(r)))
+	return publicPage(s.site.Front(web.Front{Language: edge.Language(r)}))
+}
+
+// find leads from the front page to the page that a person names by a link or a code. If the person gives a hash too,
+// find compares it. Records are not searched by their hash, so a hash alone does not lead anywhere yet.
+func (s *Site) find(r *http.Request) (any, error) {
+	front := web.Front{Language: edge.Language(r)}
+	if edge.FromElsewhere(r) {
+		return edge.Page(s.site.Front(front))
+	}
+	front.Text = edge.Form(r).Get("text")
+	mention := web.ReadMention(front.Text)
+	if mention.SHA256 == nil { // the hash of an earlier answer
+		mention.SHA256 = web.ReadMention(edge.Form(r).Get("sha256")).SHA256
+	}
+	if mention.PublicID == nil {
+		return s.stillWanted(front, mention)
+	}
+	if mention.Kind == "" {
+		var err error
+		if mention.Kind, err = s.kindOf(r.Context(), *mention.PublicID); err != nil {
+			return nil, err
+		}
+	}
+	if mention.SHA256 != nil {
+		return s.compared(r, *mention.PublicID, mention.SHA256, web.Comparison{Kind: mention.Kind})
+	}
+	path := web.Path(front.Language, mention.Kind.Path(mention.PublicID.String()))
+	if front.Language == evidence.Spanish { // even if the browser prefers English
+		path += "?" + web.Chosen
+	}
+	return edge.Redirect(path), nil
+}
+
+// stillWanted asks for a link, keeping the hash if the person has given one.
+func (s *Site) stillWanted(front web.Front, mention web.Mention) (edge.Response, error) {
+	front.Wanted = web.WantsAny
+	if mention.SHA256 != nil {
+		front.Wanted, front.Text, front.SHA256 = web.WantsLink, "", hex.EncodeToString(mention.SHA256[:])
+	}
+	resp, err := edge.Page(s.site.Front(front))
+	if front.Wanted == web.WantsAny {
+		resp.Status, resp.Code = http.StatusUnprocessableEntity, domain.InvalidData
+	}
+	return resp, err
+}
+
+// kindOf returns the kind of a public id, which is a record's unless there is a certificate.
+func (s *Site) kindOf(ctx context.Context, id domain.PublicID) (web.Kind, error) {
+	_, err := s.Store.AnyCertificate(ctx, id)
+	switch refused := edge.Refusal(err); {
+	case err == nil:
+		return web.Certificate, nil
+	case refused != nil && refused.Code == domain.CertificateNotFound:
+		return web.Record, nil
+	default:
+		return "", err
+	}
 }
 
 // verifyPage verifies evidence offline, in the browser.
@@ -34,10 +92,6 @@ func (s *Site) verifyPage(r *http.Request) (any, error) {
 // lead a person to a prepared result. It compares a hash only if a person pasted it into the form, and then the result
 // does not claim that a file was compared.
 func (s *Site) comparisonPage(kind web.Kind) edge.Handler {
-	show := s.showRecord
-	if kind == web.Certificate {
-		show = s.showCertificate
-	}
 	return func(r *http.Request) (any, error) {
 		if resp, other := inReadersLanguage(r); other {
 			return resp, nil
@@ -46,27 +100,37 @@ func (s *Site) comparisonPage(kind web.Kind) edge.Handler {
 		if err != nil {
 			return edge.Elsewhere(r, err)
 		}
-		shown := web.Comparison{
-			Kind: kind, Language: edge.Language(r), PublicID: id.String(), URL: s.BaseURL + kind.Path(id.String()),
-		}
+		shown := web.Comparison{Kind: kind}
 		var hash *[32]byte
 		if r.Method == http.MethodPost && !edge.FromElsewhere(r) {
-			if sum, text, ok := pasted(edge.Form(r)); ok {
-				hash, shown.Pasted = &sum, true
-			} else {
+			var text string
+			if hash, text = pasted(edge.Form(r)); hash == nil {
 				shown.HashInvalid, shown.HashText = true, text
 			}
 		}
-		if err := show(r.Context(), id, hash, &shown); err != nil {
-			return edge.Response{}, err
-		}
-		resp, err := edge.Page(s.site.Comparison(shown))
-		resp.Header.Set("Vary", "Accept-Language")
-		if shown.HashInvalid {
-			resp.Status, resp.Code = http.StatusUnprocessableEntity, domain.InvalidData
-		}
-		return resp, err
+		return s.compared(r, id, hash, shown)
 	}
+}
+
+// compared completes a page and compares the hash, if a person has pasted one.
+func (s *Site) compared(
+	r *http.Request, id domain.PublicID, hash *[32]byte, shown web.Comparison,
+) (edge.Response, error) {
+	shown.Language, shown.PublicID, shown.Pasted = edge.Language(r), id.String(), hash != nil
+	shown.URL = s.BaseURL + shown.Kind.Path(shown.PublicID)
+	show := s.showRecord
+	if shown.Kind == web.Certificate {
+		show = s.showCertificate
+	}
+	if err := show(r.Context(), id, hash, &shown); err != nil {
+		return edge.Response{}, err
+	}
+	resp, err := edge.Page(s.site.Comparison(shown))
+	resp.Header.Set("Vary", "Accept-Language")
+	if shown.HashInvalid {
+		resp.Status, resp.Code = http.StatusUnprocessableEntity, domain.InvalidData
+	}
+	return resp, err
 }
 
 func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
@@ -154,14 +218,13 @@ func (s *Site) showSigned(shown *web.Comparison, at, keyID string) (err error) {
 	return err
 }
 
-// pasted reads the form. It removes spaces around the hash, which come from copying.
-func pasted(values url.Values) (sum [32]byte, text string, ok bool) {
+// pasted reads the form: the hash, or the text if it has none.
+func pasted(values url.Values) (sum *[32]byte, text string) {
 	if len(values["sha256"]) != 1 {
-		return sum, "", false
+		return nil, ""
 	}
-	text = strings.TrimSpace(values.Get("sha256"))
-	sum, ok = domain.ParseSHA256(text)
-	return sum, text, ok
+	text = values.Get("sha256")
+	return web.ReadMention(text).SHA256, text
 }
 
 // qrCode draws the link of a page, whether or not the page exists.

@@ -176,17 +176,32 @@ func render(templates *template.Template, name string, data any) ([]byte, error)
 	return b.Bytes(), nil
 }
 
+// What the front page still wants of a person.
+const (
+	WantsAny  = "any"  // the text has neither a link nor a code nor a hash
+	WantsLink = "link" // the text has only a hash
+)
+
+// Front is the front page, on which a person names a record or a certificate.
+type Front struct {
+	Language evidence.Language
+	Wanted   string
+	Text     string // that the person has entered, if it is of no use
+	SHA256   string // that the person has entered
+}
+
 // Front renders the front page.
-func (s *Site) Front(language evidence.Language) ([]byte, error) {
-	t := s.catalogue(language, Record)
-	f := s.newFrame(t, language, t.FrontTitle, Path(Other(language), ""))
-	f.Indexed = true
+func (s *Site) Front(front Front) ([]byte, error) {
+	t := s.catalogue(front.Language, Record)
+	f := s.newFrame(t, front.Language, t.FrontTitle, Path(Other(front.Language), ""))
+	f.Indexed, f.Script = true, "front.js"
 	f.publish(t.FrontLead)
 	return s.render("front.html", struct {
 		frame
+		Page        Front
 		LimitsTitle string
 		Limits      []string
-	}{f, evidence.LimitsTitle(language), evidence.Limits(language, s.Relationship[language])})
+	}{f, front, evidence.LimitsTitle(front.Language), evidence.Limits(front.Language, s.Relationship[front.Language])})
 }
 
 // section is a part of a page with both languages.

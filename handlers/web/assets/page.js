@@ -253,7 +253,7 @@ function cancel() {
   input.focus({ preventScroll: true });
 }
 
-async function check(file) {
+export async function check(file) {
   stop();
   const mine = turn;
   if (file.size > maxFile) {

@@ -1,0 +1,85 @@
+// The front page. A file that is chosen here waits for its link, and is then compared on the page of that link, which
+// takes the place of this one: a file cannot be carried over by an address, and it is not sent.
+
+import { onDrop } from "./drop.js";
+
+const form = document.querySelector("#find");
+const text = document.querySelector("#text");
+const said = document.querySelector("#find-said");
+const input = document.querySelector("#file");
+
+const word = (name) => document.querySelector("#words").content.querySelector(`[data-word="${name}"]`).textContent;
+
+let chosen = null;
+
+function say(...parts) {
+  said.classList.remove("error");
+  said.replaceChildren(...parts);
+}
+
+function take(file) {
+  if (!form.isConnected) {
+    return; // the page of a link has its own drop zone
+  }
+  chosen = file;
+  if (text.value.trim() !== "") {
+    form.requestSubmit();
+    return;
+  }
+  const name = document.createElement("bdi");
+  name.textContent = file.name;
+  say(word("chosen"), " ", name);
+  text.focus();
+}
+
+// show puts a page in place of this one and compares the file there.
+async function show(page, address) {
+  history.pushState(null, "", address);
+  addEventListener("popstate", () => location.reload());
+  document.title = page.title;
+  document.documentElement.lang = page.documentElement.lang;
+  document.body.replaceWith(page.body);
+  scrollTo(0, 0);
+  const script = page.querySelector('script[type="module"]');
+  if (script) {
+    const { check } = await import(script.src);
+    check(chosen);
+  }
+}
+
+form.addEventListener("submit", async (event) => {
+  if (!chosen) {
+    return;
+  }
+  event.preventDefault();
+  try {
+    const response = await fetch(form.action, { method: "POST", body: new URLSearchParams({ text: text.value }), headers: { Accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const again = page.querySelector("#find-said");
+    if (again) {
+      say(again.textContent);
+      said.className = again.className;
+    } else {
+      await show(page, response.redirected ? response.url : page.querySelector("form").action);
+    }
+  } catch {
+    say(word("failing"));
+  }
+});
+
+input.addEventListener("change", () => {
+  const [file] = input.files;
+  input.value = ""; // so that the same file can be chosen again
+  if (file) {
+    take(file);
+  }
+});
+
+onDrop(document.querySelector("main"), take, (reason) => {
+  if (form.isConnected) {
+    chosen = null;
+    say(word(reason));
+  }
+});
+
+document.querySelector("#drop").classList.remove("waiting");

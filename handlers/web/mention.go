@@ -1,0 +1,68 @@
+package web
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+
+	"integrityledger/domain"
+)
+
+// Mention is what a text from a person names. A text may be a link, a code, a hash, or a message that contains them.
+type Mention struct {
+	PublicID *domain.PublicID
+	Kind     Kind // of the link; empty if the text has only a code
+	SHA256   *[32]byte
+}
+
+var (
+	linkInText = regexp.MustCompile(`/(integrity|certificates)/([a-z2-7]{26})(?:[^a-z0-9]|$)`)
+	codeInText = regexp.MustCompile(`\b()([a-z2-7]{26})\b`)
+	hashInText = regexp.MustCompile(`\b[a-f0-9]{64}\b`)
+
+	// These read a text without its spaces and hyphens.
+	splitLink = regexp.MustCompile(`/(integrity|certificates)/([a-z2-7]{26})`)
+	splitCode = regexp.MustCompile(`^\W*()([a-z2-7]{26})\W*$`)
+	splitHash = regexp.MustCompile(`^(?:sha256)?\W*([a-f0-9]{64})\W*$`)
+)
+
+// ReadMention finds the first link, or otherwise the first code, and the first hash of a text. It accepts them as
+// people write them: with capitals, between other words, percent-encoded in another link, in groups, on several lines.
+func ReadMention(text string) (m Mention) {
+	text = strings.ReplaceAll(strings.ToLower(strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Cf, r) { // such as a soft hyphen
+			return -1
+		}
+		return r
+	}, text)), "%2f", "/")
+	whole := strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || unicode.Is(unicode.Pd, r) {
+			return -1
+		}
+		return r
+	}, text)
+	for _, at := range []struct {
+		pattern *regexp.Regexp
+		text    string
+	}{{linkInText, text}, {splitLink, whole}, {codeInText, text}, {splitCode, whole}} {
+		for _, found := range at.pattern.FindAllStringSubmatch(at.text, -1) {
+			if id, ok := domain.ParsePublicID(found[2]); ok && m.PublicID == nil {
+				m.PublicID = &id
+				if found[1] != "" {
+					m.Kind = Record
+				}
+				if found[1] == "certificates" {
+					m.Kind = Certificate
+				}
+			}
+		}
+	}
+	found := hashInText.FindString(text)
+	if split := splitHash.FindStringSubmatch(whole); found == "" && split != nil {
+		found = split[1]
+	}
+	if sum, ok := domain.ParseSHA256(found); ok {
+		m.SHA256 = &sum
+	}
+	return m
+}
