@@ -98,7 +98,10 @@ func TestResultsInTheBrowser(t *testing.T) {
 			},
 			{
 				"current", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado",
-				[]string{"No es el archivo registrado", "Válida", "Vigente", "otra versión legítima"},
+				[]string{
+					"No es el archivo registrado", "Firma del registro", "Válida", "Versión registrada", "Vigente",
+					"otra versión legítima",
+				},
 			},
 			{
 				"historical", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado",
@@ -174,6 +177,9 @@ func TestResultsInTheBrowser(t *testing.T) {
 				p.choose(file(t, "contract.pdf", want.file))
 			}
 			p.shows(want)
+			if want.result == "HASH_MISMATCH" && eval[bool](p, `document.querySelector('#result [href="#i-yes"]') !== null`) {
+				t.Errorf("%s of %s ticks what is true of another file", want.result, want.record)
+			}
 			p.accessible(map[string]string{"": "light", "/en": "dark"}[prefix])
 			p.shot(want.result + "-" + want.record + prefix)
 		}

@@ -105,6 +105,7 @@ func TestCancelledFile(t *testing.T) {
 	p.shot("progress")
 	p.click("[data-cancel]")
 	p.note("Cancelled. No file has been compared.")
+	says(t, p.result("FILE_NOT_COMPARED"), "Valid", "Current") // as before
 	if eval[string](p, `document.activeElement.id`) != "file" {
 		t.Error("the focus is lost after cancelling")
 	}
@@ -113,6 +114,12 @@ func TestCancelledFile(t *testing.T) {
 	if requests, _ := w.received(); len(requests) != 1 || !strings.HasSuffix(requests[0], hash("another")) {
 		t.Errorf("after cancelling: %v", requests)
 	}
+	w.post(integrity+"/records/"+id+"/revoke", nil).is(http.StatusOK)
+	p.choose(file(t, "small", "another"))
+	p.until(`document.querySelector("#result").innerText.includes("Revoked")`)
+	p.choose(sparse(t, web.MaxFile+1))
+	p.note("larger than 512 MiB")
+	says(t, p.result("FILE_NOT_COMPARED"), "Valid", "Revoked")
 }
 
 // declared registers a hash without a file.
@@ -157,7 +164,7 @@ func (p *tab) renderers() map[int64]int64 {
 	return peaks
 }
 
-// An empty file is compared like any other file.
+// An empty file is compared like any other file. If it is not the registered one, the page says what to do.
 func TestEmptyFile(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -165,9 +172,11 @@ func TestEmptyFile(t *testing.T) {
 	p := w.tab()
 	p.open("/integrity/" + id)
 	p.choose(file(t, "empty", ""))
-	if text := p.result("MATCH_CURRENT"); !strings.Contains(text, hash("")) {
-		t.Errorf("%s", text)
-	}
+	says(t, p.result("MATCH_CURRENT"), hash(""))
+	p.open("/integrity/" + w.registered("b", 1, "one"))
+	p.choose(file(t, "empty", ""))
+	says(t, p.result("HASH_MISMATCH"), "Su archivo está vacío; descárguelo de nuevo", "No es el archivo registrado")
+	p.shot("empty")
 }
 
 // Anything but a single readable file is refused, and no request is sent.

@@ -29,10 +29,12 @@ type texts struct {
 
 	// Texts that differ between the pages of a record and of a certificate.
 	CheckTitle, StateCheck string
-	File, Signature, State map[string]string
-	Seen                   map[string]string // a validated record before anything is compared, by state
-	Outcomes               map[string]outcome
-	Pasted                 map[string]outcome // for a pasted hash
+	// RecordSignature and RecordState name the checks of a record that the compared file is not the file of.
+	RecordSignature, RecordState string
+	File, Signature, State       map[string]string
+	Seen                         map[string]string // a validated record before anything is compared, by state
+	Outcomes                     map[string]outcome
+	Pasted                       map[string]outcome // for a pasted hash
 
 	Developers struct {
 		Pages  map[string]struct{ Title, Lead, Short string } // by name, as in DeveloperPages; Short is for lists

@@ -211,8 +211,8 @@ type checkRow struct {
 // choice is a value with its text. A template contains all possible values, and the script removes all but one.
 type choice struct{ Value, Text, Mark string }
 
-// mark returns the sign next to a value: yes, no or none. Without a file there is no sign, so that nothing looks
-// verified.
+// mark returns the sign next to a value: yes, no or none. A value that says nothing about the person's file has no
+// sign, so that nothing looks verified.
 func mark(file bool, value string) string {
 	if !file {
 		return "none"
@@ -235,17 +235,26 @@ func choices(file bool, words map[string]string) (list []choice) {
 	return list
 }
 
+// aboutFile reports whether the check of the file, and the checks of the record, say something about the person's file.
+// After a mismatch the record is another file's.
+func aboutFile(result string) (file, record bool) {
+	return result != FileNotCompared, result != FileNotCompared && result != HashMismatch
+}
+
 // ofHash is the prefix of the values for a pasted hash.
 const ofHash = "hash-"
 
 // panel returns the panel of a result with these values.
 func (t *texts) panel(result string, v Values) panel {
 	hash := strings.HasPrefix(v.File, ofHash)
-	one := func(value string, words map[string]string) []choice {
+	one := func(about bool, value string, words map[string]string) []choice {
 		value = cmp.Or(value, "none")
-		return []choice{{value, words[value], mark(result != FileNotCompared && !hash, value)}}
+		return []choice{{value, words[value], mark(about && !hash, value)}}
 	}
-	p := t.panelOf(result, one(v.File, t.File), one(v.Signature, t.Signature), one(v.State, t.State))
+	file, record := aboutFile(result)
+	p := t.panelOf(
+		result, one(file, v.File, t.File), one(record, v.Signature, t.Signature), one(record, v.State, t.State),
+	)
 	if hash {
 		p.Hash, p.outcome = true, t.Pasted[result]
 	}
@@ -254,15 +263,19 @@ func (t *texts) panel(result string, v Values) panel {
 
 // blank returns the panel of a result with every value that it may have for a file.
 func (t *texts) blank(result string) panel {
-	compared := result != FileNotCompared
+	compared, record := aboutFile(result)
 	file := slices.DeleteFunc(choices(compared, t.File), func(c choice) bool { return strings.HasPrefix(c.Value, ofHash) })
-	p := t.panelOf(result, file, choices(compared, t.Signature), choices(compared, t.State))
+	p := t.panelOf(result, file, choices(record, t.Signature), choices(record, t.State))
 	p.Facts = true
 	return p
 }
 
 func (t *texts) panelOf(result string, file, signature, state []choice) panel {
+	signatureCheck, stateCheck := t.SignatureCheck, t.StateCheck
+	if result == HashMismatch {
+		signatureCheck, stateCheck = t.RecordSignature, t.RecordState
+	}
 	return panel{T: t.words, Result: result, outcome: t.Outcomes[result], Checks: []checkRow{
-		{"file", t.FileCheck, file}, {"signature", t.SignatureCheck, signature}, {"state", t.StateCheck, state},
+		{"file", t.FileCheck, file}, {"signature", signatureCheck, signature}, {"state", stateCheck, state},
 	}}
 }

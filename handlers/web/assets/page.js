@@ -19,6 +19,10 @@ const template = (id) => document.querySelector(`#${id}`).content.cloneNode(true
 
 // What belongs to an older turn than this one is dropped.
 let turn = 0;
+
+// The signature and the state of the record as the service last answered them.
+let known = main.dataset;
+
 const hasher = newHasher(workerAddress);
 
 function stop() {
@@ -44,7 +48,7 @@ function show(content) {
 
 function keep(panel, check, value) {
   for (const choice of panel.querySelectorAll(`[data-check="${check}"] > [data-value]`)) {
-    if (choice.dataset.value !== (value ?? "none")) {
+    if (choice.dataset.value !== (value || "none")) {
       choice.remove();
     }
   }
@@ -58,11 +62,9 @@ function panelOf(name, file, signature, state) {
   return panel;
 }
 
-const notCompared = (state) => panelOf("FILE_NOT_COMPARED", null, null, state);
-
 // refuse says why nothing was compared.
 function refuse(name) {
-  const panel = notCompared();
+  const panel = panelOf("FILE_NOT_COMPARED", null, known.signature, known.state);
   const note = element("p", word(name));
   note.className = "note";
   panel.querySelector("h2").after(note);
@@ -209,7 +211,12 @@ async function compare(mine, file, hash) {
   let panel;
   if (answer.found) {
     const { result: name, file: match, signature, state, dated, checkedAt, keyId } = answer.found;
+    known = answer.found;
     panel = panelOf(name, { true: "match", false: "mismatch" }[match], signature, state);
+    if (match === false && file.size === 0) {
+      panel.querySelector("h2").textContent = word("empty");
+      panel.querySelector("h2 + p").textContent = word("empty-text");
+    }
     if (dated) {
       facts.push(["dated", date(dated)]);
     }
@@ -218,6 +225,7 @@ async function compare(mine, file, hash) {
       facts.push(["key", element("code", keyId)]);
     }
   } else if (answer.unknown) {
+    known = {};
     panel = panelOf("RECORD_NOT_FOUND");
   } else {
     panel = panelOf("UNAVAILABLE");
