@@ -337,6 +337,34 @@ func TestFrontPage(t *testing.T) {
 	}
 }
 
+// What a public page shows at first is in plain words, with three lines on the limits. The fixed text and the technical
+// details are one click away.
+func TestPublicPagesArePlain(t *testing.T) {
+	s := open(t, options{})
+	_, certificate := s.certificate("Title", "one")
+	hidden := regexp.MustCompile(`(?s)<head>.*?</head>|<details.*?</details>|<template.*?</template>`)
+	record := "/integrity/" + s.registered("a", 1, "one")
+	for _, path := range []string{"/", record, "/certificates/" + certificate, web.VerifyPath} {
+		for language, prefix := range map[evidence.Language]string{evidence.Spanish: "", evidence.English: "/en"} {
+			shown := hidden.ReplaceAllString(string(s.page(prefix+strings.TrimSuffix(path, "/")).body), "")
+			titles := []string{evidence.LimitsTitle(language), evidence.CertificateLimitsTitle(language)}
+			for _, title := range titles {
+				if _, limits, found := strings.Cut(shown, title+"</h2>"); found {
+					limits, _, _ = strings.Cut(limits, "</section>")
+					if n := strings.Count(limits, "<li>"); n != 3 {
+						t.Errorf("%s%s shows %d limits", prefix, path, n)
+					}
+				}
+			}
+			for _, jargon := range []string{"receivedAt", "issuedAt", "generatedAt", "Ed25519", "append-only", "añadidos"} {
+				if strings.Contains(shown, jargon) {
+					t.Errorf("%s%s says %s", prefix, path, jargon)
+				}
+			}
+		}
+	}
+}
+
 // The printed code contains the verification link; cmd/lab/judges reads one.
 func TestQRCode(t *testing.T) {
 	s := open(t, options{})

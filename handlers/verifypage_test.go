@@ -377,7 +377,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 	} {
 		p := w.tab()
 		p.openVerify(c.prefix)
-		says(t, eval[string](p, `document.querySelector("main").innerText`),
+		says(t, eval[string](p, `document.querySelector("main").textContent`),
 			append(append(evidence.Limits(c.language, ""), evidence.CertificateLimits(c.language, "")...),
 				evidence.LimitsTitle(c.language), evidence.CertificateLimitsTitle(c.language))...)
 		w.quiet()

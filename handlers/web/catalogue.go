@@ -31,6 +31,7 @@ type texts struct {
 	CheckTitle, StateCheck string
 	// RecordSignature and RecordState name the checks of a record that the compared file is not the file of.
 	RecordSignature, RecordState string
+	LimitsShort                  []string // the limits in plain words
 	File, Signature, State       map[string]string
 	Seen                         map[string]string // a validated record before anything is compared, by state
 	Outcomes                     map[string]outcome

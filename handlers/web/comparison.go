@@ -96,8 +96,6 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	case c.Pasted:
 		f.Title = shown.Title
 	}
-	limitsTitle, limits := c.Kind.Limits(c.Language, s.Relationship[c.Language])
-	last := len(limits) - 1
 	data := struct {
 		frame
 		Comparison
@@ -106,17 +104,17 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 		Blanks               []panel
 		MaxFile              int
 		Date, DateISO        string
-		LimitsTitle          string
-		Limits               []string
-		Operator             string
+		Limits               limits
 		Ask, Action, QR      string
+		VerifyPage           string
 		Receipt, ReceiptFile string // empty if there is no public signed file
 		Command              string // for offline verification, with the names under which a browser saves the files
 	}{
 		frame: f, Comparison: c, Shown: shown, MaxFile: MaxFile,
-		LimitsTitle: limitsTitle, Limits: limits[:last], Operator: limits[last],
-		Ask: ask, Action: Path(c.Language, path), QR: path + "/qr.svg",
-		Command: "integrity verify " + file + " integrity-trusted-keys.json " + t.FileArgument,
+		Limits: s.limits(c.Kind, c.Language),
+		Ask:    ask, Action: Path(c.Language, path), QR: path + "/qr.svg",
+		VerifyPage: Path(c.Language, VerifyPath),
+		Command:    "integrity verify " + file + " integrity-trusted-keys.json " + t.FileArgument,
 	}
 	if shown == nil {
 		data.Seen, data.NotCompared = t.Seen[c.Values.State], t.Outcomes[FileNotCompared].Title

@@ -198,10 +198,9 @@ func (s *Site) Front(front Front) ([]byte, error) {
 	f.publish(t.FrontLead)
 	return s.render("front.html", struct {
 		frame
-		Page        Front
-		LimitsTitle string
-		Limits      []string
-	}{f, front, evidence.LimitsTitle(front.Language), evidence.Limits(front.Language, s.Relationship[front.Language])})
+		Page   Front
+		Limits limits
+	}{f, front, s.limits(Record, front.Language)})
 }
 
 // section is a part of a page with both languages.
@@ -209,6 +208,15 @@ type section struct {
 	Language evidence.Language
 	Title    string
 	Points   []Point
+}
+
+// limits is the fixed text on the limits of the evidence. Short says the most important points in plain words, and the
+// page folds Points. Operator, the last point, is always shown.
+type limits struct {
+	section
+	T        map[string]any
+	Short    []string
+	Operator string
 }
 
 // Point is a paragraph with an optional label.
@@ -222,7 +230,8 @@ func (s *Site) Limits(first evidence.Language) ([]byte, error) {
 	var sections []section
 	for _, kind := range []Kind{Record, Certificate} {
 		for _, language := range []evidence.Language{first, Other(first)} {
-			sections = append(sections, s.limits(kind, language))
+			all := s.limits(kind, language)
+			sections = append(sections, section{language, all.Title, append(all.Points, Point{Text: all.Operator})})
 		}
 	}
 	return s.both(first, LimitsPath, evidence.LimitsTitle(first), "", sections)
@@ -403,16 +412,18 @@ func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 		MaxFile int
 		Rows    []checkRow
 		Words   []Point
-		Limits  []section // of records and certificates
-	}{f, MaxFile, t.Verify.rows(), t.Verify.words(), []section{
+		Limits  []limits // of records and certificates
+	}{f, MaxFile, t.Verify.rows(), t.Verify.words(), []limits{
 		s.limits(Record, language), s.limits(Certificate, language),
 	}})
 }
 
-func (s *Site) limits(kind Kind, language evidence.Language) section {
+func (s *Site) limits(kind Kind, language evidence.Language) limits {
 	title, points := kind.Limits(language, s.Relationship[language])
-	part := section{Language: language, Title: title}
-	for _, point := range points {
+	t := s.catalogue(language, kind)
+	last := len(points) - 1
+	part := limits{section{Language: language, Title: title}, t.words, t.LimitsShort, points[last]}
+	for _, point := range points[:last] {
 		part.Points = append(part.Points, Point{Text: point})
 	}
 	return part
