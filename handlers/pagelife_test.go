@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 )
 
@@ -163,6 +165,28 @@ func TestFirstScreenOfAPhone(t *testing.T) {
 	p.open("/integrity/" + w.reserved("b", 1))
 	p.result("REGISTRATION_PENDING")
 	p.still("a reserved link")
+}
+
+// Times are in the reader's zone, with UTC beside them.
+func TestTimesInTheZoneOfTheReader(t *testing.T) {
+	t.Parallel()
+	w := openSite(t)
+	id := w.registered("a", 1, "one")
+	at, err := time.Parse(time.RFC3339, w.get(integrity + "/records/" + id).is(http.StatusOK)["receivedAt"].(string))
+	check(t, err)
+	own := at.In(time.FixedZone("", 19_800)).Format("2 January 2006 at 15:04:05") + " GMT+5:30 ("
+	p := w.tab()
+	call(p, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kolkata"})
+	p.open("/en/integrity/" + id)
+	p.still("the page of a record")
+	says(t, eval[string](p, `document.querySelector(".record time").textContent`), own, at.Format("15:04:05 UTC)"))
+	p.choose(file(t, "a", "one"))
+	says(t, p.result("MATCH_CURRENT"), own, at.Format("15:04:05 UTC)"))
+	p.shot("own-zone")
+	p.openVerify("/en")
+	p.give("#receipt", file(t, "receipt.json", string(w.public("/api/public/integrity/"+id+"/receipt").is200().body)))
+	p.give("#keys", file(t, "keys.json", string(w.public("/.well-known/integrity-trusted-keys.json").is200().body)))
+	says(t, p.found(), own)
 }
 
 // No page needs horizontal scrolling at 320 CSS pixels (WCAG 2.2, 1.4.10), and a right-to-left name does not reverse

@@ -537,10 +537,10 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 	}
 	w.use(whole)
 	for _, c := range []struct{ prefix, scheme, existed, notRegistered, witnesses, untrusted, chosen string }{
-		{"", "light", "Existía antes de 2026-11-19T09:31:00Z, según Alpha", "No es la hora en que se registró",
+		{"", "light", "Existía antes del 19 de noviembre de 2026 a las 9:31:00 UTC, según Alpha", "No es la hora en que se registró",
 			"2 de 3 testigos de confianza",
 			"La clave de firma está revocada", "Usted ha elegido aceptarlo"},
-		{"/en", "dark", "Existed before 2026-11-19T09:31:00Z, says Alpha", "That is not when it was registered",
+		{"/en", "dark", "Existed before 19 November 2026 at 09:31:00 UTC, says Alpha", "That is not when it was registered",
 			"2 of 3 trusted witnesses",
 			"The signing key has been revoked", "You chose to accept that"},
 	} {

@@ -4,6 +4,7 @@
 
 import { onDrop } from "./drop.js";
 import { newHasher } from "./hash.js";
+import { when } from "./times.js";
 
 const main = document.querySelector("main");
 const { kind, publicId, ask: askAddress, worker: workerAddress, locale } = main.dataset;
@@ -69,11 +70,6 @@ function refuse(name) {
   note.className = "note";
   panel.querySelector("h2").after(note);
   show(panel);
-}
-
-function date(text) {
-  const format = new Intl.DateTimeFormat(locale, { dateStyle: "long", timeStyle: "medium", timeZone: "UTC" });
-  return `${format.format(new Date(text))} UTC`;
 }
 
 function size(bytes) {
@@ -218,9 +214,9 @@ async function compare(mine, file, hash) {
       panel.querySelector("h2 + p").textContent = word("empty-text");
     }
     if (dated) {
-      facts.push(["dated", date(dated)]);
+      facts.push(["dated", when(dated)]);
     }
-    facts.push(["checked", date(checkedAt)]);
+    facts.push(["checked", when(checkedAt)]);
     if (keyId) {
       facts.push(["key", element("code", keyId)]);
     }

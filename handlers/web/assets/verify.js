@@ -4,6 +4,7 @@
 // page: this script only chooses among them.
 
 import { beginning, newHasher } from "./hash.js";
+import { when } from "./times.js";
 import { Refusal, parseTrustedKeys, supported, verify } from "./verifier.js";
 
 const main = document.querySelector("main");
@@ -51,12 +52,17 @@ function sha256(content) {
   });
 }
 
+const instants = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g;
+
+// readable writes the times in a text for people.
+const readable = (text) => String(text).replace(instants, (time) => (Number.isNaN(Date.parse(time)) ? time : when(time)));
+
 // sentence keeps a detail apart and short: it may be a text by the author of the file.
 function sentence(kind, { code, detail }) {
   const parts = [word(`${kind}-${code}`)];
   if (detail) {
     const made = document.createElement("bdi");
-    made.textContent = detail.length > 200 ? `${detail.slice(0, 200)}…` : detail;
+    made.textContent = detail.length > 200 ? `${detail.slice(0, 200)}…` : readable(detail);
     parts.push(" ", made);
   }
   return parts;
@@ -68,7 +74,7 @@ function keep(panel, row, value, named = {}) {
     if (choice.dataset.value !== value) {
       choice.remove();
     } else {
-      choice.lastChild.data = choice.lastChild.data.replace(/\{(\w+)\}/g, (_, name) => named[name]);
+      choice.lastChild.data = choice.lastChild.data.replace(/\{(\w+)\}/g, (_, name) => readable(named[name]));
     }
   }
 }
@@ -91,7 +97,7 @@ function item(...parts) {
 function fact([name, value]) {
   const made = template("fact");
   made.querySelector("dt").textContent = word(`fact-${name}`);
-  made.querySelector("bdi").textContent = value;
+  made.querySelector("bdi").textContent = /At$|^asOf$/.test(name) ? readable(value) : value;
   return made;
 }
 
