@@ -352,30 +352,36 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		yours, notIndependent                     string
 		valid, state, match, differs              string
 		revokedAt, earlier, untrusted, stillValid string
-		needed, refused, history                  string
+		needed, refused, history, notReceipt      string
 		language                                  evidence.Language
 	}{
 		{
-			"", "light", "De su archivo", "No independiente: obtenidas de este mismo servicio",
+			"", "light", "De su archivo", "No independientes: las claves se obtuvieron de este mismo servicio",
 			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó",
 			"Exactamente la huella SHA-256 firmada",
 			"puede ser otra versión legítima",
 			"El registro ya estaba revocado el", "La versión es histórica", "no está entre las claves de confianza",
 			"No queda acreditado si el certificado sigue siendo válido",
 			"Elija un archivo de claves", "se ha rechazado por completo", "Vigente en el momento anterior que se indica abajo",
+			"Esto no es un justificante ni un certificado",
 			evidence.Spanish,
 		},
 		{
-			"/en", "dark", "From your file", "Not independent: fetched from this same service",
+			"/en", "dark", "From your file", "Not independent: the keys were fetched from this same service",
 			"Valid under one of the keys named below", "Current when it was observed", "Exactly the signed SHA-256",
 			"it may be another legitimate version",
 			"The record had been revoked at", "The version is historical", "not among the trusted keys",
 			"Whether the certificate is still valid",
 			"Choose a trusted-keys file", "was refused as a whole", "Current at the earlier moment named below",
+			"This is not a receipt or a certificate",
 			evidence.English,
 		},
 	} {
 		p := w.tab()
+		looks := func(want string) {
+			t.Helper()
+			equal(t, "the look", eval[string](p, `document.querySelector("#result .panel").dataset.verdict`), want)
+		}
 		p.openVerify(c.prefix)
 		says(t, eval[string](p, `document.querySelector("main").textContent`),
 			append(append(evidence.Limits(c.language, ""), evidence.CertificateLimits(c.language, "")...),
@@ -392,18 +398,25 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		if strings.Contains(text, c.notIndependent) || strings.Contains(text, c.differs) {
 			t.Errorf("a valid receipt under the person's own keys: %s", text)
 		}
+		looks("MATCH_CURRENT")
 		p.accessible(c.scheme)
 		p.shot("verify-valid" + c.prefix)
 		p.Fits("the findings")
 		p.give("#document", file(t, "other.pdf", "other"))
 		says(t, p.found(), c.valid, c.differs)
+		looks("HASH_MISMATCH")
 		p.give("#receipt", revoked)
 		p.offline(true)
 		says(t, p.found(), c.valid, c.revokedAt, c.differs)
 		p.accessible(c.scheme)
 		p.shot("verify-revoked" + c.prefix)
+		p.give("#document", file(t, "revoked.pdf", "revoked"))
+		says(t, p.found(), c.valid, c.match)
+		looks("RECORD_REVOKED")
 		p.give("#receipt", historical)
+		p.give("#document", file(t, "historical.pdf", "historical"))
 		says(t, p.found(), c.valid, c.earlier)
+		looks("MATCH_HISTORICAL")
 		p.give("#receipt", past)
 		text = p.found()
 		says(t, text, c.valid, c.history, strconv.Itoa(sequence))
@@ -416,6 +429,10 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		says(t, p.found(), c.valid, c.match, c.stillValid, "work")
 		p.give("#keys", file(t, "none.json", `{"keys":[]}`))
 		says(t, p.found(), c.untrusted)
+		looks("SIGNATURE_INVALID")
+		p.give("#receipt", document)
+		says(t, p.found(), c.notReceipt)
+		p.shot("verify-no-receipt" + c.prefix)
 		p.give("#receipt", file(t, "strange.json", `{"contract":"","`+strings.Repeat("\u202ex", 1000)+`":1}`))
 		if strange := p.found(); len(strange) > 4000 ||
 			!eval[bool](p, `document.querySelector('[data-list="reasons"] bdi') !== null`) {
@@ -484,7 +501,9 @@ func TestFindingsAreOfWhatIsChosen(t *testing.T) {
 	p.click(`#evidence [type="submit"]`)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#result progress")))
 	p.give("#document", file(t, "one", "one"))
-	says(t, p.found(), "Exactly the signed SHA-256")
+	says(t, p.found(), "Exactly the signed SHA-256", "Your file is the signed one")
+	p.give("#document", file(t, "empty", ""))
+	says(t, p.found(), "Your file is empty; download it again", "Not the signed SHA-256")
 }
 
 // is200 requires an answer without an envelope.

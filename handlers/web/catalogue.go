@@ -61,6 +61,7 @@ type outcome struct{ Title, Text, Not string }
 type verifyTexts struct {
 	Title, Lead                               string
 	Words, Rows, Facts, Parts, Reasons, Notes map[string]string
+	Verdicts                                  map[string]string // that sum the findings up
 	Findings                                  map[string]map[string]string
 }
 

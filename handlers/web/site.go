@@ -443,7 +443,8 @@ func (t *verifyTexts) rows() (rows []checkRow) {
 func (t *verifyTexts) words() (words []Point) {
 	for kind, texts := range map[string]map[string]string{
 		"": t.Words, "reason-": t.Reasons, "note-": t.Notes, "part-": t.Parts, "fact-": t.Facts,
-		"source-": t.Findings["keys"],
+		"verdict-": t.Verdicts,
+		"source-":  t.Findings["keys"],
 	} {
 		for name, text := range texts {
 			words = append(words, Point{kind + name, text})

@@ -56,6 +56,7 @@ function isNamed(signed, key) {
 
 /** The findings about a receipt or certificate, part by part. Null means not established. */
 class Findings {
+  isEvidence = false; // whether it has the form of a receipt or a certificate, whoever signed it
   signature = "invalid";
   references = "not-checked";
   observation = "not-checked";
@@ -541,6 +542,7 @@ async function verifyReceipt(findings, envelope, trust, options) {
   if (findings.attempt("signature", () => readEnvelope(envelope)) === null) {
     return false;
   }
+  findings.isEvidence = true;
   const members = { references: "references", observation: "statusObservation", statusAsOf: "statusAsOf", inclusion: "inclusion", time: "timestamps" };
   for (const [finding, member] of Object.entries(members)) {
     if (!envelope.has(member)) {
@@ -573,6 +575,7 @@ async function verifyCertificate(findings, signed, trust, { document }) {
   if (findings.attempt("signature", () => readSigned(signed)) === null) {
     return false;
   }
+  findings.isEvidence = true;
   findings.certificate = await findings.payload(signed, trust, certificateForm, ["title", "organizationName"]);
   if (findings.certificate !== null) {
     for (const part of ["references", "observation", "statusAsOf", "inclusion", "time"]) {

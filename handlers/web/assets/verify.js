@@ -106,8 +106,45 @@ const shown = [
   "publicId", "title", "organizationName", "issuer", "receivedAt", "issuedAt", "generatedAt", "sha256", "sizeBytes", "mimeType",
 ];
 
+// verdict names the sentence that sums the findings up, and the result of a comparison whose look it has. What fails
+// comes first: nothing looks verified if any part is invalid.
+function verdict(findings, compared) {
+  if (!findings.isEvidence) {
+    return ["not-evidence", "SIGNATURE_INVALID"];
+  }
+  if (findings.signature !== "valid") {
+    return ["signature", "SIGNATURE_INVALID"];
+  }
+  if (findings.reasons.some(({ code }) => code !== "file-differs" && code !== "revoked")) {
+    return ["part", "SIGNATURE_INVALID"];
+  }
+  if (findings.fileMatch === false) {
+    return [compared.size === 0 ? "empty" : "mismatch", "HASH_MISMATCH"];
+  }
+  if (findings.reasons.length > 0) {
+    return ["revoked", "RECORD_REVOKED"];
+  }
+  if (findings.fileMatch === null) {
+    return ["no-file", "FILE_NOT_COMPARED"];
+  }
+  if (findings.observedStatus === "superseded") {
+    return ["historical", "MATCH_HISTORICAL"];
+  }
+  return [findings.observedStatus === "current" ? "current" : "match", "MATCH_CURRENT"];
+}
+
 function showFindings(findings, trust, from, compared) {
   const panel = template("findings");
+  const [name, look] = verdict(findings, compared);
+  panel.querySelector(".panel").dataset.verdict = look;
+  panel.querySelector("use").setAttribute("href", `#i-${look}`);
+  panel.querySelector("h2").textContent = word(`verdict-${name}`);
+  if (from === "service") {
+    const note = document.createElement("p");
+    note.className = "note";
+    note.textContent = word("source-service");
+    panel.querySelector("h2").after(note);
+  }
   keep(panel, "signature", findings.signature);
   keep(panel, "references", findings.references);
   keep(panel, "observation", findings.observation);
