@@ -83,6 +83,37 @@ func TestLinkOpensInTheLanguageOfItsReader(t *testing.T) {
 	}
 }
 
+// The front page and the page that verifies offline open in the reader's language, English for readers of neither
+// language. A reader stays in the language of a page of this site, and caches keep the two apart.
+func TestPublicPagesOpenInTheLanguageOfTheirReader(t *testing.T) {
+	s := open(t, options{})
+	for path, english := range map[string]string{"/": "/en", web.VerifyPath: "/en" + web.VerifyPath} {
+		for languages, location := range map[string]string{"": "", "es-MX, en;q=0.5": "", "*": "", "en": english, "de": english} {
+			a := s.reads(path, languages)
+			if a.header.Get("Location") != location || (a.status == http.StatusFound) != (location != "") ||
+				a.header.Get("Vary") != "Accept-Language, Sec-Fetch-Site" {
+				t.Errorf("%s for %q: %d %v", path, languages, a.status, a.header)
+			}
+		}
+		r := s.request(http.MethodGet, path, "", nil)
+		r.Header.Set("Accept-Language", "en")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		response, err := s.http.Client().Transport.RoundTrip(r)
+		check(t, err)
+		response.Body.Close()
+		for what, status := range map[string]int{
+			"within the site": response.StatusCode, "chosen": s.reads(path+"?"+web.Chosen, "en").status,
+		} {
+			if status != http.StatusOK {
+				t.Errorf("%s, %s: %d", path, what, status)
+			}
+		}
+		if a := s.page(english); !contains(a.body, `class="language" href="`+path+"?"+web.Chosen+`"`) {
+			t.Errorf("%s does not lead back to Spanish", english)
+		}
+	}
+}
+
 // A page has one address. Other spellings, such as a code as answers write it or a trailing slash, redirect to it.
 func TestOtherAddressesLeadToThePage(t *testing.T) {
 	s := open(t, options{})

@@ -23,7 +23,7 @@ import (
 
 // frontPage describes the service and asks for the link of a file.
 func (s *Site) frontPage(r *http.Request) (any, error) {
-	return publicPage(s.site.Front(web.Front{Language: edge.Language(r)}))
+	return forReader(r, func() ([]byte, error) { return s.site.Front(web.Front{Language: edge.Language(r)}) })
 }
 
 // find leads from the front page to the page that a person names by a link or a code. If the person gives a hash too,
@@ -85,7 +85,7 @@ func (s *Site) kindOf(ctx context.Context, id domain.PublicID) (web.Kind, error)
 
 // verifyPage verifies evidence offline, in the browser.
 func (s *Site) verifyPage(r *http.Request) (any, error) {
-	return publicPage(s.site.Verify(edge.Language(r)))
+	return forReader(r, func() ([]byte, error) { return s.site.Verify(edge.Language(r)) })
 }
 
 // comparisonPage is the page behind a public link. It ignores the query and forms of other sites, so that no link can
@@ -321,10 +321,22 @@ func inReadersLanguage(r *http.Request) (resp edge.Response, elsewhere bool) {
 		return resp, false
 	}
 	elsewhere = edge.PreferredLanguage(r.Header.Values("Accept-Language"), evidence.Spanish) == evidence.English
+	to := web.Path(evidence.English, strings.TrimSuffix(r.URL.EscapedPath(), "/"))
 	return edge.Response{
-		Status: http.StatusFound, Empty: true,
-		Header: http.Header{"Location": {web.Path(evidence.English, r.URL.EscapedPath())}, "Vary": {"Accept-Language"}},
+		Status: http.StatusFound, Empty: true, Header: http.Header{"Location": {to}, "Vary": {"Accept-Language"}},
 	}, elsewhere
+}
+
+// forReader answers a public page, or redirects to it in the reader's language. A reader who comes from another page of
+// this site has its language.
+func forReader(r *http.Request, render func() ([]byte, error)) (edge.Response, error) {
+	resp, elsewhere := inReadersLanguage(r)
+	var err error
+	if !elsewhere || r.Header.Get("Sec-Fetch-Site") == "same-origin" {
+		resp, err = publicPage(render())
+	}
+	resp.Header.Set("Vary", "Accept-Language, Sec-Fetch-Site")
+	return resp, err
 }
 
 // chosen reports whether the reader has chosen Spanish.

@@ -82,9 +82,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	f := s.newFrame(t, c.Language, t.CheckTitle, Path(Other(c.Language), path))
 	f.Script = "page.js"
 	f.publish(t.CheckLead)
-	if c.Language == evidence.English { // without Chosen the Spanish address would redirect back
-		f.Switch += "?" + Chosen
-	}
+	f.stay(c.Language)
 	var shown *panel
 	if c.Result != FileNotCompared {
 		p := t.panel(c.Result, c.Values)

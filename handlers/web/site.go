@@ -138,6 +138,13 @@ func (f *frame) publish(description string) {
 	}
 }
 
+// stay keeps a reader of the Spanish page there: without Chosen its address would redirect back.
+func (f *frame) stay(language evidence.Language) {
+	if language == evidence.English {
+		f.Switch += "?" + Chosen
+	}
+}
+
 // Translations returns the addresses of the page in each language, and of the page for readers of other languages.
 func (f frame) Translations() []Point {
 	if f.Self == "" || f.Alternate == "" {
@@ -196,6 +203,7 @@ func (s *Site) Front(front Front) ([]byte, error) {
 	f := s.newFrame(t, front.Language, t.FrontTitle, Path(Other(front.Language), ""))
 	f.Indexed, f.Script = true, "front.js"
 	f.publish(t.FrontLead)
+	f.stay(front.Language)
 	return s.render("front.html", struct {
 		frame
 		Page   Front
@@ -407,6 +415,7 @@ func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 	f := s.newFrame(t, language, t.Verify.Title, Path(Other(language), VerifyPath))
 	f.Indexed, f.Script = true, "verify.js"
 	f.publish(t.Verify.Lead)
+	f.stay(language)
 	return s.render("verify.html", struct {
 		frame
 		MaxFile int
