@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,11 +14,12 @@ import (
 	"integrityledger/domain/say"
 )
 
-// release ends the lease of a claim.
-func (o *Outbox) release(ctx context.Context, token string) error {
+// release ends the lease of claimed rows.
+func (o *Outbox) release(ctx context.Context, c claimed) error {
 	_, err := o.db.ExecContext(ctx, o.dialect.bind(
-		`UPDATE integrity_outbox SET lease_token = NULL, lease_until = NULL WHERE lease_token = ?`,
-	), token)
+		`UPDATE integrity_outbox`+o.dialect.byID+` SET lease_token = NULL, lease_until = NULL
+		WHERE lease_token = ? AND id IN (`+ids(c.items)+`)`,
+	), c.token)
 	return err
 }
 
@@ -88,7 +90,8 @@ func (o *Outbox) claim(ctx context.Context, lane string, limit int) (items []Ite
 	}
 	token = rand.Text()
 	if _, err := tx.ExecContext(ctx, o.dialect.bind(
-		`UPDATE integrity_outbox SET lease_token = ?, lease_until = `+o.leaseEnd()+` WHERE id IN (`+ids(items)+`)`,
+		`UPDATE integrity_outbox`+o.dialect.byID+` SET lease_token = ?, lease_until = `+o.leaseEnd()+`
+		WHERE id IN (`+ids(items)+`)`,
 	), token); err != nil {
 		return nil, "", err
 	}
@@ -122,7 +125,7 @@ func (o *Outbox) due(ctx context.Context, lane string) (time.Duration, error) {
 // markSent notes that an attempt begins, and renews the lease. It returns the rows that still have the token.
 func (o *Outbox) markSent(ctx context.Context, token string, items []Item) ([]Item, error) {
 	result, err := o.db.ExecContext(ctx, o.dialect.bind(
-		`UPDATE integrity_outbox SET sent_at = `+o.at(0)+`, attempts = attempts + 1, lease_until = `+o.leaseEnd()+`
+		`UPDATE integrity_outbox`+o.dialect.byID+` SET sent_at = `+o.at(0)+`, attempts = attempts + 1, lease_until = `+o.leaseEnd()+`
 		WHERE lease_token = ? AND id IN (`+ids(items)+`)`,
 	), token)
 	if err != nil {
@@ -150,8 +153,8 @@ type outcome struct {
 	Completed int     `json:"s_complete"`
 }
 
-func (o *Outbox) outcomeOf(i Item) (r outcome, err error) {
-	r = outcome{ID: i.ID, State: i.State, Code: text(i.Code), Problem: text(i.Problem), Evidence: text(string(i.Evidence))}
+func (o *Outbox) outcomeOf(i Item) (json.RawMessage, error) {
+	r := outcome{ID: i.ID, State: i.State, Code: text(i.Code), Problem: text(i.Problem), Evidence: text(string(i.Evidence))}
 	if i.next != nil {
 		r.Next = new((o.skew + i.next.Round(time.Second/4)).Milliseconds())
 	}
@@ -164,11 +167,11 @@ func (o *Outbox) outcomeOf(i Item) (r outcome, err error) {
 	if i.Record != nil {
 		record, err := json.Marshal(i.Record)
 		if err != nil {
-			return r, err
+			return nil, err
 		}
 		r.PublicID, r.URL, r.Record = text(i.Record.PublicID), text(i.Record.VerificationURL), text(string(record))
 	}
-	return r, nil
+	return json.Marshal(r)
 }
 
 // save stores the outcomes of rows in one transaction and ends their lease. It leaves rows alone that have another
@@ -176,43 +179,66 @@ func (o *Outbox) outcomeOf(i Item) (r outcome, err error) {
 func (o *Outbox) save(ctx context.Context, token string, items []Item) (stored []bool, err error) {
 	stored = make([]bool, len(items))
 	return stored, o.transact(ctx, func(tx *sql.Tx) error {
-		ours, err := o.leased(ctx, tx, token)
+		ours, err := o.leased(ctx, tx, token, items)
 		if err != nil {
 			return err
 		}
-		var outcomes []outcome
+		var part []json.RawMessage
+		size := 0
 		for k, i := range items {
 			if stored[k] = ours[i.ID]; !stored[k] {
 				continue
 			}
-			r, err := o.outcomeOf(i)
+			row, err := o.outcomeOf(i)
 			if err != nil {
 				return err
 			}
-			outcomes = append(outcomes, r)
+			if size += len(row); size > maxStatement && len(part) > 0 {
+				if err := o.assign(ctx, tx, part); err != nil {
+					return err
+				}
+				part, size = nil, len(row)
+			}
+			part = append(part, row)
 		}
-		rows, err := json.Marshal(outcomes)
-		if err != nil || len(outcomes) == 0 {
-			return err
+		if len(part) == 0 {
+			return nil
 		}
-		now := o.at(0)
-		_, err = tx.ExecContext(ctx, o.dialect.bind(fmt.Sprintf(o.dialect.update,
-			`state = s_state, next_attempt_at = `+o.dialect.at("s_next")+`, lease_token = NULL, lease_until = NULL,
+		return o.assign(ctx, tx, part)
+	})
+}
+
+// maxStatement is the size of the outcomes in one statement, unless a single one is larger. It is less than the
+// smallest limits of databases in use.
+const maxStatement = 256 << 10
+
+// assign stores outcomes.
+func (o *Outbox) assign(ctx context.Context, tx *sql.Tx, outcomes []json.RawMessage) error {
+	rows, err := json.Marshal(outcomes)
+	if err != nil {
+		return err
+	}
+	now := o.at(0)
+	result, err := tx.ExecContext(ctx, o.dialect.bind(fmt.Sprintf(o.dialect.update,
+		`state = s_state, next_attempt_at = `+o.dialect.at("s_next")+`, lease_token = NULL, lease_until = NULL,
 			error_code = s_code, error_detail = s_problem, sent_at = CASE WHEN s_sent = 1 THEN sent_at END,
 			public_id = coalesce(s_public_id, public_id), verification_url = coalesce(s_url, verification_url),
 			record = coalesce(s_record, record), evidence = coalesce(s_evidence, evidence),
 			registered_at = coalesce(registered_at, CASE WHEN s_record IS NOT NULL THEN `+now+` END),
 			evidence_at = CASE WHEN s_complete = 1 THEN `+now+` ELSE evidence_at END`,
-		)), string(rows))
+	)), string(rows))
+	if err != nil {
 		return err
-	})
+	}
+	if n, err := result.RowsAffected(); err != nil || n != int64(len(outcomes)) {
+		return errors.Join(err, say.Errorf("the database stored %d of %d outcomes", n, len(outcomes)))
+	}
+	return nil
 }
 
-// leased locks the rows that have the token, and returns their ids.
-func (o *Outbox) leased(ctx context.Context, tx *sql.Tx, token string) (map[int64]bool, error) {
-	rows, err := tx.QueryContext(
-		ctx, o.dialect.bind(`SELECT id FROM integrity_outbox WHERE lease_token = ?`+o.dialect.keep), token,
-	)
+// leased locks those of the rows that have the token, and no others, and returns their ids.
+func (o *Outbox) leased(ctx context.Context, tx *sql.Tx, token string, items []Item) (map[int64]bool, error) {
+	rows, err := tx.QueryContext(ctx, o.dialect.bind(o.locking(items)), token)
 	if err != nil {
 		return nil, err
 	}
@@ -226,6 +252,11 @@ func (o *Outbox) leased(ctx context.Context, tx *sql.Tx, token string) (map[int6
 		ours[id] = true
 	}
 	return ours, rows.Err()
+}
+
+func (o *Outbox) locking(items []Item) string {
+	return `SELECT id FROM integrity_outbox` + o.dialect.byID + ` WHERE lease_token = ? AND id IN (` + ids(items) + `)
+		ORDER BY id` + o.dialect.keep
 }
 
 // text is the text of a column; an empty text is NULL. No database keeps a NUL in a text.

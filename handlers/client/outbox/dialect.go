@@ -33,9 +33,11 @@ type Dialect struct {
 	unlock string                 // releases it after the commit; empty: the end of the transaction does
 	skip   string                 // locks the rows that a claim reads, and skips rows that others have locked
 	keep   string                 // locks the rows that a statement reads
+	byID   string                 // reads rows by their ids, and locks no others, however small the table is
 	update string                 // assigns %s in the rows that a JSON array of outcomes names (the type outcome)
 	number bool                   // placeholders are $1, $2, …
-	// isolation is the level at which a claim sees every row committed before the claim took the lock.
+	// isolation is the level at which a claim sees every row committed before the claim took the lock, and at which no
+	// gap between rows is locked.
 	isolation sql.IsolationLevel
 }
 
@@ -70,17 +72,21 @@ func MariaDB() Dialect {
 	return Dialect{
 		Name: "MariaDB", DDL: mariadbDDL, skip: " FOR UPDATE SKIP LOCKED", isolation: sql.LevelReadCommitted,
 		keep:   " FOR UPDATE",
+		byID:   " FORCE INDEX (PRIMARY)",
 		at:     func(ms string) string { return "(UTC_TIMESTAMP(3) + INTERVAL (" + ms + " * 1000) MICROSECOND)" },
 		wait:   "TIMESTAMPDIFF(MICROSECOND, %[2]s, %[1]s) DIV 1000",
 		lock:   "SELECT GET_LOCK(CONCAT('integrity_outbox.', SHA1(DATABASE())), 60)",
 		unlock: "SELECT RELEASE_LOCK(CONCAT('integrity_outbox.', SHA1(DATABASE())))",
-		update: `UPDATE integrity_outbox JOIN JSON_TABLE(?, '$[*]' COLUMNS (s_id bigint PATH '$.s_id',
-			s_state varchar(10) CHARACTER SET utf8mb4 PATH '$.s_state', s_next bigint PATH '$.s_next',
-			s_code varchar(64) CHARACTER SET utf8mb4 PATH '$.s_code',
-			s_problem text CHARACTER SET utf8mb4 PATH '$.s_problem', s_sent integer PATH '$.s_sent',
-			s_public_id varchar(26) CHARACTER SET utf8mb4 PATH '$.s_public_id',
-			s_url text CHARACTER SET utf8mb4 PATH '$.s_url', s_record mediumtext CHARACTER SET utf8mb4 PATH '$.s_record',
-			s_evidence mediumtext CHARACTER SET utf8mb4 PATH '$.s_evidence', s_complete integer PATH '$.s_complete')) s ON id = s_id SET %s`,
+		update: `UPDATE JSON_TABLE(?, '$[*]' COLUMNS (s_id bigint PATH '$.s_id', s_next bigint PATH '$.s_next',
+			s_sent integer PATH '$.s_sent', s_complete integer PATH '$.s_complete',
+			s_state mediumtext CHARACTER SET utf8mb4 PATH '$.s_state',
+			s_code mediumtext CHARACTER SET utf8mb4 PATH '$.s_code',
+			s_problem mediumtext CHARACTER SET utf8mb4 PATH '$.s_problem',
+			s_public_id mediumtext CHARACTER SET utf8mb4 PATH '$.s_public_id',
+			s_url mediumtext CHARACTER SET utf8mb4 PATH '$.s_url',
+			s_record mediumtext CHARACTER SET utf8mb4 PATH '$.s_record',
+			s_evidence mediumtext CHARACTER SET utf8mb4 PATH '$.s_evidence')) s
+			STRAIGHT_JOIN integrity_outbox FORCE INDEX (PRIMARY) ON id = s_id SET %s`,
 	}
 }
 

@@ -134,7 +134,7 @@ func (o *Outbox) Install(ctx context.Context) error {
 
 // transact runs do in a transaction, which it commits unless do fails.
 func (o *Outbox) transact(ctx context.Context, do func(*sql.Tx) error) error {
-	tx, err := o.db.BeginTx(ctx, nil)
+	tx, err := o.db.BeginTx(ctx, &sql.TxOptions{Isolation: o.dialect.isolation})
 	if err != nil {
 		return err
 	}

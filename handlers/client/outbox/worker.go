@@ -231,7 +231,7 @@ func (w *Worker) work(
 	if err != nil {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		err = errors.Join(err, w.config.Outbox.release(ending, token))
+		err = errors.Join(err, w.config.Outbox.release(ending, claimed{token, items}))
 	}
 	return len(items), 0, err
 }
@@ -388,7 +388,7 @@ func (w *Worker) lookUp(ctx context.Context, c claimed) ([]Item, error) {
 			return nil, err
 		}
 		if w.sending.until.After(w.config.Now()) {
-			return nil, w.config.Outbox.release(context.WithoutCancel(ctx), c.token)
+			return nil, w.config.Outbox.release(context.WithoutCancel(ctx), c)
 		}
 	}
 	slices.SortFunc(ready, func(a, b Item) int { return cmp.Compare(a.ID, b.ID) })

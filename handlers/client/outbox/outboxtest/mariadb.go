@@ -65,7 +65,9 @@ func (m *MariaDB) Start() {
 	m.t.Helper()
 	var log bytes.Buffer
 	args := []string{
-		"--no-defaults", "--datadir=" + filepath.Join(m.dir, "data"), "--socket=" + m.Socket(), "--skip-networking",
+		// A server that starts deletes the temporary files of others in the same directory.
+		"--no-defaults", "--datadir=" + filepath.Join(m.dir, "data"), "--tmpdir=" + m.dir, "--socket=" + m.Socket(),
+		"--skip-networking",
 		"--skip-grant-tables", "--pid-file=" + filepath.Join(m.dir, "pid"), "--innodb-buffer-pool-size=32M",
 		"--innodb-log-file-size=16M", "--innodb-use-native-aio=0",
 	}
