@@ -21,10 +21,13 @@ type Program struct {
 }
 
 // Running opens the executable once. It stays open, so that its bytes are the same after an upgrade has replaced the
-// file.
+// file. On Linux they are those that run, even if the file was replaced before.
 var Running = sync.OnceValues(func() (p Program, err error) {
 	p.Name = "integrity-" + runtime.GOOS + "-" + runtime.GOARCH
-	path, err := os.Executable()
+	path := "/proc/self/exe"
+	if runtime.GOOS != "linux" {
+		path, err = os.Executable()
+	}
 	if err == nil {
 		p.file, err = os.Open(path)
 	}

@@ -66,7 +66,7 @@ func (s *Edge) serve(rt Route) http.Handler {
 				resp = s.faces.FailurePage(r, resp, err)
 			}
 		}
-		resp.Status = resp.statusFor(r)
+		resp.Status = resp.StatusFor(r)
 		if resp.Cache == "" && rt.Policy.Caller != Anyone {
 			resp.Cache = privateNoStore
 		}

@@ -38,9 +38,9 @@ func CreatedStatus(existed bool) int {
 // StatusCode returns the status for a caller that has no copy of the answer.
 func (r Response) StatusCode() int { return cmp.Or(r.Status, http.StatusOK) }
 
-// statusFor returns the status to send: 304 if the caller already has the body with this entity tag (RFC 9110, section
+// StatusFor returns the status to send: 304 if the caller already has the body with this entity tag (RFC 9110, section
 // 13.1.2).
-func (r Response) statusFor(asked *http.Request) int {
+func (r Response) StatusFor(asked *http.Request) int {
 	if r.Tag != "" {
 		for known := range strings.SplitSeq(strings.Join(asked.Header.Values("If-None-Match"), ","), ",") {
 			known = strings.TrimSpace(known)

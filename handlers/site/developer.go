@@ -91,25 +91,29 @@ func (s *Site) developerFile(r *http.Request) (any, error) {
 	return resp, nil
 }
 
-// A download of the program takes a place, because it is large: a few in a process, one of an address.
+// A download of the program takes a place, because it is large: a few in a process, two of a network (IPv6: /64).
 const (
 	programsAtOnce  = 8
 	programPatience = 30 * time.Second
 )
 
-func newPrograms(closing <-chan struct{}) *fair.Semaphore[netip.Addr] {
-	return fair.NewSemaphore[netip.Addr](fair.Limits{
-		Most: programsAtOnce, Each: 1, Line: 1, Patience: programPatience, Closing: closing,
+// openProgram opens the running program and makes the places of its downloads. Without a program that can be read, there
+// are no downloads of it.
+func (s *Site) openProgram() {
+	s.programs = fair.NewSemaphore[netip.Prefix](fair.Limits{
+		Most: programsAtOnce, Each: 2, Line: 2, Patience: programPatience, Closing: s.Closing,
 	})
+	var err error
+	if s.running, err = developers.Running(); err != nil {
+		s.running = developers.Program{}
+		s.Log.Warn("the program cannot be downloaded from this process", "error", err)
+	}
 }
 
 // program serves the running program, under its name.
 func (s *Site) program(r *http.Request) (any, error) {
-	p, err := developers.Running()
-	if err != nil {
-		return nil, err
-	}
-	if edge.Variable(r, "file") != p.Name {
+	p := s.running
+	if p.Name == "" || edge.Variable(r, "file") != p.Name {
 		return nil, domain.Refuse(domain.NotFound, "There is no download of that name.")
 	}
 	answer := edge.Response{
@@ -117,17 +121,24 @@ func (s *Site) program(r *http.Request) (any, error) {
 			"Content-Disposition": {`attachment; filename="` + p.Name + `"`}, "Content-Length": {strconv.FormatInt(p.Size, 10)},
 		},
 	}
-	if r.Method == http.MethodHead {
+	if r.Method == http.MethodHead || answer.StatusFor(r) == http.StatusNotModified {
 		answer.Empty = true
 		return answer, nil
 	}
 	address := s.ClientAddress(r)
-	release, err := s.programs.Acquire(r.Context(), address, 1)
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = 64
+	}
+	network, err := address.Prefix(bits)
+	if err != nil {
+		return nil, err
+	}
+	release, err := s.programs.Acquire(r.Context(), network, 1)
 	if err != nil {
 		return nil, domain.Unavailable("Other downloads of the program are in progress; send the request again later.")
 	}
 	edge.CallOf(r).Written = release
-	answer.Crowded = func() bool { return s.programs.Crowded(address) }
 	answer.Pieces = p.Pieces()
 	return answer, nil
 }
@@ -175,11 +186,7 @@ func (s *Site) renderGuides() (*web.Guides, error) {
 		}
 		d.Contracts = append(d.Contracts, web.Contract{Document: document, Address: contract.address})
 	}
-	program, err := developers.Running()
-	if err != nil {
-		return nil, err
-	}
-	d.Program = web.Download{Name: program.Name, Size: int(program.Size), SHA256: program.SHA256}
+	d.Program = web.Download{Name: s.running.Name, Size: int(s.running.Size), SHA256: s.running.SHA256}
 	for _, file := range s.downloads {
 		if !file.Earlier {
 			d.Downloads = append(

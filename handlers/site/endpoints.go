@@ -38,15 +38,15 @@ type Site struct {
 	site      *web.Site
 	guides    func() (*web.Guides, error) // pages for developers
 	downloads []developers.Download
-	programs  *fair.Semaphore[netip.Addr] // downloads of the program in progress
+	running   developers.Program            // without a name if it cannot be read
+	programs  *fair.Semaphore[netip.Prefix] // downloads of it in progress, by network
 	zipped    zipped
 }
 
 // New makes the site. It panics only if the program itself is broken: an embedded file does not parse.
 func New(a *action.Actions, pages *web.Site, c Config) *Site {
-	s := &Site{
-		Actions: a, Config: c, site: pages, downloads: edge.Must(developers.Downloads()), programs: newPrograms(a.Closing),
-	}
+	s := &Site{Actions: a, Config: c, site: pages, downloads: edge.Must(developers.Downloads())}
+	s.openProgram()
 	s.guides = sync.OnceValues(s.renderGuides)
 	return s
 }

@@ -197,7 +197,8 @@ func TestFirstSampleHasEightLines(t *testing.T) {
 }
 
 // Samples ask the service that INTEGRITY_BASE_URL names, which need not be the one whose pages a reader has before
-// them. One sets that variable, and one is an answer, which is not pasted.
+// them. One sets that variable, one is an answer, which is not pasted, and one downloads the program whose hash the
+// page shows.
 func TestSamplesAskTheServiceThatTheReaderNames(t *testing.T) {
 	site, err := New(Config{BaseURL: "https://integrity.example"})
 	if err != nil {
@@ -213,7 +214,9 @@ func TestSamplesAskTheServiceThatTheReaderNames(t *testing.T) {
 			named[name] = true
 		}
 	}
-	if want := map[string]bool{"start/environment.sh": true, "errors/error.json": true}; !reflect.DeepEqual(named, want) {
+	if want := map[string]bool{
+		"start/environment.sh": true, "errors/error.json": true, "clients/program.sh": true,
+	}; !reflect.DeepEqual(named, want) {
 		t.Errorf("these samples have the address of the page: %v, want %v", named, want)
 	}
 }

@@ -294,7 +294,7 @@ func TestBenchImport(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the benchmark")
 	}
-	b := startBench(t, "--import=2000", "--seconds", "0.1", "--json")
+	b := startBench(t, "--import=8000", "--seconds", "0.1", "--json")
 	if code := b.wait(t); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, b.errs.String())
 	}
@@ -303,7 +303,7 @@ func TestBenchImport(t *testing.T) {
 		t.Fatalf("%v: %s", err, b.out.String())
 	}
 	killed := strings.Count(b.errs.String(), "integrity import: signal: killed")
-	if killed != importKills || result.Flood.Floods[0].Flooding.Done != 2000 || len(result.Targets) != 3 {
+	if killed != importKills || result.Flood.Floods[0].Flooding.Done != 8000 || len(result.Targets) != 3 {
 		t.Errorf("%d kills, %+v, %+v", killed, result.Flood, result.Targets)
 	}
 }

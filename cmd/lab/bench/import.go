@@ -38,7 +38,8 @@ func (r *run) imports(ctx context.Context, result *Result) error {
 		return err
 	}
 	r.Progress("a quiet tenant alone")
-	if f.Alone, err = quiet.quietly().lasting(ctx, max(floodRounds*r.Duration, floodLeast)); err != nil {
+	// The 99th percentile of a few registrations would be the slowest of them.
+	if f.Alone, err = quiet.quietly().lasting(ctx, 3*floodRounds*r.Duration); err != nil {
 		return err
 	}
 	phase := &f.Floods[0]
@@ -104,19 +105,25 @@ func (r *run) importKilled(ctx context.Context, o *organization, path string) er
 		if err := command.Start(); err != nil {
 			return err
 		}
+		ended := make(chan error, 1)
+		go func() { ended <- command.Wait() }()
 		if n < importKills {
 			at := before + n*quarter + rand.Int64N(quarter) //nolint:gosec // any moment will do
-			if err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
+			err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
+				if len(ended) > 0 {
+					return true, nil
+				}
 				sequence, err := r.lab.sequence(ctx, o)
 				return sequence >= at, err
-			}); err != nil {
-				return err
+			})
+			_ = command.Process.Kill() // it may have ended
+			if err != nil {
+				return errors.Join(err, <-ended)
 			}
-			_ = command.Process.Kill() // Wait reports its end
 		}
-		err := command.Wait()
+		err := <-ended
 		if n < importKills && command.ProcessState.Exited() || n == importKills && err != nil {
-			return fmt.Errorf("integrity import ended by itself: %w: %.1000s", err, out.Bytes())
+			return fmt.Errorf("integrity import ended by itself, %s: %.1000s", command.ProcessState, out.Bytes())
 		}
 		r.Progress(fmt.Sprintf("integrity import: %s", command.ProcessState))
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ const (
 	outboxDeclarations = 20_000
 	outboxDocuments    = 5000 // with several versions each, whose order is kept
 	outboxSingles      = 100  // rows that are inserted one by one, each timed
-	outboxPace         = 210 * time.Millisecond
+	outboxPatience     = time.Minute
 )
 
 // outboxTargets name what is measured of an outbox in a kind of database.
@@ -149,6 +150,9 @@ func drain(ctx context.Context, box *outbox.Outbox, c *integrity.Client) (m meas
 	if err := errors.Join(worker.Run(ctx), wrong); err != nil {
 		return m, err
 	}
+	if registered.IsZero() {
+		return m, fmt.Errorf("%d of %d declarations were registered", stored, outboxDeclarations)
+	}
 	counts, err := box.Counts(ctx)
 	if err == nil && counts.Evidence != outboxDeclarations {
 		err = fmt.Errorf("%+v, but all %d must be done", counts, outboxDeclarations)
@@ -171,7 +175,7 @@ func singles(
 			stored <- time.Now()
 		}
 	}})
-	working, stop := context.WithCancel(ctx)
+	working, stop := context.WithTimeout(ctx, outboxSingles*outboxPatience)
 	defer stop()
 	group, working := errgroup.WithContext(working)
 	group.Go(func() error { return worker.Run(working) })
@@ -186,8 +190,11 @@ func singles(
 			waits = append(waits, at.Sub(began))
 		case <-working.Done():
 			return nil, group.Wait()
+		case <-time.After(outboxPatience):
+			return nil, fmt.Errorf("row %d was not registered within %s", n+1, outboxPatience)
 		}
-		if err := pause(ctx, outboxPace); err != nil { // so that rows come at all points of the worker's second
+		// Rows come at all points of the worker's second.
+		if err := pause(ctx, rand.N(time.Second)); err != nil { //nolint:gosec // any moment will do
 			return nil, err
 		}
 	}

@@ -4,7 +4,7 @@
 //   export INVOICE_DATABASE='mysql:host=127.0.0.1;dbname=billing;user=billing;password=secret'
 //   php invoice.php 1000
 //
-// The database has the table of: integrity outbox install --apply
+// Create the table of the outbox first: integrity outbox install --apply
 // PHP 8 with the extension pdo_mysql (Debian: php-cli php-mysql). Started again after any failure, it
 // goes on after the last invoice that was committed.
 declare(strict_types=1);

@@ -17,7 +17,7 @@ $record = file_get_contents(
     context: stream_context_create(['http' => $http]),
 );
 if ($record === false) exit(1);
-if (isset(json_decode($record)->error)) {
+if (!isset(json_decode($record)->data)) {
     fwrite(STDERR, $record);
     exit(1);
 }
