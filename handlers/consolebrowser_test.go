@@ -7,6 +7,7 @@ import (
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
@@ -73,6 +74,31 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		t.Errorf("the overview is titled %s", title)
 	}
 	p.looks("console-overview")
+	if menu := eval[string](p, `[...document.querySelectorAll("#menu > p, #menu a")].map(e => e.textContent).join(" ")`); menu !=
+		"Libro de registros Resumen Registros Documentos Integración Claves Empresas Webhooks "+
+			"Organización Miembros Historial Plan y consumo Seguridad" {
+		t.Errorf("the navigation is %s", menu)
+	}
+	p.window(320, 640)
+	if eval[bool](p, `document.querySelector("#menu").checkVisibility()`) {
+		t.Error("on a phone the menu is open")
+	}
+	p.click("[popovertarget]")
+	p.do(chromedp.WaitVisible(chromedp.CSS("#menu .account button")))
+	p.accessible("light")
+	p.shot("console-menu")
+	p.window(320, 640)
+	p.click(".close")
+	p.do(chromedp.WaitNotVisible(chromedp.CSS("#menu")))
+	eval[bool](p, `document.querySelector("[popovertarget]").focus() === undefined`)
+	press := func(keys ...string) { p.do(chromedp.KeyEvent(strings.Join(keys, ""))) }
+	press(kb.Enter)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#menu")))
+	press(kb.Escape)
+	p.do(chromedp.WaitNotVisible(chromedp.CSS("#menu")))
+	press(kb.Enter, kb.Tab, kb.Tab, kb.Tab, kb.Enter) // past the button that closes the menu and the present page
+	p.on("records")
+	p.window(1280, 900)
 	p.open("/console/history")
 	p.looks("console-history")
 	p.window(360, 640)

@@ -14,9 +14,14 @@ import (
 // ConsoleRoot is the path below which the console's pages are. English pages have the prefix /en.
 const ConsoleRoot = "/console"
 
-// consolePages are the pages in the navigation, in its order. Only these have an entry.
-var consolePages = []string{
-	"", "records", "companies", "keys", "webhooks", "documents", "members", "history", "plan", "security",
+// consoleGroups are the groups of the navigation and their pages, in its order. Only these pages have an entry.
+var consoleGroups = []struct {
+	name  string
+	pages []string
+}{
+	{"Ledger", []string{"", "records", "documents"}},
+	{"Integration", []string{"keys", "companies", "webhooks"}},
+	{"Organization", []string{"members", "history", "plan", "security"}},
 }
 
 // consoleScopes are the scopes of pages that are not for every role.
@@ -67,9 +72,18 @@ type Console struct {
 type consoleFrame struct {
 	frame
 	Console
-	C     map[string]any // the texts of the console
-	Pages []link
+	C      map[string]any // the texts of the console
+	Groups []consoleGroup
 }
+
+// consoleGroup is a group of the navigation.
+type consoleGroup struct {
+	Name  string // in consoleGroups
+	Pages []consoleLink
+}
+
+// consoleLink is an entry of the navigation. Current is the value of aria-current: the page itself, or the one above it.
+type consoleLink struct{ Address, Text, Current string }
 
 // Page returns the address of a page of the console in this language.
 func (f consoleFrame) Page(path string) string { return Path(f.Language, ConsoleRoot+path) }
@@ -138,17 +152,30 @@ func (s *Site) consoleFrame(c Console) consoleFrame {
 	f.Signed, f.Script = true, "console.js"
 	if c.Role != "" {
 		f.Home = f.Page("")
-		for _, name := range consolePages {
-			if !c.Role.Allows(consoleScopes[name]) {
-				continue
+		for _, g := range consoleGroups {
+			group := consoleGroup{Name: g.name}
+			for _, name := range g.pages {
+				if c.Role.Allows(consoleScopes[name]) {
+					group.Pages = append(group.Pages, f.entry(name))
+				}
 			}
-			f.Pages = append(
-				f.Pages,
-				link{f.Page(strings.TrimSuffix("/"+name, "/")), words["Titles"].(map[string]any)[name].(string), name == c.Name},
-			)
+			f.Groups = append(f.Groups, group)
 		}
 	}
 	return f
+}
+
+// entry returns the entry of a page in the navigation.
+func (f consoleFrame) entry(name string) consoleLink {
+	address := strings.TrimSuffix("/"+name, "/")
+	entry := consoleLink{Address: f.Page(address), Text: f.C["Titles"].(map[string]any)[name].(string)}
+	switch {
+	case name == f.Name:
+		entry.Current = "page"
+	case name != "" && strings.HasPrefix(f.Path, ConsoleRoot+address+"/"):
+		entry.Current = "true"
+	}
+	return entry
 }
 
 // SignIn renders the page for signing in.
