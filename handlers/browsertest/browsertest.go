@@ -204,14 +204,19 @@ func (p *Tab) Window(width, height int64) {
 	})
 }
 
-// Fits requires that the page needs no horizontal scrolling at 320 CSS pixels (WCAG 2.2, 1.4.10). name is the page's
-// name in the failure.
+// Fits requires that the page needs no horizontal scrolling at 320 CSS pixels (WCAG 2.2, 1.4.10), in the console not
+// even of a table, whose rows are cards there. name is the page's name in the failure.
 func (p *Tab) Fits(name string) {
 	p.T.Helper()
 	p.Window(320, 640)
 	if width := Eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
 		p.T.Errorf("%s is %d pixels wide: %s", name, width, Eval[string](p,
 			`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 321 && !e.closest(".scroll")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join("\n")`))
+	}
+	for _, table := range Eval[[]string](p, `[...document.querySelectorAll(".console .scroll")].filter(e =>
+		e.scrollWidth > e.clientWidth || e.querySelector("tbody td:not([data-label], :has(button, input, a), :empty)")).map(e =>
+		e.outerHTML.slice(0, 200))`) {
+		p.T.Errorf("%s has a table that is no list of cards: %s", name, table)
 	}
 	p.Window(1280, 900)
 }
