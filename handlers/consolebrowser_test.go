@@ -111,7 +111,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	followed := w.registered("followed", 1, "x")
 	soon := func() { eval[bool](p, `document.dispatchEvent(new Event("visibilitychange"))`) }
 	soon()
-	p.until(`document.querySelector("#events tbody tr")?.textContent.includes("` + followed + `")`)
+	p.until(`document.querySelector("#events tbody tr")?.innerHTML.includes("` + followed + `")`)
 	p.until(`/: 1$/.test(document.querySelector("#following [role=status]").textContent)`)
 	p.looks("console-followed")
 	w.owner("UPDATE console_sessions SET expires_at = now() - interval '1 day'")

@@ -171,11 +171,20 @@ func TestHistoryInWords(t *testing.T) {
 	reserved := s.reserved("b", 1)
 	made := owner.sendForm(webhooksPath, "url", "https://receiver.example/hook", "types", "integrity.registered")
 	hook := shownWebhook.FindString(string(made.says(http.StatusOK).body))
-	forAll := []string{`href="/en/console/records/` + record + `"><code>`, `href="/en/console/companies"><code>`}
+	name := "Billing"
+	must(s.service, &domain.ChangeKey{Origin: s.org.Operator(), Key: s.org.Key.ID, Name: &name})
+	link := func(path, id, name string) string {
+		return `href="/en/console/` + path + `"><bdi title="` + id + `">` + name + "</bdi></a>"
+	}
+	forAll := []string{
+		link("records/"+record, record, "a") + ` <span class="hint">Version 1</span>`,
+		link("companies", s.org.Company.ID.String(), "company-1"),
+	}
 	forManagers := []string{
-		`href="/en/console/keys/` + s.org.Key.ID.String() + `"><code>`,
-		`href="/en/console/members/` + viewer.ID.String() + `"><code>`,
-		`href="/en/console/webhooks/` + hook + `"><code>`,
+		link("keys/"+s.org.Key.ID.String(), s.org.Key.ID.String(), name),
+		`href="/en/console/keys/` + s.org.Key.ID.String() + `">` + name + "</a>",
+		link("members/"+viewer.ID.String(), viewer.ID.String(), viewer.Email),
+		link("webhooks/"+hook, hook, "https://receiver.example/hook"),
 	}
 	shown := func(p *guest) string {
 		t.Helper()
@@ -200,6 +209,9 @@ func TestHistoryInWords(t *testing.T) {
 		if strings.Contains(others, link) != (i < len(forAll)) {
 			t.Errorf("a viewer's page and %s: %s", link, others)
 		}
+	}
+	if strings.Contains(others, name) || strings.Contains(others, "receiver.example") {
+		t.Errorf("a viewer sees the name of a key or a destination: %s", others)
 	}
 	if strings.Contains(managers, "/records/"+reserved) {
 		t.Error("a reservation leads to a record")

@@ -144,31 +144,98 @@ func (s *Console) memberAddresses(
 	return s.Store.AddressesOf(ctx, c.Session.Organization, members)
 }
 
-// happened returns the view of events, with the addresses of members if the person manages members.
+// happened returns the view of events, with the names of their targets and actors that the person may see.
 func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query.AuditEvent) ([]web.Happened, error) {
-	var members []domain.MemberID
-	for _, e := range events {
-		if id := e.Actor.Member(); !id.IsZero() {
-			members = append(members, id)
-		}
-	}
-	names, err := s.memberAddresses(ctx, c, members)
+	named, err := s.named(ctx, c, events)
 	if err != nil {
 		return nil, err
 	}
-	gone, err := s.deletedDestinations(ctx, c, events)
+	versions, err := s.registered(ctx, c, events)
+	if err != nil {
+		return nil, err
+	}
+	gone, err := s.destinations(ctx, c, events, named)
 	return wire.Each(events, func(e query.AuditEvent) web.Happened {
-		return web.Happened{
-			At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor.String(),
-			ActorName: names[e.Actor.Member()],
-			Gone:      gone[e.Subject], Sequence: e.Sequence,
+		actor := e.Actor.String()
+		h := web.Happened{
+			At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, TargetName: named[e.Subject], Actor: actor,
+			ActorName: named[actor], Gone: gone[e.Subject], Sequence: e.Sequence,
 		}
+		if r, ok := versions[e.Subject]; ok {
+			h.TargetName, h.TargetVersion = r.DocumentReference, r.Version
+		}
+		return h
 	}), err
 }
 
-// deletedDestinations returns the webhook destinations of events that no longer have a page.
-func (s historyPages) deletedDestinations(
+// named returns the names of companies, documents, keys and members among the targets and actors of events, by their
+// ids. Only people who manage keys and members see theirs.
+func (s historyPages) named(
 	ctx context.Context, c *edge.Call, events []query.AuditEvent,
+) (map[string]string, error) {
+	var members []domain.MemberID
+	var keys []domain.KeyID
+	var companies []domain.CompanyID
+	var versions []domain.ArtifactVersionID
+	ids := map[[16]byte]string{}
+	for _, e := range events {
+		for _, text := range []string{e.Subject, e.Actor.String()} {
+			members = collect(ids, members, domain.ParseID[domain.MemberID], text)
+			keys = collect(ids, keys, domain.ParseID[domain.KeyID], text)
+			companies = collect(ids, companies, domain.ParseID[domain.CompanyID], text)
+			versions = collect(ids, versions, domain.ParseID[domain.ArtifactVersionID], text)
+		}
+	}
+	if !c.Session.Role.Allows(domain.OrganizationAdmin) {
+		keys = nil
+	}
+	addresses, err := s.memberAddresses(ctx, c, members)
+	if err != nil {
+		return nil, err
+	}
+	names, err := s.Store.Names(ctx, c.Session.Organization, keys, companies, versions)
+	named := map[string]string{c.Session.Organization.String(): c.Session.OrganizationName}
+	for id, address := range addresses {
+		named[ids[id]] = address
+	}
+	for id, name := range names {
+		named[ids[id]] = name
+	}
+	return named, err
+}
+
+// collect adds an id of one kind to a list, and its text to ids. It ignores ids of other kinds.
+func collect[I ~[16]byte](ids map[[16]byte]string, list []I, parse func(string) (I, error), text string) []I {
+	id, err := parse(text)
+	if err != nil {
+		return list
+	}
+	ids[id] = text
+	return append(list, id)
+}
+
+// registered returns the records among the targets of events, by their public ids.
+func (s historyPages) registered(
+	ctx context.Context, c *edge.Call, events []query.AuditEvent,
+) (map[string]domain.Record, error) {
+	var ids []domain.PublicID
+	for _, e := range events {
+		if id, ok := domain.ParsePublicID(e.Subject); ok {
+			ids = append(ids, id)
+		}
+	}
+	records, err := s.Store.RecordsNamed(ctx, c.Access, ids)
+	registered := map[string]domain.Record{}
+	for _, r := range records {
+		registered[r.PublicID.String()] = r
+	}
+	return registered, err
+}
+
+// destinations adds the addresses of the webhook destinations of events to named, and returns the destinations that no
+// longer have a page. People who may not see destinations see neither.
+func (s historyPages) destinations(
+	ctx context.Context, c *edge.Call, events []query.AuditEvent, named map[string]string,
 ) (map[string]bool, error) {
 	gone := map[string]bool{}
 	for _, e := range events {
@@ -181,6 +248,9 @@ func (s historyPages) deletedDestinations(
 	}
 	there, err := s.ListWebhooks(ctx, c, struct{}{})
 	for _, w := range there.Webhooks {
+		if w.URL != nil {
+			named[w.ID] = *w.URL
+		}
 		delete(gone, w.ID)
 	}
 	return gone, err

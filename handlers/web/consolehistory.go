@@ -20,11 +20,13 @@ type History struct {
 
 // Happened is an event of the history.
 type Happened struct {
-	At               time.Time
-	Action, Target   string
-	Actor, ActorName string // the name is the address of a member
-	Gone             bool   // the target is deleted
-	Sequence         int64
+	At                 time.Time
+	Action             string
+	Target, TargetName string // an id, and what people call it, which may be empty
+	TargetVersion      int32  // of a record
+	Actor, ActorName   string
+	Gone               bool // the target is deleted
+	Sequence           int64
 }
 
 type historyFrame struct {

@@ -197,6 +197,23 @@ func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 	return e, err
 }
 
+var findNames = cluster.SQL(`SELECT k.key_id, t.body FROM {api_keys} k
+		JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = k.name_id AND body IS NOT NULL OFFSET 0) t ON true
+		WHERE k.shard = $1 AND k.organization_id = $2 AND k.key_id = ANY($3)
+	UNION ALL SELECT company_id, reference FROM {companies} WHERE shard = $1 AND organization_id = $2 AND company_id = ANY($4)
+	UNION ALL SELECT v.version_id, t.body FROM {artifact_versions} v
+		JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = v.title_id AND body IS NOT NULL OFFSET 0) t ON true
+		WHERE v.shard = $1 AND v.organization_id = $2 AND v.version_id = ANY($5)`)
+
+// Names reads the names of keys, the references of companies and the titles of documents' versions, each by its id. It
+// leaves out erased names and unknown ids.
+func (s HistoryReader) Names(
+	ctx context.Context, o domain.OrganizationID, keys []domain.KeyID, companies []domain.CompanyID,
+	versions []domain.ArtifactVersionID,
+) (map[[16]byte]string, error) {
+	return statement.Map[[16]byte, string](ctx, s.Pool, "read names", findNames, o.Shard(), o, keys, companies, versions)
+}
+
 // History reads up to limit events of an organization after a sequence, as stored in the log, with the texts that they
 // name, for an export. The source has at least the events up to a.Sequence.
 func (s HistoryReader) History(ctx context.Context, a domain.Access, after int64, limit int) ([]audit.Event, error) {

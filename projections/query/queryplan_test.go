@@ -69,7 +69,7 @@ func TestAdministrationLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"members": pageOfMembers, "addresses": findAddresses, "member": findMember, "invitation": findInvitation,
+		"members": pageOfMembers, "addresses": findAddresses, "names": findNames, "member": findMember, "invitation": findInvitation,
 		"keys": pageOfKeys, "living_keys": livingKeys, "key": findKey, "grants": keyGrants,
 		"grants_among": grantsAmong, "month": findMonthlyUse, "backfill": findBackfill, "backfilled": findBackfilled,
 		"owners": ownersBeside, "member_keys": memberKeys,
