@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -106,6 +107,12 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		t.Error("ids of the history run off a narrow screen")
 	}
 	p.window(1280, 900)
+	browsertest.Call(p.Tab, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Tokyo"})
+	p.open("/en/console/history")
+	p.until(`/^\d+ \w{3} \d{4}, \d\d:\d\d:\d\d GMT\+9$/.test(document.querySelector("#events time").textContent)`)
+	browsertest.Call(p.Tab, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{})
+	p.open("/console/history")
+	p.until(`/^\d+ \w{3} \d{4}, \d+:\d\d:\d\d UTC$/.test(document.querySelector("#events time").textContent)`)
 	p.click("#follow")
 	p.do(chromedp.WaitVisible(chromedp.CSS(`#follow[aria-pressed="true"]`)))
 	followed := w.registered("followed", 1, "x")

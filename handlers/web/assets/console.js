@@ -2,10 +2,11 @@
 
 export const all = (selector) => document.querySelectorAll(selector);
 
-// Times of a part of the page, in the reader's zone.
+// Times of a part of the page, in the reader's zone, which they name.
+const {locale} = document.querySelector("main").dataset;
 export const inOwnZone = (part) => {
   for (const time of part.querySelectorAll("time[datetime]")) {
-    time.textContent = new Date(time.dateTime).toLocaleString(document.documentElement.lang, {dateStyle: "medium", timeStyle: "short"});
+    time.textContent = new Date(time.dateTime).toLocaleString(locale, {dateStyle: "medium", timeStyle: "long"});
   }
 };
 
