@@ -193,6 +193,11 @@ func (p *tab) looks(name string) {
 	p.contrast("dark")
 	p.shot(name)
 	p.Fits(name)
+	for _, act := range eval[[]string](p, `[...document.querySelectorAll(".console main :is(a.button, button)")].filter(e =>
+		/[/](revoke|delete|remove|sign-out-everywhere|members[/]\w+[/]end)$/.test(new URL(e.href ?? e.form?.action ?? "/", location).pathname) &&
+		!(e.matches(".danger") && (e.matches("button") || e.matches(":last-child")))).map(e => e.outerHTML)`) {
+		p.T.Errorf("%s: an action that cannot be undone is not last, or does not look dangerous: %s", name, act)
+	}
 }
 
 // accessible fails on every violation of WCAG 2.2 AA that axe finds.
