@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"net/http"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -143,6 +144,39 @@ func TestConsoleKeys(t *testing.T) {
 		t.Errorf("%d events without a proof", n)
 	}
 	s.Audit(t)
+}
+
+// The pages warn about a working key that has no company, or scopes that its member's role no longer allows.
+func TestKeysThatCannotWork(t *testing.T) {
+	s := openConsole(t)
+	const page, alone, beyond = "/en/console/keys", "This key may not use any company", "does not allow these scopes"
+	owner := s.signedIn(s.org.Email)
+	manager, admin := s.added("admin@example.com", domain.Admin)
+	made := manager.sendForm(page+"/new", "name", "worker", "scopes", "integrity:write", "scopes", "organization:admin").says(
+		http.StatusOK, alone, `href="/en/console/companies#access"`,
+	)
+	own := page + "/" + string(keyPath.FindSubmatch(made.body)[1])
+	owner.visit(page).says(http.StatusOK, "without a company")
+	if a := owner.visit(own).says(http.StatusOK, alone); contains(a.body, beyond) {
+		t.Errorf("the role allows the scopes: %s", a.body)
+	}
+	id, err := domain.ParseID[domain.KeyID](path.Base(own))
+	check(t, err)
+	must(s.service, &domain.SetAccess{Origin: s.org.Operator(), Company: s.org.Company.ID, Key: id, Enabled: true})
+	analyst := domain.Analyst
+	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: admin.ID, Role: &analyst})
+	owner.visit(page).says(http.StatusOK, "scopes beyond its member&#39;s role")
+	if a := owner.visit(own).says(http.StatusOK, beyond+". Requests that need them are refused: <code>organization:admin</code> </p>"); contains(
+		a.body, alone,
+	) {
+		t.Errorf("the key has a company: %s", a.body)
+	}
+	for scopes, warned := range map[string]bool{"integrity:read": true, "verify:read": false} {
+		a := owner.sendForm(page+"/new", "name", "x", "scopes", scopes).says(http.StatusOK)
+		if contains(a.body, alone) != warned {
+			t.Errorf("%s without a company: %s", scopes, a.body)
+		}
+	}
 }
 
 // Only owners and admins see the keys of their organization. An admin cannot rotate an owner's key and is not offered

@@ -175,3 +175,38 @@ func TestOverview(t *testing.T) {
 		t.Error("a viewer sees destinations")
 	}
 }
+
+// The first page lists the first steps that the person may take, ticks those that are done, and drops the list after
+// the last of them.
+func TestFirstSteps(t *testing.T) {
+	s := openConsole(t)
+	owner, reader := s.signedIn(s.org.Email), s.as(domain.Viewer)
+	steps := func(p *guest, count string, undone ...string) {
+		t.Helper()
+		page := p.visit("/en/console").says(http.StatusOK, count)
+		for path, name := range map[string]string{
+			"companies": "company", "keys/new": "key", "webhooks/new": "webhook", "security#passkeys": "passkey",
+			"members#invite": "owner",
+		} {
+			link := `<a href="/en/console/` + path + `">`
+			if contains(page.body[bytes.Index(page.body, []byte(`id="to-do"`)):], link) != slices.Contains(undone, name) {
+				t.Errorf("with %v undone, the step %s: %s", undone, name, page.body)
+			}
+		}
+	}
+	steps(owner, "2 of 6", "webhook", "passkey", "owner")
+	steps(reader, "0 of 2", "passkey")
+	s.registered("a", 1, "one")
+	steps(reader, "1 of 2", "passkey")
+	s.post(integrity+"/webhooks", body{"url": "https://hooks.example/"}).is(http.StatusCreated)
+	steps(owner, "4 of 6", "passkey", "owner")
+	s.added("second@example.com", domain.Owner)
+	steps(owner, "5 of 6", "passkey")
+	s.owner(fmt.Sprintf("UPDATE api_keys SET revoked_at = now() WHERE shard = %d", s.org.ID.Shard()))
+	steps(owner, "4 of 6", "key", "passkey")
+	s.owner("UPDATE api_keys SET revoked_at = NULL")
+	s.newAuthenticator()
+	if page := owner.visit("/en/console"); contains(page.body, "to-do") {
+		t.Errorf("all steps are done: %s", page.body)
+	}
+}

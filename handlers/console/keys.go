@@ -95,9 +95,23 @@ func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.Gran
 		case k.EndsSoon(c.Start):
 			v.State = "soon"
 		}
-		v.Living = v.State != "revoked" && v.State != "ended"
+		if v.Living = v.State != "revoked" && v.State != "ended"; v.Living {
+			v.KeyWarnings = warningsOf(k, members[k.Member].Role)
+		}
 		return v
 	}), err
+}
+
+// warningsOf returns what keeps a working key from what its scopes promise.
+func warningsOf(k query.GrantedKey, role domain.Role) (w web.KeyWarnings) {
+	ofCompanies := []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityRevoke}
+	for _, scope := range k.Scopes {
+		w.NoCompany = w.NoCompany || len(k.Companies) == 0 && slices.Contains(ofCompanies, scope)
+		if !role.Allows(scope) {
+			w.Beyond = append(w.Beyond, scope)
+		}
+	}
+	return w
 }
 
 // shownKey returns the key in the path.
@@ -241,6 +255,10 @@ func (s keyPages) createKeyByForm(r *http.Request) (any, error) {
 func (s keyPages) showMade(r *http.Request, shown web.MadeKey, made action.MadeKey) (any, error) {
 	shown.Console, shown.BaseURL = s.frameOf(r, "key-made"), s.BaseURL
 	shown.ID, shown.Key, shown.ExpiresAt = made.ID.String(), made.Text, made.ExpiresAt
+	// The key exists, and only this answer shows its text, so a failure here must not hide it.
+	if key, err := s.Store.KeyOf(r.Context(), made.Organization, made.ID); err == nil {
+		shown.NoCompany = warningsOf(key, edge.CallOf(r).Session.Role).NoCompany
+	}
 	return consolePageOf(s.site.MadeKey(shown))
 }
 

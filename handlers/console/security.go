@@ -15,7 +15,7 @@ import (
 // overviewRecords is the number of registrations on the first page.
 const overviewRecords = 8
 
-// overview shows the next steps, the rest of the month, the newest registrations and failing destinations.
+// overview shows the first steps, the rest of the month, the newest registrations and failing destinations.
 func (s securityPages) overview(r *http.Request) (any, error) {
 	ctx, c := r.Context(), edge.CallOf(r)
 	period := domain.PeriodOf(c.Start)
@@ -40,42 +40,66 @@ func (s securityPages) overview(r *http.Request) (any, error) {
 		return nil, err
 	}
 	shown.Records = wire.Each(records, viewRow)
-	if shown.Failing, err = s.failingDestinations(ctx, c); err != nil {
-		return nil, err
-	}
-	passkeys, err := s.Sessions.Passkeys(ctx, c.Session.Organization, c.Session.Member)
-	shown.HasPasskey = len(passkeys) > 0
-	if err != nil {
-		return nil, err
-	}
-	companies, _, err := s.Store.Companies(ctx, c.Access, true, "", "", 1)
-	if err != nil {
-		return nil, err
-	}
-	shown.HasCompany = len(companies) > 0
-	if shown.HasKey = !c.Session.Role.Allows(domain.OrganizationAdmin); !shown.HasKey {
-		keys, _, err := s.Store.LivingKeys(ctx, c.Session.Organization, c.Start, domain.KeyID{}, 1)
+	var destinations []wire.Webhook
+	if c.Session.Role.Allows(domain.IntegrityAdmin) {
+		all, err := s.ListWebhooks(ctx, c, struct{}{})
 		if err != nil {
 			return nil, err
 		}
-		shown.HasKey = len(keys) > 0
+		destinations = all.Webhooks
+	}
+	for _, w := range destinations {
+		if w.DisabledReason != nil || w.Status == string(domain.WebhookActive) && w.FailingSince != nil {
+			shown.Failing = append(shown.Failing, w)
+		}
+	}
+	if shown.Steps, err = s.steps(ctx, c, len(records) > 0, len(destinations) > 0); err != nil {
+		return nil, err
 	}
 	return consolePageOf(s.site.Overview(shown))
 }
 
-// failingDestinations returns the webhook destinations that the service has disabled, and those that have only failed
-// since their last success. It returns none if the person may not see destinations.
-func (s securityPages) failingDestinations(ctx context.Context, c *edge.Call) (failing []wire.Webhook, err error) {
-	if !c.Session.Role.Allows(domain.IntegrityAdmin) {
-		return nil, nil
+// steps returns the first steps of an organization that the person may take, and which of them are done. It returns
+// none once all are done.
+func (s securityPages) steps(ctx context.Context, c *edge.Call, record, webhook bool) (steps []web.Step, err error) {
+	role, organization := c.Session.Role, c.Session.Organization
+	companies, _, err := s.Store.Companies(ctx, c.Access, true, "", "", 1)
+	if err != nil {
+		return nil, err
 	}
-	all, err := s.ListWebhooks(ctx, c, struct{}{})
-	for _, w := range all.Webhooks {
-		if w.DisabledReason != nil || w.Status == string(domain.WebhookActive) && w.FailingSince != nil {
-			failing = append(failing, w)
+	keys, _, err := s.Store.LivingKeys(ctx, organization, c.Start, domain.KeyID{}, 1)
+	if err != nil {
+		return nil, err
+	}
+	passkeys, err := s.Sessions.Passkeys(ctx, organization, c.Session.Member)
+	if err != nil {
+		return nil, err
+	}
+	another, err := s.Store.HasOwnerBeside(ctx, organization, c.Session.Member)
+	if err != nil {
+		return nil, err
+	}
+	undone := false
+	for _, step := range []struct {
+		web.Step
+		offered bool
+	}{
+		{web.Step{Name: "company", Page: "/companies", Done: len(companies) > 0}, role.Allows(domain.IntegrityAdmin)},
+		{web.Step{Name: "key", Page: "/keys/new", Done: len(keys) > 0}, role.Allows(domain.OrganizationAdmin)},
+		{web.Step{Name: "record", Done: record}, true},
+		{web.Step{Name: "webhook", Page: "/webhooks/new", Done: webhook}, role.Allows(domain.IntegrityAdmin)},
+		{web.Step{Name: "passkey", Page: "/security#passkeys", Done: len(passkeys) > 0}, true},
+		{web.Step{Name: "owner", Page: "/members#invite", Done: another}, role == domain.Owner},
+	} {
+		if step.offered {
+			steps = append(steps, step.Step)
+			undone = undone || !step.Done
 		}
 	}
-	return failing, err
+	if !undone {
+		return nil, nil
+	}
+	return steps, nil
 }
 
 // security shows the person's passkeys and sessions.

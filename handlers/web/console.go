@@ -282,14 +282,30 @@ func (s *Site) Prove(c Console) ([]byte, error) {
 
 // Overview is the content of the first page.
 type Overview struct {
-	Console                Console
-	Plan                   string
-	Resets                 time.Time
-	Allowances             []Allowance
-	Records                []RecordRow
-	Failing                []wire.Webhook
-	HasPasskey, HasCompany bool
-	HasKey                 bool // or the person may not create keys
+	Console    Console
+	Plan       string
+	Resets     time.Time
+	Allowances []Allowance
+	Records    []RecordRow
+	Failing    []wire.Webhook
+	Steps      []Step // none once all are done
+}
+
+// Step is one of the first steps of an organization.
+type Step struct {
+	Name string // in the texts
+	Page string // of the console, where it is taken; empty for a step that the guides explain
+	Done bool
+}
+
+// Done returns the number of steps that are done.
+func (o Overview) Done() (n int) {
+	for _, step := range o.Steps {
+		if step.Done {
+			n++
+		}
+	}
+	return n
 }
 
 // Rows returns the records of the table.

@@ -23,6 +23,21 @@ type Key struct {
 	MaxVersionStep   *int32
 	State            string // active, soon, idle, ended or revoked
 	Living           bool   // neither revoked nor ended
+	KeyWarnings
+}
+
+// KeyWarnings say why a key cannot do what it is meant for.
+type KeyWarnings struct {
+	NoCompany bool           // it has scopes for companies, and no company
+	Beyond    []domain.Scope // that its member's role does not allow
+}
+
+// Warned returns the warnings of a key with the texts that they need.
+func (f consoleFrame) Warned(w KeyWarnings) any {
+	return struct {
+		consoleFrame
+		KeyWarnings
+	}{f, w}
 }
 
 // Keys is a page of API keys: the active ones, or all.
@@ -88,6 +103,7 @@ type MadeKey struct {
 	ExpiresAt    time.Time
 	FormerEnds   *time.Time // of a rotation
 	FormerOver   bool
+	KeyWarnings
 }
 
 // Try returns a command that shows that the key works.
