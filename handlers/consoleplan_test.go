@@ -112,10 +112,12 @@ func TestAllowancesInTheConsole(t *testing.T) {
 	s.send(http.MethodGet, certificationAction+"/me", s.org.Secret, nil).is(http.StatusOK)
 	s.signedIn(s.org.Email).visit("/en/console/plan").says(http.StatusOK, "Plan: gratis",
 		"<strong>2</strong> of 2 <span>(100%; remaining: 0)", "<strong>1</strong> of 5 <span>(20%; remaining: 4)",
-		"80% reached on <time", "95% reached on <time", "100% reached on <time",
-		"<strong>3</strong> of 1000", `aria-label="Versions never registered: 100%"`)
+		"80% reached on <time", "95% reached on <time", "100% reached on <time", "(2 of 2)</p>", "(4 of 4)</p>",
+		"<strong>3</strong> of 1000", "The day ends on <time", `aria-label="Versions never registered: 100%"`)
 	s.signedIn(s.org.Email).visit("/en/console").says(http.StatusOK, `href="/en/console/plan"`, "<strong>2</strong> of 2",
 		"Webhook attempts", "100% reached on <time",
+		`<a href="/en/console/plan#use-versions">New versions</a>: 2 of 2 (100%; remaining: 0). <strong>The limit is reached.</strong>`,
+		`<a href="/en/console/plan#use-unfinalizedIdentities">Versions never registered</a>: 4 of 4 (100%; remaining: 0).`,
 		`data-level="used-up"`, `aria-label="New versions: 100%"`, `aria-label="Requests: 20%"`)
 }
 
@@ -168,6 +170,7 @@ func TestOverview(t *testing.T) {
 		`<rect class="used" width="85"`, `d="M80 0V10"`,
 		`<div data-level="used-up"><dt id="use-webhookAttempts">`, "<strong>40</strong> of 40",
 		"<strong>0</strong> <span>(no limit)")
+	page.says(http.StatusOK, ">Requests</a>: 170 of 200 (85%; remaining: 30).</li>")
 	if contains(page.body, works) {
 		t.Error("a destination that works is among those that fail")
 	}

@@ -76,7 +76,7 @@ func (s planPages) plan(r *http.Request) (any, error) {
 	for i, m := range months {
 		uses := viewUses(m)
 		if i == 0 {
-			if shown.Allowances, err = s.usesOf(ctx, c, m, periods[0]); err != nil {
+			if shown.Allowances, shown.Reservations, err = s.usesOf(ctx, c, m, periods[0]); err != nil {
 				return nil, err
 			}
 		}
@@ -93,16 +93,6 @@ func (s planPages) plan(r *http.Request) (any, error) {
 	if backfill.Left() > 0 {
 		shown.Backfill = []web.Allowance{{Name: backfillAllowance, Used: backfill.Used, Limit: &backfill.Versions}}
 	}
-	pending, unfinalized, err := s.Store.Reserved(ctx, c.Access, c.Start)
-	if err != nil {
-		return nil, err
-	}
-	shown.Reservations = []web.Allowance{
-		viewUse(domain.PendingAllowance, pending), viewUse(domain.UnfinalizedAllowance, unfinalized),
-	}
-	if err := s.mark(ctx, c, shown.Reservations, periods[0]); err != nil {
-		return nil, err
-	}
 	return s.showEntries(r, shown, period)
 }
 
@@ -118,12 +108,20 @@ func viewUse(a domain.Allowance, u domain.Usage) web.Allowance {
 	return web.Allowance{Name: a.String(), Used: u.Used, Limit: u.Limit}
 }
 
-// usesOf returns this month's allowances with the marks at which the organization is warned.
+// usesOf returns this month's allowances, and the present use of reservations, with the marks at which the organization
+// is warned.
 func (s *Console) usesOf(
 	ctx context.Context, c *edge.Call, m query.MonthlyLimits, period domain.Period,
-) ([]web.Allowance, error) {
-	uses := viewUses(m)
-	return uses, s.mark(ctx, c, uses, period)
+) (month, reservations []web.Allowance, err error) {
+	pending, unfinalized, err := s.Store.Reserved(ctx, c.Access, c.Start)
+	if err != nil {
+		return nil, nil, err
+	}
+	uses := append(
+		viewUses(m), viewUse(domain.PendingAllowance, pending), viewUse(domain.UnfinalizedAllowance, unfinalized),
+	)
+	reserved := len(uses) - 2
+	return uses[:reserved], uses[reserved:], s.mark(ctx, c, uses, period)
 }
 
 // mark adds the warning marks to allowances.
@@ -137,7 +135,7 @@ func (s *Console) mark(ctx context.Context, c *edge.Call, uses []web.Allowance, 
 			mark := web.Mark{Percent: percent}
 			for _, w := range month.Warnings {
 				if w.Allowance.String() == uses[i].Name && w.Percent == percent {
-					mark.ReachedAt = &w.ReachedAt
+					mark.ReachedAt, mark.Used, mark.Limit = &w.ReachedAt, w.Used, w.Limit
 				}
 			}
 			uses[i].Marks = append(uses[i].Marks, mark)

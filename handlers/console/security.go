@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"integrityledger/domain"
 	"integrityledger/handlers/edge"
@@ -15,7 +16,7 @@ import (
 // overviewRecords is the number of registrations on the first page.
 const overviewRecords = 8
 
-// overview shows the first steps, the rest of the month, the newest registrations and failing destinations.
+// overview shows the first steps, limits that are near, the rest of the month, the newest registrations and failing destinations.
 func (s securityPages) overview(r *http.Request) (any, error) {
 	ctx, c := r.Context(), edge.CallOf(r)
 	period := domain.PeriodOf(c.Start)
@@ -24,9 +25,13 @@ func (s securityPages) overview(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if shown.Allowances, err = s.usesOf(ctx, c, months[0], period); err != nil {
+	var reservations []web.Allowance
+	if shown.Allowances, reservations, err = s.usesOf(ctx, c, months[0], period); err != nil {
 		return nil, err
 	}
+	shown.Near = slices.DeleteFunc(slices.Concat(shown.Allowances, reservations), func(a web.Allowance) bool {
+		return a.Level() == "" || *a.Limit == 0 // zero: the plan does not include it
+	})
 	page, err := s.Store.AuditEvents(
 		ctx, c.Access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: overviewRecords},
 	)

@@ -288,7 +288,8 @@ type Overview struct {
 	Allowances []Allowance
 	Records    []RecordRow
 	Failing    []wire.Webhook
-	Steps      []Step // none once all are done
+	Steps      []Step      // none once all are done
+	Near       []Allowance // of the month and of reservations, from the first warning on
 }
 
 // Step is one of the first steps of an organization.

@@ -33,8 +33,9 @@ type Allowance struct {
 
 // Mark is a percentage of an allowance at which the organization is warned.
 type Mark struct {
-	Percent   int
-	ReachedAt *time.Time // nil if not reached this month under this limit
+	Percent     int
+	ReachedAt   *time.Time // nil if not reached this month under this limit
+	Used, Limit int64      // when it was reached
 }
 
 // Remaining returns the rest of the allowance, or nil without a limit.
