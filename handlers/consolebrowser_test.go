@@ -209,6 +209,11 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	}
 	p.window(1280, 900)
 	p.looks("console-webhook")
+	p.click("#rows th a")
+	p.on("delivery")
+	p.looks("console-delivery")
+	p.do(chromedp.NavigateBack())
+	p.on("webhook")
 	p.click(`a[href$="/replay"]`)
 	p.on("replay")
 	p.click("main form button")

@@ -108,6 +108,16 @@ func TestConsoleWebhooks(t *testing.T) {
 		p.visit(page+"?status=pending").says(http.StatusOK, "webhook.test", `title="pending"`).body,
 	))
 	p.visit(page+"?status=delivered").says(http.StatusOK, "There are no deliveries")
+
+	// The page of a delivery shows what was sent and what came back, of a hostile receiver, too.
+	p.visit(page+"/deliveries/"+delivery).says(http.StatusOK, "&#34;recordStatus&#34;:&#34;superseded&#34;", "No response to")
+	s.owner(`UPDATE webhook_deliveries SET response_status = 500, took_ms = 42, attempts = 1,
+		answer = '\x3c623e00ff0d0ae280ae'`) // <b>, NUL, no UTF-8, a line break, right to left
+	p.visit(page+"/deliveries/"+delivery).says(
+		http.StatusOK, "<dd>500</dd>", "<dd>42 ms</dd>", "<code>&lt;b&gt;\ufffd\ufffd\n\ufffd</code>",
+	)
+	analyst.visit(page + "/deliveries/" + delivery).says(http.StatusForbidden)
+	p.visit(page + "/deliveries/dlv_x").says(http.StatusNotFound)
 	submit(page + "/deliveries/" + delivery + "/redeliver").leads(page + "?said=redelivered#deliveries")
 	submit(page + "/deliveries/dlv_x/redeliver").says(http.StatusNotFound)
 

@@ -263,6 +263,14 @@ func (s *Webhooks) ListDeliveries(
 	return wire.Deliveries{Deliveries: wire.Each(list, viewDelivery), Next: next}, err
 }
 
+// Delivery finds a delivery with what was sent and what came back.
+func (s *Webhooks) Delivery(
+	ctx context.Context, c *edge.Call, webhook domain.WebhookID, id domain.DeliveryID,
+) (wire.Delivery, query.SentDelivery, error) {
+	sent, err := s.Store.SentDelivery(ctx, c.Access.Organization, webhook, id)
+	return viewDelivery(sent.Delivery), sent, err
+}
+
 // TestWebhook queues a test delivery, which belongs to no event. The list of deliveries shows its outcome.
 func (s *Webhooks) TestWebhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (wire.Delivery, error) {
 	now := s.Now()

@@ -16,7 +16,8 @@ import (
 // overviewRecords is the number of registrations on the first page.
 const overviewRecords = 8
 
-// overview shows the first steps, limits that are near, the rest of the month, the newest registrations and failing destinations.
+// overview shows the first steps, limits that are near, failing destinations, the rest of the month and the newest
+// registrations.
 func (s securityPages) overview(r *http.Request) (any, error) {
 	ctx, c := r.Context(), edge.CallOf(r)
 	period := domain.PeriodOf(c.Start)

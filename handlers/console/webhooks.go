@@ -6,7 +6,9 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
@@ -31,6 +33,7 @@ func (s webhookPages) endpoints(both addition) {
 	polled := see
 	polled.Answer, polled.Unattended = edge.InEnvelope, true
 	both(edge.Get, "/webhooks/{webhookId}/deliveries", s.deliveriesNow, polled)
+	both(edge.Get, "/webhooks/{webhookId}/deliveries/{deliveryId}", s.deliveryPage, see)
 	both(edge.Post, "/webhooks/{webhookId}/companies", s.authorizeWebhook, act)
 	both(edge.Post, "/webhooks/{webhookId}/enabled", s.enableWebhook, act)
 	both(edge.Get, "/webhooks/{webhookId}/rotate", s.confirmation("webhook-rotate"), see)
@@ -263,6 +266,39 @@ func (s webhookPages) deliveriesNow(r *http.Request) (any, error) {
 		Rows    string `json:"rows"`
 		Pending bool   `json:"pending"` // at least one row is
 	}{string(rows), shown.Pending}, err
+}
+
+// deliveryPage shows what a delivery sent and what the receiver answered.
+func (s webhookPages) deliveryPage(r *http.Request) (any, error) {
+	ctx, c := r.Context(), edge.CallOf(r)
+	destination, err := s.Webhook(ctx, c, webhookID(r))
+	if err != nil {
+		return nil, err
+	}
+	delivery, sent, err := s.Delivery(
+		ctx, c, webhookID(r), edge.PathID(r, "deliveryId", domain.ParseID[domain.DeliveryID]),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Delivery(web.DeliveryPage{
+		Console: s.frameOf(r, "delivery"), Webhook: destination, Delivery: delivery, Body: string(sent.Body),
+		Answer: readable(sent.Answer), Answered: sent.Answer != nil, TookMS: sent.TookMS,
+	}))
+}
+
+// readable returns the text of an answer, with marks in place of bytes and characters that could not be seen or would
+// change the rest of the page.
+func readable(answer []byte) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) || c == '\n' || c == '\t' {
+			return c
+		}
+		if c == '\r' {
+			return -1
+		}
+		return unicode.ReplacementChar
+	}, string(answer))
 }
 
 // toWebhook redirects to the destination's page.

@@ -82,7 +82,8 @@ type consoleGroup struct {
 	Pages []consoleLink
 }
 
-// consoleLink is an entry of the navigation. Current is the value of aria-current: the page itself, or the one above it.
+// consoleLink is an entry of the navigation. Current is the value of aria-current: page for the page itself, and true
+// for the entry above it.
 type consoleLink struct{ Address, Text, Current string }
 
 // Page returns the address of a page of the console in this language.

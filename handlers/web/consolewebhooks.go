@@ -115,6 +115,25 @@ func (s ConsolePages) webhookPage(name string, p WebhookPage) ([]byte, error) {
 	return render(s.console, name, f)
 }
 
+// DeliveryPage is a delivery with what was sent and what came back.
+type DeliveryPage struct {
+	Console  Console
+	Webhook  wire.Webhook
+	Delivery wire.Delivery
+	Body     string // as it is signed; empty if nothing is sent
+	Answer   string // the beginning of the receiver's answer
+	Answered bool
+	TookMS   *int32 // of the last attempt
+}
+
+// Delivery renders the page of a delivery.
+func (s ConsolePages) Delivery(p DeliveryPage) ([]byte, error) {
+	return render(s.console, "webhook-delivery.html", struct {
+		consoleFrame
+		DeliveryPage
+	}{s.consoleFrame(p.Console), p})
+}
+
 // Replay is the page on which past events for a destination are counted, then queued.
 type Replay struct {
 	Console Console

@@ -49,7 +49,7 @@ func TestWebhookReadsLookUpKeys(t *testing.T) {
 	for name, query := range map[string]string{
 		"webhooks": findWebhooks, "missing": cluster.SQL(missed), "queue_missing": queueMissing,
 		"authorized": findAuthorization, "companies": findAuthorized,
-		"deliveries": findDeliveries, "redeliver": findRedelivered, "lock_ended": lockEnded, "forget_ended": forgetEnded,
+		"deliveries": findDeliveries, "sent": findSent, "redeliver": findRedelivered, "lock_ended": lockEnded, "forget_ended": forgetEnded,
 		"hurry": hurryDelivery,
 		"never": "SELECT delivery_id FROM webhook_log WHERE shard = $1 AND delivery_id = $2",
 	} {

@@ -129,11 +129,14 @@ func (s WebhookReader) Deliveries(
 	return statement.Page(list, limit, err)
 }
 
-func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
+func scanDelivery(row pgx.CollectableRow) (Delivery, error) { return scanDeliveryAnd(row) }
+
+// scanDeliveryAnd also scans the columns after those of a delivery.
+func scanDeliveryAnd(row pgx.CollectableRow, more ...any) (Delivery, error) {
 	var d Delivery
 	var kind, status int16
-	err := row.Scan(&d.ID, &d.Webhook, &d.Event, &kind, &d.Sequence, &d.Company, &status, &d.Attempts,
-		&d.CreatedAt, &d.AttemptedAt, &d.NextAttemptAt, &d.FinishedAt, &d.ResponseStatus, &d.Reason)
+	err := row.Scan(append([]any{&d.ID, &d.Webhook, &d.Event, &kind, &d.Sequence, &d.Company, &status, &d.Attempts,
+		&d.CreatedAt, &d.AttemptedAt, &d.NextAttemptAt, &d.FinishedAt, &d.ResponseStatus, &d.Reason}, more...)...)
 	if err != nil {
 		return d, err
 	}
@@ -142,6 +145,45 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	}
 	d.Status = projections.DeliveryStatuses()[status]
 	return d, nil
+}
+
+// SentDelivery is a delivery with what was sent and what came back. Answers are of the receiver and may hold anything.
+type SentDelivery struct {
+	Delivery
+	Body   []byte // the signed body; nil if the event is unknown, so that nothing is sent
+	Answer []byte // at most 1,024 bytes of the body of the last attempt's answer; nil without an answer
+	TookMS *int32 // of the last attempt
+}
+
+var findSent = cluster.SQL(`SELECT t.*, ` + projections.WebhookEventColumns + ` FROM (
+		(SELECT ` + pendingColumns + `, answer, took_ms FROM {webhook_deliveries} WHERE shard = $1 AND delivery_id = $3 OFFSET 0)
+		UNION ALL
+		(SELECT ` + finishedColumns + `, answer, took_ms FROM {webhook_log} WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3)
+	) t` + projections.WebhookEventJoins + ` WHERE t.webhook_id = $2 LIMIT 1`)
+
+// SentDelivery finds a delivery of a destination, or refuses with NOT_FOUND.
+func (s WebhookReader) SentDelivery(
+	ctx context.Context, o domain.OrganizationID, webhook domain.WebhookID, id domain.DeliveryID,
+) (SentDelivery, error) {
+	if _, err := s.Webhook(ctx, o, webhook); err != nil {
+		return SentDelivery{}, err
+	}
+	return statement.One(
+		ctx, s.Pool, "find a delivery", unknownDelivery(), scanSent, findSent, o.Shard(), webhook, id,
+	)
+}
+
+func scanSent(row pgx.CollectableRow) (sent SentDelivery, err error) {
+	var e projections.WebhookEvent
+	sent.Delivery, err = scanDeliveryAnd(row, append([]any{&sent.Answer, &sent.TookMS}, e.Columns()...)...)
+	if e.ID, e.Test = sent.Event, sent.Company == nil; err == nil && (e.Test || e.Known) {
+		sent.Body, err = e.Body()
+	}
+	return sent, err
+}
+
+func unknownDelivery() *domain.Error {
+	return domain.Refuse(domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.")
 }
 
 // active returns a refusal if the destination is disabled.
@@ -190,8 +232,9 @@ var (
 		WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3 FOR UPDATE`)
 
 	queueEnded = cluster.SQL(`INSERT INTO {webhook_deliveries} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
-			created_at, due_at, attempts, attempted_at, response_status, reason)
-		SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at, $4, 0, attempted_at, response_status, ''
+			created_at, due_at, attempts, attempted_at, response_status, reason, answer, took_ms)
+		SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at, $4, 0, attempted_at, response_status, '',
+			answer, took_ms
 		FROM {webhook_log} WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
 		RETURNING ` + pendingColumns)
 
@@ -207,11 +250,8 @@ var (
 func (s WebhookReader) Redeliver(
 	ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time,
 ) (Delivery, error) {
-	unknown := domain.Refuse(
-		domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.",
-	)
 	webhook, err := statement.One(
-		ctx, s.Pool, "find a delivery", unknown, pgx.RowTo[domain.WebhookID], findRedelivered, o.Shard(), o, id,
+		ctx, s.Pool, "find a delivery", unknownDelivery(), pgx.RowTo[domain.WebhookID], findRedelivered, o.Shard(), o, id,
 	)
 	if err == nil {
 		err = s.active(ctx, o, webhook)

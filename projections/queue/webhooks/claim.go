@@ -3,7 +3,6 @@ package webhooks
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/internal/statement"
@@ -53,16 +51,10 @@ var takeRows = cluster.SQL(`WITH taken AS (
 		RETURNING q.delivery_id, q.company_id, q.sequence, q.event_id, q.type, q.created_at, q.attempts
 	)
 	SELECT t.delivery_id, t.company_id, t.sequence, t.event_id, t.type, t.attempts, coalesce(a.enabled, false),
-		c.reference IS NOT NULL AND d.reference IS NOT NULL, coalesce(c.reference, ''), coalesce(d.source, ''), coalesce(d.reference, ''),
-		coalesce(f.version, 0), coalesce(f.status, 0), f.public_id, coalesce(f.occurred_at, t.created_at)
+		` + projections.WebhookEventColumns + `
 	FROM taken t
 	LEFT JOIN LATERAL (SELECT enabled FROM {company_webhooks}
-		WHERE shard = $1 AND company_id = t.company_id AND webhook_id = $2 OFFSET 0) a ON true
-	LEFT JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = t.company_id OFFSET 0) c ON true
-	LEFT JOIN LATERAL (SELECT document_id, version, status, public_id, occurred_at FROM {feed}
-		WHERE shard = $1 AND company_id = t.company_id AND sequence = t.sequence OFFSET 0) f ON true
-	LEFT JOIN LATERAL (SELECT source, reference FROM {documents}
-		WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
+		WHERE shard = $1 AND company_id = t.company_id AND webhook_id = $2 OFFSET 0) a ON true` + projections.WebhookEventJoins + `
 	ORDER BY t.delivery_id`)
 
 // claim takes due rows of up to destinationsPerClaim destinations, as many as each has room for, and begins to send
@@ -225,45 +217,27 @@ func (s *shardWorker) take(ctx context.Context, list []found, now time.Time) err
 	return nil
 }
 
-// payload is the body of a delivery: exactly the nine members of the specification.
-type payload struct {
-	ID                domain.EventID  `json:"id"`
-	OccurredAt        string          `json:"occurredAt"`
-	PublicID          domain.PublicID `json:"publicId"`
-	CompanyReference  string          `json:"companyReference"`
-	Source            string          `json:"source"`
-	DocumentReference string          `json:"documentReference"`
-	DocumentVersion   int32           `json:"documentVersion"`
-	RecordStatus      domain.Status   `json:"recordStatus"`
-	Version           int             `json:"version"` // of the protocol
-}
-
-const protocolVersion = 1
-
-// scanItem builds the body from immutable columns, so that every attempt sends the same bytes.
+// scanItem builds the body, which every attempt sends.
 func scanItem(row pgx.CollectableRow) (*item, error) {
 	it := &item{}
-	p := payload{Version: protocolVersion}
-	var kind, status int16
-	var occurred time.Time
-	var known bool
-	err := row.Scan(&it.id, &it.company, &it.sequence, &p.ID, &kind, &it.attempts, &it.authorized,
-		&known, &p.CompanyReference, &p.Source, &p.DocumentReference, &p.DocumentVersion, &status, &p.PublicID, &occurred)
+	var e projections.WebhookEvent
+	var kind int16
+	err := row.Scan(append(
+		[]any{&it.id, &it.company, &it.sequence, &e.ID, &kind, &it.attempts, &it.authorized}, e.Columns()...,
+	)...)
 	if err != nil {
 		return nil, err
 	}
-	it.event, p.OccurredAt = p.ID, evidence.FormatTime(occurred)
+	it.event, e.Test = e.ID, it.company.IsZero()
 	switch {
-	case it.company.IsZero():
+	case e.Test:
 		it.eventType, it.authorized = projections.WebhookTest, true
-		p.CompanyReference, p.Source, p.DocumentReference = domain.TestCompany, domain.TestCompany, domain.TestCompany
-		p.DocumentVersion, p.RecordStatus = 1, domain.StatusSuperseded // never a current version
-	case !known:
+	case !e.Known:
 		it.authorized = false // the feed lacks the event: never sent
 	default:
-		it.eventType, p.RecordStatus = projections.FeedType(kind), projections.FeedStatus(status)
+		it.eventType = projections.FeedType(kind)
 	}
-	it.body, err = json.Marshal(p)
+	it.body, err = e.Body()
 	return it, err
 }
 

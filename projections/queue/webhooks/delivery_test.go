@@ -206,6 +206,52 @@ func TestRedeliveryDuringAnAttempt(t *testing.T) {
 	}
 }
 
+// TestAnswersAreKept: the answer to the last attempt is kept, at most its first kilobyte, and the bytes that were sent
+// can be read again.
+func TestAnswersAreKept(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	h.stop()
+	r := receive(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = w.Write(bytes.Repeat([]byte{0xff, 0, '<'}, 1000))
+	})
+	w, _ := h.destination(r.URL)
+	other, _ := h.destination("https://receiver.example/")
+	h.authorize(other.ID, false)
+	h.worker()
+	h.register(1)
+	after := func(attempts int) query.SentDelivery {
+		t.Helper()
+		h.eventually("an attempt", func() bool {
+			list := h.deliveries(w.ID)
+			return len(list) == 1 && list[0].Attempts == attempts
+		})
+		sent, err := h.store.SentDelivery(t.Context(), h.org.ID, w.ID, h.deliveries(w.ID)[0].ID)
+		check(t, err)
+		if sent.TookMS == nil || !bytes.Equal(sent.Body, r.got()[0].body) {
+			t.Errorf("after %v ms, %s was sent", sent.TookMS, sent.Body)
+		}
+		return sent
+	}
+	first := after(1)
+	if len(first.Answer) != 1024 || first.Answer[2] != '<' || *first.ResponseStatus != http.StatusTeapot {
+		t.Errorf("the answer is %d, %d bytes", *first.ResponseStatus, len(first.Answer))
+	}
+	r.set(nil)
+	h.pass(10 * time.Second)
+	if last := after(2); last.Answer == nil || len(last.Answer) > 0 || last.Status != projections.DeliveryDelivered {
+		t.Errorf("after an empty answer: %+v", last)
+	}
+	if _, err := h.store.SentDelivery(t.Context(), h.org.ID, other.ID, first.ID); err == nil {
+		t.Error("a delivery is found under another destination")
+	}
+	if _, err := h.store.SentDelivery(
+		t.Context(), h.Organization(t, h.org.ID.Shard(), domain.InternalPlan).ID, w.ID, first.ID,
+	); err == nil {
+		t.Error("a delivery is found by another organization")
+	}
+}
+
 func TestRetryAfterDelaysTheNextAttempt(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -24,6 +24,6 @@
 // # Safety
 //
 // Tenants choose the receivers. Every connection is checked when it is dialled, after name resolution, so that no DNS
-// answer can lead to a private address. No proxy is used, no redirect is followed, and only the status of an answer is
-// kept.
+// answer can lead to a private address. No proxy is used, no redirect is followed, and only the status and the first
+// kilobyte of an answer are kept, which only the members who manage the destination see.
 package webhooks

@@ -37,6 +37,8 @@ type result struct {
 	due         time.Time  // of retried
 	response    *int32     // status of the answer
 	reason      string
+	answer      []byte // the beginning of its body
+	took        *int32 // milliseconds; nil if no attempt was made
 }
 
 // OutcomeRetried is the outcome of a failed attempt that is retried later.
@@ -80,9 +82,9 @@ func (s *shardWorker) record(ctx context.Context) {
 // place, whatever the planner's estimate of the queue's size. A plain join would scan a shard that was nearly empty at
 // the last ANALYZE.
 const (
-	results = `unnest($2::uuid[], $3::timestamptz[], $4::smallint[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[])
-		AS n(delivery_id, lease, status, attempts, attempted, due, response, reason)`
-	few = `(SELECT delivery_id, lease, attempts, attempted, due, response, reason FROM ` + results +
+	results = `unnest($2::uuid[], $3::timestamptz[], $4::smallint[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[], $10::bytea[], $11::int[])
+		AS n(delivery_id, lease, status, attempts, attempted, due, response, reason, answer, took)`
+	few = `(SELECT delivery_id, lease, attempts, attempted, due, response, reason, answer, took FROM ` + results +
 		` LIMIT cardinality($2::uuid[])) AS n
 		CROSS JOIN LATERAL (SELECT ctid AS place FROM {webhook_deliveries}
 			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0) p`
@@ -93,17 +95,19 @@ var (
 	lockHeld = cluster.SQL(`SELECT q.delivery_id FROM unnest($2::uuid[]) AS n(delivery_id)
 		JOIN LATERAL (SELECT delivery_id FROM {webhook_deliveries} WHERE shard = $1 AND delivery_id = n.delivery_id OFFSET 0 FOR UPDATE) q ON true`)
 	logEnded = cluster.SQL(`INSERT INTO {webhook_log} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
-			attempts, attempted_at, response_status, reason, status, finished_at)
+			attempts, attempted_at, response_status, reason, status, finished_at, answer, took_ms)
 		SELECT d.shard, d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
-			n.attempts, coalesce(n.attempted, d.attempted_at), coalesce(n.response, d.response_status), n.reason, n.status, $10
+			n.attempts, coalesce(n.attempted, d.attempted_at), coalesce(n.response, d.response_status), n.reason, n.status, $12,
+			CASE WHEN n.attempted IS NULL THEN d.answer ELSE n.answer END, coalesce(n.took, d.took_ms)
 		FROM {shard_heads} s CROSS JOIN ` + results + `
 		LEFT JOIN {webhook_deliveries} d ON d.shard = $1 AND d.delivery_id = n.delivery_id AND d.leased_until = n.lease
 		WHERE s.shard = $1 AND CASE WHEN d.delivery_id IS NOT NULL THEN true END
 		ON CONFLICT (shard, webhook_id, delivery_id) DO UPDATE SET attempts = excluded.attempts, attempted_at = excluded.attempted_at,
-			response_status = excluded.response_status, reason = excluded.reason, status = excluded.status, finished_at = excluded.finished_at`)
+			response_status = excluded.response_status, reason = excluded.reason, status = excluded.status, finished_at = excluded.finished_at,
+			answer = excluded.answer, took_ms = excluded.took_ms`)
 	removeEnded  = cluster.SQL(`DELETE FROM {webhook_deliveries} d USING ` + few + ` WHERE` + isHeld)
 	writeRetried = cluster.SQL(`UPDATE {webhook_deliveries} d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
-			response_status = n.response, reason = n.reason
+			response_status = n.response, reason = n.reason, answer = n.answer, took_ms = n.took
 		FROM ` + few + ` WHERE` + isHeld)
 	writeReleased = cluster.SQL(`UPDATE {webhook_deliveries} d SET leased_until = NULL FROM ` + few + ` WHERE` + isHeld)
 	writeWorking  = cluster.SQL(`UPDATE {webhook_health} h SET failing_since = NULL
@@ -244,6 +248,8 @@ func (s *shardWorker) columns(list []result) []any {
 		statement.Column(list, func(r result) time.Time { return r.due }),
 		statement.Column(list, func(r result) *int32 { return r.response }),
 		statement.Column(list, func(r result) string { return r.reason }),
+		statement.Column(list, func(r result) []byte { return r.answer }),
+		statement.Column(list, func(r result) *int32 { return r.took }),
 	}
 }
 

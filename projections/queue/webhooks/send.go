@@ -23,6 +23,7 @@ import (
 const (
 	maxAnswerHeader = 16 << 10
 	maxAnswerBody   = 4 << 10 // read so that the connection can be reused
+	maxAnswerKept   = 1 << 10 // shown to the members who manage the destination
 )
 
 // newClient returns the HTTP client for receivers.
@@ -38,11 +39,14 @@ func newClient(c Config) *outbound.Client {
 type attempt struct {
 	at         time.Time
 	status     int    // of the answer; 0 without an answer
+	answer     []byte // the beginning of its body; nil without an answer
+	took       time.Duration
 	reason     string // why it failed; empty if it succeeded
 	retryAfter time.Duration
 }
 
-// attempt sends a delivery once. It uses only the status and Retry-After of the answer.
+// attempt sends a delivery once. It uses only the status and Retry-After of the answer, and keeps the beginning of its
+// body.
 func (w *Worker) attempt(it *item) attempt {
 	a := attempt{at: w.Now()}
 	if it.target.unreadable {
@@ -71,7 +75,8 @@ func (w *Worker) attempt(it *item) attempt {
 		return a
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, answer.Body) // the status is already known
+	a.answer, _ = io.ReadAll(io.LimitReader(answer.Body, maxAnswerKept)) // the status is already known
+	_, _ = io.Copy(io.Discard, answer.Body)
 	if a.status = answer.StatusCode; a.status < 200 || a.status > 299 {
 		a.reason = "HTTP_STATUS"
 		a.retryAfter = retryAfter(answer.Header.Get("Retry-After"), a.at)
@@ -124,7 +129,10 @@ func schedule() []time.Duration {
 
 // judge decides what happens to a delivery after an attempt.
 func (w *Worker) judge(it *item, a attempt) result {
-	r := result{item: it, attempts: it.attempts + 1, attemptedAt: &a.at, reason: a.reason}
+	r := result{
+		item: it, attempts: it.attempts + 1, attemptedAt: &a.at, reason: a.reason, answer: a.answer,
+		took: new(int32(a.took.Milliseconds())),
+	}
 	if a.status != 0 {
 		r.response = new(int32(a.status))
 	}
@@ -236,6 +244,7 @@ func (s *shardWorker) send(it *item) {
 	started := time.Now()
 	a := s.attempt(it)
 	took := time.Since(started)
+	a.took = took
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := it.destination
