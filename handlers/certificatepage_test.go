@@ -55,11 +55,11 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 				"Qué cambia en la versión posterior", []string{"Es exactamente", "Válida", "Sustituido por"},
 			},
 			{
-				"valid", "another", "HASH_MISMATCH", "Su archivo no es el de este certificado", "Que alguien lo haya manipulado",
+				"valid", "another", "HASH_MISMATCH", "Su archivo no es el de este certificado", "Que alguien haya manipulado el archivo",
 				[]string{"No es el archivo certificado", "Válida", "Válido", "otra versión legítima"},
 			},
 			{
-				"revoked", "another", "HASH_MISMATCH", "Su archivo no es el de este certificado", "Que alguien lo haya manipulado",
+				"revoked", "another", "HASH_MISMATCH", "Su archivo no es el de este certificado", "Que alguien haya manipulado el archivo",
 				[]string{"Revocado"},
 			},
 			{

@@ -321,7 +321,7 @@ func TestFaultsOfEveryOperation(t *testing.T) {
 		s := open(t, options{config: fault.config})
 		id := domain.NewPublicID(s.Installation.Secret, 1)
 		s.each(id.String(), func(o *openapi3.Operation, send func(string, any, ...string) answer) {
-			if documents(o, fault.status) {
+			if documents(o, fault.status) && o.OperationID != "getDownload" { // it only says that other downloads are in progress
 				send(s.org.Secret, nil).refuses(fault.status, fault.code)
 			}
 		})

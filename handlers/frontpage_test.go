@@ -36,6 +36,7 @@ func TestFieldOfTheFrontPage(t *testing.T) {
 		{"/en", baseURL + "/integrity/" + id + "?lang=es", "/en/integrity/" + id},
 		{"/en", " " + strings.ToUpper(id) + ".", "/en/integrity/" + id},
 		{"/en", certificate, "/en/certificates/" + certificate},
+		{"/en", id + " " + hash("one"), "/en/integrity/" + id},   // a message does not bring its own good result
 		{"/en", "/certificates/" + id, "/en/certificates/" + id}, // which says that there is no such certificate
 	} {
 		a := asked(c.path, "same-origin", url.Values{"text": {c.text}})
@@ -53,10 +54,10 @@ func TestFieldOfTheFrontPage(t *testing.T) {
 		{"same-origin", url.Values{"text": {"<script>"}}, 422, "There is no link, code or SHA-256 in this text"},
 		{"same-origin", url.Values{"text": {strings.ToUpper(sum)}}, 200, `name="sha256" value="` + sum + `"`},
 		{"same-origin", url.Values{"text": {link}, "sha256": {sum}}, 200, "This hash matches the current version"},
-		{"same-origin", url.Values{"text": {link + "\n" + sum}}, 200, "This hash matches the current version"},
-		{"same-origin", url.Values{"text": {certificate + "\n" + hash("two")}}, 200, "This hash does not match"},
+		{"same-origin", url.Values{"text": {certificate}, "sha256": {hash("two")}}, 200, "This hash does not match"},
+		{"same-origin", url.Values{"text": {sum + " " + hash("two")}}, 422, "There is no link"},
 		{"same-origin", url.Values{"text": {strings.Repeat("a", 26) + sum}}, 422, "There is no link"},
-		{"same-origin", url.Values{"text": {strings.Repeat("a", 26) + " " + sum}}, 404, "There is no record"},
+		{"same-origin", url.Values{"text": {strings.Repeat("a", 26)}, "sha256": {sum}}, 404, "There is no record"},
 		{"cross-site", url.Values{"text": {link + "\n" + sum}}, 200, `action="/en"`},
 		{"cross-site", url.Values{"text": {link}}, 200, `action="/en"`},
 	} {

@@ -97,14 +97,14 @@ func TestResultsInTheBrowser(t *testing.T) {
 				"Qué cambia en la versión superior", []string{"Es exactamente", "Válida", "Histórica"},
 			},
 			{
-				"current", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado",
+				"current", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien haya manipulado el archivo",
 				[]string{
 					"No es el archivo registrado", "Firma del registro", "Válida", "Versión registrada", "Vigente",
 					"otra versión legítima",
 				},
 			},
 			{
-				"historical", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado",
+				"historical", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien haya manipulado el archivo",
 				[]string{"Histórica"},
 			},
 			{

@@ -56,9 +56,9 @@ func (a *app) rootCommand() *cobra.Command {
 		title    say.Word
 		commands []*cobra.Command
 	}{
+		{"client", say.Word("People and origin systems (use the API)"), append(clientcmd.Commands(a.App), origins...)},
 		{"server", say.Word("The service"), append(server, a.versionCommand())},
 		{"operator", say.Word("Operators (need the database)"), operators},
-		{"client", say.Word("Origin systems and people (use the API)"), append(clientcmd.Commands(a.App), origins...)},
 	}
 	for _, g := range groups {
 		if g.commands == nil {

@@ -118,8 +118,7 @@ func TestDocumentsNameTheGoOfTheModule(t *testing.T) {
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("../../go.mod"))
 	const pages = "../../handlers/web/templates/developers/"
 	for _, file := range []string{
-		"../../README.md", "manual/install.md", pages + "en/start.html", pages + "es/start.html", pages + "en/downloads.html",
-		pages + "es/downloads.html",
+		"../../README.md", "manual/install.md", pages + "en/downloads.html", pages + "es/downloads.html",
 	} {
 		named := regexp.MustCompile(`\bGo (\d+\.\d+)`).FindAllStringSubmatch(read(file), -1)
 		if len(named) == 0 {

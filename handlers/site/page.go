@@ -26,8 +26,9 @@ func (s *Site) frontPage(r *http.Request) (any, error) {
 	return forReader(r, func() ([]byte, error) { return s.site.Front(web.Front{Language: edge.Language(r)}) })
 }
 
-// find leads from the front page to the page that a person names by a link or a code. If the person gives a hash too,
-// find compares it. Records are not searched by their hash, so a hash alone does not lead anywhere yet.
+// find leads from the front page to the page that a person names by a link or a code. It compares a hash only if the
+// person has given it in a step of its own: a message with a link and its hash would bring its own good result. Records
+// are not searched by their hash, so a hash alone does not lead anywhere yet.
 func (s *Site) find(r *http.Request) (any, error) {
 	front := web.Front{Language: edge.Language(r)}
 	if edge.FromElsewhere(r) {
@@ -35,12 +36,10 @@ func (s *Site) find(r *http.Request) (any, error) {
 	}
 	front.Text = edge.Form(r).Get("text")
 	mention := web.ReadMention(front.Text)
-	if mention.SHA256 == nil { // the hash of an earlier answer
-		mention.SHA256 = web.ReadMention(edge.Form(r).Get("sha256")).SHA256
-	}
 	if mention.PublicID == nil {
 		return s.stillWanted(front, mention)
 	}
+	mention.SHA256 = web.ReadMention(edge.Form(r).Get("sha256")).SHA256
 	if mention.Kind == "" {
 		var err error
 		if mention.Kind, err = s.kindOf(r.Context(), *mention.PublicID); err != nil {

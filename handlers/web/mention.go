@@ -2,6 +2,7 @@ package web
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -26,7 +27,7 @@ var (
 	splitHash = regexp.MustCompile(`^(?:sha256)?\W*([a-f0-9]{64})\W*$`)
 )
 
-// ReadMention finds the first link, or otherwise the first code, and the first hash of a text. It accepts them as
+// ReadMention finds the first link, or otherwise the first code, and the hash of a text that has only one. It accepts them as
 // people write them: with capitals, between other words, percent-encoded in another link, in groups, on several lines.
 func ReadMention(text string) (m Mention) {
 	text = strings.ReplaceAll(strings.ToLower(strings.Map(func(r rune) rune {
@@ -57,12 +58,15 @@ func ReadMention(text string) (m Mention) {
 			}
 		}
 	}
-	found := hashInText.FindString(text)
-	if split := splitHash.FindStringSubmatch(whole); found == "" && split != nil {
-		found = split[1]
+	hashes := hashInText.FindAllString(text, -1)
+	if split := splitHash.FindStringSubmatch(whole); len(hashes) == 0 && split != nil {
+		hashes = split[1:]
 	}
-	if sum, ok := domain.ParseSHA256(found); ok {
-		m.SHA256 = &sum
+	slices.Sort(hashes)
+	if hashes = slices.Compact(hashes); len(hashes) == 1 { // nobody knows which of two is meant
+		if sum, ok := domain.ParseSHA256(hashes[0]); ok {
+			m.SHA256 = &sum
+		}
 	}
 	return m
 }

@@ -10,6 +10,8 @@ const input = document.querySelector("#file");
 
 const word = (name) => document.querySelector("#words").content.querySelector(`[data-word="${name}"]`).textContent;
 
+const patience = 20_000; // milliseconds that an answer may take
+
 let chosen = null;
 
 function say(...parts) {
@@ -34,8 +36,13 @@ function take(file) {
 
 // show puts a page in place of this one and compares the file there.
 async function show(page, address) {
+  const { pathname } = location;
   history.pushState(null, "", address);
-  addEventListener("popstate", () => location.reload());
+  addEventListener("popstate", () => {
+    if (location.pathname === pathname) { // back to this page; a link within the new one leaves the path
+      location.reload();
+    }
+  });
   document.title = page.title;
   document.documentElement.lang = page.documentElement.lang;
   document.body.replaceWith(page.body);
@@ -47,23 +54,39 @@ async function show(page, address) {
   }
 }
 
+let asking = false;
+
 form.addEventListener("submit", async (event) => {
   if (!chosen) {
     return;
   }
   event.preventDefault();
+  if (asking) {
+    return;
+  }
+  asking = true;
+  say(word("asking"));
   try {
-    const response = await fetch(form.action, { method: "POST", body: new URLSearchParams({ text: text.value }), headers: { Accept: "text/html" } });
+    const response = await fetch(form.action, {
+      method: "POST",
+      body: new URLSearchParams({ text: text.value }),
+      headers: { Accept: "text/html" },
+      signal: AbortSignal.timeout(patience),
+    });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const again = page.querySelector("#find-said");
     if (again) {
       say(again.textContent);
       said.className = again.className;
+    } else if (response.redirected) {
+      await show(page, response.url);
     } else {
-      await show(page, response.redirected ? response.url : page.querySelector("form").action);
+      say(word(response.status === 429 ? "busy" : "failing"));
     }
   } catch {
     say(word("failing"));
+  } finally {
+    asking = false;
   }
 });
 

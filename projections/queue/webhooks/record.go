@@ -97,8 +97,8 @@ var (
 	logEnded = cluster.SQL(`INSERT INTO {webhook_log} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
 			attempts, attempted_at, response_status, reason, status, finished_at, answer, took_ms)
 		SELECT d.shard, d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
-			n.attempts, coalesce(n.attempted, d.attempted_at), coalesce(n.response, d.response_status), n.reason, n.status, $12,
-			CASE WHEN n.attempted IS NULL THEN d.answer ELSE n.answer END, coalesce(n.took, d.took_ms)
+			n.attempts, coalesce(n.attempted, d.attempted_at), CASE WHEN n.attempted IS NULL THEN d.response_status ELSE n.response END, n.reason, n.status, $12,
+			CASE WHEN n.attempted IS NULL THEN d.answer ELSE n.answer END, CASE WHEN n.attempted IS NULL THEN d.took_ms ELSE n.took END
 		FROM {shard_heads} s CROSS JOIN ` + results + `
 		LEFT JOIN {webhook_deliveries} d ON d.shard = $1 AND d.delivery_id = n.delivery_id AND d.leased_until = n.lease
 		WHERE s.shard = $1 AND CASE WHEN d.delivery_id IS NOT NULL THEN true END

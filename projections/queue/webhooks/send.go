@@ -38,10 +38,10 @@ func newClient(c Config) *outbound.Client {
 // attempt is the outcome of an attempt.
 type attempt struct {
 	at         time.Time
-	status     int    // of the answer; 0 without an answer
-	answer     []byte // the beginning of its body; nil without an answer
-	took       time.Duration
-	reason     string // why it failed; empty if it succeeded
+	status     int            // of the answer; 0 without an answer
+	answer     []byte         // the beginning of its body; nil without an answer
+	took       *time.Duration // nil if nothing was sent
+	reason     string         // why it failed; empty if it succeeded
 	retryAfter time.Duration
 }
 
@@ -131,7 +131,9 @@ func schedule() []time.Duration {
 func (w *Worker) judge(it *item, a attempt) result {
 	r := result{
 		item: it, attempts: it.attempts + 1, attemptedAt: &a.at, reason: a.reason, answer: a.answer,
-		took: new(int32(a.took.Milliseconds())),
+	}
+	if a.took != nil {
+		r.took = new(int32(a.took.Milliseconds()))
 	}
 	if a.status != 0 {
 		r.response = new(int32(a.status))
@@ -244,7 +246,9 @@ func (s *shardWorker) send(it *item) {
 	started := time.Now()
 	a := s.attempt(it)
 	took := time.Since(started)
-	a.took = took
+	if !it.target.unreadable {
+		a.took = &took
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := it.destination
