@@ -1,7 +1,7 @@
 <?php
 // Makes the invoices up to a number, in MariaDB:
 //
-//   export INVOICE_DATABASE='mysql:host=127.0.0.1;dbname=billing;user=billing;password=secret'
+//   export INVOICE_DATABASE='mysql:host=127.0.0.1;dbname=billing;charset=utf8mb4;user=billing;password=secret'
 //   php invoice.php 1000
 //
 // Create the table of the outbox first: integrity outbox install --apply

@@ -1,7 +1,8 @@
 <?php
 $document = "The final bytes of an invoice\n";
 $reference = 'inv-' . bin2hex(random_bytes(8));
-// In MariaDB: new PDO('mysql:host=127.0.0.1;port=3306;dbname=billing', $user, $password), and longblob below
+// In MariaDB, with longblob below:
+// new PDO('mysql:host=127.0.0.1;port=3306;dbname=billing;charset=utf8mb4', $user, $password)
 $db = new PDO('sqlite:documents.db');
 $db->exec('CREATE TABLE IF NOT EXISTS documents (reference varchar(64) PRIMARY KEY, content blob NOT NULL)');
 $db->beginTransaction(); // both rows, or none
