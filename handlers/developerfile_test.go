@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -53,5 +54,41 @@ func TestDeveloperFiles(t *testing.T) {
 		if e := s.public(path).is(http.StatusNotFound); e["code"] != string(domain.NotFound) {
 			t.Errorf("%s: %v", path, e)
 		}
+	}
+}
+
+// A download of the program takes a place until it was read: a network has two, and two more may wait.
+func TestDownloadsOfTheProgramTakePlaces(t *testing.T) {
+	t.Parallel()
+	s := open(t, options{})
+	program, err := developers.Running()
+	check(t, err)
+	path := "/developers/" + program.Name
+	var slow []io.Closer
+	for range 2 {
+		response, err := s.http.Client().Transport.RoundTrip(s.request(http.MethodGet, path, "", nil))
+		check(t, err)
+		equal(t, "a free place", response.StatusCode, http.StatusOK)
+		slow = append(slow, response.Body)
+	}
+	answers := make(chan answer)
+	for range 3 {
+		r := s.request(http.MethodGet, path, "", nil)
+		go func() {
+			a, err := s.tryExchange(r)
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- a
+		}()
+	}
+	a := <-answers
+	a.refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	for _, body := range slow {
+		check(t, body.Close())
+	}
+	for range 2 {
+		a := <-answers
+		equal(t, "a place that became free", []any{a.status, int64(len(a.body))}, []any{http.StatusOK, program.Size})
 	}
 }
