@@ -66,7 +66,7 @@ func TestDownloadsOfTheProgramTakePlaces(t *testing.T) {
 	path := "/developers/" + program.Name
 	var slow []io.Closer
 	for range 2 {
-		response, err := s.http.Client().Transport.RoundTrip(s.request(http.MethodGet, path, "", nil))
+		response, err := s.http.Client().Transport.RoundTrip(s.request(http.MethodGet, path, "", nil)) //nolint:bodyclose // below
 		check(t, err)
 		equal(t, "a free place", response.StatusCode, http.StatusOK)
 		slow = append(slow, response.Body)

@@ -214,7 +214,8 @@ func (p *Tab) Fits(name string) {
 			`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 321 && !e.closest(".scroll")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join("\n")`))
 	}
 	for _, table := range Eval[[]string](p, `[...document.querySelectorAll(".console .scroll")].filter(e =>
-		e.scrollWidth > e.clientWidth || e.querySelector("tbody td:not([data-label], :has(button, input, a), :empty)")).map(e =>
+		e.scrollWidth > e.clientWidth ||
+		e.querySelector("tbody td:not([data-label], :has(button, input, a), :empty)")).map(e =>
 		e.outerHTML.slice(0, 200))`) {
 		p.T.Errorf("%s has a table that is no list of cards: %s", name, table)
 	}

@@ -97,8 +97,8 @@ const (
 	programPatience = 30 * time.Second
 )
 
-// openProgram opens the running program and makes the places of its downloads. Without a program that can be read, there
-// are no downloads of it.
+// openProgram opens the running program and makes the places of its downloads. Without a program that can be read,
+// there are no downloads of it.
 func (s *Site) openProgram() {
 	s.programs = fair.NewSemaphore[netip.Prefix](fair.Limits{
 		Most: programsAtOnce, Each: 2, Line: 2, Patience: programPatience, Closing: s.Closing,

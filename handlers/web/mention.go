@@ -27,8 +27,9 @@ var (
 	splitHash = regexp.MustCompile(`^(?:sha256)?\W*([a-f0-9]{64})\W*$`)
 )
 
-// ReadMention finds the first link, or otherwise the first code, and the hash of a text that has only one. It accepts them as
-// people write them: with capitals, between other words, percent-encoded in another link, in groups, on several lines.
+// ReadMention finds the first link, or otherwise the first code, and the hash of a text that has only one. It accepts
+// them as people write them: with capitals, between other words, percent-encoded in another link, in groups, on several
+// lines.
 func ReadMention(text string) (m Mention) {
 	text = strings.ReplaceAll(strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) { // such as a soft hyphen

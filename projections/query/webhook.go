@@ -155,7 +155,9 @@ type SentDelivery struct {
 	TookMS *int32 // of the last attempt
 }
 
-var findSent = cluster.SQL(`SELECT t.*, ` + projections.WebhookEventColumns + ` FROM (
+var findSent = cluster.SQL(`SELECT t.delivery_id, t.webhook_id, t.event_id, t.type, t.sequence, t.company_id, t.status, t.attempts,
+		t.created_at, t.attempted_at, t.due_at, t.finished_at, t.response_status, t.reason, t.answer, t.took_ms, ` +
+	projections.WebhookEventColumns + ` FROM (
 		(SELECT ` + pendingColumns + `, answer, took_ms FROM {webhook_deliveries} WHERE shard = $1 AND delivery_id = $3 OFFSET 0)
 		UNION ALL
 		(SELECT ` + finishedColumns + `, answer, took_ms FROM {webhook_log} WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3)

@@ -154,7 +154,9 @@ type outcome struct {
 }
 
 func (o *Outbox) outcomeOf(i Item) (json.RawMessage, error) {
-	r := outcome{ID: i.ID, State: i.State, Code: text(i.Code), Problem: text(i.Problem), Evidence: text(string(i.Evidence))}
+	r := outcome{
+		ID: i.ID, State: i.State, Code: text(i.Code), Problem: text(i.Problem), Evidence: text(string(i.Evidence)),
+	}
 	if i.next != nil {
 		r.Next = new((o.skew + i.next.Round(time.Second/4)).Milliseconds())
 	}

@@ -103,7 +103,8 @@ var (
 		LEFT JOIN {webhook_deliveries} d ON d.shard = $1 AND d.delivery_id = n.delivery_id AND d.leased_until = n.lease
 		WHERE s.shard = $1 AND CASE WHEN d.delivery_id IS NOT NULL THEN true END
 		ON CONFLICT (shard, webhook_id, delivery_id) DO UPDATE SET attempts = excluded.attempts, attempted_at = excluded.attempted_at,
-			response_status = excluded.response_status, reason = excluded.reason, status = excluded.status, finished_at = excluded.finished_at,
+			response_status = excluded.response_status, reason = excluded.reason, status = excluded.status,
+			finished_at = excluded.finished_at,
 			answer = excluded.answer, took_ms = excluded.took_ms`)
 	removeEnded  = cluster.SQL(`DELETE FROM {webhook_deliveries} d USING ` + few + ` WHERE` + isHeld)
 	writeRetried = cluster.SQL(`UPDATE {webhook_deliveries} d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
