@@ -39,7 +39,8 @@ func TestConsoleRecords(t *testing.T) {
 	for text, id := range map[string]string{
 		first: first, baseURL + "/integrity/" + second + "?sha256=x": second,
 		" " + strings.ToUpper(hash("two")) + " ": second + "?sha256=" + hash("two"), "d-1": second, "d-2": ungranted,
-		baseURL + "/en/integrity/" + ungranted + "#top": ungranted,
+		baseURL + "/en/integrity/" + ungranted + "#top":                        ungranted,
+		"Please look at " + strings.ToUpper(baseURL+"/integrity/"+first) + ".": first,
 	} {
 		find(text).leads(recordsPath + "/" + id)
 	}

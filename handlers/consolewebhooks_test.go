@@ -109,7 +109,7 @@ func TestConsoleWebhooks(t *testing.T) {
 	))
 	p.visit(page+"?status=delivered").says(http.StatusOK, "There are no deliveries")
 
-	// The page of a delivery shows what was sent and what came back, of a hostile receiver, too.
+	// The page of a delivery shows the body that the service sent and the answer, even if a hostile receiver chose it.
 	p.visit(page+"/deliveries/"+delivery).says(http.StatusOK, "&#34;recordStatus&#34;:&#34;superseded&#34;", "No response to")
 	s.owner(`UPDATE webhook_deliveries SET response_status = 500, took_ms = 42, attempts = 1,
 		answer = '\x3c623e00ff0d0ae280ae'`) // <b>, NUL, no UTF-8, a line break, right to left

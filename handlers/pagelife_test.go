@@ -136,8 +136,8 @@ func TestPageFromMemory(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("#seen")))
 }
 
-// On a phone the first screen has the button and what is known of the record, which does not look like a result: a panel
-// appears with a result. Nothing moves while the page loads.
+// TestFirstScreenOfAPhone: on a phone the first screen shows the button and the state of the record. The state does not
+// look like a result, because a panel appears only with a result. Nothing moves while the page loads.
 func TestFirstScreenOfAPhone(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)

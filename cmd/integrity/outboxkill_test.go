@@ -35,7 +35,7 @@ type origin struct {
 	t       *testing.T
 	name    string // the source of its declarations
 	address string
-	lose    func()         // ends the database by SIGKILL and starts it again; nil: another origin does, or nobody
+	lose    func()         // kills the database and starts it again; nil if this origin never kills its database
 	sample  *invoiceSample // inserts the rows in the place of insert
 	deaths  []float64      // when the sample is killed, in inserted rows
 	env     []string

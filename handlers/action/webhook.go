@@ -263,7 +263,7 @@ func (s *Webhooks) ListDeliveries(
 	return wire.Deliveries{Deliveries: wire.Each(list, viewDelivery), Next: next}, err
 }
 
-// Delivery finds a delivery with what was sent and what came back.
+// Delivery finds a delivery with the body that the service sent and the answer of the receiver.
 func (s *Webhooks) Delivery(
 	ctx context.Context, c *edge.Call, webhook domain.WebhookID, id domain.DeliveryID,
 ) (wire.Delivery, query.SentDelivery, error) {

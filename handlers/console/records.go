@@ -54,8 +54,9 @@ func (s recordPages) foundPage(r *http.Request, shown web.Records) (any, error) 
 	var found []domain.Record
 	var more bool
 	shown.Whole = true
-	if id, ok := namedPublicID(shown.Find); ok {
-		record, err := s.Store.Record(ctx, access, id)
+	named := web.ReadMention(shown.Find)
+	if named.PublicID != nil {
+		record, err := s.Store.Record(ctx, access, *named.PublicID)
 		if refused := edge.Refusal(err); err != nil && (refused == nil || refused.Code != domain.RecordNotFound) {
 			return nil, err
 		}
@@ -65,11 +66,11 @@ func (s recordPages) foundPage(r *http.Request, shown web.Records) (any, error) 
 	}
 	var err error
 	byHash := ""
-	if sum, ok := domain.ParseSHA256(shown.Find); ok && len(found) == 0 {
-		if found, more, err = s.Store.Search(ctx, access, sum, after, recordRows); err != nil {
+	if named.SHA256 != nil && len(found) == 0 {
+		if found, more, err = s.Store.Search(ctx, access, *named.SHA256, after, recordRows); err != nil {
 			return nil, err
 		}
-		byHash = "?sha256=" + hex.EncodeToString(sum[:])
+		byHash = "?sha256=" + hex.EncodeToString(named.SHA256[:])
 	}
 	if len(found) == 0 && domain.ValidReference(shown.Find) {
 		if found, more, shown.Whole, err = s.Store.Referenced(ctx, access, shown.Find, after, recordRows); err != nil {
@@ -84,16 +85,6 @@ func (s recordPages) foundPage(r *http.Request, shown web.Records) (any, error) 
 		shown.Older = s.consoleQuery(r, url.Values{"find": {shown.Find}, "after": {found[len(found)-1].ID.String()}})
 	}
 	return consolePageOf(s.site.Records(shown))
-}
-
-// namedPublicID finds a public id in a link, or alone.
-func namedPublicID(text string) (id domain.PublicID, ok bool) {
-	for _, part := range strings.FieldsFunc(text, func(c rune) bool { return c == '/' || c == '?' || c == '#' }) {
-		if id, ok = domain.ParsePublicID(part); ok {
-			break
-		}
-	}
-	return id, ok
 }
 
 // consoleQuery returns the address of the page with another query.

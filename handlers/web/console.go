@@ -296,7 +296,7 @@ type Overview struct {
 // Step is one of the first steps of an organization.
 type Step struct {
 	Name string // in the texts
-	Page string // of the console, where it is taken; empty for a step that the guides explain
+	Page string // the page of the console where a member takes the step; empty if the guides explain it
 	Done bool
 }
 

@@ -115,7 +115,7 @@ func (s ConsolePages) webhookPage(name string, p WebhookPage) ([]byte, error) {
 	return render(s.console, name, f)
 }
 
-// DeliveryPage is a delivery with what was sent and what came back.
+// DeliveryPage is a delivery with the body that the service sent and the answer of the receiver.
 type DeliveryPage struct {
 	Console  Console
 	Webhook  wire.Webhook

@@ -64,7 +64,7 @@ func ReadMention(text string) (m Mention) {
 		hashes = split[1:]
 	}
 	slices.Sort(hashes)
-	if hashes = slices.Compact(hashes); len(hashes) == 1 { // nobody knows which of two is meant
+	if hashes = slices.Compact(hashes); len(hashes) == 1 { // a text with two hashes does not say which one to compare
 		if sum, ok := domain.ParseSHA256(hashes[0]); ok {
 			m.SHA256 = &sum
 		}

@@ -193,7 +193,7 @@ const (
 type Front struct {
 	Language evidence.Language
 	Wanted   string
-	Text     string // that the person has entered, if it is of no use
+	Text     string // that the person has entered, if the service found nothing in it
 	SHA256   string // that the person has entered
 }
 

@@ -131,7 +131,7 @@ func (s WebhookReader) Deliveries(
 
 func scanDelivery(row pgx.CollectableRow) (Delivery, error) { return scanDeliveryAnd(row) }
 
-// scanDeliveryAnd also scans the columns after those of a delivery.
+// scanDeliveryAnd scans a delivery, and the columns that follow it into more.
 func scanDeliveryAnd(row pgx.CollectableRow, more ...any) (Delivery, error) {
 	var d Delivery
 	var kind, status int16
@@ -147,7 +147,8 @@ func scanDeliveryAnd(row pgx.CollectableRow, more ...any) (Delivery, error) {
 	return d, nil
 }
 
-// SentDelivery is a delivery with what was sent and what came back. Answers are of the receiver and may hold anything.
+// SentDelivery is a delivery with the body that the service sent and the answer. The receiver chose the answer, which
+// may hold any bytes.
 type SentDelivery struct {
 	Delivery
 	Body   []byte // the signed body; nil if the event is unknown, so that nothing is sent

@@ -138,6 +138,19 @@ func (b *runningBench) wait(t *testing.T) int {
 	return b.cmd.ProcessState.ExitCode()
 }
 
+// measured runs the benchmark, and returns its result and its progress.
+func measured(t *testing.T, args ...string) (result Result, progress string) {
+	t.Helper()
+	b := startBench(t, append(args, "--json")...)
+	if code := b.wait(t); code != cli.ExitOK {
+		t.Fatalf("exit code %d: %s", code, b.errs.String())
+	}
+	if err := json.Unmarshal(b.out.Bytes(), &result); err != nil {
+		t.Fatalf("%v: %s", err, b.out.String())
+	}
+	return result, b.errs.String()
+}
+
 // TestBench runs everything that --quick measures, in the shortest possible rounds. It checks only that the figures
 // exist.
 func TestBench(t *testing.T) {
@@ -146,14 +159,7 @@ func TestBench(t *testing.T) {
 		t.Skip("runs the benchmark")
 	}
 	profiles := t.TempDir()
-	b := startBench(t, "--quick", "--seconds", "0.1", "--json", "--profile", profiles)
-	if code := b.wait(t); code != cli.ExitOK {
-		t.Fatalf("exit code %d: %s", code, b.errs.String())
-	}
-	var result Result
-	if err := json.Unmarshal(b.out.Bytes(), &result); err != nil {
-		t.Fatalf("%v: %s", err, b.out.String())
-	}
+	result, _ := measured(t, "--quick", "--seconds", "0.1", "--profile", profiles)
 	var registered int64
 	for _, f := range result.Figures {
 		if f.PerSecond <= 0 && f.NotMeasured == "" {
@@ -294,15 +300,8 @@ func TestBenchImport(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the benchmark")
 	}
-	b := startBench(t, "--import=8000", "--seconds", "0.1", "--json")
-	if code := b.wait(t); code != cli.ExitOK {
-		t.Fatalf("exit code %d: %s", code, b.errs.String())
-	}
-	var result Result
-	if err := json.Unmarshal(b.out.Bytes(), &result); err != nil {
-		t.Fatalf("%v: %s", err, b.out.String())
-	}
-	killed := strings.Count(b.errs.String(), "integrity import: signal: killed")
+	result, progress := measured(t, "--import=8000", "--seconds", "0.1")
+	killed := strings.Count(progress, "integrity import: signal: killed")
 	if killed != importKills || result.Flood.Floods[0].Flooding.Done != 8000 || len(result.Targets) != 3 {
 		t.Errorf("%d kills, %+v, %+v", killed, result.Flood, result.Targets)
 	}
@@ -313,14 +312,7 @@ func TestBenchRebuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the benchmark")
 	}
-	b := startBench(t, "--rebuild=5000", "--seconds", "0.1", "--json")
-	if code := b.wait(t); code != cli.ExitOK {
-		t.Fatalf("exit code %d: %s", code, b.errs.String())
-	}
-	var result Result
-	if err := json.Unmarshal(b.out.Bytes(), &result); err != nil {
-		t.Fatalf("%v: %s", err, b.out.String())
-	}
+	result, _ := measured(t, "--rebuild=5000", "--seconds", "0.1")
 	m := result.Rebuild
 	if m == nil || m.Records != 5000 || m.Rebuilt.Events < m.Records || m.During.Done == 0 || m.Before.Done == 0 ||
 		m.During.Longest == 0 || result.Verified < m.Records {

@@ -25,7 +25,7 @@ const (
 	outboxPatience     = time.Minute
 )
 
-// outboxTargets name what is measured of an outbox in a kind of database.
+// outboxTargets are the names of the three measurements of an outbox in one kind of database.
 type outboxTargets struct{ rate, ratio, latency string }
 
 func targetsOfOutbox(database string) outboxTargets {

@@ -238,7 +238,7 @@ func (o *Outbox) assign(ctx context.Context, tx *sql.Tx, outcomes []json.RawMess
 	return nil
 }
 
-// leased locks those of the rows that have the token, and no others, and returns their ids.
+// leased returns the ids of the rows that still have the token. It locks only these rows.
 func (o *Outbox) leased(ctx context.Context, tx *sql.Tx, token string, items []Item) (map[int64]bool, error) {
 	rows, err := tx.QueryContext(ctx, o.dialect.bind(o.locking(items)), token)
 	if err != nil {

@@ -892,8 +892,8 @@ func installed(t *testing.T, address string) *bench {
 	return newBench(t, address)
 }
 
-// TestClaimReadsInOrder: on a table without statistics, which was just filled, a claim reads rows in their order until it
-// has enough. Otherwise every claim would look at the whole backlog.
+// TestClaimReadsInOrder: on a table that was just filled and has no statistics, a claim reads rows in their order until
+// it has enough. Otherwise every claim would look at the whole backlog.
 func TestClaimReadsInOrder(t *testing.T) {
 	t.Parallel()
 	b := installed(t, pgtest.New(t))
@@ -926,7 +926,7 @@ func TestClaimReadsInOrder(t *testing.T) {
 	}
 }
 
-// TestSaveLocksItsRowsAlone: a save neither waits for a transaction of the origin that has not ended, nor reads the whole
+// TestSaveLocksItsRowsAlone: a save does not wait for an open transaction of the origin, and does not read the whole
 // table.
 func TestSaveLocksItsRowsAlone(t *testing.T) {
 	t.Parallel()
