@@ -228,7 +228,7 @@ type running struct {
 	dir    string
 	base   string
 	screen string
-	log    string // path of its log, to which every start appends
+	log    string // path of its log, to which every start appends; a demo has its own in its data directory
 	client *http.Client
 	exited chan struct{}
 }
@@ -301,9 +301,13 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 	}
 	var screen bytes.Buffer
 	shown := make(chan struct{})
+	asDemo := slices.Contains(args, "--demo")
+	if asDemo {
+		s.log = filepath.Join(dir, demo.LogFile)
+	}
 	go func() {
 		defer close(s.exited)
-		demo := strings.Contains(strings.Join(args, " "), "--demo")
+		demo := asDemo
 		if !demo {
 			close(shown)
 		}
@@ -311,7 +315,7 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 		for lines.Scan() {
 			if demo && shown != nil {
 				screen.WriteString(lines.Text() + "\n")
-				if strings.HasPrefix(lines.Text(), "These keys") {
+				if strings.HasPrefix(lines.Text(), "Stop ") {
 					close(shown)
 					demo = false
 				}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -157,6 +158,13 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	if err := s.nameAddress(asDemo); err != nil {
 		return err
 	}
+	if asDemo {
+		closeLog, err := s.logToFile()
+		if err != nil {
+			return err
+		}
+		defer closeLog()
+	}
 	server, served := s.listen()
 	defer server.Close() // after an error of the start
 	// The first call to deadline starts the clock of the whole shutdown.
@@ -232,6 +240,29 @@ func (s *service) nameAddress(asDemo bool) error {
 		return demo.Allowed(s.cfg, s.listener.Addr())
 	}
 	return nil
+}
+
+// logToFile moves the log into the data directory, so that the terminal keeps the demo's card in sight: it receives
+// warnings only, as well as the file. The returned function writes the remaining lines and closes the file.
+func (s *service) logToFile() (func(), error) {
+	if err := keyfiles.MakeDataDir(s.cfg.DataDir); err != nil {
+		return nil, err
+	}
+	path := s.cfg.InDataDir(demo.LogFile)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, say.Errorf("demo: %w", err)
+	}
+	_, _ = fmt.Fprintln(s.Errs, s.Sayf("Starting the demo in %s. Its log is %s.", s.cfg.DataDir, path))
+	terminal := s.cfg
+	terminal.LogLevel = max(terminal.LogLevel, slog.LevelWarn)
+	lines := ops.NewLines(file)
+	s.requests = newLog(lines, s.cfg)
+	s.log = slog.New(slog.NewMultiHandler(newLog(lines.Through(), s.cfg).Handler(), newLog(s.Errs, terminal).Handler()))
+	return func() {
+		lines.Flush()
+		_ = file.Close() // after everything that logs
+	}, nil
 }
 
 // finish waits for running requests and groups.

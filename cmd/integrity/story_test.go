@@ -164,7 +164,14 @@ func TestDemoStory(t *testing.T) {
 		"--company", next.CompanyReference,
 	)
 	renewed.stop()
-	for _, path := range []string{s.log, filepath.Join(s.dir, "postgres.log")} {
+	stderr := filepath.Join(filepath.Dir(s.dir), "serve.log")
+	if lines, err := os.ReadFile(stderr); err != nil || regexp.MustCompile("(?i)level\"?[=:]\"?info|msg=request").Match(lines) {
+		t.Errorf("the terminal of the demo has more than warnings: %v %s", err, lines)
+	}
+	if lines, err := os.ReadFile(s.log); err != nil || !strings.Contains(string(lines), `"msg":"request"`) {
+		t.Errorf("the demo's log has no requests: %v", err)
+	}
+	for _, path := range []string{s.log, stderr, filepath.Join(s.dir, "postgres.log")} {
 		wantClean(t, path, v1.SHA256, v2.SHA256, v1.PublicID, v2.PublicID, access.Keys.Worker, access.Keys.Admin,
 			access.Keys.Worker[30:], access.Keys.Admin[30:],
 			access.CompanyReference, "story-source", "story-document", "story-reason", "contrato-perez", demo.Email)
@@ -219,7 +226,7 @@ func everySampledByte(t *testing.T, files string, accepted []string, which int) 
 // demoPage opens the page whose link the demo has printed.
 func demoPage(t *testing.T, s *running) {
 	t.Helper()
-	link := regexp.MustCompile(`(?m)^http://\S+/en/integrity/[a-z2-7]{26}$`).FindString(s.screen)
+	link := regexp.MustCompile(`http://\S+/en/integrity/[a-z2-7]{26}`).FindString(s.screen)
 	response, err := plainHTTP().Get(link)
 	if err != nil {
 		t.Fatalf("the page of the demo: %v\n%s", err, s.screen)
@@ -233,7 +240,7 @@ func demoPage(t *testing.T, s *running) {
 	}
 }
 
-// pasteScreen runs the demo's printed commands exactly as printed.
+// pasteScreen runs the commands of the demo's card and of its file, exactly as they are.
 func pasteScreen(t *testing.T, s *running) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -241,17 +248,21 @@ func pasteScreen(t *testing.T, s *running) {
 		return
 	}
 	var script strings.Builder
-	for line := range strings.Lines(s.screen) {
-		if strings.HasPrefix(line, "  ") {
+	commands, err := os.ReadFile(filepath.Join(s.dir, demo.CommandsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(s.screen + string(commands)) {
+		if strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "      ") { // deeper lines of the card explain
 			script.WriteString(line)
 		}
 	}
 	// The port may be in use here, and this machine may be slow.
 	_, port, _ := net.SplitHostPort(freeAddress(t))
-	commands := strings.NewReplacer(guidePort, port, "sleep 2;",
+	pasted := strings.NewReplacer(guidePort, port, "sleep 2;",
 		`for i in {1..100}; do INTEGRITY_API_KEY=`+s.demo().Keys.Admin+
 			` integrity webhook deliveries "${WEBHOOK%% *}" --status delivered | grep . && break; sleep 0.2; done;`).Replace(script.String())
-	c := exec.Command("bash", "-c", commands)
+	c := exec.Command("bash", "-c", pasted)
 	c.WaitDelay = time.Minute
 	c.Env, c.Dir = cleanEnviron(), t.TempDir()
 	out, err := c.CombinedOutput()
@@ -259,7 +270,7 @@ func pasteScreen(t *testing.T, s *running) {
 		t.Fatalf("the printed commands: %v\n%s", err, out)
 	}
 	got := strings.Join(regexp.MustCompile(`(?m)^[A-Z]+_[A-Z]+$`).FindAllString(string(out), -1), " ")
-	want := "MATCH_CURRENT MATCH_CURRENT MATCH_HISTORICAL HASH_MISMATCH RECORD_REVOKED"
+	want := "MATCH_CURRENT MATCH_CURRENT MATCH_CURRENT MATCH_HISTORICAL HASH_MISMATCH RECORD_REVOKED"
 	if got != want || !strings.Contains(string(out), "everything that was supplied and checked is valid") ||
 		!strings.Contains(string(out), `"hasMore":false`) ||
 		!strings.Contains(string(out), `"POST /hook HTTP/1.1" 204`) ||

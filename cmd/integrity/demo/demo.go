@@ -39,7 +39,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,8 +61,14 @@ import (
 	"integrityledger/projections/session"
 )
 
+// Files in the data directory that only the demo writes.
 const (
-	File        = "demo.json"
+	File         = "demo.json"    // Access
+	LogFile      = "serve.log"    // the service's log since the last start
+	CommandsFile = "commands.txt" // commands to try, with the demo's keys
+)
+
+const (
 	demoCompany = "demo-company"
 	Email       = "demo@example.org"
 )
@@ -142,7 +147,7 @@ func (s *Demo) Run(ctx context.Context) error {
 	if err := keyfiles.Replace(path, append(text, '\n'), 0o600); err != nil {
 		return err
 	}
-	return s.printDemo(ctx, access)
+	return s.show(ctx, access)
 }
 
 // demoWorks reports whether the API accepts the demo's keys.
@@ -217,18 +222,18 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 	return access, nil
 }
 
-// printDemo prints commands to try. Each start uses a new document, so that the commands can be tried again.
-func (s *Demo) printDemo(ctx context.Context, access Access) error {
+// show prints the card and writes the commands to try. Each start uses a new document, so that the commands can be tried
+// again.
+func (s *Demo) show(ctx context.Context, access Access) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return say.Errorf("demo: %w", err)
 	}
-	example := keyfiles.Absolute(s.Cfg.InDataDir("example.txt")) // any file will do
+	in := func(name string) string { return keyfiles.Absolute(s.Cfg.InDataDir(name)) }
+	example := in("example.txt") // any file will do
 	if err := keyfiles.Replace(example, []byte("An example document of Integrity Ledger.\n"), 0o644); err != nil {
 		return err
 	}
-	directory := keyfiles.Absolute(s.Cfg.DataDir)
-	document := "demo-" + s.Now().UTC().Format("20060102-150405")
 	page, err := s.demoPage(ctx, access, example)
 	if err != nil {
 		return say.Errorf("demo: %w", err)
@@ -237,17 +242,26 @@ func (s *Demo) printDemo(ctx context.Context, access Access) error {
 	if err != nil {
 		return say.Errorf("demo: %w", err)
 	}
-	screen, err := s.screen()
-	if err != nil {
-		return say.Errorf("demo: %w", err)
-	}
-	_, err = fmt.Fprint(s.Out, strings.NewReplacer(
+	filled := strings.NewReplacer(
 		"{base}", access.BaseURL, "{integrity}", shellQuote(binary), "{worker}", access.Keys.Worker, "{admin}",
-		access.Keys.Admin,
-		"{company}", access.CompanyReference, "{document}", document, "{file}", shellQuote(example),
+		access.Keys.Admin, "{company}", access.CompanyReference,
+		"{document}", "demo-"+s.Now().UTC().Format("20060102-150405"), "{file}", shellQuote(example),
 		"{page}", page, "{console}", signIn, "{example}", example, "{trusted}",
-		shellQuote(keyfiles.Absolute(s.Cfg.TrustedKeysPath())), "{dir}", directory, "{demo}", filepath.Join(directory, File),
-	).Replace(screen))
+		shellQuote(keyfiles.Absolute(s.Cfg.TrustedKeysPath())), "{dir}", keyfiles.Absolute(s.Cfg.DataDir),
+		"{demo}", in(File), "{commands}", in(CommandsFile), "{log}", in(LogFile),
+	)
+	commands, err := s.text("commands")
+	if err != nil {
+		return err
+	}
+	if err := keyfiles.Replace(in(CommandsFile), []byte(filled.Replace(commands)), 0o600); err != nil {
+		return err
+	}
+	card, err := s.text("card")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(s.Out, filled.Replace(card))
 	return err
 }
 
@@ -298,14 +312,14 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-//go:embed screen.txt screen.es.txt
-var screens embed.FS
+//go:embed card.txt card.es.txt commands.txt commands.es.txt
+var texts embed.FS
 
-func (s *Demo) screen() (string, error) {
-	name := "screen.txt"
+// text returns an embedded text in the user's language.
+func (s *Demo) text(name string) (string, error) {
 	if s.Language() == evidence.Spanish {
-		name = "screen.es.txt"
+		name += ".es"
 	}
-	text, err := screens.ReadFile(name)
+	text, err := texts.ReadFile(name + ".txt")
 	return string(text), err
 }

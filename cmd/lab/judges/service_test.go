@@ -126,7 +126,7 @@ func serve(t *testing.T, environ ...string) *service {
 		default:
 		}
 		// The demo has created all its data when it prints how to go on.
-		if text, err := os.ReadFile(screen.Name()); err != nil || !strings.Contains(string(text), "These keys") {
+		if text, err := os.ReadFile(screen.Name()); err != nil || !strings.Contains(string(text), "Stop ") {
 			return fmt.Errorf("it has not said so: %w", err)
 		}
 		text, err := os.ReadFile(filepath.Join(dir, demo.File))
