@@ -140,7 +140,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	)
 	p.click(`[for="company-company-1"]`)
 	p.click("form.fields > .actions button")
-	p.do(chromedp.WaitVisible(chromedp.CSS(".copyable .copy")))
+	p.do(chromedp.WaitVisible(chromedp.CSS(".sample .copy")))
 	p.looks("console-key-made")
 	p.open("/console/keys")
 	p.looks("console-keys")
@@ -222,6 +222,9 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.open("/console/webhooks")
 	p.looks("console-webhooks")
 
+	for _, path := range []string{"", "/history", "/keys/new", "/keys", "/companies", "/members", "/plan", "/webhooks"} {
+		p.Still("/console" + path)
+	}
 	p.open("/console/security")
 	p.do(chromedp.WaitVisible(chromedp.CSS("#name")))
 	p.do(chromedp.SendKeys(chromedp.CSS("#name"), "portátil"))

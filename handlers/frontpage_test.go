@@ -79,7 +79,6 @@ func TestFileOnTheFrontPage(t *testing.T) {
 	p := w.tab()
 	p.window(375, 812)
 	p.open("/")
-	p.still("the front page")
 	if end := eval[float64](p, `document.querySelector("#find button").getBoundingClientRect().bottom`); end > 812 {
 		t.Errorf("the field ends at %v", end)
 	}

@@ -147,7 +147,6 @@ func TestFirstScreenOfAPhone(t *testing.T) {
 	for _, path := range []string{"/integrity/" + id, "/en/certificates/" + certificate} {
 		p.window(375, 812)
 		p.open(path)
-		p.still(path)
 		for _, part := range []string{"#drop .button", "#seen"} {
 			if end := eval[float64](
 				p, `document.querySelector(`+strconv.Quote(part)+`).getBoundingClientRect().bottom`,
@@ -162,9 +161,6 @@ func TestFirstScreenOfAPhone(t *testing.T) {
 			t.Errorf("%s still shows what was known before", path)
 		}
 	}
-	p.open("/integrity/" + w.reserved("b", 1))
-	p.result("REGISTRATION_PENDING")
-	p.still("a reserved link")
 }
 
 // Times are in the reader's zone, with UTC beside them.
@@ -177,8 +173,7 @@ func TestTimesInTheZoneOfTheReader(t *testing.T) {
 	own := at.In(time.FixedZone("", 19_800)).Format("2 January 2006 at 15:04:05") + " GMT+5:30 ("
 	p := w.tab()
 	call(p, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kolkata"})
-	p.open("/en/integrity/" + id)
-	p.still("the page of a record")
+	p.Still("/en/integrity/" + id)
 	says(t, eval[string](p, `document.querySelector(".record time").textContent`), own, at.Format("15:04:05 UTC)"))
 	p.choose(file(t, "a", "one"))
 	says(t, p.result("MATCH_CURRENT"), own, at.Format("15:04:05 UTC)"))

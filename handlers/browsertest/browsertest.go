@@ -222,6 +222,33 @@ func (p *Tab) Fits(name string) {
 	p.Window(1280, 900)
 }
 
+// Still requires that nothing in sight moves when the scripts of a path's page run: a reader has begun to read, or aims
+// at a button. It opens the page without its scripts first.
+func (p *Tab) Still(path string) {
+	p.T.Helper()
+	places := func(patterns ...*network.BlockPattern) map[string]float64 {
+		Call(p, network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: patterns})
+		p.Open(path)
+		return Eval[map[string]float64](p, `Object.fromEntries(["h1", "h2", "h3", "form", "section", "table", "dl", "pre", "footer"].flatMap(
+			tag => [...document.querySelectorAll(tag)].filter(e => e.checkVisibility()).map((e, i) =>
+				[tag + " " + i + ": " + e.textContent.trim().slice(0, 30), Math.round(e.getBoundingClientRect().top + scrollY)])))`)
+	}
+	for _, width := range []int64{375, 1280} {
+		p.Window(width, 812)
+		before := places(&network.BlockPattern{URLPattern: "*://*:*/*.js*", Block: true})
+		after := places()
+		for place, top := range before {
+			if now, ok := after[place]; ok && now != top && top < 812 {
+				p.T.Errorf("%s at %d pixels: a script moves %s from %v to %v", path, width, place, top, now)
+			}
+		}
+		if len(before) < 3 {
+			p.T.Errorf("%s has nothing to look at: %v", path, before)
+		}
+	}
+	p.Window(1280, 900)
+}
+
 // Scheme sets the color scheme, light or dark. It also reduces motion: a click would miss an element that is still
 // scrolling.
 func (p *Tab) Scheme(name string) {

@@ -118,7 +118,7 @@ func (f consoleFrame) Moment(at any) moment {
 	default:
 		return moment{}
 	}
-	return moment{evidence.FormatTime(t), date(f.Language, t)}
+	return moment{evidence.FormatTime(t), shortDate(f.Language, t)}
 }
 
 // Text dereferences a text that may be null, for index, which accepts no pointers.

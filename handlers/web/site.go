@@ -354,6 +354,17 @@ func date(language evidence.Language, at time.Time) string {
 	return at.Format("2 January 2006 at 15:04:05 UTC")
 }
 
+// shortDate formats a time as the console's script does in the reader's zone (Intl, dateStyle medium and timeStyle
+// long), so that nothing on the page moves when it does.
+func shortDate(language evidence.Language, at time.Time) string {
+	at = at.UTC()
+	months, clock := "Jan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec", at.Format("15:04:05")
+	if language == evidence.Spanish {
+		months, clock = "ene feb mar abr may jun jul ago sept oct nov dic", strings.TrimPrefix(clock, "0")
+	}
+	return fmt.Sprintf("%d %s %d, %s UTC", at.Day(), strings.Fields(months)[at.Month()-1], at.Year(), clock)
+}
+
 // States of a Link.
 const (
 	LinkOffered     = "offered"       // can be redeemed by signing in

@@ -109,7 +109,7 @@ const follow = () => {
     }
   });
 
-  show("#following", true);
+  document.querySelector("#following").classList.remove("waiting");
 };
 
 if (button) {

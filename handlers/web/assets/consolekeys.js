@@ -1,6 +1,6 @@
 // Buttons that tick the scopes which a usual kind of program needs, and no others.
 
-import { all, show } from "./console.js";
+import { all } from "./console.js";
 
 const said = document.querySelector("[data-ticked]");
 
@@ -18,4 +18,4 @@ for (const button of all("[data-presets] button")) {
   });
 }
 
-show("[data-presets]", true);
+document.querySelector("[data-presets]").classList.remove("waiting");

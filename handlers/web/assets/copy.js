@@ -23,6 +23,5 @@ if (navigator.clipboard) {
       }, 3000);
     });
     sample.prepend(button);
-    sample.classList.add("copyable");
   }
 }
