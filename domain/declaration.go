@@ -372,7 +372,7 @@ func (c *Register) body(document DocumentID, reserved *Version, period Period) *
 	return b
 }
 
-// declarant returns the organization and the company of a declaration, if the key may declare it.
+// declarant returns the organization and the company of a declaration, if the caller may declare it.
 func (s *State) declarant(
 	origin Origin, key KeyID, limits KeyLimits, v VersionReference,
 ) (*Organization, *Company, error) {
@@ -389,10 +389,16 @@ func (s *State) declarant(
 		)
 	}
 	c := s.CompanyByReference(o.ID, v.CompanyReference)
-	if c == nil || !s.Granted(key, c.ID) {
+	if c == nil || !s.mayUse(origin, key, c.ID) {
 		return nil, nil, ErrUnauthorizedCompany
 	}
 	return o, c, nil
+}
+
+// mayUse reports whether a caller may use a company of its organization: a key needs a grant, a member in the console does
+// not.
+func (s *State) mayUse(by Origin, key KeyID, company CompanyID) bool {
+	return by.Console || s.Granted(key, company)
 }
 
 // checkRoom refuses a version beyond the plan's allowance.

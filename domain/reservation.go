@@ -236,10 +236,11 @@ func (c *ReleaseReservation) Need(n *Needs) {
 	n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: c.PublicID})
 }
 
-// Decide implements Command. A version that the key may not see counts as unknown.
+// Decide implements Command. A version that the caller may not see counts as unknown.
 func (c *ReleaseReservation) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.public[c.PublicID]
-	if known == nil || known.Document.Organization != c.Organization || !s.Granted(c.Key, known.Document.Company) {
+	if known == nil || known.Document.Organization != c.Organization ||
+		!s.mayUse(c.Origin, c.Key, known.Document.Company) {
 		return nil, ErrUnknownReservation
 	}
 	if source := c.Limits.Source; source != nil && *source != known.Document.Source {

@@ -269,7 +269,7 @@ func (c *Revoke) Need(n *Needs) {
 func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.public[c.PublicID]
 	if known == nil || !known.Registered() || known.Document.Organization != c.Organization ||
-		!c.Console && !s.Granted(c.Key, known.Document.Company) {
+		!s.mayUse(c.Origin, c.Key, known.Document.Company) {
 		return nil, ErrUnknownRecord
 	}
 	company := s.companies[known.Document.Company]

@@ -370,9 +370,9 @@ func TestQRCode(t *testing.T) {
 	s := open(t, options{})
 	_, certificate := s.certificate("Title", "one")
 	for _, path := range []string{"/integrity/" + s.registered("a", 1, "one"), "/certificates/" + certificate} {
-		want, err := web.QR(baseURL + path)
+		want, err := web.DrawQR(baseURL + path)
 		check(t, err)
-		if a := s.page(path + "/qr.svg"); !bytes.Equal(a.body, want) || a.header.Get("Content-Type") != "image/svg+xml" {
+		if a := s.page(path + "/qr.svg"); !bytes.Equal(a.body, want.SVG()) || a.header.Get("Content-Type") != "image/svg+xml" {
 			t.Errorf("%s: %v %s", path, a.header, a.body)
 		}
 	}

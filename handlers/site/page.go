@@ -233,8 +233,11 @@ func (s *Site) qrCode(kind web.Kind) edge.Handler {
 		if err != nil {
 			return nil, err
 		}
-		image, err := web.QR(s.BaseURL + kind.Path(id.String()))
-		return edge.Cacheable(image, "image/svg+xml"), err
+		code, err := web.DrawQR(s.BaseURL + kind.Path(id.String()))
+		if err != nil {
+			return nil, err
+		}
+		return edge.Cacheable(code.SVG(), "image/svg+xml"), nil
 	}
 }
 

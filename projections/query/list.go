@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
@@ -303,4 +304,53 @@ func (s RecordReader) Reservations(
 				return last, more, nil
 			})
 	})
+}
+
+const reservedColumns = `SELECT c.reference, d.source, d.reference, v.version, v.public_id, v.record_id, v.received_at, v.expires_at,
+		coalesce(v.released_at = v.expires_at, false)
+	FROM {versions} v
+	JOIN {documents} d ON d.shard = $1 AND d.document_id = v.document_id
+	JOIN {companies} c ON c.shard = $1 AND c.company_id = d.company_id
+	WHERE v.shard = $1 AND v.organization_id = $2`
+
+func scanReserved(now time.Time) pgx.RowToFunc[domain.ReservedVersion] {
+	return func(row pgx.CollectableRow) (domain.ReservedVersion, error) {
+		d := domain.Document{}
+		v := domain.Version{Document: &d}
+		var company string
+		var record *domain.RecordID
+		err := row.Scan(&company, &d.Source, &d.Reference, &v.Version, &v.PublicID, &record,
+			(*zeronull.Timestamptz)(&v.ReceivedAt), (*zeronull.Timestamptz)(&v.ExpiresAt), &v.Released)
+		if record != nil {
+			v.RecordID = *record
+		}
+		return v.Reserved(company, now), err
+	}
+}
+
+var findReserved = cluster.SQL(reservedColumns + ` AND v.public_id = $3`)
+
+// ReservedVersion finds a version of a signed-in member's organization by its public id, reserved or registered.
+func (s RecordReader) ReservedVersion(
+	ctx context.Context, a domain.Access, id domain.PublicID, now time.Time,
+) (domain.ReservedVersion, error) {
+	return read(ctx, s.reader, a, newEnough(a), func(from source) (domain.ReservedVersion, error) {
+		return statement.One(ctx, from, "find a reserved version", domain.ErrUnknownReservation, scanReserved(now),
+			findReserved, a.Organization.Shard(), a.Organization, id)
+	})
+}
+
+var listPending = cluster.SQL(reservedColumns + ` AND v.record_id IS NULL AND v.expires_at > $3 AND ($4 = '' OR d.source = $4)
+	ORDER BY v.expires_at DESC, v.public_id LIMIT $5`)
+
+// Pending lists the pending reservations of a signed-in member's organization, the last to expire first: of a source, or
+// all if it is empty. An organization has at most domain.MaxPendingReservations.
+func (s RecordReader) Pending(
+	ctx context.Context, a domain.Access, origin string, now time.Time, limit int,
+) (list []domain.ReservedVersion, more bool, err error) {
+	list, err = read(ctx, s.reader, a, newEnough(a), func(from source) ([]domain.ReservedVersion, error) {
+		return statement.All(ctx, from, "list pending reservations", scanReserved(now), listPending,
+			a.Organization.Shard(), a.Organization, now, origin, limit+1)
+	})
+	return statement.Page(list, limit, err)
 }
