@@ -53,6 +53,7 @@ type (
 	linkDoor      struct{ door } // links of a member with an identity of a provider
 	securityPages struct{ *Console }
 	recordPages   struct{ *Console }
+	registerPages struct{ *Console }
 	webhookPages  struct{ *Console }
 	companyPages  struct{ *Console }
 	keyPages      struct{ *Console }
@@ -323,6 +324,7 @@ func (s *Console) Endpoints() []edge.Endpoint {
 			both(edge.Post, "/sign-up/provider", entry.toProvider(toSignUp), knock)
 		}
 	}
+	registerPages{s}.endpoints(both)
 	recordPages{s}.endpoints(both)
 	webhookPages{s}.endpoints(both)
 	companyPages{s}.endpoints(both)

@@ -38,7 +38,8 @@ const (
 // recordsPage shows the result of a search, or otherwise the records of a company.
 func (s recordPages) recordsPage(r *http.Request) (any, error) {
 	shown := web.Records{
-		Console: s.frameOf(r, "records"), Find: strings.TrimSpace(r.URL.Query().Get("find")), MaxFile: web.MaxFile,
+		Console: s.frameOf(r, "records"), Find: strings.TrimSpace(r.URL.Query().Get("find")),
+		MayAdd: edge.CallOf(r).Session.Role.Allows(domain.IntegrityWrite),
 	}
 	if shown.Find != "" {
 		return s.foundPage(r, shown)

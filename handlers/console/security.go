@@ -21,7 +21,10 @@ const overviewRecords = 8
 func (s securityPages) overview(r *http.Request) (any, error) {
 	ctx, c := r.Context(), edge.CallOf(r)
 	period := domain.PeriodOf(c.Start)
-	shown := web.Overview{Console: s.frameOf(r, ""), Plan: c.Access.Plan, Resets: period.End()}
+	shown := web.Overview{
+		Console: s.frameOf(r, ""), Plan: c.Access.Plan, Resets: period.End(),
+		MayAdd: c.Session.Role.Allows(domain.IntegrityWrite),
+	}
 	months, err := s.Store.MonthlyLimits(ctx, c.Access, period)
 	if err != nil {
 		return nil, err
@@ -92,7 +95,7 @@ func (s securityPages) steps(ctx context.Context, c *edge.Call, record, webhook 
 	}{
 		{web.Step{Name: "company", Page: "/companies", Done: len(companies) > 0}, role.Allows(domain.IntegrityAdmin)},
 		{web.Step{Name: "key", Page: "/keys/new", Done: len(keys) > 0}, role.Allows(domain.OrganizationAdmin)},
-		{web.Step{Name: "record", Done: record}, true},
+		{web.Step{Name: "record", Page: "/records/new", Done: record}, role.Allows(domain.IntegrityWrite)},
 		{web.Step{Name: "webhook", Page: "/webhooks/new", Done: webhook}, role.Allows(domain.IntegrityAdmin)},
 		{web.Step{Name: "passkey", Page: "/security#passkeys", Done: len(passkeys) > 0}, true},
 		{web.Step{Name: "owner", Page: "/members#invite", Done: another}, role == domain.Owner},

@@ -134,6 +134,9 @@ func (f consoleFrame) Tell(names ...string) any {
 	return f.C["Said"].(map[string]any)[f.Said]
 }
 
+// MaxHashed returns the size of the largest file that a page hashes, in bytes.
+func (consoleFrame) MaxHashed() int { return MaxFile }
+
 // RoleName returns the name of a role for people.
 func (f consoleFrame) RoleName(role domain.Role) any {
 	return f.C["Roles"].(map[string]any)[string(role)]
@@ -291,6 +294,7 @@ type Overview struct {
 	Failing    []wire.Webhook
 	Steps      []Step      // none once all are done
 	Near       []Allowance // of the month and of reservations, from the first warning on
+	MayAdd     bool        // the member may register files by hand
 }
 
 // Step is one of the first steps of an organization.

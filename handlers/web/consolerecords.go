@@ -31,7 +31,7 @@ type Records struct {
 	Records   []RecordRow
 	Older     string // address of the next page; may be empty
 	Empty     bool   // the company has no record
-	MaxFile   int    // largest file that a browser hashes, in bytes
+	MayAdd    bool   // the member may register files by hand
 }
 
 // Rows returns the records of the table.

@@ -1,0 +1,375 @@
+package console
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// endpoints adds the pages on which people register files without a program. The browser hashes the file and never
+// sends it. They come before the pages of a record, whose path has a variable in the same place.
+func (s registerPages) endpoints(both addition) {
+	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRead}
+	write := see
+	write.Scope = domain.IntegrityWrite
+	act := write
+	act.Body = edge.BodyLongForm
+	both(edge.Get, "/records/new", s.choosePage, write)
+	both(edge.Get, "/records/new/reservation", s.reservePage, write)
+	both(edge.Post, "/records/new/reservation", s.reserveByForm, act)
+	both(edge.Get, "/records/new/file", s.filePage, write)
+	both(edge.Post, "/records/new/file", s.confirmByForm, act)
+	both(edge.Post, "/records/new/declaration", s.registerByForm, act)
+	both(edge.Get, "/records/{publicId}/file", s.reservationPage, write)
+	both(edge.Get, "/records/{publicId}/release", s.releasePage, write)
+	both(edge.Post, "/records/{publicId}/release", s.releaseByForm, act)
+	both(edge.Get, "/records/{publicId}/link", s.linkPage, see)
+	both(edge.Get, "/records/{publicId}/code/{drawing}", s.drawing, see)
+}
+
+const (
+	// consoleSource is the source of documents that people register here, unless they name another one.
+	consoleSource = "console"
+	// unknownType is the media type of a file whose type the browser does not know (RFC 2046, section 4.5.1).
+	unknownType = "application/octet-stream"
+	waitingRows = 100
+)
+
+// choosePage asks which of the two ways fits, and lists the reservations that wait for their file: of people, or with
+// ?all of programs too.
+func (s registerPages) choosePage(r *http.Request) (any, error) {
+	c, source := edge.CallOf(r), consoleSource
+	all := r.URL.Query().Has("all")
+	if all {
+		source = ""
+	}
+	list, more, err := s.Store.Pending(r.Context(), c.Access, source, c.Start, waitingRows)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.ChooseWay(web.ChooseWay{
+		Console: s.frameOf(r, "register"), Waiting: wire.Each(list, s.viewWaiting), All: all, More: more,
+	}))
+}
+
+func (s registerPages) viewWaiting(v domain.ReservedVersion) web.Waiting {
+	return web.Waiting{
+		PublicID: v.PublicID.String(), Company: v.CompanyReference, Source: v.Source, Document: v.DocumentReference,
+		Version: v.Version, Status: string(v.Status), ExpiresAt: v.ExpiresAt, Link: s.VerificationURL(v.PublicID.String()),
+	}
+}
+
+// formOf returns the form of a declaration, with the companies in which the organization can register.
+func (s registerPages) formOf(r *http.Request, name string, typed url.Values) (shown web.RegisterForm, err error) {
+	c := edge.CallOf(r)
+	companies, _, err := s.Store.Companies(
+		r.Context(), c.Access, true, domain.CompanyActive, "", choiceCompanies,
+	)
+	field := func(name string) string { return strings.TrimSpace(typed.Get(name)) }
+	return web.RegisterForm{
+		Console:   s.frameOf(r, name),
+		Companies: wire.Each(companies, func(c domain.Company) string { return c.Reference }),
+		Many:      len(companies) == choiceCompanies,
+		Manages:   c.Session.Role.Allows(domain.IntegrityAdmin), DefaultSource: consoleSource,
+		Typed: web.Declared{
+			Company: field("companyReference"), Source: field("source"), Document: field("documentReference"),
+			Version: field("version"), SHA256: field("sha256"), SizeBytes: field("sizeBytes"), MimeType: field("mimeType"),
+			GeneratedAt: field("generatedAt"), Reservation: field("reservationId"),
+		},
+	}, err
+}
+
+// completed returns the form with a value for each field that may be left empty. The version is the next one of its
+// document.
+func (s registerPages) completed(r *http.Request) (url.Values, error) {
+	c, form := edge.CallOf(r), maps.Clone(edge.Form(r))
+	field := func(name string) string { return strings.TrimSpace(form.Get(name)) }
+	for name, value := range map[string]string{
+		"source": consoleSource, "mimeType": unknownType, "generatedAt": evidence.FormatTime(c.Start.Truncate(time.Second)),
+	} {
+		if field(name) == "" {
+			form.Set(name, value)
+		}
+	}
+	if field("version") != "" {
+		return form, nil
+	}
+	form.Set("version", "1")
+	asked := query.RecordQuestion{
+		Company: field("companyReference"), Source: field("source"), Document: field("documentReference"), Limit: 1,
+	}
+	if !domain.ValidReference(asked.Company) || !domain.ValidReference(asked.Source) ||
+		!domain.ValidReference(asked.Document) {
+		return form, nil // the reader explains them
+	}
+	page, err := s.Store.Records(r.Context(), c.Access, asked)
+	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.CompanyNotAuthorized {
+		return form, nil
+	}
+	if len(page.Entries) > 0 {
+		form.Set("version", strconv.FormatInt(int64(page.Entries[0].Version)+1, 10))
+	}
+	return form, err
+}
+
+// registerFields are the fields whose errors the forms explain.
+func registerFields() []string {
+	return []string{
+		"companyReference", "source", "documentReference", "version", "sha256", "sizeBytes", "mimeType", "generatedAt",
+	}
+}
+
+// explained explains a refused reservation or declaration on the page of its form. Errors of fields that the page does
+// not show, and a version that was declared differently, are explained by their code.
+func (s registerPages) explained(r *http.Request, err error) (web.Problem, int, error) {
+	refused := edge.Refusal(err)
+	if refused != nil && refused.Code == domain.CompanyNotAuthorized {
+		err = domain.InvalidMember("/companyReference", edge.CodeUnknownValue, refused.Message)
+	}
+	p, status, err := s.problem(r, err)
+	shown := slices.ContainsFunc(registerFields(), func(name string) bool { return p.Fields[name] })
+	if err == nil && refused != nil && p.Text == "" && (!shown || refused.Code == domain.VersionConflict) {
+		text := s.Codes[refused.Code].Text[edge.Language(r)]
+		p = web.Problem{Text: text.Cause + " " + text.Remedy}
+	}
+	return p, status, err
+}
+
+// showForm shows the form of a page, also after its input was refused. The input of a reservation is shown on the
+// page of the reservation.
+func (s registerPages) showForm(r *http.Request, name string, typed url.Values, refused error) (any, error) {
+	problem, status, err := s.explained(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := s.formOf(r, name, typed)
+	if err != nil {
+		return nil, err
+	}
+	shown.Problem = problem
+	if name == "register-file" { // the declaration's address has no page
+		shown.Path = web.ConsoleRoot + "/records/new/file"
+	}
+	if id, ok := domain.ParsePublicID(shown.Typed.Reservation); ok {
+		reserved, err := s.Store.ReservedVersion(r.Context(), edge.CallOf(r).Access, id, edge.CallOf(r).Start)
+		if err != nil {
+			return nil, err
+		}
+		return s.showReservation(r, reserved, shown, status, refused)
+	}
+	resp, err := consolePageOf(s.site.RegisterForm(shown))
+	return afterForm(resp, status, edge.Refusal(refused)), err
+}
+
+// reservePage asks for the references of a file that is not finished.
+func (s registerPages) reservePage(r *http.Request) (any, error) {
+	return s.showForm(r, "register-reserve", nil, nil)
+}
+
+// reserveByForm reserves a version. Reserving it again shows the same link.
+func (s registerPages) reserveByForm(r *http.Request) (any, error) {
+	form, err := s.completed(r)
+	if err != nil {
+		return nil, err
+	}
+	made, err := edge.Submit(
+		r, strictjson.Fields(form), domain.ReadVersionReference, action.Single(s.Service, s.Reserve),
+	)
+	if err != nil {
+		return s.showForm(r, "register-reserve", edge.Form(r), err)
+	}
+	if made.Status == domain.ReservationFinalized {
+		return onward(r, saying("/records/"+made.PublicID+"/link", "known")), nil
+	}
+	return onward(r, "/records/"+made.PublicID+"/file"), nil
+}
+
+// filePage asks for a finished file and its references.
+func (s registerPages) filePage(r *http.Request) (any, error) {
+	return s.showForm(r, "register-file", nil, nil)
+}
+
+// confirmByForm shows the whole declaration before it is signed. It registers nothing.
+func (s registerPages) confirmByForm(r *http.Request) (any, error) {
+	form, err := s.completed(r)
+	if err != nil {
+		return nil, err
+	}
+	if edge.Form(r).Has("change") {
+		return s.showForm(r, "register-file", form, nil)
+	}
+	declared, err := edge.Judged(strictjson.Fields(form), domain.ReadDeclaration)
+	if err != nil {
+		return s.showForm(r, "register-file", edge.Form(r), err)
+	}
+	shown, err := s.formOf(r, "register-confirm", form)
+	if err != nil {
+		return nil, err
+	}
+	shown.Typed.SHA256, shown.Typed.MimeType = evidence.Hash(declared.SHA256).String(), declared.MimeType
+	generated, _ := edge.ParseInstant(string(declared.GeneratedAt)) // normalized, so valid
+	found, _, err := s.Store.Search(r.Context(), edge.CallOf(r).Access, declared.SHA256, domain.RecordID{}, 1)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.ConfirmDeclaration(web.Confirmation{
+		RegisterForm: shown, GeneratedAt: generated, Known: wire.Each(found, viewRow),
+	}))
+}
+
+// registerByForm registers the declaration that was shown. A second press of the button repeats the same declaration,
+// which changes nothing.
+func (s registerPages) registerByForm(r *http.Request) (any, error) {
+	made, err := edge.Submit(
+		r, strictjson.Fields(edge.Form(r)), domain.ReadDeclaration, action.Single(s.Service, s.Register),
+	)
+	if err != nil {
+		return s.showForm(r, "register-file", edge.Form(r), err)
+	}
+	return onward(r, saying("/records/"+made.PublicID+"/link", "registered")), nil
+}
+
+// reserved finds the version in the path.
+func (s registerPages) reserved(r *http.Request) (domain.ReservedVersion, error) {
+	c := edge.CallOf(r)
+	return s.Store.ReservedVersion(r.Context(), c.Access, edge.PublicID(edge.Variable(r, "publicId")), c.Start)
+}
+
+// reservationPage shows the link and the code of a reservation, and takes its finished file.
+func (s registerPages) reservationPage(r *http.Request) (any, error) {
+	reserved, err := s.reserved(r)
+	if err != nil {
+		return nil, err
+	}
+	form, err := s.formOf(r, "reservation", nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.showReservation(r, reserved, form, 0, nil)
+}
+
+func (s registerPages) showReservation(
+	r *http.Request, reserved domain.ReservedVersion, form web.RegisterForm, status int, refused error,
+) (any, error) {
+	id := reserved.PublicID.String()
+	if reserved.Status == domain.ReservationFinalized {
+		return onward(r, saying("/records/"+id+"/link", "known")), nil
+	}
+	form.Console = s.frameOf(r, "reservation")
+	form.Path = web.ConsoleRoot + "/records/" + id + "/file"
+	form.Typed.Company, form.Typed.Source = reserved.CompanyReference, reserved.Source
+	form.Typed.Document, form.Typed.Version = reserved.DocumentReference, strconv.Itoa(int(reserved.Version))
+	form.Typed.Reservation = id
+	code, err := s.viewCode(r, id)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := consolePageOf(s.site.Reservation(web.ReservationPage{
+		RegisterForm: form, Waiting: s.viewWaiting(reserved), Code: code,
+	}))
+	return afterForm(resp, status, edge.Refusal(refused)), err
+}
+
+// releasePage explains what releasing a reservation does.
+func (s registerPages) releasePage(r *http.Request) (any, error) {
+	reserved, err := s.reserved(r)
+	if err != nil {
+		return nil, err
+	}
+	if reserved.Status != domain.ReservationPending {
+		return onward(r, "/records/"+reserved.PublicID.String()+"/file"), nil
+	}
+	return consolePageOf(s.site.ReleaseReservation(s.frameOf(r, "reservation-release"), s.viewWaiting(reserved)))
+}
+
+// releaseByForm releases a reservation. One that is not pending does not change.
+func (s registerPages) releaseByForm(r *http.Request) (any, error) {
+	_, err := edge.Submit(r, strictjson.Fields(nil), edge.ReadPublicID, action.Single(s.Service, s.Release))
+	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.InvalidState {
+		return onward(r, "/records/"+edge.Variable(r, "publicId")+"/file"), nil // registered meanwhile
+	}
+	return onward(r, saying("/records/new", "released")), err
+}
+
+// linkPage shows the link of a record for the person who will receive the document.
+func (s registerPages) linkPage(r *http.Request) (any, error) {
+	record, err := s.Store.Record(r.Context(), edge.CallOf(r).Access, edge.PublicID(edge.Variable(r, "publicId")))
+	if err != nil {
+		return nil, err
+	}
+	id := record.PublicID.String()
+	code, err := s.viewCode(r, id)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.RecordLink(web.RecordLink{
+		Console: s.frameOf(r, "record-link"), Row: viewRow(record), SHA256: record.SHA256.String(),
+		Link: s.VerificationURL(id), Code: code, Timestamps: len(s.Keys().Trusted.Authorities()) > 0,
+	}))
+}
+
+// viewCode describes the drawings of a public id.
+func (s registerPages) viewCode(r *http.Request, id string) (shown web.CodeDrawings, err error) {
+	shown.At = web.Path(edge.Language(r), web.ConsoleRoot+"/records/"+id+"/code/")
+	for _, name := range []string{"qr", "stamp"} {
+		d, err := s.draw(r, name, id)
+		if err != nil {
+			return shown, err
+		}
+		for _, module := range []int{web.SmallModule, web.LargeModule} {
+			width, height := d.Millimetres(module)
+			shown.Sizes = append(shown.Sizes, web.CodeSize{Name: name, Module: module, Width: width, Height: height})
+		}
+	}
+	return shown, nil
+}
+
+// draw draws the QR code of a public id, or its stamp in the language of the page.
+func (s registerPages) draw(r *http.Request, name, id string) (*web.Drawing, error) {
+	if name == "stamp" {
+		return web.DrawStamp(s.site.StampLabel(edge.Language(r)), s.VerificationURL(id))
+	}
+	return web.DrawQR(s.VerificationURL(id))
+}
+
+// drawing answers a drawing as a file to save: qr or stamp, as SVG, or as PNG with modules of so many dots.
+func (s registerPages) drawing(r *http.Request) (any, error) {
+	reserved, err := s.reserved(r)
+	if err != nil {
+		return nil, err
+	}
+	id, file := reserved.PublicID.String(), edge.Variable(r, "drawing")
+	name, kind, _ := strings.Cut(file, ".")
+	name, size, _ := strings.Cut(name, "-")
+	module := map[string]int{"": web.SmallModule, "large": web.LargeModule}[size]
+	if name != "qr" && name != "stamp" || kind != "svg" && kind != "png" || module == 0 {
+		return nil, domain.ErrUnknownRecord
+	}
+	d, err := s.draw(r, name, id)
+	if err != nil {
+		return nil, err
+	}
+	resp := edge.Response{
+		Raw: d.SVG(), ContentType: "image/svg+xml", Cache: edge.NoStore, Header: http.Header{
+			"Content-Disposition": {`inline; filename="` + name + `-` + id + `.` + kind + `"`},
+		},
+	}
+	if kind == "png" {
+		resp.ContentType = "image/png"
+		resp.Raw, err = d.PNG(module)
+	}
+	return resp, err
+}

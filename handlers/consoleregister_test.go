@@ -1,0 +1,273 @@
+package handlers_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"image/png"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/web"
+)
+
+const newRecord = "/en/console/records/new"
+
+// fieldsOfForm returns the hidden fields of the form that a page sends to a path, as press takes them.
+func fieldsOfForm(t *testing.T, a answer, action string) (fields []string) {
+	t.Helper()
+	_, form, found := strings.Cut(string(a.body), `action="`+action+`"`)
+	if !found {
+		t.Fatalf("no form for %s: %s", action, a.body)
+	}
+	form, _, _ = strings.Cut(form, "</form>")
+	for _, f := range regexp.MustCompile(`type="hidden" name="([^"]+)" value="([^"]*)"`).FindAllStringSubmatch(form, -1) {
+		fields = append(fields, f[1], strings.ReplaceAll(f[2], "&#43;", "+"))
+	}
+	return fields
+}
+
+// A person reserves a version, puts its code on paper, and registers its file; pressing a button twice does it once.
+// The source, the version, the type and the time have defaults.
+func TestConsoleRegistersReservedFile(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	p.visit("/en/console").says(http.StatusOK, `href="`+newRecord+`"`)
+	p.visit("/en/console/records").says(http.StatusOK, `href="`+newRecord+`"`)
+	p.visit(newRecord).says(http.StatusOK, "not finished yet", "finished file", "No reservation is waiting")
+	reserve := newRecord + "/reservation"
+	p.visit(reserve).says(http.StatusOK, `<option value="company-1">`)
+	form := []string{"companyReference", "company-1", "documentReference", " F-2026-0042 ", "version", "", "source", ""}
+	page := p.press(reserve, form...).header.Get("Location")
+	p.press(reserve, form...).leads(page)
+	id := strings.Split(page, "/")[4]
+	waiting := p.visit(page).says(
+		http.StatusOK, baseURL+"/integrity/"+id, "F-2026-0042", "The reservation waits until", "qr.png", "stamp-large.png",
+	)
+	p.visit(newRecord).says(http.StatusOK, page, "F-2026-0042", "company-1 · console")
+	equal(t, "on the public page", s.compared(id, "").Result, "REGISTRATION_PENDING")
+
+	sha := hash("the file with its code")
+	toFile := newRecord + "/file"
+	file := append(fieldsOfForm(t, waiting, toFile), "sha256", strings.ToUpper(sha), "sizeBytes", "22", "mimeType", "",
+		"generatedAt", "")
+	confirm := p.press(toFile, file...).says(
+		http.StatusOK, "declares:", sha, "F-2026-0042", "application/octet-stream", "22 bytes", "company-1", "console",
+	)
+	if s.count("versions WHERE record_id IS NOT NULL") != 0 {
+		t.Fatal("the page before the registration has registered it")
+	}
+	declare := newRecord + "/declaration"
+	declared := fieldsOfForm(t, confirm, declare)
+	link := "/en/console/records/" + id + "/link"
+	p.press(toFile, append(declared, "change", "1")...).says(http.StatusOK, `value="`+sha+`"`, "Put the code")
+	p.press(declare, declared...).leads(link + "?said=registered")
+	p.press(declare, declared...).leads(link + "?said=registered")
+	p.visit(link+"?said=registered").says(
+		http.StatusOK, "The file is registered", `id="link">`+baseURL+"/integrity/"+id, "mailto:?subject=Check",
+		"integrity%2F"+id, "was not changed", "/evidence", "/receipt", `href="/en/integrity/`+id+`"`,
+	)
+	record := s.get(integrity + "/records/" + id).is(http.StatusOK)
+	for name, want := range map[string]any{
+		"sha256": sha, "source": "console", "version": 1.0, "mimeType": "application/octet-stream", "sizeBytes": 22.0,
+	} {
+		equal(t, name, record[name], want)
+	}
+	equal(t, "compared", s.compared(id, "the file with its code").Result, "MATCH_CURRENT")
+	for _, path := range []string{page, "/en/console/records/" + id + "/release"} {
+		p.visit(path)
+	}
+	p.visit(page).leads(link + "?said=known")
+	p.press("/en/console/records/" + id + "/release").leads(page)
+	p.press(reserve, append([]string{}, "companyReference", "company-1", "documentReference", "F-2026-0042", "version",
+		"1")...).leads(link + "?said=known")
+	p.visit(newRecord).says(http.StatusOK, "No reservation is waiting")
+
+	// The next version of a known reference is the default, and a file that is known already is named.
+	next := p.press(toFile, "companyReference", "company-1", "documentReference", "F-2026-0042", "sha256", sha,
+		"sizeBytes", "22").says(http.StatusOK, "already registered", `name="version" value="2"`)
+	changed := fieldsOfForm(t, next, declare)
+	p.press(declare, changed...)
+	for i := range changed {
+		if changed[i] == "sha256" {
+			changed[i+1] = hash("another")
+		}
+	}
+	p.press(declare, changed...).says(http.StatusConflict, `role="alert"`)
+	s.Audit(t)
+}
+
+// The drawings are files for paper: SVG without fonts, and PNG at 300 dots per inch. cmd/lab/judges reads their codes.
+func TestConsoleDrawsCodes(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	id := s.reserved("d-1", 1)
+	registered := s.registered("d-2", 1, "one")
+	other := s.Organization(t, 1, domain.InternalPlan)
+	theirs := s.send(http.MethodPost, integrity+"/reservations", other.Secret, version("d-3", 1)).
+		is(http.StatusCreated)["publicId"].(string)
+	draw := func(language, id, file string) answer { return p.visit(language + "/console/records/" + id + "/code/" + file) }
+	for _, id := range []string{id, registered} {
+		var sizes []int
+		for _, file := range []string{"qr.png", "qr-large.png", "stamp.png", "stamp-large.png"} {
+			a := draw("/en", id, file).says(http.StatusOK)
+			picture, err := png.Decode(bytes.NewReader(a.body))
+			check(t, err)
+			sizes = append(sizes, picture.Bounds().Dx())
+			if at := bytes.Index(a.body, []byte("pHYs")); at != 37 || !bytes.Equal(a.body[at+4:at+13],
+				[]byte{0, 0, 0x2e, 0x23, 0, 0, 0x2e, 0x23, 1}) {
+				t.Errorf("%s has no 300 dots per inch", file)
+			}
+			for x := range picture.Bounds().Dx() {
+				if r, _, _, _ := picture.At(x, web.SmallModule*4-1).RGBA(); r != 0xffff {
+					t.Fatalf("%s has no quiet zone", file)
+				}
+			}
+			equal(t, "its name", a.header.Get("Content-Disposition"), `inline; filename="`+
+				strings.TrimSuffix(strings.Split(file, ".")[0], "-large")+"-"+id+`.png"`)
+		}
+		if sizes[1] != 2*sizes[0] || sizes[3] != 2*sizes[2] || sizes[2] <= sizes[0] {
+			t.Errorf("the drawings are %v wide", sizes)
+		}
+		for _, file := range []string{"qr.svg", "stamp.svg"} {
+			a := draw("/en", id, file).says(http.StatusOK, `width="`)
+			check(t, xml.Unmarshal(a.body, new(struct{})))
+			if contains(a.body, "<text") || contains(a.body, "font") {
+				t.Errorf("%s needs a font", file)
+			}
+		}
+	}
+	if bytes.Equal(draw("", id, "stamp.svg").body, draw("/en", id, "stamp.svg").body) {
+		t.Error("the stamp is the same in both languages")
+	}
+	for _, file := range []string{"qr.gif", "qr", "seal.png", "qr-huge.png", "stamp-large.svg.png"} {
+		draw("/en", id, file).says(http.StatusNotFound)
+	}
+	for _, id := range []string{theirs, "x"} {
+		draw("/en", id, "qr.png").says(http.StatusNotFound)
+		for _, path := range []string{"/file", "/link", "/release"} {
+			p.visit("/en/console/records/" + id + path).says(http.StatusNotFound)
+		}
+		p.press("/en/console/records/" + id + "/release").says(http.StatusNotFound)
+	}
+	s.Audit(t)
+}
+
+// Only roles that may register see and use the pages. A refusal is explained beside the form, which keeps its input.
+func TestConsoleRefusesRegistrations(t *testing.T) {
+	s := openConsole(t)
+	roles := map[domain.Role]bool{
+		domain.Owner: true, domain.Admin: true, domain.Analyst: true, domain.Reviewer: false, domain.Viewer: false,
+	}
+	reserve, toFile, declare := newRecord+"/reservation", newRecord+"/file", newRecord+"/declaration"
+	id := s.reserved("waits", 1)
+	for role, may := range roles {
+		address := string(role) + "@example.com"
+		must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: address, Role: role})
+		p := s.signedIn(address)
+		if shown := contains(p.visit("/en/console/records").body, newRecord); shown != may {
+			t.Errorf("a %s is shown the button: %t", role, shown)
+		}
+		if shown := contains(p.visit("/en/console").body, newRecord); shown != may {
+			t.Errorf("a %s is shown the button on the overview: %t", role, shown)
+		}
+		form := []string{"companyReference", "company-1", "documentReference", "of-" + string(role)}
+		file := append(form, "source", "console", "version", "1", "sha256", hash(address), "sizeBytes", "1", "mimeType",
+			"text/plain", "generatedAt", "2026-11-29T10:00:00Z")
+		want := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[may]
+		for _, page := range []string{newRecord, reserve, toFile, "/en/console/records/" + id + "/file"} {
+			p.visit(page).says(want)
+		}
+		p.press(toFile, file...).says(want)
+		if !may {
+			p.press(reserve, form...).says(http.StatusForbidden)
+			p.press(declare, file...).says(http.StatusForbidden)
+			p.press("/en/console/records/" + id + "/release").says(http.StatusForbidden)
+			continue
+		}
+		p.press(declare, file...)
+		p.visit("/en/console/records?find=of-" + string(role)).says(http.StatusSeeOther)
+	}
+	p := s.signedIn(s.org.Email)
+	p.do(http.MethodPost, declare, url.Values{}, "Sec-Fetch-Site", "cross-site").says(http.StatusForbidden)
+
+	long := strings.Repeat("x", 200)
+	for _, c := range []struct {
+		path, words string
+		status      int
+		form        []string
+	}{
+		{reserve, "Enter a reference of at most 128", 422, []string{"companyReference", "company-1", "documentReference", long}},
+		{reserve, `value="` + long + `"`, 422, []string{"companyReference", "company-1", "documentReference", long}},
+		{reserve, "Choose a company", 422, []string{"companyReference", "", "documentReference", "d"}},
+		{reserve, "Choose a company", 422, []string{"companyReference", "company-9", "documentReference", "d"}},
+		{reserve, "whole number", 422, []string{"companyReference", "company-1", "documentReference", "d", "version", "two"}},
+		{reserve, "Enter a source", 422, []string{"companyReference", "company-1", "documentReference", "d", "source", "a b"}},
+		{toFile, "Choose the file, or paste", 422, []string{"companyReference", "company-1", "documentReference", "d"}},
+		{toFile, "size of the file", 422, []string{"companyReference", "company-1", "documentReference", "d", "sha256", hash("x")}},
+		{toFile, "Enter a type", 422, []string{"companyReference", "company-1", "documentReference", "d", "mimeType", "pdf"}},
+		{toFile, "Enter a time", 422, []string{"companyReference", "company-1", "documentReference", "d", "generatedAt", "now"}},
+		{reserve, "", 422, []string{"companyReference", "company-1", "documentReference", "d\x00"}},
+		{declare, "", 422, []string{"companyReference", "company-1", "documentReference", "d"}},
+	} {
+		a := p.press(c.path, c.form...)
+		if a.status != c.status || !contains(a.body, c.words) || c.words != "" && !contains(a.body, `role="alert"`) {
+			t.Errorf("%s %v: %d, without %q: %s", c.path, c.form, a.status, c.words, a.body)
+		}
+	}
+
+	// A closed company is offered no more, and takes only what was reserved before.
+	page := p.press(reserve, "companyReference", "company-1", "documentReference", "before").header.Get("Location")
+	company := must(s.service, &domain.CreateCompany{Origin: s.org.Operator(), Reference: "company-1"}).Outcome
+	closed := domain.SetCompanyStatus{Origin: s.org.Operator(), Company: company.ID, Status: domain.CompanyClosedStatus}
+	must(s.service, &closed)
+	p.visit(reserve).says(http.StatusOK, "has no open company", `href="/en/console/companies"`)
+	p.press(reserve, "companyReference", "company-1", "documentReference", "after").says(http.StatusForbidden)
+	analyst := s.signedIn("analyst@example.com")
+	analyst.visit(toFile).says(http.StatusOK, "Ask an owner or admin")
+	before := append(fieldsOfForm(t, p.visit(page), toFile), "sha256", hash("before"), "sizeBytes", "6")
+	p.press(declare, fieldsOfForm(t, p.press(toFile, before...), declare)...).leads(
+		strings.Replace(page, "/file", "/link?said=registered", 1),
+	)
+	closed.Status = domain.CompanyActive
+	must(s.service, &closed)
+
+	// A released or expired reservation keeps its link, and can be renewed.
+	page = p.press(reserve, "companyReference", "company-1", "documentReference", "later").header.Get("Location")
+	release := strings.Replace(page, "/file", "/release", 1)
+	p.visit(release).says(http.StatusOK, "no longer counts as pending")
+	for range 2 {
+		p.press(release).leads(newRecord + "?said=released")
+	}
+	p.visit(release).leads(page)
+	shown := p.visit(page).says(http.StatusOK, "The reservation was released")
+	p.press(reserve, fieldsOfForm(t, shown, reserve)...).leads(page)
+	p.visit(page).says(http.StatusOK, "The reservation waits until")
+	s.skew.Add(int64(domain.ReservationLife + time.Hour))
+	p = s.signedIn(s.org.Email)
+	p.visit(page).says(http.StatusOK, "The reservation has expired")
+	p.press(reserve, fieldsOfForm(t, p.visit(page), reserve)...).leads(page)
+	p.visit(newRecord).says(http.StatusOK, page)
+	if contains(p.visit(newRecord).body, id) {
+		t.Error("a reservation of a program is listed among those of people")
+	}
+	s.post(integrity+"/reservations", version("waits", 1)).is(http.StatusOK)
+	p.visit(newRecord+"?all").says(http.StatusOK, id)
+	s.Audit(t)
+}
+
+// What the plan does not include is refused in words, and the input stays.
+func TestConsoleRegistersWithinPlan(t *testing.T) {
+	s := openConsoleWith(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000,
+		"versionsPerMonth": 1, "administrativeEventsPerDay": 10000}}`)})
+	s.registered("a", 1, "one")
+	p := s.signedIn(s.org.Email)
+	form := []string{"companyReference", "company-1", "documentReference", "d", "source", "console", "version", "1",
+		"sha256", hash("d"), "sizeBytes", "1", "mimeType", "text/plain", "generatedAt", "2026-11-29T10:00:00Z"}
+	p.press(newRecord+"/declaration", form...).says(http.StatusTooManyRequests, `role="alert"`, hash("d"))
+	s.Audit(t)
+}

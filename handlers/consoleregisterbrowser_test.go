@@ -1,0 +1,105 @@
+package handlers_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"integrityledger/handlers/browsertest"
+)
+
+// A person registers files without a program, in both ways and both languages. The file never leaves the browser, a
+// double click registers once, and the public page then says that the same file matches the current version.
+func TestRegisterInTheBrowser(t *testing.T) {
+	t.Parallel()
+	w := openDocuments(t)
+	p := w.tab()
+	p.signsIn("")
+	const content = "The bytes of the finished file never leave the browser."
+	for _, prefix := range []string{"", "/en"} {
+		language := strings.TrimPrefix(prefix, "/") + "-"
+		p.open(prefix + "/console/records")
+		p.click(`a.button[href$="/records/new"]`)
+		p.on("register")
+		p.looks(language + "console-register")
+		for way, document := range []string{"with-code", "finished"} {
+			name := language + document
+			path := file(t, name+".txt", content+name)
+			p.open(prefix + "/console/records/new")
+			if way == 0 {
+				p.click(`a[href$="/new/reservation"]`)
+				p.on("register-reserve")
+				p.do(chromedp.SendKeys(chromedp.CSS("#document"), "a b"+kb.Enter))
+				p.do(chromedp.WaitVisible(chromedp.CSS("#document-error")))
+				p.looks(language + "console-register-wrong")
+				eval[string](p, `document.querySelector("#document").value = ""`)
+				p.do(chromedp.SendKeys(chromedp.CSS("#document"), "d"+name+kb.Enter))
+				p.on("reservation")
+				p.until(`[...document.querySelectorAll(".code img")].every(i => i.complete && i.naturalWidth > 0)`)
+				p.looks(language + "console-reservation")
+				p.open(prefix + "/console/records/new")
+				p.looks(language + "console-register-waiting")
+				p.click("tbody a")
+				p.on("reservation")
+			} else {
+				p.click(`a[href$="/new/file"]`)
+				p.on("register-file")
+				p.do(chromedp.SendKeys(chromedp.CSS("#document"), "d"+name))
+				p.looks(language + "console-register-file")
+			}
+			p.do(chromedp.WaitVisible(chromedp.CSS(".drop .button")))
+			w.forget()
+			p.click("[data-declares] > .actions button")
+			p.do(chromedp.WaitVisible(chromedp.CSS(`[data-refused="missing"]`)))
+			p.choose(file(t, "empty.txt", ""))
+			p.do(chromedp.WaitVisible(chromedp.CSS(`[data-refused="empty"]`)))
+			p.drops(emptyFolder)
+			p.do(chromedp.WaitVisible(chromedp.CSS(`[data-refused="folder"]`)))
+			p.choose(path)
+			p.do(chromedp.WaitVisible(chromedp.CSS("[data-hashed]")))
+			p.looks(name + "-hashed")
+			p.click("[data-declares] > .actions button")
+			p.on("register-confirm")
+			if text := run(p, chromedp.Text(chromedp.CSS("main"))); !strings.Contains(text, hash(content+name)) ||
+				!strings.Contains(text, "text/plain") || !strings.Contains(text, "d"+name) {
+				t.Errorf("the declaration: %s", text)
+			}
+			p.looks(name + "-confirm")
+			eval[bool](p, `(b => b.click() ?? b.click() ?? true)(document.querySelector("#declares ~ form button"))`)
+			p.on("record-link")
+			p.do(chromedp.WaitVisible(chromedp.CSS(`[data-copy="#link"]`)))
+			p.looks(name + "-link")
+			if requests, sent := w.received(); bytes.Contains(sent, []byte(content)) {
+				t.Errorf("the file has left the browser: %v", requests)
+			}
+			p.open(eval[string](p, `document.querySelector('a[target="_blank"]').pathname`))
+			p.do(chromedp.WaitVisible(chromedp.CSS("#drop .button")))
+			p.choose(path)
+			p.result("MATCH_CURRENT")
+		}
+	}
+	if n := w.count("versions WHERE record_id IS NOT NULL"); n != 4 {
+		t.Errorf("%d records of 4 files", n)
+	}
+	// Without scripts a hash can be pasted, and everything else works.
+	browsertest.Call(p.Tab, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	p.open("/en/console/records/new/file")
+	p.do(
+		chromedp.WaitVisible(chromedp.CSS("noscript")), chromedp.WaitNotVisible(chromedp.CSS(".drop")),
+		chromedp.SendKeys(chromedp.CSS("#document"), "pasted"), chromedp.SendKeys(chromedp.CSS("#sha256"), hash("pasted")),
+		chromedp.SendKeys(chromedp.CSS("#sizeBytes"), "6"), chromedp.Click(chromedp.CSS("[data-declares] > .actions button")),
+	)
+	p.on("register-confirm")
+	p.click("#declares ~ form button")
+	p.on("record-link")
+	complaints := slices.DeleteFunc(p.Complaints(), func(text string) bool { return strings.Contains(text, "status of 422") })
+	if foreign := p.Foreign(); len(complaints) > 0 || len(foreign) > 0 {
+		t.Errorf("in the console: %v; requests for %v", complaints, foreign)
+	}
+	w.Audit(t)
+}

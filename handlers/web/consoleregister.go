@@ -1,0 +1,172 @@
+package web
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"integrityledger/domain/evidence"
+)
+
+// Waiting is a reserved version whose file is not registered.
+type Waiting struct {
+	PublicID, Company, Source, Document string
+	Version                             int32
+	Status                              string
+	ExpiresAt                           time.Time
+	Link                                string // of the public page
+}
+
+// ChooseWay is the first page for registering a file by hand.
+type ChooseWay struct {
+	Console Console
+	Waiting []Waiting
+	All     bool // also those of programs
+	More    bool // only the newest are shown
+}
+
+// ChooseWay renders the page on which a person says what they hold.
+func (s ConsolePages) ChooseWay(c ChooseWay) ([]byte, error) {
+	return render(s.console, "register.html", struct {
+		consoleFrame
+		ChooseWay
+	}{s.consoleFrame(c.Console), c})
+}
+
+// Declared are the fields of a declaration as they were typed.
+type Declared struct {
+	Company, Source, Document, Version, SHA256, SizeBytes, MimeType, GeneratedAt, Reservation string
+}
+
+// RegisterForm is the form of a reservation or of a declaration.
+type RegisterForm struct {
+	Console
+	Companies     []string // that take new versions
+	Many          bool     // there may be more companies
+	Manages       bool     // the member may create companies
+	DefaultSource string
+	Typed         Declared
+	Problem       Problem
+}
+
+// Only returns the company if there is only one to choose from.
+func (f RegisterForm) Only() string {
+	if len(f.Companies) == 1 && !f.Many {
+		return f.Companies[0]
+	}
+	return ""
+}
+
+// Folded reports whether the optional fields may stay folded: none of them was typed or is wrong.
+func (f RegisterForm) Folded() bool {
+	return (f.Typed.Source == "" || f.Typed.Source == f.DefaultSource) && f.Typed.Version == "" &&
+		!f.Problem.Wrong("source") && !f.Problem.Wrong("version")
+}
+
+// RegisterForm renders the page of a reservation or of a finished file.
+func (s ConsolePages) RegisterForm(f RegisterForm) ([]byte, error) {
+	return s.registerPage("register-form.html", "consoleregister.js", f.Console, f)
+}
+
+// registerPage renders a page of a form.
+func (s ConsolePages) registerPage(template, script string, c Console, page any) ([]byte, error) {
+	f := s.consoleFrame(c)
+	f.Script = script
+	return render(s.console, template, struct {
+		consoleFrame
+		It any
+	}{f, page})
+}
+
+// Confirmation is a whole declaration before it is registered.
+type Confirmation struct {
+	RegisterForm
+	GeneratedAt time.Time
+	Known       []RecordRow // a record of the organization with the same hash
+}
+
+// ConfirmDeclaration renders the page on which a person confirms a declaration.
+func (s ConsolePages) ConfirmDeclaration(c Confirmation) ([]byte, error) {
+	return s.registerPage("register-confirm.html", "console.js", c.Console, c)
+}
+
+// CodeDrawings are the drawings of a public id that people put on paper.
+type CodeDrawings struct {
+	At    string // the address that their names follow
+	Sizes []CodeSize
+}
+
+// CodeSize is a size of a drawing in print, with modules of so many dots.
+type CodeSize struct {
+	Name          string // qr or stamp
+	Module        int
+	Width, Height float64 // in millimetres
+}
+
+// File returns the name of the PNG.
+func (s CodeSize) File() string {
+	if s.Module == LargeModule {
+		return s.Name + "-large.png"
+	}
+	return s.Name + ".png"
+}
+
+// Paper returns the size on paper.
+func (s CodeSize) Paper() string { return fmt.Sprintf("%.0f × %.0f mm", s.Width, s.Height) }
+
+// Of returns the sizes of a drawing.
+func (c CodeDrawings) Of(name string) (sizes []CodeSize) {
+	for _, size := range c.Sizes {
+		if size.Name == name {
+			sizes = append(sizes, size)
+		}
+	}
+	return sizes
+}
+
+// StampLabel returns the text beside the code of a stamp.
+func (s *Site) StampLabel(l evidence.Language) string {
+	words := s.catalogue(l, Record).words["Console"].(map[string]any)
+	return words["Register"].(map[string]any)["StampLabel"].(string)
+}
+
+// ReservationPage is a reservation that waits for its file.
+type ReservationPage struct {
+	RegisterForm
+	Waiting Waiting
+	Code    CodeDrawings
+}
+
+// Reservation renders the page of a reservation.
+func (s ConsolePages) Reservation(p ReservationPage) ([]byte, error) {
+	return s.registerPage("reservation.html", "consoleregister.js", p.Console, p)
+}
+
+// ReleaseReservation renders the page before a release.
+func (s ConsolePages) ReleaseReservation(c Console, w Waiting) ([]byte, error) {
+	return s.registerPage("reservation-release.html", "console.js", c, w)
+}
+
+// RecordLink is the page with the link of a record for the person who receives the document.
+type RecordLink struct {
+	Console
+	Row          RecordRow
+	SHA256, Link string
+	Code         CodeDrawings
+	Timestamps   bool // evidence may include timestamps
+}
+
+// RecordLink renders the page with the link of a record.
+func (s ConsolePages) RecordLink(p RecordLink) ([]byte, error) {
+	return s.registerPage("record-link.html", "console.js", p.Console, p)
+}
+
+// Mail returns a mail with a sentence and the link of a record, for the person's own mail program.
+func (f consoleFrame) Mail(link string) string {
+	words := f.C["Register"].(map[string]any)
+	text := func(name string) string {
+		return strings.ReplaceAll(url.QueryEscape(words[name].(string)), "+", "%20")
+	}
+	return "mailto:?subject=" + text("MailSubject") + "&body=" + text("MailBody") + "%20" + url.QueryEscape(link)
+}
