@@ -395,8 +395,8 @@ func (s *State) declarant(
 	return o, c, nil
 }
 
-// mayUse reports whether a caller may use a company of its organization: a key needs a grant, a member in the console does
-// not.
+// mayUse reports whether a caller may use a company of its organization: a key needs a grant, a member in the console
+// does not.
 func (s *State) mayUse(by Origin, key KeyID, company CompanyID) bool {
 	return by.Console || s.Granted(key, company)
 }

@@ -188,7 +188,7 @@ func TestFirstSteps(t *testing.T) {
 		t.Helper()
 		page := p.visit("/en/console").says(http.StatusOK, count)
 		for path, name := range map[string]string{
-			"companies": "company", "keys/new": "key", "webhooks/new": "webhook", "security#passkeys": "passkey",
+			"companies": "company", "keys/new": "key", "records/new": "record", "webhooks/new": "webhook", "security#passkeys": "passkey",
 			"members#invite": "owner",
 		} {
 			link := `<a href="/en/console/` + path + `">`
@@ -197,10 +197,10 @@ func TestFirstSteps(t *testing.T) {
 			}
 		}
 	}
-	steps(owner, "2 of 6", "webhook", "passkey", "owner")
-	steps(reader, "0 of 2", "passkey")
+	steps(owner, "2 of 6", "record", "webhook", "passkey", "owner")
+	steps(reader, "0 of 1", "passkey")
 	s.registered("a", 1, "one")
-	steps(reader, "1 of 2", "passkey")
+	steps(reader, "0 of 1", "passkey")
 	s.post(integrity+"/webhooks", body{"url": "https://hooks.example/"}).is(http.StatusCreated)
 	steps(owner, "4 of 6", "passkey", "owner")
 	s.added("second@example.com", domain.Owner)

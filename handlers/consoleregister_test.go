@@ -110,7 +110,9 @@ func TestConsoleDrawsCodes(t *testing.T) {
 	other := s.Organization(t, 1, domain.InternalPlan)
 	theirs := s.send(http.MethodPost, integrity+"/reservations", other.Secret, version("d-3", 1)).
 		is(http.StatusCreated)["publicId"].(string)
-	draw := func(language, id, file string) answer { return p.visit(language + "/console/records/" + id + "/code/" + file) }
+	draw := func(language, id, file string) answer {
+		return p.visit(language + "/console/records/" + id + "/code/" + file)
+	}
 	for _, id := range []string{id, registered} {
 		var sizes []int
 		for _, file := range []string{"qr.png", "qr-large.png", "stamp.png", "stamp-large.png"} {

@@ -162,8 +162,8 @@ func (s ConsolePages) RecordLink(p RecordLink) ([]byte, error) {
 	return s.registerPage("record-link.html", "console.js", p.Console, p)
 }
 
-// Mail returns a mail with a sentence and the link of a record, for the person's own mail program.
-func (f consoleFrame) Mail(link string) string {
+// MailTo returns a mail with a sentence and the link of a record, for the person's own mail program.
+func (f consoleFrame) MailTo(link string) string {
 	words := f.C["Register"].(map[string]any)
 	text := func(name string) string {
 		return strings.ReplaceAll(url.QueryEscape(words[name].(string)), "+", "%20")

@@ -161,9 +161,9 @@ func (d *Drawing) Millimetres(module int) (width, height float64) {
 func (d *Drawing) SVG() []byte {
 	var b strings.Builder
 	width, height := d.Millimetres(SmallModule)
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.2[3]fmm" height="%.2[4]fmm" viewBox="0 0 %[1]d %[2]d">`+
-		`<path fill="#fff" d="M0 0h%[1]dv%[2]dH0z"/><path shape-rendering="crispEdges" d="`,
-		d.width, d.height, width, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.2fmm" height="%.2fmm" `, width, height)
+	fmt.Fprintf(&b, `viewBox="0 0 %[1]d %[2]d"><path fill="#fff" d="M0 0h%[1]dv%[2]dH0z"/>`, d.width, d.height)
+	b.WriteString(`<path shape-rendering="crispEdges" d="`)
 	for _, m := range d.modules {
 		fmt.Fprintf(&b, "M%d %dh1v1h-1z", m.X, m.Y)
 	}

@@ -340,11 +340,11 @@ func (s RecordReader) ReservedVersion(
 	})
 }
 
-var listPending = cluster.SQL(reservedColumns + ` AND v.record_id IS NULL AND v.expires_at > $3 AND ($4 = '' OR d.source = $4)
-	ORDER BY v.expires_at DESC, v.public_id LIMIT $5`)
+var listPending = cluster.SQL(reservedColumns + ` AND v.record_id IS NULL AND v.expires_at > $3
+	AND ($4 = '' OR d.source = $4) ORDER BY v.expires_at DESC, v.public_id LIMIT $5`)
 
-// Pending lists the pending reservations of a signed-in member's organization, the last to expire first: of a source, or
-// all if it is empty. An organization has at most domain.MaxPendingReservations.
+// Pending lists the pending reservations of a signed-in member's organization, the last to expire first: of an origin
+// system, or all if it is empty. An organization has at most domain.MaxPendingReservations.
 func (s RecordReader) Pending(
 	ctx context.Context, a domain.Access, origin string, now time.Time, limit int,
 ) (list []domain.ReservedVersion, more bool, err error) {
