@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
@@ -267,6 +268,13 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS(`main:not(:has([aria-labelledby="passkeys"])) #name`)))
 	p.click(".account button")
 	p.on("sign-in")
+	if eval[bool](p, `document.querySelector("[data-passkey]") !== null`) {
+		t.Error("a passkey is offered after the last one was removed")
+	}
+	box.newAuthenticator() // elsewhere, so that a passkey is offered again; the removed one is refused
+	w.skew.Add(int64(6 * time.Second))
+	p.open("/console/sign-in")
+	p.click("details summary")
 	p.click("[data-passkey]")
 	p.do(chromedp.WaitVisible(chromedp.CSS("[data-failed]")))
 	for _, complaint := range p.Complaints() { // the browser itself reports refusals and cleared data

@@ -308,7 +308,7 @@ func TestSessionEndsDuringUpload(t *testing.T) {
 		defer response.Body.Close()
 		answered, err := io.ReadAll(response.Body)
 		check(t, err)
-		if response.StatusCode != http.StatusUnauthorized || !contains(answered, `"location":"/en/console/sign-in"`) ||
+		if response.StatusCode != http.StatusUnauthorized || !contains(answered, `"location":"`+sessionEnded+`"`) ||
 			s.sequence() != before {
 			t.Errorf("%s: %d %s, %d events", what, response.StatusCode, answered, s.sequence()-before)
 		}

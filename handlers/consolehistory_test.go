@@ -131,10 +131,10 @@ func TestFollowingIsNoUse(t *testing.T) {
 	s.skew.Add(int64(29 * time.Minute))
 	p.nothingNew(path)
 	s.skew.Add(int64(2 * time.Minute))
-	if a, _ := p.ask(path); a.status != http.StatusUnauthorized || !contains(a.body, `"location":"/en/console/sign-in"`) {
+	if a, _ := p.ask(path); a.status != http.StatusUnauthorized || !contains(a.body, `"location":"`+sessionEnded+`"`) {
 		t.Errorf("after half an hour: %d %s", a.status, a.body)
 	}
-	p.visit(historyPage).leads("/en/console/sign-in")
+	p.visit(historyPage).leads(sessionEnded)
 
 	pgtest.OneServer(t, "its tables cannot be renamed")
 	p = s.signedIn(s.org.Email)

@@ -63,7 +63,7 @@ func TestSessionEndsWhileAFormTravels(t *testing.T) {
 			response, err := http.ReadResponse(answers, nil)
 			check(t, err)
 			defer response.Body.Close()
-			if to := response.Header.Get("Location"); response.StatusCode != http.StatusSeeOther || to != "/en/console/sign-in" {
+			if to := response.Header.Get("Location"); response.StatusCode != http.StatusSeeOther || to != sessionEnded {
 				t.Errorf("%d to %q", response.StatusCode, to)
 			}
 			if after := s.sequence(); after != before {

@@ -122,7 +122,7 @@ func TestMembersInTheConsole(t *testing.T) {
 	must(s.service, key)
 	manager.press(path+"/role", "role", "king").says(http.StatusUnprocessableEntity)
 	manager.press(path+"/role", "role", "reviewer").leads(path)
-	reader.visit("/en/console").leads("/en/console/sign-in")
+	reader.visit("/en/console").leads(sessionEnded)
 	s.signedIn(viewer.Email)
 	manager.visit(path+"/disable").says(
 		http.StatusOK, viewer.Email, "payroll reader", "Sessions that end at once: 1.", "at any time",

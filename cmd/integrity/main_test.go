@@ -231,6 +231,7 @@ type running struct {
 	log    string // path of its log, to which every start appends; a demo has its own in its data directory
 	client *http.Client
 	exited chan struct{}
+	later  chan string // the first lines that a demo prints after its card
 }
 
 // surroundings are the conditions of a serve process. The zero value means the test's own user and no variables of the
@@ -280,7 +281,7 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 		command = append(private, command...)
 	}
 	s := &running{
-		t: t, dir: dir, log: logPath, client: client, exited: make(chan struct{}),
+		t: t, dir: dir, log: logPath, client: client, exited: make(chan struct{}), later: make(chan string, 16),
 		cmd: exec.Command(command[0], command[1:]...),
 	}
 	for i, arg := range args {
@@ -319,6 +320,11 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 					close(shown)
 					demo = false
 				}
+				continue
+			}
+			select {
+			case s.later <- lines.Text():
+			default:
 			}
 		}
 		_ = s.cmd.Wait() // the result is in ProcessState

@@ -113,7 +113,8 @@ type service struct {
 	keyUses    query.KeyUses
 	traffic    query.Traffic
 	installed  eventstore.Installation
-	patience   time.Time // when startup stops waiting for the database
+	demo       atomic.Pointer[demo.Demo] // nil until the demo's data is ready
+	patience   time.Time                 // when startup stops waiting for the database
 	contents   *blobs.Store
 	analyzer   *analyzer.Analyzer
 	metrics    *ops.Metrics
@@ -210,9 +211,12 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	s.log.Info("ready", "listen", s.listener.Addr().String(), "base_url", s.cfg.BaseURL, "issuer", s.installed.Issuer,
 		"shards", s.installed.Shards, "embedded_postgresql", s.database != nil)
 	if asDemo {
-		err = (&demo.Demo{
+		shown := &demo.Demo{
 			App: s.App, Cfg: &s.cfg, Address: s.listener.Addr(), Ledger: s.ledger, Store: s.store, Sessions: s.sessions,
-		}).Run(ctx)
+		}
+		if err = shown.Run(ctx); err == nil {
+			s.demo.Store(shown)
+		}
 	}
 	if err == nil {
 		err = s.wait(ctx, served, reload)

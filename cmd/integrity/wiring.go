@@ -16,6 +16,7 @@ import (
 
 	"integrityledger/cmd/analyzer"
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/internal/blobs"
 	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/internal/stream"
@@ -314,6 +315,10 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 	around.Store, around.Sessions, around.Installation = s.store, s.sessions, s.installed
 	around.KeyUsed, around.OAuth, around.Closing = s.keyUses.Note, s.oauth(), closing
 	around.Spool = &edge.Spool{Dir: spool}
+	address, printLink := "", (func(context.Context) error)(nil)
+	if s.asDemo {
+		address, printLink = demo.Email, s.printDemoLink
+	}
 	return handlers.New(handlers.Config{
 		Edge:   around,
 		Ledger: s.ledger,
@@ -327,12 +332,40 @@ func (s assembly) handler(closing <-chan struct{}) (http.Handler, error) {
 		},
 		Console: handlers.Console{
 			NoInvitations: !s.cfg.SignUp.Invited, SignUp: s.cfg.SignUp.Open, LinkMailer: s.linkMailer,
+			LinkCommand: s.linkCommand(), FirstAddress: address, PrintLink: printLink,
 		},
 		Site: handlers.Site{
 			Manual: manualpages.Pages, Demo: s.asDemo,
 			SecurityContact: s.cfg.SecurityContact,
 		},
 	}), nil
+}
+
+// linkCommand returns the command that prints a link for signing in to this installation, without the member's address.
+// The address of an external database may contain a password, so the command reads it from the environment.
+func (s assembly) linkCommand() string {
+	binary, err := os.Executable()
+	if err != nil {
+		binary = "integrity"
+	}
+	words := []string{binary, "member", "sign-in-link"}
+	if s.cfg.DatabaseURL == "" {
+		words = append(words, "--data-dir", keyfiles.Absolute(s.cfg.DataDir))
+	}
+	words = append(words, "--base-url", s.cfg.BaseURL)
+	for i, word := range words {
+		words[i] = console.Quoted(word)
+	}
+	return strings.Join(words, " ")
+}
+
+// printDemoLink prints a fresh link in the terminal of the demo.
+func (s assembly) printDemoLink(ctx context.Context) error {
+	shown := s.demo.Load()
+	if shown == nil {
+		return domain.Unavailable("The demo's data is not ready yet.")
+	}
+	return shown.PrintLink(ctx)
 }
 
 // keepContent records the content before storing it, so that it is erased if its registration never commits.

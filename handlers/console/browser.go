@@ -24,6 +24,7 @@ const (
 	addressCookie   = "integrity-address"   // the address that signs up, in base64url: it is stored nowhere else
 	providerCookie  = "integrity-provider"  // a sign-in with the OpenID provider in progress: providerSignIn
 	knownCookie     = "integrity-known"     // the browser has signed in with an address
+	passkeyCookie   = "integrity-passkey"   // a passkey was made or used in the browser
 )
 
 func (s *Console) consoleCookie(name, value string, age time.Duration) string {

@@ -2,6 +2,7 @@
 package console
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -34,6 +35,13 @@ type Config struct {
 	SignUp bool
 	// LinkMailer mails links for signing in to the console. Nil means that no mail is sent.
 	LinkMailer *LinkMailer
+	// LinkCommand is the command that prints a link for signing in, without the address, as this installation runs it. It
+	// may name paths: only people at the machine of the service see it. Empty means the command without paths.
+	LinkCommand string
+	// FirstAddress is the address that the command is shown with before a person has typed one. It may be empty.
+	FirstAddress string
+	// PrintLink prints a link for signing in where the service runs. Nil means that it has no terminal.
+	PrintLink func(context.Context) error
 }
 
 // Console is the face for people who have signed in, and the pages for signing in.
@@ -44,6 +52,7 @@ type Console struct {
 	console *core                                  // nil if the pages that need a session do not exist
 	exports *fair.Semaphore[domain.OrganizationID] // exports of histories in progress
 	founded *edge.AddressLimit                     // organizations created by sign-up
+	printed *edge.AddressLimit                     // links printed in the terminal
 }
 
 // The parts of the console.
@@ -72,6 +81,7 @@ func New(a *action.Actions, site *web.Site, c Config) *Console {
 		Actions: a, Config: c, site: web.ConsolePages{Site: site}, console: newCore(a.Edge),
 		exports: newExports(a.Closing),
 		founded: &edge.AddressLimit{Max: organizationsPerDay, Window: 24 * time.Hour},
+		printed: &edge.AddressLimit{Max: printedPerMinute},
 	}
 }
 
@@ -86,6 +96,7 @@ type core struct {
 	sessions *scs.SessionManager
 	origin   *http.CrossOriginProtection
 	passkeys *passkeys // nil if the service has an IP address as its host, for which authenticators do not sign
+	made     passkeysMade
 	// If the service has a loopback address as its host: that host, and the URL to which browsers are redirected.
 	host, named string
 }
@@ -169,7 +180,11 @@ func (s *Console) Onward(r *http.Request, p edge.Policy, err error) *edge.Respon
 	var code domain.Code
 	switch {
 	case errors.Is(err, edge.ErrSignedOut):
-		to, status = web.Path(edge.Language(r), web.ConsoleRoot+"/sign-in"), http.StatusUnauthorized
+		page := "/sign-in"
+		if s.cookieValue(r, sessionCookie) != "" {
+			page = saying(page, "ended")
+		}
+		to, status = web.Path(edge.Language(r), web.ConsoleRoot+page), http.StatusUnauthorized
 		code = domain.InvalidKey
 	case errors.Is(err, errProofNeeded):
 		to, status = s.proofOf(r, s.consolePath(r)), http.StatusForbidden
@@ -291,6 +306,9 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	both(edge.Get, "/sign-in", entry.signInPage, open)
 	both(edge.Post, "/sign-in", entry.askForLink, knock)
 	both(edge.Get, "/sign-in/sent", entry.linkSent, open)
+	if s.PrintLink != nil {
+		both(edge.Post, "/sign-in/terminal", entry.printInTerminal, knock)
+	}
 	if s.signUp() {
 		both(edge.Get, "/sign-up", entry.signUpPage, open)
 		both(edge.Post, "/sign-up", entry.askToSignUp, knock)
@@ -371,7 +389,9 @@ func (s *Console) fromOtherSite(r *http.Request) (edge.Response, error) {
 
 // refusedMessage answers a page that says why nothing was done.
 func (s *Console) refusedMessage(r *http.Request, name string, status int, code domain.Code) (edge.Response, error) {
-	resp, err := consolePageOf(s.site.Message(s.frameOf(r, name)))
+	shown := s.frameOf(r, name)
+	s.withoutMail(r, &shown, "")
+	resp, err := consolePageOf(s.site.Message(shown))
 	resp.Status, resp.Code = status, code
 	return resp, err
 }

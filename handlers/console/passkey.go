@@ -161,7 +161,9 @@ func (s passkeyDoor) passkeySignIn(r *http.Request) (any, error) {
 		return nil, err
 	}
 	resp := s.toScript(http.StatusOK, web.Path(edge.Language(r), web.ConsoleRoot))
-	resp.Header = http.Header{"Set-Cookie": append(cookies, s.consoleCookie(challengeCookie, "", 0))}
+	resp.Header = http.Header{"Set-Cookie": append(
+		cookies, s.consoleCookie(challengeCookie, "", 0), s.passkeyCookieFor(),
+	)}
 	return resp, nil
 }
 
@@ -323,13 +325,14 @@ func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.console.made.forget()
 	if _, err := s.Sessions.UsePasskey(
 		r.Context(), passkey, int64(made.Authenticator.SignCount), s.Now(),
 	); err != nil {
 		return nil, err
 	}
 	resp := s.toScript(http.StatusOK, web.Path(edge.Language(r), web.ConsoleRoot+saying("/security", "passkey")))
-	resp.Header = http.Header{"Set-Cookie": {s.consoleCookie(challengeCookie, "", 0)}}
+	resp.Header = http.Header{"Set-Cookie": {s.consoleCookie(challengeCookie, "", 0), s.passkeyCookieFor()}}
 	return resp, nil
 }
 

@@ -145,7 +145,12 @@ func (s securityPages) removePasskey(r *http.Request) (any, error) {
 	if err := s.RemovePasskey(r.Context(), edge.CallOf(r), id); err != nil {
 		return nil, err
 	}
-	return onward(r, "/security"), nil
+	s.console.made.forget()
+	own, err := s.ownPasskeys(r.Context(), edge.CallOf(r))
+	if err != nil || own {
+		return onward(r, "/security"), err
+	}
+	return onward(r, "/security", s.consoleCookie(passkeyCookie, "", 0)), nil
 }
 
 // endSession ends a session of the person, possibly this one.
@@ -172,6 +177,16 @@ func (s securityPages) signOutEverywhere(r *http.Request) (any, error) {
 func (s securityPages) provePage(r *http.Request) (any, error) {
 	shown := s.frameOf(r, "prove")
 	shown.To = consolePage(edge.Language(r), r.URL.Query().Get("to"))
+	s.withoutMail(r, &shown, shown.Email)
+	if s.console.passkeys != nil {
+		own, err := s.ownPasskeys(r.Context(), edge.CallOf(r))
+		if err != nil {
+			return nil, err
+		}
+		if own {
+			shown.Passkey = web.PasskeyHere
+		}
+	}
 	return consolePageOf(s.site.Prove(shown))
 }
 

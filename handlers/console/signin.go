@@ -29,17 +29,27 @@ func (s door) signInPage(r *http.Request) (any, error) {
 	if _, err := s.resume(r, edge.Policy{}); err == nil {
 		return onward(r, ""), nil
 	}
+	return consolePageOf(s.site.SignIn(s.signInFrame(r)))
+}
+
+// signInFrame returns the page for signing in, with the ways that this browser has.
+func (s door) signInFrame(r *http.Request) web.Console {
 	shown := s.frameOf(r, "sign-in")
 	shown.Email = ""
-	return consolePageOf(s.site.SignIn(shown))
+	s.withoutMail(r, &shown, "")
+	shown.Passkey = s.passkeyWay(r)
+	return shown
 }
 
 // askForLink asks for a link to an address. The answer and its cost are the same for every address: the membership is
 // looked up after the answer.
 func (s door) askForLink(r *http.Request) (any, error) {
+	if s.LinkMailer == nil {
+		return s.showCommand(r)
+	}
 	address, err := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadEmail)
-	if s.LinkMailer == nil || err != nil {
-		shown := s.frameOf(r, "sign-in")
+	if err != nil {
+		shown := s.signInFrame(r)
 		shown.Invalid, shown.Typed = true, edge.Form(r).Get("email")
 		return refusedForm(s.site.SignIn(shown))
 	}

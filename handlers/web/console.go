@@ -58,6 +58,9 @@ type Console struct {
 	Email, Organization string
 	Role                domain.Role
 	Passkeys, Mail      bool   // ways to sign in to this service
+	Passkey             string // how a passkey is offered here; empty means not at all
+	Command             string // that prints a link, if no mail is sent
+	Terminal            bool   // a button prints a link in the terminal of the service
 	SignUp              bool   // people may create organizations by themselves
 	Provider            string // host of the OpenID provider that signs people in; may be empty
 
@@ -67,6 +70,12 @@ type Console struct {
 	Said    string // name of the last action, from the page's query; it may be any text
 	Back    string // of a message: the page of the console to return to; empty means the first page
 }
+
+// Ways in which a page offers a passkey.
+const (
+	PasskeyHere      = "here"      // one was made or used in this browser
+	PasskeyElsewhere = "elsewhere" // the person may have one
+)
 
 // consoleFrame is a page of the console.
 type consoleFrame struct {

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/internal/statement"
@@ -65,4 +66,17 @@ func (s *Store) UsePasskey(
 	_, counted, err = statement.First(ctx, s.Pool, "note the use of a passkey", pgx.RowTo[bool],
 		usePasskey, p.Organization.Shard(), p.ID, signCount, now)
 	return counted, err
+}
+
+var anyPasskey = cluster.SQL(`SELECT true FROM {passkeys} WHERE removed_at IS NULL LIMIT 1`)
+
+// HasPasskeys reports whether any member of the ledger has a passkey.
+func (s *Store) HasPasskeys(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
+	defer cancel()
+	found, err := eventstore.Everywhere(ctx, s.Pool, s.Installation.Shards, pgx.RowTo[bool], anyPasskey)
+	if err != nil {
+		return false, statement.Failed("look for a passkey", err)
+	}
+	return len(found) > 0, nil
 }

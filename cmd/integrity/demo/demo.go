@@ -118,6 +118,8 @@ type Demo struct {
 	Ledger   *eventstore.Ledger
 	Store    *query.Store
 	Sessions *session.Store
+
+	access Access // after Run
 }
 
 // Run creates the demo data, or reuses the existing data, and prints what to try next. It uses the API of the running
@@ -147,7 +149,18 @@ func (s *Demo) Run(ctx context.Context) error {
 	if err := keyfiles.Replace(path, append(text, '\n'), 0o600); err != nil {
 		return err
 	}
+	s.access = access
 	return s.show(ctx, access)
+}
+
+// PrintLink prints a fresh link into the console. Run must have returned.
+func (s *Demo) PrintLink(ctx context.Context) error {
+	link, err := s.signInLink(ctx, s.access)
+	if err != nil {
+		return say.Errorf("demo: %w", err)
+	}
+	_, err = fmt.Fprintf(s.Out, "\n%s\n%s\n", s.Sayf("A new link into the console, for 15 minutes:"), link)
+	return err
 }
 
 // demoWorks reports whether the API accepts the demo's keys.
@@ -243,11 +256,11 @@ func (s *Demo) show(ctx context.Context, access Access) error {
 		return say.Errorf("demo: %w", err)
 	}
 	filled := strings.NewReplacer(
-		"{base}", access.BaseURL, "{integrity}", shellQuote(binary), "{worker}", access.Keys.Worker, "{admin}",
+		"{base}", access.BaseURL, "{integrity}", console.Quoted(binary), "{worker}", access.Keys.Worker, "{admin}",
 		access.Keys.Admin, "{company}", access.CompanyReference,
-		"{document}", "demo-"+s.Now().UTC().Format("20060102-150405"), "{file}", shellQuote(example),
+		"{document}", "demo-"+s.Now().UTC().Format("20060102-150405"), "{file}", console.Quoted(example),
 		"{page}", page, "{console}", signIn, "{example}", example, "{trusted}",
-		shellQuote(keyfiles.Absolute(s.Cfg.TrustedKeysPath())), "{dir}", keyfiles.Absolute(s.Cfg.DataDir),
+		console.Quoted(keyfiles.Absolute(s.Cfg.TrustedKeysPath())), "{dir}", keyfiles.Absolute(s.Cfg.DataDir),
 		"{demo}", in(File), "{commands}", in(CommandsFile), "{log}", in(LogFile),
 	)
 	commands, err := s.text("commands")
@@ -303,13 +316,6 @@ func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
 	}
 	err = s.Sessions.AddOperatorLink(ctx, link.Outcome, s.Now())
 	return console.SignInURL(s.Cfg.BaseURL, s.Language(), code), err
-}
-
-func shellQuote(s string) string {
-	if strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-") == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 //go:embed card.txt card.es.txt commands.txt commands.es.txt

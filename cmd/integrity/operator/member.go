@@ -251,11 +251,20 @@ type SignInLinkView struct {
 func (v SignInLinkView) line() say.Phrase { return say.Sentencef("%s\n", v.URL) }
 
 func (a members) memberSignInLinkCommand() *cobra.Command {
-	v, organization := a.organizationVerb("member sign-in-link")
+	v := a.ledgerVerb("member sign-in-link")
+	organization := v.organization("id of the organization (org_…), for an address with several", false)
 	cli.Fill(v.Command, session.LinkLifetime)
 	config.AddFlags(v.Command, "BASE_URL")
 	member, email := v.member()
-	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+	v.must("give the organization with --organization, or the member's address", func() bool {
+		return !organization.IsZero() || *email != ""
+	})
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) (err error) {
+		if organization.IsZero() {
+			if *organization, err = onlyOrganization(ctx, l, *email); err != nil {
+				return err
+			}
+		}
 		link, code := domain.NewMakeSignInLink(
 			domain.MakeSignInLink{Origin: ledger.Origin(a.App, *organization), Member: *member, Email: *email}, a.Now(),
 		)
@@ -270,6 +279,26 @@ func (a members) memberSignInLinkCommand() *cobra.Command {
 			URL: console.SignInURL(l.Config.BaseURL, evidence.English, code),
 		})
 	})
+}
+
+// onlyOrganization returns the organization of which an address is an active member.
+func onlyOrganization(ctx context.Context, l *ledger.Opened, email string) (none domain.OrganizationID, err error) {
+	found, err := l.Sessions.Memberships(ctx, domain.EmailSHA256(email))
+	switch {
+	case err != nil:
+		return none, err
+	case len(found) == 0:
+		return none, cli.Negativef("no organization has an active member with this address")
+	case len(found) == 1:
+		return found[0].Organization, nil
+	}
+	var several []string
+	for _, m := range found {
+		several = append(several, strings.TrimSpace(m.Organization.String()+" "+m.OrganizationName))
+	}
+	return none, cli.Negativef(
+		"the address is a member of several organizations; choose one with --organization:\n%s", strings.Join(several, "\n"),
+	)
 }
 
 // LinkView is a link to an OAuth subject.

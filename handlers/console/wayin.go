@@ -1,0 +1,164 @@
+package console
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+)
+
+// plainLinkCommand is the command that prints a link for signing in, as strangers see it.
+const plainLinkCommand = "integrity member sign-in-link"
+
+// printedPerMinute is how many links a person may have printed in the terminal in a minute.
+const printedPerMinute = 3
+
+// atMachine reports whether a person sits at the machine of a service that only this machine can reach. A proxy in
+// front of it announces itself.
+func (s *Console) atMachine(r *http.Request) bool {
+	for _, name := range []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
+		if r.Header.Get(name) != "" {
+			return false
+		}
+	}
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	_, base, _ := strings.Cut(s.BaseURL, "://")
+	if named, _, err := net.SplitHostPort(base); err == nil {
+		base = named
+	}
+	return domain.IsLoopbackHost(base) && domain.IsLoopbackHost(host) && edge.PeerAddress(r).IsLoopback()
+}
+
+// withoutMail adds to a page how to get a link for an address, or for any if it is empty, from a service that sends no
+// mail. It does not depend on the address being known. Paths are shown only at the machine of the service.
+func (s *Console) withoutMail(r *http.Request, shown *web.Console, address string) {
+	if s.LinkMailer != nil {
+		return
+	}
+	command, at := plainLinkCommand, s.atMachine(r)
+	if at && s.LinkCommand != "" {
+		command = s.LinkCommand
+	}
+	if address == "" {
+		address = s.FirstAddress
+	}
+	if shown.Command = command + " --email ADDRESS"; address != "" {
+		shown.Command = command + " --email " + Quoted(address)
+	}
+	shown.Terminal = at && s.PrintLink != nil
+}
+
+// Quoted quotes a text as one word of a POSIX shell.
+func Quoted(text string) string {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._:@-"
+	if text != "" && strings.Trim(text, plain) == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// showCommand answers an address that was typed where no mail is sent with the command for it.
+func (s door) showCommand(r *http.Request) (any, error) {
+	address, err := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadEmail)
+	shown := s.signInFrame(r)
+	if shown.Typed = edge.Form(r).Get("email"); err != nil {
+		shown.Invalid = true
+		return refusedForm(s.site.SignIn(shown))
+	}
+	s.withoutMail(r, &shown, address)
+	return consolePageOf(s.site.SignIn(shown))
+}
+
+// printInTerminal prints a fresh link in the terminal of a demo. Only a person at its machine may ask for it.
+func (s door) printInTerminal(r *http.Request) (any, error) {
+	if !s.atMachine(r) {
+		return s.fromOtherSite(r)
+	}
+	if limit := s.printed.Count(edge.PeerAddress(r), edge.CallOf(r).Start); limit.Used > limit.Max {
+		return onward(r, saying("/sign-in", "terminal-later")), nil
+	}
+	if err := s.PrintLink(r.Context()); err != nil {
+		return nil, err
+	}
+	return onward(r, saying("/sign-in", "terminal")), nil
+}
+
+// passkeysMade caches whether the ledger has a passkey. It is safe for concurrent use.
+type passkeysMade struct {
+	mu    sync.Mutex
+	known bool
+	until time.Time
+}
+
+// How long the cached answer is used. Another process may have added the first passkey, or removed the last one.
+const (
+	passkeysFor   = time.Minute
+	noPasskeysFor = 5 * time.Second
+)
+
+// ask returns the cached answer, or asks again.
+func (p *passkeysMade) ask(now time.Time, ask func() (bool, error)) (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Before(p.until) {
+		return p.known, nil
+	}
+	known, err := ask()
+	if err != nil {
+		return false, err
+	}
+	p.known, p.until = known, now.Add(noPasskeysFor)
+	if known {
+		p.until = now.Add(passkeysFor)
+	}
+	return known, nil
+}
+
+// forget asks anew next time: a passkey was added or removed here.
+func (p *passkeysMade) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = time.Time{}
+}
+
+// passkeyWay says how the page for signing in offers a passkey: first, if one was used in this browser; folded, if the
+// ledger has one at all, since it may be on a phone or a security key; otherwise not. If the ledger does not answer, it
+// may have one.
+func (s *Console) passkeyWay(r *http.Request) string {
+	if s.console.passkeys == nil {
+		return ""
+	}
+	made, err := s.console.made.ask(edge.CallOf(r).Start, func() (bool, error) {
+		return s.Sessions.HasPasskeys(r.Context())
+	})
+	switch {
+	case err == nil && !made:
+		return ""
+	case s.cookieValue(r, passkeyCookie) != "":
+		return web.PasskeyHere
+	default:
+		return web.PasskeyElsewhere
+	}
+}
+
+// passkeyCookieFor returns the cookie of a browser in which a passkey was made or used.
+func (s *Console) passkeyCookieFor() string {
+	return s.consoleCookie(passkeyCookie, "1", knownBrowserFor)
+}
+
+// ownPasskeys reports whether the signed-in member has a passkey.
+func (s *Console) ownPasskeys(ctx context.Context, c *edge.Call) (bool, error) {
+	list, err := s.Sessions.Passkeys(ctx, c.Session.Organization, c.Session.Member)
+	return len(list) > 0, err
+}

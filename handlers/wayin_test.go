@@ -1,0 +1,201 @@
+package handlers_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"integrityledger/handlers"
+	"integrityledger/handlers/console"
+)
+
+const commandWithPaths = "/srv/bin/integrity member sign-in-link --data-dir /srv/ledger"
+
+// A service without mail says which command prints a link: to strangers without paths, and for every address alike.
+func TestSignInWithoutMail(t *testing.T) {
+	s := &consoleService{service: open(t, options{config: func(c *handlers.Config) { c.LinkCommand = commandWithPaths }})}
+	p := s.guest()
+	command := "integrity member sign-in-link --email "
+	shown := p.visit("/en/console/sign-in").says(http.StatusOK, command+"ADDRESS", "sends no email")
+	p.visit("/console/sign-in").says(http.StatusOK, command+"ADDRESS", "línea de órdenes")
+	known := p.press("/en/console/sign-in", "email", s.org.Email).says(http.StatusOK, command+s.org.Email+"<")
+	unknown := p.press("/en/console/sign-in", "email", "nobody@example.com").says(http.StatusOK)
+	if strings.ReplaceAll(string(known.body), s.org.Email, "nobody@example.com") != string(unknown.body) {
+		t.Error("the page tells whether an address is known")
+	}
+	p.press("/en/console/sign-in", "email", "o'neil+x@example.com").says(
+		http.StatusOK, command+"&#39;o&#39;\\&#39;&#39;neil&#43;x@example.com&#39;",
+	)
+	p.press("/en/console/sign-in", "email", "nobody").says(http.StatusUnprocessableEntity, "Enter an address")
+	over := p.visit("/en/console/link/is_x").says(http.StatusNotFound, "cannot be used", command+"ADDRESS")
+	for _, a := range []answer{shown, known, over} {
+		if contains(a.body, "/srv") || contains(a.body, "terminal") {
+			t.Errorf("a stranger is shown what belongs to the machine: %s", a.body)
+		}
+	}
+	p.press("/en/console/sign-in/terminal").says(http.StatusNotFound)
+	p.press("/en/console/link/" + s.operatorLink(s.org.Key.Member)).leads("/en/console")
+	p.visit("/en/console/prove?to=/en/console/keys").says(http.StatusOK, command+s.org.Email)
+	if contains(p.visit("/en/console/prove").body, "data-passkey") {
+		t.Error("a member without a passkey is asked for one")
+	}
+	s.skew.Add(int64(13 * time.Hour))
+	p.visit("/en/console").leads(sessionEnded)
+	p.visit(sessionEnded).says(http.StatusOK, "Your session has ended", command)
+	p.visit("/en/console").leads("/en/console/sign-in")
+	s.Audit(t)
+}
+
+// With mail no page names the command.
+func TestSignInWithMailNamesNoCommand(t *testing.T) {
+	s := openConsoleWith(t, options{config: func(c *handlers.Config) { c.LinkCommand = commandWithPaths }})
+	for _, path := range []string{"/en/console/sign-in", "/en/console/link/is_x"} {
+		if a := s.guest().visit(path); contains(a.body, "sign-in-link") {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+}
+
+// At the machine of a demo the page has the whole command and a button that prints a link in the terminal, at most three
+// in a minute. Anyone else gets neither.
+func TestSignInAtTheMachine(t *testing.T) {
+	w := openDocuments(t)
+	var printed atomic.Int64
+	w.config.LinkCommand, w.config.FirstAddress = commandWithPaths, "demo@example.org"
+	w.config.PrintLink = func(context.Context) error { printed.Add(1); return nil }
+	w.use(handlers.New(w.config))
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	ask := func(method, path string, header ...string) (status int, text string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, w.URL+path, http.NoBody)
+		check(t, err)
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Accept", "text/html")
+		for i := 0; i < len(header); i += 2 {
+			if r.Header.Set(header[i], header[i+1]); header[i] == "Host" {
+				r.Host = header[i+1]
+			}
+		}
+		resp, err := client.Do(r)
+		check(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		check(t, err)
+		return resp.StatusCode, resp.Header.Get("Location") + string(body)
+	}
+	const page, button = "/en/console/sign-in", "/en/console/sign-in/terminal"
+	if status, text := ask(http.MethodGet, page); status != http.StatusOK ||
+		!strings.Contains(text, commandWithPaths+" --email demo@example.org") || !strings.Contains(text, button) {
+		t.Errorf("at the machine: %d %s", status, text)
+	}
+	for _, header := range [][]string{
+		{"X-Forwarded-For", "203.0.113.9"}, {"Forwarded", "for=203.0.113.9"}, {"Via", "1.1 proxy"},
+		{"Host", "ledger.example"},
+	} {
+		if status, text := ask(http.MethodGet, page, header...); strings.Contains(text, "/srv") || strings.Contains(text, button) {
+			t.Errorf("%v: %d %s", header, status, text)
+		}
+		if status, text := ask(http.MethodPost, button, header...); status != http.StatusForbidden || printed.Load() != 0 {
+			t.Errorf("%v: %d %s", header, status, text)
+		}
+	}
+	if status, _ := ask(http.MethodPost, button, "Sec-Fetch-Site", "cross-site"); status != http.StatusForbidden {
+		t.Errorf("from another site: %d", status)
+	}
+	for i := range 5 {
+		want := page + "?said=terminal"
+		if i >= 3 {
+			want += "-later"
+		}
+		if status, text := ask(http.MethodPost, button); status != http.StatusSeeOther || text != want {
+			t.Errorf("press %d: %d %s", i, status, text)
+		}
+		if _, text := ask(http.MethodGet, strings.TrimPrefix(want, w.URL)); !strings.Contains(text, `role="`) {
+			t.Errorf("after press %d: %s", i, text)
+		}
+	}
+	if printed.Load() != 3 {
+		t.Errorf("%d links were printed", printed.Load())
+	}
+	w.skew.Add(int64(time.Minute))
+	if _, text := ask(http.MethodPost, button); text != page+"?said=terminal" {
+		t.Errorf("a minute later: %s", text)
+	}
+}
+
+func TestCommandIsQuoted(t *testing.T) {
+	for text, want := range map[string]string{
+		"a@example.org": "a@example.org", "/srv/a b": "'/srv/a b'", "o'neil": `'o'\''neil'`, "$(id)": "'$(id)'", "": "''",
+		"a;b": "'a;b'", "`x`": "'`x`'", "ñ": "'ñ'",
+	} {
+		if got := console.Quoted(text); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// A passkey is offered where there is one: first in the browser that has one, folded in others, and not at all if the
+// ledger has none.
+func TestPasskeyIsOfferedWhereThereIsOne(t *testing.T) {
+	t.Parallel()
+	w := openDocuments(t)
+	p, other := w.tab(), w.tab()
+	p.Authenticator()
+	none := func(p *tab) {
+		t.Helper()
+		p.open("/en/console/sign-in")
+		p.on("sign-in")
+		if eval[bool](p, `document.querySelector("[data-passkey]") !== null`) {
+			t.Error("a passkey is offered although the ledger has no passkey")
+		}
+	}
+	none(p)
+	p.looks("en-console-sign-in-command")
+	p.do(chromedp.SendKeys(chromedp.CSS("#email"), "ana@example.com"))
+	p.click(`form[action*="/sign-in"] button`)
+	p.do(chromedp.WaitVisible(chromedp.CSS(`#email[value="ana@example.com"]`)))
+	if command := run(p, chromedp.Text(chromedp.CSS("#command"))); !strings.HasSuffix(command, "--email ana@example.com") {
+		t.Errorf("the command is %s", command)
+	}
+	p.signsIn("/en")
+	p.open("/en/console/prove")
+	p.on("prove")
+	p.looks("en-console-prove-command")
+	p.open("/en/console/security")
+	p.do(chromedp.WaitVisible(chromedp.CSS("#name")), chromedp.SendKeys(chromedp.CSS("#name"), "laptop"))
+	p.click("[data-new-passkey] button")
+	p.do(chromedp.WaitVisible(chromedp.CSS(`[aria-labelledby="passkeys"] tbody th`)))
+	p.open("/en/console/prove")
+	p.do(chromedp.WaitVisible(chromedp.CSS("[data-passkey]")))
+	p.click(".account button")
+	p.on("sign-in")
+	p.do(chromedp.WaitVisible(chromedp.CSS("section [data-passkey]")))
+	p.looks("en-console-sign-in-passkey")
+	other.open("/en/console/sign-in")
+	other.do(chromedp.WaitVisible(chromedp.CSS("details summary")))
+	const shown = `document.querySelector("details [data-passkey]").checkVisibility()`
+	if eval[bool](other, shown) {
+		t.Error("in a browser without a passkey the button is not folded away")
+	}
+	other.click("details summary")
+	other.until(shown)
+	other.looks("en-console-sign-in-folded")
+	p.click("[data-passkey]")
+	p.on("")
+	p.open("/en/console/security")
+	p.click(`form[action$="/remove"] button`)
+	p.do(chromedp.WaitNotPresent(chromedp.CSS(`form[action$="/remove"]`)))
+	p.click(".account button")
+	p.on("sign-in")
+	none(p)
+	none(other)
+	w.owner("UPDATE console_sessions SET expires_at = now() - interval '1 day'")
+	w.Audit(t)
+}
