@@ -27,6 +27,9 @@ func TestRegisterInTheBrowser(t *testing.T) {
 		p.click(`a.button[href$="/records/new"]`)
 		p.on("register")
 		p.looks(language + "console-register")
+		for _, path := range []string{"", "/new", "/new/reservation", "/new/file"} {
+			p.Still(prefix + "/console/records" + path)
+		}
 		for way, document := range []string{"with-code", "finished"} {
 			name := language + document
 			path := file(t, name+".txt", content+name)
@@ -90,7 +93,7 @@ func TestRegisterInTheBrowser(t *testing.T) {
 	browsertest.Call(p.Tab, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	p.open("/en/console/records/new/file")
 	p.do(
-		chromedp.WaitVisible(chromedp.CSS("noscript")), chromedp.WaitNotVisible(chromedp.CSS(".drop")),
+		chromedp.WaitVisible(chromedp.CSS("noscript")), chromedp.Click(chromedp.CSS(".by-hand summary")),
 		chromedp.SendKeys(chromedp.CSS("#document"), "pasted"), chromedp.SendKeys(chromedp.CSS("#sha256"), hash("pasted")),
 		chromedp.SendKeys(chromedp.CSS("#sizeBytes"), "6"), chromedp.Click(chromedp.CSS("[data-declares] > .actions button")),
 	)

@@ -8,7 +8,6 @@ const drop = document.querySelector("[data-hash]");
 
 if (drop) {
   const form = drop.closest("form");
-  const byHand = form.querySelector(".by-hand");
   const { sha256, sizeBytes, mimeType, generatedAt } = form.elements;
 
   const fill = (file, hash) => {
@@ -46,6 +45,4 @@ if (drop) {
       }
     }
   });
-
-  byHand.open = byHand.querySelector("[aria-invalid], input:not([value=''])") !== null;
 }

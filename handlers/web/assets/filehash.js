@@ -70,7 +70,8 @@ export function onHash(drop, found, begun = () => {}) {
     }
   });
 
-  drop.hidden = false;
-  show("[data-with-drop]", true);
+  for (const waiting of [drop, ...all("[data-with-drop]")]) {
+    waiting.classList.remove("waiting");
+  }
   return { refuse, busy: () => reading };
 }
