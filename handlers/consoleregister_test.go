@@ -254,10 +254,10 @@ func TestConsoleRefusesRegistrations(t *testing.T) {
 	p.visit(page).says(http.StatusOK, "The reservation has expired")
 	p.press(reserve, fieldsOfForm(t, p.visit(page), reserve)...).leads(page)
 	p.visit(newRecord).says(http.StatusOK, page)
+	s.post(integrity+"/reservations", version("waits", 1)).is(http.StatusOK)
 	if contains(p.visit(newRecord).body, id) {
 		t.Error("a reservation of a program is listed among those of people")
 	}
-	s.post(integrity+"/reservations", version("waits", 1)).is(http.StatusOK)
 	p.visit(newRecord+"?all").says(http.StatusOK, id)
 	s.Audit(t)
 }

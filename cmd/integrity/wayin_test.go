@@ -23,7 +23,7 @@ func TestWayIntoTheDemo(t *testing.T) {
 	base := strings.Replace(s.base, "127.0.0.1", "localhost", 1)
 	client := plainHTTP()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	visit := func(method, address string, form url.Values) (*http.Response, string) {
+	visit := func(method, address string, form url.Values) (status int, header http.Header, text string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(form.Encode()))
 		if err != nil {
@@ -36,19 +36,19 @@ func TestWayIntoTheDemo(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
+		read, err := io.ReadAll(response.Body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return response, string(text)
+		return response.StatusCode, response.Header, string(read)
 	}
 	signsIn := func(how, link string) {
 		t.Helper()
-		response, text := visit(http.MethodPost, link, nil)
-		if response.StatusCode != http.StatusSeeOther || !strings.Contains(
-			strings.Join(response.Header.Values("Set-Cookie"), " "), "integrity-session=",
+		status, header, text := visit(http.MethodPost, link, nil)
+		if status != http.StatusSeeOther || !strings.Contains(
+			strings.Join(header.Values("Set-Cookie"), " "), "integrity-session=",
 		) {
-			t.Errorf("the link of %s: %d %s", how, response.StatusCode, text)
+			t.Errorf("the link of %s: %d %s", how, status, text)
 		}
 	}
 	command := func(text string) string {
@@ -60,7 +60,7 @@ func TestWayIntoTheDemo(t *testing.T) {
 		return html.UnescapeString(found[1])
 	}
 	page := base + "/en/console/sign-in"
-	_, text := visit(http.MethodGet, page, nil)
+	_, _, text := visit(http.MethodGet, page, nil)
 	if strings.Contains(text, "data-passkey") {
 		t.Error("a demo without a passkey offers one")
 	}
@@ -69,20 +69,20 @@ func TestWayIntoTheDemo(t *testing.T) {
 		t.Fatalf("%s: %v %s", command(text), err, out)
 	}
 	signsIn("the command", strings.TrimSpace(string(out)))
-	_, text = visit(http.MethodPost, page, url.Values{"email": {"nobody'; exit 3; '@example.org"}})
+	_, _, text = visit(http.MethodPost, page, url.Values{"email": {"nobody'; exit 3; '@example.org"}})
 	if strings.Contains(text, "exit 3; '@") && !strings.Contains(text, "Enter an address") {
 		t.Errorf("a text that is no address: %s", text)
 	}
-	_, text = visit(http.MethodPost, page, url.Values{"email": {"o'neil@example.org"}})
+	_, _, text = visit(http.MethodPost, page, url.Values{"email": {"o'neil@example.org"}})
 	out, err = exec.CommandContext(t.Context(), "sh", "-c", command(text)).CombinedOutput()
 	if failed, ok := errors.AsType[*exec.ExitError](err); !ok || failed.ExitCode() != cli.ExitNegative ||
 		!strings.Contains(string(out), "no organization has an active member") {
 		t.Errorf("for an address of nobody: %v %s", err, out)
 	}
 
-	response, text := visit(http.MethodPost, page+"/terminal", nil)
-	if response.Header.Get("Location") != "/en/console/sign-in?said=terminal" {
-		t.Fatalf("the button: %d %s", response.StatusCode, text)
+	status, header, text := visit(http.MethodPost, page+"/terminal", nil)
+	if header.Get("Location") != "/en/console/sign-in?said=terminal" {
+		t.Fatalf("the button: %d %s", status, text)
 	}
 	for deadline := time.After(patient); ; {
 		select {

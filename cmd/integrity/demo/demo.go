@@ -235,8 +235,8 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 	return access, nil
 }
 
-// show prints the card and writes the commands to try. Each start uses a new document, so that the commands can be tried
-// again.
+// show prints the card and writes the commands to try. Each start uses a new document, so that the commands can be
+// tried again.
 func (s *Demo) show(ctx context.Context, access Access) error {
 	binary, err := os.Executable()
 	if err != nil {
